@@ -172,19 +172,6 @@ func optional(s *change.System, path string) (string, error) {
 	return string(b), err
 }
 
-// decode reads a state that is JSON.
-func decode(state change.State, into any) error {
-	if err := json.Unmarshal([]byte(state), into); err != nil {
-		return fmt.Errorf("state of kernel arguments: %w", err)
-	}
-	return nil
-}
-
-func encode(v any) (change.State, error) {
-	b, err := json.Marshal(v)
-	return change.State(b), err
-}
-
 // unique returns the strings sorted, each once.
 func unique(list []string) []string {
 	slices.Sort(list)

@@ -54,7 +54,7 @@ func (o *entries) Read(ctx context.Context, s *change.System) (change.State, err
 	if err != nil {
 		return "", err
 	}
-	state, err := encode(st)
+	state, err := change.Encode(st)
 	return o.settled.read(state), err
 }
 
@@ -146,8 +146,8 @@ func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 }
 
 func (o *entries) Done(state change.State) bool {
-	var st entriesState
-	if decode(state, &st) != nil {
+	st, err := change.Decode[entriesState](state)
+	if err != nil {
 		return false
 	}
 	lines, err := o.lines(&st)
@@ -256,8 +256,8 @@ var bootCount = lazyregexp.New(`\+[0-9]+(-[0-9]+)?\.conf$`)
 // gone; one for a kernel that was installed since was made with our arguments, and gets what the
 // entries of before had instead.
 func (o *entries) Restore(ctx context.Context, s *change.System, before change.State) error {
-	var was entriesState
-	if err := decode(before, &was); err != nil {
+	was, err := change.Decode[entriesState](before)
+	if err != nil {
 		return err
 	}
 	now, err := o.read(ctx, s)
@@ -303,7 +303,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 	if err != nil {
 		return err
 	}
-	state, err := encode(after)
+	state, err := change.Encode(after)
 	o.settle(state, before)
 	return err
 }

@@ -47,7 +47,7 @@ func (g *grub) Read(ctx context.Context, s *change.System) (change.State, error)
 	if err != nil {
 		return "", err
 	}
-	state, err := encode(st)
+	state, err := change.Encode(st)
 	return g.settled.read(state), err
 }
 
@@ -66,8 +66,8 @@ func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err er
 
 // Done is true of a machine whose default entry has the arguments, whoever has put them there.
 func (g *grub) Done(state change.State) bool {
-	var st grubState
-	if decode(state, &st) != nil {
+	st, err := change.Decode[grubState](state)
+	if err != nil {
 		return false
 	}
 	// A drop-in of ours that says something else would change that at the next update-grub.
@@ -273,8 +273,8 @@ func bootFile(s *change.System, file string) bool {
 // it. If there are other kernels now, or other settings, the old one would lose them: it is made
 // anew then.
 func (g *grub) Restore(ctx context.Context, s *change.System, before change.State) error {
-	var was grubState
-	if err := decode(before, &was); err != nil {
+	was, err := change.Decode[grubState](before)
+	if err != nil {
 		return err
 	}
 	now, err := g.read(ctx, s)
@@ -294,7 +294,7 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	if err != nil {
 		return err
 	}
-	state, err := encode(after)
+	state, err := change.Encode(after)
 	g.settle(state, before)
 	return err
 }

@@ -3,7 +3,6 @@ package change
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -48,8 +47,7 @@ func (f *File) Read(_ context.Context, s *System) (State, error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := json.Marshal(st)
-	return State(b), err
+	return Encode(st)
 }
 
 func readFileState(s *System, path string) (*fileState, error) {
@@ -81,17 +79,9 @@ func readFileState(s *System, path string) (*fileState, error) {
 	return st, err
 }
 
-func parseFileState(state State) (*fileState, error) {
-	st := &fileState{}
-	if err := json.Unmarshal([]byte(state), st); err != nil {
-		return nil, fmt.Errorf("state of a file: %w", err)
-	}
-	return st, nil
-}
-
 // Done implements [Op].
 func (f *File) Done(state State) bool {
-	st, err := parseFileState(state)
+	st, err := Decode[fileState](state)
 	if err != nil {
 		return false
 	}
@@ -124,7 +114,7 @@ func (f *File) Do(_ context.Context, s *System) error {
 
 // Restore implements [Op].
 func (f *File) Restore(_ context.Context, s *System, before State) error {
-	st, err := parseFileState(before)
+	st, err := Decode[fileState](before)
 	if err != nil {
 		return err
 	}
@@ -133,8 +123,8 @@ func (f *File) Restore(_ context.Context, s *System, before State) error {
 
 // Restored implements [Restorer]: a directory that was made stays where others have put something in it.
 func (f *File) Restored(before, now State) bool {
-	b, errB := parseFileState(before)
-	n, errN := parseFileState(now)
+	b, errB := Decode[fileState](before)
+	n, errN := Decode[fileState](now)
 	return errB == nil && errN == nil && (before == now || b.Missing && n.Missing)
 }
 
@@ -179,7 +169,7 @@ func (l *Link) Read(ctx context.Context, s *System) (State, error) {
 
 // Done implements [Op].
 func (l *Link) Done(state State) bool {
-	st, err := parseFileState(state)
+	st, err := Decode[fileState](state)
 	return err == nil && st.Link == l.To
 }
 

@@ -10,6 +10,20 @@ import (
 // state. It is journalled.
 type State string
 
+// Encode writes a state that has several parts as JSON.
+func Encode(st any) (State, error) {
+	b, err := json.Marshal(st)
+	return State(b), err
+}
+
+// Decode reads what [Encode] wrote.
+func Decode[T any](state State) (st T, err error) {
+	if err = json.Unmarshal([]byte(state), &st); err != nil {
+		err = fmt.Errorf("state %q: %w", string(state), err)
+	}
+	return st, err
+}
+
 // An Op is one thing of the machine that is to be different. Its exported fields are journalled as
 // JSON; together with the kind they must be enough to restore what was, by a later version of this
 // program as well: fields are added, never changed in meaning.

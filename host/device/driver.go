@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	"github.com/rackless/rackless/host/change"
@@ -40,8 +39,7 @@ func (d *Driver) Read(_ context.Context, s *change.System) (change.State, error)
 	if err != nil {
 		return "", err
 	}
-	b, err := json.Marshal(st)
-	return change.State(b), err
+	return change.Encode(st)
 }
 
 func (d *Driver) read(s *change.System) (st driverState, err error) {
@@ -64,16 +62,9 @@ func (d *Driver) read(s *change.System) (st driverState, err error) {
 // power state from D3cold to D0").
 const d3cold = "d3cold_allowed"
 
-func parseDriverState(state change.State) (st driverState, err error) {
-	if err = json.Unmarshal([]byte(state), &st); err != nil {
-		err = fmt.Errorf("state of a PCI function: %w", err)
-	}
-	return st, err
-}
-
 // Done implements change.Op.
 func (d *Driver) Done(state change.State) bool {
-	st, err := parseDriverState(state)
+	st, err := change.Decode[driverState](state)
 	return err == nil && st.Driver == vfioPCI && (st.D3Cold == nil || *st.D3Cold == "0")
 }
 
@@ -106,7 +97,7 @@ func (d *Driver) allowD3Cold(f function, value string) error {
 // Restore implements change.Op. It is an error where the function is gone or another card is at its
 // address: nothing of it remains to be restored then.
 func (d *Driver) Restore(ctx context.Context, s *change.System, before change.State) error {
-	st, err := parseDriverState(before)
+	st, err := change.Decode[driverState](before)
 	if err != nil || st.Gone {
 		return err
 	}

@@ -2,8 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	"github.com/rackless/rackless/host/change"
@@ -46,20 +44,12 @@ func (d *Driverctl) Read(ctx context.Context, s *change.System) (change.State, e
 			return "", err
 		}
 	}
-	b, err := json.Marshal(st)
-	return change.State(b), err
-}
-
-func parseDriverctlState(state change.State) (st driverctlState, err error) {
-	if err = json.Unmarshal([]byte(state), &st); err != nil {
-		err = fmt.Errorf("state of driverctl: %w", err)
-	}
-	return st, err
+	return change.Encode(st)
 }
 
 // Done implements change.Op.
 func (d *Driverctl) Done(state change.State) bool {
-	st, err := parseDriverctlState(state)
+	st, err := change.Decode[driverctlState](state)
 	return err == nil && (!st.Installed || d.file().Done(st.File))
 }
 
@@ -69,7 +59,7 @@ func (d *Driverctl) Do(ctx context.Context, s *change.System) error { return d.f
 
 // Restore implements change.Op.
 func (d *Driverctl) Restore(ctx context.Context, s *change.System, before change.State) error {
-	st, err := parseDriverctlState(before)
+	st, err := change.Decode[driverctlState](before)
 	if err != nil || !st.Installed {
 		return err
 	}

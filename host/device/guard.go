@@ -68,15 +68,21 @@ func unread(live *topology.Host) error {
 
 func (sc *scene) function(a topology.PCIAddr) function { return function{sc.s, sc.g.k, a} }
 
-// whole refuses to hand a function to a guest where that hurts.
-func (g *guards) whole(d *Driver) func(context.Context, *change.System) error {
+// ask returns a guard that looks at the machine and refuses for all reasons that judge finds. A nil
+// among them is none.
+func (g *guards) ask(judge func(context.Context, *scene) []error) func(context.Context, *change.System) error {
 	return func(ctx context.Context, s *change.System) error {
 		sc, err := g.look(ctx, s)
 		if err != nil {
 			return err
 		}
-		return errors.Join(sc.whole(ctx, d)...)
+		return errors.Join(judge(ctx, sc)...)
 	}
+}
+
+// whole refuses to hand a function to a guest where that hurts.
+func (g *guards) whole(d *Driver) func(context.Context, *change.System) error {
+	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.whole(ctx, d) })
 }
 
 func (sc *scene) whole(ctx context.Context, d *Driver) []error {
@@ -87,8 +93,7 @@ func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 	errs := []error{sc.answers(f.a), f.viable(func(a topology.PCIAddr) bool { return sc.g.ours[a] }), sc.direct(f.a)}
 	errs = append(errs, sc.hostUses(f.a)...)
 	errs = append(errs, sc.processes(f), sc.screen(f), sc.network(ctx, f))
-	errs = append(errs, sc.virtual(ctx, f)...)
-	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	return append(errs, sc.virtual(ctx, f)...)
 }
 
 // answers refuses a function that answers every read with ones.
@@ -237,13 +242,7 @@ func (sc *scene) idle(ctx context.Context, pf topology.PCIAddr, vfs []topology.P
 
 // sriov refuses to change virtual functions that are in use, and to disturb the port that the host is reached through.
 func (g *guards) sriov(o *SRIOV) func(context.Context, *change.System) error {
-	return func(ctx context.Context, s *change.System) error {
-		sc, err := g.look(ctx, s)
-		if err != nil {
-			return err
-		}
-		return errors.Join(sc.sriov(ctx, o)...)
-	}
+	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.sriov(ctx, o) })
 }
 
 func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
@@ -281,8 +280,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 		for i, vf := range st.VFs {
 			vfs[i] = vf.Address
 		}
-		errs = append(errs, sc.idle(ctx, o.PF, vfs)...)
-		return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+		return append(errs, sc.idle(ctx, o.PF, vfs)...)
 	}
 	for _, want := range o.VFs {
 		if want.Index >= len(st.VFs) {
@@ -301,7 +299,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 			}
 		}
 	}
-	return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	return errs
 }
 
 // disturb refuses what may take a port down for a moment while the host is reached through it.

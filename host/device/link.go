@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -42,8 +41,7 @@ func (l *Link) Read(_ context.Context, s *change.System) (change.State, error) {
 	if err != nil {
 		return "", err
 	}
-	b, err := json.Marshal(st)
-	return change.State(b), err
+	return change.Encode(st)
 }
 
 // flagUp is IFF_UP of include/uapi/linux/if.h.
@@ -79,16 +77,9 @@ func netNumber(s *change.System, netdev, file string) (int, error) {
 // netFile is where sysfs has a file of a network device. Source: Documentation/ABI/testing/sysfs-class-net.
 func netFile(netdev, file string) string { return "/sys/class/net/" + netdev + "/" + file }
 
-func parseLinkState(state change.State) (st linkState, err error) {
-	if err = json.Unmarshal([]byte(state), &st); err != nil {
-		err = fmt.Errorf("state of a port: %w", err)
-	}
-	return st, err
-}
-
 // Done implements change.Op.
 func (l *Link) Done(state change.State) bool {
-	st, err := parseLinkState(state)
+	st, err := change.Decode[linkState](state)
 	return err == nil && !st.Missing && st.Up && st.MTU >= l.MTU
 }
 
@@ -140,7 +131,7 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 
 // Restore implements change.Op.
 func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {
-	want, err := parseLinkState(before)
+	want, err := change.Decode[linkState](before)
 	if err != nil {
 		return err
 	}

@@ -3,8 +3,6 @@ package device
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -14,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/topology"
@@ -98,7 +98,7 @@ func serverPeers(s *change.System) ([]peer, error) {
 	if err != nil { // a pattern that is wrong
 		panic(err)
 	}
-	sockets := map[string]bool{} // by inode
+	sockets := map[uint64]bool{} // by inode
 	for _, dir := range dirs {
 		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
 		if err != nil || !slices.Contains(sshServers, strings.TrimSpace(string(comm))) {
@@ -113,65 +113,45 @@ func serverPeers(s *change.System) ([]peer, error) {
 		}
 		for _, fd := range fds {
 			to, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
-			if inode, ok := strings.CutPrefix(to, "socket:["); err == nil && ok {
-				sockets[strings.TrimSuffix(inode, "]")] = true
+			var inode uint64
+			if _, scanErr := fmt.Sscanf(to, "socket:[%d]", &inode); err == nil && scanErr == nil {
+				sockets[inode] = true
 			}
 		}
 	}
 	if len(sockets) == 0 {
 		return nil, nil
 	}
+	return establishedPeers(s, sockets)
+}
+
+// establishedPeers returns the established TCP connections whose sockets are among those given, by
+// inode. A table that cannot be read is an error: what is not known must not be cut off.
+func establishedPeers(s *change.System, sockets map[uint64]bool) ([]peer, error) {
+	proc, err := procfs.NewFS(s.Path("/proc"))
+	if err != nil {
+		return nil, err
+	}
 	var peers []peer
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		text, err := s.ReadFile(table)
+	for _, table := range []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} {
+		lines, err := table()
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // no IPv6
 		}
 		if err != nil {
 			return nil, err
 		}
-		peers = append(peers, parseTCP(string(text), sockets)...)
+		for _, line := range lines {
+			const established = 1 // TCP_ESTABLISHED of include/net/tcp_states.h
+			local, ok1 := netip.AddrFromSlice(line.LocalAddr)
+			remote, ok2 := netip.AddrFromSlice(line.RemAddr)
+			p := peer{local.Unmap(), remote.Unmap()}
+			if ok1 && ok2 && line.St == established && sockets[line.Inode] && !slices.Contains(peers, p) {
+				peers = append(peers, p)
+			}
+		}
 	}
 	return peers, nil
-}
-
-// parseTCP returns the established connections of a table whose sockets are among those given.
-// Source: Documentation/networking/proc_net_tcp.rst of Linux.
-func parseTCP(text string, sockets map[string]bool) []peer {
-	const (
-		established = "01"
-		local       = 1
-		remote      = 2
-		state       = 3
-		inode       = 9
-	)
-	var peers []peer
-	for line := range strings.Lines(text) {
-		f := strings.Fields(line)
-		if len(f) <= inode || f[state] != established || !sockets[f[inode]] {
-			continue
-		}
-		l, ok1 := parseSocketAddr(f[local])
-		r, ok2 := parseSocketAddr(f[remote])
-		if p := (peer{l, r}); ok1 && ok2 && !slices.Contains(peers, p) {
-			peers = append(peers, p)
-		}
-	}
-	return peers
-}
-
-// parseSocketAddr reads "0100007F:0016": words of 32 bits as the processor has them, in hexadecimal, and a port.
-func parseSocketAddr(text string) (netip.Addr, bool) {
-	digits, _, _ := strings.Cut(text, ":")
-	b, err := hex.DecodeString(digits)
-	if err != nil || len(b)%4 != 0 {
-		return netip.Addr{}, false
-	}
-	for i := 0; i < len(b); i += 4 {
-		binary.NativeEndian.PutUint32(b[i:], binary.BigEndian.Uint32(b[i:]))
-	}
-	a, ok := netip.AddrFromSlice(b)
-	return a.Unmap(), ok
 }
 
 // sessionFunctions returns the PCI functions that ssh connections go through, each with the

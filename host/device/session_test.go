@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -25,50 +26,30 @@ func hexAddr(a netip.Addr) string {
 	return text
 }
 
-func TestSocketAddressesAreReadAsTheKernelWritesThem(t *testing.T) {
-	t.Parallel()
-	for _, text := range []string{"192.0.2.1", "127.0.0.1", "2001:db8::1", "fe80::5054:ff:fe12:3456"} {
-		want := netip.MustParseAddr(text)
-		if got, ok := parseSocketAddr(hexAddr(want) + ":0016"); !ok || got != want {
-			t.Errorf("%s: %v %v", text, got, ok)
-		}
-	}
-	mapped := netip.MustParseAddr("::ffff:192.0.2.1")
-	if got, ok := parseSocketAddr(hexAddr(mapped) + ":0016"); !ok || got != mapped.Unmap() {
-		t.Errorf("IPv4 in IPv6: %v %v", got, ok)
-	}
-	for _, text := range []string{"", "0100007F00", "xyz", "01:02"} {
-		if got, ok := parseSocketAddr(text); ok {
-			t.Errorf("%q is %v", text, got)
-		}
-	}
-}
-
 func TestConnectionsOfServersAreFound(t *testing.T) {
 	t.Parallel()
-	local, remote := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("198.51.100.9")
-	line := func(n int, state, inode string) string {
-		return fmt.Sprintf("%4d: %s:0016 %s:D431 %s 00000000:00000000 00:00000000 00000000     0        0 %s 1 0\n", n,
-			hexAddr(local), hexAddr(remote), state, inode)
-	}
-	table := "  sl  local_address ...\n" + line(0, "0A", "1") + line(1, "01", "2") + line(2, "01", "2") + line(3, "01",
-		"3") + "  4: short\n"
-	got := parseTCP(table, map[string]bool{"1": true, "2": true})
-	if diff := cmp.Diff([]peer{{local, remote}}, got, cmp.AllowUnexported(peer{}), compareAddr); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-func FuzzParseTCP(f *testing.F) {
-	f.Add("   1: 0100007F:0016 0100007F:D431 01 00000000:00000000 00:00000000 00000000     0        0 2 1 0\n")
-	f.Add("0: : : 01 a b c d e 2\n")
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, p := range parseTCP(text, map[string]bool{"2": true}) {
-			if !p.local.IsValid() || !p.remote.IsValid() {
-				t.Errorf("%+v", p)
-			}
+	for _, pair := range [][2]string{{"192.0.2.1", "198.51.100.9"}, {"2001:db8::1", "fe80::5054:ff:fe12:3456"},
+		{"::ffff:192.0.2.1", "::ffff:198.51.100.9"}} {
+		local, remote := netip.MustParseAddr(pair[0]), netip.MustParseAddr(pair[1])
+		line := func(n int, state, inode string) string {
+			return fmt.Sprintf("%4d: %s:0016 %s:D431 %s 00000000:00000000 00:00000000 00000000     0        0 %s 1 0\n",
+				n, hexAddr(local), hexAddr(remote), state, inode)
 		}
-	})
+		table := "  sl  local_address ...\n" + line(0, "0A", "1") + line(1, "01", "2") + line(2, "01", "2") +
+			strings.TrimSuffix(line(3, "01", "3"), "\n")
+		m := newSim(t)
+		m.put("/proc/net/tcp6", table)
+		got, err := establishedPeers(m.s, map[uint64]bool{1: true, 2: true})
+		if diff := cmp.Diff([]peer{{local.Unmap(), remote.Unmap()}}, got, cmp.AllowUnexported(peer{}),
+			compareAddr); err !=
+			nil || diff != "" {
+			t.Errorf("%s: %v (-want +got):\n%s", pair[0], err, diff)
+		}
+		m.put("/proc/net/tcp6", table+"\n  4: short")
+		if got, err := establishedPeers(m.s, map[uint64]bool{2: true}); err == nil {
+			t.Errorf("a damaged table has %v", got)
+		}
+	}
 }
 
 func TestConnectionsOfSessions(t *testing.T) {

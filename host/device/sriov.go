@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -72,19 +71,18 @@ func (o *SRIOV) Read(ctx context.Context, s *change.System) (change.State, error
 	if err != nil {
 		return "", err
 	}
-	b, err := json.Marshal(st)
-	return change.State(b), err
+	return change.Encode(st)
 }
 
 func parseSRIOVState(state change.State) (*sriovState, error) {
-	st := &sriovState{}
-	if err := json.Unmarshal([]byte(state), st); err != nil {
-		return nil, fmt.Errorf("state of virtual functions: %w", err)
+	st, err := change.Decode[sriovState](state)
+	if err != nil {
+		return nil, err
 	}
 	if st.Count != len(st.VFs) {
 		return nil, fmt.Errorf("state of virtual functions: %d of them, and %d described", st.Count, len(st.VFs))
 	}
-	return st, nil
+	return &st, nil
 }
 
 // sriov reads the virtual functions of a physical one.

@@ -79,13 +79,13 @@ func (*Governor) Read(_ context.Context, s *change.System) (change.State, error)
 	if err != nil {
 		return "", err
 	}
-	return marshalState(all)
+	return change.Encode(all)
 }
 
 // Done implements [change.Op]. Where nothing scales there is nothing to do.
 func (*Governor) Done(state change.State) bool {
-	var all map[int]frequency
-	if unmarshalState(state, &all) != nil {
+	all, err := change.Decode[map[int]frequency](state)
+	if err != nil {
 		return false
 	}
 	for _, f := range all {
@@ -114,8 +114,8 @@ func (g *Governor) Do(_ context.Context, s *change.System) error {
 
 // Restore implements [change.Op].
 func (g *Governor) Restore(_ context.Context, s *change.System, before change.State) error {
-	var want map[int]frequency
-	if err := unmarshalState(before, &want); err != nil {
+	want, err := change.Decode[map[int]frequency](before)
+	if err != nil {
 		return err
 	}
 	return setFrequencies(s, want)

@@ -200,7 +200,7 @@ func (g *guestReport) look(ctx context.Context, p *problem) {
 		"the environment":            "?",
 		"the unit of the boot":       g.unitState(ctx, bootUnitName),
 		"the unit of the mount":      g.unitState(ctx, "dev-hugepages1G.mount"),
-		"mounts of pages of 1 GiB":   strings.Join(hugeMounts(g.value("/proc/self/mountinfo"), gib), " "),
+		"mounts of pages of 1 GiB":   g.mounts(),
 		"interrupts elsewhere":       "",
 		"interrupts of virtio moved": "",
 	}
@@ -370,7 +370,7 @@ func (g *guestReport) snapshot() map[string]string {
 			all[f] = g.value(f)
 		}
 	}
-	all["mounts"] = strings.Join(hugeMounts(g.value("/proc/self/mountinfo"), gib), " ")
+	all["mounts"] = g.mounts()
 	_, err := os.Stat("/dev/hugepages1G")
 	all["/dev/hugepages1G"] = fmt.Sprint(err)
 	for _, service := range []string{"irqbalance.service", "virtqemud.service", "guest.service"} {
@@ -382,4 +382,13 @@ func (g *guestReport) snapshot() map[string]string {
 	}
 	all["systemd"] = g.allowed("1")
 	return all
+}
+
+// mounts are where hugepages of 1 GiB are mounted.
+func (g *guestReport) mounts() string {
+	at, err := hugeMounts(g.s, gib)
+	if err != nil {
+		return err.Error()
+	}
+	return strings.Join(at, " ")
 }

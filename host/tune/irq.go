@@ -84,7 +84,7 @@ func (q *IRQs) Read(_ context.Context, s *change.System) (change.State, error) {
 			delete(st.Astray, f.IRQ)
 		}
 	}
-	return marshalState(st)
+	return change.Encode(st)
 }
 
 // readIRQMemory returns nil where nothing was moved.
@@ -158,8 +158,8 @@ func irqName(s *change.System, irq int) string {
 
 // Done implements [change.Op].
 func (*IRQs) Done(state change.State) bool {
-	var st irqState
-	return unmarshalState(state, &st) == nil && st.Moved && len(st.Astray) == 0
+	st, err := change.Decode[irqState](state)
+	return err == nil && st.Moved && len(st.Astray) == 0
 }
 
 // irqPasses is how often is looked for interrupts that came in the meantime, as those of drivers that start.
@@ -255,8 +255,8 @@ func (q *IRQs) move(s *change.System, irq int) error {
 
 // Restore implements [change.Op]. Interrupts that are gone need no place, nor do those whose number is another's now.
 func (q *IRQs) Restore(_ context.Context, s *change.System, before change.State) error {
-	var was irqState
-	if err := unmarshalState(before, &was); err != nil {
+	was, err := change.Decode[irqState](before)
+	if err != nil {
 		return err
 	}
 	memory, err := readIRQMemory(s)

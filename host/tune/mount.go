@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/prometheus/procfs"
+
 	"github.com/rackless/rackless/host/change"
 )
 
@@ -40,16 +42,16 @@ func (m *Mount) Read(_ context.Context, s *change.System) (change.State, error) 
 	if err != nil {
 		return "", err
 	}
-	return marshalState(st)
+	return change.Encode(st)
 }
 
 func (m *Mount) state(s *change.System) (*mountState, error) {
-	data, err := s.ReadFile("/proc/self/mountinfo")
+	at, err := hugeMounts(s, m.PageBytes)
 	if err != nil {
 		return nil, err
 	}
 	st := &mountState{Dir: s.Exists(m.Path)}
-	if at := hugeMounts(string(data), m.PageBytes); slices.Contains(at, m.Path) {
+	if slices.Contains(at, m.Path) {
 		st.At = m.Path
 	} else if len(at) > 0 {
 		st.At = at[0]
@@ -57,24 +59,23 @@ func (m *Mount) state(s *change.System) (*mountState, error) {
 	return st, nil
 }
 
-// hugeMounts returns where file systems of hugepages of a size are mounted, by the text of mountinfo (proc(5)):
-//
-//	36 25 0:31 / /dev/hugepages1G rw,relatime shared:15 - hugetlbfs hugetlbfs rw,mode=755,pagesize=1024M
-func hugeMounts(text string, pageBytes uint64) []string {
+// hugeMounts returns where file systems of hugepages of a size are mounted.
+func hugeMounts(s *change.System, pageBytes uint64) ([]string, error) {
+	proc, err := procfs.NewFS(s.Path("/proc"))
+	if err != nil {
+		return nil, err
+	}
+	mounts, err := proc.GetMounts()
+	if err != nil {
+		return nil, err
+	}
 	var at []string
-	for line := range strings.Lines(text) {
-		mount, fs, ok := strings.Cut(line, " - ")
-		m, f := strings.Fields(mount), strings.Fields(fs)
-		if !ok || len(m) < 5 || len(f) < 3 || f[0] != "hugetlbfs" {
-			continue
-		}
-		for option := range strings.SplitSeq(f[2], ",") {
-			if size, ok := strings.CutPrefix(option, "pagesize="); ok && pageSize(size) == pageBytes {
-				at = append(at, m[4])
-			}
+	for _, m := range mounts {
+		if m.FSType == "hugetlbfs" && pageSize(m.SuperOptions["pagesize"]) == pageBytes {
+			at = append(at, m.MountPoint)
 		}
 	}
-	return at
+	return at, nil
 }
 
 // pageSize parses "1024M", as the kernel writes sizes of pages; 0 where it is none.
@@ -93,8 +94,8 @@ func pageSize(text string) uint64 {
 
 // Done implements [change.Op].
 func (m *Mount) Done(state change.State) bool {
-	var st mountState
-	return unmarshalState(state, &st) == nil && st.At != ""
+	st, err := change.Decode[mountState](state)
+	return err == nil && st.At != ""
 }
 
 // Do implements [change.Op]. systemd takes the mount for that of the unit of the same name.
@@ -126,8 +127,8 @@ func (m *Mount) tellLibvirt(ctx context.Context, s *change.System) error {
 
 // Restore implements [change.Op]. libvirt is told again: it would look for pages where the mount was.
 func (m *Mount) Restore(ctx context.Context, s *change.System, before change.State) error {
-	var was mountState
-	if err := unmarshalState(before, &was); err != nil {
+	was, err := change.Decode[mountState](before)
+	if err != nil {
 		return err
 	}
 	now, err := m.state(s)

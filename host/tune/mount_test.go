@@ -10,32 +10,25 @@ import (
 
 func TestMountsOfHugepagesAreToldApartBySize(t *testing.T) {
 	t.Parallel()
-	// Synthetic, in the form of proc(5): the first four lines as kernel 6.1 writes them, then two that are damaged.
-	const text = `22 28 0:21 / /sys rw,nosuid shared:7 - sysfs sysfs rw
+	m := newMachine(t)
+	// Synthetic, in the form of proc(5): the first three lines as kernel 6.1 writes them, then one that is odd.
+	m.write("proc/self/mountinfo", `22 28 0:21 / /sys rw,nosuid shared:7 - sysfs sysfs rw
 33 25 0:29 / /dev/hugepages rw,relatime shared:15 - hugetlbfs hugetlbfs rw,pagesize=2M
 90 25 0:51 / /dev/hugepages1G rw,relatime shared:55 master:3 - hugetlbfs hugetlbfs rw,seclabel,mode=755,pagesize=1024M
 91 25 0:52 / /mnt/huge rw,relatime - hugetlbfs none rw,pagesize=1G
 92 25 0:53 / /mnt/odd rw - hugetlbfs none rw,pagesize=xM
-93 25 0:53 / /mnt/odd rw - hugetlbfs
-`
+`)
 	for size, want := range map[uint64][]string{2 << 20: {"/dev/hugepages"}, gib: {"/dev/hugepages1G", "/mnt/huge"},
 		64 << 10: nil} {
-		if diff := cmp.Diff(want, hugeMounts(text, size)); diff != "" {
-			t.Errorf("%d (-want +got):\n%s", size, diff)
+		got, err := hugeMounts(m.system(), size)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%d: %v (-want +got):\n%s", size, err, diff)
 		}
 	}
-}
-
-func FuzzHugeMounts(f *testing.F) {
-	f.Add("33 25 0:29 / /dev/hugepages rw - hugetlbfs hugetlbfs rw,pagesize=2M\n")
-	f.Add("33 - hugetlbfs x pagesize=")
-	f.Fuzz(func(t *testing.T, text string) {
-		for _, at := range hugeMounts(text, 2<<20) {
-			if !strings.Contains(text, at) {
-				t.Errorf("%q is mounted by itself", at)
-			}
-		}
-	})
+	m.write("proc/self/mountinfo", "93 25 0:53 / /mnt/odd rw - hugetlbfs\n")
+	if got, err := hugeMounts(m.system(), gib); err == nil {
+		t.Errorf("a damaged table says %q", got)
+	}
 }
 
 func TestAMountElsewhereIsEnough(t *testing.T) {

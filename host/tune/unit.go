@@ -2,7 +2,6 @@ package tune
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -65,13 +64,13 @@ func (u *Unit) Read(ctx context.Context, s *change.System) (change.State, error)
 			return "", err
 		}
 	}
-	return marshalState(st)
+	return change.Encode(st)
 }
 
 // Done implements [change.Op].
 func (u *Unit) Done(state change.State) bool {
-	var st unitState
-	return unmarshalState(state, &st) == nil && u.file().Done(st.File) && (u.Enable == "" || u.link().Done(st.Link))
+	st, err := change.Decode[unitState](state)
+	return err == nil && u.file().Done(st.File) && (u.Enable == "" || u.link().Done(st.Link))
 }
 
 // Do implements [change.Op].
@@ -96,8 +95,8 @@ func (u *Unit) Do(ctx context.Context, s *change.System) error {
 // Restore implements [change.Op]. systemd and the service are told again even if the files are as
 // they were: it may have been cut off right there.
 func (u *Unit) Restore(ctx context.Context, s *change.System, before change.State) error {
-	var st unitState
-	if err := unmarshalState(before, &st); err != nil {
+	st, err := change.Decode[unitState](before)
+	if err != nil {
 		return err
 	}
 	if u.Enable != "" {
@@ -286,18 +285,6 @@ func await(ctx context.Context, look func() error) error {
 		case <-time.After(awaitPause):
 		}
 	}
-}
-
-func marshalState(st any) (change.State, error) {
-	b, err := json.Marshal(st)
-	return change.State(b), err
-}
-
-func unmarshalState(state change.State, st any) error {
-	if err := json.Unmarshal([]byte(state), st); err != nil {
-		return fmt.Errorf("state %q: %w", string(state), err)
-	}
-	return nil
 }
 
 // unitFile returns the bytes of an artefact that render wrote for systemd, by its path below systemd/.
