@@ -1,6 +1,33 @@
 package plan
 
-import "github.com/rackless/rackless/topology"
+import (
+	"fmt"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// GivenCPUs returns the CPUs that the plan takes from the host: those of the lab nodes, and those
+// that share a core with them, since an idle sibling that the host used would slow the node down.
+// A number that no CPU has is an error.
+func (p *Plan) GivenCPUs(h *topology.Host) (topology.CPUSet, error) {
+	var own topology.CPUSet
+	for i := range p.Nodes {
+		for _, c := range p.Nodes[i].VCPUs {
+			if c < 0 || c >= topology.MaxCPUs {
+				return own, fmt.Errorf("node %q: vcpus name CPU %d; want 0 to %d", p.Nodes[i].Name, c,
+					topology.MaxCPUs-1)
+			}
+		}
+		own = own.Union(topology.CPUs(p.Nodes[i].VCPUs...))
+	}
+	all := own
+	for _, c := range h.Cores {
+		if c.CPUs.Overlaps(own) {
+			all = all.Union(c.CPUs)
+		}
+	}
+	return all, nil
+}
 
 // EmulatorPin returns the CPUs that QEMU's own threads of a lab node may run on: its EmulatorCPUs,
 // and for each NUMA node with memory of it on which none of these are the housekeeping CPUs there,

@@ -36,7 +36,7 @@ func All(in Input) ([]Artifact, error) {
 		{Path: "plan.json", Mode: 0o644, Data: planJSON},
 		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
 	}
-	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.tuned(), domains, v.guests(), v.switches()), nil
+	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(), v.tuned(), domains, v.guests(), v.switches()), nil
 }
 
 // marshalPlan writes the plan for people, too: indented, with < and > as they are.
@@ -59,7 +59,6 @@ type view struct {
 	pci       map[topology.PCIAddr]*topology.PCIDevice
 	nics      map[string]*topology.NIC
 	given     topology.CPUSet    // all CPUs of cores of lab nodes, idle siblings too
-	emulators topology.CPUSet    // housekeeping CPUs that QEMU's own threads run on
 	whole     []topology.PCIAddr // functions that go to lab nodes, in the order of the plan
 	ports     [][]port           // of each lab node
 }
@@ -98,12 +97,13 @@ func newView(in Input) (*view, error) {
 	for i := range v.host.NICs {
 		v.nics[v.host.NICs[i].ID()] = &v.host.NICs[i]
 	}
+	var err error
+	if v.given, err = v.plan.GivenCPUs(v.host); err != nil {
+		return nil, err
+	}
 	seen := map[topology.PCIAddr]bool{}
 	for i := range v.plan.Nodes {
 		n := &v.plan.Nodes[i]
-		if err := v.addCPUs(n); err != nil {
-			return nil, err
-		}
 		v.ports = append(v.ports, portsOf(n))
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF {
@@ -120,24 +120,6 @@ func newView(in Input) (*view, error) {
 		}
 	}
 	return v, nil
-}
-
-// addCPUs adds the CPUs of a lab node, and those that share a core with them.
-func (v *view) addCPUs(n *plan.Node) error {
-	for _, cpu := range n.VCPUs {
-		if cpu < 0 || cpu >= topology.MaxCPUs {
-			return fmt.Errorf("node %q: vcpus name CPU %d; want 0 to %d", n.Name, cpu, topology.MaxCPUs-1)
-		}
-	}
-	own := topology.CPUs(n.VCPUs...)
-	v.given = v.given.Union(own)
-	for _, c := range v.host.Cores {
-		if c.CPUs.Overlaps(own) {
-			v.given = v.given.Union(c.CPUs)
-		}
-	}
-	v.emulators = v.emulators.Union(n.EmulatorCPUs).Union(n.IOThreadCPUs)
-	return nil
 }
 
 // portsOf pairs the ports of a lab node with what they are: whole NICs first, then virtual

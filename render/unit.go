@@ -14,7 +14,7 @@ import (
 func (v *view) libexecDir() string { return "/usr/local/libexec/rackless/" + v.lab }
 
 // unitName returns the name of the unit that runs a script.
-func (v *view) unitName(job string) string { return "rackless-" + v.lab + "-" + job + ".service" }
+func (v *view) unitName(job string) string { return UnitName(v.plan.Lab, "-"+job+".service") }
 
 // hypervisors are the services that start guests: what the guests need has to be there before them.
 // A host has one of the two.
@@ -163,7 +163,7 @@ func (v *view) pageSizes() []uint64 {
 	return slices.Compact(sizes)
 }
 
-// units returns the scripts, their units, and what belongs to them: drop-ins, mounts, udev rules, modprobe settings.
+// units returns the scripts and the units that start them.
 func (v *view) units() []Artifact {
 	var scripts, units []Artifact
 	for _, j := range v.jobs() {
@@ -171,16 +171,41 @@ func (v *view) units() []Artifact {
 			"/run/rackless", j.name, "start|stop|status", "")))
 		units = append(units, text("systemd/"+v.unitName(j.name), v.unit(j)))
 	}
-	units = append(units, v.hugepageMounts()...)
+	return append(scripts, units...)
+}
+
+// hostFiles returns the configuration of the host that stands beside the scripts: mounts, a drop-in
+// for irqbalance, a udev rule and a file for modprobe.
+func (v *view) hostFiles() []Artifact {
+	files := v.hugepageMounts()
 	if !v.given.IsEmpty() {
-		units = append(units, text("systemd/irqbalance.service.d/rackless-"+v.lab+".conf",
+		files = append(files, text("systemd/irqbalance.service.d/"+UnitName(v.plan.Lab, ".conf"),
 			v.header("For irqbalance, where it runs: it leaves the CPUs of the lab nodes alone. Version 1.8 and "+
 				"later read this. A value of the same name in "+
 				"/etc/default/irqbalance or /etc/sysconfig/irqbalance counts more.")+
 				"[Service]\nEnvironment="+unitQuote("IRQBALANCE_BANNED_CPULIST="+v.given.String())+"\n"))
 	}
-	return slices.Concat(scripts, units, v.earlyVFIO())
+	return append(files, v.earlyVFIO()...)
 }
+
+// HostFiles returns the files of [All] that configure the host itself, each with the path at which
+// it belongs on the host. It needs neither domains nor changes.
+func HostFiles(in Input) ([]Artifact, error) {
+	v, err := newView(in)
+	if err != nil {
+		return nil, fmt.Errorf("render: %w", err)
+	}
+	files := v.hostFiles()
+	for i, f := range files {
+		dir, rest, _ := strings.Cut(f.Path, "/")
+		files[i].Path = map[string]string{"systemd": "/etc/systemd/system/", "udev": "/etc/udev/rules.d/",
+			"modprobe.d": "/etc/modprobe.d/"}[dir] + rest
+	}
+	return files, nil
+}
+
+// UnitName returns the name of a file of a lab in a directory that others have files in as well.
+func UnitName(lab, suffix string) string { return "rackless-" + safeName(lab) + suffix }
 
 // unit returns the unit of a job.
 func (v *view) unit(j job) string {

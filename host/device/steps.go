@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"path"
 	"slices"
 	"strings"
 
@@ -427,7 +426,7 @@ func (b *builder) vfsReady(op *SRIOV) func(context.Context, *change.System) (boo
 // with the udev rule in place before the functions were first handed over, a reboot in between
 // would hand them over, and nobody would know what they were before.
 func (b *builder) bootFiles() ([]change.Step, error) {
-	artifacts, err := render.All(render.Input{Plan: b.p, Lab: b.l, Host: b.h, Made: b.o.Made})
+	files, err := render.HostFiles(render.Input{Plan: b.p, Lab: b.l, Host: b.h, Made: b.o.Made})
 	if err != nil {
 		return nil, err
 	}
@@ -440,22 +439,19 @@ func (b *builder) bootFiles() ([]change.Step, error) {
 		return true, nil
 	}
 	var steps []change.Step
-	for _, a := range artifacts {
-		dir, name := path.Split(a.Path)
-		switch dir {
-		case "udev/":
-			steps = append(steps, change.Step{
-				Op:   &change.File{Path: "/etc/udev/rules.d/" + name, Data: a.Data, Mode: a.Mode},
-				What: "write a udev rule that keeps the functions for vfio-pci from their first moment",
-				Why:  "at the next boot their drivers would take them first", Ready: ready,
-			})
-		case "modprobe.d/":
-			steps = append(steps, change.Step{
-				Op:   &change.File{Path: "/etc/modprobe.d/" + name, Data: a.Data, Mode: a.Mode},
-				What: "have vfio-pci loaded before the drivers of the functions",
-				Why:  "so that it is there when the udev rule names it", Ready: ready,
-			})
+	for _, f := range files {
+		step := change.Step{Op: &change.File{Path: f.Path, Data: f.Data, Mode: f.Mode}, Ready: ready}
+		switch {
+		case strings.HasPrefix(f.Path, "/etc/udev/"):
+			step.What = "write a udev rule that keeps the functions for vfio-pci from their first moment"
+			step.Why = "at the next boot their drivers would take them first"
+		case strings.HasPrefix(f.Path, "/etc/modprobe.d/"):
+			step.What = "have vfio-pci loaded before the drivers of the functions"
+			step.Why = "so that it is there when the udev rule names it"
+		default:
+			continue // units, which are others' steps
 		}
+		steps = append(steps, step)
 	}
 	var list strings.Builder
 	list.WriteString("# Modules that devices are given to guests with, in order.\n")

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -322,22 +323,16 @@ func (v *view) interrupts() []change.Step {
 		Guard:    guard,
 	}}
 	const service = "irqbalance.service"
-	for _, a := range v.artifacts {
-		name, ok := strings.CutPrefix(a.Path, "systemd/"+service+".d/")
-		if !ok {
-			continue
-		}
-		steps = append(steps, change.Step{
-			Op: &Unit{
-				Path: unitDir + service + ".d/" + name, Data: a.Data,
-				Service: service, Environment: bannedCPUs + "=" + v.given.String(),
-			},
-			What:  fmt.Sprintf("have irqbalance leave CPUs %s alone", v.given),
-			Why:   "it would move interrupts back",
-			Risk:  "irqbalance is restarted where it runs",
-			Guard: guardIRQBalance,
-		})
-	}
+	dropin := unitDir + service + ".d/" + render.UnitName(v.plan.Lab, ".conf")
+	steps = append(steps, change.Step{
+		Op: &Unit{
+			Path: dropin, Data: v.file(dropin), Service: service, Environment: bannedCPUs + "=" + v.given.String(),
+		},
+		What:  fmt.Sprintf("have irqbalance leave CPUs %s alone", v.given),
+		Why:   "it would move interrupts back",
+		Risk:  "irqbalance is restarted where it runs",
+		Guard: guardIRQBalance,
+	})
 	q := &IRQs{CPUs: keep, Nodes: map[int]topology.CPUSet{}}
 	for _, n := range v.host.NUMANodes {
 		if own := n.CPUs.Intersect(keep); !own.IsEmpty() {

@@ -179,7 +179,7 @@ func mib(bytes uint64) string { return strconv.FormatUint(bytes>>20, 10) + " MiB
 // GuardCPUs refuses a plan that leaves the host too few CPUs, or the wrong ones. It is for whoever
 // takes CPUs from the host: by cgroups, or by kernel arguments.
 func GuardCPUs(p *plan.Plan, h *topology.Host) error {
-	given, err := givenCPUs(p, h)
+	given, err := p.GivenCPUs(h)
 	if err != nil {
 		return err
 	}

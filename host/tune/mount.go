@@ -161,7 +161,7 @@ func (v *view) mounts() []change.Step {
 	for _, size := range slices.Compact(sizes) {
 		label := strings.TrimSuffix(strings.ReplaceAll(sizeText(size), " ", ""), "iB") // as render names them: 1G
 		name := "dev-hugepages" + label + ".mount"
-		unit := v.unitFile(name)
+		unit := v.file(unitDir + name)
 		if unit == nil {
 			continue // the default size
 		}

@@ -48,12 +48,12 @@ func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step
 	if p == nil || l == nil || h == nil {
 		return nil, errors.New("tune: no plan, lab or host")
 	}
-	artifacts, err := render.All(render.Input{Plan: p, Lab: l, Host: h})
+	files, err := render.HostFiles(render.Input{Plan: p, Lab: l, Host: h})
 	if err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
-	v := &view{plan: p, host: h, noReboot: o.NoReboot, artifacts: artifacts}
-	if v.given, err = givenCPUs(p, h); err != nil {
+	v := &view{plan: p, host: h, noReboot: o.NoReboot, files: files}
+	if v.given, err = p.GivenCPUs(h); err != nil {
 		return nil, fmt.Errorf("tune: %w", err)
 	}
 	for i := range p.Nodes {
@@ -67,30 +67,9 @@ type view struct {
 	plan      *plan.Plan
 	host      *topology.Host
 	noReboot  bool
-	artifacts []render.Artifact
+	files     []render.Artifact // of the host, see render.HostFiles
 	given     topology.CPUSet // all CPUs of cores of lab nodes, idle siblings too
 	emulators topology.CPUSet // housekeeping CPUs that QEMU's own threads run on
-}
-
-// givenCPUs returns the CPUs of lab nodes and their siblings.
-func givenCPUs(p *plan.Plan, h *topology.Host) (topology.CPUSet, error) {
-	var own topology.CPUSet
-	for i := range p.Nodes {
-		for _, c := range p.Nodes[i].VCPUs {
-			if c < 0 || c >= topology.MaxCPUs {
-				return own, fmt.Errorf("node %q: vcpus name CPU %d; want 0 to %d", p.Nodes[i].Name, c,
-					topology.MaxCPUs-1)
-			}
-		}
-		own = own.Union(topology.CPUs(p.Nodes[i].VCPUs...))
-	}
-	all := own
-	for _, c := range h.Cores {
-		if c.CPUs.Overlaps(own) {
-			all = all.Union(c.CPUs)
-		}
-	}
-	return all, nil
 }
 
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -287,12 +287,11 @@ func await(ctx context.Context, look func() error) error {
 	}
 }
 
-// unitFile returns the bytes of an artefact that render wrote for systemd, by its path below systemd/.
-func (v *view) unitFile(name string) []byte {
-	for _, a := range v.artifacts {
-		if a.Path == path.Join("systemd", name) {
-			return a.Data
-		}
+// file returns the bytes of a file that render wrote for a place on the host; nil where the plan needs none there.
+func (v *view) file(path string) []byte {
+	i := slices.IndexFunc(v.files, func(f render.Artifact) bool { return f.Path == path })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return v.files[i].Data
 }
