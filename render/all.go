@@ -51,16 +51,16 @@ func marshalPlan(p *plan.Plan) ([]byte, error) {
 
 // A view is a plan as the artefacts of host, guests and network look at it.
 type view struct {
-	in        Input
-	plan      *plan.Plan
-	host      *topology.Host
-	lab       string // the lab's name, safe in names of files and units
-	made      string // what made the files, in one line
-	pci       map[topology.PCIAddr]*topology.PCIDevice
-	nics      map[string]*topology.NIC
-	given     topology.CPUSet    // all CPUs of cores of lab nodes, idle siblings too
-	whole     []topology.PCIAddr // functions that go to lab nodes, in the order of the plan
-	ports     [][]port           // of each lab node
+	in    Input
+	plan  *plan.Plan
+	host  *topology.Host
+	lab   string // the lab's name, safe in names of files and units
+	made  string // what made the files, in one line
+	pci   map[topology.PCIAddr]*topology.PCIDevice
+	nics  map[string]*topology.NIC
+	given topology.CPUSet    // all CPUs of cores of lab nodes, idle siblings too
+	whole []topology.PCIAddr // functions that go to lab nodes, in the order of the plan
+	ports [][]port           // of each lab node
 }
 
 // A port is a network port of a lab node: a NIC that it has whole, a virtual function, or an emulated one.

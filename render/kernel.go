@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/internal/cmdline"
@@ -22,23 +23,24 @@ func (v *view) kernel() []Artifact {
 			"What they set. Other values of the same go, and come back with undo."},
 		{"limit", fmt.Sprint(cmdline.Limit(v.host.System.Arch)), "COMMAND_LINE_SIZE of this architecture."},
 	}
-	script := func(name, what string, extra ...shellVar) Artifact {
-		return program("kernel/"+name+".sh", shellScript(v.made, what, append(vars, extra...), "prologue", "kernel",
-			name, "kernel_dispatch"))
-	}
 	const usage = " apply changes nothing but the boot loader's settings, undo takes that back, and show says what " +
 		"the running kernel was started with."
+	script := func(name, what string, own []string, extra ...shellVar) Artifact {
+		parts := slices.Concat([]string{"prologue", "kernel"}, own, []string{"kernel_dispatch"})
+		return program("kernel/"+name+".sh", shellScript(v.made, what+usage, append(vars, extra...), parts...))
+	}
 	return []Artifact{
 		text("kernel/cmdline.txt", v.cmdline()),
-		script("grubby", "Kernel arguments by grubby: Fedora, RHEL and its relatives, with entries in "+
-			"/boot/loader/entries."+usage),
+		script("grubby", "Kernel arguments for GRUB with entries in /boot/loader/entries: Fedora, RHEL and its relatives, "+
+			"which have grubby.", []string{"entries"}),
 		text("kernel/grub.cfg", v.grubSnippet()),
 		script("grub", "Kernel arguments by /etc/default/grub.d: Debian, Ubuntu and others with GRUB and "+
-			"without grubby."+usage,
+			"without grubby.", []string{"grub"},
 			shellVar{"file", v.kernelSnippet(), "The name of grub.cfg in /etc/default/grub.d."}),
-		script("systemd-boot", "Kernel arguments for systemd-boot, by kernel-install and /etc/kernel/cmdline, or by "+
-			"kernelstub where that is there."+usage),
-		script("rpm-ostree", "Kernel arguments for Fedora CoreOS, Silverblue and others with rpm-ostree."+usage),
+		script("systemd-boot", "Kernel arguments for systemd-boot, in its entries and /etc/kernel/cmdline, or by "+
+			"kernelstub where that is there.", []string{"entries", "systemd-boot"}),
+		script("rpm-ostree", "Kernel arguments for Fedora CoreOS, Silverblue and others with rpm-ostree.",
+			[]string{"rpm-ostree"}),
 	}
 }
 

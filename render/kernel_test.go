@@ -84,63 +84,92 @@ func TestGRUBIsSetAndSetBack(t *testing.T) {
 	}
 }
 
-// fakeGrubby keeps the command lines of two boot entries in a file.
-const fakeGrubby = `for a; do
-    case $a in
-    --info=ALL) sed 's/.*/index=0\nargs="&"\nroot=x/' "$RACKLESS_ROOT/entries"; exit ;;
-    --remove-args=*) gone=${a#*=} ;;
-    --args=*) new=${a#*=} ;;
-    esac
-done
-while read -r line; do
-    out=
-    for w in $line; do
-        drop=
-        for g in $gone; do [ "$g" != "$w" ] || drop=1; done
-        for n in $new; do [ "${n%%=*}" != "${w%%=*}" ] || drop=1; done
-        [ -n "$drop" ] || out="$out $w"
-    done
-    echo "${out# }${new:+ }$new"
-done <"$RACKLESS_ROOT/entries" >"$RACKLESS_ROOT/entries.new"
-mv "$RACKLESS_ROOT/entries.new" "$RACKLESS_ROOT/entries"`
+// entry is a boot entry of a kernel with a command line.
+func entry(line string) string {
+	return "title Linux\nlinux /vmlinuz\noptions " + line
+}
 
-func TestGrubbyIsSetAndSetBack(t *testing.T) {
+const entryDir = "boot/loader/entries/"
+
+func TestBootEntriesAreSetAndSetBack(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"kernel/grubby.sh", "kernel/systemd-boot.sh"} {
+		r := newFakeRoot(t)
+		before := map[string]string{
+			entryDir + "a.conf":              entry("root=/dev/sda1 isolcpus=1 ro"),
+			entryDir + "b.conf":              entry("root=/dev/sda1 rescue isolcpus=1 hugepagesz=2M hugepages=512"),
+			entryDir + "c.conf":              "title another system\nefi /x.efi",
+			entryDir + "d.conf":              "machine-id 77\n" + entry("root=/dev/sdb1"),
+			"efi/" + entryDir[5:] + "e.conf": entry("ro iommu=pt"),
+			"etc/kernel/cmdline":             "# for new kernels\nroot=/dev/sda1 quiet",
+			"etc/machine-id":                 "42",
+		}
+		for file, text := range before {
+			r.write(file, text)
+		}
+		script := hostScript(t, hostEPYC(t), name)
+		for range 2 {
+			r.mustRun(script, "apply")
+			r.want(map[string]string{
+				entryDir + "a.conf":  entry("root=/dev/sda1 ro " + epycArgs),
+				entryDir + "b.conf":  entry("root=/dev/sda1 rescue hugepagesz=2M hugepages=512 " + epycArgs),
+				entryDir + "c.conf":  before[entryDir+"c.conf"],
+				entryDir + "d.conf":  before[entryDir+"d.conf"],
+				"etc/kernel/cmdline": "# for new kernels\nroot=/dev/sda1 quiet " + epycArgs,
+			})
+		}
+		r.write(entryDir+"a.conf", entry("root=/dev/sda1 ro "+epycArgs+" debug"))
+		r.write(entryDir+"new.conf", entry("root=/dev/sda1 ro "+epycArgs))
+		r.mustRun(script, "undo")
+		before[entryDir+"a.conf"] = entry("root=/dev/sda1 ro debug isolcpus=1")
+		before[entryDir+"new.conf"] = entry("root=/dev/sda1 ro isolcpus=1")
+		r.want(before)
+		r.mustFail(script, "nothing to undo", "undo")
+	}
+}
+
+func TestEntriesThatReferToGRUBsEnvironment(t *testing.T) {
 	t.Parallel()
 	r := newFakeRoot(t)
-	r.program("grubby", fakeGrubby)
-	r.program("grub2-editenv", "exit 0")
-	r.write("entries", "root=/dev/sda1 isolcpus=1 ro\nroot=/dev/sda1 rescue isolcpus=1")
+	r.program("grub2-editenv", `case $2 in
+list) sed 's/^/kernelopts=/' "$RACKLESS_ROOT/env" ;;
+set) printf '%s\n' "${3#kernelopts=}" >"$RACKLESS_ROOT/env" ;;
+esac`)
+	r.write("env", "root=/dev/sda1 iommu=off")
+	r.write(entryDir+"a.conf", entry("$kernelopts isolcpus=1"))
 	script := hostScript(t, hostEPYC(t), "kernel/grubby.sh")
 	for range 2 {
 		r.mustRun(script, "apply")
-		r.want(map[string]string{"entries": "root=/dev/sda1 ro " + epycArgs + "\nroot=/dev/sda1 rescue " + epycArgs})
+		r.want(map[string]string{"env": "root=/dev/sda1 " + epycArgs, entryDir + "a.conf": entry("$kernelopts")})
 	}
 	r.mustRun(script, "undo")
-	r.want(map[string]string{"entries": "root=/dev/sda1 ro isolcpus=1\nroot=/dev/sda1 rescue isolcpus=1"})
-}
-
-func TestGrubbyThatGetsItWrongIsNoticed(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	// As early versions: iommu= is found inside of amd_iommu=.
-	r.program("grubby", `case $* in *--info*) echo 'args="ro amd_iommu=pt"' ;; esac`)
-	r.program("grub2-editenv", "exit 0")
-	r.mustFail(hostScript(t, hostEPYC(t), "kernel/grubby.sh"), "an entry did not take iommu=pt", "apply")
-}
-
-func TestGrubbyRefusesWhatWouldNotFit(t *testing.T) {
-	t.Parallel()
-	r := newFakeRoot(t)
-	r.program("grubby", fakeGrubby)
-	r.program("grub2-editenv", `echo "kernelopts=ro $(printf 'x%.0s' $(seq 800))"`)
-	r.write("entries", "$kernelopts")
-	script := hostScript(t, hostEPYC(t), "kernel/grubby.sh")
+	r.want(map[string]string{"env": "root=/dev/sda1 iommu=off", entryDir + "a.conf": entry("$kernelopts isolcpus=1")})
+	r.write("env", "ro "+strings.Repeat("x", 800))
 	r.mustFail(script, "environment block (1024 bytes) would overflow", "apply")
-	r.program("grub2-editenv", "exit 0")
-	r.write("entries", "ro "+strings.Repeat("x", 2000))
+}
+
+func TestEntriesRefuseWhatWouldNotFit(t *testing.T) {
+	t.Parallel()
+	r := newFakeRoot(t)
+	script := hostScript(t, hostEPYC(t), "kernel/grubby.sh")
+	r.mustFail(script, "no boot entries in loader/entries", "apply")
+	r.write(entryDir+"a.conf", entry("ro"))
+	long := entry("ro " + strings.Repeat("x", 2000))
+	r.write(entryDir+"b.conf", long)
 	r.mustFail(script, "and the kernel reads 2047", "apply")
-	r.write("entries", "ro hugepagesz=2M hugepages=512")
-	r.mustFail(script, "hugepages of another size too", "apply")
+	r.want(map[string]string{entryDir + "a.conf": entry("ro"), entryDir + "b.conf": long})
+}
+
+func TestKernelstubIsAskedWhereItIs(t *testing.T) {
+	t.Parallel()
+	r := newFakeRoot(t)
+	r.program("kernelstub", `echo "$*" >>"$RACKLESS_ROOT/log"`)
+	r.write("proc/cmdline", "root=/dev/sda2 isolcpus=1")
+	script := hostScript(t, hostEPYC(t), "kernel/systemd-boot.sh")
+	r.mustRun(script, "apply")
+	r.mustRun(script, "undo")
+	r.want(map[string]string{"log": "--delete-options isolcpus=1\n--add-options " + epycArgs + "\n--delete-options " +
+		epycArgs + "\n--add-options isolcpus=1"})
 }
 
 func TestRPMOSTreeMakesOneDeployment(t *testing.T) {
@@ -161,41 +190,6 @@ echo "$*" >>"$RACKLESS_ROOT/log"`)
 	}
 	r.mustRun(script, "undo")
 	r.want(map[string]string{"log": "kargs" + deleted + " --append-if-missing=isolcpus=1"})
-}
-
-func TestSystemdBootIsSetAndSetBack(t *testing.T) {
-	t.Parallel()
-	for _, before := range []string{"root=/dev/sda2 quiet hugepages=64", ""} {
-		r := newFakeRoot(t)
-		r.program("kernel-install", `echo "kernel-install $*" >>"$RACKLESS_ROOT/log"`)
-		r.write("usr/lib/modules/6.8.0/vmlinuz", "")
-		r.write("usr/lib/modules/6.1.0/modules.dep", "")
-		r.write("boot/vmlinuz-6.1.0", "")
-		r.write("boot/vmlinuz-5.0-without-modules", "")
-		r.write("proc/cmdline", "BOOT_IMAGE=/x initrd=\\y root=/dev/sda2 rw isolcpus=1")
-		want := "root=/dev/sda2 rw " + epycArgs
-		if before != "" {
-			r.write("etc/kernel/cmdline", before)
-			want = "root=/dev/sda2 quiet " + epycArgs
-		}
-		script := hostScript(t, hostEPYC(t), "kernel/systemd-boot.sh")
-		for range 2 {
-			r.mustRun(script, "apply")
-			r.want(map[string]string{"etc/kernel/cmdline": want})
-		}
-		for _, call := range []string{"kernel-install add 6.8.0 " + r.path("usr/lib/modules/6.8.0/vmlinuz"),
-			"kernel-install add 6.1.0 " + r.path("boot/vmlinuz-6.1.0")} {
-			if !strings.Contains(r.read("log"), call) {
-				t.Errorf("no %q in\n%s", call, r.read("log"))
-			}
-		}
-		if strings.Contains(r.read("log"), "5.0-without") {
-			t.Error("an entry for a kernel without modules")
-		}
-		r.mustRun(script, "undo")
-		r.want(map[string]string{"etc/kernel/cmdline": before})
-		r.mustFail(script, "nothing to undo", "undo")
-	}
 }
 
 func TestShowSaysWhatIsInForce(t *testing.T) {

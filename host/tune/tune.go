@@ -68,8 +68,8 @@ type view struct {
 	host      *topology.Host
 	noReboot  bool
 	files     []render.Artifact // of the host, see render.HostFiles
-	given     topology.CPUSet // all CPUs of cores of lab nodes, idle siblings too
-	emulators topology.CPUSet // housekeeping CPUs that QEMU's own threads run on
+	given     topology.CPUSet   // all CPUs of cores of lab nodes, idle siblings too
+	emulators topology.CPUSet   // housekeeping CPUs that QEMU's own threads run on
 }
 
 func (v *view) housekeeping() topology.CPUSet { return v.plan.Housekeeping.CPUs }

@@ -37,7 +37,7 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 get() { cat "$1" 2>/dev/null || :; }
 # What has to outlive the reboot, for undo.
 # shellcheck disable=SC2034
-state=$root/var/lib/rackless/$lab
+state=$root/var/lib/rackless/$lab/kernel
 
 # is_ours WORD says whether a word of a command line sets one of our parameters. It has to see the words in order, with size empty before the first: a
 # count of hugepages belongs to the size before it, and pages of a size that the plan does not use are not ours to remove.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # rackless test plan of lab epyc-pair (epyc-pair.yaml) for epyc-7551p.ttar
-# Kernel arguments for systemd-boot, by kernel-install and /etc/kernel/cmdline, or by kernelstub where that is
+# Kernel arguments for systemd-boot, in its entries and /etc/kernel/cmdline, or by kernelstub where that is
 # there. apply changes nothing but the boot loader's settings, undo takes that back, and show says what the
 # running kernel was started with.
 
@@ -35,7 +35,7 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 get() { cat "$1" 2>/dev/null || :; }
 # What has to outlive the reboot, for undo.
 # shellcheck disable=SC2034
-state=$root/var/lib/rackless/$lab
+state=$root/var/lib/rackless/$lab/kernel
 
 # is_ours WORD says whether a word of a command line sets one of our parameters. It has to see the words in order, with size empty before the first: a
 # count of hugepages belongs to the size before it, and pages of a size that the plan does not use are not ours to remove.
@@ -104,80 +104,111 @@ show() {
     set +f
     return "$missing"
 }
-cmdline=$root/etc/kernel/cmdline
-
-# reinstall writes the boot entries again, for each kernel that is installed.
-reinstall() {
-    found=0
-    for image in "$root"/usr/lib/modules/*/vmlinuz "$root"/boot/vmlinuz-*; do
-        [ -e "$image" ] || continue
-        case $image in
-        */vmlinuz) version=${image%/vmlinuz} version=${version##*/} ;;
-        *) version=${image##*/vmlinuz-} ;;
+# files prints the files with a command line in them: the boot entries of this machine that start Linux (The Boot Loader Specification, type 1),
+# and what kernel-install makes the next ones of. They are edited in place, as rackless prepare does: grubby takes iommu=pt for a part of
+# intel_iommu=pt in some versions and cannot keep pages of two sizes apart, and kernel-install builds each initrd anew.
+files() {
+    for file in "$root"/boot/loader/entries/*.conf "$root"/efi/loader/entries/*.conf "$root"/boot/efi/loader/entries/*.conf; do
+        id=$(sed -n 's/^machine-id[[:space:]]*//p' "$file" 2>/dev/null || :)
+        case $id in
+        '' | "$(get "$root/etc/machine-id")") ! grep -q '^linux[[:space:]]' "$file" 2>/dev/null || say "$file" ;;
         esac
-        [ -d "$root/usr/lib/modules/$version" ] || continue
-        kernel-install add "$version" "$image"
-        found=1
     done
-    [ "$found" = 1 ] || fail "no kernel found to write boot entries for: run kernel-install add VERSION IMAGE for yours"
+    [ ! -e "$root/etc/kernel/cmdline" ] || say "$root/etc/kernel/cmdline"
 }
+
+# key FILE prints what stands before the command line.
+key() {
+    case $1 in
+    *cmdline) ;;
+    *) printf 'options ' ;;
+    esac
+}
+
+# line FILE prints the command line of a file.
+line() { sed -n "/^[[:space:]]*#/d; s/^$(key "$1")[[:space:]]*//p" "$1" | tr '\n' ' ' | sed 's/ *$//'; }
+
+# rewrite FILE LINE gives a file another command line, in one step.
+rewrite() {
+    cp -p "$1" "$1.rackless-new"
+    { sed "/^[[:space:]]*#/b
+/^$(key "$1")/d" "$1" && printf '%s%s\n' "$(key "$1")" "$2"; } >"$1.rackless-new"
+    mv "$1.rackless-new" "$1"
+}
+
+# with LINE prints a command line with our arguments. One that has them by way of GRUB's variable loses what it has of its own instead.
+with() {
+    case $1 in
+    *"\$kernelopts"*) others "$1" ;;
+    *) say "$(others "$1") $args" | sed 's/^ //' ;;
+    esac
+}
+
+# variable prints kernelopts of GRUB's environment, which entries of RHEL 8 refer to.
+variable() { grub2-editenv - list 2>/dev/null | sed -n 's/^kernelopts=//p' || :; }
+saved() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
 
 apply() {
-    if command -v kernelstub >/dev/null 2>&1; then # Pop!_OS
-        mkdir -p "$state"
-        [ -e "$state/kernelstub" ] || replaced "$(get "$root/proc/cmdline")" >"$state/kernelstub"
-        old=$(get "$state/kernelstub")
-        [ -z "$old" ] || kernelstub --delete-options "$old"
-        kernelstub --add-options "$args"
-        return
+    [ -n "$(files)" ] || fail "no boot entries in loader/entries of /boot, /efi or /boot/efi: another boot loader? A unified kernel image has the arguments of /etc/kernel/cmdline when it is built"
+    while read -r file; do
+        fits "$(with "$(line "$file")")"
+    done <<EOF
+$(files)
+EOF
+    mkdir -p "$state"
+    environment=$(variable)
+    if [ -n "$environment" ]; then
+        new=$(with "$environment")
+        # It is a block of 1024 bytes; other variables and the header need about 100 of them.
+        [ "${#new}" -lt 900 ] || fail "GRUB's environment block (1024 bytes) would overflow: take something off the command line first"
+        [ -e "$state/kernelopts" ] || say "$environment" >"$state/kernelopts"
+        grub2-editenv - set "kernelopts=$new"
     fi
-    command -v kernel-install >/dev/null 2>&1 ||
-        fail "no kernel-install: add the arguments to the line \"options\" of the entries in loader/entries of the boot partition (bootctl list shows them): $args"
-    line=
-    for source in "$cmdline" "$root/usr/lib/kernel/cmdline"; do
-        [ -z "$line" ] || continue
-        # kernel-install joins lines and skips comments.
-        line=$(sed '/^[[:space:]]*#/d' "$source" 2>/dev/null | tr '\n' ' ' || :)
-    done
-    if [ -z "$line" ]; then
-        # What the boot loader put there itself is not ours to repeat.
-        set -f
-        for word in $(get "$root/proc/cmdline"); do
-            case $word in
-            BOOT_IMAGE=* | initrd=*) ;;
-            *) line="$line${line:+ }$word" ;;
-            esac
-        done
-        set +f
-    fi
-    line="$(others "$line") $args"
-    fits "$line"
-    mkdir -p "$state" "${cmdline%/*}"
-    if [ ! -e "$state/cmdline" ] && [ ! -e "$state/no-cmdline" ]; then
-        if [ -e "$cmdline" ]; then cp -p "$cmdline" "$state/cmdline"; else : >"$state/no-cmdline"; fi
-    fi
-    printf '%s\n' "$line" >"$cmdline"
-    reinstall
+    while read -r file; do
+        [ -e "$(saved "$file")" ] || cp -p "$file" "$(saved "$file")"
+        rewrite "$file" "$(with "$(line "$file")")"
+    done <<EOF
+$(files)
+EOF
 }
 
+# undo brings each file back as it was. Of one that somebody has changed since, or that came with another kernel, our arguments are taken off, and
+# those of before are put back.
 undo() {
-    if [ -e "$state/kernelstub" ]; then
-        kernelstub --delete-options "$args"
-        old=$(get "$state/kernelstub")
-        [ -z "$old" ] || kernelstub --add-options "$old"
-        rm -f "$state/kernelstub"
-        return
-    fi
-    if [ -e "$state/cmdline" ]; then
-        cp -p "$state/cmdline" "$cmdline"
-    elif [ -e "$state/no-cmdline" ]; then
-        rm -f "$cmdline"
-    else
-        fail "nothing to undo: $state has no record of apply"
-    fi
-    rm -f "$state/cmdline" "$state/no-cmdline"
-    reinstall
+    [ -d "$state" ] || fail "nothing to undo: $state has no record of apply"
+    before=
+    while read -r file; do
+        was=$(saved "$file") now=$(line "$file")
+        [ ! -e "$was" ] || before=$(replaced "$(line "$was")")
+        if [ -e "$was" ] && [ "$now" = "$(with "$(line "$was")")" ]; then
+            cp -p "$was" "$file.rackless-new"
+            mv "$file.rackless-new" "$file"
+        else
+            rewrite "$file" "$(others "$now")${before:+ $before}"
+        fi
+        rm -f "$was"
+    done <<EOF
+$(files)
+EOF
+    [ ! -e "$state/kernelopts" ] || grub2-editenv - set "kernelopts=$(get "$state/kernelopts")"
+    rm -rf "$state"
 }
+# On Pop!_OS a program writes the entries from settings of its own.
+if command -v kernelstub >/dev/null 2>&1; then
+    apply() {
+        mkdir -p "$state"
+        [ -e "$state/kernelstub" ] || replaced "$(get "$root/proc/cmdline")" >"$state/kernelstub"
+        before=$(get "$state/kernelstub")
+        [ -z "$before" ] || kernelstub --delete-options "$before"
+        kernelstub --add-options "$args"
+    }
+    undo() {
+        kernelstub --delete-options "$args"
+        before=$(get "$state/kernelstub")
+        [ -z "$before" ] || kernelstub --add-options "$before"
+        rm -f "$state/kernelstub"
+    }
+fi
 
 case ${1-} in
 apply | undo)

@@ -1,8 +1,8 @@
 #!/bin/sh
 # rackless test plan of lab r740 (r740.yaml) for r740
-# Kernel arguments by grubby: Fedora, RHEL and its relatives, with entries in /boot/loader/entries. apply
-# changes nothing but the boot loader's settings, undo takes that back, and show says what the running kernel
-# was started with.
+# Kernel arguments for GRUB with entries in /boot/loader/entries: Fedora, RHEL and its relatives, which have
+# grubby. apply changes nothing but the boot loader's settings, undo takes that back, and show says what the
+# running kernel was started with.
 
 lab='r740'
 # What the kernel has to be started with, and why:
@@ -36,7 +36,7 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 get() { cat "$1" 2>/dev/null || :; }
 # What has to outlive the reboot, for undo.
 # shellcheck disable=SC2034
-state=$root/var/lib/rackless/$lab
+state=$root/var/lib/rackless/$lab/kernel
 
 # is_ours WORD says whether a word of a command line sets one of our parameters. It has to see the words in order, with size empty before the first: a
 # count of hugepages belongs to the size before it, and pages of a size that the plan does not use are not ours to remove.
@@ -105,74 +105,94 @@ show() {
     set +f
     return "$missing"
 }
-# lines prints the command line of every boot entry. On RHEL 8 an entry refers to $kernelopts, which is in GRUB's environment.
-lines() {
-    environment=$(grub2-editenv - list 2>/dev/null | sed -n 's/^kernelopts=//p' || :)
-    grubby --info=ALL | sed -n 's/^args="\(.*\)"$/\1/p' | while read -r line; do
-        case $line in
-        *"\$kernelopts"*) printf '%s %s\n' "$line" "$environment" ;;
-        *) printf '%s\n' "$line" ;;
+# files prints the files with a command line in them: the boot entries of this machine that start Linux (The Boot Loader Specification, type 1),
+# and what kernel-install makes the next ones of. They are edited in place, as rackless prepare does: grubby takes iommu=pt for a part of
+# intel_iommu=pt in some versions and cannot keep pages of two sizes apart, and kernel-install builds each initrd anew.
+files() {
+    for file in "$root"/boot/loader/entries/*.conf "$root"/efi/loader/entries/*.conf "$root"/boot/efi/loader/entries/*.conf; do
+        id=$(sed -n 's/^machine-id[[:space:]]*//p' "$file" 2>/dev/null || :)
+        case $id in
+        '' | "$(get "$root/etc/machine-id")") ! grep -q '^linux[[:space:]]' "$file" 2>/dev/null || say "$file" ;;
         esac
     done
+    [ ! -e "$root/etc/kernel/cmdline" ] || say "$root/etc/kernel/cmdline"
 }
+
+# key FILE prints what stands before the command line.
+key() {
+    case $1 in
+    *cmdline) ;;
+    *) printf 'options ' ;;
+    esac
+}
+
+# line FILE prints the command line of a file.
+line() { sed -n "/^[[:space:]]*#/d; s/^$(key "$1")[[:space:]]*//p" "$1" | tr '\n' ' ' | sed 's/ *$//'; }
+
+# rewrite FILE LINE gives a file another command line, in one step.
+rewrite() {
+    cp -p "$1" "$1.rackless-new"
+    { sed "/^[[:space:]]*#/b
+/^$(key "$1")/d" "$1" && printf '%s%s\n' "$(key "$1")" "$2"; } >"$1.rackless-new"
+    mv "$1.rackless-new" "$1"
+}
+
+# with LINE prints a command line with our arguments. One that has them by way of GRUB's variable loses what it has of its own instead.
+with() {
+    case $1 in
+    *"\$kernelopts"*) others "$1" ;;
+    *) say "$(others "$1") $args" | sed 's/^ //' ;;
+    esac
+}
+
+# variable prints kernelopts of GRUB's environment, which entries of RHEL 8 refer to.
+variable() { grub2-editenv - list 2>/dev/null | sed -n 's/^kernelopts=//p' || :; }
+saved() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
 
 apply() {
-    all=$(lines)
-    [ -n "$all" ] || fail "grubby lists no boot entries: another boot loader?"
-    old=$(replaced "$all")
-    while read -r line; do
-        fits "$(others "$line") $args"
-        case " $args | $(others "$line") " in
-        *" hugepagesz="*" | "*hugepagesz=*)
-            # grubby knows one value for a name and would change both.
-            fail "an entry sets aside hugepages of another size too, which grubby cannot keep apart: edit the entries in /boot/loader/entries by hand: $line"
-            ;;
-        esac
+    [ -n "$(files)" ] || fail "no boot entries in loader/entries of /boot, /efi or /boot/efi: another boot loader? A unified kernel image has the arguments of /etc/kernel/cmdline when it is built"
+    while read -r file; do
+        fits "$(with "$(line "$file")")"
     done <<EOF
-$all
+$(files)
 EOF
-    # GRUB's environment is a block of 1024 bytes; with kernelopts in it, other variables and the header need about 100 of them.
-    case $(grub2-editenv - list 2>/dev/null || :) in
-    *kernelopts=*)
-        line=$(others "$(grub2-editenv - list | sed -n 's/^kernelopts=//p')")
-        [ $((${#line} + ${#args})) -lt 900 ] || fail "GRUB's environment block (1024 bytes) would overflow: take something off the command line first"
-        ;;
-    esac
     mkdir -p "$state"
-    [ -e "$state/grubby" ] || unique "$old" >"$state/grubby"
-    grubby --update-kernel=ALL --remove-args="$(unique "$old")" --args="$args"
-    # Early versions mistake intel_iommu= for iommu=; so look.
-    while read -r line; do
-        set -f
-        for word in $args; do
-            case " $line " in
-            *" $word "*) ;;
-            *) fail "an entry did not take $word; it is: $line" ;;
-            esac
-        done
-        set +f
+    environment=$(variable)
+    if [ -n "$environment" ]; then
+        new=$(with "$environment")
+        # It is a block of 1024 bytes; other variables and the header need about 100 of them.
+        [ "${#new}" -lt 900 ] || fail "GRUB's environment block (1024 bytes) would overflow: take something off the command line first"
+        [ -e "$state/kernelopts" ] || say "$environment" >"$state/kernelopts"
+        grub2-editenv - set "kernelopts=$new"
+    fi
+    while read -r file; do
+        [ -e "$(saved "$file")" ] || cp -p "$file" "$(saved "$file")"
+        rewrite "$file" "$(with "$(line "$file")")"
     done <<EOF
-$(lines)
+$(files)
 EOF
 }
 
-# unique LINE prints each word once.
-unique() {
-    once=
-    set -f
-    for word in $1; do
-        case " $once " in
-        *" $word "*) ;;
-        *) once="$once${once:+ }$word" ;;
-        esac
-    done
-    set +f
-    printf '%s\n' "$once"
-}
-
+# undo brings each file back as it was. Of one that somebody has changed since, or that came with another kernel, our arguments are taken off, and
+# those of before are put back.
 undo() {
-    grubby --update-kernel=ALL --remove-args="$args" --args="$(get "$state/grubby")"
-    rm -f "$state/grubby"
+    [ -d "$state" ] || fail "nothing to undo: $state has no record of apply"
+    before=
+    while read -r file; do
+        was=$(saved "$file") now=$(line "$file")
+        [ ! -e "$was" ] || before=$(replaced "$(line "$was")")
+        if [ -e "$was" ] && [ "$now" = "$(with "$(line "$was")")" ]; then
+            cp -p "$was" "$file.rackless-new"
+            mv "$file.rackless-new" "$file"
+        else
+            rewrite "$file" "$(others "$now")${before:+ $before}"
+        fi
+        rm -f "$was"
+    done <<EOF
+$(files)
+EOF
+    [ ! -e "$state/kernelopts" ] || grub2-editenv - set "kernelopts=$(get "$state/kernelopts")"
+    rm -rf "$state"
 }
 
 case ${1-} in
