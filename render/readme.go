@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -288,6 +289,12 @@ func (v *view) mountGlob() string {
 	return ""
 }
 
+// ownJobs returns the jobs that the page leads through. Where CPUs are isolated by kernel arguments,
+// cpuset is the alternative; see readmeAlternatives.
+func (v *view) ownJobs() []job {
+	return slices.DeleteFunc(v.jobs(), func(j job) bool { return j.name == "cpuset" && !v.isolated().IsEmpty() })
+}
+
 // readmeServices goes through the units in the order in which they are to be started.
 func (v *view) readmeServices(d *page) {
 	d.stepHeading("The host, now and at every boot")
@@ -295,50 +302,11 @@ func (v *view) readmeServices(d *page) {
 		d.code("systemctl enable --now " + strings.TrimPrefix(m.Path, "systemd/") +
 			"   # then restart libvirtd or virtqemud")
 	}
-	for _, j := range v.jobs() {
-		if j.name == "cpuset" && !v.isolated().IsEmpty() {
-			continue // the alternative; see readmeAlternatives
-		}
-		d.text("**%s.** %s", v.serviceTitle(j.name), v.serviceText(j.name))
+	for _, j := range v.ownJobs() {
+		d.text("**%s.** %s", j.title, strings.ReplaceAll(j.note, "UNIT", v.unitName(j.name)))
 		d.code(append([]string{"systemctl enable --now " + v.unitName(j.name)}, v.serviceChecks(j.name)...)...)
 	}
 	d.text("Undo of each: `systemctl disable --now UNIT`. A unit that fails says why: `systemctl status UNIT`.")
-}
-
-func (v *view) serviceTitle(name string) string {
-	switch name {
-	case "vfio":
-		return "Devices"
-	case "sriov":
-		return "Virtual functions"
-	case "irq":
-		return "Interrupts"
-	case "cpuset":
-		return "CPU sets"
-	}
-	return strings.ToUpper(name[:1]) + name[1:]
-}
-
-func (v *view) serviceText(name string) string {
-	switch name {
-	case "hugepages":
-		return "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails loudly " +
-			"where a node is short."
-	case "vfio":
-		return "The drivers of the host let go of these devices: their network interfaces and displays vanish from " +
-			"the host. Before the unit is undone, shut the nodes down."
-	case "sriov":
-		return "Makes the virtual functions, with the MAC addresses of the plan. The interface of the physical " +
-			"function stays the host's, comes up, and carries the lab's MTU."
-	case "governor":
-		return "All CPUs at full frequency."
-	case "cpuset":
-		return "The host leaves the CPUs of the lab nodes alone, without a reboot."
-	}
-	return "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: `systemctl restart " +
-		v.unitName("irq") + "`. Where irqbalance runs, tell it as well: " +
-		"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, " +
-		"`systemctl daemon-reload`, `systemctl restart irqbalance`."
 }
 
 // serviceChecks are commands with what they must print.
@@ -391,12 +359,8 @@ func (v *view) readmeUndo(d *page) {
 		lines = append(lines, "virsh shutdown "+readWord(DomainName(v.plan.Lab, n.Name))+
 			"   # and wait until it is off")
 	}
-	jobs := v.jobs()
-	for i := len(jobs) - 1; i >= 0; i-- {
-		if jobs[i].name == "cpuset" && !v.isolated().IsEmpty() {
-			continue
-		}
-		lines = append(lines, "systemctl disable --now "+v.unitName(jobs[i].name))
+	for _, j := range slices.Backward(v.ownJobs()) {
+		lines = append(lines, "systemctl disable --now "+v.unitName(j.name))
 	}
 	for _, m := range v.hugepageMounts() {
 		lines = append(lines, "systemctl disable --now "+strings.TrimPrefix(m.Path, "systemd/"))

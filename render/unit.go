@@ -24,6 +24,7 @@ const hypervisors = "libvirtd.service virtqemud.service libvirt-guests.service"
 type job struct {
 	name        string
 	description string
+	title, note string // on the page that leads through all files; UNIT is the unit's name
 	what        string // what the script does, for its own header
 	why         string // of the unit's order
 	after       string // beside local-fs.target
@@ -41,7 +42,9 @@ func (v *view) jobs() []job {
 func allJobs() []job {
 	return []job{
 		{
-			name: "hugepages", description: "Hugepages on the NUMA nodes of lab %s",
+			name: "hugepages", description: "Hugepages on the NUMA nodes of lab %s", title: "Hugepages",
+			note: "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails loudly " +
+				"where a node is short.",
 			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel " +
 				"found, and fails where that is too little: " +
 				"a guest with strict memory placement would not start then. It never takes pages away. Too few are " +
@@ -53,7 +56,9 @@ func allJobs() []job {
 			before: hypervisors,
 		},
 		{
-			name: "vfio", description: "Devices of lab %s with vfio-pci",
+			name: "vfio", description: "Devices of lab %s with vfio-pci", title: "Devices",
+			note: "The drivers of the host let go of these devices: their network interfaces and displays vanish from " +
+				"the host. Before the unit is undone, shut the nodes down.",
 			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions " +
 				"one by one: a list of vendor and device numbers " +
 				"(vfio-pci ids=) would take every card of that model. start looks at everything before it changes " +
@@ -64,7 +69,9 @@ func allJobs() []job {
 				" nvidia-persistenced.service",
 		},
 		{
-			name: "sriov", description: "Virtual functions of lab %s",
+			name: "sriov", description: "Virtual functions of lab %s", title: "Virtual functions",
+			note: "Makes the virtual functions, with the MAC addresses of the plan. The interface of the physical " +
+				"function stays the host's, comes up, and carries the lab's MTU.",
 			what: "Makes the virtual functions that the plan hands out, gives them their MAC addresses and leaves " +
 				"them to vfio-pci. A change of the number goes by way of 0 " +
 				"and is refused while a function is in use. stop makes the number what it was. The last two " +
@@ -78,7 +85,8 @@ func allJobs() []job {
 			after: "systemd-udevd.service systemd-modules-load.service network.target", before: hypervisors,
 		},
 		{
-			name: "governor", description: "Governor performance for lab %s",
+			name: "governor", description: "Governor performance for lab %s", title: "Governor",
+			note: "All CPUs at full frequency.",
 			what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as " +
 				"long, and " +
 				"never twice the same, while frequencies follow the load. What the kernel does to memory by itself, " +
@@ -87,7 +95,8 @@ func allJobs() []job {
 			after: "systemd-modules-load.service tuned.service power-profiles-daemon.service cpufrequtils.service",
 		},
 		{
-			name: "cpuset", description: "The host off the CPUs of lab %s",
+			name: "cpuset", description: "The host off the CPUs of lab %s", title: "CPU sets",
+			note: "The host leaves the CPUs of the lab nodes alone, without a reboot.",
 			what: "Keeps everything but guests off the CPUs of the lab nodes by cgroups, without a reboot: " +
 				"system.slice, " +
 				"user.slice and init.scope may use housekeeping CPUs only, and the " +
@@ -106,7 +115,11 @@ func allJobs() []job {
 			before: hypervisors,
 		},
 		{
-			name: "irq", description: "Interrupts off the CPUs of lab %s",
+			name: "irq", description: "Interrupts off the CPUs of lab %s", title: "Interrupts",
+			note: "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: " +
+				"`systemctl restart UNIT`. Where irqbalance runs, tell it as well: " +
+				"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, " +
+				"`systemctl daemon-reload`, `systemctl restart irqbalance`.",
 			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the " +
 				"host has any there. Managed interrupts " +
 				"(NVMe, some NICs) cannot be moved: isolcpus=managed_irq keeps them away from the CPUs of the lab " +

@@ -214,10 +214,7 @@ const missingValue State = "\nmissing"
 
 // Read implements [Op]. Of a choice such as "always [madvise] never" the state is what is chosen.
 func (v *Value) Read(_ context.Context, s *System) (State, error) {
-	text, err := s.Value(v.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return missingValue, nil
-	}
+	text, err := s.ValueOr(v.Path, string(missingValue))
 	return State(chosen(text)), err
 }
 

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +38,43 @@ func (s *System) ReadFile(path string) ([]byte, error) { return os.ReadFile(s.Pa
 func (s *System) Value(path string) (string, error) {
 	b, err := s.ReadFile(path)
 	return strings.TrimRight(string(b), "\n"), err
+}
+
+// ValueOr is Value, and missing where there is no such file.
+func (s *System) ValueOr(path, missing string) (string, error) {
+	text, err := s.Value(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return missing, nil
+	}
+	return text, err
+}
+
+// List returns the names in a directory, sorted; none where there is no directory.
+func (s *System) List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(s.Path(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names, err
+}
+
+// Numbers returns the numbers N for which a directory has an entry prefixN, as the kernel names
+// CPUs and NUMA nodes.
+func (s *System) Numbers(dir, prefix string) ([]int, error) {
+	names, err := s.List(dir)
+	var numbers []int
+	for _, name := range names {
+		digits, ok := strings.CutPrefix(name, prefix)
+		if n, err := strconv.Atoi(digits); ok && err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, err
 }
 
 // Exists reports whether there is something at the path, be it a link that leads nowhere.

@@ -1,9 +1,7 @@
 package device
 
 import (
-	"errors"
 	"fmt"
-	"io/fs"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,15 +29,15 @@ func (f function) console() ([]string, error) {
 	if a, ok := f.functionOf("/sys/class/graphics/fb0/device"); ok && a == f.a {
 		found = append(found, "frame buffer fb0, with the text consoles, is on it")
 	}
-	memory, err := f.s.ReadFile("/proc/iomem")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	memory, err := f.s.ValueOr("/proc/iomem", "")
+	if err != nil {
 		return nil, err
 	}
-	if owner := bootBuffer(string(memory), f.a); owner != "" {
+	if owner := bootBuffer(memory, f.a); owner != "" {
 		found = append(found, "the frame buffer that the firmware left ("+owner+") is in its memory")
 	}
-	active, err := f.s.Value("/sys/class/tty/console/active")
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	active, err := f.s.ValueOr("/sys/class/tty/console/active", "")
+	if err != nil {
 		return nil, err
 	}
 	for _, tty := range strings.Fields(active) {

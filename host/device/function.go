@@ -39,8 +39,8 @@ func (f function) group() (string, error) { return f.s.LinkName(f.path("iommu_gr
 
 // override returns the only driver that may take the function; "" where any may.
 func (f function) override() (string, error) {
-	text, err := f.s.Value(f.path("driver_override"))
-	if errors.Is(err, fs.ErrNotExist) || text == "(null)" {
+	text, err := f.s.ValueOr(f.path("driver_override"), "")
+	if text == "(null)" {
 		return "", nil
 	}
 	return text, err
@@ -437,11 +437,11 @@ func (f function) vf(index int) (topology.PCIAddr, error) {
 
 // netdevs returns the network devices of the function, sorted. Those of virtio are one level further down.
 func (f function) netdevs() ([]string, error) {
-	all, err := names(f.s, f.path("net"))
+	all, err := f.s.List(f.path("net"))
 	if err != nil {
 		return nil, err
 	}
-	entries, err := names(f.s, f.path(""))
+	entries, err := f.s.List(f.path(""))
 	if err != nil {
 		return nil, err
 	}
@@ -449,7 +449,7 @@ func (f function) netdevs() ([]string, error) {
 		if !strings.HasPrefix(name, "virtio") {
 			continue
 		}
-		more, err := names(f.s, f.path(name+"/net"))
+		more, err := f.s.List(f.path(name + "/net"))
 		if err != nil {
 			return nil, err
 		}

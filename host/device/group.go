@@ -23,7 +23,7 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 	if group == "" {
 		return fmt.Errorf("%s is in no IOMMU group: %s", f.a, fixIOMMU)
 	}
-	members, err := names(f.s, f.path("iommu_group/devices"))
+	members, err := f.s.List(f.path("iommu_group/devices"))
 	if err != nil {
 		return err
 	}

@@ -338,7 +338,7 @@ func (g *guards) link(l *Link) func(context.Context, *change.System) error {
 // nvidia refuses to unload NVIDIA's driver while a GPU that stays has it, or a process uses a GPU.
 func (g *guards) nvidia(name string) func(context.Context, *change.System) error {
 	return func(_ context.Context, s *change.System) error {
-		bound, err := names(s, pciDrivers+"/"+nvidiaDriver)
+		bound, err := s.List(pciDrivers + "/" + nvidiaDriver)
 		if err != nil {
 			return err
 		}
@@ -354,7 +354,7 @@ func (g *guards) nvidia(name string) func(context.Context, *change.System) error
 				return fmt.Errorf("module %s: %w", name, err)
 			}
 		}
-		holders, err := names(s, "/sys/module/"+name+"/holders")
+		holders, err := s.List("/sys/module/" + name + "/holders")
 		if err != nil {
 			return err
 		}

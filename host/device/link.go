@@ -2,9 +2,7 @@ package device
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
@@ -151,9 +149,6 @@ func (l *Link) Restore(_ context.Context, s *change.System, before change.State)
 // isInfiniBand reports whether a network device is of InfiniBand, where GUIDs stand for MAC
 // addresses (ARPHRD_INFINIBAND of include/uapi/linux/if_arp.h).
 func isInfiniBand(s *change.System, netdev string) (bool, error) {
-	text, err := s.Value(netFile(netdev, "type"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	text, err := s.ValueOr(netFile(netdev, "type"), "")
 	return strings.TrimSpace(text) == "32", err
 }

@@ -2,10 +2,7 @@ package device
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
 
@@ -72,14 +69,11 @@ func moduleState(s *change.System, name string) (change.State, error) {
 		return "", err
 	}
 	for _, lib := range []string{"/lib/modules/", "/usr/lib/modules/"} {
-		list, err := s.ReadFile(lib + release + "/modules.builtin")
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		list, err := s.ValueOr(lib+release+"/modules.builtin", "")
 		if err != nil {
 			return "", err
 		}
-		if slices.ContainsFunc(strings.Fields(string(list)), func(path string) bool {
+		if slices.ContainsFunc(strings.Fields(list), func(path string) bool {
 			return moduleName(path) == name
 		}) {
 			return moduleBuiltIn, nil
@@ -177,14 +171,11 @@ func (m *Module) unload(ctx context.Context, s *change.System) error {
 // moduleUsers returns who uses a module: other modules, and whoever else the kernel counts.
 func moduleUsers(s *change.System, name string) ([]string, error) {
 	dir := "/sys/module/" + name
-	holders, err := names(s, dir+"/holders")
+	holders, err := s.List(dir + "/holders")
 	if err != nil || len(holders) > 0 {
 		return holders, err
 	}
-	count, err := s.Value(dir + "/refcnt")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil // a kernel that cannot unload modules; rmmod will say so
-	}
+	count, err := s.ValueOr(dir+"/refcnt", "0") // a kernel that cannot unload modules has none; rmmod will say so
 	if err == nil && count != "0" {
 		return []string{count + " users that the kernel does not name"}, nil
 	}
@@ -194,13 +185,13 @@ func moduleUsers(s *change.System, name string) ([]string, error) {
 // moduleFunctions returns the PCI functions that are bound to a module's drivers.
 func moduleFunctions(s *change.System, name string) ([]string, error) {
 	dir := "/sys/module/" + name + "/drivers"
-	drivers, err := names(s, dir)
+	drivers, err := s.List(dir)
 	if err != nil {
 		return nil, err
 	}
 	var functions []string
 	for _, driver := range drivers {
-		bound, err := names(s, dir+"/"+driver)
+		bound, err := s.List(dir + "/" + driver)
 		if err != nil {
 			return nil, err
 		}
@@ -211,17 +202,4 @@ func moduleFunctions(s *change.System, name string) ([]string, error) {
 		}
 	}
 	return functions, nil
-}
-
-// names lists a directory; nothing where there is none.
-func names(s *change.System, dir string) ([]string, error) {
-	entries, err := os.ReadDir(s.Path(dir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var out []string
-	for _, e := range entries {
-		out = append(out, e.Name())
-	}
-	return out, err
 }

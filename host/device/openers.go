@@ -84,12 +84,12 @@ func (f function) listedFiles() ([]deviceFile, error) {
 	}
 	// Disks that can be reached through several NVMe controllers are below none of them, but below
 	// what the kernel calls a subsystem.
-	controllers, err := names(f.s, f.path("nvme"))
+	controllers, err := f.s.List(f.path("nvme"))
 	if err != nil || len(controllers) == 0 {
 		return files, err
 	}
 	const subsystemClass = "/sys/class/nvme-subsystem"
-	all, err := names(f.s, subsystemClass)
+	all, err := f.s.List(subsystemClass)
 	if err != nil {
 		return nil, err
 	}

@@ -19,10 +19,7 @@ const bootUnitName = "rackless-prepare.service"
 // runs as root.
 func BootUnit(binary string) []change.Step {
 	return []change.Step{{
-		Op: &Unit{
-			Path: unitDir + bootUnitName, Data: bootUnit(binary),
-			Enable: unitDir + "multi-user.target.wants/" + bootUnitName,
-		},
+		Op:   bootedUnit(bootUnitName, bootUnit(binary)),
 		What: "go on at each boot (" + bootUnitName + ")",
 		Why:  "a boot brings devices, pages and values back to what the kernel makes them",
 		Risk: "machines that libvirt starts by itself wait for it at boot",

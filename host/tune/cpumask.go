@@ -2,8 +2,6 @@ package tune
 
 import (
 	"context"
-	"errors"
-	"io/fs"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/topology"
@@ -29,10 +27,7 @@ func (m *CPUMask) Subject() string { return m.Path }
 
 // Read implements [change.Op]: the mask as the kernel writes it.
 func (m *CPUMask) Read(_ context.Context, s *change.System) (change.State, error) {
-	text, err := s.Value(m.Path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return noMask, nil
-	}
+	text, err := s.ValueOr(m.Path, string(noMask))
 	return change.State(text), err
 }
 

@@ -18,12 +18,6 @@ type GoOn struct {
 	Env         []string // NAME=VALUE
 }
 
-func (g *GoOn) unit() (*Unit, error) {
-	data, err := g.bytes()
-	return &Unit{Path: unitDir + g.Name + ".service", Data: data, Enable: unitDir + "multi-user.target.wants/" +
-		g.Name + ".service"}, err
-}
-
 // bytes returns the file of the unit. A boot does not wait for the command.
 func (g *GoOn) bytes() ([]byte, error) {
 	var b strings.Builder
@@ -58,11 +52,11 @@ func (g *GoOn) Install(ctx context.Context, s *change.System) error {
 	if err := guardProgram(s, g.Argv[0], func(uid uint32) bool { return uid == 0 }); err != nil {
 		return err
 	}
-	u, err := g.unit()
+	data, err := g.bytes()
 	if err != nil {
 		return err
 	}
-	return u.Do(ctx, s)
+	return bootedUnit(g.Name+".service", data).Do(ctx, s)
 }
 
 // Installed reports whether it is there.
@@ -70,7 +64,7 @@ func (g *GoOn) Installed(s *change.System) bool { return s.Exists(unitDir + g.Na
 
 // Remove takes it away; one that is not there is no error. A command that runs goes on.
 func (g *GoOn) Remove(ctx context.Context, s *change.System) error {
-	u := &Unit{Path: unitDir + g.Name + ".service", Enable: unitDir + "multi-user.target.wants/" + g.Name + ".service"}
+	u := bootedUnit(g.Name+".service", nil)
 	if !g.Installed(s) {
 		return nil
 	}

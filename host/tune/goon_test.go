@@ -41,10 +41,11 @@ func TestWhatGoesOnIsTakenAwayWhole(t *testing.T) {
 	if err := g.Install(t.Context(), s); err == nil {
 		t.Error("a program that is not there is called at each boot")
 	}
-	u, err := g.unit()
+	data, err := g.bytes()
 	if err != nil {
 		t.Fatal(err)
 	}
+	u := bootedUnit(g.Name+".service", data)
 	before, err := u.Read(t.Context(), s)
 	if err != nil {
 		t.Fatal(err)

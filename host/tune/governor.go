@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
@@ -48,29 +45,19 @@ func preferenceFile(cpu int) string {
 
 // frequencies reads all CPUs that are online and scale their frequency.
 func frequencies(s *change.System) (map[int]frequency, error) {
-	entries, err := os.ReadDir(s.Path(cpuDir))
-	if err != nil {
-		return nil, err
-	}
+	cpus, err := s.Numbers(cpuDir, "cpu")
 	all := map[int]frequency{}
-	for _, e := range entries {
-		digits, ok := strings.CutPrefix(e.Name(), "cpu")
-		cpu, err := strconv.Atoi(digits)
-		if !ok || err != nil {
-			continue
-		}
-		var f frequency
-		if f.Governor, err = s.Value(governorFile(cpu)); errors.Is(err, fs.ErrNotExist) {
-			continue
-		} else if err != nil {
+	for _, cpu := range cpus {
+		governor, err1 := s.ValueOr(governorFile(cpu), "")
+		preference, err2 := s.ValueOr(preferenceFile(cpu), "")
+		if err := errors.Join(err1, err2); err != nil {
 			return nil, err
 		}
-		if f.Preference, err = s.Value(preferenceFile(cpu)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, err
+		if governor != "" {
+			all[cpu] = frequency{governor, preference}
 		}
-		all[cpu] = f
 	}
-	return all, nil
+	return all, err
 }
 
 // Read implements [change.Op].
@@ -165,10 +152,7 @@ func guardGovernor(_ context.Context, s *change.System) error {
 	}
 	for _, cpu := range slices.Sorted(maps.Keys(all)) {
 		file := fmt.Sprintf("%scpu%d/cpufreq/scaling_available_governors", cpuDir, cpu)
-		text, err := s.Value(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		text, err := s.ValueOr(file, performance)
 		if err != nil {
 			return err
 		}

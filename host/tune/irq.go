@@ -118,20 +118,10 @@ func FixedIRQs(s *change.System) ([]FixedIRQ, error) {
 // places. What counts is what they were told (smp_affinity): which CPU serves one
 // (effective_affinity) changes only with the next interrupt.
 func (q *IRQs) astray(s *change.System) (map[int]string, error) {
-	entries, err := os.ReadDir(s.Path(irqDir))
-	if err != nil {
-		return nil, err
-	}
+	irqs, err := s.Numbers(irqDir, "")
 	all := map[int]string{}
-	for _, e := range entries {
-		irq, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		text, err := s.Value(affinityFile(irq))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // of every CPU, or gone by now
-		}
+	for _, irq := range irqs {
+		text, err := s.ValueOr(affinityFile(irq), "") // none where it is of every CPU, or gone by now
 		if err != nil {
 			return nil, err
 		}
@@ -143,7 +133,7 @@ func (q *IRQs) astray(s *change.System) (map[int]string, error) {
 			all[irq] = text
 		}
 	}
-	return all, nil
+	return all, err
 }
 
 func affinityFile(irq int) string { return irqDir + strconv.Itoa(irq) + "/smp_affinity_list" }
@@ -358,14 +348,11 @@ const bannedCPUs = "IRQBALANCE_BANNED_CPULIST"
 // guardIRQBalance refuses where the drop-in would not count.
 func guardIRQBalance(_ context.Context, s *change.System) error {
 	for _, file := range []string{"/etc/default/irqbalance", "/etc/sysconfig/irqbalance"} {
-		data, err := s.ReadFile(file)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		text, err := s.ValueOr(file, "")
 		if err != nil {
 			return err
 		}
-		for line := range strings.Lines(string(data)) {
+		for line := range strings.Lines(text) {
 			line = strings.TrimSpace(line)
 			name, value, _ := strings.Cut(strings.TrimPrefix(line, "export "), "=")
 			if name == bannedCPUs && strings.Trim(value, `"' `) != "" {

@@ -1,11 +1,10 @@
 package tune
 
 import (
-	"bufio"
-	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
-	"os"
+	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,20 +64,16 @@ func readMeminfo(s *change.System, node int) (*meminfo, error) {
 
 func parseMeminfo(file string, data []byte) (*meminfo, error) {
 	values := map[string]uint64{}
-	lines := bufio.NewScanner(bytes.NewReader(data))
-	for lines.Scan() {
-		f := strings.Fields(lines.Text())
+	for line := range strings.Lines(string(data)) {
+		f := strings.Fields(line)
 		if len(f) != 5 || f[4] != "kB" {
 			continue // counts of pages: "Node 0 HugePages_Total: 0"
 		}
 		kb, err := strconv.ParseUint(f[3], 10, 54) // so that the bytes fit
 		if err != nil {
-			return nil, fmt.Errorf("%s: %q: %w", file, lines.Text(), err)
+			return nil, fmt.Errorf("%s: %q: %w", file, line, err)
 		}
 		values[f[2]] = kb << 10
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", file, err)
 	}
 	total, ok1 := values["MemTotal:"]
 	free, ok2 := values["MemFree:"]
@@ -94,19 +89,13 @@ func parseMeminfo(file string, data []byte) (*meminfo, error) {
 // It is for whoever sets pages aside: while the host runs, or by kernel arguments.
 func GuardPages(s *change.System, p *plan.Plan) error {
 	pools, guests := poolsOf(p), len(p.Nodes)
-	entries, err := os.ReadDir(s.Path("/sys/devices/system/node"))
-	if err != nil {
-		return fmt.Errorf("how much memory the NUMA nodes have is not known: %w", err)
+	const dir = "/sys/devices/system/node"
+	nodes, err := s.Numbers(dir, "node")
+	if err != nil || len(nodes) == 0 {
+		return fmt.Errorf("how much memory the NUMA nodes have is not known: %s: %w", dir, cmp.Or(err, fs.ErrNotExist))
 	}
 	var total, taken uint64
-	var nodes []int
-	for _, e := range entries {
-		digits, ok := strings.CutPrefix(e.Name(), "node")
-		node, err := strconv.Atoi(digits)
-		if !ok || err != nil {
-			continue
-		}
-		nodes = append(nodes, node)
+	for _, node := range nodes {
 		m, err := readMeminfo(s, node)
 		if err != nil {
 			return err
@@ -140,23 +129,23 @@ func GuardPages(s *change.System, p *plan.Plan) error {
 // hugeAfter returns the bytes that all hugepages of a node take once the pools are made.
 func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 	dir := nodeDir(node) + "hugepages"
-	entries, err := os.ReadDir(s.Path(dir))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	names, err := s.List(dir)
+	if err != nil {
 		return 0, err
 	}
 	pages := map[uint64]uint64{} // by size
-	for _, e := range entries {
-		digits, _ := strings.CutPrefix(strings.TrimSuffix(e.Name(), "kB"), "hugepages-")
+	for _, name := range names {
+		digits, _ := strings.CutPrefix(strings.TrimSuffix(name, "kB"), "hugepages-")
 		kb, err := strconv.ParseUint(digits, 10, 40)
 		if err != nil {
 			continue
 		}
-		text, err := s.Value(dir + "/" + e.Name() + "/nr_hugepages")
+		text, err := s.Value(dir + "/" + name + "/nr_hugepages")
 		if err != nil {
 			return 0, err
 		}
 		if pages[kb<<10], err = strconv.ParseUint(text, 10, 40); err != nil {
-			return 0, fmt.Errorf("%s/%s/nr_hugepages: %w", dir, e.Name(), err)
+			return 0, fmt.Errorf("%s/%s/nr_hugepages: %w", dir, name, err)
 		}
 	}
 	for _, p := range pools {

@@ -168,7 +168,7 @@ func (v *view) mounts() []change.Step {
 		where := "/dev/hugepages" + label
 		pool := fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB", size>>10)
 		steps = append(steps, change.Step{
-			Op:    &Unit{Path: unitDir + name, Data: unit, Enable: unitDir + "multi-user.target.wants/" + name},
+			Op:    bootedUnit(name, unit),
 			Early: true,
 			What:  fmt.Sprintf("mount hugepages of %s at each boot", sizeText(size)),
 			Why: "libvirt takes pages of a size only from a mount of that size, and systemd mounts only the " +

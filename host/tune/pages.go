@@ -2,9 +2,7 @@ package tune
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"strconv"
 	"strings"
 
@@ -66,10 +64,7 @@ func nodeDir(node int) string { return fmt.Sprintf("/sys/devices/system/node/nod
 
 // Read implements [change.Op]: the number of pages.
 func (p *Pool) Read(_ context.Context, s *change.System) (change.State, error) {
-	text, err := s.Value(p.dir() + "/nr_hugepages")
-	if errors.Is(err, fs.ErrNotExist) {
-		return noPool, nil
-	}
+	text, err := s.ValueOr(p.dir()+"/nr_hugepages", string(noPool))
 	return change.State(text), err
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"slices"
 	"strings"
 
@@ -123,10 +122,7 @@ const madeBy = "Made by rackless prepare; rackless rollback takes it away."
 
 // cpusetReady reports whether systemd can limit slices to CPUs: with cgroups of version 2 alone.
 func cpusetReady(_ context.Context, s *change.System) (bool, error) {
-	text, err := s.Value(cgroupRoot + "cgroup.controllers")
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
+	text, err := s.ValueOr(cgroupRoot+"cgroup.controllers", "")
 	return err == nil && systemdRuns(s) && slices.Contains(strings.Fields(text), "cpuset"), err
 }
 
@@ -180,10 +176,7 @@ func (p *Partition) Subject() string { return cgroupRoot + p.Slice }
 
 // Read implements [change.Op]: "member", "root", "isolated", or with a reason "root invalid (...)".
 func (p *Partition) Read(_ context.Context, s *change.System) (change.State, error) {
-	text, err := s.Value(p.file())
-	if errors.Is(err, fs.ErrNotExist) {
-		return noPartition, nil
-	}
+	text, err := s.ValueOr(p.file(), noPartition)
 	return change.State(text), err
 }
 

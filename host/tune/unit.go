@@ -35,6 +35,11 @@ type Unit struct {
 	CPUs  topology.CPUSet `json:"cpus,omitzero"`
 }
 
+// bootedUnit returns a unit of a name, "x.service" or "x.mount", that is started at boot.
+func bootedUnit(name string, data []byte) *Unit {
+	return &Unit{Path: unitDir + name, Data: data, Enable: unitDir + "multi-user.target.wants/" + name}
+}
+
 // unitState is what is there of a unit. What systemd has in memory is no part of it: nobody could
 // make that as stale as it may have been.
 type unitState struct {
@@ -247,11 +252,9 @@ func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	if err != nil || strings.TrimSpace(string(asked)) != "" {
 		return err // others limit it, to which systemd has seen
 	}
-	limit, err := s.Value(file)
+	// Where the controller has gone, the limit went with it.
+	limit, err := s.ValueOr(file, "")
 	if err != nil || limit == "" {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the controller has gone, and the limit with it
-		}
 		return err
 	}
 	all, err := s.Value("/sys/devices/system/cpu/possible")
