@@ -14,8 +14,8 @@ import (
 func Remarks(ctx context.Context, s *change.System, p *Prepared) ([]string, error) {
 	var all []string
 	if !p.Choices.Firmware {
-		for _, c := range device.Firmware(p.Plan, p.Host) {
-			all = append(all, fmt.Sprintf("firmware, by hand or with --firmware: %s (%s)", c, c.Why))
+		for _, command := range device.Firmware(p.Plan, p.Host) {
+			all = append(all, "firmware, by hand or with --firmware: "+command)
 		}
 	}
 	running, err := tune.Contenders(ctx, s)

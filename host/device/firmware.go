@@ -14,28 +14,18 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Command is a command for people to run, with its reason.
-type Command struct {
-	Argv []string
-	Why  string
-}
-
-func (c Command) String() string { return strings.Join(c.Argv, " ") }
-
 // firmwareTools are the same tool for our purpose: mstflint's, which distributions have, and that of NVIDIA's MFT.
 var firmwareTools = []string{"mstconfig", "mlxconfig"}
 
-// Firmware returns what the plan asks of the firmware of ConnectX and BlueField NICs. It is for
-// people to look at and to run: a card takes such a setting at its next reset, and a wrong one can
-// take it off the network. [Options] has a switch that makes it a step.
-func Firmware(p *plan.Plan, h *topology.Host) []Command {
-	var out []Command
-	for _, set := range firmwareSettings(p, h) {
-		out = append(out, Command{
-			Argv: []string{firmwareTools[0], "-d", set.Card.String(), "set", set.Parameter + "=" +
-				strconv.Itoa(set.Value)},
-			Why: set.why(),
-		})
+// Firmware returns what the plan asks of the firmware of ConnectX and BlueField NICs, as commands
+// with their reasons: "mstconfig -d ... set SRIOV_EN=1 (without it ...)". It is for people to look
+// at and to run: a card takes such a setting at its next reset, and a wrong one can take it off the
+// network. [Options] has a switch that makes it a step.
+func Firmware(p *plan.Plan, h *topology.Host) []string {
+	var out []string
+	for _, f := range firmwareSettings(p, h) {
+		out = append(out, fmt.Sprintf("%s -d %s set %s=%d (%s)", firmwareTools[0], f.Card, f.Parameter, f.Value,
+			f.why()))
 	}
 	return out
 }

@@ -206,7 +206,7 @@ func insideFunction(address string) function {
 	if err != nil {
 		panic(err)
 	}
-	return function{&change.System{Root: "/"}, realKernel(nil), a}
+	return function{&change.System{Root: "/"}, realKernel(), a}
 }
 
 func insideRoundTrip(t *testing.T) {
@@ -379,7 +379,7 @@ func insideGuards(t *testing.T) {
 	refused := func(what, want string) {
 		t.Helper()
 		err := newGuards(Options{Inspect: live, YesReally: true},
-			realKernel(nil)).whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
+			realKernel()).whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
 		if err == nil || !strings.Contains(err.Error(), disk.PCI.String()+want) {
 			t.Errorf("guard of a disk %s: %v; want %q", what, err, want)
 		}
@@ -396,7 +396,7 @@ func insideGuards(t *testing.T) {
 	run(t, "/bin/busybox", "swapon", "/dev/nvme0n1")
 	refused("with swap", " has disk nvme0n1 with swap on it")
 	run(t, "/bin/busybox", "swapoff", "/dev/nvme0n1")
-	g := newGuards(Options{Inspect: live}, realKernel(nil))
+	g := newGuards(Options{Inspect: live}, realKernel())
 	file, err := os.Open("/dev/nvme0n1")
 	b.must(err)
 	err = g.whole(&Driver{Address: *disk.PCI})(t.Context(), b.s)
@@ -413,7 +413,7 @@ func insideGuards(t *testing.T) {
 		" is the host's console: the firmware shows its messages on it (boot_vga), frame buffer fb0") {
 		t.Errorf("guard of the console: %v", err)
 	}
-	really := newGuards(Options{Inspect: live, YesReally: true}, realKernel(nil))
+	really := newGuards(Options{Inspect: live, YesReally: true}, realKernel())
 	b.must(really.whole(&Driver{Address: screen})(t.Context(), b.s))
 
 	// Which goes all the same, and comes back.

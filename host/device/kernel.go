@@ -21,17 +21,14 @@ type kernel struct {
 // where the card's firmware is busy.
 const patience = 30 * time.Second
 
-func realKernel(n Network) *kernel {
-	if n == nil {
-		n = netlinkNetwork{}
-	}
-	return &kernel{net: n, write: (*change.System).WriteValue, patience: patience}
+func realKernel() *kernel {
+	return &kernel{net: netlinkNetwork{}, write: (*change.System).WriteValue, patience: patience}
 }
 
 // orReal returns the kernel itself, or the real one for an op that was made as a literal.
 func (k *kernel) orReal() *kernel {
 	if k == nil {
-		return realKernel(nil)
+		return realKernel()
 	}
 	return k
 }
@@ -56,10 +53,7 @@ func (k *kernel) wait(ctx context.Context, test func() (bool, error)) (bool, err
 }
 
 // Kinds returns the ops of this package by kind, to read journals with.
-func Kinds() change.Kinds { return KindsOn(nil) }
-
-// KindsOn is [Kinds] with another network than the machine's own, for tests.
-func KindsOn(n Network) change.Kinds { return kindsWith(realKernel(n)) }
+func Kinds() change.Kinds { return kindsWith(realKernel()) }
 
 func kindsWith(k *kernel) change.Kinds {
 	return change.Kinds{

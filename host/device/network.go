@@ -6,7 +6,7 @@ import (
 )
 
 // A Network is what only netlink shows and changes: the settings of virtual functions, addresses
-// and routes. The machine's own is used where [Options] names no other.
+// and routes.
 type Network interface {
 	// VFs returns the settings of the virtual functions of a physical function's network device, by
 	// index. There are none without SR-IOV.

@@ -26,8 +26,6 @@ type Options struct {
 	YesReally bool
 	// Firmware makes settings in the firmware of NICs, which are only shown by [Firmware] otherwise.
 	Firmware bool
-	// Network is nil for the machine's own.
-	Network Network
 	// Made is what the files say that made them, in one line; "" is rackless without a version.
 	Made string
 }
@@ -35,7 +33,7 @@ type Options struct {
 // Steps returns what a plan asks of the devices of a host. They follow from the plan, the lab and
 // the host as it was when the plan was made, and come out the same at any time.
 func Steps(p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {
-	return stepsOn(realKernel(o.Network), p, l, h, o)
+	return stepsOn(realKernel(), p, l, h, o)
 }
 
 func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) ([]change.Step, error) {

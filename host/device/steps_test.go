@@ -350,7 +350,7 @@ func TestDriverctlIsToldWhereItIsInstalled(t *testing.T) {
 func TestTheMachinesOwnNetworkIsNotThatOfATreeOfFiles(t *testing.T) {
 	t.Parallel()
 	m := newSim(t)
-	_, err := realKernel(nil).network(m.s)
+	_, err := realKernel().network(m.s)
 	if err == nil || !strings.Contains(err.Error(), "they are not of one machine") {
 		t.Errorf("error %v", err)
 	}

@@ -105,15 +105,6 @@ func readIRQMemory(s *change.System) (*irqMemory, error) {
 	return memory, nil
 }
 
-// FixedIRQs returns the interrupts that were to be moved in this boot and could not.
-func FixedIRQs(s *change.System) ([]FixedIRQ, error) {
-	memory, err := readIRQMemory(s)
-	if err != nil || memory == nil {
-		return nil, err
-	}
-	return memory.Fixed, nil
-}
-
 // astray returns the interrupts that may be served by other CPUs than those of the host, with their
 // places. What counts is what they were told (smp_affinity): which CPU serves one
 // (effective_affinity) changes only with the next interrupt.

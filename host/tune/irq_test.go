@@ -94,12 +94,12 @@ func TestInterruptsThatCannotBeMovedAreNamed(t *testing.T) {
 	if state, err := q.Read(t.Context(), m.system()); err != nil || !q.Done(state) {
 		t.Errorf("not done: %s, %v", state, err)
 	}
-	fixed, err := FixedIRQs(m.system())
-	if err != nil || len(fixed) != 1 {
-		t.Fatalf("%v, %v", fixed, err)
+	memory, err := readIRQMemory(m.system())
+	if err != nil || len(memory.Fixed) != 1 {
+		t.Fatalf("%+v, %v", memory, err)
 	}
 	if diff := cmp.Diff(FixedIRQ{IRQ: 25, Name: "nvme0q1", CPUs: lastCap(t), Why: "permission denied"},
-		fixed[0]); diff != "" {
+		memory.Fixed[0]); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if err := q.Restore(t.Context(), m.system(), `{"moved":false}`); err != nil {
@@ -125,8 +125,8 @@ func TestADamagedMemoryOfInterruptsSaysWhatToDo(t *testing.T) {
 
 func TestNothingMovedIsNothingToName(t *testing.T) {
 	t.Parallel()
-	if fixed, err := FixedIRQs(newMachine(t).system()); err != nil || fixed != nil {
-		t.Errorf("%v, %v", fixed, err)
+	if memory, err := readIRQMemory(newMachine(t).system()); err != nil || memory != nil {
+		t.Errorf("%+v, %v", memory, err)
 	}
 }
 

@@ -406,16 +406,25 @@ known_by() {
     else
         ip link set dev "$dev" vf "$2" mac "$3" || fail "$dev: virtual function $2 does not take MAC address $3"
     fi
-    # What the driver does not report it does not know, and a VLAN or a limit that is not there needs no lifting.
     have=$(ip link show dev "$dev" | grep "vf $2 " || :)
-    for setting in "vlan:vlan 0" "tx rate:max_tx_rate 0 min_tx_rate 0" "max_tx_rate:max_tx_rate 0 min_tx_rate 0" "spoof:spoofchk $6" "trust:trust $5" "link-state:state auto"; do
-        case $have in
-        *"${setting%%:*}"*)
-            # shellcheck disable=SC2086
-            ip link set dev "$dev" vf "$2" ${setting#*:} || warn "$dev: virtual function $2 does not take ${setting#*:}"
-            ;;
-        esac
-    done
+    change "$2" "vlan " none vlan 0
+    change "$2" "tx rate " none max_tx_rate 0 min_tx_rate 0
+    change "$2" "max_tx_rate " none max_tx_rate 0 min_tx_rate 0
+    change "$2" "spoof checking " "spoof checking $6" spoofchk "$6"
+    change "$2" "trust " "trust $5" trust "$5"
+    change "$2" "link-state " "link-state auto" state auto
+}
+
+# change INDEX SHOWN GOOD WORDS... makes a setting that is shown and not good. What the driver does not report it does not know.
+change() {
+    index=$1
+    case $have in
+    *"$3"*) ;;
+    *"$2"*)
+        shift 3
+        ip link set dev "$dev" vf "$index" "$@" || warn "$dev: virtual function $index does not take $*"
+        ;;
+    esac
 }
 
 # rest PF COUNT leaves the other virtual functions to the host's drivers, where the host gives them any.
