@@ -10,6 +10,7 @@ VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
 LAB     ?= examples/pair.yaml
 FUZZTIME ?= 20s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
 .PHONY: help setup build lab study-demo studies publish-studies test test-fast test-faults race lint fuzz bench update clean
@@ -82,11 +83,12 @@ race: ## run the short tests under the race detector
 	@hack/setup.sh race
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m ./...
 
-lint: ## gofmt, go vet, staticcheck, and shellcheck where it is installed
+lint: ## gofmt, go vet, staticcheck, dead code, and shellcheck where it is installed
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go')) && \
 		test -z "$$unformatted" || { echo "not formatted, run gofmt -w on: $$unformatted"; exit 1; }
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
+	@dead=$$($(GO) run $(DEADCODE) ./cmd/rackless) && test -z "$$dead" || { echo "rackless never calls: $$dead"; exit 1; }
 	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh .ci/run; else echo "no shellcheck: scripts not checked"; fi
 
 fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus

@@ -46,12 +46,6 @@ func (o Options) progress(format string, args ...any) {
 	}
 }
 
-// CurrentRecipe returns the recipe that Ensure would follow now. Its Key names the image that hosts start from.
-func CurrentRecipe(ctx context.Context) (Recipe, error) {
-	in, err := currentInputs(ctx)
-	return in.recipe, err
-}
-
 // Ensure returns the image, building it, in minutes, if the cache has none, or a damaged one, for the recipe.
 // Two processes that build the same image at once wait for each other; the second finds the first's.
 func Ensure(ctx context.Context, o Options) (*Image, error) {
@@ -113,30 +107,4 @@ func (i *Image) read(ctx context.Context, e imagecache.Entry) error {
 		}
 		return []string{i.Disk}, nil
 	})
-}
-
-// List returns the images of hosts in the cache that are whole, by key. damaged holds the keys of
-// those that are not; one whose manifest cannot be read any more may be of any kind, and guest.List
-// has it.
-func List(ctx context.Context, cache string) (images []*Image, damaged []string, err error) {
-	keys, err := imagecache.Keys(cache)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, key := range keys {
-		e := imagecache.At(cache, key)
-		img := &Image{Dir: e.Dir()}
-		err := img.read(ctx, e)
-		switch {
-		case err == nil:
-			images = append(images, img)
-		case errors.Is(err, imagecache.ErrDamaged):
-			if img.Name == hostName {
-				damaged = append(damaged, key)
-			}
-		case !errors.Is(err, imagecache.ErrOtherKind):
-			return nil, nil, err
-		}
-	}
-	return images, damaged, nil
 }

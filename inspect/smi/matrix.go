@@ -59,19 +59,6 @@ type Note struct {
 	Why  string
 }
 
-// Cell returns the path between two devices by name; ok is false where the matrix has no such device.
-func (m *Matrix) Cell(a, b string) (c Cell, ok bool) {
-	i, j := m.index(a), m.index(b)
-	if i < 0 || j < 0 {
-		return Cell{}, false
-	}
-	return m.Cells[i][j], true
-}
-
-func (m *Matrix) index(name string) int {
-	return slices.IndexFunc(m.Devices, func(d Device) bool { return d.Name == name })
-}
-
 func (m *Matrix) note(line int, format string, args ...any) {
 	if len(m.Notes) < maxNotes {
 		m.Notes = append(m.Notes, Note{line, fmt.Sprintf(format, args...)})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -168,10 +169,10 @@ func TestMatrixHoldsWhatTheTextSays(t *testing.T) {
 	if diff := cmp.Diff(want, m); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if c, ok := m.Cell("NIC0", "GPU0"); !ok || c.String() != "PHB" {
+	if c, ok := cellOf(m, "NIC0", "GPU0"); !ok || c.String() != "PHB" {
 		t.Errorf("Cell(NIC0, GPU0) = %v, %v", c, ok)
 	}
-	if _, ok := m.Cell("NIC0", "NIC7"); ok {
+	if _, ok := cellOf(m, "NIC0", "NIC7"); ok {
 		t.Error("Cell knows a NIC that is not there")
 	}
 }
@@ -392,4 +393,17 @@ func TestSniff(t *testing.T) {
 			t.Errorf("Sniff(%q) = false", text)
 		}
 	}
+}
+
+// cellOf returns the path between two devices by name; ok is false where the matrix has no such device.
+func cellOf(m *smi.Matrix, a, b string) (c smi.Cell, ok bool) {
+	i, j := index(m, a), index(m, b)
+	if i < 0 || j < 0 {
+		return smi.Cell{}, false
+	}
+	return m.Cells[i][j], true
+}
+
+func index(m *smi.Matrix, name string) int {
+	return slices.IndexFunc(m.Devices, func(d smi.Device) bool { return d.Name == name })
 }

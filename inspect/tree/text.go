@@ -1,13 +1,10 @@
 package tree
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
 	"strconv"
 	"strings"
 )
@@ -191,71 +188,4 @@ func decodeText(b []byte) []byte {
 		}
 	}
 	return out
-}
-
-var encoder = strings.NewReplacer(wordZero, `\`+wordZero, wordEnd, `\`+wordEnd, "\x00", wordZero)
-
-// encodeText returns the lines that stand for a file, and how many they are; ok is false where they cannot say it.
-func encodeText(data []byte) (lines string, n int, ok bool) {
-	lines = encoder.Replace(string(data))
-	n = strings.Count(lines, "\n")
-	if lines != "" && lines[len(lines)-1] != '\n' {
-		lines += wordEnd + "\n"
-		n++
-	}
-	return lines, n, bytes.Equal(decodeText([]byte(lines)), data)
-}
-
-const textRule = "# ttar - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -\n"
-
-// WriteText writes a tree in its text form: sorted, all directories named, the same bytes for the same tree.
-func WriteText(w io.Writer, m *Mem) error {
-	buf := bufio.NewWriter(w)
-	if err := writeTextDir(buf, ".", m.root); err != nil {
-		return err
-	}
-	return buf.Flush()
-}
-
-func writeTextDir(w *bufio.Writer, dir string, n *node) error {
-	for _, c := range n.children {
-		name := join(dir, c.name)
-		if strings.ContainsAny(name, "\n\r") || strings.TrimSpace(name) != name || strings.ContainsAny(c.target,
-			"\n\r") {
-			return fmt.Errorf("write %q as text: its name or target has a line break in it", clip(name))
-		}
-		if c.IsDir() {
-			fmt.Fprintf(w, "%s: %s\n", keyDirectory, name)
-			writeTextError(w, c)
-			fmt.Fprintf(w, "%s: 755\n%s", keyMode, textRule)
-			if err := writeTextDir(w, name, c); err != nil {
-				return err
-			}
-			continue
-		}
-		fmt.Fprintf(w, "%s: %s\n", keyPath, name)
-		switch {
-		case c.mode&fs.ModeSymlink != 0:
-			fmt.Fprintf(w, "%s: %s\n%s", keyLink, c.target, textRule)
-			continue
-		case c.err != nil:
-			writeTextError(w, c)
-		default:
-			if lines, n, ok := encodeText(c.data); ok && n < math.MaxInt32 {
-				fmt.Fprintf(w, "%s: %d\n%s", keyLines, n, lines)
-			} else {
-				fmt.Fprintf(w, "%s: %s\n", keyQuoted, strconv.Quote(string(c.data)))
-			}
-		}
-		if _, err := fmt.Fprintf(w, "%s: 644\n%s", keyMode, textRule); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func writeTextError(w *bufio.Writer, n *node) {
-	if n.err != nil {
-		fmt.Fprintf(w, "%s: %s\n", keyError, ErrorName(n.err))
-	}
 }

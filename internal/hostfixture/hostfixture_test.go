@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/internal/hostfixture"
+	"github.com/rackless/rackless/internal/ttar"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/topology"
 )
@@ -83,7 +84,7 @@ const example = "../../examples/hosts/epyc-7551p.ttar"
 // The example that the README names is this machine, as a text that can be read and compared.
 func TestTheExampleIsTheFixture(t *testing.T) {
 	var want strings.Builder
-	if err := tree.WriteText(&want, hostfixture.EPYC7551P().FS()); err != nil {
+	if err := ttar.Write(&want, hostfixture.EPYC7551P().FS(), tree.ErrorName); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, example, want.String())

@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/internal/hostfixture"
+	"github.com/rackless/rackless/internal/ttar"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -103,7 +104,7 @@ func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 func TestTheR740ExampleIsTheFixture(t *testing.T) {
 	t.Parallel()
 	var want strings.Builder
-	if err := tree.WriteText(&want, hostfixture.R740().FS()); err != nil {
+	if err := ttar.Write(&want, hostfixture.R740().FS(), tree.ErrorName); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "../../examples/hosts/r740.ttar", want.String())

@@ -24,16 +24,6 @@ import (
 //go:embed ids.txt
 var ids string
 
-// versionLabel starts the line of the header that dates the list.
-const versionLabel = "# Version: "
-
-// Version returns the day of the list as it states it, such as "2026.10.24".
-func Version() string {
-	_, after, _ := strings.Cut(ids, versionLabel)
-	version, _, _ := strings.Cut(after, "\n")
-	return version
-}
-
 // Vendor returns the name of a vendor, or "" where the list has none.
 func Vendor(vendor uint16) string {
 	return lookup(appendHex(make([]byte, 0, maxKey), uint32(vendor), 4))

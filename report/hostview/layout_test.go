@@ -288,3 +288,5 @@ func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
 		}
 	}
 }
+
+func (r rect) bottom() int { return r.Y + r.H }

@@ -60,8 +60,7 @@ type textShape struct {
 	Class string
 }
 
-func (r rect) right() int  { return r.X + r.W }
-func (r rect) bottom() int { return r.Y + r.H }
+func (r rect) right() int { return r.X + r.W }
 
 // box adds a rectangle and returns it.
 func (p *picture) box(r rect, class string, radius int, title string) rect {

@@ -118,17 +118,6 @@ func BenchmarkReportOfAMillionSamples(b *testing.B) {
 				b.Fatal(err)
 			}
 			Power{Spread: e.Spread, SpreadBlocks: blocks, Comparisons: 15}.Detectable(blocks)
-			var runs []RunValue
-			for _, block := range metric {
-				for level, values := range map[string][]float64{"a": block.A, "b": block.B} {
-					for _, v := range values {
-						runs = append(runs, RunValue{Level: level, Value: v, Noise: math.NaN()})
-					}
-				}
-			}
-			if _, err := Disturbed(runs, DisturbRule{}); err != nil {
-				b.Fatal(err)
-			}
 		}
 		Judge(family)
 		merged[0].Distribution()

@@ -13,9 +13,6 @@ type ControlReport struct {
 	Open []int `json:"open,omitempty"`
 }
 
-// Confounded reports whether a control moved.
-func (c ControlReport) Confounded() bool { return len(c.Moved) > 0 }
-
 // Controls judges the controls of one comparison, as a family of their own: that they are watched
 // must not make the comparison itself weaker.
 //

@@ -185,3 +185,13 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 	}
 	return observed / squares, float64(count+1) / (orders + 1)
 }
+
+// median of the values, which are left as they are; 0 of none.
+func median(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	return (sorted[(n-1)/2] + sorted[n/2]) / 2
+}

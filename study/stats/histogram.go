@@ -66,9 +66,6 @@ func (h *Histogram) Merge(o *Histogram) error {
 // Count is the number of recorded values.
 func (h *Histogram) Count() int64 { return h.h.TotalCount() }
 
-// Mean of the recorded values in microseconds; 0 of none.
-func (h *Histogram) Mean() float64 { return h.h.Mean() / nsPerUs }
-
 // Quantile returns the latency in microseconds at or below which the share q (0 to 1) of all values
 // lies, to the nearest rank; false if there are none, or if q is not a share. Whether the number of
 // values supports it is another question: see Supported.

@@ -55,8 +55,8 @@ func TestQuantilesOfMergedHistogramsAreThoseOfAllValues(t *testing.T) {
 		if want := all[rank-1]; math.Abs(got-want) > 0.001*want+0.0005+1e-12 {
 			t.Errorf("Quantile(%v) of %d values = %v, want %v", q, len(all), got, want)
 		}
-		if h.Count() != int64(len(all)) || math.Abs(h.Mean()-mean(all)) > 0.001*mean(all)+0.001 {
-			t.Errorf("Count = %d, Mean = %v; want %d, %v", h.Count(), h.Mean(), len(all), mean(all))
+		if h.Count() != int64(len(all)) || math.Abs(h.h.Mean()/nsPerUs-mean(all)) > 0.001*mean(all)+0.001 {
+			t.Errorf("Count = %d, Mean = %v; want %d, %v", h.Count(), h.h.Mean()/nsPerUs, len(all), mean(all))
 		}
 	})
 }

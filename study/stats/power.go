@@ -76,29 +76,6 @@ func (w Power) Detectable(blocks int) float64 {
 	return math.Expm1(effect)
 }
 
-// BlocksFor is the number of blocks that it takes to find an effect of this size, given as
-// Detectable gives it, with the asked power; false if MaxBlocks would not do.
-func (w Power) BlocksFor(effect float64) (int, bool) {
-	alpha, comparisons, _ := w.defaults()
-	low := min(MinBlocks(alpha, comparisons), MaxBlocks)
-	high := low
-	for !(w.Detectable(high) <= effect) {
-		if high == MaxBlocks {
-			return 0, false
-		}
-		low, high = high, min(2*high, MaxBlocks)
-	}
-	// More blocks always find more, so the least number that will do can be bisected: low will not do, high will.
-	for high-low > 1 {
-		if middle := (low + high) / 2; w.Detectable(middle) <= effect {
-			high = middle
-		} else {
-			low = middle
-		}
-	}
-	return high, true
-}
-
 // defaults are the values to reckon with.
 func (w Power) defaults() (alpha float64, comparisons int, power float64) {
 	alpha, comparisons, power = w.Alpha, max(1, w.Comparisons), w.Power

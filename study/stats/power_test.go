@@ -116,9 +116,6 @@ func TestNothingIsDetectableWithFewerThanMinBlocks(t *testing.T) {
 		if got := w.Detectable(20); !math.IsInf(got, 1) {
 			t.Errorf("%+v: Detectable = %v, want +Inf", w, got)
 		}
-		if b, ok := w.BlocksFor(0.1); ok {
-			t.Errorf("%+v: BlocksFor = %d, want none", w, b)
-		}
 	}
 }
 
@@ -136,25 +133,6 @@ func TestMoreBlocksFindSmallerEffects(t *testing.T) {
 				t.Errorf("%d comparisons: Detectable(%d) = %v, with fewer blocks %v", comparisons, blocks, effect, last)
 			}
 			last = effect
-		}
-	}
-}
-
-func TestBlocksForIsTheInverseOfDetectable(t *testing.T) {
-	t.Parallel()
-	for _, comparisons := range []int{1, 10} {
-		w := Power{Spread: 0.03, Comparisons: comparisons}
-		for _, effect := range []float64{0.2, 0.05, 0.02, 0.01} {
-			blocks, ok := w.BlocksFor(effect)
-			if !ok || w.Detectable(blocks) > effect || w.Detectable(blocks-1) <= effect {
-				t.Errorf("BlocksFor(%v) = %d, %v; they detect %v, one fewer %v", effect, blocks, ok,
-					w.Detectable(blocks), w.Detectable(blocks-1))
-			}
-			t.Logf("standard deviation of block differences 3 %%, %2d comparisons: %3d blocks for an effect of "+
-				"%2.0f %%", comparisons, blocks, 100*effect)
-		}
-		if blocks, ok := w.BlocksFor(0.001); ok {
-			t.Errorf("BlocksFor(0.001) = %d, want more than there may be", blocks)
 		}
 	}
 }
