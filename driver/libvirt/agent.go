@@ -6,12 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf16"
 
+	api "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/guest"
@@ -23,7 +22,18 @@ import (
 // guest.Agent waits, whose error says less.
 const agentTimeout = 25
 
-// maxAnswer is what libvirt passes on of one answer: REMOTE_STRING_MAX of its protocol is 4 MiB.
+// agentLimit bounds what libvirt asks the agent. It goes past only where libvirt itself hangs.
+const agentLimit = (agentTimeout + 10) * time.Second
+
+// agentCommand passes one command on and returns the agent's answer.
+func (c *Conn) agentCommand(ctx context.Context, ref api.Domain, command string) (string, error) {
+	out, err := ask(ctx, c, agentLimit, func(l *api.Libvirt) (api.OptString, error) {
+		return l.QEMUDomainAgentCommand(ref, command, agentTimeout, 0)
+	})
+	return strings.Join(out, ""), err
+}
+
+// maxAnswer is what libvirt passes on of one command or answer: REMOTE_STRING_MAX of its protocol is 4 MiB.
 const maxAnswer = 4 << 20
 
 // An agentConn carries commands to the guest agent of one domain through libvirt, which shares it among all who ask.
@@ -32,7 +42,7 @@ const maxAnswer = 4 << 20
 // nothing else can speak to it directly.
 type agentConn struct {
 	conn   *Conn
-	domain string // UUID
+	domain api.Domain
 	name   string
 	done   chan struct{}
 	close  func()
@@ -47,7 +57,7 @@ func (c *Conn) Agent(ctx context.Context, name string) (*guest.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agentConn{conn: c, domain: d.UUID, name: name, done: make(chan struct{})}
+	a := &agentConn{conn: c, domain: d.ref, name: name, done: make(chan struct{})}
 	a.close = sync.OnceFunc(func() { close(a.done) })
 	return guest.NewAgent(a), nil
 }
@@ -76,19 +86,18 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 	began := time.Now()
 	said := errors.New("its guest has not opened the channel of the agent")
 	for {
-		open, err := c.agentOpen(ctx, d.UUID)
+		open, err := c.agentOpen(ctx, d.ref)
 		if err != nil {
 			return nil, fmt.Errorf("wait for the agent of %s: %w", name, err)
 		}
 		pause := channelPoll(began)
 		if open {
-			_, err := c.run(ctx, queryLimit, "qemu-agent-command", "--domain", d.UUID, "--timeout",
-				strconv.Itoa(agentTimeout), "--cmd", `{"execute":"guest-ping"}`)
+			_, err := c.agentCommand(ctx, d.ref, `{"execute":"guest-ping"}`)
 			if err == nil {
 				return c.Agent(ctx, name)
 			}
-			// Whatever virsh says: a guest that boots, or has no time, may answer later.
-			if _, refused := errors.AsType[*virshError](err); !refused {
+			// Whatever libvirt says: a guest that boots, or has no time, may answer later.
+			if !refused(err) {
 				return nil, fmt.Errorf("wait for the agent of %s: %w", name, err)
 			}
 			pause, said = agentPoll, err
@@ -104,17 +113,17 @@ func (c *Conn) AwaitAgent(ctx context.Context, name string) (*guest.Agent, error
 
 // agentOpen reports whether a program in the guest has opened the agent's channel. A domain that
 // does not run is an error.
-func (c *Conn) agentOpen(ctx context.Context, id string) (bool, error) {
-	d, err := c.look(ctx, id)
+func (c *Conn) agentOpen(ctx context.Context, ref api.Domain) (bool, error) {
+	d, err := c.look(ctx, ref)
 	if err != nil {
 		return false, err
 	}
 	if !d.State.Active() {
 		return false, fmt.Errorf("the domain is %s", d.State)
 	}
-	text, err := c.run(ctx, queryLimit, "dumpxml", "--domain", id)
+	text, err := c.xml(ctx, ref, 0)
 	if err != nil {
-		return false, gone(id, err)
+		return false, err
 	}
 	now := libvirtxml.Domain{Devices: &libvirtxml.DomainDeviceList{}}
 	if err := now.Unmarshal(string(text)); err != nil {
@@ -141,15 +150,18 @@ func (a *agentConn) Call(ctx context.Context, command string, args, result any) 
 	if err := e.Encode(request); err != nil {
 		return fmt.Errorf("%s: encode: %w", command, err)
 	}
-	out, err := a.conn.run(ctx, queryLimit, "qemu-agent-command", "--domain", a.domain, "--timeout",
-		strconv.Itoa(agentTimeout), "--cmd", asciiJSON(b.Bytes()))
+	if b.Len() > maxAnswer {
+		return fmt.Errorf("agent of %s: %s: a command of %d bytes: libvirt passes on at most %d MiB at once", a.name,
+			command, b.Len(), maxAnswer>>20)
+	}
+	out, err := a.conn.agentCommand(ctx, a.domain, b.String())
 	if err != nil {
 		return a.explain(command, err)
 	}
 	var answer struct {
 		Return json.RawMessage `json:"return"`
 	}
-	if err := json.Unmarshal(out, &answer); err != nil {
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		return fmt.Errorf("agent of %s: %s: read %.80q: %w", a.name, command, out, err)
 	}
 	if answer.Return == nil {
@@ -164,42 +176,38 @@ func (a *agentConn) Call(ctx context.Context, command string, args, result any) 
 	return nil
 }
 
-// Texts of libvirt's qemu_agent.c and qemu_domain.c.
-const (
-	agentRefused = "unable to execute QEMU agent command '"
-	agentTooLong = "string in opaque data is too large"
-)
-
-// unreachable are the errors after which the agent has not seen the command. "Guest agent not
-// available for now" is none of them: libvirt says so of an answer that did not come in time, too.
-var unreachable = []string{
-	"domain is not running", "QEMU guest agent is not connected", "guest agent is not configured",
-	"failed to get domain", "Domain not found",
-}
-
-// explain turns virsh's words into what the error is.
+// explain turns libvirt's words into what the error is.
 func (a *agentConn) explain(command string, err error) error {
-	v, refused := errors.AsType[*virshError](err)
-	if !refused {
+	said, ok := errors.AsType[api.Error](err)
+	if !ok {
 		return fmt.Errorf("agent of %s: %s: %w", a.name, command, err)
 	}
-	// internal error: unable to execute QEMU agent command 'guest-exec': Guest agent command failed, error was '...'
-	if _, text, ok := strings.Cut(v.text, agentRefused); ok {
-		_, reason, _ := strings.Cut(text, "': ")
-		return &qapi.Error{Command: command, Class: "GenericError", Desc: reason}
-	}
-	for _, text := range unreachable {
-		if strings.Contains(v.text, text) {
-			return &qapi.Error{Command: command, Class: qapi.ClassUnreachable, Desc: fmt.Sprintf("agent of %s: %s",
-				a.name, v.text)}
+	switch api.ErrorNumber(said.Code) {
+	case api.ErrInternalError:
+		// "internal error: unable to execute QEMU agent command 'guest-exec': Guest agent command failed, error was
+		// '...'", in the language of the daemon.
+		if _, reason, ok := strings.Cut(said.Message, "'"+command+"': "); ok {
+			return &qapi.Error{Command: command, Class: "GenericError", Desc: reason}
 		}
-	}
-	if strings.Contains(v.text, "too large") || strings.Contains(v.text, "too long") ||
-		strings.Contains(v.text, "Unable to encode") {
-		return fmt.Errorf("agent of %s: %s: %s: libvirt passes on at most %d MiB at once", a.name, command, v.text,
+	case api.ErrOperationInvalid, api.ErrNoDomain, api.ErrArgumentUnsupported, api.ErrConfigUnsupported:
+		return a.unreachable(command, said)
+	case api.ErrAgentUnresponsive:
+		// The code is also that of an answer that did not come in time ("Guest agent not available for now"), after
+		// which the agent may have seen the command.
+		if strings.Contains(said.Message, "is not connected") {
+			return a.unreachable(command, said)
+		}
+	case api.ErrRPC:
+		return fmt.Errorf("agent of %s: %s: %w: libvirt passes on at most %d MiB at once", a.name, command, err,
 			maxAnswer>>20)
 	}
-	return fmt.Errorf("agent of %s: %s: %s", a.name, command, v.text)
+	return fmt.Errorf("agent of %s: %s: %w", a.name, command, err)
+}
+
+// unreachable is the error of a command that the agent has not seen.
+func (a *agentConn) unreachable(command string, said api.Error) error {
+	return &qapi.Error{Command: command, Class: qapi.ClassUnreachable, Desc: fmt.Sprintf("agent of %s: %s", a.name,
+		said.Message)}
 }
 
 // Done is closed by Close alone: libvirt finds the agent of a guest that was started again by itself.
@@ -209,22 +217,4 @@ func (a *agentConn) Done() <-chan struct{} { return a.done }
 func (a *agentConn) Close() error {
 	a.close()
 	return nil
-}
-
-// asciiJSON writes what is beyond ASCII in a JSON text by its number; such characters are in
-// strings alone. The text ends without a line break.
-func asciiJSON(text []byte) string {
-	var b strings.Builder
-	for _, r := range strings.TrimSpace(string(text)) {
-		switch {
-		case r < 0x7f:
-			b.WriteRune(r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
-		}
-	}
-	return b.String()
 }

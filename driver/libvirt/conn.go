@@ -1,38 +1,42 @@
 package libvirt
 
 import (
+	"cmp"
 	"context"
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"io/fs"
+	"net"
 	"net/url"
-	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	api "github.com/digitalocean/go-libvirt"
+	"github.com/digitalocean/go-libvirt/socket/dialers"
 )
 
-// maxSessions bounds how many virsh run at once, and with them what an ssh server is asked for.
-const maxSessions = 8
-
-// A Conn is a connection to one libvirt, by any number of virsh. Its methods may be called from several goroutines.
+// A Conn is a connection to one libvirt. Its methods may be called from several goroutines.
 type Conn struct {
 	URI  string
 	Caps Capabilities
 
-	virsh  string
-	tokens chan struct{} // one for each session that may be
+	uri *url.URL
+	// slow has a place for each call that may take long. The daemon works on 5 calls of a connection
+	// at a time (max_client_requests) and reads no further ones meanwhile: one is kept for questions.
+	slow   chan struct{}
 	mu     sync.Mutex
-	idle   []*session
+	client *api.Libvirt
+	conn   net.Conn // that of client
 	closed bool
-	dial   sync.Mutex // sessions start one after the other: ssh servers refuse many that have not said who they are
 }
 
 // Capabilities are what a libvirt can do.
 type Capabilities struct {
-	Virsh    string // version of virsh, e.g. "9.0.0"
-	Daemon   string // version of the daemon
+	Daemon   string // version of the daemon, e.g. "9.0.0"
 	QEMU     string // version of QEMU that it drives
 	Host     string // name of its machine
 	Arch     string // of that machine: "x86_64"
@@ -42,7 +46,8 @@ type Capabilities struct {
 	KVM bool
 }
 
-// Limits of single commands. They only end what would never end: a daemon that hangs, a remote machine that has gone.
+// Limits of single calls. They only end what would never end: a daemon that hangs, a remote machine
+// that has gone. Calls of another limit than queryLimit may take long (Conn.slow).
 const (
 	// connectLimit is for the first question. The daemon may have to be started for it: within some
 	// seconds, but more than half a minute has been seen on a busy emulated host that had just
@@ -52,161 +57,186 @@ const (
 	// probeLimit is for what may make the daemon look first what its QEMU can do, once for each
 	// version of both: 8 s on 2 cores, minutes where those are emulated themselves.
 	probeLimit = 10 * time.Minute
-	// startLimit is for virsh start and destroy: 1 GiB pages are cleared when they are taken, at
-	// some 4 GB/s for one thread, and a machine may have terabytes.
+	// startLimit is for the start and the end of a domain: 1 GiB pages are cleared when they are
+	// taken, at some 4 GB/s for one thread, and a machine may have terabytes.
 	startLimit = 15 * time.Minute
 )
 
-// Connect finds virsh and connects to a libvirt: qemu:///system, qemu:///session,
-// qemu+ssh://host/system and whatever else virsh knows. Questions of ssh are not answered: a remote
-// machine has to be one that ssh reaches by key.
+// Connect connects to a libvirt: qemu:///system, qemu:///session, qemu+ssh://host/system,
+// qemu+tls://host/system and the other transports of https://libvirt.org/uri.html. Questions of ssh
+// are not answered: a remote machine has to be one that ssh reaches by key.
 //
 // The error says what to do: who has to start which daemon, or may use it.
 func Connect(ctx context.Context, uri string) (*Conn, error) {
-	virsh, err := exec.LookPath("virsh")
-	if err != nil {
-		return nil, errors.New("virsh is not in PATH: install libvirt's client (Debian: libvirt-clients)")
-	}
-	return connect(ctx, virsh, uri)
-}
-
-func connect(ctx context.Context, virsh, uri string) (*Conn, error) {
-	full, err := checkURI(uri)
+	u, err := checkURI(uri)
 	if err != nil {
 		return nil, err
 	}
-	c := &Conn{URI: full, virsh: virsh, tokens: make(chan struct{}, maxSessions)}
-	if c.Caps, err = c.hello(ctx); err != nil {
-		return nil, fmt.Errorf("connect to libvirt at %s: %w", uri, advise(full, err))
-	}
+	c := &Conn{URI: uri, uri: u, slow: make(chan struct{}, 4)}
 	if err := c.capabilities(ctx); err != nil {
 		return nil, errors.Join(fmt.Errorf("connect to libvirt at %s: %w", uri, err), c.Close())
 	}
 	return c, nil
 }
 
-// hello asks for versions. It is a process of its own, in the user's own environment: it may have
-// to start the daemon of a session, which inherits that.
-func (c *Conn) hello(ctx context.Context) (Capabilities, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, connectLimit, fmt.Errorf("no answer within %v", connectLimit))
-	defer cancel()
-	cmd := c.command(ctx, "version", "--daemon")
-	out, err := cmd.Output()
-	if ctx.Err() != nil {
-		return Capabilities{}, context.Cause(ctx)
-	}
-	if e, ok := errors.AsType[*exec.ExitError](err); ok && errorText(e.Stderr) != "" {
-		err = errors.New(errorText(e.Stderr))
-	}
-	return versions(out), err
-}
-
-// command prepares a virsh for one command.
-func (c *Conn) command(ctx context.Context, words ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, c.virsh, append([]string{"--quiet", "--connect", c.URI}, words...)...)
-	cmd.Env = virshEnv(true)                              // of one command there is no history
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for rackless to handle
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = time.Second // for an ssh that has left the group
-	return cmd
-}
-
-// checkURI refuses what no driver of QEMU is behind, and keeps ssh from asking questions in a
-// terminal that nobody may watch.
-func checkURI(uri string) (string, error) {
+// checkURI refuses what no driver of QEMU is behind.
+func checkURI(uri string) (*url.URL, error) {
 	u, err := url.Parse(uri)
 	if err != nil || u.Scheme == "" {
-		return "", fmt.Errorf("libvirt URI %q: want one such as qemu:///system or qemu+ssh://host/system", uri)
+		return nil, fmt.Errorf("libvirt URI %q: want one such as qemu:///system or qemu+ssh://host/system", uri)
 	}
-	hypervisor, transport, _ := strings.Cut(u.Scheme, "+")
+	hypervisor, _, _ := strings.Cut(u.Scheme, "+")
 	if hypervisor != "qemu" {
-		return "", fmt.Errorf("libvirt URI %q is of hypervisor %q: rackless runs its nodes on QEMU, as in "+
+		return nil, fmt.Errorf("libvirt URI %q is of hypervisor %q: rackless runs its nodes on QEMU, as in "+
 			"qemu:///system", uri, hypervisor)
 	}
 	if u.Path != "/system" && u.Path != "/session" {
-		return "", fmt.Errorf("libvirt URI %q: want it to end in /system or /session, as in qemu:///system", uri)
+		return nil, fmt.Errorf("libvirt URI %q: want it to end in /system or /session, as in qemu:///system", uri)
 	}
-	if q := u.Query(); transport == "ssh" && !q.Has("no_tty") {
-		q.Set("no_tty", "1")
-		u.RawQuery = q.Encode()
-		return u.String(), nil
-	}
-	return uri, nil
+	return u, nil
 }
 
 // Local reports whether the domains run on this machine, so that /proc and files are theirs.
-func (c *Conn) Local() bool {
-	u, err := url.Parse(c.URI)
-	return err == nil && u.Host == ""
-}
+func (c *Conn) Local() bool { return c.uri.Host == "" }
 
 // system reports whether the daemon is the machine's own and not one of a user's session.
-func (c *Conn) system() bool {
-	u, err := url.Parse(c.URI)
-	return err == nil && u.Path == "/system"
+func (c *Conn) system() bool { return c.uri.Path == "/system" }
+
+// open returns the client, connected: anew where the connection was lost since the last call.
+func (c *Conn) open(ctx context.Context) (*api.Libvirt, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errClosed
+	}
+	if c.client != nil && c.client.IsConnected() {
+		return c.client, nil
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, connectLimit, fmt.Errorf("no answer within %v", connectLimit))
+	defer cancel()
+	conn, err := dial(ctx, c.uri)
+	if err == nil {
+		checked := &checkedConn{Conn: conn}
+		client := api.NewWithDialer(dialers.NewAlreadyConnected(checked))
+		// A daemon that hangs is left by closing the connection under the client.
+		stop := context.AfterFunc(ctx, func() { conn.Close() })
+		if err = client.ConnectToURI(api.RemoteURI(c.uri)); err == nil && stop() {
+			c.client, c.conn = client, conn
+			return client, nil
+		}
+		if p, ok := conn.(*proxy); ok && ctx.Err() == nil && checked.wrong == nil {
+			err = p.explain(err)
+		}
+		err = cmp.Or(checked.wrong, err)
+		conn.Close()
+	}
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	return nil, advise(c.uri, err)
 }
 
-// advise adds to an error of connecting what can be done about it.
-func advise(uri string, err error) error {
-	text := err.Error()
-	fix := ""
-	for _, k := range []struct{ has, fix string }{
-		{"Permission denied (", "let ssh log in there by key: ssh-copy-id"},
-		{"Host key verification failed", "log in there once by ssh, to compare the host's key"},
-		{"Could not resolve hostname", "look at the name of the host in the URI"},
-		{"connect to host", "look whether the host is up and its ssh server listens"},
-		{"no connection driver available", "install the driver: Debian's libvirt-daemon-driver-qemu"},
-		{"Cannot read CA certificate", "make certificates for libvirt's TLS " +
-			"(https://libvirt.org/kbase/tlscerts.html), or use qemu+ssh://"},
-		{"authentication", "add the user to the group libvirt, or run as root"},
-		{"Permission denied", "add the user to the group libvirt, or run as root"},
-		{"No such file or directory", "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt " +
-			"is several daemons"},
-		{"Connection refused", "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt is " +
-			"several daemons"},
-	} {
-		if strings.Contains(text, k.has) {
-			fix = k.fix
-			break
-		}
-	}
-	switch {
-	case fix == "":
-		return err
-	case strings.Contains(uri, "ssh://") && strings.HasPrefix(fix, "start the daemon"):
-		fix = "on the host, " + fix
-	}
-	return fmt.Errorf("%w: %s", err, fix)
+// Close ends the connection, and with it the calls that are under way.
+func (c *Conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	return c.hangUp()
 }
 
-// versions reads what "virsh version --daemon" prints, in English.
-func versions(out []byte) (c Capabilities) {
-	for line := range strings.Lines(string(out)) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		switch key {
-		case "Using library":
-			c.Virsh = strings.TrimPrefix(value, "libvirt ")
-		case "Running hypervisor":
-			c.QEMU = strings.TrimPrefix(value, "QEMU ")
-		case "Running against daemon":
-			c.Daemon = value
+// hangUp closes the connection under the client, without a word that a daemon might not answer.
+func (c *Conn) hangUp() error {
+	if c.conn == nil {
+		return nil
+	}
+	err := c.conn.Close()
+	c.client, c.conn = nil, nil
+	return err
+}
+
+// errClosed is the error of a Conn that was closed.
+var errClosed = errors.New("the connection to libvirt was closed")
+
+// ask makes one call and returns its answer. If ctx ends first, or the limit passes, the call may
+// have been carried out or not.
+func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*api.Libvirt) (T, error)) (T, error) {
+	var none T
+	if limit != queryLimit {
+		select {
+		case c.slow <- struct{}{}:
+			defer func() { <-c.slow }()
+		case <-ctx.Done():
+			return none, context.Cause(ctx)
 		}
 	}
-	return c
+	client, err := c.open(ctx)
+	if err != nil {
+		return none, err
+	}
+	// go-libvirt knows no contexts: whoever gives up leaves its call behind, which ends with the
+	// answer or with the connection.
+	var answer T
+	done := make(chan error, 1)
+	go func() {
+		var err error
+		answer, err = call(client)
+		done <- err
+	}()
+	select {
+	case err = <-done:
+	case <-ctx.Done():
+		return none, context.Cause(ctx)
+	case <-time.After(limit):
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.client == client { // the next call begins with a new connection
+			c.hangUp()
+		}
+		return none, fmt.Errorf("no answer from libvirt at %s within %v", c.URI, limit)
+	}
+	if _, broken := errors.AsType[*net.OpError](err); broken || errors.Is(err, api.ErrInterrupted) ||
+		errors.Is(err, syscall.EINVAL) { // which go-libvirt says of a connection that is closed
+		return none, fmt.Errorf("the connection to libvirt at %s ended before it answered: whether the command was "+
+			"carried out is not known", c.URI)
+	}
+	return answer, err
+}
+
+// tell is ask for calls that return nothing.
+func (c *Conn) tell(ctx context.Context, limit time.Duration, call func(*api.Libvirt) error) error {
+	_, err := ask(ctx, c, limit, func(l *api.Libvirt) (struct{}, error) { return struct{}{}, call(l) })
+	return err
+}
+
+// refused reports whether err is libvirt's own answer, of one of the codes where any are given.
+func refused(err error, codes ...api.ErrorNumber) bool {
+	e, ok := errors.AsType[api.Error](err)
+	return ok && (len(codes) == 0 || slices.Contains(codes, api.ErrorNumber(e.Code)))
 }
 
 // capabilities asks what can be run. KVM is asked for first, since libvirt answers for it only where it is.
 func (c *Conn) capabilities(ctx context.Context) error {
-	host, err := c.run(ctx, queryLimit, "hostname")
+	daemon, err := ask(ctx, c, queryLimit, (*api.Libvirt).ConnectGetLibVersion)
 	if err != nil {
 		return err
 	}
-	c.Caps.Host = strings.TrimSpace(string(host))
-	out, err := c.run(ctx, probeLimit, "domcapabilities", "--virttype", "kvm")
-	if _, refused := errors.AsType[*virshError](err); refused {
-		out, err = c.run(ctx, probeLimit, "domcapabilities", "--virttype", "qemu")
-	} else if err == nil {
-		c.Caps.KVM = true
+	qemu, err := ask(ctx, c, queryLimit, (*api.Libvirt).ConnectGetVersion)
+	if err != nil {
+		return err
+	}
+	c.Caps.Daemon, c.Caps.QEMU = version(daemon), version(qemu)
+	if c.Caps.Host, err = ask(ctx, c, queryLimit, (*api.Libvirt).ConnectGetHostname); err != nil {
+		return err
+	}
+	domains := func(kind string) (string, error) {
+		return ask(ctx, c, probeLimit, func(l *api.Libvirt) (string, error) {
+			return l.ConnectGetDomainCapabilities(nil, nil, nil, api.OptString{kind}, 0)
+		})
+	}
+	text, err := domains("kvm")
+	c.Caps.KVM = err == nil
+	if refused(err) {
+		text, err = domains("qemu")
 	}
 	if err != nil {
 		return err
@@ -215,94 +245,54 @@ func (c *Conn) capabilities(ctx context.Context) error {
 		Path string `xml:"path"`
 		Arch string `xml:"arch"`
 	}
-	if err := xml.Unmarshal(out, &caps); err != nil {
-		return fmt.Errorf("virsh domcapabilities: %w", err)
+	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
+		return fmt.Errorf("capabilities of domains: %w", err)
 	}
 	c.Caps.Emulator, c.Caps.Arch = caps.Path, caps.Arch
 	return nil
 }
 
-// Close ends all virsh, those with a command in flight once it has been answered.
-func (c *Conn) Close() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	for _, s := range c.idle {
-		s.kill()
+// version returns a version as people write it. libvirt has it as one number: 9.0.0 is 9000000.
+func version(v uint64) string { return fmt.Sprintf("%d.%d.%d", v/1e6, v/1e3%1e3, v%1e3) }
+
+// advise adds to an error of connecting what can be done about it.
+func advise(u *url.URL, err error) error {
+	fix := ""
+	switch text := err.Error(); {
+	case strings.Contains(u.Scheme, "tls") && errors.Is(err, fs.ErrNotExist):
+		fix = "make certificates for libvirt's TLS (https://libvirt.org/kbase/tlscerts.html), or use qemu+ssh://"
+	case refused(err, api.ErrNoConnect):
+		fix = "install the driver: Debian's libvirt-daemon-driver-qemu"
+	case errors.Is(err, fs.ErrPermission),
+		refused(err, api.ErrAuthFailed, api.ErrAuthCancelled, api.ErrAuthUnavailable):
+		fix = "add the user to the group libvirt, or run as root"
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
+		fix = startDaemon
+	case u.Host != "":
+		fix = adviseSSH(text)
 	}
-	c.idle = nil
-	return nil
+	if fix == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", err, fix)
 }
 
-// errClosed is the error of a Conn that was closed.
-var errClosed = errors.New("the connection to libvirt was closed")
+const startDaemon = "start the daemon: systemctl start libvirtd, or virtqemud.socket where libvirt is several daemons"
 
-// run executes one command of virsh and returns what it printed. If ctx ends first, its virsh is
-// ended: then the command may have been carried out or not.
-func (c *Conn) run(ctx context.Context, limit time.Duration, words ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer from libvirt at %s within %v", c.URI,
-		limit))
-	defer cancel()
-	select {
-	case c.tokens <- struct{}{}:
-		defer func() { <-c.tokens }()
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
-	s, err := c.take(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out, err := s.run(ctx, commandLine(words))
-	if _, refused := errors.AsType[*virshError](err); err == nil || refused {
-		c.put(s)
-	} else {
-		s.kill()
-	}
-	return out, err
-}
-
-// take returns a session that nobody uses, or starts one.
-func (c *Conn) take(ctx context.Context) (*session, error) {
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	s, err := c.takeIdle()
-	if s != nil || err != nil {
-		return s, err
-	}
-	c.dial.Lock()
-	defer c.dial.Unlock()
-	return startSession(ctx, c.virsh, c.URI)
-}
-
-// takeIdle returns an idle session that is alive, nil if there is none.
-func (c *Conn) takeIdle() (*session, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, errClosed
-	}
-	for len(c.idle) > 0 {
-		s := c.idle[len(c.idle)-1]
-		c.idle = c.idle[:len(c.idle)-1]
-		select {
-		case <-s.ended: // somebody has killed it
-			s.kill()
-		default:
-			return s, nil
+// adviseSSH goes by what ssh and the program at its other end have said.
+func adviseSSH(text string) string {
+	for _, k := range []struct{ has, fix string }{
+		{"Permission denied (", "let ssh log in there by key: ssh-copy-id"},
+		{"Host key verification failed", "log in there once by ssh, to compare the host's key"},
+		{"Could not resolve hostname", "look at the name of the host in the URI"},
+		{"connect to host", "look whether the host is up and its ssh server listens"},
+		{"Permission denied", "add the user to the group libvirt there, or log in as root"},
+		{"No such file or directory", "on the host, " + startDaemon},
+		{"Connection refused", "on the host, " + startDaemon},
+	} {
+		if strings.Contains(text, k.has) {
+			return k.fix
 		}
 	}
-	return nil, nil
-}
-
-// put gives a session back.
-func (c *Conn) put(s *session) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		s.kill()
-		return
-	}
-	c.idle = append(c.idle, s)
+	return ""
 }

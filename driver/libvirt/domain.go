@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
+
+	api "github.com/digitalocean/go-libvirt"
 )
 
 // A State is what a domain is doing, in libvirt's words.
@@ -34,17 +35,29 @@ type Domain struct {
 	State State
 	// Node says which lab node it is; nil for a domain that is not rackless'.
 	Node *Mark
+
+	ref api.Domain
+}
+
+// states are those of libvirt by number.
+var states = map[api.DomainState]State{
+	api.DomainNostate: "no state", api.DomainRunning: Running, api.DomainBlocked: Idle, api.DomainPaused: Paused,
+	api.DomainShutdown: InShutdown, api.DomainShutoff: Shutoff, api.DomainCrashed: Crashed,
+	api.DomainPmsuspended: PMSuspended,
 }
 
 // List returns all domains, running or not, by name. What comes and goes meanwhile may be missing.
 func (c *Conn) List(ctx context.Context) ([]Domain, error) {
-	out, err := c.run(ctx, queryLimit, "list", "--all", "--uuid")
+	all, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) ([]api.Domain, error) {
+		list, _, err := l.ConnectListAllDomains(1, 0)
+		return list, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list domains: %w", err)
 	}
 	var list []Domain
-	for uuid := range strings.FieldsSeq(string(out)) {
-		d, err := c.look(ctx, uuid)
+	for _, ref := range all {
+		d, err := c.look(ctx, ref)
 		if errors.Is(err, ErrNoDomain) {
 			continue
 		}
@@ -60,38 +73,41 @@ func (c *Conn) List(ctx context.Context) ([]Domain, error) {
 // ErrNoDomain is a domain that libvirt does not have.
 var ErrNoDomain = errors.New("no such domain")
 
-// look reads one domain by UUID or name.
-func (c *Conn) look(ctx context.Context, id string) (Domain, error) {
-	text, err := c.xml(ctx, id)
+// look reads one domain.
+func (c *Conn) look(ctx context.Context, ref api.Domain) (Domain, error) {
+	text, err := c.xml(ctx, ref, api.DomainXMLInactive)
 	if err != nil {
 		return Domain{}, err
 	}
 	d, err := parseDomain(text)
 	if err != nil {
-		return Domain{}, fmt.Errorf("domain %s: %w", id, err)
+		return Domain{}, fmt.Errorf("domain %s: %w", ref.Name, err)
 	}
-	state, err := c.run(ctx, queryLimit, "domstate", "--domain", d.UUID)
+	state, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.DomainState, error) {
+		state, _, err := l.DomainGetState(ref, 0)
+		return api.DomainState(state), err
+	})
 	if err != nil {
-		return Domain{}, gone(id, err)
+		return Domain{}, gone(ref.Name, err)
 	}
-	d.State = State(strings.TrimSpace(string(state)))
+	d.State, d.ref = states[state], ref
 	return d, nil
 }
 
-// xml returns what a domain was defined as, in libvirt's form; of one that was never defined what it runs as.
-func (c *Conn) xml(ctx context.Context, id string) ([]byte, error) {
-	text, err := c.run(ctx, queryLimit, "dumpxml", "--domain", id, "--inactive")
-	return text, gone(id, err)
+// xml returns what a domain runs as or, with DomainXMLInactive, what it was defined as, in libvirt's
+// form; of one that was never defined it is always the former.
+func (c *Conn) xml(ctx context.Context, ref api.Domain, flags api.DomainXMLFlags) ([]byte, error) {
+	text, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) { return l.DomainGetXMLDesc(ref, flags) })
+	return []byte(text), gone(ref.Name, err)
 }
 
-// gone makes ErrNoDomain of what virsh says of a domain that is not there.
-func gone(id string, err error) error {
-	if v, refused := errors.AsType[*virshError](err); refused && (strings.Contains(v.text, "failed to get domain") ||
-		strings.Contains(v.text, "Domain not found")) {
-		return fmt.Errorf("%w: %s", ErrNoDomain, id)
+// gone makes ErrNoDomain of what libvirt says of a domain that is not there.
+func gone(name string, err error) error {
+	if refused(err, api.ErrNoDomain) {
+		return fmt.Errorf("%w: %s", ErrNoDomain, name)
 	}
 	if err != nil {
-		return fmt.Errorf("domain %s: %w", id, err)
+		return fmt.Errorf("domain %s: %w", name, err)
 	}
 	return nil
 }
@@ -101,22 +117,11 @@ func (c *Conn) Get(ctx context.Context, name string) (Domain, error) {
 	if err := checkName(name); err != nil {
 		return Domain{}, err
 	}
-	d, err := c.look(ctx, name)
-	if err == nil && d.Name != name { // virsh takes numbers and UUIDs for names, too
-		return Domain{}, fmt.Errorf("%w: %s", ErrNoDomain, name)
-	}
-	return d, err
-}
-
-// XML returns the XML of a domain of rackless, in libvirt's form: what it runs as, or what it is
-// defined as where it does not.
-func (c *Conn) XML(ctx context.Context, name string) ([]byte, error) {
-	d, err := c.own(ctx, name)
+	ref, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.Domain, error) { return l.DomainLookupByName(name) })
 	if err != nil {
-		return nil, err
+		return Domain{}, gone(name, err)
 	}
-	text, err := c.run(ctx, queryLimit, "dumpxml", "--domain", d.UUID)
-	return text, gone(name, err)
+	return c.look(ctx, ref)
 }
 
 // checkName refuses what is no name that render.DomainName makes.
@@ -142,32 +147,13 @@ func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 	return d, err
 }
 
-// Define gives libvirt a domain of rackless, new or changed, as render.Domains makes it, after
-// validation by libvirt's schema. It does not start it; one that runs stays as it is until it is
-// started again. A domain of the same name that is not rackless' is ErrForeign.
-func (c *Conn) Define(ctx context.Context, name string, xml []byte) error {
-	marked, err := mark(name, xml)
-	if err != nil {
-		return fmt.Errorf("define domain %s: %w", name, err)
-	}
-	if _, err := c.own(ctx, name); err != nil && !errors.Is(err, ErrNoDomain) {
-		return err
-	}
-	return c.define(ctx, name, marked)
-}
-
-// define passes the document in a file, as virsh wants it.
+// define gives libvirt a domain, new or changed, after validation by its schema. It does not start
+// it; one that runs stays as it is until it is started again.
 func (c *Conn) define(ctx context.Context, name string, xml []byte) error {
-	f, err := os.CreateTemp("", "rackless-*.xml")
+	_, err := ask(ctx, c, probeLimit, func(l *api.Libvirt) (api.Domain, error) {
+		return l.DomainDefineXMLFlags(string(xml), api.DomainDefineValidate)
+	})
 	if err != nil {
-		return err
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(xml)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	if _, err := c.run(ctx, probeLimit, "define", "--validate", "--file", f.Name()); err != nil {
 		return fmt.Errorf("define domain %s: %w", name, err)
 	}
 	return nil
@@ -179,7 +165,7 @@ func (c *Conn) Start(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.run(ctx, startLimit, "start", "--domain", d.UUID); err != nil {
+	if err := c.tell(ctx, startLimit, func(l *api.Libvirt) error { return l.DomainCreate(d.ref) }); err != nil {
 		return fmt.Errorf("start domain %s: %w", name, err)
 	}
 	return nil
@@ -196,14 +182,16 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 		return err
 	}
 	deadline := time.Now().Add(grace)
-	if _, err := c.run(ctx, queryLimit, "shutdown", "--domain", d.UUID, "--mode", "agent,acpi"); err != nil {
-		if _, refused := errors.AsType[*virshError](err); !refused {
+	if err := c.tell(ctx, agentLimit, func(l *api.Libvirt) error {
+		return l.DomainShutdownFlags(d.ref, api.DomainShutdownGuestAgent|api.DomainShutdownAcpiPowerBtn)
+	}); err != nil {
+		if !refused(err) {
 			return fmt.Errorf("shut domain %s down: %w", name, err)
 		}
 		deadline = time.Now() // it will not end by itself
 	}
 	for {
-		d, err := c.look(ctx, d.UUID)
+		d, err := c.look(ctx, d.ref)
 		if err != nil && !errors.Is(err, ErrNoDomain) {
 			return err
 		}
@@ -227,12 +215,8 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 	if err != nil || !d.State.Active() {
 		return err
 	}
-	_, err = c.run(ctx, startLimit, "destroy", "--domain", d.UUID)
-	if v, refused := errors.AsType[*virshError](err); refused && strings.Contains(v.text, "domain is not running") {
-		// it ended meanwhile
-		return nil
-	}
-	if err != nil {
+	err = c.tell(ctx, startLimit, func(l *api.Libvirt) error { return l.DomainDestroy(d.ref) })
+	if err != nil && !refused(err, api.ErrOperationInvalid) { // as it is where the domain has ended meanwhile
 		return fmt.Errorf("destroy domain %s: %w", name, err)
 	}
 	return nil
@@ -260,8 +244,10 @@ func (c *Conn) Undefine(ctx context.Context, name string) error {
 	if d.State.Active() { // libvirt would forget it only when it ends
 		return fmt.Errorf("undefine domain %s: it is %s: destroy it first", name, d.State)
 	}
-	if _, err := c.run(ctx, queryLimit, "undefine", "--domain", d.UUID, "--nvram", "--managed-save",
-		"--snapshots-metadata"); err != nil {
+	if err := c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
+		return l.DomainUndefineFlags(d.ref, api.DomainUndefineNvram|api.DomainUndefineManagedSave|
+			api.DomainUndefineSnapshotsMetadata)
+	}); err != nil {
 		return fmt.Errorf("undefine domain %s: %w", name, err)
 	}
 	return nil

@@ -2,14 +2,14 @@ package libvirt
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	api "github.com/digitalocean/go-libvirt"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/render"
@@ -74,67 +74,120 @@ func volumeName(key, file string) string { return key + "-" + filepath.Base(file
 
 // ensurePool makes the pool unless it is there, and starts it unless it runs.
 func (c *Conn) ensurePool(ctx context.Context, dir string) error {
-	defined, err := c.hasPool(ctx, "--all")
-	if err == nil && !defined {
-		_, err = c.run(ctx, queryLimit, "pool-define-as", "--name", Pool, "--type", "dir", "--target", dir)
+	pool, there, err := c.pool(ctx)
+	if err == nil && !there {
+		pool, err = ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.StoragePool, error) {
+			text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
+				Target: &libvirtxml.StoragePoolTarget{Path: dir}}).Marshal()
+			if err != nil {
+				return api.StoragePool{}, err
+			}
+			return l.StoragePoolDefineXML(text, 0)
+		})
 		if err == nil {
-			_, err = c.run(ctx, queryLimit, "pool-build", "--pool", Pool)
+			err = c.tell(ctx, queryLimit, func(l *api.Libvirt) error { return l.StoragePoolBuild(pool, 0) })
 		}
 	}
-	var active bool
 	if err == nil {
-		active, err = c.hasPool(ctx)
-	}
-	if err == nil && !active {
-		_, err = c.run(ctx, queryLimit, "pool-start", "--pool", Pool)
+		err = c.startPool(ctx, pool)
 	}
 	return err
 }
 
-// hasPool reports whether the pool is among those that pool-list lists with options.
-func (c *Conn) hasPool(ctx context.Context, options ...string) (bool, error) {
-	out, err := c.run(ctx, queryLimit, append([]string{"pool-list", "--name"}, options...)...)
-	return slices.Contains(strings.Fields(string(out)), Pool), err
+// pool returns the pool, and whether it is there.
+func (c *Conn) pool(ctx context.Context) (pool api.StoragePool, there bool, err error) {
+	pool, err = ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.StoragePool, error) {
+		return l.StoragePoolLookupByName(Pool)
+	})
+	if refused(err, api.ErrNoStoragePool) {
+		return pool, false, nil
+	}
+	return pool, err == nil, err
+}
+
+// startPool starts the pool unless it runs.
+func (c *Conn) startPool(ctx context.Context, pool api.StoragePool) error {
+	return c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
+		active, err := l.StoragePoolIsActive(pool)
+		if err == nil && active == 0 {
+			err = l.StoragePoolCreate(pool, 0)
+		}
+		return err
+	})
 }
 
 // volume returns the path of a volume of the pool, "" if there is none.
 func (c *Conn) volume(ctx context.Context, name string) (string, error) {
-	out, err := c.run(ctx, queryLimit, "vol-path", "--pool", Pool, "--vol", name)
-	if v, refused := errors.AsType[*virshError](err); refused && (strings.Contains(v.text, "failed to get vol") ||
-		strings.Contains(v.text, "failed to get pool")) {
+	pool, there, err := c.pool(ctx)
+	if err != nil || !there {
+		return "", err
+	}
+	path, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) {
+		vol, err := l.StorageVolLookupByName(pool, name)
+		if err != nil {
+			return "", err
+		}
+		return l.StorageVolGetPath(vol)
+	})
+	if refused(err, api.ErrNoStorageVol) {
 		return "", nil
 	}
-	return strings.TrimSpace(string(out)), err
+	return path, err
 }
 
 // uploadAll transfers the files, and says at the end that they are whole.
 func (c *Conn) uploadAll(ctx context.Context, key string, files []string) error {
+	pool, _, err := c.pool(ctx)
 	for _, f := range files {
-		info, err := os.Stat(f)
-		if err != nil {
-			return err
-		}
-		name := volumeName(key, f)
-		left, err := c.volume(ctx, name)
-		if err != nil {
-			return err
-		}
-		if left != "" {
-			if _, err := c.run(ctx, queryLimit, "vol-delete", "--pool", Pool, "--vol", name); err != nil {
-				return err
-			}
-		}
-		if _, err := c.run(ctx, queryLimit, "vol-create-as", "--pool", Pool, "--name", name, "--capacity",
-			strconv.FormatInt(info.Size(), 10), "--format", "raw"); err != nil {
-			return err
-		}
-		if _, err := c.run(ctx, uploadLimit, "vol-upload", "--pool", Pool, "--vol", name, "--file", f); err != nil {
-			return err
+		if err == nil {
+			err = c.upload(ctx, pool, volumeName(key, f), f)
 		}
 	}
-	_, err := c.run(ctx, queryLimit, "vol-create-as", "--pool", Pool, "--name", whole(key), "--capacity", "0",
-		"--format", "raw")
+	if err == nil {
+		err = c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
+			_, err := createVolume(l, pool, whole(key), 0)
+			return err
+		})
+	}
 	return err
+}
+
+// upload makes a volume of a file, in place of one that an upload that was broken off has left.
+func (c *Conn) upload(ctx context.Context, pool api.StoragePool, name, file string) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close() // and the upload with it, if ctx ends before it does
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return c.tell(ctx, uploadLimit, func(l *api.Libvirt) error {
+		left, err := l.StorageVolLookupByName(pool, name)
+		if err == nil {
+			err = l.StorageVolDelete(left, 0)
+		}
+		if err != nil && !refused(err, api.ErrNoStorageVol) {
+			return err
+		}
+		vol, err := createVolume(l, pool, name, uint64(info.Size()))
+		if err != nil {
+			return err
+		}
+		return l.StorageVolUpload(vol, f, 0, uint64(info.Size()), 0)
+	})
+}
+
+func createVolume(l *api.Libvirt, pool api.StoragePool, name string, bytes uint64) (api.StorageVol, error) {
+	text, err := (&libvirtxml.StorageVolume{
+		Name: name, Capacity: &libvirtxml.StorageVolumeSize{Value: bytes},
+		Target: &libvirtxml.StorageVolumeTarget{Format: &libvirtxml.StorageVolumeTargetFormat{Type: "raw"}},
+	}).Marshal()
+	if err != nil {
+		return api.StorageVol{}, err
+	}
+	return l.StorageVolCreateXML(pool, text, 0)
 }
 
 // Uninstall removes the images and the pool, unless libvirt has a domain of rackless: it would find
@@ -159,27 +212,29 @@ func (c *Conn) uninstall(ctx context.Context) error {
 }
 
 func (c *Conn) removePool(ctx context.Context) error {
-	if defined, err := c.hasPool(ctx, "--all"); err != nil || !defined {
+	pool, there, err := c.pool(ctx)
+	if err != nil || !there {
 		return err
 	}
-	active, err := c.hasPool(ctx)
-	if err == nil && !active { // volumes are known of a pool that runs
-		_, err = c.run(ctx, queryLimit, "pool-start", "--pool", Pool)
+	if err := c.startPool(ctx, pool); err != nil { // volumes are known of a pool that runs
+		return err
 	}
-	var volumes []byte
-	if err == nil {
-		volumes, err = c.run(ctx, queryLimit, "vol-list", "--pool", Pool)
-	}
-	// Their names have no spaces; each line is a name and a path, below two lines of titles.
-	for line := range strings.Lines(string(volumes)) {
-		if f := strings.Fields(line); err == nil && len(f) == 2 && strings.HasPrefix(f[1], "/") {
-			_, err = c.run(ctx, queryLimit, "vol-delete", "--pool", Pool, "--vol", f[0])
+	return c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
+		volumes, _, err := l.StoragePoolListAllVolumes(pool, 1, 0)
+		for _, v := range volumes {
+			if err == nil {
+				err = l.StorageVolDelete(v, 0)
+			}
 		}
-	}
-	for _, command := range []string{"pool-destroy", "pool-delete", "pool-undefine"} {
 		if err == nil {
-			_, err = c.run(ctx, queryLimit, command, "--pool", Pool)
+			err = l.StoragePoolDestroy(pool)
 		}
-	}
-	return err
+		if err == nil {
+			err = l.StoragePoolDelete(pool, 0)
+		}
+		if err == nil {
+			err = l.StoragePoolUndefine(pool)
+		}
+		return err
+	})
 }

@@ -9,17 +9,19 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	api "github.com/digitalocean/go-libvirt"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/qapi"
-	"github.com/rackless/rackless/vm"
 )
 
 func TestLifeOfALab(t *testing.T) {
@@ -60,34 +62,6 @@ func TestLifeOfALab(t *testing.T) {
 	}
 	specs := pair(t, boot)
 	wire(t, specs)
-
-	// Everything from here on is seen as an event too.
-	seen := make(chan Event, 100)
-	watching, stopWatching := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	watch.Go(func() {
-		if err := c.Events(watching, func(e Event) { seen <- e }); err != nil {
-			t.Error(err)
-		}
-	})
-	// When virsh has begun to watch it does not say: a domain is changed until the change is seen.
-	probe := strings.Replace(foreign, "<name>tenant</name>", "<name>probe</name>", 1)
-	if err := os.WriteFile(filepath.Join(d.Dir, "probe.xml"), []byte(probe), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	for begun := false; !begun; {
-		if _, err := d.Virsh("define", filepath.Join(d.Dir, "probe.xml")); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := d.Virsh("undefine", "probe"); err != nil {
-			t.Fatal(err)
-		}
-		select {
-		case <-seen:
-			begun = true
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
 
 	var told []string
 	changes, err := c.Up(ctx, specs, UpOptions{Progress: func(name string, a Action) {
@@ -339,7 +313,6 @@ func TestLifeOfALab(t *testing.T) {
 		for what, err := range map[string]error{
 			"up":       second(c.Up(ctx, append(slices.Clone(specs), taken), UpOptions{Recreate: true})),
 			"down":     c.Down(ctx, []string{"pair.vm00", "tenant"}, 0),
-			"define":   c.Define(ctx, "tenant", taken.XML),
 			"start":    c.Start(ctx, "tenant"),
 			"shutdown": c.Shutdown(ctx, "tenant", time.Second),
 			"destroy":  c.Destroy(ctx, "tenant"),
@@ -347,7 +320,6 @@ func TestLifeOfALab(t *testing.T) {
 			"undefine": c.Undefine(ctx, "tenant"),
 			"agent":    second(c.Agent(ctx, "tenant")),
 			"threads":  second(c.Threads(ctx, "tenant")),
-			"xml":      second(c.XML(ctx, "tenant")),
 		} {
 			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), "domain tenant at ") {
 				t.Errorf("%s: got %v", what, err)
@@ -400,34 +372,13 @@ func TestLifeOfALab(t *testing.T) {
 	if list, err := c.List(ctx); err != nil || len(list) != 1 {
 		t.Errorf("left: %v, %v", list, err)
 	}
-	var life []string
-	for len(life) == 0 || life[len(life)-1] != "Undefined Removed" {
-		select {
-		case e := <-seen:
-			if e.Domain == "pair.vm00" {
-				life = append(life, strings.TrimSpace(e.What+" "+e.Detail))
-			}
-		case <-ctx.Done():
-			t.Fatalf("%v; so far %q", context.Cause(ctx), life)
-		}
-	}
-	life = slices.DeleteFunc(life, func(s string) bool {
-		return !strings.Contains("Defined Added Started Booted Stopped Shutdown Undefined Removed", s)
-	})
-	if diff := cmp.Diff([]string{"Defined Added", "Started Booted", "Stopped Shutdown", "Undefined Removed"},
-		life); diff != "" {
-		t.Errorf("events of pair.vm00 (-want +got):\n%s", diff)
-	}
-	stopWatching()
-	watch.Wait()
-
 	if err := c.uninstall(ctx); err != nil {
 		t.Error(err)
 	}
 	if _, err := os.Stat(filepath.Join(d.Dir, "pool")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the pool's directory is left: %v", err)
 	}
-	if there, err := c.hasPool(ctx, "--all"); err != nil || there {
+	if _, there, err := c.pool(ctx); err != nil || there {
 		t.Errorf("the pool is left: %v, %v", there, err)
 	}
 	if err := c.uninstall(ctx); err != nil {
@@ -438,63 +389,58 @@ func TestLifeOfALab(t *testing.T) {
 // second returns the error of a call that returns something beside it.
 func second[T any](_ T, err error) error { return err }
 
-func TestVirshThatIsKilledCostsOneCommand(t *testing.T) {
-	d, c := connected(t)
-	ctx := limited(t)
-	wait := []string{"event", "--event", "lifecycle", "--timeout", "60"} // which nothing ends
-
-	errs := make(chan error, 1)
-	go func() { errs <- second(c.run(ctx, queryLimit, wait...)) }()
-	killed := 0
-	for killed == 0 {
-		c.mu.Lock()
-		busy := len(c.tokens) == 1 && len(c.idle) == 0
-		c.mu.Unlock()
-		if !busy {
+// hold makes the daemon's process stand still until release is called: what it is asked meanwhile it does not answer.
+func hold(t *testing.T, d *libvirttest.Daemon) (release func()) {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/environ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range all {
+		dir := filepath.Dir(path)
+		name, _ := os.ReadFile(filepath.Join(dir, "comm"))
+		env, _ := os.ReadFile(path)
+		if string(name) != "libvirtd\n" || !bytes.Contains(env, []byte("HOME="+d.Dir+"\x00")) {
 			continue
 		}
-		all, err := vm.ProcessesUsing("virsh", d.URI)
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err == nil {
+			err = syscall.Kill(pid, syscall.SIGSTOP)
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range all {
-			if err := p.Signal(syscall.SIGKILL); err == nil {
-				killed++
-			}
-		}
+		release := sync.OnceFunc(func() { _ = syscall.Kill(pid, syscall.SIGCONT) })
+		t.Cleanup(release)
+		return release
 	}
-	if err := <-errs; err == nil || !strings.Contains(err.Error(), "virsh ended (signal: killed) before it answered") {
+	t.Fatal("no libvirtd runs")
+	return nil
+}
+
+func TestAConnectionThatEndsCostsOneCall(t *testing.T) {
+	d, c := connected(t)
+	ctx := limited(t)
+	conn := c.conn
+	release := hold(t, d)
+	asked, errs := make(chan struct{}), make(chan error, 1)
+	go func() {
+		errs <- second(ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) {
+			close(asked)
+			return l.ConnectGetHostname()
+		}))
+	}()
+	<-asked
+	if err := conn.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-errs; err == nil || !strings.Contains(err.Error(), "ended before it answered: whether the command was "+
+		"carried out is not known") {
 		t.Errorf("got %v", err)
 	}
+	release()
 	if _, err := c.List(ctx); err != nil {
-		t.Errorf("the next command: %v", err)
-	}
-
-	short, cancel := context.WithTimeoutCause(ctx, 50*time.Millisecond, errors.New("interrupted"))
-	defer cancel()
-	if _, err := c.run(short, queryLimit, wait...); err == nil || err.Error() != "interrupted" {
-		t.Errorf("a command whose caller has gone: %v", err)
-	}
-	if _, err := c.run(ctx, time.Millisecond, wait...); err == nil || !strings.Contains(err.Error(),
-		"no answer from libvirt at "+d.URI+" within 1ms") {
-		t.Errorf("a command past its limit: %v", err)
-	}
-	// A session that died while nobody used it is not used again.
-	if _, err := c.List(ctx); err != nil {
-		t.Fatal(err)
-	}
-	c.mu.Lock()
-	idle := slices.Clone(c.idle)
-	c.mu.Unlock()
-	if len(idle) != 1 {
-		t.Fatalf("%d idle sessions, want 1", len(idle))
-	}
-	if err := idle[0].cmd.Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	<-idle[0].ended
-	if _, err := c.List(ctx); err != nil {
-		t.Errorf("after the death of an idle session: %v", err)
+		t.Errorf("the next call: %v", err)
 	}
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
@@ -502,16 +448,35 @@ func TestVirshThatIsKilledCostsOneCommand(t *testing.T) {
 	if _, err := c.List(ctx); !errors.Is(err, errClosed) {
 		t.Errorf("after Close: %v", err)
 	}
-	if left, err := vm.ProcessesUsing("virsh", d.URI); err != nil || len(left) != 0 {
-		t.Errorf("left: %v, %v", left, err)
+}
+
+func TestADaemonThatHangsHoldsNobodyUp(t *testing.T) {
+	d, c := connected(t)
+	ctx := limited(t)
+	release := hold(t, d)
+	short, cancel := context.WithTimeoutCause(ctx, 50*time.Millisecond, errors.New("interrupted"))
+	defer cancel()
+	if _, err := c.List(short); err == nil || !strings.HasSuffix(err.Error(), ": interrupted") {
+		t.Errorf("a call whose caller has gone: %v", err)
+	}
+	if _, err := Connect(short, d.URI); err == nil || !strings.HasSuffix(err.Error(), ": interrupted") {
+		t.Errorf("a connection whose caller has gone: %v", err)
+	}
+	if _, err := ask(ctx, c, time.Millisecond, (*api.Libvirt).ConnectGetHostname); err == nil ||
+		!strings.Contains(err.Error(), "no answer from libvirt at "+d.URI+" within 1ms") {
+		t.Errorf("a call past its limit: %v", err)
+	}
+	release()
+	if _, err := c.List(ctx); err != nil {
+		t.Errorf("once it goes on: %v", err)
 	}
 }
 
-func TestManyCommandsAtOnceGetTheirOwnAnswers(t *testing.T) {
+func TestManyCallsAtOnceGetTheirOwnAnswers(t *testing.T) {
 	_, c := connected(t)
 	ctx := limited(t)
 	var wg sync.WaitGroup
-	for i := range 3 * maxSessions {
+	for i := range 24 {
 		wg.Go(func() {
 			for k := range 5 {
 				name := fmt.Sprintf("none-%d-%d", i, k)
@@ -522,24 +487,18 @@ func TestManyCommandsAtOnceGetTheirOwnAnswers(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.idle) == 0 || len(c.idle) > maxSessions {
-		t.Errorf("%d sessions, want 1 to %d", len(c.idle), maxSessions)
-	}
 }
 
 func TestWhatCannotBeConnectedToSaysWhatToDo(t *testing.T) {
-	need(t, map[string]string{"virsh": "libvirt-clients"})
 	dir := t.TempDir()
 	nobody := filepath.Join(dir, "nobody")
 	for _, tt := range []struct{ name, uri, want string }{
-		{"no daemon", "qemu+unix:///system?socket=" + nobody, "Failed to connect socket to '" + nobody +
-			"': No such file or directory: start the daemon: systemctl start libvirtd"},
+		{"no daemon", "qemu+unix:///system?socket=" + nobody, nobody +
+			": connect: no such file or directory: start the daemon: systemctl start libvirtd"},
 		{"not a URI", "::::", `libvirt URI "::::": want one such as qemu:///system`},
 		{"another hypervisor", "xen:///system", `is of hypervisor "xen": rackless runs its nodes on QEMU`},
 		{"no path", "qemu+ssh://host", "want it to end in /system or /session"},
-		{"nobody listens", "qemu+tcp://127.0.0.1:1/system", "Connection refused: start the daemon"},
+		{"nobody listens", "qemu+tcp://127.0.0.1:1/system", "connection refused: start the daemon"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			_, err := Connect(limited(t), tt.uri)

@@ -7,66 +7,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 )
-
-func TestEvents(t *testing.T) {
-	at := func(s string) time.Time {
-		got, err := time.Parse(time.RFC3339, s)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return got
-	}
-	for line, want := range map[string]Event{
-		// As virsh 9.0.0 printed them.
-		"2026-11-22 10:01:00.537+0000: event 'lifecycle' for domain 't.vm00': Suspended Paused": {at(
-			"2026-11-22T10:01:00.537Z"), "t.vm00", "Suspended", "Paused"},
-		"2026-11-22 10:01:00.562+0000: event 'lifecycle' for domain 't.vm00': Resumed Unpaused": {at(
-			"2026-11-22T10:01:00.562Z"), "t.vm00", "Resumed", "Unpaused"},
-		// synthetic
-		"2026-11-22 12:01:00.5+0200: event 'lifecycle' for domain 'it's': Stopped x': Stopped Failed": {at(
-			"2026-11-22T10:01:00.5Z"), "it's': Stopped x", "Stopped", "Failed"},
-		"2026-11-22 10:01:00.000+0000: event 'lifecycle' for domain '': Crashed": {at(
-			"2026-11-22T10:01:00Z"), "", "Crashed", ""},
-	} {
-		got, ok, err := parseEvent(line)
-		if err != nil || !ok || !got.Time.Equal(want.Time) || got.Domain != want.Domain || got.What != want.What ||
-			got.Detail != want.Detail {
-			t.Errorf("%s: got %+v, %v, %v", line, got, ok, err)
-		}
-	}
-	for _, line := range []string{"", "events received: 4", "event loop interrupted",
-		"2026-11-22 10:01:00.537+0000: event 'reboot' for domain 'x'"} {
-		if got, ok, err := parseEvent(line); ok || err != nil {
-			t.Errorf("%s: got %+v, %v, %v", line, got, ok, err)
-		}
-	}
-	for line, want := range map[string]string{
-		"2026-11-22 10:01:00.537+0000: event 'lifecycle' for domain 'x'": "want a domain and what happened to it",
-		"yesterday: event 'lifecycle' for domain 'x': Started Booted":    "cannot parse",
-	} {
-		if _, _, err := parseEvent(line); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: got %v, want %s", line, err, want)
-		}
-	}
-}
-
-func FuzzParseEvent(f *testing.F) {
-	f.Add("2026-11-22 10:01:00.537+0000: event 'lifecycle' for domain 't.vm00': Suspended Paused")
-	f.Fuzz(func(t *testing.T, line string) {
-		e, ok, err := parseEvent(line)
-		if (!ok || err != nil) && e != (Event{}) && err == nil {
-			t.Errorf("%q: %+v, %v, %v", line, e, ok, err)
-		}
-		if ok && !strings.Contains(line, e.Domain) {
-			t.Errorf("%q: domain %q", line, e.Domain)
-		}
-	})
-}
 
 func TestThreadsOfQEMU(t *testing.T) {
 	// What QEMU 10.0.2 returned, shortened.

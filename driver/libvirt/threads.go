@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	api "github.com/digitalocean/go-libvirt"
 )
 
 // Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread
@@ -33,12 +35,12 @@ func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 		return Threads{}, fmt.Errorf("threads of domain %s: it is %s: start it first", name, d.State)
 	}
 	var t Threads
-	out, err := c.monitor(ctx, d.UUID, "query-cpus-fast")
+	out, err := c.monitor(ctx, d.ref, "query-cpus-fast")
 	if err == nil {
 		t.VCPUs, err = parseCPUs(out)
 	}
 	if err == nil {
-		out, err = c.monitor(ctx, d.UUID, "query-iothreads")
+		out, err = c.monitor(ctx, d.ref, "query-iothreads")
 	}
 	if err == nil {
 		t.IOThreads, err = parseIOThreads(out)
@@ -53,8 +55,10 @@ func (c *Conn) Threads(ctx context.Context, name string) (Threads, error) {
 }
 
 // monitor sends one command of QMP without arguments and returns what it returns.
-func (c *Conn) monitor(ctx context.Context, domain, command string) (json.RawMessage, error) {
-	out, err := c.run(ctx, queryLimit, "qemu-monitor-command", "--domain", domain, "--cmd", `{"execute":"`+command+`"}`)
+func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (json.RawMessage, error) {
+	out, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) {
+		return l.QEMUDomainMonitorCommand(domain, `{"execute":"`+command+`"}`, 0)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
@@ -64,7 +68,7 @@ func (c *Conn) monitor(ctx context.Context, domain, command string) (json.RawMes
 			Desc string `json:"desc"`
 		} `json:"error"`
 	}
-	if err := json.Unmarshal(out, &answer); err != nil {
+	if err := json.Unmarshal([]byte(out), &answer); err != nil {
 		return nil, fmt.Errorf("%s: read %.80q: %w", command, out, err)
 	}
 	switch {

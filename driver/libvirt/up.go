@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	api "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/render"
@@ -119,7 +120,7 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 		}
 		same := bytes.Equal(plain, d.Node.Defined)
 		if same {
-			now, err := c.xml(ctx, d.UUID)
+			now, err := c.xml(ctx, d.ref, api.DomainXMLInactive)
 			if err != nil {
 				return nil, err
 			}
@@ -146,7 +147,7 @@ func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 			default:
 				st.Diff = unknownDiff
 			}
-			if st.before, err = c.xml(ctx, d.UUID); err != nil {
+			if st.before, err = c.xml(ctx, d.ref, api.DomainXMLInactive); err != nil {
 				return nil, err
 			}
 		}

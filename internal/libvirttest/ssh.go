@@ -16,7 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SSHPrograms are what StartSSH needs beyond Programs: libvirt's client runs ssh, and has it run
+// SSHPrograms are what StartSSH needs beyond Programs: a client runs ssh, and has it run
 // virt-ssh-helper beside the daemon.
 var SSHPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -363,7 +362,7 @@ func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside boo
 }
 
 func (r *hostSite) accelerator() string { return "kvm" }
-func (r *hostSite) helpers() []int      { return r.machine.helpers(os.Getpid()) }
+func (r *hostSite) helpers() []int      { return r.machine.helpers() }
 
 func (r *hostSite) describe(s *study.HostState) {
 	s.Links, s.Devices = r.pcieLinks(), r.devices

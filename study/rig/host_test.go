@@ -271,11 +271,11 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		}
 		_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:\t")
 		cpus, _, _ = strings.Cut(rest, "\n")
-		text, err := c.XML(ctx, "solo.vm00")
+		text, err := d.Virsh("dumpxml", "solo.vm00")
 		if err != nil {
 			t.Fatal(err)
 		}
-		return cpus, th.PID, string(text)
+		return cpus, th.PID, text
 	}
 	for _, tt := range []struct {
 		level, cpus  string

@@ -166,9 +166,8 @@ func (r *Rig) Environment() []study.Fact {
 // others meanwhile is not told apart.
 var libvirtDaemons = []string{"libvirtd", "virtqemud", "virtlogd"}
 
-// helpers are the processes that work for the study beside those that it measures: of libvirt, and
-// virsh, which is a child of this one.
-func (m machine) helpers(parent int) []int {
+// helpers are the processes of libvirt, which work for the study beside those that it measures.
+func (m machine) helpers() []int {
 	entries, err := fs.ReadDir(m.root, "proc")
 	if err != nil {
 		return nil
@@ -179,15 +178,13 @@ func (m machine) helpers(parent int) []int {
 		if err != nil {
 			continue
 		}
-		// proc_pid_stat(5): number, name in parentheses, state, parent.
+		// proc_pid_stat(5): number, name in parentheses, state.
 		text := m.text("proc/" + e.Name() + "/stat")
 		open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
 		if open < 0 || end < open {
 			continue // it has ended
 		}
-		name := text[open+1 : end]
-		of := strings.Fields(text[end+1:])
-		if slices.Contains(libvirtDaemons, name) || name == "virsh" && len(of) > 1 && of[1] == strconv.Itoa(parent) {
+		if slices.Contains(libvirtDaemons, text[open+1:end]) {
 			all = append(all, pid)
 		}
 	}

@@ -1,0 +1,291 @@
+package libvirt
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	api "github.com/digitalocean/go-libvirt"
+	"github.com/digitalocean/go-libvirt/socket/dialers"
+)
+
+// A checkedConn looks at the length of the first packet. A login shell that prints a greeting is the
+// usual reason for one that is none, and go-libvirt would wait for as many bytes as its letters say.
+type checkedConn struct {
+	net.Conn
+	begun bool
+	head  []byte // of the first packet, not yet read
+	wrong error
+}
+
+// Lengths of packets: a header alone, and VIR_NET_MESSAGE_MAX of libvirt.
+const (
+	minPacket = 28
+	maxPacket = 32<<20 + 4
+)
+
+func (c *checkedConn) Read(b []byte) (int, error) {
+	if !c.begun {
+		c.begun, c.head = true, make([]byte, 4)
+		if n, err := io.ReadFull(c.Conn, c.head); err != nil {
+			c.head = c.head[:n]
+			return 0, err
+		}
+		if n := binary.BigEndian.Uint32(c.head); n < minPacket || n > maxPacket {
+			c.wrong = fmt.Errorf("it answers %q, which is not libvirt's protocol: a login shell there may print a "+
+				"greeting", c.head)
+		}
+	}
+	if c.wrong != nil {
+		return 0, c.wrong
+	}
+	if len(c.head) > 0 {
+		n := copy(b, c.head)
+		c.head = c.head[n:]
+		return n, nil
+	}
+	return c.Conn.Read(b)
+}
+
+// dial connects to the daemon that a URI names. Its transports and parameters are those of
+// https://libvirt.org/uri.html.
+//
+// Of go-libvirt's dialers that of TLS is used. Its ssh is Go's, which reads neither ~/.ssh/config
+// nor jump hosts: the program ssh is run instead, as libvirt itself does. Its local one knows one
+// socket of the two that there may be.
+func dial(ctx context.Context, u *url.URL) (net.Conn, error) {
+	_, transport, _ := strings.Cut(u.Scheme, "+")
+	if transport == "" && u.Host != "" {
+		transport = "tls"
+	}
+	switch transport {
+	case "", "unix":
+		return dialLocal(ctx, u)
+	case "tcp":
+		var d net.Dialer
+		return d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "16509")))
+	case "tls":
+		return dialTLS(ctx, u)
+	case "ssh", "libssh", "libssh2":
+		return startProxy(sshCommand(u))
+	case "ext":
+		return startProxy([]string{u.Query().Get("command")})
+	}
+	return nil, fmt.Errorf("transport %q is not known: want unix, ssh, tls, tcp or ext", transport)
+}
+
+// localSockets are where a daemon listens: that of QEMU, where libvirt is several daemons, or the one for all.
+func localSockets(u *url.URL) []string {
+	if path := u.Query().Get("socket"); path != "" {
+		return []string{path}
+	}
+	dir := "/run"
+	if u.Path == "/session" {
+		home, _ := os.UserCacheDir() // as libvirt has it where there is no runtime directory
+		dir = cmp.Or(os.Getenv("XDG_RUNTIME_DIR"), home)
+	}
+	several, one := dir+"/libvirt/virtqemud-sock", dir+"/libvirt/libvirt-sock"
+	switch u.Query().Get("mode") {
+	case "direct":
+		return []string{several}
+	case "legacy":
+		return []string{one}
+	}
+	return []string{several, one}
+}
+
+// dialLocal tries the sockets in turn. The daemon of a session is started where there is none; of
+// root there is none, whose daemon is that of the system.
+func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
+	var d net.Dialer
+	for try := 0; ; try++ {
+		for _, path := range localSockets(u) {
+			if conn, err = d.DialContext(ctx, "unix", path); err == nil {
+				return conn, nil
+			}
+		}
+		if try > 0 || u.Path != "/session" || u.Query().Has("socket") || os.Geteuid() == 0 {
+			return nil, err
+		}
+		for _, daemon := range []string{"virtqemud", "libvirtd"} {
+			path, missing := exec.LookPath(daemon)
+			if missing != nil {
+				continue
+			}
+			// It leaves when nobody has been connected for two minutes, as one that virsh has started.
+			out, failed := exec.CommandContext(ctx, path, "--daemon", "--timeout", "120").CombinedOutput()
+			if failed != nil {
+				return nil, fmt.Errorf("%w; start %s: %w: %s", err, path, failed, bytes.TrimSpace(out))
+			}
+			break
+		}
+	}
+}
+
+// dialTLS leaves a handshake that hangs behind when ctx ends.
+func dialTLS(ctx context.Context, u *url.URL) (net.Conn, error) {
+	q := u.Query()
+	options := []dialers.TLSOption{dialers.UseTLSPort(cmp.Or(u.Port(), "16514"))}
+	if path := q.Get("pkipath"); path != "" {
+		options = append(options, dialers.UsePKIPath(path))
+	}
+	if isSet(q, "no_verify") {
+		options = append(options, dialers.WithInsecureNoVerify())
+	}
+	type result struct {
+		net.Conn
+		error
+	}
+	done := make(chan result, 1)
+	go func() {
+		conn, err := dialers.NewTLS(u.Hostname(), options...).Dial()
+		done <- result{conn, err}
+	}()
+	select {
+	case r := <-done:
+		return r.Conn, r.error
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// isSet reports whether a parameter of a URI is there and not 0.
+func isSet(q url.Values, name string) bool { return q.Has(name) && q.Get(name) != "0" }
+
+// sshCommand returns the command that reaches a daemon through ssh. It is libvirt's own: at the
+// other end virt-ssh-helper finds the socket, and netcat takes its place on hosts that lack it.
+func sshCommand(u *url.URL) []string {
+	q := u.Query()
+	argv := []string{cmp.Or(q.Get("command"), "ssh")}
+	option := func(is bool, words ...string) {
+		if is {
+			argv = append(argv, words...)
+		}
+	}
+	option(u.Port() != "", "-p", u.Port())
+	option(u.User.Username() != "", "-l", u.User.Username())
+	option(q.Has("keyfile"), "-i", q.Get("keyfile"))
+	// A question in a terminal that nobody may watch would wait for ever.
+	option(!q.Has("no_tty") || isSet(q, "no_tty"), "-T", "-e", "none", "-o", "BatchMode=yes")
+	option(isSet(q, "no_verify") || q.Get("known_hosts_verify") == "ignore", "-o", "StrictHostKeyChecking=no")
+	option(q.Get("known_hosts_verify") == "auto", "-o", "StrictHostKeyChecking=accept-new")
+	option(q.Has("known_hosts"), "-o", "UserKnownHostsFile="+q.Get("known_hosts"))
+	return append(argv, "--", u.Hostname(), "sh -c "+quote(remoteCommand(u)))
+}
+
+// remoteCommand is run at the other end of ssh, by a shell of whatever kind.
+func remoteCommand(u *url.URL) string {
+	q := u.Query()
+	there := string(api.RemoteURI(u))
+	kept := url.Values{}
+	for _, name := range []string{"mode", "socket"} {
+		if q.Has(name) {
+			kept.Set(name, q.Get(name))
+		}
+	}
+	if len(kept) > 0 {
+		there += "?" + kept.Encode()
+	}
+	helper := "exec virt-ssh-helper " + quote(there)
+	socket := `"${XDG_RUNTIME_DIR:-$HOME/.cache}/libvirt/libvirt-sock"`
+	if u.Path == "/system" || q.Has("socket") {
+		socket = quote(cmp.Or(q.Get("socket"), "/run/libvirt/libvirt-sock"))
+	}
+	// Some netcats stay when their input has ended unless they are told to leave.
+	nc := quote(cmp.Or(q.Get("netcat"), "nc"))
+	netcat := "if " + nc + " -q 2>&1 | grep -q 'requires an argument'; then quit=-q0; fi; exec " + nc + " $quit -U " +
+		socket
+	switch proxy := q.Get("proxy"); {
+	case proxy == "native":
+		return helper
+	case proxy == "netcat" || q.Has("netcat"):
+		return netcat
+	}
+	return "if command -v virt-ssh-helper >/dev/null 2>&1; then " + helper + "; fi; " + netcat
+}
+
+// quote makes one word of a shell's command line of a text.
+func quote(word string) string { return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'" }
+
+// A proxy is a program whose input and output are a connection to a daemon.
+type proxy struct {
+	net.Conn
+	cmd   *exec.Cmd
+	said  firstWords
+	ended chan struct{}
+}
+
+// firstWords keeps the beginning of what is written to it.
+type firstWords []byte
+
+func (w *firstWords) Write(b []byte) (int, error) {
+	*w = append(*w, b[:min(len(b), 4096-len(*w))]...)
+	return len(b), nil
+}
+
+// startProxy starts a program with one end of a pair of sockets as its input and output. Ctrl-C is
+// not for it, but for rackless to handle.
+func startProxy(argv []string) (net.Conn, error) {
+	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	here, there := os.NewFile(uintptr(pair[0]), "libvirt"), os.NewFile(uintptr(pair[1]), filepath.Base(argv[0]))
+	defer here.Close()
+	defer there.Close()
+	conn, err := net.FileConn(here)
+	if err != nil {
+		return nil, err
+	}
+	p := &proxy{Conn: conn, cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
+	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = there, there, &p.said
+	p.cmd.Env = append(os.Environ(), "LC_ALL=C") // what is said is compared with (adviseSSH)
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.WaitDelay = time.Second // for what has left the group and holds standard error: a shared ssh connection
+	if err := p.cmd.Start(); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	go func() {
+		_ = p.cmd.Wait() // that it has ended is the news; why is on its standard error
+		close(p.ended)
+	}()
+	return p, nil
+}
+
+// Close ends the program with what it has started.
+func (p *proxy) Close() error {
+	err := p.Conn.Close()
+	select {
+	case <-p.ended:
+	default:
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL) // an error means that all have ended
+	}
+	<-p.ended
+	return err
+}
+
+// explain returns what the program says of the end of its connection, in one line, or err where it
+// says nothing within a second.
+func (p *proxy) explain(err error) error {
+	select {
+	case <-p.ended:
+		if text := strings.Join(strings.Fields(string(p.said)), " "); text != "" {
+			return errors.New(text)
+		}
+		return fmt.Errorf("%s: %w (%v)", p.cmd.Path, err, p.cmd.ProcessState)
+	case <-time.After(time.Second):
+		return err
+	}
+}
