@@ -1,49 +1,24 @@
 package libvirt
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+
+	"github.com/rogpeppe/go-internal/diff"
 )
 
 // maxDiff is how many lines of a difference are shown.
 const maxDiff = 20
 
 // diffLines returns what differs between two documents, line by line and without indentation: "- "
-// and a line of before, "+ " and one of after. It finds the fewest lines, in time and space that
-// grow with the product of what is between the first and the last difference.
+// and a line of before, "+ " and one of after.
 func diffLines(before, after []byte) []string {
-	a, b := trimmedLines(before), trimmedLines(after)
-	for len(a) > 0 && len(b) > 0 && a[0] == b[0] {
-		a, b = a[1:], b[1:]
-	}
-	for len(a) > 0 && len(b) > 0 && a[len(a)-1] == b[len(b)-1] {
-		a, b = a[:len(a)-1], b[:len(b)-1]
-	}
-	// common[i][k] is the length of the longest common subsequence of a[i:] and b[k:].
-	common := make([][]int, len(a)+1)
-	for i := range common {
-		common[i] = make([]int, len(b)+1)
-	}
-	for i := len(a) - 1; i >= 0; i-- {
-		for k := len(b) - 1; k >= 0; k-- {
-			if a[i] == b[k] {
-				common[i][k] = common[i+1][k+1] + 1
-			} else {
-				common[i][k] = max(common[i+1][k], common[i][k+1])
-			}
-		}
-	}
 	var out []string
-	for i, k := 0, 0; i < len(a) || k < len(b); {
-		switch {
-		case i < len(a) && k < len(b) && a[i] == b[k]:
-			i, k = i+1, k+1
-		case k == len(b) || i < len(a) && common[i+1][k] >= common[i][k+1]:
-			out = append(out, "- "+a[i])
-			i++
-		default:
-			out = append(out, "+ "+b[k])
-			k++
+	unified := diff.Diff("before", trimLines(before), "after", trimLines(after))
+	for i, line := range strings.Split(string(unified), "\n") {
+		if i > 2 && line != "" && strings.Contains("-+", line[:1]) { // below the names of the documents
+			out = append(out, line[:1]+" "+line[1:])
 		}
 	}
 	if more := len(out) - maxDiff; more > 0 {
@@ -52,10 +27,11 @@ func diffLines(before, after []byte) []string {
 	return out
 }
 
-func trimmedLines(text []byte) []string {
-	var out []string
-	for line := range strings.Lines(string(text)) {
-		out = append(out, strings.TrimSpace(line))
+// trimLines removes indentation, and ends the last line.
+func trimLines(text []byte) []byte {
+	var b bytes.Buffer
+	for line := range bytes.Lines(text) {
+		b.Write(append(bytes.TrimSpace(line), '\n'))
 	}
-	return out
+	return b.Bytes()
 }

@@ -240,10 +240,10 @@ var rules = map[string]rule{
 
 // testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).
 var testOnly = map[string]string{
-	"testing/...":                         "the testing package is for tests",
-	"github.com/google/go-cmp/...":        "it panics on what it does not know: it is for tests",
-	"github.com/rogpeppe/go-internal/...": "it is for tests",
-	"pgregory.net/rapid/...":              "its licence, MPL-2.0, is accepted for tests only",
+	"testing/...":                                    "the testing package is for tests",
+	"github.com/google/go-cmp/...":                   "it panics on what it does not know: it is for tests",
+	"github.com/rogpeppe/go-internal/testscript/...": "it is for tests",
+	"pgregory.net/rapid/...":                         "its licence, MPL-2.0, is accepted for tests only",
 	"github.com/santhosh-tekuri/jsonschema/v6/...": "lab checks its input itself, with lines and columns; this one " +
 		"judges the schema in tests",
 }
