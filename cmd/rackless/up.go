@@ -10,13 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
 )

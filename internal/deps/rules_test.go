@@ -112,7 +112,8 @@ var rules = map[string]rule{
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
 	"host/change": {why: "how a change is made and taken back; what is changed is the business of the ops"},
-	"host": {any: true, never: map[string]string{"driver/...": whyHost, "guest": whyHost, "rack": whyHost,
+	"host": {any: true, never: map[string]string{"driver/...": whyHost, "libvirt": whyHost, "guest": whyHost,
+		"rack":  whyHost,
 		"bench": whyHost, "emulate": whyHost, "vm": whyHost}},
 	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
 	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
@@ -126,17 +127,19 @@ var rules = map[string]rule{
 		may: []string{"guest", "lab", "qapi", "vm"},
 		why: "a driver makes nodes; rack joins them to the fabric and measures them",
 	},
-	"driver/libvirt": {
+	"libvirt": {
 		may: []string{"guest", "qapi", "render"},
 		why: "a driver makes nodes of domains that were rendered; where they go is the business of plan",
 	},
-	"guest": {any: true, never: map[string]string{"driver/...": whyGuest, "fabric": whyGuest, "rack": whyGuest}},
+	"guest": {any: true, never: map[string]string{"driver/...": whyGuest, "libvirt": whyGuest, "fabric": whyGuest,
+		"rack": whyGuest}},
 	"fabric": {any: true, never: map[string]string{
-		"bench": whyFabric, "driver/...": whyFabric, "guest": whyFabric, "lab": whyFabric, "rack": whyFabric,
+		"bench": whyFabric, "driver/...": whyFabric, "libvirt": whyFabric, "guest": whyFabric, "lab": whyFabric,
+		"rack": whyFabric,
 	}},
 
 	"bench": {any: true, never: map[string]string{
-		"driver/...": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
+		"driver/...": whyBench, "libvirt": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",
 	}},
 	"facts": {may: []string{"topology"},
@@ -191,9 +194,9 @@ var rules = map[string]rule{
 		may: []string{"bench", "check", "fabric", "facts", "guest", "lab", "plan", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
-		never: map[string]string{"driver/libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
+		never: map[string]string{"libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
 	},
-	"rack/emulated": {any: true, never: map[string]string{"cmd/...": whyCmd, "driver/libvirt": whyRack,
+	"rack/emulated": {any: true, never: map[string]string{"cmd/...": whyCmd, "libvirt": whyRack,
 		"rack/placed": whyRack}},
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,

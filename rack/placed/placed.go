@@ -18,12 +18,12 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"

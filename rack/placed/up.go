@@ -11,10 +11,10 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"

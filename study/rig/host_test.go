@@ -12,10 +12,10 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/rackless/rackless/driver/libvirt"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/placed" // the driver of labs on a host
