@@ -45,24 +45,12 @@ func (c *Conn) Install(ctx context.Context, img *guest.Image) (*render.Boot, err
 func whole(key string) string { return key + "-whole" }
 
 func (c *Conn) install(ctx context.Context, img *guest.Image, dir string) (*render.Boot, error) {
-	files := []string{img.KernelPath(), img.InitramfsPath()}
-	paths := make([]string, len(files))
-	err := c.ensurePool(ctx, dir)
+	pool, err := c.ensurePool(ctx, dir)
+	var paths []string
 	if err == nil {
-		var done string
-		done, err = c.volume(ctx, whole(img.Key))
-		if err == nil && done == "" {
-			err = c.uploadAll(ctx, img.Key, files)
-		}
-	}
-	for i, f := range files {
-		if err == nil {
-			paths[i], err = c.volume(ctx, volumeName(img.Key, f))
-		}
-		if err == nil && paths[i] == "" {
-			err = fmt.Errorf("pool %s has no volume %s, and %s says that it is whole: virsh vol-delete %s %s, "+
-				"and again", Pool, volumeName(img.Key, f), whole(img.Key), whole(img.Key), Pool)
-		}
+		paths, err = ask(ctx, c, uploadLimit, func(l *api.Libvirt) ([]string, error) {
+			return upload(ctx, l, pool, img.Key, img.KernelPath(), img.InitramfsPath())
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("install image %s at %s: %w", img.Key, c.URI, err)
@@ -73,110 +61,97 @@ func (c *Conn) install(ctx context.Context, img *guest.Image, dir string) (*rend
 func volumeName(key, file string) string { return key + "-" + filepath.Base(file) }
 
 // ensurePool makes the pool unless it is there, and starts it unless it runs.
-func (c *Conn) ensurePool(ctx context.Context, dir string) error {
-	pool, there, err := c.pool(ctx)
-	if err == nil && !there {
-		pool, err = ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.StoragePool, error) {
-			text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
-				Target: &libvirtxml.StoragePoolTarget{Path: dir}}).Marshal()
-			if err != nil {
-				return api.StoragePool{}, err
+func (c *Conn) ensurePool(ctx context.Context, dir string) (api.StoragePool, error) {
+	text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
+		Target: &libvirtxml.StoragePoolTarget{Path: dir}}).Marshal()
+	if err != nil {
+		return api.StoragePool{}, err
+	}
+	return ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.StoragePool, error) {
+		pool, err := l.StoragePoolLookupByName(Pool)
+		if refused(err, api.ErrNoStoragePool) {
+			if pool, err = l.StoragePoolDefineXML(text, 0); err == nil {
+				err = l.StoragePoolBuild(pool, 0)
 			}
-			return l.StoragePoolDefineXML(text, 0)
-		})
-		if err == nil {
-			err = c.tell(ctx, queryLimit, func(l *api.Libvirt) error { return l.StoragePoolBuild(pool, 0) })
 		}
-	}
-	if err == nil {
-		err = c.startPool(ctx, pool)
-	}
-	return err
-}
-
-// pool returns the pool, and whether it is there.
-func (c *Conn) pool(ctx context.Context) (pool api.StoragePool, there bool, err error) {
-	pool, err = ask(ctx, c, queryLimit, func(l *api.Libvirt) (api.StoragePool, error) {
-		return l.StoragePoolLookupByName(Pool)
+		if err == nil {
+			err = startPool(l, pool)
+		}
+		return pool, err
 	})
-	if refused(err, api.ErrNoStoragePool) {
-		return pool, false, nil
-	}
-	return pool, err == nil, err
 }
 
 // startPool starts the pool unless it runs.
-func (c *Conn) startPool(ctx context.Context, pool api.StoragePool) error {
-	return c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
-		active, err := l.StoragePoolIsActive(pool)
-		if err == nil && active == 0 {
-			err = l.StoragePoolCreate(pool, 0)
-		}
-		return err
-	})
-}
-
-// volume returns the path of a volume of the pool, "" if there is none.
-func (c *Conn) volume(ctx context.Context, name string) (string, error) {
-	pool, there, err := c.pool(ctx)
-	if err != nil || !there {
-		return "", err
-	}
-	path, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (string, error) {
-		vol, err := l.StorageVolLookupByName(pool, name)
-		if err != nil {
-			return "", err
-		}
-		return l.StorageVolGetPath(vol)
-	})
-	if refused(err, api.ErrNoStorageVol) {
-		return "", nil
-	}
-	return path, err
-}
-
-// uploadAll transfers the files, and says at the end that they are whole.
-func (c *Conn) uploadAll(ctx context.Context, key string, files []string) error {
-	pool, _, err := c.pool(ctx)
-	for _, f := range files {
-		if err == nil {
-			err = c.upload(ctx, pool, volumeName(key, f), f)
-		}
-	}
-	if err == nil {
-		err = c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
-			_, err := createVolume(l, pool, whole(key), 0)
-			return err
-		})
+func startPool(l *api.Libvirt, pool api.StoragePool) error {
+	active, err := l.StoragePoolIsActive(pool)
+	if err == nil && active == 0 {
+		err = l.StoragePoolCreate(pool, 0)
 	}
 	return err
 }
 
-// upload makes a volume of a file, in place of one that an upload that was broken off has left.
-func (c *Conn) upload(ctx context.Context, pool api.StoragePool, name, file string) error {
+// upload makes volumes of the files of an image, unless they are whole already, and returns their
+// paths. When ctx ends the files are closed, and with them the upload.
+func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key string, files ...string) ([]string, error) {
+	_, err := l.StorageVolLookupByName(pool, whole(key))
+	present := err == nil
+	if err != nil && !refused(err, api.ErrNoStorageVol) {
+		return nil, err
+	}
+	var paths []string
+	for _, f := range files {
+		name := volumeName(key, f)
+		if !present {
+			if err := uploadFile(ctx, l, pool, name, f); err != nil {
+				return nil, err
+			}
+		}
+		vol, err := l.StorageVolLookupByName(pool, name)
+		if refused(err, api.ErrNoStorageVol) {
+			return nil, fmt.Errorf("pool %s has no volume %s, and %s says that it is whole: virsh vol-delete %s %s, "+
+				"and again", Pool, name, whole(key), whole(key), Pool)
+		}
+		if err != nil {
+			return nil, err
+		}
+		path, err := l.StorageVolGetPath(vol)
+		if err != nil {
+			return nil, err
+		}
+		paths = append(paths, path)
+	}
+	if !present {
+		_, err = createVolume(l, pool, whole(key), 0)
+		return paths, err
+	}
+	return paths, nil
+}
+
+// uploadFile makes a volume of a file, in place of one that an upload that was broken off has left.
+func uploadFile(ctx context.Context, l *api.Libvirt, pool api.StoragePool, name, file string) error {
 	f, err := os.Open(file)
 	if err != nil {
 		return err
 	}
-	defer f.Close() // and the upload with it, if ctx ends before it does
+	defer f.Close()
+	stop := context.AfterFunc(ctx, func() { f.Close() })
+	defer stop()
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	return c.tell(ctx, uploadLimit, func(l *api.Libvirt) error {
-		left, err := l.StorageVolLookupByName(pool, name)
-		if err == nil {
-			err = l.StorageVolDelete(left, 0)
-		}
-		if err != nil && !refused(err, api.ErrNoStorageVol) {
-			return err
-		}
-		vol, err := createVolume(l, pool, name, uint64(info.Size()))
-		if err != nil {
-			return err
-		}
-		return l.StorageVolUpload(vol, f, 0, uint64(info.Size()), 0)
-	})
+	left, err := l.StorageVolLookupByName(pool, name)
+	if err == nil {
+		err = l.StorageVolDelete(left, 0)
+	}
+	if err != nil && !refused(err, api.ErrNoStorageVol) {
+		return err
+	}
+	vol, err := createVolume(l, pool, name, uint64(info.Size()))
+	if err != nil {
+		return err
+	}
+	return l.StorageVolUpload(vol, f, 0, uint64(info.Size()), 0)
 }
 
 func createVolume(l *api.Libvirt, pool api.StoragePool, name string, bytes uint64) (api.StorageVol, error) {
@@ -205,36 +180,37 @@ func (c *Conn) uninstall(ctx context.Context) error {
 	if err != nil || slices.ContainsFunc(domains, func(d Domain) bool { return d.Node != nil }) {
 		return err
 	}
-	if err := c.removePool(ctx); err != nil {
+	if err := c.tell(ctx, queryLimit, removePool); err != nil {
 		return fmt.Errorf("remove pool %s at %s: %w", Pool, c.URI, err)
 	}
 	return nil
 }
 
-func (c *Conn) removePool(ctx context.Context) error {
-	pool, there, err := c.pool(ctx)
-	if err != nil || !there {
-		return err
+func removePool(l *api.Libvirt) error {
+	pool, err := l.StoragePoolLookupByName(Pool)
+	if refused(err, api.ErrNoStoragePool) {
+		return nil
 	}
-	if err := c.startPool(ctx, pool); err != nil { // volumes are known of a pool that runs
-		return err
+	if err == nil {
+		err = startPool(l, pool) // volumes are known of a pool that runs
 	}
-	return c.tell(ctx, queryLimit, func(l *api.Libvirt) error {
-		volumes, _, err := l.StoragePoolListAllVolumes(pool, 1, 0)
-		for _, v := range volumes {
-			if err == nil {
-				err = l.StorageVolDelete(v, 0)
-			}
-		}
+	var volumes []api.StorageVol
+	if err == nil {
+		volumes, _, err = l.StoragePoolListAllVolumes(pool, 1, 0)
+	}
+	for _, v := range volumes {
 		if err == nil {
-			err = l.StoragePoolDestroy(pool)
+			err = l.StorageVolDelete(v, 0)
 		}
-		if err == nil {
-			err = l.StoragePoolDelete(pool, 0)
-		}
-		if err == nil {
-			err = l.StoragePoolUndefine(pool)
-		}
-		return err
-	})
+	}
+	if err == nil {
+		err = l.StoragePoolDestroy(pool)
+	}
+	if err == nil {
+		err = l.StoragePoolDelete(pool, 0)
+	}
+	if err == nil {
+		err = l.StoragePoolUndefine(pool)
+	}
+	return err
 }

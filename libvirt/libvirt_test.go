@@ -90,8 +90,8 @@ func TestLifeOfALab(t *testing.T) {
 	if err := c.uninstall(ctx); err != nil {
 		t.Error(err)
 	}
-	if path, err := c.volume(ctx, whole(img.Key)); err != nil || path == "" {
-		t.Errorf("the image is gone while domains boot it: %q, %v", path, err)
+	if _, err := d.Virsh("vol-path", "--pool", Pool, whole(img.Key)); err != nil {
+		t.Errorf("the image is gone while domains boot it: %v", err)
 	}
 
 	t.Run("a changed domain is shown and not touched", func(t *testing.T) {
@@ -378,8 +378,8 @@ func TestLifeOfALab(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(d.Dir, "pool")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the pool's directory is left: %v", err)
 	}
-	if _, there, err := c.pool(ctx); err != nil || there {
-		t.Errorf("the pool is left: %v, %v", there, err)
+	if pools, err := d.Virsh("pool-list", "--all", "--name"); err != nil || strings.Contains(pools, Pool) {
+		t.Errorf("the pool is left: %q, %v", pools, err)
 	}
 	if err := c.uninstall(ctx); err != nil {
 		t.Errorf("nothing is there to uninstall: %v", err)
