@@ -43,11 +43,11 @@ func CopyLinks(busIDs string, node *facts.Node) []GPULink {
 	for id := range strings.FieldsSeq(busIDs) {
 		address := busAddress(id)
 		f := node.PCI[address]
-		if f == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil || f.Link.MaxSpeedGTs == nil ||
+		if f == nil || f.Link == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil || f.Link.MaxSpeedGTs == nil ||
 			f.Link.MaxWidth == nil {
 			return nil
 		}
-		all = append(all, GPULink{PCILink{Address: address, Link: f.Link}, f.NUMANode})
+		all = append(all, GPULink{PCILink{Address: address, Link: *f.Link}, f.NUMANode})
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +28,7 @@ func SideOf(ep Endpoint, place Place, node *facts.Node) Side {
 		}
 	}
 	if f := node.PCI[d.PCI]; f != nil {
-		s.PCI, s.NUMANode = PCILink{Address: d.PCI, Link: f.Link}, f.NUMANode
+		s.PCI, s.NUMANode = PCILink{Address: d.PCI, Link: *cmp.Or(f.Link, &topology.Link{})}, f.NUMANode
 	}
 	if s.NUMANode != nil && node.NUMA[*s.NUMANode] != nil {
 		s.Near = node.NUMA[*s.NUMANode].CPUs

@@ -85,22 +85,17 @@ func (c *guestCheck) siblings() {
 		c.unread(f)
 		return
 	}
-	cores := map[facts.Core]topology.CPUSet{}
-	for cpu, core := range c.f.Cores {
-		if cpu >= 0 && cpu < topology.MaxCPUs {
-			cores[core] = cores[core].Union(topology.CPUs(cpu))
-		}
-	}
 	var wrong []string
-	for _, set := range slices.SortedFunc(maps.Values(cores), topology.CPUSet.Compare) {
+	for _, core := range c.f.Cores {
+		set := core.CPUs
 		first := set.Min()
 		if first%threads != 0 || set.Len() != threads || !set.Equal(topology.CPURange(first, first+threads-1)) {
 			wrong = append(wrong, set.String())
 		}
 	}
-	f.Have = plural(len(cores), "core") + fmt.Sprintf(" of %d", threads)
+	f.Have = plural(len(c.f.Cores), "core") + fmt.Sprintf(" of %d", threads)
 	if len(wrong) > 0 {
-		f.Have = plural(len(cores), "core") + "; not as in the plan: " + few(wrong, 4)
+		f.Have = plural(len(c.f.Cores), "core") + "; not as in the plan: " + few(wrong, 4)
 		f.Fix = fixRedefine + "; on AMD its cpu element needs the feature topoext"
 	}
 	c.judge(len(wrong) == 0, f)
@@ -148,9 +143,8 @@ func (c *guestCheck) numa() {
 			wrong = append(wrong, fmt.Sprintf("node %d has the distances %v, not %v", cell.Cell, n.Distances,
 				cell.Distances))
 		}
-		if n.Memory > cell.Bytes || n.Memory+memorySlack(cell.Bytes) < cell.Bytes {
-			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(n.Memory),
-				amount(cell.Bytes)))
+		if bytes := deref(n.MemoryBytes); bytes > cell.Bytes || bytes+memorySlack(cell.Bytes) < cell.Bytes {
+			wrong = append(wrong, fmt.Sprintf("node %d has %s, not %s", cell.Cell, amount(bytes), amount(cell.Bytes)))
 		}
 	}
 	f.Have = strings.Join(have, ", ")
@@ -199,13 +193,11 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 
 // functions returns what the guest has of a kind, by address. A display of the machine's own, or
 // its paravirtual NIC, is of another vendor.
-func (c *guestCheck) functions(kind deviceKind) []*facts.PCIFunction {
-	var all []*facts.PCIFunction
+func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
+	var all []*topology.PCIDevice
 	for _, a := range slices.Sorted(maps.Keys(c.f.PCI)) {
 		d := c.f.PCI[a]
-		class, err1 := topology.ParseID24(d.Class)
-		vendor, err2 := topology.ParseID16(d.Vendor)
-		if err1 == nil && err2 == nil && class.Base() == kind.base && vendor == kind.vendor {
+		if d.Class != nil && d.Vendor != nil && d.Class.Base() == kind.base && *d.Vendor == kind.vendor {
 			all = append(all, d)
 		}
 	}
@@ -358,8 +350,8 @@ func (c *guestCheck) links() {
 		}
 		var have []*topology.Link
 		for _, d := range c.functions(kind) {
-			if d.Link.Width != nil { // virtual functions have none
-				have = append(have, &d.Link)
+			if d.Link != nil && d.Link.Width != nil { // virtual functions have none
+				have = append(have, d.Link)
 			}
 		}
 		if len(want) == 0 {
@@ -400,7 +392,7 @@ func best(l *topology.Link) *topology.Link {
 	return b
 }
 
-func deref[T int | float64](p *T) T {
+func deref[T int | uint64 | float64](p *T) T {
 	if p == nil {
 		return 0
 	}

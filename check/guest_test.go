@@ -11,6 +11,19 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// coresOf makes the cores of a guest from the core of each of n CPUs.
+func coresOf(n int, core func(cpu int) int) []topology.Core {
+	var all []topology.Core
+	for cpu := range n {
+		if core(cpu) == len(all) {
+			all = append(all, topology.Core{})
+		}
+		c := &all[core(cpu)]
+		c.CPUs = c.CPUs.Union(topology.CPUs(cpu))
+	}
+	return all
+}
+
 // seen returns what nodes say of themselves that are just what the plan says.
 func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	t.Helper()
@@ -18,27 +31,26 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		cpus := topology.CPURange(0, len(n.VCPUs)-1)
-		f := &facts.Node{CPUs: &cpus, Cores: map[int]facts.Core{}, NUMA: map[int]*facts.NUMANode{},
+		f := &facts.Node{CPUs: &cpus, NUMA: map[int]*topology.NUMANode{},
 			Net:  map[string]*facts.NetDevice{},
-			RDMA: map[string]*facts.RDMADevice{}, PCI: map[string]*facts.PCIFunction{
+			RDMA: map[string]*facts.RDMADevice{}, PCI: map[string]*topology.PCIDevice{
 				// the machine's own display, and its management NIC
-				"0000:00:01.0": {Class: "0x030000", Vendor: "0x1234"},
-				"0000:00:02.0": {Class: "0x020000", Vendor: "0x1af4"},
+				"0000:00:01.0": {Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x1234))},
+				"0000:00:02.0": {Class: new(topology.ID24(0x020000)), Vendor: new(topology.VendorRedHat)},
 			}}
 		threads := 1
 		if n.SMT {
 			threads = n.Threads
 		}
-		for cpu := range n.VCPUs {
-			f.Cores[cpu] = facts.Core{ID: cpu / threads}
-		}
+		f.Cores = coresOf(len(n.VCPUs), func(cpu int) int { return cpu / threads })
 		if n.GuestNUMA {
 			for _, c := range n.Cells {
-				f.NUMA[c.Cell] = &facts.NUMANode{CPUs: cellCPUs(&c), Distances: c.Distances,
-					Memory: c.Bytes - c.Bytes/50}
+				f.NUMA[c.Cell] = &topology.NUMANode{CPUs: cellCPUs(&c), Distances: c.Distances,
+					MemoryBytes: new(c.Bytes - c.Bytes/50)}
 			}
 		} else {
-			f.NUMA[0] = &facts.NUMANode{CPUs: cpus, Distances: []int{10}, Memory: n.MemoryBytes - n.MemoryBytes/50}
+			f.NUMA[0] = &topology.NUMANode{CPUs: cpus, Distances: []int{10},
+				MemoryBytes: new(n.MemoryBytes - n.MemoryBytes/50)}
 		}
 		port := 0
 		for k := range n.Cards {
@@ -49,9 +61,12 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 			}
 			for m, id := range card.Functions {
 				d := deviceOf(t, p, h, id)
-				g := &facts.PCIFunction{Class: d.Class.String(), Vendor: d.Vendor.String(), NUMANode: &node}
+				g := &topology.PCIDevice{Class: d.Class, Vendor: d.Vendor}
+				if node >= 0 {
+					g.NUMANode = &node
+				}
 				if card.Kind != plan.KindVF && d.Link != nil {
-					g.Link = *best(d.Link)
+					g.Link = best(d.Link)
 				}
 				f.PCI[fmt.Sprintf("0000:%02x:00.%d", 0x20+k, m)] = g
 			}
@@ -91,23 +106,19 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 		}, []string{"failed guest-cpus | vm00 | 27 CPUs: 0-26"}},
 		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs = nil }, []string{"unknown guest-cpus"}},
 		{"no siblings, as on AMD without topoext", func(c *planCase, f *facts.Node) {
-			for cpu := range f.Cores {
-				f.Cores[cpu] = facts.Core{ID: cpu}
-			}
+			f.Cores = coresOf(28, func(cpu int) int { return cpu })
 		}, []string{"failed guest-siblings | vm00 | 28 cores; not as in the plan: 0, 1, 2, 3 and 24 more"}},
 		{"siblings as the host numbers them", func(c *planCase, f *facts.Node) {
-			for cpu := range f.Cores {
-				f.Cores[cpu] = facts.Core{ID: cpu % 14}
-			}
+			f.Cores = coresOf(28, func(cpu int) int { return cpu % 14 })
 		}, []string{"failed guest-siblings | vm00 | 14 cores; not as in the plan: 0,14, "}},
 		{"cores are not known", func(c *planCase, f *facts.Node) {
-			clear(f.Cores)
+			f.Cores = nil
 		}, []string{"unknown guest-siblings"}},
 		{"one NUMA node only", func(c *planCase, f *facts.Node) {
 			delete(f.NUMA, 1)
 		}, []string{"failed guest-numa | vm00 | node 0 with CPUs "}},
 		{"a NUMA node too many", func(c *planCase, f *facts.Node) {
-			f.NUMA[2] = &facts.NUMANode{}
+			f.NUMA[2] = &topology.NUMANode{}
 		}, []string{"failed guest-numa | vm00 | "}},
 		{"NUMA nodes are not known", func(c *planCase, f *facts.Node) {
 			clear(f.NUMA)
@@ -120,18 +131,18 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 			f.NUMA[0].Distances = []int{10, 20}
 		}, []string{"failed guest-numa"}},
 		{"memory is elsewhere", func(c *planCase, f *facts.Node) {
-			f.NUMA[0].Memory = 4 << 30
+			f.NUMA[0].MemoryBytes = new(uint64(4 << 30))
 		}, []string{"failed guest-numa"}},
 		{"more memory than its cell", func(c *planCase, f *facts.Node) {
-			f.NUMA[0].Memory = 40 << 30
+			f.NUMA[0].MemoryBytes = new(uint64(40 << 30))
 		}, []string{"failed guest-numa"}},
 		{"the GPU has no room", func(c *planCase, f *facts.Node) { delete(f.PCI, gpu) },
 			[]string{"failed guest-devices | vm00 GPU of vendor 0x10de | 0",
 				"failed guest-device-node | vm00 GPU of vendor 0x10de | none", "unknown guest-link | vm00 GPU"}},
 		{"one NIC more", func(c *planCase, f *facts.Node) { f.PCI["0000:30:00.0"] = f.PCI[nic] },
 			[]string{"failed guest-devices | vm00 NIC of vendor 0x15b3 | 2", "failed guest-link | vm00 NIC"}},
-		{"the GPU is on the first bus", func(c *planCase, f *facts.Node) { f.PCI[gpu].NUMANode = new(-1) },
-			[]string{"failed guest-device-node | vm00 GPU of vendor 0x10de | node -1"}},
+		{"the GPU is on the first bus", func(c *planCase, f *facts.Node) { f.PCI[gpu].NUMANode = nil },
+			[]string{"failed guest-device-node | vm00 GPU of vendor 0x10de | none"}},
 		{"the NIC is on the other node", func(c *planCase, f *facts.Node) {
 			f.Net["eth0"].NUMANode = new(1 - *f.Net["eth0"].NUMANode)
 		},

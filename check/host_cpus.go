@@ -135,7 +135,8 @@ func (c *hostCheck) noHzFull() {
 	}
 	want, err := topology.ParseCPUSet(strings.TrimPrefix(c.p.KernelArgs[i], "nohz_full="))
 	if err != nil {
-		c.unknown(finding.Finding{ID: IDNoHzFull, Evidence: "the plan: kernel_args"}, err.Error(), "make the plan again")
+		c.unknown(finding.Finding{ID: IDNoHzFull, Evidence: "the plan: kernel_args"}, err.Error(),
+			"make the plan again")
 		return
 	}
 	if c.isolatedByGroups() && len(c.asked("nohz_full")) == 0 {

@@ -466,8 +466,8 @@ func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 	}
 	wellFormed(t, Domains(p, c.h, []Domain{{Node: "vm00", State: "running", PID: 1, VCPUs: []int{1},
 		Process: &facts.Process{}}}))
-	wellFormed(t, Guests(p, c.h, map[string]*facts.Node{"vm00": {Cores: map[int]facts.Core{0: {}, 1 << 40: {}, -1: {}},
-		NUMA: map[int]*facts.NUMANode{1: {}}}}))
+	wellFormed(t, Guests(p, c.h, map[string]*facts.Node{"vm00": {Cores: []topology.Core{{}},
+		NUMA: map[int]*topology.NUMANode{1: {}}}}))
 	wellFormed(t, Guests(&plan.Plan{Nodes: []plan.Node{{Name: "vm00"}}}, &topology.Host{},
 		map[string]*facts.Node{"vm00": {}}))
 }

@@ -6,6 +6,7 @@ package facts
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -28,30 +29,13 @@ type Node struct {
 
 	// What follows is absent in what a node says in brief.
 
-	CPUs   *topology.CPUSet        // online
-	Cores  map[int]Core            // by CPU: the core that it is a thread of
-	NUMA   map[int]*NUMANode       // by number
-	PCI    map[string]*PCIFunction // by address: network, display, accelerators
-	NVIDIA string                  // the version line of NVIDIA's driver, where it is loaded
+	CPUs   *topology.CPUSet               // online
+	Cores  []topology.Core                // by lowest CPU
+	NUMA   map[int]*topology.NUMANode     // by number
+	PCI    map[string]*topology.PCIDevice // by address: network, display, accelerators
+	NVIDIA string                         // the version line of NVIDIA's driver, where it is loaded
 	// of those that let a NIC reach GPU memory, the loaded ones: nvidia_peermem, nv_peer_mem
 	Modules []string
-}
-
-// A Core names a core: ID is unique within its package.
-type Core struct{ Package, ID int }
-
-// A NUMANode is a NUMA node as the node itself sees it.
-type NUMANode struct {
-	CPUs      topology.CPUSet
-	Distances []int // to each of its NUMA nodes, in their order
-	Memory    uint64
-}
-
-// A PCIFunction is a function that a node has: /sys/bus/pci/devices/ADDRESS.
-type PCIFunction struct {
-	Class, Vendor string // "0x020000", "0x15b3"
-	NUMANode      *int   // -1: the firmware does not say
-	Link          topology.Link
 }
 
 // A NetDevice is one network device: /sys/class/net/NAME.
@@ -61,7 +45,7 @@ type NetDevice struct {
 	OperState string
 	Carrier   string
 	PCI       string   // class of the PCI function that it is on, "0x020000"; empty of paravirtual and other devices
-	NUMANode  *int     // of that function
+	NUMANode  *int     // of that function; -1: the firmware does not say
 	Members   []string // the devices that a bond joins
 }
 
@@ -136,10 +120,10 @@ func (d *RDMADevice) Gbps() float64 {
 
 // Parse reads what rackless-facts prints: a key with slashes, a space, a value.
 func Parse(out []byte) (*Node, error) {
-	f := &Node{
+	f := &parser{Node: Node{
 		Net: map[string]*NetDevice{}, RDMA: map[string]*RDMADevice{},
-		Cores: map[int]Core{}, NUMA: map[int]*NUMANode{}, PCI: map[string]*PCIFunction{},
-	}
+		NUMA: map[int]*topology.NUMANode{}, PCI: map[string]*topology.PCIDevice{},
+	}, threads: map[int]*coreName{}}
 	sc := bufio.NewScanner(bytes.NewReader(out))
 	for sc.Scan() {
 		key, value, _ := strings.Cut(sc.Text(), " ")
@@ -147,10 +131,40 @@ func Parse(out []byte) (*Node, error) {
 			return nil, fmt.Errorf("rackless-facts: %q: %w", sc.Text(), err)
 		}
 	}
-	return f, sc.Err()
+	f.Cores = cores(f.threads)
+	return &f.Node, sc.Err()
 }
 
-func (f *Node) set(key []string, value string) (err error) {
+// A parser reads a node line by line.
+type parser struct {
+	Node
+	threads map[int]*coreName // by CPU
+}
+
+// A coreName is what the kernel calls the core of a CPU: core is unique within the package.
+type coreName struct{ pkg, core int }
+
+// cores gathers the threads of each core. Numbers that no kernel has are left out.
+func cores(threads map[int]*coreName) []topology.Core {
+	var all []topology.Core
+	at := map[coreName]int{}
+	for _, cpu := range slices.Sorted(maps.Keys(threads)) {
+		if cpu < 0 || cpu >= topology.MaxCPUs {
+			continue
+		}
+		name := *threads[cpu]
+		i, ok := at[name]
+		if !ok {
+			i = len(all)
+			at[name] = i
+			all = append(all, topology.Core{ID: i, OSID: &name.core, Package: &name.pkg})
+		}
+		all[i].CPUs = all[i].CPUs.Union(topology.CPUs(cpu))
+	}
+	return all
+}
+
+func (f *parser) set(key []string, value string) (err error) {
 	switch {
 	case len(key) == 1:
 		switch key[0] {
@@ -179,11 +193,7 @@ func (f *Node) set(key []string, value string) (err error) {
 	case key[0] == "pci" && len(key) == 3:
 		return f.setPCI(key, value)
 	case key[0] == "net" && len(key) == 3:
-		d := f.Net[key[1]]
-		if d == nil {
-			d = &NetDevice{}
-			f.Net[key[1]] = d
-		}
+		d := entry(f.Net, key[1])
 		switch key[2] {
 		case "mac":
 			d.MAC = value
@@ -196,7 +206,7 @@ func (f *Node) set(key []string, value string) (err error) {
 		case "class":
 			d.PCI = value
 		case "numa_node":
-			d.NUMANode, err = number(value)
+			d.NUMANode, err = known(strconv.Atoi(value))
 		case "members":
 			d.Members = strings.Fields(value)
 		}
@@ -211,41 +221,44 @@ func (f *Node) set(key []string, value string) (err error) {
 	return err
 }
 
-// number reads a number that may be negative.
-func number(s string) (*int, error) {
-	n, err := strconv.Atoi(s)
+// known is a value that was read; nil where that failed.
+func known[T any](v T, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &n, nil
+	return &v, nil
 }
 
-func (f *Node) setCPU(key []string, value string) error {
+// entry returns the value of a map at a key. What is not there yet is made.
+func entry[K comparable, V any](m map[K]*V, key K) *V {
+	if m[key] == nil {
+		m[key] = new(V)
+	}
+	return m[key]
+}
+
+func (f *parser) setCPU(key []string, value string) error {
 	cpu, err := strconv.Atoi(key[1])
 	if err != nil {
 		return err
 	}
-	c := f.Cores[cpu]
+	c := entry(f.threads, cpu)
 	switch key[2] {
 	case "package":
-		c.Package, err = strconv.Atoi(value)
+		c.pkg, err = strconv.Atoi(value)
 	case "core":
-		c.ID, err = strconv.Atoi(value)
+		c.core, err = strconv.Atoi(value)
 	}
-	f.Cores[cpu] = c
 	return err
 }
 
-func (f *Node) setNUMA(key []string, value string) error {
+func (f *parser) setNUMA(key []string, value string) error {
 	id, err := strconv.Atoi(key[1])
 	if err != nil {
 		return err
 	}
-	n := f.NUMA[id]
-	if n == nil {
-		n = &NUMANode{}
-		f.NUMA[id] = n
-	}
+	n := entry(f.NUMA, id)
+	n.ID = id
 	switch key[2] {
 	case "cpus":
 		n.CPUs, err = topology.ParseCPUSet(value)
@@ -262,33 +275,39 @@ func (f *Node) setNUMA(key []string, value string) error {
 		if len(words) < 5 || words[2] != "MemTotal:" || words[4] != "kB" {
 			return errors.New("want Node N MemTotal: SIZE kB")
 		}
-		n.Memory, err = strconv.ParseUint(words[3], 10, 50) // shifted by 10 it is below 2^60
-		n.Memory <<= 10
+		kib, err := strconv.ParseUint(words[3], 10, 50) // shifted by 10 it is below 2^60
+		n.MemoryBytes = new(kib << 10)
+		return err
 	}
 	return err
 }
 
-func (f *Node) setPCI(key []string, value string) (err error) {
-	d := f.PCI[key[1]]
-	if d == nil {
-		d = &PCIFunction{}
-		f.PCI[key[1]] = d
+func (f *parser) setPCI(key []string, value string) (err error) {
+	d := entry(f.PCI, key[1])
+	if d.Address, err = topology.ParsePCIAddr(key[1]); err != nil {
+		return err
 	}
+	link := *cmp.Or(d.Link, &topology.Link{})
 	switch key[2] {
 	case "class":
-		d.Class = value
+		d.Class, err = known(topology.ParseID24(value))
 	case "vendor":
-		d.Vendor = value
+		d.Vendor, err = known(topology.ParseID16(value))
 	case "numa_node":
-		d.NUMANode, err = number(value)
+		if d.NUMANode, err = known(strconv.Atoi(value)); err == nil && *d.NUMANode < 0 {
+			d.NUMANode = nil // -1: the firmware does not say
+		}
 	case "current_link_speed":
-		d.Link.SpeedGTs = linkSpeed(value)
+		link.SpeedGTs = linkSpeed(value)
 	case "max_link_speed":
-		d.Link.MaxSpeedGTs = linkSpeed(value)
+		link.MaxSpeedGTs = linkSpeed(value)
 	case "current_link_width":
-		d.Link.Width = linkWidth(value)
+		link.Width = linkWidth(value)
 	case "max_link_width":
-		d.Link.MaxWidth = linkWidth(value)
+		link.MaxWidth = linkWidth(value)
+	}
+	if link != (topology.Link{}) {
+		d.Link = &link
 	}
 	return err
 }

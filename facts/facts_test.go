@@ -82,11 +82,12 @@ func TestParse(t *testing.T) {
 			PortCounters: map[string]uint64{"port_xmit_packets": 7},
 		}},
 		CPUs:  new(topology.CPURange(0, 3)),
-		Cores: map[int]Core{0: {}, 1: {}},
-		NUMA: map[int]*NUMANode{0: {CPUs: topology.CPUs(0, 1), Distances: []int{10, 16}, Memory: 7825624 << 10},
-			1: {}},
-		PCI: map[string]*PCIFunction{"0000:06:00.0": {Class: "0x030000", Vendor: "0x10de", NUMANode: new(-1),
-			Link: topology.Link{SpeedGTs: new(2.5), Width: new(16)}}},
+		Cores: []topology.Core{{OSID: new(0), Package: new(0), CPUs: topology.CPUs(0, 1)}},
+		NUMA: map[int]*topology.NUMANode{0: {CPUs: topology.CPUs(0, 1), Distances: []int{10, 16},
+			MemoryBytes: new(uint64(7825624 << 10))}, 1: {ID: 1}},
+		PCI: map[string]*topology.PCIDevice{"0000:06:00.0": {Address: topology.PCIAddr{Bus: 6},
+			Class: new(topology.ID24(0x030000)), Vendor: new(topology.VendorNVIDIA),
+			Link: &topology.Link{SpeedGTs: new(2.5), Width: new(16)}}},
 		NVIDIA:  "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
 		Modules: []string{"nvidia_peermem"},
 	}
@@ -122,6 +123,8 @@ func TestParseWhatThatAreWrong(t *testing.T) {
 		"node/0/meminfo Node 0 MemFree: 1 kB":                  "want Node N MemTotal",
 		"node/0/meminfo Node 0 MemTotal: 99999999999999999 kB": "value out of range",
 		"pci/0000:06:00.0/numa_node none":                      "invalid syntax",
+		"pci/06:00.0x/class 0x030000":                          "06:00.0x",
+		"pci/0000:06:00.0/class display":                       "display",
 		"net/eth0/numa_node":                                   "invalid syntax",
 		"rdma/rxe0/1/port_counter/x y":                         "invalid syntax",
 		"hostname " + strings.Repeat("x", 1<<17):               "token too long",
@@ -130,6 +133,10 @@ func TestParseWhatThatAreWrong(t *testing.T) {
 			want) {
 			t.Errorf("%.60s: got %v, want %s", line, err, want)
 		}
+	}
+	f, err := Parse([]byte("cpu/-1/core 0\ncpu/1099511627776/core 0\ncpu/5/core 7\n"))
+	if err != nil || len(f.Cores) != 1 || f.Cores[0].CPUs.String() != "5" || *f.Cores[0].OSID != 7 {
+		t.Errorf("CPUs that no kernel has: %+v, %v", f, err)
 	}
 	if f, err := Parse(nil); err != nil || f.Hostname != "" || f.RDMA["rxe0"] != nil {
 		t.Errorf("nothing: %+v, %v", f, err)

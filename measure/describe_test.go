@@ -17,9 +17,9 @@ import (
 func TestNUMANodesThatAllNodesHave(t *testing.T) {
 	t.Parallel()
 	node := func(cpus ...int) *facts.Node {
-		n := &facts.Node{NUMA: map[int]*facts.NUMANode{}}
+		n := &facts.Node{NUMA: map[int]*topology.NUMANode{}}
 		for id, c := range cpus {
-			n.NUMA[id] = &facts.NUMANode{}
+			n.NUMA[id] = &topology.NUMANode{}
 			if c >= 0 {
 				n.NUMA[id].CPUs = topology.CPUs(c)
 			}

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -393,15 +394,13 @@ func devicesOf(node string, f *facts.Node) []string {
 	}
 	var all []string
 	for _, address := range slices.Sorted(maps.Keys(f.PCI)) {
-		if p := f.PCI[address]; p.NUMANode != nil && p.Vendor != virtioVendor {
-			all = append(all, fmt.Sprintf("%s %s %d", node, address, *p.NUMANode))
+		// What QEMU makes up for every machine has no place.
+		if p := f.PCI[address]; p.Vendor == nil || *p.Vendor != topology.VendorRedHat {
+			all = append(all, fmt.Sprintf("%s %s %d", node, address, *cmp.Or(p.NUMANode, new(-1))))
 		}
 	}
 	return all
 }
-
-// virtioVendor is the PCI vendor of what QEMU makes up for every machine: it has no place.
-const virtioVendor = "0x1af4"
 
 func (r *hostSite) environment() []study.Fact {
 	all := []study.Fact{{Name: "libvirt", Value: r.place.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
