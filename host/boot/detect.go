@@ -3,6 +3,7 @@ package boot
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -38,16 +39,10 @@ func detect(s *change.System, args []string) (loader, error) {
 			return hand(k.found, k.do), nil
 		}
 	}
-	info, err := efiVariable(s, "LoaderInfo")
-	if err != nil {
-		return nil, err
-	}
-	stub, err := efiVariable(s, "StubInfo")
-	if err != nil {
-		return nil, err
-	}
-	selected, err := efiVariable(s, "LoaderEntrySelected")
-	if err != nil {
+	info, err1 := efiVariable(s, "LoaderInfo")
+	stub, err2 := efiVariable(s, "StubInfo")
+	selected, err3 := efiVariable(s, "LoaderEntrySelected")
+	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, err
 	}
 	switch {

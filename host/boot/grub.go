@@ -52,16 +52,13 @@ func (g *grub) Read(ctx context.Context, s *change.System) (change.State, error)
 }
 
 func (g *grub) read(ctx context.Context, s *change.System) (st grubState, err error) {
-	if st.Settings, err = (&change.File{Path: g.Settings}).Read(ctx, s); err != nil {
-		return st, err
-	}
-	if st.Config, err = (&change.File{Path: g.Config}).Read(ctx, s); err != nil {
-		return st, err
-	}
+	var err1, err2 error
+	st.Settings, err1 = (&change.File{Path: g.Settings}).Read(ctx, s)
+	st.Config, err2 = (&change.File{Path: g.Config}).Read(ctx, s)
 	// Only read: GRUB itself writes to it when the machine boots.
-	env, err := optional(s, path.Dir(g.Config)+"/grubenv")
+	env, err3 := optional(s, path.Dir(g.Config)+"/grubenv")
 	st.Saved = savedEntry(env)
-	return st, err
+	return st, errors.Join(err1, err2, err3)
 }
 
 // Done is true of a machine whose default entry has the arguments, whoever has put them there.

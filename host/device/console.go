@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -11,15 +12,14 @@ import (
 
 // console says what of the host's console is on a function: nothing, as a rule.
 func (f function) console() ([]string, error) {
+	driver, err1 := f.driver()
+	boot, err2 := f.optional("boot_vga")
+	memory, err3 := f.s.ValueOr("/proc/iomem", "")
+	active, err4 := f.s.ValueOr("/sys/class/tty/console/active", "")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
 	var found []string
-	driver, err := f.driver()
-	if err != nil {
-		return nil, err
-	}
-	boot, err := f.optional("boot_vga")
-	if err != nil {
-		return nil, err
-	}
 	// With vfio-pci it has been given up as a screen already.
 	if boot != nil && *boot == "1" && driver != vfioPCI {
 		found = append(found, "the firmware shows its messages on it (boot_vga)")
@@ -29,16 +29,8 @@ func (f function) console() ([]string, error) {
 	if a, ok := f.functionOf("/sys/class/graphics/fb0/device"); ok && a == f.a {
 		found = append(found, "frame buffer fb0, with the text consoles, is on it")
 	}
-	memory, err := f.s.ValueOr("/proc/iomem", "")
-	if err != nil {
-		return nil, err
-	}
 	if owner := bootBuffer(memory, f.a); owner != "" {
 		found = append(found, "the frame buffer that the firmware left ("+owner+") is in its memory")
-	}
-	active, err := f.s.ValueOr("/sys/class/tty/console/active", "")
-	if err != nil {
-		return nil, err
 	}
 	for _, tty := range strings.Fields(active) {
 		if a, ok := f.functionOf("/sys/class/tty/" + tty + "/device"); ok && a == f.a {

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/rackless/rackless/host/change"
@@ -47,14 +48,11 @@ func (d *Driver) read(s *change.System) (st driverState, err error) {
 	if !f.there() {
 		return driverState{Gone: true}, nil
 	}
-	if st.Driver, err = f.driver(); err != nil {
-		return st, err
-	}
-	if st.Override, err = f.override(); err != nil {
-		return st, err
-	}
-	st.D3Cold, err = f.optional(d3cold)
-	return st, err
+	var err1, err2, err3 error
+	st.Driver, err1 = f.driver()
+	st.Override, err2 = f.override()
+	st.D3Cold, err3 = f.optional(d3cold)
+	return st, errors.Join(err1, err2, err3)
 }
 
 // d3cold is the file that says whether the slot's power may be switched off while nobody uses the

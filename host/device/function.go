@@ -236,15 +236,9 @@ func (f function) vfioFile() (string, error) {
 // driver can take it, whoever loads one. Where that fails, the function goes back to the driver
 // that it had at the start.
 func (f function) giveToVFIO(ctx context.Context) error {
-	was, err := f.driver()
-	if err != nil {
-		return err
-	}
-	if was == vfioPCI {
-		return nil
-	}
-	overrideWas, err := f.override()
-	if err != nil {
+	was, err1 := f.driver()
+	overrideWas, err2 := f.override()
+	if err := errors.Join(err1, err2); err != nil || was == vfioPCI {
 		return err
 	}
 	if err := f.toVFIO(ctx); err != nil {
@@ -378,17 +372,14 @@ func (f function) carries(ctx context.Context) (string, error) {
 // of our own network namespace alone, and a container has it. An InfiniBand function need not have
 // any.
 func (f function) elsewhere() (string, error) {
-	class, err := f.optional("class")
-	if err != nil || class == nil {
+	class, err1 := f.optional("class")
+	driver, err2 := f.driver()
+	if err := errors.Join(err1, err2); err != nil || class == nil {
 		return "", err
 	}
 	kind, err := topology.ParseID24(*class)
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", f.path("class"), err)
-	}
-	driver, err := f.driver()
-	if err != nil {
-		return "", err
 	}
 	switch driver {
 	case "", vfioPCI, "pci-stub", "uio_pci_generic", "igb_uio":
@@ -437,12 +428,9 @@ func (f function) vf(index int) (topology.PCIAddr, error) {
 
 // netdevs returns the network devices of the function, sorted. Those of virtio are one level further down.
 func (f function) netdevs() ([]string, error) {
-	all, err := f.s.List(f.path("net"))
-	if err != nil {
-		return nil, err
-	}
-	entries, err := f.s.List(f.path(""))
-	if err != nil {
+	all, err1 := f.s.List(f.path("net"))
+	entries, err2 := f.s.List(f.path(""))
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	for _, name := range entries {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -37,17 +38,14 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 			continue
 		}
 		member := function{f.s, f.k, a}
-		driver, err := member.driver()
-		if err != nil {
+		driver, err1 := member.driver()
+		text, err2 := f.s.Value(member.path("class"))
+		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
 		switch driver {
 		case "", vfioPCI, "pci-stub":
 			continue
-		}
-		text, err := f.s.Value(member.path("class"))
-		if err != nil {
-			return err
 		}
 		class, err := topology.ParseID24(text)
 		if err != nil {

@@ -34,12 +34,9 @@ var subsystems = []string{"accel", "block", "drm", "infiniband_mad", "infiniband
 // deviceFiles returns the files through which the function is used: those that the kernel lists
 // below it, that of its IOMMU group, and NVIDIA's, which the kernel does not list.
 func (f function) deviceFiles() ([]deviceFile, error) {
-	files, err := f.listedFiles()
-	if err != nil {
-		return nil, err
-	}
-	driver, err := f.driver()
-	if err != nil {
+	files, err1 := f.listedFiles()
+	driver, err2 := f.driver()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	switch driver {

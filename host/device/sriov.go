@@ -92,12 +92,10 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 		st.Gone = true
 		return st, nil
 	}
-	var err error
-	if st.Autoprobe, err = f.optional(fileAutoprobe); err != nil {
-		return nil, err
-	}
-	addresses, err := f.virtual()
-	if err != nil {
+	var err1 error
+	st.Autoprobe, err1 = f.optional(fileAutoprobe)
+	addresses, err2 := f.virtual()
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	st.Count = len(addresses)
@@ -110,13 +108,12 @@ func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	}
 	for i, a := range addresses {
 		vf := function{f.s, f.k, a}
-		one := vfState{Address: a}
-		if one.Driver, err = vf.driver(); err != nil {
+		driver, err1 := vf.driver()
+		override, err2 := vf.override()
+		if err := errors.Join(err1, err2); err != nil {
 			return nil, err
 		}
-		if one.Override, err = vf.override(); err != nil {
-			return nil, err
-		}
+		one := vfState{Address: a, Driver: driver, Override: override}
 		if i < len(settings) {
 			one.Settings = settings[i]
 		}
@@ -136,12 +133,9 @@ func (f function) settings(ctx context.Context) ([]VFSettings, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := network.VFs(ctx, netdev)
-	if err != nil {
-		return nil, err
-	}
-	infiniband, err := isInfiniBand(f.s, netdev)
-	if err != nil {
+	all, err1 := network.VFs(ctx, netdev)
+	infiniband, err2 := isInfiniBand(f.s, netdev)
+	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
 	// With a switch in the NIC (switchdev mode) these are the business of the switch's ports, and
