@@ -9,9 +9,9 @@ import (
 	"unicode/utf8"
 )
 
-// The scripts are files of their own, so that they can be read, checked and tried as scripts. What
-// a plan adds is data: assignments of quoted values before them. Nothing of a lab, a plan or a host
-// becomes code.
+// The functions of scripts are files of their own, so that they can be read, checked and tried as
+// scripts. What a plan adds is data: assignments of quoted values before them. Nothing of a lab, a
+// plan or a host becomes code.
 //
 //go:embed shell/*.sh
 var shellFiles embed.FS

@@ -50,11 +50,7 @@ func (o *entries) Subject() string { return subject(strings.Join(o.Dirs, " "), o
 func (o *entries) where() string   { return "in the boot entries of " + strings.Join(o.Dirs, " and ") }
 
 func (o *entries) Read(ctx context.Context, s *change.System) (change.State, error) {
-	st, err := o.read(ctx, s)
-	if err != nil {
-		return "", err
-	}
-	state, err := change.Encode(st)
+	state, err := change.Encode(o.read(ctx, s))
 	return o.settled.read(state), err
 }
 
@@ -299,11 +295,7 @@ func (o *entries) Restore(ctx context.Context, s *change.System, before change.S
 			}
 		}
 	}
-	after, err := o.read(ctx, s)
-	if err != nil {
-		return err
-	}
-	state, err := change.Encode(after)
+	state, err := change.Encode(o.read(ctx, s))
 	o.settle(state, before)
 	return err
 }

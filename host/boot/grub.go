@@ -43,11 +43,7 @@ func (g *grub) Subject() string { return subject(g.Config, g.Args) }
 func (g *grub) where() string   { return "by GRUB: " + g.Settings + ", and " + g.Config + " made again" }
 
 func (g *grub) Read(ctx context.Context, s *change.System) (change.State, error) {
-	st, err := g.read(ctx, s)
-	if err != nil {
-		return "", err
-	}
-	state, err := change.Encode(st)
+	state, err := change.Encode(g.read(ctx, s))
 	return g.settled.read(state), err
 }
 
@@ -287,11 +283,7 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	if err := errors.Join(g.tidy(s), s.Checkpoint(filepath.Dir(g.Config))); err != nil {
 		return err
 	}
-	after, err := g.read(ctx, s)
-	if err != nil {
-		return err
-	}
-	state, err := change.Encode(after)
+	state, err := change.Encode(g.read(ctx, s))
 	g.settle(state, before)
 	return err
 }

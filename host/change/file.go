@@ -43,11 +43,7 @@ func (f *File) Subject() string { return f.Path }
 
 // Read implements [Op]. What is neither a regular file nor a link is an error: nobody replaces a directory or a device.
 func (f *File) Read(_ context.Context, s *System) (State, error) {
-	st, err := readFileState(s, f.Path)
-	if err != nil {
-		return "", err
-	}
-	return Encode(st)
+	return Encode(readFileState(s, f.Path))
 }
 
 func readFileState(s *System, path string) (*fileState, error) {

@@ -10,8 +10,12 @@ import (
 // state. It is journalled.
 type State string
 
-// Encode writes a state that has several parts as JSON.
-func Encode(st any) (State, error) {
+// Encode writes a state that has several parts as JSON. It takes the error with which the state was
+// read, so that the results of a function that reads one can be handed on.
+func Encode(st any, err error) (State, error) {
+	if err != nil {
+		return "", err
+	}
 	b, err := json.Marshal(st)
 	return State(b), err
 }

@@ -36,11 +36,7 @@ func (d *Driver) function(s *change.System) function { return function{s, d.k.or
 
 // Read implements change.Op.
 func (d *Driver) Read(_ context.Context, s *change.System) (change.State, error) {
-	st, err := d.read(s)
-	if err != nil {
-		return "", err
-	}
-	return change.Encode(st)
+	return change.Encode(d.read(s))
 }
 
 func (d *Driver) read(s *change.System) (st driverState, err error) {

@@ -44,7 +44,7 @@ func (d *Driverctl) Read(ctx context.Context, s *change.System) (change.State, e
 			return "", err
 		}
 	}
-	return change.Encode(st)
+	return change.Encode(st, nil)
 }
 
 // Done implements change.Op.

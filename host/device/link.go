@@ -39,7 +39,7 @@ func (l *Link) Read(_ context.Context, s *change.System) (change.State, error) {
 	if err != nil {
 		return "", err
 	}
-	return change.Encode(st)
+	return change.Encode(st, nil)
 }
 
 // flagUp is IFF_UP of include/uapi/linux/if.h.

@@ -67,11 +67,7 @@ func (o *SRIOV) function(s *change.System) function { return function{s, o.k.orR
 
 // Read implements change.Op.
 func (o *SRIOV) Read(ctx context.Context, s *change.System) (change.State, error) {
-	st, err := o.function(s).sriov(ctx)
-	if err != nil {
-		return "", err
-	}
-	return change.Encode(st)
+	return change.Encode(o.function(s).sriov(ctx))
 }
 
 func parseSRIOVState(state change.State) (*sriovState, error) {

@@ -62,11 +62,7 @@ func frequencies(s *change.System) (map[int]frequency, error) {
 
 // Read implements [change.Op].
 func (*Governor) Read(_ context.Context, s *change.System) (change.State, error) {
-	all, err := frequencies(s)
-	if err != nil {
-		return "", err
-	}
-	return change.Encode(all)
+	return change.Encode(frequencies(s))
 }
 
 // Done implements [change.Op]. Where nothing scales there is nothing to do.

@@ -85,7 +85,7 @@ func (q *IRQs) Read(_ context.Context, s *change.System) (change.State, error) {
 			delete(st.Astray, f.IRQ)
 		}
 	}
-	return change.Encode(st)
+	return change.Encode(st, nil)
 }
 
 // readIRQMemory returns nil where nothing was moved.

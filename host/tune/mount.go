@@ -38,11 +38,7 @@ func (m *Mount) Subject() string { return m.Path }
 
 // Read implements [change.Op].
 func (m *Mount) Read(_ context.Context, s *change.System) (change.State, error) {
-	st, err := m.state(s)
-	if err != nil {
-		return "", err
-	}
-	return change.Encode(st)
+	return change.Encode(m.state(s))
 }
 
 func (m *Mount) state(s *change.System) (*mountState, error) {

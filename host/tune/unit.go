@@ -69,7 +69,7 @@ func (u *Unit) Read(ctx context.Context, s *change.System) (change.State, error)
 			return "", err
 		}
 	}
-	return change.Encode(st)
+	return change.Encode(st, nil)
 }
 
 // Done implements [change.Op].
