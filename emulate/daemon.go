@@ -1,21 +1,15 @@
 package emulate
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
-	"syscall"
 	"time"
 
+	"github.com/rackless/rackless/internal/daemon"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
@@ -28,44 +22,23 @@ const DaemonCommand = "host-daemon"
 const agentsSocket = "agents.sock"
 
 // RunDaemon shares the agent of a host that is kept among all that have something to run there,
-// until ctx ends. It writes "ready" to w when it can be used.
+// until ctx ends. It writes daemon.Ready to w when it can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
-	path := filepath.Join(dir, agentsSocket)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	l, err := net.Listen("unix", path)
+	l, err := daemon.Listen(filepath.Join(dir, agentsSocket))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
-	if err := os.Chmod(path, 0o600); err != nil {
-		return err
-	}
-	fmt.Fprintln(w, "ready")
+	fmt.Fprintln(w, daemon.Ready)
 	mux := &qapi.Mux{
 		Agent: filepath.Join(dir, vm.SocketAgent),
 		Limit: answerLimit,
 		Gone:  func(ctx context.Context) bool { return agentGone(ctx, dir) },
 	}
 	defer mux.Close()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	for {
-		nc, err := l.Accept()
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		wg.Go(func() {
-			defer nc.Close()
-			defer context.AfterFunc(ctx, func() { nc.Close() })()
-			_ = mux.Serve(ctx, nc) // a client that hangs up knows itself what it lost
-		})
-	}
+	return daemon.Serve(ctx, l, func(conn net.Conn) {
+		_ = mux.Serve(ctx, conn) // a client that hangs up knows itself what it lost
+	})
 }
 
 // answerLimit bounds an answer of a host's agent. While lab nodes booted in an emulated host, on a
@@ -95,52 +68,8 @@ func agentGone(ctx context.Context, dir string) bool {
 	return slices.ContainsFunc(ports, func(p port) bool { return p.Label == agentChardev && !p.Open })
 }
 
-// daemonLimit bounds the start of the daemon, which takes milliseconds.
-const daemonLimit = 20 * time.Second
-
 // startDaemon starts the daemon of a host as a process of its own and returns when it is ready.
 func startDaemon(ctx context.Context, dir string) error {
-	self, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	log, err := os.OpenFile(filepath.Join(dir, "daemon.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	cmd := exec.Command(self, "emulate", DaemonCommand, dir)
-	cmd.Args[0] = os.Args[0] // what the user called, in process lists; a test binary also knows its part by it
-	cmd.Dir = "/"
-	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return err
-	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the host's daemon: %w", err)
-	}
-	ready := make(chan error, 1)
-	go func() {
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if err == nil && line != "ready\n" {
-			err = fmt.Errorf("it said %q", line)
-		}
-		ready <- err
-	}()
-	select {
-	case err = <-ready:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-time.After(daemonLimit):
-		err = fmt.Errorf("not ready within %v", daemonLimit)
-	}
-	if err != nil {
-		_ = cmd.Process.Kill() // it may have ended by itself
-		_ = cmd.Wait()
-		b, _ := os.ReadFile(log.Name()) // an unreadable log leaves the message shorter
-		return fmt.Errorf("start the host's daemon: %w; its log: %s", err, strings.TrimSpace(string(b)))
-	}
-	return cmd.Process.Release()
+	_, err := daemon.Start(ctx, "the host's daemon", filepath.Join(dir, "daemon.log"), "emulate", DaemonCommand, dir)
+	return err
 }

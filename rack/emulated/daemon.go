@@ -9,15 +9,13 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/daemon"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
@@ -54,44 +52,34 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 }
 
 // RunDaemon is what the daemon of a lab does until ctx ends: it is the switch, and it holds the
-// connections to the guest agents. It writes "ready" to w when both can be used.
-func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) (err error) {
+// connections to the guest agents. It writes daemon.Ready to w when both can be used.
+func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) error {
 	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(dir)}, filepath.Base(dir))
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(dir, agentsSocket)
-	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	l, err := net.Listen("unix", path)
+	l, err := daemon.Listen(filepath.Join(dir, agentsSocket))
 	if err != nil {
 		return err
 	}
-	if err := os.Chmod(path, 0o600); err != nil {
-		return err
-	}
+	// Without its switch the lab is not one, and without its agents neither: the end of one ends the other.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
 	var switchErr error
-	defer wg.Wait()
-	defer cancel()
 	wg.Go(func() {
-		defer cancel() // without its switch the lab is not one
+		defer cancel()
 		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, r.State.Lab), Control: filepath.Join(dir, switchSocket),
 			Log: log})
 	})
-	defer func() {
-		cancel()
-		wg.Wait()
-		err = errors.Join(err, switchErr)
-	}()
 	wg.Go(func() {
 		if waitSwitch(ctx, filepath.Join(dir, switchSocket)) == nil {
-			fmt.Fprintln(w, "ready")
+			fmt.Fprintln(w, daemon.Ready)
 		}
 	})
-	return serveAgents(ctx, l, dir)
+	err = serveAgents(ctx, l, dir)
+	cancel()
+	wg.Wait()
+	return errors.Join(err, switchErr)
 }
 
 // waitSwitch returns when the switch answers.
@@ -108,128 +96,69 @@ func waitSwitch(ctx context.Context, path string) error {
 	}
 }
 
-// serveAgents connects clients to the agents of the nodes.
-func serveAgents(ctx context.Context, l net.Listener, dir string) error {
-	var mu sync.Mutex
-	muxes := make(map[string]*qapi.Mux)
-	mux := func(node string) *qapi.Mux {
-		mu.Lock()
-		defer mu.Unlock()
-		m := muxes[node]
-		if m == nil {
-			m = &qapi.Mux{Agent: filepath.Join(dir, node, "ga.sock")}
-			muxes[node] = m
-		}
-		return m
+// agents are the connections to the guest agents of a lab, each made once somebody asks for it. The
+// port of an agent serves one client, which the daemon is, for all of a lab's clients.
+type agents struct {
+	dir string
+
+	mu    sync.Mutex
+	muxes map[string]*qapi.Mux // by node
+}
+
+func (a *agents) of(node string) *qapi.Mux {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	m := a.muxes[node]
+	if m == nil {
+		m = &qapi.Mux{Agent: filepath.Join(a.dir, node, vm.SocketAgent)}
+		a.muxes[node] = m
 	}
-	var wg sync.WaitGroup
-	defer wg.Wait()
+	return m
+}
+
+// serveAgents connects clients to the agents of the nodes until ctx ends.
+func serveAgents(ctx context.Context, l net.Listener, dir string) error {
+	a := &agents{dir: dir, muxes: make(map[string]*qapi.Mux)}
 	defer func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for _, m := range muxes {
+		for _, m := range a.muxes {
 			m.Close()
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
-	for {
-		nc, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		wg.Go(func() {
-			defer nc.Close()
-			stop := context.AfterFunc(ctx, func() { nc.Close() })
-			defer stop()
-			r := bufio.NewReader(nc)
-			line, err := r.ReadBytes('\n')
-			var sel struct {
-				Node string `json:"node"`
-			}
-			if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node,
-				"/.") {
-				return
-			}
-			m := mux(sel.Node)
-			// The answer tells that the agent's port is connected, or why not; a command would say so too.
-			why := ""
-			if err := m.Open(ctx); err != nil {
-				why = err.Error()
-			}
-			if err := json.NewEncoder(nc).Encode(map[string]string{"error": why}); err != nil {
-				return
-			}
-			// A client that hangs up knows itself what it lost.
-			_ = m.Serve(ctx, struct {
-				io.Reader
-				io.Writer
-			}{r, nc})
-		})
-	}
+	return daemon.Serve(ctx, l, func(conn net.Conn) { a.serve(ctx, conn) })
 }
 
-// daemonLimit bounds the start of the daemon, which takes milliseconds.
-const daemonLimit = 20 * time.Second
-
-// envDaemon is set in the environment of daemons.
-const envDaemon = "RACKLESS_DAEMON"
+// serve connects one client with the agent that it names.
+func (a *agents) serve(ctx context.Context, conn net.Conn) {
+	r := bufio.NewReader(conn)
+	line, err := r.ReadBytes('\n')
+	var sel struct {
+		Node string `json:"node"`
+	}
+	if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
+		return
+	}
+	m := a.of(sel.Node)
+	// The answer tells that the agent's port is connected, or why not; a command would say so too.
+	why := ""
+	if err := m.Open(ctx); err != nil {
+		why = err.Error()
+	}
+	if err := json.NewEncoder(conn).Encode(map[string]string{"error": why}); err != nil {
+		return
+	}
+	// A client that hangs up knows itself what it lost.
+	_ = m.Serve(ctx, struct {
+		io.Reader
+		io.Writer
+	}{r, conn})
+}
 
 // startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The
 // state must have been saved.
 func startDaemon(ctx context.Context, dir string) (*vm.Process, error) {
-	if os.Getenv(envDaemon) != "" {
-		// A program that uses this package and has no command for the daemon would start itself again and again.
-		return nil, fmt.Errorf("start the lab's daemon: this process was started as one: %s takes no %q", os.Args[0],
-			DaemonCommand)
-	}
-	self, err := os.Executable()
+	p, err := daemon.Start(ctx, "the lab's daemon", filepath.Join(dir, "daemon.log"), DaemonCommand, dir)
 	if err != nil {
 		return nil, err
 	}
-	logFile, err := os.OpenFile(filepath.Join(dir, "daemon.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	defer logFile.Close()
-	cmd := exec.Command(self, DaemonCommand, dir)
-	cmd.Args[0] = os.Args[0] // what the user called, in process lists; a test binary also knows its part by it
-	cmd.Dir, cmd.Env = "/", append(os.Environ(), envDaemon+"=1")
-	cmd.Stderr = logFile
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the lab's daemon: %w", err)
-	}
-	p, err := vm.FindProcess(cmd.Process.Pid)
-	if err != nil {
-		return nil, fmt.Errorf("start the lab's daemon: it ended at once: %w; see %s", err, logFile.Name())
-	}
-	ready := make(chan error, 1)
-	go func() {
-		line, err := bufio.NewReader(out).ReadString('\n')
-		if err == nil && line != "ready\n" {
-			err = fmt.Errorf("it said %q", line)
-		}
-		ready <- err
-	}()
-	select {
-	case err = <-ready:
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	case <-time.After(daemonLimit):
-		err = fmt.Errorf("not ready within %v", daemonLimit)
-	}
-	if err != nil {
-		b, _ := os.ReadFile(logFile.Name()) // an unreadable log leaves the message shorter
-		return nil, errors.Join(fmt.Errorf("start the lab's daemon: %w; its log %s: %s", err, logFile.Name(),
-			strings.TrimSpace(string(b))), p.Kill(context.WithoutCancel(ctx)))
-	}
-	return &p, cmd.Process.Release()
+	return &p, nil
 }

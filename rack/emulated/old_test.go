@@ -126,3 +126,60 @@ func TestDeadLab(t *testing.T) {
 		}
 	}
 }
+
+// The daemon carries the switch and reaches for the agents, whether or not there are nodes yet; Down
+// finds it without the state that would tell of it.
+func TestDaemonWithoutNodes(t *testing.T) {
+	t.Parallel()
+	d := oldLab(t, vm.Process{PID: 1 << 30})
+	r, err := rack.Open(d, "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	p, err := startDaemon(t.Context(), r.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sw, err := r.Switch()
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := sw.Counters(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, port := range have.Ports {
+		names = append(names, port.Name)
+		if port.Connected {
+			t.Errorf("port %s is connected", port.Name)
+		}
+	}
+	if slices.Sort(names); !slices.Equal(names, []string{"vm00", "vm01"}) {
+		t.Errorf("ports: %q", names)
+	}
+	// The daemon lacks the ports that a lab has now, and has one too many.
+	want, err := lab.Parse("old.yaml", []byte("name: old\nnodes:\n  vm00: {nics: 2}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.State.Daemon = p
+	u := &upRun{Rack: r, progress: &rack.Progress{}}
+	u.Lab = want
+	if err := u.ensureDaemon(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if have, err = sw.Counters(t.Context()); err != nil || len(have.Ports) != 2 {
+		t.Errorf("ports: %+v, %v", have.Ports, err)
+	}
+	if _, err := r.Run(t.Context(), "vm00", guest.Command{Argv: []string{"true"}}); err == nil {
+		t.Error("a command has run on a node that is not there")
+	}
+	if was, err := rack.Down(t.Context(), d, "old"); err != nil || !was {
+		t.Errorf("down: %v, %v", was, err)
+	}
+	if p.Alive() {
+		t.Error("the daemon is left")
+	}
+}
