@@ -47,6 +47,8 @@ func isAMDGPU(d *topology.PCIDevice) bool {
 	return d.IsGPU() && d.Vendor != nil && *d.Vendor == topology.VendorAMD
 }
 
+// noReset looks for an empty list of methods. That one with a bus to itself can still be reset
+// through its bridge makes it a note.
 func noReset(v *view, add func(finding.Finding)) {
 	for _, d := range v.resettable() {
 		if len(d.ResetMethods) > 0 {
@@ -73,6 +75,8 @@ func noReset(v *view, add func(finding.Finding)) {
 	}
 }
 
+// busResetOnly is about what else a bus reset takes down, and about GPUs that do not come back from
+// one.
 func busResetOnly(v *view, add func(finding.Finding)) {
 	for _, d := range v.resettable() {
 		if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
@@ -97,6 +101,7 @@ func busResetOnly(v *view, add func(finding.Finding)) {
 	}
 }
 
+// dead leaves D3cold out: a function without power answers with ones as well.
 func dead(v *view, add func(finding.Finding)) {
 	for d := range each(v.PCI) {
 		if !d.Dead || d.PowerState == "D3cold" { // without power nothing answers: RL033
@@ -110,6 +115,8 @@ func dead(v *view, add func(finding.Finding)) {
 	}
 }
 
+// coldDevice reports cards, and whatever a tenant has: waking up is what fails, and nobody wakes
+// the others.
 func coldDevice(v *view, add func(finding.Finding)) {
 	for d := range each(v.PCI) {
 		if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
@@ -131,6 +138,7 @@ func coldDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
+// tooManyVFs takes the larger of the two counts: a source may show only one of them.
 func tooManyVFs(v *view, add func(finding.Finding)) {
 	for d := range each(v.PCI) {
 		s := d.SRIOV
@@ -154,6 +162,8 @@ func tooManyVFs(v *view, add func(finding.Finding)) {
 	}
 }
 
+// noVFs is about cards that could: total 0 with the capability there means that the firmware has it
+// off.
 func noVFs(v *view, add func(finding.Finding)) {
 	for d := range each(v.PCI) {
 		if d.SRIOV == nil || d.SRIOV.Total == nil || *d.SRIOV.Total != 0 || len(d.SRIOV.VFs) > 0 ||

@@ -26,6 +26,8 @@ func cpuList(s topology.CPUSet) string {
 	return s.String()
 }
 
+// splitCores finds threads of the host beside isolated ones. Isolation by CPU and not by core is
+// the usual mistake, because siblings seldom have neighbouring numbers.
 func splitCores(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var missing topology.CPUSet
@@ -79,6 +81,8 @@ func irqFact(q *topology.IRQ) string {
 		what, served(q)))
 }
 
+// busyIsolated finds interrupts that can only be served on isolated CPUs and are. The count alone
+// says when they were served, not where, so interrupts with a choice are left out.
 func busyIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	var hit topology.CPUSet
@@ -115,6 +119,8 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 			"isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"})
 }
 
+// notInForce compares the lists of the command line with those that the kernel made of them. CPU 0
+// is left out: the boot CPU keeps the kernel's time, and nohz_full leaves it out by itself.
 func notInForce(v *view, add func(finding.Finding)) {
 	check := func(name, file string, have *topology.CPUSet, counts func(flags []string) bool) {
 		p, ok := v.asked(name)
@@ -144,6 +150,9 @@ func notInForce(v *view, add func(finding.Finding)) {
 	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
 }
 
+// emptyList finds parameters whose list the kernel accepts and ignores: it prints one line to its
+// log and isolates nothing. Flags without a list ("isolcpus=domain") are the same mistake, but
+// other parameters take words of their own.
 func emptyList(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		switch p.name {
@@ -161,6 +170,8 @@ func emptyList(v *view, add func(finding.Finding)) {
 	}
 }
 
+// governors finds cores whose clock follows the load. One finding for each governor keeps a machine
+// of 256 CPUs to a line.
 func governors(v *view, add func(finding.Finding)) {
 	cpus := map[string]topology.CPUSet{}
 	for i := range v.Cores {
@@ -184,6 +195,8 @@ func moreCPUs(s topology.CPUSet) string {
 	return " (and " + strings.Replace(plural(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
 }
 
+// smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are
+// gone.
 func smtOff(v *view, add func(finding.Finding)) {
 	if v.CPUs.SMT != "off" && v.CPUs.SMT != "forceoff" {
 		return
@@ -198,6 +211,8 @@ func smtOff(v *view, add func(finding.Finding)) {
 // cmdlineLimit is COMMAND_LINE_SIZE of x86 and arm64, with the ending zero. Other architectures have others.
 const cmdlineLimit = 2048
 
+// longCmdline compares the length with the limit of the kernel, which cuts without a message. One
+// byte less counts too, because the ending zero takes it.
 func longCmdline(v *view, add func(finding.Finding)) {
 	switch v.System.Arch {
 	case "x86_64", "i686", "aarch64", "":

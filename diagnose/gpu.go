@@ -10,6 +10,8 @@ import (
 // plainBAR is the BAR of a card that does not map all of its memory.
 const plainBAR = 256 << 20
 
+// smallBAR finds GPUs that show peers a window of their memory only. Without a NIC for RDMA and
+// with one GPU nobody looks through it.
 func smallBAR(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 && len(v.gpus) < 2 {
 		return
@@ -39,6 +41,8 @@ func smallBAR(v *view, add func(finding.Finding)) {
 	}
 }
 
+// pictureDriver finds drivers that are there for a screen. A 3D controller has no connector, so on
+// such a card they are never meant.
 func pictureDriver(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
 		if g.Address == nil || g.Driver != "nouveau" && g.Driver != "nvidiafb" {
@@ -55,6 +59,8 @@ func pictureDriver(v *view, add func(finding.Finding)) {
 	}
 }
 
+// splitGPU finds cards of which a virtual machine and the host each hold a part. In one IOMMU group
+// VFIO refuses that by itself, which is RL022.
 func splitGPU(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
 		var given, held []topology.PCIAddr
@@ -88,6 +94,7 @@ func splitGPU(v *view, add func(finding.Finding)) {
 	}
 }
 
+// consoleGPU is silent once the card is on a vfio driver: then somebody has decided it.
 func consoleGPU(v *view, add func(finding.Finding)) {
 	if len(v.gpus) != 1 || v.gpus[0].Address == nil || v.virtual {
 		return

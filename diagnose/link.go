@@ -224,6 +224,7 @@ func driverFact(d *topology.PCIDevice) string {
 	return "driver not known"
 }
 
+// slowLink is silent where there is an excuse. sleepyLink tells of those.
 func slowLink(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		if !j.slow() || v.excuse(&j) != "" {
@@ -279,6 +280,7 @@ func sleepyLink(v *view, add func(finding.Finding)) {
 	}
 }
 
+// narrowLink takes no excuse: unlike the speed, the number of lanes does not change to save power.
 func narrowLink(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		if !j.narrow() {
@@ -296,6 +298,8 @@ func narrowLink(v *view, add func(finding.Finding)) {
 	}
 }
 
+// slotLimited compares what the two ends can do, not what the link does now: a slot does not
+// change.
 func slotLimited(v *view, add func(finding.Finding)) {
 	for _, j := range v.links() {
 		devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)

@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// unknownNode is silent on machines with one node, where nothing depends on it.
 func unknownNode(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return

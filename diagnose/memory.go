@@ -45,6 +45,7 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	return total, exists
 }
 
+// fewerPages compares with the first parameter of a size, as the kernel ignores a second one.
 func fewerPages(v *view, add func(finding.Finding)) {
 	bySize := map[uint64]hugeAsk{}
 	for _, a := range v.hugeAsks() {
@@ -122,6 +123,7 @@ func (v *view) poolSizes() []uint64 {
 	return out
 }
 
+// noPool needs the kernel's own list of pools: only then a size that is missing does not exist.
 func noPool(v *view, add func(finding.Finding)) {
 	var seen []uint64
 	for _, a := range v.hugeAsks() {
@@ -154,6 +156,7 @@ func (v *view) homes() []*topology.NUMANode {
 	return out
 }
 
+// pagesOnOneNode is silent where the command line asks by node: then it is meant.
 func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	homes := v.homes()
 	if len(homes) < 2 {
@@ -200,6 +203,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"})
 }
 
+// bareNode needs a node with memory: where none was read, nothing is known.
 func bareNode(v *view, add func(finding.Finding)) {
 	if len(v.homes()) == 0 {
 		return
@@ -216,6 +220,7 @@ func bareNode(v *view, add func(finding.Finding)) {
 	}
 }
 
+// swapOn leaves zram out: it swaps to memory, and no packet waits for a disk.
 func swapOn(v *view, add func(finding.Finding)) {
 	var facts []string
 	for _, s := range v.Memory.Swap {
@@ -243,6 +248,7 @@ func balancing(v *view, add func(finding.Finding)) {
 		Fix:         "sysctl kernel.numa_balancing=0"})
 }
 
+// alwaysTHP is about hosts: in a guest the host's own pages decide.
 func alwaysTHP(v *view, add func(finding.Finding)) {
 	if v.Memory.THP != "always" || !v.serves || v.virtual {
 		return

@@ -38,6 +38,8 @@ func bondFact(b *topology.Bond) string {
 	return at("/sys/class/net/"+b.Name+"/bonding", append(facts, "slaves="+strings.Join(b.Members, " "))...)
 }
 
+// oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
+// only hashes of layer 4 see.
 func oneLink(v *view, add func(finding.Finding)) {
 	for b := range each(v.Bonds) {
 		if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
@@ -72,6 +74,7 @@ func (v *view) memberRate(b *topology.Bond) string {
 	return fmt.Sprintf(" (%g Gb/s)", float64(best)/1000)
 }
 
+// unequalMembers leaves members that are down out: those have no speed.
 func unequalMembers(v *view, add func(finding.Finding)) {
 	for b := range each(v.Bonds) {
 		var facts []string
@@ -92,6 +95,8 @@ func unequalMembers(v *view, add func(finding.Finding)) {
 	}
 }
 
+// rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
+// one for it.
 func rdmaOffBond(v *view, add func(finding.Finding)) {
 	for b := range each(v.Bonds) {
 		if len(b.RDMA) > 0 || len(b.Members) < 2 {
@@ -164,6 +169,7 @@ func (v *view) mtuOf(name string) *int {
 	return nil
 }
 
+// smallMTU gathers NICs with the same MTU: on one host they mostly have the same mistake.
 func smallMTU(v *view, add func(finding.Finding)) {
 	type cut struct {
 		netdevs  []string
@@ -272,6 +278,7 @@ func farInterrupts(v *view, add func(finding.Finding)) {
 	}
 }
 
+// onlyNIC is a note for machines with one card: with a second one the host can move its route.
 func onlyNIC(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
 		return

@@ -80,6 +80,7 @@ func gidFacts(p *rdmaPort) string {
 	return at(p.path(), few(facts, 3, " "))
 }
 
+// onlyV1 needs the type of every GID: one that could not be read may be the v2 entry.
 func onlyV1(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
@@ -103,6 +104,7 @@ func routable(g *topology.GID) (yes, known bool) {
 	return a.IsGlobalUnicast(), true
 }
 
+// noRoutableGID leaves virtual functions out: theirs get an address in the guest, not on the host.
 func noRoutableGID(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
@@ -137,6 +139,8 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 	return nil
 }
 
+// portDown wants proof that the link is up, from the port or from its network device. A cable that
+// is not there is no fault.
 func portDown(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
@@ -160,6 +164,8 @@ func portDown(v *view, add func(finding.Finding)) {
 	}
 }
 
+// noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
+// port. A port that is DOWN without either has no cable.
 func noSubnetManager(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if p.port.LinkLayer != "InfiniBand" {
@@ -193,6 +199,7 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 	})
 }
 
+// zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n := range each(v.NICs) {
 		for d := range each(n.Devices) {
@@ -216,6 +223,8 @@ func harmless(counter string) bool {
 		strings.Contains(counter, "slow_restart")
 }
 
+// portErrors is a note, because counters run since the driver was loaded: what they count may be
+// long mended.
 func portErrors(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		var facts []string
@@ -236,6 +245,8 @@ func portErrors(v *view, add func(finding.Finding)) {
 	}
 }
 
+// noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same
+// without a module.
 func noPeerMemory(v *view, add func(finding.Finding)) {
 	if !v.Kernel.ModulesKnown {
 		return

@@ -19,6 +19,8 @@ func pinned(t *topology.Tenant) topology.CPUSet {
 	return s
 }
 
+// sharedCPUs compares each pair of tenants once. One that is shut off takes no time now, so the
+// pair is a note.
 func sharedCPUs(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {
@@ -40,6 +42,8 @@ func sharedCPUs(v *view, add func(finding.Finding)) {
 	}
 }
 
+// floatsIsolated looks for masks with several isolated CPUs. The scheduler does not balance between
+// those: a thread stays where it began.
 func floatsIsolated(v *view, add func(finding.Finding)) {
 	isolated := v.isolated()
 	if isolated.Len() < 2 {
@@ -71,6 +75,7 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 	}
 }
 
+// pinnedOffline counts the emulator as well: libvirt refuses a domain for either.
 func pinnedOffline(v *view, add func(finding.Finding)) {
 	if v.CPUs.Online.IsEmpty() {
 		return
@@ -93,6 +98,7 @@ func pinnedOffline(v *view, add func(finding.Finding)) {
 	}
 }
 
+// someUnpinned leaves tenants without any pin alone: they float on purpose.
 func someUnpinned(v *view, add func(finding.Finding)) {
 	for t := range each(v.Tenants) {
 		own := map[int]bool{}
@@ -110,6 +116,8 @@ func someUnpinned(v *view, add func(finding.Finding)) {
 	}
 }
 
+// emulatorShares counts I/O threads with the emulator. Other tenants that are shut off have no
+// virtual CPU to stop.
 func emulatorShares(v *view, add func(finding.Finding)) {
 	for t := range each(v.Tenants) {
 		own := pinned(t)
@@ -151,6 +159,8 @@ func emulatorShares(v *view, add func(finding.Finding)) {
 	}
 }
 
+// sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of
+// safety: caches of a core are a channel between its threads.
 func sharedCores(v *view, add func(finding.Finding)) {
 	for i := range v.Tenants {
 		for j := range v.Tenants[i+1:] {

@@ -25,6 +25,8 @@ func strict(t *topology.Tenant) bool {
 		t.MemoryMode == "restrictive")
 }
 
+// nodesTooSmall compares with all memory of the nodes, not with what is free: the finding is to
+// hold whatever runs now.
 func nodesTooSmall(v *view, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
 		return
@@ -78,6 +80,7 @@ func (v *view) cpuNodes(t *topology.Tenant) []int {
 	return out
 }
 
+// farMemory is silent where one node is right: memory that is spread over nodes can be meant.
 func farMemory(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return
@@ -95,6 +98,8 @@ func farMemory(v *view, add func(finding.Finding)) {
 	}
 }
 
+// farDevice takes the first function of a device for all of it, and every virtual function for
+// itself, as those are given away alone.
 func farDevice(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return
@@ -126,6 +131,8 @@ func farDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
+// fewPagesLeft asks of tenants that do not run: the pages of those that run are taken, and no
+// longer free.
 func fewPagesLeft(v *view, add func(finding.Finding)) {
 	for t := range each(v.Tenants) {
 		if !stopped(t) || t.Hugepages == nil || t.MemoryBytes == nil {
@@ -183,6 +190,8 @@ func fewPagesLeft(v *view, add func(finding.Finding)) {
 	}
 }
 
+// sharedDevice is an error only while all of the owners run or may run. With one shut off, taking
+// turns may be meant.
 func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
 	for i := range v.Tenants {
@@ -229,6 +238,7 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
+// heldGPU asks of stopped tenants only: of one that runs, the device is on a vfio driver.
 func heldGPU(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
 		if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
