@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
 )
 
@@ -154,8 +155,8 @@ with status 3 if a figure is outside its bounds, failed or is missing. Emulated 
 	return cmd
 }
 
-func baselineGrid(all []bench.Deviation) *grid {
-	g := newGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
+func baselineGrid(all []bench.Deviation) *show.Grid {
+	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
 	for _, x := range all {
 		mark, measured, change := "ok", "", ""
 		if !x.OK {
@@ -172,7 +173,7 @@ func baselineGrid(all []bench.Deviation) *grid {
 		if x.Bytes > 0 {
 			bytes = strconv.FormatInt(x.Bytes, 10)
 		}
-		g.add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change,
+		g.Add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change,
 			x.Reason)
 	}
 	return g

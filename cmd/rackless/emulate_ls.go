@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
 )
 
 // hostsOutput is what emulate ls prints as JSON, see docs/json.md.
@@ -106,7 +107,7 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 		}
 		return nil
 	}
-	g := newGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made", "kept")
+	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made", "kept")
 	for _, h := range out.Hosts {
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
@@ -118,7 +119,7 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 		if h.Keep {
 			kept = "yes"
 		}
-		g.add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), words.Bytes(h.Memory),
+		g.Add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), words.Bytes(h.Memory),
 			words.Bytes(h.DiskBytes), h.Accel, since, made, kept)
 	}
 	_, err = fmt.Fprint(a.out, g)
@@ -150,9 +151,9 @@ real machine, and which is a good start for a file of your own.`,
 				_, err = a.out.Write(emulate.Source(p.Name))
 				return err
 			}
-			g := newGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
+			g := show.NewGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
 			for _, p := range emulate.Builtin() {
-				g.add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), words.Bytes(int64(p.Memory())),
+				g.Add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), words.Bytes(int64(p.Memory())),
 					fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
 			}
 			_, err := fmt.Fprint(a.out, g)

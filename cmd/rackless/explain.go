@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/report/show"
 )
 
 func newExplainCmd(a *app) *cobra.Command {
@@ -29,9 +30,9 @@ argument it lists all that there are. Checks of verify have a name beside their 
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				g := newGrid("id", "severity", "name", "finding or check")
+				g := show.NewGrid("id", "severity", "name", "finding or check")
 				for _, c := range finding.Catalogue() {
-					g.add(c.ID, string(c.Severities[0]), c.Name, c.Title)
+					g.Add(c.ID, string(c.Severities[0]), c.Name, c.Title)
 				}
 				_, err := fmt.Fprint(a.out, g)
 				return err

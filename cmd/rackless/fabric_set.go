@@ -2,28 +2,12 @@ package main
 
 import (
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
-	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/fabricview"
 )
-
-// linksOutput is what fabric set prints as JSON, see docs/json.md.
-type linksOutput struct {
-	Lab   string     `json:"lab"`
-	Ports []portLink `json:"ports"` // all of the lab, in the order in which they were added
-}
-
-// A portLink is the link from the switch to a node.
-type portLink struct {
-	Name string      `json:"name"`
-	Link fabric.Link `json:"link"`
-}
 
 // linkFlags are the settings of a link as flags, by the names that fabric knows.
 var linkFlags = map[string]struct{ kind, help string }{
@@ -40,20 +24,17 @@ var linkFlags = map[string]struct{ kind, help string }{
 	"seed":   {"N", "of the random sequences"},
 }
 
-// A linkEdit is one setting that a call asks for.
-type linkEdit struct{ key, text string }
-
 // A linkFlag is a flag for one setting. A wrong value is refused when the command line is read.
 type linkFlag struct {
 	key   string
-	edits *[]linkEdit
+	edits *[]fabric.LinkEdit
 }
 
 func (f linkFlag) String() string { return "" }
 func (f linkFlag) Type() string   { return linkFlags[f.key].kind }
 
 func (f linkFlag) Set(text string) error {
-	*f.edits = append(*f.edits, linkEdit{f.key, text})
+	*f.edits = append(*f.edits, fabric.LinkEdit{Key: f.key, Text: text})
 	return new(fabric.Link).Set(f.key, text)
 }
 
@@ -61,7 +42,7 @@ func newFabricSetCmd(a *app) *cobra.Command {
 	var format string
 	var ports []string
 	var reset bool
-	var edits []linkEdit
+	var edits []fabric.LinkEdit
 	cmd := &cobra.Command{
 		Use:   "set [NAME|LAB.yaml]",
 		Short: "Make the links to the nodes slow, lossy or congested, while they are in use",
@@ -94,7 +75,7 @@ Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us
 			if err != nil {
 				return err
 			}
-			changes, err := changeLinks(before.Ports, ports, reset, edits)
+			changes, err := fabric.ChangeLinks(before.Ports, ports, reset, edits)
 			if err != nil {
 				return usagef(cmd, "lab %s: %v", r.Lab.Name, err)
 			}
@@ -107,9 +88,9 @@ Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us
 			if err != nil {
 				return err
 			}
-			out := describeLinks(r.Lab.Name, after)
+			out := fabricview.DescribeLinks(r.Lab.Name, after)
 			return a.list(format, out, func() error {
-				_, err := fmt.Fprint(a.out, linkGrid(out))
+				_, err := fmt.Fprint(a.out, out.Text())
 				return err
 			})
 		},
@@ -121,110 +102,4 @@ Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us
 	cmd.Flags().BoolVar(&reset, "clear", false, "take all impairments away, before what else is asked")
 	outputFlag(cmd, &format)
 	return cmd
-}
-
-// changeLinks returns the new links of the named ports, or of all if none is named. It returns
-// either all of them or an error.
-func changeLinks(have []fabric.PortCounters, named []string, reset bool, edits []linkEdit) ([]portLink, error) {
-	names := make([]string, len(have))
-	for i, p := range have {
-		names[i] = p.Name
-	}
-	for _, n := range named {
-		if !slices.Contains(names, n) {
-			return nil, fmt.Errorf("--port %s: the switch has no such port; it has %s", n, strings.Join(names, ", "))
-		}
-	}
-	var out []portLink
-	for _, p := range have {
-		if len(named) > 0 && !slices.Contains(named, p.Name) {
-			continue
-		}
-		l := p.Link
-		if reset {
-			l = fabric.Link{}
-		}
-		for _, e := range edits {
-			if err := l.Set(e.key, e.text); err != nil {
-				return nil, fmt.Errorf("--%s: %w", e.key, err)
-			}
-		}
-		if err := l.Validate(); err != nil {
-			return nil, fmt.Errorf("port %s: %w", p.Name, err)
-		}
-		out = append(out, portLink{p.Name, l})
-	}
-	return out, nil
-}
-
-func describeLinks(name string, c fabric.Counters) *linksOutput {
-	out := &linksOutput{Lab: name, Ports: []portLink{}}
-	for _, p := range c.Ports {
-		out.Ports = append(out.Ports, portLink{p.Name, p.Link})
-	}
-	return out
-}
-
-// linkGrid has a row for each port. Values are as the flags take them.
-func linkGrid(out *linksOutput) *grid {
-	g := newGrid(linkHead()...)
-	for _, p := range out.Ports {
-		g.add(append([]string{p.Name}, linkCells(p.Link)...)...)
-	}
-	return g
-}
-
-func linkHead() []string {
-	head := []string{"port"}
-	for _, key := range fabric.LinkKeys() {
-		head = append(head, key+">")
-	}
-	return head
-}
-
-// linkCells are the settings as texts, empty where there is none.
-func linkCells(l fabric.Link) []string {
-	var cells []string
-	for _, key := range fabric.LinkKeys() {
-		text := l.Get(key)
-		if text == "0" {
-			text = ""
-		}
-		cells = append(cells, text)
-	}
-	return cells
-}
-
-// impairedGrid shows the impaired links and what they did, or is nil if there are none. The ports
-// whose senders were held are in it too.
-func impairedGrid(ports []fabricPort) *grid {
-	g := newGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
-	for _, p := range ports {
-		if !p.Link.Impaired() && p.Pauses == 0 {
-			continue
-		}
-		n := func(v uint64) string { return strconv.FormatUint(v, 10) }
-		cells := append([]string{p.Name}, linkCells(p.Link)...)
-		g.add(append(cells, n(p.BufferFull), n(p.Lost), n(p.Reordered), n(p.ECNMarked),
-			words.Seconds(time.Duration(p.Paused*float64(time.Second))))...)
-	}
-	if len(g.rows) == 0 {
-		return nil
-	}
-	return g.withoutEmpty()
-}
-
-// withoutEmpty drops the columns in which no row has anything.
-func (g *grid) withoutEmpty() *grid {
-	out := &grid{rows: make([][]string, len(g.rows))}
-	for i, name := range g.head {
-		if !slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "-" }) {
-			continue
-		}
-		out.head, out.right = append(out.head, name), append(out.right, g.right[i])
-		for j, row := range g.rows {
-			out.rows[j] = append(out.rows[j], row[i])
-		}
-	}
-	return out
 }

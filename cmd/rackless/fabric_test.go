@@ -8,9 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/report/fabricview"
 )
 
 // counters is a snapshot of two ports, seconds after the switch's start.
@@ -26,50 +25,6 @@ func counters(started time.Time, seconds int, rx, tx uint64) fabric.Counters {
 	}
 }
 
-func TestRatesAreOverTheTimeBetweenTwoSnapshots(t *testing.T) {
-	began := time.Unix(1000, 0)
-	first := describePorts("pair", counters(began, 1, 1000, 500), nil)
-	if p := first.Ports[0]; p.RxRate != nil || p.RxDrops != 3 || p.TxDrops != 7 || p.Reconnects != 1 ||
-		first.Ports[1].Reconnects != 0 {
-		t.Errorf("first snapshot: %+v", first.Ports)
-	}
-	second := describePorts("pair", counters(began, 3, 3000, 500), first)
-	if p := second.Ports[0]; p.RxRate == nil || *p.RxRate != 8000 || *p.TxRate != 0 { // 2000 bytes in 2 s
-		t.Errorf("second snapshot: %+v", p)
-	}
-	tests := []struct {
-		name string
-		now  fabric.Counters
-	}{
-		{"another switch began to count anew", counters(began.Add(time.Minute), 1, 9000, 9000)},
-		{"the port was removed and added again", counters(began, 5, 10, 10)},
-		{"no time has passed", counters(began, 3, 3000, 500)},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			if p := describePorts("pair", tt.now, second).Ports[0]; p.RxRate != nil || p.TxRate != nil {
-				t.Errorf("there are rates: %+v", p)
-			}
-		})
-	}
-}
-
-func TestFabricGrid(t *testing.T) {
-	began := time.Unix(1000, 0)
-	first := describePorts("pair", counters(began, 1, 1000, 500), nil)
-	want := "" +
-		"PORT  LINK  RX FRAMES  RX BYTES  TX FRAMES  TX BYTES  DROPS     QUEUE\n" +
-		"vm00  up           10  0.98 KiB         20     500 B     10  2.00 KiB\n" +
-		"vm01  down          0       0 B          0       0 B      0       0 B\n"
-	if diff := cmp.Diff(want, fabricGrid(first).String()); diff != "" {
-		t.Error(diff)
-	}
-	second := describePorts("pair", counters(began, 2, 2000, 500), first)
-	if got := fabricGrid(second).String(); !strings.Contains(got, "RX RATE") || !strings.Contains(got, "8.00 kb/s") {
-		t.Errorf("no rates in\n%s", got)
-	}
-}
-
 func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 	began := time.Unix(1000, 0)
 	for _, format := range []string{formatText, formatJSON} {
@@ -77,11 +32,11 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 			a, out, _ := testApp(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			n := 0
-			err := a.watchFabric(ctx, format, time.Millisecond, func(before *fabricOutput) (*fabricOutput, error) {
+			err := a.watchFabric(ctx, format, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot, error) {
 				if n++; n == 3 {
 					cancel()
 				}
-				return describePorts("pair", counters(began, n, uint64(1000*n), 0), before), nil
+				return fabricview.Describe("pair", counters(began, n, uint64(1000*n), 0), before), nil
 			})
 			if err != nil {
 				t.Error(err)
@@ -98,7 +53,7 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 	t.Run("an error of the switch ends it too", func(t *testing.T) {
 		a, _, _ := testApp(t)
 		wrong := errors.New("gone")
-		err := a.watchFabric(t.Context(), formatText, time.Millisecond, func(*fabricOutput) (*fabricOutput, error) {
+		err := a.watchFabric(t.Context(), formatText, time.Millisecond, func(*fabricview.Snapshot) (*fabricview.Snapshot, error) {
 			return nil, wrong
 		})
 		if !errors.Is(err, wrong) {
@@ -115,7 +70,7 @@ func TestWatchingOnATerminalLeavesItAsItWas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Unix(1000, 0)
 	n := 0
-	err := a.watchFabric(ctx, formatText, time.Millisecond, func(before *fabricOutput) (*fabricOutput, error) {
+	err := a.watchFabric(ctx, formatText, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot, error) {
 		if n++; n == 3 {
 			cancel()
 		}
@@ -123,7 +78,7 @@ func TestWatchingOnATerminalLeavesItAsItWas(t *testing.T) {
 		for range 20 { // more than the terminal's ten lines
 			c.Ports = append(c.Ports, fabric.PortCounters{Name: "more"})
 		}
-		return describePorts("pair", c, before), nil
+		return fabricview.Describe("pair", c, before), nil
 	})
 	if err != nil {
 		t.Error(err)

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -170,8 +171,8 @@ func diskUse(dir string) (int64, error) {
 	return sum, nil
 }
 
-func imageGrid(out imageOutput, now time.Time) *grid {
-	g := newGrid("key", "what", "state", "kernel", "shape", "size>", "made")
+func imageGrid(out imageOutput, now time.Time) *show.Grid {
+	g := show.NewGrid("key", "what", "state", "kernel", "shape", "size>", "made")
 	age := func(t *time.Time) string {
 		if t == nil {
 			return ""
@@ -184,14 +185,14 @@ func imageGrid(out imageOutput, now time.Time) *grid {
 			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), words.Bytes(t.Memory), count(t.NICs, "NIC"),
 				t.Accelerator)
 		}
-		g.add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
+		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
 	}
 	for _, i := range out.Images {
 		mark := " "
 		if i.Current {
 			mark = "*"
 		}
-		g.add(mark+" "+i.Key, "image", i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
+		g.Add(mark+" "+i.Key, "image", i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
 		for _, t := range i.Templates {
 			template(t)
 		}

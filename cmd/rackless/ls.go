@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/show"
 )
 
 // lsOutput is what ls prints as JSON, see docs/json.md.
@@ -104,8 +105,8 @@ func (a *app) printLabs(out lsOutput, err error) error {
 }
 
 // labGrid has one row a node. Nodes with several NICs list them in one field, by commas.
-func labGrid(out lsOutput, now time.Time) *grid {
-	g := newGrid("lab", "node", "state", "address", "rdma", "gid", "driver", "accel", "since", "made")
+func labGrid(out lsOutput, now time.Time) *show.Grid {
+	g := show.NewGrid("lab", "node", "state", "address", "rdma", "gid", "driver", "accel", "since", "made")
 	for _, l := range out.Labs {
 		for _, n := range l.Nodes {
 			var addrs, devs, gids []string
@@ -125,7 +126,7 @@ func labGrid(out lsOutput, now time.Time) *grid {
 					made = "cloned"
 				}
 			}
-			g.add(l.Name, n.Name, n.State, strings.Join(addrs, ","), strings.Join(devs, ","), strings.Join(gids, ","),
+			g.Add(l.Name, n.Name, n.State, strings.Join(addrs, ","), strings.Join(devs, ","), strings.Join(gids, ","),
 				l.Driver, l.Accel, since, made)
 		}
 	}

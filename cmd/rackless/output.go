@@ -3,10 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
-	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
@@ -63,66 +60,4 @@ func writeJSONLine(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)
 	return e.Encode(v)
-}
-
-// A grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that
-// it reads well on a terminal and in a file. There are no lines and no colours in it.
-type grid struct {
-	head  []string
-	right []bool // columns of numbers
-	rows  [][]string
-}
-
-// newGrid takes the column heads; one that ends with ">" is a column of numbers, aligned to the right.
-func newGrid(head ...string) *grid {
-	g := &grid{right: make([]bool, len(head))}
-	for i, h := range head {
-		name, isRight := strings.CutSuffix(h, ">")
-		g.head, g.right[i] = append(g.head, name), isRight
-	}
-	return g
-}
-
-// add appends a row. Empty cells are shown as "-".
-func (g *grid) add(cells ...string) {
-	for i, c := range cells {
-		if c == "" {
-			cells[i] = "-"
-		}
-	}
-	g.rows = append(g.rows, cells)
-}
-
-func (g *grid) String() string {
-	t := table.NewWriter()
-	t.SetStyle(table.Style{
-		Box:     table.BoxStyle{PaddingRight: "  "},
-		Format:  table.FormatOptions{Header: text.FormatUpper},
-		Options: table.Options{SeparateColumns: false},
-	})
-	var configs []table.ColumnConfig
-	for i, r := range g.right {
-		if r {
-			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight,
-				AlignHeader: text.AlignRight})
-		}
-	}
-	t.SetColumnConfigs(configs)
-	t.AppendHeader(tableRow(g.head))
-	for _, r := range g.rows {
-		t.AppendRow(tableRow(r))
-	}
-	var b strings.Builder
-	for line := range strings.Lines(t.Render()) {
-		b.WriteString(strings.TrimRight(line, " \n") + "\n")
-	}
-	return b.String()
-}
-
-func tableRow(cells []string) table.Row {
-	row := make(table.Row, len(cells))
-	for i, c := range cells {
-		row[i] = c
-	}
-	return row
 }

@@ -18,6 +18,8 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/fabricview"
+	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study/document"
 )
@@ -27,11 +29,11 @@ func shapes() map[string]func() any {
 	return map[string]func() any{
 		"ls":             func() any { return new(lsOutput) },
 		"emulate-ls":     func() any { return new(hostsOutput) },
-		"fabric":         func() any { return new(fabricOutput) },
-		"fabric-set":     func() any { return new(linksOutput) },
+		"fabric":         func() any { return new(fabricview.Snapshot) },
+		"fabric-set":     func() any { return new(fabricview.Links) },
 		"baseline":       func() any { return new(baselineOutput) },
 		"study-ls":       func() any { return new(document.List) },
-		"recommend":      func() any { return new(recommendOutput) },
+		"recommend":      func() any { return new(recommendview.Document) },
 		"image-ls":       func() any { return new(imageOutput) },
 		"image-build":    func() any { return new(buildOutput) },
 		"lab-diff":       func() any { return new(diffOutput) },
@@ -147,21 +149,6 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			t.Errorf("docs/json.md does not mention %s", c.CommandPath())
 		}
 	})
-}
-
-func TestGrid(t *testing.T) {
-	g := newGrid("name", "count>", "note")
-	g.add("a", "5", "first")
-	g.add("longer", "12345", "")
-	g.add("", "1", "x")
-	want := "" +
-		"NAME    COUNT  NOTE\n" +
-		"a           5  first\n" +
-		"longer  12345  -\n" +
-		"-           1  x\n"
-	if diff := cmp.Diff(want, g.String()); diff != "" {
-		t.Error(diff)
-	}
 }
 
 func TestAlternatives(t *testing.T) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -14,6 +13,7 @@ import (
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -79,21 +79,6 @@ plan is said. docs/recommend.md has the rules and the formulas. Nothing is chang
 	return cmd
 }
 
-// recommendOutput is what recommend prints as JSON, see docs/json.md.
-type recommendOutput struct {
-	*recommend.Recommendation
-	Plan recommendPlan `json:"plan"`
-}
-
-// recommendPlan is what the model does to the plan of the lab.
-type recommendPlan struct {
-	// Differences are those between the plan with published figures and that with the model; none
-	// where there is no model.
-	Differences []string `json:"differences"`
-	// Refused is why the lab cannot be placed on the host, so that no weights can be fitted and no plans compared.
-	Refused string `json:"refused,omitempty"`
-}
-
 func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string) error {
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -114,7 +99,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
-	out := recommendOutput{Plan: recommendPlan{Differences: []string{}}}
+	out := recommendview.Document{Plan: recommendview.Plan{Differences: []string{}}}
 	// A lab that does not fit has a configuration all the same.
 	p, err := q.Problem(h, l)
 	if err != nil {
@@ -133,10 +118,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 		}
 	}
 	err = a.list(o.format, out, func() error {
-		var b bytes.Buffer
-		recommendText(&b, &out)
-		_, err := a.out.Write(b.Bytes())
-		return err
+		return recommendview.Text(a.out, &out)
 	})
 	if err != nil || o.modelOut == "" {
 		return err
@@ -146,7 +128,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 
 // comparePlans says what the model changes in the plan.
 func comparePlans(ctx context.Context, q planner.Query, h *topology.Host, l *lab.Lab,
-	out *recommendOutput) error {
+	out *recommendview.Document) error {
 	before, err := q.Solve(ctx, h, l)
 	if err == nil {
 		q.Model, q.ModelFile = out.Model, "the fitted model"
@@ -231,99 +213,4 @@ func (a *app) writeModel(path string, m *build.Model) error {
 	}
 	fmt.Fprintf(a.err, "the model is in %s: rackless plan LAB.yaml --model %s\n", path, path)
 	return nil
-}
-
-// recommendText prints a recommendation for people.
-func recommendText(b *bytes.Buffer, r *recommendOutput) {
-	fmt.Fprintf(b, "lab %s (%s) on %s\n", r.Lab, r.Workload, r.Host)
-	if len(r.Studies) == 0 {
-		fmt.Fprintln(b, "no study was made: published figures and defaults")
-	}
-	for _, s := range r.Studies {
-		fmt.Fprintf(b, "study %s: %s: %s\n", s.Study, s.Carry, s.Why)
-		for _, c := range s.Confounds {
-			fmt.Fprintf(b, "  it may be fooled: %s\n", c)
-		}
-	}
-	g := newGrid("setting", "recommended", "lab and planner have", "confidence")
-	for _, c := range r.Settings {
-		g.add(string(c.Setting), c.Level, c.Now, string(c.Confidence))
-	}
-	fmt.Fprintf(b, "\n%s", g)
-	for _, c := range r.Settings {
-		fmt.Fprintf(b, "\n%s: %s\n", c.Setting, c.Level)
-		for _, w := range c.Why {
-			fmt.Fprintf(b, "  %s\n", w)
-		}
-		for _, w := range c.Contradictions {
-			fmt.Fprintf(b, "  against: %s\n", w)
-		}
-		for _, e := range c.Evidence {
-			if !e.Decides {
-				fmt.Fprintf(b, "  not counted: %s to %s, %s of %s: %s (%s): %s\n", e.From, e.To,
-					strings.ReplaceAll(e.Metric, "_", " "), e.Test, e.Effect, e.Source, e.Remark)
-			}
-		}
-	}
-	recommendGPUs(b, r.Rankings)
-	fmt.Fprintln(b, "\nthe planner's model")
-	for _, f := range r.Fitted {
-		fmt.Fprintf(b, "  %s %d in place of %d: %s\n", f.Weight, f.Value, f.Published, f.How)
-	}
-	if r.Model != nil && len(r.Model.Pairs) > 0 {
-		fmt.Fprintf(b, "  %s\n", count(len(r.Model.Pairs), "measured GPU-NIC pair"))
-	}
-	for _, k := range r.Kept {
-		fmt.Fprintf(b, "  as published: %s\n", k)
-	}
-	switch {
-	case r.Plan.Refused != "":
-		fmt.Fprintf(b, "  no plan: %s\n", r.Plan.Refused)
-	case r.Model == nil:
-		fmt.Fprintln(b, "  no model: the plan is that of rackless plan")
-	case len(r.Plan.Differences) == 0:
-		fmt.Fprintln(b, "  with it the plan is the same")
-	default:
-		fmt.Fprintln(b, "  with it the plan changes:")
-		for _, d := range r.Plan.Differences {
-			fmt.Fprintf(b, "    %s\n", d)
-		}
-	}
-}
-
-// recommendGPUs prints which GPUs are best for each NIC: in a table where they were measured, by
-// classes on a line where not.
-func recommendGPUs(b *bytes.Buffer, all []recommend.Ranking) {
-	for _, k := range all {
-		fmt.Fprintf(b, "\nGPUs for %s, the best first: %s (%s)\n", k.NIC, k.Source, k.Carry)
-		if k.Carry == recommend.NoEvidence {
-			line := ""
-			for i, x := range k.GPUs {
-				switch {
-				case i == 0:
-					line = fmt.Sprintf("  %s: %s", x.Path, x.GPU)
-				case x.Tied:
-					line += ", " + x.GPU
-				default:
-					line += fmt.Sprintf("; %s: %s", x.Path, x.GPU)
-				}
-			}
-			fmt.Fprintln(b, line)
-			continue
-		}
-		g := newGrid("gpu", "path", "bandwidth>", "place")
-		for i, x := range k.GPUs {
-			bandwidth, place := "", fmt.Sprint(i+1)
-			if x.Gbps > 0 {
-				bandwidth = fmt.Sprintf("%.2f Gb/s", x.Gbps)
-			}
-			if x.Tied {
-				place += ", not told from the one above"
-			}
-			g.add(x.GPU, x.Path, bandwidth, place)
-		}
-		for line := range strings.Lines(g.String()) {
-			b.WriteString("  " + line)
-		}
-	}
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/report/show"
 )
 
 func newResultsCmd(a *app) *cobra.Command {
@@ -81,11 +83,11 @@ func (a *app) rowPrinter(format string) (head func([]string) error, row func([]a
 			return writeJSONLine(a.out, object)
 		}, func() error { return nil }
 	}
-	var g *grid
+	var g *show.Grid
 	return func(c []string) error {
-			g = newGrid(c...)
+			g = show.NewGrid(c...)
 			return nil
-		}, func(v []any) error { g.add(texts(v)...); return nil }, func() error {
+		}, func(v []any) error { g.Add(texts(v)...); return nil }, func() error {
 			_, err := fmt.Fprint(a.out, g)
 			return err
 		}

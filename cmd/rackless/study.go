@@ -24,6 +24,7 @@ import (
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
@@ -536,9 +537,9 @@ func newStudyLsCmd(a *app) *cobra.Command {
 				}
 			}
 			return a.list(format, out, func() error {
-				g := newGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
+				g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
 				for _, s := range out.Studies {
-					g.add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done),
+					g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done),
 						fmt.Sprint(s.Failed), fmt.Sprint(s.Disturbed))
 				}
 				_, err := fmt.Fprint(a.out, g)

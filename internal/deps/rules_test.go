@@ -177,13 +177,17 @@ var rules = map[string]rule{
 		why: "a host is drawn from the model alone, whatever it was read from"},
 
 	"report/show": {why: "how pages and charts look; what is in them is their writers' business"},
+	"report/fabricview": {may: []string{"fabric", "internal/words", "report/show"},
+		why: "counters are shown as the switch gave them"},
+	"report/recommendview": {may: []string{"internal/words", "report/show", "study/recommend"},
+		why: "a recommendation is shown as it was made; nothing is decided here"},
 	"report/studyview": {may: []string{"report", "report/show", "study", "study/stats"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
 		may: []string{"check", "finding", "report", "report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
-	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "topology"},
+	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "report/show", "topology"},
 		why: "a plan is printed as it was made; nothing is decided here"},
 
 	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/report/show"
 )
 
 // TableOptions say what the terminal can do.
@@ -116,32 +117,11 @@ func (t *terminal) grid(g grid) {
 		title += t.colored(fmt.Sprintf(" (no room for %s)", countText(left, "column", "columns")), text.Faint)
 	}
 	fmt.Fprintln(t, t.colored(g.Title, text.Bold)+strings.TrimPrefix(title, g.Title))
-	w := table.NewWriter()
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Format.Header = text.FormatDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	w.SetStyle(style)
-	header := make(table.Row, len(heads))
-	var configs []table.ColumnConfig
+	columns := make([]show.Column, len(heads))
 	for i, h := range heads {
-		header[i] = h.Name
-		if h.Right {
-			configs = append(configs, table.ColumnConfig{Number: i + 1, Align: text.AlignRight,
-				AlignHeader: text.AlignRight})
-		}
+		columns[i] = show.Column{Name: h.Name, Right: h.Right}
 	}
-	w.AppendHeader(header)
-	w.SetColumnConfigs(configs)
-	for _, r := range rows {
-		row := make(table.Row, len(r))
-		for i, c := range r {
-			row[i] = c
-		}
-		w.AppendRow(row)
-	}
-	for i, line := range strings.Split(w.Render(), "\n") {
-		line = strings.TrimRight(line, " ")
+	for i, line := range show.Lines(columns, rows) {
 		if i == 0 {
 			line = t.colored(line, text.Faint)
 		}

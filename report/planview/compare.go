@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/rivals"
+	"github.com/rackless/rackless/report/show"
 )
 
 // maxRivalTerms is how many terms are named of each rival.
@@ -43,7 +44,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 		}
 		rows = append(rows, []string{strconv.FormatInt(out.Cost, 10), against, broken, name(out)})
 	}
-	p.table([]column{{"cost", true}, {"against ours", true}, {"breaks", false}, {"placed by", false}}, rows)
+	p.table(show.Columns("cost>", "against ours>", "breaks", "placed by"), rows)
 	for i := range outcomes {
 		p.rival(pl, &outcomes[i], name(&outcomes[i]))
 	}

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/report/show"
 )
 
 // Options say how to print.
@@ -92,55 +93,22 @@ func (p *page) title(s string) {
 	p.wrap("", 2, s)
 }
 
-// A column is a column of a table.
-type column struct {
-	name  string
-	right bool // numbers stand at the right
-}
-
 // table prints rows in the house style: no borders, two spaces between columns. The last column is folded to the width.
-func (p *page) table(columns []column, rows [][]string) {
-	w := table.NewWriter()
-	style := table.StyleLight
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Format.Header = text.FormatDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	w.SetStyle(style)
-	header := make(table.Row, len(columns))
-	var configs []table.ColumnConfig
+func (p *page) table(columns []show.Column, rows [][]string) {
 	used := 0
 	for i, c := range columns {
-		header[i] = c.name
-		widest := text.StringWidth(c.name)
+		widest := text.StringWidth(c.Name)
 		for _, r := range rows {
-			widest = max(widest, text.StringWidth(printable(r[i])))
+			r[i] = printable(r[i])
+			widest = max(widest, text.StringWidth(r[i]))
 		}
-		config := table.ColumnConfig{Number: i + 1}
-		if c.right {
-			config.Align, config.AlignHeader = text.AlignRight, text.AlignRight
-		}
-		if i == len(columns)-1 {
-			config.WidthMax, config.WidthMaxEnforcer = max(p.Width-used, 12), text.WrapText
-			if widest <= config.WidthMax {
-				config.WidthMax = 0
-			} else {
-				config.WidthMaxEnforcer = text.WrapSoft
-			}
+		if room := max(p.Width-used, 12); i == len(columns)-1 && widest > room {
+			columns[i].Fold = room
 		}
 		used += widest + 2
-		configs = append(configs, config)
 	}
-	w.AppendHeader(header)
-	w.SetColumnConfigs(configs)
-	for _, r := range rows {
-		row := make(table.Row, len(r))
-		for i, c := range r {
-			row[i] = printable(c)
-		}
-		w.AppendRow(row)
-	}
-	for line := range strings.SplitSeq(w.Render(), "\n") {
-		p.line(strings.TrimRight(line, " "))
+	for _, line := range show.Lines(columns, rows) {
+		p.line(line)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/report/show"
 )
 
 // maxBlocks is how many lab nodes get a block of their own; more become rows of a table.
@@ -150,8 +151,7 @@ func (p *page) nodeTable(pl *plan.Plan) {
 			setText(n.EmulatorCPUs),
 			strings.TrimSpace(cpus(n.VCPUs) + "  " + strings.Join(cards, " "))})
 	}
-	p.table([]column{{"node", false}, {"vCPUs", true}, {"memory", true}, {"NUMA", false}, {"emulator", false},
-		{"CPUs and devices", false}}, rows)
+	p.table(show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator", "CPUs and devices"), rows)
 }
 
 // hostColumn is the width of the labels of the host's block.
@@ -215,7 +215,7 @@ func (p *page) terms(pl *plan.Plan) {
 		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight),
 			subject(t), meaningOr(t.Term)})
 	}
-	p.table([]column{{"cost", true}, {"value x weight", true}, {"of", false}, {"what", false}}, rows)
+	p.table(show.Columns("cost>", "value x weight>", "of", "what"), rows)
 	if more > 0 {
 		p.line(fmt.Sprintf("and %d more; -o json has all", more))
 	}

@@ -1,0 +1,50 @@
+package fabric
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A PortLink is the link from the switch to a node.
+type PortLink struct {
+	Name string `json:"name"`
+	Link Link   `json:"link"`
+}
+
+// A LinkEdit is one setting that a call asks for.
+type LinkEdit struct{ Key, Text string }
+
+// ChangeLinks returns the new links of the named ports, or of all if none is named. It returns
+// either all of them or an error.
+func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEdit) ([]PortLink, error) {
+	names := make([]string, len(have))
+	for i, p := range have {
+		names[i] = p.Name
+	}
+	for _, n := range named {
+		if !slices.Contains(names, n) {
+			return nil, fmt.Errorf("--port %s: the switch has no such port; it has %s", n, strings.Join(names, ", "))
+		}
+	}
+	var out []PortLink
+	for _, p := range have {
+		if len(named) > 0 && !slices.Contains(named, p.Name) {
+			continue
+		}
+		l := p.Link
+		if reset {
+			l = Link{}
+		}
+		for _, e := range edits {
+			if err := l.Set(e.Key, e.Text); err != nil {
+				return nil, fmt.Errorf("--%s: %w", e.Key, err)
+			}
+		}
+		if err := l.Validate(); err != nil {
+			return nil, fmt.Errorf("port %s: %w", p.Name, err)
+		}
+		out = append(out, PortLink{p.Name, l})
+	}
+	return out, nil
+}

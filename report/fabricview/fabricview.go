@@ -1,0 +1,190 @@
+// Package fabricview shows the switch of a lab: what its ports have counted, and how links are impaired.
+package fabricview
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+)
+
+// A Snapshot is what the ports of a switch have counted. As JSON it is what rackless fabric prints, see docs/json.md.
+type Snapshot struct {
+	Lab       string    `json:"lab"`
+	At        time.Time `json:"at"`
+	Started   time.Time `json:"started"`   // of the switch; counts begin there
+	Addresses int       `json:"addresses"` // MAC addresses that the switch knows
+	Captures  int       `json:"captures"`  // captures that run
+	Ports     []Port    `json:"ports"`
+}
+
+// A Port is one port of the switch. Rx is from the node into the switch, tx from the switch to the node.
+type Port struct {
+	Name       string `json:"name"`
+	Connected  bool   `json:"connected"`
+	RxFrames   uint64 `json:"rx_frames"`
+	RxBytes    uint64 `json:"rx_bytes"`
+	TxFrames   uint64 `json:"tx_frames"`
+	TxBytes    uint64 `json:"tx_bytes"`
+	RxDrops    uint64 `json:"rx_drops"` // frames from the node that were for nobody
+	TxDrops    uint64 `json:"tx_drops"` // frames for the node that did not reach it
+	QueueBytes int    `json:"queue_bytes"`
+	QueuePeak  int    `json:"queue_peak_bytes"`
+	Reconnects uint64 `json:"reconnects"`
+
+	// The link to the node, left out if it has no impairments, and what it did.
+	Link       fabric.Link `json:"link,omitzero"`
+	InFlight   int         `json:"in_flight_bytes"`
+	BufferFull uint64      `json:"buffer_full"` // these two are in TxDrops
+	Lost       uint64      `json:"lost"`
+	Reordered  uint64      `json:"reordered"`
+	ECNMarked  uint64      `json:"ecn_marked"`
+	Pauses     uint64      `json:"pauses"` // the node was not read from, as a receiver with PFC did not keep up
+	Paused     float64     `json:"paused_seconds"`
+
+	// Over the time since the snapshot before; absent in the first.
+	RxRate *float64 `json:"rx_bits_per_second,omitempty"`
+	TxRate *float64 `json:"tx_bits_per_second,omitempty"`
+}
+
+// Describe reads counters, with the rates since an earlier one if there is one of the same switch.
+func Describe(name string, c fabric.Counters, before *Snapshot) *Snapshot {
+	out := &Snapshot{Lab: name, At: c.At, Started: c.Started, Addresses: c.Addresses, Captures: c.Captures,
+		Ports: []Port{}}
+	was := make(map[string]Port)
+	var elapsed float64 // seconds
+	if before != nil && before.Started.Equal(c.Started) {
+		elapsed = c.At.Sub(before.At).Seconds()
+		for _, p := range before.Ports {
+			was[p.Name] = p
+		}
+	}
+	for _, p := range c.Ports {
+		f := Port{
+			Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames,
+			TxBytes: p.TxBytes,
+			RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes,
+			QueuePeak: p.QueuePeak,
+			Link:      p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost,
+			Reordered: p.Reordered, ECNMarked: p.ECNMarked,
+			Pauses: p.Pauses, Paused: p.Paused.Seconds(),
+		}
+		if p.Connects > 0 {
+			f.Reconnects = p.Connects - 1
+		}
+		// A port that was removed and added again counts from zero.
+		if o, ok := was[p.Name]; ok && elapsed > 0 && p.RxBytes >= o.RxBytes && p.TxBytes >= o.TxBytes {
+			rx, tx := 8*float64(p.RxBytes-o.RxBytes)/elapsed, 8*float64(p.TxBytes-o.TxBytes)/elapsed
+			f.RxRate, f.TxRate = &rx, &tx
+		}
+		out.Ports = append(out.Ports, f)
+	}
+	return out
+}
+
+// Text is the table of all ports and, where links are impaired, one of these.
+func (s *Snapshot) Text() string {
+	text := fabricGrid(s).String()
+	if g := impairedGrid(s.Ports); g != nil {
+		text += "\n" + g.String()
+	}
+	return text
+}
+
+// fabricGrid prints exact frame counts, since those are compared, and rounded bytes. There are
+// columns for rates if any is known.
+func fabricGrid(out *Snapshot) *show.Grid {
+	head := []string{"port", "link", "rx frames>", "rx bytes>", "tx frames>", "tx bytes>", "drops>", "queue>"}
+	rates := slices.ContainsFunc(out.Ports, func(p Port) bool { return p.RxRate != nil })
+	if rates {
+		head = append(head, "rx rate>", "tx rate>")
+	}
+	g := show.NewGrid(head...)
+	rate := func(r *float64) string {
+		if r == nil {
+			return ""
+		}
+		return words.Rate(*r)
+	}
+	for _, p := range out.Ports {
+		link := "down"
+		if p.Connected {
+			link = "up"
+		}
+		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), words.Bytes(p.RxBytes),
+			strconv.FormatUint(p.TxFrames, 10), words.Bytes(p.TxBytes),
+			strconv.FormatUint(p.RxDrops+p.TxDrops, 10), words.Bytes(p.QueueBytes)}
+		if rates {
+			row = append(row, rate(p.RxRate), rate(p.TxRate))
+		}
+		g.Add(row...)
+	}
+	return g
+}
+
+// Links are the links of a lab. As JSON they are what rackless fabric set prints, see docs/json.md.
+type Links struct {
+	Lab   string            `json:"lab"`
+	Ports []fabric.PortLink `json:"ports"` // all of the lab, in the order in which they were added
+}
+
+// DescribeLinks reads the links of a lab.
+func DescribeLinks(name string, c fabric.Counters) *Links {
+	out := &Links{Lab: name, Ports: []fabric.PortLink{}}
+	for _, p := range c.Ports {
+		out.Ports = append(out.Ports, fabric.PortLink{Name: p.Name, Link: p.Link})
+	}
+	return out
+}
+
+// Text has a row for each port. Values are as the flags take them.
+func (l *Links) Text() string {
+	g := show.NewGrid(linkHead()...)
+	for _, p := range l.Ports {
+		g.Add(append([]string{p.Name}, linkCells(p.Link)...)...)
+	}
+	return g.String()
+}
+
+func linkHead() []string {
+	head := []string{"port"}
+	for _, key := range fabric.LinkKeys() {
+		head = append(head, key+">")
+	}
+	return head
+}
+
+// linkCells are the settings as texts, empty where there is none.
+func linkCells(l fabric.Link) []string {
+	var cells []string
+	for _, key := range fabric.LinkKeys() {
+		text := l.Get(key)
+		if text == "0" {
+			text = ""
+		}
+		cells = append(cells, text)
+	}
+	return cells
+}
+
+// impairedGrid shows the impaired links and what they did, or is nil if there are none. The ports
+// whose senders were held are in it too.
+func impairedGrid(ports []Port) *show.Grid {
+	g := show.NewGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
+	for _, p := range ports {
+		if !p.Link.Impaired() && p.Pauses == 0 {
+			continue
+		}
+		n := func(v uint64) string { return strconv.FormatUint(v, 10) }
+		cells := append([]string{p.Name}, linkCells(p.Link)...)
+		g.Add(append(cells, n(p.BufferFull), n(p.Lost), n(p.Reordered), n(p.ECNMarked),
+			words.Seconds(time.Duration(p.Paused*float64(time.Second))))...)
+	}
+	if g.Empty() {
+		return nil
+	}
+	return g.WithoutEmpty()
+}

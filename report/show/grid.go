@@ -1,0 +1,114 @@
+package show
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+// A Column is a column of a table.
+type Column struct {
+	Name  string
+	Right bool // numbers stand at the right
+	Fold  int  // letters to which cells are folded; 0: they are not
+}
+
+// Columns are columns with these names; one that ends with ">" is a column of numbers.
+func Columns(names ...string) []Column {
+	all := make([]Column, len(names))
+	for i, n := range names {
+		all[i].Name, all[i].Right = strings.CutSuffix(n, ">")
+	}
+	return all
+}
+
+// Lines are a table in the house style: no borders, two spaces between columns, none at the end of a
+// line. The first line has the names.
+func Lines(columns []Column, rows [][]string) []string {
+	w := table.NewWriter()
+	style := table.StyleLight
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Format.Header = text.FormatDefault
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	w.SetStyle(style)
+	row := func(cells []string) table.Row {
+		out := make(table.Row, len(cells))
+		for i, c := range cells {
+			out[i] = c
+		}
+		return out
+	}
+	names := make([]string, len(columns))
+	configs := make([]table.ColumnConfig, len(columns))
+	for i, c := range columns {
+		names[i] = c.Name
+		configs[i].Number = i + 1
+		if c.Right {
+			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
+		}
+		if c.Fold > 0 {
+			configs[i].WidthMax, configs[i].WidthMaxEnforcer = c.Fold, text.WrapSoft
+		}
+	}
+	w.AppendHeader(row(names))
+	w.SetColumnConfigs(configs)
+	for _, r := range rows {
+		w.AppendRow(row(r))
+	}
+	lines := strings.Split(w.Render(), "\n")
+	for i, l := range lines {
+		lines[i] = strings.TrimRight(l, " ")
+	}
+	return lines
+}
+
+// A Grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that
+// it reads well on a terminal and in a file. There are no lines and no colours in it.
+type Grid struct {
+	columns []Column
+	rows    [][]string
+}
+
+// NewGrid takes the column heads; one that ends with ">" is a column of numbers, aligned to the right.
+func NewGrid(head ...string) *Grid {
+	g := &Grid{columns: Columns(head...)}
+	for i := range g.columns {
+		g.columns[i].Name = strings.ToUpper(g.columns[i].Name)
+	}
+	return g
+}
+
+// Add appends a row. Empty cells are shown as "-".
+func (g *Grid) Add(cells ...string) {
+	for i, c := range cells {
+		if c == "" {
+			cells[i] = "-"
+		}
+	}
+	g.rows = append(g.rows, cells)
+}
+
+// Empty reports whether there is no row.
+func (g *Grid) Empty() bool { return len(g.rows) == 0 }
+
+// WithoutEmpty leaves out the columns in which no row has anything.
+func (g *Grid) WithoutEmpty() *Grid {
+	out := &Grid{rows: make([][]string, len(g.rows))}
+	for i, c := range g.columns {
+		if !slices.ContainsFunc(g.rows, func(row []string) bool { return row[i] != "-" }) {
+			continue
+		}
+		out.columns = append(out.columns, c)
+		for j, row := range g.rows {
+			out.rows[j] = append(out.rows[j], row[i])
+		}
+	}
+	return out
+}
+
+// String is the table, a line for each row.
+func (g *Grid) String() string {
+	return strings.Join(Lines(g.columns, g.rows), "\n") + "\n"
+}
