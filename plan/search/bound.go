@@ -67,7 +67,7 @@ func (t *tree) bound(least []leastConfig) int64 {
 	for i := range least {
 		sum += least[i].priced
 	}
-	return max(0, up(sum)+t.loudAll)
+	return max(0, up(sum)+t.coverAll)
 }
 
 // rounds is how often ascend changes the prices.

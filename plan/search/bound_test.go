@@ -21,7 +21,6 @@ func prepared(t *testing.T, p *plan.Problem) *tree {
 	}
 	tr := newTree(m, &meter{ctx: context.Background(), limit: DefaultSteps})
 	tr.settle()
-	tr.measureL3()
 	if !tr.cheapest() {
 		return nil
 	}

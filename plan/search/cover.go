@@ -187,8 +187,6 @@ func (p *packer) cover() int {
 	return c.shares(p.asked)
 }
 
-// sharesLeft is what the lab nodes from position k of the order on cost at least for sharing
-// caches, beside what those already placed cost.
-func (t *tree) sharesLeft(k int) int64 {
-	return max(t.loud(k), t.coverAll-t.s.l3)
-}
+// sharesLeft is what lab nodes that are not placed yet cost at least for sharing caches, beside
+// what those already placed cost.
+func (t *tree) sharesLeft() int64 { return max(0, t.coverAll-t.s.l3) }

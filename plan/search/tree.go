@@ -9,27 +9,21 @@ import (
 
 // A tree is branch and bound over the lab nodes.
 type tree struct {
-	m       *model
-	s       *state
-	work    *meter
-	price   *prices
-	steer   *prices // of insert
-	order   []int   // all lab nodes, hardest first
-	least   []leastConfig
-	enums   []*enumerator
-	depth   []level
-	best    []*config
-	cost    int64 // of best
-	root    int64 // proved
-	loudAll int64 // what sharing L3 caches costs at least, by counting
-	// idle cores that a lab node of so many cores has under L3 caches of its own, at least; -1
-	// where it cannot
-	waste     []int
-	widest    int         // cores of the largest L3 cache
-	start     start       // see equal.go
-	coverAll  int64       // what cover proves that all L3 caches cost
-	assembly  *assembly   // see contents.go; nil where there is none
-	quiet     []quietness // by position of the order that is searched
+	m         *model
+	s         *state
+	work      *meter
+	price     *prices
+	steer     *prices // of insert
+	order     []int   // all lab nodes, hardest first
+	least     []leastConfig
+	enums     []*enumerator
+	depth     []level
+	best      []*config
+	cost      int64     // of best
+	root      int64     // proved
+	start     start     // see equal.go
+	coverAll  int64     // what cover proves that all L3 caches cost
+	assembly  *assembly // see contents.go; nil where there is none
 	inexact   bool
 	assembled bool // assembly was made, or found to be of no use
 	basic     bool // only likely splits of cores are tried
@@ -67,6 +61,9 @@ func newTree(m *model, work *meter) *tree {
 		}
 		return cmp.Compare(x.swap, y.swap)
 	})
+	if w := m.p.Weights.L3Shared; w > 0 {
+		t.coverAll = m.cover() * w
+	}
 	t.enums = []*enumerator{newEnumerator(t.s)}
 	t.least = make([]leastConfig, len(m.requests))
 	return t
@@ -75,7 +72,6 @@ func newTree(m *model, work *meter) *tree {
 // solve returns a proved bound and whether a placement was found.
 func (t *tree) solve() (int64, bool) {
 	t.settle()
-	t.measureL3()
 	t.quick()
 	if !t.cheapest() {
 		return 0, false // some lab node fits nowhere, even alone
@@ -207,7 +203,6 @@ func (t *tree) search(order []int) bool {
 		t.depth = append(t.depth, level{least: make([]leastConfig, len(t.m.requests))})
 	}
 	copy(t.depth[0].least, t.least)
-	t.count(order)
 	if len(order) < len(t.order) && !t.refresh(order, 0) {
 		return true
 	}
@@ -220,7 +215,7 @@ func (t *tree) search(order []int) bool {
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
 	t.work.steps += int64(len(order)-k) / 4
-	slack := scale*(t.cost-t.sharesLeft(k)) - t.base()
+	slack := scale*(t.cost-t.sharesLeft()) - t.base()
 	var sum int64
 	for _, i := range order[k:] {
 		sum += least[i].priced
@@ -283,8 +278,7 @@ func (t *tree) descend(order []int, k int) bool {
 	for _, j := range order[k+1:] {
 		rest += t.depth[k].least[j].priced
 	}
-	rest += scale * t.loud(k+1)
-	base := t.base() + rest
+	base := t.base() + rest + scale*t.sharesLeft()
 	whole := true
 	e.twins, e.basic = true, t.basic
 	done := e.run(i, t.price, scale*t.cost-base, func(c *config, _ int64) bool {
@@ -293,7 +287,7 @@ func (t *tree) descend(order []int, k int) bool {
 		}
 		here.copyFrom(c)
 		t.s.place(i, here)
-		if t.base()+rest < scale*t.cost {
+		if t.base()+rest+scale*t.sharesLeft() < scale*t.cost {
 			copy(t.depth[k+1].least, t.depth[k].least)
 			if t.refresh(order, k+1) {
 				whole = t.descend(order, k+1) && whole
