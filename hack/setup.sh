@@ -61,6 +61,17 @@ have_certificates() {
 have_lists() { compgen -G '/var/lib/apt/lists/*_Packages*' >/dev/null; }
 have() { command -v "$1" >/dev/null; }
 
+# HiGHS is a solver that judges the planner in tests. Debian has no package of it for Python, so it is in an
+# environment of its own, in the cache where the tests look.
+highs=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/highs
+install_highs() {
+	if [ "$mode" = lab ] || "$highs/bin/python" -c 'import highspy' 2>/dev/null; then return; fi
+	echo "installing HiGHS in $highs, which takes 110 MB with NumPy: it judges the planner in tests"
+	if ! { python3 -m venv "$highs" && "$highs/bin/pip" install --quiet 'highspy==1.16.0'; }; then
+		echo "HiGHS could not be installed: the test that needs it is skipped" >&2
+	fi
+}
+
 # need notes that Debian's package $1 is missing, which elsewhere is called $2 and is wanted because of $3.
 packages=() reports=() # reports hold what people read
 need() {
@@ -93,6 +104,7 @@ survey() {
 		have kernel-install || need systemd "systemd's kernel-install" "the same, for boot entries, and units are run by it in tests"
 		have stress-ng || need stress-ng "stress-ng" "the load of studies on the host"
 		have ssh-keygen || need openssh-client "OpenSSH's client" "libvirt reaches other hosts by it in tests"
+		python3 -c "import ensurepip" 2>/dev/null || need python3-venv "Python with venv" "installs HiGHS, which judges the planner in tests"
 		have shellcheck || need shellcheck "shellcheck" "judges the scripts that plans write"
 		have xmllint || need libxml2-utils "xmllint" "libvirt's virt-xml-validate runs it"
 		[ -d /usr/share/OVMF ] || need ovmf "UEFI for x86_64" "domains of plans boot by it; libvirt looks for it in tests"
@@ -197,6 +209,7 @@ else
 	echo "/dev/kvm: not there, or not for $(id -un): nodes will be emulated"
 fi
 if [ ${#packages[@]} -eq 0 ] && have_lists; then
+	install_highs
 	echo "nothing to install"
 	exit
 fi
@@ -216,4 +229,5 @@ install_packages "$VERSION_CODENAME" "$backports"
 packages=()
 survey "$mode"
 if [ ${#packages[@]} -gt 0 ]; then die "still missing after the installation: ${packages[*]}"; fi
+install_highs
 echo "done"

@@ -22,8 +22,8 @@
 // # The order of the work
 //
 //  1. Counts: cores, memory, and each lab node alone. Most requests that cannot be met are refused here.
-//  2. The root bound: what each lab node costs alone, memory included (alone.go, pages.go), plus what sharing L3 caches costs at least by counting caches, pieces
-//     and idle cores (quiet.go, cover.go).
+//  2. The root bound: what each lab node costs alone, memory included (alone.go, pages.go), plus
+//     what sharing L3 caches costs at least by counting caches and pieces (cover.go).
 //  3. Prices (bound.go). Cores of a NUMA node, bundles, virtual functions and places on a port get a price each, which all that use them pay; what there is of them
 //     is credited. For any prices of 0 or more the sum is still a lower bound (Lagrange), and good ones make it much higher. A common price for all ports comes first,
 //     then the subgradient method; round prices near those that it finds are tried as well, since the best ones mostly are. Where memory is short, pages get prices in
