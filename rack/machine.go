@@ -1,12 +1,9 @@
 package rack
 
 import (
-	"bufio"
-	"bytes"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
+
+	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/lab"
 )
@@ -25,28 +22,21 @@ type Room struct {
 func (r Room) Nodes() int { return int(r.Available / r.PerNode) }
 
 // ReadRoom reads the machine's memory.
-func ReadRoom() (Room, error) {
-	b, err := os.ReadFile("/proc/meminfo")
+func ReadRoom() (Room, error) { return readRoom(procfs.DefaultMountPoint) }
+
+func readRoom(proc string) (Room, error) {
+	fs, err := procfs.NewFS(proc)
 	if err != nil {
 		return Room{}, fmt.Errorf("memory available: %w", err)
 	}
-	available, err := memAvailable(b)
-	return Room{Available: available, PerNode: lab.DefaultMemory + NodeOverhead}, err
-}
-
-// memAvailable reads MemAvailable of /proc/meminfo: what can be used without swapping, by the kernel's own estimate.
-func memAvailable(meminfo []byte) (lab.Bytes, error) {
-	sc := bufio.NewScanner(bytes.NewReader(meminfo))
-	for sc.Scan() {
-		if v, ok := strings.CutPrefix(sc.Text(), "MemAvailable:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(v), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("/proc/meminfo: %q: %w", sc.Text(), err)
-			}
-			return lab.Bytes(kib) * lab.KiB, nil
-		}
+	m, err := fs.Meminfo()
+	switch {
+	case err != nil:
+		return Room{}, fmt.Errorf("memory available: %w", err)
+	case m.MemAvailableBytes == nil:
+		return Room{}, fmt.Errorf("memory available: %s/meminfo has no MemAvailable", proc)
 	}
-	return 0, fmt.Errorf("/proc/meminfo: no MemAvailable")
+	return Room{Available: lab.Bytes(*m.MemAvailableBytes), PerNode: lab.DefaultMemory + NodeOverhead}, nil
 }
 
 // Accelerator decides what executes the guests' instructions by what was asked for: "kvm", "tcg", or

@@ -16,7 +16,9 @@ type Event struct {
 	Took  time.Duration // with End
 }
 
-// A Progress turns a sequence of steps into events. Report may be nil.
+// A Progress turns a sequence of steps into events. Steps follow one another: to begin one ends the
+// one before, so that code that is called in a step need not know of it. Report may be nil. Calls
+// come from one goroutine at a time.
 type Progress struct {
 	Report func(Event)
 
@@ -35,6 +37,9 @@ func (p *Progress) Begin(step string) {
 func (p *Progress) Note(format string, args ...any) {
 	p.emit(Event{Step: p.step, Note: fmt.Sprintf(format, args...)})
 }
+
+// Say is Note for a text that others made.
+func (p *Progress) Say(text string) { p.Note("%s", text) }
 
 // Count tells how much of the step is done.
 func (p *Progress) Count(done, total int) {

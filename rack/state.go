@@ -59,6 +59,29 @@ type Node struct {
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 
+// UnmarshalJSON reads a node of this version or of one before it. Of its facts those that were
+// recorded of its CPUs and PCI functions are left out: their form has changed, and whoever needs
+// them reads them from the node. Nothing that is recorded only for others may keep `down` from
+// reading a state: what it does not know of, it would leave running.
+func (n *Node) UnmarshalJSON(b []byte) error {
+	type plain Node
+	read := struct {
+		*plain
+		Facts *struct {
+			facts.Node
+			Cores, NUMA, PCI json.RawMessage // in place of the fields of Node
+		} `json:"facts"`
+	}{plain: (*plain)(n)}
+	if err := json.Unmarshal(b, &read); err != nil {
+		return err
+	}
+	n.Facts = nil
+	if read.Facts != nil {
+		n.Facts = &read.Facts.Node
+	}
+	return nil
+}
+
 // ErrNotRunning is returned for a lab that has no state.
 var ErrNotRunning = errors.New("no such lab is running")
 

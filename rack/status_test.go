@@ -1,12 +1,15 @@
 package rack
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -21,7 +24,8 @@ func record(t *testing.T, d Dirs, name string, nodes ...*Node) {
 	if err := os.MkdirAll(d.lab(name), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&Rack{Dir: d.lab(name), State: &State{Version: stateVersion, Lab: l, Driver: "fake", Nodes: nodes}}).Save(); err != nil {
+	if err := (&Rack{Dir: d.lab(name), State: &State{Version: stateVersion, Lab: l, Driver: "fake", Nodes: nodes}}).
+		Save(); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,5 +89,21 @@ func TestReadRoom(t *testing.T) {
 	}
 	if got := (Room{Available: 10 * lab.GiB, PerNode: lab.GiB}).Nodes(); got != 10 {
 		t.Errorf("room for %d nodes", got)
+	}
+}
+
+func TestFactsOfANodeInItsState(t *testing.T) {
+	for text, want := range map[string]*facts.Node{
+		`{}`:              nil,
+		`{"facts": null}`: nil,
+		`{"facts": {"Hostname": "a", "Cores": {"0/0": [1]}, "NUMA": 3, "PCI": "x"}}`: {Hostname: "a"},
+	} {
+		n := Node{Facts: &facts.Node{Hostname: "before"}}
+		if err := json.Unmarshal([]byte(text), &n); err != nil || !reflect.DeepEqual(n.Facts, want) {
+			t.Errorf("%s: got %+v, %v, want %+v", text, n.Facts, err, want)
+		}
+	}
+	if err := json.Unmarshal([]byte(`{"name": 1}`), &Node{}); err == nil {
+		t.Error("a number is taken for a name")
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// startNodes starts the nodes that are missing and configures all that need it.
+// startNodes starts the nodes that are missing and configures all that need it: with a change that is
+// made live, such as another MTU, all of them.
 func (u *upRun) startNodes(ctx context.Context) error {
 	live := slices.ContainsFunc(u.changes, func(c lab.Change) bool { return c.Effect == lab.Live })
 	running := make(map[string]*rack.Node)
@@ -41,12 +42,13 @@ func (u *upRun) startNodes(ctx context.Context) error {
 
 // meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under
 // emulation a node that pings for the first time takes a quarter of a second of CPU time, so that
-// in larger labs one node pings all others, which on one switch shows every node's way in and out;
+// in larger labs one node pings all others, which on one switch shows every node's path in and out;
 // verify does the full mesh.
 const meshNodes = 16
 
 // reach checks that the nodes that were started and all others answer each other at the full MTU.
-// An answer shows both ways, so that of two nodes one pings.
+// An answer shows both directions, so that of two nodes one pings. Nodes that were started ping over
+// their setup connections, on which a ping that is ready waits; see guest.Setup.
 func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) < 2 {
 		return nil
@@ -171,7 +173,8 @@ func (u *upRun) closeSetups() error {
 	return errors.Join(errs...)
 }
 
-// watch calls f, and breaks it off at once if the node's process ends meanwhile.
+// watch calls f, and cancels it at once if the node's process ends meanwhile: f may wait for an answer
+// of the guest, which would only come to an end with its limit.
 func watch(ctx context.Context, n *rack.Node, f func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -18,7 +18,9 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// Up implements rack.Runtime. Of a lab that was there a failed Up leaves the nodes that it had.
+// Up implements rack.Runtime: it compares the lab that runs with the one that is asked for, prepares
+// what new nodes start from, and then does the difference. If that fails, a lab that was there keeps
+// the nodes that it had.
 func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) (err error) {
 	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
@@ -92,7 +94,9 @@ type upRun struct {
 	setups  map[string]*guest.Setup // conversations with the nodes that were started, by name
 }
 
-// prepare makes ready what can be made without touching the lab: image, accelerator, templates.
+// prepare makes what nodes start from: image, accelerator, templates. It comes before any change of
+// the lab, since it takes longest and fails most often: for want of memory, of a network to fetch
+// packages from, or of a QEMU. A lab that runs is then as it was.
 func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	p := u.progress
 	binary, version, err := vm.Find()
@@ -109,10 +113,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 		}
 	}
 	p.Begin("image")
-	img, err := guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel,
-		Progress: func(s string) {
-			p.Note("%s", s)
-		}})
+	img, err := guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
 	if err != nil {
 		return err
 	}
@@ -129,7 +130,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	s.QEMU, s.Image, s.Kernel, s.Package = version, img.Key, img.KernelVer, img.Packages
 	p.Begin("template")
 	for _, n := range u.Lab.Nodes {
-		if err := u.qemu.Prepare(ctx, u.spec(n), func(s string) { p.Note("%s", s) }); err != nil {
+		if err := u.qemu.Prepare(ctx, u.spec(n), p.Say); err != nil {
 			return err
 		}
 	}
@@ -170,9 +171,11 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 			}
 		}
 	}
+	// After the state was saved: from here on whatever runs and is not in it is nobody's.
 	if err := u.stopStrays(ctx); err != nil {
 		return err
 	}
+	// A node that is made anew must not find the sockets and logs of the one before.
 	for _, n := range drop {
 		if err := os.RemoveAll(u.NodeDir(n.Name)); err != nil {
 			return err
@@ -238,7 +241,9 @@ func (u *upRun) stopStrays(ctx context.Context) error {
 	return nil
 }
 
-// ensureDaemon starts the lab's daemon, or gives the running one the ports that it lacks.
+// ensureDaemon starts the lab's daemon, or gives the running one the ports of the lab as it is asked
+// for. A running one is not restarted: the links of all nodes would go down with the switch, and
+// with them what their users do.
 func (u *upRun) ensureDaemon(ctx context.Context) error {
 	want := ports(u.Dir, u.Lab)
 	if u.State.Daemon == nil || !u.State.Daemon.Alive() {
@@ -280,7 +285,8 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 // undoLimit bounds the end of the nodes that a failed Up has started, which takes a fraction of a second.
 const undoLimit = 30 * time.Second
 
-// undo stops the nodes that this Up has started; the others run on.
+// undo stops the nodes that this Up has started; the others run on. Nodes that were dropped stay
+// so: they had died, or were to be made anew.
 func (u *upRun) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoLimit)
 	defer cancel()

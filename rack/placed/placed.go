@@ -103,7 +103,8 @@ func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, erro
 	return vm.Running, nil
 }
 
-// Agent reaches a node's agent through libvirt, which holds its port.
+// Agent reaches a node's agent through libvirt, which holds the agent's port: it serves one client, so
+// that nothing else can connect to it.
 func (p *placedLab) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
@@ -112,7 +113,8 @@ func (p *placedLab) Agent(ctx context.Context, node string) (*guest.Agent, error
 	return c.Agent(ctx, p.domain(node))
 }
 
-// Console is not to be had: libvirt has the console, and a client of its own for it.
+// Console returns an error that says how to open the console: libvirt holds it, also on other machines,
+// and virsh is the client for it.
 func (p *placedLab) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
 	return nil, fmt.Errorf("node %s is a domain of libvirt: virsh -c %s console %s", n.Name, p.State.URI,
 		p.domain(n.Name))
@@ -127,7 +129,7 @@ func (p *placedLab) Logs(node string) rack.Logs {
 		Console: render.ConsolePath(libvirtLogs, p.Lab.Name, node)}
 }
 
-// Switch is not to be had.
+// Switch returns an error: the NICs are the host's, and what is between them is not rackless'.
 func (p *placedLab) Switch() (*fabric.Client, error) {
 	return nil, fmt.Errorf("lab %s is on this host's own NICs: there is no switch of rackless between them", p.Lab.Name)
 }
@@ -165,6 +167,7 @@ func (p *placedLab) Local(ctx context.Context) (bool, error) {
 }
 
 // Domains reads the domains of the lab, with the threads and the memory that the kernel has of them.
+// Domains that are not defined are left out: for the checks they do not exist.
 func (p *placedLab) Domains(ctx context.Context) ([]check.Domain, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {

@@ -30,8 +30,9 @@ type upRun struct {
 	input    render.Input
 }
 
-// Up implements rack.Runtime: what the plan of the lab says is done by libvirt, which does the
-// difference to the domains that are there.
+// Up implements rack.Runtime. The plan is rendered as domains, which package libvirt compares with
+// those that are there: it starts what is missing and changes nothing that is as planned. Then each
+// guest that was started is told through its agent who it is.
 func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, progress *rack.Progress) error {
 	progress.Begin("libvirt")
 	p.State.URI = o.Place.URI
@@ -61,7 +62,8 @@ func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, pro
 	return nil
 }
 
-// define makes the domains run. Meanwhile no other rackless may remove the image that they boot.
+// define makes the domains run. It holds the lock of the images meanwhile: an image that no domain
+// boots yet would be removed by a `down` of the last other lab.
 func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, error) {
 	unlock, err := u.Dirs.Lock(ctx, imagesLock, nil)
 	if err != nil {
@@ -81,7 +83,9 @@ func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, 
 		Progress: func(name string, a libvirt.Action) { u.progress.Note("%s: %s", name, a) }})
 }
 
-// specs makes the domains, and what they boot from.
+// specs renders the domains, and gives libvirt the image that they boot from. The console of a node
+// is logged where a system's libvirt may write; that of a user's session has no such place that
+// others could find again.
 func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	s := u.State
 	s.QEMU, s.EmulatedHost = u.conn.Caps.QEMU, u.opts.Place.Host.System.Vendor == topology.VendorEmulated
@@ -154,9 +158,7 @@ func (u *upRun) image(ctx context.Context) (*guest.Image, error) {
 	}
 	p := u.progress
 	p.Begin("image")
-	return guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: func(s string) {
-		p.Note("%s", s)
-	}})
+	return guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
 }
 
 // record writes what there is going to be before anything is started, so that down finds it whatever
@@ -180,7 +182,8 @@ func (u *upRun) record(old *rack.State) error {
 	return u.Save()
 }
 
-// startNodes waits for the guests that have been started, and tells each who it is.
+// startNodes waits for the guests that have been started, and tells each who it is. All at once: they
+// boot on CPUs of their own.
 func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error {
 	var work []lab.Node
 	for i, n := range u.State.Lab.Nodes {
@@ -197,7 +200,7 @@ func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error 
 // ten.
 const nodeLimit = 20 * time.Minute
 
-// restartAfter is when a guest of an emulated host that does not answer is started anew, once: five
+// restartAfter is when a guest of an emulated host that does not answer is started again, once: five
 // times as long as guests there take on a machine that does nothing else.
 const restartAfter = 8 * time.Minute
 
@@ -256,6 +259,7 @@ func (u *upRun) configureNode(ctx context.Context, n lab.Node) (*rack.Node, erro
 	if err := u.AwaitGIDs(ctx, n, node, time.Second); err != nil {
 		return nil, err
 	}
+	// On another machine, and where /proc hides the processes of others, the node has no process here.
 	if threads, err := u.conn.Threads(ctx, name); err == nil && threads.PID > 0 {
 		if proc, err := vm.FindProcess(threads.PID); err == nil {
 			node.Process = proc

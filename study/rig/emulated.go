@@ -20,6 +20,7 @@ import (
 // their links are impaired on the lab's own switch.
 type emulatedSite struct{ *Rig }
 
+// survey chooses the CPUs that the nodes may be pinned to.
 func (e *emulatedSite) survey() (err error) {
 	e.protected, err = protect(e.all, e.spec.Protected)
 	return err
@@ -28,6 +29,8 @@ func (e *emulatedSite) survey() (err error) {
 // ready is always nil: nodes that are emulated do not mind how the host is booted.
 func (e *emulatedSite) ready(map[string]string) error { return nil }
 
+// apply changes nothing of the nodes themselves: the same processes are moved to other CPUs and their
+// links impaired, unless the lab file is a factor. The lab is looked at before its links are impaired.
 func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	if err := e.upWith(ctx, l, e.options); err != nil {
 		return err
@@ -46,6 +49,7 @@ func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[strin
 	return e.pin(settings[study.FactorPlacement] == variant.Pin)
 }
 
+// restore lets all threads run everywhere and makes the links whole.
 func (e *emulatedSite) restore(ctx context.Context) error {
 	if e.rack == nil {
 		return nil
@@ -53,6 +57,8 @@ func (e *emulatedSite) restore(ctx context.Context) error {
 	return errors.Join(e.pin(false), e.repairLinks(ctx))
 }
 
+// loadCPUs keeps load off the protected CPUs at the level cpuset alone. Nothing of this machine is
+// prepared, so that load has no rule to leave.
 func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	if isolation == study.IsolationCpuset {
 		return e.all.Difference(e.protected), false
@@ -60,6 +66,7 @@ func (e *emulatedSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside
 	return e.all, false
 }
 
+// accelerator takes a KVM that is there to work: an estimate needs no trial boot.
 func (e *emulatedSite) accelerator() string {
 	if _, err := os.Stat("/dev/kvm"); err == nil {
 		return "kvm"
@@ -97,6 +104,8 @@ func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that " +
 	"rackless prepare has prepared"
 
+// check refuses what only a prepared host can give. The links are checked all together: delay and
+// jitter may fit one by one and not with each other.
 func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 	for factor, level := range settings {
 		fail := func(format string, args ...any) error {
@@ -127,8 +136,8 @@ func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 }
 
 // link returns the impairments of a cell; false where it says nothing of them.
-func (r *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool, err error) {
-	l.Seed = r.spec.Seed
+func (e *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool, err error) {
+	l.Seed = e.spec.Seed
 	for factor, level := range settings {
 		if key, ok := study.LinkKey(factor); ok {
 			any = true
@@ -145,25 +154,25 @@ func (r *emulatedSite) link(settings map[string]string) (l fabric.Link, any bool
 
 // pin lets the threads of nodes and switch run on the protected CPUs alone, each node on one of
 // them in turn; or everywhere.
-func (r *emulatedSite) pin(pin bool) error {
-	cpus := slices.Collect(r.protected.All())
+func (e *emulatedSite) pin(pin bool) error {
+	cpus := slices.Collect(e.protected.All())
 	set := func(p vm.Process, to topology.CPUSet) error {
 		if !p.Alive() {
-			return fmt.Errorf("process %d of lab %s has ended: see rackless ls", p.PID, r.lab.Name)
+			return fmt.Errorf("process %d of lab %s has ended: see rackless ls", p.PID, e.lab.Name)
 		}
 		return confine(p.PID, to)
 	}
-	if d := r.rack.State.Daemon; d != nil {
-		to := r.all
+	if d := e.rack.State.Daemon; d != nil {
+		to := e.all
 		if pin {
-			to = r.protected
+			to = e.protected
 		}
 		if err := set(*d, to); err != nil {
 			return err
 		}
 	}
-	for i, n := range r.rack.State.Nodes {
-		to := r.all
+	for i, n := range e.rack.State.Nodes {
+		to := e.all
 		if pin {
 			to = topology.CPUs(cpus[i%len(cpus)])
 		}

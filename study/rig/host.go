@@ -222,6 +222,8 @@ func (e *BootError) Error() string {
 	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
 }
 
+// ready compares the CPUs that the kernel was booted with isolated with the level of isolation: they
+// cannot be changed while it runs.
 func (r *hostSite) ready(settings map[string]string) error {
 	level, ok := settings[study.FactorIsolation]
 	if !ok {
@@ -286,6 +288,8 @@ func (r *hostSite) survey() error {
 	return nil
 }
 
+// apply brings the lab up by the plan of the cell. What the nodes were given is read from inside them
+// each time: domains that were started again may see their devices on other NUMA nodes.
 func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]string) error {
 	p, err := r.arrangement(r.host, l, settings)
 	if err != nil {
@@ -352,6 +356,8 @@ func (r *hostSite) pcieLinks() []string {
 	return all
 }
 
+// loadCPUs gives load the lab's CPUs too at the level none. A host that was prepared without isolcpus
+// keeps all slices of systemd off them, so that load has to be started outside of all slices there.
 func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside bool) {
 	switch {
 	case isolation == study.IsolationCpuset:
@@ -365,6 +371,8 @@ func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside boo
 func (r *hostSite) accelerator() string { return "kvm" }
 func (r *hostSite) helpers() []int      { return r.machine.helpers() }
 
+// describe adds links and devices: a link that was trained anew, or a device that moved, is a reason
+// for a figure to differ that no factor has a part in.
 func (r *hostSite) describe(s *study.HostState) {
 	s.Links, s.Devices = r.pcieLinks(), r.devices
 	for _, n := range r.place.Plan.Nodes {
@@ -402,6 +410,7 @@ func devicesOf(node string, f *facts.Node) []string {
 	return all
 }
 
+// environment names what the host was prepared with, for whoever compares two studies.
 func (r *hostSite) environment() []study.Fact {
 	all := []study.Fact{{Name: "libvirt", Value: r.place.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
 	if set := r.isolated(); !set.IsEmpty() {

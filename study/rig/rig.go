@@ -59,7 +59,8 @@ type Rig struct {
 type site interface {
 	// survey finds out what the site has, which CPUs are the lab's above all.
 	survey() error
-	// check returns an error for settings that cannot be had.
+	// check returns an error for settings that cannot be had. All cells are checked before the first
+	// run: a study of hours must not end at a cell that could never be had.
 	check(l *lab.Lab, settings map[string]string) error
 	// ready returns a [BootError] if the host has to be booted otherwise for the settings.
 	ready(settings map[string]string) error
