@@ -17,6 +17,9 @@ import (
 // this one: artifacts_test.go, which is outside of the package, puts that in place.
 var Artifacts = All
 
+// Example is an input for artifacts_test.go.
+var Example = hostEPYC
+
 // render returns all artefacts of an input by path.
 func render(t testing.TB, in Input) map[string]Artifact {
 	t.Helper()

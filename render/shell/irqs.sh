@@ -21,15 +21,15 @@ irqs() {
         case $do in
         start)
             ! within "$now" "$cpus" || continue
-            known=$(slot "$dir")
-            [ ! -e "$known" ] || known=
+            first=1
+            ! kept "$dir" || first=0
             keep "$dir" "$now $actions"
             if move "$@"; then
                 moved=$((moved + 1))
             else
                 # Managed interrupts (NVMe, some NICs) and those of one CPU cannot be moved: isolcpus=managed_irq is what keeps them away.
                 fixed=$((fixed + 1))
-                [ -z "$known" ] || forget "$dir"
+                [ "$first" = 0 ] || forget "$dir"
             fi
             ;;
         stop)

@@ -29,22 +29,23 @@ put() { { printf '%s\n' "$1" >"$2"; } 2>/dev/null; }
 
 # get FILE prints what is in a file, nothing where it cannot be read.
 get() { cat "$1" 2>/dev/null || :; }
+# Variables are those of the whole script: a function that calls another names its own differently.
+#
 # Each line of $changes is one change: the function of its first word makes it ($do is start), takes it back (stop), compares it with the
 # machine (status), or refuses it before anything is changed (check). wrong becomes 1 where a change is not as it should be.
 wrong=0 last=1
 state=$root$memory/$lab/$part
 
-# slot NAME prints the file that remembers how a thing was before.
-slot() { printf '%s/%s\n' "$state" "$(printf '%s' "$1" | tr / +)"; }
-kept() { [ -e "$(slot "$1")" ]; }
-old() { get "$(slot "$1")"; }
-forget() { rm -f "$(slot "$1")"; }
-
 # keep NAME VALUE remembers how something was, the first time only: a second start must not take our own setting for the old one.
 keep() {
-    mkdir -p "$state"
-    kept "$1" || printf '%s\n' "$2" >"$(slot "$1")"
+    kept "$1" && return
+    place=$state/$1.was
+    mkdir -p "${place%/*}"
+    printf '%s\n' "$2" >"$place"
 }
+kept() { [ -e "$state/$1.was" ]; }
+old() { get "$state/$1.was"; }
+forget() { rm -f "$state/$1.was"; }
 
 # wait_for COMMAND... repeats a test for up to 10 seconds: the kernel binds drivers and makes device files on its own time.
 wait_for() {
@@ -91,7 +92,16 @@ value() {
 }
 
 # chosen FILE prints a value: of a choice such as "always [madvise] never" the word that is chosen.
-chosen() { get "$1" | sed 's/.*\[\(.*\)\].*/\1/'; }
+chosen() {
+    text=$(get "$1")
+    case $text in
+    *'['*)
+        text=${text#*'['}
+        text=${text%%']'*}
+        ;;
+    esac
+    say "$text"
+}
 
 # settle FILE HINT is value for one file.
 settle() {
