@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,19 +21,38 @@ import (
 // madeLine is the only line of a report that is not the runs' doing.
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
+// publishedStudies unpacks the figures under docs/studies.
+func publishedStudies(t *testing.T) string {
+	t.Helper()
+	packed, err := os.Open("docs/studies/studies.db.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close()
+	raw, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "studies.db")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(f, raw); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // TestPublishedStudiesAreWhatTheirRunsShow makes the reports under docs/studies again, from the raw
 // figures beside them.
 func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	t.Chdir("../..") // where make ran
 	const dir = "docs/studies"
-	raw, err := os.ReadFile(filepath.Join(dir, "studies.db"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	db := filepath.Join(t.TempDir(), "studies.db") // what is published is left alone
-	if err := os.WriteFile(db, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	db := publishedStudies(t)
 	for _, name := range []string{"protected", "contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
 		t.Run(name, func(t *testing.T) {
 			published, err := os.ReadFile(filepath.Join(dir, name+".md"))
@@ -80,15 +101,7 @@ func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir("../..")
-	raw, err := os.ReadFile("docs/studies/studies.db")
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "studies.db") // what is published is left alone
-	if err := os.WriteFile(path, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	db, err := store.OpenReader(t.Context(), path)
+	db, err := store.OpenReader(t.Context(), publishedStudies(t))
 	if err != nil {
 		t.Fatal(err)
 	}
