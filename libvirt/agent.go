@@ -158,20 +158,14 @@ func (a *agentConn) Call(ctx context.Context, command string, args, result any) 
 	if err != nil {
 		return a.explain(command, err)
 	}
-	var answer struct {
-		Return json.RawMessage `json:"return"`
+	answer, err := returned(out)
+	if err == nil && result != nil {
+		if err = json.Unmarshal(answer, result); err != nil {
+			err = fmt.Errorf("decode %.200q: %w", answer, err)
+		}
 	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		return fmt.Errorf("agent of %s: %s: read %.80q: %w", a.name, command, out, err)
-	}
-	if answer.Return == nil {
-		return fmt.Errorf("agent of %s: %s: an answer without return", a.name, command)
-	}
-	if result == nil {
-		return nil
-	}
-	if err := json.Unmarshal(answer.Return, result); err != nil {
-		return fmt.Errorf("agent of %s: %s: decode %.200q: %w", a.name, command, answer.Return, err)
+	if err != nil {
+		return fmt.Errorf("agent of %s: %s: %w", a.name, command, err)
 	}
 	return nil
 }

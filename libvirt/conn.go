@@ -3,7 +3,6 @@ package libvirt
 import (
 	"cmp"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -36,11 +35,7 @@ type Conn struct {
 
 // Capabilities are what a libvirt can do.
 type Capabilities struct {
-	Daemon   string // version of the daemon, e.g. "9.0.0"
-	QEMU     string // version of QEMU that it drives
-	Host     string // name of its machine
-	Arch     string // of that machine: "x86_64"
-	Emulator string // path of QEMU there, for Arch
+	QEMU string // version of QEMU that it drives, e.g. "9.0.0"
 	// KVM is set where domains of type kvm can be defined. Whether one would run is another
 	// question: only a boot tells.
 	KVM bool
@@ -214,42 +209,20 @@ func refused(err error, codes ...api.ErrorNumber) bool {
 	return ok && (len(codes) == 0 || slices.Contains(codes, api.ErrorNumber(e.Code)))
 }
 
-// capabilities asks what can be run. KVM is asked for first, since libvirt answers for it only where it is.
+// capabilities asks what can be run. libvirt answers for KVM only where it is.
 func (c *Conn) capabilities(ctx context.Context) error {
-	daemon, err := ask(ctx, c, queryLimit, (*api.Libvirt).ConnectGetLibVersion)
+	qemu, err := ask(ctx, c, probeLimit, (*api.Libvirt).ConnectGetVersion)
 	if err != nil {
 		return err
 	}
-	qemu, err := ask(ctx, c, queryLimit, (*api.Libvirt).ConnectGetVersion)
-	if err != nil {
-		return err
-	}
-	c.Caps.Daemon, c.Caps.QEMU = version(daemon), version(qemu)
-	if c.Caps.Host, err = ask(ctx, c, queryLimit, (*api.Libvirt).ConnectGetHostname); err != nil {
-		return err
-	}
-	domains := func(kind string) (string, error) {
-		return ask(ctx, c, probeLimit, func(l *api.Libvirt) (string, error) {
-			return l.ConnectGetDomainCapabilities(nil, nil, nil, api.OptString{kind}, 0)
-		})
-	}
-	text, err := domains("kvm")
-	c.Caps.KVM = err == nil
+	_, err = ask(ctx, c, probeLimit, func(l *api.Libvirt) (string, error) {
+		return l.ConnectGetDomainCapabilities(nil, nil, nil, api.OptString{"kvm"}, 0)
+	})
+	c.Caps = Capabilities{QEMU: version(qemu), KVM: err == nil}
 	if refused(err) {
-		text, err = domains("qemu")
+		return nil
 	}
-	if err != nil {
-		return err
-	}
-	var caps struct {
-		Path string `xml:"path"`
-		Arch string `xml:"arch"`
-	}
-	if err := xml.Unmarshal([]byte(text), &caps); err != nil {
-		return fmt.Errorf("capabilities of domains: %w", err)
-	}
-	c.Caps.Emulator, c.Caps.Arch = caps.Path, caps.Arch
-	return nil
+	return err
 }
 
 // version returns a version as people write it. libvirt has it as one number: 9.0.0 is 9000000.

@@ -19,10 +19,8 @@ import (
 type Mark struct {
 	Lab  string
 	Node string
-	// Digest is of the document that the domain was defined with, comments aside: "sha256:" and 64
-	// digits. Empty where somebody else has defined a file that rackless rendered.
-	Digest string
-	// Defined is that document, nil where it is not known.
+	// Defined is the document that the domain was defined with, comments aside. It is nil where it is
+	// not known: somebody else has defined a file that rackless rendered, or has changed the mark.
 	Defined []byte
 }
 
@@ -66,7 +64,7 @@ func parseDomain(text []byte) (Domain, error) {
 		// What cannot be unpacked, or is not what its digest says, has been tampered with: then
 		// what the domain was defined with is not known.
 		if defined, err := unpackText(n.Defined.Packed); err == nil && digest(defined) == n.Defined.Digest {
-			out.Node.Digest, out.Node.Defined = n.Defined.Digest, defined
+			out.Node.Defined = defined
 		}
 	}
 	return out, nil
@@ -113,26 +111,17 @@ func mark(name string, text []byte) ([]byte, error) {
 }
 
 // findNode returns where the element of rackless is in a document.
-func findNode(text []byte) (from, to int, err error) {
+func findNode(text []byte) (from, to int64, err error) {
 	d := xml.NewDecoder(bytes.NewReader(text))
-	depth, at := 0, -1
 	for {
-		before := d.InputOffset()
+		from = d.InputOffset()
 		token, err := d.Token()
 		if err != nil {
 			return 0, 0, fmt.Errorf("no element of rackless: %w", err)
 		}
-		switch t := token.(type) {
-		case xml.StartElement:
-			depth++
-			if at < 0 && t.Name.Space == render.RacklessNamespace && t.Name.Local == "node" {
-				from, at = int(before), depth
-			}
-		case xml.EndElement:
-			if depth == at {
-				return from, int(d.InputOffset()), nil
-			}
-			depth--
+		if t, ok := token.(xml.StartElement); ok && t.Name.Space == render.RacklessNamespace && t.Name.Local == "node" {
+			err := d.Skip()
+			return from, d.InputOffset(), err
 		}
 	}
 }

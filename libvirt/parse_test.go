@@ -73,8 +73,8 @@ func TestMarkIsReadBack(t *testing.T) {
 	if diff := cmp.Diff(want, string(d.Node.Defined)); diff != "" {
 		t.Errorf("what it was defined with (-want +got):\n%s", diff)
 	}
-	if d.Node.Digest != digest([]byte(want)) || !strings.HasPrefix(d.Node.Digest, "sha256:") {
-		t.Errorf("digest %s", d.Node.Digest)
+	if !bytes.Contains(marked, []byte("digest='"+digest([]byte(want))+"'")) {
+		t.Errorf("another digest than that of what it was defined with:\n%s", marked)
 	}
 	if !bytes.Contains(marked, []byte("kept</other:note>")) ||
 		!bytes.Contains(marked, []byte("host='this &lt;machine&gt;'")) {
@@ -85,7 +85,7 @@ func TestMarkIsReadBack(t *testing.T) {
 		t.Errorf("marked again it is another document: %v", err)
 	}
 	tampered := bytes.Replace(marked, []byte("digest='sha256:"), []byte("digest='sha256:0"), 1)
-	if d, err := parseDomain(tampered); err != nil || d.Node == nil || d.Node.Defined != nil || d.Node.Digest != "" {
+	if d, err := parseDomain(tampered); err != nil || d.Node == nil || d.Node.Defined != nil {
 		t.Errorf("with another digest: %+v, %v", d.Node, err)
 	}
 }

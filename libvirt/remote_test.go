@@ -91,7 +91,7 @@ func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img 
 			t.Error(err)
 		}
 	}()
-	if c.Local() || c.Caps.Emulator == "" {
+	if c.Local() || c.Caps.QEMU == "" {
 		t.Errorf("%s: local %v, capabilities %+v", c.URI, c.Local(), c.Caps)
 	}
 	boot, err := c.install(ctx, img, filepath.Join(d.Dir, "pool"))

@@ -1,18 +1,17 @@
 package libvirt
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
 
 	api "github.com/digitalocean/go-libvirt"
+	"github.com/prometheus/procfs"
 )
 
 // Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread
@@ -62,20 +61,29 @@ func (c *Conn) monitor(ctx context.Context, domain api.Domain, command string) (
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", command, err)
 	}
+	answer, err := returned(out)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", command, err)
+	}
+	return answer, nil
+}
+
+// returned takes what a command returns out of the answer of QEMU's monitor or of an agent.
+func returned(text string) (json.RawMessage, error) {
 	var answer struct {
 		Return json.RawMessage `json:"return"`
 		Error  *struct {
 			Desc string `json:"desc"`
 		} `json:"error"`
 	}
-	if err := json.Unmarshal([]byte(out), &answer); err != nil {
-		return nil, fmt.Errorf("%s: read %.80q: %w", command, out, err)
-	}
+	err := json.Unmarshal([]byte(text), &answer)
 	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %.80q: %w", text, err)
 	case answer.Error != nil:
-		return nil, fmt.Errorf("%s: %s", command, answer.Error.Desc)
+		return nil, errors.New(answer.Error.Desc)
 	case answer.Return == nil:
-		return nil, fmt.Errorf("%s: an answer without return", command)
+		return nil, errors.New("an answer without return")
 	}
 	return answer.Return, nil
 }
@@ -118,12 +126,8 @@ func parseIOThreads(answer []byte) ([]int, error) {
 		}
 		byNumber[n] = t.Thread
 	}
-	var numbers, threads []int
-	for n := range byNumber {
-		numbers = append(numbers, n)
-	}
-	slices.Sort(numbers)
-	for _, n := range numbers {
+	var threads []int
+	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
 		threads = append(threads, byNumber[n])
 	}
 	return threads, nil
@@ -131,15 +135,10 @@ func parseIOThreads(answer []byte) ([]int, error) {
 
 // processOf returns the process that a thread of this machine belongs to.
 func processOf(thread int) (int, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", thread))
+	p, err := procfs.NewProc(thread)
 	if err != nil {
 		return 0, err
 	}
-	sc := bufio.NewScanner(bytes.NewReader(b))
-	for sc.Scan() {
-		if v, ok := strings.CutPrefix(sc.Text(), "Tgid:"); ok {
-			return strconv.Atoi(strings.TrimSpace(v))
-		}
-	}
-	return 0, errors.Join(sc.Err(), fmt.Errorf("/proc/%d/status: no Tgid", thread))
+	s, err := p.NewStatus()
+	return s.TGID, err
 }
