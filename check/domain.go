@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -118,7 +119,7 @@ func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/stat
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
 	f := finding.Finding{ID: IDVCPUAffinity, Want: fmt.Sprintf("%s, each on its CPU of %s",
-		plural(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
+		words.Count(n, "virtual CPU"), cpuSet(c.n.VCPUs)), Evidence: c.status()}
 	if len(c.d.VCPUs) == 0 {
 		c.unread(f, "which threads are virtual CPUs is not known")
 		return
@@ -166,7 +167,7 @@ func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want to
 			wrong = append(wrong, fmt.Sprintf("%d %s may use %s", t.TID, printable(t.Name), list(t.Allowed)))
 		}
 	}
-	f.Have = fmt.Sprintf("%s on %s", plural(len(threads), "thread"), list(want))
+	f.Have = fmt.Sprintf("%s on %s", words.Count(len(threads), "thread"), list(want))
 	if len(wrong) > 0 {
 		f.Have = few(wrong, 4)
 	}
@@ -478,7 +479,7 @@ func (c *domainCheck) vfio() {
 	f.Have = cmp.Or(few(c.d.Process.VFIO, 6), "no device")
 	if len(held) == 0 && len(cdevs) > 0 {
 		// Which function such a file is for is in no name; their number is what can be compared.
-		f.Want = plural(len(c.n.Devices), "device") + " of /dev/vfio/devices"
+		f.Want = words.Count(len(c.n.Devices), "device") + " of /dev/vfio/devices"
 		c.judge(len(cdevs) == len(c.n.Devices), f)
 		return
 	}

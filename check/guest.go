@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -60,13 +61,14 @@ func (c *guestCheck) unread(f finding.Finding) {
 
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
-	f := finding.Finding{ID: IDGuestCPUs, Want: plural(len(c.n.VCPUs), "CPU") + ": " + list(want), Evidence: fileCPU +
-		"online"}
+	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
+		Evidence: fileCPU +
+			"online"}
 	if c.f.CPUs == nil {
 		c.unread(f)
 		return
 	}
-	f.Have = plural(c.f.CPUs.Len(), "CPU") + ": " + list(*c.f.CPUs)
+	f.Have = words.Count(c.f.CPUs.Len(), "CPU") + ": " + list(*c.f.CPUs)
 	c.judge(c.f.CPUs.Equal(want), f)
 }
 
@@ -93,9 +95,9 @@ func (c *guestCheck) siblings() {
 			wrong = append(wrong, set.String())
 		}
 	}
-	f.Have = plural(len(c.f.Cores), "core") + fmt.Sprintf(" of %d", threads)
+	f.Have = words.Count(len(c.f.Cores), "core") + fmt.Sprintf(" of %d", threads)
 	if len(wrong) > 0 {
-		f.Have = plural(len(c.f.Cores), "core") + "; not as in the plan: " + few(wrong, 4)
+		f.Have = words.Count(len(c.f.Cores), "core") + "; not as in the plan: " + few(wrong, 4)
 		f.Fix = fixRedefine + "; on AMD its cpu element needs the feature topoext"
 	}
 	c.judge(len(wrong) == 0, f)
@@ -110,7 +112,7 @@ func (c *guestCheck) numa() {
 	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
 	if !c.n.GuestNUMA {
 		// A kernel without NUMA has no such directory at all.
-		f.Want, f.Have = "one NUMA node", plural(len(c.f.NUMA), "NUMA node")
+		f.Want, f.Have = "one NUMA node", words.Count(len(c.f.NUMA), "NUMA node")
 		c.judge(len(c.f.NUMA) <= 1, f)
 		return
 	}

@@ -99,14 +99,6 @@ func list(s topology.CPUSet) string {
 	return s.String()
 }
 
-// plural writes a number with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
-}
-
 // few joins the first of many.
 func few(all []string, most int) string {
 	if len(all) > most {
@@ -200,7 +192,7 @@ func (c *hostCheck) hostDomain() (id int, kind string) {
 	for _, g := range c.h.IOMMU.Groups {
 		ours := slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool {
 			d := c.pci[a]
-			return d != nil && (isVFIO(d.Driver) || d.IsBridge())
+			return d != nil && (topology.IsVFIO(d.Driver) || d.IsBridge())
 		})
 		if !ours && g.Type != "" {
 			return g.ID, g.Type

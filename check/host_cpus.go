@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -211,9 +212,9 @@ func (c *hostCheck) threads() {
 	}
 	foreign = append(foreign, kernel...)
 	f := finding.Finding{ID: IDThreads, Have: fmt.Sprintf("none of %s on the host",
-		plural(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
+		words.Count(len(c.run.Threads), "thread")), Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
-		f.Have = plural(len(foreign), "foreign thread") + ": " + few(foreign, 5)
+		f.Have = words.Count(len(foreign), "foreign thread") + ": " + few(foreign, 5)
 		f.Fix = "taskset -cp with CPUs of the host, or stop them; of a service set AllowedCPUs= or CPUAffinity= in " +
 			"its unit"
 	}
@@ -278,10 +279,10 @@ func (c *hostCheck) interrupts() {
 		}
 		n = len(c.run.Interrupts)
 	}
-	f := finding.Finding{ID: IDInterrupts, Have: fmt.Sprintf("none of %s", plural(n, "interrupt")),
+	f := finding.Finding{ID: IDInterrupts, Have: fmt.Sprintf("none of %s", words.Count(n, "interrupt")),
 		Want: "none on " + list(c.lab), Evidence: evidence}
 	if len(foreign) > 0 {
-		f.Have = plural(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
+		f.Have = words.Count(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
 		f.Fix = "libexec/irq.sh start of what rackless plan LAB.yaml --out DIR writes moves them; those that cannot " +
 			"be moved need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
 	}
@@ -299,7 +300,7 @@ func (c *hostCheck) forGuest(what string) bool {
 		return false
 	}
 	d := c.pci[a]
-	return d != nil && isVFIO(d.Driver)
+	return d != nil && topology.IsVFIO(d.Driver)
 }
 
 func (c *hostCheck) workqueues() {

@@ -8,15 +8,10 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
-
-// isVFIO reports whether a driver hands devices to virtual machines: vfio-pci, or a vendor's
-// variant of it (mlx5_vfio_pci, nvgrace-gpu-vfio-pci).
-func isVFIO(driver string) bool {
-	return strings.Contains(strings.ReplaceAll(driver, "_", "-"), "vfio-pci")
-}
 
 // address returns the function that the plan names: "0000:41:00.0", or "0000:41:00.0/vf3", which
 // has an address once it exists.
@@ -99,7 +94,7 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 		c.unread(IDVFIO, subject, f.Want, f.Evidence)
 		return
 	}
-	c.judge(isVFIO(d.Driver), f)
+	c.judge(topology.IsVFIO(d.Driver), f)
 }
 
 // present checks that a function answers, and is where the plan counted with it.
@@ -156,7 +151,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 			continue
 		}
 		others++
-		if m.Driver != "" && !isVFIO(m.Driver) && m.Driver != "pci-stub" {
+		if m.Driver != "" && !topology.IsVFIO(m.Driver) && m.Driver != "pci-stub" {
 			blocked = append(blocked, fmt.Sprintf("%s is on %s", m.Address, m.Driver))
 		}
 	}
@@ -169,7 +164,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 		f.Fix = "bind them to vfio-pci too if the host can do without them, or put the card into another slot; " +
 			"rackless explain RL022"
 	case others > 0:
-		f.Have = fmt.Sprintf("group %d: %s more, none on a driver of the host", id, plural(others, "function"))
+		f.Have = fmt.Sprintf("group %d: %s more, none on a driver of the host", id, words.Count(others, "function"))
 	}
 	c.judge(len(blocked) == 0, f)
 }
@@ -186,19 +181,19 @@ func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	}) {
 		return // an emulated one that has no link
 	}
-	evidence := sysPCI(a) + "/current_link_speed, current_link_width"
-	if w, bad := wrong[a.String()]; bad {
-		c.judge(false, finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link) + ": " + w.Title,
-			Want: "what the device and its port can both do", Evidence: w.Evidence,
-			Fix: w.Fix + "; rackless explain " + w.ID})
+	f := finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),
+		Want: "what the device and its port can both do", Evidence: sysPCI(a) +
+			"/current_link_speed, current_link_width"}
+	w, bad := wrong[a.String()]
+	switch {
+	case bad:
+		f.Have += ": " + w.Title
+		f.Evidence, f.Fix = w.Evidence, w.Fix+"; rackless explain "+w.ID
+	case d.Link == nil || d.Link.SpeedGTs == nil || d.Link.Width == nil:
+		c.unread(f.ID, subject, f.Want, f.Evidence)
 		return
 	}
-	if d.Link == nil || d.Link.SpeedGTs == nil || d.Link.Width == nil {
-		c.unread(IDPCIeLink, subject, "what the device and its port can both do", evidence)
-		return
-	}
-	c.judge(true, finding.Finding{ID: IDPCIeLink, Subject: subject, Have: linkText(d.Link),
-		Want: "what the device and its port can both do", Evidence: evidence})
+	c.judge(!bad, f)
 }
 
 // linkText writes the speed and the lanes of a link: "8 GT/s x16".

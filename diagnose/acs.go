@@ -76,7 +76,7 @@ func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, po
 		return top, nil
 	}
 	da, db := v.tree.Device(a), v.tree.Device(b)
-	if da == nil || db == nil || isVFIO(da.Driver) || isVFIO(db.Driver) {
+	if da == nil || db == nil || topology.IsVFIO(da.Driver) || topology.IsVFIO(db.Driver) {
 		return top, nil
 	}
 	upA, upB := v.tree.Ancestors(a), v.tree.Ancestors(b)

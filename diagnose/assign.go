@@ -21,7 +21,7 @@ func (v *view) resettable() []*topology.PCIDevice {
 			continue
 		}
 		g := v.gpuAt(d.Address)
-		if g != nil && v.computes(g) || isVFIO(d.Driver) && !(g == nil && d.Address.Function != 0) {
+		if g != nil && v.computes(g) || topology.IsVFIO(d.Driver) && !(g == nil && d.Address.Function != 0) {
 			out = append(out, d)
 		}
 	}
@@ -61,8 +61,8 @@ func noReset(v *view, add func(finding.Finding)) {
 		others := v.neighbours(d)
 		switch {
 		case len(others) > 0:
-			f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+words(others)))
-			f.Consequence += ", and a reset of the bus would hit " + words(others)
+			f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
+			f.Consequence += ", and a reset of the bus would hit " + addresses(others)
 		case isAMDGPU(d):
 			f.Consequence = "works once: after the first virtual machine the next one may not start"
 			f.Fix = "try the module vendor-reset, or reboot the host between tenants"
@@ -93,8 +93,8 @@ func busResetOnly(v *view, add func(finding.Finding)) {
 			Consequence: "works once: after the first virtual machine the next one may not start",
 			Fix:         "try the module vendor-reset, or reboot the host between tenants"}
 		if len(others) > 0 {
-			f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+words(others)))
-			f.Consequence = "a reset takes down " + words(others) + " as well, or is refused"
+			f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
+			f.Consequence = "a reset takes down " + addresses(others) + " as well, or is refused"
 			f.Fix = "move the card to a slot of its own"
 		}
 		add(f)
@@ -128,7 +128,7 @@ func coldDevice(v *view, add func(finding.Finding)) {
 			Consequence: "probably none: it is powered off until it is used",
 			Fix:         "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
 		switch {
-		case isVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
+		case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
 			f.Severity = finding.Warning
 			f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
 		case !v.isCard(d.Address):

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -60,7 +61,7 @@ func (v *view) forGuest(q *topology.IRQ) bool {
 		return false
 	}
 	d := v.tree.Device(a)
-	return d != nil && isVFIO(d.Driver)
+	return d != nil && topology.IsVFIO(d.Driver)
 }
 
 // served tells how often an interrupt has come.
@@ -113,7 +114,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: hit.String(),
 		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), few(facts, 4, "; ")),
-		Consequence: plural(len(busy), "interrupt") + " stop work on isolated CPUs",
+		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs",
 		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool " +
 			"-L), or use " +
 			"isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"})
@@ -192,7 +193,7 @@ func moreCPUs(s topology.CPUSet) string {
 	if s.Len() < 2 {
 		return ""
 	}
-	return " (and " + strings.Replace(plural(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
+	return " (and " + strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
 }
 
 // smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are

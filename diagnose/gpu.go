@@ -77,7 +77,7 @@ func splitGPU(v *view, add func(finding.Finding)) {
 			} else {
 				groups[*d.IOMMUGroup] = true
 			}
-			if isVFIO(d.Driver) {
+			if topology.IsVFIO(d.Driver) {
 				given = append(given, a)
 			} else {
 				held = append(held, a)
@@ -100,7 +100,7 @@ func consoleGPU(v *view, add func(finding.Finding)) {
 		return
 	}
 	d := v.tree.Device(*v.gpus[0].Address)
-	if d == nil || d.BootVGA == nil || !*d.BootVGA || isVFIO(d.Driver) {
+	if d == nil || d.BootVGA == nil || !*d.BootVGA || topology.IsVFIO(d.Driver) {
 		return
 	}
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d)),

@@ -102,7 +102,7 @@ func sharedGroup(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Severity: severity, Subject: join(wanted),
-			Evidence: at(groupPath(g), words(members)),
+			Evidence: at(groupPath(g), addresses(members)),
 			Consequence: fmt.Sprintf("group %d goes to one virtual machine whole: %s cannot be given away alone", g.ID,
 				v.describe(wanted[0])),
 			Fix: "try a slot that is wired to the processor, or look for ACS in the firmware; otherwise give " +
@@ -123,8 +123,8 @@ func (v *view) related(a, b topology.PCIAddr) bool {
 	return a.SameDevice(b)
 }
 
-// words writes addresses as evidence, at most a dozen.
-func words(list []topology.PCIAddr) string {
+// addresses writes addresses as evidence, at most a dozen.
+func addresses(list []topology.PCIAddr) string {
 	out := make([]string, len(list))
 	for i, a := range list {
 		out[i] = a.String()
@@ -140,7 +140,7 @@ func notViable(v *view, add func(finding.Finding)) {
 			d := v.tree.Device(a)
 			switch {
 			case d == nil || d.Driver == "" || d.Driver == "pci-stub":
-			case isVFIO(d.Driver):
+			case topology.IsVFIO(d.Driver):
 				given = append(given, a)
 				facts = append(facts, at(pci(a), driverFact(d)))
 			default:
@@ -152,7 +152,7 @@ func notViable(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: join(held),
-			Evidence: all(at(groupPath(g), words(g.Devices)), few(facts, 6, "; ")),
+			Evidence: all(at(groupPath(g), addresses(g.Devices)), few(facts, 6, "; ")),
 			Consequence: fmt.Sprintf("a virtual machine with %s does not start: group %d is not viable", given[0],
 				g.ID),
 			Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
@@ -186,12 +186,12 @@ func reservedRegions(v *view, add func(finding.Finding)) {
 		var devices []topology.PCIAddr
 		for _, a := range v.endpoints(g) {
 			d := v.tree.Device(a)
-			if d == nil || !v.isCard(a) && !isVFIO(d.Driver) &&
+			if d == nil || !v.isCard(a) && !topology.IsVFIO(d.Driver) &&
 				(d.Class == nil || d.Class.Base() != topology.ClassStorage) {
 				continue
 			}
 			devices = append(devices, a)
-			if isVFIO(d.Driver) || len(v.holders(a)) > 0 {
+			if topology.IsVFIO(d.Driver) || len(v.holders(a)) > 0 {
 				severity = finding.Error
 			}
 		}

@@ -241,7 +241,7 @@ func slowLink(v *view, add func(finding.Finding)) {
 		if e := j.end; e != nil && e.IsGPU() {
 			f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
 			switch {
-			case isVFIO(e.Driver):
+			case topology.IsVFIO(e.Driver):
 				f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
 					"GPU; if it stays low, " + f.Fix
 			case e.Driver == "":

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -65,7 +66,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 		if total < ask.total {
 			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
 			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
-				plural(int(ask.total-total), "page"), size(bytes))
+				words.Count(int(ask.total-total), "page"), size(bytes))
 			add(f)
 			continue
 		}
@@ -83,7 +84,7 @@ func fewerPages(v *view, add func(finding.Finding)) {
 					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
 				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may "+
 					"not start",
-					plural(int(ask.byNode[id]-p.Total), "page"), size(bytes))
+					words.Count(int(ask.byNode[id]-p.Total), "page"), size(bytes))
 				add(f)
 			}
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -111,7 +112,7 @@ func someUnpinned(v *view, add func(finding.Finding)) {
 		add(finding.Finding{Subject: t.Name,
 			Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
 			Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
-				plural(t.VCPUs-len(own), "virtual CPU")),
+				words.Count(t.VCPUs-len(own), "virtual CPU")),
 			Fix: "pin all virtual CPUs, also those that are not present yet"})
 	}
 }

@@ -126,7 +126,7 @@ func (v *view) servesLabs() bool {
 		return true
 	}
 	for i := range v.PCI {
-		if isVFIO(v.PCI[i].Driver) {
+		if topology.IsVFIO(v.PCI[i].Driver) {
 			return true
 		}
 	}
@@ -147,10 +147,6 @@ func (v *view) ifServing() finding.Severity {
 	}
 	return finding.Info
 }
-
-// isVFIO reports whether a driver keeps a device for a virtual machine: vfio-pci, and the variants
-// that some vendors have (mlx5_vfio_pci, nvgrace_gpu_vfio_pci).
-func isVFIO(driver string) bool { return strings.Contains(driver, "vfio") }
 
 // gpuAt returns the GPU at a, of any kind, or nil.
 func (v *view) gpuAt(a topology.PCIAddr) *topology.GPU {
@@ -306,14 +302,6 @@ func few(list []string, limit int, sep string) string {
 		return strings.Join(list, sep)
 	}
 	return strings.Join(list[:limit], sep) + fmt.Sprintf("%sand %d more", sep, len(list)-limit)
-}
-
-// plural is "1 page" or "3 pages".
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }
 
 // size writes bytes with the largest binary unit that divides them: "1 GiB", "2 MiB", "24268 MiB".

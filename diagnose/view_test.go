@@ -3,6 +3,7 @@ package diagnose
 import (
 	"testing"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -26,7 +27,7 @@ func TestLongListsAreCutShort(t *testing.T) {
 			t.Errorf("few(%d) = %q, want %q", limit, got, want)
 		}
 	}
-	if got := plural(1, "page") + " " + plural(0, "page"); got != "1 page 0 pages" {
+	if got := words.Count(1, "page") + " " + words.Count(0, "page"); got != "1 page 0 pages" {
 		t.Errorf("got %q", got)
 	}
 }

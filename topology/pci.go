@@ -1,5 +1,7 @@
 package topology
 
+import "strings"
+
 // A PCIDevice is one function of a PCI device, or a bridge.
 type PCIDevice struct {
 	Address PCIAddr `json:"address"`
@@ -55,6 +57,12 @@ type PCIDevice struct {
 
 	// Bridge is set for bridges.
 	Bridge *Bridge `json:"bridge,omitempty"`
+}
+
+// IsVFIO reports whether a driver hands functions to virtual machines: vfio-pci, or a vendor's
+// variant of it (mlx5_vfio_pci, nvgrace-gpu-vfio-pci).
+func IsVFIO(driver string) bool {
+	return strings.Contains(strings.ReplaceAll(driver, "_", "-"), "vfio-pci")
 }
 
 // A Bridge is a PCI bridge: a root port, a port of a switch, or a bridge to conventional PCI.

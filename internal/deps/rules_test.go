@@ -83,7 +83,7 @@ var rules = map[string]rule{
 	"inspect/where": {why: "where something is wrong, in one form: a text and a number"},
 	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"finding":       {why: "a finding has one form and one explanation, whoever makes it", never: pure()},
-	"diagnose": {may: []string{"finding", "topology"},
+	"diagnose": {may: []string{"finding", "internal/words", "topology"},
 		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
 		never: pure()},
 
@@ -144,7 +144,7 @@ var rules = map[string]rule{
 	}},
 	"facts": {may: []string{"topology"},
 		why: "what a kernel says of itself is read by everybody and knows nobody"},
-	"check": {may: []string{"bench", "diagnose", "facts", "finding", "lab", "plan", "topology"},
+	"check": {may: []string{"bench", "diagnose", "facts", "finding", "internal/words", "lab", "plan", "topology"},
 		why: "a check compares values; how they got so is not its business"},
 	"study/stats": {why: "statistics are made of numbers: what was measured, and how, is not their business",
 		never: seeded()},
@@ -206,8 +206,9 @@ var rules = map[string]rule{
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
 	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
-	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack": "a plan follows from a host and a lab: " +
-		"what runs is not asked", "render": "a plan is made first and written later"}},
+	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd,
+		"rack": "a plan follows from a host and a lab: " +
+			"what runs is not asked", "render": "a plan is made first and written later"}},
 	"measure": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"study/rig": "a study measures by its own design: this measures a lab once"}},
 	"results": {may: []string{"bench", "internal/userfile", "report"},
