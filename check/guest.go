@@ -62,8 +62,7 @@ func (c *guestCheck) unread(f finding.Finding) {
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
 	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
-		Evidence: fileCPU +
-			"online"}
+		Evidence: fileCPU + "online"}
 	if c.f.CPUs == nil {
 		c.unread(f)
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-var update = flag.Bool("update", false, "write the golden files and docs/checks.md anew")
+var update = flag.Bool("update", false, "write the golden files anew")
 
 // A testCase is a host that has, or just does not have, what a rule finds.
 type testCase struct {
