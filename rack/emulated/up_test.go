@@ -1,0 +1,75 @@
+package emulated
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+)
+
+// Which nodes of the lab that ran stay: those that live, are still wanted, and have no change that
+// takes a new machine.
+func TestNodesThatStay(t *testing.T) {
+	t.Parallel()
+	alive, err := vm.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const before = "name: x\nnodes:\n  a: {}\n  b: {}\n  c: {}\n"
+	for _, tt := range []struct {
+		name, after string
+		dead        string // a node whose process has ended
+		keep        string
+	}{
+		{"nothing has changed", before, "", "a b c"},
+		{"one has died", before, "b", "a c"},
+		{"one is no longer wanted", "name: x\nnodes:\n  a: {}\n  b: {}\n", "", "a b"},
+		{"one has more memory", "name: x\nnodes:\n  a: {memory: 1GiB}\n  b: {}\n  c: {}\n", "", "b c"},
+		{"the MTU is changed live", "name: x\nfabric: {mtu: 1500}\nnodes:\n  a: {}\n  b: {}\n  c: {}\n", "", "a b c"},
+		{"the subnet is another", "name: x\nfabric: {subnet: 10.9.0.0/24}\nnodes:\n  a: {}\n  b: {}\n  c: {}\n", "c",
+			"a b"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			from, to := parseText(t, before), parseText(t, tt.after)
+			old := &rack.State{Lab: from}
+			for _, n := range from.Nodes {
+				node := &rack.Node{Name: n.Name, Process: alive}
+				if n.Name == tt.dead {
+					node.Process = vm.Process{}
+				}
+				old.Nodes = append(old.Nodes, node)
+			}
+			u := &upRun{Rack: &rack.Rack{Lab: to}, changes: lab.Diff(from, to)}
+			keep, drop := u.sort(old)
+			var names []string
+			for _, n := range keep {
+				names = append(names, n.Name)
+			}
+			if got := strings.Join(names, " "); got != tt.keep || len(keep)+len(drop) != len(old.Nodes) {
+				t.Errorf("%s stay, want %s; %d go", got, tt.keep, len(drop))
+			}
+			for _, n := range drop {
+				if slices.Contains(keep, n) {
+					t.Errorf("%s stays and goes", n.Name)
+				}
+			}
+		})
+	}
+	if keep, drop := (&upRun{}).sort(nil); keep != nil || drop != nil {
+		t.Errorf("of a new lab %v stay and %v go", keep, drop)
+	}
+}
+
+func parseText(t *testing.T, text string) *lab.Lab {
+	t.Helper()
+	l, err := lab.Parse("lab.yaml", []byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
