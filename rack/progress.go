@@ -8,7 +8,7 @@ import (
 // An Event is one thing that happened in a longer operation.
 type Event struct {
 	Step  string // what is being done, e.g. "start nodes"
-	Note  string // something worth saying on the way
+	Note  string // what a user may want to know meanwhile
 	Done  int    // of Total, where the step counts
 	Total int
 	End   bool          // the step is over
@@ -33,7 +33,7 @@ func (p *Progress) Begin(step string) {
 	p.emit(Event{Step: step})
 }
 
-// Note says something worth saying on the way.
+// Note reports what a user may want to know meanwhile.
 func (p *Progress) Note(format string, args ...any) {
 	p.emit(Event{Step: p.step, Note: fmt.Sprintf(format, args...)})
 }

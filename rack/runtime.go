@@ -120,8 +120,8 @@ func driverNamed(labName, name string) (*Driver, error) {
 }
 
 // DriverOf returns the name of the driver that runs a lab: the one that its file says. With
-// "auto" a lab that asks for GPUs or virtual functions goes to a host that has them: nobody who
-// asks for a device wants an emulated one in its stead.
+// "auto" a lab that asks for GPUs or virtual functions goes to a host that has them: an emulated
+// device is no substitute for one that was asked for.
 func DriverOf(l *lab.Lab) string {
 	switch {
 	case l.Driver != lab.DriverAuto && l.Driver != "":

@@ -60,9 +60,9 @@ type Node struct {
 }
 
 // UnmarshalJSON reads a node of this version or of one before it. Of its facts those that were
-// recorded of its CPUs and PCI functions are left out: their form has changed, and whoever needs
-// them reads them from the node. Nothing that is recorded only for others may keep `down` from
-// reading a state: what it does not know of, it would leave running.
+// recorded of its CPUs and PCI functions are left out: their form has changed, and the checks
+// that need them read them from the node. A state must stay readable for `down`, which would
+// leave running what it does not know of.
 func (n *Node) UnmarshalJSON(b []byte) error {
 	type plain Node
 	read := struct {
@@ -151,7 +151,7 @@ func (d Dirs) Lock(ctx context.Context, name string, waiting func(holder string)
 		}
 		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		if err == nil && sameFile(f, path) {
-			// For whoever waits; the lock itself is the flock.
+			// For the message of a process that waits; the lock itself is the flock.
 			if err := f.Truncate(0); err == nil {
 				fmt.Fprintf(f, "%d\n", os.Getpid())
 			}

@@ -24,7 +24,7 @@ type Options struct {
 
 	// Place says where the nodes go, for drivers that place them on the devices of a host.
 	Place *Placement
-	// Recreate ends nodes on a host that run and have changed, to start them anew.
+	// Recreate ends nodes on a host that run and have changed, to start them again.
 	Recreate bool
 
 	// NodeLimit bounds the time until a node that was started has been configured. The zero value
@@ -94,8 +94,8 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 }
 
 // StartNodes calls start for each of the nodes, at most limit at once, and records what it returns:
-// the state is saved after each node, so that whoever comes after a killed rackless knows what
-// there is. The first error ends the others' context and is returned once all have ended.
+// the state is saved after each node, so that the next rackless knows what there is if this one is
+// killed. The first error ends the others' context and is returned once all have ended.
 func (r *Rack) StartNodes(ctx context.Context, nodes []lab.Node, limit int, p *Progress,
 	start func(context.Context, lab.Node) (*Node, error)) error {
 	p.Begin("nodes")
@@ -146,7 +146,7 @@ func (r *Rack) AwaitGIDs(ctx context.Context, n lab.Node, node *Node, pause time
 }
 
 // ConsoleTail returns the last lines of the log of a node's console as the end of an error message;
-// "" where there are none. Nodes that could not be started go with their logs.
+// "" where there are none. The log itself is removed with a node that could not be started.
 func ConsoleTail(path string) string {
 	b, err := os.ReadFile(path)
 	text := strings.TrimSpace(string(b))

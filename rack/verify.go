@@ -33,7 +33,8 @@ func (r *Rack) Exec(ctx context.Context, node string, argv []string) (bench.Outp
 	return r.Serve(ctx, node, argv, nil)
 }
 
-// Serve runs a command on a node whose end nobody waits for until awaited is closed.
+// Serve runs a command on a node, such as the server of a measurement. Until awaited is closed the
+// caller does not wait for its end, and the node is asked seldom whether it has ended.
 func (r *Rack) Serve(ctx context.Context, node string, argv []string, awaited <-chan struct{}) (bench.Output, error) {
 	res, err := r.Run(ctx, node, guest.Command{Argv: argv, MaxPoll: execPoll, Awaited: awaited})
 	return bench.Output{Stdout: res.Stdout, Stderr: res.Stderr, ExitCode: res.ExitCode}, err

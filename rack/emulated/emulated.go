@@ -41,7 +41,7 @@ func init() {
 // An emulatedLab is the life of one emulated lab.
 type emulatedLab struct{ *rack.Rack }
 
-// Close has nothing to do: connections to switch and agents are closed by whoever has them.
+// Close has nothing to do: connections to switch and agents are closed by their users.
 func (r *emulatedLab) Close() error { return nil }
 
 // NodeState asks the node's QEMU.

@@ -89,7 +89,9 @@ func TestLabOfAnOlderVersion(t *testing.T) {
 	if got := r.Ports("vm00"); !slices.Equal(got, []string{"vm00"}) {
 		t.Errorf("ports %q", got)
 	}
-	again, err := rack.Up(t.Context(), d, l, rack.Options{Progress: func(e rack.Event) { t.Errorf("up works: %+v", e) }})
+	again, err := rack.Up(t.Context(), d, l, rack.Options{Progress: func(e rack.Event) {
+		t.Errorf("up works: %+v", e)
+	}})
 	if err != nil || !again.State.Created.Equal(s.Created) {
 		t.Errorf("up of a lab that is whole: %+v, %v", again, err)
 	}

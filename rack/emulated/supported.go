@@ -18,8 +18,8 @@ const (
 
 // Supported refuses what this version's drivers cannot do, as Up does, before anything is touched.
 // What a lab says about its place on a host (workload, host, hugepages, tenants, affinity, smt,
-// guest_numa) is not refused: an emulated node has no place there. Devices of a host are: nobody
-// who asks for one wants an emulated one in its stead.
+// guest_numa) is not refused: an emulated node has no place there. Devices of a host are
+// refused: an emulated device is no substitute.
 func Supported(l *lab.Lab) error {
 	if l.Driver == lab.DriverLibvirt {
 		return fmt.Errorf("lab %s: driver libvirt is not in this version: use auto or qemu", l.Name)

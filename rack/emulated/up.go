@@ -54,7 +54,7 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 // settleLimit is far more than a process takes to end on any machine.
 const settleLimit = time.Minute
 
-// settle waits for the processes that are on their way out: until they are gone they count as
+// settle waits for the processes that are ending: until they are gone they count as
 // alive, and would be left as they are.
 func settle(ctx context.Context, s *rack.State) error {
 	ctx, cancel := context.WithTimeout(ctx, settleLimit)
@@ -149,7 +149,7 @@ func (u *upRun) spec(n lab.Node) qemu.Spec {
 
 // reconcile does the difference between the lab's old state, nil if there is none, and the one
 // that is asked for. The state is saved before anything is started and after each node, so that
-// whoever comes after a killed rackless knows what there may be.
+// the next rackless knows what there may be if this one is killed.
 func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	p := u.progress
 	if err := os.MkdirAll(u.Dir, 0o700); err != nil {
@@ -171,11 +171,11 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 			}
 		}
 	}
-	// After the state was saved: from here on whatever runs and is not in it is nobody's.
+	// The state was saved: a process that runs and is not in it belongs to no node.
 	if err := u.stopStrays(ctx); err != nil {
 		return err
 	}
-	// A node that is made anew must not find the sockets and logs of the one before.
+	// A node that is recreated must not find the sockets and logs of the one before.
 	for _, n := range drop {
 		if err := os.RemoveAll(u.NodeDir(n.Name)); err != nil {
 			return err
@@ -197,7 +197,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 }
 
 // sort decides which nodes of the old state stay and which must go: those that the lab no longer
-// has, that must be made anew, or that have died.
+// has, that must be recreated, or that have died.
 func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	if old == nil {
 		return nil, nil
@@ -286,7 +286,7 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 const undoLimit = 30 * time.Second
 
 // undo stops the nodes that this Up has started; the others run on. Nodes that were dropped stay
-// so: they had died, or were to be made anew.
+// so: they had died, or had to be recreated.
 func (u *upRun) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoLimit)
 	defer cancel()

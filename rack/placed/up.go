@@ -206,7 +206,7 @@ const restartAfter = 8 * time.Minute
 
 // awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an
 // emulated host, and a guest under that host's KVM was seen to stand still in its boot
-// (docs/performance.md): it is started anew.
+// (docs/performance.md): it is started again.
 func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
 	if !u.State.EmulatedHost || u.State.Accel != "kvm" {
 		return u.conn.AwaitAgent(ctx, domain)

@@ -100,7 +100,7 @@ func protect(all topology.CPUSet, asked string) (topology.CPUSet, error) {
 	return set, nil
 }
 
-// onHosts says why a level cannot be had on emulated nodes.
+// onHosts says why a level is not possible on emulated nodes.
 const onHosts = "nodes of an emulated lab have none of that: it takes a lab with driver: libvirt on a host that " +
 	"rackless prepare has prepared"
 

@@ -23,7 +23,7 @@ import (
 )
 
 // A hostSite is this host, as it is prepared for the lab. Another cell is another arrangement of the
-// lab's plan: domains that differ are ended and started anew.
+// lab's plan: domains that differ are ended and started again.
 type hostSite struct {
 	*Rig
 	place    *rack.Placement // as the host is prepared
@@ -141,7 +141,7 @@ func (r *hostSite) arrangement(host *topology.Host, l *lab.Lab, settings map[str
 	return p, nil
 }
 
-// check says whether the settings of a cell can be had on this host, as it is prepared.
+// check refuses settings of a cell that this host cannot give as it is prepared.
 func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
 	for _, factor := range slices.Sorted(maps.Keys(settings)) {
 		level := settings[factor]
@@ -207,7 +207,7 @@ func (r *hostSite) within(p *plan.Plan) error {
 	return nil
 }
 
-// A BootError says that a run takes this host booted in another way: with the CPUs of the lab
+// A BootError says that a run needs this host booted differently: with the CPUs of the lab
 // isolated, or with none of them isolated.
 type BootError struct {
 	Isolated bool
@@ -307,7 +307,7 @@ func (r *hostSite) apply(ctx context.Context, l *lab.Lab, settings map[string]st
 // restoreLimit bounds restore. Nodes that are emulated in an emulated host boot in ten minutes.
 const restoreLimit = 20 * time.Minute
 
-// restore arranges the lab as it is planned, also where the last arrangement could not be had.
+// restore brings the lab back to its plan, also where the last cell could not be brought up.
 func (r *hostSite) restore(ctx context.Context) error {
 	if !r.arranged {
 		return nil
@@ -321,7 +321,7 @@ func (r *hostSite) restore(ctx context.Context) error {
 	return r.upArranged(ctx, l, r.place.Plan)
 }
 
-// upArranged brings the lab up as a plan says; domains that differ are started anew.
+// upArranged brings the lab up as a plan says; domains that differ are started again.
 func (r *hostSite) upArranged(ctx context.Context, l *lab.Lab, p *plan.Plan) error {
 	place := *r.place
 	place.Plan = p
@@ -371,7 +371,7 @@ func (r *hostSite) loadCPUs(isolation string) (cpus topology.CPUSet, outside boo
 func (r *hostSite) accelerator() string { return "kvm" }
 func (r *hostSite) helpers() []int      { return r.machine.helpers() }
 
-// describe adds links and devices: a link that was trained anew, or a device that moved, is a reason
+// describe adds links and devices: a link that was trained again, or a device that moved, is a reason
 // for a figure to differ that no factor has a part in.
 func (r *hostSite) describe(s *study.HostState) {
 	s.Links, s.Devices = r.pcieLinks(), r.devices
@@ -410,7 +410,7 @@ func devicesOf(node string, f *facts.Node) []string {
 	return all
 }
 
-// environment names what the host was prepared with, for whoever compares two studies.
+// environment names what the host was prepared with, so that two studies can be compared.
 func (r *hostSite) environment() []study.Fact {
 	all := []study.Fact{{Name: "libvirt", Value: r.place.URI}, {Name: "CPUs of the lab", Value: r.protected.String()}}
 	if set := r.isolated(); !set.IsEmpty() {

@@ -55,7 +55,7 @@ func options(m study.Measure) bench.Options {
 const runTime = time.Second
 
 // Takes is about how long a run of the study takes, by what its file says of the tests: the mean
-// over its cells. Where a cell's lab is brought up anew it takes longer, which is not known
+// over its cells. Where a cell's lab is brought up again it takes longer, which is not known
 // beforehand.
 func (r *Rig) Takes() (time.Duration, error) {
 	accel := r.options.Accel

@@ -54,13 +54,13 @@ type Rig struct {
 	seen  map[int]float64 // CPU seconds of nodes and switches, by process
 }
 
-// A site is what the lab of a study runs on. It knows which settings of a cell can be had there and
-// how: on emulated nodes by their threads and their switch, on a host by another plan.
+// A site is what the lab of a study runs on. It knows which settings of a cell are possible there
+// and how: on emulated nodes by their threads and their switch, on a host by another plan.
 type site interface {
 	// survey finds out what the site has, which CPUs are the lab's above all.
 	survey() error
-	// check returns an error for settings that cannot be had. All cells are checked before the first
-	// run: a study of hours must not end at a cell that could never be had.
+	// check returns an error for settings that are not possible. All cells are checked before the first
+	// run: a study of hours must not end at a cell that was never possible.
 	check(l *lab.Lab, settings map[string]string) error
 	// ready returns a [BootError] if the host has to be booted otherwise for the settings.
 	ready(settings map[string]string) error
@@ -71,11 +71,11 @@ type site interface {
 	// loadCPUs returns the CPUs that load on this machine may use at a level of isolation, and
 	// whether it has to leave what prepare confined all slices of systemd to.
 	loadCPUs(isolation string) (cpus topology.CPUSet, outside bool)
-	// accelerator guesses what will execute the nodes where nobody has said it.
+	// accelerator guesses what will execute the nodes if no accelerator was asked for.
 	accelerator() string
 	// helpers are processes that work for the lab beside its nodes and its switch.
 	helpers() []int
-	// describe adds to the state of the host what is to be had of the site alone.
+	// describe adds to the state of the host what only the site knows.
 	describe(s *study.HostState)
 	// environment says where the lab is, for the report.
 	environment() []study.Fact
@@ -122,7 +122,7 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 // LabText returns the lab file as it was read.
 func (r *Rig) LabText() []byte { return r.text }
 
-// check says whether the settings of a cell can be had here.
+// check refuses settings of a cell that are not possible here.
 func (r *Rig) check(settings map[string]string) error {
 	if level, ok := settings[study.FactorContention]; ok {
 		if kind, n := study.Load(level); n > 0 {
