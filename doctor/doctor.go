@@ -18,7 +18,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/cgroup"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -57,7 +57,7 @@ type doctor struct {
 
 	items []finding.Finding
 	qemu  qemu.Driver  // what was found of it
-	image *guest.Image // current and whole; nil if there is none
+	image *image.Image // current and whole; nil if there is none
 }
 
 func (d *doctor) report() Report {
@@ -105,20 +105,20 @@ func (d *doctor) checkQEMU() {
 // checkImage looks for the image that up would use, and builds it if that was asked for.
 func (d *doctor) checkImage(ctx context.Context) {
 	const id, title, fix = "image", "node image", "up builds it, or: rackless image build"
-	recipe, err := guest.CurrentRecipe(ctx, guest.Options{})
+	recipe, err := image.Node.CurrentRecipe(ctx, image.Options{})
 	if err != nil {
 		d.add(finding.Warn, id, title, err.Error(),
 			"only Debian's packages are known; on another system the image cannot be built")
 		return
 	}
 	if d.probe {
-		o := guest.Options{Cache: d.dirs.Images(), Progress: func(s string) { d.progress.Note("%s", s) }}
-		if _, err := guest.Ensure(ctx, o); err != nil {
+		o := image.Options{Cache: d.dirs.Images(), Progress: func(s string) { d.progress.Note("%s", s) }}
+		if _, err := image.Node.Ensure(ctx, o); err != nil {
 			d.add(finding.Lack, id, title, err.Error(), "see the lines on apt and on the cache below")
 			return
 		}
 	}
-	images, damaged, err := guest.List(ctx, d.dirs.Images())
+	images, damaged, err := image.Node.List(ctx, d.dirs.Images())
 	if err != nil {
 		d.add(finding.Lack, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 		return

@@ -9,7 +9,7 @@ import (
 	"testing/fstest"
 
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -45,12 +45,12 @@ func TestDoctorOnPackages(t *testing.T) {
 		name       string
 		look       func(string) (string, error)
 		root       fstest.MapFS
-		image      *guest.Image
+		image      *image.Image
 		apt, lists finding.Status
 	}{
 		{"all is there", all, lists, nil, finding.OK, finding.OK},
 		{"nothing is there, and no image", none, files(), nil, finding.Lack, finding.Lack},
-		{"nothing is there, but an image", none, files(), &guest.Image{}, finding.Warn, finding.Warn},
+		{"nothing is there, but an image", none, files(), &image.Image{}, finding.Warn, finding.Warn},
 		{"apt-get update was never run", all, files(), nil, finding.OK, finding.Lack},
 	}
 	for _, tt := range tests {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -284,7 +284,7 @@ func TestLifeOfAHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := guest.Ensure(t.Context(), guest.Options{Cache: user.Images(), Progress: func(string) {}})
+	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: user.Images(), Progress: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

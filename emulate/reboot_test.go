@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/emulate/image"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
@@ -32,7 +32,7 @@ func TestTheDiskAndTheBootLoaderSurviveRebootsAndPowerCuts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	img, err := image.Ensure(ctx, image.Options{Cache: user.Images(), Progress: func(s string) { t.Log(s) }})
+	img, err := image.Host.Ensure(ctx, image.Options{Cache: user.Images(), Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}

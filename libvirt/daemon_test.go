@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -81,8 +81,8 @@ func connected(t *testing.T) (*libvirttest.Daemon, *Conn) {
 	return d, c
 }
 
-// image returns the built-in image from the user's cache, where it is built if need be.
-func image(t *testing.T) *guest.Image {
+// nodeImage returns the built-in image from the user's cache, where it is built if need be.
+func nodeImage(t *testing.T) *image.Image {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("boots the built-in image: not with -short")
@@ -96,7 +96,7 @@ func image(t *testing.T) *guest.Image {
 		cache = filepath.Join(dir, "rackless")
 	}
 	need(t, map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"})
-	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
+	img, err := image.Node.Ensure(limited(t), image.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
 		t.Log(s)
 	}})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	api "github.com/digitalocean/go-libvirt"
 	"libvirt.org/go/libvirtxml"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/render"
 )
 
@@ -29,12 +29,12 @@ const uploadLimit = 10 * time.Minute
 // session of this machine the image is used where it is. Otherwise kernel and initial file system
 // become volumes of Pool, through libvirt's own connection, on whatever machine that is; what is
 // there already stays, and images of other keys stay beside it until Uninstall.
-func (c *Conn) Install(ctx context.Context, img *guest.Image) (*render.Boot, error) {
+func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, error) {
 	switch {
 	case c.system():
 		return c.install(ctx, img, poolDir)
 	case c.Local():
-		return &render.Boot{Kernel: img.KernelPath(), Initramfs: img.InitramfsPath(), Args: guest.KernelArgs}, nil
+		return &render.Boot{Kernel: img.KernelPath(), Initramfs: img.InitramfsPath(), Args: image.KernelArgs}, nil
 	}
 	return nil, fmt.Errorf("install image %s at %s: in a session of another machine it is not known where to: use "+
 		"/system there", img.Key, c.URI)
@@ -44,7 +44,7 @@ func (c *Conn) Install(ctx context.Context, img *guest.Image) (*render.Boot, err
 // leaves a volume of full size, too.
 func whole(key string) string { return key + "-whole" }
 
-func (c *Conn) install(ctx context.Context, img *guest.Image, dir string) (*render.Boot, error) {
+func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*render.Boot, error) {
 	pool, err := c.ensurePool(ctx, dir)
 	var paths []string
 	if err == nil {
@@ -55,7 +55,7 @@ func (c *Conn) install(ctx context.Context, img *guest.Image, dir string) (*rend
 	if err != nil {
 		return nil, fmt.Errorf("install image %s at %s: %w", img.Key, c.URI, err)
 	}
-	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: guest.KernelArgs}, nil
+	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: image.KernelArgs}, nil
 }
 
 func volumeName(key, file string) string { return key + "-" + filepath.Base(file) }

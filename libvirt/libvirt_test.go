@@ -25,7 +25,7 @@ import (
 )
 
 func TestLifeOfALab(t *testing.T) {
-	img := image(t)
+	img := nodeImage(t)
 	d, c := connected(t)
 	ctx := limited(t)
 	if !strings.Contains(c.Caps.QEMU, ".") || !c.Local() {

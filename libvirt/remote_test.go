@@ -11,14 +11,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/libvirttest"
 )
 
 // By ssh, with the real client of it and libvirt's helper at the other end.
 func TestALabOnAnotherMachineBySSH(t *testing.T) {
 	t.Parallel()
-	img := image(t)
+	img := nodeImage(t)
 	need(t, libvirttest.Programs)
 	need(t, libvirttest.SSHPrograms)
 	ctx := limited(t)
@@ -50,7 +50,7 @@ func TestALabOnAnotherMachineBySSH(t *testing.T) {
 // Over the network, with a real TLS: a lab comes up and goes, and its images travel through libvirt's own connection.
 func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	t.Parallel()
-	img := image(t)
+	img := nodeImage(t)
 	need(t, libvirttest.Programs)
 	ctx := limited(t)
 	d, err := libvirttest.StartTLS()
@@ -80,7 +80,7 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 
 // comesAndGoes brings a lab up at a daemon that is elsewhere, asks its node for facts through
 // libvirt's connection, and takes it down.
-func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img *guest.Image) {
+func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img *image.Image) {
 	t.Helper()
 	c, err := Connect(ctx, d.URI)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/render"
@@ -17,7 +18,7 @@ import (
 func TestADomainByEachTransport(t *testing.T) {
 	need(t, libvirttest.Programs)
 	need(t, libvirttest.SSHPrograms)
-	img := &guest.Image{Key: "0123", Dir: t.TempDir(), Kernel: "vmlinux", Initramfs: "initramfs"}
+	img := &image.Image{Key: "0123", Dir: t.TempDir(), Kernel: "vmlinux", Initramfs: "initramfs"}
 	for i, path := range []string{img.KernelPath(), img.InitramfsPath()} {
 		// one that fits into a packet of libvirt, and one that does not
 		if err := os.WriteFile(path, bytes.Repeat([]byte("content"), 1+i<<20), 0o644); err != nil {

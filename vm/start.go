@@ -176,6 +176,23 @@ func (c *Child) Kill() {
 	<-c.exited
 }
 
+// Wait waits until the machine has ended by itself. An exit status other than 0 is an error.
+func (c *Child) Wait(ctx context.Context) error {
+	select {
+	case <-c.exited:
+	case <-ctx.Done():
+		select {
+		case <-c.exited: // which may be what has ended ctx, see Bind
+		default:
+			return context.Cause(ctx)
+		}
+	}
+	if c.state.Success() {
+		return nil
+	}
+	return c.died()
+}
+
 // Bind returns a context that also ends, with the reason, when the child does.
 func (c *Child) Bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -18,7 +18,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
@@ -282,7 +282,7 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 	}
 	note := func(s string) { p.Note("%s", s) }
 	p.Begin("image of nested nodes")
-	nested, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: note})
+	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: note})
 	if err != nil {
 		return o, err
 	}

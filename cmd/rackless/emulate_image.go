@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/emulate/image"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -17,7 +17,7 @@ var hostEnvironment = []string{
 
 // hostImage returns what hosts boot from, building it if need be.
 func hostImage(ctx context.Context, d rack.Dirs, progress func(string)) (emulate.Boot, error) {
-	img, err := image.Ensure(ctx, image.Options{Cache: d.Images(), Progress: progress})
+	img, err := image.Host.Ensure(ctx, image.Options{Cache: d.Images(), Progress: progress})
 	if err != nil {
 		return emulate.Boot{}, err
 	}

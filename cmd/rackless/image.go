@@ -12,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
@@ -108,11 +108,11 @@ The image marked with * is the one that up would use; after an upgrade of rackle
 // listImages reads the cache.
 func listImages(ctx context.Context, d rack.Dirs) (imageOutput, error) {
 	out := imageOutput{Cache: d.Cache, Images: []imageItem{}, Templates: []imageTemplate{}}
-	images, damaged, err := guest.List(ctx, d.Images())
+	images, damaged, err := image.Node.List(ctx, d.Images())
 	if err != nil {
 		return out, err
 	}
-	current, err := guest.CurrentRecipe(ctx, guest.Options{})
+	current, err := image.Node.CurrentRecipe(ctx, image.Options{})
 	if err != nil {
 		return out, err
 	}
@@ -229,7 +229,7 @@ privileges: about 50 MB, a minute. The key of the image is printed.`,
 			defer ui.Close()
 			p := &rack.Progress{Report: ui.Event}
 			p.Begin("image")
-			img, err := guest.Ensure(cmd.Context(), guest.Options{Cache: d.Images(), Kernel: kernel,
+			img, err := image.Node.Ensure(cmd.Context(), image.Options{Cache: d.Images(), Kernel: kernel,
 				Progress: func(s string) {
 					p.Note("%s", s)
 				}})
@@ -327,7 +327,7 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 		return err
 	}
 	for _, key := range images {
-		if err := guest.Remove(ctx, d.Images(), key); err != nil {
+		if err := image.Remove(ctx, d.Images(), key); err != nil {
 			return err
 		}
 		fmt.Fprintf(a.out, "removed image %s\n", key)
@@ -354,7 +354,7 @@ func (a *app) completeImages(_ *cobra.Command, args []string, _ string) ([]strin
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
-	dirs, err := os.ReadDir(d.Images()) // and not guest.List, which reads every byte
+	dirs, err := os.ReadDir(d.Images()) // and not List, which reads every byte
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}

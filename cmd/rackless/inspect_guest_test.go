@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
@@ -67,7 +67,7 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	img, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: func(string) {}})
+	img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -30,7 +30,7 @@ var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketS
 type machine struct {
 	spec  Spec
 	accel string       // "kvm" or "tcg"
-	image *guest.Image // booted; nil for a clone
+	image *image.Image // booted; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory
 	share bool         // write to the memory file (a template being made), or copy on write (a clone)
 	// the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right,
@@ -66,7 +66,7 @@ func (m machine) args() []string {
 		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
 	}
 	if m.image != nil {
-		kernelArgs := guest.KernelArgs + m.moreArgs
+		kernelArgs := image.KernelArgs + m.moreArgs
 		if m.trustTSC {
 			kernelArgs += " tsc=reliable"
 		}

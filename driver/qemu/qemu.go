@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
@@ -28,7 +29,7 @@ type Driver struct {
 	Binary  string // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
 	Version string // its version, as vm.Find returned it
 	Accel   string // "kvm" or "tcg", as ProbeKVM found or the user said
-	Image   *guest.Image
+	Image   *image.Image
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node; for comparison and for tests
 
@@ -50,7 +51,7 @@ func (d *Driver) vm(m machine) vm.Machine {
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
 func (d *Driver) templateKey(s Spec) string {
 	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs))}, accel: d.Accel, ram: "ram"}
-	return vm.Key(append(m.args(), d.Image.Key, guest.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))...)
+	return vm.Key(append(m.args(), d.Image.Key, image.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))...)
 }
 
 // Prepare makes ready what nodes of the shape of s start from, so that Start is fast: it opens the

@@ -18,7 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -28,7 +28,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 // TestTwoProcessesWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 5 && os.Args[1] == "prepare" {
-		d := &Driver{Binary: os.Args[2], Version: "0", Accel: "tcg", Image: &guest.Image{Dir: os.Args[3],
+		d := &Driver{Binary: os.Args[2], Version: "0", Accel: "tcg", Image: &image.Image{Dir: os.Args[3],
 			Kernel: "vmlinux", Initramfs: "initramfs.cpio"}, Cache: os.Args[4]}
 		if err := d.Prepare(context.Background(), shape(""), func(step string) { fmt.Println(step) }); err != nil {
 			fmt.Println("error:", err)
@@ -78,7 +78,7 @@ func findQEMU(t *testing.T) (path, version string) {
 }
 
 func TestArguments(t *testing.T) {
-	image := &guest.Image{Dir: "/c/images/0123456789abcdef", Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
+	image := &image.Image{Dir: "/c/images/0123456789abcdef", Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
 	one := Spec{Lab: "pair", Name: "vm00", Dir: "/r/pair/vm00", CPUs: 1, Memory: 256 << 20,
 		NICs: []NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r/pair/p-vm00.sock"}}}
 	two := one
@@ -122,7 +122,7 @@ func TestArguments(t *testing.T) {
 // What the guest can see must be in the template's key, and nothing else, or a lab would get a
 // template for itself alone.
 func TestTemplateKey(t *testing.T) {
-	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &guest.Image{Key: "k"}} }
+	d := func() *Driver { return &Driver{Version: "10.0.2", Accel: "tcg", Image: &image.Image{Key: "k"}} }
 	base := d().templateKey(shape("/r"))
 	for name, tt := range map[string]struct {
 		change func(*Driver, *Spec)
@@ -174,7 +174,7 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := shortDir(t)
-			d := &Driver{Binary: tt.binary, Accel: "tcg", Image: &guest.Image{Dir: dir},
+			d := &Driver{Binary: tt.binary, Accel: "tcg", Image: &image.Image{Dir: dir},
 				Cache: filepath.Join(dir, "cache")}
 			var notes []string
 			if err := d.Prepare(limited(t), shape(""), func(s string) { notes = append(notes, s) }); err != nil {
@@ -192,7 +192,7 @@ func TestStartNamesWhatQEMUSaid(t *testing.T) {
 }
 
 // brokenImage is an image whose kernel is a valid ELF file that does nothing for ever, or is no kernel at all.
-func brokenImage(t *testing.T, kernel []byte) *guest.Image {
+func brokenImage(t *testing.T, kernel []byte) *image.Image {
 	t.Helper()
 	dir := shortDir(t)
 	for name, b := range map[string][]byte{"vmlinux": kernel, "initramfs.cpio": []byte("no archive")} {
@@ -200,7 +200,7 @@ func brokenImage(t *testing.T, kernel []byte) *guest.Image {
 			t.Fatal(err)
 		}
 	}
-	return &guest.Image{Key: "broken", Dir: dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
+	return &image.Image{Key: "broken", Dir: dir, Kernel: "vmlinux", Initramfs: "initramfs.cpio"}
 }
 
 // haltingKernel is the smallest kernel that QEMU starts by its PVH note: it jumps to itself.

@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
@@ -24,7 +25,7 @@ const clocksource = "/sys/devices/system/clocksource/clocksource0/current_clocks
 
 // realImage returns the built-in image from the user's cache, where it is built if need be: nothing
 // smaller has the agent.
-func realImage(t *testing.T) *guest.Image {
+func realImage(t *testing.T) *image.Image {
 	t.Helper()
 	cache := os.Getenv("RACKLESS_CACHE")
 	if cache == "" {
@@ -34,7 +35,7 @@ func realImage(t *testing.T) *guest.Image {
 		}
 		cache = filepath.Join(dir, "rackless")
 	}
-	img, err := guest.Ensure(limited(t), guest.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
+	img, err := image.Node.Ensure(limited(t), image.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
 		t.Log(s)
 	}})
 	if err != nil {
@@ -77,7 +78,7 @@ func TestTemplate(t *testing.T) {
 	// As the other processes have it, so that the key is the same.
 	open := func() *Driver {
 		return &Driver{Binary: bin, Version: "0", Accel: "tcg", Cache: cache,
-			Image: &guest.Image{Dir: img.Dir, Kernel: img.Kernel, Initramfs: img.Initramfs}}
+			Image: &image.Image{Dir: img.Dir, Kernel: img.Kernel, Initramfs: img.Initramfs}}
 	}
 	d := open()
 	if d.Version == version {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
@@ -87,7 +87,7 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
 	defer cancel()
-	img, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: func(string) {}})
+	img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func between(t *testing.T, cmd *exec.Cmd, first, last string) string {
 
 // withTests returns the image's initial file system with this test binary and the modules added:
 // the kernel takes several archives, one after the other.
-func withTests(ctx context.Context, t *testing.T, img *guest.Image) string {
+func withTests(ctx context.Context, t *testing.T, img *image.Image) string {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
@@ -193,7 +193,7 @@ func withTests(ctx context.Context, t *testing.T, img *guest.Image) string {
 
 // modulesOf returns the directory with all modules of the image's kernel, from the very package
 // that the kernel is from.
-func modulesOf(ctx context.Context, t *testing.T, img *guest.Image) string {
+func modulesOf(ctx context.Context, t *testing.T, img *image.Image) string {
 	t.Helper()
 	at := slices.IndexFunc(img.Packages, func(p string) bool { return strings.HasPrefix(p, "linux-image-") })
 	if at < 0 {

@@ -20,7 +20,7 @@ import (
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
@@ -98,7 +98,7 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	img, err := guest.Ensure(ctx, guest.Options{Cache: d.Images(), Progress: func(string) {}})
+	img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}

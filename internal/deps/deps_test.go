@@ -382,9 +382,9 @@ func TestEveryDebianPackageThatSetupInstallsIsJustified(t *testing.T) {
 }
 
 func TestEveryDebianPackageOfTheNodeImageIsJustified(t *testing.T) {
-	list := regexp.MustCompile(`Packages: \[\]string\{([^}]*)\}`).FindStringSubmatch(readDoc(t, "guest/recipe.go"))
+	list := regexp.MustCompile(`Packages: \[\]string\{([^}]*)\}`).FindStringSubmatch(readDoc(t, "image/recipe.go"))
 	if list == nil {
-		t.Fatal("guest/recipe.go: no list of packages found")
+		t.Fatal("image/recipe.go: no list of packages found")
 	}
 	var unpacked []string
 	for _, m := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(list[1], -1) {
@@ -394,7 +394,7 @@ func TestEveryDebianPackageOfTheNodeImageIsJustified(t *testing.T) {
 	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Debian packages in the node image")
 	slices.Sort(documented)
 	if d := cmp.Diff(documented, unpacked); d != "" {
-		t.Errorf("docs/dependencies.md and guest/recipe.go disagree (-documented +unpacked):\n%s", d)
+		t.Errorf("docs/dependencies.md and image/recipe.go disagree (-documented +unpacked):\n%s", d)
 	}
 }
 

@@ -24,7 +24,6 @@ const (
 	whyBench  = "bench needs only something that runs a command on a node (bench.Runner); it must not know how nodes " +
 		"come to be"
 	whyFabric = "the switch moves frames between ports; whose ports they are is the business of rack"
-	whyGuest  = "an image is built from packages, and does not depend on what starts it or where"
 	whyHost   = "what is done to a host follows from a plan; who starts machines on it, and measures them, is not " +
 		"its business"
 	whyRack = "one driver of labs knows nothing of another, and package rack knows none of them"
@@ -124,15 +123,15 @@ var rules = map[string]rule{
 	"vm": {may: []string{"guest", "qapi"},
 		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
 	"driver/qemu": {
-		may: []string{"guest", "lab", "qapi", "vm"},
+		may: []string{"guest", "image", "lab", "qapi", "vm"},
 		why: "a driver makes nodes; rack joins them to the fabric and measures them",
 	},
 	"libvirt": {
-		may: []string{"guest", "qapi", "render"},
+		may: []string{"guest", "image", "qapi", "render"},
 		why: "a driver makes nodes of domains that were rendered; where they go is the business of plan",
 	},
-	"guest": {any: true, never: map[string]string{"driver/...": whyGuest, "libvirt": whyGuest, "fabric": whyGuest,
-		"rack": whyGuest}},
+	"guest": {may: []string{"facts", "qapi"},
+		why: "what is inside a machine does not depend on what starts it, or where"},
 	"fabric": {any: true, never: map[string]string{
 		"bench": whyFabric, "driver/...": whyFabric, "libvirt": whyFabric, "guest": whyFabric, "lab": whyFabric,
 		"rack": whyFabric,
@@ -192,8 +191,8 @@ var rules = map[string]rule{
 
 	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"host": "an emulated host is a machine like others; what is done in it is not its business"}},
-	"emulate/image": {may: []string{"guest", "internal/imagecache", "qapi"},
-		why: "a disk is built from packages, and does not depend on what boots it"},
+	"image": {may: []string{"guest", "internal/userfile", "qapi", "vm"},
+		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
 		may: []string{"bench", "check", "fabric", "facts", "guest", "lab", "plan", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
@@ -218,7 +217,6 @@ var rules = map[string]rule{
 	"cmd/rackless":         {any: true},
 	"examples/hosts":       {why: "profiles as files, embedded: what they mean is the business of emulate"},
 	"internal/browsertest": {why: "a browser for tests of whoever makes pages"},
-	"internal/imagecache":  {why: "images by what they are made from: what is in them is their builders' business"},
 	"internal/cmdline": {may: []string{"topology"},
 		why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
 	"internal/cgroup": {why: "what control groups allow this process, as numbers: what follows is its callers' " +

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
@@ -153,7 +154,7 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 		if err != nil {
 			return 0, err
 		}
-		img, err := guest.Ensure(ctx, guest.Options{Cache: filepath.Join(b.cache, "images")})
+		img, err := image.Node.Ensure(ctx, image.Options{Cache: filepath.Join(b.cache, "images")})
 		if err != nil {
 			return 0, err
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -113,7 +114,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 		}
 	}
 	p.Begin("image")
-	img, err := guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
+	img, err := image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
@@ -122,7 +123,7 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 
 // accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works,
 // of another machine's only libvirt.
-func (u *upRun) accelerator(ctx context.Context, img *guest.Image) (err error) {
+func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	s := u.State
 	if !u.conn.Local() {
 		s.Accel = "kvm"
@@ -152,13 +153,13 @@ func (u *upRun) ownImages() bool {
 }
 
 // image returns the built-in image, which nodes boot, or the trial of KVM; nil where neither does.
-func (u *upRun) image(ctx context.Context) (*guest.Image, error) {
+func (u *upRun) image(ctx context.Context) (*image.Image, error) {
 	if u.ownImages() && !u.conn.Local() {
 		return nil, nil
 	}
 	p := u.progress
 	p.Begin("image")
-	return guest.Ensure(ctx, guest.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
+	return image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
 }
 
 // record writes what there is going to be before anything is started, so that down finds it whatever

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/libvirttest"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
@@ -233,7 +233,7 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		}
 	})
 	// The daemon's user may not look into the home directory of whoever runs the test.
-	img, err := guest.Ensure(t.Context(), guest.Options{Cache: dirs.Images(), Progress: func(s string) { t.Log(s) }})
+	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: dirs.Images(), Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}

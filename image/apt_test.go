@@ -17,7 +17,7 @@ func bookworm() Recipe {
 	return hostRecipe("bookworm", []string{"bookworm", "bookworm-backports", "bookworm-security"})
 }
 
-func TestRecipeKey(t *testing.T) {
+func TestRecipeKeyOfHosts(t *testing.T) {
 	key := bookworm().Key()
 	if again := bookworm().Key(); again != key || len(key) != 16 {
 		t.Errorf("keys %s and %s of the same recipe", key, again)
@@ -99,7 +99,8 @@ func TestSourcesAreThoseOfTheRelease(t *testing.T) {
 
 func TestSourcesThatCannotServe(t *testing.T) {
 	for _, tt := range []struct{ name, targets, release, want string }{
-		{"another system", targets, "", "use Debian 12 or newer, in a virtual machine or a container"},
+		{"another system or a derivative of Debian, whose packages are others", targets, "",
+			"use Debian 12 or newer, in a virtual machine or a container"},
 		{"apt without lists", "", "bookworm", "apt has no lists of Debian bookworm, component main: add it to apt's " +
 			"sources and run: apt-get update"},
 		{"updates without their release", "http://m/ bookworm-updates main\n", "bookworm",
@@ -113,13 +114,13 @@ func TestSourcesThatCannotServe(t *testing.T) {
 
 func TestCodename(t *testing.T) {
 	for _, tt := range []struct{ name, osRelease, want string }{
-		{"Debian", "NAME=\"Debian GNU/Linux\"\nVERSION_CODENAME=bookworm\nID=debian\n", "bookworm"},
-		{"quoted values", "ID=\"debian\"\nVERSION_CODENAME=\"trixie\"\n", "trixie"},
-		{"a derivative, whose packages are others", "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n", ""},
-		{"nothing", "", ""},
+		{"Debian", "NAME=\"Debian GNU/Linux\"\nVERSION_CODENAME=bookworm\nID=debian\n", "debian bookworm"},
+		{"quoted values", "ID=\"debian\"\nVERSION_CODENAME=\"trixie\"\n", "debian trixie"},
+		{"a derivative", "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n", "ubuntu noble"},
+		{"nothing", "", " "},
 	} {
-		if got := codename(tt.osRelease); got != tt.want {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		if id, release := system(tt.osRelease); id+" "+release != tt.want {
+			t.Errorf("%s: got %q and %q, want %q", tt.name, id, release, tt.want)
 		}
 	}
 }
@@ -173,7 +174,7 @@ func TestInstallArgs(t *testing.T) {
 
 func TestOwnFilesAreRootsAndScriptsCanRun(t *testing.T) {
 	var first, second bytes.Buffer
-	if err := errors.Join(writeTar(&first, files), writeTar(&second, files)); err != nil {
+	if err := errors.Join(writeTar(&first, own("host")), writeTar(&second, own("host"))); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {

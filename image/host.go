@@ -10,15 +10,31 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
 	"time"
-
-	"github.com/rackless/rackless/internal/imagecache"
 )
+
+// Host is the image of emulated hosts: a disk with a Debian system, systemd, GRUB, libvirt and QEMU,
+// on which the programs that change hosts can be run and rebooted.
+//
+// It is made in three steps, none of which needs root. mmdebstrap installs the packages, and
+// what is in files/mnt/customize.sh makes the file system from inside. The system is then booted
+// once by QEMU: grub-install and update-grub need the real disk to look at, so that no grub.cfg of
+// our making is ever in it, and an image that does not boot does not get into the cache. Last, the
+// disk is compressed.
+//
+// A host boots from an overlay of the disk, by SeaBIOS and GRUB in the disk's own boot sector, as a
+// machine without UEFI does.
+var Host = &Kind{name: "host", label: "the image of emulated hosts", room: "4 GB",
+	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
+		in, err := currentInputs(ctx)
+		return in.recipe, in.buildHost, err
+	}}
+
+const diskName = "disk.qcow2"
 
 // tools are the programs that building takes, with their Debian packages. Those that work on the
 // disk are the image's own.
@@ -47,61 +63,35 @@ func checkTools() error {
 	return nil
 }
 
-// build makes the image in a directory beside its place and moves it there when it is whole. The
-// caller holds the entry's lock.
-func build(ctx context.Context, o Options, in inputs) (*Image, error) {
+// buildHost installs a system on a disk, boots it once, and compresses the disk.
+func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img *Image) error {
 	if err := checkTools(); err != nil {
-		return nil, err
+		return err
 	}
-	e := imagecache.At(o.Cache, in.recipe.Key())
-	work, err := filepath.Abs(e.WorkDir())
-	if err != nil {
-		return nil, err
-	}
-	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
-		return nil, err
-	}
-	if err := os.Mkdir(work, 0o700); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(work)
-
+	img.Disk = diskName
 	o.progress("install Debian %s for emulated hosts (%d packages and what they need)", in.recipe.Release,
 		len(in.recipe.Packages))
 	if err := install(ctx, work, in); err != nil {
-		return nil, fmt.Errorf("install Debian %s for emulated hosts: %w", in.recipe.Release, err)
+		return fmt.Errorf("install Debian %s for emulated hosts: %w", in.recipe.Release, err)
 	}
 	o.progress("boot it once, for grub-install and update-grub")
-	img := &Image{Name: hostName, Key: in.recipe.Key(), Disk: diskName, Recipe: in.recipe,
-		Built: time.Now().UTC().Truncate(time.Second)}
 	if err := seal(ctx, work, img); err != nil {
-		return nil, fmt.Errorf("the first boot of the image of emulated hosts: %w", err)
+		return fmt.Errorf("the first boot of the image of emulated hosts: %w", err)
 	}
 	o.progress("compress the disk")
-	out := filepath.Join(work, "out")
-	if err := os.Mkdir(out, 0o755); err != nil {
-		return nil, err
-	}
 	// zstd unpacks fast enough for a boot not to feel it, and the sum of a file a third as large is
 	// checked at every start.
-	_, err = run(ctx, command{name: "qemu-img", args: []string{
+	_, err := run(ctx, command{name: "qemu-img", args: []string{
 		"convert", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName),
 		filepath.Join(out, diskName),
 	}})
-	if err != nil {
-		return nil, err
-	}
-	if err := e.Commit(ctx, out, img, img.Disk); err != nil {
-		return nil, err
-	}
-	img.Dir = e.Dir()
-	return img, nil
+	return err
 }
 
 // install has mmdebstrap make the disk, the kernel and the initial file system in work.
 func install(ctx context.Context, work string, in inputs) error {
 	var tarball bytes.Buffer
-	if err := writeTar(&tarball, files); err != nil {
+	if err := writeTar(&tarball, own("host")); err != nil {
 		return err
 	}
 	for name, b := range map[string][]byte{"files.tar": tarball.Bytes(),
@@ -158,26 +148,11 @@ func installArgs(in inputs, mode string) []string {
 // same tree gives the same bytes.
 func writeTar(w io.Writer, tree fs.FS) error {
 	tw := tar.NewWriter(w)
-	err := fs.WalkDir(tree, "files", func(name string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() { // directories come with what is in them
-			return err
-		}
-		b, err := fs.ReadFile(tree, name)
-		if err != nil {
-			return err
-		}
-		rel, ok := strings.CutPrefix(name, "files/")
-		if !ok || path.Clean(rel) != rel {
-			return fmt.Errorf("own file %q: not below files", name)
-		}
-		mode := int64(0o644)
-		if bytes.HasPrefix(b, []byte("#!")) { // embed keeps no modes
-			mode = 0o755
-		}
-		err = tw.WriteHeader(&tar.Header{Name: rel, Mode: mode, Size: int64(len(b)), Typeflag: tar.TypeReg,
+	err := eachFile(tree, func(name string, content []byte, mode int64) error {
+		err := tw.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg,
 			Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)})
 		if err == nil {
-			_, err = tw.Write(b)
+			_, err = tw.Write(content)
 		}
 		return err
 	})

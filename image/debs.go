@@ -1,12 +1,10 @@
-package guest
+package image
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,9 +14,9 @@ import (
 
 // resolve returns "name=version" for the packages and everything that they depend on, as for an empty system, sorted.
 func resolve(ctx context.Context, packages []string) ([]string, error) {
-	out, err := run(ctx, "", "apt-get", append([]string{
+	out, err := run(ctx, command{name: "apt-get", args: append([]string{
 		"--simulate", "--no-install-recommends", "-o", "Dir::State::status=/dev/null", "install",
-	}, packages...)...)
+	}, packages...)})
 	if err != nil {
 		return nil, fmt.Errorf("resolve packages: %w; if apt does not know them, run: apt-get update", err)
 	}
@@ -40,7 +38,7 @@ func resolve(ctx context.Context, packages []string) ([]string, error) {
 // kernelPackage returns "name=version" of the package with the kernel itself that a meta package
 // such as linux-image-amd64 stands for.
 func kernelPackage(ctx context.Context, meta string) (string, error) {
-	out, err := run(ctx, "", "apt-cache", "depends", "--important", meta)
+	out, err := run(ctx, command{name: "apt-cache", args: []string{"depends", "--important", meta}})
 	if err != nil {
 		return "", fmt.Errorf("find the kernel package: %w; if apt does not know it, run: apt-get update", err)
 	}
@@ -49,7 +47,7 @@ func kernelPackage(ctx context.Context, meta string) (string, error) {
 		if !ok || !strings.HasPrefix(name, "linux-image-") {
 			continue
 		}
-		out, err := run(ctx, "", "apt-cache", "show", "--no-all-versions", name)
+		out, err := run(ctx, command{name: "apt-cache", args: []string{"show", "--no-all-versions", name}})
 		if err != nil {
 			return "", fmt.Errorf("find the kernel package: %w", err)
 		}
@@ -67,8 +65,9 @@ func download(ctx context.Context, dir string, debs []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if _, err := run(ctx, dir, "apt-get", append([]string{"--quiet", "-o", "APT::Sandbox::User=", "download"},
-		debs...)...); err != nil {
+	if _, err := run(ctx, command{name: "apt-get", dir: dir,
+		args: append([]string{"--quiet", "-o", "APT::Sandbox::User=",
+			"download"}, debs...)}); err != nil {
 		return fmt.Errorf("download packages: %w", err)
 	}
 	return nil
@@ -84,29 +83,9 @@ func unpack(ctx context.Context, dir, root string) error {
 		return err
 	}
 	for _, deb := range debs {
-		if _, err := run(ctx, "", "dpkg-deb", "--extract", deb, root); err != nil {
+		if _, err := run(ctx, command{name: "dpkg-deb", args: []string{"--extract", deb, root}}); err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
 		}
 	}
 	return nil
-}
-
-// run executes a command and returns its standard output; an error carries the last lines of its standard error.
-func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
-	cmd := exec.CommandContext(ctx, name, args...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "LC_ALL=C", "DEBIAN_FRONTEND=noninteractive")
-	var stdout, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		tail := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-		if len(tail) > 5 {
-			tail = tail[len(tail)-5:]
-		}
-		return nil, fmt.Errorf("%s: %w: %s", name, err, strings.Join(tail, "; "))
-	}
-	return stdout.Bytes(), nil
 }

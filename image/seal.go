@@ -2,19 +2,15 @@ package image
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
+	"github.com/rackless/rackless/vm"
 )
 
 // sealLimit bounds the first boot. It takes half a minute on two idle cores without KVM.
@@ -29,18 +25,22 @@ type boot struct {
 	more   []string // arguments of QEMU
 }
 
+// sockets are those of a machine of this package: nobody looks at more of it than its agent.
+var sockets = vm.Sockets{vm.SocketAgent}
+
 // args returns QEMU's arguments, without KVM, which here would save less time than finding out
-// whether it works costs. The agent's socket is the open file 3.
+// whether it works costs.
 func (b boot) args(dir string) []string {
 	args := []string{
 		"-name", "rackless-image", "-machine", "q35", "-accel", "tcg,thread=multi", "-smp", "2", "-m", "1G",
 		"-nodefaults", "-no-user-config", "-display", "none",
-		"-blockdev", fmt.Sprintf(
-			"driver=qcow2,node-name=root,file.driver=file,file.filename=%s,discard=unmap,file.discard=unmap,cache.no-flush=on", comma(b.disk)),
+		"-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename=" + vm.Escape(b.disk) +
+			",discard=unmap,file.discard=unmap,cache.no-flush=on",
 		"-device", "virtio-blk-pci,drive=root,bus=pcie.0",
-		"-device", "virtio-serial-pci", "-chardev", "socket,id=ga,server=on,wait=off,fd=3",
+		"-device", "virtio-serial-pci", "-chardev", sockets.Chardev("ga", vm.SocketAgent),
 		"-device", "virtserialport,chardev=ga,name=org.qemu.guest_agent.0",
-		"-chardev", "file,id=console,path=" + comma(filepath.Join(dir, "console.log")), "-serial", "chardev:console",
+		"-chardev", "file,id=console,path=" + vm.Escape(filepath.Join(dir, vm.FileConsole)), "-serial",
+		"chardev:console",
 	}
 	if b.direct != "" {
 		args = append(args, "-kernel", filepath.Join(b.direct, "vmlinuz"), "-initrd", filepath.Join(b.direct, "initrd"),
@@ -49,14 +49,11 @@ func (b boot) args(dir string) []string {
 	return append(args, b.more...)
 }
 
-// comma doubles the commas of a value in one of QEMU's lists.
-func comma(s string) string { return strings.ReplaceAll(s, ",", ",,") }
-
 // A machine is a QEMU that boots a disk of this package.
 type machine struct {
-	agent  *guest.Agent
-	socket string     // of the agent
-	ended  chan error // has QEMU's end
+	agent *guest.Agent
+	dir   string
+	child *vm.Child
 }
 
 // connect waits for the agent's answer. An earlier connection is closed: the agent serves one at a time.
@@ -64,7 +61,7 @@ func (m *machine) connect(ctx context.Context) error {
 	if m.agent != nil {
 		m.agent.Close()
 	}
-	conn, err := qapi.DialAgent(ctx, m.socket)
+	conn, err := qapi.DialAgent(ctx, filepath.Join(m.dir, vm.SocketAgent))
 	if err != nil {
 		return fmt.Errorf("the guest agent does not answer: %w", err)
 	}
@@ -74,51 +71,26 @@ func (m *machine) connect(ctx context.Context) error {
 
 // run boots a machine, calls f when its agent answers, and ends the machine if f leaves it running.
 func (b boot) run(ctx context.Context, f func(context.Context, *machine) error) (err error) {
-	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
-	defer runtime.UnlockOSThread()
 	dir, err := os.MkdirTemp("", "rackless-image-") // not beside the disk: the path of a socket has at most 107 bytes
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	ctx, kill := context.WithCancelCause(ctx)
-	defer kill(nil)
-	socket := filepath.Join(dir, "ga.sock")
-	// before QEMU runs: nobody polls for the file
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+	m := &machine{dir: dir}
+	m.child, err = vm.Machine{Name: "the image", Binary: "qemu-system-x86_64", Dir: dir, Sockets: sockets,
+		Args: b.args(dir), Bound: true}.Start(nil)
 	if err != nil {
 		return err
 	}
-	listener.SetUnlinkOnClose(false)
-	ga, err := listener.File()
-	if err := errors.Join(err, listener.Close()); err != nil {
-		return err
-	}
-	defer ga.Close()
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", b.args(dir)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.ExtraFiles = []*os.File{ga}
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	if err := cmd.Start(); err != nil {
-		return err
-	}
-	m := &machine{socket: socket, ended: make(chan error, 1)}
-	gone := make(chan struct{})
-	go func() {
-		m.ended <- cmd.Wait()
-		// Whoever talks to the machine has nobody to wait for.
-		kill(errors.New("the machine has ended"))
-		close(gone)
-	}()
+	defer m.child.Kill()
+	ctx, release := m.child.Bind(ctx)
+	defer release()
 	defer func() {
-		kill(nil)
-		<-gone
 		if err != nil {
 			// what it says is worth more than why it cannot be read
-			console, _ := os.ReadFile(filepath.Join(dir, "console.log"))
-			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err, lastLines(stderr.String(), 3),
-				lastLines(string(console), 8))
+			console, _ := os.ReadFile(filepath.Join(dir, vm.FileConsole))
+			err = fmt.Errorf("%w\nQEMU: %s\nthe console's last lines: %s", err,
+				vm.LastLines(filepath.Join(dir, vm.FileLog)), lastLines(string(console), 8))
 		}
 	}()
 	if err := m.connect(ctx); err != nil {
@@ -152,15 +124,10 @@ func (m *machine) powerOff(ctx context.Context) error {
 		ctx, cancel = context.WithTimeoutCause(ctx, powerOffLimit, err)
 		defer cancel()
 	}
-	select {
-	case err := <-m.ended:
-		return err
-	case <-ctx.Done():
-		if err := context.Cause(ctx); len(m.ended) == 0 {
-			return fmt.Errorf("it does not power off: %w", err)
-		}
-		return <-m.ended
+	if err := m.child.Wait(ctx); err != nil {
+		return fmt.Errorf("it does not power off: %w", err)
 	}
+	return nil
 }
 
 // seal boots the disk in work once, has GRUB installed on it, and notes in img what is on it.

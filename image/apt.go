@@ -15,7 +15,8 @@ import (
 // keyring is what Debian's archives are signed with; the package debian-archive-keyring has it, on which apt depends.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// inputs are what an image is made from on this machine: the recipe, and where to get what it names.
+// inputs are what the image of a host is made from on this machine: the recipe, and where to get
+// what it names.
 type inputs struct {
 	recipe  Recipe
 	sources []source
@@ -36,7 +37,10 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	if err != nil {
 		return inputs{}, err
 	}
-	release := codename(string(osRelease))
+	id, release := system(string(osRelease))
+	if id != "debian" {
+		release = ""
+	}
 	targets, err := run(ctx, command{name: "apt-get", args: []string{
 		"indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
 	}})
@@ -61,22 +65,19 @@ func currentInputs(ctx context.Context) (inputs, error) {
 		options: aptOptions(string(dump))}, nil
 }
 
-// codename reads Debian's code name from an os-release file; it is empty elsewhere.
-func codename(osRelease string) string {
-	var id, name string
+// system reads the identifier of the system ("debian") and the code name of its release from an
+// os-release file.
+func system(osRelease string) (id, codename string) {
 	for line := range strings.Lines(osRelease) {
 		key, v, _ := strings.Cut(strings.TrimSpace(line), "=")
 		switch v = strings.Trim(v, `"`); key {
 		case "ID":
 			id = v
 		case "VERSION_CODENAME":
-			name = v
+			codename = v
 		}
 	}
-	if id != "debian" {
-		return ""
-	}
-	return name
+	return id, codename
 }
 
 // parseSources picks the suites of a release from lines of "URI codename component", in their

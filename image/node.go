@@ -1,48 +1,30 @@
-package guest
+package image
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/internal/imagecache"
 	"github.com/rackless/rackless/internal/userfile"
 )
 
-// builtinName is the name of the image that rackless makes itself.
-const builtinName = "builtin"
-
-// An Image is what a node boots: a kernel and an initial file system, in a directory of the cache.
-type Image struct {
-	Name      string    `json:"name"` // "builtin"
-	Key       string    `json:"key"`  // of its recipe
-	Dir       string    `json:"-"`
-	Kernel    string    `json:"kernel"`     // file name in Dir
-	Initramfs string    `json:"initramfs"`  // file name in Dir
-	KernelVer string    `json:"kernel_ver"` // e.g. "6.1.0-42-amd64"
-	Packages  []string  `json:"packages"`   // name=version of every package that files were taken from
-	Built     time.Time `json:"built"`
-	Recipe    Recipe    `json:"recipe"`
-}
-
-// KernelPath returns the absolute path of the kernel.
-func (i *Image) KernelPath() string { return filepath.Join(i.Dir, i.Kernel) }
-
-// InitramfsPath returns the absolute path of the initial file system.
-func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs) }
+// Node is the image of the nodes of labs: a kernel and an initial file system.
+var Node = &Kind{name: "builtin", label: "the image", room: "1 GB",
+	recipe: func(_ context.Context, o Options) (Recipe, builder, error) {
+		r, err := currentNodeRecipe(o)
+		return r, buildNode, err
+	}}
 
 // KernelArgs is the command line of the built-in image's kernel. What it turns off costs boot time,
 // most of all under emulation, and protects nothing in a throw-away guest: self-tests of the crypto
@@ -57,76 +39,16 @@ func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs
 const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr " +
 	"audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs"
 
-// Options say where images are kept and what the built-in one is made from. The zero value is useful with Cache set.
-type Options struct {
-	Cache string // directory of the images; made if need be
-	// Kernel is a kernel image (bzImage or vmlinux), named vmlinuz-VERSION, to use instead of
-	// Debian's package. Its modules must be in lib/modules/VERSION beside it or beside its
-	// directory, or in /lib/modules/VERSION.
-	Kernel   string
-	Progress func(step string) // told what is being done; nil is allowed
-
-	// nil means build; tests put something faster in its place
-	build func(context.Context, Options, Recipe) (*Image, error)
-}
-
-func (o Options) progress(format string, args ...any) {
-	if o.Progress != nil {
-		o.Progress(fmt.Sprintf(format, args...))
-	}
-}
-
-// Ensure returns the built-in image, building it if the cache has none, or a damaged one, for the recipe.
-// Two processes that build the same image at once wait for each other; the second finds the first's.
-func Ensure(ctx context.Context, o Options) (*Image, error) {
-	r, err := currentRecipe(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	key := r.Key()
-	img, err := open(ctx, o.Cache, key)
-	if err == nil {
-		return img, nil
-	}
-	if ctx.Err() != nil {
-		return nil, context.Cause(ctx)
-	}
-	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, imagecache.ErrDamaged) {
-		return nil, imagecache.Unusable(err)
-	}
-	unlock, err := imagecache.At(o.Cache, key).Lock(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer unlock()
-	if img, err := open(ctx, o.Cache, key); err == nil { // another process built it while this one waited
-		return img, nil
-	} else if errors.Is(err, imagecache.ErrDamaged) {
-		o.progress("the cached image %s is damaged (%v): building it again", key, err)
-	}
-	if err := imagecache.Sweep(o.Cache); err != nil {
-		return nil, imagecache.Unusable(err)
-	}
-	builder := o.build
-	if builder == nil {
-		builder = build
-	}
-	img, err = builder(ctx, o, r)
-	if imagecache.IsNoSpace(err) {
-		err = fmt.Errorf("build the image in %s: %w; free about 1 GB there, or set RACKLESS_CACHE to a directory "+
-			"with more space", o.Cache, err)
-	}
-	return img, err
-}
-
-// currentRecipe decides the release and the kernel from what this machine offers.
-func currentRecipe(ctx context.Context, o Options) (Recipe, error) {
-	release, err := debianRelease("/etc/os-release")
+// currentNodeRecipe decides the release and the kernel from what this machine offers.
+func currentNodeRecipe(o Options) (Recipe, error) {
+	osRelease, err := os.ReadFile("/etc/os-release")
 	if err != nil {
 		return Recipe{}, err
 	}
+	_, release := system(string(osRelease))
+	release = cmp.Or(release, "unknown")
 	if o.Kernel == "" {
-		return builtin(release, "linux-image-amd64", ""), nil
+		return nodeRecipe(release, "linux-image-amd64", ""), nil
 	}
 	b, err := userfile.Read(o.Kernel, userfile.Kernel)
 	if err != nil {
@@ -137,120 +59,83 @@ func currentRecipe(ctx context.Context, o Options) (Recipe, error) {
 	if err != nil {
 		return Recipe{}, err
 	}
-	return builtin(release, abs, hex.EncodeToString(sum[:])), nil
+	return nodeRecipe(release, abs, hex.EncodeToString(sum[:])), nil
 }
 
-// debianRelease reads the code name from an os-release file.
-func debianRelease(path string) (string, error) {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return "", err
-	}
-	for line := range strings.Lines(string(b)) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), "VERSION_CODENAME="); ok {
-			return strings.Trim(v, `"`), nil
-		}
-	}
-	return "unknown", nil
-}
-
-// build makes the image in a directory beside its place and moves it there when it is whole. The
-// caller holds the entry's lock.
-func build(ctx context.Context, o Options, r Recipe) (*Image, error) {
-	e := imagecache.At(o.Cache, r.Key())
-	work := e.WorkDir()
-	if err := os.RemoveAll(work); err != nil { // whoever left it there is dead: this process has the lock
-		return nil, err
-	}
-	if err := os.Mkdir(work, 0o700); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(work)
-	img := &Image{Name: builtinName, Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r,
-		Built: time.Now().UTC().Truncate(time.Second)}
-
+// buildNode makes the image of nodes: packages are unpacked, and what the recipe names is taken out.
+func buildNode(ctx context.Context, o Options, work, out string, img *Image) error {
+	r := img.Recipe
+	img.Kernel, img.Initramfs = "vmlinux", "initramfs.cpio"
 	root := filepath.Join(work, "root")
 	debs, err := resolve(ctx, r.Packages)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	kernelRoot := root
 	if r.KernelDigest == "" {
 		name, err := kernelPackage(ctx, r.Kernel)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		debs = append(debs, name)
 	}
 	o.progress("download %d Debian packages", len(debs))
 	archives := filepath.Join(work, "debs")
 	if err := download(ctx, archives, debs); err != nil {
-		return nil, err
+		return err
 	}
 	o.progress("unpack %d Debian packages", len(debs))
 	if err := unpack(ctx, archives, root); err != nil {
-		return nil, err
+		return err
 	}
 	img.Packages = debs
 	if err := mergeUsr(root); err != nil {
-		return nil, err
+		return err
 	}
 	for _, l := range r.Links {
 		if err := l.make(root); err != nil {
-			return nil, err
+			return err
 		}
 	}
 
 	o.progress("extract the kernel")
-	kernel, modules, err := findKernel(kernelRoot, r)
+	kernel, modules, err := findKernel(root, r)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	bz, err := userfile.Read(kernel, userfile.Kernel)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	vmlinux := bz
 	if !bytes.HasPrefix(bz, []byte{0x7f, 'E', 'L', 'F'}) {
 		vmlinux, err = extractVmlinux(bz)
 		if err != nil {
-			return nil, fmt.Errorf("kernel %s: %w", kernel, err)
+			return fmt.Errorf("kernel %s: %w", kernel, err)
 		}
 	}
 	img.KernelVer = filepath.Base(modules)
 	mods, err := readModules(modules)
 	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
+		return fmt.Errorf("kernel modules: %w", err)
 	}
 	load, err := mods.load(r.Modules, r.Optional)
 	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
+		return fmt.Errorf("kernel modules: %w", err)
 	}
 	drivers, err := mods.drivers(r.Drivers, load)
 	if err != nil {
-		return nil, fmt.Errorf("kernel modules: %w", err)
+		return fmt.Errorf("kernel modules: %w", err)
 	}
 
 	o.progress("write the initial file system")
-	out := filepath.Join(work, "out")
-	if err := os.Mkdir(out, 0o755); err != nil {
-		return nil, err
-	}
 	if err := os.WriteFile(filepath.Join(out, img.Kernel), vmlinux, 0o644); err != nil {
-		return nil, err
+		return err
 	}
 	var buf bytes.Buffer
 	if err := writeInitramfs(&buf, root, r, load, drivers); err != nil {
-		return nil, err
+		return err
 	}
-	if err := os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644); err != nil {
-		return nil, err
-	}
-	if err := e.Commit(ctx, out, img, img.Kernel, img.Initramfs); err != nil {
-		return nil, err
-	}
-	img.Dir = e.Dir()
-	return img, nil
+	return os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644)
 }
 
 // mergeUsr makes the links from /bin, /lib and the like into /usr that an installed Debian has and
@@ -399,20 +284,8 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		}
 	}
 
-	err = fs.WalkDir(files, "files", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		b, err := files.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		rel := strings.TrimPrefix(path, "files/")
-		perm := uint64(0o644)
-		if bytes.HasPrefix(b, []byte("#!")) { // embed keeps no modes
-			perm = 0o755
-		}
-		add(rel, cpio.StaticFile(rel, string(b), perm))
+	err = eachFile(own("node"), func(path string, content []byte, mode int64) error {
+		add(path, cpio.StaticFile(path, string(content), uint64(mode)))
 		return nil
 	})
 	if err != nil {

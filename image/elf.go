@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"debug/elf"

@@ -2,6 +2,7 @@ package image
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -12,8 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/internal/imagecache"
+	"github.com/rackless/rackless/vm"
 )
 
 // need fails the test where CI is set, and skips it elsewhere, if a program is missing.
@@ -27,96 +27,96 @@ func need(t *testing.T, program, debian string) {
 	}
 }
 
-// fakeBuild commits an image with a disk of a few bytes, and counts.
-func fakeBuild(n *int) func(context.Context, Options, inputs) (*Image, error) {
-	return func(ctx context.Context, o Options, in inputs) (*Image, error) {
-		*n++
-		e := imagecache.At(o.Cache, in.recipe.Key())
-		img := &Image{Name: hostName, Key: in.recipe.Key(), Disk: diskName, Recipe: in.recipe}
-		err := errors.Join(os.Mkdir(e.WorkDir(), 0o700), os.WriteFile(filepath.Join(e.WorkDir(), diskName),
-			[]byte("disk"), 0o644),
-			e.Commit(ctx, e.WorkDir(), img, img.Disk))
-		img.Dir = e.Dir()
-		return img, err
-	}
-}
-
-func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
+// Both kinds are built by one code and kept in one cache.
+func TestKindsShareACache(t *testing.T) {
 	need(t, "apt-get", "apt")
-	cache, n := t.TempDir(), 0
+	cache, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
+	type state struct{ Whole, Damaged []string }
+	list := func(k *Kind) (s state) {
+		t.Helper()
+		images, damaged, err := k.List(t.Context(), cache)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, i := range images {
+			s.Whole = append(s.Whole, i.Key)
+		}
+		s.Damaged = damaged
+		return s
+	}
+	made := map[*Kind]*Image{}
+	for _, k := range []*Kind{Node, Host} {
+		img, err := k.Ensure(t.Context(), Options{Cache: cache, build: fakeBuild(log, 0)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := k.Ensure(t.Context(), Options{Cache: cache, build: fakeBuild(log, 0)})
+		if diff := cmp.Diff(img, again); diff != "" || err != nil {
+			t.Errorf("%s: %v, found is not what was built: %s", k.name, err, diff)
+		}
+		made[k] = img
+	}
+	if n := builds(t, log); n != 2 {
+		t.Errorf("%d builds, want one of each kind", n)
+	}
+	for k, img := range made {
+		if diff := cmp.Diff(state{Whole: []string{img.Key}}, list(k)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", k.name, diff)
+		}
+	}
+	if err := os.Truncate(made[Host].DiskPath(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(state{Damaged: []string{made[Host].Key}}, list(Host)); diff != "" {
+		t.Errorf("cut short (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(state{Whole: []string{made[Node].Key}}, list(Node)); diff != "" {
+		t.Errorf("nodes, beside a host that is damaged (-want +got):\n%s", diff)
+	}
 	var notes []string
-	o := Options{Cache: cache, build: fakeBuild(&n), Progress: func(s string) { notes = append(notes, s) }}
-	first, err := Ensure(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := Ensure(t.Context(), o)
-	if err != nil || n != 1 || len(notes) != 0 {
-		t.Fatalf("a second time: %v, %d builds, notes %q", err, n, notes)
-	}
-	if diff := cmp.Diff(first, again); diff != "" {
-		t.Errorf("found is not what was built: %s", diff)
-	}
-	if err := os.Truncate(first.DiskPath(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Ensure(t.Context(), o); err != nil || n != 2 {
-		t.Errorf("after damage: %v, %d builds, want 2", err, n)
+	if _, err := Host.Ensure(t.Context(), Options{Cache: cache, build: fakeBuild(log, 0),
+		Progress: func(s string) { notes = append(notes, s) }}); err != nil || builds(t, log) != 3 {
+		t.Errorf("after damage: %v, %d builds, want 3", err, builds(t, log))
 	}
 	if len(notes) != 1 || !strings.Contains(notes[0],
 		"is damaged (damaged: disk.qcow2 is not what was built): building it again") {
 		t.Errorf("notes %q", notes)
 	}
-}
-
-func TestImagesOfHostsAndOfNodesShareACache(t *testing.T) {
-	need(t, "apt-get", "apt")
-	cache, n := t.TempDir(), 0
-	img, err := Ensure(t.Context(), Options{Cache: cache, build: fakeBuild(&n)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	node := imagecache.At(cache, "0123456789abcdef")
-	err = errors.Join(os.Mkdir(node.WorkDir(), 0o700), os.WriteFile(filepath.Join(node.WorkDir(), "vmlinux"), nil,
-		0o644))
-	if err := errors.Join(err, node.Commit(t.Context(), node.WorkDir(),
-		guest.Image{Name: "builtin", Key: "0123456789abcdef", Kernel: "vmlinux", Initramfs: "vmlinux"},
-		"vmlinux")); err != nil {
-		t.Fatal(err)
-	}
-	hosts, damaged, err := list(t.Context(), cache)
-	if err != nil || len(damaged) != 0 || len(hosts) != 1 || hosts[0].Key != img.Key {
-		t.Errorf("images of hosts: %v, damaged %v, %v, want %s alone", hosts, damaged, err, img.Key)
-	}
-	nodes, damaged, err := guest.List(t.Context(), cache)
-	if err != nil || len(damaged) != 0 || len(nodes) != 1 || nodes[0].Key != "0123456789abcdef" {
-		t.Errorf("images of nodes: %v, damaged %v, %v", nodes, damaged, err)
-	}
-	if err := os.Truncate(img.DiskPath(), 1); err != nil {
-		t.Fatal(err)
-	}
-	if hosts, damaged, err := list(t.Context(), cache); err != nil || len(hosts) != 0 ||
-		!cmp.Equal(damaged, []string{img.Key}) {
-		t.Errorf("cut short: %v, damaged %v, %v", hosts, damaged, err)
-	}
-	if _, damaged, err := guest.List(t.Context(), cache); err != nil || len(damaged) != 0 {
-		t.Errorf("an image of a host is among the damaged ones of nodes: %v, %v", damaged, err)
-	}
-	if err := guest.Remove(t.Context(), cache, img.Key); err != nil {
+	if err := Remove(t.Context(), cache, made[Host].Key); err != nil {
 		t.Error(err)
 	}
-	if hosts, damaged, err := list(t.Context(), cache); err != nil || len(hosts)+len(damaged) != 0 {
-		t.Errorf("removed, and still there: %v, %v, %v", hosts, damaged, err)
+	if diff := cmp.Diff(state{}, list(Host)); diff != "" {
+		t.Errorf("removed, and still there: %s", diff)
+	}
+}
+
+// The keys of the images that users have must not change with the form of recipes alone: building
+// them takes minutes.
+func TestKeysOfImagesInCachesStay(t *testing.T) {
+	node := Recipe{Format: 1, Release: "r", Kernel: "k", Packages: []string{"p"}, Programs: []string{"b"},
+		Keep: []string{"f"}, Links: []Link{{"l", "t"}}, Modules: []string{"m"}, Optional: []string{"o"},
+		Drivers: []string{"d"}, FilesDigest: "x"}
+	host := Recipe{Format: 1, Release: "r", Suites: []string{"s"}, Packages: []string{"p"},
+		Backported: []string{"q"}, DiskMiB: 4096, FilesDigest: "x"}
+	for want, r := range map[string]Recipe{
+		`{"format":1,"release":"r","kernel":"k","packages":["p"],"programs":["b"],"keep":["f"],` +
+			`"links":[{"path":"l","target":"t"}],"modules":["m"],"optional":["o"],"drivers":["d"],"files_digest":"x"}`: node,
+		`{"format":1,"release":"r","suites":["s"],"packages":["p"],"backported":["q"],"disk_mib":4096,` +
+			`"files_digest":"x"}`: host,
+	} {
+		if got, err := json.Marshal(r); err != nil || string(got) != want {
+			t.Errorf("got  %s, %v\nwant %s", got, err, want)
+		}
 	}
 }
 
 func TestErrorsOfBuildingSayWhatToDo(t *testing.T) {
 	need(t, "apt-get", "apt")
 	cache := t.TempDir()
-	full := func(context.Context, Options, inputs) (*Image, error) {
-		return nil, errors.New("mmdebstrap: E: write: No space left on device")
+	full := func(context.Context, Options, string, string, *Image) error {
+		return errors.New("mmdebstrap: E: write: No space left on device")
 	}
-	if _, err := Ensure(t.Context(), Options{Cache: cache, build: full}); err == nil ||
+	if _, err := Host.Ensure(t.Context(), Options{Cache: cache, build: full}); err == nil ||
 		!strings.HasSuffix(err.Error(), "; free about 4 GB there, or set RACKLESS_CACHE to a directory with "+
 			"more space") {
 		t.Errorf("a full disk: %v", err)
@@ -124,7 +124,7 @@ func TestErrorsOfBuildingSayWhatToDo(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(cache, "file"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Ensure(t.Context(), Options{Cache: filepath.Join(cache, "file")}); err == nil ||
+	if _, err := Host.Ensure(t.Context(), Options{Cache: filepath.Join(cache, "file")}); err == nil ||
 		!strings.HasSuffix(err.Error(), "; set RACKLESS_CACHE to a directory that can be written") {
 		t.Errorf("a cache that is a file: %v", err)
 	}
@@ -204,7 +204,7 @@ func TestHost(t *testing.T) {
 	need(t, "mke2fs", "e2fsprogs")
 	ctx, cancel := context.WithTimeoutCause(t.Context(), hostLimit, errors.New("the test's own limit"))
 	defer cancel()
-	img, err := Ensure(ctx, Options{Cache: testCache(t), Progress: func(s string) { t.Log(s) }})
+	img, err := Host.Ensure(ctx, Options{Cache: testCache(t), Progress: func(s string) { t.Log(s) }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -237,7 +237,7 @@ func TestHost(t *testing.T) {
 		"-smp", "4", "-m", "1536M",
 		"-object", "memory-backend-ram,id=m0,size=768M", "-object", "memory-backend-ram,id=m1,size=768M",
 		"-numa", "node,nodeid=0,cpus=0-1,memdev=m0", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1",
-		"-blockdev", "driver=raw,node-name=tools,read-only=on,file.driver=file,file.filename=" + comma(tools),
+		"-blockdev", "driver=raw,node-name=tools,read-only=on,file.driver=file,file.filename=" + vm.Escape(tools),
 		"-device", "virtio-blk-pci,drive=tools,bus=pcie.0",
 		"-chardev", "null,id=hvc", "-device", "virtconsole,chardev=hvc",
 	}}
@@ -316,30 +316,4 @@ func testCache(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, "rackless", "images")
-}
-
-// list returns the images of hosts in the cache that are whole, by key. damaged holds the keys of
-// those that are not; one whose manifest cannot be read any more may be of any kind, and guest.List
-// has it.
-func list(ctx context.Context, cache string) (images []*Image, damaged []string, err error) {
-	keys, err := imagecache.Keys(cache)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, key := range keys {
-		e := imagecache.At(cache, key)
-		img := &Image{Dir: e.Dir()}
-		err := img.read(ctx, e)
-		switch {
-		case err == nil:
-			images = append(images, img)
-		case errors.Is(err, imagecache.ErrDamaged):
-			if img.Name == hostName {
-				damaged = append(damaged, key)
-			}
-		case !errors.Is(err, imagecache.ErrOtherKind):
-			return nil, nil, err
-		}
-	}
-	return images, damaged, nil
 }

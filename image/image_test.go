@@ -1,4 +1,4 @@
-package guest
+package image
 
 import (
 	"bytes"
@@ -16,8 +16,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
-
-	"github.com/rackless/rackless/internal/imagecache"
 )
 
 func limited(t *testing.T) context.Context {
@@ -30,7 +28,7 @@ func limited(t *testing.T) context.Context {
 // TestMain lets the test binary stand in for another rackless that builds the image; see TestBuildersWaitForEachOther.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 4 && os.Args[1] == "ensure" {
-		_, err := Ensure(context.Background(),
+		_, err := Node.Ensure(context.Background(),
 			Options{Cache: os.Args[2], build: fakeBuild(os.Args[3], 100*time.Millisecond)})
 		if err != nil {
 			fmt.Println(err)
@@ -41,9 +39,9 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// fakeBuild commits an image of two small files in the way of build, and notes in a file that it was called.
-func fakeBuild(log string, takes time.Duration) func(context.Context, Options, Recipe) (*Image, error) {
-	return func(ctx context.Context, o Options, r Recipe) (*Image, error) {
+// fakeBuild makes an image of small files, and notes in a file that it was called.
+func fakeBuild(log string, takes time.Duration) builder {
+	return func(ctx context.Context, _ Options, _, out string, img *Image) error {
 		note := func(s string) error {
 			f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 			if err != nil {
@@ -52,27 +50,21 @@ func fakeBuild(log string, takes time.Duration) func(context.Context, Options, R
 			_, err = f.WriteString(s)
 			return errors.Join(err, f.Close())
 		}
-		e := imagecache.At(o.Cache, r.Key())
-		work := e.WorkDir()
-		defer os.RemoveAll(work)
-		err := errors.Join(note("begin "), os.Mkdir(work, 0o700))
+		err := note("begin ")
 		select {
 		case <-time.After(takes):
 		case <-ctx.Done():
-			return nil, context.Cause(ctx)
+			return context.Cause(ctx)
 		}
-		img := &Image{Name: "builtin", Key: r.Key(), Kernel: "vmlinux", Initramfs: "initramfs.cpio", Recipe: r}
-		for _, f := range []string{img.Kernel, img.Initramfs} {
-			err = errors.Join(err, os.WriteFile(filepath.Join(work, f), bytes.Repeat([]byte(f), 1000), 0o644))
+		if img.Name == Host.name {
+			img.Disk = diskName
+		} else {
+			img.Kernel, img.Initramfs = "vmlinux", "initramfs.cpio"
 		}
-		if err != nil {
-			return nil, err
+		for _, f := range img.files() {
+			err = errors.Join(err, os.WriteFile(filepath.Join(out, f), bytes.Repeat([]byte(f), 1000), 0o644))
 		}
-		if err := e.Commit(ctx, work, img, img.Kernel, img.Initramfs); err != nil {
-			return nil, err
-		}
-		img.Dir = e.Dir()
-		return img, note("end\n")
+		return errors.Join(err, note("end\n"))
 	}
 }
 
@@ -113,10 +105,10 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 			return os.Remove(filepath.Join(d, "initramfs.cpio"))
 		}, "initramfs.cpio is not what was built"},
 		"a manifest that is gone": {func(d string) error {
-			return os.Remove(filepath.Join(d, imagecache.ManifestName))
+			return os.Remove(filepath.Join(d, manifestName))
 		}, "has no manifest.json"},
 		"a manifest cut short": {func(d string) error {
-			return os.Truncate(filepath.Join(d, imagecache.ManifestName), 100)
+			return os.Truncate(filepath.Join(d, manifestName), 100)
 		}, "unexpected end of JSON input"},
 		"a manifest of no kernel": {replace(`"kernel": "vmlinux"`, `"kernel": "../../etc"`),
 			`manifest.json has no sum of "../../etc"`},
@@ -128,27 +120,28 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 			log := filepath.Join(t.TempDir(), "log")
 			var notes []string
 			o := Options{Cache: cache, build: fakeBuild(log, 0), Progress: func(s string) { notes = append(notes, s) }}
-			img, err := Ensure(limited(t), o)
+			img, err := Node.Ensure(limited(t), o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if again, err := Ensure(limited(t), o); err != nil || builds(t, log) != 1 || len(notes) != 0 {
+			if again, err := Node.Ensure(limited(t), o); err != nil || builds(t, log) != 1 || len(notes) != 0 {
 				t.Fatalf("a second time: %v, %v, notes %q", again, err, notes)
 			}
 			if err := tt.damage(img.Dir); err != nil {
 				t.Fatal(err)
 			}
-			if images, damaged, err := List(limited(t), cache); err != nil || len(images) != 0 ||
+			if images, damaged, err := Node.List(limited(t), cache); err != nil || len(images) != 0 ||
 				!cmp.Equal(damaged, []string{img.Key}) {
 				t.Errorf("list: %v, %v, %v, want it among the damaged", images, damaged, err)
 			}
-			if _, err := Ensure(limited(t), o); err != nil || builds(t, log) != 2 {
+			if _, err := Node.Ensure(limited(t), o); err != nil || builds(t, log) != 2 {
 				t.Errorf("%v, %d builds, want 2", err, builds(t, log))
 			}
 			if len(notes) != 1 || !strings.Contains(notes[0], "is damaged") || !strings.Contains(notes[0], tt.say) {
 				t.Errorf("notes %q, want %q", notes, tt.say)
 			}
-			if images, damaged, err := List(limited(t), cache); err != nil || len(images) != 1 || len(damaged) != 0 {
+			if images, damaged, err := Node.List(limited(t), cache); err != nil || len(images) != 1 ||
+				len(damaged) != 0 {
 				t.Errorf("list: %v, %v, %v", images, damaged, err)
 			}
 		})
@@ -158,7 +151,7 @@ func TestEnsureBuildsOnceAndAgainWhatWasDamaged(t *testing.T) {
 // replace returns what puts one text in the place of another in a manifest, once.
 func replace(old, new string) func(dir string) error {
 	return func(dir string) error {
-		path := filepath.Join(dir, imagecache.ManifestName)
+		path := filepath.Join(dir, manifestName)
 		b, err := os.ReadFile(path)
 		if err == nil && !bytes.Contains(b, []byte(old)) {
 			err = fmt.Errorf("no %s in %s", old, b)
@@ -182,7 +175,8 @@ func TestBuildersWaitForEachOther(t *testing.T) {
 			}
 		})
 		wg.Go(func() {
-			if _, err := Ensure(limited(t), Options{Cache: cache, build: fakeBuild(log, 100*time.Millisecond)}); err !=
+			if _, err := Node.Ensure(limited(t),
+				Options{Cache: cache, build: fakeBuild(log, 100*time.Millisecond)}); err !=
 				nil {
 				t.Error(err)
 			}
@@ -196,18 +190,18 @@ func TestBuildersWaitForEachOther(t *testing.T) {
 
 func TestWaitingForABuilderEndsWithItsContext(t *testing.T) {
 	cache := t.TempDir()
-	r, err := currentRecipe(t.Context(), Options{})
+	r, err := Node.CurrentRecipe(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	unlock, err := imagecache.At(cache, r.Key()).Lock(t.Context())
+	unlock, err := at(cache, r.Key()).lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 20*time.Millisecond, errors.New("interrupted"))
 	defer cancel()
-	if _, err := Ensure(ctx, Options{Cache: cache}); err == nil || !strings.HasSuffix(err.Error(),
+	if _, err := Node.Ensure(ctx, Options{Cache: cache}); err == nil || !strings.HasSuffix(err.Error(),
 		".lock: another process builds this image: interrupted") {
 		t.Errorf("got %v", err)
 	}
@@ -215,7 +209,7 @@ func TestWaitingForABuilderEndsWithItsContext(t *testing.T) {
 
 func TestEnsureRemovesWhatKilledBuildersLeft(t *testing.T) {
 	cache := t.TempDir()
-	r, err := currentRecipe(t.Context(), Options{})
+	r, err := Node.CurrentRecipe(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -223,19 +217,13 @@ func TestEnsureRemovesWhatKilledBuildersLeft(t *testing.T) {
 	for _, d := range []string{".build-" + r.Key(), ".build-" + "aaaaaaaaaaaaaaaa", ".build-" + "1234567", busy} {
 		writeTree(t, cache, map[string]string{d + "/root/etc/x": "x"})
 	}
-	unlock, err := imagecache.At(cache, "bbbbbbbbbbbbbbbb").Lock(t.Context())
+	unlock, err := at(cache, "bbbbbbbbbbbbbbbb").lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
-	o := Options{Cache: cache, build: func(ctx context.Context, o Options, r Recipe) (*Image, error) {
-		// As build begins; its own directory is its own to clear.
-		if err := os.RemoveAll(filepath.Join(o.Cache, ".build-"+r.Key())); err != nil {
-			return nil, err
-		}
-		return fakeBuild(filepath.Join(t.TempDir(), "log"), 0)(ctx, o, r)
-	}}
-	if _, err := Ensure(limited(t), o); err != nil {
+	o := Options{Cache: cache, build: fakeBuild(filepath.Join(t.TempDir(), "log"), 0)}
+	if _, err := Node.Ensure(limited(t), o); err != nil {
 		t.Fatal(err)
 	}
 	left, err := filepath.Glob(filepath.Join(cache, ".build-"+"*"))
@@ -245,13 +233,13 @@ func TestEnsureRemovesWhatKilledBuildersLeft(t *testing.T) {
 }
 
 func TestCacheThatCannotBeUsed(t *testing.T) {
-	never := func(context.Context, Options, Recipe) (*Image, error) {
-		return nil, errors.New("built without a cache")
+	never := func(context.Context, Options, string, string, *Image) error {
+		return errors.New("built without a cache")
 	}
 	dir := t.TempDir()
 	writeTree(t, dir, map[string]string{"file": "x"})
 	for _, cache := range []string{filepath.Join(dir, "file"), filepath.Join(dir, "file", "below"), "/proc/nowhere"} {
-		_, err := Ensure(limited(t), Options{Cache: cache, build: never})
+		_, err := Node.Ensure(limited(t), Options{Cache: cache, build: never})
 		if err == nil || !strings.HasPrefix(err.Error(), "image cache: ") || !strings.Contains(err.Error(), cache) ||
 			!strings.HasSuffix(err.Error(), "; set RACKLESS_CACHE to a directory that can be written") {
 			t.Errorf("%s: got %v", cache, err)
@@ -285,16 +273,16 @@ func tiny(t *testing.T) string {
 
 func TestFullDisk(t *testing.T) {
 	cache := tiny(t)
-	fill := func(ctx context.Context, o Options, r Recipe) (*Image, error) {
-		return nil, os.WriteFile(filepath.Join(o.Cache, "vmlinux"), make([]byte, 2<<20), 0o644)
+	fill := func(_ context.Context, _ Options, _, out string, _ *Image) error {
+		return os.WriteFile(filepath.Join(out, "vmlinux"), make([]byte, 2<<20), 0o644)
 	}
-	apt := func(context.Context, Options, Recipe) (*Image, error) {
-		_, err := run(context.Background(), "", "sh", "-c", "echo 'E: write: No space left on device' >&2; exit 100")
-		return nil, fmt.Errorf("download packages: %w", err)
+	apt := func(context.Context, Options, string, string, *Image) error {
+		_, err := run(context.Background(), command{name: "sh",
+			args: []string{"-c", "echo 'E: write: No space left on device' >&2; exit 100"}})
+		return fmt.Errorf("download packages: %w", err)
 	}
-	for name, build := range map[string]func(context.Context, Options, Recipe) (*Image, error){"of ours": fill,
-		"of a program's": apt} {
-		_, err := Ensure(limited(t), Options{Cache: cache, build: build})
+	for name, build := range map[string]builder{"of ours": fill, "of a program's": apt} {
+		_, err := Node.Ensure(limited(t), Options{Cache: cache, build: build})
 		if err == nil || !strings.HasPrefix(err.Error(), "build the image in "+cache+": ") ||
 			!strings.HasSuffix(err.Error(), "; free about 1 GB there, or set RACKLESS_CACHE to a directory with "+
 				"more space") {
@@ -305,7 +293,7 @@ func TestFullDisk(t *testing.T) {
 
 func TestRemove(t *testing.T) {
 	cache := t.TempDir()
-	img, err := Ensure(limited(t), Options{Cache: cache, build: fakeBuild(filepath.Join(t.TempDir(), "log"), 0)})
+	img, err := Node.Ensure(limited(t), Options{Cache: cache, build: fakeBuild(filepath.Join(t.TempDir(), "log"), 0)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -320,19 +308,19 @@ func TestRemove(t *testing.T) {
 	if err := Remove(limited(t), cache, img.Key); err != nil {
 		t.Fatal(err)
 	}
-	if images, damaged, err := List(limited(t), cache); err != nil || len(images)+len(damaged) != 0 {
+	if images, damaged, err := Node.List(limited(t), cache); err != nil || len(images)+len(damaged) != 0 {
 		t.Errorf("list: %v, %v, %v", images, damaged, err)
 	}
-	if images, damaged, err := List(limited(t), filepath.Join(cache, "none")); err != nil ||
+	if images, damaged, err := Node.List(limited(t), filepath.Join(cache, "none")); err != nil ||
 		len(images)+len(damaged) != 0 {
 		t.Errorf("list of no cache: %v, %v, %v", images, damaged, err)
 	}
 }
 
-func TestRecipeKey(t *testing.T) {
-	base := builtin("bookworm", "linux-image-amd64", "")
+func TestRecipeKeyOfNodes(t *testing.T) {
+	base := nodeRecipe("bookworm", "linux-image-amd64", "")
 	key := base.Key()
-	if again := builtin("bookworm", "linux-image-amd64", "").Key(); again != key || len(key) != 16 {
+	if again := nodeRecipe("bookworm", "linux-image-amd64", "").Key(); again != key || len(key) != 16 {
 		t.Errorf("keys %s and %s of the same recipe", key, again)
 	}
 	for name, change := range map[string]func(*Recipe){
@@ -352,7 +340,7 @@ func TestRecipeKey(t *testing.T) {
 			r.Modules, r.Optional = r.Modules[:len(r.Modules)-1], append(r.Modules[len(r.Modules)-1:], r.Optional...)
 		},
 	} {
-		r := builtin("bookworm", "linux-image-amd64", "")
+		r := nodeRecipe("bookworm", "linux-image-amd64", "")
 		change(&r)
 		if r.Key() == key {
 			t.Errorf("%s: the key does not change", name)

@@ -1,0 +1,252 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+// manifestName is the file in an image's directory that describes it.
+const manifestName = "manifest.json"
+
+// errDamaged marks an entry whose files are not what its manifest says.
+var errDamaged = errors.New("damaged")
+
+// errOtherKind is an entry that holds an image of another kind than the one asked for: the kinds share one directory.
+var errOtherKind = errors.New("an image of another kind")
+
+// A sum is one file of an image as it was built.
+type sum struct {
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// An entry is the place of one image, whether it is there or not. A directory is moved there only
+// when it is whole, so that what is there is either whole or was damaged later, which its sums show.
+type entry struct{ root, key, dir string }
+
+// at returns the entry of the image with the key in the cache's directory root.
+func at(root, key string) entry {
+	return entry{root: root, key: key, dir: filepath.Join(root, key)}
+}
+
+// workDir is where the holder of the entry's lock makes the image. It is removed by sweep if its maker was killed.
+func (e entry) workDir() string { return filepath.Join(e.root, buildPrefix+e.key) }
+
+// open reads the manifest of an image of a kind and checks that all files are as they were built. An
+// error is os.ErrNotExist, errDamaged, errOtherKind or something in the way; with it comes as much of
+// the image as there was to read.
+func (e entry) open(ctx context.Context, kind string) (*Image, error) {
+	img := &Image{Dir: e.dir}
+	b, err := os.ReadFile(filepath.Join(e.dir, manifestName))
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(e.dir); err == nil {
+			return img, fmt.Errorf("%w: %s has no %s", errDamaged, e.dir, manifestName)
+		}
+	}
+	if err != nil {
+		return img, err
+	}
+	if err := json.Unmarshal(b, img); err != nil {
+		return img, fmt.Errorf("%w: %s: %v", errDamaged, manifestName, err)
+	}
+	if img.Key != e.key {
+		return img, fmt.Errorf("%w: %s is of another image", errDamaged, manifestName)
+	}
+	if img.Name != kind {
+		return img, errOtherKind
+	}
+	return img, img.check(ctx)
+}
+
+// check reads all files of an image through.
+func (i *Image) check(ctx context.Context) error {
+	for _, name := range i.files() {
+		if !slices.ContainsFunc(i.Sums, func(f sum) bool { return f.Name == name }) {
+			return fmt.Errorf("%w: %s has no sum of %q", errDamaged, manifestName, name)
+		}
+	}
+	for _, want := range i.Sums {
+		have, err := sumFile(ctx, filepath.Join(i.Dir, filepath.Base(want.Name)))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+		if err != nil || have != want {
+			return fmt.Errorf("%w: %s is not what was built", errDamaged, want.Name)
+		}
+	}
+	return nil
+}
+
+// commit moves a finished directory, which holds the files of the image, into the entry's place. The
+// caller holds the lock.
+func (e entry) commit(ctx context.Context, finished string, img *Image) error {
+	for _, f := range img.files() {
+		s, err := sumFile(ctx, filepath.Join(finished, f))
+		if err != nil {
+			return err
+		}
+		img.Sums = append(img.Sums, s)
+	}
+	b, err := json.MarshalIndent(img, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(finished, manifestName), b, 0o644); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(e.dir); err != nil {
+		return err
+	}
+	img.Dir = e.dir
+	return os.Rename(finished, e.dir)
+}
+
+// unusable is an error of the cache's directory itself, with what to do.
+func unusable(err error) error {
+	return fmt.Errorf("image cache: %w; set RACKLESS_CACHE to a directory that can be written", err)
+}
+
+// isNoSpace reports whether the reason of an error is a full disk or quota. Programs that were run
+// say it in words alone.
+func isNoSpace(err error) bool {
+	return err != nil && (errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) ||
+		strings.Contains(err.Error(), "No space left on device"))
+}
+
+// buildPrefix begins the name of the directory in which an image is built; its key follows.
+const buildPrefix = ".build-"
+
+// sweep removes what builders that were killed have left. The lock of an image tells whether one is at work.
+func sweep(root string) error {
+	left, err := os.ReadDir(root)
+	if err != nil {
+		return err
+	}
+	for _, d := range left {
+		key, ok := strings.CutPrefix(d.Name(), buildPrefix)
+		if !ok || !d.IsDir() {
+			continue
+		}
+		unlock, free, err := at(root, key).tryLock()
+		if err != nil {
+			return err
+		}
+		if !free {
+			continue
+		}
+		err = os.RemoveAll(filepath.Join(root, d.Name()))
+		unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lock makes the cache's directory and takes the entry's lock, waiting for another process that holds it.
+func (e entry) lock(ctx context.Context) (unlock func(), err error) {
+	if err := os.MkdirAll(e.root, 0o755); err != nil {
+		return nil, unusable(err)
+	}
+	l := flock.New(e.lockPath())
+	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {
+		if ctx.Err() != nil {
+			return nil, fmt.Errorf("lock %s: another process builds this image: %w", e.lockPath(), context.Cause(ctx))
+		}
+		return nil, unusable(err)
+	}
+	return func() { l.Close() }, nil // the file stays, since removing it would race with a waiter
+}
+
+// lockPoll is how often a lock that another process holds is tried again.
+const lockPoll = 50 * time.Millisecond
+
+func (e entry) lockPath() string { return filepath.Join(e.root, e.key+".lock") }
+
+// tryLock is Lock without waiting. A lock that another holds is not ok.
+func (e entry) tryLock() (unlock func(), ok bool, err error) {
+	l := flock.New(e.lockPath())
+	ok, err = l.TryLock()
+	return func() { l.Close() }, ok, err
+}
+
+// keys returns the keys of the images in the cache, whole or not, sorted. A cache that is not there has none.
+func keys(root string) ([]string, error) {
+	dirs, err := os.ReadDir(root)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var keys []string
+	for _, d := range dirs {
+		if d.IsDir() && !strings.HasPrefix(d.Name(), ".") {
+			keys = append(keys, d.Name())
+		}
+	}
+	return keys, nil
+}
+
+// Remove deletes the image with the key from the cache's directory root, whatever kind it is of, or
+// what is left of it.
+func Remove(ctx context.Context, root, key string) error {
+	if key == "" || strings.ContainsAny(key, "/.") {
+		return fmt.Errorf("image %q: not a key: see rackless image ls", key)
+	}
+	e := at(root, key)
+	if _, err := os.Stat(e.dir); err != nil {
+		return fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
+	}
+	unlock, err := e.lock(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	return os.RemoveAll(e.dir)
+}
+
+// sumFile reads a file through. It ends early with ctx: an image may have a gigabyte.
+func sumFile(ctx context.Context, path string) (sum, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return sum{}, err
+	}
+	defer f.Close()
+	h := sha256.New()
+	n, err := io.Copy(h, untilDone{ctx, f})
+	if ctx.Err() != nil {
+		return sum{}, context.Cause(ctx)
+	}
+	if err != nil {
+		return sum{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return sum{Name: filepath.Base(path), Size: n, SHA256: hex.EncodeToString(h.Sum(nil))}, nil
+}
+
+// untilDone reads until its context ends.
+type untilDone struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (u untilDone) Read(b []byte) (int, error) {
+	if err := u.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return u.r.Read(b)
+}

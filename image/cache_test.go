@@ -1,0 +1,99 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// commit puts an image with one file into a new cache.
+func commit(t *testing.T) entry {
+	t.Helper()
+	e := at(t.TempDir(), "0123456789abcdef")
+	unlock, err := e.lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	err = errors.Join(os.Mkdir(e.workDir(), 0o700), os.WriteFile(filepath.Join(e.workDir(), "disk"), []byte("bytes"),
+		0o644))
+	if err := errors.Join(err, e.commit(t.Context(), e.workDir(), &Image{Name: "host", Key: e.key,
+		Disk: "disk"})); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+func TestWhatIsCommittedIsOpened(t *testing.T) {
+	e := commit(t)
+	got, err := e.open(t.Context(), "host")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const digest = "277089d91c0bdf4f2e6862ba7e4a07605119431f5d13f726dd352b06f1b206a9" // as sha256sum has it
+	want := &Image{Name: "host", Key: e.key, Dir: e.dir, Disk: "disk", Sums: []sum{{"disk", 5, digest}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	if _, err := os.Stat(e.workDir()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the work directory is still there: %v", err)
+	}
+}
+
+func TestWhatCannotBeOpened(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(entry) error
+		kind   string
+		want   error
+	}{
+		{"no entry", func(e entry) error { return os.RemoveAll(e.dir) }, "host", os.ErrNotExist},
+		{"no manifest", func(e entry) error { return os.Remove(filepath.Join(e.dir, manifestName)) }, "host",
+			errDamaged},
+		{"a file cut short", func(e entry) error { return os.Truncate(filepath.Join(e.dir, "disk"), 1) }, "host",
+			errDamaged},
+		{"a file without a sum", func(e entry) error {
+			return replace(`"name": "disk"`, `"name": "kernel"`)(e.dir)
+		}, "host", errDamaged},
+		{"another kind", func(entry) error { return nil }, "builtin", errOtherKind},
+		{"another kind that is damaged", func(e entry) error { return os.Remove(filepath.Join(e.dir, "disk")) },
+			"builtin", errOtherKind},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			e := commit(t)
+			if err := tt.change(e); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.open(t.Context(), tt.kind); !errors.Is(err, tt.want) {
+				t.Errorf("got %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestOpenEndsWithItsContext(t *testing.T) {
+	e := commit(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("interrupted"))
+	if _, err := e.open(ctx, "host"); err == nil || err.Error() != "interrupted" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestKeysAreThoseOfFinishedImages(t *testing.T) {
+	e := commit(t)
+	if err := os.Mkdir(e.workDir(), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	got, err := keys(filepath.Dir(e.dir))
+	if diff := cmp.Diff([]string{"0123456789abcdef"}, got); diff != "" || err != nil {
+		t.Error(diff, err)
+	}
+	if got, err := keys(filepath.Join(t.TempDir(), "none")); got != nil || err != nil {
+		t.Errorf("of no cache: %v, %v", got, err)
+	}
+}
