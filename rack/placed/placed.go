@@ -50,22 +50,21 @@ type placedLab struct {
 
 	mu   sync.Mutex
 	conn *libvirt.Conn // to State.URI, once it is needed
+	err  error         // why there is none
 }
 
 var _ rack.Hosted = (*placedLab)(nil)
 
-// libvirt returns the connection to the libvirt that has the lab's nodes, which Close ends.
+// libvirt returns the connection to the libvirt that has the lab's nodes, which Close ends. One that
+// could not be made is not tried again: Status asks for each node, and a libvirt that does not
+// answer would take the time limit for each.
 func (p *placedLab) libvirt(ctx context.Context) (*libvirt.Conn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.conn != nil {
-		return p.conn, nil
+	if p.conn == nil && p.err == nil {
+		p.conn, p.err = libvirt.Connect(ctx, p.State.URI)
 	}
-	c, err := libvirt.Connect(ctx, p.State.URI)
-	if err == nil {
-		p.conn = c
-	}
-	return c, err
+	return p.conn, p.err
 }
 
 // Close ends the connection to libvirt.
