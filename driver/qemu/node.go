@@ -29,19 +29,19 @@ type NIC struct {
 	Socket string // the unix stream socket of the switch port that it is plugged into
 }
 
-// A Node is one node as it runs: what is needed to find it again from another process. It is stored in the lab's state.
+// A Node is one node as it was started.
 type Node struct {
-	Name        string     `json:"name"`
-	Process     vm.Process `json:"process"`
-	Accelerator string     `json:"accelerator"` // "kvm" or "tcg"
-	Cloned      bool       `json:"cloned"`      // resumed from a template, not booted
-	ColdReason  string     `json:"cold_reason,omitempty"`
-	Started     time.Time  `json:"started"`
-	Agent       string     `json:"agent"`   // unix socket of the guest agent
-	Console     string     `json:"console"` // unix socket of the serial console
-	Log         string     `json:"log"`     // file with what the console printed
+	Name        string
+	Process     vm.Process
+	Accelerator string // "kvm" or "tcg"
+	Cloned      bool   // resumed from a template, not booted
+	ColdReason  string // why not
+	Started     time.Time
+	Agent       string // unix socket of the guest agent
+	Console     string // unix socket of the serial console
+	Log         string // file with what the console printed
 
 	// Setup is the connection to the guest's setup port, for whoever started the node to use once
 	// and close; see guest.NewSetup.
-	Setup net.Conn `json:"-"`
+	Setup net.Conn
 }
