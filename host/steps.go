@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/host/boot"
 	"github.com/rackless/rackless/host/change"
@@ -109,6 +108,6 @@ func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared
 // takes off the boot loader: they are in force until the next boot.
 func ArgumentsInForce(entries []*change.Entry) bool {
 	return slices.ContainsFunc(entries, func(e *change.Entry) bool {
-		return strings.HasPrefix(e.Op.Kind(), "kernel-args")
+		return boot.GivesArguments(e.Op)
 	})
 }

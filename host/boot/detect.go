@@ -21,6 +21,12 @@ type loader interface {
 	guard(ctx context.Context, s *change.System) error
 }
 
+// GivesArguments reports whether an op is one that gives the kernel its arguments.
+func GivesArguments(op change.Op) bool {
+	_, ok := op.(loader)
+	return ok
+}
+
 // detect says which boot loader starts this machine. What the firmware says of the last boot counts
 // more than what lies on the disk, where more than one may be installed.
 func detect(s *change.System, args []string) (loader, error) {

@@ -58,13 +58,7 @@ func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) (
 	if err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
-	steps := slices.Concat(b.modules(), b.firmware(), b.unloadNVIDIA(), b.emptyPFs(), b.drivers(), b.virtual(), boot)
-	for i := range steps {
-		if _, isFile := steps[i].Op.(*change.File); !isFile {
-			steps[i].EachBoot = steps[i].Op.Kind() != kindDriverctl && steps[i].Op.Kind() != kindFirmware
-		}
-	}
-	return steps, nil
+	return slices.Concat(b.modules(), b.firmware(), b.unloadNVIDIA(), b.emptyPFs(), b.drivers(), b.virtual(), boot), nil
 }
 
 // A builder makes the steps.
@@ -217,7 +211,7 @@ func (b *builder) modules() []change.Step {
 	var steps []change.Step
 	for i, m := range vfioModules() {
 		step := change.Step{Op: m, What: "load module " + m.Name, Why: "guests get devices through VFIO",
-			Scripts: "vfio sriov"}
+			EachBoot: true, Scripts: "vfio sriov"}
 		if i == 0 {
 			step.Guard = b.everything
 		}
@@ -289,7 +283,7 @@ func (b *builder) unloadNVIDIA() []change.Step {
 			Op: &Module{Name: name, Gone: true}, What: "unload module " + name,
 			Why:   "all GPUs of NVIDIA's driver go to lab nodes, and its modules hold them",
 			Risk:  "no CUDA and no screen on these GPUs for the host",
-			Guard: b.guards.nvidia(name), Scripts: "vfio",
+			Guard: b.guards.nvidia(name), EachBoot: true, Scripts: "vfio",
 		})
 	}
 	return steps
@@ -308,7 +302,8 @@ func (b *builder) emptyPFs() []change.Step {
 		op := &SRIOV{PF: a, Card: w.op.Card, Autoprobe: b.autoprobe(a), VFs: []LabVF{}, k: b.k}
 		steps = append(steps, change.Step{
 			Op: op, What: fmt.Sprintf("take the %d virtual functions of %s away", *d.SRIOV.Enabled, a),
-			Why: "node " + w.node + " gets the NIC whole", Guard: b.guards.sriov(op), Scripts: "vfio",
+			Why: "node " + w.node + " gets the NIC whole", Guard: b.guards.sriov(op), EachBoot: true,
+			Scripts: "vfio",
 		})
 	}
 	return steps
@@ -322,7 +317,7 @@ func (b *builder) drivers() []change.Step {
 		steps = append(steps, change.Step{
 			Op: w.op, What: fmt.Sprintf("hand %s (%s) to vfio-pci", a, w.what), Why: "node " + w.node + " gets it",
 			Risk:  b.risk(a),
-			Ready: b.ready(a), Guard: b.guards.whole(w.op), Scripts: "vfio",
+			Ready: b.ready(a), Guard: b.guards.whole(w.op), EachBoot: true, Scripts: "vfio",
 		}, change.Step{
 			Op: &Driverctl{Address: a}, What: fmt.Sprintf("tell driverctl, where it is installed, that %s is for "+
 				"vfio-pci", a),
@@ -333,16 +328,15 @@ func (b *builder) drivers() []change.Step {
 }
 
 func (b *builder) risk(a topology.PCIAddr) string {
-	d := b.pci[a]
-	switch {
-	case d == nil || d.Class == nil:
-		return "the host cannot use it any more"
-	case d.Class.Base() == topology.ClassNetwork:
-		return "its network devices go from the host"
-	case d.Class.Base() == topology.ClassDisplay:
-		return "its screens go dark, and the host computes on it no more"
-	case d.Class.Base() == topology.ClassStorage:
-		return "its disks go from the host"
+	if d := b.pci[a]; d != nil && d.Class != nil {
+		switch d.Class.Base() {
+		case topology.ClassNetwork:
+			return "its network devices go from the host"
+		case topology.ClassDisplay:
+			return "its screens go dark, and the host computes on it no more"
+		case topology.ClassStorage:
+			return "its disks go from the host"
+		}
 	}
 	return "the host cannot use it any more"
 }
@@ -380,14 +374,14 @@ func (b *builder) virtual() []change.Step {
 			Op: link, What: fmt.Sprintf("set the port of %s up, with an MTU of at least %d bytes", op.PF, link.MTU),
 			Why:   "it drops frames of its virtual functions that are larger than its own",
 			Risk:  "the link may be down for a moment",
-			Ready: ready, Guard: b.guards.link(link), Scripts: "sriov",
+			Ready: ready, Guard: b.guards.link(link), EachBoot: true, Scripts: "sriov",
 		}, change.Step{
 			Op: op, What: fmt.Sprintf("have %d virtual functions on %s, %d of them with vfio-pci and the lab's "+
 				"addresses", op.Count, op.PF, len(op.VFs)),
 			Why: "they go to " + nodeList(b.takers[op.PF]),
 			Risk: "where the number changes all of them are taken away and made again, and the link may be down for " +
 				"a moment",
-			Ready: ready, Guard: b.guards.sriov(op), Scripts: "sriov",
+			Ready: ready, Guard: b.guards.sriov(op), EachBoot: true, Scripts: "sriov",
 		})
 	}
 	return steps
