@@ -81,10 +81,10 @@ func (t Tolerance) check() error {
 }
 
 // bounds are how far a figure may be below and above, nil where there is no bound.
-func (t Tolerance) bounds(unit string) (lower, upper *float64) {
+func (t Tolerance) bounds(lowerIsBetter bool) (lower, upper *float64) {
 	switch {
 	case t.Bad == 0:
-	case unit == UnitUsec || unit == UnitNsec:
+	case lowerIsBetter:
 		t.Upper = t.Bad
 	default:
 		t.Lower = t.Bad
@@ -130,7 +130,7 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 			if !own {
 				tolerance = all
 			}
-			e.Lower, e.Upper = tolerance.bounds(s.Unit)
+			e.Lower, e.Upper = tolerance.bounds(LowerIsBetter(s.Metric, s.Unit))
 			b.Figures = append(b.Figures, e)
 		}
 		values[e.key()] = append(values[e.key()], s.Value)

@@ -106,7 +106,7 @@ type plugin interface {
 	parse(out Output, o Options) ([]Figure, error)
 	// version is the command that prints the tool's version, nil if there is none.
 	version() []string
-	// metrics are those that parse returns. Their units are in metricUnits.
+	// metrics are those that parse returns. [MetricOf] has their units.
 	metrics() []string
 }
 
@@ -279,7 +279,7 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 		return nil, err
 	}
 	for _, f := range figures {
-		if !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != metricUnits[f.Metric] {
+		if _, m := MetricOf(f.Metric); !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != m.Unit {
 			return nil, &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("a figure %s in %s is none of %s", f.Metric,
 				f.Unit, e.Name)}
 		}

@@ -36,32 +36,23 @@ const (
 	UnitMIPS = "MIPS"
 )
 
-// metricUnits has the unit of each metric.
-var metricUnits = map[string]string{
-	MetricBWPeak: UnitGbps, MetricBWAverage: UnitGbps, MetricMessageRate: UnitMpps,
-	MetricLatencyMin: UnitUsec, MetricLatencyMax: UnitUsec, MetricLatencyTypical: UnitUsec,
-	MetricLatencyAverage: UnitUsec, MetricLatencyStdev: UnitUsec,
-	MetricLatencyP99: UnitUsec, MetricLatencyP999: UnitUsec, MetricTPSPeak: UnitMtps, MetricTPSAverage: UnitMtps,
-	MetricThroughput: UnitGbps, MetricRetransmits: UnitSegments, MetricLoss: UnitPercent, MetricEventRate: UnitEvents,
-	MetricMemoryBandwidth: UnitGBps, MetricLoadLatency: UnitNsec, MetricBusBandwidth: UnitGBps,
-	MetricCopyBandwidth: UnitGBps, MetricCollectiveTime: UnitUsec,
-	MetricRating: UnitMIPS, MetricRatingCompress: UnitMIPS, MetricRatingDecompress: UnitMIPS,
-}
-
-// isCount tells whether a metric counts what goes wrong, so that zero is a good result.
-func isCount(metric string) bool { return metric == MetricRetransmits || metric == MetricLoss }
-
-// checkValue refuses what cannot be a measured value: NaN, infinities, negatives and, but for counts, zero.
-func checkValue(metric string, v float64) error {
+// checkNumber refuses what no program measures: NaN, infinities and negatives.
+func checkNumber(v float64) error {
 	switch {
 	case math.IsNaN(v) || math.IsInf(v, 0):
 		return errors.New("the value is not a finite number")
 	case v < 0:
 		return errors.New("the value is negative")
-	case v == 0 && !isCount(metric):
-		return errors.New("a value of zero is a failed measurement")
 	}
 	return nil
+}
+
+// checkValue refuses what cannot be a value of the metric.
+func checkValue(metric string, v float64) error {
+	if _, m := MetricOf(metric); v == 0 && !m.Zero {
+		return errors.New("a value of zero is a failed measurement")
+	}
+	return checkNumber(v)
 }
 
 // parseNumber reads a printed decimal number. It also returns half a unit of its last decimal: the largest

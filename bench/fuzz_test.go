@@ -42,7 +42,8 @@ func checkFigures(t *testing.T, figures []Figure, err error) {
 		t.Fatal("no figure and no error")
 	}
 	for _, f := range figures {
-		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 || f.Value == 0 && !isCount(f.Metric) {
+		_, m := MetricOf(f.Metric)
+		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 || f.Value == 0 && !m.Zero {
 			t.Fatalf("figure %+v is published", f)
 		}
 		if f.Metric == "" || f.Unit == "" || f.Bytes < 0 || f.Iterations < 0 {

@@ -132,7 +132,8 @@ func osuHeader(test, line string) ([]string, error) {
 	if test == "" {
 		return nil, errors.New("the line above the table, which names the test, is missing")
 	}
-	main := osuMain[metricUnits[osuTests[test].metric]]
+	_, shown := MetricOf(osuTests[test].metric)
+	main := osuMain[shown.Unit]
 	var titles []string
 	figures := 0
 	for title := range strings.SplitSeq(line, "  ") {
@@ -161,7 +162,8 @@ func osuRow(titles, fields []string, metric string) (bytes int64, figures []Figu
 	if len(fields) != len(titles) {
 		return 0, nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
 	}
-	unit := metricUnits[metric]
+	_, m := MetricOf(metric)
+	unit := m.Unit
 	var iterations int64
 	for i, title := range titles {
 		var v float64

@@ -76,43 +76,10 @@ type results struct {
 	total    int
 }
 
-// metrics are the known ones in the order of columns, with the unit that bench promises for each.
-var metrics = []struct{ name, unit, label string }{
-	{bench.MetricBWAverage, "Gb/s", "average"},
-	{bench.MetricBWPeak, "Gb/s", "peak"},
-	{bench.MetricMessageRate, "Mpps", "message rate"},
-	{bench.MetricThroughput, "Gb/s", "throughput"},
-	{bench.MetricRetransmits, "segments", "retransmits"},
-	{bench.MetricLatencyTypical, "us", "typical"},
-	{bench.MetricLatencyP99, "us", "p99"},
-	{bench.MetricLatencyP999, "us", "p99.9"},
-	{bench.MetricLatencyMin, "us", "min"},
-	{bench.MetricLatencyAverage, "us", "average"},
-	{bench.MetricLatencyMax, "us", "max"},
-	{bench.MetricLatencyStdev, "us", "stdev"},
-	{bench.MetricTPSAverage, "Mtps", "average rate"},
-	{bench.MetricTPSPeak, "Mtps", "peak rate"},
-	{bench.MetricLoss, "%", "lost"},
-	{bench.MetricEventRate, "events/s", "rate"},
-	{bench.MetricMemoryBandwidth, "GB/s", "read and written"},
-	{bench.MetricLoadLatency, "ns", "time of a load"},
-	{bench.MetricBusBandwidth, "GB/s", "bus bandwidth"},
-	{bench.MetricCopyBandwidth, "GB/s", "copies"},
-	{bench.MetricCollectiveTime, "us", "time"},
-	{bench.MetricRating, "MIPS", "rating"},
-	{bench.MetricRatingCompress, "MIPS", "compressing"},
-	{bench.MetricRatingDecompress, "MIPS", "decompressing"},
-}
-
-// metricInfo gives the place, unit and label of a metric. An unknown metric comes last under its
-// own name, with no unit known.
+// metricInfo gives the place, unit and label of a metric.
 func metricInfo(name string) (rank int, unit, label string) {
-	for i, m := range metrics {
-		if m.name == name {
-			return i, m.unit, m.label
-		}
-	}
-	return len(metrics), "", name
+	rank, m := bench.MetricOf(name)
+	return rank, m.Unit, m.Label
 }
 
 // compareTests orders tests as a reader looks for them: bandwidth, latency, the rest; write, read, send, the rest.
@@ -140,9 +107,7 @@ func compareTests(a, b string) int {
 // measurement: perftest prints 0.000 for everything and leaves with status 0 when it could not
 // calibrate its clock.
 func fault(s bench.Sample) string {
-	_, unit, _ := metricInfo(s.Metric)
-	countsEvents := s.Metric == bench.MetricRetransmits || s.Metric == bench.MetricLoss ||
-		s.Metric == bench.MetricLatencyStdev
+	_, m := bench.MetricOf(s.Metric)
 	switch {
 	case s.Error != "":
 		return s.Error
@@ -150,12 +115,12 @@ func fault(s bench.Sample) string {
 		return "sample has neither a metric nor an error"
 	case math.IsNaN(s.Value) || math.IsInf(s.Value, 0):
 		return fmt.Sprintf("%s is %v, not a finite number", s.Metric, s.Value)
-	case s.Value < 0 || s.Value == 0 && !countsEvents:
+	case s.Value < 0 || s.Value == 0 && !m.Zero:
 		return fmt.Sprintf("%s is %s %s: a figure must be above zero", s.Metric, show.Exact(s.Value), s.Unit)
 	case s.Bytes < 0:
 		return fmt.Sprintf("message size of %d bytes is below zero", s.Bytes)
-	case unit != "" && s.Unit != unit && s.Unit != "":
-		return fmt.Sprintf("%s has the unit %q, want %q", s.Metric, s.Unit, unit)
+	case m.Unit != "" && s.Unit != m.Unit && s.Unit != "":
+		return fmt.Sprintf("%s has the unit %q, want %q", s.Metric, s.Unit, m.Unit)
 	}
 	return ""
 }

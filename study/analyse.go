@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -416,7 +417,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		Factor: factor, A: levelA, B: levelB, Where: s.where(p), Cells: s.cells(p),
 		Test: k.test, Metric: k.metric, Bytes: k.bytes, Unit: k.unit, Better: stats.HigherIsBetter,
 	}
-	if (&Value{Unit: k.unit}).lowerIsBetter() {
+	if bench.LowerIsBetter(k.metric, k.unit) {
 		c.Better = stats.LowerIsBetter
 	}
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])

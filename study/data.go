@@ -115,15 +115,6 @@ type HostState struct {
 	Rackless   string `json:"rackless,omitempty"`
 }
 
-// Direction of a metric.
-func (v *Value) lowerIsBetter() bool {
-	switch v.Unit {
-	case "us", "ns", "ms", "s", "segments", "%":
-		return true
-	}
-	return false
-}
-
 // primary are the metrics that a test is judged by, where the study does not say; nil stands for all that it has.
 func primary(test string) []string {
 	name, _, _ := strings.Cut(test, "/") // what comes behind says how it is run

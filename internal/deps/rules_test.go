@@ -147,7 +147,7 @@ var rules = map[string]rule{
 		why: "a check compares values; how they got so is not its business"},
 	"study/stats": {why: "statistics are made of numbers: what was measured, and how, is not their business",
 		never: seeded()},
-	"study": {may: []string{"internal/strictyaml", "study/stats"},
+	"study": {may: []string{"bench", "internal/strictyaml", "study/stats"},
 		why:   "what a study shows follows from its runs and a seed; how they were made is not its business",
 		never: timed()},
 	"study/document": {may: []string{"report", "report/studyview", "study", "study/conduct", "study/store"},

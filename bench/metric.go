@@ -1,0 +1,62 @@
+package bench
+
+import "slices"
+
+// A Metric is what is known of one kind of figure, whatever program measured it.
+type Metric struct {
+	Name, Unit string
+	// Label heads a column of the metric, beside the name of its test.
+	Label string
+	// Lower tells that less is better.
+	Lower bool
+	// Zero tells that 0 is a good result: a count of what goes wrong, and the spread of equal latencies. Any other
+	// metric is 0 only where a measurement failed: perftest prints 0.000 for everything where it could not calibrate
+	// its clock.
+	Zero bool
+}
+
+// metrics are all that tests report, in the order in which they are shown.
+var metrics = []Metric{
+	{Name: MetricBWAverage, Unit: UnitGbps, Label: "average"},
+	{Name: MetricBWPeak, Unit: UnitGbps, Label: "peak"},
+	{Name: MetricMessageRate, Unit: UnitMpps, Label: "message rate"},
+	{Name: MetricThroughput, Unit: UnitGbps, Label: "throughput"},
+	{Name: MetricRetransmits, Unit: UnitSegments, Label: "retransmits", Lower: true, Zero: true},
+	{Name: MetricLatencyTypical, Unit: UnitUsec, Label: "typical", Lower: true},
+	{Name: MetricLatencyP99, Unit: UnitUsec, Label: "p99", Lower: true},
+	{Name: MetricLatencyP999, Unit: UnitUsec, Label: "p99.9", Lower: true},
+	{Name: MetricLatencyMin, Unit: UnitUsec, Label: "min", Lower: true},
+	{Name: MetricLatencyAverage, Unit: UnitUsec, Label: "average", Lower: true},
+	{Name: MetricLatencyMax, Unit: UnitUsec, Label: "max", Lower: true},
+	{Name: MetricLatencyStdev, Unit: UnitUsec, Label: "stdev", Lower: true, Zero: true},
+	{Name: MetricTPSAverage, Unit: UnitMtps, Label: "average rate"},
+	{Name: MetricTPSPeak, Unit: UnitMtps, Label: "peak rate"},
+	{Name: MetricLoss, Unit: UnitPercent, Label: "lost", Lower: true, Zero: true},
+	{Name: MetricEventRate, Unit: UnitEvents, Label: "rate"},
+	{Name: MetricMemoryBandwidth, Unit: UnitGBps, Label: "read and written"},
+	{Name: MetricLoadLatency, Unit: UnitNsec, Label: "time of a load", Lower: true},
+	{Name: MetricBusBandwidth, Unit: UnitGBps, Label: "bus bandwidth"},
+	{Name: MetricCopyBandwidth, Unit: UnitGBps, Label: "copies"},
+	{Name: MetricCollectiveTime, Unit: UnitUsec, Label: "time", Lower: true},
+	{Name: MetricRating, Unit: UnitMIPS, Label: "rating"},
+	{Name: MetricRatingCompress, Unit: UnitMIPS, Label: "compressing"},
+	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},
+}
+
+// MetricOf returns what is known of a metric, and its place among those that are shown. An unknown
+// one comes last, under its own name and with no unit.
+func MetricOf(name string) (place int, m Metric) {
+	if i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name }); i >= 0 {
+		return i, metrics[i]
+	}
+	return len(metrics), Metric{Name: name, Label: name}
+}
+
+// LowerIsBetter reports whether less of a metric is better. The unit decides for metrics that only the program knows
+// that measured them, or that have another unit there: less time, fewer losses.
+func LowerIsBetter(name, unit string) bool {
+	if _, m := MetricOf(name); unit != "" && m.Unit == unit {
+		return m.Lower
+	}
+	return slices.Contains([]string{UnitUsec, UnitNsec, "ms", "s", UnitSegments, UnitPercent}, unit)
+}

@@ -1,0 +1,46 @@
+package bench
+
+import "testing"
+
+func TestEachMetricIsInTheTableOnce(t *testing.T) {
+	t.Parallel()
+	seen := map[string]bool{}
+	for i, m := range metrics {
+		if m.Name == "" || m.Unit == "" || m.Label == "" || seen[m.Name] {
+			t.Errorf("%+v: a part is missing, or it is there twice", m)
+		}
+		seen[m.Name] = true
+		if place, got := MetricOf(m.Name); place != i || got != m {
+			t.Errorf("%s: place %d and %+v", m.Name, place, got)
+		}
+	}
+	if place, m := MetricOf("other"); place != len(metrics) || m != (Metric{Name: "other", Label: "other"}) {
+		t.Errorf("an unknown metric: place %d and %+v", place, m)
+	}
+}
+
+func TestWhatIsBetterFollowsFromTheMetricThenFromTheUnit(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, unit string
+		want       bool
+	}{
+		{MetricBWAverage, UnitGbps, false}, {MetricLatencyP99, UnitUsec, true}, {MetricRetransmits, UnitSegments, true},
+		{MetricLoss, UnitPercent, true}, {"kernel_launch", "us", true}, {"wall", "s", true}, {"tflops", "TFLOPS", false},
+		{MetricBWAverage, "us", true}, {"other", "", false},
+	} {
+		if got := LowerIsBetter(tt.name, tt.unit); got != tt.want {
+			t.Errorf("%s in %q: %v, want %v", tt.name, tt.unit, got, tt.want)
+		}
+	}
+}
+
+func TestZeroIsAResultOfSomeMetricsOnly(t *testing.T) {
+	t.Parallel()
+	for metric, ok := range map[string]bool{MetricRetransmits: true, MetricLoss: true, MetricLatencyStdev: true,
+		MetricBWAverage: false, MetricLatencyMin: false, "other": false} {
+		if err := checkValue(metric, 0); (err == nil) != ok {
+			t.Errorf("%s of 0: %v", metric, err)
+		}
+	}
+}
