@@ -122,9 +122,8 @@ func coldDevice(v *view, add func(finding.Finding)) {
 		if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
 			continue
 		}
-		f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(), Evidence: at(pci(d.Address),
-			"power_state=D3cold",
-			driverFact(d)),
+		f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(),
+			Evidence:    at(pci(d.Address), "power_state=D3cold", driverFact(d)),
 			Consequence: "probably none: it is powered off until it is used",
 			Fix:         "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
 		switch {
