@@ -56,20 +56,26 @@ func startQEMU(t *testing.T, memory string) realQEMU {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		cmd.Wait()
+	}()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait()
+		<-ended
 	})
 	var conn *qapi.Conn
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	for { // until the socket is there; a machine under load may take long
 		var err error
 		if conn, err = qapi.DialQMP(t.Context(), socket); err == nil {
 			break
 		}
-		if time.Now().After(deadline) {
+		select {
+		case <-ended:
 			t.Fatalf("%v: %s", err, &said)
+		case <-time.After(20 * time.Millisecond):
 		}
-		time.Sleep(20 * time.Millisecond)
 	}
 	defer conn.Close()
 	type thread struct {

@@ -183,7 +183,7 @@ func snapshot(t testing.TB) []string {
 func linkUp(t *testing.T, port string) {
 	t.Helper()
 	run(t, "ip", "link", "set", port, "up")
-	for range 100 {
+	for range 1200 { // two minutes, for an emulated machine on a host under load
 		if carrier, err := os.ReadFile("/sys/class/net/" + port + "/carrier"); err == nil && string(carrier) == "1\n" {
 			return
 		}
