@@ -23,8 +23,8 @@ func newBaselineCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "baseline",
 		Short: "Hold a measurement against an earlier one, with a tolerance: for CI",
-		Long: `Keeps what a lab was measured to do, with how far each figure may be from it, and compares later measurements: those of
-rackless bench, which are stored.`,
+		Long: `Keeps what a lab was measured to do, with how far each figure may be from it, and compares later
+measurements: those of rackless bench, which are stored.`,
 		Example: `  rackless baseline save pair
   rackless baseline check pair`,
 	}
@@ -52,10 +52,10 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save [NAME|LAB.yaml|DIRECTORY]",
 		Short: "Keep the last measurement of a lab as its baseline",
-		Long: `Writes the figures of a stored measurement (the last one, that of the lab named, or that of a result directory) as a baseline:
-averages, medians and p99, each with a tolerance to the bad side. A metric has its own with METRIC=SHARE, and bounds on both sides
-with METRIC=LOWER:UPPER. The file is JSON and may be edited: lower and upper are shares of the value, and a bound that is left out
-is none.`,
+		Long: `Writes the figures of a stored measurement (the last one, that of the lab named, or that of a result
+directory) as a baseline: averages, medians and p99, each with a tolerance to the bad side. A metric
+has its own with METRIC=SHARE, and bounds on both sides with METRIC=LOWER:UPPER. The file is JSON
+and may be edited: lower and upper are shares of the value, and a bound that is left out is none.`,
 		Example: `  rackless baseline save pair --tolerance 5%
   rackless baseline save pair --tolerance 5%,latency_p99=30%,bw_average=2%:5%
   rackless baseline save pair --out ci/pair.json`,
@@ -105,8 +105,9 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [NAME|LAB.yaml|DIRECTORY]",
 		Short: "Compare the last measurement of a lab with its baseline",
-		Long: `Compares a stored measurement (the last one, that of the lab named, or that of a result directory) with the lab's baseline, and ends
-with status 3 if a figure is outside its bounds, failed or is missing. Emulated figures are not compared with those of hardware.`,
+		Long: `Compares a stored measurement (the last one, that of the lab named, or that of a result directory)
+with the lab's baseline, and ends with status 3 if a figure is outside its bounds, failed or is
+missing. Emulated figures are not compared with those of hardware.`,
 		Example: `  rackless baseline check pair
   rackless baseline check pair --baseline ci/pair.json -o json`,
 		Args:              cobra.MaximumNArgs(1),

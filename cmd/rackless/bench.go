@@ -34,19 +34,22 @@ func newBenchCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench NAME|LAB.yaml",
 		Short: "Measure bandwidth and latency between the nodes of a running lab",
-		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes, ib_write_lat, ib_send_lat,
-ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one measurement at a time. Figures go to a result directory as JSON
-lines and as one self-contained HTML page; a table is printed. Emulated figures say so: they check the setup, not the hardware.
+		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes,
+ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one
+measurement at a time. Figures go to a result directory as JSON lines and as one self-contained HTML
+page; a table is printed. Emulated figures say so: they check the setup, not the hardware.
 
-Bandwidths of hardware are held against what the way carries, with headers counted: "within 98% of the wire", or the likely causes of
-a shortfall with their evidence and fix (PCIe link, IB MTU, one flow on a bond, NUMA node, contention), or that none was found.
+Bandwidths of hardware are held against what the way carries, with headers counted: "within 98% of
+the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU, one
+flow on a bond, NUMA node, contention), or that none was found.
 
-With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu (sysbench), memory
-(stress-ng, lmbench), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip), or all. Those of cpu, memory, gpu and apps
-measure one node after the other, those of mpi start one rank on each of two nodes. What the nodes have no tool for is left out,
-and a line says so.
-perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi, ib_read_bw/timed, ib_write_bw/imm,
-ib_write_bw/cuda0/dmabuf. Those of memory take NUMA nodes: stress_stream/numa1, lat_mem_rd/numa0-1 (CPUs of 0, memory of 1).
+With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu
+(sysbench), memory (stress-ng, lmbench), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip),
+or all. Those of cpu, memory, gpu and apps measure one node after the other, those of mpi start one
+rank on each of two nodes. What the nodes have no tool for is left out, and a line says so.
+perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi,
+ib_read_bw/timed, ib_write_bw/imm, ib_write_bw/cuda0/dmabuf. Those of memory take NUMA nodes:
+stress_stream/numa1, lat_mem_rd/numa0-1 (CPUs of 0, memory of 1).
 
 Ends with status 3 if a measurement failed after its retries, or a check before it.`,
 		Example: `  rackless bench pair
@@ -80,8 +83,10 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
 	fs.BoolVar(&f.Options.Quick, "quick", false, "one size and about a second a test")
 	fs.Int64Var(&f.Options.Bytes, "bytes", 0, "one message size instead of all")
-	fs.IntVar(&f.Options.Iterations, "iterations", 0, "iterations for each size (default: as many as take a few seconds)")
-	fs.IntVar(&f.Options.Seconds, "seconds", 0, "how long the tests run that run for a time (default 5, 2 with --quick)")
+	fs.IntVar(&f.Options.Iterations, "iterations", 0,
+		"iterations for each size (default: as many as take a few seconds)")
+	fs.IntVar(&f.Options.Seconds, "seconds", 0,
+		"how long the tests run that run for a time (default 5, 2 with --quick)")
 	fs.StringVar(&f.Options.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
 	fs.StringVar(&f.Options.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
 	fs.StringVar(&f.ServerCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")
@@ -92,16 +97,9 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
-	complete := func(values ...string) func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
-	}
-	if err := errors.Join(
-		cmd.RegisterFlagCompletionFunc("pairs", complete(bench.PairsAll, bench.PairsFirst, bench.PairsRing)),
-		cmd.RegisterFlagCompletionFunc("tests", complete(all...)),
-		cmd.RegisterFlagCompletionFunc("suite", complete(bench.Suites()...)),
-	); err != nil {
-		panic(err) // a flag that this function has not defined
-	}
+	offerWords(cmd, "pairs", bench.PairsAll, bench.PairsFirst, bench.PairsRing)
+	offerWords(cmd, "tests", all...)
+	offerWords(cmd, "suite", bench.Suites()...)
 	return cmd
 }
 
@@ -119,11 +117,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 		return fmt.Errorf("a study runs on this machine (%v): the two would measure each other, and its figures be "+
 			"spoilt; wait for it, or measure with --anyway all the same", by)
 	}
-	d, err := a.dirs()
-	if err != nil {
-		return err
-	}
-	r, err := rack.Open(d, name)
+	r, err := a.openLab(name)
 	if err != nil {
 		return err
 	}
@@ -157,7 +151,11 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.show(results.Store{Data: d.Data}, data, f)
+	kept, err := a.results()
+	if err != nil {
+		return err
+	}
+	return a.show(kept, data, f)
 }
 
 // show keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
@@ -176,7 +174,8 @@ func (a *app) show(kept results.Store, data report.Data, f benchFlags) error {
 	if unsaved != nil {
 		return errors.Join(unsaved, faults(data.Samples))
 	}
-	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile), filepath.Join(dir, results.PageFile))
+	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
+		filepath.Join(dir, results.PageFile))
 	return faults(data.Samples)
 }
 

@@ -35,12 +35,14 @@ func newCaptureCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [NAME|LAB.yaml]",
 		Short: "Capture what passes through the switch of a lab, as pcapng for Wireshark",
-		Long: `Writes every frame that enters the switch to a file, one pcapng interface for each port, until Ctrl-C, --count or --duration.
-Frames are seen outside the nodes: capturing takes no time from them. Each frame is there once, where it came in. With --node, only
-frames from and to that node, and those to all. The name of the lab can be left out while one runs.
+		Long: `Writes every frame that enters the switch to a file, one pcapng interface for each port, until
+Ctrl-C, --count or --duration. Frames are seen outside the nodes: capturing takes no time from them.
+Each frame is there once, where it came in. With --node, only frames from and to that node, and
+those to all. The name of the lab can be left out while one runs.
 
-The file is valid at any time; it ends with how many frames each port saw and how many are missing because the disk was too slow.
-An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
+The file is valid at any time; it ends with how many frames each port saw and how many are missing
+because the disk was too slow. An existing file is not overwritten without --force. RoCE v2 is UDP
+port 4791; Wireshark decodes it as InfiniBand.`,
 		Example: `  rackless capture pair -o pair.pcapng
   rackless capture pair --node vm00 --duration 10s
   rackless capture pair -o - | tshark -r - -Y infiniband`,
@@ -74,26 +76,19 @@ An existing file is not overwritten without --force. RoCE v2 is UDP port 4791; W
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "end after this time, e.g. 10s (0: no end)")
 	fs.IntVarP(&f.snaplen, "snaplen", "s", 0, "keep only this many bytes of each frame (0: all)")
 	fs.BoolVar(&f.force, "force", false, "overwrite an existing file")
-	if err := errors.Join(
-		cmd.RegisterFlagCompletionFunc("node", func(cmd *cobra.Command, args []string, _ string) ([]string,
-			cobra.ShellCompDirective) {
-			r, err := a.openOne(args)
-			if err != nil {
-				return nil, cobra.ShellCompDirectiveError
-			}
-			var names []string
-			for _, n := range r.Lab.Nodes {
-				names = append(names, n.Name)
-			}
-			return names, cobra.ShellCompDirectiveNoFileComp
-		}),
-		cmd.RegisterFlagCompletionFunc("output", func(*cobra.Command, []string, string) ([]string,
-			cobra.ShellCompDirective) {
-			return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt
-		}),
-	); err != nil {
-		panic(err) // a flag that is not there
-	}
+	offer(cmd, "node", func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+		r, err := a.openOne(args)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		for _, n := range r.Lab.Nodes {
+			names = append(names, n.Name)
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
+	offer(cmd, "output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt
+	})
 	return cmd
 }
 

@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
-	"github.com/rackless/rackless/rack"
 )
 
 func newConsoleCmd(a *app) *cobra.Command {
@@ -15,21 +14,19 @@ func newConsoleCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "console NODE",
 		Short: "Open the serial console of a node: a root shell",
-		Long: `Connects this terminal with the serial console of a node, given as NODE or LAB/NODE. A shell waits there; Enter shows its
-prompt. Every key goes to the node, Ctrl-C too; Ctrl-] leaves. One console can be open at a time.
+		Long: `Connects this terminal with the serial console of a node, given as NODE or LAB/NODE. A shell waits
+there; Enter shows its prompt. Every key goes to the node, Ctrl-C too; Ctrl-] leaves. One console
+can be open at a time.
 
-If standard input is no terminal, it is typed into the console, and the command ends once the console has been silent for a
-while after the end of the input. To run commands and get their output and status, rackless exec is better.`,
+If standard input is no terminal, it is typed into the console, and the command ends once the
+console has been silent for a while after the end of the input. To run commands and get their output
+and status, rackless exec is better.`,
 		Example: `  rackless console vm00
   echo uname -a | rackless console vm00`,
 		Args:              exactArgs(1, "a node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
-			r, node, err := rack.OpenNode(d, args[0])
+			r, node, err := a.openNode(args[0])
 			if err != nil {
 				return err
 			}

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
@@ -41,17 +42,19 @@ func newEmulateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "emulate PROFILE|HOST.yaml [flags] [-- COMMAND...]",
 		Short: "Run a command, or a shell, in an emulated host: NUMA, IOMMU, SR-IOV, a real Debian",
-		Long: `Starts a whole emulated host and runs a command in it as root, or opens a shell; rackless is installed there. The host is like the
-machine that its profile describes: NUMA nodes with their distances, root complexes on their nodes, IOMMU groups, NICs with virtual
-functions, PCIe switches. GPUs are stand-ins that compute nothing, and no figure measured in there is one of the real machine.
+		Long: `Starts a whole emulated host and runs a command in it as root, or opens a shell; rackless is
+installed there. The host is like the machine that its profile describes: NUMA nodes with their
+distances, root complexes on their nodes, IOMMU groups, NICs with virtual functions, PCIe switches.
+GPUs are stand-ins that compute nothing, and no figure measured in there is one of the real machine.
 
   rackless emulate profiles            the machines that come with rackless
   rackless emulate ls                  the hosts that there are
   rackless emulate rm NAME             ends one that is kept
 
-The host is removed afterwards, disk and all, however this program ends. With --keep it stays and the next emulate with its name
-goes on with it at once; if its machine is off, it boots from its disk. A shell is left with Ctrl-], which the host never gets.
-COMMAND ends emulate with its own status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it alone.`,
+The host is removed afterwards, disk and all, however this program ends. With --keep it stays and
+the next emulate with its name goes on with it at once; if its machine is off, it boots from its
+disk. A shell is left with Ctrl-], which the host never gets. COMMAND ends emulate with its own
+status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it alone.`,
 		Example: `  rackless emulate epyc-7551p --scale 4 -- rackless inspect
   rackless emulate desktop
   rackless emulate --keep --name try epyc-7551p -- rackless doctor`,
@@ -121,7 +124,7 @@ func findProfile(arg string) (*emulate.Profile, error) {
 			return p, nil
 		}
 		names = append(names, p.Name)
-		if d := distance(arg, p.Name); d < least {
+		if d := strictyaml.Distance(arg, p.Name); d < least {
 			best, least = p.Name, d
 		}
 	}

@@ -52,7 +52,8 @@ func newEmulateLsCmd(a *app) *cobra.Command {
   running   its machine runs
   off       its machine has been switched off: rackless emulate NAME boots it from its disk
   starting  a rackless makes it
-  left      the rackless that made it was killed: the next emulate removes it, or if it is kept and begun, makes it anew`,
+  left      the rackless that made it was killed: the next emulate removes it, or if it is kept and
+            begun, makes it anew`,
 		Example: `  rackless emulate ls
   rackless emulate ls -o json`,
 		Args:              exactArgs(0, "no argument"),
@@ -107,7 +108,8 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 		}
 		return nil
 	}
-	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made", "kept")
+	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
+		"kept")
 	for _, h := range out.Hosts {
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
@@ -130,8 +132,8 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "profiles [PROFILE]",
 		Short: "List the machines that come with rackless, or print the file of one",
-		Long: `Lists the profiles that come with rackless. With the name of one it prints its file, which says in comments how it differs from the
-real machine, and which is a good start for a file of your own.`,
+		Long: `Lists the profiles that come with rackless. With the name of one it prints its file, which says in
+comments how it differs from the real machine, and which is a good start for a file of your own.`,
 		Example: `  rackless emulate profiles
   rackless emulate profiles desktop >mine.yaml`,
 		Args: maxArgs(1, "at most one profile"),
@@ -166,8 +168,8 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "End emulated hosts that are kept, with their disks",
-		Long: `Ends hosts and removes everything of them, whatever state they are in. Images and templates stay. A host that is not there is an
-error; one that is not kept goes with the rackless that made it.`,
+		Long: `Ends hosts and removes everything of them, whatever state they are in. Images and templates stay. A
+host that is not there is an error; one that is not kept goes with the rackless that made it.`,
 		Example: "  rackless emulate rm epyc-7551p",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -203,8 +205,8 @@ func newHostDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   emulate.DaemonCommand + " DIR",
 		Short: "Hold the connection to the agent of an emulated host",
-		Long: `Emulate starts this once for a host that is kept, in the background, so that several commands can run there at once. It prints "ready"
-when it can be used.`,
+		Long: `Emulate starts this once for a host that is kept, in the background, so that several commands can
+run there at once. It prints "ready" when it can be used.`,
 		Example: "  rackless emulate " + emulate.DaemonCommand + " /run/rackless/hosts/epyc-7551p",
 		Hidden:  true,
 		Args:    exactArgs(1, "the directory of a host"),

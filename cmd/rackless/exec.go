@@ -11,7 +11,6 @@ import (
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/terminal"
-	"github.com/rackless/rackless/rack"
 )
 
 // maxStdin bounds what exec passes on: it goes to the guest agent in one message.
@@ -22,10 +21,11 @@ func newExecCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [-n] NODE [--] COMMAND [ARGUMENT]...",
 		Short: "Run a command on a node",
-		Long: `Runs a command on a node, given as NODE or LAB/NODE, and ends with its exit status: 127 if the node has no such program,
-128 and the number of the signal if one ended it. Standard input is passed on unless it is a terminal, up to 16 MiB; in a loop that
-reads lines itself, say -n. Output is passed through as it comes. Ctrl-C ends the command on the node too.
-There is no shell in between: for pipes and variables, run sh -c '...'. For an interactive one see rackless console.`,
+		Long: `Runs a command on a node, given as NODE or LAB/NODE, and ends with its exit status: 127 if the node
+has no such program, 128 and the number of the signal if one ended it. Standard input is passed on
+unless it is a terminal, up to 16 MiB; in a loop that reads lines itself, say -n. Output is passed
+through as it comes. Ctrl-C ends the command on the node too. There is no shell in between: for
+pipes and variables, run sh -c '...'. For an interactive one see rackless console.`,
 		Example: `  rackless exec vm00 -- ibv_devinfo
   rackless exec pair/vm00 -- sh -c 'echo hello; exit 3'
   echo text | rackless exec vm01 -- wc -c`,
@@ -37,11 +37,7 @@ There is no shell in between: for pipes and variables, run sh -c '...'. For an i
 		},
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
-			r, node, err := rack.OpenNode(d, args[0])
+			r, node, err := a.openNode(args[0])
 			if err != nil {
 				return err
 			}

@@ -21,12 +21,15 @@ func newFabricCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "fabric [NAME|LAB.yaml]",
 		Short: "Show what passes through the switch of a lab, port by port",
-		Long: `Prints the counters of the lab's switch: frames and bytes from each node (RX) and to it (TX), without preamble and checksum, and
-frames dropped. The name can be left out while one lab runs. A frame for several nodes counts once at RX and once for each at TX.
+		Long: `Prints the counters of the lab's switch: frames and bytes from each node (RX) and to it (TX),
+without preamble and checksum, and frames dropped. The name can be left out while one lab runs. A
+frame for several nodes counts once at RX and once for each at TX.
 
-Where links are impaired (see rackless fabric set --help), a second table shows how, and what that did.
+Where links are impaired (see rackless fabric set --help), a second table shows how, and what that
+did.
 
-With --watch they are shown again and again, with the rates in between, until Ctrl-C; as JSON, one line each time.`,
+With --watch they are shown again and again, with the rates in between, until Ctrl-C; as JSON, one
+line each time.`,
 		Example: `  rackless fabric pair
   rackless fabric pair --watch`,
 		Args:              maxArgs(1, "at most one lab"),

@@ -46,13 +46,16 @@ func newFabricSetCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "set [NAME|LAB.yaml]",
 		Short: "Make the links to the nodes slow, lossy or congested, while they are in use",
-		Long: `Impairs the links from the switch to the nodes: what a node receives, not what it sends. Without --port all links are changed. Settings that
-are not named stay as they are; 0 takes one away, and --clear all that there were before. Prints the links as they then are.
+		Long: `Impairs the links from the switch to the nodes: what a node receives, not what it sends. Without
+--port all links are changed. Settings that are not named stay as they are; 0 takes one away, and
+--clear all that there were before. Prints the links as they then are.
 
-Impairments act in this order: buffer and ECN marks, rate, loss, reordering, delay with jitter. They last until they are changed or the
-lab is down; a node that is restarted has them again. docs/fabric.md says how each works and how accurate it is.
+Impairments act in this order: buffer and ECN marks, rate, loss, reordering, delay with jitter. They
+last until they are changed or the lab is down; a node that is restarted has them again.
+docs/fabric.md says how each works and how accurate it is.
 
-Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us, ms, s), and percentages the sign.`,
+Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us, ms, s), and
+percentages the sign.`,
 		Example: `  rackless fabric set pair --rate 1Gbit --delay 50us
   rackless fabric set pair --port vm01 --loss 0.1% --seed 1
   rackless fabric set pair --rate 100Mbit --ecn 30KiB:90KiB:10% --pfc 128KiB:64KiB

@@ -32,7 +32,8 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 			a, out, _ := testApp(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			n := 0
-			err := a.watchFabric(ctx, format, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot, error) {
+			err := a.watchFabric(ctx, format, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot,
+				error) {
 				if n++; n == 3 {
 					cancel()
 				}
@@ -53,9 +54,10 @@ func TestWatchingEndsWithTheContextAndIsNoError(t *testing.T) {
 	t.Run("an error of the switch ends it too", func(t *testing.T) {
 		a, _, _ := testApp(t)
 		wrong := errors.New("gone")
-		err := a.watchFabric(t.Context(), formatText, time.Millisecond, func(*fabricview.Snapshot) (*fabricview.Snapshot, error) {
-			return nil, wrong
-		})
+		err := a.watchFabric(t.Context(), formatText, time.Millisecond,
+			func(*fabricview.Snapshot) (*fabricview.Snapshot, error) {
+				return nil, wrong
+			})
 		if !errors.Is(err, wrong) {
 			t.Errorf("got %v", err)
 		}
@@ -70,7 +72,8 @@ func TestWatchingOnATerminalLeavesItAsItWas(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	began := time.Unix(1000, 0)
 	n := 0
-	err := a.watchFabric(ctx, formatText, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot, error) {
+	err := a.watchFabric(ctx, formatText, time.Millisecond, func(before *fabricview.Snapshot) (*fabricview.Snapshot,
+		error) {
 		if n++; n == 3 {
 			cancel()
 		}

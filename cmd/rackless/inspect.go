@@ -47,12 +47,13 @@ func newInspectCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [FILE|DIR|-]...",
 		Short: "Show this machine's topology and devices, and what is wrong with them",
-		Long: `Reads CPUs, NUMA nodes, memory, PCI devices, GPUs, NICs and what holds them, and prints them with the paths between GPUs and
-NICs, then findings: what is wrong, where it was read, what follows from it and the fix. "rackless explain RL003" says more of one.
-Nothing is changed, and root is not needed; as root more can be read.
+		Long: `Reads CPUs, NUMA nodes, memory, PCI devices, GPUs, NICs and what holds them, and prints them with
+the paths between GPUs and NICs, then findings: what is wrong, where it was read, what follows from
+it and the fix. "rackless explain RL003" says more of one. Nothing is changed, and root is not
+needed; as root more can be read.
 
-Without an argument it is this machine. A FILE is a snapshot ("rackless snapshot"), a dump of another tool, or such on standard input
-("-"); what it is, is told from its content:
+Without an argument it is this machine. A FILE is a snapshot ("rackless snapshot"), a dump of
+another tool, or such on standard input ("-"); what it is, is told from its content:
 
   archive or directory with /sys and /proc   rackless snapshot, hwloc-gather-topology, ghw
   JSON                                       rackless inspect -o json
@@ -61,10 +62,12 @@ Without an argument it is this machine. A FILE is a snapshot ("rackless snapshot
   text of nvidia-smi topo -m                 also from within a longer text
   text of lspci -vvnn or lspci -tv
 
-A DIR without /sys and /proc holds many of them: each file in it is inspected, on all cores. Several hosts as JSON are one a line. A
-file that cannot be read is named on standard error, the others are printed, and the exit status is 1.
+A DIR without /sys and /proc holds many of them: each file in it is inspected, on all cores. Several
+hosts as JSON are one a line. A file that cannot be read is named on standard error, the others are
+printed, and the exit status is 1.
 
-A finding does not make inspect fail, unless --fail-on names its severity or a lesser one: then the exit status is 3.`,
+A finding does not make inspect fail, unless --fail-on names its severity or a lesser one: then the
+exit status is 3.`,
 		Example: `  rackless inspect
   rackless inspect -o svg > host.svg
   rackless inspect -o json | jq '.gpus'

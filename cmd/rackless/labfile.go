@@ -19,8 +19,8 @@ func newLabCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Check a lab file, print it with its defaults, or compare it with the running lab",
-		Long: `Works on lab files without starting anything. The lab file is described in examples/full.yaml, and by its JSON schema for
-editors and other tools.`,
+		Long: `Works on lab files without starting anything. The lab file is described in examples/full.yaml, and
+by its JSON schema for editors and other tools.`,
 		Example: `  rackless lab check lab.yaml
   rackless lab schema > lab.schema.json`,
 	}
@@ -32,8 +32,8 @@ func newLabCheckCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check LAB.yaml",
 		Short: "Check a lab file; every fault with its line, and status 2 if there is one",
-		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this machine has room
-for the lab: rackless doctor tells how many nodes fit.`,
+		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this
+machine has room for the lab: rackless doctor tells how many nodes fit.`,
 		Example:           "  rackless lab check examples/pair.yaml",
 		Args:              exactArgs(1, "LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
@@ -84,8 +84,8 @@ func newLabDefaultsCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "defaults LAB.yaml",
 		Short: "Print a lab file with every default written out, and the addresses that follow",
-		Long: `Prints the lab as a lab file in which nothing is left open: what up will make, with every name, MAC and IP address. It is a lab
-file itself and means the same.`,
+		Long: `Prints the lab as a lab file in which nothing is left open: what up will make, with every name, MAC
+and IP address. It is a lab file itself and means the same.`,
 		Example:           "  rackless lab defaults examples/sixteen.yaml",
 		Args:              exactArgs(1, "LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
@@ -104,8 +104,9 @@ func newLabSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of the lab file",
-		Long: `Prints the JSON schema (draft 2020-12) of the lab file. Editors with a YAML language server complete and check lab files by it
-when the file begins with a line such as "# yaml-language-server: $schema=lab.schema.json".`,
+		Long: `Prints the JSON schema (draft 2020-12) of the lab file. Editors with a YAML language server complete
+and check lab files by it when the file begins with a line such as "# yaml-language-server:
+$schema=lab.schema.json".`,
 		Example: "  rackless lab schema > lab.schema.json",
 		Args:    exactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
-	"github.com/rackless/rackless/rack"
 )
 
 // logsFlags are the options of logs.
@@ -22,8 +21,9 @@ func newLogsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NODE | logs --daemon LAB",
 		Short: "Print what a node's console, its QEMU or the lab's switch have said",
-		Long: `Prints what a node, given as NODE or LAB/NODE, has written to its serial console since it was started, whether a console was open or
-not. A node that was cloned did not boot: what the kernel said at boot is in the node's own memory (rackless exec NODE -- dmesg).
+		Long: `Prints what a node, given as NODE or LAB/NODE, has written to its serial console since it was
+started, whether a console was open or not. A node that was cloned did not boot: what the kernel
+said at boot is in the node's own memory (rackless exec NODE -- dmesg).
 
 On a terminal, control sequences are taken out of the log; otherwise it comes as it is.`,
 		Example: `  rackless logs vm00 -f
@@ -68,22 +68,14 @@ On a terminal, control sequences are taken out of the log; otherwise it comes as
 
 // logPath finds the file, and tells on standard error why it is empty where that surprises.
 func (a *app) logPath(arg string, f logsFlags) (string, error) {
-	d, err := a.dirs()
-	if err != nil {
-		return "", err
-	}
 	if f.daemon {
-		name, err := labName(arg)
-		if err != nil {
-			return "", err
-		}
-		r, err := rack.Open(d, name)
+		r, err := a.openLab(arg)
 		if err != nil {
 			return "", err
 		}
 		return r.DaemonLog(), nil
 	}
-	r, node, err := rack.OpenNode(d, arg)
+	r, node, err := a.openNode(arg)
 	if err != nil {
 		return "", err
 	}

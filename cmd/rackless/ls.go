@@ -54,22 +54,40 @@ GID is the index of the RoCE v2 GID of the address, which tools such as ib_write
 
 // openLabs opens the lab that an optional argument names, else all.
 func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
+	if len(args) > 0 {
+		r, err := a.openLab(args[0])
+		if err != nil {
+			return nil, err
+		}
+		return []*rack.Rack{r}, nil
+	}
 	d, err := a.dirs()
 	if err != nil {
 		return nil, err
 	}
-	if len(args) == 0 {
-		return rack.OpenAll(d)
-	}
-	name, err := labName(args[0])
+	return rack.OpenAll(d)
+}
+
+// openLab opens the running lab that an argument names.
+func (a *app) openLab(arg string) (*rack.Rack, error) {
+	name, err := labName(arg)
 	if err != nil {
 		return nil, err
 	}
-	r, err := rack.Open(d, name)
+	d, err := a.dirs()
 	if err != nil {
 		return nil, err
 	}
-	return []*rack.Rack{r}, nil
+	return rack.Open(d, name)
+}
+
+// openNode opens the lab of a node, which is named as NODE or LAB/NODE.
+func (a *app) openNode(arg string) (r *rack.Rack, node string, err error) {
+	d, err := a.dirs()
+	if err != nil {
+		return nil, "", err
+	}
+	return rack.OpenNode(d, arg)
 }
 
 // printLabs prints the table, and what is wrong on standard error.

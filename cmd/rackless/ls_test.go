@@ -31,7 +31,8 @@ func TestWhatIsWrongIsSaidOnStandardError(t *testing.T) {
 	a, out, stderr := testApp(t)
 	err := a.printLabs(lsOutput{Labs: []rack.Description{
 		{Name: "one", Switch: "dead", Ready: true, Nodes: []rack.NodeDescription{{Name: "a", State: "dead", PID: 7}}},
-		{Name: "two", Switch: "running", Nodes: []rack.NodeDescription{{Name: "b", State: "unknown", Error: "refused"}}},
+		{Name: "two", Switch: "running", Nodes: []rack.NodeDescription{{Name: "b", State: "unknown",
+			Error: "refused"}}},
 	}}, nil)
 	want := "lab one: its switch is not running: rackless up with its lab file starts it again\n" +
 		"one/a: its process 7 is gone: rackless up with the lab's file starts it again\n" +

@@ -75,9 +75,12 @@ func newRootCmd(a *app) *cobra.Command {
 Without RDMA hardware the nodes are QEMU machines with software RoCE (rdma_rxe) on an emulated
 network, and every figure says so.
 
-  rackless inspect                     this machine's topology and devices, and what is wrong with them
-  rackless plan lab.yaml               where its nodes go on a real host, proved to be the best place
-  rackless prepare lab.yaml            leads a host to what the plan needs; rackless rollback takes it back
+  rackless inspect                     this machine's topology and devices, and what is
+                                       wrong with them
+  rackless plan lab.yaml               where its nodes go on a real host, proved to be the
+                                       best place
+  rackless prepare lab.yaml            leads a host to what the plan needs; rackless rollback
+                                       takes it back
   rackless emulate desktop             a whole emulated host to practise on
   rackless doctor                      what this machine can do as a host of labs, and what it lacks
   rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other

@@ -150,7 +150,7 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 			return // cobra's own words
 		}
 		for line := range strings.Lines(c.Long) {
-			if len(line) > 141 {
+			if len(line) > 101 {
 				t.Errorf("%s: line of %d characters in Long: %q", c.CommandPath(), len(line), line)
 			}
 		}

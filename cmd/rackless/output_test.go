@@ -168,24 +168,6 @@ func TestAlternatives(t *testing.T) {
 	}
 }
 
-func TestDistance(t *testing.T) {
-	tests := []struct {
-		a, b string
-		want int
-	}{
-		{"", "", 0}, {"a", "", 1}, {"", "ab", 2}, {"force", "force", 0}, {"forse", "force", 1}, {"froce", "force", 2},
-		{"ouput", "output", 1}, {"kitten", "sitting", 3},
-	}
-	for _, tt := range tests {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
-		if got := distance(tt.b, tt.a); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.b, tt.a, got, tt.want)
-		}
-	}
-}
-
 func TestJSONIsNotEscapedForWebPages(t *testing.T) {
 	var b bytes.Buffer
 	if err := writeJSONLine(&b, []string{"a->b & <c>"}); err != nil || b.String() != "[\"a->b & <c>\"]\n" {

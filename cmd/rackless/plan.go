@@ -45,19 +45,23 @@ func newPlanCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan LAB.yaml",
 		Short: "Say where the nodes of a lab go on a host, prove that no better place exists, and write what it takes",
-		Long: `Chooses devices, cores, memory and guest topology for every node of the lab on this machine, or on the machine of a snapshot, so that
-the sum of published penalties is the least (docs/planner.md). Nothing is changed on the host.
+		Long: `Chooses devices, cores, memory and guest topology for every node of the lab on this machine, or on
+the machine of a snapshot, so that the sum of published penalties is the least (docs/planner.md).
+Nothing is changed on the host.
 
-The search is exact: the plan says that it is optimal, or how far from it it may be and what stopped the search. What cannot be placed is
-answered with the smallest set of requests and facts that conflict, and exit status 3. What one node asks for and the host never has
-is an error of the lab file, and exit status 2.
+The search is exact: the plan says that it is optimal, or how far from it it may be and what stopped
+the search. What cannot be placed is answered with the smallest set of requests and facts that
+conflict, and exit status 3. What one node asks for and the host never has is an error of the lab
+file, and exit status 2.
 
---explain adds for each choice the runner-up, what it would cost and the evidence, and what would make the host better. --compare places
-the same lab by the rules of libvirt, of guides, of Nova, Kubernetes and Incus (docs/rivals.md). --out writes everything that it takes,
-usable by hand: domain XML, kernel arguments, units, guest configuration, and a README with the order. It replaces an earlier plan in
-one step, and refuses where anything was added to it or changed.
+--explain adds for each choice the runner-up, what it would cost and the evidence, and what would
+make the host better. --compare places the same lab by the rules of libvirt, of guides, of Nova,
+Kubernetes and Incus (docs/rivals.md). --out writes everything that it takes, usable by hand: domain
+XML, kernel arguments, units, guest configuration, and a README with the order. It replaces an
+earlier plan in one step, and refuses where anything was added to it or changed.
 
---whatif changes host or lab before planning and tells the difference; it can be given several times:
+--whatif changes host or lab before planning and tells the difference; it can be given several
+times:
 
   swap 0000:41:00.0 0000:06:00.0   the two cards change slots
   move 0000:41:00.0 to 0           the card goes to a slot of NUMA node 0
@@ -102,7 +106,16 @@ one step, and refuses where anything was added to it or changed.
 	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
 		"the hosts in `DIR`")
 	enumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
-	completePlanFlags(cmd)
+	offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
+	})
+	offerWords(cmd, "whatif")
+	offerWords(cmd, "time-limit")
+	for _, name := range []string{"out", "fleet"} {
+		offer(cmd, name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+			return nil, cobra.ShellCompDirectiveFilterDirs
+		})
+	}
 	return cmd
 }
 
@@ -110,10 +123,8 @@ one step, and refuses where anything was added to it or changed.
 // variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	for _, name := range []string{"host", "snapshot", "model", "out", "fleet"} {
-		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
-			return usagef(cmd, "--%s has an empty value: name a file or directory, or leave it out", name)
-		}
+	if err := notEmpty(cmd, "a file or directory", "host", "snapshot", "model", "out", "fleet"); err != nil {
+		return err
 	}
 	if f.Changed("snapshot") && f.Changed("host") {
 		return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", o.host, o.snapshot)
@@ -145,21 +156,6 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 			"time-limit")
 	}
 	return nil
-}
-
-// completePlanFlags says what a shell offers for flags whose values are no files.
-func completePlanFlags(cmd *cobra.Command) {
-	host := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
-	}
-	// They fail only for a flag that does not exist.
-	err := errors.Join(cmd.RegisterFlagCompletionFunc("host", host), cmd.RegisterFlagCompletionFunc("whatif",
-		cobra.NoFileCompletions),
-		cmd.RegisterFlagCompletionFunc("time-limit", cobra.NoFileCompletions), cmd.MarkFlagDirname("out"),
-		cmd.MarkFlagDirname("fleet"))
-	if err != nil {
-		panic(err)
-	}
 }
 
 // plan plans one lab on one host.
@@ -316,5 +312,6 @@ func (a *app) planFleet(ctx context.Context, o planOptions, requests string) err
 	if err != nil {
 		return err
 	}
-	return planner.Stream{Fleet: hosts, Name: name, JSON: o.form != formTable, Prompt: requests == "-"}.Run(ctx, in, a.out)
+	return planner.Stream{Fleet: hosts, Name: name, JSON: o.form != formTable, Prompt: requests == "-"}.Run(ctx, in,
+		a.out)
 }

@@ -38,15 +38,19 @@ func newPrepareCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prepare [LAB.yaml]",
 		Short: "Lead this host to what the plan of a lab needs, step by step, with undo",
-		Long: `Plans the lab on this machine, shows what has to be different on it, and does that: kernel arguments, hugepages on each NUMA node, devices
-handed to vfio-pci, virtual functions, CPU isolation, interrupts, memory settings. rackless rollback takes all of it back.
+		Long: `Plans the lab on this machine, shows what has to be different on it, and does that: kernel
+arguments, hugepages on each NUMA node, devices handed to vfio-pci, virtual functions, CPU
+isolation, interrupts, memory settings. rackless rollback takes all of it back.
 
-What was there before is written to a journal and forced to the disk before anything is changed, and each step is read back after it. After
-a kill or a power cut, prepare goes on and rollback takes back, whatever was under way. Done twice, the second changes nothing. Where
-a step is refused (the disk that the system runs from, the way of this session, memory that the host needs), nothing is changed at all.
+What was there before is written to a journal and forced to the disk before anything is changed, and
+each step is read back after it. After a kill or a power cut, prepare goes on and rollback takes
+back, whatever was under way. Done twice, the second changes nothing. Where a step is refused (the
+disk that the system runs from, the way of this session, memory that the host needs), nothing is
+changed at all.
 
-Kernel arguments need a reboot, and some steps can only be made after it: prepare says so, ends with status 4, and goes on at the
-next boot by itself (rackless-prepare.service). Without LAB.yaml it goes on with the lab that the host is prepared for.`,
+Kernel arguments need a reboot, and some steps can only be made after it: prepare says so, ends with
+status 4, and goes on at the next boot by itself (rackless-prepare.service). Without LAB.yaml it
+goes on with the lab that the host is prepared for.`,
 		Example: `  rackless prepare lab.yaml --dry-run
   rackless prepare lab.yaml --yes`,
 		Args:              maxArgs(1, "at most one lab file"),
@@ -367,7 +371,8 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 }
 
 // planOn plans a lab on a host, which messages call by name.
-func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file, model string) (*planner.Planned,
+func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file,
+	model string) (*planner.Planned,
 	error) {
 	q, err := planner.New(name, file, l, model)
 	if err != nil {
@@ -386,10 +391,12 @@ func newRollbackCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Take back everything that prepare has changed on this host",
-		Long: `Takes back, last first, everything that the journal of prepare knows of, and reads each thing back: files byte for byte, drivers,
-virtual functions, pages, values. Kernel arguments are gone from the boot loader at once, and from the kernel with the next boot.
+		Long: `Takes back, last first, everything that the journal of prepare knows of, and reads each thing back:
+files byte for byte, drivers, virtual functions, pages, values. Kernel arguments are gone from the
+boot loader at once, and from the kernel with the next boot.
 
-What cannot be taken back is named, stays in the journal, and can be tried again. Refused while a device of the lab is in use.`,
+What cannot be taken back is named, stays in the journal, and can be tried again. Refused while a
+device of the lab is in use.`,
 		Example: "  rackless rollback --dry-run",
 		Args:    exactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {

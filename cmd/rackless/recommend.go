@@ -36,14 +36,16 @@ func newRecommendCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recommend LAB.yaml",
 		Short: "Say which configuration a lab should have on a host, and on whose measurements that rests",
-		Long: `Chooses pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU goes with which NIC: from studies of this host
-where there are some, from published figures where not, and says for each which it was. What is undecided or confounded decides
-nothing, and neither does what was measured on emulated machines. Where a setting makes no difference, the one that changes less of
-the host is taken. Where studies and documents say different things, both are named.
+		Long: `Chooses pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU goes with which
+NIC: from studies of this host where there are some, from published figures where not, and says for
+each which it was. What is undecided or confounded decides nothing, and neither does what was
+measured on emulated machines. Where a setting makes no difference, the one that changes less of the
+host is taken. Where studies and documents say different things, both are named.
 
-All studies in the file of studies are looked at, or those that --study names. Measured GPU-NIC bandwidths, and weights that the
-studies determine, make a model for the planner: --model-out writes it for rackless plan --model, and what it would change in the
-plan is said. docs/recommend.md has the rules and the formulas. Nothing is changed on the host.`,
+All studies in the file of studies are looked at, or those that --study names. Measured GPU-NIC
+bandwidths, and weights that the studies determine, make a model for the planner: --model-out writes
+it for rackless plan --model, and what it would change in the plan is said. docs/recommend.md has
+the rules and the formulas. Nothing is changed on the host.`,
 		Example: `  rackless recommend lab.yaml
   rackless recommend examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar
   rackless recommend lab.yaml --study contention --model-out model.json`,
@@ -51,10 +53,8 @@ plan is said. docs/recommend.md has the rules and the formulas. Nothing is chang
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f := cmd.Flags()
-			for _, name := range []string{"host", "snapshot", "model-out", "db"} {
-				if f.Changed(name) && f.Lookup(name).Value.String() == "" {
-					return usagef(cmd, "--%s has an empty value: name a file, or leave it out", name)
-				}
+			if err := notEmpty(cmd, "a file", "host", "snapshot", "model-out", "db"); err != nil {
+				return err
 			}
 			if f.Changed("snapshot") && f.Changed("host") {
 				return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", o.host, o.snapshot)

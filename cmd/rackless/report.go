@@ -20,12 +20,14 @@ func newReportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [RESULT [RESULT]]",
 		Short: "Show a measurement again, or two side by side",
-		Long: `Prints the tables of the last measurement (of any lab, or of the one named), and where its page is. RESULT is a lab's name, a lab file,
-a result directory, or LAB/TIME as --list has them. The page is made anew from the stored figures with --html. --format md is
-for a page of a repository, csv has a line for each sample, and json is all that was recorded.
+		Long: `Prints the tables of the last measurement (of any lab, or of the one named), and where its page is.
+RESULT is a lab's name, a lab file, a result directory, or LAB/TIME as --list has them. The page is
+made anew from the stored figures with --html. --format md is for a page of a repository, csv has a
+line for each sample, and json is all that was recorded.
 
-With two results they are set side by side: what differs in their conditions first, then each figure of A, the first, and B, with
-ratio and difference. Two single runs have no interval and give no verdict: that takes a study.`,
+With two results they are set side by side: what differs in their conditions first, then each figure
+of A, the first, and B, with ratio and difference. Two single runs have no interval and give no
+verdict: that takes a study.`,
 		Example: `  rackless report
   rackless report pair --html pair.html
   rackless report pair --format csv

@@ -29,10 +29,13 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [LEVEL=]PATH...",
 		Short: "Make a study of results that others measured",
-		Long: `Reads results and keeps them as a study, for results query and study report. The format is found by the contents:
+		Long: `Reads results and keeps them as a study, for results query and study report. The format is found by
+the contents:
 
-  vcpu-benchmarks  a tree RESULTS/GPU/CONFIG of 6erun/vcpu_benchmarks: CONFIG is a level of placement, each GPU a study of its own
-  superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where its documentation has them
+  vcpu-benchmarks  a tree RESULTS/GPU/CONFIG of 6erun/vcpu_benchmarks: CONFIG is a level of
+                   placement, each GPU a study of its own
+  superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where
+                   its documentation has them
   perftest         logs of perftest, as text or JSON
   nccl-tests       logs of nccl-tests
   iperf3           what the client prints, as text or with --json
@@ -43,14 +46,16 @@ func newResultsImportCmd(a *app) *cobra.Command {
   rackless         samples.jsonl of rackless bench: a file is a repeat
   logs             logs of several of these tools beside each other
 
-Of a tool's logs each run is a repeat, and a file may hold several runs, one after the other. Runs of other message sizes are parts
-of one repeat.
+Of a tool's logs each run is a repeat, and a file may hold several runs, one after the other. Runs
+of other message sizes are parts of one repeat.
 
-The level of a log is LEVEL where PATH is given as LEVEL=PATH, else the name of the directory that it is in. The first level is the
-one that others are compared with; default comes before all others. More PATHs of a vcpu-benchmarks tree are more repeats.
+The level of a log is LEVEL where PATH is given as LEVEL=PATH, else the name of the directory that
+it is in. The first level is the one that others are compared with; default comes before all others.
+More PATHs of a vcpu-benchmarks tree are more repeats.
 
-Values that are zero, negative or no number are failures with their reasons, never figures. All is imported or nothing. The report
-of such a study says that its runs were measured elsewhere, and were neither interleaved nor randomised by rackless.`,
+Values that are zero, negative or no number are failures with their reasons, never figures. All is
+imported or nothing. The report of such a study says that its runs were measured elsewhere, and were
+neither interleaved nor randomised by rackless.`,
 		Example: `  rackless results import ~/vcpu_benchmarks/results --name vcpu
   rackless results import default=logs/before pin=logs/after --name pinning
   rackless study report pinning`,

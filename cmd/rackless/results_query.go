@@ -14,8 +14,8 @@ func newResultsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "results",
 		Short: "Ask the file of studies in SQL, see what tools printed, and bring results of others into it",
-		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine around it. docs/study.md describes
-its tables.`,
+		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine around
+it. docs/study.md describes its tables.`,
 		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample WHERE study = 'contention' GROUP BY cell, metric"
   rackless results import ~/vcpu_benchmarks/results`,
 	}
@@ -28,9 +28,10 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query SQL",
 		Short: "Answer a question in SQL; the file cannot be changed by it",
-		Long: `Runs one SQL statement of SQLite over the file of studies, which is opened for reading alone. The view sample has a row for each
-figure, with study, block, place, attempt, cell (JSON), status, test, metric, bytes, value and unit; docs/study.md has the tables
-below it. It can be asked while a study runs.`,
+		Long: `Runs one SQL statement of SQLite over the file of studies, which is opened for reading alone. The
+view sample has a row for each figure, with study, block, place, attempt, cell (JSON), status, test,
+metric, bytes, value and unit; docs/study.md has the tables below it. It can be asked while a study
+runs.`,
 		Example: `  rackless results query "SELECT metric, count(*), min(value), max(value) FROM sample GROUP BY metric"
   rackless results query --format csv "SELECT * FROM sample"`,
 		Args: exactArgs(1, "a question in SQL"),

@@ -18,9 +18,10 @@ func newResultsRawCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "raw RUN",
 		Short: "Print what the tools of a run printed, as it came",
-		Long: `Prints of each start of a tool in a run the command lines and then what client and server printed, each stream after a line that
-names it; of one that failed, the reason and what there was. RUN is its number: the column run of the view sample, and id of the
-table run. Runs that were imported, or made by early releases of rackless, kept nothing of it.`,
+		Long: `Prints of each start of a tool in a run the command lines and then what client and server printed,
+each stream after a line that names it; of one that failed, the reason and what there was. RUN is
+its number: the column run of the view sample, and id of the table run. Runs that were imported, or
+made by early releases of rackless, kept nothing of it.`,
 		Example: `  rackless results query "SELECT DISTINCT run, cell, status FROM sample WHERE study = 'contention'"
   rackless results raw 17`,
 		Args: exactArgs(1, "the number of a run"),

@@ -19,11 +19,12 @@ func newSnapshotCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot -o FILE",
 		Short: "Write all that inspect reads of this machine into one file",
-		Long: `Writes everything that inspect reads of this machine, and nothing else, into one archive (tar, zstd). "rackless inspect FILE" then
-prints on any machine what it prints here.
+		Long: `Writes everything that inspect reads of this machine, and nothing else, into one archive (tar,
+zstd). "rackless inspect FILE" then prints on any machine what it prints here.
 
-Serial numbers are never read. MAC and IP addresses, GUIDs, UUIDs, host names and names of virtual machines are replaced, the same one by
-the same substitute everywhere, so that what belongs together stays together. --keep-ids keeps them.`,
+Serial numbers are never read. MAC and IP addresses, GUIDs, UUIDs, host names and names of virtual
+machines are replaced, the same one by the same substitute everywhere, so that what belongs together
+stays together. --keep-ids keeps them.`,
 		Example: `  rackless snapshot -o host.tar.zst
   rackless inspect --snapshot host.tar.zst`,
 		Args: exactArgs(0, "no argument"),

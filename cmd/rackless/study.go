@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -31,7 +29,6 @@ import (
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/rig"
-	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -39,10 +36,12 @@ func newStudyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Find out whether settings matter: runs in random order, and what they show with intervals",
-		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file), measures every combination again
-and again in random order, and says with intervals and corrected tests what that shows: better, worse, equivalent or undecided.
+		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file),
+measures every combination again and again in random order, and says with intervals and corrected
+tests what that shows: better, worse, equivalent or undecided.
 
-docs/study.md describes the file of a study, what is done to make the comparison fair, and where the raw figures lie.`,
+docs/study.md describes the file of a study, what is done to make the comparison fair, and where the
+raw figures lie.`,
 		Example: `  rackless study run examples/studies/contention.yaml
   rackless study report contention`,
 	}
@@ -79,17 +78,21 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run STUDY.yaml",
 		Short: "Make the runs of a study, or go on with them",
-		Long: `Prints what is going to be run and the smallest effect that can be shown with so many blocks, then makes the runs. Each is written
-down as it ends: after Ctrl-C, a kill or a reboot the same command goes on with the next run. A run that fails, or that something
-else on the machine disturbed, is kept as such and made again, three times in all.
+		Long: `Prints what is going to be run and the smallest effect that can be shown with so many blocks, then
+makes the runs. Each is written down as it ends: after Ctrl-C, a kill or a reboot the same command
+goes on with the next run. A run that fails, or that something else on the machine disturbed, is
+kept as such and made again, three times in all.
 
-The lab is brought up as each run needs it, is verified before the first one, and stays up at the end. Load is made by stress-ng
-on this machine. A lab of this host's devices, or with driver: libvirt, takes a host that rackless prepare has prepared; its domains
-are started anew where a run needs them otherwise, and are as planned again at the end.
+The lab is brought up as each run needs it, is verified before the first one, and stays up at the
+end. Load is made by stress-ng on this machine. A lab of this host's devices, or with driver:
+libvirt, takes a host that rackless prepare has prepared; its domains are started anew where a run
+needs them otherwise, and are as planned again at the end.
 
-Where the cells take the host booted in different ways (isolation: isolcpus, beside another level), the study ends with status 4 before
-a run that takes the other boot, and says how to go on. With --reboot it prepares the host for that run, as the same plan has it, starts
-it anew and goes on by itself (rackless-study-NAME.service), until the study ends, fails or is ended with Ctrl-C or systemctl stop.`,
+Where the cells take the host booted in different ways (isolation: isolcpus, beside another level),
+the study ends with status 4 before a run that takes the other boot, and says how to go on. With
+--reboot it prepares the host for that run, as the same plan has it, starts it anew and goes on by
+itself (rackless-study-NAME.service), until the study ends, fails or is ended with Ctrl-C or
+systemctl stop.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
   rackless study run examples/studies/contention.yaml
   rackless study run examples/studies/isolation.yaml --reboot`,
@@ -128,7 +131,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		if err := a.printDesign(ctx, o, spec, r); err != nil {
 			return err
 		}
-		a.printOrder(spec)
+		studyview.Order(a.out, spec)
 		return nil
 	}
 	unlock, err := a.lockStudies(d.Run)
@@ -206,7 +209,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err != nil {
 		return false, err
 	}
-	s, err := openStudy(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), o.restart)
+	s, err := conduct.Begin(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), version, o.restart)
 	if err != nil {
 		return false, errors.Join(err, db.Close())
 	}
@@ -267,151 +270,18 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	return db.SetSurvey(ctx, s)
 }
 
-// openStudy finds the study in the file, or adds it.
-func openStudy(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText string, restart bool) (*store.Study,
-	error) {
-	s, err := db.Find(ctx, spec.Name)
-	switch {
-	case errors.Is(err, store.ErrNoStudy):
-	case err != nil:
-		return nil, err
-	case restart:
-		if err := db.Remove(ctx, spec.Name); err != nil {
-			return nil, err
-		}
-	case s.Digest != digest:
-		return nil, usage(fmt.Errorf("study %s was begun with other files: its study or lab file has changed since "+
-			"%s; give it another name, or forget its runs with --restart",
-			spec.Name, s.Created.Local().Format(time.DateTime)))
-	default:
-		return s, nil
-	}
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
-	s = &store.Study{Name: spec.Name, Spec: text, Digest: digest, Lab: labText, Created: time.Now(), Rackless: version}
-	return s, db.Create(ctx, s)
-}
-
 // printDesign says what is run, and what that can show.
 func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) error {
-	cells, comparisons := s.Cells(), s.Comparisons()
-	fmt.Fprintf(a.out, "study %s: %s, %s in a block, seed %d\n", s.Name, count(len(cells), "cell"),
-		count(study.RunsPerCell*len(cells), "run"), s.Seed)
-	for _, f := range s.Factors {
-		fmt.Fprintf(a.out, "  %-12s %s\n", f.Name, strings.Join(f.Levels, " | "))
-	}
-	if s.TakesBoots() {
-		fmt.Fprintln(a.out, "the host is booted anew two or three times in a block: some cells take it with the "+
-			"lab's CPUs isolated, some without")
-	}
-	least := stats.MinBlocks(1-s.Confidence, comparisons)
-	if s.Blocks == 0 {
-		fmt.Fprintf(a.out, "as many blocks as fit into %v; fewer than %d can show nothing of %s\n", s.Budget, least,
-			count(comparisons, "comparison"))
-		return a.printEstimate(ctx, o, s, r, least)
-	}
-	fmt.Fprintf(a.out, "%s, %s in all, for %s\n", count(s.Blocks, "block"), count(s.Blocks*study.RunsPerCell*len(cells),
-		"run"), count(comparisons, "comparison"))
-	if s.Blocks < least {
-		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
-		return nil
-	}
-	fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 such studies: %s\n", smallestEffects(s, s.Blocks))
-	if s.Budget > 0 {
-		fmt.Fprintf(a.out, "fewer blocks are made where %v do not hold them\n", s.Budget)
-		return a.printEstimate(ctx, o, s, r, least)
-	}
-	return nil
-}
-
-// printEstimate says for how many blocks a budget seems to suffice before any run has been made,
-// and what so many can show.
-func (a *app) printEstimate(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig, least int) error {
-	run, how, err := a.estimateRun(ctx, o, s, r)
+	path, err := a.dbPath(o.db)
 	if err != nil {
 		return err
 	}
-	block := run * time.Duration(study.RunsPerCell*len(s.Cells()))
-	blocks := max(1, int(s.Budget/block)) // one that was begun is brought to its end
-	all := s.Blocks > 0 && blocks >= s.Blocks
-	if all {
-		blocks = s.Blocks
-	}
-	round := 100 * time.Millisecond
-	if run >= 10*time.Second {
-		round = time.Second
-	}
-	fmt.Fprintf(a.out, "estimate: a run takes about %v (%s), so %v hold about %s\n", run.Round(round), how, s.Budget,
-		count(blocks, "block"))
-	switch {
-	case blocks < least:
-		fmt.Fprintf(a.out, "so few blocks can show no effect at all, whatever its size: %d take about %v\n", least,
-			(block * time.Duration(least)).Round(time.Second))
-	case !all: // else it has been said
-		fmt.Fprintf(a.out, "smallest effect that is found in 4 of 5 studies of %s: %s\n", count(blocks, "block"),
-			smallestEffects(s, blocks))
-	}
-	return nil
-}
-
-// estimateRun returns about how long a run takes, and what that rests on.
-func (a *app) estimateRun(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) (run time.Duration,
-	how string, err error) {
-	run, err = r.Takes()
-	if err != nil {
-		return 0, "", err
-	}
-	const byFile = "by what the study's file says of its tests"
-	path, err := a.dbPath(o.db)
-	if err != nil {
-		return 0, "", err
-	}
-	db, err := store.OpenReader(ctx, path)
-	if errors.Is(err, os.ErrNotExist) {
-		return run, byFile, nil
-	}
-	if err != nil { // a file of an early release is brought up to date when the study begins
-		return run, fmt.Sprintf("%s; earlier runs cannot be read: %v", byFile, err), nil
-	}
-	mean, runs, err := conduct.Earlier(ctx, db, s)
-	if err = errors.Join(err, db.Close()); err != nil {
-		return 0, "", err
-	}
-	if runs == 0 {
-		return run, byFile, nil
-	}
-	return mean, fmt.Sprintf("the mean of %s with these tests in %s", count(runs, "run"), path), nil
-}
-
-// smallestEffects says what a study with some blocks can show, for metrics that vary little and much.
-func smallestEffects(s *study.Spec, blocks int) string {
-	blocks = min(blocks, stats.MaxBlocks) // with more it is smaller still
-	var found []string
-	for _, spread := range []float64{0.01, 0.05, 0.2} {
-		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: s.Comparisons(), Seed: s.Seed}
-		if e := p.Detectable(blocks); !math.IsInf(e, 1) {
-			found = append(found, fmt.Sprintf("%.1f%% where it varies by %g%% from block to block", 100*e, 100*spread))
+	return studyview.Design(a.out, s, func() (run time.Duration, how string, err error) {
+		if run, err = r.Takes(); err != nil {
+			return 0, "", err
 		}
-	}
-	if found == nil {
-		return "none, whatever its size"
-	}
-	return strings.Join(found, ", ")
-}
-
-// printOrder prints the order of the first block, and of all where there are few.
-func (a *app) printOrder(s *study.Spec) {
-	blocks := max(1, min(s.Blocks, 3))
-	for b := 1; b <= blocks; b++ {
-		for _, r := range s.Block(b) {
-			fmt.Fprintf(a.out, "block %2d  run %2d  %s\n", r.Block, r.Place, s.CellText(r.Cell))
-		}
-	}
-	if s.Blocks != blocks {
-		fmt.Fprintln(a.out, "and so on")
-	}
+		return conduct.Estimate(ctx, path, s, run)
+	})
 }
 
 // studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how
@@ -439,7 +309,7 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
 		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
 		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, count(blocks, "block"),
-			smallestEffects(s, blocks))
+			studyview.SmallestEffects(s, blocks))
 	}
 }
 
@@ -448,9 +318,10 @@ func newStudyReportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report NAME|STUDY.yaml",
 		Short: "Say what a study shows: effects with intervals, verdicts, what was disturbed",
-		Long: `Analyses the runs that are there, and prints what they show: per metric and comparison the effect with its interval, a verdict
-(better, worse, equivalent, undecided), what failed, what was disturbed, and what is known to fool such studies. It can be asked
-while the study runs. The same runs give the same report.
+		Long: `Analyses the runs that are there, and prints what they show: per metric and comparison the effect
+with its interval, a verdict (better, worse, equivalent, undecided), what failed, what was
+disturbed, and what is known to fool such studies. It can be asked while the study runs. The same
+runs give the same report.
 
 --format html is one page that needs nothing else; --out writes to a file.`,
 		Example: `  rackless study report contention
@@ -564,9 +435,10 @@ func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
 func newStudyRmCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
-		Use:     "rm NAME",
-		Short:   "Forget a study with all its runs",
-		Long:    `Takes a study out of the file of studies, with its runs, figures and histograms. Its name is free then. The lab is not touched.`,
+		Use:   "rm NAME",
+		Short: "Forget a study with all its runs",
+		Long: `Takes a study out of the file of studies, with its runs, figures and histograms. Its name is free
+then. The lab is not touched.`,
 		Example: `  rackless study rm demo`,
 		Args:    exactArgs(1, "the name of a study"),
 		RunE: func(cmd *cobra.Command, args []string) error {

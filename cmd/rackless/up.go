@@ -27,17 +27,18 @@ func newUpCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "up LAB.yaml",
 		Short: "Bring a lab up, or lead a running one to what its file says now",
-		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Done twice, the second changes nothing.
-If the file has changed, it says what differs and applies it: what can be changed while a node runs is, and
-nodes that must be made anew are, while the others run on; see rackless lab diff for what that would be.
-Nodes that have died, and a switch that has, are started again.
+		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Done twice, the second changes
+nothing. If the file has changed, it says what differs and applies it: what can be changed while a
+node runs is, and nodes that must be made anew are, while the others run on; see rackless lab diff
+for what that would be. Nodes that have died, and a switch that has, are started again.
 
-A lab with driver: libvirt, or one that asks for devices of a host, runs on a host that rackless prepare has prepared: its nodes
-are domains of libvirt there, placed and pinned as planned, with the devices passed through. Domains that have changed are shown with
-what differs, and ended only with --recreate. --connect names the libvirt of another host, and --host what inspect printed there.
+A lab with driver: libvirt, or one that asks for devices of a host, runs on a host that rackless
+prepare has prepared: its nodes are domains of libvirt there, placed and pinned as planned, with the
+devices passed through. Domains that have changed are shown with what differs, and ended only with
+--recreate. --connect names the libvirt of another host, and --host what inspect printed there.
 
-The first time builds the node image from Debian packages and boots a template, which takes up to a minute; after that
-a lab is up in seconds. Ctrl-C takes back what was begun.`,
+The first time builds the node image from Debian packages and boots a template, which takes up to a
+minute; after that a lab is up in seconds. Ctrl-C takes back what was begun.`,
 		Example: `  rackless up examples/pair.yaml
   rackless up --accel tcg --cold lab.yaml
   rackless up lab.yaml --connect qemu+ssh://root@host/system --host host.json`,

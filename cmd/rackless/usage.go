@@ -9,7 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/study/conduct"
 )
 
 // An exitError ends the program with a code of its own. An empty err means that everything has been said.
@@ -44,7 +46,8 @@ func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code, e.Error()
 	}
-	if _, ok := errors.AsType[*planner.RequestError](err); ok {
+	_, wrong := errors.AsType[*planner.RequestError](err)
+	if _, changed := errors.AsType[*conduct.ChangedError](err); wrong || changed {
 		return exitUsage, err.Error()
 	}
 	return exitFailed, err.Error()
@@ -131,32 +134,11 @@ func flagError(cmd *cobra.Command, err error) error {
 func nearest(cmd *cobra.Command, name string) string {
 	best, least := "", 3 // more than two slips are no slip
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := distance(name, f.Name); !f.Hidden && d < least && d < len(f.Name) {
+		if d := strictyaml.Distance(name, f.Name); !f.Hidden && d < least && d < len(f.Name) {
 			best, least = f.Name, d
 		}
 	})
 	return best
-}
-
-// distance is the number of letters to insert, delete or replace that make b of a (Levenshtein).
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			d := diagonal
-			if a[i] != b[j] {
-				d++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(d, row[j+1]+1, row[j]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 // oneOf is a flag that takes one of a few words. A wrong one is refused when the command line is read.
@@ -168,11 +150,29 @@ type oneOf struct {
 // enumFlag adds a flag that takes one of the words, with completion. The value's present content is the default.
 func enumFlag(cmd *cobra.Command, value *string, name, short, help string, words ...string) {
 	cmd.Flags().VarP(oneOf{value, words}, name, short, help+": "+alternatives(words))
-	// It fails only for a flag that does not exist.
-	if err := cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words,
-		cobra.ShellCompDirectiveNoFileComp)); err != nil {
+	offerWords(cmd, name, words...)
+}
+
+// offer says what a shell offers for a flag. It panics where there is no such flag.
+func offer(cmd *cobra.Command, name string, f cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(name, f); err != nil {
 		panic(err)
 	}
+}
+
+// offerWords has a shell offer these words for a flag, and no files; without words, nothing.
+func offerWords(cmd *cobra.Command, name string, words ...string) {
+	offer(cmd, name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// notEmpty refuses flags that are given an empty value: a variable of a script that is not set.
+func notEmpty(cmd *cobra.Command, what string, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return usagef(cmd, "--%s has an empty value: name %s, or leave it out", name, what)
+		}
+	}
+	return nil
 }
 
 func (o oneOf) String() string {

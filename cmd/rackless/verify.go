@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -34,16 +33,18 @@ func newVerifyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify NAME|LAB.yaml",
 		Short: "Check every fact of a running lab or a prepared host, with evidence and fixes",
-		Long: `Checks the running lab from inside its nodes: links, MTU, active IB MTU, GID tables and the RoCE v2 GID index (found, never
-assumed), every peer at full MTU without fragmentation, RDMA messages around the ring with the device counters before
-and after, and that no two nodes share a name, an address or a random state.
+		Long: `Checks the running lab from inside its nodes: links, MTU, active IB MTU, GID tables and the RoCE v2
+GID index (found, never assumed), every peer at full MTU without fragmentation, RDMA messages around
+the ring with the device counters before and after, and that no two nodes share a name, an address
+or a random state.
 
-With --plan it compares a host with a plan that "rackless plan -o json" printed, in place of a lab: isolated CPUs and their siblings,
-interrupts and threads of others on them, hugepages by NUMA node, IOMMU groups, drivers, links, virtual functions. The host is this
-machine, or that of --snapshot, which shows all but what runs.
+With --plan it compares a host with a plan that "rackless plan -o json" printed, in place of a lab:
+isolated CPUs and their siblings, interrupts and threads of others on them, hugepages by NUMA node,
+IOMMU groups, drivers, links, virtual functions. The host is this machine, or that of --snapshot,
+which shows all but what runs.
 
---watch goes on until Ctrl-C, and prints what stops holding and what holds again. "rackless explain" lists all checks, and explains
-each. Ends with status 3 if a check failed, or could not be made.`,
+--watch goes on until Ctrl-C, and prints what stops holding and what holds again. "rackless explain"
+lists all checks, and explains each. Ends with status 3 if a check failed, or could not be made.`,
 		Example: `  rackless verify pair
   rackless verify pair -o junit > verify.xml
   rackless verify pair --watch --only link,RL402
@@ -79,15 +80,10 @@ each. Ends with status 3 if a check failed, or could not be made.`,
 	f.StringVar(&o.snapshot, "snapshot", "", "with --plan: the host of the snapshot `FILE`, and not this machine")
 	f.BoolVarP(&o.watch, "watch", "w", false, "check again and again, and print what changes")
 	f.DurationVar(&o.interval, "interval", o.interval, "time between two checks, with --watch")
-	// They fail only for a flag that does not exist.
-	err := errors.Join(cmd.RegisterFlagCompletionFunc("only",
-		func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return finding.Names(), cobra.ShellCompDirectiveNoFileComp
-		}),
-		cmd.RegisterFlagCompletionFunc("interval", cobra.NoFileCompletions))
-	if err != nil {
-		panic(err)
-	}
+	offer(cmd, "only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return finding.Names(), cobra.ShellCompDirectiveNoFileComp // read when it is asked for
+	})
+	offerWords(cmd, "interval")
 	return cmd
 }
 
@@ -97,10 +93,8 @@ const formJUnit = "junit"
 // check refuses flags that contradict each other, and turns the names of checks into identifiers.
 func (o *verifyOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	for _, name := range []string{"plan", "snapshot"} {
-		if f.Changed(name) && f.Lookup(name).Value.String() == "" {
-			return usagef(cmd, "--%s has an empty value: name a file, or leave it out", name)
-		}
+	if err := notEmpty(cmd, "a file", "plan", "snapshot"); err != nil {
+		return err
 	}
 	const least = time.Second
 	switch {
@@ -147,7 +141,7 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 
 func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
 	if o.plan == "" {
-		r, err := a.openVerified(args[0])
+		r, err := a.openLab(args[0])
 		if err != nil {
 			return nil, nil, err
 		}
@@ -171,19 +165,6 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 		}
 	}
 	return t, func() {}, nil
-}
-
-// openVerified opens the running lab that is named.
-func (a *app) openVerified(arg string) (*rack.Rack, error) {
-	name, err := labName(arg)
-	if err != nil {
-		return nil, err
-	}
-	d, err := a.dirs()
-	if err != nil {
-		return nil, err
-	}
-	return rack.Open(d, name)
 }
 
 // verifyOnce makes the checks and prints what they found.

@@ -158,7 +158,7 @@ var rules = map[string]rule{
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
 			"study/conduct", never: timed()},
 	"study/conduct": {
-		may: []string{"bench", "study", "study/importer", "study/stats", "study/store"},
+		may: []string{"bench", "internal/words", "study", "study/importer", "study/stats", "study/store"},
 		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
 	},
 	"study/recommend": {
@@ -180,7 +180,7 @@ var rules = map[string]rule{
 		why: "counters are shown as the switch gave them"},
 	"report/recommendview": {may: []string{"internal/words", "report/show", "study/recommend"},
 		why: "a recommendation is shown as it was made; nothing is decided here"},
-	"report/studyview": {may: []string{"report", "report/show", "study", "study/stats"},
+	"report/studyview": {may: []string{"internal/words", "report", "report/show", "study", "study/stats"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
 		may: []string{"check", "finding", "report", "report/show", "report/studyview"},

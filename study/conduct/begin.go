@@ -1,0 +1,74 @@
+package conduct
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/store"
+)
+
+// A ChangedError says that a study was begun with other files.
+type ChangedError struct {
+	Study string
+	Begun time.Time
+}
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("study %s was begun with other files: its study or lab file has changed since %s; give it "+
+		"another name, or forget its runs with --restart", e.Study, e.Begun.Local().Format(time.DateTime))
+}
+
+// Begin finds the study in the file, or adds it. With restart, the runs that it has are forgotten. digest
+// is that of its files, labText its lab file and by the version of rackless. The error of one that was
+// begun with other files is a *ChangedError.
+func Begin(ctx context.Context, db *store.DB, spec *study.Spec, digest, labText, by string,
+	restart bool) (*store.Study, error) {
+	s, err := db.Find(ctx, spec.Name)
+	switch {
+	case errors.Is(err, store.ErrNoStudy):
+	case err != nil:
+		return nil, err
+	case restart:
+		if err := db.Remove(ctx, spec.Name); err != nil {
+			return nil, err
+		}
+	case s.Digest != digest:
+		return nil, &ChangedError{spec.Name, s.Created}
+	default:
+		return s, nil
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	s = &store.Study{Name: spec.Name, Spec: text, Digest: digest, Lab: labText, Created: time.Now(), Rackless: by}
+	return s, db.Create(ctx, s)
+}
+
+// Estimate returns about how long a run of a study takes, and what that rests on: the mean of earlier
+// runs with its tests in the file of studies at path, or byFile where there are none.
+func Estimate(ctx context.Context, path string, s *study.Spec, byFile time.Duration) (run time.Duration, how string,
+	err error) {
+	const source = "by what the study's file says of its tests"
+	db, err := store.OpenReader(ctx, path)
+	if errors.Is(err, os.ErrNotExist) {
+		return byFile, source, nil
+	}
+	if err != nil { // a file of an early release is brought up to date when the study begins
+		return byFile, fmt.Sprintf("%s; earlier runs cannot be read: %v", source, err), nil
+	}
+	mean, runs, err := Earlier(ctx, db, s)
+	if err = errors.Join(err, db.Close()); err != nil {
+		return 0, "", err
+	}
+	if runs == 0 {
+		return byFile, source, nil
+	}
+	return mean, fmt.Sprintf("the mean of %s with these tests in %s", words.Count(runs, "run"), path), nil
+}
