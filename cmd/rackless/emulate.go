@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"path/filepath"
 	"reflect"
-	"strings"
 	"syscall"
 	"time"
 
@@ -19,9 +18,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/terminal"
-	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -90,7 +87,7 @@ status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n le
 
 // profile returns the profile that an argument names, scaled as asked.
 func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile, error) {
-	p, err := findProfile(arg)
+	p, err := emulate.Find(arg)
 	if err != nil {
 		return nil, usage(err)
 	}
@@ -106,38 +103,6 @@ func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile,
 		return nil, usagef(cmd, "--memory: %v", err)
 	}
 	return p, nil
-}
-
-// findProfile returns a built-in profile by name, or reads one from a file: an argument with a dot or a slash is one.
-func findProfile(arg string) (*emulate.Profile, error) {
-	if strings.ContainsAny(arg, "./") {
-		b, err := userfile.Read(arg, userfile.Text)
-		if err != nil {
-			return nil, err
-		}
-		return emulate.ParseProfile(arg, b)
-	}
-	best, least := "", 3 // more than two slips are no slip
-	var names []string
-	for _, p := range emulate.Builtin() {
-		if p.Name == arg {
-			return p, nil
-		}
-		names = append(names, p.Name)
-		if d := strictyaml.Distance(arg, p.Name); d < least {
-			best, least = p.Name, d
-		}
-	}
-	for _, n := range names {
-		if best == "" && len(arg) > 1 && strings.Contains(n, arg) {
-			best = n
-		}
-	}
-	hint := "there are " + strings.Join(names, ", ")
-	if best != "" {
-		hint = "did you mean " + best + "?"
-	}
-	return nil, fmt.Errorf("profile %q: no such profile comes with rackless; %s", arg, hint)
 }
 
 // emulate is the verb.

@@ -146,7 +146,7 @@ comments how it differs from the real machine, and which is a good start for a f
 				if strings.ContainsAny(args[0], "./") {
 					return usage(fmt.Errorf("%s is a file already", args[0]))
 				}
-				p, err := findProfile(args[0])
+				p, err := emulate.Find(args[0])
 				if err != nil {
 					return usage(err)
 				}

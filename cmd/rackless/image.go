@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,48 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/vm"
-)
-
-// imageOutput is what image ls prints as JSON, see docs/json.md.
-type imageOutput struct {
-	Cache     string          `json:"cache"`
-	Images    []imageItem     `json:"images"`    // by key
-	Templates []imageTemplate `json:"templates"` // of images that are no longer there
-}
-
-type imageItem struct {
-	Key       string          `json:"key"`
-	Name      string          `json:"name,omitempty"`
-	State     string          `json:"state"`   // "whole" or "damaged"
-	Current   bool            `json:"current"` // up without --kernel would use it
-	Release   string          `json:"release,omitempty"`
-	Kernel    string          `json:"kernel,omitempty"` // version
-	Bytes     int64           `json:"bytes"`            // on disk
-	Built     *time.Time      `json:"built,omitempty"`
-	Templates []imageTemplate `json:"templates"`
-}
-
-type imageTemplate struct {
-	Key         string     `json:"key"`
-	State       string     `json:"state"` // "whole" or "damaged"
-	Accelerator string     `json:"accelerator,omitempty"`
-	QEMU        string     `json:"qemu,omitempty"`
-	CPUs        int        `json:"cpus"`
-	Memory      int64      `json:"memory_bytes"`
-	NICs        int        `json:"nics"`
-	Bytes       int64      `json:"bytes"` // on disk
-	Made        *time.Time `json:"made,omitempty"`
-}
-
-// The two states of what is in the cache.
-const (
-	stateWhole   = "whole"
-	stateDamaged = "damaged"
 )
 
 func newImageCmd(a *app) *cobra.Command {
@@ -89,7 +52,7 @@ of rackless or of Debian's release that is another.`,
 			if err != nil {
 				return err
 			}
-			out, err := listImages(cmd.Context(), d)
+			out, err := images.List(cmd.Context(), d)
 			if err != nil {
 				return err
 			}
@@ -107,73 +70,7 @@ of rackless or of Debian's release that is another.`,
 	return cmd
 }
 
-// listImages reads the cache.
-func listImages(ctx context.Context, d rack.Dirs) (imageOutput, error) {
-	out := imageOutput{Cache: d.Cache, Images: []imageItem{}, Templates: []imageTemplate{}}
-	images, damaged, err := image.Node.List(ctx, d.Images())
-	if err != nil {
-		return out, err
-	}
-	current, err := image.Node.CurrentRecipe(ctx, image.Options{})
-	if err != nil {
-		return out, err
-	}
-	for _, i := range images {
-		out.Images = append(out.Images, imageItem{Key: i.Key, Name: i.Name, State: stateWhole,
-			Current: i.Key == current.Key(),
-			Release: i.Recipe.Release, Kernel: i.KernelVer, Built: &i.Built})
-	}
-	for _, key := range damaged {
-		out.Images = append(out.Images, imageItem{Key: key, State: stateDamaged, Current: key == current.Key()})
-	}
-	slices.SortFunc(out.Images, func(a, b imageItem) int { return strings.Compare(a.Key, b.Key) })
-	templates, err := vm.Cache{Dir: d.Templates()}.List()
-	if err != nil {
-		return out, err
-	}
-	for i := range out.Images {
-		e := &out.Images[i]
-		e.Templates = []imageTemplate{}
-		if e.Bytes, err = diskUse(filepath.Join(d.Images(), e.Key)); err != nil {
-			return out, err
-		}
-	}
-	for _, t := range templates {
-		entry := imageTemplate{Key: t.Key, State: stateWhole, Accelerator: t.Accelerator, QEMU: t.QEMU, CPUs: t.CPUs,
-			Memory: t.Memory, NICs: t.NICs, Bytes: t.Disk}
-		if t.Damaged != nil {
-			entry.State = stateDamaged
-		}
-		if !t.Made.IsZero() {
-			entry.Made = &t.Made
-		}
-		to := &out.Templates
-		if i := slices.IndexFunc(out.Images, func(e imageItem) bool { return e.Key == t.Image }); i >= 0 {
-			to = &out.Images[i].Templates
-		}
-		*to = append(*to, entry)
-	}
-	return out, nil
-}
-
-// diskUse adds up the files of a directory.
-func diskUse(dir string) (int64, error) {
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return 0, err
-	}
-	var sum int64
-	for _, f := range files {
-		fi, err := f.Info()
-		if err != nil {
-			return 0, err
-		}
-		sum += fi.Size()
-	}
-	return sum, nil
-}
-
-func imageGrid(out imageOutput, now time.Time) *show.Grid {
+func imageGrid(out images.Listing, now time.Time) *show.Grid {
 	g := show.NewGrid("key", "what", "state", "kernel", "shape", "size>", "made")
 	age := func(t *time.Time) string {
 		if t == nil {
@@ -181,7 +78,7 @@ func imageGrid(out imageOutput, now time.Time) *show.Grid {
 		}
 		return words.Ago(now.Sub(*t)) + " ago"
 	}
-	template := func(t imageTemplate) {
+	template := func(t images.Template) {
 		shape := ""
 		if t.CPUs > 0 {
 			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), words.Bytes(t.Memory), count(t.NICs, "NIC"),
@@ -284,14 +181,14 @@ on, but repairing it would build the image again.`,
 }
 
 func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all, onlyTemplates, force bool) error {
-	have, err := listImages(ctx, d)
+	have, err := images.List(ctx, d)
 	if err != nil {
 		return err
 	}
-	var images []string
+	var named []string   // images by key
 	var orphans []string // templates by their own key
 	known := func(key string) bool {
-		return slices.ContainsFunc(have.Images, func(e imageItem) bool { return e.Key == key })
+		return slices.ContainsFunc(have.Images, func(e images.Item) bool { return e.Key == key })
 	}
 	if all {
 		for _, e := range have.Images {
@@ -308,7 +205,7 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 	for _, key := range keys {
 		switch {
 		case known(key):
-			images = append(images, key)
+			named = append(named, key)
 		case slices.ContainsFunc(list, func(t vm.Listed) bool { return t.Key == key }):
 			orphans = append(orphans, key)
 		default:
@@ -316,12 +213,12 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 		}
 	}
 	if !force {
-		if err := unused(d, images); err != nil {
+		if err := unused(d, named); err != nil {
 			return err
 		}
 	}
 	gone, err := vm.Cache{Dir: d.Templates()}.Remove(ctx, func(t vm.Listed) bool {
-		return slices.Contains(images, t.Image) || slices.Contains(orphans, t.Key)
+		return slices.Contains(named, t.Image) || slices.Contains(orphans, t.Key)
 	})
 	for _, t := range gone {
 		fmt.Fprintf(a.out, "removed template %s\n", t.Key)
@@ -329,7 +226,7 @@ func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all,
 	if err != nil || onlyTemplates {
 		return err
 	}
-	for _, key := range images {
+	for _, key := range named {
 		if err := image.Remove(ctx, d.Images(), key); err != nil {
 			return err
 		}

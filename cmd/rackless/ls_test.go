@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -68,15 +69,15 @@ func TestDiffText(t *testing.T) {
 
 func TestImageGrid(t *testing.T) {
 	made := time.Unix(1000, 0)
-	out := imageOutput{
-		Images: []imageItem{
-			{Key: "aa", State: stateWhole, Current: true, Release: "bookworm", Kernel: "6.1", Bytes: 120 << 20,
+	out := images.Listing{
+		Images: []images.Item{
+			{Key: "aa", State: images.Whole, Current: true, Release: "bookworm", Kernel: "6.1", Bytes: 120 << 20,
 				Built: &made,
-				Templates: []imageTemplate{{Key: "bb", State: stateWhole, Accelerator: "tcg", CPUs: 1,
+				Templates: []images.Template{{Key: "bb", State: images.Whole, Accelerator: "tcg", CPUs: 1,
 					Memory: 256 << 20, NICs: 1, Bytes: 200 << 20, Made: &made}}},
-			{Key: "cc", State: stateDamaged},
+			{Key: "cc", State: images.Damaged},
 		},
-		Templates: []imageTemplate{{Key: "dd", State: stateDamaged}},
+		Templates: []images.Template{{Key: "dd", State: images.Damaged}},
 	}
 	want := "" +
 		"KEY   WHAT      STATE    KERNEL  SHAPE                          SIZE  MADE\n" +

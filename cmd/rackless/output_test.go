@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
@@ -34,7 +35,7 @@ func shapes() map[string]func() any {
 		"baseline":       func() any { return new(baselineOutput) },
 		"study-ls":       func() any { return new(document.List) },
 		"recommend":      func() any { return new(recommendview.Document) },
-		"image-ls":       func() any { return new(imageOutput) },
+		"image-ls":       func() any { return new(images.Listing) },
 		"image-build":    func() any { return new(buildOutput) },
 		"lab-diff":       func() any { return new(diffOutput) },
 		"doctor":         func() any { return new(doctor.Report) },

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -78,7 +76,7 @@ neither interleaved nor randomised by rackless.`,
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
 	var sources []importer.Source
 	for _, arg := range args {
-		src, closer, err := importSource(arg)
+		src, closer, err := conduct.OpenSource(arg)
 		if err != nil {
 			return usage(err)
 		}
@@ -110,42 +108,6 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	}
 	fmt.Fprintf(a.out, "kept in %s; see it with: rackless study report %s\n", path, studies[0].Spec.Name)
 	return nil
-}
-
-// importSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign
-// of its own. Links cannot lead out of it.
-func importSource(arg string) (importer.Source, func(), error) {
-	level, path := "", arg
-	info, err := os.Stat(arg)
-	if before, after, ok := strings.Cut(arg, "="); ok && errors.Is(err, os.ErrNotExist) {
-		level, path = before, after
-		if level == "" {
-			return importer.Source{}, nil, fmt.Errorf("%q: want a level before the equals sign", arg)
-		}
-		info, err = os.Stat(path)
-	}
-	if err != nil {
-		return importer.Source{}, nil, err
-	}
-	abs, err := filepath.Abs(path)
-	if err != nil {
-		return importer.Source{}, nil, err
-	}
-	// What the user names may be a link; what is found in it may not lead out.
-	dir, err := filepath.EvalSymlinks(abs)
-	if err != nil {
-		return importer.Source{}, nil, err
-	}
-	src := importer.Source{Name: path, Path: ".", Level: level, Base: filepath.Base(abs)}
-	if !info.IsDir() {
-		dir, src.Path, src.Base = filepath.Dir(dir), filepath.Base(dir), filepath.Base(filepath.Dir(abs))
-	}
-	root, err := os.OpenRoot(dir)
-	if err != nil {
-		return importer.Source{}, nil, err
-	}
-	src.FS = root.FS()
-	return src, func() { _ = root.Close() }, nil
 }
 
 // printImported says what became of the results.

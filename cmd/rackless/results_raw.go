@@ -1,16 +1,12 @@
 package main
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
-	"io"
 	"strconv"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/bench"
-	"github.com/rackless/rackless/study/store"
+	"github.com/rackless/rackless/study/conduct"
 )
 
 func newResultsRawCmd(a *app) *cobra.Command {
@@ -46,7 +42,7 @@ made by early releases of rackless, kept nothing of it.`,
 				if i > 0 {
 					fmt.Fprintln(a.out)
 				}
-				if err := writeInvocation(a.out, x); err != nil {
+				if err := conduct.WriteInvocation(a.out, x); err != nil {
 					return fmt.Errorf("run %d: %w", run, err)
 				}
 			}
@@ -55,38 +51,4 @@ made by early releases of rackless, kept nothing of it.`,
 	}
 	dbFlag(cmd, &path)
 	return cmd
-}
-
-// writeInvocation writes how a tool was started and what it printed.
-func writeInvocation(w io.Writer, x store.Invocation) error {
-	var s bench.Sample
-	if err := json.Unmarshal(x.Raw, &s); err != nil {
-		return err
-	}
-	var b bytes.Buffer
-	fmt.Fprintf(&b, "== %s\n", s.Test)
-	for _, c := range []struct{ who, node, command string }{{"client", s.Client, s.Command},
-		{"server", s.Server, s.ServerCommand}} {
-		if c.command != "" {
-			fmt.Fprintf(&b, "%s on %s: %s\n", c.who, c.node, c.command)
-		}
-	}
-	if s.Error != "" {
-		fmt.Fprintf(&b, "failed: %s\n", s.Error)
-	}
-	switch {
-	case len(x.Printed) > 0:
-		for _, p := range x.Printed {
-			fmt.Fprintf(&b, "-- %s\n%s", p.Name, p.Text)
-			if !bytes.HasSuffix(p.Text, []byte("\n")) {
-				b.WriteByte('\n')
-			}
-		}
-	case s.Output != "":
-		b.WriteString(s.Output)
-	default:
-		b.WriteString("nothing of what it printed was kept\n")
-	}
-	_, err := w.Write(b.Bytes())
-	return err
 }

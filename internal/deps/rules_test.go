@@ -204,7 +204,8 @@ var rules = map[string]rule{
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
-	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
+	"images": {may: []string{"image", "rack", "vm"}, why: "it lists what others have made"},
+	"ui":     {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
 	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"rack": "a plan follows from a host and a lab: " +
 			"what runs is not asked", "render": "a plan is made first and written later"}},

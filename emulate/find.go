@@ -1,0 +1,41 @@
+package emulate
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/userfile"
+)
+
+// Find returns a built-in profile by name, or reads one from a file: an argument with a dot or a slash is one.
+func Find(arg string) (*Profile, error) {
+	if strings.ContainsAny(arg, "./") {
+		b, err := userfile.Read(arg, userfile.Text)
+		if err != nil {
+			return nil, err
+		}
+		return ParseProfile(arg, b)
+	}
+	best, least := "", 3 // more than two slips are no slip
+	var names []string
+	for _, p := range Builtin() {
+		if p.Name == arg {
+			return p, nil
+		}
+		names = append(names, p.Name)
+		if d := strictyaml.Distance(arg, p.Name); d < least {
+			best, least = p.Name, d
+		}
+	}
+	for _, n := range names {
+		if best == "" && len(arg) > 1 && strings.Contains(n, arg) {
+			best = n
+		}
+	}
+	hint := "there are " + strings.Join(names, ", ")
+	if best != "" {
+		hint = "did you mean " + best + "?"
+	}
+	return nil, fmt.Errorf("profile %q: no such profile comes with rackless; %s", arg, hint)
+}
