@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync/atomic"
 )
 
 // packetBlock is the type of an Enhanced Packet Block of pcapng (draft-ietf-opsawg-pcapng, section 4.3).
@@ -32,8 +33,9 @@ type PacketFilter struct {
 	Limit uint64                  // packets; 0: all
 	Full  func()                  // called once when the limit is reached; may be nil
 
-	Packets uint64 // that were written
-	Bytes   uint64 // of their frames, as they were on the wire
+	// Packets counts those that were written, Bytes those of their frames as they were on the wire. Both
+	// may be read while the stream is written.
+	Packets, Bytes atomic.Uint64
 
 	part []byte // of a block that has not come whole
 }
@@ -70,16 +72,16 @@ func (p *PacketFilter) block(kind uint32, block []byte) error {
 			return fmt.Errorf("capture: the switch sent a packet of %d bytes in a block of %d: not pcapng", captured,
 				len(block))
 		}
-		if p.Limit > 0 && p.Packets >= p.Limit || p.Keep != nil && !p.Keep(block[packetHead:packetHead+captured]) {
+		if p.Limit > 0 && p.Packets.Load() >= p.Limit || p.Keep != nil && !p.Keep(block[packetHead:packetHead+captured]) {
 			return nil
 		}
-		p.Packets++
-		p.Bytes += uint64(binary.LittleEndian.Uint32(block[24:]))
+		p.Packets.Add(1)
+		p.Bytes.Add(uint64(binary.LittleEndian.Uint32(block[24:])))
 	}
 	if _, err := p.W.Write(block); err != nil {
 		return err
 	}
-	if kind == packetBlock && p.Packets == p.Limit && p.Full != nil {
+	if kind == packetBlock && p.Packets.Load() == p.Limit && p.Full != nil {
 		p.Full()
 	}
 	return nil

@@ -93,8 +93,8 @@ func TestPacketFilter(t *testing.T) {
 					}
 				}
 				got := frames(t, out.Bytes())
-				if !slices.EqualFunc(got, tt.want, bytes.Equal) || p.Packets != uint64(len(tt.want)) {
-					t.Errorf("in chunks of %d: got %d frames (counted %d), want %d", chunk, len(got), p.Packets,
+				if !slices.EqualFunc(got, tt.want, bytes.Equal) || p.Packets.Load() != uint64(len(tt.want)) {
+					t.Errorf("in chunks of %d: got %d frames (counted %d), want %d", chunk, len(got), p.Packets.Load(),
 						len(tt.want))
 				}
 				if reached := tt.max != 0 && int(tt.max) == len(tt.want); (full == 1) != reached || full > 1 {
@@ -165,8 +165,8 @@ func FuzzPacketFilter(f *testing.F) {
 		if out.Len() > len(in) {
 			t.Errorf("%d bytes in, %d out", len(in), out.Len())
 		}
-		if limit > 0 && p.Packets > limit {
-			t.Errorf("%d packets, limit %d", p.Packets, limit)
+		if limit > 0 && p.Packets.Load() > limit {
+			t.Errorf("%d packets, limit %d", p.Packets.Load(), limit)
 		}
 	})
 }

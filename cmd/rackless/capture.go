@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -113,17 +112,27 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err er
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	filter := &fabric.PacketFilter{W: w, Keep: keep, Limit: f.count, Full: end}
-	shown := a.showCapture(where)
+	var began time.Time
+	state := func() string {
+		return fmt.Sprintf("%d frames, %s, %s", filter.Packets.Load(), words.Bytes(filter.Bytes.Load()),
+			words.Seconds(time.Since(began)))
+	}
+	var meter *terminal.Meter
 	opts := fabric.CaptureOptions{Snaplen: f.snaplen}
-	opts.Started = func() {
-		shown.start()
+	opts.Started = func() { // what enters the switch from now on is captured
+		began = time.Now()
+		fmt.Fprintf(a.err, "capturing to %s; Ctrl-C ends\n", where)
+		meter = terminal.NewMeter(a.err, a.env, state)
 		if f.duration > 0 {
 			time.AfterFunc(f.duration, end) // harmless after the end
 		}
 	}
-	err = c.Capture(ctx, opts, io.MultiWriter(filter, shown.counter(filter)))
-	err = errors.Join(err, closeFile(filter.Packets == 0 && err != nil))
-	shown.stop(filter)
+	err = c.Capture(ctx, opts, filter)
+	err = errors.Join(err, closeFile(filter.Packets.Load() == 0 && err != nil))
+	if meter != nil {
+		meter.Close()
+		fmt.Fprintf(a.err, "captured %s\n", state())
+	}
 	return err
 }
 
@@ -176,73 +185,4 @@ func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where st
 		}
 		return err
 	}, nil
-}
-
-// A captureDisplay tells on standard error how a capture goes on: live on a terminal, else at its begin and end.
-type captureDisplay struct {
-	a       *app
-	where   string
-	live    bool
-	began   time.Time
-	packets atomic.Uint64
-	bytes   atomic.Uint64
-	done    chan struct{} // closed by stop
-	ended   chan struct{} // closed when the live line is gone
-}
-
-func (a *app) showCapture(where string) *captureDisplay {
-	return &captureDisplay{a: a, where: where, live: terminal.Of(a.err) != nil && a.env("TERM") != "dumb"}
-}
-
-// counter notes what the filter has counted. It is written to after the filter, in the same goroutine.
-func (d *captureDisplay) counter(f *fabric.PacketFilter) io.Writer {
-	return writerFunc(func(b []byte) (int, error) {
-		d.packets.Store(f.Packets)
-		d.bytes.Store(f.Bytes)
-		return len(b), nil
-	})
-}
-
-type writerFunc func([]byte) (int, error)
-
-func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
-
-// start is called when the capture runs: what enters the switch after it says so is captured.
-func (d *captureDisplay) start() {
-	d.began = time.Now()
-	fmt.Fprintf(d.a.err, "capturing to %s; Ctrl-C ends\n", d.where)
-	if !d.live {
-		return
-	}
-	d.done, d.ended = make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(d.ended)
-		tick := time.NewTicker(250 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-tick.C:
-				fmt.Fprintf(d.a.err, "%s%s", terminal.ClearLine, d.text(d.packets.Load(), d.bytes.Load()))
-			case <-d.done:
-				fmt.Fprint(d.a.err, terminal.ClearLine)
-				return
-			}
-		}
-	}()
-}
-
-func (d *captureDisplay) text(packets, bytes uint64) string {
-	return fmt.Sprintf("%d frames, %s, %s", packets, words.Bytes(bytes), words.Seconds(time.Since(d.began)))
-}
-
-// stop prints the sum, if the capture had begun.
-func (d *captureDisplay) stop(f *fabric.PacketFilter) {
-	if d.began.IsZero() {
-		return
-	}
-	if d.live {
-		close(d.done)
-		<-d.ended
-	}
-	fmt.Fprintf(d.a.err, "captured %s\n", d.text(f.Packets, f.Bytes))
 }

@@ -215,3 +215,21 @@ func TestALineIsCutToTheWidth(t *testing.T) {
 		}
 	}
 }
+
+func TestAMeterIsShownOnTerminalsAlone(t *testing.T) {
+	var b bytes.Buffer
+	none := func(string) string { return "" }
+	NewMeter(&b, none, func() string { return "5 frames" }).Close()
+	if b.Len() > 0 {
+		t.Errorf("what is no terminal got %q", &b)
+	}
+	master, slave := openPTY(t)
+	screen := screenOf(master, slave)
+	asked := make(chan struct{}, 100)
+	m := NewMeter(slave, none, func() string { asked <- struct{}{}; return "5 frames" })
+	<-asked
+	m.Close()
+	if got := screen(); !strings.Contains(got, ClearLine+"5 frames") || !strings.HasSuffix(got, ClearLine) {
+		t.Errorf("got %q", got)
+	}
+}
