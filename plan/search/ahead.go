@@ -10,6 +10,10 @@ import (
 // count what is certain wherever they come from: each GPU's cheapest partners among all (Gilmore
 // 1962, Lawler 1963), the nearest homes of what is still there, and how many devices can have a
 // core next to them on so many NUMA nodes.
+//
+// The case that needs this: one lab node with eight GPUs and eight NICs on planfixture.Large. It is
+// proved in about a thousand steps; without the outlook on devices to come, the bound stays at 31800
+// of 56664 for millions.
 
 // outlookDevices and outlookNodes bound the tables of an outlook; where there is more, weaker bounds have to do.
 const (

@@ -70,15 +70,6 @@ func TestAnyPricesGiveABound(t *testing.T) {
 			draw(tr.price.bundle)
 			draw(tr.price.vf)
 			draw(tr.price.nic)
-			if tr.price.page = nil; tr.m.memoryCounts() && r.Chance(70) {
-				tr.price.page = make([]int64, len(tr.m.nodes))
-				draw(tr.price.page)
-				for n := range tr.m.nodes {
-					if !tr.m.nodes[n].limited {
-						tr.price.page[n] = 0 // there is no end of them
-					}
-				}
-			}
 			tr.settle()
 			if !tr.cheapest() {
 				t.Fatalf("seed %d: a lab node fits nowhere, want cost %d", seed, cost)

@@ -4,40 +4,59 @@
 // # What is searched
 //
 // Cores are not searched one by one. Free cores of one NUMA node, package, thread count and size
-// are a place; all that a lab node's own cost and the counts that have to be kept depend on is how
-// many cores it has in each place. A config of a lab node is that, and its devices. Which cores of
-// a place they are matters for shared L3 caches only: given the counts, that is a packing problem
-// of each group of places that share caches (pack.go). Which memory they use matters given the
-// counts, too: that is a transportation problem (flow.go). So a placement is a config for each lab
-// node, and its cost is
+// form a place. What a lab node costs by itself, and the counts that have to be kept, depend only on
+// how many cores it has in each place. A config of a lab node is these numbers and its devices: what
+// the literature of column generation calls a pattern or column. Which cores of a place they are
+// matters for shared L3 caches only. Given the counts, that is a packing problem of each group of
+// places that share caches (pack.go). Which memory they use is then a transportation problem
+// (flow.go). So a placement is a config for each lab node, and its cost is
 //
 //	own costs + unequal + shared ports + packing + transportation + distance to housekeeping
 //
 // None of these parts can shrink when one more lab node is placed. So the cost of some lab nodes is
-// a lower bound of all that can come of it, and that is what the branch and bound in tree.go stands
-// on. It is exact: the enumerator leaves out a config only if its bound is not below the best cost
-// known, if it breaks a rule, or if another config that is tried is the same but for the names of
-// devices or of lab nodes that can be swapped.
+// a lower bound of every placement that contains them. The branch and bound in tree.go rests on
+// that. It is exact: the enumerator leaves out a config only if its bound is not below the best cost
+// known, if it breaks a rule, or if another config that is tried differs from it only in the names
+// of devices (twins.go) or of lab nodes that can be swapped (symmetry breaking).
+//
+// # Words
+//
+//	place        a class of cores that no rule and no own cost tells apart
+//	config       a column: cores by place, and devices, of one lab node
+//	toll         what a config pays at the dual prices; its reduced cost is own cost plus toll
+//	twins        devices that can be exchanged in every placement: one order of them is tried
+//	dive         a greedy config from one NUMA node, without a search
+//	own cost     what a config costs whatever the others do
 //
 // # The order of the work
 //
-//  1. Counts: cores, memory, and each lab node alone. Most requests that cannot be met are refused here.
-//  2. The root bound: what each lab node costs alone, memory included (alone.go, pages.go), plus
-//     what sharing L3 caches costs at least by counting caches and pieces (cover.go).
-//  3. Prices (bound.go). Cores of a NUMA node, bundles, virtual functions and places on a port get a price each, which all that use them pay; what there is of them
-//     is credited. For any prices of 0 or more the sum is still a lower bound (Lagrange), and good ones make it much higher. A common price for all ports comes first,
-//     then the subgradient method; round prices near those that it finds are tried as well, since the best ones mostly are. Where memory is short, pages get prices in
-//     a second round (pages.go), for the root bound only. Equal lab nodes that cannot all cost the same are told apart by the cost of the cheapest of them, which brings
-//     the term "unequal" into the bound (equal.go). Before and after the subgradient method a linear program chooses which lab nodes each NUMA node contains
-//     (contents.go, master.go): it knows what a set of them pays together, for L3 caches above all. Its solution is made whole by a search of its own (round.go).
-//  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A few likely configs from each NUMA node come first (dive.go), so that a
-//     limit of steps does not mean that nothing was found; where there are 64 lab nodes or more, they make a whole placement before step 2. Then two and three lab nodes
-//     at a time are taken off and placed again as well as possible (local.go).
-//     Up to 16 lab nodes are searched for a few steps (5) before prices are found (3): a small tree takes less time than good prices do.
-//  5. The tree. At each depth the bound of the lab nodes to come is their cheapest configs in what is left; one whose cheapest config still fits keeps it, so that
-//     little has to be found again.
+//  1. Counts: cores, memory, and each lab node alone. Most requests that cannot be met are refused
+//     here.
+//  2. The root bound: what each lab node costs alone, memory included (pages.go), plus what sharing
+//     L3 caches costs at least by counting caches and pieces (cover.go).
+//  3. Lagrangian relaxation (bound.go). Cores of a NUMA node, bundles, virtual functions and places
+//     on a port get a price each, which all that use them pay; what there is of them is credited.
+//     For any prices of 0 or more the sum is still a lower bound, and good ones make it much higher.
+//     A common price for all ports comes first, then the subgradient method. Round prices near those
+//     that it finds are tried as well, since the best ones mostly are round. Equal lab nodes that
+//     cannot all cost the same are told apart by the cost of the cheapest of them, which brings the
+//     term "unequal" into the bound (equal.go). Before and after the subgradient method a linear
+//     program with column generation chooses which lab nodes each NUMA node contains (contents.go,
+//     master.go): it knows what a set of them pays together, for L3 caches above all. Its solution is
+//     made whole by a search of its own (round.go).
+//  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A
+//     few likely configs from each NUMA node come first (dive.go), so that a search that is stopped
+//     has found something. Where there are 64 lab nodes or more, they make a whole placement before
+//     step 2. Then two and three lab nodes at a time are taken off and placed again as well as
+//     possible (local.go). Up to 16 lab nodes are searched for a few steps (5) before prices are
+//     found (3): a small tree takes less time than good prices do.
+//  5. The tree. At each depth the bound of the lab nodes to come is their cheapest configs in what
+//     is left. One whose cheapest config still fits keeps it, so that little has to be found again.
 //
 // The search ends at once where cost and bound meet, which for most labs is before the tree.
+//
+// Each part earns its place: docs/performance.md shows what happens without it, and the first
+// comment of a file names the case that needs it.
 //
 // # Lab nodes with many devices
 //

@@ -15,13 +15,11 @@ const infinite = int64(1) << 60
 
 // prices are what the relaxation asks for what lab nodes compete for, in parts of 1/scale. See bound.go.
 type prices struct {
-	node   []int64     // a core of a NUMA node
-	bundle []int64     // a bundle, taken whole
-	vf     []int64     // a virtual function of a NIC
-	nic    []int64     // being one more lab node with virtual functions of a NIC
-	page   []int64     // a page of memory of a NUMA node; nil where pages have no prices
-	pages  []*pageCost // what follows for each lab node
-	fixed  int64       // what all that there is comes to
+	node   []int64 // a core of a NUMA node
+	bundle []int64 // a bundle, taken whole
+	vf     []int64 // a virtual function of a NIC
+	nic    []int64 // being one more lab node with virtual functions of a NIC
+	fixed  int64   // what all that there is comes to
 }
 
 func newPrices(m *model) *prices {
@@ -143,9 +141,7 @@ func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*config
 	m := e.s.m
 	e.i, e.r, e.price, e.limit, e.yield = i, &m.requests[i], price, limit, yield
 	e.paid, e.toll, e.cut = 0, 0, false
-	if e.memory = e.r.memory; price.pages != nil {
-		e.memory = price.pages[i]
-	}
+	e.memory = e.r.memory
 	e.homes = e.homes[:0]
 	e.c.gpus, e.c.nics, e.c.vfs = e.c.gpus[:0], e.c.nics[:0], e.c.vfs[:0]
 	for n := range m.nodes {

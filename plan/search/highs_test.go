@@ -560,7 +560,8 @@ func (m *mip) text() []byte {
 	write(&b, append(m.cost, linear{0, "zero"}))
 	b.WriteString("\nSubject To\n")
 	b.Write(m.rows.Bytes())
-	b.WriteString("General\n " + strings.Join(m.general, "\n ") + "\nBinary\n " + strings.Join(m.binary, "\n ") + "\nEnd\n")
+	b.WriteString("General\n " + strings.Join(m.general, "\n ") + "\nBinary\n " + strings.Join(m.binary, "\n ") +
+		"\nEnd\n")
 	return b.Bytes()
 }
 

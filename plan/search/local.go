@@ -2,6 +2,10 @@ package search
 
 import "slices"
 
+// A good placement makes the tree smaller, and it is all that there is where the search is stopped.
+// The cases that need the local search: mixes 4, 9, 12 and 28 of the tests, too large to be proved,
+// which cost up to ten percent more without it.
+
 // greedy places the lab nodes one by one, each at what costs least beside those before it. One that
 // fits nowhere goes first in the next try.
 func (t *tree) greedy() {

@@ -5,6 +5,9 @@ import (
 	"slices"
 )
 
+// The case that needs this search: planfixture.LargeUnequal, 64 lab nodes of eleven sizes. With it the
+// search proves 4000; without it the best placement found costs 4400.
+//
 // The linear program takes parts of contents; a placement takes whole ones. Each content loses
 // something against the one that gains most in its unit, and in a placement that is cheaper than
 // the best one all losses together are below the slack. So few contents come into question, and a
