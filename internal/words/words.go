@@ -3,15 +3,24 @@ package words
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
 // Count prints "1 node", "2 nodes".
-func Count(n int, what string) string {
+func Count[N int | int64](n N, what string) string {
 	if n != 1 {
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)
+}
+
+// List joins words: "a", "a and b", "a, b and c".
+func List(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
 // Bytes prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/search"
@@ -105,7 +106,7 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 		paths = append(paths[:3], fmt.Sprintf("%d more", len(paths)-3))
 	}
 	if len(paths) > 0 {
-		return list(paths)
+		return words.List(paths)
 	}
 	falls := termChanges(a.terms, after)
 	if len(falls) > 0 && falls[0].after < falls[0].before {
@@ -203,7 +204,7 @@ func (a *advisor) virtualFunctions() []change {
 		}
 		q.Devices[i].FreeVFs, q.Devices[i].VFs = free, len(free)
 		all = append(all, change{q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID,
-			count(len(free), "virtual function"), d.VFs),
+			words.Count(len(free), "virtual function"), d.VFs),
 			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs " + d.ID})
 	}
 	return all
@@ -223,7 +224,7 @@ func (a *advisor) reserve() []change {
 		q.NUMANodes = slices.Clone(q.NUMANodes)
 		q.NUMANodes[i].ReserveCores--
 		all = append(all, change{q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d",
-			count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
+			words.Count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
 			"host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID)})
 	}
 	return all
@@ -285,7 +286,7 @@ func (a *advisor) groups() []change {
 		if len(cards) < 2 || !slices.ContainsFunc(names, func(id string) bool { return a.isWanted(id) }) {
 			continue
 		}
-		all = append(all, change{q, fmt.Sprintf("let the IOMMU tell %s apart", list(names)),
+		all = append(all, change{q, fmt.Sprintf("let the IOMMU tell %s apart", words.List(names)),
 			"ACS in the firmware's settings, or slots below other root ports", fmt.Sprintf("bundle %d", bundle)})
 	}
 	return all

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -105,7 +106,7 @@ func (a *advisor) placesFor(device, node, near int) []change {
 		move = Edit{Op: OpMoveBelow, Device: d.ID, Other: port.Address.String()}
 		note = fmt.Sprintf("port %s has nothing below it", port.Address)
 		if port.Link != nil && port.Link.MaxWidth != nil {
-			note += fmt.Sprintf(" and %s", count(*port.Link.MaxWidth, "lane"))
+			note += fmt.Sprintf(" and %s", words.Count(*port.Link.MaxWidth, "lane"))
 		}
 	}
 	add(move, what, note)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/search"
@@ -174,7 +175,7 @@ func (d *decider) pathFacts(i int) (facts []string, pairs, measured bool) {
 		nics = append(nics, v.Device)
 	}
 	for _, g := range pl.GPUs {
-		var words []string
+		var parts []string
 		for _, n := range nics {
 			q := d.p.Path(g, n)
 			if q == nil {
@@ -190,10 +191,10 @@ func (d *decider) pathFacts(i int) (facts []string, pairs, measured bool) {
 					word += fmt.Sprintf(" (measured: %d %% below the best pair)", *q.LossPercent)
 				}
 			}
-			words = append(words, word)
+			parts = append(parts, word)
 		}
-		if len(words) > 0 && len(facts) < 4 {
-			facts = append(facts, fmt.Sprintf("path of %s: %s", deviceName(&d.p.Devices[g]), list(words)))
+		if len(parts) > 0 && len(facts) < 4 {
+			facts = append(facts, fmt.Sprintf("path of %s: %s", deviceName(&d.p.Devices[g]), words.List(parts)))
 		}
 	}
 	if c := d.own(i, plan.TermGPUNICPath, plan.TermGPUNICMeasured); c > 0 {
@@ -326,7 +327,7 @@ func (d *decider) describe(one *plan.Decision, i int, a *settingAnswer, other st
 		for _, j := range class {
 			names = append(names, d.p.Requests[j].Name)
 		}
-		one.RunnerUp += ", for " + list(names) + " together"
+		one.RunnerUp += ", for " + words.List(names) + " together"
 	}
 	switch a.found {
 	case solved:
@@ -347,7 +348,7 @@ func (d *decider) guestNUMA(i int) (plan.Decision, error) {
 	span := len(d.layout.coresOn(&d.base.Placement.Nodes[i]))
 	switch {
 	case n.GuestNUMA:
-		one.Choice = fmt.Sprintf("on: the guest sees %s", count(len(n.Cells), "NUMA node"))
+		one.Choice = fmt.Sprintf("on: the guest sees %s", words.Count(len(n.Cells), "NUMA node"))
 	case r.GuestNUMA == string(lab.Off):
 		one.Choice = "off, as the lab asks"
 	default:
@@ -388,10 +389,10 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 		threads = max(threads, len(c.CPUs))
 	}
 	if r.Threads > 1 {
-		one.Choice = fmt.Sprintf("on: %s as %s with %d threads each", count(r.VCPUs, "virtual CPU"),
-			count(r.Cores, "core"), r.Threads)
+		one.Choice = fmt.Sprintf("on: %s as %s with %d threads each", words.Count(r.VCPUs, "virtual CPU"),
+			words.Count(r.Cores, "core"), r.Threads)
 	} else {
-		one.Choice = fmt.Sprintf("off: %s on %s", count(r.VCPUs, "virtual CPU"), count(r.Cores, "whole core"))
+		one.Choice = fmt.Sprintf("off: %s on %s", words.Count(r.VCPUs, "virtual CPU"), words.Count(r.Cores, "whole core"))
 	}
 	if threads == 1 {
 		return append1(one, "the cores of the host have one thread each"), nil
@@ -404,7 +405,7 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 		}
 	}
 	need := r.VCPUs / other
-	text = fmt.Sprintf("%s: %s instead of %d", text, count(need, "core"), r.Cores)
+	text = fmt.Sprintf("%s: %s instead of %d", text, words.Count(need, "core"), r.Cores)
 	asked := 0
 	for j := range d.p.Requests {
 		asked += d.p.Requests[j].Cores
@@ -413,7 +414,7 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 	if have := usable - d.p.ReserveCores; asked > have {
 		one.RunnerUp = text
 		one.Evidence = append(one.Evidence, fmt.Sprintf("the lab would need %s and there are %d beside the %d that "+
-			"the host keeps", count(asked, "core"), max(0, have), d.p.ReserveCores))
+			"the host keeps", words.Count(asked, "core"), max(0, have), d.p.ReserveCores))
 		return append1(one, seenSMT), nil
 	}
 	a, err := d.otherSetting(i, AboutSMT, func(r *plan.Request) { r.Threads, r.Cores = other, r.VCPUs/other })

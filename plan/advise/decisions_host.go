@@ -3,6 +3,7 @@ package advise
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -19,14 +20,14 @@ func (d *decider) housekeeping() plan.Decision {
 	switch extra := len(free) - d.p.ReserveCores; {
 	case extra > 0:
 		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps at least %s; %d more are left over",
-			count(d.p.ReserveCores, "core"), extra))
+			words.Count(d.p.ReserveCores, "core"), extra))
 	default:
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps %s", count(d.p.ReserveCores, "core")))
+		one.Evidence = append(one.Evidence, fmt.Sprintf("the host keeps %s", words.Count(d.p.ReserveCores, "core")))
 	}
 	for _, n := range d.p.NUMANodes {
 		if n.ReserveCores > 0 {
 			one.Evidence = append(one.Evidence, fmt.Sprintf("%s of NUMA node %d as the lab asks",
-				count(n.ReserveCores, "core"), n.ID))
+				words.Count(n.ReserveCores, "core"), n.ID))
 		}
 	}
 	for _, k := range d.p.Packages {
@@ -65,12 +66,12 @@ func (d *decider) pageSize() plan.Decision {
 		return append1(one, seenHuge)
 	}
 	one.Choice = size(d.p.HugepageBytes) + " pages"
-	words := []string{}
+	parts := []string{}
 	for _, n := range d.plan.Hugepages {
-		words = append(words, fmt.Sprintf("%d on NUMA node %d", n.Count, n.NUMANode))
+		parts = append(parts, fmt.Sprintf("%d on NUMA node %d", n.Count, n.NUMANode))
 	}
-	if len(words) > 0 {
-		one.Choice += ", set aside per NUMA node: " + list(words)
+	if len(parts) > 0 {
+		one.Choice += ", set aside per NUMA node: " + words.List(parts)
 		one.Evidence = append(one.Evidence, "a plain hugepages=N is spread evenly over all NUMA nodes, and a strict "+
 			"memory policy then finds too few on its own")
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -111,11 +112,11 @@ func cpuList(n *plan.Node) string {
 }
 
 func nodeMemory(n *plan.Node) string {
-	var words []string
+	var parts []string
 	for _, m := range n.Memory {
-		words = append(words, fmt.Sprintf("%s on NUMA node %d", size(m.Bytes), m.NUMANode))
+		parts = append(parts, fmt.Sprintf("%s on NUMA node %d", size(m.Bytes), m.NUMANode))
 	}
-	return orNone(list(words))
+	return orNone(words.List(parts))
 }
 
 // cardsOnly lists the devices of n that other has not, or has on another NUMA node.
@@ -134,22 +135,22 @@ func cardsOnly(n, other *plan.Node) string {
 	for i := range other.Cards {
 		have[text(&other.Cards[i])]++
 	}
-	var words []string
+	var parts []string
 	for i := range n.Cards {
 		s := text(&n.Cards[i])
 		if have[s]--; have[s] < 0 {
-			words = append(words, s)
+			parts = append(parts, s)
 		}
 	}
-	return list(words)
+	return words.List(parts)
 }
 
 func hugepagesText(pages []plan.Hugepages) string {
-	var words []string
+	var parts []string
 	for _, h := range pages {
-		words = append(words, fmt.Sprintf("%d x %s on NUMA node %d", h.Count, size(h.PageBytes), h.NUMANode))
+		parts = append(parts, fmt.Sprintf("%d x %s on NUMA node %d", h.Count, size(h.PageBytes), h.NUMANode))
 	}
-	return orNone(list(words))
+	return orNone(words.List(parts))
 }
 
 // A termChange is what a term costs in two plans.

@@ -7,26 +7,11 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
-
-// count is "1 core", "2 cores".
-func count[N int | int64](n N, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
-
-// list joins words: "a", "a and b", "a, b and c".
-func list(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
-}
 
 // kindName is how a kind of device is written.
 func kindName(kind string) string {
@@ -54,7 +39,7 @@ func named(kind, id string) string {
 func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 	type place struct {
 		where string
-		words []string
+		parts []string
 	}
 	var places []place
 	add := func(device int, word string) {
@@ -67,51 +52,51 @@ func devicesOf(p *plan.Problem, n *plan.NodePlacement) string {
 			i = len(places)
 			places = append(places, place{where: where})
 		}
-		places[i].words = append(places[i].words, word)
+		places[i].parts = append(places[i].parts, word)
 	}
 	for _, i := range append(slices.Clone(n.GPUs), n.NICs...) {
 		add(i, deviceName(&p.Devices[i]))
 	}
 	for _, v := range n.VFs {
-		add(v.Device, count(v.Count, "VF")+" of "+p.Devices[v.Device].ID)
+		add(v.Device, words.Count(v.Count, "VF")+" of "+p.Devices[v.Device].ID)
 	}
 	var all []string
 	for _, q := range places {
-		all = append(all, list(q.words)+q.where)
+		all = append(all, words.List(q.parts)+q.where)
 	}
 	return strings.Join(all, "; ")
 }
 
 // coresText is "7 cores on NUMA node 0 and 7 on 2".
 func coresText(on map[int]int64) string {
-	var words []string
+	var parts []string
 	for _, node := range slices.Sorted(maps.Keys(on)) {
-		if len(words) == 0 {
-			words = append(words, fmt.Sprintf("%s on NUMA node %d", count(on[node], "core"), node))
+		if len(parts) == 0 {
+			parts = append(parts, fmt.Sprintf("%s on NUMA node %d", words.Count(on[node], "core"), node))
 		} else {
-			words = append(words, fmt.Sprintf("%d on node %d", on[node], node))
+			parts = append(parts, fmt.Sprintf("%d on node %d", on[node], node))
 		}
 	}
-	if len(words) == 0 {
+	if len(parts) == 0 {
 		return "no cores"
 	}
-	return list(words)
+	return words.List(parts)
 }
 
 // memoryText is "16 GiB on NUMA node 0 and 16 GiB on node 2".
 func memoryText(p *plan.Problem, memory []plan.NodePage) string {
-	var words []string
+	var parts []string
 	for _, m := range memory {
 		where := "NUMA node"
-		if len(words) > 0 {
+		if len(parts) > 0 {
 			where = "node"
 		}
-		words = append(words, fmt.Sprintf("%s on %s %d", size(uint64(m.Pages)*p.PageBytes), where, m.NUMANode))
+		parts = append(parts, fmt.Sprintf("%s on %s %d", size(uint64(m.Pages)*p.PageBytes), where, m.NUMANode))
 	}
-	if len(words) == 0 {
+	if len(parts) == 0 {
 		return "no memory"
 	}
-	return list(words)
+	return words.List(parts)
 }
 
 // size prints bytes as the lab file writes them, with a space: "32 GiB".
@@ -132,12 +117,12 @@ func (l *layout) cpusOf(cores []int) string {
 
 // nodesText is "NUMA node 0", "NUMA nodes 0 and 2".
 func nodesText(nodes []int) string {
-	var words []string
+	var parts []string
 	for _, n := range nodes {
-		words = append(words, strconv.Itoa(n))
+		parts = append(parts, strconv.Itoa(n))
 	}
-	if len(words) == 1 {
-		return "NUMA node " + words[0]
+	if len(parts) == 1 {
+		return "NUMA node " + parts[0]
 	}
-	return "NUMA nodes " + list(words)
+	return "NUMA nodes " + words.List(parts)
 }

@@ -3,6 +3,7 @@ package build
 import (
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
@@ -33,7 +34,7 @@ func (b *problemBuilder) addAffinity() {
 			members = append(members, i)
 		}
 		if !bad && len(members) < 2 {
-			b.fail("", "affinity", "it has %s: want at least 2", plural(len(members), "lab node"))
+			b.fail("", "affinity", "it has %s: want at least 2", words.Count(len(members), "lab node"))
 			bad = true
 		}
 		numa, ok := b.togetherness("numa", a.NUMA)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A RequestError is something that the lab asks for and that the host, or a model, does not allow.
@@ -81,16 +83,5 @@ func listText(names []string) string {
 	if len(names) > maxListed {
 		return strings.Join(names[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxListed)
 	}
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
-}
-
-// plural returns "1 core", "2 cores".
-func plural(n int, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
+	return words.List(names)
 }

@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -86,7 +87,7 @@ func (b *problemBuilder) applyMeasurements() {
 		b.p.Paths[path].LossPercent = new(lossPercent(best, m.Gbps))
 	}
 	if rest := between - len(measured); rest > 0 {
-		b.note("%s of a GPU and a NIC not measured by the model: their path classes count", plural(rest, "pair"))
+		b.note("%s of a GPU and a NIC not measured by the model: their path classes count", words.Count(rest, "pair"))
 	}
 }
 

@@ -1,6 +1,7 @@
 package build
 
 import (
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -48,7 +49,7 @@ func (b *problemBuilder) addPaths() {
 	}
 	if unknown > 0 {
 		b.note("the host does not tell %s between its GPUs and NICs: taken as NODE within a NUMA node, else as SYS",
-			plural(unknown, "path"))
+			words.Count(unknown, "path"))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
@@ -147,7 +148,7 @@ func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 
 // tooManyCPUs says that a lab node alone asks for more cores than there are.
 func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) string {
-	text := fmt.Sprintf("%d need %s", r.VCPUs, plural(r.Cores, "core"))
+	text := fmt.Sprintf("%d need %s", r.VCPUs, words.Count(r.Cores, "core"))
 	if r.Threads > 1 {
 		text += fmt.Sprintf(" with %d threads each", r.Threads)
 	}
@@ -187,7 +188,7 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 			b.fail(n.Name, "cpus", "auto: no core is left: %s has %s, keeps %d for itself, the other lab nodes ask "+
 				"for %d, and %s share the rest",
 				b.name, b.coresThere(s.free), b.p.ReserveCores, s.free-b.p.ReserveCores-left,
-				plural(len(autos), "lab node")+" with cpus: auto")
+				words.Count(len(autos), "lab node")+" with cpus: auto")
 			r.Cores, r.VCPUs = 0, 0
 		}
 	}

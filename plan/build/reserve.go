@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -121,9 +122,9 @@ func (b *problemBuilder) reserveCores() {
 // coresThere says how many cores no tenant holds.
 func (b *problemBuilder) coresThere(free int) string {
 	if held := len(b.p.Cores) - free; held > 0 {
-		return plural(free, "core") + " that no tenant holds, of " + plural(len(b.p.Cores), "core")
+		return words.Count(free, "core") + " that no tenant holds, of " + words.Count(len(b.p.Cores), "core")
 	}
-	return plural(free, "core")
+	return words.Count(free, "core")
 }
 
 // nodesThere lists the NUMA nodes of the host.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -19,7 +20,7 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	switch b.lab.Tenants {
 	case lab.TenantsIgnore:
 		if len(b.host.Tenants) > 0 {
-			b.note("%s ignored, as the lab asks: what they hold counts as free", plural(len(b.host.Tenants), "tenant"))
+			b.note("%s ignored, as the lab asks: what they hold counts as free", words.Count(len(b.host.Tenants), "tenant"))
 		}
 		return nil
 	case lab.TenantsRead, "":

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
@@ -76,7 +77,7 @@ func (c *conflict) lifts() []lift {
 			dev := &c.p.Devices[d]
 			add(plan.Fact{Kind: plan.FactVFs, Devices: []string{dev.ID}, Text: fmt.Sprintf("%s has %s to give",
 				printable(dev.ID),
-				counted(int64(dev.VFs), "virtual function"))},
+				words.Count(int64(dev.VFs), "virtual function"))},
 				manyVFs(d))
 		}
 	}
@@ -137,7 +138,7 @@ func (c *conflict) tenantFact(name string) plan.Fact {
 			cores++
 		}
 	}
-	if text := counted(cores, "core"); cores > 0 && (c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] ||
+	if text := words.Count(cores, "core"); cores > 0 && (c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] ||
 		c.reserved()) {
 		has = append(has, text)
 	} else if cores > 0 {
@@ -209,14 +210,6 @@ func (c *conflict) bundleFact(bundle int) plan.Fact {
 // bytes writes an amount of pages.
 func (c *conflict) bytes(pages int64) string { return lab.Bytes(pages * int64(c.p.PageBytes)).String() }
 
-// counted writes a number with what it is of: "1 core", "2 cores".
-func counted(n int64, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
-
 // manyNames bounds lists of names in messages.
 const manyNames = 6
 
@@ -225,8 +218,5 @@ func andList(names []string) string {
 	if len(names) > manyNames {
 		return strings.Join(names[:manyNames-1], ", ") + fmt.Sprintf(" and %d more", len(names)-manyNames+1)
 	}
-	if len(names) < 2 {
-		return strings.Join(names, "")
-	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	return words.List(names)
 }

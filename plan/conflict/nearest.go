@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -164,10 +165,10 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	case plan.DemandCores:
 		if t := int64(slices.Min(threads)); t == int64(slices.Max(threads)) {
 			return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low*t), fmt.Sprint(most*t), " vCPUs"), of,
-				counted(sum, "core"), less)
+				words.Count(sum, "core"), less)
 		}
 		return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low), fmt.Sprint(most), " cores"), of,
-			counted(sum, "core"), less)
+			words.Count(sum, "core"), less)
 	case plan.DemandMemory:
 		return fmt.Sprintf("with %s%s (%s%s)", number(c.bytes(low), c.bytes(most), " of memory"), of, c.bytes(sum),
 			less)
@@ -175,7 +176,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	if low == 0 {
 		return fmt.Sprintf("without %ss for %s", deviceWord(what), c.nodeList(who))
 	}
-	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), counted(most, deviceWord(what)), ""), of)
+	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), words.Count(most, deviceWord(what)), ""), of)
 }
 
 // smallerReserve finds the largest reserve that helps.
@@ -197,7 +198,7 @@ func (c *conflict) smallerReserve(keep []int) string {
 			high = middle - 1
 		}
 	}
-	return fmt.Sprintf("with a reserve of %s instead of %d", counted(int64(low), "core"), most)
+	return fmt.Sprintf("with a reserve of %s instead of %d", words.Count(int64(low), "core"), most)
 }
 
 // tenantsTogether offers to move several tenants where one is not enough.

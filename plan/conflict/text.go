@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -54,15 +55,15 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 	switch what {
 	case plan.DemandCores:
 		if r.Threads > 1 {
-			return fmt.Sprintf("%s (%d vCPUs)", counted(n, "core"), r.VCPUs)
+			return fmt.Sprintf("%s (%d vCPUs)", words.Count(n, "core"), r.VCPUs)
 		}
-		return counted(n, "core")
+		return words.Count(n, "core")
 	case plan.DemandSMT:
 		return fmt.Sprintf("cores with %d threads", n)
 	case plan.DemandMemory:
 		return c.bytes(r.Pages) + " of memory"
 	}
-	return counted(n, deviceWord(what)) + wantText(wantsOf(r, what))
+	return words.Count(n, deviceWord(what)) + wantText(wantsOf(r, what))
 }
 
 // wantText repeats how the lab names the devices, where it says more than a number.
@@ -120,7 +121,7 @@ func (c *conflict) affinityText(k int) string {
 }
 
 func (c *conflict) reserveText() string {
-	text := "the host keeps " + counted(int64(c.p.ReserveCores), "core")
+	text := "the host keeps " + words.Count(int64(c.p.ReserveCores), "core")
 	var on []string
 	for _, n := range c.p.NUMANodes {
 		if n.ReserveCores > 0 {
@@ -209,7 +210,7 @@ func (c *conflict) reserveMessage() string {
 			on[k.NUMANode]++
 		}
 	}
-	text := fmt.Sprintf("of %s %d are no tenant's", counted(int64(len(c.p.Cores)), "core"), free)
+	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(int64(len(c.p.Cores)), "core"), free)
 	for _, n := range c.p.NUMANodes {
 		if on[n.ID] < n.ReserveCores {
 			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
@@ -259,7 +260,7 @@ func (c *conflict) need(r *plan.Request) string {
 		switch {
 		case !c.plays(r, d):
 		case d == plan.DemandCores && c.plays(r, plan.DemandSMT):
-			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", counted(int64(r.Cores), "core"),
+			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", words.Count(int64(r.Cores), "core"),
 				r.Threads, r.VCPUs))
 		case d == plan.DemandSMT && c.plays(r, plan.DemandCores): // said with the cores
 		default:
@@ -293,7 +294,7 @@ func (c *conflict) there() string {
 				on[c.p.Cores[i].NUMANode] = true
 			}
 		}
-		parts = append(parts, counted(int64(len(on)), "NUMA node")+map[bool]string{true: " has",
+		parts = append(parts, words.Count(int64(len(on)), "NUMA node")+map[bool]string{true: " has",
 			false: " have"}[len(on) == 1]+" cores to give")
 	}
 	return strings.Join(parts, ", and ")
@@ -331,7 +332,7 @@ func thereAre(n int64, one string) string {
 	if n == 1 {
 		return "there is 1 " + one
 	}
-	return "there are " + counted(n, one)
+	return "there are " + words.Count(n, one)
 }
 
 // devicesThere says how many devices of a kind there are and which of them the lab nodes can get.
@@ -346,7 +347,7 @@ func (c *conflict) devicesThere(what string) string {
 	if int64(len(can)) == all {
 		return thereAre(all, deviceWord(what))
 	}
-	text := fmt.Sprintf("of %s %d will do", counted(all, deviceWord(what)), len(can))
+	text := fmt.Sprintf("of %s %d will do", words.Count(all, deviceWord(what)), len(can))
 	if len(can) == 0 || len(can) > 4 {
 		return text
 	}
@@ -375,7 +376,7 @@ func (c *conflict) coresThere(threads bool) string {
 	if c.parts.all[plan.DemandReserve] {
 		free -= int64(c.p.ReserveCores)
 	}
-	text := fmt.Sprintf("of %s %d can be given", counted(int64(len(c.p.Cores)), "core"), max(0, free))
+	text := fmt.Sprintf("of %s %d can be given", words.Count(int64(len(c.p.Cores)), "core"), max(0, free))
 	if threads {
 		text += fmt.Sprintf(", %d of them with several threads", wide)
 	}
