@@ -233,7 +233,9 @@ func TestALabOnThisHostIsArrangedAsTheCellSays(t *testing.T) {
 		}
 	})
 	// The daemon's user may not look into the home directory of whoever runs the test.
-	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: dirs.Images(), Progress: func(s string) { t.Log(s) }})
+	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: dirs.Images(), Progress: func(s string) {
+		t.Log(s)
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
