@@ -73,34 +73,34 @@ func New(f *Format, file string) *Reader {
 }
 
 // Fail records a fault. The caller fills in everything but file, place and excerpt.
-func (s *Reader) Fail(at Place, e Error) {
-	e.File, e.Line, e.Column = s.file, at.Line, at.Column
-	e.Excerpt = excerpt(s.lines, at.Line, at.Column)
-	s.Errs = append(s.Errs, &e)
+func (d *Reader) Fail(at Place, e Error) {
+	e.File, e.Line, e.Column = d.file, at.Line, at.Column
+	e.Excerpt = excerpt(d.lines, at.Line, at.Column)
+	d.Errs = append(d.Errs, &e)
 }
 
 // Read turns the text into the body of its only document, or records why it cannot and returns nil.
-func (s *Reader) Read(data []byte) ast.Node {
-	f := s.Format
+func (d *Reader) Read(data []byte) ast.Node {
+	f := d.Format
 	if len(data) > f.MaxSize {
-		s.Fail(Place{}, Error{What: "file too large", Have: fmt.Sprintf("%d bytes", len(data)),
+		d.Fail(Place{}, Error{What: "file too large", Have: fmt.Sprintf("%d bytes", len(data)),
 			Want: fmt.Sprintf("at most %d", f.MaxSize), Fix: f.LargeFix})
 		return nil
 	}
 	// A byte order mark is what some editors write first; YAML allows it (section 5.2).
-	s.text = strings.TrimPrefix(string(data), "\ufeff")
-	s.lines = strings.Split(s.text, "\n")
-	if at, what := firstInvalid(s.text); what != "" {
-		s.Fail(at, Error{What: what, Fix: "save the file as UTF-8 text"})
+	d.text = strings.TrimPrefix(string(data), "\ufeff")
+	d.lines = strings.Split(d.text, "\n")
+	if at, what := firstInvalid(d.text); what != "" {
+		d.Fail(at, Error{What: what, Fix: "save the file as UTF-8 text"})
 		return nil
 	}
-	tokens, ok := s.tokens()
+	tokens, ok := d.tokens()
 	if !ok {
 		return nil
 	}
 	file, err := parse(tokens)
 	if err != nil {
-		s.syntax(err)
+		d.syntax(err)
 		return nil
 	}
 	var body ast.Node
@@ -112,7 +112,7 @@ func (s *Reader) Read(data []byte) ast.Node {
 			if at == (Place{}) {
 				at = PlaceOf(doc.Body)
 			}
-			s.Fail(at, Error{What: "more than one document in the file", Want: "one " + f.Name,
+			d.Fail(at, Error{What: "more than one document in the file", Want: "one " + f.Name,
 				Fix: "put every " + f.Name + " in a file of its own"})
 			return nil
 		default:
@@ -120,7 +120,7 @@ func (s *Reader) Read(data []byte) ast.Node {
 		}
 	}
 	if body == nil {
-		s.Fail(Place{}, Error{What: "empty " + f.File, Want: f.EmptyWant, Fix: f.EmptyFix})
+		d.Fail(Place{}, Error{What: "empty " + f.File, Want: f.EmptyWant, Fix: f.EmptyFix})
 	}
 	return body
 }
@@ -147,15 +147,15 @@ func firstInvalid(text string) (_ Place, what string) {
 
 // tokens scans the text and refuses what such a file never needs before the parser sees it. Anchors, aliases and merge
 // keys go: a page of them can stand for gigabytes.
-func (s *Reader) tokens() (_ token.Tokens, ok bool) {
-	tokens, err := Tokenize(s.text)
+func (d *Reader) tokens() (_ token.Tokens, ok bool) {
+	tokens, err := Tokenize(d.text)
 	if err != nil {
-		s.syntax(err)
+		d.syntax(err)
 		return nil, false
 	}
-	if len(tokens) > s.Format.MaxTokens {
-		s.Fail(Place{}, Error{What: "too many keys and values", Have: fmt.Sprintf("%d tokens", len(tokens)),
-			Want: fmt.Sprintf("at most %d", s.Format.MaxTokens), Fix: s.Format.LargeFix})
+	if len(tokens) > d.Format.MaxTokens {
+		d.Fail(Place{}, Error{What: "too many keys and values", Have: fmt.Sprintf("%d tokens", len(tokens)),
+			Want: fmt.Sprintf("at most %d", d.Format.MaxTokens), Fix: d.Format.LargeFix})
 		return nil, false
 	}
 	open, dashes := 0, 0 // nesting by brackets, and by "- - -" in a row
@@ -182,17 +182,17 @@ func (s *Reader) tokens() (_ token.Tokens, ok bool) {
 		}
 		if refuse != "" {
 			fix := "write plain keys and values"
-			if s.Format.AliasFix != "" &&
+			if d.Format.AliasFix != "" &&
 				(t.Type == token.AnchorType || t.Type == token.AliasType || t.Type == token.MergeKeyType) {
-				fix = s.Format.AliasFix
+				fix = d.Format.AliasFix
 			}
-			s.Fail(TokenPlace(t), Error{What: refuse + " are not used in " + s.Format.File + "s",
+			d.Fail(TokenPlace(t), Error{What: refuse + " are not used in " + d.Format.File + "s",
 				Have: Quote(strings.TrimSpace(t.Value)), Fix: fix})
 			return nil, false
 		}
-		if open > s.Format.MaxDepth || dashes > s.Format.MaxDepth {
-			s.Fail(TokenPlace(t), Error{What: "nested too deeply", Want: fmt.Sprintf("at most %d levels",
-				s.Format.MaxDepth)})
+		if open > d.Format.MaxDepth || dashes > d.Format.MaxDepth {
+			d.Fail(TokenPlace(t), Error{What: "nested too deeply", Want: fmt.Sprintf("at most %d levels",
+				d.Format.MaxDepth)})
 			return nil, false
 		}
 	}
@@ -223,10 +223,10 @@ func parse(tokens token.Tokens) (*ast.File, error) {
 }
 
 // syntax records an error of the YAML library.
-func (s *Reader) syntax(err error) {
+func (d *Reader) syntax(err error) {
 	var y yaml.Error
 	if !errors.As(err, &y) {
-		s.Fail(Place{}, Error{What: err.Error(), Fix: "check the quotes, brackets and indentation"})
+		d.Fail(Place{}, Error{What: err.Error(), Fix: "check the quotes, brackets and indentation"})
 		return
 	}
 	fix := "check the quotes, brackets and indentation"
@@ -234,7 +234,7 @@ func (s *Reader) syntax(err error) {
 		fix = "indent with spaces; YAML does not allow tabs"
 	}
 	what := strings.ReplaceAll(y.GetMessage(), "\t", "\\t")
-	s.Fail(TokenPlace(y.GetToken()), Error{What: "not valid YAML: " + Shorten(strings.ToValidUTF8(what, "?")),
+	d.Fail(TokenPlace(y.GetToken()), Error{What: "not valid YAML: " + Shorten(strings.ToValidUTF8(what, "?")),
 		Fix: fix})
 }
 
