@@ -290,7 +290,8 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 // perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
 // UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
 var versionLine = regexp.MustCompile(
-	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)
+	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
+		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)
 
 // parseVersion finds the version in what a tool printed when it was asked for it, or returns "".
 func parseVersion(output []byte) string {

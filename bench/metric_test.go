@@ -26,7 +26,8 @@ func TestWhatIsBetterFollowsFromTheMetricThenFromTheUnit(t *testing.T) {
 		want       bool
 	}{
 		{MetricBWAverage, UnitGbps, false}, {MetricLatencyP99, UnitUsec, true}, {MetricRetransmits, UnitSegments, true},
-		{MetricLoss, UnitPercent, true}, {"kernel_launch", "us", true}, {"wall", "s", true}, {"tflops", "TFLOPS", false},
+		{MetricLoss, UnitPercent, true}, {"kernel_launch", "us", true}, {"wall", "s", true},
+		{"tflops", "TFLOPS", false},
 		{MetricBWAverage, "us", true}, {"other", "", false},
 	} {
 		if got := LowerIsBetter(tt.name, tt.unit); got != tt.want {

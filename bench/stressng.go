@@ -99,7 +99,8 @@ func (stressStream) parse(out Output, o Options) ([]Figure, error) {
 
 // The rates of an instance. Releases up to 0.14 print one rate for reads and writes together.
 var streamRate = regexp.MustCompile(
-	`^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: (?:(\S+) MB read/sec, (\S+) MB write/sec|(\S+) MB/sec), \S+ Mflop/sec(?: \(instance ([0-9]+)\))?$`)
+	`^stress-ng: info:\s+\[[0-9]+\] stream: memory rate: (?:(\S+) MB read/sec, (\S+) MB write/sec|` +
+		`(\S+) MB/sec), \S+ Mflop/sec(?: \(instance ([0-9]+)\))?$`)
 
 // ParseStressStream adds up what the instances of `stress-ng --stream` printed: bytes read and
 // written a second, in GB/s of 10^9 bytes. What it calls MB is 2^20 bytes: its loops read 48 and

@@ -45,7 +45,8 @@ func Reach(ctx context.Context, l *lab.Lab, r Reader) []finding.Finding {
 // reachCommand is the command without the addresses. Its arguments:
 //
 //	-M    forbids fragments
-//	-r 3  three more tries for what does not answer: a first packet may meet an address resolution that is still under way
+//	-r 3  three more tries for what does not answer: a first packet may meet an address
+//	      resolution that is still under way
 //	-t    milliseconds for the first try, each further one takes half as long again
 //	-i 1  millisecond between two packets, the least
 //	-b    payload in bytes

@@ -94,7 +94,8 @@ func farMemory(v *view, add func(finding.Finding)) {
 		add(finding.Finding{Subject: t.Name,
 			Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), numbers(nodes))),
 			Consequence: "every access to memory goes over the interconnect between nodes",
-			Fix:         "bind memory to nodes " + numbers(nodes) + ", or pin to CPUs of nodes " + t.MemoryNodes.String()})
+			Fix: "bind memory to nodes " + numbers(nodes) + ", or pin to CPUs of nodes " +
+				t.MemoryNodes.String()})
 	}
 }
 

@@ -26,7 +26,8 @@ const agentChardev = "ga"
 //   - arat says that timers go on in idle CPUs, as they do.
 //   - With x2apic a CPU reaches its APIC by registers of its own and not by memory. With a thread for
 //     each CPU, QEMU 10.0.2 lost ends of interrupts that were written to
-//     memory while another CPU mapped a device: the CPU then waited for ever, halted, with its timer's interrupt in service (seen with "info lapic").
+//     memory while another CPU mapped a device: the CPU then waited for ever, halted, with its
+//     timer's interrupt in service (seen with "info lapic").
 const amdModel = "qemu64,xlevel=0x8000001e,vendor=AuthenticAMD,family=23,model=1,stepping=2,model-id=QEMU virtual " +
 	"AMD CPU,x-force-features=on,topoext=on,invtsc=on,svm=on,npt=on,+arat,+x2apic"
 

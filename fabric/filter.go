@@ -72,7 +72,8 @@ func (p *PacketFilter) block(kind uint32, block []byte) error {
 			return fmt.Errorf("capture: the switch sent a packet of %d bytes in a block of %d: not pcapng", captured,
 				len(block))
 		}
-		if p.Limit > 0 && p.Packets.Load() >= p.Limit || p.Keep != nil && !p.Keep(block[packetHead:packetHead+captured]) {
+		if p.Limit > 0 && p.Packets.Load() >= p.Limit || p.Keep != nil &&
+			!p.Keep(block[packetHead:packetHead+captured]) {
 			return nil
 		}
 		p.Packets.Add(1)

@@ -118,7 +118,7 @@ func (m *Mapping) Resident() uint64 {
 
 // ParseNUMAMaps reads /proc/PID/numa_maps, in the order of the addresses. A line is an address, a policy, and words:
 //
-//	7f2c00000000 bind:0 file=/dev/hugepages/libvirt/qemu/1-vm00/ram huge anon=16 dirty=16 N0=16 kernelpagesize_kB=1048576
+//	7f2c00000000 bind:0 file=/dev/hugepages/vm00/ram huge anon=16 dirty=16 N0=16 kernelpagesize_kB=1048576
 //	7f2bf8021000 default
 //	7f2c3c000000 prefer (many):0,2 anon=3 dirty=3 N2=3 kernelpagesize_kB=4
 //

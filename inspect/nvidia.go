@@ -53,7 +53,7 @@ const nvidiaVendor = "NVIDIA Corporation" // as pci.ids has it
 // it a date.
 //
 //	NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.12  Wed Sep 20 09:35:17 UTC 2023
-//	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (...)  Thu Feb 22 01:26:15 UTC 2024
+//	NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (...)  Thu Feb 22 ...
 func parseNVRM(s string) (version string, open bool) {
 	line, _, _ := strings.Cut(s, "\n")
 	line, ok := strings.CutPrefix(line, "NVRM version:")

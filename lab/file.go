@@ -6,51 +6,81 @@ import (
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
-// The types of this file are the lab file as the user wrote it: what is absent is nil. The JSON schema is made from
-// them, so their tags carry the names and the descriptions of the keys.
+// The types of this file are the lab file as the user wrote it: what is absent is nil. The JSON
+// schema is made from them: tags hold the names of the keys, and the comments of fields, which
+// are embedded in the program, their descriptions.
 
 type file struct {
-	Name      string         `json:"name" jsonschema_description:"Name of the lab. It is part of socket paths and of the names of running things, so it is short."`
-	Driver    *Driver        `json:"driver,omitempty" jsonschema_description:"What makes the nodes. auto decides when the lab comes up."`
-	Workload  *Workload      `json:"workload,omitempty" jsonschema_description:"What the lab is for; placement and advice are weighted by it."`
-	Host      *fileHost      `json:"host,omitempty" jsonschema_description:"What the host that the lab is placed on keeps. Emulated nodes do without."`
-	Hugepages *Hugepages     `json:"hugepages,omitempty" jsonschema_description:"Pages behind the memory of all nodes on a real host. auto takes 1GiB where the memory of every node is whole GiB and the host can, else 2MiB."`
-	Tenants   *string        `json:"tenants,omitempty" jsonschema_description:"What is known of virtual machines that the host runs already: read takes them as the host has them, ignore plans as if there were none, a path names a file that lists them."`
-	Fabric    *fileFabric    `json:"fabric,omitempty" jsonschema_description:"The network between the nodes."`
-	Affinity  []fileAffinity `json:"affinity,omitempty" jsonschema_description:"Nodes that are kept together or apart on a real host, pair by pair."`
-	Defaults  *settings      `json:"defaults,omitempty" jsonschema_description:"Settings for every node that does not have its own."`
-	Nodes     fileNodeList   `json:"nodes" jsonschema_description:"The nodes by name, in the order in which they get their addresses."`
+	// Name of the lab. It is part of socket paths and of the names of running things, so it is
+	// short.
+	Name string `json:"name"`
+	// What makes the nodes. auto decides when the lab comes up.
+	Driver *Driver `json:"driver,omitempty"`
+	// What the lab is for; placement and advice are weighted by it.
+	Workload *Workload `json:"workload,omitempty"`
+	// What the host that the lab is placed on keeps. Emulated nodes do without.
+	Host *fileHost `json:"host,omitempty"`
+	// Pages behind the memory of all nodes on a real host. auto takes 1GiB where the memory of
+	// every node is whole GiB and the host can, else 2MiB.
+	Hugepages *Hugepages `json:"hugepages,omitempty"`
+	// What is known of virtual machines that the host runs already: read takes them as the host has
+	// them, ignore plans as if there were none, a path names a file that lists them.
+	Tenants *string `json:"tenants,omitempty"`
+	// The network between the nodes.
+	Fabric *fileFabric `json:"fabric,omitempty"`
+	// Nodes that are kept together or apart on a real host, pair by pair.
+	Affinity []fileAffinity `json:"affinity,omitempty"`
+	// Settings for every node that does not have its own.
+	Defaults *settings `json:"defaults,omitempty"`
+	// The nodes by name, in the order in which they get their addresses.
+	Nodes fileNodeList `json:"nodes"`
 }
 
 type fileHost struct {
-	Reserve *fileReserve `json:"reserve,omitempty" jsonschema_description:"What the host keeps for itself: a number of cores, or cores and memory. What is absent is the planner's choice."`
+	// What the host keeps for itself: a number of cores, or cores and memory. What is absent is the
+	// planner's choice.
+	Reserve *fileReserve `json:"reserve,omitempty"`
 }
 
 type fileReserve struct {
-	Cores  *int             `json:"cores,omitempty" jsonschema_description:"Physical cores of the whole host."`
-	Memory *Bytes           `json:"memory,omitempty" jsonschema_description:"Memory of the whole host, in whole MiB, spread over its NUMA nodes by their size."`
-	NUMA   fileNUMAReserves `json:"numa_nodes,omitempty" jsonschema_description:"What the host keeps of single NUMA nodes, by number. Cores count towards those of the whole host; memory replaces the node's share."`
+	// Physical cores of the whole host.
+	Cores *int `json:"cores,omitempty"`
+	// Memory of the whole host, in whole MiB, spread over its NUMA nodes by their size.
+	Memory *Bytes `json:"memory,omitempty"`
+	// What the host keeps of single NUMA nodes, by number. Cores count towards those of the whole
+	// host; memory replaces the node's share.
+	NUMA fileNUMAReserves `json:"numa_nodes,omitempty"`
 }
 
 // fileNUMAReserves is a mapping by number in the file.
 type fileNUMAReserves []fileNUMAReserve
 
 type fileNUMAReserve struct {
-	node   int
-	Cores  *int   `json:"cores,omitempty" jsonschema_description:"Physical cores of this NUMA node."`
-	Memory *Bytes `json:"memory,omitempty" jsonschema_description:"Memory of this NUMA node, in whole MiB."`
+	node int
+	// Physical cores of this NUMA node.
+	Cores *int `json:"cores,omitempty"`
+	// Memory of this NUMA node, in whole MiB.
+	Memory *Bytes `json:"memory,omitempty"`
 }
 
 type fileFabric struct {
-	MTU    *int          `json:"mtu,omitempty" jsonschema_description:"Bytes of an IP packet on the fabric. RDMA payloads are powers of two: 4200 is the smallest round value that carries 4096 bytes, 1500 carries only 1024."`
-	Subnet *netip.Prefix `json:"subnet,omitempty" jsonschema_description:"IPv4 subnet of the first NICs: the n-th node has the n-th address. The second NICs get the next subnet of the same size, and so on."`
+	// Bytes of an IP packet on the fabric. RDMA payloads are powers of two: 4200 is the smallest
+	// round value that carries 4096 bytes, 1500 carries only 1024.
+	MTU *int `json:"mtu,omitempty"`
+	// IPv4 subnet of the first NICs: the n-th node has the n-th address. The second NICs get the
+	// next subnet of the same size, and so on.
+	Subnet *netip.Prefix `json:"subnet,omitempty"`
 }
 
 type fileAffinity struct {
-	Nodes []nodeRef     `json:"nodes" jsonschema_description:"Names of nodes, vm00, or of entries with a count, vm: all of its nodes. Two at least."`
-	NUMA  *Togetherness `json:"numa,omitempty" jsonschema_description:"same: their cores are on the same NUMA nodes. different: no NUMA node has cores of two of them."`
-	NIC   *Togetherness `json:"nic,omitempty" jsonschema_description:"same: their virtual functions are of the same NICs. different: no NIC serves two of them."`
-	at    place
+	// Names of nodes, vm00, or of entries with a count, vm: all of its nodes. Two at least.
+	Nodes []nodeRef `json:"nodes"`
+	// same: their cores are on the same NUMA nodes. different: no NUMA node has cores of two of
+	// them.
+	NUMA *Togetherness `json:"numa,omitempty"`
+	// same: their virtual functions are of the same NICs. different: no NIC serves two of them.
+	NIC *Togetherness `json:"nic,omitempty"`
+	at  place
 }
 
 // A nodeRef names a node where it is not made.
@@ -61,14 +91,27 @@ type nodeRef struct {
 
 // settings are the keys that a node and defaults share.
 type settings struct {
-	CPUs      *orAuto[int]   `json:"cpus,omitempty" jsonschema_description:"Virtual CPUs of the node. auto leaves them to the planner; an emulated node has 1 then."`
-	Memory    *orAuto[Bytes] `json:"memory,omitempty" jsonschema_description:"Memory of the node, in whole MiB and at least 256MiB. M and G are short for MiB and GiB. auto leaves it to the planner; an emulated node has 256MiB then."`
-	Image     *string        `json:"image,omitempty" jsonschema_description:"What the node boots: builtin, or an image that the driver knows."`
-	NICs      *fileDevices   `json:"nics,omitempty" jsonschema_description:"Ports of the node on the fabric that are whole NICs: a count, an address such as 0000:41:00.0, a name such as NIC0, a selector, or a list of these. The default is 0 where the node has vfs. The qemu driver emulates a count of them."`
-	GPUs      *fileDevices   `json:"gpus,omitempty" jsonschema_description:"GPUs passed through to the node: a count, an address such as 0000:06:00.0, a name such as GPU0, a selector, or a list of these. The qemu driver cannot pass GPUs through."`
-	VFs       *fileDevices   `json:"vfs,omitempty" jsonschema_description:"Ports of the node that are virtual functions of the host's NICs: a count, the address or the name of a NIC, a selector, or a list of these. The qemu driver has none."`
-	SMT       *Setting       `json:"smt,omitempty" jsonschema_description:"Whether two virtual CPUs share a core of a real host, as siblings."`
-	GuestNUMA *Setting       `json:"guest_numa,omitempty" jsonschema_description:"Whether the node sees NUMA nodes, as those of the real host that it is on."`
+	// Virtual CPUs of the node. auto leaves them to the planner; an emulated node has 1 then.
+	CPUs *orAuto[int] `json:"cpus,omitempty"`
+	// Memory of the node, in whole MiB and at least 256MiB. M and G are short for MiB and GiB. auto
+	// leaves it to the planner; an emulated node has 256MiB then.
+	Memory *orAuto[Bytes] `json:"memory,omitempty"`
+	// What the node boots: builtin, or an image that the driver knows.
+	Image *string `json:"image,omitempty"`
+	// Ports of the node on the fabric that are whole NICs: a count, an address such as
+	// 0000:41:00.0, a name such as NIC0, a selector, or a list of these. The default is 0 where the
+	// node has vfs. The qemu driver emulates a count of them.
+	NICs *fileDevices `json:"nics,omitempty"`
+	// GPUs passed through to the node: a count, an address such as 0000:06:00.0, a name such as
+	// GPU0, a selector, or a list of these. The qemu driver cannot pass GPUs through.
+	GPUs *fileDevices `json:"gpus,omitempty"`
+	// Ports of the node that are virtual functions of the host's NICs: a count, the address or the
+	// name of a NIC, a selector, or a list of these. The qemu driver has none.
+	VFs *fileDevices `json:"vfs,omitempty"`
+	// Whether two virtual CPUs share a core of a real host, as siblings.
+	SMT *Setting `json:"smt,omitempty"`
+	// Whether the node sees NUMA nodes, as those of the real host that it is on.
+	GuestNUMA *Setting `json:"guest_numa,omitempty"`
 }
 
 // orAuto is a value that can be left to the planner.
@@ -113,7 +156,8 @@ func (f fileDevices) requests() []DeviceRequest {
 
 type fileNode struct {
 	settings
-	Count *int `json:"count,omitempty" jsonschema_description:"Makes this many equal nodes: vm with a count of 16 is vm00 to vm15."`
+	// Makes this many equal nodes: vm with a count of 16 is vm00 to vm15.
+	Count *int `json:"count,omitempty"`
 }
 
 // fileNodeList is a mapping in the file; here it is a list, because the order decides who gets which address.

@@ -2,9 +2,16 @@ package lab
 
 import (
 	"bytes"
+	_ "embed" // for the comments of file.go
 	"encoding/json"
 	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"reflect"
 	"strconv"
+	"strings"
+	"sync"
 
 	"github.com/invopop/jsonschema"
 )
@@ -21,17 +28,47 @@ const (
 	subnetPattern = `^(` + octetPattern + `\.){3}` + octetPattern + `/([89]|[12][0-9]|30)$`
 )
 
+//go:embed file.go
+var fileSource string
+
+// descriptions returns the comments of the fields in file.go, by type and field: "file.Name". The
+// source is parsed when a schema is asked for, which is rare, so that the texts stand only there.
+var descriptions = sync.OnceValue(func() map[string]string {
+	// It is the source that was compiled, so it can be parsed.
+	source, err := parser.ParseFile(token.NewFileSet(), "file.go", fileSource, parser.ParseComments)
+	if err != nil {
+		panic(fmt.Sprintf("parse the comments of the lab file's keys: %v", err))
+	}
+	texts := make(map[string]string)
+	ast.Inspect(source, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok {
+			return true
+		}
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			for _, field := range s.Fields.List {
+				for _, name := range field.Names {
+					texts[spec.Name.Name+"."+name.Name] = strings.Join(strings.Fields(field.Doc.Text()), " ")
+				}
+			}
+		}
+		return false
+	})
+	return texts
+})
+
+// reflector makes schemas of the types of file.go. One tree reads better in an editor, and it is
+// small: only requests for devices are apart. Anonymous leaves out an $id from Go's package path.
+func reflector() *jsonschema.Reflector {
+	texts := descriptions()
+	return &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true,
+		LookupComment: func(t reflect.Type, field string) string { return texts[t.Name()+"."+field] }}
+}
+
 // Schema returns the JSON schema (draft 2020-12) of the lab file, for editors and for other tools. It accepts every
 // file that Parse accepts. Parse refuses more: what needs arithmetic, such as a subnet that is too small.
 func Schema() []byte {
-	r := &jsonschema.Reflector{
-		Anonymous: true, // no $id from Go's package path
-		// one tree: it reads better in an editor, and it is small; only requests for devices are
-		// apart
-		DoNotReference: true,
-		ExpandedStruct: true,
-	}
-	s := r.Reflect(&file{})
+	s := reflector().Reflect(&file{})
 	s.ID = schemaID
 	s.Title = "rackless lab file"
 	// Marshalling cannot fail: a schema is made of strings, numbers and lists.
@@ -82,8 +119,7 @@ func (fileReserve) JSONSchemaExtend(s *jsonschema.Schema) {
 
 // JSONSchema describes what NUMA nodes keep as the mapping that it is in the file.
 func (fileNUMAReserves) JSONSchema() *jsonschema.Schema {
-	r := &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
-	node := r.Reflect(&fileNUMAReserve{})
+	node := reflector().Reflect(&fileNUMAReserve{})
 	node.Version = ""
 	node.MinProperties = length(1)
 	return &jsonschema.Schema{
@@ -188,8 +224,7 @@ func (n fileNode) JSONSchemaExtend(s *jsonschema.Schema) {
 
 // JSONSchema describes the nodes as the mapping that they are in the file.
 func (fileNodeList) JSONSchema() *jsonschema.Schema {
-	r := &jsonschema.Reflector{Anonymous: true, DoNotReference: true, ExpandedStruct: true}
-	node := r.Reflect(&fileNode{})
+	node := reflector().Reflect(&fileNode{})
 	node.Version = "" // only the root of a schema says its draft
 	one := uint64(1)
 	return &jsonschema.Schema{

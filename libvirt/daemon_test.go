@@ -96,9 +96,10 @@ func nodeImage(t *testing.T) *image.Image {
 		cache = filepath.Join(dir, "rackless")
 	}
 	need(t, map[string]string{"apt-get": "apt", "dpkg-deb": "dpkg"})
-	img, err := image.Node.Ensure(limited(t), image.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
-		t.Log(s)
-	}})
+	img, err := image.Node.Ensure(limited(t), image.Options{Cache: filepath.Join(cache, "images"),
+		Progress: func(s string) {
+			t.Log(s)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

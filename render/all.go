@@ -36,7 +36,8 @@ func All(in Input) ([]Artifact, error) {
 		{Path: "plan.json", Mode: 0o644, Data: planJSON},
 		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
 	}
-	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(), v.tuned(), domains, v.guests(), v.switches()), nil
+	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(), v.tuned(), domains, v.guests(),
+		v.switches()), nil
 }
 
 // marshalPlan writes the plan for people, too: indented, with < and > as they are.

@@ -26,8 +26,9 @@ func kernelFiles(t *testing.T) string {
 	root := t.TempDir()
 	files := map[string]string{
 		"proc/sys/kernel/numa_balancing": "1", "proc/sys/vm/stat_interval": "1", "sys/kernel/mm/ksm/run": "1",
-		"sys/devices/virtual/workqueue/cpumask": "ffffffff,ffffffff", "proc/irq/default_smp_affinity": "ffffffff,ffffffff",
-		"proc/irq/1/smp_affinity_list": "0-63", "proc/irq/1/node": "0", "proc/irq/2/smp_affinity_list": "0,32",
+		"sys/devices/virtual/workqueue/cpumask": "ffffffff,ffffffff",
+		"proc/irq/default_smp_affinity":         "ffffffff,ffffffff",
+		"proc/irq/1/smp_affinity_list":          "0-63", "proc/irq/1/node": "0", "proc/irq/2/smp_affinity_list": "0,32",
 		"proc/irq/3/smp_affinity_list": "16-23", "proc/irq/3/node": "2", "proc/irq/4/smp_affinity_list": "24-31",
 		"proc/irq/4/node": "3", "run/lock": "",
 	}

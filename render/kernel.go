@@ -31,7 +31,8 @@ func (v *view) kernel() []Artifact {
 	}
 	return []Artifact{
 		text("kernel/cmdline.txt", v.cmdline()),
-		script("grubby", "Kernel arguments for GRUB with entries in /boot/loader/entries: Fedora, RHEL and its relatives, "+
+		script("grubby", "Kernel arguments for GRUB with entries in /boot/loader/entries: Fedora, RHEL and its "+
+			"relatives, "+
 			"which have grubby.", []string{"entries"}),
 		text("kernel/grub.cfg", v.grubSnippet()),
 		script("grub", "Kernel arguments by /etc/default/grub.d: Debian, Ubuntu and others with GRUB and "+

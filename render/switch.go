@@ -128,11 +128,15 @@ DSCP 26 to traffic class 3 and on to priority 3, and PFC, in /etc/sonic/config_d
     "TC_TO_PRIORITY_GROUP_MAP": {"ROCE": {"3": "3", "6": "0"}},
     "TC_TO_QUEUE_MAP": {"ROCE": {"3": "3", "6": "6"}},
     "MAP_PFC_PRIORITY_TO_QUEUE": {"ROCE": {"3": "3"}},
-    "PORT_QOS_MAP": {"Ethernet0": {"dscp_to_tc_map": "ROCE", "tc_to_queue_map": "ROCE", "tc_to_pg_map": "ROCE", "pfc_to_queue_map": "ROCE", "pfc_enable": "3"}},
-    "WRED_PROFILE": {"ROCE": {"ecn": "ecn_all", "wred_green_enable": "true", "green_min_threshold": "150000", "green_max_threshold": "1500000", "green_drop_probability": "100"}},
+    "PORT_QOS_MAP": {"Ethernet0": {"dscp_to_tc_map": "ROCE", "tc_to_queue_map": "ROCE", "tc_to_pg_map": "ROCE",
+                                   "pfc_to_queue_map": "ROCE", "pfc_enable": "3"}},
+    "WRED_PROFILE": {"ROCE": {"ecn": "ecn_all", "wred_green_enable": "true",
+                              "green_min_threshold": "150000", "green_max_threshold": "1500000",
+                              "green_drop_probability": "100"}},
     "QUEUE": {"Ethernet0|3": {"wred_profile": "ROCE"}}
 
-Releases before 202111 write references as "[DSCP_TO_TC_MAP|ROCE]". Write every other DSCP into the map as well, to traffic class 0: what is left out is undefined. MTU: config interface mtu Ethernet0 9216. The lossless buffer follows
+Releases before 202111 write references as "[DSCP_TO_TC_MAP|ROCE]". Write every other DSCP into the map as well, to
+traffic class 0: what is left out is undefined. MTU: config interface mtu Ethernet0 9216. The lossless buffer follows
 from speed and cable length (CABLE_LENGTH) where the platform computes it. Check: show pfc counters.
 
 ### Arista EOS

@@ -43,7 +43,8 @@ func allJobs() []job {
 	return []job{
 		{
 			name: "hugepages", description: "Hugepages on the NUMA nodes of lab %s", title: "Hugepages",
-			note: "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails loudly " +
+			note: "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it " +
+				"fails loudly " +
 				"where a node is short.",
 			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel " +
 				"found, and fails where that is too little: " +
@@ -57,7 +58,8 @@ func allJobs() []job {
 		},
 		{
 			name: "vfio", description: "Devices of lab %s with vfio-pci", title: "Devices",
-			note: "The drivers of the host let go of these devices: their network interfaces and displays vanish from " +
+			note: "The drivers of the host let go of these devices: their network interfaces and displays " +
+				"vanish from " +
 				"the host. Before the unit is undone, shut the nodes down.",
 			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions " +
 				"one by one: a list of vendor and device numbers " +
@@ -118,7 +120,8 @@ func allJobs() []job {
 			name: "irq", description: "Interrupts off the CPUs of lab %s", title: "Interrupts",
 			note: "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: " +
 				"`systemctl restart UNIT`. Where irqbalance runs, tell it as well: " +
-				"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, " +
+				"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d " +
+				"systemd/irqbalance.service.d/*.conf`, " +
 				"`systemctl daemon-reload`, `systemctl restart irqbalance`.",
 			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the " +
 				"host has any there. Managed interrupts " +

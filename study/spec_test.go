@@ -15,7 +15,8 @@ func TestWhatIsWrongWithAStudyFileIsNamed(t *testing.T) {
 	for _, tt := range []struct{ name, text, want string }{
 		{"nothing", " \n", "study.yaml: empty study file (want a name, a lab, factors and measure); start with"},
 		{"no text", "\xff\xfe", "study.yaml:1:1: not UTF-8 text"},
-		{"an unknown key", "name: a\n" + rest + "repeats: 3\n", `study.yaml:6:1: unknown key (have "repeats", want name,`},
+		{"an unknown key", "name: a\n" + rest + "repeats: 3\n",
+			`study.yaml:6:1: unknown key (have "repeats", want name,`},
 		{"a list for a name", "name: [a]\n" + rest, "study.yaml:1:"},
 		{"a name with a blank", "name: a b\n" + rest, `name "a b": want small letters`},
 		{"no lab", "name: a\nmeasure: [{test: iperf3}]\nfactors: {placement: [default, pin]}\n",

@@ -61,7 +61,8 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		free int64  // bytes
 		file string // that the disk ends in
 	}{
-		{0, results.SamplesFile}, {length[results.SamplesFile] / 2, results.SamplesFile}, {length[results.SamplesFile] + length["report.json"]/2,
+		{0, results.SamplesFile}, {length[results.SamplesFile] / 2, results.SamplesFile},
+		{length[results.SamplesFile] + length["report.json"]/2,
 			"report.json"},
 		{length[results.SamplesFile] + length["report.json"] + length[results.PageFile]/2, results.PageFile},
 	} {

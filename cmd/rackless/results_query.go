@@ -16,7 +16,7 @@ func newResultsCmd(a *app) *cobra.Command {
 		Short: "Ask the file of studies in SQL, see what tools printed, and bring results of others into it",
 		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine around
 it. docs/study.md describes its tables.`,
-		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample WHERE study = 'contention' GROUP BY cell, metric"
+		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample GROUP BY cell, metric"
   rackless results import ~/vcpu_benchmarks/results`,
 	}
 	cmd.AddCommand(newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a))

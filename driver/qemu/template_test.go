@@ -35,9 +35,10 @@ func realImage(t *testing.T) *image.Image {
 		}
 		cache = filepath.Join(dir, "rackless")
 	}
-	img, err := image.Node.Ensure(limited(t), image.Options{Cache: filepath.Join(cache, "images"), Progress: func(s string) {
-		t.Log(s)
-	}})
+	img, err := image.Node.Ensure(limited(t), image.Options{Cache: filepath.Join(cache, "images"),
+		Progress: func(s string) {
+			t.Log(s)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,8 @@
 //
 //   - GRUB with menu entries in grub.cfg (Debian, Ubuntu, SUSE, Arch): a file in /etc/default/grub.d
 //     where grub-mkconfig reads those, else the
-//     assignments in /etc/default/grub; then a new grub.cfg, which takes the old one's place only after it was read and found good.
+//     assignments in /etc/default/grub; then a new grub.cfg, which takes the old one's place only
+//     after it was read and found good.
 //   - GRUB and systemd-boot with one file an entry (Fedora, RHEL; Boot Loader Specification, type 1):
 //     the options of each, and /etc/kernel/cmdline.
 //   - rpm-ostree: one new deployment.

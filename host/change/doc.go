@@ -14,7 +14,8 @@
 // power cut can find it: not begun, begun, done. Begun ops are simply made again or taken back,
 // since both can be repeated:
 //
-//	begin (before) ──► Do ──► Read ──► done            restoring ──► Restore ──► Read ──► restored
+//	begin (before) ──► Do ──► Read ──► done
+//	restoring ──► Restore ──► Read ──► restored
 //
 // What was there before is read once, when an op is first begun, and is kept until it was restored:
 // an op that is made again, at the next boot or with another value, does not take its own work for

@@ -23,16 +23,21 @@ const (
 var (
 	// start matches how a text of lspci starts: a function, a record for programs, a drawing.
 	// Quotes and indentation may stand before it.
-	start = lazyregexp.New(`(?m)^([> \t]*)(?:(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z][^:\n]*: )|(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
+	start = lazyregexp.New(`(?m)^([> \t]*)(?:` +
+		`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z][^:\n]*: )|` +
+		`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
+		`-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
 	// function matches the line that starts a function in a list.
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
 	// path matches one with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
-	path = lazyregexp.New(`^((?:[0-9a-f]{4,8}:)?)([0-9a-f]{2}:[01][0-9a-f]\.[0-7](?:/[0-9a-f]{2}:[01][0-9a-f]\.[0-7])+)[ \t]+(\S.*)$`)
+	path = lazyregexp.New(`^((?:[0-9a-f]{4,8}:)?)` +
+		`([0-9a-f]{2}:[01][0-9a-f]\.[0-7](?:/[0-9a-f]{2}:[01][0-9a-f]\.[0-7])+)[ \t]+(\S.*)$`)
 	// almost matches a line that looks like one and is not.
 	almost = lazyregexp.New(`^[0-9a-fA-F]{1,8}:[0-9a-fA-F:./]*\.[0-9a-fA-F]+[ \t]`)
 	// record matches a line of a record for programs.
 	record = lazyregexp.New(
-		`^(Slot|Class|Vendor|Device|SVendor|SDevice|PhySlot|Rev|ProgIf|Driver|Module|NUMANode|IOMMUGroup):[ \t]+(\S.*)$`)
+		`^(Slot|Class|Vendor|Device|SVendor|SDevice|PhySlot|Rev|ProgIf|Driver|Module|NUMANode|IOMMUGroup)` +
+			`:[ \t]+(\S.*)$`)
 	dump  = lazyregexp.New(`^([0-9a-f]{2,3}):((?: [0-9a-f]{2}){1,16})$`)
 	drawn = lazyregexp.New(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
 )

@@ -127,9 +127,11 @@ var (
 	// switches have more words in the name.
 	nvidiaGPU = lazyregexp.New(`^(?:G[A-Z]?|AD|TU)[0-9]{2,3}[A-Z]{0,3}(?: \[[^\]]*\])?$`)
 	otherGPU  = lazyregexp.New(
-		`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|\bMatrox .*G200|Virtio GPU|Virtio 1\.0 GPU|GD 5446|\bSVGA\b`)
+		`\[(?:AMD )?(?:Radeon|Instinct|FirePro)|\bGraphics\b|\bMI[0-9]{3}X?\b|Data Center GPU|` +
+			`\bMatrox .*G200|Virtio GPU|Virtio 1\.0 GPU|GD 5446|\bSVGA\b`)
 	anyNIC = lazyregexp.New(
-		`Ethernet|ConnectX|Network (?:Connection|Adapter|device)|network (?:controller|device)|NetXtreme|InfiniBand|Infiniband|Elastic (?:Fabric|Network) Adapter|Omni-Path|HFI`)
+		`Ethernet|ConnectX|Network (?:Connection|Adapter|device)|network (?:controller|device)|NetXtreme|` +
+			`InfiniBand|Infiniband|Elastic (?:Fabric|Network) Adapter|Omni-Path|HFI`)
 	notDevice = lazyregexp.New(`Audio|USB|UCSI|NVSwitch|Bridge|Switch|Port|DMA|Management|Secure|Crypto|SMBus|SoC`)
 )
 

@@ -9,7 +9,8 @@
 //     other, and NCCL has no NODE. So all devices of a node get one root, "numa0".
 //   - A pci element around others is a whole switch: NCCL leaves out root ports and the downstream
 //     ports of switches. Its address is that of the
-//     upstream port, or one that is made up ("ffff:ff:01.0"). Devices of one switch are PIX, those of cascaded switches PXB.
+//     upstream port, or one that is made up ("ffff:ff:01.0"). Devices of one switch are PIX, those
+//     of cascaded switches PXB.
 //   - link_speed and link_width are the highest that device and port have in common. They are not
 //     what the link runs at.
 //   - A net is a network device that NCCL can use. Port 0 is a network interface used by sockets, a

@@ -139,7 +139,8 @@ func noMatrix(text string) *Error {
 			return &Error{Why: hint.why}
 		}
 	}
-	return &Error{Why: `no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`}
+	return &Error{Why: `no matrix of nvidia-smi topo -m found; ` +
+		`want a header line with "GPU0" and below it a line for each GPU and NIC`}
 }
 
 // sameMatrix reports whether two matrices say the same of the same devices, whatever lines they stand on.

@@ -19,8 +19,9 @@ import (
 const header = `# PCI vendors, devices and classes. Made by gen.go from pci.ids. Do not edit.
 # Version: %s
 # Source: pci.ids of the PCI ID Project, https://pci-ids.ucw.cz/
-# Licence: pci.ids may be distributed under the GNU General Public License (version 2 or higher) or the 3-clause BSD License. It is taken here
-# under the 3-clause BSD License, whose text is in the file LICENSE beside this one.
+# Licence: pci.ids may be distributed under the GNU General Public License (version 2 or higher) or
+# the 3-clause BSD License. It is taken here under the 3-clause BSD License, whose text is in the file
+# LICENSE beside this one.
 `
 
 func main() {

@@ -338,7 +338,8 @@ func (p *parser) loops(l *level, out []int) error {
 		product = total
 	}
 	if product != total {
-		return p.fail(l.numbered, "indexes %q count to %d; the level has %d objects", clipped(l.indexes), product, total)
+		return p.fail(l.numbered, "indexes %q count to %d; the level has %d objects", clipped(l.indexes), product,
+			total)
 	}
 	factor := 1
 	for _, x := range loops {

@@ -101,7 +101,8 @@ func TestSyntheticFacts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantProvenance := topology.Provenance{Kind: topology.SourceSynthetic, Name: desc, Filled: []string{"numa_nodes", "numa_memory",
+	wantProvenance := topology.Provenance{Kind: topology.SourceSynthetic, Name: desc, Filled: []string{"numa_nodes",
+		"numa_memory",
 		"numa_distances", "cores", "cpus", "memory"}}
 	if diff := cmp.Diff(wantProvenance, h.Provenance); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
@@ -110,7 +111,8 @@ func TestSyntheticFacts(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	all := topology.CPURange(0, 5)
-	if diff := cmp.Diff(topology.CPUStates{Present: &all, Online: all, Offline: &topology.CPUSet{}}, h.CPUs); diff != "" {
+	if diff := cmp.Diff(topology.CPUStates{Present: &all, Online: all, Offline: &topology.CPUSet{}},
+		h.CPUs); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	if h.Memory.TotalBytes == nil || *h.Memory.TotalBytes != 3<<30 {

@@ -392,7 +392,8 @@ func (d *decider) smt(i int) (plan.Decision, error) {
 		one.Choice = fmt.Sprintf("on: %s as %s with %d threads each", words.Count(r.VCPUs, "virtual CPU"),
 			words.Count(r.Cores, "core"), r.Threads)
 	} else {
-		one.Choice = fmt.Sprintf("off: %s on %s", words.Count(r.VCPUs, "virtual CPU"), words.Count(r.Cores, "whole core"))
+		one.Choice = fmt.Sprintf("off: %s on %s", words.Count(r.VCPUs, "virtual CPU"),
+			words.Count(r.Cores, "whole core"))
 	}
 	if threads == 1 {
 		return append1(one, "the cores of the host have one thread each"), nil

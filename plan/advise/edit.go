@@ -48,8 +48,9 @@ type Edit struct {
 }
 
 // editForms lists what can be asked, for messages.
-const editForms = `forms: "swap DEVICE DEVICE", "move DEVICE to NUMA_NODE", "move DEVICE below PORT", "without DEVICE", "without tenants", ` +
-	`"add node NAME [like NODE]", "remove node NAME", "reserve CORES", "cpus [NODE] N|auto", "memory [NODE] SIZE|auto", "workload NAME", ` +
+const editForms = `forms: "swap DEVICE DEVICE", "move DEVICE to NUMA_NODE", "move DEVICE below PORT", ` +
+	`"without DEVICE", "without tenants", "add node NAME [like NODE]", "remove node NAME", "reserve CORES", ` +
+	`"cpus [NODE] N|auto", "memory [NODE] SIZE|auto", "workload NAME", ` +
 	`"smt on|off|auto [NODE]", "guest-numa on|off|auto [NODE]", "hugepages 1GiB|2MiB|off|auto"`
 
 // An EditError is an edit that cannot be read, or not be applied to this host and lab.

@@ -20,7 +20,8 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	switch b.lab.Tenants {
 	case lab.TenantsIgnore:
 		if len(b.host.Tenants) > 0 {
-			b.note("%s ignored, as the lab asks: what they hold counts as free", words.Count(len(b.host.Tenants), "tenant"))
+			b.note("%s ignored, as the lab asks: what they hold counts as free", words.Count(len(b.host.Tenants),
+				"tenant"))
 		}
 		return nil
 	case lab.TenantsRead, "":

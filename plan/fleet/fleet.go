@@ -5,8 +5,8 @@
 // to come.
 //
 //  1. On each kind of host the lab has an ideal cost: that on an empty one.
-//  2. Hosts in use are asked in the order of what would be left of them, the fullest first. The first on which the lab costs at most [Slack] more than
-//     ideal gets it.
+//  2. Hosts in use are asked in the order of what would be left of them, the fullest first. The
+//     first on which the lab costs at most [Slack] more than ideal gets it.
 //  3. Else the cheapest of those asked gets it, if it costs at most [Tolerance] more than ideal.
 //  4. Else an empty host is taken. Where there is none, the cheapest of all gets it.
 //

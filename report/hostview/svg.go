@@ -54,7 +54,8 @@ type svgOptions struct {
 
 // svg writes the picture.
 func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
-	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %d %d" width="%[2]d" height="%[3]d" role="img" aria-labelledby="%[4]s-t %[4]s-d">`+"\n",
+	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %d %d" `+
+		`width="%[2]d" height="%[3]d" role="img" aria-labelledby="%[4]s-t %[4]s-d">`+"\n",
 		strings.TrimSpace("hv "+o.Class), p.W, p.H, o.ID)
 	fmt.Fprintf(b, "<title id=\"%s-t\">%s</title>\n<desc id=\"%[1]s-d\">%[3]s</desc>\n", o.ID, escaped(o.Title),
 		escaped(o.Desc))
@@ -156,7 +157,8 @@ func svgMark(b *bytes.Buffer, s markShape) {
 	}
 	switch s.Severity.Rank() {
 	case 0:
-		fmt.Fprintf(b, `<rect class="error" x="%d" y="%d" width="%d" height="%d" rx="2"/><path class="sign" d="M%d %dl%d %[7]dm0 -%[7]dl-%[7]d %[7]d"/>`, x, y, w, w, x+3, y+3, w-6)
+		fmt.Fprintf(b, `<rect class="error" x="%d" y="%d" width="%d" height="%d" rx="2"/>`+
+			`<path class="sign" d="M%d %dl%d %[7]dm0 -%[7]dl-%[7]d %[7]d"/>`, x, y, w, w, x+3, y+3, w-6)
 	case 1:
 		fmt.Fprintf(b, `<path class="warning" d="M%s %dL%d %dH%dz"/><path class="sign" d="M%s %dv3m0 2.2v.1"/>`,
 			num(cx), y-1, x+w+1, y+w, x-1, num(cx), y+4)

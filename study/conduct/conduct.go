@@ -214,7 +214,9 @@ type Outcome struct {
 func Outcomes(ctx context.Context, db *store.DB) (map[int64]Outcome, error) {
 	// As the method tries counts.
 	question := fmt.Sprintf(`SELECT study, sum(done), sum(NOT done AND tries >= %d) FROM (
-		SELECT study, max(status = '%s') AS done, sum(status <> '%s' AND coalesce(error, '') NOT LIKE '%s%%') AS tries FROM run GROUP BY study, block, place
+		SELECT study, max(status = '%s') AS done,
+			sum(status <> '%s' AND coalesce(error, '') NOT LIKE '%s%%') AS tries
+		FROM run GROUP BY study, block, place
 	) GROUP BY study`, MaxAttempts, store.Done, store.Running, cutOff)
 	all := make(map[int64]Outcome)
 	err := db.Query(ctx, question, func([]string) error { return nil }, func(v []any) error {

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test[ \t]*\r?$`
+const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)` +
+	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test[ \t]*\r?$`
 
 var (
 	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)

@@ -14,7 +14,8 @@
 // each rank a candidate drops out
 //
 //  1. if another one is better for the workload and nowhere worse;
-//  2. if it makes no difference that matters beside a simpler one (fewer changes to the host), or is better for one metric and worse for another.
+//  2. if it makes no difference that matters beside a simpler one (fewer changes to the host), or
+//     is better for one metric and worse for another.
 //
 // What a higher rank has decided between two levels a lower one cannot undo; where it says
 // otherwise, that is named. If several candidates are left, it stays as lab and planner have it.

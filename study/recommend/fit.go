@@ -17,7 +17,8 @@ import (
 //
 //	device_nearest     loss of p99 latency on far NUMA nodes / (SLIT distance of those nodes - 10)
 //	device_distance    loss of typical latency on far NUMA nodes / (the same)
-//	                   for workloads whose figure is a bandwidth there is one loss for both: they share it as the published ones do
+//	                   for workloads whose figure is a bandwidth there is one loss for both, which
+//	                   they share as the published ones do
 //	numa_span_hidden   numa_span + loss by hiding NUMA nodes from the guest / (NUMA nodes of the host - 1)
 //	gpu_nic_path       sum of steps x loss / sum of steps^2 over measured pairs: least squares through the origin
 //

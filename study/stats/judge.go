@@ -54,9 +54,11 @@ func Holm(p []float64) []float64 {
 // Judge gives a verdict on every effect of a family: all comparisons whose verdicts are read
 // together. The p values are corrected for their number by Holm.
 //
-//  1. equivalent: the inner interval lies within the margin. This goes before the next rule: an effect that is surely there and surely too small to matter does not matter.
-//  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval does not hold "no effect". The effect may then still be smaller than the margin;
-//     the interval says how small.
+//  1. equivalent: the inner interval lies within the margin. This goes before the next rule: an
+//     effect that is surely there and surely too small to matter does not matter.
+//  2. better or worse: the corrected p value is at most 1 - Confidence, and the interval does not
+//     hold "no effect". The effect may then still be smaller than the margin; the interval says how
+//     small.
 //  3. undecided: everything else. It is not "no effect": the reason says what would decide it.
 //
 // Equivalence is not corrected for the number of comparisons: to call a difference that matters

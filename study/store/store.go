@@ -98,7 +98,8 @@ var migrations = []string{
 	) STRICT, WITHOUT ROWID;
 	CREATE VIEW sample AS
 		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
-		FROM value JOIN series ON series.id = value.series JOIN run ON run.id = value.run JOIN study ON study.id = run.study;
+		FROM value JOIN series ON series.id = value.series
+			JOIN run ON run.id = value.run JOIN study ON study.id = run.study;
 	CREATE TABLE histogram (
 		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
 		test   TEXT NOT NULL,
@@ -123,7 +124,8 @@ var migrations = []string{
 	ALTER TABLE later RENAME TO value;
 	CREATE VIEW sample AS
 		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
-		FROM value JOIN series ON series.id = value.series JOIN run ON run.id = value.run JOIN study ON study.id = run.study;`,
+		FROM value JOIN series ON series.id = value.series
+			JOIN run ON run.id = value.run JOIN study ON study.id = run.study;`,
 
 	`ALTER TABLE study ADD COLUMN survey TEXT; -- JSON: nodes, machine and checks of the lab, as the first run found it
 	`,
