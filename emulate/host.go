@@ -110,7 +110,7 @@ const manyCPUs = 32
 
 // create makes a host and boots it. The caller holds its lock.
 func create(ctx context.Context, o Options) (*Host, error) {
-	if err := fits(o.Profile); err != nil {
+	if err := o.Profile.Fits(); err != nil {
 		return nil, err
 	}
 	binary, version, err := vm.Find()
@@ -211,7 +211,7 @@ func (h *Host) machine(o Options) machine {
 
 // boot starts the machine of a host that is off. The caller holds its lock.
 func (h *Host) boot(ctx context.Context, o Options) error {
-	if err := fits(h.Profile); err != nil {
+	if err := h.Profile.Fits(); err != nil {
 		return err
 	}
 	binary, _, err := vm.Find()
@@ -476,9 +476,9 @@ func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
 // overhead is the host memory that a QEMU takes besides the guest's own.
 const overhead = 512 << 20
 
-// fits checks that the machine's memory is there: a host that the kernel kills half way is worse
-// than one that does not start.
-func fits(p *Profile) error {
+// Fits checks that this machine has the memory available that a host of the profile takes: a host
+// that the kernel kills half way is worse than one that does not start.
+func (p *Profile) Fits() error {
 	room, err := rack.ReadRoom()
 	if err != nil {
 		return err

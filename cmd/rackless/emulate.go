@@ -164,6 +164,9 @@ func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emu
 	h, err := emulate.Open(d, cmp.Or(f.name, arg))
 	if err != nil || !h.Keep || !h.Ready { // none, or Start says what is wrong with it
 		p, err := f.profile(cmd, arg)
+		if err == nil {
+			err = p.Fits() // before images are built, which takes minutes
+		}
 		return p, nil, err
 	}
 	changed := cmd.Flags().Changed("scale") || cmd.Flags().Changed("memory")
