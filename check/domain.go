@@ -363,7 +363,7 @@ func (c *domainCheck) memory() {
 	nodes := finding.Finding{ID: IDMemoryNodes, Want: nodesText(want), Evidence: evidence,
 		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name +
 			" has to say strict"}
-	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + sizeText(page),
+	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + words.Exact(page),
 		Evidence: evidence,
 		Fix:      "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
@@ -416,7 +416,7 @@ func (c *domainCheck) memory() {
 	for _, size := range slices.Sorted(maps.Keys(bySize)) {
 		name := "pages of unknown size"
 		if size > 0 {
-			name = "pages of " + sizeText(size)
+			name = "pages of " + words.Exact(size)
 		}
 		sizes = append(sizes, fmt.Sprintf("%s in %s", amount(bySize[size]), name))
 	}

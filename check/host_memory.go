@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -14,19 +16,6 @@ const running = "running"
 
 // domainName is libvirt's name of a lab node. Package render gives it; a check must not depend on how things got so.
 func domainName(lab, node string) string { return lab + "." + node }
-
-// sizeText writes a size of pages.
-func sizeText(bytes uint64) string {
-	switch {
-	case bytes >= 1<<30 && bytes%(1<<30) == 0:
-		return fmt.Sprintf("%d GiB", bytes>>30)
-	case bytes >= 1<<20 && bytes%(1<<20) == 0:
-		return fmt.Sprintf("%d MiB", bytes>>20)
-	case bytes%(1<<10) == 0:
-		return fmt.Sprintf("%d KiB", bytes>>10)
-	}
-	return fmt.Sprintf("%d bytes", bytes)
-}
 
 // pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says
 // what the host has in their place; why is empty where the host does not tell.
@@ -62,7 +51,7 @@ func (c *hostCheck) hugepages() {
 		subject := fmt.Sprintf("node %d", want.NUMANode)
 		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
 			want.PageBytes>>10)
-		unit := " of " + sizeText(want.PageBytes)
+		unit := " of " + words.Exact(want.PageBytes)
 		need := max(want.Count+want.Held, 0)
 		have, why := c.pool(want.NUMANode, want.PageBytes)
 		if have == nil {
@@ -123,7 +112,7 @@ func (c *hostCheck) hugetlbfs() {
 		}
 	}
 	for _, size := range sizes {
-		subject, want := "pages of "+sizeText(size), "a hugetlbfs of that size"
+		subject, want := "pages of "+words.Exact(size), "a hugetlbfs of that size"
 		if c.run.HugeMounts == nil {
 			c.unread(IDHugetlbfs, subject, want, "/proc/mounts")
 			continue
@@ -134,7 +123,7 @@ func (c *hostCheck) hugetlbfs() {
 				"/dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
 		ok := false
 		for _, m := range c.run.HugeMounts {
-			f.Have = fmt.Sprintf("%s has pages of %s", m.Path, sizeText(m.PageBytes))
+			f.Have = fmt.Sprintf("%s has pages of %s", m.Path, words.Exact(m.PageBytes))
 			if ok = m.PageBytes == size; ok {
 				break
 			}

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -58,7 +60,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			facts[i] = at(pci(p)+"/config", "ACSCtl: ReqRedir+")
 		}
 		add(finding.Finding{Subject: join(f.ports),
-			Evidence: few(facts, 4, "; "),
+			Evidence: words.Few(facts, 4, "; "),
 			Consequence: "traffic between " + f.a.String() + " and " + f.b.String() +
 				" goes up to the root complex and back instead of across the " +
 				"switch: slower, and shared by all below it",

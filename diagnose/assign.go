@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -232,7 +234,8 @@ func largeBARs(v *view, add func(finding.Finding)) {
 		if sum < guestWindow {
 			continue
 		}
-		add(finding.Finding{Subject: t.Name, Evidence: all(few(facts, 4, "; "), at("virsh dumpxml "+t.Name, "hostdev")),
+		add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "),
+			at("virsh dumpxml "+t.Name, "hostdev")),
 			Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves BARs without "+
 				"an address", size(sum)),
 			Fix: "use a recent OVMF with the host's physical address bits, or set opt/ovmf/X-PciMmio64Mb"})

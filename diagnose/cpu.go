@@ -44,7 +44,7 @@ func splitCores(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: missing.String(),
-		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), few(split, 3, "; ")),
+		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(split, 3, "; ")),
 		Consequence: "these CPUs are siblings of isolated ones and pass the noise of the host on to them",
 		Fix:         "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
 }
@@ -113,7 +113,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 		facts[i] = irqFact(q)
 	}
 	add(finding.Finding{Subject: hit.String(),
-		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), few(facts, 4, "; ")),
+		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(facts, 4, "; ")),
 		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs",
 		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool " +
 			"-L), or use " +

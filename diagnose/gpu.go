@@ -3,6 +3,8 @@ package diagnose
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -87,7 +89,7 @@ func splitGPU(v *view, add func(finding.Finding)) {
 		if len(given) == 0 || len(held) == 0 || known && len(groups) == 1 {
 			continue
 		}
-		add(finding.Finding{Subject: join(held), Evidence: few(facts, 8, "; "),
+		add(finding.Finding{Subject: join(held), Evidence: words.Few(facts, 8, "; "),
 			Consequence: fmt.Sprintf("a reset of %s from its virtual machine is refused or hits the host's driver",
 				given[0]),
 			Fix: "bind " + join(held) + " to vfio-pci as well"})

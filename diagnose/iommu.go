@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -129,7 +131,7 @@ func addresses(list []topology.PCIAddr) string {
 	for i, a := range list {
 		out[i] = a.String()
 	}
-	return few(out, 12, " ")
+	return words.Few(out, 12, " ")
 }
 
 func notViable(v *view, add func(finding.Finding)) {
@@ -152,7 +154,7 @@ func notViable(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: join(held),
-			Evidence: all(at(groupPath(g), addresses(g.Devices)), few(facts, 6, "; ")),
+			Evidence: all(at(groupPath(g), addresses(g.Devices)), words.Few(facts, 6, "; ")),
 			Consequence: fmt.Sprintf("a virtual machine with %s does not start: group %d is not viable", given[0],
 				g.ID),
 			Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
@@ -199,7 +201,7 @@ func reservedRegions(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Severity: severity, Subject: join(devices),
-			Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), few(direct, 3, "; ")),
+			Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; ")),
 			Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a " +
 				"1:1 mapping",
 			Fix: "look for the vendor's setting that ends shared memory reporting for the slot, or use " +

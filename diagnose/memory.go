@@ -198,7 +198,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	}
 	id := slices.Sorted(maps.Keys(with))[0]
 	add(finding.Finding{Subject: fmt.Sprintf("node %d", id),
-		Evidence: few(facts, 4, "; "),
+		Evidence: words.Few(facts, 4, "; "),
 		Consequence: "virtual machines on the other nodes get far memory, or do not start when they are strict about " +
 			"their node",
 		Fix: "set nr_hugepages of each node, or ask by node on the command line (hugepages=0:N,1:N)"})
@@ -233,7 +233,7 @@ func swapOn(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Severity: v.ifServing(), Subject: "host",
-		Evidence:    at("/proc/swaps", few(facts, 3, ", ")),
+		Evidence:    at("/proc/swaps", words.Few(facts, 3, ", ")),
 		Consequence: "memory of virtual machines that is not locked may wait for a disk",
 		Fix:         "swapoff -a, and take swap out of /etc/fstab"})
 }

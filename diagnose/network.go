@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -89,7 +91,7 @@ func unequalMembers(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: b.Name,
-			Evidence:    all(bondFact(b), few(facts, 4, "; ")),
+			Evidence:    all(bondFact(b), words.Few(facts, 4, "; ")),
 			Consequence: "flows are spread evenly over unequal links, or the slower link only stands by",
 			Fix:         "bring all members to one speed: cable, module, switch port"})
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -77,7 +79,7 @@ func gidFacts(p *rdmaPort) string {
 	for _, g := range p.port.GIDs {
 		facts = append(facts, fmt.Sprintf("gids/%d=%s (%s)", g.Index, g.GID, g.Type))
 	}
-	return at(p.path(), few(facts, 3, " "))
+	return at(p.path(), words.Few(facts, 3, " "))
 }
 
 // onlyV1 needs the type of every GID: one that could not be read may be the v2 entry.
@@ -237,7 +239,7 @@ func portErrors(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: p.nic.ID(),
-			Evidence: at(p.path(), few(facts, 6, " ")),
+			Evidence: at(p.path(), words.Few(facts, 6, " ")),
 			Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
 				"look under load shows",
 			Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +

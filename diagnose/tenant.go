@@ -70,7 +70,8 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: t.Name,
-			Evidence:    all(domain(t, few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated", isolated.String())),
+			Evidence: all(domain(t, words.Few(facts, 4, " ")), at("/sys/devices/system/cpu/isolated",
+				isolated.String())),
 			Consequence: "nothing balances load between isolated CPUs: its threads may all share the first one",
 			Fix:         "pin each virtual CPU to one CPU, and the emulator to CPUs that are not isolated"})
 	}
@@ -154,7 +155,7 @@ func emulatorShares(v *view, add func(finding.Finding)) {
 		if both.IsEmpty() {
 			continue
 		}
-		f.Evidence = few(facts, 4, "; ")
+		f.Evidence = words.Few(facts, 4, "; ")
 		f.Consequence = "the emulator stops virtual CPUs on CPUs " + both.String() + ": outliers in latency"
 		add(f)
 	}

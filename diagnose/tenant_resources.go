@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -56,10 +58,10 @@ func nodesTooSmall(v *view, add func(finding.Finding)) {
 		f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
 		switch {
 		case len(missing) > 0:
-			f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", few(missing, 3, ", ")))
+			f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", words.Few(missing, 3, ", ")))
 			f.Consequence = "the tenant does not start"
 		case known && t.MemoryBytes != nil && *t.MemoryBytes > have:
-			f.Evidence = all(domain(t, nodeSet(t), "memory="+size(*t.MemoryBytes)), few(facts, 4, "; "))
+			f.Evidence = all(domain(t, nodeSet(t), "memory="+size(*t.MemoryBytes)), words.Few(facts, 4, "; "))
 			f.Consequence = "the tenant does not start, or is killed when it uses more than its nodes have"
 		default:
 			continue
@@ -125,7 +127,7 @@ func farDevice(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: t.Name,
-			Evidence: all(few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
+			Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
 				numbers(nodes)))),
 			Consequence: "copies and interrupts cross the interconnect between nodes",
 			Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + numbers(nodes)})
@@ -184,7 +186,8 @@ func fewPagesLeft(v *view, add func(finding.Finding)) {
 			facts = []string{at(poolPath(bytes), "not there")}
 		}
 		add(finding.Finding{Subject: t.Name,
-			Evidence: all(domain(t, "memory="+size(*t.MemoryBytes), "hugepages="+size(bytes)), few(facts, 4, "; ")),
+			Evidence: all(domain(t, "memory="+size(*t.MemoryBytes), "hugepages="+size(bytes)),
+				words.Few(facts, 4, "; ")),
 			Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", need,
 				size(bytes), free),
 			Fix: "set aside more pages on its nodes, or stop what holds them"})
@@ -217,8 +220,8 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 				f.Severity = finding.Warning
 			}
 		}
-		f.Evidence = few(facts, 4, "; ")
-		f.Consequence = "of " + few(names, 4, ", ") + " only one can run at a time"
+		f.Evidence = words.Few(facts, 4, "; ")
+		f.Consequence = "of " + words.Few(names, 4, ", ") + " only one can run at a time"
 		add(f)
 	}
 }

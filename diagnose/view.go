@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -295,27 +296,11 @@ func numbers(list []int) string {
 	return strings.Join(words, ",")
 }
 
-// few joins at most limit items and says how many more there are: a machine may have 500
-// interrupts, a line of evidence not.
-func few(list []string, limit int, sep string) string {
-	if len(list) <= limit {
-		return strings.Join(list, sep)
-	}
-	return strings.Join(list[:limit], sep) + fmt.Sprintf("%sand %d more", sep, len(list)-limit)
-}
-
-// size writes bytes with the largest binary unit that divides them: "1 GiB", "2 MiB", "24268 MiB".
+// size writes bytes with the largest binary unit that divides them. Large numbers that none divides
+// are rounded to MiB: nobody wants the bytes of MemTotal.
 func size(bytes uint64) string {
-	for _, u := range []struct {
-		bytes uint64
-		name  string
-	}{{1 << 40, "TiB"}, {1 << 30, "GiB"}, {1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if bytes >= u.bytes && bytes%u.bytes == 0 {
-			return strconv.FormatUint(bytes/u.bytes, 10) + " " + u.name
-		}
+	if bytes >= 10<<20 && bytes%1024 != 0 {
+		bytes -= bytes % (1 << 20)
 	}
-	if bytes >= 10<<20 { // MemTotal and the like: nobody wants its bytes
-		return strconv.FormatUint(bytes>>20, 10) + " MiB"
-	}
-	return strconv.FormatUint(bytes, 10) + " bytes"
+	return words.Exact(bytes)
 }

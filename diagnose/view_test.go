@@ -23,8 +23,8 @@ func TestLongListsAreCutShort(t *testing.T) {
 	list := []string{"a", "b", "c", "d"}
 	for limit, want := range map[int]string{4: "a, b, c, d", 5: "a, b, c, d", 3: "a, b, c, and 1 more",
 		1: "a, and 3 more"} {
-		if got := few(list, limit, ", "); got != want {
-			t.Errorf("few(%d) = %q, want %q", limit, got, want)
+		if got := words.Few(list, limit, ", "); got != want {
+			t.Errorf("words.Few(%d) = %q, want %q", limit, got, want)
 		}
 	}
 	if got := words.Count(1, "page") + " " + words.Count(0, "page"); got != "1 page 0 pages" {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/topology"
 )
 
@@ -133,7 +135,7 @@ func (v *view) barsFound() string {
 	if largest == 0 {
 		return "not known"
 	}
-	return fmt.Sprintf("the largest BAR has %s", bytesText(largest))
+	return fmt.Sprintf("the largest BAR has %s", words.Exact(largest))
 }
 
 func (v *view) nodesFound() string {
@@ -179,15 +181,4 @@ func mdComment(s string) string {
 // mdText makes text from outside plain in Markdown: nothing of it is markup, and it ends no table cell.
 func mdText(s string) string {
 	return strings.NewReplacer(`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "<", "&lt;", "|", `\|`).Replace(oneLine(s))
-}
-
-// bytesText prints a size in the largest unit that divides it.
-func bytesText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	i := 0
-	for n >= 1024 && n%1024 == 0 && i < len(units)-1 {
-		n /= 1024
-		i++
-	}
-	return fmt.Sprintf("%d %s", n, units[i])
 }

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -88,7 +90,7 @@ func (v *view) readmeSummary(d *page) {
 	for _, n := range p.Nodes {
 		var memory, devices []string
 		for _, m := range n.Memory {
-			memory = append(memory, fmt.Sprintf("%s on node %d", bytesText(m.Bytes), m.NUMANode))
+			memory = append(memory, fmt.Sprintf("%s on node %d", words.Exact(m.Bytes), m.NUMANode))
 		}
 		for _, a := range n.Devices {
 			devices = append(devices, mdText(a))

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -549,7 +551,7 @@ func halves[T any](values []T) (a, b []T) {
 func (c *Comparison) name() string {
 	name := c.Test
 	if c.Bytes > 0 {
-		name += ", " + sizeText(c.Bytes)
+		name += ", " + words.Exact(c.Bytes)
 	}
 	return name + ": " + strings.ReplaceAll(c.Metric, "_", " ")
 }
@@ -558,20 +560,7 @@ func (c *Comparison) name() string {
 func (c *Comparison) spoken() string {
 	name := strings.ReplaceAll(c.Metric, "_", " ") + " of " + c.Test
 	if c.Bytes > 0 {
-		name += ", " + sizeText(c.Bytes)
+		name += ", " + words.Exact(c.Bytes)
 	}
 	return name
-}
-
-// sizeText writes a message size as people name it.
-func sizeText(n int64) string {
-	for _, u := range []struct {
-		size int64
-		name string
-	}{{1 << 20, "MiB"}, {1 << 10, "KiB"}} {
-		if n%u.size == 0 {
-			return fmt.Sprintf("%d %s", n/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", n)
 }

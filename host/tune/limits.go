@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -156,7 +158,7 @@ func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 	sum := uint64(0)
 	for size, n := range pages {
 		if n > (1<<60)/size {
-			return 0, fmt.Errorf("NUMA node %d: %d pages of %s are more than any host has", node, n, sizeText(size))
+			return 0, fmt.Errorf("NUMA node %d: %d pages of %s are more than any host has", node, n, words.Exact(size))
 		}
 		sum += n * size
 	}

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/host/change"
@@ -155,7 +157,7 @@ func (v *view) mounts() []change.Step {
 	slices.Sort(sizes)
 	var steps []change.Step
 	for _, size := range slices.Compact(sizes) {
-		label := strings.TrimSuffix(strings.ReplaceAll(sizeText(size), " ", ""), "iB") // as render names them: 1G
+		label := strings.TrimSuffix(strings.ReplaceAll(words.Exact(size), " ", ""), "iB") // as render names them: 1G
 		name := "dev-hugepages" + label + ".mount"
 		unit := v.file(unitDir + name)
 		if unit == nil {
@@ -166,12 +168,12 @@ func (v *view) mounts() []change.Step {
 		steps = append(steps, change.Step{
 			Op:    bootedUnit(name, unit),
 			Early: true,
-			What:  fmt.Sprintf("mount hugepages of %s at each boot", sizeText(size)),
+			What:  fmt.Sprintf("mount hugepages of %s at each boot", words.Exact(size)),
 			Why: "libvirt takes pages of a size only from a mount of that size, and systemd mounts only the " +
 				"default one",
 		}, change.Step{
 			Op:   &Mount{Path: where, PageBytes: size},
-			What: fmt.Sprintf("mount hugepages of %s at %s", sizeText(size), where),
+			What: fmt.Sprintf("mount hugepages of %s at %s", words.Exact(size), where),
 			Why:  "for libvirt, until the next boot mounts them",
 			Risk: "libvirtd or virtqemud, whichever runs, is restarted: they look for mounts when they start; " +
 				"machines keep running",

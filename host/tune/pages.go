@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/plan"
@@ -38,7 +40,7 @@ type MissingError struct {
 
 func (e *MissingError) Error() string {
 	text := fmt.Sprintf("NUMA node %d has memory for %d of %d pages of %s, %d are missing: the rest of it is in use "+
-		"or in pieces", e.NUMANode, e.Have, e.Want, sizeText(e.PageBytes), e.Want-e.Have)
+		"or in pieces", e.NUMANode, e.Have, e.Want, words.Exact(e.PageBytes), e.Want-e.Have)
 	if e.Boot {
 		return text + "; the kernel arguments of the plan set them aside at boot: start the machine again, and " +
 			"go on then"
@@ -136,7 +138,7 @@ func (p *Pool) RestoredLate() bool { return p.Boot }
 
 func (p *Pool) noPoolError() error {
 	return fmt.Errorf("NUMA node %d has no pool of pages of %s: boot with hugepagesz= of that size, and for 1 GiB on "+
-		"x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, sizeText(p.PageBytes))
+		"x86 look for pdpe1gb in /proc/cpuinfo", p.NUMANode, words.Exact(p.PageBytes))
 }
 
 // compact asks the kernel to bring the node's free memory together. A kernel without compaction has neither file.
@@ -177,7 +179,7 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 		}
 		if used := have - min(free, have); used > want {
 			return fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and %d are in use: stop the machines that "+
-				"use them, and try again", p.NUMANode, have, sizeText(p.PageBytes), want, used)
+				"use them, and try again", p.NUMANode, have, words.Exact(p.PageBytes), want, used)
 		}
 	}
 	if err := s.WriteValue(p.dir()+"/nr_hugepages", strconv.FormatUint(want, 10)); err != nil {
@@ -185,7 +187,7 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 	}
 	if have, err = p.count(ctx, s); err == nil && have != want {
 		err = fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and the kernel does not change that: try again "+
-			"when less of its memory is in use", p.NUMANode, have, sizeText(p.PageBytes), want)
+			"when less of its memory is in use", p.NUMANode, have, words.Exact(p.PageBytes), want)
 	}
 	return err
 }
@@ -254,7 +256,7 @@ func (v *view) pages() []change.Step {
 		p.Boot = v.hasArg("hugepages")
 		step := change.Step{
 			Op: p,
-			What: fmt.Sprintf("set aside %d pages of %s on NUMA node %d", p.Pages, sizeText(p.PageBytes),
+			What: fmt.Sprintf("set aside %d pages of %s on NUMA node %d", p.Pages, words.Exact(p.PageBytes),
 				p.NUMANode),
 			Why: "the memory of the lab nodes is bound to NUMA nodes: pages on another one do not help, and the " +
 				"machine would not start",
@@ -317,15 +319,4 @@ func (v *view) pagesOf(p *Pool) uint64 {
 		}
 	}
 	return 0
-}
-
-// sizeText writes a size of pages as people name it.
-func sizeText(bytes uint64) string {
-	switch {
-	case bytes >= 1<<30 && bytes%(1<<30) == 0:
-		return strconv.FormatUint(bytes>>30, 10) + " GiB"
-	case bytes >= 1<<20 && bytes%(1<<20) == 0:
-		return strconv.FormatUint(bytes>>20, 10) + " MiB"
-	}
-	return strconv.FormatUint(bytes>>10, 10) + " KiB"
 }

@@ -97,7 +97,7 @@ var rules = map[string]rule{
 		never: with(pure(), "plan/verify", whyApart)},
 	"plan/conflict": {may: []string{"internal/words", "lab", "plan", "topology"},
 		why: "the reason for a conflict follows from a solver's answers, whichever solver it is", never: pure()},
-	"plan/rivals": {may: []string{"lab", "plan", "topology"},
+	"plan/rivals": {may: []string{"internal/words", "lab", "plan", "topology"},
 		why: "others' rules are given the same problem, and must not know our answer", never: pure()},
 	"plan/advise": {may: []string{"internal/words", "lab", "plan", "plan/build", "plan/search", "topology"},
 		why:   whyPlan,
@@ -106,7 +106,7 @@ var rules = map[string]rule{
 	"plan/fleet": {may: []string{"lab", "plan", "plan/build", "plan/rivals", "plan/search", "topology"}, why: whyPlan,
 		never: pure()},
 	"render": {
-		may: []string{"internal/cmdline", "lab", "plan", "topology"},
+		may: []string{"internal/words", "internal/cmdline", "lab", "plan", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
 	},
 	"render/directory": {may: []string{"internal/userfile", "plan", "render"},
@@ -118,7 +118,8 @@ var rules = map[string]rule{
 		"bench": whyHost, "emulate": whyHost, "vm": whyHost}},
 	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
 	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
-	"host/tune": {may: []string{"host/change", "inspect", "internal/cmdline", "lab", "plan", "render", "topology"},
+	"host/tune": {may: []string{"internal/words", "host/change", "inspect", "internal/cmdline", "lab", "plan", "render",
+		"topology"},
 		why: whyHost},
 
 	"qapi": {why: "a protocol client: what it is used for is its caller's business"},
@@ -147,9 +148,10 @@ var rules = map[string]rule{
 		why: "what a kernel says of itself is read by everybody and knows nobody"},
 	"check": {may: []string{"bench", "diagnose", "facts", "finding", "internal/words", "lab", "plan", "topology"},
 		why: "a check compares values; how they got so is not its business"},
-	"study/stats": {why: "statistics are made of numbers: what was measured, and how, is not their business",
+	"study/stats": {may: []string{"internal/words"},
+		why:   "statistics are made of numbers: what was measured, and how, is not their business",
 		never: seeded()},
-	"study": {may: []string{"bench", "internal/strictyaml", "study/stats"},
+	"study": {may: []string{"internal/words", "bench", "internal/strictyaml", "study/stats"},
 		why:   "what a study shows follows from its runs and a seed; how they were made is not its business",
 		never: timed()},
 	"study/document": {may: []string{"report", "report/studyview", "study", "study/conduct", "study/store"},
@@ -164,7 +166,7 @@ var rules = map[string]rule{
 		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
 	},
 	"study/recommend": {
-		may: []string{"lab", "plan", "plan/build", "study", "study/stats", "topology"},
+		may: []string{"internal/words", "lab", "plan", "plan/build", "study", "study/stats", "topology"},
 		why: "a recommendation follows from a host, a lab and what was measured; reading studies and planning are " +
 			"its callers' business", never: pure(),
 	},
@@ -174,7 +176,7 @@ var rules = map[string]rule{
 		may: []string{"bench", "check", "finding", "lab", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
-	"report/hostview": {may: []string{"finding", "report/show", "topology"},
+	"report/hostview": {may: []string{"internal/words", "finding", "report/show", "topology"},
 		why: "a host is drawn from the model alone, whatever it was read from"},
 
 	"report/show": {why: "how pages and charts look; what is in them is their writers' business"},
@@ -188,7 +190,8 @@ var rules = map[string]rule{
 		may: []string{"check", "finding", "report", "report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
-	"report/planview": {may: []string{"lab", "plan", "plan/advise", "plan/fleet", "plan/rivals", "report/show",
+	"report/planview": {may: []string{"internal/words", "lab", "plan", "plan/advise", "plan/fleet", "plan/rivals",
+		"report/show",
 		"topology"},
 		why: "a plan is printed as it was made; nothing is decided here"},
 

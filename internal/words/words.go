@@ -3,6 +3,7 @@ package words
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -26,6 +27,39 @@ func List(words []string) string {
 // Bytes prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".
 func Bytes[T int | int64 | uint64](n T) string {
 	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB")
+}
+
+// Size prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
+func Size(n uint64) string {
+	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
+	v, at := float64(n), 0
+	for v >= 1024 && at < len(units)-1 {
+		v, at = v/1024, at+1
+	}
+	decimals := 0
+	if v < 100 {
+		decimals = 1
+	}
+	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[at]
+}
+
+// Exact prints bytes in the largest binary unit that divides them: "1 GiB", "24268 MiB", "1500 bytes".
+func Exact[T int64 | uint64](n T) string {
+	units := []string{"bytes", "KiB", "MiB", "GiB", "TiB"}
+	at := 0
+	for n != 0 && n%1024 == 0 && at < len(units)-1 {
+		n, at = n/1024, at+1
+	}
+	return fmt.Sprintf("%d %s", n, units[at])
+}
+
+// Few joins at most limit words, and says how many more there are: a machine may have 500
+// interrupts, a line of evidence may not.
+func Few(words []string, limit int, sep string) string {
+	if len(words) <= limit {
+		return strings.Join(words, sep)
+	}
+	return fmt.Sprintf("%s%sand %d more", strings.Join(words[:limit], sep), sep, len(words)-limit)
 }
 
 // Rate prints a rate in bits a second with three digits and a decimal unit, as network rates are

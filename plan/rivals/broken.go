@@ -215,16 +215,3 @@ func numbers(ids []int) string {
 	}
 	return strings.Join(parts, ",")
 }
-
-// size writes the size of a page.
-func size(bytes uint64) string {
-	for _, u := range []struct {
-		name string
-		size uint64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if bytes >= u.size && bytes%u.size == 0 {
-			return fmt.Sprintf("%d %s", bytes/u.size, u.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", bytes)
-}

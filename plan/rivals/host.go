@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/plan"
 )
 
@@ -159,7 +161,7 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 	}
 	if there < pages {
 		return nil, fmt.Errorf("%w: %d pages of %s on NUMA nodes %s, %d asked for", errNoPages, there,
-			size(h.p.PageBytes), numbers(allowed), pages)
+			words.Exact(h.p.PageBytes), numbers(allowed), pages)
 	}
 	shares := plan.Shares(pages, h.coresOn(cores))
 	got := map[int]int64{}

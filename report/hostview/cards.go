@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -120,10 +122,10 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	}
 	var memory, bar, links, group, parts string
 	if g.MemoryBytes != nil {
-		memory = sizeText(*g.MemoryBytes)
+		memory = words.Size(*g.MemoryBytes)
 	}
 	if g.BAR1Bytes != nil {
-		bar = "BAR " + sizeText(*g.BAR1Bytes)
+		bar = "BAR " + words.Size(*g.BAR1Bytes)
 	}
 	if g.NVLinks != nil && *g.NVLinks > 0 {
 		links = countText(*g.NVLinks, "NVLink", "NVLinks")
@@ -231,7 +233,7 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	model = strings.TrimPrefix(model, "NVMe SSD Controller ")
 	total := ""
 	if known {
-		total = sizeText(size)
+		total = words.Size(size)
 	}
 	var lines []string
 	if len(mounts) > 0 {

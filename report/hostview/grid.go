@@ -3,6 +3,8 @@ package hostview
 import (
 	"slices"
 
+	"github.com/rackless/rackless/report/show"
+
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/topology"
@@ -56,7 +58,7 @@ func (c cell) String() string {
 func cells(texts ...string) []cell {
 	row := make([]cell, len(texts))
 	for i, t := range texts {
-		row[i].text = printable(t)
+		row[i].text = show.Printable(t)
 	}
 	return row
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/report/show"
+
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/topology"
@@ -97,7 +99,7 @@ func (v *view) matrixLines(letters int) []string {
 	memory := slices.ContainsFunc(rows, func(r matrixRow) bool { return r.Memory != nil })
 	head := []string{""}
 	for _, r := range rows {
-		head = append(head, printable(r.Name))
+		head = append(head, show.Printable(r.Name))
 	}
 	head = append(head, "CPU Affinity", "NUMA Affinity")
 	if memory {
@@ -105,7 +107,7 @@ func (v *view) matrixLines(letters int) []string {
 	}
 	cells := [][]string{head}
 	for _, r := range rows {
-		row := []string{printable(r.Name)}
+		row := []string{show.Printable(r.Name)}
 		for _, c := range r.Cells {
 			row = append(row, classCell(c))
 		}
@@ -131,15 +133,15 @@ func (v *view) betweenLines() []string {
 	rows := v.matrix()
 	head := []string{""}
 	for _, r := range rows[:len(v.gpus)] {
-		head = append(head, printable(r.Name))
+		head = append(head, show.Printable(r.Name))
 	}
 	cells := [][]string{head}
 	for _, r := range rows[len(v.gpus):] {
-		row := []string{printable(r.Name)}
+		row := []string{show.Printable(r.Name)}
 		for _, c := range r.Cells[:len(v.gpus)] {
 			row = append(row, classCell(c))
 		}
-		cells = append(cells, append(row, printable(r.Title)))
+		cells = append(cells, append(row, show.Printable(r.Title)))
 	}
 	return aligned(cells)
 }
@@ -152,7 +154,7 @@ func classCell(class string) string {
 	case "X":
 		return " X"
 	}
-	return printable(class)
+	return show.Printable(class)
 }
 
 // orNA is a number, or what nvidia-smi prints for none.
@@ -179,7 +181,7 @@ func (v *view) legendLines() []string {
 	if len(v.nics) > 0 {
 		lines = append(lines, "", "NIC Legend:", "")
 		for _, r := range rows[len(v.gpus):] {
-			lines = append(lines, printable(fmt.Sprintf("  %s: %s", r.Name, r.Title)))
+			lines = append(lines, show.Printable(fmt.Sprintf("  %s: %s", r.Name, r.Title)))
 		}
 	}
 	return lines

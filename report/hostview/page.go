@@ -15,6 +15,8 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/report/show"
+
 	"github.com/rackless/rackless/topology"
 )
 
@@ -125,7 +127,7 @@ func newPage(v *view) page {
 		p.Grids = append(p.Grids, newPageGrid(g))
 	}
 	for _, u := range v.Host.Unread {
-		p.Unread = append(p.Unread, topology.Unread{Path: printable(u.Path), Why: printable(u.Why)})
+		p.Unread = append(p.Unread, topology.Unread{Path: show.Printable(u.Path), Why: show.Printable(u.Why)})
 	}
 	return p
 }
@@ -146,29 +148,30 @@ func newPageFinding(g findingGroup) pageFinding {
 	rank := g.Severity.Rank()
 	f := pageFinding{
 		Class: []string{"error", "warning", "info"}[rank], Word: []string{"✖ error", "▲ warning", "● note"}[rank],
-		ID: printable(g.ID), Title: printable(g.Title), Where: printable(some(g.Subjects, 8)),
-		Consequence: printable(g.Consequence), Fix: visible(g.Fix),
+		ID: show.Printable(g.ID), Title: show.Printable(g.Title), Where: show.Printable(some(g.Subjects, 8)),
+		Consequence: show.Printable(g.Consequence), Fix: show.Visible(g.Fix),
 	}
 	if len(g.Subjects) == 1 {
-		f.Evidence = printable(g.Evidences[0])
+		f.Evidence = show.Printable(g.Evidences[0])
 	}
 	for i, s := range g.Subjects {
-		f.Places = append(f.Places, pagePlace{printable(s), printable(g.Evidences[i])})
+		f.Places = append(f.Places, pagePlace{show.Printable(s), show.Printable(g.Evidences[i])})
 	}
 	return f
 }
 
 func newPageRow(r matrixRow) pageRow {
-	out := pageRow{Name: printable(r.Name), Title: printable(r.Title), CPUs: setText(r.CPUs, 60), Node: intText(r.Node)}
+	out := pageRow{Name: show.Printable(r.Name), Title: show.Printable(r.Title), CPUs: setText(r.CPUs, 60),
+		Node: intText(r.Node)}
 	for _, c := range r.Cells {
 		cell := pageCell{Class: "dark", Text: unknown}
 		switch {
 		case c == "X":
 			cell = pageCell{Class: "self", Text: c}
 		case strings.HasPrefix(c, "NV"):
-			cell = pageCell{Class: "nv", Text: printable(c)}
+			cell = pageCell{Class: "nv", Text: show.Printable(c)}
 		case c != "":
-			cell = pageCell{Class: strings.ToLower(c), Text: printable(c)}
+			cell = pageCell{Class: strings.ToLower(c), Text: show.Printable(c)}
 		}
 		out.Cells = append(out.Cells, cell)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
 )
@@ -211,9 +213,9 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 	case n.MemoryBytes != nil && *n.MemoryBytes == 0:
 		memory = "no memory"
 	case n.MemoryBytes != nil:
-		memory = sizeText(*n.MemoryBytes)
+		memory = words.Size(*n.MemoryBytes)
 		if n.FreeBytes != nil {
-			free = sizeText(*n.FreeBytes) + " free"
+			free = words.Size(*n.FreeBytes) + " free"
 		}
 	case slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return n.MemoryBytes != nil }):
 		memory = "memory not known" // where it is known of others; a matrix, for one, never says
@@ -326,7 +328,7 @@ func (v *view) cacheText(id *int) string {
 	l := &v.Host.L3[*id]
 	s := fmt.Sprintf("L3 %d: CPUs %s", l.ID, l.CPUs)
 	if l.SizeBytes != nil {
-		s += ", " + sizeText(*l.SizeBytes)
+		s += ", " + words.Size(*l.SizeBytes)
 	}
 	return s
 }

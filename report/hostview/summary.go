@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+
 	"github.com/rackless/rackless/topology"
 )
 
@@ -31,7 +34,7 @@ func (v *view) heading() string {
 	} else if s.InVM != nil && *s.InVM {
 		names = append(names, "(virtual machine)")
 	}
-	return printable(strings.Join(names, " "))
+	return show.Printable(strings.Join(names, " "))
 }
 
 // source says where the facts are from, in one sentence; "" on the machine itself.
@@ -56,7 +59,7 @@ func (v *view) source() string {
 	if p.Tool != "" {
 		s += ", written by " + p.Tool
 	}
-	return printable(s + ".")
+	return show.Printable(s + ".")
 }
 
 // filled says which parts of the model the source could fill, where it is one that cannot fill them all.
@@ -72,7 +75,7 @@ func (v *view) filled() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return printable("It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + ".")
+	return show.Printable("It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + ".")
 }
 
 // facts are lines about the machine as a whole; what is not known is left out of them.
@@ -82,7 +85,7 @@ func (v *view) facts() []string {
 	add := func(parts ...string) {
 		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 		if len(parts) > 0 {
-			lines = append(lines, printable(strings.Join(parts, ", ")))
+			lines = append(lines, show.Printable(strings.Join(parts, ", ")))
 		}
 	}
 	add(v.cpuModel())
@@ -170,7 +173,7 @@ func (v *view) totalMemory() *uint64 {
 
 func (v *view) memoryText() string {
 	if m := v.totalMemory(); m != nil {
-		return sizeText(*m) + " memory"
+		return words.Size(*m) + " memory"
 	}
 	return ""
 }
@@ -219,7 +222,7 @@ func (v *view) tuningText() string {
 		swap += s.SizeBytes
 	}
 	if swap > 0 {
-		parts = append(parts, "swap "+sizeText(swap))
+		parts = append(parts, "swap "+words.Size(swap))
 	} else if m.SwapKnown {
 		parts = append(parts, "no swap")
 	}
@@ -247,7 +250,7 @@ func (v *view) routeTexts() []string {
 		if r.Gateway != "" {
 			s += " to " + r.Gateway
 		}
-		lines = append(lines, printable(s))
+		lines = append(lines, show.Printable(s))
 	}
 	return lines
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/topology"
 )
 
@@ -100,7 +102,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if size == nil || !same {
 		return strconv.Itoa(count)
 	}
-	return fmt.Sprintf("%d x %s", count, sizeText(*size))
+	return fmt.Sprintf("%d x %s", count, words.Size(*size))
 }
 
 // gpuGrid lists the GPUs, those that only drive a screen last.

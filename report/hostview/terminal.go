@@ -198,14 +198,14 @@ func (t *terminal) findings(all []finding.Finding) {
 				Subjects: rest[kind]})
 		}
 	}
-	fmt.Fprintf(t, "rackless explain %s says more.\n", printable(groups[0].ID))
+	fmt.Fprintf(t, "rackless explain %s says more.\n", show.Printable(groups[0].ID))
 }
 
 // finding prints what is wrong, where, what was read and how to mend it.
 func (t *terminal) finding(g findingGroup) {
 	mark, color := severityStyle(g.Severity)
-	head := printable(fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title))
-	id := printable(g.ID)
+	head := show.Printable(fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title))
+	id := show.Printable(g.ID)
 	for i, line := range strings.Split(text.WrapSoft(head, max(t.Width-len(id)-3, 20)), "\n") {
 		prefix := strings.Repeat(" ", 3+len(id))
 		if i == 0 {
@@ -214,12 +214,12 @@ func (t *terminal) finding(g findingGroup) {
 		fmt.Fprintln(t, prefix+strings.TrimRight(line, " "))
 	}
 	if len(g.Evidences) > 1 {
-		t.wrap("  ", "  ", printable(g.Subjects[0]+": "+g.Evidences[0]), text.Faint)
+		t.wrap("  ", "  ", show.Printable(g.Subjects[0]+": "+g.Evidences[0]), text.Faint)
 	} else if g.Evidence != "" {
-		t.wrap("  ", "  ", printable(g.Evidence), text.Faint)
+		t.wrap("  ", "  ", show.Printable(g.Evidence), text.Faint)
 	}
 	if g.Fix != "" {
-		t.wrap("  fix: ", "       ", printable(g.Fix))
+		t.wrap("  fix: ", "       ", show.Printable(g.Fix))
 	}
 }
 
@@ -236,6 +236,6 @@ func (t *terminal) unread(v *view) {
 			fmt.Fprintf(t, "and %d more; -o json has all\n", len(all)-i)
 			break
 		}
-		t.wrap("  ", "    ", printable(u.Path+": "+u.Why))
+		t.wrap("  ", "    ", show.Printable(u.Path+": "+u.Why))
 	}
 }

@@ -6,47 +6,12 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/topology"
 )
-
-// printable makes text from outside safe to show on one line: whatever could move a terminal's
-// cursor, change colours or reverse the order of letters is shown as its Go escape instead; a line
-// break or tab becomes a space.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
-			return ' '
-		}
-		return r
-	}, visible(s))
-}
-
-// visible is printable with line breaks and tabs kept, for a page, where commands may have several lines.
-func visible(s string) string {
-	plain := true
-	for i := range len(s) {
-		if s[i] < ' ' || s[i] >= 0x7f {
-			plain = false
-			break
-		}
-	}
-	if plain {
-		return s
-	}
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
-		switch {
-		case r == '\n' || r == '\t' || unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		}
-	}
-	return b.String()
-}
 
 // cut shortens text to so many letters.
 func cut(s string, letters int) string {
@@ -57,26 +22,12 @@ func cut(s string, letters int) string {
 	return strings.TrimRight(string(r[:max(letters-1, 0)]), " ") + "…"
 }
 
-// sizeText prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
-func sizeText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u < len(units)-1 {
-		v, u = v/1024, u+1
-	}
-	decimals := 0
-	if v < 100 {
-		decimals = 1
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[u]
-}
-
 // optionalSize is sizeText, or unknown.
 func optionalSize(n *uint64) string {
 	if n == nil {
 		return unknown
 	}
-	return sizeText(*n)
+	return words.Size(*n)
 }
 
 // unknown stands in a table where a fact is not known, none where it is known that there is nothing.
@@ -227,7 +178,7 @@ func setText(s *topology.CPUSet, letters int) string {
 
 // pagesText is "16 x 1 GiB (5 free)" of a pool.
 func pagesText(p topology.HugepagePool) string {
-	s := fmt.Sprintf("%d x %s", p.Total, sizeText(p.SizeBytes))
+	s := fmt.Sprintf("%d x %s", p.Total, words.Size(p.SizeBytes))
 	if p.Free != nil {
 		s += fmt.Sprintf(" (%d free)", *p.Free)
 	}

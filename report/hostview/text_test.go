@@ -5,6 +5,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/finding"
@@ -17,7 +20,7 @@ func TestSizesAreInTheLargestUnitBelow(t *testing.T) {
 		1 << 30:    "1 GiB",
 		1000 << 30: "1000 GiB", 1920383410176: "1.7 TiB", 1<<64 - 1: "16 EiB",
 	} {
-		if got := sizeText(n); got != want {
+		if got := words.Size(n); got != want {
 			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}
@@ -139,11 +142,11 @@ func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 		"\x00":                    `\x00`,
 		"\u200bzero width\u00ad.": `\u200bzero width\u00ad.`,
 	} {
-		if got := printable(in); got != want {
+		if got := show.Printable(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
-	if got := visible("a\r\nb"); got != `a\r`+"\nb" {
+	if got := show.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // a line of Windows ends in both
 		t.Errorf("got %q", got)
 	}
 }

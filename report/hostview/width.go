@@ -23,5 +23,5 @@ func drawable(s string) string {
 			return '\uFFFD' // Arabic ligatures and cuneiform
 		}
 		return r
-	}, printable(s))
+	}, show.Printable(s))
 }

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/report/show"
@@ -36,7 +38,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 		}
 		broken := "none"
 		if n := len(out.Broken); n > 0 {
-			broken = count(n, "rule")
+			broken = words.Count(n, "rule")
 		}
 		against := "same"
 		if out.Cost != pl.Cost {

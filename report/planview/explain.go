@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/plan"
 )
 
@@ -128,7 +130,7 @@ func someNames(names []string, all int) string {
 	case len(names) > 6:
 		return strings.Join(names[:5], ", ") + fmt.Sprintf(" and %d more", len(names)-5)
 	}
-	return list(names)
+	return words.List(names)
 }
 
 // decision prints one choice.
@@ -148,7 +150,7 @@ func (p *page) decision(d *plan.Decision, e *explanation) {
 		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, capital(line)+".")
 	}
 	if len(refs) > 0 {
-		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, "See "+list(refs)+".")
+		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, "See "+words.List(refs)+".")
 	}
 }
 

@@ -4,9 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
-	"unicode"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -55,7 +53,7 @@ func (p *page) line(s string) { fmt.Fprintln(p, s) }
 
 // wrap prints text folded to the width: the first line behind first, the others behind as many spaces as indent says.
 func (p *page) wrap(first string, indent int, s string) {
-	p.fold(first, indent, strings.Fields(printable(s)))
+	p.fold(first, indent, strings.Fields(show.Printable(s)))
 }
 
 // fold prints words with as many on a line as there is room for. A word that is longer than a line,
@@ -84,7 +82,7 @@ func (p *page) fold(first string, indent int, words []string) {
 
 // labelled prints "label  text" with the text in a column of its own.
 func (p *page) labelled(label string, column int, s string) {
-	p.wrap(fmt.Sprintf("  %-*s", column, printable(label)), column+2, s)
+	p.wrap(fmt.Sprintf("  %-*s", column, show.Printable(label)), column+2, s)
 }
 
 // title prints a heading below an empty line.
@@ -99,7 +97,7 @@ func (p *page) table(columns []show.Column, rows [][]string) {
 	for i, c := range columns {
 		widest := text.StringWidth(c.Name)
 		for _, r := range rows {
-			r[i] = printable(r[i])
+			r[i] = show.Printable(r[i])
 			widest = max(widest, text.StringWidth(r[i]))
 		}
 		if room := max(p.Width-used, 12); i == len(columns)-1 && widest > room {
@@ -110,21 +108,4 @@ func (p *page) table(columns []show.Column, rows [][]string) {
 	for _, line := range show.Lines(columns, rows) {
 		p.line(line)
 	}
-}
-
-// printable makes text from outside safe to show on one line: what could move a terminal's cursor
-// or reverse the order of letters is shown as its Go escape, a line break or tab as a space.
-func printable(s string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
-		switch {
-		case r == '\n' || r == '\t':
-			b.WriteByte(' ')
-		case unicode.IsPrint(r):
-			b.WriteRune(r)
-		default:
-			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
-		}
-	}
-	return b.String()
 }

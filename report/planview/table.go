@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report/show"
 )
@@ -45,7 +47,7 @@ func (p *page) heading(pl *plan.Plan) string {
 	if pl.Host.Model != "" && pl.Host.Name != "" {
 		s += " (" + pl.Host.Name + ")"
 	}
-	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, count(len(pl.Nodes), "lab node"))
+	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, words.Count(len(pl.Nodes), "lab node"))
 }
 
 // nodeColumn is the width of the labels of a block.
@@ -53,11 +55,11 @@ const nodeColumn = 14
 
 // node prints the block of a lab node.
 func (p *page) node(n *plan.Node) {
-	head := fmt.Sprintf("%s: %s on %s", n.Name, count(len(n.VCPUs), "virtual CPU"), count(n.Cores, "core"))
+	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
 	if n.SMT {
 		head += " with siblings"
 	}
-	p.title(head + ", " + sizeText(n.MemoryBytes))
+	p.title(head + ", " + words.Size(n.MemoryBytes))
 	p.labelled("CPUs", nodeColumn, cpus(n.VCPUs))
 	p.labelled("memory", nodeColumn, memoryText(n))
 	if n.GuestNUMA {
@@ -88,7 +90,7 @@ func emulatorText(n *plan.Node) string {
 }
 
 func memoryText(n *plan.Node) string {
-	var words []string
+	var parts []string
 	same := true
 	for i, m := range n.Memory {
 		same = same && m.PageBytes == n.Memory[0].PageBytes
@@ -96,15 +98,15 @@ func memoryText(n *plan.Node) string {
 		if i > 0 {
 			where = "node"
 		}
-		words = append(words, fmt.Sprintf("%s on %s %d", sizeText(m.Bytes), where, m.NUMANode))
+		parts = append(parts, fmt.Sprintf("%s on %s %d", words.Size(m.Bytes), where, m.NUMANode))
 	}
 	switch {
-	case len(words) == 0:
+	case len(parts) == 0:
 		return "none"
 	case same && n.Memory[0].PageBytes > 0:
-		return list(words) + ", in pages of " + sizeText(n.Memory[0].PageBytes)
+		return words.List(parts) + ", in pages of " + words.Size(n.Memory[0].PageBytes)
 	}
-	return list(words)
+	return words.List(parts)
 }
 
 func cellText(c *plan.Cell) string {
@@ -116,7 +118,7 @@ func cellText(c *plan.Cell) string {
 	if len(nodes) != 1 {
 		what = "NUMA nodes "
 	}
-	s := "stands for " + what + list(nodes) + ": "
+	s := "stands for " + what + words.List(nodes) + ": "
 	switch c.VCPUs {
 	case 0:
 		s += "no virtual CPUs"
@@ -125,7 +127,7 @@ func cellText(c *plan.Cell) string {
 	default:
 		s += fmt.Sprintf("virtual CPUs %d-%d", c.FirstVCPU, c.FirstVCPU+c.VCPUs-1)
 	}
-	return s + ", " + sizeText(c.Bytes)
+	return s + ", " + words.Size(c.Bytes)
 }
 
 // nodeTable prints a row for each lab node.
@@ -147,7 +149,8 @@ func (p *page) nodeTable(pl *plan.Plan) {
 				cards = append(cards, c.ID)
 			}
 		}
-		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), sizeText(n.MemoryBytes), strings.Join(on, ","),
+		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), words.Size(n.MemoryBytes),
+			strings.Join(on, ","),
 			setText(n.EmulatorCPUs),
 			strings.TrimSpace(cpus(n.VCPUs) + "  " + strings.Join(cards, " "))})
 	}
@@ -160,14 +163,14 @@ const hostColumn = 14
 // host prints what the host keeps and what it has to have.
 func (p *page) host(pl *plan.Plan) {
 	p.title("Host")
-	p.labelled("housekeeping", hostColumn, fmt.Sprintf("%s: CPUs %s", count(pl.Housekeeping.Cores, "core"),
+	p.labelled("housekeeping", hostColumn, fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
 		setText(pl.Housekeeping.CPUs)))
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
 		p.labelled("tenants", hostColumn, "CPUs "+pl.Housekeeping.TenantCPUs.String())
 	}
 	var pages []string
 	for _, h := range pl.Hugepages {
-		word := fmt.Sprintf("%d x %s on NUMA node %d", h.Count, sizeText(h.PageBytes), h.NUMANode)
+		word := fmt.Sprintf("%d x %s on NUMA node %d", h.Count, words.Size(h.PageBytes), h.NUMANode)
 		if h.Held > 0 {
 			word += fmt.Sprintf(" beside %d in use", h.Held)
 		}
@@ -187,7 +190,7 @@ func (p *page) host(pl *plan.Plan) {
 	if len(pl.KernelArgs) > 0 {
 		args := make([]string, len(pl.KernelArgs))
 		for i, a := range pl.KernelArgs {
-			args[i] = printable(a)
+			args[i] = show.Printable(a)
 		}
 		p.fold(fmt.Sprintf("  %-*s", hostColumn, "kernel"), hostColumn+2, args)
 	}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/plan"
 )
 
@@ -17,7 +19,7 @@ func WhatIf(w io.Writer, before, after *plan.Plan, differences []string, o Optio
 	case len(differences) == 0:
 		p.title("Nothing would be different.")
 	default:
-		p.title(fmt.Sprintf("%s:", count(len(differences), "difference")))
+		p.title(fmt.Sprintf("%s:", words.Count(len(differences), "difference")))
 		for _, d := range differences {
 			p.wrap("  ", 4, d)
 		}

@@ -2,42 +2,13 @@ package planview
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
-
-// count is "1 core", "2 cores".
-func count[N int | int64](n N, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
-
-// list joins words: "a", "a and b", "a, b and c".
-func list(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
-}
-
-// sizeText prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
-func sizeText(n uint64) string {
-	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
-	v, u := float64(n), 0
-	for v >= 1024 && u < len(units)-1 {
-		v, u = v/1024, u+1
-	}
-	decimals := 0
-	if v < 100 {
-		decimals = 1
-	}
-	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', decimals, 64), ".0") + " " + units[u]
-}
 
 // cpus is the set of a list of CPUs as the kernel writes it. Numbers that no kernel has, in a plan
 // from a file, are left out.
@@ -90,7 +61,7 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 		s += " (" + strings.Join(where, ", ") + ")"
 	}
 	if c.Kind != plan.KindVF && len(c.Functions) > 1 {
-		s += " with " + list(c.Functions[1:])
+		s += " with " + words.List(c.Functions[1:])
 	}
 	return s
 }
@@ -129,5 +100,5 @@ func subject(t *plan.Term) string {
 	case len(t.Among) > 3:
 		return fmt.Sprintf("%s and %d more", t.Among[0], len(t.Among)-1)
 	}
-	return list(t.Among)
+	return words.List(t.Among)
 }

@@ -217,7 +217,7 @@ func decide(r *rule, all []Evidence) Choice {
 				v, e := weigh(all, rank, a, b)
 				if high, ok := settled[k]; ok && v != unknown && v != high && by[k].rank() < rank {
 					c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s says otherwise of %s and %s (%s): %s",
-						e[0].Carry, a, b, words(v, a, b), tell(e)))
+						e[0].Carry, a, b, verdictText(v, a, b), tell(e)))
 				}
 			}
 		}
@@ -266,8 +266,8 @@ func (c *Choice) farNodes(all []Evidence) {
 	}
 }
 
-// words says what a verdict on b compared with a means.
-func words(v pairVerdict, a, b string) string {
+// verdictText says what a verdict on b compared with a means.
+func verdictText(v pairVerdict, a, b string) string {
 	switch v {
 	case better:
 		return b + " is better"

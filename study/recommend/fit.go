@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -260,12 +262,5 @@ func (f *fitter) paths(sources []pairSource) {
 	}
 	source := sources[0].source
 	f.set(weight, 1e4*cross/square, f.p.Weights.GPUNICPath, source, fmt.Sprintf("%s lose %.2f%% a step on average (%s)",
-		plural(len(pairs), "measured pair"), 100*cross/square, source))
-}
-
-func plural(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
+		words.Count(len(pairs), "measured pair"), 100*cross/square, source))
 }

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Verdict on B compared with A.
@@ -92,7 +94,7 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 		if (e.Estimate > e.NoEffect()) == (e.Direction == HigherIsBetter) {
 			j.Verdict = Better
 		}
-		j.Reason = fmt.Sprintf("p = %.3g after correction for %s", adjusted, plural(comparisons, "comparison"))
+		j.Reason = fmt.Sprintf("p = %.3g after correction for %s", adjusted, words.Count(comparisons, "comparison"))
 	default:
 		j.Verdict = Undecided
 		j.Reason = undecided(e, adjusted, comparisons)
@@ -104,11 +106,11 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 func undecided(e Effect, adjusted float64, comparisons int) string {
 	alpha := 1 - e.Confidence
 	if least := MinBlocks(alpha, comparisons); e.Blocks < least {
-		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", plural(e.Blocks, "block"),
-			plural(comparisons, "comparison"), least)
+		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", words.Count(e.Blocks, "block"),
+			words.Count(comparisons, "comparison"), least)
 	}
 	if e.SmallestP*float64(comparisons) > alpha {
-		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", plural(comparisons, "comparison"),
+		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", words.Count(comparisons, "comparison"),
 			2*float64(comparisons)/alpha)
 	}
 	if adjusted <= alpha {
@@ -116,18 +118,10 @@ func undecided(e Effect, adjusted float64, comparisons int) string {
 	}
 	if e.P <= alpha {
 		return fmt.Sprintf("p = %.3g alone, but %.3g after correction for %s: more blocks would decide it", e.P,
-			adjusted, plural(comparisons, "comparison"))
+			adjusted, words.Count(comparisons, "comparison"))
 	}
 	if e.Margin > 0 {
 		return "the interval holds no effect and effects that matter: more blocks would narrow it"
 	}
 	return "the interval holds no effect, and without a margin nothing is equivalent"
-}
-
-// plural writes a number with its noun.
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
