@@ -35,7 +35,7 @@ type Machine struct {
 	Inspect func(ctx context.Context) (*topology.Host, error)
 }
 
-// Steps returns the steps that lead the machine to what the plan needs, in order: what the kernel
+// Steps returns the steps that prepare the machine for the plan, in order: what the kernel
 // is started with, what goes on after the reboot, memory while it is in one piece, devices, and
 // what keeps others off the CPUs.
 func Steps(s *change.System, p *Prepared, m Machine) ([]change.Step, error) {

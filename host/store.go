@@ -104,7 +104,7 @@ func (s Store) Save(p *Prepared) error {
 	return sys.Replace(s.file(), data, 0o600, os.Getuid(), os.Getgid())
 }
 
-// Open takes the journal, to lead the host to p, and saves p. What the host is prepared for may
+// Open takes the journal, to prepare the host for p, and saves p. What the host is prepared for may
 // have changed since p was loaded or planned: in that case, which is an error, nothing is taken.
 func (s Store) Open(p *Prepared, loaded bool) (*change.Journal, error) {
 	j, err := change.Open(s.Journal(), Kinds())

@@ -22,7 +22,7 @@ import (
 func newBaselineCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "baseline",
-		Short: "Hold a measurement against an earlier one, with a tolerance: for CI",
+		Short: "Compare a measurement with an earlier one, with a tolerance, for example in CI",
 		Long: `Keeps what a lab was measured to do, with how far each figure may be from it, and compares later
 measurements: those of rackless bench, which are stored.`,
 		Example: `  rackless baseline save pair
@@ -51,7 +51,7 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 	var tolerances []string
 	cmd := &cobra.Command{
 		Use:   "save [NAME|LAB.yaml|DIRECTORY]",
-		Short: "Keep the last measurement of a lab as its baseline",
+		Short: "Save the last measurement of a lab as its baseline",
 		Long: `Writes the figures of a stored measurement (the last one, that of the lab named, or that of a result
 directory) as a baseline: averages, medians and p99, each with a tolerance to the bad side. A metric
 has its own with METRIC=SHARE, and bounds on both sides with METRIC=LOWER:UPPER. The file is JSON

@@ -33,7 +33,7 @@ func newCaptureCmd(a *app) *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{
 		Use:   "capture [NAME|LAB.yaml]",
-		Short: "Capture what passes through the switch of a lab, as pcapng for Wireshark",
+		Short: "Capture the packets on the switch of a lab, as pcapng for Wireshark",
 		Long: `Writes every frame that enters the switch to a file, one pcapng interface for each port, until
 Ctrl-C, --count or --duration. Frames are seen outside the nodes: capturing takes no time from them.
 Each frame is there once, where it came in. With --node, only frames from and to that node, and

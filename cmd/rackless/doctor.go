@@ -18,7 +18,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	var probe bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine can do as a host of labs, what it lacks, and the fix",
+		Short: "Check what this machine can do as a host of labs, and how to fix what it lacks",
 		Long: `Looks at everything that up needs, and at what makes it fast, and prints one line for each with what
 was found. Nothing is installed or changed. Whether KVM can be used is found out by booting the node
 image under it, up to 8 seconds; the answer is kept until the next boot of the machine. That needs

@@ -14,7 +14,7 @@ func newDownCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "down NAME|LAB.yaml | --all",
-		Short: "End a lab: no process, socket or file of it remains but its results",
+		Short: "Stop a lab and remove everything but its results",
 		Long: `Ends the lab's nodes and its switch and removes everything that belongs to it, whatever state it is
 in. Results of measurements, images and templates stay. A lab that is not running is not an error.`,
 		Example: `  rackless down pair

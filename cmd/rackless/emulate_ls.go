@@ -167,7 +167,7 @@ comments how it differs from the real machine, and which is a good start for a f
 func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME...",
-		Short: "End emulated hosts that are kept, with their disks",
+		Short: "Stop kept emulated hosts and remove their disks",
 		Long: `Ends hosts and removes everything of them, whatever state they are in. Images and templates stay. A
 host that is not there is an error; one that is not kept goes with the rackless that made it.`,
 		Example: "  rackless emulate rm epyc-7551p",

@@ -12,7 +12,7 @@ import (
 func newExplainCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [RL###|NAME]...",
-		Short: "Say what a finding of inspect or a check of verify means, what follows from it, and how to fix it",
+		Short: "Explain a finding of inspect or a check of verify: meaning, consequence, fix",
 		Long: `Prints the long text of findings and checks: what is read, what it means, what it costs and the way
 to fix it, with sources. Without an argument it lists all that there are. Checks of verify have a
 name beside their number. The same texts are in docs/checks.md.`,

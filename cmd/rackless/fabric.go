@@ -20,7 +20,7 @@ func newFabricCmd(a *app) *cobra.Command {
 	interval := time.Second
 	cmd := &cobra.Command{
 		Use:   "fabric [NAME|LAB.yaml]",
-		Short: "Show what passes through the switch of a lab, port by port",
+		Short: "Show the traffic through the switch of a lab, port by port",
 		Long: `Prints the counters of the lab's switch: frames and bytes from each node (RX) and to it (TX),
 without preamble and checksum, and frames dropped. The name can be left out while one lab runs. A
 frame for several nodes counts once at RX and once for each at TX.

@@ -45,7 +45,7 @@ func newFabricSetCmd(a *app) *cobra.Command {
 	var edits []fabric.LinkEdit
 	cmd := &cobra.Command{
 		Use:   "set [NAME|LAB.yaml]",
-		Short: "Make the links to the nodes slow, lossy or congested, while they are in use",
+		Short: "Make links to nodes slow, lossy or congested while they are in use",
 		Long: `Impairs the links from the switch to the nodes: what a node receives, not what it sends. Without
 --port all links are changed. Settings that are not named stay as they are; 0 takes one away, and
 --clear all that there were before. Prints the links as they then are.

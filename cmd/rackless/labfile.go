@@ -31,7 +31,7 @@ by its JSON schema for editors and other tools.`,
 func newLabCheckCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "check LAB.yaml",
-		Short: "Check a lab file; every fault with its line, and status 2 if there is one",
+		Short: "Check a lab file: list every fault with its line, exit with status 2 if there is one",
 		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this
 machine has room for the lab: rackless doctor tells how many nodes fit.`,
 		Example:           "  rackless lab check examples/pair.yaml",
@@ -129,7 +129,7 @@ func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
 		Use:   "diff LAB.yaml",
-		Short: "Say what up would change in the running lab, and what that costs",
+		Short: "Show what up would change in the running lab, and what that interrupts",
 		Long: `Compares the file with the lab of its name as it runs. Each change says what it takes:
 
   live      applied while the nodes run

@@ -20,7 +20,7 @@ func newLogsCmd(a *app) *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{
 		Use:   "logs NODE | logs --daemon LAB",
-		Short: "Print what a node's console, its QEMU or the lab's switch have said",
+		Short: "Print the output of a node's console, its QEMU or the lab's switch",
 		Long: `Prints what a node, given as NODE or LAB/NODE, has written to its serial console since it was
 started, whether a console was open or not. A node that was cloned did not boot: what the kernel
 said at boot is in the node's own memory (rackless exec NODE -- dmesg).

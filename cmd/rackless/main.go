@@ -79,7 +79,7 @@ network, and every figure says so.
                                        wrong with them
   rackless plan lab.yaml               where its nodes go on a real host, proved to be the
                                        best place
-  rackless prepare lab.yaml            leads a host to what the plan needs; rackless rollback
+  rackless prepare lab.yaml            prepares a host for the plan; rackless rollback
                                        takes it back
   rackless emulate desktop             a whole emulated host to practise on
   rackless doctor                      what this machine can do as a host of labs, and what it lacks

@@ -44,7 +44,7 @@ func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, host: planner.Local, limit: planner.DefaultLimit, policy: fleet.BestFit}
 	cmd := &cobra.Command{
 		Use:   "plan LAB.yaml",
-		Short: "Say where the nodes of a lab go on a host, prove that no better place exists, and write what it takes",
+		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
 		Long: `Chooses devices, cores, memory and guest topology for every node of the lab on this machine, or on
 the machine of a snapshot, so that the sum of published penalties is the least (docs/planner.md).
 Nothing is changed on the host.

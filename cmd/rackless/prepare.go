@@ -37,7 +37,7 @@ func newPrepareCmd(a *app) *cobra.Command {
 	var o prepareOptions
 	cmd := &cobra.Command{
 		Use:   "prepare [LAB.yaml]",
-		Short: "Lead this host to what the plan of a lab needs, step by step, with undo",
+		Short: "Prepare this host for the plan of a lab, step by step, with undo",
 		Long: `Plans the lab on this machine, shows what has to be different on it, and does that: kernel
 arguments, hugepages on each NUMA node, devices handed to vfio-pci, virtual functions, CPU
 isolation, interrupts, memory settings. rackless rollback takes all of it back.
@@ -134,7 +134,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	return a.prepareFor(ctx, o, p, loaded)
 }
 
-// prepareFor leads the host to what p says; loaded says that p is what it is prepared for already.
+// prepareFor prepares the host for p; loaded says that p is what it is prepared for already.
 func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
 	store := a.store()
 	machine := a.machine()
@@ -390,7 +390,7 @@ func newRollbackCmd(a *app) *cobra.Command {
 	var dryRun, yes bool
 	cmd := &cobra.Command{
 		Use:   "rollback",
-		Short: "Take back everything that prepare has changed on this host",
+		Short: "Undo everything that prepare has changed on this host",
 		Long: `Takes back, last first, everything that the journal of prepare knows of, and reads each thing back:
 files byte for byte, drivers, virtual functions, pages, values. Kernel arguments are gone from the
 boot loader at once, and from the kernel with the next boot.

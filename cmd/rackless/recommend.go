@@ -35,7 +35,7 @@ func newRecommendCmd(a *app) *cobra.Command {
 	o := recommendOptions{host: planner.Local}
 	cmd := &cobra.Command{
 		Use:   "recommend LAB.yaml",
-		Short: "Say which configuration a lab should have on a host, and on whose measurements that rests",
+		Short: "Recommend a configuration for a lab on a host, and name the measurements behind it",
 		Long: `Chooses pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU goes with which
 NIC: from studies of this host where there are some, from published figures where not, and says for
 each which it was. What is undecided or confounded decides nothing, and neither does what was

@@ -26,7 +26,7 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	o := resultsImportOptions{Options: importer.Options{Version: version}}
 	cmd := &cobra.Command{
 		Use:   "import [LEVEL=]PATH...",
-		Short: "Make a study of results that others measured",
+		Short: "Import other people's results as a study",
 		Long: `Reads results and keeps them as a study, for results query and study report. The format is found by
 the contents:
 

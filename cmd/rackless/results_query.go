@@ -13,7 +13,7 @@ import (
 func newResultsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "results",
-		Short: "Ask the file of studies in SQL, see what tools printed, and bring results of others into it",
+		Short: "Query the study database in SQL, show the output of tools, import other results",
 		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine around
 it. docs/study.md describes its tables.`,
 		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample GROUP BY cell, metric"
@@ -27,7 +27,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	var path, format string
 	cmd := &cobra.Command{
 		Use:   "query SQL",
-		Short: "Answer a question in SQL; the file cannot be changed by it",
+		Short: "Query the study database in SQL, read-only",
 		Long: `Runs one SQL statement of SQLite over the file of studies, which is opened for reading alone. The
 view sample has a row for each figure, with study, block, place, attempt, cell (JSON), status, test,
 metric, bytes, value and unit; docs/study.md has the tables below it. It can be asked while a study

@@ -13,7 +13,7 @@ func newResultsRawCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "raw RUN",
-		Short: "Print what the tools of a run printed, as it came",
+		Short: "Print the original output of the tools of a run",
 		Long: `Prints of each start of a tool in a run the command lines and then what client and server printed,
 each stream after a line that names it; of one that failed, the reason and what there was. RUN is
 its number: the column run of the view sample, and id of the table run. Runs that were imported, or

@@ -18,7 +18,7 @@ func newSnapshotCmd(a *app) *cobra.Command {
 	var keep, force bool
 	cmd := &cobra.Command{
 		Use:   "snapshot -o FILE",
-		Short: "Write all that inspect reads of this machine into one file",
+		Short: "Save everything that inspect reads of this machine in one file",
 		Long: `Writes everything that inspect reads of this machine, and nothing else, into one archive (tar,
 zstd). "rackless inspect FILE" then prints on any machine what it prints here.
 

@@ -35,7 +35,7 @@ import (
 func newStudyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
-		Short: "Find out whether settings matter: runs in random order, and what they show with intervals",
+		Short: "Find out whether settings matter, by runs in random order and intervals",
 		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file),
 measures every combination again and again in random order, and says with intervals and corrected
 tests what that shows: better, worse, equivalent or undecided.
@@ -77,7 +77,7 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	var o studyRunOptions
 	cmd := &cobra.Command{
 		Use:   "run STUDY.yaml",
-		Short: "Make the runs of a study, or go on with them",
+		Short: "Make the runs of a study, or continue them",
 		Long: `Prints what is going to be run and the smallest effect that can be shown with so many blocks, then
 makes the runs. Each is written down as it ends: after Ctrl-C, a kill or a reboot the same command
 goes on with the next run. A run that fails, or that something else on the machine disturbed, is
@@ -317,7 +317,7 @@ func newStudyReportCmd(a *app) *cobra.Command {
 	var path, format, out string
 	cmd := &cobra.Command{
 		Use:   "report NAME|STUDY.yaml",
-		Short: "Say what a study shows: effects with intervals, verdicts, what was disturbed",
+		Short: "Report a study: effects with intervals, verdicts, disturbed runs",
 		Long: `Analyses the runs that are there, and prints what they show: per metric and comparison the effect
 with its interval, a verdict (better, worse, equivalent, undecided), what failed, what was
 disturbed, and what is known to fool such studies. It can be asked while the study runs. The same
@@ -389,7 +389,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 	var path, format string
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "List the studies that were begun, with how many runs they have",
+		Short: "List studies and their number of runs",
 		Long:  `Lists the studies in the file of studies, the oldest first, with their runs by how they ended.`,
 		Example: `  rackless study ls
   rackless study ls -o json`,
@@ -436,7 +436,7 @@ func newStudyRmCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{
 		Use:   "rm NAME",
-		Short: "Forget a study with all its runs",
+		Short: "Delete a study with all its runs",
 		Long: `Takes a study out of the file of studies, with its runs, figures and histograms. Its name is free
 then. The lab is not touched.`,
 		Example: `  rackless study rm demo`,

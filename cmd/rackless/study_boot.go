@@ -41,7 +41,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	if err != nil {
 		return err
 	}
-	led := on.Installed(a.system()) // the host was led to this boot, for a run that takes it
+	led := on.Installed(a.system()) // the host was booted this way for a run that needs it
 	for {
 		worked, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)

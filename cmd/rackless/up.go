@@ -26,7 +26,7 @@ func newUpCmd(a *app) *cobra.Command {
 	var at placeOptions
 	cmd := &cobra.Command{
 		Use:   "up LAB.yaml",
-		Short: "Bring a lab up, or lead a running one to what its file says now",
+		Short: "Bring a lab up, or update a running one to its file",
 		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Done twice, the second changes
 nothing. If the file has changed, it says what differs and applies it: what can be changed while a
 node runs is, and nodes that must be made anew are, while the others run on; see rackless lab diff

@@ -32,7 +32,7 @@ func newVerifyCmd(a *app) *cobra.Command {
 	o := verifyOptions{form: formatText, interval: 10 * time.Second}
 	cmd := &cobra.Command{
 		Use:   "verify NAME|LAB.yaml",
-		Short: "Check every fact of a running lab or a prepared host, with evidence and fixes",
+		Short: "Check every fact about a running lab or a prepared host, with evidence and fixes",
 		Long: `Checks the running lab from inside its nodes: links, MTU, active IB MTU, GID tables and the RoCE v2
 GID index (found, never assumed), every peer at full MTU without fragmentation, RDMA messages around
 the ring with the device counters before and after, and that no two nodes share a name, an address

@@ -82,7 +82,7 @@ func standing(ctx context.Context, s *System, step *Step, state State) (Status, 
 	return Pending, nil
 }
 
-// Make leads the machine to where all steps are in place: it takes back what the journal knows of
+// Make makes all steps: it takes back what the journal knows of
 // and no step wants, and makes what is missing, in order. progress, if not nil, is told of each
 // step as it is begun and as it ends.
 //

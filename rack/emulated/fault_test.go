@@ -244,7 +244,7 @@ func (p *place) down(name string) {
 	}
 }
 
-// Whenever a rackless is killed, the next one either leads the lab to where it should be or removes all of it.
+// Whenever a rackless is killed, the next one either completes the lab or removes all of it.
 func TestKilledAtAnyMoment(t *testing.T) {
 	p := newPlace(t)
 	l := parse(t, "kill", 2)

@@ -32,7 +32,7 @@ type Rig interface {
 	// Ready says why the machine, as it has been started, cannot be led into a cell; the study ends
 	// there, before the run begins, and can be gone on with.
 	Ready(settings map[string]string) error
-	// Apply leads the machine into a cell, but for its load.
+	// Apply sets the machine up for a cell, except for its load.
 	Apply(ctx context.Context, settings map[string]string) error
 	// Load starts the load of the cell that was applied, if it has any. Rest ends it.
 	Load(ctx context.Context, settings map[string]string) error
@@ -331,12 +331,12 @@ func (c *Conductor) tell(p Progress) {
 	}
 }
 
-// measure leads the rig into the cell and makes all tests. Its error is the run's.
+// measure sets the rig up for the cell and makes all tests. Its error is the run's.
 func (c *Conductor) measure(ctx context.Context, settings map[string]string, loop float64) (samples []bench.Sample,
 	before, after *study.HostState, err error) {
 	inCell, err := c.enter(ctx, settings)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("lead the lab into the cell: %w", err)
+		return nil, nil, nil, fmt.Errorf("set the lab up for the cell: %w", err)
 	}
 	if c.Study.Environment == nil {
 		if c.Study.Environment, err = json.Marshal(c.Rig.Environment()); err != nil {
@@ -363,7 +363,7 @@ func (c *Conductor) measure(ctx context.Context, settings map[string]string, loo
 	return samples, before, after, c.Rig.Rest(ctx)
 }
 
-// enter leads the rig into the cell, and measures the noise floor there: once all that comes with
+// enter sets the rig up for the cell, and measures the noise floor there: once all that comes with
 // the cell is so, and before the load begins, which alone may move it.
 func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop float64, err error) {
 	if err := c.Rig.Apply(ctx, settings); err != nil {

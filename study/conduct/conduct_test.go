@@ -350,7 +350,7 @@ func TestAStudyWhoseLabCannotBeHadEnds(t *testing.T) {
 	c, f, _ := setUp(t, text)
 	f.apply = func(int) error { return errors.New("no room") }
 	err := c.Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "3 times in a row: lead the lab into the cell: no room") {
+	if err == nil || !strings.Contains(err.Error(), "3 times in a row: set the lab up for the cell: no room") {
 		t.Errorf("got %v", err)
 	}
 }
