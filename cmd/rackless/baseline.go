@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
@@ -79,7 +81,8 @@ and may be edited: lower and upper are shares of the value, and a bound that is 
 			if err != nil {
 				return err
 			}
-			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab, count(len(b.Figures), "figure"),
+			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab,
+				words.Count(len(b.Figures), "figure"),
 				strings.Join(tolerances, ", "), path)
 			return nil
 		},
@@ -146,7 +149,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 			})
 			if err == nil && bad > 0 {
 				err = &exitError{exitFaults, fmt.Errorf("lab %s: %d of %s are not as in the baseline", data.Lab, bad,
-					count(len(out.Figures), "figure"))}
+					words.Count(len(out.Figures), "figure"))}
 			}
 			return err
 		},

@@ -48,7 +48,7 @@ port 4791; Wireshark decodes it as InfiniBand.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
-				return usagef(cmd, "want at most one lab, have %s", count(len(args), "argument"))
+				return usagef(cmd, "want at most one lab, have %s", words.Count(len(args), "argument"))
 			case f.duration < 0:
 				return usagef(cmd, "--duration %v: want more than 0", f.duration)
 			case f.snaplen < 0:

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
@@ -77,9 +79,9 @@ func (a *app) printDoctor(out doctor.Report) error {
 	switch {
 	case lacks > 0:
 		fmt.Fprintf(&b, "\n%s, with %s: rackless up will not work before that is there\n",
-			"lacking: "+count(lacks, "thing"), count(warns, "warning"))
+			"lacking: "+words.Count(lacks, "thing"), words.Count(warns, "warning"))
 	case warns > 0:
-		fmt.Fprintf(&b, "\nready, with %s\n", count(warns, "warning"))
+		fmt.Fprintf(&b, "\nready, with %s\n", words.Count(warns, "warning"))
 	default:
 		b.WriteString("\nready\n")
 	}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -62,7 +64,7 @@ status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n le
 			}
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
 				return usagef(cmd, "want one profile, have %s; a command stands behind --",
-					count(len(args), "argument"))
+					words.Count(len(args), "argument"))
 			}
 			if f.scale < 1 {
 				return usagef(cmd, "--scale %d: want 1 or more", f.scale)
@@ -130,7 +132,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 				fmt.Fprintf(a.err, "host %s has another build of rackless on its disk: it gets this one when it "+
 					"next boots\n", name)
 			}
-			return a.useHost(ctx, kept, hostEnvironment, command, stdin)
+			return a.useHost(ctx, kept, emulate.LoginEnvironment, command, stdin)
 		}
 	}
 	ui := terminal.NewDisplay(a.err, a.env)
@@ -258,7 +260,7 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 		return o, err
 	}
 	p.Begin("image of the host")
-	if o.Boot, err = hostImage(ctx, d, note); err != nil {
+	if o.Boot, err = emulate.BootFromImage(ctx, d, note); err != nil {
 		return o, err
 	}
 	p.Begin("accelerator")

@@ -81,7 +81,8 @@ func imageGrid(out images.Listing, now time.Time) *show.Grid {
 	template := func(t images.Template) {
 		shape := ""
 		if t.CPUs > 0 {
-			shape = fmt.Sprintf("%s, %s, %s, %s", count(t.CPUs, "CPU"), words.Bytes(t.Memory), count(t.NICs, "NIC"),
+			shape = fmt.Sprintf("%s, %s, %s, %s", words.Count(t.CPUs, "CPU"), words.Bytes(t.Memory),
+				words.Count(t.NICs, "NIC"),
 				t.Accelerator)
 		}
 		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/lab"
@@ -44,7 +46,7 @@ machine has room for the lab: rackless doctor tells how many nodes fit.`,
 			}
 			cpus, memory := totals(l)
 			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
-				count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
+				words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
 			if err := emulated.Supported(l); err != nil {
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
 			}
@@ -70,7 +72,7 @@ func totals(l *lab.Lab) (cpus, memory string) {
 			b += node.Memory
 		}
 	}
-	cpus, memory = count(n, "CPU"), fmt.Sprintf("%v memory", b)
+	cpus, memory = words.Count(n, "CPU"), fmt.Sprintf("%v memory", b)
 	if autoCPUs {
 		cpus += " and what plan chooses"
 	}
@@ -190,7 +192,7 @@ func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
 // diffText prints one line a change.
 func diffText(out diffOutput, nodes int) string {
 	if !out.Running {
-		return fmt.Sprintf("lab %s is not running: up would start %s\n", out.Lab, count(nodes, "node"))
+		return fmt.Sprintf("lab %s is not running: up would start %s\n", out.Lab, words.Count(nodes, "node"))
 	}
 	var b strings.Builder
 	for _, c := range out.Changes {

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
@@ -32,7 +34,7 @@ On a terminal, control sequences are taken out of the log; otherwise it comes as
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return usagef(cmd, "want a node, or with --daemon a lab; have %s", count(len(args), "argument"))
+				return usagef(cmd, "want a node, or with --daemon a lab; have %s", words.Count(len(args), "argument"))
 			case f.qemu && f.daemon:
 				return usagef(cmd, "--qemu and --daemon are two logs: say one of them")
 			case f.lines < 0:

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/cobra"
 
@@ -154,8 +156,8 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 
 func TestAlternatives(t *testing.T) {
 	tests := []struct{ name, got, want string }{
-		{"one", count(1, "node"), "1 node"},
-		{"none is many", count(0, "node"), "0 nodes"},
+		{"one", words.Count(1, "node"), "1 node"},
+		{"none is many", words.Count(0, "node"), "0 nodes"},
 		{"one word", alternatives([]string{"a"}), "a"},
 		{"no word", alternatives(nil), ""},
 		{"three words", alternatives([]string{"a", "b", "c"}), "a, b or c"},

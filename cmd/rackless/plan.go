@@ -8,6 +8,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
@@ -243,7 +245,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 			}
 			return err
 		}
-		defer fmt.Fprintf(a.err, "%s in %s: begin with README.md\n", count(len(files), "file"), o.outDir)
+		defer fmt.Fprintf(a.err, "%s in %s: begin with README.md\n", words.Count(len(files), "file"), o.outDir)
 	}
 	document := planDocument{Plan: r.Plan, Compare: r.Others, WhatIf: r.WhatIf}
 	switch o.form {

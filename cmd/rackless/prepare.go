@@ -200,7 +200,7 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 		return usage(errors.New("prepare changes this host: look with --dry-run, then say --yes"))
 	}
 	a.printSteps(survey, true)
-	if ok, err := a.confirm(ctx, fmt.Sprintf("Make %s on this host?", count(left, "step"))); err != nil || !ok {
+	if ok, err := a.confirm(ctx, fmt.Sprintf("Make %s on this host?", words.Count(left, "step"))); err != nil || !ok {
 		return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
 	}
 	return nil
@@ -238,7 +238,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 	if o.form != formatJSON {
 		how := "as it was"
 		if made > 0 {
-			how = fmt.Sprintf("%s in %s", count(made, "step"), words.Seconds(took))
+			how = fmt.Sprintf("%s in %s", words.Count(made, "step"), words.Seconds(took))
 		}
 		fmt.Fprintf(a.out, "this host is prepared for lab %s: %s\n", p.Lab.Name, how)
 	}
@@ -299,7 +299,7 @@ func (a *app) printSteps(results []change.Result, reasons bool) {
 		}
 	}
 	if inPlace > 0 {
-		fmt.Fprintf(a.out, "%s in place already\n", count(inPlace, "step"))
+		fmt.Fprintf(a.out, "%s in place already\n", words.Count(inPlace, "step"))
 	}
 }
 
@@ -463,7 +463,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 			return errors.Join(j.Close(), usage(errors.New("rollback changes this host: look with --dry-run, then "+
 				"say --yes")))
 		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("Take back %s on this host?", count(len(entries), "step"))); err !=
+		if ok, err := a.confirm(ctx, fmt.Sprintf("Take back %s on this host?",
+			words.Count(len(entries), "step"))); err !=
 			nil || !ok {
 			return errors.Join(err, j.Close(), &exitError{exitFailed, errors.New("nothing was changed")})
 		}
@@ -489,7 +490,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
 	}
 	if form != formatJSON {
-		fmt.Fprintf(a.out, "this host is as it was: %s taken back\n", count(len(results), "step"))
+		fmt.Fprintf(a.out, "this host is as it was: %s taken back\n", words.Count(len(results), "step"))
 		if reboot {
 			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
 		}

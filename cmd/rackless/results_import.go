@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/report/show"
@@ -114,8 +116,8 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 func (a *app) printImported(s *importer.Study) {
 	f := s.Spec.Factors[0]
 	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
-		count(len(f.Levels), "level"), f.Name, show.Printable(strings.Join(f.Levels, ", ")),
-		count(s.Spec.Blocks, "repeat"), count(s.Figures(), "figure"))
+		words.Count(len(f.Levels), "level"), f.Name, show.Printable(strings.Join(f.Levels, ", ")),
+		words.Count(s.Spec.Blocks, "repeat"), words.Count(s.Figures(), "figure"))
 	failures := 0
 	for _, r := range s.Runs {
 		failures += len(r.Failures)
@@ -126,7 +128,7 @@ func (a *app) printImported(s *importer.Study) {
 	}
 	if failures > 0 {
 		fmt.Fprintf(a.out, "  %s in all: they are no figures, and the report tells of them\n",
-			count(failures, "failure"))
+			words.Count(failures, "failure"))
 	}
 	for _, n := range s.Notes {
 		fmt.Fprintf(a.out, "  note: %s\n", show.Printable(n))

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
@@ -240,7 +242,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	outcome := outcomes[s.ID]
 	if outcome.GivenUp > 0 {
 		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do "+
-			"not count\n", conduct.MaxAttempts, count(outcome.GivenUp, "run"))
+			"not count\n", conduct.MaxAttempts, words.Count(outcome.GivenUp, "run"))
 	}
 	if outcome.Done == 0 && outcome.GivenUp > 0 {
 		return worked, &exitError{exitFaults, fmt.Errorf("no run of study %s counts: the report says why", spec.Name)}
@@ -259,7 +261,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 		return &conduct.StopError{Err: &exitError{exitFaults,
 			fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all "+
 				"the same",
-				lab.Lab.Name, count(len(bad), "check"))}}
+				lab.Lab.Name, words.Count(len(bad), "check"))}}
 	}
 	if s.Survey != nil {
 		return nil
@@ -308,7 +310,7 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	steps.Begin(step)
 	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
 		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
-		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, count(blocks, "block"),
+		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, words.Count(blocks, "block"),
 			studyview.SmallestEffects(s, blocks))
 	}
 }

@@ -162,7 +162,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	if worked {
 		how = "after " + words.Seconds(time.Since(began))
 	}
-	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, count(len(r.State.Nodes), "node"),
+	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, words.Count(len(r.State.Nodes), "node"),
 		accelText(r.State.Accel), how)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -57,7 +59,7 @@ func exitCode(err error) (code int, text string) {
 func exactArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != n {
-			return usagef(cmd, "want %s, have %s", what, count(len(args), "argument"))
+			return usagef(cmd, "want %s, have %s", what, words.Count(len(args), "argument"))
 		}
 		return nil
 	}
@@ -67,18 +69,10 @@ func exactArgs(n int, what string) cobra.PositionalArgs {
 func maxArgs(n int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) > n {
-			return usagef(cmd, "want %s, have %s", what, count(len(args), "argument"))
+			return usagef(cmd, "want %s, have %s", what, words.Count(len(args), "argument"))
 		}
 		return nil
 	}
-}
-
-// count prints "1 node", "2 nodes".
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 // finish makes the commands of a tree behave alike, where cobra leaves it to each: a command that
