@@ -32,7 +32,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 view sample has a row for each figure, with study, block, place, attempt, cell (JSON), status, test,
 metric, bytes, value and unit; docs/study.md has the tables below it. It can be asked while a study
 runs.`,
-		Example: `  rackless results query "SELECT metric, words.Count(*), min(value), max(value) FROM sample GROUP BY metric"
+		Example: `  rackless results query "SELECT metric, count(*), min(value), max(value) FROM sample GROUP BY metric"
   rackless results query --format csv "SELECT * FROM sample"`,
 		Args: exactArgs(1, "a question in SQL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
