@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -16,15 +17,22 @@ func (h *host) brokenRules() []string {
 
 	// Whose each core is, by the placement and by the CPUs that it was made of.
 	owners := make([][]int, len(p.Cores))
-	for c := range p.Cores {
+	for c, core := range p.Cores {
 		owners[c] = slices.Clone(h.taken[c])
-		for _, cpu := range p.Cores[c].CPUs {
+		for _, cpu := range core.CPUs {
 			if u, ok := h.user[cpu]; ok {
 				owners[c] = append(owners[c], u)
 			}
 		}
-		slices.Sort(owners[c])
-		owners[c] = slices.Compact(owners[c])
+	}
+	// coresWhere returns the IDs of the cores of lab node i with a property.
+	coresWhere := func(i int, has func(c int) bool) (ids []int) {
+		for c := range owners {
+			if slices.Contains(owners[c], i) && has(c) {
+				ids = append(ids, p.Cores[c].ID)
+			}
+		}
+		return ids
 	}
 	h.floating(add)
 	for i := range h.placed {
@@ -32,39 +40,22 @@ func (h *host) brokenRules() []string {
 			if h.floatTogether(i, j) {
 				continue // said already
 			}
-			var both []int
-			for c := range owners {
-				if slices.Contains(owners[c], i) && slices.Contains(owners[c], j) {
-					both = append(both, p.Cores[c].ID)
-				}
-			}
+			both := coresWhere(i, func(c int) bool { return slices.Contains(owners[c], j) })
 			if len(both) > 0 {
 				add("%s and %s share %s", p.Requests[i].Name, p.Requests[j].Name, coreList(both))
 			}
 		}
 	}
-	for i := range h.placed {
-		var few, host []int
-		for c := range owners {
-			if !slices.Contains(owners[c], i) {
-				continue
-			}
-			if len(p.Cores[c].CPUs) < p.Requests[i].Threads {
-				few = append(few, p.Cores[c].ID)
-			}
-			if h.reserved[c] {
-				host = append(host, p.Cores[c].ID)
-			}
+	for i, n := range h.placed {
+		r := &p.Requests[i]
+		if few := coresWhere(i, func(c int) bool { return len(p.Cores[c].CPUs) < r.Threads }); len(few) > 0 {
+			add("%s asks for %d threads a core, %s have fewer", r.Name, r.Threads, coreList(few))
 		}
-		if len(few) > 0 {
-			add("%s asks for %d threads a core, %s have fewer", p.Requests[i].Name, p.Requests[i].Threads,
-				coreList(few))
+		if host := coresWhere(i, func(c int) bool { return h.reserved[c] }); len(host) > 0 {
+			add("%s shares %s with the host", r.Name, coreList(host))
 		}
-		if len(host) > 0 {
-			add("%s shares %s with the host", p.Requests[i].Name, coreList(host))
-		}
-		if got := len(h.placed[i].Cores); got < p.Requests[i].Cores {
-			add("%s has %d of %d cores", p.Requests[i].Name, got, p.Requests[i].Cores)
+		if len(n.Cores) < r.Cores {
+			add("%s has %d of %d cores", r.Name, len(n.Cores), r.Cores)
 		}
 	}
 	h.reserveKept(owners, add)
@@ -77,31 +68,29 @@ func (h *host) floating(add func(string, ...any)) {
 	if len(h.floats) == 0 {
 		return
 	}
-	var done []int
+	var all []string
+	said := map[int]bool{}
 	for a, i := range h.floats {
-		if slices.Contains(done, i) {
+		all = append(all, h.p.Requests[i].Name)
+		if said[i] {
 			continue
 		}
 		var names []string
 		for _, j := range h.floats[a:] {
 			if i == j || h.floatTogether(i, j) {
 				names = append(names, h.p.Requests[j].Name)
-				done = append(done, j)
+				said[j] = true
 			}
 		}
 		if len(names) > 1 {
 			add("%s float over the same CPUs", nameList(names))
 		}
 	}
-	var names []string
-	for _, i := range h.floats {
-		names = append(names, h.p.Requests[i].Name)
-	}
 	verb := "float"
-	if len(names) == 1 {
+	if len(all) == 1 {
 		verb = "floats"
 	}
-	add("%s %s over the host's CPUs too: nothing is kept for it", nameList(names), verb)
+	add("%s %s over the host's CPUs too: nothing is kept for it", nameList(all), verb)
 }
 
 func (h *host) floatTogether(i, j int) bool {
@@ -109,7 +98,7 @@ func (h *host) floatTogether(i, j int) bool {
 	if a < 0 || b < 0 {
 		return false
 	}
-	return slices.ContainsFunc(h.floatsOn[a], func(n int) bool { return slices.Contains(h.floatsOn[b], n) })
+	return overlap(h.floatsOn[a], h.floatsOn[b])
 }
 
 // reserveKept checks what is left for the host: in all, by NUMA node and by package.
@@ -137,40 +126,39 @@ func (h *host) reserveKept(owners [][]int, add func(string, ...any)) {
 	}
 }
 
+func overlap(a, b []int) bool {
+	return slices.ContainsFunc(a, func(v int) bool { return slices.Contains(b, v) })
+}
+
 // affinityKept checks what the lab asks of lab nodes together. None of the rivals can be told.
 func (h *host) affinityKept(add func(string, ...any)) {
-	numa := make([][]int, len(h.placed))
-	nics := make([][]int, len(h.placed))
 	node := map[int]int{}
 	for _, c := range h.p.Cores {
 		node[c.ID] = c.NUMANode
 	}
-	for i, n := range h.placed {
+	set := func(list []int) []int { return slices.Compact(slices.Sorted(slices.Values(list))) }
+	var numa, nics [][]int // by lab node
+	for _, n := range h.placed {
+		var nodes []int
 		for _, c := range n.Cores {
-			numa[i] = append(numa[i], node[c])
+			nodes = append(nodes, node[c])
 		}
-		nics[i] = slices.Clone(n.NICs)
+		ports := slices.Clone(n.NICs)
 		for _, v := range n.VFs {
-			nics[i] = append(nics[i], v.Device)
+			ports = append(ports, v.Device)
 		}
-		for _, s := range []*[]int{&numa[i], &nics[i]} {
-			slices.Sort(*s)
-			*s = slices.Compact(*s)
+		numa, nics = append(numa, set(nodes)), append(nics, set(ports))
+	}
+	check := func(i, j int, want, what string, x, y []int) {
+		if want == plan.Same && !slices.Equal(x, y) || want == plan.Different && overlap(x, y) {
+			add("%s and %s are not on %s %s", h.p.Requests[i].Name, h.p.Requests[j].Name, want, what)
 		}
 	}
 	for _, a := range h.p.Affinity {
 		for k, i := range a.Requests {
 			for _, j := range a.Requests[k+1:] {
-				for _, of := range []struct {
-					want, what string
-					sets       [][]int
-				}{{a.NUMA, "NUMA nodes", numa}, {a.NIC, "NICs", nics}} {
-					x, y := of.sets[i], of.sets[j]
-					common := slices.ContainsFunc(x, func(v int) bool { return slices.Contains(y, v) })
-					if of.want == plan.Same && !slices.Equal(x, y) || of.want == plan.Different && common {
-						add("%s and %s are not on %s %s", h.p.Requests[i].Name, h.p.Requests[j].Name, of.want, of.what)
-					}
-				}
+				check(i, j, a.NUMA, "NUMA nodes", numa[i], numa[j])
+				check(i, j, a.NIC, "NICs", nics[i], nics[j])
 			}
 		}
 	}
@@ -179,13 +167,10 @@ func (h *host) affinityKept(add func(string, ...any)) {
 // nameList writes names, the first four of many.
 func nameList(names []string) string {
 	const most = 4
-	if len(names) == 1 {
-		return names[0]
-	}
 	if len(names) > most {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
-	return strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1]
+	return words.List(names)
 }
 
 func coreList(ids []int) string {
@@ -197,21 +182,19 @@ func coreList(ids []int) string {
 
 // numbers writes numbers as Linux writes lists of CPUs: 0-3,8. Unlike topology.CPUSet it takes any number.
 func numbers(ids []int) string {
-	ids = slices.Clone(ids)
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	ids = slices.Compact(slices.Sorted(slices.Values(ids)))
 	var parts []string
-	for i := 0; i < len(ids); {
-		j := i
-		for j+1 < len(ids) && ids[j+1] == ids[j]+1 {
-			j++
+	for len(ids) > 0 {
+		n := 1
+		for n < len(ids) && ids[n] == ids[0]+n {
+			n++
 		}
-		part := fmt.Sprint(ids[i])
-		if j > i {
-			part += fmt.Sprintf("-%d", ids[j])
+		part := fmt.Sprint(ids[0])
+		if n > 1 {
+			part += fmt.Sprintf("-%d", ids[n-1])
 		}
 		parts = append(parts, part)
-		i = j + 1
+		ids = ids[n:]
 	}
 	return strings.Join(parts, ",")
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// Ways to ask for devices.
+// Kinds of wants: whole GPUs and NICs, and virtual functions.
 const (
 	wantGPU = iota
 	wantNIC
@@ -36,7 +36,7 @@ func wants(r *plan.Request) []want {
 }
 
 func (w want) text() string {
-	kind := map[int]string{wantGPU: "GPUs", wantNIC: "NICs", wantVF: "virtual functions"}[w.kind]
+	kind := [...]string{wantGPU: "GPUs", wantNIC: "NICs", wantVF: "virtual functions"}[w.kind]
 	if w.Text != "" {
 		return fmt.Sprintf("%s (%s)", kind, w.Text)
 	}
@@ -49,17 +49,17 @@ func (w want) text() string {
 // offer, and neither are those that a later lab node asks for by name.
 func (h *host) left(w want, d, i int) int {
 	dev := &h.p.Devices[d]
-	if h.gone[d] != 0 || h.named(dev.Bundle, i) {
+	if last, named := h.lastNamed[dev.Bundle]; h.gone[d] != 0 || named && last > i {
 		return 0
 	}
-	for other := range h.p.Devices {
-		if h.p.Devices[other].Bundle != dev.Bundle {
+	for k, other := range h.p.Devices {
+		if other.Bundle != dev.Bundle {
 			continue
 		}
-		if g := h.gone[other]; g != 0 && (g != i+1 || w.kind == wantVF) {
+		if g := h.gone[k]; g != 0 && (g != i+1 || w.kind == wantVF) {
 			return 0
 		}
-		if w.kind != wantVF && h.vfs[other] < h.p.Devices[other].VFs {
+		if w.kind != wantVF && h.vfs[k] < other.VFs {
 			return 0
 		}
 	}
@@ -72,13 +72,7 @@ func (h *host) left(w want, d, i int) int {
 	return 0
 }
 
-// named says whether a lab node after i asks for all devices that a want of it could take, one of them in this bundle.
-func (h *host) named(bundle, i int) bool {
-	last, ok := h.lastNamed[bundle]
-	return ok && last > i
-}
-
-// take gives n units of device d to a lab node.
+// take gives n units of device d to request i.
 func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 	switch w.kind {
 	case wantGPU:
@@ -89,11 +83,9 @@ func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 		to.NICs = append(to.NICs, d)
 	case wantVF:
 		h.vfs[d] -= n
-		for k := range to.VFs {
-			if to.VFs[k].Device == d {
-				to.VFs[k].Count += n
-				return
-			}
+		if k := slices.IndexFunc(to.VFs, func(v plan.VFCount) bool { return v.Device == d }); k >= 0 {
+			to.VFs[k].Count += n
+			return
 		}
 		to.VFs = append(to.VFs, plan.VFCount{Device: d, Count: n})
 		slices.SortFunc(to.VFs, func(a, b plan.VFCount) int { return cmp.Compare(a.Device, b.Device) })
@@ -101,18 +93,18 @@ func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 }
 
 // byAddress takes devices as a user names them who reads lspci from the top: the first that are free.
-func (h *host) byAddress(to *plan.NodePlacement, i int) error {
+func (h *host) byAddress(i int) (n plan.NodePlacement, err error) {
 	for _, w := range wants(&h.p.Requests[i]) {
-		if err := h.takeFirst(to, w, w.Any, w.Count, i); err != nil {
-			return err
+		if err := h.takeFirst(&n, w, w.Any, i); err != nil {
+			return n, err
 		}
 	}
-	return nil
+	return n, nil
 }
 
-// takeFirst takes n units for w from the first of devices that have some.
-func (h *host) takeFirst(to *plan.NodePlacement, w want, devices []int, n, i int) error {
-	need := n
+// takeFirst takes what w asks for from the first of devices that have some.
+func (h *host) takeFirst(to *plan.NodePlacement, w want, devices []int, i int) error {
+	need := w.Count
 	for _, d := range devices {
 		if k := min(need, h.left(w, d, i)); k > 0 {
 			h.take(to, w, d, k, i)
@@ -120,7 +112,7 @@ func (h *host) takeFirst(to *plan.NodePlacement, w want, devices []int, n, i int
 		}
 	}
 	if need > 0 {
-		return fmt.Errorf("%d of %d %s are free", n-need, n, w.text())
+		return fmt.Errorf("%d of %d %s are free", w.Count-need, w.Count, w.text())
 	}
 	return nil
 }

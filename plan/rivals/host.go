@@ -2,12 +2,10 @@ package rivals
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/plan"
 )
 
@@ -30,9 +28,13 @@ type host struct {
 	placed    []plan.NodePlacement
 	notes     []string
 
-	instances map[int]int  // incus: instances by NUMA node
-	memory    []memoryNode // kubelet: the memory manager's book, by index of nodes
-	allowed   int          // nova: fitting attempts left for the whole lab
+	instances map[int]int // Incus: instances by NUMA node
+	fits      int         // Nova: fitting attempts left for the whole lab
+
+	// The book of the kubelet's memory manager, by index of nodes. It is apart from pages: the
+	// manager books the pages of a pod on the lowest node first, Linux hands them out by first touch.
+	total, unbooked []int64
+	groups          []nodeMask // the nodes that serve pods together with this one; 0 before the first
 }
 
 // unlimited stands for memory whose size is not known. Sums of it over all nodes stay far from overflow.
@@ -41,9 +43,8 @@ const unlimited = int64(1) << 52
 func newHost(p *plan.Problem) *host {
 	h := &host{
 		p: p, coreOf: map[int]int{}, reserved: map[int]bool{}, user: map[int]int{}, taken: map[int][]int{},
-		pages: map[int]int64{},
-		gone:  make([]int, len(p.Devices)), vfs: make([]int, len(p.Devices)), instances: map[int]int{},
-		lastNamed: map[int]int{},
+		pages: map[int]int64{}, gone: make([]int, len(p.Devices)), lastNamed: map[int]int{},
+		instances: map[int]int{}, fits: novaFits, groups: make([]nodeMask, len(p.NUMANodes)),
 	}
 	for _, n := range p.NUMANodes {
 		h.nodes = append(h.nodes, n.ID)
@@ -53,13 +54,17 @@ func newHost(p *plan.Problem) *host {
 		}
 	}
 	slices.Sort(h.nodes)
-	for i := range p.Cores {
-		for _, c := range p.Cores[i].CPUs {
-			h.coreOf[c] = i
+	for _, n := range h.nodes {
+		h.total = append(h.total, h.pages[n])
+	}
+	h.unbooked = slices.Clone(h.total)
+	for i, c := range p.Cores {
+		for _, cpu := range c.CPUs {
+			h.coreOf[cpu] = i
 		}
 	}
-	for i := range p.Devices {
-		h.vfs[i] = p.Devices[i].VFs
+	for _, d := range p.Devices {
+		h.vfs = append(h.vfs, d.VFs)
 	}
 	for i := range p.Requests {
 		for _, w := range wants(&p.Requests[i]) {
@@ -79,7 +84,7 @@ func newHost(p *plan.Problem) *host {
 // the lowest cores. With spread the rest comes from the NUMA nodes in turn, as guides for NUMA
 // hosts say.
 func (h *host) reserve(spread bool) {
-	order := make([]int, 0, len(h.p.Cores)) // by CPU number, as an operator writes a list
+	var order []int // by CPU number, as an operator writes a list
 	for i := range h.p.Cores {
 		if h.p.Cores[i].Tenant == "" {
 			order = append(order, i)
@@ -95,7 +100,7 @@ func (h *host) reserve(spread bool) {
 	}
 	for _, n := range h.p.NUMANodes {
 		for _, i := range order {
-			if c := &h.p.Cores[i]; c.NUMANode == n.ID && onNode[n.ID] < n.ReserveCores && !h.reserved[i] {
+			if h.p.Cores[i].NUMANode == n.ID && onNode[n.ID] < n.ReserveCores && !h.reserved[i] {
 				keep(i)
 			}
 		}
@@ -107,17 +112,15 @@ func (h *host) reserve(spread bool) {
 			}
 		}
 	}
-	for len(h.reserved) < h.p.ReserveCores && len(h.reserved) < len(order) {
-		best := -1
-		for _, i := range order {
-			if h.reserved[i] {
-				continue
-			}
-			if best < 0 || spread && onNode[h.p.Cores[i].NUMANode] < onNode[h.p.Cores[best].NUMANode] {
-				best = i
-			}
+	for len(h.reserved) < min(h.p.ReserveCores, len(order)) {
+		free := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return h.reserved[i] })
+		next := free[0]
+		if spread {
+			next = slices.MinFunc(free, func(a, b int) int {
+				return cmp.Compare(onNode[h.p.Cores[a].NUMANode], onNode[h.p.Cores[b].NUMANode])
+			})
 		}
-		keep(best)
+		keep(next)
 	}
 }
 
@@ -140,17 +143,6 @@ func (h *host) free(cpu int) bool {
 	return !used
 }
 
-// coresOn counts the cores of a placement by NUMA node.
-func (h *host) coresOn(cores []int) map[int]int64 {
-	on := map[int]int64{}
-	for _, i := range cores {
-		on[h.p.Cores[i].NUMANode]++
-	}
-	return on
-}
-
-var errNoPages = errors.New("not enough memory")
-
 // touch takes pages as Linux gives them where each thread touches its share first: from the
 // thread's own NUMA node, and when that is used up from the nearest of the allowed ones. It takes
 // nothing where all of them together have too few.
@@ -160,28 +152,27 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 		there += h.pages[n]
 	}
 	if there < pages {
-		return nil, fmt.Errorf("%w: %d pages of %s on NUMA nodes %s, %d asked for", errNoPages, there,
+		return nil, fmt.Errorf("not enough memory: %d pages of %s on NUMA nodes %s, %d asked for", there,
 			words.Exact(h.p.PageBytes), numbers(allowed), pages)
 	}
-	shares := plan.Shares(pages, h.coresOn(cores))
-	got := map[int]int64{}
-	take := func(n int, want int64) int64 {
-		have := min(want, h.pages[n])
-		h.pages[n] -= have
-		got[n] += have
-		return want - have
+	on := map[int]int64{}
+	for _, i := range cores {
+		on[h.p.Cores[i].NUMANode]++
 	}
-	over := map[int]int64{}
-	for _, n := range h.nodes {
-		if !slices.Contains(allowed, n) {
-			over[n] = shares[n]
-			continue
-		}
-		over[n] = take(n, shares[n])
+	shares := plan.Shares(pages, on)
+	got := map[int]int64{}
+	take := func(from, n int) {
+		k := min(shares[from], h.pages[n])
+		h.pages[n] -= k
+		got[n] += k
+		shares[from] -= k
+	}
+	for _, n := range allowed { // each its own before anybody takes from another
+		take(n, n)
 	}
 	for _, from := range h.nodes {
 		for _, n := range h.near(from, allowed) {
-			over[from] = take(n, over[from])
+			take(from, n)
 		}
 	}
 	return h.pageList(got), nil

@@ -2,7 +2,10 @@ package rivals
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+
+	"github.com/rackless/rackless/plan"
 )
 
 // A cpu is a logical CPU with what it is part of.
@@ -13,15 +16,11 @@ type cpuTopology []cpu
 
 // cpuTopology makes the CPU manager's view. Where packages are not known, each NUMA node counts as one.
 func (h *host) cpuTopology() cpuTopology {
-	known := true
-	for i := range h.p.Cores {
-		known = known && h.p.Cores[i].Package >= 0
-	}
+	unknown := slices.ContainsFunc(h.p.Cores, func(c plan.Core) bool { return c.Package < 0 })
 	var t cpuTopology
-	for i := range h.p.Cores {
-		c := &h.p.Cores[i]
+	for _, c := range h.p.Cores {
 		socket := c.Package
-		if !known {
+		if unknown {
 			socket = c.NUMANode
 		}
 		for _, id := range c.CPUs {
@@ -86,14 +85,13 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 		return nil
 	}
 	// What is higher goes first: a NUMA node that holds sockets, or a socket that holds NUMA nodes.
-	high, low := level(bySocket), level(byNode)
-	if len(t.count(bySocket, nil)) >= len(t.count(byNode, nil)) {
-		high, low = byNode, bySocket
+	nodeSize := t.count(byNode, nil)
+	high, highSize := level(bySocket), func(int) int { return t.perSocket() }
+	low, lowSize := level(byNode), func(g int) int { return nodeSize[g] }
+	if len(t.count(bySocket, nil)) >= len(nodeSize) {
+		high, low, highSize, lowSize = low, high, lowSize, highSize
 	}
-	left := make(map[int]bool, len(free))
-	for c := range free {
-		left[c] = true
-	}
+	left := maps.Clone(free)
 	var got []int
 	// whole takes groups that are free as a whole and not larger than what is still needed. size is
 	// what a whole group has.
@@ -117,16 +115,8 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 			}
 		}
 	}
-	nodeSize := t.count(byNode, nil)
-	sizes := func(isNode bool) func(int) int {
-		if isNode {
-			return func(g int) int { return nodeSize[g] }
-		}
-		return func(int) int { return t.perSocket() }
-	}
-	nodesHigh := len(t.count(bySocket, nil)) >= len(nodeSize)
-	whole(high, sizes(nodesHigh), high)
-	whole(low, sizes(!nodesHigh), high, low)
+	whole(high, highSize, high)
+	whole(low, lowSize, high, low)
 	whole(byCore, func(int) int { return t.perCore() }, high, low, byCore)
 	for _, c := range t.order(left, high, low, byCore) {
 		if len(got) == n {
@@ -140,17 +130,16 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 
 // allocate takes n of the free CPUs, aligned ones first: allocateCPUs of the static policy.
 func (t cpuTopology) allocate(free map[int]bool, n int, aligned func(cpu) bool) []int {
-	near, rest := map[int]bool{}, map[int]bool{}
+	near := map[int]bool{}
 	for _, c := range t {
 		if free[c.id] && aligned(c) {
 			near[c.id] = true
 		}
 	}
 	got := t.packed(near, min(n, len(near)))
-	for _, c := range t {
-		if free[c.id] && !slices.Contains(got, c.id) {
-			rest[c.id] = true
-		}
+	rest := maps.Clone(free)
+	for _, id := range got {
+		delete(rest, id)
 	}
 	return append(got, t.packed(rest, n-len(got))...)
 }

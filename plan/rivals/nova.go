@@ -9,78 +9,13 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// nova is OpenStack Nova with pinned CPUs: nova/virt/hardware.py, numa_fit_instance_to_host.
-func nova(pack bool) system {
-	s := system{
-		Rival: Rival{
-			ID: "nova", Name: "OpenStack Nova, hw:cpu_policy=dedicated, spread",
-			Version: "Nova master of 2026-08-21, commit 00a030403f",
-			Rules: []string{
-				"A flavor has hw:numa_nodes guest cells with equal parts of vCPUs and memory (hw:numa_cpus.N and " +
-					"hw:numa_mem.N where they do not divide).",
-				"Host cells are ordered by three stable sorts, the last of which counts most: free memory, free " +
-					"dedicated CPUs, PCI devices. Spread puts more memory and CPUs first. Whatever the strategy, " +
-					"cells with more devices come first where the instance wants devices, last where it does not.",
-				"Guest cells are tried on the permutations of the host cells in that order. The first that fits " +
-					"is taken.",
-				"A guest cell fits where there are enough free pages of the page size and enough free dedicated " +
-					"CPUs, without overcommit.",
-				"hw:cpu_thread_policy=prefer: cores are grouped by free siblings, the most siblings first; the first " +
-					"group that holds all vCPUs of the cell gives them in order, whole sets of siblings. If none " +
-					"does, single CPUs in order.",
-				"hw:cpu_thread_policy=isolate: one thread of each wholly free core, whose siblings stay empty.",
-				"PCI, policy legacy: devices on the chosen host cells; when these are too few, also devices that " +
-					"report no NUMA node. Policy preferred: any others after these.",
-				"Devices are kept in pools of equal vendor, product, NUMA node and type (virtual functions also of " +
-					"equal parent). Pools are used in order, each from its end.",
-			},
-			Sources: []string{
-				"openstack/nova, nova/virt/hardware.py: numa_fit_instance_to_host, _numa_fit_instance_cell, " +
-					"_pack_instance_onto_cores: https://opendev.org/openstack/nova",
-				"openstack/nova, nova/pci/stats.py: consume_requests, _filter_pools_for_numa_cells",
-				"Nova administrator guide, CPU topologies (order of NUMA nodes, thread policies): " +
-					"https://docs.openstack.org/nova/latest/admin/cpu-topologies.html",
-				"Nova release notes 26.0.0: [compute]/packing_host_numa_cells_allocation_strategy is false by default",
-				"Red Hat OpenStack Platform 16.0, Network Functions Virtualization Planning and Configuration Guide, " +
-					"7.5 Two NUMA node example: " +
-					"https://docs.redhat.com/en/documentation/red_hat_openstack_platform/16.0/",
-			},
-			Differs: []string{
-				"cpu_dedicated_set leaves out as many whole cores as the lab reserves, taken from the NUMA nodes in " +
-					"turn: Red Hat's guide keeps the first core of each NUMA node. Emulator threads float there " +
-					"(hw:emulator_threads_policy=share).",
-				"A flavor is written for the empty host: the fewest cells of which as many fit at once. Where that " +
-					"is refused, more cells are tried, then the same with hw:pci_numa_affinity_policy=preferred, as " +
-					"operators do. Notes say when.",
-				"Lab nodes with one vCPU for each core use isolate, which today's Nova grants on hosts without SMT " +
-					"alone; with vcpu_pin_set it granted it on all.",
-				"SLIT distances, PCIe paths, L3 caches and lab nodes yet to come are not looked at; there is no cost " +
-					"to compare, the first fit counts.",
-				"The order of sibling sets within a cell is that of a Python set; taken as ascending.",
-				"Devices whose IOMMU group is in use elsewhere are not offered. The host cell sort counts devices " +
-					"that the lab could ask for.",
-				fmt.Sprintf("The permutations are given up after %d fits for the lab. Nova itself would go on, for "+
-					"minutes.", novaFits),
-			},
-		},
-		start: func(h *host) error {
-			h.reserve(true)
-			h.allowed = novaFits
-			return nil
-		},
+// nova is OpenStack Nova with pinned CPUs: nova/virt/hardware.py, numa_fit_instance_to_host. pack
+// and spread are the two values of packing_host_numa_cells_allocation_strategy.
+func nova(id, name string, pack bool) system {
+	return system{
+		Rival: Rival{id, name}, spread: true,
 		place: func(h *host, i int) error { return h.nova(i, pack) },
 	}
-	if pack {
-		s.ID, s.Name = "nova-pack", "OpenStack Nova, hw:cpu_policy=dedicated, pack"
-		s.Rules = slices.Clone(s.Rules)
-		s.Rules[1] = "Host cells are ordered by three stable sorts, the last of which counts most: free memory, free " +
-			"dedicated CPUs, PCI devices. Pack puts less memory and fewer CPUs first. Whatever the strategy, cells " +
-			"with more devices come first where the instance wants devices, last where it does not."
-		s.Sources = slices.Clone(s.Sources)
-		s.Sources[3] = "Nova release notes 25.0.0: [compute]/packing_host_numa_cells_allocation_strategy, true was " +
-			"the default of that release"
-	}
-	return s
 }
 
 // novaFits bounds the permutations: n!/(n-k)! of them are 500 million for 8 guest cells on 16 host cells.
@@ -117,50 +52,43 @@ func (h *host) nova(i int, pack bool) error {
 			h.note("%s: no host cells for hw:numa_nodes=%d; placed with hw:numa_nodes=%d and PCI NUMA policy %s",
 				r.Name, len(flavors[0].cells), len(f.cells), policy)
 		}
-		return h.claim(i, f, cells, devices)
+		h.claim(i, f, cells, devices)
+		return nil
 	}
-	if h.allowed <= 0 {
+	if h.fits <= 0 {
 		return fmt.Errorf("no valid host was found: given up after %d fits of guest cells", novaFits)
 	}
 	return fmt.Errorf("no valid host was found: NUMATopologyFilter finds no host cells for hw:numa_nodes=%d or more",
 		len(flavors[0].cells))
 }
 
-// flavors lists the flavors to try for r, the plainest first.
+// flavors lists the flavors to try for r, the plainest first. They are written for the empty host,
+// as an operator does: each guest cell fits somewhere, all at once.
 func (h *host) flavors(r *plan.Request) []flavor {
-	cores, pages := map[int]int{}, map[int]int64{}
+	cores := map[int]int{}
 	for c := range h.p.Cores {
 		if core := &h.p.Cores[c]; core.Tenant == "" && !h.reserved[c] && len(core.CPUs) >= r.Threads {
 			cores[core.NUMANode]++
 		}
 	}
-	for _, n := range h.p.NUMANodes {
-		pages[n.ID] = unlimited
-		if n.Pages != nil {
-			pages[n.ID] = *n.Pages
-		}
-	}
-	var flavors []flavor
-	for k := 1; k <= len(h.nodes) && k <= r.Cores; k++ {
+	var legacy, preferred []flavor
+	for k := 1; k <= min(len(h.nodes), r.Cores); k++ {
 		cells := split(r, k)
-		// The largest cell is the first. That each fits somewhere is what an operator reckons with.
-		room := 0
-		for _, n := range h.nodes {
-			if cores[n] >= cells[0].cores && pages[n] >= cells[0].pages {
+		room := 0 // host cells that hold the first guest cell, which is the largest
+		for i, n := range h.nodes {
+			if cores[n] >= cells[0].cores && h.total[i] >= cells[0].pages {
 				room++
 			}
 		}
 		if room >= k {
-			flavors = append(flavors, flavor{cells: cells})
+			legacy = append(legacy, flavor{cells, false})
+			preferred = append(preferred, flavor{cells, true})
 		}
 	}
 	if len(wants(r)) == 0 {
-		return flavors // the PCI policy makes no difference
+		return legacy // the PCI policy makes no difference
 	}
-	for _, f := range slices.Clone(flavors) {
-		flavors = append(flavors, flavor{f.cells, true})
-	}
-	return flavors
+	return append(legacy, preferred...)
 }
 
 // split divides a request among k guest cells, equally or nearly so, the larger ones first.
@@ -195,10 +123,8 @@ func (h *host) fit(i int, f flavor, pack bool) (cells []int, devices plan.NodePl
 	try = func(chosen []int) bool {
 		g := len(chosen)
 		if g == len(f.cells) {
+			cells = chosen
 			devices, ok = h.novaDevices(i, chosen, f.preferred)
-			if ok {
-				cells = slices.Clone(chosen)
-			}
 			return ok
 		}
 		from := 0
@@ -212,10 +138,10 @@ func (h *host) fit(i int, f flavor, pack bool) (cells []int, devices plan.NodePl
 			if slices.Contains(chosen, n) {
 				continue
 			}
-			if h.allowed <= 0 {
+			if h.fits <= 0 {
 				return false
 			}
-			h.allowed--
+			h.fits--
 			if h.pages[n] < f.cells[g].pages || !pinned(n, f.cells[g].cores) {
 				continue // no permutation that starts like this one can fit
 			}
@@ -242,18 +168,18 @@ func (h *host) hostCells(r *plan.Request, pack bool) []int {
 			devices[*home] += n
 		}
 	}
-	sign := -1
+	strategy, wanted := -1, 1 // ascending is 1
 	if pack {
-		sign = 1
+		strategy = 1
+	}
+	if len(wants(r)) > 0 {
+		wanted = -1
 	}
 	order := slices.Clone(h.nodes)
-	slices.SortStableFunc(order, func(a, b int) int { return sign * cmp.Compare(h.pages[a], h.pages[b]) })
-	slices.SortStableFunc(order, func(a, b int) int { return sign * cmp.Compare(cpus[a], cpus[b]) })
-	first := 1
-	if len(wants(r)) > 0 {
-		first = -1
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return first * cmp.Compare(devices[a], devices[b]) })
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(wanted*cmp.Compare(devices[a], devices[b]), strategy*cmp.Compare(cpus[a], cpus[b]),
+			strategy*cmp.Compare(h.pages[a], h.pages[b]))
+	})
 	return order
 }
 
@@ -261,14 +187,14 @@ func (h *host) hostCells(r *plan.Request, pack bool) []int {
 func (h *host) novaPins(n, cores, threads int) []int {
 	var siblings [][]int
 	full := 0
-	for c := range h.p.Cores {
-		if core := &h.p.Cores[c]; core.NUMANode == n {
-			full = max(full, len(core.CPUs))
-			if set := slices.DeleteFunc(slices.Clone(core.CPUs), func(cpu int) bool {
-				return !h.free(cpu)
-			}); len(set) > 0 {
-				siblings = append(siblings, set)
-			}
+	for _, core := range h.p.Cores {
+		if core.NUMANode != n {
+			continue
+		}
+		full = max(full, len(core.CPUs))
+		free := slices.DeleteFunc(slices.Clone(core.CPUs), func(cpu int) bool { return !h.free(cpu) })
+		if len(free) > 0 {
+			siblings = append(siblings, free)
 		}
 	}
 	slices.SortFunc(siblings, func(a, b []int) int { return cmp.Compare(a[0], b[0]) })
@@ -287,12 +213,8 @@ func (h *host) novaPins(n, cores, threads int) []int {
 
 // packPrefer pins vcpus to sets of free siblings by thread policy prefer; nil where there are too few CPUs.
 func packPrefer(siblings [][]int, vcpus int) []int {
-	most, all := 0, []int(nil)
-	for _, s := range siblings {
-		most = max(most, len(s))
-		all = append(all, s...)
-	}
-	for threads := most; threads >= 1; threads-- {
+	all := slices.Concat(siblings...)
+	for threads := len(all); threads >= 1; threads-- {
 		var pins []int
 		for _, s := range siblings {
 			if len(s) >= threads {
@@ -324,18 +246,17 @@ func packIsolate(siblings [][]int, threads, vcpus int) []int {
 }
 
 // claim takes what fit found.
-func (h *host) claim(i int, f flavor, cells []int, n plan.NodePlacement) error {
+func (h *host) claim(i int, f flavor, cells []int, n plan.NodePlacement) {
 	r := &h.p.Requests[i]
 	var cpus []int
 	got := map[int]int64{}
 	for g, cell := range cells {
-		pins := h.novaPins(cell, f.cells[g].cores, r.Threads)
-		for _, c := range pins {
-			h.user[c] = i
-		}
-		cpus = append(cpus, pins...)
+		cpus = append(cpus, h.novaPins(cell, f.cells[g].cores, r.Threads)...)
 		h.pages[cell] -= f.cells[g].pages
 		got[cell] += f.cells[g].pages
+	}
+	for _, c := range cpus {
+		h.user[c] = i
 	}
 	cores := h.round(i, cpus)
 	if r.Threads < h.threads() {
@@ -353,5 +274,4 @@ func (h *host) claim(i int, f flavor, cells []int, n plan.NodePlacement) error {
 	}
 	n.Memory = h.pageList(got)
 	h.put(n, cores)
-	return nil
 }

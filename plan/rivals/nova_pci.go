@@ -20,27 +20,20 @@ const noNUMA = -1
 // virtual functions where somebody wants such.
 func (h *host) assignable() map[int]int {
 	units := map[int]int{}
-	for _, w := range h.everyWant() {
-		for _, d := range w.Any {
-			if h.gone[d] != 0 {
-				continue
-			}
-			if w.kind == wantVF {
-				units[d] = max(units[d], h.vfs[d])
-			} else if h.vfs[d] == h.p.Devices[d].VFs {
-				units[d] = max(units[d], 1)
+	for i := range h.p.Requests {
+		for _, w := range wants(&h.p.Requests[i]) {
+			for _, d := range w.Any {
+				switch {
+				case h.gone[d] != 0:
+				case w.kind == wantVF:
+					units[d] = max(units[d], h.vfs[d])
+				case h.vfs[d] == h.p.Devices[d].VFs:
+					units[d] = max(units[d], 1)
+				}
 			}
 		}
 	}
 	return units
-}
-
-func (h *host) everyWant() []want {
-	var all []want
-	for i := range h.p.Requests {
-		all = append(all, wants(&h.p.Requests[i])...)
-	}
-	return all
 }
 
 // novaDevices chooses the devices of request i for an instance on some host cells. What it takes is
@@ -92,38 +85,36 @@ func (h *host) pools(w want, i int, cells []int, need int, preferred bool) [][]i
 	}
 	// Nova filters by ever weaker policies until the pools hold enough: on the instance's cells;
 	// also those without a NUMA node; under policy preferred all, the others last.
-	on := func(key pool) bool { return slices.Contains(cells, key.numa) }
-	onOrUnknown := func(key pool) bool { return on(key) || key.numa == noNUMA }
-	have := func(suits func(pool) bool) bool {
-		n := 0
-		for _, key := range keys {
-			if suits(key) {
-				n += units[key]
-			}
-		}
-		return n >= need
-	}
-	suits := onOrUnknown
-	switch {
-	case have(on):
-		suits = on
-	case !have(onOrUnknown) && preferred:
-		suits = func(pool) bool { return true }
-	}
-	slices.SortStableFunc(keys, func(a, b pool) int {
+	const onCells, unknown, elsewhere = 0, 1, 2
+	where := func(key pool) int {
 		switch {
-		case onOrUnknown(a) == onOrUnknown(b):
-			return 0
-		case onOrUnknown(a):
-			return -1
+		case slices.Contains(cells, key.numa):
+			return onCells
+		case key.numa == noNUMA:
+			return unknown
 		}
-		return 1
-	})
-	var list [][]int
+		return elsewhere
+	}
+	var have [3]int
 	for _, key := range keys {
-		if suits(key) {
+		have[where(key)] += units[key]
+	}
+	farthest := unknown
+	switch {
+	case have[onCells] >= need:
+		farthest = onCells
+	case preferred && have[onCells]+have[unknown] < need:
+		farthest = elsewhere
+	}
+	var list, last [][]int
+	for _, key := range keys {
+		switch far := where(key); {
+		case far > farthest:
+		case far == elsewhere:
+			last = append(last, devices[key])
+		default:
 			list = append(list, devices[key])
 		}
 	}
-	return list
+	return append(list, last...)
 }

@@ -53,30 +53,26 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 		}
 	}
 	few := func(c int) int {
-		if len(h.p.Cores[c].CPUs) < r.Threads {
-			return 1
-		}
-		return 0
+		return min(len(h.p.Cores[c].CPUs), r.Threads)
 	}
 	for _, n := range h.nodes {
 		slices.SortStableFunc(byNode[n], func(a, b int) int {
-			return cmp.Or(cmp.Compare(few(a), few(b)), prefer(a, b), cmp.Compare(h.p.Cores[a].ID, h.p.Cores[b].ID))
+			return cmp.Or(cmp.Compare(few(b), few(a)), prefer(a, b), cmp.Compare(h.p.Cores[a].ID, h.p.Cores[b].ID))
 		})
 	}
 	var chosen []int
-	take := func(n int, want int64) int64 {
-		k := min(int(want), len(byNode[n]))
+	take := func(from, n int) {
+		k := min(int(share[from]), len(byNode[n]))
 		chosen = append(chosen, byNode[n][:k]...)
 		byNode[n] = byNode[n][k:]
-		return want - int64(k)
+		share[from] -= int64(k)
 	}
-	missing := map[int]int64{}
-	for _, n := range h.nodes {
-		missing[n] = take(n, share[n])
+	for _, n := range h.nodes { // each its own before anybody takes from another
+		take(n, n)
 	}
-	for _, n := range h.nodes {
-		for _, other := range h.near(n, h.nodes) {
-			missing[n] = take(other, missing[n])
+	for _, from := range h.nodes {
+		for _, n := range h.near(from, h.nodes) {
+			take(from, n)
 		}
 	}
 	slices.Sort(chosen)
@@ -88,7 +84,6 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 // all cores.
 func (h *host) spread(r *plan.Request, nodes []int) []int {
 	idle, all := map[int]int64{}, map[int]int64{}
-	var anyIdle bool
 	for c := range h.p.Cores {
 		n := h.p.Cores[c].NUMANode
 		if h.p.Cores[c].Tenant != "" || !slices.Contains(nodes, n) {
@@ -97,14 +92,13 @@ func (h *host) spread(r *plan.Request, nodes []int) []int {
 		all[n]++
 		if len(h.taken[c]) == 0 {
 			idle[n]++
-			anyIdle = true
 		}
 	}
-	if !anyIdle {
-		idle = all
+	if len(all) == 0 {
+		return nil
 	}
 	if len(idle) == 0 {
-		return nil
+		idle = all
 	}
 	return h.choose(r, plan.Shares(int64(r.Cores), idle), func(a, b int) int {
 		return cmp.Compare(h.busy(a, -1), h.busy(b, -1))
