@@ -19,6 +19,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -104,7 +105,7 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		strconv.FormatInt(int64(toolsSize/lab.KiB), 10)+"k"); err != nil {
 		return "", err
 	}
-	if err := os.Rename(img, path); err != nil {
+	if err := atomicfile.Rename(img, path); err != nil { // it is never checked again
 		return "", err
 	}
 	return path, pruneTools(dir, now)

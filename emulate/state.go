@@ -14,6 +14,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
@@ -78,11 +79,7 @@ func (h *Host) save() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(h.Dir, "state.json")
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.WriteFile(filepath.Join(h.Dir, "state.json"), b, 0o600)
 }
 
 // ensureDir makes the directory of the hosts, for this user only, and refuses one that another user could have made.

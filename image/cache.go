@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/rackless/rackless/internal/atomicfile"
 )
 
 // manifestName is the file in an image's directory that describes it.
@@ -112,7 +114,7 @@ func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 		return err
 	}
 	img.Dir = e.dir
-	return os.Rename(finished, e.dir)
+	return atomicfile.Rename(finished, e.dir)
 }
 
 // unusable is an error of the cache's directory itself, with what to do.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -114,11 +115,7 @@ func (r *Rack) Save() error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(r.Dir, stateFile)
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.WriteFile(filepath.Join(r.Dir, stateFile), b, 0o600)
 }
 
 // checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/atomicfile"
 )
 
 // BaselineFile is where the baseline of a lab is kept, unless the user names another file.
@@ -27,8 +28,5 @@ func (s Store) SaveBaseline(file string, b *bench.Baseline) (path string, err er
 	if err != nil {
 		return "", err
 	}
-	if err := os.WriteFile(path+".new", append(text, '\n'), 0o644); err != nil {
-		return "", err
-	}
-	return path, os.Rename(path+".new", path)
+	return path, atomicfile.WriteFile(path, append(text, '\n'), 0o644)
 }

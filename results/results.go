@@ -14,6 +14,7 @@ import (
 	"syscall"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/report"
 )
@@ -77,7 +78,7 @@ func (s Store) Save(data report.Data) (string, error) {
 		if i > 0 {
 			dir = fmt.Sprintf("%s-%d", dir, i)
 		}
-		err := os.Rename(work, dir) // fails on a directory that has something in it
+		err := atomicfile.Rename(work, dir) // fails on a directory that has something in it
 		if err == nil {
 			return dir, nil
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack"
 )
@@ -33,18 +34,7 @@ func Keep(d rack.Dirs, lab string, k Kept) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // mode 0600: addresses are in it
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
+	return atomicfile.WriteFile(path, text, 0o600) // addresses are in it
 }
 
 // Last returns what is kept of a lab; the zero value where it was never verified.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/qapi"
 )
 
@@ -66,10 +67,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	if err != nil {
 		return false, "", err
 	}
-	if err := os.WriteFile(path+".new", b, 0o600); err != nil {
-		return false, "", err
-	}
-	return p.Usable, p.Reason, os.Rename(path+".new", path)
+	return p.Usable, p.Reason, atomicfile.WriteFile(path, b, 0o600)
 }
 
 // boot boots the machine in a directory, until its agent answers.

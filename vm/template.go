@@ -169,6 +169,8 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	if err := os.RemoveAll(t.Dir); err != nil {
 		return nil, err
 	}
+	// This rename does not force the memory files, of some GiB, to the disk: Cache.open finds files that a
+	// power cut has damaged.
 	return &t, os.Rename(work, t.Dir)
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
@@ -205,10 +206,7 @@ func (a *app) writeModel(path string, m *build.Model) error {
 	if err := writeJSON(&b, m); err != nil {
 		return err
 	}
-	if err := os.WriteFile(path+".new", b.Bytes(), 0o644); err != nil {
-		return err
-	}
-	if err := os.Rename(path+".new", path); err != nil {
+	if err := atomicfile.WriteFile(path, b.Bytes(), 0o644); err != nil {
 		return err
 	}
 	fmt.Fprintf(a.err, "the model is in %s: rackless plan LAB.yaml --model %s\n", path, path)

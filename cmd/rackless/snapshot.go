@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -52,25 +53,12 @@ stays together. --keep-ids keeps them.`,
 }
 
 // writeFile writes a new file, whole or not at all.
-func (a *app) writeFile(name string, force bool, write func(io.Writer) error) (err error) {
+func (a *app) writeFile(name string, force bool, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil && !force {
 		return usage(fmt.Errorf("%s is there already; --force writes over it", name))
 	}
-	tmp := name + ".part"
-	// it may name the machine: its owner decides who sees it
-	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp)
-		}
-	}()
-	if err := errors.Join(write(f), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, name); err != nil {
+	// It may name the machine: its owner decides who sees it.
+	if err := atomicfile.Write(name, 0o600, write); err != nil {
 		return err
 	}
 	st, err := os.Stat(name)

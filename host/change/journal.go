@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"github.com/rackless/rackless/internal/atomicfile"
 )
 
 // The events of a journal.
@@ -91,7 +93,7 @@ func (j *Journal) open() error {
 		return err
 	}
 	j.file = f
-	if err := syncDir(filepath.Dir(j.path)); err != nil {
+	if err := atomicfile.SyncDir(filepath.Dir(j.path)); err != nil {
 		return err
 	}
 	data, err := io.ReadAll(f)

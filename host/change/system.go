@@ -14,6 +14,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rackless/rackless/internal/atomicfile"
 )
 
 // A System is the machine that is changed.
@@ -149,10 +151,7 @@ func (s *System) Replace(path string, data []byte, mode fs.FileMode, uid, gid in
 		return err
 	}
 	s.point("rename %s", path)
-	if err := os.Rename(tmp, full); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(full))
+	return atomicfile.Rename(tmp, full)
 }
 
 // chownIfNeeded leaves the owner alone where it is right: only root may change it.
@@ -179,14 +178,6 @@ func copyLabel(old string, f *os.File) error {
 	return syscall.Setxattr(f.Name(), label, buf[:n], 0)
 }
 
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
-}
-
 // Remove removes a file, a link or an empty directory; one that is not there is no error.
 func (s *System) Remove(path string) error {
 	full := s.Path(path)
@@ -204,7 +195,7 @@ func (s *System) Remove(path string) error {
 	}
 	// In sysfs and cgroups, where rmdir takes apart what the kernel has, there is nothing to force
 	// to a disk, and no error.
-	return syncDir(filepath.Dir(full))
+	return atomicfile.SyncDir(filepath.Dir(full))
 }
 
 // Mkdir makes one directory.
@@ -213,7 +204,7 @@ func (s *System) Mkdir(path string, mode fs.FileMode) error {
 	if err := os.Mkdir(s.Path(path), mode); err != nil {
 		return err
 	}
-	return syncDir(filepath.Dir(s.Path(path)))
+	return atomicfile.SyncDir(filepath.Dir(s.Path(path)))
 }
 
 // Symlink makes a link, in the place of one that is there.
@@ -227,10 +218,7 @@ func (s *System) Symlink(to, path string) error {
 	if err := os.Symlink(to, tmp); err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, full); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(full))
+	return atomicfile.Rename(tmp, full)
 }
 
 // Program runs a program that changes something.

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
@@ -42,8 +43,6 @@ func WithSums(files []render.Artifact, made string) []render.Artifact {
 // it and put in its place in one step, so that it holds the earlier plan or this one, whole,
 // whatever comes between. What is there is replaced only if it is an earlier plan that nobody has
 // touched; else the error is a *RefusedError.
-//
-// Nothing is forced out to the disk: after a power failure the same command writes the same bytes again.
 func Write(dir string, files []render.Artifact) (err error) {
 	dir, err = destination(dir)
 	if err != nil {
@@ -137,20 +136,25 @@ func writeBelow(dir string, files []render.Artifact) error {
 // it (NFS, and what knows no flags of renameat2): there dir is missing for a moment, and is never
 // lost.
 func putInPlace(fresh, dir string, swap func(a, b string) error) error {
+	if err := atomicfile.SyncTree(fresh); err != nil {
+		return err
+	}
 	err := swap(fresh, dir)
 	switch {
+	case err == nil:
+		return atomicfile.SyncDir(filepath.Dir(dir))
 	case errors.Is(err, fs.ErrNotExist): // dir, since fresh is there
-		return os.Rename(fresh, dir)
+		return atomicfile.Rename(fresh, dir)
 	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
 	default:
 		return err
 	}
 	aside := filepath.Dir(fresh) + ".old" // as unique as the temporary directory, and not removed with it
-	if err := os.Rename(dir, aside); err != nil {
+	if err := atomicfile.Rename(dir, aside); err != nil {
 		return err
 	}
-	if err := os.Rename(fresh, dir); err != nil {
-		if back := os.Rename(aside, dir); back != nil {
+	if err := atomicfile.Rename(fresh, dir); err != nil {
+		if back := atomicfile.Rename(aside, dir); back != nil {
 			return fmt.Errorf("%w; the earlier plan is in %s now: %w", err, aside, back)
 		}
 		return err
