@@ -186,24 +186,6 @@ func (e entry) tryLock() (unlock func(), ok bool, err error) {
 	return func() { l.Close() }, ok, err
 }
 
-// keys returns the keys of the images in the cache, whole or not, sorted. A cache that is not there has none.
-func keys(root string) ([]string, error) {
-	dirs, err := os.ReadDir(root)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	var keys []string
-	for _, d := range dirs {
-		if d.IsDir() && !strings.HasPrefix(d.Name(), ".") {
-			keys = append(keys, d.Name())
-		}
-	}
-	return keys, nil
-}
-
 // Remove deletes the image with the key from the cache's directory root, whatever kind it is of, or
 // what is left of it.
 func Remove(ctx context.Context, root, key string) error {

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/vm"
 )
 
 // commit puts an image with one file into a new cache.
@@ -89,11 +91,11 @@ func TestKeysAreThoseOfFinishedImages(t *testing.T) {
 	if err := os.Mkdir(e.workDir(), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	got, err := keys(filepath.Dir(e.dir))
+	got, err := vm.Keys(filepath.Dir(e.dir))
 	if diff := cmp.Diff([]string{"0123456789abcdef"}, got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
-	if got, err := keys(filepath.Join(t.TempDir(), "none")); got != nil || err != nil {
+	if got, err := vm.Keys(filepath.Join(t.TempDir(), "none")); got != nil || err != nil {
 		t.Errorf("of no cache: %v, %v", got, err)
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/rackless/rackless/vm"
 )
 
 // An Image is what a machine boots, in a directory of the cache: the disk of a host, or the kernel and
@@ -150,7 +152,7 @@ func (e entry) make(ctx context.Context, o Options, img *Image, build builder) e
 // List returns the images of the kind in the cache that are whole, by key. damaged holds the keys of
 // those that are not, and of those whose manifest cannot be read any more: they may be of any kind.
 func (k *Kind) List(ctx context.Context, cache string) (images []*Image, damaged []string, err error) {
-	keys, err := keys(cache)
+	keys, err := vm.Keys(cache)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -1,8 +1,11 @@
-// Package images lists what the cache of a user holds: node images, and the templates made of them.
+// Package images lists and removes what the cache of a user holds: node images, and the templates
+// made of them.
 package images
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -65,8 +68,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 		return out, err
 	}
 	for _, i := range images {
-		out.Images = append(out.Images, Item{Key: i.Key, Name: i.Name, State: Whole,
-			Current: i.Key == current.Key(),
+		out.Images = append(out.Images, Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current.Key(),
 			Release: i.Recipe.Release, Kernel: i.KernelVer, Built: &i.Built})
 	}
 	for _, key := range damaged {
@@ -100,6 +102,80 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 		*to = append(*to, entry)
 	}
 	return out, nil
+}
+
+// Keys returns the keys of the images in the cache, whole or not: List reads every byte of them.
+func Keys(d rack.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
+
+// RemoveOptions say what Remove deletes.
+type RemoveOptions struct {
+	All           bool // everything that is in the cache, and not what is named
+	TemplatesOnly bool // the templates of the images, and not the images
+	Force         bool // also what running labs were made from
+}
+
+// Remove deletes images with their templates, and templates that are named by their own keys. It
+// returns what is gone: "template KEY", "image KEY".
+func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (gone []string, err error) {
+	have, err := List(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	templates := vm.Cache{Dir: d.Templates()}
+	listed, err := templates.List()
+	if err != nil {
+		return nil, err
+	}
+	if o.All {
+		for _, i := range have.Images {
+			keys = append(keys, i.Key)
+		}
+		for _, t := range have.Templates {
+			keys = append(keys, t.Key)
+		}
+	}
+	var named []string // images
+	for _, key := range keys {
+		if slices.ContainsFunc(have.Images, func(i Item) bool { return i.Key == key }) {
+			named = append(named, key)
+		} else if !slices.ContainsFunc(listed, func(t vm.Listed) bool { return t.Key == key }) {
+			return nil, fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
+		}
+	}
+	if !o.Force {
+		if err := checkUnused(d, named); err != nil {
+			return nil, err
+		}
+	}
+	removed, err := templates.Remove(ctx, func(t vm.Listed) bool {
+		return slices.Contains(named, t.Image) || slices.Contains(keys, t.Key)
+	})
+	for _, t := range removed {
+		gone = append(gone, "template "+t.Key)
+	}
+	if err != nil || o.TemplatesOnly {
+		return gone, err
+	}
+	for _, key := range named {
+		if err := image.Remove(ctx, d.Images(), key); err != nil {
+			return gone, err
+		}
+		gone = append(gone, "image "+key)
+	}
+	return gone, nil
+}
+
+// checkUnused refuses images that running labs were made from.
+func checkUnused(d rack.Dirs, keys []string) error {
+	racks, err := rack.OpenAll(d)
+	errs := []error{err}
+	for _, r := range racks {
+		if slices.Contains(keys, r.State.Image) {
+			errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
+				r.Lab.Name, r.State.Image, r.Lab.Name))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // diskUse adds up the files of a directory.

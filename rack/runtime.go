@@ -132,6 +132,15 @@ func DriverOf(l *lab.Lab) string {
 	return string(lab.DriverQEMU)
 }
 
+// Check returns an error for what the driver of a lab cannot do, as Up does before it changes anything.
+func Check(l *lab.Lab) error {
+	d, err := driverNamed(l.Name, DriverOf(l))
+	if err != nil || d.Check == nil {
+		return err
+	}
+	return d.Check(l)
+}
+
 // NeedsPlace reports whether Up takes a Placement for the lab.
 func NeedsPlace(l *lab.Lab) bool {
 	d := drivers[DriverOf(l)]

@@ -50,10 +50,8 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if r, err = newRack(d, s); err != nil {
 		return nil, err
 	}
-	if r.driver.Check != nil {
-		if err := r.driver.Check(l); err != nil {
-			return nil, err
-		}
+	if err := Check(l); err != nil {
+		return nil, err
 	}
 	if r.driver.NeedsPlace && o.Place == nil {
 		return nil, fmt.Errorf("lab %s goes on a host: plan it there first", l.Name)

@@ -150,7 +150,7 @@ func (c Cache) prune(keep string) error {
 		}
 		used = append(used, more...)
 	}
-	keys, err := c.keys()
+	keys, err := Keys(c.Dir)
 	if err != nil {
 		return err
 	}
@@ -175,9 +175,10 @@ func (c Cache) isRecent(key string) bool {
 	return err == nil && time.Since(fi.ModTime()) < templateAge
 }
 
-// keys returns the keys of the templates in the cache, whole or not, sorted. A cache that does not exist has none.
-func (c Cache) keys() ([]string, error) {
-	dirs, err := os.ReadDir(c.Dir)
+// Keys returns the keys in a cache of templates or images, whole or not, sorted. What is being made
+// has a name with a dot. A cache that does not exist has none.
+func Keys(cache string) ([]string, error) {
+	dirs, err := os.ReadDir(cache)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -200,7 +201,7 @@ type Listed struct {
 
 // List returns the templates in the cache, by key. A cache that does not exist has none.
 func (c Cache) List() ([]Listed, error) {
-	keys, err := c.keys()
+	keys, err := Keys(c.Dir)
 	if err != nil {
 		return nil, err
 	}

@@ -363,7 +363,7 @@ func TestListAndRemove(t *testing.T) {
 	if err != nil || len(gone) != 2 || gone[0].Key != "aa" || gone[1].Key != "dd" {
 		t.Errorf("removed %v, %v", gone, err)
 	}
-	if left, err := c.keys(); err != nil || !slices.Equal(left, []string{"bb", "cc", "ee"}) {
+	if left, err := Keys(c.Dir); err != nil || !slices.Equal(left, []string{"bb", "cc", "ee"}) {
 		t.Errorf("left %v, %v", left, err)
 	}
 }
@@ -404,7 +404,7 @@ func TestPruneRemovesWhatNobodyUsesOrCanUse(t *testing.T) {
 			if err := c.prune("kept"); err != nil {
 				t.Fatal(err)
 			}
-			got, err := c.keys()
+			got, err := Keys(c.Dir)
 			if diff := cmp.Diff(tt.want, got); diff != "" || err != nil {
 				t.Errorf("%v, left (-want +got):\n%s", err, diff)
 			}

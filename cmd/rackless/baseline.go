@@ -10,12 +10,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
@@ -82,8 +81,7 @@ and may be edited: lower and upper are shares of the value, and a bound that is 
 				return err
 			}
 			fmt.Fprintf(a.out, "baseline of lab %s: %s, within %s: %s\n", data.Lab,
-				words.Count(len(b.Figures), "figure"),
-				strings.Join(tolerances, ", "), path)
+				words.Count(len(b.Figures), "figure"), strings.Join(tolerances, ", "), path)
 			return nil
 		},
 	}
@@ -143,15 +141,11 @@ missing. Emulated figures are not compared with those of hardware.`,
 					bad, out.OK = bad+1, false
 				}
 			}
-			err = a.list(format, out, func() error {
-				_, err := fmt.Fprint(a.out, baselineGrid(out.Figures))
+			if err := a.print(format, out, baselineGrid(out.Figures)); err != nil || out.OK {
 				return err
-			})
-			if err == nil && bad > 0 {
-				err = &exitError{exitFaults, fmt.Errorf("lab %s: %d of %s are not as in the baseline", data.Lab, bad,
-					words.Count(len(out.Figures), "figure"))}
 			}
-			return err
+			return faultf("lab %s: %d of %s are not as in the baseline", data.Lab, bad,
+				words.Count(len(out.Figures), "figure"))
 		},
 	}
 	cmd.Flags().StringVar(&file, "baseline", "", "compare with `FILE` instead of the one in the directory of data")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -12,9 +11,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/measure"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/results"
 )
@@ -68,18 +65,16 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 			return a.bench(cmd.Context(), name, f)
 		},
 	}
-	var names []string
-	for _, e := range bench.Engines() {
-		names = append(names, e.Name)
-	}
-	var all []string
-	for _, e := range bench.Catalogue() {
-		all = append(all, e.Name)
+	names := func(engines []bench.Engine) (all []string) {
+		for _, e := range engines {
+			all = append(all, e.Name)
+		}
+		return all
 	}
 	fs := cmd.Flags()
 	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
-	fs.StringSliceVar(&f.tests, "tests", nil, "which tests, comma-separated (default all: "+strings.Join(names, ", ")+
-		")")
+	fs.StringSliceVar(&f.tests, "tests", nil,
+		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
 	fs.BoolVar(&f.Options.Quick, "quick", false, "one size and about a second a test")
 	fs.Int64Var(&f.Options.Bytes, "bytes", 0, "one message size instead of all")
@@ -98,7 +93,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
 	offerWords(cmd, "pairs", bench.PairsAll, bench.PairsFirst, bench.PairsRing)
-	offerWords(cmd, "tests", all...)
+	offerWords(cmd, "tests", names(bench.Catalogue())...)
 	offerWords(cmd, "suite", bench.Suites()...)
 	return cmd
 }
@@ -131,23 +126,22 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 		return usage(err)
 	}
 
-	ui := terminal.NewDisplay(a.err, a.env)
-	defer ui.Close()
-	p := &rack.Progress{Report: ui.Event}
+	p, end := a.progress()
+	defer end()
 	findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
 	p.End(err)
 	if err != nil {
 		return err
 	}
 	if bad := finding.NotOK(findings); len(bad) > 0 && !f.anyway {
-		ui.Close()
+		end()
 		report.Findings(a.out, bad, a.color())
-		return &exitError{exitFaults, fmt.Errorf("lab %s: %d checks failed: what is measured now would not be what "+
-			"it seems; --anyway measures all the same", name, len(bad))}
+		return faultf("lab %s: %d checks failed: what is measured now would not be what it seems; "+
+			"--anyway measures all the same", name, len(bad))
 	}
 	f.Engines, f.Pairs = engines, pairs
 	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
-	ui.Close()
+	end()
 	if err != nil {
 		return err
 	}
@@ -164,19 +158,16 @@ func (a *app) show(kept results.Store, data report.Data, f benchFlags) error {
 	if unsaved != nil {
 		unsaved = fmt.Errorf("the figures above are not kept: %w", unsaved)
 	}
-	if f.output == "json" {
+	if f.output == formatJSON {
 		return errors.Join(bench.WriteSamples(a.out, data.Samples), unsaved, faults(data.Samples))
 	}
-	if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(),
-		AllSizes: f.all}); err != nil {
+	if err := a.printMeasurement(data, f.all); err != nil {
 		return errors.Join(err, unsaved)
 	}
-	if unsaved != nil {
-		return errors.Join(unsaved, faults(data.Samples))
+	if unsaved == nil {
+		a.printWhere(dir)
 	}
-	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
-		filepath.Join(dir, results.PageFile))
-	return faults(data.Samples)
+	return errors.Join(unsaved, faults(data.Samples))
 }
 
 // faults returns the exit status for failed measurements, which have been printed.
@@ -190,7 +181,7 @@ func faults(samples []bench.Sample) error {
 	if n == 0 {
 		return nil
 	}
-	return &exitError{exitFaults, fmt.Errorf("measurements that failed: %d", n)}
+	return faultf("measurements that failed: %d", n)
 }
 
 func pickEngines(f benchFlags) ([]bench.Engine, error) {

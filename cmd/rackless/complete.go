@@ -1,25 +1,34 @@
 package main
 
 import (
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/rack"
 )
+
+// offered returns the words that read finds in the directories of rackless, without those that the
+// command line has already. What cannot be read is left to be typed.
+func (a *app) offered(args []string, read func(rack.Dirs) ([]string, error),
+	then cobra.ShellCompDirective) ([]string, cobra.ShellCompDirective) {
+	d, err := a.dirs()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	all, err := read(d)
+	if err != nil && len(all) == 0 {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	return slices.DeleteFunc(all, func(s string) bool { return slices.Contains(args, s) }), then
+}
 
 // completeLabs offers the running labs, and files.
 func (a *app) completeLabs(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	d, err := a.dirs()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	names, err := d.Names()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	return names, cobra.ShellCompDirectiveDefault
+	return a.offered(nil, rack.Dirs.Names, cobra.ShellCompDirectiveDefault)
 }
 
 // completeLabFiles offers files that can be lab files.
@@ -30,26 +39,23 @@ func completeLabFiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// completeNodes offers the nodes of all running labs: by name where only one lab has it, and by LAB/NODE.
+// completeNodes offers the nodes of all running labs.
 func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault
+		return nil, cobra.ShellCompDirectiveDefault // of the command
 	}
-	d, err := a.dirs()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	racks, err := rack.OpenAll(d) // those that cannot be read have no nodes to offer
-	if err != nil && len(racks) == 0 {
-		return nil, cobra.ShellCompDirectiveError
-	}
+	return a.offered(nil, nodeNames, cobra.ShellCompDirectiveNoFileComp)
+}
+
+// nodeNames returns the nodes of all running labs: by name where only one lab has it, and as LAB/NODE.
+func nodeNames(d rack.Dirs) (out []string, err error) {
+	racks, err := rack.OpenAll(d)
 	labs := make(map[string]int) // by node: how many have one of this name
 	for _, r := range racks {
 		for _, n := range r.Lab.Nodes {
 			labs[n.Name]++
 		}
 	}
-	var out []string
 	for _, r := range racks {
 		for _, n := range r.Lab.Nodes {
 			if labs[n.Name] == 1 {
@@ -58,7 +64,7 @@ func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string
 			out = append(out, r.Lab.Name+"/"+n.Name)
 		}
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return out, err
 }
 
 // describeBuiltins gives the commands that cobra makes what all of ours have.

@@ -5,13 +5,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -34,31 +33,27 @@ Ends with status 3 if something is lacking.`,
 		Example: `  rackless doctor
   rackless doctor -o json`,
 		Args: exactArgs(0, "no argument"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			ui := terminal.NewDisplay(a.err, a.env)
-			defer ui.Close()
-			out := doctor.Look(cmd.Context(), doctor.Options{Dirs: d, Probe: probe,
-				Progress: &rack.Progress{Report: ui.Quiet()}})
+			out := doctor.Look(ctx, doctor.Options{Dirs: d, Probe: probe, Progress: &rack.Progress{Report: ui.Quiet()}})
 			ui.Close()
-			if err := context.Cause(cmd.Context()); err != nil {
+			if err := context.Cause(ctx); err != nil {
 				return err
 			}
-			if err := a.list(format, out, func() error { return a.printDoctor(out) }); err != nil || out.Ready {
+			if err := a.print(format, out, a.doctorText(out)); err != nil || out.Ready {
 				return err
 			}
-			return &exitError{exitFaults, nil} // all has been said
-		},
+			return exitWith(exitFaults)
+		}),
 	}
 	outputFlag(cmd, &format)
 	cmd.Flags().BoolVar(&probe, "probe", false, "build the image if it is missing, to find out whether KVM can be used")
 	return cmd
 }
 
-func (a *app) printDoctor(out doctor.Report) error {
+// doctorText has a line for each check, with its fix below.
+func (a *app) doctorText(out doctor.Report) string {
+	paint := a.painter()
 	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
 	width := 0
 	for _, c := range out.Checks {
@@ -67,10 +62,7 @@ func (a *app) printDoctor(out doctor.Report) error {
 	lacks, warns := finding.Count(out.Checks, finding.Lack), finding.Count(out.Checks, finding.Warn)
 	var b strings.Builder
 	for _, c := range out.Checks {
-		status := fmt.Sprintf("%-4s", c.Status)
-		if a.color() {
-			status = "\x1b[" + color[c.Status] + "m" + status + "\x1b[0m"
-		}
+		status := paint(color[c.Status], fmt.Sprintf("%-4s", c.Status))
 		fmt.Fprintf(&b, "%s  %-*s  %s\n", status, width, c.Title, c.Evidence)
 		if c.Fix != "" {
 			fmt.Fprintf(&b, "%6sfix: %s\n", "", c.Fix)
@@ -78,13 +70,12 @@ func (a *app) printDoctor(out doctor.Report) error {
 	}
 	switch {
 	case lacks > 0:
-		fmt.Fprintf(&b, "\n%s, with %s: rackless up will not work before that is there\n",
-			"lacking: "+words.Count(lacks, "thing"), words.Count(warns, "warning"))
+		fmt.Fprintf(&b, "\nlacking: %s, with %s: rackless up will not work before that is there\n",
+			words.Count(lacks, "thing"), words.Count(warns, "warning"))
 	case warns > 0:
 		fmt.Fprintf(&b, "\nready, with %s\n", words.Count(warns, "warning"))
 	default:
 		b.WriteString("\nready\n")
 	}
-	_, err := a.out.Write([]byte(b.String()))
-	return err
+	return b.String()
 }

@@ -12,8 +12,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -98,10 +97,10 @@ func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile,
 		return p, nil
 	}
 	total, err := lab.ParseBytes(f.memory)
-	if err != nil {
-		return nil, usagef(cmd, "--memory: %v", err)
+	if err == nil {
+		p, err = p.WithMemory(total)
 	}
-	if p, err = p.WithMemory(total); err != nil {
+	if err != nil {
 		return nil, usagef(cmd, "--memory: %v", err)
 	}
 	return p, nil
@@ -135,9 +134,8 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 			return a.useHost(ctx, kept, emulate.LoginEnvironment, command, stdin)
 		}
 	}
-	ui := terminal.NewDisplay(a.err, a.env)
-	defer ui.Close()
-	p := &rack.Progress{Report: ui.Event}
+	p, end := a.progress()
+	defer end()
 	gone, err := emulate.Sweep(ctx, d)
 	if err != nil {
 		return err
@@ -154,7 +152,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
-	ui.Close()
+	end()
 	err = a.useHost(ctx, h, o.Boot.Environment, command, stdin)
 	// The host goes even where the command was interrupted.
 	return errors.Join(err, h.Close(context.WithoutCancel(ctx), d))
@@ -188,10 +186,7 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 	if err != nil {
 		return err
 	}
-	if exit != 0 {
-		return &exitError{exit, nil}
-	}
-	return nil
+	return exitWith(exit)
 }
 
 // hostShell connects the terminal with the console of a host, where root is logged in. Without a
@@ -253,14 +248,13 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 	if err != nil {
 		return o, err
 	}
-	note := func(s string) { p.Note("%s", s) }
 	p.Begin("image of nested nodes")
-	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: note})
+	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say})
 	if err != nil {
 		return o, err
 	}
 	p.Begin("image of the host")
-	if o.Boot, err = emulate.BootFromImage(ctx, d, note); err != nil {
+	if o.Boot, err = emulate.BootFromImage(ctx, d, p.Say); err != nil {
 		return o, err
 	}
 	p.Begin("accelerator")
@@ -272,14 +266,12 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 	if !usable {
 		o.Accel, o.AccelReason = "tcg", reason
 	}
-	self, err := os.Executable()
-	if err != nil {
+	if o.Program, err = os.Executable(); err != nil {
 		return o, err
 	}
-	o.Program = self
 	o.Tools = func(ctx context.Context, progress func(string)) (string, error) {
 		return emulate.MakeTools(ctx, filepath.Join(d.Cache, "hosts", "tools"), emulate.Tools{
-			Program: self, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},
+			Program: o.Program, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},
 		}, progress)
 	}
 	return o, nil

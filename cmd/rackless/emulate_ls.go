@@ -1,9 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -58,19 +59,22 @@ func newEmulateLsCmd(a *app) *cobra.Command {
   rackless emulate ls -o json`,
 		Args:              exactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
+		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
 			hosts, err := emulate.List(d)
 			out := hostsOutput{Hosts: []hostItem{}}
 			for _, h := range hosts {
 				out.Hosts = append(out.Hosts, describeHost(h))
 			}
 			// Hosts that cannot be read are an error, but not for those that can.
-			return errors.Join(a.list(format, out, func() error { return a.printHosts(out, err) }), err)
-		},
+			text := hostGrid(out.Hosts).String()
+			if len(out.Hosts) == 0 {
+				text = ""
+				if err == nil {
+					text = "no host is emulated; start one with: rackless emulate PROFILE\n"
+				}
+			}
+			return errors.Join(a.print(format, out, text), err)
+		}),
 	}
 	outputFlag(cmd, &format)
 	return cmd
@@ -101,16 +105,10 @@ func describeHost(h *emulate.Host) hostItem {
 	return i
 }
 
-func (a *app) printHosts(out hostsOutput, err error) error {
-	if len(out.Hosts) == 0 {
-		if err == nil {
-			fmt.Fprintln(a.out, "no host is emulated; start one with: rackless emulate PROFILE")
-		}
-		return nil
-	}
+func hostGrid(hosts []hostItem) *show.Grid {
 	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
 		"kept")
-	for _, h := range out.Hosts {
+	for _, h := range hosts {
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
 			since = words.Ago(time.Since(*h.Booted))
@@ -124,8 +122,7 @@ func (a *app) printHosts(out hostsOutput, err error) error {
 		g.Add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), words.Bytes(h.Memory),
 			words.Bytes(h.DiskBytes), h.Accel, since, made, kept)
 	}
-	_, err = fmt.Fprint(a.out, g)
-	return err
+	return g
 }
 
 func newEmulateProfilesCmd(a *app) *cobra.Command {
@@ -178,14 +175,10 @@ host that is not there is an error; one that is not kept goes with the rackless 
 			return nil
 		},
 		ValidArgsFunction: a.completeHosts,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			var errs []error
 			for _, name := range args {
-				was, err := emulate.Remove(cmd.Context(), d, name)
+				was, err := emulate.Remove(ctx, d, name)
 				if err == nil && !was {
 					_, err = emulate.Open(d, name) // says which there are
 				}
@@ -196,7 +189,7 @@ host that is not there is an error; one that is not kept goes with the rackless 
 				fmt.Fprintf(a.out, "host %s is removed\n", name)
 			}
 			return errors.Join(errs...)
-		},
+		}),
 	}
 }
 
@@ -230,19 +223,13 @@ func completeProfiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 
 // completeHosts offers the hosts that are kept.
 func (a *app) completeHosts(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := a.dirs()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	hosts, err := emulate.List(d) // those that cannot be read are named by hand
-	if err != nil && len(hosts) == 0 {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var names []string
-	for _, h := range hosts {
-		if h.Keep && !slices.Contains(args, h.Name) {
-			names = append(names, h.Name)
+	return a.offered(args, func(d rack.Dirs) (names []string, err error) {
+		hosts, err := emulate.List(d)
+		for _, h := range hosts {
+			if h.Keep {
+				names = append(names, h.Name)
+			}
 		}
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+		return names, err
+	}, cobra.ShellCompDirectiveNoFileComp)
 }

@@ -55,10 +55,7 @@ pipes and variables, run sh -c '...'. For an interactive one see rackless consol
 			if err != nil {
 				return err
 			}
-			if exit != 0 {
-				return &exitError{exit, nil}
-			}
-			return nil
+			return exitWith(exit)
 		},
 	}
 	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")

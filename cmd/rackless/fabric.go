@@ -61,10 +61,7 @@ line each time.`,
 			if err != nil {
 				return err
 			}
-			return a.list(format, out, func() error {
-				_, err := fmt.Fprint(a.out, out.Text())
-				return err
-			})
+			return a.print(format, out, out.Text())
 		},
 	}
 	outputFlag(cmd, &format)

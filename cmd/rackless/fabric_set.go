@@ -1,8 +1,6 @@
 package main
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
@@ -92,10 +90,7 @@ percentages the sign.`,
 				return err
 			}
 			out := fabricview.DescribeLinks(r.Lab.Name, after)
-			return a.list(format, out, func() error {
-				_, err := fmt.Fprint(a.out, out.Text())
-				return err
-			})
+			return a.print(format, out, out.Text())
 		},
 	}
 	for _, key := range fabric.LinkKeys() {

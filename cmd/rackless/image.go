@@ -2,22 +2,16 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/images"
-	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/vm"
 )
 
 func newImageCmd(a *app) *cobra.Command {
@@ -47,24 +41,16 @@ of rackless or of Debian's release that is another.`,
 		Example: `  rackless image ls
   rackless image ls -o json`,
 		Args: exactArgs(0, "no argument"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.dirs()
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
+			out, err := images.List(ctx, d)
 			if err != nil {
 				return err
 			}
-			out, err := images.List(cmd.Context(), d)
-			if err != nil {
-				return err
+			if len(out.Images)+len(out.Templates) == 0 {
+				return a.print(format, out, "no image in "+d.Cache+"; up builds one, or: rackless image build\n")
 			}
-			return a.list(format, out, func() error {
-				if len(out.Images)+len(out.Templates) == 0 {
-					fmt.Fprintf(a.out, "no image in %s; up builds one, or: rackless image build\n", d.Cache)
-					return nil
-				}
-				_, err := fmt.Fprint(a.out, imageGrid(out, time.Now()))
-				return err
-			})
-		},
+			return a.print(format, out, imageGrid(out, time.Now()))
+		}),
 	}
 	outputFlag(cmd, &format)
 	return cmd
@@ -82,8 +68,7 @@ func imageGrid(out images.Listing, now time.Time) *show.Grid {
 		shape := ""
 		if t.CPUs > 0 {
 			shape = fmt.Sprintf("%s, %s, %s, %s", words.Count(t.CPUs, "CPU"), words.Bytes(t.Memory),
-				words.Count(t.NICs, "NIC"),
-				t.Accelerator)
+				words.Count(t.NICs, "NIC"), t.Accelerator)
 		}
 		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
 	}
@@ -120,29 +105,17 @@ apt-get and unpacked without privileges: about 50 MB, a minute. The key of the i
 		Example: `  rackless image build
   rackless image build --kernel /boot/vmlinuz-$(uname -r)`,
 		Args: exactArgs(0, "no argument"),
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
-			ui := terminal.NewDisplay(a.err, a.env)
-			defer ui.Close()
-			p := &rack.Progress{Report: ui.Event}
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
+			p, end := a.progress()
 			p.Begin("image")
-			img, err := image.Node.Ensure(cmd.Context(), image.Options{Cache: d.Images(), Kernel: kernel,
-				Progress: func(s string) {
-					p.Note("%s", s)
-				}})
+			img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say})
 			p.End(err)
-			ui.Close()
+			end()
 			if err != nil {
 				return err
 			}
-			return a.list(format, buildOutput{img.Key, img.Dir, img.KernelVer}, func() error {
-				_, err := fmt.Fprintln(a.out, img.Key)
-				return err
-			})
-		},
+			return a.print(format, buildOutput{img.Key, img.Dir, img.KernelVer}, img.Key+"\n")
+		}),
 	}
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&kernel, "kernel", "",
@@ -151,7 +124,7 @@ apt-get and unpacked without privileges: about 50 MB, a minute. The key of the i
 }
 
 func newImageRmCmd(a *app) *cobra.Command {
-	var all, templates, force bool
+	var o images.RemoveOptions
 	cmd := &cobra.Command{
 		Use:   "rm KEY... | --all",
 		Short: "Remove images with their templates from the cache",
@@ -161,109 +134,27 @@ on, but repairing it would build the image again.`,
 		Example: `  rackless image rm 8c41225de07c4423
   rackless image rm --all --templates`,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if all != (len(args) == 0) {
+			if o.All != (len(args) == 0) {
 				return usagef(cmd, "want keys, which rackless image ls shows, or --all")
 			}
 			return nil
 		},
 		ValidArgsFunction: a.completeImages,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d, err := a.dirs()
-			if err != nil {
-				return err
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, keys []string) error {
+			gone, err := images.Remove(ctx, d, keys, o)
+			for _, what := range gone {
+				fmt.Fprintf(a.out, "removed %s\n", what)
 			}
-			return a.removeImages(cmd.Context(), d, args, all, templates, force)
-		},
+			return err
+		}),
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "everything in the cache")
-	cmd.Flags().BoolVar(&templates, "templates", false, "only templates")
-	cmd.Flags().BoolVar(&force, "force", false, "also what a running lab was made from")
+	cmd.Flags().BoolVar(&o.All, "all", false, "everything in the cache")
+	cmd.Flags().BoolVar(&o.TemplatesOnly, "templates", false, "only templates")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "also what a running lab was made from")
 	return cmd
-}
-
-func (a *app) removeImages(ctx context.Context, d rack.Dirs, keys []string, all, onlyTemplates, force bool) error {
-	have, err := images.List(ctx, d)
-	if err != nil {
-		return err
-	}
-	var named []string   // images by key
-	var orphans []string // templates by their own key
-	known := func(key string) bool {
-		return slices.ContainsFunc(have.Images, func(e images.Item) bool { return e.Key == key })
-	}
-	if all {
-		for _, e := range have.Images {
-			keys = append(keys, e.Key)
-		}
-		for _, t := range have.Templates {
-			keys = append(keys, t.Key)
-		}
-	}
-	list, err := vm.Cache{Dir: d.Templates()}.List()
-	if err != nil {
-		return err
-	}
-	for _, key := range keys {
-		switch {
-		case known(key):
-			named = append(named, key)
-		case slices.ContainsFunc(list, func(t vm.Listed) bool { return t.Key == key }):
-			orphans = append(orphans, key)
-		default:
-			return fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
-		}
-	}
-	if !force {
-		if err := unused(d, named); err != nil {
-			return err
-		}
-	}
-	gone, err := vm.Cache{Dir: d.Templates()}.Remove(ctx, func(t vm.Listed) bool {
-		return slices.Contains(named, t.Image) || slices.Contains(orphans, t.Key)
-	})
-	for _, t := range gone {
-		fmt.Fprintf(a.out, "removed template %s\n", t.Key)
-	}
-	if err != nil || onlyTemplates {
-		return err
-	}
-	for _, key := range named {
-		if err := image.Remove(ctx, d.Images(), key); err != nil {
-			return err
-		}
-		fmt.Fprintf(a.out, "removed image %s\n", key)
-	}
-	return nil
-}
-
-// unused refuses images that running labs were made from.
-func unused(d rack.Dirs, images []string) error {
-	racks, err := rack.OpenAll(d)
-	errs := []error{err}
-	for _, r := range racks {
-		if slices.Contains(images, r.State.Image) {
-			errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
-				r.Lab.Name, r.State.Image, r.Lab.Name))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // completeImages offers the keys of images.
 func (a *app) completeImages(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	d, err := a.dirs()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	dirs, err := os.ReadDir(d.Images()) // and not List, which reads every byte
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var keys []string
-	for _, e := range dirs {
-		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && !slices.Contains(args, e.Name()) {
-			keys = append(keys, e.Name())
-		}
-	}
-	return keys, cobra.ShellCompDirectiveNoFileComp
+	return a.offered(args, images.Keys, cobra.ShellCompDirectiveNoFileComp)
 }

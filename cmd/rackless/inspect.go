@@ -99,12 +99,10 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
 		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs)))
 	}
-	if len(jobs) > 1 {
-		// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for
-		// a tenth of the time. GOGC still overrides it.
-		if a.env("GOGC") == "" {
-			defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
-		}
+	// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for a tenth
+	// of the time. GOGC still overrides it.
+	if len(jobs) > 1 && a.env("GOGC") == "" {
+		defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
 	}
 	var failed, faults int
 	err = parallel.InOrder(ctx, jobs, func(ctx context.Context, j hostJob) printedHost {
@@ -125,11 +123,11 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	case err != nil:
 		return err
 	case failed > 0 && !many:
-		return &exitError{exitFailed, nil} // it has been said
+		return exitWith(exitFailed) // it has been said
 	case failed > 0:
 		return fmt.Errorf("not inspected: %d of %d", failed, len(jobs))
 	case faults > 0:
-		return &exitError{exitFaults, nil}
+		return exitWith(exitFaults)
 	}
 	return nil
 }
@@ -149,14 +147,14 @@ type printedHost struct {
 
 // hostJobs says what there is to read. many is set where several hosts were asked for, even if it is one in the end.
 func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many bool, err error) {
-	if len(paths) == 0 && o.root == "" {
-		return []hostJob{{"this machine", func(ctx context.Context) (*topology.Host, error) {
-			return inspect.Read(ctx, inspect.Live())
-		}}}, false, nil
-	}
-	if o.root != "" {
+	switch {
+	case o.root != "":
 		return []hostJob{{o.root, func(ctx context.Context) (*topology.Host, error) {
 			return inspect.ReadRoot(ctx, o.root)
+		}}}, false, nil
+	case len(paths) == 0:
+		return []hostJob{{"this machine", func(ctx context.Context) (*topology.Host, error) {
+			return inspect.Read(ctx, inspect.Live())
 		}}}, false, nil
 	}
 	many = len(paths) > 1

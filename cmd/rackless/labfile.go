@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -47,7 +45,7 @@ machine has room for the lab: rackless doctor tells how many nodes fit.`,
 			cpus, memory := totals(l)
 			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
 				words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
-			if err := emulated.Supported(l); err != nil {
+			if err := rack.Check(l); err != nil {
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
 			}
 			return nil
@@ -57,29 +55,23 @@ machine has room for the lab: rackless doctor tells how many nodes fit.`,
 
 // totals says how many CPUs and how much memory a lab has, as far as the file says it.
 func totals(l *lab.Lab) (cpus, memory string) {
+	const auto = " and what plan chooses"
 	var n int
 	var b lab.Bytes
-	autoCPUs, autoMemory := false, false
+	moreCPUs, moreMemory := "", ""
 	for _, node := range l.Nodes {
 		if node.AutoCPUs {
-			autoCPUs = true
+			moreCPUs = auto
 		} else {
 			n += node.CPUs
 		}
 		if node.AutoMemory {
-			autoMemory = true
+			moreMemory = auto
 		} else {
 			b += node.Memory
 		}
 	}
-	cpus, memory = words.Count(n, "CPU"), fmt.Sprintf("%v memory", b)
-	if autoCPUs {
-		cpus += " and what plan chooses"
-	}
-	if autoMemory {
-		memory += " and what plan chooses"
-	}
-	return cpus, memory
+	return words.Count(n, "CPU") + moreCPUs, fmt.Sprintf("%v memory%s", b, moreMemory)
 }
 
 func newLabDefaultsCmd(a *app) *cobra.Command {
@@ -149,10 +141,7 @@ func newLabDiffCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.list(format, out, func() error {
-				_, err := fmt.Fprint(a.out, diffText(out, len(l.Nodes)))
-				return err
-			})
+			return a.print(format, out, diffText(out, len(l.Nodes)))
 		},
 	}
 	outputFlag(cmd, &format)

@@ -5,11 +5,10 @@ import (
 	"io"
 	"os"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // logsFlags are the options of logs.

@@ -45,7 +45,10 @@ GID is the index of the RoCE v2 GID of the address, which tools such as ib_write
 				out.Labs = append(out.Labs, r.Describe(cmd.Context()))
 			}
 			// Labs that cannot be read are an error, but not for those that can.
-			return errors.Join(a.list(format, out, func() error { return a.printLabs(out, err) }), err)
+			if format == formatJSON {
+				return errors.Join(a.printJSON(out), err)
+			}
+			return errors.Join(a.printLabs(out, err), err)
 		},
 	}
 	outputFlag(cmd, &format)
@@ -102,7 +105,7 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		return err
 	}
 	for _, l := range out.Labs {
-		if l.Switch != "running" {
+		if l.Switch == string(rack.SwitchDead) {
 			fmt.Fprintf(a.err, "lab %s: its switch is not running: rackless up with its lab file starts it again\n",
 				l.Name)
 		} else if !l.Ready {

@@ -34,11 +34,14 @@ func TestWhatIsWrongIsSaidOnStandardError(t *testing.T) {
 		{Name: "one", Switch: "dead", Ready: true, Nodes: []rack.NodeDescription{{Name: "a", State: "dead", PID: 7}}},
 		{Name: "two", Switch: "running", Nodes: []rack.NodeDescription{{Name: "b", State: "unknown",
 			Error: "refused"}}},
+		{Name: "three", Switch: "none", Ready: true}, // on NICs of a host
+		{Name: "four", Switch: "none"},
 	}}, nil)
 	want := "lab one: its switch is not running: rackless up with its lab file starts it again\n" +
 		"one/a: its process 7 is gone: rackless up with the lab's file starts it again\n" +
 		"lab two: not ready: up works on it, or was killed; rackless up with its lab file goes on\n" +
-		"two/b: refused\n"
+		"two/b: refused\n" +
+		"lab four: not ready: up works on it, or was killed; rackless up with its lab file goes on\n"
 	if err != nil || stderr.String() != want || out.Len() == 0 {
 		t.Errorf("got %v and %q, want %q", err, stderr, want)
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/rack"
 )
 
 // Formats of a listing.
@@ -22,12 +25,13 @@ func outputFlag(cmd *cobra.Command, format *string) {
 	enumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON)
 }
 
-// list prints a value as JSON, or as text by the function.
-func (a *app) list(format string, v any, text func() error) error {
+// print prints a value as JSON, or as the text that fmt makes of the other one.
+func (a *app) print(format string, v, text any) error {
 	if format == formatJSON {
 		return a.printJSON(v)
 	}
-	return text()
+	_, err := fmt.Fprint(a.out, text)
+	return err
 }
 
 // printJSON prints a result as JSON for people and programs alike.
@@ -44,6 +48,48 @@ func (a *app) width() int {
 	}
 	w, _ := terminal.Size(f)
 	return w
+}
+
+// painter returns the function that colours text, where results may be coloured.
+func (a *app) painter() func(code, s string) string {
+	color := a.color()
+	return func(code, s string) string {
+		if !color {
+			return s
+		}
+		return "\x1b[" + code + "m" + s + "\x1b[0m"
+	}
+}
+
+// progress shows the steps of a longer operation on standard error. end must be called before
+// anything else is printed there; a second call does nothing, so that it can be deferred too.
+func (a *app) progress() (p *rack.Progress, end func()) {
+	ui := terminal.NewDisplay(a.err, a.env)
+	return &rack.Progress{Report: ui.Event}, ui.Close
+}
+
+// inDirs is the RunE of a verb that works in the directories of rackless.
+func (a *app) inDirs(run func(context.Context, rack.Dirs, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		d, err := a.dirs()
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), d, args)
+	}
+}
+
+// faultf is an error of what was looked at, and not of the program.
+func faultf(format string, args ...any) error {
+	return &exitError{exitFaults, fmt.Errorf(format, args...)}
+}
+
+// exitWith ends the program with the status of a command that has said everything itself.
+func exitWith(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return &exitError{status, nil}
 }
 
 // writeJSON prints one value, indented. Characters such as ">" stay as they are: the result is

@@ -2,18 +2,18 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
@@ -84,9 +84,7 @@ times:
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if o.snapshot != "" {
-				o.host = o.snapshot
-			}
+			o.host = cmp.Or(o.snapshot, o.host)
 			if o.fleet != "" {
 				return a.planFleet(cmd.Context(), o, args[0])
 			}
@@ -222,12 +220,12 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 	case formYAML:
 		err = a.printYAML(reason)
 	default:
-		return &exitError{exitFaults, fmt.Errorf("%s cannot be placed on %s: %w", q.File, q.HostName, reason)}
+		return faultf("%s cannot be placed on %s: %w", q.File, q.HostName, reason)
 	}
 	if err != nil {
 		return err
 	}
-	return &exitError{exitFaults, nil}
+	return exitWith(exitFaults)
 }
 
 // finishPlan prints a plan and writes its artefacts.

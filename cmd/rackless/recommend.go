@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,9 +61,7 @@ the rules and the formulas. Nothing is changed on the host.`,
 			if f.Changed("snapshot") && f.Changed("host") {
 				return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", o.host, o.snapshot)
 			}
-			if o.snapshot != "" {
-				o.host = o.snapshot
-			}
+			o.host = cmp.Or(o.snapshot, o.host)
 			return a.recommend(cmd.Context(), o, args[0])
 		},
 	}
@@ -118,9 +117,11 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 			return err
 		}
 	}
-	err = a.list(o.format, out, func() error {
-		return recommendview.Text(a.out, &out)
-	})
+	if o.format == formatJSON {
+		err = a.printJSON(out)
+	} else {
+		err = recommendview.Text(a.out, &out)
+	}
 	if err != nil || o.modelOut == "" {
 		return err
 	}

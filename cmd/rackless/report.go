@@ -40,10 +40,10 @@ verdict: that takes a study.`,
 			if err != nil {
 				return err
 			}
-			if format != "" && format != "json" && format != "text" && (list || len(args) == 2) {
+			if format != "" && format != formatJSON && format != formatText && (list || len(args) == 2) {
 				return usagef(cmd, "--format %s is of one result", format)
 			}
-			if format == "json" {
+			if format == formatJSON {
 				output = format
 			}
 			switch {
@@ -69,26 +69,40 @@ verdict: that takes a study.`,
 				return report.Markdown(a.out, data)
 			case format == "csv":
 				return report.CSV(a.out, data)
-			case output == "json":
+			case output == formatJSON:
 				e := json.NewEncoder(a.out)
 				e.SetIndent("", "  ")
 				return e.Encode(data)
 			}
-			if err := report.Terminal(a.out, data, report.TerminalOptions{Color: a.color(), Width: a.width(),
-				AllSizes: all}); err != nil {
-				return err
+			err = a.printMeasurement(data, all)
+			if err == nil {
+				a.printWhere(dir)
 			}
-			fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
-				filepath.Join(dir, results.PageFile))
-			return nil
+			return err
 		},
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
-	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", "text", "md", "json", "csv")
+	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON, "csv")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &output)
 	return cmd
+}
+
+// printMeasurement prints the tables of a measurement.
+func (a *app) printMeasurement(data report.Data, allSizes bool) error {
+	return report.Terminal(a.out, data, a.tables(allSizes))
+}
+
+// tables are how tables of measurements are printed where results go to.
+func (a *app) tables(allSizes bool) report.TerminalOptions {
+	return report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: allSizes}
+}
+
+// printWhere says where a measurement is kept.
+func (a *app) printWhere(dir string) {
+	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
+		filepath.Join(dir, results.PageFile))
 }
 
 // writePage writes a page into a file.
@@ -123,8 +137,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	case output == formatJSON:
 		return a.printJSON(report.Compare(data[0], data[1]))
 	}
-	return report.CompareTerminal(a.out, data[0], data[1], report.TerminalOptions{Color: a.color(), Width: a.width(),
-		AllSizes: all})
+	return report.CompareTerminal(a.out, data[0], data[1], a.tables(all))
 }
 
 // findResult returns the directory that the arguments of report mean.
@@ -160,7 +173,7 @@ func (a *app) listResults(kept results.Store, args []string, output string) erro
 	if err != nil {
 		return err
 	}
-	if output == "json" {
+	if output == formatJSON {
 		if all == nil {
 			all = []results.Result{}
 		}

@@ -7,10 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/importer"

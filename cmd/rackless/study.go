@@ -10,14 +10,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/plan"
@@ -113,24 +111,23 @@ systemctl stop.`,
 }
 
 func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
-	text, err := userfile.Read(file, userfile.Text)
+	spec, text, err := readSpec(file)
 	if err != nil {
-		return usage(err)
-	}
-	spec, err := study.Parse(file, text)
-	if err != nil {
-		return usage(err)
+		return err
 	}
 	d, err := a.dirs()
 	if err != nil {
 		return err
 	}
-	if o.dryRun {
+	design := func(o studyRunOptions) (*rig.Rig, error) {
 		r, err := a.studyRig(ctx, o, d, spec, file)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		if err := a.printDesign(ctx, o, spec, r); err != nil {
+		return r, a.printDesign(ctx, o, spec, r)
+	}
+	if o.dryRun {
+		if _, err := design(o); err != nil {
 			return err
 		}
 		studyview.Order(a.out, spec)
@@ -142,15 +139,23 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 	}
 	defer unlock()
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
-		r, err := a.studyRig(ctx, o, d, spec, file)
+		r, err := design(o)
 		if err != nil {
-			return false, err
-		}
-		if err := a.printDesign(ctx, o, spec, r); err != nil {
 			return false, err
 		}
 		return a.conductStudy(ctx, o, spec, text, r)
 	})
+}
+
+// readSpec reads the file of a study.
+func readSpec(file string) (spec *study.Spec, text []byte, err error) {
+	if text, err = userfile.Read(file, userfile.Text); err == nil {
+		spec, err = study.Parse(file, text)
+	}
+	if err != nil {
+		return nil, nil, usage(err)
+	}
+	return spec, text, nil
 }
 
 // studyHolder returns who runs a study on this machine; nil where nobody does.
@@ -172,8 +177,8 @@ func (a *app) lockStudies(run string) (unlock func(), err error) {
 }
 
 // studyRig makes what a study is measured on. Nothing is started.
-func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec, file string) (*rig.Rig,
-	error) {
+func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec,
+	file string) (*rig.Rig, error) {
 	labFile := rig.LabFile(file, spec.Lab)
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -215,9 +220,8 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err != nil {
 		return false, errors.Join(err, db.Close())
 	}
-	ui := terminal.NewDisplay(a.err, a.env)
-	defer ui.Close()
-	steps := &rack.Progress{Report: ui.Event}
+	steps, end := a.progress()
+	defer end()
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
 		Progress: func(p conduct.Progress) {
@@ -225,7 +229,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 			studyProgress(steps, spec, p)
 		}}
 	err = c.Run(ctx)
-	ui.Close()
+	end()
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}
@@ -234,8 +238,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		outcomes, err = conduct.Outcomes(ctx, db)
 	}
 	// What was changed goes back also after Ctrl-C.
-	err = errors.Join(err, r.Close(), db.Close())
-	if err != nil {
+	if err = errors.Join(err, r.Close(), db.Close()); err != nil {
 		return worked, fmt.Errorf("%w\nwhat was run is kept: the same command goes on", err)
 	}
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
@@ -245,7 +248,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 			"not count\n", conduct.MaxAttempts, words.Count(outcome.GivenUp, "run"))
 	}
 	if outcome.Done == 0 && outcome.GivenUp > 0 {
-		return worked, &exitError{exitFaults, fmt.Errorf("no run of study %s counts: the report says why", spec.Name)}
+		return worked, faultf("no run of study %s counts: the report says why", spec.Name)
 	}
 	return worked, nil
 }
@@ -258,10 +261,8 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	}
 	if bad := finding.NotOK(findings); len(bad) > 0 && !o.anyway {
 		report.Findings(a.out, bad, a.color())
-		return &conduct.StopError{Err: &exitError{exitFaults,
-			fmt.Errorf("lab %s: %s failed: what is measured now would not be what it seems; --anyway measures all "+
-				"the same",
-				lab.Lab.Name, words.Count(len(bad), "check"))}}
+		return &conduct.StopError{Err: faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
+			"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check"))}
 	}
 	if s.Survey != nil {
 		return nil
@@ -337,11 +338,7 @@ runs give the same report.
 			if out == "" {
 				return a.writeStudy(a.out, format, doc)
 			}
-			f, err := os.Create(out)
-			if err != nil {
-				return err
-			}
-			return errors.Join(a.writeStudy(f, format, doc), f.Close())
+			return writePage(out, func(w io.Writer) error { return a.writeStudy(w, format, doc) })
 		},
 	}
 	dbFlag(cmd, &path)
@@ -354,16 +351,11 @@ runs give the same report.
 func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.Document, error) {
 	repeat := ""
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
-		text, err := userfile.Read(name, userfile.Text)
+		spec, _, err := readSpec(name)
 		if err != nil {
-			return nil, usage(err)
+			return nil, err
 		}
-		spec, err := study.Parse(name, text)
-		if err != nil {
-			return nil, usage(err)
-		}
-		repeat = "rackless study run " + name
-		name = spec.Name
+		repeat, name = "rackless study run "+name, spec.Name
 	}
 	db, err := a.readStudies(ctx, path)
 	if err != nil {
@@ -409,15 +401,12 @@ func newStudyLsCmd(a *app) *cobra.Command {
 					return err
 				}
 			}
-			return a.list(format, out, func() error {
-				g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
-				for _, s := range out.Studies {
-					g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done),
-						fmt.Sprint(s.Failed), fmt.Sprint(s.Disturbed))
-				}
-				_, err := fmt.Fprint(a.out, g)
-				return err
-			})
+			g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
+			for _, s := range out.Studies {
+				g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed),
+					fmt.Sprint(s.Disturbed))
+			}
+			return a.print(format, out, g)
 		},
 	}
 	dbFlag(cmd, &path)

@@ -96,13 +96,13 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	p, err := a.store().Load()
 	switch {
 	case errors.Is(err, host.ErrNotPrepared):
-		return nil, &exitError{exitFaults, fmt.Errorf("%w: rackless prepare %s", err, file)}
+		return nil, faultf("%w: rackless prepare %s", err, file)
 	case err != nil:
 		return nil, err
 	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
-		return nil, &exitError{exitFaults, fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says "+
-			"something else: rackless rollback, then rackless prepare %s%s",
-			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))}
+		return nil, faultf("this host is prepared for lab %s as it was on %s, and %s says something else: "+
+			"rackless rollback, then rackless prepare %s%s",
+			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))
 	}
 	survey, err := a.surveyPrepared(ctx, p)
 	if err != nil {
@@ -110,8 +110,8 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	}
 	for _, r := range survey {
 		if r.Status != change.InPlace {
-			return nil, &exitError{exitFaults, fmt.Errorf("this host is not as lab %s needs it (%s: %s): "+
-				"rackless prepare", l.Name, r.What, r.Status)}
+			return nil, faultf("this host is not as lab %s needs it (%s: %s): rackless prepare", l.Name, r.What,
+				r.Status)
 		}
 	}
 	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
@@ -152,7 +152,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	r, err := rack.Up(ctx, d, l, o)
 	ui.Close()
 	if _, changed := errors.AsType[*libvirt.ChangedError](err); changed {
-		return &exitError{exitFaults, fmt.Errorf("%w\n--recreate ends it, and starts it as it is to be", err)}
+		return faultf("%w\n--recreate ends it, and starts it as it is to be", err)
 	}
 	if err != nil {
 		return err

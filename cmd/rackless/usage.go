@@ -6,12 +6,11 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/study/conduct"
 )
@@ -56,19 +55,14 @@ func exitCode(err error) (code int, text string) {
 }
 
 // exactArgs is cobra.ExactArgs with a message that names what is wanted.
-func exactArgs(n int, what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usagef(cmd, "want %s, have %s", what, words.Count(len(args), "argument"))
-		}
-		return nil
-	}
-}
+func exactArgs(n int, what string) cobra.PositionalArgs { return rangeArgs(n, n, what) }
 
 // maxArgs allows up to n arguments.
-func maxArgs(n int, what string) cobra.PositionalArgs {
+func maxArgs(n int, what string) cobra.PositionalArgs { return rangeArgs(0, n, what) }
+
+func rangeArgs(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > n {
+		if len(args) < least || len(args) > most {
 			return usagef(cmd, "want %s, have %s", what, words.Count(len(args), "argument"))
 		}
 		return nil

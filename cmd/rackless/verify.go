@@ -10,9 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/planner"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/verify"
@@ -167,13 +165,18 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 	return t, func() {}, nil
 }
 
-// verifyOnce makes the checks and prints what they found.
-func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target) error {
-	ui := terminal.NewDisplay(a.err, a.env)
-	p := &rack.Progress{Report: ui.Event}
+// findings makes the checks, and shows how far they are.
+func (a *app) findings(ctx context.Context, o *verifyOptions, v *verify.Target) ([]finding.Finding, error) {
+	p, end := a.progress()
+	defer end()
 	findings, err := v.Findings(ctx, o.only, p.Begin)
 	p.End(err)
-	ui.Close()
+	return findings, err
+}
+
+// verifyOnce makes the checks and prints what they found.
+func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target) error {
+	findings, err := a.findings(ctx, o, v)
 	if err != nil {
 		return err
 	}
@@ -194,7 +197,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(finding.NotOK(findings)))
 	}
 	if err == nil && len(finding.NotOK(findings)) > 0 {
-		return &exitError{exitFaults, nil} // all has been said
+		return exitWith(exitFaults)
 	}
 	return err
 }

@@ -6,8 +6,6 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/terminal"
-	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/verify"
 )
 
@@ -19,11 +17,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		var findings []finding.Finding
 		var err error
 		if rounds == 0 {
-			ui := terminal.NewDisplay(a.err, a.env)
-			p := &rack.Progress{Report: ui.Event}
-			findings, err = v.Findings(ctx, o.only, p.Begin)
-			p.End(err)
-			ui.Close()
+			findings, err = a.findings(ctx, o, v)
 		} else {
 			findings, err = v.Findings(ctx, o.only, func(string) {})
 		}
@@ -35,8 +29,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		}
 		a.keep(o, v, findings)
 		at := time.Now().UTC().Truncate(time.Second)
-		all := w.Changes(at, findings)
-		for _, c := range all {
+		for _, c := range w.Changes(at, findings) {
 			if err := a.printDrift(o.form, c); err != nil {
 				return err
 			}
@@ -55,7 +48,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		}
 	}
 	if w.NotOK() > 0 {
-		return &exitError{exitFaults, nil} // all has been said
+		return exitWith(exitFaults)
 	}
 	if rounds == 0 { // nothing is known of what was never checked
 		return context.Cause(ctx)
@@ -68,7 +61,7 @@ func (a *app) printDrift(form string, c verify.Drift) error {
 	if form == formatJSON {
 		return writeJSONLine(a.out, c)
 	}
-	paint := painter(a.color())
+	paint := a.painter()
 	status := map[finding.Status]string{finding.OK: paint("32", "ok again"), finding.Failed: paint("31", "FAILED  "),
 		finding.Unknown: paint("33", "unknown ")}[c.Finding.Status]
 	f := c.Finding
@@ -77,14 +70,4 @@ func (a *app) printDrift(form string, c verify.Drift) error {
 		_, err = fmt.Fprintf(a.out, "        want  %s\n        fix   %s\n", f.Want, f.Fix)
 	}
 	return err
-}
-
-// painter returns the function that colours text, where color is set.
-func painter(color bool) func(code, s string) string {
-	return func(code, s string) string {
-		if !color {
-			return s
-		}
-		return "\x1b[" + code + "m" + s + "\x1b[0m"
-	}
 }

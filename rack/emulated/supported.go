@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -16,13 +17,13 @@ const (
 	maxPorts = 8
 )
 
-// Supported refuses what this version's drivers cannot do, as Up does, before anything is touched.
-// What a lab says about its place on a host (workload, host, hugepages, tenants, affinity, smt,
-// guest_numa) is not refused: an emulated node has no place there. Devices of a host are
-// refused: an emulated device is no substitute.
+// Supported refuses what driver qemu cannot do. What a lab says about its place on a host (workload,
+// host, hugepages, tenants, affinity, smt, guest_numa) is not refused: an emulated node has no place
+// there. Devices of a host are refused: an emulated device is no substitute.
 func Supported(l *lab.Lab) error {
 	if l.Driver == lab.DriverLibvirt {
-		return fmt.Errorf("lab %s: driver libvirt is not in this version: use auto or qemu", l.Name)
+		return fmt.Errorf("lab %s: driver libvirt puts nodes on a host, and is not for emulated ones: use auto or qemu",
+			l.Name)
 	}
 	for _, n := range l.Nodes {
 		if err := supported(n); err != nil {
@@ -37,10 +38,11 @@ func supported(n lab.Node) error {
 	const host = "to place the lab on a host that has them, see rackless plan"
 	switch {
 	case n.GPUs > 0:
-		return fmt.Errorf("asks for %s, which driver qemu cannot give: set gpus: 0; %s", count(n.GPUs, "GPU"), host)
+		return fmt.Errorf("asks for %s, which driver qemu cannot give: set gpus: 0; %s", words.Count(n.GPUs, "GPU"),
+			host)
 	case n.VFs > 0:
 		return fmt.Errorf("asks for %s, which driver qemu cannot give: set vfs: 0 and nics: %d; %s",
-			count(n.VFs, "virtual function"), len(n.NICs), host)
+			words.Count(n.VFs, "virtual function"), len(n.NICs), host)
 	case len(n.NICs) == 0:
 		return errors.New("has no NIC, and an emulated node without one is on no fabric: set nics: 1")
 	case len(n.NICs) > maxPorts:
@@ -62,12 +64,4 @@ func supported(n lab.Node) error {
 		}
 	}
 	return nil
-}
-
-// count writes a number of things.
-func count(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }

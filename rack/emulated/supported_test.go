@@ -21,7 +21,7 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 		"a place on a host": {"host: {reserve: 4}\nhugepages: 2MiB\ntenants: ignore\naffinity: [{nodes: [vm], numa: " +
 			"different}]\n" +
 			"nodes: {vm: {count: 2, smt: off, guest_numa: on}}", ""},
-		"another driver": {"driver: libvirt\nnodes: {vm: {}}", "lab x: driver libvirt is not in this version"},
+		"another driver": {"driver: libvirt\nnodes: {vm: {}}", "lab x: driver libvirt puts nodes on a host"},
 		"an image":       {"nodes: {vm: {image: a.qcow2}}", `lab x: node vm asks for image "a.qcow2"`},
 		"a GPU": {"nodes: {vm: {gpus: 1}}",
 			"lab x: node vm asks for 1 GPU, which driver qemu cannot give: set gpus: 0; to place the lab on a host " +
