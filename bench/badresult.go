@@ -1,13 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
+	"unicode"
 )
 
-// A BadResultError tells that a tool printed something that is not a result: a zero or impossible figure, a
-// missing column, no figure at all, or a layout this package does not know. The measurement has failed and
-// can be tried again; nothing of the output is to be published.
+// A BadResultError says that a tool printed something that is not a result: a zero or impossible figure, a
+// missing column, no figure at all, or a layout that this package does not know. The measurement has failed and
+// can be tried again. Nothing of the output may be published.
 type BadResultError struct {
 	Tool   string // e.g. "perftest", "iperf3"
 	Line   int    // number of the offending line of the output, from 1; 0 where the output as a whole is bad
@@ -19,17 +21,33 @@ type BadResultError struct {
 const maxErrorText = 200
 
 func (e *BadResultError) Error() string {
-	var b strings.Builder
-	fmt.Fprintf(&b, "read result of %s", e.Tool)
+	text := "read result of " + e.Tool
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ", line %d", e.Line)
+		text += fmt.Sprintf(", line %d", e.Line)
 	}
 	if e.Text != "" {
-		fmt.Fprintf(&b, " %q", e.Text)
+		text += fmt.Sprintf(" %q", e.Text)
 	}
-	b.WriteString(": ")
-	b.WriteString(e.Reason)
-	return b.String()
+	return text + ": " + e.Reason
+}
+
+// eachLine calls read with each line of a tool's output, with its line end. The first error ends it, and becomes
+// a *BadResultError that names the line.
+func eachLine(tool string, output []byte, read func(line string) error) error {
+	number := 0
+	for line := range strings.Lines(string(output)) {
+		number++
+		if err := read(line); err != nil {
+			return &BadResultError{Tool: tool, Line: number, Text: shorten(line), Reason: err.Error()}
+		}
+	}
+	return nil
+}
+
+// badOutput is the error for output that is bad as a whole. It names the last line: tools that give up say why there.
+func badOutput(tool string, output []byte, reason string) error {
+	text, n := lastLine(output)
+	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
 }
 
 // shorten cuts text to what an error may repeat, and drops bytes that are not UTF-8.
@@ -41,21 +59,18 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxErrorText], "") + "..."
 }
 
-// lastLine returns the last line of output that is not blank, with its number, or "" and 0. Tools that give
-// up say why in their last line.
+// lastLine returns the last line of output that is not blank, with its number, or "" and 0.
 func lastLine(output []byte) (text string, number int) {
-	lines := strings.Split(string(output), "\n")
-	for i := len(lines) - 1; i >= 0; i-- {
-		if t := strings.TrimSpace(lines[i]); t != "" {
-			return shorten(t), i + 1
-		}
+	output = bytes.TrimRightFunc(output, unicode.IsSpace)
+	if len(output) == 0 {
+		return "", 0
 	}
-	return "", 0
+	begin := bytes.LastIndexByte(output, '\n') + 1
+	return shorten(string(output[begin:])), 1 + bytes.Count(output, []byte("\n"))
 }
 
-// firstWords returns the first line of a failed command's complaint that has words in it. Programs
-// that start others say first what is wrong, and last how many processes have gone; rulers stand
-// around it.
+// firstWords returns the first line with words that a failed command printed. mpirun and its like say
+// first what is wrong, between rulers, and last how many processes have ended.
 func firstWords(out Output) string {
 	for _, text := range [][]byte{out.Stderr, out.Stdout} {
 		for line := range strings.Lines(string(text)) {

@@ -371,44 +371,24 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 // for, because its arguments are known.
 func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	// perftest complains on stderr, prints zeros on stdout and exits with status 0.
-	number := 0
-	for line := range strings.Lines(string(out.Stderr)) {
-		number++
-		if err := perftestFailure(strings.TrimSpace(line), number); err != nil {
-			return nil, err
-		}
-	}
-	res, err := ParsePerftest(bytes.NewReader(out.Stdout))
-	if err != nil {
+	if err := eachLine(toolPerftest, out.Stderr, perftestFailure); err != nil {
 		return nil, err
 	}
-	reason := ""
+	res, err := ParsePerftest(bytes.NewReader(out.Stdout))
 	switch {
+	case err != nil:
+		return nil, err
 	case !res.Complete:
-		reason = "the table is cut off: the line that closes it is missing"
+		return nil, badOutput(toolPerftest, out.Stdout, "the table is cut off: the line that closes it is missing")
 	case p.raw(o) && len(res.Latencies) == 0:
-		reason = fmt.Sprintf("the list of latencies (%q) is missing", rawHeader)
+		return nil, badOutput(toolPerftest, out.Stdout, fmt.Sprintf("the list of latencies (%q) is missing", rawHeader))
 	}
-	if reason != "" {
-		text, n := lastLine(out.Stdout)
-		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: reason}
-	}
-	want := []string{MetricBWAverage, MetricMessageRate}
-	switch {
-	case p.bandwidth:
-	case p.timed:
-		want = []string{MetricLatencyAverage, MetricTPSAverage}
-	default:
-		want = []string{MetricLatencyMin, MetricLatencyTypical, MetricLatencyAverage, MetricLatencyP99,
-			MetricLatencyP999, MetricLatencyMax}
-	}
+	// The peak and the deviation may be absent: see column.mayBeZero.
+	absent := []string{MetricBWPeak, MetricTPSPeak, MetricLatencyStdev}
 	for _, row := range res.Rows {
-		has := make(map[string]bool)
-		for _, f := range row.Figures {
-			has[f.Metric] = true
-		}
-		for _, m := range want {
-			if !has[m] {
+		for _, m := range p.metrics() {
+			if !slices.Contains(absent, m) &&
+				!slices.ContainsFunc(row.Figures, func(f Figure) bool { return f.Metric == m }) {
 				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("%s printed no %s for %d bytes",
 					p.name(), m, row.Bytes)}
 			}
@@ -416,3 +396,6 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	}
 	return res.Figures(), nil
 }
+
+// raw reports whether the test lists every latency: those of one size, counted and not timed.
+func (p perftest) raw(o Options) bool { return o.Raw && !p.bandwidth && !p.timed }

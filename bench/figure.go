@@ -2,6 +2,7 @@ package bench
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -18,6 +19,12 @@ type Figure struct {
 	// Latencies are all of them, in us and in the order of time, on the median of a test that was
 	// asked for them with Options.Raw.
 	Latencies []float64 `json:"-"`
+}
+
+// newFigure returns a figure in the unit of its metric.
+func newFigure(metric string, bytes, iterations int64, value float64) Figure {
+	_, m := MetricOf(metric)
+	return Figure{Metric: metric, Bytes: bytes, Iterations: iterations, Value: value, Unit: m.Unit}
 }
 
 // Units of the figures.
@@ -62,15 +69,31 @@ func parseNumber(field string) (value, rounding float64, err error) {
 	if strings.Trim(field, "0123456789.+-eE") != "" {
 		return 0, 0, errors.New("not a decimal number")
 	}
-	value, err = strconv.ParseFloat(field, 64)
-	if err != nil {
+	if value, err = strconv.ParseFloat(field, 64); err != nil {
 		return 0, 0, errors.New("not a decimal number")
 	}
-	decimals := 0
-	if _, frac, ok := strings.Cut(field, "."); ok {
-		decimals = len(frac)
+	_, decimals, _ := strings.Cut(field, ".")
+	return value, 0.5 * math.Pow10(-len(decimals)), nil
+}
+
+// parseValue reads a printed value of a metric.
+func parseValue(metric, field string) (float64, error) {
+	v, _, err := parseNumber(field)
+	if err == nil {
+		err = checkValue(metric, v)
 	}
-	return value, 0.5 * math.Pow10(-decimals), nil
+	if err != nil {
+		return 0, fmt.Errorf("value %q: %w", shorten(field), err)
+	}
+	return v, nil
+}
+
+// checkFields refuses a row that has not a field for each column of its header.
+func checkFields(fields []string, columns int) error {
+	if len(fields) != columns {
+		return fmt.Errorf("the row has %d fields, the header %d columns", len(fields), columns)
+	}
+	return nil
 }
 
 // parseCount reads a printed message size or iteration count, which is above zero.

@@ -2,8 +2,11 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -77,11 +80,11 @@ var perftestFailures = []struct{ text, reason string }{
 	{"Test exited with Error", "perftest gave up"},
 }
 
-// perftestFailure returns the error for a line that spoils the whole run, or nil.
-func perftestFailure(line string, number int) error {
+// perftestFailure is the error for a line that spoils the whole run, or nil.
+func perftestFailure(line string) error {
 	for _, f := range perftestFailures {
 		if strings.Contains(line, f.text) {
-			return &BadResultError{Tool: toolPerftest, Line: number, Text: shorten(line), Reason: f.reason}
+			return errors.New(f.reason)
 		}
 	}
 	return nil
@@ -105,66 +108,27 @@ func ParsePerftest(r io.Reader) (*PerftestResult, error) {
 	return parsePerftestText(output)
 }
 
+// perftestText is the state of reading perftest's text.
+type perftestText struct {
+	res  PerftestResult
+	cols []column // nil until the header row
+	// listing is set within the list of single latencies that perftest prints with -U, between the header of the
+	// table and the table with its header once more.
+	listing bool
+}
+
 func parsePerftestText(output []byte) (*PerftestResult, error) {
-	output, latencies, err := splitRaw(output)
-	if err != nil {
+	p := perftestText{res: PerftestResult{GIDIndex: -1}}
+	err := eachLine(toolPerftest, output, func(line string) error { return p.read(strings.TrimSpace(line)) })
+	res := &p.res
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	res := &PerftestResult{GIDIndex: -1, Latencies: latencies}
-	var cols []column // nil until the header row
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
-		line = strings.TrimSpace(line)
-		if err := perftestFailure(line, number); err != nil {
-			return nil, err
-		}
-		bad := func(reason error) error {
-			return &BadResultError{Tool: toolPerftest, Line: number, Text: shorten(line), Reason: reason.Error()}
-		}
-		switch {
-		case line == "":
-		case isTitle(line) && len(res.Rows) > 0:
-			return nil, bad(fmt.Errorf("another run begins"))
-		case isRuler(line):
-			// The ruler below the rows closes the table. Where client and server print to one terminal a ruler
-			// also comes between the header row and the first row.
-			if len(latencies) > 0 && len(res.Rows) > 1 {
-				return nil, &BadResultError{Tool: toolPerftest,
-					Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
-			}
-			res.Complete = res.Complete || len(res.Rows) > 0
-		case isWarning(line):
-			res.Warnings = append(res.Warnings, line)
-		case strings.HasPrefix(line, "#"):
-			next, err := parseHeader(line)
-			if err != nil {
-				return nil, bad(fmt.Errorf("unknown layout: %w", err))
-			}
-			// Client and server on one terminal print the same header twice; another one would leave open to
-			// which of the two tables a row belongs.
-			if cols != nil && !sameColumns(cols, next) {
-				return nil, bad(fmt.Errorf("a second table with other columns"))
-			}
-			cols = next
-		case cols == nil:
-			res.addFacts(line)
-		case res.Complete && !isRow(line, len(cols)):
-			// Below the table anything may come: a shell prompt, the release of a GPU buffer.
-		default:
-			row, err := makeRow(cols, strings.Fields(line))
-			if err != nil {
-				return nil, bad(err)
-			}
-			res.Rows = append(res.Rows, row)
-		}
-	}
-	if len(res.Rows) == 0 {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text,
-			Reason: "the output ends without a row of figures"}
-	}
-	if len(latencies) > 0 && len(res.Rows) > 1 {
+	case p.listing:
+		return nil, badOutput(toolPerftest, output, "the list of latencies is cut off")
+	case len(res.Rows) == 0:
+		return nil, badOutput(toolPerftest, output, "the output ends without a row of figures")
+	case len(res.Latencies) > 0 && len(res.Rows) > 1:
 		return nil, &BadResultError{Tool: toolPerftest,
 			Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
 	}
@@ -172,17 +136,88 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	return res, nil
 }
 
-// endless tells whether the rows are those of a test that runs until it is ended.
-func (r *PerftestResult) endless() bool {
-	for _, row := range r.Rows {
-		if row.Bytes != r.Rows[0].Bytes {
-			return false
-		}
+// read takes one line. Its error is a bare reason: the caller knows the line.
+func (p *perftestText) read(line string) error {
+	res := &p.res
+	if err := perftestFailure(line); err != nil {
+		return err
 	}
-	return len(r.Rows) > 1
+	switch {
+	case line == "":
+	case line == rawHeader && p.cols != nil:
+		if p.listing || res.Latencies != nil {
+			return errors.New("a second list of latencies")
+		}
+		p.listing = true
+	case p.listing && strings.Contains(line, ", "):
+		return p.addLatency(line)
+	case p.listing && (len(res.Latencies) == 0 || !isRuler(line)):
+		return errors.New("the list of latencies is cut off")
+	case p.listing:
+		p.listing = false
+	case isTitle(line) && len(res.Rows) > 0:
+		return errors.New("another run begins")
+	case isRuler(line):
+		// The ruler below the rows closes the table. Where client and server print to one terminal a ruler
+		// also comes between the header row and the first row.
+		res.Complete = res.Complete || len(res.Rows) > 0
+	case isWarning(line):
+		res.Warnings = append(res.Warnings, line)
+	case strings.HasPrefix(line, "#"):
+		next, err := parseHeader(line)
+		if err != nil {
+			return fmt.Errorf("unknown layout: %w", err)
+		}
+		// Client and server on one terminal print the same header twice. After another header it would be open
+		// to which of the two tables a row belongs.
+		if p.cols != nil && !slices.Equal(p.cols, next) {
+			return errors.New("a second table with other columns")
+		}
+		p.cols = next
+	case p.cols == nil:
+		res.addFacts(line)
+	case res.Complete && !isRow(line, len(p.cols)):
+		// Below the table anything may come: a shell prompt, the release of a GPU buffer.
+	default:
+		row, err := makeRow(p.cols, strings.Fields(line), Row{})
+		if err != nil {
+			return err
+		}
+		res.Rows = append(res.Rows, row)
+	}
+	return nil
 }
 
-// isTitle tells whether a line names a test, as the first line of a run does.
+// rawHeader begins the list of single latencies.
+const rawHeader = "#, usec"
+
+// addLatency takes one line of the list: its number and a latency in us. There is one less of them than iterations
+// where perftest takes the time between posts (all but atomics and reads by an event).
+func (p *perftestText) addLatency(line string) error {
+	number, value, _ := strings.Cut(line, ", ")
+	next := len(p.res.Latencies) + 1
+	if number != strconv.Itoa(next) {
+		return fmt.Errorf("want latency number %d", next)
+	}
+	us, err := strconv.ParseFloat(value, 64)
+	if err != nil {
+		return errors.New("no number")
+	}
+	// perftest that could not calibrate the CPU's clock prints inf. The table says so as well, and why.
+	if checkValue(MetricLatencyTypical, us) != nil {
+		return errors.New("no latency: above 0 and finite")
+	}
+	p.res.Latencies = append(p.res.Latencies, us)
+	return nil
+}
+
+// endless reports whether the rows are those of a test that runs until it is ended.
+func (r *PerftestResult) endless() bool {
+	return len(r.Rows) > 1 &&
+		!slices.ContainsFunc(r.Rows, func(row Row) bool { return row.Bytes != r.Rows[0].Bytes })
+}
+
+// isTitle reports whether a line names a test, as the first line of a run does.
 func isTitle(line string) bool {
 	return strings.HasSuffix(line, " Test") && !strings.Contains(line, ":")
 }
@@ -190,73 +225,61 @@ func isTitle(line string) bool {
 func isRuler(line string) bool { return len(line) >= 3 && strings.Trim(line, "-") == "" }
 
 func isWarning(line string) bool {
-	for _, w := range perftestWarnings {
-		if strings.HasPrefix(line, w) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(perftestWarnings, func(w string) bool { return strings.HasPrefix(line, w) })
 }
 
-// isRow tells whether a line below the table has the form of a row: the right count of fields, all of them
+// isRow reports whether a line below the table has the form of a row: the right count of fields, all of them
 // numbers.
 func isRow(line string, columns int) bool {
 	fields := strings.Fields(line)
-	for _, f := range fields {
-		if _, _, err := parseNumber(f); err != nil {
-			return false
-		}
-	}
-	return len(fields) == columns
+	return len(fields) == columns && !slices.ContainsFunc(fields, func(f string) bool {
+		_, _, err := parseNumber(f)
+		return err != nil
+	})
 }
 
-func sameColumns(a, b []column) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].title != b[i].title {
-			return false
-		}
-	}
-	return true
-}
+// perftestFacts are the facts above the table. Most lines hold two of them, e.g.
+// "Number of qps   : 1            Transport type : IB".
+var perftestFacts = []string{"Device", "Link type", "Connection type", "Transport type", "Number of qps", "Mtu",
+	"GID index"}
 
-// addFacts takes the facts out of a line above the table. Most lines hold two of them, e.g.
-// "Number of qps   : 1            Transport type : IB". The first value of a fact stays.
+// addFacts takes the facts out of a line above the table.
 func (r *PerftestResult) addFacts(line string) {
 	if r.Test == "" && isTitle(line) {
 		r.Test = line
 	}
-	for key, set := range map[string]func(string){
-		"Device":          func(v string) { setOnce(&r.Device, v) },
-		"Link type":       func(v string) { setOnce(&r.LinkType, v) },
-		"Connection type": func(v string) { setOnce(&r.Connection, v) },
-		"Transport type":  func(v string) { setOnce(&r.Transport, v) },
-		"Number of qps":   func(v string) { setNumberOnce(&r.QPs, v, 0) },
-		"Mtu":             func(v string) { setNumberOnce(&r.MTU, strings.TrimSuffix(v, "[B]"), 0) },
-		"GID index":       func(v string) { setNumberOnce(&r.GIDIndex, v, -1) },
-	} {
-		if _, after, ok := strings.Cut(line, key); ok {
-			if value, ok := strings.CutPrefix(strings.TrimLeft(after, " \t"), ":"); ok {
-				if fields := strings.Fields(value); len(fields) > 0 {
-					set(fields[0])
-				}
-			}
+	for _, name := range perftestFacts {
+		_, after, _ := strings.Cut(line, name)
+		value, ok := strings.CutPrefix(strings.TrimLeft(after, " \t"), ":")
+		if fields := strings.Fields(value); ok && len(fields) > 0 {
+			r.setFact(name, fields[0])
 		}
 	}
 }
 
-func setOnce(field *string, value string) {
-	if *field == "" {
-		*field = value
+// setFact sets a fact that is not set yet. One that is not the number that it should be stays unset: facts describe
+// a run, they do not decide whether it is good.
+func (r *PerftestResult) setFact(name, value string) {
+	number, err := strconv.Atoi(strings.TrimSuffix(value, "[B]"))
+	if err != nil {
+		number = 0
 	}
-}
-
-// setNumberOnce sets a number that still has its unset value. A fact that is no number stays unset: facts
-// describe a run, they do not decide whether it is good.
-func setNumberOnce(field *int, value string, unset int) {
-	if n, err := strconv.Atoi(value); err == nil && *field == unset {
-		*field = n
+	switch name {
+	case "Device":
+		r.Device = cmp.Or(r.Device, value)
+	case "Link type":
+		r.LinkType = cmp.Or(r.LinkType, value)
+	case "Connection type":
+		r.Connection = cmp.Or(r.Connection, value)
+	case "Transport type":
+		r.Transport = cmp.Or(r.Transport, value)
+	case "Number of qps":
+		r.QPs = cmp.Or(r.QPs, number)
+	case "Mtu":
+		r.MTU = cmp.Or(r.MTU, number)
+	case "GID index":
+		if err == nil && r.GIDIndex == -1 {
+			r.GIDIndex = number
+		}
 	}
 }

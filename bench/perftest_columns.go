@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
-	"math"
+	"slices"
 	"strings"
 )
 
@@ -22,13 +24,13 @@ const (
 	columnOther                        // a number we check for being one, and drop
 )
 
-// A column is one column of perftest's table, found by its title.
+// A column is one column of a table, found by its title.
 type column struct {
 	title  string // as printed, with single spaces
+	json   string // perftest's key of the same figure with --out_json, where there is one
 	kind   columnKind
 	metric string
-	scale  float64 // printed value times scale is in unit
-	unit   string
+	scale  float64 // The printed value times scale is in the unit of the metric. 0 stands for 1.
 	// mayBeZero: perftest prints 0.00 for "not measured" (the peak, where there are too many iterations, a
 	// duration, or no timestamps on this side) or for a deviation below its last decimal. The figure is absent.
 	mayBeZero bool
@@ -40,143 +42,127 @@ var perftestColumns = makePerftestColumns()
 
 func makePerftestColumns() []column {
 	cols := []column{
-		{title: "#bytes", kind: columnBytes},
-		{title: "#iterations", kind: columnIterations},
-		{title: "MsgRate[Mpps]", metric: MetricMessageRate, scale: 1, unit: UnitMpps},
-		{title: "t_min[usec]", metric: MetricLatencyMin, scale: 1, unit: UnitUsec},
-		{title: "t_max[usec]", metric: MetricLatencyMax, scale: 1, unit: UnitUsec},
-		{title: "t_typical[usec]", metric: MetricLatencyTypical, scale: 1, unit: UnitUsec},
-		{title: "t_avg[usec]", metric: MetricLatencyAverage, scale: 1, unit: UnitUsec},
-		{title: "t_stdev[usec]", metric: MetricLatencyStdev, scale: 1, unit: UnitUsec, mayBeZero: true},
-		{title: "99% percentile[usec]", metric: MetricLatencyP99, scale: 1, unit: UnitUsec},
-		{title: "99.9% percentile[usec]", metric: MetricLatencyP999, scale: 1, unit: UnitUsec},
+		{title: "#bytes", json: "MsgSize", kind: columnBytes},
+		{title: "#iterations", json: "n_iterations", kind: columnIterations},
+		{title: "MsgRate[Mpps]", json: "MsgRate", metric: MetricMessageRate},
+		{title: "t_min[usec]", json: "t_min", metric: MetricLatencyMin},
+		{title: "t_max[usec]", json: "t_max", metric: MetricLatencyMax},
+		{title: "t_typical[usec]", json: "t_typical", metric: MetricLatencyTypical},
+		{title: "t_avg[usec]", json: "t_avg", metric: MetricLatencyAverage},
+		{title: "t_stdev[usec]", json: "t_stdev", metric: MetricLatencyStdev, mayBeZero: true},
+		{title: "99% percentile[usec]", json: "percentile_99", metric: MetricLatencyP99},
+		{title: "99.9% percentile[usec]", json: "percentile_99.9", metric: MetricLatencyP999},
 		// The short titles are those of published tables, where the long ones did not fit.
-		{title: "99%[usec]", metric: MetricLatencyP99, scale: 1, unit: UnitUsec},
-		{title: "99.9%[usec]", metric: MetricLatencyP999, scale: 1, unit: UnitUsec},
+		{title: "99%[usec]", metric: MetricLatencyP99},
+		{title: "99.9%[usec]", metric: MetricLatencyP999},
 		// Transactions a second, not millions: 99.03 us one way goes with 5048.78, which is 1/(2 * 99.03 us).
-		{title: "tps average", metric: MetricTPSAverage, scale: 1e-6, unit: UnitMtps},
-		{title: "tps peak", metric: MetricTPSPeak, scale: 1e-6, unit: UnitMtps},
-		{title: "#sl", kind: columnOther},
-		{title: "CPU_Util[%]", kind: columnOther},
+		{title: "tps average", json: "tps_average", metric: MetricTPSAverage, scale: 1e-6},
+		{title: "tps peak", metric: MetricTPSPeak, scale: 1e-6},
+		{title: "#sl", json: "sl", kind: columnOther},
+		{title: "CPU_Util[%]", json: "CPU_util", kind: columnOther},
 		{title: "CPU_Util[%%]", kind: columnOther}, // a format string printed as it is, in some releases
 		{title: "MsgRate Port1[Mpps]", kind: columnOther},
 		{title: "MsgRate Port2[Mpps]", kind: columnOther},
 	}
-	for _, u := range []struct {
-		name  string
-		scale float64
-	}{{"MB/sec", mibToGb}, {"MiB/sec", mibToGb}, {"Gb/sec", 1}} {
+	// --out_json has its bandwidths in Gb/s or in MiB/s, and does not tell which: see bandwidthScale.
+	for _, unit := range []string{"Gb/sec", "MB/sec", "MiB/sec"} {
+		scale := mibToGb
+		if unit == "Gb/sec" {
+			scale = 1
+		}
 		cols = append(cols,
-			column{title: "BW peak[" + u.name + "]", metric: MetricBWPeak, scale: u.scale, unit: UnitGbps,
-				mayBeZero: true},
-			column{title: "BW average[" + u.name + "]", metric: MetricBWAverage, scale: u.scale, unit: UnitGbps},
-			column{title: "BW Port1[" + u.name + "]", kind: columnOther},
-			column{title: "BW Port2[" + u.name + "]", kind: columnOther},
+			column{title: "BW peak[" + unit + "]", json: "BW_peak", metric: MetricBWPeak, scale: scale, mayBeZero: true},
+			column{title: "BW average[" + unit + "]", json: "BW_average", metric: MetricBWAverage, scale: scale},
+			column{title: "BW Port1[" + unit + "]", kind: columnOther},
+			column{title: "BW Port2[" + unit + "]", kind: columnOther},
 		)
 	}
 	return cols
 }
 
 // parseHeader splits a header row into its columns. Titles contain spaces and are set apart by spaces, so the
-// row is matched title by title; no title is the beginning of another.
+// row is matched title by title. No title is the beginning of another.
 func parseHeader(line string) ([]column, error) {
-	rest := strings.Join(strings.Fields(line), " ")
+	rest := strings.Join(strings.Fields(line), " ") + " "
 	var cols []column
 	seen := make(map[string]bool)
 	for rest != "" {
-		i := 0
-		for i < len(perftestColumns) && !hasTitle(rest, perftestColumns[i].title) {
-			i++
-		}
-		if i == len(perftestColumns) {
+		i := slices.IndexFunc(perftestColumns, func(c column) bool { return strings.HasPrefix(rest, c.title+" ") })
+		if i < 0 {
 			return nil, fmt.Errorf("unknown column at %q", shorten(rest))
 		}
 		c := perftestColumns[i]
-		key := c.metric
-		if key == "" {
-			key = c.title
-		}
+		key := cmp.Or(c.metric, c.title)
 		if seen[key] {
 			return nil, fmt.Errorf("column %q appears twice", c.title)
 		}
 		seen[key] = true
 		cols = append(cols, c)
-		rest = strings.TrimPrefix(rest[len(c.title):], " ")
+		rest = strings.TrimPrefix(rest, c.title+" ")
 	}
 	if !seen["#bytes"] || !seen["#iterations"] {
-		return nil, fmt.Errorf("column #bytes or #iterations is missing")
+		return nil, errors.New("column #bytes or #iterations is missing")
 	}
 	if !seen[MetricBWAverage] && !seen[MetricLatencyAverage] && !seen[MetricLatencyTypical] {
-		return nil, fmt.Errorf("neither a bandwidth nor a latency column")
+		return nil, errors.New("neither a bandwidth nor a latency column")
 	}
 	return cols, nil
 }
 
-// hasTitle tells whether rest begins with the whole title, not only with the same letters.
-func hasTitle(rest, title string) bool {
-	return strings.HasPrefix(rest, title) && (len(rest) == len(title) || rest[len(title)] == ' ')
-}
-
-// cell is one field of a row, read by its column.
+// A cell is a field of a row in the column of a metric.
 type cell struct {
-	value    float64 // in the column's unit
-	rounding float64 // half of the last printed decimal, in the column's unit
+	value    float64 // in the unit of the metric
+	rounding float64 // half of the last printed decimal, in the same unit
+	err      error   // of a field that is not a number
 }
 
-// makeRow turns the fields of one row into figures. It is shared by the text and the JSON layout. The error is
-// a bare reason: the caller knows the line.
-func makeRow(cols []column, fields []string) (Row, error) {
-	if len(fields) != len(cols) {
-		return Row{}, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(cols))
+// makeRow adds the figures of a table's row to row, which holds what the table does not tell. The error is a bare
+// reason: the caller knows the line.
+func makeRow(cols []column, fields []string, row Row) (Row, error) {
+	if err := checkFields(fields, len(cols)); err != nil {
+		return Row{}, err
 	}
-	var row Row
+	bad := func(i int, err error) (Row, error) {
+		return Row{}, fmt.Errorf("column %s: value %q: %w", cols[i].title, shorten(fields[i]), err)
+	}
 	cells := make(map[string]cell, len(cols))
-	overflowed := deviationOverflowed(cols, fields)
 	for i, c := range cols {
 		var err error
-		if c.metric == MetricLatencyStdev && overflowed {
-			continue
-		}
 		switch c.kind {
 		case columnBytes:
 			row.Bytes, err = parseCount(fields[i])
 		case columnIterations:
 			row.Iterations, err = parseCount(fields[i])
-		default:
-			var v, rounding float64
-			v, rounding, err = parseNumber(fields[i])
-			if err == nil && (v < 0 || math.IsInf(v, 0) || math.IsNaN(v)) {
-				err = fmt.Errorf("not a finite number of zero or more")
+		case columnOther:
+			// ucx_perftest prints -nan for an average of nothing.
+			if v, _, wrong := parseNumber(fields[i]); strings.TrimPrefix(fields[i], "-") != "nan" {
+				err = cmp.Or(wrong, checkNumber(v))
 			}
-			if c.kind == columnFigure {
-				cells[c.metric] = cell{v * c.scale, rounding * c.scale}
-			}
+		case columnFigure:
+			v, rounding, err := parseNumber(fields[i])
+			scale := cmp.Or(c.scale, 1)
+			cells[c.metric] = cell{v * scale, rounding * scale, err}
 		}
 		if err != nil {
-			return Row{}, fmt.Errorf("column %s: value %q is %w", c.title, shorten(fields[i]), err)
+			return bad(i, err)
 		}
 	}
-	for _, c := range cols {
-		if c.kind != columnFigure {
+	for i, c := range cols {
+		cell := cells[c.metric]
+		switch {
+		case c.kind != columnFigure, c.metric == MetricLatencyStdev && deviationOverflowed(cells):
+			continue
+		case cell.err != nil:
+			return bad(i, cell.err)
+		case cell.value == 0 && c.mayBeZero:
 			continue
 		}
-		if c.metric == MetricLatencyStdev && overflowed {
-			continue
-		}
-		f := Figure{Metric: c.metric, Bytes: row.Bytes, Iterations: row.Iterations, Value: cells[c.metric].value,
-			Unit: c.unit}
+		f := newFigure(c.metric, row.Bytes, row.Iterations, cell.value)
 		if f.Value == 0 {
-			if c.mayBeZero {
-				continue
-			}
-			v, ok := derive(c.metric, row.Bytes, cells)
-			if !ok {
-				return Row{}, fmt.Errorf("column %s: a value of zero is a failed measurement", c.title)
-			}
-			f.Value, f.Derived = v, true
+			f.Value, f.Derived = derive(c.metric, row.Bytes, cells)
 		}
 		if err := checkValue(f.Metric, f.Value); err != nil {
-			return Row{}, fmt.Errorf("column %s: %w", c.title, err)
+			return bad(i, err)
 		}
 		row.Figures = append(row.Figures, f)
 	}
@@ -190,22 +176,12 @@ const maxDeviation = 46340
 // deviationOverflowed tells whether perftest could not compute the standard deviation of a row: some latency lies
 // further from the average than perftest can square. It then prints -nan, or a number that means nothing, and
 // which of the two depends on the other latencies. A lab on a busy machine gets there. All other columns are right.
-func deviationOverflowed(cols []column, fields []string) bool {
-	values := make(map[string]float64)
-	for i, c := range cols {
-		switch c.metric {
-		case MetricLatencyMin, MetricLatencyAverage, MetricLatencyMax:
-			v, _, err := parseNumber(fields[i])
-			if err != nil {
-				return false
-			}
-			values[c.metric] = v
-		}
-	}
-	average, ok := values[MetricLatencyAverage]
-	least, hasLeast := values[MetricLatencyMin]
-	most, hasMost := values[MetricLatencyMax]
-	return ok && (hasLeast && average-least > maxDeviation || hasMost && most-average > maxDeviation)
+func deviationOverflowed(cells map[string]cell) bool {
+	average, ok := cells[MetricLatencyAverage]
+	least, hasLeast := cells[MetricLatencyMin]
+	most, hasMost := cells[MetricLatencyMax]
+	return ok && (hasLeast && average.value-least.value > maxDeviation ||
+		hasMost && most.value-average.value > maxDeviation)
 }
 
 // derive computes a bandwidth or a message rate that was printed as zero from the other of the two.
@@ -213,23 +189,21 @@ func deviationOverflowed(cols []column, fields []string) bool {
 // perftest prints a bandwidth with two decimals (six below 0.1 Gb/s with --report_gbits) and a rate with six,
 // so on slow nodes the one is zero for the smallest messages and the other for the largest. That is rounding
 // only as long as the computed value would have been rounded to zero too. Where it would not, the row
-// contradicts itself and ok is false.
+// contradicts itself, and derive returns 0 and false.
 func derive(metric string, bytes int64, cells map[string]cell) (v float64, ok bool) {
 	gbPerMpps := float64(bytes) * 8 / 1e3 // 10^6 messages of so many bytes, in 10^9 bits
-	var from cell
+	bandwidth, rate := cells[MetricBWAverage], cells[MetricMessageRate]
+	rounding := 0.0
 	switch metric {
 	case MetricBWAverage:
-		from = cells[MetricMessageRate]
-		v = from.value * gbPerMpps
-		from.rounding *= gbPerMpps
+		v, rounding = rate.value*gbPerMpps, rate.rounding*gbPerMpps
 	case MetricMessageRate:
-		from = cells[MetricBWAverage]
-		v = from.value / gbPerMpps
-		from.rounding /= gbPerMpps
-	default:
+		v, rounding = bandwidth.value/gbPerMpps, bandwidth.rounding/gbPerMpps
+	}
+	if v <= 0 || v-rounding > cells[metric].rounding {
 		return 0, false
 	}
-	return v, v > 0 && v-from.rounding <= cells[metric].rounding
+	return v, true
 }
 
 // checkOrder refuses latencies that no sorted list of samples has.

@@ -1,29 +1,23 @@
 package bench
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"text/scanner"
 )
 
-// jsonColumns maps the keys of --out_json to columns. The bandwidth is in Gb/s or in MiB/s as the run's
-// options say, and the file does not tell which: see bandwidthScale.
-var jsonColumns = map[string]column{
-	"MsgSize":         {title: "MsgSize", kind: columnBytes},
-	"n_iterations":    {title: "n_iterations", kind: columnIterations},
-	"BW_peak":         {title: "BW_peak", metric: MetricBWPeak, unit: UnitGbps, mayBeZero: true},
-	"BW_average":      {title: "BW_average", metric: MetricBWAverage, unit: UnitGbps},
-	"MsgRate":         {title: "MsgRate", metric: MetricMessageRate, scale: 1, unit: UnitMpps},
-	"t_min":           {title: "t_min", metric: MetricLatencyMin, scale: 1, unit: UnitUsec},
-	"t_max":           {title: "t_max", metric: MetricLatencyMax, scale: 1, unit: UnitUsec},
-	"t_typical":       {title: "t_typical", metric: MetricLatencyTypical, scale: 1, unit: UnitUsec},
-	"t_avg":           {title: "t_avg", metric: MetricLatencyAverage, scale: 1, unit: UnitUsec},
-	"t_stdev":         {title: "t_stdev", metric: MetricLatencyStdev, scale: 1, unit: UnitUsec, mayBeZero: true},
-	"percentile_99":   {title: "percentile_99", metric: MetricLatencyP99, scale: 1, unit: UnitUsec},
-	"percentile_99.9": {title: "percentile_99.9", metric: MetricLatencyP999, scale: 1, unit: UnitUsec},
-	"tps_average":     {title: "tps_average", metric: MetricTPSAverage, scale: 1e-6, unit: UnitMtps},
-	"sl":              {title: "sl", kind: columnOther},
-	"CPU_util":        {title: "CPU_util", kind: columnOther},
+// jsonColumn finds the column of a key of --out_json, which becomes its title.
+func jsonColumn(key string) (c column, known bool) {
+	i := slices.IndexFunc(perftestColumns, func(c column) bool { return c.json == key })
+	if key == "" || i < 0 {
+		return column{}, false
+	}
+	c = perftestColumns[i]
+	c.title = key
+	return c, true
 }
 
 // A jsonRow is one object of results as key and value texts, in the order printed.
@@ -41,18 +35,18 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 	res := &PerftestResult{GIDIndex: -1}
 	var rows []*jsonRow
 	fresh := true // the next figure begins a new row
-	lex := jsonLexer{rest: string(output), line: 1}
+	var lex scanner.Scanner
+	lex.Init(bytes.NewReader(output))
+	lex.Mode = scanner.ScanIdents | scanner.ScanStrings
+	lex.IsIdentRune = func(r rune, _ int) bool { return r > 0 && !strings.ContainsRune("{}[]:,\" \t\r\n", r) }
+	lex.Error = func(*scanner.Scanner, string) {} // a string without an end: then a bracket is missing, too
 	bad := func(text, reason string) error {
-		return &BadResultError{Tool: toolPerftest, Line: lex.line, Text: shorten(text), Reason: reason}
+		return &BadResultError{Tool: toolPerftest, Line: lex.Position.Line, Text: shorten(text), Reason: reason}
 	}
 	var path []string // keys of the open objects and arrays
 	key, colon := "", false
-	for {
-		tok, ok := lex.next()
-		if !ok {
-			break
-		}
-		switch tok {
+	for lex.Scan() != scanner.EOF {
+		switch tok := lex.TokenText(); tok {
 		case "{", "[":
 			path, key, colon, fresh = append(path, key), "", false, true
 			if len(path) > 8 { // perftest nests two or three deep
@@ -75,17 +69,16 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 				continue
 			}
 			colon = false
-			inResults := len(path) > 1 && path[1] == "results"
-			if !inResults {
-				res.setFact(key, word)
+			if len(path) < 2 || path[1] != "results" {
+				res.setJSONFact(key, word)
 				continue
 			}
-			c, known := jsonColumns[key]
+			c, known := jsonColumn(key)
 			if !known {
 				return nil, bad(key, "unknown layout: a figure with this name is not known")
 			}
 			if fresh || key == "MsgSize" {
-				rows = append(rows, &jsonRow{line: lex.line})
+				rows = append(rows, &jsonRow{line: lex.Position.Line})
 				fresh = false
 			}
 			row := rows[len(rows)-1]
@@ -93,8 +86,7 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 		}
 	}
 	if !res.Complete {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolPerftest, Line: n, Text: text, Reason: "the JSON is cut off"}
+		return nil, badOutput(toolPerftest, output, "the JSON is cut off")
 	}
 	return res, res.addJSONRows(rows)
 }
@@ -123,7 +115,7 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 		if !seen["MsgSize"] || !seen["n_iterations"] || !seen["BW_average"] && !seen["t_avg"] {
 			return bad(errors.New("MsgSize, n_iterations or the average is missing"))
 		}
-		row, err := makeRow(jr.cols, jr.vals)
+		row, err := makeRow(jr.cols, jr.vals, Row{})
 		if err != nil {
 			return bad(err)
 		}
@@ -143,23 +135,14 @@ func bandwidthScale(rows []*jsonRow) (float64, error) {
 	best, ratio := 0.0, 0.0
 	found := false
 	for _, r := range rows {
-		var size, bw, rate float64
+		values := make(map[string]float64)
 		for i, c := range r.cols {
-			v, _, err := parseNumber(r.vals[i])
-			if err != nil {
-				continue // makeRow gives the error, with its place
-			}
-			switch c.title {
-			case "MsgSize":
-				size = v
-			case "BW_average":
-				bw, found = v, true
-			case "MsgRate":
-				rate = v
-			}
+			values[c.title], _, _ = parseNumber(r.vals[i]) // makeRow gives the error, with its place
+			found = found || c.metric == MetricBWAverage
 		}
-		if gb := rate * size * 8 / 1e3; bw > best && gb > 0 {
-			best, ratio = bw, gb/bw
+		bandwidth := values["BW_average"]
+		if gb := values["MsgRate"] * values["MsgSize"] * 8 / 1e3; bandwidth > best && gb > 0 {
+			best, ratio = bandwidth, gb/bandwidth
 		}
 	}
 	switch {
@@ -173,59 +156,11 @@ func bandwidthScale(rows []*jsonRow) (float64, error) {
 	return 0, errors.New("the unit of the bandwidth is unknown: it fits the message rate neither in Gb/s nor in MiB/s")
 }
 
-// setFact takes one member of "test_info".
-func (r *PerftestResult) setFact(key, value string) {
-	switch key {
-	case "test":
-		setOnce(&r.Test, strings.ReplaceAll(value, "_", " "))
-		// The name itself holds an underscore; the text layout prints it as RDMA_Write and so on.
-		r.Test = strings.Replace(r.Test, "RDMA ", "RDMA_", 1)
-	case "Device":
-		setOnce(&r.Device, value)
-	case "Link_type":
-		setOnce(&r.LinkType, value)
-	case "Connection_type":
-		setOnce(&r.Connection, value)
-	case "Transport_type":
-		setOnce(&r.Transport, value)
-	case "Number_of_qps":
-		setNumberOnce(&r.QPs, value, 0)
-	case "Mtu":
-		setNumberOnce(&r.MTU, value, 0)
-	case "GID_index":
-		setNumberOnce(&r.GIDIndex, value, -1)
+// setJSONFact takes one member of "test_info", whose keys are the names in the text with underscores.
+func (r *PerftestResult) setJSONFact(key, value string) {
+	if key == "test" && r.Test == "" {
+		// The text has an underscore of its own here: RDMA_Write.
+		r.Test = strings.Replace(strings.ReplaceAll(value, "_", " "), "RDMA ", "RDMA_", 1)
 	}
-}
-
-// jsonLexer splits text into brackets, colons, commas, quoted strings and bare words.
-type jsonLexer struct {
-	rest string
-	line int
-}
-
-func (l *jsonLexer) next() (tok string, ok bool) {
-	for l.rest != "" && strings.ContainsRune(" \t\r\n", rune(l.rest[0])) {
-		if l.rest[0] == '\n' {
-			l.line++
-		}
-		l.rest = l.rest[1:]
-	}
-	if l.rest == "" {
-		return "", false
-	}
-	n := 1
-	switch c := l.rest[0]; {
-	case c == '"':
-		if end := strings.IndexAny(l.rest[1:], "\"\n"); end >= 0 {
-			n = end + 2
-		} else {
-			n = len(l.rest)
-		}
-	case !strings.ContainsRune("{}[]:,", rune(c)):
-		if n = strings.IndexAny(l.rest, "{}[]:,\" \t\r\n"); n < 0 {
-			n = len(l.rest)
-		}
-	}
-	tok, l.rest = l.rest[:n], l.rest[n:]
-	return tok, true
+	r.setFact(strings.ReplaceAll(key, "_", " "), value)
 }

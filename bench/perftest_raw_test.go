@@ -114,12 +114,15 @@ func TestATableWithAListKeepsItsLineNumbers(t *testing.T) {
 	}
 }
 
-func FuzzSplitRaw(f *testing.F) {
+func FuzzLatencyList(f *testing.F) {
 	f.Add([]byte(rawText))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		table, latencies, err := splitRaw(text)
-		if err == nil && (len(latencies) == 0) != (len(table) == len(text)) {
-			t.Fatalf("%d latencies, and a table of %d of %d bytes", len(latencies), len(table), len(text))
+		res, err := parsePerftestText(text)
+		if err != nil || len(res.Latencies) == 0 {
+			return
+		}
+		if len(res.Rows) != 1 || slices.Min(res.Latencies) <= 0 {
+			t.Fatalf("%d latencies from %v us on, and %d rows", len(res.Latencies), slices.Min(res.Latencies), len(res.Rows))
 		}
 	})
 }

@@ -360,7 +360,7 @@ func TestADeviationThatPerftestCannotComputeIsLeftOut(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			res, err := ParsePerftest(strings.NewReader(lat + tt.row + "\n"))
 			if tt.fails {
-				if err == nil || !strings.Contains(err.Error(), `value "-nan" is not a decimal number`) {
+				if err == nil || !strings.Contains(err.Error(), `value "-nan": not a decimal number`) {
 					t.Errorf("error %v", err)
 				}
 				return
@@ -394,23 +394,23 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 		{"a header without rows", bw,
 			`read result of perftest, line 1 "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": the output ends without a row of figures`},
 		{"a row of zeros", bw + " 2 1000 0.00 0.00 0.000000\n",
-			`read result of perftest, line 2 "2 1000 0.00 0.00 0.000000": column BW average[Gb/sec]: a value of zero is a failed measurement`},
+			`read result of perftest, line 2 "2 1000 0.00 0.00 0.000000": column BW average[Gb/sec]: value "0.00": a value of zero is a failed measurement`},
 		{"a zero that is no rounding", bw + " 65536 1000 0.00 0.00 0.044000\n",
-			`read result of perftest, line 2 "65536 1000 0.00 0.00 0.044000": column BW average[Gb/sec]: a value of zero is a failed measurement`},
+			`read result of perftest, line 2 "65536 1000 0.00 0.00 0.044000": column BW average[Gb/sec]: value "0.00": a value of zero is a failed measurement`},
 		{"a rate of zero that is no rounding", bw + " 2 1000 1.00 1.00 0.000000\n",
-			`read result of perftest, line 2 "2 1000 1.00 1.00 0.000000": column MsgRate[Mpps]: a value of zero is a failed measurement`},
+			`read result of perftest, line 2 "2 1000 1.00 1.00 0.000000": column MsgRate[Mpps]: value "0.000000": a value of zero is a failed measurement`},
 		{"a figure that is not a number", bw + " 2 1000 nan nan nan\n",
-			`read result of perftest, line 2 "2 1000 nan nan nan": column BW peak[Gb/sec]: value "nan" is not a decimal number`},
+			`read result of perftest, line 2 "2 1000 nan nan nan": column BW peak[Gb/sec]: value "nan": not a decimal number`},
 		{"an infinite figure", bw + " 2 1000 1.00 inf 0.1\n",
-			`read result of perftest, line 2 "2 1000 1.00 inf 0.1": column BW average[Gb/sec]: value "inf" is not a decimal number`},
+			`read result of perftest, line 2 "2 1000 1.00 inf 0.1": column BW average[Gb/sec]: value "inf": not a decimal number`},
 		{"a figure too large for a float", bw + " 2 1000 1.00 1e999 0.1\n",
-			`read result of perftest, line 2 "2 1000 1.00 1e999 0.1": column BW average[Gb/sec]: value "1e999" is not a decimal number`},
+			`read result of perftest, line 2 "2 1000 1.00 1e999 0.1": column BW average[Gb/sec]: value "1e999": not a decimal number`},
 		{"a negative figure", bw + " 2 1000 1.00 -1.00 0.1\n",
-			`read result of perftest, line 2 "2 1000 1.00 -1.00 0.1": column BW average[Gb/sec]: value "-1.00" is not a finite number of zero or more`},
+			`read result of perftest, line 2 "2 1000 1.00 -1.00 0.1": column BW average[Gb/sec]: value "-1.00": the value is negative`},
 		{"a size of zero", bw + " 0 1000 1.00 1.00 0.1\n",
-			`read result of perftest, line 2 "0 1000 1.00 1.00 0.1": column #bytes: value "0" is not above zero`},
+			`read result of perftest, line 2 "0 1000 1.00 1.00 0.1": column #bytes: value "0": not above zero`},
 		{"a fractional count", bw + " 2 10.5 1.00 1.00 0.1\n",
-			`read result of perftest, line 2 "2 10.5 1.00 1.00 0.1": column #iterations: value "10.5" is not a whole number`},
+			`read result of perftest, line 2 "2 10.5 1.00 1.00 0.1": column #iterations: value "10.5": not a whole number`},
 		{"a row that is cut", bw + " 2 1000 1.00\n",
 			`read result of perftest, line 2 "2 1000 1.00": the row has 3 fields, the header 5 columns`},
 		{"a line that is no row", bw + "segmentation fault\n",
@@ -445,7 +445,7 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 		{"JSON with a figure twice", `{"results": {"MsgSize": 2, "t_avg": 5, "t_avg": 6}}`,
 			`read result of perftest, line 1 "2 5 6": t_avg appears twice in a row`},
 		{"JSON with a zero", `{"results": {"MsgSize": 2, "n_iterations": 5, "t_avg": 0.00}}`,
-			`read result of perftest, line 1 "2 5 0.00": column t_avg: a value of zero is a failed measurement`},
+			`read result of perftest, line 1 "2 5 0.00": column t_avg: value "0.00": a value of zero is a failed measurement`},
 		{"JSON that closes too much", `{}}`,
 			`read result of perftest, line 1 "}": unknown layout: a bracket that closes nothing`},
 		{"JSON too deep", strings.Repeat("{", 20),

@@ -505,7 +505,7 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 		switch {
 		case (m.engine.Tool == toolIperf3 || m.engine.Tool == toolPing) && errors.As(parseErr, &bad):
 			err = fmt.Errorf("%w: %w", err, bad) // they tell the reason in what they print
-		case m.engine.Tool == toolPerftest && errors.As(parseErr, &bad) && perftestFailure(bad.Text, 0) != nil:
+		case m.engine.Tool == toolPerftest && errors.As(parseErr, &bad) && perftestFailure(bad.Text) != nil:
 			err = bad // a line that says what went wrong says more than the status
 		case m.engine.Tool == toolPing && code == 1 && parseErr == nil:
 			err = nil // some echoes were lost, and the figures say how many

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -98,18 +99,11 @@ func (u ucx) metrics() []string {
 }
 
 func (u ucx) parse(out Output, o Options) ([]Figure, error) {
-	all, err := ParseUCX(out.Stdout, u.size(o))
+	figures, err := ParseUCX(out.Stdout, u.size(o))
 	if err != nil {
 		return nil, err
 	}
-	var figures []Figure
-	for _, f := range all {
-		for _, m := range u.metrics() {
-			if f.Metric == m {
-				figures = append(figures, f)
-			}
-		}
-	}
+	figures = slices.DeleteFunc(figures, func(f Figure) bool { return !slices.Contains(u.metrics(), f.Metric) })
 	if len(figures) != len(u.metrics()) {
 		return nil, &BadResultError{Tool: toolUCX, Reason: fmt.Sprintf("the table has not all of %s",
 			strings.Join(u.metrics(), ", "))}
@@ -121,19 +115,17 @@ func (u ucx) parse(out Output, o Options) ([]Figure, error) {
 // whole run, the averages of what came after the last line. What it calls MB is 2^20 bytes: 148
 // messages of 65536 bytes a second are printed as 9.26.
 var ucxColumns = map[string]column{
-	"latency (usec)/50.0%ile":  {kind: columnFigure, metric: MetricLatencyTypical, scale: 1, unit: UnitUsec},
-	"latency (usec)/average":   {kind: columnOther},
-	"latency (usec)/overall":   {kind: columnFigure, metric: MetricLatencyAverage, scale: 1, unit: UnitUsec},
-	"overhead (usec)/50.0%ile": {kind: columnOther},
-	"overhead (usec)/average":  {kind: columnOther},
-	"overhead (usec)/overall":  {kind: columnOther},
-	"bandwidth (MB/s)/average": {kind: columnOther},
-	"bandwidth (MB/s)/overall": {kind: columnFigure, metric: MetricBWAverage, scale: mibToGb, unit: UnitGbps,
-		mayBeZero: true},
+	"latency (usec)/50.0%ile":      {metric: MetricLatencyTypical},
+	"latency (usec)/average":       {kind: columnOther},
+	"latency (usec)/overall":       {metric: MetricLatencyAverage},
+	"overhead (usec)/50.0%ile":     {kind: columnOther},
+	"overhead (usec)/average":      {kind: columnOther},
+	"overhead (usec)/overall":      {kind: columnOther},
+	"bandwidth (MB/s)/average":     {kind: columnOther},
+	"bandwidth (MB/s)/overall":     {metric: MetricBWAverage, scale: mibToGb, mayBeZero: true},
 	"message rate (msg/s)/average": {kind: columnOther},
-	"message rate (msg/s)/overall": {kind: columnFigure, metric: MetricMessageRate, scale: 1e-6, unit: UnitMpps,
-		mayBeZero: true},
-	"/# iterations": {kind: columnIterations},
+	"message rate (msg/s)/overall": {metric: MetricMessageRate, scale: 1e-6, mayBeZero: true},
+	"/# iterations":                {kind: columnIterations},
 }
 
 // ParseUCX reads the table of ucx_perftest on the client: the line "Final:", or with -f the only
@@ -141,21 +133,14 @@ var ucxColumns = map[string]column{
 func ParseUCX(output []byte, size int64) ([]Figure, error) {
 	var cols []column
 	var groups string // the header row above the titles
-	var figures []Figure
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	var row *Row
+	err := eachLine(toolUCX, output, func(line string) (err error) {
 		line = strings.TrimRight(line, " \t\r\n")
-		bad := func(err error) error {
-			return &BadResultError{Tool: toolUCX, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
-		var err error
 		switch {
 		case line == "" || strings.HasPrefix(line, "+"):
 		case strings.HasPrefix(line, "|") && strings.Contains(line, "# iterations"):
-			if cols, err = ucxHeader(groups, line); err != nil {
-				return nil, bad(err)
-			}
+			cols, err = ucxHeader(groups, line)
+			return err
 		case strings.HasPrefix(line, "|"):
 			groups = line
 		case cols == nil:
@@ -163,23 +148,25 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 		case strings.HasPrefix(line, "[thread "):
 			// How far it is.
 		case strings.HasPrefix(line, "Final:") || strings.HasPrefix(line, "   "):
-			if figures != nil {
-				return nil, bad(errors.New("a second row of results"))
+			if row != nil {
+				return errors.New("a second row of results")
 			}
-			if figures, err = ucxRow(cols, strings.Fields(strings.TrimPrefix(line, "Final:")), size); err != nil {
-				return nil, bad(err)
-			}
+			r, err := makeRow(cols, strings.Fields(strings.TrimPrefix(line, "Final:")), Row{Bytes: size})
+			row = &r
+			return err
 		default:
-			return nil, bad(errors.New("unknown line in the table"))
+			return errors.New("unknown line in the table")
 		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case row == nil || len(row.Figures) == 0 || !bytes.HasSuffix(output, []byte("\n")):
+		// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
+		return nil, badOutput(toolUCX, output, "the output ends without a whole row of results")
 	}
-	// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
-	if figures == nil || output[len(output)-1] != '\n' {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolUCX, Line: n, Text: text,
-			Reason: "the output ends without a whole row of results"}
-	}
-	return figures, nil
+	return row.Figures, nil
 }
 
 // ucxHeader finds the columns: a title belongs to the group that stands above it.
@@ -187,7 +174,7 @@ func ucxHeader(groups, titles string) ([]column, error) {
 	var cols []column
 	seen := make(map[string]bool)
 	at := 1
-	for _, cell := range strings.Split(strings.Trim(titles, "|"), "|") {
+	for cell := range strings.SplitSeq(strings.Trim(titles, "|"), "|") {
 		title, group := strings.TrimSpace(cell), ""
 		if at < len(groups) {
 			begin := strings.LastIndex(groups[:at], "|") + 1
@@ -208,35 +195,4 @@ func ucxHeader(groups, titles string) ([]column, error) {
 		cols = append(cols, c)
 	}
 	return cols, nil
-}
-
-func ucxRow(cols []column, fields []string, size int64) ([]Figure, error) {
-	if len(fields) != len(cols) {
-		return nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(cols))
-	}
-	var figures []Figure
-	iterations := int64(0)
-	for i, c := range cols {
-		if c.kind == columnOther && (fields[i] == "-nan" || fields[i] == "nan") {
-			continue // an average of what came after the last line, where nothing came
-		}
-		v, _, err := parseNumber(fields[i])
-		switch {
-		case err != nil:
-		case c.kind == columnIterations:
-			iterations, err = parseCount(fields[i])
-		case c.kind == columnFigure && (v != 0 || !c.mayBeZero):
-			err = checkValue(c.metric, v)
-			figures = append(figures, Figure{Metric: c.metric, Bytes: size, Value: v * c.scale, Unit: c.unit})
-		case v < 0:
-			err = errors.New("negative")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("column %s: value %q: %w", c.title, shorten(fields[i]), err)
-		}
-	}
-	for i := range figures {
-		figures[i].Iterations = iterations
-	}
-	return figures, nil
 }
