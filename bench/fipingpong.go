@@ -1,8 +1,10 @@
 package bench
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -85,82 +87,68 @@ var fiTitles = []string{"bytes", "#sent", "#ack", "total", "time", "MB/sec", "us
 // begins with: no other tool has such a size. Sizes and iterations are as the tool prints them, cut
 // off after one or two digits.
 func ParseFiPingpong(output []byte) ([]Figure, error) {
-	var cols map[string]int
-	count := 0
+	var titles []string
 	var figures []Figure
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	err := eachLine(toolFiPingpong, output, func(line string) error {
 		fields := strings.Fields(line)
-		bad := func(err error) error {
-			return &BadResultError{Tool: toolFiPingpong, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
 		switch {
 		case len(fields) == 0:
 		case fields[0] == "bytes":
-			if cols != nil {
-				return nil, bad(errors.New("a second table"))
+			if titles != nil {
+				return errors.New("a second table")
 			}
-			cols, count = make(map[string]int), len(fields)
-			for i, title := range fields {
-				if _, twice := cols[title]; twice {
-					return nil, bad(fmt.Errorf("column %q appears twice", shorten(title)))
-				}
-				cols[title] = i
-			}
+			titles = fields
 			for _, title := range fiTitles {
-				if _, ok := cols[title]; !ok {
-					return nil, bad(fmt.Errorf("unknown layout: column %s is missing", title))
+				if !slices.Contains(titles, title) {
+					return fmt.Errorf("unknown layout: column %s is missing", title)
 				}
 			}
-			if count != len(fiTitles) {
-				return nil, bad(errors.New("unknown layout: there are more columns than known"))
+			if len(titles) != len(fiTitles) {
+				return errors.New("unknown layout: there are more columns than known")
 			}
-		case cols == nil:
-			return nil, bad(errors.New("a line above the table"))
-		case len(fields) != count:
-			return nil, bad(fmt.Errorf("the row has %d fields, the header %d columns", len(fields), count))
+		case titles == nil:
+			return errors.New("a line above the table")
 		default:
-			if fields[cols["bytes"]] == "0" {
-				continue
+			if err := checkFields(fields, len(titles)); err != nil || fields[0] == "0" {
+				return err
 			}
-			f, err := fiRow(cols, fields)
+			row := make(map[string]string)
+			for i, title := range titles {
+				row[title] = fields[i]
+			}
+			f, err := fiRow(row)
 			if err != nil {
-				return nil, bad(err)
+				return err
 			}
 			figures = append(figures, f)
 		}
+		return nil
+	})
+	if err == nil && (len(figures) == 0 || !bytes.HasSuffix(output, []byte("\n"))) {
+		err = badOutput(toolFiPingpong, output, "the output ends without a whole row")
 	}
-	if len(figures) == 0 || output[len(output)-1] != '\n' {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolFiPingpong, Line: n, Text: text,
-			Reason: "the output ends without a whole row"}
-	}
-	return figures, nil
+	return figures, err
 }
 
-func fiRow(cols map[string]int, fields []string) (Figure, error) {
-	size, err := fiNumber(fields[cols["bytes"]], 1<<10)
+// fiRow reads the fields of a row by their titles.
+func fiRow(row map[string]string) (Figure, error) {
+	size, err := fiNumber(row["bytes"], 1<<10)
 	if err != nil {
 		return Figure{}, fmt.Errorf("bytes: %w", err)
 	}
-	sent, err := fiNumber(fields[cols["#sent"]], 1000)
+	sent, err := fiNumber(row["#sent"], 1000)
 	if err != nil {
 		return Figure{}, fmt.Errorf("#sent: %w", err)
 	}
 	// The equals sign says that as many came back.
-	if ack := fields[cols["#ack"]]; ack != "="+fields[cols["#sent"]] {
+	if ack := row["#ack"]; ack != "="+row["#sent"] {
 		return Figure{}, fmt.Errorf("#ack: %q: not all messages came back", shorten(ack))
 	}
-	text := fields[cols["usec/xfer"]]
-	v, _, err := parseNumber(text)
-	if err == nil {
-		err = checkValue(MetricLatencyAverage, v)
-	}
+	v, err := parseValue(MetricLatencyAverage, row["usec/xfer"])
 	if err != nil {
-		return Figure{}, fmt.Errorf("usec/xfer: value %q: %w", shorten(text), err)
+		return Figure{}, fmt.Errorf("usec/xfer: %w", err)
 	}
-	return Figure{Metric: MetricLatencyAverage, Bytes: size, Iterations: sent, Value: v, Unit: UnitUsec}, nil
+	return newFigure(MetricLatencyAverage, size, sent, v), nil
 }
 
 // fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. Of a size k is 1024, of a count 1000.

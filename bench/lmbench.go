@@ -1,10 +1,12 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -54,11 +56,7 @@ func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opt
 // client measures each size once, on a ring in random order: runs are repeated, with their spread,
 // and not what is within one.
 func (memLatency) client(_, _ Endpoint, o Options) []string {
-	program := o.Program
-	if program == "" {
-		program = latMemRd
-	}
-	return []string{program, "-P", "1", "-W", "1", "-N", "1", "-t", strconv.FormatInt(chased(o), 10),
+	return []string{cmp.Or(o.Program, latMemRd), "-P", "1", "-W", "1", "-N", "1", "-t", strconv.FormatInt(chased(o), 10),
 		strconv.Itoa(latencyStride)}
 }
 
@@ -89,21 +87,18 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 		return nil, err
 	}
 	if last, want := figures[len(figures)-1].Bytes, chased(o)<<20; last != want {
-		text, n := lastLine(out.Stderr)
-		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text,
-			Reason: fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want)}
+		return nil, badOutput(toolLMBench, out.Stderr,
+			fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want))
 	}
 	if o.Bytes == 0 {
 		return figures, nil
 	}
-	for _, f := range figures {
-		if f.Bytes == o.Bytes {
-			return []Figure{f}, nil
-		}
+	at := slices.IndexFunc(figures, func(f Figure) bool { return f.Bytes == o.Bytes })
+	if at < 0 {
+		return nil, &BadResultError{Tool: toolLMBench, Reason: fmt.Sprintf("there is no figure for %d bytes: "+
+			"lat_mem_rd has powers of two and one and a half times those, from 512 bytes on", o.Bytes)}
 	}
-	return nil, &BadResultError{Tool: toolLMBench,
-		Reason: fmt.Sprintf("there is no figure for %d bytes: lat_mem_rd has powers of two and one and a half times "+
-			"those, from 512 bytes on", o.Bytes)}
+	return figures[at : at+1], nil
 }
 
 // ParseLatMemRd reads what `lat_mem_rd` of lmbench 3 printed for one stride: a title, and then a
@@ -112,63 +107,55 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 func ParseLatMemRd(output []byte) ([]Figure, error) {
 	var figures []Figure
 	titled := false
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
-		ended := strings.HasSuffix(line, "\n")
-		line = strings.TrimSpace(line)
+	last := int64(0)
+	err := eachLine(toolLMBench, output, func(line string) error {
 		fields := strings.Fields(line)
-		var err error
 		switch {
-		case line == "":
-			continue
-		case strings.HasPrefix(line, `"stride=`):
+		case len(fields) == 0:
+		case strings.HasPrefix(fields[0], `"stride=`):
 			if titled {
-				err = errors.New("a second stride")
+				return errors.New("a second stride")
 			}
 			titled = true
 		case !titled:
-			err = errors.New("it comes before the title")
+			return errors.New("it comes before the title")
 		case len(fields) != 2:
-			err = errors.New("a row has a size and a time")
-		case !ended:
-			err = errors.New("the output ends within a row")
+			return errors.New("a row has a size and a time")
+		case !strings.HasSuffix(line, "\n"):
+			return errors.New("the output ends within a row")
 		default:
-			var f Figure
-			if f, err = latMemRdRow(fields[0], fields[1]); err == nil && len(figures) > 0 &&
-				f.Bytes <= figures[len(figures)-1].Bytes {
-				err = errors.New("the size does not grow")
+			size, err := latMemRdSize(fields[0])
+			if err != nil {
+				return err
 			}
-			figures = append(figures, f)
+			v, err := parseValue(MetricLoadLatency, fields[1])
+			if err != nil {
+				return err
+			}
+			if size <= last {
+				return errors.New("the size does not grow")
+			}
+			last = size
+			figures = append(figures, newFigure(MetricLoadLatency, size, 0, v))
 		}
-		if err != nil {
-			return nil, &BadResultError{Tool: toolLMBench, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
+		return nil
+	})
+	if err == nil && len(figures) == 0 {
+		err = badOutput(toolLMBench, output, "there is no row with a size and a time")
 	}
-	if len(figures) == 0 {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolLMBench, Line: n, Text: text,
-			Reason: "there is no row with a size and a time"}
-	}
-	return figures, nil
+	return figures, err
 }
 
-func latMemRdRow(size, ns string) (Figure, error) {
+// latMemRdSize reads a size in MiB, and returns it in bytes.
+func latMemRdSize(size string) (int64, error) {
 	const grain = 512
 	mib, rounding, err := parseNumber(size)
 	if err != nil {
-		return Figure{}, fmt.Errorf("size %q: %w", shorten(size), err)
+		return 0, fmt.Errorf("size %q: %w", shorten(size), err)
 	}
 	bytes := math.Round(mib*(1<<20)/grain) * grain
 	if bytes < grain || bytes >= 1<<53 || math.Abs(bytes-mib*(1<<20)) > rounding*(1<<20)+1 {
-		return Figure{}, fmt.Errorf("size %q is no multiple of %d bytes", shorten(size), grain)
+		return 0, fmt.Errorf("size %q is no multiple of %d bytes", shorten(size), grain)
 	}
-	v, _, err := parseNumber(ns)
-	if err == nil {
-		err = checkValue(MetricLoadLatency, v)
-	}
-	if err != nil {
-		return Figure{}, fmt.Errorf("value %q: %w", shorten(ns), err)
-	}
-	return Figure{Metric: MetricLoadLatency, Bytes: int64(bytes), Value: v, Unit: UnitNsec}, nil
+	return int64(bytes), nil
 }

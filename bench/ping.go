@@ -71,39 +71,30 @@ var (
 func ParsePing(output []byte) ([]Figure, error) {
 	var sent, received int64
 	var times []Figure
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	err := eachLine(toolPing, output, func(line string) (err error) {
 		line = strings.TrimSpace(line)
-		bad := func(err error) error {
-			return &BadResultError{Tool: toolPing, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
-		var err error
 		switch {
+		case strings.Contains(line, "packets transmitted") && sent != 0:
+			return errors.New("a second summary")
 		case strings.Contains(line, "packets transmitted"):
-			if sent != 0 {
-				return nil, bad(errors.New("a second summary"))
-			}
-			if sent, received, err = pingSummary(line); err != nil {
-				return nil, bad(err)
-			}
-		case strings.HasPrefix(line, "rtt ") || strings.HasPrefix(line, "round-trip "):
+			sent, received, err = pingSummary(line)
+		case strings.HasPrefix(line, "rtt "), strings.HasPrefix(line, "round-trip "):
 			if sent == 0 || times != nil {
-				return nil, bad(errors.New("times without their summary"))
+				return errors.New("times without their summary")
 			}
-			if times, err = pingRow(line, received); err != nil {
-				return nil, bad(err)
-			}
+			times, err = pingRow(line, received)
 		case sent != 0 && line != "":
-			return nil, bad(errors.New("unknown line below the summary"))
+			return errors.New("unknown line below the summary")
 		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case times == nil:
+		return nil, badOutput(toolPing, output, "the line with the times is missing")
 	}
-	if times == nil {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolPing, Line: n, Text: text, Reason: "the line with the times is missing"}
-	}
-	loss := 100 * float64(sent-received) / float64(sent)
-	return append(times, Figure{Metric: MetricLoss, Iterations: sent, Value: loss, Unit: UnitPercent}), nil
+	return append(times, newFigure(MetricLoss, 0, sent, 100*float64(sent-received)/float64(sent))), nil
 }
 
 func pingSummary(line string) (sent, received int64, err error) {
@@ -128,6 +119,10 @@ func pingSummary(line string) (sent, received int64, err error) {
 	return sent, received, nil
 }
 
+// pingMetrics are the titles of the times.
+var pingMetrics = map[string]string{"min": MetricLatencyMin, "avg": MetricLatencyAverage, "max": MetricLatencyMax,
+	"mdev": MetricLatencyStdev}
+
 // pingRow reads the times by the titles before the equals sign.
 func pingRow(line string, received int64) ([]Figure, error) {
 	m := pingTimes.FindStringSubmatch(line)
@@ -138,35 +133,28 @@ func pingRow(line string, received int64) ([]Figure, error) {
 	if len(titles) != len(fields) {
 		return nil, fmt.Errorf("%d titles and %d times", len(titles), len(fields))
 	}
-	metric := map[string]string{"min": MetricLatencyMin, "avg": MetricLatencyAverage, "max": MetricLatencyMax,
-		"mdev": MetricLatencyStdev}
 	value := make(map[string]float64)
 	var figures []Figure
 	for i, title := range titles {
-		name, known := metric[title]
+		metric, known := pingMetrics[title]
 		if _, twice := value[title]; !known || twice {
 			return nil, fmt.Errorf("unknown title %q", shorten(title))
 		}
 		v, _, err := parseNumber(fields[i])
-		if err != nil {
-			return nil, fmt.Errorf("%s: value %q is %w", title, shorten(fields[i]), err)
-		}
 		value[title] = v
-		if v == 0 && title == "mdev" {
+		if err == nil && v == 0 && title == "mdev" {
 			continue // below the last decimal, or a single echo
 		}
-		if err := checkValue(name, v); err != nil {
+		if v, err = parseValue(metric, fields[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", title, err)
 		}
-		figures = append(figures, Figure{Metric: name, Iterations: received, Value: v * 1000, Unit: UnitUsec})
+		figures = append(figures, newFigure(metric, 0, received, v*1000))
 	}
-	low, okLow := value["min"]
-	average, okAverage := value["avg"]
-	high, okHigh := value["max"]
-	if !okLow || !okAverage || !okHigh {
+	low, average, high := value["min"], value["avg"], value["max"] // 0 is no value of them
+	switch {
+	case low == 0 || average == 0 || high == 0:
 		return nil, errors.New("min, avg or max is missing")
-	}
-	if low > average || average > high {
+	case low > average || average > high:
 		return nil, errors.New("the times are not in order")
 	}
 	return figures, nil

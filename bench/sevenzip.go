@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -46,34 +47,19 @@ func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Optio
 	if err != nil {
 		return err
 	}
-	if o.Program = path.Base(strings.TrimSpace(string(out.Stdout))); o.Program == "." {
-		o.Program = sevenZipProgram
-	}
-	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
-		return err
-	}
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
-		return err
-	}
-	if need := sevenZipBytes(o.Threads, sevenZipSmallest); o.Memory < need {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("7-Zip's benchmark needs %d MiB for %d CPUs; half of "+
-			"what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
-	}
-	return nil
+	o.Program = strings.TrimSpace(string(out.Stdout))
+	return o.fit(ctx, ask, ep, "7-Zip's benchmark", func(cpus int) int64 { return sevenZipBytes(cpus, sevenZipSmallest) })
 }
 
 func (sevenZip) client(_, _ Endpoint, o Options) []string {
-	program := o.Program
-	if program == "" {
-		program = sevenZipProgram
-	}
 	threads := max(1, o.Threads)
 	log := sevenZipLargest
 	short := o.Quick || o.Accelerator != "kvm" // each size takes some half a minute of an emulated CPU
 	for log > sevenZipSmallest && (short || sevenZipBytes(threads, log) > o.Memory) {
 		log--
 	}
-	return []string{program, "b", "-mmt" + strconv.Itoa(threads), "-md" + strconv.Itoa(log)}
+	return []string{path.Base(cmp.Or(o.Program, sevenZipProgram)), "b", "-mmt" + strconv.Itoa(threads),
+		"-md" + strconv.Itoa(log)}
 }
 
 func (sevenZip) metrics() []string {
@@ -105,79 +91,65 @@ var (
 // dictionaries of compressing and decompressing, and of the two. It refuses another number of
 // threads than asked for; 0 takes any. The total must be the average that it is said to be.
 func Parse7Zip(output []byte, threads int) ([]Figure, error) {
-	var rating [3]float64 // in all, compressing, decompressing
+	var total, compress, decompress float64
 	ran := int64(0)
 	units := false
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	err := eachLine(tool7Zip, output, func(line string) (err error) {
 		ended := strings.HasSuffix(line, "\n")
 		line = strings.TrimSpace(line)
-		average, total, count := sevenZipAverage.FindStringSubmatch(line), sevenZipTotal.FindStringSubmatch(line),
-			sevenZipThreads.FindStringSubmatch(line)
-		var err error
+		average, sum := sevenZipAverage.FindStringSubmatch(line), sevenZipTotal.FindStringSubmatch(line)
+		count := sevenZipThreads.FindStringSubmatch(line)
 		switch {
 		case strings.HasPrefix(line, "ERROR:"), strings.HasPrefix(line, "System ERROR"),
 			strings.HasPrefix(line, "Break signaled"):
-			err = errors.New("7-Zip gave up")
+			return errors.New("7-Zip gave up")
+		case count != nil && ran != 0:
+			return errors.New("a second run")
 		case count != nil:
-			if ran != 0 {
-				err = errors.New("a second run")
-			} else if ran, err = parseCount(count[1]); err != nil {
-				err = fmt.Errorf("threads %q: %w", shorten(count[1]), err)
+			if ran, err = parseCount(count[1]); err != nil {
+				return fmt.Errorf("threads %q: %w", shorten(count[1]), err)
 			}
 		case strings.HasPrefix(line, "KiB/s "):
 			if units = strings.Join(strings.Fields(line), " ") == "KiB/s % MIPS MIPS | KiB/s % MIPS MIPS"; !units {
-				err = errors.New("unknown layout: other units")
+				return errors.New("unknown layout: other units")
 			}
-		case average != nil && rating[1] == 0 && units && ran > 0:
-			if rating[1], err = sevenZipRating(average[1]); err == nil {
-				rating[2], err = sevenZipRating(average[2])
+		case average != nil && compress == 0 && units && ran > 0:
+			if compress, err = sevenZipRating(average[1]); err == nil {
+				decompress, err = sevenZipRating(average[2])
 			}
-		case total != nil && rating[1] > 0 && rating[0] == 0:
-			if rating[0], err = sevenZipRating(total[1]); err == nil && !ended {
-				err = errors.New("the output ends within a row")
+		case sum != nil && compress > 0 && total == 0:
+			if total, err = sevenZipRating(sum[1]); err == nil && !ended {
+				return errors.New("the output ends within a row")
 			}
 		case strings.HasPrefix(line, "Avr:"), strings.HasPrefix(line, "Tot:"):
-			err = errors.New("unknown layout, or a second table")
+			return errors.New("unknown layout, or a second table")
 		}
-		if err != nil {
-			return nil, &BadResultError{Tool: tool7Zip, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	var err error
-	switch both := (rating[1] + rating[2]) / 2; {
-	case rating[0] == 0:
+	switch {
+	case total == 0:
 		err = errors.New("the output is not whole: the line of the total is missing")
-	case math.Abs(rating[0]-both) > 1: // whole numbers, rounded or cut
-		err = fmt.Errorf("the total of %g is not the average of %g and %g", rating[0], rating[1], rating[2])
+	case math.Abs(total-(compress+decompress)/2) > 1: // whole numbers, rounded or cut
+		err = fmt.Errorf("the total of %g is not the average of %g and %g", total, compress, decompress)
 	case threads != 0 && ran != int64(threads):
 		err = fmt.Errorf("%d threads ran, not %d", ran, threads)
 	}
 	if err != nil {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: tool7Zip, Line: n, Text: text, Reason: err.Error()}
+		return nil, badOutput(tool7Zip, output, err.Error())
 	}
-	return []Figure{
-		{Metric: MetricRating, Value: rating[0], Unit: UnitMIPS},
-		{Metric: MetricRatingCompress, Value: rating[1], Unit: UnitMIPS},
-		{Metric: MetricRatingDecompress, Value: rating[2], Unit: UnitMIPS},
-	}, nil
+	return []Figure{newFigure(MetricRating, 0, 0, total), newFigure(MetricRatingCompress, 0, 0, compress),
+		newFigure(MetricRatingDecompress, 0, 0, decompress)}, nil
 }
 
 // sevenZipRating takes the last of the columns: speed (KiB/s), usage (%), rating for one CPU in use, rating (MIPS).
-func sevenZipRating(columns string) (float64, error) {
-	fields := strings.Fields(columns)
-	rating := 0.0
-	for _, field := range fields {
-		v, _, err := parseNumber(field)
-		if err == nil {
-			err = checkValue(MetricRating, v)
+func sevenZipRating(columns string) (rating float64, err error) {
+	for field := range strings.FieldsSeq(columns) {
+		if rating, err = parseValue(MetricRating, field); err != nil {
+			return 0, err
 		}
-		if err != nil {
-			return 0, fmt.Errorf("value %q: %w", shorten(field), err)
-		}
-		rating = v
 	}
 	return rating, nil
 }

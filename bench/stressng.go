@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -32,6 +33,14 @@ const (
 // prepare counts the CPUs and finds arrays that fit: with the size that stress-ng takes from a
 // large host's cache, it has ended small nodes for want of memory.
 func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+	return o.fit(ctx, ask, ep, "stress-ng's stream", func(cpus int) int64 {
+		return int64(cpus) * streamPerCache * leastCache
+	})
+}
+
+// fit counts the CPUs and finds the memory for a tool that loads both, and refuses a place that has less memory
+// than the tool needs for so many CPUs.
+func (o *Options) fit(ctx context.Context, ask asker, ep Endpoint, tool string, need func(cpus int) int64) error {
 	var err error
 	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
 		return err
@@ -39,9 +48,9 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
 		return err
 	}
-	if need := int64(o.Threads) * streamPerCache * leastCache; o.Memory < need {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("stress-ng's stream needs %d MiB for %d CPUs; half of "+
-			"what is available is %d MiB", need>>20, o.Threads, o.Memory>>20)}
+	if need := need(o.Threads); o.Memory < need {
+		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s needs %d MiB for %d CPUs; half of what is available "+
+			"is %d MiB", tool, need>>20, o.Threads, o.Memory>>20)}
 	}
 	return nil
 }
@@ -51,29 +60,30 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 func halfOfAvailable(ctx context.Context, ask asker, node string, p Place) (int64, error) {
 	file, counts := "/proc/meminfo", []string{"MemAvailable"}
 	if _, err := strconv.Atoi(p.Memory); err == nil {
-		// a NUMA node says what is free, and what of its page cache can be taken back
-		file, counts = "/sys/devices/system/node/node"+p.Memory+"/meminfo", []string{"MemFree", "Active(file)",
-			"Inactive(file)"}
+		// A NUMA node says what is free, and what of its page cache can be taken back.
+		file = "/sys/devices/system/node/node" + p.Memory + "/meminfo"
+		counts = []string{"MemFree", "Active(file)", "Inactive(file)"}
 	}
 	out, err := ask(ctx, node, "cat", file)
 	if err != nil {
 		return 0, err
 	}
 	available := int64(0)
-	for _, count := range counts {
-		m := regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?` + regexp.QuoteMeta(count) + `:\s+([0-9]+) kB$`).FindSubmatch(
-			out.Stdout)
-		if m == nil {
-			return 0, &UnfitError{Node: node, Reason: file + " does not tell how much memory is available"}
+	for _, m := range memoryLine.FindAllStringSubmatch(string(out.Stdout), -1) {
+		kib, err := strconv.ParseInt(m[2], 10, 52)
+		if at := slices.Index(counts, m[1]); at >= 0 && err == nil {
+			available += kib << 10
+			counts = slices.Delete(counts, at, at+1)
 		}
-		kib, err := strconv.ParseInt(string(m[1]), 10, 52)
-		if err != nil {
-			return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("%q kB of memory is no number", m[1])}
-		}
-		available += kib << 10
+	}
+	if len(counts) > 0 {
+		return 0, &UnfitError{Node: node, Reason: file + " does not tell how much memory is available"}
 	}
 	return available / 2, nil
 }
+
+// memoryLine is a count of /proc/meminfo, or of the meminfo of a NUMA node.
+var memoryLine = regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?(\S+):\s+([0-9]+) kB$`)
 
 func (stressStream) client(_, _ Endpoint, o Options) []string {
 	threads := max(1, o.Threads)
@@ -110,45 +120,40 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 	total := 0.0
 	seen := make(map[string]bool)
 	ended := false
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	err := eachLine(toolStressNG, output, func(line string) error {
 		line = strings.TrimSpace(line)
-		bad := func(reason string) error {
-			return &BadResultError{Tool: toolStressNG, Line: number, Text: shorten(line), Reason: reason}
-		}
 		switch {
 		case strings.Contains(line, "stream: memory rate"):
 			m := streamRate.FindStringSubmatch(line)
 			if m == nil {
-				return nil, bad("unknown form of a memory rate")
+				return errors.New("unknown form of a memory rate")
 			}
 			if seen[m[4]] {
-				return nil, bad("the instance comes a second time")
+				return errors.New("the instance comes a second time")
 			}
 			seen[m[4]] = true
 			for _, field := range m[1:4] {
 				if field == "" {
 					continue
 				}
-				v, _, err := parseNumber(field)
-				if err == nil {
-					err = checkValue(MetricMemoryBandwidth, v)
-				}
+				v, err := parseValue(MetricMemoryBandwidth, field)
 				if err != nil {
-					return nil, bad(fmt.Sprintf("value %q: %v", shorten(field), err))
+					return err
 				}
 				total += v * (1 << 20) / 1e9
 			}
 		case strings.Contains(line, "too short to determine memory rate"), strings.Contains(line, "stress-ng: fail:"),
 			strings.Contains(line, "unsuccessful"):
-			return nil, bad("stress-ng measured nothing")
+			return errors.New("stress-ng measured nothing")
 		case strings.Contains(line, "successful run completed"):
 			ended = true
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
-	err := checkValue(MetricMemoryBandwidth, total)
-	switch {
+	switch err = checkValue(MetricMemoryBandwidth, total); {
 	case len(seen) == 0:
 		err = errors.New("there is no memory rate")
 	case !ended:
@@ -157,8 +162,7 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 		err = fmt.Errorf("%d instances have a memory rate, %d ran", len(seen), instances)
 	}
 	if err != nil {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolStressNG, Line: n, Text: text, Reason: err.Error()}
+		return nil, badOutput(toolStressNG, output, err.Error())
 	}
-	return []Figure{{Metric: MetricMemoryBandwidth, Value: total, Unit: UnitGBps}}, nil
+	return []Figure{newFigure(MetricMemoryBandwidth, 0, 0, total)}, nil
 }

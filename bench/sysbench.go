@@ -51,52 +51,44 @@ func (sysbench) parse(out Output, o Options) ([]Figure, error) {
 // of threads than asked for; 0 takes any. The rate must agree with the number of events and the
 // time, which are printed apart from it.
 func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
-	// Values by their titles; 1.1 prints the time under another one, and the rate a second time.
-	title := map[string]string{
-		"Number of threads": "threads", "events per second": "rate", "events/s (eps)": "eps", "total time": "time",
-		"time elapsed":           "time",
-		"total number of events": "events", "execution time (avg/stddev)": "end",
-	}
 	values := make(map[string]float64)
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
-		key, text, ok := strings.Cut(strings.TrimSpace(line), ":")
-		name, known := title[key]
-		if !ok || !known {
-			continue
-		}
-		text = strings.TrimSpace(text)
-		bad := func(reason string) error {
-			return &BadResultError{Tool: toolSysbench, Line: number, Text: shorten(line), Reason: reason}
+	err := eachLine(toolSysbench, output, func(line string) (err error) {
+		key, text, _ := strings.Cut(strings.TrimSpace(line), ":")
+		name, known := sysbenchTitles[key]
+		if !known {
+			return nil
 		}
 		if _, twice := values[name]; twice {
-			return nil, bad("it comes a second time")
+			return errors.New("it comes a second time")
 		}
-		if name == "end" { // the last line: with it the output is whole
+		text = strings.TrimSpace(text)
+		switch name {
+		case "end":
 			values[name] = 1
-			continue
-		}
-		if name == "time" {
-			if text, ok = strings.CutSuffix(text, "s"); !ok {
-				return nil, bad("the time is not in seconds")
+			return nil
+		case "time":
+			seconds := false
+			if text, seconds = strings.CutSuffix(text, "s"); !seconds {
+				return errors.New("the time is not in seconds")
 			}
 		}
-		v, _, err := parseNumber(text)
-		if err == nil {
-			err = checkValue(MetricEventRate, v)
-		}
-		if err != nil {
-			return nil, bad(fmt.Sprintf("value %q: %v", shorten(text), err))
-		}
-		values[name] = v
+		values[name], err = parseValue(MetricEventRate, text)
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if err := sysbenchFault(values, threads); err != nil {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolSysbench, Line: n, Text: text, Reason: err.Error()}
+		return nil, badOutput(toolSysbench, output, err.Error())
 	}
-	return []Figure{{Metric: MetricEventRate, Iterations: int64(values["events"]), Value: values["rate"],
-		Unit: UnitEvents}}, nil
+	return []Figure{newFigure(MetricEventRate, 0, int64(values["events"]), values["rate"])}, nil
+}
+
+// sysbenchTitles are the titles of the values that are read. 1.1 has another one for the time, and prints the rate
+// a second time. With the last line, "end", the output is whole.
+var sysbenchTitles = map[string]string{
+	"Number of threads": "threads", "events per second": "rate", "events/s (eps)": "eps", "total time": "time",
+	"time elapsed": "time", "total number of events": "events", "execution time (avg/stddev)": "end",
 }
 
 func sysbenchFault(values map[string]float64, threads int) error {
