@@ -45,14 +45,6 @@ func (m *measurement) told(ctx context.Context) (Output, error) {
 	return m.ask(ctx, m.client.Node, argv...)
 }
 
-// version returns the tool's version on the client's node. A tool that does not tell its version has the version "".
-func (m *measurement) version(printed, told Output) string {
-	if t, ok := m.engine.plugin.(versionFinder); ok {
-		return t.versionIn(printed, told)
-	}
-	return parseVersion(append(append([]byte(nil), told.Stdout...), told.Stderr...))
-}
-
 // quote writes a command line as a POSIX shell reads it.
 func quote(argv []string) string {
 	words := make([]string, len(argv))

@@ -119,10 +119,14 @@ func (e Engine) launches() bool {
 	return ok
 }
 
-// A versionFinder is a plugin whose tool prints its version with its measurements.
-type versionFinder interface {
-	// versionIn finds the version in what the client printed. told is the output of the version command.
-	versionIn(printed, told Output) string
+// A versionFinder is a plugin whose tool prints its version, or that of its library, with its measurements or in
+// another form than other tools.
+type versionFinder interface{ versions() []versionLine }
+
+// A versionLine finds a version in what programs print, in its one group. name comes before it, for a library.
+type versionLine struct {
+	name string
+	line *regexp.Regexp
 }
 
 // A fixedDuration is a plugin whose tool ignores Options.Seconds, for example because it counts messages.
@@ -287,16 +291,28 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 	return figures, nil
 }
 
-// perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
+// toolVersions: perftest prints "Version: 6.06" (and exits with status 1), iperf3 "iperf 3.12 (cJSON 1.7.15)",
 // UCX "# Version 1.13.1" or "# Library version: 1.17.0", and so on.
-var versionLine = regexp.MustCompile(
+var toolVersions = []versionLine{{"", regexp.MustCompile(
 	`(?m)^\s*(?:Version:|iperf|sysbench|stress-ng, version|# Version|# Library version:|libfabric:|ping from iputils|` +
-		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)
+		`ping utility, iputils|BusyBox)\s+v?([0-9][0-9A-Za-z.+~-]*)`)}}
 
-// parseVersion finds the version in what a tool printed when it was asked for it, or returns "".
-func parseVersion(output []byte) string {
-	if m := versionLine.FindSubmatch(output); m != nil {
-		return string(m[1])
+// version finds the versions in what the tool answered when it was asked for its version, and in what it printed
+// when it measured. It is "" where the tool does not tell.
+func (e Engine) version(outputs ...Output) string {
+	lines := toolVersions
+	if t, ok := e.plugin.(versionFinder); ok {
+		lines = t.versions()
 	}
-	return ""
+	var printed []byte
+	for _, out := range outputs {
+		printed = slices.Concat(printed, out.Stdout, []byte("\n"), out.Stderr, []byte("\n"))
+	}
+	var found []string
+	for _, v := range lines {
+		if m := v.line.FindSubmatch(printed); m != nil {
+			found = append(found, v.name+string(m[1]))
+		}
+	}
+	return strings.Join(found, ", ")
 }

@@ -180,7 +180,7 @@ func TestVersionsAreFoundInWhatTheToolsPrint(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := parseVersion([]byte(tt.in)); got != tt.want {
+			if got := (Engine{plugin: perftest{}}).version(Output{Stdout: []byte(tt.in)}); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -24,9 +24,9 @@ type Iperf3Result struct {
 
 // Figures returns the figures of the run.
 func (r *Iperf3Result) Figures() []Figure {
-	figures := []Figure{{Metric: MetricThroughput, Value: r.Throughput, Unit: UnitGbps}}
+	figures := []Figure{newFigure(MetricThroughput, 0, 0, r.Throughput)}
 	if r.Retransmits != nil {
-		figures = append(figures, Figure{Metric: MetricRetransmits, Value: float64(*r.Retransmits), Unit: UnitSegments})
+		figures = append(figures, newFigure(MetricRetransmits, 0, 0, float64(*r.Retransmits)))
 	}
 	return figures
 }

@@ -13,6 +13,7 @@ import (
 var (
 	iperf3TextVersion = regexp.MustCompile(`(?m)^iperf (3\.[0-9][0-9A-Za-z.+-]*)`)
 	iperf3TextSent    = regexp.MustCompile(`(?m)^\[ *(?:\d+|SUM)\] Sent \d+ datagrams`)
+	iperf3TextHead    = regexp.MustCompile(`^\[ ID\]\s+Interval\s+Transfer\s+(?:Bandwidth|Bitrate)(?:\s|$)`)
 	iperf3TextRow     = regexp.MustCompile(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
 )
 
@@ -37,32 +38,27 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	// line below. Later ones print a row of either end.
 	sent := iperf3TextSent.Match(output)
 	var titles []string // the second header row is that of the summary
-	headers, number := 0, 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	headers := 0
+	err := eachLine(toolIperf3, output, func(line string) error {
 		line = strings.TrimSpace(line)
-		bad := func(err error) error {
-			return &BadResultError{Tool: toolIperf3, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
 		m := iperf3TextRow.FindStringSubmatch(line)
 		switch {
 		case strings.HasPrefix(line, "iperf3: "):
-			return nil, bad(errors.New("iperf3 gave up"))
+			return errors.New("iperf3 gave up")
 		case strings.HasPrefix(line, "Accepted connection from"):
-			return nil, bad(errors.New("this is a server's output; give the client's"))
+			return errors.New("this is a server's output; give the client's")
 		case strings.HasPrefix(line, "Connecting to host ") && headers > 0:
-			return nil, bad(errors.New("another run begins"))
+			return errors.New("another run begins")
 		case strings.HasPrefix(line, "[ ID]"):
 			headers++
 			titles = strings.Fields(strings.TrimPrefix(line, "[ ID]"))
-			if len(titles) < 3 || titles[0] != "Interval" || titles[1] != "Transfer" || titles[2] != "Bandwidth" &&
-				titles[2] != "Bitrate" {
-				return nil, bad(errors.New("unknown layout: the columns are not those of a test one way"))
+			if !iperf3TextHead.MatchString(line) {
+				return errors.New("unknown layout: the columns are not those of a test one way")
 			}
 		case headers == 2 && m != nil:
 			end, err := res.addTextRow(titles, m, sent)
 			if err != nil {
-				return nil, bad(err)
+				return err
 			}
 			if m[1] != "SUM" {
 				streams[m[1]] = true
@@ -70,15 +66,18 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 				sum = true
 			}
 		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	res.Streams = len(streams)
-	err := checkValue(MetricThroughput, res.Throughput)
+	err = checkValue(MetricThroughput, res.Throughput)
 	if res.Throughput == 0 || len(streams) > 1 && !sum {
 		err = errors.New("the receiver's row is missing, or has nothing in it: the test did not end")
 	}
 	if err != nil {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolIperf3, Line: n, Text: text, Reason: err.Error()}
+		return nil, badOutput(toolIperf3, output, err.Error())
 	}
 	return res, nil
 }

@@ -223,31 +223,16 @@ func (p osu) iterations(o Options) int {
 
 func (osu) version() []string { return []string{"env", mpiHome, "mpirun", "--version"} }
 
-// What mpirun says of itself: "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of
-// MPICH below, "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id:
-// 1821d9b)".
-var mpiVersions = []struct {
-	name string
-	line *regexp.Regexp
-}{
-	{"Open MPI", regexp.MustCompile(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
-	{"MPICH", regexp.MustCompile(`(?m)^HYDRA build details:\s+Version:\s+([0-9][0-9A-Za-z.]*)$`)},
-	{"Intel MPI", regexp.MustCompile(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
-}
-
-// versionIn tells the release of the OSU micro-benchmarks and that of MPI: figures of one program
-// over two libraries are two things.
-func (osu) versionIn(printed, told Output) string {
-	var words []string
-	if m := osuTitle.FindSubmatch(printed.Stdout); m != nil {
-		words = append(words, string(m[2]))
+// versions are that of the OSU micro-benchmarks and that of MPI: figures of one program over two libraries are two
+// things. mpirun says "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below, or
+// "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
+func (osu) versions() []versionLine {
+	return []versionLine{
+		{"", regexp.MustCompile(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
+		{"Open MPI ", regexp.MustCompile(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
+		{"MPICH ", regexp.MustCompile(`(?m)^HYDRA build details:\s+Version:\s+([0-9][0-9A-Za-z.]*)$`)},
+		{"Intel MPI ", regexp.MustCompile(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
 	}
-	for _, v := range mpiVersions {
-		if m := v.line.FindSubmatch(told.Stdout); m != nil {
-			words = append(words, v.name+" "+string(m[1]))
-		}
-	}
-	return strings.Join(words, ", ")
 }
 
 func (p osu) metrics() []string {
@@ -275,8 +260,7 @@ func (p osu) parse(out Output, o Options) ([]Figure, error) {
 			res.Last, first, last)
 	}
 	if err != nil {
-		text, n := lastLine(out.Stdout)
-		return nil, &BadResultError{Tool: toolOSU, Line: n, Text: text, Reason: err.Error()}
+		return nil, badOutput(toolOSU, out.Stdout, err.Error())
 	}
 	return res.Figures, nil
 }

@@ -207,7 +207,7 @@ func TestMPIsAreToldApartByTheirVersions(t *testing.T) {
 			"2003-2026, Intel Corporation.\n", "7.5, Intel MPI 2021.19.0"},
 		{"none of them", "slurmstepd\n", "7.5"},
 	} {
-		if got := (osu{}).versionIn(table, Output{Stdout: []byte(tt.told)}); got != tt.want {
+		if got := (Engine{plugin: osu{}}).version(table, Output{Stdout: []byte(tt.told)}); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}

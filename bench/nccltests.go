@@ -42,25 +42,13 @@ func gpus(ctx context.Context, ask asker, node string) (int, error) {
 	return n, nil
 }
 
-// Newer releases of nccl-tests tell their version above the table, and NCCL its own where
+// versions: newer releases of nccl-tests tell their version above the table, and NCCL its own where
 // NCCL_DEBUG=VERSION asks for it.
-var ncclVersions = []struct {
-	name string
-	line *regexp.Regexp
-}{
-	{"", regexp.MustCompile(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
-	{"NCCL ", regexp.MustCompile(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
-}
-
-// versionIn tells what is known of the release of nccl-tests and of NCCL's.
-func (ncclTests) versionIn(printed, _ Output) string {
-	var words []string
-	for _, v := range ncclVersions {
-		if m := v.line.FindSubmatch(printed.Stdout); m != nil {
-			words = append(words, v.name+string(m[1]))
-		}
+func (ncclTests) versions() []versionLine {
+	return []versionLine{
+		{"", regexp.MustCompile(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
+		{"NCCL ", regexp.MustCompile(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
 	}
-	return strings.Join(words, ", ")
 }
 
 func (ncclTests) client(_, _ Endpoint, o Options) []string {
@@ -87,74 +75,72 @@ var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "re
 // 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows and
 // within them.
 func ParseNCCLTests(output []byte) ([]Figure, error) {
-	var titles []string
-	var figures []Figure
-	columns := 0 // that the rows have: all, or as the first row shows those for different buffers only
-	units, checked := false, false
-	var begun []string // fields of a row that a line of NCCL's log came into
-	logs := ncclLoggers(output)
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
-		line, logged := ncclLog(line, logs)
-		fields := strings.Fields(line)
-		bad := func(err error) error {
-			return &BadResultError{Tool: toolNCCLTests, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
-		switch {
-		case len(fields) == 0:
-		case fields[0] == "#" && len(fields) > 2 && fields[1] == "size":
-			if titles != nil {
-				return nil, bad(errors.New("a second table"))
-			}
-			titles = fields[1:]
-			if err := ncclHeader(titles); err != nil {
-				return nil, bad(err)
-			}
-		case fields[0] == "#" && titles != nil && len(fields) > 1 && fields[1] == "(B)":
-			if got := strings.Join(fields[1:], " "); got != "(B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)" {
-				return nil, bad(errors.New("unknown layout: other units"))
-			}
-			units = true
-		case strings.HasPrefix(line, "# Out of bounds values :"):
-			if len(begun) > 0 {
-				return nil, bad(fmt.Errorf("the row above has %d fields, the header %d columns", len(begun),
-					len(titles)))
-			}
-			if fields[len(fields)-1] != "OK" {
-				return nil, bad(errors.New("the results of the collective are wrong"))
-			}
-			checked = true
-		case strings.HasPrefix(line, "#"):
-		case titles == nil || !units:
-			// A program that starts others says so above the table.
-		case checked:
-			return nil, bad(errors.New("a line below the table"))
-		case logged:
-			begun = append(begun, fields...)
-		default:
-			fields = ncclFields(titles, append(begun, fields...))
-			begun = nil
-			if columns == 0 {
-				columns = len(titles)
-				if half := ncclHalf(titles); len(fields) == half {
-					columns = half
-				}
-			}
-			row, err := ncclRow(titles[:columns], fields)
-			if err != nil {
-				return nil, bad(err)
-			}
-			figures = append(figures, row...)
-		}
+	t := ncclTable{logs: ncclLoggers(output)}
+	if err := eachLine(toolNCCLTests, output, t.read); err != nil {
+		return nil, err
 	}
-	if !checked || len(figures) == 0 {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolNCCLTests, Line: n, Text: text,
-			Reason: "the table is cut off or empty: the line on values out of bounds is missing, or no row comes " +
-				"before it"}
+	if !t.checked || len(t.figures) == 0 {
+		return nil, badOutput(toolNCCLTests, output, "the table is cut off or empty: the line on values out of bounds "+
+			"is missing, or no row comes before it")
 	}
-	return figures, nil
+	return t.figures, nil
+}
+
+// An ncclTable is the state of reading a table.
+type ncclTable struct {
+	titles         []string
+	columns        int // that the rows have: all, or as the first row shows those for different buffers only
+	units, checked bool
+	begun          []string // fields of a row that a line of NCCL's log came into
+	logs           map[string]bool
+	figures        []Figure
+}
+
+func (t *ncclTable) read(line string) error {
+	line, logged := ncclLog(line, t.logs)
+	fields := strings.Fields(line)
+	switch {
+	case len(fields) == 0:
+	case len(fields) > 2 && fields[0] == "#" && fields[1] == "size":
+		if t.titles != nil {
+			return errors.New("a second table")
+		}
+		t.titles = fields[1:]
+		return ncclHeader(t.titles)
+	case len(fields) > 1 && fields[0] == "#" && fields[1] == "(B)" && t.titles != nil:
+		if strings.Join(fields, " ") != "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)" {
+			return errors.New("unknown layout: other units")
+		}
+		t.units = true
+	case strings.HasPrefix(line, "# Out of bounds values :"):
+		if len(t.begun) > 0 {
+			return fmt.Errorf("the row above has %d fields, the header %d columns", len(t.begun), len(t.titles))
+		}
+		if fields[len(fields)-1] != "OK" {
+			return errors.New("the results of the collective are wrong")
+		}
+		t.checked = true
+	case strings.HasPrefix(line, "#"):
+	case t.titles == nil || !t.units:
+		// A program that starts others says so above the table.
+	case t.checked:
+		return errors.New("a line below the table")
+	case logged:
+		t.begun = append(t.begun, fields...)
+	default:
+		fields = ncclFields(t.titles, append(t.begun, fields...))
+		t.begun = nil
+		if t.columns == 0 {
+			t.columns = len(t.titles)
+			if half := ncclHalf(t.titles); len(fields) == half {
+				t.columns = half
+			}
+		}
+		row, err := ncclRow(t.titles[:t.columns], fields)
+		t.figures = append(t.figures, row...)
+		return err
+	}
+	return nil
 }
 
 // ncclHeader refuses titles that are not known, and figures that do not come twice.
@@ -230,18 +216,14 @@ func ncclHalf(titles []string) int {
 }
 
 func ncclRow(titles, fields []string) ([]Figure, error) {
-	if len(fields) != len(titles) {
-		return nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
+	if err := checkFields(fields, len(titles)); err != nil {
+		return nil, err
 	}
 	first := make(map[string]float64) // the first of two figures is the one for different buffers
 	for i, t := range titles {
-		switch t {
-		case "type", "redop", "root":
+		wrong := t == "error" || t == "#wrong"
+		if t == "type" || t == "redop" || t == "root" || wrong && fields[i] == "N/A" { // not checked
 			continue
-		case "error", "#wrong":
-			if fields[i] == "N/A" { // not checked
-				continue
-			}
 		}
 		v, _, err := parseNumber(fields[i])
 		switch {
@@ -266,14 +248,13 @@ func ncclRow(titles, fields []string) ([]Figure, error) {
 		return nil, nil
 	}
 	// 10^-3 of bytes a microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
-	if computed := float64(size) / first["time"] / 1e3; computed > first["algbw"]*1.02+0.01 ||
-		computed < first["algbw"]*0.98-0.01 {
-		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, first["time"], first["algbw"])
+	duration, bandwidth := first["time"], first["algbw"]
+	if computed := float64(size) / duration / 1e3; computed > bandwidth*1.02+0.01 || computed < bandwidth*0.98-0.01 {
+		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, duration, bandwidth)
 	}
-	figures := []Figure{{Metric: MetricCollectiveTime, Bytes: size, Value: first["time"], Unit: UnitUsec}}
+	figures := []Figure{newFigure(MetricCollectiveTime, size, 0, duration)}
 	if first["busbw"] > 0 {
-		figures = append(figures, Figure{Metric: MetricBusBandwidth, Bytes: size, Value: first["busbw"],
-			Unit: UnitGBps})
+		figures = append(figures, newFigure(MetricBusBandwidth, size, 0, first["busbw"]))
 	}
 	return figures, nil
 }

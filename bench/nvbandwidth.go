@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -46,9 +47,8 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(strings.FieldsFunc(string(list.Stdout), func(r rune) bool {
-		return strings.ContainsRune(" ,:\t\r\n", r)
-	}), n.testcase) {
+	testcases := strings.FieldsFunc(string(list.Stdout), func(r rune) bool { return strings.ContainsRune(" ,:\t\r\n", r) })
+	if !slices.Contains(testcases, n.testcase) {
 		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its nvbandwidth has no test case %s: it takes a "+
 			"later release", n.testcase)}
 	}
@@ -70,14 +70,8 @@ func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
 
 func (nvbandwidth) metrics() []string { return []string{MetricCopyBandwidth} }
 
-var nvbandwidthVersion = regexp.MustCompile(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
-
-// versionIn reads the first line of the output.
-func (nvbandwidth) versionIn(printed, _ Output) string {
-	if m := nvbandwidthVersion.FindSubmatch(printed.Stdout); m != nil {
-		return string(m[1])
-	}
-	return ""
+func (nvbandwidth) versions() []versionLine {
+	return []versionLine{{"", regexp.MustCompile(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)}}
 }
 
 func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
@@ -89,74 +83,81 @@ func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
 // and the sum of all, which must be theirs. It returns the smallest, in GB/s of 10^9 bytes: the one
 // that a GPU in a slow slot has.
 func ParseNVBandwidth(output []byte, testcase string) ([]Figure, error) {
-	const (
-		before = iota
-		title
-		header
-		rows
-		after
-	)
-	state, number, columns := before, 0, 0
-	least, sum, rounding := math.Inf(1), 0.0, 0.0
-	for line := range strings.Lines(string(output)) {
-		number++
-		fields := strings.Fields(line)
-		bad := func(format string, args ...any) ([]Figure, error) {
-			return nil, &BadResultError{Tool: toolNVBandwidth, Line: number, Text: shorten(line),
-				Reason: fmt.Sprintf(format, args...)}
+	m := nvMatrix{testcase: testcase, least: math.Inf(1)}
+	if err := eachLine(toolNVBandwidth, output, m.read); err != nil {
+		return nil, err
+	}
+	if m.next != nvDone {
+		return nil, badOutput(toolNVBandwidth, output, "the results of "+testcase+" are cut off or missing")
+	}
+	return []Figure{newFigure(MetricCopyBandwidth, 0, 0, m.least)}, nil
+}
+
+// What comes next in the output of nvbandwidth.
+const (
+	nvBegin = iota
+	nvTitle
+	nvHeader
+	nvRows
+	nvDone
+)
+
+// An nvMatrix is the state of reading a matrix.
+type nvMatrix struct {
+	testcase string
+	next     int
+	columns  int
+	least    float64
+	// The sum of the rows, and by how much it may be wrong: the printed sum is of what was measured, not of what
+	// was printed of it.
+	sum, rounding float64
+}
+
+func (m *nvMatrix) read(line string) error {
+	fields := strings.Fields(line)
+	switch {
+	case len(fields) == 2 && fields[0] == "Running" && fields[1] == m.testcase+".":
+		if m.next != nvBegin {
+			return fmt.Errorf("%s comes a second time", m.testcase)
 		}
-		switch {
-		case len(fields) == 2 && fields[0] == "Running" && fields[1] == testcase+".":
-			if state != before {
-				return bad("%s comes a second time", testcase)
+		m.next = nvTitle
+	case len(fields) == 0 || m.next == nvBegin || m.next == nvDone:
+	case m.next == nvTitle:
+		if !strings.HasPrefix(line, "memcpy ") || !strings.HasSuffix(strings.TrimSpace(line), "bandwidth (GB/s)") {
+			return errors.New("unknown layout: want the line that says what is copied, in GB/s")
+		}
+		m.next = nvHeader
+	case m.next == nvHeader:
+		for i, f := range fields {
+			if f != strconv.Itoa(i) {
+				return errors.New("unknown layout: want the numbers of the columns")
 			}
-			state = title
-		case len(fields) == 0 || state == before || state == after:
-		case state == title:
-			if !strings.HasPrefix(line, "memcpy ") || !strings.HasSuffix(strings.TrimSpace(line), "bandwidth (GB/s)") {
-				return bad("unknown layout: want the line that says what is copied, in GB/s")
-			}
-			state = header
-		case state == header:
-			for i, f := range fields {
-				if f != strconv.Itoa(i) {
-					return bad("unknown layout: want the numbers of the columns")
-				}
-			}
-			columns, state = len(fields), rows
-		case fields[0] == "SUM":
-			if len(fields) != 3 || fields[1] != testcase {
-				return bad("unknown layout: want SUM, %s and the sum", testcase)
-			}
-			total, half, err := parseNumber(fields[2])
+		}
+		m.columns, m.next = len(fields), nvRows
+	case fields[0] == "SUM":
+		if len(fields) != 3 || fields[1] != m.testcase {
+			return fmt.Errorf("unknown layout: want SUM, %s and the sum", m.testcase)
+		}
+		total, half, err := parseNumber(fields[2])
+		if err != nil {
+			return fmt.Errorf("sum: %w", err)
+		}
+		if math.IsInf(m.least, 1) || math.Abs(total-m.sum) > m.rounding+half+1e-9*m.sum {
+			return fmt.Errorf("the rows above add up to %.2f", m.sum)
+		}
+		m.next = nvDone
+	default:
+		if len(fields) != m.columns+1 {
+			return fmt.Errorf("the row has %d fields, the header %d columns", len(fields), m.columns)
+		}
+		for i, f := range fields[1:] {
+			v, err := parseValue(MetricCopyBandwidth, f)
 			if err != nil {
-				return bad("sum: %v", err)
+				return fmt.Errorf("column %d: %w", i, err)
 			}
-			// The sum is of what was measured, not of what was printed of it.
-			if math.IsInf(least, 1) || math.Abs(total-sum) > rounding+half+1e-9*sum {
-				return bad("the rows above add up to %.2f", sum)
-			}
-			state = after
-		default:
-			if len(fields) != columns+1 {
-				return bad("the row has %d fields, the header %d columns", len(fields), columns)
-			}
-			for i, f := range fields[1:] {
-				v, half, err := parseNumber(f)
-				if err == nil {
-					err = checkValue(MetricCopyBandwidth, v)
-				}
-				if err != nil {
-					return bad("column %d: %v", i, err)
-				}
-				least, sum, rounding = min(least, v), sum+v, rounding+half
-			}
+			_, half, _ := parseNumber(f)
+			m.least, m.sum, m.rounding = min(m.least, v), m.sum+v, m.rounding+half
 		}
 	}
-	if state != after {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolNVBandwidth, Line: n, Text: text, Reason: "the results of " + testcase +
-			" are cut off or missing"}
-	}
-	return []Figure{{Metric: MetricCopyBandwidth, Value: least, Unit: UnitGBps}}, nil
+	return nil
 }

@@ -57,41 +57,35 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var titles []string
 	rows := 0
-	number := 0
-	for line := range strings.Lines(string(output)) {
-		number++
+	err := eachLine(toolOSU, output, func(line string) (err error) {
 		fields := strings.Fields(line)
-		bad := func(err error) error {
-			return &BadResultError{Tool: toolOSU, Line: number, Text: shorten(line), Reason: err.Error()}
-		}
 		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
-		var err error
+		header := strings.HasPrefix(line, "# Size ")
 		switch {
-		case title != nil && res.Test != "" || titles != nil && strings.HasPrefix(line, "# Size "):
-			err = errors.New("a second table")
+		case title != nil && res.Test != "" || titles != nil && header:
+			return errors.New("a second table")
 		case title != nil:
 			res.Test, res.Version = title[1], title[2]
 			if res.Program = osuTests[res.Test].program; res.Program == "" {
-				err = fmt.Errorf("a table of %q is not read", shorten(res.Test))
+				return fmt.Errorf("a table of %q is not read", shorten(res.Test))
 			}
-		case strings.HasPrefix(line, "# Size "):
+		case header:
 			titles, err = osuHeader(res.Test, line)
+			return err
 		case strings.HasPrefix(line, "DATA VALIDATION ERROR"):
-			err = errOSUData
+			return errOSUData
 		case titles == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
 			// Words of mpirun, or of what started it.
 		default:
-			var bytes int64
-			var figures []Figure
-			bytes, figures, err = osuRow(titles, fields, osuTests[res.Test].metric)
+			bytes, figures, err := osuRow(titles, fields, osuTests[res.Test].metric)
 			switch {
 			case err != nil:
+				return err
 			case rows > 0 && bytes != max(1, 2*res.Last):
-				err = fmt.Errorf("%d bytes come after %d: a row is missing", bytes, res.Last)
+				return fmt.Errorf("%d bytes come after %d: a row is missing", bytes, res.Last)
 			case !strings.HasSuffix(line, "\n"):
-				err = errors.New("the output ends within a row")
-			}
-			if rows == 0 {
+				return errors.New("the output ends within a row")
+			case rows == 0:
 				res.First = bytes
 			}
 			res.Last = bytes
@@ -100,13 +94,13 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 				res.Figures = append(res.Figures, figures...)
 			}
 		}
-		if err != nil {
-			return nil, bad(err)
-		}
-	}
-	if len(res.Figures) == 0 {
-		text, n := lastLine(output)
-		return nil, &BadResultError{Tool: toolOSU, Line: n, Text: text, Reason: "there is no row of a table"}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case len(res.Figures) == 0:
+		return nil, badOutput(toolOSU, output, "there is no row of a table")
 	}
 	return &res, nil
 }
@@ -159,15 +153,17 @@ func osuHeader(test, line string) ([]string, error) {
 
 // osuRow reads a row: its size, the figure of the metric, and the message rate where there is a column of it.
 func osuRow(titles, fields []string, metric string) (bytes int64, figures []Figure, err error) {
-	if len(fields) != len(titles) {
-		return 0, nil, fmt.Errorf("the row has %d fields, the header %d columns", len(fields), len(titles))
+	if err := checkFields(fields, len(titles)); err != nil {
+		return 0, nil, err
 	}
 	_, m := MetricOf(metric)
-	unit := m.Unit
+	scale := 1.0
+	if m.Unit == UnitGbps {
+		scale = mbToGb
+	}
 	var iterations int64
 	for i, title := range titles {
-		var v float64
-		var err error
+		v, _, err := parseNumber(fields[i])
 		switch title {
 		case "# Size":
 			if bytes, err = strconv.ParseInt(fields[i], 10, 52); err != nil {
@@ -176,24 +172,21 @@ func osuRow(titles, fields []string, metric string) (bytes int64, figures []Figu
 		case "Iterations":
 			iterations, err = parseCount(fields[i])
 		case "Validation":
-			if fields[i] != "Pass" {
+			if err = nil; fields[i] != "Pass" {
 				err = errOSUData
 			}
 		default:
-			if v, _, err = parseNumber(fields[i]); err == nil {
+			if err == nil {
 				err = checkValue(metric, v)
 			}
 		}
-		if err != nil {
-			return 0, nil, fmt.Errorf("column %s: value %q: %w", title, shorten(fields[i]), err)
-		}
 		switch {
+		case err != nil:
+			return 0, nil, fmt.Errorf("column %s: value %q: %w", title, shorten(fields[i]), err)
 		case title == osuRate:
-			figures = append(figures, Figure{Metric: MetricMessageRate, Value: v / 1e6, Unit: UnitMpps})
-		case slices.Contains(osuMain[unit], title) && unit == UnitGbps:
-			figures = append(figures, Figure{Metric: metric, Value: v * mbToGb, Unit: unit})
-		case slices.Contains(osuMain[unit], title):
-			figures = append(figures, Figure{Metric: metric, Value: v, Unit: unit})
+			figures = append(figures, newFigure(MetricMessageRate, 0, 0, v/1e6))
+		case slices.Contains(osuMain[m.Unit], title):
+			figures = append(figures, newFigure(metric, 0, 0, v*scale))
 		}
 	}
 	for i := range figures {

@@ -168,7 +168,7 @@ func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
 			!cmp.Equal(want, got) {
 			t.Errorf("%s: %v, error %v, want %v", tt.testcase, words(got), err, words(want))
 		}
-		if v := (nvbandwidth{}).versionIn(Output{Stdout: in}, Output{}); v != tt.version {
+		if v := (Engine{plugin: nvbandwidth{}}).version(Output{Stdout: in}); v != tt.version {
 			t.Errorf("version %q, want %q", v, tt.version)
 		}
 	}
@@ -270,8 +270,8 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 
 		{"rows that do not add up", "nvbandwidth", gh200, "369.36", "36.936", "the rows above add up to 1653.18"},
 		{"a bandwidth of zero", "nvbandwidth", gh200, "369.36", "  0.00",
-			"column 0: a value of zero is a failed measurement"},
-		{"no bandwidth between two", "nvbandwidth", gh200, "369.36", "   N/A", "column 0: not a decimal number"},
+			`column 0: value "0.00": a value of zero is a failed measurement`},
+		{"no bandwidth between two", "nvbandwidth", gh200, "369.36", "   N/A", `column 0: value "N/A": not a decimal number`},
 		{"a column less than its header", "nvbandwidth", gh200, "369.36", "",
 			"the row has 3 fields, the header 3 columns"},
 		{"another unit", "nvbandwidth", gh200, "GPU(column) bandwidth (GB/s)", "GPU(column) (ns)",

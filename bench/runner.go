@@ -319,7 +319,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	if err != nil {
 		return base, nil, err
 	}
-	base.Version = m.version(Output{}, told)
+	base.Version = m.engine.version(told)
 	var client ended
 	var served Output
 	defer func() {
@@ -337,7 +337,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 		base.Started = began.UTC()
 		client, _ = m.runClient(ctx, clientArgs, nil)
 		base.Seconds = time.Since(began).Seconds()
-		base.Version = m.version(client.out, told)
+		base.Version = m.engine.version(told, client.out)
 		figures, err = m.judge(client)
 		return base, figures, err
 	}

@@ -70,14 +70,9 @@ func (sevenZip) parse(out Output, o Options) ([]Figure, error) {
 	return Parse7Zip(out.Stdout, o.Threads)
 }
 
-// It says "7-Zip (z) 26.02 (x64) : Copyright ...", and as a part of p7zip "7-Zip [64] 16.02 : ...".
-var sevenZipTitle = regexp.MustCompile(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)
-
-func (sevenZip) versionIn(printed, _ Output) string {
-	if m := sevenZipTitle.FindSubmatch(printed.Stdout); m != nil {
-		return string(m[1])
-	}
-	return ""
+// versions: it says "7-Zip (z) 26.02 (x64) : Copyright ...", and as a part of p7zip "7-Zip [64] 16.02 : ...".
+func (sevenZip) versions() []versionLine {
+	return []versionLine{{"", regexp.MustCompile(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)}}
 }
 
 // Lines of `7z b`. The averages of 16.02 have no speed.

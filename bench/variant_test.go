@@ -247,7 +247,7 @@ func TestNCCLTellsWhatItKnowsOfItsVersions(t *testing.T) {
 		"# nccl-tests version 2.17.1 nccl-headers=22703 nccl-library=22703\n": "2.17.1",
 		"# nThread 1 nGpus 8\n": "",
 	} {
-		if got := (ncclTests{}).versionIn(Output{Stdout: []byte(printed)}, Output{}); got != want {
+		if got := (Engine{plugin: ncclTests{}}).version(Output{Stdout: []byte(printed)}); got != want {
 			t.Errorf("got %q, want %q", got, want)
 		}
 	}
