@@ -56,8 +56,8 @@ func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opt
 // client measures each size once, on a ring in random order: runs are repeated, with their spread,
 // and not what is within one.
 func (memLatency) client(_, _ Endpoint, o Options) []string {
-	return []string{cmp.Or(o.Program, latMemRd), "-P", "1", "-W", "1", "-N", "1", "-t", strconv.FormatInt(chased(o), 10),
-		strconv.Itoa(latencyStride)}
+	return []string{cmp.Or(o.Program, latMemRd), "-P", "1", "-W", "1", "-N", "1",
+		"-t", strconv.FormatInt(chased(o), 10), strconv.Itoa(latencyStride)}
 }
 
 // chased is the largest size, in MiB: a power of two that fits into the memory.

@@ -47,8 +47,8 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 	if err != nil {
 		return err
 	}
-	testcases := strings.FieldsFunc(string(list.Stdout), func(r rune) bool { return strings.ContainsRune(" ,:\t\r\n", r) })
-	if !slices.Contains(testcases, n.testcase) {
+	separator := func(r rune) bool { return strings.ContainsRune(" ,:\t\r\n", r) }
+	if !slices.Contains(strings.FieldsFunc(string(list.Stdout), separator), n.testcase) {
 		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its nvbandwidth has no test case %s: it takes a "+
 			"later release", n.testcase)}
 	}

@@ -71,7 +71,8 @@ func makePerftestColumns() []column {
 			scale = 1
 		}
 		cols = append(cols,
-			column{title: "BW peak[" + unit + "]", json: "BW_peak", metric: MetricBWPeak, scale: scale, mayBeZero: true},
+			column{title: "BW peak[" + unit + "]", json: "BW_peak", metric: MetricBWPeak, scale: scale,
+				mayBeZero: true},
 			column{title: "BW average[" + unit + "]", json: "BW_average", metric: MetricBWAverage, scale: scale},
 			column{title: "BW Port1[" + unit + "]", kind: columnOther},
 			column{title: "BW Port2[" + unit + "]", kind: columnOther},

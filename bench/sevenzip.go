@@ -48,7 +48,9 @@ func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Optio
 		return err
 	}
 	o.Program = strings.TrimSpace(string(out.Stdout))
-	return o.fit(ctx, ask, ep, "7-Zip's benchmark", func(cpus int) int64 { return sevenZipBytes(cpus, sevenZipSmallest) })
+	return o.fit(ctx, ask, ep, "7-Zip's benchmark", func(cpus int) int64 {
+		return sevenZipBytes(cpus, sevenZipSmallest)
+	})
 }
 
 func (sevenZip) client(_, _ Endpoint, o Options) []string {
