@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -17,12 +18,11 @@ import (
 // Directory is a directory of this machine as a tree: one that a machine was captured into, or the
 // machine's own root. Any number of goroutines may read it at once.
 type Directory struct {
-	name string
 	// at is a descriptor of the directory (O_PATH), -1 for the machine's own root, which needs none.
 	at   int
 	live bool
-	// inside is used where the kernel has no openat2.
-	inside *os.Root
+	// byStep is set where the kernel has no openat2: see openByStep.
+	byStep bool
 }
 
 var (
@@ -34,8 +34,7 @@ var (
 //
 // The kernel confines the names, with openat2(2) and RESOLVE_IN_ROOT: one call a file, and no way
 // out for a tree that changes meanwhile. Before Linux 5.6, and in containers whose seccomp filter
-// does not know the call, the links are read here and os.Root guards the rest: slower, with the
-// same result.
+// does not know the call, the links are read here: slower, with the same result.
 func Dir(path string) (*Directory, error) { return openDirectory(path, true) }
 
 func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
@@ -45,69 +44,109 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
-	d := &Directory{name: path, at: fd}
-	if useOpenat2 {
-		probe, err := d.openat2(".", unix.O_PATH)
-		if err == nil {
-			unix.Close(probe)
-			return d, nil
-		}
-		// A seccomp filter answers what it likes: EPERM is docker's, before it knew openat2.
-		if !errors.Is(err, unix.ENOSYS) && !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EINVAL) {
-			unix.Close(fd)
-			return nil, pathError("open", path, err)
-		}
+	d := &Directory{at: fd, byStep: !useOpenat2}
+	if !useOpenat2 {
+		return d, nil
 	}
-	unix.Close(fd)
-	d.at = -1
-	if d.inside, err = os.OpenRoot(path); err != nil {
-		return nil, err
+	probe, err := d.open(".", unix.O_PATH)
+	switch err {
+	case nil:
+		unix.Close(probe)
+	case unix.ENOSYS, unix.EPERM, unix.EINVAL:
+		// A seccomp filter answers what it likes: EPERM is docker's, before it knew openat2.
+		d.byStep = true
+	default:
+		unix.Close(fd)
+		return nil, pathError("open", path, err)
 	}
 	return d, nil
 }
 
 // Live returns the machine that runs this program. Its links lead where the kernel says. It need not be closed.
-func Live() *Directory { return &Directory{name: "/", at: -1, live: true} }
+func Live() *Directory { return &Directory{at: -1, live: true} }
 
 // Close releases the directory. Names can no longer be read.
 func (d *Directory) Close() error {
-	switch {
-	case d.inside != nil:
-		return d.inside.Close()
-	case d.at >= 0:
-		fd := d.at
-		d.at = -1
-		return unix.Close(fd)
+	if d.at < 0 {
+		return nil
 	}
-	return nil
+	fd := d.at
+	d.at = -1
+	return unix.Close(fd)
 }
 
-// openFlags are those of every open. O_NONBLOCK: a FIFO without a writer, or a terminal without a
-// carrier, would wait for ever. O_NOCTTY: a terminal must not become ours.
-const openFlags = unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
+// openFlags are those of every open for reading. O_NONBLOCK: a FIFO without a writer, or a terminal
+// without a carrier, would wait for ever. O_NOCTTY: a terminal must not become ours.
+const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY
 
 // open opens name for reading, or with O_PATH.
 func (d *Directory) open(name string, flags int) (int, error) {
-	if !fs.ValidPath(name) {
-		return -1, fs.ErrInvalid
+	if flags |= unix.O_CLOEXEC; flags&unix.O_PATH == 0 {
+		flags |= openFlags // openat2 refuses flags that O_PATH ignores.
 	}
 	switch {
+	case !fs.ValidPath(name):
+		return -1, fs.ErrInvalid
 	case d.live:
-		return retry(func() (int, error) { return unix.Open("/"+name, openFlags|flags, 0) })
-	case d.at >= 0:
-		return d.openat2(name, flags)
-	}
-	return -1, fs.ErrClosed
-}
-
-func (d *Directory) openat2(name string, flags int) (int, error) {
-	if flags&unix.O_PATH != 0 {
-		flags |= unix.O_CLOEXEC // openat2 refuses flags that O_PATH ignores
-	} else {
-		flags |= openFlags
+		return retry(func() (int, error) { return unix.Open("/"+name, flags, 0) })
+	case d.at < 0:
+		return -1, fs.ErrClosed
+	case d.byStep:
+		return d.openByStep(name, flags)
 	}
 	how := unix.OpenHow{Flags: uint64(flags), Resolve: unix.RESOLVE_IN_ROOT}
 	return retry(func() (int, error) { return unix.Openat2(d.at, name, &how) })
+}
+
+// A step is an entry on the path to a name. Its descriptor (O_PATH) stands for the entry itself,
+// whatever becomes of its name meanwhile.
+type step struct {
+	fd    int
+	name  string
+	above *step // nil for the root
+}
+
+// openByStep is open without openat2. It opens one element after the other, never through a link, and
+// follows links itself: a tree that is changed meanwhile leads nowhere else.
+func (d *Directory) openByStep(name string, flags int) (int, error) {
+	open := func(at *step, element string, flags int) (int, error) {
+		return retry(func() (int, error) { return unix.Openat(at.fd, element, flags|unix.O_NOFOLLOW, 0) })
+	}
+	var opened []int
+	defer func() {
+		for _, fd := range opened {
+			unix.Close(fd)
+		}
+	}()
+	up := func(at *step) *step { return cmp.Or(at.above, at) }
+	enter := func(at *step, element string) (next *step, target string, isLink bool, err error) {
+		fd, err := open(at, element, unix.O_PATH|unix.O_CLOEXEC)
+		if err != nil {
+			return nil, "", false, err
+		}
+		opened = append(opened, fd)
+		target, err = readLink(fd)
+		next = &step{fd, element, at}
+		if err == unix.EINVAL {
+			return next, "", false, nil
+		}
+		return next, target, true, err
+	}
+	at, err := follow(name, flags&unix.O_NOFOLLOW == 0, &step{fd: d.at, name: "."}, up, enter)
+	if err != nil {
+		return -1, err
+	}
+	return open(up(at), at.name, flags)
+}
+
+// readLink returns the target of the link that fd (O_PATH) stands for.
+func readLink(fd int) (string, error) {
+	var buf [4096]byte // PATH_MAX
+	n, err := unix.Readlinkat(fd, "", buf[:])
+	if err == unix.ENOENT {
+		err = unix.EINVAL // The kernel's answer for a descriptor of something that is not a link.
+	}
+	return string(buf[:max(n, 0)]), err
 }
 
 // retry calls open again when a signal came, and when a rename anywhere kept the kernel from being
@@ -128,9 +167,6 @@ func retry(open func() (int, error)) (int, error) {
 // of sysfs that answers EAGAIN would then be waited for without end. Here EAGAIN is an error as any
 // other.
 func (d *Directory) ReadFile(name string) ([]byte, error) {
-	if d.inside != nil {
-		return d.insideReadFile(name)
-	}
 	fd, err := d.open(name, unix.O_RDONLY)
 	if err != nil {
 		return nil, pathError("open", name, err)
@@ -222,9 +258,6 @@ func readFull(fd int, b []byte, size int64, name string) (int, error) {
 
 // ReadDir returns what is in a directory, by name.
 func (d *Directory) ReadDir(name string) ([]fs.DirEntry, error) {
-	if d.inside != nil {
-		return d.insideReadDir(name)
-	}
 	fd, err := d.open(name, unix.O_RDONLY|unix.O_DIRECTORY)
 	if err != nil {
 		return nil, pathError("open", name, err)
@@ -237,6 +270,59 @@ func (d *Directory) ReadDir(name string) ([]fs.DirEntry, error) {
 	return entries, nil
 }
 
+// Open opens a file or directory, and nothing else. ReadFile and ReadDir cost less; a file of which
+// only parts are wanted, such as the configuration space of a PCI function, is better opened: it is
+// an io.ReaderAt.
+func (d *Directory) Open(name string) (fs.File, error) {
+	fd, err := d.open(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, pathError("open", name, err)
+	}
+	var st unix.Stat_t
+	if err = unix.Fstat(fd, &st); err == nil {
+		if mode := modeOf(st.Mode); mode.IsRegular() || mode.IsDir() {
+			// A descriptor that does not block goes into the runtime's poller, of which ReadFile keeps clear.
+			err = unix.SetNonblock(fd, false)
+		} else {
+			err = errNotRegular
+		}
+	}
+	if err != nil {
+		unix.Close(fd)
+		return nil, pathError("open", name, err)
+	}
+	return &diskFile{File: os.NewFile(uintptr(fd), name), tree: d, name: name}, nil
+}
+
+// A diskFile is an open file or directory of this machine.
+type diskFile struct {
+	*os.File
+	tree *Directory
+	name string
+	list *listing
+}
+
+// ReadDir implements fs.ReadDirFile. See Directory.readDir for what is wrong with that of os.File.
+func (f *diskFile) ReadDir(n int) ([]fs.DirEntry, error) {
+	if f.list == nil {
+		raw, err := f.SyscallConn()
+		if err != nil {
+			return nil, err
+		}
+		list := &listing{}
+		if err := raw.Control(func(fd uintptr) {
+			list.left, list.err = f.tree.readDir(int(fd), f.name)
+		}); err != nil {
+			return nil, err
+		}
+		if list.err != nil {
+			return nil, pathError("readdir", f.name, list.err)
+		}
+		f.list = list
+	}
+	return f.list.ReadDir(n)
+}
+
 // Stat describes what name stands for, through links.
 func (d *Directory) Stat(name string) (fs.FileInfo, error) { return d.stat("stat", name, 0) }
 
@@ -246,60 +332,30 @@ func (d *Directory) Lstat(name string) (fs.FileInfo, error) {
 }
 
 func (d *Directory) stat(op, name string, flags int) (fs.FileInfo, error) {
-	var st unix.Stat_t
-	switch {
-	case !fs.ValidPath(name):
-		return nil, pathError(op, name, fs.ErrInvalid)
-	case d.inside != nil:
-		return d.insideStat(op, name, flags == 0)
-	case d.live:
-		at := 0
-		if flags != 0 {
-			at = unix.AT_SYMLINK_NOFOLLOW
-		}
-		if err := unix.Fstatat(unix.AT_FDCWD, "/"+name, &st, at); err != nil {
-			return nil, pathError(op, name, err)
-		}
-	default:
-		fd, err := d.open(name, unix.O_PATH|flags)
-		if err != nil {
-			return nil, pathError(op, name, err)
-		}
-		defer unix.Close(fd)
-		if err := unix.Fstat(fd, &st); err != nil {
-			return nil, pathError(op, name, err)
-		}
+	info := &statInfo{name: base(name)}
+	fd, err := d.open(name, unix.O_PATH|flags)
+	if err == nil {
+		err = unix.Fstat(fd, &info.st)
+		unix.Close(fd)
 	}
-	return &statInfo{name: base(name), st: st}, nil
+	if err != nil {
+		return nil, pathError(op, name, err)
+	}
+	return info, nil
 }
 
 // ReadLink returns the target of a link as it is written.
 func (d *Directory) ReadLink(name string) (string, error) {
-	if d.inside != nil {
-		return d.insideReadLink(name)
-	}
-	if !fs.ValidPath(name) {
-		return "", pathError("readlink", name, fs.ErrInvalid)
-	}
-	var buf [4096]byte // PATH_MAX
-	var n int
-	var err error
-	if d.live {
-		n, err = unix.Readlink("/"+name, buf[:])
-	} else {
-		var fd int
-		if fd, err = d.open(name, unix.O_PATH|unix.O_NOFOLLOW); err == nil {
-			n, err = unix.Readlinkat(fd, "", buf[:])
-			unix.Close(fd)
-			if err == unix.ENOENT {
-				err = syscall.EINVAL // what an empty name says of something that is not a link
-			}
-		}
+	var target string
+	fd, err := d.open(name, unix.O_PATH|unix.O_NOFOLLOW)
+	if err == nil {
+		target, err = readLink(fd)
+		unix.Close(fd)
 	}
 	if err != nil {
 		return "", pathError("readlink", name, err)
 	}
-	return string(buf[:n]), nil
+	return target, nil
 }
 
 // statInfo is the fs.FileInfo of a stat(2).
@@ -315,23 +371,28 @@ func (s *statInfo) ModTime() time.Time { return time.Unix(s.st.Mtim.Unix()) }
 func (s *statInfo) Sys() any           { return &s.st }
 
 func (s *statInfo) Mode() fs.FileMode {
-	mode := fs.FileMode(s.st.Mode & 0o777)
+	mode := modeOf(s.st.Mode) | fs.FileMode(s.st.Mode&0o777)
 	if s.st.Mode&unix.S_ISVTX != 0 {
 		mode |= fs.ModeSticky
 	}
-	switch s.st.Mode & unix.S_IFMT {
-	case unix.S_IFDIR:
-		mode |= fs.ModeDir
-	case unix.S_IFLNK:
-		mode |= fs.ModeSymlink
-	case unix.S_IFIFO:
-		mode |= fs.ModeNamedPipe
-	case unix.S_IFSOCK:
-		mode |= fs.ModeSocket
-	case unix.S_IFBLK:
-		mode |= fs.ModeDevice
-	case unix.S_IFCHR:
-		mode |= fs.ModeDevice | fs.ModeCharDevice
-	}
 	return mode
+}
+
+// modeOf returns the type bits for those of a stat(2).
+func modeOf(mode uint32) fs.FileMode {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFDIR:
+		return fs.ModeDir
+	case unix.S_IFLNK:
+		return fs.ModeSymlink
+	case unix.S_IFIFO:
+		return fs.ModeNamedPipe
+	case unix.S_IFSOCK:
+		return fs.ModeSocket
+	case unix.S_IFBLK:
+		return fs.ModeDevice
+	case unix.S_IFCHR:
+		return fs.ModeDevice | fs.ModeCharDevice
+	}
+	return 0
 }

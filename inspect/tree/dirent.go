@@ -86,41 +86,19 @@ func (d *Directory) parseDirents(entries []dirEntry, b []byte, fd int, dir strin
 		if i := strings.IndexByte(name, 0); i >= 0 {
 			name = name[:i]
 		}
-		mode, known := direntMode(b[at+direntType])
+		mode := uint32(b[at+direntType]) << 12 // d_type is the type of stat(2), moved (include/linux/fs_types.h).
 		at += length
 		if name == "." || name == ".." {
 			continue
 		}
-		if !known {
+		if mode == unix.DT_UNKNOWN { // Some file systems give it for everything.
 			var st unix.Stat_t
 			if err := unix.Fstatat(fd, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 				continue // gone since
 			}
-			mode = (&statInfo{st: st}).Mode().Type()
+			mode = st.Mode
 		}
-		entries = append(entries, dirEntry{tree: d, dir: dir, name: name, mode: mode})
+		entries = append(entries, dirEntry{tree: d, dir: dir, name: name, mode: modeOf(mode)})
 	}
 	return entries, nil
-}
-
-// direntMode returns the type bits for a d_type; known is false for DT_UNKNOWN, which some file
-// systems give for everything.
-func direntMode(t byte) (mode fs.FileMode, known bool) {
-	switch t {
-	case unix.DT_REG:
-		return 0, true
-	case unix.DT_DIR:
-		return fs.ModeDir, true
-	case unix.DT_LNK:
-		return fs.ModeSymlink, true
-	case unix.DT_FIFO:
-		return fs.ModeNamedPipe, true
-	case unix.DT_SOCK:
-		return fs.ModeSocket, true
-	case unix.DT_BLK:
-		return fs.ModeDevice, true
-	case unix.DT_CHR:
-		return fs.ModeDevice | fs.ModeCharDevice, true
-	}
-	return 0, false
 }

@@ -62,3 +62,12 @@ var errnos = sync.OnceValue(func() map[string]syscall.Errno {
 	}
 	return out
 })
+
+// cause returns what went wrong without operation and name, which are those of a step and not of the caller.
+func cause(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

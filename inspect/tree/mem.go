@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -43,92 +44,39 @@ func (n *node) Sys() any                   { return nil }
 func (n *node) Info() (fs.FileInfo, error) { return n, nil }
 func (n *node) String() string             { return fs.FormatDirEntry(n) }
 
-// named is the information about a node that was reached by another name, through a link.
-type named struct {
-	*node
-	name string
-}
-
-func (n named) Name() string { return n.name }
-
 // child returns the entry of that name of a finished directory, nil where there is none.
 func (n *node) child(name string) *node {
-	low, high := 0, len(n.children)
-	for low < high {
-		mid := int(uint(low+high) >> 1)
-		if n.children[mid].name < name {
-			low = mid + 1
-		} else {
-			high = mid
-		}
+	i, found := slices.BinarySearchFunc(n.children, name, func(c *node, name string) int {
+		return strings.Compare(c.name, name)
+	})
+	if !found {
+		return nil
 	}
-	if low < len(n.children) && n.children[low].name == name {
-		return n.children[low]
-	}
-	return nil
+	return n.children[i]
 }
 
-// walk finds the node that name stands for. A link at the end of name is followed only when follow is set.
-func (m *Mem) walk(name string, follow bool) (*node, error) {
-	if !fs.ValidPath(name) {
-		return nil, fs.ErrInvalid
+// walk finds the node that name stands for. A link at the end of name is followed only when last is set.
+func (m *Mem) walk(name string, last bool) (*node, error) {
+	up := func(at *node) *node {
+		if at == m.root {
+			return at // which has a parent after Chroot
+		}
+		return at.parent
 	}
-	at, links := m.root, 0
-	for rest := name; rest != ""; {
-		var element string
-		if i := strings.IndexByte(rest, '/'); i >= 0 {
-			element, rest = rest[:i], rest[i+1:]
-		} else {
-			element, rest = rest, ""
-		}
-		// Empty elements and dots come from link targets, such as "../../devices//cpu/".
-		switch element {
-		case "", ".":
-			continue
-		case "..":
-			if at != m.root {
-				at = at.parent
-			}
-			continue
-		}
+	return follow(name, last, m.root, up, func(at *node, element string) (*node, string, bool, error) {
 		if !at.IsDir() {
-			return nil, syscall.ENOTDIR
+			return nil, "", false, syscall.ENOTDIR
 		}
 		next := at.child(element)
-		if next == nil {
-			return nil, fs.ErrNotExist
+		switch {
+		case next == nil:
+			return nil, "", false, fs.ErrNotExist
+		case next.hidden:
+			return nil, "", false, next.err
 		}
-		if next.hidden {
-			return nil, next.err
-		}
-		if next.mode&fs.ModeSymlink == 0 || rest == "" && !follow {
-			at = next
-			continue
-		}
-		if links++; links > maxLinks {
-			return nil, syscall.ELOOP
-		}
-		if next.target == "" {
-			return nil, fs.ErrNotExist // as the kernel has it: no link can lead to nothing
-		}
-		if next.target[0] == '/' {
-			at = m.root
-		}
-		if rest == "" {
-			rest = next.target
-		} else {
-			rest = next.target + "/" + rest
-		}
-		if len(rest) > maxPath {
-			return nil, syscall.ENAMETOOLONG
-		}
-	}
-	return at, nil
+		return next, next.target, next.mode&fs.ModeSymlink != 0, nil
+	})
 }
-
-// maxPath bounds a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and
-// keeps 40 hostile links from growing it.
-const maxPath = 64 << 10
 
 func pathError(op, name string, err error) error {
 	return &fs.PathError{Op: op, Path: name, Err: err}
@@ -170,11 +118,15 @@ func (m *Mem) ReadDir(name string) ([]fs.DirEntry, error) {
 	if err != nil {
 		return nil, pathError("readdir", name, err)
 	}
+	return n.list(), nil
+}
+
+func (n *node) list() []fs.DirEntry {
 	entries := make([]fs.DirEntry, len(n.children))
 	for i, c := range n.children {
 		entries[i] = c
 	}
-	return entries, nil
+	return entries
 }
 
 // Stat describes what name stands for, through links.
@@ -183,16 +135,29 @@ func (m *Mem) Stat(name string) (fs.FileInfo, error) { return m.info("stat", nam
 // Lstat is Stat that does not follow a link at the end of name.
 func (m *Mem) Lstat(name string) (fs.FileInfo, error) { return m.info("lstat", name, false) }
 
-func (m *Mem) info(op, name string, follow bool) (fs.FileInfo, error) {
-	n, err := m.walk(name, follow)
+func (m *Mem) info(op, name string, last bool) (fs.FileInfo, error) {
+	n, err := m.walk(name, last)
 	if err != nil {
 		return nil, pathError(op, name, err)
 	}
-	if called := base(name); called != n.name {
-		return named{n, called}, nil
-	}
-	return n, nil
+	return n.called(base(name)), nil
 }
+
+// called returns the information about the node under the name that it was reached by.
+func (n *node) called(name string) fs.FileInfo {
+	if name == n.name {
+		return n
+	}
+	return renamed{n, name}
+}
+
+// renamed is the information about a file that was reached by another name, through a link.
+type renamed struct {
+	fs.FileInfo
+	name string
+}
+
+func (r renamed) Name() string { return r.name }
 
 // ReadLink returns the target of a link as it is written.
 func (m *Mem) ReadLink(name string) (string, error) {
@@ -208,18 +173,22 @@ func (m *Mem) ReadLink(name string) (string, error) {
 
 // Open opens a file or directory for reading.
 func (m *Mem) Open(name string) (fs.File, error) {
-	info, err := m.info("open", name, true)
+	n, err := m.walk(name, true)
 	if err != nil {
-		return nil, err
+		return nil, pathError("open", name, err)
 	}
-	n, ok := info.(*node)
-	if !ok {
-		n = info.(named).node
+	info := n.called(base(name))
+	switch {
+	case n.IsDir():
+		d := &openDir{info: info, path: name, listing: listing{left: n.list()}}
+		if n.err != nil {
+			d.err = pathError("readdir", name, n.err)
+		}
+		return d, nil
+	case n.err != nil:
+		return brokenFile{info, pathError("read", name, n.err)}, nil
 	}
-	if n.IsDir() {
-		return &openDir{node: n, info: info, path: name}, nil
-	}
-	return &openFile{node: n, info: info, path: name}, nil
+	return openFile{bytes.NewReader(n.data), info}, nil
 }
 
 // Chroot returns the tree below a directory as a tree of its own: what is outside of it cannot be
@@ -305,13 +274,6 @@ func isRoot(n *node) bool {
 		}
 	}
 	return false
-}
-
-func join(dir, name string) string {
-	if dir == "." {
-		return name
-	}
-	return dir + "/" + name
 }
 
 // Len returns the number of entries of the tree, without its root.

@@ -1,6 +1,8 @@
 package tree
 
 import (
+	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"io/fs"
@@ -26,26 +28,36 @@ type Recorder struct {
 
 var _ FS = (*Recorder)(nil)
 
-// seen is what is known of one name. Each question is asked once.
+// seen is what is known of one name.
 type seen struct {
-	link, content, list, info bool // the question was asked
+	link asked[string] // The error EINVAL says that the name is there and not a link.
+	data asked[[]byte]
+	list asked[[]fs.DirEntry]
+	info asked[fs.FileInfo] // of Lstat
 
-	target  string
-	linkErr error // EINVAL: there, and not a link
-
-	data    []byte
-	dataErr error
-
-	parted  bool   // something of the content was read by way of Open
+	parted  bool   // something of the content was read through Open
 	part    []byte // it
 	partErr error
-
-	entries []fs.DirEntry
-	listErr error
-
-	stat    fs.FileInfo // of Lstat
-	statErr error
 }
+
+// asked is a question that is asked once, and its answer.
+type asked[T any] struct {
+	done  bool
+	value T
+	err   error
+}
+
+func (a *asked[T]) once(ask func() (T, error)) (T, error) {
+	if !a.done {
+		a.done = true
+		a.value, a.err = ask()
+		a.err = cause(a.err)
+	}
+	return a.value, a.err
+}
+
+// good reports whether the question was asked and answered.
+func (a *asked[T]) good() bool { return a.done && a.err == nil }
 
 // NewRecorder returns a recorder of what is read from fsys.
 func NewRecorder(fsys fs.FS) *Recorder { return &Recorder{from: fsys, seen: make(map[string]*seen)} }
@@ -61,48 +73,44 @@ func (r *Recorder) at(name string) *seen {
 
 // readLink answers for a name whose directory has no links.
 func (r *Recorder) readLink(name string) (string, error) {
-	s := r.at(name)
-	if !s.link {
-		s.link = true
-		s.target, s.linkErr = fs.ReadLink(r.from, name)
-		s.linkErr = cause(s.linkErr)
-		if errors.Is(s.linkErr, fs.ErrInvalid) {
-			s.linkErr = syscall.EINVAL // of other implementations of fs.FS
+	return r.at(name).link.once(func() (string, error) {
+		target, err := fs.ReadLink(r.from, name)
+		if errors.Is(err, fs.ErrInvalid) {
+			err = syscall.EINVAL // of other implementations of fs.FS
 		}
-	}
-	return s.target, s.linkErr
+		return target, err
+	})
 }
 
-func (r *Recorder) lstat(name string) *seen {
-	s := r.at(name)
-	if !s.info {
-		s.info = true
-		s.stat, s.statErr = fs.Lstat(r.from, name)
-		s.statErr = cause(s.statErr)
+func (r *Recorder) lstat(name string) (fs.FileInfo, error) {
+	return r.at(name).info.once(func() (fs.FileInfo, error) { return fs.Lstat(r.from, name) })
+}
+
+// ask resolves name and puts a question to what it stands for. Errors name the operation and the name
+// that the caller knows.
+func ask[T any](r *Recorder, op, name string, follow bool, question func(at string) (T, error)) (T, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var answer T
+	at, err := resolve(name, follow, r.readLink)
+	if err == nil {
+		answer, err = question(at)
 	}
-	return s
+	if err != nil {
+		return *new(T), pathError(op, name, err)
+	}
+	return answer, nil
 }
 
 // Bytes returns the content of a file, which the caller must not write to.
 func (r *Recorder) Bytes(name string) ([]byte, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, err := resolve(name, true, r.readLink)
-	if err != nil {
-		return nil, pathError("open", name, err)
-	}
-	s := r.at(at)
-	if !s.content {
-		s.content = true
-		s.data, s.dataErr = Bytes(r.from, at)
-		if s.dataErr = cause(s.dataErr); s.dataErr != nil {
+	return ask(r, "read", name, true, func(at string) ([]byte, error) {
+		data, err := r.at(at).data.once(func() ([]byte, error) { return Bytes(r.from, at) })
+		if err != nil {
 			r.lstat(at) // what it is that cannot be read
 		}
-	}
-	if s.dataErr != nil {
-		return nil, pathError("read", name, s.dataErr)
-	}
-	return s.data, nil
+		return data, err
+	})
 }
 
 // ReadFile returns a copy of the content of a file.
@@ -113,46 +121,29 @@ func (r *Recorder) ReadFile(name string) ([]byte, error) {
 
 // ReadDir returns what is in a directory, by name.
 func (r *Recorder) ReadDir(name string) ([]fs.DirEntry, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, err := resolve(name, true, r.readLink)
-	if err != nil {
-		return nil, pathError("readdir", name, err)
-	}
-	s := r.at(at)
-	if !s.list {
-		s.list = true
-		s.entries, s.listErr = fs.ReadDir(r.from, at)
-		if s.listErr = cause(s.listErr); s.listErr != nil {
+	return ask(r, "readdir", name, true, func(at string) ([]fs.DirEntry, error) {
+		entries, err := r.at(at).list.once(func() ([]fs.DirEntry, error) { return fs.ReadDir(r.from, at) })
+		if err != nil {
 			r.lstat(at)
 		}
-		for _, e := range s.entries {
+		for _, e := range entries {
 			if e.Type()&fs.ModeSymlink != 0 {
-				r.readLink(join(at, e.Name())) // a list that says "link" and not where to is half a list
+				r.readLink(join(at, e.Name())) // A list that says "link" and not where to is half a list.
 			}
 		}
-	}
-	if s.listErr != nil {
-		return nil, pathError("readdir", name, s.listErr)
-	}
-	return slices.Clone(s.entries), nil
+		return slices.Clone(entries), err
+	})
 }
 
 // ReadLink returns the target of a link as it is written.
 func (r *Recorder) ReadLink(name string) (string, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, err := resolve(name, false, r.readLink)
-	var target string
-	if err == nil {
-		if target, err = r.readLink(at); err != nil {
+	return ask(r, "readlink", name, false, func(at string) (string, error) {
+		target, err := r.readLink(at)
+		if err != nil {
 			r.lstat(at)
 		}
-	}
-	if err != nil {
-		return "", pathError("readlink", name, err)
-	}
-	return target, nil
+		return target, err
+	})
 }
 
 // Stat describes what name stands for, through links.
@@ -162,20 +153,10 @@ func (r *Recorder) Stat(name string) (fs.FileInfo, error) { return r.status("sta
 func (r *Recorder) Lstat(name string) (fs.FileInfo, error) { return r.status("lstat", name, false) }
 
 func (r *Recorder) status(op, name string, follow bool) (fs.FileInfo, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, err := resolve(name, follow, r.readLink)
-	if err != nil {
-		return nil, pathError(op, name, err)
-	}
-	s := r.lstat(at)
-	if s.statErr != nil {
-		return nil, pathError(op, name, s.statErr)
-	}
-	if s.stat.Mode()&fs.ModeSymlink != 0 {
-		r.readLink(at)
-	}
-	return renamed{s.stat, base(name)}, nil
+	return ask(r, op, name, follow, func(at string) (fs.FileInfo, error) {
+		info, err := r.lstat(at)
+		return renamed{info, base(name)}, err
+	})
 }
 
 // Open opens a file or directory. Of a file, those parts are recorded that are read: of the
@@ -187,29 +168,20 @@ func (r *Recorder) Open(name string) (fs.File, error) {
 	}
 	if info.IsDir() {
 		entries, err := r.ReadDir(name)
-		n := &node{name: info.Name(), mode: info.Mode(), err: cause(err)}
-		for _, e := range entries {
-			n.children = append(n.children, &node{name: e.Name(), mode: e.Type()})
+		return &openDir{info, name, listing{entries, err}}, nil
+	}
+	return ask(r, "open", name, true, func(at string) (fs.File, error) {
+		s := r.at(at)
+		if s.data.good() {
+			return openFile{bytes.NewReader(s.data.value), info}, nil
 		}
-		return &openDir{node: n, info: info, path: name}, nil
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	at, err := resolve(name, true, r.readLink)
-	if err != nil {
-		return nil, pathError("open", name, err)
-	}
-	s := r.at(at)
-	if s.content && s.dataErr == nil {
-		n := &node{name: info.Name(), data: s.data}
-		return &openFile{node: n, info: info, path: name}, nil
-	}
-	f, err := r.from.Open(at)
-	if err != nil {
-		s.content, s.dataErr = true, cause(err)
-		return nil, pathError("open", name, s.dataErr)
-	}
-	return &recordedFile{File: f, recorder: r, seen: s, name: name}, nil
+		f, err := r.from.Open(at)
+		if err != nil {
+			s.data = asked[[]byte]{done: true, err: cause(err)}
+			return nil, s.data.err
+		}
+		return &recordedFile{File: f, recorder: r, seen: s, name: name}, nil
+	})
 }
 
 // recordedFile is an open file of which what is read is noted.
@@ -227,7 +199,7 @@ func (f *recordedFile) note(b []byte, at int64, err error) {
 	f.recorder.mu.Lock()
 	defer f.recorder.mu.Unlock()
 	s := f.seen
-	if s.content && s.dataErr == nil {
+	if s.data.good() {
 		return // read whole meanwhile
 	}
 	if err != nil && err != io.EOF {
@@ -274,7 +246,7 @@ func (r *Recorder) Entries() []Entry {
 		}
 	}
 	for name, s := range r.seen {
-		for _, c := range s.entries {
+		for _, c := range s.list.value {
 			child := join(name, c.Name())
 			if _, ok := found[child]; !ok {
 				found[child] = Entry{Name: child, Mode: c.Type(), Omitted: true}
@@ -283,7 +255,7 @@ func (r *Recorder) Entries() []Entry {
 	}
 	// What was only passed on the way to something else is a directory; a link may go through it and back: "a/../b".
 	for name, s := range r.seen {
-		if _, ok := found[name]; !ok && s.link && errors.Is(s.linkErr, syscall.EINVAL) && !s.info {
+		if _, ok := found[name]; !ok && s.link.err == syscall.EINVAL && !s.info.done {
 			found[name] = Entry{Name: name, Mode: fs.ModeDir, Omitted: true}
 		}
 	}
@@ -303,45 +275,36 @@ func (r *Recorder) Entries() []Entry {
 func (s *seen) entry(name string) (e Entry, ok bool) {
 	e = Entry{Name: name}
 	switch {
-	case s.link && s.linkErr == nil:
-		e.Mode, e.Target = fs.ModeSymlink, s.target
+	case s.link.good():
+		e.Mode, e.Target = fs.ModeSymlink, s.link.value
 		return e, true
-	case s.content && s.dataErr == nil:
-		e.Data = s.data
+	case s.data.good():
+		e.Data = s.data.value
 		return e, true
-	case s.list && s.listErr == nil:
+	case s.list.good():
 		e.Mode = fs.ModeDir
 		return e, true
-	}
-	if s.parted {
+	case s.parted:
 		e.Data = s.part
 		return e, true
-	}
-	// What was found by Stat alone, or is there and refused to be read.
-	if s.info {
-		if s.statErr != nil {
-			e.Err, e.Hidden = s.statErr, true
-			return e, !isAbsent(s.statErr)
+	case s.info.good(): // It was found by Stat alone, or is there and refused to be read.
+		e.Mode = s.info.value.Mode().Type()
+		err := cmp.Or(s.data.err, s.partErr)
+		if e.Mode.IsDir() {
+			err = s.list.err
 		}
-		e.Mode = s.stat.Mode().Type()
-		err := s.dataErr
-		switch {
-		case e.Mode.IsDir():
-			err = s.listErr
-		case err == nil:
-			err = s.partErr
-		}
-		e.Err, e.Omitted = err, err == nil || isAbsent(err)
-		if e.Omitted {
-			e.Err = nil
+		if e.Omitted = err == nil || isAbsent(err); !e.Omitted {
+			e.Err = err
 		}
 		return e, true
+	case s.info.done:
+		e.Err, e.Hidden = s.info.err, true
+	case s.link.done && s.link.err != syscall.EINVAL:
+		e.Err, e.Hidden = s.link.err, true
+	default:
+		return e, false // It was passed on the path to something else.
 	}
-	if s.link && !errors.Is(s.linkErr, syscall.EINVAL) {
-		e.Err, e.Hidden = s.linkErr, true
-		return e, !isAbsent(s.linkErr)
-	}
-	return e, false // passed on the way to something else
+	return e, !isAbsent(e.Err)
 }
 
 // isAbsent reports whether err says that there is nothing of that name.
@@ -351,18 +314,16 @@ func isAbsent(err error) bool {
 
 // ComparePaths orders names so that a directory is followed by what is in it: "a", "a/b", "a-b".
 func ComparePaths(a, b string) int {
-	n := min(len(a), len(b))
-	for i := range n {
-		if a[i] == b[i] {
-			continue
-		}
+	for i := range min(len(a), len(b)) {
 		switch {
+		case a[i] == b[i]:
 		case a[i] == '/':
 			return -1
 		case b[i] == '/':
 			return 1
+		default:
+			return cmp.Compare(a[i], b[i])
 		}
-		return int(a[i]) - int(b[i])
 	}
-	return len(a) - len(b)
+	return cmp.Compare(len(a), len(b))
 }

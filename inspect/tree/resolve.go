@@ -1,58 +1,77 @@
 package tree
 
 import (
-	"errors"
 	"io/fs"
 	"strings"
 	"syscall"
 )
 
-// resolve returns the name without links that name stands for, confined to the root. readLink reads
-// one link whose directory has none; it fails with EINVAL for what is not a link. A link at the end
-// of name is resolved only when follow is set.
-func resolve(name string, follow bool, readLink func(string) (string, error)) (string, error) {
+// maxPath bounds a name while its links are resolved. It is far above Linux's PATH_MAX of 4096, and
+// keeps 40 hostile links from growing it.
+const maxPath = 64 << 10
+
+// follow walks name from root and follows links, as path_resolution(7) describes it for a process
+// whose root is root: an absolute target starts there, and ".." of the root is the root. A link at the
+// end of name is followed only when last is set.
+//
+// up returns the directory that a place is in. enter returns an entry of a directory and, where the
+// entry is a link, its target.
+func follow[T any](name string, last bool, root T, up func(at T) T,
+	enter func(at T, element string) (next T, target string, isLink bool, err error)) (T, error) {
+	var none T
 	if !fs.ValidPath(name) {
-		return "", fs.ErrInvalid
+		return none, fs.ErrInvalid
 	}
-	at, links := ".", 0
+	at, links := root, 0
 	for rest := name; rest != ""; {
 		var element string
 		element, rest, _ = strings.Cut(rest, "/")
+		// Empty elements and dots come from link targets, such as "../../devices//cpu/".
 		switch element {
 		case "", ".":
 			continue
 		case "..":
-			at = parentOf(at)
+			at = up(at)
 			continue
 		}
-		next := join(at, element)
-		if rest == "" && !follow {
-			return next, nil
+		next, target, isLink, err := enter(at, element)
+		if err != nil {
+			return none, err
 		}
-		target, err := readLink(next)
-		if errors.Is(err, syscall.EINVAL) {
+		if !isLink || rest == "" && !last {
 			at = next
 			continue
 		}
-		if err != nil {
-			return "", err
-		}
 		if links++; links > maxLinks {
-			return "", syscall.ELOOP
+			return none, syscall.ELOOP
 		}
-		if strings.HasPrefix(target, "/") {
-			at = "."
+		if target == "" {
+			return none, fs.ErrNotExist // The kernel makes no link that leads to nothing.
 		}
-		if rest == "" {
-			rest = target
-		} else {
-			rest = target + "/" + rest
+		if target[0] == '/' {
+			at = root
 		}
-		if len(rest) > maxPath {
-			return "", syscall.ENAMETOOLONG
+		if rest != "" {
+			target += "/" + rest
+		}
+		if rest = target; len(rest) > maxPath {
+			return none, syscall.ENAMETOOLONG
 		}
 	}
 	return at, nil
+}
+
+// resolve returns the name without links that name stands for. readLink reads one link whose
+// directory has none; it fails with EINVAL for what is not a link.
+func resolve(name string, last bool, readLink func(string) (string, error)) (string, error) {
+	return follow(name, last, ".", parentOf, func(at, element string) (string, string, bool, error) {
+		next := join(at, element)
+		target, err := readLink(next)
+		if err == syscall.EINVAL {
+			return next, "", false, nil
+		}
+		return next, target, err == nil, err
+	})
 }
 
 // parentOf returns the directory that a clean name is in; the root is in itself.
@@ -65,3 +84,11 @@ func parentOf(name string) string {
 
 // base returns the last element of a clean name.
 func base(name string) string { return name[strings.LastIndexByte(name, '/')+1:] }
+
+// join appends an element to the clean name of a directory.
+func join(dir, element string) string {
+	if dir == "." {
+		return element
+	}
+	return dir + "/" + element
+}
