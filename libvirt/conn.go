@@ -26,7 +26,12 @@ type Conn struct {
 	uri *url.URL
 	// slow has a place for each call that may take long. The daemon works on 5 calls of a connection
 	// at a time (max_client_requests) and reads no further ones meanwhile: one is kept for questions.
-	slow   chan struct{}
+	slow chan struct{}
+	// validate is held while the daemon checks a document against libvirt's schema. libxml2 loads the
+	// schema's data types at the first check and not safely for two threads: of two first checks at a
+	// time one was refused with "Error type 'unsignedInt' is not exported by type library".
+	validate sync.Mutex
+
 	mu     sync.Mutex
 	client *api.Libvirt
 	conn   net.Conn // that of client

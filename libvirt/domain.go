@@ -150,6 +150,8 @@ func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 // define gives libvirt a domain, new or changed, after validation by its schema. It does not start
 // it; one that runs stays as it is until it is started again.
 func (c *Conn) define(ctx context.Context, name string, xml []byte) error {
+	c.validate.Lock()
+	defer c.validate.Unlock()
 	_, err := ask(ctx, c, probeLimit, func(l *api.Libvirt) (api.Domain, error) {
 		return l.DomainDefineXMLFlags(string(xml), api.DomainDefineValidate)
 	})
