@@ -582,15 +582,6 @@ pci/0000:2c:00.0/max_link_width 16
 	}
 }
 
-func TestLoad(t *testing.T) {
-	for text, want := range map[string]float64{"64.12 30.00 12.01 65/900 4242\n": 64.12, "": -1, "nan 1": -1,
-		"-1 2": -1, "x": -1} {
-		if got, ok := ParseLoad(text); ok != (want >= 0) || ok && got != want {
-			t.Errorf("%q: %v, %v", text, got, ok)
-		}
-	}
-}
-
 // Whatever is known of a way, a judgement can be written as JSON, agrees with its own figures, and
 // names a cause exactly where it says that there is one.
 func TestJudgementsAreSound(t *testing.T) {

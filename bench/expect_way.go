@@ -3,8 +3,6 @@ package bench
 import (
 	"cmp"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/topology"
@@ -67,15 +65,6 @@ func Steal(before, after facts.CPUTime) *float64 {
 		return nil
 	}
 	return new(steal / (steal + busy))
-}
-
-// ParseLoad reads /proc/loadavg: how many threads ran or wanted to, over the last minute.
-//
-// Source: proc_loadavg(5).
-func ParseLoad(text string) (float64, bool) {
-	first, _, _ := strings.Cut(text, " ")
-	v, err := strconv.ParseFloat(first, 64)
-	return v, err == nil && v >= 0 && v < 1e9
 }
 
 // GPU returns the number of the GPU whose memory a test uses; ok is false where it uses main memory.

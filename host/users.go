@@ -2,11 +2,11 @@ package host
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
+	"sort"
 	"strings"
 
+	"github.com/prometheus/procfs"
 	"github.com/rackless/rackless/host/change"
 )
 
@@ -15,31 +15,30 @@ import (
 // vfio-pci: the kernel waits until it is closed, and whoever asked for it waits with it. Processes
 // of others are seen by root only.
 func Users(s *change.System) []string {
-	dirs, err := filepath.Glob(s.Path("/proc/[0-9]*"))
-	if err != nil { // a pattern that is wrong
-		panic(err)
+	proc, err := procfs.NewFS(s.Path("/proc"))
+	if err != nil {
+		return nil // a machine of a test
 	}
-	var all []string
-	for _, dir := range dirs {
-		files, err := os.ReadDir(filepath.Join(dir, "fd"))
+	all, err := proc.AllProcs()
+	if err != nil {
+		return nil
+	}
+	sort.Sort(all)
+	var users []string
+	for _, p := range all {
+		files, err := p.FileDescriptorTargets()
 		if err != nil {
 			continue // gone, or somebody else's
 		}
-		var groups []string
-		for _, f := range files {
-			to, err := os.Readlink(filepath.Join(dir, "fd", f.Name()))
+		slices.Sort(files)
+		groups := slices.DeleteFunc(slices.Compact(files), func(file string) bool {
 			// /dev/vfio/vfio alone is the container, which holds no device.
-			if err == nil && strings.HasPrefix(to, "/dev/vfio/") && to != "/dev/vfio/vfio" && !slices.Contains(groups,
-				to) {
-				groups = append(groups, to)
-			}
+			return !strings.HasPrefix(file, "/dev/vfio/") || file == "/dev/vfio/vfio"
+		})
+		if len(groups) > 0 {
+			name, _ := p.Comm() // empty where the process has ended meanwhile
+			users = append(users, fmt.Sprintf("%s (%d): %s", name, p.PID, strings.Join(groups, " ")))
 		}
-		if len(groups) == 0 {
-			continue
-		}
-		name, _ := os.ReadFile(filepath.Join(dir, "comm")) // empty where the process has ended meanwhile
-		all = append(all, fmt.Sprintf("%s (%s): %s", strings.TrimSpace(string(name)), filepath.Base(dir),
-			strings.Join(groups, " ")))
 	}
-	return all
+	return users
 }

@@ -1,7 +1,7 @@
 package measure
 
 import (
-	"os"
+	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/prometheus/procfs"
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -29,9 +30,8 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 	if err := unix.Uname(&u); err == nil {
 		add("host kernel", unix.ByteSliceToString(u.Release[:]))
 	}
-	load, err := os.ReadFile("/proc/loadavg")
-	if err == nil { // left out if it cannot be read
-		add("host load", strings.Join(strings.Fields(string(load))[:3], " ")+" (1, 5, 15 minutes)")
+	if load, err := loadAverage(); err == nil { // left out if it cannot be read
+		add("host load", fmt.Sprintf("%.2f %.2f %.2f (1, 5, 15 minutes)", load.Load1, load.Load5, load.Load15))
 	}
 	add("QEMU", s.QEMU)
 	accel := s.Accel
@@ -79,14 +79,22 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 
 // cpuModel returns the name of the first CPU as the kernel has it, or nothing.
 func cpuModel() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
+	proc, err := procfs.NewDefaultFS()
 	if err != nil {
 		return ""
 	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
-			return strings.TrimSpace(v)
-		}
+	cpus, err := proc.CPUInfo()
+	if err != nil || len(cpus) == 0 {
+		return ""
 	}
-	return ""
+	return cpus[0].ModelName
+}
+
+// loadAverage returns how many threads of the host ran or wanted to.
+func loadAverage() (*procfs.LoadAvg, error) {
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return nil, err
+	}
+	return proc.LoadAvg()
 }

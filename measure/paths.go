@@ -2,7 +2,6 @@ package measure
 
 import (
 	"context"
-	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -71,10 +70,10 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 			s.Steal = bench.Steal(*b, *a)
 		}
 	}
-	text, _ := os.ReadFile("/proc/loadavg")
-	ok := false
-	if way.Load, ok = bench.ParseLoad(string(text)); !ok {
-		way.HostCPUs = 0
+	if load, err := loadAverage(); err == nil {
+		way.Load = load.Load1
+	} else {
+		way.HostCPUs = 0 // a load that is not known is not judged
 	}
 	w.runs[samples[0].Run] = way
 	return samples, nil

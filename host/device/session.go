@@ -94,27 +94,29 @@ var sshServers = []string{"sshd", "sshd-session", "dropbear"}
 
 // serverPeers returns the established TCP connections of ssh servers.
 func serverPeers(s *change.System) ([]peer, error) {
-	dirs, err := filepath.Glob(s.Path("/proc/[0-9]*"))
-	if err != nil { // a pattern that is wrong
-		panic(err)
+	proc, err := procfs.NewFS(s.Path("/proc"))
+	if err != nil {
+		return nil, err
+	}
+	all, err := proc.AllProcs()
+	if err != nil {
+		return nil, err
 	}
 	sockets := map[uint64]bool{} // by inode
-	for _, dir := range dirs {
-		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
-		if err != nil || !slices.Contains(sshServers, strings.TrimSpace(string(comm))) {
+	for _, p := range all {
+		if name, err := p.Comm(); err != nil || !slices.Contains(sshServers, name) {
 			continue
 		}
-		fds, err := os.ReadDir(filepath.Join(dir, "fd"))
+		files, err := p.FileDescriptorTargets()
 		if isGone(err) {
 			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("which ssh connections there are cannot be told: %w; run it as root", err)
 		}
-		for _, fd := range fds {
-			to, err := os.Readlink(filepath.Join(dir, "fd", fd.Name()))
+		for _, file := range files {
 			var inode uint64
-			if _, scanErr := fmt.Sscanf(to, "socket:[%d]", &inode); err == nil && scanErr == nil {
+			if _, err := fmt.Sscanf(file, "socket:[%d]", &inode); err == nil {
 				sockets[inode] = true
 			}
 		}
@@ -122,16 +124,12 @@ func serverPeers(s *change.System) ([]peer, error) {
 	if len(sockets) == 0 {
 		return nil, nil
 	}
-	return establishedPeers(s, sockets)
+	return establishedPeers(proc, sockets)
 }
 
 // establishedPeers returns the established TCP connections whose sockets are among those given, by
 // inode. A table that cannot be read is an error: what is not known must not be cut off.
-func establishedPeers(s *change.System, sockets map[uint64]bool) ([]peer, error) {
-	proc, err := procfs.NewFS(s.Path("/proc"))
-	if err != nil {
-		return nil, err
-	}
+func establishedPeers(proc procfs.FS, sockets map[uint64]bool) ([]peer, error) {
 	var peers []peer
 	// Files and not netlink, which procfs recommends: the machine may be a simulated one.
 	//lint:ignore SA1019 netlink knows this machine only

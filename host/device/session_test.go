@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/topology"
 )
@@ -39,14 +40,18 @@ func TestConnectionsOfServersAreFound(t *testing.T) {
 			strings.TrimSuffix(line(3, "01", "3"), "\n")
 		m := newSim(t)
 		m.put("/proc/net/tcp6", table)
-		got, err := establishedPeers(m.s, map[uint64]bool{1: true, 2: true})
+		proc, err := procfs.NewFS(m.s.Path("/proc"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := establishedPeers(proc, map[uint64]bool{1: true, 2: true})
 		if diff := cmp.Diff([]peer{{local.Unmap(), remote.Unmap()}}, got, cmp.AllowUnexported(peer{}),
 			compareAddr); err !=
 			nil || diff != "" {
 			t.Errorf("%s: %v (-want +got):\n%s", pair[0], err, diff)
 		}
 		m.put("/proc/net/tcp6", table+"\n  4: short")
-		if got, err := establishedPeers(m.s, map[uint64]bool{2: true}); err == nil {
+		if got, err := establishedPeers(proc, map[uint64]bool{2: true}); err == nil {
 			t.Errorf("a damaged table has %v", got)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -68,7 +69,12 @@ func run(ctx context.Context, bin string, n int, only, kernel string) error {
 			return !slices.Contains(strings.Split(only, ","), c.name)
 		})
 	}
-	fmt.Printf("# %s; %d CPUs; load %s; medians of %d, cases in turn\n", cpuModel(), runtime.NumCPU(), load(), n)
+	proc, err := procfs.NewDefaultFS()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("# %s; %d CPUs; load %s; medians of %d, cases in turn\n", cpuModel(proc), runtime.NumCPU(), load(proc),
+		n)
 	// Image and templates are made before anything is timed.
 	for _, f := range []string{"pair", "sixteen"} {
 		if _, err := b.up(ctx, f, b.cache); err != nil {
@@ -143,25 +149,20 @@ func median(sorted []time.Duration) float64 {
 	return (sorted[n/2-1] + sorted[n/2]).Seconds() / 2
 }
 
-func load() string {
-	b, err := os.ReadFile("/proc/loadavg")
+func load(proc procfs.FS) string {
+	l, err := proc.LoadAvg()
 	if err != nil {
 		return "unknown"
 	}
-	return strings.Join(strings.Fields(string(b))[:3], " ")
+	return fmt.Sprintf("%.2f %.2f %.2f", l.Load1, l.Load5, l.Load15)
 }
 
-func cpuModel() string {
-	b, err := os.ReadFile("/proc/cpuinfo")
-	if err != nil {
+func cpuModel(proc procfs.FS) string {
+	cpus, err := proc.CPUInfo()
+	if err != nil || len(cpus) == 0 {
 		return "unknown CPU"
 	}
-	for line := range strings.Lines(string(b)) {
-		if k, v, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(k) == "model name" {
-			return strings.TrimSpace(v)
-		}
-	}
-	return "unknown CPU"
+	return cpus[0].ModelName
 }
 
 // rackless runs the program with its directories below the temporary one and returns how long it took.
