@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"strings"
+
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -151,4 +153,28 @@ type Advice struct {
 	What string `json:"what"` // "move NIC 0000:41:00.0 to a slot of NUMA node 0"
 	Gain int64  `json:"gain"` // basis points that the whole plan would cost less
 	Why  string `json:"why"`
+}
+
+// CPUs returns the host CPUs of the virtual CPUs. Numbers that no CPU has, in a plan from a file,
+// are left out.
+func (n *Node) CPUs() topology.CPUSet {
+	var set topology.CPUSet
+	for _, c := range n.VCPUs {
+		if c >= 0 && c < topology.MaxCPUs {
+			set = set.Union(topology.CPUs(c))
+		}
+	}
+	return set
+}
+
+// DeviceName is "GPU 0000:06:00.0", or the ID alone where it says what it is, as the names of a
+// GPU matrix do: "GPU0".
+func DeviceName(kind, id string) string {
+	if kind == KindGPU || kind == KindNIC {
+		kind = strings.ToUpper(kind)
+	}
+	if strings.HasPrefix(id, kind) {
+		return id
+	}
+	return kind + " " + id
 }

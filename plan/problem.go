@@ -1,6 +1,9 @@
 package plan
 
-import "github.com/rackless/rackless/lab"
+import (
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
+)
 
 // ProblemSchema names the JSON form of a Problem.
 const ProblemSchema = "rackless/problem/v1"
@@ -121,6 +124,27 @@ type PairPath struct {
 	// LossPercent is what was measured between the two instead, against the best pair of the same
 	// study: 0 to 100, rounded up. nil: not measured.
 	LossPercent *int `json:"loss_percent,omitempty"`
+}
+
+// classSteps are the path classes as numbers, in the order of nvidia-smi's legend. NVLink and one
+// switch cost nothing, because nothing is nearer.
+var classSteps = map[topology.PathClass]int{
+	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3,
+	topology.PathSYS: 4,
+}
+
+// SetClass sets Class and Steps of the path between x and y. It reports false where the host does
+// not tell the class: then the NUMA nodes of the two decide.
+func (q *PairPath) SetClass(c topology.PathClass, x, y *Device) bool {
+	_, known := classSteps[c]
+	if !known {
+		c = topology.PathSYS
+		if x.NUMANode != nil && y.NUMANode != nil && *x.NUMANode == *y.NUMANode {
+			c = topology.PathNODE
+		}
+	}
+	q.Class, q.Steps = c.String(), classSteps[c]
+	return known
 }
 
 // A Request is what a lab node asks for.

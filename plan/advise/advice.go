@@ -44,9 +44,9 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 	}
 	var all []gained
 	for _, c := range changes {
-		found, verdict, err := a.ask(c.problem)
-		if err != nil {
-			return nil, err
+		found, verdict := a.ask(c.problem)
+		if a.err != nil {
+			return nil, a.err
 		}
 		if verdict != solved {
 			continue
@@ -118,14 +118,10 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 // worstPath returns the worst of the paths that a lab node's GPUs and NICs are paired by: of each
 // GPU the path to its best NIC. nil where there are none.
 func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
-	nics := slices.Clone(n.NICs)
-	for _, v := range n.VFs {
-		nics = append(nics, v.Device)
-	}
 	var worst *plan.PairPath
 	for _, g := range n.GPUs {
 		var best *plan.PairPath
-		for _, k := range nics {
+		for _, k := range nicsOf(n) {
 			if q := p.Path(g, k); q != nil && (best == nil || q.Steps < best.Steps) {
 				best = q
 			}
@@ -155,7 +151,6 @@ func (a *advisor) ports() []change {
 			continue
 		}
 		q := changed(a.p)
-		q.Devices = slices.Clone(q.Devices)
 		q.Devices[i].RateMbps = rate
 		all = append(all, change{q, fmt.Sprintf("turn up the link of NIC %s", d.ID),
 			fmt.Sprintf("taken to come up at %d Gb/s, as others of its model", rate/1000), "port " + d.ID})
@@ -192,19 +187,18 @@ func (a *advisor) virtualFunctions() []change {
 			continue
 		}
 		q := changed(a.p)
-		q.Devices = slices.Clone(q.Devices)
+		more := &q.Devices[i]
 		next := 0
 		for _, v := range d.FreeVFs {
 			next = max(next, v+1)
 		}
-		free := slices.Clone(d.FreeVFs)
 		for range asked - used[i] {
-			free = append(free, next)
+			more.FreeVFs = append(more.FreeVFs, next)
 			next++
 		}
-		q.Devices[i].FreeVFs, q.Devices[i].VFs = free, len(free)
+		more.VFs = len(more.FreeVFs)
 		all = append(all, change{q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID,
-			words.Count(len(free), "virtual function"), d.VFs),
+			words.Count(more.VFs, "virtual function"), d.VFs),
 			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs " + d.ID})
 	}
 	return all
@@ -221,7 +215,6 @@ func (a *advisor) reserve() []change {
 			continue
 		}
 		q := changed(a.p)
-		q.NUMANodes = slices.Clone(q.NUMANodes)
 		q.NUMANodes[i].ReserveCores--
 		all = append(all, change{q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d",
 			words.Count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
@@ -244,10 +237,9 @@ func (a *advisor) memory() []change {
 			continue // it has room: more would not be used
 		}
 		q := changed(a.p)
-		q.NUMANodes = slices.Clone(q.NUMANodes)
 		q.NUMANodes[i].Pages = &most
 		all = append(all, change{q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab",
-			n.ID, size(uint64(*n.Pages)*a.p.PageBytes)),
+			n.ID, words.Exact(uint64(*n.Pages)*a.p.PageBytes)),
 			"", fmt.Sprintf("memory %d", n.ID)})
 	}
 	return all
@@ -269,8 +261,8 @@ func (a *advisor) groups() []change {
 		seen[bundle] = true
 		cards := map[string]int{} // card to bundle
 		q := changed(a.p)
-		q.Devices = slices.Clone(q.Devices)
 		var names []string
+		useful := false
 		for j := range q.Devices {
 			d := &q.Devices[j]
 			if d.Bundle != bundle {
@@ -282,19 +274,14 @@ func (a *advisor) groups() []change {
 			}
 			d.Bundle = cards[key]
 			names = append(names, d.ID)
+			useful = useful || wanted(a.p, j)
 		}
-		if len(cards) < 2 || !slices.ContainsFunc(names, func(id string) bool { return a.isWanted(id) }) {
-			continue
+		if len(cards) > 1 && useful {
+			all = append(all, change{q, fmt.Sprintf("let the IOMMU tell %s apart", words.List(names)),
+				"ACS in the firmware's settings, or slots below other root ports", fmt.Sprintf("bundle %d", bundle)})
 		}
-		all = append(all, change{q, fmt.Sprintf("let the IOMMU tell %s apart", words.List(names)),
-			"ACS in the firmware's settings, or slots below other root ports", fmt.Sprintf("bundle %d", bundle)})
 	}
 	return all
-}
-
-func (a *advisor) isWanted(id string) bool {
-	i := slices.IndexFunc(a.p.Devices, func(d plan.Device) bool { return d.ID == id })
-	return i >= 0 && wanted(a.p, i)
 }
 
 // cardKey names the card of a device: its address without the function, or its name.

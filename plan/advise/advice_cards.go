@@ -38,10 +38,7 @@ func (a *advisor) cards() []change {
 		if cost == 0 {
 			continue
 		}
-		nics := slices.Clone(n.NICs)
-		for _, v := range n.VFs {
-			nics = append(nics, v.Device)
-		}
+		nics := nicsOf(n)
 		add := func(from, to []int) {
 			for _, d := range from {
 				for _, near := range to {
@@ -177,7 +174,6 @@ func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 		moved[cardKey(e.Other)] = true
 	}
 	q := changed(a.p)
-	q.Devices, q.Paths = slices.Clone(q.Devices), slices.Clone(q.Paths)
 	home := map[string]*int{}
 	for i := range h.GPUs {
 		home[h.GPUs[i].ID()] = h.GPUs[i].NUMANode
@@ -198,26 +194,7 @@ func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 			continue
 		}
 		path.LossPercent = nil
-		path.Class, path.Steps = classOf(tree.Path(x.ID, y.ID), x, y)
+		path.SetClass(tree.Path(x.ID, y.ID).Class, x, y)
 	}
 	return q, true
-}
-
-// classOf is the class of a path and its steps, as build.Problem counts them.
-func classOf(p topology.Path, x, y *plan.Device) (string, int) {
-	switch p.Class {
-	case topology.PathNVLink, topology.PathPIX:
-		return p.Class.String(), 0
-	case topology.PathPXB:
-		return p.Class.String(), 1
-	case topology.PathPHB:
-		return p.Class.String(), 2
-	case topology.PathNODE:
-		return p.Class.String(), 3
-	case topology.PathUnknown:
-		if x.NUMANode != nil && y.NUMANode != nil && *x.NUMANode == *y.NUMANode {
-			return topology.PathNODE.String(), 3
-		}
-	}
-	return topology.PathSYS.String(), 4
 }

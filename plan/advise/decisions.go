@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -47,16 +46,21 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 		layout: newLayout(p), host: h, lab: l, plan: pl,
 		now: plan.Cost(plan.Evaluate(p, &r.Placement)),
 		// Evaluating a placement takes time that grows with the lab nodes, and so do the exchanges that there are.
-		tries:  min(64, max(4, 256/max(1, len(p.Requests)))),
-		byTurn: map[string]*settingAnswer{},
+		tries:    min(64, max(4, 256/max(1, len(p.Requests)))),
+		settings: map[string]*settingAnswer{},
 	}
-	all := []plan.Decision{d.housekeeping(), d.pageSize(), d.isolation()}
+	all := []plan.Decision{d.housekeeping().Decision, d.pageSize().Decision, d.isolation().Decision}
 	for i := range p.Requests {
-		own, err := d.node(i)
-		if err != nil {
-			return nil, err
+		for _, decide := range []func(*draft, int){d.devices, d.cores, d.memory, d.guestNUMA, d.smt, d.emulator} {
+			one := draft{plan.Decision{Node: p.Requests[i].Name}}
+			decide(&one, i)
+			if d.err != nil {
+				return nil, d.err
+			}
+			if one.What != "" {
+				all = append(all, one.Decision)
+			}
 		}
-		all = append(all, own...)
 	}
 	return all, nil
 }
@@ -64,36 +68,25 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 // A decider makes the decisions of one plan.
 type decider struct {
 	oracle
-	layout *layout
-	host   *topology.Host
-	lab    *lab.Lab
-	plan   *plan.Plan
-	now    int64 // what the placement costs
-	tries  int   // exchanges for each question
-	// byTurn are answers about settings that lab nodes of one class share.
-	byTurn map[string]*settingAnswer
+	layout   *layout
+	host     *topology.Host
+	lab      *lab.Lab
+	plan     *plan.Plan
+	now      int64                     // what the placement costs
+	tries    int                       // exchanges for each question
+	settings map[string]*settingAnswer // answers that lab nodes of one class share
 }
 
-// node makes the decisions of a lab node.
-func (d *decider) node(i int) ([]plan.Decision, error) {
-	var all []plan.Decision
-	if len(placedDevices(&d.base.Placement.Nodes[i])) > 0 {
-		one, err := d.devices(i)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	all = append(all, d.cores(i), d.memory(i))
-	for _, decide := range []func(int) (plan.Decision, error){d.guestNUMA, d.smt} {
-		one, err := decide(i)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, one)
-	}
-	return append(all, d.emulator(i)), nil
-}
+// A draft is a decision that is being written.
+type draft struct{ plan.Decision }
+
+// because adds lines of evidence.
+func (one *draft) because(lines ...string) { one.Evidence = append(one.Evidence, lines...) }
+
+func (one *draft) becausef(format string, args ...any) { one.because(fmt.Sprintf(format, args...)) }
+
+// next names the runner-up and what it costs beyond the choice.
+func (one *draft) next(text string, more int64) { one.RunnerUp, one.RunnerUpCost = text, &more }
 
 // own returns the part of the placement's cost that is of lab node i by one of the terms.
 func (d *decider) own(i int, terms ...string) int64 {
@@ -106,50 +99,49 @@ func (d *decider) own(i int, terms ...string) int64 {
 	return sum
 }
 
-func (d *decider) devices(i int) (plan.Decision, error) {
+// notProved is said of a runner-up whose search was stopped.
+const notProved = "the runner-up is the best that was found: it may cost less"
+
+// devices decides nothing where a lab node has none.
+func (d *decider) devices(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
-	one := plan.Decision{Node: d.p.Requests[i].Name, What: AboutDevices, Choice: devicesOf(d.p, pl)}
-	other, err := d.otherDevices(i)
-	if err != nil {
-		return plan.Decision{}, err
+	if len(placedDevices(pl)) == 0 {
+		return
 	}
-	switch other.found {
+	one.What, one.Choice = AboutDevices, devicesOf(d.p, pl)
+	switch other := d.otherDevices(i); other.found {
 	case solved:
-		one.RunnerUp = devicesOf(d.p, &other.placement.Nodes[i])
-		if one.RunnerUp == one.Choice { // the node keeps its own where only others of its class lose them
-			one.RunnerUp = "other devices for the lab nodes like it"
+		text := devicesOf(d.p, &other.placement.Nodes[i])
+		if text == one.Choice { // the node keeps its own where only others of its class lose them
+			text = "other devices for the lab nodes like it"
 		}
-		one.RunnerUpCost = new(other.cost - d.now)
+		one.next(text, other.cost-d.now)
 		if !other.proved {
-			one.Evidence = append(one.Evidence, "the runner-up is the best that was found: it may cost less")
+			one.because(notProved)
 		}
 	case impossible:
 		one.RunnerUp = "other devices"
-		one.Evidence = append(one.Evidence, "no other devices meet the request: the host has none left, or what is "+
-			"left breaks a rule")
+		one.because("no other devices meet the request: the host has none left, or what is left breaks a rule")
 	case notAsked:
 		why := "the search for one was stopped before it found any"
 		if d.left <= 0 {
 			why = fmt.Sprintf("at most %d changed plans are searched for", MaxDecisionSolves)
 		}
-		one.Evidence = append(one.Evidence, "no runner-up: "+why)
+		one.because("no runner-up: " + why)
 	}
-	facts, pairs, measured := d.pathFacts(i)
-	one.Evidence = append(one.Evidence, facts...)
 	several := len(d.p.NUMANodes) > 1
-	if pairs && measured {
-		one.Evidence = append(one.Evidence, "the model's measurements decide here in place of path classes")
-	}
-	if pairs && !measured {
-		one.Evidence = append(one.Evidence, seenClasses)
+	switch pairs, measured := d.paths(one, i); {
+	case pairs && measured:
+		one.because("the model's measurements decide here in place of path classes")
+	case pairs:
+		one.because(seenClasses)
 		if several && d.gpusApart(i) {
-			one.Evidence = append(one.Evidence, seenH20)
+			one.because(seenH20)
 		}
 	}
 	if several && len(pl.NICs)+len(pl.VFs) > 0 {
-		one.Evidence = append(one.Evidence, seenWrongNodes)
+		one.because(seenWrongNodes)
 	}
-	return one, nil
 }
 
 // gpusApart reports whether a lab node's GPUs could be on more than one NUMA node: only then does a
@@ -166,17 +158,15 @@ func (d *decider) gpusApart(i int) bool {
 	return len(seen) > 1
 }
 
-// pathFacts says what lies between the GPUs and NICs of a lab node, whether there are such pairs,
-// and whether one was measured.
-func (d *decider) pathFacts(i int) (facts []string, pairs, measured bool) {
+// paths says what lies between the GPUs and NICs of a lab node. It reports whether there are such
+// pairs, and whether one was measured.
+func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
+	const most = 4 // GPUs that get a line
 	pl := &d.base.Placement.Nodes[i]
-	nics := slices.Clone(pl.NICs)
-	for _, v := range pl.VFs {
-		nics = append(nics, v.Device)
-	}
+	lines := 0
 	for _, g := range pl.GPUs {
 		var parts []string
-		for _, n := range nics {
+		for _, n := range nicsOf(pl) {
 			q := d.p.Path(g, n)
 			if q == nil {
 				continue
@@ -193,278 +183,231 @@ func (d *decider) pathFacts(i int) (facts []string, pairs, measured bool) {
 			}
 			parts = append(parts, word)
 		}
-		if len(parts) > 0 && len(facts) < 4 {
-			facts = append(facts, fmt.Sprintf("path of %s: %s", deviceName(&d.p.Devices[g]), words.List(parts)))
+		if len(parts) > 0 && lines < most {
+			lines++
+			one.becausef("path of %s: %s", deviceName(&d.p.Devices[g]), words.List(parts))
 		}
 	}
 	if c := d.own(i, plan.TermGPUNICPath, plan.TermGPUNICMeasured); c > 0 {
-		facts = append(facts, fmt.Sprintf("GPU-NIC paths are %d of the plan's cost of %d", c, d.now))
+		one.becausef("GPU-NIC paths are %d of the plan's cost of %d", c, d.now)
 	}
-	return facts, pairs, measured
+	return pairs, measured
 }
 
-func (d *decider) cores(i int) plan.Decision {
+func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
-	one := plan.Decision{Node: d.p.Requests[i].Name, What: AboutCores,
-		Choice: fmt.Sprintf("%s: CPUs %s", coresText(d.layout.coresOn(pl)), d.layout.cpusOf(pl.Cores))}
-	var at []int
+	one.What = AboutCores
+	one.Choice = fmt.Sprintf("%s: CPUs %s", coresText(d.layout.coresOn(pl.Cores)), d.layout.cpusOf(pl.Cores))
+	at := map[int]bool{}
 	for _, k := range placedDevices(pl) {
-		if n := d.p.Devices[k].NUMANode; n != nil && !slices.Contains(at, *n) {
-			at = append(at, *n)
+		if n := d.p.Devices[k].NUMANode; n != nil {
+			at[*n] = true
 		}
 	}
-	slices.Sort(at)
 	if len(at) > 0 {
-		one.Evidence = append(one.Evidence, "its devices are on "+nodesText(at))
+		one.because("its devices are on " + nodesText(slices.Sorted(maps.Keys(at))))
 	}
 	if len(d.p.NUMANodes) < 2 {
-		one.Evidence = append(one.Evidence, "the host has one NUMA node: cores differ in caches alone")
-		return one
+		one.because("the host has one NUMA node: cores differ in caches alone")
+		return
 	}
 	main := d.layout.mainNode(pl)
 	if best, cost := d.otherCores(d.layout, i, d.tries); best != nil {
-		one.RunnerUp = coresText(d.layout.coresOn(&best.Nodes[i]))
-		one.RunnerUpCost = new(cost - d.now)
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the runner-up is the best single change found that leaves "+
-			"NUMA node %d", main))
+		one.next(coresText(d.layout.coresOn(best.Nodes[i].Cores)), cost-d.now)
+		one.becausef("the runner-up is the best single change found that leaves NUMA node %d", main)
 	} else {
 		one.RunnerUp = fmt.Sprintf("cores of other NUMA nodes than %d", main)
-		one.Evidence = append(one.Evidence, "no single change to other NUMA nodes keeps the rules: their cores or "+
-			"memory are taken")
+		one.because("no single change to other NUMA nodes keeps the rules: their cores or memory are taken")
 	}
 	if len(at) > 0 {
-		one.Evidence = append(one.Evidence, seenWrongNodes)
+		one.because(seenWrongNodes)
 	} else {
-		one.Evidence = append(one.Evidence, seenPinned)
+		one.because(seenPinned)
 	}
 	if d.p.Workload == lab.WorkloadGPUCompute {
-		one.Evidence = append(one.Evidence, seenMatmul)
+		one.because(seenMatmul)
 	}
-	return one
 }
 
-func (d *decider) memory(i int) plan.Decision {
+func (d *decider) memory(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
-	one := plan.Decision{Node: d.p.Requests[i].Name, What: AboutMemory, Choice: memoryText(d.p, pl.Memory)}
+	one.What, one.Choice = AboutMemory, memoryText(d.p, pl.Memory)
 	if c := d.own(i, plan.TermMemoryDistance, plan.TermMemoryBalance); c == 0 {
-		one.Evidence = append(one.Evidence, "each NUMA node gives memory in proportion to the cores of the lab "+
-			"node on it")
+		one.because("each NUMA node gives memory in proportion to the cores of the lab node on it")
 	} else {
-		one.Evidence = append(one.Evidence, fmt.Sprintf("not all memory is beside the cores: it costs %d", c))
-		one.Evidence = append(one.Evidence, d.fullNodes()...)
-	}
-	if len(d.p.NUMANodes) < 2 {
-		return one
-	}
-	if best, cost := d.otherMemory(d.layout, i, d.tries); best != nil {
-		one.RunnerUp = "all of it, " + memoryText(d.p, best.Nodes[i].Memory)
-		one.RunnerUpCost = new(cost - d.now)
-	} else {
-		one.RunnerUp = "all of it on one other NUMA node"
-		one.Evidence = append(one.Evidence, "no other NUMA node alone has room for it")
-	}
-	return append1(one, seenWrongNodes)
-}
-
-// append1 adds a line of evidence.
-func append1(one plan.Decision, line string) plan.Decision {
-	one.Evidence = append(one.Evidence, line)
-	return one
-}
-
-// fullNodes names the NUMA nodes that have no page left.
-func (d *decider) fullNodes() []string {
-	used := d.layout.pagesUsed(&d.base.Placement)
-	var full []int
-	for _, n := range d.p.NUMANodes {
-		if n.Pages != nil && used[n.ID] >= *n.Pages {
-			full = append(full, n.ID)
+		one.becausef("not all memory is beside the cores: it costs %d", c)
+		used := d.layout.pagesUsed(&d.base.Placement)
+		var full []int
+		for _, n := range d.p.NUMANodes {
+			if n.Pages != nil && used[n.ID] >= *n.Pages {
+				full = append(full, n.ID)
+			}
+		}
+		if len(full) > 0 {
+			one.because("no page is left on " + nodesText(full))
 		}
 	}
-	if len(full) == 0 {
-		return nil
+	if len(d.p.NUMANodes) < 2 {
+		return
 	}
-	return []string{"no page is left on " + nodesText(full)}
+	if best, cost := d.otherMemory(d.layout, i, d.tries); best != nil {
+		one.next("all of it, "+memoryText(d.p, best.Nodes[i].Memory), cost-d.now)
+	} else {
+		one.RunnerUp = "all of it on one other NUMA node"
+		one.because("no other NUMA node alone has room for it")
+	}
+	one.because(seenWrongNodes)
 }
 
 // A settingAnswer is what the other value of a setting would do for all lab nodes of a class together.
 type settingAnswer struct {
-	found answer
-	cost  int64
-	bound bool // cost is what was found, not proved
+	found  answer
+	cost   int64
+	proved bool // none is cheaper; else cost is what was found
 }
 
-// otherSetting solves the problem with a setting of lab node i and of all that it can be swapped with changed.
-func (d *decider) otherSetting(i int, what string, change func(r *plan.Request)) (*settingAnswer, error) {
-	key := fmt.Sprintf("%s %d", what, d.p.Requests[i].Class)
-	if a := d.byTurn[key]; a != nil {
-		return a, nil
+// otherSetting solves the problem with a setting of lab node i and of all that it can be swapped
+// with changed, and makes the answer the runner-up.
+func (d *decider) otherSetting(one *draft, i int, text string, change func(r *plan.Request)) answer {
+	class := likes(d.p, i)
+	key := fmt.Sprintf("%s %d", one.What, d.p.Requests[i].Class)
+	a := d.settings[key]
+	if a == nil {
+		q := changed(d.p)
+		for _, j := range class {
+			change(&q.Requests[j])
+		}
+		r, found := d.ask(q)
+		a = &settingAnswer{found: found}
+		if found == solved {
+			a.cost, a.proved = plan.Cost(plan.Evaluate(q, &r.Placement)), r.Optimal
+		}
+		d.settings[key] = a
 	}
-	q := changed(d.p)
-	for _, j := range likes(d.p, i) {
-		change(&q.Requests[j])
-	}
-	r, found, err := d.ask(q)
-	if err != nil {
-		return nil, err
-	}
-	a := &settingAnswer{found: found}
-	if found == solved {
-		a.cost, a.bound = plan.Cost(plan.Evaluate(q, &r.Placement)), !r.Optimal
-	}
-	d.byTurn[key] = a
-	return a, nil
-}
-
-// describe puts the answer into a decision.
-func (d *decider) describe(one *plan.Decision, i int, a *settingAnswer, other string) {
-	one.RunnerUp = other
-	switch class := likes(d.p, i); {
+	switch {
 	case len(class) > 3:
-		one.RunnerUp += fmt.Sprintf(", for all %d lab nodes like it", len(class))
+		text += fmt.Sprintf(", for all %d lab nodes like it", len(class))
 	case len(class) > 1:
 		var names []string
 		for _, j := range class {
 			names = append(names, d.p.Requests[j].Name)
 		}
-		one.RunnerUp += ", for " + words.List(names) + " together"
+		text += ", for " + words.List(names) + " together"
 	}
 	switch a.found {
 	case solved:
-		one.RunnerUpCost = new(a.cost - d.now)
-		if a.bound {
-			one.Evidence = append(one.Evidence, "the runner-up is the best that was found: it may cost less")
+		one.next(text, a.cost-d.now)
+		if !a.proved {
+			one.because(notProved)
 		}
 	case impossible:
-		one.Evidence = append(one.Evidence, "with the other setting no placement keeps the rules")
-	case notAsked:
-		one.RunnerUp = ""
+		one.RunnerUp = text
+		one.because("with the other setting no placement keeps the rules")
 	}
+	return a.found
 }
 
-func (d *decider) guestNUMA(i int) (plan.Decision, error) {
+func (d *decider) guestNUMA(one *draft, i int) {
 	r, n := &d.p.Requests[i], &d.plan.Nodes[i]
-	one := plan.Decision{Node: r.Name, What: AboutGuestNUMA}
-	span := len(d.layout.coresOn(&d.base.Placement.Nodes[i]))
+	one.What = AboutGuestNUMA
 	switch {
 	case n.GuestNUMA:
-		one.Choice = fmt.Sprintf("on: the guest sees %s", words.Count(len(n.Cells), "NUMA node"))
+		one.Choice = "on: the guest sees " + words.Count(len(n.Cells), "NUMA node")
 	case r.GuestNUMA == string(lab.Off):
 		one.Choice = "off, as the lab asks"
 	default:
 		one.Choice = "off: the lab node is on one NUMA node, so there is nothing to show"
 	}
-	if span < 2 && !n.GuestNUMA {
-		return append1(one, "cores, and memory with them, are of one NUMA node of the host"), nil
+	if len(d.layout.coresOn(d.base.Placement.Nodes[i].Cores)) < 2 && !n.GuestNUMA {
+		one.because("cores, and memory with them, are of one NUMA node of the host")
+		return
 	}
-	other, text := string(lab.Off), "off"
+	other := string(lab.Off)
 	if !n.GuestNUMA {
-		other, text = string(lab.On), "on"
+		other = string(lab.On)
 	}
-	a, err := d.otherSetting(i, AboutGuestNUMA, func(r *plan.Request) { r.GuestNUMA = other })
-	if err != nil {
-		return plan.Decision{}, err
-	}
-	d.describe(&one, i, a, text)
-	one.Evidence = append(one.Evidence, seenStream)
+	d.otherSetting(one, i, other, func(r *plan.Request) { r.GuestNUMA = other })
+	one.because(seenStream)
 	if len(d.base.Placement.Nodes[i].GPUs) > 1 {
-		one.Evidence = append(one.Evidence, seenNCCL)
+		one.because(seenNCCL)
 	}
 	if n.GuestNUMA && len(n.Cards) > 0 {
-		one.Evidence = append(one.Evidence, "its devices are put on the guest's NUMA nodes by pcie-expander-bus, so "+
-			"that the guest's sysfs shows the truth")
+		one.because("its devices are put on the guest's NUMA nodes by pcie-expander-bus, so that the guest's sysfs " +
+			"shows the truth")
 	}
-	return one, nil
 }
 
-func (d *decider) smt(i int) (plan.Decision, error) {
+func (d *decider) smt(one *draft, i int) {
 	r := &d.p.Requests[i]
-	one := plan.Decision{Node: r.Name, What: AboutSMT}
 	usable, threads := 0, 1
-	for k := range d.p.Cores {
-		c := &d.p.Cores[k]
+	for _, c := range d.p.Cores {
 		if c.Tenant == "" {
 			usable++
 		}
 		threads = max(threads, len(c.CPUs))
 	}
+	one.What = AboutSMT
+	other, text := 1, "off"
 	if r.Threads > 1 {
 		one.Choice = fmt.Sprintf("on: %s as %s with %d threads each", words.Count(r.VCPUs, "virtual CPU"),
 			words.Count(r.Cores, "core"), r.Threads)
 	} else {
+		other, text = 2, "on"
 		one.Choice = fmt.Sprintf("off: %s on %s", words.Count(r.VCPUs, "virtual CPU"),
 			words.Count(r.Cores, "whole core"))
 	}
-	if threads == 1 {
-		return append1(one, "the cores of the host have one thread each"), nil
-	}
-	other, text := 1, "off"
-	if r.Threads == 1 {
-		other, text = 2, "on"
-		if r.VCPUs%2 != 0 {
-			return append1(one, "an odd number of virtual CPUs does not come in pairs"), nil
-		}
+	switch {
+	case threads == 1:
+		one.because("the cores of the host have one thread each")
+		return
+	case r.VCPUs%other != 0:
+		one.because("an odd number of virtual CPUs does not come in pairs")
+		return
 	}
 	need := r.VCPUs / other
 	text = fmt.Sprintf("%s: %s instead of %d", text, words.Count(need, "core"), r.Cores)
-	asked := 0
-	for j := range d.p.Requests {
-		asked += d.p.Requests[j].Cores
+	asked := len(likes(d.p, i)) * (need - r.Cores)
+	for _, o := range d.p.Requests {
+		asked += o.Cores
 	}
-	asked += len(likes(d.p, i)) * (need - r.Cores)
 	if have := usable - d.p.ReserveCores; asked > have {
 		one.RunnerUp = text
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the lab would need %s and there are %d beside the %d that "+
-			"the host keeps", words.Count(asked, "core"), max(0, have), d.p.ReserveCores))
-		return append1(one, seenSMT), nil
+		one.becausef("the lab would need %s and there are %d beside the %d that the host keeps",
+			words.Count(asked, "core"), max(0, have), d.p.ReserveCores)
+	} else if d.otherSetting(one, i, text, func(r *plan.Request) {
+		r.Threads, r.Cores = other, r.VCPUs/other
+	}) == solved {
+		one.because("the cost says where things would be, not how fast a whole core is beside a thread")
 	}
-	a, err := d.otherSetting(i, AboutSMT, func(r *plan.Request) { r.Threads, r.Cores = other, r.VCPUs/other })
-	if err != nil {
-		return plan.Decision{}, err
-	}
-	d.describe(&one, i, a, text)
-	if a.found == solved {
-		one.Evidence = append(one.Evidence, "the cost says where things would be, not how fast a whole core is "+
-			"beside a thread")
-	}
-	return append1(one, seenSMT), nil
+	one.because(seenSMT)
 }
 
-func (d *decider) emulator(i int) plan.Decision {
+func (d *decider) emulator(one *draft, i int) {
 	n := &d.plan.Nodes[i]
-	one := plan.Decision{Node: n.Name, What: AboutEmulator}
+	one.What = AboutEmulator
 	if n.EmulatorCPUs.IsEmpty() {
 		one.Choice = "floating: no core is left for the host"
-		return append1(one, seenContention)
+		one.because(seenContention)
+		return
 	}
-	where := d.nodesOfCPUs(n.EmulatorCPUs)
-	own := slices.Sorted(maps.Keys(d.layout.coresOn(&d.base.Placement.Nodes[i])))
-	one.Choice = fmt.Sprintf("housekeeping CPUs %s on %s", n.EmulatorCPUs, nodesText(where))
+	own := d.layout.coresOn(d.base.Placement.Nodes[i].Cores)
+	where, beside := map[int]bool{}, false
+	for _, c := range d.p.Cores {
+		if n.EmulatorCPUs.Overlaps(topology.CPUs(c.CPUs...)) {
+			where[c.NUMANode] = true
+			beside = beside || own[c.NUMANode] > 0
+		}
+	}
+	one.Choice = fmt.Sprintf("housekeeping CPUs %s on %s", n.EmulatorCPUs, nodesText(slices.Sorted(maps.Keys(where))))
 	if !n.IOThreadCPUs.IsEmpty() && !n.IOThreadCPUs.Equal(n.EmulatorCPUs) {
 		one.Choice += fmt.Sprintf(", I/O threads on %s", n.IOThreadCPUs)
 	}
-	if slices.ContainsFunc(where, func(w int) bool { return slices.Contains(own, w) }) {
-		one.Evidence = append(one.Evidence, "a NUMA node that it has cores on")
+	if beside {
+		one.because("a NUMA node that it has cores on")
 	} else {
-		one.Evidence = append(one.Evidence, fmt.Sprintf("the nearest housekeeping cores to %s: the distance costs %d",
-			nodesText(own), d.own(i, plan.TermEmulatorDistance)))
+		one.becausef("the nearest housekeeping cores to %s: the distance costs %d",
+			nodesText(slices.Sorted(maps.Keys(own))), d.own(i, plan.TermEmulatorDistance))
 	}
-	return append1(one, "on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take "+
-		"time from virtual CPUs: "+seenLateTail)
-}
-
-// nodesOfCPUs returns the NUMA nodes of a set of CPUs, ascending.
-func (d *decider) nodesOfCPUs(set topology.CPUSet) []int {
-	nodes := map[int]bool{}
-	for i := range d.p.Cores {
-		if c := &d.p.Cores[i]; set.Overlaps(topology.CPUs(c.CPUs...)) {
-			nodes[c.NUMANode] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(nodes))
-}
-
-// hasArg reports whether the plan's kernel arguments have one of that name.
-func (d *decider) hasArg(name string) bool {
-	return slices.ContainsFunc(d.plan.KernelArgs, func(a string) bool { return strings.HasPrefix(a, name+"=") })
+	one.because("on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take time from " +
+		"virtual CPUs: " + seenLateTail)
 }

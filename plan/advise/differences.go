@@ -42,7 +42,7 @@ func Differences(before, after *plan.Plan) []string {
 		was := old[n.Name]
 		delete(old, n.Name)
 		if was == nil {
-			add("%s is new: CPUs %s, %s", n.Name, cpuList(n), nodeMemory(n))
+			add("%s is new: CPUs %s, %s", n.Name, orNone(n.CPUs()), nodeMemory(n))
 			continue
 		}
 		for _, line := range nodeDifferences(was, n) {
@@ -55,7 +55,7 @@ func Differences(before, after *plan.Plan) []string {
 		}
 	}
 	if b, a := before.Housekeeping, after.Housekeeping; !b.CPUs.Equal(a.CPUs) {
-		add("the host keeps CPUs %s instead of %s", orNone(a.CPUs.String()), orNone(b.CPUs.String()))
+		add("the host keeps CPUs %s instead of %s", orNone(a.CPUs), orNone(b.CPUs))
 	}
 	if b, a := hugepagesText(before.Hugepages), hugepagesText(after.Hugepages); b != a {
 		add("hugepages from %s to %s", b, a)
@@ -83,46 +83,30 @@ func nodeDifferences(was, is *plan.Node) []string {
 		}
 	}
 	if gone, come := cardsOnly(was, is), cardsOnly(is, was); gone+come != "" {
-		all = append(all, fmt.Sprintf("devices: %s instead of %s", orNone(come), orNone(gone)))
+		all = append(all, fmt.Sprintf("devices: %s instead of %s", cmp.Or(come, "none"), cmp.Or(gone, "none")))
 	}
-	differ("CPUs", cpuList(was), cpuList(is))
+	differ("CPUs", orNone(was.CPUs()), orNone(is.CPUs()))
 	differ("memory", nodeMemory(was), nodeMemory(is))
 	differ("guest NUMA nodes", fmt.Sprint(len(was.Cells)), fmt.Sprint(len(is.Cells)))
 	differ("threads of a core", fmt.Sprint(was.Threads), fmt.Sprint(is.Threads))
-	differ("QEMU's threads", orNone(was.EmulatorCPUs.String()), orNone(is.EmulatorCPUs.String()))
+	differ("QEMU's threads", orNone(was.EmulatorCPUs), orNone(is.EmulatorCPUs))
 	return all
 }
 
-func orNone(s string) string {
-	if s == "" {
-		return "none"
-	}
-	return s
-}
-
-// cpuList is the CPUs of a lab node as a kernel's list.
-func cpuList(n *plan.Node) string {
-	var set topology.CPUSet
-	for _, c := range n.VCPUs {
-		if c >= 0 && c < topology.MaxCPUs { // a plan may come from a file
-			set = set.Union(topology.CPUs(c))
-		}
-	}
-	return orNone(set.String())
-}
+func orNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 
 func nodeMemory(n *plan.Node) string {
 	var parts []string
 	for _, m := range n.Memory {
-		parts = append(parts, fmt.Sprintf("%s on NUMA node %d", size(m.Bytes), m.NUMANode))
+		parts = append(parts, fmt.Sprintf("%s on NUMA node %d", words.Exact(m.Bytes), m.NUMANode))
 	}
-	return orNone(words.List(parts))
+	return cmp.Or(words.List(parts), "none")
 }
 
 // cardsOnly lists the devices of n that other has not, or has on another NUMA node.
 func cardsOnly(n, other *plan.Node) string {
 	text := func(c *plan.NodeDevice) string {
-		s := named(c.Kind, c.ID)
+		s := plan.DeviceName(c.Kind, c.ID)
 		if c.Kind == plan.KindVF {
 			s = "VF of " + c.ID
 		}
@@ -148,9 +132,9 @@ func cardsOnly(n, other *plan.Node) string {
 func hugepagesText(pages []plan.Hugepages) string {
 	var parts []string
 	for _, h := range pages {
-		parts = append(parts, fmt.Sprintf("%d x %s on NUMA node %d", h.Count, size(h.PageBytes), h.NUMANode))
+		parts = append(parts, fmt.Sprintf("%d x %s on NUMA node %d", h.Count, words.Exact(h.PageBytes), h.NUMANode))
 	}
-	return orNone(words.List(parts))
+	return cmp.Or(words.List(parts), "none")
 }
 
 // A termChange is what a term costs in two plans.
@@ -167,28 +151,23 @@ func (c termChange) String() string {
 func termChanges(before, after []plan.Term) []termChange {
 	var all []termChange
 	index := map[[2]string]int{}
-	at := func(t *plan.Term) *termChange {
-		subject := t.Node
-		if subject == "" {
-			subject = strings.Join(t.Among, ", ")
+	add := func(terms []plan.Term, cost func(*termChange) *int64) {
+		for _, t := range terms {
+			subject := cmp.Or(t.Node, strings.Join(t.Among, ", "))
+			i, ok := index[[2]string{subject, t.Term}]
+			if !ok {
+				i = len(all)
+				index[[2]string{subject, t.Term}] = i
+				all = append(all, termChange{subject: subject, term: t.Term})
+			}
+			*cost(&all[i]) += t.Cost
 		}
-		key := [2]string{subject, t.Term}
-		i, ok := index[key]
-		if !ok {
-			i = len(all)
-			index[key] = i
-			all = append(all, termChange{subject: subject, term: t.Term})
-		}
-		return &all[i]
 	}
-	for i := range before {
-		at(&before[i]).before += before[i].Cost
-	}
-	for i := range after {
-		at(&after[i]).after += after[i].Cost
-	}
+	add(before, func(c *termChange) *int64 { return &c.before })
+	add(after, func(c *termChange) *int64 { return &c.after })
 	all = slices.DeleteFunc(all, func(c termChange) bool { return c.before == c.after })
-	size := func(c termChange) int64 { return max(c.before-c.after, c.after-c.before) }
-	slices.SortStableFunc(all, func(x, y termChange) int { return cmp.Compare(size(y), size(x)) })
+	slices.SortStableFunc(all, func(x, y termChange) int { return cmp.Compare(y.size(), x.size()) })
 	return all
 }
+
+func (c termChange) size() int64 { return max(c.before-c.after, c.after-c.before) }

@@ -3,6 +3,7 @@ package advise
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/rackless/rackless/plan"
@@ -28,15 +29,13 @@ func newLayout(p *plan.Problem) *layout {
 
 // free returns the cores that nobody holds, by ID.
 func (l *layout) free(pl *plan.Placement) []int {
-	given := map[int]bool{}
-	for i := range pl.Nodes {
-		for _, c := range pl.Nodes[i].Cores {
-			given[c] = true
-		}
+	var given, free []int
+	for _, n := range pl.Nodes {
+		given = append(given, n.Cores...)
 	}
-	var free []int
-	for i := range l.p.Cores {
-		if c := &l.p.Cores[i]; c.Tenant == "" && !given[c.ID] {
+	slices.Sort(given)
+	for _, c := range l.p.Cores {
+		if _, taken := slices.BinarySearch(given, c.ID); !taken && c.Tenant == "" {
 			free = append(free, c.ID)
 		}
 	}
@@ -44,10 +43,10 @@ func (l *layout) free(pl *plan.Placement) []int {
 	return free
 }
 
-// coresOn counts the cores of a lab node by NUMA node.
-func (l *layout) coresOn(n *plan.NodePlacement) map[int]int64 {
+// coresOn counts cores by NUMA node.
+func (l *layout) coresOn(cores []int) map[int]int64 {
 	on := map[int]int64{}
-	for _, id := range n.Cores {
+	for _, id := range cores {
 		on[l.cores[id].NUMANode]++
 	}
 	return on
@@ -55,7 +54,7 @@ func (l *layout) coresOn(n *plan.NodePlacement) map[int]int64 {
 
 // mainNode returns the NUMA node with most cores of a lab node, the lowest of several.
 func (l *layout) mainNode(n *plan.NodePlacement) int {
-	on := l.coresOn(n)
+	on := l.coresOn(n.Cores)
 	best := -1
 	for _, node := range slices.Sorted(maps.Keys(on)) {
 		if best < 0 || on[node] > on[best] {
@@ -68,23 +67,21 @@ func (l *layout) mainNode(n *plan.NodePlacement) int {
 // fits reports whether a placement keeps the rules on cores and memory. Devices are not looked at:
 // exchanges leave them where they are.
 func (l *layout) fits(pl *plan.Placement) bool {
-	holder := map[int]int{}
+	held := map[int]bool{}
 	for i := range pl.Nodes {
 		for _, id := range pl.Nodes[i].Cores {
-			c := l.cores[id]
-			if _, twice := holder[id]; twice || c == nil || c.Tenant != "" || len(c.CPUs) < l.p.Requests[i].Threads {
+			if c := l.cores[id]; held[id] || c == nil || c.Tenant != "" || len(c.CPUs) < l.p.Requests[i].Threads {
 				return false
 			}
-			holder[id] = i
+			held[id] = true
 		}
 	}
-	left, onNode, onPackage := 0, map[int]int{}, map[int]int{}
-	for _, id := range l.free(pl) {
-		left++
+	free, onNode, onPackage := l.free(pl), map[int]int{}, map[int]int{}
+	for _, id := range free {
 		onNode[l.cores[id].NUMANode]++
 		onPackage[l.cores[id].Package]++
 	}
-	if left < l.p.ReserveCores {
+	if len(free) < l.p.ReserveCores {
 		return false
 	}
 	for _, n := range l.p.NUMANodes {
@@ -93,16 +90,13 @@ func (l *layout) fits(pl *plan.Placement) bool {
 		}
 	}
 	for _, k := range l.p.Packages {
-		if k.Busy != "" && onPackage[k.ID] == 0 && l.usable(k.ID) {
+		// A package of which tenants hold every core keeps none.
+		usable := func(c plan.Core) bool { return c.Package == k.ID && c.Tenant == "" }
+		if k.Busy != "" && onPackage[k.ID] == 0 && slices.ContainsFunc(l.p.Cores, usable) {
 			return false
 		}
 	}
 	return l.memoryFits(pl) && l.affine(pl)
-}
-
-// usable reports whether a package has a core that no tenant holds.
-func (l *layout) usable(pkg int) bool {
-	return slices.ContainsFunc(l.p.Cores, func(c plan.Core) bool { return c.Package == pkg && c.Tenant == "" })
 }
 
 func (l *layout) memoryFits(pl *plan.Placement) bool {
@@ -126,8 +120,8 @@ func (l *layout) memoryFits(pl *plan.Placement) bool {
 
 func (l *layout) pagesUsed(pl *plan.Placement) map[int]int64 {
 	used := map[int]int64{}
-	for i := range pl.Nodes {
-		for _, m := range pl.Nodes[i].Memory {
+	for _, n := range pl.Nodes {
+		for _, m := range n.Memory {
 			used[m.NUMANode] += m.Pages
 		}
 	}
@@ -138,17 +132,17 @@ func (l *layout) pagesUsed(pl *plan.Placement) map[int]int64 {
 func (l *layout) affine(pl *plan.Placement) bool {
 	for _, a := range l.p.Affinity {
 		for k, i := range a.Requests {
-			one := l.coresOn(&pl.Nodes[i])
+			one := l.coresOn(pl.Nodes[i].Cores)
 			for _, j := range a.Requests[k+1:] {
-				two := l.coresOn(&pl.Nodes[j])
+				two := l.coresOn(pl.Nodes[j].Cores)
 				common := 0
 				for node := range one {
 					if two[node] > 0 {
 						common++
 					}
 				}
-				if a.NUMA == plan.Different && common > 0 || a.NUMA == plan.Same && (common != len(one) ||
-					common != len(two)) {
+				same := common == len(one) && common == len(two)
+				if a.NUMA == plan.Different && common > 0 || a.NUMA == plan.Same && !same {
 					return false
 				}
 			}
@@ -162,16 +156,13 @@ func (l *layout) affine(pl *plan.Placement) bool {
 func (l *layout) spread(pl *plan.Placement, i int) bool {
 	n := &pl.Nodes[i]
 	n.Memory = nil
-	used, on := l.pagesUsed(pl), l.coresOn(n)
-	room := func(node *plan.NUMANode, want int64) int64 {
-		if node.Pages == nil {
-			return want
-		}
-		return max(0, min(want, *node.Pages-used[node.ID]))
-	}
+	used, on := l.pagesUsed(pl), l.coresOn(n.Cores)
 	give, left := map[int]int64{}, l.p.Requests[i].Pages
 	take := func(node *plan.NUMANode, want int64) {
-		got := room(node, min(want, left))
+		got := min(want, left)
+		if node.Pages != nil {
+			got = max(0, min(got, *node.Pages-used[node.ID]))
+		}
 		give[node.ID] += got
 		used[node.ID] += got
 		left -= got
@@ -181,11 +172,9 @@ func (l *layout) spread(pl *plan.Placement, i int) bool {
 	far := map[int]int{}
 	for k := range order {
 		node := &l.p.NUMANodes[k]
-		order[k], far[node.ID] = node, -1
+		order[k], far[node.ID] = node, math.MaxInt
 		for home := range on {
-			if d := l.p.Distance(home, node.ID); far[node.ID] < 0 || d < far[node.ID] {
-				far[node.ID] = d
-			}
+			far[node.ID] = min(far[node.ID], l.p.Distance(home, node.ID))
 		}
 		take(node, shares[node.ID])
 	}
@@ -292,14 +281,14 @@ func (o *oracle) otherCores(l *layout, i, tries int) (best *plan.Placement, cost
 		if to.ID == from {
 			continue
 		}
-		for other := -1; other < len(pl.Nodes); other++ {
-			if other == i || other >= 0 && l.coresOn(&pl.Nodes[other])[to.ID] == 0 {
+		for other := -1; other < len(pl.Nodes); other++ { // -1: free cores alone
+			orders := []bool{true, false}
+			if other < 0 {
+				orders = orders[:1]
+			} else if other == i || l.coresOn(pl.Nodes[other].Cores)[to.ID] == 0 {
 				continue
 			}
-			for _, freeFirst := range []bool{true, false} {
-				if other < 0 && !freeFirst {
-					continue
-				}
+			for _, freeFirst := range orders {
 				if tries--; tries < 0 {
 					return best, cost
 				}
@@ -353,11 +342,11 @@ func (o *oracle) otherHousekeeping(l *layout, tries int) *hostSwap {
 	var best *hostSwap
 	seenFree := map[kind]bool{}
 	for _, gives := range l.free(pl) {
-		if k := kindOf(-1, gives); seenFree[k] {
+		k := kindOf(-1, gives)
+		if seenFree[k] {
 			continue
-		} else {
-			seenFree[k] = true
 		}
+		seenFree[k] = true
 		seen := map[kind]bool{}
 		for i := range pl.Nodes {
 			for at, takes := range pl.Nodes[i].Cores {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/rackless/rackless/plan"
@@ -28,6 +29,7 @@ type oracle struct {
 	base  *search.Result
 	solve Solver
 	left  int
+	err   error // of a search that went wrong, or a cancelled context; then nothing more is asked
 }
 
 // An answer is what came of a changed problem.
@@ -39,15 +41,14 @@ const (
 	notAsked          // no questions left, or the search was stopped before it found anything
 )
 
-// ask solves a changed problem. The error is that of a search that went wrong, or of a cancelled
-// context. A deadline that has passed ends the questions and is no error: a plan with half an
-// explanation is better than none.
-func (o *oracle) ask(q *plan.Problem) (*search.Result, answer, error) {
+// ask solves a changed problem. A deadline that has passed ends the questions and is no error: a
+// plan with half an explanation is better than none.
+func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if !enough(q) {
-		return nil, impossible, nil
+		return nil, impossible
 	}
-	if o.left <= 0 {
-		return nil, notAsked, nil
+	if o.left <= 0 || o.err != nil {
+		return nil, notAsked
 	}
 	o.left--
 	var r *search.Result
@@ -58,25 +59,23 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer, error) {
 	switch {
 	case errors.Is(o.ctx.Err(), context.DeadlineExceeded):
 		o.left = 0
-		return nil, notAsked, nil
 	case errors.Is(err, search.ErrInfeasible):
-		return nil, impossible, nil
+		return nil, impossible
 	case errors.Is(err, search.ErrStopped) && o.ctx.Err() == nil:
-		return nil, notAsked, nil
 	case err != nil:
-		return nil, notAsked, fmt.Errorf("advise: solve a changed problem: %w", err)
+		o.err = fmt.Errorf("advise: solve a changed problem: %w", err)
 	case o.ctx.Err() != nil:
-		return nil, notAsked, fmt.Errorf("advise: %w", o.ctx.Err())
-	case r == nil || len(r.Placement.Nodes) != len(q.Requests):
-		return nil, notAsked, nil
+		o.err = fmt.Errorf("advise: %w", o.ctx.Err())
+	case r != nil && len(r.Placement.Nodes) == len(q.Requests):
+		return r, solved
 	}
-	return r, solved, nil
+	return nil, notAsked
 }
 
 // enough reports whether there are as many GPUs and NICs as are asked for. A search may take long
 // to see that there are not.
 func enough(q *plan.Problem) bool {
-	for k := range 2 { // GPUs, NICs; virtual functions are many to a NIC
+	for k := range vfList {
 		asked, any := 0, map[int]bool{}
 		for i := range q.Requests {
 			for _, w := range *wantLists(&q.Requests[i])[k] {
@@ -96,27 +95,14 @@ func enough(q *plan.Problem) bool {
 // cost returns what a placement costs under the problem as it is.
 func (o *oracle) cost(pl *plan.Placement) int64 { return plan.Cost(plan.Evaluate(o.p, pl)) }
 
-// changed returns a copy of p whose requests can be changed without changing p. All else is shared.
-func changed(p *plan.Problem) *plan.Problem {
-	q := *p
-	q.Requests = slices.Clone(p.Requests)
-	for i := range q.Requests {
-		r := &q.Requests[i]
-		r.GPUs, r.NICs, r.VFs = cloneWants(r.GPUs), cloneWants(r.NICs), cloneWants(r.VFs)
-	}
-	return &q
-}
-
-func cloneWants(wants []plan.Want) []plan.Want {
-	wants = slices.Clone(wants)
-	for i := range wants {
-		wants[i].Any = slices.Clone(wants[i].Any)
-	}
-	return wants
-}
+// changed returns a copy of p that can be changed without changing p.
+func changed(p *plan.Problem) *plan.Problem { return deepCopy(p) }
 
 // wantLists returns the three lists of wants of a request.
 func wantLists(r *plan.Request) []*[]plan.Want { return []*[]plan.Want{&r.GPUs, &r.NICs, &r.VFs} }
+
+// vfList is the place of the virtual functions in wantLists. One NIC may give several of them.
+const vfList = 2
 
 // forbid takes a device out of all that a request would take. It reports whether the request can
 // still be met by number.
@@ -126,8 +112,7 @@ func forbid(r *plan.Request, device int) bool {
 		for i := range *list {
 			w := &(*list)[i]
 			w.Any = slices.DeleteFunc(w.Any, func(d int) bool { return d == device })
-			// One NIC may give several virtual functions.
-			enough = enough && len(w.Any) > 0 && (k == 2 || len(w.Any) >= w.Count)
+			enough = enough && len(w.Any) > 0 && (k == vfList || len(w.Any) >= w.Count)
 		}
 	}
 	return enough
@@ -137,27 +122,24 @@ func forbid(r *plan.Request, device int) bool {
 // of the rest. Where it takes the whole device, nobody else can have it, and saying so spares the
 // search the attempts. It reports whether the request asks for such a device at all.
 func demand(q *plan.Problem, i, device int) bool {
-	const vfs = 2 // in wantLists
 	for k, list := range wantLists(&q.Requests[i]) {
 		at := slices.IndexFunc(*list, func(w plan.Want) bool { return slices.Contains(w.Any, device) })
 		if at < 0 {
 			continue
 		}
-		w := &(*list)[at]
+		w, whole := &(*list)[at], k != vfList
 		if w.Count == 1 {
 			w.Any = []int{device}
 		} else {
 			w.Count--
-			if k != vfs {
+			if whole {
 				w.Any = slices.DeleteFunc(w.Any, func(d int) bool { return d == device })
 			}
 			*list = append(*list, plan.Want{Count: 1, Any: []int{device}, Text: w.Text})
 		}
-		if k != vfs {
-			for j := range q.Requests {
-				if j != i {
-					forbid(&q.Requests[j], device)
-				}
+		for j := range q.Requests {
+			if whole && j != i {
+				forbid(&q.Requests[j], device)
 			}
 		}
 		return true
@@ -176,33 +158,25 @@ func likes(p *plan.Problem, i int) []int {
 	return all
 }
 
-// single gives request i a class of its own.
-func single(q *plan.Problem, i int) {
-	next := 0
-	for j := range q.Requests {
-		next = max(next, q.Requests[j].Class+1)
+// nicsOf returns the NICs that serve a lab node: whole ones, then those of virtual functions.
+func nicsOf(n *plan.NodePlacement) []int {
+	nics := slices.Clone(n.NICs)
+	for _, v := range n.VFs {
+		nics = append(nics, v.Device)
 	}
-	q.Requests[i].Class = next
+	return nics
 }
 
-// placedDevices returns the devices of a lab node: GPUs, NICs, then each NIC of virtual functions
-// that is not among them.
-func placedDevices(n *plan.NodePlacement) []int {
-	all := append(slices.Clone(n.GPUs), n.NICs...)
-	for _, v := range n.VFs {
-		if !slices.Contains(all, v.Device) {
-			all = append(all, v.Device)
-		}
-	}
-	return all
-}
+// placedDevices returns the devices of a lab node: GPUs, then NICs.
+func placedDevices(n *plan.NodePlacement) []int { return append(slices.Clone(n.GPUs), nicsOf(n)...) }
 
 // sameCard returns the devices that are functions of one card with a device, itself among them:
 // another port of the card would be no other choice.
 func sameCard(p *plan.Problem, device int) []int {
+	own := &p.Devices[device]
 	var all []int
-	for i := range p.Devices {
-		if p.Devices[i].Kind == p.Devices[device].Kind && cardKey(p.Devices[i].ID) == cardKey(p.Devices[device].ID) {
+	for i, d := range p.Devices {
+		if d.Kind == own.Kind && cardKey(d.ID) == cardKey(own.ID) {
 			all = append(all, i)
 		}
 	}
@@ -223,54 +197,29 @@ type alternative struct {
 // With devices d1, d2, ... there are these ways to differ: nobody of the class has d1; or, as names
 // do not matter, this one has d1 and not d2, or d1 and d2 and not d3, and so on. Each is a problem
 // of its own, and the best of their solutions is the runner-up.
-func (o *oracle) otherDevices(i int) (alternative, error) {
+func (o *oracle) otherDevices(i int) alternative {
 	own := placedDevices(&o.base.Placement.Nodes[i])
-	class := likes(o.p, i)
 	best := alternative{found: impossible}
-	asked := true      // every way that there is
-	least := int64(-1) // no placement of any way costs less
-	for k, d := range own {
-		q := changed(o.p)
-		ok := true
-		losers := []int{i}
-		if k == 0 {
-			losers = class
-		}
-		if k > 0 && len(class) > 1 {
-			single(q, i)
-		}
-		for _, kept := range own[:k] {
-			ok = demand(q, i, kept) && ok
-		}
-		for _, port := range sameCard(o.p, d) {
-			if slices.Contains(own[:k], port) {
-				continue // two ports of one card
-			}
-			for _, j := range losers {
-				ok = forbid(&q.Requests[j], port) && ok
-			}
-		}
-		if !ok {
+	asked := true                 // all problems were answered
+	least := int64(math.MaxInt64) // no placement of any of them costs less
+	for k := range own {
+		q, possible := o.losing(i, own[:k], own[k])
+		if !possible {
 			continue
 		}
-		r, a, err := o.ask(q)
-		if err != nil {
-			return alternative{}, err
-		}
+		r, a := o.ask(q)
 		switch a {
 		case notAsked:
 			asked = false
 		case solved:
 			// A class of its own takes the request out of TermUnequal: the bound of q is one of p all the more.
-			if least < 0 || r.Bound < least {
-				least = r.Bound
-			}
+			least = min(least, r.Bound)
 			if c := o.cost(&r.Placement); best.placement == nil || c < best.cost {
-				best.placement, best.cost, best.found = &r.Placement, c, solved
+				best = alternative{placement: &r.Placement, cost: c, found: solved}
 			}
 			if o.base.Optimal && best.cost <= o.base.Cost {
 				best.proved = true // nothing is cheaper than the optimum
-				return best, nil
+				return best
 			}
 		}
 	}
@@ -278,5 +227,33 @@ func (o *oracle) otherDevices(i int) (alternative, error) {
 		best.found = notAsked
 	}
 	best.proved = asked && best.found == solved && best.cost == least
-	return best, nil
+	return best
+}
+
+// losing returns the problem in which lab node i keeps some devices and loses the card of another.
+// Where it keeps none, its whole class loses the card; else it gets a class of its own. It reports
+// whether the requests can still be met by number.
+func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
+	q, possible = changed(o.p), true
+	losers := likes(o.p, i)
+	if len(kept) > 0 {
+		if len(losers) > 1 {
+			for _, r := range o.p.Requests {
+				q.Requests[i].Class = max(q.Requests[i].Class, r.Class+1)
+			}
+		}
+		losers = []int{i}
+	}
+	for _, device := range kept {
+		possible = demand(q, i, device) && possible
+	}
+	for _, port := range sameCard(o.p, lost) {
+		if slices.Contains(kept, port) {
+			continue // two ports of one card
+		}
+		for _, j := range losers {
+			possible = forbid(&q.Requests[j], port) && possible
+		}
+	}
+	return q, possible
 }

@@ -6,13 +6,6 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// classSteps are the path classes as numbers. Their order is that of nvidia-smi's legend; NVLink
-// and one switch cost nothing, because nothing is nearer.
-var classSteps = map[topology.PathClass]int{
-	topology.PathNVLink: 0, topology.PathPIX: 0, topology.PathPXB: 1, topology.PathPHB: 2, topology.PathNODE: 3,
-	topology.PathSYS: 4,
-}
-
 // maxBridges bounds the bridges above a device whose paths are followed. Real trees have less than
 // ten; a hostile dump may have a chain of hundreds, and every pair of devices below it would walk
 // it again.
@@ -36,15 +29,11 @@ func (b *problemBuilder) addPaths() {
 			if !deep[i] && !deep[j] {
 				class = b.pathClass(i, j)
 			}
-			if _, known := classSteps[class]; !known {
+			path := plan.PairPath{A: i, B: j}
+			if !path.SetClass(class, &b.p.Devices[i], &b.p.Devices[j]) {
 				unknown++
-				class = topology.PathSYS
-				x, y := b.p.Devices[i].NUMANode, b.p.Devices[j].NUMANode
-				if x != nil && y != nil && *x == *y {
-					class = topology.PathNODE
-				}
 			}
-			b.p.Paths = append(b.p.Paths, plan.PairPath{A: i, B: j, Class: class.String(), Steps: classSteps[class]})
+			b.p.Paths = append(b.p.Paths, path)
 		}
 	}
 	if unknown > 0 {
