@@ -27,35 +27,33 @@ func (a *advisor) cards() []change {
 		n := &a.base.Placement.Nodes[i]
 		cost := int64(0)
 		for _, t := range a.terms {
-			switch t.Term {
-			case plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest,
-				plan.TermDeviceDistance:
-				if t.Node == a.p.Requests[i].Name {
-					cost += t.Cost
-				}
+			if t.Node == a.p.Requests[i].Name && slices.Contains(placeTerms, t.Term) {
+				cost += t.Cost
 			}
 		}
 		if cost == 0 {
 			continue
 		}
-		nics := nicsOf(n)
-		add := func(from, to []int) {
+		add := func(device, node, near int) {
+			if home := a.p.Devices[device].NUMANode; home != nil && *home != node {
+				wants = append(wants, want{device, node, near, cost})
+			}
+		}
+		each := func(from, to []int) {
 			for _, d := range from {
 				for _, near := range to {
-					if home := a.p.Devices[near].NUMANode; home != nil && a.away(d, *home) {
-						wants = append(wants, want{d, *home, near, cost})
+					if home := a.p.Devices[near].NUMANode; home != nil {
+						add(d, *home, near)
 					}
 				}
 			}
 		}
-		add(nics, n.GPUs)
-		add(n.GPUs, nics)
-		add(n.GPUs, n.GPUs)
-		main := a.layout.mainNode(n)
+		nics := nicsOf(n)
+		each(nics, n.GPUs)
+		each(n.GPUs, nics)
+		each(n.GPUs, n.GPUs)
 		for _, d := range placedDevices(n) {
-			if a.away(d, main) {
-				wants = append(wants, want{d, main, -1, cost})
-			}
+			add(d, a.layout.mainNode(n), -1)
 		}
 	}
 	slices.SortStableFunc(wants, func(x, y want) int { return cmp.Compare(y.cost, x.cost) })
@@ -72,13 +70,11 @@ func (a *advisor) cards() []change {
 	return all
 }
 
-// away reports whether a device is known to be on another NUMA node.
-func (a *advisor) away(device, node int) bool {
-	home := a.p.Devices[device].NUMANode
-	return home != nil && *home != node
-}
+// placeTerms are the terms that another slot can lower.
+var placeTerms = []string{plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest,
+	plan.TermDeviceDistance}
 
-// placesFor returns the ways to bring a device to a NUMA node.
+// placesFor returns the changes that bring a device to a NUMA node.
 func (a *advisor) placesFor(device, node, near int) []change {
 	d := &a.p.Devices[device]
 	if !a.movable(device) {
@@ -125,15 +121,10 @@ func (a *advisor) movable(device int) bool {
 	if !d.Whole && d.VFs == 0 {
 		return false
 	}
-	for i := range a.p.Devices {
-		if o := &a.p.Devices[i]; o.Bundle == d.Bundle && cardKey(o.ID) != cardKey(d.ID) {
-			return false
-		}
-	}
-	for i := range a.host.GPUs {
-		if g := &a.host.GPUs[i]; g.ID() == d.ID && g.Kind == topology.GPUIntegrated {
-			return false
-		}
+	tied := func(o plan.Device) bool { return o.Bundle == d.Bundle && cardKey(o.ID) != cardKey(d.ID) }
+	integrated := func(g topology.GPU) bool { return g.ID() == d.ID && g.Kind == topology.GPUIntegrated }
+	if slices.ContainsFunc(a.p.Devices, tied) || slices.ContainsFunc(a.host.GPUs, integrated) {
+		return false
 	}
 	c, err := Edit{Op: OpMove}.card(a.host, d.ID)
 	return err == nil && !c.linked(a.host)
@@ -152,10 +143,12 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	if near >= 0 {
 		if at, err := topology.ParsePCIAddr(a.p.Devices[near].ID); err == nil {
 			tree := topology.NewTree(a.host)
-			for _, port := range free {
-				if root := tree.RootOf(port.Address); root != "" && root == tree.RootOf(at) {
-					return port
-				}
+			beside := func(port *topology.PCIDevice) bool {
+				root := tree.RootOf(port.Address)
+				return root != "" && root == tree.RootOf(at)
+			}
+			if k := slices.IndexFunc(free, beside); k >= 0 {
+				return free[k]
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"net/netip"
@@ -51,19 +52,14 @@ func (e Edit) fail(part, why, fix string) error {
 
 // find returns the index of a lab node.
 func (e Edit) find(l *lab.Lab, name string) (int, error) {
-	for i := range l.Nodes {
-		if l.Nodes[i].Name == name {
+	var names []string
+	for i, n := range l.Nodes {
+		if n.Name == name {
 			return i, nil
 		}
+		names = append(names, n.Name)
 	}
-	var names []string
-	for i := range l.Nodes {
-		if names = append(names, l.Nodes[i].Name); i == 15 {
-			names = append(names, "...")
-			break
-		}
-	}
-	return 0, e.fail(name, "the lab has no such node", "its nodes: "+strings.Join(names, ", "))
+	return 0, e.fail(name, "the lab has no such node", "its nodes: "+someText(names))
 }
 
 // eachNode changes one lab node, or all of them.
@@ -80,15 +76,9 @@ func (e Edit) eachNode(l *lab.Lab) error {
 		n := &nodes[i]
 		switch e.Op {
 		case OpCPUs:
-			n.AutoCPUs = e.Count == 0
-			if e.Count > 0 {
-				n.CPUs = e.Count
-			}
+			n.AutoCPUs, n.CPUs = e.Count == 0, cmp.Or(e.Count, n.CPUs)
 		case OpMemory:
-			n.AutoMemory = e.Memory == 0
-			if e.Memory > 0 {
-				n.Memory = e.Memory
-			}
+			n.AutoMemory, n.Memory = e.Memory == 0, cmp.Or(e.Memory, n.Memory)
 		case OpSMT:
 			n.SMT = e.Setting
 		case OpGuestNUMA:
@@ -104,8 +94,8 @@ func (e Edit) addNode(l *lab.Lab) error {
 		return e.fail(e.Node, "the lab has a node of this name", "use another name")
 	}
 	if len(l.Nodes) == 0 || len(l.Nodes) >= lab.MaxNodes {
-		return e.fail(e.Node, fmt.Sprintf("the lab has %d nodes", len(l.Nodes)), fmt.Sprintf("a lab has 1 to %d",
-			lab.MaxNodes))
+		return e.fail(e.Node, fmt.Sprintf("the lab has %d nodes", len(l.Nodes)),
+			fmt.Sprintf("a lab has 1 to %d", lab.MaxNodes))
 	}
 	from := len(l.Nodes) - 1
 	if e.Like != "" {
@@ -201,13 +191,12 @@ func (e Edit) applyToHost(h *topology.Host) error {
 		}
 		return e.swap(h, a, b)
 	case OpMove:
-		if !slices.ContainsFunc(h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == e.Count }) {
-			var ids []string
-			for i := range h.NUMANodes {
-				ids = append(ids, strconv.Itoa(h.NUMANodes[i].ID))
-			}
-			return e.fail(strconv.Itoa(e.Count), "the host has no such NUMA node", "its NUMA nodes: "+strings.Join(ids,
-				", "))
+		var ids []string
+		for _, n := range h.NUMANodes {
+			ids = append(ids, strconv.Itoa(n.ID))
+		}
+		if to := strconv.Itoa(e.Count); !slices.Contains(ids, to) {
+			return e.fail(to, "the host has no such NUMA node", "its NUMA nodes: "+strings.Join(ids, ", "))
 		}
 		return e.moveTo(h, a)
 	case OpMoveBelow:

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -20,59 +21,48 @@ type card struct {
 // card finds a device by the address of one of its functions, by the name of a GPU or NIC, or by
 // that of a network device.
 func (e Edit) card(h *topology.Host, name string) (*card, error) {
-	c := &card{id: name}
 	at, err := topology.ParsePCIAddr(name)
-	addressed := err == nil
-	if !addressed {
-		for i := range h.GPUs {
-			if g := &h.GPUs[i]; g.Name == name {
-				c.gpus = append(c.gpus, g)
-			}
-		}
-		for i := range h.NICs {
-			if n := &h.NICs[i]; n.Name == name || slices.Contains(n.Netdevs, name) {
-				c.nics = append(c.nics, n)
-			}
-		}
+	if err != nil {
+		c := named(h, name)
+		var addr *topology.PCIAddr
 		switch {
-		case len(c.gpus)+len(c.nics) == 0:
-			return nil, e.fail(name, "the host has no such device", devicesText(h))
 		case len(c.gpus)+len(c.nics) > 1:
 			return nil, e.fail(name, "several devices have this name", "use the address of one; "+devicesText(h))
-		case len(c.gpus) == 1 && c.gpus[0].Address == nil || len(c.nics) == 1 && c.nics[0].Address == nil:
-			return c, nil
 		case len(c.gpus) == 1:
-			at = *c.gpus[0].Address
+			addr = c.gpus[0].Address
+		case len(c.nics) == 1:
+			addr = c.nics[0].Address
 		default:
-			at = *c.nics[0].Address
+			return nil, e.fail(name, "the host has no such device", devicesText(h))
 		}
-		c.gpus, c.nics = nil, nil
+		if addr == nil {
+			return c, nil // the host's source has no addresses
+		}
+		at = *addr
 	}
+	c := &card{id: name}
 	// A virtual function stands for the card that it is a part of.
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.Address == at && d.PF != nil {
+	for _, d := range h.PCI {
+		if d.Address == at && d.PF != nil {
 			at = *d.PF
 		}
 	}
-	own := map[topology.PCIAddr]bool{}
 	for i := range h.PCI {
 		if d := &h.PCI[i]; d.PF == nil && d.Address.SameDevice(at) {
 			if d.IsBridge() {
 				return nil, e.fail(name, "is a bridge, not a card", devicesText(h))
 			}
 			c.functions = append(c.functions, d)
-			own[d.Address] = true
 		}
 	}
 	for i := range h.PCI {
-		if d := &h.PCI[i]; d.PF != nil && own[*d.PF] {
+		if d := &h.PCI[i]; c.function(d.PF) != nil {
 			c.virtual = append(c.virtual, d)
-			own[d.Address] = true
 		}
 	}
 	// Sources without a PCI tree may still know addresses.
 	part := func(a *topology.PCIAddr) bool {
-		return a != nil && (own[*a] || len(c.functions) == 0 && a.SameDevice(at))
+		return a != nil && (c.function(a) != nil || len(c.functions) == 0 && a.SameDevice(at))
 	}
 	for i := range h.GPUs {
 		if part(h.GPUs[i].Address) {
@@ -88,6 +78,22 @@ func (e Edit) card(h *topology.Host, name string) (*card, error) {
 		return nil, e.fail(name, "the host has no such device", devicesText(h))
 	}
 	return c, nil
+}
+
+// named returns the GPUs and NICs of a name.
+func named(h *topology.Host, name string) *card {
+	c := &card{id: name}
+	for i := range h.GPUs {
+		if g := &h.GPUs[i]; g.Name == name {
+			c.gpus = append(c.gpus, g)
+		}
+	}
+	for i := range h.NICs {
+		if n := &h.NICs[i]; n.Name == name || slices.Contains(n.Netdevs, name) {
+			c.nics = append(c.nics, n)
+		}
+	}
+	return c
 }
 
 // devicesText lists the GPUs and NICs of a host, for messages.
@@ -108,13 +114,11 @@ func devicesText(h *topology.Host) string {
 
 // someText joins up to 16 names.
 func someText(names []string) string {
-	switch {
-	case len(names) == 0:
-		return "none"
-	case len(names) > 16:
-		return strings.Join(names[:16], ", ") + ", ..."
+	const most = 16
+	if len(names) > most {
+		names = append(slices.Clone(names[:most]), "...")
 	}
-	return strings.Join(names, ", ")
+	return cmp.Or(strings.Join(names, ", "), "none")
 }
 
 // ids returns what paths call the parts of the card.
@@ -127,12 +131,6 @@ func (c *card) ids() []string {
 		ids = append(ids, n.ID())
 	}
 	return ids
-}
-
-// has reports whether a is a function of the card.
-func (c *card) has(a topology.PCIAddr) bool {
-	is := func(d *topology.PCIDevice) bool { return d.Address == a }
-	return slices.ContainsFunc(c.functions, is) || slices.ContainsFunc(c.virtual, is)
 }
 
 // linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
@@ -152,31 +150,23 @@ func (c *card) linked(h *topology.Host) bool {
 // inOneSlot reports whether all functions of the card are at one place. A card for two sockets has
 // functions at two, and firmware and users say strange things.
 func (c *card) inOneSlot() bool {
-	for _, d := range c.functions[min(1, len(c.functions)):] {
-		if first := c.functions[0]; !equal(d.Parent, first.Parent) || d.Root != first.Root ||
-			!equal(d.NUMANode, first.NUMANode) {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(c.functions, func(d *topology.PCIDevice) bool {
+		first := c.functions[0]
+		return !equal(d.Parent, first.Parent) || d.Root != first.Root || !equal(d.NUMANode, first.NUMANode)
+	})
 }
 
 // numaNode returns where the card is, nil where that is not known.
 func (c *card) numaNode() *int {
+	var nodes []*int
 	for _, d := range c.functions {
-		if d.NUMANode != nil {
-			return d.NUMANode
-		}
+		nodes = append(nodes, d.NUMANode)
 	}
 	for _, g := range c.gpus {
-		if g.NUMANode != nil {
-			return g.NUMANode
-		}
+		nodes = append(nodes, g.NUMANode)
 	}
 	for _, n := range c.nics {
-		if n.NUMANode != nil {
-			return n.NUMANode
-		}
+		nodes = append(nodes, n.NUMANode)
 	}
-	return nil
+	return cmp.Or(nodes...)
 }

@@ -408,6 +408,7 @@ func (d *decider) emulator(one *draft, i int) {
 		one.becausef("the nearest housekeeping cores to %s: the distance costs %d",
 			nodesText(slices.Sorted(maps.Keys(own))), d.own(i, plan.TermEmulatorDistance))
 	}
-	one.because("on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take time from " +
+	one.because("on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take " +
+		"time from " +
 		"virtual CPUs: " + seenLateTail)
 }

@@ -73,7 +73,8 @@ func (d *decider) pageSize() draft {
 	const zero = "the cost model has no term for the size of pages: no published figure tells the two apart"
 	if d.p.HugepageBytes == gib {
 		one.next("2 MiB pages", 0)
-		one.because("one page of 1 GiB covers what 512 of 2 MiB do: fewer TLB misses, shorter page walks", zero, seenHuge)
+		one.because("one page of 1 GiB covers what 512 of 2 MiB do: fewer TLB misses, shorter page walks", zero,
+			seenHuge)
 		return one
 	}
 	one.RunnerUp = "1 GiB pages"

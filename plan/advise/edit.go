@@ -77,13 +77,28 @@ func (e *EditError) Error() string {
 // vm02 like vm00", "reserve 8" and so on. Words are parted by spaces. An error is an [*EditError]
 // that names the part and lists the forms.
 func ParseEdit(s string) (Edit, error) {
-	words := strings.Fields(s)
 	p := editParser{in: s}
+	words := strings.Fields(s)
 	if len(words) == 0 {
 		return Edit{}, p.fail("", "nothing is asked")
 	}
 	p.verb, p.args = words[0], words[1:]
+	count, known := argCounts[p.verb]
+	switch least, most := count[0], count[1]; {
+	case !known:
+		return Edit{}, p.fail(p.verb, "is nothing that can be changed")
+	case len(p.args) < least:
+		return Edit{}, p.fail(p.verb, fmt.Sprintf("has %d words behind it and wants %d", len(p.args), least))
+	case len(p.args) > most:
+		return Edit{}, p.fail(p.args[most], "is a word too many")
+	}
 	return p.parse()
+}
+
+// argCounts says how few and how many words there may be behind the first word of an edit.
+var argCounts = map[string][2]int{
+	"swap": {2, 2}, "move": {3, 3}, "without": {1, 1}, "add": {2, 4}, "remove": {2, 2}, "reserve": {1, 1},
+	"cpus": {1, 2}, "memory": {1, 2}, "workload": {1, 1}, "smt": {1, 2}, "guest-numa": {1, 2}, "hugepages": {1, 1},
 }
 
 // An editParser is an edit that is being read.
@@ -97,35 +112,7 @@ func (p *editParser) fail(part, why string) error {
 	return &EditError{In: p.in, Part: part, Why: why, Fix: editForms}
 }
 
-// words checks how many words there are behind the verb.
-func (p *editParser) words(least, most int) error {
-	switch {
-	case len(p.args) < least:
-		return p.fail(p.verb, fmt.Sprintf("has %d words behind it and wants %d", len(p.args), least))
-	case len(p.args) > most:
-		return p.fail(p.args[most], "is a word too many")
-	}
-	return nil
-}
-
 func (p *editParser) parse() (Edit, error) {
-	least, most := 1, 1
-	switch Op(p.verb) {
-	case OpSwap, "remove":
-		least, most = 2, 2
-	case OpMove:
-		least, most = 3, 3
-	case "add":
-		least, most = 2, 4
-	case OpCPUs, OpMemory, OpSMT, OpGuestNUMA:
-		most = 2
-	case OpWithout, OpReserve, OpWorkload, OpHugepages:
-	default:
-		return Edit{}, p.fail(p.verb, "is nothing that can be changed")
-	}
-	if err := p.words(least, most); err != nil {
-		return Edit{}, err
-	}
 	args := p.args
 	switch op := Op(p.verb); op {
 	case OpSwap:
@@ -153,11 +140,11 @@ func (p *editParser) parse() (Edit, error) {
 	case OpMemory:
 		return p.memory()
 	case OpWorkload:
-		if w := lab.Workload(args[0]); slices.Contains(workloads(), w) {
-			return Edit{Op: op, Workload: w}, nil
+		if !slices.Contains(workloads, args[0]) {
+			return Edit{}, &EditError{In: p.in, Part: args[0], Why: "is not a workload",
+				Fix: "workloads: " + strings.Join(workloads, ", ")}
 		}
-		return Edit{}, &EditError{In: p.in, Part: args[0], Why: "is not a workload", Fix: "workloads: " +
-			join(workloads())}
+		return Edit{Op: op, Workload: lab.Workload(args[0])}, nil
 	case OpSMT, OpGuestNUMA:
 		e := Edit{Op: op, Setting: lab.Setting(args[0])}
 		if e.Setting != lab.On && e.Setting != lab.Off && e.Setting != lab.Auto {
@@ -211,8 +198,7 @@ func (p *editParser) node() (Edit, error) {
 	switch {
 	case !nodeName(e.Node):
 		return Edit{}, p.fail(e.Node, fmt.Sprintf("is not a name of a lab node: want letters a-z, digits and "+
-			"hyphens, a letter or digit at both ends, at most %d",
-			lab.MaxName))
+			"hyphens, a letter or digit at both ends, at most %d", lab.MaxName))
 	case len(args) == 2:
 	case args[2] != "like":
 		return Edit{}, p.fail(args[2], `stands where "like" has to`)
@@ -277,68 +263,39 @@ func parseCount(s string, least, most int) (int, bool) {
 	return n, true
 }
 
-func workloads() []lab.Workload {
-	return []lab.Workload{lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute,
-		lab.WorkloadGPUCollective,
-		lab.WorkloadCPUBandwidth, lab.WorkloadMixed}
-}
-
-func join[T ~string](words []T) string {
-	texts := make([]string, len(words))
-	for i, w := range words {
-		texts[i] = string(w)
-	}
-	return strings.Join(texts, ", ")
-}
+var workloads = []string{string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),
+	string(lab.WorkloadGPUCompute), string(lab.WorkloadGPUCollective), string(lab.WorkloadCPUBandwidth),
+	string(lab.WorkloadMixed)}
 
 // String returns the edit as ParseEdit reads it.
 func (e Edit) String() string {
-	words := []string{string(e.Op)}
-	add := func(w ...string) { words = append(words, w...) }
+	auto, count, memory := string(lab.Auto), strconv.Itoa(e.Count), e.Memory.String()
+	var words []string
 	switch e.Op {
-	case OpSwap:
-		add(e.Device, e.Other)
 	case OpMove:
-		add(e.Device, "to", strconv.Itoa(e.Count))
+		words = []string{"move", e.Device, "to", count}
 	case OpMoveBelow:
 		words = []string{"move", e.Device, "below", e.Other}
-	case OpWithout:
-		add(e.Device)
 	case OpAddNode:
-		add(e.Node)
+		words = []string{"add node", e.Node}
 		if e.Like != "" {
-			add("like", e.Like)
+			words = append(words, "like", e.Like)
 		}
-	case OpRemoveNode:
-		add(e.Node)
 	case OpReserve:
-		add(strconv.Itoa(e.Count))
+		words = []string{"reserve", count}
 	case OpCPUs:
-		if e.Node != "" {
-			add(e.Node)
-		}
 		if e.Count == 0 {
-			add(string(lab.Auto))
-		} else {
-			add(strconv.Itoa(e.Count))
+			count = auto
 		}
+		words = []string{"cpus", e.Node, count}
 	case OpMemory:
-		if e.Node != "" {
-			add(e.Node)
-		}
 		if e.Memory == 0 {
-			add(string(lab.Auto))
-		} else {
-			add(e.Memory.String())
+			memory = auto
 		}
-	case OpWorkload:
-		add(string(e.Workload))
-	case OpSMT, OpGuestNUMA:
-		if add(string(e.Setting)); e.Node != "" {
-			add(e.Node)
-		}
-	case OpHugepages:
-		add(string(e.Hugepages))
+		words = []string{"memory", e.Node, memory}
+	default:
+		words = []string{string(e.Op), e.Device, e.Other, string(e.Workload), string(e.Hugepages), string(e.Setting),
+			e.Node}
 	}
-	return strings.Join(words, " ")
+	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return w == "" }), " ")
 }

@@ -1,6 +1,7 @@
 package advise
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -8,43 +9,20 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A slot is what a function has from where it is plugged in.
-type slot struct {
-	parent        *topology.PCIAddr
-	root          string
-	parentUnknown bool
-	label         string
-	node          *int
-	nodeSource    string
-	localCPUs     *topology.CPUSet
-	group         *int
-	port          *topology.PortLink // the other end of the link
-}
+// A slot is a device as it is plugged in: what counts of it are the fields that come from the place,
+// the other end of its link among them.
+type slot = topology.PCIDevice
 
-func slotOf(d *topology.PCIDevice) slot {
-	s := slot{d.Parent, d.Root, d.ParentUnknown, d.Slot, d.NUMANode, d.NUMASource, d.LocalCPUs, d.IOMMUGroup, nil}
-	if d.Link != nil {
-		s.port = d.Link.Port
-	}
-	return s
-}
-
-// into puts d into the slot. Pointers are copied, so that two functions never share one. What the
+// plugInto puts d into the slot. Pointers are copied, so that two functions never share one. What the
 // link would come to there is not guessed: its speed and width stay those of the card. A port that
 // is not known on one side is not passed on.
-func (s slot) into(d *topology.PCIDevice) {
-	s = deepCopySlot(s)
-	d.Parent, d.Root, d.ParentUnknown, d.Slot = s.parent, s.root, s.parentUnknown, s.label
-	d.NUMANode, d.NUMASource, d.LocalCPUs, d.IOMMUGroup = s.node, s.nodeSource, s.localCPUs, s.group
-	if d.Link != nil && d.Link.Port != nil && s.port != nil {
-		d.Link.Port = s.port
+func plugInto(s slot, d *topology.PCIDevice) {
+	s = deepCopy(s)
+	d.Parent, d.Root, d.ParentUnknown, d.Slot = s.Parent, s.Root, s.ParentUnknown, s.Slot
+	d.NUMANode, d.NUMASource, d.LocalCPUs, d.IOMMUGroup = s.NUMANode, s.NUMASource, s.LocalCPUs, s.IOMMUGroup
+	if d.Link != nil && d.Link.Port != nil && s.Link != nil && s.Link.Port != nil {
+		d.Link.Port = s.Link.Port
 	}
-}
-
-func deepCopySlot(s slot) slot {
-	s.parent, s.node, s.localCPUs, s.group, s.port = deepCopy(s.parent), deepCopy(s.node), deepCopy(s.localCPUs),
-		deepCopy(s.group), deepCopy(s.port)
-	return s
 }
 
 // equal compares optional values.
@@ -59,10 +37,7 @@ func (c *card) plug(slots map[uint8]slot) {
 	first := c.functions[0]
 	base, ok := slots[first.Address.Function]
 	if !ok { // the other card has no such function: then its first one
-		for _, f := range slices.Sorted(maps.Keys(slots)) {
-			base = slots[f]
-			break
-		}
+		base = slots[slices.Min(slices.Collect(maps.Keys(slots)))]
 	}
 	group := deepCopy(first.IOMMUGroup)
 	for _, d := range c.functions {
@@ -72,19 +47,15 @@ func (c *card) plug(slots map[uint8]slot) {
 			// A function with a group of its own keeps one. The group's number is only a name, and
 			// functions of a card go together anyway.
 			if !equal(d.IOMMUGroup, group) {
-				s.group = d.IOMMUGroup
+				s.IOMMUGroup = d.IOMMUGroup
 			}
 		}
-		s.into(d)
+		plugInto(s, d)
 	}
 	for _, v := range c.virtual {
-		for _, d := range c.functions {
-			if *v.PF == d.Address {
-				s := slotOf(d)
-				s.group, s.label = v.IOMMUGroup, v.Slot
-				s.into(v)
-			}
-		}
+		s := *c.function(v.PF)
+		s.IOMMUGroup, s.Slot = v.IOMMUGroup, v.Slot
+		plugInto(s, v)
 	}
 	for _, g := range c.gpus {
 		if d := c.function(g.Address); d != nil {
@@ -98,16 +69,11 @@ func (c *card) plug(slots map[uint8]slot) {
 	}
 }
 
-// function returns the card's function at a.
+// function returns the card's function at a, physical or virtual; nil where it has none.
 func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
-	if a == nil {
-		return nil
-	}
-	for _, list := range [][]*topology.PCIDevice{c.functions, c.virtual} {
-		for _, d := range list {
-			if d.Address == *a {
-				return d
-			}
+	for _, d := range slices.Concat(c.functions, c.virtual) {
+		if a != nil && d.Address == *a {
+			return d
 		}
 	}
 	return nil
@@ -115,14 +81,12 @@ func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 
 // swap makes two cards change slots. Made twice, it changes nothing.
 func (e Edit) swap(h *topology.Host, a, b *card) error {
-	switch {
-	case len(a.functions) > 0 && len(b.functions) > 0 && a.functions[0] == b.functions[0],
-		len(a.gpus) > 0 && len(b.gpus) > 0 && a.gpus[0] == b.gpus[0], len(a.nics) > 0 && len(b.nics) > 0 &&
-			a.nics[0] == b.nics[0]:
+	switch linkedA, linkedB := a.linked(h), b.linked(h); {
+	case sameFirst(a.functions, b.functions), sameFirst(a.gpus, b.gpus), sameFirst(a.nics, b.nics):
 		return e.fail(b.id, "is the same card as "+a.id, "name two cards")
-	case a.linked(h) != b.linked(h):
+	case linkedA != linkedB:
 		linked := a
-		if b.linked(h) {
+		if linkedB {
 			linked = b
 		}
 		return e.fail(linked.id, "is joined to other GPUs by NVLink, so it is no card that changes slots with one "+
@@ -148,52 +112,50 @@ func (e Edit) swap(h *topology.Host, a, b *card) error {
 	return nil
 }
 
+func sameFirst[T comparable](a, b []T) bool { return len(a) > 0 && len(b) > 0 && a[0] == b[0] }
+
 // slots returns where the card's physical functions are, by their numbers.
 func (c *card) slots() map[uint8]slot {
 	slots := make(map[uint8]slot, len(c.functions))
 	for _, d := range c.functions {
-		slots[d.Address.Function] = slotOf(d)
+		slots[d.Address.Function] = deepCopy(*d)
 	}
 	return slots
 }
 
 // swapNamed makes two devices without addresses change NUMA nodes.
 func swapNamed(a, b *card) {
-	na, nb := a.numaNode(), b.numaNode()
-	for _, x := range []struct {
-		card *card
-		node *int
-	}{{a, nb}, {b, na}} {
-		for _, g := range x.card.gpus {
-			g.NUMANode = deepCopy(x.node)
-		}
-		for _, n := range x.card.nics {
-			n.NUMANode = deepCopy(x.node)
-		}
-	}
+	nodeA, nodeB := a.numaNode(), b.numaNode()
+	a.setNode(nodeB)
+	b.setNode(nodeA)
 	if len(a.gpus) == 1 && len(b.gpus) == 1 {
 		a.gpus[0].CPUAffinity, b.gpus[0].CPUAffinity = b.gpus[0].CPUAffinity, a.gpus[0].CPUAffinity
 	}
 }
 
+// setNode puts GPUs and NICs of the card on a NUMA node.
+func (c *card) setNode(node *int) {
+	for _, g := range c.gpus {
+		g.NUMANode = deepCopy(node)
+	}
+	for _, n := range c.nics {
+		n.NUMANode = deepCopy(node)
+	}
+}
+
 // swapReported gives the paths that a tool reported to the other card: they are those of the slot.
 func (e Edit) swapReported(h *topology.Host, a, b *card) {
-	idsA, idsB := a.ids(), b.ids()
 	place := map[string]string{} // of each part: who was there before
-	for i := range max(len(idsA), len(idsB)) {
-		if i < len(idsA) && len(idsB) > 0 {
-			place[idsA[i]] = idsB[min(i, len(idsB)-1)]
-		}
-		if i < len(idsB) && len(idsA) > 0 {
-			place[idsB[i]] = idsA[min(i, len(idsA)-1)]
+	pair := func(to, from []string) {
+		for i, id := range to {
+			if len(from) > 0 {
+				place[id] = from[min(i, len(from)-1)]
+			}
 		}
 	}
-	at := func(id string) string {
-		if p, ok := place[id]; ok {
-			return p
-		}
-		return id
-	}
+	pair(a.ids(), b.ids())
+	pair(b.ids(), a.ids())
+	at := func(id string) string { return cmp.Or(place[id], id) }
 	old := map[[2]string]topology.Path{}
 	for _, p := range h.Reported {
 		old[[2]string{p.A, p.B}], old[[2]string{p.B, p.A}] = p, p
@@ -214,18 +176,18 @@ func regroup(h *topology.Host) {
 			members[*d.IOMMUGroup] = append(members[*d.IOMMUGroup], d.Address)
 		}
 	}
-	kept := h.IOMMU.Groups[:0]
-	for _, g := range h.IOMMU.Groups {
+	groups := h.IOMMU.Groups[:0]
+	for _, g := range h.IOMMU.Groups { // what else is known of a group stays
 		if g.Devices = members[g.ID]; len(g.Devices) > 0 {
-			kept = append(kept, g)
+			groups = append(groups, g)
 			delete(members, g.ID)
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(members)) {
-		kept = append(kept, topology.IOMMUGroup{ID: id, Devices: members[id]})
+	for id, devices := range members {
+		groups = append(groups, topology.IOMMUGroup{ID: id, Devices: devices})
 	}
-	slices.SortFunc(kept, func(x, y topology.IOMMUGroup) int { return x.ID - y.ID })
-	h.IOMMU.Groups = kept
+	slices.SortFunc(groups, func(x, y topology.IOMMUGroup) int { return cmp.Compare(x.ID, y.ID) })
+	h.IOMMU.Groups = groups
 }
 
 // restore gives disks on the cards the NUMA nodes of their functions.
@@ -258,15 +220,15 @@ func (e Edit) moveTo(h *topology.Host, c *card) error {
 		c.plugBelow(h, free[0])
 		return nil
 	}
-	s := slot{node: new(e.Count), root: rootOn(h, e.Count, c)}
-	s.parentUnknown = s.root == ""
+	s := slot{NUMANode: new(e.Count), Root: rootOn(h, e.Count, c)}
+	s.ParentUnknown = s.Root == ""
 	c.plugNew(h, s)
 	return nil
 }
 
 // moveBelow puts the card into the slot of a port.
 func (e Edit) moveBelow(h *topology.Host, c *card) error {
-	at, err := topology.ParsePCIAddr(e.Other)
+	addr, err := topology.ParsePCIAddr(e.Other)
 	if err != nil {
 		return e.fail(e.Other, err.Error(), "name the port by its address")
 	}
@@ -276,24 +238,22 @@ func (e Edit) moveBelow(h *topology.Host, c *card) error {
 	if len(c.functions) == 0 {
 		return e.fail(c.id, "the host's source has no PCI tree", "move it to a NUMA node")
 	}
-	for i := range h.PCI {
-		port := &h.PCI[i]
-		if port.Address != at {
-			continue
-		}
-		if !port.IsBridge() {
-			return e.fail(e.Other, "is no port: nothing can be plugged in below it", "")
-		}
-		for j := range h.PCI {
-			if d := &h.PCI[j]; d.Parent != nil && *d.Parent == at {
-				return e.fail(e.Other, fmt.Sprintf("%s is below it already", d.Address),
-					"name a free port, or swap the two")
-			}
-		}
-		c.plugBelow(h, port)
-		return nil
+	k := slices.IndexFunc(h.PCI, func(d topology.PCIDevice) bool { return d.Address == addr })
+	if k < 0 {
+		return e.fail(e.Other, "the host has no such port", "")
 	}
-	return e.fail(e.Other, "the host has no such port", "")
+	port := &h.PCI[k]
+	if !port.IsBridge() {
+		return e.fail(e.Other, "is no port: nothing can be plugged in below it", "")
+	}
+	for _, d := range h.PCI {
+		if d.Parent != nil && *d.Parent == addr {
+			return e.fail(e.Other, fmt.Sprintf("%s is below it already", d.Address),
+				"name a free port, or swap the two")
+		}
+	}
+	c.plugBelow(h, port)
+	return nil
 }
 
 // checkMove refuses what has no slot, and forgets the paths that tools reported of the card.
@@ -304,20 +264,17 @@ func (e Edit) checkMove(h *topology.Host, c *card) error {
 	if !c.inOneSlot() {
 		return e.fail(c.id, "has functions at different places: it is no card in one slot", "")
 	}
-	ids := c.ids()
-	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {
-		return slices.Contains(ids, p.A) || slices.Contains(ids, p.B)
-	})
+	c.forgetReported(h)
 	return nil
 }
 
 // plugBelow puts the card below a port.
 func (c *card) plugBelow(h *topology.Host, port *topology.PCIDevice) {
-	s := slot{parent: &port.Address, root: topology.NewTree(h).RootOf(port.Address), node: port.NUMANode,
-		nodeSource: "parent"}
+	s := slot{Parent: &port.Address, Root: topology.NewTree(h).RootOf(port.Address), NUMANode: port.NUMANode,
+		NUMASource: "parent"}
 	if l := port.Link; l != nil {
-		s.port = &topology.PortLink{Address: port.Address, SpeedGTs: l.SpeedGTs, Width: l.Width,
-			MaxSpeedGTs: l.MaxSpeedGTs, MaxWidth: l.MaxWidth}
+		s.Link = &topology.Link{Port: &topology.PortLink{Address: port.Address, SpeedGTs: l.SpeedGTs, Width: l.Width,
+			MaxSpeedGTs: l.MaxSpeedGTs, MaxWidth: l.MaxWidth}}
 	}
 	c.plugNew(h, s)
 }
@@ -333,25 +290,18 @@ func (c *card) plugNew(h *topology.Host, s slot) {
 	slots := map[uint8]slot{}
 	for _, d := range c.functions {
 		own := s
-		own.group = d.IOMMUGroup
-		if d.IOMMUGroup != nil && sharedGroup(h, c, *d.IOMMUGroup) {
-			own.group = &next
+		own.IOMMUGroup = d.IOMMUGroup
+		shared := slices.ContainsFunc(h.PCI, func(o topology.PCIDevice) bool {
+			return o.IOMMUGroup != nil && equal(o.IOMMUGroup, d.IOMMUGroup) && c.function(&o.Address) == nil
+		})
+		if shared {
+			own.IOMMUGroup = &next
 		}
 		slots[d.Address.Function] = own
 	}
 	c.plug(slots)
 	regroup(h)
 	restore(h, c)
-}
-
-// sharedGroup reports whether the IOMMU group has functions of other cards.
-func sharedGroup(h *topology.Host, c *card, group int) bool {
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.IOMMUGroup != nil && *d.IOMMUGroup == group && !c.has(d.Address) {
-			return true
-		}
-	}
-	return false
 }
 
 // freePorts returns the ports of a NUMA node that have nothing below them, those first that are
@@ -371,20 +321,19 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 	var wide, narrow []*topology.PCIDevice
 	for i := range h.PCI {
 		d := &h.PCI[i]
-		if d.Bridge == nil || d.Bridge.Port != "root port" && d.Bridge.Port != "downstream port" || taken[d.Address] ||
-			d.NUMANode == nil || *d.NUMANode != node {
-			continue
-		}
-		if d.Link != nil && valueOr(d.Link.MaxWidth, 0) >= lanes {
+		port := d.Bridge != nil && (d.Bridge.Port == "root port" || d.Bridge.Port == "downstream port")
+		switch {
+		case !port || taken[d.Address] || valueOr(d.NUMANode, -1) != node:
+		case d.Link != nil && valueOr(d.Link.MaxWidth, 0) >= lanes:
 			wide = append(wide, d)
-		} else {
+		default:
 			narrow = append(narrow, d)
 		}
 	}
 	return append(wide, narrow...)
 }
 
-func valueOr[T any](p *T, fallback T) T {
+func valueOr(p *int, fallback int) int {
 	if p == nil {
 		return fallback
 	}
@@ -396,7 +345,7 @@ func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for i := range h.PCI {
 		d := &h.PCI[i]
-		if d.NUMANode == nil || *d.NUMANode != node || d.Root == "" || c.has(d.Address) {
+		if valueOr(d.NUMANode, -1) != node || d.Root == "" || c.function(&d.Address) != nil {
 			continue
 		}
 		r := 1
@@ -415,35 +364,39 @@ func rootOn(h *topology.Host, node int, c *card) string {
 
 // remove takes the card out of the host.
 func (e Edit) remove(h *topology.Host, c *card) error {
+	own := func(a *topology.PCIAddr) bool { return c.function(a) != nil }
 	for _, disk := range h.Storage {
-		if disk.PCI != nil && c.has(*disk.PCI) && len(disk.Mounts) > 0 {
+		if own(disk.PCI) && len(disk.Mounts) > 0 {
 			return e.fail(c.id, fmt.Sprintf("the host lives on it: disk %s has %s", disk.Name, someText(disk.Mounts)),
 				"")
 		}
 	}
+	c.forgetReported(h)
 	ids := c.ids()
-	gone := map[topology.PCIAddr]bool{}
-	for _, list := range [][]*topology.PCIDevice{c.functions, c.virtual} {
-		for _, d := range list {
-			gone[d.Address] = true
-		}
-	}
-	isGone := func(a *topology.PCIAddr) bool { return a != nil && gone[*a] }
-	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return gone[d.Address] })
 	h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool {
-		return isGone(g.Address) || slices.Contains(ids, g.ID())
+		return own(g.Address) || slices.Contains(ids, g.ID())
 	})
 	h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool {
-		return isGone(n.Address) || slices.Contains(ids, n.ID())
+		return own(n.Address) || slices.Contains(ids, n.ID())
 	})
-	h.Storage = slices.DeleteFunc(h.Storage, func(d topology.Disk) bool { return isGone(d.PCI) })
+	h.Storage = slices.DeleteFunc(h.Storage, func(d topology.Disk) bool { return own(d.PCI) })
+	for i := range h.Tenants {
+		t := &h.Tenants[i]
+		t.Devices = slices.DeleteFunc(t.Devices, func(d topology.TenantDevice) bool { return own(&d.PCI) })
+	}
+	gone := map[topology.PCIAddr]bool{} // the card points into h.PCI, which changes below
+	for _, d := range slices.Concat(c.functions, c.virtual) {
+		gone[d.Address] = true
+	}
+	h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool { return gone[d.Address] })
+	regroup(h)
+	return nil
+}
+
+// forgetReported drops the paths that tools reported of the card: they were those of its old slot.
+func (c *card) forgetReported(h *topology.Host) {
+	ids := c.ids()
 	h.Reported = slices.DeleteFunc(h.Reported, func(p topology.Path) bool {
 		return slices.Contains(ids, p.A) || slices.Contains(ids, p.B)
 	})
-	for i := range h.Tenants {
-		t := &h.Tenants[i]
-		t.Devices = slices.DeleteFunc(t.Devices, func(d topology.TenantDevice) bool { return gone[d.PCI] })
-	}
-	regroup(h)
-	return nil
 }

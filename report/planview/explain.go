@@ -2,14 +2,13 @@ package planview
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/plan"
 )
 
@@ -61,34 +60,29 @@ type decisionGroup struct {
 func newExplanation(pl *plan.Plan) *explanation {
 	e := &explanation{}
 	// Alike decisions of several lab nodes are said once.
-	type key struct{ what, choice, runnerUp, cost, evidence string }
-	keyOf := func(d *plan.Decision) key {
-		cost := ""
-		if d.RunnerUpCost != nil {
-			cost = strconv.FormatInt(*d.RunnerUpCost, 10)
-		}
-		return key{d.What, d.Choice, d.RunnerUp, cost, strings.Join(d.Evidence, "\n")}
+	keyOf := func(d *plan.Decision) string {
+		alike := *d
+		alike.Node = ""
+		key, _ := json.Marshal(alike) // text and numbers: it cannot fail
+		return string(key)
 	}
-	nodes := map[key][]string{}
+	nodes := map[string][]string{}
 	for i := range pl.Decisions {
 		if d := &pl.Decisions[i]; d.Node != "" {
 			nodes[keyOf(d)] = append(nodes[keyOf(d)], d.Node)
 		}
 	}
-	said := map[key]bool{}
 	rests := map[string]int{} // how many decisions that are printed rest on a line of evidence
-	var lines []string
 	for i := range pl.Decisions {
 		d := &pl.Decisions[i]
 		title, rank := "Host", 0
 		if d.Node != "" {
-			k := keyOf(d)
-			if said[k] {
+			alike := nodes[keyOf(d)]
+			if alike[0] != d.Node {
 				continue
 			}
-			said[k] = true
-			title, rank = someNames(nodes[k], len(pl.Nodes)), 2
-			switch len(nodes[k]) {
+			title, rank = someNames(alike, len(pl.Nodes)), 2
+			switch len(alike) {
 			case 1:
 				rank = 3
 			case len(pl.Nodes):
@@ -102,9 +96,7 @@ func newExplanation(pl *plan.Plan) *explanation {
 		}
 		e.groups[at].decisions = append(e.groups[at].decisions, d)
 		for _, line := range d.Evidence {
-			if rests[line]++; rests[line] == 2 && len(line) > shortEvidence {
-				lines = append(lines, line)
-			}
+			rests[line]++
 		}
 	}
 	// What concerns several lab nodes at once comes before what concerns one.
@@ -113,7 +105,7 @@ func newExplanation(pl *plan.Plan) *explanation {
 	for _, g := range e.groups {
 		for _, d := range g.decisions {
 			for _, line := range d.Evidence {
-				if slices.Contains(lines, line) && !slices.Contains(e.shared, line) {
+				if rests[line] > 1 && len(line) > shortEvidence && !slices.Contains(e.shared, line) {
 					e.shared = append(e.shared, line)
 				}
 			}
@@ -135,11 +127,10 @@ func someNames(names []string, all int) string {
 
 // decision prints one choice.
 func (p *page) decision(d *plan.Decision, e *explanation) {
-	const column = 14
-	label := strings.ReplaceAll(d.What, "_", " ")
-	p.labelled(label, column, capital(d.Choice)+".")
+	margin := strings.Repeat(" ", labelColumn+2)
+	p.labelled(strings.ReplaceAll(d.What, "_", " "), capital(d.Choice)+".")
 	if d.RunnerUp != "" {
-		p.wrap(strings.Repeat(" ", column+2)+"Next best: ", column+4, d.RunnerUp+", "+priceText(d.RunnerUpCost)+".")
+		p.wrap(margin+"Next best: ", len(margin)+2, d.RunnerUp+", "+priceText(d.RunnerUpCost)+".")
 	}
 	var refs []string
 	for _, line := range d.Evidence {
@@ -147,10 +138,10 @@ func (p *page) decision(d *plan.Decision, e *explanation) {
 			refs = append(refs, fmt.Sprintf("[%d]", i+1))
 			continue
 		}
-		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, capital(line)+".")
+		p.wrap(margin+"- ", len(margin)+2, capital(line)+".")
 	}
 	if len(refs) > 0 {
-		p.wrap(strings.Repeat(" ", column+2)+"- ", column+4, "See "+words.List(refs)+".")
+		p.wrap(margin+"- ", len(margin)+2, "See "+words.List(refs)+".")
 	}
 }
 

@@ -60,29 +60,30 @@ func (p *page) wrap(first string, indent int, s string) {
 // such as a kernel argument with a long list of CPUs, stands alone and is not cut: it may be
 // copied.
 func (p *page) fold(first string, indent int, words []string) {
-	line, room := first, p.Width
-	width := text.StringWidth(first)
-	empty := true // nothing of the text is on the line yet
-	for _, w := range words {
+	line, width := first, text.StringWidth(first)
+	for i, w := range words {
 		wide := text.StringWidth(w)
-		if !empty && width+1+wide > room {
+		switch {
+		case i == 0:
+		case width+1+wide > p.Width:
 			p.line(strings.TrimRight(line, " "))
-			line, width, empty = strings.Repeat(" ", indent), indent, true
-		}
-		if !empty {
+			line, width = strings.Repeat(" ", indent), indent
+		default:
 			line += " "
 			width++
 		}
 		line += w
 		width += wide
-		empty = false
 	}
 	p.line(strings.TrimRight(line, " "))
 }
 
+// labelColumn is the width of the labels of a block.
+const labelColumn = 14
+
 // labelled prints "label  text" with the text in a column of its own.
-func (p *page) labelled(label string, column int, s string) {
-	p.wrap(fmt.Sprintf("  %-*s", column, show.Printable(label)), column+2, s)
+func (p *page) labelled(label, s string) {
+	p.wrap(fmt.Sprintf("  %-*s", labelColumn, show.Printable(label)), labelColumn+2, s)
 }
 
 // title prints a heading below an empty line.

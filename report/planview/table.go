@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report/show"
 )
@@ -50,9 +49,6 @@ func (p *page) heading(pl *plan.Plan) string {
 	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, words.Count(len(pl.Nodes), "lab node"))
 }
 
-// nodeColumn is the width of the labels of a block.
-const nodeColumn = 14
-
 // node prints the block of a lab node.
 func (p *page) node(n *plan.Node) {
 	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
@@ -60,11 +56,11 @@ func (p *page) node(n *plan.Node) {
 		head += " with siblings"
 	}
 	p.title(head + ", " + words.Size(n.MemoryBytes))
-	p.labelled("CPUs", nodeColumn, cpus(n.VCPUs))
-	p.labelled("memory", nodeColumn, memoryText(n))
+	p.labelled("CPUs", setOrNone(n.CPUs()))
+	p.labelled("memory", memoryText(n))
 	if n.GuestNUMA {
 		for _, c := range n.Cells {
-			p.labelled(fmt.Sprintf("guest node %d", c.Cell), nodeColumn, cellText(&c))
+			p.labelled(fmt.Sprintf("guest node %d", c.Cell), cellText(&c))
 		}
 	}
 	for i := range n.Cards {
@@ -76,13 +72,13 @@ func (p *page) node(n *plan.Node) {
 		if m := n.Cards[i].Model; m != "" {
 			s += ", " + m
 		}
-		p.labelled(label, nodeColumn, s)
+		p.labelled(label, s)
 	}
-	p.labelled("emulator", nodeColumn, "CPUs "+emulatorText(n))
+	p.labelled("emulator", "CPUs "+emulatorText(n))
 }
 
 func emulatorText(n *plan.Node) string {
-	s := setText(n.EmulatorCPUs)
+	s := setOrNone(n.EmulatorCPUs)
 	if !n.IOThreadCPUs.IsEmpty() && !n.IOThreadCPUs.Equal(n.EmulatorCPUs) {
 		s += ", I/O threads " + n.IOThreadCPUs.String()
 	}
@@ -136,37 +132,30 @@ func (p *page) nodeTable(pl *plan.Plan) {
 	var rows [][]string
 	for i := range pl.Nodes {
 		n := &pl.Nodes[i]
-		var on []string
+		var on, shown []string
 		for _, m := range n.Memory {
 			on = append(on, strconv.Itoa(m.NUMANode))
 		}
-		var cards []string
-		for k := range n.Cards {
-			c := &n.Cards[k]
+		shown = append(shown, setOrNone(n.CPUs())+" ")
+		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF && c.VF != nil {
-				cards = append(cards, fmt.Sprintf("%s/vf%d", c.ID, *c.VF))
-			} else {
-				cards = append(cards, c.ID)
+				c.ID += fmt.Sprintf("/vf%d", *c.VF)
 			}
+			shown = append(shown, c.ID)
 		}
 		rows = append(rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), words.Size(n.MemoryBytes),
-			strings.Join(on, ","),
-			setText(n.EmulatorCPUs),
-			strings.TrimSpace(cpus(n.VCPUs) + "  " + strings.Join(cards, " "))})
+			strings.Join(on, ","), setOrNone(n.EmulatorCPUs), strings.TrimSpace(strings.Join(shown, " "))})
 	}
 	p.table(show.Columns("node", "vCPUs>", "memory>", "NUMA", "emulator", "CPUs and devices"), rows)
 }
 
-// hostColumn is the width of the labels of the host's block.
-const hostColumn = 14
-
 // host prints what the host keeps and what it has to have.
 func (p *page) host(pl *plan.Plan) {
 	p.title("Host")
-	p.labelled("housekeeping", hostColumn, fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
-		setText(pl.Housekeeping.CPUs)))
+	p.labelled("housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
+		setOrNone(pl.Housekeeping.CPUs)))
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
-		p.labelled("tenants", hostColumn, "CPUs "+pl.Housekeeping.TenantCPUs.String())
+		p.labelled("tenants", "CPUs "+pl.Housekeeping.TenantCPUs.String())
 	}
 	var pages []string
 	for _, h := range pl.Hugepages {
@@ -176,38 +165,30 @@ func (p *page) host(pl *plan.Plan) {
 		}
 		pages = append(pages, word)
 	}
-	if len(pages) == 0 {
-		pages = []string{"none"}
-	}
-	p.labelled("hugepages", hostColumn, strings.Join(pages, ", "))
+	p.labelled("hugepages", cmp.Or(strings.Join(pages, ", "), "none"))
 	for i, v := range pl.VFs {
 		label := ""
 		if i == 0 {
 			label = "VFs"
 		}
-		p.labelled(label, hostColumn, fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count, v.Lab))
+		p.labelled(label, fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count, v.Lab))
 	}
 	if len(pl.KernelArgs) > 0 {
 		args := make([]string, len(pl.KernelArgs))
 		for i, a := range pl.KernelArgs {
 			args[i] = show.Printable(a)
 		}
-		p.fold(fmt.Sprintf("  %-*s", hostColumn, "kernel"), hostColumn+2, args)
+		p.fold(fmt.Sprintf("  %-*s", labelColumn, "kernel"), labelColumn+2, args)
 	}
 }
 
 // terms prints the terms that cost most.
 func (p *page) terms(pl *plan.Plan) {
-	var costly []*plan.Term
-	for i := range pl.Terms {
-		if pl.Terms[i].Cost != 0 {
-			costly = append(costly, &pl.Terms[i])
-		}
-	}
+	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
 	if len(costly) == 0 {
 		return
 	}
-	slices.SortStableFunc(costly, func(a, b *plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
+	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
 	p.title("What it costs, in hundredths of a percent")
 	more := len(costly) - p.Terms
 	if more > 0 {
@@ -216,7 +197,7 @@ func (p *page) terms(pl *plan.Plan) {
 	var rows [][]string
 	for _, t := range costly {
 		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight),
-			subject(t), meaningOr(t.Term)})
+			subject(&t), meaningOr(t.Term)})
 	}
 	p.table(show.Columns("cost>", "value x weight>", "of", "what"), rows)
 	if more > 0 {

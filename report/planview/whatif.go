@@ -1,11 +1,9 @@
 package planview
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/plan"
 )
 
@@ -15,14 +13,13 @@ func WhatIf(w io.Writer, before, after *plan.Plan, differences []string, o Optio
 	p := newPage(w, o)
 	p.wrap("as it is:   ", 12, costText(before)+".")
 	p.wrap("what if:    ", 12, costText(after)+".")
-	switch {
-	case len(differences) == 0:
+	if len(differences) == 0 {
 		p.title("Nothing would be different.")
-	default:
-		p.title(fmt.Sprintf("%s:", words.Count(len(differences), "difference")))
-		for _, d := range differences {
-			p.wrap("  ", 4, d)
-		}
+	} else {
+		p.title(words.Count(len(differences), "difference") + ":")
+	}
+	for _, d := range differences {
+		p.wrap("  ", 4, d)
 	}
 	p.line("")
 	return p.flush()
