@@ -180,27 +180,25 @@ func (p *Profile) deviceArgs() []string {
 	for _, r := range p.roots() {
 		bus := int(r.address.Bus)
 		rc, port := fmt.Sprintf("rc%02x", bus-1), fmt.Sprintf("port%02x", bus)
-		d.device("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", rc, bus-1, r.node)
+		d.device("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", rc, bus-1, *r.node)
 		d.port("pcie-root-port,id=%s,bus=%s", port, rc)
 		switch {
-		case r.gpu != nil:
-			d.gpu(r.gpu, port)
-		case r.nic != nil:
-			d.nic(r.nic, port, false)
 		case r.sw != nil:
 			up := fmt.Sprintf("up%02x", bus)
 			d.device("x3130-upstream,id=%s,bus=%s", up, port)
 			for i, b := range r.behind {
-				down := fmt.Sprintf("down%02x", int(b.address().Bus))
+				down := fmt.Sprintf("down%02x", b.address.Bus)
 				d.port("xio3130-downstream,id=%s,bus=%s,addr=0x%x", down, up, i)
-				d.behind(b, down, false)
+				d.card(b, down, false)
 			}
 		case r.bridge != nil:
 			id := fmt.Sprintf("bridge%02x", bus)
 			d.device("pcie-pci-bridge,id=%s,bus=%s", id, port)
 			for _, b := range r.behind {
-				d.behind(b, id, true)
+				d.card(b, id, true)
 			}
+		default:
+			d.card(r.device, port, false)
 		}
 	}
 	return d.args
@@ -213,7 +211,7 @@ func (p *Profile) hubs() map[string]int {
 		names = append(names, n.Wires...)
 	}
 	slices.Sort(names)
-	hubs := map[string]int{}
+	hubs := make(map[string]int)
 	for i, n := range slices.Compact(names) {
 		hubs[n] = i
 	}
@@ -238,15 +236,13 @@ func (d *deviceList) port(format string, args ...any) {
 	d.device(format+fmt.Sprintf(",chassis=%d", d.chassis), args...)
 }
 
-func (d *deviceList) behind(b behind, bus string, conventional bool) {
-	if b.gpu != nil {
-		d.gpu(b.gpu, bus)
+// card adds a GPU or a NIC on a bus.
+func (d *deviceList) card(c device, bus string, conventional bool) {
+	if c.nic != nil {
+		d.nic(c.nic, bus, conventional)
 		return
 	}
-	d.nic(b.nic, bus, conventional)
-}
-
-func (d *deviceList) gpu(g *GPU, bus string) {
+	g := c.gpu
 	d.device("secondary-vga,bus=%s,addr=0x%x.0,multifunction=%s", bus, g.Address.Device, vm.OnOff(g.Audio))
 	if g.Audio {
 		d.device("intel-hda,bus=%s,addr=0x%x.1", bus, g.Address.Device)

@@ -77,7 +77,7 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		return "", err
 	}
 	l := flock.New(filepath.Join(dir, ".lock"), flock.SetPermissions(0o600))
-	if _, err := l.TryLockContext(ctx, lockPoll); err != nil {
+	if _, err := l.TryLockContext(ctx, 50*time.Millisecond); err != nil {
 		return "", fmt.Errorf("lock %s: %w", l.Path(), err)
 	}
 	defer l.Close()

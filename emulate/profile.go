@@ -1,7 +1,7 @@
 package emulate
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/rackless/rackless/lab"
@@ -127,71 +127,73 @@ func (p *Profile) WithMemory(total lab.Bytes) (*Profile, error) {
 	return &q, q.checkMemory(total)
 }
 
-// A root is what stands below a root port of its own: a device, a switch or a bridge.
-type root struct {
+// A device is what its file lists as a switch, bridge, GPU or NIC: one of the four is set.
+type device struct {
+	path    string // where the file has it: "gpus[1]"
 	address topology.PCIAddr
-	node    int
-	last    int // highest bus number below it
-	gpu     *GPU
-	nic     *NIC
+	node    *int              // the NUMA node, which follows from what the device is behind
+	up      *topology.PCIAddr // of the switch or bridge; nil below a root port of its own
 	sw      *Switch
 	bridge  *Bridge
-	behind  []behind // what is behind the switch or bridge, by address
+	gpu     *GPU
+	nic     *NIC
 }
 
-// behind is a device on a switch or bridge: one of the two.
-type behind struct {
-	gpu *GPU
-	nic *NIC
-}
-
-func (b behind) address() topology.PCIAddr {
-	if b.gpu != nil {
-		return b.gpu.Address
-	}
-	return b.nic.Address
-}
-
-// roots returns what stands below root ports, by address.
-func (p *Profile) roots() []root {
-	var all []root
-	below := func(a topology.PCIAddr) []behind {
-		var out []behind
-		for i := range p.GPUs {
-			if g := &p.GPUs[i]; g.Behind != nil && *g.Behind == a {
-				out = append(out, behind{gpu: g})
-			}
-		}
-		for i := range p.NICs {
-			if n := &p.NICs[i]; n.Behind != nil && *n.Behind == a {
-				out = append(out, behind{nic: n})
-			}
-		}
-		slices.SortFunc(out, func(x, y behind) int { return x.address().Compare(y.address()) })
-		return out
-	}
-	for i := range p.GPUs {
-		if g := &p.GPUs[i]; g.Behind == nil {
-			all = append(all, root{address: g.Address, node: g.NUMANode, last: int(g.Address.Bus), gpu: g})
-		}
-	}
-	for i := range p.NICs {
-		if n := &p.NICs[i]; n.Behind == nil {
-			all = append(all, root{address: n.Address, node: n.NUMANode, last: int(n.Address.Bus), nic: n})
-		}
+// devices returns all devices, in the order switches, bridges, GPUs, NICs.
+func (p *Profile) devices() []device {
+	var all []device
+	add := func(kind string, i int, d device) {
+		d.path = fmt.Sprintf("%s[%d]", kind, i)
+		all = append(all, d)
 	}
 	for i := range p.Switches {
 		s := &p.Switches[i]
-		down := below(s.Address)
-		// The upstream port's bus, that of the downstream ports, and one for each of those.
-		all = append(all, root{address: s.Address, node: s.NUMANode, last: int(s.Address.Bus) + 1 + len(down), sw: s,
-			behind: down})
+		add("switches", i, device{address: s.Address, node: &s.NUMANode, sw: s})
 	}
 	for i := range p.Bridges {
 		b := &p.Bridges[i]
-		all = append(all, root{address: b.Address, node: b.NUMANode, last: int(b.Address.Bus) + 1, bridge: b,
-			behind: below(b.Address)})
+		add("bridges", i, device{address: b.Address, node: &b.NUMANode, bridge: b})
 	}
-	slices.SortFunc(all, func(x, y root) int { return cmp.Compare(x.address.Bus, y.address.Bus) })
+	for i := range p.GPUs {
+		g := &p.GPUs[i]
+		add("gpus", i, device{address: g.Address, node: &g.NUMANode, up: g.Behind, gpu: g})
+	}
+	for i := range p.NICs {
+		n := &p.NICs[i]
+		add("nics", i, device{address: n.Address, node: &n.NUMANode, up: n.Behind, nic: n})
+	}
+	return all
+}
+
+// A root is a device below a root port of its own, with what is behind it if it is a switch or bridge.
+type root struct {
+	device
+	last   int      // highest bus number below it
+	behind []device // by address
+}
+
+// roots returns what stands below root ports, by bus.
+func (p *Profile) roots() []root {
+	devices := p.devices()
+	slices.SortStableFunc(devices, func(x, y device) int { return x.address.Compare(y.address) })
+	var all []root
+	for _, d := range devices {
+		if d.up != nil {
+			continue
+		}
+		r := root{device: d, last: int(d.address.Bus)}
+		for _, b := range devices {
+			if b.up != nil && *b.up == d.address && (d.sw != nil || d.bridge != nil) {
+				r.behind = append(r.behind, b)
+			}
+		}
+		switch {
+		case d.sw != nil: // the bus of its downstream ports, and one for each of them
+			r.last += 1 + len(r.behind)
+		case d.bridge != nil:
+			r.last++
+		}
+		all = append(all, r)
+	}
 	return all
 }

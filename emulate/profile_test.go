@@ -44,7 +44,7 @@ func TestAProfileIsReadWithItsDefaults(t *testing.T) {
 	}
 	var got []string
 	for _, r := range p.roots() {
-		got = append(got, fmt.Sprintf("%v node %d to bus %02x, %d behind", r.address, r.node, r.last, len(r.behind)))
+		got = append(got, fmt.Sprintf("%v node %d to bus %02x, %d behind", r.address, *r.node, r.last, len(r.behind)))
 	}
 	want := []string{"0000:06:00.0 node 1 to bus 06, 0 behind", "0000:19:00.0 node 1 to bus 1c, 2 behind",
 		"0000:41:00.0 node 0 to bus 42, 1 behind"}

@@ -2,19 +2,14 @@ package emulate
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
-	"github.com/gofrs/flock"
-
-	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
 )
@@ -55,104 +50,29 @@ func Dir(d rack.Dirs) string { return filepath.Join(d.Run, "hosts") }
 
 func hostDir(d rack.Dirs, name string) string { return filepath.Join(Dir(d), name) }
 
-func loadState(dir string) (State, error) {
-	var s State
-	path := filepath.Join(dir, "state.json")
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return s, err
-	}
-	name := filepath.Base(dir)
-	if err := json.Unmarshal(b, &s); err != nil {
-		return s, fmt.Errorf("%s: %w; remove the host with: rackless emulate rm %s", path, err, name)
-	}
-	if s.Version != stateVersion {
-		return s, fmt.Errorf("%s has version %d, this rackless knows %d; remove the host with: rackless emulate rm %s",
-			path, s.Version, stateVersion, name)
-	}
-	return s, nil
+func loadState(dir string) (s State, err error) {
+	err = rack.ReadState(dir, "remove the host with: rackless emulate rm "+filepath.Base(dir), &s, &s.Version,
+		stateVersion)
+	return s, err
 }
 
-// save writes the state so that a reader sees the old one or the new one, whatever happens in between.
-func (h *Host) save() error {
-	b, err := json.MarshalIndent(h.State, "", "  ")
-	if err != nil {
-		return err
-	}
-	return atomicfile.WriteFile(filepath.Join(h.Dir, "state.json"), b, 0o600)
-}
-
-// ensureDir makes the directory of the hosts, for this user only, and refuses one that another user could have made.
-func ensureDir(d rack.Dirs) error {
-	for _, dir := range []string{d.Run, Dir(d)} {
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			return fmt.Errorf("directory of emulated hosts: %w; set RACKLESS_RUN to one that can be written", err)
-		}
-		fi, err := os.Lstat(dir)
-		if err != nil {
-			return err
-		}
-		if st, ok := fi.Sys().(*syscall.Stat_t); !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
-			return fmt.Errorf("directory of emulated hosts: %s is not a directory of this user's: remove it or set "+
-				"RACKLESS_RUN", dir)
-		}
-	}
-	return nil
-}
-
-// lockPoll is how often a lock that another process holds is tried again.
-const lockPoll = 50 * time.Millisecond
+func (h *Host) save() error { return rack.WriteState(h.Dir, h.State) }
 
 // lock takes the lock of a host: one process at a time makes, boots or removes it, and who owns one
 // that is not kept has it all the time. waiting is called once if another has it; an error of its
 // ends the attempt.
 func lock(ctx context.Context, d rack.Dirs, name string, waiting func() error) (unlock func(), err error) {
-	if err := ensureDir(d); err != nil {
-		return nil, err
-	}
-	path := hostDir(d, name) + ".lock"
-	l := flock.New(path, flock.SetPermissions(0o600))
-	for told := false; ; {
-		ok, err := l.TryLock()
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		case ok && sameFile(l, path):
-			return func() {
-				// while it is held: a waiter that opened it before sees that it is gone and opens
-				// the next
-				os.Remove(path)
-				l.Close()
-			}, nil
-		case ok: // it was removed between opening and locking
-			l.Close()
-			l = flock.New(path, flock.SetPermissions(0o600))
-			continue
+	for _, dir := range []string{d.Run, Dir(d)} {
+		if err := rack.OwnDir("emulated hosts", dir); err != nil {
+			return nil, err
 		}
-		if !told && waiting != nil {
-			if err := waiting(); err != nil {
-				return nil, err
-			}
-		}
-		told = true
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("host %s: another rackless works on it: %w", name, context.Cause(ctx))
-		case <-time.After(lockPoll):
-		}
-		l.Close() // the file may be another by now
-		l = flock.New(path, flock.SetPermissions(0o600))
 	}
-}
-
-// sameFile reports whether the path still leads to the file that is locked.
-func sameFile(l *flock.Flock, path string) bool {
-	a, err := l.Stat()
-	if err != nil {
-		return false
-	}
-	b, err := os.Stat(path)
-	return err == nil && os.SameFile(a, b)
+	return rack.LockFile(ctx, "host "+name, hostDir(d, name), func(string) error {
+		if waiting == nil {
+			return nil
+		}
+		return waiting()
+	})
 }
 
 // Open finds a host by name. The error is ErrNoHost, with the names that there are, if it is not there.

@@ -139,80 +139,65 @@ func (p *Profile) checkDistances() *fault {
 }
 
 func (p *Profile) checkDevices() *fault {
-	// place checks an address and the NUMA node of a device, and fills the node in from what it is behind.
-	place := func(at string, a topology.PCIAddr, node *int, up *topology.PCIAddr) *fault {
-		switch {
-		case a == topology.PCIAddr{}:
-			return faultf(at, "no address: add one such as \"41:00.0\"")
-		case a.Domain != 0:
-			return faultf(at+".address", "address %v: QEMU has only PCI domain 0000", a)
-		case a.Function != 0:
-			return faultf(at+".address", "address %v: want that of function 0", a)
-		}
-		if up == nil {
-			if a.Device != 0 {
-				return faultf(at+".address", "address %v: alone below its root port a device has number 00", a)
-			}
-			if *node < 0 || *node >= len(p.NUMANodes) {
-				return faultf(at+".numa_node", "NUMA node %d: want 0 to %d", *node, len(p.NUMANodes)-1)
-			}
-			return nil
-		}
-		for _, s := range p.Switches {
-			if s.Address == *up {
-				*node = s.NUMANode
-				return nil
-			}
-		}
-		for _, b := range p.Bridges {
-			if b.Address == *up {
-				*node = b.NUMANode
-				return nil
-			}
-		}
-		return faultf(at+".behind", "behind %v: no switch or bridge has that address", *up)
-	}
-	for i := range p.Switches {
-		if f := place(fmt.Sprintf("switches[%d]", i), p.Switches[i].Address, &p.Switches[i].NUMANode, nil); f != nil {
+	devices := p.devices()
+	for _, d := range devices {
+		if f := p.checkPlace(d, devices); f != nil {
 			return f
 		}
-	}
-	for i := range p.Bridges {
-		if f := place(fmt.Sprintf("bridges[%d]", i), p.Bridges[i].Address, &p.Bridges[i].NUMANode, nil); f != nil {
-			return f
+		if d.nic != nil {
+			if f := p.checkNIC(d); f != nil {
+				return f
+			}
 		}
 	}
-	for i := range p.GPUs {
-		if f := place(fmt.Sprintf("gpus[%d]", i), p.GPUs[i].Address, &p.GPUs[i].NUMANode,
-			p.GPUs[i].Behind); f != nil {
-			return f
-		}
-	}
-	for i := range p.NICs {
-		n := &p.NICs[i]
-		at := fmt.Sprintf("nics[%d]", i)
-		if f := place(at, n.Address, &n.NUMANode, n.Behind); f != nil {
-			return f
-		}
-		if n.Ports == 0 {
-			n.Ports = 1
-		}
-		onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool {
-			return b.Address == *n.Behind
+	return nil
+}
+
+// checkPlace checks where a device is, and sets the NUMA node of one behind a switch or bridge.
+func (p *Profile) checkPlace(d device, all []device) *fault {
+	a := d.address
+	switch {
+	case a == topology.PCIAddr{}:
+		return faultf(d.path, "no address: add one such as \"41:00.0\"")
+	case a.Domain != 0:
+		return faultf(d.path+".address", "address %v: QEMU has only PCI domain 0000", a)
+	case a.Function != 0:
+		return faultf(d.path+".address", "address %v: want that of function 0", a)
+	case d.up != nil:
+		i := slices.IndexFunc(all, func(u device) bool {
+			return u.address == *d.up && (u.sw != nil || u.bridge != nil)
 		})
-		switch {
-		case n.Ports != 1 && n.Ports != 2:
-			return faultf(at+".ports", "ports %d: want 1 or 2", n.Ports)
-		case n.VFs != 0 && n.VFs != MaxVFs:
-			return faultf(at+".vfs", "vfs %d: want 0, or %d, which is what QEMU's SR-IOV card has", n.VFs, MaxVFs)
-		case n.VFs > 0 && onBridge:
-			return faultf(at+".vfs", "vfs %d: a card on a conventional PCI bus has none: remove vfs", n.VFs)
-		case n.Ports == 2 && n.VFs == 0:
-			return faultf(at+".ports", "ports 2: QEMU's card with two ports is the one with virtual functions: "+
-				"set vfs: %d", MaxVFs)
-		case len(n.Wires) > n.Ports:
-			return faultf(at+".wires", "%d wires in %d ports", len(n.Wires), n.Ports)
+		if i < 0 {
+			return faultf(d.path+".behind", "behind %v: no switch or bridge has that address", *d.up)
 		}
+		*d.node = *all[i].node
+	case a.Device != 0:
+		return faultf(d.path+".address", "address %v: alone below its root port a device has number 00", a)
+	case *d.node < 0 || *d.node >= len(p.NUMANodes):
+		return faultf(d.path+".numa_node", "NUMA node %d: want 0 to %d", *d.node, len(p.NUMANodes)-1)
+	}
+	return nil
+}
+
+// checkNIC holds a card to what QEMU's models can be, and sets the number of its ports.
+func (p *Profile) checkNIC(d device) *fault {
+	n := d.nic
+	if n.Ports == 0 {
+		n.Ports = 1
+	}
+	onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
+	switch {
+	case n.Ports != 1 && n.Ports != 2:
+		return faultf(d.path+".ports", "ports %d: want 1 or 2", n.Ports)
+	case n.VFs != 0 && n.VFs != MaxVFs:
+		return faultf(d.path+".vfs", "vfs %d: want 0, or %d, which is what QEMU's SR-IOV card has", n.VFs, MaxVFs)
+	case n.VFs > 0 && onBridge:
+		return faultf(d.path+".vfs", "vfs %d: a card on a conventional PCI bus has none: remove vfs", n.VFs)
+	case n.Ports == 2 && n.VFs == 0:
+		return faultf(d.path+".ports", "ports 2: QEMU's card with two ports is the one with virtual functions: "+
+			"set vfs: %d", MaxVFs)
+	case len(n.Wires) > n.Ports:
+		return faultf(d.path+".wires", "%d wires in %d ports", len(n.Wires), n.Ports)
 	}
 	return nil
 }
@@ -236,7 +221,7 @@ func (p *Profile) checkBuses() *fault {
 				r.address)
 		}
 		for i, b := range r.behind {
-			a, bus := b.address(), int(r.address.Bus)+2+i
+			a, bus := b.address, int(r.address.Bus)+2+i
 			if r.bridge != nil {
 				bus = int(r.address.Bus) + 1
 			}
@@ -247,7 +232,7 @@ func (p *Profile) checkBuses() *fault {
 				return faultf(p.pathOf(a), "address %v: alone below a port of a switch a device has number 00", a)
 			case r.bridge != nil && a.Device == 0:
 				return faultf(p.pathOf(a), "address %v: number 00 of a bridge's bus is its own: want 01 to 1f", a)
-			case i > 0 && a == r.behind[i-1].address():
+			case i > 0 && a == r.behind[i-1].address:
 				return faultf(p.pathOf(a), "address %v is there twice", a)
 			}
 		}
@@ -255,27 +240,11 @@ func (p *Profile) checkBuses() *fault {
 	return nil
 }
 
-// pathOf returns where the address of a device is written.
+// pathOf returns where the address of a device is written. The last of two that are alike is the one to blame.
 func (p *Profile) pathOf(a topology.PCIAddr) string {
-	paths := map[string][]topology.PCIAddr{}
-	for _, d := range p.Switches {
-		paths["switches"] = append(paths["switches"], d.Address)
-	}
-	for _, d := range p.Bridges {
-		paths["bridges"] = append(paths["bridges"], d.Address)
-	}
-	for _, d := range p.GPUs {
-		paths["gpus"] = append(paths["gpus"], d.Address)
-	}
-	for _, d := range p.NICs {
-		paths["nics"] = append(paths["nics"], d.Address)
-	}
-	// The last of two that are alike is the one to blame.
-	for _, kind := range []string{"nics", "gpus", "bridges", "switches"} {
-		for i := len(paths[kind]) - 1; i >= 0; i-- {
-			if paths[kind][i] == a {
-				return fmt.Sprintf("%s[%d].address", kind, i)
-			}
+	for _, d := range slices.Backward(p.devices()) {
+		if d.address == a {
+			return d.path + ".address"
 		}
 	}
 	return ""

@@ -18,7 +18,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 )
 
 // Dirs are the places where rackless keeps things.
@@ -72,32 +71,6 @@ func (d Dirs) Templates() string { return filepath.Join(d.Cache, "templates") }
 
 // lab returns the directory of a lab.
 func (d Dirs) lab(name string) string { return filepath.Join(d.Run, name) }
-
-// ensureRun makes the directory of the running labs, for this user only, and refuses one that
-// another user could have made.
-func (d Dirs) ensureRun() error {
-	if err := os.MkdirAll(d.Run, 0o700); err != nil {
-		return fmt.Errorf("directory of running labs: %w; set RACKLESS_RUN to one that can be written", err)
-	}
-	fi, err := os.Lstat(d.Run)
-	if err != nil {
-		return err
-	}
-	if err := ownDir(d.Run, fi); err != nil {
-		return err
-	}
-	return os.Chmod(d.Run, 0o700)
-}
-
-// ownDir refuses what is not a directory of this user's.
-func ownDir(path string, fi os.FileInfo) error {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
-		return fmt.Errorf("directory of running labs: %s is not a directory of this user's: remove it or set "+
-			"RACKLESS_RUN", path)
-	}
-	return nil
-}
 
 // hostsDir is the directory, beside those of the labs, in which package emulate has its hosts.
 const hostsDir = "hosts"

@@ -34,14 +34,14 @@ type Rack struct {
 // Open finds a running lab. Close it after use.
 func Open(d Dirs, name string) (*Rack, error) {
 	s, err := d.loadState(name)
-	if err != nil {
-		if errors.Is(err, ErrNotRunning) {
-			names, listErr := d.Names()
-			if listErr == nil && len(names) > 0 {
-				return nil, fmt.Errorf("%w; running: %s", err, strings.Join(names, ", "))
-			}
-			return nil, fmt.Errorf("%w; bring one up with: rackless up LAB.yaml", err)
+	if errors.Is(err, ErrNotRunning) {
+		names, listErr := d.Names()
+		if listErr == nil && len(names) > 0 {
+			return nil, fmt.Errorf("%w; running: %s", err, strings.Join(names, ", "))
 		}
+		return nil, fmt.Errorf("%w; bring one up with: rackless up LAB.yaml", err)
+	}
+	if err != nil {
 		return nil, err
 	}
 	return newRack(d, s)
@@ -73,44 +73,32 @@ func OpenNode(d Dirs, node string) (*Rack, string, error) {
 		}
 		return r, n, nil
 	}
-	names, err := d.Names()
+	racks, err := OpenAll(d)
 	if err != nil {
 		return nil, "", err
 	}
 	var found *Rack
 	var all []string
-	for _, name := range names {
-		s, err := d.loadState(name)
-		if errors.Is(err, ErrNotRunning) {
-			continue // being made or removed just now
-		}
-		if err != nil {
-			return nil, "", err
-		}
-		if _, ok := s.Node(node); ok {
+	for _, r := range racks {
+		if _, ok := r.State.Node(node); ok {
 			if found != nil {
 				return nil, "", fmt.Errorf("node %s is in labs %s and %s: say %s/%s or %s/%s", node, found.Lab.Name,
-					name, found.Lab.Name, node, name, node)
+					r.Lab.Name, found.Lab.Name, node, r.Lab.Name, node)
 			}
-			if found, err = newRack(d, s); err != nil {
-				return nil, "", err
-			}
+			found = r
 		}
-		for _, n := range s.Nodes {
-			all = append(all, n.Name)
-		}
+		all = append(all, r.names()...)
 	}
-	if found == nil {
-		if len(all) == 0 {
-			return nil, "", fmt.Errorf("node %s: no lab is running; bring one up with: rackless up LAB.yaml", node)
-		}
-		const few = 16
-		if len(all) > few {
-			all = append(all[:few], "...")
-		}
-		return nil, "", fmt.Errorf("node %s: no running lab has it; nodes: %s", node, strings.Join(all, ", "))
+	const few = 16
+	switch {
+	case found != nil:
+		return found, node, nil
+	case len(all) == 0:
+		return nil, "", fmt.Errorf("node %s: no lab is running; bring one up with: rackless up LAB.yaml", node)
+	case len(all) > few:
+		all = append(all[:few], "...")
 	}
-	return found, node, nil
+	return nil, "", fmt.Errorf("node %s: no running lab has it; nodes: %s", node, strings.Join(all, ", "))
 }
 
 func (r *Rack) names() []string {
@@ -204,8 +192,7 @@ func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	if a := r.agents[node]; a != nil {
 		select {
 		case <-a.Done():
-			a.Close()
-			delete(r.agents, node)
+			r.drop(node)
 		default:
 			return a, nil
 		}
@@ -225,6 +212,11 @@ func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 func (r *Rack) Forget(node string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.drop(node)
+}
+
+// drop ends the connection to a node's agent, if there is one. The caller holds mu.
+func (r *Rack) drop(node string) {
 	if a := r.agents[node]; a != nil {
 		a.Close()
 		delete(r.agents, node)

@@ -1,7 +1,6 @@
 package rack
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/rackless/rackless/facts"
@@ -90,32 +88,44 @@ func (d Dirs) loadState(name string) (*State, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	path := filepath.Join(d.lab(name), stateFile)
-	b, err := os.ReadFile(path)
+	s := new(State)
+	err := ReadState(d.lab(name), "remove the lab with: rackless down "+name, s, &s.Version, stateVersion)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("lab %s: %w", name, ErrNotRunning)
 	}
 	if err != nil {
 		return nil, err
 	}
-	var s State
-	if err := json.Unmarshal(b, &s); err != nil {
-		return nil, fmt.Errorf("%s: %w; remove the lab with: rackless down %s", path, err, name)
-	}
-	if s.Version != stateVersion {
-		return nil, fmt.Errorf("%s has version %d, this rackless knows %d; remove the lab with: rackless down %s", path,
-			s.Version, stateVersion, name)
-	}
-	return &s, nil
+	return s, nil
 }
 
-// Save writes the state so that a reader sees the old one or the new one, whatever happens in between.
-func (r *Rack) Save() error {
-	b, err := json.MarshalIndent(r.State, "", "  ")
+// Save writes the state of the lab.
+func (r *Rack) Save() error { return WriteState(r.Dir, r.State) }
+
+// ReadState reads state.json from the directory of a lab or of an emulated host. version is the field of
+// state that has its version, known the one that is wanted; advice says what else to do, for messages.
+func ReadState(dir, advice string, state any, version *int, known int) error {
+	path := filepath.Join(dir, stateFile)
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteFile(filepath.Join(r.Dir, stateFile), b, 0o600)
+	if err := json.Unmarshal(b, state); err != nil {
+		return fmt.Errorf("%s: %w; %s", path, err, advice)
+	}
+	if *version != known {
+		return fmt.Errorf("%s has version %d, this rackless knows %d; %s", path, *version, known, advice)
+	}
+	return nil
+}
+
+// WriteState writes state.json so that a reader sees the old one or the new one, whatever happens in between.
+func WriteState(dir string, state any) error {
+	b, err := json.MarshalIndent(state, "", "  ")
+	if err != nil {
+		return err
+	}
+	return atomicfile.WriteFile(filepath.Join(dir, stateFile), b, 0o600)
 }
 
 // checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell
@@ -130,82 +140,25 @@ func checkName(name string) error {
 	return nil
 }
 
-// Lock takes the lock of a lab: one process at a time changes it. waiting, if not nil, is called once
-// if another holds it. The lock is a file beside the lab's directory, so that the directory can go.
-func (d Dirs) Lock(ctx context.Context, name string, waiting func(holder string)) (unlock func(), err error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	if err := d.ensureRun(); err != nil {
-		return nil, err
-	}
-	path := filepath.Join(d.Run, name+".lock")
-	told := false
-	for {
-		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_CLOEXEC, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("lock lab %s: %w", name, err)
-		}
-		err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil && sameFile(f, path) {
-			// For the message of a process that waits; the lock itself is the flock.
-			if err := f.Truncate(0); err == nil {
-				fmt.Fprintf(f, "%d\n", os.Getpid())
-			}
-			return func() {
-				// while it is held: a waiter that opened it before sees that it is gone and opens
-				// the next
-				os.Remove(path)
-				f.Close()
-			}, nil
-		}
-		holder, _ := os.ReadFile(path) // empty if it cannot be read, which is said as it is
-		f.Close()
-		if err != nil && !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
-		if err != nil && !told && waiting != nil {
-			waiting(strings.TrimSpace(string(holder)))
-			told = true
-		}
-		select {
-		case <-ctx.Done():
-			return nil, fmt.Errorf("lab %s: another rackless (process %s) works on it: %w", name,
-				strings.TrimSpace(string(holder)), context.Cause(ctx))
-		case <-time.After(50 * time.Millisecond):
-		}
-	}
-}
-
-// sameFile reports whether the path still leads to the open file.
-func sameFile(f *os.File, path string) bool {
-	a, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	b, err := os.Stat(path)
-	return err == nil && os.SameFile(a, b)
-}
-
 // Node returns the state of a node; false if it was not yet started.
 func (s *State) Node(name string) (*Node, bool) {
-	for _, n := range s.Nodes {
-		if n.Name == name {
-			return n, true
-		}
+	if i := s.index(name); i >= 0 {
+		return s.Nodes[i], true
 	}
 	return nil, false
 }
 
+func (s *State) index(name string) int {
+	return slices.IndexFunc(s.Nodes, func(n *Node) bool { return n.Name == name })
+}
+
 // put adds a node or takes the place of the one with its name.
 func (s *State) put(n *Node) {
-	for i, have := range s.Nodes {
-		if have.Name == n.Name {
-			s.Nodes[i] = n
-			return
-		}
+	if i := s.index(n.Name); i >= 0 {
+		s.Nodes[i] = n
+	} else {
+		s.Nodes = append(s.Nodes, n)
 	}
-	s.Nodes = append(s.Nodes, n)
 }
 
 // order sorts the nodes as in the lab.

@@ -12,7 +12,7 @@ import (
 )
 
 // Starting is the state of a node that up has not finished: not yet started, or not yet configured.
-// The others are package driver's.
+// The others are package vm's.
 const Starting vm.State = "starting"
 
 // A NodeStatus is one node of the lab file and what it is now.
@@ -35,14 +35,11 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	const limit = 32
 	err := Each(ctx, index, limit, func(ctx context.Context, i int) error {
 		s := &all[i]
-		switch {
-		case s.Node == nil:
-			s.State = Starting
-		default:
+		if s.Node != nil {
 			s.State, s.Err = r.runtime.NodeState(ctx, s.Node)
-			if s.Err == nil && s.State != vm.Dead && !s.Node.Ready {
-				s.State = Starting
-			}
+		}
+		if s.Node == nil || s.Err == nil && s.State != vm.Dead && !s.Node.Ready {
+			s.State = Starting
 		}
 		return nil
 	})
@@ -93,16 +90,17 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 	var errs []error
 	for _, name := range names {
 		s, err := d.loadState(name)
-		switch {
-		case err == nil:
-			r, err := newRack(d, s)
-			if err != nil {
-				errs = append(errs, err)
-				continue
-			}
-			all = append(all, r)
-		case !errors.Is(err, ErrNotRunning):
+		if errors.Is(err, ErrNotRunning) {
+			continue
+		}
+		var r *Rack
+		if err == nil {
+			r, err = newRack(d, s)
+		}
+		if err != nil {
 			errs = append(errs, err)
+		} else {
+			all = append(all, r)
 		}
 	}
 	return all, errors.Join(errs...)
@@ -113,7 +111,7 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 // together.
 func (d Dirs) CheckRun() (names int, err error) {
 	if fi, err := os.Lstat(d.Run); err == nil {
-		if err := ownDir(d.Run, fi); err != nil {
+		if err := checkOwner("running labs", d.Run, fi); err != nil {
 			return 0, err
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {

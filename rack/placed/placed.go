@@ -82,7 +82,7 @@ func (p *placedLab) Close() error {
 // domain returns the name of a node's domain.
 func (p *placedLab) domain(node string) string { return render.DomainName(p.Lab.Name, node) }
 
-// NodeState is what the node's domain is doing, in the words of package driver.
+// NodeState is what the node's domain is doing, in the words of package vm.
 func (p *placedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
 	c, err := p.libvirt(ctx)
 	if err != nil {
