@@ -59,11 +59,7 @@ goes on with the lab that the host is prepared for.`,
 			if o.resume && len(args) > 0 {
 				return usagef(cmd, "--resume goes on with the lab that the host is prepared for: leave %s out", args[0])
 			}
-			file := ""
-			if len(args) > 0 {
-				file = args[0]
-			}
-			return a.prepare(cmd.Context(), o, file)
+			return a.prepare(cmd.Context(), o, strings.Join(args, "")) // of which there is one, or none
 		},
 	}
 	outputFlag(cmd, &o.form)
@@ -101,6 +97,19 @@ type prepareOutput struct {
 	Steps  []stepOutput `json:"steps"`
 }
 
+// rollbackOutput is what rollback prints as JSON.
+type rollbackOutput struct {
+	Schema string       `json:"schema"`
+	DryRun bool         `json:"dry_run"`
+	Reboot bool         `json:"needs_reboot"` // until the kernel runs without the arguments
+	Steps  []stepOutput `json:"steps"`
+}
+
+const (
+	prepareSchema  = "rackless/prepare/v1"
+	rollbackSchema = "rackless/rollback/v1"
+)
+
 func stepOutputs(results []change.Result) []stepOutput {
 	out := make([]stepOutput, len(results))
 	for i, r := range results {
@@ -123,8 +132,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 		}
 		if e := change.Unfinished(entries); e != nil {
 			return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
-				"(%s), so it is not made again unasked: "+
-				"rackless prepare goes on, rackless rollback takes all back", e.What)
+				"(%s), so it is not made again unasked: rackless prepare goes on, rackless rollback takes all back", e.What)
 		}
 	}
 	p, loaded, err := a.prepared(ctx, store, o, file)
@@ -136,16 +144,14 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 
 // prepareFor prepares the host for p; loaded says that p is what it is prepared for already.
 func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
-	store := a.store()
 	machine := a.machine()
 	now, err := machine.Inspect(ctx) // the guards' first look, too
 	if err != nil {
 		return err
 	}
 	if changed := host.Changed(p, now); len(changed) > 0 {
-		return &exitError{exitFaults, fmt.Errorf("this host is not as it was when the plan was made, and nothing was "+
-			"changed:\n  %s\nplan anew: rackless rollback, then rackless prepare LAB.yaml",
-			strings.Join(changed, "\n  "))}
+		return faultf("this host is not as it was when the plan was made, and nothing was changed:\n  %s\n"+
+			"plan anew: rackless rollback, then rackless prepare LAB.yaml", strings.Join(changed, "\n  "))
 	}
 	s := a.system()
 	steps, err := host.Steps(s, p, machine)
@@ -171,17 +177,13 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 			return err
 		}
 	}
+	store := a.store()
 	j, err := store.Open(p, loaded)
 	if err != nil {
 		return err
 	}
 	began := time.Now()
-	results, err := change.Make(ctx, s, j, steps, a.stepProgress(o.form))
-	if _, refused := errors.AsType[*change.RefusedError](err); refused && len(results) > 0 && len(j.Entries()) == 0 {
-		err = errors.Join(err, store.Clear(j))
-	} else {
-		err = errors.Join(err, j.Close())
-	}
+	results, err := store.Make(ctx, s, j, steps, a.stepProgress(o.form))
 	return a.finishPrepare(o, p, results, err, time.Since(began))
 }
 
@@ -196,11 +198,16 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 	if left == 0 {
 		return nil
 	}
-	if o.form == formatJSON || terminal.Of(a.err) == nil {
-		return usage(errors.New("prepare changes this host: look with --dry-run, then say --yes"))
+	return a.agree(ctx, "prepare", o.form, survey, fmt.Sprintf("Make %s on this host?", words.Count(left, "step")))
+}
+
+// agree shows steps and asks whether the host is to be changed; an error if not, or where nobody can be asked.
+func (a *app) agree(ctx context.Context, verb, form string, steps []change.Result, question string) error {
+	if form == formatJSON || terminal.Of(a.err) == nil {
+		return usage(fmt.Errorf("%s changes this host: look with --dry-run, then say --yes", verb))
 	}
-	a.printSteps(survey, true)
-	if ok, err := a.confirm(ctx, fmt.Sprintf("Make %s on this host?", words.Count(left, "step"))); err != nil || !ok {
+	a.printSteps(steps, true)
+	if ok, err := a.confirm(ctx, question); err != nil || !ok {
 		return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
 	}
 	return nil
@@ -217,9 +224,8 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
 	}
 	if o.form == formatJSON {
-		out := prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, Reboot: reboot,
-			Steps: stepOutputs(results)}
-		err = errors.Join(err, a.printJSON(out))
+		err = errors.Join(err, a.printJSON(prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, Reboot: reboot,
+			Steps: stepOutputs(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
 		return &exitError{exitFaults, err}
@@ -228,19 +234,19 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		return fmt.Errorf("%w\nwhat was made until then stays: rackless prepare goes on, rackless rollback "+
 			"takes it back", err)
 	}
-	if reboot {
-		if o.form != formatJSON {
-			fmt.Fprintf(a.out, "Reboot now: the rest is done at boot by rackless-prepare.service, or by rackless "+
-				"prepare.\n")
-		}
-		return &exitError{exitReboot, nil}
-	}
-	if o.form != formatJSON {
+	text := "Reboot now: the rest is done at boot by rackless-prepare.service, or by rackless prepare."
+	if !reboot {
 		how := "as it was"
 		if made > 0 {
 			how = fmt.Sprintf("%s in %s", words.Count(made, "step"), words.Seconds(took))
 		}
-		fmt.Fprintf(a.out, "this host is prepared for lab %s: %s\n", p.Lab.Name, how)
+		text = fmt.Sprintf("this host is prepared for lab %s: %s", p.Lab.Name, how)
+	}
+	if o.form != formatJSON {
+		fmt.Fprintln(a.out, text)
+	}
+	if reboot {
+		return exitWith(exitReboot)
 	}
 	return nil
 }
@@ -252,16 +258,14 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting || r.Status == change.Pending && r.Boot
 		refused = refused || r.Status == change.Refused
 	}
-	if o.form == formatJSON {
-		if err := a.printJSON(prepareOutput{Schema: "rackless/prepare/v1", Lab: p.Lab.Name, DryRun: true,
-			Reboot: reboot, Steps: stepOutputs(survey)}); err != nil {
-			return err
-		}
-	} else {
+	if o.form != formatJSON {
 		a.printSteps(survey, true)
+	} else if err := a.printJSON(prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, DryRun: true, Reboot: reboot,
+		Steps: stepOutputs(survey)}); err != nil {
+		return err
 	}
 	if refused {
-		return &exitError{exitFaults, nil}
+		return exitWith(exitFaults)
 	}
 	return nil
 }
@@ -282,24 +286,24 @@ func (a *app) printSteps(results []change.Result, reasons bool) {
 		if !reasons {
 			continue
 		}
-		var not string
+		a.printReason("why", r.Why)
+		a.printReason("risk", r.Risk)
 		if r.Err != nil {
-			not = r.Err.Error()
-		}
-		for _, x := range []struct{ what, text string }{{"why", r.Why}, {"risk", r.Risk}, {"not", not}} {
-			for k, line := range strings.Split(x.text, "\n") {
-				word := x.what
-				if k > 0 {
-					word = ""
-				}
-				if line != "" {
-					fmt.Fprintf(a.out, "               %-5s %s\n", word, line)
-				}
-			}
+			a.printReason("not", r.Err.Error())
 		}
 	}
 	if inPlace > 0 {
 		fmt.Fprintf(a.out, "%s in place already\n", words.Count(inPlace, "step"))
+	}
+}
+
+// printReason prints a text of several lines, with the word before the first.
+func (a *app) printReason(word, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if line != "" {
+			fmt.Fprintf(a.out, "               %-5s %s\n", word, line)
+		}
+		word = ""
 	}
 }
 
@@ -345,8 +349,7 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 			return have, true, nil
 		}
 		return nil, false, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something "+
-			"else: rackless rollback first", have.Lab.Name,
-			have.Made.Format(time.DateTime), file))
+			"else: rackless rollback first", have.Lab.Name, have.Made.Format(time.DateTime), file))
 	}
 	p, err = a.planHere(ctx, l, file, o.model)
 	if err != nil {
@@ -371,9 +374,8 @@ func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*ho
 }
 
 // planOn plans a lab on a host, which messages call by name.
-func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab, file,
-	model string) (*planner.Planned,
-	error) {
+func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab,
+	file, model string) (*planner.Planned, error) {
 	q, err := planner.New(name, file, l, model)
 	if err != nil {
 		return nil, usage(err)
@@ -409,92 +411,69 @@ device of the lab is in use.`,
 	return cmd
 }
 
-// rollbackOutput is what rollback prints as JSON.
-type rollbackOutput struct {
-	Schema string       `json:"schema"`
-	DryRun bool         `json:"dry_run"`
-	Reboot bool         `json:"needs_reboot"` // until the kernel runs without the arguments
-	Steps  []stepOutput `json:"steps"`
-}
-
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error {
-	store := a.store()
-	s := a.system()
+	store, s := a.store(), a.system()
 	if dryRun {
-		entries, err := change.ReadJournal(store.Journal(), host.Kinds())
-		if err != nil {
-			return err
-		}
-		results := make([]change.Result, 0, len(entries))
-		for _, e := range change.RollbackOrder(entries) {
-			results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(),
-				Subject: e.Op.Subject(), Status: change.Pending})
-		}
-		if form == formatJSON {
-			return a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", DryRun: true,
-				Steps: stepOutputs(results)})
-		}
-		if len(results) == 0 {
-			fmt.Fprintln(a.out, "nothing to take back")
-		}
-		a.printSteps(results, false)
-		return nil
+		return a.printRollback(store, form)
 	}
 	j, err := change.Open(store.Journal(), host.Kinds())
 	if err != nil {
 		return err
 	}
+	out := rollbackOutput{Schema: rollbackSchema, Steps: []stepOutput{}}
 	entries := j.Entries()
 	if len(entries) == 0 {
-		err := store.Clear(j)
-		if form == formatJSON {
-			return errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Steps: []stepOutput{}}))
-		}
-		fmt.Fprintln(a.out, "nothing to take back")
-		return err
+		return errors.Join(store.Clear(j), a.print(form, out, nothingToTakeBack))
 	}
 	if users := host.Users(s); len(users) > 0 {
-		return errors.Join(j.Close(), &exitError{exitFaults,
-			fmt.Errorf("devices of the lab are in use: %s; take the lab down first: rackless down",
-				strings.Join(users, ", "))})
+		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: rackless down",
+			strings.Join(users, ", ")))
 	}
 	if !yes {
-		if form == formatJSON || terminal.Of(a.err) == nil {
-			return errors.Join(j.Close(), usage(errors.New("rollback changes this host: look with --dry-run, then "+
-				"say --yes")))
-		}
-		if ok, err := a.confirm(ctx, fmt.Sprintf("Take back %s on this host?",
-			words.Count(len(entries), "step"))); err !=
-			nil || !ok {
-			return errors.Join(err, j.Close(), &exitError{exitFailed, errors.New("nothing was changed")})
+		question := fmt.Sprintf("Take back %s on this host?", words.Count(len(entries), "step"))
+		if err := a.agree(ctx, "rollback", form, nil, question); err != nil {
+			return errors.Join(err, j.Close())
 		}
 	}
-	reboot := host.ArgumentsInForce(entries)
-	// A rollback needs no more than the journal: without the plan it leaves to the next boot what the last one brought.
-	if p, err := store.Load(); err == nil {
-		if err := host.Adopt(ctx, s, j, p); err != nil {
-			fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", err)
-		}
-	}
-	results, err := change.Rollback(ctx, s, j, a.stepProgress(form))
-	if err == nil {
-		err = store.Clear(j)
-	} else {
-		err = errors.Join(err, j.Close())
+	out.Reboot = host.ArgumentsInForce(entries)
+	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form))
+	if stays != nil {
+		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
 	}
 	if form == formatJSON {
-		err = errors.Join(err, a.printJSON(rollbackOutput{Schema: "rackless/rollback/v1", Reboot: reboot,
-			Steps: stepOutputs(results)}))
+		out.Steps = stepOutputs(results)
+		err = errors.Join(err, a.printJSON(out))
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
 	}
 	if form != formatJSON {
 		fmt.Fprintf(a.out, "this host is as it was: %s taken back\n", words.Count(len(results), "step"))
-		if reboot {
+		if out.Reboot {
 			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
 		}
 	}
+	return nil
+}
+
+const nothingToTakeBack = "nothing to take back\n"
+
+// printRollback prints what rollback would take back.
+func (a *app) printRollback(store host.Store, form string) error {
+	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
+	if err != nil {
+		return err
+	}
+	var results []change.Result
+	for _, e := range change.RollbackOrder(entries) {
+		results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(),
+			Subject: e.Op.Subject(), Status: change.Pending})
+	}
+	if form == formatJSON || len(results) == 0 {
+		return a.print(form, rollbackOutput{Schema: rollbackSchema, DryRun: true, Steps: stepOutputs(results)},
+			nothingToTakeBack)
+	}
+	a.printSteps(results, false)
 	return nil
 }
 

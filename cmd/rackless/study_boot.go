@@ -15,24 +15,23 @@ import (
 )
 
 // studyWithBoots calls run, which makes runs until all are made or the next takes another boot of
-// this host, and says whether it made any. Then it leads the host there, where that was asked for,
-// or says how.
+// this host, and says whether it made any. With --reboot it prepares the host for that boot, boots
+// it and goes on; else it says how to.
 func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study.Spec, file string,
 	run func(studyRunOptions) (worked bool, err error)) error {
 	if !o.reboot {
 		_, err := run(o)
-		boot, ok := errors.AsType[*rig.BootError](err)
-		if !ok {
-			return err
+		if boot, ok := errors.AsType[*rig.BootError](err); ok {
+			labFile, how := rig.LabFile(file, spec.Lab), ""
+			if !boot.Isolated {
+				how = " --no-reboot"
+			}
+			fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %[2]s; rackless rollback; rackless prepare "+
+				"%[2]s%[3]s; reboot\nthen the same command goes on; with --reboot it does all of that by itself\n",
+				err, labFile, how)
+			return exitWith(exitReboot)
 		}
-		how := "rackless prepare " + rig.LabFile(file, spec.Lab)
-		if !boot.Isolated {
-			how += " --no-reboot"
-		}
-		fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %s; rackless rollback; %s; reboot\nthen the "+
-			"same command goes on; with --reboot it does all of that by itself\n", err,
-			rig.LabFile(file, spec.Lab), how)
-		return &exitError{exitReboot, nil}
+		return err
 	}
 	if a.uid != 0 {
 		return usage(errors.New("--reboot prepares this host and starts it anew, which takes root"))
@@ -41,23 +40,27 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	if err != nil {
 		return err
 	}
+	// Once the study ends or fails, nothing must go on with it at the next boot, also after Ctrl-C.
+	end := func(err error) error {
+		return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
+	}
 	led := on.Installed(a.system()) // the host was booted this way for a run that needs it
 	for {
 		worked, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)
-		if ok && led && !worked {
+		if !ok {
+			return errors.Join(end(err), a.saidHowPrepared(spec, err))
+		}
+		if led && !worked {
 			err = fmt.Errorf("%w, and was prepared for that and started anew in vain: look at /proc/cmdline, and at "+
 				"rackless prepare --dry-run", err)
-			ok = false
-		}
-		if !ok {
-			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()), a.saidHowPrepared(spec, err))
+			return end(err)
 		}
 		fmt.Fprintf(a.out, "%v\n", boot)
 		o.restart, led = false, true // from here on it goes on
 		reboot, err := a.prepareForBoot(ctx, spec, file, boot.Isolated)
 		if err != nil {
-			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
+			return end(err)
 		}
 		if !reboot {
 			continue
@@ -68,9 +71,9 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		fmt.Fprintf(a.out, "this host is started anew now, and the study goes on by itself: journalctl -fu %s\n",
 			on.Name)
 		if _, err := a.system().Program(ctx, "systemctl", "reboot"); err != nil {
-			return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
+			return end(err)
 		}
-		return &exitError{exitReboot, nil}
+		return exitWith(exitReboot)
 	}
 }
 
@@ -121,8 +124,8 @@ func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tu
 
 // prepareForBoot prepares the host for the study's lab with its CPUs isolated at boot, or without,
 // as the same plan has it. It reports whether that takes a boot.
-func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string, isolated bool) (reboot bool,
-	err error) {
+func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
+	isolated bool) (reboot bool, err error) {
 	p, err := a.store().Load()
 	if err != nil {
 		return false, err

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -39,11 +38,14 @@ func main() {
 	}
 }
 
-// A pair is two ways to do the same thing.
+// A command is a program to be run, with what its environment has besides this one's.
+type command struct{ env, argv []string }
+
+// A pair is two ways to do the same thing, each some commands in turn.
 type pair struct {
 	what         string
 	rounds       int
-	ours, theirs func(ctx context.Context) error
+	ours, theirs []command
 }
 
 func run(ctx context.Context, bin, dumps string, n, many int) error {
@@ -74,38 +76,30 @@ func run(ctx context.Context, bin, dumps string, n, many int) error {
 	if err := writeSnapshots(ctx, dir, trees, snapshots); err != nil {
 		return err
 	}
-	lstopoOn := func(root string) func(context.Context) error {
-		return func(ctx context.Context) error {
-			return quiet(ctx, []string{"HWLOC_FSROOT=" + root, "HWLOC_THISSYSTEM=0"}, lstopo, "--of", "xml")
+	inspectOf := func(args ...string) []command {
+		return []command{{argv: append([]string{bin, "inspect", "-o", "json"}, args...)}}
+	}
+	lstopoOf := func(roots ...string) (all []command) {
+		for _, root := range roots {
+			all = append(all, command{[]string{"HWLOC_FSROOT=" + root, "HWLOC_THISSYSTEM=0"},
+				[]string{lstopo, "--of", "xml"}})
 		}
+		return all
+	}
+	roots := make([]string, snapshots)
+	for i := range roots {
+		roots[i] = trees[i%len(trees)].root
 	}
 	pairs := []pair{
-		{"this machine, live", n, func(ctx context.Context) error {
-			return quiet(ctx, nil, bin, "inspect", "-o", "json")
-		},
-			func(ctx context.Context) error { return quiet(ctx, nil, lstopo, "--of", "xml") }},
+		{"this machine, live", n, inspectOf(), []command{{argv: []string{lstopo, "--of", "xml"}}}},
 		{fmt.Sprintf("largest dump, %s, %d entries, as a directory", largest.name, largest.entries), n,
-			func(ctx context.Context) error {
-				return quiet(ctx, nil, bin, "inspect", "--root", largest.root, "-o", "json")
-			},
-			lstopoOn(largest.root)},
+			inspectOf("--root", largest.root), lstopoOf(largest.root)},
 		{fmt.Sprintf("%d snapshots of %d dumps / as many lstopo calls on the unpacked dumps, one after the other",
-			snapshots, len(trees)), many,
-			func(ctx context.Context) error {
-				return quiet(ctx, nil, bin, "inspect", "--snapshot", dir, "-o", "json")
-			},
-			func(ctx context.Context) error {
-				for i := range snapshots {
-					if err := lstopoOn(trees[i%len(trees)].root)(ctx); err != nil {
-						return err
-					}
-				}
-				return nil
-			}},
+			snapshots, len(trees)), many, inspectOf("--snapshot", dir), lstopoOf(roots...)},
 	}
 	fmt.Printf("# %d CPUs, %s; medians, whole processes, output to /dev/null\n\n", runtime.GOMAXPROCS(0),
 		version(ctx, lstopo))
-	fmt.Printf("| what | rounds | rackless inspect -o json, ms | lstopo --of xml, ms | lstopo / rackless, median of " +
+	fmt.Print("| what | rounds | rackless inspect -o json, ms | lstopo --of xml, ms | lstopo / rackless, median of " +
 		"rounds (lowest to highest) |\n| --- | --- | --- | --- | --- |\n")
 	for _, p := range pairs {
 		if err := p.measure(ctx); err != nil {
@@ -117,55 +111,48 @@ func run(ctx context.Context, bin, dumps string, n, many int) error {
 
 // measure runs both ways in turn, the order changing from round to round, and prints a line of the table.
 func (p *pair) measure(ctx context.Context) error {
-	var ours, theirs, ratios []float64
+	var times [2][]float64 // of ours and theirs
+	var ratios []float64
+	ways := [2][]command{p.ours, p.theirs}
 	for i := range p.rounds + 1 {
-		var a, b float64
-		var errA, errB error
-		if i%2 == 0 {
-			a, errA = timed(ctx, p.ours)
-			b, errB = timed(ctx, p.theirs)
-		} else {
-			b, errB = timed(ctx, p.theirs)
-			a, errA = timed(ctx, p.ours)
-		}
-		if err := errors.Join(errA, errB); err != nil {
-			return err
+		var took [2]float64
+		for k := range ways {
+			w := (i + k) % 2
+			var err error
+			if took[w], err = timed(ctx, ways[w]); err != nil {
+				return err
+			}
 		}
 		if i == 0 {
 			continue // the first round fills the page cache
 		}
-		ours, theirs, ratios = append(ours, a), append(theirs, b), append(ratios, b/a)
+		times[0], times[1] = append(times[0], took[0]), append(times[1], took[1])
+		ratios = append(ratios, took[1]/took[0])
 	}
-	slices.Sort(ours)
-	slices.Sort(theirs)
-	slices.Sort(ratios)
-	fmt.Printf("| %s | %d | %.1f | %.1f | %.2f (%.2f to %.2f) |\n", p.what, p.rounds,
-		median(ours), median(theirs), median(ratios), ratios[0], ratios[len(ratios)-1])
+	fmt.Printf("| %s | %d | %.1f | %.1f | %.2f (%.2f to %.2f) |\n", p.what, p.rounds, median(times[0]),
+		median(times[1]), median(ratios), slices.Min(ratios), slices.Max(ratios))
 	return nil
 }
 
-// timed returns how many milliseconds f takes.
-func timed(ctx context.Context, f func(context.Context) error) (float64, error) {
+// timed returns how many milliseconds the commands take. What they print is thrown away.
+func timed(ctx context.Context, all []command) (float64, error) {
 	start := time.Now()
-	err := f(ctx)
-	return float64(time.Since(start).Nanoseconds()) / 1e6, err
+	for _, c := range all {
+		cmd := exec.CommandContext(ctx, c.argv[0], c.argv[1:]...)
+		cmd.Env = append(os.Environ(), c.env...)
+		var errText strings.Builder
+		cmd.Stderr = &errText
+		if err := cmd.Run(); err != nil {
+			return 0, fmt.Errorf("%s: %w\n%s", strings.Join(c.argv, " "), err, errText.String())
+		}
+	}
+	return float64(time.Since(start).Nanoseconds()) / 1e6, nil
 }
 
-func median(sorted []float64) float64 {
+func median(all []float64) float64 {
+	sorted := slices.Sorted(slices.Values(all))
 	n := len(sorted)
 	return (sorted[(n-1)/2] + sorted[n/2]) / 2
-}
-
-// quiet runs a program with its output thrown away.
-func quiet(ctx context.Context, env []string, argv ...string) error {
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), env...)
-	var errText strings.Builder
-	cmd.Stderr = &errText
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w\n%s", strings.Join(argv, " "), err, errText.String())
-	}
-	return nil
 }
 
 // version returns what lstopo calls itself.
@@ -216,29 +203,13 @@ func unpackOne(file string, d *dump) error {
 	if err != nil {
 		return err
 	}
-	return fs.WalkDir(mem, ".", func(p string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
+	if err := fs.WalkDir(mem, ".", func(_ string, _ fs.DirEntry, err error) error {
 		d.entries++
-		target := filepath.Join(d.root, filepath.FromSlash(p))
-		switch {
-		case e.IsDir():
-			return os.MkdirAll(target, 0o755)
-		case e.Type()&fs.ModeSymlink != 0:
-			link, err := mem.ReadLink(p)
-			if err != nil {
-				return err
-			}
-			return os.Symlink(link, target)
-		default:
-			b, err := fs.ReadFile(mem, p)
-			if err != nil {
-				return err
-			}
-			return os.WriteFile(target, b, 0o644)
-		}
-	})
+		return err
+	}); err != nil {
+		return err
+	}
+	return os.CopyFS(d.root, mem)
 }
 
 // writeSnapshots writes n snapshots of the dumps in turn.
@@ -276,8 +247,7 @@ func writeSnapshot(ctx context.Context, name string, d dump) error {
 	if err != nil {
 		return err
 	}
-	var w io.Writer = f
-	err = inspect.WriteSnapshot(ctx, w, inspect.Source{Name: d.name, FS: root},
+	err = inspect.WriteSnapshot(ctx, f, inspect.Source{Name: d.name, FS: root},
 		inspect.SnapshotOptions{Tool: "hostbench"})
 	return errors.Join(err, f.Close())
 }

@@ -143,10 +143,7 @@ func report(cases []*benchCase, b *bench) {
 
 func median(sorted []time.Duration) float64 {
 	n := len(sorted)
-	if n%2 == 1 {
-		return sorted[n/2].Seconds()
-	}
-	return (sorted[n/2-1] + sorted[n/2]).Seconds() / 2
+	return (sorted[(n-1)/2] + sorted[n/2]).Seconds() / 2
 }
 
 func load(proc procfs.FS) string {
