@@ -32,27 +32,24 @@ func markCE(frame []byte) bool {
 		kind = binary.BigEndian.Uint16(ip[2:])
 		ip = ip[4:]
 	}
+	shift := 0 // of the field in the second byte
 	switch {
 	case kind == etherIPv4 && len(ip) >= ipv4Header && ip[0]>>4 == 4 && ip[0]&0xf >= ipv4Header/4:
-		ecn := ip[1] & ecnMask
-		if ecn == notECT || ecn == ecnCE {
-			return false
-		}
-		before := binary.BigEndian.Uint16(ip)
-		ip[1] |= ecnCE
+	case kind == etherIPv6 && len(ip) >= ipv6Header && ip[0]>>4 == 6:
+		shift = 4 // the traffic class is the second and third half byte; its two lowest bits are ECN
+	default:
+		return false
+	}
+	if ecn := ip[1] >> shift & ecnMask; ecn == notECT || ecn == ecnCE {
+		return false
+	}
+	before := binary.BigEndian.Uint16(ip)
+	ip[1] |= ecnCE << shift
+	if kind == etherIPv4 { // IPv6 has no checksum
 		sum := binary.BigEndian.Uint16(ip[10:])
 		binary.BigEndian.PutUint16(ip[10:], updateChecksum(sum, before, binary.BigEndian.Uint16(ip)))
-		return true
-	case kind == etherIPv6 && len(ip) >= ipv6Header && ip[0]>>4 == 6:
-		// The traffic class is the second and third half byte; its two lowest bits are ECN.
-		ecn := ip[1] >> 4 & ecnMask
-		if ecn == notECT || ecn == ecnCE {
-			return false
-		}
-		ip[1] |= ecnCE << 4
-		return true
 	}
-	return false
+	return true
 }
 
 // updateChecksum returns the Internet checksum after one 16-bit word has changed: equation 3 of RFC

@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 )
@@ -106,32 +107,15 @@ func (l Link) Validate() error {
 		return fmt.Errorf("link: reorder probability %v without a delay: want 0, or a delay for frames to overtake in",
 			l.Reorder)
 	}
-	for _, err := range []error{
-		inRange("burst", l.Burst, 0, MaxBurst),
-		probability("loss", l.Loss),
-		probability("reorder", l.Reorder),
-		inRange("buffer", l.Buffer, 0, MaxBuffer),
-		inRange("ecn min", l.ECN.Min, 0, MaxBuffer),
-		probability("ecn", l.ECN.Probability),
-	} {
-		if err != nil {
-			return err
-		}
+	err := cmp.Or(inRange("burst", l.Burst, 0, MaxBurst), probability("loss", l.Loss),
+		probability("reorder", l.Reorder), inRange("buffer", l.Buffer, 0, MaxBuffer),
+		inRange("ecn min", l.ECN.Min, 0, MaxBuffer), probability("ecn", l.ECN.Probability))
+	if err == nil && l.ECN != (RED{}) {
+		err = inRange("ecn max", l.ECN.Max, l.ECN.Min, MaxBuffer)
 	}
-	if l.ECN != (RED{}) {
-		if err := inRange("ecn max", l.ECN.Max, l.ECN.Min, MaxBuffer); err != nil {
-			return err
-		}
-	}
-	if l.PFC == (PFC{}) {
-		return nil
-	}
-	most := MaxBuffer
-	if l.Buffer > 0 {
-		most = l.Buffer
-	}
-	if err := inRange("pfc high", l.PFC.High, 1, most); err != nil {
+	if err != nil || l.PFC == (PFC{}) {
 		return err
 	}
-	return inRange("pfc low", l.PFC.Low, 0, l.PFC.High)
+	return cmp.Or(inRange("pfc high", l.PFC.High, 1, cmp.Or(l.Buffer, MaxBuffer)),
+		inRange("pfc low", l.PFC.Low, 0, l.PFC.High))
 }

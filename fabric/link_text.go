@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,37 +22,40 @@ type linkKey struct {
 // noSetting stands for the zero value of any setting.
 const noSetting = "0"
 
+// setting makes the linkKey of a field; parse and format need not know noSetting.
+func setting[T comparable](name string, field func(*Link) *T, parse func(string) (T, error),
+	format func(T) string) linkKey {
+	var zero T
+	return linkKey{name, func(l *Link, text string) error {
+		if text == noSetting {
+			*field(l) = zero
+			return nil
+		}
+		v, err := parse(text)
+		if err == nil {
+			*field(l) = v
+		}
+		return err
+	}, func(l Link) string {
+		if v := *field(&l); v != zero {
+			return format(v)
+		}
+		return noSetting
+	}}
+}
+
+// linkKeys are all settings, in the order in which they act and are shown.
 var linkKeys = []linkKey{
-	{"rate", func(l *Link, s string) error {
-		return parseInto(&l.Rate, s, parseRate)
-	}, func(l Link) string { return formatRate(l.Rate) }},
-	{"burst", func(l *Link, s string) error {
-		return parseInto(&l.Burst, s, parseSize)
-	}, func(l Link) string { return formatSize(l.Burst) }},
-	{"delay", func(l *Link, s string) error {
-		return parseInto(&l.Delay, s, parseTime)
-	}, func(l Link) string { return formatTime(l.Delay) }},
-	{"jitter", func(l *Link, s string) error {
-		return parseInto(&l.Jitter, s, parseTime)
-	}, func(l Link) string { return formatTime(l.Jitter) }},
-	{"loss", func(l *Link, s string) error {
-		return parseInto(&l.Loss, s, parsePercent)
-	}, func(l Link) string { return formatPercent(l.Loss) }},
-	{"reorder", func(l *Link, s string) error {
-		return parseInto(&l.Reorder, s, parsePercent)
-	}, func(l Link) string { return formatPercent(l.Reorder) }},
-	{"ecn", func(l *Link, s string) error {
-		return parseInto(&l.ECN, s, parseRED)
-	}, func(l Link) string { return formatRED(l.ECN) }},
-	{"buffer", func(l *Link, s string) error {
-		return parseInto(&l.Buffer, s, parseSize)
-	}, func(l Link) string { return formatSize(l.Buffer) }},
-	{"pfc", func(l *Link, s string) error {
-		return parseInto(&l.PFC, s, parsePFC)
-	}, func(l Link) string { return formatPFC(l.PFC) }},
-	{"seed", func(l *Link, s string) error {
-		return parseInto(&l.Seed, s, parseSeed)
-	}, func(l Link) string { return strconv.FormatUint(l.Seed, 10) }},
+	setting("rate", func(l *Link) *int64 { return &l.Rate }, parseRate, formatRate),
+	setting("burst", func(l *Link) *int { return &l.Burst }, parseSize, formatSize),
+	setting("delay", func(l *Link) *time.Duration { return &l.Delay }, parseTime, formatTime),
+	setting("jitter", func(l *Link) *time.Duration { return &l.Jitter }, parseTime, formatTime),
+	setting("loss", func(l *Link) *float64 { return &l.Loss }, parsePercent, formatPercent),
+	setting("reorder", func(l *Link) *float64 { return &l.Reorder }, parsePercent, formatPercent),
+	setting("ecn", func(l *Link) *RED { return &l.ECN }, parseRED, formatRED),
+	setting("buffer", func(l *Link) *int { return &l.Buffer }, parseSize, formatSize),
+	setting("pfc", func(l *Link) *PFC { return &l.PFC }, parsePFC, formatPFC),
+	setting("seed", func(l *Link) *uint64 { return &l.Seed }, parseSeed, formatSeed),
 }
 
 // LinkKeys returns the names of the settings of a Link, as Set and Get take them.
@@ -67,42 +71,38 @@ func LinkKeys() []string {
 // probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW. 0 takes any setting away.
 // Whether the settings fit together is for Validate to say.
 func (l *Link) Set(key, text string) error {
-	for _, k := range linkKeys {
-		if k.name == key {
-			return k.parse(l, text)
-		}
+	if i := slices.Index(LinkKeys(), key); i >= 0 {
+		return linkKeys[i].parse(l, text)
 	}
 	return fmt.Errorf("link has no setting %q: want one of %s", key, strings.Join(LinkKeys(), ", "))
 }
 
 // Get returns one of LinkKeys as a text that Set takes, "0" where it is not set, and nothing for another key.
 func (l Link) Get(key string) string {
-	for _, k := range linkKeys {
-		if k.name == key {
-			return k.text(l)
-		}
+	if i := slices.Index(LinkKeys(), key); i >= 0 {
+		return linkKeys[i].text(l)
 	}
 	return ""
 }
 
-// parseInto sets v to what s says.
-func parseInto[T any](v *T, s string, parse func(string) (T, error)) error {
-	var t T
-	if s != noSetting {
-		var err error
-		if t, err = parse(s); err != nil {
-			return err
+// A unit is a suffix of numbers, and how much it stands for. In lists of them the largest is first.
+type unit struct {
+	name string
+	size int64
+}
+
+// formatUnits prints a number in the largest unit that leaves it whole.
+func formatUnits(n int64, units []unit) string {
+	for _, u := range units {
+		if n != 0 && n%u.size == 0 {
+			return strconv.FormatInt(n/u.size, 10) + u.name
 		}
 	}
-	*v = t
-	return nil
+	return noSetting
 }
 
 // units of rates are decimal, as everywhere in networking.
-var rateUnits = []struct {
-	name string
-	bits int64
-}{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
+var rateUnits = []unit{{"Tbit", 1e12}, {"Gbit", 1e9}, {"Mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
 
 // parseRate reads what formatRate prints, with a fraction too, as far as whole bits go: 2.5Gbit.
 func parseRate(s string) (int64, error) {
@@ -116,7 +116,7 @@ func parseRate(s string) (int64, error) {
 		if err != nil {
 			return 0, wrong
 		}
-		exact := v * float64(u.bits)
+		exact := v * float64(u.size)
 		bits := math.Round(exact) // 4.35 * 100 is not quite 435
 		if bits > MaxRate {
 			return 0, fmt.Errorf("rate %q: want at most %s", s, formatRate(MaxRate))
@@ -129,14 +129,7 @@ func parseRate(s string) (int64, error) {
 	return 0, wrong
 }
 
-func formatRate(rate int64) string {
-	for _, u := range rateUnits {
-		if rate != 0 && rate%u.bits == 0 {
-			return strconv.FormatInt(rate/u.bits, 10) + u.name
-		}
-	}
-	return noSetting
-}
+func formatRate(rate int64) string { return formatUnits(rate, rateUnits) }
 
 // parseNumber reads a plain decimal number: no sign, exponent, hexadecimal digits or names such as
 // Inf, which strconv would take.
@@ -181,10 +174,7 @@ func formatPercent(p float64) string {
 }
 
 // units of sizes are binary.
-var sizeUnits = []struct {
-	name  string
-	bytes int
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
+var sizeUnits = []unit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}}
 
 // parseSize reads what formatSize prints.
 func parseSize(s string) (int, error) {
@@ -197,22 +187,15 @@ func parseSize(s string) (int, error) {
 		if err != nil {
 			break
 		}
-		if n > uint64(MaxBuffer/u.bytes) {
+		if n > uint64(MaxBuffer/u.size) {
 			return 0, fmt.Errorf("size %q: want at most %s", s, formatSize(MaxBuffer))
 		}
-		return int(n) * u.bytes, nil
+		return int(int64(n) * u.size), nil
 	}
 	return 0, fmt.Errorf("size %q: want a whole number with a unit, such as 64KiB or 1500B", s)
 }
 
-func formatSize(n int) string {
-	for _, u := range sizeUnits {
-		if n != 0 && n%u.bytes == 0 {
-			return strconv.Itoa(n/u.bytes) + u.name
-		}
-	}
-	return noSetting
-}
+func formatSize(n int) string { return formatUnits(int64(n), sizeUnits) }
 
 func parseTime(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(s)
@@ -222,17 +205,15 @@ func parseTime(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func formatTime(d time.Duration) string {
-	if d == 0 {
-		return noSetting
-	}
-	return strings.ReplaceAll(d.String(), "µ", "u") // which is easier to type again
-}
+// formatTime writes microseconds as "us", which is easier to type again than "µs".
+func formatTime(d time.Duration) string { return strings.ReplaceAll(d.String(), "µ", "u") }
 
 // orZero is parseSize where 0 needs no unit.
-func orZero(s string) (n int, err error) {
-	err = parseInto(&n, s, parseSize)
-	return n, err
+func orZero(s string) (int, error) {
+	if s == noSetting {
+		return 0, nil
+	}
+	return parseSize(s)
 }
 
 func parseRED(s string) (RED, error) {
@@ -247,9 +228,6 @@ func parseRED(s string) (RED, error) {
 }
 
 func formatRED(r RED) string {
-	if r == (RED{}) {
-		return noSetting
-	}
 	p := strings.TrimSuffix(formatPercent(r.Probability), "%") // "0" has none
 	return formatSize(r.Min) + ":" + formatSize(r.Max) + ":" + p + "%"
 }
@@ -264,12 +242,7 @@ func parsePFC(s string) (PFC, error) {
 	return PFC{High: h, Low: l}, cmp.Or(err1, err2)
 }
 
-func formatPFC(p PFC) string {
-	if p == (PFC{}) {
-		return noSetting
-	}
-	return formatSize(p.High) + ":" + formatSize(p.Low)
-}
+func formatPFC(p PFC) string { return formatSize(p.High) + ":" + formatSize(p.Low) }
 
 func parseSeed(s string) (uint64, error) {
 	n, err := strconv.ParseUint(s, 10, 64)
@@ -278,3 +251,5 @@ func parseSeed(s string) (uint64, error) {
 	}
 	return n, nil
 }
+
+func formatSeed(seed uint64) string { return strconv.FormatUint(seed, 10) }

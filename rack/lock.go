@@ -69,7 +69,8 @@ func LockFile(ctx context.Context, what, dir string, waiting func(holder string)
 		}
 		select {
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%s: another rackless (process %s) works on it: %w", what, holder, context.Cause(ctx))
+			return nil, fmt.Errorf("%s: another rackless (process %s) works on it: %w", what, holder,
+				context.Cause(ctx))
 		case <-time.After(lockPoll):
 		}
 	}

@@ -132,7 +132,8 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 		}
 		if e := change.Unfinished(entries); e != nil {
 			return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
-				"(%s), so it is not made again unasked: rackless prepare goes on, rackless rollback takes all back", e.What)
+				"(%s), so it is not made again unasked: rackless prepare goes on, rackless rollback takes all back",
+				e.What)
 		}
 	}
 	p, loaded, err := a.prepared(ctx, store, o, file)
@@ -426,8 +427,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 		return errors.Join(store.Clear(j), a.print(form, out, nothingToTakeBack))
 	}
 	if users := host.Users(s); len(users) > 0 {
-		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: rackless down",
-			strings.Join(users, ", ")))
+		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
+			"rackless down", strings.Join(users, ", ")))
 	}
 	if !yes {
 		question := fmt.Sprintf("Take back %s on this host?", words.Count(len(entries), "step"))

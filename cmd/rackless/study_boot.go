@@ -26,9 +26,9 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 			if !boot.Isolated {
 				how = " --no-reboot"
 			}
-			fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %[2]s; rackless rollback; rackless prepare "+
-				"%[2]s%[3]s; reboot\nthen the same command goes on; with --reboot it does all of that by itself\n",
-				err, labFile, how)
+			fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %[2]s; rackless rollback; "+
+				"rackless prepare %[2]s%[3]s; reboot\n"+
+				"then the same command goes on; with --reboot it does all of that by itself\n", err, labFile, how)
 			return exitWith(exitReboot)
 		}
 		return err
