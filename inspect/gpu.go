@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -163,8 +164,7 @@ func kfdAddress(properties map[string]uint64) (topology.PCIAddr, bool) {
 	if !ok || id > 0xffff || domain > 0xffffffff {
 		return topology.PCIAddr{}, false
 	}
-	return topology.PCIAddr{Domain: uint32(domain), Bus: uint8(id >> 8), Device: uint8(id >> 3 & 0x1f),
-		Function: uint8(id & 7)}, true
+	return pci.AddressOf(uint32(domain), uint16(id)), true
 }
 
 // gfxName turns 90402 into "gfx942": two decimal digits each for minor version and stepping, which

@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
-	"github.com/rackless/rackless/internal/pciids"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -106,7 +106,7 @@ func (b *pciBus) readFunction(p pciPlace) {
 	if f.headOnly {
 		b.headOnly++
 	}
-	d.ClassName, d.VendorName, d.DeviceName = pciNames(&d)
+	pci.Name(&d)
 	b.anyDriver = b.anyDriver || f.has("driver")
 	b.anyReset = b.anyReset || f.has("reset_method")
 	b.found = append(b.found, d)
@@ -136,20 +136,6 @@ func isPlumbing(d *topology.PCIDevice) bool {
 		return true
 	}
 	return d.Class.Sub() == 0x0c05 // SMBus
-}
-
-// pciNames returns the names that pci.ids has.
-func pciNames(d *topology.PCIDevice) (class, vendor, device string) {
-	if d.Class != nil {
-		class = pciids.Class(uint32(*d.Class))
-	}
-	if d.Vendor != nil {
-		vendor = pciids.Vendor(uint16(*d.Vendor))
-		if d.Device != nil {
-			device = pciids.Device(uint16(*d.Vendor), uint16(*d.Device))
-		}
-	}
-	return class, vendor, device
 }
 
 // A functionDir is the directory of a function. Only files that are in it are opened: most
@@ -397,7 +383,7 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 	if !f.has("config") || f.isAsleep(d) {
 		return
 	}
-	parts := configIdentity | configBridge | configLink | configCapabilities
+	parts := pci.Identity | pci.Buses | pci.LinkState | pci.Capabilities
 	if f.live { // a dump costs nothing to read
 		parts = f.configNeeds(d)
 	}
@@ -405,41 +391,41 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 		return
 	}
 	c := f.readPCIConfig(f.path("config"), parts)
-	if c.headOnly && (d.IsBridge() || c.bridge != nil || d.IsGPU() || d.IsNIC()) {
+	if c.HeadOnly && (d.IsBridge() || c.Bridge != nil || d.IsGPU() || d.IsNIC()) {
 		f.headOnly = true
 	}
-	d.Dead, d.Bridge, d.ACS, d.ATS = c.dead, c.bridge, c.acs, c.ats
-	d.Class, d.Vendor, d.Device = cmp.Or(d.Class, c.class), cmp.Or(d.Vendor, c.vendor), cmp.Or(d.Device, c.device)
-	d.Revision = cmp.Or(d.Revision, c.revision)
-	d.Link = cmp.Or(d.Link, c.link)
-	if d.SRIOV != nil && c.sriov != nil {
-		d.SRIOV.Offset, d.SRIOV.Stride = cmp.Or(d.SRIOV.Offset, c.sriov.Offset), cmp.Or(d.SRIOV.Stride, c.sriov.Stride)
+	d.Dead, d.Bridge, d.ACS, d.ATS = c.Dead, c.Bridge, c.ACS, c.ATS
+	d.Class, d.Vendor, d.Device = cmp.Or(d.Class, c.Class), cmp.Or(d.Vendor, c.Vendor), cmp.Or(d.Device, c.Device)
+	d.Revision = cmp.Or(d.Revision, c.Revision)
+	d.Link = cmp.Or(d.Link, c.Link)
+	if d.SRIOV != nil && c.SRIOV != nil {
+		d.SRIOV.Offset, d.SRIOV.Stride = cmp.Or(d.SRIOV.Offset, c.SRIOV.Offset), cmp.Or(d.SRIOV.Stride, c.SRIOV.Stride)
 	}
-	d.SRIOV = cmp.Or(d.SRIOV, c.sriov)
+	d.SRIOV = cmp.Or(d.SRIOV, c.SRIOV)
 }
 
 // configNeeds returns the parts of the configuration space that are worth an access to the device:
 // none but of bridges, GPUs and NICs.
-func (f *functionDir) configNeeds(d *topology.PCIDevice) configPart {
-	var parts configPart
+func (f *functionDir) configNeeds(d *topology.PCIDevice) pci.Part {
+	var parts pci.Part
 	bridge := d.IsBridge()
 	switch {
 	case d.Class == nil || d.Vendor == nil || d.Device == nil:
-		parts = configIdentity | configBridge
+		parts = pci.Identity | pci.Buses
 	case bridge:
-		parts = configBridge
+		parts = pci.Buses
 	case !d.IsGPU() && !d.IsNIC():
 		return 0
 	}
 	// Kernels that tell the power state (5.12) have the files of the link (4.13) for all that is PCI Express.
 	if bridge || f.has("max_link_width") || !f.has("power_state") {
-		parts |= configCapabilities
+		parts |= pci.Capabilities
 		if d.Link == nil {
-			parts |= configLink
+			parts |= pci.LinkState
 		}
 	}
 	if parts == 0 || d.Revision == nil { // alone, it shows whether the function is alive
-		parts |= configIdentity
+		parts |= pci.Identity
 	}
 	return parts
 }

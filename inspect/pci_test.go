@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/topology"
 )
@@ -520,13 +521,13 @@ func TestPorts(t *testing.T) {
 		links string
 		want  []string
 	}{
-		{"capabilities that root may read", 256, link, []string{portRoot, portUpstream, portDownstream, portBridge,
-			portBridge}},
+		{"capabilities that root may read", 256, link, []string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, pci.PortBridge,
+			pci.PortBridge}},
 		{
 			// The last two are bridges to conventional PCI and back. Their place cannot tell them
 			// from a switch, but no driver is bound to them.
 			"a user has the links, the drivers and the place of each", 64, link,
-			[]string{portRoot, portUpstream, portDownstream, "", ""},
+			[]string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, "", ""},
 		},
 		{"a user on an old kernel has nothing", 64, "", []string{"", "", "", "", ""}},
 	} {
@@ -593,19 +594,19 @@ func TestLiveConfigIsReadOnlyWhereItIsNeeded(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, lines string
-		want        configPart
+		want        pci.Part
 	}{
 		{"a GPU with a link", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nrevision = 0xa1\nmax_link_width = " +
-			"16\npower_state = D0\n", configCapabilities},
+			"16\npower_state = D0\n", pci.Capabilities},
 		{"a GPU of an old kernel", "class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\n",
-			configIdentity | configCapabilities | configLink},
+			pci.Identity | pci.Capabilities | pci.LinkState},
 		{"a NIC of conventional PCI, as in virtual machines",
-			"class = 0x020000\nvendor = 0x1af4\ndevice = 0x1041\npower_state = D0\n", configIdentity},
+			"class = 0x020000\nvendor = 0x1af4\ndevice = 0x1041\npower_state = D0\n", pci.Identity},
 		{"a bridge", "class = 0x060400\nvendor = 0x8086\ndevice = 0x1\nrevision = 0x01\nmax_link_width = " +
-			"16\npower_state = D0\n", configBridge | configCapabilities},
+			"16\npower_state = D0\n", pci.Buses | pci.Capabilities},
 		{"a disk", "class = 0x010802\nvendor = 0x8086\ndevice = 0x1\nmax_link_width = 4\npower_state = D0\n", 0},
 		{"a host bridge", "class = 0x060000\nvendor = 0x8086\ndevice = 0x1\n", 0},
-		{"what does not say what it is", "power_state = D0\n", configIdentity | configBridge},
+		{"what does not say what it is", "power_state = D0\n", pci.Identity | pci.Buses},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -678,8 +679,8 @@ func TestSixtyFourBridgesDeep(t *testing.T) {
 	if len(up) != 63 || up[62].Address != (topology.PCIAddr{}) {
 		t.Errorf("%d bridges above the last, want 63", len(up))
 	}
-	if port := h.PCI[63].Bridge.Port; port != portUpstream {
-		t.Errorf("the last is a %q, want %q", port, portUpstream)
+	if port := h.PCI[63].Bridge.Port; port != pci.PortUpstream {
+		t.Errorf("the last is a %q, want %q", port, pci.PortUpstream)
 	}
 }
 

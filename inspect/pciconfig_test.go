@@ -3,8 +3,6 @@ package inspect
 import (
 	"bytes"
 	"encoding/binary"
-	"errors"
-	"io"
 	"io/fs"
 	"strings"
 	"testing"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -54,231 +53,7 @@ func header(secondary, subordinate uint32) space {
 	return space{0x0c: 0x01 << 16, 0x18: subordinate<<16 | secondary<<8}
 }
 
-const allParts = configIdentity | configBridge | configLink | configCapabilities
-
-func TestParsePCIConfig(t *testing.T) {
-	t.Parallel()
-	link := func(speed float64, width int, most float64, mostWidth int) *topology.Link {
-		return &topology.Link{SpeedGTs: &speed, Width: &width, MaxSpeedGTs: &most, MaxWidth: &mostWidth}
-	}
-	id := pciConfig{
-		vendor: new(topology.ID16(0x15b3)), device: new(topology.ID16(0x1017)),
-		class: new(topology.ID24(0x020000)), revision: new(topology.ID8(0)),
-	}
-	is := func(edit func(c *pciConfig)) pciConfig {
-		c := id
-		edit(&c)
-		return c
-	}
-	plain := is(func(c *pciConfig) { c.link = link(8, 8, 16, 16) })
-	for _, tt := range []struct {
-		name  string
-		in    []byte
-		parts configPart
-		want  pciConfig
-	}{
-		{"an endpoint", express.bytes(256), allParts, plain},
-		{
-			"what was not asked for is not read", express.with(header(1, 2)).bytes(256), configIdentity, id,
-		},
-		{
-			"no parts at all still show a function that is alive", express.bytes(256), 0, pciConfig{},
-		},
-		{
-			"what a user may read ends before the capabilities", express.with(header(5, 9)).bytes(64), allParts,
-			is(func(c *pciConfig) { c.bridge, c.headOnly = &topology.Bridge{Secondary: 5, Subordinate: 9}, true }),
-		},
-		{
-			"a root port", express.with(header(5, 9)).with(space{0x60: 0x0142_00_10}).bytes(256), allParts,
-			is(func(c *pciConfig) {
-				c.bridge = &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portRoot}
-				c.link = link(8, 8, 16, 16)
-			}),
-		},
-		{
-			"an upstream port", express.with(header(5, 9)).with(space{0x60: 0x0052_00_10}).bytes(256),
-			configBridge | configCapabilities,
-			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portUpstream}},
-		},
-		{
-			"a downstream port", express.with(header(5, 9)).with(space{0x60: 0x0062_00_10}).bytes(256),
-			configBridge | configCapabilities,
-			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portDownstream}},
-		},
-		{
-			"a bridge from PCI Express to conventional PCI",
-			express.with(header(5, 9)).with(space{0x60: 0x0072_00_10}).bytes(256),
-			configBridge | configCapabilities,
-			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portBridge}},
-		},
-		{
-			"a bridge of conventional PCI, whose capabilities end without PCI Express",
-			express.with(header(5, 9)).with(space{0x40: 0x0003_00_01}).bytes(256), configBridge | configCapabilities,
-			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portBridge}},
-		},
-		{
-			"a bridge without capabilities", express.with(header(5, 9)).with(space{0x04: 0}).bytes(64),
-			configBridge | configCapabilities,
-			pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: portBridge}},
-		},
-		{
-			"a bridge that was never set up has no buses", express.with(header(0, 0)).bytes(64), configBridge,
-			pciConfig{bridge: &topology.Bridge{}},
-		},
-		{
-			"a function of the root complex has registers of a link and no link",
-			express.with(space{0x60: 0x0092_00_10}).bytes(256), allParts, id,
-		},
-		{
-			"a link that is down", express.with(space{0x70: 0x0001 << 16}).bytes(256), allParts,
-			is(func(c *pciConfig) { c.link = &topology.Link{MaxSpeedGTs: new(16.0), MaxWidth: new(16)} }),
-		},
-		{
-			"the vector of speeds counts more than the field of the first version",
-			express.with(space{0x6c: 16<<4 | 1, 0x8c: 0x3e}).bytes(256), allParts,
-			is(func(c *pciConfig) { c.link = link(8, 8, 32, 16) }),
-		},
-		{
-			"the first version of the capability has no vector, and what is there is something else",
-			express.with(space{0x60: 0x0001_00_10, 0x6c: 16<<4 | 1, 0x8c: 0x3e}).bytes(256), allParts,
-			is(func(c *pciConfig) { c.link = link(8, 8, 2.5, 16) }),
-		},
-		{
-			"speeds and widths that no link has", express.with(space{0x6c: 63<<4 | 15, 0x70: (33<<4 | 9) << 16,
-				0x8c: 0}).bytes(256), allParts, id,
-		},
-		{"all ones", bytes.Repeat([]byte{0xff}, 64), allParts, pciConfig{dead: true}},
-		{
-			"a virtual function does not say whose it is, and is not dead",
-			express.with(space{0x00: 0xffffffff}).bytes(256), allParts,
-			is(func(c *pciConfig) { c.vendor, c.device, c.link = nil, nil, link(8, 8, 16, 16) }),
-		},
-		{"an empty file", nil, allParts, pciConfig{}},
-		{"three bytes", []byte{0xb3, 0x15, 0x17}, allParts, pciConfig{}},
-		{
-			"a file that ends in the middle of a capability", express.bytes(0x6a), allParts, id,
-		},
-		{"a list of capabilities that is a loop", express.with(space{0x40: 0x0003_40_01}).bytes(256), allParts, id},
-		{"a list of capabilities that leads into the header", express.with(space{0x40: 0x0003_10_01}).bytes(256),
-			allParts, id},
-		{"a list of capabilities that leads to ones", express.with(space{0x60: 0xffffffff}).bytes(256), allParts, id},
-		{
-			"extended capabilities",
-			express.with(space{
-				0x100: 0x148<<20 | 1<<16 | 0x0001,                      // advanced error reporting
-				0x148: 0x160<<20 | 1<<16 | 0x000d, 0x14c: 0x005d << 16, // ACS
-				0x160: 0x180<<20 | 1<<16 | 0x000f, 0x164: 0x8000 << 16, // ATS
-				// SR-IOV
-				0x180: 0x000<<20 | 1<<16 | 0x0010, 0x188: 1, 0x18c: 8 << 16, 0x190: 4, 0x194: 0x0001<<16 | 0x02,
-			}).bytes(4096), allParts,
-			is(func(c *pciConfig) {
-				c.link = link(8, 8, 16, 16)
-				c.acs = &topology.ACS{SourceValidation: true, RequestRedirect: true, CompletionRedir: true,
-					UpstreamForward: true, DirectTranslated: true}
-				c.ats = new(true)
-				c.sriov = &topology.SRIOV{Total: new(8), Enabled: new(4), Offset: new(2), Stride: new(1),
-					VFs: []topology.VF{}}
-			}),
-		},
-		{
-			"services that are there and switched off",
-			express.with(space{
-				0x100: 0x148<<20 | 1<<16 | 0x000d,
-				0x148: 0x160<<20 | 1<<16 | 0x000f, 0x14c: 0x0005,
-				0x160: 0x000<<20 | 1<<16 | 0x0010, 0x16c: 8 << 16, 0x170: 4,
-			}).bytes(4096), configCapabilities,
-			pciConfig{acs: &topology.ACS{}, ats: new(false), sriov: &topology.SRIOV{Total: new(8), Enabled: new(0),
-				VFs: []topology.VF{}}},
-		},
-		{
-			"a loop of extended capabilities", express.with(space{0x100: 0x140<<20 | 1<<16 | 3,
-				0x140: 0x100<<20 | 1<<16 | 3}).bytes(4096), allParts, plain,
-		},
-		{
-			"an extended capability at the very end",
-			express.with(space{0x100: 0xffc<<20 | 1<<16 | 3, 0xffc: 1<<16 | 0x000d}).bytes(4096), allParts, plain,
-		},
-		{
-			"a file that ends in the middle of an extended capability",
-			express.with(space{0x100: 0x140<<20 | 1<<16 | 3, 0x140: 1<<16 | 0x0010}).bytes(0x150), allParts, plain,
-		},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := parsePCIConfig(bytes.NewReader(tt.in), tt.parts)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(pciConfig{})); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// brokenReader fails from an offset on.
-type brokenReader struct {
-	io.ReaderAt
-	from int64
-}
-
-var errBroken = errors.New("broken")
-
-func (b brokenReader) ReadAt(p []byte, at int64) (int, error) {
-	if at >= b.from {
-		return 0, errBroken
-	}
-	return b.ReaderAt.ReadAt(p, at)
-}
-
-func TestParsePCIConfigReturnsWhatWasReadBeforeAnError(t *testing.T) {
-	t.Parallel()
-	src := brokenReader{bytes.NewReader(express.with(header(5, 9)).bytes(256)), 0x60}
-	got, err := parsePCIConfig(src, configBridge|configCapabilities)
-	if !errors.Is(err, errBroken) {
-		t.Errorf("error %v, want %v", err, errBroken)
-	}
-	want := pciConfig{bridge: &topology.Bridge{Secondary: 5, Subordinate: 9}}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(pciConfig{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
-
-// countingReader counts accesses: each is one to the device.
-type countingReader struct {
-	io.ReaderAt
-	n int
-}
-
-func (c *countingReader) ReadAt(p []byte, at int64) (int, error) {
-	c.n += (len(p) + 3) / 4
-	return c.ReaderAt.ReadAt(p, at)
-}
-
-func TestParsePCIConfigReadsFewRegisters(t *testing.T) {
-	t.Parallel()
-	for _, tt := range []struct {
-		name  string
-		parts configPart
-		most  int
-	}{
-		{"identity", configIdentity, 2},
-		{"buses of a bridge", configBridge, 3},
-		{"buses and port of a bridge", configBridge | configCapabilities, 8},
-		{"everything", allParts, 12},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			src := &countingReader{ReaderAt: bytes.NewReader(express.with(header(5, 9)).bytes(4096))}
-			if _, err := parsePCIConfig(src, tt.parts); err != nil {
-				t.Fatal(err)
-			}
-			if src.n > tt.most {
-				t.Errorf("%d registers read, want at most %d", src.n, tt.most)
-			}
-		})
-	}
-}
+const allParts = pci.Identity | pci.Buses | pci.LinkState | pci.Capabilities
 
 // sequential is a file system whose files can only be read from their beginning on.
 type sequential struct{ fs.FS }
@@ -294,25 +69,25 @@ func (s sequential) Open(name string) (fs.File, error) {
 func TestReadPCIConfig(t *testing.T) {
 	t.Parallel()
 	files := fstest.MapFS{"config": {Data: express.bytes(4096)}, "dir": {Mode: fs.ModeDir}}
-	want, err := parsePCIConfig(bytes.NewReader(express.bytes(4096)), allParts)
+	want, err := pci.Parse(bytes.NewReader(express.bytes(4096)), allParts)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name, file string
 		fs         fs.FS
-		want       pciConfig
+		want       pci.Config
 		unread     bool
 	}{
 		{"a file that can be read anywhere", "config", files, want, false},
 		{"a file that is read from its beginning", "config", sequential{files}, want, false},
-		{"a file that is not there is not mentioned", "none", files, pciConfig{}, false},
+		{"a file that is not there is not mentioned", "none", files, pci.Config{}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			r := &reader{ctx: t.Context(), fs: tt.fs, h: &topology.Host{}}
 			got := r.readPCIConfig(tt.file, allParts)
-			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(pciConfig{})); diff != "" {
+			if diff := cmp.Diff(tt.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			if unread := len(r.h.Unread) > 0; unread != tt.unread {
@@ -410,30 +185,6 @@ func TestParseBARsErrors(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzParsePCIConfig(f *testing.F) {
-	f.Add(express.bytes(256), uint8(allParts))
-	f.Add(express.with(header(5, 9)).bytes(64), uint8(allParts))
-	f.Add(express.with(space{0x100: 0x148<<20 | 0x1000d, 0x148: 0x100<<20 | 0x10010}).bytes(4096), uint8(allParts))
-	f.Add(bytes.Repeat([]byte{0xff}, 64), uint8(0))
-	f.Add([]byte(nil), uint8(configLink))
-	f.Fuzz(func(t *testing.T, b []byte, parts uint8) {
-		src := &countingReader{ReaderAt: bytes.NewReader(b)}
-		c, err := parsePCIConfig(src, configPart(parts))
-		if err != nil {
-			t.Fatalf("a file in memory cannot fail: %v", err)
-		}
-		if src.n > 2000 {
-			t.Errorf("%d registers read", src.n)
-		}
-		if c.dead && (c.bridge != nil || c.link != nil) {
-			t.Error("dead, and has something to say")
-		}
-		if l := c.link; l != nil && l.Width == nil && l.SpeedGTs != nil {
-			t.Error("a link that is down has a speed")
-		}
-	})
 }
 
 func FuzzParseBARs(f *testing.F) {

@@ -1,12 +1,12 @@
 package inspect
 
 import (
-	"cmp"
 	"io/fs"
 	"path"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -144,64 +144,20 @@ func (r *reader) subdirs(dir string) []string {
 // A bus that no bridge leads to is a root bus only if something on it says so: what has no links is
 // often a part of a machine, without its bridges.
 func placeByBusNumbers(found []topology.PCIDevice) {
-	type busID struct {
-		domain uint32
-		bus    uint8
+	busOf := func(d *topology.PCIDevice) topology.PCIAddr {
+		return topology.PCIAddr{Domain: d.Address.Domain, Bus: d.Address.Bus}
 	}
-	bridges := map[uint32][]*topology.PCIDevice{} // by domain
-	roots := map[busID]bool{}
+	roots := map[topology.PCIAddr]bool{}
+	all := make([]*topology.PCIDevice, len(found))
 	for i := range found {
 		d := &found[i]
-		if d.Bridge != nil {
-			bridges[d.Address.Domain] = append(bridges[d.Address.Domain], d)
-		}
-		if d.Address.Bus == 0 || d.Bridge != nil && d.Bridge.Port == portRoot || d.Class != nil &&
-			d.Class.Sub() == topology.SubHostBridge {
-			roots[busID{d.Address.Domain, d.Address.Bus}] = true
+		all[i] = d
+		if d.Address.Bus == 0 || d.Bridge != nil && d.Bridge.Port == pci.PortRoot ||
+			d.Class != nil && d.Class.Sub() == topology.SubHostBridge {
+			roots[busOf(d)] = true
 		}
 	}
-	for i := range found {
-		d := &found[i]
-		if d.Root != "" || d.Parent != nil {
-			continue
-		}
-		domain, bus := d.Address.Domain, d.Address.Bus
-		var above *topology.PCIDevice
-		for _, b := range bridges[domain] {
-			// Of bridges that have the bus behind them, the one with the fewest is the nearest.
-			// Virtual functions may be on a bus that no bridge leads to directly. A bridge is not
-			// behind itself, whatever it says.
-			behind := b.Bridge.Secondary <= bus && bus <= b.Bridge.Subordinate && b.Address.Bus < b.Bridge.Secondary
-			if behind && (above == nil || b.Bridge.Secondary > above.Bridge.Secondary) {
-				above = b
-			}
-		}
-		switch {
-		case above != nil:
-			d.Parent = new(above.Address)
-		case roots[busID{domain, bus}]:
-			d.Root = rootName(domain, bus)
-		default:
-			d.ParentUnknown = true
-		}
-	}
-	byAddr := map[topology.PCIAddr]*topology.PCIDevice{}
-	for i := range found {
-		byAddr[found[i].Address] = &found[i]
-	}
-	for i := range found {
-		top := &found[i]
-		for n := 0; n < maxBusDepth && top.Root == "" && top.Parent != nil && byAddr[*top.Parent] != nil; n++ {
-			top = byAddr[*top.Parent]
-		}
-		found[i].Root = cmp.Or(found[i].Root, top.Root)
-	}
-}
-
-// rootName names a root bus as sysfs does.
-func rootName(domain uint32, bus uint8) string {
-	a := topology.PCIAddr{Domain: domain, Bus: bus}.String()
-	return "pci" + a[:strings.LastIndexByte(a, ':')]
+	pci.Place(all, func(d *topology.PCIDevice) bool { return roots[busOf(d)] })
 }
 
 // namePorts tells the ports of bridges whose capabilities could not be read, as by any user other
@@ -218,12 +174,15 @@ func namePorts(found []topology.PCIDevice) {
 		if d.Bridge != nil && d.Bridge.Port == "" && d.Link != nil {
 			switch {
 			case d.Parent == nil && d.Root != "":
-				d.Bridge.Port = portRoot
+				d.Bridge.Port = pci.PortRoot
 			case d.Parent != nil && (d.Driver != "" || !d.DriverKnown):
 				// The kernel's port driver binds to ports alone: what has none may be a bridge to conventional PCI.
-				d.Bridge.Port = map[string]string{
-					portRoot: portUpstream, portDownstream: portUpstream, portUpstream: portDownstream,
-				}[ports[*d.Parent]]
+				switch ports[*d.Parent] {
+				case pci.PortRoot, pci.PortDownstream:
+					d.Bridge.Port = pci.PortUpstream
+				case pci.PortUpstream:
+					d.Bridge.Port = pci.PortDownstream
+				}
 			}
 		}
 		if d.Bridge != nil {
@@ -233,28 +192,17 @@ func namePorts(found []topology.PCIDevice) {
 }
 
 // numberVFs finds the virtual functions of those physical ones that have some enabled and no links
-// to them, by the rule of the SR-IOV specification: the routing identifier (bus, device and
-// function as 16 bits) of VF n is that of the physical function plus offset plus n times stride.
+// to them. The list is sorted by address.
 func numberVFs(found []topology.PCIDevice) {
 	for i := range found {
 		d := &found[i]
-		s := d.SRIOV
-		if s == nil || len(s.VFs) > 0 || s.Enabled == nil || s.Offset == nil || s.Stride == nil {
+		if d.SRIOV == nil || len(d.SRIOV.VFs) > 0 {
 			continue
 		}
-		routing := int(d.Address.Bus)<<8 | int(d.Address.Device)<<3 | int(d.Address.Function)
-		for n := range min(*s.Enabled, 1<<16) {
-			rid := routing + *s.Offset + n**s.Stride
-			if rid >= 1<<16 {
-				break
-			}
-			a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(rid >> 8), Device: uint8(rid >> 3 & 31),
-				Function: uint8(rid & 7)}
-			_, there := slices.BinarySearchFunc(found, a, func(d topology.PCIDevice, a topology.PCIAddr) int {
-				return d.Address.Compare(a)
-			})
-			if there {
-				s.VFs = append(s.VFs, topology.VF{Index: n, Address: &a})
+		for _, vf := range pci.VirtualFunctions(d.Address, d.SRIOV) {
+			byAddress := func(d topology.PCIDevice, a topology.PCIAddr) int { return d.Address.Compare(a) }
+			if _, there := slices.BinarySearchFunc(found, *vf.Address, byAddress); there {
+				d.SRIOV.VFs = append(d.SRIOV.VFs, vf)
 			}
 		}
 	}

@@ -5,17 +5,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
-)
-
-// Ports of bridges, in the words of topology.Bridge.
-const (
-	portRoot       = "root port"
-	portUpstream   = "upstream port"
-	portDownstream = "downstream port"
-	portBridge     = "pci bridge"
 )
 
 var (
@@ -188,13 +181,13 @@ func (d *device) port(what string) {
 	port := ""
 	switch {
 	case strings.HasPrefix(what, "Root Port"):
-		port = portRoot
+		port = pci.PortRoot
 	case strings.HasPrefix(what, "Upstream Port"):
-		port = portUpstream
+		port = pci.PortUpstream
 	case strings.HasPrefix(what, "Downstream Port"):
-		port = portDownstream
+		port = pci.PortDownstream
 	case strings.Contains(what, "Bridge"): // "PCI-Express to PCI/PCI-X Bridge", and the other way round
-		port = portBridge
+		port = pci.PortBridge
 	default:
 		return // endpoints
 	}

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
@@ -22,6 +23,9 @@ import (
 type drawing struct {
 	open []branch // by rising column
 }
+
+// maxBranches bounds how deep a drawing is nested: there are 256 buses in a domain.
+const maxBranches = 256
 
 type branch struct {
 	col int
@@ -69,8 +73,8 @@ func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 		return nil // an empty bus
 	}
 	if line[at] == '+' {
-		if len(p.drawing.open) >= maxDepth {
-			return &Error{Line: n, Why: fmt.Sprintf("branches nested more than %d deep", maxDepth)}
+		if len(p.drawing.open) >= maxBranches {
+			return &Error{Line: n, Why: fmt.Sprintf("branches nested more than %d deep", maxBranches)}
 		}
 		p.drawing.open = append(p.drawing.open, branch{at, b})
 		at += len("+-")
@@ -96,7 +100,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		}
 		number, _ = strconv.ParseUint(m[2], 16, 8)
 		root := &bus{domain: uint32(domain), number: uint8(number)}
-		root.root = rootName(topology.PCIAddr{Domain: root.domain, Bus: root.number})
+		root.root = pci.RootName(topology.PCIAddr{Domain: root.domain, Bus: root.number})
 		return p.drawBus(line, at+len(m[0]), root, n)
 	}
 	m := slotDrawn.FindStringSubmatch(line[at:])

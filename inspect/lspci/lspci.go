@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
@@ -195,7 +196,7 @@ func (p *parser) path(domain string, steps []string, rest string, n int) error {
 		}
 		d.drawn = true
 		if i == 0 {
-			d.Root = rootName(d.Address)
+			d.Root = pci.RootName(d.Address)
 			continue
 		}
 		above, err := topology.ParsePCIAddr(domain + steps[i-1])
@@ -242,21 +243,26 @@ func (p *parser) finish() {
 	for _, a := range order {
 		d := p.devices[a]
 		d.readConfig()
-		d.nameIDs()
+		pci.Name(&d.PCIDevice)
 		if d.IsBridge() && d.Bridge == nil {
 			d.Bridge = &topology.Bridge{} // its buses are not known
 		}
 		if d.Bridge != nil && d.Bridge.Port == "" && d.listsCapabilities {
-			d.Bridge.Port = portBridge // all capabilities are known, and PCI Express is not among them
+			d.Bridge.Port = pci.PortBridge // all capabilities are known, and PCI Express is not among them
 		}
 		if p.anyDriver {
 			d.DriverKnown = true
 		}
 		slices.SortFunc(d.BARs, func(a, b topology.BAR) int { return cmp.Compare(a.Index, b.Index) })
-		d.virtualFunctions()
+		if s := d.SRIOV; s != nil {
+			if d.vfsOff {
+				s.Enabled = new(0)
+			}
+			s.VFs = pci.VirtualFunctions(d.Address, s)
+		}
 		found = append(found, d)
 	}
-	place(found, p.paths)
+	p.place(found)
 	for _, d := range found {
 		if d.drawn && d.Class == nil {
 			p.guess(d)
@@ -265,29 +271,25 @@ func (p *parser) finish() {
 	}
 }
 
-// virtualFunctions works out where virtual functions are: at equal distances behind the physical
-// one, by their routing ID, which is bus, device and function as one number.
+// place finds what is above the functions that no drawing or path has placed.
 //
-// Source: Single Root I/O Virtualization and Sharing Specification 1.1, 2.1.2.
-func (d *device) virtualFunctions() {
-	s := d.SRIOV
-	if s == nil {
-		return
-	}
-	if d.vfsOff {
-		s.Enabled = new(0)
-	}
-	if s.Offset == nil || s.Stride == nil || s.Enabled == nil {
-		return
-	}
-	rid := int(d.Address.Bus)<<8 | int(d.Address.Device)<<3 | int(d.Address.Function)
-	for i := range *s.Enabled {
-		vf := rid + *s.Offset + i**s.Stride
-		if vf > 0xffff || *s.Stride == 0 && i > 0 {
-			break
+// Bus 0 is always a root bus. Another bus is one if the bridges of its domain are there and none of
+// them leads to it; where they are not, as in plain lists and lists of single functions, it is not
+// known what is above, unless the text states paths.
+func (p *parser) place(found []*device) {
+	// The domains with a bridge that leads somewhere, and those with one that does not tell.
+	leads, unknown := map[uint32]bool{}, map[uint32]bool{}
+	all := make([]*topology.PCIDevice, len(found))
+	for i, d := range found {
+		all[i] = &d.PCIDevice
+		if d.Bridge != nil && d.Bridge.Secondary > 0 {
+			leads[d.Address.Domain] = true
+		} else if d.IsBridge() && !d.drawn && !d.tellsBuses {
+			unknown[d.Address.Domain] = true
 		}
-		a := topology.PCIAddr{Domain: d.Address.Domain, Bus: uint8(vf >> 8), Device: uint8(vf>>3) & 31,
-			Function: uint8(vf) & 7}
-		s.VFs = append(s.VFs, topology.VF{Index: i, Address: &a})
 	}
+	pci.Place(all, func(d *topology.PCIDevice) bool {
+		domain := d.Address.Domain
+		return d.Address.Bus == 0 || p.paths || leads[domain] && !unknown[domain]
+	})
 }

@@ -101,27 +101,6 @@ func (p *parser) classByName(name string) (topology.ID24, bool) {
 	return c, ok
 }
 
-// nameIDs gives the function the names that pci.ids has for its numbers, so that a dump reads like
-// the live machine. What it does not have keeps the name of the text.
-func (d *device) nameIDs() {
-	if d.Class != nil {
-		if name := pciids.Class(uint32(*d.Class)); name != "" {
-			d.ClassName = name
-		}
-	}
-	if d.Vendor == nil {
-		return
-	}
-	if name := pciids.Vendor(uint16(*d.Vendor)); name != "" {
-		d.VendorName = name
-	}
-	if d.Device != nil {
-		if name := pciids.Device(uint16(*d.Vendor), uint16(*d.Device)); name != "" {
-			d.DeviceName = name
-		}
-	}
-}
-
 var (
 	// NVIDIA's GPUs are called by their chip, with or without the card in brackets. Audio, USB and
 	// switches have more words in the name.

@@ -69,14 +69,15 @@ var rules = map[string]rule{
 	"topology": {why: "the model of a machine is read by everybody and knows nobody", never: pure()},
 	"inspect": {
 		may: []string{
-			"inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/where", "inspect/smi", "inspect/tree",
-			"internal/lazyregexp", "internal/pciids", "topology",
+			"inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where", "inspect/smi",
+			"inspect/tree", "internal/lazyregexp", "topology",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
 	"inspect/tree":     {why: "a file system in a directory or an archive; what is in it is its reader's business"},
 	"inspect/hwlocxml": {may: []string{"inspect/where", "topology"}, why: whyImport},
-	"inspect/lspci": {may: []string{"inspect/where", "internal/lazyregexp", "internal/pciids", "topology"},
+	"inspect/pci":      {may: []string{"internal/pciids", "topology"}, why: "registers and addresses, wherever they were read"},
+	"inspect/lspci": {may: []string{"inspect/pci", "inspect/where", "internal/lazyregexp", "internal/pciids", "topology"},
 		why: whyImport},
 	"inspect/nccl":  {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"inspect/where": {why: "where something is wrong, in one form: a text and a number"},
