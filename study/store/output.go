@@ -63,52 +63,27 @@ func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	if !found {
 		return nil, fmt.Errorf("%s has no run %d", d.path, run)
 	}
-	rows, err := d.sql.QueryContext(ctx, "SELECT n, raw FROM invocation WHERE run = ? ORDER BY n < 0, abs(n)", run)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []Invocation
-	for rows.Next() {
-		var x Invocation
-		var raw string
-		if err := rows.Scan(&x.N, &raw); err != nil {
-			return nil, err
-		}
-		x.Raw = json.RawMessage(raw)
-		all = append(all, x)
-	}
-	if err := rows.Err(); err != nil || d.old {
+	all, err := query(ctx, d, func(row *sql.Rows, x *Invocation) error { return row.Scan(&x.N, (*[]byte)(&x.Raw)) },
+		"SELECT n, raw FROM invocation WHERE run = ? ORDER BY n < 0, abs(n)", run)
+	if err != nil || d.old {
 		return all, err
 	}
 	for i := range all {
-		if all[i].Printed, err = d.streams(ctx, run, all[i].N); err != nil {
+		all[i].Printed, err = query(ctx, d, func(row *sql.Rows, s *Stream) error {
+			var packed []byte
+			if err := row.Scan(&s.Name, &packed); err != nil {
+				return err
+			}
+			if s.Text, err = unpack(packed); err != nil {
+				return fmt.Errorf("run %d, %s: %w", run, s.Name, err)
+			}
+			return nil
+		}, "SELECT stream, data FROM output WHERE run = ? AND n = ? ORDER BY stream", run, all[i].N)
+		if err != nil {
 			return nil, err
 		}
 	}
 	return all, nil
-}
-
-func (d *DB) streams(ctx context.Context, run, n int64) ([]Stream, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT stream, data FROM output WHERE run = ? AND n = ? ORDER BY stream", run,
-		n)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []Stream
-	for rows.Next() {
-		var s Stream
-		var packed []byte
-		if err := rows.Scan(&s.Name, &packed); err != nil {
-			return nil, err
-		}
-		if s.Text, err = unpack(packed); err != nil {
-			return nil, fmt.Errorf("run %d, %s: %w", run, s.Name, err)
-		}
-		all = append(all, s)
-	}
-	return all, rows.Err()
 }
 
 func unpack(packed []byte) ([]byte, error) {

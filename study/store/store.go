@@ -241,25 +241,74 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 		return fmt.Errorf("its schema has version %d of %d: rackless study run or results import brings it up to date",
 			have, len(migrations))
 	}
+	return d.change(ctx, func(tx *sql.Tx) error {
+		// Another process may have been first.
+		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
+			return err
+		}
+		for ; have < len(migrations); have++ {
+			if _, err := tx.ExecContext(ctx, migrations[have]); err != nil {
+				return fmt.Errorf("migrate schema from version %d: %w", have, err)
+			}
+		}
+		_, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", have))
+		return err
+	})
+}
+
+// change makes changes in one transaction: all of them, or none where do fails.
+func (d *DB) change(ctx context.Context, do func(tx *sql.Tx) error) error {
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	defer tx.Rollback() // after a commit it has nothing to do
-	// Another process may have been first.
-	if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
-		return err
-	}
-	for ; have < len(migrations); have++ {
-		if _, err := tx.ExecContext(ctx, migrations[have]); err != nil {
-			return fmt.Errorf("migrate schema from version %d: %w", have, err)
-		}
-	}
-	if _, err := tx.ExecContext(ctx, fmt.Sprintf("PRAGMA user_version = %d", have)); err != nil {
+	if err := do(tx); err != nil {
 		return err
 	}
 	return tx.Commit()
 }
+
+// query returns the rows of an answer, each as scan reads it.
+func query[T any](ctx context.Context, d *DB, scan func(row *sql.Rows, into *T) error, question string,
+	args ...any) ([]T, error) {
+	rows, err := d.sql.QueryContext(ctx, question, args...)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var all []T
+	for rows.Next() {
+		all = append(all, *new(T))
+		if err := scan(rows, &all[len(all)-1]); err != nil {
+			return nil, err
+		}
+	}
+	return all, rows.Err()
+}
+
+// text is a column of JSON that may be absent, to write. To read one, its address as that of bytes does.
+func text(j json.RawMessage) sql.NullString {
+	return sql.NullString{String: string(j), Valid: j != nil}
+}
+
+// stamp is how the file has a time.
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+
+// A stampOf reads a time.
+type stampOf struct{ *time.Time }
+
+// Scan implements [sql.Scanner].
+func (s stampOf) Scan(column any) (err error) {
+	*s.Time, err = time.Parse(time.RFC3339Nano, fmt.Sprint(column))
+	return err
+}
+
+// A jsonOf reads a column of JSON.
+type jsonOf struct{ to any }
+
+// Scan implements [sql.Scanner].
+func (j jsonOf) Scan(column any) error { return json.Unmarshal([]byte(fmt.Sprint(column)), j.to) }
 
 // Close closes the file. Where nobody else has it open, no log is beside it any more.
 func (d *DB) Close() error {
@@ -296,13 +345,20 @@ type Study struct {
 	Survey json.RawMessage
 }
 
-// Create adds a study.
+// Create adds a study. The error of one whose name is taken is [ErrTaken].
 func (d *DB) Create(ctx context.Context, s *Study) error {
-	r, err := d.sql.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless) VALUES (?, ?, "+
-		"?, ?, ?, ?)",
-		s.Name, string(s.Spec), s.Digest, s.Lab, s.Created.UTC().Format(time.RFC3339Nano), s.Rackless)
+	return d.change(ctx, func(tx *sql.Tx) error { return d.insertStudy(ctx, tx, s) })
+}
+
+func (d *DB) insertStudy(ctx context.Context, tx *sql.Tx, s *Study) error {
+	r, err := tx.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless, environment) "+
+		"VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
+		s.Name, string(s.Spec), s.Digest, s.Lab, stamp(s.Created), s.Rackless, text(s.Environment))
 	if err != nil {
 		return err
+	}
+	if n, err := r.RowsAffected(); err != nil || n == 0 {
+		return errors.Join(err, fmt.Errorf("study %s: %w in %s", s.Name, ErrTaken, d.path))
 	}
 	s.ID, err = r.LastInsertId()
 	return err
@@ -334,34 +390,14 @@ func (d *DB) Remove(ctx context.Context, name string) error {
 
 // Studies returns all studies, the oldest first.
 func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT id, name, spec, digest, lab, created, rackless, environment, survey "+
-		"FROM study ORDER BY id")
-	if err != nil {
-		return nil, err
+	scan := func(row *sql.Rows, into **Study) error {
+		s := &Study{}
+		*into = s
+		return row.Scan(&s.ID, &s.Name, (*[]byte)(&s.Spec), &s.Digest, &s.Lab, stampOf{&s.Created}, &s.Rackless,
+			(*[]byte)(&s.Environment), (*[]byte)(&s.Survey))
 	}
-	defer rows.Close()
-	var all []*Study
-	for rows.Next() {
-		var s Study
-		var spec, created string
-		var environment, survey sql.NullString
-		if err := rows.Scan(&s.ID, &s.Name, &spec, &s.Digest, &s.Lab, &created, &s.Rackless, &environment,
-			&survey); err != nil {
-			return nil, err
-		}
-		if environment.Valid {
-			s.Environment = json.RawMessage(environment.String)
-		}
-		if survey.Valid {
-			s.Survey = json.RawMessage(survey.String)
-		}
-		s.Spec = json.RawMessage(spec)
-		if s.Created, err = time.Parse(time.RFC3339Nano, created); err != nil {
-			return nil, fmt.Errorf("study %s: %w", s.Name, err)
-		}
-		all = append(all, &s)
-	}
-	return all, rows.Err()
+	return query(ctx, d, scan, "SELECT id, name, spec, digest, lab, created, rackless, environment, survey FROM study "+
+		"ORDER BY id")
 }
 
 // Find returns the study of a name; [ErrNoStudy] where there is none.
@@ -427,15 +463,19 @@ type Histogram struct {
 
 // Begin enters a run that starts now.
 func (d *DB) Begin(ctx context.Context, r *Run) error {
+	r.Status = Running
+	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, r) })
+}
+
+func insertRun(ctx context.Context, tx *sql.Tx, r *Run) error {
 	cell, err := json.Marshal(r.Cell)
 	if err != nil {
 		return err
 	}
-	r.Status = Running
-	res, err := d.sql.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, "+
-		"before) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-		r.Study, r.Block, r.Place, r.Attempt, string(cell), r.Status, r.Started.UTC().Format(time.RFC3339Nano),
-		text(r.Before))
+	res, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, "+
+		"error, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		r.Study, r.Block, r.Place, r.Attempt, string(cell), r.Status, stamp(r.Started),
+		sql.NullFloat64{Float64: r.Seconds, Valid: r.Status != Running}, nullable(r.Error), text(r.Before))
 	if err != nil {
 		return err
 	}
@@ -443,57 +483,59 @@ func (d *DB) Begin(ctx context.Context, r *Run) error {
 	return err
 }
 
-// text is a column of JSON that may be absent.
-func text(j json.RawMessage) sql.NullString {
-	return sql.NullString{String: string(j), Valid: j != nil}
-}
+// nullable is a column that is absent where there is no text.
+func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
 // End enters how a run ended, with its figures: all of it or nothing.
 func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []Histogram) error {
-	tx, err := d.sql.BeginTx(ctx, nil)
-	if err != nil {
+	ids := map[series]int64{}
+	err := d.change(ctx, func(tx *sql.Tx) error {
+		if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? "+
+			"WHERE id = ?",
+			r.Status, r.Seconds, nullable(r.Error), text(r.Before), text(r.After), r.ID); err != nil {
+			return err
+		}
+		for i, raw := range r.Failed {
+			if err := insertInvocation(ctx, tx, r.ID, -1-i, raw); err != nil {
+				return err
+			}
+		}
+		return d.insertFigures(ctx, tx, r.ID, samples, histograms, ids)
+	})
+	return d.learn(ids, err)
+}
+
+// learn keeps the series that a transaction entered, once it is sure that they are in the file.
+func (d *DB) learn(ids map[series]int64, err error) error {
+	if err == nil {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		maps.Copy(d.series, ids)
+	}
+	return err
+}
+
+// insertFigures enters the figures of a run, and adds their series to ids.
+func (d *DB) insertFigures(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, histograms []Histogram,
+	ids map[series]int64) error {
+	if err := d.insertSeries(ctx, tx, samples, ids); err != nil {
 		return err
 	}
-	defer tx.Rollback() // after a commit it has nothing to do
-	if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? "+
-		"WHERE id = ?",
-		r.Status, r.Seconds, sql.NullString{String: r.Error, Valid: r.Error != ""}, text(r.Before), text(r.After),
-		r.ID); err != nil {
+	if err := d.insertSamples(ctx, tx, run, samples, ids); err != nil {
 		return err
 	}
-	ids, err := d.seriesIDs(ctx, tx, samples)
-	if err != nil {
-		return err
-	}
-	if err := d.insertSamples(ctx, tx, r.ID, samples, ids); err != nil {
-		return err
-	}
-	for i, raw := range r.Failed {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", r.ID, -1-i,
-			string(raw)); err != nil {
+	for _, h := range histograms {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, "+
+			"?)", run, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
 			return err
 		}
 	}
-	if err := insertHistograms(ctx, tx, r.ID, histograms); err != nil {
-		return err
-	}
-	if err := tx.Commit(); err != nil {
-		return err
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	maps.Copy(d.series, ids)
 	return nil
 }
 
-func insertHistograms(ctx context.Context, tx *sql.Tx, run int64, all []Histogram) error {
-	for _, h := range all {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, "+
-			"?, ?, ?)", run, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
-			return err
-		}
-	}
-	return nil
+func insertInvocation(ctx context.Context, tx *sql.Tx, run int64, n int, raw json.RawMessage) error {
+	_, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, n, string(raw))
+	return err
 }
 
 // rowsAtOnce values go into one statement: a statement costs more than a row, but the driver looks
@@ -509,12 +551,11 @@ type series struct {
 
 func (x *Sample) series() series { return series{x.Test, x.Metric, x.Bytes, x.Unit} }
 
-// seriesIDs returns the numbers of the series of some samples, and enters those that are new.
-func (d *DB) seriesIDs(ctx context.Context, tx *sql.Tx, samples []Sample) (map[series]int64, error) {
+// insertSeries finds the numbers of the series of some samples, and enters those that are new.
+func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids map[series]int64) error {
 	d.mu.Lock()
 	known := maps.Clone(d.series)
 	d.mu.Unlock()
-	ids := map[series]int64{}
 	for i := range samples {
 		k := samples[i].series()
 		if _, ok := ids[k]; ok {
@@ -527,24 +568,24 @@ func (d *DB) seriesIDs(ctx context.Context, tx *sql.Tx, samples []Sample) (map[s
 				"CONFLICT DO UPDATE SET bytes = bytes RETURNING id",
 				k.test, k.metric, k.bytes, k.unit).Scan(&id)
 			if err != nil {
-				return nil, err
+				return err
 			}
 		}
 		ids[k] = id
 	}
-	return ids, nil
+	return nil
 }
 
 func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
 	for i, x := range samples {
-		if x.Raw != nil {
-			if _, err := tx.ExecContext(ctx, "INSERT INTO invocation (run, n, raw) VALUES (?, ?, ?)", run, i,
-				string(x.Raw)); err != nil {
-				return err
-			}
-			if err := insertStreams(ctx, tx, run, i, x.Printed); err != nil {
-				return err
-			}
+		if x.Raw == nil {
+			continue
+		}
+		if err := insertInvocation(ctx, tx, run, i, x.Raw); err != nil {
+			return err
+		}
+		if err := insertStreams(ctx, tx, run, i, x.Printed); err != nil {
+			return err
 		}
 	}
 	enter := func(st *sql.Stmt, from, n int) error {
@@ -590,141 +631,68 @@ func insertValues(n int) string {
 
 // Runs returns the runs of a study in the order in which they were made.
 func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT id, block, place, attempt, cell, status, started, seconds, error, "+
-		"before, after FROM run WHERE study = ? ORDER BY id", study)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []*Run
-	for rows.Next() {
+	scan := func(row *sql.Rows, into **Run) error {
 		r := &Run{Study: study}
-		var cell, started string
-		var seconds sql.NullFloat64
-		var message, before, after sql.NullString
-		if err := rows.Scan(&r.ID, &r.Block, &r.Place, &r.Attempt, &cell, &r.Status, &started, &seconds, &message,
-			&before, &after); err != nil {
-			return nil, err
-		}
-		if err := json.Unmarshal([]byte(cell), &r.Cell); err != nil {
-			return nil, fmt.Errorf("run %d: %w", r.ID, err)
-		}
-		if r.Started, err = time.Parse(time.RFC3339Nano, started); err != nil {
-			return nil, fmt.Errorf("run %d: %w", r.ID, err)
-		}
-		r.Seconds, r.Error = seconds.Float64, message.String
-		if before.Valid {
-			r.Before = json.RawMessage(before.String)
-		}
-		if after.Valid {
-			r.After = json.RawMessage(after.String)
-		}
-		all = append(all, r)
+		*into = r
+		return row.Scan(&r.ID, &r.Block, &r.Place, &r.Attempt, jsonOf{&r.Cell}, &r.Status, stampOf{&r.Started},
+			&r.Seconds, &r.Error, (*[]byte)(&r.Before), (*[]byte)(&r.After))
 	}
-	return all, rows.Err()
-}
-
-// Samples returns the figures of a study, run by run.
-func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, series, value FROM value WHERE run IN (SELECT id FROM run "+
-		"WHERE study = ?) ORDER BY run, n", study)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var values []float64
-	var ids []int64
-	var places []figure
-	for rows.Next() {
-		var at figure
-		var id int64
-		var value float64
-		if err := rows.Scan(&at.run, &at.n, &id, &value); err != nil {
-			return nil, err
-		}
-		values, ids, places = append(values, value), append(ids, id), append(places, at)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	// Names and invocations are put in here, because joined they cost more than the values; and
-	// after the values, so that those of a run that ends meanwhile are there, too.
-	known, err := d.allSeries(ctx)
-	if err != nil {
-		return nil, err
-	}
-	raws, err := d.invocations(ctx, study)
-	if err != nil {
-		return nil, err
-	}
-	all := make([]Sample, len(values))
-	for i, at := range places {
-		of := known[ids[i]]
-		all[i] = Sample{Run: at.run, Test: of.test, Metric: of.metric, Bytes: of.bytes, Value: values[i], Unit: of.unit,
-			Raw: raws[at]}
-	}
-	return all, nil
+	return query(ctx, d, scan, "SELECT id, block, place, attempt, cell, status, started, coalesce(seconds, 0), "+
+		"coalesce(error, ''), before, after FROM run WHERE study = ? ORDER BY id", study)
 }
 
 // A figure is where a value is.
 type figure struct{ run, n int64 }
 
-// allSeries returns the series of the file by their numbers.
-func (d *DB) allSeries(ctx context.Context) (map[int64]series, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT id, test, metric, bytes, unit FROM series")
+// Samples returns the figures of a study, run by run.
+func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
+	type value struct {
+		at     figure
+		series int64
+		value  float64
+	}
+	values, err := query(ctx, d, func(row *sql.Rows, v *value) error {
+		return row.Scan(&v.at.run, &v.at.n, &v.series, &v.value)
+	}, "SELECT run, n, series, value FROM value WHERE run IN (SELECT id FROM run WHERE study = ?) ORDER BY run, n",
+		study)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	all := map[int64]series{}
-	for rows.Next() {
+	// Names and invocations are put in here, because joined they cost more than the values; and
+	// after the values, so that those of a run that ends meanwhile are there, too.
+	names := map[int64]series{}
+	if _, err := query(ctx, d, func(row *sql.Rows, s *series) error {
 		var id int64
-		var s series
-		if err := rows.Scan(&id, &s.test, &s.metric, &s.bytes, &s.unit); err != nil {
-			return nil, err
-		}
-		all[id] = s
-	}
-	return all, rows.Err()
-}
-
-// invocations returns the starts of tools of a study, by their first figures.
-func (d *DB) invocations(ctx context.Context, study int64) (map[figure]json.RawMessage, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT run, n, raw FROM invocation WHERE run IN (SELECT id FROM run WHERE "+
-		"study = ?)", study)
-	if err != nil {
+		err := row.Scan(&id, &s.test, &s.metric, &s.bytes, &s.unit)
+		names[id] = *s
+		return err
+	}, "SELECT id, test, metric, bytes, unit FROM series"); err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	all := map[figure]json.RawMessage{}
-	for rows.Next() {
+	raws := map[figure]json.RawMessage{}
+	if _, err := query(ctx, d, func(row *sql.Rows, raw *json.RawMessage) error {
 		var at figure
-		var raw string
-		if err := rows.Scan(&at.run, &at.n, &raw); err != nil {
-			return nil, err
-		}
-		all[at] = json.RawMessage(raw)
+		err := row.Scan(&at.run, &at.n, (*[]byte)(raw))
+		raws[at] = *raw
+		return err
+	}, "SELECT run, n, raw FROM invocation WHERE run IN (SELECT id FROM run WHERE study = ?)", study); err != nil {
+		return nil, err
 	}
-	return all, rows.Err()
+	all := make([]Sample, len(values))
+	for i, v := range values {
+		of := names[v.series]
+		all[i] = Sample{Run: v.at.run, Test: of.test, Metric: of.metric, Bytes: of.bytes, Value: v.value, Unit: of.unit,
+			Raw: raws[v.at]}
+	}
+	return all, nil
 }
 
 // Histograms returns the latencies of a study, run by run.
 func (d *DB) Histograms(ctx context.Context, study int64) ([]Histogram, error) {
-	rows, err := d.sql.QueryContext(ctx, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT "+
-		"id FROM run WHERE study = ?) ORDER BY histogram.rowid", study)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var all []Histogram
-	for rows.Next() {
-		var h Histogram
-		if err := rows.Scan(&h.Run, &h.Test, &h.Metric, &h.Bytes, &h.Data); err != nil {
-			return nil, err
-		}
-		all = append(all, h)
-	}
-	return all, rows.Err()
+	return query(ctx, d, func(row *sql.Rows, h *Histogram) error {
+		return row.Scan(&h.Run, &h.Test, &h.Metric, &h.Bytes, &h.Data)
+	}, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT id FROM run WHERE study = ?) "+
+		"ORDER BY histogram.rowid", study)
 }
 
 // Query answers a question in SQL, row by row. Values are nil, int64, float64, string or []byte. On
