@@ -31,27 +31,27 @@ func (e *BadResultError) Error() string {
 	return text + ": " + e.Reason
 }
 
-// eachLine calls read with each line of a tool's output, with its line end. The first error ends it, and becomes
+// EachLine calls read with each line of a tool's output, with its line end. The first error ends it, and becomes
 // a *BadResultError that names the line.
-func eachLine(tool string, output []byte, read func(line string) error) error {
+func EachLine(tool string, output []byte, read func(line string) error) error {
 	number := 0
 	for line := range strings.Lines(string(output)) {
 		number++
 		if err := read(line); err != nil {
-			return &BadResultError{Tool: tool, Line: number, Text: shorten(line), Reason: err.Error()}
+			return &BadResultError{Tool: tool, Line: number, Text: Shorten(line), Reason: err.Error()}
 		}
 	}
 	return nil
 }
 
-// badOutput is the error for output that is bad as a whole. It names the last line: tools that give up say why there.
-func badOutput(tool string, output []byte, reason string) error {
+// BadOutput is the error for output that is bad as a whole. It names the last line: tools that give up say why there.
+func BadOutput(tool string, output []byte, reason string) error {
 	text, n := lastLine(output)
 	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
 }
 
-// shorten cuts text to what an error may repeat, and drops bytes that are not UTF-8.
-func shorten(text string) string {
+// Shorten cuts text to what an error may repeat, and drops bytes that are not UTF-8.
+func Shorten(text string) string {
 	text = strings.ToValidUTF8(strings.TrimSpace(text), "?")
 	if len(text) <= maxErrorText {
 		return text
@@ -66,7 +66,7 @@ func lastLine(output []byte) (text string, number int) {
 		return "", 0
 	}
 	begin := bytes.LastIndexByte(output, '\n') + 1
-	return shorten(string(output[begin:])), 1 + bytes.Count(output, []byte("\n"))
+	return Shorten(string(output[begin:])), 1 + bytes.Count(output, []byte("\n"))
 }
 
 // firstWords returns the first line with words that a failed command printed. mpirun and its like say
@@ -75,7 +75,7 @@ func firstWords(out Output) string {
 	for _, text := range [][]byte{out.Stderr, out.Stdout} {
 		for line := range strings.Lines(string(text)) {
 			if t := strings.Trim(strings.TrimSpace(line), "-=*"); t != "" {
-				return shorten(line)
+				return Shorten(line)
 			}
 		}
 	}

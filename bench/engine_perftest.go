@@ -371,7 +371,7 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 // for, because its arguments are known.
 func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	// perftest complains on stderr, prints zeros on stdout and exits with status 0.
-	if err := eachLine(toolPerftest, out.Stderr, perftestFailure); err != nil {
+	if err := EachLine(toolPerftest, out.Stderr, perftestFailure); err != nil {
 		return nil, err
 	}
 	res, err := ParsePerftest(bytes.NewReader(out.Stdout))
@@ -379,9 +379,9 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	case err != nil:
 		return nil, err
 	case !res.Complete:
-		return nil, badOutput(toolPerftest, out.Stdout, "the table is cut off: the line that closes it is missing")
+		return nil, BadOutput(toolPerftest, out.Stdout, "the table is cut off: the line that closes it is missing")
 	case p.raw(o) && len(res.Latencies) == 0:
-		return nil, badOutput(toolPerftest, out.Stdout, fmt.Sprintf("the list of latencies (%q) is missing", rawHeader))
+		return nil, BadOutput(toolPerftest, out.Stdout, fmt.Sprintf("the list of latencies (%q) is missing", rawHeader))
 	}
 	// The peak and the deviation may be absent: see column.mayBeZero.
 	absent := []string{MetricBWPeak, MetricTPSPeak, MetricLatencyStdev}

@@ -54,8 +54,8 @@ func checkNumber(v float64) error {
 	return nil
 }
 
-// checkValue refuses what cannot be a value of the metric.
-func checkValue(metric string, v float64) error {
+// CheckValue refuses what cannot be a value of the metric.
+func CheckValue(metric string, v float64) error {
 	if _, m := MetricOf(metric); v == 0 && !m.Zero {
 		return errors.New("a value of zero is a failed measurement")
 	}
@@ -76,14 +76,14 @@ func parseNumber(field string) (value, rounding float64, err error) {
 	return value, 0.5 * math.Pow10(-len(decimals)), nil
 }
 
-// parseValue reads a printed value of a metric.
-func parseValue(metric, field string) (float64, error) {
+// ParseValue reads a printed value of a metric.
+func ParseValue(metric, field string) (float64, error) {
 	v, _, err := parseNumber(field)
 	if err == nil {
-		err = checkValue(metric, v)
+		err = CheckValue(metric, v)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("value %q: %w", shorten(field), err)
+		return 0, fmt.Errorf("value %q: %w", Shorten(field), err)
 	}
 	return v, nil
 }

@@ -89,7 +89,7 @@ var fiTitles = []string{"bytes", "#sent", "#ack", "total", "time", "MB/sec", "us
 func ParseFiPingpong(output []byte) ([]Figure, error) {
 	var titles []string
 	var figures []Figure
-	err := eachLine(toolFiPingpong, output, func(line string) error {
+	err := EachLine(toolFiPingpong, output, func(line string) error {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) == 0:
@@ -125,7 +125,7 @@ func ParseFiPingpong(output []byte) ([]Figure, error) {
 		return nil
 	})
 	if err == nil && (len(figures) == 0 || !bytes.HasSuffix(output, []byte("\n"))) {
-		err = badOutput(toolFiPingpong, output, "the output ends without a whole row")
+		err = BadOutput(toolFiPingpong, output, "the output ends without a whole row")
 	}
 	return figures, err
 }
@@ -142,9 +142,9 @@ func fiRow(row map[string]string) (Figure, error) {
 	}
 	// The equals sign says that as many came back.
 	if ack := row["#ack"]; ack != "="+row["#sent"] {
-		return Figure{}, fmt.Errorf("#ack: %q: not all messages came back", shorten(ack))
+		return Figure{}, fmt.Errorf("#ack: %q: not all messages came back", Shorten(ack))
 	}
-	v, err := parseValue(MetricLatencyAverage, row["usec/xfer"])
+	v, err := ParseValue(MetricLatencyAverage, row["usec/xfer"])
 	if err != nil {
 		return Figure{}, fmt.Errorf("usec/xfer: %w", err)
 	}
@@ -153,7 +153,7 @@ func fiRow(row map[string]string) (Figure, error) {
 
 // fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. Of a size k is 1024, of a count 1000.
 func fiNumber(text string, k int64) (int64, error) {
-	bad := fmt.Errorf("%q is no number of this tool", shorten(text))
+	bad := fmt.Errorf("%q is no number of this tool", Shorten(text))
 	unit := int64(1)
 	for i, suffix := range []string{"k", "m", "g"} {
 		if rest, ok := strings.CutSuffix(text, suffix); ok {

@@ -82,7 +82,7 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 	}
 	bad := func(reason string) error { return &BadResultError{Tool: toolIperf3, Reason: reason} }
 	if out.Error != "" {
-		return nil, bad(shorten(out.Error))
+		return nil, bad(Shorten(out.Error))
 	}
 	if out.Start.TestStart == nil {
 		return nil, bad("start.test_start is missing: the test did not begin")
@@ -103,7 +103,7 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 	bits := 0.0
 	switch {
 	case res.Protocol != "TCP" && res.Protocol != "UDP":
-		return nil, bad(fmt.Sprintf("unknown protocol %q", shorten(res.Protocol)))
+		return nil, bad(fmt.Sprintf("unknown protocol %q", Shorten(res.Protocol)))
 	case out.End.SumReceived != nil:
 		bits = out.End.SumReceived.BitsPerSecond
 	case res.Protocol == "UDP" && out.End.Sum != nil:
@@ -117,7 +117,7 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 		return nil, bad("the receiver's sum is missing: the test did not end")
 	}
 	res.Throughput = bits / 1e9
-	if err := checkValue(MetricThroughput, res.Throughput); err != nil {
+	if err := CheckValue(MetricThroughput, res.Throughput); err != nil {
 		return nil, bad("throughput at the receiver: " + err.Error())
 	}
 	if s := out.End.SumSent; s != nil && res.Protocol == "TCP" {

@@ -39,7 +39,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	sent := iperf3TextSent.Match(output)
 	var titles []string // the second header row is that of the summary
 	headers := 0
-	err := eachLine(toolIperf3, output, func(line string) error {
+	err := EachLine(toolIperf3, output, func(line string) error {
 		line = strings.TrimSpace(line)
 		m := iperf3TextRow.FindStringSubmatch(line)
 		switch {
@@ -72,12 +72,12 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 		return nil, err
 	}
 	res.Streams = len(streams)
-	err = checkValue(MetricThroughput, res.Throughput)
+	err = CheckValue(MetricThroughput, res.Throughput)
 	if res.Throughput == 0 || len(streams) > 1 && !sum {
 		err = errors.New("the receiver's row is missing, or has nothing in it: the test did not end")
 	}
 	if err != nil {
-		return nil, badOutput(toolIperf3, output, err.Error())
+		return nil, BadOutput(toolIperf3, output, err.Error())
 	}
 	return res, nil
 }
@@ -116,7 +116,7 @@ func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, er
 	case end == "sender" && slices.Contains(titles, "Retr"):
 		n, err := strconv.ParseInt(fields[4], 10, 64)
 		if err != nil || n < 0 || len(fields) != 6 {
-			return "", fmt.Errorf("column Retr: value %q is no number of segments", shorten(fields[4]))
+			return "", fmt.Errorf("column Retr: value %q is no number of segments", Shorten(fields[4]))
 		}
 		r.Retransmits = &n
 	case end == "sender":
@@ -139,7 +139,7 @@ func iperf3Lost(fields []string) (float64, error) {
 	a, err1 := strconv.ParseInt(lost, 10, 64)
 	b, err2 := strconv.ParseInt(total, 10, 64)
 	if !ok || err1 != nil || err2 != nil || a < 0 || b <= 0 || a > b {
-		return 0, fmt.Errorf("column Lost/Total: %q is impossible", shorten(fields[2]))
+		return 0, fmt.Errorf("column Lost/Total: %q is impossible", Shorten(fields[2]))
 	}
 	return float64(a) / float64(b), nil
 }
@@ -147,11 +147,11 @@ func iperf3Lost(fields []string) (float64, error) {
 func iperf3Quantity(value, unit string, units map[string]float64) (float64, error) {
 	v, _, err := parseNumber(value)
 	if err != nil {
-		return 0, fmt.Errorf("value %q: %w", shorten(value), err)
+		return 0, fmt.Errorf("value %q: %w", Shorten(value), err)
 	}
 	scale, ok := units[unit]
 	if !ok || v < 0 {
-		return 0, fmt.Errorf("%q %q is no quantity of this column", shorten(value), shorten(unit))
+		return 0, fmt.Errorf("%q %q is no quantity of this column", Shorten(value), Shorten(unit))
 	}
 	return v * scale, nil
 }

@@ -72,7 +72,7 @@ func (s *Sample) check() error {
 	if s.Metric == "" || s.Unit == "" {
 		return errors.New("metric or unit is empty and there is no error")
 	}
-	if err := checkValue(s.Metric, s.Value); err != nil {
+	if err := CheckValue(s.Metric, s.Value); err != nil {
 		return fmt.Errorf("%s %v: %w", s.Metric, s.Value, err)
 	}
 	return nil

@@ -87,7 +87,7 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 		return nil, err
 	}
 	if last, want := figures[len(figures)-1].Bytes, chased(o)<<20; last != want {
-		return nil, badOutput(toolLMBench, out.Stderr,
+		return nil, BadOutput(toolLMBench, out.Stderr,
 			fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want))
 	}
 	if o.Bytes == 0 {
@@ -108,7 +108,7 @@ func ParseLatMemRd(output []byte) ([]Figure, error) {
 	var figures []Figure
 	titled := false
 	last := int64(0)
-	err := eachLine(toolLMBench, output, func(line string) error {
+	err := EachLine(toolLMBench, output, func(line string) error {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) == 0:
@@ -128,7 +128,7 @@ func ParseLatMemRd(output []byte) ([]Figure, error) {
 			if err != nil {
 				return err
 			}
-			v, err := parseValue(MetricLoadLatency, fields[1])
+			v, err := ParseValue(MetricLoadLatency, fields[1])
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func ParseLatMemRd(output []byte) ([]Figure, error) {
 		return nil
 	})
 	if err == nil && len(figures) == 0 {
-		err = badOutput(toolLMBench, output, "there is no row with a size and a time")
+		err = BadOutput(toolLMBench, output, "there is no row with a size and a time")
 	}
 	return figures, err
 }
@@ -151,11 +151,11 @@ func latMemRdSize(size string) (int64, error) {
 	const grain = 512
 	mib, rounding, err := parseNumber(size)
 	if err != nil {
-		return 0, fmt.Errorf("size %q: %w", shorten(size), err)
+		return 0, fmt.Errorf("size %q: %w", Shorten(size), err)
 	}
 	bytes := math.Round(mib*(1<<20)/grain) * grain
 	if bytes < grain || bytes >= 1<<53 || math.Abs(bytes-mib*(1<<20)) > rounding*(1<<20)+1 {
-		return 0, fmt.Errorf("size %q is no multiple of %d bytes", shorten(size), grain)
+		return 0, fmt.Errorf("size %q is no multiple of %d bytes", Shorten(size), grain)
 	}
 	return int64(bytes), nil
 }

@@ -40,7 +40,7 @@ func TestZeroIsAResultOfSomeMetricsOnly(t *testing.T) {
 	t.Parallel()
 	for metric, ok := range map[string]bool{MetricRetransmits: true, MetricLoss: true, MetricLatencyStdev: true,
 		MetricBWAverage: false, MetricLatencyMin: false, "other": false} {
-		if err := checkValue(metric, 0); (err == nil) != ok {
+		if err := CheckValue(metric, 0); (err == nil) != ok {
 			t.Errorf("%s of 0: %v", metric, err)
 		}
 	}

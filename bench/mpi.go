@@ -120,7 +120,7 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 	for i, ep := range []Endpoint{client, server} {
 		if !slices.Contains(lines, names[i]) {
 			return unfit(client, "mpirun started no program on %s: its host name %q is not among what two ranks "+
-				"printed: %q", ep.Node, names[i], shorten(string(out.Stdout)))
+				"printed: %q", ep.Node, names[i], Shorten(string(out.Stdout)))
 		}
 	}
 	return nil
@@ -260,7 +260,7 @@ func (p osu) parse(out Output, o Options) ([]Figure, error) {
 			res.Last, first, last)
 	}
 	if err != nil {
-		return nil, badOutput(toolOSU, out.Stdout, err.Error())
+		return nil, BadOutput(toolOSU, out.Stdout, err.Error())
 	}
 	return res.Figures, nil
 }

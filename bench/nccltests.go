@@ -76,11 +76,11 @@ var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "re
 // within them.
 func ParseNCCLTests(output []byte) ([]Figure, error) {
 	t := ncclTable{logs: ncclLoggers(output)}
-	if err := eachLine(toolNCCLTests, output, t.read); err != nil {
+	if err := EachLine(toolNCCLTests, output, t.read); err != nil {
 		return nil, err
 	}
 	if !t.checked || len(t.figures) == 0 {
-		return nil, badOutput(toolNCCLTests, output, "the table is cut off or empty: the line on values out of bounds "+
+		return nil, BadOutput(toolNCCLTests, output, "the table is cut off or empty: the line on values out of bounds "+
 			"is missing, or no row comes before it")
 	}
 	return t.figures, nil
@@ -148,7 +148,7 @@ func ncclHeader(titles []string) error {
 	count := make(map[string]int)
 	for _, t := range titles {
 		if !ncclColumns[t] {
-			return fmt.Errorf("unknown layout: column %q", shorten(t))
+			return fmt.Errorf("unknown layout: column %q", Shorten(t))
 		}
 		count[t]++
 	}
@@ -234,7 +234,7 @@ func ncclRow(titles, fields []string) ([]Figure, error) {
 			err = errors.New("elements of the result are wrong")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("column %s: value %q: %w", t, shorten(fields[i]), err)
+			return nil, fmt.Errorf("column %s: value %q: %w", t, Shorten(fields[i]), err)
 		}
 		if _, ok := first[t]; !ok {
 			first[t] = v
@@ -242,7 +242,7 @@ func ncclRow(titles, fields []string) ([]Figure, error) {
 	}
 	size, err := strconv.ParseInt(fields[0], 10, 64)
 	if titles[0] != "size" || err != nil {
-		return nil, fmt.Errorf("column size: value %q is no whole number", shorten(fields[0]))
+		return nil, fmt.Errorf("column size: value %q is no whole number", Shorten(fields[0]))
 	}
 	if size == 0 {
 		return nil, nil

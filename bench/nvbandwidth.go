@@ -84,11 +84,11 @@ func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
 // that a GPU in a slow slot has.
 func ParseNVBandwidth(output []byte, testcase string) ([]Figure, error) {
 	m := nvMatrix{testcase: testcase, least: math.Inf(1)}
-	if err := eachLine(toolNVBandwidth, output, m.read); err != nil {
+	if err := EachLine(toolNVBandwidth, output, m.read); err != nil {
 		return nil, err
 	}
 	if m.next != nvDone {
-		return nil, badOutput(toolNVBandwidth, output, "the results of "+testcase+" are cut off or missing")
+		return nil, BadOutput(toolNVBandwidth, output, "the results of "+testcase+" are cut off or missing")
 	}
 	return []Figure{newFigure(MetricCopyBandwidth, 0, 0, m.least)}, nil
 }
@@ -151,7 +151,7 @@ func (m *nvMatrix) read(line string) error {
 			return fmt.Errorf("the row has %d fields, the header %d columns", len(fields), m.columns)
 		}
 		for i, f := range fields[1:] {
-			v, err := parseValue(MetricCopyBandwidth, f)
+			v, err := ParseValue(MetricCopyBandwidth, f)
 			if err != nil {
 				return fmt.Errorf("column %d: %w", i, err)
 			}

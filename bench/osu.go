@@ -57,7 +57,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var titles []string
 	rows := 0
-	err := eachLine(toolOSU, output, func(line string) (err error) {
+	err := EachLine(toolOSU, output, func(line string) (err error) {
 		fields := strings.Fields(line)
 		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
 		header := strings.HasPrefix(line, "# Size ")
@@ -67,7 +67,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 		case title != nil:
 			res.Test, res.Version = title[1], title[2]
 			if res.Program = osuTests[res.Test].program; res.Program == "" {
-				return fmt.Errorf("a table of %q is not read", shorten(res.Test))
+				return fmt.Errorf("a table of %q is not read", Shorten(res.Test))
 			}
 		case header:
 			titles, err = osuHeader(res.Test, line)
@@ -100,7 +100,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 	case err != nil:
 		return nil, err
 	case len(res.Figures) == 0:
-		return nil, badOutput(toolOSU, output, "there is no row of a table")
+		return nil, BadOutput(toolOSU, output, "there is no row of a table")
 	}
 	return &res, nil
 }
@@ -136,12 +136,12 @@ func osuHeader(test, line string) ([]string, error) {
 		case title == "":
 			continue
 		case slices.Contains(titles, title):
-			return nil, fmt.Errorf("column %q appears twice", shorten(title))
+			return nil, fmt.Errorf("column %q appears twice", Shorten(title))
 		case slices.Contains(main, title):
 			figures++
 		case (title == "# Size") != (titles == nil), title != "# Size" && !slices.Contains(osuBeside, title) &&
 			!osuTail.MatchString(title):
-			return nil, fmt.Errorf("unknown layout: column %q", shorten(title))
+			return nil, fmt.Errorf("unknown layout: column %q", Shorten(title))
 		}
 		titles = append(titles, title)
 	}
@@ -177,12 +177,12 @@ func osuRow(titles, fields []string, metric string) (bytes int64, figures []Figu
 			}
 		default:
 			if err == nil {
-				err = checkValue(metric, v)
+				err = CheckValue(metric, v)
 			}
 		}
 		switch {
 		case err != nil:
-			return 0, nil, fmt.Errorf("column %s: value %q: %w", title, shorten(fields[i]), err)
+			return 0, nil, fmt.Errorf("column %s: value %q: %w", title, Shorten(fields[i]), err)
 		case title == osuRate:
 			figures = append(figures, newFigure(MetricMessageRate, 0, 0, v/1e6))
 		case slices.Contains(osuMain[m.Unit], title):

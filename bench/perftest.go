@@ -119,15 +119,15 @@ type perftestText struct {
 
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{GIDIndex: -1}}
-	err := eachLine(toolPerftest, output, func(line string) error { return p.read(strings.TrimSpace(line)) })
+	err := EachLine(toolPerftest, output, func(line string) error { return p.read(strings.TrimSpace(line)) })
 	res := &p.res
 	switch {
 	case err != nil:
 		return nil, err
 	case p.listing:
-		return nil, badOutput(toolPerftest, output, "the list of latencies is cut off")
+		return nil, BadOutput(toolPerftest, output, "the list of latencies is cut off")
 	case len(res.Rows) == 0:
-		return nil, badOutput(toolPerftest, output, "the output ends without a row of figures")
+		return nil, BadOutput(toolPerftest, output, "the output ends without a row of figures")
 	case len(res.Latencies) > 0 && len(res.Rows) > 1:
 		return nil, &BadResultError{Tool: toolPerftest,
 			Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
@@ -204,7 +204,7 @@ func (p *perftestText) addLatency(line string) error {
 		return errors.New("no number")
 	}
 	// perftest that could not calibrate the CPU's clock prints inf. The table says so as well, and why.
-	if checkValue(MetricLatencyTypical, us) != nil {
+	if CheckValue(MetricLatencyTypical, us) != nil {
 		return errors.New("no latency: above 0 and finite")
 	}
 	p.res.Latencies = append(p.res.Latencies, us)

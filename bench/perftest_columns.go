@@ -90,7 +90,7 @@ func parseHeader(line string) ([]column, error) {
 	for rest != "" {
 		i := slices.IndexFunc(perftestColumns, func(c column) bool { return strings.HasPrefix(rest, c.title+" ") })
 		if i < 0 {
-			return nil, fmt.Errorf("unknown column at %q", shorten(rest))
+			return nil, fmt.Errorf("unknown column at %q", Shorten(rest))
 		}
 		c := perftestColumns[i]
 		key := cmp.Or(c.metric, c.title)
@@ -124,7 +124,7 @@ func makeRow(cols []column, fields []string, row Row) (Row, error) {
 		return Row{}, err
 	}
 	bad := func(i int, err error) (Row, error) {
-		return Row{}, fmt.Errorf("column %s: value %q: %w", cols[i].title, shorten(fields[i]), err)
+		return Row{}, fmt.Errorf("column %s: value %q: %w", cols[i].title, Shorten(fields[i]), err)
 	}
 	cells := make(map[string]cell, len(cols))
 	for i, c := range cols {
@@ -162,7 +162,7 @@ func makeRow(cols []column, fields []string, row Row) (Row, error) {
 		if f.Value == 0 {
 			f.Value, f.Derived = derive(c.metric, row.Bytes, cells)
 		}
-		if err := checkValue(f.Metric, f.Value); err != nil {
+		if err := CheckValue(f.Metric, f.Value); err != nil {
 			return bad(i, err)
 		}
 		row.Figures = append(row.Figures, f)

@@ -41,7 +41,7 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 	lex.IsIdentRune = func(r rune, _ int) bool { return r > 0 && !strings.ContainsRune("{}[]:,\" \t\r\n", r) }
 	lex.Error = func(*scanner.Scanner, string) {} // a string without an end: then a bracket is missing, too
 	bad := func(text, reason string) error {
-		return &BadResultError{Tool: toolPerftest, Line: lex.Position.Line, Text: shorten(text), Reason: reason}
+		return &BadResultError{Tool: toolPerftest, Line: lex.Position.Line, Text: Shorten(text), Reason: reason}
 	}
 	var path []string // keys of the open objects and arrays
 	key, colon := "", false
@@ -86,7 +86,7 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 		}
 	}
 	if !res.Complete {
-		return nil, badOutput(toolPerftest, output, "the JSON is cut off")
+		return nil, BadOutput(toolPerftest, output, "the JSON is cut off")
 	}
 	return res, res.addJSONRows(rows)
 }
@@ -99,7 +99,7 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	}
 	for _, jr := range rows {
 		bad := func(reason error) error {
-			return &BadResultError{Tool: toolPerftest, Line: jr.line, Text: shorten(strings.Join(jr.vals, " ")),
+			return &BadResultError{Tool: toolPerftest, Line: jr.line, Text: Shorten(strings.Join(jr.vals, " ")),
 				Reason: reason.Error()}
 		}
 		seen := make(map[string]bool)

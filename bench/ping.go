@@ -71,7 +71,7 @@ var (
 func ParsePing(output []byte) ([]Figure, error) {
 	var sent, received int64
 	var times []Figure
-	err := eachLine(toolPing, output, func(line string) (err error) {
+	err := EachLine(toolPing, output, func(line string) (err error) {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.Contains(line, "packets transmitted") && sent != 0:
@@ -92,7 +92,7 @@ func ParsePing(output []byte) ([]Figure, error) {
 	case err != nil:
 		return nil, err
 	case times == nil:
-		return nil, badOutput(toolPing, output, "the line with the times is missing")
+		return nil, BadOutput(toolPing, output, "the line with the times is missing")
 	}
 	return append(times, newFigure(MetricLoss, 0, sent, 100*float64(sent-received)/float64(sent))), nil
 }
@@ -138,14 +138,14 @@ func pingRow(line string, received int64) ([]Figure, error) {
 	for i, title := range titles {
 		metric, known := pingMetrics[title]
 		if _, twice := value[title]; !known || twice {
-			return nil, fmt.Errorf("unknown title %q", shorten(title))
+			return nil, fmt.Errorf("unknown title %q", Shorten(title))
 		}
 		v, _, err := parseNumber(fields[i])
 		value[title] = v
 		if err == nil && v == 0 && title == "mdev" {
 			continue // below the last decimal, or a single echo
 		}
-		if v, err = parseValue(metric, fields[i]); err != nil {
+		if v, err = ParseValue(metric, fields[i]); err != nil {
 			return nil, fmt.Errorf("%s: %w", title, err)
 		}
 		figures = append(figures, newFigure(metric, 0, received, v*1000))

@@ -91,7 +91,7 @@ func Parse7Zip(output []byte, threads int) ([]Figure, error) {
 	var total, compress, decompress float64
 	ran := int64(0)
 	units := false
-	err := eachLine(tool7Zip, output, func(line string) (err error) {
+	err := EachLine(tool7Zip, output, func(line string) (err error) {
 		ended := strings.HasSuffix(line, "\n")
 		line = strings.TrimSpace(line)
 		average, sum := sevenZipAverage.FindStringSubmatch(line), sevenZipTotal.FindStringSubmatch(line)
@@ -104,7 +104,7 @@ func Parse7Zip(output []byte, threads int) ([]Figure, error) {
 			return errors.New("a second run")
 		case count != nil:
 			if ran, err = parseCount(count[1]); err != nil {
-				return fmt.Errorf("threads %q: %w", shorten(count[1]), err)
+				return fmt.Errorf("threads %q: %w", Shorten(count[1]), err)
 			}
 		case strings.HasPrefix(line, "KiB/s "):
 			if units = strings.Join(strings.Fields(line), " ") == "KiB/s % MIPS MIPS | KiB/s % MIPS MIPS"; !units {
@@ -135,7 +135,7 @@ func Parse7Zip(output []byte, threads int) ([]Figure, error) {
 		err = fmt.Errorf("%d threads ran, not %d", ran, threads)
 	}
 	if err != nil {
-		return nil, badOutput(tool7Zip, output, err.Error())
+		return nil, BadOutput(tool7Zip, output, err.Error())
 	}
 	return []Figure{newFigure(MetricRating, 0, 0, total), newFigure(MetricRatingCompress, 0, 0, compress),
 		newFigure(MetricRatingDecompress, 0, 0, decompress)}, nil
@@ -144,7 +144,7 @@ func Parse7Zip(output []byte, threads int) ([]Figure, error) {
 // sevenZipRating takes the last of the columns: speed (KiB/s), usage (%), rating for one CPU in use, rating (MIPS).
 func sevenZipRating(columns string) (rating float64, err error) {
 	for field := range strings.FieldsSeq(columns) {
-		if rating, err = parseValue(MetricRating, field); err != nil {
+		if rating, err = ParseValue(MetricRating, field); err != nil {
 			return 0, err
 		}
 	}

@@ -120,7 +120,7 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 	total := 0.0
 	seen := make(map[string]bool)
 	ended := false
-	err := eachLine(toolStressNG, output, func(line string) error {
+	err := EachLine(toolStressNG, output, func(line string) error {
 		line = strings.TrimSpace(line)
 		switch {
 		case strings.Contains(line, "stream: memory rate"):
@@ -136,7 +136,7 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 				if field == "" {
 					continue
 				}
-				v, err := parseValue(MetricMemoryBandwidth, field)
+				v, err := ParseValue(MetricMemoryBandwidth, field)
 				if err != nil {
 					return err
 				}
@@ -153,7 +153,7 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	switch err = checkValue(MetricMemoryBandwidth, total); {
+	switch err = CheckValue(MetricMemoryBandwidth, total); {
 	case len(seen) == 0:
 		err = errors.New("there is no memory rate")
 	case !ended:
@@ -162,7 +162,7 @@ func ParseStressStream(output []byte, instances int) ([]Figure, error) {
 		err = fmt.Errorf("%d instances have a memory rate, %d ran", len(seen), instances)
 	}
 	if err != nil {
-		return nil, badOutput(toolStressNG, output, err.Error())
+		return nil, BadOutput(toolStressNG, output, err.Error())
 	}
 	return []Figure{newFigure(MetricMemoryBandwidth, 0, 0, total)}, nil
 }

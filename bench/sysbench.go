@@ -52,7 +52,7 @@ func (sysbench) parse(out Output, o Options) ([]Figure, error) {
 // time, which are printed apart from it.
 func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 	values := make(map[string]float64)
-	err := eachLine(toolSysbench, output, func(line string) (err error) {
+	err := EachLine(toolSysbench, output, func(line string) (err error) {
 		key, text, _ := strings.Cut(strings.TrimSpace(line), ":")
 		name, known := sysbenchTitles[key]
 		if !known {
@@ -72,14 +72,14 @@ func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 				return errors.New("the time is not in seconds")
 			}
 		}
-		values[name], err = parseValue(MetricEventRate, text)
+		values[name], err = ParseValue(MetricEventRate, text)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	if err := sysbenchFault(values, threads); err != nil {
-		return nil, badOutput(toolSysbench, output, err.Error())
+		return nil, BadOutput(toolSysbench, output, err.Error())
 	}
 	return []Figure{newFigure(MetricEventRate, 0, int64(values["events"]), values["rate"])}, nil
 }

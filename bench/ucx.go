@@ -134,7 +134,7 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 	var cols []column
 	var groups string // the header row above the titles
 	var row *Row
-	err := eachLine(toolUCX, output, func(line string) (err error) {
+	err := EachLine(toolUCX, output, func(line string) (err error) {
 		line = strings.TrimRight(line, " \t\r\n")
 		switch {
 		case line == "" || strings.HasPrefix(line, "+"):
@@ -164,7 +164,7 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 		return nil, err
 	case row == nil || len(row.Figures) == 0 || !bytes.HasSuffix(output, []byte("\n")):
 		// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
-		return nil, badOutput(toolUCX, output, "the output ends without a whole row of results")
+		return nil, BadOutput(toolUCX, output, "the output ends without a whole row of results")
 	}
 	return row.Figures, nil
 }
@@ -188,7 +188,7 @@ func ucxHeader(groups, titles string) ([]column, error) {
 		}
 		c, ok := ucxColumns[group+"/"+title]
 		if !ok || seen[group+title] {
-			return nil, fmt.Errorf("unknown layout: column %q below %q", shorten(title), shorten(group))
+			return nil, fmt.Errorf("unknown layout: column %q below %q", Shorten(title), Shorten(group))
 		}
 		seen[group+title] = true
 		c.title = strings.TrimSpace(group + " " + title)

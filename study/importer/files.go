@@ -49,11 +49,6 @@ func (f *file) fail(line int, format string, args ...any) error {
 	return &Error{File: f.name, Line: line, What: fmt.Sprintf(format, args...)}
 }
 
-// lastLine returns the number of the last line of data that is not blank.
-func (f *file) lastLine() int {
-	return strings.Count(strings.TrimRight(string(f.data), " \t\r\n"), "\n") + 1
-}
-
 // origin says where a figure of the file stands.
 func (f *file) origin(level string) Origin {
 	return Origin{File: f.name, SHA256: f.sum, Level: level}

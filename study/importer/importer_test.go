@@ -137,24 +137,26 @@ func TestWhatIsNoResultIsAFailureAndTheRestCounts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, file, text, want string }{
 		{"a zero", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: 0.0", 1),
-			"stream: r/pin/stream.txt:5: rate of Triad: 0.0: zero, which is a failed measurement"},
+			`stream: r/pin/stream.txt: read result of STREAM, line 5 "Triad: 0.0     0.006969     0.006926     0.007042": ` +
+				`rate of Triad: value "0.0": a value of zero is a failed measurement`},
 		{"no number", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: nan", 1),
-			`stream.txt:5: rate of Triad: "nan" is no decimal number`},
+			`stream.txt: read result of STREAM, line 5 "Triad: nan     0.006969     0.006926     0.007042": rate of Triad: ` +
+				`value "nan": not a decimal number`},
 		{"wrong arrays", "stream.txt", strings.Replace(streamText(1000), "Solution Validates",
 			"Failed Validation on array a[], AvgRelAbsErr > epsilon", 1),
-			"stream.txt:7: STREAM found its arrays wrong"},
+			"on all three arrays\": STREAM found its arrays wrong"},
 		{"cut off", "stream.txt", strings.Split(streamText(1000), "Triad")[0],
-			"stream.txt:4: the table of STREAM is cut off"},
+			`0.006892": the table is cut off or missing: no rate of Triad in MB/s`},
 		{"no verdict", "stream.txt", strings.Split(streamText(1000), "Solution")[0],
 			"does not say that the solution validates"},
-		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n", "mem_latency.txt:1: latency: -1.0: negative"},
-		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n", `mem_latency.txt:2: size "4096"`},
+		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n", `mem_latency.txt: read result of mem_latency, line 1 "4096\t-1.0": latency: value "-1.0": the value is negative`},
+		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n", `mem_latency.txt: read result of mem_latency, line 2 "4096\t1.0": size "4096"`},
 		{"no GPU", "gpu_compute.txt", "Traceback (most recent call last):\nRuntimeError: no GPU\n",
-			`gpu_compute.txt:2: the line "N matmuls: ..." is missing: "RuntimeError: no GPU"`},
+			`gpu_compute.txt: read result of matmul, line 2 "RuntimeError: no GPU": the line "N matmuls: ..." is missing`},
 		{"a time that does not agree", "gpu_compute.txt", "100 matmuls: 1.234s (99.9ms each)\n",
-			"gpu_compute.txt:1: 100 products in 1.234 s are not 99.9 ms each"},
+			`line 1 "100 matmuls: 1.234s (99.9ms each)": 100 products in 1.234 s are not 99.9 ms each`},
 		{"a failed copy", "gpu_bandwidth.txt", strings.Replace(cudaText(1), "PASS", "FAIL", 1),
-			`bandwidthTest failed: "Result = FAIL"`},
+			`"Result = FAIL": bandwidthTest failed`},
 		{"a copy that is cut off", "gpu_bandwidth.txt", "GPU 0 [x]\n  Host-to-Device: 54.70 GB/s\n",
 			"cut off: 1 figures of h2d_bw:0 and 0 of d2"},
 		{"a tool that is not read", "gpu_bandwidth.txt", "RocmBandwidthTest Version: 2.6.0\n",
@@ -289,8 +291,8 @@ func TestUnitsOfSuperBenchAreThoseOfItsDocumentation(t *testing.T) {
 func TestValuesOfSuperBenchThatAreNone(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ value, want string }{
-		{"0", "mem-bw: sb/r.jsonl:1: h2d_bw:0 is 0: zero, which is a failed measurement"},
-		{"-1.5", "h2d_bw:0 is -1.5: negative"},
+		{"0", "mem-bw: sb/r.jsonl:1: h2d_bw:0 is 0: a value of zero is a failed measurement"},
+		{"-1.5", "h2d_bw:0 is -1.5: the value is negative"},
 		{"NaN", "h2d_bw:0 is null: no number"},
 		{"-Infinity", "h2d_bw:0 is null: no number"},
 		{"1e999", "h2d_bw:0 is 1e999: no number that can be held"},

@@ -2,12 +2,14 @@ package importer
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"path"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rackless/rackless/bench"
 )
@@ -15,8 +17,8 @@ import (
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
 type logFormat struct {
 	name string
-	// read enters the figures of a run, or why it has none, and returns the test's name. An error ends the import.
-	read func(f *file, o *outcome) (test string, err error)
+	// read reads a run. The reading names the test, also where there is an error because the run is no result.
+	read func(f *file) (reading, error)
 	// start matches where a run begins; nil where a file is one in any case. What is JSON is cut into its objects.
 	start *regexp.Regexp
 	// sides tells whether what begins at one start and what begins at the next are one run after
@@ -24,24 +26,22 @@ type logFormat struct {
 	sides func(a, b []byte) bool
 }
 
-var logFormats = []logFormat{
-	{Perftest, noError((*file).perftest), perftestStart, perftestSides},
-	{NCCLTests, noError((*file).ncclTests), ncclStart, nil},
-	{Iperf3, noError((*file).iperf3), iperf3Text, nil},
-	{OSU, noError((*file).osu), osuHead, nil},
-	{Libfabric, noError((*file).libfabric), libfabricHead, nil},
-	{Sysbench, noError((*file).sysbench), sysbenchHead, nil},
-	{Stream, noError((*file).stream), streamStart, nil},
-	{Rackless, (*file).rackless, nil, nil},
+// A reading is what a log says of a run.
+type reading struct {
+	test, tool, version string
+	started             time.Time // zero where the log does not say
+	figures             []bench.Figure
 }
 
-var unknownLog = logFormat{read: noError(func(f *file, o *outcome) string {
-	o.failures = append(o.failures, f.name+": a log of no known tool")
-	return ""
-})}
-
-func noError(read func(f *file, o *outcome) string) func(*file, *outcome) (string, error) {
-	return func(f *file, o *outcome) (string, error) { return read(f, o), nil }
+var logFormats = []logFormat{
+	{Perftest, (*file).perftest, perftestStart, perftestSides},
+	{NCCLTests, (*file).ncclTests, ncclStart, nil},
+	{Iperf3, (*file).iperf3, iperf3Text, nil},
+	{OSU, (*file).osu, osuHead, nil},
+	{Libfabric, (*file).libfabric, libfabricHead, nil},
+	{Sysbench, (*file).sysbench, sysbenchHead, nil},
+	{Stream, (*file).stream, streamStart, nil},
+	{Rackless, nil, nil, nil}, // read by the method rackless
 }
 
 func isLog(format string) bool {
@@ -67,7 +67,7 @@ func (im *importing) logs() error {
 		if format == Logs {
 			format = sniff(f.data)
 		}
-		l := unknownLog
+		var l logFormat
 		if i := slices.IndexFunc(logFormats, func(l logFormat) bool { return l.name == format }); i >= 0 {
 			l = logFormats[i]
 		}
@@ -76,13 +76,9 @@ func (im *importing) logs() error {
 			return err
 		}
 		for _, run := range runs {
-			o := &outcome{level: level}
-			test, err := l.read(run, o)
+			o, test, err := run.outcome(l, level)
 			if err != nil {
 				return err
-			}
-			for i := range o.samples {
-				o.samples[i].Origin = f.origin(level)
 			}
 			k := ofTest{level, test}
 			if outcomes[k] == nil {
@@ -96,6 +92,26 @@ func (im *importing) logs() error {
 		im.outcomes = append(im.outcomes, outcomes[k]...)
 	}
 	return nil
+}
+
+// outcome reads a run, and names its test. An error ends the import.
+func (f *file) outcome(l logFormat, level string) (o *outcome, test string, err error) {
+	o = &outcome{level: level}
+	switch {
+	case l.name == Rackless:
+		return o, "samples", f.rackless(o)
+	case l.read == nil:
+		o.failures = []string{f.name + ": a log of no known tool"}
+		return o, "", nil
+	}
+	r, err := l.read(f)
+	if err != nil {
+		o.fail(f, r.test, err)
+	} else {
+		o.started = r.started
+		o.add(r, f.origin(level))
+	}
+	return o, r.test, nil
 }
 
 // A series is what is compared: figures of a test with one message size.
@@ -151,32 +167,32 @@ func isSweep(runs []*outcome) bool {
 }
 
 // rackless reads samples.jsonl. A bad line spoils the file: rackless writes none.
-func (f *file) rackless(o *outcome) (string, error) {
+func (f *file) rackless(o *outcome) error {
 	samples, err := bench.ReadSamples(bytes.NewReader(f.data))
 	if err != nil {
-		return "", f.fail(0, "%v", err)
+		return f.fail(0, "%v", err)
 	}
 	for _, s := range samples {
 		if s.Error != "" {
 			o.failures = append(o.failures, fmt.Sprintf("%s: %s: %s", f.name, s.Test, s.Error))
 			continue
 		}
-		o.samples = append(o.samples, Sample{Sample: s})
+		o.samples = append(o.samples, Sample{s, f.origin(o.level)})
 		if !s.Started.IsZero() && (o.started.IsZero() || s.Started.Before(o.started)) {
 			o.started = s.Started
 		}
 	}
-	return "samples", nil
+	return nil
 }
 
-// perftest reads a log and returns the test's name. A log that is no result is a failure of its test.
-func (f *file) perftest(o *outcome) string {
+func (f *file) perftest() (reading, error) {
 	res, err := bench.ParsePerftest(bytes.NewReader(f.data))
 	if err == nil && !res.Complete {
-		err = f.fail(f.lastLine(), "the table is cut off: the line below it is missing, so rows and digits may be, too")
+		err = bench.BadOutput("perftest", f.data,
+			"the table is cut off: the line below it is missing, so rows and digits may be, too")
 	}
 	if err != nil {
-		return o.fail(f, perftestName(string(bytes.TrimSpace(perftestTitle.Find(f.data)))), err)
+		return reading{test: perftestName(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
 	}
 	test := perftestName(res.Test)
 	switch res.Connection {
@@ -189,11 +205,11 @@ func (f *file) perftest(o *outcome) string {
 	if strings.Contains(res.Test, "Bidirectional") {
 		test += "/bidi"
 	}
-	o.add(test, "perftest", "", res.Figures())
-	if len(o.samples) == 0 {
-		o.failures = append(o.failures, fmt.Sprintf("%s: %s: no row has a figure", test, f.name))
+	figures := res.Figures()
+	if len(figures) == 0 {
+		err = errors.New("no row has a figure")
 	}
-	return test
+	return reading{test: test, tool: "perftest", figures: figures}, err
 }
 
 // perftestName is the program whose title a log has, by the names of bench.
@@ -211,15 +227,20 @@ func perftestName(title string) string {
 	return "perftest"
 }
 
-// add enters the figures of a tool. A figure may round to zero where the tool prints few decimals,
+// add enters the figures of a run. A figure may round to zero where the tool prints few decimals,
 // and bench has worked it out from another column then.
-func (o *outcome) add(test, tool, version string, figures []bench.Figure) {
-	for _, x := range figures {
-		o.samples = append(o.samples, Sample{Sample: bench.Sample{
-			Run: test, Test: test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value,
-			Unit: x.Unit, Derived: x.Derived, Latencies: x.Latencies, Tool: tool, Version: version, Attempt: 1,
-		}})
+func (o *outcome) add(r reading, origin Origin) {
+	for _, x := range r.figures {
+		o.samples = append(o.samples, Sample{bench.Sample{
+			Run: r.test, Test: r.test, Metric: x.Metric, Bytes: x.Bytes, Iterations: x.Iterations, Value: x.Value,
+			Unit: x.Unit, Derived: x.Derived, Latencies: x.Latencies, Tool: r.tool, Version: r.version, Attempt: 1,
+		}, origin})
 	}
+}
+
+// fail notes why a log is no result of a test.
+func (o *outcome) fail(f *file, test string, err error) {
+	o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
 }
 
 // ncclOperations are the programs of nccl-tests, without _perf.
@@ -229,41 +250,31 @@ var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "all
 // ncclStarting is how newer releases name the collective.
 var ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b`)
 
-// ncclTests reads a log and returns the test's name: older releases do not print which collective
-// they ran, so the file's name has to say it.
-func (f *file) ncclTests(o *outcome) string {
-	test := "nccl-tests"
-	name := strings.ReplaceAll(strings.ToLower(path.Base(f.rel)), "-", "_")
+// ncclTests finds out which collective a log is of: older releases do not print it, so the file's name has to say it.
+func (f *file) ncclTests() (reading, error) {
+	r := reading{test: "nccl-tests", tool: "nccl-tests"}
+	name := path.Base(f.rel)
 	if m := ncclStarting.FindSubmatch(f.data); m != nil {
 		name = string(m[1])
 	}
-	compact := strings.ReplaceAll(name, "_", "")
+	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 	if i := slices.IndexFunc(ncclOperations, func(op string) bool {
 		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
 	}); i >= 0 {
-		test = "nccl_" + ncclOperations[i]
+		r.test = "nccl_" + ncclOperations[i]
 	}
-	figures, err := bench.ParseNCCLTests(f.data)
-	if err == nil && test == "nccl-tests" && len(f.data) < f.size {
+	var err error
+	r.figures, err = bench.ParseNCCLTests(f.data)
+	if err == nil && r.test == "nccl-tests" && len(f.data) < f.size {
 		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
 			"all_reduce.log would")
 	}
-	if err != nil {
-		return o.fail(f, test, err)
-	}
-	o.add(test, "nccl-tests", "", figures)
-	return test
-}
-
-// fail notes why a log is no result of a test.
-func (o *outcome) fail(f *file, test string, err error) string {
-	o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
-	return test
+	return r, err
 }
 
 // iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
 // run has not: UDP, the way back, several streams.
-func (f *file) iperf3(o *outcome) string {
+func (f *file) iperf3() (reading, error) {
 	var res *bench.Iperf3Result
 	var err error
 	if iperf3Text.Match(f.data) {
@@ -272,7 +283,7 @@ func (f *file) iperf3(o *outcome) string {
 		res, err = bench.ParseIperf3(bytes.NewReader(f.data))
 	}
 	if err != nil {
-		return o.fail(f, "iperf3", err)
+		return reading{test: "iperf3"}, err
 	}
 	test := "iperf3"
 	if res.Protocol == "UDP" {
@@ -284,30 +295,22 @@ func (f *file) iperf3(o *outcome) string {
 	if res.Streams > 1 {
 		test += "/streams" + strconv.Itoa(res.Streams)
 	}
-	o.started = res.Started
-	o.add(test, "iperf3", res.Version, res.Figures())
-	return test
+	return reading{test, "iperf3", res.Version, res.Started, res.Figures()}, nil
 }
 
 // osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
 // cut off behind a row is not seen.
-func (f *file) osu(o *outcome) string {
+func (f *file) osu() (reading, error) {
 	res, err := bench.ParseOSU(f.data)
 	if err != nil {
-		return o.fail(f, "osu", err)
+		return reading{test: "osu"}, err
 	}
-	o.add(res.Program, "osu", res.Version, res.Figures)
-	return res.Program
+	return reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}, nil
 }
 
-// libfabric reads the table of fi_pingpong.
-func (f *file) libfabric(o *outcome) string {
+func (f *file) libfabric() (reading, error) {
 	figures, err := bench.ParseFiPingpong(f.data)
-	if err != nil {
-		return o.fail(f, "fi_pingpong", err)
-	}
-	o.add("fi_pingpong", "libfabric", "", figures)
-	return "fi_pingpong"
+	return reading{test: "fi_pingpong", tool: "libfabric", figures: figures}, err
 }
 
 var (
@@ -317,40 +320,31 @@ var (
 )
 
 // sysbench reads the result of its CPU test, by one thread or by several.
-func (f *file) sysbench(o *outcome) string {
-	test := "sysbench_cpu"
+func (f *file) sysbench() (reading, error) {
+	r := reading{test: "sysbench_cpu", tool: "sysbench"}
 	if sysbenchThreads.Match(f.data) {
-		test += "_single"
+		r.test += "_single"
 	}
 	primes := sysbenchPrimes.FindSubmatch(f.data)
 	if primes == nil {
-		return o.fail(f, "sysbench", f.fail(1, "of sysbench its CPU test is read, and this is another"))
+		return reading{test: "sysbench"}, f.fail(1, "of sysbench its CPU test is read, and this is another")
 	}
 	if limit := string(primes[1]); limit != "10000" {
-		// the default, which bench takes too: events of others take another time
-		test += "/primes" + limit
+		// The default, which bench takes too: events with another limit take another time.
+		r.test += "/primes" + limit
 	}
-	figures, err := sysbench(f)
-	if err != nil {
-		return o.fail(f, test, err)
-	}
-	version := ""
 	if m := sysbenchVersion.FindSubmatch(f.data); m != nil {
-		version = string(m[1])
+		r.version = string(m[1])
 	}
-	o.add(test, "sysbench", version, figures)
-	return test
+	var err error
+	r.figures, err = sysbenchOfAnyThreads(f.data)
+	return r, err
 }
 
 // testStream is the test of a log of STREAM.
 const testStream = "stream"
 
-// stream reads STREAM's table.
-func (f *file) stream(o *outcome) string {
-	figures, err := stream(f)
-	if err != nil {
-		return o.fail(f, testStream, err)
-	}
-	o.add(testStream, "STREAM", "", figures)
-	return testStream
+func (f *file) stream() (reading, error) {
+	figures, err := stream(f.data)
+	return reading{test: testStream, tool: "STREAM", figures: figures}, err
 }

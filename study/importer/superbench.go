@@ -79,7 +79,7 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 	for _, m := range members {
 		if m.key == "node" {
 			if err := json.Unmarshal(m.value, &o.level); err != nil {
-				return nil, 0, fmt.Errorf("node %s is no name", short(string(m.value)))
+				return nil, 0, fmt.Errorf("node %s is no name", bench.Shorten(string(m.value)))
 			}
 		}
 	}
@@ -95,27 +95,29 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 		slash := strings.LastIndex(m.key, "/")
 		if slash < 1 || slash == len(m.key)-1 || len(m.key) > 300 {
 			return nil, 0, fmt.Errorf("member %q: want the names of a benchmark and a metric, as \"mem-bw/h2d_bw:0\"",
-				short(m.key))
+				bench.Shorten(m.key))
 		}
 		test, metric := m.key[:slash], m.key[slash+1:]
 		v, err := jsonNumber(m.value)
 		if name, _, _ := strings.Cut(metric, ":"); name == "return_code" {
 			// It says whether the benchmark went well, and is no figure.
 			if err != nil || v != 0 {
-				o.failures = append(o.failures, fmt.Sprintf("%s: %s: return code %s", test, at, short(string(m.value))))
+				o.failures = append(o.failures,
+					fmt.Sprintf("%s: %s: return code %s", test, at, bench.Shorten(string(m.value))))
 			}
 			continue
 		}
 		x := documented(test, metric)
+		zero := err == nil && v == 0
 		if err == nil {
-			err = figure(v)
+			err = bench.CheckValue(x.metric, v)
 		}
 		switch {
-		case err != nil && v == 0 && isNumber(m.value) && (x.unit == UnitUnknown || x.rounded):
+		case zero && (x.unit == UnitUnknown || x.rounded):
 			left++
 		case err != nil:
 			o.failures = append(o.failures, fmt.Sprintf("%s: %s: %s is %s: %v", test, at, metric,
-				short(string(m.value)), err))
+				bench.Shorten(string(m.value)), err))
 		default:
 			o.samples = append(o.samples, Sample{
 				Sample: bench.Sample{Run: test, Test: test, Client: o.level, Metric: x.metric, Bytes: x.bytes, Value: v,
@@ -126,19 +128,14 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 	return o, left, nil
 }
 
-func isNumber(raw json.RawMessage) bool {
-	var n json.Number
-	return json.Unmarshal(raw, &n) == nil && n != ""
-}
-
 // jsonNumber reads a number, and nothing else.
 func jsonNumber(raw json.RawMessage) (float64, error) {
-	if len(raw) == 0 || !strings.ContainsRune("-0123456789", rune(raw[0])) {
-		return 0, errors.New("no number")
-	}
 	v, err := strconv.ParseFloat(string(raw), 64)
-	if err != nil {
+	switch {
+	case errors.Is(err, strconv.ErrRange):
 		return 0, errors.New("no number that can be held")
+	case err != nil:
+		return 0, errors.New("no number")
 	}
 	return v, nil
 }
@@ -168,11 +165,11 @@ func jsonMembers(line []byte) ([]member, error) {
 		}
 		m := member{key: key.(string)} // the decoder lets nothing else stand before a colon
 		if seen[m.key] {
-			return nil, fmt.Errorf("member %q is there twice", short(m.key))
+			return nil, fmt.Errorf("member %q is there twice", bench.Shorten(m.key))
 		}
 		seen[m.key] = true
 		if err := dec.Decode(&m.value); err != nil {
-			return nil, fmt.Errorf("no JSON: member %q: %w", short(m.key), err)
+			return nil, fmt.Errorf("no JSON: member %q: %w", bench.Shorten(m.key), err)
 		}
 		all = append(all, m)
 	}

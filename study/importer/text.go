@@ -2,10 +2,6 @@ package importer
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-	"math"
-	"strconv"
 	"strings"
 )
 
@@ -49,41 +45,4 @@ func natural(a, b string) int {
 		x, y = x[1:], y[1:]
 	}
 	return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(a, b))
-}
-
-// figure checks a value as every value of a measurement is checked: finite and above zero.
-func figure(v float64) error {
-	switch {
-	case math.IsNaN(v) || math.IsInf(v, 0):
-		return errors.New("no finite number")
-	case v < 0:
-		return errors.New("negative")
-	case v == 0:
-		return errors.New("zero, which is a failed measurement")
-	}
-	return nil
-}
-
-// number reads a decimal number as tools print it, and checks it.
-func number(s string) (float64, error) {
-	if strings.Trim(s, "0123456789.+-eE") != "" {
-		return 0, fmt.Errorf("%q is no decimal number", short(s))
-	}
-	v, err := strconv.ParseFloat(s, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%q is no decimal number", short(s))
-	}
-	if err := figure(v); err != nil {
-		return 0, fmt.Errorf("%s: %w", short(s), err)
-	}
-	return v, nil
-}
-
-// short cuts text to what a message may repeat.
-func short(s string) string {
-	s = strings.ToValidUTF8(strings.TrimSpace(s), "?")
-	if len(s) > 100 {
-		s = strings.ToValidUTF8(s[:100], "") + "..."
-	}
-	return s
 }

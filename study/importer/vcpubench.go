@@ -22,27 +22,28 @@ const (
 	vcpuMetadata = "metadata.json"
 )
 
-// A vcpuTest reads what a program of the suite printed. An error has the line in its text.
+// A vcpuTest reads what a program of the suite printed.
 type vcpuTest struct {
 	tool  string
-	parse func(f *file) ([]bench.Figure, error)
+	parse func(log []byte) ([]bench.Figure, error)
 }
 
 // vcpuTests are the suite's tests by their files. They keep the suite's names: "local" and "remote"
 // bind memory to guest node 0 and to node 1, and no thread.
 var vcpuTests = map[string]vcpuTest{
-	"cpu_single.txt":         {"sysbench", sysbench},
-	"cpu_all.txt":            {"sysbench", sysbench},
+	"cpu_single.txt":         {"sysbench", sysbenchOfAnyThreads},
+	"cpu_all.txt":            {"sysbench", sysbenchOfAnyThreads},
 	"stream.txt":             {"STREAM", stream},
 	"stream_numa_local.txt":  {"STREAM", stream},
 	"stream_numa_remote.txt": {"STREAM", stream},
 	"mem_latency.txt":        {"mem_latency", memLatency},
 	"gpu_compute.txt":        {"PyTorch", matmul},
 	"gpu_bandwidth.txt":      {"", gpuBandwidth},
-	"nccl_allreduce.txt": {"nccl-tests", func(f *file) ([]bench.Figure, error) {
-		return bench.ParseNCCLTests(f.data)
-	}},
+	"nccl_allreduce.txt":     {"nccl-tests", bench.ParseNCCLTests},
 }
+
+// sysbenchOfAnyThreads reads sysbench's CPU test: the suite starts as many threads as the guest has CPUs.
+func sysbenchOfAnyThreads(log []byte) ([]bench.Figure, error) { return bench.ParseSysbenchCPU(log, 0) }
 
 // testD2D is the part of gpu_bandwidth that stays inside a GPU.
 const testD2D = "gpu_bandwidth_d2d"
@@ -59,7 +60,7 @@ var vcpuJudged = map[string]struct {
 	"cpu_single":    {metrics: []string{bench.MetricEventRate}},
 	"cpu_all":       {metrics: []string{bench.MetricEventRate}},
 	"stream":        {metrics: []string{"triad"}},
-	"mem_latency":   {metrics: []string{metricLoad}, largest: true},
+	"mem_latency":   {metrics: []string{bench.MetricLoadLatency}, largest: true},
 	"gpu_bandwidth": {},
 	testD2D:         {control: true},
 	"gpu_compute":   {control: true},
@@ -161,34 +162,28 @@ func vcpuPlace(src Source, dir string) (group, config string, err error) {
 // vcpuFile reads one file of a run.
 func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	base := path.Base(f.rel)
-	switch base {
-	case vcpuTopology:
-		im.vcpuTopology(f, o)
-		return
-	case vcpuMetadata:
-		im.vcpuMetadata(f, o)
-		return
-	}
 	t, ok := vcpuTests[base]
+	switch {
+	case base == vcpuTopology:
+		im.vcpuTopology(f, o)
+	case base == vcpuMetadata:
+		im.vcpuMetadata(f, o)
+	}
 	if !ok {
 		return
 	}
 	test := strings.TrimSuffix(base, ".txt")
-	figures, err := t.parse(f)
+	figures, err := t.parse(f.data)
 	if err != nil {
-		o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
+		o.fail(f, test, err)
 		return
 	}
-	from := len(o.samples)
 	for _, x := range figures {
 		name := test
 		if strings.HasPrefix(x.Metric, "d2d_bw") {
 			name = testD2D
 		}
-		o.add(name, t.tool, "", []bench.Figure{x})
-	}
-	for i := from; i < len(o.samples); i++ {
-		o.samples[i].Origin = f.origin(config)
+		o.add(reading{test: name, tool: t.tool, figures: []bench.Figure{x}}, f.origin(config))
 	}
 }
 
@@ -230,7 +225,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 		Devices   []string `json:"gpu_devices"`
 	}
 	if err := json.Unmarshal(f.data, &meta); err != nil {
-		im.note(o.group, "%s: no metadata: %s.", f.name, short(err.Error()))
+		im.note(o.group, "%s: no metadata: %s.", f.name, bench.Shorten(err.Error()))
 		return
 	}
 	if t, err := time.Parse(time.RFC3339Nano, meta.Timestamp); err == nil && t.Year() > 2000 {
@@ -241,6 +236,6 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 	}
 	if len(meta.Devices) > 0 && o.repeat == 1 {
 		im.fact(o.group, fmt.Sprintf("GPUs, %s", o.level), fmt.Sprintf("%d, the first: %s", len(meta.Devices),
-			short(meta.Devices[0])))
+			bench.Shorten(meta.Devices[0])))
 	}
 }
