@@ -3,7 +3,7 @@ package study
 import (
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"strings"
 
@@ -103,9 +103,7 @@ func Analyse(d *Data) (*Result, error) {
 	if err := a.series(d.Runs); err != nil {
 		return nil, err
 	}
-	if err := a.compare(); err != nil {
-		return nil, err
-	}
+	a.compare()
 	r.Confounds = append(s.unseen(), confounds(d.Runs)...)
 	r.Words = append(s.elsewhere(), a.words()...)
 	return r, nil
@@ -162,15 +160,16 @@ func counted(runs []Observation) []Observation {
 // gather sorts the values by metric, cell and block.
 func (a *analysis) gather(runs []Observation) {
 	s := a.spec
-	fails := map[string]*Failure{}
-	tried := map[string]int{}
-	var cells []string
+	cells := map[string]*Failure{}
+	var order []*Failure // as the cells were met
 	for _, o := range runs {
 		cell := s.settingsText(o.Cell)
-		if !slices.Contains(cells, cell) {
-			cells = append(cells, cell)
+		f := cells[cell]
+		if f == nil {
+			f = &Failure{Cell: cell}
+			cells[cell], order = f, append(order, f)
 		}
-		tried[cell]++
+		f.Tried++
 		switch o.Status {
 		case StatusDone:
 			a.result.Runs.Done++
@@ -178,18 +177,12 @@ func (a *analysis) gather(runs []Observation) {
 			a.result.Runs.Disturbed++
 		default:
 			a.result.Runs.Failed++
-			f := fails[cell]
-			if f == nil {
-				f = &Failure{Cell: cell}
-				fails[cell] = f
-			}
 			f.Runs++
 			f.Error = o.Error
 		}
 	}
-	for _, c := range cells {
-		if f := fails[c]; f != nil {
-			f.Tried = tried[c]
+	for _, f := range order {
+		if f.Runs > 0 {
 			a.result.Failures = append(a.result.Failures, *f)
 		}
 	}
@@ -197,16 +190,16 @@ func (a *analysis) gather(runs []Observation) {
 		cell := s.settingsText(o.Cell)
 		for _, v := range o.figures() {
 			k := metricKey{v.Test, v.Metric, v.Bytes, v.Unit}
-			byCell := a.values[k]
-			if byCell == nil {
-				byCell = map[string]map[int][]float64{}
-				a.values[k] = byCell
+			if a.values[k] == nil {
+				a.values[k] = map[string]map[int][]float64{}
 				a.order = append(a.order, k)
 			}
-			if byCell[cell] == nil {
-				byCell[cell] = map[int][]float64{}
+			byBlock := a.values[k][cell]
+			if byBlock == nil {
+				byBlock = map[int][]float64{}
+				a.values[k][cell] = byBlock
 			}
-			byCell[cell][o.Block] = append(byCell[cell][o.Block], v.Value)
+			byBlock[o.Block] = append(byBlock[o.Block], v.Value)
 		}
 	}
 	if len(runs) > 0 {
@@ -271,31 +264,28 @@ func (s *Spec) compared(k metricKey) (ok, control bool) {
 // series describes each metric in each cell.
 func (a *analysis) series(runs []Observation) error {
 	s := a.spec
-	type histKey struct {
-		cell, test string
-		bytes      int64
-	}
-	merged := map[histKey]*stats.Histogram{}
+	merged := map[latencyKey]*stats.Histogram{} // over all blocks: the block of the key is 0
 	a.latencies = map[latencyKey][]*stats.Histogram{}
 	for _, o := range counted(runs) {
 		for _, h := range o.Histograms {
+			k := latencyKey{cell: s.settingsText(o.Cell), test: h.Test, bytes: h.Bytes}
 			decoded, err := stats.DecodeHistogram(h.Data)
+			if err == nil {
+				if merged[k] == nil {
+					merged[k] = stats.NewHistogram()
+				}
+				err = merged[k].Merge(decoded)
+			}
 			if err != nil {
 				return fmt.Errorf("run %d, latencies of %s: %w", o.Run, h.Test, err)
 			}
-			k := histKey{s.settingsText(o.Cell), h.Test, h.Bytes}
-			at := latencyKey{k.cell, k.test, k.bytes, o.Block}
+			at := k
+			at.block = o.Block
 			a.latencies[at] = append(a.latencies[at], decoded)
-			if merged[k] == nil {
-				merged[k] = stats.NewHistogram()
-			}
-			if err := merged[k].Merge(decoded); err != nil {
-				return fmt.Errorf("run %d, latencies of %s: %w", o.Run, h.Test, err)
-			}
 		}
 	}
 	complete := map[int]int{}
-	cells := uniqueCells(s, s.Cells())
+	cells := s.cellTexts()
 	for _, k := range a.order {
 		for _, cell := range cells {
 			byBlock := a.values[k][cell]
@@ -311,8 +301,8 @@ func (a *analysis) series(runs []Observation) error {
 					complete[b]++
 				}
 			}
-			x.Median, x.Low, x.High = median(x.Values), slices.Min(x.Values), slices.Max(x.Values)
-			if h := merged[histKey{cell, k.test, k.bytes}]; h != nil && k.metric == "latency_typical" {
+			x.Median, x.Low, x.High = stats.Median(x.Values), slices.Min(x.Values), slices.Max(x.Values)
+			if h := merged[latencyKey{cell, k.test, k.bytes, 0}]; h != nil && k.metric == "latency_typical" {
 				x.Quantiles, x.Count = h.Distribution(), h.Count()
 			}
 			a.result.Series = append(a.result.Series, x)
@@ -326,10 +316,10 @@ func (a *analysis) series(runs []Observation) error {
 	return nil
 }
 
-// uniqueCells are the cells by their text: of a study of a level against itself there is one.
-func uniqueCells(s *Spec, cells []Cell) []string {
+// cellTexts are the cells by their text: of a study of a level against itself there is one.
+func (s *Spec) cellTexts() []string {
 	var all []string
-	for _, c := range cells {
+	for _, c := range s.Cells() {
 		if t := s.CellText(c); !slices.Contains(all, t) {
 			all = append(all, t)
 		}
@@ -337,26 +327,10 @@ func uniqueCells(s *Spec, cells []Cell) []string {
 	return all
 }
 
-func sortedKeys(m map[int][]float64) []int {
-	keys := make([]int, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
-}
-
-func median(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	n := len(v)
-	if n == 0 {
-		return math.NaN()
-	}
-	return (v[(n-1)/2] + v[n/2]) / 2
-}
+func sortedKeys(m map[int][]float64) []int { return slices.Sorted(maps.Keys(m)) }
 
 // compare makes all comparisons. Those of all metrics that are judged are one family: their verdicts are read together.
-func (a *analysis) compare() error {
+func (a *analysis) compare() {
 	s := a.spec
 	var all, controls []Comparison
 	for _, p := range s.Pairings() {
@@ -365,39 +339,35 @@ func (a *analysis) compare() error {
 			if !ok {
 				continue
 			}
-			c, err := a.contrast(p, k)
-			if err != nil {
-				return err
-			}
-			if control {
+			if c := a.contrast(p, k); control {
 				controls = append(controls, c)
 			} else {
 				all = append(all, c)
 			}
 		}
 	}
-	judge(all)
-	judge(controls)
+	Judge(all)
+	Judge(controls)
 	// Controls are judged comparison by comparison: what moved between two levels says nothing of two others.
 	for i := range all {
 		var effects []stats.Effect
 		var of []*Comparison
 		for j := range controls {
-			if c := &controls[j]; c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where &&
-				c.Effect != nil {
-				effects, of = append(effects, *controls[j].Effect), append(of, &controls[j])
+			c := &controls[j]
+			if c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
+				effects, of = append(effects, *c.Effect), append(of, c)
 			}
 		}
 		for _, m := range stats.Controls(effects).Moved {
 			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(),
-				effectText(of[m])))
+				of[m].Text()))
 		}
 	}
 	a.result.Comparisons, a.result.Controls = all, controls
-	return nil
 }
 
-func judge(family []Comparison) {
+// Judge judges comparisons whose verdicts are read together.
+func Judge(family []Comparison) {
 	var effects []stats.Effect
 	var at []int
 	for i := range family {
@@ -411,7 +381,7 @@ func judge(family []Comparison) {
 }
 
 // contrast compares one metric between the two cells of a pairing.
-func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
+func (a *analysis) contrast(p Pairing, k metricKey) Comparison {
 	s := a.spec
 	factor, levelA, levelB := s.sides(p)
 	aa := levelA == levelB
@@ -424,9 +394,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	}
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
 	var blocks []stats.Block
-	seen := map[int]bool{}
 	for _, b := range sortedKeys(va) {
-		seen[b] = true
 		x := stats.Block{A: va[b], B: vb[b]}
 		if aa {
 			x.A, x.B = halves(va[b])
@@ -437,20 +405,20 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 		}
 		blocks = append(blocks, x)
 	}
-	for _, b := range sortedKeys(vb) {
-		if !seen[b] {
+	for b := range vb {
+		if va[b] == nil {
 			c.Lost++
 		}
 	}
 	if len(blocks) == 0 {
 		c.Problem = "there is no block with a figure of both levels"
-		return c, nil
+		return c
 	}
 	if quantile, ok := quantiles[k.metric]; ok {
 		e, err := a.quantile(k, quantile, c, aa)
 		if err == nil {
 			c.Effect = e
-			return c, nil
+			return c
 		}
 		c.Drift = append(c.Drift, fmt.Sprintf("percentile: it compares what each run had, and not all latencies "+
 			"together: %v", err))
@@ -465,7 +433,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 	}
 	if err != nil {
 		c.Problem = err.Error()
-		return c, nil
+		return c
 	}
 	c.Effect = &e
 	if drift, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
@@ -475,7 +443,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) (Comparison, error) {
 			}
 		}
 	}
-	return c, nil
+	return c
 }
 
 // quantiles are the metrics that come from all latencies together where those are kept: an average
@@ -547,20 +515,20 @@ func halves[T any](values []T) (a, b []T) {
 	return a, b
 }
 
-// name names what is compared: "ib_write_bw, 64 KiB: bw average".
-func (c *Comparison) name() string {
-	name := c.Test
-	if c.Bytes > 0 {
-		name += ", " + words.Exact(c.Bytes)
+// Name names what is compared: "ib_write_bw, 64 KiB: bw average".
+func (c *Comparison) Name() string {
+	return c.test() + ": " + strings.ReplaceAll(c.Metric, "_", " ")
+}
+
+// test names the test with the size of its messages.
+func (c *Comparison) test() string {
+	if c.Bytes == 0 {
+		return c.Test
 	}
-	return name + ": " + strings.ReplaceAll(c.Metric, "_", " ")
+	return c.Test + ", " + words.Exact(c.Bytes)
 }
 
 // spoken names what is compared in a sentence: "bw average of ib_write_bw, 64 KiB".
 func (c *Comparison) spoken() string {
-	name := strings.ReplaceAll(c.Metric, "_", " ") + " of " + c.Test
-	if c.Bytes > 0 {
-		name += ", " + words.Exact(c.Bytes)
-	}
-	return name
+	return strings.ReplaceAll(c.Metric, "_", " ") + " of " + c.test()
 }

@@ -1,6 +1,7 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -42,11 +43,10 @@ func (s *Spec) takesIsolcpus(c Cell) bool { return s.Settings(c)[FactorIsolation
 
 // TakesBoots reports whether the cells of a study take the host booted in different ways.
 func (s *Spec) TakesBoots() bool {
-	i := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == FactorIsolation })
-	return i >= 0 && slices.Contains(s.Factors[i].Levels, IsolationIsolcpus) && slices.ContainsFunc(s.Factors[i].Levels,
-		func(l string) bool {
-			return l != IsolationIsolcpus
-		})
+	return slices.ContainsFunc(s.Factors, func(f Factor) bool {
+		return f.Name == FactorIsolation && slices.Contains(f.Levels, IsolationIsolcpus) &&
+			slices.ContainsFunc(f.Levels, func(l string) bool { return l != IsolationIsolcpus })
+	})
 }
 
 // Settings returns the levels of a cell by factor.
@@ -88,15 +88,13 @@ func (s *Spec) Block(number int) []Run {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
 	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	first := s.takesIsolcpus(cells[0])
-	slices.SortStableFunc(cells, func(a, b Cell) int {
-		switch x, y := s.takesIsolcpus(a) == first, s.takesIsolcpus(b) == first; {
-		case x && !y:
-			return -1
-		case y && !x:
-			return 1
+	half := func(c Cell) int {
+		if s.takesIsolcpus(c) == first {
+			return 0
 		}
-		return 0
-	})
+		return 1
+	}
+	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(half(a), half(b)) })
 	back := slices.Clone(cells)
 	slices.Reverse(back)
 	var runs []Run

@@ -58,25 +58,25 @@ type Joint struct {
 
 // A Measure is a test that each run makes.
 type Measure struct {
-	Test       string `json:"test"` // as bench names its engines
-	Bytes      int64  `json:"bytes,omitempty"`
-	Iterations int    `json:"iterations,omitempty"`
-	Seconds    int    `json:"seconds,omitempty"`
+	Test       string `json:"test" yaml:"test"` // as bench names its engines
+	Bytes      int64  `json:"bytes,omitempty" yaml:"bytes"`
+	Iterations int    `json:"iterations,omitempty" yaml:"iterations"`
+	Seconds    int    `json:"seconds,omitempty" yaml:"seconds"`
 	// WarmUps are measurements before each one, whose figures are dropped; CoolDown is how long is waited before each.
-	WarmUps  int           `json:"warm_ups,omitempty"`
-	CoolDown time.Duration `json:"cool_down_ns,omitempty"`
+	WarmUps  int           `json:"warm_ups,omitempty" yaml:"warm_ups"`
+	CoolDown time.Duration `json:"cool_down_ns,omitempty" yaml:"cool_down"`
 	// CPU and NUMA are where on its node the client runs, or a test of one node, as bench.Options
 	// have them; ServerCPU and ServerNUMA are the server's, which are the client's where they are
 	// "".
-	CPU        string `json:"cpu,omitempty"`
-	NUMA       string `json:"numa,omitempty"`
-	ServerCPU  string `json:"server_cpu,omitempty"`
-	ServerNUMA string `json:"server_numa,omitempty"`
+	CPU        string `json:"cpu,omitempty" yaml:"cpu"`
+	NUMA       string `json:"numa,omitempty" yaml:"numa"`
+	ServerCPU  string `json:"server_cpu,omitempty" yaml:"server_cpu"`
+	ServerNUMA string `json:"server_numa,omitempty" yaml:"server_numa"`
 	// Metrics are those that are compared; the rest is stored. Empty: the test's usual one or two.
-	Metrics []string `json:"metrics,omitempty"`
+	Metrics []string `json:"metrics,omitempty" yaml:"metrics"`
 	// Control is set where no factor can move the test: if it moves, something else did too, and
 	// the comparison is confounded.
-	Control bool `json:"control,omitempty"`
+	Control bool `json:"control,omitempty" yaml:"control"`
 }
 
 // Designs.
@@ -141,7 +141,7 @@ type file struct {
 	Pair       []string      `yaml:"pair"`
 	Factors    yaml.MapSlice `yaml:"factors"`
 	Compare    []fileJoint   `yaml:"compare"`
-	Measure    []fileMeasure `yaml:"measure"`
+	Measure    []Measure     `yaml:"measure"`
 	Design     string        `yaml:"design"`
 	Blocks     int           `yaml:"blocks"`
 	Budget     string        `yaml:"budget"`
@@ -154,21 +154,6 @@ type file struct {
 type fileJoint struct {
 	From map[string]any `yaml:"from"`
 	To   map[string]any `yaml:"to"`
-}
-
-type fileMeasure struct {
-	Test       string        `yaml:"test"`
-	Bytes      int64         `yaml:"bytes"`
-	Iterations int           `yaml:"iterations"`
-	Seconds    int           `yaml:"seconds"`
-	WarmUps    int           `yaml:"warm_ups"`
-	CoolDown   time.Duration `yaml:"cool_down"`
-	CPU        string        `yaml:"cpu"`
-	NUMA       string        `yaml:"numa"`
-	ServerCPU  string        `yaml:"server_cpu"`
-	ServerNUMA string        `yaml:"server_numa"`
-	Metrics    []string      `yaml:"metrics"`
-	Control    bool          `yaml:"control"`
 }
 
 // Defaults.
@@ -440,7 +425,7 @@ func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, pre
 // LinkKey returns the impairment that a factor sets; false where it sets none.
 func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }
 
-func (s *Spec) measures(all []fileMeasure) error {
+func (s *Spec) measures(all []Measure) error {
 	if len(all) == 0 {
 		return errors.New("measure: nothing is measured; name a test, such as \"- test: ib_write_lat\"")
 	}
@@ -460,17 +445,16 @@ func (s *Spec) measures(all []fileMeasure) error {
 			return fmt.Errorf("measure: %s: want 0 to %d warm_ups, and a cool_down of 0s to %v", m.Test, maxWarmUps,
 				maxCoolDown)
 		}
-		out := Measure(m)
-		if seen[out.Key()] {
-			return fmt.Errorf("measure: %s is there twice", out.Key())
+		if seen[m.Key()] {
+			return fmt.Errorf("measure: %s is there twice", m.Key())
 		}
-		seen[out.Key()] = true
+		seen[m.Key()] = true
 		compared = compared || !m.Control
-		s.Measure = append(s.Measure, out)
 	}
 	if !compared {
 		return errors.New("measure: all tests are controls, and nothing is compared")
 	}
+	s.Measure = all
 	return nil
 }
 

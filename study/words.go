@@ -1,7 +1,9 @@
 package study
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -10,8 +12,8 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// effectText writes an effect with its interval: "+12.1% (+8.0% to +16.5%)".
-func effectText(c *Comparison) string {
+// Text writes an effect with its interval: "+12.1% (+8.0% to +16.5%)".
+func (c *Comparison) Text() string {
 	e := c.Effect
 	if e == nil {
 		return c.Problem
@@ -72,12 +74,6 @@ func plain(v float64, sign bool) string {
 	return text
 }
 
-// Text writes the effect of a comparison, for tables.
-func (c *Comparison) Text() string { return effectText(c) }
-
-// Name names the metric of a comparison, for tables.
-func (c *Comparison) Name() string { return c.name() }
-
 // sentences are what is said of comparisons, those of the same levels in one sentence, in the order
 // in which the levels were met.
 type sentences struct {
@@ -115,10 +111,10 @@ func (a *analysis) words() []string {
 		case c.Judged.Verdict == stats.Undecided:
 			undecided++
 		case c.Judged.Verdict == stats.Equivalent && doubt == "":
-			equivalent.add(c, "%s (%s)", c.spoken(), effectText(c))
+			equivalent.add(c, "%s (%s)", c.spoken(), c.Text())
 		case c.Judged.Verdict == stats.Equivalent:
 			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c),
-				c.spoken(), effectText(c), doubt))
+				c.spoken(), c.Text(), doubt))
 		default:
 			effects.add(c, "%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict, doubt)
 		}
@@ -179,7 +175,7 @@ func verb(c *Comparison) string {
 func span(c *Comparison) string {
 	e := c.Effect
 	if e.Scale == stats.Difference || !e.Interval.Bounded() {
-		return effectText(c)
+		return c.Text()
 	}
 	low, high := e.Interval.Low, e.Interval.High
 	if high <= 1 {
@@ -238,7 +234,7 @@ func Disturbance(before, after *HostState, loops []float64) string {
 		}
 	}
 	if len(loops) >= 5 && before.Loop > 0 {
-		if usual := median(loops); before.Loop > usual*(1+MaxLoop) {
+		if usual := stats.Median(loops); before.Loop > usual*(1+MaxLoop) {
 			why = append(why, fmt.Sprintf("a fixed piece of arithmetic took %.0f%% longer than usual right before it",
 				100*(before.Loop/usual-1)))
 		}
@@ -291,26 +287,27 @@ func confounds(runs []Observation) []string {
 		}
 	}
 	for _, o := range runs {
-		for _, test := range slices.Sorted(keys(o.Tools)) {
+		for _, test := range slices.Sorted(maps.Keys(o.Tools)) {
 			if have, ok := tools[test]; ok && have != o.Tools[test] {
 				add("%s has version %s in run %d, and had %s before", test, o.Tools[test], o.Run, have)
 			} else {
 				tools[test] = o.Tools[test]
 			}
 		}
-		now := o.Before
-		if now == nil { // earlier versions kept the state after a run alone
-			now = o.After
-		}
+		now := cmp.Or(o.Before, o.After) // earlier versions kept the state after a run alone
 		if now == nil {
 			continue
 		}
 		if first == nil {
 			first = now
 		}
-		if a, b := strings.Join(first.Governors, ","), strings.Join(now.Governors, ","); a != b {
-			add("the CPUs' governor is %s in run %d, and was %s", b, o.Run, a)
+		moved := func(format, was, now string) {
+			if was != now {
+				add(format, now, o.Run, was)
+			}
 		}
+		moved("the CPUs' governor is %s in run %d, and was %s", strings.Join(first.Governors, ","),
+			strings.Join(now.Governors, ","))
 		if a, b := first.MaxMHz, now.MaxMHz; math.Abs(a-b) > 1 {
 			add("the CPUs' highest frequency is %.0f MHz in run %d, and was %.0f MHz", b, o.Run, a)
 		}
@@ -321,18 +318,15 @@ func confounds(runs []Observation) []string {
 		changed(o.Run, "", "the host's kernel", now.Kernel)
 		changed(o.Run, "", "QEMU", now.QEMU)
 		changed(o.Run, "", "rackless", now.Rackless)
-		// a key of the lab file may give cells different ones
+		// A key of the lab file may give cells different kernels.
 		changed(o.Run, fmt.Sprint(o.Cell), "the nodes' kernel", now.NodeKernel)
 		if first.CPUs != now.CPUs {
 			add("%d CPUs are online in run %d, and were %d", now.CPUs, o.Run, first.CPUs)
 		}
-		if a, b := strings.Join(first.Links, ", "), strings.Join(now.Links, ", "); a != b {
-			add("PCIe links are %q in run %d, and were %q: a link was trained again", b, o.Run, a)
-		}
-		if a, b := strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "); a != b {
-			add("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with "+
-				"another plan", b, o.Run, a)
-		}
+		moved("PCIe links are %q in run %d, and were %q: a link was trained again", strings.Join(first.Links, ", "),
+			strings.Join(now.Links, ", "))
+		moved("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with another "+
+			"plan", strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "))
 		for _, d := range now.Devices {
 			if strings.HasSuffix(d, " -1") {
 				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0",
@@ -341,14 +335,4 @@ func confounds(runs []Observation) []string {
 		}
 	}
 	return out
-}
-
-func keys(m map[string]string) func(func(string) bool) {
-	return func(yield func(string) bool) {
-		for k := range m {
-			if !yield(k) {
-				return
-			}
-		}
-	}
 }

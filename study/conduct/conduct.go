@@ -11,7 +11,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -105,76 +104,109 @@ func (c *Conductor) now() time.Time {
 // place names a run in the order.
 type place struct{ block, place int }
 
+// A slot is what has become of the run at a place.
+type slot struct {
+	attempts int // numbers that are taken
+	tries    int // attempts that came to their end: one that was cut off says nothing about the run
+	done     bool
+}
+
+// open reports whether the run is still to be made.
+func (s *slot) open() bool { return !s.done && s.tries < MaxAttempts }
+
 // Run makes all runs that are still to be made. It returns when the last has ended, when the budget
 // does not hold another block, or with the first error that no repetition would mend.
 func (c *Conductor) Run(ctx context.Context) error {
-	runs, err := c.DB.Runs(ctx, c.Study.ID)
+	slots, spent, err := c.soFar(ctx)
 	if err != nil {
 		return err
 	}
-	attempts, done := map[place]int{}, map[place]bool{}
-	var spent time.Duration
-	for _, r := range runs {
-		p := place{r.Block, r.Place}
-		attempts[p] = max(attempts[p], r.Attempt)
-		switch r.Status {
-		case store.Running:
-			// rackless was killed, or the machine went down. Nothing of it counts, and it is no
-			// attempt at the run either.
-			r.Status, r.Error = store.Failed, cutOff+"rackless ended before the run did"
-			if err := c.DB.End(ctx, r, nil, nil); err != nil {
-				return err
-			}
-		case store.Done:
-			done[p] = true
-			c.took = append(c.took, r.Seconds)
+	settled := 0 // runs that are done, or given up
+	for _, s := range slots {
+		if !s.open() {
+			settled++
 		}
-		if s, err := study.ParseState(r.Before); err == nil && s != nil && s.Loop > 0 {
-			c.loops = append(c.loops, s.Loop)
-		}
-		spent += time.Duration(r.Seconds * float64(time.Second))
 	}
-	tries := c.tries(runs)
 	perBlock := len(c.Spec.Block(1))
 	began := c.now()
+	used := func() time.Duration { return spent + c.now().Sub(began) }
 	for block := 1; c.Spec.Blocks == 0 || block <= c.Spec.Blocks; block++ {
-		order := c.Spec.Block(block)
-		left := 0
-		for _, r := range order {
-			if !done[place{r.Block, r.Place}] && tries[place{r.Block, r.Place}] < MaxAttempts {
-				left++
-			}
-		}
-		if left == 0 {
+		left := slices.DeleteFunc(c.Spec.Block(block), func(r study.Run) bool {
+			s := slots[place{r.Block, r.Place}]
+			return s != nil && !s.open()
+		})
+		if len(left) == 0 {
 			continue
 		}
-		if b := c.Spec.Budget; b > 0 {
-			// of a study none of whose runs counts so far nothing is known, but that the time is
-			// over one day
-			var need time.Duration
-			if len(c.took) > 0 {
-				need = time.Duration(float64(left) * mean(c.took) * float64(time.Second))
-			}
-			if used := spent + c.now().Sub(began); used+need > b {
-				return nil
-			}
+		// Of a study none of whose runs counts so far nothing is known, but that the time is over one day.
+		if b := c.Spec.Budget; b > 0 && used()+c.takes(len(left)) > b {
+			return nil
 		}
-		for _, r := range order {
+		for _, r := range left {
 			p := place{r.Block, r.Place}
-			for !done[p] && tries[p] < MaxAttempts {
-				attempts[p]++
-				tries[p]++
-				status, err := c.one(ctx, r, attempts[p], len(done), c.total(len(done), perBlock,
-					spent+c.now().Sub(began)))
+			if slots[p] == nil {
+				slots[p] = &slot{}
+			}
+			for s := slots[p]; s.open(); {
+				s.attempts++
+				s.tries++
+				status, err := c.one(ctx, r, s.attempts, settled, c.total(settled, perBlock, used()))
 				if err != nil {
 					return err
 				}
-				done[p] = status == store.Done
+				s.done = status == store.Done
 			}
+			settled++
 		}
 	}
 	return nil
 }
+
+// soFar reads what has become of the runs, and how long they took in all.
+func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent time.Duration, err error) {
+	runs, err := c.DB.Runs(ctx, c.Study.ID)
+	if err != nil {
+		return nil, 0, err
+	}
+	slots = map[place]*slot{}
+	for _, r := range runs {
+		if r.Status == store.Running {
+			// rackless was killed, or the machine went down.
+			r.Status, r.Error = store.Failed, cutOff+"rackless ended before the run did"
+			if err := c.DB.End(ctx, r, nil, nil); err != nil {
+				return nil, 0, err
+			}
+		}
+		p := place{r.Block, r.Place}
+		if slots[p] == nil {
+			slots[p] = &slot{}
+		}
+		s := slots[p]
+		s.attempts = max(s.attempts, r.Attempt)
+		if !strings.HasPrefix(r.Error, cutOff) {
+			s.tries++
+		}
+		if r.Status == store.Done {
+			s.done = true
+			c.took = append(c.took, r.Seconds)
+		}
+		if before, err := study.ParseState(r.Before); err == nil && before != nil && before.Loop > 0 {
+			c.loops = append(c.loops, before.Loop)
+		}
+		spent += seconds(r.Seconds)
+	}
+	return slots, spent, nil
+}
+
+// takes is about how long some runs take, by those that were made; 0 where none was.
+func (c *Conductor) takes(runs int) time.Duration {
+	if len(c.took) == 0 {
+		return 0
+	}
+	return seconds(float64(runs) * mean(c.took))
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // total is how many runs the study will have: those of its blocks, or of as many of them as the
 // budget seems to hold by the runs so far; 0 where no run has been.
@@ -192,17 +224,6 @@ func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	return fit
 }
 
-// tries counts the attempts that came to their end: one that was cut off says nothing about the run.
-func (c *Conductor) tries(runs []*store.Run) map[place]int {
-	n := map[place]int{}
-	for _, r := range runs {
-		if r.Status != store.Running && !strings.HasPrefix(r.Error, cutOff) {
-			n[place{r.Block, r.Place}]++
-		}
-	}
-	return n
-}
-
 // An Outcome counts what has come of the runs of a study.
 type Outcome struct {
 	Done    int // runs that count
@@ -212,7 +233,7 @@ type Outcome struct {
 // Outcomes counts the runs of all studies, by the number of the study. SQL does it: a file of
 // studies may be large, and counts are asked for every second.
 func Outcomes(ctx context.Context, db *store.DB) (map[int64]Outcome, error) {
-	// As the method tries counts.
+	// As soFar counts.
 	question := fmt.Sprintf(`SELECT study, sum(done), sum(NOT done AND tries >= %d) FROM (
 		SELECT study, max(status = '%s') AS done,
 			sum(status <> '%s' AND coalesce(error, '') NOT LIKE '%s%%') AS tries
@@ -244,10 +265,8 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	if err := c.Rig.Ready(settings); err != nil {
 		return "", err
 	}
-	p := Progress{Run: run, Cell: c.Spec.CellText(run.Cell), Attempt: attempt, Done: done, Total: total}
-	if len(c.took) > 0 && total > done {
-		p.Left = time.Duration(float64(total-done) * mean(c.took) * float64(time.Second))
-	}
+	p := Progress{Run: run, Cell: c.Spec.CellText(run.Cell), Attempt: attempt, Done: done, Total: total,
+		Left: c.takes(max(0, total-done))}
 	c.tell(p)
 	r := &store.Run{Study: c.Study.ID, Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings,
 		Started: c.now()}
@@ -276,41 +295,12 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		r.Status, r.Error = store.Failed, cutOff+stop.Error()
 		return "", errors.Join(stop.Err, c.DB.End(ctx, r, nil, nil))
 	}
-	var why []string
-	for _, s := range samples {
-		if s.Error != "" {
-			why = append(why, fmt.Sprintf("%s: %s", s.Test, s.Error))
-		}
-	}
-	r.Status, r.Error = store.Done, ""
-	switch disturbed := study.Disturbance(before, after, c.loops); {
-	case err != nil:
-		r.Status, r.Error = store.Failed, err.Error()
-	case len(why) > 0:
-		if disturbed != "" {
-			why = append(why, "and it was disturbed: "+disturbed)
-		}
-		r.Status, r.Error = store.Failed, strings.Join(why, "; ")
-	case disturbed != "":
-		r.Status, r.Error = store.Disturbed, disturbed
-	}
+	r.Status, r.Error = verdict(samples, err, study.Disturbance(before, after, c.loops))
 	if before != nil && before.Loop > 0 {
 		c.loops = append(c.loops, before.Loop)
 	}
 	r.Seconds = c.now().Sub(began).Seconds()
-	if r.Before, r.After, err = states(before, after); err != nil {
-		return "", err
-	}
-	var histograms []store.Histogram
-	for i := range samples {
-		if histograms, err = appendHistogram(histograms, &samples[i]); err != nil {
-			return "", err
-		}
-	}
-	if r.Failed, err = failures(samples); err != nil {
-		return "", err
-	}
-	if err := c.DB.End(ctx, r, rows(samples), histograms); err != nil {
+	if err := c.keep(ctx, r, samples, before, after); err != nil {
 		return "", err
 	}
 	if r.Status == store.Done {
@@ -323,6 +313,57 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		return "", fmt.Errorf("%d times in a row: %s", c.unable, r.Error)
 	}
 	return r.Status, nil
+}
+
+// verdict is how a run ended, and why it did not end well.
+func verdict(samples []bench.Sample, err error, disturbed string) (status, why string) {
+	if err != nil {
+		return store.Failed, err.Error()
+	}
+	var failed []string
+	for _, s := range samples {
+		if s.Error != "" {
+			failed = append(failed, fmt.Sprintf("%s: %s", s.Test, s.Error))
+		}
+	}
+	if len(failed) > 0 && disturbed != "" {
+		failed = append(failed, "and it was disturbed: "+disturbed)
+	}
+	switch {
+	case len(failed) > 0:
+		return store.Failed, strings.Join(failed, "; ")
+	case disturbed != "":
+		return store.Disturbed, disturbed
+	}
+	return store.Done, ""
+}
+
+// keep writes down how a run ended, with the states around it and its figures.
+func (c *Conductor) keep(ctx context.Context, r *store.Run, samples []bench.Sample,
+	before, after *study.HostState) error {
+	for _, x := range []struct {
+		state *study.HostState
+		to    *json.RawMessage
+	}{{before, &r.Before}, {after, &r.After}} {
+		if x.state == nil {
+			continue
+		}
+		text, err := json.Marshal(x.state)
+		if err != nil {
+			return err
+		}
+		*x.to = text
+	}
+	var histograms []store.Histogram
+	for i := range samples {
+		var err error
+		if histograms, err = appendHistogram(histograms, &samples[i]); err != nil {
+			return err
+		}
+	}
+	figures, failed := rows(samples)
+	r.Failed = failed
+	return c.DB.End(ctx, r, figures, histograms)
 }
 
 func (c *Conductor) tell(p Progress) {
@@ -375,59 +416,26 @@ func (c *Conductor) enter(ctx context.Context, settings map[string]string) (loop
 	return loop, c.Rig.Load(ctx, settings)
 }
 
-func states(before, after *study.HostState) (b, a json.RawMessage, err error) {
-	for _, x := range []struct {
-		s   *study.HostState
-		out *json.RawMessage
-	}{{before, &b}, {after, &a}} {
-		if x.s == nil {
-			continue
-		}
-		text, err := json.Marshal(x.s)
-		if err != nil {
-			return nil, nil, err
-		}
-		*x.out = text
-	}
-	return b, a, nil
-}
-
-// rows turns samples into those of the store. What all figures of an invocation have in common is kept with the first.
-func rows(samples []bench.Sample) []store.Sample {
-	var out []store.Sample
+// rows turns samples into those of the store, and failed ones, with what their tools had printed, into JSON. What all
+// figures of an invocation have in common is kept with the first.
+func rows(samples []bench.Sample) (out []store.Sample, failed []json.RawMessage) {
 	seen := map[string]bool{}
 	for _, s := range samples {
-		var raw json.RawMessage
-		var printed []store.Stream
-		if !seen[s.Run] {
+		x := store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit}
+		if !seen[s.Run] || s.Error != "" {
 			seen[s.Run] = true
-			raw, _ = json.Marshal(s) // a Sample has nothing that JSON cannot say
+			x.Raw, _ = json.Marshal(s) // a Sample has nothing that JSON cannot say
 			for _, p := range s.Printed {
-				printed = append(printed, store.Stream(p))
+				x.Printed = append(x.Printed, store.Stream(p))
 			}
 		}
 		if s.Error != "" {
-			continue // in the run's error
-		}
-		out = append(out, store.Sample{Test: s.Test, Metric: s.Metric, Bytes: s.Bytes, Value: s.Value, Unit: s.Unit,
-			Raw: raw, Printed: printed})
-	}
-	return out
-}
-
-// failures are the samples without a figure, with what their tools had printed.
-func failures(samples []bench.Sample) (all []json.RawMessage, err error) {
-	for _, s := range samples {
-		if s.Error == "" {
+			failed = append(failed, x.Raw)
 			continue
 		}
-		raw, err := json.Marshal(s)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, raw)
+		out = append(out, x)
 	}
-	return all, nil
+	return out, failed
 }
 
 // appendHistogram keeps the single latencies of a sample that has them.
@@ -475,20 +483,23 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	byID := map[int64]*study.Observation{}
 	for _, r := range runs {
-		o := study.Observation{Run: r.ID, Block: r.Block, Place: r.Place, Attempt: r.Attempt, Cell: r.Cell,
-			Status: r.Status, Started: r.Started, Seconds: r.Seconds, Error: r.Error, Tools: map[string]string{}}
-		if o.Before, err = study.ParseState(r.Before); err != nil {
-			return nil, fmt.Errorf("run %d: %w", r.ID, err)
-		}
-		if o.After, err = study.ParseState(r.After); err != nil {
-			return nil, fmt.Errorf("run %d: %w", r.ID, err)
-		}
-		if o.Status == store.Running {
+		if r.Status == store.Running {
 			continue // under way, or cut off
 		}
-		byID[r.ID] = &o
+		o := study.Observation{Run: r.ID, Block: r.Block, Place: r.Place, Attempt: r.Attempt, Cell: r.Cell,
+			Status: r.Status, Started: r.Started, Seconds: r.Seconds, Error: r.Error, Tools: map[string]string{}}
+		var before, after error
+		o.Before, before = study.ParseState(r.Before)
+		o.After, after = study.ParseState(r.After)
+		if err := cmp.Or(before, after); err != nil {
+			return nil, fmt.Errorf("run %d: %w", r.ID, err)
+		}
+		d.Runs = append(d.Runs, o)
+	}
+	byID := map[int64]*study.Observation{}
+	for i := range d.Runs {
+		byID[d.Runs[i].Run] = &d.Runs[i]
 	}
 	samples, err := db.Samples(ctx, s.ID)
 	if err != nil {
@@ -501,19 +512,20 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		}
 		o.Values = append(o.Values, study.Value{Test: x.Test, Metric: x.Metric, Bytes: x.Bytes, Value: x.Value,
 			Unit: x.Unit})
-		if x.Raw != nil {
-			var b bench.Sample
-			if err := json.Unmarshal(x.Raw, &b); err != nil {
-				return nil, fmt.Errorf("run %d: %w", x.Run, err)
-			}
-			rec.Emulated = rec.Emulated || b.Emulated
-			if !slices.ContainsFunc(rec.Invocations, func(have bench.Sample) bool {
-				return have.Test == b.Test && ports(have.Command) == ports(b.Command)
-			}) {
-				rec.Invocations = append(rec.Invocations, b)
-			}
-			o.Tools[b.Test] = strings.TrimSpace(b.Tool + " " + b.Version)
+		if x.Raw == nil {
+			continue
 		}
+		var b bench.Sample
+		if err := json.Unmarshal(x.Raw, &b); err != nil {
+			return nil, fmt.Errorf("run %d: %w", x.Run, err)
+		}
+		rec.Emulated = rec.Emulated || b.Emulated
+		if !slices.ContainsFunc(rec.Invocations, func(have bench.Sample) bool {
+			return have.Test == b.Test && ports(have.Command) == ports(b.Command)
+		}) {
+			rec.Invocations = append(rec.Invocations, b)
+		}
+		o.Tools[b.Test] = strings.TrimSpace(b.Tool + " " + b.Version)
 	}
 	histograms, err := db.Histograms(ctx, s.ID)
 	if err != nil {
@@ -523,9 +535,6 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		if o := byID[h.Run]; o != nil {
 			o.Histograms = append(o.Histograms, study.Latencies{Test: h.Test, Bytes: h.Bytes, Data: h.Data})
 		}
-	}
-	for _, id := range slices.Sorted(maps.Keys(byID)) {
-		d.Runs = append(d.Runs, *byID[id])
 	}
 	rec.versions()
 	return rec, nil

@@ -1,7 +1,6 @@
 package conduct
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -15,12 +14,12 @@ import (
 // Earlier returns how long the runs took that make the same tests as a study, on average, and how
 // many there are: of that study itself where it has been begun, else of all others in the file.
 // Only runs that are done count: one that failed may have waited for minutes.
-func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (mean time.Duration, runs int, err error) {
+func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.Duration, runs int, err error) {
 	studies, err := db.Studies(ctx)
 	if err != nil {
 		return 0, 0, err
 	}
-	var own, others tally
+	var own, others []float64 // seconds of runs
 	want := timings(spec)
 	for _, s := range studies {
 		var have study.Spec
@@ -40,42 +39,26 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (mean time.Dur
 		}
 		for _, r := range all {
 			if r.Status == store.Done {
-				into.seconds += r.Seconds
-				into.runs++
+				*into = append(*into, r.Seconds)
 			}
 		}
 	}
-	t := others
-	if own.runs > 0 {
-		t = own
+	took := others
+	if len(own) > 0 {
+		took = own
 	}
-	return time.Duration(t.seconds / float64(max(1, t.runs)) * float64(time.Second)), t.runs, nil
+	if len(took) == 0 {
+		return 0, 0, nil
+	}
+	return seconds(mean(took)), len(took), nil
 }
 
-type tally struct {
-	seconds float64
-	runs    int
-}
-
-// A timing is what of a test makes a run long or short.
-type timing struct {
-	test       string
-	bytes      int64
-	iterations int
-	seconds    int
-	warmUps    int
-	coolDown   time.Duration
-}
-
-// timings are those of the tests of a study, in an order of their own.
-func timings(s *study.Spec) []timing {
-	var all []timing
+// timings are what of the tests of a study makes a run long or short, a text for each test, sorted.
+func timings(s *study.Spec) []string {
+	var all []string
 	for _, m := range s.Measure {
-		all = append(all, timing{m.Test, m.Bytes, m.Iterations, m.Seconds, m.WarmUps, m.CoolDown})
+		all = append(all, fmt.Sprint(m.Test, " ", m.Bytes, m.Iterations, m.Seconds, m.WarmUps, m.CoolDown))
 	}
-	// no two have both
-	slices.SortFunc(all, func(a, b timing) int {
-		return cmp.Or(cmp.Compare(a.test, b.test), cmp.Compare(a.bytes, b.bytes))
-	})
+	slices.Sort(all)
 	return all
 }

@@ -190,16 +190,7 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 			}
 		}
 	}
-	var family []stats.Effect
-	var at []int
-	for i, c := range all {
-		if c.Effect != nil {
-			family, at = append(family, *c.Effect), append(at, i)
-		}
-	}
-	for i, j := range stats.Judge(family) {
-		all[at[i]].Judged = &j
-	}
+	study.Judge(all)
 	return all, confounds, nil
 }
 

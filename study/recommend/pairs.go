@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -229,7 +230,7 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	for _, l := range spec.Factors[factor].Levels {
 		if gpu := gpuOf(h, l); gpu != "" && len(values[l]) > 0 && level[gpu] == "" {
 			level[gpu] = l
-			all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: round(middle(values[l]))})
+			all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: round(stats.Median(values[l]))})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Compare(b.gbps, a.gbps) })
@@ -284,12 +285,6 @@ func (s *Study) nic(h *topology.Host) string {
 		}
 	}
 	return only(found)
-}
-
-// middle is the median.
-func middle(values []float64) float64 {
-	v := slices.Sorted(slices.Values(values))
-	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
 
 // round keeps a hundredth: perftest prints no more.

@@ -105,9 +105,9 @@ func TestIntervalsHoldTheTruth(t *testing.T) {
 				}
 			}
 			line := fmt.Sprintf("%-18s %2d blocks: used %5.1f %% (%.2f)", m.name, blocks, percent(held[0], n),
-				median(widths[0]))
+				Median(widths[0]))
 			for k, name := range rivals {
-				line += fmt.Sprintf(", %s %.1f %% (%.2f)", name, percent(held[k+1], rivalStudies), median(widths[k+1]))
+				line += fmt.Sprintf(", %s %.1f %% (%.2f)", name, percent(held[k+1], rivalStudies), Median(widths[k+1]))
 			}
 			t.Log(line)
 			if share := float64(held[0]) / float64(n); m.symmetric && share < 0.95-tolerance(0.05, n) {

@@ -101,7 +101,7 @@ func trend(values []float64, seed uint64) Trend {
 			}
 		}
 	}
-	t.Slope = median(slopes)
+	t.Slope = Median(slopes)
 	t.Tau = float64(s) / float64(len(slopes))
 	t.P = kendallP(s, values)
 	t.Lag1, t.Lag1P = lag1(values, seed)
@@ -186,8 +186,8 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 	return observed / squares, float64(count+1) / (orders + 1)
 }
 
-// median of the values, which are left as they are; 0 of none.
-func median(values []float64) float64 {
+// Median of the values, which are left as they are; 0 of none.
+func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
