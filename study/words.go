@@ -325,8 +325,8 @@ func confounds(runs []Observation) []string {
 		}
 		moved("PCIe links are %q in run %d, and were %q: a link was trained again", strings.Join(first.Links, ", "),
 			strings.Join(now.Links, ", "))
-		moved("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with another "+
-			"plan", strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "))
+		moved("the plan has the nodes on CPUs %q in run %d, and had them on %q: the host was prepared anew with "+
+			"another plan", strings.Join(first.Placed, ", "), strings.Join(now.Placed, ", "))
 		for _, d := range now.Devices {
 			if strings.HasSuffix(d, " -1") {
 				add("%s: its NUMA node is not known in the node, so what binds to it by NUMA node binds to node 0",

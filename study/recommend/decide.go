@@ -1,6 +1,7 @@
 package recommend
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -113,15 +114,35 @@ const (
 	mixed // better for one metric or in one condition, worse in another
 )
 
-// weigh says what the evidence of a rank comes to for b compared with a, and returns those pieces that carry it.
-func weigh(all []Evidence, rank int, a, b string) (pairVerdict, []Evidence) {
+// A pair is two levels of a setting; b is compared with a.
+type pair struct{ a, b string }
+
+// pairsOf are all pairs of some levels, in their order.
+func pairsOf(levels []string) []pair {
+	var all []pair
+	for i, a := range levels {
+		for _, b := range levels[i+1:] {
+			all = append(all, pair{a, b})
+		}
+	}
+	return all
+}
+
+// A weighing is a verdict on a pair, with those pieces of evidence that carry it; none where it is unknown.
+type weighing struct {
+	verdict  pairVerdict
+	evidence []Evidence
+}
+
+// weigh says what the evidence of a rank comes to.
+func weigh(all []Evidence, rank int, p pair) weighing {
 	var up, down, even []Evidence
 	open := false // something was asked and not answered
 	for _, e := range all {
-		if e.From == b && e.To == a {
+		if e.From == p.b && e.To == p.a {
 			e = e.turned()
 		}
-		if e.From != a || e.To != b || e.Carry.rank() != rank || e.aside {
+		if e.From != p.a || e.To != p.b || e.Carry.rank() != rank || e.aside {
 			continue
 		}
 		switch {
@@ -137,21 +158,26 @@ func weigh(all []Evidence, rank int, a, b string) (pairVerdict, []Evidence) {
 	}
 	switch {
 	case len(up) > 0 && len(down) > 0:
-		return mixed, []Evidence{up[0], down[0]}
+		return weighing{mixed, []Evidence{up[0], down[0]}}
 	case len(up) > 0:
-		return better, up
+		return weighing{better, up}
 	case len(down) > 0:
-		return worse, down
+		return weighing{worse, down}
 	case len(even) > 0 && !open:
-		return same, even
+		return weighing{same, even}
 	}
-	return unknown, nil
+	return weighing{}
+}
+
+// newChoice is a choice of what lab and planner have.
+func newChoice(r *rule, all []Evidence) Choice {
+	return Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
+		Evidence: append([]Evidence{}, all...)}
 }
 
 // decide chooses a level of a setting by the rule of the package.
 func decide(r *rule, all []Evidence) Choice {
-	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
-		Evidence: append([]Evidence{}, all...)}
+	c := newChoice(r, all)
 	if r.fixed != "" {
 		c.Why, c.Level = []string{r.fixed}, r.levels[0]
 		return c
@@ -165,78 +191,48 @@ func decide(r *rule, all []Evidence) Choice {
 		}
 	}
 	slices.SortStableFunc(left, r.simpler)
-	type pair struct{ a, b string }
-	settled := map[pair]pairVerdict{}
-	by := map[pair]Carry{}
-	drop := func(level string, e []Evidence, format string, args ...any) {
-		left = slices.DeleteFunc(left, func(l string) bool { return l == level })
-		if c.Confidence == NoEvidence {
-			c.Confidence = e[0].Carry
-		}
-		c.Why = append(c.Why, fmt.Sprintf(format, args...))
-	}
+	settled := map[pair]weighing{}
 	for rank := range ranks {
-		candidates := slices.Clone(left)
-		found := map[pair][]Evidence{}
-		for i, a := range candidates {
-			for _, b := range candidates[i+1:] {
-				if v, e := weigh(all, rank, a, b); v != unknown {
-					settled[pair{a, b}], by[pair{a, b}], found[pair{a, b}] = v, e[0].Carry, e
-				}
+		candidates := pairsOf(left)
+		found := map[pair]weighing{}
+		for _, p := range candidates {
+			if w := weigh(all, rank, p); w.verdict != unknown {
+				settled[p], found[p] = w, w
 			}
 		}
+		// First what is better: what a worse level is the same as does not matter.
 		for _, want := range []pairVerdict{better, worse, same, mixed} {
-			for i, a := range candidates {
-				for _, b := range candidates[i+1:] {
-					e := found[pair{a, b}]
-					if len(left) < 2 || len(e) == 0 || settled[pair{a, b}] != want || !slices.Contains(left, a) ||
-						!slices.Contains(left, b) {
-						continue
-					}
-					switch want {
-					case better:
-						drop(a, e, "%s is better than %s: %s", b, a, tell(e))
-					case worse:
-						drop(b, e, "%s is better than %s: %s", a, b, tell(turnedAll(e)))
-					case same:
-						drop(b, e, "%s makes no difference that matters beside %s, which changes less: %s", b, a,
-							tell(e))
-					case mixed:
-						drop(b, e, "%s is better in one thing and worse in another than %s, which changes less: %s; %s",
-							b, a, tell(e[:1]), tell(e[1:]))
-						c.Contradictions = append(c.Contradictions,
-							fmt.Sprintf("%s and %s: evidence of the same rank says both", a, b))
-					}
+			for _, p := range candidates {
+				if found[p].verdict == want && slices.Contains(left, p.a) && slices.Contains(left, p.b) {
+					out := c.drop(p, found[p])
+					left = slices.DeleteFunc(left, func(l string) bool { return l == out })
 				}
 			}
 		}
 		// What this rank says on what a higher one has settled.
-		for i, a := range r.levels {
-			for _, b := range r.levels[i+1:] {
-				k := pair{a, b}
-				v, e := weigh(all, rank, a, b)
-				if high, ok := settled[k]; ok && v != unknown && v != high && by[k].rank() < rank {
-					c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s says otherwise of %s and %s (%s): %s",
-						e[0].Carry, a, b, verdictText(v, a, b), tell(e)))
-				}
+		for _, p := range pairsOf(r.levels) {
+			w, high := weigh(all, rank, p), settled[p]
+			if w.verdict != unknown && high.verdict != unknown && w.verdict != high.verdict &&
+				high.evidence[0].Carry.rank() < rank {
+				c.Contradictions = append(c.Contradictions, fmt.Sprintf("%s says otherwise of %s and %s (%s): %s",
+					w.evidence[0].Carry, p.a, p.b, w.verdict.text(p), tell(w.evidence)))
 			}
 		}
 	}
 	if r.setting == Placement {
 		c.farNodes(all)
 	}
+	untold := fmt.Sprintf("nothing tells %s apart: ", strings.Join(left, " and "))
 	switch {
 	case len(left) == 1:
 		c.Level = left[0]
 	case slices.Contains(left, r.now):
 		if c.Confidence != NoEvidence {
-			c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: as lab and planner have it",
-				strings.Join(left, " and ")))
+			c.Why = append(c.Why, untold+"as lab and planner have it")
 		}
 	case len(left) < len(r.levels) && r.now != levelAuto: // what the lab has is out
 		c.Level = left[0]
-		c.Why = append(c.Why, fmt.Sprintf("nothing tells %s apart: %s changes less", strings.Join(left, " and "),
-			left[0]))
+		c.Why = append(c.Why, untold+left[0]+" changes less")
 	}
 	if r.setting == SMT && c.Level == levelOff && c.Now != levelOff {
 		c.Why = append(c.Why, "compared on the same cores: halve cpus where the lab node had siblings, since each "+
@@ -248,31 +244,62 @@ func decide(r *rule, all []Evidence) Choice {
 	return c
 }
 
+// drop says why a level of a pair is not chosen, and returns that level.
+func (c *Choice) drop(p pair, w weighing) (out string) {
+	e := w.evidence
+	c.Confidence = c.Confidence.or(e[0].Carry)
+	out = p.b
+	why := ""
+	switch w.verdict {
+	case better:
+		out = p.a
+		why = fmt.Sprintf("%s is better than %s: %s", p.b, p.a, tell(e))
+	case worse:
+		why = fmt.Sprintf("%s is better than %s: %s", p.a, p.b, tell(turnedAll(e)))
+	case same:
+		why = fmt.Sprintf("%s makes no difference that matters beside %s, which changes less: %s", p.b, p.a, tell(e))
+	case mixed:
+		why = fmt.Sprintf("%s is better in one thing and worse in another than %s, which changes less: %s; %s",
+			p.b, p.a, tell(e[:1]), tell(e[1:]))
+		c.Contradictions = append(c.Contradictions,
+			fmt.Sprintf("%s and %s: evidence of the same rank says both", p.a, p.b))
+	}
+	c.Why = append(c.Why, why)
+	return out
+}
+
+// or is where evidence is from, unless it has been said already.
+func (c Carry) or(other Carry) Carry {
+	if c == NoEvidence {
+		return other
+	}
+	return c
+}
+
 // farNodes says what is known of nodes that are pinned far from their devices, which is never recommended.
 func (c *Choice) farNodes(all []Evidence) {
 	for rank := range ranks {
-		switch v, e := weigh(all, rank, levelWrong, levelPin); v {
+		w := weigh(all, rank, pair{levelWrong, levelPin})
+		switch w.verdict {
 		case better:
-			if c.Confidence == NoEvidence {
-				c.Confidence = e[0].Carry
-			}
-			c.Why = append(c.Why, fmt.Sprintf("on the devices' NUMA nodes, and not on others: %s", tell(e)))
+			c.Confidence = c.Confidence.or(w.evidence[0].Carry)
+			c.Why = append(c.Why, fmt.Sprintf("on the devices' NUMA nodes, and not on others: %s", tell(w.evidence)))
 			return
 		case worse, mixed:
 			c.Contradictions = append(c.Contradictions,
 				fmt.Sprintf("%s finds NUMA nodes far from the devices better: look whether the host tells the truth "+
-					"about where they are: %s", e[0].Carry, tell(e)))
+					"about where they are: %s", w.evidence[0].Carry, tell(w.evidence)))
 		}
 	}
 }
 
-// verdictText says what a verdict on b compared with a means.
-func verdictText(v pairVerdict, a, b string) string {
+// text says what a verdict on a pair means.
+func (v pairVerdict) text(p pair) string {
 	switch v {
 	case better:
-		return b + " is better"
+		return p.b + " is better"
 	case worse:
-		return a + " is better"
+		return p.a + " is better"
 	case same:
 		return "no difference that matters"
 	}
@@ -289,12 +316,8 @@ func turnedAll(all []Evidence) []Evidence {
 
 // tell writes the strongest piece of evidence, and how many more there are.
 func tell(all []Evidence) string {
-	e := all[0]
-	for _, o := range all[1:] {
-		if o.strength() > e.strength() {
-			e = o
-		}
-	}
+	// The first of the strongest.
+	e := slices.MaxFunc(all, func(a, b Evidence) int { return cmp.Compare(a.strength(), b.strength()) })
 	text := strings.ReplaceAll(e.Metric, "_", " ") + " of " + e.Test
 	if e.Where != "" {
 		text += ", " + e.Where
@@ -324,8 +347,7 @@ func (e *Evidence) strength() float64 {
 // cost: as long as that is not more than their share of all cores, it is the cores that are
 // missing, and nothing else. That is how the document on vSphere reads its figures.
 func reserve(r *rule, all []Evidence, cores int) Choice {
-	c := Choice{Setting: r.setting, Level: r.now, Now: r.now, Confidence: NoEvidence, Contradictions: []string{},
-		Evidence: append([]Evidence{}, all...)}
+	c := newChoice(r, all)
 	for _, e := range all {
 		kept, of, ok := keptCores(e.To, cores)
 		first, _, fine := keptCores(e.From, cores)
@@ -346,14 +368,12 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 			least = low.loss()
 		}
 		c.Confidence = e.Carry
-		if least <= share {
-			c.Why = append(c.Why, fmt.Sprintf("%d of %d cores kept cost no more than their share, %.1f%%: %s",
-				kept-first, of, 100*share, tell([]Evidence{e})))
-		} else {
-			c.Contradictions = append(c.Contradictions,
-				fmt.Sprintf("%d of %d cores kept cost more than their share, %.1f%%: %s", kept-first, of, 100*share,
-					tell([]Evidence{e})))
+		says, how := &c.Why, "no more"
+		if least > share {
+			says, how = &c.Contradictions, "more"
 		}
+		*says = append(*says, fmt.Sprintf("%d of %d cores kept cost %s than their share, %.1f%%: %s",
+			kept-first, of, how, 100*share, tell([]Evidence{e})))
 	}
 	c.Why = append([]string{"the host needs cores of its own for interrupts and QEMU's threads"}, c.Why...)
 	return c
@@ -378,17 +398,11 @@ func keptCores(level string, cores int) (kept, of int, ok bool) {
 // together keeps settings from being recommended in a combination that nobody measured: NUMA nodes
 // are shown to guests whose CPUs are pinned.
 func together(all []Choice) {
-	var pin *Choice
-	for i := range all {
-		if all[i].Setting == Placement {
-			pin = &all[i]
-		}
-	}
-	for i := range all {
-		if c := &all[i]; pin != nil && c.Setting == GuestNUMA && c.Level == levelOn && pin.Level == levelDefault {
-			pin.Level = levelPin
-			pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA "+
-				"nodes is true only where its CPUs stay on them")
-		}
+	index := func(s Setting) int { return slices.IndexFunc(all, func(c Choice) bool { return c.Setting == s }) }
+	pin, numa := &all[index(Placement)], &all[index(GuestNUMA)] // rules has both for every host
+	if numa.Level == levelOn && pin.Level == levelDefault {
+		pin.Level = levelPin
+		pin.Why = append(pin.Why, "pinned all the same: guest_numa is on, and what a guest is told of its NUMA "+
+			"nodes is true only where its CPUs stay on them")
 	}
 }

@@ -1,6 +1,7 @@
 package recommend
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -31,16 +32,10 @@ const ranks = 4
 
 func (c Carry) rank() int {
 	switch c {
-	case MeasuredHere:
-		return 0
-	case MeasuredOnKind:
-		return 1
-	case PublishedForKind:
-		return 2
 	case MeasuredElsewhere, MeasuredUnknown, Published:
 		return 3
 	}
-	return -1
+	return slices.Index([]Carry{MeasuredHere, MeasuredOnKind, PublishedForKind}, c)
 }
 
 // Evidence compares two levels of a setting by one metric.
@@ -125,22 +120,18 @@ type Study struct {
 // identity of their machine, since they are passed on: the same model of CPU, the same CPUs and the
 // same kernel are taken for the same host.
 func Where(s *Study, h *topology.Host) (Carry, string) {
-	fact := func(name string) string {
-		for _, f := range s.Environment {
-			if f.Name == name {
-				return f.Value
-			}
-		}
-		return ""
+	facts := map[string]string{}
+	for _, f := range s.Environment {
+		facts[f.Name] = cmp.Or(facts[f.Name], f.Value)
 	}
-	if s.Emulated || strings.Contains(fact("accelerator"), "emulated") {
+	if s.Emulated || strings.Contains(facts["accelerator"], "emulated") {
 		return Emulated, "it measured emulated machines, which say nothing about hardware"
 	}
 	if s.Data != nil && s.Data.Spec.Imported != "" {
 		return MeasuredUnknown, "it was imported: where it was measured is not known for sure, and its runs were " +
 			"neither interleaved nor randomised"
 	}
-	cpu, cpus, kernel := fact("host CPU"), fact("host CPUs"), fact("host kernel")
+	cpu, cpus, kernel := facts["host CPU"], facts["host CPUs"], facts[study.FactKernel]
 	switch {
 	case cpu == "":
 		return MeasuredUnknown, "it does not say on which CPU it was made"
