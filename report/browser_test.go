@@ -93,7 +93,7 @@ func wantCSV(t *testing.T, d Data) []string {
 	t.Helper()
 	var all bytes.Buffer
 	w := csv.NewWriter(&all)
-	for _, s := range d.clean(show.Visible).Samples {
+	for _, s := range show.Clean(d, show.Visible).Samples {
 		if s.Error != "" || s.Value == 0 && s.Metric != "retransmits" {
 			continue
 		}

@@ -3,10 +3,14 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -26,10 +30,15 @@ type scope struct {
 	Emulated bool
 	Pairs    int
 	pair     pair // no names where it is many
-	points   map[chartPoint]spread
-	derived  map[chartPoint]bool    // in points with true: at least one value was computed from another column
-	limits   map[chartPoint]float64 // what the wire carries, of bandwidths where every pair says so: the least
-	keys     []chartPoint           // of points, sorted
+	points   map[chartPoint]point
+	keys     []chartPoint // of points, sorted
+}
+
+// A point is a figure of a chart.
+type point struct {
+	spread
+	derived bool    // at least one value was computed from another column
+	limit   float64 // what the wire carries: the least of all pairs; 0 where one does not say so
 }
 
 // maxPairCharts is the number of pairs up to which each pair gets its own charts. Beyond it nobody
@@ -39,11 +48,15 @@ const maxPairCharts = 3
 
 // scopes groups the figures for the charts.
 func (r *results) scopes() []scope {
-	group := func(p pair) pair { return p }
-	if len(r.pairs) > maxPairCharts {
-		group = func(p pair) pair { return pair{Emulated: p.Emulated} }
+	together := len(r.pairs) > maxPairCharts
+	group := func(p pair) pair {
+		if together {
+			p.Client, p.Server = "", ""
+		}
+		return p
 	}
 	var out []scope
+	var figures []map[chartPoint][]figureKey // of each scope
 	index := make(map[pair]int)
 	for _, p := range r.pairs {
 		g := group(p)
@@ -52,43 +65,43 @@ func (r *results) scopes() []scope {
 			i = len(out)
 			index[g] = i
 			out = append(out, scope{Title: p.String(), pair: g, Emulated: p.Emulated,
-				points: make(map[chartPoint]spread), derived: make(map[chartPoint]bool),
-				limits: make(map[chartPoint]float64)})
+				points: make(map[chartPoint]point)})
+			figures = append(figures, make(map[chartPoint][]figureKey))
 		}
 		out[i].Pairs++
 	}
-	medians := make([]map[chartPoint][]spread, len(out))
 	for _, k := range r.keys {
 		i := index[group(k.Pair)]
 		c := chartPoint{Test: k.Test, Bytes: k.Bytes, Metric: k.Metric}
-		s := spreadOf(r.values[k])
-		if least, ok := out[i].limits[c]; !ok || r.limits[k] < least {
-			out[i].limits[c] = r.limits[k]
-		}
-		out[i].derived[c] = out[i].derived[c] || r.derived[k]
-		if len(r.pairs) <= maxPairCharts {
-			out[i].points[c] = s
-			out[i].keys = append(out[i].keys, c)
-			continue
-		}
-		if medians[i] == nil {
-			medians[i] = make(map[chartPoint][]spread)
-		}
-		if medians[i][c] == nil {
-			out[i].keys = append(out[i].keys, c)
-		}
-		medians[i][c] = append(medians[i][c], s)
+		figures[i][c] = append(figures[i][c], k)
 	}
 	for i := range out {
-		for c, m := range medians[i] {
-			out[i].points[c] = spreadOfMedians(m)
+		s := &out[i]
+		for c, keys := range figures[i] {
+			s.points[c] = r.point(keys, together)
 		}
-		if len(r.pairs) > maxPairCharts {
-			out[i].Title = show.Count(out[i].Pairs, "pair", "pairs") + " together"
+		s.keys = slices.SortedFunc(maps.Keys(s.points), comparePoints)
+		if together {
+			s.Title = words.Count(s.Pairs, "pair") + " together"
 		}
-		slices.SortFunc(out[i].keys, comparePoints)
 	}
 	return out
+}
+
+// point is the figure of one pair, or of all pairs together.
+func (r *results) point(keys []figureKey, together bool) point {
+	p := point{limit: math.Inf(1)}
+	var all []spread
+	for _, k := range keys {
+		all = append(all, spreadOf(r.values[k]))
+		p.derived = p.derived || r.derived[k]
+		p.limit = min(p.limit, r.limits[k])
+	}
+	p.spread = all[0]
+	if together {
+		p.spread = spreadOfMedians(all)
+	}
+	return p
 }
 
 func comparePoints(a, b chartPoint) int {
@@ -100,11 +113,11 @@ func comparePoints(a, b chartPoint) int {
 func (s scope) limit(k chartPoint) float64 {
 	switch k.Metric {
 	case bench.MetricBWAverage:
-		return s.limits[k]
-	case bench.MetricMessageRate: // as many messages as the bandwidth has
+		return s.points[k].limit
+	case bench.MetricMessageRate: // as many messages as the bandwidth has: Gb/s are 1e3 Mb/s, of 8 bits a byte
 		of := k
 		of.Metric = bench.MetricBWAverage
-		return s.limits[of] * 1e3 / (8 * float64(k.Bytes))
+		return s.points[of].limit * 1e3 / (8 * float64(k.Bytes))
 	}
 	return 0
 }
@@ -131,9 +144,9 @@ type chart struct {
 	XTicks, YTicks  []tick
 	XLabel          string
 	Series          []series
-	Limits          []string // paths: what the wire carries
-	LimitKey        *series  // of Limits, in the legend; nil where there are none
-	Bars            []bar    // instead of Series
+	Limits          []show.Line // what the wire carries
+	LimitKey        *series     // of Limits, in the legend; nil where there are none
+	Bars            []bar       // instead of Series
 }
 
 // A tick is a gridline and its label.
@@ -141,12 +154,12 @@ type tick struct{ At, Label string }
 
 // A series is a line of a chart.
 type series struct {
-	Name          string // in the legend: the test, or the metric where all series are of one test
-	Color, Dash   int    // classes of the style sheet
-	Line, Band    string // paths; Band is empty unless the series is over many pairs
-	Key           string // the marker in the legend
-	KeyX, KeyY    string // where the legend's piece of line starts,
-	KeyEnd, TextX string // where it ends, and where the name starts
+	Name          string    // in the legend: the test, or the metric where all series are of one test
+	Color, Dash   int       // classes of the style sheet
+	Line, Band    show.Line // Band is empty unless the series is over many pairs
+	Key           string    // the marker in the legend
+	KeyX, KeyY    string    // where the legend's piece of line starts,
+	KeyEnd, TextX string    // where it ends, and where the name starts
 	Marks         []mark
 
 	marker                int // the shape, so that series differ in more than colour
@@ -184,31 +197,24 @@ func (s scope) charts(id string) []chart {
 	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
-	// by test; an average is drawn only where there is no median, which is the better figure
+	// An average is drawn only of tests that have no median, which is the better figure.
 	withTypical := make(map[string]bool)
 	for _, k := range s.keys {
 		withTypical[k.Test] = withTypical[k.Test] || k.Metric == bench.MetricLatencyTypical
 	}
 	percentile := is(bench.MetricLatencyTypical, bench.MetricLatencyP99, bench.MetricLatencyP999)
-	latency := func(k chartPoint) bool {
-		return percentile(k) || k.Metric == bench.MetricLatencyAverage && !withTypical[k.Test]
-	}
-	var tests []string
-	for _, k := range s.keys {
-		if latency(k) && !slices.Contains(tests, k.Test) {
-			tests = append(tests, k.Test)
+	latencyOf := func(t string) func(chartPoint) bool {
+		return func(k chartPoint) bool {
+			return k.Test == t && (percentile(k) || k.Metric == bench.MetricLatencyAverage && !withTypical[t])
 		}
 	}
 	// The bars of all latency tests share one scale: they stand beside each other and are compared by their length.
-	latencyOf := func(t string) func(chartPoint) bool {
-		return func(k chartPoint) bool { return k.Test == t && latency(k) }
-	}
 	var bars []chartPoint
-	for _, t := range tests {
+	for _, t := range testsOf(s.keys) {
 		_, rest := s.linesAndBars(latencyOf(t))
 		bars = append(bars, rest...)
 	}
-	for _, t := range tests {
+	for _, t := range testsOf(s.keys) {
 		add("Latency of "+t, " by size", latencyOf(t), true, bars...)
 	}
 	add("Collective operations", " by size", is(bench.MetricCollectiveTime), true)
@@ -239,23 +245,18 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 // axes finds the two axes for the points, spreads included. Charts of lines do not share them: a
 // latency of a read may be ten times that of a write, and both must be readable.
 func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
-	var lo, hi float64
-	var small, large int64
-	for i, k := range keys {
+	lo, hi, small, large := math.Inf(1), 0.0, int64(math.MaxInt64), int64(0)
+	for _, k := range keys {
 		p := s.points[k]
-		if i == 0 {
-			lo, hi, small, large = p.Min, p.Max, k.Bytes, k.Bytes
-		}
 		lo, hi = min(lo, p.Min), max(hi, p.Max)
 		if logY {
 			hi = max(hi, s.limit(k))
 		}
 		small, large = min(small, k.Bytes), max(large, k.Bytes)
 	}
+	y = show.LinearAxis(hi)
 	if logY {
 		y = show.LogAxis(lo, hi)
-	} else {
-		y = show.LinearAxis(hi)
 	}
 	return show.SizeAxis(small, large), y
 }
@@ -265,19 +266,19 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	c := chart{ID: id, Title: title, Emulated: s.Emulated, XLabel: "message size"}
 	var all []series
 	for _, k := range keys {
-		if n := len(all); n == 0 || all[n-1].testName != k.Test || all[n-1].metric != k.Metric ||
-			all[n-1].run != k.Run {
+		if n := len(all); n == 0 || !all[n-1].like(k.Test, k.Metric) || all[n-1].run != k.Run {
 			all = append(all, series{testName: k.Test, metric: k.Metric, run: k.Run})
 		}
 		last := &all[len(all)-1]
 		last.points = append(last.points, k)
 	}
-	if all[0].metric == bench.MetricLoadLatency {
+	first, last := all[0], all[len(all)-1]
+	if first.metric == bench.MetricLoadLatency {
 		c.XLabel = "size of what is read"
 	}
-	oneTest := all[0].testName == all[len(all)-1].testName && all[0].metric != all[len(all)-1].metric
+	oneTest := first.testName == last.testName && first.metric != last.metric
 	x, y := s.axes(keys, logY)
-	_, unit, label := metricInfo(all[0].metric)
+	_, unit, label := metricInfo(first.metric)
 	c.YLabel = show.Unit(unit)
 	if !oneTest && label != "message rate" {
 		c.YLabel += ", " + label
@@ -290,11 +291,11 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 			se.Dash = i
 		}
 		se.Color, se.marker = i, i
-		if i > 0 && se.run != "" && all[i-1].testName == se.testName && all[i-1].metric == se.metric {
-			// the other run of the same
+		if i > 0 && se.run != "" {
 			se.Color = all[i-1].Color
-		} else if i > 0 && se.run != "" {
-			se.Color = all[i-1].Color + 1
+			if !all[i-1].like(se.testName, se.metric) { // else it is the other run of the same
+				se.Color++
+			}
 		}
 		se.asRun()
 	}
@@ -303,27 +304,23 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	if len(limits) > 0 {
 		c.LimitKey = &series{Name: "wire limit, headers counted"}
 	}
-	c.frame(all, &x, &y, show.Tick, func(v float64) string { return show.Size(int64(v)) })
+	c.frame(all, &x, &y, sizeTick)
 	for i := range all {
 		s.draw(&all[i], x, y)
 	}
-	for _, line := range limits {
-		var d strings.Builder
-		for i, p := range line {
-			verb := "L"
-			if i == 0 {
-				verb = "M"
-			}
-			fmt.Fprintf(&d, "%s%s %s", verb, show.Px(x.At(float64(p.Bytes))), show.Px(y.At(s.limit(p))))
+	for _, points := range limits {
+		var line show.Line
+		for _, p := range points {
+			line.To(x.At(float64(p.Bytes)), y.At(s.limit(p)))
 		}
-		c.Limits = append(c.Limits, d.String())
+		c.Limits = append(c.Limits, line)
 	}
 	scale := "linear from zero"
 	if logY {
 		scale = "logarithmic"
 	}
 	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", c.XLabel, strings.ToLower(title),
-		show.Unit(unit), scale, show.Count(len(keys), "point", "points"))
+		show.Unit(unit), scale, words.Count(len(keys), "point"))
 	if len(limits) > 0 {
 		c.Desc += " A dashed line is what the wire carries."
 	}
@@ -331,15 +328,20 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	return c
 }
 
+// sizeTick is a tick of an axis of message sizes.
+func sizeTick(v float64) string { return show.Size(int64(v)) }
+
+// like reports whether a line is of a test and metric.
+func (se *series) like(test, metric string) bool { return se.testName == test && se.metric == metric }
+
 // asRun makes the line of a run look as such where two results are compared: the colour says what,
 // dash and marker whose.
 func (se *series) asRun() {
-	switch se.run {
-	case "":
+	if se.run == "" {
 		return
-	case "A":
-		se.Dash, se.marker = 0, 0
-	default:
+	}
+	se.Dash, se.marker = 0, 0
+	if se.run == "B" {
 		se.Dash, se.marker = 1, 1
 	}
 	se.Name = se.run + ": " + se.Name
@@ -362,15 +364,13 @@ func (s scope) limitLines(all []series) [][]chartPoint {
 		if len(known) < 2 {
 			continue
 		}
-		if !slices.ContainsFunc(out, func(other []chartPoint) bool {
-			for _, k := range known {
-				at := slices.IndexFunc(other, func(o chartPoint) bool { return o.Bytes == k.Bytes })
-				if at < 0 || s.limit(k)/s.limit(other[at]) > near || s.limit(other[at])/s.limit(k) > near {
-					return false
-				}
-			}
-			return true
-		}) {
+		same := func(line []chartPoint) bool {
+			return !slices.ContainsFunc(known, func(k chartPoint) bool {
+				at := slices.IndexFunc(line, func(o chartPoint) bool { return o.Bytes == k.Bytes })
+				return at < 0 || s.limit(k)/s.limit(line[at]) > near || s.limit(line[at])/s.limit(k) > near
+			})
+		}
+		if !slices.ContainsFunc(out, same) {
 			out = append(out, known)
 		}
 	}
@@ -378,15 +378,16 @@ func (s scope) limitLines(all []series) [][]chartPoint {
 }
 
 // frame lays out legend, plot and ticks, and gives the axes their coordinates.
-func (c *chart) frame(all []series, x, y *show.Axis, yLabel, xLabel func(float64) string) {
+func (c *chart) frame(all []series, x, y *show.Axis, xLabel func(float64) string) {
+	width := func(s string) float64 { return letterWidth * float64(utf8.RuneCountInString(s)) }
 	left := 14.0
 	for _, t := range y.Ticks {
-		left = max(left, 14+letterWidth*float64(len([]rune(yLabel(t)))))
+		left = max(left, 14+width(show.Tick(t)))
 	}
 	c.Left = show.Px(left)
 	x.From, x.To = left, plotRight-8
 	if n := len(x.Ticks); n > 0 { // the last label, which stands below the end, whole
-		x.To = min(x.To, chartWidth-2-letterWidth/2*float64(len([]rune(xLabel(x.Ticks[n-1])))))
+		x.To = min(x.To, chartWidth-2-width(xLabel(x.Ticks[n-1]))/2)
 	}
 
 	// The legend stands above the plot and wraps like text.
@@ -402,14 +403,15 @@ func (c *chart) frame(all []series, x, y *show.Axis, yLabel, xLabel func(float64
 		se.Color %= 6
 		se.Dash %= 4
 		se.Name = show.Cut(se.Name, 40)
-		width := 34 + letterWidth*float64(len([]rune(se.Name))) + 14
-		if legendX > 8 && legendX+width > chartWidth {
+		room := 34 + width(se.Name) + 14
+		if legendX > 8 && legendX+room > chartWidth {
 			legendX, legendY = 8, legendY+lineHeight
 		}
-		se.KeyX, se.KeyEnd, se.KeyY = show.Px(legendX), show.Px(legendX+26), show.Px(float64(legendY)-4)
+		middle := float64(legendY) - 4
+		se.KeyX, se.KeyEnd, se.KeyY = show.Px(legendX), show.Px(legendX+26), show.Px(middle)
 		se.TextX = show.Px(legendX + 31)
-		se.Key = show.Marker(se.marker, legendX+13, float64(legendY)-4)
-		legendX += width
+		se.Key = show.Marker(se.marker, legendX+13, middle)
+		legendX += room
 	}
 	c.YLabelY = legendY + lineHeight + 4
 	c.Top = c.YLabelY + 12
@@ -417,7 +419,7 @@ func (c *chart) frame(all []series, x, y *show.Axis, yLabel, xLabel func(float64
 	c.Height = c.Bottom + 42
 	y.From, y.To = float64(c.Bottom), float64(c.Top)
 	for _, t := range y.Ticks {
-		c.YTicks = append(c.YTicks, tick{show.Px(y.At(t)), yLabel(t)})
+		c.YTicks = append(c.YTicks, tick{show.Px(y.At(t)), show.Tick(t)})
 	}
 	for _, t := range x.Ticks {
 		c.XTicks = append(c.XTicks, tick{show.Px(x.At(t)), xLabel(t)})
@@ -425,51 +427,56 @@ func (c *chart) frame(all []series, x, y *show.Axis, yLabel, xLabel func(float64
 	c.Series = all
 }
 
-// draw fills in the line, the band between lowest and highest, and the marks of a series.
+// to draws the line on to a point, and the mark there.
+func (se *series) to(x, y float64, m mark) {
+	se.Line.To(x, y)
+	m.Path = show.Marker(se.marker, x, y)
+	se.Marks = append(se.Marks, m)
+}
+
+// draw fills in the line and the marks of a series, and the band between lowest and highest.
 func (s scope) draw(se *series, x, y show.Axis) {
-	var line, upper, lower strings.Builder
 	spreads := false
-	for i, k := range se.points {
-		p := s.points[k]
-		at, verb := x.At(float64(k.Bytes)), "L"
-		if i == 0 {
-			verb = "M"
-		}
-		fmt.Fprintf(&line, "%s%s %s", verb, show.Px(at), show.Px(y.At(p.Median)))
-		fmt.Fprintf(&upper, "%s%s %s", verb, show.Px(at), show.Px(y.At(p.Max)))
-		spreads = spreads || p.Min < p.Max
-		m := s.mark(k)
-		m.Path = show.Marker(se.marker, at, y.At(p.Median))
+	for _, k := range se.points {
+		p, at, m := s.points[k], x.At(float64(k.Bytes)), s.mark(k)
 		if p.Min < p.Max && s.Pairs == 1 {
-			m.Whisker = fmt.Sprintf("M%s %sV%s", show.Px(at), show.Px(y.At(p.Min)), show.Px(y.At(p.Max)))
+			m.Whisker = show.Path("M%s %sV%s", at, y.At(p.Min), y.At(p.Max))
 		}
-		se.Marks = append(se.Marks, m)
+		se.to(at, y.At(p.Median), m)
+		spreads = spreads || p.Min < p.Max
+	}
+	if !spreads || s.Pairs == 1 {
+		return
+	}
+	for _, k := range se.points {
+		se.Band.To(x.At(float64(k.Bytes)), y.At(s.points[k].Max))
 	}
 	for _, k := range slices.Backward(se.points) {
-		fmt.Fprintf(&lower, "L%s %s", show.Px(x.At(float64(k.Bytes))), show.Px(y.At(s.points[k].Min)))
+		se.Band.To(x.At(float64(k.Bytes)), y.At(s.points[k].Min))
 	}
-	se.Line = line.String()
-	if spreads && s.Pairs > 1 {
-		se.Band = upper.String() + lower.String() + "z"
-	}
+	se.Band = append(se.Band, 'z')
 }
 
 // derivedText says of a figure that no tool printed it.
 const derivedText = "computed from another column"
 
+// name is "A: ib_write_bw, 64 KiB".
+func (k chartPoint) name() string {
+	name := k.Test
+	if k.Run != "" {
+		name = k.Run + ": " + name
+	}
+	if k.Bytes > 0 {
+		name += ", " + show.Size(k.Bytes)
+	}
+	return name
+}
+
 // mark is the text and the data of a point; its shape is the caller's.
 func (s scope) mark(k chartPoint) mark {
 	p := s.points[k]
 	_, unit, label := metricInfo(k.Metric)
-	unit = show.Unit(unit)
-	title := k.Test
-	if k.Run != "" {
-		title = k.Run + ": " + title
-	}
-	if k.Bytes > 0 {
-		title += ", " + show.Size(k.Bytes)
-	}
-	title += fmt.Sprintf(": %s %s %s", p.figure(p.Median), unit, label)
+	title := fmt.Sprintf("%s: %s %s %s", k.name(), p.figure(p.Median), show.Unit(unit), label)
 	if p.N > 1 {
 		what := "repeats"
 		if s.Pairs > 1 {
@@ -480,7 +487,7 @@ func (s scope) mark(k chartPoint) mark {
 	if limit := s.limit(k); limit > 0 {
 		title += fmt.Sprintf("; the wire carries %s", show.Short(limit))
 	}
-	if s.derived[k] {
+	if p.derived {
 		title += ", " + derivedText
 	}
 	if s.Emulated {
@@ -510,14 +517,7 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 		m := s.mark(k)
 		p := s.points[k]
 		_, _, metric := metricInfo(k.Metric)
-		label := k.Test
-		if k.Bytes > 0 {
-			label += ", " + show.Size(k.Bytes)
-		}
-		if k.Run != "" {
-			label = k.Run + ": " + label
-		}
-		b := bar{mark: m, Label: show.Cut(label+", "+metric, 56), Text: p.figure(p.Median) + " " + show.Unit(unit)}
+		b := bar{mark: m, Label: show.Cut(k.name()+", "+metric, 56), Text: p.figure(p.Median) + " " + show.Unit(unit)}
 		if k.Run == "B" {
 			b.Color = 1
 		}
@@ -526,12 +526,12 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 		b.Width = show.Px(max(1, y.At(p.Median)-y.From)) // 1: the smallest that can be seen and pointed at
 		b.TextX = show.Px(y.At(p.Max) + 6)
 		if p.Min < p.Max {
-			b.Whisker = fmt.Sprintf("M%s %dH%s", show.Px(y.At(p.Min)), b.Y+8, show.Px(y.At(p.Max)))
+			b.Whisker = show.Path("M%s %sH%s", y.At(p.Min), float64(b.Y+8), y.At(p.Max))
 		}
 		c.Bars = append(c.Bars, b)
 	}
 	c.Height = 16 + len(keys)*44
 	c.Desc = fmt.Sprintf("Bars from zero, %s in %s. %s. The figures are in the tables below.",
-		strings.ToLower(title), show.Unit(unit), show.Count(len(keys), "bar", "bars"))
+		strings.ToLower(title), show.Unit(unit), words.Count(len(keys), "bar"))
 	return c
 }

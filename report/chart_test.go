@@ -88,7 +88,7 @@ func TestAPairWithManyRepeatsCountsOnceAmongPairs(t *testing.T) {
 		d.Samples = append(d.Samples, bw("a", "e", 4, 4))
 	}
 	got := collect(d).scopes()[0].points[chartPoint{Test: "ib_write_bw", Bytes: 4, Metric: bench.MetricBWAverage}]
-	if want := (spread{4, 1, 2.5, 4, 2}); got != want {
+	if want := (spread{4, 1, 2.5, 4, 2}); got.spread != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -133,7 +133,7 @@ func TestLinesStayInThePlot(t *testing.T) {
 		}
 		for _, c := range collect(d).scopes()[0].charts("c") {
 			for _, s := range c.Series {
-				for i, n := range numbers.FindAllString(s.Line, -1) {
+				for i, n := range numbers.FindAllString(string(s.Line), -1) {
 					var v float64
 					fmt.Sscan(n, &v)
 					low, high := float64(c.Top), float64(c.Bottom)

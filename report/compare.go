@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -23,7 +24,7 @@ type Comparison struct {
 	Schema string   `json:"schema"` // CompareSchema
 	A      Compared `json:"a"`
 	B      Compared `json:"b"`
-	// Differences are what was recorded of the conditions and is not the same: what matters to figures first.
+	// Differences are the recorded conditions that are not the same: those that matter to figures first.
 	Differences []Difference     `json:"differences"`
 	Figures     []ComparedFigure `json:"figures"` // what either has, in the order of reports
 }
@@ -96,9 +97,9 @@ func Compare(a, b Data) Comparison {
 				continue
 			}
 			f.B, f.CountB, f.b = new(s.Median), s.N, s
-			switch other := k; {
+			switch {
 			case f.A == nil:
-			case ra.values[other.as(!k.Pair.Emulated)] != nil:
+			case ra.values[k.as(!k.Pair.Emulated)] != nil:
 				f.Problem = "one is emulated, and the other is not"
 			case ra.unitOf(k.Test, k.Metric) != f.Unit || rb.unitOf(k.Test, k.Metric) != f.Unit:
 				f.Problem = "the units differ"
@@ -146,27 +147,20 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 	if na != 1 || nb != 1 || pa == pb {
 		return b, false
 	}
+	nameInA := map[string]string{pb.Client: pa.Client, pb.Server: pa.Server}
+	rename := func(names ...*string) {
+		for _, n := range names {
+			*n = cmp.Or(nameInA[*n], *n)
+		}
+	}
 	b.Samples, b.Distributions = slices.Clone(b.Samples), slices.Clone(b.Distributions)
 	for i := range b.Samples {
-		s := &b.Samples[i]
-		s.Client, s.Server = rename(s.Client, pa, pb), rename(s.Server, pa, pb)
+		rename(&b.Samples[i].Client, &b.Samples[i].Server)
 	}
 	for i := range b.Distributions {
-		d := &b.Distributions[i]
-		d.Client, d.Server = rename(d.Client, pa, pb), rename(d.Server, pa, pb)
+		rename(&b.Distributions[i].Client, &b.Distributions[i].Server)
 	}
 	return b, true
-}
-
-// rename gives a node of B its name in A.
-func rename(node string, a, b pair) string {
-	switch node {
-	case b.Client:
-		return a.Client
-	case b.Server:
-		return a.Server
-	}
-	return node
 }
 
 func compared(d Data, r *results) Compared {
@@ -187,7 +181,7 @@ func (c Compared) name() string {
 		s += ", emulated"
 	}
 	if c.Failed > 0 {
-		s += ", " + show.Count(c.Failed, "failed measurement", "failed measurements")
+		s += ", " + words.Count(c.Failed, "failed measurement")
 	}
 	return s
 }
@@ -197,127 +191,114 @@ const notRecorded = "–"
 // idle are facts of the environment that move no figure by themselves.
 var idle = []string{"host load", "note"}
 
-// differences lists what was recorded of the conditions and is not the same.
-func differences(a, b Data, renamed bool) []Difference {
-	out := []Difference{}
-	add := func(what, x, y string, matters bool) {
-		if x != y {
-			out = append(out, Difference{what, cmp.Or(x, notRecorded), cmp.Or(y, notRecorded), matters})
-		}
-	}
-	over := func(d Data, f func(s bench.Sample) string) string {
-		var all []string
-		for _, s := range d.Samples {
-			all = append(all, f(s))
-		}
-		return joined(all)
-	}
-	both := func(what string, matters bool, f func(s bench.Sample) string) {
-		add(what, over(a, f), over(b, f), matters)
-	}
-	both("emulated", true, func(s bench.Sample) string {
+// sampleConditions are the conditions that samples have recorded.
+var sampleConditions = []struct {
+	what string
+	text func(s bench.Sample) string
+}{
+	{"emulated", func(s bench.Sample) string {
 		if s.Emulated {
 			return "yes: figures check the setup, not the hardware"
 		}
 		return "no"
-	})
-	both("accelerator", true, func(s bench.Sample) string { return s.Accelerator })
-	both("tool", true, func(s bench.Sample) string { return strings.TrimSpace(s.Tool + " " + s.Version) })
-	both("placement", true, func(s bench.Sample) string { return s.Placement })
-	both("warm-ups", true, func(s bench.Sample) string { return fmt.Sprint(s.WarmUps) })
+	}},
+	{"accelerator", func(s bench.Sample) string { return s.Accelerator }},
+	{"tool", func(s bench.Sample) string { return strings.TrimSpace(s.Tool + " " + s.Version) }},
+	{"placement", func(s bench.Sample) string { return s.Placement }},
+	{"warm-ups", func(s bench.Sample) string { return fmt.Sprint(s.WarmUps) }},
+}
+
+// nodeConditions are those that nodes have recorded.
+var nodeConditions = []struct {
+	what string
+	text func(n Node) string
+}{
+	{"MTU", func(n Node) string { return number(n.MTU) }},
+	{"IB MTU", func(n Node) string { return number(n.IBMTU) }},
+	{"CPUs of the nodes", func(n Node) string { return number(n.CPUs) }},
+	{"memory of the nodes", func(n Node) string { return sizeText(n.Memory) }},
+	{"RDMA device", func(n Node) string { return n.RDMADevice }},
+	{"driver", func(n Node) string { return n.Driver }},
+	{"CPUs by", func(n Node) string { return n.Accelerator }},
+}
+
+// differences lists the recorded conditions that are not the same.
+func differences(a, b Data, renamed bool) []Difference {
+	grave, others := []Difference{}, []Difference(nil)
+	add := func(what string, matters bool, of func(Data) string) {
+		x, y := of(a), of(b)
+		d := Difference{what, cmp.Or(x, notRecorded), cmp.Or(y, notRecorded), matters}
+		switch {
+		case x == y:
+		case matters:
+			grave = append(grave, d)
+		default:
+			others = append(others, d)
+		}
+	}
+	for _, c := range sampleConditions {
+		add(c.what, true, overSamples(c.text))
+	}
 	for _, test := range testsIn(a, b) {
-		of := func(d Data, command func(s bench.Sample) string) string {
-			return over(d, func(s bench.Sample) string {
+		command := func(of func(s bench.Sample) string) func(Data) string {
+			return overSamples(func(s bench.Sample) string {
 				if s.Test != test {
 					return ""
 				}
-				return plainCommand(command(s))
+				return plainCommand(of(s))
 			})
 		}
-		client := func(s bench.Sample) string { return s.Command }
-		server := func(s bench.Sample) string { return s.ServerCommand }
-		ca, cb, sa, sb := of(a, client), of(b, client), of(a, server), of(b, server)
-		switch {
-		case ca == "" || cb == "": // that one has not the test is said beside its figures
-		case ca != cb:
-			add("command of "+test, ca, cb, true)
-		default: // the server's has the same arguments, but where both sides were put somewhere else
-			add("server's command of "+test, sa, sb, true)
+		client := command(func(s bench.Sample) string { return s.Command })
+		server := command(func(s bench.Sample) string { return s.ServerCommand })
+		switch x, y := client(a), client(b); {
+		case x == "" || y == "": // that one does not have the test is said beside its figures
+		case x != y:
+			add("command of "+test, true, client)
+		default: // the server's has the same arguments, unless both sides were put somewhere else
+			add("server's command of "+test, true, server)
 		}
 	}
-	for _, f := range []struct {
-		what string
-		text func(n Node) string
-	}{
-		{"MTU", func(n Node) string { return number(int64(n.MTU)) }},
-		{"IB MTU", func(n Node) string { return number(int64(n.IBMTU)) }},
-		{"CPUs of the nodes", func(n Node) string { return number(int64(n.CPUs)) }},
-		{"memory of the nodes", func(n Node) string {
-			if n.Memory == 0 {
-				return ""
-			}
-			return show.Size(n.Memory)
-		}},
-		{"RDMA device", func(n Node) string { return n.RDMADevice }},
-		{"driver", func(n Node) string { return n.Driver }},
-		{"CPUs by", func(n Node) string { return n.Accelerator }},
-	} {
-		add(f.what, overNodes(a, f.text), overNodes(b, f.text), true)
+	for _, c := range nodeConditions {
+		add(c.what, true, func(d Data) string { return overNodes(d, c.text) })
 	}
-	failed := func(d Data) string {
+	add("checks", true, func(d Data) string {
 		if len(d.Findings) > 0 && len(finding.NotOK(d.Findings)) == 0 {
 			return "all ok"
 		}
 		return FindingsText(d.Findings)
-	}
-	add("checks", failed(a), failed(b), true)
-	var keys []string
+	})
+	seen := map[string]bool{"tools": true} // those are above, from the samples
 	for _, f := range slices.Concat(a.Environment, b.Environment) {
-		if !slices.Contains(keys, f.Key) && f.Key != "tools" { // those are above, from the samples
-			keys = append(keys, f.Key)
+		if seen[f.Key] {
+			continue
 		}
-	}
-	for _, k := range keys {
-		of := func(d Data) string {
+		seen[f.Key] = true
+		add(f.Key, !slices.Contains(idle, f.Key), func(d Data) string {
 			var all []string
-			for _, f := range d.Environment {
-				if f.Key == k {
-					all = append(all, f.Value)
+			for _, g := range d.Environment {
+				if g.Key == f.Key {
+					all = append(all, g.Value)
 				}
 			}
-			return joined(all)
-		}
-		add(k, of(a), of(b), !slices.Contains(idle, k))
+			return joined(all, "; ")
+		})
 	}
-	add("lab", a.Lab, b.Lab, false)
-	add("nodes", number(int64(len(a.Nodes))), number(int64(len(b.Nodes))), len(a.Nodes) > 0 && len(b.Nodes) > 0)
+	add("lab", false, func(d Data) string { return d.Lab })
+	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d Data) string { return number(len(d.Nodes)) })
 	if renamed {
-		add("names of the nodes", namesOf(a), namesOf(b), false)
+		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
+			if s.Server == "" {
+				return ""
+			}
+			return between(s.Client, s.Server)
+		}))
 	}
-	add("rackless", a.Rackless, b.Rackless, false)
-	slices.SortStableFunc(out, func(x, y Difference) int {
-		switch {
-		case x.Matters == y.Matters:
-			return 0
-		case x.Matters:
-			return -1
-		}
-		return 1
-	})
-	return out
+	add("rackless", false, func(d Data) string { return d.Rackless })
+	return append(grave, others...)
 }
 
-func namesOf(d Data) string {
-	var all []string
-	for _, s := range d.Samples {
-		if s.Server != "" {
-			all = append(all, between(s.Client, s.Server))
-		}
-	}
-	return joined(all)
-}
-
-func number(n int64) string {
+// number prints a number; 0 is one that was not recorded.
+func number[N int | int64](n N) string {
 	if n == 0 {
 		return ""
 	}
@@ -325,10 +306,21 @@ func number(n int64) string {
 }
 
 // joined are texts, each once and sorted.
-func joined(all []string) string {
+func joined(all []string, sep string) string {
 	slices.Sort(all)
 	all = slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
-	return strings.Join(all, "; ")
+	return strings.Join(all, sep)
+}
+
+// overSamples is what all samples say.
+func overSamples(text func(s bench.Sample) string) func(Data) string {
+	return func(d Data) string {
+		var all []string
+		for _, s := range d.Samples {
+			all = append(all, text(s))
+		}
+		return joined(all, "; ")
+	}
 }
 
 // overNodes is what nodes say: once, if all say the same.
@@ -338,7 +330,7 @@ func overNodes(d Data, text func(Node) string) string {
 		all = append(all, text(n))
 		each = append(each, n.Name+" "+cmp.Or(text(n), notRecorded))
 	}
-	if same := joined(slices.Clone(all)); !strings.Contains(same, "; ") {
+	if same := joined(all, "; "); !strings.Contains(same, "; ") {
 		return same
 	}
 	return strings.Join(each, ", ")
@@ -380,7 +372,7 @@ func (c Comparison) warning() string {
 			"measures says anything about hardware."
 	case n > 0:
 		return fmt.Sprintf("The conditions differ in %s, listed below. What differs between the figures is no effect "+
-			"of any one of them.", show.Count(n, "point", "points"))
+			"of any one of them.", words.Count(n, "point"))
 	}
 	return ""
 }
@@ -423,8 +415,7 @@ func (f ComparedFigure) changeText() string {
 	if f.Change == nil {
 		return notRecorded
 	}
-	digits := max(f.a.Decimals, f.b.Decimals)
-	text := show.Number(*f.Change, 3, digits)
+	text := show.Number(*f.Change, 3, max(f.a.Decimals, f.b.Decimals))
 	if *f.Change > 0 {
 		text = "+" + text
 	}

@@ -1,14 +1,13 @@
 package report
 
 import (
-	"bufio"
-	"crypto/sha256"
+	"cmp"
 	_ "embed" // for the template
-	"encoding/base64"
 	"encoding/csv"
 	"fmt"
 	"html/template"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,16 +30,14 @@ type comparePage struct {
 	Comparison
 	Heading, Warning, NoVerdict string
 	AName, BName                string
-	Sentences                   []string
-	Style                       template.CSS
-	Script                      template.JS
-	StyleHash, ScriptHash       string
-	Groups                      []chartGroup
-	Rows                        []comparedRow
-	Pairs                       int // of nodes: with one, the table has no column for it
-	CSV                         template.URL
-	CSVName                     string
-	Emulated                    bool // both are
+	show.Head
+	Sentences []string
+	Groups    []chartGroup
+	Rows      []comparedRow
+	Pairs     int // of nodes: with one, the table has no column for it
+	CSV       template.URL
+	CSVName   string
+	Emulated  bool // both are
 }
 
 // A comparedRow is a row of the table, with the values that it is sorted by.
@@ -59,11 +56,7 @@ func ComparePage(w io.Writer, a, b Data) error {
 	if err != nil {
 		return err
 	}
-	buffered := bufio.NewWriter(w)
-	if err := compareTemplate().Execute(buffered, p); err != nil {
-		return fmt.Errorf("write the comparison of lab %q with lab %q: %w", a.Lab, b.Lab, err)
-	}
-	if err := buffered.Flush(); err != nil {
+	if err := show.Execute(w, compareTemplate(), p); err != nil {
 		return fmt.Errorf("write the comparison of lab %q with lab %q: %w", a.Lab, b.Lab, err)
 	}
 	return nil
@@ -74,25 +67,18 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	if err := CompareCSV(&raw, Compare(a, b)); err != nil {
 		return nil, err
 	}
-	a, b = a.clean(show.Visible), b.clean(show.Visible)
+	a, b = show.Clean(a, show.Visible), show.Clean(b, show.Visible)
 	c := Compare(a, b)
-	style := show.Style + show.SortStyle + pageCSS
-	hash := func(s string) string {
-		sum := sha256.Sum256([]byte(s))
-		return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-	}
 	sentences := c.sentences(a, show.Unit)
 	for i, text := range sentences {
-		sentences[i] = keepUnits(strings.NewReplacer(" -> ", "\u00a0→\u00a0").Replace(text))
+		sentences[i] = keepUnits(strings.ReplaceAll(text, " -> ", "\u00a0→\u00a0"))
 	}
 	p := &comparePage{
-		Comparison: c, Heading: "Two results of lab " + a.Lab, Warning: c.warning(), NoVerdict: noVerdict,
+		Comparison: c, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript),
+		Heading: "Two results of lab " + a.Lab, Warning: c.warning(), NoVerdict: noVerdict,
 		AName: c.A.name(), BName: c.B.name(), Sentences: sentences,
-		Style: template.CSS(style), Script: template.JS(show.SortScript), StyleHash: hash(style),
-		ScriptHash: hash(show.SortScript),
-		Groups:     comparedCharts(a, b), Emulated: c.A.Emulated && c.B.Emulated,
-		CSV: template.URL("data:text/csv;charset=utf-8;base64," +
-			base64.StdEncoding.EncodeToString([]byte(raw.String()))), CSVName: "comparison.csv",
+		Groups: comparedCharts(a, b), Emulated: c.A.Emulated && c.B.Emulated,
+		CSV: show.DataURL(show.CSV, raw.String()), CSVName: "comparison.csv",
 	}
 	if a.Lab != b.Lab {
 		p.Heading = fmt.Sprintf("Lab %s and lab %s side by side", a.Lab, b.Lab)
@@ -103,32 +89,23 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	}
 	slices.Sort(pairs)
 	p.Pairs = len(slices.Compact(pairs))
-	exact := func(v *float64) string {
-		if v == nil {
-			return ""
-		}
-		return show.Exact(*v)
-	}
-	repeats := func(n int, s spread) string {
-		if n < 2 {
-			return ""
-		}
-		return fmt.Sprintf("n=%d, %s to %s", n, s.figure(s.Min), s.figure(s.Max))
-	}
 	for _, f := range c.Figures {
 		_, _, label := metricInfo(f.Metric)
-		row := comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server), Size: notRecorded, Name: label + ", " +
-			show.Unit(f.Unit),
+		p.Rows = append(p.Rows, comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server),
+			Size: cmp.Or(sizeText(f.Bytes), notRecorded), Name: label + ", " + show.Unit(f.Unit),
 			AText: comparedText(f.A, f.a), BText: comparedText(f.B, f.b), RatioText: f.ratioText(),
-			ChangeText: f.changeText(),
-			AValue:     exact(f.A), BValue: exact(f.B), RatioValue: exact(f.Ratio), ChangeValue: exact(f.Change),
-			ARepeats: repeats(f.CountA, f.a), BRepeats: repeats(f.CountB, f.b)}
-		if f.Bytes > 0 {
-			row.Size = show.Size(f.Bytes)
-		}
-		p.Rows = append(p.Rows, row)
+			ChangeText: f.changeText(), AValue: optional(f.A), BValue: optional(f.B), RatioValue: optional(f.Ratio),
+			ChangeValue: optional(f.Change), ARepeats: f.a.repeats(), BRepeats: f.b.repeats()})
 	}
 	return p, nil
+}
+
+// optional is a value exactly, or nothing.
+func optional(v *float64) string {
+	if v == nil {
+		return ""
+	}
+	return show.Exact(*v)
 }
 
 // comparedCharts draws what both have in the same pictures. An emulated line never stands in one
@@ -146,17 +123,14 @@ func comparedCharts(a, b Data) []chartGroup {
 		if y := sb[k]; y.Title != x.Title { // "20 pairs together", and 12
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
 		}
-		s.points, s.derived, s.limits, s.keys = map[chartPoint]spread{}, map[chartPoint]bool{},
-			map[chartPoint]float64{}, nil
+		s.points = map[chartPoint]point{}
 		for run, of := range map[string]scope{"A": x, "B": sb[k]} {
-			for _, key := range of.keys {
-				as := key
-				as.Run = run
-				s.points[as], s.derived[as], s.limits[as] = of.points[key], of.derived[key], of.limits[key]
-				s.keys = append(s.keys, as)
+			for key, p := range of.points {
+				key.Run = run
+				s.points[key] = p
 			}
 		}
-		slices.SortFunc(s.keys, comparePoints)
+		s.keys = slices.SortedFunc(maps.Keys(s.points), comparePoints)
 		g := chartGroup{scope: s}
 		if c, ok := s.ratioChart(fmt.Sprintf("r%d", i+1)); ok {
 			g.Charts = append(g.Charts, c)
@@ -174,11 +148,7 @@ func comparedCharts(a, b Data) []chartGroup {
 		}
 		var of []ranOf
 		for run, d := range map[string]Data{"A": a, "B": named} {
-			for n := range d.Distributions {
-				if y := &d.Distributions[n]; s.Pairs == 1 && y.pair(d.Emulated) == s.pair {
-					of = append(of, ranOf{y, run})
-				}
-			}
+			of = append(of, d.distributionsOf(s, run)...)
 		}
 		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated, of)...)
 		if len(g.Charts) > 0 {
@@ -209,7 +179,7 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 	var ratios [][]float64
 	high, small, large := 1.2, int64(0), int64(0)
 	for _, test := range testsOf(s.keys) {
-		se := series{Name: test, testName: test, Color: len(all), marker: len(all)}
+		se := series{Name: test, Color: len(all), marker: len(all)}
 		var of []float64
 		for _, k := range s.keys {
 			b := k
@@ -232,20 +202,14 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 		return c, false
 	}
 	x, y := show.SizeAxis(small, large), show.LinearAxis(high)
-	c.frame(all, &x, &y, show.Tick, func(v float64) string { return show.Size(int64(v)) })
-	c.Limits = []string{fmt.Sprintf("M%s %sH%s", show.Px(x.From), show.Px(y.At(1)), show.Px(x.To))}
+	c.frame(all, &x, &y, sizeTick)
+	c.Limits = []show.Line{show.Line(show.Path("M%s %sH%s", x.From, y.At(1), x.To))}
 	for i := range all {
-		se := &all[i]
-		for n, k := range se.points {
-			verb := "L"
-			if n == 0 {
-				verb = "M"
-			}
-			px, py, ratio := x.At(float64(k.Bytes)), y.At(ratios[i][n]), ratioNumber(ratios[i][n])
-			se.Line += fmt.Sprintf("%s%s %s", verb, show.Px(px), show.Px(py))
-			se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Bytes: k.Bytes,
-				Value: show.Exact(ratios[i][n]), Title: fmt.Sprintf("%s, %s: B is %s times A", k.Test,
-					show.Size(k.Bytes), ratio)})
+		for n, k := range all[i].points {
+			ratio := ratios[i][n]
+			all[i].to(x.At(float64(k.Bytes)), y.At(ratio), mark{Bytes: k.Bytes, Value: show.Exact(ratio),
+				Title: fmt.Sprintf("%s: B is %s times A", chartPoint{Test: k.Test, Bytes: k.Bytes}.name(),
+					ratioNumber(ratio))})
 		}
 	}
 	c.Desc = "Lines over message size (to the base of two): the average bandwidth of B as a multiple of that of A, " +
@@ -255,25 +219,14 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 
 // CompareCSV writes one line for each figure, for other programs.
 func CompareCSV(w io.Writer, c Comparison) error {
-	out := csv.NewWriter(w)
-	optional := func(v *float64) string {
-		if v == nil {
-			return ""
-		}
-		return show.Exact(*v)
-	}
 	records := [][]string{{"client", "server", "test", "bytes", "metric", "unit", "a", "a_count", "b", "b_count",
 		"ratio", "difference", "problem"}}
 	for _, f := range c.Figures {
-		size := ""
-		if f.Bytes > 0 {
-			size = strconv.FormatInt(f.Bytes, 10)
-		}
-		records = append(records, []string{f.Client, f.Server, f.Test, size, f.Metric, f.Unit, optional(f.A),
-			strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB),
-			optional(f.Ratio), optional(f.Change), f.Problem})
+		records = append(records, []string{f.Client, f.Server, f.Test, number(f.Bytes), f.Metric, f.Unit, optional(f.A),
+			strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB), optional(f.Ratio), optional(f.Change),
+			f.Problem})
 	}
-	if err := out.WriteAll(records); err != nil {
+	if err := csv.NewWriter(w).WriteAll(records); err != nil {
 		return fmt.Errorf("write a comparison as CSV: %w", err)
 	}
 	return nil

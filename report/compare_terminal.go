@@ -1,55 +1,50 @@
 package report
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
 // CompareTerminal writes two results side by side as text: what differs in their conditions first, then the figures.
 func CompareTerminal(w io.Writer, a, b Data, o TerminalOptions) error {
-	if o.Width == 0 {
-		o.Width = 80
-	}
-	o.Width = max(o.Width, 60)
-	a, b = a.clean(show.Printable), b.clean(show.Printable)
+	a, b = show.Clean(a, show.Printable), show.Clean(b, show.Printable)
 	c := Compare(a, b)
-	t := &terminal{Writer: bufio.NewWriter(w), TerminalOptions: o}
-
-	t.paint(text.Bold, "Two results side by side")
-	t.wrap("A  ", "   ", c.A.name())
-	t.wrap("B  ", "   ", c.B.name())
+	t := newTerminal(w, o)
+	t.Wrap("", "", "Two results side by side", text.Bold)
+	t.Wrap("A  ", "   ", c.A.name())
+	t.Wrap("B  ", "   ", c.B.name())
 	fmt.Fprintln(t)
 	if s := c.warning(); s != "" {
-		t.paint(text.FgYellow, s)
+		t.Wrap("", "", s, text.FgYellow)
 	}
-	t.wrap("", "", noVerdict)
+	t.Wrap("", "", noVerdict)
 	t.differences(c)
 	if s := c.sentences(a, func(u string) string { return u }); len(s) > 0 {
 		fmt.Fprintln(t)
 		for _, line := range s {
-			t.wrap("- ", "  ", line)
+			t.Wrap("- ", "  ", line)
 		}
 	}
-	var of []ComparedFigure
-	for i, f := range c.Figures {
-		if i > 0 && (f.Client != of[0].Client || f.Server != of[0].Server) {
-			t.comparedPair(of)
-			of = nil
+	// The figures are sorted by pair.
+	for rest := c.Figures; len(rest) > 0; {
+		n := slices.IndexFunc(rest, func(f ComparedFigure) bool {
+			return f.Client != rest[0].Client || f.Server != rest[0].Server
+		})
+		if n < 0 {
+			n = len(rest)
 		}
-		of = append(of, f)
+		t.comparedPair(rest[:n])
+		rest = rest[n:]
 	}
-	if len(of) > 0 {
-		t.comparedPair(of)
-	} else {
-		t.line("Neither has a figure.")
+	if len(c.Figures) == 0 {
+		t.Line("Neither has a figure.")
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print the comparison of lab %q with lab %q: %w", a.Lab, b.Lab, err)
@@ -64,21 +59,21 @@ var asciiDash = strings.NewReplacer(notRecorded, "-", "−", "-")
 func (t *terminal) differences(c Comparison) {
 	fmt.Fprintln(t)
 	if len(c.Differences) == 0 {
-		t.line("Nothing that was recorded of the conditions differs.")
+		t.Line("Nothing that was recorded of the conditions differs.")
 		return
 	}
-	t.paint(text.Bold, "What differs in the conditions")
+	t.Wrap("", "", "What differs in the conditions", text.Bold)
 	for _, d := range c.Differences {
 		sign := "! "
 		if !d.Matters {
 			sign = "  "
 		}
-		t.wrap(sign, "  ", d.What)
-		t.wrap("    A  ", "       ", asciiDash.Replace(d.A))
-		t.wrap("    B  ", "       ", asciiDash.Replace(d.B))
+		t.Wrap(sign, "  ", d.What)
+		t.Wrap("    A  ", "       ", asciiDash.Replace(d.A))
+		t.Wrap("    B  ", "       ", asciiDash.Replace(d.B))
 	}
 	if c.graveDifferences() > 0 {
-		t.line("!: it can move figures")
+		t.Line("!: it can move figures")
 	}
 }
 
@@ -95,16 +90,16 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 			sizes[test] = pickSizes(sizes[test])
 		}
 	}
-	rows, columns := []table.Row{}, make([][]string, 4)
+	rows, columns := [][]string{}, make([][]string, 4)
 	left, one := 0, ""
 	for _, f := range all {
-		if !t.AllSizes && (!slices.Contains(sizes[f.Test], f.Bytes) || !slices.Contains(compareMetricsShown,
-			f.Metric)) {
+		shown := slices.Contains(sizes[f.Test], f.Bytes) && slices.Contains(compareMetricsShown, f.Metric)
+		if !t.AllSizes && !shown {
 			left++
 			continue
 		}
 		_, _, label := metricInfo(f.Metric)
-		rows = append(rows, table.Row{f.Test, sizeOrDash(f.Bytes), label + ", " + f.Unit})
+		rows = append(rows, []string{f.Test, sizeOrDash(f.Bytes), label + ", " + f.Unit})
 		for i, s := range []string{comparedText(f.A, f.a), comparedText(f.B, f.b), f.ratioText(), f.changeText()} {
 			columns[i] = append(columns[i], asciiDash.Replace(s))
 		}
@@ -115,13 +110,13 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 	if len(rows) == 0 {
 		return
 	}
-	w := fill(table.Row{"test", "size", "figure", "A", "B", "B/A", "B-A"}, rows, columns)
+	w := fill([]string{"test", "size", "figure", "A", "B", "B/A", "B-A"}, rows, columns)
 	t.print(between(all[0].Client, all[0].Server), false, w)
 	if left > 0 {
-		t.wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them",
-			show.Count(left, "figure", "figures")))
+		t.Wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them",
+			words.Count(left, "figure")))
 	}
 	if one != "" {
-		t.wrap("", "", one)
+		t.Wrap("", "", one)
 	}
 }

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -76,6 +76,17 @@ type ranOf struct {
 	Run string
 }
 
+// distributionsOf are the distributions of a pair; where many pairs are drawn together, theirs are not.
+func (d Data) distributionsOf(s scope, run string) []ranOf {
+	var out []ranOf
+	for i := range d.Distributions {
+		if x := &d.Distributions[i]; s.Pairs == 1 && x.pair(d.Emulated) == s.pair {
+			out = append(out, ranOf{x, run})
+		}
+	}
+	return out
+}
+
 // distributionCharts draws the latencies of a pair, one chart for each test and size.
 func distributionCharts(id string, emulated bool, all []ranOf) []chart {
 	var out []chart
@@ -114,15 +125,11 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool)
 		for _, p := range usable {
 			lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
 		}
-		name := d.Test
-		if d.Bytes > 0 {
-			name += ", " + show.Size(d.Bytes)
-		}
-		se := series{Name: name, testName: d.Test, run: d.Run, Color: len(curves), marker: len(curves),
-			Dash: len(curves)}
+		n := len(curves)
+		se := series{Name: chartPoint{Test: d.Test, Bytes: d.Bytes}.name(), run: d.Run, Color: n, marker: n, Dash: n}
 		if d.Run != "" {
 			se.Color = 0
-			c.Title = "Latencies of " + name
+			c.Title = "Latencies of " + se.Name
 		}
 		se.asRun()
 		curves, points = append(curves, se), append(points, usable)
@@ -131,36 +138,21 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool)
 		return c, false
 	}
 	colorRuns(curves)
-	y := show.LogAxis(lo, hi)
-	x := show.Axis{Lo: 0, Hi: show.Depth(deepest)}
-	for _, q := range show.Landmarks {
-		if q <= deepest {
-			x.Ticks = append(x.Ticks, show.Depth(q))
-		}
-	}
-	c.frame(curves, &x, &y, show.Tick, func(depth float64) string {
-		return show.Figure(100-100*math.Pow(10, -depth)) + "%"
-	})
+	x, y := show.DepthAxis(deepest), show.LogAxis(lo, hi)
+	c.frame(curves, &x, &y, show.DepthTick)
 	for i := range curves {
 		se := &curves[i]
-		var line strings.Builder
-		for k, p := range points[i] {
+		for _, p := range points[i] {
 			px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
-			verb := "L"
-			if k == 0 {
-				verb = "M"
-			}
-			fmt.Fprintf(&line, "%s%s %s", verb, show.Px(px), show.Px(py))
 			if show.IsLandmark(p.Quantile) {
-				se.Marks = append(se.Marks, mark{Path: show.Marker(se.marker, px, py), Value: show.Exact(p.Us),
-					Title: landmarkTitle(se.Name, p, emulated)})
+				se.to(px, py, mark{Value: show.Exact(p.Us), Title: landmarkTitle(se.Name, p, emulated)})
+			} else {
+				se.Line.To(px, py)
 			}
 		}
-		se.Line = line.String()
 	}
 	c.Desc = fmt.Sprintf("Latencies by the share that is at most as long, on an axis that widens the slowest: 90, "+
-		"99, 99.9 and 99.99 per cent are equally far apart. %s.",
-		show.Count(len(curves), "line", "lines"))
+		"99, 99.9 and 99.99 per cent are equally far apart. %s.", words.Count(len(curves), "line"))
 	return c, true
 }
 

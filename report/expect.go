@@ -27,19 +27,15 @@ func (d Data) judged() (all []bench.Judgement, emulated bool) {
 	return all, emulated
 }
 
-// what is "ib_write_bw at 64 KiB, vm01 to vm00".
+// judgedName is "ib_write_bw at 64 KiB, vm01 to vm00".
 func judgedName(j bench.Judgement) string {
-	name := j.Test
-	if j.Bytes > 0 {
-		name += " at " + show.Size(j.Bytes)
-	}
-	return name + ", " + between(j.Client, j.Server)
+	return headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
 }
 
 // reached reports whether a judgement needs nobody to do anything.
 func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
 
-// title is a cause with how sure it is.
+// causeTitle is a cause with how sure it is.
 func causeTitle(c bench.Cause) string {
 	if c.Possible {
 		return "perhaps: " + c.What
@@ -52,13 +48,12 @@ func (t *terminal) expectations(d Data) {
 	all, emulated := d.judged()
 	if emulated {
 		fmt.Fprintln(t)
-		t.wrap("", "", noExpectation)
+		t.Wrap("", "", noExpectation)
 	}
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintln(t)
-	t.paint(text.Bold, "Against what the way carries")
+	t.Title("Against what the way carries")
 	for _, j := range all {
 		sign, color := "- ", text.FgYellow
 		switch {
@@ -68,18 +63,11 @@ func (t *terminal) expectations(d Data) {
 			sign, color = "? ", text.Faint
 		}
 		_, unit, _ := metricInfo(j.Metric)
-		lines := strings.Split(text.WrapSoft(fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value),
-			unit, j.Text), t.Width-2), "\n")
-		for i, line := range lines {
-			if i > 0 {
-				line = "  " + line
-			}
-			fmt.Fprintln(t, t.colored(color, strings.TrimRight(line, " ")))
-		}
+		t.Wrap("", "  ", fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value), unit, j.Text), color)
 		for i, c := range j.Causes {
 			first := fmt.Sprintf("  %d. ", i+1)
-			t.wrap(first, strings.Repeat(" ", len(first)), causeTitle(c)+": "+c.Evidence)
-			t.wrap("     fix: ", "          ", c.Fix)
+			t.Wrap(first, strings.Repeat(" ", len(first)), causeTitle(c)+": "+c.Evidence)
+			t.Wrap("     fix: ", "          ", c.Fix)
 		}
 	}
 }
@@ -90,10 +78,9 @@ func (t *terminal) beside(d Data) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintln(t)
-	t.paint(text.Bold, "Beside published latencies, of other cards and machines: no verdict")
+	t.Title("Beside published latencies, of other cards and machines: no verdict")
 	for _, b := range all {
-		t.wrap("", "  ", besideText(b, "us"))
+		t.Wrap("", "  ", besideText(b, "us"))
 	}
 }
 

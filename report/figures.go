@@ -50,6 +50,14 @@ func (s spread) short(v float64) string { return show.Number(v, 3, s.Decimals) }
 // figure is short with four digits.
 func (s spread) figure(v float64) string { return show.Number(v, 4, s.Decimals) }
 
+// repeats is "n=3, 1.2 to 1.4", or nothing where there were none.
+func (s spread) repeats() string {
+	if s.N < 2 {
+		return ""
+	}
+	return fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
+}
+
 // A failure is a measurement that gave no figure.
 type failure struct {
 	Sample  bench.Sample

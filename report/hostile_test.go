@@ -131,7 +131,7 @@ func TestCleanReachesEveryField(t *testing.T) {
 			}
 		}
 	}
-	look("Data", reflect.ValueOf(d.clean(show.Printable)))
+	look("Data", reflect.ValueOf(show.Clean(d, show.Printable)))
 	if texts < 100 {
 		t.Errorf("looked at %d texts only", texts)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -184,7 +185,7 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	all := spreadOfMedians(repeats)
 	column := pairColumn{headline: h, Label: label, Unit: unit}
 	column.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
-		show.Count(len(pairs), "pair", "pairs"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
+		words.Count(len(pairs), "pair"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
 		show.Short(all.Max/all.Min))
 
 	// Colours go from the lowest cell to the highest, however close these are; the note above says how close.

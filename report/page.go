@@ -1,16 +1,13 @@
 package report
 
 import (
-	"bufio"
-	"crypto/sha256"
+	"cmp"
 	_ "embed" // for the template
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -48,11 +45,7 @@ func parsePage() *template.Template {
 // Its content security policy lets the browser load nothing at all, and apply and run only what is
 // in it. Without scripts all is there but sorting and the download.
 func Page(w io.Writer, d Data) error {
-	buffered := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(buffered, newPage(d)); err != nil {
-		return fmt.Errorf("write the report of lab %q: %w", d.Lab, err)
-	}
-	if err := buffered.Flush(); err != nil {
+	if err := show.Execute(w, pageTemplate(), newPage(d)); err != nil {
 		return fmt.Errorf("write the report of lab %q: %w", d.Lab, err)
 	}
 	return nil
@@ -86,11 +79,9 @@ func (d Data) Parts() (Parts, error) {
 // page is what the template prints. Everything that needs a decision is decided here, so that the
 // template only lays out.
 type page struct {
-	Data                                  // cleaned
-	Heading, Summary, Banner string       // Banner is empty when nothing is emulated
-	Style                    template.CSS // the one text that is not escaped: it is ours
-	Script                   template.JS  // ours too
-	StyleHash, ScriptHash    string       // for the content security policy, which allows these and nothing else
+	Data // cleaned
+	show.Head
+	Heading, Summary, Banner string // Banner is empty when nothing is emulated
 	CSVName                  string
 	HostImage                template.URL // the host's picture as a data URL; empty: none
 	Pictures                 []picture    // of the lab, for narrow and for wide screens
@@ -119,8 +110,8 @@ type figureTable struct {
 	Test, Caption string
 	Mixed         bool // some rows are emulated and some are not: each row says which
 	OnePair       bool // all rows are of one pair, which the caption names: no column for it
-	// some figures were computed, because the tool printed 0 for them: they have a sign and the
-	// page explains it
+	// Derived: some figures were computed, because the tool printed 0 for them. They have a sign, which the page
+	// explains.
 	Derived    bool
 	Open       bool
 	Columns    []figureColumn
@@ -169,36 +160,22 @@ type failureView struct {
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
 func newPage(d Data) page {
-	d = d.clean(show.Visible)
+	d = show.Clean(d, show.Visible)
 	r := collect(d)
-	style, script := show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript
-	hash := func(s string) string {
-		sum := sha256.Sum256([]byte(s))
-		return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-	}
 	p := page{
-		Data:    d,
-		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r),
-		Style: template.CSS(style), Script: template.JS(script), StyleHash: hash(style), ScriptHash: hash(script),
-		CSVName:  "figures.csv",
+		Data: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
+		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r), CSVName: "figures.csv",
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
-		FindingsText: FindingsText(d.Findings),
-		Commands:     commands(d),
+		FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings),
 	}
 	if d.HostPicture != "" {
 		// As an image: what is in it can neither run nor load anything, nor change the page around it.
-		p.HostImage = template.URL("data:image/svg+xml;base64," +
-			base64.StdEncoding.EncodeToString([]byte(d.HostPicture)))
+		p.HostImage = show.DataURL("image/svg+xml", d.HostPicture)
 	}
 	for i, s := range r.scopes() {
 		g := chartGroup{scope: s, Charts: s.charts(fmt.Sprintf("c%d", i+1))}
-		var of []ranOf
-		for k := range d.Distributions {
-			if x := &d.Distributions[k]; s.Pairs == 1 && x.pair(d.Emulated) == s.pair {
-				of = append(of, ranOf{Distribution: x})
-			}
-		}
-		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated, of)...)
+		g.Charts = append(g.Charts, distributionCharts(fmt.Sprintf("d%d", i+1), s.Emulated,
+			d.distributionsOf(s, ""))...)
 		if len(g.Charts) > 0 {
 			p.Groups = append(p.Groups, g)
 		}
@@ -220,13 +197,12 @@ func newPage(d Data) page {
 		p.BesideTexts = append(p.BesideTexts, besideText(b, show.Unit("us")))
 	}
 	for _, f := range r.failures {
-		what := f.Sample.Test + ", " + between(f.Sample.Client, f.Sample.Server)
+		what := f.Sample.Test + ", " + f.pair().String()
 		if f.Sample.Bytes > 0 {
 			what += ", " + show.Size(f.Sample.Bytes)
 		}
 		p.Failures = append(p.Failures, failureView{f, what})
 	}
-	p.Faults = faults(d.Findings)
 	p.Fine = slices.DeleteFunc(slices.Clone(d.Findings), func(f finding.Finding) bool { return f.Status != finding.OK })
 	return p
 }
@@ -259,15 +235,10 @@ func (r *results) tables(d Data) []figureTable {
 			row := k
 			row.Metric = ""
 			if i == 0 || keys[i-1].Pair != k.Pair || keys[i-1].Bytes != k.Bytes {
-				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: "–", Iterations: iterationsText(r.iters[row]),
+				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: cmp.Or(sizeText(k.Bytes), "–"),
+					Bytes:      number(k.Bytes),
+					Iterations: iterationsText(r.iters[row]), Fewest: number(r.iters[row][0]),
 					Cells: make([]figureCell, len(names))})
-				at := &t.Rows[len(t.Rows)-1]
-				if k.Bytes > 0 {
-					at.Size, at.Bytes = show.Size(k.Bytes), strconv.FormatInt(k.Bytes, 10)
-				}
-				if fewest := r.iters[row][0]; fewest > 0 {
-					at.Fewest = strconv.FormatInt(fewest, 10)
-				}
 				t.Iterations = t.Iterations || r.iters[row][1] > 0
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
 				t.Mixed = t.Mixed || k.Pair.Emulated != t.Rows[0].Emulated
@@ -319,16 +290,12 @@ func decimalsIn(s string) int {
 // newFigureCell shows the median. The values behind it stay in the page, for whoever wants to compute with them.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
-	c := figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median)}
-	if s.N > 1 {
-		c.Repeats = fmt.Sprintf("n=%d, %s to %s", s.N, s.figure(s.Min), s.figure(s.Max))
-	}
 	exact := make([]string, len(values))
 	for i, v := range values {
 		exact[i] = show.Exact(v)
 	}
-	c.Values = strings.Join(exact, " ")
-	return c
+	return figureCell{Text: s.figure(s.Median), Median: show.Exact(s.Median), Repeats: s.repeats(),
+		Values: strings.Join(exact, " ")}
 }
 
 // iterationsText is the number of iterations of the repeats in a row, as a range if they differ.
@@ -350,14 +317,12 @@ func tableCaption(d Data, t figureTable) string {
 			tools = append(tools, strings.TrimSpace(s.Tool+" "+s.Version))
 		}
 	}
-	slices.Sort(tools)
-	tools = slices.DeleteFunc(slices.Compact(tools), func(s string) bool { return s == "" })
 	var parts []string
 	if t.OnePair {
 		parts = append(parts, t.Rows[0].String())
 	}
-	if len(tools) > 0 {
-		parts = append(parts, strings.Join(tools, ", "))
+	if text := joined(tools, ", "); text != "" {
+		parts = append(parts, text)
 	}
 	if t.Mixed {
 		parts = append(parts, "partly emulated")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -67,7 +68,7 @@ func (d Data) picture(id, class string, spines int) picture {
 	p := picture{
 		ID: id, Class: class,
 		Width: spines*cell + (spines-1)*boxGap + 16,
-		Label: fmt.Sprintf("switch, %s", show.Count(len(d.Nodes), "port", "ports")),
+		Label: fmt.Sprintf("switch, %s", words.Count(len(d.Nodes), "port")),
 	}
 	// With several spines a bar joins them in the middle, between the rows.
 	barHeight, above := 0, rows
@@ -113,7 +114,7 @@ func (d Data) picture(id, class string, spines int) picture {
 			p.Label = "switch" // upright beside a single box there is room for no more
 		}
 	}
-	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", show.Count(len(d.Nodes), "node", "nodes"),
+	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", words.Count(len(d.Nodes), "node"),
 		strings.Join(names, ", "))
 	return p
 }

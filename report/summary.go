@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -21,7 +22,7 @@ func (d Data) banner(r *results) string {
 	case r.emulated < r.total:
 		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those test "+
 			"the way, not the hardware.",
-			r.emulated, show.Count(r.total, "measured value", "measured values"))
+			r.emulated, words.Count(r.total, "measured value"))
 	}
 	for _, s := range d.Samples {
 		switch {
@@ -79,7 +80,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		parts = append(parts, text)
 	}
 	if len(parts) == 0 {
-		return fmt.Sprintf("%s measured; the figures are in the tables.", show.Count(len(r.keys), "figure", "figures"))
+		return fmt.Sprintf("%s measured; the figures are in the tables.", words.Count(len(r.keys), "figure"))
 	}
 	where := first.String()
 	if same > 1 {
@@ -125,10 +126,10 @@ func FindingsText(all []finding.Finding) string {
 	}
 	var parts []string
 	if failed > 0 {
-		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, show.Count(len(all), "check", "checks")))
+		parts = append(parts, fmt.Sprintf("%d of %s failed", failed, words.Count(len(all), "check")))
 	}
 	if unknown > 0 {
-		parts = append(parts, fmt.Sprintf("%s could not be read", show.Count(unknown, "check", "checks")))
+		parts = append(parts, fmt.Sprintf("%s could not be read", words.Count(unknown, "check")))
 	}
 	return strings.Join(parts, ", ")
 }

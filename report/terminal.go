@@ -1,25 +1,25 @@
 package report
 
 import (
-	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
 // TerminalOptions say what the terminal can do.
 type TerminalOptions struct {
 	Color bool // use colours; the caller decides, for instance by NO_COLOR
-	// columns, 0 means 80, at least 60; sentences are folded to it, tables are never cut but fit
-	// into 80 columns
+	// Width is the number of columns: 0 means 80, and less than 60 means 60. Sentences are folded to it; tables are
+	// never cut, but fit into 80 columns.
 	Width    int
 	AllSizes bool // show every message size; without it, a test of more than eight sizes shows the usual eight
 }
@@ -28,18 +28,14 @@ type TerminalOptions struct {
 // are many, then what failed and what the checks found. Names and messages from outside cannot
 // control the terminal.
 func Terminal(w io.Writer, d Data, o TerminalOptions) error {
-	if o.Width == 0 {
-		o.Width = 80
-	}
-	o.Width = max(o.Width, 60)
-	d = d.clean(show.Printable)
+	d = show.Clean(d, show.Printable)
 	r := collect(d)
-	t := &terminal{Writer: bufio.NewWriter(w), TerminalOptions: o, r: r}
-
-	t.paint(text.Bold, d.title())
-	t.wrap("", "", d.summary(r, func(u string) string { return u }))
+	t := newTerminal(w, o)
+	t.r = r
+	t.Wrap("", "", d.title(), text.Bold)
+	t.Wrap("", "", d.summary(r, func(u string) string { return u }))
 	if b := d.banner(r); b != "" {
-		t.paint(text.FgYellow, b)
+		t.Wrap("", "", b, text.FgYellow)
 	}
 	if pairs := r.pairsTried(); len(pairs) <= maxPairCharts {
 		for _, p := range pairs {
@@ -65,78 +61,35 @@ func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 	return nil
 }
 
-// A terminal is where Terminal prints. Errors of writing stay in the bufio.Writer until Flush.
+// A terminal is where Terminal prints.
 type terminal struct {
-	*bufio.Writer
-	TerminalOptions
-	r *results
+	*show.Terminal
+	AllSizes bool
+	r        *results
 }
 
-// paint prints text in a colour, folded to the width.
-func (t *terminal) paint(c text.Color, s string) {
-	for _, line := range strings.Split(text.WrapSoft(s, t.Width), "\n") {
-		fmt.Fprintln(t, t.colored(c, strings.TrimRight(line, " ")))
-	}
+func newTerminal(w io.Writer, o TerminalOptions) *terminal {
+	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color), AllSizes: o.AllSizes}
+	t.Alarm = failedWord
+	return t
 }
 
-func (t *terminal) colored(c text.Color, s string) string {
-	if !t.Color {
-		return s
-	}
-	// Not c.Sprint: it asks the environment, and the caller has decided.
-	return c.EscapeSeq() + s + text.Reset.EscapeSeq()
-}
-
-// wrap prints text folded to the width; the first line starts with first, the others with rest.
-func (t *terminal) wrap(first, rest, s string) {
-	for i, line := range strings.Split(text.WrapSoft(s, t.Width-len(rest)), "\n") {
-		prefix := rest
-		if i == 0 {
-			prefix = first
-		}
-		t.line(prefix + line)
-	}
-}
-
-// line prints a line. That something failed can be seen in it from afar.
-func (t *terminal) line(s string) {
-	fmt.Fprintln(t, strings.ReplaceAll(strings.TrimRight(s, " "), failedWord, t.colored(text.FgRed, failedWord)))
-}
-
-// newTable is a table without borders: the columns' own spaces part them, and 80 columns go further.
-func newTable(header table.Row) table.Writer {
-	w := table.NewWriter()
-	style := table.StyleLight
-	style.Options = table.Options{SeparateHeader: true}
-	style.Format.Header = text.FormatDefault
-	w.SetStyle(style)
-	w.AppendHeader(header)
-	configs := []table.ColumnConfig{{Number: 1, WidthMax: 18, WidthMaxEnforcer: text.WrapHard}}
-	for i := 2; i <= len(header); i++ {
-		configs = append(configs, table.ColumnConfig{Number: i, WidthMax: 18, WidthMaxEnforcer: text.WrapHard,
-			Align: text.AlignRight, AlignHeader: text.AlignRight})
-	}
-	w.SetColumnConfigs(configs)
-	return w
-}
-
-// print writes a table under its title.
-func (t *terminal) print(title string, emulated bool, w table.Writer) {
+// print writes the lines of a table under its title.
+func (t *terminal) print(title string, emulated bool, lines []string) {
 	if emulated {
 		title += ", emulated"
 	}
-	fmt.Fprintln(t)
-	t.paint(text.Bold, title)
-	for line := range strings.SplitSeq(w.Render(), "\n") {
-		t.line(line)
+	t.Title(title)
+	for _, line := range lines {
+		t.Line(line)
 	}
 }
 
-// width is how many columns of a terminal the table needs.
-func width(w table.Writer) int {
+// width is how many columns of a terminal lines need.
+func width(lines []string) int {
 	most := 0
-	for line := range strings.SplitSeq(w.Render(), "\n") {
-		most = max(most, text.StringWidth(strings.TrimRight(line, " ")))
+	for _, line := range lines {
+		most = max(most, text.StringWidth(line))
 	}
 	return most
 }
@@ -146,7 +99,7 @@ const failedWord = "FAILED"
 // fill makes a table of rows that have their first cells and of the columns to the right of these.
 // The figures of a column stand with their decimal points below each other, so that one ten times
 // as large can be seen to be.
-func fill(header table.Row, rows []table.Row, columns [][]string) table.Writer {
+func fill(heads []string, rows, columns [][]string) []string {
 	for _, column := range columns {
 		decimals := func(s string) int { // with the point
 			if i := strings.IndexByte(s, '.'); i >= 0 {
@@ -165,9 +118,7 @@ func fill(header table.Row, rows []table.Row, columns [][]string) table.Writer {
 			rows[i] = append(rows[i], s)
 		}
 	}
-	w := newTable(header)
-	w.AppendRows(rows)
-	return w
+	return show.Ruled(heads, rows)
 }
 
 const resultLegend = "result: average for bandwidth, typical (median) for latency"
@@ -181,13 +132,15 @@ func headlineUnit(metric string) string {
 	return unit
 }
 
-// sizeOrDash is a size, or a dash for a tool that has none.
-func sizeOrDash(n int64) string {
+// sizeText is a size; empty for a tool that has none.
+func sizeText(n int64) string {
 	if n == 0 {
-		return "-"
+		return ""
 	}
 	return show.Size(n)
 }
+
+func sizeOrDash(n int64) string { return orDash(sizeText(n)) }
 
 // pairsTried are the pairs with figures, then those where every measurement failed.
 func (r *results) pairsTried() []pair {
@@ -202,13 +155,8 @@ func (r *results) pairsTried() []pair {
 
 // manyPairs prints one row for each test and size over all pairs of a kind.
 func (t *terminal) manyPairs(emulated bool) {
-	w := newTable(table.Row{"test", "size", "pairs", "failed", "lowest", "median", "highest", "unit"})
-	total := 0
-	for _, p := range t.r.pairsTried() {
-		if p.Emulated == emulated {
-			total++
-		}
-	}
+	var rows [][]string
+	total := len(slices.DeleteFunc(t.r.pairsTried(), func(p pair) bool { return p.Emulated != emulated }))
 	failed := make(map[headline]int) // by test and size, without those that a later attempt made good
 	for _, f := range t.r.failures {
 		if f.Emulated == emulated && !f.Retried {
@@ -233,27 +181,26 @@ func (t *terminal) manyPairs(emulated bool) {
 	for _, k := range t.r.keys {
 		h := headline{k.Test, k.Metric, k.Bytes}
 		at := headline{Test: k.Test, Bytes: k.Bytes}
-		if k.Pair.Emulated != emulated || seen[at] || !slices.Contains(headlineMetrics, k.Metric) {
-			continue
-		}
-		if !slices.Contains(picked[k.Test], k.Bytes) && failed[at] == 0 {
+		if k.Pair.Emulated != emulated || seen[at] || !slices.Contains(headlineMetrics, k.Metric) ||
+			!slices.Contains(picked[k.Test], k.Bytes) && failed[at] == 0 {
 			continue
 		}
 		seen[at] = true
 		pairs, repeats := t.r.over(h, emulated)
 		s := spreadOfMedians(repeats)
-		w.AppendRow(table.Row{h.Test, sizeOrDash(h.Bytes), len(pairs), failed[at],
+		rows = append(rows, []string{h.Test, sizeOrDash(h.Bytes), fmt.Sprint(len(pairs)), fmt.Sprint(failed[at]),
 			s.short(s.Min), s.short(s.Median), s.short(s.Max), headlineUnit(h.Metric)})
 		delete(failed, at)
 	}
 	for _, f := range t.r.failures { // what has no row yet, in the order of the samples
 		at := headline{Test: f.Sample.Test, Bytes: f.Sample.Bytes}
 		if n := failed[at]; n > 0 && f.Emulated == emulated {
-			w.AppendRow(table.Row{at.Test, sizeOrDash(at.Bytes), 0, n, failedWord, "-", "-", ""})
+			rows = append(rows, []string{at.Test, sizeOrDash(at.Bytes), "0", fmt.Sprint(n), failedWord, "-", "-", ""})
 			delete(failed, at)
 		}
 	}
-	t.print(show.Count(total, "pair", "pairs"), emulated, w)
+	heads := []string{"test", "size", "pairs", "failed", "lowest", "median", "highest", "unit"}
+	t.print(words.Count(total, "pair"), emulated, show.Ruled(heads, rows))
 	fmt.Fprintln(t, resultLegend)
 	notes{}.print(t, shown, measured)
 }
@@ -261,7 +208,7 @@ func (t *terminal) manyPairs(emulated bool) {
 // pairList prints the comparison of few pairs among many nodes, its columns from first to before
 // last. Columns that do not fit beside each other get a second table.
 func (t *terminal) pairList(l pairList, first, last int) {
-	header := table.Row{"client to server"}
+	header := []string{"client to server"}
 	for _, c := range l.Columns[first:last] {
 		head := strings.ReplaceAll(shortTest(c.Test), "_", "\n")
 		if c.Bytes > 0 {
@@ -269,10 +216,10 @@ func (t *terminal) pairList(l pairList, first, last int) {
 		}
 		header = append(header, head+"\n"+asciiUnit(c.Unit))
 	}
-	var rows []table.Row
+	var rows [][]string
 	columns := make([][]string, last-first)
 	for _, row := range l.Rows {
-		rows = append(rows, table.Row{row.String()})
+		rows = append(rows, []string{row.String()})
 		for i, c := range row.Cells[first:last] {
 			columns[i] = append(columns[i], cellText(c))
 		}
@@ -305,14 +252,11 @@ func asciiUnit(s string) string { return strings.ReplaceAll(s, "µs", "us") }
 
 // matrix prints the comparison of pairs if its columns fit; if not, the table over all pairs must do.
 func (t *terminal) matrix(m matrix) {
-	header := table.Row{"client"}
+	header := append([]string{"client"}, m.Servers...)
 	columns := make([][]string, len(m.Servers))
-	for _, s := range m.Servers {
-		header = append(header, s)
-	}
-	var rows []table.Row
+	var rows [][]string
 	for _, row := range m.Rows {
-		rows = append(rows, table.Row{row.Client})
+		rows = append(rows, []string{row.Client})
 		for i, c := range row.Cells {
 			columns[i] = append(columns[i], cellText(c))
 		}
@@ -329,24 +273,18 @@ func (t *terminal) failed() {
 		return
 	}
 	fmt.Fprintln(t)
-	t.paint(text.FgRed, show.Count(len(t.r.failures), "failed measurement", "failed measurements")+":")
+	t.Wrap("", "", words.Count(len(t.r.failures), "failed measurement")+":", text.FgRed)
 	for _, f := range t.r.failures {
 		s := f.Sample
-		what := s.Test
-		if s.Bytes != 0 {
-			what += " " + show.Size(s.Bytes)
-		}
-		what += ", " + between(s.Client, s.Server)
+		what := strings.TrimSpace(s.Test+" "+sizeText(s.Bytes)) + ", " + f.pair().String()
 		if f.Retried {
 			what += " (a later attempt succeeded)"
 		}
-		t.wrap("- ", "  ", what+": "+f.Reason)
-		// A command is not folded: it is there to be copied.
-		if s.ServerCommand != "" {
-			fmt.Fprintf(t, "  server: %s\n", s.ServerCommand)
-		}
-		if s.Command != "" {
-			fmt.Fprintf(t, "  client: %s\n", s.Command)
+		t.Wrap("- ", "  ", what+": "+f.Reason)
+		for _, c := range [][2]string{{"server", s.ServerCommand}, {"client", s.Command}} {
+			if c[1] != "" { // not folded: it is there to be copied
+				fmt.Fprintf(t, "  %s: %s\n", c[0], c[1])
+			}
 		}
 	}
 }
@@ -360,19 +298,14 @@ func (t *terminal) findings(all []finding.Finding) {
 	} else if len(all) == 0 {
 		color = text.FgYellow
 	}
-	t.paint(color, FindingsText(all)+".")
+	t.Wrap("", "", FindingsText(all)+".", color)
 	for _, f := range faults(all) {
-		t.wrap("- ", "  ", fmt.Sprintf("%s: %s, %s: have %s, want %s", f.Status, f.Subject, f.Title, orDash(f.Have),
+		t.Wrap("- ", "  ", fmt.Sprintf("%s: %s, %s: have %s, want %s", f.Status, f.Subject, f.Title, orDash(f.Have),
 			orDash(f.Want)))
 		if f.Fix != "" {
-			t.wrap("  fix: ", "       ", f.Fix)
+			t.Wrap("  fix: ", "       ", f.Fix)
 		}
 	}
 }
 
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func orDash(s string) string { return cmp.Or(s, "-") }

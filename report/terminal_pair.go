@@ -1,14 +1,14 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -202,17 +202,17 @@ func (t *terminal) cell(n *notes, k figureKey, shift int) string {
 // print writes what the reader of the table above must know.
 func (n notes) print(t *terminal, shown, measured int) {
 	if shown < measured {
-		t.wrap("", "", fmt.Sprintf("%d of %d sizes; --all and the page show all of them", shown, measured))
+		t.Wrap("", "", fmt.Sprintf("%d of %d sizes; --all and the page show all of them", shown, measured))
 	}
 	if n.repeats[1] > 1 {
-		of := show.Count(n.repeats[1], "repeat", "repeats")
+		of := words.Count(n.repeats[1], "repeat")
 		if n.repeats[0] < n.repeats[1] {
 			of = fmt.Sprintf("%d to %s", n.repeats[0], of)
 		}
-		t.wrap("", "", "each figure is the median of "+of)
+		t.Wrap("", "", "each figure is the median of "+of)
 	}
 	if n.derived {
-		t.wrap("", "", "~: the tool printed 0, for want of decimals; "+derivedText)
+		t.Wrap("", "", "~: the tool printed 0, for want of decimals; "+derivedText)
 	}
 }
 
@@ -239,27 +239,25 @@ func (t *terminal) pairTables(p pair) {
 func (t *terminal) bandwidth(p pair, tests []string) {
 	var n notes
 	shown, measured := t.sizesOf(p, tests...)
-	header := table.Row{"size"}
+	header := []string{"size"}
 	var columns [][]string
-	for _, test := range tests {
-		header = append(header, shortName(test)+"\nGb/s")
-		var column []string
-		for _, size := range shown {
-			column = append(column, t.cell(&n, figureKey{p, test, size, bench.MetricBWAverage}, 0))
-		}
-		columns = append(columns, column)
-	}
-	if test, unit, shift := t.r.rateOf(p, tests, shown); test != "" {
+	add := func(test, unit, metric string, shift int) {
 		header = append(header, shortName(test)+"\n"+unit)
 		var column []string
 		for _, size := range shown {
-			column = append(column, t.cell(&n, figureKey{p, test, size, bench.MetricMessageRate}, shift))
+			column = append(column, t.cell(&n, figureKey{p, test, size, metric}, shift))
 		}
 		columns = append(columns, column)
 	}
-	rows := make([]table.Row, len(shown))
+	for _, test := range tests {
+		add(test, "Gb/s", bench.MetricBWAverage, 0)
+	}
+	if test, unit, shift := t.r.rateOf(p, tests, shown); test != "" {
+		add(test, unit, bench.MetricMessageRate, shift)
+	}
+	rows := make([][]string, len(shown))
 	for i, size := range shown {
-		rows[i] = table.Row{sizeOrDash(size)}
+		rows[i] = []string{sizeOrDash(size)}
 	}
 	w := fill(header, rows, columns)
 	if width(w) > 80 && len(tests) > 1 {
@@ -295,20 +293,20 @@ func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit stri
 func (t *terminal) latency(p pair, tests []string) {
 	metrics := []string{bench.MetricLatencyTypical, bench.MetricLatencyAverage, bench.MetricLatencyP99,
 		bench.MetricLatencyP999, bench.MetricLatencyMax}
-	header := table.Row{"test", "size"}
+	header := []string{"test", "size"}
 	for _, m := range metrics {
 		_, unit, label := metricInfo(m)
 		header = append(header, label+"\n"+unit)
 	}
 	var n notes
 	shown, measured := 0, 0
-	var rows []table.Row
+	var rows [][]string
 	columns := make([][]string, len(metrics))
 	for _, test := range tests {
 		sizes, all := t.sizesOf(p, test)
 		shown, measured = max(shown, len(sizes)), max(measured, all)
 		for _, size := range sizes {
-			rows = append(rows, table.Row{test, sizeOrDash(size)})
+			rows = append(rows, []string{test, sizeOrDash(size)})
 			failed := false
 			for i, m := range metrics {
 				c := t.cell(&n, figureKey{p, test, size, m}, 0)
@@ -348,23 +346,13 @@ func (t *terminal) other(p pair, test string) {
 		if len(parts) == 0 {
 			parts = []string{failedWord}
 		}
-		t.wrap("", "  ", where+": "+what+" "+strings.Join(parts, ", "))
+		t.Wrap("", "  ", where+": "+what+" "+strings.Join(parts, ", "))
 	}
 	n.print(t, len(sizes), measured)
 }
 
 // shortTest is the name of a test without what most of them share: "write_bw" for "ib_write_bw".
-func shortTest(test string) string {
-	if s := strings.TrimPrefix(test, "ib_"); s != "" {
-		return s
-	}
-	return test
-}
+func shortTest(test string) string { return cmp.Or(strings.TrimPrefix(test, "ib_"), test) }
 
 // shortName is the name of a test in a table of bandwidth: "write" for "ib_write_bw".
-func shortName(test string) string {
-	if s := strings.TrimSuffix(shortTest(test), "_bw"); s != "" {
-		return s
-	}
-	return test
-}
+func shortName(test string) string { return cmp.Or(strings.TrimSuffix(shortTest(test), "_bw"), test) }

@@ -174,7 +174,7 @@ var rules = map[string]rule{
 	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later",
 		"study/store": "a rig measures; who writes it down is not its business"}},
 	"report": {
-		may: []string{"bench", "check", "finding", "lab", "report/show", "study/stats"},
+		may: []string{"bench", "check", "finding", "internal/words", "lab", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
 	"report/hostview": {may: []string{"internal/words", "finding", "report/show", "topology"},
@@ -188,7 +188,7 @@ var rules = map[string]rule{
 	"report/studyview": {may: []string{"internal/words", "report", "report/show", "study", "study/stats"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
-		may: []string{"check", "finding", "report", "report/show", "report/studyview"},
+		may: []string{"check", "finding", "internal/words", "report", "report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
 	"report/planview": {may: []string{"internal/words", "lab", "plan", "plan/advise", "plan/fleet", "plan/rivals",

@@ -8,9 +8,16 @@ import (
 	"time"
 )
 
-// Count prints "1 node", "2 nodes".
+// Count prints "1 node", "2 nodes", "3 studies", "4 boxes".
 func Count[N int | int64](n N, what string) string {
-	if n != 1 {
+	stem, y := strings.CutSuffix(what, "y")
+	switch {
+	case n == 1:
+	case y && !strings.HasSuffix(stem, "a"): // but "days"
+		what = stem + "ies"
+	case strings.HasSuffix(what, "x"):
+		what += "es"
+	default:
 		what += "s"
 	}
 	return fmt.Sprintf("%d %s", n, what)

@@ -41,6 +41,9 @@ func TestNumbersForPeople(t *testing.T) {
 		{"too many", words.Few([]string{"a", "b", "c", "d"}, 2, ", "), "a, b, and 2 more"},
 		{"one", words.Count(1, "node"), "1 node"},
 		{"none is many", words.Count(0, "node"), "0 nodes"},
+		{"a y becomes ies", words.Count(2, "study"), "2 studies"},
+		{"but not behind a vowel", words.Count(2, "day"), "2 days"},
+		{"an x takes es", words.Count(2, "root complex"), "2 root complexes"},
 	}
 	for _, tt := range tests {
 		if tt.got != tt.want {

@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,22 +79,12 @@ func storageAlone(class topology.ID24) bool {
 	return false
 }
 
-// joined puts the parts that are known on one line.
-func joined(parts ...string) string {
-	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" || s == unknown || s == none })
-	return strings.Join(parts, " · ")
-}
-
-// newCard makes a card; lines that would be empty are left out.
-func newCard(id, kind, title string, lines ...string) card {
-	c := card{ID: id, Kind: kind, Title: drawable(title)}
-	for _, l := range lines {
-		if l != "" {
-			c.Lines = append(c.Lines, drawable(l))
-		}
-	}
-	c.Full = strings.Join(append([]string{c.Title}, c.Lines...), "\n")
-	return c
+// newCard makes a card; lines that would be empty are left out. about is what findings call it.
+func (v *view) newCard(id, kind, title string, about []string, lines ...string) card {
+	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
+	return card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
+		"\n"),
+		Marks: v.marks(append(about, id)...)}
 }
 
 // addressOrName is the short address, or what the source calls the device.
@@ -104,21 +95,19 @@ func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 	return v.shortAddr(*a)
 }
 
+// titleOf is "GPU0 41:00.0", or the name alone where the source knows the device by it.
+func titleOf(name, at string) string {
+	if name == at {
+		return name
+	}
+	return strings.TrimSpace(name + " " + at)
+}
+
 func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	at := v.addressOrName(g.Address, g.Name)
-	name := v.names[g.ID()]
-	title := strings.TrimSpace(name + " " + at)
-	if name == at {
-		title = name
-	}
-	model := modelText(g.Model, d)
-	if model == unknown {
-		model = ""
-	}
+	model, driver := modelText(g.Model, d), driverText(g.Driver, d)
 	if g.Kind == topology.GPUDisplay {
-		c := newCard(g.ID(), cardScreen, "Screen "+at, joined(model, driverText(g.Driver, d)))
-		c.Marks = v.marks(g.ID())
-		return c
+		return v.newCard(g.ID(), cardScreen, "Screen "+at, nil, joined(" · ", model, driver))
 	}
 	var memory, bar, links, group, parts string
 	if g.MemoryBytes != nil {
@@ -128,7 +117,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		bar = "BAR " + words.Size(*g.BAR1Bytes)
 	}
 	if g.NVLinks != nil && *g.NVLinks > 0 {
-		links = countText(*g.NVLinks, "NVLink", "NVLinks")
+		links = words.Count(*g.NVLinks, "NVLink")
 		if v.isAMD(g) {
 			links = fmt.Sprintf("XGMI x%d", *g.NVLinks)
 		}
@@ -137,64 +126,40 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		group = "group " + intText(d.IOMMUGroup)
 	}
 	if len(g.Functions) > 1 {
-		parts = "+ " + countText(len(g.Functions)-1, "function", "functions")
+		parts = "+ " + words.Count(len(g.Functions)-1, "function")
 	}
 	if links != "" {
-		parts, bar = joined(parts, bar), "" // one line has no room for all
+		parts, bar = joined(" · ", parts, bar), "" // one line has no room for all
 	}
-	c := newCard(g.ID(), cardGPU, title, model, joined(memory, links, bar), joined(driverText(g.Driver, d), group,
-		parts))
-	about := []string{g.ID()}
+	about := []string{g.Name}
 	for _, f := range g.Functions {
 		about = append(about, f.String())
 	}
-	c.Marks = v.marks(append(about, g.Name)...)
-	return c
+	return v.newCard(g.ID(), cardGPU, titleOf(v.names[g.ID()], at), about, joined("", model),
+		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }
 
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
-	at := v.addressOrName(n.Address, n.Name)
-	name := v.names[n.ID()]
-	if name == "" {
-		name = "VF" // one whose physical function is elsewhere
-	}
-	title := name + " " + at
-	if name == at {
-		title = name
-	}
+	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function whose physical function is elsewhere has no name
 	mtu := ""
 	if m := nicMTU(n); m != unknown {
 		mtu = "MTU " + m
 	}
-	sriov := n.SRIOV
-	if sriov == nil && d != nil {
-		sriov = d.SRIOV
-	}
 	vfs := ""
-	if t := v.vfText(n.Address, sriov); t != none {
+	if t := v.vfText(n, d); t != none {
 		vfs = t + " VFs"
 	}
-	model := modelText(n.Model, d)
-	if model == unknown {
-		model = ""
-	}
-	var lines []string
 	route := ""
-	for _, r := range v.Host.Routes {
-		if slices.Contains(r.PCI, n.ID()) {
-			route = "default route"
-		}
+	if slices.ContainsFunc(v.Host.Routes, func(r topology.Route) bool { return slices.Contains(r.PCI, n.ID()) }) {
+		route = "default route"
 	}
-	if route != "" {
-		lines = append(lines, route)
-	}
-	lines = append(lines, joined(strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ",")), joined(nicSpeed(n), mtu),
-		joined(foreign(n.Driver), vfs, model))
-	c := newCard(n.ID(), cardNIC, title, lines...)
+	c := v.newCard(n.ID(), cardNIC, titleOf(name, v.addressOrName(n.Address, n.Name)),
+		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), route,
+		joined(" · ", strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ",")), joined(" · ", nicSpeed(n), mtu),
+		joined(" · ", foreign(n.Driver), vfs, modelText(n.Model, d)))
 	if route != "" {
 		c.Strong = 1
 	}
-	c.Marks = v.marks(slices.Concat([]string{n.ID(), n.Name}, n.Netdevs, n.RDMA)...)
 	return c
 }
 
@@ -208,12 +173,10 @@ func foreign(driver string) string {
 }
 
 func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
-	at := v.shortAddr(d.Address)
+	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)
 	if len(disks) == 0 {
-		c := newCard(d.Address.String(), cardDisk, "Storage "+at, joined(model, foreign(d.Driver)))
-		c.Marks = v.marks(d.Address.String())
-		return c
+		return v.newCard(id, cardDisk, "Storage "+at, nil, joined(" · ", model, foreign(d.Driver)))
 	}
 	var names, mounts []string
 	var size uint64
@@ -226,24 +189,20 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 		} else {
 			size += *k.SizeBytes
 		}
-		if k.Model != "" {
-			model = k.Model
-		}
+		model = cmp.Or(k.Model, model)
 	}
-	model = strings.TrimPrefix(model, "NVMe SSD Controller ")
-	total := ""
+	total, holds := "", ""
 	if known {
 		total = words.Size(size)
 	}
-	var lines []string
 	if len(mounts) > 0 {
-		lines = append(lines, "holds "+some(mounts, 4))
+		holds = "holds " + some(mounts, 4)
 	}
-	c := newCard(d.Address.String(), cardDisk, some(names, 2)+" "+at, append(lines, joined(total, model))...)
-	if len(mounts) > 0 {
+	c := v.newCard(id, cardDisk, some(names, 2)+" "+at, names, holds,
+		joined(" · ", total, strings.TrimPrefix(model, "NVMe SSD Controller ")))
+	if holds != "" {
 		c.Strong = 1
 	}
-	c.Marks = v.marks(append(names, d.Address.String())...)
 	return c
 }
 
@@ -252,8 +211,6 @@ func (v *view) otherCard(d *topology.PCIDevice) card {
 	if name == "" && d.Class != nil {
 		name = "class " + d.Class.String()
 	}
-	c := newCard(d.Address.String(), cardOther, v.shortAddr(d.Address), modelText(d.DeviceName, d),
-		joined(name, driverText(d.Driver, d)))
-	c.Marks = v.marks(d.Address.String())
-	return c
+	return v.newCard(d.Address.String(), cardOther, v.shortAddr(d.Address), nil, modelText(d.DeviceName, d),
+		joined(" · ", name, driverText(d.Driver, d)))
 }

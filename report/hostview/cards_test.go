@@ -10,6 +10,20 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+func cardText(c card) string {
+	out := c.Kind + ": " + c.Title
+	for i, l := range c.Lines {
+		if i < c.Strong {
+			l = "*" + l
+		}
+		out += " | " + l
+	}
+	for _, m := range c.Marks {
+		out += " !" + m.ID
+	}
+	return out
+}
+
 // cardOf returns the card of a device as text: kind, title and lines, with a star before those in bold.
 func cardOf(t *testing.T, h *topology.Host, id string, findings ...finding.Finding) string {
 	t.Helper()
@@ -18,19 +32,11 @@ func cardOf(t *testing.T, h *topology.Host, id string, findings ...finding.Findi
 	for _, g := range newScene(newView(NewDocument(h, findings))).Groups {
 		for _, r := range g.Rooms {
 			for _, b := range r.Blocks {
-				countCards(b.Branches, func(c card) {
-					if c.ID != id {
-						return
-					}
-					out += c.Kind + ": " + c.Title
-					for i, l := range c.Lines {
-						if i < c.Strong {
-							l = "*" + l
+				walk(b.Branches, func(b branch) {
+					for _, c := range b.Cards {
+						if c.ID == id {
+							out += cardText(c)
 						}
-						out += " | " + l
-					}
-					for _, m := range c.Marks {
-						out += " !" + m.ID
 					}
 				})
 			}
@@ -222,7 +228,7 @@ func TestCountsOfVirtualFunctions(t *testing.T) {
 		{&pf, &topology.SRIOV{Total: new(8), Enabled: new(4)}, "4 of 8"},
 		{nil, &topology.SRIOV{VFs: make([]topology.VF, 5)}, "5"},
 	} {
-		if got := v.vfText(tt.addr, tt.s); got != tt.want {
+		if got := v.vfText(&topology.NIC{Address: tt.addr, SRIOV: tt.s}, nil); got != tt.want {
 			t.Errorf("%+v: got %q, want %q", tt, got, tt.want)
 		}
 	}

@@ -2,6 +2,7 @@ package hostview
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ type Document struct {
 	Cores     []topology.Core      `json:"cores"`      // by id
 	PCI       []topology.PCIDevice `json:"pci"`        // PCI functions and bridges, by address
 	GPUs      []topology.GPU       `json:"gpus"`       // by address, else in the order of the source
-	// by address, else in the order of the source; virtual functions too
+	// NICs, virtual functions too, are by address, else in the order of the source.
 	NICs []topology.NIC `json:"nics"`
 
 	*topology.Host
@@ -50,7 +51,7 @@ type Path struct {
 	A     string `json:"a"`     // address of a GPU or NIC, or its name where it has none
 	B     string `json:"b"`     //
 	Class string `json:"class"` // a cell of the matrix: "NV18", "PIX"
-	// PCIe is the way over PCI Express where Class is NVLink and that way is known.
+	// PCIe is the path over PCI Express where Class is NVLink and that path is known.
 	PCIe string `json:"pcie,omitempty"`
 	// Expected is what such a path usually gives over the slower of the two devices' links. It is
 	// not a measurement of this machine.
@@ -103,11 +104,10 @@ func expect(t *topology.Tree, p topology.Path) *topology.Expectation {
 	if !ok {
 		return nil
 	}
-	e, ok := topology.Expect(p.Class, r.gts, r.width)
-	if !ok {
-		return nil
+	if e, ok := topology.Expect(p.Class, r.gts, r.width); ok {
+		return &e
 	}
-	return &e
+	return nil
 }
 
 // slower returns the rate of the slower link of two devices.
@@ -139,7 +139,7 @@ func trained(t *topology.Tree, id string) (rate, bool) {
 		return rate{}, false
 	}
 	l := d.Link
-	speed, width := first(l.MaxSpeedGTs, l.SpeedGTs), first(l.Width, l.MaxWidth)
+	speed, width := cmp.Or(l.MaxSpeedGTs, l.SpeedGTs), cmp.Or(l.Width, l.MaxWidth)
 	if speed == nil || width == nil {
 		return rate{}, false
 	}
@@ -151,16 +151,6 @@ func trained(t *topology.Tree, id string) (rate, bool) {
 		r.width = min(r.width, *l.Port.MaxWidth)
 	}
 	return r, true
-}
-
-// first returns the first pointer that is not nil.
-func first[T any](ps ...*T) *T {
-	for _, p := range ps {
-		if p != nil {
-			return p
-		}
-	}
-	return nil
 }
 
 // WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.

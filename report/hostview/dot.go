@@ -93,24 +93,10 @@ func (g *dotWriter) room(r room) {
 	if r.Odd {
 		color = "#b35c00"
 	}
-	title := r.Title
-	for _, m := range r.Marks {
-		title += "\n" + string(m.Severity) + " " + m.ID
-	}
-	g.open(title, color)
-	lines := r.Lines
-	if r.CPUs != nil {
-		lines = append([]string{cpuLine(*r.CPUs, 240)}, lines...)
-	}
-	hub := g.node(strings.Join(lines, "\n"), "shape=plaintext")
+	g.open(r.Title+markLines(r.Marks), color)
+	hub := g.node(strings.Join(r.lines(240), "\n"), "shape=plaintext")
 	for _, b := range r.Blocks {
-		label := b.Title
-		if label == "" {
-			label = b.Folded
-		} else if b.Folded != "" {
-			label += "\n" + b.Folded
-		}
-		g.open(label, "#8b949e")
+		g.open(joined("\n", b.Title, b.Folded), "#8b949e")
 		root := ""
 		if len(b.Branches) == 0 || !b.Loose {
 			root = g.node("", "shape=point, width=0.12")
@@ -142,33 +128,34 @@ func (g *dotWriter) branches(all []branch, from string) {
 	}
 }
 
-func (g *dotWriter) bridge(b *bridgeBox) string {
-	label := b.Text
-	for _, m := range b.Marks {
-		label += "\n" + string(m.Severity) + " " + m.ID
+// markLines are findings, each on a line of its own.
+func markLines(all []mark) string {
+	lines := ""
+	for _, m := range all {
+		lines += fmt.Sprintf("\n%s %s", m.Severity, m.ID)
 	}
-	return g.node(label, "style=rounded", "tooltip="+quoted(b.Full))
+	return lines
+}
+
+func (g *dotWriter) bridge(b *bridgeBox) string {
+	return g.node(b.Text+markLines(b.Marks), "style=rounded", "tooltip="+quoted(b.Full))
 }
 
 func (g *dotWriter) card(c card) string {
-	lines := append([]string{c.Title}, c.Lines...)
-	for _, m := range c.Marks {
-		lines = append(lines, string(m.Severity)+" "+m.ID)
-	}
-	name := g.node(strings.Join(lines, "\n"), "style=filled", fmt.Sprintf("fillcolor=%q", dotColors[c.Kind]))
+	name := g.node(c.Full+markLines(c.Marks), "style=filled", fmt.Sprintf("fillcolor=%q", dotColors[c.Kind]))
 	g.ids[c.ID] = name
 	return name
 }
 
-// edge writes a link; one of -1 lanes is no link but the way into a root complex.
+// edge writes a link; one of -1 lanes is no link but the entry to a root complex.
 func (g *dotWriter) edge(from, to string, w wire) {
 	switch {
 	case from == "":
 	case w.Lanes < 0:
 		g.line("%s -- %s;", from, to)
-	case w.Now == "" && w.Most == "":
+	case !w.known():
 		g.line("%s -- %s [style=dotted];", from, to)
-	case w.Now != "" && w.Most != "":
+	case w.slow():
 		g.line("%s -- %s [label=%s, penwidth=%d, style=dashed, color=\"#b35c00\"];", from, to, quoted(w.Full),
 			wireWidth(w.Lanes)/10)
 	default:

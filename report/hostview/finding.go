@@ -2,6 +2,7 @@ package hostview
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -68,20 +69,11 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 
 // findingsText counts the findings: "1 error, 2 warnings, 3 notes".
 func findingsText(all []finding.Finding) string {
-	if len(all) == 0 {
-		return "no findings"
-	}
 	var n [3]int
 	for _, f := range all {
 		n[f.Severity.Rank()]++
 	}
-	var parts []string
-	for i, name := range [][2]string{{"error", "errors"}, {"warning", "warnings"}, {"note", "notes"}} {
-		if n[i] > 0 {
-			parts = append(parts, countText(n[i], name[0], name[1]))
-		}
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(joined(", ", counted(n[0], "error"), counted(n[1], "warning"), counted(n[2], "note")), "no findings")
 }
 
 // some joins names in one sentence: the first few, and how many more there are.
@@ -89,5 +81,5 @@ func some(names []string, most int) string {
 	if len(names) <= most {
 		return strings.Join(names, ", ")
 	}
-	return strings.Join(names[:most-1], ", ") + " and " + countText(len(names)-most+1, "more", "more")
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most-1], ", "), len(names)-most+1)
 }

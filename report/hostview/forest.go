@@ -1,12 +1,14 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -46,6 +48,12 @@ type wire struct {
 	Full  string
 }
 
+// known reports whether something is known of the link.
+func (w wire) known() bool { return w.Now != "" || w.Most != "" }
+
+// slow reports whether the link is known to be below what the device could do.
+func (w wire) slow() bool { return w.Now != "" && w.Most != "" }
+
 // A card is a device's function.
 type card struct {
 	ID     string // of the GPU, NIC or function
@@ -55,6 +63,14 @@ type card struct {
 	Strong int // so many of Lines are set in bold: what must not be overlooked
 	Full   string
 	Marks  []mark
+}
+
+// placeOf is the node that a device stands on, or unplaced.
+func (v *view) placeOf(node *int) int {
+	if node = v.nodeOf(node); node != nil && *node >= 0 {
+		return *node
+	}
+	return unplaced
 }
 
 // shortAddr is the address without its domain where all are in domain 0, as lspci prints it.
@@ -78,10 +94,7 @@ func (v *view) forests() map[int][]block {
 	cards := v.cards(disks)
 	nodes := map[int]*nodeForest{}
 	forest := func(node *int) *nodeForest {
-		id := unplaced
-		if node = v.nodeOf(node); node != nil && *node >= 0 {
-			id = *node
-		}
+		id := v.placeOf(node)
 		if nodes[id] == nil {
 			nodes[id] = &nodeForest{roots: map[string]*trie{}, folded: map[string]*fold{}}
 		}
@@ -89,15 +102,9 @@ func (v *view) forests() map[int][]block {
 	}
 	for i := range v.Host.PCI {
 		d := &v.Host.PCI[i]
-		c, drawn := cards[d.Address]
-		if !drawn {
-			continue
+		if c, drawn := cards[d.Address]; drawn {
+			forest(cmp.Or(d.NUMANode, c.node)).add(v, d, c.card)
 		}
-		node := d.NUMANode
-		if node == nil && c.node != nil {
-			node = c.node
-		}
-		forest(node).add(v, d, c.card)
 	}
 	for i := range v.Host.PCI {
 		d := &v.Host.PCI[i]
@@ -127,10 +134,8 @@ type placedCard struct {
 
 // partOfCard reports whether a function is shown by the card of another: the audio of a GPU, a virtual function.
 func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]placedCard) bool {
-	if d.PF != nil {
-		if _, ok := cards[*d.PF]; ok {
-			return true
-		}
+	if d.PF != nil && cards[*d.PF].ID != "" {
+		return true
 	}
 	first := d.Address
 	for f := range uint8(8) {
@@ -146,10 +151,7 @@ func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]plac
 func (v *view) addLoose(out map[int][]block) {
 	loose := map[int]*block{}
 	add := func(node *int, c card) {
-		id := unplaced
-		if node = v.nodeOf(node); node != nil && *node >= 0 {
-			id = *node
-		}
+		id := v.placeOf(node)
 		if loose[id] == nil {
 			loose[id] = &block{Title: "PCI tree not known", Loose: true}
 		}
@@ -193,11 +195,8 @@ type leaf struct {
 // A fold counts what is not drawn below a root.
 type fold struct{ bridges, functions int }
 
-// rootName names the root complex of a function, "" where it is not known.
-func rootName(v *view, a topology.PCIAddr) string { return v.tree.RootOf(a) }
-
 func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
-	name := rootName(v, d.Address)
+	name := v.tree.RootOf(d.Address)
 	at := f.roots[name]
 	if at == nil {
 		at = &trie{}
@@ -218,7 +217,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 
 // fold counts a function that is not drawn, unless it is a bridge on the way to one that is.
 func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
-	name := rootName(v, d.Address)
+	name := v.tree.RootOf(d.Address)
 	if d.IsBridge() {
 		if root := f.roots[name]; root != nil && root.contains(d) {
 			return
@@ -243,14 +242,7 @@ func (t *trie) contains(d *topology.PCIDevice) bool {
 
 // String is "3 bridges, 12 functions".
 func (n fold) String() string {
-	var parts []string
-	if n.bridges > 0 {
-		parts = append(parts, countText(n.bridges, "bridge", "bridges"))
-	}
-	if n.functions > 0 {
-		parts = append(parts, countText(n.functions, "function", "functions"))
-	}
-	return strings.Join(parts, ", ")
+	return joined(", ", counted(n.bridges, "bridge"), counted(n.functions, "function"))
 }
 
 // blocks are the roots with something drawn, then one line about the others.
@@ -261,7 +253,7 @@ func (f *nodeForest) blocks(v *view) []block {
 			out = append(out, f.rootless(v)...)
 			continue
 		}
-		b := block{Title: "Root complex " + strings.TrimPrefix(drawable(name), "pci")}
+		b := block{Title: "Root complex " + strings.TrimPrefix(name, "pci")}
 		for _, k := range f.roots[name].kids {
 			b.Branches = append(b.Branches, v.branch(k))
 		}
@@ -281,7 +273,7 @@ func (f *nodeForest) blocks(v *view) []block {
 		rest.functions += n.functions
 	}
 	if roots > 0 {
-		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", countText(roots, "root complex", "root complexes"),
+		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", words.Count(roots, "root complex"),
 			rest)})
 	}
 	return out
@@ -319,7 +311,7 @@ func (v *view) branch(t *trie) branch {
 	if len(t.kids) == 0 && len(leaves) == 1 {
 		b := leaves[0]
 		b.Bridge = v.bridgeBox(chain)
-		if b.Wire.Now == "" && b.Wire.Most == "" {
+		if !b.Wire.known() {
 			// The other end of the same link.
 			b.Wire = newWire(t.bridge.Link)
 		}
@@ -355,10 +347,7 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 		if d.Bridge != nil && d.Bridge.Port != "" {
 			s += " " + d.Bridge.Port
 		}
-		if name := modelText(d.DeviceName, d); name != unknown {
-			s += " " + name
-		}
-		full = append(full, drawable(s))
+		full = append(full, joined(" ", s, modelText(d.DeviceName, d)))
 		b.Marks = append(b.Marks, v.marks(d.Address.String())...)
 	}
 	b.Full = strings.Join(full, ", then ")
@@ -386,10 +375,8 @@ func newWire(l *topology.Link) wire {
 		return w
 	}
 	w.Now, w.Most = linkTexts(l)
-	if l.Width != nil {
-		w.Lanes = *l.Width
-	} else if l.MaxWidth != nil {
-		w.Lanes = *l.MaxWidth
+	if width := cmp.Or(l.Width, l.MaxWidth); width != nil {
+		w.Lanes = *width
 	}
 	w.Full = linkText(l)
 	return w
@@ -402,9 +389,11 @@ const maxDisks = 4
 // that something is wrong with.
 func foldDisks(b *block) {
 	total, left := 0, 0
-	countCards(b.Branches, func(c card) {
-		if c.Kind == cardDisk {
-			total++
+	walk(b.Branches, func(b branch) {
+		for _, c := range b.Cards {
+			if c.Kind == cardDisk {
+				total++
+			}
 		}
 	})
 	if total <= maxDisks+1 {
@@ -412,34 +401,32 @@ func foldDisks(b *block) {
 	}
 	kept := 0
 	b.Branches = prune(b.Branches, func(c card) bool {
-		if c.Kind != cardDisk || c.Strong > 0 || slices.ContainsFunc(c.Marks, func(m mark) bool {
-			return m.Severity != finding.Info
-		}) {
-			return true
-		}
-		if kept < maxDisks {
+		grave := slices.ContainsFunc(c.Marks, func(m mark) bool { return m.Severity != finding.Info })
+		switch {
+		case c.Kind != cardDisk || c.Strong > 0 || grave:
+		case kept < maxDisks:
 			kept++
-			return true
+		default:
+			left++
+			return false
 		}
-		left++
-		return false
+		return true
 	})
 	if left == 0 {
 		return
 	}
-	more := "+ " + countText(left, "more disk", "more disks")
+	more := "+ " + words.Count(left, "more disk")
 	if b.Folded != "" {
 		more += ", " + strings.TrimPrefix(b.Folded, "+ ")
 	}
 	b.Folded = more
 }
 
-func countCards(bs []branch, f func(card)) {
+// walk calls f for all branches.
+func walk(bs []branch, f func(branch)) {
 	for _, b := range bs {
-		for _, c := range b.Cards {
-			f(c)
-		}
-		countCards(b.Fan, f)
+		f(b)
+		walk(b.Fan, f)
 	}
 }
 

@@ -3,8 +3,6 @@ package hostview
 import (
 	"slices"
 
-	"github.com/rackless/rackless/report/show"
-
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/topology"
@@ -54,11 +52,11 @@ func (c cell) String() string {
 	return c.text
 }
 
-// cells makes a row of texts from outside.
+// cells makes a row of texts.
 func cells(texts ...string) []cell {
 	row := make([]cell, len(texts))
 	for i, t := range texts {
-		row[i].text = show.Printable(t)
+		row[i].text = t
 	}
 	return row
 }
@@ -83,7 +81,7 @@ func (g *grid) tell() {
 // fitted is a grid that is at most width letters wide, if that can be had, with gap letters between
 // its columns: the names of its columns, which of them are to the right, and its rows.
 func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
-	keep := make([]int, len(g.Heads))
+	keep := make([]int, len(g.Heads)) // places of the columns that stay
 	widths := make([]int, len(g.Heads))
 	for i, h := range g.Heads {
 		keep[i] = i

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // shown is a grid as lines of cells with bars between them.
@@ -87,7 +89,8 @@ func TestWideLettersAreCountedAsWide(t *testing.T) {
 }
 
 func TestCellsAreCleaned(t *testing.T) {
-	if got := cells("a\x1b[2Jb")[0].String(); got != `a\x1b[2Jb` {
+	h := &topology.Host{Bonds: []topology.Bond{{Name: "a\x1b[2Jb\nc"}}}
+	if got := newView(NewDocument(h, nil)).bondGrid().Rows[0][0].String(); got != `a\x1b[2Jb c` {
 		t.Errorf("got %q", got)
 	}
 }

@@ -108,7 +108,7 @@ func (sh sheet) layoutGroup(g roomGroup, columns, width, high int) *picture {
 		return packed
 	}
 	p := &picture{W: packed.W + 2*sh.margin, H: packed.H + 2*sh.margin + title}
-	p.text(sh.margin, sh.margin+8, g.Title, fontTitle, "", packed.W, rect{0, 0, p.W, p.H})
+	p.text(sh.margin, sh.margin+8, g.Title, fontTitle, "", packed.W)
 	p.place(packed, sh.margin, sh.margin+title)
 	return p
 }
@@ -129,20 +129,15 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 	}
 	inner = min(inner, width-2*sh.margin)
 	p := &picture{W: inner + 2*sh.margin}
-	all := rect{0, 0, p.W, 1 << 20}
 	y := sh.margin + 8
-	title := p.text(sh.margin, y, r.Title, fontTitle, "", inner, all)
+	title := p.text(sh.margin, y, r.Title, fontTitle, "", inner)
 	if room := inner - title - 8; room >= markSize {
-		p.marks(sh.margin+title+8, y-4, r.Marks, room, all)
+		p.marks(sh.margin+title+8, y-4, r.Marks, room)
 	}
 	y += 5
-	lines := r.Lines
-	if r.CPUs != nil {
-		lines = append([]string{cpuLine(*r.CPUs, inner)}, lines...)
-	}
-	for _, l := range lines {
+	for _, l := range r.lines(inner) {
 		y += 15
-		p.text(sh.margin, y-3, l, fontSmall, "soft", inner, all)
+		p.text(sh.margin, y-3, l, fontSmall, "soft", inner)
 	}
 	y += 5
 	if h := p.cells(r.Caches, sh.margin, y, inner, cells); h > 0 {
@@ -152,12 +147,15 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 		y = p.columns(r.Blocks, columns, sh.margin, y, min(sh.column, inner))
 	}
 	p.H = y + sh.margin - 4
-	for i := range p.Texts {
-		if p.Texts[i].In == all {
-			p.Texts[i].In.H = p.H
-		}
-	}
 	return p
+}
+
+// lines are what is said of a room in so many pixels.
+func (r *room) lines(width int) []string {
+	if r.CPUs == nil {
+		return r.Lines
+	}
+	return append([]string{cpuLine(*r.CPUs, width)}, r.Lines...)
 }
 
 // cpuLine is a node's CPUs in so many pixels.
@@ -176,18 +174,10 @@ func cpuLine(cpus topology.CPUSet, width int) string {
 
 // columns draws root complexes from y down, each in the column that is the shortest so far, and returns where they end.
 func (p *picture) columns(blocks []block, columns, x, y, width int) int {
-	ends := make([]int, columns)
-	for i := range ends {
-		ends[i] = y
-	}
+	ends := slices.Repeat([]int{y}, columns)
 	for _, b := range blocks {
 		q := layoutBlock(b, width)
-		c := 0
-		for i, end := range ends {
-			if end < ends[c] {
-				c = i
-			}
-		}
+		c := slices.Index(ends, slices.Min(ends))
 		p.place(q, x+c*(width+gap), ends[c])
 		ends[c] += q.H + 8
 	}

@@ -33,16 +33,23 @@ func flaws(p *picture, sh sheet) []string {
 		what string
 	}
 	var words, frames, cards []named
+	apart := func(a, b rect) bool {
+		return a.right() <= b.X || b.right() <= a.X || a.bottom() <= b.Y || b.bottom() <= a.Y
+	}
+	boxes := slices.Concat(p.Boxes, p.Tops)
 	for _, s := range p.Texts {
 		words = append(words, named{s.rect, fmt.Sprintf("text %q", s.Text)})
-		if !inside(s.rect, s.In) {
-			say("text %q at %v leaves its box %v", s.Text, s.rect, s.In)
+		// A text is in a box or beside it, and never across its edge.
+		for _, b := range boxes {
+			if !inside(s.rect, b.rect) && !apart(s.rect, b.rect) {
+				say("text %q at %v is across the edge of box %s at %v", s.Text, s.rect, b.Class, b.rect)
+			}
 		}
 	}
 	for _, s := range p.Marks {
 		words = append(words, named{s.rect, "mark of " + string(s.Severity)})
 	}
-	for _, s := range slices.Concat(p.Boxes, p.Tops) {
+	for _, s := range boxes {
 		if !inside(s.rect, whole) {
 			say("box %s at %v is not on the sheet %v", s.Class, s.rect, whole)
 		}
@@ -238,15 +245,19 @@ func TestEveryDeviceIsDrawnOnce(t *testing.T) {
 			for _, r := range g.Rooms {
 				rooms++
 				for _, b := range r.Blocks {
-					countCards(b.Branches, func(c card) { seen[c.ID]++ })
+					walk(b.Branches, func(b branch) {
+						for _, c := range b.Cards {
+							seen[c.ID]++
+						}
+					})
 				}
 			}
 		}
 		want := map[string]int{}
-		for _, g := range d.Host.GPUs {
+		for _, g := range v.Host.GPUs {
 			want[g.ID()]++
 		}
-		for _, n := range d.Host.NICs {
+		for _, n := range v.Host.NICs {
 			want[n.ID()]++
 		}
 		for id, n := range want {

@@ -7,13 +7,12 @@ func layoutBlock(b block, width int) *picture {
 	p := &picture{W: width}
 	if len(b.Branches) == 0 {
 		p.H = 18
-		p.text(2, 13, b.Folded, fontSmall, "soft", width-4, rect{0, 0, width, p.H})
+		p.text(2, 13, b.Folded, fontSmall, "soft", width-4)
 		return p
 	}
 	frame := len(p.Boxes)
 	p.box(rect{0, 0, width, 0}, "root", 5, b.Title)
-	all := rect{0, 0, width, 1 << 20}
-	p.text(8, 15, b.Title, fontSmall, "soft", width-16, all)
+	p.text(8, 15, b.Title, fontSmall, "soft", width-16)
 	y := 22
 	if b.Loose {
 		y = p.loose(b.Branches, y, width)
@@ -21,16 +20,11 @@ func layoutBlock(b block, width int) *picture {
 		y = p.branches(b.Branches, 0, 8, 20, y-2, width-8)
 	}
 	if b.Folded != "" {
-		p.text(8, y+10, b.Folded, fontSmall, "soft", width-16, all)
+		p.text(8, y+10, b.Folded, fontSmall, "soft", width-16)
 		y += 16
 	}
 	p.H = y + 3
 	p.Boxes[frame].H = p.H
-	for i := range p.Texts {
-		if p.Texts[i].In == all {
-			p.Texts[i].In.H = p.H
-		}
-	}
 	return p
 }
 
@@ -41,7 +35,7 @@ func (p *picture) loose(all []branch, y, width int) int {
 	var cards []card
 	for _, b := range all {
 		for _, c := range b.Cards {
-			if b.Wire.Now != "" || b.Wire.Most != "" {
+			if b.Wire.known() {
 				c.Lines = append(slices.Clone(c.Lines), b.Wire.Full)
 			}
 			cards = append(cards, c)
@@ -71,7 +65,7 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		if b.Bridge != nil {
 			in := p.box(rect{at, wireY - 10, bridgeWidth, 20}, "bridge", 3, b.Bridge.Full)
 			w := min(fontID.Width(b.Bridge.Text), in.W-6)
-			p.text(at+(in.W-w)/2, wireY+4, b.Bridge.Text, font{Size: 10}, "", in.W-6, in)
+			p.text(at+(in.W-w)/2, wireY+4, b.Bridge.Text, font{Size: 10}, "", in.W-6)
 			end = in.right()
 		}
 		switch {
@@ -82,19 +76,19 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 			room := right - end - wireLength
 			in := rect{end + wireLength, wireY - 10, min(fontID.Width(b.Switch.Text)+12, room), 20}
 			p.box(in, "bridge", 3, b.Switch.Full)
-			p.text(in.X+6, wireY+4, b.Switch.Text, fontID, "", in.W-8, in)
-			p.marks(in.right()+6, wireY, b.Switch.Marks, right-in.right()-6, rect{0, 0, right, 1 << 20})
+			p.text(in.X+6, wireY+4, b.Switch.Text, fontID, "", in.W-8)
+			p.marks(in.right()+6, wireY, b.Switch.Marks, right-in.right()-6)
 		}
 		if b.Bridge != nil && len(b.Bridge.Marks) > 0 {
 			// Beside the bridge where nothing else is, else below it.
 			if len(b.Cards) == 0 && b.Switch == nil {
-				p.marks(end+6, wireY, b.Bridge.Marks, right-end-6, rect{0, 0, right, 1 << 20})
+				p.marks(end+6, wireY, b.Bridge.Marks, right-end-6)
 			} else {
 				mid := wireY + 20
 				if b.Wire.Most != "" {
 					mid += 7 // below what stands below the wire
 				}
-				p.marks(at, mid, b.Bridge.Marks, bridgeWidth+6, rect{0, 0, right, 1 << 20})
+				p.marks(at, mid, b.Bridge.Marks, bridgeWidth+6)
 				bottom = max(bottom, mid+10)
 			}
 		}
@@ -123,7 +117,7 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 func (p *picture) wired(b branch, x, y, right int) int {
 	wireY := y + 20
 	length := wireLength
-	if b.Wire.Now == "" && b.Wire.Most == "" && b.Bridge == nil {
+	if !b.Wire.known() && b.Bridge == nil {
 		length = 18 // a device of the root bus has no link
 	}
 	left := x + length
@@ -159,13 +153,12 @@ func wireWidth(lanes int) int {
 func (p *picture) wire(w wire, from, to, y int) {
 	class := "wire"
 	switch {
-	case w.Most != "" && w.Now != "":
+	case w.slow():
 		class = "wire slow"
 	case w.Lanes == 0:
 		class = "wire dim"
 	}
 	p.line(class, wireWidth(w.Lanes), w.Full, [2]int{from, y}, [2]int{to, y})
-	in := rect{from, y - 20, to - from, 44}
 	center := func(s string) int {
 		return from + max(2, (to-from-fontSmall.Width(s))/2)
 	}
@@ -176,8 +169,8 @@ func (p *picture) wire(w wire, from, to, y int) {
 	case w.Most != "":
 		below = "of " + w.Most
 	}
-	p.text(center(above), y-7, above, fontSmall, "", to-from-4, in)
-	p.text(center(below), y+16, below, fontSmall, class, to-from-4, in)
+	p.text(center(above), y-7, above, fontSmall, "", to-from-4)
+	p.text(center(below), y+16, below, fontSmall, class, to-from-4)
 }
 
 // card draws a device and returns how high it is.
@@ -185,13 +178,12 @@ func (p *picture) card(c card, x, y, width int) int {
 	frame := len(p.Boxes)
 	p.box(rect{x, y, width, 0}, "card "+c.Kind, 4, c.Full)
 	p.box(rect{x, y, 5, 0}, "band "+c.Kind, 2, c.Full)
-	in := rect{x, y, width, 1 << 20}
 	left, room := x+11, width-11-6
 	at := y + 15
-	w := p.text(left, at, c.Title, fontName, "", room, in)
+	w := p.text(left, at, c.Title, fontName, "", room)
 	marks := c.Marks
 	if len(marks) > 0 && room-w-8 >= marksNeed(marks) {
-		p.marks(left+w+8, at-4, marks, room-w-8, in)
+		p.marks(left+w+8, at-4, marks, room-w-8)
 		marks = nil
 	}
 	at += 3
@@ -201,18 +193,13 @@ func (p *picture) card(c card, x, y, width int) int {
 		if i < c.Strong {
 			f = fontBold
 		}
-		p.text(left, at-2, l, f, "", room, in)
+		p.text(left, at-2, l, f, "", room)
 	}
 	if len(marks) > 0 {
 		at += 15
-		p.marks(left, at-6, marks, room, in)
+		p.marks(left, at-6, marks, room)
 	}
 	h := max(at+4-y, 36)
 	p.Boxes[frame].H, p.Boxes[frame+1].H = h, h
-	for i := range p.Texts {
-		if p.Texts[i].In == in {
-			p.Texts[i].In.H = h
-		}
-	}
 	return h
 }

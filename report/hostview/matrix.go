@@ -1,20 +1,23 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/report/show"
 
-	"github.com/jedib0t/go-pretty/v6/text"
-
 	"github.com/rackless/rackless/topology"
 )
 
+// A class is what may lie between two devices.
+type class struct{ Class, Means string }
+
 // legend explains the classes in our own words; the shape of the lines is that of nvidia-smi.
-var legend = []struct{ class, means string }{
+var legend = []class{
 	{"X", "the device itself"},
 	{"SYS", "through the interconnect between NUMA nodes"},
 	{"NODE", "through the interconnect between PCIe host bridges of one NUMA node"},
@@ -57,7 +60,7 @@ func (v *view) matrix() []matrixRow {
 		rows = append(rows, matrixRow{
 			ID: g.ID(), Name: v.names[g.ID()], GPU: true, CPUs: v.affinity(g.CPUAffinity, g.Address, node), Node: node,
 			Memory: g.MemoryNode,
-			Title:  strings.TrimSpace(g.ID() + " " + gpuModel(g, v.device(g.Address))),
+			Title:  strings.TrimSpace(g.ID() + " " + modelText(g.Model, v.device(g.Address))),
 		})
 	}
 	for _, n := range v.nics {
@@ -69,25 +72,16 @@ func (v *view) matrix() []matrixRow {
 	for i := range rows {
 		rows[i].Cells = make([]string, len(rows))
 		for j := range rows {
-			if i == j {
-				rows[i].Cells[j] = "X"
-				continue
-			}
 			rows[i].Cells[j] = v.classes[[2]string{rows[i].ID, rows[j].ID}]
 		}
+		rows[i].Cells[i] = "X"
 	}
 	return rows
 }
 
 // nicTitle is what a legend calls a NIC: its RDMA devices, else its network devices, else its address.
 func nicTitle(n *topology.NIC) string {
-	switch {
-	case len(n.RDMA) > 0:
-		return strings.Join(n.RDMA, ",")
-	case len(n.Netdevs) > 0:
-		return strings.Join(n.Netdevs, ",")
-	}
-	return n.ID()
+	return cmp.Or(strings.Join(n.RDMA, ","), strings.Join(n.Netdevs, ","), n.ID())
 }
 
 // matrixLines are the lines of the matrix, with CPU lists of at most so many letters.
@@ -96,26 +90,18 @@ func (v *view) matrixLines(letters int) []string {
 	if len(rows) == 0 {
 		return []string{"No GPUs and no NICs are known."}
 	}
+	heads := []string{"CPU Affinity", "NUMA Affinity"}
 	memory := slices.ContainsFunc(rows, func(r matrixRow) bool { return r.Memory != nil })
-	head := []string{""}
-	for _, r := range rows {
-		head = append(head, show.Printable(r.Name))
-	}
-	head = append(head, "CPU Affinity", "NUMA Affinity")
 	if memory {
-		head = append(head, "GPU NUMA ID")
+		heads = append(heads, "GPU NUMA ID")
 	}
-	cells := [][]string{head}
-	for _, r := range rows {
-		row := []string{show.Printable(r.Name)}
-		for _, c := range r.Cells {
-			row = append(row, classCell(c))
-		}
+	return matrixTable(rows, rows, heads, func(r matrixRow) []string {
 		// An empty list is N/A, as nvidia-smi has it: a cell that is not there would shift those behind it.
 		cpus := "N/A"
 		if r.CPUs != nil && !r.CPUs.IsEmpty() {
 			cpus = cpusText(*r.CPUs, letters)
 		}
+		var row []string
 		// nvidia-smi knows no affinity of NICs; where we know none either, the row is the same.
 		if r.GPU || r.CPUs != nil || r.Node != nil {
 			row = append(row, cpus, orNA(r.Node))
@@ -123,38 +109,45 @@ func (v *view) matrixLines(letters int) []string {
 		if r.GPU && memory {
 			row = append(row, orNA(r.Memory))
 		}
-		cells = append(cells, row)
-	}
-	return aligned(cells)
+		return row
+	})
 }
 
 // betweenLines are the part of the matrix that is between NICs and GPUs: a row for each NIC, a column for each GPU.
 func (v *view) betweenLines() []string {
 	rows := v.matrix()
-	head := []string{""}
-	for _, r := range rows[:len(v.gpus)] {
-		head = append(head, show.Printable(r.Name))
+	return matrixTable(rows[len(v.gpus):], rows[:len(v.gpus)], []string{""}, func(r matrixRow) []string {
+		return []string{r.Title}
+	})
+}
+
+// matrixTable are the lines of a table of devices and devices. The latter are the first of all devices. more is what
+// stands behind the classes of a row, under the heads.
+func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
+	table := []show.Column{{}}
+	for _, c := range columns {
+		table = append(table, show.Column{Name: c.Name})
 	}
-	cells := [][]string{head}
-	for _, r := range rows[len(v.gpus):] {
-		row := []string{show.Printable(r.Name)}
-		for _, c := range r.Cells[:len(v.gpus)] {
+	for _, h := range heads {
+		table = append(table, show.Column{Name: h})
+	}
+	var cells [][]string
+	for _, r := range rows {
+		row := []string{r.Name}
+		for _, c := range r.Cells[:len(columns)] {
 			row = append(row, classCell(c))
 		}
-		cells = append(cells, append(row, show.Printable(r.Title)))
+		cells = append(cells, append(row, more(r)...))
 	}
-	return aligned(cells)
+	return show.Lines(table, cells)
 }
 
 // classCell is a class as the matrix shows it. nvidia-smi sets the X apart in the same way.
 func classCell(class string) string {
-	switch class {
-	case "":
-		return unknown
-	case "X":
+	if class == "X" {
 		return " X"
 	}
-	return show.Printable(class)
+	return orUnknown(class)
 }
 
 // orNA is a number, or what nvidia-smi prints for none.
@@ -162,7 +155,7 @@ func orNA(n *int) string {
 	if n == nil {
 		return "N/A"
 	}
-	return intText(n)
+	return strconv.Itoa(*n)
 }
 
 // legendLines explain the classes and name the NICs.
@@ -173,7 +166,7 @@ func (v *view) legendLines() []string {
 	}
 	lines := []string{"", "Legend:", ""}
 	for _, l := range legend {
-		lines = append(lines, fmt.Sprintf("  %-4s = %s", l.class, l.means))
+		lines = append(lines, fmt.Sprintf("  %-4s = %s", l.Class, l.Means))
 	}
 	if slices.ContainsFunc(rows, func(r matrixRow) bool { return slices.Contains(r.Cells, "") }) {
 		lines = append(lines, fmt.Sprintf("  %-4s = not known", unknown))
@@ -181,31 +174,8 @@ func (v *view) legendLines() []string {
 	if len(v.nics) > 0 {
 		lines = append(lines, "", "NIC Legend:", "")
 		for _, r := range rows[len(v.gpus):] {
-			lines = append(lines, show.Printable(fmt.Sprintf("  %s: %s", r.Name, r.Title)))
+			lines = append(lines, fmt.Sprintf("  %s: %s", r.Name, r.Title))
 		}
-	}
-	return lines
-}
-
-// aligned puts cells below each other, two spaces apart.
-func aligned(rows [][]string) []string {
-	var widths []int
-	for _, r := range rows {
-		for i, c := range r {
-			if i == len(widths) {
-				widths = append(widths, 0)
-			}
-			widths[i] = max(widths[i], text.StringWidth(c))
-		}
-	}
-	lines := make([]string, len(rows))
-	for i, r := range rows {
-		var b strings.Builder
-		for j, c := range r {
-			b.WriteString(c)
-			b.WriteString(strings.Repeat(" ", widths[j]-text.StringWidth(c)+2))
-		}
-		lines[i] = strings.TrimRight(b.String(), " ")
 	}
 	return lines
 }

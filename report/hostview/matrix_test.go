@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -152,7 +153,16 @@ func TestNamesThatDevicesBroughtAlongAreKept(t *testing.T) {
 		{"none", nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := strings.Join(numbered("GPU", tt.names), " "); got != tt.want {
+			names, got := map[string]string{}, ""
+			places := make([]int, len(tt.names))
+			for i := range places {
+				places[i] = i
+			}
+			number(names, "GPU", places, func(i int) (id, name string) { return strconv.Itoa(i), tt.names[i] })
+			for i := range places {
+				got += " " + names[strconv.Itoa(i)]
+			}
+			if got = strings.TrimSpace(got); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -1,15 +1,17 @@
 package hostview
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
 
-// A view is a Document with what every output needs to know about it.
+// A view is a Document in which every text is printable, with what every output needs to know about it.
 type view struct {
 	*Document
 	tree     *topology.Tree
@@ -23,6 +25,11 @@ type view struct {
 }
 
 func newView(d *Document) *view {
+	fixes := d.Findings
+	d = show.Clean(d, show.Printable)
+	for i, f := range fixes {
+		d.Findings[i].Fix = show.Visible(f.Fix) // may be a script of several lines
+	}
 	v := &view{
 		Document: d, tree: topology.NewTree(d.Host),
 		vfs: map[topology.PCIAddr]int{}, names: map[string]string{}, classes: map[[2]string]string{},
@@ -45,19 +52,8 @@ func newView(d *Document) *view {
 			v.vfs[*pf]++
 		}
 	}
-	gpus, nics := make([]string, len(v.gpus)), make([]string, len(v.nics))
-	for i, g := range v.gpus {
-		gpus[i] = g.Name
-	}
-	for i, n := range v.nics {
-		nics[i] = n.Name
-	}
-	for i, name := range numbered("GPU", gpus) {
-		v.names[v.gpus[i].ID()] = name
-	}
-	for i, name := range numbered("NIC", nics) {
-		v.names[v.nics[i].ID()] = name
-	}
+	number(v.names, "GPU", v.gpus, func(g *topology.GPU) (id, name string) { return g.ID(), g.Name })
+	number(v.names, "NIC", v.nics, func(n *topology.NIC) (id, name string) { return n.ID(), n.Name })
 	for _, p := range d.Paths {
 		v.classes[[2]string{p.A, p.B}] = p.Class
 		v.classes[[2]string{p.B, p.A}] = p.Class
@@ -70,27 +66,24 @@ func newView(d *Document) *view {
 	return v
 }
 
-// numbered returns the names by which a matrix calls devices: those that they brought along where
+// number gives devices the names by which a matrix calls them: those that they brought along where
 // all have one of this form (a matrix may start at GPU4), or prefix0, prefix1, ... in their order.
-func numbered(prefix string, names []string) []string {
+func number[T any](names map[string]string, prefix string, all []T, of func(T) (id, name string)) {
 	seen := map[string]bool{}
-	keep := true
-	for _, n := range names {
-		digits, ok := strings.CutPrefix(n, prefix)
-		if _, err := strconv.ParseUint(digits, 10, 16); !ok || err != nil || seen[n] {
-			keep = false
-			break
+	for _, x := range all {
+		_, name := of(x)
+		digits, ok := strings.CutPrefix(name, prefix)
+		if _, err := strconv.ParseUint(digits, 10, 16); ok && err == nil {
+			seen[name] = true
 		}
-		seen[n] = true
 	}
-	if keep {
-		return names
+	for i, x := range all {
+		id, name := of(x)
+		if len(seen) < len(all) { // some have none of this form, or one that another has
+			name = prefix + strconv.Itoa(i)
+		}
+		names[id] = name
 	}
-	out := make([]string, len(names))
-	for i := range names {
-		out[i] = prefix + strconv.Itoa(i)
-	}
-	return out
 }
 
 // nodeOf returns the node of a device: on a machine with one node everything is on it.
@@ -125,18 +118,22 @@ func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *i
 	return nil
 }
 
-// vfText is how many virtual functions a NIC or GPU has, and how many it could have: "4 of 16". It
+// vfText is how many virtual functions a NIC has, and how many it could have: "4 of 16". It
 // is none where SR-IOV is not offered.
-func (v *view) vfText(addr *topology.PCIAddr, s *topology.SRIOV) string {
+func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 	now := 0
-	if addr != nil {
-		now = v.vfs[*addr]
+	if n.Address != nil {
+		now = v.vfs[*n.Address]
 	}
-	if s == nil {
-		if now > 0 {
-			return strconv.Itoa(now)
-		}
+	s := n.SRIOV
+	if s == nil && d != nil {
+		s = d.SRIOV
+	}
+	switch {
+	case s == nil && now == 0:
 		return none
+	case s == nil:
+		return strconv.Itoa(now)
 	}
 	now = max(now, len(s.VFs))
 	if s.Enabled != nil {
@@ -145,5 +142,5 @@ func (v *view) vfText(addr *topology.PCIAddr, s *topology.SRIOV) string {
 	if s.Total == nil {
 		return strconv.Itoa(now)
 	}
-	return strconv.Itoa(now) + " of " + strconv.Itoa(*s.Total)
+	return fmt.Sprintf("%d of %d", now, *s.Total)
 }

@@ -5,8 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/rackless/rackless/finding"
 	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/finding"
 )
 
 // packed returns where the pictures came to be, one line for each.
@@ -95,7 +96,7 @@ func TestMarksAreDrawnAsFarAsThereIsRoom(t *testing.T) {
 		{300, "RL001 RL002 RL003"}, {130, "RL001 RL002 +1"}, {80, "RL001 +2"}, {12, ""}, {5, "no sign"},
 	} {
 		p := &picture{}
-		w := p.marks(0, 10, all, tt.room, rect{0, 0, 1000, 1000})
+		w := p.marks(0, 10, all, tt.room)
 		var got []string
 		for _, s := range p.Texts {
 			got = append(got, s.Text)
@@ -114,14 +115,14 @@ func TestAPictureIsMovedAsAWhole(t *testing.T) {
 	q := &picture{}
 	q.box(rect{1, 1, 2, 2}, "c", 0, "")
 	q.line("l", 10, "", [2]int{0, 0}, [2]int{5, 5})
-	q.text(3, 20, "x", fontSmall, "", 50, rect{0, 0, 60, 60})
+	q.text(3, 20, "x", fontSmall, "", 50)
 	q.Cells = []cellShape{{rect: rect{4, 4, 1, 1}}}
 	q.Marks = []markShape{{rect: rect{5, 5, 1, 1}}}
 	q.Tops = []boxShape{{rect: rect{6, 6, 1, 1}}}
 	p := &picture{}
 	p.place(q, 100, 200)
 	if p.Boxes[0].X != 101 || p.Lines[0].Points[1] != [2]int{105, 205} || p.Texts[0].X != 103 ||
-		p.Texts[0].In.Y != 200 || p.Cells[0].Y != 204 || p.Marks[0].X != 105 || p.Tops[0].X != 106 {
+		p.Texts[0].Y != 200+20-11 || p.Cells[0].Y != 204 || p.Marks[0].X != 105 || p.Tops[0].X != 106 {
 		t.Errorf("%+v", p)
 	}
 	if q.Lines[0].Points[1] != [2]int{5, 5} {

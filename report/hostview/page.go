@@ -1,12 +1,9 @@
 package hostview
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
-	"crypto/sha256"
 	_ "embed" // for the template and the style sheet
-	"encoding/base64"
 	"fmt"
 	"html/template"
 	"io"
@@ -15,6 +12,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/topology"
@@ -22,6 +20,14 @@ import (
 
 //go:embed page.html
 var pageHTML string
+
+// pictureCSS has the colours and the rules of the pictures. The colours of things are from the
+// palette of Okabe and Ito, which readers with any common colour vision can tell apart, made darker
+// or lighter until text on them or beside them can be read; no meaning is carried by colour alone.
+// The value before each var() is for programs that do not know variables: the light colour.
+//
+//go:embed picture.css
+var pictureCSS string
 
 //go:embed page.css
 var pageCSS string
@@ -39,11 +45,7 @@ const maxPageRows = 500
 // the paths and the tables. Its content security policy lets the browser load nothing at all and
 // apply only the style sheet that is in it.
 func (d *Document) WritePage(w io.Writer) error {
-	b := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(b, newPage(newView(d))); err != nil {
-		return fmt.Errorf("write the page of host %q: %w", d.Provenance.Name, err)
-	}
-	if err := b.Flush(); err != nil {
+	if err := show.Execute(w, pageTemplate(), newPage(newView(d))); err != nil {
 		return fmt.Errorf("write the page of host %q: %w", d.Provenance.Name, err)
 	}
 	return nil
@@ -52,8 +54,7 @@ func (d *Document) WritePage(w io.Writer) error {
 // page is what the template prints. Everything that needs a decision is decided here, so that the
 // template only lays out.
 type page struct {
-	Style         template.CSS // ours: the one style sheet
-	StyleHash     string       // for the content security policy, which allows this style sheet and nothing else
+	show.Head
 	Heading       string
 	Facts, Source []string
 	Emulated      bool
@@ -61,19 +62,19 @@ type page struct {
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG that svg.go has escaped
 	Matrix        []pageRow
-	Legend        []pageClass
+	Legend        []class
 	Expected      []pageExpectation
 	Grids         []pageGrid
 	Routes        []string
 	Unread        []topology.Unread
 }
 
+// A pageFinding is a group of findings. Its Evidence is that of the only subject, and empty where there are several.
 type pageFinding struct {
-	Class, Word, ID, Title, Where, Evidence, Consequence, Fix string
-	Places                                                    []pagePlace
+	findingGroup
+	Class, Word, Where, Evidence string
+	Places                       []finding.Finding
 }
-
-type pagePlace struct{ Subject, Evidence string }
 
 type pageRow struct {
 	Name, Title, CPUs, Node string
@@ -84,8 +85,6 @@ type pageCell struct {
 	Class, Text  string
 	First, Right bool
 }
-
-type pageClass struct{ Class, Means string }
 
 type pageExpectation struct {
 	Class, Link, Basis, GBps, Usec string
@@ -100,17 +99,10 @@ type pageGrid struct {
 }
 
 func newPage(v *view) page {
-	style := variables(":root") + pictureStyle() + pageCSS
-	sum := sha256.Sum256([]byte(style))
 	p := page{
-		Style: template.CSS(style), StyleHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
-		Heading: v.heading(), Facts: v.facts(), Emulated: v.Provenance.Emulated, Summary: findingsText(v.Findings),
-		Pictures: v.pictures(), Expected: v.expected(), Routes: v.routeTexts(),
-	}
-	for _, s := range []string{v.source(), v.filled()} {
-		if s != "" {
-			p.Source = append(p.Source, s)
-		}
+		Head: show.NewHead(pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(), Source: v.sources(),
+		Emulated: v.Provenance.Emulated, Summary: findingsText(v.Findings), Pictures: v.pictures(),
+		Expected: v.expected(), Routes: v.routeTexts(), Unread: v.Host.Unread,
 	}
 	for _, g := range grouped(v.Findings) {
 		p.Findings = append(p.Findings, newPageFinding(g))
@@ -119,15 +111,10 @@ func newPage(v *view) page {
 		for _, r := range rows {
 			p.Matrix = append(p.Matrix, newPageRow(r))
 		}
-		for _, l := range legend {
-			p.Legend = append(p.Legend, pageClass{l.class, l.means})
-		}
+		p.Legend = legend
 	}
 	for _, g := range v.grids() {
 		p.Grids = append(p.Grids, newPageGrid(g))
-	}
-	for _, u := range v.Host.Unread {
-		p.Unread = append(p.Unread, topology.Unread{Path: show.Printable(u.Path), Why: show.Printable(u.Why)})
 	}
 	return p
 }
@@ -139,39 +126,35 @@ func (v *view) pictures() template.HTML {
 		return ""
 	}
 	var b bytes.Buffer
-	pageSheet.layout(v, s).svg(&b, svgOptions{Title: v.heading(), Desc: v.describe(), ID: "wide", Class: "wide"})
-	phoneSheet.layout(v, s).svg(&b, svgOptions{Title: v.heading(), Desc: v.describe(), ID: "narrow", Class: "narrow"})
+	pageSheet.layout(v, s).svg(&b, v, "wide", "wide", "")
+	phoneSheet.layout(v, s).svg(&b, v, "narrow", "narrow", "")
 	return template.HTML(b.String())
 }
 
 func newPageFinding(g findingGroup) pageFinding {
 	rank := g.Severity.Rank()
-	f := pageFinding{
-		Class: []string{"error", "warning", "info"}[rank], Word: []string{"✖ error", "▲ warning", "● note"}[rank],
-		ID: show.Printable(g.ID), Title: show.Printable(g.Title), Where: show.Printable(some(g.Subjects, 8)),
-		Consequence: show.Printable(g.Consequence), Fix: show.Visible(g.Fix),
-	}
+	f := pageFinding{findingGroup: g, Class: []string{"error", "warning", "info"}[rank],
+		Word: []string{"✖ error", "▲ warning", "● note"}[rank], Where: some(g.Subjects, 8)}
 	if len(g.Subjects) == 1 {
-		f.Evidence = show.Printable(g.Evidences[0])
+		f.Evidence = g.Evidences[0]
 	}
 	for i, s := range g.Subjects {
-		f.Places = append(f.Places, pagePlace{show.Printable(s), show.Printable(g.Evidences[i])})
+		f.Places = append(f.Places, finding.Finding{Subject: s, Evidence: g.Evidences[i]})
 	}
 	return f
 }
 
 func newPageRow(r matrixRow) pageRow {
-	out := pageRow{Name: show.Printable(r.Name), Title: show.Printable(r.Title), CPUs: setText(r.CPUs, 60),
-		Node: intText(r.Node)}
+	out := pageRow{Name: r.Name, Title: r.Title, CPUs: setText(r.CPUs, 60), Node: intText(r.Node)}
 	for _, c := range r.Cells {
-		cell := pageCell{Class: "dark", Text: unknown}
+		cell := pageCell{Class: strings.ToLower(c), Text: c}
 		switch {
+		case c == "":
+			cell = pageCell{Class: "dark", Text: unknown}
 		case c == "X":
-			cell = pageCell{Class: "self", Text: c}
+			cell.Class = "self"
 		case strings.HasPrefix(c, "NV"):
-			cell = pageCell{Class: "nv", Text: show.Printable(c)}
-		case c != "":
-			cell = pageCell{Class: strings.ToLower(c), Text: show.Printable(c)}
+			cell.Class = "nv"
 		}
 		out.Cells = append(out.Cells, cell)
 	}

@@ -7,44 +7,22 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // headPanel is what the machine is.
 func headPanel(v *view, width int) *picture {
 	p := &picture{W: width}
-	in := rect{0, 0, width, 1 << 20}
-	y := 18
-	for _, l := range fontHead.Wrap(drawable(v.heading()), width, 2) {
-		p.text(0, y, l, fontHead, "", width, in)
-		y += 24
-	}
-	y -= 6
+	y := p.paragraph(18, v.heading(), fontHead, "", 24) - 6
 	for _, fact := range v.facts() {
-		for _, l := range fontPlain.Wrap(drawable(fact), width, 2) {
-			p.text(0, y, l, fontPlain, "", width, in)
-			y += 17
-		}
+		y = p.paragraph(y, fact, fontPlain, "", 17)
 	}
 	source := v.source()
 	if v.Provenance.Emulated {
 		source = strings.TrimSpace(source + " Its devices are emulated.")
 	}
-	for _, l := range fontPlain.Wrap(drawable(source), width, 2) {
-		p.text(0, y, l, fontPlain, "soft", width, in)
-		y += 17
-	}
-	p.close(y - 8)
+	p.H = p.paragraph(y, source, fontPlain, "soft", 17) - 8
 	return p
-}
-
-// close sets the height, and that of the boxes of texts that were open below.
-func (p *picture) close(h int) {
-	p.H = h
-	for i := range p.Texts {
-		if p.Texts[i].In.H == 1<<20 {
-			p.Texts[i].In.H = h - p.Texts[i].In.Y
-		}
-	}
 }
 
 // maxListed is how many kinds of findings the picture lists.
@@ -56,24 +34,23 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 	if len(v.Findings) == 0 {
 		return p
 	}
-	in := rect{0, 0, width, 1 << 20}
 	p.box(rect{0, 0, width, 0}, "panel", 6, "")
 	y := 20
-	p.text(sh.margin, y, "Findings: "+findingsText(v.Findings), fontTitle, "", width-2*sh.margin, in)
+	p.text(sh.margin, y, "Findings: "+findingsText(v.Findings), fontTitle, "", width-2*sh.margin)
 	groups := families(v.Findings)
 	for i, g := range groups {
 		y += 18
 		if i == maxListed {
-			p.text(sh.margin, y, fmt.Sprintf("and %d more", len(groups)-i), fontSmall, "soft", width-2*sh.margin, in)
+			p.text(sh.margin, y, fmt.Sprintf("and %d more", len(groups)-i), fontSmall, "soft", width-2*sh.margin)
 			break
 		}
 		full := drawable(fmt.Sprintf("%s %s: %s. %s Fix: %s", g.ID, g.Subjects[0], g.Title, g.Evidences[0], g.Fix))
 		p.Marks = append(p.Marks, markShape{rect{sh.margin, y - 10, markSize, markSize}, g.Severity, full})
 		x := sh.margin + markSize + 4
-		x += p.text(x, y, drawable(g.ID), fontBold, "", 60, in) + 8
-		p.text(x, y, drawable(some(g.Subjects, 4)+": "+g.Title), fontSmall, "", width-sh.margin-x, in)
+		x += p.text(x, y, g.ID, fontBold, "", 60) + 8
+		p.text(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x)
 	}
-	p.close(y + 10)
+	p.H = y + 10
 	p.Boxes[0].H = p.H
 	return p
 }
@@ -98,8 +75,7 @@ func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 // nvlinkText describes a set in words.
 func nvlinkText(set nvlinkSet) string {
 	if set.Uniform {
-		return drawable(fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16),
-			set.Classes[0].Label))
+		return fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16), set.Classes[0].Label)
 	}
 	var parts []string
 	for _, c := range set.Classes {
@@ -109,7 +85,7 @@ func nvlinkText(set nvlinkSet) string {
 		}
 		parts = append(parts, c.Label+": "+some(pairs, 40))
 	}
-	return drawable(set.Name + " " + strings.Join(parts, "; "))
+	return set.Name + " " + strings.Join(parts, "; ")
 }
 
 // nvlinkBar draws the GPUs in rows, each on a bar.
@@ -124,9 +100,8 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 	}
 	label = drawable(label)
 	p := &picture{W: max(perRow*(chip+8)-8, min(inner, fontTitle.Width(label))) + 2*sh.margin}
-	in := rect{0, 0, p.W, 1 << 20}
 	y := 20
-	p.text(sh.margin, y, label, fontTitle, "", p.W-2*sh.margin, in)
+	p.text(sh.margin, y, label, fontTitle, "", p.W-2*sh.margin)
 	y += 10
 	for r := range rows {
 		row := set.GPUs[r*perRow : min(len(set.GPUs), (r+1)*perRow)]
@@ -142,17 +117,19 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 		}
 		y = bar + 12
 	}
-	p.close(y)
+	p.H = y
 	return p
 }
 
 // chip draws a GPU by its name.
 func (p *picture) chip(x, y, w, h int, name string) {
-	in := rect{x, y, w, h}
-	p.Tops = append(p.Tops, boxShape{in, "card gpu", 4, drawable(name)})
+	p.Tops = append(p.Tops, boxShape{rect{x, y, w, h}, "card gpu", 4, drawable(name)})
 	text := fontBold.Fit(drawable(name), w-6)
-	p.text(x+(w-fontBold.Width(text))/2, y+h/2+4, text, fontBold, "", w-6, in)
+	p.text(x+(w-fontBold.Width(text))/2, y+h/2+4, text, fontBold, "", w-6)
 }
+
+// chord is the weight of the line of a pair, in tenths of a pixel.
+func chord(c nvlinkClass) int { return min(100, 15+12*max(c.Links, 1)) }
 
 // nvlinkRing draws the GPUs in a ring, with a chord for each pair that is as heavy as it has links.
 func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
@@ -164,8 +141,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	}
 	side := 2*radius + chip
 	p := &picture{W: side + 2*sh.margin}
-	in := rect{0, 0, p.W, 1 << 20}
-	p.text(sh.margin, 20, set.Name, fontTitle, "", side, in)
+	p.text(sh.margin, 20, set.Name, fontTitle, "", side)
 	cx, cy := sh.margin+side/2, 30+radius+high/2
 	at := make([][2]int, n)
 	for i := range n {
@@ -175,8 +151,8 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	}
 	for _, c := range set.Classes {
 		for _, pair := range c.Pairs {
-			full := drawable(fmt.Sprintf("%s: %s and %s", c.Label, set.GPUs[pair[0]], set.GPUs[pair[1]]))
-			p.line("nvlink", min(100, 15+12*max(c.Links, 1)), full, at[pair[0]], at[pair[1]])
+			full := fmt.Sprintf("%s: %s and %s", c.Label, set.GPUs[pair[0]], set.GPUs[pair[1]])
+			p.line("nvlink", chord(c), full, at[pair[0]], at[pair[1]])
 		}
 	}
 	for i, name := range set.GPUs {
@@ -185,12 +161,12 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	// What the weights of the chords mean.
 	y := cy + radius + high/2 + 20
 	for _, c := range set.Classes {
-		p.line("nvlink", min(100, 15+12*max(c.Links, 1)), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
-		p.text(sh.margin+48, y, drawable(fmt.Sprintf("%s: %s", c.Label, countText(len(c.Pairs), "pair", "pairs"))),
-			fontSmall, "", side-48, in)
+		p.line("nvlink", chord(c), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
+		p.text(sh.margin+48, y, fmt.Sprintf("%s: %s", c.Label, words.Count(len(c.Pairs), "pair")),
+			fontSmall, "", side-48)
 		y += 16
 	}
-	p.close(y)
+	p.H = y
 	return p
 }
 
@@ -198,7 +174,6 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 	p := &picture{W: width}
 	x, y := 0, 14
-	in := rect{0, 0, width, 1 << 20}
 	// entry makes room for a sign of the given width and its words, and returns where the sign begins.
 	entry := func(sign int, words string) int {
 		need := sign + 6 + fontSmall.Width(words)
@@ -206,7 +181,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 			x, y = 0, y+18
 		}
 		at := x
-		p.text(x+sign+6, y, words, fontSmall, "soft", width-x-sign-6, in)
+		p.text(x+sign+6, y, words, fontSmall, "soft", width-x-sign-6)
 		x += need + 18
 		return at
 	}
@@ -218,41 +193,35 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 			p.box(rect{at, y - 10, 12, 12}, "band "+k.kind, 2, "")
 		}
 	}
-	for _, w := range []struct {
-		lanes int
-		words string
-	}{{1, "x1"}, {4, "x4"}, {8, "x8"}, {16, "x16"}} {
-		if seen.links {
-			at := entry(30, w.words)
-			p.line("wire", wireWidth(w.lanes), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+	wire := func(class string, lanes int, words string) {
+		at := entry(30, words)
+		p.line(class, wireWidth(lanes), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+	}
+	if seen.links {
+		for _, lanes := range []int{1, 4, 8, 16} {
+			wire("wire", lanes, fmt.Sprintf("x%d", lanes))
 		}
 	}
 	if seen.slow {
-		at := entry(30, "below what the device can do")
-		p.line("wire slow", 50, "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+		wire("wire slow", 8, "below what the device can do")
 	}
-	cell := "core"
+	plain := "core"
 	if len(v.Host.Cores) == 0 {
-		cell = "CPU"
+		plain = "CPU"
 	}
 	if seen.caches {
-		cell += "; a frame is an L3 cache"
+		plain += "; a frame is an L3 cache"
 	}
-	for _, c := range []struct {
-		on    bool
-		cell  coreCell
-		words string
-	}{
-		{seen.cells, coreCell{Threads: 1}, cell},
-		{seen.threads, coreCell{Threads: 2}, "core with two threads"},
-		{seen.efficient, coreCell{Threads: 1, Efficient: true}, "efficiency core"},
-		{seen.isolated, coreCell{Threads: 1, Isolated: true}, "isolated"},
-	} {
-		if c.on {
-			at := entry(14, c.words)
-			p.Cells = append(p.Cells, cellShape{rect{at, y - 11, 14, 14}, 0, c.cell})
+	cell := func(on bool, c coreCell, words string) {
+		if on {
+			at := entry(14, words)
+			p.Cells = append(p.Cells, cellShape{rect{at, y - 11, 14, 14}, 0, c})
 		}
 	}
+	cell(seen.cells, coreCell{Threads: 1}, plain)
+	cell(seen.threads, coreCell{Threads: 2}, "core with two threads")
+	cell(seen.efficient, coreCell{Threads: 1, Efficient: true}, "efficiency core")
+	cell(seen.isolated, coreCell{Threads: 1, Isolated: true}, "isolated")
 	for i, sev := range []finding.Severity{finding.Error, finding.Warning, finding.Info} {
 		if slices.ContainsFunc(v.Findings, func(f finding.Finding) bool { return f.Severity.Rank() == i }) {
 			at := entry(markSize, []string{"error", "warning", "note"}[i])
@@ -262,7 +231,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 	if len(p.Texts) == 0 {
 		return p
 	}
-	p.close(y + 6)
+	p.H = y + 6
 	return p
 }
 
@@ -274,21 +243,17 @@ type contents struct {
 
 func (s *scene) contents() contents {
 	c := contents{kinds: map[string]bool{}}
-	var walk func([]branch)
-	walk = func(bs []branch) {
-		for _, b := range bs {
-			c.links = c.links || b.Wire.Lanes > 0
-			c.slow = c.slow || b.Wire.Now != "" && b.Wire.Most != ""
-			for _, d := range b.Cards {
-				c.kinds[d.Kind] = true
-			}
-			walk(b.Fan)
+	see := func(b branch) {
+		c.links = c.links || b.Wire.Lanes > 0
+		c.slow = c.slow || b.Wire.slow()
+		for _, d := range b.Cards {
+			c.kinds[d.Kind] = true
 		}
 	}
 	for _, g := range s.Groups {
 		for _, r := range g.Rooms {
 			for _, b := range r.Blocks {
-				walk(b.Branches)
+				walk(b.Branches, see)
 			}
 			for _, k := range r.Caches {
 				for _, cell := range k.Cells {

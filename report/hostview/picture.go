@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/rackless/rackless/finding"
@@ -51,10 +52,9 @@ type markShape struct {
 	Title    string
 }
 
-// A textShape is a line of text. Its rect is where its letters may be; it lies within In.
+// A textShape is a line of text. Its rect is where its letters may be.
 type textShape struct {
 	rect
-	In    rect
 	Text  string
 	Font  font
 	Class string
@@ -64,12 +64,12 @@ func (r rect) right() int { return r.X + r.W }
 
 // box adds a rectangle and returns it.
 func (p *picture) box(r rect, class string, radius int, title string) rect {
-	p.Boxes = append(p.Boxes, boxShape{r, class, radius, title})
+	p.Boxes = append(p.Boxes, boxShape{r, class, radius, drawable(title)})
 	return r
 }
 
 func (p *picture) line(class string, width int, title string, points ...[2]int) {
-	p.Lines = append(p.Lines, lineShape{points, class, width, title})
+	p.Lines = append(p.Lines, lineShape{points, class, width, drawable(title)})
 }
 
 // ascent is how far letters reach above the line that they stand on, and descent below it, in parts
@@ -77,49 +77,52 @@ func (p *picture) line(class string, width int, title string, points ...[2]int) 
 const ascent, descent = 10, 3
 
 // text writes at most room pixels of s with its left end at x, standing on the line y, and returns
-// how wide it may become. in is the box that it must not leave.
-func (p *picture) text(x, y int, s string, f font, class string, room int, in rect) int {
-	s = f.Fit(s, room)
+// how wide it may become.
+func (p *picture) text(x, y int, s string, f font, class string, room int) int {
+	s = f.Fit(drawable(s), room)
 	if s == "" || room <= 0 {
 		return 0
 	}
 	w := f.Width(s)
-	p.Texts = append(p.Texts, textShape{rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}, in, s, f,
+	p.Texts = append(p.Texts, textShape{rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}, s, f,
 		class})
 	return w
 }
 
+// paragraph writes text in at most two lines, high pixels apart, and returns where the next line stands.
+func (p *picture) paragraph(y int, s string, f font, class string, high int) int {
+	for _, l := range f.Wrap(drawable(s), p.W, 2) {
+		p.text(0, y, l, f, class, p.W)
+		y += high
+	}
+	return y
+}
+
 // place adds another picture with its corner at x, y.
 func (p *picture) place(q *picture, x, y int) {
-	move := func(r rect) rect { return rect{r.X + x, r.Y + y, r.W, r.H} }
-	for _, s := range q.Boxes {
-		s.rect = move(s.rect)
-		p.Boxes = append(p.Boxes, s)
-	}
-	for _, s := range q.Tops {
-		s.rect = move(s.rect)
-		p.Tops = append(p.Tops, s)
-	}
-	for _, s := range q.Cells {
-		s.rect = move(s.rect)
-		p.Cells = append(p.Cells, s)
-	}
+	p.Boxes = placed(p.Boxes, q.Boxes, x, y, func(s *boxShape) *rect { return &s.rect })
+	p.Cells = placed(p.Cells, q.Cells, x, y, func(s *cellShape) *rect { return &s.rect })
+	p.Tops = placed(p.Tops, q.Tops, x, y, func(s *boxShape) *rect { return &s.rect })
+	p.Marks = placed(p.Marks, q.Marks, x, y, func(s *markShape) *rect { return &s.rect })
+	p.Texts = placed(p.Texts, q.Texts, x, y, func(s *textShape) *rect { return &s.rect })
 	for _, s := range q.Lines {
-		points := make([][2]int, len(s.Points))
-		for i, pt := range s.Points {
-			points[i] = [2]int{pt[0] + x, pt[1] + y}
+		s.Points = slices.Clone(s.Points)
+		for i := range s.Points {
+			s.Points[i][0] += x
+			s.Points[i][1] += y
 		}
-		s.Points = points
 		p.Lines = append(p.Lines, s)
 	}
-	for _, s := range q.Marks {
-		s.rect = move(s.rect)
-		p.Marks = append(p.Marks, s)
+}
+
+// placed adds shapes moved by x, y to others. at gives the place of a shape.
+func placed[S any](to, shapes []S, x, y int, at func(*S) *rect) []S {
+	for _, s := range shapes {
+		at(&s).X += x
+		at(&s).Y += y
+		to = append(to, s)
 	}
-	for _, s := range q.Texts {
-		s.rect, s.In = move(s.rect), move(s.In)
-		p.Texts = append(p.Texts, s)
-	}
+	return to
 }
 
 // Fonts of the picture.
@@ -148,25 +151,26 @@ func marksNeed(all []mark) int {
 // marks draws findings side by side from x, with the middle of their signs at y, in at most room
 // pixels: each with its ID, as far as there is room, then how many more there are. It returns how
 // wide they are, 0 where there was no room at all.
-func (p *picture) marks(x, y int, all []mark, room int, in rect) int {
+func (p *picture) marks(x, y int, all []mark, room int) int {
 	if len(all) == 0 || room < markSize {
 		return 0
 	}
+	const sign = markSize + 3
 	start := x
 	for i, m := range all {
 		p.Marks = append(p.Marks, markShape{rect{x, y - markSize/2, markSize, markSize}, m.Severity, m.Full})
-		label := m.ID
-		next := x + markSize + 3 + fontID.Width(label) + 6
-		last := i == len(all)-1 || next+marksNeed(all[i+1:]) > start+room
-		if n := len(all) - i - 1; last && n > 0 {
-			label += " +" + strconv.Itoa(n)
+		label, more := m.ID, len(all)-i-1
+		next := x + sign + fontID.Width(label) + 6
+		last := more == 0 || next+marksNeed(all[i+1:]) > start+room
+		if last && more > 0 {
+			label += " +" + strconv.Itoa(more)
 		}
-		w := p.text(x+markSize+3, y+4, label, fontID, "id", start+room-x-markSize-3, in)
+		w := p.text(x+sign, y+4, label, fontID, "id", start+room-x-sign)
 		switch {
 		case last && w == 0:
 			return x + markSize - start // the sign alone
 		case last:
-			return x + markSize + 3 + w - start
+			return x + sign + w - start
 		}
 		x = next
 	}

@@ -190,7 +190,7 @@ func (v *view) packageTitle(ids []int) string {
 	title := fmt.Sprintf("Package %d", ids[0])
 	for i := range v.Host.Packages {
 		if p := &v.Host.Packages[i]; p.ID == ids[0] && p.Model != v.cpuModel() {
-			title += drawable(prefixed(" · ", p.Model))
+			title += prefixed(" · ", p.Model)
 		}
 	}
 	return title
@@ -202,10 +202,9 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 		Marks: v.marks(fmt.Sprintf("node %d", n.ID))}
 	var full []string
 	line := func(parts ...string) {
-		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-		if len(parts) > 0 {
-			r.Lines = append(r.Lines, drawable(strings.Join(parts, " · ")))
-			full = append(full, drawable(strings.Join(parts, ", ")))
+		if text := joined(" · ", parts...); text != "" {
+			r.Lines = append(r.Lines, text)
+			full = append(full, joined(", ", parts...))
 		}
 	}
 	memory, free := "", ""
@@ -221,7 +220,7 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 		memory = "memory not known" // where it is known of others; a matrix, for one, never says
 	}
 	kind := ""
-	if n.Kind != "" && n.Kind != "dram" || n.GPU != nil {
+	if special(n) {
 		kind = nodeKind(n)
 	}
 	line(v.coresText(n.CPUs), memory)
@@ -247,7 +246,7 @@ func (v *view) machineRoom(blocks []block) room {
 	r := room{Title: "Machine", Blocks: blocks, Caches: v.cacheCells(cpus), Lines: []string{"no NUMA nodes are known"}}
 	if !cpus.IsEmpty() {
 		r.CPUs = &cpus
-		r.Lines = append([]string{joined(v.coresText(cpus), optionalSize(v.totalMemory()))}, r.Lines...)
+		r.Lines = append([]string{joined(" · ", v.coresText(cpus), optionalSize(v.totalMemory()))}, r.Lines...)
 	}
 	r.Full = strings.Join(r.Lines, ", ")
 	return r
@@ -261,10 +260,7 @@ func (v *view) coresText(cpus topology.CPUSet) string {
 			cores++
 		}
 	}
-	if cores == 0 {
-		return ""
-	}
-	return countText(cores, "core", "cores")
+	return counted(cores, "core")
 }
 
 // tenantsOn names the tenants whose virtual CPUs are pinned to some of the CPUs.
@@ -297,11 +293,10 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 		if !ok {
 			i = len(out)
 			at[id] = i
-			out = append(out, cacheCells{Known: l3 != nil, Color: max(id, 0) % 6})
-			out[i].Full = v.cacheText(l3)
+			out = append(out, cacheCells{Known: l3 != nil, Color: max(id, 0) % 6, Full: v.cacheText(l3)})
 		}
-		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Isolated: isolated != nil &&
-			own.Overlaps(*isolated), Efficient: efficient})
+		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Efficient: efficient,
+			Isolated: isolated != nil && own.Overlaps(*isolated)})
 		total++
 	}
 	for i := range v.Host.Cores {

@@ -3,6 +3,9 @@ package hostview
 import (
 	"bytes"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -388,16 +391,23 @@ func TestColoursFollowTheReaderAndFallBack(t *testing.T) {
 			t.Errorf("no %s", want)
 		}
 	}
-	for _, s := range shades {
-		if len(s.light) != 7 || len(s.dark) != 7 {
-			t.Errorf("%+v", s)
+	light, dark := map[string]string{}, map[string]string{}
+	for i, part := range strings.SplitN(pictureCSS, "@media", 2) {
+		for _, m := range regexp.MustCompile(`--([a-z0-9-]+):(#[0-9a-f]{6});`).FindAllStringSubmatch(part, -1) {
+			[]map[string]string{light, dark}[i][m[1]] = m[2]
 		}
 	}
-	for _, r := range pictureRules {
-		for _, name := range []string{r.fill, r.stroke} {
-			if name != "" && !strings.Contains(svg, "--"+name+":") {
-				t.Errorf("%s has no colour %s", r.selector, name)
-			}
+	if len(light) < 40 || !slices.Equal(slices.Sorted(maps.Keys(light)), slices.Sorted(maps.Keys(dark))) {
+		t.Errorf("light colours %v, dark ones %v", light, dark)
+	}
+	rules := regexp.MustCompile(`(fill|stroke):([^;]+);(fill|stroke):var\(--([a-z0-9-]+)\);`)
+	fallbacks := rules.FindAllStringSubmatch(svg, -1)
+	if len(fallbacks) != strings.Count(svg, "var(--") {
+		t.Errorf("%d colours have a fallback, of %d", len(fallbacks), strings.Count(svg, "var(--"))
+	}
+	for _, m := range fallbacks {
+		if m[1] != m[3] || m[2] != light[m[4]] {
+			t.Errorf("%s falls back to %s, want %s", m[0], m[2], light[m[4]])
 		}
 	}
 }

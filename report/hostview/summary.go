@@ -1,12 +1,12 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/topology"
 )
@@ -17,9 +17,9 @@ func (v *view) heading() string {
 	var names []string
 	for _, n := range []string{s.Vendor, s.Product} {
 		// Boards of no brand say so, in many words.
-		if n = strings.TrimSpace(n); n != "" && !strings.Contains(strings.ToLower(n), "o.e.m") && !strings.EqualFold(n,
-			"default string") {
-			names = append(names, n)
+		lower := strings.ToLower(strings.TrimSpace(n))
+		if lower != "" && !strings.Contains(lower, "o.e.m") && lower != "default string" {
+			names = append(names, strings.TrimSpace(n))
 		}
 	}
 	if len(names) == 2 && strings.HasPrefix(strings.ToLower(names[1]), strings.ToLower(names[0])) {
@@ -34,7 +34,7 @@ func (v *view) heading() string {
 	} else if s.InVM != nil && *s.InVM {
 		names = append(names, "(virtual machine)")
 	}
-	return show.Printable(strings.Join(names, " "))
+	return strings.Join(names, " ")
 }
 
 // source says where the facts are from, in one sentence; "" on the machine itself.
@@ -49,17 +49,12 @@ func (v *view) source() string {
 		topology.SourceTopo: "the text of nvidia-smi topo -m", topology.SourceLspci: "the text of lspci",
 		topology.SourceSynthetic: "a description: no such machine was read",
 	}[p.Kind]
-	if kind == "" {
-		kind = orUnknown(p.Kind)
-	}
-	s := "From " + kind
-	if p.Name != "" {
-		s += ", " + p.Name
-	}
-	if p.Tool != "" {
-		s += ", written by " + p.Tool
-	}
-	return show.Printable(s + ".")
+	return "From " + cmp.Or(kind, p.Kind) + prefixed(", ", p.Name) + prefixed(", written by ", p.Tool) + "."
+}
+
+// sources are source and filled, as far as they say something.
+func (v *view) sources() []string {
+	return slices.DeleteFunc([]string{v.source(), v.filled()}, func(s string) bool { return s == "" })
 }
 
 // filled says which parts of the model the source could fill, where it is one that cannot fill them all.
@@ -75,25 +70,19 @@ func (v *view) filled() string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return show.Printable("It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + ".")
+	return "It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
 }
 
 // facts are lines about the machine as a whole; what is not known is left out of them.
 func (v *view) facts() []string {
-	h := v.Host
-	var lines []string
-	add := func(parts ...string) {
-		parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
-		if len(parts) > 0 {
-			lines = append(lines, show.Printable(strings.Join(parts, ", ")))
-		}
-	}
-	add(v.cpuModel())
-	add(v.countsText(), v.memoryText())
-	add(prefixed("Linux ", h.Kernel.Release), v.System.Arch, v.iommuText(), prefixed("BIOS ", v.System.BIOS))
-	add(v.stateText())
-	add(v.tuningText())
-	return lines
+	return slices.DeleteFunc([]string{
+		v.cpuModel(),
+		joined(", ", v.countsText(), v.memoryText()),
+		joined(", ", prefixed("Linux ", v.Host.Kernel.Release), v.System.Arch, v.iommuText(),
+			prefixed("BIOS ", v.System.BIOS)),
+		v.stateText(),
+		v.tuningText(),
+	}, func(s string) bool { return s == "" })
 }
 
 // cpuModel is the model of all packages, or of the first CPU.
@@ -102,10 +91,8 @@ func (v *view) cpuModel() string {
 		return v.System.CPUModel
 	}
 	model := v.Host.Packages[0].Model
-	for i := range v.Host.Packages {
-		if v.Host.Packages[i].Model != model {
-			return ""
-		}
+	if slices.ContainsFunc(v.Host.Packages, func(p topology.Package) bool { return p.Model != model }) {
+		return ""
 	}
 	return model
 }
@@ -121,20 +108,12 @@ func prefixed(prefix, s string) string {
 // countsText is "1 package, 32 cores, 64 CPUs, 4 NUMA nodes".
 func (v *view) countsText() string {
 	h := v.Host
-	var parts []string
-	count := func(n int, one, many string) {
-		if n > 0 {
-			parts = append(parts, countText(n, one, many))
-		}
+	hardware := joined(", ", counted(len(h.Packages), "package"), counted(len(h.Cores), "core"),
+		counted(v.onlineCPUs().Len(), "CPU"))
+	if hardware != "" && h.CPUs.SMT != "" {
+		hardware += " (SMT " + h.CPUs.SMT + ")"
 	}
-	count(len(h.Packages), "package", "packages")
-	count(len(h.Cores), "core", "cores")
-	count(v.onlineCPUs().Len(), "CPU", "CPUs")
-	if len(parts) > 0 && h.CPUs.SMT != "" {
-		parts[len(parts)-1] += " (SMT " + h.CPUs.SMT + ")"
-	}
-	count(len(h.NUMANodes), "NUMA node", "NUMA nodes")
-	return strings.Join(parts, ", ")
+	return joined(", ", hardware, counted(len(h.NUMANodes), "NUMA node"))
 }
 
 // onlineCPUs are those that the kernel lists, or else those of all cores and nodes.
@@ -157,18 +136,19 @@ func (v *view) totalMemory() *uint64 {
 	if v.Host.Memory.TotalBytes != nil {
 		return v.Host.Memory.TotalBytes
 	}
-	var sum uint64
+	var sum *uint64
 	for i := range v.Host.NUMANodes {
 		m := v.Host.NUMANodes[i].MemoryBytes
-		if m == nil {
+		switch {
+		case m == nil:
 			return nil
+		case sum == nil:
+			sum = new(*m)
+		default:
+			*sum += *m
 		}
-		sum += *m
 	}
-	if len(v.Host.NUMANodes) == 0 {
-		return nil
-	}
-	return &sum
+	return sum
 }
 
 func (v *view) memoryText() string {
@@ -185,10 +165,8 @@ func (v *view) iommuText() string {
 		return ""
 	case !*on:
 		return "IOMMU off"
-	case len(v.Host.IOMMU.Groups) > 0:
-		return "IOMMU on with " + countText(len(v.Host.IOMMU.Groups), "group", "groups")
 	}
-	return "IOMMU on"
+	return "IOMMU on" + prefixed(" with ", counted(len(v.Host.IOMMU.Groups), "group"))
 }
 
 // stateText says which CPUs are not like the others.
@@ -209,34 +187,26 @@ func (v *view) stateText() string {
 // tuningText says what the kernel does with memory behind a program's back, and the machine's hugepages.
 func (v *view) tuningText() string {
 	m := v.Host.Memory
-	var parts []string
-	switch pools := poolsText(m.Hugepages); pools {
+	hugepages := poolsText(m.Hugepages)
+	switch hugepages {
 	case unknown:
 	case none:
-		parts = append(parts, "no hugepages")
+		hugepages = "no hugepages"
 	default:
-		parts = append(parts, "hugepages "+pools)
+		hugepages = "hugepages " + hugepages
 	}
-	var swap uint64
+	var bytes uint64
 	for _, s := range m.Swap {
-		swap += s.SizeBytes
+		bytes += s.SizeBytes
 	}
-	if swap > 0 {
-		parts = append(parts, "swap "+words.Size(swap))
+	swap := ""
+	if bytes > 0 {
+		swap = "swap " + words.Size(bytes)
 	} else if m.SwapKnown {
-		parts = append(parts, "no swap")
+		swap = "no swap"
 	}
-	if m.NUMABalancing != "" {
-		state := map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing]
-		if state == "" {
-			state = m.NUMABalancing
-		}
-		parts = append(parts, "NUMA balancing "+state)
-	}
-	if m.THP != "" {
-		parts = append(parts, "THP "+m.THP)
-	}
-	return strings.Join(parts, ", ")
+	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
+	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))
 }
 
 // routeTexts are the default routes, one line each.
@@ -244,13 +214,7 @@ func (v *view) routeTexts() []string {
 	var lines []string
 	for _, r := range v.Host.Routes {
 		s := fmt.Sprintf("Default route (%s): %s", orUnknown(r.Family), orUnknown(r.Netdev))
-		if len(r.PCI) > 0 {
-			s += " on " + some(r.PCI, 4)
-		}
-		if r.Gateway != "" {
-			s += " to " + r.Gateway
-		}
-		lines = append(lines, show.Printable(s))
+		lines = append(lines, s+prefixed(" on ", some(r.PCI, 4))+prefixed(" to ", r.Gateway))
 	}
 	return lines
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -19,11 +18,9 @@ const MaxWidth = 1600
 // it follows the reader's choice of light or dark.
 func (d *Document) WriteSVG(w io.Writer) error {
 	v := newView(d)
-	p := wideSheet.layout(v, newScene(v))
 	var b bytes.Buffer
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
-	p.svg(&b, svgOptions{Title: v.heading(), Desc: v.describe(), ID: "host", Style: variables(":root") +
-		pictureStyle()})
+	wideSheet.layout(v, newScene(v)).svg(&b, v, "host", "", pictureCSS)
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("draw host %q: %w", d.Provenance.Name, err)
 	}
@@ -32,49 +29,32 @@ func (d *Document) WriteSVG(w io.Writer) error {
 
 // describe is the picture in one sentence, for those who cannot see it.
 func (v *view) describe() string {
-	parts := []string{v.countsText()}
-	count := func(n int, one, many string) {
-		if n > 0 {
-			parts = append(parts, countText(n, one, many))
-		}
-	}
-	count(len(v.gpus), "GPU", "GPUs")
-	count(len(v.nics), "NIC", "NICs")
-	parts = slices.DeleteFunc(append(parts, findingsText(v.Findings)), func(s string) bool { return s == "" })
-	return "NUMA nodes as rooms, with cores, memory and PCI devices in them: " + strings.Join(parts, ", ") + "."
+	return "NUMA nodes as rooms, with cores, memory and PCI devices in them: " + joined(", ", v.countsText(),
+		counted(len(v.gpus), "GPU"), counted(len(v.nics), "NIC"), findingsText(v.Findings)) + "."
 }
 
-// svgOptions are what an SVG has besides its shapes.
-type svgOptions struct {
-	Title, Desc string
-	ID          string // of title and description, unique in a page
-	Class       string
-	Style       string // "" where the page has it
-}
-
-// svg writes the picture.
-func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
+// svg writes the picture of v. id is that of its title and description, unique in a page; style is empty where the page
+// has the style sheet.
+func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %d %d" `+
 		`width="%[2]d" height="%[3]d" role="img" aria-labelledby="%[4]s-t %[4]s-d">`+"\n",
-		strings.TrimSpace("hv "+o.Class), p.W, p.H, o.ID)
-	fmt.Fprintf(b, "<title id=\"%s-t\">%s</title>\n<desc id=\"%[1]s-d\">%[3]s</desc>\n", o.ID, escaped(o.Title),
-		escaped(o.Desc))
-	if o.Style != "" {
-		fmt.Fprintf(b, "<style>\n%s</style>\n", o.Style) // ours: nothing in it needs to be escaped
+		strings.TrimSpace("hv "+class), p.W, p.H, id)
+	fmt.Fprintf(b, "<title id=\"%s-t\">%s</title>\n<desc id=\"%[1]s-d\">%[3]s</desc>\n", id, escaped(v.heading()),
+		escaped(v.describe()))
+	if style != "" {
+		fmt.Fprintf(b, "<style>\n%s</style>\n", style) // ours: nothing in it needs to be escaped
 	}
 	fmt.Fprintf(b, `<rect class="ground" width="%d" height="%d"/>`+"\n", p.W, p.H)
 	svgBoxes(b, p.Boxes)
 	p.svgCells(b)
 	for _, s := range p.Lines {
+		var points []string
+		for _, pt := range s.Points {
+			points = append(points, fmt.Sprintf("%d,%d", pt[0], pt[1]))
+		}
 		fmt.Fprintf(b, `<polyline class="%s" stroke-width="%s" points="`, s.Class,
 			strconv.FormatFloat(float64(s.Width)/10, 'f', -1, 64))
-		for i, pt := range s.Points {
-			if i > 0 {
-				b.WriteByte(' ')
-			}
-			fmt.Fprintf(b, "%d,%d", pt[0], pt[1])
-		}
-		b.WriteByte('"')
+		b.WriteString(strings.Join(points, " ") + `"`)
 		closeWithTitle(b, "polyline", s.Title)
 	}
 	svgBoxes(b, p.Tops)
@@ -82,13 +62,12 @@ func (p *picture) svg(b *bytes.Buffer, o svgOptions) {
 		svgMark(b, s)
 	}
 	for _, s := range p.Texts {
-		weight := ""
-		if s.Font.Bold {
-			weight = ` font-weight="700"`
-		}
-		class := ""
+		class, weight := "", ""
 		if s.Class != "" {
 			class = ` class="` + s.Class + `"`
+		}
+		if s.Font.Bold {
+			weight = ` font-weight="700"`
 		}
 		fmt.Fprintf(b, `<text%s x="%d" y="%d" font-size="%d"%s>%s</text>`+"\n", class, s.X, s.Y+s.Font.Size*ascent/10,
 			s.Font.Size, weight, escaped(s.Text))
@@ -137,11 +116,10 @@ func (p *picture) svgCells(b *bytes.Buffer) {
 		fmt.Fprintf(b, `<path class="k%d" d="%s"/>`+"\n", p.Cells[first].Color, path.String())
 		first = last
 	}
-	if split.Len() > 0 {
-		fmt.Fprintf(b, `<path class="split" d="%s"/>`+"\n", split.String())
-	}
-	if hatch.Len() > 0 {
-		fmt.Fprintf(b, `<path class="hatch" d="%s"/>`+"\n", hatch.String())
+	for _, over := range []struct{ class, d string }{{"split", split.String()}, {"hatch", hatch.String()}} {
+		if over.d != "" {
+			fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", over.class, over.d)
+		}
 	}
 }
 
@@ -169,29 +147,16 @@ func svgMark(b *bytes.Buffer, s markShape) {
 	b.WriteString("</g>\n")
 }
 
+// xmlEscapes are the letters that mean something in XML.
+var xmlEscapes = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&#34;", "'", "&#39;")
+
 // escaped is text in XML. What XML has no place for (most control characters) is replaced: an
 // escape of it would not be well-formed either.
 func escaped(s string) string {
-	var b strings.Builder
-	for _, r := range strings.ToValidUTF8(s, "\uFFFD") {
-		switch {
-		case r == '&':
-			b.WriteString("&amp;")
-		case r == '<':
-			b.WriteString("&lt;")
-		case r == '>':
-			b.WriteString("&gt;")
-		case r == '"':
-			b.WriteString("&#34;")
-		case r == '\'':
-			b.WriteString("&#39;")
-		case r == '\n' || r == '\t':
-			b.WriteRune(r)
-		case r < ' ' || r == 0xfffe || r == 0xffff || unicode.Is(unicode.Cc, r):
-			b.WriteRune('\uFFFD')
-		default:
-			b.WriteRune(r)
+	return xmlEscapes.Replace(strings.Map(func(r rune) rune {
+		if unicode.Is(unicode.Cc, r) && r != '\n' && r != '\t' || r == 0xfffe || r == 0xffff {
+			return '\uFFFD'
 		}
-	}
-	return b.String()
+		return r
+	}, strings.ToValidUTF8(s, "\uFFFD")))
 }

@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -36,10 +37,8 @@ func (v *view) nodeGrid() grid {
 		{Name: "free", Right: true, Drop: 3}, {Name: "hugepages", Drop: 1}, {Name: "L3", Drop: 4},
 		{Name: "distances", Drop: 2},
 	}}
-	special := slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool {
-		return n.Kind != "" && n.Kind != "dram" || n.GPU != nil
-	})
-	if special {
+	kinds := slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return special(&n) })
+	if kinds {
 		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
 	}
 	for i := range v.Host.NUMANodes {
@@ -57,7 +56,7 @@ func (v *view) nodeGrid() grid {
 		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),
 			poolsText(n.Hugepages), v.l3Text(n.CPUs), distancesText(n.Distances))
 		row[1].cpus = &n.CPUs
-		if special {
+		if kinds {
 			row = append(row, cells(nodeKind(n))...)
 		}
 		g.Rows = append(g.Rows, row)
@@ -65,16 +64,16 @@ func (v *view) nodeGrid() grid {
 	return g
 }
 
-// nodeKind says what the memory of a node is, where that is more than plain memory.
+// special reports whether the memory of a node is more than plain memory.
+func special(n *topology.NUMANode) bool { return n.Kind != "" && n.Kind != "dram" || n.GPU != nil }
+
+// nodeKind says what the memory of a node is.
 func nodeKind(n *topology.NUMANode) string {
-	kind := n.Kind
-	if n.MemoryMode != "" {
-		kind = strings.TrimSpace(kind + " " + n.MemoryMode)
-	}
+	of := ""
 	if n.GPU != nil {
-		kind = strings.TrimSpace(kind + " of " + n.GPU.String())
+		of = "of " + n.GPU.String()
 	}
-	return orUnknown(kind)
+	return orUnknown(joined(" ", n.Kind, n.MemoryMode, of))
 }
 
 // l3Text is "2 x 8 MiB" of the level-3 caches of a set of CPUs.
@@ -82,27 +81,28 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if len(v.Host.L3) == 0 {
 		return unknown
 	}
-	count := 0
-	var size *uint64
-	same := true
+	count, sizes := 0, map[uint64]bool{} // 0: not known
 	for i := range v.Host.L3 {
 		c := &v.Host.L3[i]
 		if !c.CPUs.Overlaps(cpus) {
 			continue
 		}
-		if count > 0 && (size == nil || c.SizeBytes == nil || *size != *c.SizeBytes) {
-			same = false
-		}
-		size = c.SizeBytes
 		count++
+		if c.SizeBytes == nil {
+			sizes[0] = true
+		} else {
+			sizes[*c.SizeBytes] = true
+		}
 	}
 	if count == 0 {
 		return none
 	}
-	if size == nil || !same {
-		return strconv.Itoa(count)
+	for size := range sizes {
+		if len(sizes) == 1 && size > 0 {
+			return fmt.Sprintf("%d x %s", count, words.Size(size))
+		}
 	}
-	return fmt.Sprintf("%d x %s", count, words.Size(*size))
+	return strconv.Itoa(count)
 }
 
 // gpuGrid lists the GPUs, those that only drive a screen last.
@@ -115,8 +115,7 @@ func (v *view) gpuGrid() grid {
 	}}
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
-		driver := driverText(gpu.Driver, d)
-		model := gpuModel(gpu, d)
+		model := modelText(gpu.Model, d)
 		if gpu.Kind == topology.GPUDisplay {
 			model += " (display)"
 		}
@@ -126,7 +125,7 @@ func (v *view) gpuGrid() grid {
 			link, group = d.Link, d.IOMMUGroup
 		}
 		g.Rows = append(g.Rows, cells(name, addressText(gpu.Address), model, intText(v.nodeOf(gpu.NUMANode)),
-			linkText(link), driver,
+			linkText(link), driverText(gpu.Driver, d),
 			intText(group), optionalSize(gpu.BAR1Bytes), optionalSize(gpu.MemoryBytes)))
 	}
 	for _, gpu := range v.gpus {
@@ -173,8 +172,6 @@ func modelText(model string, d *topology.PCIDevice) string {
 	return fmt.Sprintf("%04x:%04x", uint16(*d.Vendor), uint16(*d.Device))
 }
 
-func gpuModel(g *topology.GPU, d *topology.PCIDevice) string { return modelText(g.Model, d) }
-
 // nicGrid lists the NICs, without virtual functions: these are counted in the row of their physical function.
 func (v *view) nicGrid() grid {
 	g := grid{Title: titleNICs, Heads: []head{
@@ -189,25 +186,16 @@ func (v *view) nicGrid() grid {
 		if d != nil {
 			link = d.Link
 		}
-		sriov := n.SRIOV
-		if sriov == nil && d != nil {
-			sriov = d.SRIOV
-		}
 		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA),
 			nicSpeed(n), nicMTU(n),
-			intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n.Address, sriov), driverText(n.Driver, d),
+			intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n, d), driverText(n.Driver, d),
 			modelText(n.Model, d)))
 	}
 	return g
 }
 
 // listText joins names; none where there are none.
-func listText(names []string) string {
-	if len(names) == 0 {
-		return none
-	}
-	return strings.Join(names, ",")
-}
+func listText(names []string) string { return cmp.Or(strings.Join(names, ","), none) }
 
 // nicSpeed is the speed, or "down" where all that could have one is known to be without a link.
 func nicSpeed(n *topology.NIC) string {
@@ -228,20 +216,17 @@ func nicSpeed(n *topology.NIC) string {
 
 // nicMTU is the MTU of the ports, a range where they differ.
 func nicMTU(n *topology.NIC) string {
-	low, high := 0, 0
+	var all []int
 	for _, p := range n.Ports {
-		if p.MTU == nil {
-			continue
+		if p.MTU != nil {
+			all = append(all, *p.MTU)
 		}
-		if low == 0 || *p.MTU < low {
-			low = *p.MTU
-		}
-		high = max(high, *p.MTU)
 	}
-	switch {
-	case high == 0:
+	if len(all) == 0 {
 		return unknown
-	case low == high:
+	}
+	low, high := slices.Min(all), slices.Max(all)
+	if low == high {
 		return strconv.Itoa(low)
 	}
 	return fmt.Sprintf("%d-%d", low, high)
@@ -335,16 +320,9 @@ func (v *view) askedGrid() grid {
 	for _, p := range v.Host.Kernel.Asked {
 		force := unknown
 		if p.InForce != nil {
-			force = *p.InForce
-			if force == "" {
-				force = none
-			}
+			force = cmp.Or(*p.InForce, none)
 		}
-		asked := p.Asked
-		if asked == "" {
-			asked = none
-		}
-		g.Rows = append(g.Rows, cells(p.Name, asked, force, p.Source))
+		g.Rows = append(g.Rows, cells(p.Name, cmp.Or(p.Asked, none), force, p.Source))
 	}
 	return g
 }

@@ -1,7 +1,6 @@
 package hostview
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -31,24 +31,17 @@ const (
 // is wrong with it and what could not be read. Long lists are shortened and say by how much.
 // Sentences are folded to the width and tables fit into it; fixes that are commands are not folded.
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
-	if o.Width == 0 {
-		o.Width = 80
-	}
-	o.Width = max(o.Width, 60)
 	v := newView(d)
-	t := &terminal{Writer: bufio.NewWriter(w), TableOptions: o}
-	t.wrap("", "", v.heading(), text.Bold)
+	t := &terminal{show.NewTerminal(w, o.Width, 80, o.Color)}
+	t.Wrap("", "", v.heading(), text.Bold)
 	for _, line := range v.facts() {
-		t.wrap("", "  ", line)
+		t.Wrap("", "  ", line)
 	}
-	if s := v.source(); s != "" {
-		t.wrap("", "  ", s, text.Faint)
-	}
-	if s := v.filled(); s != "" {
-		t.wrap("", "  ", s, text.Faint)
+	for _, s := range v.sources() {
+		t.Wrap("", "  ", s, text.Faint)
 	}
 	if d.Provenance.Emulated {
-		t.wrap("", "", "Its devices are emulated: speeds and paths are those of an emulator.", text.FgYellow)
+		t.Wrap("", "", "Its devices are emulated: speeds and paths are those of an emulator.", text.FgYellow)
 	}
 	grids := v.grids()
 	after := 0 // the paths stand behind the devices that they are between
@@ -68,9 +61,9 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 		if i == 0 {
 			fmt.Fprintln(t)
 		}
-		t.wrap("", "  ", line)
+		t.Wrap("", "  ", line)
 	}
-	t.findings(d.Findings)
+	t.findings(v.Findings)
 	t.unread(v)
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print host %q: %w", d.Provenance.Name, err)
@@ -78,57 +71,36 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	return nil
 }
 
-// A terminal is where WriteTable prints. Errors of writing stay in the bufio.Writer until Flush.
-// Every text that reaches it is printable.
-type terminal struct {
-	*bufio.Writer
-	TableOptions
-}
-
-// colored is s in the given colours, where they are wanted.
-func (t *terminal) colored(s string, colors ...text.Color) string {
-	if !t.Color || len(colors) == 0 || s == "" {
-		return s
-	}
-	// Not Colors.Sprint: it asks the environment, and the caller has decided.
-	return text.Colors(colors).EscapeSeq() + s + text.Reset.EscapeSeq()
-}
-
-// wrap prints text folded to the width; the first line starts with first, the others with rest. The
-// colours are those of the text.
-func (t *terminal) wrap(first, rest, s string, colors ...text.Color) {
-	room := t.Width - max(text.StringWidth(first), text.StringWidth(rest))
-	for i, line := range strings.Split(text.WrapSoft(s, max(room, 20)), "\n") {
-		prefix := rest
-		if i == 0 {
-			prefix = first
-		}
-		fmt.Fprintln(t, prefix+t.colored(strings.TrimRight(line, " "), colors...))
-	}
-}
+// A terminal is where WriteTable prints.
+type terminal struct{ *show.Terminal }
 
 // grid prints a table under its title.
 func (t *terminal) grid(g grid) {
 	g.limit(maxRows)
 	heads, rows := g.fitted(t.Width, 2)
 	fmt.Fprintln(t)
-	title := g.Title
+	title := t.Colored(g.Title, text.Bold)
 	if left := len(g.Heads) - len(heads); left > 0 {
-		title += t.colored(fmt.Sprintf(" (no room for %s)", countText(left, "column", "columns")), text.Faint)
+		title += t.Colored(fmt.Sprintf(" (no room for %s)", words.Count(left, "column")), text.Faint)
 	}
-	fmt.Fprintln(t, t.colored(g.Title, text.Bold)+strings.TrimPrefix(title, g.Title))
+	fmt.Fprintln(t, title)
 	columns := make([]show.Column, len(heads))
 	for i, h := range heads {
 		columns[i] = show.Column{Name: h.Name, Right: h.Right}
 	}
-	for i, line := range show.Lines(columns, rows) {
-		if i == 0 {
-			line = t.colored(line, text.Faint)
-		}
-		fmt.Fprintln(t, line)
-	}
+	t.table(show.Lines(columns, rows))
 	if g.More > 0 {
 		fmt.Fprintf(t, "and %d more; -o json has all\n", g.More)
+	}
+}
+
+// table prints the lines of a table with faint heads.
+func (t *terminal) table(lines []string) {
+	for i, l := range lines {
+		if i == 0 {
+			l = t.Colored(l, text.Faint)
+		}
+		fmt.Fprintln(t, l)
 	}
 }
 
@@ -147,16 +119,11 @@ func (t *terminal) matrix(v *view) {
 		if slices.ContainsFunc(lines, func(l string) bool { return text.StringWidth(l) > t.Width }) {
 			continue
 		}
-		fmt.Fprintln(t, t.colored("Paths", text.Bold))
-		for i, l := range lines {
-			if i == 0 {
-				l = t.colored(l, text.Faint)
-			}
-			fmt.Fprintln(t, l)
-		}
+		fmt.Fprintln(t, t.Colored("Paths", text.Bold))
+		t.table(lines)
 		return
 	}
-	t.wrap("", "", fmt.Sprintf("Paths between %d GPUs and NICs: -o matrix shows them.", len(v.gpus)+len(v.nics)))
+	t.Wrap("", "", fmt.Sprintf("Paths between %d GPUs and NICs: -o matrix shows them.", len(v.gpus)+len(v.nics)))
 }
 
 // severityStyle is the mark and the colour of a severity. The mark says it too where colours do not.
@@ -173,11 +140,11 @@ func severityStyle(s finding.Severity) (mark string, color text.Color) {
 func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {
-		fmt.Fprintln(t, t.colored("No findings", text.Bold))
+		fmt.Fprintln(t, t.Colored("No findings", text.Bold))
 		return
 	}
 	_, color := severityStyle(finding.Worst(all))
-	fmt.Fprintln(t, t.colored("Findings: "+findingsText(all), text.Bold, color))
+	fmt.Fprintln(t, t.Colored("Findings: "+findingsText(all), text.Bold, color))
 	groups := grouped(all)
 	shown := map[string]int{} // groups by ID and title
 	rest := map[string][]string{}
@@ -198,28 +165,22 @@ func (t *terminal) findings(all []finding.Finding) {
 				Subjects: rest[kind]})
 		}
 	}
-	fmt.Fprintf(t, "rackless explain %s says more.\n", show.Printable(groups[0].ID))
+	fmt.Fprintf(t, "rackless explain %s says more.\n", groups[0].ID)
 }
 
 // finding prints what is wrong, where, what was read and how to mend it.
 func (t *terminal) finding(g findingGroup) {
 	mark, color := severityStyle(g.Severity)
-	head := show.Printable(fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title))
-	id := show.Printable(g.ID)
-	for i, line := range strings.Split(text.WrapSoft(head, max(t.Width-len(id)-3, 20)), "\n") {
-		prefix := strings.Repeat(" ", 3+len(id))
-		if i == 0 {
-			prefix = t.colored(mark+" "+id, text.Bold, color) + " "
-		}
-		fmt.Fprintln(t, prefix+strings.TrimRight(line, " "))
-	}
+	head := fmt.Sprintf("%s: %s", some(g.Subjects, maxSubjects), g.Title)
+	id := g.ID
+	t.Wrap(t.Colored(mark+" "+id, text.Bold, color)+" ", strings.Repeat(" ", 3+len(id)), head)
 	if len(g.Evidences) > 1 {
-		t.wrap("  ", "  ", show.Printable(g.Subjects[0]+": "+g.Evidences[0]), text.Faint)
+		t.Wrap("  ", "  ", g.Subjects[0]+": "+g.Evidences[0], text.Faint)
 	} else if g.Evidence != "" {
-		t.wrap("  ", "  ", show.Printable(g.Evidence), text.Faint)
+		t.Wrap("  ", "  ", g.Evidence, text.Faint)
 	}
 	if g.Fix != "" {
-		t.wrap("  fix: ", "       ", show.Printable(g.Fix))
+		t.Wrap("  fix: ", "       ", show.Printable(g.Fix))
 	}
 }
 
@@ -229,13 +190,16 @@ func (t *terminal) unread(v *view) {
 	if len(all) == 0 {
 		return
 	}
-	fmt.Fprintln(t)
-	fmt.Fprintln(t, t.colored("Not read: "+countText(len(all), "file or command", "files or commands"), text.Bold))
+	what := "1 file or command"
+	if len(all) > 1 {
+		what = fmt.Sprintf("%d files or commands", len(all))
+	}
+	t.Title("Not read: " + what)
 	for i, u := range all {
 		if i == maxUnread {
 			fmt.Fprintf(t, "and %d more; -o json has all\n", len(all)-i)
 			break
 		}
-		t.wrap("  ", "    ", show.Printable(u.Path+": "+u.Why))
+		t.Wrap("  ", "    ", u.Path+": "+u.Why)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -22,7 +23,7 @@ func cut(s string, letters int) string {
 	return strings.TrimRight(string(r[:max(letters-1, 0)]), " ") + "…"
 }
 
-// optionalSize is sizeText, or unknown.
+// optionalSize is a size, or unknown.
 func optionalSize(n *uint64) string {
 	if n == nil {
 		return unknown
@@ -44,12 +45,18 @@ func speedText(mbps int64) string {
 	return strconv.FormatFloat(float64(mbps)/1000, 'f', -1, 64) + " Gb/s"
 }
 
-// countText is "1 core" or "2 cores".
-func countText(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
+// counted is "1 core" or "2 cores", and nothing of none.
+func counted(n int, what string) string {
+	if n == 0 {
+		return ""
 	}
-	return strconv.Itoa(n) + " " + many
+	return words.Count(n, what)
+}
+
+// joined puts the parts that say something on one line.
+func joined(sep string, parts ...string) string {
+	parts = slices.DeleteFunc(slices.Clone(parts), func(s string) bool { return s == "" || s == unknown || s == none })
+	return strings.Join(parts, sep)
 }
 
 // intText prints an optional number.
@@ -62,18 +69,18 @@ func intText(n *int) string {
 
 // rateText is "Gen4 x16"; a part that is not known is left out, and a speed that is no generation's stays in GT/s.
 func rateText(gts *float64, width *int) string {
-	var parts []string
+	speed, lanes := "", ""
 	if gts != nil {
 		if g := topology.Generation(*gts); g > 0 {
-			parts = append(parts, fmt.Sprintf("Gen%d", g))
+			speed = fmt.Sprintf("Gen%d", g)
 		} else if *gts > 0 && !math.IsInf(*gts, 0) {
-			parts = append(parts, strconv.FormatFloat(*gts, 'g', 4, 64)+" GT/s")
+			speed = strconv.FormatFloat(*gts, 'g', 4, 64) + " GT/s"
 		}
 	}
 	if width != nil && *width > 0 {
-		parts = append(parts, fmt.Sprintf("x%d", *width))
+		lanes = fmt.Sprintf("x%d", *width)
 	}
-	return strings.Join(parts, " ")
+	return joined(" ", speed, lanes)
 }
 
 // linkTexts returns a link's rate now, and what the device could do where that is more. What a link
@@ -98,10 +105,7 @@ func linkText(l *topology.Link) string {
 		return unknown
 	}
 	if l.SpeedGTs == nil && l.Width == nil {
-		if most := rateText(l.MaxSpeedGTs, l.MaxWidth); most != "" {
-			return "max " + most
-		}
-		return unknown
+		return orUnknown(prefixed("max ", rateText(l.MaxSpeedGTs, l.MaxWidth)))
 	}
 	generation := func(gts float64) string { return strconv.Itoa(topology.Generation(gts)) }
 	speed := nowOf(l.SpeedGTs, l.MaxSpeedGTs, "Gen", generation)
@@ -143,7 +147,7 @@ func cpusText(s topology.CPUSet, letters int) string {
 	if i := strings.LastIndexByte(head, ','); i > 0 {
 		return head[:i] + tail
 	}
-	return countText(s.Len(), "CPU", "CPUs")
+	return words.Count(s.Len(), "CPU")
 }
 
 // stridedText is the set as one range with a stride, "" where it is none.
@@ -197,10 +201,7 @@ func poolsText(pools []topology.HugepagePool) string {
 			parts = append(parts, pagesText(p))
 		}
 	}
-	if len(parts) == 0 {
-		return none
-	}
-	return strings.Join(parts, ", ")
+	return cmp.Or(strings.Join(parts, ", "), none)
 }
 
 // distancesText prints a row of the SLIT; of many nodes only what it ranges over.
@@ -211,17 +212,8 @@ func distancesText(row []int) string {
 	case len(row) <= 8:
 		return strings.Trim(fmt.Sprint(row), "[]")
 	}
-	low, high := row[0], row[0]
-	for _, v := range row {
-		low, high = min(low, v), max(high, v)
-	}
-	return fmt.Sprintf("%d to %d", low, high)
+	return fmt.Sprintf("%d to %d", slices.Min(row), slices.Max(row))
 }
 
 // orUnknown is s, or unknown where it is empty.
-func orUnknown(s string) string {
-	if s == "" {
-		return unknown
-	}
-	return s
-}
+func orUnknown(s string) string { return cmp.Or(s, unknown) }

@@ -10,8 +10,8 @@ import (
 // A font is what a text of a picture is written in.
 type font = show.Font
 
-// drawable is printable for a picture: marks that stack above or below a letter, and the few
-// letters that are as wide as a sentence, would leave their place.
+// drawable leaves out what a picture has no place for: marks that stack above or below a letter, and the few
+// letters that are as wide as a sentence. Lines stay apart.
 func drawable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -23,5 +23,5 @@ func drawable(s string) string {
 			return '\uFFFD' // Arabic ligatures and cuneiform
 		}
 		return r
-	}, show.Printable(s))
+	}, show.Visible(s))
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -151,10 +152,9 @@ func (s *server) newOverview(st *state) *overviewView {
 		v.Results = append(v.Results, newResultView(x))
 	}
 	v.Older = max(0, len(st.results)-MaxResults)
-	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", show.Count(len(st.labs), "lab", "labs"),
-		show.Count(nodes, "node", "nodes"), up,
-		show.Count(len(st.studies), "study", "studies"), running, show.Count(len(st.results), "stored result",
-			"stored results"))
+	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", words.Count(len(st.labs), "lab"),
+		words.Count(nodes, "node"), up,
+		words.Count(len(st.studies), "study"), running, words.Count(len(st.results), "stored result"))
 	if nodes+len(st.labs)+len(st.studies)+len(st.results) == 0 && st.labsErr == nil && st.studiesErr == nil &&
 		st.resultsErr == nil {
 		v.Summary = "Nothing runs, and nothing is stored yet: below is how to begin."
@@ -267,10 +267,10 @@ func newStudyView(x Study) studyView {
 	case x.Complete:
 		v.State = "complete"
 	}
-	v.Count = show.Count(x.Done, "run", "runs")
+	v.Count = words.Count(x.Done, "run")
 	if x.Total > 0 {
 		v.Percent = min(100, 100*x.Done/x.Total)
-		v.Count = fmt.Sprintf("%d of %s", x.Done, show.Count(x.Total, "run", "runs"))
+		v.Count = fmt.Sprintf("%d of %s", x.Done, words.Count(x.Total, "run"))
 	}
 	if x.Left > 0 && !x.Complete {
 		v.TimeLeft = "about " + lasting(x.Left)
@@ -290,7 +290,7 @@ func newResultView(x Result) resultView {
 	if !x.Detailed || x.Error != "" {
 		return v
 	}
-	v.What = show.Count(x.Figures, "figure", "figures")
+	v.What = words.Count(x.Figures, "figure")
 	if len(x.Tests) > 0 {
 		v.What += " of " + show.Printable(strings.Join(x.Tests, ", "))
 	}

@@ -27,33 +27,44 @@ func Columns(names ...string) []Column {
 // Lines are a table in the house style: no borders, two spaces between columns, none at the end of a
 // line. The first line has the names.
 func Lines(columns []Column, rows [][]string) []string {
-	w := table.NewWriter()
+	style := plain()
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	return render(style, columns, rows, text.WrapSoft)
+}
+
+// Ruled are the lines of a table of figures: a rule below its heads, which may have several lines, all columns but the
+// first to the right, and no cell wider than its eighteen columns, so that a terminal of 80 has room for four or more.
+func Ruled(heads []string, rows [][]string) []string {
+	columns := make([]Column, len(heads))
+	for i, h := range heads {
+		columns[i] = Column{Name: h, Right: i > 0, Fold: 18}
+	}
+	style := plain()
+	style.Options.SeparateHeader = true
+	return render(style, columns, rows, text.WrapHard)
+}
+
+func plain() table.Style {
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
 	style.Format.Header = text.FormatDefault
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
+	return style
+}
+
+func render(style table.Style, columns []Column, rows [][]string, fold table.WidthEnforcer) []string {
+	w := table.NewWriter()
 	w.SetStyle(style)
-	row := func(cells []string) table.Row {
-		out := make(table.Row, len(cells))
-		for i, c := range cells {
-			out[i] = c
-		}
-		return out
-	}
 	names := make([]string, len(columns))
 	configs := make([]table.ColumnConfig, len(columns))
 	for i, c := range columns {
 		names[i] = c.Name
-		configs[i].Number = i + 1
+		configs[i] = table.ColumnConfig{Number: i + 1, WidthMax: c.Fold, WidthMaxEnforcer: fold}
 		if c.Right {
 			configs[i].Align, configs[i].AlignHeader = text.AlignRight, text.AlignRight
 		}
-		if c.Fold > 0 {
-			configs[i].WidthMax, configs[i].WidthMaxEnforcer = c.Fold, text.WrapSoft
-		}
 	}
-	w.AppendHeader(row(names))
 	w.SetColumnConfigs(configs)
+	w.AppendHeader(row(names))
 	for _, r := range rows {
 		w.AppendRow(row(r))
 	}
@@ -62,6 +73,14 @@ func Lines(columns []Column, rows [][]string) []string {
 		lines[i] = strings.TrimRight(l, " ")
 	}
 	return lines
+}
+
+func row(cells []string) table.Row {
+	out := make(table.Row, len(cells))
+	for i, c := range cells {
+		out[i] = c
+	}
+	return out
 }
 
 // A Grid is a table of texts: a head in capitals, and columns that stand apart by spaces, so that

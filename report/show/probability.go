@@ -1,6 +1,9 @@
 package show
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Landmarks are the quantiles that have a mark and a line of the grid on an axis of probability.
 var Landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
@@ -9,12 +12,21 @@ var Landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
 // % are 99 % and 99.9 %.
 func Depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
 
-// IsLandmark reports whether a quantile is one of the Landmarks, but for rounding.
-func IsLandmark(quantile float64) bool {
+// DepthAxis is an axis of depths to that of the deepest quantile, with ticks at the landmarks up to there.
+func DepthAxis(deepest float64) Axis {
+	a := Axis{Hi: Depth(deepest)}
 	for _, q := range Landmarks {
-		if math.Abs(q-quantile) < 1e-9 {
-			return true
+		if q <= deepest {
+			a.Ticks = append(a.Ticks, Depth(q))
 		}
 	}
-	return false
+	return a
+}
+
+// DepthTick prints a depth as the share that it stands for: "99.9%".
+func DepthTick(depth float64) string { return Figure(100-100*math.Pow(10, -depth)) + "%" }
+
+// IsLandmark reports whether a quantile is one of the Landmarks, but for rounding.
+func IsLandmark(quantile float64) bool {
+	return slices.ContainsFunc(Landmarks, func(q float64) bool { return math.Abs(q-quantile) < 1e-9 })
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -23,8 +24,8 @@ func (v *view) dots() []chart {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for i := range v.Result.Series {
 			s := &v.Result.Series[i]
-			if (metricOf{s.Test, s.Metric, s.Bytes, s.Unit}) == m && finite(s.Low) && finite(s.High) &&
-				finite(s.Median) {
+			same := m == metricOf{s.Test, s.Metric, s.Bytes, s.Unit}
+			if same && finite(s.Low) && finite(s.High) && finite(s.Median) {
 				all = append(all, s)
 				lo, hi = min(lo, s.Low), max(hi, s.High)
 			}
@@ -43,14 +44,14 @@ func (v *view) dots() []chart {
 			total += len(s.Values)
 			c.paragraph("", fontText, 0, s.Cell)
 			c.paragraph("tick", fontTick, 0, fmt.Sprintf("median %s %s; %s to %s in %s", show.Figure(s.Median), unit,
-				show.Figure(s.Low), show.Figure(s.High), show.Count(len(s.Values), "run", "runs")))
+				show.Figure(s.Low), show.Figure(s.High), words.Count(len(s.Values), "run")))
 			c.dotStrip(a, s, unit)
 		}
 		c.xAxis(a, show.Tick)
 		c.y += lineHeight
 		c.text("tick r", chartWidth-margin, c.y-4, fontTick.Fit(axisName(unit, a.Log), chartWidth-2*margin))
 		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.",
-			show.Count(total, "run", "runs"), m.name(), unit, scaleWord(a.Log))
+			words.Count(total, "run"), m.name(), unit, scaleWord(a.Log))
 		out = append(out, c.done())
 	}
 	return out
@@ -87,9 +88,9 @@ func (c *canvas) dotStrip(a show.Axis, s *study.Series, unit string) {
 		}
 		// Beside each other in height, so that equal runs can be told apart; the order of the heights means nothing.
 		y := middle + float64(n*5%9-4)*2
-		c.path("dot", circle(a.At(value), y, 2.6), fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value),
-			unit))
+		c.path("dot", show.Circle(a.At(value), y, 2.6),
+			fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value), unit))
 	}
-	c.path("median", fmt.Sprintf("M%s %sv28", show.Px(a.At(s.Median)), show.Px(middle-14)),
+	c.path("median", show.Path("M%s %sv28", a.At(s.Median), middle-14),
 		fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
 }

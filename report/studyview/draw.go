@@ -1,7 +1,6 @@
 package studyview
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -55,7 +54,7 @@ func (c *canvas) path(class, d, title string) {
 }
 
 func (c *canvas) rect(class string, x, y, w, h float64, title string) {
-	c.path(class, fmt.Sprintf("M%s %sh%sv%sh-%sz", show.Px(x), show.Px(y), show.Px(w), show.Px(h), show.Px(w)), title)
+	c.path(class, show.Path("M%s %sh%sv%sh-%sz", x, y, w, h, w), title)
 }
 
 func (c *canvas) text(class string, x, y float64, s string) {
@@ -219,14 +218,8 @@ func (c *canvas) strip(a show.Axis, height float64) (top, middle float64) {
 	top = c.y + 2
 	c.rect("ground", a.From-14, top, a.To-a.From+28, height, "")
 	for _, v := range a.Ticks {
-		c.path("grid", fmt.Sprintf("M%s %sv%s", show.Px(a.At(v)), show.Px(top), show.Px(height)), "")
+		c.path("grid", show.Path("M%s %sv%s", a.At(v), top, height), "")
 	}
 	c.y = top + height + 4
 	return top, top + height/2
-}
-
-// circle is the path of a filled circle.
-func circle(x, y, r float64) string {
-	return fmt.Sprintf("M%s %sa%s %s 0 1 0 %s 0a%s %s 0 1 0 -%s 0z", show.Px(x-r), show.Px(y), show.Px(r), show.Px(r),
-		show.Px(2*r), show.Px(r), show.Px(r), show.Px(2*r))
 }

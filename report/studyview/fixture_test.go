@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -227,7 +228,7 @@ const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>
 func hostileDocument(t testing.TB) *Document {
 	t.Helper()
 	d := pinDocument(t)
-	poisoned := cleaned(d, func(s string) string {
+	poisoned := show.Clean(d, func(s string) string {
 		if s == "" || slices.Contains([]string{study.StatusDone, study.StatusFailed, study.StatusDisturbed, "better",
 			"worse", "equivalent", "undecided", "higher", "lower", "ratio", "difference", "full"}, s) {
 			return s
@@ -272,7 +273,7 @@ func TestCleanedReachesEveryText(t *testing.T) {
 	d := pinDocument(t)
 	before := written(t, func(b *bytes.Buffer) error { return JSON(b, d) })
 	got := written(t, func(b *bytes.Buffer) error {
-		return JSON(b, cleaned(d, func(string) string { return "clean" }))
+		return JSON(b, show.Clean(d, func(string) string { return "clean" }))
 	})
 	for _, word := range []string{"pin", "idle", "ib_write", "perftest", "10.77", "latency", "TCG"} {
 		if bytes.Contains(got, []byte(word)) {

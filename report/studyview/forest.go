@@ -1,10 +1,12 @@
 package studyview
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -82,14 +84,12 @@ func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
 			low, high := a.At(max(b.Low, a.Lo)), a.At(min(b.High, a.Hi))
 			c.rect("margin", low, top, high-low, 20, "")
 		}
-		c.path("no-effect", fmt.Sprintf("M%s %sv20", show.Px(a.At(e.NoEffect())), show.Px(top)), "")
-		low, high, class := a.From-14, a.To+14, "interval open"
-		if e.Interval.Bounded() {
-			low, high, class = a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi)), "interval"
-		}
-		d := fmt.Sprintf("M%s %sH%s", show.Px(low), show.Px(middle), show.Px(high))
+		c.path("no-effect", show.Path("M%s %sv20", a.At(e.NoEffect()), top), "")
+		class, d := "interval open", show.Path("M%s %sH%s", a.From-14, middle, a.To+14)
 		if e.Interval.Bounded() { // with ends, so that a narrow interval can still be seen
-			d += fmt.Sprintf("M%s %sv10M%s %sv10", show.Px(low), show.Px(middle-5), show.Px(high), show.Px(middle-5))
+			low, high := a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi))
+			class, d = "interval", show.Path("M%s %sH%sM%s %sv10M%s %sv10", low, middle, high, low, middle-5, high,
+				middle-5)
 		}
 		c.path(class+" v-"+verdict.Class, d, "")
 		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
@@ -109,24 +109,23 @@ func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
 	}
 	c.Desc = fmt.Sprintf("Effects on %s with their intervals, %s. A vertical line stands for no effect, the band "+
 		"around it for effects too small to matter. The figures are in the table of comparisons below.",
-		m.name(), show.Count(drawn, "comparison", "comparisons"))
+		m.name(), words.Count(drawn, "comparison"))
 	return c.done()
 }
 
 // sign draws the verdict at the estimate: a disc of its colour with its sign in it.
 func (c *canvas) sign(v verdict, x, y float64, title string) {
-	c.path("disc f-"+v.Class, circle(x, y, 7), title)
+	c.path("disc f-"+v.Class, show.Circle(x, y, 7), title)
+	glyph := show.Path("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", x-2.5, y-1.6) // a question mark
 	switch v.Class {
 	case "better":
-		c.path("glyph", fmt.Sprintf("M%s %sl2.5 3l4.5 -6", show.Px(x-3.5), show.Px(y+0.5)), "")
+		glyph = show.Path("M%s %sl2.5 3l4.5 -6", x-3.5, y+0.5)
 	case "worse":
-		c.path("glyph", fmt.Sprintf("M%s %sl6 6m0 -6l-6 6", show.Px(x-3), show.Px(y-3)), "")
+		glyph = show.Path("M%s %sl6 6m0 -6l-6 6", x-3, y-3)
 	case "equivalent":
-		c.path("glyph", fmt.Sprintf("M%s %sh7m-7 4h7", show.Px(x-3.5), show.Px(y-2)), "")
-	default:
-		c.path("glyph", fmt.Sprintf("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", show.Px(x-2.5),
-			show.Px(y-1.6)), "")
+		glyph = show.Path("M%s %sh7m-7 4h7", x-3.5, y-2)
 	}
+	c.path("glyph", glyph, "")
 }
 
 // effectAxis holds the effects, their intervals and their margins: logarithmic for ratios, since
@@ -155,10 +154,7 @@ func effectAxis(all []*study.Comparison) (show.Axis, func(float64) string) {
 	}
 	a := show.Axis{Lo: lo, Hi: hi, From: inset, To: chartWidth - inset, Log: ratio}
 	if !ratio {
-		pad := 0.05 * (hi - lo)
-		if pad == 0 {
-			pad = 1
-		}
+		pad := cmp.Or(0.05*(hi-lo), 1)
 		a.Lo, a.Hi = lo-pad, hi+pad
 		return scale(a, steps(a.Lo, a.Hi), signed), signed
 	}
@@ -171,34 +167,33 @@ func effectAxis(all []*study.Comparison) (show.Axis, func(float64) string) {
 // ratioTicks are candidates for the ticks between two ratios, from fine to coarse. All have 1, no effect.
 func ratioTicks(lo, hi float64) [][]float64 {
 	var out [][]float64
+	add := func(ticks []float64) { out = append(out, slices.Sorted(slices.Values(append(ticks, 1)))) }
 	// below and above are regular steps on the two sides of 1.
 	regular := func(below, above float64) {
 		if (1-lo)/below > 100 || (hi-1)/above > 100 {
 			return
 		}
-		ticks := []float64{1}
+		var ticks []float64
 		for k := 1.0; 1-k*below >= lo; k++ {
 			ticks = append(ticks, 1-k*below)
 		}
 		for k := 1.0; 1+k*above <= hi; k++ {
 			ticks = append(ticks, 1+k*above)
 		}
-		slices.Sort(ticks)
-		out = append(out, ticks)
+		add(ticks)
 	}
 	if hi/lo < 12 {
 		for _, step := range []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2} {
 			regular(step, step)
 		}
-		regular(0.2, 0.5)
-		regular(0.25, 0.5)
-		regular(0.25, 1)
-		regular(0.5, 1)
-		regular(0.5, 2)
+		for _, step := range [][2]float64{{0.2, 0.5}, {0.25, 0.5}, {0.25, 1}, {0.5, 1}, {0.5, 2}} {
+			regular(step[0], step[1])
+		}
 	}
+	// Ratios that are further apart have powers of ten, and as far as there is room what is between them.
 	span := int(math.Ceil(max(math.Log10(hi), -math.Log10(lo))))
 	for _, factors := range [][]float64{{1, 2, 5}, {1}} {
-		ticks := []float64{1}
+		var ticks []float64
 		for e := 0; e <= span; e++ {
 			for _, f := range factors {
 				if v := f * math.Pow10(e); v > 1 {
@@ -206,16 +201,14 @@ func ratioTicks(lo, hi float64) [][]float64 {
 				}
 			}
 		}
-		slices.Sort(ticks)
-		out = append(out, ticks)
+		add(ticks)
 	}
 	for every := 2; every <= 2*span; every *= 2 {
-		ticks := []float64{1}
+		var ticks []float64
 		for e := every; e <= span; e += every {
 			ticks = append(ticks, math.Pow10(e), math.Pow10(-e))
 		}
-		slices.Sort(ticks)
-		out = append(out, ticks)
+		add(ticks)
 	}
 	return out
 }

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -64,7 +64,7 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 	for i, s := range all {
 		c.y += lineHeight
 		mid := c.y - 8
-		c.path(fmt.Sprintf("line l%d d%d", i%6, i%4), fmt.Sprintf("M%d %sh26", margin, show.Px(mid)), "")
+		c.path(fmt.Sprintf("line l%d d%d", i%6, i%4), show.Path("M%s %sh26", margin, mid), "")
 		c.path(fmt.Sprintf("s%d", i%6), show.Marker(i, margin+13, mid), "")
 		c.y -= lineHeight
 		c.paragraph("", fontText, 34, s.Cell)
@@ -78,18 +78,17 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 	for _, t := range y.Ticks {
 		left = max(left, margin+6+float64(fontTick.Width(show.Tick(t))))
 	}
-	x := show.Axis{Lo: 0, Hi: show.Depth(deepest), From: left + 2, To: chartWidth - inset}
+	x := show.DepthAxis(deepest)
+	x.From, x.To = left+2, chartWidth-inset
 	for _, t := range y.Ticks {
-		c.path("grid", fmt.Sprintf("M%s %sH%d", show.Px(left), show.Px(y.At(t)), chartWidth-margin), "")
+		c.path("grid", show.Path("M%s %sH%s", left, y.At(t), chartWidth-margin), "")
 		c.text("tick r", left-4, y.At(t)+4, show.Tick(t))
 	}
-	for _, q := range show.Landmarks {
-		if at := x.At(show.Depth(q)); q <= deepest {
-			c.path("grid", fmt.Sprintf("M%s %sV%s", show.Px(at), show.Px(top), show.Px(bottom)), "")
-			c.text("tick m", at, bottom+14, percent(q))
-		}
+	for _, t := range x.Ticks {
+		c.path("grid", show.Path("M%s %sV%s", x.At(t), top, bottom), "")
+		c.text("tick m", x.At(t), bottom+14, show.DepthTick(t))
 	}
-	c.path("axis", fmt.Sprintf("M%s %sH%d", show.Px(left), show.Px(bottom), chartWidth-margin), "")
+	c.path("axis", show.Path("M%s %sH%s", left, bottom, chartWidth-margin), "")
 	guessed := false
 	for i, s := range all {
 		guessed = c.curve(i, s, x, y, v.unit("us")) || guessed
@@ -101,41 +100,40 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 		c.paragraph("tick", fontTick, 0, "Faint: fewer than ten latencies lie beyond, so another study may see others.")
 	}
 	c.Desc = fmt.Sprintf("Latencies of %s by the share that is at most as long, on an axis that widens the slowest: "+
-		"90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", title, show.Count(len(all), "cell", "cells"))
+		"90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", title, words.Count(len(all), "cell"))
 	return c.done()
 }
 
 // curve draws the latencies of a cell. It reports whether its end rests on too few.
 func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (guessed bool) {
-	var sure, faint strings.Builder
+	var sure, faint show.Line
 	var marks []shape
-	last := ""
-	for _, p := range s.Quantiles {
+	var lastX, lastY float64
+	for n, p := range s.Quantiles {
 		px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
-		place := fmt.Sprintf("%s %s", show.Px(px), show.Px(py))
 		// Low quantiles have few latencies on their side, too. There it is the fastest that are not
 		// sure, which misleads nobody.
 		if p.Supported || p.Quantile < 0.5 {
-			sure.WriteString("L" + place)
+			sure.To(px, py)
 		} else {
-			if faint.Len() == 0 && last != "" {
-				faint.WriteString("L" + last)
+			if len(faint) == 0 && n > 0 {
+				faint.To(lastX, lastY)
 			}
-			faint.WriteString("L" + place)
+			faint.To(px, py)
 		}
-		last = place
+		lastX, lastY = px, py
 		if show.IsLandmark(p.Quantile) {
 			marks = append(marks, shape{Class: fmt.Sprintf("pt s%d", i%6), D: show.Marker(i, px, py),
 				Title: fmt.Sprintf("%s: %s of %d are at most %s %s", s.Cell, percent(p.Quantile), s.Count,
 					show.Figure(p.Us), unit)})
 		}
 	}
-	if sure.Len() > 0 {
-		c.path(fmt.Sprintf("line l%d d%d", i%6, i%4), "M"+sure.String()[1:], "")
+	if len(sure) > 0 {
+		c.path(fmt.Sprintf("line l%d d%d", i%6, i%4), sure.String(), "")
 	}
-	if faint.Len() > 0 {
-		c.path(fmt.Sprintf("line faint l%d", i%6), "M"+faint.String()[1:], "")
+	if len(faint) > 0 {
+		c.path(fmt.Sprintf("line faint l%d", i%6), faint.String(), "")
 	}
 	c.Shapes = append(c.Shapes, marks...)
-	return faint.Len() > 0
+	return len(faint) > 0
 }

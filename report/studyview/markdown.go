@@ -1,7 +1,6 @@
 package studyview
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"strings"
@@ -17,7 +16,7 @@ func Markdown(w io.Writer, d *Document) error {
 	if err != nil {
 		return err
 	}
-	m := &markdown{bufio.NewWriter(w), v}
+	m := &markdown{show.NewMarkdownWriter(w), v}
 	m.write()
 	if err := m.Flush(); err != nil {
 		return fmt.Errorf("write study %q as Markdown: %w", v.Result.Study, err)
@@ -25,9 +24,9 @@ func Markdown(w io.Writer, d *Document) error {
 	return nil
 }
 
-// A markdown is where Markdown prints. Errors of writing stay in the bufio.Writer until Flush.
+// A markdown is where Markdown prints.
 type markdown struct {
-	*bufio.Writer
+	show.MarkdownWriter
 	*view
 }
 
@@ -37,13 +36,13 @@ func (m *markdown) write() {
 		fmt.Fprintf(m, "> **Emulated.**%s\n\n", strings.TrimPrefix(emulatedText, "Emulated."))
 	}
 	if len(m.Result.Words) > 0 {
-		m.list(m.Result.Words)
+		m.List(m.Result.Words)
 		fmt.Fprintln(m)
 	}
 	fmt.Fprintf(m, "%s %s %s\n", m.tally(), m.counts(), m.rule())
-	m.title("Comparisons")
+	m.Title("Comparisons")
 	m.comparisons(m.Result.Comparisons)
-	m.title("Controls")
+	m.Title("Controls")
 	if len(m.Result.Controls) == 0 {
 		fmt.Fprintln(m, "The study has no controls: metrics that no factor can move, and that would tell if "+
 			"something else did.")
@@ -52,39 +51,38 @@ func (m *markdown) write() {
 			"the levels.\n\n")
 		m.comparisons(m.Result.Controls)
 	}
-	m.title("What could have fooled this study")
+	m.Title("What could have fooled this study")
 	if len(m.Result.Confounds) == 0 {
 		fmt.Fprint(m, "None of what was looked for was found. Looked for:\n\n")
 	} else {
 		fmt.Fprint(m, "Found:\n\n")
-		m.list(m.Result.Confounds)
+		m.List(m.Result.Confounds)
 		fmt.Fprint(m, "\nLooked for:\n\n")
 	}
-	m.list(m.Result.LookedFor())
+	m.List(m.Result.LookedFor())
 	if len(m.Result.Failures) > 0 {
-		m.title("Failures")
-		rows := [][]string{{"cell", "failed", "of", "last error"}, {"---", "---:", "---:", "---"}}
+		m.Title("Failures")
+		var rows [][]string
 		for _, f := range m.Result.Failures {
-			rows = append(rows, []string{show.Markdown(f.Cell), fmt.Sprint(f.Runs), fmt.Sprint(f.Tried),
-				show.Markdown(f.Error)})
+			rows = append(rows, []string{f.Cell, fmt.Sprint(f.Runs), fmt.Sprint(f.Tried), f.Error})
 		}
-		m.table(rows)
+		m.Table([]string{"cell", "failed>", "of>", "last error"}, rows)
 	}
-	m.title("How it was made")
-	rows := [][]string{{"", ""}, {"---", "---"}}
+	m.Title("How it was made")
+	var rows [][]string
 	for _, s := range m.made() {
-		rows = append(rows, []string{show.Markdown(s.Name), show.Markdown(s.Value)})
+		rows = append(rows, []string{s.Name, s.Value})
 	}
 	if m.Lab != nil {
-		rows = append(rows, []string{"checks before the first run", show.Markdown(report.FindingsText(m.Lab.Findings))})
+		rows = append(rows, []string{"checks before the first run", report.FindingsText(m.Lab.Findings)})
 	}
 	for _, f := range m.Environment {
-		rows = append(rows, []string{show.Markdown(f.Name), show.Markdown(f.Value)})
+		rows = append(rows, []string{f.Name, f.Value})
 	}
-	m.table(rows)
-	m.title("To repeat it")
+	m.Table([]string{"", ""}, rows)
+	m.Title("To repeat it")
 	if m.Repeat != "" {
-		fmt.Fprintln(m, show.Fenced(m.Repeat))
+		m.Code(m.Repeat)
 	}
 	for _, c := range m.Commands {
 		name := c.Test
@@ -92,11 +90,11 @@ func (m *markdown) write() {
 			name += " (" + c.Tool + ")"
 		}
 		fmt.Fprintf(m, "\n%s:\n\n", show.Markdown(name))
-		var lines []string
+		lines := c.Client
 		if c.Server != "" {
-			lines = append(lines, "# server", c.Server, "# client")
+			lines = "# server\n" + c.Server + "\n# client\n" + c.Client
 		}
-		fmt.Fprintln(m, show.Fenced(strings.Join(append(lines, c.Client), "\n")))
+		m.Code(lines)
 	}
 	if m.Repeat == "" && len(m.Commands) == 0 {
 		fmt.Fprintln(m, "No command was recorded.")
@@ -108,18 +106,8 @@ func (m *markdown) write() {
 	fmt.Fprintf(m, "\n%s\n", show.Markdown(made))
 }
 
-func (m *markdown) title(s string) { fmt.Fprintf(m, "\n## %s\n\n", s) }
-
-func (m *markdown) list(items []string) {
-	for _, s := range items {
-		fmt.Fprintf(m, "- %s\n", show.Markdown(s))
-	}
-}
-
 func (m *markdown) comparisons(all []study.Comparison) {
-	rows := [][]string{{"factor", "A", "B", "at", "metric", "value at A", "value at B", "effect of B (interval)",
-		"block bootstrap", "p", "verdict"}, {"---", "---", "---", "---", "---", "---:", "---:", "---", "---", "---:",
-		"---"}}
+	var rows [][]string
 	for i := range all {
 		c := &all[i]
 		a, b := m.sides(c)
@@ -127,22 +115,13 @@ func (m *markdown) comparisons(all []study.Comparison) {
 		if len(c.Confounded) > 0 {
 			verdict += " (confounded)"
 		}
-		rows = append(rows, []string{
-			show.Markdown(c.Factor), show.Markdown(c.A), show.Markdown(c.B), show.Markdown(c.Where),
-			show.Markdown(comparedName(c)),
-			show.Markdown(a), show.Markdown(b), show.Markdown(c.Text()), show.Markdown(c.BootstrapText()),
-			show.Markdown(pText(c)), show.Markdown(verdict),
-		})
+		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, comparedName(c), a, b, c.Text(), c.BootstrapText(),
+			pText(c), verdict})
 	}
-	m.table(rows)
+	m.Table([]string{"factor", "A", "B", "at", "metric", "value at A>", "value at B>", "effect of B (interval)",
+		"block bootstrap", "p>", "verdict"}, rows)
 	if notes := notes(all); len(notes) > 0 {
 		fmt.Fprintln(m)
-		m.list(notes)
-	}
-}
-
-func (m *markdown) table(rows [][]string) {
-	for _, r := range rows {
-		fmt.Fprintf(m, "| %s |\n", strings.Join(r, " | "))
+		m.List(notes)
 	}
 }

@@ -1,22 +1,21 @@
 package studyview
 
 import (
-	"bufio"
 	"bytes"
-	"crypto/sha256"
+	"cmp"
 	_ "embed" // for the template and the style sheet
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"html/template"
 	"io"
-	"math"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -30,12 +29,6 @@ var pageCSS string
 
 //go:embed page.js
 var pageScript string
-
-// script is all of the script.
-func script() string { return show.SortScript + pageScript }
-
-// pageStyle is all of the style sheet.
-func pageStyle() string { return show.Style + show.SortStyle + pageCSS }
 
 // pageTemplate escapes every field by the place where it stands. The style sheet and the script are
 // the only texts that it takes as they are.
@@ -69,11 +62,7 @@ func Page(w io.Writer, d *Document) error {
 	if err != nil {
 		return err
 	}
-	b := bufio.NewWriter(w)
-	if err := pageTemplate().Execute(b, p); err != nil {
-		return fmt.Errorf("write the page of study %q: %w", v.Result.Study, err)
-	}
-	if err := b.Flush(); err != nil {
+	if err := show.Execute(w, pageTemplate(), p); err != nil {
 		return fmt.Errorf("write the page of study %q: %w", v.Result.Study, err)
 	}
 	return nil
@@ -82,10 +71,8 @@ func Page(w io.Writer, d *Document) error {
 // page is what the template prints. Everything that needs a decision is decided here, so that the
 // template only lays out.
 type page struct {
-	Document                            // cleaned
-	Style                  template.CSS // ours, as the script is
-	Script                 template.JS
-	StyleHash, ScriptHash  string // for the content security policy
+	Document // cleaned
+	show.Head
 	Heading, Banner        string // Banner is empty when nothing is emulated
 	Words, MoreWords       []string
 	Tally, Counts, Rule    string
@@ -130,8 +117,7 @@ type figureCell struct{ Text, Value string }
 
 func (v *view) page(d *Document) (*page, error) {
 	p := &page{
-		Document: *v.Document, Style: template.CSS(pageStyle()), Script: template.JS(script()),
-		StyleHash: digest(pageStyle()), ScriptHash: digest(script()),
+		Document: *v.Document, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
 		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
@@ -141,7 +127,7 @@ func (v *view) page(d *Document) (*page, error) {
 		p.Banner = emulatedText
 	}
 	if n := v.Result.Runs; n.Failed > 0 {
-		p.FailedText = fmt.Sprintf("%d of %s failed", n.Failed, show.Count(n.Done+n.Failed+n.Disturbed, "run", "runs"))
+		p.FailedText = fmt.Sprintf("%d of %s failed", n.Failed, words.Count(n.Done+n.Failed+n.Disturbed, "run"))
 	}
 	if len(p.Words) > maxWords {
 		p.Words, p.MoreWords = p.Words[:maxWords], p.Words[maxWords:]
@@ -162,7 +148,7 @@ func (v *view) page(d *Document) (*page, error) {
 		return nil, err
 	default:
 		p.CSVSize = show.Size(int64((b.Len()+1023)/1024) * 1024)
-		p.CSV = template.URL("data:text/csv;charset=utf-8;base64," + base64.StdEncoding.EncodeToString(b.Bytes()))
+		p.CSV = show.DataURL(show.CSV, b.Bytes())
 	}
 	return p, nil
 }
@@ -182,22 +168,12 @@ func (s *short) Write(p []byte) (int, error) {
 	return s.Buffer.Write(p)
 }
 
-func digest(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
-}
+// unsafeInNames are the letters that are not safe in the name of a file everywhere.
+var unsafeInNames = regexp.MustCompile(`[^A-Za-z0-9_-]`)
 
-// fileName keeps of a name what is safe in the name of a file everywhere.
+// fileName keeps of a name what is safe in the name of a file.
 func fileName(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_' {
-			return r
-		}
-		return -1
-	}, s)
-	if s == "" {
-		return "study"
-	}
+	s = cmp.Or(unsafeInNames.ReplaceAllString(s, ""), "study")
 	return s[:min(len(s), 60)]
 }
 
@@ -237,10 +213,8 @@ func (v *view) runRows(p *page) {
 		for _, f := range p.Factors {
 			row.Levels = append(row.Levels, o.Cell[f])
 		}
-		last := make([]float64, len(column)) // of each metric, of which a run may have many figures
-		for k := range last {
-			last[k] = math.NaN()
-		}
+		// The last figure of each metric, of which a run may have many.
+		row.Figures = make([]figureCell, len(column))
 		for _, x := range o.Values {
 			m := metricOf{x.Test, x.Metric, x.Bytes, x.Unit}
 			k, ok := column[m]
@@ -248,16 +222,10 @@ func (v *view) runRows(p *page) {
 				k = len(column)
 				column[m] = k
 				p.Figures = append(p.Figures, strings.TrimSuffix(m.name()+", "+v.unit(m.Unit), ", "))
-				last = append(last, math.NaN())
+				row.Figures = append(row.Figures, figureCell{})
 			}
 			if finite(x.Value) {
-				last[k] = x.Value
-			}
-		}
-		row.Figures = make([]figureCell, len(last))
-		for k, value := range last {
-			if finite(value) {
-				row.Figures[k] = figureCell{show.Figure(value), show.Exact(value)}
+				row.Figures[k] = figureCell{show.Figure(x.Value), show.Exact(x.Value)}
 			}
 		}
 		p.Runs = append(p.Runs, row)

@@ -1,7 +1,6 @@
 package studyview
 
 import (
-	"bufio"
 	"fmt"
 	"io"
 	"strings"
@@ -13,12 +12,6 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// Bounds of Options.
-const (
-	defaultWidth = 100
-	leastWidth   = 60
-)
-
 // Text writes the study for a terminal: what it comes to in words, then the comparisons and
 // everything that speaks against them. Names and messages from outside cannot control the terminal.
 func Text(w io.Writer, d *Document, o Options) error {
@@ -26,11 +19,7 @@ func Text(w io.Writer, d *Document, o Options) error {
 	if err != nil {
 		return err
 	}
-	if o.Width <= 0 {
-		o.Width = defaultWidth
-	}
-	o.Width = max(o.Width, leastWidth)
-	t := &terminal{bufio.NewWriter(w), o, v}
+	t := &terminal{show.NewTerminal(w, o.Width, 100, o.Color), v}
 	t.write()
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print study %q: %w", v.Result.Study, err)
@@ -38,79 +27,55 @@ func Text(w io.Writer, d *Document, o Options) error {
 	return nil
 }
 
-// A terminal is where Text prints. Errors of writing stay in the bufio.Writer until Flush.
+// A terminal is where Text prints.
 type terminal struct {
-	*bufio.Writer
-	Options
+	*show.Terminal
 	*view
 }
 
 func (t *terminal) write() {
-	t.wrap("", text.Bold, t.heading())
+	t.Wrap("", "", t.heading(), text.Bold)
 	if t.Emulated {
-		t.wrap("", text.FgYellow, emulatedText)
+		t.Wrap("", "", emulatedText, text.FgYellow)
 	}
 	fmt.Fprintln(t)
-	for _, s := range t.Result.Words {
-		t.wrap("  ", 0, s)
-	}
+	t.list("  ", t.Result.Words)
 	if len(t.Result.Words) > 0 {
 		fmt.Fprintln(t)
 	}
-	for _, s := range []string{t.tally(), t.counts(), t.rule()} {
-		t.wrap("", 0, s)
-	}
+	t.list("", []string{t.tally(), t.counts(), t.rule()})
 	t.comparisons("Comparisons", t.Result.Comparisons)
 	if len(t.Result.Controls) == 0 {
-		t.title("Controls")
-		t.wrap("  ", 0, "none: no metric was named that no factor can move, and that would tell if something else did")
+		t.Title("Controls")
+		t.Wrap("  ", "  ", "none: no metric was named that no factor can move, and that would tell if something "+
+			"else did")
 	} else {
 		t.comparisons("Controls, which no factor can move", t.Result.Controls)
 	}
-	t.title("What could have fooled this study")
+	t.Title("What could have fooled this study")
 	if len(t.Result.Confounds) == 0 {
-		t.wrap("  ", 0, "none of what was looked for was found; looked for:")
-		for _, s := range t.Result.LookedFor() {
-			t.wrap("  - ", 0, s)
-		}
+		t.Wrap("  ", "  ", "none of what was looked for was found; looked for:")
+		t.list("  - ", t.Result.LookedFor())
 	}
-	for _, s := range t.Result.Confounds {
-		t.wrap("  ! ", text.FgYellow, s)
-	}
+	t.list("  ! ", t.Result.Confounds, text.FgYellow)
 	if len(t.Result.Failures) > 0 {
-		t.title("Failures")
+		t.Title("Failures")
 		for _, f := range t.Result.Failures {
-			t.wrap("  ", 0, fmt.Sprintf("%s: %d of %d runs failed, the last with: %s", f.Cell, f.Runs, f.Tried,
+			t.Wrap("  ", "  ", fmt.Sprintf("%s: %d of %d runs failed, the last with: %s", f.Cell, f.Runs, f.Tried,
 				f.Error))
 		}
 	}
 	if t.Repeat != "" {
-		t.title("To repeat it")
+		t.Title("To repeat it")
 		fmt.Fprintln(t, "  "+t.Repeat) // not folded: it may be copied
 	}
 }
 
-func (t *terminal) title(s string) {
-	fmt.Fprintln(t)
-	t.wrap("", text.Bold, s)
-}
-
-// wrap prints text folded to the width; lines after the first stand below the text of the first.
-func (t *terminal) wrap(first string, c text.Color, s string) {
-	for i, line := range strings.Split(text.WrapSoft(s, max(20, t.Width-len(first))), "\n") {
-		if i > 0 {
-			first = strings.Repeat(" ", len(first))
-		}
-		fmt.Fprintln(t, first+t.colored(c, strings.TrimRight(line, " ")))
+// list prints sentences. Their lines after the first stand below the text of the first.
+func (t *terminal) list(first string, all []string, colors ...text.Color) {
+	for _, s := range all {
+		t.Wrap(first, strings.Repeat(" ", len(first)), s, colors...)
 	}
-}
-
-func (t *terminal) colored(c text.Color, s string) string {
-	if !t.Color || c == 0 || s == "" {
-		return s
-	}
-	// Not c.Sprint: it asks the environment, and the caller has decided.
-	return c.EscapeSeq() + s + text.Reset.EscapeSeq()
 }
 
 // A column of the table of comparisons. Its texts are folded to Most.
@@ -129,10 +94,7 @@ const (
 // comparisons prints one table whose rows stand below what is compared with what: three metrics of
 // a pairing are read together.
 func (t *terminal) comparisons(title string, all []study.Comparison) {
-	t.title(title)
-	columns := []column{{Head: "metric, unit", Most: 44}, {Head: "A", Most: 14, Right: true},
-		{Head: "B", Most: 14, Right: true}, {Head: "effect (interval)", Most: 40}, {Head: "p", Most: 9, Right: true},
-		{Head: "verdict", Most: 14}}
+	t.Title(title)
 	rows := make([][]string, len(all))
 	for i := range all {
 		c := &all[i]
@@ -144,6 +106,69 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 		name := strings.TrimSuffix(comparedName(c)+", "+t.unit(c.Unit), ", ")
 		rows[i] = []string{name, a, b, c.Text(), pText(c), v.Sign + " " + v.Word}
 	}
+	columns := t.columns(rows)
+	heads, headHigh := make([]show.Column, len(columns)), 0
+	for i, c := range columns {
+		align := text.AlignLeft
+		if c.Right {
+			align = text.AlignRight
+		}
+		lines := strings.Split(fold(c.Head, c.width), "\n")
+		for n, l := range lines { // padded, so that the column is as wide as it was made, even where no folded cell is
+			lines[n] = align.Apply(l, c.width)
+		}
+		headHigh = max(headHigh, len(lines))
+		heads[i] = show.Column{Name: strings.Join(lines, "\n"), Right: c.Right}
+	}
+	high := make([]int, len(rows)) // lines of each row
+	for i, r := range rows {
+		for k, c := range columns {
+			lines := strings.Split(fold(r[k], c.width), "\n")
+			high[i] = max(high[i], len(lines))
+			for n, l := range lines {
+				lines[n] = strings.TrimRight(l, " ")
+				if k == len(columns)-1 {
+					lines[n] = t.Colored(lines[n], verdictColor(&all[i]))
+				}
+			}
+			r[k] = strings.Join(lines, "\n")
+		}
+	}
+	lines := show.Lines(heads, rows)
+	take := func(n int) {
+		for _, l := range lines[:n] {
+			t.Line(l)
+		}
+		lines = lines[n:]
+	}
+	take(headHigh)
+	last := ""
+	for i := range all {
+		c := &all[i]
+		group := fmt.Sprintf("%s: A = %s, B = %s", c.Factor, c.A, c.B)
+		if c.Where != "" {
+			group += ", at " + c.Where
+		}
+		if group != last {
+			t.Title(group)
+			last = group
+		}
+		take(high[i])
+		for _, s := range c.Confounded {
+			t.Wrap("    ! ", "      ", "confounded, so do not rely on it: "+s, text.FgYellow)
+		}
+	}
+	if notes := notes(all); len(notes) > 0 {
+		fmt.Fprintln(t)
+		t.list("  - ", notes)
+	}
+}
+
+// columns are those of the table of comparisons, as wide as their texts need and the terminal allows.
+func (t *terminal) columns(rows [][]string) []column {
+	columns := []column{{Head: "metric, unit", Most: 44}, {Head: "A", Most: 14, Right: true},
+		{Head: "B", Most: 14, Right: true}, {Head: "effect (interval)", Most: 40}, {Head: "p", Most: 9, Right: true},
+		{Head: "verdict", Most: 14}}
 	total := -columnGap
 	for i := range columns {
 		c := &columns[i]
@@ -161,82 +186,23 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 	}
 	for _, take := range []struct{ column, least int }{{effectColumn, interval}, {metricColumn, 16},
 		{effectColumn, 16}} {
-		if over := total - t.Width; over > 0 {
-			less := min(over, max(0, columns[take.column].width-take.least))
-			columns[take.column].width -= less
-			total -= less
-		}
+		c := &columns[take.column]
+		less := min(max(0, total-t.Width), max(0, c.width-take.least))
+		c.width -= less
+		total -= less
 	}
-	header := make([]string, len(columns))
-	for i, c := range columns {
-		header[i] = c.Head
-	}
-	t.row(columns, header, 0)
-	last := ""
-	for i := range all {
-		c := &all[i]
-		group := fmt.Sprintf("%s: A = %s, B = %s", c.Factor, c.A, c.B)
-		if c.Where != "" {
-			group += ", at " + c.Where
-		}
-		if group != last {
-			fmt.Fprintln(t)
-			t.wrap("", text.Bold, group)
-			last = group
-		}
-		t.row(columns, rows[i], verdictColor(c))
-		for _, s := range c.Confounded {
-			t.wrap("    ! ", text.FgYellow, "confounded, so do not rely on it: "+s)
-		}
-	}
-	if notes := notes(all); len(notes) > 0 {
-		fmt.Fprintln(t)
-		for _, s := range notes {
-			t.wrap("  - ", 0, s)
-		}
-	}
+	return columns
 }
 
 func verdictColor(c *study.Comparison) text.Color {
-	if c.Judged == nil {
-		return 0
-	}
-	switch c.Judged.Verdict {
-	case stats.Better:
+	switch {
+	case c.Judged == nil:
+	case c.Judged.Verdict == stats.Better:
 		return text.FgGreen
-	case stats.Worse:
+	case c.Judged.Verdict == stats.Worse:
 		return text.FgRed
 	}
 	return 0
-}
-
-// row prints a row; its last cell has the colour.
-func (t *terminal) row(columns []column, cells []string, c text.Color) {
-	lines := make([][]string, len(cells))
-	tall := 0
-	for i, s := range cells {
-		lines[i] = strings.Split(fold(s, columns[i].width), "\n")
-		tall = max(tall, len(lines[i]))
-	}
-	for n := range tall {
-		var b strings.Builder
-		for i, column := range columns {
-			s := ""
-			if n < len(lines[i]) {
-				s = strings.TrimRight(lines[i][n], " ")
-			}
-			align := text.AlignLeft
-			if column.Right {
-				align = text.AlignRight
-			}
-			if i == len(columns)-1 {
-				b.WriteString(t.colored(c, s))
-				continue
-			}
-			b.WriteString(align.Apply(s, column.width) + strings.Repeat(" ", columnGap))
-		}
-		fmt.Fprintln(t, strings.TrimRight(b.String(), " "))
-	}
 }
 
 // fold breaks text before an interval where it does not fit into one line, else at spaces.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -53,7 +54,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 			switch {
 			case rows[i] != cell:
 			case o.Status == study.StatusDone: // one path for all: there may be thousands
-				done.WriteString(circle(x.at(float64(i)+0.5), middle, x.dot()))
+				done.WriteString(show.Circle(x.at(float64(i)+0.5), middle, x.dot()))
 			default:
 				others = append(others, i)
 			}
@@ -74,7 +75,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 	c.floor(runs, x)
 	c.Desc = fmt.Sprintf("%s in the order in which they were made, from left to right, a row for each cell: %d done, "+
 		"%d failed, %d disturbed. The table of all runs is below.",
-		show.Count(len(runs), "run", "runs"), v.Result.Runs.Done, v.Result.Runs.Failed, v.Result.Runs.Disturbed)
+		words.Count(len(runs), "run"), v.Result.Runs.Done, v.Result.Runs.Failed, v.Result.Runs.Disturbed)
 	return c.done()
 }
 
@@ -95,13 +96,12 @@ func (c *canvas) statuses() {
 func (c *canvas) run(status string, x, y, size float64, title string) {
 	switch status {
 	case study.StatusDone:
-		c.path("done", circle(x, y, size), title)
+		c.path("done", show.Circle(x, y, size), title)
 	case study.StatusDisturbed:
-		c.path("disturbed", fmt.Sprintf("M%s %sl%s %sh-%sz", show.Px(x), show.Px(y-size-1), show.Px(size+1),
-			show.Px(2*size+1), show.Px(2*size+2)), title)
+		c.path("disturbed", show.Path("M%s %sl%s %sh-%sz", x, y-size-1, size+1, 2*size+1, 2*size+2), title)
 	default:
-		c.path("failed", fmt.Sprintf("M%s %sl%s %sm0 -%sl-%s %s", show.Px(x-size), show.Px(y-size), show.Px(2*size),
-			show.Px(2*size), show.Px(2*size), show.Px(2*size), show.Px(2*size)), title)
+		w := 2 * size
+		c.path("failed", show.Path("M%s %sl%s %sm0 -%sl-%s %s", x-size, y-size, w, w, w, w, w), title)
 	}
 }
 
@@ -110,7 +110,7 @@ func (c *canvas) blockLines(runs []study.Observation, x course, top, height floa
 	var d strings.Builder
 	for i := 1; i < len(runs); i++ {
 		if runs[i].Block != runs[i-1].Block {
-			fmt.Fprintf(&d, "M%s %sv%s", show.Px(x.at(float64(i))), show.Px(top), show.Px(height))
+			d.WriteString(show.Path("M%s %sv%s", x.at(float64(i)), top, height))
 		}
 	}
 	if d.Len() > 0 {
@@ -165,17 +165,18 @@ func (c *canvas) floor(runs []study.Observation, x course) {
 	y := show.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
 	c.rect("ground", x.from-14, top, x.to-x.from+28, floorHeight, "")
 	c.blockLines(runs, x, top, floorHeight)
-	c.path("limit", fmt.Sprintf("M%s %sH%s", show.Px(x.from-14), show.Px(y.At(limit)), show.Px(x.to+14)), "")
-	var line, dots strings.Builder
+	c.path("limit", show.Path("M%s %sH%s", x.from-14, y.At(limit), x.to+14), "")
+	var line show.Line
+	var dots strings.Builder
 	for i, o := range runs {
 		if o.Before == nil || o.Before.Loop <= 0 || !finite(o.Before.Loop) {
 			continue
 		}
 		px, py := x.at(float64(i)+0.5), y.At(o.Before.Loop)
-		fmt.Fprintf(&line, "L%s %s", show.Px(px), show.Px(py))
-		dots.WriteString(circle(px, py, min(2.2, x.dot())))
+		line.To(px, py)
+		dots.WriteString(show.Circle(px, py, min(2.2, x.dot())))
 	}
-	c.path("line l0 thin", "M"+line.String()[1:], "")
+	c.path("line l0 thin", line.String(), "")
 	c.path("s0", dots.String(), "")
 	c.y = top + floorHeight + lineHeight
 	c.text("tick", margin, c.y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest), show.Figure(highest),

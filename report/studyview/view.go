@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -24,7 +25,7 @@ func newView(d *Document, clean, unit func(string) string) (*view, error) {
 	if err := d.check(); err != nil {
 		return nil, err
 	}
-	return &view{cleaned(d, clean), unit}, nil
+	return &view{show.Clean(d, clean), unit}, nil
 }
 
 func (d *Document) check() error {
@@ -78,7 +79,7 @@ func (v *view) tally() string {
 			parts = append(parts, fmt.Sprintf("%d %s", n, word))
 		}
 	}
-	s := show.Count(len(all), "comparison", "comparisons")
+	s := words.Count(len(all), "comparison")
 	if len(parts) > 0 {
 		s += ": " + strings.Join(parts, ", ")
 	}
@@ -88,14 +89,14 @@ func (v *view) tally() string {
 // counts says how many runs there were and which counted.
 func (v *view) counts() string {
 	n := v.Result.Runs
-	s := fmt.Sprintf("%s: %d done", show.Count(n.Done+n.Failed+n.Disturbed, "run", "runs"), n.Done)
+	s := fmt.Sprintf("%s: %d done", words.Count(n.Done+n.Failed+n.Disturbed, "run"), n.Done)
 	if n.Failed > 0 {
 		s += fmt.Sprintf(", %d failed", n.Failed)
 	}
 	if n.Disturbed > 0 {
 		s += fmt.Sprintf(", %d disturbed and not counted", n.Disturbed)
 	}
-	s += fmt.Sprintf("; %s complete", show.Count(v.Result.Blocks, "block", "blocks"))
+	s += fmt.Sprintf("; %s complete", words.Count(v.Result.Blocks, "block"))
 	if d := time.Duration(v.Result.Seconds * float64(time.Second)); d > 0 {
 		s += ", in " + durationText(d)
 	}
@@ -179,7 +180,7 @@ func remarks(c *study.Comparison) []string {
 	}
 	out = append(out, c.Drift...)
 	if c.Lost > 0 {
-		out = append(out, show.Count(c.Lost, "block", "blocks")+" without a figure of both levels")
+		out = append(out, words.Count(c.Lost, "block")+" without a figure of both levels")
 	}
 	return out
 }
@@ -265,7 +266,7 @@ func (v *view) made() []setting {
 		design = "half of the combinations of levels"
 	}
 	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
-		show.Count(len(s.Cells()), "cell", "cells")+" ("+design+")", s.Seed)
+		words.Count(len(s.Cells()), "cell")+" ("+design+")", s.Seed)
 	if s.Imported != "" {
 		order = fmt.Sprintf("not known: imported (%s); blocks are the numbers of repeats", s.Imported)
 	}

@@ -1,12 +1,12 @@
-package studyview
+package show
 
 import "reflect"
 
-// cleaned gives a deep copy in which every text went through f: keys of maps, and texts of named
+// Clean gives a deep copy in which every text went through f: keys of maps, and texts of named
 // types too. It is done once, before anything is computed, so that no output can forget a field.
 // What is not exported is shared with the original. f is asked once for each text: studies of a
 // million figures have few.
-func cleaned[T any](v T, f func(string) string) T {
+func Clean[T any](v T, f func(string) string) T {
 	c := cleaner{f: f, known: map[string]string{}}
 	c.clean(reflect.ValueOf(&v).Elem())
 	return v
