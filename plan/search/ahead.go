@@ -23,24 +23,24 @@ const (
 
 // An outlook is what an enumerator knows of the devices that are still to be picked.
 type outlook struct {
-	on      bool
-	avail   [][]int // of a want, by NUMA node: what may still be picked there
-	nowhere []int   // of a want: likewise, at no known NUMA node
-	at      []int   // by NUMA node: devices picked there
-	gone    []bool  // GPUs that can no longer be picked
-	pairs   []int64 // of a GPU: paths to those that are picked
-	other   int64   // least distance of a device to another NUMA node with room
-	left    []int   // of a want: devices to come
-	joint   int64   // least over NUMA nodes of jointAt; infinite where paths and ports are not looked at together
-	jointAt []int64 // what paths cost and the distance of ports to come, with the cores on a NUMA node
-	help    []int64 // of a port: how much cheaper paths get by it, at most
-	free    []int   // of a port: how often it can still be picked
-	now     []int64 // of the GPUs picked: what their paths cost with the ports picked, secondPair at most
-	sums    []int64
-	cover   []int
-	covered []int // by how many NUMA nodes have cores: how many devices are next to one, at most
-	homes   int   // devices whose NUMA node is known, those to come included
-	enough  bool  // there are enough devices left
+	on          bool
+	avail       [][]int // of a want, by NUMA node: what may still be picked there
+	nowhere     []int   // of a want: likewise, at no known NUMA node
+	at          []int   // by NUMA node: devices picked there
+	gone        []bool  // GPUs that can no longer be picked
+	pairs       []int64 // of a GPU: paths to those that are picked
+	other       int64   // least distance of a device to another NUMA node with room
+	left        []int   // of a want: devices to come
+	joint       int64   // least over NUMA nodes of jointAt; infinite where paths and ports are not looked at together
+	jointAt     []int64 // what paths cost and the distance of ports to come, with the cores on a NUMA node
+	help        []int64 // of a port: how much cheaper paths get by it, at most
+	free        []int   // of a port: how often it can still be picked
+	now         []int64 // of the GPUs picked: what their paths cost with the ports picked, secondPair at most
+	sums        []int64
+	cover       []int
+	covered     []int // by how many NUMA nodes have cores: how many devices are next to one, at most
+	homes       int   // devices whose NUMA node is known, those to come included
+	countsAllow bool  // there are enough devices left
 }
 
 // foresee prepares what the bounds need once for all requests.
@@ -52,9 +52,9 @@ func (m *model) foresee() {
 	several := false
 	for i := range m.requests {
 		r := &m.requests[i]
-		if r.swap != i {
-			r.gpuList, r.half, r.outlook = m.requests[r.swap].gpuList, m.requests[r.swap].half,
-				m.requests[r.swap].outlook
+		if r.rep != i {
+			r.gpuList, r.half, r.outlook = m.requests[r.rep].gpuList, m.requests[r.rep].half,
+				m.requests[r.rep].outlook
 			continue
 		}
 		total := 0
@@ -226,10 +226,10 @@ func (e *enumerator) take(d int, kind wantKind, sign int) {
 
 // look finds what follows from the devices to come, once k of want x are picked: what paths cost,
 // and for each NUMA node what its cores cost more.
-func (e *enumerator) look(x, k int) int64 {
+func (e *enumerator) lookAhead(x, k int) int64 {
 	o, m := &e.out, e.s.m
 	n := len(m.nodes)
-	o.enough = true
+	o.countsAllow = true
 	copy(e.eff, e.perNode)
 	if !o.on {
 		return e.ahead()
@@ -258,9 +258,9 @@ func (e *enumerator) look(x, k int) int64 {
 				continue
 			}
 			gpus, ok := o.reach(m, a, e.r.wants, true)
-			ports, enough := o.reach(m, a, e.r.wants, false)
-			if !ok || !enough {
-				o.enough = false
+			ports, countsAllow := o.reach(m, a, e.r.wants, false)
+			if !ok || !countsAllow {
+				o.countsAllow = false
 				return 0
 			}
 			e.eff[a].near += near * (gpus + ports)
@@ -378,7 +378,7 @@ func (e *enumerator) gpusAhead() int64 {
 		o.sums = append(o.sums, sum)
 	}
 	if len(o.sums) < left {
-		o.enough = false
+		o.countsAllow = false
 		return 0
 	}
 	slices.Sort(o.sums)

@@ -85,7 +85,7 @@ func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 }
 
 // A bound of a partial choice must not be above anything that comes of it: with a limit one above
-// the least cost, the config is found again, whatever was left out.
+// the least cost, the column is found again, whatever was left out.
 func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 	t.Parallel()
 	checked := 0
@@ -94,17 +94,17 @@ func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 		p.Requests = p.Requests[:1]
 		p.Affinity = nil
 		m, err := newModel(p)
-		if err != nil || !m.enough() {
+		if err != nil || !m.countsAllow() {
 			continue
 		}
 		work := &meter{ctx: context.Background(), limit: 1 << 40}
 		tr := newTree(m, work)
-		tr.settle()
+		tr.applyPrices()
 		e := tr.enum(0)
-		floor := e.floor(0, tr.price)
-		// All configs, with nothing cut by a limit.
+		lowerBound := e.lowerBound(0, tr.price)
+		// All columns, with nothing cut by a limit.
 		least := infinite
-		e.run(0, tr.price, infinite, func(c *config, _ int64) bool {
+		e.run(0, tr.price, infinite, func(c *column, _ int64) bool {
 			if tr.s.fits(0, c) {
 				tr.s.place(0, c)
 				least = min(least, scale*tr.s.cost())
@@ -112,23 +112,23 @@ func TestBoundsOfPartialChoicesKeepTheBest(t *testing.T) {
 			}
 			return false
 		})
-		if floor > least {
-			t.Fatalf("seed %d: floor %d above the least cost %d", seed, floor, least)
+		if lowerBound > least {
+			t.Fatalf("seed %d: floor %d above the least cost %d", seed, lowerBound, least)
 		}
 		if least == infinite {
 			continue
 		}
-		again := infinite
-		e.run(0, tr.price, least+1, func(c *config, _ int64) bool {
+		reoptimise := infinite
+		e.run(0, tr.price, least+1, func(c *column, _ int64) bool {
 			if tr.s.fits(0, c) {
 				tr.s.place(0, c)
-				again = min(again, scale*tr.s.cost())
+				reoptimise = min(reoptimise, scale*tr.s.cost())
 				tr.s.remove(0)
 			}
 			return false
 		})
-		if again != least {
-			t.Fatalf("seed %d: least cost %d, but %d below a limit of one more", seed, least, again)
+		if reoptimise != least {
+			t.Fatalf("seed %d: least cost %d, but %d below a limit of one more", seed, least, reoptimise)
 		}
 		checked++
 	}
@@ -145,11 +145,11 @@ func TestADivePlacesWhatFits(t *testing.T) {
 		p.Requests = p.Requests[:1]
 		p.Affinity = nil
 		m, err := newModel(p)
-		if err != nil || !m.enough() {
+		if err != nil || !m.countsAllow() {
 			continue
 		}
 		tr := newTree(m, &meter{ctx: context.Background(), limit: 1 << 40})
-		tr.settle()
+		tr.applyPrices()
 		c, cost := tr.dive(0, tr.price, 0, tr.enum(0))
 		if c == nil {
 			continue

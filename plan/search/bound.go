@@ -5,7 +5,7 @@ import "slices"
 // settle works out what follows from the prices. What there is comes back at its price: cores as a
 // sum, and of each bundle the dearer of two uses, whole or by virtual functions. A NIC with u users
 // costs w*u*(u-1) and earns price*u; once it has some users it can only get more.
-func (t *tree) settle() {
+func (t *tree) applyPrices() {
 	m, p := t.m, t.price
 	p.fixed = 0
 	for n := range m.nodes {
@@ -57,11 +57,11 @@ func (s *state) bundleTerm(b int) int64 {
 	return min(-s.whole[b], s.byVF[b])
 }
 
-// bound is what the relaxation proves with the cheapest configs of all lab nodes.
-func (t *tree) bound(least []leastConfig) int64 {
+// bound is what the relaxation proves with the cheapest columns of all lab nodes.
+func (t *tree) bound(least []leastColumn) int64 {
 	sum := t.s.crowd - t.price.fixed
 	for i := range least {
-		sum += least[i].priced
+		sum += least[i].reduced
 	}
 	return max(0, up(sum)+t.coverAll)
 }
@@ -78,19 +78,19 @@ const rounds = 300
 // known, in whole numbers. Each direction keeps a part of the last one (Camerini, Fratta and
 // Maffioli 1975), since equal lab nodes would all run back and forth otherwise.
 func (t *tree) ascend() {
-	if b := t.equalise(quickSteps); b >= t.cost {
+	if b := t.boundUnequal(quickSteps); b >= t.cost {
 		t.root = b
 		return
 	}
-	t.climb()
+	t.subgradient()
 	if !t.proved() {
-		t.snap()
+		t.roundPrices()
 	}
-	t.root = max(t.root, t.equalise(equalSteps))
+	t.root = max(t.root, t.boundUnequal(equalSteps))
 }
 
 // climb is the work of ascend.
-func (t *tree) climb() {
+func (t *tree) subgradient() {
 	m := t.m
 	best, bestLeast := t.price.clone(), slices.Clone(t.least)
 	mean := int64(max(1, m.asked/len(m.requests)))
@@ -106,14 +106,14 @@ func (t *tree) climb() {
 			now, nowLeast, root := t.price, slices.Clone(t.least), t.root
 			t.price = best.clone()
 			copy(t.least, bestLeast)
-			t.settle()
-			t.snap()
-			if t.root = max(t.root, t.equalise(quickSteps)); t.proved() {
+			t.applyPrices()
+			t.roundPrices()
+			if t.root = max(t.root, t.boundUnequal(quickSteps)); t.proved() {
 				return
 			}
 			t.price, t.root = now, root
 			copy(t.least, nowLeast)
-			t.settle()
+			t.applyPrices()
 		}
 		u.count(m, t.least, t.price, t)
 		way.turn(&u, t.price)
@@ -123,7 +123,7 @@ func (t *tree) climb() {
 			break
 		}
 		t.price.step(&way, theta*gap/16, norm, mean)
-		t.settle()
+		t.applyPrices()
 		if !t.cheapest() || t.work.stopped != "" {
 			break
 		}
@@ -138,7 +138,7 @@ func (t *tree) climb() {
 			since, stuck = 0, true
 			theta = theta * 2 / 3
 			t.price, way = best.clone(), usage{}
-			t.settle()
+			t.applyPrices()
 			copy(t.least, bestLeast)
 			if theta == 0 {
 				break
@@ -146,13 +146,13 @@ func (t *tree) climb() {
 		}
 	}
 	t.price = best
-	t.settle()
+	t.applyPrices()
 	copy(t.least, bestLeast)
 }
 
 // snap tries rounder prices. The best prices are mostly differences of costs, and those are round;
 // the subgradient method comes close to them and no further.
-func (t *tree) snap() {
+func (t *tree) roundPrices() {
 	round := func(list []int64, unit int64) {
 		for k, v := range list {
 			list[k] = (v + unit/2) / unit * unit
@@ -168,7 +168,7 @@ func (t *tree) snap() {
 				round(t.price.vf, ports*scale)
 				round(t.price.bundle, bundles*scale)
 				round(t.price.node, cores*scale)
-				t.settle()
+				t.applyPrices()
 				if !t.cheapest() || t.work.stopped != "" {
 					break
 				}
@@ -180,7 +180,7 @@ func (t *tree) snap() {
 		}
 	}
 	t.price = best
-	t.settle()
+	t.applyPrices()
 	copy(t.least, bestLeast)
 }
 
@@ -189,7 +189,7 @@ func (t *tree) snap() {
 //
 // even starts with the same price for all NICs, the best of what a user more may cost: where lab
 // nodes do not care which one they get, that is the answer.
-func (t *tree) even() {
+func (t *tree) commonPortPrice() {
 	defer func() { t.start = start{t.price.clone(), slices.Clone(t.least), t.root} }()
 	m := t.m
 	users, nics := int64(0), int64(0)
@@ -217,7 +217,7 @@ func (t *tree) even() {
 				t.price.bundle[m.devices[d].bundle] += k*price - scale*m.p.Weights.NICShared*k*(k-1)
 			}
 		}
-		t.settle()
+		t.applyPrices()
 		if !t.cheapest() || t.work.stopped != "" {
 			break
 		}
@@ -227,16 +227,16 @@ func (t *tree) even() {
 		}
 	}
 	t.price = best
-	t.settle()
+	t.applyPrices()
 	copy(t.least, bestLeast)
 }
 
-// usage is how much more the cheapest configs take than there is.
+// usage is how much more the cheapest columns take than there is.
 type usage struct {
 	node, bundle, vf, nic []int64
 }
 
-func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
+func (u *usage) count(m *model, least []leastColumn, p *prices, t *tree) {
 	u.node, u.bundle = zero(u.node, len(m.nodes)), zero(u.bundle, m.bundles)
 	u.vf, u.nic = zero(u.vf, len(m.devices)), zero(u.nic, len(m.devices))
 	for n := range m.nodes {
@@ -260,12 +260,12 @@ func (u *usage) count(m *model, least []leastConfig, p *prices, t *tree) {
 		}
 	}
 	for i := range least {
-		c := least[i].config
+		c := least[i].column
 		if c == nil {
 			continue
 		}
 		for _, pc := range c.cores {
-			u.node[m.places[pc.place].node] += int64(pc.n)
+			u.node[m.pools[pc.pool].node] += int64(pc.n)
 		}
 		seen := -1
 		for _, list := range [][]int{c.gpus, c.nics} {
@@ -350,11 +350,11 @@ func (p *prices) clone() *prices {
 	return q
 }
 
-// toll returns what a config pays at these prices.
-func (p *prices) toll(m *model, c *config) int64 {
+// charge returns what a column pays at these prices.
+func (p *prices) charge(m *model, c *column) int64 {
 	var sum int64
 	for _, pc := range c.cores {
-		sum += int64(pc.n) * p.node[m.places[pc.place].node]
+		sum += int64(pc.n) * p.node[m.pools[pc.pool].node]
 	}
 	var seen []int
 	for _, list := range [][]int{c.gpus, c.nics} {

@@ -16,16 +16,16 @@ func prepared(t *testing.T, p *plan.Problem) *tree {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !m.enough() {
+	if !m.countsAllow() {
 		return nil
 	}
 	tr := newTree(m, &meter{ctx: context.Background(), limit: DefaultSteps})
-	tr.settle()
+	tr.applyPrices()
 	if !tr.cheapest() {
 		return nil
 	}
 	tr.root = tr.bound(tr.least)
-	tr.even()
+	tr.commonPortPrice()
 	tr.greedy()
 	if tr.best == nil {
 		return nil
@@ -70,7 +70,7 @@ func TestAnyPricesGiveABound(t *testing.T) {
 			draw(tr.price.bundle)
 			draw(tr.price.vf)
 			draw(tr.price.nic)
-			tr.settle()
+			tr.applyPrices()
 			if !tr.cheapest() {
 				t.Fatalf("seed %d: a lab node fits nowhere, want cost %d", seed, cost)
 			}
@@ -79,7 +79,7 @@ func TestAnyPricesGiveABound(t *testing.T) {
 			if b > cost {
 				t.Fatalf("seed %d: bound %d at prices %+v, the least cost is %d", seed, b, tr.price, cost)
 			}
-			if e := tr.equalise(equalSteps); e > cost {
+			if e := tr.boundUnequal(equalSteps); e > cost {
 				t.Fatalf("seed %d: bound %d with unequal at prices %+v, the least cost is %d", seed, e, tr.price, cost)
 			}
 			if b == cost {
@@ -189,7 +189,7 @@ func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
 			t.Parallel()
 			tr := prepared(t, c.p)
 			tr.ascend()
-			tr.improve()
+			tr.improvePairs()
 			if !tr.proved() {
 				t.Errorf("cost %d, root bound %d", tr.cost, tr.root)
 			}

@@ -111,7 +111,7 @@ func (c *covering) shares(asked []int) int {
 func (m *model) coverage(within func(node int) bool) *covering {
 	c := &covering{}
 	for _, q := range m.cells {
-		if q.l3 < 0 && within(m.places[q.place].node) {
+		if q.l3 < 0 && within(m.pools[q.pool].node) {
 			c.loose += len(q.cores)
 		}
 	}
@@ -120,14 +120,14 @@ func (m *model) coverage(within func(node int) bool) *covering {
 			continue
 		}
 		size := 0
-		first := &m.places[m.cells[l.cells[0]].place]
+		first := &m.pools[m.cells[l.cells[0]].pool]
 		node, pk := first.node, first.pkg
 		if !within(node) {
 			continue
 		}
 		for _, k := range l.cells {
 			size += len(m.cells[k].cores)
-			pl := &m.places[m.cells[k].place]
+			pl := &m.pools[m.cells[k].pool]
 			if pl.node != node {
 				node = -1
 			}
@@ -170,8 +170,8 @@ func (p *packer) cover() int {
 		for k, l := range comp.l3s {
 			c.add(p.m.l3s[l].tenant, comp.sizes[k])
 		}
-		for _, pl := range comp.places {
-			for _, q := range p.m.places[pl].cells {
+		for _, pl := range comp.pools {
+			for _, q := range p.m.pools[pl].cells {
 				if p.m.cells[q].l3 < 0 {
 					c.loose += len(p.m.cells[q].cores)
 				}

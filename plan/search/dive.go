@@ -16,13 +16,13 @@ import (
 // diveNodes bounds how many NUMA nodes are dived from.
 const diveNodes = 16
 
-// dive tries likely configs of lab node i beside those that are placed, until one brings the cost
+// dive tries likely columns of lab node i beside those that are placed, until one brings the cost
 // of the state, scaled, down to low. It returns the cheapest and that cost; nil where none fits.
-func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*config, int64) {
-	var best *config
+func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, int64) {
+	var best *column
 	cost, base := infinite, scale*t.s.cost()
-	e.relaxed, e.twins, e.basic = false, false, false
-	e.begin(i, price, infinite, func(c *config, _ int64) bool {
+	e.relaxed, e.breakSymmetry, e.basic = false, false, false
+	e.begin(i, price, infinite, func(c *column, _ int64) bool {
 		if !t.s.fits(i, c) || !t.s.still(i, c) {
 			return false
 		}
@@ -30,7 +30,7 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*config, in
 		if now := scale * t.s.cost(); now < cost {
 			cost = now
 			if best == nil {
-				best = &config{}
+				best = &column{}
 			}
 			best.copyFrom(c)
 			e.limit = cost - base
@@ -203,7 +203,7 @@ func (e *enumerator) unpick() {
 		}
 	}
 	e.trail = e.trail[:0]
-	e.paid, e.toll = 0, 0
+	e.paid, e.charge = 0, 0
 }
 
 // splitsNear tries a few ways to give the cores: on as few NUMA nodes as can be and some more,
@@ -265,7 +265,7 @@ func (e *enumerator) splitsNear(a int) {
 	}
 }
 
-// give yields the config with cores on all of nodes, evenly or the first ones filled first; first
+// give yields the column with cores on all of nodes, evenly or the first ones filled first; first
 // as many as memory is there for, then as there is room for.
 func (e *enumerator) give(nodes []int, even bool) {
 	left := e.r.cores
@@ -329,26 +329,26 @@ func (e *enumerator) giveWhole(order []int) {
 	e.yieldCores(nodes, give)
 }
 
-// yieldCores yields the config with so many cores on each of some NUMA nodes.
+// yieldCores yields the column with so many cores on each of some NUMA nodes.
 func (e *enumerator) yieldCores(nodes, give []int) {
 	e.c.cores = e.c.cores[:0]
-	paid, toll, spans := e.paid+scale*e.pathCost(), e.toll, 0
+	paid, charge, spans := e.paid+scale*e.pathCost(), e.charge, 0
 	for k, node := range nodes {
 		left := give[k]
-		for _, q := range e.line {
+		for _, q := range e.byCost {
 			if q.node != node || left == 0 {
 				continue
 			}
 			n := min(left, q.room)
-			if pk := e.s.m.places[q.place].pkg; pk >= 0 {
+			if pk := e.s.m.pools[q.pool].pkg; pk >= 0 {
 				n = min(n, e.s.pkgLeft[pk]-e.givenIn(pk))
 			}
 			if n <= 0 {
 				continue
 			}
-			e.c.cores = append(e.c.cores, placeCount{q.place, n})
+			e.c.cores = append(e.c.cores, poolCount{q.pool, n})
 			paid += int64(n) * q.core
-			toll += int64(n) * e.price.node[node]
+			charge += int64(n) * e.price.node[node]
 			left -= n
 		}
 		if left > 0 {
@@ -358,8 +358,8 @@ func (e *enumerator) yieldCores(nodes, give []int) {
 			spans++
 		}
 	}
-	e.s.work.add(int64(len(e.line)))
-	e.done(paid, toll, spans)
+	e.s.work.add(int64(len(e.byCost)))
+	e.done(paid, charge, spans)
 }
 
 // quickLabs is how many lab nodes make it worth having a placement before anything else is known.
@@ -367,7 +367,7 @@ const quickLabs = 64
 
 // quick places all lab nodes by dives alone, hardest first, so that a search that is stopped early
 // has something to show. One that fits nowhere any more goes first in the next try.
-func (t *tree) quick() {
+func (t *tree) quickPlacement() {
 	if len(t.order) < quickLabs {
 		return
 	}
@@ -375,19 +375,19 @@ func (t *tree) quick() {
 	for range 4 {
 		// Packing L3 caches takes most of the time; it is looked at once all have their places.
 		t.s.coarse = true
-		var found []*config
+		var found []*column
 		for _, i := range order {
 			e := t.enum(0)
 			e.relaxed = false
-			floor := e.floor(i, t.price)
-			best, _ := t.dive(i, t.price, scale*t.s.cost()+floor, e)
+			lowerBound := e.lowerBound(i, t.price)
+			best, _ := t.dive(i, t.price, scale*t.s.cost()+lowerBound, e)
 			if best == nil {
 				break
 			}
 			t.s.place(i, best)
 			found = append(found, best)
 		}
-		t.lift(order[:len(found)])
+		t.removeAll(order[:len(found)])
 		t.s.coarse = false
 		if len(found) == len(order) {
 			for k, i := range order {
@@ -396,7 +396,7 @@ func (t *tree) quick() {
 			if cost, _ := t.s.leaf(); cost < t.cost {
 				t.keep(cost)
 			}
-			t.lift(order)
+			t.removeAll(order)
 			return
 		}
 		if t.work.stopped != "" {
@@ -409,7 +409,7 @@ func (t *tree) quick() {
 }
 
 // lift takes lab nodes off that were placed in an order.
-func (t *tree) lift(order []int) {
+func (t *tree) removeAll(order []int) {
 	for k := len(order) - 1; k >= 0; k-- {
 		t.s.remove(order[k])
 	}

@@ -5,28 +5,28 @@
 //
 // Cores are not searched one by one. Free cores of one NUMA node, package, thread count and size
 // form a place. What a lab node costs by itself, and the counts that have to be kept, depend only on
-// how many cores it has in each place. A config of a lab node is these numbers and its devices: what
+// how many cores it has in each place. A column of a lab node is these numbers and its devices: what
 // the literature of column generation calls a pattern or column. Which cores of a place they are
 // matters for shared L3 caches only. Given the counts, that is a packing problem of each group of
 // places that share caches (pack.go). Which memory they use is then a transportation problem
-// (flow.go). So a placement is a config for each lab node, and its cost is
+// (flow.go). So a placement is a column for each lab node, and its cost is
 //
 //	own costs + unequal + shared ports + packing + transportation + distance to housekeeping
 //
 // None of these parts can shrink when one more lab node is placed. So the cost of some lab nodes is
 // a lower bound of every placement that contains them. The branch and bound in tree.go rests on
-// that. It is exact: the enumerator leaves out a config only if its bound is not below the best cost
-// known, if it breaks a rule, or if another config that is tried differs from it only in the names
-// of devices (twins.go) or of lab nodes that can be swapped (symmetry breaking).
+// that. It is exact: the enumerator leaves out a column only if its bound is not below the best cost
+// known, if it breaks a rule, or if another column that is tried differs from it only in the names
+// of devices (interchangeable devices.go) or of lab nodes that can be swapped (symmetry breaking).
 //
 // # Words
 //
 //	place        a class of cores that no rule and no own cost tells apart
-//	config       a column: cores by place, and devices, of one lab node
-//	toll         what a config pays at the dual prices; its reduced cost is own cost plus toll
-//	twins        devices that can be exchanged in every placement: one order of them is tried
-//	dive         a greedy config from one NUMA node, without a search
-//	own cost     what a config costs whatever the others do
+//	column       a column: cores by place, and devices, of one lab node
+//	charge         what a column pays at the dual prices; its reduced cost is own cost plus charge
+//	interchangeable devices        devices that can be exchanged in every placement: one order of them is tried
+//	dive         a greedy column from one NUMA node, without a search
+//	own cost     what a column costs whatever the others do
 //
 // # The order of the work
 //
@@ -45,13 +45,13 @@
 //     master.go): it knows what a set of them pays together, for L3 caches above all. Its solution is
 //     made whole by a search of its own (round.go).
 //  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A
-//     few likely configs from each NUMA node come first (dive.go), so that a search that is stopped
+//     few likely columns from each NUMA node come first (dive.go), so that a search that is stopped
 //     has found something. Where there are 64 lab nodes or more, they make a whole placement before
 //     step 2. Then two and three lab nodes at a time are taken off and placed again as well as
 //     possible (local.go). Up to 16 lab nodes are searched for a few steps (5) before prices are
 //     found (3): a small tree takes less time than good prices do.
-//  5. The tree. At each depth the bound of the lab nodes to come is their cheapest configs in what
-//     is left. One whose cheapest config still fits keeps it, so that little has to be found again.
+//  5. The tree. At each depth the bound of the lab nodes to come is their cheapest columns in what
+//     is left. One whose cheapest column still fits keeps it, so that little has to be found again.
 //
 // The search ends at once where cost and bound meet, which for most labs is before the tree.
 //
@@ -75,7 +75,7 @@
 // Nothing depends on time, on addresses in memory or on the order of maps: the same problem gives
 // the same bytes, and a search that is stopped by its limit of steps stops at the same point. A
 // step is a visit of a node of some enumeration, and more for dearer work; none takes longer than a
-// few microseconds. Of equal configs the one on earlier places, then with earlier devices, is tried
+// few microseconds. Of equal columns the one on earlier places, then with earlier devices, is tried
 // first; of lab nodes that can be swapped the earlier one gets the earlier places and devices; and
 // of the cores of an L3 cache the earlier lab nodes get those with the lowest numbers. A later
 // placement replaces the best one only where it is cheaper.

@@ -7,10 +7,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// emit writes configs out as a placement: the least L3 sharing, the lowest core numbers to the
-// first lab nodes, and the cheapest memory. Lab nodes that can be swapped get their configs in
+// emit writes columns out as a placement: the least L3 sharing, the lowest core numbers to the
+// first lab nodes, and the cheapest memory. Lab nodes that can be swapped get their columns in
 // order. It works on its own account, so that a search that was stopped does not get in its way.
-func (m *model) emit(best []*config) plan.Placement {
+func (m *model) emit(best []*column) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
 	best = m.inOrder(best)
 	for i, c := range best {
@@ -25,7 +25,7 @@ func (m *model) emit(best []*config) plan.Placement {
 	}
 	for k := range m.comps {
 		for _, g := range s.packs.layout(k, s.compAt[k]) {
-			give(g.who, g.place, g.n)
+			give(g.who, g.pool, g.n)
 		}
 	}
 	memory := s.pagesOf()
@@ -38,17 +38,17 @@ func (m *model) emit(best []*config) plan.Placement {
 	return pl
 }
 
-// inOrder gives the first of lab nodes that can be swapped the first of their configs, and so on.
-func (m *model) inOrder(best []*config) []*config {
+// inOrder gives the first of lab nodes that can be swapped the first of their columns, and so on.
+func (m *model) inOrder(best []*column) []*column {
 	out := slices.Clone(best)
-	theirs := make(map[int][]*config, len(best))
+	theirs := make(map[int][]*column, len(best))
 	for i, c := range best {
-		theirs[m.requests[i].swap] = append(theirs[m.requests[i].swap], c)
+		theirs[m.requests[i].rep] = append(theirs[m.requests[i].rep], c)
 	}
 	for i := range best {
-		k := m.requests[i].swap
+		k := m.requests[i].rep
 		if i == k {
-			slices.SortStableFunc(theirs[k], compareConfigs)
+			slices.SortStableFunc(theirs[k], compareColumns)
 		}
 		out[i], theirs[k] = theirs[k][0], theirs[k][1:]
 	}
@@ -76,7 +76,7 @@ func (p *packer) layout(k int, at []portion) []portion {
 	left := map[int]int{}
 	for _, q := range at {
 		n := q.n
-		for _, c := range m.places[q.place].cells {
+		for _, c := range m.pools[q.pool].cells {
 			if _, ok := left[c]; !ok {
 				left[c] = len(m.cells[c].cores)
 			}

@@ -27,16 +27,16 @@ func newPrices(m *model) *prices {
 		vf: make([]int64, len(m.devices)), nic: make([]int64, len(m.devices))}
 }
 
-// An enumerator goes through the configs of one lab node that fit what a state has left and cost less than a limit.
+// An enumerator goes through the columns of one lab node that fit what a state has left and cost less than a limit.
 type enumerator struct {
 	s     *state
 	i     int
 	r     *request
 	price *prices
-	// limit is in parts of 1/scale, prices included; yield may lower it. A config at or above it is not wanted.
+	// limit is in parts of 1/scale, prices included; yield may lower it. A column at or above it is not wanted.
 	limit int64
-	yield func(c *config, priced int64) (stop bool)
-	// relaxed asks for a lower bound only: of the cores of a config, bound says what they cost at
+	yield func(c *column, reduced int64) (stop bool)
+	// relaxed asks for a lower bound only: of the cores of a column, bound says what they cost at
 	// least, and where. Of equally cheap devices and NUMA nodes each lab node finds other ones
 	// first, so that prices see equal lab nodes side by side.
 	relaxed bool
@@ -46,24 +46,24 @@ type enumerator struct {
 	near     []bool // NUMA nodes that may give devices; nil for all
 	beyond   []bool // asks for a device of which it is known that it is at none of these NUMA nodes; nil for none
 	spanning int    // asks for cores on so many NUMA nodes at least
-	// twins leaves out configs that differ from another one in the names of devices only.
-	twins bool
+	// interchangeable devices leaves out columns that differ from another one in the names of devices only.
+	breakSymmetry bool
 
-	c       config
+	c       column
 	picked  []bool // devices of c
 	count   []int  // virtual functions of c by NIC
 	bundle  []int  // of a bundle: how many devices of c are in it
 	memory  *pageCost
 	homes   []int // of the devices of c, once for each port
 	paid    int64 // device cost so far: paths, ports and prices
-	toll    int64 // the part of paid that is prices
+	charge  int64 // the part of paid that is prices
 	perNode []nodeCost
 	homeMin []int64 // of a NUMA node: least distance to it from one with cores left
 	nearest int64   // sum of homeMin over homes, weighed
 	hybrid  bool
 
-	line []placeCost
-	cut  bool
+	byCost []poolCost
+	cut    bool
 
 	out       outlook
 	eff       []nodeCost // perNode with what the devices to come add at least
@@ -89,9 +89,9 @@ type nodeCost struct {
 	local  int // how many cores can have all their memory here at most, where memory counts
 }
 
-type placeCost struct {
-	place, node, room int
-	core              int64 // each core, prices included
+type poolCost struct {
+	pool, node, room int
+	core             int64 // each core, prices included
 }
 
 func newEnumerator(s *state) *enumerator {
@@ -109,7 +109,7 @@ func newEnumerator(s *state) *enumerator {
 }
 
 // run enumerates lab node i. It reports whether it went through all.
-func (e *enumerator) run(i int, price *prices, limit int64, yield func(*config, int64) bool) bool {
+func (e *enumerator) run(i int, price *prices, limit int64, yield func(*column, int64) bool) bool {
 	e.begin(i, price, limit, yield)
 	if e.relaxed && e.out.on && e.r.devices > 2 {
 		// A good limit first: there may be many choices.
@@ -127,27 +127,27 @@ func (e *enumerator) run(i int, price *prices, limit int64, yield func(*config, 
 
 // floor returns what lab node i costs at least in what is left, without looking at any choice;
 // infinite where it does not fit.
-func (e *enumerator) floor(i int, price *prices) int64 {
+func (e *enumerator) lowerBound(i int, price *prices) int64 {
 	e.begin(i, price, infinite, nil)
-	ahead := e.look(0, 0)
-	if !e.out.enough {
+	ahead := e.lookAhead(0, 0)
+	if !e.out.countsAllow {
 		return infinite
 	}
 	return min(infinite, ahead+e.coreBound())
 }
 
 // begin sets the enumerator up for lab node i in what is left.
-func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*config, int64) bool) {
+func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*column, int64) bool) {
 	m := e.s.m
 	e.i, e.r, e.price, e.limit, e.yield = i, &m.requests[i], price, limit, yield
-	e.paid, e.toll, e.cut = 0, 0, false
+	e.paid, e.charge, e.cut = 0, 0, false
 	e.memory = e.r.memory
 	e.homes = e.homes[:0]
 	e.c.gpus, e.c.nics, e.c.vfs = e.c.gpus[:0], e.c.nics[:0], e.c.vfs[:0]
 	for n := range m.nodes {
 		e.perNode[n] = e.nodeCost(n)
-		for _, pl := range m.nodes[n].places {
-			if e.r.places[pl] {
+		for _, pl := range m.nodes[n].pools {
+			if e.r.pools[pl] {
 				e.perNode[n].room += e.s.room(pl)
 			}
 		}
@@ -198,8 +198,8 @@ func (e *enumerator) want(x, k, from int) bool {
 		return e.want(x+1, 0, next)
 	}
 	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
-		ahead := e.look(x, k)
-		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit {
+		ahead := e.lookAhead(x, k)
+		if !e.out.countsAllow || e.paid+ahead+e.coreBound() >= e.limit {
 			return false
 		}
 	}
@@ -219,7 +219,7 @@ func (e *enumerator) want(x, k, from int) bool {
 			continue
 		}
 		if w.kind == wantVF {
-			if e.s.vfsFree(d) <= e.count[d] || e.bundle[e.s.m.devices[d].bundle] > 0 || e.hasTwin(w, d, at) {
+			if e.s.vfsFree(d) <= e.count[d] || e.bundle[e.s.m.devices[d].bundle] > 0 || e.redundant(w, d, at) {
 				continue
 			}
 			old := e.addVF(d)
@@ -233,7 +233,7 @@ func (e *enumerator) want(x, k, from int) bool {
 		if len(w.any)-at < w.count-k {
 			break
 		}
-		if e.picked[d] || !e.s.freeWhole(e.i, d) || e.hasTwin(w, d, at) {
+		if e.picked[d] || !e.s.freeWhole(e.i, d) || e.redundant(w, d, at) {
 			continue
 		}
 		old := e.addWhole(d, w.kind)
@@ -247,9 +247,9 @@ func (e *enumerator) want(x, k, from int) bool {
 }
 
 // hasTwin reports whether an earlier device would do just as well as d.
-func (e *enumerator) hasTwin(w *want, d, at int) bool {
-	t := e.s.m.twin[d]
-	if t < 0 || !e.twins {
+func (e *enumerator) redundant(w *want, d, at int) bool {
+	t := e.s.m.symmetric[d]
+	if t < 0 || !e.breakSymmetry {
 		return false
 	}
 	// d stands for itself once its twin, which comes first, is in use.
@@ -262,11 +262,11 @@ func (e *enumerator) tooFar(d int) bool {
 	return e.near != nil && h >= 0 && !e.near[h]
 }
 
-type mark struct{ paid, toll int64 }
+type mark struct{ paid, charge int64 }
 
 func (e *enumerator) addWhole(d int, kind wantKind) mark {
 	m := e.s.m
-	old := mark{e.paid, e.toll}
+	old := mark{e.paid, e.charge}
 	v := &m.devices[d]
 	if kind == wantGPU {
 		for _, g := range e.c.gpus {
@@ -280,7 +280,7 @@ func (e *enumerator) addWhole(d int, kind wantKind) mark {
 	e.picked[d] = true
 	if e.bundle[v.bundle] == 0 {
 		e.paid += e.price.bundle[v.bundle]
-		e.toll += e.price.bundle[v.bundle]
+		e.charge += e.price.bundle[v.bundle]
 	}
 	e.bundle[v.bundle]++
 	e.addHome(v.home, 1)
@@ -299,19 +299,19 @@ func (e *enumerator) dropWhole(d int, kind wantKind, old mark) {
 	e.bundle[v.bundle]--
 	e.addHome(v.home, -1)
 	e.take(d, kind, -1)
-	e.paid, e.toll = old.paid, old.toll
+	e.paid, e.charge = old.paid, old.charge
 }
 
 func (e *enumerator) addVF(d int) mark {
 	m := e.s.m
-	old := mark{e.paid, e.toll}
+	old := mark{e.paid, e.charge}
 	v := &m.devices[d]
 	price := e.price.vf[d]
 	if e.count[d] == 0 {
 		price += e.price.nic[d]
 	}
 	e.paid += scale*v.port + price
-	e.toll += price
+	e.charge += price
 	e.count[d]++
 	e.functions = append(e.functions, d)
 	e.addHome(v.home, 1)
@@ -324,7 +324,7 @@ func (e *enumerator) dropVF(d int, old mark) {
 	e.functions = e.functions[:len(e.functions)-1]
 	e.addHome(e.s.m.devices[d].home, -1)
 	e.take(d, wantVF, -1)
-	e.paid, e.toll = old.paid, old.toll
+	e.paid, e.charge = old.paid, old.charge
 }
 
 // addHome counts a device at a NUMA node in, or out with sign -1.
@@ -407,8 +407,8 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 		spread = e.memory.least
 	}
 	left := e.r.cores
-	for floor, first := int64(0), true; left > 0; first = false {
-		// The cheapest nodes above floor; prices of cores are never negative.
+	for above, first := int64(0), true; left > 0; first = false {
+		// The cheapest nodes above that; prices of cores are never negative.
 		next, room, nodes := infinite, 0, 0
 		for n := range e.eff {
 			q := &e.eff[n]
@@ -416,7 +416,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 			if memory {
 				core = q.core + q.memory
 			}
-			if q.room == 0 || !first && core <= floor || core > next {
+			if q.room == 0 || !first && core <= above || core > next {
 				continue
 			}
 			if core < next {
@@ -434,7 +434,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 		}
 		spread += int64(give) * next
 		left -= give
-		floor = next
+		above = next
 	}
 	return spread
 }
@@ -444,8 +444,8 @@ func (e *enumerator) single(n int) int64 {
 	q := &e.eff[n]
 	sum := int64(e.r.cores)*q.core + q.near + q.only
 	m := e.s.m
-	if w := m.p.Weights.L3Shared; e.caches && w > 0 && len(m.nodes[n].places) == 1 {
-		sum += scale * w * m.sharesL3(m.nodes[n].places[0], e.r.cores)
+	if w := m.p.Weights.L3Shared; e.caches && w > 0 && len(m.nodes[n].pools) == 1 {
+		sum += scale * w * m.sharesL3(m.nodes[n].pools[0], e.r.cores)
 	}
 	return sum
 }
@@ -499,12 +499,12 @@ func (e *enumerator) fill(bound int64) {
 		}
 	}
 	left := e.r.cores
-	for _, q := range e.line {
+	for _, q := range e.byCost {
 		if only >= 0 && q.node != only {
 			continue
 		}
 		if give := min(left, q.room); give > 0 {
-			e.c.cores = append(e.c.cores, placeCount{q.place, give})
+			e.c.cores = append(e.c.cores, poolCount{q.pool, give})
 			left -= give
 		}
 	}
@@ -580,7 +580,7 @@ func (e *enumerator) devicesDone() bool {
 	}
 	e.listVFs()
 	paid := e.paid + scale*e.pathCost()
-	e.look(len(e.r.wants), 0)
+	e.lookAhead(len(e.r.wants), 0)
 	core := e.coreBound()
 	if paid+core >= e.limit {
 		return false
@@ -592,7 +592,7 @@ func (e *enumerator) devicesDone() bool {
 	}
 	e.devicesReady()
 	e.c.cores = e.c.cores[:0]
-	return e.spread(0, e.r.cores, -1, 0, paid, e.toll)
+	return e.spread(0, e.r.cores, -1, 0, paid, e.charge)
 }
 
 // findApart finds what a device costs at least that has no core next to it.
@@ -615,24 +615,24 @@ func (e *enumerator) findApart() {
 // lineUp sorts the places by what a core there costs, those of one NUMA node together.
 func (e *enumerator) lineUp() {
 	m := e.s.m
-	e.line = e.line[:0]
+	e.byCost = e.byCost[:0]
 	e.hybrid = false
 	for n := range e.perNode {
 		if e.perNode[n].room == 0 {
 			continue
 		}
-		for _, pl := range m.nodes[n].places {
-			if room := e.s.room(pl); e.r.places[pl] && room > 0 {
+		for _, pl := range m.nodes[n].pools {
+			if room := e.s.room(pl); e.r.pools[pl] && room > 0 {
 				core := e.perNode[n].core
-				if m.places[pl].efficiency {
+				if m.pools[pl].efficiency {
 					core += scale * e.r.w.EfficiencyCores
 					e.hybrid = true
 				}
-				e.line = append(e.line, placeCost{pl, n, room, core})
+				e.byCost = append(e.byCost, poolCost{pl, n, room, core})
 			}
 		}
 	}
-	slices.SortFunc(e.line, func(a, b placeCost) int {
+	slices.SortFunc(e.byCost, func(a, b poolCost) int {
 		if a.node != b.node {
 			if c := cmp.Compare(e.perNode[a.node].core, e.perNode[b.node].core); c != 0 {
 				return c
@@ -642,32 +642,32 @@ func (e *enumerator) lineUp() {
 		if c := cmp.Compare(a.core, b.core); c != 0 {
 			return c
 		}
-		return cmp.Compare(a.place, b.place)
+		return cmp.Compare(a.pool, b.pool)
 	})
 }
 
 // spread gives left cores to the places from position pos of the line on. node is the last NUMA
 // node that got any, spans how many have.
-func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
-	if e.s.work.add(1 + int64(len(e.line))/16) {
+func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool {
+	if e.s.work.add(1 + int64(len(e.byCost))/16) {
 		e.cut = true
 		return true
 	}
 	if left == 0 {
-		return e.done(paid, toll, spans)
+		return e.done(paid, charge, spans)
 	}
-	if pos == len(e.line) {
+	if pos == len(e.byCost) {
 		return false
 	}
 	plain, full := e.spreadBound(pos, left, node, spans)
 	if paid+plain >= e.limit || paid+full+e.spilled() >= e.limit {
 		return false
 	}
-	q := e.line[pos]
+	q := e.byCost[pos]
 	room := min(q.room, e.s.nodeLeft[q.node], left)
-	pk := e.s.m.places[q.place].pkg
+	pk := e.s.m.pools[q.pool].pkg
 	for _, pc := range e.c.cores {
-		o := &e.s.m.places[pc.place]
+		o := &e.s.m.pools[pc.pool]
 		if o.node == q.node {
 			room = min(room, e.s.nodeLeft[q.node]-e.givenOn(q.node))
 		}
@@ -683,8 +683,8 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
 		if e.basic && !e.likely(q, n, room, left) {
 			continue
 		}
-		e.c.cores = append(e.c.cores, placeCount{q.place, n})
-		stop := e.spread(pos+1, left-n, q.node, more, paid+int64(n)*q.core, toll+int64(n)*e.price.node[q.node])
+		e.c.cores = append(e.c.cores, poolCount{q.pool, n})
+		stop := e.spread(pos+1, left-n, q.node, more, paid+int64(n)*q.core, charge+int64(n)*e.price.node[q.node])
 		e.c.cores = e.c.cores[:len(e.c.cores)-1]
 		if stop {
 			return true
@@ -694,23 +694,23 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, toll int64) bool {
 			break
 		}
 	}
-	return e.spread(pos+1, left, node, spans, paid, toll)
+	return e.spread(pos+1, left, node, spans, paid, charge)
 }
 
 // likely reports whether n of left cores in a place with so much room make a split worth trying
 // first: all that go, all but one, whole L3 caches, or an even split in two.
-func (e *enumerator) likely(q placeCost, n, room, left int) bool {
+func (e *enumerator) likely(q poolCost, n, room, left int) bool {
 	if n >= room-1 || n == left/2 || n == (left+1)/2 {
 		return true
 	}
-	size := e.s.m.l3Size(q.place)
+	size := e.s.m.l3Size(q.pool)
 	return size > 0 && (n%size == 0 && n+size > room || (left-n)%size == 0 && n+size > room)
 }
 
 func (e *enumerator) givenOn(node int) int {
 	sum := 0
 	for _, pc := range e.c.cores {
-		if e.s.m.places[pc.place].node == node {
+		if e.s.m.pools[pc.pool].node == node {
 			sum += pc.n
 		}
 	}
@@ -720,7 +720,7 @@ func (e *enumerator) givenOn(node int) int {
 func (e *enumerator) givenIn(pk int) int {
 	sum := 0
 	for _, pc := range e.c.cores {
-		if e.s.m.places[pc.place].pkg == pk {
+		if e.s.m.pools[pc.pool].pkg == pk {
 			sum += pc.n
 		}
 	}
@@ -738,14 +738,14 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 	core := infinite
 	m := e.s.m
 	e.rest = e.rest[:0]
-	for _, q := range e.line[pos:] {
+	for _, q := range e.byCost[pos:] {
 		// The line goes up in cost, but for efficiency cores.
 		give := min(need, q.room)
 		sum += int64(give) * q.core
 		need -= give
 		core = min(core, q.core)
 		total += q.room
-		if sp := &m.spills[q.place]; sp.simple {
+		if sp := &m.spills[q.pool]; sp.simple {
 			clean += min(q.room, sp.clean)
 			if len(sp.dirty) > 0 {
 				dirtiest = max(dirtiest, sp.dirty[0])
@@ -791,7 +791,7 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 	e.sortRest()
 	open, last := len(e.homes), -1
 	for _, pc := range e.c.cores {
-		if n := m.places[pc.place].node; n != last {
+		if n := m.pools[pc.pool].node; n != last {
 			open -= e.homeCount[n]
 			last = n
 		}
@@ -827,25 +827,25 @@ func (e *enumerator) sortRest() {
 	}
 }
 
-// done yields the config.
-func (e *enumerator) done(paid, toll int64, spans int) bool {
+// done yields the column.
+func (e *enumerator) done(paid, charge int64, spans int) bool {
 	m := e.s.m
 	paid += int64(spans-1) * scale * e.r.w.NUMASpan
 	n := len(m.nodes)
 	for _, h := range e.homes {
 		least := infinite
 		for _, pc := range e.c.cores {
-			least = min(least, m.dist[m.places[pc.place].node*n+h])
+			least = min(least, m.dist[m.pools[pc.pool].node*n+h])
 		}
 		paid += scale * m.p.Weights.DeviceNearest * least
 	}
 	if paid+e.spilled() >= e.limit {
 		return false
 	}
-	// The line is by cost; a config is by place.
+	// The line is by cost; a column is by place.
 	c := &e.c
 	saved := slices.Clone(c.cores)
-	slices.SortFunc(c.cores, func(a, b placeCount) int { return cmp.Compare(a.place, b.place) })
+	slices.SortFunc(c.cores, func(a, b poolCount) int { return cmp.Compare(a.pool, b.pool) })
 	gpus, nics := c.gpus, c.nics
 	if !slices.IsSorted(gpus) {
 		c.gpus = slices.Sorted(slices.Values(gpus))
@@ -853,7 +853,7 @@ func (e *enumerator) done(paid, toll int64, spans int) bool {
 	if !slices.IsSorted(nics) {
 		c.nics = slices.Sorted(slices.Values(nics))
 	}
-	c.own, c.toll = (paid-toll)/scale, toll
+	c.own, c.charge = (paid-charge)/scale, charge
 	stop := e.yield(c, paid)
 	c.cores = append(c.cores[:0], saved...)
 	c.gpus, c.nics = gpus, nics

@@ -10,15 +10,15 @@ import (
 //
 // Equal lab nodes that cost unequal amounts pay for that, and the relaxation of prices looks at
 // each alone and cannot see it. So the cases are told apart: the cheapest lab node of a class costs
-// v, for each v that a config can cost. Then none of them has a cheaper config, which lifts the
+// v, for each v that a column can cost. Then none of them has a cheaper column, which lifts the
 // separable bound, and the dearest one costs at least what counting says, which lifts the term. The
 // least of the cases is a bound.
 
 // classOption is the cheapest way, prices included, of a lab node to have an own cost.
 type classOption struct {
-	own    int64
-	priced int64 // scaled, at the present prices
-	even   int64 // likewise at the prices of even
+	own     int64
+	reduced int64 // scaled, at the present prices
+	even    int64 // likewise at the prices of even
 }
 
 // equalSteps bounds the work on all classes together, and quickSteps where the prices are not the last ones.
@@ -28,7 +28,7 @@ const (
 )
 
 // equalise returns a bound that knows of the term "unequal", as good as the root bound at least.
-func (t *tree) equalise(steps int64) int64 {
+func (t *tree) boundUnequal(steps int64) int64 {
 	root := t.root
 	w := t.m.p.Weights.Unequal
 	if w == 0 || t.best == nil || t.start.price == nil || t.proved() {
@@ -40,7 +40,7 @@ func (t *tree) equalise(steps int64) int64 {
 	var sum, single int64
 	for _, members := range t.m.classes {
 		r := &t.m.requests[members[0]]
-		if slices.ContainsFunc(members, func(i int) bool { return t.m.requests[i].swap != r.swap }) {
+		if slices.ContainsFunc(members, func(i int) bool { return t.m.requests[i].rep != r.rep }) {
 			continue
 		}
 		options, dearest := t.classOptions(members)
@@ -52,13 +52,13 @@ func (t *tree) equalise(steps int64) int64 {
 		lifted, alone := infinite, infinite
 		for k, v := range options {
 			// Of the options from here on, the cheapest at either prices.
-			priced, even := v.priced, v.even
+			reduced, even := v.reduced, v.even
 			for _, o := range options[k+1:] {
-				priced, even = min(priced, o.priced), min(even, o.even)
+				reduced, even = min(reduced, o.reduced), min(even, o.even)
 			}
 			term := w * (max(0, dearest-v.own) / 100)
 			// One of them has this very option.
-			now := (max(0, v.priced-here) + (n-1)*max(0, priced-here)) / scale
+			now := (max(0, v.reduced-here) + (n-1)*max(0, reduced-here)) / scale
 			then := (max(0, v.even-there) + (n-1)*max(0, even-there)) / scale
 			lifted = min(lifted, now+term)
 			alone = min(alone, max(now, t.start.bound+then-base)+term)
@@ -72,24 +72,24 @@ func (t *tree) equalise(steps int64) int64 {
 
 // classOptions lists the own costs that lab nodes of a class can have in a placement that is
 // cheaper than the best one known, ascending, and what the dearest of them costs at least. It
-// returns none where there are too many configs to look at.
+// returns none where there are too many columns to look at.
 func (t *tree) classOptions(members []int) (options []classOption, dearest int64) {
 	i := members[0]
-	// A config at or above the limit would use up all that there is between bound and cost.
+	// A column at or above the limit would use up all that there is between bound and cost.
 	limit := dearestOf(t.least, members) + scale*(t.cost-t.bound(t.least))
 	e := t.enum(0)
-	e.relaxed, e.twins, e.basic = false, false, false
+	e.relaxed, e.breakSymmetry, e.basic = false, false, false
 	at := map[int64]int{}
 	use := &classUse{}
-	if !e.run(i, t.price, limit, func(c *config, priced int64) bool {
-		even := scale*c.own + t.start.price.toll(t.m, c)
+	if !e.run(i, t.price, limit, func(c *column, reduced int64) bool {
+		even := scale*c.own + t.start.price.charge(t.m, c)
 		k, ok := at[c.own]
 		if !ok {
 			k = len(options)
 			at[c.own] = k
-			options = append(options, classOption{c.own, priced, even})
+			options = append(options, classOption{c.own, reduced, even})
 		}
-		options[k].priced, options[k].even = min(options[k].priced, priced), min(options[k].even, even)
+		options[k].reduced, options[k].even = min(options[k].reduced, reduced), min(options[k].even, even)
 		use.add(t.m, c)
 		return len(options) > 4096
 	}) || len(options) > 4096 {
@@ -101,10 +101,10 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 
 // dearestOf returns what was found for lab nodes that can be swapped: the highest, since a search
 // that was cut short proves less.
-func dearestOf(least []leastConfig, members []int) int64 {
+func dearestOf(least []leastColumn, members []int) int64 {
 	var most int64
 	for _, i := range members {
-		most = max(most, least[i].priced)
+		most = max(most, least[i].reduced)
 	}
 	return most
 }
@@ -113,20 +113,20 @@ func dearestOf(least []leastConfig, members []int) int64 {
 // exactly fit the others badly.
 type start struct {
 	price *prices
-	least []leastConfig
+	least []leastColumn
 	bound int64
 }
 
 // classUse says what there is of each resource at what own cost.
 type classUse struct {
-	gpu, nic, vf map[int]int64 // of a device: least own cost of a config with it
+	gpu, nic, vf map[int]int64 // of a device: least own cost of a column with it
 	node         map[nodePiece]int64
 }
 
 // nodePiece is a number of cores on a NUMA node.
 type nodePiece struct{ node, cores int }
 
-func (u *classUse) add(m *model, c *config) {
+func (u *classUse) add(m *model, c *column) {
 	if u.gpu == nil {
 		u.gpu, u.nic, u.vf, u.node = map[int]int64{}, map[int]int64{}, map[int]int64{}, map[nodePiece]int64{}
 	}
@@ -136,9 +136,9 @@ func (u *classUse) add(m *model, c *config) {
 		lower(u.vf, []int{v.Device}, c.own)
 	}
 	for k, pc := range c.cores {
-		node, n := m.places[pc.place].node, 0
+		node, n := m.pools[pc.pool].node, 0
 		for x, o := range c.cores {
-			if m.places[o.place].node == node {
+			if m.pools[o.pool].node == node {
 				if x < k {
 					n = 0
 					break // counted before
@@ -163,7 +163,7 @@ func lower(least map[int]int64, devices []int, own int64) {
 	}
 }
 
-// dearest returns what the dearest of n lab nodes like i costs at least: configs that cost less do
+// dearest returns what the dearest of n lab nodes like i costs at least: columns that cost less do
 // not have enough devices or cores among them for all.
 func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 	r := &m.requests[i]
@@ -196,7 +196,7 @@ func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 		if o.own <= least {
 			continue
 		}
-		// Do all fit where configs cheaper than this are?
+		// Do all fit where columns cheaper than this are?
 		if u.pieces(m, o.own-1) >= n {
 			break
 		}
@@ -205,7 +205,7 @@ func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 	return least
 }
 
-// pieces returns how many lab nodes fit by cores with configs that cost no more than own: each has
+// pieces returns how many lab nodes fit by cores with columns that cost no more than own: each has
 // a piece on some NUMA node at least.
 func (u *classUse) pieces(m *model, own int64) int {
 	smallest := make([]int, len(m.nodes))

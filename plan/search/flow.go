@@ -70,7 +70,7 @@ func (f *flow) load() {
 		for b := range n {
 			var least int64 = -1
 			for _, pc := range c.cores {
-				if d := m.dist[m.places[pc.place].node*n+b]; least < 0 || d < least {
+				if d := m.dist[m.pools[pc.pool].node*n+b]; least < 0 || d < least {
 					least = d
 				}
 			}

@@ -47,17 +47,17 @@ func (t *tree) greedyIn(order []int) int {
 }
 
 // insert returns where lab node i costs least beside those that are placed, nil where it fits
-// nowhere. It looks among the configs that are as cheap as can be first: else it could lose its
+// nowhere. It looks among the columns that are as cheap as can be first: else it could lose its
 // time with dear ones of the first devices.
-func (t *tree) insert(i int) *config {
+func (t *tree) insert(i int) *column {
 	e := t.enum(0)
 	// What a NIC's other users will suffer is known, and steers better as a price.
 	for d := range t.m.devices {
 		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
 	}
-	low := t.least[i].priced
+	low := t.least[i].reduced
 	if len(t.order) > 1 {
-		low = t.cheapestAt(i, t.steer, infinite, e).priced
+		low = t.cheapestAt(i, t.steer, infinite, e).reduced
 	}
 	if low == infinite {
 		return nil
@@ -67,13 +67,13 @@ func (t *tree) insert(i int) *config {
 	best, cost := t.dive(i, t.steer, base+low, e)
 	t.work.endBudget()
 	if best != nil && (len(t.order) == 1 || cost-base <= low) {
-		best.toll = t.price.toll(t.m, best)
+		best.charge = t.price.charge(t.m, best)
 		return best // the tree looks at all the others
 	}
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
-		e.basic, e.twins, e.relaxed = true, true, false
+		e.basic, e.breakSymmetry, e.relaxed = true, true, false
 		t.work.budget(oracleSteps)
-		e.run(i, t.steer, min(limit, cost-base), func(c *config, _ int64) bool {
+		e.run(i, t.steer, min(limit, cost-base), func(c *column, _ int64) bool {
 			if !t.s.fits(i, c) {
 				return false
 			}
@@ -81,7 +81,7 @@ func (t *tree) insert(i int) *config {
 			if now := scale * t.s.cost(); now < cost {
 				cost = now
 				if best == nil {
-					best = &config{}
+					best = &column{}
 				}
 				best.copyFrom(c)
 				e.limit = min(e.limit, cost-base)
@@ -95,7 +95,7 @@ func (t *tree) insert(i int) *config {
 		}
 	}
 	if best != nil {
-		best.toll = t.price.toll(t.m, best)
+		best.charge = t.price.charge(t.m, best)
 	}
 	return best
 }
@@ -105,7 +105,7 @@ const tripleSteps = 3_000_000
 
 // shuffle takes three lab nodes off at a time, in an order that is fixed but without a pattern, for
 // as long as the work allows.
-func (t *tree) shuffle() {
+func (t *tree) improveTriples() {
 	n := len(t.order)
 	if n < 4 || t.best == nil {
 		return
@@ -127,12 +127,12 @@ func (t *tree) shuffle() {
 		for k := range who {
 			who[k] = t.order[who[k]]
 		}
-		t.again(who...)
+		t.reoptimise(who...)
 	}
 }
 
 // improve takes a few lab nodes off and places them again as well as possible beside the others, until no pair helps.
-func (t *tree) improve() {
+func (t *tree) improvePairs() {
 	if t.best == nil {
 		return
 	}
@@ -142,7 +142,7 @@ func (t *tree) improve() {
 		better = false
 		for a := range n {
 			for b := range a {
-				if t.again(t.order[b], t.order[a]) {
+				if t.reoptimise(t.order[b], t.order[a]) {
 					better = true
 				}
 				if t.proved() || t.work.stopped != "" || t.work.steps > until {
@@ -160,11 +160,11 @@ const pairSteps = 6_000_000
 const roundSteps = 20_000
 
 // again places some lab nodes of the best placement again; it reports whether that helped.
-func (t *tree) again(who ...int) bool {
+func (t *tree) reoptimise(who ...int) bool {
 	before := t.cost
 	for _, i := range t.order {
 		if !slices.Contains(who, i) {
-			t.best[i].toll = t.price.toll(t.m, t.best[i])
+			t.best[i].charge = t.price.charge(t.m, t.best[i])
 			t.s.place(i, t.best[i])
 		}
 	}

@@ -1,18 +1,18 @@
 package search
 
-// The linear program of contents.go, solved by the revised simplex method, with columns made when
+// The linear program of patterns.go, solved by the revised simplex method, with columns made when
 // they are wanted (Gilmore and Gomory 1961). It has a row for each class: each member is at home
-// somewhere or spans; one for each group of units: each has one content; and one for each size:
-// those that span have no more portions of it or of larger ones than there are in contents.
-// Floating point numbers only look for good credits. What those prove is worked out in whole
+// somewhere or spans; one for each group of bins: each has one pattern; and one for each size:
+// those that span have no more portions of it or of larger ones than there are in patterns.
+// Floating point numbers only look for good duals. What those prove is worked out in whole
 // numbers.
 
-// A column is a variable: a content of a group, a way to span, or what a row leaves over.
-type column struct {
+// A column is a variable: a pattern of a group, a way to span, or what a row leaves over.
+type variable struct {
 	cost    int64
 	rows    []entry
-	group   int // of a content; -1 for the others
-	content int
+	group   int // of a pattern; -1 for the others
+	pattern int
 }
 
 type entry struct {
@@ -22,34 +22,34 @@ type entry struct {
 
 // A master is the linear program at work.
 type master struct {
-	*assembly
-	basis   []column
+	*patternModel
+	basis   []variable
 	amount  []float64   // of each column of the basis
 	inverse [][]float64 // of the basis
 	dual    []float64
-	way     []float64 // scratch of enter
-	slack   int64     // of the last credits: how far below the gap is what they prove, fine
+	pivot   []float64 // scratch of enter
+	slack   int64     // of the last duals: how far below the gap is what they prove, fine
 }
 
 const (
 	// assembleSteps bounds the work on one linear program and the placement made of it.
-	assembleSteps = 4_000_000
+	masterSteps = 4_000_000
 	// maxRows bounds its size.
 	maxRows = 256
 )
 
 // assemble raises the root bound by the linear program and looks for a placement that comes up to it.
-func (t *tree) assemble() {
+func (t *tree) solveMaster() {
 	if t.best == nil || t.work.stopped != "" {
 		return
 	}
-	t.work.budget(assembleSteps)
+	t.work.budget(masterSteps)
 	defer t.work.endBudget()
-	if !t.assembled {
-		t.assembled, t.assembly = true, t.newAssembly()
+	if !t.patternsMade {
+		t.patternsMade, t.patternModel = true, t.newPatternModel()
 	}
-	a := t.assembly
-	if a == nil || !a.weigh() || len(a.classes)+len(a.groups)+len(a.sizes) > maxRows {
+	a := t.patternModel
+	if a == nil || !a.reprice() || len(a.classes)+len(a.groups)+len(a.sizes) > maxRows {
 		return
 	}
 	p := a.start()
@@ -64,12 +64,12 @@ func (t *tree) assemble() {
 }
 
 // start sets the program up with every lab node nowhere, which costs the gap.
-func (a *assembly) start() *master {
+func (a *patternModel) start() *master {
 	rows := len(a.classes) + len(a.groups) + len(a.sizes)
-	p := &master{assembly: a, dual: make([]float64, rows), way: make([]float64, rows)}
+	p := &master{patternModel: a, dual: make([]float64, rows), pivot: make([]float64, rows)}
 	p.v, p.g = make([]int64, len(a.classes)), make([]int64, len(a.sizes))
 	for r := range rows {
-		q, amount := p.rest(r), 0.0
+		q, amount := p.slackVariable(r), 0.0
 		if g := r - len(a.classes); g < 0 {
 			q.cost, amount = a.gap, float64(len(a.classes[r]))
 		} else if g < len(a.groups) {
@@ -83,10 +83,10 @@ func (a *assembly) start() *master {
 }
 
 // rest is the column of what row r leaves over.
-func (p *master) rest(r int) column { return column{group: -1, rows: []entry{{r, 1}}} }
+func (p *master) slackVariable(r int) variable { return variable{group: -1, rows: []entry{{r, 1}}} }
 
-// price finds the credits of the present basis and the column that lowers the cost most; nil where there is none.
-func (p *master) price() *column {
+// price finds the duals of the present basis and the column that lowers the cost most; nil where there is none.
+func (p *master) price() *variable {
 	clear(p.dual)
 	for r, q := range p.basis {
 		for k, x := range p.inverse[r] {
@@ -100,19 +100,19 @@ func (p *master) price() *column {
 	for s := range p.g {
 		p.g[s] = max(0, limit(-p.dual[len(p.classes)+len(p.groups)+s]))
 	}
-	q := p.look()
+	q := p.bestEntering()
 	for q == nil && p.sharpen() {
 		q = p.price()
 	}
 	return q
 }
 
-// look raises the root bound to what the credits prove, and returns the column that lowers the cost most.
-func (p *master) look() *column {
+// bestEntering raises the root bound to what the duals prove, and returns the column that lowers the cost most.
+func (p *master) bestEntering() *variable {
 	classes, groups := len(p.classes), len(p.groups)
-	var enter *column
-	worst := -1.0 // a fine part: credits are no better than that
-	try := func(q column) {
+	var enter *variable
+	worst := -1.0 // a fine part: duals are no better than that
+	try := func(q variable) {
 		reduced := float64(q.cost)
 		for _, x := range q.rows {
 			reduced -= float64(x.n * p.dual[x.row])
@@ -123,10 +123,10 @@ func (p *master) look() *column {
 	}
 	p.slack = p.gap
 	for c, members := range p.classes {
-		parts, priced, cost := p.cheapestSpan(c)
-		p.slack -= int64(len(members)) * min(p.v[c], priced)
-		if priced < infinite {
-			q := column{cost: cost, group: -1, rows: []entry{{c, 1}}}
+		parts, reduced, cost := p.cheapestSpan(c)
+		p.slack -= int64(len(members)) * min(p.v[c], reduced)
+		if reduced < infinite {
+			q := variable{cost: cost, group: -1, rows: []entry{{c, 1}}}
 			for _, s := range parts {
 				q.rows = append(q.rows, entry{classes + groups + s, 1})
 			}
@@ -134,24 +134,24 @@ func (p *master) look() *column {
 		}
 	}
 	for g, members := range p.groups {
-		x, ranks := p.most(&p.units[members[0]])
+		x, ranks := p.bestPattern(&p.bins[members[0]])
 		p.slack += int64(len(members)) * p.gains[x]
 		if x > 0 {
-			try(p.column(g, x, ranks))
+			try(p.variableOf(g, x, ranks))
 		}
 	}
 	for r := classes; r < len(p.dual); r++ {
-		try(p.rest(r))
+		try(p.slackVariable(r))
 	}
 	// No placement costs less than the best one less the slack, and costs are whole.
 	p.t.root = max(p.t.root, p.t.cost-max(0, p.slack)/(scale*p.fine))
 	return enter
 }
 
-// column makes the column of a content of a group that gains as the last call of most says.
-func (p *master) column(g, x int, ranks [][]member) column {
-	list := p.units[p.groups[g][0]].table.list
-	q := column{group: g, content: x, cost: -p.gains[x], rows: []entry{{len(p.classes) + g, 1}}}
+// variableOf makes the column of a pattern of a group that gains as the last call of bestPattern says.
+func (p *master) variableOf(g, x int, ranks [][]member) variable {
+	list := p.bins[p.groups[g][0]].table.list
+	q := variable{group: g, pattern: x, cost: -p.gains[x], rows: []entry{{len(p.classes) + g, 1}}}
 	for ; x > 0; x = list[x].parent {
 		s := list[x].size
 		if c := ranks[s][list[x].nth-1].class; c >= 0 {
@@ -165,7 +165,7 @@ func (p *master) column(g, x int, ranks [][]member) column {
 	return q
 }
 
-// sharpen packs the contents of the basis whose shares were only counted so far. It reports whether
+// sharpen packs the patterns of the basis whose shares were only counted so far. It reports whether
 // one costs more than was known.
 func (p *master) sharpen() bool {
 	more := false
@@ -174,7 +174,7 @@ func (p *master) sharpen() bool {
 		if q.group < 0 || p.t.work.add(1) {
 			continue
 		}
-		if n := p.pack(&p.units[p.groups[q.group][0]], q.content); n > 0 {
+		if n := p.pack(&p.bins[p.groups[q.group][0]], q.pattern); n > 0 {
 			q.cost += p.share * int64(n)
 			more = true
 		}
@@ -186,22 +186,22 @@ func (p *master) sharpen() bool {
 const tiny = 1e-7
 
 // enter takes a column into the basis; it reports whether that could be done.
-func (p *master) enter(q *column) bool {
-	most := -1.0
+func (p *master) enter(q *variable) bool {
+	ratio := -1.0
 	for r, row := range p.inverse {
-		p.way[r] = 0
+		p.pivot[r] = 0
 		for _, x := range q.rows {
-			p.way[r] += float64(row[x.row] * x.n)
+			p.pivot[r] += float64(row[x.row] * x.n)
 		}
-		if p.way[r] > tiny && (most < 0 || p.amount[r] < most*p.way[r]) {
-			most = p.amount[r] / p.way[r]
+		if p.pivot[r] > tiny && (ratio < 0 || p.amount[r] < ratio*p.pivot[r]) {
+			ratio = p.amount[r] / p.pivot[r]
 		}
 	}
 	// Of the columns that are used up first the one with the largest pivot leaves: division by
 	// small ones makes errors large.
 	leave := -1
-	for r, w := range p.way {
-		if w > tiny && p.amount[r] <= (most+tiny)*w && (leave < 0 || w > p.way[leave]) {
+	for r, w := range p.pivot {
+		if w > tiny && p.amount[r] <= (ratio+tiny)*w && (leave < 0 || w > p.pivot[leave]) {
 			leave = r
 		}
 	}
@@ -210,11 +210,11 @@ func (p *master) enter(q *column) bool {
 	}
 	pivot := p.inverse[leave]
 	for k := range pivot {
-		pivot[k] /= p.way[leave]
+		pivot[k] /= p.pivot[leave]
 	}
-	p.amount[leave] /= p.way[leave]
+	p.amount[leave] /= p.pivot[leave]
 	for r, row := range p.inverse {
-		if f := p.way[r]; r != leave && f != 0 {
+		if f := p.pivot[r]; r != leave && f != 0 {
 			for k, x := range pivot {
 				row[k] -= float64(f * x)
 			}

@@ -17,7 +17,7 @@ type model struct {
 	nodes    []node      // in the order of Problem.NUMANodes
 	near     [][]int     // of a NUMA node: all by distance from it; nil where no request needs that
 	dist     []int64     // distance beyond local from node a to node b at a*len(nodes)+b
-	places   []place
+	pools    []pool
 	cells    []cell
 	comps    []component
 	spills   []spill // of places
@@ -29,9 +29,9 @@ type model struct {
 	requests []request
 	classes  [][]int // requests that can be swapped, two at least; ascending
 
-	twin     []int   // of a device: the last one before it that could stand in its place, -1 for none
-	pairCost []int64 // of GPU and NIC at gpu*len(devices)+nic, -1 where there is no path
-	gpuCost  []int64 // of two GPUs, likewise
+	symmetric []int   // of a device: the last one before it that could stand in its place, -1 for none
+	pairCost  []int64 // of GPU and NIC at gpu*len(devices)+nic, -1 where there is no path
+	gpuCost   []int64 // of two GPUs, likewise
 
 	free, asked int  // cores that no tenant holds, and those asked for
 	emulator    bool // whether a distance to housekeeping can be: some core will be left
@@ -45,11 +45,11 @@ type node struct {
 	reserve int   // of them, to be left
 	pages   int64 // that may be given; meaningless where unlimited
 	limited bool
-	places  []int
+	pools   []int
 }
 
 // A place is the free cores of one NUMA node, package, thread count and size: all that own costs and counts depend on.
-type place struct {
+type pool struct {
 	node, pkg  int // pkg is -1 where no rule depends on it
 	threads    int
 	efficiency bool
@@ -60,7 +60,7 @@ type place struct {
 
 // A cell is the cores of a place under one L3 cache.
 type cell struct {
-	place int
+	pool  int
 	l3    int   // -1 where unknown
 	cores []int // IDs, ascending
 }
@@ -73,7 +73,7 @@ type l3 struct {
 
 // A component is a set of places that share L3 caches with each other and with no other.
 type component struct {
-	places []int
+	pools  []int
 	l3s    []int
 	sizes  []int // free cores of each of l3s
 	large  []int // free cores of those without tenants, largest first
@@ -97,7 +97,7 @@ type request struct {
 	cores, threads int
 	pages          int64
 	class          int
-	swap           int // the first request that this one can be swapped with, itself where there is none
+	rep            int // the first request that this one can be swapped with, itself where there is none
 	w              plan.NodeWeights
 	wants          []want
 	devices        int // asked for in all
@@ -109,7 +109,7 @@ type request struct {
 	leastPort      int64     // likewise over ports
 	secondPair     int64     // what the path of a GPU costs whose best port is another's, at most: see helpPaths
 	peers          []peer    // what affinity says about this one and earlier or later ones
-	places         []bool    // where it may be
+	pools          []bool    // where it may be
 	alone          []int64   // what its memory costs at least with all cores on a NUMA node; nil where that is nothing
 	aloneSpan      []int64   // likewise with cores on k NUMA nodes, at k
 	outlook        bool      // whether the devices to come are looked at closely, see ahead.go
@@ -235,11 +235,11 @@ func (m *model) addCores() error {
 			}
 		}
 	}
-	type placeKey struct {
+	type poolKey struct {
 		node, pkg, threads int
 		efficiency         bool
 	}
-	places := map[placeKey]int{}
+	pools := map[poolKey]int{}
 	l3s := map[int]int{}
 	cells := map[[2]int]int{}
 	order := make([]int, len(p.Cores))
@@ -280,7 +280,7 @@ func (m *model) addCores() error {
 		}
 		m.nodes[n].free++
 		m.free++
-		key := placeKey{node: n, pkg: -1, efficiency: c.Efficiency}
+		key := poolKey{node: n, pkg: -1, efficiency: c.Efficiency}
 		if b, ok := busy[c.Package]; ok {
 			key.pkg = b
 			m.packages[b].free++
@@ -291,12 +291,12 @@ func (m *model) addCores() error {
 				key.threads = level
 			}
 		}
-		pi, ok := places[key]
+		pi, ok := pools[key]
 		if !ok {
-			pi = len(m.places)
-			places[key] = pi
-			m.places = append(m.places, place{node: n, pkg: key.pkg, threads: key.threads, efficiency: key.efficiency})
-			m.nodes[n].places = append(m.nodes[n].places, pi)
+			pi = len(m.pools)
+			pools[key] = pi
+			m.pools = append(m.pools, pool{node: n, pkg: key.pkg, threads: key.threads, efficiency: key.efficiency})
+			m.nodes[n].pools = append(m.nodes[n].pools, pi)
 		}
 		li := -1
 		if c.L3 >= 0 {
@@ -310,13 +310,13 @@ func (m *model) addCores() error {
 		if !ok {
 			ci = len(m.cells)
 			cells[[2]int{pi, li}] = ci
-			m.cells = append(m.cells, cell{place: pi, l3: li})
-			m.places[pi].cells = append(m.places[pi].cells, ci)
+			m.cells = append(m.cells, cell{pool: pi, l3: li})
+			m.pools[pi].cells = append(m.pools[pi].cells, ci)
 			if li >= 0 {
 				m.l3s[li].cells = append(m.l3s[li].cells, ci)
 			}
 		}
-		m.places[pi].free++
+		m.pools[pi].free++
 		m.cells[ci].cores = append(m.cells[ci].cores, c.ID)
 	}
 	m.connect()
@@ -326,19 +326,19 @@ func (m *model) addCores() error {
 
 // connect finds the components of places and L3 caches.
 func (m *model) connect() {
-	for i := range m.places {
-		m.places[i].comp = -1
+	for i := range m.pools {
+		m.pools[i].comp = -1
 	}
-	for start := range m.places {
-		if m.places[start].comp >= 0 {
+	for start := range m.pools {
+		if m.pools[start].comp >= 0 {
 			continue
 		}
 		c := len(m.comps)
-		comp := component{places: []int{start}}
-		m.places[start].comp = c
+		comp := component{pools: []int{start}}
+		m.pools[start].comp = c
 		unknown := false
-		for k := 0; k < len(comp.places); k++ {
-			for _, ci := range m.places[comp.places[k]].cells {
+		for k := 0; k < len(comp.pools); k++ {
+			for _, ci := range m.pools[comp.pools[k]].cells {
 				l := m.cells[ci].l3
 				if l < 0 {
 					unknown = true
@@ -349,14 +349,14 @@ func (m *model) connect() {
 				}
 				comp.l3s = append(comp.l3s, l)
 				for _, cj := range m.l3s[l].cells {
-					if q := m.cells[cj].place; m.places[q].comp < 0 {
-						m.places[q].comp = c
-						comp.places = append(comp.places, q)
+					if q := m.cells[cj].pool; m.pools[q].comp < 0 {
+						m.pools[q].comp = c
+						comp.pools = append(comp.pools, q)
 					}
 				}
 			}
 		}
-		slices.Sort(comp.places)
+		slices.Sort(comp.pools)
 		slices.Sort(comp.l3s)
 		comp.single = len(comp.l3s) == 1 && !unknown || len(comp.l3s) == 0
 		for _, l := range comp.l3s {
@@ -475,9 +475,9 @@ func (m *model) addRequests() error {
 		if err := m.checkPaths(&r, q.Name); err != nil {
 			return err
 		}
-		r.places = make([]bool, len(m.places))
-		for k := range m.places {
-			r.places[k] = m.places[k].threads >= r.threads
+		r.pools = make([]bool, len(m.pools))
+		for k := range m.pools {
+			r.pools[k] = m.pools[k].threads >= r.threads
 		}
 		m.requests[i] = r
 		m.asked += r.cores
@@ -494,23 +494,23 @@ func (m *model) addRequests() error {
 	if err := m.addAffinity(); err != nil {
 		return err
 	}
-	m.findSwaps()
-	m.findTwins()
+	m.findRepresentatives()
+	m.findSymmetries()
 	m.foresee()
 	return nil
 }
 
 // findSwaps finds requests that can be swapped. Those of one class should be, but a class that is
 // wrong must not make the search wrong.
-func (m *model) findSwaps() {
+func (m *model) findRepresentatives() {
 	for i := range m.requests {
-		m.requests[i].swap = i
+		m.requests[i].rep = i
 	}
 	for _, members := range m.classes {
 		for k, i := range members {
 			for _, j := range members[:k] {
-				if m.requests[j].swap == j && m.swappable(&m.requests[i], &m.requests[j]) {
-					m.requests[i].swap = j
+				if m.requests[j].rep == j && m.interchangeable(&m.requests[i], &m.requests[j]) {
+					m.requests[i].rep = j
 					break
 				}
 			}
@@ -518,7 +518,7 @@ func (m *model) findSwaps() {
 	}
 }
 
-func (m *model) swappable(a, b *request) bool {
+func (m *model) interchangeable(a, b *request) bool {
 	return len(a.peers) == 0 && len(b.peers) == 0 && a.cores == b.cores && a.threads == b.threads &&
 		a.pages == b.pages && a.w == b.w &&
 		slices.EqualFunc(a.wants, b.wants, func(x, y want) bool {
@@ -677,4 +677,4 @@ func (m *model) checkRange() error {
 }
 
 // l3Size returns how many free cores the first L3 cache of a place has, the usual size.
-func (m *model) l3Size(pl int) int { return len(m.cells[m.places[pl].cells[0]].cores) }
+func (m *model) l3Size(pl int) int { return len(m.cells[m.pools[pl].cells[0]].cores) }

@@ -115,7 +115,7 @@ func (p *packer) load(k int, at []portion) {
 			}
 			return cmp.Compare(a.who, b.who)
 		}
-		return cmp.Compare(a.place, b.place)
+		return cmp.Compare(a.pool, b.pool)
 	})
 }
 
@@ -128,7 +128,7 @@ func (p *packer) keyOf(k int) []byte {
 		} else {
 			p.key = append(p.key, 1)
 		}
-		p.key = binary.AppendUvarint(p.key, uint64(q.place))
+		p.key = binary.AppendUvarint(p.key, uint64(q.pool))
 		p.key = binary.AppendUvarint(p.key, uint64(q.n))
 	}
 	return p.key
@@ -139,8 +139,8 @@ func (p *packer) search() {
 	m := p.m
 	comp := &m.comps[p.comp]
 	p.left, p.own, p.has = zero(p.left, len(m.cells)), zero(p.own, len(m.l3s)), zero(p.has, len(m.l3s))
-	for _, pl := range comp.places {
-		for _, c := range m.places[pl].cells {
+	for _, pl := range comp.pools {
+		for _, c := range m.pools[pl].cells {
 			p.left[c] = len(m.cells[c].cores)
 		}
 	}
@@ -173,19 +173,19 @@ func (p *packer) prepare() {
 		}
 	}
 	p.waste = p.waste[:0]
-	if len(comp.places) > 1 {
+	if len(comp.pools) > 1 {
 		return
 	}
-	for _, c := range m.places[comp.places[0]].cells {
+	for _, c := range m.pools[comp.pools[0]].cells {
 		if m.cells[c].l3 < 0 {
 			return // cores under no known cache can be shared at no cost
 		}
 	}
 	// reach[n] says that some caches without tenants have n free cores together.
-	free := m.places[comp.places[0]].free
+	free := m.pools[comp.pools[0]].free
 	reach := make([]bool, free+1)
 	reach[0] = true
-	for _, c := range m.places[comp.places[0]].cells {
+	for _, c := range m.pools[comp.pools[0]].cells {
 		l := m.cells[c].l3
 		if m.l3s[l].tenant {
 			continue
@@ -216,7 +216,7 @@ func (p *packer) ahead(x int) int {
 		return 0
 	}
 	free := 0
-	for _, c := range p.m.places[p.m.comps[p.comp].places[0]].cells {
+	for _, c := range p.m.pools[p.m.comps[p.comp].pools[0]].cells {
 		free += p.left[c]
 	}
 	idle := free - p.rests[x].cores
@@ -277,7 +277,7 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 		return false
 	}
 	m := p.m
-	cells := m.places[p.items[x].place].cells
+	cells := m.pools[p.items[x].pool].cells
 	if pos == len(cells) {
 		return false
 	}

@@ -58,7 +58,7 @@ func (m *model) nearestCore(b int) int64 {
 	return max(0, least)
 }
 
-// nodeCost returns what cores on a NUMA node cost before there are devices. A config that is
+// nodeCost returns what cores on a NUMA node cost before there are devices. A column that is
 // yielded has to pay in full what it is counted with, and that is worked out for all lab nodes
 // together; so only a relaxed run counts memory as a part of cores.
 func (e *enumerator) nodeCost(n int) nodeCost {
@@ -86,7 +86,7 @@ func (m *model) costsMemory() {
 	}
 	for i := range m.requests {
 		r := &m.requests[i]
-		if i > 0 && m.requests[i-1].swap == r.swap {
+		if i > 0 && m.requests[i-1].rep == r.rep {
 			r.memory = m.requests[i-1].memory
 			continue
 		}
@@ -123,7 +123,7 @@ func (m *model) priceMemory() {
 	slices.SortFunc(caps, func(a, b int64) int { return cmp.Compare(b, a) })
 	for i := range m.requests {
 		r := &m.requests[i]
-		if i > 0 && m.requests[i-1].swap == r.swap {
+		if i > 0 && m.requests[i-1].rep == r.rep {
 			r.alone, r.aloneSpan = m.requests[i-1].alone, m.requests[i-1].aloneSpan
 			continue
 		}

@@ -8,14 +8,14 @@ import (
 // The case that needs this search: planfixture.LargeUnequal, 64 lab nodes of eleven sizes. With it the
 // search proves 4000; without it the best placement found costs 4400.
 //
-// The linear program takes parts of contents; a placement takes whole ones. Each content loses
-// something against the one that gains most in its unit, and in a placement that is cheaper than
-// the best one all losses together are below the slack. So few contents come into question, and a
+// The linear program takes parts of patterns; a placement takes whole ones. Each pattern loses
+// something against the one that gains most in its bin, and in a placement that is cheaper than
+// the best one all losses together are below the slack. So few patterns come into question, and a
 // search finds sets of them that hold all lab nodes.
 
-// A choice is a content of a group that comes into question.
-type choice struct {
-	group, content int
+// A choice is a pattern of a group that comes into question.
+type candidate struct {
+	group, pattern int
 	loss           int64
 	amount         float64 // in the solution
 	cores          int
@@ -27,28 +27,28 @@ type sizeCount struct{ size, n int }
 // A rounding is the search.
 type rounding struct {
 	*master
-	choices [][]choice // by their largest size, best first
-	left    []int      // lab nodes by size
-	free    []int      // units by group
-	cores   int        // of the lab nodes that are left
-	room    int        // of the units that are free
-	taken   []choice
-	margin  int64 // what losses may come to
-	limit   int64 // what they may come to now
-	tries   int
+	candidates [][]candidate // by their largest size, best first
+	left       []int         // lab nodes by size
+	free       []int         // bins by group
+	cores      int           // of the lab nodes that are left
+	room       int           // of the bins that are free
+	taken      []candidate
+	margin     int64 // what losses may come to
+	limit      int64 // what they may come to now
+	tries      int
 }
 
 const (
 	// roundTries bounds how many placements are made, roundSearch the search for each of two limits.
 	roundTries  = 8
 	roundSearch = 1_000_000
-	// maxChoices bounds the contents that come into question.
-	maxChoices = 20_000
+	// maxChoices bounds the patterns that come into question.
+	maxCandidates = 20_000
 )
 
-// round looks for whole contents that make a cheaper placement.
+// round looks for whole patterns that make a cheaper placement.
 func (p *master) round() {
-	q := &rounding{master: p, choices: make([][]choice, len(p.sizes)), left: make([]int, len(p.sizes))}
+	q := &rounding{master: p, candidates: make([][]candidate, len(p.sizes)), left: make([]int, len(p.sizes))}
 	q.margin = p.slack - scale*p.fine/2 // costs are whole
 	for c, members := range p.classes {
 		if s := p.sizeOf[c]; s >= 0 {
@@ -59,14 +59,14 @@ func (p *master) round() {
 	count := 0
 	for g, members := range p.groups {
 		q.free = append(q.free, len(members))
-		q.room += len(members) * p.units[members[0]].room
-		count += q.choose(g)
-		if count > maxChoices {
+		q.room += len(members) * p.bins[members[0]].room
+		count += q.findCandidates(g)
+		if count > maxCandidates {
 			return
 		}
 	}
-	for _, list := range q.choices {
-		slices.SortStableFunc(list, func(a, b choice) int {
+	for _, list := range q.candidates {
+		slices.SortStableFunc(list, func(a, b candidate) int {
 			return cmp.Or(cmp.Compare(a.loss, b.loss), cmp.Compare(b.amount, a.amount), cmp.Compare(b.cores, a.cores))
 		})
 	}
@@ -83,15 +83,15 @@ func (p *master) round() {
 	}
 }
 
-// choose lists the contents of a group that come into question, and returns how many there are.
-func (q *rounding) choose(g int) int {
-	u := &q.units[q.groups[g][0]]
+// choose lists the patterns of a group that come into question, and returns how many there are.
+func (q *rounding) findCandidates(g int) int {
+	u := &q.bins[q.groups[g][0]]
 	list := u.table.list
-	best, ranks := q.most(u)
+	best, ranks := q.bestPattern(u)
 	full := q.ranks(u, true)
 	count := 0
 	for x := 1; x < len(list); x++ {
-		c := choice{group: g, content: x, loss: q.gains[best] - q.gains[x]}
+		c := candidate{group: g, pattern: x, loss: q.gains[best] - q.gains[x]}
 		if c.loss > q.margin {
 			continue
 		}
@@ -113,19 +113,19 @@ func (q *rounding) choose(g int) int {
 			continue // of portions
 		}
 		for r, b := range q.basis {
-			if b.group == g && b.content == x {
+			if b.group == g && b.pattern == x {
 				c.amount = q.amount[r]
 			}
 		}
 		s := c.sizes[len(c.sizes)-1].size
-		q.choices[s] = append(q.choices[s], c)
+		q.candidates[s] = append(q.candidates[s], c)
 		count++
 	}
 	q.t.work.add(int64(count) * int64(len(q.basis)) / 16)
 	return count
 }
 
-// next gives the largest lab node that is left, with others, to a unit. It reports whether to stop.
+// next gives the largest lab node that is left, with others, to a bin. It reports whether to stop.
 func (q *rounding) next(loss int64) bool {
 	t := q.t
 	s := slices.IndexFunc(q.left, func(n int) bool { return n > 0 })
@@ -137,21 +137,21 @@ func (q *rounding) next(loss int64) bool {
 		q.limit = min(q.limit, q.margin)
 		return t.proved() || q.tries >= roundTries || t.work.add(0)
 	}
-	if t.work.add(1 + int64(len(q.choices[s]))/8) {
+	if t.work.add(1 + int64(len(q.candidates[s]))/8) {
 		return true
 	}
 	if q.cores > q.room {
 		return false
 	}
-	for k := range q.choices[s] {
-		c := &q.choices[s][k]
-		u := &q.units[q.groups[c.group][0]]
+	for k := range q.candidates[s] {
+		c := &q.candidates[s][k]
+		u := &q.bins[q.groups[c.group][0]]
 		if loss+c.loss > q.limit || q.free[c.group] == 0 || slices.ContainsFunc(c.sizes, func(x sizeCount) bool {
 			return q.left[x.size] < x.n
 		}) {
 			continue
 		}
-		if c.loss += q.share * int64(q.pack(u, c.content)); loss+c.loss > q.limit {
+		if c.loss += q.share * int64(q.pack(u, c.pattern)); loss+c.loss > q.limit {
 			continue
 		}
 		q.take(c, u, 1)
@@ -166,8 +166,8 @@ func (q *rounding) next(loss int64) bool {
 	return false
 }
 
-// take gives what a choice has to a unit, or takes it back with sign -1.
-func (q *rounding) take(c *choice, u *unit, sign int) {
+// take gives what a choice has to a bin, or takes it back with sign -1.
+func (q *rounding) take(c *candidate, u *bin, sign int) {
 	q.free[c.group] -= sign
 	q.room -= sign * u.room
 	q.cores -= sign * c.cores
@@ -176,8 +176,8 @@ func (q *rounding) take(c *choice, u *unit, sign int) {
 	}
 }
 
-// build makes a placement of the contents that are taken, and keeps it if it is the cheapest so
-// far. Who fits no unit, or not the one meant, goes wherever there is room.
+// build makes a placement of the patterns that are taken, and keeps it if it is the cheapest so
+// far. Who fits no bin, or not the one meant, goes wherever there is room.
 func (q *rounding) build() {
 	t := q.t
 	e := t.enum(0)
@@ -196,7 +196,7 @@ func (q *rounding) build() {
 	used := make([]int, len(q.groups))
 	given := make([]int, len(q.classes))
 	for _, c := range q.taken {
-		u := &q.units[q.groups[c.group][used[c.group]]]
+		u := &q.bins[q.groups[c.group][used[c.group]]]
 		used[c.group]++
 		here := make([]int, len(q.classes))
 		for _, x := range c.sizes {
@@ -232,5 +232,5 @@ func (q *rounding) build() {
 			t.keep(cost)
 		}
 	}
-	t.lift(placed)
+	t.removeAll(placed)
 }

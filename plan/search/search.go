@@ -40,7 +40,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !m.enough() {
+	if !m.countsAllow() {
 		return nil, ErrInfeasible
 	}
 	limit := o.Steps
@@ -75,7 +75,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 }
 
 // enough reports whether counts alone allow a placement.
-func (m *model) enough() bool {
+func (m *model) countsAllow() bool {
 	if m.asked+m.p.ReserveCores > m.free && (m.p.ReserveCores > 0 || m.asked > m.free) {
 		return false
 	}

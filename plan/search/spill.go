@@ -18,11 +18,11 @@ type spill struct {
 
 // findDirty finds the L3 caches of each place that tenants use.
 func (m *model) findDirty() {
-	m.spills = make([]spill, len(m.places))
-	for k := range m.places {
+	m.spills = make([]spill, len(m.pools))
+	for k := range m.pools {
 		q := &m.spills[k]
-		q.simple = len(m.comps[m.places[k].comp].places) == 1
-		for _, c := range m.places[k].cells {
+		q.simple = len(m.comps[m.pools[k].comp].pools) == 1
+		for _, c := range m.pools[k].cells {
 			size := len(m.cells[c].cores)
 			if l := m.cells[c].l3; l >= 0 && m.l3s[l].tenant {
 				q.dirty = append(q.dirty, size)
@@ -77,7 +77,7 @@ func (e *enumerator) spilled() int64 {
 	var sum int64
 	if w := m.p.Weights.L3Shared; e.caches && w > 0 {
 		for _, pc := range e.c.cores {
-			sum += scale * w * m.sharesL3(pc.place, pc.n)
+			sum += scale * w * m.sharesL3(pc.pool, pc.n)
 		}
 	}
 	if e.r.alone == nil {
@@ -85,8 +85,8 @@ func (e *enumerator) spilled() int64 {
 	}
 	pages, total := e.r.pages, int64(e.r.cores)
 	for k := 0; k < len(e.c.cores); {
-		node, cores := m.places[e.c.cores[k].place].node, int64(0)
-		for ; k < len(e.c.cores) && m.places[e.c.cores[k].place].node == node; k++ {
+		node, cores := m.pools[e.c.cores[k].pool].node, int64(0)
+		for ; k < len(e.c.cores) && m.pools[e.c.cores[k].pool].node == node; k++ {
 			cores += int64(e.c.cores[k].n)
 		}
 		if q := &m.nodes[node]; q.limited {

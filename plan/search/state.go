@@ -6,28 +6,28 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A config is where one lab node goes, as far as its own cost knows.
-type config struct {
-	cores []placeCount // by place
-	gpus  []int        // ascending, as are nics
-	nics  []int
-	vfs   []plan.VFCount // by device
-	own   int64          // what its devices and cores cost, as in plan.Evaluate up to "unequal"
-	toll  int64          // the prices of what it takes, in parts of 1/scale
+// A column is where one lab node goes, as far as its own cost knows.
+type column struct {
+	cores  []poolCount // by place
+	gpus   []int       // ascending, as are nics
+	nics   []int
+	vfs    []plan.VFCount // by device
+	own    int64          // what its devices and cores cost, as in plan.Evaluate up to "unequal"
+	charge int64          // the prices of what it takes, in parts of 1/scale
 }
 
-type placeCount struct{ place, n int }
+type poolCount struct{ pool, n int }
 
-func (c *config) copyFrom(d *config) {
+func (c *column) copyFrom(d *column) {
 	c.cores = append(c.cores[:0], d.cores...)
 	c.gpus = append(c.gpus[:0], d.gpus...)
 	c.nics = append(c.nics[:0], d.nics...)
 	c.vfs = append(c.vfs[:0], d.vfs...)
-	c.own, c.toll = d.own, d.toll
+	c.own, c.charge = d.own, d.charge
 }
 
-func (c *config) clone() *config {
-	d := &config{}
+func (c *column) clone() *column {
+	d := &column{}
 	d.copyFrom(c)
 	return d
 }
@@ -38,7 +38,7 @@ func (c *config) clone() *config {
 type state struct {
 	m *model
 
-	placeLeft []int
+	poolLeft  []int
 	nodeLeft  []int // cores that may still be given
 	nodeFree  []int // cores not given, those to be left for the host included
 	pkgLeft   []int
@@ -49,11 +49,11 @@ type state struct {
 	bundleVFs []int // virtual functions given of the NICs of a bundle
 	demand    []int64
 
-	at     []*config // of each lab node, nil where it is not placed
+	at     []*column // of each lab node, nil where it is not placed
 	placed int
 
 	own, shared, unequal, memory, emulator, l3 int64
-	toll                                       int64     // sum of the configs'
+	charge                                     int64     // sum of the columns'
 	crowd                                      int64     // sum of crowding
 	crowding                                   [][]int64 // of a NIC with so many users: see tree.settle
 	byVF                                       []int64   // of a bundle: what its NICs add to the bound as they are used
@@ -71,16 +71,16 @@ type state struct {
 }
 
 // A portion is a lab node's cores in a place.
-type portion struct{ who, place, n int }
+type portion struct{ who, pool, n int }
 
 type scalars struct {
-	own, shared, unequal, memory, emulator, l3, toll, crowd int64
+	own, shared, unequal, memory, emulator, l3, charge, crowd int64
 }
 
 func newState(m *model, work *meter) *state {
 	s := &state{
 		m:         m,
-		placeLeft: make([]int, len(m.places)),
+		poolLeft:  make([]int, len(m.pools)),
 		nodeLeft:  make([]int, len(m.nodes)),
 		nodeFree:  make([]int, len(m.nodes)),
 		pkgLeft:   make([]int, len(m.packages)),
@@ -90,14 +90,14 @@ func newState(m *model, work *meter) *state {
 		users:     make([]int, len(m.devices)),
 		bundleVFs: make([]int, m.bundles),
 		demand:    make([]int64, len(m.nodes)),
-		at:        make([]*config, len(m.requests)),
+		at:        make([]*column, len(m.requests)),
 		compCost:  make([]int64, len(m.comps)),
 		compAt:    make([][]portion, len(m.comps)),
 		compLow:   make([]bool, len(m.comps)),
 		work:      work,
 	}
-	for i := range m.places {
-		s.placeLeft[i] = m.places[i].free
+	for i := range m.pools {
+		s.poolLeft[i] = m.pools[i].free
 	}
 	for i := range m.nodes {
 		s.nodeFree[i] = m.nodes[i].free
@@ -120,8 +120,8 @@ func (s *state) cost() int64 {
 
 // room returns how many cores of a place a lab node may still get.
 func (s *state) room(pl int) int {
-	q := &s.m.places[pl]
-	left := min(s.placeLeft[pl], s.nodeLeft[q.node])
+	q := &s.m.pools[pl]
+	left := min(s.poolLeft[pl], s.nodeLeft[q.node])
 	if q.pkg >= 0 {
 		left = min(left, s.pkgLeft[q.pkg])
 	}
@@ -149,9 +149,9 @@ func (s *state) vfsFree(d int) int {
 }
 
 // still reports whether what is left has room for c.
-func (s *state) still(i int, c *config) bool {
+func (s *state) still(i int, c *column) bool {
 	for _, pc := range c.cores {
-		if s.room(pc.place) < pc.n {
+		if s.room(pc.pool) < pc.n {
 			return false
 		}
 	}
@@ -174,7 +174,7 @@ func (s *state) still(i int, c *config) bool {
 }
 
 // fits reports whether lab node i may have c beside its peers.
-func (s *state) fits(i int, c *config) bool {
+func (s *state) fits(i int, c *column) bool {
 	for _, q := range s.m.requests[i].peers {
 		o := s.at[q.other]
 		if o == nil {
@@ -203,18 +203,18 @@ func (m *model) related(how string, a, b []int) bool {
 	return true
 }
 
-// nodesOf returns the NUMA nodes of a config's cores, ascending.
-func (m *model) nodesOf(c *config) []int {
+// nodesOf returns the NUMA nodes of a column's cores, ascending.
+func (m *model) nodesOf(c *column) []int {
 	nodes := make([]int, 0, len(c.cores))
 	for _, pc := range c.cores {
-		nodes = append(nodes, m.places[pc.place].node)
+		nodes = append(nodes, m.pools[pc.pool].node)
 	}
 	slices.Sort(nodes)
 	return slices.Compact(nodes)
 }
 
-// nicsOf returns the NICs that serve a config, ascending.
-func nicsOf(c *config) []int {
+// nicsOf returns the NICs that serve a column, ascending.
+func nicsOf(c *column) []int {
 	nics := slices.Clone(c.nics)
 	for _, v := range c.vfs {
 		nics = append(nics, v.Device)
@@ -227,21 +227,21 @@ func nicsOf(c *config) []int {
 const placeSteps = 10
 
 // place puts lab node i at c, which has to fit what is left.
-func (s *state) place(i int, c *config) {
+func (s *state) place(i int, c *column) {
 	m := s.m
 	s.work.steps += placeSteps + int64(len(m.comps))
-	s.saved = append(s.saved, scalars{s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3, s.toll, s.crowd})
+	s.saved = append(s.saved, scalars{s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3, s.charge, s.crowd})
 	emptied := false
 	for _, pc := range c.cores {
-		q := &m.places[pc.place]
-		s.placeLeft[pc.place] -= pc.n
+		q := &m.pools[pc.pool]
+		s.poolLeft[pc.pool] -= pc.n
 		s.nodeLeft[q.node] -= pc.n
 		s.nodeFree[q.node] -= pc.n
 		emptied = emptied || s.nodeFree[q.node] == 0
 		if q.pkg >= 0 {
 			s.pkgLeft[q.pkg] -= pc.n
 		}
-		s.compAt[q.comp] = append(s.compAt[q.comp], portion{i, pc.place, pc.n})
+		s.compAt[q.comp] = append(s.compAt[q.comp], portion{i, pc.pool, pc.n})
 	}
 	for _, d := range c.gpus {
 		s.takeWhole(i, d)
@@ -265,7 +265,7 @@ func (s *state) place(i int, c *config) {
 		}
 		s.users[v.Device]++
 	}
-	s.toll += c.toll
+	s.charge += c.charge
 	s.at[i] = c
 	s.placed++
 	s.own += c.own
@@ -294,8 +294,8 @@ func (s *state) remove(i int) {
 	m := s.m
 	c := s.at[i]
 	for _, pc := range c.cores {
-		q := &m.places[pc.place]
-		s.placeLeft[pc.place] += pc.n
+		q := &m.pools[pc.pool]
+		s.poolLeft[pc.pool] += pc.n
 		s.nodeLeft[q.node] += pc.n
 		s.nodeFree[q.node] += pc.n
 		if q.pkg >= 0 {
@@ -332,9 +332,9 @@ func (s *state) remove(i int) {
 	s.saved = s.saved[:len(s.saved)-1]
 	s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3 = old.own, old.shared, old.unequal, old.memory, old.emulator,
 		old.l3
-	s.toll, s.crowd = old.toll, old.crowd
+	s.charge, s.crowd = old.charge, old.crowd
 	for _, pc := range c.cores {
-		s.compCost[m.places[pc.place].comp] = -1
+		s.compCost[m.pools[pc.pool].comp] = -1
 	}
 }
 
@@ -381,11 +381,11 @@ type share struct {
 }
 
 // sharesOf splits lab node i's pages among the nodes of c as plan.Shares does. The result is good until the next call.
-func (s *state) sharesOf(i int, c *config) []share {
+func (s *state) sharesOf(i int, c *column) []share {
 	m := s.m
 	s.shares = s.shares[:0]
 	for _, pc := range c.cores {
-		node := m.places[pc.place].node
+		node := m.pools[pc.pool].node
 		k := slices.IndexFunc(s.shares, func(x share) bool { return x.node == node })
 		if k < 0 {
 			k = len(s.shares)
@@ -421,7 +421,7 @@ func (s *state) sharesOf(i int, c *config) []share {
 	return s.shares
 }
 
-func (s *state) addDemand(i int, c *config, sign int64) {
+func (s *state) addDemand(i int, c *column, sign int64) {
 	if !s.m.limited && !s.m.oddLocal {
 		return
 	}
@@ -431,7 +431,7 @@ func (s *state) addDemand(i int, c *config, sign int64) {
 }
 
 // priceMemory finds what the memory of all that is placed costs at least. Where everyone's share fits, that is nothing.
-func (s *state) priceMemory(i int, c *config) {
+func (s *state) priceMemory(i int, c *column) {
 	s.addDemand(i, c, 1)
 	if !s.m.limited && !s.m.oddLocal {
 		return
@@ -472,16 +472,16 @@ func (s *state) priceEmulator(i int, emptied bool) {
 	}
 }
 
-func (s *state) emulatorOf(c *config) int64 {
+func (s *state) emulatorOf(c *column) int64 {
 	for _, pc := range c.cores {
-		n := s.m.places[pc.place].node
+		n := s.m.pools[pc.pool].node
 		if s.nodeFree[n] > 0 && s.m.dist[n*len(s.m.nodes)+n] == 0 {
 			return 0
 		}
 	}
 	var least int64 = -1
 	for _, pc := range c.cores {
-		row := s.m.dist[s.m.places[pc.place].node*len(s.m.nodes):]
+		row := s.m.dist[s.m.pools[pc.pool].node*len(s.m.nodes):]
 		for n := range s.m.nodes {
 			if d := row[n]; s.nodeFree[n] > 0 && (least < 0 || d < least) {
 				least = d
@@ -492,12 +492,12 @@ func (s *state) emulatorOf(c *config) int64 {
 }
 
 // priceL3 brings up to date what L3 caches cost that c's cores are near.
-func (s *state) priceL3(c *config) {
+func (s *state) priceL3(c *column) {
 	if s.m.p.Weights.L3Shared == 0 || s.coarse {
 		return
 	}
 	for _, pc := range c.cores {
-		s.compCost[s.m.places[pc.place].comp] = -1
+		s.compCost[s.m.pools[pc.pool].comp] = -1
 	}
 	var sum int64
 	for k := range s.m.comps {

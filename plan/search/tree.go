@@ -9,36 +9,36 @@ import (
 
 // A tree is branch and bound over the lab nodes.
 type tree struct {
-	m         *model
-	s         *state
-	work      *meter
-	price     *prices
-	steer     *prices // of insert
-	order     []int   // all lab nodes, hardest first
-	least     []leastConfig
-	enums     []*enumerator
-	depth     []level
-	best      []*config
-	cost      int64     // of best
-	root      int64     // proved
-	start     start     // see equal.go
-	coverAll  int64     // what cover proves that all L3 caches cost
-	assembly  *assembly // see contents.go; nil where there is none
-	inexact   bool
-	assembled bool // assembly was made, or found to be of no use
-	basic     bool // only likely splits of cores are tried
+	m            *model
+	s            *state
+	work         *meter
+	price        *prices
+	steer        *prices // of insert
+	order        []int   // all lab nodes, hardest first
+	least        []leastColumn
+	enums        []*enumerator
+	depth        []level
+	best         []*column
+	cost         int64         // of best
+	root         int64         // proved
+	start        start         // see equal.go
+	coverAll     int64         // what cover proves that all L3 caches cost
+	patternModel *patternModel // see contents.go; nil where there is none
+	inexact      bool
+	patternsMade bool // assembly was made, or found to be of no use
+	basic        bool // only likely splits of cores are tried
 }
 
-// leastConfig is the cheapest config of a lab node alone, prices included.
-type leastConfig struct {
-	priced int64
-	config *config // nil where none was found
+// leastConfig is the cheapest column of a lab node alone, prices included.
+type leastColumn struct {
+	reduced int64
+	column  *column // nil where none was found
 }
 
 // A level is what one depth of the tree needs.
 type level struct {
-	config config
-	least  []leastConfig
+	column column
+	least  []leastColumn
 }
 
 func newTree(m *model, work *meter) *tree {
@@ -59,46 +59,46 @@ func newTree(m *model, work *meter) *tree {
 		if c := cmp.Compare(y.cores, x.cores); c != 0 {
 			return c
 		}
-		return cmp.Compare(x.swap, y.swap)
+		return cmp.Compare(x.rep, y.rep)
 	})
 	if w := m.p.Weights.L3Shared; w > 0 {
 		t.coverAll = m.cover() * w
 	}
 	t.enums = []*enumerator{newEnumerator(t.s)}
-	t.least = make([]leastConfig, len(m.requests))
+	t.least = make([]leastColumn, len(m.requests))
 	return t
 }
 
 // solve returns a proved bound and whether a placement was found.
 func (t *tree) solve() (int64, bool) {
-	t.settle()
-	t.quick()
+	t.applyPrices()
+	t.quickPlacement()
 	if !t.cheapest() {
 		return 0, false // some lab node fits nowhere, even alone
 	}
 	t.root = t.bound(t.least)
 	if len(t.order) > 1 {
-		t.even()
+		t.commonPortPrice()
 	}
 	t.greedy()
 	if t.proved() {
 		return t.cost, true
 	}
 	if n := len(t.order); n > 1 && n <= tinyNodes {
-		t.improve()
+		t.improvePairs()
 		if t.proved() || t.tryAll(tinySteps) {
 			return t.cost, t.best != nil
 		}
 	}
 	if len(t.order) > 1 {
 		// One lab node competes with nobody.
-		for _, raise := range []func(){t.assemble, t.ascend, t.assemble} {
+		for _, raise := range []func(){t.solveMaster, t.ascend, t.solveMaster} {
 			if raise(); t.proved() {
 				return t.cost, true
 			}
 		}
 	}
-	t.improve()
+	t.improvePairs()
 	if t.proved() {
 		return t.cost, true
 	}
@@ -106,7 +106,7 @@ func (t *tree) solve() (int64, bool) {
 	if done := t.tryAll(firstSteps); done {
 		return t.cost, t.best != nil
 	}
-	t.shuffle()
+	t.improveTriples()
 	if t.proved() || t.tryAll(0) {
 		return t.cost, t.best != nil
 	}
@@ -147,60 +147,60 @@ func (t *tree) enum(k int) *enumerator {
 	return t.enums[k]
 }
 
-// cheapest finds the cheapest config of each lab node alone at the present prices; false where one has none.
+// cheapest finds the cheapest column of each lab node alone at the present prices; false where one has none.
 func (t *tree) cheapest() bool {
 	if len(t.order) == 1 {
-		// Prices do not matter, and the tree looks at all configs anyway.
-		t.least[0] = leastConfig{priced: t.enum(0).floor(0, t.price)}
-		return t.least[0].priced < infinite
+		// Prices do not matter, and the tree looks at all columns anyway.
+		t.least[0] = leastColumn{reduced: t.enum(0).lowerBound(0, t.price)}
+		return t.least[0].reduced < infinite
 	}
 	for k, i := range t.order {
-		if k > 0 && t.m.requests[t.order[k-1]].swap == t.m.requests[i].swap {
+		if k > 0 && t.m.requests[t.order[k-1]].rep == t.m.requests[i].rep {
 			t.least[i] = t.least[t.order[k-1]]
 			continue
 		}
 		t.least[i] = t.cheapestOf(i, infinite, t.enum(0))
-		if t.least[i].priced == infinite {
+		if t.least[i].reduced == infinite {
 			return false
 		}
 	}
 	return true
 }
 
-// oracleSteps bounds the search for one cheapest config.
+// oracleSteps bounds the search for one cheapest column.
 const oracleSteps = 300_000
 
-// cheapestOf finds the cheapest config of lab node i in what is left, below limit; infinite where
-// there is none. Where the work is cut short, nothing is known but that the tolls are not negative.
-func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastConfig {
+// cheapestOf finds the cheapest column of lab node i in what is left, below limit; infinite where
+// there is none. Where the work is cut short, nothing is known but that the charges are not negative.
+func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastColumn {
 	return t.cheapestAt(i, t.price, limit, e)
 }
 
-func (t *tree) cheapestAt(i int, price *prices, limit int64, e *enumerator) leastConfig {
-	l := leastConfig{priced: infinite}
-	e.relaxed, e.twins, e.basic = true, false, false // prices may tell twins apart
+func (t *tree) cheapestAt(i int, price *prices, limit int64, e *enumerator) leastColumn {
+	l := leastColumn{reduced: infinite}
+	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may tell interchangeable devices apart
 	defer func() { e.relaxed = false }()
 	t.work.budget(oracleSteps)
 	defer t.work.endBudget()
-	if !e.run(i, price, limit, func(c *config, priced int64) bool {
-		if l.config == nil {
-			l.config = &config{}
+	if !e.run(i, price, limit, func(c *column, reduced int64) bool {
+		if l.column == nil {
+			l.column = &column{}
 		}
-		l.priced = priced
-		l.config.copyFrom(c)
-		e.limit = priced
+		l.reduced = reduced
+		l.column.copyFrom(c)
+		e.limit = reduced
 		return false
 	}) {
-		return leastConfig{}
+		return leastColumn{}
 	}
 	return l
 }
 
-// search tries all configs of the lab nodes in order beside those that are placed; it reports
+// search tries all columns of the lab nodes in order beside those that are placed; it reports
 // whether it went through to the end.
 func (t *tree) search(order []int) bool {
 	for len(t.depth) <= len(order) {
-		t.depth = append(t.depth, level{least: make([]leastConfig, len(t.m.requests))})
+		t.depth = append(t.depth, level{least: make([]leastColumn, len(t.m.requests))})
 	}
 	copy(t.depth[0].least, t.least)
 	if len(order) < len(t.order) && !t.refresh(order, 0) {
@@ -209,7 +209,7 @@ func (t *tree) search(order []int) bool {
 	return t.descend(order, 0)
 }
 
-// refresh finds the cheapest configs in what is left of the lab nodes from position k on, from
+// refresh finds the cheapest columns in what is left of the lab nodes from position k on, from
 // those of the depth; what still fits is still the cheapest. It reports false where they prove that
 // nothing better than the best placement is to be had from here.
 func (t *tree) refresh(order []int, k int) bool {
@@ -218,28 +218,28 @@ func (t *tree) refresh(order []int, k int) bool {
 	slack := scale*(t.cost-t.sharesLeft()) - t.base()
 	var sum int64
 	for _, i := range order[k:] {
-		sum += least[i].priced
+		sum += least[i].reduced
 	}
 	if sum >= slack {
 		return false
 	}
 	for x, i := range order[k:] {
-		if l := &least[i]; l.config != nil && !t.s.still(i, l.config) {
-			old := l.priced
-			now := leastConfig{}
-			if x > 0 && t.m.requests[order[k+x-1]].swap == t.m.requests[i].swap {
+		if l := &least[i]; l.column != nil && !t.s.still(i, l.column) {
+			old := l.reduced
+			now := leastColumn{}
+			if x > 0 && t.m.requests[order[k+x-1]].rep == t.m.requests[i].rep {
 				now = least[order[k+x-1]]
 			} else {
 				now = t.cheapestOf(i, slack-sum+old, t.enum(len(order)))
-				if now.priced == infinite {
+				if now.reduced == infinite {
 					return false
 				}
 			}
-			if now.config == nil || now.priced < old {
+			if now.column == nil || now.reduced < old {
 				continue // cut short
 			}
 			*l = now
-			sum += now.priced - old
+			sum += now.reduced - old
 			if sum >= slack {
 				return false
 			}
@@ -251,7 +251,7 @@ func (t *tree) refresh(order []int, k int) bool {
 // base is a lower bound of what the lab nodes placed so far cost, prices included.
 func (t *tree) base() int64 {
 	s := t.s
-	return scale*(s.cost()-s.shared) + s.toll + s.crowd - t.price.fixed
+	return scale*(s.cost()-s.shared) + s.charge + s.crowd - t.price.fixed
 }
 
 // descend places the lab nodes from position k on; it reports whether it went through to the end.
@@ -268,21 +268,21 @@ func (t *tree) descend(order []int, k int) bool {
 		return true
 	}
 	i := order[k]
-	var after *config // of lab nodes that can be swapped, the first goes first
-	if k > 0 && t.m.requests[order[k-1]].swap == t.m.requests[i].swap {
+	var after *column // of lab nodes that can be swapped, the first goes first
+	if k > 0 && t.m.requests[order[k-1]].rep == t.m.requests[i].rep {
 		after = t.s.at[order[k-1]]
 	}
 	e := t.enum(k)
-	here := &t.depth[k].config
+	here := &t.depth[k].column
 	var rest int64
 	for _, j := range order[k+1:] {
-		rest += t.depth[k].least[j].priced
+		rest += t.depth[k].least[j].reduced
 	}
 	base := t.base() + rest + scale*t.sharesLeft()
 	whole := true
-	e.twins, e.basic = true, t.basic
-	done := e.run(i, t.price, scale*t.cost-base, func(c *config, _ int64) bool {
-		if after != nil && compareConfigs(c, after) < 0 || !t.s.fits(i, c) {
+	e.breakSymmetry, e.basic = true, t.basic
+	done := e.run(i, t.price, scale*t.cost-base, func(c *column, _ int64) bool {
+		if after != nil && compareColumns(c, after) < 0 || !t.s.fits(i, c) {
 			return false
 		}
 		here.copyFrom(c)
@@ -309,7 +309,7 @@ func (t *tree) keep(cost int64) {
 	}
 }
 
-// leaf returns the cost of a full state, and whether that is the least for its configs.
+// leaf returns the cost of a full state, and whether that is the least for its columns.
 func (s *state) leaf() (cost int64, exact bool) {
 	cost, exact = s.cost(), true
 	for k := range s.m.comps {
@@ -321,11 +321,11 @@ func (s *state) leaf() (cost int64, exact bool) {
 	return cost, exact
 }
 
-// compareConfigs orders configs: places first, then devices.
-func compareConfigs(a, b *config) int {
-	if c := slices.CompareFunc(a.cores, b.cores, func(x, y placeCount) int {
-		if x.place != y.place {
-			return cmp.Compare(x.place, y.place)
+// compareConfigs orders columns: places first, then devices.
+func compareColumns(a, b *column) int {
+	if c := slices.CompareFunc(a.cores, b.cores, func(x, y poolCount) int {
+		if x.pool != y.pool {
+			return cmp.Compare(x.pool, y.pool)
 		}
 		return cmp.Compare(y.n, x.n)
 	}); c != 0 {

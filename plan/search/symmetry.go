@@ -2,27 +2,27 @@ package search
 
 import "slices"
 
-// twinWork bounds the search for twins, in comparisons.
-const twinWork = 20_000_000
+// twinWork bounds the search for interchangeable devices, in comparisons.
+const symmetryWork = 20_000_000
 
-// The case that needs twins: four lab nodes with whole NICs on a machine where most NICs are alike
-// (openshift-must-gather, bare metal). It is proved at 21190; without twins the search is stopped at
+// The case that needs interchangeable devices: four lab nodes with whole NICs on a machine where most NICs are alike
+// (openshift-must-gather, bare metal). It is proved at 21190; without interchangeable devices the search is stopped at
 // 25150, since it tries the same placement under many names.
 
 // findTwins finds devices that can change places in any placement at no cost and against no rule:
 // alone in their bundles, alike in themselves, wanted by the same lab nodes, and with the same
-// paths to all other devices. Being twins goes over from one pair to the next, so that each needs
+// paths to all other devices. Being interchangeable devices goes over from one pair to the next, so that each needs
 // to know only the one before it.
-func (m *model) findTwins() {
+func (m *model) findSymmetries() {
 	n := len(m.devices)
-	m.twin = make([]int, n)
+	m.symmetric = make([]int, n)
 	size := make([]int, m.bundles)
 	for d := range m.devices {
 		size[m.devices[d].bundle]++
 	}
 	wanted := make([][]bool, n) // by want, over all lab nodes
 	for i := range m.requests {
-		if i > 0 && m.requests[i].swap == m.requests[i-1].swap {
+		if i > 0 && m.requests[i].rep == m.requests[i-1].rep {
 			continue
 		}
 		for _, w := range m.requests[i].wants {
@@ -36,8 +36,8 @@ func (m *model) findTwins() {
 	}
 	work := 0
 	for d := range m.devices {
-		m.twin[d] = -1
-		if work > twinWork {
+		m.symmetric[d] = -1
+		if work > symmetryWork {
 			continue // a twin that is not known as one costs time only
 		}
 		if size[m.devices[d].bundle] > 1 {
@@ -49,7 +49,7 @@ func (m *model) findTwins() {
 				work += n
 			}
 			if size[m.devices[o].bundle] == 1 && m.alike(o, d) && slices.Equal(wanted[o], wanted[d]) {
-				m.twin[d] = o
+				m.symmetric[d] = o
 				break
 			}
 		}

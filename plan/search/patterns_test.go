@@ -41,12 +41,12 @@ func TestAnyCreditsGiveABound(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !m.enough() || len(m.requests) < 2 {
+		if !m.countsAllow() || len(m.requests) < 2 {
 			continue
 		}
 		tr := newTree(m, &meter{ctx: context.Background(), limit: DefaultSteps})
-		tr.settle()
-		a := tr.newAssembly()
+		tr.applyPrices()
+		a := tr.newPatternModel()
 		cost, ok := int64(0), false
 		if a != nil {
 			cost, ok = leastCost(t, p)
@@ -59,13 +59,13 @@ func TestAnyCreditsGiveABound(t *testing.T) {
 			for n := range tr.price.node {
 				tr.price.node[n] = int64(max(0, r.In(-400, 400))) * scale / 4
 			}
-			tr.settle()
+			tr.applyPrices()
 			if !tr.cheapest() {
 				t.Fatalf("seed %d: a lab node fits nowhere, want cost %d", seed, cost)
 			}
 			// Whatever the best placement known costs, it may be dearer than the best.
-			tr.best, tr.cost, tr.root = []*config{{}}, cost+int64(r.In(0, 2000)), 0
-			if !a.weigh() {
+			tr.best, tr.cost, tr.root = []*column{{}}, cost+int64(r.In(0, 2000)), 0
+			if !a.reprice() {
 				continue
 			}
 			q := a.start()
@@ -75,14 +75,14 @@ func TestAnyCreditsGiveABound(t *testing.T) {
 			for s := range q.g {
 				q.g[s] = int64(max(0, r.In(-200, 400))) * scale * q.fine
 			}
-			q.look()
+			q.bestEntering()
 			if r.Chance(30) {
-				for k := range a.units {
-					for x := range a.units[k].table.list {
-						a.pack(&a.units[k], x)
+				for k := range a.bins {
+					for x := range a.bins[k].table.list {
+						a.pack(&a.bins[k], x)
 					}
 				}
-				q.look()
+				q.bestEntering()
 			}
 			if tr.root > cost {
 				t.Fatalf("seed %d: credits %v and %v prove %d, the least cost is %d", seed, q.v, q.g, tr.root, cost)

@@ -13,31 +13,31 @@ import (
 // its devices, or that four of a size fit a NUMA node well and five do not; prices (bound.go) see
 // each lab node alone. In between is the linear program that chooses what each NUMA node contains.
 //
-// A unit is a set of NUMA nodes that share L3 caches with each other and with no others: one NUMA
-// node mostly. A lab node is at home in a unit or spans several, with a portion in each. Let v be
-// any credits of lab nodes, and g >= 0 of portions by their cores. A set S of lab nodes and
-// portions that fits unit u gains the sum of its credits, less what its lab nodes cost at home
+// A bin is a set of NUMA nodes that share L3 caches with each other and with no others: one NUMA
+// node mostly. A lab node is at home in a bin or spans several, with a portion in each. Let v be
+// any duals of lab nodes, and g >= 0 of portions by their cores. A set S of lab nodes and
+// portions that fits bin u gains the sum of its duals, less what its lab nodes cost at home
 // there at least, less what S pays together: shares of L3 caches, pages that are missing,
 // housekeeping far away. With most(u) the largest gain in u,
 //
 //	cost >= sum over lab nodes of min(v, least cost of spanning with the g of the portions) - sum over u of most(u)
 //
-// because in any placement those at home cost, together with what units pay, their v and the g of
+// because in any placement those at home cost, together with what bins pay, their v and the g of
 // the portions there less the gains, and who spans brings the g of its portions. A portion may be
 // counted with fewer cores than it has: with cores taken off a lab node no cache gets another
-// owner, and no unit gets fuller. What a lab node costs is at the prices of the relaxation, so that
+// owner, and no bin gets fuller. What a lab node costs is at the prices of the relaxation, so that
 // cores, devices and ports are seen as there. The best v and g are the dual solution of the linear
 // program (master.go).
 
-// A unit is such a set of NUMA nodes.
-type unit struct {
+// A bin is such a set of NUMA nodes.
+type bin struct {
 	within []bool // by NUMA node
 	room   int    // cores that lab nodes can have
-	place  int    // its only place; -1 where there are several
+	pool   int    // its only place; -1 where there are several
 	caches *covering
 	pages  int64 // of memory; -1 where that is no matter or there are several NUMA nodes
-	table  *contents
-	lone   int64 // what housekeeping costs a lab node at home where the unit is full, fine
+	table  *patternTable
+	lone   int64 // what housekeeping costs a lab node at home where the bin is full, fine
 
 	// By class: what a member at home costs beyond base, fine; the same with a device that is
 	// elsewhere; and how many can have all their devices here.
@@ -45,14 +45,14 @@ type unit struct {
 	local       []int
 }
 
-// contents are all sets of sizes that can be in a unit. Units that are alike share them.
-type contents struct {
-	of   *unit // one of those
-	list []content
+// patterns are all sets of sizes that can be in a bin. Units that are alike share them.
+type patternTable struct {
+	of   *bin // one of those
+	list []pattern
 }
 
-// A content is what its parent is and one more of a size.
-type content struct {
+// A pattern is what its parent is and one more of a size.
+type pattern struct {
 	parent int
 	size   int // index
 	nth    int // of this size
@@ -61,19 +61,19 @@ type content struct {
 	full   bool // no core is left
 }
 
-// maxContents bounds a table. 43,000 contents are all that 32 cores have.
-const maxContents = 50_000
+// maxContents bounds a table. 43,000 patterns are all that 32 cores have.
+const maxPatterns = 50_000
 
 // An assembly is what the linear program is about.
-type assembly struct {
+type patternModel struct {
 	t       *tree
-	units   []unit
-	groups  [][]int // of units that are alike in all
+	bins    []bin
+	groups  [][]int // of bins that are alike in all
 	classes [][]int // of lab nodes that can be swapped
 	sizes   []int   // of lab nodes and portions, largest first; a portion counts with the next one that is not larger
-	sizeOf  []int   // of a class: index; -1 where no unit is large enough
+	sizeOf  []int   // of a class: index; -1 where no bin is large enough
 	due     []int64 // by size: pages that go with the cores, at least
-	room    int     // of the largest unit
+	room    int     // of the largest bin
 
 	// At the present prices, and where fine is said in parts of 1/(scale*fine) of a basis point.
 	fine int64
@@ -87,29 +87,29 @@ type assembly struct {
 	share int64 // what a share of an L3 cache costs, fine
 	page  int64 // what a page costs at least that is not where it is due, fine
 
-	v, g  []int64 // credits by class and by size, fine
-	gains []int64 // of contents, as the last call of most found them
-	sums  []int64 // scratch of most: gains before what all pay together
+	v, g  []int64 // duals by class and by size, fine
+	gains []int64 // of patterns, as the last call of bestPattern found them
+	sums  []int64 // scratch of bestPattern: gains before what all pay together
 	pages []int64 // likewise: pages due
 }
 
 // maxSpan bounds how many portions of a lab node are told apart.
 const maxSpan = 6
 
-// newAssembly finds units and lists what they can contain; nil where there is no choice or too much of it.
-func (t *tree) newAssembly() *assembly {
+// newAssembly finds bins and lists what they can contain; nil where there is no choice or too much of it.
+func (t *tree) newPatternModel() *patternModel {
 	m := t.m
-	a := &assembly{t: t, units: m.units()}
-	if len(a.units) < 2 || m.p.Weights.L3Shared == 0 {
+	a := &patternModel{t: t, bins: m.bins()}
+	if len(a.bins) < 2 || m.p.Weights.L3Shared == 0 {
 		return nil
 	}
-	for k := range a.units {
-		a.room = max(a.room, a.units[k].room)
+	for k := range a.bins {
+		a.room = max(a.room, a.bins[k].room)
 	}
 	var asked []int
 	for i := range m.requests {
 		r := &m.requests[i]
-		k := slices.IndexFunc(a.classes, func(members []int) bool { return m.requests[members[0]].swap == r.swap })
+		k := slices.IndexFunc(a.classes, func(members []int) bool { return m.requests[members[0]].rep == r.rep })
 		if k >= 0 {
 			a.classes[k] = append(a.classes[k], i)
 			continue
@@ -125,10 +125,10 @@ func (t *tree) newAssembly() *assembly {
 	for _, members := range a.classes {
 		a.sizeOf = append(a.sizeOf, slices.Index(a.sizes, m.requests[members[0]].cores))
 	}
-	for k := range a.units {
-		u := &a.units[k]
-		if x := slices.IndexFunc(a.units[:k], func(o unit) bool { return m.sameContents(&o, u) }); x >= 0 {
-			u.table = a.units[x].table
+	for k := range a.bins {
+		u := &a.bins[k]
+		if x := slices.IndexFunc(a.bins[:k], func(o bin) bool { return m.samePatterns(&o, u) }); x >= 0 {
+			u.table = a.bins[x].table
 		} else {
 			u.table = a.list(u)
 		}
@@ -139,16 +139,16 @@ func (t *tree) newAssembly() *assembly {
 	return a
 }
 
-// units finds the units.
-func (m *model) units() []unit {
+// bins finds the bins.
+func (m *model) bins() []bin {
 	group := make([]int, len(m.nodes))
 	for n := range group {
 		group[n] = n
 	}
 	for k := range m.comps {
-		places := m.comps[k].places
-		for _, pl := range places {
-			from, to := group[m.places[pl].node], group[m.places[places[0]].node]
+		pools := m.comps[k].pools
+		for _, pl := range pools {
+			from, to := group[m.pools[pl].node], group[m.pools[pools[0]].node]
 			for n := range group {
 				if group[n] == from {
 					group[n] = to
@@ -157,50 +157,50 @@ func (m *model) units() []unit {
 		}
 	}
 	counts := m.memoryCounts()
-	var units []unit
+	var bins []bin
 	for g := range group {
 		if group[g] != g {
 			continue
 		}
-		u := unit{within: make([]bool, len(m.nodes)), place: -1, pages: -1}
-		var nodes, places []int
+		u := bin{within: make([]bool, len(m.nodes)), pool: -1, pages: -1}
+		var nodes, pools []int
 		for n := range group {
 			if group[n] == g {
 				u.within[n] = true
 				u.room += max(0, m.nodes[n].free-m.nodes[n].reserve)
-				nodes, places = append(nodes, n), append(places, m.nodes[n].places...)
+				nodes, pools = append(nodes, n), append(pools, m.nodes[n].pools...)
 			}
 		}
 		if u.room == 0 {
 			continue
 		}
-		if len(places) == 1 {
-			u.place = places[0]
+		if len(pools) == 1 {
+			u.pool = pools[0]
 		}
 		if q := &m.nodes[nodes[0]]; len(nodes) == 1 && counts && q.limited {
 			u.pages = q.pages
 		}
 		u.caches = m.coverage(func(n int) bool { return u.within[n] })
-		units = append(units, u)
+		bins = append(bins, u)
 	}
-	return units
+	return bins
 }
 
-// sameContents reports whether two units can contain the same, with as many shares.
-func (m *model) sameContents(a, b *unit) bool {
+// sameContents reports whether two bins can contain the same, with as many shares.
+func (m *model) samePatterns(a, b *bin) bool {
 	if a.room != b.room || !slices.Equal(a.caches.own, b.caches.own) || !slices.Equal(a.caches.tenants,
 		b.caches.tenants) || a.caches.loose != b.caches.loose {
 		return false
 	}
-	if a.place < 0 || b.place < 0 {
-		return a.place == b.place
+	if a.pool < 0 || b.pool < 0 {
+		return a.pool == b.pool
 	}
-	return slices.Equal(m.comps[m.places[a.place].comp].large, m.comps[m.places[b.place].comp].large)
+	return slices.Equal(m.comps[m.pools[a.pool].comp].large, m.comps[m.pools[b.pool].comp].large)
 }
 
-// chooseSizes takes all sizes up to the largest one that is asked for or, where contents would be
+// chooseSizes takes all sizes up to the largest one that is asked for or, where patterns would be
 // too many, those that are and 1. It reports false where even those are.
-func (a *assembly) chooseSizes(asked []int) bool {
+func (a *patternModel) chooseSizes(asked []int) bool {
 	for n := slices.Max(asked); n > 0; n-- {
 		a.sizes = append(a.sizes, n)
 	}
@@ -224,25 +224,25 @@ func (a *assembly) chooseSizes(asked []int) bool {
 	return true
 }
 
-// countable reports whether there are few enough contents.
-func (a *assembly) countable() bool {
+// countable reports whether there are few enough patterns.
+func (a *patternModel) countable() bool {
 	ways := make([]int, a.room+1) // to have so many cores
 	ways[0] = 1
 	sum := 0
 	for _, size := range a.sizes {
 		for n := size; n <= a.room; n++ {
-			ways[n] = min(ways[n]+ways[n-size], maxContents)
+			ways[n] = min(ways[n]+ways[n-size], maxPatterns)
 		}
 	}
 	for _, n := range ways {
 		sum += n
 	}
-	return sum <= maxContents
+	return sum <= maxPatterns
 }
 
-// list lists the contents of a unit, each after its parent.
-func (a *assembly) list(u *unit) *contents {
-	table := &contents{of: u, list: []content{{exact: true}}}
+// list lists the patterns of a bin, each after its parent.
+func (a *patternModel) list(u *bin) *patternTable {
+	table := &patternTable{of: u, list: []pattern{{exact: true}}}
 	var asked []int
 	var add func(parent, left int)
 	add = func(parent, left int) {
@@ -251,7 +251,7 @@ func (a *assembly) list(u *unit) *contents {
 			if a.sizes[s] > left || len(asked) == len(a.t.m.requests) || a.t.work.add(2+int64(len(asked))/2) {
 				continue
 			}
-			q := content{parent: parent, size: s, nth: 1, full: left == a.sizes[s]}
+			q := pattern{parent: parent, size: s, nth: 1, full: left == a.sizes[s]}
 			if s == from.size {
 				q.nth += from.nth
 			}
@@ -268,41 +268,41 @@ func (a *assembly) list(u *unit) *contents {
 	return table
 }
 
-// oneCache returns how many shares so many owners have in a unit with one L3 cache, or none.
-func (a *assembly) oneCache(u *unit, owners int) (int, bool) {
-	if u.place < 0 || !a.t.m.comps[a.t.m.places[u.place].comp].single {
+// oneCache returns how many shares so many owners have in a bin with one L3 cache, or none.
+func (a *patternModel) oneCache(u *bin, owners int) (int, bool) {
+	if u.pool < 0 || !a.t.m.comps[a.t.m.pools[u.pool].comp].single {
 		return 0, false
 	}
 	at := make([]portion, owners)
 	for k := range at {
 		at[k].who = k
 	}
-	return a.t.s.packs.easy(a.t.m.places[u.place].comp, at)
+	return a.t.s.packs.easy(a.t.m.pools[u.pool].comp, at)
 }
 
-// pack finds the shares of a content that were only counted so far, and returns how many more there are.
-func (a *assembly) pack(u *unit, x int) int {
+// pack finds the shares of a pattern that were only counted so far, and returns how many more there are.
+func (a *patternModel) pack(u *bin, x int) int {
 	table := u.table
 	c := &table.list[x]
-	if c.exact || u.place < 0 {
+	if c.exact || u.pool < 0 {
 		return 0
 	}
 	c.exact = true
 	var at []portion
 	for ; x > 0; x = table.list[x].parent {
-		at = append(at, portion{len(at), table.of.place, a.sizes[table.list[x].size]})
+		at = append(at, portion{len(at), table.of.pool, a.sizes[table.list[x].size]})
 	}
 	old := c.shares
-	c.shares = max(old, int(a.t.s.packs.bound(a.t.m.places[table.of.place].comp, at)))
+	c.shares = max(old, int(a.t.s.packs.bound(a.t.m.pools[table.of.pool].comp, at)))
 	return c.shares - old
 }
 
 // weigh finds what everything costs at the present prices. It reports whether there was enough work for that.
-func (a *assembly) weigh() bool {
+func (a *patternModel) reprice() bool {
 	t, m := a.t, a.t.m
 	beyond := scale*t.cost - t.s.crowd + t.price.fixed
 	for _, l := range t.least {
-		beyond -= l.priced
+		beyond -= l.reduced
 	}
 	if beyond <= 0 || beyond > 1<<46 {
 		return false
@@ -317,8 +317,8 @@ func (a *assembly) weigh() bool {
 	}
 	e := t.enum(0)
 	defer func() { e.within, e.beyond, e.spanning = nil, nil, 0 }()
-	for k := range a.units {
-		u := &a.units[k]
+	for k := range a.bins {
+		u := &a.bins[k]
 		u.lone = a.refine(m.lone(u))
 		u.least, u.away, u.local = zero(u.least, len(a.classes)), zero(u.away, len(a.classes)),
 			zero(u.local, len(a.classes))
@@ -327,24 +327,24 @@ func (a *assembly) weigh() bool {
 	for c, members := range a.classes {
 		i := members[0]
 		r := &m.requests[i]
-		a.base[c] = t.least[i].priced
+		a.base[c] = t.least[i].reduced
 		// cost is what the enumerator is asked for, infinite where there is none.
 		cost := func() int64 {
 			if t.work.add(int64(len(m.nodes) + len(m.devices)/4)) {
 				return 0
 			}
 			l := t.cheapestOf(i, infinite, e)
-			if l.priced == infinite {
+			if l.reduced == infinite {
 				return infinite
 			}
-			return min(beyond, max(0, l.priced-a.base[c])) * a.fine
+			return min(beyond, max(0, l.reduced-a.base[c])) * a.fine
 		}
-		for e.spanning = 2; e.spanning <= min(r.cores, len(a.units), maxSpan); e.spanning++ {
+		for e.spanning = 2; e.spanning <= min(r.cores, len(a.bins), maxSpan); e.spanning++ {
 			a.span[c] = append(a.span[c], cost())
 		}
 		e.spanning = 0
-		for k := range a.units {
-			u := &a.units[k]
+		for k := range a.bins {
+			u := &a.bins[k]
 			e.within = u.within
 			u.least[c], u.local[c] = cost(), m.localTo(r, u)
 			if u.away[c] = u.least[c]; u.least[c] < infinite && u.local[c] < min(len(members), u.room/r.cores) {
@@ -359,10 +359,10 @@ func (a *assembly) weigh() bool {
 		}
 	}
 	a.groups = a.groups[:0]
-	for k := range a.units {
-		u := &a.units[k]
+	for k := range a.bins {
+		u := &a.bins[k]
 		g := slices.IndexFunc(a.groups, func(g []int) bool {
-			o := &a.units[g[0]]
+			o := &a.bins[g[0]]
 			return o.table == u.table && o.lone == u.lone && o.pages == u.pages && slices.Equal(o.least, u.least) &&
 				slices.Equal(o.away, u.away) &&
 				slices.Equal(o.local, u.local)
@@ -377,10 +377,12 @@ func (a *assembly) weigh() bool {
 }
 
 // refine returns a cost in fine parts, not more than the gap.
-func (a *assembly) refine(cost int64) int64 { return min(cost, a.gap/(scale*a.fine)) * scale * a.fine }
+func (a *patternModel) refine(cost int64) int64 {
+	return min(cost, a.gap/(scale*a.fine)) * scale * a.fine
+}
 
-// lone returns what a lab node at home in a unit pays for housekeeping at least where the unit has no core left.
-func (m *model) lone(u *unit) int64 {
+// lone returns what a lab node at home in a bin pays for housekeeping at least where the bin has no core left.
+func (m *model) lone(u *bin) int64 {
 	if !m.emulator {
 		return 0
 	}
@@ -401,8 +403,8 @@ func (m *model) lone(u *unit) int64 {
 	return max(0, least) * m.p.Weights.EmulatorDistance
 }
 
-// localTo returns how many lab nodes like r can have all their devices in a unit, at most.
-func (m *model) localTo(r *request, u *unit) int {
+// localTo returns how many lab nodes like r can have all their devices in a bin, at most.
+func (m *model) localTo(r *request, u *bin) int {
 	fit := len(m.requests)
 	for _, w := range r.wants {
 		here := 0
@@ -420,15 +422,15 @@ func (m *model) localTo(r *request, u *unit) int {
 	return fit
 }
 
-// A member is a lab node of a class or a portion, whose class is -1, as a part of a content.
+// A member is a lab node of a class or a portion, whose class is -1, as a part of a pattern.
 type member struct {
 	class int
 	gain  int64
 }
 
-// ranks returns for each size the lab nodes and portions that gain most in a unit, before what all
+// ranks returns for each size the lab nodes and portions that gain most in a bin, before what all
 // pay together; full says that no core is left then.
-func (a *assembly) ranks(u *unit, full bool) [][]member {
+func (a *patternModel) ranks(u *bin, full bool) [][]member {
 	out := make([][]member, len(a.sizes))
 	for c, members := range a.classes {
 		s := a.sizeOf[c]
@@ -458,8 +460,8 @@ func (a *assembly) ranks(u *unit, full bool) [][]member {
 	return out
 }
 
-// most returns the content of a unit that gains most, and its members by size. The gains of all are in a.gains then.
-func (a *assembly) most(u *unit) (best int, ranks [][]member) {
+// bestPattern returns the pattern of a bin that gains most, and its members by size. The gains of all are in a.gains then.
+func (a *patternModel) bestPattern(u *bin) (best int, ranks [][]member) {
 	ranks, full := a.ranks(u, false), a.ranks(u, true)
 	list := u.table.list
 	a.gains, a.sums, a.pages = zero(a.gains, len(list)), zero(a.sums, len(list)), zero(a.pages, len(list))
@@ -475,7 +477,7 @@ func (a *assembly) most(u *unit) (best int, ranks [][]member) {
 		}
 		now -= a.share * int64(c.shares)
 		if u.pages >= 0 && a.page > 0 {
-			// Who is due more pages than the unit has has paid for those already.
+			// Who is due more pages than the bin has has paid for those already.
 			a.pages[x] = a.pages[c.parent] + min(u.pages, a.due[c.size])
 			now -= a.page * min(a.gap/a.page, max(0, a.pages[x]-u.pages))
 		}
@@ -492,16 +494,16 @@ func (a *assembly) most(u *unit) (best int, ranks [][]member) {
 
 // cheapestSpan returns by how many portions of which sizes a member of a class spans at least cost:
 // with their g, infinite where it cannot span, and without.
-func (a *assembly) cheapestSpan(c int) (parts []int, priced, cost int64) {
+func (a *patternModel) cheapestSpan(c int) (parts []int, reduced, cost int64) {
 	cores := a.t.m.requests[a.classes[c][0]].cores
-	most := len(a.span[c]) + 1
+	longest := len(a.span[c]) + 1
 	type last struct {
 		cost int64
 		size int
 	}
 	// rows[k][n] is for n cores or more in k portions; the last row, for more portions as well,
 	// adds len(a.sizes) where the row stays the same.
-	rows := make([][]last, most+1)
+	rows := make([][]last, longest+1)
 	from := func(n, s int) int {
 		if s == 0 {
 			return max(0, n-a.room)
@@ -526,18 +528,18 @@ func (a *assembly) cheapestSpan(c int) (parts []int, priced, cost int64) {
 				if now := rows[k-1][x].cost + a.g[s]; now < q.cost {
 					*q = last{now, s}
 				}
-				if k == most && x < n && rows[k][x].cost+a.g[s] < q.cost {
+				if k == longest && x < n && rows[k][x].cost+a.g[s] < q.cost {
 					*q = last{rows[k][x].cost + a.g[s], s + len(a.sizes)}
 				}
 			}
 		}
 	}
 	a.t.work.add(int64(len(rows)*cores*len(a.sizes)) / 16)
-	priced = infinite
+	reduced = infinite
 	k := 0
 	for x, span := range a.span[c] {
-		if now := span + rows[x+2][cores].cost; span < infinite && now < priced {
-			priced, cost, k = now, span, x+2
+		if now := span + rows[x+2][cores].cost; span < infinite && now < reduced {
+			reduced, cost, k = now, span, x+2
 		}
 	}
 	for n := cores; k > 0; {
@@ -549,5 +551,5 @@ func (a *assembly) cheapestSpan(c int) (parts []int, priced, cost int64) {
 		parts = append(parts, s)
 		n = from(n, s)
 	}
-	return parts, priced, cost
+	return parts, reduced, cost
 }
