@@ -55,6 +55,7 @@ func (m *model) foresee() {
 		if r.rep != i {
 			r.gpuList, r.half, r.outlook = m.requests[r.rep].gpuList, m.requests[r.rep].half,
 				m.requests[r.rep].outlook
+			r.secondPair = m.requests[r.rep].secondPair
 			continue
 		}
 		total := 0
