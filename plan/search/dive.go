@@ -28,18 +28,13 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, in
 		}
 		t.s.place(i, c)
 		if now := scale * t.s.cost(); now < cost {
-			cost = now
-			if best == nil {
-				best = &column{}
-			}
-			best.copyFrom(c)
+			best, cost = best.set(c), now
 			e.limit = cost - base
 		}
 		t.s.remove(i)
 		return false
 	})
-	anchors := e.anchors()
-	for _, a := range anchors {
+	for _, a := range e.anchors() {
 		if t.work.stopped != "" || cost <= low {
 			break
 		}
@@ -63,17 +58,15 @@ func (e *enumerator) anchors() []int {
 	if len(all) <= diveNodes {
 		return all
 	}
-	out := make([]int, 0, diveNodes)
 	for k := range diveNodes {
-		out = append(out, all[k*len(all)/diveNodes])
+		all[k] = all[k*len(all)/diveNodes]
 	}
-	return out
+	return all[:diveNodes]
 }
 
 // pickNear picks the devices of all wants, each the one that adds least: to what is picked already,
 // and to its distance from NUMA node a. It reports whether there were enough.
 func (e *enumerator) pickNear(a int) bool {
-	m := e.s.m
 	e.farNear(a)
 	for x := range e.r.wants {
 		w := &e.r.wants[x]
@@ -83,41 +76,43 @@ func (e *enumerator) pickNear(a int) bool {
 				if e.units(w, d) == 0 || e.tooFar(d) {
 					continue
 				}
-				v := &m.devices[d]
-				add := scale*v.port + e.price.bundle[v.bundle]
-				if w.kind == wantVF {
-					add = scale*v.port + e.price.vf[d]
-					if e.count[d] == 0 {
-						add += e.price.nic[d]
-					}
-				}
-				if v.home >= 0 {
-					add += e.far[v.home]
-				}
-				if w.kind == wantGPU {
-					for _, g := range e.c.gpus {
-						add += scale * m.gpuCost[g*len(m.devices)+d]
-					}
-					add += scale * e.r.minPair[d]
-				} else {
-					add -= scale * e.helps(d)
-				}
-				if add < least {
+				if add := e.adds(d, w.kind); add < least {
 					best, least = d, add
 				}
 			}
 			if e.s.work.add(int64(len(w.any))/8) || best < 0 {
 				return false
 			}
-			if w.kind == wantVF {
-				e.addVF(best)
-			} else {
-				e.addWhole(best, w.kind)
-			}
+			e.add(best, w.kind)
 			e.trail = append(e.trail, pick{best, w.kind})
 		}
 	}
 	return true
+}
+
+// adds estimates what a device adds to the cost.
+func (e *enumerator) adds(d int, kind wantKind) int64 {
+	m := e.s.m
+	v := &m.devices[d]
+	add := scale * v.port
+	if kind == wantVF {
+		add += e.price.vf[d]
+		if e.count[d] == 0 {
+			add += e.price.nic[d]
+		}
+	} else {
+		add += e.price.bundle[v.bundle]
+	}
+	if v.home >= 0 {
+		add += e.far[v.home]
+	}
+	if kind != wantGPU {
+		return add - scale*e.helps(d)
+	}
+	for _, g := range e.c.gpus {
+		add += scale * m.gpuPair(g, d)
+	}
+	return add + scale*e.r.minPair[d]
 }
 
 // farNear estimates what a device at each NUMA node costs with the cores on those nearest to a.
@@ -127,60 +122,57 @@ func (e *enumerator) farNear(a int) {
 	e.far = zero(e.far, n)
 	if m.near == nil {
 		for h := range n {
-			e.far[h] = scale * (m.p.Weights.DeviceNearest + int64(e.r.cores)*e.r.w.DeviceDistance) * m.dist[a*n+h]
+			e.far[h] = scale * (m.p.Weights.DeviceNearest + int64(e.r.cores)*e.r.w.DeviceDistance) * m.far(a, h)
 		}
 		return
 	}
-	nearest := zero(e.nearestTo, n)
-	e.nearestTo = nearest
+	e.nearestTo = zero(e.nearestTo, n)
 	for h := range n {
-		nearest[h] = -1
+		e.nearestTo[h] = infinite
 	}
 	left := e.r.cores
 	for _, b := range m.near[a] {
-		most := e.perNode[b].room
-		if e.perCore > 0 {
-			most = min(most, max(1, e.perNode[b].local-1))
-		}
-		give := min(left, most)
-		if give <= 0 || e.perNode[b].room == 0 {
+		give := min(left, e.withMemory(&e.perNode[b]))
+		if give <= 0 {
 			continue
 		}
 		left -= give
 		for h := range n {
-			d := m.dist[b*n+h]
-			if nearest[h] < 0 || d < nearest[h] {
-				nearest[h] = d
-			}
+			d := m.far(b, h)
+			e.nearestTo[h] = min(e.nearestTo[h], d)
 			e.far[h] += scale * e.r.w.DeviceDistance * int64(give) * d
 		}
 	}
 	for h := range n {
-		e.far[h] += scale * m.p.Weights.DeviceNearest * max(0, nearest[h])
+		e.far[h] += scale * m.p.Weights.DeviceNearest * finite(e.nearestTo[h])
 	}
+}
+
+// withMemory returns how many cores of a NUMA node can have their memory there, one at least where
+// there is room.
+func (e *enumerator) withMemory(q *nodeCost) int {
+	if e.perCore > 0 {
+		return min(q.room, max(1, q.local-1))
+	}
+	return q.room
 }
 
 // helps returns how much cheaper the paths of the GPUs get by one more port d; where ports are more
 // than GPUs, how cheap its own is.
 func (e *enumerator) helps(d int) int64 {
-	m := e.s.m
-	n := len(m.devices)
 	if len(e.c.gpus) == 0 {
 		return 0
 	}
 	if e.r.ports > e.r.gpus {
-		least := infinite
-		for _, g := range e.c.gpus {
-			least = min(least, m.pairCost[g*n+d])
-		}
-		return -least
+		return -e.bestGPU(d)
 	}
+	first := len(e.c.nics)+len(e.functions) == 0
 	var sum int64
 	for _, g := range e.c.gpus {
-		if len(e.c.nics)+len(e.functions) == 0 {
-			sum -= m.pairCost[g*n+d] // the first port: the less its paths cost the better
+		if cost := e.s.m.pair(g, d); first {
+			sum -= cost // the less its paths cost the better
 		} else {
-			sum += max(0, e.bestPort(g)-m.pairCost[g*n+d])
+			sum += max(0, e.bestPort(g)-cost)
 		}
 	}
 	return sum
@@ -194,37 +186,29 @@ type pick struct {
 
 // unpick puts all devices back.
 func (e *enumerator) unpick() {
-	for k := len(e.trail) - 1; k >= 0; k-- {
-		q := e.trail[k]
-		if q.kind == wantVF {
-			e.dropVF(q.device, mark{})
-		} else {
-			e.dropWhole(q.device, q.kind, mark{})
-		}
+	for _, q := range slices.Backward(e.trail) {
+		e.drop(q.device, q.kind, mark{})
 	}
 	e.trail = e.trail[:0]
-	e.paid, e.charge = 0, 0
+	e.mark = mark{}
 }
 
 // splitsNear tries a few ways to give the cores: on as few NUMA nodes as can be and some more,
 // those with devices and those near a first, filled one after the other or evenly.
 func (e *enumerator) splitsNear(a int) {
-	m := e.s.m
-	n := len(m.nodes)
 	var nodes []int
-	total, widest := 0, 0
-	for k := range n {
-		if e.perNode[k].room > 0 {
+	total := 0
+	for k := range e.perNode {
+		if room := e.perNode[k].room; room > 0 {
 			nodes = append(nodes, k)
-			total += e.perNode[k].room
-			widest = max(widest, e.perNode[k].room)
+			total += room
 		}
 	}
 	if total < e.r.cores {
 		return
 	}
-	near := func(k int) int64 { return m.dist[a*n+k] }
-	sortBy := func(keys ...func(k int) int64) []int {
+	type key func(k int) int64
+	sortBy := func(keys ...key) []int {
 		order := slices.Clone(nodes)
 		slices.SortStableFunc(order, func(x, y int) int {
 			for _, key := range keys {
@@ -236,23 +220,18 @@ func (e *enumerator) splitsNear(a int) {
 		})
 		return order
 	}
+	near := func(k int) int64 { return e.s.m.far(a, k) }
 	core := func(k int) int64 { return e.perNode[k].core }
 	homes := func(k int) int64 { return -int64(e.homeCount[k]) }
 	room := func(k int) int64 { return -int64(e.perNode[k].room) }
-	orders := [][]int{sortBy(core, near)}
+	second := []key{core, room, near}
 	if len(e.homes) > 0 {
-		orders = append(orders, sortBy(homes, core, near))
-	} else {
-		orders = append(orders, sortBy(core, room, near))
+		second = []key{homes, core, near}
 	}
-	for _, order := range orders {
+	for _, order := range [][]int{sortBy(core, near), sortBy(second...)} {
 		least, left := 0, e.r.cores
-		for _, k := range order {
-			if left <= 0 {
-				break
-			}
-			left -= e.perNode[k].room
-			least++
+		for ; left > 0; least++ {
+			left -= e.perNode[order[least]].room
 		}
 		for s := max(1, least-2); s <= min(len(order), e.r.cores, least+4); s++ {
 			e.give(order[:s], false)
@@ -266,34 +245,23 @@ func (e *enumerator) splitsNear(a int) {
 }
 
 // give yields the column with cores on all of nodes, evenly or the first ones filled first; first
-// as many as memory is there for, then as there is room for.
+// as many as memory is there for, then as there is room for. There are no more nodes than cores.
 func (e *enumerator) give(nodes []int, even bool) {
-	left := e.r.cores
-	give := make([]int, len(nodes))
-	for k := range nodes {
-		if left > 0 {
-			give[k] = 1
-			left--
-		}
-	}
-	if left < 0 {
-		return
-	}
+	left := e.r.cores - len(nodes)
+	give := slices.Repeat([]int{1}, len(nodes))
 	for round := range 2 {
-		for k := 0; k < len(nodes) && left > 0; k++ {
-			q := &e.perNode[nodes[k]]
-			most := q.room
-			if round == 0 && e.perCore > 0 {
-				most = min(most, max(1, q.local-1))
+		for k, node := range nodes {
+			q := &e.perNode[node]
+			most, want := q.room, left
+			if round == 0 {
+				most = e.withMemory(q)
+				if even {
+					want = (left + len(nodes) - k - 1) / (len(nodes) - k)
+				}
 			}
-			want := left
-			if even && round == 0 {
-				want = min(left, max(0, (left+len(nodes)-k-1)/(len(nodes)-k)))
-			}
-			if more := min(want, most-give[k]); more > 0 {
-				give[k] += more
-				left -= more
-			}
+			more := max(0, min(want, most-give[k]))
+			give[k] += more
+			left -= more
 		}
 	}
 	if left == 0 {
@@ -305,15 +273,14 @@ func (e *enumerator) give(nodes []int, even bool) {
 func (e *enumerator) giveWhole(order []int) {
 	left := e.r.cores
 	var nodes, give []int
-	last := -1
 	for _, k := range order {
-		room := e.perNode[k].room
-		if room <= left && room == e.s.m.nodes[k].free {
+		if room := e.perNode[k].room; room <= left && room == e.s.m.nodes[k].free {
 			nodes, give = append(nodes, k), append(give, room)
 			left -= room
 		}
 	}
 	if left > 0 {
+		last := -1
 		for _, k := range order {
 			// One core more than needed is for the host.
 			if room := e.perNode[k].room; room > left && !slices.Contains(nodes, k) &&
@@ -332,7 +299,7 @@ func (e *enumerator) giveWhole(order []int) {
 // yieldCores yields the column with so many cores on each of some NUMA nodes.
 func (e *enumerator) yieldCores(nodes, give []int) {
 	e.c.cores = e.c.cores[:0]
-	paid, charge, spans := e.paid+scale*e.pathCost(), e.charge, 0
+	paid, charge := e.paid+scale*e.pathCost(), e.charge
 	for k, node := range nodes {
 		left := give[k]
 		for _, q := range e.byCost {
@@ -354,45 +321,38 @@ func (e *enumerator) yieldCores(nodes, give []int) {
 		if left > 0 {
 			return // its package keeps them
 		}
-		if give[k] > 0 {
-			spans++
-		}
 	}
 	e.s.work.add(int64(len(e.byCost)))
-	e.done(paid, charge, spans)
+	e.done(paid, charge, len(nodes))
 }
 
 // quickLabs is how many lab nodes make it worth having a placement before anything else is known.
 const quickLabs = 64
 
-// quick places all lab nodes by dives alone, hardest first, so that a search that is stopped early
-// has something to show. One that fits nowhere any more goes first in the next try.
+// quickPlacement places all lab nodes by dives alone, hardest first, so that a search that is stopped
+// early has something to show. One that fits nowhere any more goes first in the next try.
 func (t *tree) quickPlacement() {
 	if len(t.order) < quickLabs {
 		return
 	}
 	order := slices.Clone(t.order)
 	for range 4 {
-		// Packing L3 caches takes most of the time; it is looked at once all have their places.
+		// Packing L3 caches takes most of the time; it is looked at once all have their pools.
 		t.s.coarse = true
-		var found []*column
-		for _, i := range order {
+		stuck := t.placeAll(order, func(i int) *column {
 			e := t.enum(0)
 			e.relaxed = false
-			lowerBound := e.lowerBound(i, t.price)
-			best, _ := t.dive(i, t.price, scale*t.s.cost()+lowerBound, e)
-			if best == nil {
-				break
-			}
-			t.s.place(i, best)
-			found = append(found, best)
-		}
-		t.removeAll(order[:len(found)])
+			best, _ := t.dive(i, t.price, scale*t.s.cost()+e.lowerBound(i, t.price), e)
+			return best
+		})
+		found := slices.Clone(t.s.at)
+		t.removeAll(order[:stuck])
 		t.s.coarse = false
-		if len(found) == len(order) {
-			for k, i := range order {
-				t.s.place(i, found[k])
+		if stuck == len(order) {
+			for _, i := range order {
+				t.s.place(i, found[i])
 			}
+			// Also where the search was stopped, so that this cost may be incomplete: Solve works it out again.
 			if cost, _ := t.s.leaf(); cost < t.cost {
 				t.keep(cost)
 			}
@@ -402,15 +362,33 @@ func (t *tree) quickPlacement() {
 		if t.work.stopped != "" {
 			return
 		}
-		stuck := order[len(found)]
-		copy(order[1:len(found)+1], order[:len(found)])
-		order[0] = stuck
+		moveToFront(order, stuck)
 	}
 }
 
-// lift takes lab nodes off that were placed in an order.
-func (t *tree) removeAll(order []int) {
-	for k := len(order) - 1; k >= 0; k-- {
-		t.s.remove(order[k])
+// placeAll places lab nodes in an order, each where insert says. It returns how many it placed: the
+// next one does not fit.
+func (t *tree) placeAll(order []int, insert func(i int) *column) int {
+	for k, i := range order {
+		c := insert(i)
+		if c == nil {
+			return k
+		}
+		t.s.place(i, c)
 	}
+	return len(order)
+}
+
+// removeAll takes lab nodes off that were placed in an order.
+func (t *tree) removeAll(order []int) {
+	for _, i := range slices.Backward(order) {
+		t.s.remove(i)
+	}
+}
+
+// moveToFront moves the lab node at a position to the front of an order.
+func moveToFront(order []int, k int) {
+	i := order[k]
+	copy(order[1:k+1], order[:k])
+	order[0] = i
 }

@@ -99,25 +99,6 @@ func (p *packer) span(k int, at []portion) (low, high int) {
 	return r.low, r.high
 }
 
-// sharesFit reports whether every lab node's share of memory has room beside its cores, and belongs there.
-func (s *state) sharesFit() bool {
-	if s.m.oddLocal {
-		return false
-	}
-	demand := make([]int64, len(s.m.nodes))
-	for i, c := range s.at {
-		for _, x := range s.sharesOf(i, c) {
-			demand[x.node] += x.pages
-		}
-	}
-	for n := range s.m.nodes {
-		if q := &s.m.nodes[n]; q.limited && demand[n] > q.pages {
-			return false
-		}
-	}
-	return true
-}
-
 // pagesOf spreads the memory of all lab nodes.
 func (s *state) pagesOf() [][]plan.NodePage {
 	m := s.m

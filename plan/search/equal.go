@@ -61,7 +61,7 @@ func (t *tree) boundUnequal(steps int64) int64 {
 			now := (max(0, v.reduced-here) + (n-1)*max(0, reduced-here)) / scale
 			then := (max(0, v.even-there) + (n-1)*max(0, even-there)) / scale
 			lifted = min(lifted, now+term)
-			alone = min(alone, max(now, t.start.bound+then-base)+term)
+			alone = min(alone, max(now, t.start.root+then-base)+term)
 		}
 		sum += lifted
 		single = max(single, alone)
@@ -107,14 +107,6 @@ func dearestOf(least []leastColumn, members []int) int64 {
 		most = max(most, least[i].reduced)
 	}
 	return most
-}
-
-// A start is the relaxation as it was before the subgradient method: prices that fit few cases
-// exactly fit the others badly.
-type start struct {
-	price *prices
-	least []leastColumn
-	bound int64
 }
 
 // classUse says what there is of each resource at what own cost.

@@ -11,45 +11,30 @@ import "slices"
 func (t *tree) greedy() {
 	order := slices.Clone(t.order)
 	for range order {
-		stuck := t.greedyIn(order)
-		if stuck <= 0 || t.work.stopped != "" {
+		placed := t.placeAll(order, t.insert)
+		if placed == len(order) {
+			t.offer()
+		}
+		t.removeAll(order[:placed])
+		if placed == 0 || placed == len(order) || t.work.stopped != "" {
 			return
 		}
-		i := order[stuck]
-		copy(order[1:stuck+1], order[:stuck])
-		order[0] = i
+		moveToFront(order, placed)
 	}
-}
-
-// greedyIn places the lab nodes in an order. It returns the position of the first one that does not
-// fit, -1 where all do.
-func (t *tree) greedyIn(order []int) int {
-	stuck := -1
-	placed := 0
-	for k, i := range order {
-		c := t.insert(i)
-		if c == nil {
-			stuck = k
-			break
-		}
-		t.s.place(i, c)
-		placed++
-	}
-	if stuck < 0 {
-		if cost, _ := t.s.leaf(); cost < t.cost && t.work.stopped == "" {
-			t.keep(cost)
-		}
-	}
-	for k := placed - 1; k >= 0; k-- {
-		t.s.remove(order[k])
-	}
-	return stuck
 }
 
 // insert returns where lab node i costs least beside those that are placed, nil where it fits
 // nowhere. It looks among the columns that are as cheap as can be first: else it could lose its
 // time with dear ones of the first devices.
 func (t *tree) insert(i int) *column {
+	best := t.insertion(i)
+	if best != nil {
+		best.charge = t.price.charge(t.m, best)
+	}
+	return best
+}
+
+func (t *tree) insertion(i int) *column {
 	e := t.enum(0)
 	// What a NIC's other users will suffer is known, and steers better as a price.
 	for d := range t.m.devices {
@@ -57,7 +42,7 @@ func (t *tree) insert(i int) *column {
 	}
 	low := t.least[i].reduced
 	if len(t.order) > 1 {
-		low = t.cheapestAt(i, t.steer, infinite, e).reduced
+		low = t.cheapestOf(i, t.steer, infinite, e).reduced
 	}
 	if low == infinite {
 		return nil
@@ -67,7 +52,6 @@ func (t *tree) insert(i int) *column {
 	best, cost := t.dive(i, t.steer, base+low, e)
 	t.work.endBudget()
 	if best != nil && (len(t.order) == 1 || cost-base <= low) {
-		best.charge = t.price.charge(t.m, best)
 		return best // the tree looks at all the others
 	}
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
@@ -79,11 +63,7 @@ func (t *tree) insert(i int) *column {
 			}
 			t.s.place(i, c)
 			if now := scale * t.s.cost(); now < cost {
-				cost = now
-				if best == nil {
-					best = &column{}
-				}
-				best.copyFrom(c)
+				best, cost = best.set(c), now
 				e.limit = min(e.limit, cost-base)
 			}
 			t.s.remove(i)
@@ -94,16 +74,18 @@ func (t *tree) insert(i int) *column {
 			break // all that were left out cost more
 		}
 	}
-	if best != nil {
-		best.charge = t.price.charge(t.m, best)
-	}
 	return best
 }
 
-// tripleSteps bounds what is spent on three at a time.
-const tripleSteps = 3_000_000
+// The steps of the local search: a large neighbourhood search that takes two or three lab nodes off
+// and places them again.
+const (
+	pairSteps     = 6_000_000 // on pairs
+	tripleSteps   = 3_000_000 // on three at a time
+	reinsertSteps = 20_000    // on placing a few again
+)
 
-// shuffle takes three lab nodes off at a time, in an order that is fixed but without a pattern, for
+// improveTriples takes three lab nodes off at a time, in an order that is fixed but without a pattern, for
 // as long as the work allows.
 func (t *tree) improveTriples() {
 	n := len(t.order)
@@ -131,7 +113,7 @@ func (t *tree) improveTriples() {
 	}
 }
 
-// improve takes a few lab nodes off and places them again as well as possible beside the others, until no pair helps.
+// improvePairs places pairs again as well as possible beside the others, until no pair helps.
 func (t *tree) improvePairs() {
 	if t.best == nil {
 		return
@@ -153,24 +135,20 @@ func (t *tree) improvePairs() {
 	}
 }
 
-// pairSteps bounds what is spent on pairs.
-const pairSteps = 6_000_000
-
-// roundSteps bounds the work of placing a few lab nodes again.
-const roundSteps = 20_000
-
-// again places some lab nodes of the best placement again; it reports whether that helped.
+// reoptimise places some lab nodes of the best placement again; it reports whether that helped.
 func (t *tree) reoptimise(who ...int) bool {
 	before := t.cost
+	var others []int
 	for _, i := range t.order {
 		if !slices.Contains(who, i) {
+			others = append(others, i)
 			t.best[i].charge = t.price.charge(t.m, t.best[i])
 			t.s.place(i, t.best[i])
 		}
 	}
 	fixed := t.best
 	t.best = nil
-	t.work.budget(roundSteps)
+	t.work.budget(reinsertSteps)
 	t.basic = true
 	t.search(who)
 	t.basic = false
@@ -178,10 +156,6 @@ func (t *tree) reoptimise(who ...int) bool {
 	if t.best == nil {
 		t.best = fixed
 	}
-	for k := len(t.order) - 1; k >= 0; k-- {
-		if i := t.order[k]; !slices.Contains(who, i) {
-			t.s.remove(i)
-		}
-	}
+	t.removeAll(others)
 	return t.cost < before
 }

@@ -8,33 +8,33 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A model is a Problem in the form in which it is searched: indexes in place of numbers, and cores
-// that cannot be told apart counted.
+// A model is a Problem in the form in which it is searched: indexes in place of IDs, and
+// interchangeable cores counted instead of listed.
 type model struct {
 	p *plan.Problem
 
 	index    map[int]int // of NUMA node IDs
 	nodes    []node      // in the order of Problem.NUMANodes
 	near     [][]int     // of a NUMA node: all by distance from it; nil where no request needs that
-	dist     []int64     // distance beyond local from node a to node b at a*len(nodes)+b
+	dist     []int64     // see far
 	pools    []pool
 	cells    []cell
 	comps    []component
-	spills   []spill // of places
-	pairings []pairing
+	spills   []spill // of pools
+	pairings []*pairing
 	packages []pkg
 	l3s      []l3
 	devices  []device
 	bundles  int
 	requests []request
-	classes  [][]int // requests that can be swapped, two at least; ascending
+	classes  [][]int // requests of one class, two at least; ascending
 
-	symmetric []int   // of a device: the last one before it that could stand in its place, -1 for none
-	pairCost  []int64 // of GPU and NIC at gpu*len(devices)+nic, -1 where there is no path
-	gpuCost   []int64 // of two GPUs, likewise
+	symmetric []int   // of a device: the last one before it that is interchangeable with it, -1 for none
+	pairCost  []int64 // see pair
+	gpuCost   []int64 // see gpuPair
 
 	free, asked int  // cores that no tenant holds, and those asked for
-	emulator    bool // whether a distance to housekeeping can be: some core will be left
+	emulator    bool // some core will be left for housekeeping, so that there is a distance to it
 	oddLocal    bool // some node's memory is not the nearest to its own cores
 	limited     bool // some node's memory is limited
 }
@@ -48,30 +48,40 @@ type node struct {
 	pools   []int
 }
 
-// A place is the free cores of one NUMA node, package, thread count and size: all that own costs and counts depend on.
+// most returns how many cores of the node lab nodes can have.
+func (n *node) most() int { return max(0, n.free-n.reserve) }
+
+// A pool is a class of interchangeable free cores: own costs and counts depend only on how many
+// cores of each pool a lab node has, so a search over counts loses nothing.
 type pool struct {
-	node, pkg  int // pkg is -1 where no rule depends on it
-	threads    int
-	efficiency bool
-	free       int
-	cells      []int
-	comp       int
+	poolKey
+	free  int
+	cells []int
+	comp  int
 }
 
-// A cell is the cores of a place under one L3 cache.
+// A poolKey is what the cores of a pool have in common.
+type poolKey struct {
+	node, pkg  int // pkg is -1 where no rule depends on it
+	threads    int // rounded down to what some request asks for
+	efficiency bool
+}
+
+// A cell is the cores of a pool under one L3 cache.
 type cell struct {
 	pool  int
 	l3    int   // -1 where unknown
 	cores []int // IDs, ascending
 }
 
-// An l3 is an L3 cache with a free core.
+// An l3 is an L3 cache. One whose cores all belong to tenants has no cells.
 type l3 struct {
 	tenant bool
 	cells  []int
 }
 
-// A component is a set of places that share L3 caches with each other and with no other.
+// A component is a connected component of the graph of pools and L3 caches: what L3 caches cost
+// there depends on the cores given there alone.
 type component struct {
 	pools  []int
 	l3s    []int
@@ -80,6 +90,7 @@ type component struct {
 	single bool  // one L3 holds all cores: nothing to pack
 }
 
+// A pkg is a package of which the host keeps a core. Others are not told apart.
 type pkg struct {
 	free, reserve int
 }
@@ -93,82 +104,28 @@ type device struct {
 	port   int64 // what a port of it costs: rate and RDMA
 }
 
-type request struct {
-	cores, threads int
-	pages          int64
-	class          int
-	rep            int // the first request that this one can be swapped with, itself where there is none
-	w              plan.NodeWeights
-	wants          []want
-	devices        int // asked for in all
-	gpus, ports    int // likewise
-	nics           int // of the ports, whole
-	minPair        []int64
-	leastGPUs      int64     // least path cost of two GPUs that it may get
-	leastGPU       int64     // least of minPair over GPUs
-	leastPort      int64     // likewise over ports
-	secondPair     int64     // what the path of a GPU costs whose best port is another's, at most: see helpPaths
-	peers          []peer    // what affinity says about this one and earlier or later ones
-	pools          []bool    // where it may be
-	alone          []int64   // what its memory costs at least with all cores on a NUMA node; nil where that is nothing
-	aloneSpan      []int64   // likewise with cores on k NUMA nodes, at k
-	outlook        bool      // whether the devices to come are looked at closely, see ahead.go
-	gpuList        []int     // all GPUs that it may get
-	half           [][]int64 // of a GPU of gpuList: its k cheapest paths to others of them, at k
-	memory         *pageCost // the same by cores on each node; nil where that is nothing
-}
-
-// A want asks for count of any; of kind.
-type want struct {
-	kind  wantKind
-	count int
-	any   []int
-}
-
-type wantKind int
-
 const (
-	wantGPU wantKind = iota
-	wantNIC
-	wantVF
+	// costLimit is more than any cost may come to, so that sums of scaled costs fit an int64.
+	costLimit = 1 << 52
+	// maxDevices bounds the tables of paths.
+	maxDevices = 2048
 )
-
-// A peer is another request in an affinity with this one.
-type peer struct {
-	other     int
-	numa, nic string
-}
-
-// costLimit is more than any cost may come to, so that sums of scaled costs fit an int64.
-const costLimit = 1 << 52
-
-// maxDevices bounds the tables of paths.
-const maxDevices = 2048
 
 // newModel checks what the search relies on and indexes the problem.
 func newModel(p *plan.Problem) (*model, error) {
 	m := &model{p: p}
-	if err := checkWeights(&p.Weights); err != nil {
-		return nil, err
-	}
-	if err := m.addNodes(); err != nil {
-		return nil, err
-	}
-	if err := m.addCores(); err != nil {
-		return nil, err
-	}
-	if err := m.addDevices(); err != nil {
-		return nil, err
-	}
-	if err := m.addRequests(); err != nil {
-		return nil, err
-	}
-	if err := m.checkRange(); err != nil {
-		return nil, err
+	for _, step := range []func() error{
+		m.checkWeights, m.addNodes, m.addCores, m.addDevices, m.addRequests, m.addAffinity, m.checkRange,
+	} {
+		if err := step(); err != nil {
+			return nil, err
+		}
 	}
 	m.emulator = m.free > m.asked
+	m.findRepresentatives()
+	m.findSymmetries()
+	m.foresee()
 	m.priceMemory()
-	m.costsMemory()
 	return m, nil
 }
 
@@ -195,7 +152,7 @@ func (m *model) addNodes() error {
 			}
 			m.dist[i*n+j] = int64(d - 10)
 		}
-		m.oddLocal = m.oddLocal || m.dist[i*n+i] > 0
+		m.oddLocal = m.oddLocal || m.far(i, i) > 0
 		m.nodes[i] = node{id: q.ID, reserve: max(0, q.ReserveCores)}
 		if q.Pages != nil {
 			if *q.Pages < 0 {
@@ -208,69 +165,67 @@ func (m *model) addNodes() error {
 	return nil
 }
 
-// nodeOf returns the index of the NUMA node of that ID, -1 where there is none.
-func (m *model) nodeOf(id int) int {
-	if i, ok := m.index[id]; ok {
-		return i
+// far returns the distance beyond local from NUMA node a to b.
+func (m *model) far(a, b int) int64 { return m.dist[a*len(m.nodes)+b] }
+
+// A numbering gives keys numbers from 0 on, in the order in which they are first asked for.
+type numbering[K comparable] map[K]int
+
+// of returns the number of a key, and whether the key is new.
+func (n numbering[K]) of(key K) (number int, isNew bool) {
+	number, known := n[key]
+	if !known {
+		number = len(n)
+		n[key] = number
 	}
-	return -1
+	return number, !known
 }
 
-// addCores counts free cores by what they differ in.
+// addCores counts free cores in pools and cells.
 func (m *model) addCores() error {
 	p := m.p
-	// A core with more threads than anybody asks for is as good as one with just so many.
+	busy := numbering[int]{} // package IDs
+	for i := range p.Packages {
+		if p.Packages[i].Busy == "" {
+			continue
+		}
+		if _, isNew := busy.of(p.Packages[i].ID); isNew {
+			m.packages = append(m.packages, pkg{})
+		}
+	}
+	cores := make([]*plan.Core, len(p.Cores))
+	for i := range cores {
+		cores[i] = &p.Cores[i]
+	}
+	slices.SortFunc(cores, func(a, b *plan.Core) int { return cmp.Compare(a.ID, b.ID) })
+	l3s := numbering[int]{}
+	l3Of := func(c *plan.Core) int {
+		if c.L3 < 0 {
+			return -1
+		}
+		l, isNew := l3s.of(c.L3)
+		if isNew {
+			m.l3s = append(m.l3s, l3{})
+		}
+		return l
+	}
+	for k, c := range cores {
+		if k > 0 && c.ID == cores[k-1].ID {
+			return fmt.Errorf("problem: core %d is there twice", c.ID)
+		}
+		if c.Tenant != "" && c.L3 >= 0 {
+			m.l3s[l3Of(c)].tenant = true
+		}
+	}
+	// A core with more threads than any request asks for is as good as one with just so many.
 	var levels []int
 	for i := range p.Requests {
 		levels = append(levels, p.Requests[i].Threads)
 	}
 	slices.Sort(levels)
 	levels = slices.Compact(levels)
-	busy := map[int]int{} // package ID to index
-	for i := range p.Packages {
-		if p.Packages[i].Busy != "" {
-			if _, twice := busy[p.Packages[i].ID]; !twice {
-				busy[p.Packages[i].ID] = len(m.packages)
-				m.packages = append(m.packages, pkg{})
-			}
-		}
-	}
-	type poolKey struct {
-		node, pkg, threads int
-		efficiency         bool
-	}
-	pools := map[poolKey]int{}
-	l3s := map[int]int{}
-	cells := map[[2]int]int{}
-	order := make([]int, len(p.Cores))
-	sorted := true
-	for i := range order {
-		order[i] = i
-		sorted = sorted && (i == 0 || p.Cores[i-1].ID < p.Cores[i].ID)
-	}
-	if !sorted {
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(p.Cores[a].ID, p.Cores[b].ID) })
-		for k := 1; k < len(order); k++ {
-			if id := p.Cores[order[k]].ID; id == p.Cores[order[k-1]].ID {
-				return fmt.Errorf("problem: core %d is there twice", id)
-			}
-		}
-	}
-	for _, k := range order {
-		c := &p.Cores[k]
-		if c.L3 < 0 || c.Tenant == "" {
-			continue
-		}
-		i, ok := l3s[c.L3]
-		if !ok {
-			i = len(m.l3s)
-			l3s[c.L3] = i
-			m.l3s = append(m.l3s, l3{})
-		}
-		m.l3s[i].tenant = true
-	}
-	for _, k := range order {
-		c := &p.Cores[k]
+	pools, cells := numbering[poolKey]{}, numbering[[2]int]{}
+	for _, c := range cores {
 		if c.Tenant != "" {
 			continue
 		}
@@ -291,88 +246,75 @@ func (m *model) addCores() error {
 				key.threads = level
 			}
 		}
-		pi, ok := pools[key]
-		if !ok {
-			pi = len(m.pools)
-			pools[key] = pi
-			m.pools = append(m.pools, pool{node: n, pkg: key.pkg, threads: key.threads, efficiency: key.efficiency})
-			m.nodes[n].pools = append(m.nodes[n].pools, pi)
+		k, isNew := pools.of(key)
+		if isNew {
+			m.pools = append(m.pools, pool{poolKey: key, comp: -1})
+			m.nodes[n].pools = append(m.nodes[n].pools, k)
 		}
-		li := -1
-		if c.L3 >= 0 {
-			if li, ok = l3s[c.L3]; !ok {
-				li = len(m.l3s)
-				l3s[c.L3] = li
-				m.l3s = append(m.l3s, l3{})
+		l := l3Of(c)
+		x, isNew := cells.of([2]int{k, l})
+		if isNew {
+			m.cells = append(m.cells, cell{pool: k, l3: l})
+			m.pools[k].cells = append(m.pools[k].cells, x)
+			if l >= 0 {
+				m.l3s[l].cells = append(m.l3s[l].cells, x)
 			}
 		}
-		ci, ok := cells[[2]int{pi, li}]
-		if !ok {
-			ci = len(m.cells)
-			cells[[2]int{pi, li}] = ci
-			m.cells = append(m.cells, cell{pool: pi, l3: li})
-			m.pools[pi].cells = append(m.pools[pi].cells, ci)
-			if li >= 0 {
-				m.l3s[li].cells = append(m.l3s[li].cells, ci)
-			}
-		}
-		m.pools[pi].free++
-		m.cells[ci].cores = append(m.cells[ci].cores, c.ID)
+		m.pools[k].free++
+		m.cells[x].cores = append(m.cells[x].cores, c.ID)
 	}
-	m.connect()
+	for k := range m.pools {
+		if m.pools[k].comp < 0 {
+			m.addComponent(k)
+		}
+	}
 	m.findDirty()
 	return nil
 }
 
-// connect finds the components of places and L3 caches.
-func (m *model) connect() {
-	for i := range m.pools {
-		m.pools[i].comp = -1
+// addComponent makes the component of a pool: those that can be reached from it over shared caches.
+func (m *model) addComponent(start int) {
+	c := component{}
+	reach := func(pool int) {
+		if m.pools[pool].comp < 0 {
+			m.pools[pool].comp = len(m.comps)
+			c.pools = append(c.pools, pool)
+		}
 	}
-	for start := range m.pools {
-		if m.pools[start].comp >= 0 {
-			continue
-		}
-		c := len(m.comps)
-		comp := component{pools: []int{start}}
-		m.pools[start].comp = c
-		unknown := false
-		for k := 0; k < len(comp.pools); k++ {
-			for _, ci := range m.pools[comp.pools[k]].cells {
-				l := m.cells[ci].l3
-				if l < 0 {
-					unknown = true
-					continue
-				}
-				if slices.Contains(comp.l3s, l) {
-					continue
-				}
-				comp.l3s = append(comp.l3s, l)
-				for _, cj := range m.l3s[l].cells {
-					if q := m.cells[cj].pool; m.pools[q].comp < 0 {
-						m.pools[q].comp = c
-						comp.pools = append(comp.pools, q)
-					}
+	reach(start)
+	unknown := false
+	for k := 0; k < len(c.pools); k++ {
+		for _, x := range m.pools[c.pools[k]].cells {
+			l := m.cells[x].l3
+			if l < 0 {
+				unknown = true
+			} else if !slices.Contains(c.l3s, l) {
+				c.l3s = append(c.l3s, l)
+				for _, y := range m.l3s[l].cells {
+					reach(m.cells[y].pool)
 				}
 			}
 		}
-		slices.Sort(comp.pools)
-		slices.Sort(comp.l3s)
-		comp.single = len(comp.l3s) == 1 && !unknown || len(comp.l3s) == 0
-		for _, l := range comp.l3s {
-			size := 0
-			for _, ci := range m.l3s[l].cells {
-				size += len(m.cells[ci].cores)
-			}
-			comp.sizes = append(comp.sizes, size)
-			if !m.l3s[l].tenant {
-				comp.large = append(comp.large, size)
-			}
-		}
-		slices.SortFunc(comp.large, func(a, b int) int { return b - a })
-		m.comps = append(m.comps, comp)
 	}
+	slices.Sort(c.pools)
+	slices.Sort(c.l3s)
+	c.single = len(c.l3s) == 1 && !unknown || len(c.l3s) == 0
+	for _, l := range c.l3s {
+		size := 0
+		for _, x := range m.l3s[l].cells {
+			size += len(m.cells[x].cores)
+		}
+		c.sizes = append(c.sizes, size)
+		if !m.l3s[l].tenant {
+			c.large = append(c.large, size)
+		}
+	}
+	slices.SortFunc(c.large, largestFirst)
+	m.comps = append(m.comps, c)
 }
+
+// largestFirst compares numbers for sorting them in descending order.
+func largestFirst(a, b int) int { return cmp.Compare(b, a) }
 
 func (m *model) addDevices() error {
 	p := m.p
@@ -381,17 +323,14 @@ func (m *model) addDevices() error {
 		return fmt.Errorf("problem: %d devices, at most %d can be planned with", n, maxDevices)
 	}
 	m.devices = make([]device, n)
-	bundles := map[int]int{}
+	bundles := numbering[int]{}
 	for i := range p.Devices {
 		d := &p.Devices[i]
-		b, ok := bundles[d.Bundle]
-		if !ok {
-			b = len(bundles)
-			bundles[d.Bundle] = b
-		}
-		v := device{home: -1, bundle: b, whole: d.Whole, nic: d.Kind == plan.KindNIC}
+		v := device{home: -1, whole: d.Whole, nic: d.Kind == plan.KindNIC}
+		v.bundle, _ = bundles.of(d.Bundle)
 		if d.NUMANode != nil {
-			if v.home = m.nodeOf(*d.NUMANode); v.home < 0 {
+			var ok bool
+			if v.home, ok = m.index[*d.NUMANode]; !ok {
 				return fmt.Errorf("problem: device %q is on NUMA node %d, which is not there", d.ID, *d.NUMANode)
 			}
 		}
@@ -405,11 +344,8 @@ func (m *model) addDevices() error {
 		m.devices[i] = v
 	}
 	m.bundles = len(bundles)
-	m.pairCost = make([]int64, n*n)
-	m.gpuCost = make([]int64, n*n)
-	for i := range m.pairCost {
-		m.pairCost[i], m.gpuCost[i] = -1, -1
-	}
+	m.pairCost = slices.Repeat([]int64{-1}, n*n)
+	m.gpuCost = slices.Clone(m.pairCost)
 	for i := range p.Paths {
 		q := &p.Paths[i]
 		if q.A < 0 || q.A >= n || q.B < 0 || q.B >= n || q.A == q.B {
@@ -419,7 +355,7 @@ func (m *model) addDevices() error {
 			return fmt.Errorf("problem: path between devices %d and %d: steps or loss out of range", q.A, q.B)
 		}
 		// The first one counts where there are several, as in Problem.Path.
-		if m.gpuCost[q.A*n+q.B] < 0 {
+		if m.gpuPair(q.A, q.B) < 0 {
 			pair, gpus := p.PairCost(q), int64(q.Steps)*p.Weights.GPUGPUPath
 			m.pairCost[q.A*n+q.B], m.pairCost[q.B*n+q.A] = pair, pair
 			m.gpuCost[q.A*n+q.B], m.gpuCost[q.B*n+q.A] = gpus, gpus
@@ -428,212 +364,17 @@ func (m *model) addDevices() error {
 	return nil
 }
 
-func (m *model) addRequests() error {
-	p := m.p
-	m.requests = make([]request, len(p.Requests))
-	members := map[int][]int{}
-	var order []int
-	for i := range p.Requests {
-		q := &p.Requests[i]
-		if q.Cores < 1 || q.Cores > 1<<20 || q.Threads < 1 || q.Pages < 0 {
-			return fmt.Errorf("problem: request %q has %d cores, %d threads a core, %d pages: want at least 1, 1 and 0",
-				q.Name, q.Cores, q.Threads, q.Pages)
-		}
-		r := request{cores: q.Cores, threads: q.Threads, pages: q.Pages, class: q.Class, w: p.Weights.Of(q)}
-		for kind, wants := range [][]plan.Want{q.GPUs, q.NICs, q.VFs} {
-			for _, w := range wants {
-				if w.Count < 0 || w.Count > 1<<20 {
-					return fmt.Errorf("problem: request %q wants %d devices (%q)", q.Name, w.Count, w.Text)
-				}
-				x := want{kind: wantKind(kind), count: w.Count}
-				for _, d := range w.Any {
-					if d < 0 || d >= len(m.devices) {
-						return fmt.Errorf("problem: request %q wants device %d, of which there are %d", q.Name, d,
-							len(m.devices))
-					}
-					v := &m.devices[d]
-					if x.kind == wantVF && v.vfs > 0 || x.kind != wantVF && v.whole && v.nic == (x.kind == wantNIC) {
-						x.any = append(x.any, d)
-					}
-				}
-				slices.Sort(x.any)
-				x.any = slices.Compact(x.any)
-				r.devices += w.Count
-				if x.kind == wantGPU {
-					r.gpus += w.Count
-				} else {
-					r.ports += w.Count
-				}
-				if x.kind == wantNIC {
-					r.nics += w.Count
-				}
-				if w.Count > 0 {
-					r.wants = append(r.wants, x)
-				}
-			}
-		}
-		if err := m.checkPaths(&r, q.Name); err != nil {
-			return err
-		}
-		r.pools = make([]bool, len(m.pools))
-		for k := range m.pools {
-			r.pools[k] = m.pools[k].threads >= r.threads
-		}
-		m.requests[i] = r
-		m.asked += r.cores
-		if members[q.Class] == nil {
-			order = append(order, q.Class)
-		}
-		members[q.Class] = append(members[q.Class], i)
-	}
-	for _, class := range order {
-		if len(members[class]) > 1 {
-			m.classes = append(m.classes, members[class])
-		}
-	}
-	if err := m.addAffinity(); err != nil {
-		return err
-	}
-	m.findRepresentatives()
-	m.findSymmetries()
-	m.foresee()
-	return nil
-}
+// pair returns what the path between GPU g and NIC d costs, -1 where there is none.
+func (m *model) pair(g, d int) int64 { return m.pairCost[g*len(m.devices)+d] }
 
-// findSwaps finds requests that can be swapped. Those of one class should be, but a class that is
-// wrong must not make the search wrong.
-func (m *model) findRepresentatives() {
-	for i := range m.requests {
-		m.requests[i].rep = i
-	}
-	for _, members := range m.classes {
-		for k, i := range members {
-			for _, j := range members[:k] {
-				if m.requests[j].rep == j && m.interchangeable(&m.requests[i], &m.requests[j]) {
-					m.requests[i].rep = j
-					break
-				}
-			}
-		}
-	}
-}
+// gpuPair returns what the path between two GPUs costs, -1 where there is none.
+func (m *model) gpuPair(g, h int) int64 { return m.gpuCost[g*len(m.devices)+h] }
 
-func (m *model) interchangeable(a, b *request) bool {
-	return len(a.peers) == 0 && len(b.peers) == 0 && a.cores == b.cores && a.threads == b.threads &&
-		a.pages == b.pages && a.w == b.w &&
-		slices.EqualFunc(a.wants, b.wants, func(x, y want) bool {
-			return x.kind == y.kind && x.count == y.count && slices.Equal(x.any, y.any)
-		})
-}
-
-func (m *model) addAffinity() error {
-	for k, a := range m.p.Affinity {
-		for _, i := range a.Requests {
-			if i < 0 || i >= len(m.requests) {
-				return fmt.Errorf("problem: affinity %d names request %d, of which there are %d", k, i, len(m.requests))
-			}
-		}
-		for _, i := range a.Requests {
-			for _, j := range a.Requests {
-				if i != j {
-					m.requests[i].peers = append(m.requests[i].peers, peer{j, a.NUMA, a.NIC})
-				}
-			}
-		}
-	}
-	return nil
-}
-
-// A pairing is what paths between some GPUs and some ports cost at least. Most requests ask for the
-// same devices, and share one.
-type pairing struct {
-	gpus, ports []int
-	several     bool // a lab node gets more than one of the GPUs
-	// of a GPU or port: its cheapest path to one of the others, 0 where it has none
-	minPair                        []int64
-	leastGPUs, leastGPU, leastPort int64
-}
-
-// checkPaths makes sure that every path that the cost may ask for is there, and finds what a GPU or
-// port costs at least.
-func (m *model) checkPaths(r *request, name string) error {
-	q := pairing{several: r.gpus > 1}
-	for _, w := range r.wants {
-		if w.kind == wantGPU {
-			q.gpus = append(q.gpus, w.any...)
-		} else {
-			q.ports = append(q.ports, w.any...)
-		}
-	}
-	k := slices.IndexFunc(m.pairings, func(o pairing) bool {
-		return o.several == q.several && slices.Equal(o.gpus, q.gpus) && slices.Equal(o.ports, q.ports)
-	})
-	if k < 0 {
-		if err := m.pair(&q, name); err != nil {
-			return err
-		}
-		k = len(m.pairings)
-		m.pairings = append(m.pairings, q)
-	}
-	o := &m.pairings[k]
-	r.minPair, r.leastGPUs, r.leastGPU, r.leastPort = o.minPair, o.leastGPUs, o.leastGPU, o.leastPort
-	return nil
-}
-
-func (m *model) pair(q *pairing, name string) error {
-	n := len(m.devices)
-	q.minPair = make([]int64, n)
-	for i := range q.minPair {
-		q.minPair[i] = -1
-	}
-	for _, g := range q.gpus {
-		for _, d := range q.ports {
-			c := m.pairCost[g*n+d]
-			if c < 0 {
-				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID,
-					m.p.Devices[d].ID)
-			}
-			if q.minPair[g] < 0 || c < q.minPair[g] {
-				q.minPair[g] = c
-			}
-			if q.minPair[d] < 0 || c < q.minPair[d] {
-				q.minPair[d] = c
-			}
-		}
-		for _, h := range q.gpus {
-			if g != h && q.several && m.gpuCost[g*n+h] < 0 {
-				return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[g].ID,
-					m.p.Devices[h].ID)
-			}
-		}
-	}
-	q.leastGPUs = least(q.gpus, func(g int) int64 {
-		return least(q.gpus, func(h int) int64 { return m.gpuCost[g*n+h] })
-	})
-	pair := func(d int) int64 { return q.minPair[d] }
-	q.leastGPU, q.leastPort = max(0, least(q.gpus, pair)), max(0, least(q.ports, pair))
-	for i := range q.minPair {
-		q.minPair[i] = max(0, q.minPair[i])
-	}
-	return nil
-}
-
-// least returns the least value of the list that is not negative, 0 where there is none.
-func least(list []int, value func(int) int64) int64 {
-	best := int64(-1)
-	for _, x := range list {
-		if v := value(x); v >= 0 && (best < 0 || v < best) {
-			best = v
-		}
-	}
-	return max(0, best)
-}
-
-func checkWeights(w *plan.Weights) error {
+func (m *model) checkWeights() error {
+	w := &m.p.Weights
 	for _, v := range []int64{w.GPUNICPath, w.GPUNICMeasured, w.GPUGPUPath, w.DeviceNearest, w.DeviceDistance,
-		w.MemoryDistance, w.MemoryBalance,
-		w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared, w.EmulatorDistance, w.NICRate, w.NICRDMA,
-		w.NICShared, w.Unequal} {
+		w.MemoryDistance, w.MemoryBalance, w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared,
+		w.EmulatorDistance, w.NICRate, w.NICRDMA, w.NICShared, w.Unequal} {
 		if v < 0 || v > 1<<40 {
 			return fmt.Errorf("problem: weight %d is not in 0 to %d", v, int64(1<<40))
 		}
@@ -645,29 +386,27 @@ func checkWeights(w *plan.Weights) error {
 // and in floating point since that cannot overflow.
 func (m *model) checkRange() error {
 	w := &m.p.Weights
-	far := int64(0)
+	var far, pair, port int64
 	for _, d := range m.dist {
 		far = max(far, d)
 	}
-	pair := int64(0)
 	for i := range m.pairCost {
 		pair = max(pair, m.pairCost[i], m.gpuCost[i])
 	}
-	port := int64(0)
 	for i := range m.devices {
 		port = max(port, m.devices[i].port)
 	}
 	sum := 0.0
-	count := float64(len(m.requests))
 	for i := range m.requests {
 		r := &m.requests[i]
 		cores, devices, pages := float64(r.cores), float64(r.devices), float64(r.pages)
 		own := float64(far)*devices*(float64(w.DeviceNearest)+cores*float64(r.w.DeviceDistance)) +
 			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores) + float64(pair)*(devices*devices+devices) +
 			float64(port)*devices
-		sum += own*(1+float64(w.Unequal)/100) + pages*(float64(far)*float64(r.w.MemoryDistance)+
-			float64(r.w.MemoryBalance)) +
-			float64(w.L3Shared)*cores + float64(w.EmulatorDistance)*float64(far) + float64(w.NICShared)*devices*count
+		sum += own*(1+float64(w.Unequal)/100) +
+			pages*(float64(far)*float64(r.w.MemoryDistance)+float64(r.w.MemoryBalance)) +
+			float64(w.L3Shared)*cores + float64(w.EmulatorDistance)*float64(far) +
+			float64(w.NICShared)*devices*float64(len(m.requests))
 	}
 	if sum > costLimit {
 		return fmt.Errorf("problem: costs could come to %.3g, more than can be added up: lower weights, pages or "+
@@ -675,6 +414,3 @@ func (m *model) checkRange() error {
 	}
 	return nil
 }
-
-// l3Size returns how many free cores the first L3 cache of a place has, the usual size.
-func (m *model) l3Size(pl int) int { return len(m.cells[m.pools[pl].cells[0]].cores) }

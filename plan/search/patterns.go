@@ -333,7 +333,7 @@ func (a *patternModel) reprice() bool {
 			if t.work.add(int64(len(m.nodes) + len(m.devices)/4)) {
 				return 0
 			}
-			l := t.cheapestOf(i, infinite, e)
+			l := t.cheapestOf(i, t.price, infinite, e)
 			if l.reduced == infinite {
 				return infinite
 			}
@@ -460,7 +460,8 @@ func (a *patternModel) ranks(u *bin, full bool) [][]member {
 	return out
 }
 
-// bestPattern returns the pattern of a bin that gains most, and its members by size. The gains of all are in a.gains then.
+// bestPattern returns the pattern of a bin that gains most, and its members by size. The gains of
+// all are in a.gains then.
 func (a *patternModel) bestPattern(u *bin) (best int, ranks [][]member) {
 	ranks, full := a.ranks(u, false), a.ranks(u, true)
 	list := u.table.list

@@ -228,9 +228,7 @@ func (q *rounding) build() {
 		}
 	}
 	if len(placed) == len(t.order) && t.work.stopped == "" {
-		if cost, _ := t.s.leaf(); cost < t.cost {
-			t.keep(cost)
-		}
+		t.offer()
 	}
 	t.removeAll(placed)
 }

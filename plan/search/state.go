@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/rackless/rackless/plan"
@@ -18,18 +19,28 @@ type column struct {
 
 type poolCount struct{ pool, n int }
 
-func (c *column) copyFrom(d *column) {
+// set returns a copy of d: in c's memory, unless c is nil.
+func (c *column) set(d *column) *column {
+	if c == nil {
+		c = &column{}
+	}
 	c.cores = append(c.cores[:0], d.cores...)
 	c.gpus = append(c.gpus[:0], d.gpus...)
 	c.nics = append(c.nics[:0], d.nics...)
 	c.vfs = append(c.vfs[:0], d.vfs...)
 	c.own, c.charge = d.own, d.charge
+	return c
 }
 
-func (c *column) clone() *column {
-	d := &column{}
-	d.copyFrom(c)
-	return d
+// whole goes through the devices that the column takes whole.
+func (c *column) whole(yield func(d int) bool) {
+	for _, list := range [...][]int{c.gpus, c.nics} {
+		for _, d := range list {
+			if !yield(d) {
+				return
+			}
+		}
+	}
 }
 
 // A state is a placement of some of the lab nodes, with what is left and what it costs. Every part
@@ -52,12 +63,11 @@ type state struct {
 	at     []*column // of each lab node, nil where it is not placed
 	placed int
 
-	own, shared, unequal, memory, emulator, l3 int64
-	charge                                     int64     // sum of the columns'
-	crowd                                      int64     // sum of crowding
-	crowding                                   [][]int64 // of a NIC with so many users: see tree.settle
-	byVF                                       []int64   // of a bundle: what its NICs add to the bound as they are used
-	whole                                      []int64   // of a bundle: its price
+	totals
+	saved    []totals  // before each lab node that is placed
+	crowding [][]int64 // of a NIC with so many users: what it adds to the bound, see tree.applyPrices
+	byVF     []int64   // of a bundle: what its NICs add to the bound as they are used
+	whole    []int64   // of a bundle: its price
 
 	compCost []int64     // of each component
 	compAt   [][]portion // of each component, what lab nodes have there
@@ -66,15 +76,18 @@ type state struct {
 	flow     *flow
 	shares   []share
 	work     *meter
-	saved    []scalars
-	coarse   bool // L3 caches are not looked at: see tree.quick
+	coarse   bool // L3 caches are not looked at: see tree.quickPlacement
 }
 
 // A portion is a lab node's cores in a place.
 type portion struct{ who, pool, n int }
 
-type scalars struct {
-	own, shared, unequal, memory, emulator, l3, charge, crowd int64
+// totals are sums over all that is placed. The terms of the cost are as in plan.Evaluate.
+type totals struct {
+	own, shared, unequal, memory, emulator, l3 int64
+
+	charge int64 // of the columns
+	crowd  int64 // of bundleTerm
 }
 
 func newState(m *model, work *meter) *state {
@@ -100,8 +113,7 @@ func newState(m *model, work *meter) *state {
 		s.poolLeft[i] = m.pools[i].free
 	}
 	for i := range m.nodes {
-		s.nodeFree[i] = m.nodes[i].free
-		s.nodeLeft[i] = max(0, m.nodes[i].free-m.nodes[i].reserve)
+		s.nodeFree[i], s.nodeLeft[i] = m.nodes[i].free, m.nodes[i].most()
 	}
 	for i := range m.packages {
 		s.pkgLeft[i] = m.packages[i].free - m.packages[i].reserve
@@ -155,12 +167,7 @@ func (s *state) still(i int, c *column) bool {
 			return false
 		}
 	}
-	for _, d := range c.gpus {
-		if !s.freeWhole(i, d) {
-			return false
-		}
-	}
-	for _, d := range c.nics {
+	for d := range c.whole {
 		if !s.freeWhole(i, d) {
 			return false
 		}
@@ -230,7 +237,7 @@ const placeSteps = 10
 func (s *state) place(i int, c *column) {
 	m := s.m
 	s.work.steps += placeSteps + int64(len(m.comps))
-	s.saved = append(s.saved, scalars{s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3, s.charge, s.crowd})
+	s.saved = append(s.saved, s.totals)
 	emptied := false
 	for _, pc := range c.cores {
 		q := &m.pools[pc.pool]
@@ -243,27 +250,16 @@ func (s *state) place(i int, c *column) {
 		}
 		s.compAt[q.comp] = append(s.compAt[q.comp], portion{i, pc.pool, pc.n})
 	}
-	for _, d := range c.gpus {
-		s.takeWhole(i, d)
-	}
-	for _, d := range c.nics {
-		s.takeWhole(i, d)
+	for d := range c.whole {
+		s.taken[d] = true
+		b := m.devices[d].bundle
+		s.recrowd(b, func() { s.owner[b] = i + 1 })
 	}
 	for _, v := range c.vfs {
-		b := m.devices[v.Device].bundle
-		s.vfLeft[v.Device] -= v.Count
-		if s.crowding != nil {
-			s.crowd -= s.bundleTerm(b)
-		}
-		s.bundleVFs[b] += v.Count
 		// Both the newcomer and each of the others see one more.
 		s.shared += 2 * int64(s.users[v.Device]) * m.p.Weights.NICShared
-		if s.crowding != nil {
-			table := s.crowding[v.Device]
-			s.byVF[b] += table[s.users[v.Device]+1] - table[s.users[v.Device]]
-			s.crowd += s.bundleTerm(b)
-		}
-		s.users[v.Device]++
+		b := m.devices[v.Device].bundle
+		s.recrowd(b, func() { s.useVFs(v, b, 1) })
 	}
 	s.charge += c.charge
 	s.at[i] = c
@@ -275,17 +271,26 @@ func (s *state) place(i int, c *column) {
 	s.priceL3(c)
 }
 
-func (s *state) takeWhole(i, d int) {
-	b := s.m.devices[d].bundle
-	s.taken[d] = true
-	if s.owner[b] == 0 {
-		if s.crowding != nil {
-			s.crowd -= s.bundleTerm(b)
-		}
-		s.owner[b] = i + 1
-		if s.crowding != nil {
-			s.crowd += s.bundleTerm(b)
-		}
+// recrowd keeps crowd up to date over a change of how a bundle is used.
+func (s *state) recrowd(b int, change func()) {
+	if s.crowding == nil {
+		change()
+		return
+	}
+	s.crowd -= s.bundleTerm(b)
+	change()
+	s.crowd += s.bundleTerm(b)
+}
+
+// useVFs gives a lab node virtual functions of a NIC, or takes them back with sign -1.
+func (s *state) useVFs(v plan.VFCount, b, sign int) {
+	s.vfLeft[v.Device] -= sign * v.Count
+	s.bundleVFs[b] += sign * v.Count
+	before := s.users[v.Device]
+	s.users[v.Device] += sign
+	if s.crowding != nil {
+		table := s.crowding[v.Device]
+		s.byVF[b] += table[before+sign] - table[before]
 	}
 }
 
@@ -303,36 +308,18 @@ func (s *state) remove(i int) {
 		}
 		s.compAt[q.comp] = s.compAt[q.comp][:len(s.compAt[q.comp])-1]
 	}
-	for _, d := range c.gpus {
+	for d := range c.whole {
 		s.taken[d] = false
-	}
-	for _, d := range c.nics {
-		s.taken[d] = false
-	}
-	// A bundle has one owner, so that it is free when any of its devices comes back.
-	for _, d := range c.gpus {
-		s.owner[m.devices[d].bundle] = 0
-	}
-	for _, d := range c.nics {
-		s.owner[m.devices[d].bundle] = 0
+		s.owner[m.devices[d].bundle] = 0 // a bundle has one owner: it is free when any of its devices comes back
 	}
 	for _, v := range c.vfs {
-		s.vfLeft[v.Device] += v.Count
-		s.bundleVFs[m.devices[v.Device].bundle] -= v.Count
-		s.users[v.Device]--
-		if s.crowding != nil {
-			table := s.crowding[v.Device]
-			s.byVF[m.devices[v.Device].bundle] -= table[s.users[v.Device]+1] - table[s.users[v.Device]]
-		}
+		s.useVFs(v, m.devices[v.Device].bundle, -1)
 	}
 	s.addDemand(i, c, -1)
 	s.at[i] = nil
 	s.placed--
-	old := s.saved[len(s.saved)-1]
+	s.totals = s.saved[len(s.saved)-1]
 	s.saved = s.saved[:len(s.saved)-1]
-	s.own, s.shared, s.unequal, s.memory, s.emulator, s.l3 = old.own, old.shared, old.unequal, old.memory, old.emulator,
-		old.l3
-	s.charge, s.crowd = old.charge, old.crowd
 	for _, pc := range c.cores {
 		s.compCost[m.pools[pc.pool].comp] = -1
 	}
@@ -345,31 +332,22 @@ func (s *state) priceUnequal(i int) {
 		return
 	}
 	for _, members := range s.m.classes {
-		if s.m.requests[members[0]].class != s.m.requests[i].class {
-			continue
-		}
-		var least, most, before, after int64 = -1, -1, -1, -1
-		for _, j := range members {
-			if s.at[j] == nil {
-				continue
-			}
-			own := s.at[j].own
-			if least < 0 || own < least {
-				least = own
-			}
-			most = max(most, own)
-			if j != i {
-				if before < 0 || own < before {
-					before = own
-				}
-				after = max(after, own)
-			}
-		}
-		s.unequal += w * ((most - least) / 100)
-		if before >= 0 {
-			s.unequal -= w * ((after - before) / 100)
+		if s.m.requests[members[0]].class == s.m.requests[i].class {
+			s.unequal += w * (s.spread(members, -1) - s.spread(members, i))
 		}
 	}
+}
+
+// spread returns whole percents between the dearest and the cheapest of the lab nodes that are
+// placed, without one of them.
+func (s *state) spread(members []int, without int) int64 {
+	least, most := infinite, int64(0)
+	for _, j := range members {
+		if c := s.at[j]; c != nil && j != without {
+			least, most = min(least, c.own), max(most, c.own)
+		}
+	}
+	return max(0, most-least) / 100
 }
 
 // A share is a lab node's part of its memory that goes with its cores on a NUMA node.
@@ -406,14 +384,8 @@ func (s *state) sharesOf(i int, c *column) []share {
 		left -= x.pages
 	}
 	slices.SortFunc(s.shares, func(a, b share) int {
-		ra, rb := pages%total*a.cores%total, pages%total*b.cores%total
-		switch {
-		case ra > rb:
-			return -1
-		case ra < rb:
-			return 1
-		}
-		return m.nodes[a.node].id - m.nodes[b.node].id
+		return cmp.Or(cmp.Compare(pages%total*b.cores%total, pages%total*a.cores%total),
+			cmp.Compare(m.nodes[a.node].id, m.nodes[b.node].id))
 	})
 	for k := range left {
 		s.shares[k].pages++
@@ -421,6 +393,7 @@ func (s *state) sharesOf(i int, c *column) []share {
 	return s.shares
 }
 
+// addDemand counts the shares of lab node i in, or out with sign -1.
 func (s *state) addDemand(i int, c *column, sign int64) {
 	if !s.m.limited && !s.m.oddLocal {
 		return
@@ -430,20 +403,23 @@ func (s *state) addDemand(i int, c *column, sign int64) {
 	}
 }
 
+// sharesFit reports whether every lab node's share of memory has room beside its cores, and belongs there.
+func (s *state) sharesFit() bool {
+	if s.m.oddLocal {
+		return false
+	}
+	for n := range s.m.nodes {
+		if q := &s.m.nodes[n]; q.limited && s.demand[n] > q.pages {
+			return false
+		}
+	}
+	return true
+}
+
 // priceMemory finds what the memory of all that is placed costs at least. Where everyone's share fits, that is nothing.
 func (s *state) priceMemory(i int, c *column) {
 	s.addDemand(i, c, 1)
-	if !s.m.limited && !s.m.oddLocal {
-		return
-	}
-	local := !s.m.oddLocal
-	for n := range s.m.nodes {
-		if q := &s.m.nodes[n]; q.limited && s.demand[n] > q.pages {
-			local = false
-			break
-		}
-	}
-	if local {
+	if s.sharesFit() {
 		s.memory = 0
 		return
 	}
@@ -460,35 +436,34 @@ func (s *state) priceEmulator(i int, emptied bool) {
 	if !s.m.emulator || s.m.p.Weights.EmulatorDistance == 0 {
 		return
 	}
+	w := s.m.p.Weights.EmulatorDistance
 	if !emptied {
-		s.emulator += s.emulatorOf(s.at[i]) * s.m.p.Weights.EmulatorDistance
+		s.emulator += s.emulatorOf(s.at[i]) * w
 		return
 	}
 	s.emulator = 0
 	for _, c := range s.at {
 		if c != nil {
-			s.emulator += s.emulatorOf(c) * s.m.p.Weights.EmulatorDistance
+			s.emulator += s.emulatorOf(c) * w
 		}
 	}
 }
 
+// emulatorOf returns the distance from a column's cores to the nearest NUMA node with cores left.
 func (s *state) emulatorOf(c *column) int64 {
+	least := infinite
 	for _, pc := range c.cores {
-		n := s.m.pools[pc.pool].node
-		if s.nodeFree[n] > 0 && s.m.dist[n*len(s.m.nodes)+n] == 0 {
+		a := s.m.pools[pc.pool].node
+		if s.nodeFree[a] > 0 && s.m.far(a, a) == 0 {
 			return 0
 		}
-	}
-	var least int64 = -1
-	for _, pc := range c.cores {
-		row := s.m.dist[s.m.pools[pc.pool].node*len(s.m.nodes):]
-		for n := range s.m.nodes {
-			if d := row[n]; s.nodeFree[n] > 0 && (least < 0 || d < least) {
-				least = d
+		for n, free := range s.nodeFree {
+			if free > 0 {
+				least = min(least, s.m.far(a, n))
 			}
 		}
 	}
-	return max(0, least)
+	return finite(least)
 }
 
 // priceL3 brings up to date what L3 caches cost that c's cores are near.

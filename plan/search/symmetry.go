@@ -2,43 +2,68 @@ package search
 
 import "slices"
 
-// twinWork bounds the search for interchangeable devices, in comparisons.
+// Symmetry breaking: of placements that differ only in the names of interchangeable lab nodes or
+// devices, one is tried. This is valid because swapping the names changes no cost and no rule.
+//
+// The case that needs it for devices: four lab nodes with whole NICs on a machine where most NICs
+// are alike (openshift-must-gather, bare metal). It is proved at 21190; without it the search is
+// stopped at 25150, since it tries the same placement under many names.
+
+// findRepresentatives finds the requests that are interchangeable. Those of one class should be, but
+// a class that is wrong must not make the search wrong.
+func (m *model) findRepresentatives() {
+	for i := range m.requests {
+		m.requests[i].rep = i
+	}
+	for _, members := range m.classes {
+		for k, i := range members {
+			for _, j := range members[:k] {
+				if m.requests[j].rep == j && m.requests[i].interchangeable(&m.requests[j]) {
+					m.requests[i].rep = j
+					break
+				}
+			}
+		}
+	}
+}
+
+func (r *request) interchangeable(o *request) bool {
+	return len(r.peers) == 0 && len(o.peers) == 0 && r.cores == o.cores && r.threads == o.threads &&
+		r.pages == o.pages && r.w == o.w &&
+		slices.EqualFunc(r.wants, o.wants, func(x, y want) bool {
+			return x.kind == y.kind && x.count == y.count && slices.Equal(x.any, y.any)
+		})
+}
+
+// symmetryWork bounds the search for interchangeable devices, in comparisons.
 const symmetryWork = 20_000_000
 
-// The case that needs interchangeable devices: four lab nodes with whole NICs on a machine where most NICs are alike
-// (openshift-must-gather, bare metal). It is proved at 21190; without interchangeable devices the search is stopped at
-// 25150, since it tries the same placement under many names.
-
-// findTwins finds devices that can change places in any placement at no cost and against no rule:
-// alone in their bundles, alike in themselves, wanted by the same lab nodes, and with the same
-// paths to all other devices. Being interchangeable devices goes over from one pair to the next, so that each needs
-// to know only the one before it.
+// findSymmetries finds devices that are interchangeable: alone in their bundles, alike in
+// themselves, wanted by the same lab nodes, and with the same paths to all other devices. The
+// relation is transitive, so each device only needs to know the last one before it.
 func (m *model) findSymmetries() {
 	n := len(m.devices)
-	m.symmetric = make([]int, n)
+	m.symmetric = slices.Repeat([]int{-1}, n)
 	size := make([]int, m.bundles)
 	for d := range m.devices {
 		size[m.devices[d].bundle]++
 	}
 	wanted := make([][]bool, n) // by want, over all lab nodes
 	for i := range m.requests {
-		if i > 0 && m.requests[i].rep == m.requests[i-1].rep {
+		if m.requests[i].rep != i {
 			continue
 		}
 		for _, w := range m.requests[i].wants {
 			for d := range m.devices {
-				wanted[d] = append(wanted[d], false)
-			}
-			for _, d := range w.any {
-				wanted[d][len(wanted[d])-1] = true
+				_, found := slices.BinarySearch(w.any, d)
+				wanted[d] = append(wanted[d], found)
 			}
 		}
 	}
 	work := 0
 	for d := range m.devices {
-		m.symmetric[d] = -1
 		if work > symmetryWork {
-			continue // a twin that is not known as one costs time only
+			return // a symmetry that is not known costs time only
 		}
 		if size[m.devices[d].bundle] > 1 {
 			continue
@@ -63,11 +88,17 @@ func (m *model) alike(a, b int) bool {
 	if x != y {
 		return false
 	}
-	n := len(m.devices)
-	for d := range n {
-		if d != a && d != b && (m.pairCost[a*n+d] != m.pairCost[b*n+d] || m.gpuCost[a*n+d] != m.gpuCost[b*n+d]) {
+	for d := range m.devices {
+		if d != a && d != b && (m.pair(a, d) != m.pair(b, d) || m.gpuPair(a, d) != m.gpuPair(b, d)) {
 			return false
 		}
 	}
 	return true
+}
+
+// redundant reports whether device d only renames a choice: an interchangeable device before it is
+// still free, and nobody has told the two apart by using anything of their bundles.
+func (e *enumerator) redundant(d int) bool {
+	t := e.s.m.symmetric[d]
+	return e.breakSymmetry && t >= 0 && e.s.untouched(t) && e.s.untouched(d) && !e.picked[t] && e.count[t] == 0
 }

@@ -21,7 +21,7 @@ type tree struct {
 	best         []*column
 	cost         int64         // of best
 	root         int64         // proved
-	start        start         // see equal.go
+	start        relaxation    // as it was before the subgradient method, see equal.go
 	coverAll     int64         // what cover proves that all L3 caches cost
 	patternModel *patternModel // see contents.go; nil where there is none
 	inexact      bool
@@ -43,27 +43,17 @@ type level struct {
 
 func newTree(m *model, work *meter) *tree {
 	t := &tree{m: m, s: newState(m, work), work: work, price: newPrices(m), steer: newPrices(m), cost: infinite / scale}
-	t.order = make([]int, len(m.requests))
-	for i := range t.order {
-		t.order[i] = i
+	for i := range m.requests {
+		t.order = append(t.order, i)
 	}
 	// Hardest first; those that can be swapped stay together.
 	slices.SortStableFunc(t.order, func(a, b int) int {
 		x, y := &m.requests[a], &m.requests[b]
-		if c := cmp.Compare(y.nics, x.nics); c != 0 {
-			return c // a NIC that serves somebody with virtual functions cannot be had whole any more
-		}
-		if c := cmp.Compare(y.devices, x.devices); c != 0 {
-			return c
-		}
-		if c := cmp.Compare(y.cores, x.cores); c != 0 {
-			return c
-		}
-		return cmp.Compare(x.rep, y.rep)
+		return cmp.Or(
+			cmp.Compare(y.nics, x.nics), // a NIC with users of virtual functions cannot be had whole any more
+			cmp.Compare(y.devices, x.devices), cmp.Compare(y.cores, x.cores), cmp.Compare(x.rep, y.rep))
 	})
-	if w := m.p.Weights.L3Shared; w > 0 {
-		t.coverAll = m.cover() * w
-	}
+	t.coverAll = m.cover() * m.p.Weights.L3Shared
 	t.enums = []*enumerator{newEnumerator(t.s)}
 	t.least = make([]leastColumn, len(m.requests))
 	return t
@@ -103,7 +93,7 @@ func (t *tree) solve() (int64, bool) {
 		return t.cost, true
 	}
 	// Most trees are small; where this one is not, a better placement makes it smaller.
-	if done := t.tryAll(firstSteps); done {
+	if t.tryAll(firstSteps) {
 		return t.cost, t.best != nil
 	}
 	t.improveTriples()
@@ -129,8 +119,7 @@ func (t *tree) tryAll(steps int64) bool {
 		t.work.budget(steps)
 		defer t.work.endBudget()
 	}
-	done := t.search(t.order)
-	return done && !t.inexact
+	return t.search(t.order) && !t.inexact
 }
 
 // proved reports whether the best placement costs no more than the bound.
@@ -159,7 +148,7 @@ func (t *tree) cheapest() bool {
 			t.least[i] = t.least[t.order[k-1]]
 			continue
 		}
-		t.least[i] = t.cheapestOf(i, infinite, t.enum(0))
+		t.least[i] = t.cheapestOf(i, t.price, infinite, t.enum(0))
 		if t.least[i].reduced == infinite {
 			return false
 		}
@@ -170,24 +159,17 @@ func (t *tree) cheapest() bool {
 // oracleSteps bounds the search for one cheapest column.
 const oracleSteps = 300_000
 
-// cheapestOf finds the cheapest column of lab node i in what is left, below limit; infinite where
-// there is none. Where the work is cut short, nothing is known but that the charges are not negative.
-func (t *tree) cheapestOf(i int, limit int64, e *enumerator) leastColumn {
-	return t.cheapestAt(i, t.price, limit, e)
-}
-
-func (t *tree) cheapestAt(i int, price *prices, limit int64, e *enumerator) leastColumn {
+// cheapestOf solves the pricing problem of lab node i: it finds the column of least reduced cost in
+// what is left, below limit; infinite where there is none. Where the work is cut short, nothing is
+// known but that the cost is not negative.
+func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leastColumn {
 	l := leastColumn{reduced: infinite}
 	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may tell interchangeable devices apart
 	defer func() { e.relaxed = false }()
 	t.work.budget(oracleSteps)
 	defer t.work.endBudget()
 	if !e.run(i, price, limit, func(c *column, reduced int64) bool {
-		if l.column == nil {
-			l.column = &column{}
-		}
-		l.reduced = reduced
-		l.column.copyFrom(c)
+		l.reduced, l.column = reduced, l.column.set(c)
 		e.limit = reduced
 		return false
 	}) {
@@ -230,7 +212,7 @@ func (t *tree) refresh(order []int, k int) bool {
 			if x > 0 && t.m.requests[order[k+x-1]].rep == t.m.requests[i].rep {
 				now = least[order[k+x-1]]
 			} else {
-				now = t.cheapestOf(i, slack-sum+old, t.enum(len(order)))
+				now = t.cheapestOf(i, t.price, slack-sum+old, t.enum(len(order)))
 				if now.reduced == infinite {
 					return false
 				}
@@ -257,15 +239,9 @@ func (t *tree) base() int64 {
 // descend places the lab nodes from position k on; it reports whether it went through to the end.
 func (t *tree) descend(order []int, k int) bool {
 	if k == len(order) {
-		cost, exact := t.s.leaf()
-		if t.work.stopped != "" {
-			return false // the cost may be incomplete
-		}
+		exact := t.offer()
 		t.inexact = t.inexact || !exact
-		if cost < t.cost {
-			t.keep(cost)
-		}
-		return true
+		return t.work.stopped == ""
 	}
 	i := order[k]
 	var after *column // of lab nodes that can be swapped, the first goes first
@@ -285,7 +261,7 @@ func (t *tree) descend(order []int, k int) bool {
 		if after != nil && compareColumns(c, after) < 0 || !t.s.fits(i, c) {
 			return false
 		}
-		here.copyFrom(c)
+		here.set(c)
 		t.s.place(i, here)
 		if t.base()+rest+scale*t.sharesLeft() < scale*t.cost {
 			copy(t.depth[k+1].least, t.depth[k].least)
@@ -305,8 +281,21 @@ func (t *tree) keep(cost int64) {
 	t.cost = cost
 	t.best = t.best[:0]
 	for _, c := range t.s.at {
-		t.best = append(t.best, c.clone())
+		t.best = append(t.best, new(column).set(c))
 	}
+}
+
+// offer keeps the present placement if it is the cheapest so far. It reports whether its cost is
+// known, and the least for its columns.
+func (t *tree) offer() (exact bool) {
+	cost, exact := t.s.leaf()
+	if t.work.stopped != "" {
+		return false // the cost may be incomplete
+	}
+	if cost < t.cost {
+		t.keep(cost)
+	}
+	return exact
 }
 
 // leaf returns the cost of a full state, and whether that is the least for its columns.
@@ -321,13 +310,10 @@ func (s *state) leaf() (cost int64, exact bool) {
 	return cost, exact
 }
 
-// compareConfigs orders columns: places first, then devices.
+// compareColumns orders columns: pools first, then devices.
 func compareColumns(a, b *column) int {
 	if c := slices.CompareFunc(a.cores, b.cores, func(x, y poolCount) int {
-		if x.pool != y.pool {
-			return cmp.Compare(x.pool, y.pool)
-		}
-		return cmp.Compare(y.n, x.n)
+		return cmp.Or(cmp.Compare(x.pool, y.pool), cmp.Compare(y.n, x.n))
 	}); c != 0 {
 		return c
 	}
@@ -338,9 +324,6 @@ func compareColumns(a, b *column) int {
 		return c
 	}
 	return slices.CompareFunc(a.vfs, b.vfs, func(x, y plan.VFCount) int {
-		if x.Device != y.Device {
-			return cmp.Compare(x.Device, y.Device)
-		}
-		return cmp.Compare(y.Count, x.Count)
+		return cmp.Or(cmp.Compare(x.Device, y.Device), cmp.Compare(y.Count, x.Count))
 	})
 }

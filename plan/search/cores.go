@@ -1,0 +1,368 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+)
+
+// The second half of the enumerator: with the devices picked, how many cores of each pool.
+
+// poolCost is what cores of a pool cost with the devices picked.
+type poolCost struct {
+	pool, node, room int
+	core             int64 // each core, prices included
+}
+
+// coreBound returns what the cores will cost at least with the devices picked so far, infinite
+// where there are not enough. Either they are all on one NUMA node, or they span several: then each
+// core is on the cheapest node with room, and each device next to the nearest one.
+func (e *enumerator) coreBound() int64 {
+	best := infinite
+	total, widest := 0, 0
+	for n := range e.eff {
+		q := &e.eff[n]
+		total += q.room
+		widest = max(widest, q.room)
+		if q.room >= e.r.cores && e.spanning < 2 {
+			best = min(best, e.single(n))
+		}
+	}
+	if total < e.r.cores {
+		return infinite
+	}
+	if e.r.cores == 1 {
+		return best
+	}
+	// Memory is counted once: with the nodes that are spanned, or with each core.
+	fewest := max(e.fewest(widest), e.spanning)
+	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
+}
+
+// spreadCores returns what cores on several NUMA nodes cost at least by themselves, with their part
+// of the memory or without; infinite where only one node has room.
+func (e *enumerator) spreadCores(memory bool) int64 {
+	var spread int64
+	if memory {
+		if e.r.memory == nil {
+			return 0 // the other bound is as good
+		}
+		spread = e.r.memory.least
+	}
+	left := e.r.cores
+	for above, first := int64(0), true; left > 0; first = false {
+		// The cheapest nodes above that; prices of cores are never negative.
+		next, room, nodes := infinite, 0, 0
+		for n := range e.eff {
+			q := &e.eff[n]
+			core := q.core - q.folded
+			if memory {
+				core = q.core + q.memory
+			}
+			if q.room == 0 || !first && core <= above || core > next {
+				continue
+			}
+			if core < next {
+				next, room, nodes = core, 0, 0
+			}
+			room += q.room
+			nodes++
+		}
+		if nodes == 0 {
+			return infinite
+		}
+		give := min(left, room)
+		if first && nodes == 1 {
+			give = min(give, left-1) // one core at least is elsewhere
+		}
+		spread += int64(give) * next
+		left -= give
+		above = next
+	}
+	return spread
+}
+
+// single returns what the cores cost at least when they are all on NUMA node n, and the memory.
+func (e *enumerator) single(n int) int64 {
+	q, m := &e.eff[n], e.s.m
+	sum := int64(e.r.cores)*q.core + q.near + q.only
+	if pools := m.nodes[n].pools; e.caches && len(pools) == 1 {
+		sum += scale * m.p.Weights.L3Shared * m.sharesL3(pools[0], e.r.cores)
+	}
+	return sum
+}
+
+// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that
+// can then be near if asked for, and the devices that have no core next to them.
+func (e *enumerator) several(nodes int, memory bool) int64 {
+	best := infinite
+	for k := nodes; k <= max(nodes, min(len(e.eff), e.r.cores)); k++ {
+		span := int64(k-1) * scale * e.r.w.NUMASpan
+		if span >= best {
+			break
+		}
+		if memory && k < len(e.r.aloneSpan) {
+			span += scale * e.r.aloneSpan[k]
+		}
+		best = min(best, span+max(e.nearest, e.away(k)))
+	}
+	return best
+}
+
+// fewest returns how many NUMA nodes the cores need at least when one is not enough: the widest first.
+func (e *enumerator) fewest(widest int) int {
+	nodes, left := 0, e.r.cores
+	for size := widest; left > 0; {
+		next := 0
+		for n := range e.eff {
+			room := e.eff[n].room
+			if room == size && left > 0 {
+				nodes++
+				left -= room
+			}
+			if room < size {
+				next = max(next, room)
+			}
+		}
+		size = next
+	}
+	return max(2, nodes)
+}
+
+// fill puts the cores where coreBound found them.
+func (e *enumerator) fill(bound int64) {
+	e.c.cores = e.c.cores[:0]
+	only := -1
+	for k := range e.eff {
+		n := (k + e.i) % len(e.eff)
+		if e.eff[n].room >= e.r.cores && e.single(n) == bound {
+			only = n
+			break
+		}
+	}
+	left := e.r.cores
+	for _, q := range e.byCost {
+		if only >= 0 && q.node != only {
+			continue
+		}
+		if give := min(left, q.room); give > 0 {
+			e.c.cores = append(e.c.cores, poolCount{q.pool, give})
+			left -= give
+		}
+	}
+}
+
+// sortPools sorts the pools by what a core there costs, those of one NUMA node together.
+func (e *enumerator) sortPools() {
+	m := e.s.m
+	e.byCost = e.byCost[:0]
+	e.hybrid = false
+	for n := range e.perNode {
+		if e.perNode[n].room == 0 {
+			continue
+		}
+		for _, pl := range m.nodes[n].pools {
+			room := e.s.room(pl)
+			if !e.r.pools[pl] || room == 0 {
+				continue
+			}
+			core := e.perNode[n].core
+			if m.pools[pl].efficiency {
+				core += scale * e.r.w.EfficiencyCores
+				e.hybrid = true
+			}
+			e.byCost = append(e.byCost, poolCost{pl, n, room, core})
+		}
+	}
+	slices.SortFunc(e.byCost, func(a, b poolCost) int {
+		if a.node != b.node {
+			return cmp.Or(cmp.Compare(e.perNode[a.node].core, e.perNode[b.node].core), cmp.Compare(a.node, b.node))
+		}
+		return cmp.Or(cmp.Compare(a.core, b.core), cmp.Compare(a.pool, b.pool))
+	})
+}
+
+// spread gives left cores to the pools from position pos of byCost on. node is the last NUMA node
+// that got any, spans how many have.
+func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool {
+	if e.s.work.add(1 + int64(len(e.byCost))/16) {
+		e.cut = true
+		return true
+	}
+	if left == 0 {
+		return e.done(paid, charge, spans)
+	}
+	if pos == len(e.byCost) {
+		return false
+	}
+	plain, full := e.spreadBound(pos, left, node, spans)
+	if paid+plain >= e.limit || paid+full+e.spilled() >= e.limit {
+		return false
+	}
+	q := e.byCost[pos]
+	room := min(q.room, e.s.nodeLeft[q.node]-e.givenOn(q.node), left)
+	if pk := e.s.m.pools[q.pool].pkg; pk >= 0 {
+		room = min(room, e.s.pkgLeft[pk]-e.givenIn(pk))
+	}
+	more := spans
+	if q.node != node {
+		more++
+	}
+	for n := room; n > 0; n-- {
+		if e.basic && !e.likely(q, n, room, left) {
+			continue
+		}
+		e.c.cores = append(e.c.cores, poolCount{q.pool, n})
+		stop := e.spread(pos+1, left-n, q.node, more, paid+int64(n)*q.core, charge+int64(n)*e.price.node[q.node])
+		e.c.cores = e.c.cores[:len(e.c.cores)-1]
+		if stop {
+			return true
+		}
+		// Fewer here are no cheaper, memory and caches aside.
+		if plain, _ := e.spreadBound(pos+1, left-n+1, q.node, more); paid+int64(n-1)*q.core+plain >= e.limit {
+			break
+		}
+	}
+	return e.spread(pos+1, left, node, spans, paid, charge)
+}
+
+// likely reports whether n of left cores in a pool with so much room make a split worth trying
+// first: all that go, all but one, whole L3 caches, or an even split in two.
+func (e *enumerator) likely(q poolCost, n, room, left int) bool {
+	if n >= room-1 || n == left/2 || n == (left+1)/2 {
+		return true
+	}
+	m := e.s.m
+	size := len(m.cells[m.pools[q.pool].cells[0]].cores) // the usual one of a cache
+	return n+size > room && (n%size == 0 || (left-n)%size == 0)
+}
+
+// givenOn returns how many cores are given on a NUMA node, givenIn in a package.
+func (e *enumerator) givenOn(node int) int {
+	return e.given(func(p *pool) bool { return p.node == node })
+}
+
+func (e *enumerator) givenIn(pk int) int {
+	return e.given(func(p *pool) bool { return p.pkg == pk })
+}
+
+func (e *enumerator) given(match func(*pool) bool) int {
+	sum := 0
+	for _, pc := range e.c.cores {
+		if match(&e.s.m.pools[pc.pool]) {
+			sum += pc.n
+		}
+	}
+	return sum
+}
+
+// spreadBound returns what left cores cost at least from position pos of byCost on, spans and the
+// distance of devices to the nearest included; full counts memory and L3 caches as well.
+func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
+	m := e.s.m
+	need := left
+	var sum int64
+	core := infinite
+	total, clean, dirtiest := 0, 0, 0 // cores with room, those under no tenant's cache, and the largest such cache
+	here, near := 0, 0                // on node: cores with room, and with their memory
+	widest, nearest := 0, 0           // the most of both on another node
+	wide, at := 0, -1
+	e.rest = e.rest[:0]
+	for _, q := range e.byCost[pos:] {
+		// byCost goes up, but for efficiency cores.
+		give := min(need, q.room)
+		sum += int64(give) * q.core
+		need -= give
+		core = min(core, q.core)
+		total += q.room
+		if sp := &m.spills[q.pool]; sp.simple {
+			clean += min(q.room, sp.clean)
+			if len(sp.dirty) > 0 {
+				dirtiest = max(dirtiest, sp.dirty[0])
+			}
+		} else {
+			clean += q.room
+		}
+		if q.node == node {
+			here += q.room
+			near = e.perNode[q.node].local
+			continue
+		}
+		if q.node != at {
+			at, wide = q.node, 0
+			nearest = max(nearest, e.perNode[q.node].local)
+			if c := e.homeCount[q.node]; c > 0 {
+				e.rest = append(e.rest, c)
+			}
+		}
+		wide += q.room
+		widest = max(widest, wide)
+	}
+	if total < left || left > here && widest == 0 {
+		return infinite, infinite
+	}
+	if e.hybrid {
+		sum = int64(left) * core
+	}
+	more := 0
+	if left > here {
+		more = (left - here + widest - 1) / widest
+	}
+	span := scale * e.r.w.NUMASpan
+	plain = sum + int64(spans+more-1)*span + e.nearest
+	// Going on to more NUMA nodes than that has a price, but brings cores next to memory and devices.
+	best := infinite
+	if e.perCore > 0 && node >= 0 {
+		near = max(0, min(near-e.givenOn(node), here))
+	}
+	slices.SortFunc(e.rest, largestFirst)
+	open, last := len(e.homes), -1 // devices with no core next to them so far
+	for _, pc := range e.c.cores {
+		if n := m.pools[pc.pool].node; n != last {
+			open -= e.homeCount[n]
+			last = n
+		}
+	}
+	for t := more; t <= min(len(e.eff), left); t++ {
+		cost := int64(spans+t-1) * span
+		if cost >= best {
+			break
+		}
+		if e.perCore > 0 {
+			cost += e.perCore * int64(max(0, left-near-t*nearest))
+		}
+		out := open
+		for k := range min(t, len(e.rest)) {
+			out -= e.rest[k]
+		}
+		cost += max(e.nearest, int64(max(0, out))*e.apart)
+		best = min(best, cost)
+	}
+	full = sum + best
+	if e.caches && left > clean && dirtiest > 0 {
+		full += scale * m.p.Weights.L3Shared * int64((left-clean+dirtiest-1)/dirtiest)
+	}
+	return plain, full
+}
+
+// done yields the column.
+func (e *enumerator) done(paid, charge int64, spans int) bool {
+	m := e.s.m
+	paid += int64(spans-1) * scale * e.r.w.NUMASpan
+	for _, h := range e.homes {
+		least := infinite
+		for _, pc := range e.c.cores {
+			least = min(least, m.far(m.pools[pc.pool].node, h))
+		}
+		paid += scale * m.p.Weights.DeviceNearest * least
+	}
+	if paid+e.spilled() >= e.limit {
+		return false
+	}
+	// byCost is in another order than columns are.
+	c := e.full.set(&e.c)
+	slices.SortFunc(c.cores, func(a, b poolCount) int { return cmp.Compare(a.pool, b.pool) })
+	slices.Sort(c.gpus)
+	slices.Sort(c.nics)
+	c.own, c.charge = (paid-charge)/scale, charge
+	return e.yield(c, paid)
+}

@@ -1,0 +1,283 @@
+package search
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// A request is what a lab node asks for, with what its devices and its memory cost at least.
+type request struct {
+	cores, threads int
+	pages          int64
+	class          int
+	rep            int // its representative: the first request that it is interchangeable with, or itself
+	w              plan.NodeWeights
+	wants          []want
+	devices        int // asked for in all
+	gpus, ports    int // of them
+	nics           int // of the ports, whole
+	*pairing
+	peers   []peer // what affinity says about this one and earlier or later ones
+	pools   []bool // from which it may have cores
+	outlook bool   // whether the devices to come are looked at closely, see ahead.go
+
+	// What memory costs at least, see pages.go; each is nil where that is nothing.
+	alone     []int64   // with all cores on a NUMA node
+	aloneSpan []int64   // with cores on k NUMA nodes, at k
+	memory    *pageCost // by cores on each node
+}
+
+// A want asks for count of any; of kind.
+type want struct {
+	kind  wantKind
+	count int
+	any   []int // ascending
+}
+
+type wantKind int
+
+const (
+	wantGPU wantKind = iota
+	wantNIC
+	wantVF
+)
+
+// A peer is another request in an affinity with this one.
+type peer struct {
+	other     int
+	numa, nic string
+}
+
+func (m *model) addRequests() error {
+	m.requests = make([]request, len(m.p.Requests))
+	classes := numbering[int]{}
+	for i := range m.p.Requests {
+		if err := m.addRequest(i); err != nil {
+			return err
+		}
+		m.asked += m.requests[i].cores
+		c, isNew := classes.of(m.requests[i].class)
+		if isNew {
+			m.classes = append(m.classes, nil)
+		}
+		m.classes[c] = append(m.classes[c], i)
+	}
+	m.classes = slices.DeleteFunc(m.classes, func(members []int) bool { return len(members) == 1 })
+	return nil
+}
+
+func (m *model) addRequest(i int) error {
+	q, r := &m.p.Requests[i], &m.requests[i]
+	if q.Cores < 1 || q.Cores > 1<<20 || q.Threads < 1 || q.Pages < 0 {
+		return fmt.Errorf("problem: request %q has %d cores, %d threads a core, %d pages: want at least 1, 1 and 0",
+			q.Name, q.Cores, q.Threads, q.Pages)
+	}
+	*r = request{cores: q.Cores, threads: q.Threads, pages: q.Pages, class: q.Class, w: m.p.Weights.Of(q)}
+	var asked [wantVF + 1]int
+	for kind, wants := range [][]plan.Want{q.GPUs, q.NICs, q.VFs} {
+		for _, w := range wants {
+			if w.Count < 0 || w.Count > 1<<20 {
+				return fmt.Errorf("problem: request %q wants %d devices (%q)", q.Name, w.Count, w.Text)
+			}
+			x := want{kind: wantKind(kind), count: w.Count}
+			for _, d := range w.Any {
+				if d < 0 || d >= len(m.devices) {
+					return fmt.Errorf("problem: request %q wants device %d, of which there are %d", q.Name, d,
+						len(m.devices))
+				}
+				if m.devices[d].serves(x.kind) {
+					x.any = append(x.any, d)
+				}
+			}
+			slices.Sort(x.any)
+			x.any = slices.Compact(x.any)
+			asked[kind] += w.Count
+			if w.Count > 0 {
+				r.wants = append(r.wants, x)
+			}
+		}
+	}
+	r.gpus, r.nics, r.ports = asked[wantGPU], asked[wantNIC], asked[wantNIC]+asked[wantVF]
+	r.devices = r.gpus + r.ports
+	for k := range m.pools {
+		r.pools = append(r.pools, m.pools[k].threads >= r.threads)
+	}
+	return m.addPairing(r, q.Name)
+}
+
+// serves reports whether a device can be given for a kind of want.
+func (v *device) serves(kind wantKind) bool {
+	if kind == wantVF {
+		return v.vfs > 0
+	}
+	return v.whole && v.nic == (kind == wantNIC)
+}
+
+func (m *model) addAffinity() error {
+	for k, a := range m.p.Affinity {
+		for _, i := range a.Requests {
+			if i < 0 || i >= len(m.requests) {
+				return fmt.Errorf("problem: affinity %d names request %d, of which there are %d", k, i, len(m.requests))
+			}
+		}
+		for _, i := range a.Requests {
+			for _, j := range a.Requests {
+				if i != j {
+					m.requests[i].peers = append(m.requests[i].peers, peer{j, a.NUMA, a.NIC})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// A pairing is what paths cost at least for requests that choose so many GPUs, and any ports, out
+// of the same devices. Most requests of a lab share one.
+type pairing struct {
+	count    int   // GPUs that a lab node gets
+	gpuList  []int // all that it may get, ascending
+	portList []int // NICs that it may have ports of, by want
+
+	minPair    []int64   // of a GPU or NIC: its cheapest path to one of the other kind, 0 where it has none
+	leastGPUs  int64     // least path cost of two GPUs
+	leastPair  int64     // and of a GPU and a NIC
+	secondPair int64     // see helpPaths: the least cost of a GPU's second best port
+	half       [][]int64 // of a GPU of gpuList: its k cheapest paths to others of them, at k; see gpusAhead
+}
+
+// addPairing finds the pairing of a request. It makes sure that there is every path that the cost may ask for.
+func (m *model) addPairing(r *request, name string) error {
+	q := &pairing{count: r.gpus}
+	for _, w := range r.wants {
+		if w.kind == wantGPU {
+			q.gpuList = append(q.gpuList, w.any...)
+		} else {
+			q.portList = append(q.portList, w.any...)
+		}
+	}
+	slices.Sort(q.gpuList)
+	q.gpuList = slices.Compact(q.gpuList)
+	k := slices.IndexFunc(m.pairings, func(o *pairing) bool {
+		return o.count == q.count && slices.Equal(o.gpuList, q.gpuList) && slices.Equal(o.portList, q.portList)
+	})
+	if k >= 0 {
+		r.pairing = m.pairings[k]
+		return nil
+	}
+	r.pairing = q
+	m.pairings = append(m.pairings, q)
+	return m.pricePaths(q, name)
+}
+
+func (m *model) pricePaths(q *pairing, name string) error {
+	noPath := func(a, b int) error {
+		return fmt.Errorf("problem: request %q: no path between devices %q and %q", name, m.p.Devices[a].ID,
+			m.p.Devices[b].ID)
+	}
+	q.minPair = slices.Repeat([]int64{infinite}, len(m.devices))
+	q.leastGPUs, q.leastPair, q.secondPair = infinite, infinite, infinite
+	for _, g := range q.gpuList {
+		best, second := infinite, infinite
+		for _, d := range q.portList {
+			c := m.pair(g, d)
+			switch {
+			case c < 0:
+				return noPath(g, d)
+			case c < best:
+				best, second = c, best
+			case c < second:
+				second = c
+			}
+			q.minPair[d] = min(q.minPair[d], c)
+		}
+		q.minPair[g] = best
+		q.leastPair = min(q.leastPair, best)
+		q.secondPair = min(q.secondPair, second)
+		for _, h := range q.gpuList {
+			if g == h || q.count < 2 {
+				continue
+			}
+			c := m.gpuPair(g, h)
+			if c < 0 {
+				return noPath(g, h)
+			}
+			q.leastGPUs = min(q.leastGPUs, c)
+		}
+	}
+	for _, v := range []*int64{&q.leastGPUs, &q.leastPair, &q.secondPair} {
+		*v = finite(*v)
+	}
+	for d, v := range q.minPair {
+		q.minPair[d] = finite(v)
+	}
+	if len(q.gpuList)*q.count <= outlookDevices {
+		m.priceGPUs(q)
+	}
+	return nil
+}
+
+// finite returns a minimum, 0 where there was nothing to take it of.
+func finite(least int64) int64 {
+	if least == infinite {
+		return 0
+	}
+	return least
+}
+
+// priceGPUs adds up the cheapest paths of each GPU.
+func (m *model) priceGPUs(q *pairing) {
+	var costs []int64
+	for _, g := range q.gpuList {
+		costs = costs[:0]
+		for _, h := range q.gpuList {
+			if g != h && q.count > 1 {
+				costs = append(costs, m.gpuPair(g, h))
+			}
+		}
+		slices.Sort(costs)
+		row := make([]int64, q.count)
+		for k := 1; k < q.count; k++ {
+			row[k] = row[k-1]
+			if k <= len(costs) {
+				row[k] += costs[k-1]
+			}
+		}
+		q.half = append(q.half, row)
+	}
+}
+
+// foresee prepares the bounds of ahead.go.
+func (m *model) foresee() {
+	n := len(m.nodes)
+	if n > outlookNodes {
+		return
+	}
+	for i := range m.requests {
+		r := &m.requests[i]
+		total := 0
+		for _, w := range r.wants {
+			total += len(w.any)
+		}
+		r.outlook = r.devices >= 2 && total <= outlookDevices && len(r.gpuList)*r.gpus <= outlookDevices
+		if !r.outlook || m.near != nil {
+			continue
+		}
+		m.near = make([][]int, n)
+		for a := range n {
+			m.near[a] = m.orderedNodes(func(x, y int) int { return cmp.Compare(m.far(a, x), m.far(a, y)) })
+		}
+	}
+}
+
+// orderedNodes returns the NUMA nodes in an order, equal ones as they are numbered.
+func (m *model) orderedNodes(compare func(x, y int) int) []int {
+	order := make([]int, len(m.nodes))
+	for b := range order {
+		order[b] = b
+	}
+	slices.SortStableFunc(order, compare)
+	return order
+}
