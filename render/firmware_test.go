@@ -90,7 +90,7 @@ func TestTheBIOSPageShowsWhatIsMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := v.bios()
+	page := v.page("bios.md", v.plan)
 	for _, want := range []string{"**off**", "0000:12:00.0 **offers none**",
 		"groups 7 also have devices that the plan does not give away", "the largest BAR has 128 GiB",
 		"2 NUMA nodes in 2 sockets"} {

@@ -243,12 +243,12 @@ func TestAPortIsFoundByWhatIsSureToBeItsOwn(t *testing.T) {
 				t.Fatal(err)
 			}
 			l := v.links(0)[0]
-			if l.mac != tt.wantMAC || l.driver != tt.wantDriver {
-				t.Errorf("found by address %q, driver %q; want %q, %q", l.mac, l.driver, tt.wantMAC, tt.wantDriver)
+			if l.MAC != tt.wantMAC || l.Driver != tt.wantDriver {
+				t.Errorf("found by address %q, driver %q; want %q, %q", l.MAC, l.Driver, tt.wantMAC, tt.wantDriver)
 			}
-			key := parseKeyfile(t, []byte(v.keyfile(l)))
-			file := decodeYAML[netplanFile](t, []byte("network:\n"+netplan([]link{l}, "", "  ")))
-			if !l.found() && (key["connection.autoconnect"] != "false" || len(file.Network.Ethernets) != 0) {
+			key := parseKeyfile(t, []byte(v.page("nmconnection", l)))
+			file := decodeYAML[netplanFile](t, []byte("network:\n"+v.netplan([]link{l}, "", "  ")))
+			if !l.Found() && (key["connection.autoconnect"] != "false" || len(file.Network.Ethernets) != 0) {
 				t.Errorf("a port that cannot be told would get an address all the same: %v %+v", key, file)
 			}
 		})
@@ -263,8 +263,8 @@ func TestAnEmulatedNICIsFoundByThePlansAddress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if l := v.links(0)[0]; l.mac != "52:54:00:ab:00:01" {
-		t.Errorf("found by %q", l.mac)
+	if l := v.links(0)[0]; l.MAC != "52:54:00:ab:00:01" {
+		t.Errorf("found by %q", l.MAC)
 	}
 }
 

@@ -3,7 +3,6 @@ package render
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/topology"
@@ -225,50 +224,32 @@ func UnitName(lab, suffix string) string { return "rackless-" + safeName(lab) + 
 
 // unit returns the unit of a job.
 func (v *view) unit(j job) string {
-	var b strings.Builder
-	b.WriteString(v.header("Runs libexec/" + j.name + ".sh at boot: start, and stop with systemctl stop. " + j.why +
-		" Without the default dependencies it is not stopped at shutdown: there is nothing to give back then, and a " +
-		"guest may still be using it."))
-	b.WriteString("[Unit]\n")
-	b.WriteString("Description=" + unitEscape(fmt.Sprintf(j.description, v.plan.Lab)) + "\n")
-	b.WriteString("DefaultDependencies=no\n")
-	b.WriteString("RequiresMountsFor=" + v.libexecDir() + "\n")
-	b.WriteString(strings.TrimSpace("After=local-fs.target "+j.after) + "\n")
-	if j.before != "" {
-		b.WriteString("Before=" + j.before + "\n")
-	}
-	b.WriteString("\n[Service]\nType=oneshot\nRemainAfterExit=yes\n")
-	command := v.libexecDir() + "/" + j.name + ".sh"
-	b.WriteString("ExecStart=" + command + " start\nExecStop=" + command + " stop\n")
-	b.WriteString("\n[Install]\nWantedBy=multi-user.target\n")
-	return b.String()
+	return v.page("unit", struct{ Name, Why, Description, After, Before string }{
+		j.name, j.why, unitEscape(fmt.Sprintf(j.description, v.plan.Lab)), j.after, j.before,
+	})
 }
 
 // hugepageMounts returns a mount for each size of pages that is not the kernel's default: libvirt
 // takes pages of a size only from a mount of that size, and systemd mounts only the default one, at
 // /dev/hugepages.
 func (v *view) hugepageMounts() []Artifact {
+	standard := uint64(2 << 20) // the default of x86 and of arm64 with pages of 4 KiB
+	if d := v.host.Memory.DefaultHuge; d != nil {
+		standard = *d
+	}
 	var mounts []Artifact
 	for _, size := range v.pageSizes() {
-		if d := v.host.Memory.DefaultHuge; d != nil && *d == size {
+		if size == standard {
 			continue
 		}
-		if v.host.Memory.DefaultHuge == nil && size == 2<<20 {
-			continue // the default of x86 and of arm64 with pages of 4 KiB
-		}
-		label, option := strconv.FormatUint(size>>20, 10)+"M", strconv.FormatUint(size>>20, 10)+"M"
+		label := fmt.Sprintf("%dM", size>>20)
 		if size%(1<<30) == 0 {
-			label, option = strconv.FormatUint(size>>30, 10)+"G", strconv.FormatUint(size>>30, 10)+"G"
+			label = fmt.Sprintf("%dG", size>>30)
 		}
-		where := "/dev/hugepages" + label
-		mounts = append(mounts, text("systemd/dev-hugepages"+label+".mount",
-			v.header("Mounts hugepages of "+label+" for libvirt, which takes pages of a size only from a mount of "+
-				"that size. /dev/hugepages has the kernel's default size. "+
-				"Restart libvirtd or virtqemud after the first mount: they look for mounts when they start.")+
-				"[Unit]\nDescription=Hugepages of "+label+"\nDefaultDependencies=no\nBefore="+hypervisors+
-				"\nConditionPathExists=/sys/kernel/mm/hugepages/hugepages-"+strconv.FormatUint(size>>10, 10)+"kB\n"+
-				"\n[Mount]\nWhat=hugetlbfs\nWhere="+where+"\nType=hugetlbfs\nOptions=pagesize="+option+",mode=0755\n"+
-				"\n[Install]\nWantedBy=multi-user.target\n"))
+		mounts = append(mounts, text("systemd/dev-hugepages"+label+".mount", v.page("hugepages.mount", struct {
+			Label, Before string
+			KiB           uint64
+		}{label, hypervisors, size >> 10})))
 	}
 	return mounts
 }

@@ -1,0 +1,383 @@
+package render
+
+import (
+	"embed"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// The pages and the files of settings that people read are templates, so that they can be edited as what they are.
+// Their dot is the plan. What comes from a lab, a plan or a host goes through md, line, word, quote or note, which
+// keep it text: text/template itself escapes nothing.
+//
+//go:embed pages/*.tmpl
+var pageFiles embed.FS
+
+// page fills a template of pages/ with data, which is the plan for most of them.
+func (v *view) page(name string, data any) string {
+	file := name + ".tmpl"
+	t := template.Must(template.New(file).Funcs(v.functions()).ParseFS(pageFiles, "pages/"+file))
+	var b strings.Builder
+	if err := t.Execute(&b, data); err != nil {
+		panic(err) // a mistake in the template, which tests find
+	}
+	return b.String()
+}
+
+// functions are what the templates can ask, besides the fields of the plan.
+func (v *view) functions() template.FuncMap {
+	steps := 0
+	return template.FuncMap{
+		// Forms of text.
+		"comment": func() string { return mdComment(v.made) },
+		"header":  func(text ...any) string { return v.header(fmt.Sprint(text...)) },
+		"note":    comment,
+		"md":      mdText,
+		"line":    oneLine,
+		"word":    readWord,
+		"quote":   yamlQuote,
+		"code":    code,
+		"join":    strings.Join,
+		"exact":   words.Exact[uint64],
+		"count":   words.Count[int],
+		"numbers": numbers,
+		"mib":     func(bytes uint64) uint64 { return bytes >> 20 },
+		"step":    func() int { steps++; return steps },
+		// The lab and the host.
+		"lab":      func() string { return v.lab },
+		"made":     func() string { return strings.TrimSuffix(mdText(v.made), ".") },
+		"fabric":   func() any { return v.in.Lab.Fabric },
+		"payload":  func() int { return v.in.Lab.Fabric.MTU - 28 }, // of a ping that fills a packet: less IPv4, ICMP
+		"frame":    func() int { return v.in.Lab.Fabric.MTU + ethernetOverhead },
+		"host":     func() *topology.Host { return v.host },
+		"machine":  v.machineName,
+		"amd":      func() bool { return isAMD(v.host.System.CPUModel) },
+		"given":    func() topology.CPUSet { return v.given },
+		"isolated": v.isolated,
+		"tickless": v.tickless,
+		"whole":    func() bool { return len(v.whole) > 0 },
+		"vfs":      v.hasVFs,
+		"devices":  v.knownDevices,
+		"tenants":  v.tenantPins,
+		"iface":    v.pfNetdev,
+		"rate":     v.slowestLink,
+		// The machine's firmware.
+		"iommu":      v.iommuFound,
+		"groups":     v.groupsFound,
+		"offers":     v.sriovFound,
+		"largestBAR": v.largestBAR,
+		// Files and units of the lab.
+		"nic":      v.setsFirmware,
+		"why":      v.argumentReasons,
+		"remarks":  v.kernelRemarks,
+		"libexec":  v.libexecDir,
+		"udev":     v.udevRules,
+		"modprobe": v.modprobeFile,
+		"unit":     v.unitName,
+		"mounts":   v.mountUnits,
+		"jobs":     v.ownJobs,
+		"undo":     v.undoUnits,
+		"pages":    v.pageChecks,
+		// Lab nodes.
+		"domain":     func(node string) string { return readWord(DomainName(v.plan.Lab, node)) },
+		"domainPath": DomainPath,
+		"disk": func(node, suffix string) string {
+			return readWord(strings.TrimSuffix(DiskPath(v.plan.Lab, node), ".qcow2") + suffix)
+		},
+		"guestDir": guestDir,
+		"numa":     numaText,
+		"cells":    cellsOfDevices,
+		"links":    v.guestPorts,
+		"pair":     v.measuredPair,
+		"hosts":    v.hostNames,
+		"packages": packages,
+		"gid":      func() string { return string(v.gidScript()) },
+		"indent":   indent,
+	}
+}
+
+// readme returns the page that leads through all other files.
+func (v *view) readme() []byte { return []byte(v.page("README.md", v.plan)) }
+
+// switches returns notes on the network between the nodes. Marks of RDMA traffic are those that NICs and switches agree
+// on: priority 3 is lossless, and DSCP 26 (AF31) is mapped to it.
+func (v *view) switches() []Artifact {
+	return []Artifact{text("switch.md", v.page("switch.md", v.plan))}
+}
+
+// readWord is a word of a command that people copy from a page. Names with line breaks are none that a lab can have.
+func readWord(s string) string { return shellWord(oneLine(s)) }
+
+// code returns commands as a block of Markdown: indented, so that nothing in them can end it.
+func code(lines []string) string {
+	var b strings.Builder
+	for _, l := range lines {
+		b.WriteString("    " + strings.TrimRight(l, " ") + "\n")
+	}
+	return b.String()
+}
+
+// indent moves text to the right by some spaces, and leaves empty lines empty.
+func indent(by int, text string) string {
+	var b strings.Builder
+	for l := range strings.Lines(text) {
+		if strings.TrimSpace(l) != "" {
+			b.WriteString(strings.Repeat(" ", by))
+		}
+		b.WriteString(l)
+	}
+	return b.String()
+}
+
+// argumentReasons returns the kernel arguments with what each is for, as Markdown.
+func (v *view) argumentReasons() []string {
+	var items []string
+	for i, arg := range v.plan.KernelArgs[:min(len(v.plan.KernelArgs), len(v.plan.KernelWhy))] {
+		items = append(items, "`"+arg+"`: "+mdText(v.plan.KernelWhy[i]))
+	}
+	return items
+}
+
+// tickless returns the CPUs without a timer tick as the kernel shows them afterwards.
+func (v *view) tickless() []topology.CPUSet {
+	var sets []topology.CPUSet
+	for _, arg := range v.plan.KernelArgs {
+		if set, ok := cmdline.NohzFull(arg); ok {
+			sets = append(sets, set.Difference(topology.CPUs(cmdline.BootCPU)))
+		}
+	}
+	return sets
+}
+
+// knownDevices returns the functions that go to lab nodes whole, as far as it is known what they are.
+func (v *view) knownDevices() []*topology.PCIDevice {
+	var all []*topology.PCIDevice
+	for _, a := range v.whole {
+		if d := v.pci[a]; d != nil && d.Vendor != nil && d.Device != nil {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// tenantPins returns the commands that keep virtual machines that may run anywhere off the CPUs of the lab nodes.
+func (v *view) tenantPins() []string {
+	keep := v.housekeeping().Union(v.plan.Housekeeping.TenantCPUs).String()
+	var lines []string
+	for _, t := range v.host.Tenants {
+		if len(t.Pins) > 0 || t.Floating != nil && !t.Floating.Overlaps(v.given) || keep == "" {
+			continue
+		}
+		name := readWord(t.Name)
+		for cpu := range t.VCPUs {
+			lines = append(lines, fmt.Sprintf("virsh vcpupin %s %d %s --config", name, cpu, keep))
+		}
+		lines = append(lines, fmt.Sprintf("virsh emulatorpin %s %s --config", name, keep))
+	}
+	return lines
+}
+
+// pageChecks are the commands that show the pages of each NUMA node.
+func (v *view) pageChecks() []string {
+	var lines []string
+	for _, p := range v.plan.Hugepages {
+		if p.PageBytes > 0 && p.Count+p.Held > 0 {
+			lines = append(lines, fmt.Sprintf(
+				"cat /sys/devices/system/node/node%d/hugepages/hugepages-%dkB/nr_hugepages   # %d or more",
+				p.NUMANode, p.PageBytes>>10, p.Count+p.Held))
+		}
+	}
+	return lines
+}
+
+// mountUnits returns the names of the units that mount hugepages.
+func (v *view) mountUnits() []string {
+	var names []string
+	for _, m := range v.hugepageMounts() {
+		names = append(names, strings.TrimPrefix(m.Path, "systemd/"))
+	}
+	return names
+}
+
+// A pageJob is a job as the page shows it.
+type pageJob struct {
+	Title, Note, Unit string
+	Checks            []string // commands with what they must print
+}
+
+// ownJobs returns the jobs that the page leads through. Where CPUs are isolated by kernel arguments, cpuset is the
+// alternative, at the end of the page.
+func (v *view) ownJobs() []pageJob {
+	var jobs []pageJob
+	for _, j := range v.jobs() {
+		if j.name != "cpuset" || v.isolated().IsEmpty() {
+			unit := v.unitName(j.name)
+			jobs = append(jobs, pageJob{j.title, strings.ReplaceAll(j.note, "UNIT", unit), unit,
+				v.serviceChecks(j.name)})
+		}
+	}
+	return jobs
+}
+
+// undoUnits returns the units in the order in which they are stopped for good.
+func (v *view) undoUnits() []string {
+	var units []string
+	for _, j := range slices.Backward(v.ownJobs()) {
+		units = append(units, j.Unit)
+	}
+	return append(units, v.mountUnits()...)
+}
+
+func (v *view) serviceChecks(name string) []string {
+	var lines []string
+	switch name {
+	case "hugepages":
+		return v.pageChecks()
+	case "vfio":
+		for _, a := range v.whole {
+			lines = append(lines, fmt.Sprintf("lspci -nnk -s %s   # Kernel driver in use: vfio-pci", a))
+		}
+		return append(lines, "ls /dev/vfio              # a number for each IOMMU group, beside vfio")
+	case "sriov":
+		for _, c := range v.plan.VFs {
+			lines = append(lines, fmt.Sprintf("cat /sys/bus/pci/devices/%s/sriov_numvfs   # %d", readWord(c.PF),
+				c.Count))
+		}
+		for _, p := range v.allPorts() {
+			if p.isVF() {
+				lines = append(lines, fmt.Sprintf("readlink /sys/bus/pci/devices/%s/virtfn%d   # %s, of %s", p.pf,
+					*p.card.VF, v.vfPlace(&p), oneLine(p.node)))
+			}
+		}
+		return append(lines, "libexec/sriov.sh status")
+	case "governor":
+		return []string{"cat /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor | sort -u   # performance, where " +
+			"the kernel scales frequencies at all"}
+	case "cpuset":
+		return []string{"cat /sys/fs/cgroup/system.slice/cpuset.cpus.effective   # " + v.housekeeping().String()}
+	}
+	return []string{"libexec/irq.sh status   # what is left: interrupts that cannot be moved"}
+}
+
+// vfPlace returns the address of a virtual function as the domains have it.
+func (v *view) vfPlace(p *port) string {
+	if m, err := newMachine(v.in); err == nil {
+		if a, err := m.vfAddress(p.card.ID, fmt.Sprint(*p.card.VF)); err == nil {
+			return "../" + a.String()
+		}
+	}
+	return "an address"
+}
+
+// numaText is what numactl -H begins with.
+func numaText(n plan.Node) string {
+	if len(n.Cells) < 2 {
+		return "available: 1 nodes (0)"
+	}
+	var parts []string
+	for _, c := range n.Cells {
+		cpus := "no CPUs"
+		if c.VCPUs > 0 {
+			cpus = fmt.Sprintf("CPUs %d to %d", c.FirstVCPU, c.FirstVCPU+c.VCPUs-1)
+		}
+		parts = append(parts, fmt.Sprintf("node %d: %s, %d MB", c.Cell, cpus, c.Bytes>>20))
+	}
+	return fmt.Sprintf("available: %d nodes (0-%d); %s, less what the kernel keeps", len(n.Cells), len(n.Cells)-1,
+		strings.Join(parts, "; "))
+}
+
+// cellsOfDevices says on which guest node each device has to be.
+func cellsOfDevices(n plan.Node) string {
+	var parts []string
+	for _, c := range n.Cards {
+		if c.Cell != nil {
+			parts = append(parts, fmt.Sprintf("%d for the %s (%s)", *c.Cell, c.Kind, oneLine(c.ID)))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// A guestPort is a port of a lab node as the page shows it.
+type guestPort struct {
+	Node, Port, Addr, IP string
+	Missing              string // why there is no sure way to find it; "" where there is one
+	Near                 string // runs a test on the cores of the port's NUMA node, in a guest that sees NUMA nodes
+}
+
+// guestPorts returns the ports of lab node i.
+func (v *view) guestPorts(i int) []guestPort {
+	n := &v.plan.Nodes[i]
+	var all []guestPort
+	for k, l := range v.links(i) {
+		p := v.ports[i][k]
+		g := guestPort{Node: n.Name, Port: p.nic.Name, Addr: l.Addr, IP: p.nic.Addr.Addr().String()}
+		if !l.Found() {
+			g.Missing = l.Why
+		}
+		if n.GuestNUMA && p.card != nil && p.card.Cell != nil {
+			g.Near = fmt.Sprintf("numactl -N %[1]d -m %[1]d ", *p.card.Cell)
+		}
+		all = append(all, g)
+	}
+	return all
+}
+
+// measuredPair returns the first ports of the first two lab nodes that have any; nil where fewer have.
+func (v *view) measuredPair() *struct{ Server, Client guestPort } {
+	var first []guestPort
+	for i := range v.ports {
+		if ports := v.guestPorts(i); len(ports) > 0 {
+			first = append(first, ports[0])
+		}
+	}
+	if len(first) < 2 {
+		return nil
+	}
+	return &struct{ Server, Client guestPort }{first[0], first[1]}
+}
+
+// ethernetOverhead is what a frame has beyond its IP packet: addresses and type 14 bytes, a VLAN tag 4, the checksum 4.
+const ethernetOverhead = 14 + 4 + 4
+
+// pfNetdev returns the network device of the physical functions, where they have one alone, as a word of a command.
+func (v *view) pfNetdev() string {
+	var names []string
+	for _, p := range v.allPorts() {
+		if !p.isVF() {
+			continue
+		}
+		if nic := v.nics[p.card.ID]; nic != nil && len(nic.Netdevs) > 0 {
+			names = append(names, oneLine(nic.Netdevs[0]))
+		}
+	}
+	slices.Sort(names)
+	if names = slices.Compact(names); len(names) != 1 {
+		return "IFACE"
+	}
+	return shellWord(names[0])
+}
+
+// slowestLink returns the lowest rate among the links of the lab, and the least that a test must reach on it; nil where
+// none is known. Of a RoCE v2 frame with 4096 bytes of payload 2 % is headers and gaps, and as much again is allowed.
+func (v *view) slowestLink() *struct{ Gbps, Least int64 } {
+	var rates []int64
+	for _, p := range v.allPorts() {
+		if p.card == nil {
+			continue
+		}
+		if nic := v.nics[p.card.ID]; nic != nil && nic.SpeedMbps != nil && *nic.SpeedMbps > 0 {
+			rates = append(rates, *nic.SpeedMbps/1000)
+		}
+	}
+	if len(rates) == 0 || slices.Min(rates) == 0 {
+		return nil
+	}
+	return &struct{ Gbps, Least int64 }{slices.Min(rates), slices.Min(rates) * 96 / 100}
+}
