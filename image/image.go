@@ -122,8 +122,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	err = e.make(ctx, o, img, build)
 	if isNoSpace(err) {
 		err = fmt.Errorf("build %s in %s: %w; free about %s there, or set RACKLESS_CACHE to a directory with "+
-			"more space",
-			k.label, o.Cache, err, k.room)
+			"more space", k.label, o.Cache, err, k.room)
 	}
 	return img, err
 }

@@ -53,67 +53,68 @@ func extractVmlinux(bzImage []byte) ([]byte, error) {
 		return nil, fmt.Errorf("payload at %d with %d bytes does not fit in %d: truncated", start, length, len(bzImage))
 	}
 	payload := bzImage[start : start+length]
-	// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor
-	// would take for the next stream. A gzip stream ends with its size by itself, and nothing is
-	// appended (cmd_*_with_size in the kernel's scripts/Makefile.lib).
-	body := payload[:len(payload)-4]
-
-	var r io.Reader
-	var err error
-	switch {
-	case bytes.HasPrefix(payload, []byte{0x7f, 'E', 'L', 'F'}):
-		return payload, nil
-	case bytes.HasPrefix(payload, []byte{0x1f, 0x8b}):
-		var z *gzip.Reader
-		z, err = gzip.NewReader(bytes.NewReader(payload))
-		if err == nil {
-			z.Multistream(false)
-			r = z
-		}
-	case bytes.HasPrefix(payload, []byte{0xfd, '7', 'z', 'X', 'Z', 0}):
-		r, err = newXZ(body)
-	case bytes.HasPrefix(payload, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-		var z *zstd.Decoder
-		z, err = zstd.NewReader(bytes.NewReader(body), zstd.WithDecoderMaxMemory(maxKernel),
-			zstd.WithDecoderConcurrency(1))
-		if err == nil {
-			defer z.Close()
-			r = z
-		}
-	default:
-		return nil, fmt.Errorf("compressed with a method that starts % x: gzip, xz and zstd are known", payload[:6])
+	if !bytes.HasPrefix(payload, gzipMagic) && !bytes.HasPrefix(payload, elfMagic) {
+		// After xz and zstd the build appends the uncompressed size as four bytes, which a decompressor
+		// would take for the next stream. A gzip stream ends with its size by itself, and nothing is
+		// appended (cmd_*_with_size in the kernel's scripts/Makefile.lib).
+		payload = payload[:len(payload)-4]
 	}
+	kernel, err := decompress(payload)
 	if err != nil {
 		return nil, fmt.Errorf("decompress: %w", err)
 	}
-	elf, err := readLimited(r)
-	if err != nil {
-		return nil, fmt.Errorf("decompress: %w", err)
-	}
-	if !bytes.HasPrefix(elf, []byte{0x7f, 'E', 'L', 'F'}) {
+	if !bytes.HasPrefix(kernel, elfMagic) {
 		return nil, errors.New("what was inside is not an ELF kernel")
 	}
-	return elf, nil
+	return kernel, nil
 }
 
-// readLimited reads to the end of r, which must come before maxKernel bytes.
-func readLimited(r io.Reader) ([]byte, error) {
-	b, err := io.ReadAll(io.LimitReader(r, maxKernel+1))
-	if err == nil && len(b) > maxKernel {
+// What files of a format begin with.
+var (
+	elfMagic  = []byte("\x7fELF")
+	gzipMagic = []byte{0x1f, 0x8b}
+	xzMagic   = []byte{0xfd, '7', 'z', 'X', 'Z', 0}
+	zstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+)
+
+// decompress returns the contents of the first stream of b, a kernel or a module. An ELF file is not
+// compressed, and is returned as it is.
+func decompress(b []byte) ([]byte, error) {
+	var r io.Reader
+	switch {
+	case bytes.HasPrefix(b, elfMagic):
+		return b, nil
+	case bytes.HasPrefix(b, gzipMagic):
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil, err
+		}
+		z.Multistream(false)
+		r = z
+	case bytes.HasPrefix(b, xzMagic):
+		// The kernel's build filters its code (BCJ) before it compresses it, which few decoders undo.
+		z, err := xz.NewReader(bytes.NewReader(b), 0)
+		if err != nil {
+			return nil, err
+		}
+		z.Multistream(false)
+		r = z
+	case bytes.HasPrefix(b, zstdMagic):
+		z, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderMaxMemory(maxKernel),
+			zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		r = z
+	default:
+		return nil, fmt.Errorf("data that starts with % x is not gzip, xz or zstd", b[:min(6, len(b))])
+	}
+	out, err := io.ReadAll(io.LimitReader(r, maxKernel+1))
+	if err == nil && len(out) > maxKernel {
 		return nil, fmt.Errorf("more than %d MiB", maxKernel>>20)
 	}
-	return b, err
-}
-
-// newXZ reads the first xz stream of b. The kernel's build filters its code (BCJ) before it
-// compresses it, which few decoders undo.
-func newXZ(b []byte) (io.Reader, error) {
-	r, err := xz.NewReader(bytes.NewReader(b), 0)
-	if err != nil {
-		return nil, err
-	}
-	r.Multistream(false)
-	return r, nil
+	return out, err
 }
 
 // A moduleSet is a kernel's module tree as modules.dep describes it.
@@ -196,16 +197,9 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 		if err != nil {
 			return err
 		}
-		deps, known := s.deps[path]
-		if !known {
-			depends := strings.Join(moduleInfo(data)["depends"], ",")
-			for _, name := range strings.FieldsFunc(depends, func(r rune) bool { return r == ',' }) {
-				p, ok := s.path[strings.ReplaceAll(name, "-", "_")]
-				if !ok {
-					return fmt.Errorf("%s needs module %s, which %s lacks", path, name, s.dir)
-				}
-				deps = append(deps, p)
-			}
+		deps, err := s.needs(path, data)
+		if err != nil {
+			return err
 		}
 		// modules.dep lists the nearest first, so the furthest must go in first
 		for _, d := range slices.Backward(deps) {
@@ -234,6 +228,23 @@ func (s *moduleSet) load(required, optional []string) ([]module, error) {
 	return out, nil
 }
 
+// needs returns what a module needs, nearest first: as modules.dep has it, or by its own record.
+func (s *moduleSet) needs(path string, data []byte) ([]string, error) {
+	if deps, known := s.deps[path]; known {
+		return deps, nil
+	}
+	var deps []string
+	depends := strings.Join(moduleInfo(data)["depends"], ",")
+	for name := range strings.FieldsFuncSeq(depends, func(r rune) bool { return r == ',' }) {
+		p, ok := s.path[strings.ReplaceAll(name, "-", "_")]
+		if !ok {
+			return nil, fmt.Errorf("%s needs module %s, which %s lacks", path, name, s.dir)
+		}
+		deps = append(deps, p)
+	}
+	return deps, nil
+}
+
 // A module is one kernel module, ready for insmod.
 type module struct {
 	Name     string
@@ -244,39 +255,10 @@ type module struct {
 // readModule reads a module, decompressing it by its file name.
 func readModule(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	switch filepath.Ext(path) {
-	case ".xz":
-		r, err := newXZ(b)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		b, err = readLimited(r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-	case ".zst":
-		r, err := zstd.NewReader(bytes.NewReader(b), zstd.WithDecoderMaxMemory(maxKernel),
-			zstd.WithDecoderConcurrency(1))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		defer r.Close()
-		b, err = readLimited(r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-	case ".gz":
-		r, err := gzip.NewReader(bytes.NewReader(b))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
-		}
-		b, err = readLimited(r)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", path, err)
+	if err == nil && slices.Contains([]string{".xz", ".zst", ".gz"}, filepath.Ext(path)) {
+		if b, err = decompress(b); err != nil {
+			err = fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	return b, nil
+	return b, err
 }

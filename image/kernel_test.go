@@ -97,7 +97,7 @@ func TestExtractVmlinux(t *testing.T) {
 		"a length that wraps": {change(payloadLengthAt, 0xff, 0xff, 0xff, 0xff),
 			"does not fit in"},
 		"lz4": {bzImage([]byte("\x02\x21\x4c\x18 and so on")),
-			"compressed with a method that starts 02 21 4c 18 20 61: gzip, xz and zstd are known"},
+			"decompress: data that starts with 02 21 4c 18 20 61 is not gzip, xz or zstd"},
 		"damaged gzip": {change(len(odd)-200, 'x', 'x', 'x', 'x'), "decompress: "},
 		"damaged xz":   {bzImage([]byte("\xfd7zXZ\x00 and so on")), "decompress: "},
 		"damaged zstd": {bzImage([]byte("\x28\xb5\x2f\xfd and so on")), "decompress: "},

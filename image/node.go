@@ -102,27 +102,17 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
-	bz, err := userfile.Read(kernel, userfile.Kernel)
+	vmlinux, err := userfile.Read(kernel, userfile.Kernel)
 	if err != nil {
 		return err
 	}
-	vmlinux := bz
-	if !bytes.HasPrefix(bz, []byte{0x7f, 'E', 'L', 'F'}) {
-		vmlinux, err = extractVmlinux(bz)
-		if err != nil {
+	if !bytes.HasPrefix(vmlinux, elfMagic) {
+		if vmlinux, err = extractVmlinux(vmlinux); err != nil {
 			return fmt.Errorf("kernel %s: %w", kernel, err)
 		}
 	}
 	img.KernelVer = filepath.Base(modules)
-	mods, err := readModules(modules)
-	if err != nil {
-		return fmt.Errorf("kernel modules: %w", err)
-	}
-	load, err := mods.load(r.Modules, r.Optional)
-	if err != nil {
-		return fmt.Errorf("kernel modules: %w", err)
-	}
-	drivers, err := mods.drivers(r.Drivers, load)
+	load, drivers, err := r.pickModules(modules)
 	if err != nil {
 		return fmt.Errorf("kernel modules: %w", err)
 	}
@@ -138,13 +128,24 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	return os.WriteFile(filepath.Join(out, img.Initramfs), buf.Bytes(), 0o644)
 }
 
+// pickModules reads the modules that every node loads, and those of hardware that few nodes have.
+func (r Recipe) pickModules(dir string) (load []module, drivers driverSet, err error) {
+	all, err := readModules(dir)
+	if err == nil {
+		load, err = all.load(r.Modules, r.Optional)
+	}
+	if err == nil {
+		drivers, err = all.drivers(r.Drivers, load)
+	}
+	return load, drivers, err
+}
+
 // mergeUsr makes the links from /bin, /lib and the like into /usr that an installed Debian has and
 // that packages from Debian 13 on rely on. Directories that the packages of Debian 12 still fill
 // stay as they are.
 func mergeUsr(root string) error {
 	for _, d := range []string{"bin", "sbin", "lib", "lib64"} {
-		_, err := os.Lstat(filepath.Join(root, d))
-		if err == nil {
+		if _, err := os.Lstat(filepath.Join(root, d)); err == nil {
 			continue
 		}
 		if err := os.Symlink("usr/"+d, filepath.Join(root, d)); err != nil {
@@ -203,23 +204,80 @@ func findKernel(root string, r Recipe) (kernel, modules string, err error) {
 	return "", "", fmt.Errorf("kernel %s: no modules of it in %s", r.Kernel, strings.Join(tried, ", "))
 }
 
-// writeInitramfs writes the initial file system as an uncompressed cpio archive: rackless' own
-// files, the programs with their libraries, the kept files and the modules. The same input gives
-// the same bytes: entries are sorted and carry no times or owners.
-func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers driverSet) error {
-	recs := make(map[string]cpio.Record) // by path
-	addDirs := func(path string) {
-		for d := filepath.Dir(path); d != "." && d != "/"; d = filepath.Dir(d) {
-			if _, ok := recs[d]; !ok {
-				recs[d] = cpio.Directory(d, 0o755)
-			}
+// An archive collects the files of an initial file system, with the directories that they are in.
+type archive map[string]cpio.Record // by path
+
+func (a archive) add(rec cpio.Record) {
+	a.addDirs(rec.Name)
+	a[rec.Name] = rec
+}
+
+// addDirs adds the directories above a path.
+func (a archive) addDirs(path string) {
+	for d := filepath.Dir(path); d != "." && d != "/"; d = filepath.Dir(d) {
+		if _, ok := a[d]; !ok {
+			a[d] = cpio.Directory(d, 0o755)
 		}
 	}
-	add := func(path string, rec cpio.Record) {
-		addDirs(path)
-		recs[path] = rec
-	}
+}
 
+func (a archive) file(path, content string, mode uint64) { a.add(cpio.StaticFile(path, content, mode)) }
+
+// link adds a link to another file of the archive.
+func (a archive) link(path, target string) { a.add(cpio.Symlink(path, "/"+target)) }
+
+// write writes an uncompressed cpio archive. The same files give the same bytes: entries are sorted,
+// so that parents come before what is in them too, and carry no times or owners.
+func (a archive) write(w io.Writer) error {
+	writer := cpio.Newc.Writer(w)
+	for i, p := range slices.Sorted(maps.Keys(a)) {
+		rec := a[p]
+		rec.MTime, rec.UID, rec.GID = 0, 0, 0
+		rec.Ino = uint64(i + 1)
+		if err := writer.WriteRecord(rec); err != nil {
+			return fmt.Errorf("cpio %s: %w", p, err)
+		}
+	}
+	return cpio.WriteTrailer(writer)
+}
+
+// writeInitramfs writes the initial file system: the programs with their libraries, the kept files,
+// rackless' own files and the modules.
+func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers driverSet) error {
+	a := make(archive)
+	if err := a.addPackaged(root, r); err != nil {
+		return err
+	}
+	err := eachFile(own("node"), func(path string, content []byte, mode int64) error {
+		a.file(path, string(content), uint64(mode))
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.addModules(load, drivers); err != nil {
+		return err
+	}
+	programs := slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" })
+	a.file("lib/programs", strings.Join(programs, "\n")+"\n", 0o644)
+	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
+		a.addDirs(d + "/x")
+	}
+	a.add(cpio.Symlink("init", "bin/busybox")) // an init that finds itself called init is busybox init
+	// Not busybox' shell, which prefers its own small ip and ping to the real ones beside it: a
+	// user must get what is asked for.
+	sh, err := findProgram(root, "dash")
+	if err != nil {
+		return err
+	}
+	a.link("bin/sh", sh)
+	a.add(cpio.CharDev("dev/console", 0o600, 5, 1))
+	return a.write(w)
+}
+
+// addPackaged adds what comes from packages: the programs of the recipe and the files that it keeps,
+// both with the libraries that they need. Files that are kept can be plug-ins, which need some too.
+func (a archive) addPackaged(root string, r Recipe) error {
 	var paths []string
 	for _, name := range r.Programs {
 		p, err := findProgram(root, name)
@@ -228,36 +286,19 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		}
 		paths = append(paths, p)
 	}
-	programs, err := closure(root, paths)
-	if err != nil {
-		return err
-	}
-	var keep []string
 	for _, pattern := range r.Keep {
-		found, err := filepath.Glob(filepath.Join(root, pattern))
-		if err == nil && len(found) == 0 { // before Debian 13, libraries are in /lib and in /usr/lib
-			found, err = filepath.Glob(filepath.Join(root, strings.TrimPrefix(pattern, "usr/")))
-		}
+		found, err := findKept(root, pattern)
 		if err != nil {
 			return err
 		}
-		if len(found) == 0 {
-			return fmt.Errorf("no file of the packages matches %s", pattern)
-		}
-		for _, f := range found {
-			rel, err := filepath.Rel(root, f)
-			if err != nil {
-				return err
-			}
-			keep = append(keep, rel)
-		}
+		paths = append(paths, found...)
 	}
-	kept, err := closure(root, keep) // plug-ins need libraries too
+	all, err := closure(root, paths)
 	if err != nil {
 		return err
 	}
 	names := make(map[string]string) // of a file of the root, the first that it got in the image
-	for _, path := range slices.Concat(programs, kept) {
+	for _, path := range all {
 		target, err := resolveIn(root, path) // through links, which lead to the root's files and never to the host's
 		if err != nil {
 			return err
@@ -265,7 +306,7 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		// One library under two names must stay one: libmlx5 is linked to, and opened as a plug-in of libibverbs.
 		if first, ok := names[target]; ok {
 			if first != path {
-				add(path, cpio.Symlink(path, "/"+first))
+				a.link(path, first)
 			}
 			continue
 		}
@@ -278,65 +319,53 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 		if err != nil {
 			return err
 		}
-		add(path, cpio.StaticFile(path, string(b), uint64(fi.Mode().Perm())))
+		a.file(path, string(b), uint64(fi.Mode().Perm()))
 		if filepath.Base(path) == "busybox" && path != "bin/busybox" {
-			add("bin/busybox", cpio.Symlink("bin/busybox", "/"+path))
+			a.link("bin/busybox", path)
 		}
 	}
+	return nil
+}
 
-	err = eachFile(own("node"), func(path string, content []byte, mode int64) error {
-		add(path, cpio.StaticFile(path, string(content), uint64(mode)))
-		return nil
-	})
-	if err != nil {
-		return err
+// findKept returns the files that a pattern of Recipe.Keep means, as paths below root.
+func findKept(root, pattern string) ([]string, error) {
+	found, err := filepath.Glob(filepath.Join(root, pattern))
+	if err == nil && len(found) == 0 { // before Debian 13, libraries are in /lib and in /usr/lib
+		found, err = filepath.Glob(filepath.Join(root, strings.TrimPrefix(pattern, "usr/")))
 	}
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("no file of the packages matches %s", pattern)
+	}
+	for i, f := range found {
+		if found[i], err = filepath.Rel(root, f); err != nil {
+			return nil, err
+		}
+	}
+	return found, nil
+}
 
+// addModules adds the modules that every node loads, in their order, and packed those that it loads
+// for the devices that it finds.
+func (a archive) addModules(load []module, drivers driverSet) error {
 	var order strings.Builder
 	for _, m := range load {
-		path := "lib/modules/" + m.Name + ".ko"
-		add(path, cpio.StaticFile(path, string(m.Data), 0o644))
+		a.file("lib/modules/"+m.Name+".ko", string(m.Data), 0o644)
 		if m.Optional {
 			order.WriteString("-")
 		}
 		order.WriteString(m.Name + "\n")
 	}
-	add("lib/programs", cpio.StaticFile("lib/programs", strings.Join(slices.DeleteFunc(slices.Clone(r.Programs),
-		func(p string) bool {
-			return p == "busybox"
-		}), "\n")+"\n", 0o644))
-	add("lib/modules/load", cpio.StaticFile("lib/modules/load", order.String(), 0o644))
+	a.file("lib/modules/load", order.String(), 0o644)
 	for _, m := range drivers.modules {
 		packed, err := pack(m.Data)
 		if err != nil {
 			return err
 		}
-		path := "lib/modules/" + m.Name + ".ko.gz"
-		add(path, cpio.StaticFile(path, string(packed), 0o644))
+		a.file("lib/modules/"+m.Name+".ko.gz", string(packed), 0o644)
 	}
-	add("lib/modules/drivers", cpio.StaticFile("lib/modules/drivers", drivers.table(), 0o644))
-	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
-		addDirs(d + "/x")
-	}
-	add("init", cpio.Symlink("init", "bin/busybox")) // an init that finds itself called init is busybox init
-	// Not busybox' shell, which prefers its own small ip and ping to the real ones beside it: a
-	// user must get what is asked for.
-	sh, err := findProgram(root, "dash")
-	if err != nil {
-		return err
-	}
-	add("bin/sh", cpio.Symlink("bin/sh", "/"+sh))
-	add("dev/console", cpio.CharDev("dev/console", 0o600, 5, 1))
-
-	writer := cpio.Newc.Writer(w)
-	// Sorted, so that parents come before what is in them.
-	for i, p := range slices.Sorted(maps.Keys(recs)) {
-		rec := recs[p]
-		rec.MTime, rec.UID, rec.GID = 0, 0, 0
-		rec.Ino = uint64(i + 1)
-		if err := writer.WriteRecord(rec); err != nil {
-			return fmt.Errorf("cpio %s: %w", p, err)
-		}
-	}
-	return cpio.WriteTrailer(writer)
+	a.file("lib/modules/drivers", drivers.table(), 0o644)
+	return nil
 }
