@@ -1,7 +1,7 @@
 package emulate
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,9 +54,7 @@ const bootLimit = 15 * time.Minute
 func Start(ctx context.Context, o Options) (h *Host, err error) {
 	p := o.Progress
 	defer func() { p.End(err) }()
-	if o.Name == "" {
-		o.Name = o.Profile.Name
-	}
+	o.Name = cmp.Or(o.Name, o.Profile.Name)
 	if err := checkHostName(o.Name); err != nil {
 		return nil, err
 	}
@@ -123,8 +121,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	}
 	h := &Host{Dir: hostDir(o.Dirs, o.Name), State: State{
 		Version: stateVersion, Name: o.Name, Profile: o.Profile, Keep: o.Keep, Owner: owner, Boot: o.Boot.Key,
-		QEMU:  version,
-		Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
+		QEMU: version, Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
 	}}
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
@@ -178,7 +175,7 @@ func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 	if h.Program, err = vm.StampOf(o.Program); err != nil {
 		return err
 	}
-	h.Tools, err = o.Tools(ctx, func(s string) { o.Progress.Note("%s", s) })
+	h.Tools, err = o.Tools(ctx, o.Progress.Say)
 	return err
 }
 
@@ -325,13 +322,8 @@ func (h *Host) identify(ctx context.Context) error {
 		return err
 	}
 	defer a.Close()
-	r, err := a.Run(ctx, guest.Command{Argv: []string{
-		"/bin/sh", "-c", identifyScript, "identify", h.Name, fmt.Sprint(time.Now().Unix()), guest.NewMachineID(),
-	}})
-	if err == nil && r.ExitCode != 0 {
-		err = fmt.Errorf("exit status %d: %s", r.ExitCode, bytes.TrimSpace(r.Stderr))
-	}
-	if err != nil {
+	if _, err := a.Output(ctx, "/bin/sh", "-c", identifyScript, "identify", h.Name, fmt.Sprint(time.Now().Unix()),
+		guest.NewMachineID()); err != nil {
 		return fmt.Errorf("host %s: set its name and clock: %w", h.Name, err)
 	}
 	return nil
@@ -403,14 +395,11 @@ func (h *Host) run(ctx context.Context, argv ...string) (string, error) {
 		return "", err
 	}
 	defer a.Close()
-	r, err := a.Run(ctx, guest.Command{Argv: argv})
-	if err == nil && r.ExitCode != 0 {
-		err = fmt.Errorf("%s: exit status %d: %s", argv[0], r.ExitCode, bytes.TrimSpace(r.Stderr))
-	}
+	out, err := a.Output(ctx, argv...)
 	if err != nil {
-		return "", fmt.Errorf("host %s: %w", h.Name, err)
+		return "", fmt.Errorf("host %s: %s: %w", h.Name, argv[0], err)
 	}
-	return strings.TrimSpace(string(r.Stdout)), nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 // Close ends a host that is not kept and removes it; one that is kept goes on.

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/base64"
@@ -125,6 +126,16 @@ func (a *Agent) Run(ctx context.Context, c Command) (Result, error) {
 			return st.result()
 		}
 	}
+}
+
+// Output executes a command and returns what it prints. An exit status other than 0 is an error,
+// with what the command said of it.
+func (a *Agent) Output(ctx context.Context, argv ...string) ([]byte, error) {
+	r, err := a.Run(ctx, Command{Argv: argv})
+	if err == nil && r.ExitCode != 0 {
+		err = fmt.Errorf("exit status %d: %s", r.ExitCode, bytes.TrimSpace(r.Stderr))
+	}
+	return r.Stdout, err
 }
 
 // start starts a command and returns its process number in the guest.

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -63,14 +62,11 @@ func (id Identity) words() []string {
 // Configure gives a running guest its identity again and changes what differs: MTU, addresses,
 // MACs. It returns what the guest then is.
 func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
-	r, err := a.Run(ctx, Command{Argv: append([]string{"rackless-node"}, id.words()...)})
+	out, err := a.Output(ctx, append([]string{"rackless-node"}, id.words()...)...)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id.Name, err)
 	}
-	if r.ExitCode != 0 {
-		return nil, fmt.Errorf("configure %s: exit status %d: %s", id.Name, r.ExitCode, bytes.TrimSpace(r.Stderr))
-	}
-	return facts.Parse(r.Stdout)
+	return facts.Parse(out)
 }
 
 // A Setup is the conversation with the setup port of a node that has just been started. The guest
@@ -179,12 +175,9 @@ func (s *Setup) wrap(ctx context.Context, what string, err error) error {
 
 // ReadFacts asks the guest what it is now.
 func (a *Agent) ReadFacts(ctx context.Context) (*facts.Node, error) {
-	r, err := a.Run(ctx, Command{Argv: []string{"rackless-facts"}})
+	out, err := a.Output(ctx, "rackless-facts")
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("rackless-facts: %w", err)
 	}
-	if r.ExitCode != 0 {
-		return nil, fmt.Errorf("rackless-facts: exit status %d: %s", r.ExitCode, bytes.TrimSpace(r.Stderr))
-	}
-	return facts.Parse(r.Stdout)
+	return facts.Parse(out)
 }

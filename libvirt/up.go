@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -93,67 +94,70 @@ type step struct {
 // unknownDiff stands for a difference that cannot be told.
 var unknownDiff = []string{"it was not defined by rackless itself, so that what it was defined with is not known"}
 
+// steps says what is to be done, and changes nothing.
 func (c *Conn) steps(ctx context.Context, specs []Spec) ([]step, error) {
 	var steps []step
-	seen := map[string]bool{}
-	for _, s := range specs {
-		if seen[s.Name] {
+	for i, s := range specs {
+		if slices.ContainsFunc(specs[:i], func(o Spec) bool { return o.Name == s.Name }) {
 			return nil, fmt.Errorf("domain %s is wanted twice", s.Name)
 		}
-		seen[s.Name] = true
-		marked, err := mark(s.Name, s.XML)
-		if err != nil {
-			return nil, fmt.Errorf("domain %s: %w", s.Name, err)
-		}
-		st := step{Change: Change{Name: s.Name, Action: Create}, xml: marked}
-		d, err := c.own(ctx, s.Name)
-		if errors.Is(err, ErrNoDomain) {
-			steps = append(steps, st)
-			continue
-		}
+		st, err := c.step(ctx, s)
 		if err != nil {
 			return nil, err
-		}
-		plain, err := stripComments(s.XML)
-		if err != nil {
-			return nil, fmt.Errorf("domain %s: %w", s.Name, err)
-		}
-		same := bytes.Equal(plain, d.Node.Defined)
-		if same {
-			now, err := c.xml(ctx, d.ref, api.DomainXMLInactive)
-			if err != nil {
-				return nil, err
-			}
-			if st.Diff, err = movedBy(now, plain); err != nil {
-				return nil, fmt.Errorf("domain %s: %w", s.Name, err)
-			}
-			same = len(st.Diff) == 0
-		}
-		switch st.active = d.State.Active(); {
-		case same && st.active:
-			st.Action = Keep
-		case same:
-			st.Action = Boot
-		case st.active:
-			st.Action = Replace
-		default:
-			st.Action = Redefine
-		}
-		if !same {
-			switch {
-			case len(st.Diff) > 0: // of what somebody else has changed
-			case d.Node.Defined != nil:
-				st.Diff = diffLines(d.Node.Defined, plain)
-			default:
-				st.Diff = unknownDiff
-			}
-			if st.before, err = c.xml(ctx, d.ref, api.DomainXMLInactive); err != nil {
-				return nil, err
-			}
 		}
 		steps = append(steps, st)
 	}
 	return steps, nil
+}
+
+func (c *Conn) step(ctx context.Context, s Spec) (step, error) {
+	st := step{Change: Change{Name: s.Name, Action: Create}}
+	wrong := func(err error) (step, error) { return st, fmt.Errorf("domain %s: %w", s.Name, err) }
+	var err error
+	if st.xml, err = mark(s.Name, s.XML); err != nil {
+		return wrong(err)
+	}
+	d, err := c.own(ctx, s.Name)
+	if errors.Is(err, ErrNoDomain) {
+		return st, nil
+	}
+	if err != nil {
+		return st, err
+	}
+	plain, err := stripComments(s.XML)
+	if err != nil {
+		return wrong(err)
+	}
+	now, err := c.xml(ctx, d.ref, api.DomainXMLInactive)
+	if err != nil {
+		return st, err
+	}
+	switch {
+	case d.Node.Defined == nil:
+		st.Diff = unknownDiff
+	case !bytes.Equal(plain, d.Node.Defined):
+		st.Diff = diffLines(d.Node.Defined, plain)
+	default:
+		if st.Diff, err = movedBy(now, plain); err != nil {
+			return wrong(err)
+		}
+	}
+	// Also one that differs in blanks alone is defined anew: its mark says what it was defined with.
+	same := bytes.Equal(plain, d.Node.Defined) && len(st.Diff) == 0
+	if !same {
+		st.before = now
+	}
+	switch st.active = d.State.Active(); {
+	case same && st.active:
+		st.Action = Keep
+	case same:
+		st.Action = Boot
+	case st.active:
+		st.Action = Replace
+	default:
+		st.Action = Redefine
+	}
+	return st, nil
 }
 
 // movedBy returns how the place of a domain differs from what is wanted: with virsh anybody may
@@ -204,28 +208,33 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 			o.Progress(s.Name, s.Action)
 		}
 	}
-	errs := make([]error, len(steps))
-	var wg sync.WaitGroup
-	for i, s := range steps {
+	err = inParallel(steps, func(s step) error {
 		if s.Action == Keep {
-			continue
+			return nil
 		}
-		wg.Go(func() {
-			progress(s)
-			errs[i] = c.apply(ctx, s)
-		})
-	}
-	wg.Wait()
-	if err := errors.Join(errs...); err != nil {
+		progress(s)
+		return c.apply(ctx, s)
+	})
+	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoLimit)
 		defer cancel()
-		var undone []error
 		for _, s := range steps {
-			undone = append(undone, c.undo(ctx, s))
+			err = errors.Join(err, c.undo(ctx, s))
 		}
-		return nil, errors.Join(append([]error{err}, undone...)...)
+		return nil, err
 	}
 	return changes, nil
+}
+
+// inParallel calls f for all items at once, and returns the errors of all.
+func inParallel[T any](items []T, f func(T) error) error {
+	errs := make([]error, len(items))
+	var wg sync.WaitGroup
+	for i, item := range items {
+		wg.Go(func() { errs[i] = f(item) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // apply does one step.
@@ -285,24 +294,19 @@ func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) er
 		}
 		there = append(there, name)
 	}
-	errs := make([]error, len(there))
-	var wg sync.WaitGroup
-	for i, name := range there {
-		wg.Go(func() {
-			if grace > 0 {
-				errs[i] = c.Shutdown(ctx, name, grace)
-			} else {
-				errs[i] = c.Destroy(ctx, name)
-			}
-			if errors.Is(errs[i], ErrNoDomain) { // it was transient, and has ended
-				errs[i] = nil
-				return
-			}
-			if errs[i] == nil {
-				errs[i] = c.Undefine(ctx, name)
-			}
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
+	return inParallel(there, func(name string) error {
+		var err error
+		if grace > 0 {
+			err = c.Shutdown(ctx, name, grace)
+		} else {
+			err = c.Destroy(ctx, name)
+		}
+		if errors.Is(err, ErrNoDomain) { // it was transient, and has ended
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return c.Undefine(ctx, name)
+	})
 }
