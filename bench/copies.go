@@ -228,25 +228,7 @@ func copyPlaceCauses(side *Side) []Cause {
 
 // copiesLooked is looked of copies.
 func copiesLooked(w Way) string {
-	known, unknown := []string{"PCIe link"}, []string(nil)
-	for _, x := range []struct {
-		what string
-		ok   bool
-	}{
-		{"NUMA nodes", !slices.ContainsFunc(w.Client.GPUs, func(g GPULink) bool {
-			return g.NUMANode == nil || *g.NUMANode < 0
-		})},
-		{"stolen CPU time", w.Client.Steal != nil}, {"load of the host", w.HostCPUs > 0},
-	} {
-		if x.ok {
-			known = append(known, x.what)
-		} else {
-			unknown = append(unknown, x.what)
-		}
-	}
-	text := "what is known: " + strings.Join(known, ", ")
-	if len(unknown) > 0 {
-		text += "; not known: " + strings.Join(unknown, ", ")
-	}
-	return text
+	unplaced := slices.ContainsFunc(w.Client.GPUs, func(g GPULink) bool { return g.NUMANode == nil || *g.NUMANode < 0 })
+	return looked([]lookedAt{{"PCIe link", true}, {"NUMA nodes", !unplaced},
+		{"stolen CPU time", w.Client.Steal != nil}, {"load of the host", w.HostCPUs > 0}})
 }

@@ -15,18 +15,24 @@ import (
 // Nested stands for an accelerator in Options: the host of the nodes is emulated itself.
 const Nested = "nested"
 
-// What an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2
+// cost is what an iteration costs on emulated nodes, to choose how many to make: the time of a message of 2
 // bytes to the other side and back, and the bandwidth. Measured on two TCG nodes with rdma_rxe: 2 x
 // 385 us and 0.23 Gb/s; and on two nodes under the KVM of the emulated host of
 // examples/epyc-lab.yaml: 2 x 7.5 ms and 0.035 Gb/s. The figures for KVM are guesses until a
 // machine with KVM has been measured: they only choose counts.
-var costs = map[string]struct {
+func (o Options) cost() messageCost {
+	switch o.Accelerator {
+	case "kvm":
+		return messageCost{100 * time.Microsecond, 5e9}
+	case Nested:
+		return messageCost{15 * time.Millisecond, 0.03e9}
+	}
+	return messageCost{time.Millisecond, 0.2e9}
+}
+
+type messageCost struct {
 	perMessage    time.Duration
 	bitsPerSecond float64
-}{
-	"tcg":  {time.Millisecond, 0.2e9},
-	"kvm":  {100 * time.Microsecond, 5e9},
-	Nested: {15 * time.Millisecond, 0.03e9},
 }
 
 // Limits of perftest itself, and of this package's choices.
@@ -74,43 +80,48 @@ var perftestEngines = []Engine{
 	perftestEngine("atomic", "lat", "latency of an 8-byte RDMA atomic, from its post to its completion"),
 }
 
-// Words after the name of an engine that hold a number.
-var (
-	pairsWord = regexp.MustCompile(`^q([0-9]{1,5})$`)
-	gpuWord   = regexp.MustCompile(`^cuda([0-9]{1,3})$`)
-)
+// perftestWords are the words after the name of an engine that switch something on, in the order that names and
+// command lines have, with the options of perftest.
+var perftestWords = []struct {
+	word    string
+	of      func(p *perftest) *bool
+	options []string
+}{
+	{"bidi", func(p *perftest) *bool { return &p.both }, []string{"-b"}},
+	{"timed", func(p *perftest) *bool { return &p.timed }, nil},
+	{"imm", func(p *perftest) *bool { return &p.immediate }, []string{"--write_with_imm"}},
+	{"cas", func(p *perftest) *bool { return &p.compare }, []string{"-A", "CMP_AND_SWAP"}},
+}
+
+// numberWord is a word that holds a number: of queue pairs, or of a GPU.
+var numberWord = regexp.MustCompile(`^(q|cuda)([0-9]{1,5})$`)
 
 // apply takes one word after the name of an engine.
 func (p *perftest) apply(word string) error {
-	switch word {
-	case "rc":
-		p.transport = ""
-	case "uc", "ud":
-		p.transport = strings.ToUpper(word)
-	case "bidi":
-		p.both = true
-	case "timed":
-		p.timed = true
-	case "imm":
-		p.immediate = true
-	case "cas":
-		p.compare = true
-	case "dmabuf":
-		p.dmabuf = true
-	default:
-		if m := pairsWord.FindStringSubmatch(word); m != nil {
-			p.pairs, _ = strconv.Atoi(m[1])
-			if p.pairs < 1 || p.pairs > maxPairs {
-				return fmt.Errorf("%s queue pairs; give 1 to %d", m[1], maxPairs)
-			}
+	for _, w := range perftestWords {
+		if w.word == word {
+			*w.of(p) = true
 			return nil
 		}
-		m := gpuWord.FindStringSubmatch(word)
-		if m == nil {
-			return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, "+
-				"cudaN, dmabuf", word)
+	}
+	m := numberWord.FindStringSubmatch(word)
+	switch {
+	case word == "rc":
+		p.transport = ""
+	case word == "uc", word == "ud":
+		p.transport = strings.ToUpper(word)
+	case word == "dmabuf":
+		p.dmabuf = true
+	case m != nil && m[1] == "q":
+		p.pairs, _ = strconv.Atoi(m[2])
+		if p.pairs < 1 || p.pairs > maxPairs {
+			return fmt.Errorf("%s queue pairs; give 1 to %d", m[2], maxPairs)
 		}
-		p.gpu = m[1]
+	case m != nil && len(m[2]) < 4:
+		p.gpu = m[2]
+	default:
+		return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, cudaN, dmabuf",
+			word)
 	}
 	return nil
 }
@@ -137,21 +148,25 @@ func (p perftest) permitted() error {
 
 // name is the engine's name with its words in the one order that samples have.
 func (p perftest) name() string {
-	words := []string{p.program}
-	add := func(yes bool, word string) {
-		if yes {
-			words = append(words, word)
+	name := p.program
+	if p.transport != "" {
+		name += "/" + strings.ToLower(p.transport)
+	}
+	if p.pairs > 1 {
+		name += "/q" + strconv.Itoa(p.pairs)
+	}
+	for _, w := range perftestWords {
+		if *w.of(&p) {
+			name += "/" + w.word
 		}
 	}
-	add(p.transport != "", strings.ToLower(p.transport))
-	add(p.pairs > 1, "q"+strconv.Itoa(p.pairs))
-	add(p.both, "bidi")
-	add(p.timed, "timed")
-	add(p.immediate, "imm")
-	add(p.compare, "cas")
-	add(p.gpu != "", "cuda"+p.gpu)
-	add(p.dmabuf, "dmabuf")
-	return strings.Join(words, "/")
+	if p.gpu != "" {
+		name += "/cuda" + p.gpu
+	}
+	if p.dmabuf {
+		name += "/dmabuf"
+	}
+	return name
 }
 
 func (p perftest) server(ep Endpoint, o Options) []string { return p.args(ep, o) }
@@ -209,14 +224,10 @@ func (p perftest) args(ep Endpoint, o Options) []string {
 	if p.pairs > 1 {
 		args = append(args, "-q", strconv.Itoa(p.pairs))
 	}
-	if p.both {
-		args = append(args, "-b")
-	}
-	if p.immediate {
-		args = append(args, "--write_with_imm")
-	}
-	if p.compare {
-		args = append(args, "-A", "CMP_AND_SWAP")
+	for _, w := range perftestWords {
+		if *w.of(&p) {
+			args = append(args, w.options...)
+		}
 	}
 	if p.gpu != "" {
 		args = append(args, "--use_cuda="+p.gpu)
@@ -273,10 +284,7 @@ func (p perftest) flows() int {
 
 // cost is about how long a message of each size takes, in seconds, and how long a measurement of them may.
 func (p perftest) cost(o Options) (perIteration float64, budget time.Duration) {
-	cost, ok := costs[o.Accelerator]
-	if !ok {
-		cost = costs["tcg"]
-	}
+	cost := o.cost()
 	budget = 5 * time.Second
 	if o.Quick {
 		budget = time.Second

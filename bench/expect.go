@@ -556,22 +556,32 @@ func rank(all []Cause, j *Judgement) []Cause {
 
 // looked says what was known and did not explain anything, so that nobody takes silence for a clean bill.
 func (r *route) looked() string {
+	side, _ := r.narrowest()
+	facts := []lookedAt{{"PCIe link", side != nil}}
+	if !r.iperf {
+		facts = append(facts, lookedAt{"IB MTU", r.ibMTU() > 0})
+	}
+	return looked(append(facts,
+		lookedAt{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
+		lookedAt{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
+		lookedAt{"load of the host", r.HostCPUs > 0}))
+}
+
+// lookedAt is something that may explain a bandwidth, and whether it is known.
+type lookedAt struct {
+	what  string
+	known bool
+}
+
+func looked(facts []lookedAt) string {
 	var known, unknown []string
-	add := func(what string, ok bool) {
-		if ok {
-			known = append(known, what)
+	for _, f := range facts {
+		if f.known {
+			known = append(known, f.what)
 		} else {
-			unknown = append(unknown, what)
+			unknown = append(unknown, f.what)
 		}
 	}
-	side, _ := r.narrowest()
-	add("PCIe link", side != nil)
-	if !r.iperf {
-		add("IB MTU", r.ibMTU() > 0)
-	}
-	add("NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil)
-	add("stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil)
-	add("load of the host", r.HostCPUs > 0)
 	text := "what is known: " + strings.Join(known, ", ")
 	if len(known) == 0 {
 		text = "what is known, which is nothing but the port's rate"

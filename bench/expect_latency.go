@@ -1,5 +1,7 @@
 package bench
 
+import "slices"
+
 // A Published is a latency that somebody published of a link that was well set up, to set one's own
 // beside. Cards, switches and CPUs differ: it is no limit and no verdict.
 type Published struct {
@@ -11,20 +13,14 @@ type Published struct {
 }
 
 // published are the latencies of two published descriptions of labs like those that rackless makes.
-var published = func() []Published {
-	var all []Published
-	for _, p := range []struct {
-		test, of           string
-		typical, p99, p999 float64
-	}{
-		{"ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22},
-		{"ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08},
-	} {
-		all = append(all, Published{p.test, 2, MetricLatencyTypical, p.typical, p.of},
-			Published{p.test, 2, MetricLatencyP99, p.p99, p.of}, Published{p.test, 2, MetricLatencyP999, p.p999, p.of})
-	}
-	return all
-}()
+var published = slices.Concat(
+	publishedOf("ib_write_lat", "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back", 1.44, 1.53, 5.22),
+	publishedOf("ib_send_lat", "ConnectX-5, 100 Gb/s, two virtual machines and one switch", 2.04, 2.28, 5.08))
+
+func publishedOf(test, of string, typical, p99, p999 float64) []Published {
+	return []Published{{test, 2, MetricLatencyTypical, typical, of}, {test, 2, MetricLatencyP99, p99, of},
+		{test, 2, MetricLatencyP999, p999, of}}
+}
 
 // A Beside is a measured latency and a published one.
 type Beside struct {

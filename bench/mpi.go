@@ -194,11 +194,7 @@ func (p osu) iterations(o Options) int {
 	case o.Accelerator == "kvm":
 		return 0
 	}
-	cost, ok := costs[o.Accelerator]
-	if !ok {
-		cost = costs["tcg"]
-	}
-	budget := 5 * time.Second
+	cost, budget := o.cost(), 5*time.Second
 	first, last := p.sizes(o)
 	switch {
 	case o.Quick:

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/topology"
 )
 
 // A Place says where on its node a tool runs. The zero value is anywhere, as the node's kernel chooses.
@@ -72,27 +74,14 @@ func (p Place) Check() error {
 	return nil
 }
 
-// countList counts the numbers of a list such as "0-3,8".
+// countList counts the numbers of a list such as "0-3,8". What topology reads besides, such as strides, is none:
+// numactl does not take it.
 func countList(list string) (int, error) {
-	if list == "" {
-		return 0, nil
+	set, err := topology.ParseCPUSet(list)
+	if err != nil || strings.Trim(list, "0123456789,-") != "" || !set.IsSubsetOf(topology.CPURange(0, 4095)) {
+		return 0, fmt.Errorf("%q is no number or range below 4096", list)
 	}
-	seen := make(map[int]bool)
-	for part := range strings.SplitSeq(list, ",") {
-		low, high, isRange := strings.Cut(part, "-")
-		a, err := strconv.ParseUint(low, 10, 12)
-		b := a
-		if err == nil && isRange {
-			b, err = strconv.ParseUint(high, 10, 12)
-		}
-		if err != nil || b < a {
-			return 0, fmt.Errorf("%q is no number or range below 4096", part)
-		}
-		for n := a; n <= b; n++ {
-			seen[int(n)] = true
-		}
-	}
-	return len(seen), nil
+	return set.Len(), nil
 }
 
 // verify proves that a node has the CPUs of a place: taskset silently leaves out those that are not

@@ -98,10 +98,11 @@ type ExitError struct {
 }
 
 func (e *ExitError) Error() string {
-	if e.Text == "" {
-		return fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code)
+	text := fmt.Sprintf("run %s on %s: exit status %d", e.Command, e.Node, e.Code)
+	if e.Text != "" {
+		text += ": " + e.Text
 	}
-	return fmt.Sprintf("run %s on %s: exit status %d: %s", e.Command, e.Node, e.Code, e.Text)
+	return text
 }
 
 // A measurement is one call of Run.
@@ -152,8 +153,8 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		if base.Output != "" {
 			outputs = append(outputs, fmt.Sprintf("attempt %d:\n%s", attempt, base.Output))
 		}
-		var unfit *UnfitError
-		again := attempt <= r.retriesAfter(err) && ctx.Err() == nil && !errors.As(err, &unfit)
+		_, unfit := errors.AsType[*UnfitError](err)
+		again := attempt <= r.retriesAfter(err) && ctx.Err() == nil && !unfit
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})
 		if again {
 			continue
@@ -225,19 +226,14 @@ func (m *measurement) placement() string {
 
 // retriesAfter is how many more tries there are in all where the last one failed for this reason.
 func (r *Runner) retriesAfter(err error) int {
-	var bad *BadResultError
-	if r.Retries >= 0 && errors.As(err, &bad) && bad.Reason == noCalibration {
+	bad, ok := errors.AsType[*BadResultError](err)
+	if r.Retries >= 0 && ok && bad.Reason == noCalibration {
 		return max(r.retries(), CalibrationRetries)
 	}
 	return r.retries()
 }
 
-func (r *Runner) retries() int {
-	if r.Retries == 0 {
-		return DefaultRetries
-	}
-	return max(r.Retries, 0)
-}
+func (r *Runner) retries() int { return max(cmp.Or(r.Retries, DefaultRetries), 0) }
 
 func (m *measurement) progress(p Progress) {
 	if m.Progress != nil {
@@ -265,14 +261,10 @@ func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 
 // nextPort returns a port that no other run of late had, and the number of the run.
 func (r *Runner) nextPort() (port, run int) {
-	first := r.FirstPort
-	if first == 0 {
-		first = DefaultFirstPort
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.runs++
-	return first + (r.runs-1)%portCount, r.runs
+	return cmp.Or(r.FirstPort, DefaultFirstPort) + (r.runs-1)%portCount, r.runs
 }
 
 // ended is how a command ended.
@@ -331,51 +323,44 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 		}
 	}()
 	clientArgs, serverArgs := m.commands(opts)
-	if serverArgs == nil {
-		base.Command = quote(clientArgs)
-		began := time.Now() // with a clock that nobody sets, which UTC takes off
-		base.Started = began.UTC()
-		client, _ = m.runClient(ctx, clientArgs, nil)
-		base.Seconds = time.Since(began).Seconds()
-		base.Version = m.engine.version(told, client.out)
-		figures, err = m.judge(client)
-		return base, figures, err
-	}
-
-	base.ServerCommand = quote(serverArgs)
-	// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
-	// queue pairs are then free.
-	serverCtx, killServer := context.WithCancel(ctx)
-	serverEnd := make(chan ended, 1)
+	var serverEnd chan ended // nil where the tool has no server
 	clientOver := make(chan struct{})
-	go func() {
-		out, err := m.Exec.Serve(serverCtx, m.server.Node, serverArgs, clientOver)
-		served = out
-		serverEnd <- ended{out, err}
-		close(serverEnd)
-	}()
-	defer func() {
-		killServer()
-		for range serverEnd {
+	if serverArgs != nil {
+		base.ServerCommand = quote(serverArgs)
+		// Leaving this function, for whatever reason, kills the server and waits for its end: its port and its
+		// queue pairs are then free.
+		serverCtx, killServer := context.WithCancel(ctx)
+		serverEnd = make(chan ended, 1)
+		go func() {
+			out, err := m.Exec.Serve(serverCtx, m.server.Node, serverArgs, clientOver)
+			served = out
+			serverEnd <- ended{out, err}
+			close(serverEnd)
+		}()
+		defer func() {
+			killServer()
+			for range serverEnd {
+			}
+		}()
+		if err := m.awaitListen(ctx, opts.Port, serverEnd); err != nil {
+			return base, nil, err
 		}
-	}()
-
-	if err := m.awaitListen(ctx, opts.Port, serverEnd); err != nil {
-		return base, nil, err
 	}
 	base.Command = quote(clientArgs)
-	began := time.Now()
+	began := time.Now() // with a clock that nobody sets, which UTC takes off
 	base.Started = began.UTC()
-	var serverEarly error
-	client, serverEarly = m.runClient(ctx, clientArgs, serverEnd)
+	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
 	close(clientOver)
 	base.Seconds = time.Since(began).Seconds()
+	if serverArgs == nil {
+		base.Version = m.engine.version(told, client.out)
+	}
 	figures, err = m.judge(client)
-	if err != nil && serverEarly != nil {
+	switch {
+	case err != nil && serverEarly != nil:
 		// The client's complaint is the consequence, the server's end the cause.
 		err = fmt.Errorf("%w (%w)", err, serverEarly)
-	}
-	if err == nil {
+	case err == nil && serverArgs != nil:
 		m.awaitServer(serverEnd)
 	}
 	return base, figures, err
@@ -383,10 +368,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 
 // awaitListen returns once the server listens. Until then the server may end by itself, which is an error.
 func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan ended) error {
-	limit := m.ListenLimit
-	if limit == 0 {
-		limit = DefaultListenLimit
-	}
+	limit := cmp.Or(m.ListenLimit, DefaultListenLimit)
 	listenCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(listenPoll)
@@ -441,11 +423,7 @@ func (m *measurement) serverEnded(e ended, when string) error {
 // as perftest's client can wait for ever for a server that is gone.
 func (m *measurement) runClient(ctx context.Context, args []string, serverEnd chan ended) (client ended,
 	serverEarly error) {
-	limit := m.TimeLimit
-	if limit == 0 {
-		limit = DefaultTimeLimit
-	}
-	limit += time.Duration(m.opts.seconds()) * time.Second
+	limit := cmp.Or(m.TimeLimit, DefaultTimeLimit) + time.Duration(m.opts.seconds())*time.Second
 	clientCtx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no result within %v", limit))
 	defer cancel()
 	clientEnd := make(chan ended, 1)
@@ -540,22 +518,18 @@ const maxOutput = 16 << 10
 // transcript is what the programs of an attempt printed, for people.
 func (m *measurement) transcript(client, server Output) string {
 	var b strings.Builder
-	for _, x := range []struct {
-		who, node, stream string
-		text              []byte
-	}{
-		{"client", m.client.Node, "stdout", client.Stdout}, {"client", m.client.Node, "stderr", client.Stderr},
-		{"server", m.server.Node, "stdout", server.Stdout}, {"server", m.server.Node, "stderr", server.Stderr},
-	} {
-		if len(x.text) == 0 {
-			continue
+	for _, s := range printed(client, server) {
+		who, stream, _ := strings.Cut(s.Name, " ")
+		node := m.client.Node
+		if who == "server" {
+			node = m.server.Node
 		}
-		text := x.text
+		text := s.Text
 		if len(text) > maxOutput {
 			text = fmt.Appendf(slices.Clone(text[:maxOutput/2]), "\n(%d bytes are left out)\n%s", len(text)-maxOutput,
 				text[len(text)-maxOutput/2:])
 		}
-		fmt.Fprintf(&b, "%s on %s, %s:\n%s\n", x.who, x.node, x.stream,
+		fmt.Fprintf(&b, "%s on %s, %s:\n%s\n", who, node, stream,
 			strings.TrimRight(strings.ToValidUTF8(string(text), "?"), "\n"))
 	}
 	return b.String()
@@ -564,9 +538,7 @@ func (m *measurement) transcript(client, server Output) string {
 func (m *measurement) wire() Wire { return slower(m.client.Wire, m.server.Wire) }
 
 func exitError(node, command string, out Output) *ExitError {
-	text, _ := lastLine(out.Stderr)
-	if text == "" {
-		text, _ = lastLine(out.Stdout)
-	}
-	return &ExitError{Node: node, Command: command, Code: out.ExitCode, Text: text}
+	said, _ := lastLine(out.Stderr)
+	printed, _ := lastLine(out.Stdout)
+	return &ExitError{Node: node, Command: command, Code: out.ExitCode, Text: cmp.Or(said, printed)}
 }
