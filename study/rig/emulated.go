@@ -39,12 +39,12 @@ func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[strin
 		return err
 	}
 	// Where the study has no impairments among its factors, they stay as they are.
-	if link, any, err := e.link(settings); err != nil {
+	link, any, err := e.link(settings)
+	if err == nil && any {
+		err = e.setLinks(ctx, link)
+	}
+	if err != nil {
 		return err
-	} else if any {
-		if err := e.setLinks(ctx, link); err != nil {
-			return err
-		}
 	}
 	return e.pin(settings[study.FactorPlacement] == variant.Pin)
 }
@@ -111,22 +111,14 @@ func (e *emulatedSite) check(l *lab.Lab, settings map[string]string) error {
 		fail := func(format string, args ...any) error {
 			return fmt.Errorf("factor %s: level %s: %s", factor, level, fmt.Sprintf(format, args...))
 		}
-		switch factor {
-		case study.FactorPlacement:
-			if level != variant.Default && level != variant.Pin {
-				return fail("%s", onHosts)
-			}
-		case study.FactorIsolation:
-			if level == study.IsolationIsolcpus {
-				return fail("%s", onHosts)
-			}
-			if level == study.IsolationCpuset && e.all.Difference(e.protected).IsEmpty() {
-				return fail("no CPU is left for the load: all of %s are protected", e.all)
-			}
-		case study.FactorHugepages:
-			if level != "off" {
-				return fail("%s", onHosts)
-			}
+		switch {
+		case factor == study.FactorPlacement && level != variant.Default && level != variant.Pin,
+			factor == study.FactorIsolation && level == study.IsolationIsolcpus,
+			factor == study.FactorHugepages && level != "off":
+			return fail("%s", onHosts)
+		case factor == study.FactorIsolation && level == study.IsolationCpuset &&
+			e.all.Difference(e.protected).IsEmpty():
+			return fail("no CPU is left for the load: all of %s are protected", e.all)
 		}
 	}
 	if _, _, err := e.link(settings); err != nil {

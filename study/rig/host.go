@@ -119,13 +119,10 @@ func sameCard(a, b plan.NodeDevice) bool {
 func (r *hostSite) arrangement(host *topology.Host, l *lab.Lab, settings map[string]string) (*plan.Plan, error) {
 	p, err := r.planOf(l)
 	if err != nil {
-		var keys []string
-		for factor, level := range settings {
-			if _, ok := study.LabKey(factor); ok {
-				keys = append(keys, factor+"="+level)
-			}
+		keys := labKeys(settings)
+		for i, factor := range keys {
+			keys[i] += "=" + settings[factor]
 		}
-		slices.Sort(keys)
 		return nil, fmt.Errorf("%s: %w", strings.Join(keys, " "), err)
 	}
 	if level, ok := settings[study.FactorHugepages]; ok {
@@ -216,10 +213,11 @@ type BootError struct {
 
 // Error implements error.
 func (e *BootError) Error() string {
+	how := "without isolcpus for CPUs %s"
 	if e.Isolated {
-		return fmt.Sprintf("the next run takes this host booted with CPUs %s isolated (isolcpus)", e.CPUs)
+		how = "with CPUs %s isolated (isolcpus)"
 	}
-	return fmt.Sprintf("the next run takes this host booted without isolcpus for CPUs %s", e.CPUs)
+	return "the next run takes this host booted " + fmt.Sprintf(how, e.CPUs)
 }
 
 // ready compares the CPUs that the kernel was booted with isolated with the level of isolation: they
@@ -242,11 +240,10 @@ func (r *hostSite) confined() bool { return !r.protected.IsSubsetOf(r.all) }
 // pagesThere says whether the host has the hugepages of a plan.
 func (r *hostSite) pagesThere(p *plan.Plan) error {
 	for _, want := range p.Hugepages {
-		i := slices.IndexFunc(r.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == want.NUMANode })
 		total := uint64(0)
-		if i >= 0 {
-			for _, pool := range r.host.NUMANodes[i].Hugepages {
-				if pool.SizeBytes == want.PageBytes {
+		for _, n := range r.host.NUMANodes {
+			for _, pool := range n.Hugepages {
+				if n.ID == want.NUMANode && pool.SizeBytes == want.PageBytes {
 					total = pool.Total
 				}
 			}
@@ -262,10 +259,7 @@ func (r *hostSite) pagesThere(p *plan.Plan) error {
 
 // isolated are the CPUs that the kernel balances no load on.
 func (r *hostSite) isolated() topology.CPUSet {
-	if r.host.CPUs.Isolated == nil {
-		return topology.CPUSet{}
-	}
-	return *r.host.CPUs.Isolated
+	return *cmp.Or(r.host.CPUs.Isolated, &topology.CPUSet{})
 }
 
 // survey reads the host, for what follows from it.

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -27,16 +28,10 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	if err != nil {
 		return nil, err
 	}
-	var keys []string
-	for factor := range settings {
-		if _, ok := study.LabKey(factor); ok {
-			keys = append(keys, factor)
-		}
-	}
+	keys := labKeys(settings)
 	if len(keys) == 0 {
 		return l, nil
 	}
-	slices.Sort(keys)
 	var doc yaml.MapSlice
 	// In order: addresses follow the order of the nodes.
 	if err := yaml.UnmarshalWithOptions(r.text, &doc, yaml.UseOrderedMap()); err != nil {
@@ -60,6 +55,14 @@ func (r *Rig) labFor(settings map[string]string) (*lab.Lab, error) {
 	}
 	// Errors name what was set: the lines are not those of the file.
 	return lab.Parse(r.file+" with "+strings.Join(what, ", "), text)
+}
+
+// labKeys are the factors of a cell that are keys of the lab file, sorted.
+func labKeys(settings map[string]string) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(settings)), func(factor string) bool {
+		_, ok := study.LabKey(factor)
+		return !ok
+	})
 }
 
 // set sets a key of a document, by its path.

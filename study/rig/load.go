@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,10 +23,9 @@ const stressor = "stress-ng"
 
 // loadTool says whether load can be made here.
 func loadTool() error {
-	for _, name := range []string{stressor, "taskset"} {
-		if _, err := exec.LookPath(name); err != nil {
-			return fmt.Errorf("%s is not in PATH: install it (Debian: %s) to make load", name,
-				map[string]string{stressor: stressor, "taskset": "util-linux"}[name])
+	for _, tool := range []struct{ name, debian string }{{stressor, stressor}, {"taskset", "util-linux"}} {
+		if _, err := exec.LookPath(tool.name); err != nil {
+			return fmt.Errorf("%s is not in PATH: install it (Debian: %s) to make load", tool.name, tool.debian)
 		}
 	}
 	return nil
@@ -57,9 +57,11 @@ func outsideTools() error {
 
 // startLoad starts workers on some CPUs; outside all slices, they are none of those that this process is kept off.
 func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*load, error) {
+	l := &load{ended: make(chan error, 1), want: workers}
 	var args []string
 	if outside { // the scope's process is that of the program, once systemd has placed it
 		args = []string{scopeRunner, "--scope", "--quiet", "--collect", "--slice=-.slice", "--"}
+		l.cpus = cpus
 	}
 	args = append(args, "taskset", "--cpu-list", cpus.String(), stressor, "--quiet")
 	switch kind {
@@ -70,11 +72,7 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	default:
 		return nil, fmt.Errorf("load of kind %q is not known", kind)
 	}
-	var reach topology.CPUSet
-	if outside {
-		reach = cpus
-	}
-	l := &load{cpus: reach, cmd: exec.Command(args[0], args[1:]...), ended: make(chan error, 1), want: workers}
+	l.cmd = exec.Command(args[0], args[1:]...)
 	l.cmd.Stderr = &l.stderr
 	// A group of its own, so that it can be ended with its workers; and it ends with the thread
 	// that started it, so with rackless, however that ends.
@@ -103,7 +101,7 @@ func (l *load) settle(ctx context.Context) error {
 	select {
 	case err := <-l.ended:
 		l.ended <- err
-		return fmt.Errorf("the load has ended at once: %w: %s", errOr(err), strings.TrimSpace(l.stderr.String()))
+		return l.died("the load has ended at once", err)
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-time.After(settleTime):
@@ -128,20 +126,26 @@ func (l *load) reaches(ctx context.Context) error {
 			return fmt.Errorf("the load is to run on CPUs %s, and the kernel lets it use %s alone: a cgroup has the "+
 				"others for itself", l.cpus, have)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(settleTime / 10):
+		if err := pause(ctx, settleTime/10); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-func errOr(err error) error {
-	if err == nil {
-		return errors.New("status 0")
+// pause waits for some time.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
 	}
-	return err
+}
+
+// died is the error of a load that has ended by itself, with err.
+func (l *load) died(what string, err error) error {
+	return fmt.Errorf("%s: %w: %s", what, cmp.Or(err, errors.New("status 0")), strings.TrimSpace(l.stderr.String()))
 }
 
 // time returns how long the load has used CPUs, in seconds.
@@ -170,8 +174,7 @@ func (l *load) stop() (float64, error) {
 	var early error
 	select {
 	case err := <-l.ended:
-		early = fmt.Errorf("the load ended while it was needed: %w: %s", errOr(err),
-			strings.TrimSpace(l.stderr.String()))
+		early = l.died("the load ended while it was needed", err)
 	default:
 		// Workers in the group get it too; stress-ng itself waits for them, so that their time is in its own.
 		_ = syscall.Kill(-l.cmd.Process.Pid, syscall.SIGTERM)

@@ -103,11 +103,7 @@ func (m machine) turbo(cpus []string) string {
 
 // processTime returns how long a process has used CPUs, in seconds; 0 where it is gone.
 func (m machine) processTime(pid int) float64 {
-	b, err := fs.ReadFile(m.root, fmt.Sprintf("proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	t, err := facts.ParseProcessTime(string(b))
+	t, err := facts.ParseProcessTime(m.text(fmt.Sprintf("proc/%d/stat", pid)))
 	if err != nil {
 		return 0
 	}
@@ -178,13 +174,8 @@ func (m machine) helpers() []int {
 		if err != nil {
 			continue
 		}
-		// proc_pid_stat(5): number, name in parentheses, state.
-		text := m.text("proc/" + e.Name() + "/stat")
-		open, end := strings.IndexByte(text, '('), strings.LastIndexByte(text, ')')
-		if open < 0 || end < open {
-			continue // it has ended
-		}
-		if slices.Contains(libvirtDaemons, text[open+1:end]) {
+		// The name of the program; none where the process has ended.
+		if slices.Contains(libvirtDaemons, m.text("proc/"+e.Name()+"/comm")) {
 			all = append(all, pid)
 		}
 	}

@@ -140,17 +140,15 @@ func (r *Rig) check(settings map[string]string) error {
 		return err
 	}
 	client, server, err := r.pair(l)
-	if err == nil && settings[study.FactorContention] == study.ContentionNetwork && len(others(l, client, server)) < 2 {
-		return fmt.Errorf("factor %s: level %s: it takes two nodes with a NIC that are not measured, and lab %s has "+
-			"%s besides %s and %s: give nodes a count of 4", study.FactorContention,
-			study.ContentionNetwork, l.Name, count(len(others(l, client, server))), client, server)
+	if err != nil || settings[study.FactorContention] != study.ContentionNetwork {
+		return err
 	}
-	return err
-}
-
-// count writes a number of nodes.
-func count(n int) string {
-	return map[int]string{0: "none", 1: "one"}[n]
+	if n := len(others(l, client, server)); n < 2 {
+		return fmt.Errorf("factor %s: level %s: it takes two nodes with a NIC that are not measured, and lab %s has "+
+			"%s besides %s and %s: give nodes a count of 4", study.FactorContention, study.ContentionNetwork, l.Name,
+			[]string{"none", "one"}[n], client, server)
+	}
+	return nil
 }
 
 // Ready says whether the host is booted as a cell takes it; a [BootError] if not.
@@ -222,12 +220,9 @@ func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
 			r.Progress(e.Step)
 		}
 	}
-	if r.rack != nil {
-		r.remember() // nodes that go take their CPU time along
-		if err := r.rack.Close(); err != nil {
-			return err
-		}
-		r.rack = nil
+	r.remember() // nodes that go take their CPU time along
+	if err := r.closeRack(); err != nil {
+		return err
 	}
 	var err error
 	r.rack, err = rack.Up(ctx, r.dirs, l, o)
@@ -271,7 +266,9 @@ func (r *Rig) closeRack() error {
 	if r.rack == nil {
 		return nil
 	}
-	return r.rack.Close()
+	err := r.rack.Close()
+	r.rack = nil
+	return err
 }
 
 // repairLinks takes all impairments off the links, if a factor of the study is one.

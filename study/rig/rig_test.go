@@ -176,10 +176,10 @@ func TestTheStateOfAMachine(t *testing.T) {
 		"proc/7/stat": file("7 (a b) S 1 1 1 0 -1 4 1 0 0 0 150 50 0 0 20 " +
 			"0 1 0 5\n"),
 		"proc/8/cmdline": file("gone"),
-		"proc/9/stat":    file("9 (virtqemud) S 1 9 9 0 -1\n"),
-		"proc/10/stat":   file("10 (virsh) S 41 9 9 0 -1\n"),
-		"proc/11/stat":   file("11 (libvirtd) S 1 9 9 0 -1\n"),
-		"proc/12/stat":   file("12 (a) (libvirtd) S 40 9 9 0 -1\n"),
+		"proc/9/comm":    file("virtqemud\n"),
+		"proc/10/comm":   file("virsh\n"),
+		"proc/11/comm":   file("libvirtd\n"),
+		"proc/12/comm":   file("a) (libvirtd\n"),
 		"proc/13/stat":   file("13 (libvirtd"),
 	}}
 	if got := m.helpers(); !slices.Equal(got, []int{9, 11}) && !slices.Equal(got, []int{11, 9}) {

@@ -2,6 +2,7 @@ package rig
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,13 +146,8 @@ func (t *traffic) settle(ctx context.Context) error {
 		if sent-first > leastTraffic {
 			return nil
 		}
-		if err := t.failed(); err != nil {
+		if err := cmp.Or(t.failed(), pause(ctx, 200*time.Millisecond)); err != nil {
 			return err
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }
