@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/facts"
@@ -41,25 +40,16 @@ func CopyLinks(busIDs string, node *facts.Node) []GPULink {
 	}
 	var all []GPULink
 	for id := range strings.FieldsSeq(busIDs) {
-		address := busAddress(id)
-		f := node.PCI[address]
-		if f == nil || f.Link == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil || f.Link.MaxSpeedGTs == nil ||
+		address, err := topology.ParsePCIAddr(id) // "00000000:C1:00.0"
+		f := topology.NewTree(&node.Host).Device(address)
+		if err != nil || f == nil || f.Link == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil ||
+			f.Link.MaxSpeedGTs == nil ||
 			f.Link.MaxWidth == nil {
 			return nil
 		}
-		all = append(all, GPULink{PCILink{Address: address, Link: *f.Link}, f.NUMANode})
+		all = append(all, GPULink{PCILink{Address: address.String(), Link: *f.Link}, f.NUMANode})
 	}
 	return all
-}
-
-// busAddress writes "00000000:C1:00.0" as the kernel does, with a domain of four digits or more: "0000:c1:00.0".
-func busAddress(id string) string {
-	domain, rest, _ := strings.Cut(strings.ToLower(strings.TrimSpace(id)), ":")
-	n, err := strconv.ParseUint(domain, 16, 32)
-	if err != nil {
-		return ""
-	}
-	return fmt.Sprintf("%04x:%s", n, rest)
 }
 
 // CopySideOf gathers what is known of a node whose GPUs were copied to or from: see CopyLinks.

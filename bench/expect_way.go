@@ -2,7 +2,6 @@ package bench
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/topology"
@@ -16,20 +15,31 @@ func SideOf(ep Endpoint, place Place, node *facts.Node) Side {
 	if node == nil {
 		return s
 	}
-	d := node.RDMA[ep.Device]
-	if d == nil || d.Soft() {
+	nic, d := node.RDMADevice(ep.Device)
+	if d == nil || topology.IsSoftRDMA(d.Name) {
 		return s
 	}
-	for _, g := range d.GIDs {
-		if net := node.Net[g.NetDev]; g.Index == ep.GIDIndex && net != nil {
-			s.MTU, s.Bond = net.MTU, net.Members
+	for _, g := range d.Port(1).GIDs {
+		if g.Index != ep.GIDIndex {
+			continue
+		}
+		if net := node.Netdev(g.Netdev); net != nil {
+			s.MTU = *cmp.Or(net.MTU, new(0))
+		}
+		if bond := node.Bond(g.Netdev); bond != nil {
+			s.Bond = bond.Members
 		}
 	}
-	if f := node.PCI[d.PCI]; f != nil {
-		s.PCI, s.NUMANode = PCILink{Address: d.PCI, Link: *cmp.Or(f.Link, &topology.Link{})}, f.NUMANode
+	if nic.Address != nil {
+		if f := topology.NewTree(&node.Host).Device(*nic.Address); f != nil {
+			s.PCI = PCILink{Address: f.Address.String(), Link: *cmp.Or(f.Link, &topology.Link{})}
+			s.NUMANode = f.NUMANode
+		}
 	}
-	if s.NUMANode != nil && node.NUMA[*s.NUMANode] != nil {
-		s.Near = node.NUMA[*s.NUMANode].CPUs
+	if s.NUMANode != nil {
+		if n := node.NUMANode(*s.NUMANode); n != nil {
+			s.Near = n.CPUs
+		}
 	}
 	s.CPUNodes = nodesOf(place, node)
 	return s
@@ -38,22 +48,15 @@ func SideOf(ep Endpoint, place Place, node *facts.Node) Side {
 // nodesOf lists the NUMA nodes with CPUs of a place, in rising order; nil where that cannot be told.
 func nodesOf(place Place, node *facts.Node) []int {
 	var all []int
-	for id, n := range node.NUMA {
-		if place.CPUs == "" {
-			if n.CPUs.Len() > 0 {
-				all = append(all, id)
-			}
-			continue
-		}
-		set, err := topology.ParseCPUSet(place.CPUs)
-		if err != nil {
-			return nil
-		}
-		if set.Overlaps(n.CPUs) {
-			all = append(all, id)
+	set, err := topology.ParseCPUSet(place.CPUs)
+	if err != nil {
+		return nil
+	}
+	for _, n := range node.NUMANodes {
+		if place.CPUs == "" && !n.CPUs.IsEmpty() || set.Overlaps(n.CPUs) {
+			all = append(all, n.ID)
 		}
 	}
-	slices.Sort(all)
 	return all
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
 )
 
 // recorded returns what a program of a real node printed; testdata/README.md says how it was recorded.
@@ -92,6 +93,31 @@ func newFakeLab(t *testing.T, l *lab.Lab) *fakeLab {
 	return f
 }
 
+// nicAt returns which of a node's NICs has a network device.
+func nicAt(n *facts.Node, name string) int {
+	return slices.IndexFunc(n.NICs, func(nic topology.NIC) bool { return nic.Has(name) })
+}
+
+// rdmaDev returns an RDMA device of a node to be changed.
+func rdmaDev(n *facts.Node, name string) *topology.RDMADevice {
+	_, d := n.RDMADevice(name)
+	return d
+}
+
+func port1(n *facts.Node, rdma string) *topology.RDMAPort { return rdmaDev(n, rdma).Port(1) }
+
+// removeNetdev takes a network device from a node, and leaves the RDMA devices on it.
+func removeNetdev(n *facts.Node, name string) { n.NICs[nicAt(n, name)].Ports = nil }
+
+// removeRDMA takes an RDMA device from a node.
+func removeRDMA(n *facts.Node, name string) {
+	for i := range n.NICs {
+		n.NICs[i].Devices = slices.DeleteFunc(n.NICs[i].Devices, func(d topology.RDMADevice) bool {
+			return d.Name == name
+		})
+	}
+}
+
 func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -105,15 +131,14 @@ func (f *fakeLab) Facts(ctx context.Context, node string) (*facts.Node, error) {
 	// A copy of what changes, as a real answer is.
 	c := *n.facts
 	if time.Now().Before(n.settles) {
-		d := *c.Net["eth0"]
-		d.OperState = "unknown"
-		c.Net = map[string]*facts.NetDevice{"eth0": &d}
+		d := *c.Netdev("eth0")
+		d.State = "unknown"
+		c.NICs = slices.Clone(c.NICs)
+		c.NICs[nicAt(&c, "eth0")].Ports = []topology.Netdev{d}
 	}
-	c.RDMA = map[string]*facts.RDMADevice{}
-	for name, d := range n.facts.RDMA {
-		e := *d
-		e.Counters, e.PortCounters = maps.Clone(d.Counters), maps.Clone(d.PortCounters)
-		c.RDMA[name] = &e
+	c.Counters = map[string]facts.Counters{}
+	for name, d := range n.facts.Counters {
+		c.Counters[name] = facts.Counters{HW: maps.Clone(d.HW), Port: maps.Clone(d.Port)}
 	}
 	return &c, nil
 }
@@ -190,13 +215,13 @@ func (f *fakeLab) count(node string, packets uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	// the first of its devices, which is named after nothing where it is a card's
-	for _, d := range f.nodes[node].facts.RDMA {
-		if _, soft := d.Counters[counterSent]; soft {
-			d.Counters[counterSent] += packets
-			d.Counters[counterReceived] += packets
+	for _, d := range f.nodes[node].facts.Counters {
+		if _, soft := d.HW[counterSent]; soft {
+			d.HW[counterSent] += packets
+			d.HW[counterReceived] += packets
 		} else {
-			d.PortCounters[portCounterSent] += packets
-			d.PortCounters[portCounterRcved] += packets
+			d.Port[portCounterSent] += packets
+			d.Port[portCounterRcved] += packets
 		}
 	}
 }

@@ -3,7 +3,6 @@ package check
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -63,12 +62,13 @@ func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
 	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
 		Evidence: fileCPU + "online"}
-	if c.f.CPUs == nil {
+	have := c.f.CPUs.Online
+	if have.IsEmpty() { // not read: a running kernel has a CPU
 		c.unread(f)
 		return
 	}
-	f.Have = words.Count(c.f.CPUs.Len(), "CPU") + ": " + list(*c.f.CPUs)
-	c.judge(c.f.CPUs.Equal(want), f)
+	f.Have = words.Count(have.Len(), "CPU") + ": " + list(have)
+	c.judge(have.Equal(want), f)
 }
 
 // siblings compares the guest's cores with the plan's: virtual CPUs of one core are consecutive.
@@ -111,8 +111,8 @@ func (c *guestCheck) numa() {
 	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
 	if !c.n.GuestNUMA {
 		// A kernel without NUMA has no such directory at all.
-		f.Want, f.Have = "one NUMA node", words.Count(len(c.f.NUMA), "NUMA node")
-		c.judge(len(c.f.NUMA) <= 1, f)
+		f.Want, f.Have = "one NUMA node", words.Count(len(c.f.NUMANodes), "NUMA node")
+		c.judge(len(c.f.NUMANodes) <= 1, f)
 		return
 	}
 	var cells, have, wrong []string
@@ -120,19 +120,19 @@ func (c *guestCheck) numa() {
 		cells = append(cells, fmt.Sprintf("node %d with CPUs %s", cell.Cell, list(cellCPUs(&cell))))
 	}
 	f.Want = strings.Join(cells, ", ")
-	if len(c.f.NUMA) == 0 {
+	if len(c.f.NUMANodes) == 0 {
 		c.unread(f)
 		return
 	}
-	for _, id := range slices.Sorted(maps.Keys(c.f.NUMA)) {
-		have = append(have, fmt.Sprintf("node %d with CPUs %s", id, list(c.f.NUMA[id].CPUs)))
-		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == id }) {
-			wrong = append(wrong, fmt.Sprintf("node %d is not in the plan", id))
+	for _, n := range c.f.NUMANodes {
+		have = append(have, fmt.Sprintf("node %d with CPUs %s", n.ID, list(n.CPUs)))
+		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == n.ID }) {
+			wrong = append(wrong, fmt.Sprintf("node %d is not in the plan", n.ID))
 		}
 	}
 	for i := range c.n.Cells {
 		cell := &c.n.Cells[i]
-		n := c.f.NUMA[cell.Cell]
+		n := c.f.NUMANode(cell.Cell)
 		if n == nil {
 			wrong = append(wrong, fmt.Sprintf("no node %d", cell.Cell))
 			continue
@@ -196,8 +196,8 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 // its paravirtual NIC, is of another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	var all []*topology.PCIDevice
-	for _, a := range slices.Sorted(maps.Keys(c.f.PCI)) {
-		d := c.f.PCI[a]
+	for i := range c.f.PCI {
+		d := &c.f.PCI[i]
 		if d.Class != nil && d.Vendor != nil && d.Class.Base() == kind.base && *d.Vendor == kind.vendor {
 			all = append(all, d)
 		}
@@ -278,17 +278,17 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		f := finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + nic.Name, Have: "no such device",
 			Want: fmt.Sprintf("node %d", *card.Cell), Evidence: "/sys/class/net/" + nic.Name + "/device/numa_node",
 			Fix: fix}
-		d := c.f.Net[nic.Name]
+		node, onCard := c.f.Cards[nic.Name]
 		ok := false
 		switch {
-		case d == nil:
-		case d.PCI == "":
+		case c.f.Netdev(nic.Name) == nil:
+		case !onCard:
 			f.Have = "not on a card"
-		case d.NUMANode == nil:
+		case node == nil:
 			c.unread(f)
 			continue
 		default:
-			f.Have, ok = fmt.Sprintf("node %d", *d.NUMANode), *d.NUMANode == *card.Cell
+			f.Have, ok = fmt.Sprintf("node %d", *node), *node == *card.Cell
 		}
 		c.judge(ok, f)
 	}
@@ -415,7 +415,8 @@ func linkTexts(all []*topology.Link) string {
 
 // gpuDirect checks that a NIC can reach GPU memory, in guests that have NVIDIA's driver.
 func (c *guestCheck) gpuDirect() {
-	if c.f.NVIDIA == "" || len(c.f.RDMA) == 0 ||
+	hasRDMA := slices.ContainsFunc(c.f.NICs, func(n topology.NIC) bool { return len(n.Devices) > 0 })
+	if c.f.NVIDIA == "" || !hasRDMA ||
 		len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
 		return
 	}
@@ -426,10 +427,10 @@ func (c *guestCheck) gpuDirect() {
 	// The open driver exports dma-buf; the closed one does not for RDMA.
 	open := strings.Contains(c.f.NVIDIA, "Open Kernel Module")
 	switch {
-	case len(c.f.Modules) > 0:
-		f.Have = strings.Join(c.f.Modules, ", ")
+	case len(c.f.Kernel.Modules) > 0:
+		f.Have = strings.Join(c.f.Kernel.Modules, ", ")
 	case open:
 		f.Have = "NVIDIA's open driver, with dma-buf"
 	}
-	c.judge(len(c.f.Modules) > 0 || open, f)
+	c.judge(len(c.f.Kernel.Modules) > 0 || open, f)
 }

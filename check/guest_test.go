@@ -24,6 +24,29 @@ func coresOf(n int, core func(cpu int) int) []topology.Core {
 	return all
 }
 
+func address(s string) topology.PCIAddr {
+	a, err := topology.ParsePCIAddr(s)
+	if err != nil {
+		panic(err)
+	}
+	return a
+}
+
+// function returns a PCI function of a node.
+func function(f *facts.Node, a string) *topology.PCIDevice {
+	return topology.NewTree(&f.Host).Device(address(a))
+}
+
+// removeFunction takes a PCI function from a node.
+func removeFunction(f *facts.Node, a string) {
+	f.PCI = slices.DeleteFunc(f.PCI, func(d topology.PCIDevice) bool { return d.Address == address(a) })
+}
+
+// addMLX5 gives a node an RDMA device of a card.
+func addMLX5(f *facts.Node) {
+	f.NICs = append(f.NICs, topology.NIC{Devices: []topology.RDMADevice{{Name: "mlx5_0"}}})
+}
+
 // seen returns what nodes say of themselves that are just what the plan says.
 func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	t.Helper()
@@ -31,13 +54,13 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 	for i := range p.Nodes {
 		n := &p.Nodes[i]
 		cpus := topology.CPURange(0, len(n.VCPUs)-1)
-		f := &facts.Node{CPUs: &cpus, NUMA: map[int]*topology.NUMANode{},
-			Net:  map[string]*facts.NetDevice{},
-			RDMA: map[string]*facts.RDMADevice{}, PCI: map[string]*topology.PCIDevice{
-				// the machine's own display, and its management NIC
-				"0000:00:01.0": {Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x1234))},
-				"0000:00:02.0": {Class: new(topology.ID24(0x020000)), Vendor: new(topology.VendorRedHat)},
-			}}
+		f := &facts.Node{Cards: map[string]*int{}}
+		f.CPUs.Online = cpus
+		f.PCI = []topology.PCIDevice{ // the machine's own display, and its management NIC
+			{Address: address("0000:00:01.0"), Class: new(topology.ID24(0x030000)), Vendor: new(topology.ID16(0x1234))},
+			{Address: address("0000:00:02.0"), Class: new(topology.ID24(0x020000)),
+				Vendor: new(topology.VendorRedHat)},
+		}
 		threads := 1
 		if n.SMT {
 			threads = n.Threads
@@ -45,12 +68,12 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 		f.Cores = coresOf(len(n.VCPUs), func(cpu int) int { return cpu / threads })
 		if n.GuestNUMA {
 			for _, c := range n.Cells {
-				f.NUMA[c.Cell] = &topology.NUMANode{CPUs: cellCPUs(&c), Distances: c.Distances,
-					MemoryBytes: new(c.Bytes - c.Bytes/50)}
+				f.NUMANodes = append(f.NUMANodes, topology.NUMANode{ID: c.Cell, CPUs: cellCPUs(&c),
+					Distances: c.Distances, MemoryBytes: new(c.Bytes - c.Bytes/50)})
 			}
 		} else {
-			f.NUMA[0] = &topology.NUMANode{CPUs: cpus, Distances: []int{10},
-				MemoryBytes: new(n.MemoryBytes - n.MemoryBytes/50)}
+			f.NUMANodes = []topology.NUMANode{{CPUs: cpus, Distances: []int{10},
+				MemoryBytes: new(n.MemoryBytes - n.MemoryBytes/50)}}
 		}
 		port := 0
 		for k := range n.Cards {
@@ -61,17 +84,20 @@ func seen(t fataler, p *plan.Plan, h *topology.Host) map[string]*facts.Node {
 			}
 			for m, id := range card.Functions {
 				d := deviceOf(t, p, h, id)
-				g := &topology.PCIDevice{Class: d.Class, Vendor: d.Vendor}
+				g := topology.PCIDevice{Address: address(fmt.Sprintf("0000:%02x:00.%d", 0x20+k, m)), Class: d.Class,
+					Vendor: d.Vendor}
 				if node >= 0 {
 					g.NUMANode = &node
 				}
 				if card.Kind != plan.KindVF && d.Link != nil {
 					g.Link = best(d.Link)
 				}
-				f.PCI[fmt.Sprintf("0000:%02x:00.%d", 0x20+k, m)] = g
+				f.PCI = append(f.PCI, g)
 			}
 			if card.Kind != plan.KindGPU && port < len(n.NICs) {
-				f.Net[n.NICs[port].Name] = &facts.NetDevice{PCI: "0x020000", NUMANode: &node}
+				name := n.NICs[port].Name
+				f.NICs = append(f.NICs, topology.NIC{Name: name, Ports: []topology.Netdev{{Name: name}}})
+				f.Cards[name] = &node
 				port++
 			}
 		}
@@ -102,9 +128,9 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 	}{
 		{"all is as planned", func(c *planCase, f *facts.Node) {}, nil},
 		{"a CPU is missing", func(c *planCase, f *facts.Node) {
-			f.CPUs = new(topology.CPURange(0, 26))
+			f.CPUs.Online = topology.CPURange(0, 26)
 		}, []string{"failed guest-cpus | vm00 | 27 CPUs: 0-26"}},
-		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs = nil }, []string{"unknown guest-cpus"}},
+		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs.Online = topology.CPUSet{} }, []string{"unknown guest-cpus"}},
 		{"no siblings, as on AMD without topoext", func(c *planCase, f *facts.Node) {
 			f.Cores = coresOf(28, func(cpu int) int { return cpu })
 		}, []string{"failed guest-siblings | vm00 | 28 cores; not as in the plan: 0, 1, 2, 3 and 24 more"}},
@@ -115,63 +141,69 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 			f.Cores = nil
 		}, []string{"unknown guest-siblings"}},
 		{"one NUMA node only", func(c *planCase, f *facts.Node) {
-			delete(f.NUMA, 1)
+			f.NUMANodes = f.NUMANodes[:1]
 		}, []string{"failed guest-numa | vm00 | node 0 with CPUs "}},
 		{"a NUMA node too many", func(c *planCase, f *facts.Node) {
-			f.NUMA[2] = &topology.NUMANode{}
+			f.NUMANodes = append(f.NUMANodes, topology.NUMANode{ID: 2})
 		}, []string{"failed guest-numa | vm00 | "}},
 		{"NUMA nodes are not known", func(c *planCase, f *facts.Node) {
-			clear(f.NUMA)
+			f.NUMANodes = nil
 		}, []string{"unknown guest-numa"}},
 		{"cells with the host's numbers", func(c *planCase, f *facts.Node) {
-			f.NUMA[0].CPUs, f.NUMA[1].CPUs = f.NUMA[1].CPUs, f.NUMA[0].CPUs
+			f.NUMANodes[0].CPUs, f.NUMANodes[1].CPUs = f.NUMANodes[1].CPUs, f.NUMANodes[0].CPUs
 		},
 			[]string{"failed guest-numa"}},
 		{"distances of the default", func(c *planCase, f *facts.Node) {
-			f.NUMA[0].Distances = []int{10, 20}
+			f.NUMANodes[0].Distances = []int{10, 20}
 		}, []string{"failed guest-numa"}},
 		{"memory is elsewhere", func(c *planCase, f *facts.Node) {
-			f.NUMA[0].MemoryBytes = new(uint64(4 << 30))
+			f.NUMANodes[0].MemoryBytes = new(uint64(4 << 30))
 		}, []string{"failed guest-numa"}},
 		{"more memory than its cell", func(c *planCase, f *facts.Node) {
-			f.NUMA[0].MemoryBytes = new(uint64(40 << 30))
+			f.NUMANodes[0].MemoryBytes = new(uint64(40 << 30))
 		}, []string{"failed guest-numa"}},
-		{"the GPU has no room", func(c *planCase, f *facts.Node) { delete(f.PCI, gpu) },
+		{"the GPU has no room", func(c *planCase, f *facts.Node) { removeFunction(f, gpu) },
 			[]string{"failed guest-devices | vm00 GPU of vendor 0x10de | 0",
 				"failed guest-device-node | vm00 GPU of vendor 0x10de | none", "unknown guest-link | vm00 GPU"}},
-		{"one NIC more", func(c *planCase, f *facts.Node) { f.PCI["0000:30:00.0"] = f.PCI[nic] },
+		{"one NIC more", func(c *planCase, f *facts.Node) {
+			d := *function(f, nic)
+			d.Address = address("0000:30:00.0")
+			f.PCI = append(f.PCI, d)
+		},
 			[]string{"failed guest-devices | vm00 NIC of vendor 0x15b3 | 2", "failed guest-link | vm00 NIC"}},
-		{"the GPU is on the first bus", func(c *planCase, f *facts.Node) { f.PCI[gpu].NUMANode = nil },
+		{"the GPU is on the first bus", func(c *planCase, f *facts.Node) { function(f, gpu).NUMANode = nil },
 			[]string{"failed guest-device-node | vm00 GPU of vendor 0x10de | none"}},
 		{"the NIC is on the other node", func(c *planCase, f *facts.Node) {
-			f.Net["eth0"].NUMANode = new(1 - *f.Net["eth0"].NUMANode)
+			f.Cards["eth0"] = new(1 - *f.Cards["eth0"])
 		},
 			[]string{"failed guest-device-node | vm00 eth0 | node "}},
 		{"the NIC of the name is paravirtual", func(c *planCase, f *facts.Node) {
-			f.Net["eth0"].PCI = ""
+			delete(f.Cards, "eth0")
 		}, []string{"failed guest-device-node | vm00 eth0 | not on a card"}},
 		{"there is no NIC of the name", func(c *planCase, f *facts.Node) {
-			delete(f.Net, "eth0")
+			f.NICs = nil
 		}, []string{"failed guest-device-node | vm00 eth0 | no such device"}},
 		{"the NIC's node is not known", func(c *planCase, f *facts.Node) {
-			f.Net["eth0"].NUMANode = nil
+			f.Cards["eth0"] = nil
 		}, []string{"unknown guest-device-node | vm00 eth0"}},
-		{"the NIC's link fell to Gen 1", func(c *planCase, f *facts.Node) { f.PCI[nic].Link.SpeedGTs = new(2.5) },
+		{"the NIC's link fell to Gen 1", func(c *planCase, f *facts.Node) { function(f, nic).Link.SpeedGTs = new(2.5) },
 			[]string{"failed guest-link | vm00 NIC of vendor 0x15b3 | 2.5 GT/s x8"}},
-		{"the GPU is idle", func(c *planCase, f *facts.Node) { f.PCI[gpu].Link.SpeedGTs = new(2.5) }, nil},
+		{"the GPU is idle", func(c *planCase, f *facts.Node) { function(f, gpu).Link.SpeedGTs = new(2.5) }, nil},
 		{"the GPU has lost lanes", func(c *planCase, f *facts.Node) {
-			f.PCI[gpu].Link.Width = new(8)
+			function(f, gpu).Link.Width = new(8)
 		}, []string{"failed guest-link | vm00 GPU of vendor 0x10de | 8 GT/s x8"}},
 		{"no way from NIC to GPU memory", func(c *planCase, f *facts.Node) {
-			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54", &facts.RDMADevice{}
+			f.NVIDIA = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54"
+			addMLX5(f)
 		}, []string{"failed gpudirect | vm00 | nvidia without nvidia_peermem"}},
 		{"the way of the module", func(c *planCase, f *facts.Node) {
-			f.NVIDIA, f.RDMA["mlx5_0"], f.Modules = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54",
-				&facts.RDMADevice{}, []string{"nvidia_peermem"}
+			f.NVIDIA = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54"
+			f.Kernel.Modules = []string{"nvidia_peermem"}
+			addMLX5(f)
 		}, nil},
 		{"the way of the open driver", func(c *planCase, f *facts.Node) {
-			f.NVIDIA, f.RDMA["mlx5_0"] = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86",
-				&facts.RDMADevice{}
+			f.NVIDIA = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86"
+			addMLX5(f)
 		}, nil},
 	}
 	for _, tt := range tests {
@@ -212,8 +244,8 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 	c := twoCells(t)
 	nodes := seen(t, c.p, c.h)
-	nodes["vm00"].NVIDIA, nodes["vm00"].RDMA["mlx5_0"], nodes["vm00"].Modules = "x", &facts.RDMADevice{},
-		[]string{"nvidia_peermem"}
+	nodes["vm00"].NVIDIA, nodes["vm00"].Kernel.Modules = "x", []string{"nvidia_peermem"}
+	addMLX5(nodes["vm00"])
 	all := slices.Concat(Guests(c.p, c.h, nodes), Domains(c.p, c.h, started(t, c.p, c.h)), c.host())
 	for _, id := range finding.Names() {
 		vf := id == IDVFs || id == IDPF // of the other example
@@ -228,30 +260,34 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 // A node with a card has a driver's device, with a name of its own; see node.go.
 func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 	nic := testLab(t, 2, 1).Nodes[0].NICs[0]
-	card, soft := &facts.NetDevice{PCI: "0x020000"}, &facts.NetDevice{}
-	ofGID := &facts.RDMADevice{GIDs: []facts.GID{{NetDev: "eth0"}}}
+	const (
+		soft     = "net/eth0/mtu 1500\n"
+		card     = soft + "net/eth0/class 0x020000\n"
+		mlx5     = "rdma/mlx5_0/node_guid 1\n"
+		byGID    = mlx5 + "rdma/mlx5_1/1/gid/0 fe80::1 eth0 RoCE v2\n"
+		byParent = mlx5 + "rdma/mlx5_1/parent eth0\n"
+	)
 	tests := []struct {
-		name string
-		net  *facts.NetDevice
-		rdma map[string]*facts.RDMADevice
-		want string
-		dev  *facts.RDMADevice
+		name, facts, want string
+		found             bool
 	}{
-		{"soft RoCE by its name", soft, map[string]*facts.RDMADevice{"rxe0": {}}, "rxe0", &facts.RDMADevice{}},
-		{"soft RoCE by its parent", soft, map[string]*facts.RDMADevice{"rxe7": {Parent: "eth0"}}, "rxe7",
-			&facts.RDMADevice{Parent: "eth0"}},
-		{"a card's by its GIDs", card, map[string]*facts.RDMADevice{"mlx5_0": {}, "mlx5_1": ofGID}, "mlx5_1", ofGID},
-		{"a card's beside a stranger called rxe0", card, map[string]*facts.RDMADevice{"rxe0": {Parent: "eth9"},
-			"mlx5_1": ofGID}, "mlx5_1", ofGID},
-		{"none", soft, nil, "rxe0", nil},
-		{"none of a card", card, map[string]*facts.RDMADevice{"mlx5_0": {}}, "RDMA device of eth0", nil},
-		{"no such NIC", nil, nil, "rxe0", nil},
+		{"soft RoCE by its name", soft + "rdma/rxe0/node_guid 1\n", "rxe0", true},
+		{"soft RoCE by its parent", soft + "rdma/rxe7/parent eth0\n", "rxe7", true},
+		{"a card's by its GIDs", card + byGID, "mlx5_1", true},
+		{"a card's by the network device of its function", card + byParent, "mlx5_1", true},
+		{"a card's beside a stranger called rxe0", card + "rdma/rxe0/parent eth9\n" + byGID, "mlx5_1", true},
+		{"none", soft, "rxe0", false},
+		{"none of a card", card + mlx5, "RDMA device of eth0", false},
+		{"no such NIC", "", "rxe0", false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := rdmaDeviceOf(&facts.Node{Net: map[string]*facts.NetDevice{"eth0": tt.net}, RDMA: tt.rdma}, nic, 0)
-			if got.name != tt.want || (got.RDMADevice == nil) != (tt.dev == nil) {
-				t.Errorf("got %q, %v", got.name, got.RDMADevice)
+			f, err := facts.Parse([]byte(tt.facts))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := rdmaDeviceOf(f, nic, 0); got.name != tt.want || (got.port != nil) != tt.found {
+				t.Errorf("got %q, %v", got.name, got.port)
 			}
 		})
 	}
@@ -262,12 +298,11 @@ func TestTrafficCountsByTheCountersOfThePort(t *testing.T) {
 	l := testLab(t, 2, 1)
 	f := newFakeLab(t, l)
 	for _, n := range f.nodes {
-		d := n.facts.RDMA["rxe0"]
-		delete(d.Counters, counterSent)
-		delete(d.Counters, counterReceived)
-		n.facts.RDMA = map[string]*facts.RDMADevice{"mlx5_0": d}
-		n.facts.Net["eth0"].PCI = "0x020000"
-		d.PortCounters = map[string]uint64{portCounterSent: 5, portCounterRcved: 5}
+		rdmaDev(n.facts, "rxe0").Name = "mlx5_0"
+		n.facts.Cards = map[string]*int{"eth0": nil}
+		n.facts.Counters = map[string]facts.Counters{"mlx5_0": {
+			Port: map[string]uint64{portCounterSent: 5, portCounterRcved: 5},
+		}}
 	}
 	got := checkLab(t, f, IDTraffic, IDPort, IDGID)
 	i := slices.IndexFunc(got, func(f finding.Finding) bool { return f.ID == IDTraffic })

@@ -466,8 +466,8 @@ func TestAHostilePlanIsJudgedAndDoesNotPanic(t *testing.T) {
 	}
 	wellFormed(t, Domains(p, c.h, []Domain{{Node: "vm00", State: "running", PID: 1, VCPUs: []int{1},
 		Process: &facts.Process{}}}))
-	wellFormed(t, Guests(p, c.h, map[string]*facts.Node{"vm00": {Cores: []topology.Core{{}},
-		NUMA: map[int]*topology.NUMANode{1: {}}}}))
+	odd := topology.Host{Cores: []topology.Core{{}}, NUMANodes: []topology.NUMANode{{ID: 1}}}
+	wellFormed(t, Guests(p, c.h, map[string]*facts.Node{"vm00": {Host: odd}}))
 	wellFormed(t, Guests(&plan.Plan{Nodes: []plan.Node{{Name: "vm00"}}}, &topology.Host{},
 		map[string]*facts.Node{"vm00": {}}))
 }

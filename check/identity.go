@@ -41,19 +41,21 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 		note(n, "host name", f.Hostname)
 		note(n, "machine-id", f.MachineID)
 		note(n, "random UUID", f.UUID)
-		for _, d := range f.Net {
-			if d.MAC != noMAC {
-				note(n, "MAC", d.MAC)
+		for _, nic := range f.NICs {
+			for _, d := range nic.Ports {
+				if d.MAC != noMAC {
+					note(n, "MAC", d.MAC)
+				}
 			}
 		}
-		for _, d := range f.RDMA {
+		for _, d := range f.RDMADevices() {
 			note(n, "node GUID", d.NodeGUID)
-			for _, g := range d.GIDs {
-				note(n, "GID", g.GID.String()+" "+g.Type)
+			for _, g := range d.Port(1).GIDs {
+				note(n, "GID", gidText(&g)+" "+g.Type)
 			}
 		}
 	}
-	slices.Sort(shared) // maps have no order
+	slices.Sort(shared)
 	shared = slices.Compact(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
 		Status: finding.OK,

@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -13,8 +12,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/topology"
 )
 
 func TestAHealthyLabHasAFindingForEveryCheckInTheLabsOrder(t *testing.T) {
@@ -72,15 +73,17 @@ func TestFaultsOfANode(t *testing.T) {
 		want []string
 	}{
 		{"the link is down, so it has no carrier to read", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.Net["eth0"].OperState, n.facts.Net["eth0"].Carrier = "down", ""
-			n.facts.RDMA["rxe0"].State = "1: DOWN"
+			d := n.facts.Netdev("eth0")
+			d.State, d.Carrier = "down", nil
+			port1(n.facts, "rxe0").State = "DOWN"
 		}, []string{
 			"link | vm01 eth0 | failed | operstate down | in the node: ip link set eth0 up",
 			"rdma-port | vm01 rxe0 | failed | DOWN on Ethernet | in the node: ip link set eth0 up",
 			noTraffic("vm01 eth0: link up: operstate down", "in the node: ip link set eth0 up"),
 		}},
 		{"the link is up and nothing is at its other end", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.Net["eth0"].OperState, n.facts.Net["eth0"].Carrier = "down", "0"
+			d := n.facts.Netdev("eth0")
+			d.State, d.Carrier = "down", new(false)
 		}, []string{
 			"link | vm01 eth0 | failed | operstate down, carrier 0 | the switch does not hold this port: rackless " +
 				"fabric pair shows it, rackless up LAB.yaml starts a dead switch again",
@@ -89,7 +92,7 @@ func TestFaultsOfANode(t *testing.T) {
 					"dead switch again"),
 		}},
 		{"the MTU is 1500, so the IB MTU is 1024 and pings do not fit", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.Net["eth0"].MTU = 1500
+			n.facts.Netdev("eth0").MTU = new(1500)
 			n.devinfo = func(string) (bench.Output, error) {
 				return prints(0, recorded(t, "ibv_devinfo-mtu1500.txt"), "")
 			}
@@ -105,13 +108,13 @@ func TestFaultsOfANode(t *testing.T) {
 		}},
 		{"the MAC address is another", func(t *testing.T, f *fakeLab, n *fakeNode) {
 			f.lab.Nodes[1].NICs[0].MAC = "52:54:00:00:00:01"
-			n.facts.Net["eth0"].MAC = "52:54:00:00:00:99"
+			n.facts.Netdev("eth0").MAC = "52:54:00:00:00:99"
 		}, []string{
 			"address | vm01 eth0 | failed | 52:54:00:00:00:99 | in the node: ip link set eth0 address " +
 				"52:54:00:00:00:01",
 		}},
 		{"the network device is missing", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			delete(n.facts.Net, "eth0")
+			removeNetdev(n.facts, "eth0")
 		}, []string{
 			"link | vm01 eth0 | failed | no such device | rackless down pair, then up: nodes get their devices when " +
 				"they are made",
@@ -123,7 +126,7 @@ func TestFaultsOfANode(t *testing.T) {
 				"rackless down pair, then up: nodes get their devices when they are made"),
 		}},
 		{"the RDMA device is missing", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			delete(n.facts.RDMA, "rxe0")
+			removeRDMA(n.facts, "rxe0")
 		}, []string{
 			"rdma-port | vm01 rxe0 | failed | no such device | " + addRXE0,
 			"rdma-active-mtu | vm01 rxe0 | unknown | no such device | " + addRXE0,
@@ -131,13 +134,13 @@ func TestFaultsOfANode(t *testing.T) {
 			noTraffic("vm01 rxe0: RDMA port active: no such device", addRXE0),
 		}},
 		{"the port's state has no number", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.RDMA["rxe0"].State = "INIT"
+			port1(n.facts, "rxe0").State = "INIT"
 		}, []string{
 			"rdma-port | vm01 rxe0 | failed | INIT on Ethernet | in the node: ip link set eth0 up",
 			noTraffic("vm01 rxe0: RDMA port active: INIT on Ethernet", "in the node: ip link set eth0 up"),
 		}},
 		{"the port is InfiniBand", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.RDMA["rxe0"].LinkLayer = "InfiniBand"
+			port1(n.facts, "rxe0").LinkLayer = "InfiniBand"
 		}, []string{
 			"rdma-port | vm01 rxe0 | failed | ACTIVE on InfiniBand | in the node: ip link set eth0 up",
 			noTraffic("vm01 rxe0: RDMA port active: ACTIVE on InfiniBand", "in the node: ip link set eth0 up"),
@@ -167,13 +170,14 @@ func TestFaultsOfANode(t *testing.T) {
 			noTraffic("vm01 rxe0: active IB MTU: "+errSilent.Error(), again),
 		}},
 		{"the address is gone, and its GID with it", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.RDMA["rxe0"].GIDs = n.facts.RDMA["rxe0"].GIDs[:1]
+			p := port1(n.facts, "rxe0")
+			p.GIDs = p.GIDs[:1]
 		}, []string{
 			"rdma-gid | vm01 rxe0 | failed | none | in the node: ip addr add 10.0.0.2/24 dev eth0",
 			noTraffic("vm01 rxe0: RoCE v2 GID of 10.0.0.2: none", "in the node: ip addr add 10.0.0.2/24 dev eth0"),
 		}},
 		{"the address has a GID of RoCE v1 only", func(t *testing.T, f *fakeLab, n *fakeNode) {
-			n.facts.RDMA["rxe0"].GIDs[1].Type = "IB/RoCE v1"
+			port1(n.facts, "rxe0").GIDs[1].Type = "IB/RoCE v1"
 		}, []string{
 			"rdma-gid | vm01 rxe0 | failed | only IB/RoCE v1 | in the node: rdma link delete rxe0, then rdma link " +
 				"add rxe0 type rxe netdev eth0",
@@ -263,14 +267,46 @@ func TestWhatARealNodePrintsIsReadAsHealthy(t *testing.T) {
 	}
 }
 
+// What a node says of itself is a host like any other: the rules that judge hosts judge it.
+func TestRulesOfHostsRunOnANode(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		old, new string // in what the node prints
+		want     []string
+	}{
+		{"a healthy node", "", "", nil},
+		{"its GIDs are all of RoCE v1", "RoCE v2", "IB/RoCE v1", []string{"RL090 eth0"}},
+		{"its only GIDs are link-local", "0000:0000:0000:0000:0000:ffff:0a00:0001", "fe80:0000:0000:0000:0000:0000:0000:0001",
+			[]string{"RL091 eth0"}},
+		{"its port is down and its link is up", "4: ACTIVE", "1: DOWN", []string{"RL092 eth0"}},
+	} {
+		text := recorded(t, "facts.txt")
+		if tt.old != "" {
+			text = strings.ReplaceAll(text, tt.old, tt.new)
+		}
+		n, err := facts.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Complete()
+		var got []string
+		for _, f := range diagnose.Host(&n.Host) {
+			got = append(got, f.ID+" "+f.Subject)
+		}
+		if diff := cmp.Diff(tt.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
 func TestTheGIDIsFoundWhereverItIsAndUsed(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 2, 1))
-	d := f.nodes["vm01"].facts.RDMA["rxe0"]
+	d := port1(f.nodes["vm01"].facts, "rxe0")
 	v2 := d.GIDs[1]
 	v1 := v2
 	v1.Type = "IB/RoCE v1"
 	v1.Index, v2.Index = 2, 3
-	d.GIDs = []facts.GID{d.GIDs[0], v1, v2}
+	d.GIDs = []topology.GID{d.GIDs[0], v1, v2}
 	got := checkLab(t, f, IDGID, IDTraffic)
 	if len(faults(got)) > 0 {
 		t.Errorf("not ok: %q", faults(got))
@@ -291,8 +327,8 @@ func TestEveryNICOfANodeIsChecked(t *testing.T) {
 		t.Errorf("%d findings, of which not ok: %q", len(got), faults(got))
 	}
 	f = newFakeLab(t, l)
-	f.nodes["vm00"].facts.Net["eth1"].MTU = 9000
-	delete(f.nodes["vm01"].facts.RDMA, "rxe1")
+	f.nodes["vm00"].facts.Netdev("eth1").MTU = new(9000)
+	removeRDMA(f.nodes["vm01"].facts, "rxe1")
 	second := strings.NewReplacer("rxe0", "rxe1", "eth0", "eth1").Replace(addRXE0)
 	want := []string{
 		"link-mtu | vm00 eth1 | failed | 9000 | in the node: ip link set eth1 mtu 4200",
@@ -363,8 +399,7 @@ func TestOnlyMakesTheChecksThatAreNamed(t *testing.T) {
 
 			// A device that is gone fails whatever is asked of it: nothing to check is not "ok".
 			f = newFakeLab(t, testLab(t, 2, 1))
-			clear(f.nodes["vm01"].facts.Net)
-			clear(f.nodes["vm01"].facts.RDMA)
+			f.nodes["vm01"].facts.NICs = nil
 			bad := faults(checkLab(t, f, tt.only...))
 			if onDevice := tt.only[0] != IDIdentity && tt.only[0] != IDReach; onDevice != (len(bad) > 0) {
 				t.Errorf("without devices, not ok: %q", bad)
@@ -415,14 +450,14 @@ func TestIdentity(t *testing.T) {
 		{"all have one random state", func(a, b, c *facts.Node) { a.UUID = "5a5a"; b.UUID = "5a5a"; c.UUID = "5a5a" },
 			"vm00 and vm01 have random UUID 5a5a; vm00 and vm02 have random UUID 5a5a"},
 		{"two have one MAC", func(a, b, c *facts.Node) {
-			a.Net["eth0"].MAC = "52:54:00:00:00:01"
-			b.Net["eth0"].MAC = "52:54:00:00:00:01"
+			a.Netdev("eth0").MAC = "52:54:00:00:00:01"
+			b.Netdev("eth0").MAC = "52:54:00:00:00:01"
 		},
 			"vm00 and vm01 have MAC 52:54:00:00:00:01"},
-		{"two have one node GUID", func(a, b, c *facts.Node) { b.RDMA["rxe0"].NodeGUID = a.RDMA["rxe0"].NodeGUID },
+		{"two have one node GUID", func(a, b, c *facts.Node) { rdmaDev(b, "rxe0").NodeGUID = rdmaDev(a, "rxe0").NodeGUID },
 			"vm00 and vm01 have node GUID 5054:00ff:fe00:0001"},
 		{"two have one address", func(a, b, c *facts.Node) {
-			b.RDMA["rxe0"].GIDs[1].GID = netip.MustParseAddr("::ffff:10.0.0.1")
+			port1(b, "rxe0").GIDs[1].GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"
 		},
 			"vm00 and vm01 have GID ::ffff:10.0.0.1 RoCE v2"},
 		{"what is shared is named in one order", func(a, b, c *facts.Node) {
@@ -436,12 +471,13 @@ func TestIdentity(t *testing.T) {
 		},
 			"vm00 and vm01 have host name vm00; vm00 and vm01 have machine-id y; vm00 and vm01 have random UUID x"},
 		{"two devices of one node may share a MAC", func(a, b, c *facts.Node) {
-			a.Net["vlan5"] = a.Net["eth0"]
-			a.RDMA["rxe1"] = a.RDMA["rxe0"]
+			vlan := a.NICs[nicAt(a, "eth0")]
+			vlan.Name = "vlan5"
+			a.NICs = append(a.NICs, vlan)
 		}, ""},
 		{"tunnels have no MAC", func(a, b, c *facts.Node) {
-			a.Net["sit0"] = &facts.NetDevice{MAC: noMAC}
-			b.Net["sit0"] = &facts.NetDevice{MAC: noMAC}
+			a.NICs = append(a.NICs, topology.NIC{Ports: []topology.Netdev{{Name: "sit0", MAC: noMAC}}})
+			b.NICs = append(b.NICs, topology.NIC{Ports: []topology.Netdev{{Name: "sit0", MAC: noMAC}}})
 		}, ""},
 		{"what the kernel does not say is not shared", func(a, b, c *facts.Node) {
 			a.UUID, b.UUID, c.UUID = "", "", ""
@@ -451,7 +487,7 @@ func TestIdentity(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFakeLab(t, testLab(t, 3, 1))
 			for i, mac := range []string{"0001", "0002", "0003"} {
-				f.nodes[f.lab.Nodes[i].Name].facts.RDMA["rxe0"].NodeGUID = "5054:00ff:fe00:" + mac
+				rdmaDev(f.nodes[f.lab.Nodes[i].Name].facts, "rxe0").NodeGUID = "5054:00ff:fe00:" + mac
 			}
 			tt.make(f.nodes["vm00"].facts, f.nodes["vm01"].facts, f.nodes["vm02"].facts)
 			got := checkLab(t, f, IDIdentity)

@@ -3,7 +3,6 @@ package check
 import (
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -13,6 +12,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
 )
 
 // nodeFindings checks what can be seen from within one node. It returns nil facts for a node that does not answer.
@@ -49,8 +49,8 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 	for deadline := time.Now().Add(settleLimit); ; {
 		f, err := r.Facts(ctx, n.Name)
 		lagging := err == nil && slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
-			d := f.Net[nic.Name]
-			return d != nil && d.Carrier == "1" && d.OperState != "up"
+			d := f.Netdev(nic.Name)
+			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
 		})
 		if !lagging || time.Now().After(deadline) {
 			return f, err
@@ -65,9 +65,9 @@ func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error
 
 // An rdmaDevice is the RDMA device of a node's NIC.
 type rdmaDevice struct {
-	name              string
-	*facts.RDMADevice      // nil where it is not there
-	card              bool // the NIC is a card with a driver, and not one for which soft RoCE makes a device
+	name string
+	port *topology.RDMAPort // its first; nil where it is not there
+	card bool               // the NIC is a card with a driver, and not one for which soft RoCE makes a device
 }
 
 // rdmaDeviceOf finds the device of a NIC: the one that says so, or has GIDs of it. Where there is
@@ -78,18 +78,19 @@ func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 	if f == nil {
 		return dev
 	}
-	if n := f.Net[nic.Name]; n != nil && n.PCI != "" {
-		dev.name, dev.card = "RDMA device of "+nic.Name, true
-	}
-	if d := f.RDMA[dev.name]; d != nil && !dev.card {
-		dev.RDMADevice = d
+	if _, dev.card = f.Cards[nic.Name]; dev.card {
+		dev.name = "RDMA device of " + nic.Name
+	} else if _, d := f.RDMADevice(dev.name); d != nil {
+		dev.port = d.Port(1)
 		return dev
 	}
-	for _, name := range slices.Sorted(maps.Keys(f.RDMA)) {
-		d := f.RDMA[name]
-		if d.Parent == nic.Name || slices.ContainsFunc(d.GIDs, func(g facts.GID) bool { return g.NetDev == nic.Name }) {
-			dev.name, dev.RDMADevice = name, d
-			return dev
+	for on, d := range f.RDMADevices() {
+		port := d.Port(1)
+		if on.Has(nic.Name) || slices.ContainsFunc(port.GIDs, func(g topology.GID) bool {
+			return g.Netdev == nic.Name
+		}) {
+			dev.name, dev.port = d.Name, port
+			break
 		}
 	}
 	return dev
@@ -107,15 +108,17 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 	state, mtu, mac := missing, missing, missing
 	fixState, fixMTU, fixMAC := inNode("ip link set %s up", nic.Name), inNode("ip link set %s mtu %d", nic.Name,
 		l.Fabric.MTU), inNode("ip link set %s address %s", nic.Name, nic.MAC)
-	if d := f.Net[nic.Name]; d == nil {
+	if d := f.Netdev(nic.Name); d == nil {
 		fixState = fmt.Sprintf("rackless down %s, then up: nodes get their devices when they are made", l.Name)
 		fixMTU, fixMAC = fixState, fixState
 	} else {
-		state, mtu, mac = "operstate "+d.OperState, strconv.Itoa(d.MTU), d.MAC
-		if d.Carrier != "" { // a device that is down has none to read
-			state += ", carrier " + d.Carrier
-		}
-		if d.Carrier == "0" { // up, but nothing at the other end
+		state, mtu, mac = "operstate "+d.State, strconv.Itoa(deref(d.MTU)), d.MAC
+		switch {
+		case d.Carrier == nil: // a device that is down has none to read
+		case *d.Carrier:
+			state += ", carrier 1"
+		default: // up, but nothing at the other end
+			state += ", carrier 0"
 			fixState = fmt.Sprintf("the switch does not hold this port: rackless fabric %s shows it, rackless up "+
 				"LAB.yaml starts a dead switch again", l.Name)
 		}
@@ -144,15 +147,12 @@ func (d *rdmaDevice) add(nic lab.NIC) string {
 func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	const want = "ACTIVE on Ethernet"
 	subject := node + " " + d.name
-	if d.RDMADevice == nil {
+	if d.port == nil {
 		return judge(IDPort, subject, "RDMA port active", "no such device", want, "/sys/class/infiniband", d.add(nic))
 	}
-	state := d.State
-	if _, name, ok := strings.Cut(state, ": "); ok { // "4: ACTIVE"
-		state = name
-	}
-	return judge(IDPort, subject, "RDMA port active", state+" on "+d.LinkLayer, want, "/sys/class/infiniband/"+d.name+
-		"/ports/1/state, link_layer",
+	return judge(IDPort, subject, "RDMA port active", d.port.State+" on "+d.port.LinkLayer, want,
+		"/sys/class/infiniband/"+d.name+
+			"/ports/1/state, link_layer",
 		inNode("ip link set %s up", nic.Name))
 }
 
@@ -164,7 +164,7 @@ func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d r
 	subject := node + " " + d.name
 	argv := ibMTUCommand(d.name)
 	command := strings.Join(argv, " ")
-	if d.RDMADevice == nil {
+	if d.port == nil {
 		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", "no such device", d.add(nic))
 	}
 	res, err := r.Exec(ctx, node, argv)
@@ -201,21 +201,21 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),
 		Status: finding.OK,
 		Want:   "a RoCE v2 entry for the address"}
-	if d.RDMADevice == nil {
+	if d.port == nil {
 		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, "no such device", "/sys/class/infiniband", d.add(nic)
 		return f
 	}
 	var table []string
-	for _, g := range d.GIDs {
-		table = append(table, fmt.Sprintf("%d: %s %s %s", g.Index, g.GID, g.Type, g.NetDev))
+	for _, g := range d.port.GIDs {
+		table = append(table, fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev))
 	}
 	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
-	if i, ok := d.RoCEv2Index(addr); ok {
+	if i, ok := d.port.RoCEv2Index(addr); ok {
 		f.Have = fmt.Sprintf("index %d", i)
 		return f
 	}
 	f.Status, f.Have, f.Fix = finding.Failed, "none", inNode("ip addr add %s dev %s", nic.Addr, nic.Name)
-	if kind, ok := otherType(d.RDMADevice, addr); ok {
+	if kind, ok := otherType(d.port, addr); ok {
 		// The address is there: adding it again is refused, but a device made anew reads it again.
 		f.Have, f.Fix = "only "+kind, inNode("rdma link delete %s, then rdma link add %s type rxe netdev %s", d.name,
 			d.name, nic.Name)
@@ -228,11 +228,17 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 }
 
 // otherType returns the type of a GID for the address that is not RoCE v2.
-func otherType(d *facts.RDMADevice, addr netip.Addr) (string, bool) {
-	for _, g := range d.GIDs {
-		if g.GID.Unmap() == addr {
+func otherType(port *topology.RDMAPort, addr netip.Addr) (string, bool) {
+	for _, g := range port.GIDs {
+		if g.Addr() == addr {
 			return g.Type, true
 		}
 	}
 	return "", false
+}
+
+// gidText writes a GID as netip does, an IPv4 address as "::ffff:10.0.0.1": the kernel writes out every zero.
+func gidText(g *topology.GID) string {
+	a, _ := netip.ParseAddr(g.GID)
+	return a.String()
 }

@@ -217,10 +217,10 @@ func obstacle(known []finding.Finding, n lab.Node, dev string) (finding.Finding,
 
 // gidIndex returns the index of the RoCE v2 GID of a node's first NIC.
 func gidIndex(d rdmaDevice, n lab.Node) (int, bool) {
-	if d.RDMADevice == nil {
+	if d.port == nil {
 		return 0, false
 	}
-	return d.RoCEv2Index(n.NICs[0].Addr.Addr())
+	return d.port.RoCEv2Index(n.NICs[0].Addr.Addr())
 }
 
 type packetCount struct{ sent, received uint64 }
@@ -234,14 +234,15 @@ func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 			return nil, err
 		}
 		d := firstDevice(f, n)
-		if d.RDMADevice == nil {
+		if d.port == nil {
 			return nil, fmt.Errorf("%s has no %s", n.Name, d.name)
 		}
-		sent, ok1 := d.Counters[counterSent]
-		received, ok2 := d.Counters[counterReceived]
+		counters := f.Counters[d.name]
+		sent, ok1 := counters.HW[counterSent]
+		received, ok2 := counters.HW[counterReceived]
 		if !ok1 || !ok2 {
-			sent, ok1 = d.PortCounters[portCounterSent]
-			received, ok2 = d.PortCounters[portCounterRcved]
+			sent, ok1 = counters.Port[portCounterSent]
+			received, ok2 = counters.Port[portCounterRcved]
 		}
 		if !ok1 || !ok2 {
 			return nil, fmt.Errorf("%s: %s has no counters %s and %s, nor %s and %s", n.Name, d.name, counterSent,

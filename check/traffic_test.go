@@ -165,7 +165,7 @@ func TestTraffic(t *testing.T) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				server.facts.RDMA["rxe0"].Counters[counterReceived] = 0
+				server.facts.Counters["rxe0"].HW[counterReceived] = 0
 				return bench.Output{}, nil
 			}
 		}, finding.Unknown, "vm01's counters went back", "the device was made anew meanwhile: verify again"},
@@ -181,12 +181,12 @@ func TestTraffic(t *testing.T) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				f.mu.Lock()
 				defer f.mu.Unlock()
-				delete(client.facts.RDMA, "rxe0")
+				removeRDMA(client.facts, "rxe0")
 				return bench.Output{}, nil
 			}
 		}, finding.Unknown, "vm00 has no rxe0", again},
 		{"the device has no counters", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
-			delete(server.facts.RDMA["rxe0"].Counters, counterReceived)
+			delete(server.facts.Counters["rxe0"].HW, counterReceived)
 		}, finding.Unknown, "vm01: rxe0 has no counters sent_pkts and rcvd_pkts, nor port_xmit_packets and " +
 			"port_rcv_packets",
 			again},
@@ -222,7 +222,7 @@ func TestTraffic(t *testing.T) {
 // A node that messages cannot reach is in two pairs; neither is tried, and the others are.
 func TestPairsWithoutAChanceAreNotTried(t *testing.T) {
 	f := newFakeLab(t, testLab(t, 5, 1))
-	f.nodes["vm02"].facts.Net["eth0"].MTU = 1500
+	f.nodes["vm02"].facts.Netdev("eth0").MTU = new(1500)
 	var sent atomic.Int32
 	for name, n := range f.nodes {
 		n.client = func(_ context.Context, server string) (bench.Output, error) {

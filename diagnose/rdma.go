@@ -65,9 +65,6 @@ func (v *view) rdmaPorts() []rdmaPort {
 	return out
 }
 
-// isV2 reports whether a GID is of RoCE v2.
-func isV2(g *topology.GID) bool { return strings.Contains(g.Type, "v2") }
-
 // gidTypesKnown reports whether the type of every GID was read: one that was not could be of any.
 func gidTypesKnown(p *topology.RDMAPort) bool {
 	return len(p.GIDs) > 0 && !slices.ContainsFunc(p.GIDs, func(g topology.GID) bool { return g.Type == "" })
@@ -86,7 +83,7 @@ func gidFacts(p *rdmaPort) string {
 func onlyV1(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
-			slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return isV2(&g) }) {
+			slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
 			continue
 		}
 		add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
@@ -114,7 +111,7 @@ func noRoutableGID(v *view, add func(finding.Finding)) {
 		}
 		v2, found, understood := false, false, true
 		for g := range each(p.port.GIDs) {
-			if !isV2(g) {
+			if !g.IsV2() {
 				continue
 			}
 			yes, known := routable(g)

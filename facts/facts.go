@@ -1,12 +1,12 @@
-// Package facts holds what a node says of itself, the output of rackless-facts as values, and what
-// the kernel of this machine says of what runs on it: threads, memory by page, interrupts, control
-// groups.
+// Package facts reads what a kernel says of itself: what the program rackless-facts prints in a node,
+// as a topology.Host, and what runs on this machine: threads, memory by page, interrupts, control groups.
 package facts
 
 import (
 	"bufio"
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -18,205 +18,257 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Node is what the kernel of a node says of it. Empty strings and zeros mean that it did not say.
+// A Node is a node as its own kernel sees it. The Host has what every host has, so that whatever reads a host reads
+// a node: the NICs, each with its network device and the RDMA devices on it, and in a full answer CPUs, cores, NUMA
+// nodes, modules, and the PCI functions of network, display and accelerators. It is not completed
+// (topology.Host.Complete): nothing in it is derived.
 type Node struct {
+	topology.Host
 	Hostname  string
 	MachineID string
-	UUID      string // a fresh random number of its generator, to compare between nodes
-	Kernel    string
-	Net       map[string]*NetDevice // by name
-	RDMA      map[string]*RDMADevice
+	UUID      string // a random number from its generator, to compare between nodes
+	NVIDIA    string // the version line of NVIDIA's driver, where it is loaded
 
-	// What follows is absent in what a node says in brief.
+	// Cards are the network devices on a PCI function (not on virtio), each with the NUMA node that the firmware gives
+	// the function: -1 if it gives none, nil if the kernel has no such file. A NIC has no place for that difference.
+	Cards map[string]*int
+	// Counters are what the RDMA devices count, by name. The Host has counters of errors alone.
+	Counters map[string]Counters
 
-	CPUs   *topology.CPUSet               // online
-	Cores  []topology.Core                // by lowest CPU
-	NUMA   map[int]*topology.NUMANode     // by number
-	PCI    map[string]*topology.PCIDevice // by address: network, display, accelerators
-	NVIDIA string                         // the version line of NVIDIA's driver, where it is loaded
-	// of those that let a NIC reach GPU memory, the loaded ones: nvidia_peermem, nv_peer_mem
-	Modules []string
+	text []byte // as the node printed it
 }
 
-// A NetDevice is one network device: /sys/class/net/NAME.
-type NetDevice struct {
-	MAC       string
-	MTU       int // bytes
-	OperState string
-	Carrier   string
-	PCI       string   // class of the PCI function that it is on, "0x020000"; empty of paravirtual and other devices
-	NUMANode  *int     // of that function; -1: the firmware does not say
-	Members   []string // the devices that a bond joins
+// Counters are the counters of an RDMA device, on port 1.
+type Counters struct {
+	HW   map[string]uint64 // of the device itself: hw_counters
+	Port map[string]uint64 // that every port has, such as port_xmit_packets: counters
 }
 
-// An RDMADevice is one RDMA device with the state of its port 1: /sys/class/infiniband/NAME.
-type RDMADevice struct {
-	NodeGUID  string
-	Parent    string // the network device of a soft RoCE device
-	PCI       string // address of the function that it is on; empty in what a node says in brief
-	State     string // e.g. "4: ACTIVE"
-	LinkLayer string
-	Rate      string
-	GIDs      []GID             // slots in use, by index
-	Counters  map[string]uint64 // of the device itself: hw_counters
-	// PortCounters are those that every port has, such as port_xmit_packets: counters.
-	PortCounters map[string]uint64
-}
-
-// A GID is one slot of a port's GID table.
-type GID struct {
-	Index  int
-	GID    netip.Addr
-	Type   string // "IB/RoCE v1" or "RoCE v2"
-	NetDev string
-}
-
-// RoCEv2Index returns the slot of the RoCE v2 GID that stands for an IPv4 address. The index
-// differs between NICs and must never be assumed.
-func (d *RDMADevice) RoCEv2Index(addr netip.Addr) (int, bool) {
-	for _, g := range d.GIDs {
-		if g.Type == "RoCE v2" && g.GID.Unmap() == addr.Unmap() {
-			return g.Index, true
+// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an address, and the GID's index: rxe0 where soft RoCE
+// made it, mlx5_0 of a card. Of several it is the first by name.
+func (n *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
+	for _, d := range n.RDMADevices() {
+		if i, has := d.Port(1).RoCEv2Index(addr); has && (!ok || d.Name < device) {
+			device, index, ok = d.Name, i, true
 		}
 	}
-	return 0, false
+	return device, index, ok
 }
 
-// RoCEv2 returns the RDMA device that has a RoCE v2 GID for an IPv4 address, and the GID's slot:
-// rxe0 where soft RoCE has made it, mlx5_0 of a card. Of several, the first by name.
-func (f *Node) RoCEv2(addr netip.Addr) (device string, index int, ok bool) {
-	for _, name := range slices.Sorted(maps.Keys(f.RDMA)) {
-		if index, ok := f.RDMA[name].RoCEv2Index(addr); ok {
-			return name, index, true
-		}
-	}
-	return "", 0, false
-}
-
-// Links is how many links carry the traffic of an RDMA device with a GID: those that its network
-// device joins where that is a bond, else one.
-func (f *Node) Links(device string, gid int) int {
-	for _, g := range f.RDMA[device].GIDs {
-		if net := f.Net[g.NetDev]; g.Index == gid && net != nil {
-			return max(1, len(net.Members))
+// Links returns how many links carry the traffic of an RDMA device with a GID: as many as its network device has
+// members if that is a bond, else one.
+func (n *Node) Links(device string, gid int) int {
+	for _, d := range n.RDMADevices() {
+		for _, g := range d.Port(1).GIDs {
+			if bond := n.Bond(g.Netdev); d.Name == device && g.Index == gid && bond != nil {
+				return max(1, len(bond.Members))
+			}
 		}
 	}
 	return 1
 }
 
-// Soft reports whether the kernel computes what a card would do: soft RoCE.
-func (d *RDMADevice) Soft() bool { return d.Parent != "" }
+// MarshalJSON writes what the node printed. So a state on disk does not change its form with our types.
+func (n *Node) MarshalJSON() ([]byte, error) { return json.Marshal(string(n.text)) }
 
-// Gbps returns what the port says of its rate, such as "25 Gb/sec (1X EDR)"; 0 where it says
-// nothing, and of soft RoCE, which says 2.5 Gb/s whatever carries it.
-func (d *RDMADevice) Gbps() float64 {
-	number, unit, _ := strings.Cut(d.Rate, " ")
-	rate, err := strconv.ParseFloat(number, 64)
-	if err != nil || d.Soft() || !strings.HasPrefix(unit, "Gb/sec") || !(rate > 0) {
-		return 0
+// UnmarshalJSON reads what MarshalJSON wrote, or the object that states of older versions have in its place.
+func (n *Node) UnmarshalJSON(b []byte) error {
+	var text string
+	if bytes.HasPrefix(b, []byte("{")) {
+		var old oldNode
+		if err := json.Unmarshal(b, &old); err != nil {
+			return err
+		}
+		text = old.text()
+	} else if err := json.Unmarshal(b, &text); err != nil {
+		return err
 	}
-	return rate
+	read, err := Parse([]byte(text))
+	if err == nil {
+		*n = *read
+	}
+	return err
 }
 
-// Parse reads what rackless-facts prints: a key with slashes, a space, a value.
+// An oldNode is the part of a Node that labs of older versions need: `ls` shows their devices, measurements use their
+// GIDs, and soft RoCE must go on being called emulated. CPUs, NUMA nodes and cards were not in their states.
+type oldNode struct {
+	Hostname, MachineID, UUID, Kernel string
+	Net                               map[string]struct {
+		MAC     string
+		Members []string
+	}
+	RDMA map[string]struct {
+		NodeGUID, Parent, State, LinkLayer, Rate string
+		GIDs                                     []struct {
+			Index             int
+			GID, Type, NetDev string
+		}
+	}
+}
+
+// text writes the node as rackless-facts does.
+func (o *oldNode) text() string {
+	var lines []string
+	say := func(value, key string, args ...any) {
+		if value != "" {
+			lines = append(lines, fmt.Sprintf(key, args...)+" "+value+"\n")
+		}
+	}
+	say(o.Hostname, "hostname")
+	say(o.MachineID, "machine-id")
+	say(o.UUID, "uuid")
+	say(o.Kernel, "kernel")
+	for name, d := range o.Net {
+		say(d.MAC, "net/%s/mac", name)
+		say(strings.Join(d.Members, " "), "net/%s/members", name)
+	}
+	for name, d := range o.RDMA {
+		say(d.NodeGUID, "rdma/%s/node_guid", name)
+		say(d.Parent, "rdma/%s/parent", name)
+		say(d.State, "rdma/%s/1/state", name)
+		say(d.LinkLayer, "rdma/%s/1/link_layer", name)
+		say(d.Rate, "rdma/%s/1/rate", name)
+		for _, g := range d.GIDs {
+			say(g.GID+" "+g.NetDev+" "+g.Type, "rdma/%s/1/gid/%d", name, g.Index)
+		}
+	}
+	slices.Sort(lines) // maps have no order
+	return strings.Join(lines, "")
+}
+
+// Parse reads what rackless-facts prints: a key with slashes, a space, a value. Keys that it does not know are passed
+// over: a newer image may say more.
 func Parse(out []byte) (*Node, error) {
-	f := &parser{Node: Node{
-		Net: map[string]*NetDevice{}, RDMA: map[string]*RDMADevice{},
-		NUMA: map[int]*topology.NUMANode{}, PCI: map[string]*topology.PCIDevice{},
-	}, threads: map[int]*coreName{}}
+	p := &parser{
+		Node:    Node{Cards: map[string]*int{}, Counters: map[string]Counters{}, text: out},
+		threads: map[int]*coreName{}, numa: map[int]*topology.NUMANode{},
+		pci: map[topology.PCIAddr]*topology.PCIDevice{}, net: map[string]*topology.Netdev{}, rdma: map[string]*rdma{},
+	}
 	sc := bufio.NewScanner(bytes.NewReader(out))
 	for sc.Scan() {
 		key, value, _ := strings.Cut(sc.Text(), " ")
-		if err := f.set(strings.Split(key, "/"), value); err != nil {
+		if err := p.set(key, value); err != nil {
 			return nil, fmt.Errorf("rackless-facts: %q: %w", sc.Text(), err)
 		}
 	}
-	f.Cores = cores(f.threads)
-	return &f.Node, sc.Err()
+	p.NUMANodes = sorted(p.numa, cmp.Compare)
+	p.PCI = sorted(p.pci, topology.PCIAddr.Compare)
+	p.joinThreads()
+	p.joinDevices()
+	return &p.Node, sc.Err()
 }
 
-// A parser reads a node line by line.
+// sorted returns the values of a map in the order of their keys.
+func sorted[K comparable, V any](m map[K]*V, compare func(a, b K) int) []V {
+	var all []V
+	for _, key := range slices.SortedFunc(maps.Keys(m), compare) {
+		all = append(all, *m[key])
+	}
+	return all
+}
+
+// A parser gathers by number, address and name what the lines say.
 type parser struct {
 	Node
 	threads map[int]*coreName // by CPU
+	numa    map[int]*topology.NUMANode
+	pci     map[topology.PCIAddr]*topology.PCIDevice
+	net     map[string]*topology.Netdev
+	rdma    map[string]*rdma
 }
 
 // A coreName is what the kernel calls the core of a CPU: core is unique within the package.
 type coreName struct{ pkg, core int }
 
-// cores gathers the threads of each core. Numbers that no kernel has are left out.
-func cores(threads map[int]*coreName) []topology.Core {
-	var all []topology.Core
+// An rdma is an RDMA device with its port 1, and what it stands on.
+type rdma struct {
+	topology.RDMADevice
+	port   topology.RDMAPort
+	rate   string
+	netdev string            // of soft RoCE, and the first of a card's function
+	pci    *topology.PCIAddr // the function of a card
+}
+
+// joinThreads gathers the threads of each core. Numbers that no kernel has are left out.
+func (p *parser) joinThreads() {
 	at := map[coreName]int{}
-	for _, cpu := range slices.Sorted(maps.Keys(threads)) {
+	for _, cpu := range slices.Sorted(maps.Keys(p.threads)) {
 		if cpu < 0 || cpu >= topology.MaxCPUs {
 			continue
 		}
-		name := *threads[cpu]
+		name := *p.threads[cpu]
 		i, ok := at[name]
 		if !ok {
-			i = len(all)
+			i = len(p.Cores)
 			at[name] = i
-			all = append(all, topology.Core{ID: i, OSID: &name.core, Package: &name.pkg})
+			p.Cores = append(p.Cores, topology.Core{ID: i, OSID: &name.core, Package: &name.pkg})
 		}
-		all[i].CPUs = all[i].CPUs.Union(topology.CPUs(cpu))
+		p.Cores[i].CPUs = p.Cores[i].CPUs.Union(topology.CPUs(cpu))
 	}
-	return all
 }
 
-func (f *parser) set(key []string, value string) (err error) {
-	switch {
-	case len(key) == 1:
-		switch key[0] {
-		case "hostname":
-			f.Hostname = value
-		case "machine-id":
-			f.MachineID = value
-		case "uuid":
-			f.UUID = value
-		case "kernel":
-			f.Kernel = value
-		case "nvidia":
-			f.NVIDIA = value
+// joinDevices makes a NIC of each network device and puts each RDMA device on the NIC that it stands on. In brief a
+// node does not say at which address a card is, so that NICs are known by their network device.
+func (p *parser) joinDevices() {
+	for _, d := range sorted(p.net, cmp.Compare) {
+		nic := topology.NIC{Name: d.Name, Ports: []topology.Netdev{d}}
+		if node := p.Cards[d.Name]; node != nil && *node >= 0 {
+			nic.NUMANode = node
 		}
-	case key[0] == "module" && len(key) == 2:
-		f.Modules = append(f.Modules, key[1])
-	case key[0] == "cpus" && key[1] == "online":
-		var set topology.CPUSet
-		if set, err = topology.ParseCPUSet(value); err == nil {
-			f.CPUs = &set
+		p.NICs = append(p.NICs, nic)
+	}
+	for _, d := range sorted(p.rdma, cmp.Compare) {
+		if d.port.Number > 0 {
+			d.port.RateGbps = portRate(d.rate, d.Name, d.port.LinkLayer)
+			d.Ports = []topology.RDMAPort{d.port}
 		}
-	case key[0] == "cpu" && len(key) == 3:
-		return f.setCPU(key, value)
-	case key[0] == "node" && len(key) == 3:
-		return f.setNUMA(key, value)
-	case key[0] == "pci" && len(key) == 3:
-		return f.setPCI(key, value)
-	case key[0] == "net" && len(key) == 3:
-		d := entry(f.Net, key[1])
-		switch key[2] {
-		case "mac":
-			d.MAC = value
-		case "mtu":
-			d.MTU, err = strconv.Atoi(value)
-		case "operstate":
-			d.OperState = value
-		case "carrier":
-			d.Carrier = value
-		case "class":
-			d.PCI = value
-		case "numa_node":
-			d.NUMANode, err = known(strconv.Atoi(value))
-		case "members":
-			d.Members = strings.Fields(value)
+		i := slices.IndexFunc(p.NICs, func(n topology.NIC) bool {
+			return d.netdev != "" && n.Name == d.netdev || d.pci != nil && n.Address != nil && *d.pci == *n.Address
+		})
+		if i < 0 {
+			i = len(p.NICs)
+			p.NICs = append(p.NICs, topology.NIC{Name: cmp.Or(d.netdev, d.Name)})
 		}
-	case key[0] == "rdma" && len(key) >= 3:
-		d := f.RDMA[key[1]]
-		if d == nil {
-			d = &RDMADevice{Counters: map[string]uint64{}, PortCounters: map[string]uint64{}}
-			f.RDMA[key[1]] = d
-		}
-		return d.set(key[2:], value)
+		p.NICs[i].Devices = append(p.NICs[i].Devices, d.RDMADevice)
+		p.NICs[i].Address = cmp.Or(p.NICs[i].Address, d.pci)
+	}
+}
+
+// set reads one line. Lines of a thing have its name as the second part of their key.
+func (p *parser) set(key, value string) (err error) {
+	kind, rest, _ := strings.Cut(key, "/")
+	name, field, named := strings.Cut(rest, "/")
+	switch kind {
+	case "hostname":
+		p.Hostname = value
+	case "machine-id":
+		p.MachineID = value
+	case "uuid":
+		p.UUID = value
+	case "kernel":
+		p.Kernel.Release = value
+	case "nvidia":
+		p.NVIDIA = value
+	case "module":
+		p.Kernel.Modules = append(p.Kernel.Modules, name)
+	case "cpus":
+		p.CPUs.Online, err = topology.ParseCPUSet(value)
+	}
+	if !named {
+		return err
+	}
+	switch kind {
+	case "cpu":
+		return p.setCPU(name, field, value)
+	case "node":
+		return p.setNUMA(name, field, value)
+	case "pci":
+		return p.setPCI(name, field, value)
+	case "net":
+		return p.setNet(name, field, value)
+	case "rdma":
+		return p.setRDMA(name, field, value)
 	}
 	return err
 }
@@ -237,13 +289,13 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 	return m[key]
 }
 
-func (f *parser) setCPU(key []string, value string) error {
-	cpu, err := strconv.Atoi(key[1])
+func (p *parser) setCPU(name, field, value string) error {
+	cpu, err := strconv.Atoi(name)
 	if err != nil {
 		return err
 	}
-	c := entry(f.threads, cpu)
-	switch key[2] {
+	c := entry(p.threads, cpu)
+	switch field {
 	case "package":
 		c.pkg, err = strconv.Atoi(value)
 	case "core":
@@ -252,14 +304,14 @@ func (f *parser) setCPU(key []string, value string) error {
 	return err
 }
 
-func (f *parser) setNUMA(key []string, value string) error {
-	id, err := strconv.Atoi(key[1])
+func (p *parser) setNUMA(name, field, value string) error {
+	id, err := strconv.Atoi(name)
 	if err != nil {
 		return err
 	}
-	n := entry(f.NUMA, id)
+	n := entry(p.numa, id)
 	n.ID = id
-	switch key[2] {
+	switch field {
 	case "cpus":
 		n.CPUs, err = topology.ParseCPUSet(value)
 	case "distance":
@@ -282,13 +334,15 @@ func (f *parser) setNUMA(key []string, value string) error {
 	return err
 }
 
-func (f *parser) setPCI(key []string, value string) (err error) {
-	d := entry(f.PCI, key[1])
-	if d.Address, err = topology.ParsePCIAddr(key[1]); err != nil {
+func (p *parser) setPCI(name, field, value string) error {
+	address, err := topology.ParsePCIAddr(name)
+	if err != nil {
 		return err
 	}
+	d := entry(p.pci, address)
+	d.Address = address
 	link := *cmp.Or(d.Link, &topology.Link{})
-	switch key[2] {
+	switch field {
 	case "class":
 		d.Class, err = known(topology.ParseID24(value))
 	case "vendor":
@@ -331,49 +385,104 @@ func linkWidth(s string) *int {
 	return &lanes
 }
 
-func (d *RDMADevice) set(key []string, value string) (err error) {
-	if len(key) == 1 {
-		switch key[0] {
-		case "node_guid":
-			d.NodeGUID = value
-		case "parent":
-			d.Parent = value
-		case "pci":
-			d.PCI = value
-		}
-		return nil
-	}
-	if key[0] != "1" { // soft RoCE devices have one port
-		return nil
-	}
-	switch key[1] {
-	case "state":
+func (p *parser) setNet(name, field, value string) (err error) {
+	d := entry(p.net, name)
+	d.Name = name
+	switch field {
+	case "mac":
+		d.MAC = value
+	case "mtu":
+		d.MTU, err = known(strconv.Atoi(value))
+	case "operstate":
 		d.State = value
-	case "link_layer":
-		d.LinkLayer = value
-	case "rate":
-		d.Rate = value
-	case "counter":
-		if len(key) == 3 {
-			d.Counters[key[2]], err = strconv.ParseUint(value, 10, 64)
+	case "carrier":
+		d.Carrier = new(value == "1")
+	case "class":
+		if _, ok := p.Cards[name]; !ok {
+			p.Cards[name] = nil // on a card; where it is, another line may say
 		}
-	case "port_counter":
-		if len(key) == 3 {
-			d.PortCounters[key[2]], err = strconv.ParseUint(value, 10, 64)
-		}
-	case "gid":
-		f := strings.SplitN(value, " ", 3)
-		if len(key) != 3 || len(f) != 3 {
-			return fmt.Errorf("want gid, network device and type")
-		}
-		g := GID{NetDev: f[1], Type: f[2]}
-		if g.Index, err = strconv.Atoi(key[2]); err != nil {
-			return err
-		}
-		if g.GID, err = netip.ParseAddr(f[0]); err != nil {
-			return err
-		}
-		d.GIDs = append(d.GIDs, g)
+	case "numa_node":
+		p.Cards[name], err = known(strconv.Atoi(value))
+	case "members":
+		p.Bonds = append(p.Bonds, topology.Bond{Name: name, Members: strings.Fields(value)})
 	}
 	return err
+}
+
+// setRDMA reads a line of an RDMA device. Of its ports it reads the first: soft RoCE and virtual functions have one.
+func (p *parser) setRDMA(name, field, value string) (err error) {
+	d := entry(p.rdma, name)
+	d.Name = name
+	switch field {
+	case "node_guid":
+		d.NodeGUID = value
+	case "parent":
+		d.netdev = value
+	case "pci":
+		d.pci, err = known(topology.ParsePCIAddr(value))
+	}
+	field, onPort := strings.CutPrefix(field, "1/")
+	if !onPort {
+		return err
+	}
+	d.port.Number = 1
+	field, index, indexed := strings.Cut(field, "/")
+	switch field {
+	case "state":
+		d.port.State = StateName(value)
+	case "link_layer":
+		d.port.LinkLayer = value
+	case "rate":
+		d.rate = value
+	case "counter", "port_counter":
+		count, err := strconv.ParseUint(value, 10, 64)
+		if err != nil {
+			return err
+		}
+		c, ok := p.Counters[name]
+		if !ok {
+			c = Counters{HW: map[string]uint64{}, Port: map[string]uint64{}}
+			p.Counters[name] = c
+		}
+		if field == "counter" {
+			c.HW[index] = count
+		} else {
+			c.Port[index] = count
+		}
+	case "gid":
+		words := strings.SplitN(value, " ", 3)
+		if !indexed || len(words) != 3 {
+			return errors.New("want gid, network device and type")
+		}
+		g := topology.GID{GID: words[0], Netdev: words[1], Type: words[2]}
+		if g.Index, err = strconv.Atoi(index); err != nil {
+			return err
+		}
+		if _, err = netip.ParseAddr(g.GID); err != nil {
+			return err
+		}
+		d.port.GIDs = append(d.port.GIDs, g)
+	}
+	return err
+}
+
+// StateName returns the word of a state of an RDMA port, as in "4: ACTIVE".
+func StateName(s string) string {
+	if number, word, ok := strings.Cut(s, ":"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
+		return strings.TrimSpace(word)
+	}
+	return s
+}
+
+// portRate returns the rate of a port in Gb/s, as in "25 Gb/sec (1X EDR)". It is nil for soft RoCE, which says 2.5 Gb/s
+// whatever carries it, and for any other device on Ethernet that says so: the kernel falls back to the least rate of
+// InfiniBand where it does not know the speed of the network device.
+func portRate(rate, device, linkLayer string) *float64 {
+	number, unit, _ := strings.Cut(rate, " ")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || !(v > 0) || !strings.HasPrefix(unit, "Gb/sec") || topology.IsSoftRDMA(device) ||
+		linkLayer == "Ethernet" && v <= 2.5 {
+		return nil
+	}
+	return &v
 }

@@ -64,41 +64,48 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	four := netip.MustParseAddr("::ffff:10.0.0.1")
+	four := "0000:0000:0000:0000:0000:ffff:0a00:0001"
 	want := &Node{
 		Hostname: "vm00", MachineID: "0123456789abcdef0123456789abcdef", UUID: "5a5a5a5a-0000-4000-8000-000000000000",
-		Kernel: "6.1.0-42-amd64",
-		Net: map[string]*NetDevice{"eth0": {MAC: "52:54:00:aa:00:01", MTU: 4200, OperState: "up", Carrier: "1",
-			PCI: "0x020000", NUMANode: new(1)}, "bond0": {Members: []string{"eth1", "eth2"}}},
-		RDMA: map[string]*RDMADevice{"mlx5_bond_0": {PCI: "0000:41:00.0", Counters: map[string]uint64{},
-			PortCounters: map[string]uint64{}}, "rxe0": {
-			NodeGUID: "5054:00ff:feaa:0001", Parent: "eth0", State: "4: ACTIVE", LinkLayer: "Ethernet",
-			Rate: "2.5 Gb/sec (1X SDR)",
-			GIDs: []GID{
-				{0, netip.MustParseAddr("fe80::5054:ff:feaa:1"), "RoCE v2", "eth0"}, {1, four, "IB/RoCE v1", "eth0"},
-				{3, four, "RoCE v2", "eth0"},
+		NVIDIA: "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
+		Cards:  map[string]*int{"eth0": new(1)},
+		Counters: map[string]Counters{"rxe0": {HW: map[string]uint64{"sent_pkts": 1<<64 - 1},
+			Port: map[string]uint64{"port_xmit_packets": 7}}},
+		Host: topology.Host{
+			CPUs:  topology.CPUStates{Online: topology.CPURange(0, 3)},
+			Cores: []topology.Core{{OSID: new(0), Package: new(0), CPUs: topology.CPUs(0, 1)}},
+			NUMANodes: []topology.NUMANode{{CPUs: topology.CPUs(0, 1), Distances: []int{10, 16},
+				MemoryBytes: new(uint64(7825624 << 10))}, {ID: 1}},
+			PCI: []topology.PCIDevice{{Address: topology.PCIAddr{Bus: 6},
+				Class: new(topology.ID24(0x030000)), Vendor: new(topology.VendorNVIDIA),
+				Link: &topology.Link{SpeedGTs: new(2.5), Width: new(16)}}},
+			NICs: []topology.NIC{
+				{Name: "bond0", Ports: []topology.Netdev{{Name: "bond0"}}},
+				{Name: "eth0", NUMANode: new(1),
+					Ports: []topology.Netdev{{Name: "eth0", MAC: "52:54:00:aa:00:01", MTU: new(4200), State: "up",
+						Carrier: new(true)}},
+					Devices: []topology.RDMADevice{{Name: "rxe0", NodeGUID: "5054:00ff:feaa:0001",
+						Ports: []topology.RDMAPort{{Number: 1, State: "ACTIVE", LinkLayer: "Ethernet",
+							GIDs: []topology.GID{
+								{GID: "fe80:0000:0000:0000:5054:00ff:feaa:0001", Type: "RoCE v2", Netdev: "eth0"},
+								{Index: 1, GID: four, Type: "IB/RoCE v1", Netdev: "eth0"},
+								{Index: 3, GID: four, Type: "RoCE v2", Netdev: "eth0"},
+							}}}}}},
+				{Name: "mlx5_bond_0", Address: &topology.PCIAddr{Bus: 0x41},
+					Devices: []topology.RDMADevice{{Name: "mlx5_bond_0"}}},
 			},
-			Counters:     map[string]uint64{"sent_pkts": 1<<64 - 1},
-			PortCounters: map[string]uint64{"port_xmit_packets": 7},
-		}},
-		CPUs:  new(topology.CPURange(0, 3)),
-		Cores: []topology.Core{{OSID: new(0), Package: new(0), CPUs: topology.CPUs(0, 1)}},
-		NUMA: map[int]*topology.NUMANode{0: {CPUs: topology.CPUs(0, 1), Distances: []int{10, 16},
-			MemoryBytes: new(uint64(7825624 << 10))}, 1: {ID: 1}},
-		PCI: map[string]*topology.PCIDevice{"0000:06:00.0": {Address: topology.PCIAddr{Bus: 6},
-			Class: new(topology.ID24(0x030000)), Vendor: new(topology.VendorNVIDIA),
-			Link: &topology.Link{SpeedGTs: new(2.5), Width: new(16)}}},
-		NVIDIA:  "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  Release Build",
-		Modules: []string{"nvidia_peermem"},
+			Bonds:  []topology.Bond{{Name: "bond0", Members: []string{"eth1", "eth2"}}},
+			Kernel: topology.Kernel{Release: "6.1.0-42-amd64", Modules: []string{"nvidia_peermem"}},
+		},
 	}
-	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}), sets); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Node{}), sets); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 
-	d := got.RDMA["rxe0"]
+	_, d := got.RDMADevice("rxe0")
 	for addr, want := range map[string]int{"10.0.0.1": 3, "::ffff:10.0.0.1": 3, "fe80::5054:ff:feaa:1": 0,
 		"10.0.0.2": -1, "::": -1} {
-		i, ok := d.RoCEv2Index(netip.MustParseAddr(addr))
+		i, ok := d.Port(1).RoCEv2Index(netip.MustParseAddr(addr))
 		if ok != (want >= 0) || ok && i != want {
 			t.Errorf("RoCE v2 index of %s: got %d, %v, want %d", addr, i, ok, want)
 		}
@@ -138,7 +145,7 @@ func TestParseWhatThatAreWrong(t *testing.T) {
 	if err != nil || len(f.Cores) != 1 || f.Cores[0].CPUs.String() != "5" || *f.Cores[0].OSID != 7 {
 		t.Errorf("CPUs that no kernel has: %+v, %v", f, err)
 	}
-	if f, err := Parse(nil); err != nil || f.Hostname != "" || f.RDMA["rxe0"] != nil {
+	if f, err := Parse(nil); err != nil || f.Hostname != "" || len(f.NICs) != 0 {
 		t.Errorf("nothing: %+v, %v", f, err)
 	}
 }
@@ -155,11 +162,12 @@ func FuzzParse(f *testing.F) {
 		if got == nil {
 			return
 		}
-		for name, d := range got.RDMA {
-			for _, g := range d.GIDs {
-				if i, ok := d.RoCEv2Index(g.GID); g.Type == "RoCE v2" && (!ok || i > g.Index && i != g.Index &&
-					len(d.GIDs) == 1) {
-					t.Errorf("%s: index of %v is %d, %v", name, g, i, ok)
+		for _, d := range got.RDMADevices() {
+			p := d.Port(1)
+			for _, g := range p.GIDs {
+				if i, ok := p.RoCEv2Index(g.Addr()); g.IsV2() && (!ok || i > g.Index && i != g.Index &&
+					len(p.GIDs) == 1) {
+					t.Errorf("%s: index of %v is %d, %v", d.Name, g, i, ok)
 				}
 			}
 		}
@@ -167,21 +175,25 @@ func FuzzParse(f *testing.F) {
 }
 func TestRatesOfPorts(t *testing.T) {
 	for _, tt := range []struct {
-		rate, parent string
+		rate, device string
 		want         float64
 	}{
 		{"25 Gb/sec (1X EDR)", "", 25},
 		{"100 Gb/sec (4X EDR)", "", 100},
 		{"2.5 Gb/sec (1X SDR)", "", 2.5},
-		{"2.5 Gb/sec (1X SDR)", "eth0", 0}, // soft RoCE
+		{"2.5 Gb/sec (1X SDR)", "rxe0", 0}, // soft RoCE
+		{"100 Gb/sec (4X EDR)", "rxe0", 0},
 		{"", "", 0},
 		{"NaN Gb/sec", "", 0},
 		{"25 Mb/sec", "", 0},
 		{"fast", "", 0},
 	} {
-		d := RDMADevice{Rate: tt.rate, Parent: tt.parent}
-		if got := d.Gbps(); got != tt.want {
-			t.Errorf("%q of %q: %g, want %g", tt.rate, tt.parent, got, tt.want)
+		got := 0.0
+		if rate := portRate(tt.rate, tt.device, ""); rate != nil {
+			got = *rate
+		}
+		if got != tt.want {
+			t.Errorf("%q of %q: %g, want %g", tt.rate, tt.device, got, tt.want)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func (r root) interrupts() []Interrupt {
 	}
 	all, err := ParseInterrupts(text)
 	if err != nil {
-		r.failed(fmt.Errorf("/proc/%w", err))
+		r.failed(fmt.Errorf("/proc/interrupts: %w", err))
 		return nil
 	}
 	for i := range all {

@@ -44,14 +44,17 @@ type HugeMount struct {
 	PageBytes uint64 // 0: not known
 }
 
-// ParseInterrupts reads the numbered lines of /proc/interrupts: a count for each CPU of the
-// heading, then chip, trigger and handlers.
+// ParseInterrupts reads the numbered lines of /proc/interrupts, in rising order. A line has a count for each CPU of the
+// heading, then the interrupt chip, its own number and trigger in one or two columns, and the handlers:
 //
 //	           CPU0       CPU1
 //	124:         12          3  IR-PCI-MSI 524288-edge      eth0-TxRx-0
+//	126:          0          7  IR-PCI-MSIX-0000:3b:00.0    1-edge      mlx5_comp0@pci:0000:3b:00.0
+//	  9:          0          4     GICv3  25 Level     vgic
 //	LOC:      51234      48117  Local timer interrupts
 //
-// Lines with a name are interrupts of the CPU itself, and are passed by.
+// Lines with a name are interrupts of the CPU itself, and are passed over. What is wrong with a line leaves it out and
+// is the error; the others are still good.
 func ParseInterrupts(text string) ([]Interrupt, error) {
 	heading, rest, _ := strings.Cut(text, "\n")
 	var columns []int
@@ -59,11 +62,12 @@ func ParseInterrupts(text string) ([]Interrupt, error) {
 		digits, ok := strings.CutPrefix(c, "CPU")
 		cpu, err := strconv.Atoi(digits)
 		if !ok || err != nil || cpu < 0 || cpu >= topology.MaxCPUs {
-			return nil, fmt.Errorf("interrupts: heading %q: want CPUs", clip(heading))
+			return nil, fmt.Errorf("first line %q does not name CPUs", clip(heading))
 		}
 		columns = append(columns, cpu)
 	}
 	all := []Interrupt{}
+	var bad error
 	for line := range strings.Lines(rest) {
 		name, after, ok := strings.Cut(line, ":")
 		number, err := strconv.Atoi(strings.TrimSpace(name))
@@ -72,23 +76,43 @@ func ParseInterrupts(text string) ([]Interrupt, error) {
 		}
 		fields := strings.Fields(after)
 		if len(fields) < len(columns) {
-			return nil, fmt.Errorf("interrupts: %d has %d counts for %d CPUs", number, len(fields), len(columns))
+			bad = fmt.Errorf("interrupt %d has %d counts for %d CPUs", number, len(fields), len(columns))
+			continue
 		}
-		q := Interrupt{Number: number, Counts: map[int]uint64{}}
-		for i, cpu := range columns {
-			n, err := strconv.ParseUint(fields[i], 10, 64)
-			if err != nil {
-				return nil, fmt.Errorf("interrupts: %d: %q is not a count", number, clip(fields[i]))
-			}
-			if n > 0 {
-				q.Counts[cpu] = n
-			}
+		counts, err := served(columns, fields)
+		if err != nil {
+			bad = fmt.Errorf("interrupt %d: %w", number, err)
+			continue
 		}
-		q.Action = action(fields[len(columns):])
-		all = append(all, q)
+		all = append(all, Interrupt{Number: number, Counts: counts, Action: action(fields[len(columns):])})
 	}
 	slices.SortFunc(all, func(a, b Interrupt) int { return cmp.Compare(a.Number, b.Number) })
-	return all, nil
+	return all, bad
+}
+
+// served reads the counts of the CPUs that served an interrupt at all.
+func served(cpus []int, fields []string) (map[int]uint64, error) {
+	counts := map[int]uint64{}
+	for i, cpu := range cpus {
+		n, err := strconv.ParseUint(fields[i], 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a count", clip(fields[i]))
+		}
+		if n > 0 {
+			counts[cpu] = n
+		}
+	}
+	return counts, nil
+}
+
+// Count returns how often all CPUs served the interrupt. Their counts have 32 or 64 bits and wrap around, as the sum
+// may.
+func (q *Interrupt) Count() uint64 {
+	var sum uint64
+	for _, n := range q.Counts {
+		sum += n
+	}
+	return sum
 }
 
 // action returns the handlers of what follows the counts: all behind the column with the trigger,

@@ -39,10 +39,11 @@ func TestParseInterrupts(t *testing.T) {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	for text, want := range map[string]string{
-		"IRQ CPU0\n":               "want CPUs",
-		"CPUx\n":                   "want CPUs",
-		"CPU-1\n":                  "want CPUs",
-		"CPU99999999\n":            "want CPUs",
+		"IRQ CPU0\n":               "does not name CPUs",
+		"CPUx\n":                   "does not name CPUs",
+		"CPU-1\n":                  "does not name CPUs",
+		"CPU99999999\n":            "does not name CPUs",
+		"MemTotal: 5 kB\n":         `first line "MemTotal: 5 kB" does not name CPUs`,
 		"CPU0 CPU1\n1: 5\n":        "1 has 1 counts for 2 CPUs",
 		"CPU0\n1: many chip\n":     "is not a count",
 		"CPU0\n1: -1 chip edge x ": "is not a count",
@@ -50,6 +51,38 @@ func TestParseInterrupts(t *testing.T) {
 		if _, err := ParseInterrupts(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %s", text, err, want)
 		}
+	}
+}
+
+// A line that is wrong costs the others nothing.
+func TestGoodLinesOfInterruptsAreKept(t *testing.T) {
+	for _, tt := range []struct {
+		name, text string
+		want       []Interrupt
+		wantErr    string
+	}{
+		{"an interrupt without handlers", "CPU0\n 7: 3 XT-PIC\n",
+			[]Interrupt{{Number: 7, Counts: map[int]uint64{0: 3}}}, ""},
+		{"one CPU of several is online", "           CPU1\n 7: 3 IO-APIC 7-edge parport0\n",
+			[]Interrupt{{Number: 7, Counts: map[int]uint64{1: 3}, Action: "parport0"}}, ""},
+		{"a line cut off", "CPU0 CPU1\n 7: 3\n 8: 1 1 x-edge y\n",
+			[]Interrupt{{Number: 8, Counts: map[int]uint64{0: 1, 1: 1}, Action: "y"}},
+			"interrupt 7 has 1 counts for 2 CPUs"},
+		{"a count that is none", "CPU0\n 7: many x-edge y\n", []Interrupt{}, `interrupt 7: "many" is not a count`},
+		{"several handlers", "CPU0 CPU1\n16: 1 2 IR-IO-APIC   16-fasteoi   i801_smbus, ehci_hcd:usb1\n",
+			[]Interrupt{{Number: 16, Counts: map[int]uint64{0: 1, 1: 2}, Action: "i801_smbus, ehci_hcd:usb1"}}, ""},
+		{"an empty file", "", []Interrupt{}, ""},
+	} {
+		got, err := ParseInterrupts(tt.text)
+		if diff := cmp.Diff(tt.want, got, sets); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+		if (err == nil) != (tt.wantErr == "") || err != nil && err.Error() != tt.wantErr {
+			t.Errorf("%s: %v, want %s", tt.name, err, tt.wantErr)
+		}
+	}
+	if got := (&Interrupt{Counts: map[int]uint64{0: 12, 3: 3}}).Count(); got != 15 {
+		t.Errorf("served %d times, want 15", got)
 	}
 }
 
@@ -159,7 +192,7 @@ func TestReadRunningSaysWhatCannotBeRead(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	all := strings.Join(got.Unread, "\n")
-	for _, want := range []string{`/proc/4711/task/4713: stat "nonsense"`, `/proc/interrupts: heading "nonsense"`,
+	for _, want := range []string{`/proc/4711/task/4713: stat "nonsense"`, `/proc/interrupts: first line "nonsense"`,
 		"/sys/devices/virtual/workqueue/cpumask: "} {
 		if !strings.Contains(all, want) {
 			t.Errorf("%q does not say %q", all, want)

@@ -1,13 +1,12 @@
 package inspect
 
 import (
-	"fmt"
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
-	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -94,94 +93,17 @@ func (r *reader) describeIRQs(irqs []topology.IRQ) {
 	if !ok {
 		return
 	}
-	lines, err := parseInterrupts(text)
+	counted, err := facts.ParseInterrupts(text)
 	if err != nil {
 		r.unread(p, err.Error())
 	}
 	for i := range irqs {
-		line, ok := lines[irqs[i].Number]
-		if !ok {
-			continue
-		}
-		irqs[i].Count = new(line.count)
-		if irqs[i].Device == "" {
-			irqs[i].Device = line.actions
-		}
-	}
-}
-
-// An interruptLine is a line of /proc/interrupts.
-type interruptLine struct {
-	count   uint64 // on all CPUs
-	actions string // names of its handlers: "nvme0q1", "i801_smbus, ehci_hcd:usb1"
-}
-
-// parseInterrupts parses the numbered lines of /proc/interrupts. A line has a count for each CPU of
-// the heading, then the interrupt chip, its own number and trigger in one or two columns, and the
-// handlers:
-//
-//	          CPU0       CPU1
-//	124:         12          3  IR-PCI-MSI 524288-edge      eth0-TxRx-0
-//	126:          0          7  IR-PCI-MSIX-0000:3b:00.0    1-edge      mlx5_comp0@pci:0000:3b:00.0
-//	  9:          0          4     GICv3  25 Level     vgic
-//
-// What is wrong with a line leaves it out, and is the error; the others are still good.
-func parseInterrupts(text string) (map[int]interruptLine, error) {
-	heading, rest, _ := strings.Cut(text, "\n")
-	columns := strings.Fields(heading)
-	for _, c := range columns {
-		if !strings.HasPrefix(c, "CPU") {
-			return nil, fmt.Errorf("first line %q does not name CPUs", where.Clip(heading))
+		at, ok := slices.BinarySearchFunc(counted, irqs[i].Number, func(q facts.Interrupt, number int) int {
+			return cmp.Compare(q.Number, number)
+		})
+		if ok {
+			irqs[i].Count = new(counted[at].Count())
+			irqs[i].Device = cmp.Or(irqs[i].Device, counted[at].Action)
 		}
 	}
-	lines := map[int]interruptLine{}
-	var bad error
-	for line := range strings.Lines(rest) {
-		name, after, ok := strings.Cut(line, ":")
-		number, err := strconv.Atoi(strings.TrimSpace(name))
-		if !ok || err != nil || number < 0 {
-			continue // NMI, LOC, ...: of the CPU itself
-		}
-		fields := strings.Fields(after)
-		if len(fields) < len(columns) {
-			bad = fmt.Errorf("interrupt %d has %d counts for %d CPUs", number, len(fields), len(columns))
-			continue
-		}
-		count, err := sum(fields[:len(columns)])
-		if err != nil {
-			bad = fmt.Errorf("interrupt %d: %w", number, err)
-			continue
-		}
-		lines[number] = interruptLine{count, actions(fields[len(columns):])}
-	}
-	return lines, bad
-}
-
-// sum adds the counts of all CPUs. They are of 32 or 64 bits and wrap around, as the sum may.
-func sum(counts []string) (uint64, error) {
-	var total uint64
-	for _, c := range counts {
-		v, err := strconv.ParseUint(c, 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("%q is not a count", where.Clip(c))
-		}
-		total += v
-	}
-	return total, nil
-}
-
-// actions returns the handlers' names of what follows the counts: all after the column with the
-// trigger, which is the last that says "edge" or "level" within the first four.
-func actions(fields []string) string {
-	at := -1
-	for i, f := range fields[:min(len(fields), 4)] {
-		lower := strings.ToLower(f)
-		if strings.Contains(lower, "edge") || strings.Contains(lower, "level") || strings.Contains(lower, "fasteoi") {
-			at = i
-		}
-	}
-	if at < 0 {
-		return ""
-	}
-	return strings.Join(fields[at+1:], " ")
 }

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -129,67 +128,6 @@ func TestReadIRQs(t *testing.T) {
 		r.readIRQs()
 		if asked.Load() != 0 {
 			t.Errorf("%d reads; want none", asked.Load())
-		}
-	})
-}
-
-func TestParseInterrupts(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name, text string
-		want       map[int]interruptLine
-		wantErr    string
-	}{
-		{
-			"x86", interruptsText,
-			map[int]interruptLine{
-				0: {57, "timer"}, 9: {4, "acpi"}, 16: {10, "i801_smbus, ehci_hcd:usb1"}, 124: {15, "eth0-TxRx-0"},
-				126: {7, "mlx5_comp0@pci:0000:3b:00.0"}, 127: {5, "mlx5_comp1@pci:0000:3b:00.0"},
-			}, "",
-		},
-		{
-			"ARM, with a space between the number and the trigger",
-			"           CPU0       CPU1\n 11:  5  6  GICv3  25 Level     vgic\n 30:  1  0  ITS-MSI 524288 Edge      " +
-				"nvme0q0\nIPI0:  3  4  Rescheduling interrupts\n",
-			map[int]interruptLine{11: {11, "vgic"}, 30: {1, "nvme0q0"}}, "",
-		},
-		{"an interrupt without handlers", "CPU0\n 7: 3 XT-PIC\n", map[int]interruptLine{7: {3, ""}}, ""},
-		{"one CPU of several is online", "           CPU1\n 7: 3 IO-APIC 7-edge parport0\n",
-			map[int]interruptLine{7: {3, "parport0"}}, ""},
-		{"a line cut off", "CPU0 CPU1\n 7: 3\n 8: 1 1 x-edge y\n", map[int]interruptLine{8: {2, "y"}},
-			"interrupt 7 has 1 counts for 2 CPUs"},
-		{"a count that is none", "CPU0\n 7: many x-edge y\n", map[int]interruptLine{},
-			`interrupt 7: "many" is not a count`},
-		{"another file", "MemTotal: 5 kB\n", nil, `first line "MemTotal: 5 kB" does not name CPUs`},
-		{"an empty file", "", map[int]interruptLine{}, ""},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			got, err := parseInterrupts(test.text)
-			if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(interruptLine{})); diff != "" {
-				t.Errorf("(-want +got)\n%s", diff)
-			}
-			if message(err) != test.wantErr {
-				t.Errorf("error %q; want %q", message(err), test.wantErr)
-			}
-		})
-	}
-}
-
-func FuzzParseInterrupts(f *testing.F) {
-	f.Add(interruptsText)
-	f.Add("CPU0 CPU1\n 7: 3\n 8: 1 1 x-edge y\n")
-	f.Add("\n1:\n-1: 2")
-	f.Fuzz(func(t *testing.T, text string) {
-		got, err := parseInterrupts(text)
-		if err == nil && len(got) > strings.Count(text, ":") {
-			t.Errorf("%d interrupts of %d lines", len(got), strings.Count(text, ":"))
-		}
-		for number := range got {
-			if number < 0 {
-				t.Errorf("interrupt %d", number)
-			}
 		}
 	})
 }

@@ -249,8 +249,8 @@ func TestReadPCIOfABrokenBus(t *testing.T) {
 // below is the path of a function below a root port.
 const below = "sys/devices/pci0000:40/0000:40:01.1/0000:41:00.0"
 
-// facts are the files of a function, linked from the bus.
-func facts(lines string) string {
+// functionFacts are the files of a function, linked from the bus.
+func functionFacts(lines string) string {
 	var out strings.Builder
 	out.WriteString("sys/bus/pci/devices/0000:41:00.0 -> ../../../devices/pci0000:40/0000:40:01.1/0000:41:00.0\n")
 	for line := range strings.Lines(lines) {
@@ -421,7 +421,7 @@ func TestFunctionFiles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			found, unread := readFunctions(t, deviceTree(t, facts(tt.lines)), tt.live)
+			found, unread := readFunctions(t, deviceTree(t, functionFacts(tt.lines)), tt.live)
 			if diff := cmp.Diff([]topology.PCIDevice{where(tt.want)}, found); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -492,7 +492,7 @@ func TestSRIOVFiles(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			found, unread := readFunctions(t, deviceTree(t, facts(tt.lines)), false)
+			found, unread := readFunctions(t, deviceTree(t, functionFacts(tt.lines)), false)
 			if diff := cmp.Diff(tt.want, found[0].SRIOV); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -574,7 +574,7 @@ func TestSleepingFunctionsAreNotWoken(t *testing.T) {
 		for _, live := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, live %t", tt.name, live), func(t *testing.T) {
 				t.Parallel()
-				lines := facts(fmt.Sprintf("class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nconfig = %q\n",
+				lines := functionFacts(fmt.Sprintf("class = 0x030000\nvendor = 0x10de\ndevice = 0x2204\nconfig = %q\n",
 					bytesOf(0xff)) + tt.lines)
 				found, _ := readFunctions(t, deviceTree(t, lines), live)
 				if found[0].Dead != tt.want {
@@ -610,7 +610,7 @@ func TestLiveConfigIsReadOnlyWhereItIsNeeded(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			r := &reader{ctx: t.Context(), fs: deviceTree(t, facts(tt.lines)), live: true, h: &topology.Host{}}
+			r := &reader{ctx: t.Context(), fs: deviceTree(t, functionFacts(tt.lines)), live: true, h: &topology.Host{}}
 			f := functionDir{reader: r, dir: below, names: r.dir(below)}
 			var d topology.PCIDevice
 			f.identity(&d)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
@@ -87,8 +88,8 @@ func (r *reader) rdmaDevice(p string) topology.RDMADevice {
 func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	port := topology.RDMAPort{
 		Number:    n,
-		State:     afterNumber(r.word(p + "/state")),
-		PhysState: afterNumber(r.word(p + "/phys_state")),
+		State:     facts.StateName(r.word(p + "/state")),
+		PhysState: facts.StateName(r.word(p + "/phys_state")),
 		LinkLayer: r.word(p + "/link_layer"),
 		LID:       r.count(p + "/lid"),
 		Counters:  r.troubles(p),
@@ -101,14 +102,6 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 		port.RateGbps = r.rate(p+"/rate", port.LinkLayer)
 	}
 	return port
-}
-
-// afterNumber returns the word of "4: ACTIVE".
-func afterNumber(s string) string {
-	if number, word, ok := strings.Cut(s, ":"); ok && number != "" && strings.Trim(number, "0123456789") == "" {
-		return strings.TrimSpace(word)
-	}
-	return s
 }
 
 // rate returns the rate of a port in Gb/s, nil where it is not known. Ports that are down are not

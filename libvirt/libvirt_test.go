@@ -223,10 +223,11 @@ func TestLifeOfALab(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", when, err)
 				}
-				eth0, rxe0 := f.Net["eth0"], f.RDMA["rxe0"]
+				eth0, nic0 := f.Netdev("eth0"), f.Netdev("nic0")
+				on, rxe0 := f.RDMADevice("rxe0")
 				if f.Hostname != id.Name || eth0 == nil || eth0.MAC != fmt.Sprintf("52:54:00:aa:00:%02d", i) ||
-					f.Net["nic0"] == nil || rxe0 == nil || rxe0.Parent != "eth0" {
-					t.Errorf("%s: %s, eth0 %+v, nic0 %+v, rxe0 %+v", when, f.Hostname, eth0, f.Net["nic0"], rxe0)
+					nic0 == nil || rxe0 == nil || !on.Has("eth0") {
+					t.Errorf("%s: %s, eth0 %+v, nic0 %+v, rxe0 %+v", when, f.Hostname, eth0, nic0, rxe0)
 				}
 			}
 			id.NICs[0].Path = "pci0000:00/0000:00:07.0"

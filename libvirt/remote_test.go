@@ -116,7 +116,7 @@ func comesAndGoes(ctx context.Context, t *testing.T, d *libvirttest.Daemon, img 
 		t.Fatal(err)
 	}
 	node, err := agent.ReadFacts(ctx)
-	if err = errors.Join(err, agent.Close()); err != nil || node.Kernel == "" {
+	if err = errors.Join(err, agent.Close()); err != nil || node.Kernel.Release == "" {
 		t.Errorf("facts of the node: %+v, %v", node, err)
 	}
 	if err := errors.Join(c.Down(ctx, []string{"pair.vm00"}, 0), c.uninstall(ctx)); err != nil {

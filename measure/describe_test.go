@@ -17,11 +17,11 @@ import (
 func TestNUMANodesThatAllNodesHave(t *testing.T) {
 	t.Parallel()
 	node := func(cpus ...int) *facts.Node {
-		n := &facts.Node{NUMA: map[int]*topology.NUMANode{}}
+		n := &facts.Node{}
 		for id, c := range cpus {
-			n.NUMA[id] = &topology.NUMANode{}
+			n.NUMANodes = append(n.NUMANodes, topology.NUMANode{ID: id})
 			if c >= 0 {
-				n.NUMA[id].CPUs = topology.CPUs(c)
+				n.NUMANodes[id].CPUs = topology.CPUs(c)
 			}
 		}
 		return n

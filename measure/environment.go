@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/topology"
 )
 
 // environment lists what figures depend on besides the lab file. Host names and addresses of the
@@ -49,9 +50,9 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 		if n.Facts == nil {
 			continue
 		}
-		for name, d := range n.Facts.RDMA {
-			what := name
-			if d.Soft() {
+		for _, d := range n.Facts.RDMADevices() {
+			what := d.Name
+			if topology.IsSoftRDMA(d.Name) {
 				what = "rdma_rxe, software RoCE v2"
 			}
 			if !slices.Contains(rdma, what) {

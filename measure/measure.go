@@ -193,9 +193,9 @@ func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]be
 func numaNodes(nodes []*facts.Node) []int {
 	have := map[int]int{}
 	for _, n := range nodes {
-		for id, numa := range n.NUMA {
+		for _, numa := range n.NUMANodes {
 			if !numa.CPUs.IsEmpty() {
-				have[id]++
+				have[numa.ID]++
 			}
 		}
 	}

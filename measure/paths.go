@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/topology"
 )
 
 // A factReader is the lab as paths needs it: *rack.Rack.
@@ -136,10 +137,9 @@ func (w *paths) gpu(ctx context.Context, node *facts.Node, name, gpu string) *be
 	if err != nil || out.ExitCode != 0 {
 		return nil
 	}
-	// "00000000:06:00.0": the kernel writes the domain with four digits.
-	address := strings.ToLower(strings.TrimSpace(string(out.Stdout)))
-	f := node.PCI[strings.TrimPrefix(address, "0000")]
-	if f == nil || f.NUMANode == nil {
+	address, err := topology.ParsePCIAddr(strings.TrimSpace(string(out.Stdout)))
+	f := topology.NewTree(&node.Host).Device(address)
+	if err != nil || f == nil || f.NUMANode == nil {
 		return nil
 	}
 	return &bench.GPUMemory{Name: "GPU " + gpu, NUMANode: *f.NUMANode}

@@ -76,12 +76,12 @@ func describeNode(st NodeStatus) NodeDescription {
 		return n
 	}
 	for i, nic := range st.Lab.NICs {
-		for name, dev := range st.Node.Facts.RDMA {
-			if dev.Parent != nic.Name {
+		for on, dev := range st.Node.Facts.RDMADevices() {
+			if !on.Has(nic.Name) {
 				continue
 			}
-			n.NICs[i].RDMA = name
-			if gid, ok := dev.RoCEv2Index(nic.Addr.Addr()); ok {
+			n.NICs[i].RDMA = dev.Name
+			if gid, ok := dev.Port(1).RoCEv2Index(nic.Addr.Addr()); ok {
 				n.NICs[i].GID = &gid
 			}
 		}

@@ -2,7 +2,6 @@ package rack
 
 import (
 	"errors"
-	"net/netip"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -28,12 +28,12 @@ func TestDescribeNode(t *testing.T) {
 	began := time.Unix(1000, 0)
 	running := &Node{
 		Process: vm.Process{PID: 7}, Cloned: true, Started: began,
-		Facts: &facts.Node{RDMA: map[string]*facts.RDMADevice{
+		Facts: &facts.Node{Host: topology.Host{NICs: []topology.NIC{
 			// rxe1 is that of the first NIC: devices are found by their parent, never by their number.
-			"rxe1": {Parent: "eth0", GIDs: []facts.GID{{Index: 3, GID: netip.MustParseAddr("::ffff:10.0.0.1"),
-				Type: "RoCE v2", NetDev: "eth0"}}},
-			"rxe0": {Parent: "eth1"},
-		}},
+			{Name: "eth0", Devices: []topology.RDMADevice{{Name: "rxe1", Ports: []topology.RDMAPort{{Number: 1,
+				GIDs: []topology.GID{{Index: 3, GID: "::ffff:10.0.0.1", Type: "RoCE v2", Netdev: "eth0"}}}}}}},
+			{Name: "eth1", Devices: []topology.RDMADevice{{Name: "rxe0"}}},
+		}}},
 	}
 	gid := 3
 	nics := []NICDescription{

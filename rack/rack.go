@@ -5,16 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/rackless/rackless/fabric"
-	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/topology"
 )
 
 // A Rack is a running lab as this process uses it. Its methods may be called from several goroutines.
@@ -150,8 +149,11 @@ func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
 func (r *Rack) Emulated() bool {
 	s := r.State
 	return r.driver.Emulated || s.EmulatedHost || s.Accel != "kvm" || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
-		return n.Facts != nil && slices.ContainsFunc(slices.Collect(maps.Values(n.Facts.RDMA)),
-			(*facts.RDMADevice).Soft)
+		return n.Facts != nil && slices.ContainsFunc(n.Facts.NICs, func(nic topology.NIC) bool {
+			return slices.ContainsFunc(nic.Devices, func(d topology.RDMADevice) bool {
+				return topology.IsSoftRDMA(d.Name)
+			})
+		})
 	})
 }
 

@@ -58,29 +58,6 @@ type Node struct {
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 
-// UnmarshalJSON reads a node of this version or of one before it. Of its facts those that were
-// recorded of its CPUs and PCI functions are left out: their form has changed, and the checks
-// that need them read them from the node. A state must stay readable for `down`, which would
-// leave running what it does not know of.
-func (n *Node) UnmarshalJSON(b []byte) error {
-	type plain Node
-	read := struct {
-		*plain
-		Facts *struct {
-			facts.Node
-			Cores, NUMA, PCI json.RawMessage // in place of the fields of Node
-		} `json:"facts"`
-	}{plain: (*plain)(n)}
-	if err := json.Unmarshal(b, &read); err != nil {
-		return err
-	}
-	n.Facts = nil
-	if read.Facts != nil {
-		n.Facts = &read.Facts.Node
-	}
-	return nil
-}
-
 // ErrNotRunning is returned for a lab that has no state.
 var ErrNotRunning = errors.New("no such lab is running")
 
@@ -183,7 +160,7 @@ func (s *State) seen() *lab.Lab {
 		}
 		n.NICs = slices.Clone(n.NICs)
 		for k := range n.NICs {
-			if dev := node.Facts.Net[n.NICs[k].Name]; dev != nil && dev.MAC != "" {
+			if dev := node.Facts.Netdev(n.NICs[k].Name); dev != nil && dev.MAC != "" {
 				n.NICs[k].MAC = dev.MAC
 			}
 		}

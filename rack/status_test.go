@@ -93,14 +93,31 @@ func TestReadRoom(t *testing.T) {
 }
 
 func TestFactsOfANodeInItsState(t *testing.T) {
+	parsed := func(text string) *facts.Node {
+		n, err := facts.Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
 	for text, want := range map[string]*facts.Node{
-		`{}`:              nil,
-		`{"facts": null}`: nil,
-		`{"facts": {"Hostname": "a", "Cores": {"0/0": [1]}, "NUMA": 3, "PCI": "x"}}`: {Hostname: "a"},
+		`{}`:                             nil,
+		`{"facts": null}`:                nil,
+		`{"facts": "hostname a\nx y\n"}`: parsed("hostname a\nx y\n"),
+		// the form of older versions
+		`{"facts": {"Hostname": "a", "Cores": {"0/0": [1]}, "NUMA": 3, "PCI": "x"}}`: parsed("hostname a\n"),
 	} {
-		n := Node{Facts: &facts.Node{Hostname: "before"}}
+		var n Node
 		if err := json.Unmarshal([]byte(text), &n); err != nil || !reflect.DeepEqual(n.Facts, want) {
 			t.Errorf("%s: got %+v, %v, want %+v", text, n.Facts, err, want)
+		}
+		again, err := json.Marshal(&n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var read Node
+		if err := json.Unmarshal(again, &read); err != nil || !reflect.DeepEqual(read.Facts, want) {
+			t.Errorf("%s: read again: %+v, %v, want %+v", text, read.Facts, err, want)
 		}
 	}
 	if err := json.Unmarshal([]byte(`{"name": 1}`), &Node{}); err == nil {

@@ -1,6 +1,7 @@
 package rack
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -62,7 +63,8 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 		addr := n.NICs[0].Addr.Addr()
 		if f := r.State.Nodes[i].Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {
-				wire := bench.Wire{Rate: f.RDMA[device].Gbps(), Links: f.Links(device, gid),
+				_, d := f.RDMADevice(device)
+				wire := bench.Wire{Rate: *cmp.Or(d.Port(1).RateGbps, new(0.0)), Links: f.Links(device, gid),
 					MTU: r.Lab.Fabric.RDMAPayload(), IPv6: addr.Is6()}
 				return bench.Endpoint{Node: node, Addr: addr, Device: device, GIDIndex: gid, Wire: wire}, nil
 			}

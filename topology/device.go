@@ -1,5 +1,12 @@
 package topology
 
+import (
+	"iter"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
 // A GPU is a display or processing accelerator. A device known only by another tool's name for it
 // has Name and no Address.
 type GPU struct {
@@ -106,6 +113,101 @@ type GID struct {
 	GID    string `json:"gid"`
 	Type   string `json:"type,omitempty"` // "RoCE v2", "IB/RoCE v1"
 	Netdev string `json:"netdev,omitempty"`
+}
+
+// Addr returns the GID as an address: of RoCE the IP address that it stands for. It is invalid where the GID is none.
+func (g *GID) Addr() netip.Addr {
+	a, _ := netip.ParseAddr(g.GID)
+	return a.Unmap()
+}
+
+// IsV2 reports whether the GID is of RoCE v2, which is routed.
+func (g *GID) IsV2() bool { return strings.Contains(g.Type, "v2") }
+
+// RoCEv2Index returns the index of the RoCE v2 GID that stands for an address. The index differs
+// between NICs and must never be assumed.
+func (p *RDMAPort) RoCEv2Index(addr netip.Addr) (int, bool) {
+	i := slices.IndexFunc(p.GIDs, func(g GID) bool { return g.IsV2() && g.Addr() == addr.Unmap() })
+	if i < 0 {
+		return 0, false
+	}
+	return p.GIDs[i].Index, true
+}
+
+// Port returns the port of a number; an empty one where the device has none of it.
+func (d *RDMADevice) Port(number int) *RDMAPort {
+	if p := find(d.Ports, func(p *RDMAPort) bool { return p.Number == number }); p != nil {
+		return p
+	}
+	return &RDMAPort{Number: number}
+}
+
+// IsSoftRDMA reports whether an RDMA device is one that the kernel computes for any network device, soft RoCE or
+// iWARP. rdma link gives it the name that it is told; rackless, like everybody, follows its manual page.
+func IsSoftRDMA(name string) bool {
+	return strings.HasPrefix(name, "rxe") || strings.HasPrefix(name, "siw")
+}
+
+// find returns the first element for which is holds, or nil.
+func find[T any](list []T, is func(*T) bool) *T {
+	for i := range list {
+		if is(&list[i]) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// NUMANode returns the node of a number, or nil.
+func (h *Host) NUMANode(id int) *NUMANode {
+	return find(h.NUMANodes, func(n *NUMANode) bool { return n.ID == id })
+}
+
+// Netdev returns the network device of a name, or nil.
+func (h *Host) Netdev(name string) *Netdev {
+	for i := range h.NICs {
+		if d := h.NICs[i].port(name); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// Has reports whether a network device of the NIC has the name. A device that was not read itself may be known as
+// what an RDMA device stands on, and gives the NIC its name.
+func (n *NIC) Has(netdev string) bool { return n.Name == netdev || n.port(netdev) != nil }
+
+func (n *NIC) port(name string) *Netdev {
+	return find(n.Ports, func(d *Netdev) bool { return d.Name == name })
+}
+
+// Bond returns the bond of a name, or nil.
+func (h *Host) Bond(name string) *Bond {
+	return find(h.Bonds, func(b *Bond) bool { return b.Name == name })
+}
+
+// RDMADevices yields the RDMA devices, each with the NIC that it stands on.
+func (h *Host) RDMADevices() iter.Seq2[*NIC, *RDMADevice] {
+	return func(yield func(*NIC, *RDMADevice) bool) {
+		for i := range h.NICs {
+			n := &h.NICs[i]
+			for j := range n.Devices {
+				if !yield(n, &n.Devices[j]) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// RDMADevice returns the RDMA device of a name and its NIC, or nil.
+func (h *Host) RDMADevice(name string) (*NIC, *RDMADevice) {
+	for n, d := range h.RDMADevices() {
+		if d.Name == name {
+			return n, d
+		}
+	}
+	return nil, nil
 }
 
 // A Bond is several network devices as one.

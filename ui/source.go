@@ -156,9 +156,9 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 				all[i].Err = err
 				return
 			}
-			for name, d := range f.RDMA {
-				all[i].Devices = append(all[i].Devices, live.RDMADevice{Name: name, Port: d.PortCounters,
-					HW: d.Counters})
+			for _, d := range f.RDMADevices() {
+				c := f.Counters[d.Name]
+				all[i].Devices = append(all[i].Devices, live.RDMADevice{Name: d.Name, Port: c.Port, HW: c.HW})
 			}
 		})
 	}

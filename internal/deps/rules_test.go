@@ -69,8 +69,8 @@ var rules = map[string]rule{
 	"topology": {why: "the model of a machine is read by everybody and knows nobody", never: pure()},
 	"inspect": {
 		may: []string{
-			"inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where", "inspect/smi",
-			"inspect/tree", "internal/lazyregexp", "topology",
+			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
+			"inspect/smi", "inspect/tree", "internal/lazyregexp", "topology",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},

@@ -142,8 +142,9 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		node.Facts, err = agent.Configure(ctx, id)
 		return err
 	})
-	for i := range n.NICs {
-		if d := fmt.Sprintf("rxe%d", i); err == nil && node.Facts.RDMA[d] == nil {
+	for i := 0; i < len(n.NICs) && err == nil; i++ {
+		d := fmt.Sprintf("rxe%d", i)
+		if _, made := node.Facts.RDMADevice(d); made == nil {
 			err = fmt.Errorf("node %s has no RDMA device %s", n.Name, d)
 		}
 	}

@@ -391,14 +391,14 @@ func (r *hostSite) readDevices(ctx context.Context) error {
 // GPUs and NICs that are real, or real to it. Where there is but one NUMA node it does not matter
 // whether the firmware names it.
 func devicesOf(node string, f *facts.Node) []string {
-	if len(f.NUMA) < 2 {
+	if len(f.NUMANodes) < 2 {
 		return nil
 	}
 	var all []string
-	for _, address := range slices.Sorted(maps.Keys(f.PCI)) {
+	for _, p := range f.PCI {
 		// What QEMU makes up for every machine has no place.
-		if p := f.PCI[address]; p.Vendor == nil || *p.Vendor != topology.VendorRedHat {
-			all = append(all, fmt.Sprintf("%s %s %d", node, address, *cmp.Or(p.NUMANode, new(-1))))
+		if p.Vendor == nil || *p.Vendor != topology.VendorRedHat {
+			all = append(all, fmt.Sprintf("%s %s %d", node, p.Address, *cmp.Or(p.NUMANode, new(-1))))
 		}
 	}
 	return all
