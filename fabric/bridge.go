@@ -245,9 +245,14 @@ func (b *bridge) addPort(def Port) error {
 	return nil
 }
 
+// portIndex returns where a port is among those of the switch; -1 if it has none of the name.
+func (b *bridge) portIndex(name string) int {
+	return slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
+}
+
 // removePort ends a port's connection and removes its socket.
 func (b *bridge) removePort(name string) error {
-	i := slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
+	i := b.portIndex(name)
 	if i < 0 {
 		return fmt.Errorf("remove port %q: the switch has no such port", name)
 	}

@@ -56,7 +56,7 @@ type iface struct {
 func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 	t := &tap{snaplen: snaplen, wake: make(chan struct{}, 1), index: make(map[*port]int)}
 	if name != AllPorts {
-		i := slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
+		i := b.portIndex(name)
 		if i < 0 {
 			return nil, fmt.Errorf("capture: the switch has no port %q", name)
 		}
@@ -147,12 +147,8 @@ func newTapWriter(t *tap, w io.Writer) *tapWriter {
 // interfaces describes the ports that are not yet in the stream.
 func (w *tapWriter) interfaces(ifaces []iface) error {
 	for _, f := range ifaces[w.known:] {
-		ng := pcapgo.NgInterface{
-			Name:                f.name,
-			LinkType:            layers.LinkTypeEthernet,
-			SnapLength:          uint32(w.snaplen),
-			TimestampResolution: 9, // nanoseconds
-		}
+		ng := pcapgo.NgInterface{Name: f.name, LinkType: layers.LinkTypeEthernet, SnapLength: uint32(w.snaplen),
+			TimestampResolution: 9} // nanoseconds
 		var err error
 		if w.ng == nil {
 			opts := pcapgo.NgWriterOptions{SectionInfo: pcapgo.NgSectionInfo{Application: "rackless fabric",
@@ -199,12 +195,8 @@ func (w *tapWriter) packets(b batch, ifaces []iface) error {
 	}
 	data := b.data
 	for _, r := range b.records {
-		ci := gopacket.CaptureInfo{
-			Timestamp:      time.Unix(0, r.at),
-			CaptureLength:  r.captured,
-			Length:         r.length,
-			InterfaceIndex: r.iface,
-		}
+		ci := gopacket.CaptureInfo{Timestamp: time.Unix(0, r.at), CaptureLength: r.captured, Length: r.length,
+			InterfaceIndex: r.iface}
 		if err := w.ng.WritePacket(ci, data[:r.captured]); err != nil {
 			return err
 		}
@@ -216,11 +208,8 @@ func (w *tapWriter) packets(b batch, ifaces []iface) error {
 // statistics writes for each interface how many frames it saw and how many of them are missing from the stream.
 func (w *tapWriter) statistics(ifaces []iface, now time.Time) error {
 	for i, f := range ifaces {
-		st := pcapgo.NgInterfaceStatistics{
-			LastUpdate:      now,
-			PacketsReceived: f.seen,
-			PacketsDropped:  f.seen - f.captured,
-		}
+		st := pcapgo.NgInterfaceStatistics{LastUpdate: now, PacketsReceived: f.seen,
+			PacketsDropped: f.seen - f.captured}
 		if err := w.ng.WriteInterfaceStats(i, st); err != nil {
 			return err
 		}

@@ -14,10 +14,7 @@ import (
 // A Client talks to a running switch. Each call makes a connection of its own, so calls may run at
 // the same time, do not wait for each other, and there is nothing to close. The zero value is not
 // valid; use Dial.
-type Client struct {
-	path string
-	info Info
-}
+type Client struct{ path string }
 
 // Dial returns a client for the switch at a control socket, after asking it for its version.
 func Dial(path string) (*Client, error) {
@@ -32,21 +29,17 @@ func Dial(path string) (*Client, error) {
 		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab "+
 			"with the program that started it", path, info.Version, ProtocolVersion)
 	}
-	c.info = info
 	return c, nil
 }
-
-// Info returns what the switch said of itself to Dial.
-func (c *Client) Info() Info { return c.info }
 
 // Ping asks the switch what it is.
 func (c *Client) Ping(ctx context.Context) (Info, error) {
 	r, err := c.ask(ctx, request{Command: commandPing})
+	if err == nil && r.Info == nil {
+		err = fmt.Errorf("switch at %q: ping: the answer has no info", c.path)
+	}
 	if err != nil {
 		return Info{}, err
-	}
-	if r.Info == nil {
-		return Info{}, fmt.Errorf("switch at %q: ping: the answer has no info", c.path)
 	}
 	return *r.Info, nil
 }
@@ -54,11 +47,11 @@ func (c *Client) Ping(ctx context.Context) (Info, error) {
 // Counters returns one snapshot.
 func (c *Client) Counters(ctx context.Context) (Counters, error) {
 	r, err := c.ask(ctx, request{Command: commandCounters})
+	if err == nil && r.Counters == nil {
+		err = fmt.Errorf("switch at %q: counters: the answer has none", c.path)
+	}
 	if err != nil {
 		return Counters{}, err
-	}
-	if r.Counters == nil {
-		return Counters{}, fmt.Errorf("switch at %q: counters: the answer has none", c.path)
 	}
 	return *r.Counters, nil
 }
@@ -83,19 +76,6 @@ func (c *Client) SetLink(ctx context.Context, port string, l Link) error {
 	}
 	_, err := c.ask(ctx, request{Command: commandSetLink, Port: port, Link: &l})
 	return err
-}
-
-// Links returns the links of all ports by the port's name.
-func (c *Client) Links(ctx context.Context) (map[string]Link, error) {
-	counters, err := c.Counters(ctx)
-	if err != nil {
-		return nil, err
-	}
-	links := make(map[string]Link, len(counters.Ports))
-	for _, p := range counters.Ports {
-		links[p.Name] = p.Link
-	}
-	return links, nil
 }
 
 // CaptureOptions says what to capture. The zero value captures all frames of all ports in full.

@@ -60,7 +60,11 @@ func TestControlProtocol(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			started, err := s.client.Info().Started.MarshalText()
+			info, err := s.client.Ping(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			started, err := info.Started.MarshalText()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -26,7 +26,7 @@ func (b *bridge) setLink(name string, l Link) error {
 	}
 	ports := b.ports
 	if name != AllPorts {
-		i := slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
+		i := b.portIndex(name)
 		if i < 0 {
 			return fmt.Errorf("link of port %q: the switch has no such port; it has %s", name, b.portNames())
 		}

@@ -18,9 +18,9 @@ type LinkEdit struct{ Key, Text string }
 // ChangeLinks returns the new links of the named ports, or of all if none is named. It returns
 // either all of them or an error.
 func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEdit) ([]PortLink, error) {
-	names := make([]string, len(have))
-	for i, p := range have {
-		names[i] = p.Name
+	var names []string
+	for _, p := range have {
+		names = append(names, p.Name)
 	}
 	for _, n := range named {
 		if !slices.Contains(names, n) {

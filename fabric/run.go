@@ -1,6 +1,7 @@
 package fabric
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,16 +37,13 @@ func Run(ctx context.Context, cfg Config) (err error) {
 	if cfg.QueueBytes < 0 {
 		return fmt.Errorf("start switch: queue of %d bytes", cfg.QueueBytes)
 	}
-	if cfg.QueueBytes == 0 {
-		cfg.QueueBytes = DefaultQueueBytes
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.now == nil {
 		cfg.now = time.Now
 	}
-	b, err := newBridge(cfg.Log, cfg.now, cfg.QueueBytes)
+	b, err := newBridge(cfg.Log, cfg.now, cmp.Or(cfg.QueueBytes, DefaultQueueBytes))
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package qapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,10 +89,7 @@ func errorReply(class, desc string) any {
 // forward sends one command to the agent, connecting first if need be. After anything but an answer
 // the connection is dropped, and the next command starts with a new one and a new synchronisation.
 func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMessage, error) {
-	limit := m.Limit
-	if limit == 0 {
-		limit = muxLimit
-	}
+	limit := cmp.Or(m.Limit, muxLimit)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("the guest agent did not answer within %v", limit))
 	defer cancel()
 	m.mu.Lock()
@@ -138,10 +136,6 @@ func (m *Mux) answer(ctx context.Context, req any, command string) (json.RawMess
 
 // ready connects to the agent and synchronises with it.
 func (m *Mux) ready(ctx context.Context) error {
-	pause := m.Again
-	if pause == 0 {
-		pause = muxAgain
-	}
 	for {
 		if err := m.open(ctx); err != nil {
 			return err
@@ -152,7 +146,7 @@ func (m *Mux) ready(ctx context.Context) error {
 		if err := m.awaitPort(ctx); err != nil {
 			return err
 		}
-		again, cancel := context.WithTimeout(ctx, pause)
+		again, cancel := context.WithTimeout(ctx, cmp.Or(m.Again, muxAgain))
 		err := m.conn.sync(again)
 		timedOut := again.Err() != nil
 		cancel()

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -196,7 +197,7 @@ func (c *Conn) read() {
 }
 
 func (c *Conn) receive(ctx context.Context, what string) (message, error) {
-	select {
+	select { // a reply that is there counts, whatever else has ended
 	case m := <-c.replies:
 		return m, nil
 	default:
@@ -327,14 +328,11 @@ func (c *Conn) sync(ctx context.Context) error {
 func (c *Conn) WaitEvent(ctx context.Context, names ...string) (Event, error) {
 	for ended := false; ; {
 		c.mu.Lock()
-		for i, e := range c.events {
-			for _, n := range names {
-				if e.Name == n {
-					c.events = c.events[i+1:]
-					c.mu.Unlock()
-					return e, nil
-				}
-			}
+		if i := slices.IndexFunc(c.events, func(e Event) bool { return slices.Contains(names, e.Name) }); i >= 0 {
+			e := c.events[i]
+			c.events = c.events[i+1:]
+			c.mu.Unlock()
+			return e, nil
 		}
 		c.events = nil
 		c.mu.Unlock()

@@ -53,15 +53,15 @@ func TrustTSC(accel string) bool {
 // error it is right to some parts in a million.
 func AwaitClock(ctx context.Context, a *guest.Agent) error {
 	for began := time.Now(); ; {
-		r, err := a.Run(ctx, guest.Command{Argv: []string{"cat", clocksourceFile}})
+		source, err := a.Output(ctx, "cat", clocksourceFile)
 		if err != nil {
 			return err
 		}
-		if bytes.Equal(bytes.TrimSpace(r.Stdout), []byte("tsc")) {
+		if source = bytes.TrimSpace(source); string(source) == "tsc" {
 			break
 		}
 		if time.Since(began) > clockWait {
-			return fmt.Errorf("%w: after %v it runs on %q", ErrClock, clockWait, bytes.TrimSpace(r.Stdout))
+			return fmt.Errorf("%w: after %v it runs on %q", ErrClock, clockWait, source)
 		}
 		select {
 		case <-ctx.Done():
@@ -69,14 +69,11 @@ func AwaitClock(ctx context.Context, a *guest.Agent) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	r, err := a.Run(ctx, guest.Command{Argv: []string{"dmesg"}})
-	if err != nil {
-		return err
+	log, err := a.Output(ctx, "dmesg")
+	if err == nil && !measuredTSC(log) {
+		err = ErrClock
 	}
-	if !measuredTSC(r.Stdout) {
-		return ErrClock
-	}
-	return nil
+	return err
 }
 
 // measuredTSC reports whether the log of a kernel says that it has measured the TSC a second time,
