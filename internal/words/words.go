@@ -1,4 +1,4 @@
-// Package words turns numbers into words for people.
+// Package words turns numbers, lists and names into words for people.
 package words
 
 import (
@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // Count prints "1 node", "2 nodes", "3 studies", "4 boxes".
@@ -108,4 +110,20 @@ func Ago(d time.Duration) string {
 		return fmt.Sprintf("%dh", int(d.Hours()))
 	}
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
+}
+
+// maxPlain bounds, in characters, how much of a text from outside a message repeats.
+const maxPlain = 80
+
+// Plain returns a name from outside as messages show it: as it is where it is printable, else
+// quoted, so that nothing in a dump or a file can steer a terminal or forge a line.
+func Plain(s string) string {
+	if utf8.RuneCountInString(s) > maxPlain {
+		s = string([]rune(s)[:maxPlain]) + "..."
+	}
+	odd := func(r rune) bool { return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r) }
+	if s == "" || strings.ContainsFunc(s, odd) {
+		return strconv.Quote(s)
+	}
+	return s
 }

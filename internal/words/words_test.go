@@ -2,6 +2,7 @@ package words_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -37,6 +38,11 @@ func TestNumbersForPeople(t *testing.T) {
 		{"a size that only a smaller unit divides", words.Exact(int64(24268) << 20), "24268 MiB"},
 		{"a size that no unit divides", words.Exact(int64(1500)), "1500 bytes"},
 		{"a size of nothing", words.Exact(int64(0)), "0 bytes"},
+		{"a name that is printable", words.Plain("vm-1 of José"), "vm-1 of José"},
+		{"a name that steers a terminal", words.Plain("a\x1b[2J"), `"a\x1b[2J"`},
+		{"a name with a quote", words.Plain(`a"b`), `"a\"b"`},
+		{"no name", words.Plain(""), `""`},
+		{"a long name", words.Plain(strings.Repeat("x", 100)), strings.Repeat("x", 80) + "..."},
 		{"few enough", words.Few([]string{"a", "b"}, 2, ", "), "a, b"},
 		{"too many", words.Few([]string{"a", "b", "c", "d"}, 2, ", "), "a, b, and 2 more"},
 		{"one", words.Count(1, "node"), "1 node"},

@@ -25,10 +25,10 @@ func (b *problemBuilder) addAffinity() {
 			i, ok := index[name]
 			switch {
 			case !ok:
-				b.fail("", "affinity", "no lab node is called %s", plainText(name))
+				b.fail("", "affinity", "no lab node is called %s", words.Plain(name))
 				bad = true
 			case slices.Contains(members, i):
-				b.fail("", "affinity", "%s is there twice", plainText(name))
+				b.fail("", "affinity", "%s is there twice", words.Plain(name))
 				bad = true
 			}
 			members = append(members, i)

@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -66,7 +67,7 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 		},
 	}
 	b.p.Host = b.name
-	b.name = plainText(b.name)
+	b.name = words.Plain(b.name)
 	// What follows builds on these: past them, errors would be about things that are not so.
 	b.checkLimits()
 	b.chooseWeights()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -189,14 +190,14 @@ func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topol
 		b.note("IOMMU group %d: with %s go %s", group, d.ID, listText(others))
 	}
 	if f.member != "" && d.Kind == plan.KindNIC {
-		b.note("NIC %s is a part of %s: the host loses it there when it is given away", d.ID, plainText(f.member))
+		b.note("NIC %s is a part of %s: the host loses it there when it is given away", d.ID, words.Plain(f.member))
 	}
 }
 
 // whatIs returns the name of a function's class in parentheses, or "".
 func (b *problemBuilder) whatIs(a topology.PCIAddr) string {
 	if p := b.tree.Device(a); p != nil && p.ClassName != "" {
-		return " (" + plainText(p.ClassName) + ")"
+		return " (" + words.Plain(p.ClassName) + ")"
 	}
 	return ""
 }
@@ -222,7 +223,7 @@ func heldBy(p *topology.PCIDevice) string {
 		return ""
 	}
 	return fmt.Sprintf("its IOMMU group also has bridge %s, which driver %s uses: the kernel does not give such a "+
-		"group away; another slot may help", p.Address, plainText(p.Driver))
+		"group away; another slot may help", p.Address, words.Plain(p.Driver))
 }
 
 // iommuGroups returns the groups by number. Where the IOMMU is off or the host does not tell, there

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -61,7 +62,7 @@ func (b *problemBuilder) addDevices() {
 	})
 	for i, e := range entries {
 		if i > 0 && e.d.ID == entries[i-1].d.ID && e.d.Kind == entries[i-1].d.Kind {
-			b.fail("", "", "%s: two %ss are called %s", b.name, kindWord(e.d.Kind), plainText(e.d.ID))
+			b.fail("", "", "%s: two %ss are called %s", b.name, kindWord(e.d.Kind), words.Plain(e.d.ID))
 			continue
 		}
 		b.p.Devices = append(b.p.Devices, e.d)
@@ -141,7 +142,7 @@ func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 			}
 		}
 	}
-	d.NUMANode = b.knownNode(node, "GPU "+plainText(d.ID))
+	d.NUMANode = b.knownNode(node, "GPU "+words.Plain(d.ID))
 	return d, f
 }
 
@@ -173,7 +174,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 			b.describe(&d, &f, p)
 		}
 	}
-	d.NUMANode = b.knownNode(node, "NIC "+plainText(d.ID))
+	d.NUMANode = b.knownNode(node, "NIC "+words.Plain(d.ID))
 	if f.sriov = n.SRIOV; f.sriov == nil && p != nil {
 		f.sriov = p.SRIOV
 	}

@@ -2,10 +2,7 @@ package build
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/rackless/rackless/internal/words"
 )
@@ -56,23 +53,6 @@ func (e RequestErrors) Unwrap() []error {
 		all[i] = one
 	}
 	return all
-}
-
-// maxPlainText bounds, in characters, how much of a host's text a message repeats.
-const maxPlainText = 80
-
-// plainText returns a name of the host as messages show it: as it is where it is printable, else
-// quoted, so that nothing in a dump can steer a terminal or forge a line.
-func plainText(s string) string {
-	if utf8.RuneCountInString(s) > maxPlainText {
-		s = string([]rune(s)[:maxPlainText]) + "..."
-	}
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool {
-		return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r)
-	}) {
-		return strconv.Quote(s)
-	}
-	return s
 }
 
 // maxListed bounds lists of devices and names in messages.

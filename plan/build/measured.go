@@ -29,7 +29,7 @@ func (b *problemBuilder) overrideWeights() {
 		v, w := b.model.Weights[name], known[name]
 		switch {
 		case w == nil:
-			b.fail("", "model", "no weight is called %s: they are %s and %s", plainText(name),
+			b.fail("", "model", "no weight is called %s: they are %s and %s", words.Plain(name),
 				joinComma(names[:len(names)-1]), names[len(names)-1])
 		case v < 0 || v > MaxWeight:
 			b.fail("", "model", "weight %s is %d: want 0 to %d", name, v, MaxWeight)
@@ -45,7 +45,7 @@ func (b *problemBuilder) modelSource() string {
 	if b.model.Source == "" {
 		return ", as the model says"
 	}
-	return ", as the model says (" + plainText(b.model.Source) + ")"
+	return ", as the model says (" + words.Plain(b.model.Source) + ")"
 }
 
 // applyMeasurements turns measured bandwidths into what each pair loses against the best of the same file.
@@ -56,8 +56,8 @@ func (b *problemBuilder) applyMeasurements() {
 	best := 0.0
 	for i, m := range b.model.Pairs {
 		if !(m.Gbps > 0) || math.IsInf(m.Gbps, 0) { // NaN is not more than 0
-			b.fail("", "model", "pair %d (%s, %s): %v Gb/s: want a number above 0", i+1, plainText(m.GPU),
-				plainText(m.NIC), m.Gbps)
+			b.fail("", "model", "pair %d (%s, %s): %v Gb/s: want a number above 0", i+1, words.Plain(m.GPU),
+				words.Plain(m.NIC), m.Gbps)
 			continue
 		}
 		best = max(best, m.Gbps)
@@ -79,8 +79,8 @@ func (b *problemBuilder) applyMeasurements() {
 		}
 		path := at[[2]int{gpu, nic}]
 		if measured[path] {
-			b.fail("", "model", "pair %d (%s, %s) is there twice: keep one figure", i+1, plainText(m.GPU),
-				plainText(m.NIC))
+			b.fail("", "model", "pair %d (%s, %s) is there twice: keep one figure", i+1, words.Plain(m.GPU),
+				words.Plain(m.NIC))
 			continue
 		}
 		measured[path] = true
@@ -103,7 +103,7 @@ func (b *problemBuilder) modelDevice(i int, kind, name string) int {
 	if len(found) == 1 {
 		return found[0]
 	}
-	b.fail("", "model", "pair %d: no %s %s on %s: %s", i+1, kindWord(kind), plainText(name), b.name,
+	b.fail("", "model", "pair %d: no %s %s on %s: %s", i+1, kindWord(kind), words.Plain(name), b.name,
 		b.devicesThere(kind))
 	return -1
 }

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -294,6 +295,6 @@ func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 	case "", "x86_64", "aarch64":
 		return true, ""
 	default:
-		return false, b.name + " is " + plainText(arch) + ", and shows no hugepages of this size"
+		return false, b.name + " is " + words.Plain(arch) + ", and shows no hugepages of this size"
 	}
 }

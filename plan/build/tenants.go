@@ -44,7 +44,7 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 
 // tenantName returns what messages call a tenant.
 func tenantName(t *topology.Tenant) string {
-	return plainText(cmp.Or(t.Name, t.UUID, "without a name"))
+	return words.Plain(cmp.Or(t.Name, t.UUID, "without a name"))
 }
 
 // holdCores marks the cores that tenants hold. One that is shut off holds them as well: it may be started at any time.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -31,7 +32,7 @@ func (b *problemBuilder) findUses() {
 		if len(d.Mounts) == 0 {
 			continue
 		}
-		text := "disk " + plainText(d.Name) + " (" + plainText(strings.Join(d.Mounts, " ")) + ")"
+		text := "disk " + words.Plain(d.Name) + " (" + words.Plain(strings.Join(d.Mounts, " ")) + ")"
 		node := d.NUMANode
 		if d.PCI != nil {
 			use(*d.PCI, "it holds "+text)
@@ -39,7 +40,7 @@ func (b *problemBuilder) findUses() {
 				node = cmp.Or(node, f.NUMANode)
 			}
 		}
-		b.hostUses = append(b.hostUses, hostUse{"disk " + plainText(d.Name), node, text})
+		b.hostUses = append(b.hostUses, hostUse{"disk " + words.Plain(d.Name), node, text})
 	}
 	b.findRoutes(use)
 	b.blocked, b.holders = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
@@ -111,7 +112,7 @@ func (b *problemBuilder) findVirtualUses() {
 // and those whose network device is the route's or is a member of it.
 func (b *problemBuilder) findRoutes(use func(topology.PCIAddr, string)) {
 	for _, r := range b.host.Routes {
-		text := "the default route (" + plainText(r.Netdev) + ")"
+		text := "the default route (" + words.Plain(r.Netdev) + ")"
 		behind := map[topology.PCIAddr]bool{}
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {

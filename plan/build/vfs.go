@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -30,7 +31,7 @@ func (b *problemBuilder) countVFs() {
 			return strings.HasPrefix(s, "mlx5_")
 		}) {
 			total = assumedVFs
-			assumed = append(assumed, plainText(d.ID))
+			assumed = append(assumed, words.Plain(d.ID))
 		}
 		if f.addr != nil {
 			// A tenant that has the NIC whole leaves no virtual functions, and one that does not answer has none.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -78,10 +79,10 @@ func requestText(r lab.DeviceRequest) string {
 	}
 	var parts []string
 	if r.Vendor != "" {
-		parts = append(parts, "vendor "+plainText(r.Vendor))
+		parts = append(parts, "vendor "+words.Plain(r.Vendor))
 	}
 	if r.Model != "" {
-		parts = append(parts, "model "+plainText(r.Model))
+		parts = append(parts, "model "+words.Plain(r.Model))
 	}
 	if r.NUMANode != nil {
 		parts = append(parts, fmt.Sprintf("NUMA node %d", *r.NUMANode))
@@ -121,7 +122,7 @@ func (b *problemBuilder) offer(kind string, devices []int) int {
 func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	var ids []string
 	for _, d := range devices {
-		ids = append(ids, plainText(b.p.Devices[d].ID))
+		ids = append(ids, words.Plain(b.p.Devices[d].ID))
 	}
 	if len(ids) == 0 {
 		return fmt.Sprint(n)
@@ -142,7 +143,7 @@ func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string 
 			if devices[why] == nil {
 				reasons = append(reasons, why)
 			}
-			devices[why] = append(devices[why], plainText(d.ID))
+			devices[why] = append(devices[why], words.Plain(d.ID))
 		}
 	}
 	text := ""
@@ -211,7 +212,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		if excluded[why] == nil {
 			order = append(order, why)
 		}
-		excluded[why] = append(excluded[why], plainText(d.ID))
+		excluded[why] = append(excluded[why], words.Plain(d.ID))
 	}
 	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(order) == 0 {
 		return any // too few, perhaps: the caller says so
@@ -254,7 +255,7 @@ func orUnknown(name, unknown string) string {
 	if name == "" {
 		return unknown
 	}
-	return plainText(name)
+	return words.Plain(name)
 }
 
 func containsFold(s, part string) bool {
@@ -273,7 +274,7 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 		b.fail(node, key, format, args...)
 		return nil
 	}
-	shown := plainText(r.Address)
+	shown := words.Plain(r.Address)
 	found := b.lookUp(r.Address, deviceKind(kind))
 	if len(found) > 1 {
 		return fail("%s may be %s: give the address", shown, b.idList(found))
@@ -293,12 +294,12 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 	d := &b.p.Devices[found[0]]
 	if why := b.notGiven(kind, d, &b.facts[found[0]]); why != "" {
 		if kind == plan.KindVF {
-			return fail("%s gives no virtual functions: %s", plainText(d.ID), why)
+			return fail("%s gives no virtual functions: %s", words.Plain(d.ID), why)
 		}
-		return fail("%s cannot be given away: %s", plainText(d.ID), why)
+		return fail("%s cannot be given away: %s", words.Plain(d.ID), why)
 	}
 	if why := b.mismatch(found[0], r); why != "" {
-		return fail("%s is %s", plainText(d.ID), why)
+		return fail("%s is %s", words.Plain(d.ID), why)
 	}
 	return found
 }
@@ -339,7 +340,7 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 		other = plan.KindGPU
 	}
 	if found := b.lookUp(name, other); len(found) > 0 {
-		return fmt.Sprintf("%s is a %s: ask for it under %ss", plainText(name), kindWord(other), other)
+		return fmt.Sprintf("%s is a %s: ask for it under %ss", words.Plain(name), kindWord(other), other)
 	}
 	a, err := topology.ParsePCIAddr(name)
 	if err != nil {
@@ -348,7 +349,7 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 	for i := range b.host.GPUs {
 		if g := &b.host.GPUs[i]; g.Address != nil && *g.Address == a && g.Kind == topology.GPUDisplay {
 			return fmt.Sprintf("%s (%s) only drives a screen: nothing computes on it", a,
-				plainText(cmp.Or(g.Model, "no model known")))
+				words.Plain(cmp.Or(g.Model, "no model known")))
 		}
 	}
 	p := b.tree.Device(a)
@@ -364,7 +365,7 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 		return ""
 	}
 	if p.ClassName != "" {
-		return fmt.Sprintf("%s is no %s but: %s", a, kindWord(deviceKind(kind)), plainText(p.ClassName))
+		return fmt.Sprintf("%s is no %s but: %s", a, kindWord(deviceKind(kind)), words.Plain(p.ClassName))
 	}
 	return fmt.Sprintf("%s is no %s", a, kindWord(deviceKind(kind)))
 }
@@ -391,7 +392,7 @@ func (b *problemBuilder) devicesThere(kind string) string {
 func (b *problemBuilder) idList(devices []int) string {
 	var ids []string
 	for _, d := range devices {
-		ids = append(ids, plainText(b.p.Devices[d].ID))
+		ids = append(ids, words.Plain(b.p.Devices[d].ID))
 	}
 	if len(ids) > maxListed {
 		return strings.Join(ids[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(ids)-maxListed)

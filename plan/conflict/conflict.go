@@ -8,6 +8,7 @@ package conflict
 import (
 	"context"
 	"slices"
+	"sort"
 
 	"github.com/rackless/rackless/plan"
 )
@@ -26,10 +27,11 @@ import (
 // It calls feasible at most 256 + 4 times the number of requests. When that, or ctx, comes to an
 // end it answers with what it has. The same problem and the same answers of feasible give the same
 // Infeasible. An error is only ever that of ctx, when it was over before anything was known.
-func Find(ctx context.Context, p *plan.Problem, feasible func(context.Context, *plan.Problem) (bool,
-	error)) (*plan.Infeasible,
-	error) {
+func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeasible, error) {
 	c := &conflict{ctx: ctx, p: p, feasible: feasible, left: 256 + 4*len(p.Requests), minimal: true}
+	for i := range p.Requests {
+		c.all = append(c.all, i)
+	}
 	counted := countedClash(p)
 	if counted == nil && ctx.Err() != nil {
 		return nil, ctx.Err()
@@ -43,12 +45,16 @@ func Find(ctx context.Context, p *plan.Problem, feasible func(context.Context, *
 	}, nil
 }
 
+// Feasible says whether a problem can be met. An error means that it could not tell.
+type Feasible func(context.Context, *plan.Problem) (bool, error)
+
 // A conflict is one being looked for.
 type conflict struct {
 	ctx      context.Context
 	p        *plan.Problem
-	feasible func(context.Context, *plan.Problem) (bool, error)
-	left     int // calls of feasible
+	feasible Feasible
+	left     int   // calls of feasible
+	all      []int // every request
 
 	set     []int  // the requests of the conflict, ascending
 	minimal bool   // no request of set can be left out
@@ -89,30 +95,29 @@ func (c *conflict) cannot(keep []int, edits ...edit) bool {
 	return known && !ok
 }
 
-// reserveFits reports whether the host can keep what it has to, with no lab node on it. It needs no
-// search: a busy package keeps a core only if it has one.
-func reserveFits(p *plan.Problem) bool {
-	free, onNode := 0, map[int]int{}
-	for i := range p.Cores {
-		if k := &p.Cores[i]; k.Tenant == "" {
+// freeCores counts the cores that no tenant holds, in all and by NUMA node.
+func freeCores(p *plan.Problem) (free int, onNode map[int]int) {
+	onNode = map[int]int{}
+	for _, k := range p.Cores {
+		if k.Tenant == "" {
 			free++
 			onNode[k.NUMANode]++
 		}
 	}
-	for _, n := range p.NUMANodes {
-		if onNode[n.ID] < n.ReserveCores {
-			return false
-		}
-	}
-	return free >= p.ReserveCores
+	return free, onNode
+}
+
+// reserveFits reports whether the host can keep what it has to, with no lab node on it. It needs no
+// search: a busy package keeps a core only if it has one.
+func reserveFits(p *plan.Problem) bool {
+	free, onNode := freeCores(p)
+	return free >= p.ReserveCores && !slices.ContainsFunc(p.NUMANodes, func(n plan.NUMANode) bool {
+		return onNode[n.ID] < n.ReserveCores
+	})
 }
 
 // findRequests finds a set of requests that cannot be met together, and none of which can be left out.
 func (c *conflict) findRequests(counted *clash) {
-	all := make([]int, len(c.p.Requests))
-	for i := range all {
-		all[i] = i
-	}
 	switch {
 	case !reserveFits(c.p):
 		c.set = nil
@@ -123,7 +128,8 @@ func (c *conflict) findRequests(counted *clash) {
 		if c.set = c.single(); c.set != nil {
 			return
 		}
-		c.set = c.prefix(all)
+		// The shortest beginning that cannot be met, by halving: to ask for less is never harder.
+		c.set = c.all[:1+sort.Search(len(c.all)-1, func(k int) bool { return c.cannot(c.all[:k+1]) })]
 	}
 	// The last are tried first, so that those stay that come first in the lab.
 	needed := map[int]bool{} // classes of which a member was needed: then the others are, because they can be swapped
@@ -158,21 +164,6 @@ func (c *conflict) single() []int {
 	return nil
 }
 
-// prefix returns the shortest beginning of the requests that cannot be met. To ask for less is
-// never harder, so that halving finds it.
-func (c *conflict) prefix(all []int) []int {
-	low, high := 1, len(all) // all[:high] cannot be met
-	for low < high {
-		middle := (low + high) / 2
-		if c.cannot(all[:middle]) {
-			high = middle
-		} else {
-			low = middle + 1
-		}
-	}
-	return all[:high]
-}
-
 // fewParts bounds the lab nodes of which the parts are tried one by one.
 const fewParts = 8
 
@@ -180,19 +171,8 @@ const fewParts = 8
 // anything is: it is the simplest reason.
 func (c *conflict) findParts(counted *clash) {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
-	for k, a := range c.p.Affinity {
-		inside := 0
-		for _, i := range a.Requests {
-			if slices.Contains(c.set, i) {
-				inside++
-			}
-		}
-		if inside < 2 {
-			continue
-		}
-		if without := withoutAffinity(k); c.cannot(c.set, append(slices.Clone(c.drops), without)...) {
-			c.drops = append(c.drops, without)
-		} else {
+	for k := range c.p.Affinity {
+		if len(c.members(k)) > 1 && !c.drop(withoutAffinity(k)) {
 			c.parts.affinity = append(c.parts.affinity, k)
 		}
 	}
@@ -201,17 +181,12 @@ func (c *conflict) findParts(counted *clash) {
 	}
 	order := []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
 		plan.DemandReserve, plan.DemandCores}
-	if counted != nil {
-		slices.SortStableFunc(order, func(a, b string) int {
-			x, y := slices.Contains(counted.parts, a), slices.Contains(counted.parts, b)
-			switch {
-			case x == y:
-				return 0
-			case x:
-				return 1
-			}
-			return -1
+	if counted != nil { // what was counted is left out last
+		first := slices.DeleteFunc(slices.Clone(order), func(what string) bool {
+			return slices.Contains(counted.parts, what)
 		})
+		order = slices.DeleteFunc(order, func(what string) bool { return slices.Contains(first, what) })
+		order = append(first, order...)
 	}
 	for _, what := range order {
 		if c.asked(what) && !c.drop(without(what, nil)) {
@@ -261,29 +236,38 @@ func (c *conflict) asked(what string) bool {
 // amount returns how much of something a request asks for, in the unit of the Demand constant. Only
 // threads beyond the first count.
 func amount(p *plan.Problem, r *plan.Request, what string) int64 {
-	switch what {
-	case plan.DemandCores:
+	switch {
+	case what == plan.DemandCores:
 		return int64(r.Cores)
-	case plan.DemandMemory:
+	case what == plan.DemandMemory:
 		return r.Pages * int64(p.PageBytes)
-	case plan.DemandGPUs:
-		return countOf(r.GPUs)
-	case plan.DemandNICs:
-		return countOf(r.NICs)
-	case plan.DemandVFs:
-		return countOf(r.VFs)
-	case plan.DemandSMT:
-		if r.Threads > 1 {
-			return int64(r.Threads)
-		}
+	case what == plan.DemandSMT && r.Threads > 1:
+		return int64(r.Threads)
 	}
-	return 0
-}
-
-func countOf(wants []plan.Want) int64 {
 	var n int64
-	for _, w := range wants {
+	for _, w := range wantsOf(r, what) {
 		n += int64(w.Count)
 	}
 	return n
+}
+
+// wantsOf returns what a request asks for in devices of a kind.
+func wantsOf(r *plan.Request, what string) []plan.Want {
+	if list := wantList(r, what); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// wantList returns where a request keeps its wants of a kind, nil for what are no devices.
+func wantList(r *plan.Request, what string) *[]plan.Want {
+	switch what {
+	case plan.DemandGPUs:
+		return &r.GPUs
+	case plan.DemandNICs:
+		return &r.NICs
+	case plan.DemandVFs:
+		return &r.VFs
+	}
+	return nil
 }

@@ -25,30 +25,26 @@ func countedClash(p *plan.Problem) *clash {
 			best = &clash{requests, parts}
 		}
 	}
-	try(tooMany(p, plan.DemandGPUs, func(i []int) int64 {
-		return int64(len(anyOf(p, i, plan.DemandGPUs)))
-	}), plan.DemandGPUs)
-	try(tooMany(p, plan.DemandNICs, func(i []int) int64 {
-		return int64(len(anyOf(p, i, plan.DemandNICs)))
-	}), plan.DemandNICs)
-	try(tooMany(p, plan.DemandVFs, func(i []int) int64 {
-		var n int64
-		for _, d := range anyOf(p, i, plan.DemandVFs) {
-			n += int64(p.Devices[d].VFs)
-		}
-		return n
-	}), plan.DemandVFs)
-	for _, what := range []string{plan.DemandGPUs, plan.DemandNICs} {
+	devices := []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs}
+	for _, what := range devices {
+		try(tooMany(p, what, func(requests []int) int64 {
+			var there int64
+			for _, d := range anyOf(p, requests, what) {
+				if what == plan.DemandVFs {
+					there += int64(p.Devices[d].VFs)
+				} else {
+					there++
+				}
+			}
+			return there
+		}), what)
+	}
+	for _, what := range devices[:2] {
 		try(tooFewBundles(p, what), what)
 	}
-	free := int64(0)
-	for i := range p.Cores {
-		if p.Cores[i].Tenant == "" {
-			free++
-		}
-	}
-	free -= int64(p.ReserveCores)
-	try(tooMany(p, plan.DemandCores, func([]int) int64 { return free }), plan.DemandCores, plan.DemandReserve)
+	free, _ := freeCores(p)
+	spare := int64(free - p.ReserveCores)
+	try(tooMany(p, plan.DemandCores, func([]int) int64 { return spare }), plan.DemandCores, plan.DemandReserve)
 	var pages int64
 	known := true
 	for _, n := range p.NUMANodes {
@@ -120,16 +116,4 @@ func anyOf(p *plan.Problem, requests []int, what string) []int {
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
-}
-
-func wantsOf(r *plan.Request, what string) []plan.Want {
-	switch what {
-	case plan.DemandGPUs:
-		return r.GPUs
-	case plan.DemandNICs:
-		return r.NICs
-	case plan.DemandVFs:
-		return r.VFs
-	}
-	return nil
 }

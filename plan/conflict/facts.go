@@ -1,6 +1,7 @@
 package conflict
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -61,13 +62,12 @@ func (c *conflict) lifts() []lift {
 	for _, b := range c.bundles() {
 		add(c.bundleFact(b), unbundle(b))
 	}
-	for d := range c.p.Devices {
-		dev := &c.p.Devices[d]
+	for d, dev := range c.p.Devices {
 		what := demandOf(dev.Kind)
 		if !dev.Whole && dev.Tenant == "" && c.parts.all[what] && c.wouldServe(d, what) {
-			text := printable(dev.ID) + " stays"
+			text := words.Plain(dev.ID) + " stays"
 			if dev.Refused != "" {
-				text += ": " + printable(dev.Refused)
+				text += ": " + words.Plain(dev.Refused)
 			}
 			add(plan.Fact{Kind: plan.FactRefused, Devices: []string{dev.ID}, Text: text}, givable(d))
 		}
@@ -75,28 +75,20 @@ func (c *conflict) lifts() []lift {
 	if c.parts.all[plan.DemandVFs] {
 		for _, d := range anyOf(c.p, c.set, plan.DemandVFs) {
 			dev := &c.p.Devices[d]
-			add(plan.Fact{Kind: plan.FactVFs, Devices: []string{dev.ID}, Text: fmt.Sprintf("%s has %s to give",
-				printable(dev.ID),
-				words.Count(int64(dev.VFs), "virtual function"))},
-				manyVFs(d))
+			text := words.Plain(dev.ID) + " has " + words.Count(dev.VFs, "virtual function") + " to give"
+			add(plan.Fact{Kind: plan.FactVFs, Devices: []string{dev.ID}, Text: text}, manyVFs(d))
 		}
 	}
-	if c.parts.busy {
-		for k, pkg := range c.p.Packages {
-			if pkg.Busy != "" {
-				add(plan.Fact{Kind: plan.FactPackage, Package: new(pkg.ID),
-					Text: fmt.Sprintf("package %d keeps a core for %s",
-						pkg.ID, printable(pkg.Busy))}, notBusy(k))
-			}
+	for k, pkg := range c.p.Packages {
+		if c.parts.busy && pkg.Busy != "" {
+			text := fmt.Sprintf("package %d keeps a core for %s", pkg.ID, words.Plain(pkg.Busy))
+			add(plan.Fact{Kind: plan.FactPackage, Package: new(pkg.ID), Text: text}, notBusy(k))
 		}
 	}
-	if c.parts.all[plan.DemandMemory] {
-		for k, n := range c.p.NUMANodes {
-			if n.Pages != nil {
-				add(plan.Fact{Kind: plan.FactMemory, NUMANode: new(n.ID), Text: fmt.Sprintf("NUMA node %d can give %s",
-					n.ID,
-					c.bytes(*n.Pages))}, unlimitedMemory(k))
-			}
+	for k, n := range c.p.NUMANodes {
+		if c.parts.all[plan.DemandMemory] && n.Pages != nil {
+			text := fmt.Sprintf("NUMA node %d can give %s", n.ID, c.bytes(*n.Pages))
+			add(plan.Fact{Kind: plan.FactMemory, NUMANode: new(n.ID), Text: text}, unlimitedMemory(k))
 		}
 	}
 	return all
@@ -105,9 +97,8 @@ func (c *conflict) lifts() []lift {
 // wouldServe reports whether a request of the conflict would take a device that is refused.
 func (c *conflict) wouldServe(d int, what string) bool {
 	for _, i := range c.set {
-		wants := wantsOf(&c.p.Requests[i], what)
-		for k := range wants {
-			if wouldTake(c.p, &wants[k], d) {
+		for _, w := range wantsOf(&c.p.Requests[i], what) {
+			if wouldTake(c.p, &w, d) {
 				return true
 			}
 		}
@@ -118,11 +109,11 @@ func (c *conflict) wouldServe(d int, what string) bool {
 // tenants returns the names of all tenants that hold cores or devices.
 func (c *conflict) tenants() []string {
 	names := map[string]bool{}
-	for i := range c.p.Cores {
-		names[c.p.Cores[i].Tenant] = true
+	for _, k := range c.p.Cores {
+		names[k.Tenant] = true
 	}
-	for d := range c.p.Devices {
-		names[c.p.Devices[d].Tenant] = true
+	for _, dev := range c.p.Devices {
+		names[dev.Tenant] = true
 	}
 	delete(names, "")
 	return slices.Sorted(maps.Keys(names))
@@ -132,34 +123,32 @@ func (c *conflict) tenants() []string {
 func (c *conflict) tenantFact(name string) plan.Fact {
 	f := plan.Fact{Kind: plan.FactTenant, Tenant: name}
 	var has, others []string
-	cores := int64(0)
-	for i := range c.p.Cores {
-		if c.p.Cores[i].Tenant == name {
+	add := func(what string, matters bool) {
+		if matters {
+			has = append(has, what)
+		} else {
+			others = append(others, what)
+		}
+	}
+	cores := 0
+	for _, k := range c.p.Cores {
+		if k.Tenant == name {
 			cores++
 		}
 	}
-	if text := words.Count(cores, "core"); cores > 0 && (c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] ||
-		c.reserved()) {
-		has = append(has, text)
-	} else if cores > 0 {
-		others = append(others, text)
+	if cores > 0 {
+		add(words.Count(cores, "core"), c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] || c.reserved())
 	}
-	for d := range c.p.Devices {
-		dev := &c.p.Devices[d]
-		if dev.Tenant != name {
-			continue
-		}
-		f.Devices = append(f.Devices, dev.ID)
-		if c.parts.all[demandOf(dev.Kind)] {
-			has = append(has, printable(dev.ID))
-		} else {
-			others = append(others, printable(dev.ID))
+	for _, dev := range c.p.Devices {
+		if dev.Tenant == name {
+			f.Devices = append(f.Devices, dev.ID)
+			add(words.Plain(dev.ID), c.parts.all[demandOf(dev.Kind)])
 		}
 	}
 	if len(has) == 0 {
 		has = others
 	}
-	f.Text = "tenant " + printable(name) + " holds " + andList(has)
+	f.Text = "tenant " + words.Plain(name) + " holds " + andList(has)
 	return f
 }
 
@@ -191,18 +180,16 @@ func (c *conflict) bundleFact(bundle int) plan.Fact {
 	f := plan.Fact{Kind: plan.FactBundle}
 	group := ""
 	var names []string
-	for d := range c.p.Devices {
-		if dev := &c.p.Devices[d]; dev.Bundle == bundle {
+	for _, dev := range c.p.Devices {
+		if dev.Bundle == bundle {
 			f.Devices = append(f.Devices, dev.ID)
-			names = append(names, printable(dev.ID))
-			if group == "" {
-				group = dev.Group
-			}
+			names = append(names, words.Plain(dev.ID))
+			group = cmp.Or(group, dev.Group)
 		}
 	}
 	f.Text = andList(names) + " can only go together"
 	if group != "" {
-		f.Text = andList(names) + " are tied by " + printable(group)
+		f.Text = andList(names) + " are tied by " + words.Plain(group)
 	}
 	return f
 }

@@ -16,22 +16,21 @@ const maxOffers = 4
 // conflict too, so that nothing helps but to leave lab nodes out, it says what would help the lab
 // nodes of this one alone.
 func (c *conflict) nearest() string {
-	all := make([]int, len(c.p.Requests))
-	for i := range all {
-		all[i] = i
-	}
-	offers := c.offers(all)
+	offers := c.offers(c.all)
 	if len(offers) == 0 {
-		offers = c.cuts(all, all)
+		offers = c.cuts(c.all, c.all)
 	}
 	alone := ""
-	if len(offers) == 0 && len(c.set) > 0 && len(c.set) < len(all) {
+	if len(offers) == 0 && len(c.set) > 0 && len(c.set) < len(c.all) {
 		if own := c.offers(c.set); len(own) > 0 {
-			alone = "; " + c.nodeList(c.set) + map[bool]string{true: " alone fits ",
-				false: " alone fit "}[len(c.set) == 1] + strings.Join(own, ", or ")
+			fit := " alone fit "
+			if len(c.set) == 1 {
+				fit = " alone fits "
+			}
+			alone = "; " + c.nodeList(c.set) + fit + strings.Join(own, ", or ")
 		}
 	}
-	if without := c.leaveOut(all); without != "" {
+	if without := c.leaveOut(); without != "" {
 		offers = append(offers, without)
 	}
 	switch {
@@ -54,7 +53,7 @@ func (c *conflict) offers(keep []int) []string {
 	for _, text := range c.cuts(keep, c.set) {
 		add(text)
 	}
-	if c.parts.all[plan.DemandSMT] && c.can(keep, ownCores(c.names())) {
+	if c.parts.all[plan.DemandSMT] && c.can(keep, ownCores(c.names(c.set))) {
 		add("with smt: off for " + c.nodeList(c.set))
 	}
 	if c.reserved() {
@@ -63,14 +62,14 @@ func (c *conflict) offers(keep []int) []string {
 	for _, k := range c.parts.affinity {
 		if len(out) < maxOffers && c.can(keep, withoutAffinity(k)) {
 			_, on, _ := strings.Cut(c.affinityText(k), " must be ")
-			add("where " + c.nodeList(c.memberIndexes(k)) + " need not be " + on)
+			add("where " + c.nodeList(c.members(k)) + " need not be " + on)
 		}
 	}
 	moved := false
 	for _, f := range c.facts {
 		if f.Kind == plan.FactTenant && !f.Together && len(out) < maxOffers && c.can(keep, withoutTenant(f.Tenant)) {
 			moved = true
-			add("when tenant " + printable(f.Tenant) + " is moved away")
+			add("when tenant " + words.Plain(f.Tenant) + " is moved away")
 		}
 	}
 	if !moved {
@@ -79,9 +78,9 @@ func (c *conflict) offers(keep []int) []string {
 	return out
 }
 
-func (c *conflict) names() []string {
+func (c *conflict) names(requests []int) []string {
 	var names []string
-	for _, i := range c.set {
+	for _, i := range requests {
 		names = append(names, c.p.Requests[i].Name)
 	}
 	return names
@@ -100,105 +99,94 @@ func (c *conflict) cuts(keep, whom []int) []string {
 	return out
 }
 
-// cut finds the largest equal cut of something that helps: by halving, because to ask for less is never harder.
+// cut finds the largest equal cut of something that helps.
 func (c *conflict) cut(keep, whom []int, what string) string {
-	var names []string
 	var who []int
-	var most, least, sum int64
-	var threads []int
-	each := func(do func(i int, r *plan.Request, n int64)) {
-		for _, i := range whom {
-			if r := &c.p.Requests[i]; c.plays(r, what) {
-				n := amount(c.p, r, what)
-				if what == plan.DemandMemory {
-					n = r.Pages
-				}
-				do(i, r, n)
-			}
+	var amounts []int64 // of each: pages, cores or devices
+	threads := map[int]bool{}
+	for _, i := range whom {
+		r := &c.p.Requests[i]
+		if !c.plays(r, what) {
+			continue
 		}
+		n := amount(c.p, r, what)
+		if what == plan.DemandMemory {
+			n = r.Pages
+		}
+		who, amounts, threads[r.Threads] = append(who, i), append(amounts, n), true
 	}
-	each(func(i int, r *plan.Request, n int64) {
-		names, who = append(names, r.Name), append(who, i)
-		threads = append(threads, r.Threads)
-		if least == 0 || n < least {
-			least = n
-		}
-		most = max(most, n)
-	})
-	floor := int64(0)
-	if what == plan.DemandCores || what == plan.DemandMemory {
+	floor := least(what)
+	if what == plan.DemandMemory {
 		floor = 1
 	}
-	if most <= floor || !c.can(keep, atMost(what, names, floor)) {
+	names := c.names(who)
+	helps := func(n int64) bool { return c.can(keep, atMost(what, names, n)) }
+	if len(who) == 0 || slices.Max(amounts) <= floor || !helps(floor) {
 		return ""
 	}
-	low, high := floor, most-1 // low helps
-	for low < high {
-		middle := (low + high + 1) / 2
-		if c.can(keep, atMost(what, names, middle)) {
-			low = middle
-		} else {
-			high = middle - 1
-		}
+	most := slices.Max(amounts)
+	low := largest(floor, most-1, helps)
+	var sum int64
+	for _, n := range amounts {
+		sum += max(0, n-low)
 	}
-	each(func(_ int, _ *plan.Request, n int64) { sum += max(0, n-low) })
-	of := ""
-	if len(names) > 1 {
-		of = " each"
+	of, less := "", " less"
+	if len(who) > 1 {
+		of, less = " each", " less in all"
 	}
-	if len(names) < len(keep) {
+	if len(who) < len(keep) {
 		of += " for " + c.nodeList(who)
 	}
 	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
 	// where not all asked for the same.
 	number := func(to, from, unit string) string {
-		if most == least {
+		if most == slices.Min(amounts) {
 			return to + " instead of " + from + unit
 		}
 		return "at most " + to + unit
 	}
-	less := " less"
-	if len(names) > 1 {
-		less += " in all"
-	}
-	switch what {
-	case plan.DemandCores:
-		if t := int64(slices.Min(threads)); t == int64(slices.Max(threads)) {
-			return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low*t), fmt.Sprint(most*t), " vCPUs"), of,
-				words.Count(sum, "core"), less)
+	switch {
+	case what == plan.DemandCores:
+		per, unit := int64(1), " cores"
+		if len(threads) == 1 {
+			per, unit = int64(c.p.Requests[who[0]].Threads), " vCPUs"
 		}
-		return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low), fmt.Sprint(most), " cores"), of,
+		return fmt.Sprintf("with %s%s (%s%s)", number(fmt.Sprint(low*per), fmt.Sprint(most*per), unit), of,
 			words.Count(sum, "core"), less)
-	case plan.DemandMemory:
+	case what == plan.DemandMemory:
 		return fmt.Sprintf("with %s%s (%s%s)", number(c.bytes(low), c.bytes(most), " of memory"), of, c.bytes(sum),
 			less)
-	}
-	if low == 0 {
+	case low == 0:
 		return fmt.Sprintf("without %ss for %s", deviceWord(what), c.nodeList(who))
 	}
 	return fmt.Sprintf("with %s%s", number(fmt.Sprint(low), words.Count(most, deviceWord(what)), ""), of)
 }
 
-// smallerReserve finds the largest reserve that helps.
-func (c *conflict) smallerReserve(keep []int) string {
-	high := c.p.ReserveCores
-	for _, n := range c.p.NUMANodes {
-		high = max(high, n.ReserveCores)
-	}
-	low := 1 // the least that a lab file can ask for
-	if high <= low || !c.can(keep, reserveOf(low)) {
-		return ""
-	}
-	most := high
-	for high--; low < high; {
-		middle := (low + high + 1) / 2
-		if c.can(keep, reserveOf(middle)) {
+// largest returns the largest number from low to high that is ok, by halving: low is ok, and to ask
+// for less is never harder.
+func largest(low, high int64, ok func(int64) bool) int64 {
+	for low < high {
+		if middle := (low + high + 1) / 2; ok(middle) {
 			low = middle
 		} else {
 			high = middle - 1
 		}
 	}
-	return fmt.Sprintf("with a reserve of %s instead of %d", words.Count(int64(low), "core"), most)
+	return low
+}
+
+// smallerReserve finds the largest reserve that helps.
+func (c *conflict) smallerReserve(keep []int) string {
+	most := c.p.ReserveCores
+	for _, n := range c.p.NUMANodes {
+		most = max(most, n.ReserveCores)
+	}
+	helps := func(n int64) bool { return c.can(keep, reserveOf(int(n))) }
+	if most <= 1 || !helps(1) { // 1 is the least that a lab file can ask for
+		return ""
+	}
+	return fmt.Sprintf("with a reserve of %s instead of %d", words.Count(largest(1, int64(most-1), helps), "core"),
+		most)
 }
 
 // tenantsTogether offers to move several tenants where one is not enough.
@@ -207,7 +195,7 @@ func (c *conflict) tenantsTogether(keep []int) string {
 	var names []string
 	for _, f := range c.facts {
 		if f.Kind == plan.FactTenant {
-			edits, names = append(edits, withoutTenant(f.Tenant)), append(names, printable(f.Tenant))
+			edits, names = append(edits, withoutTenant(f.Tenant)), append(names, words.Plain(f.Tenant))
 		}
 	}
 	if len(edits) < 2 || !c.can(keep, edits...) {
@@ -217,25 +205,24 @@ func (c *conflict) tenantsTogether(keep []int) string {
 }
 
 // leaveOut offers to leave out one lab node of the conflict, the last that helps, or else as many as have to be.
-func (c *conflict) leaveOut(all []int) string {
+func (c *conflict) leaveOut() string {
 	tried := map[int]bool{}
-	for k := len(c.set) - 1; k >= 0; k-- {
-		i := c.set[k]
+	for _, i := range slices.Backward(c.set) {
 		class := c.p.Requests[i].Class
 		if tried[class] {
 			continue
 		}
 		tried[class] = true
-		rest := slices.DeleteFunc(slices.Clone(all), func(o int) bool { return o == i })
+		rest := slices.DeleteFunc(slices.Clone(c.all), func(o int) bool { return o == i })
 		if len(rest) > 0 && c.can(rest) {
-			return "without " + printable(c.p.Requests[i].Name)
+			return "without " + words.Plain(c.p.Requests[i].Name)
 		}
 	}
 	in := c.placed()
 	if len(in) == 0 {
 		return ""
 	}
-	out := slices.DeleteFunc(slices.Clone(all), func(i int) bool { return slices.Contains(in, i) })
+	out := slices.DeleteFunc(slices.Clone(c.all), func(i int) bool { return slices.Contains(in, i) })
 	return "without " + c.nodeList(out)
 }
 

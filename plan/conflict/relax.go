@@ -56,38 +56,23 @@ func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 // without returns the edit that asks for as little of something as can be, for the named lab nodes
 // or, where names is nil, for all.
 func without(what string, names []string) edit {
+	if what == plan.DemandReserve {
+		return reserveOf(0)
+	}
 	return func(p *plan.Problem) {
-		if what == plan.DemandReserve {
-			p.ReserveCores = 0
-			for i := range p.NUMANodes {
-				p.NUMANodes[i].ReserveCores = 0
-			}
-			return
-		}
-		for i := range p.Requests {
-			r := &p.Requests[i]
-			if names != nil && !slices.Contains(names, r.Name) {
-				continue
-			}
-			switch what {
-			case plan.DemandCores:
-				r.Cores, r.VCPUs = 1, r.Threads
-			case plan.DemandMemory:
-				r.Pages = 0
-			case plan.DemandGPUs:
-				r.GPUs = nil
-			case plan.DemandNICs:
-				r.NICs = nil
-			case plan.DemandVFs:
-				r.VFs = nil
-			case plan.DemandSMT:
-				r.Threads, r.VCPUs = 1, r.Cores
-			}
-		}
+		atMost(what, names, least(what))(p)
 		if what == plan.DemandCores && names == nil {
 			moreCores(p)
 		}
 	}
+}
+
+// least is the least of something that a lab node can ask for. It needs a core with a thread.
+func least(what string) int64 {
+	if what == plan.DemandCores || what == plan.DemandSMT {
+		return 1
+	}
+	return 0
 }
 
 // ownCores returns the edit that gives each virtual CPU of some requests a core of its own, as smt: off does.
@@ -105,14 +90,12 @@ func ownCores(names []string) edit {
 // any. Where every request asks for one core, it is the only way to see whether cores play a part.
 func moreCores(p *plan.Problem) {
 	threads, next := 1, 0
-	on := map[int]bool{}
 	var nodes []int
-	for i := range p.Cores {
-		threads = max(threads, len(p.Cores[i].CPUs))
-		next = max(next, p.Cores[i].ID+1)
-		if node := p.Cores[i].NUMANode; !on[node] {
-			on[node] = true
-			nodes = append(nodes, node)
+	for _, k := range p.Cores {
+		threads = max(threads, len(k.CPUs))
+		next = max(next, k.ID+1)
+		if !slices.Contains(nodes, k.NUMANode) {
+			nodes = append(nodes, k.NUMANode)
 		}
 	}
 	cpu := 1 << 20 // beyond any that a host has
@@ -141,27 +124,26 @@ func withoutBusy(p *plan.Problem) {
 	}
 }
 
-// atMost returns the edit that cuts what some requests ask for.
+// atMost returns the edit that cuts what the named lab nodes ask for or, where names is nil, all.
 func atMost(what string, names []string, most int64) edit {
 	return func(p *plan.Problem) {
 		for i := range p.Requests {
 			r := &p.Requests[i]
-			if !slices.Contains(names, r.Name) {
+			if names != nil && !slices.Contains(names, r.Name) {
 				continue
 			}
 			switch what {
 			case plan.DemandCores:
 				r.Cores = min(r.Cores, int(most))
-				r.VCPUs = r.Cores * r.Threads
+			case plan.DemandSMT:
+				r.Threads = min(r.Threads, int(most))
 			case plan.DemandMemory:
 				r.Pages = min(r.Pages, most)
-			case plan.DemandGPUs:
-				r.GPUs = cutWants(r.GPUs, most)
-			case plan.DemandNICs:
-				r.NICs = cutWants(r.NICs, most)
-			case plan.DemandVFs:
-				r.VFs = cutWants(r.VFs, most)
+			default:
+				list := wantList(r, what)
+				*list = cutWants(*list, most)
 			}
+			r.VCPUs = r.Cores * r.Threads
 		}
 	}
 }
@@ -217,26 +199,15 @@ func give(p *plan.Problem, d int) {
 	}
 	dev.Whole, dev.Refused = true, ""
 	for i := range p.Requests {
-		r := &p.Requests[i]
-		if dev.Kind == plan.KindGPU {
-			r.GPUs = widen(p, r.GPUs, d)
-		} else {
-			r.NICs = widen(p, r.NICs, d)
+		list := wantList(&p.Requests[i], demandOf(dev.Kind))
+		wants := slices.Clone(*list)
+		for k := range wants {
+			if wouldTake(p, &wants[k], d) {
+				wants[k].Any = slices.Sorted(slices.Values(append(slices.Clone(wants[k].Any), d)))
+			}
 		}
+		*list = wants
 	}
-}
-
-// widen adds a device to the wants that would have listed it, had it not been refused.
-func widen(p *plan.Problem, wants []plan.Want, d int) []plan.Want {
-	wants = slices.Clone(wants)
-	for k := range wants {
-		if wouldTake(p, &wants[k], d) {
-			any := append(slices.Clone(wants[k].Any), d)
-			slices.Sort(any)
-			wants[k].Any = any
-		}
-	}
-	return wants
 }
 
 // wouldTake guesses whether a want would list a device that is not given: it lists all others of
@@ -284,7 +255,7 @@ func manyVFs(d int) edit {
 		dev.FreeVFs = nil
 		dev.VFs = 0
 		for i := range p.Requests {
-			dev.VFs += int(countOf(p.Requests[i].VFs))
+			dev.VFs += int(amount(p, &p.Requests[i], plan.DemandVFs))
 		}
 		for v := range dev.VFs {
 			dev.FreeVFs = append(dev.FreeVFs, v)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
@@ -34,7 +33,7 @@ func (c *conflict) demands() []plan.Demand {
 		}
 	}
 	for _, k := range c.parts.affinity {
-		out = append(out, plan.Demand{Among: c.members(k), What: plan.DemandAffinity, Text: c.affinityText(k)})
+		out = append(out, plan.Demand{Among: c.names(c.members(k)), What: plan.DemandAffinity, Text: c.affinityText(k)})
 	}
 	if c.reserved() {
 		out = append(out, plan.Demand{What: plan.DemandReserve, Count: int64(c.p.ReserveCores), Text: c.reserveText()})
@@ -71,7 +70,7 @@ func wantText(wants []plan.Want) string {
 	var texts []string
 	for _, w := range wants {
 		if strings.ContainsFunc(w.Text, func(r rune) bool { return r < '0' || r > '9' }) {
-			texts = append(texts, printable(w.Text))
+			texts = append(texts, words.Plain(w.Text))
 		}
 	}
 	if texts = slices.Compact(texts); len(texts) == 0 {
@@ -84,23 +83,11 @@ func deviceWord(what string) string {
 	return map[string]string{plan.DemandGPUs: "GPU", plan.DemandNICs: "NIC", plan.DemandVFs: "virtual function"}[what]
 }
 
-// memberIndexes returns the requests of the conflict that an affinity is of.
-func (c *conflict) memberIndexes(k int) []int {
-	var members []int
-	for _, i := range c.p.Affinity[k].Requests {
-		if slices.Contains(c.set, i) {
-			members = append(members, i)
-		}
-	}
-	return members
-}
-
-func (c *conflict) members(k int) []string {
-	var names []string
-	for _, i := range c.memberIndexes(k) {
-		names = append(names, c.p.Requests[i].Name)
-	}
-	return names
+// members returns the requests of the conflict that an affinity is of.
+func (c *conflict) members(k int) []int {
+	return slices.DeleteFunc(slices.Clone(c.p.Affinity[k].Requests), func(i int) bool {
+		return !slices.Contains(c.set, i)
+	})
 }
 
 func (c *conflict) affinityText(k int) string {
@@ -113,15 +100,15 @@ func (c *conflict) affinityText(k int) string {
 	if a.NIC != "" {
 		parts = append(parts, words[a.NIC]+" NICs")
 	}
-	who := c.nodeList(c.memberIndexes(k))
-	if len(c.memberIndexes(k)) == len(c.set) {
+	who := c.nodeList(c.members(k))
+	if len(c.members(k)) == len(c.set) {
 		who = "they"
 	}
 	return who + " must be on " + strings.Join(parts, " and ")
 }
 
 func (c *conflict) reserveText() string {
-	text := "the host keeps " + words.Count(int64(c.p.ReserveCores), "core")
+	text := "the host keeps " + words.Count(c.p.ReserveCores, "core")
 	var on []string
 	for _, n := range c.p.NUMANodes {
 		if n.ReserveCores > 0 {
@@ -139,20 +126,20 @@ const manyInRow = 4
 
 // nodeList names requests, ascending: "vm00 and vm02", "vm00 to vm07".
 func (c *conflict) nodeList(requests []int) string {
+	name := func(i int) string { return words.Plain(c.p.Requests[i].Name) }
 	var names []string
-	for k := 0; k < len(requests); {
-		last := k
-		for last+1 < len(requests) && requests[last+1] == requests[last]+1 {
-			last++
+	for len(requests) > 0 {
+		run := 1
+		for run < len(requests) && requests[run] == requests[0]+run {
+			run++
 		}
-		if last-k+1 < manyInRow {
-			last = k
-			names = append(names, printable(c.p.Requests[requests[k]].Name))
+		if run < manyInRow {
+			run = 1
+			names = append(names, name(requests[0]))
 		} else {
-			names = append(names, printable(c.p.Requests[requests[k]].Name)+" to "+
-				printable(c.p.Requests[requests[last]].Name))
+			names = append(names, name(requests[0])+" to "+name(requests[run-1]))
 		}
-		k = last + 1
+		requests = requests[run:]
 	}
 	return andList(names)
 }
@@ -187,10 +174,8 @@ func (c *conflict) message() string {
 			facts = append(facts, f.Text)
 		}
 	}
-	if c.parts.all[plan.DemandVFs] && (c.parts.all[plan.DemandNICs] || slices.ContainsFunc(c.facts,
-		func(f plan.Fact) bool {
-			return f.Kind == plan.FactBundle
-		})) {
+	tied := slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Kind == plan.FactBundle })
+	if c.parts.all[plan.DemandVFs] && (c.parts.all[plan.DemandNICs] || tied) {
 		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual "+
 			"functions")
 	}
@@ -202,22 +187,17 @@ func (c *conflict) message() string {
 
 // reserveMessage says that the host is too small for its own reserve.
 func (c *conflict) reserveMessage() string {
-	on := map[int]int{}
-	free := 0
-	for i := range c.p.Cores {
-		if k := &c.p.Cores[i]; k.Tenant == "" {
-			free++
-			on[k.NUMANode]++
-		}
-	}
-	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(int64(len(c.p.Cores)), "core"), free)
+	free, on := freeCores(c.p)
+	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(len(c.p.Cores), "core"), free)
 	for _, n := range c.p.NUMANodes {
 		if on[n.ID] < n.ReserveCores {
 			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
 		}
 	}
-	for k, f := range c.facts {
-		text += map[bool]string{true: ": ", false: "; "}[k == 0] + f.Text
+	sep := ": "
+	for _, f := range c.facts {
+		text += sep + f.Text
+		sep = "; "
 	}
 	return "no lab node can be placed: " + c.reserveText() + ", and " + text
 }
@@ -260,7 +240,7 @@ func (c *conflict) need(r *plan.Request) string {
 		switch {
 		case !c.plays(r, d):
 		case d == plan.DemandCores && c.plays(r, plan.DemandSMT):
-			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", words.Count(int64(r.Cores), "core"),
+			what = append(what, fmt.Sprintf("%s with %d threads each (%d vCPUs)", words.Count(r.Cores, "core"),
 				r.Threads, r.VCPUs))
 		case d == plan.DemandSMT && c.plays(r, plan.DemandCores): // said with the cores
 		default:
@@ -288,14 +268,12 @@ func (c *conflict) there() string {
 		parts = append(parts, c.memoryThere())
 	}
 	if slices.ContainsFunc(c.parts.affinity, func(k int) bool { return c.p.Affinity[k].NUMA != "" }) {
-		on := map[int]bool{}
-		for i := range c.p.Cores {
-			if c.p.Cores[i].Tenant == "" {
-				on[c.p.Cores[i].NUMANode] = true
-			}
+		_, on := freeCores(c.p)
+		have := " have"
+		if len(on) == 1 {
+			have = " has"
 		}
-		parts = append(parts, words.Count(int64(len(on)), "NUMA node")+map[bool]string{true: " has",
-			false: " have"}[len(on) == 1]+" cores to give")
+		parts = append(parts, words.Count(len(on), "NUMA node")+have+" cores to give")
 	}
 	return strings.Join(parts, ", and ")
 }
@@ -307,7 +285,7 @@ func (c *conflict) vfsThere() string {
 	for _, d := range anyOf(c.p, c.set, plan.DemandVFs) {
 		dev := &c.p.Devices[d]
 		sum += int64(dev.VFs)
-		of = append(of, fmt.Sprintf("%d of %s", dev.VFs, printable(dev.ID)))
+		of = append(of, fmt.Sprintf("%d of %s", dev.VFs, words.Plain(dev.ID)))
 	}
 	return thereAre(sum, "virtual function") + " to give (" + andList(of) + ")"
 }
@@ -353,30 +331,30 @@ func (c *conflict) devicesThere(what string) string {
 	}
 	var names []string
 	for _, d := range can {
-		names = append(names, printable(c.p.Devices[d].ID))
+		names = append(names, words.Plain(c.p.Devices[d].ID))
 	}
 	return text + " (" + strings.Join(names, ", ") + ")"
 }
 
 // coresThere says how many cores can be given, and who has the others.
 func (c *conflict) coresThere(threads bool) string {
-	held := map[string]int64{}
-	var free, wide int64
-	for i := range c.p.Cores {
-		k := &c.p.Cores[i]
-		if k.Tenant != "" {
+	held := map[string]int{}
+	free, wide := 0, 0
+	for _, k := range c.p.Cores {
+		switch {
+		case k.Tenant != "":
 			held[k.Tenant]++
-			continue
-		}
-		free++
-		if len(k.CPUs) > 1 {
+		case len(k.CPUs) > 1:
 			wide++
+			free++
+		default:
+			free++
 		}
 	}
 	if c.parts.all[plan.DemandReserve] {
-		free -= int64(c.p.ReserveCores)
+		free -= c.p.ReserveCores
 	}
-	text := fmt.Sprintf("of %s %d can be given", words.Count(int64(len(c.p.Cores)), "core"), max(0, free))
+	text := fmt.Sprintf("of %s %d can be given", words.Count(len(c.p.Cores), "core"), max(0, free))
 	if threads {
 		text += fmt.Sprintf(", %d of them with several threads", wide)
 	}
@@ -386,20 +364,11 @@ func (c *conflict) coresThere(threads bool) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		if !slices.ContainsFunc(c.facts, func(f plan.Fact) bool { return f.Tenant == name }) {
-			why = append(why, fmt.Sprintf("tenant %s holds %d", printable(name), held[name]))
+			why = append(why, fmt.Sprintf("tenant %s holds %d", words.Plain(name), held[name]))
 		}
 	}
 	if len(why) > 0 {
 		text += " (" + strings.Join(why, ", ") + ")"
 	}
 	return text
-}
-
-// printable returns a name from outside as messages show it: as it is, but quoted where a character
-// of it could steer a terminal or forge a line.
-func printable(s string) string {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return strconv.Quote(s)
-	}
-	return s
 }

@@ -15,10 +15,7 @@ import (
 // its own, siblings side by side. It marks whose each core is.
 func (c *checker) vcpus() {
 	holder := map[int]int{} // of each CPU
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		r, node := &c.p.Requests[i], &c.l.Nodes[i]
 		if len(n.VCPUs) != r.VCPUs {
 			c.of(i, "vcpus: have %d, want %d", len(n.VCPUs), r.VCPUs)
@@ -169,20 +166,20 @@ func (c *checker) housekeeping() {
 func (c *checker) extra(set string, cpus topology.CPUSet) {
 	whose := map[string][]int{}
 	for cpu := range cpus.All() {
-		k := c.m.byCPU[cpu]
+		k, online := c.m.byCPU[cpu], c.m.online.Contains(cpu)
+		by := ""
 		switch {
-		case k == nil || !c.m.online.Contains(cpu):
-			if len(c.h.Cores) > 0 || !c.m.online.Contains(cpu) {
-				whose["are not there or not online"] = append(whose["are not there or not online"], cpu)
-			}
+		case !online || k == nil && len(c.h.Cores) > 0:
+			by = "are not there or not online"
+		case k == nil: // a host that tells of no cores
 		case k.owner >= 0:
-			by := "are threads of cores of " + c.name(k.owner)
-			whose[by] = append(whose[by], cpu)
+			by = "are threads of cores of " + c.name(k.owner)
 		case k.tenant != "":
-			by := "belong to tenant " + strconv.Quote(k.tenant)
-			whose[by] = append(whose[by], cpu)
+			by = "belong to tenant " + strconv.Quote(k.tenant)
 		}
+		whose[by] = append(whose[by], cpu)
 	}
+	delete(whose, "")
 	for _, by := range slices.Sorted(maps.Keys(whose)) {
 		c.fault("%s: CPUs %s %s", set, cpusWithin(whose[by]), by)
 	}
@@ -190,10 +187,7 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 
 // ownThreads checks where QEMU's own threads run.
 func (c *checker) ownThreads(free topology.CPUSet) {
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		for _, set := range []struct {
 			name string
 			cpus topology.CPUSet
@@ -205,7 +199,7 @@ func (c *checker) ownThreads(free topology.CPUSet) {
 		if free.IsEmpty() {
 			continue
 		}
-		own := c.nodesOfCores(c.found[i].cores)
+		own := numbersOf(c.found[i].cores, (*coreView).numaNode)
 		if n.EmulatorCPUs.IsEmpty() {
 			c.of(i, "emulator_cpus: have none, want housekeeping CPUs")
 		} else if have, best := c.farOf(own, n.EmulatorCPUs), c.farOf(own, free); have > best {
@@ -217,17 +211,12 @@ func (c *checker) ownThreads(free topology.CPUSet) {
 
 // farOf returns the least distance beyond local from NUMA nodes to CPUs.
 func (c *checker) farOf(from []int, cpus topology.CPUSet) int64 {
-	best, any := int64(0), false
+	var to []int
 	for cpu := range cpus.All() {
 		if k := c.m.byCPU[cpu]; k != nil {
-			if d, ok := c.m.nearest(from, k.node); ok && (!any || d < best) {
-				best, any = d, true
-			}
+			to = append(to, k.node)
 		}
 	}
-	return best
-}
-
-func (c *checker) nodesOfCores(cores []*coreView) []int {
-	return numbersOf(cores, func(k *coreView) int { return k.node })
+	far, _ := c.m.nearest(from, sorted(to)...)
+	return far
 }

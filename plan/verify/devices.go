@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -16,10 +17,7 @@ func (c *checker) devices() {
 	for d := range c.p.Devices {
 		index[[2]string{c.p.Devices[d].Kind, c.p.Devices[d].ID}] = d
 	}
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		c.cards(i, n, index)
 		r, f := &c.p.Requests[i], &c.found[i]
 		c.answer(i, "gpus", f.gpus, r.GPUs)
@@ -43,6 +41,7 @@ func (c *checker) devices() {
 func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	f := &c.found[i]
 	order := []string{plan.KindGPU, plan.KindNIC, plan.KindVF}
+	lists := []*[]int{&f.gpus, &f.nics, &f.vfs}
 	last := 0
 	for _, card := range n.Cards {
 		rank := slices.Index(order, card.Kind)
@@ -51,11 +50,11 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 			continue
 		}
 		if rank < last {
-			c.of(i, "cards: %s comes after a %s; want GPUs, NICs, then VFs", printable(card.ID), order[last])
+			c.of(i, "cards: %s comes after a %s; want GPUs, NICs, then VFs", words.Plain(card.ID), order[last])
 		}
 		last = max(last, rank)
-		kind := card.Kind
-		if kind == plan.KindVF {
+		kind, virtual := card.Kind, card.Kind == plan.KindVF
+		if virtual {
 			kind = plan.KindNIC
 		}
 		d, ok := index[[2]string{kind, card.ID}]
@@ -65,49 +64,42 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 		}
 		dev := &c.p.Devices[d]
 		c.onHost(i, dev)
-		if card.Kind != plan.KindVF && !dev.Whole {
+		if !virtual && !dev.Whole {
 			c.of(i, "cards: %s may not be given away: %s", dev.ID, dev.Refused)
 		}
-		if card.Kind != plan.KindVF && card.VF != nil {
+		if !virtual && card.VF != nil {
 			c.of(i, "cards: %s is a %s and names virtual function %d", dev.ID, card.Kind, *card.VF)
 		}
-		if card.Kind == plan.KindVF && card.VF == nil {
+		if virtual && card.VF == nil {
 			c.of(i, "cards: a virtual function of %s has no index", dev.ID)
 		}
-		switch card.Kind {
-		case plan.KindGPU:
-			f.gpus = append(f.gpus, d)
-		case plan.KindNIC:
-			f.nics = append(f.nics, d)
-		case plan.KindVF:
-			f.vfs = append(f.vfs, d)
-		}
+		*lists[rank] = append(*lists[rank], d)
 		c.place(i, n, &card, dev)
 	}
-	slices.Sort(f.gpus)
-	slices.Sort(f.nics)
-	slices.Sort(f.vfs)
+	for _, list := range lists {
+		slices.Sort(*list)
+	}
 }
 
 // onHost checks that a device is on the host still, where the problem has it, and that the host does not live on it.
 func (c *checker) onHost(i int, dev *plan.Device) {
 	found := false
 	var node *int
-	for k := range c.h.GPUs {
-		if g := &c.h.GPUs[k]; dev.Kind == plan.KindGPU && g.ID() == dev.ID {
-			found, node = true, g.NUMANode
+	look := func(kind, id string, at *int) {
+		if dev.Kind == kind && dev.ID == id {
+			found, node = true, at
 		}
 	}
-	for k := range c.h.NICs {
-		if g := &c.h.NICs[k]; dev.Kind == plan.KindNIC && g.ID() == dev.ID {
-			found, node = true, g.NUMANode
-		}
+	for _, g := range c.h.GPUs {
+		look(plan.KindGPU, g.ID(), g.NUMANode)
+	}
+	for _, n := range c.h.NICs {
+		look(plan.KindNIC, n.ID(), n.NUMANode)
 	}
 	if !found {
 		c.of(i, "cards: the host has no %s %s", dev.Kind, dev.ID)
 	}
-	if node != nil && len(c.m.nodes) > 1 && slices.Contains(c.m.nodes, *node) && (dev.NUMANode == nil ||
-		*dev.NUMANode != *node) {
+	if node != nil && len(c.m.nodes) > 1 && slices.Contains(c.m.nodes, *node) && known(dev.NUMANode) != known(node) {
 		c.fault("problem: %s is on NUMA node %s, the host says %d", dev.ID, known(dev.NUMANode), *node)
 	}
 }
@@ -127,14 +119,13 @@ func (c *checker) place(i int, n *plan.Node, card *plan.NodeDevice, dev *plan.De
 		c.of(i, "cards: %s: have cell %s, want one of %d", card.ID, known(card.Cell), len(n.Cells))
 		return
 	}
-	best := 0
 	far := func(k int) int64 {
-		d, ok := c.m.nearest(n.Cells[k].NUMANodes, *dev.NUMANode)
-		if !ok {
-			return 1 << 30
+		if d, ok := c.m.nearest(n.Cells[k].NUMANodes, *dev.NUMANode); ok {
+			return d
 		}
-		return d
+		return 1 << 30
 	}
+	best := 0
 	for k := range n.Cells {
 		if far(k) < far(best) {
 			best = k
@@ -201,35 +192,25 @@ func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) b
 	return false
 }
 
-// functionsOf returns the names of all that go to a lab node with a device.
-func functionsOf(dev *plan.Device) []string {
-	if len(dev.Functions) == 0 {
-		return []string{dev.ID}
-	}
-	return dev.Functions
-}
-
 // functions checks that Devices and Cards name the same functions: all of the bundles, none twice.
 func (c *checker) functions(i int, n *plan.Node) {
 	want := map[string]string{} // function to the card that it is of
 	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
-		for _, fn := range functionsOf(&c.p.Devices[d]) {
-			want[fn] = c.p.Devices[d].ID
+		dev := &c.p.Devices[d]
+		for _, fn := range dev.Functions {
+			want[fn] = dev.ID
 		}
-		want[c.p.Devices[d].ID] = c.p.Devices[d].ID
+		want[dev.ID] = dev.ID
 	}
 	ofCards := map[string]bool{}
 	for _, card := range n.Cards {
+		name := c.cardName(&card)
 		if card.Kind == plan.KindVF && card.VF != nil {
-			want[c.vfName(card.ID, *card.VF)] = card.ID
-		}
-		name := card.ID
-		if card.Kind == plan.KindVF && card.VF != nil {
-			name = c.vfName(card.ID, *card.VF)
+			want[name] = card.ID
 		}
 		if len(card.Functions) > 0 && card.Functions[0] != name {
-			c.of(i, "cards: %s: the first function is %s, want %s itself", printable(card.ID),
-				printable(card.Functions[0]), printable(name))
+			c.of(i, "cards: %s: the first function is %s, want %s itself", words.Plain(card.ID),
+				words.Plain(card.Functions[0]), words.Plain(name))
 		}
 		ofCards[name] = true
 		for _, fn := range card.Functions {
@@ -239,24 +220,24 @@ func (c *checker) functions(i int, n *plan.Node) {
 	have := map[string]bool{}
 	for _, fn := range n.Devices {
 		if have[fn] {
-			c.of(i, "devices: %s is there twice", printable(fn))
+			c.of(i, "devices: %s is there twice", words.Plain(fn))
 		}
 		have[fn] = true
 		if _, ok := want[fn]; !ok {
-			c.of(i, "devices: %s is of none of its cards", printable(fn))
+			c.of(i, "devices: %s is of none of its cards", words.Plain(fn))
 		}
 	}
 	for _, fn := range slices.Sorted(maps.Keys(want)) {
 		switch {
 		case !have[fn]:
-			c.of(i, "devices: %s is missing; it goes with %s", printable(fn), printable(want[fn]))
+			c.of(i, "devices: %s is missing; it goes with %s", words.Plain(fn), words.Plain(want[fn]))
 		case !ofCards[fn]:
-			c.of(i, "cards: none has function %s, which goes with %s", printable(fn), printable(want[fn]))
+			c.of(i, "cards: none has function %s, which goes with %s", words.Plain(fn), words.Plain(want[fn]))
 		}
 	}
 	for _, fn := range slices.Sorted(maps.Keys(ofCards)) {
 		if !have[fn] {
-			c.of(i, "devices: %s of its cards is missing", printable(fn))
+			c.of(i, "devices: %s of its cards is missing", words.Plain(fn))
 		}
 	}
 	c.inOrder(i, n)
@@ -264,18 +245,15 @@ func (c *checker) functions(i int, n *plan.Node) {
 
 // inOrder checks that the devices themselves come in the order of the cards.
 func (c *checker) inOrder(i int, n *plan.Node) {
-	at := -1
+	last := -1
 	for _, card := range n.Cards {
-		name := card.ID
-		if card.Kind == plan.KindVF && card.VF != nil {
-			name = c.vfName(card.ID, *card.VF)
-		}
+		name := c.cardName(&card)
 		k := slices.Index(n.Devices, name)
-		if k >= 0 && k < at {
-			c.of(i, "devices: %s does not come in the order of its cards", printable(name))
+		if k >= 0 && k < last {
+			c.of(i, "devices: %s does not come in the order of its cards", words.Plain(name))
 			return
 		}
-		at = max(at, k)
+		last = max(last, k)
 	}
 }
 
@@ -284,13 +262,10 @@ func (c *checker) exclusive() {
 	owner := map[string]int{}
 	bundle := map[int]int{}  // lab node
 	through := map[int]int{} // device by which it has the bundle
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		for _, fn := range n.Devices {
 			if other, taken := owner[fn]; taken && other != i {
-				c.of(i, "devices: %s goes to %s already", printable(fn), c.name(other))
+				c.of(i, "devices: %s goes to %s already", words.Plain(fn), c.name(other))
 			} else {
 				owner[fn] = i
 			}

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -13,10 +12,7 @@ import (
 // functions of a GPU, devices of tenants and of the host itself.
 func (c *checker) groups() {
 	owner := map[string]int{}
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		for _, fn := range n.Devices {
 			if _, ok := owner[fn]; !ok {
 				owner[fn] = i
@@ -114,12 +110,12 @@ func (c *checker) tenantDevices(of func(string) int) {
 	for _, t := range c.h.Tenants {
 		for _, d := range t.Devices {
 			if i := of(d.PCI.String()); i >= 0 {
-				c.of(i, "devices: %s belongs to tenant %q", d.PCI, cmp.Or(t.Name, t.UUID, "without a name"))
+				c.of(i, "devices: %s belongs to tenant %q", d.PCI, tenantName(&t))
 			}
 			if parent, ok := pf[d.PCI]; ok {
 				if i := of(parent.String()); i >= 0 {
 					c.of(i, "devices: %s has a virtual function, %s, that belongs to tenant %q", parent, d.PCI,
-						cmp.Or(t.Name, t.UUID, "without a name"))
+						tenantName(&t))
 				}
 			}
 		}

@@ -1,7 +1,6 @@
 package verify
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,10 +104,7 @@ func (c *checker) pagesArg(arg, value string, page uint64) {
 			have[node] += n
 		}
 	}
-	for node := range have {
-		want[node] += 0 // so that it is compared
-	}
-	for _, node := range slices.Sorted(maps.Keys(want)) {
+	for _, node := range nodesOf(have, want) {
 		if have[node] != want[node] {
 			c.fault("kernel_args: %q gives NUMA node %d %d pages, want %d", arg, node, have[node], want[node])
 		}
@@ -117,11 +113,9 @@ func (c *checker) pagesArg(arg, value string, page uint64) {
 
 // withMemory returns the NUMA nodes that have memory, or may have.
 func (c *checker) withMemory() []int {
-	none := map[int]bool{}
-	for i := range c.h.NUMANodes {
-		if n := &c.h.NUMANodes[i]; n.MemoryBytes != nil && *n.MemoryBytes == 0 {
-			none[n.ID] = true
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(c.m.nodes), func(node int) bool { return none[node] })
+	return slices.DeleteFunc(slices.Clone(c.m.nodes), func(node int) bool {
+		return slices.ContainsFunc(c.h.NUMANodes, func(n topology.NUMANode) bool {
+			return n.ID == node && n.MemoryBytes != nil && *n.MemoryBytes == 0
+		})
+	})
 }

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"cmp"
+	"iter"
 	"maps"
 	"slices"
 
@@ -32,6 +33,8 @@ type coreView struct {
 	owner   int // request, -1: none
 }
 
+func (k *coreView) numaNode() int { return k.node }
+
 // SLIT distances (ACPI specification, System Locality Information Table): to the node itself, to
 // another where the host does not tell, and the most that fits the table's bytes.
 const (
@@ -51,12 +54,15 @@ func (m *machineView) distance(from, to int) int {
 	return remoteDistance
 }
 
-// nearest returns the least distance beyond local from one of the nodes to another one; false where there are no nodes.
-func (m *machineView) nearest(from []int, to int) (int64, bool) {
+// nearest returns the least distance beyond local from some NUMA nodes to others; 0 and false where
+// either are none.
+func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	least, any := int64(0), false
-	for _, node := range from {
-		if d := int64(m.distance(node, to)) - localDistance; !any || d < least {
-			least, any = d, true
+	for _, a := range from {
+		for _, b := range to {
+			if d := int64(m.distance(a, b)) - localDistance; !any || d < least {
+				least, any = d, true
+			}
 		}
 	}
 	return least, any
@@ -84,8 +90,7 @@ func (c *checker) readMachine() {
 func (c *checker) readNodes() {
 	m := &c.m
 	known := map[int]bool{}
-	for i := range c.h.NUMANodes {
-		n := &c.h.NUMANodes[i]
+	for _, n := range c.h.NUMANodes {
 		known[n.ID] = true
 		m.nodes = append(m.nodes, n.ID)
 		if len(n.Distances) != len(c.h.NUMANodes) {
@@ -98,19 +103,16 @@ func (c *checker) readNodes() {
 			m.slit[[2]int{n.ID, c.h.NUMANodes[k].ID}] = min(d, maxDistance)
 		}
 	}
-	for i := range c.p.NUMANodes {
-		n := &c.p.NUMANodes[i]
-		if !known[n.ID] && len(c.h.NUMANodes) > 0 {
-			c.fault("problem: NUMA node %d is not on the host", n.ID)
-		}
+	for _, n := range c.p.NUMANodes {
 		if len(c.h.NUMANodes) > 0 {
+			if !known[n.ID] {
+				c.fault("problem: NUMA node %d is not on the host", n.ID)
+			}
 			continue
 		}
 		m.nodes = append(m.nodes, n.ID)
-		for k, d := range n.Distances {
-			if k < len(c.p.NUMANodes) {
-				m.slit[[2]int{n.ID, c.p.NUMANodes[k].ID}] = d
-			}
+		for k, d := range n.Distances[:min(len(n.Distances), len(c.p.NUMANodes))] {
+			m.slit[[2]int{n.ID, c.p.NUMANodes[k].ID}] = d
 		}
 	}
 	slices.Sort(m.nodes)
@@ -124,8 +126,7 @@ func (c *checker) readCores() {
 		stated[c.p.Cores[i].ID] = &c.p.Cores[i]
 	}
 	if len(c.h.Cores) == 0 {
-		for i := range c.p.Cores {
-			k := &c.p.Cores[i]
+		for _, k := range c.p.Cores {
 			m.cores = append(m.cores, &coreView{k.ID, k.CPUs, k.NUMANode, k.Package, k.L3, k.Efficiency, "", -1})
 		}
 		stated = nil
@@ -196,25 +197,26 @@ func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead
 // readTenants marks the cores that tenants hold: as the problem has it, and as the host has it now.
 func (c *checker) readTenants() {
 	m := &c.m
-	for i := range c.p.Cores {
-		for _, cpu := range c.p.Cores[i].CPUs {
+	hold := func(tenant string, cpus iter.Seq[int]) {
+		for cpu := range cpus {
 			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {
-				k.tenant = c.p.Cores[i].Tenant
+				k.tenant = tenant
 			}
 		}
+	}
+	for _, k := range c.p.Cores {
+		hold(k.Tenant, slices.Values(k.CPUs))
 	}
 	if !c.believesTenants() {
 		return
 	}
 	for i := range c.h.Tenants {
 		t := &c.h.Tenants[i]
-		for cpu := range c.heldBy(t).All() {
-			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {
-				k.tenant = cmp.Or(t.Name, t.UUID, "without a name")
-			}
-		}
+		hold(tenantName(t), c.heldBy(t).All())
 	}
 }
+
+func tenantName(t *topology.Tenant) string { return cmp.Or(t.Name, t.UUID, "without a name") }
 
 // heldBy returns the CPUs that a tenant is pinned to, whether it runs or not. To be pinned to all
 // CPUs of the host is to be pinned to none.
@@ -242,11 +244,7 @@ func (c *checker) heldBy(t *topology.Tenant) topology.CPUSet {
 
 // cpusWithin makes a set of numbers from outside: those that no CPU can have are left out.
 func cpusWithin(cpus []int) topology.CPUSet {
-	var ok []int
-	for _, cpu := range cpus {
-		if cpu >= 0 && cpu < topology.MaxCPUs {
-			ok = append(ok, cpu)
-		}
-	}
-	return topology.CPUs(ok...)
+	return topology.CPUs(slices.DeleteFunc(slices.Clone(cpus), func(cpu int) bool {
+		return cpu < 0 || cpu >= topology.MaxCPUs
+	})...)
 }

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -20,23 +21,16 @@ func (c *checker) memory() {
 		c.fault("hugepages: the problem has pages of %d bytes, the lab asks for %q", backing, c.l.Hugepages)
 	}
 	used := map[int]uint64{}
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		want := uint64(c.p.Requests[i].Pages) * page
 		if n.MemoryBytes != want {
 			c.of(i, "memory_bytes: have %d, want %d", n.MemoryBytes, want)
 		}
 		// Memory that is not whole pages is rounded up to them; without hugepages a step is the page.
-		whole := backing
-		if whole == 0 {
-			whole = page
-		}
-		if node := &c.l.Nodes[i]; !node.AutoMemory && (want < uint64(node.Memory) ||
-			want-uint64(node.Memory) >= whole) {
-			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, uint64(node.Memory),
-				whole)
+		whole := cmp.Or(backing, page)
+		asked := uint64(c.l.Nodes[i].Memory)
+		if !c.l.Nodes[i].AutoMemory && (want < asked || want-asked >= whole) {
+			c.of(i, "memory_bytes: the problem has %d, the lab asks for %d in pages of %d", want, asked, whole)
 		}
 		var sum uint64
 		last := -1
@@ -73,8 +67,8 @@ func (c *checker) capacity(used map[int]uint64) {
 				n.ID, *n.Pages)
 		}
 	}
-	for i := range c.h.NUMANodes {
-		if n := &c.h.NUMANodes[i]; n.MemoryBytes != nil && used[n.ID] > *n.MemoryBytes {
+	for _, n := range c.h.NUMANodes {
+		if n.MemoryBytes != nil && used[n.ID] > *n.MemoryBytes {
 			c.fault("memory: lab nodes have %d bytes of NUMA node %d, the host has %d there", used[n.ID], n.ID,
 				*n.MemoryBytes)
 		}
@@ -107,10 +101,7 @@ func (c *checker) hugepages(used map[int]uint64) {
 			want[node] = int64(bytes / c.p.HugepageBytes)
 		}
 	}
-	for node := range have {
-		want[node] += 0 // so that it is compared
-	}
-	for _, node := range slices.Sorted(maps.Keys(want)) {
+	for _, node := range nodesOf(have, want) {
 		if have[node] != want[node] {
 			c.fault("hugepages: NUMA node %d: have %d, the lab nodes have %d", node, have[node], want[node])
 		}
@@ -119,12 +110,9 @@ func (c *checker) hugepages(used map[int]uint64) {
 
 // heldPages returns how many hugepages of the lab's size are in use on a NUMA node.
 func (c *checker) heldPages(node int) int64 {
-	for i := range c.h.NUMANodes {
-		if c.h.NUMANodes[i].ID != node {
-			continue
-		}
-		for _, pool := range c.h.NUMANodes[i].Hugepages {
-			if pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
+	for _, n := range c.h.NUMANodes {
+		for _, pool := range n.Hugepages {
+			if n.ID == node && pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
 				return int64(pool.Total - *pool.Free)
 			}
 		}
@@ -132,12 +120,14 @@ func (c *checker) heldPages(node int) int64 {
 	return 0
 }
 
+// nodesOf returns the NUMA nodes of two counts, ascending.
+func nodesOf(a, b map[int]int64) []int {
+	return sorted(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)))
+}
+
 // cells checks the guest's NUMA nodes: what each stands for, and that nothing of the lab node is outside of them.
 func (c *checker) cells() {
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
-		}
+	for i, n := range c.placed() {
 		setting := c.l.Nodes[i].GuestNUMA
 		if n.GuestNUMA && setting == lab.Off {
 			c.of(i, "guest_numa: have true, the lab asks for %q", setting)
@@ -151,15 +141,14 @@ func (c *checker) cells() {
 			c.cellHomes(i, n, homes)
 		}
 		c.cellDistances(i, n)
-		if !n.GuestNUMA && setting == lab.On && c.memoryNodes(n) > 1 {
-			c.of(i, "guest_numa: have false with memory on %d NUMA nodes, the lab asks for %q", c.memoryNodes(n),
-				setting)
+		if on := len(memoryNodes(n)); !n.GuestNUMA && setting == lab.On && on > 1 {
+			c.of(i, "guest_numa: have false with memory on %d NUMA nodes, the lab asks for %q", on, setting)
 		}
 	}
 }
 
-func (c *checker) memoryNodes(n *plan.Node) int {
-	return len(numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode }))
+func memoryNodes(n *plan.Node) []int {
+	return numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode })
 }
 
 // cellNodes returns the cell of each NUMA node of the host, and checks that they are those with
@@ -180,11 +169,7 @@ func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 			homes[node] = k
 		}
 	}
-	used := c.nodesOfCores(c.found[i].cores)
-	for _, m := range n.Memory {
-		used = append(used, m.NUMANode)
-	}
-	used = numbersOf(used, func(node int) int { return node })
+	used := sorted(append(memoryNodes(n), numbersOf(c.found[i].cores, (*coreView).numaNode)...))
 	for _, node := range used {
 		if _, ok := homes[node]; !ok {
 			c.of(i, "cells: none stands for NUMA node %d, where it has cores or memory", node)
@@ -237,7 +222,7 @@ func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 // only one without memory of the lab node joins another's, the nearest with memory. Such a cell is
 // named by the node with memory, which stands first.
 func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
-	memory := numbersOf(n.Memory, func(m plan.NodeMemory) int { return m.NUMANode })
+	memory := memoryNodes(n)
 	if len(memory) == 0 {
 		return
 	}
@@ -252,12 +237,9 @@ func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
 				c.of(i, "cell %d: NUMA nodes %d and %d both have memory; want a cell for each", k, cell.NUMANodes[0],
 					node)
 			case at > 0:
-				best := memory[0]
-				for _, other := range memory {
-					if c.m.distance(node, other) < c.m.distance(node, best) {
-						best = other
-					}
-				}
+				best := slices.MinFunc(memory, func(a, b int) int {
+					return cmp.Compare(c.m.distance(node, a), c.m.distance(node, b))
+				})
 				if c.m.distance(node, cell.NUMANodes[0]) > c.m.distance(node, best) {
 					c.of(i, "cell %d: the CPUs of NUMA node %d are in it, the nearest node with memory is %d, cell %d",
 						k, node, best, homes[best])

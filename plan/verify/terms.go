@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -53,9 +54,9 @@ func (c *checker) terms() {
 // termName names a term by what it is of.
 func termName(t plan.Term) string {
 	if t.Node == "" {
-		return printable(t.Term) + " of [" + printable(strings.Join(t.Among, " ")) + "]"
+		return words.Plain(t.Term) + " of [" + words.Plain(strings.Join(t.Among, " ")) + "]"
 	}
-	return printable(t.Term) + " of " + printable(t.Node)
+	return words.Plain(t.Term) + " of " + words.Plain(t.Node)
 }
 
 // A footprint is what the terms of a lab node are computed from.
@@ -79,9 +80,7 @@ func (c *checker) footprint(i int) footprint {
 			f.l3 = append(f.l3, k.l3)
 		}
 	}
-	f.nodes = slices.Sorted(maps.Keys(f.cores))
-	slices.Sort(f.l3)
-	f.l3 = slices.Compact(f.l3)
+	f.nodes, f.l3 = slices.Sorted(maps.Keys(f.cores)), sorted(f.l3)
 	for _, m := range c.nodes[i].Memory {
 		f.pages[m.NUMANode] += int64(m.Bytes / c.p.PageBytes)
 	}
@@ -177,9 +176,23 @@ func slowness(mbps int64) int64 {
 	return n
 }
 
-// pathTerms adds the terms of PCIe paths.
+// pathTerms adds the terms of PCIe paths. Each device of the larger side goes with its cheapest
+// partner of the smaller one.
 func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath, add func(string, int64, int64)) {
 	gpus, w := c.found[i].gpus, &c.p.Weights
+	path := func(a, b int) *plan.PairPath {
+		q := paths[[2]int{a, b}]
+		if q == nil && a != b {
+			c.fault("problem: no path between %s and %s", c.p.Devices[a].ID, c.p.Devices[b].ID)
+		}
+		return q
+	}
+	cost := func(q *plan.PairPath) int64 {
+		if q.LossPercent != nil {
+			return int64(*q.LossPercent) * w.GPUNICMeasured
+		}
+		return int64(q.Steps) * w.GPUNICPath
+	}
 	if len(gpus) > 0 && len(f.ports) > 0 {
 		many, few := gpus, f.ports
 		if len(few) > len(many) {
@@ -189,19 +202,9 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath
 		measured := false
 		for _, a := range many {
 			var best *plan.PairPath
-			var least int64
 			for _, b := range few {
-				q := paths[[2]int{a, b}]
-				if q == nil {
-					c.fault("problem: no path between %s and %s", c.p.Devices[a].ID, c.p.Devices[b].ID)
-					continue
-				}
-				cost := int64(q.Steps) * w.GPUNICPath
-				if q.LossPercent != nil {
-					cost = int64(*q.LossPercent) * w.GPUNICMeasured
-				}
-				if best == nil || cost < least {
-					best, least = q, cost
+				if q := path(a, b); q != nil && (best == nil || cost(q) < cost(best)) {
+					best = q
 				}
 			}
 			switch {
@@ -222,12 +225,10 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath
 		return
 	}
 	var steps int64
-	for k, a := range gpus {
-		for _, b := range gpus[:k] {
-			if q := paths[[2]int{a, b}]; q != nil {
+	for k, b := range gpus {
+		for _, a := range gpus[:k] {
+			if q := path(a, b); q != nil {
 				steps += int64(q.Steps)
-			} else if a != b {
-				c.fault("problem: no path between %s and %s", c.p.Devices[b].ID, c.p.Devices[a].ID)
 			}
 		}
 	}
@@ -254,7 +255,7 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 // sharers counts over the NICs that serve lab node i the other lab nodes that each serves.
 func (c *checker) sharers(i int, prints []footprint) int64 {
 	var n int64
-	for _, d := range numbersOf(prints[i].ports, func(d int) int { return d }) {
+	for _, d := range sorted(prints[i].ports) {
 		for j := range prints {
 			if j != i && slices.Contains(prints[j].ports, d) {
 				n++
@@ -264,45 +265,29 @@ func (c *checker) sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// memoryTerms returns how far pages are from the nearest core, added up, and how many are not where
-// they are the share of.
+// memoryTerms returns how far pages are from the nearest core, added up, and how many a node has
+// less than its share in proportion to cores, rounded down.
 func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 	for node, pages := range f.pages {
 		least, _ := c.m.nearest(f.nodes, node)
 		far += least * pages
 	}
-	return far, c.misplaced(c.p.Requests[i].Pages, f)
-}
-
-// misplaced shares pages out in proportion to cores, rounded down, and counts those that a node has
-// less than its share.
-func (c *checker) misplaced(pages int64, f *footprint) int64 {
-	var cores int64
-	for _, n := range f.cores {
-		cores += n
-	}
-	if cores == 0 {
-		return 0
-	}
-	var off int64
+	cores := int64(len(c.found[i].cores))
 	for _, node := range f.nodes {
 		// pages*n/cores without a product that could overflow: pages = q*cores + r.
-		q, r := pages/cores, pages%cores
-		if share := q*f.cores[node] + r*f.cores[node]/cores; f.pages[node] < share {
-			off += share - f.pages[node]
-		}
+		q, r := c.p.Requests[i].Pages/cores, c.p.Requests[i].Pages%cores
+		off += max(0, q*f.cores[node]+r*f.cores[node]/cores-f.pages[node])
 	}
-	return off
+	return far, off
 }
 
 // l3Sharers counts the L3 caches of which lab node i and another lab node, or a tenant, have cores.
 func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, l3 := range prints[i].l3 {
-		shared := slices.ContainsFunc(c.m.cores, func(k *coreView) bool {
+		if slices.ContainsFunc(c.m.cores, func(k *coreView) bool {
 			return k.l3 == l3 && k.owner != i && (k.owner >= 0 || k.tenant != "")
-		})
-		if shared {
+		}) {
 			n++
 		}
 	}
@@ -311,16 +296,14 @@ func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 
 // emulatorTerm returns the distance from the lab node to the nearest core that nobody holds; 0 where there is none.
 func (c *checker) emulatorTerm(f *footprint) int64 {
-	best, any := int64(0), false
+	var free []int
 	for _, k := range c.m.cores {
-		if k.owner >= 0 || k.tenant != "" {
-			continue
-		}
-		if d, ok := c.m.nearest(f.nodes, k.node); ok && (!any || d < best) {
-			best, any = d, true
+		if k.owner < 0 && k.tenant == "" {
+			free = append(free, k.node)
 		}
 	}
-	return best
+	far, _ := c.m.nearest(f.nodes, sorted(free)...)
+	return far
 }
 
 // inequality compares the lab nodes of each class.

@@ -8,8 +8,8 @@ package verify
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/lab"
@@ -77,6 +77,7 @@ type checker struct {
 	// Of each request, in their order: its node in the plan, nil where the plan has none, and what was found there.
 	nodes []*plan.Node
 	found []finding
+	index map[string]int // requests by name
 
 	faults []error
 	more   int // faults beyond maxFaults
@@ -116,15 +117,6 @@ func (c *checker) err() error {
 	return errors.Join(c.faults...)
 }
 
-// printable returns a name from outside as messages show it: as it is, but quoted where a character
-// of it could steer a terminal or forge a line.
-func printable(s string) string {
-	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r > '~' }) {
-		return strconv.Quote(s)
-	}
-	return s
-}
-
 // name names request i, and what is nobody's.
 func (c *checker) name(i int) string {
 	if i < 0 {
@@ -150,14 +142,14 @@ func (c *checker) header() {
 func (c *checker) align() {
 	c.nodes = make([]*plan.Node, len(c.p.Requests))
 	c.found = make([]finding, len(c.p.Requests))
-	index := make(map[string]int, len(c.p.Requests))
+	c.index = make(map[string]int, len(c.p.Requests))
 	for i := range c.p.Requests {
-		index[c.p.Requests[i].Name] = i
+		c.index[c.p.Requests[i].Name] = i
 	}
 	last := -1
 	for k := range c.pl.Nodes {
 		n := &c.pl.Nodes[k]
-		i, ok := index[n.Name]
+		i, ok := c.index[n.Name]
 		switch {
 		case !ok:
 			c.fault("nodes: %q is not a node of the lab", n.Name)
@@ -177,12 +169,19 @@ func (c *checker) align() {
 	}
 }
 
+// placed yields the lab nodes that the plan has, by the index of their requests.
+func (c *checker) placed() iter.Seq2[int, *plan.Node] {
+	return func(yield func(int, *plan.Node) bool) {
+		for i, n := range c.nodes {
+			if n != nil && !yield(i, n) {
+				return
+			}
+		}
+	}
+}
+
 // affinity checks who is held together and apart: by the lab's own words, and by the problem's.
 func (c *checker) affinity() {
-	index := make(map[string]int, len(c.p.Requests))
-	for i := range c.p.Requests {
-		index[c.p.Requests[i].Name] = i
-	}
 	seen := map[string]bool{}
 	each := func(requests []int, numa, nic string) {
 		for k, i := range requests {
@@ -201,7 +200,7 @@ func (c *checker) affinity() {
 	for _, a := range c.l.Affinity {
 		var requests []int
 		for _, name := range a.Nodes {
-			if i, ok := index[name]; ok {
+			if i, ok := c.index[name]; ok {
 				requests = append(requests, i)
 			}
 		}
@@ -231,7 +230,7 @@ func (c *checker) together(i, j int, what, asked string, a, b []string) {
 
 func (c *checker) nodesOf(i int) []string {
 	var names []string
-	for _, node := range numbersOf(c.found[i].cores, func(k *coreView) int { return k.node }) {
+	for _, node := range numbersOf(c.found[i].cores, (*coreView).numaNode) {
 		names = append(names, fmt.Sprint(node))
 	}
 	return names
@@ -239,7 +238,7 @@ func (c *checker) nodesOf(i int) []string {
 
 func (c *checker) nicsOf(i int) []string {
 	var names []string
-	for _, d := range numbersOf(c.found[i].ports(), func(d int) int { return d }) {
+	for _, d := range sorted(c.found[i].ports()) {
 		names = append(names, c.p.Devices[d].ID)
 	}
 	return names
@@ -251,9 +250,11 @@ func numbersOf[T any](list []T, number func(T) int) []int {
 	for _, x := range list {
 		out = append(out, number(x))
 	}
-	slices.Sort(out)
-	return slices.Compact(out)
+	return sorted(out)
 }
+
+// sorted returns the different ones of numbers, ascending.
+func sorted(numbers []int) []int { return slices.Compact(slices.Sorted(slices.Values(numbers))) }
 
 // proof checks what the plan claims of its own optimality.
 func (c *checker) proof() {

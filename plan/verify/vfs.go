@@ -5,25 +5,25 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
 
-// vfName names a virtual function: by its address where it exists.
-func (c *checker) vfName(pf string, index int) string {
-	for _, v := range c.hostVFs(pf) {
-		if v.Index == index && v.Address != nil {
-			return v.Address.String()
+// cardName returns the first function of a card. A virtual function is named by its address where
+// it exists, else after its NIC.
+func (c *checker) cardName(card *plan.NodeDevice) string {
+	if card.Kind != plan.KindVF || card.VF == nil {
+		return card.ID
+	}
+	if s := c.hostSRIOV(card.ID); s != nil {
+		for _, v := range s.VFs {
+			if v.Index == *card.VF && v.Address != nil {
+				return v.Address.String()
+			}
 		}
 	}
-	return fmt.Sprintf("%s/vf%d", pf, index)
-}
-
-func (c *checker) hostVFs(pf string) []topology.VF {
-	if s := c.hostSRIOV(pf); s != nil {
-		return s.VFs
-	}
-	return nil
+	return fmt.Sprintf("%s/vf%d", card.ID, *card.VF)
 }
 
 func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
@@ -35,6 +35,9 @@ func (c *checker) hostSRIOV(pf string) *topology.SRIOV {
 	return nil
 }
 
+// A vfUse is what lab nodes have of a NIC's virtual functions.
+type vfUse struct{ count, last int }
+
 // virtual checks the virtual functions: no more than may be given, no index twice, none of a NIC
 // that is given whole, and PFs that have to have enough of them.
 func (c *checker) virtual() {
@@ -44,27 +47,30 @@ func (c *checker) virtual() {
 			whole[c.p.Devices[d].Bundle] = i
 		}
 	}
-	type use struct{ count, last int }
-	byPF := map[string]use{}
-	taken := map[string]int{}
-	for i, n := range c.nodes {
-		if n == nil {
-			continue
+	nics := map[string]*plan.Device{}
+	for d := range c.p.Devices {
+		if dev := &c.p.Devices[d]; dev.Kind == plan.KindNIC && nics[dev.ID] == nil {
+			nics[dev.ID] = dev
 		}
+	}
+	used := map[string]vfUse{}
+	type function struct {
+		pf    string
+		index int
+	}
+	taken := map[function]int{}
+	for i, n := range c.placed() {
 		for _, card := range n.Cards {
-			d := slices.IndexFunc(c.p.Devices, func(d plan.Device) bool {
-				return d.Kind == plan.KindNIC && d.ID == card.ID
-			})
-			if card.Kind != plan.KindVF || card.VF == nil || d < 0 {
+			dev := nics[card.ID]
+			if card.Kind != plan.KindVF || card.VF == nil || dev == nil {
 				continue
 			}
-			dev := &c.p.Devices[d]
-			u := byPF[dev.ID]
-			byPF[dev.ID] = use{u.count + 1, max(u.last, *card.VF)}
+			u := used[dev.ID]
+			used[dev.ID] = vfUse{u.count + 1, max(u.last, *card.VF)}
 			if !slices.Contains(dev.FreeVFs, *card.VF) {
 				c.of(i, "cards: virtual function %d of %s is not one that may be given", *card.VF, dev.ID)
 			}
-			key := fmt.Sprintf("%s/vf%d", dev.ID, *card.VF)
+			key := function{dev.ID, *card.VF}
 			if other, ok := taken[key]; ok {
 				c.of(i, "cards: virtual function %d of %s goes to %s already", *card.VF, dev.ID, c.name(other))
 			}
@@ -74,21 +80,26 @@ func (c *checker) virtual() {
 			}
 		}
 	}
-	for d := range c.p.Devices {
-		dev := &c.p.Devices[d]
-		if u := byPF[dev.ID]; dev.Kind == plan.KindNIC && u.count > dev.VFs {
+	for _, dev := range c.p.Devices {
+		if u := used[dev.ID]; dev.Kind == plan.KindNIC && u.count > dev.VFs {
 			c.fault("devices: %d virtual functions of %s go to lab nodes, it can give %d", u.count, dev.ID, dev.VFs)
 		}
 	}
+	c.pfCounts(used)
+}
+
+// pfCounts checks how many virtual functions the plan wants of each PF.
+func (c *checker) pfCounts(used map[string]vfUse) {
 	listed := map[string]bool{}
 	for _, pf := range c.pl.VFs {
-		u, lab := byPF[pf.PF]
+		name := words.Plain(pf.PF)
+		u, lab := used[pf.PF]
 		if listed[pf.PF] {
-			c.fault("vfs: %s is there twice", printable(pf.PF))
+			c.fault("vfs: %s is there twice", name)
 		}
 		listed[pf.PF] = true
 		if pf.Lab != u.count {
-			c.fault("vfs: %s: have %d for the lab, the lab nodes have %d", printable(pf.PF), pf.Lab, u.count)
+			c.fault("vfs: %s: have %d for the lab, the lab nodes have %d", name, pf.Lab, u.count)
 		}
 		least := pf.Lab
 		if lab {
@@ -99,15 +110,16 @@ func (c *checker) virtual() {
 			least = max(least, *s.Enabled) // fewer would take some away that are in use
 		}
 		if pf.Count < least {
-			c.fault("vfs: %s: have %d in all, want %d at least", printable(pf.PF), pf.Count, least)
+			c.fault("vfs: %s: have %d in all, want %d at least", name, pf.Count, least)
 		}
 		if s != nil && s.Total != nil && pf.Count > *s.Total {
-			c.fault("vfs: %s: have %d in all, its firmware offers %d", printable(pf.PF), pf.Count, *s.Total)
+			c.fault("vfs: %s: have %d in all, its firmware offers %d", name, pf.Count, *s.Total)
 		}
 	}
-	for _, pf := range slices.Sorted(maps.Keys(byPF)) {
+	for _, pf := range slices.Sorted(maps.Keys(used)) {
 		if !listed[pf] {
-			c.fault("vfs: %s is missing, the lab nodes have %d of its virtual functions", printable(pf), byPF[pf].count)
+			c.fault("vfs: %s is missing, the lab nodes have %d of its virtual functions", words.Plain(pf),
+				used[pf].count)
 		}
 	}
 }
