@@ -19,29 +19,23 @@ func (b *problemBuilder) addAffinity() {
 		index[name] = i
 	}
 	for _, a := range b.lab.Affinity {
-		bad := false
+		before := len(b.errs)
 		var members []int
 		for _, name := range a.Nodes {
 			i, ok := index[name]
 			switch {
 			case !ok:
 				b.fail("", "affinity", "no lab node is called %s", words.Plain(name))
-				bad = true
 			case slices.Contains(members, i):
 				b.fail("", "affinity", "%s is there twice", words.Plain(name))
-				bad = true
 			}
 			members = append(members, i)
 		}
-		if !bad && len(members) < 2 {
+		if len(b.errs) == before && len(members) < 2 {
 			b.fail("", "affinity", "it has %s: want at least 2", words.Count(len(members), "lab node"))
-			bad = true
 		}
-		numa, ok := b.togetherness("numa", a.NUMA)
-		bad = bad || !ok
-		nic, ok := b.togetherness("nic", a.NIC)
-		bad = bad || !ok
-		if bad || numa == "" && nic == "" {
+		numa, nic := b.togetherness("numa", a.NUMA), b.togetherness("nic", a.NIC)
+		if len(b.errs) > before || numa == "" && nic == "" {
 			continue
 		}
 		slices.Sort(members)
@@ -53,17 +47,17 @@ func (b *problemBuilder) addAffinity() {
 }
 
 // togetherness checks what an affinity asks for.
-func (b *problemBuilder) togetherness(key string, t lab.Togetherness) (string, bool) {
+func (b *problemBuilder) togetherness(key string, t lab.Togetherness) string {
 	switch t {
-	case "":
-		return "", true
 	case lab.Same:
-		return plan.Same, true
+		return plan.Same
 	case lab.Different:
-		return plan.Different, true
+		return plan.Different
+	case "":
+	default: // a Lab that no parser made
+		b.fail("", "affinity", "%s: %q: want same or different", key, string(t))
 	}
-	b.fail("", "affinity", "%s: %q: want same or different", key, string(t))
-	return "", false
+	return ""
 }
 
 // cannotShare reports, as an error, lab nodes that are to share NICs and ask for whole ones, which

@@ -57,7 +57,7 @@ const (
 // What the host does not tell is assumed, and Problem.Notes says so. Neither h nor l is changed.
 func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	b := &problemBuilder{
-		host: h, lab: l, model: o.Model,
+		host: h, lab: l, model: o.Model, noted: map[string]bool{},
 		name: cmp.Or(o.HostName, h.Provenance.Name, "the host"),
 		tree: topology.NewTree(h),
 		p: &plan.Problem{
@@ -131,14 +131,10 @@ type problemBuilder struct {
 // note says what was assumed. A note is made once.
 func (b *problemBuilder) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
-	if b.noted[text] {
-		return
+	if !b.noted[text] {
+		b.noted[text] = true
+		b.p.Notes = append(b.p.Notes, text)
 	}
-	if b.noted == nil {
-		b.noted = map[string]bool{}
-	}
-	b.noted[text] = true
-	b.p.Notes = append(b.p.Notes, text)
 }
 
 // fail adds an error about a key of a lab node, or of the whole lab where node is empty.
@@ -158,20 +154,17 @@ func (b *problemBuilder) checkLimits() {
 	limit(len(h.Cores), MaxHostCores, "cores")
 	limit(len(h.PCI), maxFunctions, "PCI functions")
 	limit(len(h.GPUs)+len(h.NICs), maxFunctions, "GPUs and NICs with virtual functions")
-	for _, list := range []struct {
-		n    int
-		what string
-	}{{len(h.Storage), "disks"}, {len(h.Routes), "default routes"}, {len(h.Bonds), "bonds"},
-		{len(h.Tenants), "tenants"}} {
-		limit(list.n, maxOthers, list.what)
-	}
-	devices := 0
+	limit(len(h.Storage), maxOthers, "disks")
+	limit(len(h.Routes), maxOthers, "default routes")
+	limit(len(h.Bonds), maxOthers, "bonds")
+	limit(len(h.Tenants), maxOthers, "tenants")
+	devices := len(h.GPUs)
 	for i := range h.NICs {
 		if h.NICs[i].PF == nil {
 			devices++
 		}
 	}
-	limit(len(h.GPUs)+devices, MaxHostDevices, "GPUs and NICs")
+	limit(devices, MaxHostDevices, "GPUs and NICs")
 	limit(len(b.lab.Nodes), lab.MaxNodes, "lab nodes")
 	total := uint64(0)
 	for i := range h.NUMANodes {
@@ -193,8 +186,7 @@ func (b *problemBuilder) chooseWeights() {
 	b.p.Workload = cmp.Or(b.lab.Workload, lab.DefaultWorkload)
 	switch b.p.Workload {
 	case lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
-		lab.WorkloadCPUBandwidth,
-		lab.WorkloadMixed:
+		lab.WorkloadCPUBandwidth, lab.WorkloadMixed:
 	default: // a Lab that no parser made
 		b.fail("", "workload", "no weights for workload %q", string(b.p.Workload))
 		return

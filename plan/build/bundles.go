@@ -3,6 +3,7 @@ package build
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -61,12 +62,7 @@ func (b *problemBuilder) bundle() {
 		}
 	}
 	members := map[topology.PCIAddr][]topology.PCIAddr{}
-	var all []topology.PCIAddr
-	for a := range sets {
-		all = append(all, a)
-	}
-	slices.SortFunc(all, topology.PCIAddr.Compare)
-	for _, a := range all {
+	for _, a := range slices.SortedFunc(maps.Keys(sets), topology.PCIAddr.Compare) {
 		root := sets.root(a)
 		members[root] = append(members[root], a)
 	}
@@ -74,8 +70,7 @@ func (b *problemBuilder) bundle() {
 	held := map[topology.PCIAddr]string{}
 	for _, g := range groups {
 		for _, a := range g.functions {
-			groupOf[a] = g.id
-			held[a] = g.held
+			groupOf[a], held[a] = g.id, g.held
 		}
 	}
 
@@ -109,7 +104,7 @@ func (b *problemBuilder) bundle() {
 		}
 		d.Tenant = b.holder(slices.Concat(f.card, all))
 		d.Whole = d.Refused == ""
-		if d.Whole {
+		if d.Whole && b.wantsDevices(d.Kind) {
 			b.noteCompany(d, f, all, groupOf)
 		}
 	}
@@ -118,11 +113,9 @@ func (b *problemBuilder) bundle() {
 // functionNames lists the functions that go with a device: its own first, then those of its card, then the others.
 func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 	var names []string
-	for _, list := range [][]topology.PCIAddr{f.card, all} {
-		for _, a := range list {
-			if name := a.String(); !slices.Contains(names, name) {
-				names = append(names, name)
-			}
+	for _, a := range slices.Concat(f.card, all) {
+		if name := a.String(); !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
 	return names
@@ -137,10 +130,7 @@ func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf
 	if len(all) > maxBundle {
 		return fmt.Sprintf("it goes together with %d functions of its IOMMU group", len(all))
 	}
-	if why, ok := b.uses[*f.addr]; ok {
-		return why
-	}
-	if why, ok := b.virtualUses[*f.addr]; ok {
+	if why := cmp.Or(b.uses[*f.addr], b.virtualUses[*f.addr]); why != "" {
 		return why
 	}
 	for _, a := range slices.Concat(f.card, all) {
@@ -149,10 +139,9 @@ func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf
 			continue
 		}
 		tie := "it goes together with function " + a.String()
-		if own, ok := groupOf[*f.addr]; ok {
-			if other, ok := groupOf[a]; ok && own == other && !a.SameDevice(*f.addr) {
-				tie = fmt.Sprintf("IOMMU group %d ties it to %s", own, a)
-			}
+		own, grouped := groupOf[*f.addr]
+		if other, ok := groupOf[a]; grouped && ok && own == other && !a.SameDevice(*f.addr) {
+			tie = fmt.Sprintf("IOMMU group %d ties it to %s", own, a)
 		}
 		return tie + ", of which: " + why
 	}
@@ -177,9 +166,6 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 // noteCompany says what goes along with a device because of its IOMMU group.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
-	if !b.wantsDevices(d.Kind) {
-		return
-	}
 	var others []string
 	for _, a := range all {
 		if !slices.Contains(f.card, a) {
@@ -216,11 +202,12 @@ type endpointGroup struct {
 // touch memory by themselves (driver_managed_dma, since Linux 5.19); before, it looked at fewer.
 func heldBy(p *topology.PCIDevice) string {
 	switch p.Driver {
-	case "", "vfio-pci", "pci-stub":
+	case "", vfioPCI, "pci-stub":
 		return ""
-	}
-	if p.Driver == "pcieport" && p.IsBridge() {
-		return ""
+	case "pcieport":
+		if p.IsBridge() {
+			return ""
+		}
 	}
 	return fmt.Sprintf("its IOMMU group also has bridge %s, which driver %s uses: the kernel does not give such a "+
 		"group away; another slot may help", p.Address, words.Plain(p.Driver))
@@ -234,8 +221,7 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 	if io.Enabled != nil && !*io.Enabled {
 		if wanted {
 			b.note("the IOMMU is off, and passthrough needs it: %s; which devices share a group can be told only "+
-				"then: now the functions of a card are "+
-				"taken to go together, and nothing else", b.iommuFix())
+				"then: now the functions of a card are taken to go together, and nothing else", b.iommuFix())
 		}
 		return nil
 	}
@@ -272,11 +258,10 @@ func (b *problemBuilder) iommuGroups() []endpointGroup {
 			"nothing else")
 	}
 	var groups []endpointGroup
-	for id, list := range functions {
-		slices.SortFunc(list, topology.PCIAddr.Compare)
-		groups = append(groups, endpointGroup{id, list, held[id]})
+	for _, id := range slices.Sorted(maps.Keys(functions)) {
+		slices.SortFunc(functions[id], topology.PCIAddr.Compare)
+		groups = append(groups, endpointGroup{id, functions[id], held[id]})
 	}
-	slices.SortFunc(groups, func(a, c endpointGroup) int { return cmp.Compare(a.id, c.id) })
 	return groups
 }
 

@@ -90,8 +90,8 @@ func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 			return *c.NUMANode, true
 		}
 	}
-	for i := range b.host.NUMANodes {
-		if n := &b.host.NUMANodes[i]; n.CPUs.Overlaps(c.CPUs) {
+	for _, n := range b.host.NUMANodes {
+		if n.CPUs.Overlaps(c.CPUs) {
 			return n.ID, true
 		}
 	}
@@ -136,15 +136,11 @@ func (b *problemBuilder) makeCores() {
 		b.fail("", "", "%s: %d CPUs, and at most %d can be planned with", b.name, total, 2*MaxHostCores)
 		return
 	}
-	offset := 0
-	for i, p := range places {
-		o := siblingOffset(p.cpus)
-		if i > 0 && o != offset || noSMT(b.host.CPUs.SMT) {
-			o = 0
-		}
-		if offset = o; offset == 0 {
-			break
-		}
+	offset := siblingOffset(places[0].cpus)
+	if noSMT(b.host.CPUs.SMT) || slices.ContainsFunc(places, func(p place) bool {
+		return siblingOffset(p.cpus) != offset
+	}) {
+		offset = 0
 	}
 	if offset > 0 {
 		b.note("the host does not tell its cores: CPU c and CPU c+%d are assumed to be threads of one core, as the "+
@@ -154,22 +150,20 @@ func (b *problemBuilder) makeCores() {
 	}
 	var taken, twice topology.CPUSet
 	for _, p := range places {
-		half := p.cpus.Len() / 2
-		n := 0
-		for cpu := range p.cpus.All() {
+		first := slices.Collect(p.cpus.All())
+		if offset > 0 {
+			first = first[:len(first)/2]
+		}
+		for _, cpu := range first {
 			c := plan.Core{CPUs: []int{cpu}, NUMANode: p.node, Package: -1, L3: -1}
 			if offset > 0 {
-				if n == half {
-					break
-				}
 				c.CPUs = append(c.CPUs, cpu+offset)
 			}
-			n++
 			if own := topology.CPUs(c.CPUs...); own.Overlaps(taken) {
 				twice = twice.Union(own)
-				continue
+			} else {
+				b.p.Cores = append(b.p.Cores, c)
 			}
-			b.p.Cores = append(b.p.Cores, c)
 		}
 		taken = taken.Union(p.cpus)
 	}
@@ -205,8 +199,8 @@ func siblingOffset(cpus topology.CPUSet) int {
 			return 0
 		}
 	}
-	if offset == half { // one range, not two
-		return 0
+	if offset == half {
+		return 0 // one range, not two
 	}
 	return offset
 }

@@ -75,8 +75,8 @@ func (b *problemBuilder) addDevices() {
 // noteStandIns says which GPUs are none, if lab nodes want any.
 func (b *problemBuilder) noteStandIns() {
 	var ids []string
-	for i := range b.host.GPUs {
-		if g := &b.host.GPUs[i]; g.Kind == topology.GPUStandIn {
+	for _, g := range b.host.GPUs {
+		if g.Kind == topology.GPUStandIn {
 			ids = append(ids, g.ID())
 		}
 	}
@@ -136,7 +136,7 @@ func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 		}
 		if p := b.tree.Device(*g.Address); p != nil {
 			node = cmp.Or(node, p.NUMANode)
-			b.describe(&d, &f, p)
+			describe(&d, &f, p)
 			if p.SRIOV != nil && len(p.SRIOV.VFs) > 0 {
 				f.refused = fmt.Sprintf("it has virtual functions (%d), which go instead of it", len(p.SRIOV.VFs))
 			}
@@ -152,7 +152,7 @@ func nonEmpty(names ...string) []string {
 }
 
 // describe fills in what a PCI function says of a device.
-func (b *problemBuilder) describe(d *plan.Device, f *deviceFacts, p *topology.PCIDevice) {
+func describe(d *plan.Device, f *deviceFacts, p *topology.PCIDevice) {
 	d.Vendor = cmp.Or(d.Vendor, p.VendorName)
 	d.Model = cmp.Or(d.Model, p.DeviceName)
 	if p.Vendor != nil {
@@ -171,7 +171,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 		f.card = []topology.PCIAddr{*n.Address}
 		if p = b.tree.Device(*n.Address); p != nil {
 			node = cmp.Or(node, p.NUMANode)
-			b.describe(&d, &f, p)
+			describe(&d, &f, p)
 		}
 	}
 	d.NUMANode = b.knownNode(node, "NIC "+words.Plain(d.ID))
@@ -181,16 +181,12 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d.RateMbps = linkRate(n)
 	d.RateUnknown = d.RateMbps == 0 && !linkDown(n)
 	d.RDMA = couldRDMA(n, p)
-	for i := range n.Ports {
-		if f.member == "" {
-			f.member = n.Ports[i].Master
-		}
+	for _, port := range n.Ports {
+		f.member = cmp.Or(f.member, port.Master)
 	}
 	for _, bond := range b.host.Bonds {
-		if f.member == "" && slices.ContainsFunc(bond.Members, func(m string) bool {
-			return slices.Contains(n.Netdevs, m)
-		}) {
-			f.member = bond.Name
+		if slices.ContainsFunc(bond.Members, func(m string) bool { return slices.Contains(n.Netdevs, m) }) {
+			f.member = cmp.Or(f.member, bond.Name)
 		}
 	}
 	return d, f
@@ -203,42 +199,36 @@ func linkRate(n *topology.NIC) int64 {
 	if n.SpeedMbps != nil {
 		rate = *n.SpeedMbps
 	}
-	for i := range n.Ports {
-		if s := n.Ports[i].SpeedMbps; s != nil {
-			rate = max(rate, *s)
+	for _, port := range n.Ports {
+		if port.SpeedMbps != nil {
+			rate = max(rate, *port.SpeedMbps)
 		}
 	}
 	if rate > 0 {
 		return rate
 	}
-	for i := range n.Devices {
-		for _, port := range n.Devices[i].Ports {
+	rate = 0
+	for _, d := range n.Devices {
+		for _, port := range d.Ports {
 			// A rate beyond any link, or none at all, is not one.
 			if r := port.RateGbps; r != nil && port.State == "ACTIVE" && *r > 0 && *r < 1e6 {
 				rate = max(rate, int64(*r*1000))
 			}
 		}
 	}
-	return max(rate, 0)
+	return rate
 }
 
 // linkDown reports whether a NIC without a rate says that its link is down. One that is bound to vfio-pci says nothing.
 func linkDown(n *topology.NIC) bool {
-	for i := range n.Ports {
-		p := &n.Ports[i]
-		if p.Carrier != nil && !*p.Carrier || p.State == "down" || p.State == "lowerlayerdown" {
-			// operstates: RFC 2863, Documentation/networking/operstates.rst
-			return true
-		}
+	// operstates: RFC 2863, Documentation/networking/operstates.rst
+	down := func(p topology.Netdev) bool {
+		return p.Carrier != nil && !*p.Carrier || p.State == "down" || p.State == "lowerlayerdown"
 	}
-	for i := range n.Devices {
-		for _, port := range n.Devices[i].Ports {
-			if port.State != "" && port.State != "ACTIVE" {
-				return true
-			}
-		}
-	}
-	return false
+	inactive := func(p topology.RDMAPort) bool { return p.State != "" && p.State != "ACTIVE" }
+	return slices.ContainsFunc(n.Ports, down) || slices.ContainsFunc(n.Devices, func(d topology.RDMADevice) bool {
+		return slices.ContainsFunc(d.Ports, inactive)
+	})
 }
 
 // rdmaDrivers are the network drivers of NICs that have RDMA, by the driver that adds it. Left out
@@ -268,13 +258,11 @@ func couldRDMA(n *topology.NIC, p *topology.PCIDevice) bool {
 	if p != nil {
 		driver, class, vendor, device = cmp.Or(driver, p.Driver), p.Class, p.Vendor, p.Device
 	}
-	if slices.Contains(rdmaDrivers, driver) {
-		return true
-	}
-	if class != nil && (class.Sub() == topology.SubInfiniBand || class.Sub() == topology.SubFabric) {
-		return true
-	}
 	switch {
+	case slices.Contains(rdmaDrivers, driver):
+		return true
+	case class != nil && (class.Sub() == topology.SubInfiniBand || class.Sub() == topology.SubFabric):
+		return true
 	case vendor == nil:
 		return false
 	case *vendor == topology.VendorMellanox:

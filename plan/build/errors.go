@@ -61,7 +61,31 @@ const maxListed = 8
 // listText joins names: "a", "a and b", "a, b and c", and counts those past a few.
 func listText(names []string) string {
 	if len(names) > maxListed {
-		return strings.Join(names[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxListed)
+		return rowText(names)
 	}
 	return words.List(names)
+}
+
+// rowText joins names by commas, and counts those past a few.
+func rowText(names []string) string {
+	if len(names) > maxListed {
+		return strings.Join(names[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(names)-maxListed)
+	}
+	return strings.Join(names, ", ")
+}
+
+// groups are names by what they have in common, in the order in which that comes.
+type groups[K comparable] struct {
+	keys  []K
+	names map[K][]string
+}
+
+func (g *groups[K]) add(key K, name string) {
+	if g.names == nil {
+		g.names = map[K][]string{}
+	}
+	if g.names[key] == nil {
+		g.keys = append(g.keys, key)
+	}
+	g.names[key] = append(g.names[key], name)
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
@@ -30,7 +31,7 @@ func (b *problemBuilder) overrideWeights() {
 		switch {
 		case w == nil:
 			b.fail("", "model", "no weight is called %s: they are %s and %s", words.Plain(name),
-				joinComma(names[:len(names)-1]), names[len(names)-1])
+				strings.Join(names[:len(names)-1], ", "), names[len(names)-1])
 		case v < 0 || v > MaxWeight:
 			b.fail("", "model", "weight %s is %d: want 0 to %d", name, v, MaxWeight)
 		default:

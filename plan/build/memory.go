@@ -253,12 +253,8 @@ func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	default: // a Lab that no parser made
 		b.fail("", "hugepages", "%q: want auto, 1GiB, 2MiB or off", string(b.lab.Hugepages))
 	}
-	whole := true
-	for i := range b.lab.Nodes {
-		n := &b.lab.Nodes[i]
-		whole = whole && (n.AutoMemory || n.Memory%lab.GiB == 0)
-	}
-	if can1GiB && whole {
+	broken := func(n lab.Node) bool { return !n.AutoMemory && n.Memory%lab.GiB != 0 }
+	if can1GiB && !slices.ContainsFunc(b.lab.Nodes, broken) {
 		return pageBytes1GiB, true
 	}
 	if !can2MiB {
@@ -280,14 +276,13 @@ func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 		for _, p := range pools {
 			sizes = append(sizes, p.SizeBytes)
 		}
-		slices.Sort(sizes)
-		sizes = slices.Compact(sizes)
 		if slices.Contains(sizes, size) {
 			return true, ""
 		}
+		slices.Sort(sizes)
 		var has []string
-		for _, s := range sizes {
-			has = append(has, lab.Bytes(min(s, MaxHostMemory)).String())
+		for _, s := range slices.Compact(sizes) {
+			has = append(has, bytesText(min(s, MaxHostMemory)))
 		}
 		return false, b.name + " has hugepages of " + listText(has) + " only"
 	}

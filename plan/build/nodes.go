@@ -25,25 +25,25 @@ func (b *problemBuilder) addNodes() {
 		return
 	}
 	// Distances are in the order of the host's list, which need not be that of the IDs in a host that no reader made.
-	order := make([]int, len(b.host.NUMANodes))
-	for i := range order {
-		order[i] = i
+	var order []int
+	for i := range b.host.NUMANodes {
+		order = append(order, i)
 	}
 	slices.SortStableFunc(order, func(i, j int) int {
 		return cmp.Compare(b.host.NUMANodes[i].ID, b.host.NUMANodes[j].ID)
 	})
 	for at, i := range order {
-		n := &b.host.NUMANodes[i]
-		if n.ID < 0 || n.ID >= topology.MaxCPUs { // a nodeset could not name it
-			b.fail("", "", "%s: %d is no number of a NUMA node", b.name, n.ID)
+		id := b.host.NUMANodes[i].ID
+		if id < 0 || id >= topology.MaxCPUs { // a nodeset could not name it
+			b.fail("", "", "%s: %d is no number of a NUMA node", b.name, id)
 			return
 		}
-		if _, twice := b.nodeOf[n.ID]; twice {
-			b.fail("", "", "%s: NUMA node %d is listed twice", b.name, n.ID)
+		if _, twice := b.nodeOf[id]; twice {
+			b.fail("", "", "%s: NUMA node %d is listed twice", b.name, id)
 			return
 		}
-		b.nodeOf[n.ID] = at
-		b.p.NUMANodes = append(b.p.NUMANodes, plan.NUMANode{ID: n.ID})
+		b.nodeOf[id] = at
+		b.p.NUMANodes = append(b.p.NUMANodes, plan.NUMANode{ID: id})
 	}
 	for at, i := range order {
 		b.p.NUMANodes[at].Distances = b.distances(&b.host.NUMANodes[i], order, at)

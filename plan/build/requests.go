@@ -48,10 +48,10 @@ func (s *coreSupply) widest() int { return powerBelow(len(s.wide) - 1) }
 
 // with returns how many cores have at least so many threads.
 func (s *coreSupply) with(threads int) int {
-	if threads >= len(s.wide) {
-		return 0
+	if threads < len(s.wide) {
+		return s.wide[threads]
 	}
-	return s.wide[threads]
+	return 0
 }
 
 // powerBelow returns the largest power of two that is at most n, and 1 below that.
@@ -170,15 +170,11 @@ func (b *problemBuilder) threadsFix() string {
 
 // shareCores gives equally many of the cores that are left to the nodes that leave it to the planner.
 func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
-	if len(autos) == 0 {
-		return
-	}
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		r.Threads = s.widest()
 		same := s.with(r.Threads) == s.free
-		on := n.SMT == lab.On
-		if n.SMT == lab.Off || !same && !on {
+		if n.SMT == lab.Off || !same && n.SMT != lab.On {
 			r.Threads = 1
 		}
 		// Nodes that ask for wide cores share those; the others would leave them none.
@@ -186,9 +182,8 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 		r.VCPUs = r.Cores * r.Threads
 		if r.Cores < 1 {
 			b.fail(n.Name, "cpus", "auto: no core is left: %s has %s, keeps %d for itself, the other lab nodes ask "+
-				"for %d, and %s share the rest",
-				b.name, b.coresThere(s.free), b.p.ReserveCores, s.free-b.p.ReserveCores-left,
-				words.Count(len(autos), "lab node")+" with cpus: auto")
+				"for %d, and %s with cpus: auto share the rest", b.name, b.coresThere(s.free), b.p.ReserveCores,
+				s.free-b.p.ReserveCores-left, words.Count(len(autos), "lab node"))
 			r.Cores, r.VCPUs = 0, 0
 		}
 	}
@@ -219,8 +214,7 @@ func (b *problemBuilder) addMemory() {
 	}
 	there, known, all := totalPages(m.pages(size))
 	auto := b.autoPages(m, size)
-	rounded := map[lab.Bytes][]string{}
-	var sizes []lab.Bytes
+	var rounded groups[lab.Bytes] // lab nodes by what they ask for
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		switch {
@@ -241,15 +235,12 @@ func (b *problemBuilder) addMemory() {
 				b.fail(n.Name, "memory", "asks for %s: %s", n.Memory, b.memoryThere(m, there))
 			}
 			if uint64(n.Memory)%page != 0 {
-				if rounded[n.Memory] == nil {
-					sizes = append(sizes, n.Memory)
-				}
-				rounded[n.Memory] = append(rounded[n.Memory], n.Name)
+				rounded.add(n.Memory, n.Name)
 			}
 		}
 	}
-	for _, s := range sizes {
-		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded[s]), s,
+	for _, s := range rounded.keys {
+		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded.names[s]), s,
 			bytesText(uint64(pagesFor(s, page))*page))
 	}
 }
@@ -261,8 +252,7 @@ func (b *problemBuilder) addMemory() {
 // host, more memory could make a plan worse.
 func (b *problemBuilder) stepOf(page uint64) uint64 {
 	fits := func(step uint64) bool {
-		for i := range b.lab.Nodes {
-			n := &b.lab.Nodes[i]
+		for _, n := range b.lab.Nodes {
 			if n.AutoMemory || n.Memory < 1 || n.Memory > MaxHostMemory {
 				continue
 			}
@@ -291,8 +281,8 @@ func bytesText(n uint64) string { return lab.Bytes(min(n, 1<<62)).String() }
 // explicitBytes adds up the memory that lab nodes ask for by size, in whole pages.
 func (b *problemBuilder) explicitBytes(size uint64) uint64 {
 	sum := uint64(0)
-	for i := range b.lab.Nodes {
-		if n := &b.lab.Nodes[i]; !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory {
+	for _, n := range b.lab.Nodes {
+		if !n.AutoMemory && n.Memory > 0 && n.Memory <= MaxHostMemory {
 			sum += uint64(pagesFor(n.Memory, size)) * size // at most 500 times 2^52
 		}
 	}
@@ -307,8 +297,8 @@ func (b *problemBuilder) sharesMemory() bool {
 // autoPages returns how many pages each lab node with "memory: auto" gets; 1 where there is no such node.
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	autos := int64(0)
-	for i := range b.lab.Nodes {
-		if b.lab.Nodes[i].AutoMemory {
+	for _, n := range b.lab.Nodes {
+		if n.AutoMemory {
 			autos++
 		}
 	}
@@ -378,13 +368,13 @@ func (b *problemBuilder) numberClasses() {
 		same := *r
 		same.Name, same.Class = "", 0
 		same.GPUs, same.NICs, same.VFs = withoutText(r.GPUs), withoutText(r.NICs), withoutText(r.VFs)
-		key, err := json.Marshal(same)
+		key, _ := json.Marshal(same) // of numbers and words: it cannot fail
 		number, known := classes[string(key)]
-		if err != nil || tied[i] || !known {
+		if tied[i] || !known {
 			number = next
 			next++
 		}
-		if !tied[i] && err == nil {
+		if !tied[i] {
 			classes[string(key)] = number
 		}
 		r.Class = number

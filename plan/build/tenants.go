@@ -2,6 +2,7 @@ package build
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/rackless/rackless/internal/words"
@@ -35,8 +36,7 @@ func (b *problemBuilder) chooseTenants(given []topology.Tenant) []topology.Tenan
 	for i := range tenants {
 		if slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.Name == tenants[i].Name }) {
 			b.note("tenant %s has the name of a lab node; it counts as a tenant: where it is an earlier run of this "+
-				"lab, remove it first, or plan with "+
-				"tenants: ignore", tenantName(&tenants[i]))
+				"lab, remove it first, or plan with tenants: ignore", tenantName(&tenants[i]))
 		}
 	}
 	return tenants
@@ -52,6 +52,7 @@ func (b *problemBuilder) holdCores() {
 	if len(b.tenants) == 0 {
 		return
 	}
+	// CPUs that are offline, or that no core has, are in many a cpuset; "all" means all that there are.
 	var all topology.CPUSet
 	coreOf := map[int]*plan.Core{}
 	for i := range b.p.Cores {
@@ -59,12 +60,9 @@ func (b *problemBuilder) holdCores() {
 		for _, cpu := range c.CPUs {
 			coreOf[cpu] = c
 		}
+		all = all.Union(topology.CPUs(c.CPUs...))
 	}
-	// CPUs that are offline, or that no core has, are in many a cpuset; "all" means all that there are.
-	for i := range b.p.Cores {
-		all = all.Union(topology.CPUs(b.p.Cores[i].CPUs...))
-	}
-	floating, off := []string{}, []string{}
+	var floating, off []string
 	for i := range b.tenants {
 		t := &b.tenants[i]
 		name := tenantName(t)
@@ -81,7 +79,7 @@ func (b *problemBuilder) holdCores() {
 				shared[c.Tenant], holds = true, true
 			}
 		}
-		for _, other := range sortedNames(shared) {
+		for _, other := range slices.Sorted(maps.Keys(shared)) {
 			b.note("tenants %s and %s may run on the same cores", other, name)
 		}
 		if t.State == stateOff && (holds || t.MemoryBytes != nil || len(t.Devices) > 0) {
@@ -96,8 +94,7 @@ func (b *problemBuilder) holdCores() {
 	}
 	if len(floating) > 0 {
 		b.note("tenants whose virtual CPUs are not pinned may run on the cores of the lab and disturb it: %s; pin "+
-			"them, or isolate the lab's cores",
-			listText(floating))
+			"them, or isolate the lab's cores", listText(floating))
 	}
 }
 
@@ -116,14 +113,10 @@ func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, 
 	pinned := map[int]bool{}
 	for _, p := range t.Pins {
 		pinned[p.VCPU] = true
-		if !pin(p.CPUs) {
-			floats = true
-		}
+		floats = !pin(p.CPUs) || floats
 	}
 	if t.VCPUs > len(pinned) { // the others run where <vcpu cpuset> lets them
-		if t.Floating == nil || !pin(*t.Floating) {
-			floats = true
-		}
+		floats = t.Floating == nil || !pin(*t.Floating) || floats
 	}
 	for _, cpus := range []*topology.CPUSet{t.EmulatorCPUs, t.IOThreadCPUs} {
 		if cpus != nil {
@@ -131,14 +124,4 @@ func tenantCPUs(t *topology.Tenant, all topology.CPUSet) (held topology.CPUSet, 
 		}
 	}
 	return held, floats
-}
-
-// sortedNames returns the names of a set in order.
-func sortedNames(set map[string]bool) []string {
-	var names []string
-	for name := range set {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

@@ -3,6 +3,7 @@ package build
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -21,42 +22,34 @@ type hostUse struct {
 // findUses finds the PCI functions that must stay with the host, or with a tenant, and what for. Of
 // several reasons the first found counts.
 func (b *problemBuilder) findUses() {
-	b.uses = map[topology.PCIAddr]string{}
-	use := func(a topology.PCIAddr, why string) {
-		if _, known := b.uses[a]; !known {
-			b.uses[a] = why
-		}
-	}
+	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
+	b.holders = map[topology.PCIAddr]string{}
 	for i := range b.host.Storage {
 		d := &b.host.Storage[i]
 		if len(d.Mounts) == 0 {
 			continue
 		}
-		text := "disk " + words.Plain(d.Name) + " (" + words.Plain(strings.Join(d.Mounts, " ")) + ")"
+		id := "disk " + words.Plain(d.Name)
+		text := id + " (" + words.Plain(strings.Join(d.Mounts, " ")) + ")"
 		node := d.NUMANode
 		if d.PCI != nil {
-			use(*d.PCI, "it holds "+text)
+			setOnce(b.uses, *d.PCI, "it holds "+text)
 			if f := b.tree.Device(*d.PCI); f != nil {
 				node = cmp.Or(node, f.NUMANode)
 			}
 		}
-		b.hostUses = append(b.hostUses, hostUse{"disk " + words.Plain(d.Name), node, text})
+		b.hostUses = append(b.hostUses, hostUse{id, node, text})
 	}
-	b.findRoutes(use)
-	b.blocked, b.holders = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
+	b.findRoutes()
 	block := func(a topology.PCIAddr, why string) {
-		use(a, why)
-		if _, known := b.blocked[a]; !known {
-			b.blocked[a] = why
-		}
+		setOnce(b.uses, a, why)
+		setOnce(b.blocked, a, why)
 	}
 	for i := range b.tenants {
-		t := &b.tenants[i]
-		for _, d := range t.Devices {
-			block(d.PCI, "tenant "+tenantName(t)+" holds it")
-			if _, known := b.holders[d.PCI]; !known {
-				b.holders[d.PCI] = tenantName(t)
-			}
+		name := tenantName(&b.tenants[i])
+		for _, d := range b.tenants[i].Devices {
+			block(d.PCI, "tenant "+name+" holds it")
+			setOnce(b.holders, d.PCI, name)
 		}
 	}
 	for i := range b.host.PCI {
@@ -64,8 +57,15 @@ func (b *problemBuilder) findUses() {
 			block(d.Address, "it does not answer: every read gives ones")
 		}
 	}
-	b.findScreen(use)
+	b.findScreen()
 	b.findVirtualUses()
+}
+
+// setOnce sets what a key has, unless it has something.
+func setOnce[K comparable, V any](m map[K]V, key K, v V) {
+	if _, known := m[key]; !known {
+		m[key] = v
+	}
 }
 
 // findVirtualUses finds the physical functions whose virtual ones are needed.
@@ -110,40 +110,34 @@ func (b *problemBuilder) findVirtualUses() {
 
 // findRoutes finds the NICs of the default routes: those that the host's reader saw behind them,
 // and those whose network device is the route's or is a member of it.
-func (b *problemBuilder) findRoutes(use func(topology.PCIAddr, string)) {
+func (b *problemBuilder) findRoutes() {
 	for _, r := range b.host.Routes {
 		text := "the default route (" + words.Plain(r.Netdev) + ")"
-		behind := map[topology.PCIAddr]bool{}
+		behind := map[topology.PCIAddr]*int{} // NICs, and their NUMA nodes as far as NICs say them
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
-				behind[a] = true
+				behind[a] = nil
 			}
 		}
 		through := b.netdevsBehind(r.Netdev)
-		for i := range b.host.NICs {
-			n := &b.host.NICs[i]
-			if n.Address != nil && (slices.ContainsFunc(n.Netdevs, func(name string) bool { return through[name] }) ||
-				slices.ContainsFunc(n.Ports, func(p topology.Netdev) bool {
-					return through[p.Name] || p.Master != "" && p.Master == r.Netdev
-				})) {
-				behind[*n.Address] = true
+		member := func(p topology.Netdev) bool {
+			return slices.Contains(through, p.Name) || p.Master != "" && p.Master == r.Netdev
+		}
+		for _, n := range b.host.NICs {
+			if n.Address == nil {
+				continue
+			}
+			_, seen := behind[*n.Address]
+			if seen || slices.ContainsFunc(n.Netdevs, func(name string) bool { return slices.Contains(through, name) }) ||
+				slices.ContainsFunc(n.Ports, member) {
+				behind[*n.Address] = n.NUMANode
 			}
 		}
-		var functions []topology.PCIAddr
-		for a := range behind {
-			functions = append(functions, a)
-		}
-		slices.SortFunc(functions, topology.PCIAddr.Compare)
-		for _, a := range functions {
-			use(a, "it carries "+text)
-			u := hostUse{id: a.String(), text: text}
+		for _, a := range slices.SortedFunc(maps.Keys(behind), topology.PCIAddr.Compare) {
+			setOnce(b.uses, a, "it carries "+text)
+			u := hostUse{id: a.String(), node: behind[a], text: text}
 			if f := b.tree.Device(a); f != nil {
-				u.node = f.NUMANode
-			}
-			for i := range b.host.NICs {
-				if n := &b.host.NICs[i]; n.Address != nil && *n.Address == a {
-					u.node = cmp.Or(n.NUMANode, u.node)
-				}
+				u.node = cmp.Or(u.node, f.NUMANode)
 			}
 			b.hostUses = append(b.hostUses, u)
 		}
@@ -152,18 +146,14 @@ func (b *problemBuilder) findRoutes(use func(topology.PCIAddr, string)) {
 
 // netdevsBehind returns the network devices that what goes through netdev may go through: itself,
 // and where it is a bond its members.
-func (b *problemBuilder) netdevsBehind(netdev string) map[string]bool {
-	through := map[string]bool{}
+func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
-		return through
+		return nil
 	}
-	through[netdev] = true
+	through := []string{netdev}
 	for _, bond := range b.host.Bonds {
-		if bond.Name != netdev {
-			continue
-		}
-		for _, m := range bond.Members {
-			through[m] = true
+		if bond.Name == netdev {
+			through = append(through, bond.Members...)
 		}
 	}
 	return through
@@ -172,35 +162,35 @@ func (b *problemBuilder) netdevsBehind(netdev string) map[string]bool {
 // findScreen finds the screen of the host: the function that the firmware shows its messages on,
 // where a monitor is seen on it or where it is the only one. One that is bound to vfio-pci has been
 // given up as a screen already.
-func (b *problemBuilder) findScreen(use func(topology.PCIAddr, string)) {
-	screens := 0
-	var boot, only *topology.PCIDevice
+func (b *problemBuilder) findScreen() {
+	var screens []*topology.PCIDevice
+	var boot *topology.PCIDevice
 	for i := range b.host.PCI {
 		d := &b.host.PCI[i]
 		if d.Class == nil || d.Class.Sub() != topology.SubVGA || d.PF != nil {
 			continue
 		}
-		screens++
-		only = d
+		screens = append(screens, d)
 		if d.BootVGA != nil && *d.BootVGA {
 			boot = d
 		}
 	}
-	const vfio = "vfio-pci"
-	if boot != nil && boot.Driver != vfio {
-		for i := range b.host.GPUs {
-			g := &b.host.GPUs[i]
+	if boot != nil && boot.Driver != vfioPCI {
+		for _, g := range b.host.GPUs {
 			if g.Address != nil && *g.Address == boot.Address && g.ConnectedMon != nil && *g.ConnectedMon {
-				use(boot.Address, "the host's console is on it, and a monitor is connected")
+				setOnce(b.uses, boot.Address, "the host's console is on it, and a monitor is connected")
 			}
 		}
 	}
-	if screens == 1 && only.Driver != vfio {
-		switch {
-		case only == boot:
-			use(only.Address, "it is the only screen of the host")
-		case only.BootVGA == nil && b.wantsDevices(plan.KindGPU):
-			b.note("%s is the only screen of the host, as far as is known", only.Address)
-		}
+	if len(screens) != 1 || screens[0].Driver == vfioPCI {
+		return
+	}
+	if only := screens[0]; only == boot {
+		setOnce(b.uses, only.Address, "it is the only screen of the host")
+	} else if only.BootVGA == nil && b.wantsDevices(plan.KindGPU) {
+		b.note("%s is the only screen of the host, as far as is known", only.Address)
 	}
 }
+
+// vfioPCI is the driver of devices that wait for a guest.
+const vfioPCI = "vfio-pci"

@@ -27,18 +27,14 @@ func (b *problemBuilder) countVFs() {
 		total := totalVFs(f.sriov)
 		if f.addr != nil {
 			f.vfs = b.virtual[*f.addr]
-		} else if f.sriov == nil && slices.ContainsFunc(f.names, func(s string) bool {
-			return strings.HasPrefix(s, "mlx5_")
-		}) {
-			total = assumedVFs
-			assumed = append(assumed, words.Plain(d.ID))
-		}
-		if f.addr != nil {
 			// A tenant that has the NIC whole leaves no virtual functions, and one that does not answer has none.
 			if why, ok := b.blocked[*f.addr]; ok {
 				f.held = why
 				continue
 			}
+		} else if f.sriov == nil && slices.ContainsFunc(f.names, isMLX5) {
+			total = assumedVFs
+			assumed = append(assumed, words.Plain(d.ID))
 		}
 		taken := map[int]bool{}
 		for _, vf := range f.vfs {
@@ -49,8 +45,7 @@ func (b *problemBuilder) countVFs() {
 			// A virtual function that shares its group cannot go alone.
 			if group, shared := mates[vf.addr]; shared && wanted {
 				b.note("NIC %s: its virtual functions share IOMMU group %d with other functions: they may not go to "+
-					"different lab nodes",
-					d.ID, group)
+					"different lab nodes", d.ID, group)
 			}
 		}
 		for index := range total {
@@ -62,10 +57,12 @@ func (b *problemBuilder) countVFs() {
 	}
 	if wanted && len(assumed) > 0 {
 		b.note("the host does not tell how many virtual functions its NICs have: %d assumed for each whose RDMA "+
-			"device is one of mlx5 (%s); "+
-			"the number is a setting of the firmware (NUM_OF_VFS)", assumedVFs, listText(assumed))
+			"device is one of mlx5 (%s); the number is a setting of the firmware (NUM_OF_VFS)", assumedVFs,
+			listText(assumed))
 	}
 }
+
+func isMLX5(device string) bool { return strings.HasPrefix(device, "mlx5_") }
 
 // totalVFs returns how many virtual functions there can be: what the firmware offers, or those that
 // exist where it does not tell.

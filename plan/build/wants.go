@@ -93,7 +93,7 @@ func requestText(r lab.DeviceRequest) string {
 	if len(parts) == 0 {
 		return fmt.Sprint(r.Count)
 	}
-	return fmt.Sprintf("%d of %s", r.Count, joinComma(parts))
+	return fmt.Sprintf("%d of %s", r.Count, strings.Join(parts, ", "))
 }
 
 // rateText prints a rate of a link: 25 Gb/s.
@@ -103,8 +103,6 @@ func rateText(mbps int64) string {
 	}
 	return fmt.Sprintf("%d Mb/s", mbps)
 }
-
-func joinComma(parts []string) string { return strings.Join(parts, ", ") }
 
 // offer counts what devices can give: themselves, or their virtual functions.
 func (b *problemBuilder) offer(kind string, devices []int) int {
@@ -120,38 +118,31 @@ func (b *problemBuilder) offer(kind string, devices []int) int {
 
 // offerText says how many there are, and on which devices.
 func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
-	var ids []string
-	for _, d := range devices {
-		ids = append(ids, words.Plain(b.p.Devices[d].ID))
-	}
-	if len(ids) == 0 {
+	if len(devices) == 0 {
 		return fmt.Sprint(n)
 	}
+	ids := b.ids(devices)
+	of := ""
 	if kind == plan.KindVF {
-		return fmt.Sprintf("%d (of %s)", n, listText(ids))
+		of = "of "
 	}
-	return fmt.Sprintf("%d (%s)", n, listText(ids))
+	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
 // othersRefused says why other devices, that the request would have liked as well, are not given.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
-	var reasons []string
-	devices := map[string][]string{}
-	for i := range b.p.Devices {
-		d := &b.p.Devices[i]
-		if why := b.notGiven(kind, d, &b.facts[i]); why != "" && d.Kind == deviceKind(kind) && b.mismatch(i, r) == "" {
-			if devices[why] == nil {
-				reasons = append(reasons, why)
-			}
-			devices[why] = append(devices[why], words.Plain(d.ID))
+	var refused groups[string] // devices by the reason
+	for i, d := range b.p.Devices {
+		if why := b.notGiven(kind, i); why != "" && d.Kind == deviceKind(kind) && b.mismatch(i, r) == "" {
+			refused.add(why, words.Plain(d.ID))
 		}
 	}
 	text := ""
-	for i, why := range reasons {
+	for i, why := range refused.keys {
 		if i == maxListed {
-			return text + fmt.Sprintf("; and others for %d more reasons", len(reasons)-maxListed)
+			return text + fmt.Sprintf("; and others for %d more reasons", len(refused.keys)-maxListed)
 		}
-		text += "; not " + listText(devices[why]) + ": " + why
+		text += "; not " + listText(refused.names[why]) + ": " + why
 	}
 	return text
 }
@@ -165,7 +156,8 @@ func deviceKind(kind string) string {
 }
 
 // notGiven returns why a device does not give what is asked for, or "".
-func (b *problemBuilder) notGiven(kind string, d *plan.Device, f *deviceFacts) string {
+func (b *problemBuilder) notGiven(kind string, device int) string {
+	d, f := &b.p.Devices[device], &b.facts[device]
 	if kind != plan.KindVF {
 		return d.Refused
 	}
@@ -193,33 +185,25 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		}
 	}
 	any := []int{}
-	var order []string
-	excluded := map[string][]string{}
+	var excluded groups[string] // devices by the condition
 	there := 0
-	for i := range b.p.Devices {
-		d := &b.p.Devices[i]
+	for i, d := range b.p.Devices {
 		if d.Kind != deviceKind(kind) {
 			continue
 		}
 		there++
-		why := b.mismatch(i, r)
-		if why == "" {
-			if b.notGiven(kind, d, &b.facts[i]) == "" {
-				any = append(any, i)
-			}
-			continue
+		if why := b.mismatch(i, r); why != "" {
+			excluded.add(why, words.Plain(d.ID))
+		} else if b.notGiven(kind, i) == "" {
+			any = append(any, i)
 		}
-		if excluded[why] == nil {
-			order = append(order, why)
-		}
-		excluded[why] = append(excluded[why], words.Plain(d.ID))
 	}
-	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(order) == 0 {
+	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(excluded.keys) == 0 {
 		return any // too few, perhaps: the caller says so
 	}
 	var parts []string
-	for _, why := range order {
-		parts = append(parts, listText(excluded[why])+" "+why)
+	for _, why := range excluded.keys {
+		parts = append(parts, listText(excluded.names[why])+" "+why)
 	}
 	text := strings.Join(parts, "; ")
 	if there == 0 {
@@ -234,9 +218,9 @@ func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 	d, f := &b.p.Devices[i], &b.facts[i]
 	switch {
 	case r.Vendor != "" && !containsFold(d.Vendor, r.Vendor) && !sameNumber(f.number, r.Vendor):
-		return "by " + orUnknown(d.Vendor, "an unknown vendor")
+		return "by " + plainOr(d.Vendor, "an unknown vendor")
 	case r.Model != "" && !containsFold(d.Model, r.Model):
-		return "of " + orUnknown(d.Model, "an unknown model")
+		return "of " + plainOr(d.Model, "an unknown model")
 	case r.NUMANode != nil && d.NUMANode == nil:
 		return "on an unknown NUMA node"
 	case r.NUMANode != nil && *d.NUMANode != *r.NUMANode:
@@ -251,7 +235,7 @@ func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 	return ""
 }
 
-func orUnknown(name, unknown string) string {
+func plainOr(name, unknown string) string {
 	if name == "" {
 		return unknown
 	}
@@ -277,7 +261,7 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 	shown := words.Plain(r.Address)
 	found := b.lookUp(r.Address, deviceKind(kind))
 	if len(found) > 1 {
-		return fail("%s may be %s: give the address", shown, b.idList(found))
+		return fail("%s may be %s: give the address", shown, rowText(b.ids(found)))
 	}
 	if len(found) == 0 {
 		if why := b.elsewhere(kind, r.Address); why != "" {
@@ -291,31 +275,30 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 			return fail("no device %s on %s: %s", shown, b.name, b.devicesThere(kind))
 		}
 	}
-	d := &b.p.Devices[found[0]]
-	if why := b.notGiven(kind, d, &b.facts[found[0]]); why != "" {
-		if kind == plan.KindVF {
-			return fail("%s gives no virtual functions: %s", words.Plain(d.ID), why)
-		}
-		return fail("%s cannot be given away: %s", words.Plain(d.ID), why)
+	id := words.Plain(b.p.Devices[found[0]].ID)
+	why := b.notGiven(kind, found[0])
+	switch {
+	case why != "" && kind == plan.KindVF:
+		return fail("%s gives no virtual functions: %s", id, why)
+	case why != "":
+		return fail("%s cannot be given away: %s", id, why)
 	}
 	if why := b.mismatch(found[0], r); why != "" {
-		return fail("%s is %s", words.Plain(d.ID), why)
+		return fail("%s is %s", id, why)
 	}
 	return found
 }
 
 // lookUp returns the devices of a kind that go by a name: one by address, else those with the name.
 func (b *problemBuilder) lookUp(name, kind string) []int {
+	addr, err := topology.ParsePCIAddr(name)
 	var found []int
-	if a, err := topology.ParsePCIAddr(name); err == nil {
-		for i := range b.facts {
-			if f := &b.facts[i]; f.addr != nil && *f.addr == a && b.p.Devices[i].Kind == kind {
-				return []int{i}
-			}
-		}
-	}
-	for i := range b.facts {
-		if b.p.Devices[i].Kind == kind && (b.p.Devices[i].ID == name || slices.Contains(b.facts[i].names, name)) {
+	for i, f := range b.facts {
+		switch d := &b.p.Devices[i]; {
+		case d.Kind != kind:
+		case err == nil && f.addr != nil && *f.addr == addr:
+			return []int{i}
+		case d.ID == name || slices.Contains(f.names, name):
 			found = append(found, i)
 		}
 	}
@@ -373,8 +356,8 @@ func (b *problemBuilder) elsewhere(kind, name string) string {
 // devicesThere lists the devices that could have been meant.
 func (b *problemBuilder) devicesThere(kind string) string {
 	var ids []int
-	for i := range b.p.Devices {
-		if b.p.Devices[i].Kind == deviceKind(kind) && (kind != plan.KindVF || b.p.Devices[i].VFs > 0) {
+	for i, d := range b.p.Devices {
+		if d.Kind == deviceKind(kind) && (kind != plan.KindVF || d.VFs > 0) {
 			ids = append(ids, i)
 		}
 	}
@@ -385,17 +368,14 @@ func (b *problemBuilder) devicesThere(kind string) string {
 	if len(ids) == 0 {
 		return "it has no " + what
 	}
-	return what + " are " + b.idList(ids)
+	return what + " are " + rowText(b.ids(ids))
 }
 
-// idList lists devices by their IDs.
-func (b *problemBuilder) idList(devices []int) string {
+// ids returns the IDs of devices as messages show them.
+func (b *problemBuilder) ids(devices []int) []string {
 	var ids []string
 	for _, d := range devices {
 		ids = append(ids, words.Plain(b.p.Devices[d].ID))
 	}
-	if len(ids) > maxListed {
-		return strings.Join(ids[:maxListed], ", ") + fmt.Sprintf(" and %d more", len(ids)-maxListed)
-	}
-	return joinComma(ids)
+	return ids
 }
