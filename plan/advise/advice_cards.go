@@ -168,11 +168,8 @@ func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 	}
 	q := changed(a.p)
 	home := map[string]*int{}
-	for i := range h.GPUs {
-		home[h.GPUs[i].ID()] = h.GPUs[i].NUMANode
-	}
-	for i := range h.NICs {
-		home[h.NICs[i].ID()] = h.NICs[i].NUMANode
+	for _, p := range partsOf(h) {
+		home[p.id] = *p.node
 	}
 	for i := range q.Devices {
 		if d := &q.Devices[i]; moved[cardKey(d.ID)] {

@@ -14,8 +14,30 @@ type card struct {
 	id        string                // as the edit calls it
 	functions []*topology.PCIDevice // physical ones, by address; none where the host's source has no addresses
 	virtual   []*topology.PCIDevice // virtual functions of these
-	gpus      []*topology.GPU
-	nics      []*topology.NIC
+	parts     []part
+}
+
+// A part is a GPU or NIC of a host, in what both have.
+type part struct {
+	id    string
+	names []string // by which a user may call it
+	addr  *topology.PCIAddr
+	node  **int
+	gpu   *topology.GPU // nil for a NIC
+}
+
+// partsOf returns the GPUs and NICs of a host.
+func partsOf(h *topology.Host) []part {
+	var all []part
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		all = append(all, part{g.ID(), []string{g.Name}, g.Address, &g.NUMANode, g})
+	}
+	for i := range h.NICs {
+		n := &h.NICs[i]
+		all = append(all, part{n.ID(), append([]string{n.Name}, n.Netdevs...), n.Address, &n.NUMANode, nil})
+	}
+	return all
 }
 
 // card finds a device by the address of one of its functions, by the name of a GPU or NIC, or by
@@ -23,22 +45,16 @@ type card struct {
 func (e Edit) card(h *topology.Host, name string) (*card, error) {
 	at, err := topology.ParsePCIAddr(name)
 	if err != nil {
-		c := named(h, name)
-		var addr *topology.PCIAddr
+		named := slices.DeleteFunc(partsOf(h), func(p part) bool { return !slices.Contains(p.names, name) })
 		switch {
-		case len(c.gpus)+len(c.nics) > 1:
-			return nil, e.fail(name, "several devices have this name", "use the address of one; "+devicesText(h))
-		case len(c.gpus) == 1:
-			addr = c.gpus[0].Address
-		case len(c.nics) == 1:
-			addr = c.nics[0].Address
-		default:
+		case len(named) == 0:
 			return nil, e.fail(name, "the host has no such device", devicesText(h))
+		case len(named) > 1:
+			return nil, e.fail(name, "several devices have this name", "use the address of one; "+devicesText(h))
+		case named[0].addr == nil: // the host's source has no addresses
+			return &card{id: name, parts: named}, nil
 		}
-		if addr == nil {
-			return c, nil // the host's source has no addresses
-		}
-		at = *addr
+		at = *named[0].addr
 	}
 	c := &card{id: name}
 	// A virtual function stands for the card that it is a part of.
@@ -60,40 +76,16 @@ func (e Edit) card(h *topology.Host, name string) (*card, error) {
 			c.virtual = append(c.virtual, d)
 		}
 	}
-	// Sources without a PCI tree may still know addresses.
-	part := func(a *topology.PCIAddr) bool {
-		return a != nil && (c.function(a) != nil || len(c.functions) == 0 && a.SameDevice(at))
-	}
-	for i := range h.GPUs {
-		if part(h.GPUs[i].Address) {
-			c.gpus = append(c.gpus, &h.GPUs[i])
+	for _, p := range partsOf(h) {
+		// Sources without a PCI tree may still know addresses.
+		if c.function(p.addr) != nil || len(c.functions) == 0 && p.addr != nil && p.addr.SameDevice(at) {
+			c.parts = append(c.parts, p)
 		}
 	}
-	for i := range h.NICs {
-		if part(h.NICs[i].Address) {
-			c.nics = append(c.nics, &h.NICs[i])
-		}
-	}
-	if len(c.functions)+len(c.gpus)+len(c.nics) == 0 {
+	if len(c.functions)+len(c.parts) == 0 {
 		return nil, e.fail(name, "the host has no such device", devicesText(h))
 	}
 	return c, nil
-}
-
-// named returns the GPUs and NICs of a name.
-func named(h *topology.Host, name string) *card {
-	c := &card{id: name}
-	for i := range h.GPUs {
-		if g := &h.GPUs[i]; g.Name == name {
-			c.gpus = append(c.gpus, g)
-		}
-	}
-	for i := range h.NICs {
-		if n := &h.NICs[i]; n.Name == name || slices.Contains(n.Netdevs, name) {
-			c.nics = append(c.nics, n)
-		}
-	}
-	return c
 }
 
 // devicesText lists the GPUs and NICs of a host, for messages.
@@ -124,11 +116,8 @@ func someText(names []string) string {
 // ids returns what paths call the parts of the card.
 func (c *card) ids() []string {
 	var ids []string
-	for _, g := range c.gpus {
-		ids = append(ids, g.ID())
-	}
-	for _, n := range c.nics {
-		ids = append(ids, n.ID())
+	for _, p := range c.parts {
+		ids = append(ids, p.id)
 	}
 	return ids
 }
@@ -136,13 +125,9 @@ func (c *card) ids() []string {
 // linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
 // of its own, or wears a bridge: it does not change places with a card.
 func (c *card) linked(h *topology.Host) bool {
-	for _, g := range c.gpus {
-		if g.NVLinks != nil && *g.NVLinks > 0 {
-			return true
-		}
-	}
+	bridged := func(p part) bool { return p.gpu != nil && valueOr(p.gpu.NVLinks, 0) > 0 }
 	ids := c.ids()
-	return slices.ContainsFunc(h.Reported, func(p topology.Path) bool {
+	return slices.ContainsFunc(c.parts, bridged) || slices.ContainsFunc(h.Reported, func(p topology.Path) bool {
 		return p.Class == topology.PathNVLink && (slices.Contains(ids, p.A) || slices.Contains(ids, p.B))
 	})
 }
@@ -162,11 +147,8 @@ func (c *card) numaNode() *int {
 	for _, d := range c.functions {
 		nodes = append(nodes, d.NUMANode)
 	}
-	for _, g := range c.gpus {
-		nodes = append(nodes, g.NUMANode)
-	}
-	for _, n := range c.nics {
-		nodes = append(nodes, n.NUMANode)
+	for _, p := range c.parts {
+		nodes = append(nodes, *p.node)
 	}
 	return cmp.Or(nodes...)
 }

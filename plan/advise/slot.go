@@ -57,14 +57,9 @@ func (c *card) plug(slots map[uint8]slot) {
 		s.IOMMUGroup, s.Slot = v.IOMMUGroup, v.Slot
 		plugInto(s, v)
 	}
-	for _, g := range c.gpus {
-		if d := c.function(g.Address); d != nil {
-			g.NUMANode = deepCopy(d.NUMANode)
-		}
-	}
-	for _, n := range c.nics {
-		if d := c.function(n.Address); d != nil {
-			n.NUMANode = deepCopy(d.NUMANode)
+	for _, p := range c.parts {
+		if d := c.function(p.addr); d != nil {
+			*p.node = deepCopy(d.NUMANode)
 		}
 	}
 }
@@ -82,7 +77,7 @@ func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 // swap makes two cards change slots. Made twice, it changes nothing.
 func (e Edit) swap(h *topology.Host, a, b *card) error {
 	switch linkedA, linkedB := a.linked(h), b.linked(h); {
-	case sameFirst(a.functions, b.functions), sameFirst(a.gpus, b.gpus), sameFirst(a.nics, b.nics):
+	case slices.Equal(a.functions, b.functions) && slices.Equal(a.ids(), b.ids()):
 		return e.fail(b.id, "is the same card as "+a.id, "name two cards")
 	case linkedA != linkedB:
 		linked := a
@@ -112,8 +107,6 @@ func (e Edit) swap(h *topology.Host, a, b *card) error {
 	return nil
 }
 
-func sameFirst[T comparable](a, b []T) bool { return len(a) > 0 && len(b) > 0 && a[0] == b[0] }
-
 // slots returns where the card's physical functions are, by their numbers.
 func (c *card) slots() map[uint8]slot {
 	slots := make(map[uint8]slot, len(c.functions))
@@ -128,18 +121,16 @@ func swapNamed(a, b *card) {
 	nodeA, nodeB := a.numaNode(), b.numaNode()
 	a.setNode(nodeB)
 	b.setNode(nodeA)
-	if len(a.gpus) == 1 && len(b.gpus) == 1 {
-		a.gpus[0].CPUAffinity, b.gpus[0].CPUAffinity = b.gpus[0].CPUAffinity, a.gpus[0].CPUAffinity
+	if len(a.parts) == 1 && len(b.parts) == 1 && a.parts[0].gpu != nil && b.parts[0].gpu != nil {
+		x, y := a.parts[0].gpu, b.parts[0].gpu
+		x.CPUAffinity, y.CPUAffinity = y.CPUAffinity, x.CPUAffinity
 	}
 }
 
 // setNode puts GPUs and NICs of the card on a NUMA node.
 func (c *card) setNode(node *int) {
-	for _, g := range c.gpus {
-		g.NUMANode = deepCopy(node)
-	}
-	for _, n := range c.nics {
-		n.NUMANode = deepCopy(node)
+	for _, p := range c.parts {
+		*p.node = deepCopy(node)
 	}
 }
 
@@ -213,7 +204,12 @@ func (e Edit) moveTo(h *topology.Host, c *card) error {
 		return err
 	}
 	if len(c.functions) == 0 {
-		swapNamed(c, &card{gpus: []*topology.GPU{{NUMANode: new(e.Count)}}})
+		c.setNode(new(e.Count))
+		for _, p := range c.parts {
+			if p.gpu != nil {
+				p.gpu.CPUAffinity = nil // it was that of the old slot
+			}
+		}
 		return nil
 	}
 	if free := freePorts(h, e.Count, c); len(free) > 0 {

@@ -120,16 +120,16 @@ func (b *problemBuilder) findRoutes() {
 			}
 		}
 		through := b.netdevsBehind(r.Netdev)
+		carries := func(name string) bool { return slices.Contains(through, name) }
 		member := func(p topology.Netdev) bool {
-			return slices.Contains(through, p.Name) || p.Master != "" && p.Master == r.Netdev
+			return carries(p.Name) || p.Master != "" && p.Master == r.Netdev
 		}
 		for _, n := range b.host.NICs {
 			if n.Address == nil {
 				continue
 			}
 			_, seen := behind[*n.Address]
-			if seen || slices.ContainsFunc(n.Netdevs, func(name string) bool { return slices.Contains(through, name) }) ||
-				slices.ContainsFunc(n.Ports, member) {
+			if seen || slices.ContainsFunc(n.Netdevs, carries) || slices.ContainsFunc(n.Ports, member) {
 				behind[*n.Address] = n.NUMANode
 			}
 		}
