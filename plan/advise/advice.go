@@ -37,13 +37,18 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 		return nil, nil // nothing is left to gain
 	}
 	// What costs nothing to do comes first, so that it is asked for while there are questions left.
-	changes := slices.Concat(a.ports(), a.virtualFunctions(), a.reserve(), a.memory(), a.groups(), a.cards())
+	a.ports()
+	a.virtualFunctions()
+	a.reserve()
+	a.memory()
+	a.groups()
+	a.cards()
 	type gained struct {
 		plan.Advice
 		key string
 	}
 	var all []gained
-	for _, c := range changes {
+	for _, c := range a.changes {
 		found, verdict := a.ask(c.problem)
 		if a.err != nil {
 			return nil, a.err
@@ -82,6 +87,13 @@ type advisor struct {
 	host   *topology.Host
 	lab    *lab.Lab
 	terms  []plan.Term
+
+	changes []change
+}
+
+// propose adds a change to those that are asked for.
+func (a *advisor) propose(q *plan.Problem, what, note, key string) {
+	a.changes = append(a.changes, change{q, what, note, key})
 }
 
 // A change is a change to the host, as the problem that it makes.
@@ -134,8 +146,7 @@ func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 }
 
 // ports turns up NICs without a link, to the rate of others of their model.
-func (a *advisor) ports() []change {
-	var all []change
+func (a *advisor) ports() {
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
 		if d.Kind != plan.KindNIC || d.RateMbps != 0 || d.RateUnknown || !d.Whole && d.VFs == 0 || !wanted(a.p, i) {
@@ -152,10 +163,9 @@ func (a *advisor) ports() []change {
 		}
 		q := changed(a.p)
 		q.Devices[i].RateMbps = rate
-		all = append(all, change{q, fmt.Sprintf("turn up the link of NIC %s", d.ID),
-			fmt.Sprintf("taken to come up at %d Gb/s, as others of its model", rate/1000), "port " + d.ID})
+		a.propose(q, fmt.Sprintf("turn up the link of NIC %s", d.ID),
+			fmt.Sprintf("taken to come up at %d Gb/s, as others of its model", rate/1000), "port "+d.ID)
 	}
-	return all
 }
 
 // wanted reports whether some lab node would take the device.
@@ -171,7 +181,7 @@ func wanted(p *plan.Problem, device int) bool {
 }
 
 // virtualFunctions gives NICs whose virtual functions are all taken as many more as lab nodes ask for in all.
-func (a *advisor) virtualFunctions() []change {
+func (a *advisor) virtualFunctions() {
 	used := map[int]int{}
 	asked := 0
 	for i := range a.base.Placement.Nodes {
@@ -180,7 +190,6 @@ func (a *advisor) virtualFunctions() []change {
 			asked += v.Count
 		}
 	}
-	var all []change
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
 		if used[i] == 0 || used[i] < d.VFs || used[i] >= asked {
@@ -197,18 +206,16 @@ func (a *advisor) virtualFunctions() []change {
 			next++
 		}
 		more.VFs = len(more.FreeVFs)
-		all = append(all, change{q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID,
+		a.propose(q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID,
 			words.Count(more.VFs, "virtual function"), d.VFs),
-			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs " + d.ID})
+			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs "+d.ID)
 	}
-	return all
 }
 
 // reserve lets the host keep one core less on a NUMA node where the lab file reserves some. The
 // number for the whole host is no such thing: it decides whether there is a plan, but which cores
 // are left over is chosen last anyway.
-func (a *advisor) reserve() []change {
-	var all []change
+func (a *advisor) reserve() {
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
 		if n.ReserveCores < 1 {
@@ -216,21 +223,19 @@ func (a *advisor) reserve() []change {
 		}
 		q := changed(a.p)
 		q.NUMANodes[i].ReserveCores--
-		all = append(all, change{q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d",
+		a.propose(q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d",
 			words.Count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
-			"host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID)})
+			"host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID))
 	}
-	return all
 }
 
 // memory gives NUMA nodes with few pages left all that the lab could use there.
-func (a *advisor) memory() []change {
+func (a *advisor) memory() {
 	used := a.layout.pagesUsed(&a.base.Placement)
 	var most int64
 	for i := range a.p.Requests {
 		most += a.p.Requests[i].Pages
 	}
-	var all []change
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
 		if n.Pages == nil || *n.Pages-used[n.ID] > *n.Pages/8 {
@@ -238,16 +243,14 @@ func (a *advisor) memory() []change {
 		}
 		q := changed(a.p)
 		q.NUMANodes[i].Pages = &most
-		all = append(all, change{q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab",
+		a.propose(q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab",
 			n.ID, words.Exact(uint64(*n.Pages)*a.p.PageBytes)),
-			"", fmt.Sprintf("memory %d", n.ID)})
+			"", fmt.Sprintf("memory %d", n.ID))
 	}
-	return all
 }
 
 // groups separates devices that go together only because the IOMMU cannot tell them apart.
-func (a *advisor) groups() []change {
-	var all []change
+func (a *advisor) groups() {
 	next := 0
 	for i := range a.p.Devices {
 		next = max(next, a.p.Devices[i].Bundle+1)
@@ -277,11 +280,10 @@ func (a *advisor) groups() []change {
 			useful = useful || wanted(a.p, j)
 		}
 		if len(cards) > 1 && useful {
-			all = append(all, change{q, fmt.Sprintf("let the IOMMU tell %s apart", words.List(names)),
-				"ACS in the firmware's settings, or slots below other root ports", fmt.Sprintf("bundle %d", bundle)})
+			a.propose(q, fmt.Sprintf("let the IOMMU tell %s apart", words.List(names)),
+				"ACS in the firmware's settings, or slots below other root ports", fmt.Sprintf("bundle %d", bundle))
 		}
 	}
-	return all
 }
 
 // cardKey names the card of a device: its address without the function, or its name.

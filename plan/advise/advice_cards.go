@@ -13,9 +13,9 @@ import (
 
 // cards moves NICs, and then GPUs, to the NUMA nodes of what they work with: into a free slot, or
 // in exchange for the card in another.
-func (a *advisor) cards() []change {
+func (a *advisor) cards() {
 	if in := a.host.System.InVM; in != nil && *in {
-		return nil // a virtual machine has no slots that a hand could reach
+		return // a virtual machine has no slots that a hand could reach
 	}
 	type want struct {
 		device, node int
@@ -57,30 +57,21 @@ func (a *advisor) cards() []change {
 		}
 	}
 	slices.SortStableFunc(wants, func(x, y want) int { return cmp.Compare(y.cost, x.cost) })
-	var all []change
-	seen := map[string]bool{}
 	for _, w := range wants {
-		for _, c := range a.placesFor(w.device, w.node, w.near) {
-			if !seen[c.what] {
-				seen[c.what] = true
-				all = append(all, c)
-			}
-		}
+		a.placesFor(w.device, w.node, w.near)
 	}
-	return all
 }
 
 // placeTerms are the terms that another slot can lower.
 var placeTerms = []string{plan.TermGPUNICPath, plan.TermGPUNICMeasured, plan.TermGPUGPUPath, plan.TermDeviceNearest,
 	plan.TermDeviceDistance}
 
-// placesFor returns the changes that bring a device to a NUMA node.
-func (a *advisor) placesFor(device, node, near int) []change {
+// placesFor proposes the changes that bring a device to a NUMA node.
+func (a *advisor) placesFor(device, node, near int) {
 	d := &a.p.Devices[device]
 	if !a.movable(device) {
-		return nil
+		return
 	}
-	var all []change
 	// To bring a NIC to a GPU and the GPU to the NIC is one thing.
 	key := []string{cardKey(d.ID)}
 	if near >= 0 {
@@ -88,8 +79,9 @@ func (a *advisor) placesFor(device, node, near int) []change {
 		slices.Sort(key)
 	}
 	add := func(e Edit, what, note string) {
-		if q, ok := a.relocated(e); ok {
-			all = append(all, change{q, what, note, strings.Join(key, " ")})
+		known := slices.ContainsFunc(a.changes, func(c change) bool { return c.what == what })
+		if q, ok := a.relocated(e); ok && !known {
+			a.propose(q, what, note, strings.Join(key, " "))
 		}
 	}
 	what := fmt.Sprintf("move %s to a slot of NUMA node %d", deviceName(d), node)
@@ -111,7 +103,6 @@ func (a *advisor) placesFor(device, node, near int) []change {
 		add(Edit{Op: OpSwap, Device: d.ID, Other: o.ID}, fmt.Sprintf("swap the slots of %s and %s", deviceName(d),
 			deviceName(o)), "")
 	}
-	return all
 }
 
 // movable reports whether a device is a card that a hand can move: not one that the host lives on,

@@ -63,16 +63,14 @@ func (p *page) node(n *plan.Node) {
 			p.labelled(fmt.Sprintf("guest node %d", c.Cell), cellText(&c))
 		}
 	}
+	label := "devices"
 	for i := range n.Cards {
-		label := ""
-		if i == 0 {
-			label = "devices"
-		}
 		s := cardText(&n.Cards[i], n.GuestNUMA)
 		if m := n.Cards[i].Model; m != "" {
 			s += ", " + m
 		}
 		p.labelled(label, s)
+		label = ""
 	}
 	p.labelled("emulator", "CPUs "+emulatorText(n))
 }
@@ -166,12 +164,10 @@ func (p *page) host(pl *plan.Plan) {
 		pages = append(pages, word)
 	}
 	p.labelled("hugepages", cmp.Or(strings.Join(pages, ", "), "none"))
-	for i, v := range pl.VFs {
-		label := ""
-		if i == 0 {
-			label = "VFs"
-		}
+	label := "VFs"
+	for _, v := range pl.VFs {
 		p.labelled(label, fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count, v.Lab))
+		label = ""
 	}
 	if len(pl.KernelArgs) > 0 {
 		args := make([]string, len(pl.KernelArgs))
