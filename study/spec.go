@@ -324,8 +324,10 @@ func (s *Spec) joints(all []fileJoint) error {
 		return fmt.Errorf("compare: %d, and a study has at most %d", len(all), maxJoints)
 	}
 	for i, file := range all {
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("compare: entry %d%s", i+1, fmt.Sprintf(format, args...))
+		}
 		j := Joint{map[string]string{}, map[string]string{}}
-		differ := 0
 		for _, side := range []struct {
 			name string
 			file map[string]any
@@ -333,29 +335,29 @@ func (s *Spec) joints(all []fileJoint) error {
 		}{{"from", file.From, j.From}, {"to", file.To, j.To}} {
 			for name, v := range side.file {
 				level := fmt.Sprint(v)
-				f := slices.IndexFunc(s.Factors, func(f Factor) bool { return f.Name == name })
-				if f < 0 || !slices.Contains(s.Factors[f].Levels, level) {
-					return fmt.Errorf("compare: entry %d, %s: no factor %s has the level %s", i+1, side.name, name,
-						level)
+				if !slices.ContainsFunc(s.Factors, func(f Factor) bool {
+					return f.Name == name && slices.Contains(f.Levels, level)
+				}) {
+					return fail(", %s: no factor %s has the level %s", side.name, name, level)
 				}
 				side.to[name] = level
 			}
 		}
+		differ := 0
 		for name, from := range j.From {
 			to, ok := j.To[name]
 			if !ok {
-				return fmt.Errorf("compare: entry %d: %s is in from, and not in to", i+1, name)
+				return fail(": %s is in from, and not in to", name)
 			}
 			if to != from {
 				differ++
 			}
 		}
 		if len(j.To) != len(j.From) {
-			return fmt.Errorf("compare: entry %d: from and to do not name the same factors", i+1)
+			return fail(": from and to do not name the same factors")
 		}
 		if differ < 2 {
-			return fmt.Errorf("compare: entry %d: want the levels of two factors or more to differ; those of one are "+
-				"compared in any case", i+1)
+			return fail(": want the levels of two factors or more to differ; those of one are compared in any case")
 		}
 		s.Compare = append(s.Compare, j)
 	}
@@ -375,20 +377,17 @@ func (f *Factor) check() error {
 				"alone, twice", f.Name, l)
 		}
 	}
-	if key, ok := strings.CutPrefix(f.Name, prefixLink); ok {
-		if !slices.Contains(links, key) {
-			return fmt.Errorf("factor %s: want link. and one of %s", f.Name, strings.Join(links, ", "))
-		}
-		return nil
-	}
-	if key, ok := strings.CutPrefix(f.Name, prefixLab); ok {
-		if key == "" {
-			return fmt.Errorf("factor %s: want lab. and a key of the lab file, as lab.fabric.mtu", f.Name)
-		}
-		return nil
-	}
+	link, isLink := LinkKey(f.Name)
+	key, isLab := LabKey(f.Name)
 	known, ok := levels[f.Name]
-	if !ok {
+	switch {
+	case isLink && !slices.Contains(links, link):
+		return fmt.Errorf("factor %s: want link. and one of %s", f.Name, strings.Join(links, ", "))
+	case isLab && key == "":
+		return fmt.Errorf("factor %s: want lab. and a key of the lab file, as lab.fabric.mtu", f.Name)
+	case isLink || isLab:
+		return nil
+	case !ok:
 		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, or an "+
 			"impairment such as link.loss", f.Name,
 			FactorPlacement, FactorIsolation, FactorContention, FactorHugepages)

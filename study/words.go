@@ -18,11 +18,11 @@ func (c *Comparison) Text() string {
 	if e == nil {
 		return c.Problem
 	}
-	if !e.Interval.Bounded() {
-		return fmt.Sprintf("%s (too few blocks for an interval)", amount(e, e.Estimate, c.Unit))
+	interval := "too few blocks for an interval"
+	if e.Interval.Bounded() {
+		interval = c.intervalText(e.Interval)
 	}
-	return fmt.Sprintf("%s (%s to %s)", amount(e, e.Estimate, c.Unit), amount(e, e.Interval.Low, c.Unit),
-		amount(e, e.Interval.High, c.Unit))
+	return fmt.Sprintf("%s (%s)", amount(e, e.Estimate, c.Unit), interval)
 }
 
 // BootstrapText writes the interval that the block bootstrap gives, for tables: "+8.0% to +16.5%".
@@ -31,8 +31,11 @@ func (c *Comparison) BootstrapText() string {
 	if c.Effect == nil || c.Effect.Bootstrap.Confidence == 0 {
 		return ""
 	}
-	e := c.Effect
-	return fmt.Sprintf("%s to %s", amount(e, e.Bootstrap.Low, c.Unit), amount(e, e.Bootstrap.High, c.Unit))
+	return c.intervalText(c.Effect.Bootstrap)
+}
+
+func (c *Comparison) intervalText(i stats.Interval) string {
+	return amount(c.Effect, i.Low, c.Unit) + " to " + amount(c.Effect, i.High, c.Unit)
 }
 
 // amount writes an effect: for ratios in per cent, and as a factor where per cent would be hard to
@@ -174,17 +177,15 @@ func verb(c *Comparison) string {
 // span writes the size of an effect without its sign: "31.0% to 52.0%", in the order of size.
 func span(c *Comparison) string {
 	e := c.Effect
-	if e.Scale == stats.Difference || !e.Interval.Bounded() {
-		return c.Text()
-	}
 	low, high := e.Interval.Low, e.Interval.High
-	if high <= 1 {
-		if high >= 0.1 || low > 0.1 {
-			return fmt.Sprintf("%.1f%% to %.1f%%", 100*(1-high), 100*(1-low))
-		}
+	switch {
+	case e.Scale == stats.Difference || !e.Interval.Bounded():
+		return c.Text()
+	case high <= 1 && (high >= 0.1 || low > 0.1):
+		return fmt.Sprintf("%.1f%% to %.1f%%", 100*(1-high), 100*(1-low))
+	case high <= 1:
 		return "a factor of " + plain(1/high, false) + " to " + plain(1/low, false)
-	}
-	if low >= 2 {
+	case low >= 2:
 		return "a factor of " + plain(low, false) + " to " + plain(high, false)
 	}
 	return fmt.Sprintf("%.1f%% to %.1f%%", 100*(low-1), 100*(high-1))

@@ -111,12 +111,10 @@ func readAll(sources []Source) ([]*file, error) {
 
 // named gives an error of the file system the name that the user knows.
 func named(src Source, err error) error {
-	var own *Error
-	if errors.As(err, &own) {
+	if _, own := errors.AsType[*Error](err); own {
 		return err
 	}
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return &Error{File: path.Join(src.Name, p.Path), What: p.Err.Error()}
 	}
 	return &Error{File: src.Name, What: err.Error()}
@@ -129,12 +127,9 @@ func read(fsys fs.FS, name string) ([]byte, error) {
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxFileSize+1))
-	if err != nil {
-		return nil, err
+	if err == nil && len(data) > maxFileSize {
+		err = &fs.PathError{Op: "read", Path: name,
+			Err: fmt.Errorf("larger than %d MiB, which no result is", maxFileSize>>20)}
 	}
-	if len(data) > maxFileSize {
-		return nil, &fs.PathError{Op: "read", Path: name, Err: fmt.Errorf("larger than %d MiB, which no result is",
-			maxFileSize>>20)}
-	}
-	return data, nil
+	return data, err
 }

@@ -187,13 +187,7 @@ func (im *importing) note(group, format string, args ...any) {
 
 // factor names what varies.
 func (im *importing) factor() (string, error) {
-	own := ""
-	switch im.Format {
-	case VCPUBenchmarks:
-		own = study.FactorPlacement
-	case SuperBench:
-		own = "node"
-	}
+	own := map[string]string{VCPUBenchmarks: study.FactorPlacement, SuperBench: "node"}[im.Format]
 	switch {
 	case own != "" && im.Factor != "" && im.Factor != own:
 		return "", fmt.Errorf("factor %q: results of %s vary the %s; leave --factor out", im.Factor, im.Format, own)
@@ -206,9 +200,8 @@ func (im *importing) factor() (string, error) {
 
 // text refuses what cannot be a name of a factor or a level.
 func text(what, s string) error {
-	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool {
-		return r < ' ' || r == 0x7f
-	}) {
+	control := func(r rune) bool { return r < ' ' || r == 0x7f }
+	if s == "" || len(s) > 100 || !utf8.ValidString(s) || strings.ContainsFunc(s, control) {
 		return fmt.Errorf("%s %q: want 1 to 100 bytes of text without control characters", what, s)
 	}
 	return nil
@@ -220,10 +213,7 @@ func (im *importing) studies() ([]*Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	name := im.Name
-	if name == "" {
-		name = slug(im.sources[0].Base)
-	}
+	name := cmp.Or(im.Name, slug(im.sources[0].Base))
 	if err := study.CheckName(name); err != nil {
 		return nil, fmt.Errorf("%w; name the study with --name", err)
 	}
@@ -265,20 +255,17 @@ func (im *importing) studies() ([]*Study, error) {
 
 // nothing is the error of results without a figure.
 func (im *importing) nothing() error {
+	files := "the one file"
+	if n := len(im.files); n != 1 {
+		files = fmt.Sprintf("%d files", n)
+	}
+	text := fmt.Sprintf("no figure in %s of format %s, so nothing is imported", files, im.Format)
 	for _, o := range im.outcomes {
 		if len(o.failures) > 0 {
-			return fmt.Errorf("no figure in %s of format %s, so nothing is imported; the first: %s",
-				countOf(len(im.files)), im.Format, o.failures[0])
+			return errors.New(text + "; the first: " + o.failures[0])
 		}
 	}
-	return fmt.Errorf("no figure in %s of format %s, so nothing is imported", countOf(len(im.files)), im.Format)
-}
-
-func countOf(files int) string {
-	if files == 1 {
-		return "the one file"
-	}
-	return fmt.Sprintf("%d files", files)
+	return errors.New(text)
 }
 
 func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {
@@ -345,13 +332,8 @@ func levelsOf(outcomes []*outcome) []string {
 			levels = append(levels, o.level)
 		}
 	}
-	rank := func(l string) int {
-		if i := slices.Index(placements, l); i >= 0 {
-			return i
-		}
-		return len(placements)
-	}
-	slices.SortStableFunc(levels, func(a, b string) int { return cmp.Compare(rank(a), rank(b)) })
+	order := slices.Concat(placements, levels) // a placement is found where it stands first
+	slices.SortFunc(levels, func(a, b string) int { return slices.Index(order, a) - slices.Index(order, b) })
 	return levels
 }
 

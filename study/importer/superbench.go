@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -184,34 +185,13 @@ func jsonMembers(line []byte) ([]member, error) {
 
 // strictJSON writes null where Python wrote NaN, Infinity or -Infinity, which JSON does not have.
 func strictJSON(line []byte) []byte {
-	if !bytes.Contains(line, []byte("NaN")) && !bytes.Contains(line, []byte("Infinity")) {
-		return line
-	}
-	var out []byte
-	inString := false
-	for i := 0; i < len(line); {
-		if !inString {
-			if n := pythonWord(line[i:]); n > 0 {
-				out, i = append(out, "null"...), i+n
-				continue
-			}
+	return pythonNumber.ReplaceAllFunc(line, func(word []byte) []byte {
+		if word[0] == '"' {
+			return word
 		}
-		switch {
-		case inString && line[i] == '\\' && i+1 < len(line):
-			out, i = append(out, line[i]), i+1
-		case line[i] == '"':
-			inString = !inString
-		}
-		out, i = append(out, line[i]), i+1
-	}
-	return out
+		return []byte("null")
+	})
 }
 
-func pythonWord(b []byte) int {
-	for _, w := range []string{"NaN", "Infinity", "-Infinity"} {
-		if bytes.HasPrefix(b, []byte(w)) {
-			return len(w)
-		}
-	}
-	return 0
-}
+// pythonNumber matches those words, and strings, in which they mean nothing.
+var pythonNumber = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|NaN|-?Infinity`)

@@ -131,12 +131,11 @@ func (f *fitter) far() (int, bool) {
 	distance := 0
 	for i, n := range f.p.NUMANodes {
 		for j, d := range n.Distances {
-			switch {
-			case i == j:
-			case distance == 0:
-				distance = d
-			case distance != d:
+			if i != j && distance != 0 && d != distance {
 				return 0, false
+			}
+			if i != j {
+				distance = d
 			}
 		}
 	}

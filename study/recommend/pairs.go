@@ -125,12 +125,9 @@ func computing(h *topology.Host) []string {
 
 // classRank orders path classes, the nearest first; unknown ones are last.
 func classRank(c topology.PathClass) int {
-	order := []topology.PathClass{topology.PathNVLink, topology.PathPIX, topology.PathPXB, topology.PathPHB,
-		topology.PathNODE, topology.PathSYS}
-	if i := slices.Index(order, c); i >= 0 {
-		return i
-	}
-	return len(order)
+	order := []topology.PathClass{topology.PathSYS, topology.PathNODE, topology.PathPHB, topology.PathPXB,
+		topology.PathPIX, topology.PathNVLink}
+	return -slices.Index(order, c)
 }
 
 // between is the way over PCIe: NVLinks join GPUs only.
@@ -175,10 +172,8 @@ func only(found []string) string {
 // pairs returns the bandwidths that a document measured on a machine like the host: where every GPU
 // and NIC that it names is there, with the same path between them.
 func (d *Document) pairs(h *topology.Host) []measuredPair {
-	for i := range h.GPUs {
-		if h.GPUs[i].Model != "" && !d.ofKind(h) {
-			return nil
-		}
+	if slices.ContainsFunc(h.GPUs, func(g topology.GPU) bool { return g.Model != "" }) && !d.ofKind(h) {
+		return nil
 	}
 	tree := topology.NewTree(h)
 	var all []measuredPair

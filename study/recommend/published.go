@@ -62,56 +62,64 @@ var rdmaWorkloads = []lab.Workload{lab.WorkloadRDMALatency, lab.WorkloadRDMABand
 
 // Documents returns the published evidence, figure by figure. docs/recommend.md lists the documents.
 func Documents() []Document {
-	const latencies, contention = "table of ib_write_lat", "table of iperf3 under contention"
 	const busy = "64 busy host processes"
+	// latency is a figure of ib_write_lat in the table of the document on EPYC.
+	latency := func(metric string, from, to float64, of Figure) Figure {
+		of.Table, of.Verdict, of.Test, of.Unit = "table of ib_write_lat", stats.Better, "ib_write_lat", "us"
+		of.Metric, of.A, of.B = metric, from, to
+		return of
+	}
+	wrong := Figure{Setting: Placement, From: levelWrong, To: levelPin, NeedsNUMA: true}
+	contended := Figure{Setting: Isolation, From: "none", To: "isolcpus", Where: busy}
+	// kept is the speed of an application on 44 of 48 cores, as a share of that on all of them.
+	kept := func(figures, app string, percent float64, says string) Figure {
+		return Figure{Table: "figures " + figures + ", " + app, Setting: Reserve, From: "0 of 48", To: "4 of 48",
+			Verdict: stats.Equivalent, Test: "app_" + strings.ToLower(app), Metric: "speed", A: 100, B: percent,
+			Unit: "% of the speed on 48 cores", Workloads: everyWorkload, Says: says}
+	}
+	// mtu is what a document says of an MTU in words.
+	mtu := func(table, from, to string, verdict stats.Verdict, test, says string) Figure {
+		return Figure{Table: table, Setting: MTU, From: from, To: to, Verdict: verdict, Test: test,
+			Metric: "bw_average", Workloads: rdmaWorkloads, Says: says}
+	}
+	const jumbo = "section on jumbo frames"
+	// takeaway is what the post on pinning concludes.
+	takeaway := func(s Setting, verdict stats.Verdict, test, metric string, of Figure) Figure {
+		of.Table, of.Setting, of.From, of.To = "takeaways", s, levelOff, levelOn
+		if s == Placement {
+			of.From, of.To = levelDefault, levelPin
+		}
+		of.Verdict, of.Test, of.Metric = verdict, test, metric
+		return of
+	}
 	return []Document{
 		{
 			Title: "Building a Multi-Node RDMA Lab on a Single Machine (remote-lab.net)", Kind: []string{"EPYC 7551P"},
 			Figures: []Figure{
-				{Table: latencies, Setting: Placement, From: levelWrong, To: levelPin, Verdict: stats.Better,
-					Test: "ib_write_lat", Metric: "latency_typical", A: 1.62, B: 1.44, Unit: "us", NeedsNUMA: true},
-				{Table: latencies, Setting: Placement, From: levelWrong, To: levelPin, Verdict: stats.Better,
-					Test: "ib_write_lat", Metric: "latency_p99", A: 1.97, B: 1.53, Unit: "us", NeedsNUMA: true},
-				{Table: latencies, Setting: Placement, From: levelWrong, To: levelPin, Verdict: stats.Better,
-					Test: "ib_write_lat", Metric: "latency_p99.9", A: 7.99, B: 5.22, Unit: "us", NeedsNUMA: true},
-				{Table: latencies, Setting: Isolation, From: "none", To: "isolcpus", Verdict: stats.Better,
-					Test: "ib_write_lat", Metric: "latency_p99", Where: busy, A: 1.71, B: 1.53, Unit: "us"},
-				{Table: latencies, Setting: Isolation, From: "none", To: "isolcpus", Verdict: stats.Better,
-					Test: "ib_write_lat", Metric: "latency_p99.9", Where: busy, A: 7.59, B: 5.22, Unit: "us"},
-				{Table: contention, Setting: Isolation, From: "none", To: "isolcpus", Verdict: stats.Better,
-					Test: "iperf3", Metric: "throughput", Where: busy, A: 7.9, B: 24.1, Unit: "Gb/s",
-					Workloads: everyWorkload},
-				{Table: "section on jumbo frames", Setting: MTU, From: "1500", To: "4200", Verdict: stats.Better,
-					Test: "ib_write_bw", Metric: "bw_average", Workloads: rdmaWorkloads,
-					Says: "an IB MTU of 4096 bytes in place of 1024: a quarter of the packets"},
-				{Table: "section on jumbo frames", Setting: MTU, From: "4200", To: "9000", Verdict: stats.Equivalent,
-					Test: "ib_write_bw", Metric: "bw_average", Workloads: rdmaWorkloads,
-					Says: "the IB MTU stays 4096 bytes; the rest only wastes buffers"},
+				latency("latency_typical", 1.62, 1.44, wrong),
+				latency("latency_p99", 1.97, 1.53, wrong),
+				latency("latency_p99.9", 7.99, 5.22, wrong),
+				latency("latency_p99", 1.71, 1.53, contended),
+				latency("latency_p99.9", 7.59, 5.22, contended),
+				{Table: "table of iperf3 under contention", Setting: Isolation, From: "none", To: "isolcpus",
+					Verdict: stats.Better, Test: "iperf3", Metric: "throughput", Where: busy, A: 7.9, B: 24.1,
+					Unit: "Gb/s", Workloads: everyWorkload},
+				mtu(jumbo, "1500", "4200", stats.Better, "ib_write_bw",
+					"an IB MTU of 4096 bytes in place of 1024: a quarter of the packets"),
+				mtu(jumbo, "4200", "9000", stats.Equivalent, "ib_write_bw",
+					"the IB MTU stays 4096 bytes; the rest only wastes buffers"),
 			},
 		},
 		{
 			Title: "RoCE SR-IOV Setup and Performance Study on vSphere 7.x (VMware)",
 			Figures: []Figure{
-				{Table: "chapter 2", Setting: MTU, From: "4200", To: "9000", Verdict: stats.Undecided,
-					Test: "ib_send_bw", Metric: "bw_average", Workloads: rdmaWorkloads,
-					Says: "9000 was used throughout and compared with nothing"},
-				{Table: "figures 25 and 26, OpenFOAM", Setting: Reserve, From: "0 of 48", To: "4 of 48",
-					Verdict: stats.Equivalent, Test: "app_openfoam", Metric: "speed", A: 100, B: 94,
-					Unit: "% of the speed on 48 cores", Workloads: everyWorkload},
-				{Table: "figures 27 and 28, WRF", Setting: Reserve, From: "0 of 48", To: "4 of 48",
-					Verdict: stats.Equivalent, Test: "app_wrf", Metric: "speed", A: 100, B: 95.8,
-					Unit: "% of the speed on 48 cores", Workloads: everyWorkload},
-				{Table: "figures 29 and 30, LAMMPS", Setting: Reserve, From: "0 of 48", To: "4 of 48",
-					Verdict: stats.Equivalent, Test: "app_lammps", Metric: "speed", A: 100, B: 91.1,
-					Unit: "% of the speed on 48 cores", Workloads: everyWorkload,
-					Says: "on one node, where bare metal with 44 cores loses 9.5%"},
-				{Table: "figures 31 and 32, GROMACS", Setting: Reserve, From: "0 of 48", To: "4 of 48",
-					Verdict: stats.Equivalent, Test: "app_gromacs", Metric: "speed", A: 100, B: 91.5,
-					Unit: "% of the speed on 48 cores", Workloads: everyWorkload,
-					Says: "on 16 nodes, where bare metal with 44 cores loses 7.6%"},
-				{Table: "figures 33 and 34, NAMD", Setting: Reserve, From: "0 of 48", To: "4 of 48",
-					Verdict: stats.Equivalent, Test: "app_namd", Metric: "speed", A: 100, B: 91.5,
-					Unit: "% of the speed on 48 cores", Workloads: everyWorkload, Says: "on 16 nodes"},
+				mtu("chapter 2", "4200", "9000", stats.Undecided, "ib_send_bw",
+					"9000 was used throughout and compared with nothing"),
+				kept("25 and 26", "OpenFOAM", 94, ""),
+				kept("27 and 28", "WRF", 95.8, ""),
+				kept("29 and 30", "LAMMPS", 91.1, "on one node, where bare metal with 44 cores loses 9.5%"),
+				kept("31 and 32", "GROMACS", 91.5, "on 16 nodes, where bare metal with 44 cores loses 7.6%"),
+				kept("33 and 34", "NAMD", 91.5, "on 16 nodes"),
 			},
 		},
 		{
@@ -135,25 +143,21 @@ func Documents() []Document {
 			Title: "Benchmarked vCPU pinning and guest NUMA for GPU passthrough VMs (r/VFIO, 6erun)",
 			Kind:  []string{"H200", "MI350X", "RTX PRO 6000", "RTX 4090", "RTX 4080", "RTX 5090"},
 			Figures: []Figure{
-				{Table: "takeaways", Setting: Placement, From: levelDefault, To: levelPin, Verdict: stats.Better,
-					Test: "all tests", Metric: "latency and noise",
-					Says: "pinning alone helped latency and noise: the safest start", Workloads: everyWorkload},
-				{Table: "takeaways", Setting: Placement, From: levelDefault, To: levelPin, Verdict: stats.Better,
-					Test: "nccl_all_reduce", Metric: "busbw",
-					Says: "pinning helped a lot on some hosts (NCCL_P2P_DISABLE=1)", NeedsGPUs: true},
-				{Table: "takeaways", Setting: Placement, From: levelDefault, To: levelPin, Verdict: stats.Equivalent,
-					Test: "gpu_matmul", Metric: "time", Says: "FP16 matmul barely changed", NeedsGPUs: true},
-				{Table: "takeaways", Setting: GuestNUMA, From: levelOff, To: levelOn, Verdict: stats.Better,
-					Test: "stream", Metric: "bandwidth", Low: 2, High: 7, Where: "pinned", NeedsNUMA: true},
-				{Table: "takeaways", Setting: GuestNUMA, From: levelOff, To: levelOn, Verdict: stats.Worse,
-					Test: "nccl_all_reduce", Metric: "busbw", Where: "pinned",
-					Says: "guest NUMA hurt badly on some hosts (NCCL_P2P_DISABLE=1)", NeedsNUMA: true, NeedsGPUs: true},
-				{Table: "takeaways", Setting: GuestNUMA, From: levelOff, To: levelOn, Verdict: stats.Equivalent,
-					Test: "gpu_matmul", Metric: "time", Where: "pinned", Says: "FP16 matmul barely changed",
-					NeedsNUMA: true, NeedsGPUs: true},
-				{Table: "takeaways", Setting: SMT, From: levelOff, To: levelOn, Verdict: stats.Equivalent,
-					Test: "sysbench_cpu", Metric: "rate", Low: 1.02, High: 1.03, Where: "pinned, guest NUMA",
-					Workloads: everyWorkload, NeedsSMT: true, Says: "the guest looks bigger without being much faster"},
+				takeaway(Placement, stats.Better, "all tests", "latency and noise", Figure{Workloads: everyWorkload,
+					Says: "pinning alone helped latency and noise: the safest start"}),
+				takeaway(Placement, stats.Better, "nccl_all_reduce", "busbw", Figure{NeedsGPUs: true,
+					Says: "pinning helped a lot on some hosts (NCCL_P2P_DISABLE=1)"}),
+				takeaway(Placement, stats.Equivalent, "gpu_matmul", "time", Figure{NeedsGPUs: true,
+					Says: "FP16 matmul barely changed"}),
+				takeaway(GuestNUMA, stats.Better, "stream", "bandwidth", Figure{NeedsNUMA: true, Low: 2, High: 7,
+					Where: "pinned"}),
+				takeaway(GuestNUMA, stats.Worse, "nccl_all_reduce", "busbw", Figure{NeedsNUMA: true, NeedsGPUs: true,
+					Where: "pinned", Says: "guest NUMA hurt badly on some hosts (NCCL_P2P_DISABLE=1)"}),
+				takeaway(GuestNUMA, stats.Equivalent, "gpu_matmul", "time", Figure{NeedsNUMA: true, NeedsGPUs: true,
+					Where: "pinned", Says: "FP16 matmul barely changed"}),
+				takeaway(SMT, stats.Equivalent, "sysbench_cpu", "rate", Figure{NeedsSMT: true, Low: 1.02, High: 1.03,
+					Where: "pinned, guest NUMA", Workloads: everyWorkload,
+					Says: "the guest looks bigger without being much faster"}),
 			},
 		},
 	}

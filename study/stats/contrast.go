@@ -1,9 +1,11 @@
 package stats
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // Defaults of a Question.
@@ -159,17 +161,9 @@ func Contrast(blocks []Block, q Question) (Effect, error) {
 	if err != nil {
 		return Effect{}, err
 	}
-	d := make([]float64, len(blocks))
-	as := make([]float64, len(blocks))
-	bs := make([]float64, len(blocks))
-	for i, block := range blocks {
-		if as[i], err = level(block.A, e.Scale); err != nil {
-			return Effect{}, fmt.Errorf("block %d, level A: %w", i+1, err)
-		}
-		if bs[i], err = level(block.B, e.Scale); err != nil {
-			return Effect{}, fmt.Errorf("block %d, level B: %w", i+1, err)
-		}
-		d[i] = bs[i] - as[i]
+	as, bs, d, err := levels(blocks, e.Scale)
+	if err != nil {
+		return Effect{}, err
 	}
 	e.A, e.B = e.back(mean(as)), e.back(mean(bs))
 	e.Spread = deviation(d)
@@ -184,13 +178,8 @@ func Contrast(blocks []Block, q Question) (Effect, error) {
 
 // effect checks the question and starts its answer.
 func (q Question) effect(blocks int) (Effect, error) {
-	e := Effect{Direction: q.Direction, Scale: q.Scale, Margin: q.Margin, Confidence: q.Confidence, Blocks: blocks}
-	if e.Scale == "" {
-		e.Scale = Ratio
-	}
-	if e.Confidence == 0 {
-		e.Confidence = DefaultConfidence
-	}
+	e := Effect{Direction: q.Direction, Scale: cmp.Or(q.Scale, Ratio), Margin: q.Margin,
+		Confidence: cmp.Or(q.Confidence, DefaultConfidence), Blocks: blocks}
 	switch {
 	case q.Direction != HigherIsBetter && q.Direction != LowerIsBetter:
 		return e, fmt.Errorf("direction %q: say %q or %q", q.Direction, HigherIsBetter, LowerIsBetter)
@@ -211,12 +200,7 @@ func (q Question) effect(blocks int) (Effect, error) {
 }
 
 // resamples is the number of resamples with its default.
-func (q Question) resamples() int {
-	if q.Resamples == 0 {
-		return DefaultResamples
-	}
-	return q.Resamples
-}
+func (q Question) resamples() int { return cmp.Or(q.Resamples, DefaultResamples) }
 
 // setEstimate fills in the estimate and the intervals, which are given on the scale of the arithmetic.
 func (e *Effect) setEstimate(estimate float64, r resampled, bootstrap func(tail float64) Interval) {
@@ -242,15 +226,27 @@ func (e *Effect) back(v float64) float64 {
 
 // finite refuses results that have left the range of numbers, which only absurd values lead to.
 func (e *Effect) finite() error {
-	for _, v := range []float64{e.A, e.B, e.Estimate, e.Spread} {
-		if math.IsNaN(v) || math.IsInf(v, 0) {
-			return fmt.Errorf("the values are too far apart to be compared (A %v, B %v)", e.A, e.B)
-		}
-	}
-	if e.Scale == Ratio && e.Estimate == 0 {
+	wild := func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }
+	if slices.ContainsFunc([]float64{e.A, e.B, e.Estimate, e.Spread}, wild) || e.Scale == Ratio && e.Estimate == 0 {
 		return fmt.Errorf("the values are too far apart to be compared (A %v, B %v)", e.A, e.B)
 	}
 	return nil
+}
+
+// levels returns both levels of all blocks on the scale of the arithmetic, and their differences.
+func levels(blocks []Block, scale Scale) (as, bs, d []float64, err error) {
+	for i, block := range blocks {
+		a, err := level(block.A, scale)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("block %d, level A: %w", i+1, err)
+		}
+		b, err := level(block.B, scale)
+		if err != nil {
+			return nil, nil, nil, fmt.Errorf("block %d, level B: %w", i+1, err)
+		}
+		as, bs, d = append(as, a), append(bs, b), append(d, b-a)
+	}
+	return as, bs, d, nil
 }
 
 // level returns the mean of the values on the scale of the arithmetic: of their logarithms for Ratio.

@@ -42,18 +42,13 @@ func Drifting(blocks []Block, q Question) (Drift, error) {
 	if err != nil {
 		return Drift{}, err
 	}
-	var both, differences []float64
-	for i, block := range blocks {
-		a, err := level(block.A, e.Scale)
-		if err != nil {
-			return Drift{}, fmt.Errorf("block %d, level A: %w", i+1, err)
-		}
-		b, err := level(block.B, e.Scale)
-		if err != nil {
-			return Drift{}, fmt.Errorf("block %d, level B: %w", i+1, err)
-		}
-		both = append(both, (a+b)/2)
-		differences = append(differences, b-a)
+	as, bs, differences, err := levels(blocks, e.Scale)
+	if err != nil {
+		return Drift{}, err
+	}
+	both := make([]float64, len(blocks))
+	for i := range both {
+		both[i] = (as[i] + bs[i]) / 2
 	}
 	d := Drift{Level: trend(both, q.Seed), Effect: trend(differences, q.Seed)}
 	if d.Level.P <= driftAlpha {

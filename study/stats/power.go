@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -78,14 +79,7 @@ func (w Power) Detectable(blocks int) float64 {
 
 // defaults are the values to reckon with.
 func (w Power) defaults() (alpha float64, comparisons int, power float64) {
-	alpha, comparisons, power = w.Alpha, max(1, w.Comparisons), w.Power
-	if alpha == 0 {
-		alpha = DefaultAlpha
-	}
-	if power == 0 {
-		power = DefaultPower
-	}
-	return alpha, comparisons, power
+	return cmp.Or(w.Alpha, DefaultAlpha), max(1, w.Comparisons), cmp.Or(w.Power, DefaultPower)
 }
 
 // spread is the standard deviation to reckon with: the upper 80 % confidence limit of an estimated
