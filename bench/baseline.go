@@ -70,32 +70,28 @@ type Tolerance struct{ Bad, Lower, Upper float64 }
 
 func (t Tolerance) check() error {
 	for _, share := range []float64{t.Bad, t.Lower, t.Upper} {
-		if !(share >= 0 && share < 1) {
+		if !(share >= 0 && share < 1) || t == (Tolerance{}) {
 			return fmt.Errorf("tolerance %v: want more than 0 and less than 1", share)
 		}
-	}
-	if t == (Tolerance{}) {
-		return errors.New("tolerance 0: want more than 0 and less than 1")
 	}
 	return nil
 }
 
 // bounds are how far a figure may be below and above, nil where there is no bound.
 func (t Tolerance) bounds(lowerIsBetter bool) (lower, upper *float64) {
+	bound := func(share float64) *float64 {
+		if share == 0 {
+			return nil
+		}
+		return &share
+	}
 	switch {
 	case t.Bad == 0:
+		return bound(t.Lower), bound(t.Upper)
 	case lowerIsBetter:
-		t.Upper = t.Bad
-	default:
-		t.Lower = t.Bad
+		return bound(t.Lower), &t.Bad
 	}
-	if t.Lower > 0 {
-		lower = &t.Lower
-	}
-	if t.Upper > 0 {
-		upper = &t.Upper
-	}
-	return lower, upper
+	return &t.Bad, bound(t.Upper)
 }
 
 // NewBaseline makes a baseline of a measurement: each figure that repeats, with its metric's
@@ -126,11 +122,7 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 		}
 		e := Expected{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Unit: s.Unit}
 		if values[e.key()] == nil {
-			tolerance, own := byMetric[s.Metric]
-			if !own {
-				tolerance = all
-			}
-			e.Lower, e.Upper = tolerance.bounds(LowerIsBetter(s.Metric, s.Unit))
+			e.Lower, e.Upper = cmp.Or(byMetric[s.Metric], all).bounds(LowerIsBetter(s.Metric, s.Unit))
 			b.Figures = append(b.Figures, e)
 		}
 		values[e.key()] = append(values[e.key()], s.Value)
@@ -234,13 +226,11 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 		if !(e.Value > 0) || math.IsInf(e.Value, 0) {
 			return nil, bad("value %v: want a number above 0", e.Value)
 		}
-		for _, x := range []struct {
-			name  string
-			bound *float64
-		}{{"lower", e.Lower}, {"upper", e.Upper}} {
-			if x.bound != nil && !(*x.bound >= 0) {
-				return nil, bad("%s %v: want a share of 0 or more", x.name, *x.bound)
-			}
+		if e.Lower != nil && !(*e.Lower >= 0) {
+			return nil, bad("lower %v: want a share of 0 or more", *e.Lower)
+		}
+		if e.Upper != nil && !(*e.Upper >= 0) {
+			return nil, bad("upper %v: want a share of 0 or more", *e.Upper)
 		}
 		if cmp.Or(e.Lower, e.Upper) == nil {
 			return nil, bad("it has neither a lower nor an upper bound, and so cannot fail: leave it out")

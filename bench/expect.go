@@ -151,13 +151,8 @@ func lanes(gts float64, width int) string {
 
 // trained reports whether the link is slower or narrower than the device can do, and what that is.
 func (l PCILink) trained() (best string, down bool) {
-	speed, width := *l.SpeedGTs, *l.Width
-	if l.MaxSpeedGTs != nil {
-		speed = max(speed, *l.MaxSpeedGTs)
-	}
-	if l.MaxWidth != nil {
-		width = max(width, *l.MaxWidth)
-	}
+	speed := max(*l.SpeedGTs, *cmp.Or(l.MaxSpeedGTs, l.SpeedGTs))
+	width := max(*l.Width, *cmp.Or(l.MaxWidth, l.Width))
 	return lanes(speed, width), speed > *l.SpeedGTs || width > *l.Width
 }
 
@@ -227,15 +222,11 @@ func judgeable(s Sample) bool {
 
 // quoted leaves the samples of the size that stands for a test.
 func quoted(all []Sample) []Sample {
-	size := int64(0)
-	for _, s := range all {
-		if s.Bytes == quickBytes {
-			size = quickBytes
-			break
-		}
-		size = max(size, s.Bytes)
+	size := slices.MaxFunc(all, func(a, b Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
+	if slices.ContainsFunc(all, func(s Sample) bool { return s.Bytes == quickBytes }) {
+		size = quickBytes
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(s Sample) bool { return s.Bytes != size })
+	return slices.DeleteFunc(all, func(s Sample) bool { return s.Bytes != size })
 }
 
 // judge is Judge of repeats of one figure.
@@ -247,25 +238,20 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 	}
 	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
 		Value: medianOf(values), Emulated: s.Emulated, Verdict: VerdictNone}
-	if s.Emulated {
-		j.Text = "no expectation: it is emulated, and the rate of its wire is made up"
-		return j
-	}
 	e, err := EngineByName(s.Test)
-	if err != nil {
+	switch {
+	case s.Emulated:
+		j.Text = "no expectation: it is emulated, and the rate of its wire is made up"
+	case err != nil:
 		j.Text = "no expectation: the test is not known"
-		return j
-	}
-	if s.Metric == MetricCopyBandwidth {
+	case s.Metric == MetricCopyBandwidth:
 		judgeCopies(&j, w)
-		return j
+	default:
+		p, _ := e.plugin.(perftest)
+		r := route{Way: w, engine: e, bytes: s.Bytes, flows: max(1, p.pairs), both: e.sendsBothWays(), gpu: p.gpu != "",
+			iperf: s.Metric == MetricThroughput}
+		r.judge(&j, resent)
 	}
-	r := route{Way: w, engine: e, bytes: s.Bytes, flows: 1, iperf: s.Metric == MetricThroughput}
-	r.flows, r.both = 1, e.sendsBothWays()
-	if p, ok := e.plugin.(perftest); ok {
-		r.flows, r.gpu = max(1, p.pairs), p.gpu != ""
-	}
-	r.judge(&j, resent)
 	return j
 }
 
@@ -313,55 +299,46 @@ func (r *route) narrowest() (side *Side, limit float64) {
 func (r *route) judge(j *Judgement, resent float64) {
 	j.Wire = r.wire(r.members(), largestIBMTU)
 	side, pcie := r.narrowest()
-	if j.Wire == 0 {
-		if pcie == 0 {
-			j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
-			if r.rate() > 0 {
-				j.Text = fmt.Sprintf("no expectation: the headers of %s on the wire are not known, nor is a PCIe link",
-					r.engine.Name)
-			}
-			return
-		}
-		j.Wire = math.Inf(1)
-	}
-	j.Bound = j.Wire
-	if now := r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)); now > 0 {
-		j.Bound = now
-	}
-	reached := WireShare
-	if pcie > 0 && pcie < j.Bound {
-		j.Bound, reached = pcie, pcieShare
-	}
-	if j.Value >= WireShare*j.Wire {
-		j.Verdict, j.Bound = VerdictWire, j.Wire
-		j.Text = fmt.Sprintf("within 98%% of the wire: %s of %s Gb/s (%s)", gbps(j.Value), gbps(j.Wire),
-			r.wireText(r.members(), largestIBMTU))
+	known := j.Wire > 0
+	switch {
+	case known || pcie > 0:
+	case r.rate() > 0:
+		j.Text = fmt.Sprintf("no expectation: the headers of %s on the wire are not known, nor is a PCIe link",
+			r.engine.Name)
+		return
+	default:
+		j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
 		return
 	}
-	bounds := slices.Concat(r.linkCauses(j), r.pcieCauses(j, side, pcie))
-	known := !math.IsInf(j.Wire, 1)
-	what := "the PCIe link"
+	wire := j.Wire
 	if !known {
-		j.Wire = 0
+		wire = math.Inf(1)
 	}
-	if reached == WireShare {
-		what = "the wire as it is set up"
+	atBest := fmt.Sprintf("%s Gb/s (%s)", gbps(wire), r.wireText(r.members(), largestIBMTU))
+	if j.Value >= WireShare*wire {
+		j.Verdict, j.Bound = VerdictWire, wire
+		j.Text = fmt.Sprintf("within 98%% of the wire: %s of %s", gbps(j.Value), atBest)
+		return
 	}
+	bounds := slices.Concat(r.linkCauses(wire), r.pcieCauses(wire, side, pcie))
+	// Where nothing is known of the set-up, the wire is at its best.
+	j.Bound = cmp.Or(r.wire(min(r.members(), r.flows), cmp.Or(r.ibMTU(), largestIBMTU)), wire)
+	reached, what := WireShare, "the wire as it is set up"
+	if pcie > 0 && pcie < j.Bound {
+		j.Bound, reached, what = pcie, pcieShare, "the PCIe link"
+	}
+	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
 	if j.Value >= reached*j.Bound {
 		j.Verdict, j.Causes = VerdictExplained, rank(bounds, j)
-		j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
 		if known {
-			j.Text += fmt.Sprintf("; the wire at its best: %s Gb/s (%s)", gbps(j.Wire),
-				r.wireText(r.members(), largestIBMTU))
+			j.Text += "; the wire at its best: " + atBest
 		}
 		return
 	}
 	j.Causes = rank(slices.Concat(bounds, r.sizeCauses(), r.placeCauses(), r.loadCauses(), lossCauses(resent)), j)
 	j.Verdict = VerdictShort
-	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
-	if j.Bound == j.Wire {
-		j.Text = fmt.Sprintf("%s of the wire, which carries %s Gb/s (%s)", part(j.Value/j.Wire), gbps(j.Wire),
-			r.wireText(r.members(), largestIBMTU))
+	if j.Bound == wire {
+		j.Text = fmt.Sprintf("%s of the wire, which carries %s", part(j.Value/wire), atBest)
 	}
 	if len(j.Causes) == 0 {
 		j.Verdict = VerdictNoCause
@@ -393,10 +370,10 @@ func gbps(v float64) string {
 func part(share float64) string { return fmt.Sprintf("%.1f %%", math.Floor(1000*share+1e-9)/10) }
 
 // linkCauses are those that the set-up of the link explains by arithmetic.
-func (r *route) linkCauses(j *Judgement) []Cause {
+func (r *route) linkCauses(wire float64) []Cause {
 	var out []Cause
 	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
-		if c := r.wire(r.members(), mtu); c > 0 && c < j.Wire {
+		if c := r.wire(r.members(), mtu); c > 0 && c < wire {
 			at := &r.Client
 			if r.Server.IBMTU < r.Client.IBMTU {
 				at = &r.Server
@@ -409,23 +386,24 @@ func (r *route) linkCauses(j *Judgement) []Cause {
 		}
 	}
 	if n, used := r.members(), min(r.members(), r.flows); used < n {
-		several := r.engine.Name
+		test := r.engine.Name
 		if r.engine.Tool != toolPerftest {
-			several = "ib_write_bw"
+			test = "ib_write_bw"
 		}
-		flows, fix := "1 queue pair", fmt.Sprintf("measure with several: %s/q%d", several, 4*n)
+		flows, several, what := "1 queue pair", fmt.Sprintf("%s/q%d", test, 4*n), "one flow on a bond"
 		switch {
 		case r.iperf:
-			flows, fix = "1 TCP connection", fmt.Sprintf("measure with several: iperf3 -P %d", 4*n)
+			flows, several = "1 TCP connection", fmt.Sprintf("iperf3 -P %d", 4*n)
 		case r.flows > 1:
 			flows = fmt.Sprintf("%d queue pairs", r.flows)
 		}
-		out = append(out, Cause{What: "one flow on a bond", Ceiling: r.wire(used, largestIBMTU), Fix: fix,
+		if used > 1 {
+			what = "few flows on a bond"
+		}
+		out = append(out, Cause{What: what, Ceiling: r.wire(used, largestIBMTU),
+			Fix: "measure with several: " + several,
 			Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows, n,
 				strings.Join(r.bond(), ", "))})
-		if used > 1 {
-			out[len(out)-1].What = "few flows on a bond"
-		}
 	}
 	return out
 }
@@ -438,8 +416,8 @@ func (r *route) bond() []string {
 }
 
 // pcieCauses are a PCIe link that carries less than the wire.
-func (r *route) pcieCauses(j *Judgement, side *Side, limit float64) []Cause {
-	if side == nil || limit >= j.Wire {
+func (r *route) pcieCauses(wire float64, side *Side, limit float64) []Cause {
+	if side == nil || limit >= wire {
 		return nil
 	}
 	what := fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*side.PCI.SpeedGTs), *side.PCI.Width)
@@ -484,17 +462,16 @@ func (r *route) placeCauses() []Cause {
 		if s.Near.Len() > 0 {
 			fix = fmt.Sprintf("--cpu %v %s", s.Near, fix)
 		}
-		switch {
-		case len(s.CPUNodes) == 0:
-		case !slices.Contains(s.CPUNodes, *s.NUMANode):
-			out = append(out, Cause{What: "wrong NUMA node",
-				Evidence: fmt.Sprintf("%s, and the tool ran on CPUs of node %s", device, numbers(s.CPUNodes)),
-				Fix:      "measure with " + fix})
-		case len(s.CPUNodes) > 1:
-			out = append(out, Cause{What: "wrong NUMA node", Possible: true,
-				Evidence: fmt.Sprintf("%s, and the tool was free to run on CPUs of nodes %s", device,
-					numbers(s.CPUNodes)), Fix: "measure with " + fix})
+		near := slices.Contains(s.CPUNodes, *s.NUMANode)
+		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
+			continue
 		}
+		where := "ran on CPUs of node"
+		if near {
+			where = "was free to run on CPUs of nodes"
+		}
+		out = append(out, Cause{What: "wrong NUMA node", Possible: near, Fix: "measure with " + fix,
+			Evidence: fmt.Sprintf("%s, and the tool %s %s", device, where, numbers(s.CPUNodes))})
 	}
 	return out
 }
