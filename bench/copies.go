@@ -203,8 +203,8 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 // copyPlaceCauses is memory that is far from a GPU.
 func copyPlaceCauses(side *Side) []Cause {
 	for _, g := range side.GPUs {
-		if g.NUMANode == nil || *g.NUMANode < 0 || len(side.MemoryNodes) == 0 || slices.Equal(side.MemoryNodes,
-			[]int{*g.NUMANode}) {
+		if g.NUMANode == nil || *g.NUMANode < 0 || len(side.MemoryNodes) == 0 ||
+			slices.Equal(side.MemoryNodes, []int{*g.NUMANode}) {
 			continue
 		}
 		return []Cause{{What: "wrong NUMA node", Possible: slices.Contains(side.MemoryNodes, *g.NUMANode),

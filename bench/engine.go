@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,13 +159,7 @@ var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat
 // Engines returns the engines that are run where none is asked for, in the order to run them in.
 // All measure between two nodes.
 func Engines() []Engine {
-	var out []Engine
-	for _, e := range catalogue {
-		if slices.Contains(defaults, e.Name) {
-			out = append(out, e)
-		}
-	}
-	return out
+	return slices.DeleteFunc(Catalogue(), func(e Engine) bool { return !slices.Contains(defaults, e.Name) })
 }
 
 // Catalogue returns all engines, in the order to run them in.
@@ -173,22 +168,23 @@ func Catalogue() []Engine { return slices.Clone(catalogue) }
 // EngineByName returns the engine with this name. Those of perftest and of memory take words after
 // slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1".
 func EngineByName(name string) (Engine, error) {
-	var names []string
 	base, words, varied := strings.Cut(name, "/")
-	for _, e := range catalogue {
-		switch {
-		case e.Name == name:
-			return e, nil
-		case e.Name == base && varied:
-			v, err := e.variant(strings.Split(words, "/"))
-			if err != nil {
-				return Engine{}, fmt.Errorf("find engine %q: %w", name, err)
-			}
-			return v, nil
+	i := slices.IndexFunc(catalogue, func(e Engine) bool { return e.Name == base })
+	if i < 0 {
+		var names []string
+		for _, e := range catalogue {
+			names = append(names, e.Name)
 		}
-		names = append(names, e.Name)
+		return Engine{}, fmt.Errorf("find engine %q: unknown; use one of %s", name, strings.Join(names, ", "))
 	}
-	return Engine{}, fmt.Errorf("find engine %q: unknown; use one of %s", name, strings.Join(names, ", "))
+	if !varied {
+		return catalogue[i], nil
+	}
+	e, err := catalogue[i].variant(strings.Split(words, "/"))
+	if err != nil {
+		return Engine{}, fmt.Errorf("find engine %q: %w", name, err)
+	}
+	return e, nil
 }
 
 // variant returns the engine changed by the words after its name.
@@ -239,13 +235,10 @@ func (e Engine) Lasts(o Options) time.Duration {
 func (e Engine) Metrics() []string { return e.plugin.metrics() }
 
 func (o Options) seconds() int {
-	switch {
-	case o.Seconds != 0:
-		return o.Seconds
-	case o.Quick:
-		return 2
+	if o.Quick {
+		return cmp.Or(o.Seconds, 2)
 	}
-	return 5
+	return cmp.Or(o.Seconds, 5)
 }
 
 // check refuses what cannot be measured, before anything is started for nothing.
@@ -265,7 +258,7 @@ func (e Engine) check(client, server Endpoint, o Options) error {
 		return fmt.Errorf("duration of %d s is below zero", o.Seconds)
 	}
 	for _, ep := range []Endpoint{client, server} {
-		if err := o.place(ep).Check(); err != nil {
+		if err := o.PlaceOf(ep).Check(); err != nil {
 			return err
 		}
 	}

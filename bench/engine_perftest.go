@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -245,10 +246,7 @@ const datagramBytes = 1024
 func (p perftest) size(ep Endpoint, o Options) int64 {
 	quick := int64(quickBytes)
 	if p.transport == "UD" { // a message is one packet
-		quick = datagramBytes
-		if ep.Wire.MTU > 0 {
-			quick = int64(ep.Wire.MTU)
-		}
+		quick = int64(cmp.Or(ep.Wire.MTU, datagramBytes))
 	}
 	switch {
 	case p.operation == "atomic":

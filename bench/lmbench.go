@@ -43,7 +43,7 @@ func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opt
 		return err
 	}
 	o.Program = strings.TrimSpace(string(out.Stdout))
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
 		return err
 	}
 	if o.Memory < leastChased<<20 || o.Memory < o.Bytes {

@@ -145,12 +145,12 @@ const mpiHome = "HOME=/root"
 // command line to itself.
 func (p osu) client(client, server Endpoint, o Options) []string {
 	program := slices.Concat([]string{p.program}, p.args(o))
-	at := o.place(client)
-	if at == o.place(server) {
+	at := o.PlaceOf(client)
+	if at == o.PlaceOf(server) {
 		return slices.Concat(mpirun(client, server), []string{"-np", "2"}, at.wrap(program))
 	}
 	return slices.Concat(mpirun(client, server), []string{"-np", "1"}, at.wrap(program), []string{":", "-np", "1"},
-		o.place(server).wrap(program))
+		o.PlaceOf(server).wrap(program))
 }
 
 // args are the sizes, and how often: its own choice where the nodes are fast, else as many as fit.

@@ -89,7 +89,7 @@ func (p onNUMA) prepare(ctx context.Context, ask asker, ep, server Endpoint, o *
 		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its NUMA node %d has no CPUs", p.cpus)}
 	}
 	o.CPU, o.NUMA = cpus, strconv.Itoa(p.memory)
-	if err := o.place(ep).verify(ctx, ask, ep.Node); err != nil {
+	if err := o.PlaceOf(ep).verify(ctx, ask, ep.Node); err != nil {
 		return err
 	}
 	return p.plugin.prepare(ctx, ask, ep, server, o)

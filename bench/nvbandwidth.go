@@ -62,7 +62,7 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 // nearest to each GPU.
 func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
 	args := []string{"nvbandwidth", "-t", n.testcase}
-	if o.place(ep) != (Place{}) {
+	if o.PlaceOf(ep) != (Place{}) {
 		args = append(args, "--disableAffinity")
 	}
 	return args

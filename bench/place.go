@@ -31,8 +31,8 @@ func (p Place) String() string {
 	return notPinned
 }
 
-// place is where the options put a node's tool.
-func (o Options) place(ep Endpoint) Place {
+// PlaceOf is where the options put a node's tool.
+func (o Options) PlaceOf(ep Endpoint) Place {
 	if ep.Place != (Place{}) {
 		return ep.Place
 	}

@@ -284,7 +284,7 @@ func TestTheServerMayRunElsewhereThanTheClient(t *testing.T) {
 		{Options{}, "3", "1", "CPUs 3, memory of NUMA node 1"},
 	} {
 		server := Endpoint{Node: "n1", Place: tt.o.ServerPlace(tt.cpu, tt.numa)}
-		if got := tt.o.place(server).String(); got != tt.want {
+		if got := tt.o.PlaceOf(server).String(); got != tt.want {
 			t.Errorf("%+v, server %q %q: %s, want %s", tt.o, tt.cpu, tt.numa, got, tt.want)
 		}
 	}

@@ -94,7 +94,7 @@ type ExitError struct {
 	Node    string
 	Command string
 	Code    int
-	Text    string // the last line the command printed
+	Text    string // the last line that the command printed
 }
 
 func (e *ExitError) Error() string {
@@ -129,10 +129,11 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 			r.CoolDown)
 	}
 	m := &measurement{Runner: r, engine: engine, client: client, server: server, opts: opts}
-	if err := engine.check(client, server, opts); err != nil {
-		return nil, fmt.Errorf("%s: %w", m.what(), err)
+	err := engine.check(client, server, opts)
+	if err == nil {
+		err = m.rest(ctx)
 	}
-	if err := m.rest(ctx); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.what(), err)
 	}
 	for range r.WarmUps {
@@ -195,7 +196,7 @@ func (m *measurement) prepare(ctx context.Context) error {
 		if err := m.installed(ctx, m.engine, ep.Node); err != nil {
 			return err
 		}
-		if err := m.opts.place(ep).verify(ctx, m.ask, ep.Node); err != nil {
+		if err := m.opts.PlaceOf(ep).verify(ctx, m.ask, ep.Node); err != nil {
 			return err
 		}
 	}
@@ -217,7 +218,7 @@ func (m *measurement) rest(ctx context.Context) error {
 
 // placement says where the tools were held, for the sample.
 func (m *measurement) placement() string {
-	client, server := m.opts.place(m.client), m.opts.place(m.server)
+	client, server := m.opts.PlaceOf(m.client), m.opts.PlaceOf(m.server)
 	if m.engine.Local || client == server {
 		return client.String()
 	}
@@ -277,10 +278,10 @@ type ended struct {
 func (m *measurement) commands(opts Options) (client, server []string) {
 	client = m.engine.Client(m.client, m.server, opts)
 	if !m.engine.launches() {
-		client = m.opts.place(m.client).wrap(client)
+		client = m.opts.PlaceOf(m.client).wrap(client)
 	}
 	if !m.engine.Local {
-		server = m.opts.place(m.server).wrap(m.engine.Server(m.server, opts))
+		server = m.opts.PlaceOf(m.server).wrap(m.engine.Server(m.server, opts))
 	}
 	return client, server
 }

@@ -42,10 +42,10 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 // than the tool needs for so many CPUs.
 func (o *Options) fit(ctx context.Context, ask asker, ep Endpoint, tool string, need func(cpus int) int64) error {
 	var err error
-	if o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node); err != nil {
+	if o.Threads, err = o.PlaceOf(ep).cpus(ctx, ask, ep.Node); err != nil {
 		return err
 	}
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.place(ep)); err != nil {
+	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
 		return err
 	}
 	if need := need(o.Threads); o.Memory < need {

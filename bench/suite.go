@@ -41,12 +41,7 @@ func Suite(name string) ([]Engine, error) {
 	if !slices.Contains(Suites(), name) {
 		return nil, fmt.Errorf("find suite %q: unknown; use one of %s", name, strings.Join(Suites(), ", "))
 	}
-	var out []Engine
-	for _, e := range catalogue {
-		if name == SuiteAll || e.Suite == name {
-			out = append(out, e)
-		}
-	}
+	out := slices.DeleteFunc(Catalogue(), func(e Engine) bool { return name != SuiteAll && e.Suite != name })
 	if name != SuiteRDMA && name != SuiteAll {
 		return out, nil
 	}

@@ -26,7 +26,7 @@ type sysbench struct {
 func (s sysbench) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {
 	o.Threads = 1
 	if s.all {
-		o.Threads, err = o.place(ep).cpus(ctx, ask, ep.Node)
+		o.Threads, err = o.PlaceOf(ep).cpus(ctx, ask, ep.Node)
 	}
 	return err
 }

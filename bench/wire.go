@@ -97,14 +97,14 @@ const rounding = 0.005
 // limit, and a latency below the time that the message's bits take. A peak may be above: it is
 // between any two completions, which come in batches.
 func (w Wire) check(e Engine, figures []Figure) error {
+	bad := func(format string, args ...any) error {
+		return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...) +
+			": it went another way, or was measured wrongly"}
+	}
 	for _, f := range figures {
-		bad := func(format string, args ...any) error {
-			return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...)}
-		}
 		if limit := w.Limit(e, f.Bytes); f.Metric == MetricBWAverage && limit > 0 && f.Value > limit*(1+rounding) {
 			return bad("%g Gb/s with messages of %d bytes is more than %s carries with an MTU of %d, which is %.4g "+
-				"Gb/s: it went another way, or was measured wrongly",
-				f.Value, f.Bytes, w.text(), w.MTU, limit)
+				"Gb/s", f.Value, f.Bytes, w.text(), w.MTU, limit)
 		}
 		if w.Rate <= 0 || e.Local {
 			continue
@@ -114,13 +114,12 @@ func (w Wire) check(e Engine, figures []Figure) error {
 			most *= 2
 		}
 		if f.Unit == UnitGbps && f.Metric != MetricBWPeak && f.Value > most*(1+rounding) {
-			return bad("%g Gb/s is more than %s carries: it went another way, or was measured wrongly", f.Value,
-				w.text())
+			return bad("%g Gb/s is more than %s carries", f.Value, w.text())
 		}
 		if least := w.leastLatency(e, f.Bytes); f.Unit == UnitUsec && f.Metric != MetricLatencyStdev &&
 			f.Value < least*(1-rounding) {
-			return bad("%s of %g us is less than the %.4g us that a link of %g Gb/s takes to carry the message: it "+
-				"went another way, or was measured wrongly", f.Metric, f.Value, least, w.Rate)
+			return bad("%s of %g us is less than the %.4g us that a link of %g Gb/s takes to carry the message",
+				f.Metric, f.Value, least, w.Rate)
 		}
 	}
 	return nil
@@ -142,13 +141,6 @@ const pingBytes = 84 + 8 + 14 + 4 + 12
 
 // slower returns the wire between two endpoints: nothing is known of it where one of them does not say.
 func slower(a, b Wire) Wire {
-	if b.Rate < a.Rate {
-		a.Rate = b.Rate
-	}
-	if b.MTU < a.MTU {
-		a.MTU = b.MTU
-	}
-	a.Links = min(max(1, a.Links), max(1, b.Links))
-	a.IPv6 = a.IPv6 || b.IPv6
-	return a
+	return Wire{Rate: min(a.Rate, b.Rate), MTU: min(a.MTU, b.MTU), Links: min(max(1, a.Links), max(1, b.Links)),
+		IPv6: a.IPv6 || b.IPv6}
 }

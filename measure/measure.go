@@ -86,25 +86,28 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 			return nil, err
 		}
 	}
+	var single, pairs [][2]bench.Endpoint
+	for _, ep := range nodes {
+		single = append(single, [2]bench.Endpoint{ep})
+	}
+	for _, pair := range q.Pairs {
+		server := endpoints[pair.Server]
+		server.Place = opts.ServerPlace(q.ServerCPU, q.ServerNUMA)
+		pairs = append(pairs, [2]bench.Endpoint{endpoints[pair.Client], server})
+	}
 	var all []bench.Sample
 	for _, e := range engines {
 		p.Begin(e.Name)
 		var failed error // the reason has been said when the last attempt ended
-		count := len(q.Pairs)
+		ends := pairs
 		if e.Local {
-			count = len(nodes)
+			ends = single
 		}
-		for i := range count {
-			if count > 1 {
-				p.Count(i, count)
+		for i, end := range ends {
+			if len(ends) > 1 {
+				p.Count(i, len(ends))
 			}
-			client, server := bench.Endpoint{}, bench.Endpoint{}
-			if e.Local {
-				client = nodes[i]
-			} else {
-				client, server = endpoints[q.Pairs[i].Client], endpoints[q.Pairs[i].Server]
-				server.Place = opts.ServerPlace(q.ServerCPU, q.ServerNUMA)
-			}
+			client, server := end[0], end[1]
 			samples, err := known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
 				return runner.Run(ctx, e, client, server, opts)
 			})
@@ -129,9 +132,9 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 	if e.Err == nil {
 		return
 	}
-	where := fmt.Sprintf("on %s", e.Client)
+	where := "on " + e.Client
 	if e.Server != "" {
-		where = fmt.Sprintf("from %s to %s", e.Client, e.Server)
+		where = "from " + e.Client + " to " + e.Server
 	}
 	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
 }

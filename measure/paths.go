@@ -102,20 +102,12 @@ func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) ben
 		node, _ = w.lab.Facts(ctx, ep.Node) // nil: nothing is known
 		w.nodes[ep.Node] = node
 	}
-	s := bench.SideOf(ep, w.place(ep), node)
+	s := bench.SideOf(ep, w.opts.PlaceOf(ep), node)
 	s.IBMTU = w.ibMTU[ep.Node+" "+ep.Device]
 	if gpu, ok := e.GPU(); ok && node != nil {
 		s.GPU = w.gpu(ctx, node, ep.Node, gpu)
 	}
 	return s
-}
-
-// place is where the tool ran on a node.
-func (w *paths) place(ep bench.Endpoint) bench.Place {
-	if ep.Place != (bench.Place{}) {
-		return ep.Place
-	}
-	return bench.Place{CPUs: w.opts.CPU, Memory: w.opts.NUMA}
 }
 
 // copySide is what is known of a node that has just copied to or from its GPUs. Links are read
@@ -127,7 +119,7 @@ func (w *paths) copySide(ctx context.Context, ep bench.Endpoint) bench.Side {
 		ids = string(out.Stdout)
 	}
 	node, _ := w.lab.Facts(ctx, ep.Node) // nil: nothing is known
-	return bench.CopySideOf(ep, w.place(ep), ids, node)
+	return bench.CopySideOf(ep, w.opts.PlaceOf(ep), ids, node)
 }
 
 // gpu asks NVIDIA's driver where a GPU is, and the node's kernel on which NUMA node that is.

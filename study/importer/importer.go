@@ -384,22 +384,21 @@ func (im *importing) digest() string {
 // measures says what is compared: of each format what its authors judge by, and nothing of an unknown unit.
 func (im *importing) measures(s *Study) []study.Measure {
 	type test struct {
-		name    string
 		metrics []string // of known units
 		largest int64
 	}
-	byName := map[string]*test{}
-	var tests []*test
+	tests := map[string]*test{}
+	var names []string // in the order in which they were met
 	for _, r := range s.Runs {
 		for i := range r.Samples {
 			x := &r.Samples[i]
 			if x.Unit == UnitUnknown {
 				continue
 			}
-			t := byName[x.Test]
+			t := tests[x.Test]
 			if t == nil {
-				t = &test{name: x.Test}
-				byName[x.Test], tests = t, append(tests, t)
+				t = &test{}
+				tests[x.Test], names = t, append(names, x.Test)
 			}
 			if !slices.Contains(t.metrics, x.Metric) {
 				t.metrics = append(t.metrics, x.Metric)
@@ -408,20 +407,19 @@ func (im *importing) measures(s *Study) []study.Measure {
 		}
 	}
 	var all []study.Measure
-	for _, t := range tests {
-		m := study.Measure{Test: t.name}
+	for _, name := range names {
+		t, m := tests[name], study.Measure{Test: name}
+		judged, ok := vcpuJudged[name]
 		switch {
 		case im.Format == SuperBench:
 			m.Metrics = t.metrics // all that have a unit
-		case strings.HasPrefix(t.name, "nccl"):
+		case strings.HasPrefix(name, "nccl"):
 			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
-		case im.Format == Stream, im.Format == Logs && t.name == testStream:
+		case im.Format == Stream, im.Format == Logs && name == testStream:
 			m.Metrics = []string{"triad"} // the one that STREAM's results are ranked by
+		case im.Format == VCPUBenchmarks && !ok:
+			continue
 		case im.Format == VCPUBenchmarks:
-			judged, ok := vcpuJudged[t.name]
-			if !ok {
-				continue
-			}
 			m.Metrics, m.Control = judged.metrics, judged.control
 			if judged.largest {
 				m.Bytes = t.largest
