@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// TB is what of *testing.T a test lends to the browser. Only tests may import package testing.
+// TB is the part of *testing.T that the browser needs. Only tests may import package testing.
 type TB interface {
 	Helper()
 	Cleanup(func())
@@ -52,11 +52,10 @@ var Screens = []Screen{
 // A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end
 // with a zero byte. It needs no port.
 type Browser struct {
-	to     *os.File
-	from   *os.File
-	in     *bufio.Reader
-	last   int
-	events []message
+	to, from *os.File
+	in       *bufio.Reader
+	last     int
+	events   []message
 }
 
 type message struct {
@@ -93,9 +92,8 @@ func Start(t TB) *Browser {
 		t.Fatal(err)
 	}
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
-		"--disable-background-networking",
-		"--disable-component-update", "--disable-sync", "--disable-breakpad", "--hide-scrollbars", "--user-data-dir="+
-			filepath.Join(home, "profile"), "--remote-debugging-pipe")
+		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
+		"--hide-scrollbars", "--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-pipe")
 	var log bytes.Buffer
 	cmd.Stderr = &log // all of its processes hold it, so Wait waits for all of them
 	cmd.WaitDelay = 10 * time.Second
@@ -130,10 +128,11 @@ func Start(t TB) *Browser {
 func (b *Browser) call(t TB, session, method string, params, result any) {
 	t.Helper()
 	b.last++
-	line, err := json.Marshal(map[string]any{"id": b.last, "method": method, "params": params})
+	command := object{"id": b.last, "method": method, "params": params}
 	if session != "" {
-		line, err = json.Marshal(map[string]any{"id": b.last, "method": method, "params": params, "sessionId": session})
+		command["sessionId"] = session
 	}
+	line, err := json.Marshal(command)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,6 +188,24 @@ type object = map[string]any
 // JavaScript that gives a string, or a promise of one.
 func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	t.Helper()
+	address := (&url.URL{Scheme: "file", Path: file}).String()
+	return b.open(t, address, address, strings.TrimSuffix(filepath.Base(file), ".html"), s, probe)
+}
+
+// OpenServed is Open for a page of a server. Requests to that server are fine; those to any other,
+// and answers that are errors, are problems. name is that of the screenshots.
+func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string) Seen {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.open(t, address, u.Scheme+"://"+u.Host+"/", name, s, probe)
+}
+
+// open shows a page, which may request what begins with own.
+func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) Seen {
+	t.Helper()
 	var target struct{ TargetID, SessionID string }
 	b.call(t, "", "Target.createTarget", object{"url": "about:blank"}, &target)
 	b.call(t, "", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
@@ -201,7 +218,6 @@ func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	b.call(t, tab, "Emulation.setEmulatedMedia",
 		object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
 	b.events = nil
-	address := (&url.URL{Scheme: "file", Path: file}).String()
 	b.call(t, tab, "Page.navigate", object{"url": address}, nil)
 	loaded := func(m message) bool { return m.SessionID == tab && m.Method == "Page.loadEventFired" }
 	for !slices.ContainsFunc(b.events, loaded) {
@@ -214,20 +230,23 @@ func (b *Browser) Open(t TB, file string, s Screen, probe string) Seen {
 	b.call(t, tab, "Runtime.evaluate", object{"expression": probe, "returnByValue": true, "awaitPromise": true},
 		&answer)
 	out := Seen{Probe: answer.Result.Value}
+	if answer.ExceptionDetails != nil {
+		out.Problems = append(out.Problems, "the probe: "+string(answer.ExceptionDetails))
+	}
 	for _, m := range b.events {
-		if problem := m.problem(address); m.SessionID == tab && problem != "" {
+		if problem := m.problem(own); m.SessionID == tab && problem != "" {
 			out.Problems = append(out.Problems, problem)
 		}
 	}
 	if *screenshots != "" {
-		b.screenshot(t, tab, file, s)
+		b.screenshot(t, tab, name, s)
 	}
 	b.call(t, "", "Target.closeTarget", object{"targetId": target.TargetID}, nil)
 	return out
 }
 
-// problem says what is wrong about an event; most are fine.
-func (m message) problem(address string) string {
+// problem says what is wrong about an event of a page that may request what begins with own; most are fine.
+func (m message) problem(own string) string {
 	switch m.Method {
 	case "Network.requestWillBeSent":
 		var p struct{ Request struct{ URL string } }
@@ -235,7 +254,7 @@ func (m message) problem(address string) string {
 			return err.Error()
 		}
 		// Chromium lists a picture that is in the page itself as a request; it goes nowhere.
-		if p.Request.URL != address && !strings.HasPrefix(p.Request.URL, "data:image/svg+xml;base64,") {
+		if !strings.HasPrefix(p.Request.URL, own) && !strings.HasPrefix(p.Request.URL, "data:image/svg+xml;base64,") {
 			return "request for " + p.Request.URL
 		}
 	case "Network.webSocketCreated", "Network.webTransportCreated", "Runtime.consoleAPICalled",
@@ -246,7 +265,7 @@ func (m message) problem(address string) string {
 }
 
 // screenshot writes the page in pieces that are short enough to be looked at.
-func (b *Browser) screenshot(t TB, tab, file string, s Screen) {
+func (b *Browser) screenshot(t TB, tab, page string, s Screen) {
 	t.Helper()
 	const piece, most = 1600, 8
 	var layout struct{ CSSContentSize struct{ Height float64 } }
@@ -256,7 +275,7 @@ func (b *Browser) screenshot(t TB, tab, file string, s Screen) {
 		var image struct{ Data []byte }
 		b.call(t, tab, "Page.captureScreenshot", object{"captureBeyondViewport": true,
 			"clip": object{"x": 0, "y": i * piece, "width": s.Width, "height": height, "scale": 1}}, &image)
-		name := fmt.Sprintf("%s-%s-%d.png", strings.TrimSuffix(filepath.Base(file), ".html"), s.Name, i+1)
+		name := fmt.Sprintf("%s-%s-%d.png", page, s.Name, i+1)
 		if err := os.WriteFile(filepath.Join(*screenshots, name), image.Data, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -35,7 +35,7 @@ func List(words []string) string {
 
 // Bytes prints a number of bytes with three digits and a binary unit: "0 B", "1.50 KiB", "213 MiB".
 func Bytes[T int | int64 | uint64](n T) string {
-	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB")
+	return scaled(float64(n), 1024, "B", "KiB", "MiB", "GiB", "TiB", "PiB")
 }
 
 // Size prints bytes in the largest binary unit below, with one decimal under 100: "62.5 GiB", "512 B".
@@ -74,7 +74,7 @@ func Few(words []string, limit int, sep string) string {
 // Rate prints a rate in bits a second with three digits and a decimal unit, as network rates are
 // given: "0 b/s", "1.23 Gb/s".
 func Rate(bitsPerSecond float64) string {
-	return scaled(bitsPerSecond, 1000, "b/s", "kb/s", "Mb/s", "Gb/s")
+	return scaled(bitsPerSecond, 1000, "b/s", "kb/s", "Mb/s", "Gb/s", "Tb/s")
 }
 
 // scaled prints three digits of v in the largest unit that it reaches. In the first unit there are

@@ -2,10 +2,9 @@ package live
 
 import (
 	"fmt"
-	"math"
-	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -34,9 +33,9 @@ func (f *flow) next(now Fabric) *flow {
 		return out
 	}
 	gap := now.At.Sub(f.At)
-	before := make(map[string]*Port)
-	for i := range f.Ports {
-		before[f.Ports[i].Name] = &f.Ports[i]
+	before := make(map[string]Port)
+	for _, p := range f.Ports {
+		before[p.Name] = p
 	}
 	for _, p := range now.Ports {
 		var kept []point
@@ -45,11 +44,11 @@ func (f *flow) next(now Fabric) *flow {
 				kept = append(kept, x)
 			}
 		}
+		b, ok := before[p.Name]
 		// A port that was removed and added again counts from zero.
-		if b := before[p.Name]; b != nil && gap >= minGap && gap <= maxGap && p.RxBytes >= b.RxBytes &&
-			p.TxBytes >= b.TxBytes {
-			kept = append(kept, point{now.At, 8 * float64(p.RxBytes-b.RxBytes) / gap.Seconds(),
-				8 * float64(p.TxBytes-b.TxBytes) / gap.Seconds()})
+		if ok && gap >= minGap && gap <= maxGap && p.RxBytes >= b.RxBytes && p.TxBytes >= b.TxBytes {
+			rate := func(now, then uint64) float64 { return 8 * float64(now-then) / gap.Seconds() }
+			kept = append(kept, point{now.At, rate(p.RxBytes, b.RxBytes), rate(p.TxBytes, b.TxBytes)})
 		}
 		out.past[p.Name] = kept
 	}
@@ -78,22 +77,13 @@ func (f *flow) spark(port string) *spark {
 	}
 	most := 1.0
 	for _, x := range all {
-		most = math.Max(most, math.Max(x.rx, x.tx))
+		most = max(most, x.rx, x.tx)
 	}
-	line := func(of func(point) float64) string {
-		var b strings.Builder
-		for i, x := range all {
-			letter := "L"
-			if i == 0 {
-				letter = "M"
-			}
-			fmt.Fprintf(&b, "%s%s %s", letter, show.Px(sparkWidth*(1-f.At.Sub(x.at).Seconds()/sparkTime.Seconds())),
-				show.Px(sparkHeight-1-(sparkHeight-2)*of(x)/most))
-		}
-		return b.String()
+	var rx, tx show.Line
+	for _, p := range all {
+		x := sparkWidth * (1 - f.At.Sub(p.at).Seconds()/sparkTime.Seconds())
+		rx.To(x, sparkHeight-1-(sparkHeight-2)*p.rx/most)
+		tx.To(x, sparkHeight-1-(sparkHeight-2)*p.tx/most)
 	}
-	return &spark{
-		Rx: line(func(x point) float64 { return x.rx }), Tx: line(func(x point) float64 { return x.tx }),
-		Label: fmt.Sprintf("last minute: at most %s", rateText(most)),
-	}
+	return &spark{Rx: rx.String(), Tx: tx.String(), Label: fmt.Sprintf("last minute: at most %s", words.Rate(most))}
 }

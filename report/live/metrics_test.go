@@ -240,11 +240,7 @@ func TestThePastIsAMinute(t *testing.T) {
 func TestWords(t *testing.T) {
 	t.Parallel()
 	for got, want := range map[string]string{
-		rateText(0): "0 b/s", rateText(1): "1.00 b/s", rateText(999.6): "1.00 kb/s", rateText(12.34e9): "12.3 Gb/s",
-		rateText(400e9): "400 Gb/s", rateText(1e18): "1000000 Tb/s",
-		bytesText(0): "0 B", bytesText(1023): "1.00 KiB", bytesText(1 << 20): "1.00 MiB",
-		bytesText(math.MaxUint64): "16384 PiB",
-		countText(0):              "0", countText(999): "999", countText(1000): "1\u202f000",
+		countText(0): "0", countText(999): "999", countText(1000): "1\u202f000",
 		countText(math.MaxUint64): "18\u202f446\u202f744\u202f073\u202f709\u202f551\u202f615",
 		lasting(-1):               "0 s", lasting(119 * time.Second): "119 s", lasting(2 * time.Minute): "2 min",
 		lasting(119 * time.Minute): "119 min", lasting(47 * time.Hour): "47 h", lasting(49 * time.Hour): "2 days",

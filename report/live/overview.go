@@ -124,7 +124,7 @@ type resultView struct {
 }
 
 func (s *server) overview(w http.ResponseWriter, r *http.Request) {
-	writePage(w, "overview", s.newOverview(s.state(r.Context())))
+	write(w, http.StatusOK, kindHTML, render("overview", s.newOverview(s.state(r.Context()))))
 }
 
 func (s *server) newOverview(st *state) *overviewView {
@@ -244,11 +244,11 @@ func newPortView(f *flow, p Port) portView {
 	v := portView{
 		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Link), Dropped: p.drops() > 0,
 		Drops:   countText(p.drops()),
-		RxBytes: bytesText(p.RxBytes), TxBytes: bytesText(p.TxBytes), RxFrames: countText(p.RxFrames),
+		RxBytes: words.Bytes(p.RxBytes), TxBytes: words.Bytes(p.TxBytes), RxFrames: countText(p.RxFrames),
 		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
 	}
 	if x := f.rate(p.Name); x != nil {
-		v.RxRate, v.TxRate = rateText(x.rx), rateText(x.tx)
+		v.RxRate, v.TxRate = words.Rate(x.rx), words.Rate(x.tx)
 	}
 	return v
 }

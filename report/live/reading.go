@@ -21,6 +21,10 @@ type reading[T any] struct {
 	last   *flight[T] // nil: never read
 }
 
+func newReading[T any](o Options, fresh, limit time.Duration, read func(context.Context) (T, error)) *reading[T] {
+	return &reading[T]{read: read, fresh: fresh, limit: limit, now: o.Now}
+}
+
 // A flight is one read.
 type flight[T any] struct {
 	began time.Time

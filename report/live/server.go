@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
@@ -38,7 +39,7 @@ const assets = `<link rel="icon" href="/icon.svg" type="image/svg+xml">
 // templates escape every field by the place where it stands.
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("live.html").Funcs(template.FuncMap{
-		"time": show.Time, "bytes": bytesText, "count": countText, "size": show.Size,
+		"time": show.Time, "bytes": words.Bytes[uint64], "count": countText, "size": show.Size,
 		"assets": func() template.HTML { return assets },
 	}).Parse(liveHTML))
 })
@@ -91,32 +92,29 @@ func newPages(src Source, o Options) *server {
 		o.Limit = 3 * time.Second
 	}
 	s := &server{src: src, version: o.Version, now: o.Now}
-	s.labs = &reading[[]Lab]{read: src.Labs, fresh: freshLabs, limit: o.Limit, now: o.Now}
-	s.studies = &reading[[]Study]{read: src.Studies, fresh: freshStudies, limit: o.Limit, now: o.Now}
-	s.results = &reading[[]Result]{read: src.Results, fresh: freshResults, limit: o.Limit, now: o.Now}
+	s.labs = newReading(o, freshLabs, o.Limit, src.Labs)
+	s.studies = newReading(o, freshStudies, o.Limit, src.Studies)
+	s.results = newReading(o, freshResults, o.Limit, src.Results)
 	s.flows.make = func(lab string) *reading[*flow] {
 		var last *flow // one read at a time uses it
-		return &reading[*flow]{fresh: freshFlow, limit: o.Limit, now: o.Now, read: func(ctx context.Context) (*flow,
-			error) {
+		return newReading(o, freshFlow, o.Limit, func(ctx context.Context) (*flow, error) {
 			f, err := src.Fabric(ctx, lab)
 			if err != nil {
 				return nil, err
 			}
 			last = last.next(f)
 			return last, nil
-		}}
+		})
 	}
 	s.rdma.make = func(lab string) *reading[[]NodeRDMA] {
-		return &reading[[]NodeRDMA]{fresh: freshRDMA, limit: 2 * o.Limit, now: o.Now,
-			read: func(ctx context.Context) ([]NodeRDMA, error) {
-				return src.RDMA(ctx, lab)
-			}}
+		return newReading(o, freshRDMA, 2*o.Limit, func(ctx context.Context) ([]NodeRDMA, error) {
+			return src.RDMA(ctx, lab)
+		})
 	}
 	s.documents.make = func(name string) *reading[*studyview.Document] {
-		return &reading[*studyview.Document]{fresh: freshStudy, limit: 10 * o.Limit, now: o.Now,
-			read: func(ctx context.Context) (*studyview.Document, error) {
-				return src.Study(ctx, name)
-			}}
+		return newReading(o, freshStudy, 10*o.Limit, func(ctx context.Context) (*studyview.Document, error) {
+			return src.Study(ctx, name)
+		})
 	}
 	return s
 }
@@ -134,29 +132,29 @@ func (s *server) mux() *http.ServeMux {
 		"/live.js": {"text/javascript; charset=utf-8", liveJS}, "/icon.svg": {"image/svg+xml", iconSVG},
 	} {
 		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
-			write(w, file.kind, []byte(file.text))
+			write(w, http.StatusOK, file.kind, []byte(file.text))
 		})
 	}
 	return mux
 }
 
 // write sends a whole answer. That the reader has gone away is his business.
-func write(w http.ResponseWriter, kind string, body []byte) {
+func write(w http.ResponseWriter, status int, kind string, body []byte) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
 	_, _ = w.Write(body)
 }
 
 const kindHTML = "text/html; charset=utf-8"
 
-// writePage sends what a template makes, or says that it failed: nothing is sent before it is whole.
-func writePage(w http.ResponseWriter, name string, data any) {
+// render is what a template makes of data: a page, or a part of one.
+func render(name string, data any) []byte {
 	var b bytes.Buffer
 	if err := templates().ExecuteTemplate(&b, name, data); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
+		panic(err) // the templates are ours, and their data has no field that could be wrong
 	}
-	write(w, kindHTML, b.Bytes())
+	return b.Bytes()
 }
 
 // A notice is a page that says one thing.
@@ -168,14 +166,12 @@ type notice struct {
 
 func writeNotice(w http.ResponseWriter, status int, n notice) {
 	n.Title, n.Text, n.Detail = show.Printable(n.Title), show.Printable(n.Text), show.Visible(n.Detail)
-	var b bytes.Buffer
-	if err := templates().ExecuteTemplate(&b, "notice", n); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", kindHTML)
-	w.WriteHeader(status)
-	_, _ = w.Write(b.Bytes())
+	write(w, status, kindHTML, render("notice", n))
+}
+
+// failed says that something could not be read.
+func failed(w http.ResponseWriter, status int, title, text string, err error) {
+	writeNotice(w, status, notice{Title: title, Text: text, Detail: err.Error(), Nav: wayBack()})
 }
 
 func notFound(w http.ResponseWriter) {
@@ -183,13 +179,7 @@ func notFound(w http.ResponseWriter) {
 		Text: "The study or result may have been removed since.", Nav: wayBack()})
 }
 
-func wayBack() template.HTML {
-	var b bytes.Buffer
-	if err := templates().ExecuteTemplate(&b, "nav", progressView{}); err != nil {
-		panic(err) // it has no field that could be wrong
-	}
-	return template.HTML(b.String())
-}
+func wayBack() template.HTML { return template.HTML(render("nav", progressView{})) }
 
 // A progressView is the head of a study's page.
 type progressView struct {
@@ -221,36 +211,30 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	st, err := s.find(r)
 	switch {
 	case err != nil:
-		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Studies cannot be read", Detail: err.Error(),
-			Nav: wayBack()})
+		failed(w, http.StatusServiceUnavailable, "Studies cannot be read", "", err)
 		return
 	case st == nil:
 		notFound(w)
 		return
 	}
-	var nav, page bytes.Buffer
+	var page bytes.Buffer
 	doc, _, err := s.documents.get(r.Context(), st.Name)
 	since := st.ended()
 	if err == nil {
 		since = len(doc.Data.Runs) // those that the page shows, and not those that ended while it was made
-	}
-	if err := templates().ExecuteTemplate(&nav, "nav", s.progress(st, since)); err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	if err == nil {
 		err = studyview.Page(&page, doc)
 	}
+	nav := render("nav", s.progress(st, since))
 	if err != nil {
 		n := notice{Title: "Study " + st.Name, Text: "What it shows cannot be said now.", Detail: err.Error(),
-			Nav: template.HTML(nav.String())}
+			Nav: template.HTML(nav)}
 		if st.ended() == 0 {
 			n.Text = "No run has ended yet."
 		}
 		writeNotice(w, http.StatusOK, n)
 		return
 	}
-	writeFramed(w, page.Bytes(), nav.Bytes())
+	writeFramed(w, page.Bytes(), nav)
 }
 
 func writeFramed(w http.ResponseWriter, page, nav []byte) {
@@ -260,7 +244,7 @@ func writeFramed(w http.ResponseWriter, page, nav []byte) {
 		return
 	}
 	w.Header().Set("Content-Security-Policy", csp)
-	write(w, kindHTML, out)
+	write(w, http.StatusOK, kindHTML, out)
 }
 
 // studyState is the head of a study's page alone, for the script.
@@ -271,15 +255,18 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	st, err := s.find(r)
+	var v progressView
 	switch {
 	case err != nil:
-		writePage(w, "nav", progressView{Source: "/studies/" + url.PathEscape(r.PathValue("name")) + "/state?since=" +
-			strconv.Itoa(since), Err: show.Printable(err.Error())})
+		v.Source = fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)
+		v.Err = show.Printable(err.Error())
 	case st == nil:
 		notFound(w)
+		return
 	default:
-		writePage(w, "nav", s.progress(st, since))
+		v = s.progress(st, since)
 	}
+	write(w, http.StatusOK, kindHTML, render("nav", v))
 }
 
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
@@ -290,25 +277,22 @@ func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case at >= 0:
 	case err != nil:
-		writeNotice(w, http.StatusServiceUnavailable, notice{Title: "Results cannot be read", Detail: err.Error(),
-			Nav: wayBack()})
+		failed(w, http.StatusServiceUnavailable, "Results cannot be read", "", err)
 		return
 	default:
 		notFound(w)
 		return
 	}
 	var page bytes.Buffer
-	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: func(ctx context.Context) (report.Data,
-		error) {
-		return s.src.Result(ctx, all[at])
-	}}
+	read := func(ctx context.Context) (report.Data, error) { return s.src.Result(ctx, all[at]) }
+	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: read}
 	data, _, err := once.get(r.Context())
 	if err == nil {
 		err = report.Page(&page, data)
 	}
 	if err != nil {
-		writeNotice(w, http.StatusInternalServerError, notice{Title: fmt.Sprintf("Result %s of lab %s", all[at].Time,
-			all[at].Lab), Text: "It cannot be read.", Detail: err.Error(), Nav: wayBack()})
+		title := fmt.Sprintf("Result %s of lab %s", all[at].Time, all[at].Lab)
+		failed(w, http.StatusInternalServerError, title, "It cannot be read.", err)
 		return
 	}
 	writeFramed(w, page.Bytes(), []byte(wayBack()))

@@ -62,14 +62,18 @@ func Digits(v float64) int {
 // Tick is Figure with the thousands of large numbers set apart, because on a logarithmic axis only
 // their length differs.
 func Tick(v float64) string {
-	s := Figure(v)
 	if v < 10000 {
-		return s
+		return Figure(v)
 	}
-	for i := len(s) - 3; i > 0; i -= 3 {
-		s = s[:i] + "\u202f" + s[i:] // narrow no-break space
+	return Grouped(Figure(v))
+}
+
+// Grouped sets the thousands of a whole number apart, by a narrow space that does not break.
+func Grouped(digits string) string {
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "\u202f" + digits[i:]
 	}
-	return s
+	return digits
 }
 
 func trimZeros(s string) string {
@@ -97,14 +101,6 @@ func Time(t time.Time) string {
 		return "not recorded"
 	}
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
-}
-
-// Count is "1 check" or "2 checks".
-func Count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 // Cut shortens text for a place of fixed width, such as a box in a picture.
