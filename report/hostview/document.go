@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"strconv"
 
 	"github.com/goccy/go-yaml"
 
@@ -176,10 +175,10 @@ func (d *Document) WriteYAML(w io.Writer) error {
 	if err := d.WriteJSON(&b, false); err != nil {
 		return err
 	}
-	in := json.NewDecoder(&b)
-	in.UseNumber()
-	v, err := ordered(in)
-	if err != nil {
+	// JSON is YAML. Read as such, with the order of its keys: a plain decode would sort them, and "schema" would no
+	// longer come first.
+	var v any
+	if err := yaml.UnmarshalWithOptions(b.Bytes(), &v, yaml.UseOrderedMap()); err != nil {
 		return fmt.Errorf("read back host %q: %w", d.Provenance.Name, err)
 	}
 	out, err := yaml.MarshalWithOptions(v, yaml.IndentSequence(true))
@@ -190,52 +189,4 @@ func (d *Document) WriteYAML(w io.Writer) error {
 		return fmt.Errorf("write host %q as YAML: %w", d.Provenance.Name, err)
 	}
 	return nil
-}
-
-// ordered reads the next JSON value with the order of its keys. A plain decode would sort them, and
-// "schema" would no longer come first.
-func ordered(in *json.Decoder) (any, error) {
-	t, err := in.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := t.(type) {
-	case json.Number:
-		// Counts and sizes must not turn into floats: 2^63 has a place in the model.
-		if n, err := strconv.ParseUint(t.String(), 10, 64); err == nil {
-			return n, nil
-		}
-		if n, err := t.Int64(); err == nil {
-			return n, nil
-		}
-		return t.Float64()
-	case json.Delim:
-		if t == '[' {
-			list := []any{}
-			for in.More() {
-				v, err := ordered(in)
-				if err != nil {
-					return nil, err
-				}
-				list = append(list, v)
-			}
-			_, err := in.Token()
-			return list, err
-		}
-		object := yaml.MapSlice{}
-		for in.More() {
-			k, err := in.Token()
-			if err != nil {
-				return nil, err
-			}
-			v, err := ordered(in)
-			if err != nil {
-				return nil, err
-			}
-			object = append(object, yaml.MapItem{Key: k, Value: v})
-		}
-		_, err := in.Token()
-		return object, err
-	}
-	return t, nil
 }

@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -42,16 +43,11 @@ func (v *view) nvlinkSets() []nvlinkSet {
 	seen := make([]bool, n)
 	var out []nvlinkSet
 	for first := range n {
-		if seen[first] {
-			continue
-		}
-		// All that can be reached over NVLinks.
+		// All that can be reached over NVLinks: members grows while it is walked.
 		members := []int{first}
-		seen[first] = true
-		for k := 0; k < len(members); k++ {
+		for k := 0; k < len(members) && !seen[first]; k++ {
 			for j := range n {
-				if !seen[j] && label(members[k], j) != "" {
-					seen[j] = true
+				if !slices.Contains(members, j) && label(members[k], j) != "" {
 					members = append(members, j)
 				}
 			}
@@ -64,30 +60,26 @@ func (v *view) nvlinkSets() []nvlinkSet {
 		if v.isAMD(v.gpus[first]) {
 			set.Name = "XGMI"
 		}
-		for _, m := range members {
+		pairs := map[string][][2]int{} // by label
+		for a, m := range members {
+			seen[m] = true
 			set.IDs = append(set.IDs, v.gpus[m].ID())
 			set.GPUs = append(set.GPUs, v.names[v.gpus[m].ID()])
-		}
-		pairs := 0
-		for a := range members {
 			for b := a + 1; b < len(members); b++ {
-				l := label(members[a], members[b])
-				if l == "" {
-					continue
+				if l := label(m, members[b]); l != "" {
+					pairs[l] = append(pairs[l], [2]int{a, b})
 				}
-				pairs++
-				i := slices.IndexFunc(set.Classes, func(c nvlinkClass) bool { return c.Label == l })
-				if i < 0 {
-					i = len(set.Classes)
-					c := nvlinkClass{Label: l}
-					fmt.Sscanf(l, "NV%d", &c.Links)
-					set.Classes = append(set.Classes, c)
-				}
-				set.Classes[i].Pairs = append(set.Classes[i].Pairs, [2]int{a, b})
 			}
 		}
-		slices.SortFunc(set.Classes, func(a, b nvlinkClass) int { return b.Links - a.Links })
-		set.Uniform = len(set.Classes) == 1 && pairs == len(members)*(len(members)-1)/2
+		for l, p := range pairs {
+			c := nvlinkClass{Label: l, Pairs: p}
+			fmt.Sscanf(l, "NV%d", &c.Links) // 0 where the source did not say how many
+			set.Classes = append(set.Classes, c)
+		}
+		slices.SortFunc(set.Classes, func(a, b nvlinkClass) int {
+			return cmp.Or(b.Links-a.Links, strings.Compare(a.Label, b.Label))
+		})
+		set.Uniform = len(set.Classes) == 1 && len(set.Classes[0].Pairs) == len(members)*(len(members)-1)/2
 		out = append(out, set)
 	}
 	return out

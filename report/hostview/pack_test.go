@@ -96,10 +96,15 @@ func TestMarksAreDrawnAsFarAsThereIsRoom(t *testing.T) {
 		{300, "RL001 RL002 RL003"}, {130, "RL001 RL002 +1"}, {80, "RL001 +2"}, {12, ""}, {5, "no sign"},
 	} {
 		p := &picture{}
-		w := p.marks(0, 10, all, tt.room)
+		p.marks(0, 10, all, tt.room)
 		var got []string
+		w := 0
 		for _, s := range p.Texts {
 			got = append(got, s.Text)
+			w = max(w, s.right())
+		}
+		for _, s := range p.Marks {
+			w = max(w, s.right())
 		}
 		words := strings.Join(got, " ")
 		if len(p.Marks) == 0 {

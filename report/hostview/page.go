@@ -35,7 +35,8 @@ var pageCSS string
 // pageTemplate escapes every field by the place where it stands. The style sheet and the pictures
 // are the only texts that it takes as they are.
 var pageTemplate = sync.OnceValue(func() *template.Template {
-	return template.Must(template.New("page.html").Parse(pageHTML))
+	return template.Must(template.New("page.html").Funcs(template.FuncMap{"known": orUnknown, "class": cellClass,
+		"int": intText, "cpus": func(s *topology.CPUSet) string { return setText(s, 60) }}).Parse(pageHTML))
 })
 
 // maxPageRows is how many rows of a table a page has: a browser takes its time for more.
@@ -61,7 +62,7 @@ type page struct {
 	Summary       string // of the findings
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG that svg.go has escaped
-	Matrix        []pageRow
+	Matrix        []matrixRow
 	Legend        []class
 	Expected      []pageExpectation
 	Grids         []pageGrid
@@ -76,26 +77,15 @@ type pageFinding struct {
 	Places                       []finding.Finding
 }
 
-type pageRow struct {
-	Name, Title, CPUs, Node string
-	Cells                   []pageCell
-}
-
-type pageCell struct {
-	Class, Text  string
-	First, Right bool
-}
-
 type pageExpectation struct {
 	Class, Link, Basis, GBps, Usec string
 	Pairs                          int
 }
 
+// A pageGrid is a grid as texts.
 type pageGrid struct {
-	Title string
-	Heads []head
-	Rows  [][]pageCell
-	More  int
+	grid
+	Texts [][]string
 }
 
 func newPage(v *view) page {
@@ -108,10 +98,7 @@ func newPage(v *view) page {
 		p.Findings = append(p.Findings, newPageFinding(g))
 	}
 	if rows := v.matrix(); len(rows) > 1 {
-		for _, r := range rows {
-			p.Matrix = append(p.Matrix, newPageRow(r))
-		}
-		p.Legend = legend
+		p.Matrix, p.Legend = rows, legend
 	}
 	for _, g := range v.grids() {
 		p.Grids = append(p.Grids, newPageGrid(g))
@@ -144,21 +131,17 @@ func newPageFinding(g findingGroup) pageFinding {
 	return f
 }
 
-func newPageRow(r matrixRow) pageRow {
-	out := pageRow{Name: r.Name, Title: r.Title, CPUs: setText(r.CPUs, 60), Node: intText(r.Node)}
-	for _, c := range r.Cells {
-		cell := pageCell{Class: strings.ToLower(c), Text: c}
-		switch {
-		case c == "":
-			cell = pageCell{Class: "dark", Text: unknown}
-		case c == "X":
-			cell.Class = "self"
-		case strings.HasPrefix(c, "NV"):
-			cell.Class = "nv"
-		}
-		out.Cells = append(out.Cells, cell)
+// cellClass is the class of the style sheet that a cell of the matrix has.
+func cellClass(class string) string {
+	switch {
+	case class == "":
+		return "dark"
+	case class == "X":
+		return "self"
+	case strings.HasPrefix(class, "NV"):
+		return "nv"
 	}
-	return out
+	return strings.ToLower(class)
 }
 
 // expected are the expectations of the paths, each kind once.
@@ -194,17 +177,17 @@ func (v *view) expected() []pageExpectation {
 
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
-	out := pageGrid{Title: g.Title, Heads: g.Heads, More: g.More}
+	out := pageGrid{grid: g}
 	for _, r := range g.Rows {
-		row := make([]pageCell, len(r))
+		row := make([]string, len(r))
 		for i, c := range r {
 			most := 200
 			if c.cpus != nil {
 				most = 40 // a stride or a count says more than a hundred numbers
 			}
-			row[i] = pageCell{Text: c.fit(most), First: i == 0, Right: g.Heads[i].Right}
+			row[i] = c.fit(most)
 		}
-		out.Rows = append(out.Rows, row)
+		out.Texts = append(out.Texts, row)
 	}
 	return out
 }

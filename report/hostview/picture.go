@@ -149,30 +149,25 @@ func marksNeed(all []mark) int {
 }
 
 // marks draws findings side by side from x, with the middle of their signs at y, in at most room
-// pixels: each with its ID, as far as there is room, then how many more there are. It returns how
-// wide they are, 0 where there was no room at all.
-func (p *picture) marks(x, y int, all []mark, room int) int {
-	if len(all) == 0 || room < markSize {
-		return 0
-	}
+// pixels: each with its ID, as far as there is room, then how many more there are.
+func (p *picture) marks(x, y int, all []mark, room int) {
 	const sign = markSize + 3
-	start := x
+	end := x + room
 	for i, m := range all {
+		if end-x < markSize {
+			return
+		}
 		p.Marks = append(p.Marks, markShape{rect{x, y - markSize/2, markSize, markSize}, m.Severity, m.Full})
 		label, more := m.ID, len(all)-i-1
 		next := x + sign + fontID.Width(label) + 6
-		last := more == 0 || next+marksNeed(all[i+1:]) > start+room
-		if last && more > 0 {
+		last := more > 0 && next+marksNeed(all[i+1:]) > end
+		if last {
 			label += " +" + strconv.Itoa(more)
 		}
-		w := p.text(x+sign, y+4, label, fontID, "id", start+room-x-sign)
-		switch {
-		case last && w == 0:
-			return x + markSize - start // the sign alone
-		case last:
-			return x + sign + w - start
+		p.text(x+sign, y+4, label, fontID, "id", end-x-sign)
+		if last {
+			return
 		}
 		x = next
 	}
-	return 0
 }
