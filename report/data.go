@@ -24,7 +24,7 @@ type Data struct {
 	Nodes     []Node            `json:"nodes"`           // their order is the order of rows, columns and pairs
 	Findings  []finding.Finding `json:"findings,omitempty"`
 	Samples   []bench.Sample    `json:"samples,omitempty"`
-	// Judgements hold the bandwidths against what the way carries, and Beside has latencies beside
+	// Judgements hold the bandwidths against what the path carries, and Beside has latencies beside
 	// published ones. Results of earlier releases have neither.
 	Judgements []bench.Judgement `json:"expectations,omitempty"`
 	Beside     []bench.Beside    `json:"published,omitempty"`

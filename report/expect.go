@@ -53,7 +53,7 @@ func (t *terminal) expectations(d Data) {
 	if len(all) == 0 {
 		return
 	}
-	t.Title("Against what the way carries")
+	t.Title("Against what the path carries")
 	for _, j := range all {
 		sign, color := "- ", text.FgYellow
 		switch {

@@ -92,23 +92,25 @@ func metricInfo(name string) (rank int, unit, label string) {
 
 // compareTests orders tests as a reader looks for them: bandwidth, latency, the rest; write, read, send, the rest.
 func compareTests(a, b string) int {
-	rank := func(s string) (kind, verb int) {
-		kind, verb = 2, 3
-		if strings.HasSuffix(s, "_bw") {
-			kind = 0
-		} else if strings.HasSuffix(s, "_lat") {
-			kind = 1
-		}
-		for i, v := range []string{"_write_", "_read_", "_send_"} {
-			if strings.Contains(s, v) {
-				verb = i
-			}
-		}
-		return kind, verb
+	return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(verbRank(a), verbRank(b)), cmp.Compare(a, b))
+}
+
+func kindRank(test string) int {
+	switch {
+	case strings.HasSuffix(test, "_bw"):
+		return 0
+	case strings.HasSuffix(test, "_lat"):
+		return 1
 	}
-	ak, av := rank(a)
-	bk, bv := rank(b)
-	return cmp.Or(cmp.Compare(ak, bk), cmp.Compare(av, bv), cmp.Compare(a, b))
+	return 2
+}
+
+func verbRank(test string) int {
+	verbs := []string{"_write_", "_read_", "_send_"}
+	if i := slices.IndexFunc(verbs, func(v string) bool { return strings.Contains(test, v) }); i >= 0 {
+		return i
+	}
+	return len(verbs)
 }
 
 // fault says why a sample is not a figure; it is empty for a figure. A zero is a failed
@@ -135,27 +137,18 @@ func fault(s bench.Sample) string {
 
 // collect sorts the samples into figures and failures. Nothing is dropped: a sample is one or the other.
 func collect(d Data) *results {
-	r := &results{
-		values:  make(map[figureKey][]float64),
-		derived: make(map[figureKey]bool), limits: make(map[figureKey]float64),
-		units: make(map[[2]string]string),
-		iters: make(map[figureKey][2]int64),
-		total: len(d.Samples),
-	}
-	place := make(map[string]int, len(d.Nodes)) // a node's row; names that are no node of the lab come after, by name
-	for i, n := range d.Nodes {
-		if _, ok := place[n.Name]; !ok {
-			place[n.Name] = i
-		}
-	}
+	r := &results{values: make(map[figureKey][]float64), derived: make(map[figureKey]bool),
+		limits: make(map[figureKey]float64), units: make(map[[2]string]string), iters: make(map[figureKey][2]int64),
+		total: len(d.Samples)}
+	compare := nodeOrder(d.Nodes)
 	comparePairs := func(a, b pair) int {
-		if a.Emulated != b.Emulated {
-			if a.Emulated {
-				return 1
-			}
-			return -1
+		switch {
+		case a.Emulated == b.Emulated:
+			return cmp.Or(compare(a.Client, b.Client), compare(a.Server, b.Server))
+		case a.Emulated:
+			return 1
 		}
-		return cmp.Or(compareNodes(place, a.Client, b.Client), compareNodes(place, a.Server, b.Server))
+		return -1
 	}
 	for _, s := range d.Samples {
 		emulated := s.Emulated || d.Emulated
@@ -180,11 +173,11 @@ func collect(d Data) *results {
 			r.units[of] = s.Unit
 		}
 		k.Metric = ""
-		if it, ok := r.iters[k]; ok {
-			r.iters[k] = [2]int64{min(it[0], s.Iterations), max(it[1], s.Iterations)}
-		} else {
-			r.iters[k] = [2]int64{s.Iterations, s.Iterations}
+		it, ok := r.iters[k]
+		if !ok {
+			it[0] = s.Iterations
 		}
+		r.iters[k] = [2]int64{min(it[0], s.Iterations), max(it[1], s.Iterations)}
 		r.pairs = append(r.pairs, k.Pair)
 		r.tests = append(r.tests, k.Test)
 	}
@@ -207,19 +200,15 @@ func (r *results) unitOf(test, metric string) string {
 	return r.units[[2]string{test, metric}]
 }
 
-// compareNodes orders names by their place in the lab.
-func compareNodes(place map[string]int, a, b string) int {
-	ai, aok := place[a]
-	bi, bok := place[b]
-	switch {
-	case aok && bok:
-		return cmp.Compare(ai, bi)
-	case aok:
-		return -1
-	case bok:
-		return 1
+// nodeOrder compares names of nodes by their place in the lab. Names that are no node of it come after, by name.
+func nodeOrder(nodes []Node) func(a, b string) int {
+	place := func(name string) int {
+		if i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name }); i >= 0 {
+			return i
+		}
+		return len(nodes)
 	}
-	return cmp.Compare(a, b)
+	return func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
 }
 
 func compareMetrics(a, b string) int {

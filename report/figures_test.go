@@ -1,6 +1,7 @@
 package report
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -207,12 +208,12 @@ func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
 		want string
 	}{
 		"hardware":                    {Data{Samples: []bench.Sample{hard}}, ""},
-		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}}, emulatedBanner},
-		"only the samples say so":     {Data{Samples: []bench.Sample{soft}}, emulatedBanner},
-		"nothing measured":            {Data{Emulated: true}, emulatedBanner},
+		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}}, fmt.Sprintf(emulatedBanner, "TCG")},
+		"only the samples say so":     {Data{Samples: []bench.Sample{soft}}, fmt.Sprintf(emulatedBanner, "TCG")},
+		"nothing measured":            {Data{Emulated: true}, fmt.Sprintf(emulatedBanner, "TCG")},
 		"some of the samples": {Data{Samples: []bench.Sample{soft, hard}},
-			"Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those test " +
-				"the way, not the hardware."},
+			"Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those check " +
+				"the setup, not the hardware."},
 		"software RoCE on KVM": {Data{Samples: []bench.Sample{kvm}},
 			"Emulated: software RoCE (rxe) on KVM. These figures check the setup, not the hardware."},
 	} {

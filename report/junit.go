@@ -44,9 +44,10 @@ type (
 // JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
 func JUnit(w io.Writer, all []finding.Finding) error {
 	report := junitSuites{Name: "rackless verify"}
-	for _, suite := range []junitSuite{{Name: "host"}, {Name: "virtual machines"}, {Name: "nodes"}} {
+	for _, name := range []string{"host", "virtual machines", "nodes"} {
+		suite := junitSuite{Name: name}
 		for _, f := range all {
-			if suiteOf(f) == suite.Name {
+			if suiteOf(f) == name {
 				suite.add(f)
 			}
 		}

@@ -237,20 +237,10 @@ func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []N
 
 // matrixNames lists the nodes that have a cell, in the lab's order and then by name.
 func matrixNames(nodes []Node, cells map[pair]matrixCell) []string {
-	place := make(map[string]int)
-	for i, n := range nodes {
-		place[n.Name] = i
-	}
-	seen := make(map[string]bool)
 	var names []string
 	for p := range cells {
-		for _, n := range []string{p.Client, p.Server} {
-			if !seen[n] {
-				seen[n] = true
-				names = append(names, n)
-			}
-		}
+		names = append(names, p.Client, p.Server)
 	}
-	slices.SortFunc(names, func(a, b string) int { return compareNodes(place, a, b) })
-	return names
+	slices.SortFunc(names, nodeOrder(nodes))
+	return slices.Compact(names)
 }

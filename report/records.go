@@ -51,7 +51,7 @@ func Markdown(w io.Writer, d Data) error {
 	}
 	fmt.Fprintf(m, "%s %s.\n", md(p.Summary), md(p.FindingsText))
 	if len(p.Judged) > 0 || p.NoExpectation != "" {
-		m.Title("Against what the way carries")
+		m.Title("Against what the path carries")
 		if p.NoExpectation != "" {
 			fmt.Fprintln(m, md(p.NoExpectation))
 		}

@@ -6,13 +6,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
 // emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
-const emulatedBanner = "Emulated: software RoCE (rxe) on TCG. These figures check the setup, not the hardware."
+const emulatedBanner = "Emulated: software RoCE (rxe) on %s. These figures check the setup, not the hardware."
 
 // banner says how far the figures are emulated; it is empty when none is.
 func (d Data) banner(r *results) string {
@@ -20,19 +21,18 @@ func (d Data) banner(r *results) string {
 	case !d.Emulated && r.emulated == 0:
 		return ""
 	case r.emulated < r.total:
-		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those test "+
-			"the way, not the hardware.",
+		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those check "+
+			"the setup, not the hardware.",
 			r.emulated, words.Count(r.total, "measured value"))
 	}
-	for _, s := range d.Samples {
-		switch {
-		case s.Accelerator == "kvm" && d.EmulatedHost:
-			return strings.Replace(emulatedBanner, "TCG", "KVM in an emulated host", 1)
-		case s.Accelerator == "kvm":
-			return strings.Replace(emulatedBanner, "TCG", "KVM", 1)
+	by := "TCG"
+	if slices.ContainsFunc(d.Samples, func(s bench.Sample) bool { return s.Accelerator == "kvm" }) {
+		by = "KVM"
+		if d.EmulatedHost {
+			by = "KVM in an emulated host"
 		}
 	}
-	return emulatedBanner
+	return fmt.Sprintf(emulatedBanner, by)
 }
 
 // summary puts the result in one sentence: one bandwidth, one latency.
@@ -45,12 +45,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	}
 	var parts []string
 	first := r.pairs[0]
-	same := 0 // pairs of the kind of the first one
-	for _, p := range r.pairs {
-		if p.Emulated == first.Emulated {
-			same++
-		}
-	}
+	same := len(slices.DeleteFunc(slices.Clone(r.pairs), func(p pair) bool { return p.Emulated != first.Emulated }))
 	seen := make(map[string]bool) // one test for each metric
 	for _, h := range r.headlines() {
 		pairs, repeats := r.over(h, first.Emulated)
@@ -59,12 +54,11 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		}
 		seen[h.Metric] = true
 		_, u, label := metricInfo(h.Metric)
-		at := ""
-		if h.Bytes > 0 {
-			at = " at " + show.Size(h.Bytes)
-		}
 		all := spreadOfMedians(repeats)
-		text := fmt.Sprintf("%s %s %s %s%s", h.Test, all.short(all.Median), unit(u), label, at)
+		text := fmt.Sprintf("%s %s %s %s", h.Test, all.short(all.Median), unit(u), label)
+		if h.Bytes > 0 {
+			text += " at " + show.Size(h.Bytes)
+		}
 		if len(pairs) > 1 {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}

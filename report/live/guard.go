@@ -131,6 +131,6 @@ func policy(hashes ...string) string {
 			script += " '" + hash + "'"
 		}
 	}
-	return "default-src 'none'; style-src 'self'" + style + "; script-src 'self'" + script + "; img-src 'self' data:; " +
-		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	return "default-src 'none'; style-src 'self'" + style + "; script-src 'self'" + script +
+		"; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 }

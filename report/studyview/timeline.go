@@ -19,22 +19,15 @@ func (v *view) timeLines() []chart {
 	return []chart{v.timeLine("time-narrow", "narrow", chartWidth), v.timeLine("time-wide", "wide", wideWidth)}
 }
 
-// A course is the horizontal axis of a time line: runs beside each other in their order, however long each took.
-type course struct {
-	from, to float64
-	runs     int
-}
-
-func (t course) at(run float64) float64 { return t.from + (t.to-t.from)*run/float64(t.runs) }
-
-// dot is the radius of a run, so that neighbours do not touch if that can be.
-func (t course) dot() float64 { return min(3.2, max(1, (t.at(1)-t.at(0))*0.42)) }
+// dotSize is the radius of a run on an axis of runs, so that neighbours do not touch if that can be.
+func dotSize(x show.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
 
 func (v *view) timeLine(id, class string, width int) chart {
 	runs := v.Data.Runs
 	c := newCanvas(id, "Time line of the runs", width)
 	c.Class = class
-	x := course{inset, float64(width) - inset, len(runs)}
+	// Runs stand beside each other in their order, however long each took.
+	x := show.Axis{Hi: float64(len(runs)), From: inset, To: float64(width) - inset}
 	c.statuses()
 	cells := v.cells()
 	rows := make([]string, len(runs))
@@ -46,7 +39,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 	}
 	for _, cell := range cells {
 		c.paragraph("", fontText, 0, cell)
-		top, middle := c.strip(show.Axis{From: x.from, To: x.to}, 14)
+		top, middle := c.strip(x, 14)
 		c.blockLines(runs, x, top, 14)
 		var done strings.Builder
 		var others []int
@@ -54,7 +47,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 			switch {
 			case rows[i] != cell:
 			case o.Status == study.StatusDone: // one path for all: there may be thousands
-				done.WriteString(show.Circle(x.at(float64(i)+0.5), middle, x.dot()))
+				done.WriteString(show.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))
 			default:
 				others = append(others, i)
 			}
@@ -68,7 +61,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 			if o.Error != "" {
 				title += ": " + o.Error
 			}
-			c.run(o.Status, x.at(float64(i)+0.5), middle, 3.6, title)
+			c.run(o.Status, x.At(float64(i)+0.5), middle, 3.6, title)
 		}
 	}
 	c.blockLabels(runs, x)
@@ -106,11 +99,11 @@ func (c *canvas) run(status string, x, y, size float64, title string) {
 }
 
 // blockLines parts the blocks.
-func (c *canvas) blockLines(runs []study.Observation, x course, top, height float64) {
+func (c *canvas) blockLines(runs []study.Observation, x show.Axis, top, height float64) {
 	var d strings.Builder
 	for i := 1; i < len(runs); i++ {
 		if runs[i].Block != runs[i-1].Block {
-			d.WriteString(show.Path("M%s %sv%s", x.at(float64(i)), top, height))
+			d.WriteString(show.Path("M%s %sv%s", x.At(float64(i)), top, height))
 		}
 	}
 	if d.Len() > 0 {
@@ -119,7 +112,7 @@ func (c *canvas) blockLines(runs []study.Observation, x course, top, height floa
 }
 
 // blockLabels numbers the blocks, as many of them as have room.
-func (c *canvas) blockLabels(runs []study.Observation, x course) {
+func (c *canvas) blockLabels(runs []study.Observation, x show.Axis) {
 	c.y += 14
 	end := 0.0
 	for i := 0; i < len(runs); {
@@ -132,7 +125,7 @@ func (c *canvas) blockLabels(runs []study.Observation, x course) {
 			label = "block " + label
 		}
 		half := float64(fontTick.Width(label)) / 2
-		if at := max(x.at(float64(i+j)/2), margin+half); at-half > end+6 || i == 0 {
+		if at := max(x.At(float64(i+j)/2), margin+half); at-half > end+6 || i == 0 {
 			c.text("tick m", at, c.y-2, label)
 			end = at + half
 		}
@@ -145,7 +138,7 @@ const floorHeight = 80
 
 // floor draws how long the same piece of arithmetic took before each run. What moves it moves every
 // figure, and no factor does.
-func (c *canvas) floor(runs []study.Observation, x course) {
+func (c *canvas) floor(runs []study.Observation, x show.Axis) {
 	var all []float64
 	for _, o := range runs {
 		if o.Before != nil && o.Before.Loop > 0 && finite(o.Before.Loop) {
@@ -163,18 +156,18 @@ func (c *canvas) floor(runs []study.Observation, x course) {
 	lowest, highest := slices.Min(all), slices.Max(all)
 	pad := 0.08 * (max(highest, limit) - lowest)
 	y := show.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
-	c.rect("ground", x.from-14, top, x.to-x.from+28, floorHeight, "")
+	c.rect("ground", x.From-14, top, x.To-x.From+28, floorHeight, "")
 	c.blockLines(runs, x, top, floorHeight)
-	c.path("limit", show.Path("M%s %sH%s", x.from-14, y.At(limit), x.to+14), "")
+	c.path("limit", show.Path("M%s %sH%s", x.From-14, y.At(limit), x.To+14), "")
 	var line show.Line
 	var dots strings.Builder
 	for i, o := range runs {
 		if o.Before == nil || o.Before.Loop <= 0 || !finite(o.Before.Loop) {
 			continue
 		}
-		px, py := x.at(float64(i)+0.5), y.At(o.Before.Loop)
+		px, py := x.At(float64(i)+0.5), y.At(o.Before.Loop)
 		line.To(px, py)
-		dots.WriteString(show.Circle(px, py, min(2.2, x.dot())))
+		dots.WriteString(show.Circle(px, py, min(2.2, dotSize(x))))
 	}
 	c.path("line l0 thin", line.String(), "")
 	c.path("s0", dots.String(), "")

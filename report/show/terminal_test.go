@@ -1,0 +1,77 @@
+package show
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+func TestATerminalFoldsAndColours(t *testing.T) {
+	var b strings.Builder
+	w := NewTerminal(&b, 20, 80, true) // narrower than the least width, which is 60
+	w.Alarm = "FAILED"
+	w.Title("head")
+	w.Wrap("- ", "  ", strings.Repeat("word ", 20), text.FgGreen)
+	w.Wrap("", "", "it FAILED")
+	w.Line("trailing  ")
+	if err := w.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	green := func(s string) string { return "\x1b[32m" + s + "\x1b[0m" }
+	want := "\n\x1b[1mhead\x1b[0m\n" +
+		"- " + green(strings.TrimSpace(strings.Repeat("word ", 11))) + "\n" +
+		"  " + green(strings.TrimSpace(strings.Repeat("word ", 9))) + "\n" +
+		"it \x1b[31mFAILED\x1b[0m\ntrailing\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+	if got := NewTerminal(&b, 0, 80, false); got.Width != 80 || got.Colored("x", text.Bold) != "x" {
+		t.Errorf("got %d columns, and colours", got.Width)
+	}
+}
+
+func TestMarkdownIsEscapedEverywhere(t *testing.T) {
+	var b strings.Builder
+	m := NewMarkdownWriter(&b)
+	m.Title("a|b")
+	m.List([]string{"*x*"})
+	m.Table([]string{"name", "n>"}, [][]string{{"a|b", "1"}})
+	m.Code("```")
+	if err := m.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	want := "\n## a\\|b\n\n- \\*x\\*\n| name | n |\n| --- | ---: |\n| a\\|b | 1 |\n````\n```\n````\n"
+	if diff := cmp.Diff(want, b.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPaths(t *testing.T) {
+	var l Line
+	l.To(0, 1.25)
+	l.To(10.04, -2)
+	for got, want := range map[string]string{
+		l.String():                   "M0 1.2L10 -2",
+		Path("M%s %sH%s", 1, 2.5, 3): "M1 2.5H3",
+		Circle(5, 5, 2):              "M3 5a2 2 0 1 0 4 0a2 2 0 1 0 -4 0z",
+		Marker(1, 5, 5):              "M2 2h6v6h-6z",
+		Marker(6, 5, 5):              "M5 1l4 7h-8z",
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestAHeadNamesWhatIsInIt(t *testing.T) {
+	h := NewHead("", "")
+	const empty = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=" // of no bytes at all
+	if h.StyleHash != empty || h.ScriptHash != empty {
+		t.Errorf("got %+v", h)
+	}
+	if got := DataURL(CSV, "a,b"); got != "data:text/csv;charset=utf-8;base64,YSxi" {
+		t.Errorf("got %q", got)
+	}
+}
