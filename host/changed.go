@@ -17,7 +17,7 @@ import (
 // changes (drivers, virtual functions, pages, isolation) does not count, nor do the lab's own
 // nodes.
 func Changed(p *Prepared, now *topology.Host) []string {
-	c := comparison{p: p, now: now, had: topology.NewTree(p.Host), has: topology.NewTree(now)}
+	c := comparison{p: p, now: now}
 	c.cores()
 	c.memory()
 	c.devices()
@@ -26,10 +26,9 @@ func Changed(p *Prepared, now *topology.Host) []string {
 }
 
 type comparison struct {
-	p        *Prepared
-	now      *topology.Host
-	had, has *topology.Tree
-	found    []string
+	p     *Prepared
+	now   *topology.Host
+	found []string
 }
 
 func (c *comparison) note(format string, args ...any) {
@@ -48,16 +47,8 @@ func (c *comparison) given() topology.CPUSet {
 // cores compares the cores that lab nodes have: their threads and their NUMA nodes.
 func (c *comparison) cores() {
 	given := c.given()
-	core := func(h *topology.Host, cpu int) *topology.Core {
-		for i := range h.Cores {
-			if h.Cores[i].CPUs.Contains(cpu) {
-				return &h.Cores[i]
-			}
-		}
-		return nil
-	}
 	for cpu := range given.All() {
-		was, is := core(c.p.Host, cpu), core(c.now, cpu)
+		was, is := c.p.Host.Core(cpu), c.now.Core(cpu)
 		switch {
 		case was == nil:
 		case is == nil:
@@ -74,14 +65,6 @@ func (c *comparison) cores() {
 
 // memory compares the NUMA nodes that lab nodes have memory on.
 func (c *comparison) memory() {
-	size := func(h *topology.Host, id int) *uint64 {
-		for i := range h.NUMANodes {
-			if h.NUMANodes[i].ID == id {
-				return h.NUMANodes[i].MemoryBytes
-			}
-		}
-		return nil
-	}
 	var seen []int
 	for i := range c.p.Plan.Nodes {
 		for _, m := range c.p.Plan.Nodes[i].Memory {
@@ -89,17 +72,15 @@ func (c *comparison) memory() {
 				continue
 			}
 			seen = append(seen, m.NUMANode)
-			was, is := size(c.p.Host, m.NUMANode), size(c.now, m.NUMANode)
-			if was == nil {
-				continue
-			}
-			if is == nil {
+			was, is := c.p.Host.NUMANode(m.NUMANode), c.now.NUMANode(m.NUMANode)
+			switch {
+			case was == nil || was.MemoryBytes == nil:
+			case is == nil || is.MemoryBytes == nil:
 				c.note("NUMA node %d is not there any more", m.NUMANode)
-				continue
-			}
 			// The kernel takes a little more or less of it from version to version.
-			if *is < *was-*was/20 {
-				c.note("NUMA node %d has %v of memory, and had %v", m.NUMANode, lab.Bytes(*is), lab.Bytes(*was))
+			case *is.MemoryBytes < *was.MemoryBytes-*was.MemoryBytes/20:
+				c.note("NUMA node %d has %v of memory, and had %v", m.NUMANode, lab.Bytes(*is.MemoryBytes),
+					lab.Bytes(*was.MemoryBytes))
 			}
 		}
 	}
@@ -130,7 +111,7 @@ func functions(p *plan.Plan) []topology.PCIAddr {
 // devices compares what is at the addresses of the plan.
 func (c *comparison) devices() {
 	for _, a := range functions(c.p.Plan) {
-		was, is := c.had.Device(a), c.has.Device(a)
+		was, is := c.p.Host.Device(a), c.now.Device(a)
 		if was == nil {
 			continue
 		}

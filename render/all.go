@@ -57,7 +57,6 @@ type view struct {
 	host  *topology.Host
 	lab   string // the lab's name, safe in names of files and units
 	made  string // what made the files, in one line
-	pci   map[topology.PCIAddr]*topology.PCIDevice
 	nics  map[string]*topology.NIC
 	given topology.CPUSet    // all CPUs of cores of lab nodes, idle siblings too
 	whole []topology.PCIAddr // functions that go to lab nodes, in the order of the plan
@@ -82,18 +81,11 @@ func newView(in Input) (*view, error) {
 		return nil, errors.New("no plan or no lab")
 	}
 	v := &view{
-		in: in, plan: in.Plan, host: in.Host, lab: safeName(in.Plan.Lab), made: cmp.Or(oneLine(in.Made),
-			"Made by rackless."),
-		pci: map[topology.PCIAddr]*topology.PCIDevice{}, nics: map[string]*topology.NIC{},
-	}
-	if v.host == nil {
-		v.host = &topology.Host{}
+		in: in, plan: in.Plan, host: cmp.Or(in.Host, &topology.Host{}), lab: safeName(in.Plan.Lab),
+		made: cmp.Or(oneLine(in.Made), "Made by rackless."), nics: map[string]*topology.NIC{},
 	}
 	if err := cmdline.Check(v.plan.KernelArgs, cmdline.Limit(v.host.System.Arch)); err != nil {
 		return nil, err
-	}
-	for i := range v.host.PCI {
-		v.pci[v.host.PCI[i].Address] = &v.host.PCI[i]
 	}
 	for i := range v.host.NICs {
 		v.nics[v.host.NICs[i].ID()] = &v.host.NICs[i]

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"crypto/sha1"
 	"encoding/xml"
 	"errors"
@@ -64,7 +65,6 @@ const (
 type machine struct {
 	in   Input
 	host *topology.Host
-	pci  map[topology.PCIAddr]*topology.PCIDevice
 	arch string
 	amd  bool
 	// guessedArch is set where the host's source does not tell its architecture.
@@ -73,11 +73,7 @@ type machine struct {
 }
 
 func newMachine(in Input) (*machine, error) {
-	m := &machine{in: in, host: in.Host, pci: map[topology.PCIAddr]*topology.PCIDevice{}, arch: archX86,
-		usedMACs: map[string]bool{}}
-	if m.host == nil {
-		m.host = &topology.Host{}
-	}
+	m := &machine{in: in, host: cmp.Or(in.Host, &topology.Host{}), arch: archX86, usedMACs: map[string]bool{}}
 	switch arch := m.host.System.Arch; arch {
 	case archX86, "amd64":
 	case archARM, "arm64":
@@ -88,9 +84,6 @@ func newMachine(in Input) (*machine, error) {
 		return nil, fmt.Errorf("host of architecture %q; want %s or %s", arch, archX86, archARM)
 	}
 	m.amd = isAMD(m.host.System.CPUModel)
-	for i := range m.host.PCI {
-		m.pci[m.host.PCI[i].Address] = &m.host.PCI[i]
-	}
 	if err := checkName("lab", in.Plan.Lab); err != nil {
 		return nil, err
 	}
@@ -237,10 +230,8 @@ func (m *machine) onReboot() string {
 
 func (m *machine) header(n *plan.Node) string {
 	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh "+
-		"start %s. "+
-		"libvirt does not keep these comments.",
-		strings.TrimSuffix(m.in.Made, "."), n.Name, m.in.Plan.Lab, DomainPath(n.Name),
-		DomainName(m.in.Plan.Lab, n.Name))
+		"start %s. libvirt does not keep these comments.", strings.TrimSuffix(m.in.Made, "."), n.Name, m.in.Plan.Lab,
+		DomainPath(n.Name), DomainName(m.in.Plan.Lab, n.Name))
 	if m.in.Made == "" {
 		text = strings.TrimPrefix(text, ". ")
 	}

@@ -38,7 +38,10 @@ func checkNode(n *plan.Node) error {
 	if !n.GuestNUMA && len(n.Cells) != 1 {
 		return fmt.Errorf("%d cells, although guest_numa is false; want 1", len(n.Cells))
 	}
-	return checkMemory(n, checkCells(n))
+	if err := checkCells(n); err != nil {
+		return err
+	}
+	return checkMemory(n)
 }
 
 // checkCells goes through the virtual CPUs of the cells: consecutive, whole cores, all of them.
@@ -71,11 +74,8 @@ func checkCells(n *plan.Node) error {
 	return nil
 }
 
-// checkMemory goes through the memory unless there is an error already.
-func checkMemory(n *plan.Node, earlier error) error {
-	if earlier != nil {
-		return earlier
-	}
+// checkMemory goes through the memory: that of the node, and that of its cells, which share no NUMA node.
+func checkMemory(n *plan.Node) error {
 	on := map[int]plan.NodeMemory{}
 	var total, cells uint64
 	for _, m := range n.Memory {

@@ -141,9 +141,8 @@ func (m *machine) features(n *plan.Node, why reasons) *libvirtxml.DomainFeatureL
 	}
 	if m.lowLatency() {
 		f.PMU = off
-		why.add("features/pmu", "the guest's watchdog would take a performance counter and interrupt every CPU "+
-			"now and "+
-			"then; perf in the guest has only software events without it")
+		why.add("features/pmu", "the guest's watchdog would take a performance counter and interrupt every CPU now "+
+			"and then; perf in the guest has only software events without it")
 	}
 	if needsIOMMU(n) {
 		f.IOAPIC = &libvirtxml.DomainFeatureIOAPIC{Driver: "qemu"}

@@ -136,7 +136,7 @@ func (s *slot) number() {
 }
 
 func (m *machine) isVF(a topology.PCIAddr) bool {
-	d := m.pci[a]
+	d := m.host.Device(a)
 	return d != nil && d.PF != nil
 }
 
@@ -202,8 +202,7 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 	pf, err := topology.ParsePCIAddr(pfID)
 	if err != nil {
 		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %q: the NIC has no PCI address: read the "+
-			"machine itself (rackless snapshot) and plan again",
-			index, pfID)
+			"machine itself (rackless snapshot) and plan again", index, pfID)
 	}
 	s := m.sriov(pf)
 	if s == nil {
@@ -216,9 +215,8 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 	}
 	if s.Offset == nil || s.Stride == nil || *s.Offset < 1 || *s.Stride < 0 || *s.Stride == 0 && index > 0 {
 		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %s does not exist yet, and where it will be is "+
-			"not known: what the host was read from lacks "+
-			"sriov_offset and sriov_stride. Make %d virtual functions, read the host again and plan again", index, pf,
-			index+1)
+			"not known: what the host was read from lacks sriov_offset and sriov_stride. Make %d virtual functions, "+
+			"read the host again and plan again", index, pf, index+1)
 	}
 	rid := uint64(pf.Bus)<<8 | uint64(pf.Device)<<3 | uint64(pf.Function)
 	rid += uint64(*s.Offset) + index*uint64(*s.Stride)
@@ -232,20 +230,11 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 
 // sriov returns the host's account of a PF's virtual functions, nil where it has none.
 func (m *machine) sriov(pf topology.PCIAddr) *topology.SRIOV {
-	if d := m.pci[pf]; d != nil && d.SRIOV != nil {
+	if d := m.host.Device(pf); d != nil && d.SRIOV != nil {
 		return d.SRIOV
 	}
-	if nic := m.nic(pf); nic != nil {
+	if nic := m.host.NIC(pf); nic != nil {
 		return nic.SRIOV
-	}
-	return nil
-}
-
-func (m *machine) nic(a topology.PCIAddr) *topology.NIC {
-	for i := range m.host.NICs {
-		if nic := &m.host.NICs[i]; nic.Address != nil && *nic.Address == a {
-			return nic
-		}
 	}
 	return nil
 }
@@ -258,10 +247,10 @@ func (m *machine) settableMAC(c *plan.NodeDevice, mac string) string {
 	if err != nil || !isMAC(mac) {
 		return ""
 	}
-	if d := m.pci[pf]; d != nil && d.Class != nil && *d.Class>>8 == classInfiniBand {
+	if d := m.host.Device(pf); d != nil && d.Class != nil && *d.Class>>8 == classInfiniBand {
 		return ""
 	}
-	nic := m.nic(pf)
+	nic := m.host.NIC(pf)
 	if nic == nil {
 		return mac
 	}
@@ -284,12 +273,6 @@ const classInfiniBand = 0x0207
 // isMAC reports whether s is six bytes in the form that libvirt takes. One with the group bit set
 // is no address of a NIC.
 func isMAC(s string) bool {
-	parts := strings.Split(s, ":")
-	for _, p := range parts {
-		if _, err := strconv.ParseUint(p, 16, 8); err != nil || len(p) != 2 {
-			return false
-		}
-	}
-	first, _ := strconv.ParseUint(parts[0], 16, 8)
-	return len(parts) == 6 && first&1 == 0
+	b, ok := parseMAC(s)
+	return ok && b[0]&1 == 0
 }

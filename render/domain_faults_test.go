@@ -332,10 +332,10 @@ func TestWindowOfTheFirmware(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var slots []slot
-			m := &machine{pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+			m := &machine{host: &topology.Host{}}
 			for i, bars := range c.bars {
 				a := topology.PCIAddr{Bus: uint8(i)}
-				m.pci[a] = &topology.PCIDevice{Address: a, BARs: bars}
+				m.host.PCI = append(m.host.PCI, topology.PCIDevice{Address: a, BARs: bars})
 				slots = append(slots, slot{functions: []function{{host: a}}})
 			}
 			if got := m.windowBytes(slots); got != c.want {

@@ -47,7 +47,7 @@ func (m *machine) windowBytes(slots []slot) uint64 {
 	for _, s := range slots {
 		var port uint64
 		for _, f := range s.functions {
-			d := m.pci[f.host]
+			d := m.host.Device(f.host)
 			if d == nil {
 				continue
 			}

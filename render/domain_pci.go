@@ -99,8 +99,7 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 	}
 	if count > maxExpanders {
 		return fmt.Errorf("devices on %d NUMA nodes of the guest; at most %d can have a bus of their own: give the "+
-			"lab node fewer devices, or set guest_numa: off",
-			count, maxExpanders)
+			"lab node fewer devices, or set guest_numa: off", count, maxExpanders)
 	}
 	first := (used + plainBuses - 1) / plainBuses * plainBuses
 	share := (allBuses - first) / count

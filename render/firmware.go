@@ -12,13 +12,11 @@ import (
 func (v *view) firmware() []Artifact {
 	all := []Artifact{text("firmware/bios.md", v.page("bios.md", v.plan))}
 	if v.setsFirmware() {
-		all = append(all, program("firmware/nic.sh", v.changesScript(
-			"Settings in the firmware of ConnectX and BlueField NICs: SR-IOV with room for one more virtual function "+
-				"than the plan hands out on the card, because one is the "+
-				"physical function's; Ethernet instead of InfiniBand on cards that can do both. query shows what is "+
-				"set and what would be changed, apply sets it, undo brings the "+
-				"old values back. Nothing takes effect before the card's next reset.",
-			"nic", "/var/lib/rackless", "firmware", "query|apply|undo",
+		all = append(all, program("firmware/nic.sh", v.changesScript("Settings in the firmware of ConnectX and "+
+			"BlueField NICs: SR-IOV with room for one more virtual function than the plan hands out on the card, "+
+			"because one is the physical function's; Ethernet instead of InfiniBand on cards that can do both. query "+
+			"shows what is set and what would be changed, apply sets it, undo brings the old values back. Nothing "+
+			"takes effect before the card's next reset.", "nic", "/var/lib/rackless", "firmware", "query|apply|undo",
 			"The cards take this at their next reset: reboot (a BlueField: switch the power off and on), or, with no "+
 				"driver or guest using the card, mstfwreset -d CARD reset")))
 	}
@@ -50,7 +48,7 @@ func (v *view) groupsFound() string {
 	for _, g := range v.host.IOMMU.Groups {
 		mine, others := false, 0
 		for _, a := range g.Devices {
-			d := v.pci[a]
+			d := v.host.Device(a)
 			switch {
 			case ours[a]:
 				mine = true
@@ -90,7 +88,7 @@ func (v *view) sriovFound() string {
 func (v *view) largestBAR() uint64 {
 	var largest uint64
 	for _, a := range v.whole {
-		if d := v.pci[a]; d != nil {
+		if d := v.host.Device(a); d != nil {
 			for _, bar := range d.BARs {
 				largest = max(largest, bar.SizeBytes)
 			}

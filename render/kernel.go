@@ -32,8 +32,7 @@ func (v *view) kernel() []Artifact {
 	return []Artifact{
 		text("kernel/cmdline.txt", v.cmdline()),
 		script("grubby", "Kernel arguments for GRUB with entries in /boot/loader/entries: Fedora, RHEL and its "+
-			"relatives, "+
-			"which have grubby.", []string{"entries"}),
+			"relatives, which have grubby.", []string{"entries"}),
 		text("kernel/grub.cfg", v.grubSnippet()),
 		script("grub", "Kernel arguments by /etc/default/grub.d: Debian, Ubuntu and others with GRUB and "+
 			"without grubby.", []string{"grub"},
@@ -110,8 +109,7 @@ func (v *view) kernelRemarks() []string {
 		}
 		if n := len(*line) + 1 + len(strings.Join(v.plan.KernelArgs, " ")); n >= cmdline.Limit(v.host.System.Arch) {
 			notes = append(notes, fmt.Sprintf("With what the host is started with today the command line would have "+
-				"up to %d characters, and the kernel reads %d.",
-				n, cmdline.Limit(v.host.System.Arch)-1))
+				"up to %d characters, and the kernel reads %d.", n, cmdline.Limit(v.host.System.Arch)-1))
 		}
 	}
 	return notes
@@ -128,11 +126,10 @@ func kernelOlder(release string, major, minor int) (older, known bool) {
 
 // grubSnippet is sourced by grub-mkconfig, which is a shell script.
 func (v *view) grubSnippet() string {
-	return v.header("For GRUB, to be read after the other settings: copy it to /etc/default/grub.d/"+v.kernelSnippet()+
-		" and run update-grub (Debian, Ubuntu). "+
-		"Where grub-mkconfig does not read that folder, source it at the end of /etc/default/grub and run "+
-		"grub2-mkconfig -o /boot/grub2/grub.cfg. "+
-		"grub.sh does either. Undo: remove it, and run the same again.") +
+	return v.header("For GRUB, to be read after the other settings: copy it to /etc/default/grub.d/"+
+		v.kernelSnippet()+" and run update-grub (Debian, Ubuntu). Where grub-mkconfig does not read that folder, "+
+		"source it at the end of /etc/default/grub and run grub2-mkconfig -o /boot/grub2/grub.cfg. grub.sh does "+
+		"either. Undo: remove it, and run the same again.") +
 		comment("# ", v.kernelWhy()) + v.kernelNotes("# ") +
 		"\n" + cmdline.GRUBSnippet(v.plan.KernelArgs)
 }

@@ -160,7 +160,7 @@ func (v *view) tickless() []topology.CPUSet {
 func (v *view) knownDevices() []*topology.PCIDevice {
 	var all []*topology.PCIDevice
 	for _, a := range v.whole {
-		if d := v.pci[a]; d != nil && d.Vendor != nil && d.Device != nil {
+		if d := v.host.Device(a); d != nil && d.Vendor != nil && d.Device != nil {
 			all = append(all, d)
 		}
 	}

@@ -41,92 +41,93 @@ func (v *view) jobs() []job {
 func allJobs() []job {
 	return []job{
 		{
-			name: "hugepages", description: "Hugepages on the NUMA nodes of lab %s", title: "Hugepages",
-			note: "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it " +
-				"fails loudly " +
-				"where a node is short.",
+			name:        "hugepages",
+			description: "Hugepages on the NUMA nodes of lab %s",
+			title:       "Hugepages",
+			note: "Finds the pages set aside at boot and leaves them alone, or tries to get them now; it fails " +
+				"loudly where a node is short.",
 			what: "Hugepages on the NUMA nodes that the lab nodes use. start asks for them, looks what the kernel " +
-				"found, and fails where that is too little: " +
-				"a guest with strict memory placement would not start then. It never takes pages away. Too few are " +
-				"found where memory is in use or in pieces, none where the kernel does not know the size (for " +
-				"1 GiB on " +
-				"x86 look for pdpe1gb in /proc/cpuinfo). stop gives back what start added.",
-			why: "Early, while memory is still in one piece. Pages from the kernel's command line are found here and " +
-				"left alone.", after: "systemd-modules-load.service",
+				"found, and fails where that is too little: a guest with strict memory placement would not start " +
+				"then. It never takes pages away. Too few are found where memory is in use or in pieces, none where " +
+				"the kernel does not know the size (for 1 GiB on x86 look for pdpe1gb in /proc/cpuinfo). stop gives " +
+				"back what start added.",
+			why: "Early, while memory is still in one piece. Pages from the kernel's command line are found here " +
+				"and left alone.",
+			after:  "systemd-modules-load.service",
 			before: hypervisors,
 		},
 		{
-			name: "vfio", description: "Devices of lab %s with vfio-pci", title: "Devices",
-			note: "The drivers of the host let go of these devices: their network interfaces and displays " +
-				"vanish from " +
-				"the host. Before the unit is undone, shut the nodes down.",
+			name:        "vfio",
+			description: "Devices of lab %s with vfio-pci",
+			title:       "Devices",
+			note: "The drivers of the host let go of these devices: their network interfaces and displays vanish " +
+				"from the host. Before the unit is undone, shut the nodes down.",
 			what: "Hands the PCI functions of the lab nodes to vfio-pci by driver_override, which names functions " +
-				"one by one: a list of vendor and device numbers " +
-				"(vfio-pci ids=) would take every card of that model. start looks at everything before it changes " +
-				"anything. stop gives the functions back to their drivers.",
+				"one by one: a list of vendor and device numbers (vfio-pci ids=) would take every card of that " +
+				"model. start looks at everything before it changes anything. stop gives the functions back to " +
+				"their drivers.",
 			why: "Before anything starts a guest. The udev rule and the modprobe file keep other drivers away even " +
 				"earlier; this unit takes what one got hold of all the same.",
-			after: "systemd-udevd.service systemd-modules-load.service", before: hypervisors +
-				" nvidia-persistenced.service",
+			after:  "systemd-udevd.service systemd-modules-load.service",
+			before: hypervisors + " nvidia-persistenced.service",
 		},
 		{
-			name: "sriov", description: "Virtual functions of lab %s", title: "Virtual functions",
+			name:        "sriov",
+			description: "Virtual functions of lab %s",
+			title:       "Virtual functions",
 			note: "Makes the virtual functions, with the MAC addresses of the plan. The interface of the physical " +
 				"function stays the host's, comes up, and carries the lab's MTU.",
 			what: "Makes the virtual functions that the plan hands out, gives them their MAC addresses and leaves " +
-				"them to vfio-pci. A change of the number goes by way of 0 " +
-				"and is refused while a function is in use. stop makes the number what it was. The last two " +
-				"words of a " +
-				"line vf are trust and spoofchk: on lets a guest change its MAC address and listen to everything " +
-				"(tcpdump, bridges in the guest), and drops frames that it sends with another MAC address than " +
-				"its own. " +
-				"Set them to off and on for guests that are not yours.",
+				"them to vfio-pci. A change of the number goes by way of 0 and is refused while a function is in " +
+				"use. stop makes the number what it was. The last two words of a line vf are trust and spoofchk: on " +
+				"lets a guest change its MAC address and listen to everything (tcpdump, bridges in the guest), and " +
+				"drops frames that it sends with another MAC address than its own. Set them to off and on for " +
+				"guests that are not yours.",
 			why: "After the driver of the physical functions, and after the network set those up. Before anything " +
 				"starts a guest.",
-			after: "systemd-udevd.service systemd-modules-load.service network.target", before: hypervisors,
+			after:  "systemd-udevd.service systemd-modules-load.service network.target",
+			before: hypervisors,
 		},
 		{
-			name: "governor", description: "Governor performance for lab %s", title: "Governor",
-			note: "All CPUs at full frequency.",
-			what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as " +
-				"long, and " +
-				"never twice the same, while frequencies follow the load. What the kernel does to memory by itself, " +
-				"which disturbs a guest as much, is set here too. stop brings the old values back.",
+			name:        "governor",
+			description: "Governor performance for lab %s",
+			title:       "Governor",
+			note:        "All CPUs at full frequency.",
+			what: "Sets the frequency governor of all CPUs to performance: latencies come out up to twice as long, " +
+				"and never twice the same, while frequencies follow the load. What the kernel does to memory by " +
+				"itself, which disturbs a guest as much, is set here too. stop brings the old values back.",
 			why:   "After the services that set governors of their own.",
 			after: "systemd-modules-load.service tuned.service power-profiles-daemon.service cpufrequtils.service",
 		},
 		{
-			name: "cpuset", description: "The host off the CPUs of lab %s", title: "CPU sets",
-			note: "The host leaves the CPUs of the lab nodes alone, without a reboot.",
+			name:        "cpuset",
+			description: "The host off the CPUs of lab %s",
+			title:       "CPU sets",
+			note:        "The host leaves the CPUs of the lab nodes alone, without a reboot.",
 			what: "Keeps everything but guests off the CPUs of the lab nodes by cgroups, without a reboot: " +
-				"system.slice, " +
-				"user.slice and init.scope may use housekeeping CPUs only, and the " +
-				"kernel's work queues run there. Guests are in machine.slice, which may use all. This is the " +
-				"alternative " +
-				"to isolcpus; what it cannot do is to stop the timer tick " +
-				"(nohz_full) and to move RCU callbacks (rcu_nocbs), which only the kernel's command line can. " +
-				"Where the " +
-				"host keeps CPUs of its own and has no other virtual machines, machine.slice is a partition " +
-				"of cgroup " +
-				"v2, with the CPUs of the lab nodes and of QEMU's own threads: nobody else uses its CPUs. Take the " +
-				"line partition out to go without, or say isolated for root: no load is balanced then, which " +
-				"is right " +
-				"for pinned virtual CPUs, but QEMU's own threads pile up on one CPU. stop brings the old limits back.",
+				"system.slice, user.slice and init.scope may use housekeeping CPUs only, and the kernel's work " +
+				"queues run there. Guests are in machine.slice, which may use all. This is the alternative to " +
+				"isolcpus; what it cannot do is to stop the timer tick (nohz_full) and to move RCU callbacks " +
+				"(rcu_nocbs), which only the kernel's command line can. Where the host keeps CPUs of its own and " +
+				"has no other virtual machines, machine.slice is a partition of cgroup v2, with the CPUs of the lab " +
+				"nodes and of QEMU's own threads: nobody else uses its CPUs. Take the line partition out to go " +
+				"without, or say isolated for root: no load is balanced then, which is right for pinned virtual " +
+				"CPUs, but QEMU's own threads pile up on one CPU. stop brings the old limits back.",
 			why:    "Before anything starts a guest.",
 			before: hypervisors,
 		},
 		{
-			name: "irq", description: "Interrupts off the CPUs of lab %s", title: "Interrupts",
-			note: "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: " +
-				"`systemctl restart UNIT`. Where irqbalance runs, tell it as well: " +
-				"`install -D -m 0644 -t /etc/systemd/system/irqbalance.service.d " +
-				"systemd/irqbalance.service.d/*.conf`, " +
-				"`systemctl daemon-reload`, `systemctl restart irqbalance`.",
+			name:        "irq",
+			description: "Interrupts off the CPUs of lab %s",
+			title:       "Interrupts",
+			note: "Interrupts of the host go to housekeeping CPUs. Repeat it after devices were added: `systemctl " +
+				"restart UNIT`. Where irqbalance runs, tell it as well: `install -D -m 0644 -t " +
+				"/etc/systemd/system/irqbalance.service.d systemd/irqbalance.service.d/*.conf`, `systemctl " +
+				"daemon-reload`, `systemctl restart irqbalance`.",
 			what: "Moves interrupts to housekeeping CPUs, those of a device to ones of its own NUMA node where the " +
-				"host has any there. Managed interrupts " +
-				"(NVMe, some NICs) cannot be moved: isolcpus=managed_irq keeps them away from the CPUs of the lab " +
-				"nodes. irqbalance, where it runs, moves them back: systemd/irqbalance.service.d keeps it from that. " +
-				"stop moves them back.",
+				"host has any there. Managed interrupts (NVMe, some NICs) cannot be moved: isolcpus=managed_irq " +
+				"keeps them away from the CPUs of the lab nodes. irqbalance, where it runs, moves them back: " +
+				"systemd/irqbalance.service.d keeps it from that. stop moves them back.",
 			why:   "After the drivers of the devices and after irqbalance, which would move them once more.",
 			after: "network.target irqbalance.service tuned.service",
 		},

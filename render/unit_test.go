@@ -142,9 +142,8 @@ func TestDriversOfTheFunctions(t *testing.T) {
 	add("0000:04:00.0", 0x040300, vendorAMD, "")
 	add("0000:05:00.0", 0x020700, vendorMlx, "vfio-pci")
 	add("0000:06:00.0", 0x020000, vendorIntel, "evil\ninstall x /bin/sh", "ice")
-	v := &view{host: h, pci: map[topology.PCIAddr]*topology.PCIDevice{}}
+	v := &view{host: h}
 	for i := range h.PCI {
-		v.pci[h.PCI[i].Address] = &h.PCI[i]
 		v.whole = append(v.whole, h.PCI[i].Address)
 	}
 	if got, want := strings.Join(v.drivers(), " "),

@@ -35,10 +35,8 @@ func detect(s *change.System, args []string) (loader, error) {
 		if program := find(s, "rpm-ostree"); program != "" {
 			return &rpmOSTree{Args: args, Program: program}, nil
 		}
-		return hand("an OSTree system without rpm-ostree",
-				"with bootc in a file of /usr/lib/bootc/kargs.d of the image, else by ostree admin kargs "+
-					"edit-in-place"),
-			nil
+		return hand("an OSTree system without rpm-ostree", "with bootc in a file of /usr/lib/bootc/kargs.d of the "+
+			"image, else by ostree admin kargs edit-in-place"), nil
 	}
 	for _, k := range keepers {
 		if program := find(s, k.program); program != "" && s.Exists(k.file) {
@@ -53,9 +51,8 @@ func detect(s *change.System, args []string) (loader, error) {
 	}
 	switch {
 	case stub != "" || strings.HasSuffix(selected, ".efi"):
-		return hand("a unified kernel image, with the command line in it", "in "+kernelCmdline+
-			", and build the image again: kernel-install add-all, mkinitcpio -P or dracut --uefi --force, whichever "+
-			"built it"), nil
+		return hand("a unified kernel image, with the command line in it", "in "+kernelCmdline+", and build the "+
+			"image again: kernel-install add-all, mkinitcpio -P or dracut --uefi --force, whichever built it"), nil
 	case strings.HasPrefix(info, "systemd-boot"):
 		dirs, err := entryDirs(s, "/boot", "/efi", "/boot/efi")
 		if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // An optionsFile is a file with pieces of a command line in it, in one of three forms.
@@ -36,40 +37,25 @@ func formOf(file string) optionsForm {
 	return entryForm
 }
 
+// optionPieces find the pieces of each form, as their first group: one a line.
+var optionPieces = map[optionsForm]*lazyregexp.Regexp{
+	// A key, white space, a value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
+	entryForm:   lazyregexp.New(`(?m)^[ \t]*options[ \t]+(.*)$`),
+	cmdlineForm: lazyregexp.New(`(?m)^([ \t]*[^#\s].*)$`),
+	envForm:     lazyregexp.New(`(?m)^kernelopts=(.*)$`),
+}
+
 // parseOptions finds the pieces. Every text has some, or none.
 func parseOptions(form optionsForm, text string) *optionsFile {
 	f := &optionsFile{form: form}
 	from := 0 // of what is around
-	at := 0
-	for line := range strings.Lines(text) {
-		if begin, ok := pieceAt(form, line); ok {
-			end := len(strings.TrimSuffix(line, "\n"))
-			f.around = append(f.around, text[from:at+begin])
-			f.pieces = append(f.pieces, line[begin:end])
-			from = at + end
-		}
-		at += len(line)
+	for _, m := range optionPieces[form].FindAllStringSubmatchIndex(text, -1) {
+		f.around = append(f.around, text[from:m[2]])
+		f.pieces = append(f.pieces, text[m[2]:m[3]])
+		from = m[3]
 	}
 	f.around = append(f.around, text[from:])
 	return f
-}
-
-// pieceAt returns where in a line a piece of the command line begins.
-func pieceAt(form optionsForm, line string) (int, bool) {
-	const key, variable = "options", "kernelopts="
-	rest := strings.TrimLeft(line, " \t")
-	indent := len(line) - len(rest)
-	switch form {
-	case entryForm:
-		// A key, white space, a value: The Boot Loader Specification, "Type #1 Boot Loader Entry Keys".
-		value := strings.TrimLeft(strings.TrimPrefix(rest, key), " \t")
-		begin := len(line) - len(value)
-		return min(begin, len(strings.TrimSuffix(line, "\n"))), strings.HasPrefix(rest, key) && begin > indent+len(key)
-	case envForm:
-		return len(variable), strings.HasPrefix(line, variable)
-	default:
-		return 0, strings.TrimSpace(line) != "" && rest[0] != '#'
-	}
 }
 
 // entryValue returns what a key of a boot entry is set to; "" where it is not.

@@ -71,21 +71,12 @@ func (d *Driver) Do(ctx context.Context, s *change.System) error {
 	if err := f.giveToVFIO(ctx); err != nil {
 		return err
 	}
-	return d.allowD3Cold(f, "0")
+	return f.setOptional(d3cold, "0")
 }
 
 // Shell implements change.Scripted.
 func (d *Driver) Shell() []string {
 	return []string{"vfio " + d.Address.String() + " " + d.Card.shell()}
-}
-
-// allowD3Cold writes d3cold_allowed, where the function has it.
-func (d *Driver) allowD3Cold(f function, value string) error {
-	now, err := f.optional(d3cold)
-	if err != nil || now == nil || *now == value {
-		return err
-	}
-	return f.k.write(f.s, f.path(d3cold), value)
 }
 
 // Restore implements change.Op. It is an error where the function is gone or another card is at its
@@ -106,5 +97,5 @@ func (d *Driver) Restore(ctx context.Context, s *change.System, before change.St
 		return nil
 	}
 	// After the driver, which may have set it when it took the function.
-	return d.allowD3Cold(f, *st.D3Cold)
+	return f.setOptional(d3cold, *st.D3Cold)
 }

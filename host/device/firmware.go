@@ -104,19 +104,13 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 }
 
 func isMellanox(h *topology.Host, a topology.PCIAddr) bool {
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.Address == a {
-			return d.Vendor != nil && *d.Vendor == topology.VendorMellanox
-		}
+	if d := h.Device(a); d != nil {
+		return d.Vendor != nil && *d.Vendor == topology.VendorMellanox
 	}
 	// A dump of another tool may have no vendors.
-	for i := range h.NICs {
-		if n := &h.NICs[i]; n.Address != nil && *n.Address == a {
-			return strings.HasPrefix(n.Driver, "mlx") || strings.Contains(n.Model, "ConnectX") ||
-				strings.Contains(n.Model, "BlueField")
-		}
-	}
-	return false
+	n := h.NIC(a)
+	return n != nil && (strings.HasPrefix(n.Driver, "mlx") || strings.Contains(n.Model, "ConnectX") ||
+		strings.Contains(n.Model, "BlueField"))
 }
 
 // Kind implements change.Op.

@@ -58,6 +58,15 @@ func (f function) optional(name string) (*string, error) {
 	return &text, nil
 }
 
+// setOptional gives a value to a file that not every function has.
+func (f function) setOptional(name, value string) error {
+	now, err := f.optional(name)
+	if err != nil || now == nil || *now == value {
+		return err
+	}
+	return f.k.write(f.s, f.path(name), value)
+}
+
 // number reads a count; 0 where the kernel has no such file, as functions without SR-IOV have no sriov_numvfs.
 func (f function) number(name string) (int, error) {
 	text, err := f.optional(name)

@@ -56,12 +56,10 @@ func (f function) viable(ours func(topology.PCIAddr) bool) error {
 			continue
 		case class.Base() == topology.ClassBridge:
 			return fmt.Errorf("IOMMU group %s of %s also has bridge %s, which driver %s uses: the kernel does not "+
-				"give such a group away; move the card to another slot",
-				group, f.a, a, driver)
+				"give such a group away; move the card to another slot", group, f.a, a, driver)
 		}
 		return fmt.Errorf("IOMMU group %s of %s also has %s, which the host uses with driver %s: a group goes to a "+
-			"guest whole or not at all; give both away, or move one to another slot",
-			group, f.a, a, driver)
+			"guest whole or not at all; give both away, or move one to another slot", group, f.a, a, driver)
 	}
 	return nil
 }

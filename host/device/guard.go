@@ -98,11 +98,9 @@ func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 
 // answers refuses a function that answers every read with ones.
 func (sc *scene) answers(a topology.PCIAddr) error {
-	for i := range sc.live.PCI {
-		if d := &sc.live.PCI[i]; d.Address == a && d.Dead {
-			return fmt.Errorf("%s does not answer (every read gives ones): switch the machine off and on, then look "+
-				"at its slot and power", a)
-		}
+	if d := sc.live.Device(a); d != nil && d.Dead {
+		return fmt.Errorf("%s does not answer (every read gives ones): switch the machine off and on, then look "+
+			"at its slot and power", a)
 	}
 	return nil
 }
@@ -113,9 +111,8 @@ func (sc *scene) direct(a topology.PCIAddr) error {
 	for _, g := range sc.live.IOMMU.Groups {
 		if slices.Contains(g.Devices, a) && len(g.Reserved) > 0 {
 			return fmt.Errorf("the firmware keeps memory of the host for IOMMU group %d of %s (%s): the kernel gives "+
-				"such a device to no guest; "+
-				"look for a setting of the machine's maker (HPE: \"conrep\"), or take another device", g.ID, a,
-				strings.Join(g.Reserved, "; "))
+				"such a device to no guest; look for a setting of the machine's maker (HPE: \"conrep\"), or take "+
+				"another device", g.ID, a, strings.Join(g.Reserved, "; "))
 		}
 	}
 	return nil
@@ -221,8 +218,7 @@ func (sc *scene) virtual(ctx context.Context, f function) []error {
 	}
 	if len(vfs) > 0 && !sc.g.emptied[f.a] {
 		return []error{fmt.Errorf("%s has %d virtual functions, which the plan does not know of and which would go "+
-			"with it: echo 0 > %s, or make a new plan",
-			f.a, len(vfs), f.path(fileCount))}
+			"with it: echo 0 > %s, or make a new plan", f.a, len(vfs), f.path(fileCount))}
 	}
 	return sc.idle(ctx, f.a, vfs)
 }

@@ -212,7 +212,7 @@ func (o *SRIOV) Do(ctx context.Context, s *change.System) error {
 	}
 	// Before anything is bound: where autoprobe is off, the kernel lets no driver take a function
 	// that has no override, and before Linux 5.3 not even with one.
-	if err := f.setAutoprobe(flagText(o.Autoprobe)); err != nil {
+	if err := f.setOptional(fileAutoprobe, flagText(o.Autoprobe)); err != nil {
 		return err
 	}
 	if fresh && o.Autoprobe {
@@ -259,15 +259,6 @@ func (o *SRIOV) unfinished(st *sriovState) bool {
 	})
 }
 
-// setAutoprobe writes sriov_drivers_autoprobe, where the kernel has it.
-func (f function) setAutoprobe(value string) error {
-	now, err := f.optional(fileAutoprobe)
-	if err != nil || now == nil || *now == value {
-		return err
-	}
-	return f.k.write(f.s, f.path(fileAutoprobe), value)
-}
-
 // remake changes the number of virtual functions, by way of 0 as the kernel wants it, and leaves
 // the new ones without drivers.
 func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriovState, error) {
@@ -277,7 +268,7 @@ func (f function) remake(ctx context.Context, st *sriovState, count int) (*sriov
 				"cannot go: %w", f.a, st.Count, count, i, err)
 		}
 	}
-	if err := f.setAutoprobe("0"); err != nil {
+	if err := f.setOptional(fileAutoprobe, "0"); err != nil {
 		return nil, err
 	}
 	if st.Count != 0 {
@@ -405,7 +396,7 @@ func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.Sta
 		}
 	}
 	if want.Autoprobe != nil {
-		if err := f.setAutoprobe(*want.Autoprobe); err != nil {
+		if err := f.setOptional(fileAutoprobe, *want.Autoprobe); err != nil {
 			return err
 		}
 	}

@@ -43,11 +43,7 @@ func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) (
 	if p.Lab != l.Name {
 		return nil, fmt.Errorf("devices: the plan is of lab %q, and the lab is %q", p.Lab, l.Name)
 	}
-	b := &builder{k: k, p: p, l: l, h: h, o: o, guards: newGuards(o, k),
-		pci: map[topology.PCIAddr]*topology.PCIDevice{}}
-	for i := range h.PCI {
-		b.pci[h.PCI[i].Address] = &h.PCI[i]
-	}
+	b := &builder{k: k, p: p, l: l, h: h, o: o, guards: newGuards(o, k)}
 	if err := errors.Join(b.collect(), b.collectVFs()); err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
@@ -69,7 +65,6 @@ type builder struct {
 	h      *topology.Host
 	o      Options
 	guards *guards
-	pci    map[topology.PCIAddr]*topology.PCIDevice
 	whole  []given
 	pfs    []*SRIOV
 	takers map[topology.PCIAddr][]string // by physical function: the nodes that get its virtual ones
@@ -83,7 +78,7 @@ type given struct {
 }
 
 func (b *builder) card(a topology.PCIAddr) identity {
-	if d := b.pci[a]; d != nil {
+	if d := b.h.Device(a); d != nil {
 		return identity{d.Vendor, d.Device}
 	}
 	return identity{}
@@ -109,7 +104,7 @@ func (b *builder) collect() error {
 						"cannot be prepared", n.Name, err))
 					continue
 				}
-				if d := b.pci[a]; b.guards.ours[a] || d != nil && d.IsBridge() {
+				if d := b.h.Device(a); b.guards.ours[a] || d != nil && d.IsBridge() {
 					continue
 				}
 				what := strings.ToUpper(c.Kind)
@@ -194,13 +189,11 @@ func labSettings(mac string) (VFSettings, error) {
 
 // autoprobe returns whether new virtual functions got drivers on the host; they do unless somebody switched that off.
 func (b *builder) autoprobe(a topology.PCIAddr) bool {
-	if d := b.pci[a]; d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
+	if d := b.h.Device(a); d != nil && d.SRIOV != nil && d.SRIOV.Autoprobe != nil {
 		return *d.SRIOV.Autoprobe
 	}
-	for i := range b.h.NICs {
-		if n := &b.h.NICs[i]; n.Address != nil && *n.Address == a && n.SRIOV != nil && n.SRIOV.Autoprobe != nil {
-			return *n.SRIOV.Autoprobe
-		}
+	if n := b.h.NIC(a); n != nil && n.SRIOV != nil && n.SRIOV.Autoprobe != nil {
+		return *n.SRIOV.Autoprobe
 	}
 	return true
 }
@@ -294,7 +287,7 @@ func (b *builder) emptyPFs() []change.Step {
 	var steps []change.Step
 	for _, w := range b.whole {
 		a := w.op.Address
-		d := b.pci[a]
+		d := b.h.Device(a)
 		if d == nil || d.SRIOV == nil || d.SRIOV.Enabled == nil || *d.SRIOV.Enabled == 0 {
 			continue
 		}
@@ -328,7 +321,7 @@ func (b *builder) drivers() []change.Step {
 }
 
 func (b *builder) risk(a topology.PCIAddr) string {
-	if d := b.pci[a]; d != nil && d.Class != nil {
+	if d := b.h.Device(a); d != nil && d.Class != nil {
 		switch d.Class.Base() {
 		case topology.ClassNetwork:
 			return "its network devices go from the host"

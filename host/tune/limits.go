@@ -247,10 +247,8 @@ func hostUses(h *topology.Host) []hostUse {
 // packages are not known, or several share the node, those of the node.
 func nearCPUs(h *topology.Host, node int) topology.CPUSet {
 	var own topology.CPUSet
-	for _, n := range h.NUMANodes {
-		if n.ID == node {
-			own = n.CPUs
-		}
+	if n := h.NUMANode(node); n != nil {
+		own = n.CPUs
 	}
 	for _, p := range h.Packages {
 		if !own.IsEmpty() && own.IsSubsetOf(p.CPUs) {

@@ -308,10 +308,7 @@ func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (chang
 
 // pagesOf returns how many pages of a pool the host had when the plan was made.
 func (v *view) pagesOf(p *Pool) uint64 {
-	for _, n := range v.host.NUMANodes {
-		if n.ID != p.NUMANode {
-			continue
-		}
+	if n := v.host.NUMANode(p.NUMANode); n != nil {
 		for _, pool := range n.Hugepages {
 			if pool.SizeBytes == p.PageBytes {
 				return pool.Total
