@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -32,8 +31,8 @@ func (r *reader) readCPUs() {
 	c.Isolated = r.list(cpuDir + "/isolated")
 	c.NoHzFull = r.list(cpuDir + "/nohz_full")
 	c.SMT = r.word(cpuDir + "/smt/control")
-	t := cpuTopology{r: r, x86: strings.HasPrefix(r.h.System.Arch, "i") && strings.HasSuffix(r.h.System.Arch, "86") ||
-		r.h.System.Arch == "x86_64"}
+	arch := r.h.System.Arch
+	t := cpuTopology{r: r, x86: arch == "x86_64" || strings.HasPrefix(arch, "i") && strings.HasSuffix(arch, "86")}
 	t.read(c.Online)
 	if len(r.h.Cores) == 0 && len(r.h.Packages) == 0 {
 		r.coresFromCPUInfo()
@@ -112,13 +111,9 @@ type fileOf struct {
 // read returns the online CPUs in the file, nil where there is none.
 func (f *fileOf) read(t *cpuTopology, dir string) *topology.CPUSet {
 	for i := range f.names {
-		name := f.names[(f.known+i)%len(f.names)]
-		read := t.r.mask
-		if strings.HasSuffix(name, "_list") {
-			read = t.r.list
-		}
-		if set := read(dir + name); set != nil {
-			f.known = (f.known + i) % len(f.names)
+		at := (f.known + i) % len(f.names)
+		if set := t.r.cpus(dir, f.names[at]); set != nil {
+			f.known = at
 			return new(set.Intersect(t.online))
 		}
 	}
@@ -138,7 +133,7 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 		if done.Contains(cpu) {
 			continue
 		}
-		dir := cpuPath(cpu, "topology/")
+		dir := cpuPath(cpu, "topology")
 		threads := t.threads.read(t, dir)
 		if threads == nil {
 			// No core is known: UP kernels, containers. A package may be.
@@ -171,12 +166,13 @@ func (t *cpuTopology) id(p string) *int {
 
 // addCore adds the core that a CPU is the first thread of, and corrects its threads where they cannot be right.
 func (t *cpuTopology) addCore(cpu int, dir string, threads *topology.CPUSet, done topology.CPUSet) {
-	id := t.id(dir + "core_id")
+	id := t.id(dir + "/core_id")
 	if threads.Len() > 1 && t.coresInside(*threads, id) {
 		*threads = topology.CPUs(cpu)
 	}
 	if !threads.Contains(cpu) || threads.Overlaps(done) {
-		t.r.unread(dir+t.threads.names[t.threads.known], "CPUs "+threads.String()+" cannot be the threads of this core")
+		p := dir + "/" + t.threads.names[t.threads.known]
+		t.r.unread(p, "CPUs "+threads.String()+" cannot be the threads of this core")
 		*threads = topology.CPUs(cpu)
 	}
 	c := topology.Core{OSID: id, CPUs: *threads}
@@ -214,7 +210,7 @@ const noID = -1
 // addPackage adds the package of a core's CPUs, unless nothing tells what it is.
 func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	set := t.siblings.read(t, dir)
-	id := t.id(dir + "physical_package_id")
+	id := t.id(dir + "/physical_package_id")
 	if set == nil && id == nil {
 		return
 	}
@@ -269,12 +265,12 @@ func (t *cpuTopology) addDies() {
 		var dies []topology.Die
 		rest := p.CPUs
 		for !rest.IsEmpty() {
-			dir := cpuPath(rest.Min(), "topology/")
+			dir := cpuPath(rest.Min(), "topology")
 			set := t.dies.read(t, dir)
 			if set == nil {
 				return
 			}
-			id := t.id(dir + "die_id")
+			id := t.id(dir + "/die_id")
 			if id == nil || set.Len() < 2 || !set.IsSubsetOf(rest) || set.Equal(p.CPUs) {
 				dies = nil
 				break
@@ -317,11 +313,9 @@ func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 	dir := cpuPath(cpu, "cache")
 	indexes := t.r.numbered(dir, "index")
 	for _, index := range slices.Backward(indexes) {
-		cache := dir + "/index" + strconv.Itoa(index) + "/"
-		if level := t.r.number(cache + "level"); level == nil || *level != 3 {
-			continue
-		}
-		if t.r.word(cache+"type") == "Instruction" {
+		cache := dir + "/index" + strconv.Itoa(index)
+		level := t.r.number(cache + "/level")
+		if level == nil || *level != 3 || t.r.word(cache+"/type") == "Instruction" {
 			continue
 		}
 		set := t.caches.read(t, cache)
@@ -332,31 +326,28 @@ func (t *cpuTopology) addL3(cpu int, threads topology.CPUSet) {
 			set = &threads // Itanium kernels leave the mask of a core's own cache empty
 		}
 		if !set.Contains(cpu) || set.Overlaps(t.inL3) {
-			t.r.unread(cache+t.caches.names[t.caches.known], "CPUs "+set.String()+
+			t.r.unread(cache+"/"+t.caches.names[t.caches.known], "CPUs "+set.String()+
 				" cannot be those that share this cache")
 			continue
 		}
 		t.inL3 = t.inL3.Union(*set)
-		t.r.h.L3 = append(t.r.h.L3, topology.L3{CPUs: *set, SizeBytes: t.r.cacheSize(cache + "size")})
+		t.r.h.L3 = append(t.r.h.L3, topology.L3{CPUs: *set, SizeBytes: t.r.cacheSize(cache + "/size")})
 		return
 	}
 }
 
 // cacheSize reads "32768K". 0 is a cache whose size the firmware does not tell.
 func (r *reader) cacheSize(p string) *uint64 {
-	s := r.word(p)
-	if s == "" {
-		return nil
-	}
-	kib, err := strconv.ParseUint(strings.TrimSuffix(s, "K"), 10, 54)
-	if err != nil {
-		r.unread(p, strconv.Quote(where.Clip(s))+" is not a number of KiB")
-		return nil
-	}
-	if kib == 0 {
-		return nil
-	}
-	return new(kib << 10)
+	return parsed(r, p, func(s string) (uint64, error) {
+		kib, err := strconv.ParseUint(strings.TrimSuffix(s, "K"), 10, 54)
+		switch {
+		case s == "", err == nil && kib == 0:
+			return 0, errNotKnown
+		case err != nil:
+			return 0, notA(s, "a number of KiB")
+		}
+		return kib << 10, nil
+	})
 }
 
 // readCoreKinds tells the cores of hybrid machines apart: Intel's by the PMU that counts for them,

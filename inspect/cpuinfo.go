@@ -3,6 +3,7 @@ package inspect
 import (
 	"errors"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -183,12 +184,8 @@ func (c cpuinfo) arch() string {
 // bigEndianPower tells CPUs that no kernel runs in little-endian mode from POWER8 and later, of
 // which the file does not tell the byte order.
 func bigEndianPower(cpu string) bool {
-	for _, name := range []string{"PPC970", "Cell", "POWER4", "POWER5", "POWER6", "POWER7"} {
-		if strings.HasPrefix(cpu, name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"PPC970", "Cell", "POWER4", "POWER5", "POWER6", "POWER7"},
+		func(name string) bool { return strings.HasPrefix(cpu, name) })
 }
 
 // model returns the name of the first CPU's model, "" where the file has none.

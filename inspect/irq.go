@@ -76,14 +76,7 @@ func (r *reader) msiIRQs(a topology.PCIAddr) []int {
 // have no such files. The effective set is what the hardware does (4.15); it is empty while nobody
 // uses the interrupt. The set asked for is what older kernels show.
 func (r *reader) irqCPUs(number int) *topology.CPUSet {
-	dir := "proc/irq/" + strconv.Itoa(number) + "/"
-	if set := r.list(dir + "effective_affinity_list"); set != nil {
-		return set
-	}
-	if set := r.list(dir + "smp_affinity_list"); set != nil {
-		return set
-	}
-	return r.mask(dir + "smp_affinity")
+	return r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
 }
 
 // describeIRQs adds how often each was served, and by its actions what it is for, unless a PCI function owns it.

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -164,40 +163,29 @@ func readIRQAffinity(r *reader, p *topology.KernelParameter) {
 // readIOMMUInForce tells whether the IOMMU is in use: its units are listed by name, dmar0 or ivhd0.
 func readIOMMUInForce(unit string) parameterReader {
 	return func(r *reader, p *topology.KernelParameter) {
-		const class, groups = "sys/class/iommu", "sys/kernel/iommu_groups"
-		units, ok := r.names(class)
+		units := r.dir(iommuClass)
 		if slices.ContainsFunc(units, func(name string) bool { return strings.HasPrefix(name, unit) }) {
-			p.InForce, p.Source = new("on"), "/"+class
+			p.InForce, p.Source = new("on"), "/"+iommuClass
 			return
 		}
 		// A snapshot may have left out the class. Without groups the IOMMU is off, whatever was asked for.
-		list, okGroups := r.names(groups)
-		switch {
-		case len(list) > 0:
-			p.InForce, p.Source = new("on"), "/"+groups
-		case okGroups:
-			p.InForce, p.Source = new("off"), "/"+groups
-		case ok:
-			p.InForce, p.Source = new("off"), "/"+class
+		switch groups := r.dir(iommuGroups); { // not nil where they could be listed
+		case len(groups) > 0:
+			p.InForce, p.Source = new("on"), "/"+iommuGroups
+		case groups != nil:
+			p.InForce, p.Source = new("off"), "/"+iommuGroups
+		case units != nil:
+			p.InForce, p.Source = new("off"), "/"+iommuClass
 		}
 	}
-}
-
-// names is dir that tells an empty directory from one that is not there.
-func (r *reader) names(p string) ([]string, bool) {
-	list := r.dir(p)
-	return list, list != nil
 }
 
 // readIOMMUMode reads how host devices are mapped by default: "identity" is what "iommu=pt" asks for.
 func readIOMMUMode(r *reader, p *topology.KernelParameter) {
 	// The first group shows it: a group is given another type by hand, one at a time, and hardly the first.
-	const groups = "sys/kernel/iommu_groups"
-	ids := r.numbered(groups, "")
-	if len(ids) == 0 {
-		return
+	if ids := r.numbered(iommuGroups, ""); len(ids) > 0 {
+		fromFile(iommuGroups+"/"+strconv.Itoa(ids[0])+"/type")(r, p)
 	}
-	fromFile(groups+"/"+strconv.Itoa(ids[0])+"/type")(r, p)
 }
 
 // readBlacklist finds which of the modules are really not loaded: built-in drivers cannot be kept
@@ -278,80 +266,41 @@ func parseSize(s string) uint64 {
 
 // formatSize writes a size as kernel parameters have it: "2M", "1G".
 func formatSize(v uint64) string {
-	for _, unit := range []struct {
-		shift int
-		name  string
-	}{{30, "G"}, {20, "M"}, {10, "K"}} {
-		if v>>unit.shift > 0 && v&(1<<unit.shift-1) == 0 {
-			return strconv.FormatUint(v>>unit.shift, 10) + unit.name
-		}
+	unit := 0
+	for v > 0 && v%1024 == 0 && unit < len("KMG") {
+		v, unit = v/1024, unit+1
 	}
-	return strconv.FormatUint(v, 10)
+	return strconv.FormatUint(v, 10) + []string{"", "K", "M", "G"}[unit]
 }
 
-// modulesOfInterest are modules whose presence changes what can be done with a host's devices, and
-// why each is looked for.
-var modulesOfInterest = map[string]string{
-	"kvm":                  "virtual machines",
-	"kvm_intel":            "virtual machines on Intel",
-	"kvm_amd":              "virtual machines on AMD",
-	"vfio":                 "devices for virtual machines",
-	"vfio_pci":             "devices for virtual machines",
-	"vfio_pci_core":        "devices for virtual machines",
-	"vfio_iommu_type1":     "devices for virtual machines",
-	"mlx5_vfio_pci":        "live migration of ConnectX virtual functions",
-	"nvgrace_gpu_vfio_pci": "Grace GPUs for virtual machines",
-	"vhost_net":            "fast paravirtual network",
-	"pci_stub":             "holds devices back from other drivers",
-
-	"nvidia":           "NVIDIA's driver",
-	"nvidia_uvm":       "NVIDIA's driver: unified memory",
-	"nvidia_drm":       "NVIDIA's driver: display, and dma-buf",
-	"nvidia_peermem":   "GPUDirect RDMA of NVIDIA",
-	"nv_peer_mem":      "GPUDirect RDMA of NVIDIA, before driver 470",
-	"nvidia_fs":        "GPUDirect Storage",
-	"nvidia_vgpu_vfio": "shared NVIDIA GPUs",
-	"gdrdrv":           "GDRCopy",
-	"nouveau":          "the free NVIDIA driver, which keeps GPUs from others",
-	"amdgpu":           "AMD's GPU driver",
-	"i915":             "Intel's GPU driver",
-	"xe":               "Intel's GPU driver",
-	"habanalabs":       "Intel Gaudi",
-
-	"ib_core":        "RDMA",
-	"ib_uverbs":      "RDMA from user space",
-	"ib_umad":        "subnet management from user space",
-	"ib_ipoib":       "IP over InfiniBand",
-	"rdma_cm":        "RDMA connections",
-	"rdma_ucm":       "RDMA connections from user space",
-	"mlx4_core":      "ConnectX-3 and earlier",
-	"mlx4_en":        "ConnectX-3 and earlier: Ethernet",
-	"mlx4_ib":        "ConnectX-3 and earlier: RDMA",
-	"mlx5_core":      "ConnectX-4 and later, BlueField",
-	"mlx5_ib":        "ConnectX-4 and later, BlueField: RDMA",
-	"bnxt_en":        "Broadcom NetXtreme",
-	"bnxt_re":        "Broadcom NetXtreme: RDMA",
-	"ice":            "Intel E810",
-	"i40e":           "Intel X710",
-	"irdma":          "Intel E810 and X722: RDMA",
-	"ionic":          "AMD Pensando",
-	"ionic_rdma":     "AMD Pensando: RDMA",
-	"efa":            "AWS EFA",
-	"hfi1":           "Omni-Path",
-	"hns_roce_hw_v2": "HiSilicon RDMA",
-	"qedr":           "Marvell FastLinQ RDMA",
-	"iw_cxgb4":       "Chelsio RDMA",
-	"rdma_rxe":       "RDMA in software, RoCE",
-	"siw":            "RDMA in software, iWARP",
-	"xpmem":          "memory shared between MPI processes",
-	"knem":           "memory copied between MPI processes",
-}
+// modulesOfInterest are modules whose presence changes what can be done with a host's devices.
+var modulesOfInterest = slices.Concat(
+	// Virtual machines, and devices for them. mlx5_vfio_pci migrates virtual functions of a ConnectX live,
+	// nvgrace_gpu_vfio_pci gives Grace GPUs away, pci_stub holds devices back from other drivers.
+	[]string{"kvm", "kvm_intel", "kvm_amd", "vfio", "vfio_pci", "vfio_pci_core", "vfio_iommu_type1", "mlx5_vfio_pci",
+		"nvgrace_gpu_vfio_pci", "vhost_net", "pci_stub"},
+	// Drivers of GPUs. nvidia_uvm is for unified memory, nvidia_drm for displays and dma-buf. GPUDirect RDMA takes
+	// nvidia_peermem, or nv_peer_mem before driver 470; GPUDirect Storage takes nvidia_fs, GDRCopy gdrdrv, and
+	// shared GPUs nvidia_vgpu_vfio. nouveau keeps GPUs from others.
+	[]string{"nvidia", "nvidia_uvm", "nvidia_drm", "nvidia_peermem", "nv_peer_mem", "nvidia_fs", "nvidia_vgpu_vfio",
+		"gdrdrv", "nouveau", "amdgpu", "i915", "xe", "habanalabs"},
+	// RDMA: the kernel's part, and access from user space. ib_umad is for subnet management.
+	[]string{"ib_core", "ib_uverbs", "ib_umad", "ib_ipoib", "rdma_cm", "rdma_ucm"},
+	// Drivers of NICs, and beside each the driver of its RDMA devices. mlx4 is ConnectX-3 and earlier, mlx5
+	// ConnectX-4 and later and BlueField, ice the E810, i40e the X710 and X722.
+	[]string{"mlx4_core", "mlx4_en", "mlx4_ib", "mlx5_core", "mlx5_ib", "bnxt_en", "bnxt_re", "ice", "i40e", "irdma",
+		"ionic", "ionic_rdma", "efa", "hfi1", "hns_roce_hw_v2", "qedr", "iw_cxgb4"},
+	// RDMA in software: RoCE and iWARP.
+	[]string{"rdma_rxe", "siw"},
+	// Memory shared or copied between the processes of MPI.
+	[]string{"xpmem", "knem"},
+)
 
 // readModules finds modules of interest, loaded or built in.
 func (r *reader) readModules() {
 	loaded, known := r.loadedModules()
 	r.h.Kernel.ModulesKnown = known
-	for _, name := range slices.Sorted(maps.Keys(modulesOfInterest)) {
+	for _, name := range slices.Sorted(slices.Values(modulesOfInterest)) {
 		if loaded[name] {
 			r.h.Kernel.Modules = append(r.h.Kernel.Modules, name)
 		}

@@ -229,7 +229,7 @@ func TestModules(t *testing.T) {
 // The keys of the tables are compared with names in which "-" is "_".
 func TestTablesUseUnderscores(t *testing.T) {
 	t.Parallel()
-	names := slices.Concat(slices.Collect(maps.Keys(parameters)), slices.Collect(maps.Keys(modulesOfInterest)),
+	names := slices.Concat(slices.Collect(maps.Keys(parameters)), modulesOfInterest,
 		moduleParameters)
 	for _, name := range names {
 		if strings.Contains(name, "-") {

@@ -90,15 +90,10 @@ func (r *reader) hugepages(dir string) []topology.HugepagePool {
 
 // hugepageSize returns the bytes of "hugepages-2048kB".
 func hugepageSize(name string) (uint64, bool) {
-	digits, ok := strings.CutPrefix(name, "hugepages-")
-	if !ok {
-		return 0, false
-	}
-	if digits, ok = strings.CutSuffix(digits, "kB"); !ok {
-		return 0, false
-	}
+	digits, begins := strings.CutPrefix(name, "hugepages-")
+	digits, ends := strings.CutSuffix(digits, "kB")
 	kib, err := strconv.ParseUint(digits, 10, 40)
-	return kib << 10, err == nil && kib > 0
+	return kib << 10, begins && ends && err == nil && kib > 0
 }
 
 // sumPools adds up the pools of all nodes, for snapshots that have those and not the machine's. nil
@@ -150,17 +145,9 @@ func oldHugepages(values meminfo) []topology.HugepagePool {
 
 // readSwaps reads the swap areas in use.
 func (r *reader) readSwaps() {
-	const p = "proc/swaps"
-	text, ok := r.text(p)
-	if !ok {
-		return
+	if swaps := parsed(r, "proc/swaps", parseSwapAreas); swaps != nil {
+		r.h.Memory.Swap, r.h.Memory.SwapKnown = *swaps, true
 	}
-	swaps, err := parseSwapAreas(text)
-	if err != nil {
-		r.unread(p, err.Error())
-		return
-	}
-	r.h.Memory.Swap, r.h.Memory.SwapKnown = swaps, true
 }
 
 // parseSwapAreas parses /proc/swaps: a line of titles, then "path type size used priority" with
@@ -189,13 +176,9 @@ func parseSwapAreas(text string) ([]topology.Swap, error) {
 
 // chosen returns the word in brackets of "always [madvise] never", "" where none is.
 func chosen(s string) string {
-	_, after, ok := strings.Cut(s, "[")
-	if !ok {
-		return ""
+	_, after, _ := strings.Cut(s, "[")
+	if word, _, ok := strings.Cut(after, "]"); ok {
+		return word
 	}
-	word, _, ok := strings.Cut(after, "]")
-	if !ok {
-		return ""
-	}
-	return word
+	return ""
 }

@@ -3,7 +3,10 @@ package inspect
 import (
 	"path"
 	"slices"
+	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // A mount is a file system, or a swap area, and what it is on.
@@ -25,14 +28,15 @@ const swapPoint = "[SWAP]"
 // readMounts reads the mounts of the mount namespace that rackless is in, or that a dump was made
 // in, and says which file they are from.
 func (r *reader) readMounts() (mounts []mount, from string) {
-	for _, p := range []string{"proc/self/mountinfo", "proc/1/mountinfo"} {
-		if text, ok := r.text(p); ok && text != "" {
-			return parseMountInfo(text), p
+	for _, p := range []string{
+		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "etc/mtab",
+	} {
+		parse := parseMounts
+		if path.Base(p) == "mountinfo" {
+			parse = parseMountInfo
 		}
-	}
-	for _, p := range []string{"proc/self/mounts", "proc/mounts", "etc/mtab"} {
-		if text, ok := r.text(p); ok && text != "" {
-			return parseMounts(text), p
+		if text := r.word(p); text != "" {
+			return parse(text), p
 		}
 	}
 	return nil, ""
@@ -94,24 +98,19 @@ func parseSwaps(text string) []mount {
 	return out
 }
 
-// unescape undoes the kernel's way to write white space and backslashes: a backslash and three octal digits.
+// escaped is how the kernel writes white space and backslashes: a backslash and three octal digits.
+var escaped = lazyregexp.New(`\\[0-3][0-7]{2}`)
+
+// unescape undoes that.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s
 	}
-	b := make([]byte, 0, len(s))
-	for i := 0; i < len(s); i++ {
-		if s[i] == '\\' && i+3 < len(s) && isOctal(s[i+1]) && s[i+1] < '4' && isOctal(s[i+2]) && isOctal(s[i+3]) {
-			b = append(b, (s[i+1]-'0')<<6|(s[i+2]-'0')<<3|(s[i+3]-'0'))
-			i += 3
-			continue
-		}
-		b = append(b, s[i])
-	}
-	return string(b)
+	return escaped.Get().ReplaceAllStringFunc(s, func(code string) string {
+		v, _ := strconv.ParseUint(code[1:], 8, 8)
+		return string([]byte{byte(v)})
+	})
 }
-
-func isOctal(c byte) bool { return '0' <= c && c <= '7' }
 
 // worthKnowing drops mounts that say nothing new about what lives on a device: bind mounts of a
 // part of a file system that is mounted anyway, of which container hosts have thousands. A mount

@@ -101,10 +101,15 @@ func (r *reader) below(d *topology.PCIDevice, class string) []string {
 // that copied what the link leads to have the link "device" inside, or, when that was copied as
 // well, the function's uevent file.
 func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
+	return r.functionBehind(p, functionIn)
+}
+
+// functionBehind is functionOf with the function that find chooses on the path of the device.
+func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAddr, bool)) (topology.PCIAddr, bool) {
 	at := p
 	if target, ok := r.link(p); ok {
-		at = path.Join(path.Dir(p), target)
-		if a, ok := functionIn(at); ok {
+		at = linked(p, target)
+		if a, ok := find(at); ok {
 			return a, true
 		}
 		if strings.Contains(at, "devices/virtual/") {
@@ -112,7 +117,7 @@ func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
 		}
 	}
 	if target, ok := r.link(p + "/device"); ok {
-		return functionIn(path.Join(at, target))
+		return find(linked(at+"/device", target))
 	}
 	for line := range strings.Lines(r.word(p + "/device/uevent")) {
 		if slot, ok := strings.CutPrefix(strings.TrimSpace(line), "PCI_SLOT_NAME="); ok {
@@ -139,12 +144,6 @@ func functionIn(p string) (a topology.PCIAddr, ok bool) {
 		}
 	}
 	return a, ok
-}
-
-// isNumbered reports whether name is prefix and a number.
-func isNumbered(name, prefix string) bool {
-	digits, ok := strings.CutPrefix(name, prefix)
-	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
 }
 
 // netdev reads the network device whose directory is p.

@@ -65,10 +65,7 @@ func (r *reader) onlineNodes() (ids, columns []int) {
 // nodeCPUs returns the CPUs of a node, nil where they are not known. Masks are as old as the
 // directory, lists are younger (2.6.26), and a snapshot may have only the links to the CPUs.
 func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
-	if set := r.mask(dir + "/cpumap"); set != nil {
-		return set
-	}
-	if set := r.list(dir + "/cpulist"); set != nil {
+	if set := r.cpus(dir, "cpumap", "cpulist"); set != nil {
 		return set
 	}
 	if cpus := r.numbered(dir, "cpu"); len(cpus) > 0 {
@@ -114,18 +111,13 @@ func (r *reader) readDistances(columns []int) {
 	for i := range r.h.NUMANodes {
 		n := &r.h.NUMANodes[i]
 		p := nodeDir + "/node" + strconv.Itoa(n.ID) + "/distance"
-		text, ok := r.text(p)
-		if !ok || text == "" {
-			continue
-		}
-		row, err := parseDistances(text, len(columns))
-		if err != nil {
-			r.unread(p, err.Error())
+		row := parsed(r, p, func(s string) ([]int, error) { return parseDistances(s, len(columns)) })
+		if row == nil {
 			continue
 		}
 		n.Distances = make([]int, 0, len(picked))
 		for _, at := range picked {
-			n.Distances = append(n.Distances, row[at])
+			n.Distances = append(n.Distances, (*row)[at])
 		}
 	}
 }
@@ -136,7 +128,11 @@ func (r *reader) readDistances(columns []int) {
 // Source: ACPI specification, System Locality Information Table (SLIT).
 func parseDistances(text string, want int) ([]int, error) {
 	fields := strings.Fields(text)
-	if len(fields) != want {
+	switch len(fields) {
+	case want:
+	case 0:
+		return nil, errNotKnown
+	default:
 		return nil, fmt.Errorf("%d distances for %d nodes", len(fields), want)
 	}
 	row := make([]int, want)
@@ -213,16 +209,24 @@ func (r *reader) readGPUNodes() {
 		if !ok {
 			continue
 		}
-		at := slices.IndexFunc(r.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == node })
-		if at < 0 {
+		n := r.node(node)
+		if n == nil {
 			continue
 		}
-		n := &r.h.NUMANodes[at]
 		n.Kind = kindGPU
 		if a, err := topology.ParsePCIAddr(name); err == nil {
 			n.GPU = &a
 		}
 	}
+}
+
+// node returns the node with a number, nil where it was not read.
+func (r *reader) node(id int) *topology.NUMANode {
+	at := slices.IndexFunc(r.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == id })
+	if at < 0 {
+		return nil
+	}
+	return &r.h.NUMANodes[at]
 }
 
 // parseNUMAStatus returns the number of "Node: 255"; -1 is a GPU whose memory is no node.
@@ -254,17 +258,17 @@ func (r *reader) readDAXNodes() (special map[int]bool) {
 		if node == nil {
 			continue
 		}
-		at := slices.IndexFunc(r.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == *node })
-		if at < 0 {
+		n := r.node(*node)
+		if n == nil {
 			continue
 		}
 		target, _ := r.link(dir + "/" + name)
+		within := func(part string) bool { return strings.Contains(target, part) }
 		switch {
-		case strings.Contains(target, "/ndbus"):
-			r.h.NUMANodes[at].Kind = kindNVDIMM
-		case strings.Contains(target, "/ACPI0017") || strings.Contains(target, "cxl") ||
-			strings.Contains(target, "/dax_region"):
-			r.h.NUMANodes[at].Kind = kindCXL
+		case within("/ndbus"):
+			n.Kind = kindNVDIMM
+		case within("/ACPI0017"), within("cxl"), within("/dax_region"):
+			n.Kind = kindCXL
 		default:
 			special[*node] = true
 		}

@@ -370,26 +370,32 @@ const commandTime = 10 * time.Second
 // errHangs is the error of a command that does not end.
 var errHangs = errors.New("no answer within " + commandTime.String())
 
-// output runs a command and returns what it printed. It does not wait for one that hangs: a process
-// that is stuck in a driver cannot be killed.
+// A runFunc runs a command and returns what it printed: see Source.Run.
+type runFunc = func(ctx context.Context, argv ...string) ([]byte, error)
+
+// output runs a command and returns what it printed.
 func (r *reader) output(argv ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(r.ctx, commandTime, errHangs)
 	defer cancel()
-	type result struct {
-		out []byte
-		err error
-	}
-	done := make(chan result, 1)
+	return runUntil(ctx, r.run, argv)
+}
+
+// runUntil runs a command until ctx ends. It does not wait for one that hangs: a process that is stuck
+// in a driver cannot be killed.
+func runUntil(ctx context.Context, run runFunc, argv []string) (out []byte, err error) {
+	done := make(chan struct{})
+	var printed []byte
+	var failed error
 	go func() {
-		out, err := r.run(ctx, argv...)
-		done <- result{out, err}
+		defer close(done)
+		printed, failed = run(ctx, argv...)
 	}()
 	select {
-	case got := <-done:
-		if got.err != nil && ctx.Err() != nil {
-			got.err = context.Cause(ctx)
+	case <-done:
+		if failed != nil && ctx.Err() != nil {
+			failed = context.Cause(ctx)
 		}
-		return got.out, got.err
+		return printed, failed
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}

@@ -154,32 +154,17 @@ func (f *functionDir) has(name string) bool {
 
 func (f *functionDir) path(name string) string { return f.dir + "/" + name }
 
-func (f *functionDir) word(name string) string {
-	if !f.has(name) {
-		return ""
-	}
-	return f.reader.word(f.path(name))
-}
+func (f *functionDir) word(name string) string     { return ifThere(f, name, f.reader.word) }
+func (f *functionDir) count(name string) *int      { return ifThere(f, name, f.reader.count) }
+func (f *functionDir) flag(name string) *bool      { return ifThere(f, name, f.reader.flag) }
+func (f *functionDir) linkBase(name string) string { return ifThere(f, name, f.reader.linkBase) }
 
-func (f *functionDir) count(name string) *int {
-	if !f.has(name) {
-		return nil
+// ifThere reads a file that is in the directory.
+func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
+	if f.has(name) {
+		v = read(f.path(name))
 	}
-	return f.reader.count(f.path(name))
-}
-
-func (f *functionDir) flag(name string) *bool {
-	if !f.has(name) {
-		return nil
-	}
-	return f.reader.flag(f.path(name))
-}
-
-func (f *functionDir) linkBase(name string) string {
-	if !f.has(name) {
-		return ""
-	}
-	return f.reader.linkBase(f.path(name))
+	return v
 }
 
 // id returns a number in hexadecimal of at most bits bits.

@@ -107,22 +107,19 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 // rate returns the rate of a port in Gb/s, nil where it is not known. Ports that are down are not
 // asked: they state the least rate that they can speak, and mlx5 on Ethernet a constant 40.
 func (r *reader) rate(p, linkLayer string) *float64 {
-	s, ok := r.text(p)
-	if !ok || s == "" {
-		return nil
-	}
-	v, err := parseRate(s)
-	if err != nil {
-		r.unread(p, err.Error())
-		return nil
-	}
+	v := parsed(r, p, func(s string) (float64, error) {
+		if s == "" {
+			return 0, errNotKnown
+		}
+		return parseRate(s)
+	})
 	// On Ethernet the kernel turns the speed of the network device into a rate of InfiniBand. Below
 	// 10 Gb/s, and where the speed is not known, that is the least one there is, 1X SDR: it says
 	// nothing about the link.
-	if linkLayer == "Ethernet" && v <= 2.5 {
+	if v != nil && linkLayer == "Ethernet" && *v <= 2.5 {
 		return nil
 	}
-	return &v
+	return v
 }
 
 // parseRate parses "100 Gb/sec (4X EDR)" into 100.
@@ -190,24 +187,27 @@ func (r *reader) troubles(port string) map[string]uint64 {
 			if !isTrouble(name) {
 				continue
 			}
-			s := r.word(dir + "/" + name)
-			// A port without a performance management agent says "N/A (no PMA)".
-			if s == "" || s == "0" || strings.HasPrefix(s, "N/A") {
-				continue
-			}
-			v, err := strconv.ParseUint(s, 10, 64)
-			if err != nil {
-				r.unread(dir+"/"+name, strconv.Quote(where.Clip(s))+" is not a number")
-				continue
-			}
-			if v == 0 {
+			v := parsed(r, dir+"/"+name, parseTrouble)
+			if v == nil {
 				continue
 			}
 			if out == nil {
 				out = map[string]uint64{}
 			}
-			out[name] = v
+			out[name] = *v
 		}
 	}
 	return out
+}
+
+// parseTrouble parses a counter that is not 0. A port without a performance management agent says "N/A (no PMA)".
+func parseTrouble(s string) (uint64, error) {
+	v, err := strconv.ParseUint(s, 10, 64)
+	switch {
+	case s == "", strings.HasPrefix(s, "N/A"), err == nil && v == 0:
+		return 0, errNotKnown
+	case err != nil:
+		return 0, notA(s, "a number")
+	}
+	return v, nil
 }

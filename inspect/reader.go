@@ -3,6 +3,7 @@ package inspect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"path"
 	"slices"
@@ -24,7 +25,7 @@ const maxFile = 16 << 20
 type reader struct {
 	ctx  context.Context
 	fs   fs.FS
-	run  func(ctx context.Context, argv ...string) ([]byte, error)
+	run  runFunc
 	live bool
 	h    *topology.Host
 }
@@ -79,22 +80,42 @@ func (r *reader) word(p string) string {
 	return s
 }
 
+// errNotKnown is the error of a value that says that nothing is known. It is not noted.
+var errNotKnown = errors.New("not known")
+
+// notA says that a value is not what it should be.
+func notA(s, what string) error { return fmt.Errorf("%q is not %s", where.Clip(s), what) }
+
+// parsed returns what parse makes of the text of the file at p. It is nil where there is no such file,
+// and where parse fails; then the reason is noted.
+func parsed[T any](r *reader, p string, parse func(s string) (T, error)) *T {
+	s, ok := r.text(p)
+	if !ok {
+		return nil
+	}
+	v, err := parse(s)
+	if err == nil {
+		return &v
+	}
+	if err != errNotKnown {
+		r.unread(p, err.Error())
+	}
+	return nil
+}
+
 // number returns a decimal number, or a hexadecimal one with 0x; nil where there is no file.
 // Negative numbers are the kernel's "not known".
 func (r *reader) number(p string) *int64 {
-	s, ok := r.text(p)
-	if !ok || s == "" {
-		return nil
-	}
-	v, err := strconv.ParseInt(s, 0, 64)
-	if err != nil {
-		r.unread(p, strconv.Quote(where.Clip(s))+" is not a number")
-		return nil
-	}
-	if v < 0 {
-		return nil
-	}
-	return &v
+	return parsed(r, p, func(s string) (int64, error) {
+		v, err := strconv.ParseInt(s, 0, 64)
+		switch {
+		case s == "", err == nil && v < 0:
+			return 0, errNotKnown
+		case err != nil:
+			return 0, notA(s, "a number")
+		}
+		return v, nil
+	})
 }
 
 // maxCount bounds numbers that count or number things: nodes, functions, lanes.
@@ -123,49 +144,46 @@ func (r *reader) size(p string) *uint64 {
 
 // flag returns "0" and "1", "N" and "Y" as a boolean.
 func (r *reader) flag(p string) *bool {
-	switch s, ok := r.text(p); {
-	case !ok || s == "":
-		return nil
-	case s == "1", s == "Y", s == "y":
-		return new(true)
-	case s == "0", s == "N", s == "n":
-		return new(false)
-	default:
-		r.unread(p, strconv.Quote(where.Clip(s))+" is not 0 or 1")
-		return nil
-	}
+	return parsed(r, p, func(s string) (bool, error) {
+		switch s {
+		case "":
+			return false, errNotKnown
+		case "1", "Y", "y":
+			return true, nil
+		case "0", "N", "n":
+			return false, nil
+		}
+		return false, notA(s, "0 or 1")
+	})
 }
 
 // list returns a CPU or node list; nil where there is no file. "(null)", which some kernels print
 // for an unset list, is the empty set.
 func (r *reader) list(p string) *topology.CPUSet {
-	s, ok := r.text(p)
-	if !ok {
-		return nil
-	}
-	if s == "(null)" {
-		return &topology.CPUSet{}
-	}
-	set, err := topology.ParseCPUSet(s)
-	if err != nil {
-		r.unread(p, err.Error())
-		return nil
-	}
-	return &set
+	return parsed(r, p, func(s string) (topology.CPUSet, error) {
+		if s == "(null)" {
+			s = ""
+		}
+		return topology.ParseCPUSet(s)
+	})
 }
 
 // mask returns a CPU mask; nil where there is no file.
-func (r *reader) mask(p string) *topology.CPUSet {
-	s, ok := r.text(p)
-	if !ok {
-		return nil
+func (r *reader) mask(p string) *topology.CPUSet { return parsed(r, p, topology.ParseCPUMask) }
+
+// cpus returns the CPUs in the first file of a directory that has some: as a list where its name ends
+// so, as a mask otherwise. Kernels differ in which of several files they have.
+func (r *reader) cpus(dir string, names ...string) *topology.CPUSet {
+	for _, name := range names {
+		read := r.mask
+		if strings.HasSuffix(name, "list") {
+			read = r.list
+		}
+		if set := read(dir + "/" + name); set != nil {
+			return set
+		}
 	}
-	set, err := topology.ParseCPUMask(s)
-	if err != nil {
-		r.unread(p, err.Error())
-		return nil
-	}
-	return &set
+	return nil
 }
 
 // exists reports whether there is a file or directory at p.
@@ -209,14 +227,29 @@ func (r *reader) linkBase(p string) string {
 func (r *reader) numbered(dir, prefix string) []int {
 	var out []int
 	for _, name := range r.dir(dir) {
-		digits, ok := strings.CutPrefix(name, prefix)
-		if !ok || digits == "" || strings.Trim(digits, "0123456789") != "" {
+		if !isNumbered(name, prefix) {
 			continue
 		}
-		if n, err := strconv.Atoi(digits); err == nil && n < topology.MaxCPUs {
+		if n, err := strconv.Atoi(name[len(prefix):]); err == nil && n < topology.MaxCPUs {
 			out = append(out, n)
 		}
 	}
 	slices.Sort(out)
 	return out
+}
+
+// isNumbered reports whether name is prefix and a number.
+func isNumbered(name, prefix string) bool {
+	digits, ok := strings.CutPrefix(name, prefix)
+	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+}
+
+// firstText returns the text of the first file that is there, and its path.
+func (r *reader) firstText(paths ...string) (text, p string, ok bool) {
+	for _, p := range paths {
+		if text, ok := r.text(p); ok {
+			return text, p, true
+		}
+	}
+	return "", "", false
 }

@@ -21,10 +21,11 @@ const (
 // is reached by must not be given away.
 func (r *reader) readRoutes() {
 	var routes []topology.Route
-	if text, ok := r.eitherText("proc/self/net/route", "proc/net/route"); ok {
+	// /proc/net is a link to self/net, and in dumps one of the two may be missing.
+	if text, _, ok := r.firstText("proc/self/net/route", "proc/net/route"); ok {
 		routes = append(routes, parseRoutes4(text, isBigEndian(r.h.System.Arch))...)
 	}
-	if text, ok := r.eitherText("proc/self/net/ipv6_route", "proc/net/ipv6_route"); ok {
+	if text, _, ok := r.firstText("proc/self/net/ipv6_route", "proc/net/ipv6_route"); ok {
 		routes = append(routes, parseRoutes6(text)...)
 	}
 	net := netdevs{reader: r}
@@ -38,15 +39,6 @@ func (r *reader) readRoutes() {
 			cmp.Compare(a.Netdev, b.Netdev), cmp.Compare(a.Gateway, b.Gateway))
 	})
 	r.h.Routes = routes
-}
-
-// eitherText returns the first of two files that is there. /proc/net is a link to self/net, and in
-// dumps one of the two may be missing.
-func (r *reader) eitherText(a, b string) (string, bool) {
-	if text, ok := r.text(a); ok {
-		return text, true
-	}
-	return r.text(b)
 }
 
 // pointed returns what p points to, 0 for nil.
@@ -156,7 +148,7 @@ func (n *netdevs) functions(name string) []topology.PCIAddr {
 			continue
 		}
 		seen[name] = true
-		if a, ok := n.function(name); ok {
+		if a, ok := n.functionBehind(netClass+"/"+name, lastFunction); ok {
 			if !slices.Contains(out, a) {
 				out = append(out, a)
 			}
@@ -171,22 +163,6 @@ func (n *netdevs) functions(name string) []topology.PCIAddr {
 // isFileName reports whether a name from a file can be one element of a path.
 func isFileName(name string) bool {
 	return name != "" && name != "." && name != ".." && !strings.Contains(name, "/")
-}
-
-// function returns the function that a network device is of.
-func (n *netdevs) function(name string) (topology.PCIAddr, bool) {
-	p := netClass + "/" + name
-	dir := p
-	if target, ok := n.link(p); ok {
-		dir = linked(p, target)
-		if a, ok := lastFunction(dir); ok {
-			return a, true
-		}
-	}
-	if target, ok := n.link(dir + "/device"); ok {
-		return lastFunction(linked(dir+"/device", target))
-	}
-	return topology.PCIAddr{}, false
 }
 
 // below returns the devices that a virtual one stands on.
@@ -216,7 +192,7 @@ func (n *netdevs) below(name string) []string {
 func (n *netdevs) vlan(name string) string {
 	if n.vlans == nil {
 		n.vlans = map[string]string{}
-		text, _ := n.eitherText("proc/self/net/vlan/config", "proc/net/vlan/config")
+		text, _, _ := n.firstText("proc/self/net/vlan/config", "proc/net/vlan/config")
 		for line := range strings.Lines(text) {
 			if f := strings.Split(line, "|"); len(f) == 3 {
 				n.vlans[strings.TrimSpace(f[0])] = strings.TrimSpace(f[2])

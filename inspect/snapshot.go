@@ -125,19 +125,17 @@ func takeSnapshot(ctx context.Context, src Source) (*snapshot, *topology.Host, e
 func withoutPID(entries []tree.Entry) []tree.Entry {
 	const self = "proc/self"
 	i := slices.IndexFunc(entries, func(e tree.Entry) bool { return e.Name == self })
-	if i < 0 || entries[i].Mode&fs.ModeSymlink == 0 || entries[i].Target == "" || strings.Contains(entries[i].Target,
-		"/") {
+	if i < 0 || entries[i].Mode&fs.ModeSymlink == 0 || !isFileName(entries[i].Target) {
 		return entries
 	}
 	process := "proc/" + entries[i].Target
+	in := func(name, dir string) bool { return name == dir || strings.HasPrefix(name, dir+"/") }
 	var out []tree.Entry
 	for _, e := range entries {
-		switch {
-		case e.Name == self, strings.HasPrefix(e.Name, self+"/"):
+		if in(e.Name, self) {
 			continue
-		case e.Name == process:
-			e.Name = self
-		case strings.HasPrefix(e.Name, process+"/"):
+		}
+		if in(e.Name, process) {
 			e.Name = self + strings.TrimPrefix(e.Name, process)
 		}
 		out = append(out, e)
@@ -185,7 +183,7 @@ func (s *snapshot) write(w io.Writer, opts SnapshotOptions) error {
 
 // commandRecorder notes what commands print.
 type commandRecorder struct {
-	run func(ctx context.Context, argv ...string) ([]byte, error)
+	run runFunc
 
 	mu   sync.Mutex
 	list []snapshotCommand
@@ -193,31 +191,18 @@ type commandRecorder struct {
 
 // Run runs a command and notes what came of it. Whoever asks for a time is not kept waiting, and the note says so.
 func (r *commandRecorder) Run(ctx context.Context, argv ...string) ([]byte, error) {
-	type result struct {
-		out []byte
-		err error
+	out, err := runUntil(ctx, r.run, argv)
+	if ctx.Err() != nil && (err != nil || out == nil) {
+		out, err = nil, context.Cause(ctx)
 	}
-	done := make(chan result, 1)
-	go func() {
-		out, err := r.run(ctx, argv...)
-		done <- result{out, err}
-	}()
-	var got result
-	select {
-	case got = <-done:
-	case <-ctx.Done():
-	}
-	if ctx.Err() != nil && (got.err != nil || got.out == nil) {
-		got = result{nil, context.Cause(ctx)}
-	}
-	c := snapshotCommand{Argv: slices.Clone(argv), out: got.out}
-	if got.err != nil {
-		c.Error = tree.ErrorName(got.err)
+	c := snapshotCommand{Argv: slices.Clone(argv), out: out}
+	if err != nil {
+		c.Error = tree.ErrorName(err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.list = append(r.list, c)
-	return got.out, got.err
+	return out, err
 }
 
 // commands returns the notes in the order in which the commands ended. It is not nil.
@@ -262,8 +247,7 @@ func (o *Opened) asSnapshot() error {
 }
 
 // replayCommands returns a Run that answers with what was recorded.
-func replayCommands(fsys fs.FS, commands []snapshotCommand) (func(ctx context.Context, argv ...string) ([]byte, error),
-	error) {
+func replayCommands(fsys fs.FS, commands []snapshotCommand) (runFunc, error) {
 	for i := range commands {
 		c := &commands[i]
 		if c.Output == "" {
@@ -277,13 +261,12 @@ func replayCommands(fsys fs.FS, commands []snapshotCommand) (func(ctx context.Co
 	return func(_ context.Context, argv ...string) ([]byte, error) {
 		for i := range commands {
 			c := &commands[i]
-			if !slices.Equal(c.Argv, argv) {
+			switch {
+			case !slices.Equal(c.Argv, argv):
 				continue
-			}
-			switch c.Error {
-			case "":
+			case c.Error == "":
 				return bytes.Clone(c.out), nil
-			case errHangs.Error():
+			case c.Error == errHangs.Error():
 				return nil, errHangs
 			}
 			return bytes.Clone(c.out), tree.ErrorOf(c.Error)

@@ -104,11 +104,11 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		}
 		d.pci = r.diskFunctions(d)
 		d.slaves = r.dir(d.dir + "/slaves")
-		if hasNumberAfter(name, "dm-") {
+		if isNumbered(name, "dm-") {
 			d.dm = r.word(d.dir + "/dm/name")
 		}
 		// A bcache device links to its backing device, and has no slaves on some kernels.
-		if target, ok := r.link(d.dir + "/bcache"); ok && hasNumberAfter(name, "bcache") && len(d.slaves) == 0 {
+		if target, ok := r.link(d.dir + "/bcache"); ok && isNumbered(name, "bcache") && len(d.slaves) == 0 {
 			d.slaves = []string{path.Base(path.Dir(target))}
 		}
 	}
@@ -177,35 +177,24 @@ func lastFunction(p string) (topology.PCIAddr, bool) {
 
 // model returns what the disk calls itself. Serial numbers are not read.
 func (d *blockDev) model(r *reader) string {
-	for _, name := range []string{"device/model", "device/name"} {
-		if s := r.word(d.dir + "/" + name); s != "" {
-			return strings.Join(strings.Fields(s), " ")
-		}
+	name := r.word(d.dir + "/device/model")
+	if name == "" {
+		name = r.word(d.dir + "/device/name")
 	}
-	return ""
+	return strings.Join(strings.Fields(name), " ")
 }
 
 // isStack reports whether name is of a device that is made of others, whatever its slaves.
 func isStack(name string) bool {
-	return hasNumberAfter(name, "dm-") || hasNumberAfter(name, "md") || hasNumberAfter(name, "bcache") ||
+	return isNumbered(name, "dm-") || isNumbered(name, "md") || isNumbered(name, "bcache") ||
 		strings.HasPrefix(name, "md_d")
 }
 
 // isSubstitute reports whether name is of a disk that is a file, memory, a drive without a medium
 // or a volume of ZFS: of interest only when something is mounted from it.
 func isSubstitute(name string) bool {
-	for _, prefix := range []string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"} {
-		if hasNumberAfter(name, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// hasNumberAfter reports whether name is prefix and a number.
-func hasNumberAfter(name, prefix string) bool {
-	digits, ok := strings.CutPrefix(name, prefix)
-	return ok && digits != "" && strings.Trim(digits, "0123456789") == ""
+	return slices.ContainsFunc([]string{"loop", "ram", "zram", "sr", "fd", "zd", "nbd"},
+		func(prefix string) bool { return isNumbered(name, prefix) })
 }
 
 // mountPoints returns the mount points of each disk, through partitions and whatever is stacked on

@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -96,12 +97,7 @@ func Parse(b []byte, name string) (*topology.Host, error) {
 	}
 	p := &parser{name: name, h: &topology.Host{}, functions: map[*element]*topology.PCIAddr{}}
 	p.h.Provenance = topology.Provenance{Kind: topology.SourceHwloc, Name: name, Tool: "hwloc"}
-	if err := p.read(root); err != nil {
-		return nil, err
-	}
-	p.h.Complete()
-	p.h.Provenance.Filled = p.h.Parts()
-	return p.h, nil
+	return where.Finish(p.h, p.read(root), name)
 }
 
 // A parser turns the elements of one file into a Host.

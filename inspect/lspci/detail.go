@@ -47,7 +47,7 @@ func (p *parser) detail(s string, n int) {
 	number := func(s string) *int {
 		v, err := strconv.Atoi(s)
 		if err != nil || v < 0 || v >= topology.MaxCPUs {
-			p.note(n, "%s: %q is not a number", where.Clip(key), where.Clip(s))
+			p.notes.Note(n, "%s: %q is not a number", where.Clip(key), where.Clip(s))
 			return nil
 		}
 		return &v

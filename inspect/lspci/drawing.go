@@ -1,7 +1,6 @@
 package lspci
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -59,7 +58,7 @@ func (p *parser) draw(line string, n int) error {
 			return p.drawItem(line, col+2, b.bus, n)
 		}
 	}
-	return &Error{Line: n, Why: fmt.Sprintf("the branch in column %d hangs on nothing that is drawn above it", col+1)}
+	return where.At(n, "the branch in column %d hangs on nothing that is drawn above it", col+1)
 }
 
 // drawBus reads what is on a bus, from the column behind its number: dashes, then a branch, a
@@ -74,13 +73,13 @@ func (p *parser) drawBus(line string, at int, b *bus, n int) error {
 	}
 	if line[at] == '+' {
 		if len(p.drawing.open) >= maxBranches {
-			return &Error{Line: n, Why: fmt.Sprintf("branches nested more than %d deep", maxBranches)}
+			return where.At(n, "branches nested more than %d deep", maxBranches)
 		}
 		p.drawing.open = append(p.drawing.open, branch{at, b})
 		at += len("+-")
 	}
 	if at <= dashes {
-		return &Error{Line: n, Why: fmt.Sprintf("column %d: want a dash behind a bus", at+1)}
+		return where.At(n, "column %d: want a dash behind a bus", at+1)
 	}
 	return p.drawItem(line, at, b, n)
 }
@@ -91,8 +90,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	if b == nil {
 		m := rootBus.FindStringSubmatch(line[at:])
 		if m == nil {
-			return &Error{Line: n, Why: fmt.Sprintf("column %d: want the number of a root bus, such as [0000:40]",
-				at+1)}
+			return where.At(n, "column %d: want the number of a root bus, such as [0000:40]", at+1)
 		}
 		var domain, number uint64
 		if m[1] != "" {
@@ -105,7 +103,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	}
 	m := slotDrawn.FindStringSubmatch(line[at:])
 	if m == nil {
-		return &Error{Line: n, Why: fmt.Sprintf("column %d: want a function, such as 1c.0", at+1)}
+		return where.At(n, "column %d: want a function, such as 1c.0", at+1)
 	}
 	slot, _ := strconv.ParseUint(m[1], 16, 8)
 	d := p.function(topology.PCIAddr{Domain: b.domain, Bus: b.number, Device: uint8(slot), Function: m[2][0] - '0'}, n)
@@ -121,7 +119,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		}
 		// A bus that is not numbered higher than the bridge's own is not behind it: numbers rise on the way down.
 		if uint8(first) <= b.number || last < first {
-			return &Error{Line: n, Why: fmt.Sprintf("bus %02x cannot lead to the buses %s", b.number, m[0][1:])}
+			return where.At(n, "bus %02x cannot lead to the buses %s", b.number, m[0][1:])
 		}
 		bridge := d.bridge()
 		bridge.Secondary, bridge.Subordinate = uint8(first), uint8(last)
@@ -130,8 +128,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	}
 	if name := strings.TrimSpace(rest); name != "" {
 		if rest[0] != ' ' {
-			return &Error{Line: n, Why: fmt.Sprintf("%q behind a function; want its name or the buses behind it",
-				where.Clip(rest))}
+			return where.At(n, "%q behind a function; want its name or the buses behind it", where.Clip(rest))
 		}
 		var id identity
 		id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)

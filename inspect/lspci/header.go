@@ -2,7 +2,6 @@ package lspci
 
 import (
 	"cmp"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -76,8 +75,7 @@ func (p *parser) listed(rest string, n int) (identity, error) {
 	}
 	class, name, ok := strings.Cut(rest, ": ")
 	if !ok {
-		return id, &Error{Line: n, Why: fmt.Sprintf("%q: want a class, a colon and a name behind the address",
-			where.Clip(rest))}
+		return id, where.At(n, "%q: want a class, a colon and a name behind the address", where.Clip(rest))
 	}
 	p.class(&id, class, iface)
 	id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
@@ -134,12 +132,12 @@ func (p *parser) oneLine(rest string, n int) (identity, error) {
 		case len(f) >= 2 && f[0] == '"' && f[len(f)-1] == '"':
 			values = append(values, f[1:len(f)-1])
 		default:
-			return id, &Error{Line: n, Why: fmt.Sprintf("%q is not a quoted field of lspci -mm", where.Clip(f))}
+			return id, where.At(n, "%q is not a quoted field of lspci -mm", where.Clip(f))
 		}
 	}
 	if len(values) < 3 || len(values) > 5 {
-		return id, &Error{Line: n, Why: fmt.Sprintf("%d quoted fields; want class, vendor and device, and those of "+
-			"the subsystem", len(values))}
+		return id, where.At(n, "%d quoted fields; want class, vendor and device, and those of "+
+			"the subsystem", len(values))
 	}
 	p.class(&id, values[0], iface)
 	id.vendor, id.vendorName = numberedVendor(values[1])
@@ -180,8 +178,8 @@ func numberedVendor(s string) (*topology.ID16, string) {
 func (p *parser) identify(d *device, id *identity, n int) {
 	p.current = d
 	if differ(d.Vendor, id.vendor) || differ(d.Device, id.device) {
-		p.note(n, "%s is another device here than in line %d: the text holds two machines, and the first one is read",
-			d.Address, d.line)
+		p.notes.Note(n, "%s is another device here than in line %d: the text holds two machines, "+
+			"and the first one is read", d.Address, d.line)
 		p.current = nil
 		return
 	}

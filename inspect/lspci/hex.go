@@ -33,8 +33,7 @@ func (d *device) readConfig() {
 		return
 	}
 	// What is in memory can be read to its end.
-	c, _ := pci.Parse(bytes.NewReader(d.config),
-		pci.Identity|pci.Subsystem|pci.Buses|pci.LinkState|pci.Capabilities)
+	c, _ := pci.Parse(bytes.NewReader(d.config), pci.Identity|pci.Subsystem|pci.Buses|pci.LinkState|pci.Capabilities)
 	d.Dead = d.Dead || c.Dead
 	if c.Vendor == nil || *c.Vendor == 0 {
 		return

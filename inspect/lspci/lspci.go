@@ -2,8 +2,6 @@ package lspci
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -18,7 +16,6 @@ import (
 const (
 	maxText    = 64 << 20
 	maxDevices = 1 << 14
-	maxNotes   = 100
 )
 
 var (
@@ -49,16 +46,7 @@ func Sniff(head []byte) bool { return start.Match(head) }
 // Parse reads the text in b. name is what messages and the provenance call it. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	h, err := parse(b, name)
-	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
-			e.File = name
-		}
-		return nil, err
-	}
-	h.Complete()
-	h.Provenance.Filled = h.Parts()
-	return h, nil
+	return where.Finish(h, err, name)
 }
 
 // A device is a function while it is being read.
@@ -77,12 +65,12 @@ type device struct {
 
 // A parser collects the functions of a text.
 type parser struct {
-	name     string
 	h        *topology.Host
 	devices  map[topology.PCIAddr]*device
 	current  *device // that detail lines belong to
 	inRecord bool    // current is of records for programs
 
+	notes   where.Notes
 	drawing drawing
 	classes map[string]topology.ID24 // by name in lower case; made when needed
 
@@ -90,25 +78,15 @@ type parser struct {
 	anyDriver  bool // a line on a driver or module was seen: those without one have none
 	denied     int  // functions whose capabilities could not be read
 	deniedLine int  // the first of them
-	notes      int
-}
-
-func (p *parser) note(line int, format string, args ...any) {
-	if p.notes++; p.notes <= maxNotes {
-		p.h.Unread = append(p.h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(p.name, "lspci"), line),
-			Why: fmt.Sprintf(format, args...)})
-	}
 }
 
 func parse(b []byte, name string) (*topology.Host, error) {
 	if len(b) > maxText {
-		return nil, &Error{Why: fmt.Sprintf("text of %d bytes: at most %d are taken", len(b), maxText)}
+		return nil, where.At(0, "text of %d bytes: at most %d are taken", len(b), maxText)
 	}
-	p := &parser{
-		name:    name,
-		h:       &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci, Name: name, Tool: "lspci"}},
-		devices: map[topology.PCIAddr]*device{},
-	}
+	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci, Name: name, Tool: "lspci"}}
+	p := &parser{h: h, devices: map[topology.PCIAddr]*device{},
+		notes: where.Notes{Host: h, File: cmp.Or(name, "lspci")}}
 	text := string(b)
 	prefix := ""
 	if m := start.FindStringSubmatch(text); m != nil {
@@ -122,12 +100,12 @@ func parse(b []byte, name string) (*topology.Host, error) {
 			return nil, err
 		}
 		if len(p.devices) > maxDevices {
-			return nil, &Error{Line: n, Why: fmt.Sprintf("more than %d functions", maxDevices)}
+			return nil, where.At(n, "more than %d functions", maxDevices)
 		}
 	}
 	if len(p.devices) == 0 {
-		return nil, &Error{Why: "no PCI function found; want the output of lspci -vvnn, of lspci -tv or of " +
-			"lspci -vmmkn"}
+		return nil, where.At(0, "no PCI function found; want the output of lspci -vvnn, of lspci -tv or of "+
+			"lspci -vmmkn")
 	}
 	p.finish()
 	return p.h, nil
@@ -174,13 +152,12 @@ func (p *parser) line(line string, n int) error {
 // badAddress explains an address that cannot be read.
 func (p *parser) badAddress(s string, n int) error {
 	if strings.Contains(s, "/") {
-		return &Error{Line: n, Why: fmt.Sprintf("%q is a path without buses (lspci -P); run lspci with -PP, or without",
-			where.Clip(s))}
+		return where.At(n, "%q is a path without buses (lspci -P); run lspci with -PP, or without", where.Clip(s))
 	}
 	if _, err := topology.ParsePCIAddr(s); err != nil {
-		return &Error{Line: n, Why: err.Error()}
+		return where.At(n, "%v", err)
 	}
-	return &Error{Line: n, Why: fmt.Sprintf("%q is not followed by a class and a name", where.Clip(s))}
+	return where.At(n, "%q is not followed by a class and a name", where.Clip(s))
 }
 
 // path reads a function whose bridges are stated, from the root bus down.
@@ -201,11 +178,10 @@ func (p *parser) path(domain string, steps []string, rest string, n int) error {
 		}
 		above, err := topology.ParsePCIAddr(domain + steps[i-1])
 		if err != nil {
-			return &Error{Line: n, Why: err.Error()}
+			return where.At(n, "%v", err)
 		}
 		if above.Bus >= d.Address.Bus {
-			return &Error{Line: n, Why: fmt.Sprintf("%s cannot be behind %s: numbers of buses rise on the way down",
-				d.Address, above)}
+			return where.At(n, "%s cannot be behind %s: numbers of buses rise on the way down", d.Address, above)
 		}
 		d.Parent = &above
 	}
@@ -217,7 +193,7 @@ func (p *parser) path(domain string, steps []string, rest string, n int) error {
 func (p *parser) at(address string, n int) (*device, error) {
 	a, err := topology.ParsePCIAddr(address)
 	if err != nil {
-		return nil, &Error{Line: n, Why: err.Error()}
+		return nil, where.At(n, "%v", err)
 	}
 	return p.function(a, n), nil
 }
@@ -236,7 +212,7 @@ func (p *parser) function(a topology.PCIAddr, n int) *device {
 // finish makes the Host of what was collected.
 func (p *parser) finish() {
 	if p.denied > 0 {
-		p.note(p.deniedLine, "capabilities of %d functions: access denied; run lspci as root", p.denied)
+		p.notes.Note(p.deniedLine, "capabilities of %d functions: access denied; run lspci as root", p.denied)
 	}
 	order := slices.SortedFunc(maps.Keys(p.devices), topology.PCIAddr.Compare)
 	found := make([]*device, 0, len(order))

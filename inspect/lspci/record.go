@@ -1,7 +1,6 @@
 package lspci
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -27,7 +26,7 @@ func (p *parser) record(key, value string, n int) error {
 	number := func() *int {
 		v, err := strconv.Atoi(value)
 		if err != nil || v < 0 || v >= topology.MaxCPUs {
-			p.note(n, "%s: %q is not a number", key, where.Clip(value))
+			p.notes.Note(n, "%s: %q is not a number", key, where.Clip(value))
 			return nil
 		}
 		return &v
@@ -35,8 +34,7 @@ func (p *parser) record(key, value string, n int) error {
 	octet := func() (uint64, error) {
 		v, err := strconv.ParseUint(value, 16, 8)
 		if err != nil {
-			return 0, &Error{Line: n, Why: fmt.Sprintf("%s: %q is not a number of two hexadecimal digits", key,
-				where.Clip(value))}
+			return 0, where.At(n, "%s: %q is not a number of two hexadecimal digits", key, where.Clip(value))
 		}
 		return v, nil
 	}

@@ -1,11 +1,11 @@
 package nccl
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -56,7 +56,7 @@ func (p *parser) addLinks() error {
 			}
 			target, ok := l.attr("target")
 			if !ok {
-				return &Error{Line: l.line, Why: fmt.Sprintf("<%s> has no target", l.name)}
+				return where.At(l.line, "<%s> has no target", l.name)
 			}
 			// What is not a GPU of the dump is no path in it: a GPU of another process, or the
 			// processor ("fffffff:ffff:ff" on POWER).

@@ -2,10 +2,10 @@ package nccl
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
@@ -19,26 +19,16 @@ func Sniff(head []byte) bool { return sniffRoot.Match(head) }
 // Parse reads a topology. name is what messages and the provenance call the file. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
 	h, err := parse(b, name)
-	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
-			e.File = name
-		}
-		return nil, err
-	}
-	h.Complete()
-	h.Provenance.Filled = h.Parts()
-	return h, nil
+	return where.Finish(h, err, name)
 }
 
 // A parser makes a Host of the elements.
 type parser struct {
-	name  string
 	h     *topology.Host
 	seen  map[topology.PCIAddr]int // line of each PCI function
 	gpus  []gpu
 	rccl  bool
-	notes int
+	notes where.Notes
 }
 
 // A gpu is a GPU and its links, until all GPUs are known.
@@ -48,12 +38,7 @@ type gpu struct {
 }
 
 func (p *parser) note(e *element, format string, args ...any) {
-	if p.notes++; p.notes <= maxNotes {
-		p.h.Unread = append(p.h.Unread, topology.Unread{
-			Path: fmt.Sprintf("%s:%d", cmp.Or(p.name, "topology"), e.line),
-			Why:  "<" + e.name + "> " + fmt.Sprintf(format, args...),
-		})
-	}
+	p.notes.Note(e.line, "<"+e.name+"> "+format, args...)
 }
 
 func parse(b []byte, name string) (*topology.Host, error) {
@@ -61,14 +46,11 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &parser{
-		name: name,
-		h:    &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceNCCL, Name: name}},
-		seen: map[topology.PCIAddr]int{},
-	}
+	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceNCCL, Name: name}}
+	p := &parser{h: h, seen: map[topology.PCIAddr]int{}, notes: where.Notes{Host: h, File: cmp.Or(name, "topology")}}
 	cpus := p.oneHost(root)
 	if len(cpus) == 0 {
-		return nil, &Error{Line: root.line, Why: "no <cpu> in <system>: the topology is empty"}
+		return nil, where.At(root.line, "no <cpu> in <system>: the topology is empty")
 	}
 	for i, cpu := range cpus {
 		if err := p.cpu(cpu, i); err != nil {
@@ -149,7 +131,7 @@ func isArch(s string) bool {
 func (p *parser) addNode(e *element, id int) error {
 	for _, n := range p.h.NUMANodes {
 		if n.ID == id {
-			return &Error{Line: e.line, Why: fmt.Sprintf("a second <cpu> with numaid=\"%d\"", id)}
+			return where.At(e.line, "a second <cpu> with numaid=\"%d\"", id)
 		}
 	}
 	mask, ok := e.attr("affinity")
@@ -158,7 +140,7 @@ func (p *parser) addNode(e *element, id int) error {
 	}
 	cpus, err := topology.ParseCPUMask(mask)
 	if err != nil {
-		return &Error{Line: e.line, Why: fmt.Sprintf("<cpu> affinity: %v", err)}
+		return where.At(e.line, "<cpu> affinity: %v", err)
 	}
 	for _, n := range p.h.NUMANodes {
 		if both := n.CPUs.Intersect(cpus); !both.IsEmpty() {
@@ -181,8 +163,8 @@ func (p *parser) pci(e *element, at place) error {
 	}
 	if line, twice := p.seen[a]; twice {
 		if holds("pci") {
-			return &Error{Line: e.line, Why: fmt.Sprintf("a second switch with busid=\"%s\"; the first <pci> of that "+
-				"address is in line %d", a, line)}
+			return where.At(e.line, "a second switch with busid=\"%s\"; the first <pci> of that "+
+				"address is in line %d", a, line)
 		}
 		p.note(e, "busid=\"%s\" is that of line %d as well; this one is not read", a, line)
 		return nil

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 
@@ -17,7 +16,6 @@ const (
 	maxElements   = 100_000
 	maxDepth      = 64
 	maxAttributes = 64
-	maxNotes      = 100
 )
 
 // An element is an element of the file, with the line it starts on.
@@ -50,7 +48,7 @@ var parents = map[string][]string{
 // parseTree reads the whole file as elements.
 func parseTree(b []byte) (*element, error) {
 	if len(b) > maxBytes {
-		return nil, &Error{Why: fmt.Sprintf("file of %d bytes: at most %d are taken", len(b), maxBytes)}
+		return nil, where.At(0, "file of %d bytes: at most %d are taken", len(b), maxBytes)
 	}
 	d := xml.NewDecoder(bytes.NewReader(b))
 	var root *element
@@ -68,16 +66,15 @@ func parseTree(b []byte) (*element, error) {
 		switch t := token.(type) {
 		case xml.Directive:
 			// Document types declare entities; a topology has none.
-			return nil, &Error{Line: line, Why: fmt.Sprintf("<!%s>: declarations are not taken in a topology",
-				where.Clip(string(t)))}
+			return nil, where.At(line, "<!%s>: declarations are not taken in a topology", where.Clip(string(t)))
 		case xml.StartElement:
 			// White space before the element is a token of its own, so the position before the
 			// token is that of the element.
 			if count++; count > maxElements {
-				return nil, &Error{Line: line, Why: fmt.Sprintf("more than %d elements", maxElements)}
+				return nil, where.At(line, "more than %d elements", maxElements)
 			}
 			if len(open) == maxDepth {
-				return nil, &Error{Line: line, Why: fmt.Sprintf("elements nested more than %d deep", maxDepth)}
+				return nil, where.At(line, "elements nested more than %d deep", maxDepth)
 			}
 			e, err := newElement(t, line)
 			if err != nil {
@@ -97,8 +94,8 @@ func parseTree(b []byte) (*element, error) {
 				}
 				parent.children = append(parent.children, e)
 			case root != nil:
-				return nil, &Error{Line: line, Why: fmt.Sprintf("a second topology, <%s>, behind the first one; want "+
-					"one in a file", where.Clip(e.name))}
+				return nil, where.At(line, "a second topology, <%s>, behind the first one; want "+
+					"one in a file", where.Clip(e.name))
 			default:
 				root = e
 				if err := checkRoot(e); err != nil {
@@ -111,7 +108,7 @@ func parseTree(b []byte) (*element, error) {
 		}
 	}
 	if root == nil {
-		return nil, &Error{Why: "no XML element found; want <system> with what NCCL_TOPO_DUMP_FILE writes"}
+		return nil, where.At(0, "no XML element found; want <system> with what NCCL_TOPO_DUMP_FILE writes")
 	}
 	return root, nil
 }
@@ -129,14 +126,13 @@ func syntaxError(err error, d *xml.Decoder) error {
 
 func newElement(t xml.StartElement, line int) (*element, error) {
 	if len(t.Attr) > maxAttributes {
-		return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has %d attributes; at most %d are taken",
-			where.Clip(t.Name.Local), len(t.Attr), maxAttributes)}
+		return nil, where.At(line, "<%s> has %d attributes; at most %d are taken",
+			where.Clip(t.Name.Local), len(t.Attr), maxAttributes)
 	}
 	e := &element{name: t.Name.Local, line: line, attrs: make(map[string]string, len(t.Attr))}
 	for _, a := range t.Attr {
 		if _, twice := e.attrs[a.Name.Local]; twice {
-			return nil, &Error{Line: line, Why: fmt.Sprintf("<%s> has the attribute %q twice", where.Clip(e.name),
-				where.Clip(a.Name.Local))}
+			return nil, where.At(line, "<%s> has the attribute %q twice", where.Clip(e.name), where.Clip(a.Name.Local))
 		}
 		e.attrs[a.Name.Local] = a.Value
 	}
@@ -149,19 +145,19 @@ func checkRoot(e *element) error {
 	case "system":
 		return nil
 	case "graphs", "graph":
-		return &Error{Line: e.line, Why: "this is a graph of NCCL (NCCL_GRAPH_DUMP_FILE): it has rings and trees, " +
-			"not the machine; give what NCCL_TOPO_DUMP_FILE writes"}
+		return where.At(e.line, "this is a graph of NCCL (NCCL_GRAPH_DUMP_FILE): it has rings and trees, "+
+			"not the machine; give what NCCL_TOPO_DUMP_FILE writes")
 	case "topology":
-		return &Error{Line: e.line, Why: "this is a topology of hwloc, not of NCCL"}
+		return where.At(e.line, "this is a topology of hwloc, not of NCCL")
 	}
-	return &Error{Line: e.line, Why: fmt.Sprintf("the file starts with <%s>; want <system>, as NCCL_TOPO_DUMP_FILE "+
-		"writes it", where.Clip(e.name))}
+	return where.At(e.line, "the file starts with <%s>; want <system>, as NCCL_TOPO_DUMP_FILE "+
+		"writes it", where.Clip(e.name))
 }
 
 // checkPlace reports an element that stands where it cannot.
 func checkPlace(e, parent *element) error {
 	if want, known := parents[e.name]; known && !slices.Contains(want, parent.name) {
-		return &Error{Line: e.line, Why: fmt.Sprintf("<%s> in <%s>; want it in <%s>", e.name, parent.name, want[0])}
+		return where.At(e.line, "<%s> in <%s>; want it in <%s>", e.name, parent.name, want[0])
 	}
 	return nil
 }

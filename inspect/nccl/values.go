@@ -1,7 +1,6 @@
 package nccl
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -96,11 +95,11 @@ func (p *parser) link(e *element) *topology.Link {
 func address(e *element, name string) (topology.PCIAddr, error) {
 	s, ok := e.attr(name)
 	if !ok {
-		return topology.PCIAddr{}, &Error{Line: e.line, Why: fmt.Sprintf("<%s> has no %s", e.name, name)}
+		return topology.PCIAddr{}, where.At(e.line, "<%s> has no %s", e.name, name)
 	}
 	a, err := topology.ParsePCIAddr(s)
 	if err != nil {
-		return topology.PCIAddr{}, &Error{Line: e.line, Why: fmt.Sprintf("<%s> %s: %v", e.name, name, err)}
+		return topology.PCIAddr{}, where.At(e.line, "<%s> %s: %v", e.name, name, err)
 	}
 	return a, nil
 }

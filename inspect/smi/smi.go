@@ -3,11 +3,11 @@ package smi
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
@@ -29,16 +29,12 @@ func Sniff(head []byte) bool {
 func Parse(b []byte, name string) (*topology.Host, error) {
 	m, err := ParseMatrix(b)
 	if err != nil {
-		var e *Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*Error](err); ok {
 			e.File = name
 		}
 		return nil, err
 	}
-	h := m.host(name)
-	h.Complete()
-	h.Provenance.Filled = h.Parts()
-	return h, nil
+	return where.Finish(m.host(name), nil, name)
 }
 
 // host returns the machine that the matrix describes.
@@ -47,12 +43,9 @@ func (m *Matrix) host(name string) *topology.Host {
 	if m.Version != "" {
 		h.Provenance.Tool = "nvidia-smi " + m.Version
 	}
-	unread := func(line int, format string, args ...any) {
-		h.Unread = append(h.Unread, topology.Unread{Path: fmt.Sprintf("%s:%d", cmp.Or(name, "nvidia-smi topo -m"),
-			line), Why: fmt.Sprintf(format, args...)})
-	}
+	notes := where.Notes{Host: h, File: cmp.Or(name, "nvidia-smi topo -m")}
 	for _, n := range m.Notes {
-		unread(n.Line, "%s", n.Why)
+		notes.Note(n.Line, "%s", n.Why)
 	}
 	nodes := newNodes()
 	for i := range m.Devices {
@@ -73,15 +66,15 @@ func (m *Matrix) host(name string) *topology.Host {
 			cpus, whole, err := affinity(d.CPUAffinity)
 			switch {
 			case err != nil:
-				unread(d.Line, "%s: CPU affinity: %v", d.Name, err)
-			default:
+				notes.Note(d.Line, "%s: CPU affinity: %v", d.Name, err)
+			case !whole:
+				notes.Note(d.Line, "%s: CPU affinity %q is cut off: nvidia-smi prints the start of a long list",
+					d.Name, d.CPUAffinity)
+			case g.NUMANode != nil:
+				nodes.add(*g.NUMANode, cpus)
+			}
+			if err == nil {
 				g.CPUAffinity = &cpus
-				if !whole {
-					unread(d.Line, "%s: CPU affinity %q is cut off: nvidia-smi prints the start of a long list", d.Name,
-						d.CPUAffinity)
-				} else if g.NUMANode != nil {
-					nodes.add(*g.NUMANode, cpus)
-				}
 			}
 		}
 		if g.MemoryNode != nil {

@@ -80,7 +80,7 @@ var rules = map[string]rule{
 	"inspect/lspci": {may: []string{"inspect/pci", "inspect/where", "internal/lazyregexp", "internal/pciids", "topology"},
 		why: whyImport},
 	"inspect/nccl":  {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
-	"inspect/where": {why: "where something is wrong, in one form: a text and a number"},
+	"inspect/where": {may: []string{"topology"}, why: "where something is wrong, in one form: a text and a number"},
 	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"finding":       {why: "a finding has one form and one explanation, whoever makes it", never: pure()},
 	"diagnose": {may: []string{"finding", "internal/words", "topology"},
