@@ -44,21 +44,20 @@ type identities struct {
 
 func newIdentities() *identities {
 	return &identities{
-		macs: map[[6]byte]uint32{}, guids: map[[8]byte]uint32{}, uuids: map[string]uint32{},
-		nets4:  map[[3]byte]uint32{},
-		hosts4: map[[4]byte]uint32{}, inNet4: map[[3]byte]uint32{}, nets6: map[[8]byte]uint32{},
-		serials: map[string]uint32{},
-		words:   map[string]uint32{}, domains: map[string]uint32{}, keep: map[string]bool{}, bare: map[string]string{},
+		inNet4: map[[3]byte]uint32{}, hosts4: map[[4]byte]uint32{}, keep: map[string]bool{}, bare: map[string]string{},
 		hardware: map[[6]byte]bool{},
 	}
 }
 
 // number returns the number of a key, the next one where it is new.
-func number[K comparable](m map[K]uint32, key K) uint32 {
-	n, ok := m[key]
+func number[K comparable](m *map[K]uint32, key K) uint32 {
+	n, ok := (*m)[key]
 	if !ok {
-		n = uint32(len(m) + 1)
-		m[key] = n
+		if *m == nil {
+			*m = map[K]uint32{}
+		}
+		n = uint32(len(*m) + 1)
+		(*m)[key] = n
 	}
 	return n
 }
@@ -76,7 +75,7 @@ func (d *identities) mac(b [6]byte) [6]byte {
 
 // oui is mac for what is surely of a device.
 func (d *identities) oui(b [6]byte) [6]byte {
-	n := number(d.macs, b)
+	n := number(&d.macs, b)
 	return [6]byte{2, 0, 0, byte(n >> 16), byte(n >> 8), byte(n)}
 }
 
@@ -102,10 +101,15 @@ func (d *identities) guid(b [8]byte) [8]byte {
 	case middle == [2]byte{3, 0}, middle == [2]byte{}, middle == [2]byte{0xff, 0xff}:
 		sub = d.oui(plain)
 	default:
-		n := number(d.guids, b)
+		n := number(&d.guids, b)
 		return [8]byte{2, 0, 0, 1, 0, byte(n >> 16), byte(n >> 8), byte(n)}
 	}
-	return [8]byte{sub[0], sub[1], sub[2], middle[0], middle[1], sub[3], sub[4], sub[5]}
+	return eui(sub, middle)
+}
+
+// eui makes an EUI-64 of a MAC address and what stands in its middle.
+func eui(mac [6]byte, middle [2]byte) [8]byte {
+	return [8]byte{mac[0], mac[1], mac[2], middle[0], middle[1], mac[3], mac[4], mac[5]}
 }
 
 // addr returns the substitute of an IP address. Those that mean the same everywhere are kept.
@@ -129,7 +133,7 @@ func (d *identities) addr(a netip.Addr) netip.Addr {
 	}
 	copy(b[8:], low[:])
 	if !a.IsLinkLocalUnicast() {
-		n := number(d.nets6, [8]byte(b[:8]))
+		n := number(&d.nets6, [8]byte(b[:8]))
 		copy(b[:8], []byte{0x20, 0x01, 0x0d, 0xb8, byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
 	}
 	return netip.AddrFrom16(b).WithZone(a.Zone())
@@ -141,7 +145,7 @@ func (d *identities) addr4(b [4]byte) [4]byte {
 		return b // netmasks are as numbers, too
 	}
 	net := [3]byte(b[:3])
-	n := number(d.nets4, net) - 1
+	n := number(&d.nets4, net) - 1
 	h, ok := d.hosts4[b]
 	switch {
 	case !ok && (b[3] == 0 || b[3] == 255):
@@ -159,7 +163,7 @@ func (d *identities) uuid(s string) string {
 	if strings.Trim(s, "0-") == "" {
 		return s
 	}
-	return fmt.Sprintf("00000000-0000-0000-0000-%012d", number(d.uuids, strings.ToLower(s)))
+	return fmt.Sprintf("00000000-0000-0000-0000-%012d", number(&d.uuids, strings.ToLower(s)))
 }
 
 // serial returns a number in the place of a serial number, in as many hexadecimal digits as it has characters.
@@ -171,7 +175,7 @@ func (d *identities) serial(s string) string {
 	if digits != s {
 		prefix = "0x"
 	}
-	return fmt.Sprintf("%s%0*x", prefix, len(digits), number(d.serials, strings.ToLower(digits)))
+	return fmt.Sprintf("%s%0*x", prefix, len(digits), number(&d.serials, strings.ToLower(digits)))
 }
 
 // shapes are forms of identities that can be told from all else that stands in /sys and /proc. The
@@ -235,7 +239,7 @@ func (d *identities) shape(s string) string {
 	if separator := strings.IndexAny(s, ":-"); separator == 2 && (len(s)+1)%3 == 0 && !strings.Contains(s, "::") {
 		b, err := hex.DecodeString(strings.NewReplacer(":", "", "-", "").Replace(s))
 		if err == nil && len(b)*3 == len(s)+1 {
-			return likeCase(s, join2(d.bytes(b), s[2:3]))
+			return likeCase(s, joinHex(d.bytes(b), 1, s[2:3]))
 		}
 	}
 	if strings.Contains(s, ":") {
@@ -243,13 +247,13 @@ func (d *identities) shape(s string) string {
 		wide := !slices.ContainsFunc(groups, func(g string) bool { return len(g) != 4 })
 		if wide && len(groups) == 4 {
 			b, _ := hex.DecodeString(strings.Join(groups, ""))
-			return likeCase(s, join4(d.bytes(b)))
+			return likeCase(s, joinHex(d.bytes(b), 2, ":"))
 		}
 		if a, err := netip.ParseAddr(s); err == nil && a.Is6() {
 			sub := d.addr(a)
 			if wide {
 				b := sub.As16()
-				return likeCase(s, join4(b[:]))
+				return likeCase(s, joinHex(b[:], 2, ":"))
 			}
 			return sub.String()
 		}
@@ -290,7 +294,7 @@ func (d *identities) bytes(b []byte) []byte {
 
 // longer replaces an identity of a length that has no meaning here.
 func (d *identities) longer(b []byte) []byte {
-	n := number(d.serials, hex.EncodeToString(b))
+	n := number(&d.serials, hex.EncodeToString(b))
 	out := make([]byte, len(b))
 	for i := len(out) - 1; i >= 0 && n > 0; i-- {
 		out[i] = byte(n)
@@ -299,22 +303,13 @@ func (d *identities) longer(b []byte) []byte {
 	return out
 }
 
-// join2 writes bytes as two digits each.
-func join2(b []byte, separator string) string {
-	parts := make([]string, len(b))
-	for i := range b {
-		parts[i] = hex.EncodeToString(b[i : i+1])
+// joinHex writes bytes in hexadecimal, in groups of size bytes.
+func joinHex(b []byte, size int, separator string) string {
+	var groups []string
+	for group := range slices.Chunk(b, size) {
+		groups = append(groups, hex.EncodeToString(group))
 	}
-	return strings.Join(parts, separator)
-}
-
-// join4 writes bytes as groups of four digits.
-func join4(b []byte) string {
-	var parts []string
-	for i := 0; i+1 < len(b); i += 2 {
-		parts = append(parts, hex.EncodeToString(b[i:i+2]))
-	}
-	return strings.Join(parts, ":")
+	return strings.Join(groups, separator)
 }
 
 // likeCase writes sub in capitals where the original is.
@@ -333,30 +328,27 @@ func (d *identities) learnBare() {
 			d.bare[hex.EncodeToString(b)] = hex.EncodeToString(sub)
 		}
 	}
+	// Numbers of little-endian machines have the bytes in the other order.
+	addBoth := func(b, sub [8]byte) {
+		add(b[:], sub[:])
+		slices.Reverse(b[:])
+		slices.Reverse(sub[:])
+		add(b[:], sub[:])
+	}
 	for m := range d.macs {
 		sub := d.oui(m)
 		add(m[:], sub[:])
 		// The EUI-64 in which it stands in addresses without separators.
 		for _, middle := range [][2]byte{{0xff, 0xfe}, {3, 0}, {0, 0}, {0xff, 0xff}} {
-			for _, turn := range []byte{0, 2} {
-				if turn != 0 && middle != [2]byte{0xff, 0xfe} {
-					continue
-				}
-				eui := [8]byte{m[0] ^ turn, m[1], m[2], middle[0], middle[1], m[3], m[4], m[5]}
-				other := [8]byte{sub[0] ^ turn, sub[1], sub[2], middle[0], middle[1], sub[3], sub[4], sub[5]}
-				add(eui[:], other[:])
-				slices.Reverse(eui[:]) // numbers of little-endian machines
-				slices.Reverse(other[:])
-				add(eui[:], other[:])
-			}
+			addBoth(eui(m, middle), eui(sub, middle))
 		}
+		turned, other := m, sub
+		turned[0] ^= 2
+		other[0] ^= 2
+		addBoth(eui(turned, [2]byte{0xff, 0xfe}), eui(other, [2]byte{0xff, 0xfe}))
 	}
 	for g := range d.guids {
-		sub := d.guid(g)
-		add(g[:], sub[:])
-		slices.Reverse(g[:])
-		slices.Reverse(sub[:])
-		add(g[:], sub[:])
+		addBoth(g, d.guid(g))
 	}
 	for u := range d.uuids {
 		plain, sub := strings.ReplaceAll(u, "-", ""), strings.ReplaceAll(d.uuid(u), "-", "")

@@ -117,43 +117,43 @@ func (d *identities) pciConfig(b []byte) []byte {
 // route4 keeps the default routes of /proc/net/route, with substitutes for their gateways. The
 // others would tell which networks there are.
 func (d *identities) route4(b []byte) []byte {
-	var out []string
-	for line := range strings.Lines(string(b)) {
-		f := strings.Split(line, "\t")
-		if len(f) > 2 && len(strings.TrimSpace(f[2])) == 8 {
-			raw, err := hex.DecodeString(strings.TrimSpace(f[2]))
-			if strings.Trim(f[1], "0") != "" || err != nil {
-				continue
-			}
-			// The order of the bytes is the machine's. Both give a substitute that is read as an
-			// address; the common one is the right one.
-			slices.Reverse(raw)
-			sub := d.addr4([4]byte(raw))
-			slices.Reverse(sub[:])
-			f[2] = strings.Replace(f[2], strings.TrimSpace(f[2]), strings.ToUpper(hex.EncodeToString(sub[:])), 1)
-			line = strings.Join(f, "\t")
-		}
-		out = append(out, line)
-	}
-	return []byte(strings.Join(out, ""))
+	return defaultRoutes(b, "\t", 1, 2, 4, func(address []byte) []byte {
+		// The order of the bytes is the machine's. Both give a substitute that is read as an
+		// address; the common one is the right one.
+		slices.Reverse(address)
+		sub := d.addr4([4]byte(address))
+		slices.Reverse(sub[:])
+		return sub[:]
+	}, strings.ToUpper)
 }
 
 // route6 does the same for /proc/net/ipv6_route.
 func (d *identities) route6(b []byte) []byte {
-	var out []string
+	return defaultRoutes(b, " ", 0, 4, 16, d.bytes, strings.ToLower)
+}
+
+// defaultRoutes keeps the lines of a table whose destination is zeros, with a substitute for the
+// gateway, which has size bytes in hexadecimal. Lines of another form are its headings.
+func defaultRoutes(b []byte, separator string, destination, gateway, size int, substitute func([]byte) []byte,
+	letters func(string) string) []byte {
+	var out strings.Builder
 	for line := range strings.Lines(string(b)) {
-		f := strings.Split(line, " ")
-		if len(f) > 5 && len(f[4]) == 32 {
-			raw, err := hex.DecodeString(f[4])
-			if strings.Trim(f[0], "0") != "" || err != nil {
+		f := strings.Split(line, separator)
+		if len(f) > gateway {
+			digits := strings.TrimSpace(f[gateway])
+			address, err := hex.DecodeString(digits)
+			switch {
+			case len(digits) != 2*size:
+			case err != nil, strings.Trim(f[destination], "0") != "":
 				continue
+			default:
+				f[gateway] = strings.Replace(f[gateway], digits, letters(hex.EncodeToString(substitute(address))), 1)
+				line = strings.Join(f, separator)
 			}
-			f[4] = hex.EncodeToString(d.bytes(raw))
-			line = strings.Join(f, " ")
 		}
-		out = append(out, line)
+		out.WriteString(line)
 	}
-	return []byte(strings.Join(out, ""))
+	return []byte(out.String())
 }
 
 // wholeSerial replaces a file that is one serial number.
@@ -164,14 +164,14 @@ func (d *identities) wholeSerial(b []byte) []byte {
 
 // kfd replaces the serial number of a compute node of AMD: the file unique_id of the GPU, in decimal.
 func (d *identities) kfd(b []byte) []byte {
-	var out []string
+	var out strings.Builder
 	for line := range strings.Lines(string(b)) {
 		if value, ok := strings.CutPrefix(line, "unique_id "); ok {
 			if id, err := strconv.ParseUint(strings.TrimSpace(value), 10, 64); err == nil && id != 0 {
-				line = fmt.Sprintf("unique_id %d\n", number(d.serials, fmt.Sprintf("%016x", id)))
+				line = fmt.Sprintf("unique_id %d\n", number(&d.serials, fmt.Sprintf("%016x", id)))
 			}
 		}
-		out = append(out, line)
+		out.WriteString(line)
 	}
-	return []byte(strings.Join(out, ""))
+	return []byte(out.String())
 }

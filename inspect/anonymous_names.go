@@ -177,7 +177,7 @@ func (d *identities) word(w string) string {
 	}) {
 		return w
 	}
-	return fmt.Sprintf("name%d", number(d.words, w))
+	return fmt.Sprintf("name%d", number(&d.words, w))
 }
 
 // isShortHex reports whether a word is a hexadecimal number of up to four digits. Without a decimal
@@ -424,7 +424,7 @@ func (d *identities) domain(b []byte) []byte {
 		case xml.CharData:
 			s := string(t)
 			if name := strings.TrimSpace(s); name != "" && path.Join(open...) == "domain/name" {
-				s = strings.Replace(s, name, fmt.Sprintf("vm-%d", number(d.domains, name)), 1)
+				s = strings.Replace(s, name, fmt.Sprintf("vm-%d", number(&d.domains, name)), 1)
 			} else {
 				s = d.nameLine(s)
 			}

@@ -223,12 +223,10 @@ func Open(path string) (*Opened, error) {
 
 // openStream finds out what r is and takes it into memory. inside leads to a machine in an archive.
 func openStream(r io.Reader, name, inside string) (*Opened, error) {
-	head := make([]byte, tree.ArchiveHead)
-	n, err := io.ReadFull(r, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+	head, err := readHead(r, tree.ArchiveHead)
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	head = head[:n]
 	whole := io.MultiReader(bytes.NewReader(head), r)
 	if tree.IsArchive(head) {
 		m, err := tree.ReadArchive(whole, tree.Limits{})
@@ -263,6 +261,9 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	return nil, fmt.Errorf("%s: %w", name, unknownError(text))
 }
 
+// readHead reads the first n bytes of r, or as many as there are.
+func readHead(r io.Reader, n int64) ([]byte, error) { return io.ReadAll(io.LimitReader(r, n)) }
+
 // ErrUnknown is the error of Open for what is no machine.
 var ErrUnknown = errors.New("not a machine in a form that rackless knows")
 
@@ -286,18 +287,18 @@ func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
 	}
-	roots := m.FindRoots()
-	if len(roots) > 1 {
-		many := &ManyError{Path: filepath.Join(name, inside)}
-		for _, root := range roots {
-			many.Dirs = append(many.Dirs, filepath.Join(name, inside, root))
+	one, err := m.Machine()
+	if many, ok := errors.AsType[*tree.ManyError](err); ok {
+		e := &ManyError{Path: filepath.Join(name, inside)}
+		for _, root := range many.Roots {
+			e.Dirs = append(e.Dirs, filepath.Join(name, inside, root))
 		}
-		return nil, many
+		return nil, e
 	}
-	if m, err = m.Machine(); err != nil {
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	o := &Opened{Name: name, Format: format, Source: Source{Name: name, FS: m}}
+	o := &Opened{Name: name, Format: format, Source: Source{Name: name, FS: one}}
 	return o, o.asSnapshot()
 }
 
@@ -326,24 +327,12 @@ func openDir(path string) (*Opened, error) {
 // rootsBelow returns the root directories of machines at path: itself, or those directories in it
 // that have sys or proc.
 func rootsBelow(path string) ([]string, error) {
-	isRoot := func(dir string) bool {
-		return slices.ContainsFunc([]string{"sys", "proc"}, func(name string) bool {
-			info, err := os.Lstat(filepath.Join(dir, name))
-			return err == nil && info.IsDir()
-		})
-	}
-	if isRoot(path) {
-		return []string{path}, nil
-	}
-	entries, err := os.ReadDir(path)
-	if err != nil {
+	if _, err := os.ReadDir(path); err != nil {
 		return nil, err
 	}
-	var roots []string
-	for _, e := range entries {
-		if dir := filepath.Join(path, e.Name()); e.IsDir() && isRoot(dir) {
-			roots = append(roots, dir)
-		}
+	roots := tree.FindRoots(os.DirFS(path), 2)
+	for i, root := range roots {
+		roots[i] = filepath.Join(path, root)
 	}
 	return roots, nil
 }
@@ -402,13 +391,7 @@ func isDump(file string) bool {
 		return true // Open says why not
 	}
 	defer f.Close()
-	head := make([]byte, sniffLen)
-	n, err := io.ReadFull(f, head)
-	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
-		return true
-	}
-	head = head[:n]
-	return tree.IsArchive(head) || tree.IsText(head) || slices.ContainsFunc(formats(), func(f format) bool {
-		return f.sniff(head)
-	})
+	head, err := readHead(f, sniffLen)
+	return err != nil || tree.IsArchive(head) || tree.IsText(head) ||
+		slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) })
 }

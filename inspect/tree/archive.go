@@ -67,38 +67,32 @@ func (e *ArchiveError) Error() string {
 
 func (e *ArchiveError) Unwrap() error { return e.Err }
 
-// Kinds of archives, by what their first bytes say. Names of files lie too often.
-type packing int
-
-const (
-	notPacked packing = iota
-	packedGzip
-	packedBzip2
-	packedXZ
-	packedZstd
-)
-
-// magics are the first bytes of each packing: RFC 1952; the bzip2 program; the .xz file format,
-// section 2.1.1.1; RFC 8878, section 3.1.1. A zstd file may start with a skippable frame (RFC 8878,
-// section 3.1.2), of which 0x184D2A50 is the first magic number.
-var magics = []struct {
-	magic string
-	kind  packing
-}{
-	{"\x1f\x8b", packedGzip},
-	{"BZh", packedBzip2},
-	{"\xfd7zXZ\x00", packedXZ},
-	{"\x28\xb5\x2f\xfd", packedZstd},
-	{"\x50\x2a\x4d\x18", packedZstd},
+// packings are known by the first bytes of an archive; names of files lie too often. Sources of the
+// bytes: RFC 1952; the bzip2 program; the .xz file format, section 2.1.1.1; RFC 8878, section 3.1.1. A
+// zstd file may start with a skippable frame (RFC 8878, section 3.1.2), of which 0x184D2A50 is the
+// first magic number.
+var packings = []packing{
+	{"\x1f\x8b", "gzip", openGzip},
+	{"BZh", "bzip2", openBzip2},
+	{"\xfd7zXZ\x00", "xz", openXZ},
+	{"\x28\xb5\x2f\xfd", "zstd", openZstd},
+	{"\x50\x2a\x4d\x18", "zstd", openZstd},
 }
 
+// A packing is what an archive may be packed with. done is called when r has been read.
+type packing struct {
+	magic, name string
+	open        func(in io.Reader) (r io.Reader, done func(), err error)
+}
+
+// packingOf returns the packing of a file that starts with head, one without a name where it is not packed.
 func packingOf(head []byte) packing {
-	for _, m := range magics {
-		if bytes.HasPrefix(head, []byte(m.magic)) {
-			return m.kind
+	for _, p := range packings {
+		if bytes.HasPrefix(head, []byte(p.magic)) {
+			return p
 		}
 	}
-	return notPacked
+	return packing{}
 }
 
 // ArchiveHead is how many bytes IsArchive wants to see.
@@ -107,7 +101,7 @@ const ArchiveHead = blockSize
 // IsArchive reports whether a file that starts with head is one that ReadArchive may know: a tar
 // file, or something packed.
 func IsArchive(head []byte) bool {
-	return packingOf(head) != notPacked || len(head) >= blockSize && isTarHeader(head[:blockSize])
+	return packingOf(head).name != "" || len(head) >= blockSize && isTarHeader(head[:blockSize])
 }
 
 // The unpackers keep tables and windows of hundreds of KiB, which a run over a thousand archives
@@ -140,45 +134,49 @@ func ReadArchive(r io.Reader, limits Limits) (*Mem, error) {
 	if err != nil && err != io.EOF {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	switch packingOf(head) {
-	case packedGzip:
-		gz, ok := gzips.Get().(*gzip.Reader)
-		if !ok {
-			gz = new(gzip.Reader)
-		}
-		defer gzips.Put(gz)
-		if err := gz.Reset(in); err != nil {
-			return nil, fmt.Errorf("archive: gzip: %w", notEnd(err))
-		}
-		return readTar(gz, "gzip", limits)
-	case packedBzip2:
-		return readTar(bzip2.NewReader(in), "bzip2", limits)
-	case packedXZ:
-		x, err := xz.NewReader(in, maxWindow)
-		if err != nil {
-			return nil, fmt.Errorf("archive: xz: %w", notEnd(err))
-		}
-		return readTar(x, "xz", limits)
-	case packedZstd:
-		z, ok := zstds.Get().(*zstd.Decoder)
-		if !ok {
-			// One goroutine: archives are small, and many are read at once.
-			z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
-			if err != nil {
-				return nil, fmt.Errorf("archive: zstd: %w", err)
-			}
-		}
-		defer func() {
-			if z.Reset(nil) == nil { // lets go of what it read
-				zstds.Put(z)
-			}
-		}()
-		if err := z.Reset(in); err != nil {
-			return nil, fmt.Errorf("archive: zstd: %w", notEnd(err))
-		}
-		return readTar(z, "zstd", limits)
+	p := packingOf(head)
+	if p.name == "" {
+		return readTar(in, "", limits)
 	}
-	return readTar(in, "", limits)
+	unpacked, done, err := p.open(in)
+	if err != nil {
+		return nil, fmt.Errorf("archive: %s: %w", p.name, notEnd(err))
+	}
+	defer done()
+	return readTar(unpacked, p.name, limits)
+}
+
+func openGzip(in io.Reader) (io.Reader, func(), error) {
+	gz, ok := gzips.Get().(*gzip.Reader)
+	if !ok {
+		gz = new(gzip.Reader)
+	}
+	return gz, func() { gzips.Put(gz) }, gz.Reset(in)
+}
+
+func openBzip2(in io.Reader) (io.Reader, func(), error) { return bzip2.NewReader(in), func() {}, nil }
+
+func openXZ(in io.Reader) (io.Reader, func(), error) {
+	x, err := xz.NewReader(in, maxWindow)
+	return x, func() {}, err
+}
+
+func openZstd(in io.Reader) (io.Reader, func(), error) {
+	z, ok := zstds.Get().(*zstd.Decoder)
+	if !ok {
+		// One goroutine: archives are small, and many are read at once.
+		var err error
+		z, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	done := func() {
+		if z.Reset(nil) == nil { // lets go of what it read
+			zstds.Put(z)
+		}
+	}
+	return z, done, z.Reset(in)
 }
 
 // notEnd makes an early end an error that is not taken for an orderly one.

@@ -3,7 +3,6 @@ package tree
 import (
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 )
@@ -222,15 +221,6 @@ func (b *Builder) find(name string) *node {
 		}
 	}
 	return at
-}
-
-// cleanSlow is clean for names that need it.
-func cleanSlow(name string) string {
-	name = strings.TrimPrefix(path.Clean("/"+name), "/")
-	if name == "" {
-		return "."
-	}
-	return name
 }
 
 // clip shortens a name from outside for a message.

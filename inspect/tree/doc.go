@@ -19,7 +19,9 @@
 package tree
 
 import (
+	"cmp"
 	"io/fs"
+	"path"
 	"strings"
 )
 
@@ -63,5 +65,5 @@ func clean(name string) string {
 	if fs.ValidPath(name) {
 		return name
 	}
-	return cleanSlow(name)
+	return cmp.Or(strings.TrimPrefix(path.Clean("/"+name), "/"), ".")
 }

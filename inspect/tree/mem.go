@@ -235,27 +235,26 @@ func (m *Mem) Machine() (*Mem, error) {
 // a node and of a dump.
 const maxRootDepth = 6
 
+// FindRoots is FindRoots of the tree.
+func (m *Mem) FindRoots() []string { return FindRoots(m, maxRootDepth) }
+
 // FindRoots returns the names of the directories that are the root of a machine: those that hold a
 // directory "sys" or "proc", at the smallest depth at which there are any, sorted. Archives often
-// have a directory of their own name around the machine.
-func (m *Mem) FindRoots() []string {
-	type place struct {
-		node *node
-		name string
-	}
-	level := []place{{m.root, "."}}
-	for range maxRootDepth {
-		var found []string
-		var next []place
-		for _, p := range level {
-			if isRoot(p.node) {
-				found = append(found, p.name)
+// have a directory of their own name around the machine. It looks at most at depth levels.
+func FindRoots(fsys fs.FS, depth int) []string {
+	level := []string{"."}
+	for range depth {
+		var found, next []string
+		for _, dir := range level {
+			entries, _ := fs.ReadDir(fsys, dir)
+			entries = slices.DeleteFunc(entries, func(e fs.DirEntry) bool { return !e.IsDir() })
+			isRoot := func(e fs.DirEntry) bool { return e.Name() == "sys" || e.Name() == "proc" }
+			if slices.ContainsFunc(entries, isRoot) {
+				found = append(found, dir)
 				continue
 			}
-			for _, c := range p.node.children {
-				if c.IsDir() {
-					next = append(next, place{c, join(p.name, c.name)})
-				}
+			for _, e := range entries {
+				next = append(next, join(dir, e.Name()))
 			}
 		}
 		if found != nil {
@@ -265,15 +264,6 @@ func (m *Mem) FindRoots() []string {
 		level = next
 	}
 	return nil
-}
-
-func isRoot(n *node) bool {
-	for _, name := range []string{"sys", "proc"} {
-		if c := n.child(name); c != nil && c.IsDir() {
-			return true
-		}
-	}
-	return false
 }
 
 // Len returns the number of entries of the tree, without its root.

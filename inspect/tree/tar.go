@@ -299,73 +299,46 @@ func (t *tarReader) add(h tarHeader) error {
 		return errors.New("the name is too long")
 	}
 	name := string(h.name)
-	if h.err != nil {
-		return t.addUnread(name, h)
-	}
-	switch h.kind {
-	case '1': // a hard link has no content, whatever its size says
+	var err error
+	switch {
+	case h.err != nil && h.hidden: // an entry that WriteTar wrote with an error, as those of the next case
+		err = t.build.Hidden(name, h.err)
+	case h.err != nil:
+		err = t.build.Unreadable(name, map[byte]fs.FileMode{'5': fs.ModeDir}[h.kind], h.err)
+	case h.kind == '1': // a hard link has no content, whatever its size says
 		return t.build.hardLink(name, string(h.link))
-	case '2':
+	case h.kind == '2':
 		return t.build.Link(name, string(h.link))
-	case '3':
+	case h.kind == '3':
 		return t.build.Unreadable(name, fs.ModeDevice|fs.ModeCharDevice, errDevice)
-	case '4':
+	case h.kind == '4':
 		return t.build.Unreadable(name, fs.ModeDevice, errDevice)
-	case '5':
-		if h.mode&0o7777 == modeUnlisted {
-			return t.build.Unreadable(name, fs.ModeDir, ErrNotRecorded)
-		}
+	case h.kind == '5' && h.mode&0o7777 == modeUnlisted:
+		return t.build.Unreadable(name, fs.ModeDir, ErrNotRecorded)
+	case h.kind == '5':
 		return t.build.Dir(name)
-	case '6':
+	case h.kind == '6':
 		return t.build.Unreadable(name, fs.ModeNamedPipe, errDevice)
-	case 'D': // GNU: a directory with the list of its files as content
-		if err := t.build.Dir(name); err != nil {
-			return err
-		}
-		return t.skip(h.size + padding(h.size))
-	case 'M', 'V', 'N': // GNU: rest of a file of another volume; name of the volume; old long names
-		return t.skip(h.size + padding(h.size))
-	}
-	if strings.HasSuffix(name, "/") { // before POSIX, that was how a directory was written
+	case h.kind == 'D': // GNU: a directory with the list of its files as content
+		err = t.build.Dir(name)
+	case strings.IndexByte("MVN", h.kind) >= 0: // GNU: rest of a file of another volume; its name; old long names
+	case strings.HasSuffix(name, "/"): // before POSIX, that was how a directory was written
 		if h.kind == 0 {
 			h.size = 0 // archive/tar takes it so, and no such directory had a size
 		}
-		if err := t.build.Dir(name); err != nil {
-			return err
-		}
-		return t.skip(h.size + padding(h.size))
-	}
-	if h.sparse || h.size > t.limits.FileBytes {
-		err := errSparse
-		if !h.sparse {
-			err = &LimitError{Limit: "FileBytes", Value: t.limits.FileBytes}
-		}
-		if err := t.build.Unreadable(name, 0, err); err != nil {
-			return err
-		}
-		return t.skip(h.size + padding(h.size))
-	}
-	if h.size == 0 && h.mode&0o777 == modeUnread {
+		err = t.build.Dir(name)
+	case h.sparse:
+		err = t.build.Unreadable(name, 0, errSparse)
+	case h.size > t.limits.FileBytes:
+		err = t.build.Unreadable(name, 0, &LimitError{Limit: "FileBytes", Value: t.limits.FileBytes})
+	case h.size == 0 && h.mode&0o777 == modeUnread:
 		return t.build.Unreadable(name, 0, ErrNotRecorded)
-	}
-	data, err := t.content(h.size)
-	if err != nil {
-		return err
-	}
-	return t.build.File(name, trimShrunk(data))
-}
-
-// addUnread adds an entry that WriteTar wrote with an error.
-func (t *tarReader) addUnread(name string, h tarHeader) error {
-	var mode fs.FileMode
-	if h.kind == '5' {
-		mode = fs.ModeDir
-	}
-	var err error
-	if h.hidden {
-		err = t.build.Hidden(name, h.err)
-	} else {
-		err = t.build.Unreadable(name, mode, h.err)
+	default:
+		data, err := t.content(h.size)
+		if err != nil {
+			return err
+		}
+		return t.build.File(name, trimShrunk(data))
 	}
 	if err != nil {
 		return err

@@ -169,23 +169,8 @@ func decodeText(b []byte) []byte {
 		[]byte(`\`+wordEnd)) {
 		b = end[:len(end)-len(wordEnd)]
 	}
-	out := make([]byte, 0, len(b))
-	for len(b) > 0 {
-		switch {
-		case bytes.HasPrefix(b, []byte(`\`+wordZero)), bytes.HasPrefix(b, []byte(`\`+wordEnd)):
-			n := 1 + len(wordEnd)
-			if b[1] == wordZero[0] {
-				n = 1 + len(wordZero)
-			}
-			out = append(out, b[1:n]...)
-			b = b[n:]
-		case bytes.HasPrefix(b, []byte(wordZero)):
-			out = append(out, 0)
-			b = b[len(wordZero):]
-		default:
-			out = append(out, b[0])
-			b = b[1:]
-		}
-	}
-	return out
+	return []byte(words.Replace(string(b)))
 }
+
+// words says what the words in a file stand for. The first that fits counts.
+var words = strings.NewReplacer(`\`+wordZero, wordZero, `\`+wordEnd, wordEnd, wordZero, "\x00")

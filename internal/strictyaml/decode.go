@@ -63,8 +63,7 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 		if d.Format.MappingFix != nil {
 			fix = d.Format.MappingFix(path, n)
 		}
-		d.Fail(PlaceOf(n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: "keys with values",
-			Fix: fix})
+		d.Fail(PlaceOf(n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: "keys with values", Fix: fix})
 		return
 	}
 	seen := make(map[string]Place, len(values))
