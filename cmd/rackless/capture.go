@@ -61,11 +61,11 @@ port 4791; Wireshark decodes it as InfiniBand.`,
 		},
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			r, err := a.openOne(args)
+			r, c, err := a.openSwitch(args)
 			if err != nil {
 				return err
 			}
-			return a.capture(cmd.Context(), r, f)
+			return a.capture(cmd.Context(), r, c, f)
 		},
 	}
 	fs := cmd.Flags()
@@ -91,7 +91,7 @@ port 4791; Wireshark decodes it as InfiniBand.`,
 	return cmd
 }
 
-func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err error) {
+func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f captureFlags) error {
 	var keep func([]byte) bool
 	if f.node != "" {
 		macs, err := macsOf(r.Lab, f.node)
@@ -99,10 +99,6 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, f captureFlags) (err er
 			return err
 		}
 		keep = fabric.FramesOf(macs)
-	}
-	c, err := r.Switch()
-	if err != nil {
-		return err
 	}
 	w, where, closeFile, err := a.captureFile(r.Lab.Name, f)
 	if err != nil {

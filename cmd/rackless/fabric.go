@@ -9,7 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/fabricview"
 )
@@ -39,11 +41,7 @@ line each time.`,
 			if interval < least {
 				return usagef(cmd, "--interval %v: want %v or more", interval, least)
 			}
-			r, err := a.openOne(args)
-			if err != nil {
-				return err
-			}
-			c, err := r.Switch()
+			r, c, err := a.openSwitch(args)
 			if err != nil {
 				return err
 			}
@@ -88,6 +86,16 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 		names = append(names, r.Lab.Name)
 	}
 	return nil, usage(fmt.Errorf("several labs run: say which of %s", strings.Join(names, ", ")))
+}
+
+// openSwitch opens the lab that is named, or the only one that runs, and connects to its switch.
+func (a *app) openSwitch(args []string) (*rack.Rack, *fabric.Client, error) {
+	r, err := a.openOne(args)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := r.Switch()
+	return r, c, err
 }
 
 // watchFabric shows snapshot after snapshot until ctx ends.
@@ -143,7 +151,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 func screen(t *os.File, out *fabricview.Snapshot) string {
 	width, height := terminal.Size(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
-		addresses(out.Addresses)), ""}
+		words.Count(out.Addresses, "address")), ""}
 	lines = append(lines, strings.Split(strings.TrimSuffix(out.Text(), "\n"), "\n")...)
 	if over := len(lines) - (height - 1); over > 0 {
 		lines = append(lines[:len(lines)-over-1], fmt.Sprintf("... and %d more", over+1))
@@ -152,11 +160,4 @@ func screen(t *os.File, out *fabricview.Snapshot) string {
 		lines[i] = terminal.Cut(l, width) + "\x1b[K"
 	}
 	return strings.Join(lines, "\n")
-}
-
-func addresses(n int) string {
-	if n == 1 {
-		return "1 address"
-	}
-	return fmt.Sprintf("%d addresses", n)
 }

@@ -64,11 +64,7 @@ percentages the sign.`,
 			if len(edits) == 0 && !reset {
 				return usagef(cmd, "want what to set, or --clear; rackless fabric shows what is set")
 			}
-			r, err := a.openOne(args)
-			if err != nil {
-				return err
-			}
-			c, err := r.Switch()
+			r, c, err := a.openSwitch(args)
 			if err != nil {
 				return err
 			}

@@ -29,28 +29,21 @@ by its JSON schema for editors and other tools.`,
 }
 
 func newLabCheckCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	return ofLabFile(&cobra.Command{
 		Use:   "check LAB.yaml",
 		Short: "Check a lab file: list every fault with its line, exit with status 2 if there is one",
 		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this
 machine has room for the lab: rackless doctor tells how many nodes fit.`,
-		Example:           "  rackless lab check examples/pair.yaml",
-		Args:              exactArgs(1, "LAB.yaml"),
-		ValidArgsFunction: completeLabFiles,
-		RunE: func(_ *cobra.Command, args []string) error {
-			l, err := loadLab(args[0])
-			if err != nil {
-				return err
-			}
-			cpus, memory := totals(l)
-			fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", args[0], l.Name,
-				words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
-			if err := rack.Check(l); err != nil {
-				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
-			}
-			return nil
-		},
-	}
+		Example: "  rackless lab check examples/pair.yaml",
+	}, func(_ context.Context, l *lab.Lab, file string) error {
+		cpus, memory := totals(l)
+		fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", file, l.Name,
+			words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
+		if err := rack.Check(l); err != nil {
+			fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
+		}
+		return nil
+	})
 }
 
 // totals says how many CPUs and how much memory a lab has, as far as the file says it.
@@ -75,23 +68,16 @@ func totals(l *lab.Lab) (cpus, memory string) {
 }
 
 func newLabDefaultsCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	return ofLabFile(&cobra.Command{
 		Use:   "defaults LAB.yaml",
 		Short: "Print a lab file with every default written out, and the addresses that follow",
 		Long: `Prints the lab as a lab file in which nothing is left open: what up will make, with every name, MAC
 and IP address. It is a lab file itself and means the same.`,
-		Example:           "  rackless lab defaults examples/sixteen.yaml",
-		Args:              exactArgs(1, "LAB.yaml"),
-		ValidArgsFunction: completeLabFiles,
-		RunE: func(_ *cobra.Command, args []string) error {
-			l, err := loadLab(args[0])
-			if err != nil {
-				return err
-			}
-			_, err = a.out.Write(l.YAML())
-			return err
-		},
-	}
+		Example: "  rackless lab defaults examples/sixteen.yaml",
+	}, func(_ context.Context, l *lab.Lab, _ string) error {
+		_, err := a.out.Write(l.YAML())
+		return err
+	})
 }
 
 func newLabSchemaCmd(a *app) *cobra.Command {
@@ -121,7 +107,7 @@ type diffOutput struct {
 
 func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
-	cmd := &cobra.Command{
+	cmd := ofLabFile(&cobra.Command{
 		Use:   "diff LAB.yaml",
 		Short: "Show what up would change in the running lab, and what that interrupts",
 		Long: `Compares the file with the lab of its name as it runs. Each change says what it takes:
@@ -129,21 +115,14 @@ func newLabDiffCmd(a *app) *cobra.Command {
   live      applied while the nodes run
   recreate  the node is made anew; the others run on
   rebuild   the whole lab is made anew`,
-		Example:           "  rackless lab diff pair.yaml",
-		Args:              exactArgs(1, "LAB.yaml"),
-		ValidArgsFunction: completeLabFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := loadLab(args[0])
-			if err != nil {
-				return err
-			}
-			out, err := a.diff(cmd.Context(), l)
-			if err != nil {
-				return err
-			}
-			return a.print(format, out, diffText(out, len(l.Nodes)))
-		},
-	}
+		Example: "  rackless lab diff pair.yaml",
+	}, func(ctx context.Context, l *lab.Lab, _ string) error {
+		out, err := a.diff(ctx, l)
+		if err != nil {
+			return err
+		}
+		return a.print(format, out, diffText(out, len(l.Nodes)))
+	})
 	outputFlag(cmd, &format)
 	return cmd
 }

@@ -24,7 +24,8 @@ import (
 func newUpCmd(a *app) *cobra.Command {
 	o := rack.Options{Accel: "auto"}
 	var at placeOptions
-	cmd := &cobra.Command{
+	var cmd *cobra.Command
+	cmd = ofLabFile(&cobra.Command{
 		Use:   "up LAB.yaml",
 		Short: "Bring a lab up, or update a running one to its file",
 		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Done twice, the second changes
@@ -42,28 +43,21 @@ minute; after that a lab is up in seconds. Ctrl-C takes back what was begun.`,
 		Example: `  rackless up examples/pair.yaml
   rackless up --accel tcg --cold lab.yaml
   rackless up lab.yaml --connect qemu+ssh://root@host/system --host host.json`,
-		Args:              exactArgs(1, "LAB.yaml"),
-		ValidArgsFunction: completeLabFiles,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			l, err := loadLab(args[0])
-			if err != nil {
+	}, func(ctx context.Context, l *lab.Lab, file string) error {
+		d, err := a.dirs()
+		if err != nil {
+			return err
+		}
+		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
+			return usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
+		}
+		if rack.NeedsPlace(l) {
+			if o.Place, err = a.placement(ctx, l, file, at); err != nil {
 				return err
 			}
-			d, err := a.dirs()
-			if err != nil {
-				return err
-			}
-			if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
-				return usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, args[0])
-			}
-			if rack.NeedsPlace(l) {
-				if o.Place, err = a.placement(cmd.Context(), l, args[0], at); err != nil {
-					return err
-				}
-			}
-			return a.up(cmd.Context(), d, l, o)
-		},
-	}
+		}
+		return a.up(ctx, d, l, o)
+	})
 	enumFlag(cmd, &o.Accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().StringVar(&o.Kernel, "kernel", "",
 		"kernel image to use instead of Debian's, e.g. /boot/vmlinuz-$(uname -r)")
@@ -173,6 +167,19 @@ func accelText(accel string) string {
 		return accel
 	}
 	return accel + " (emulated)"
+}
+
+// ofLabFile completes a verb whose one argument is a lab file: run gets the lab, and the file for messages.
+func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = exactArgs(1, "LAB.yaml"), completeLabFiles
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		l, err := loadLab(args[0])
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), l, args[0])
+	}
+	return cmd
 }
 
 // loadLab reads and checks a lab file.

@@ -17,7 +17,7 @@ func Count[N int | int64](n N, what string) string {
 	case n == 1:
 	case y && !strings.HasSuffix(stem, "a"): // but "days"
 		what = stem + "ies"
-	case strings.HasSuffix(what, "x"):
+	case strings.HasSuffix(what, "x"), strings.HasSuffix(what, "ss"):
 		what += "es"
 	default:
 		what += "s"
