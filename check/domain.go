@@ -106,12 +106,11 @@ func (c *domainCheck) unread(f finding.Finding, why string) {
 
 // thread returns a thread of the process by its ID.
 func (c *domainCheck) thread(tid int) *facts.Thread {
-	for i := range c.d.Process.Threads {
-		if c.d.Process.Threads[i].TID == tid {
-			return &c.d.Process.Threads[i]
-		}
+	i := slices.IndexFunc(c.d.Process.Threads, func(t facts.Thread) bool { return t.TID == tid })
+	if i < 0 {
+		return nil
 	}
-	return nil
+	return &c.d.Process.Threads[i]
 }
 
 func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/status", c.d.PID) }
@@ -302,15 +301,13 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge), compareBool(a.Policy != "default",
 			b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
 	})
-	sizes := [][]uint64{{n.MemoryBytes}}
 	cells := []uint64{}
 	for _, cell := range n.Cells {
 		if cell.Bytes > 0 {
 			cells = append(cells, cell.Bytes)
 		}
 	}
-	sizes = append(sizes, cells)
-	for _, want := range sizes {
+	for _, want := range [][]uint64{{n.MemoryBytes}, cells} {
 		if ram := exactly(candidates, want); ram != nil {
 			return ram, true
 		}
@@ -454,7 +451,7 @@ func (c *domainCheck) vfio() {
 	groups := map[string]bool{} // device files
 	for _, id := range c.n.Devices {
 		a, err := c.host.address(id)
-		d := c.host.pci[a]
+		d := c.host.tree.Device(a)
 		if err != nil || d == nil || d.IOMMUGroup == nil {
 			f.Want = "the group of " + id
 			c.unread(f, "the host does not tell the IOMMU group of "+id)

@@ -185,7 +185,7 @@ func (k deviceKind) String() string {
 // cardKind returns the kind of a card of the plan; ok is false where the host does not tell what it is.
 func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topology.PCIDevice, ok bool) {
 	a, err := topology.ParsePCIAddr(card.ID)
-	d = c.host.pci[a]
+	d = c.host.tree.Device(a)
 	if err != nil || d == nil || d.Class == nil || d.Vendor == nil {
 		return kind, d, false
 	}
@@ -226,7 +226,7 @@ func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
 	n := 0
 	for _, id := range card.Functions {
 		if a, err := topology.ParsePCIAddr(id); err == nil {
-			if d := c.host.pci[a]; d != nil && d.Class != nil && d.Class.Base() == kind.base {
+			if d := c.host.tree.Device(a); d != nil && d.Class != nil && d.Class.Base() == kind.base {
 				n++
 			}
 		}
@@ -327,11 +327,11 @@ func nodeList(nodes []int) string {
 	if len(nodes) == 0 {
 		return "none"
 	}
-	words := make([]string, len(nodes))
+	names := make([]string, len(nodes))
 	for i, n := range nodes {
-		words[i] = strconv.Itoa(n)
+		names[i] = strconv.Itoa(n)
 	}
-	return "node " + strings.Join(words, ", ")
+	return "node " + strings.Join(names, ", ")
 }
 
 // links checks the links of whole cards. Functions of a kind are compared from the best to the
@@ -379,18 +379,10 @@ func (c *guestCheck) links() {
 	}
 }
 
-// best returns what a link can do at its two ends.
+// best returns a link that runs as its two ends can.
 func best(l *topology.Link) *topology.Link {
-	b := &topology.Link{SpeedGTs: l.MaxSpeedGTs, Width: l.MaxWidth}
-	if l.Port != nil {
-		if s := l.Port.MaxSpeedGTs; s != nil && b.SpeedGTs != nil {
-			b.SpeedGTs = new(min(*s, *b.SpeedGTs))
-		}
-		if w := l.Port.MaxWidth; w != nil && b.Width != nil {
-			b.Width = new(min(*w, *b.Width))
-		}
-	}
-	return b
+	gts, lanes := l.Best()
+	return &topology.Link{SpeedGTs: gts, Width: lanes}
 }
 
 func deref[T int | uint64 | float64](p *T) T {

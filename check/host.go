@@ -44,7 +44,7 @@ type hostCheck struct {
 	lab    topology.CPUSet // of virtual CPUs
 	whole  topology.CPUSet // those, and their siblings
 	groups grouping        // what control groups keep apart
-	pci    map[topology.PCIAddr]*topology.PCIDevice
+	tree   *topology.Tree
 	sheet
 }
 
@@ -52,7 +52,7 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	if h == nil {
 		h = &topology.Host{}
 	}
-	c := &hostCheck{p: p, h: h, run: run, own: own, pci: map[topology.PCIAddr]*topology.PCIDevice{},
+	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
 		sheet: sheet{subject: hostSubject}} // a plan from a file may name nothing
 	for i := range p.Nodes {
 		c.lab = c.lab.Union(cpuSet(p.Nodes[i].VCPUs))
@@ -65,9 +65,6 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 	}
 	if run != nil {
 		c.groups = group(run.Cgroups, c.whole)
-	}
-	for i := range h.PCI {
-		c.pci[h.PCI[i].Address] = &h.PCI[i]
 	}
 	return c
 }
@@ -191,7 +188,7 @@ func (c *hostCheck) asked(name string) []string {
 func (c *hostCheck) hostDomain() (id int, kind string) {
 	for _, g := range c.h.IOMMU.Groups {
 		ours := slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool {
-			d := c.pci[a]
+			d := c.tree.Device(a)
 			return d != nil && (topology.IsVFIO(d.Driver) || d.IsBridge())
 		})
 		if !ours && g.Type != "" {

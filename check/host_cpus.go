@@ -239,68 +239,50 @@ func printable(s string) string {
 }
 
 func (c *hostCheck) interrupts() {
-	evidence := "/proc/interrupts, /proc/irq/*/effective_affinity_list"
+	f := finding.Finding{ID: IDInterrupts, Want: "none on " + list(c.lab),
+		Evidence: "/proc/interrupts, /proc/irq/*/effective_affinity_list"}
 	var foreign []string
 	n := 0
-	if c.run == nil {
-		// inspect reads interrupts for isolated CPUs: where none are known to be isolated, that
-		// none is listed says nothing.
-		isolated, ok := c.isolatedByKernel()
-		if !ok || !c.lab.IsSubsetOf(isolated) {
-			c.unread(IDInterrupts, hostSubject, "none on "+list(c.lab), evidence)
-			return
-		}
+	// inspect reads interrupts for isolated CPUs: where none are known to be isolated, that none is
+	// listed says nothing.
+	isolated, known := c.isolatedByKernel()
+	switch {
+	case c.run == nil && !(known && c.lab.IsSubsetOf(isolated)), c.run != nil && c.run.Interrupts == nil:
+		c.unread(f.ID, hostSubject, f.Want, f.Evidence)
+		return
+	case c.run == nil:
 		for i := range c.h.IRQs {
 			q := &c.h.IRQs[i]
 			// The count is of all CPUs: one that may be served elsewhere proves nothing.
 			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 ||
-				c.forGuest(q.Device) {
+				c.tree.ForGuest(q.Device) {
 				continue
 			}
 			foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served)", q.Number, printable(q.Device), q.CPUs,
 				*q.Count))
 		}
 		n = len(c.h.IRQs)
-	} else {
-		if c.run.Interrupts == nil {
-			c.unread(IDInterrupts, hostSubject, "none on "+list(c.lab), evidence)
-			return
-		}
+	default:
 		for i := range c.run.Interrupts {
 			q := &c.run.Interrupts[i]
 			var served uint64
 			for cpu := range q.CPUs.Intersect(c.lab).All() {
 				served += q.Counts[cpu]
 			}
-			if served > 0 && !c.forGuest(q.Action) {
+			if served > 0 && !c.tree.ForGuest(q.Action) {
 				foreign = append(foreign, fmt.Sprintf("%d %s on %s (%d served there)", q.Number, printable(q.Action),
 					q.CPUs.Intersect(c.lab), served))
 			}
 		}
 		n = len(c.run.Interrupts)
 	}
-	f := finding.Finding{ID: IDInterrupts, Have: fmt.Sprintf("none of %s", words.Count(n, "interrupt")),
-		Want: "none on " + list(c.lab), Evidence: evidence}
+	f.Have = "none of " + words.Count(n, "interrupt")
 	if len(foreign) > 0 {
 		f.Have = words.Count(len(foreign), "foreign interrupt") + ": " + few(foreign, 5)
 		f.Fix = "libexec/irq.sh start of what rackless plan LAB.yaml --out DIR writes moves them; those that cannot " +
 			"be moved need isolcpus=managed_irq,domain, or fewer queues (ethtool -L)"
 	}
 	c.judge(len(foreign) == 0, f)
-}
-
-// forGuest reports whether an interrupt is that of a device in a virtual machine: its action is
-// "vfio-msix[0](0000:41:00.0)", or its owner is a function with a driver of VFIO.
-func (c *hostCheck) forGuest(what string) bool {
-	if strings.HasPrefix(what, "vfio") {
-		return true
-	}
-	a, err := topology.ParsePCIAddr(what)
-	if err != nil {
-		return false
-	}
-	d := c.pci[a]
-	return d != nil && topology.IsVFIO(d.Driver)
 }
 
 func (c *hostCheck) workqueues() {

@@ -25,7 +25,7 @@ func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 	if err != nil {
 		return a, fmt.Errorf("virtual function %q: want a number", vf)
 	}
-	if pf := c.pci[a]; pf != nil && pf.SRIOV != nil {
+	if pf := c.tree.Device(a); pf != nil && pf.SRIOV != nil {
 		for _, v := range pf.SRIOV.VFs {
 			if v.Index == index && v.Address != nil {
 				return *v.Address, nil
@@ -63,7 +63,7 @@ func (c *hostCheck) devices() {
 func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]bool, seen map[int]bool) {
 	subject := n.Name + " " + id
 	a, err := c.address(id)
-	d := c.pci[a]
+	d := c.tree.Device(a)
 	if err != nil || d == nil {
 		have := "not there"
 		if err != nil {
@@ -172,7 +172,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 // link checks the PCI Express link of a card, by what diagnose says of it.
 func (c *hostCheck) link(subject, id string, wrong map[string]finding.Finding) {
 	a, err := topology.ParsePCIAddr(id)
-	d := c.pci[a]
+	d := c.tree.Device(a)
 	if err != nil || d == nil {
 		return // device says so
 	}
@@ -207,7 +207,7 @@ func linkText(l *topology.Link) string {
 func (c *hostCheck) virtualFunctions() {
 	for _, want := range c.p.VFs {
 		a, err := topology.ParsePCIAddr(want.PF)
-		d := c.pci[a]
+		d := c.tree.Device(a)
 		f := finding.Finding{ID: IDVFs, Subject: want.PF, Want: fmt.Sprintf("at least %d", want.Count),
 			Evidence: sysPCI(a) + "/sriov_numvfs",
 			Fix:      "libexec/sriov.sh start of what rackless plan LAB.yaml --out DIR writes"}

@@ -20,23 +20,17 @@ func domainName(lab, node string) string { return lab + "." + node }
 // pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says
 // what the host has in their place; why is empty where the host does not tell.
 func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
-	i := slices.IndexFunc(c.h.NUMANodes, func(n topology.NUMANode) bool { return n.ID == node })
+	n := c.h.NUMANode(node)
 	switch {
 	case len(c.h.NUMANodes) == 0:
-		return nil, ""
-	case i < 0:
-		return nil, fmt.Sprintf("the host has no NUMA node %d", node)
-	}
-	n := &c.h.NUMANodes[i]
-	for k := range n.Hugepages {
-		if n.Hugepages[k].SizeBytes == size {
-			return &n.Hugepages[k], ""
+	case n == nil:
+		why = fmt.Sprintf("the host has no NUMA node %d", node)
+	case len(n.Hugepages) > 0:
+		if pool = topology.Pool(n.Hugepages, size); pool == nil {
+			why = "no pages of that size: neither the kernel nor the CPU may know them"
 		}
 	}
-	if len(n.Hugepages) > 0 {
-		return nil, "no pages of that size: neither the kernel nor the CPU may know them"
-	}
-	return nil, ""
+	return pool, why
 }
 
 // up reports whether a lab node runs.

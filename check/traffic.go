@@ -196,6 +196,9 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 		case <-ctx.Done():
 			return res, context.Cause(ctx)
 		case why := <-ended:
+			if ctx.Err() != nil { // which ended the server too
+				return res, context.Cause(ctx)
+			}
 			return res, fmt.Errorf("%s: %w: %s", t.server.Name, errServerEnded, why)
 		case <-time.After(connectPause):
 		}

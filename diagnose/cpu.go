@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -49,21 +50,6 @@ func splitCores(v *view, add func(finding.Finding)) {
 		Fix:         "isolate whole cores: isolcpus=" + isolated.Union(missing).String()})
 }
 
-// forGuest reports whether an interrupt is that of a device in a virtual machine, which is served
-// where its virtual CPUs are. The reader names the function that owns it, or the kernel's action,
-// "vfio-msix[0](0000:41:00.0)".
-func (v *view) forGuest(q *topology.IRQ) bool {
-	if strings.HasPrefix(q.Device, "vfio") {
-		return true
-	}
-	a, err := topology.ParsePCIAddr(q.Device)
-	if err != nil {
-		return false
-	}
-	d := v.tree.Device(a)
-	return d != nil && topology.IsVFIO(d.Driver)
-}
-
 // served tells how often an interrupt has come.
 func served(q *topology.IRQ) uint64 {
 	if q.Count == nil {
@@ -74,12 +60,8 @@ func served(q *topology.IRQ) uint64 {
 
 // irqFact is the evidence on one interrupt.
 func irqFact(q *topology.IRQ) string {
-	what := q.Device
-	if what == "" {
-		what = "device not known"
-	}
-	return at(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", q.Number), fmt.Sprintf("%s (%s, %d served)", q.CPUs,
-		what, served(q)))
+	return at(fmt.Sprintf("/proc/irq/%d/effective_affinity_list", q.Number),
+		fmt.Sprintf("%s (%s, %d served)", q.CPUs, cmp.Or(q.Device, "device not known"), served(q)))
 }
 
 // busyIsolated finds interrupts that can only be served on isolated CPUs and are. The count alone
@@ -90,7 +72,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 	var busy []*topology.IRQ
 	for q := range each(v.IRQs) {
 		// One that may be served elsewhere proves nothing: the count is of all CPUs.
-		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.forGuest(q) {
+		if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(isolated) || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
 		}
 		hit = hit.Union(q.CPUs)
@@ -100,13 +82,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 		return
 	}
 	slices.SortStableFunc(busy, func(a, b *topology.IRQ) int { // the busiest first
-		switch {
-		case served(a) > served(b):
-			return -1
-		case served(a) < served(b):
-			return 1
-		}
-		return a.Number - b.Number
+		return cmp.Or(cmp.Compare(served(b), served(a)), a.Number-b.Number)
 	})
 	facts := make([]string, len(busy))
 	for i, q := range busy {

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -56,15 +57,11 @@ func (v *view) links() []judged {
 			continue
 		}
 		j := judged{dev: d, link: d.Link, end: end,
-			nowSpeed: speed(d.Link.SpeedGTs), nowWidth: width(d.Link.Width),
-			speed: speed(d.Link.MaxSpeedGTs), width: width(d.Link.MaxWidth)}
+			nowSpeed: speed(d.Link.SpeedGTs), nowWidth: width(d.Link.Width)}
+		j.speed, j.width = bestOf(d.Link)
 		if p := d.Link.Port; p != nil {
-			if s := speed(p.MaxSpeedGTs); s > 0 && j.speed > 0 {
-				j.speed, j.hasPortSpeed = min(j.speed, s), true
-			}
-			if w := width(p.MaxWidth); w > 0 && j.width > 0 {
-				j.width, j.hasPortWidth = min(j.width, w), true
-			}
+			j.hasPortSpeed = speed(p.MaxSpeedGTs) > 0 && j.speed > 0
+			j.hasPortWidth = width(p.MaxWidth) > 0 && j.width > 0
 		}
 		out = append(out, j)
 	}
@@ -152,6 +149,16 @@ func width(w *int) float64 {
 	return float64(*w)
 }
 
+// bestOf returns what both ends of a link can do; 0 where not even the device's maximum is known.
+func bestOf(l *topology.Link) (gts, lanes float64) {
+	gts, lanes = speed(l.MaxSpeedGTs), width(l.MaxWidth)
+	if l.Port != nil {
+		gts = min(gts, cmp.Or(speed(l.Port.MaxSpeedGTs), gts))
+		lanes = min(lanes, cmp.Or(width(l.Port.MaxWidth), lanes))
+	}
+	return gts, lanes
+}
+
 // speedFact writes a speed as the file has it: "2.5 GT/s".
 func speedFact(name string, gts float64) string {
 	return fmt.Sprintf("%s=%s GT/s", name, strconv.FormatFloat(gts, 'f', 1, 64))
@@ -190,19 +197,16 @@ func (v *view) excuse(j *judged) string {
 	return ""
 }
 
-// portSpeed is the evidence on the other end of the link.
-func (j *judged) portSpeed() string {
-	if j.link.Port == nil || !j.hasPortSpeed {
-		return "the port above is not known, so the slot may be the limit"
-	}
-	return at(pci(j.link.Port.Address), speedFact("max_link_speed", speed(j.link.Port.MaxSpeedGTs)))
-}
+const noPort = "the port above is not known, so the slot may be the limit"
 
-func (j *judged) portWidth() string {
-	if j.link.Port == nil || !j.hasPortWidth {
-		return "the port above is not known, so the slot may be the limit"
+// speeds is the evidence on the speed of both ends of the link.
+func (j *judged) speeds() string {
+	port := noPort
+	if j.hasPortSpeed {
+		port = at(pci(j.link.Port.Address), speedFact("max_link_speed", speed(j.link.Port.MaxSpeedGTs)))
 	}
-	return at(pci(j.link.Port.Address), widthFact("max_link_width", width(j.link.Port.MaxWidth)))
+	return all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
+		speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), port)
 }
 
 // port names the port above for a fix.
@@ -231,8 +235,7 @@ func slowLink(v *view, add func(finding.Finding)) {
 			continue
 		}
 		f := finding.Finding{Subject: j.subject(),
-			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
-				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))), j.portSpeed()),
+			Evidence:    j.speeds(),
 			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 			Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or "+
 				"train the link again at %s "+
@@ -270,9 +273,7 @@ func sleepyLink(v *view, add func(finding.Finding)) {
 			facts = append(facts, "power_state="+j.end.PowerState)
 		}
 		add(finding.Finding{Subject: j.subject(),
-			Evidence: all(at(pci(j.dev.Address), speedFact("current_link_speed", j.nowSpeed),
-				speedFact("max_link_speed", speed(j.link.MaxSpeedGTs))),
-				j.portSpeed(), at(pci(j.end.Address), facts...)),
+			Evidence:    all(j.speeds(), at(pci(j.end.Address), facts...)),
 			Consequence: "probably none: " + why,
 			Fix: "nothing to do yet; read current_link_speed while the device is busy: it should be " +
 				strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
@@ -286,10 +287,13 @@ func narrowLink(v *view, add func(finding.Finding)) {
 		if !j.narrow() {
 			continue
 		}
+		port := noPort
+		if j.hasPortWidth {
+			port = at(pci(j.link.Port.Address), widthFact("max_link_width", width(j.link.Port.MaxWidth)))
+		}
 		add(finding.Finding{Subject: j.subject(),
 			Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
-				widthFact("max_link_width", width(j.link.MaxWidth))),
-				j.portWidth()),
+				widthFact("max_link_width", width(j.link.MaxWidth))), port),
 			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 			Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
 				"the slot at %s in the firmware "+

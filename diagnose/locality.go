@@ -231,15 +231,7 @@ func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
 		if d == nil || d.Link == nil {
 			return 0, 0
 		}
-		s, w := speed(d.Link.MaxSpeedGTs), width(d.Link.MaxWidth)
-		if port := d.Link.Port; port != nil {
-			if ps := speed(port.MaxSpeedGTs); ps > 0 {
-				s = min(s, ps)
-			}
-			if pw := width(port.MaxWidth); pw > 0 {
-				w = min(w, pw)
-			}
-		}
+		s, w := bestOf(d.Link)
 		if s == 0 || w == 0 {
 			return 0, 0
 		}

@@ -19,26 +19,16 @@ func poolPath(bytes uint64, nodeID ...int) string {
 	return fmt.Sprintf("/sys/kernel/mm/hugepages/hugepages-%dkB", bytes>>10)
 }
 
-// pool returns the pool of a size in a list; nil where there is none.
-func pool(pools []topology.HugepagePool, bytes uint64) *topology.HugepagePool {
-	for i := range pools {
-		if pools[i].SizeBytes == bytes {
-			return &pools[i]
-		}
-	}
-	return nil
-}
-
 // totalPages returns how many pages of a size the machine has, and whether a pool of that size was read.
 func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
-	if p := pool(v.Memory.Hugepages, bytes); p != nil {
+	if p := topology.Pool(v.Memory.Hugepages, bytes); p != nil {
 		return p.Total, true
 	}
 	if len(v.Memory.Hugepages) > 0 {
 		return 0, false
 	}
 	for i := range v.NUMANodes {
-		if p := pool(v.NUMANodes[i].Hugepages, bytes); p != nil {
+		if p := topology.Pool(v.NUMANodes[i].Hugepages, bytes); p != nil {
 			total += p.Total
 			exists = true
 		}
@@ -71,14 +61,14 @@ func fewerPages(v *view, add func(finding.Finding)) {
 			continue
 		}
 		for _, id := range slices.Sorted(maps.Keys(ask.byNode)) {
-			n := v.nodes[id]
+			n := v.NUMANode(id)
 			if n == nil {
 				f.Subject = fmt.Sprintf("node %d", id)
 				f.Evidence = all(cmdlineIs(ask.written...), at("/sys/devices/system/node",
 					fmt.Sprintf("no node%d", id)))
 				f.Consequence = "there is no such node: its pages were not set aside"
 				add(f)
-			} else if p := pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
+			} else if p := topology.Pool(n.Hugepages, bytes); p != nil && p.Total < ask.byNode[id] {
 				f.Subject = fmt.Sprintf("node %d", id)
 				f.Evidence = all(cmdlineIs(ask.written...),
 					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
@@ -163,24 +153,18 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	if len(homes) < 2 {
 		return
 	}
-	var sizes []uint64
+	with := map[int]bool{} // nodes with pages of any size
+	var only *topology.HugepagePool
 	for _, n := range homes {
 		if len(n.Hugepages) == 0 {
 			return // what was not read is not zero
 		}
-		for _, p := range n.Hugepages {
-			if !slices.Contains(sizes, p.SizeBytes) {
-				sizes = append(sizes, p.SizeBytes)
+		for p := range each(n.Hugepages) {
+			if p.Total == 0 {
+				continue
 			}
-		}
-	}
-	slices.Sort(sizes)
-	with := map[int]bool{} // nodes with pages of any size
-	var only *topology.HugepagePool
-	for _, bytes := range sizes {
-		for _, n := range homes {
-			if p := pool(n.Hugepages, bytes); p != nil && p.Total > 0 {
-				with[n.ID] = true
+			with[n.ID] = true
+			if only == nil || p.SizeBytes > only.SizeBytes {
 				only = p
 			}
 		}
@@ -191,7 +175,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 	var facts []string
 	for _, n := range homes {
 		total := uint64(0)
-		if p := pool(n.Hugepages, only.SizeBytes); p != nil {
+		if p := topology.Pool(n.Hugepages, only.SizeBytes); p != nil {
 			total = p.Total
 		}
 		facts = append(facts, at(poolPath(only.SizeBytes, n.ID), fmt.Sprintf("nr_hugepages=%d", total)))

@@ -14,11 +14,9 @@ import (
 
 // port returns the network device with the given name and its NIC; nil where there is none.
 func (v *view) port(name string) (*topology.NIC, *topology.Netdev) {
-	for i := range v.NICs {
-		for j := range v.NICs[i].Ports {
-			if v.NICs[i].Ports[j].Name == name {
-				return &v.NICs[i], &v.NICs[i].Ports[j]
-			}
+	for n := range each(v.NICs) {
+		if p := n.Port(name); p != nil {
+			return n, p
 		}
 	}
 	return nil, nil
@@ -160,13 +158,11 @@ func roceMTU(mtu int) int {
 
 // mtuOf returns the MTU of a network device or bond; nil where it is not known.
 func (v *view) mtuOf(name string) *int {
-	if _, p := v.port(name); p != nil && p.MTU != nil {
+	if p := v.Netdev(name); p != nil && p.MTU != nil {
 		return p.MTU
 	}
-	for i := range v.Bonds {
-		if v.Bonds[i].Name == name {
-			return v.Bonds[i].MTU
-		}
+	if b := v.Bond(name); b != nil {
+		return b.MTU
 	}
 	return nil
 }
@@ -179,24 +175,20 @@ func smallMTU(v *view, add func(finding.Finding)) {
 		rdma     string
 	}
 	byMTU := map[int]*cut{}
-	for n := range each(v.NICs) {
-		for dev := range each(n.Devices) {
-			for p := range each(dev.Ports) {
-				netdev := netdevOf(n, p)
-				mtu := v.mtuOf(netdev)
-				if !isRoCE(dev, p) || p.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
-					continue
-				}
-				c := byMTU[*mtu]
-				if c == nil {
-					c = &cut{rdma: fmt.Sprintf("/sys/class/infiniband/%s/ports/%d", dev.Name, p.Number)}
-					byMTU[*mtu] = c
-				}
-				c.netdevs = append(c.netdevs, netdev)
-				if !slices.Contains(c.subjects, n.ID()) {
-					c.subjects = append(c.subjects, n.ID())
-				}
-			}
+	for _, p := range v.rdmaPorts() {
+		netdev := netdevOf(p.nic, p.port)
+		mtu := v.mtuOf(netdev)
+		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
+			continue
+		}
+		c := byMTU[*mtu]
+		if c == nil {
+			c = &cut{rdma: p.path()}
+			byMTU[*mtu] = c
+		}
+		c.netdevs = append(c.netdevs, netdev)
+		if !slices.Contains(c.subjects, p.nic.ID()) {
+			c.subjects = append(c.subjects, p.nic.ID())
 		}
 	}
 	for _, mtu := range slices.Sorted(maps.Keys(byMTU)) {
@@ -218,7 +210,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 	var out []*topology.IRQ
 	for q := range each(v.IRQs) {
-		if q.CPUs.IsEmpty() || served(q) == 0 || v.forGuest(q) {
+		if q.CPUs.IsEmpty() || served(q) == 0 || v.tree.ForGuest(q.Device) {
 			continue
 		}
 		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
@@ -263,10 +255,14 @@ func farInterrupts(v *view, add func(finding.Finding)) {
 		return
 	}
 	for _, n := range v.fabric {
-		if n.NUMANode == nil || v.nodes[*n.NUMANode] == nil || v.nodes[*n.NUMANode].CPUs.IsEmpty() {
+		if n.NUMANode == nil {
 			continue
 		}
-		near := v.nodes[*n.NUMANode].CPUs
+		home := v.NUMANode(*n.NUMANode)
+		if home == nil || home.CPUs.IsEmpty() {
+			continue
+		}
+		near := home.CPUs
 		qs := v.interruptsOf(n)
 		if len(qs) == 0 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return q.CPUs.Overlaps(near) }) {
 			continue

@@ -3,7 +3,6 @@ package diagnose
 import (
 	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -55,11 +54,9 @@ func (p *rdmaPort) path() string {
 // rdmaPorts returns all ports of all RDMA devices.
 func (v *view) rdmaPorts() []rdmaPort {
 	var out []rdmaPort
-	for n := range each(v.NICs) {
-		for j := range n.Devices {
-			for k := range n.Devices[j].Ports {
-				out = append(out, rdmaPort{n, &n.Devices[j], &n.Devices[j].Ports[k]})
-			}
+	for n, d := range v.RDMADevices() {
+		for p := range each(d.Ports) {
+			out = append(out, rdmaPort{n, d, p})
 		}
 	}
 	return out
@@ -93,16 +90,6 @@ func onlyV1(v *view, add func(finding.Finding)) {
 	}
 }
 
-// routable reports whether a GID stands for an address that is not link-local. known is false where it is no address.
-func routable(g *topology.GID) (yes, known bool) {
-	a, err := netip.ParseAddr(g.GID)
-	if err != nil {
-		return false, false
-	}
-	a = a.Unmap()
-	return a.IsGlobalUnicast(), true
-}
-
 // noRoutableGID leaves virtual functions out: theirs get an address in the guest, not on the host.
 func noRoutableGID(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
@@ -114,8 +101,8 @@ func noRoutableGID(v *view, add func(finding.Finding)) {
 			if !g.IsV2() {
 				continue
 			}
-			yes, known := routable(g)
-			v2, found, understood = true, found || yes, understood && known
+			a := g.Addr() // link-local ones are no global unicast
+			v2, found, understood = true, found || a.IsGlobalUnicast(), understood && a.IsValid()
 		}
 		if !v2 || found || !understood {
 			continue
@@ -129,13 +116,11 @@ func noRoutableGID(v *view, add func(finding.Finding)) {
 
 // carrierOf returns the network device of a port when it has a carrier.
 func carrierOf(p *rdmaPort) *topology.Netdev {
-	name := netdevOf(p.nic, p.port)
-	for i := range p.nic.Ports {
-		if d := &p.nic.Ports[i]; d.Name == name && d.Carrier != nil && *d.Carrier {
-			return d
-		}
+	d := p.nic.Port(netdevOf(p.nic, p.port))
+	if d == nil || d.Carrier == nil || !*d.Carrier {
+		return nil
 	}
-	return nil
+	return d
 }
 
 // portDown wants proof that the link is up, from the port or from its network device. A cable that
@@ -200,18 +185,16 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 
 // zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs.
 func zeroGUID(v *view, add func(finding.Finding)) {
-	for n := range each(v.NICs) {
-		for d := range each(n.Devices) {
-			if n.PF == nil || d.NodeGUID == "" || strings.Trim(d.NodeGUID, "0:x") != "" {
-				continue
-			}
-			add(finding.Finding{Subject: n.ID(),
-				Evidence: all(at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID),
-					at(device(n.Address, n.Name), "physfn="+n.PF.String())),
-				Consequence: "rdma_cm does not work on it, and programs that use it may crash",
-				Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on " + n.PF.String() +
-					", then unbind and bind the function"})
+	for n, d := range v.RDMADevices() {
+		if n.PF == nil || d.NodeGUID == "" || strings.Trim(d.NodeGUID, "0:x") != "" {
+			continue
 		}
+		add(finding.Finding{Subject: n.ID(),
+			Evidence: all(at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID),
+				at(device(n.Address, n.Name), "physfn="+n.PF.String())),
+			Consequence: "rdma_cm does not work on it, and programs that use it may crash",
+			Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on " + n.PF.String() +
+				", then unbind and bind the function"})
 	}
 }
 

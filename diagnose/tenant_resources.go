@@ -41,7 +41,7 @@ func nodesTooSmall(v *view, add func(finding.Finding)) {
 		var facts, missing []string
 		known := true
 		for id := range t.MemoryNodes.All() {
-			n := v.nodes[id]
+			n := v.NUMANode(id)
 			switch {
 			case n == nil:
 				missing = append(missing, fmt.Sprintf("node %d does not exist", id))
@@ -94,9 +94,9 @@ func farMemory(v *view, add func(finding.Finding)) {
 			continue
 		}
 		add(finding.Finding{Subject: t.Name,
-			Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), numbers(nodes))),
+			Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), join(nodes))),
 			Consequence: "every access to memory goes over the interconnect between nodes",
-			Fix: "bind memory to nodes " + numbers(nodes) + ", or pin to CPUs of nodes " +
+			Fix: "bind memory to nodes " + join(nodes) + ", or pin to CPUs of nodes " +
 				t.MemoryNodes.String()})
 	}
 }
@@ -128,9 +128,9 @@ func farDevice(v *view, add func(finding.Finding)) {
 		}
 		add(finding.Finding{Subject: t.Name,
 			Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
-				numbers(nodes)))),
+				join(nodes)))),
 			Consequence: "copies and interrupts cross the interconnect between nodes",
-			Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + numbers(nodes)})
+			Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 	}
 }
 
@@ -155,7 +155,7 @@ func fewPagesLeft(v *view, add func(finding.Finding)) {
 		var facts []string
 		known := true
 		count := func(path string, pools []topology.HugepagePool) {
-			p := pool(pools, bytes)
+			p := topology.Pool(pools, bytes)
 			switch {
 			case p == nil:
 				known = known && v.poolsListed() // then there are none of this size
@@ -168,7 +168,7 @@ func fewPagesLeft(v *view, add func(finding.Finding)) {
 		}
 		if strict(t) {
 			for id := range t.MemoryNodes.All() {
-				if n := v.nodes[id]; n != nil { // a node that is not there is RL070
+				if n := v.NUMANode(id); n != nil { // a node that is not there is RL070
 					count(poolPath(bytes, id), n.Hugepages)
 				}
 			}

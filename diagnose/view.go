@@ -18,7 +18,6 @@ type view struct {
 	tree     *topology.Tree
 	params   []param                                    // of the kernel command line, in its order
 	children map[topology.PCIAddr][]*topology.PCIDevice // functions right below a bridge, by address
-	nodes    map[int]*topology.NUMANode
 
 	virtual  bool // a virtual machine: its links, IOMMU and resets are an emulator's
 	emulated bool // a host that rackless emulates: its IOMMU groups are those of its profile, to be learned from
@@ -35,7 +34,6 @@ func newView(h *topology.Host) *view {
 		tree:     topology.NewTree(h),
 		params:   parameters(h),
 		children: map[topology.PCIAddr][]*topology.PCIDevice{},
-		nodes:    map[int]*topology.NUMANode{},
 		emulated: h.System.Vendor == topology.VendorEmulated,
 		virtual:  h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated,
 	}
@@ -46,7 +44,6 @@ func newView(h *topology.Host) *view {
 	}
 	withCPUs := 0
 	for i := range h.NUMANodes {
-		v.nodes[h.NUMANodes[i].ID] = &h.NUMANodes[i]
 		if !h.NUMANodes[i].CPUs.IsEmpty() {
 			withCPUs++
 		}
@@ -108,16 +105,9 @@ func (v *view) isFabric(n *topology.NIC) bool {
 		d.Class != nil && (d.Class.Sub() == topology.SubInfiniBand || d.Class.Sub() == topology.SubFabric)
 }
 
-// hardwareRDMA returns the RDMA devices of a NIC without those that software makes of any network
-// device. rdma link names them as it is told; everybody follows its manual page.
+// hardwareRDMA returns the RDMA devices of a NIC without those that software makes of any network device.
 func hardwareRDMA(n *topology.NIC) []string {
-	var out []string
-	for _, name := range n.RDMA {
-		if !strings.HasPrefix(name, "rxe") && !strings.HasPrefix(name, "siw") {
-			out = append(out, name)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(n.RDMA), topology.IsSoftRDMA)
 }
 
 // servesLabs looks for signs that the machine hosts virtual machines or RDMA work. On a desktop
@@ -151,9 +141,9 @@ func (v *view) ifServing() finding.Severity {
 
 // gpuAt returns the GPU at a, of any kind, or nil.
 func (v *view) gpuAt(a topology.PCIAddr) *topology.GPU {
-	for i := range v.GPUs {
-		if v.GPUs[i].Address != nil && *v.GPUs[i].Address == a {
-			return &v.GPUs[i]
+	for g := range each(v.GPUs) {
+		if g.Address != nil && *g.Address == a {
+			return g
 		}
 	}
 	return nil
@@ -170,9 +160,8 @@ func (v *view) isCard(a topology.PCIAddr) bool {
 
 // standIn reports whether a is what an emulated host has in place of a GPU.
 func (v *view) standIn(a topology.PCIAddr) bool {
-	return slices.ContainsFunc(v.GPUs, func(g topology.GPU) bool {
-		return g.Kind == topology.GPUStandIn && g.Address != nil && *g.Address == a
-	})
+	g := v.gpuAt(a)
+	return g != nil && g.Kind == topology.GPUStandIn
 }
 
 // holders returns the tenants that have any of the given functions.
@@ -279,19 +268,10 @@ func node(n *int) string {
 }
 
 // join writes a list of values with commas, the form of a Subject.
-func join[T fmt.Stringer](list []T) string {
+func join[T any](list []T) string {
 	words := make([]string, len(list))
 	for i, e := range list {
-		words[i] = e.String()
-	}
-	return strings.Join(words, ",")
-}
-
-// numbers writes a list of numbers with commas.
-func numbers(list []int) string {
-	words := make([]string, len(list))
-	for i, n := range list {
-		words[i] = strconv.Itoa(n)
+		words[i] = fmt.Sprint(e)
 	}
 	return strings.Join(words, ",")
 }

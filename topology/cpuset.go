@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"math/bits"
@@ -203,18 +204,9 @@ func ParseCPUMask(s string) (CPUSet, error) {
 	at := strings.Index(s, trimmed)
 	set.words = make([]uint64, (len(words)+1)/2)
 	for i, w := range words {
-		digits := strings.TrimPrefix(w, "0x")
-		var v uint64
-		if digits != "" || w == "" {
-			var err error
-			// hwloc leaves words that are 0 empty: "0xffffffff,,0x3".
-			if digits == "" {
-				digits = "0"
-			}
-			if v, err = strconv.ParseUint(digits, 16, 32); err != nil || digits[0] == '+' {
-				return CPUSet{}, cpuSetError(s, at, fmt.Sprintf("%q is not a word of 32 bits in hexadecimal", w))
-			}
-		} else {
+		digits := strings.TrimPrefix(cmp.Or(w, "0"), "0x") // hwloc leaves words that are 0 empty: "0xffffffff,,0x3"
+		v, err := strconv.ParseUint(digits, 16, 32)
+		if err != nil {
 			return CPUSet{}, cpuSetError(s, at, fmt.Sprintf("%q is not a word of 32 bits in hexadecimal", w))
 		}
 		low := len(words) - 1 - i

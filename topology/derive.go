@@ -138,21 +138,17 @@ func (h *Host) completePCI() {
 	}
 	// What a bridge stands on, what is behind it stands on too. A bridge may come after its
 	// children, so this is a pass of its own.
-	var inherited []inheritance
+	inherited := map[*PCIDevice]int{}
 	for i := range h.PCI {
 		d := &h.PCI[i]
-		if d.NUMANode != nil {
-			continue
-		}
-		for _, bridge := range t.Ancestors(d.Address) {
-			if bridge.NUMANode != nil {
-				inherited = append(inherited, inheritance{d, *bridge.NUMANode})
-				break
-			}
+		up := t.Ancestors(d.Address)
+		at := slices.IndexFunc(up, func(bridge *PCIDevice) bool { return bridge.NUMANode != nil })
+		if d.NUMANode == nil && at >= 0 {
+			inherited[d] = *up[at].NUMANode
 		}
 	}
-	for _, in := range inherited {
-		in.device.NUMANode, in.device.NUMASource = new(in.node), "parent"
+	for d, node := range inherited {
+		d.NUMANode, d.NUMASource = &node, "parent"
 	}
 	if len(h.NUMANodes) != 1 {
 		return
@@ -162,12 +158,6 @@ func (h *Host) completePCI() {
 			d.NUMANode, d.NUMASource = new(h.NUMANodes[0].ID), "only node"
 		}
 	}
-}
-
-// An inheritance is the NUMA node that a function has from a bridge above it.
-type inheritance struct {
-	device *PCIDevice
-	node   int
 }
 
 // isDownstream reports whether d is a port whose own link leads down, so that what is above it is
@@ -185,12 +175,11 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 	if local == nil || local.IsEmpty() || len(h.NUMANodes) < 2 {
 		return 0, false
 	}
-	for i := range h.NUMANodes {
-		if local.IsSubsetOf(h.NUMANodes[i].CPUs) {
-			return h.NUMANodes[i].ID, true
-		}
+	n := find(h.NUMANodes, func(n *NUMANode) bool { return local.IsSubsetOf(n.CPUs) })
+	if n == nil {
+		return 0, false
 	}
-	return 0, false
+	return n.ID, true
 }
 
 // completeVFs joins virtual functions and their physical one, where only one side was read.
@@ -266,27 +255,21 @@ func (h *Host) completeGroups() {
 // completeGPUs adds a GPU for every function that is one and that no reader has described, and
 // fills in what the function knows.
 func (h *Host) completeGPUs() {
-	described := map[PCIAddr]*GPU{}
-	for i := range h.GPUs {
-		if a := h.GPUs[i].Address; a != nil {
-			described[*a] = &h.GPUs[i]
+	described := map[PCIAddr]bool{}
+	for _, g := range h.GPUs {
+		if g.Address != nil {
+			described[*g.Address] = true
 		}
 	}
-	var found []GPU
 	for i := range h.PCI {
-		d := &h.PCI[i]
-		if d.IsGPU() && described[d.Address] == nil {
-			found = append(found, GPU{Address: new(d.Address)})
+		if d := &h.PCI[i]; d.IsGPU() && !described[d.Address] {
+			h.GPUs = append(h.GPUs, GPU{Address: new(d.Address)})
 		}
 	}
-	h.GPUs = append(h.GPUs, found...)
 	t := NewTree(h)
 	for i := range h.GPUs {
 		g := &h.GPUs[i]
-		if g.Address == nil {
-			continue
-		}
-		d := t.Device(*g.Address)
+		d := t.at(g.Address)
 		if d == nil {
 			continue
 		}
@@ -356,9 +339,9 @@ func compareAddr(a, b *PCIAddr) int {
 // what the function knows.
 func (h *Host) completeNICs() {
 	described := map[PCIAddr]bool{}
-	for i := range h.NICs {
-		if a := h.NICs[i].Address; a != nil {
-			described[*a] = true
+	for _, n := range h.NICs {
+		if n.Address != nil {
+			described[*n.Address] = true
 		}
 	}
 	for i := range h.PCI {
@@ -369,14 +352,12 @@ func (h *Host) completeNICs() {
 	t := NewTree(h)
 	for i := range h.NICs {
 		n := &h.NICs[i]
-		if n.Address != nil {
-			if d := t.Device(*n.Address); d != nil {
-				n.Model = cmp.Or(n.Model, d.DeviceName)
-				n.Driver = cmp.Or(n.Driver, d.Driver)
-				n.NUMANode = cmp.Or(n.NUMANode, d.NUMANode)
-				n.SRIOV = cmp.Or(n.SRIOV, d.SRIOV)
-				n.PF = cmp.Or(n.PF, d.PF)
-			}
+		if d := t.at(n.Address); d != nil {
+			n.Model = cmp.Or(n.Model, d.DeviceName)
+			n.Driver = cmp.Or(n.Driver, d.Driver)
+			n.NUMANode = cmp.Or(n.NUMANode, d.NUMANode)
+			n.SRIOV = cmp.Or(n.SRIOV, d.SRIOV)
+			n.PF = cmp.Or(n.PF, d.PF)
 		}
 		slices.SortFunc(n.Ports, func(a, b Netdev) int { return cmp.Compare(a.Name, b.Name) })
 		slices.SortFunc(n.Devices, func(a, b RDMADevice) int { return cmp.Compare(a.Name, b.Name) })
@@ -422,19 +403,12 @@ func (h *Host) completeCPUs() {
 		c := &h.Cores[i]
 		c.ID = i
 		c.L3 = nil
-		for j := range h.L3 {
-			if h.L3[j].CPUs.Contains(c.CPUs.Min()) {
-				c.L3 = new(j)
-				break
-			}
+		first := c.CPUs.Min()
+		if l3 := find(h.L3, func(l *L3) bool { return l.CPUs.Contains(first) }); l3 != nil {
+			c.L3 = new(l3.ID)
 		}
-		if c.NUMANode == nil {
-			for j := range h.NUMANodes {
-				if h.NUMANodes[j].CPUs.Contains(c.CPUs.Min()) {
-					c.NUMANode = new(h.NUMANodes[j].ID)
-					break
-				}
-			}
+		if n := find(h.NUMANodes, func(n *NUMANode) bool { return n.CPUs.Contains(first) }); n != nil {
+			c.NUMANode = cmp.Or(c.NUMANode, new(n.ID))
 		}
 	}
 }
@@ -443,10 +417,9 @@ func (h *Host) completeCPUs() {
 func (h *Host) completeStorage() {
 	t := NewTree(h)
 	for i := range h.Storage {
-		if d := &h.Storage[i]; d.NUMANode == nil && d.PCI != nil {
-			if f := t.Device(*d.PCI); f != nil && f.NUMANode != nil {
-				d.NUMANode = new(*f.NUMANode)
-			}
+		d := &h.Storage[i]
+		if f := t.at(d.PCI); f != nil {
+			d.NUMANode = cmp.Or(d.NUMANode, f.NUMANode)
 		}
 	}
 }

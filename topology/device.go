@@ -158,6 +158,11 @@ func find[T any](list []T, is func(*T) bool) *T {
 	return nil
 }
 
+// Pool returns the hugepages of a size in a list; nil where there are none.
+func Pool(pools []HugepagePool, bytes uint64) *HugepagePool {
+	return find(pools, func(p *HugepagePool) bool { return p.SizeBytes == bytes })
+}
+
 // NUMANode returns the node of a number, or nil.
 func (h *Host) NUMANode(id int) *NUMANode {
 	return find(h.NUMANodes, func(n *NUMANode) bool { return n.ID == id })
@@ -166,7 +171,7 @@ func (h *Host) NUMANode(id int) *NUMANode {
 // Netdev returns the network device of a name, or nil.
 func (h *Host) Netdev(name string) *Netdev {
 	for i := range h.NICs {
-		if d := h.NICs[i].port(name); d != nil {
+		if d := h.NICs[i].Port(name); d != nil {
 			return d
 		}
 	}
@@ -175,9 +180,10 @@ func (h *Host) Netdev(name string) *Netdev {
 
 // Has reports whether a network device of the NIC has the name. A device that was not read itself may be known as
 // what an RDMA device stands on, and gives the NIC its name.
-func (n *NIC) Has(netdev string) bool { return n.Name == netdev || n.port(netdev) != nil }
+func (n *NIC) Has(netdev string) bool { return n.Name == netdev || n.Port(netdev) != nil }
 
-func (n *NIC) port(name string) *Netdev {
+// Port returns a network device of the NIC by its name, or nil.
+func (n *NIC) Port(name string) *Netdev {
 	return find(n.Ports, func(d *Netdev) bool { return d.Name == name })
 }
 

@@ -4,39 +4,33 @@ package topology
 // that cannot know a part leaves it empty; so may a machine that has none.
 func (h *Host) Parts() []string {
 	var parts []string
-	add := func(name string, filled bool) {
-		if filled {
-			parts = append(parts, name)
+	for _, part := range []struct {
+		name   string
+		filled bool
+	}{
+		{"system", h.System != System{}},
+		{"packages", len(h.Packages) > 0},
+		{"numa_nodes", len(h.NUMANodes) > 0},
+		{"numa_memory", find(h.NUMANodes, func(n *NUMANode) bool { return n.MemoryBytes != nil }) != nil},
+		{"numa_distances", find(h.NUMANodes, func(n *NUMANode) bool { return n.Distances != nil }) != nil},
+		{"l3", len(h.L3) > 0},
+		{"cores", len(h.Cores) > 0},
+		{"cpus", !h.CPUs.Online.IsEmpty()},
+		{"memory", h.Memory.TotalBytes != nil},
+		{"kernel", h.Kernel.Cmdline != nil},
+		{"pci", len(h.PCI) > 0},
+		{"pci_links", find(h.PCI, func(d *PCIDevice) bool { return d.Link != nil }) != nil},
+		{"iommu_groups", find(h.PCI, func(d *PCIDevice) bool { return d.IOMMUGroup != nil }) != nil},
+		{"gpus", len(h.GPUs) > 0},
+		{"nics", len(h.NICs) > 0},
+		{"storage", len(h.Storage) > 0},
+		{"default_routes", len(h.Routes) > 0},
+		{"tenants", len(h.Tenants) > 0},
+		{"reported_paths", len(h.Reported) > 0},
+	} {
+		if part.filled {
+			parts = append(parts, part.name)
 		}
 	}
-	var memory, distances, speed, group, cpus bool
-	for i := range h.NUMANodes {
-		memory = memory || h.NUMANodes[i].MemoryBytes != nil
-		distances = distances || h.NUMANodes[i].Distances != nil
-	}
-	for i := range h.PCI {
-		speed = speed || h.PCI[i].Link != nil
-		group = group || h.PCI[i].IOMMUGroup != nil
-	}
-	cpus = !h.CPUs.Online.IsEmpty()
-	add("system", h.System != System{})
-	add("packages", len(h.Packages) > 0)
-	add("numa_nodes", len(h.NUMANodes) > 0)
-	add("numa_memory", memory)
-	add("numa_distances", distances)
-	add("l3", len(h.L3) > 0)
-	add("cores", len(h.Cores) > 0)
-	add("cpus", cpus)
-	add("memory", h.Memory.TotalBytes != nil)
-	add("kernel", h.Kernel.Cmdline != nil)
-	add("pci", len(h.PCI) > 0)
-	add("pci_links", speed)
-	add("iommu_groups", group)
-	add("gpus", len(h.GPUs) > 0)
-	add("nics", len(h.NICs) > 0)
-	add("storage", len(h.Storage) > 0)
-	add("default_routes", len(h.Routes) > 0)
-	add("tenants", len(h.Tenants) > 0)
-	add("reported_paths", len(h.Reported) > 0)
 	return parts
 }

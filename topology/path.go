@@ -134,6 +134,26 @@ func NewTree(h *Host) *Tree {
 // Device returns the function at a, or nil.
 func (t *Tree) Device(a PCIAddr) *PCIDevice { return t.byAddr[a] }
 
+// at returns the function at an address that may not be known, or nil.
+func (t *Tree) at(a *PCIAddr) *PCIDevice {
+	if a == nil {
+		return nil
+	}
+	return t.byAddr[*a]
+}
+
+// ForGuest reports whether an interrupt is that of a device in a virtual machine, which is served
+// where its virtual CPUs are. device is what it is for: the function that owns it, or the kernel's
+// action, "vfio-msix[0](0000:41:00.0)".
+func (t *Tree) ForGuest(device string) bool {
+	if strings.HasPrefix(device, "vfio") {
+		return true
+	}
+	a, err := ParsePCIAddr(device)
+	d := t.byAddr[a]
+	return err == nil && d != nil && IsVFIO(d.Driver)
+}
+
 // maxDepth bounds a walk up the tree: 256 buses cannot be nested deeper, and a dump may have a loop in it.
 const maxDepth = 256
 
@@ -317,11 +337,11 @@ func (t *Tree) NodePaths() []NodePath {
 // the PCI tree answers the rest.
 func (t *Tree) Path(a, b string) Path {
 	p := Path{A: a, B: b}
-	if r, ok := t.reported[[2]string{a, b}]; ok {
-		p.Class, p.Links, p.PCIe = r.Class, r.Links, r.PCIe
-	} else if r, ok := t.reported[[2]string{b, a}]; ok {
-		p.Class, p.Links, p.PCIe = r.Class, r.Links, r.PCIe
+	r, ok := t.reported[[2]string{a, b}]
+	if !ok {
+		r = t.reported[[2]string{b, a}]
 	}
+	p.Class, p.Links, p.PCIe = r.Class, r.Links, r.PCIe
 	if p.Class != PathUnknown && (p.Class != PathNVLink || p.PCIe != PathUnknown) {
 		return p
 	}

@@ -1,6 +1,9 @@
 package topology
 
-import "strings"
+import (
+	"cmp"
+	"strings"
+)
 
 // A PCIDevice is one function of a PCI device, or a bridge.
 type PCIDevice struct {
@@ -87,6 +90,23 @@ type Link struct {
 	MaxWidth    *int     `json:"max_width,omitempty"`
 	// Port is the port above, as far as it is known: what limits the link when the device does not.
 	Port *PortLink `json:"port,omitempty"`
+}
+
+// Best returns what a link can do at both of its ends, in GT/s and lanes. What is not known of the device is nil, and
+// what is not known of the port does not limit it.
+func (l *Link) Best() (gts *float64, lanes *int) {
+	gts, lanes = l.MaxSpeedGTs, l.MaxWidth
+	if l.Port != nil {
+		gts, lanes = lesser(gts, l.Port.MaxSpeedGTs), lesser(lanes, l.Port.MaxWidth)
+	}
+	return gts, lanes
+}
+
+func lesser[T cmp.Ordered](have, limit *T) *T {
+	if have == nil || limit == nil || *have <= *limit {
+		return have
+	}
+	return limit
 }
 
 // A PortLink is the other end of a link.
