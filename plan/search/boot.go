@@ -1,6 +1,8 @@
 package search
 
 import (
+	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/rackless/rackless/plan"
@@ -15,20 +17,19 @@ const maxBootTries = 8
 // nohz_full again (kernel/time/tick-sched.c). It is no term of the cost, because a cost must not
 // depend on how CPUs are numbered.
 func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
-	boot := slices.IndexFunc(p.Cores, func(c plan.Core) bool { return slices.Contains(c.CPUs, 0) })
-	if boot < 0 {
+	k := slices.IndexFunc(p.Cores, func(c plan.Core) bool { return slices.Contains(c.CPUs, 0) })
+	if k < 0 {
 		return
 	}
-	owner := slices.IndexFunc(pl.Nodes, func(n plan.NodePlacement) bool {
-		return slices.Contains(n.Cores, p.Cores[boot].ID)
-	})
+	boot := &p.Cores[k]
+	owner := slices.IndexFunc(pl.Nodes, func(n plan.NodePlacement) bool { return slices.Contains(n.Cores, boot.ID) })
 	if owner < 0 {
 		return
 	}
-	given := map[int]bool{}
+	taken := map[int]bool{} // once the host has the boot core
 	for _, n := range pl.Nodes {
 		for _, id := range n.Cores {
-			given[id] = true
+			taken[id] = id != boot.ID
 		}
 	}
 	// Cores of one NUMA node and one L3 are alike: one of each is tried.
@@ -40,17 +41,17 @@ func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
 	for i := range p.Cores {
 		c := &p.Cores[i]
 		k := kind{c.NUMANode, c.Package, c.L3, c.Efficiency}
-		if c.Tenant != "" || given[c.ID] || len(c.CPUs) < p.Requests[owner].Threads || tried[k] {
+		if c.Tenant != "" || taken[c.ID] || c == boot || len(c.CPUs) < p.Requests[owner].Threads || tried[k] {
 			continue
 		}
-		if tried[k] = true; !spare(p, given, c, &p.Cores[boot]) {
+		if tried[k] = true; !spare(p, taken, c) {
 			continue
 		}
 		if len(tried) > maxBootTries {
 			return
 		}
 		was := pl.Nodes[owner]
-		pl.Nodes[owner] = exchanged(p, pl, owner, p.Cores[boot].ID, c.ID)
+		pl.Nodes[owner] = exchanged(p, pl, owner, boot.ID, c.ID)
 		if sameNUMA(p, owner, was.Cores, pl.Nodes[owner].Cores) && plan.Cost(plan.Evaluate(p, pl)) == cost {
 			return
 		}
@@ -58,12 +59,12 @@ func keepBootCore(p *plan.Problem, pl *plan.Placement, cost int64) {
 	}
 }
 
-// spare reports whether the host can give c away once it has got in: the reserves of its NUMA node and package hold.
-func spare(p *plan.Problem, given map[int]bool, c, in *plan.Core) bool {
+// spare reports whether the host can give c away too: the reserves of its NUMA node and package hold.
+func spare(p *plan.Problem, taken map[int]bool, c *plan.Core) bool {
 	node, pkg := 0, 0
 	for i := range p.Cores {
 		o := &p.Cores[i]
-		if o.Tenant != "" || o.ID == c.ID || given[o.ID] && o.ID != in.ID {
+		if o.Tenant != "" || o == c || taken[o.ID] {
 			continue
 		}
 		if o.NUMANode == c.NUMANode {
@@ -73,13 +74,10 @@ func spare(p *plan.Problem, given map[int]bool, c, in *plan.Core) bool {
 			pkg++
 		}
 	}
-	for i := range p.NUMANodes {
-		if n := &p.NUMANodes[i]; n.ID == c.NUMANode && node < n.ReserveCores {
-			return false
-		}
-	}
-	return pkg > 0 || !slices.ContainsFunc(p.Packages, func(k plan.Package) bool {
-		return k.ID == c.Package && k.Busy != ""
+	return !slices.ContainsFunc(p.NUMANodes, func(n plan.NUMANode) bool {
+		return n.ID == c.NUMANode && node < n.ReserveCores
+	}) && !slices.ContainsFunc(p.Packages, func(k plan.Package) bool {
+		return k.ID == c.Package && k.Busy != "" && pkg == 0
 	})
 }
 
@@ -91,27 +89,28 @@ func exchanged(p *plan.Problem, pl *plan.Placement, i, out, in int) plan.NodePla
 	n.Cores[slices.Index(n.Cores, out)] = in
 	slices.Sort(n.Cores)
 	shares := plan.Shares(p.Requests[i].Pages, coresOn(p, n.Cores))
+	used := map[int]int64{}
+	for j := range pl.Nodes {
+		for _, m := range pl.Nodes[j].Memory {
+			if j != i {
+				used[m.NUMANode] += m.Pages
+			}
+		}
+	}
 	var memory []plan.NodePage
 	for k := range p.NUMANodes {
 		node := &p.NUMANodes[k]
-		if shares[node.ID] == 0 {
+		pages := shares[node.ID]
+		if pages == 0 {
 			continue
 		}
-		used := shares[node.ID]
-		for j := range pl.Nodes {
-			for _, m := range pl.Nodes[j].Memory {
-				if j != i && m.NUMANode == node.ID {
-					used += m.Pages
-				}
-			}
-		}
-		if node.Pages != nil && used > *node.Pages {
+		if node.Pages != nil && used[node.ID]+pages > *node.Pages {
 			return n // its memory stays where it is
 		}
-		memory = append(memory, plan.NodePage{NUMANode: node.ID, Pages: shares[node.ID]})
+		memory = append(memory, plan.NodePage{NUMANode: node.ID, Pages: pages})
 	}
+	slices.SortFunc(memory, func(a, b plan.NodePage) int { return cmp.Compare(a.NUMANode, b.NUMANode) })
 	n.Memory = memory
-	slices.SortFunc(n.Memory, func(a, b plan.NodePage) int { return a.NUMANode - b.NUMANode })
 	return n
 }
 
@@ -129,16 +128,9 @@ func coresOn(p *plan.Problem, ids []int) map[int]int64 {
 // sameNUMA reports whether lab node i may go from one set of cores to another: it is in no affinity
 // for NUMA nodes, or stays on the same ones.
 func sameNUMA(p *plan.Problem, i int, from, to []int) bool {
-	if !slices.ContainsFunc(p.Affinity, func(a plan.Affinity) bool {
+	bound := slices.ContainsFunc(p.Affinity, func(a plan.Affinity) bool {
 		return a.NUMA != "" && slices.Contains(a.Requests, i)
-	}) {
-		return true
-	}
-	a, b := coresOn(p, from), coresOn(p, to)
-	for node := range a {
-		if b[node] == 0 {
-			return false
-		}
-	}
-	return len(a) == len(b)
+	})
+	sameNode := func(int64, int64) bool { return true } // whatever the counts are
+	return !bound || maps.EqualFunc(coresOn(p, from), coresOn(p, to), sameNode)
 }

@@ -28,23 +28,20 @@ func (c *covering) add(tenant bool, size int) {
 
 // finish is called when all caches are there.
 func (c *covering) finish() {
-	largest := func(a, b int) int { return b - a }
-	slices.SortFunc(c.own, largest)
-	slices.SortFunc(c.tenants, largest)
-	c.ownSums, c.tenantSums = sums(nil, c.own), sums(nil, c.tenants)
+	slices.SortFunc(c.own, largestFirst)
+	slices.SortFunc(c.tenants, largestFirst)
+	c.ownSums, c.tenantSums = sums(c.own), sums(c.tenants)
 	c.size = max(1, c.ownSums[min(1, len(c.own))])
 	c.widest = max(c.size, c.tenantSums[min(1, len(c.tenants))])
 }
 
-// sums appends the sums of the first 0, 1, 2 ... numbers of a list.
-func sums(to, list []int) []int {
-	sum := 0
-	to = append(to, 0)
-	for _, n := range list {
-		sum += n
-		to = append(to, sum)
+// sums returns the sums of the first 0, 1, 2 ... numbers of a list.
+func sums(list []int) []int {
+	sums := make([]int, len(list)+1)
+	for k, n := range list {
+		sums[k+1] = sums[k] + n
 	}
-	return to
+	return sums
 }
 
 // shares returns how many shares of L3 caches lab nodes with so many cores have at least. A share
@@ -73,23 +70,21 @@ func (c *covering) shares(asked []int) int {
 			c.parts = append(c.parts, n)
 		}
 	}
-	slices.SortFunc(c.parts, func(a, b int) int { return b - a })
+	slices.SortFunc(c.parts, largestFirst)
 	// Sums of the largest parts take their place.
 	sum := 0
 	for k, n := range c.parts {
 		sum += n
 		c.parts[k] = sum
 	}
-	owned := func(k int) int {
-		if k = min(k, len(c.parts)); k == 0 {
-			return 0
-		}
-		return c.parts[k-1]
-	}
 	best := -1
 	for full := range len(c.ownSums) {
 		alone := len(c.own) - full
-		have := c.loose + c.ownSums[full] + min(owned(alone), c.ownSums[alone])
+		owned := 0
+		if k := min(alone, len(c.parts)); k > 0 {
+			owned = c.parts[k-1]
+		}
+		have := c.loose + c.ownSums[full] + min(owned, c.ownSums[alone])
 		used, _ := slices.BinarySearch(c.tenantSums, total-have)
 		if used == len(c.tenantSums) {
 			continue
@@ -119,25 +114,24 @@ func (m *model) coverage(within func(node int) bool) *covering {
 		if len(l.cells) == 0 {
 			continue
 		}
-		size := 0
-		first := &m.pools[m.cells[l.cells[0]].pool]
-		node, pk := first.node, first.pkg
+		first := m.pools[m.cells[l.cells[0]].pool].poolKey
+		node, pk, size := first.node, first.pkg, 0
 		if !within(node) {
 			continue
 		}
 		for _, k := range l.cells {
 			size += len(m.cells[k].cores)
 			pl := &m.pools[m.cells[k].pool]
-			if pl.node != node {
+			if pl.node != first.node {
 				node = -1
 			}
-			if pl.pkg != pk {
+			if pl.pkg != first.pkg {
 				pk = -1
 			}
 		}
 		// What the host keeps of a node or package can be under other caches, unless all its cores are under this one.
 		if node >= 0 {
-			size = min(size, max(0, m.nodes[node].free-m.nodes[node].reserve))
+			size = min(size, m.nodes[node].most())
 		}
 		if pk >= 0 {
 			size = min(size, max(0, m.packages[pk].free-m.packages[pk].reserve))

@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -8,7 +9,7 @@ import (
 )
 
 // emit writes columns out as a placement: the least L3 sharing, the lowest core numbers to the
-// first lab nodes, and the cheapest memory. Lab nodes that can be swapped get their columns in
+// first lab nodes, and the cheapest memory. Interchangeable lab nodes get their columns in
 // order. It works on its own account, so that a search that was stopped does not get in its way.
 func (m *model) emit(best []*column) plan.Placement {
 	s := newState(m, &meter{ctx: context.Background(), limit: 1 << 62})
@@ -38,7 +39,7 @@ func (m *model) emit(best []*column) plan.Placement {
 	return pl
 }
 
-// inOrder gives the first of lab nodes that can be swapped the first of their columns, and so on.
+// inOrder gives the first of interchangeable lab nodes the first of their columns, and so on.
 func (m *model) inOrder(best []*column) []*column {
 	out := slices.Clone(best)
 	theirs := make(map[int][]*column, len(best))
@@ -55,7 +56,7 @@ func (m *model) inOrder(best []*column) []*column {
 	return out
 }
 
-// layout returns how a component's cores are given: portions of cells in place of places, the first lab nodes first.
+// layout returns how a component's cores are given: portions of cells in place of pools, the first lab nodes first.
 func (p *packer) layout(k int, at []portion) []portion {
 	var out []portion
 	m := p.m
@@ -73,16 +74,13 @@ func (p *packer) layout(k int, at []portion) []portion {
 			return out
 		}
 	}
-	left := map[int]int{}
+	given := make([]int, len(m.cells))
 	for _, q := range at {
 		n := q.n
 		for _, c := range m.pools[q.pool].cells {
-			if _, ok := left[c]; !ok {
-				left[c] = len(m.cells[c].cores)
-			}
-			if g := min(n, left[c]); g > 0 {
+			if g := min(n, len(m.cells[c].cores)-given[c]); g > 0 {
 				out = append(out, portion{q.who, c, g})
-				left[c] -= g
+				given[c] += g
 				n -= g
 			}
 		}
@@ -90,46 +88,32 @@ func (p *packer) layout(k int, at []portion) []portion {
 	return out
 }
 
-// span returns between what the shares of a component are known to be.
-func (p *packer) span(k int, at []portion) (low, high int) {
-	if n, ok := p.easy(k, at); ok {
-		return n, n
-	}
-	r := p.find(k, at, false)
-	return r.low, r.high
-}
-
 // pagesOf spreads the memory of all lab nodes.
 func (s *state) pagesOf() [][]plan.NodePage {
 	m := s.m
 	out := make([][]plan.NodePage, len(s.at))
+	add := func(i, node int, pages int64) {
+		if pages > 0 {
+			out[i] = append(out[i], plan.NodePage{NUMANode: m.nodes[node].id, Pages: pages})
+		}
+	}
 	if s.sharesFit() {
 		for i, c := range s.at {
-			shares := slices.SortedFunc(slices.Values(s.sharesOf(i, c)), func(a, b share) int {
-				return m.nodes[a.node].id - m.nodes[b.node].id
-			})
-			for _, x := range shares {
-				if x.pages > 0 {
-					out[i] = append(out[i], plan.NodePage{NUMANode: m.nodes[x.node].id, Pages: x.pages})
-				}
+			for _, x := range s.sharesOf(i, c) {
+				add(i, x.node, x.pages)
 			}
 		}
-		return out
-	}
-	f := newFlow(s)
-	f.solve()
-	n := len(m.nodes)
-	order := make([]int, n)
-	for b := range order {
-		order[b] = b
-	}
-	slices.SortFunc(order, func(a, b int) int { return m.nodes[a].id - m.nodes[b].id })
-	for k, i := range f.who {
-		for _, b := range order {
-			if pages := f.in[k*n+b] + f.over[k*n+b]; pages > 0 {
-				out[i] = append(out[i], plan.NodePage{NUMANode: m.nodes[b].id, Pages: pages})
+	} else {
+		f := newFlow(s)
+		f.solve()
+		for k, i := range f.who {
+			for b := range m.nodes {
+				add(i, b, f.at(k, b).in+f.at(k, b).over)
 			}
 		}
+	}
+	for _, pages := range out {
+		slices.SortFunc(pages, func(a, b plan.NodePage) int { return cmp.Compare(a.NUMANode, b.NUMANode) })
 	}
 	return out
 }

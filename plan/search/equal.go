@@ -2,6 +2,7 @@ package search
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 )
 
@@ -18,7 +19,7 @@ import (
 type classOption struct {
 	own     int64
 	reduced int64 // scaled, at the present prices
-	even    int64 // likewise at the prices of even
+	even    int64 // likewise at the prices of commonPortPrice
 }
 
 // equalSteps bounds the work on all classes together, and quickSteps where the prices are not the last ones.
@@ -27,7 +28,7 @@ const (
 	quickSteps = 15_000
 )
 
-// equalise returns a bound that knows of the term "unequal", as good as the root bound at least.
+// boundUnequal returns a bound that knows of the term "unequal", as good as the root bound at least.
 func (t *tree) boundUnequal(steps int64) int64 {
 	root := t.root
 	w := t.m.p.Weights.Unequal
@@ -80,7 +81,7 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	e := t.enum(0)
 	e.relaxed, e.breakSymmetry, e.basic = false, false, false
 	at := map[int64]int{}
-	use := &classUse{}
+	use := newClassUse(t.m)
 	if !e.run(i, t.price, limit, func(c *column, reduced int64) bool {
 		even := scale*c.own + t.start.price.charge(t.m, c)
 		k, ok := at[c.own]
@@ -99,7 +100,7 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	return options, use.dearest(t.m, i, len(members), options)
 }
 
-// dearestOf returns what was found for lab nodes that can be swapped: the highest, since a search
+// dearestOf returns what was found for interchangeable lab nodes: the highest, since a search
 // that was cut short proves less.
 func dearestOf(least []leastColumn, members []int) int64 {
 	var most int64
@@ -109,49 +110,44 @@ func dearestOf(least []leastColumn, members []int) int64 {
 	return most
 }
 
-// classUse says what there is of each resource at what own cost.
+// classUse says at what own cost, at least, a lab node can have what.
 type classUse struct {
-	gpu, nic, vf map[int]int64 // of a device: least own cost of a column with it
-	node         map[nodePiece]int64
+	gpu, nic, vf map[int]int64       // a device
+	node         map[nodePiece]int64 // so many cores on a NUMA node
+	cores        []int               // scratch of add
 }
 
-// nodePiece is a number of cores on a NUMA node.
 type nodePiece struct{ node, cores int }
 
+func newClassUse(m *model) *classUse {
+	return &classUse{map[int]int64{}, map[int]int64{}, map[int]int64{}, map[nodePiece]int64{}, make([]int, len(m.nodes))}
+}
+
 func (u *classUse) add(m *model, c *column) {
-	if u.gpu == nil {
-		u.gpu, u.nic, u.vf, u.node = map[int]int64{}, map[int]int64{}, map[int]int64{}, map[nodePiece]int64{}
+	for _, d := range c.gpus {
+		lower(u.gpu, d, c.own)
 	}
-	lower(u.gpu, c.gpus, c.own)
-	lower(u.nic, c.nics, c.own)
+	for _, d := range c.nics {
+		lower(u.nic, d, c.own)
+	}
 	for _, v := range c.vfs {
-		lower(u.vf, []int{v.Device}, c.own)
+		lower(u.vf, v.Device, c.own)
 	}
-	for k, pc := range c.cores {
-		node, n := m.pools[pc.pool].node, 0
-		for x, o := range c.cores {
-			if m.pools[o.pool].node == node {
-				if x < k {
-					n = 0
-					break // counted before
-				}
-				n += o.n
-			}
-		}
-		if n > 0 {
-			key := nodePiece{node, n}
-			if old, ok := u.node[key]; !ok || c.own < old {
-				u.node[key] = c.own
-			}
+	for _, pc := range c.cores {
+		u.cores[m.pools[pc.pool].node] += pc.n
+	}
+	for _, pc := range c.cores {
+		node := m.pools[pc.pool].node
+		if n := u.cores[node]; n > 0 {
+			lower(u.node, nodePiece{node, n}, c.own)
+			u.cores[node] = 0
 		}
 	}
 }
 
-func lower(least map[int]int64, devices []int, own int64) {
-	for _, d := range devices {
-		if old, ok := least[d]; !ok || own < old {
-			least[d] = own
-		}
+func lower[K comparable](least map[K]int64, key K, own int64) {
+	if old, ok := least[key]; !ok || own < old {
+		least[key] = own
 	}
 }
 
@@ -159,31 +155,9 @@ func lower(least map[int]int64, devices []int, own int64) {
 // not have enough devices or cores among them for all.
 func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 	r := &m.requests[i]
-	// kth returns the least own cost at which so many devices are in reach.
-	kth := func(least map[int]int64, need int, count func(d int) int) int64 {
-		type reach struct {
-			own   int64
-			count int
-		}
-		var list []reach
-		for d, own := range least {
-			list = append(list, reach{own, count(d)})
-		}
-		slices.SortFunc(list, func(a, b reach) int { return cmp.Compare(a.own, b.own) })
-		for _, x := range list {
-			if need <= 0 {
-				break
-			}
-			if need -= x.count; need <= 0 {
-				return x.own
-			}
-		}
-		return 0 // not enough in any of them: nothing cheaper exists, and the search will find that out
-	}
 	one := func(int) int { return 1 }
-	least := kth(u.gpu, n*r.gpus, one)
-	least = max(least, kth(u.nic, n*r.nics, one))
-	least = max(least, kth(u.vf, n*(r.ports-r.nics), func(d int) int { return m.devices[d].vfs }))
+	least := max(reach(u.gpu, n*r.gpus, one), reach(u.nic, n*r.nics, one),
+		reach(u.vf, n*(r.ports-r.nics), func(d int) int { return m.devices[d].vfs }))
 	for _, o := range options {
 		if o.own <= least {
 			continue
@@ -195,6 +169,20 @@ func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
 		least = o.own
 	}
 	return least
+}
+
+// reach returns the least own cost at which the devices that can be had come to what is needed.
+func reach(least map[int]int64, need int, count func(d int) int) int64 {
+	if need <= 0 {
+		return 0
+	}
+	devices := slices.SortedFunc(maps.Keys(least), func(a, b int) int { return cmp.Compare(least[a], least[b]) })
+	for _, d := range devices {
+		if need -= count(d); need <= 0 {
+			return least[d]
+		}
+	}
+	return 0 // not enough in any of them: nothing cheaper exists, and the search will find that out
 }
 
 // pieces returns how many lab nodes fit by cores with columns that cost no more than own: each has
@@ -209,7 +197,7 @@ func (u *classUse) pieces(m *model, own int64) int {
 	fit := 0
 	for a, n := range smallest {
 		if n > 0 {
-			fit += max(0, m.nodes[a].free-m.nodes[a].reserve) / n
+			fit += m.nodes[a].most() / n
 		}
 	}
 	return fit

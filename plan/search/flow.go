@@ -1,59 +1,69 @@
 package search
 
+import "slices"
+
 // A flow spreads the memory of the placed lab nodes over the NUMA nodes at least cost: a
 // transportation problem with two arcs from each lab node to each NUMA node. The first carries up
 // to the lab node's share there and costs the distance to the nearest of its cores; the second
 // carries the rest and costs the weight of imbalance on top. Successive shortest paths solve it
 // exactly, since a page is the unit.
 type flow struct {
-	s     *state
-	who   []int   // lab nodes
-	near  []int64 // of lab node k and NUMA node n at k*N+n: cost of a page within its share
-	limit []int64 // the share
-	in    []int64 // pages within the share
-	over  []int64 // pages beyond it
-	used  []int64 // pages on each NUMA node
-	left  []int64 // pages of each lab node that lie nowhere yet
+	s    *state
+	who  []int   // lab nodes
+	arcs []arcs  // of lab node k and NUMA node b at k*N+b
+	used []int64 // pages on each NUMA node
+	left []int64 // pages of each lab node that lie nowhere yet
 
-	cost    []int64 // of the shortest path to a vertex: lab nodes first, then NUMA nodes; -1 where there is none
-	reached []bool
-	from    []int
-	queue   []int
-	queued  []bool
+	vertices []vertex // lab nodes first, then NUMA nodes
+	queue    []int
+}
+
+// arcs are those from a lab node to a NUMA node.
+type arcs struct {
+	near  int64 // cost of a page within the share
+	limit int64 // the share
+	in    int64 // pages within the share
+	over  int64 // pages beyond it
+}
+
+// A vertex is what the search for a shortest path knows of it.
+type vertex struct {
+	cost            int64 // of the shortest path to it
+	from            int   // the vertex before it on that path, -1 where the path starts
+	reached, queued bool
 }
 
 func newFlow(s *state) *flow { return &flow{s: s} }
 
+// at returns the arcs from lab node k of who to NUMA node b.
+func (f *flow) at(k, b int) *arcs { return &f.arcs[k*len(f.used)+b] }
+
 // solve returns the least cost of the memory of all placed lab nodes.
 func (f *flow) solve() int64 {
 	f.load()
-	n := len(f.s.m.nodes)
 	for k := range f.who {
-		for f.left[k] > 0 {
-			if !f.augment(k) {
-				break
-			}
+		for f.left[k] > 0 && f.augment(k) {
 		}
 	}
 	var sum int64
 	for k, i := range f.who {
 		// Pages that are nobody's share lie beyond one wherever they are: that is the same for
 		// every placement, and costs nothing.
-		beyond := -f.s.m.requests[i].pages
-		for b := range n {
-			x := k*n + b
-			sum += f.near[x] * (f.in[x] + f.over[x])
-			beyond += f.limit[x] + f.over[x]
+		r := &f.s.m.requests[i]
+		beyond := -r.pages
+		for b := range f.used {
+			a := f.at(k, b)
+			sum += a.near * (a.in + a.over)
+			beyond += a.limit + a.over
 		}
-		sum += max(0, beyond) * f.s.m.requests[i].w.MemoryBalance
+		sum += max(0, beyond) * r.w.MemoryBalance
 	}
 	return sum
 }
 
 // load sets the problem up and puts what costs nothing in place.
 func (f *flow) load() {
-	s := f.s
-	m := s.m
+	s, m := f.s, f.s.m
 	n := len(m.nodes)
 	f.who = f.who[:0]
 	for i, c := range s.at {
@@ -61,29 +71,24 @@ func (f *flow) load() {
 			f.who = append(f.who, i)
 		}
 	}
-	size := len(f.who) * n
-	f.near, f.limit, f.in, f.over = zero(f.near, size), zero(f.limit, size), zero(f.in, size), zero(f.over, size)
-	f.used, f.left = zero(f.used, n), zero(f.left, len(f.who))
+	f.arcs, f.used, f.left = zero(f.arcs, len(f.who)*n), zero(f.used, n), zero(f.left, len(f.who))
 	for k, i := range f.who {
 		c := s.at[i]
 		f.left[k] = m.requests[i].pages
 		for b := range n {
-			var least int64 = -1
+			least := infinite
 			for _, pc := range c.cores {
-				if d := m.dist[m.pools[pc.pool].node*n+b]; least < 0 || d < least {
-					least = d
-				}
+				least = min(least, m.far(m.pools[pc.pool].node, b))
 			}
-			f.near[k*n+b] = least * m.requests[i].w.MemoryDistance
+			f.at(k, b).near = least * m.requests[i].w.MemoryDistance
 		}
 		for _, x := range s.sharesOf(i, c) {
-			at := k*n + x.node
-			f.limit[at] = x.whole
-			if f.near[at] == 0 {
-				give := min(x.whole, f.room(x.node))
-				f.in[at] = give
-				f.used[x.node] += give
-				f.left[k] -= give
+			a := f.at(k, x.node)
+			a.limit = x.whole
+			if a.near == 0 {
+				a.in = min(x.whole, f.room(x.node))
+				f.used[x.node] += a.in
+				f.left[k] -= a.in
 			}
 		}
 		s.work.addHard(int64(n))
@@ -102,110 +107,105 @@ func (f *flow) room(b int) int64 {
 // augment moves pages of lab node k along the cheapest path to a NUMA node with room, pushing
 // others' pages aside where that is cheaper.
 func (f *flow) augment(k int) bool {
-	m := f.s.m
-	n, labs := len(m.nodes), len(f.who)
-	f.cost, f.from = zero(f.cost, labs+n), zero(f.from, labs+n)
-	f.reached, f.queued = zero(f.reached, labs+n), zero(f.queued, labs+n)
-	f.queue = append(f.queue[:0], k)
-	f.reached[k], f.queued[k] = true, true
-	f.from[k] = -1
-	relax := func(v, by int, cost int64) {
-		if f.reached[v] && cost >= f.cost[v] {
-			return
-		}
-		f.reached[v], f.cost[v], f.from[v] = true, cost, by
-		if !f.queued[v] {
-			f.queued[v] = true
-			f.queue = append(f.queue, v)
-		}
-	}
-	for head := 0; head < len(f.queue); head++ {
-		v := f.queue[head]
-		f.queued[v] = false
-		if f.s.work.addHard(int64(n)/8 + 1) {
-			return false
-		}
-		if v < labs {
-			for b := range n {
-				if q := &m.nodes[b]; q.limited && q.pages == 0 {
-					continue
-				}
-				relax(labs+b, v, f.cost[v]+f.forward(v, b))
-			}
-			continue
-		}
-		b := v - labs
-		for j := range labs {
-			if x := j*n + b; f.in[x]+f.over[x] > 0 {
-				relax(j, v, f.cost[v]-f.refund(j, b))
-			}
-		}
-	}
-	best := -1
-	for b := range n {
-		if v := labs + b; f.reached[v] && f.room(b) > 0 && (best < 0 || f.cost[v] < f.cost[best]) {
-			best = v
-		}
-	}
+	best := f.shortestPath(k)
 	if best < 0 {
 		return false
 	}
-	// The path ends at best; from there back to k, the narrowest step decides how much goes.
-	amount := min(f.left[k], f.room(best-labs))
-	for v := best; f.from[v] >= 0; v = f.from[v] {
-		u := f.from[v]
-		if u < labs {
-			if x := u*n + v - labs; f.in[x] < f.limit[x] {
-				amount = min(amount, f.limit[x]-f.in[x])
-			}
-		} else if x := v*n + u - labs; f.over[x] > 0 {
-			amount = min(amount, f.over[x])
-		} else {
-			amount = min(amount, f.in[x])
-		}
+	node := best - len(f.who)
+	// The narrowest step of the path decides how much goes.
+	amount := min(f.left[k], f.room(node))
+	for v := best; f.vertices[v].from >= 0; v = f.vertices[v].from {
+		_, _, most := f.step(f.vertices[v].from, v)
+		amount = min(amount, most)
 	}
-	for v := best; f.from[v] >= 0; v = f.from[v] {
-		u := f.from[v]
-		if u < labs {
-			if x := u*n + v - labs; f.in[x] < f.limit[x] {
-				f.in[x] += amount
-			} else {
-				f.over[x] += amount
-			}
-		} else if x := v*n + u - labs; f.over[x] > 0 {
-			f.over[x] -= amount
-		} else {
-			f.in[x] -= amount
-		}
+	for v := best; f.vertices[v].from >= 0; v = f.vertices[v].from {
+		pages, sign, _ := f.step(f.vertices[v].from, v)
+		*pages += sign * amount
 	}
-	f.used[best-labs] += amount
+	f.used[node] += amount
 	f.left[k] -= amount
 	return true
 }
 
-// forward is the cost of one more page of lab node k on NUMA node b, refund what one less saves.
-func (f *flow) forward(k, b int) int64 {
-	x := k*len(f.s.m.nodes) + b
-	if f.in[x] < f.limit[x] {
-		return f.near[x]
+// step returns the pages that a path changes from vertex u to v, up or down, and by how many at
+// most. From a lab node pages go forth, from a NUMA node they come back: those beyond the share first.
+func (f *flow) step(u, v int) (pages *int64, sign, most int64) {
+	labs := len(f.who)
+	if u < labs {
+		a := f.at(u, v-labs)
+		if a.in < a.limit {
+			return &a.in, 1, a.limit - a.in
+		}
+		return &a.over, 1, 1 << 62
 	}
-	return f.near[x] + f.s.m.requests[f.who[k]].w.MemoryBalance
+	a := f.at(v, u-labs)
+	if a.over > 0 {
+		return &a.over, -1, a.over
+	}
+	return &a.in, -1, a.in
 }
 
-func (f *flow) refund(k, b int) int64 {
-	x := k*len(f.s.m.nodes) + b
-	if f.over[x] > 0 {
-		return f.near[x] + f.s.m.requests[f.who[k]].w.MemoryBalance
+// shortestPath finds the cheapest paths from lab node k (Bellman and Ford, with a queue, since pages
+// that are pushed aside may save cost). It returns the vertex of the nearest NUMA node with room, -1
+// where there is none.
+func (f *flow) shortestPath(k int) int {
+	labs := len(f.who)
+	f.vertices = zero(f.vertices, labs+len(f.used))
+	f.vertices[k] = vertex{from: -1, reached: true, queued: true}
+	f.queue = append(f.queue[:0], k)
+	relax := func(v, by int, cost int64) {
+		q := &f.vertices[v]
+		if q.reached && cost >= q.cost {
+			return
+		}
+		if !q.queued {
+			f.queue = append(f.queue, v)
+		}
+		*q = vertex{cost: cost, from: by, reached: true, queued: true}
 	}
-	return f.near[x]
+	for head := 0; head < len(f.queue); head++ {
+		v := f.queue[head]
+		f.vertices[v].queued = false
+		if f.s.work.addHard(int64(len(f.used))/8 + 1) {
+			return -1
+		}
+		cost := f.vertices[v].cost
+		if v < labs {
+			for b := range f.used {
+				if q := &f.s.m.nodes[b]; !q.limited || q.pages > 0 {
+					relax(labs+b, v, cost+f.price(v, b, f.at(v, b).in >= f.at(v, b).limit))
+				}
+			}
+			continue
+		}
+		for j := range labs {
+			if a := f.at(j, v-labs); a.in+a.over > 0 {
+				relax(j, v, cost-f.price(j, v-labs, a.over > 0))
+			}
+		}
+	}
+	best := -1
+	for b := range f.used {
+		v := labs + b
+		if f.vertices[v].reached && f.room(b) > 0 && (best < 0 || f.vertices[v].cost < f.vertices[best].cost) {
+			best = v
+		}
+	}
+	return best
+}
+
+// price is what a page of lab node k on NUMA node b costs, within its share or beyond.
+func (f *flow) price(k, b int, beyond bool) int64 {
+	cost := f.at(k, b).near
+	if beyond {
+		cost += f.s.m.requests[f.who[k]].w.MemoryBalance
+	}
+	return cost
 }
 
 // zero returns a slice of n zeros, in s's memory where that is large enough.
 func zero[T any](s []T, n int) []T {
-	if cap(s) < n {
-		return make([]T, n)
-	}
-	s = s[:n]
+	s = slices.Grow(s[:0], n)[:n]
 	clear(s)
 	return s
 }

@@ -7,7 +7,8 @@ package search
 // Floating point numbers only look for good duals. What those prove is worked out in whole
 // numbers.
 
-// A column is a variable: a pattern of a group, a way to span, or what a row leaves over.
+// A variable is a column of the linear program: a pattern for a bin of a group, a choice of portions
+// to span, or the slack of a row.
 type variable struct {
 	cost    int64
 	rows    []entry
@@ -38,7 +39,7 @@ const (
 	maxRows = 256
 )
 
-// assemble raises the root bound by the linear program and looks for a placement that comes up to it.
+// solveMaster raises the root bound by the linear program and looks for a placement that comes up to it.
 func (t *tree) solveMaster() {
 	if t.best == nil || t.work.stopped != "" {
 		return
@@ -82,7 +83,7 @@ func (a *patternModel) start() *master {
 	return p
 }
 
-// rest is the column of what row r leaves over.
+// slackVariable is the variable of what row r leaves over.
 func (p *master) slackVariable(r int) variable { return variable{group: -1, rows: []entry{{r, 1}}} }
 
 // price finds the duals of the present basis and the column that lowers the cost most; nil where there is none.

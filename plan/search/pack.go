@@ -7,7 +7,7 @@ import (
 )
 
 // A packer says how the cores of lab nodes lie best under the L3 caches of a component, given how
-// many cores each has in each place. What it counts is pairs of a lab node and an L3 cache that it
+// many cores each has of each pool. What it counts is pairs of a lab node and an L3 cache that it
 // shares, with another lab node or a tenant.
 type packer struct {
 	m     *model
@@ -47,12 +47,12 @@ func newPacker(m *model, work *meter) *packer {
 	return &packer{m: m, work: work, cache: map[string]packed{}}
 }
 
-// bound returns a lower bound of the shares of a component: the least where that was found in time.
-func (p *packer) bound(k int, at []portion) int64 {
+// bounds returns between what the least shares of a component are: the same where they were found in time.
+func (p *packer) bounds(k int, at []portion) packed {
 	if n, ok := p.easy(k, at); ok {
-		return int64(n)
+		return packed{n, n}
 	}
-	return int64(p.find(k, at, false).low)
+	return p.find(k, at, false)
 }
 
 // easy solves what needs no search.
@@ -61,19 +61,19 @@ func (p *packer) easy(k int, at []portion) (int, bool) {
 	if len(at) == 0 || len(comp.l3s) == 0 {
 		return 0, true
 	}
-	if comp.single {
-		labs := 0
-		for x := range at {
-			if !slices.ContainsFunc(at[:x], func(q portion) bool { return q.who == at[x].who }) {
-				labs++
-			}
+	if !comp.single {
+		return 0, false
+	}
+	labs := 0
+	for x := range at {
+		if !slices.ContainsFunc(at[:x], func(q portion) bool { return q.who == at[x].who }) {
+			labs++
 		}
-		if labs > 1 || p.m.l3s[comp.l3s[0]].tenant {
-			return labs, true
-		}
+	}
+	if labs == 1 && !p.m.l3s[comp.l3s[0]].tenant {
 		return 0, true
 	}
-	return 0, false
+	return labs, true
 }
 
 // find searches for the least number of shares. With keep, p.best holds the distribution that has p.high of them.
@@ -109,13 +109,10 @@ func (p *packer) load(k int, at []portion) {
 		return n
 	}
 	slices.SortFunc(p.items, func(a, b portion) int {
-		if a.who != b.who {
-			if c := cmp.Compare(total(b.who), total(a.who)); c != 0 {
-				return c
-			}
-			return cmp.Compare(a.who, b.who)
+		if a.who == b.who {
+			return cmp.Compare(a.pool, b.pool)
 		}
-		return cmp.Compare(a.pool, b.pool)
+		return cmp.Or(cmp.Compare(total(b.who), total(a.who)), cmp.Compare(a.who, b.who))
 	})
 }
 
@@ -123,11 +120,11 @@ func (p *packer) load(k int, at []portion) {
 func (p *packer) keyOf(k int) []byte {
 	p.key = binary.AppendUvarint(p.key[:0], uint64(k))
 	for x, q := range p.items {
+		first := byte(1) // of its lab node
 		if x > 0 && p.items[x-1].who == q.who {
-			p.key = append(p.key, 0)
-		} else {
-			p.key = append(p.key, 1)
+			first = 0
 		}
+		p.key = append(p.key, first)
 		p.key = binary.AppendUvarint(p.key, uint64(q.pool))
 		p.key = binary.AppendUvarint(p.key, uint64(q.n))
 	}
@@ -201,10 +198,7 @@ func (p *packer) prepare() {
 		if reach[n] {
 			next = n
 		}
-		p.waste[n] = -1
-		if next >= 0 {
-			p.waste[n] = next - n
-		}
+		p.waste[n] = max(-1, next-n)
 	}
 }
 
@@ -240,16 +234,12 @@ func (p *packer) ahead(x int) int {
 			continue
 		}
 		fit := min(n, idle/w)
-		idle -= fit * w
 		shares += n - fit
-		if fit < n {
+		if idle -= fit * w; fit < n {
 			idle = 0
 		}
 	}
-	if many > 0 {
-		shares += max(0, many-idle/len(counts))
-	}
-	return shares
+	return shares + max(0, many-idle/len(counts))
 }
 
 // item packs items from x on, the shares so far given; it reports whether it was cut short.
@@ -265,7 +255,7 @@ func (p *packer) item(x, shares int) bool {
 	return p.spread(x, 0, p.items[x].n, shares)
 }
 
-// spread gives n cores of item x to cells from position pos of its place on.
+// spread gives n cores of item x to cells from position pos of its pool on.
 func (p *packer) spread(x, pos, n, shares int) bool {
 	if p.work.addHard(1) || p.work.steps > p.until {
 		return true

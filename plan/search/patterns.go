@@ -33,7 +33,7 @@ import (
 type bin struct {
 	within []bool // by NUMA node
 	room   int    // cores that lab nodes can have
-	pool   int    // its only place; -1 where there are several
+	pool   int    // its only pool; -1 where there are several
 	caches *covering
 	pages  int64 // of memory; -1 where that is no matter or there are several NUMA nodes
 	table  *patternTable
@@ -45,7 +45,7 @@ type bin struct {
 	local       []int
 }
 
-// patterns are all sets of sizes that can be in a bin. Units that are alike share them.
+// A patternTable has all sets of sizes that can be in a bin. Bins that are alike share it.
 type patternTable struct {
 	of   *bin // one of those
 	list []pattern
@@ -61,15 +61,15 @@ type pattern struct {
 	full   bool // no core is left
 }
 
-// maxContents bounds a table. 43,000 patterns are all that 32 cores have.
+// maxPatterns bounds a table. 43,000 patterns are all that 32 cores have.
 const maxPatterns = 50_000
 
-// An assembly is what the linear program is about.
+// A patternModel is what the linear program is about.
 type patternModel struct {
 	t       *tree
 	bins    []bin
 	groups  [][]int // of bins that are alike in all
-	classes [][]int // of lab nodes that can be swapped
+	classes [][]int // of interchangeable lab nodes
 	sizes   []int   // of lab nodes and portions, largest first; a portion counts with the next one that is not larger
 	sizeOf  []int   // of a class: index; -1 where no bin is large enough
 	due     []int64 // by size: pages that go with the cores, at least
@@ -96,7 +96,7 @@ type patternModel struct {
 // maxSpan bounds how many portions of a lab node are told apart.
 const maxSpan = 6
 
-// newAssembly finds bins and lists what they can contain; nil where there is no choice or too much of it.
+// newPatternModel finds bins and lists what they can contain; nil where there is no choice or too much of it.
 func (t *tree) newPatternModel() *patternModel {
 	m := t.m
 	a := &patternModel{t: t, bins: m.bins()}
@@ -167,7 +167,7 @@ func (m *model) bins() []bin {
 		for n := range group {
 			if group[n] == g {
 				u.within[n] = true
-				u.room += max(0, m.nodes[n].free-m.nodes[n].reserve)
+				u.room += m.nodes[n].most()
 				nodes, pools = append(nodes, n), append(pools, m.nodes[n].pools...)
 			}
 		}
@@ -186,10 +186,10 @@ func (m *model) bins() []bin {
 	return bins
 }
 
-// sameContents reports whether two bins can contain the same, with as many shares.
+// samePatterns reports whether two bins can contain the same, with as many shares.
 func (m *model) samePatterns(a, b *bin) bool {
-	if a.room != b.room || !slices.Equal(a.caches.own, b.caches.own) || !slices.Equal(a.caches.tenants,
-		b.caches.tenants) || a.caches.loose != b.caches.loose {
+	if a.room != b.room || a.caches.loose != b.caches.loose || !slices.Equal(a.caches.own, b.caches.own) ||
+		!slices.Equal(a.caches.tenants, b.caches.tenants) {
 		return false
 	}
 	if a.pool < 0 || b.pool < 0 {
@@ -206,20 +206,18 @@ func (a *patternModel) chooseSizes(asked []int) bool {
 	}
 	if !a.countable() {
 		a.sizes = append(asked, 1)
-		slices.SortFunc(a.sizes, func(x, y int) int { return y - x })
+		slices.SortFunc(a.sizes, largestFirst)
 		if a.sizes = slices.Compact(a.sizes); !a.countable() {
 			return false
 		}
 	}
+	least := infinite // pages for each core
+	for i := range a.t.m.requests {
+		r := &a.t.m.requests[i]
+		least = min(least, r.pages/int64(r.cores))
+	}
 	for _, size := range a.sizes {
-		least := int64(-1)
-		for i := range a.t.m.requests {
-			r := &a.t.m.requests[i]
-			if due := r.pages / int64(r.cores) * int64(size); least < 0 || due < least {
-				least = due
-			}
-		}
-		a.due = append(a.due, least)
+		a.due = append(a.due, least*int64(size))
 	}
 	return true
 }
@@ -293,11 +291,11 @@ func (a *patternModel) pack(u *bin, x int) int {
 		at = append(at, portion{len(at), table.of.pool, a.sizes[table.list[x].size]})
 	}
 	old := c.shares
-	c.shares = max(old, int(a.t.s.packs.bound(a.t.m.pools[table.of.pool].comp, at)))
+	c.shares = max(old, a.t.s.packs.bounds(a.t.m.pools[table.of.pool].comp, at).low)
 	return c.shares - old
 }
 
-// weigh finds what everything costs at the present prices. It reports whether there was enough work for that.
+// reprice finds what everything costs at the present prices. It reports whether there was enough work for that.
 func (a *patternModel) reprice() bool {
 	t, m := a.t, a.t.m
 	beyond := scale*t.cost - t.s.crowd + t.price.fixed
@@ -363,9 +361,8 @@ func (a *patternModel) reprice() bool {
 		u := &a.bins[k]
 		g := slices.IndexFunc(a.groups, func(g []int) bool {
 			o := &a.bins[g[0]]
-			return o.table == u.table && o.lone == u.lone && o.pages == u.pages && slices.Equal(o.least, u.least) &&
-				slices.Equal(o.away, u.away) &&
-				slices.Equal(o.local, u.local)
+			return o.table == u.table && o.lone == u.lone && o.pages == u.pages &&
+				slices.Equal(o.least, u.least) && slices.Equal(o.away, u.away) && slices.Equal(o.local, u.local)
 		})
 		if g < 0 {
 			g = len(a.groups)
@@ -386,7 +383,7 @@ func (m *model) lone(u *bin) int64 {
 	if !m.emulator {
 		return 0
 	}
-	least := int64(-1)
+	least := infinite
 	for a := range m.nodes {
 		if !u.within[a] {
 			continue
@@ -394,13 +391,13 @@ func (m *model) lone(u *bin) int64 {
 		if m.nodes[a].reserve > 0 {
 			return 0 // there is one left
 		}
-		for b, d := range m.dist[a*len(m.nodes) : (a+1)*len(m.nodes)] {
-			if !u.within[b] && m.nodes[b].free > 0 && (least < 0 || d < least) {
-				least = d
+		for b := range m.nodes {
+			if !u.within[b] && m.nodes[b].free > 0 {
+				least = min(least, m.far(a, b))
 			}
 		}
 	}
-	return max(0, least) * m.p.Weights.EmulatorDistance
+	return finite(least) * m.p.Weights.EmulatorDistance
 }
 
 // localTo returns how many lab nodes like r can have all their devices in a bin, at most.

@@ -13,7 +13,7 @@ import (
 // the best one all losses together are below the slack. So few patterns come into question, and a
 // search finds sets of them that hold all lab nodes.
 
-// A choice is a pattern of a group that comes into question.
+// A candidate is a pattern of a group that comes into question.
 type candidate struct {
 	group, pattern int
 	loss           int64
@@ -83,7 +83,7 @@ func (p *master) round() {
 	}
 }
 
-// choose lists the patterns of a group that come into question, and returns how many there are.
+// findCandidates lists the patterns of a group that come into question, and returns how many there are.
 func (q *rounding) findCandidates(g int) int {
 	u := &q.bins[q.groups[g][0]]
 	list := u.table.list

@@ -43,11 +43,10 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	if !m.countsAllow() {
 		return nil, ErrInfeasible
 	}
-	limit := o.Steps
-	if limit <= 0 {
-		limit = DefaultSteps
+	work := &meter{ctx: ctx, limit: o.Steps}
+	if work.limit <= 0 {
+		work.limit = DefaultSteps
 	}
-	work := &meter{ctx: ctx, limit: limit}
 	t := newTree(m, work)
 	bound, found := t.solve()
 	if !found {
@@ -74,31 +73,23 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	return r, nil
 }
 
-// enough reports whether counts alone allow a placement.
+// countsAllow reports whether counts alone allow a placement.
 func (m *model) countsAllow() bool {
-	if m.asked+m.p.ReserveCores > m.free && (m.p.ReserveCores > 0 || m.asked > m.free) {
+	if m.asked+max(0, m.p.ReserveCores) > m.free {
 		return false
 	}
-	var pages, have int64
-	for i := range m.requests {
-		pages += m.requests[i].pages
-	}
+	cores, pages, limited := 0, int64(0), true
 	for i := range m.nodes {
-		if !m.nodes[i].limited {
-			return m.nodesEnough()
-		}
-		have += m.nodes[i].pages
-	}
-	return pages <= have && m.nodesEnough()
-}
-
-func (m *model) nodesEnough() bool {
-	left := 0
-	for i := range m.nodes {
-		if m.nodes[i].free < m.nodes[i].reserve {
+		n := &m.nodes[i]
+		if n.free < n.reserve {
 			return false // nothing can be left that is not there
 		}
-		left += m.nodes[i].free - m.nodes[i].reserve
+		cores += n.most()
+		pages += n.pages
+		limited = limited && n.limited
 	}
-	return m.asked <= left
+	for i := range m.requests {
+		pages -= m.requests[i].pages
+	}
+	return m.asked <= cores && (pages >= 0 || !limited)
 }

@@ -9,14 +9,14 @@ import "slices"
 // make it cheaper. Core splits are bounded by it, or splits that lose much memory would be tried
 // one by one.
 
-// A spill is what is known of the L3 caches of a place.
+// A spill is what is known of the L3 caches of a pool.
 type spill struct {
 	clean  int   // cores under no tenant's cache
 	dirty  []int // free cores of the caches of tenants, largest first
-	simple bool  // the caches are no other place's
+	simple bool  // the caches are no other pool's
 }
 
-// findDirty finds the L3 caches of each place that tenants use.
+// findDirty finds the L3 caches of each pool that tenants use.
 func (m *model) findDirty() {
 	m.spills = make([]spill, len(m.pools))
 	for k := range m.pools {
@@ -30,11 +30,11 @@ func (m *model) findDirty() {
 				q.clean += size
 			}
 		}
-		slices.SortFunc(q.dirty, func(a, b int) int { return b - a })
+		slices.SortFunc(q.dirty, largestFirst)
 	}
 }
 
-// sharesL3 returns how many L3 caches of tenants a lab node with n cores in a place has a part of, at least.
+// sharesL3 returns how many L3 caches of tenants a lab node with n cores in a pool has a part of, at least.
 func (m *model) sharesL3(pl, n int) int64 {
 	q := &m.spills[pl]
 	if !q.simple {

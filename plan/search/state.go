@@ -9,7 +9,7 @@ import (
 
 // A column is where one lab node goes, as far as its own cost knows.
 type column struct {
-	cores  []poolCount // by place
+	cores  []poolCount // by pool
 	gpus   []int       // ascending, as are nics
 	nics   []int
 	vfs    []plan.VFCount // by device
@@ -79,7 +79,7 @@ type state struct {
 	coarse   bool // L3 caches are not looked at: see tree.quickPlacement
 }
 
-// A portion is a lab node's cores in a place.
+// A portion is a lab node's cores of a pool.
 type portion struct{ who, pool, n int }
 
 // totals are sums over all that is placed. The terms of the cost are as in plan.Evaluate.
@@ -130,7 +130,7 @@ func (s *state) cost() int64 {
 	return s.own + s.shared + s.unequal + s.memory + s.emulator + s.l3
 }
 
-// room returns how many cores of a place a lab node may still get.
+// room returns how many cores of a pool a lab node may still get.
 func (s *state) room(pl int) int {
 	q := &s.m.pools[pl]
 	left := min(s.poolLeft[pl], s.nodeLeft[q.node])
@@ -477,7 +477,7 @@ func (s *state) priceL3(c *column) {
 	var sum int64
 	for k := range s.m.comps {
 		if s.compCost[k] < 0 {
-			s.compCost[k] = s.packs.bound(k, s.compAt[k]) * s.m.p.Weights.L3Shared
+			s.compCost[k] = int64(s.packs.bounds(k, s.compAt[k]).low) * s.m.p.Weights.L3Shared
 		}
 		sum += s.compCost[k]
 	}

@@ -29,7 +29,7 @@ type tree struct {
 	basic        bool // only likely splits of cores are tried
 }
 
-// leastConfig is the cheapest column of a lab node alone, prices included.
+// leastColumn is the cheapest column of a lab node alone, prices included.
 type leastColumn struct {
 	reduced int64
 	column  *column // nil where none was found
@@ -46,7 +46,7 @@ func newTree(m *model, work *meter) *tree {
 	for i := range m.requests {
 		t.order = append(t.order, i)
 	}
-	// Hardest first; those that can be swapped stay together.
+	// Hardest first; interchangeable ones stay together.
 	slices.SortStableFunc(t.order, func(a, b int) int {
 		x, y := &m.requests[a], &m.requests[b]
 		return cmp.Or(
@@ -244,7 +244,7 @@ func (t *tree) descend(order []int, k int) bool {
 		return t.work.stopped == ""
 	}
 	i := order[k]
-	var after *column // of lab nodes that can be swapped, the first goes first
+	var after *column // of interchangeable lab nodes, the first goes first
 	if k > 0 && t.m.requests[order[k-1]].rep == t.m.requests[i].rep {
 		after = t.s.at[order[k-1]]
 	}
@@ -302,8 +302,8 @@ func (t *tree) offer() (exact bool) {
 func (s *state) leaf() (cost int64, exact bool) {
 	cost, exact = s.cost(), true
 	for k := range s.m.comps {
-		if low, high := s.packs.span(k, s.compAt[k]); low < high {
-			cost += int64(high-low) * s.m.p.Weights.L3Shared
+		if r := s.packs.bounds(k, s.compAt[k]); r.low < r.high {
+			cost += int64(r.high-r.low) * s.m.p.Weights.L3Shared
 			exact = s.m.p.Weights.L3Shared == 0
 		}
 	}
