@@ -22,11 +22,7 @@ type Outcome struct {
 // Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has
 // to keep the rules, as that of a search does. Decisions and Advice are left empty.
 func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
-	a := assembly{h: h, p: p, pl: &o.Placement, e: newEvaluation(p, &o.Placement),
-		cores: make(map[int]*Core, len(p.Cores))}
-	for i := range p.Cores {
-		a.cores[p.Cores[i].ID] = &p.Cores[i]
-	}
+	a := assembly{newEvaluation(p, &o.Placement), h}
 	terms := Evaluate(p, &o.Placement)
 	pl := &Plan{
 		Schema: Schema, Lab: p.Lab, Workload: p.Workload,
@@ -35,13 +31,12 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 		Nodes: []Node{}, Hugepages: []Hugepages{}, VFs: []PFCount{},
 		Decisions: []Decision{}, Advice: []Advice{}, Notes: append([]string{}, p.Notes...),
 	}
-	left := a.leftOver()
-	pl.Housekeeping = a.housekeeping(left)
+	pl.Housekeeping = a.housekeeping()
 	vfs := a.handOutVFs()
 	shift := map[int]int{} // by NUMA node: whose turn it is among its housekeeping cores
 	for i := range p.Requests {
 		n := a.node(i, vfs[i])
-		n.EmulatorCPUs = a.emulatorCPUs(i, left, shift)
+		n.EmulatorCPUs = a.emulatorCPUs(i, shift)
 		n.IOThreadCPUs = n.EmulatorCPUs
 		n.NICs = l.Nodes[i].NICs
 		pl.Nodes = append(pl.Nodes, n)
@@ -58,33 +53,13 @@ func hostModel(h *topology.Host) string {
 
 // An assembly is what the parts of a plan are made of.
 type assembly struct {
-	h     *topology.Host
-	p     *Problem
-	pl    *Placement
-	e     *evaluation
-	cores map[int]*Core
+	*evaluation
+	h *topology.Host
 }
 
-// leftOver returns the cores that nobody holds, by NUMA node.
-func (a *assembly) leftOver() map[int][]*Core {
-	given := map[int]bool{}
-	for _, n := range a.pl.Nodes {
-		for _, c := range n.Cores {
-			given[c] = true
-		}
-	}
-	left := map[int][]*Core{}
-	for i := range a.p.Cores {
-		if c := &a.p.Cores[i]; c.Tenant == "" && !given[c.ID] {
-			left[c.NUMANode] = append(left[c.NUMANode], c)
-		}
-	}
-	return left
-}
-
-func (a *assembly) housekeeping(left map[int][]*Core) Housekeeping {
+func (a *assembly) housekeeping() Housekeeping {
 	var k Housekeeping
-	for _, cores := range left {
+	for _, cores := range a.left {
 		k.Cores += len(cores)
 		for _, c := range cores {
 			k.CPUs = k.CPUs.Union(topology.CPUs(c.CPUs...))
@@ -101,24 +76,14 @@ func (a *assembly) housekeeping(left map[int][]*Core) Housekeeping {
 // emulatorCPUs returns the housekeeping core for QEMU's own threads of lab node i: on the NUMA node
 // with such cores that is nearest to it, of equally near ones the one with most of its cores. Lab
 // nodes on one NUMA node take turns.
-func (a *assembly) emulatorCPUs(i int, left map[int][]*Core, turn map[int]int) topology.CPUSet {
-	home, far, own := -1, 0, int64(0)
-	on := a.e.coresOn[i]
-	for _, node := range slices.Sorted(maps.Keys(left)) {
-		least := -1
-		for n := range on {
-			if d := a.p.Distance(n, node); least < 0 || d < least {
-				least = d
-			}
-		}
-		if home < 0 || least < far || least == far && on[node] > own {
-			home, far, own = node, least, on[node]
-		}
+func (a *assembly) emulatorCPUs(i int, turn map[int]int) topology.CPUSet {
+	if len(a.left) == 0 {
+		return topology.CPUSet{} // a problem with no reserve
 	}
-	if home < 0 { // no core left at all: a problem with no reserve
-		return topology.CPUSet{}
-	}
-	c := left[home][turn[home]%len(left[home])]
+	home := slices.MinFunc(slices.Sorted(maps.Keys(a.left)), func(x, y int) int {
+		return cmp.Or(cmp.Compare(a.nearest(i, x), a.nearest(i, y)), cmp.Compare(a.coresOn[i][y], a.coresOn[i][x]))
+	})
+	c := a.left[home][turn[home]%len(a.left[home])]
 	turn[home]++
 	return topology.CPUs(c.CPUs...)
 }
@@ -164,19 +129,11 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 // of the lab node or with its memory is a cell. One with cores and no memory joins the nearest with
 // memory, because a guest has no use for a node of CPUs alone and QEMU refuses some.
 func (a *assembly) cellHomes(i int) [][]int {
-	on := a.e.coresOn[i]
 	pages := map[int]int64{}
 	for _, m := range a.pl.Nodes[i].Memory {
 		pages[m.NUMANode] += m.Pages
 	}
-	all := map[int]bool{}
-	for node := range on {
-		all[node] = true
-	}
-	for node := range pages {
-		all[node] = true
-	}
-	nodes := slices.Sorted(maps.Keys(all))
+	nodes := keysOf(a.coresOn[i], pages)
 	if a.p.Requests[i].GuestNUMA == string(lab.Off) {
 		return [][]int{nodes}
 	}
@@ -344,14 +301,15 @@ func (a *assembly) hugepages() []Hugepages {
 		}
 	}
 	var all []Hugepages
-	for _, node := range slices.Sorted(maps.Keys(count)) {
+	for _, node := range keysOf(count, held) {
 		all = append(all, Hugepages{NUMANode: node, PageBytes: size, Count: count[node], Held: held[node]})
 	}
-	for _, node := range slices.Sorted(maps.Keys(held)) {
-		if count[node] == 0 {
-			all = append(all, Hugepages{NUMANode: node, PageBytes: size, Held: held[node]})
-		}
-	}
-	slices.SortFunc(all, func(x, y Hugepages) int { return cmp.Compare(x.NUMANode, y.NUMANode) })
 	return all
+}
+
+// keysOf returns the keys of either map, ascending.
+func keysOf(a, b map[int]int64) []int {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }

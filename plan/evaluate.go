@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"maps"
+	"math"
 	"slices"
 )
 
@@ -39,8 +41,8 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 		add := func(name string, value, weight int64) {
 			terms = append(terms, Term{Node: r.Name, Term: name, Value: value, Weight: weight, Cost: value * weight})
 		}
-		before := len(terms)
-		if ports := n.ports(); len(n.GPUs) > 0 && len(ports) > 0 {
+		before, ports := len(terms), n.ports()
+		if len(n.GPUs) > 0 && len(ports) > 0 {
 			steps, percent, measured := p.gpuNIC(n.GPUs, ports)
 			add(TermGPUNICPath, steps, p.Weights.GPUNICPath)
 			if measured {
@@ -56,33 +58,16 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 			}
 			add(TermGPUGPUPath, steps, p.Weights.GPUGPUPath)
 		}
-		nodes := e.coresOn[i]
-		if devices := n.devices(); len(devices) > 0 {
-			var nearest, all int64
-			for _, d := range devices {
-				home := p.Devices[d].NUMANode
-				if home == nil {
-					continue
-				}
-				first := true
-				var least int64
-				for node, cores := range nodes {
-					far := int64(p.Distance(node, *home))
-					all += far * cores
-					if first || far < least {
-						least, first = far, false
-					}
-				}
-				nearest += least
-			}
+		if devices := append(slices.Clone(n.GPUs), ports...); len(devices) > 0 {
+			nearest, all := e.deviceDistances(i, devices)
 			add(TermDeviceNearest, nearest, p.Weights.DeviceNearest)
 			add(TermDeviceDistance, all, w.DeviceDistance)
 		}
-		add(TermNUMASpan, int64(len(nodes)-1), w.NUMASpan)
+		add(TermNUMASpan, int64(len(e.coresOn[i])-1), w.NUMASpan)
 		if e.hybrid {
 			add(TermEfficiencyCores, e.small[i], w.EfficiencyCores)
 		}
-		if ports := n.ports(); len(ports) > 0 {
+		if len(ports) > 0 {
 			var rate, plain int64
 			for _, d := range ports {
 				rate += p.Devices[d].RateSteps()
@@ -110,22 +95,18 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 // unequal compares lab nodes of one class: whole percents between the dearest and the cheapest, by
 // the terms of devices and cores.
 func (p *Problem) unequal(own []int64) []Term {
-	members := map[int][]int{}
+	names, costs := map[int][]string{}, map[int][]int64{} // by class
 	for i := range p.Requests {
-		members[p.Requests[i].Class] = append(members[p.Requests[i].Class], i)
+		r := &p.Requests[i]
+		names[r.Class], costs[r.Class] = append(names[r.Class], r.Name), append(costs[r.Class], own[i])
 	}
 	var terms []Term
-	for _, class := range slices.Sorted(maps.Keys(members)) {
-		if len(members[class]) < 2 {
+	for _, class := range slices.Sorted(maps.Keys(names)) {
+		if len(names[class]) < 2 {
 			continue
 		}
-		t := Term{Term: TermUnequal, Weight: p.Weights.Unequal}
-		least, most := own[members[class][0]], own[members[class][0]]
-		for _, i := range members[class] {
-			least, most = min(least, own[i]), max(most, own[i])
-			t.Among = append(t.Among, p.Requests[i].Name)
-		}
-		t.Value = (most - least) / 100
+		t := Term{Term: TermUnequal, Among: names[class], Weight: p.Weights.Unequal}
+		t.Value = (slices.Max(costs[class]) - slices.Min(costs[class])) / 100
 		t.Cost = t.Value * t.Weight
 		terms = append(terms, t)
 	}
@@ -176,9 +157,6 @@ func (n *NodePlacement) ports() []int {
 	return ports
 }
 
-// devices returns all devices of the lab node, a NIC once for each of its virtual functions.
-func (n *NodePlacement) devices() []int { return append(slices.Clone(n.GPUs), n.ports()...) }
-
 // nics returns the NICs that serve the lab node, each once, ascending.
 func (n *NodePlacement) nics() []int {
 	nics := n.ports()
@@ -191,19 +169,19 @@ type evaluation struct {
 	p       *Problem
 	pl      *Placement
 	hybrid  bool
-	coresOn []map[int]int64 // of each lab node: cores by NUMA node
-	small   []int64         // of each lab node: efficiency cores
-	left    []int           // NUMA nodes with housekeeping cores
-	owners  map[int]map[int]bool
+	cores   map[int]*Core
+	coresOn []map[int]int64      // of each lab node: cores by NUMA node
+	small   []int64              // of each lab node: efficiency cores
+	left    map[int][]*Core      // housekeeping cores by NUMA node
+	owners  map[int]map[int]bool // of an L3 cache: lab nodes and tenantOwner
 }
 
 // tenantOwner stands for tenants among the owners of an L3 cache.
 const tenantOwner = -1
 
 func newEvaluation(p *Problem, pl *Placement) *evaluation {
-	e := &evaluation{p: p, pl: pl, small: make([]int64, len(pl.Nodes)), owners: map[int]map[int]bool{}}
-	byID := make(map[int]*Core, len(p.Cores))
-	given := map[int]bool{}
+	e := &evaluation{p: p, pl: pl, cores: make(map[int]*Core, len(p.Cores)), small: make([]int64, len(pl.Nodes)),
+		left: map[int][]*Core{}, owners: map[int]map[int]bool{}}
 	own := func(c *Core, owner int) {
 		if c.L3 < 0 {
 			return
@@ -215,17 +193,14 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 	}
 	for i := range p.Cores {
 		c := &p.Cores[i]
-		byID[c.ID] = c
+		e.cores[c.ID] = c
 		e.hybrid = e.hybrid || c.Efficiency
-		if c.Tenant != "" {
-			given[c.ID] = true
-			own(c, tenantOwner)
-		}
 	}
+	given := map[int]bool{}
 	for i := range pl.Nodes {
 		on := map[int]int64{}
 		for _, id := range pl.Nodes[i].Cores {
-			c := byID[id]
+			c := e.cores[id]
 			given[id] = true
 			on[c.NUMANode]++
 			if c.Efficiency {
@@ -235,14 +210,39 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 		}
 		e.coresOn = append(e.coresOn, on)
 	}
-	left := map[int]bool{}
 	for i := range p.Cores {
-		if c := &p.Cores[i]; !given[c.ID] {
-			left[c.NUMANode] = true
+		switch c := &p.Cores[i]; {
+		case c.Tenant != "":
+			own(c, tenantOwner)
+		case !given[c.ID]:
+			e.left[c.NUMANode] = append(e.left[c.NUMANode], c)
 		}
 	}
-	e.left = slices.Sorted(maps.Keys(left))
 	return e
+}
+
+// nearest returns the distance from a NUMA node to the nearest core of lab node i.
+func (e *evaluation) nearest(i, node int) int64 {
+	least := int64(math.MaxInt64)
+	for on := range e.coresOn[i] {
+		least = min(least, int64(e.p.Distance(on, node)))
+	}
+	return least
+}
+
+// deviceDistances adds up the distances of devices to the nearest core of lab node i, and to all its cores.
+func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) {
+	for _, d := range devices {
+		home := e.p.Devices[d].NUMANode
+		if home == nil {
+			continue
+		}
+		nearest += e.nearest(i, *home)
+		for node, cores := range e.coresOn[i] {
+			all += int64(e.p.Distance(node, *home)) * cores
+		}
+	}
+	return nearest, all
 }
 
 // memory returns page-distances from the pages of lab node i to the nearest of its cores, and how
@@ -251,22 +251,21 @@ func (e *evaluation) memory(i int) (far, off int64) {
 	have := map[int]int64{}
 	for _, m := range e.pl.Nodes[i].Memory {
 		have[m.NUMANode] += m.Pages
-		var least int64 = -1
-		for node := range e.coresOn[i] {
-			if d := int64(e.p.Distance(node, m.NUMANode)); least < 0 || d < least {
-				least = d
-			}
-		}
-		far += least * m.Pages
+		far += e.nearest(i, m.NUMANode) * m.Pages
 	}
-	var cores int64
-	for _, n := range e.coresOn[i] {
-		cores += n
-	}
+	cores := total(e.coresOn[i])
 	for node, n := range e.coresOn[i] {
 		off += max(0, wholeShare(e.p.Requests[i].Pages, n, cores)-have[node])
 	}
 	return far, off
+}
+
+// total adds up cores on all NUMA nodes.
+func total(cores map[int]int64) (sum int64) {
+	for _, n := range cores {
+		sum += n
+	}
+	return sum
 }
 
 // wholeShare returns the pages that go with n of all cores, rounded down. What rounding leaves over
@@ -278,10 +277,7 @@ func wholeShare(pages, n, all int64) int64 {
 // Shares splits pages among NUMA nodes in proportion to the cores on each: whole pages, what is
 // left over goes to the largest remainders, of equal ones to the lowest node.
 func Shares(pages int64, cores map[int]int64) map[int]int64 {
-	var total int64
-	for _, n := range cores {
-		total += n
-	}
+	total := total(cores)
 	shares := make(map[int]int64, len(cores))
 	left := pages
 	nodes := slices.Sorted(maps.Keys(cores))
@@ -290,14 +286,7 @@ func Shares(pages int64, cores map[int]int64) map[int]int64 {
 		left -= shares[node]
 	}
 	slices.SortStableFunc(nodes, func(a, b int) int {
-		ra, rb := pages%total*cores[a]%total, pages%total*cores[b]%total
-		switch {
-		case ra > rb:
-			return -1
-		case ra < rb:
-			return 1
-		}
-		return a - b
+		return cmp.Or(cmp.Compare(pages%total*cores[b]%total, pages%total*cores[a]%total), cmp.Compare(a, b))
 	})
 	for _, node := range nodes[:left] {
 		shares[node]++
@@ -329,15 +318,14 @@ func (e *evaluation) sharedL3(i int) int64 {
 	return shared
 }
 
-// emulator returns the distance from lab node i to the nearest housekeeping core.
+// emulator returns the distance from lab node i to the nearest housekeeping core; 0 where there is none.
 func (e *evaluation) emulator(i int) int64 {
-	var least int64 = -1
-	for node := range e.coresOn[i] {
-		for _, left := range e.left {
-			if d := int64(e.p.Distance(node, left)); least < 0 || d < least {
-				least = d
-			}
-		}
+	if len(e.left) == 0 {
+		return 0
 	}
-	return max(0, least)
+	least := int64(math.MaxInt64)
+	for node := range e.left {
+		least = min(least, e.nearest(i, node))
+	}
+	return least
 }

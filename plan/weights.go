@@ -27,40 +27,24 @@ const (
 
 // Meaning says in a few words what a term counts; it is empty for a name that is not known.
 // docs/planner.md defines them.
-func Meaning(term string) string {
-	switch term {
-	case TermGPUNICPath:
-		return "steps of path between GPUs and NICs"
-	case TermGPUNICMeasured:
-		return "percents of bandwidth lost between GPUs and NICs, measured"
-	case TermGPUGPUPath:
-		return "steps of path between GPUs"
-	case TermDeviceNearest:
-		return "distance from devices to the nearest core"
-	case TermDeviceDistance:
-		return "distance from devices to all cores"
-	case TermMemoryDistance:
-		return "distance from memory to the nearest core"
-	case TermMemoryBalance:
-		return "pages that are not beside their share of cores"
-	case TermNUMASpan:
-		return "NUMA nodes beyond the first"
-	case TermL3Shared:
-		return "L3 caches shared with others"
-	case TermEmulatorDistance:
-		return "distance to the CPUs of QEMU's own threads"
-	case TermEfficiencyCores:
-		return "small cores"
-	case TermNICRate:
-		return "steps of link rate below 100 Gb/s"
-	case TermNICRDMA:
-		return "ports without RDMA"
-	case TermNICShared:
-		return "other lab nodes on the same port"
-	case TermUnequal:
-		return "percents between the best and the worst placed of equal lab nodes"
-	}
-	return ""
+func Meaning(term string) string { return meanings[term] }
+
+var meanings = map[string]string{
+	TermGPUNICPath:       "steps of path between GPUs and NICs",
+	TermGPUNICMeasured:   "percents of bandwidth lost between GPUs and NICs, measured",
+	TermGPUGPUPath:       "steps of path between GPUs",
+	TermDeviceNearest:    "distance from devices to the nearest core",
+	TermDeviceDistance:   "distance from devices to all cores",
+	TermMemoryDistance:   "distance from memory to the nearest core",
+	TermMemoryBalance:    "pages that are not beside their share of cores",
+	TermNUMASpan:         "NUMA nodes beyond the first",
+	TermL3Shared:         "L3 caches shared with others",
+	TermEmulatorDistance: "distance to the CPUs of QEMU's own threads",
+	TermEfficiencyCores:  "small cores",
+	TermNICRate:          "steps of link rate below 100 Gb/s",
+	TermNICRDMA:          "ports without RDMA",
+	TermNICShared:        "other lab nodes on the same port",
+	TermUnequal:          "percents between the best and the worst placed of equal lab nodes",
 }
 
 // Weights say what each shortcoming costs, in basis points: hundredths of a percent of the figure
@@ -93,21 +77,21 @@ type Weights struct {
 
 // DefaultWeights returns the published weights for a workload. Their evidence is in docs/planner.md.
 func DefaultWeights(w lab.Workload) Weights {
-	switch w {
-	case lab.WorkloadRDMALatency:
-		return Weights{300, 30, 10, 480, 216, 150, 500, 5000, 300, 1200, 100, 30, 200, 5000, 200, 10}
-	case lab.WorkloadRDMABandwidth:
-		return Weights{600, 60, 10, 100, 50, 150, 1000, 5000, 100, 400, 50, 20, 400, 5000, 1000, 10}
-	case lab.WorkloadGPUCompute:
-		return Weights{100, 10, 100, 50, 20, 100, 500, 5000, 50, 200, 50, 10, 50, 1000, 50, 10}
-	case lab.WorkloadGPUCollective:
-		return Weights{900, 100, 400, 100, 50, 150, 1000, 5000, 100, 400, 50, 10, 400, 5000, 500, 50}
-	case lab.WorkloadCPUBandwidth:
-		return Weights{50, 5, 10, 20, 20, 900, 4000, 5000, 50, 2000, 200, 10, 50, 500, 50, 10}
-	case lab.WorkloadMixed:
-		return Weights{600, 60, 150, 200, 100, 300, 1000, 5000, 200, 800, 100, 20, 200, 2000, 300, 10}
+	weights, ok := defaultWeights[w]
+	if !ok {
+		panic(fmt.Sprintf("plan: no weights for workload %q", w))
 	}
-	panic(fmt.Sprintf("plan: no weights for workload %q", w))
+	return weights
+}
+
+// defaultWeights are in the order of the fields.
+var defaultWeights = map[lab.Workload]Weights{
+	lab.WorkloadRDMALatency:   {300, 30, 10, 480, 216, 150, 500, 5000, 300, 1200, 100, 30, 200, 5000, 200, 10},
+	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 150, 1000, 5000, 100, 400, 50, 20, 400, 5000, 1000, 10},
+	lab.WorkloadGPUCompute:    {100, 10, 100, 50, 20, 100, 500, 5000, 50, 200, 50, 10, 50, 1000, 50, 10},
+	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 150, 1000, 5000, 100, 400, 50, 10, 400, 5000, 500, 50},
+	lab.WorkloadCPUBandwidth:  {50, 5, 10, 20, 20, 900, 4000, 5000, 50, 2000, 200, 10, 50, 500, 50, 10},
+	lab.WorkloadMixed:         {600, 60, 150, 200, 100, 300, 1000, 5000, 200, 800, 100, 20, 200, 2000, 300, 10},
 }
 
 // mean returns the weight of one of n equal parts, rounded, at least 1 where the whole weighs anything.
