@@ -15,8 +15,8 @@ import (
 type Outcome struct {
 	Placement Placement
 	Bound     int64  // no placement costs less
-	Optimal   bool   // proved
-	Stopped   string // what ended the search before the proof
+	Optimal   bool   // proved: Placement costs no more than Bound
+	Stopped   string // what ended the search before the proof; empty where Optimal is set
 }
 
 // Assemble makes a plan of a placement: CPUs, pages, addresses, kernel arguments. The placement has

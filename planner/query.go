@@ -114,8 +114,7 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 		r.Stopped = fmt.Sprintf("time limit %v", q.Limit)
 	}
 	out := &Planned{Host: h, Lab: l}
-	out.Plan = plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
-		Stopped: r.Stopped})
+	out.Plan = plan.Assemble(h, l, p, r.Outcome)
 	if err := verify.Plan(h, l, p, out.Plan); err != nil {
 		return nil, fmt.Errorf("the plan breaks its own rules, which is a fault of rackless: %w", err)
 	}

@@ -48,12 +48,22 @@ func timePlan(ctx context.Context, h *topology.Host, labText string, limit time.
 	if err != nil {
 		return planTime{}, err
 	}
-	pl := plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound, Optimal: r.Optimal,
-		Stopped: r.Stopped})
-	if err := verify.Plan(h, l, p, pl); err != nil {
+	if err := verify.Plan(h, l, p, plan.Assemble(h, l, p, r.Outcome)); err != nil {
 		return planTime{}, fmt.Errorf("a plan breaks its rules: %w", err)
 	}
 	return planTime{time.Since(start), r.Cost, r.Bound, r.Stopped, true}, nil
+}
+
+// timePlans makes a plan five times.
+func timePlans(ctx context.Context, h *topology.Host, labText string, limit time.Duration) (times []time.Duration,
+	last planTime, err error) {
+	for range 5 {
+		if last, err = timePlan(ctx, h, labText, limit); err != nil {
+			return nil, last, err
+		}
+		times = append(times, last.took)
+	}
+	return times, last, nil
 }
 
 // everyMachine plans generated labs of 2 to 16 nodes on every machine of the test data that has cores.
@@ -104,12 +114,7 @@ func (b *bench) everyMachine(ctx context.Context) error {
 	}
 	slices.Sort(times)
 	under := func(limit time.Duration) float64 {
-		n := 0
-		for _, t := range times {
-			if t < limit {
-				n++
-			}
-		}
+		n, _ := slices.BinarySearch(times, limit)
 		return 100 * float64(n) / float64(len(times))
 	}
 	fmt.Printf("# %d machines, %d plans of 2 to 16 lab nodes: %d proved optimal, %d proved impossible, %d neither\n",
@@ -140,15 +145,10 @@ func generatedLab(h *topology.Host, nodes int, even bool) string {
 	if memory == 0 {
 		mib = 1024
 	}
-	gpus, nics := 0, 0
+	gpus := 0
 	for _, g := range h.GPUs {
 		if g.Kind != "display" {
 			gpus++
-		}
-	}
-	for _, n := range h.NICs {
-		if n.PF == nil {
-			nics++
 		}
 	}
 	var b strings.Builder
@@ -162,7 +162,6 @@ func generatedLab(h *topology.Host, nodes int, even bool) string {
 		}
 		fmt.Fprintf(&b, "  vm%02d: {cpus: %d, memory: %dMiB}\n", i, cores, memory)
 	}
-	_ = nics
 	return b.String()
 }
 
@@ -174,13 +173,9 @@ func (b *bench) large(ctx context.Context) error {
 	}
 	fmt.Println("# 1,024 CPUs, 16 NUMA nodes, 16 GPUs, 16 NICs with 16 VFs, 64 lab nodes; at most 2 s each")
 	for _, c := range largeLabs() {
-		var times []time.Duration
-		var last planTime
-		for range 5 {
-			if last, err = timePlan(ctx, h, c.text, 2*time.Second); err != nil {
-				return fmt.Errorf("%s: %w", c.name, err)
-			}
-			times = append(times, last.took)
+		times, last, err := timePlans(ctx, h, c.text, 2*time.Second)
+		if err != nil {
+			return fmt.Errorf("%s: %w", c.name, err)
 		}
 		gap := 0.0
 		if last.cost > 0 {
@@ -232,13 +227,9 @@ func (b *bench) growth(ctx context.Context) error {
 				}
 				text := fmt.Sprintf("name: growth\nnodes: {vm: {count: %d, cpus: 12, memory: 12GiB, vfs: 1, "+
 					"gpus: %d}}\n", nodes, gpus)
-				var times []time.Duration
-				var last planTime
-				for range 5 {
-					if last, err = timePlan(ctx, part, text, 10*time.Second); err != nil {
-						return err
-					}
-					times = append(times, last.took)
+				times, last, err := timePlans(ctx, part, text, 10*time.Second)
+				if err != nil {
+					return err
 				}
 				fmt.Printf("%2d NUMA nodes, %3d devices, %2d lab nodes with %d GPU: %s, cost %d, bound %d\n", numa,
 					len(part.GPUs)+len(part.NICs), nodes, gpus, spread(times), last.cost, last.bound)

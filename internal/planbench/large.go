@@ -16,16 +16,15 @@ func largeHost() (*topology.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	inNode := [...]int{10, 12, 12, 12}
 	for i := range h.NUMANodes {
 		n := &h.NUMANodes[i]
 		n.Distances = nil
 		for j := range h.NUMANodes {
 			switch {
 			case i == j:
-				n.Distances = append(n.Distances, inNode[0])
+				n.Distances = append(n.Distances, 10)
 			case i/4 == j/4:
-				n.Distances = append(n.Distances, inNode[1])
+				n.Distances = append(n.Distances, 12)
 			default:
 				n.Distances = append(n.Distances, 32)
 			}
@@ -34,8 +33,7 @@ func largeHost() (*topology.Host, error) {
 			return nil, err
 		}
 	}
-	enabled := true
-	h.IOMMU.Enabled = &enabled
+	h.IOMMU.Enabled = new(true)
 	h.System.Arch, h.System.CPUModel, h.System.Product = "x86_64", "AMD EPYC (description)",
 		"1024 CPUs, 16 GPUs, 16 NICs (description)"
 	h.Complete()
@@ -64,8 +62,7 @@ func addDevices(h *topology.Host, node int) error {
 	bridge(up, &port, "upstream port")
 	bridge(down0, &up, "downstream port")
 	bridge(down1, &up, "downstream port")
-	total, none := 16, 0
-	sriov := &topology.SRIOV{Total: &total, Enabled: &none, VFs: []topology.VF{}}
+	sriov := &topology.SRIOV{Total: new(16), Enabled: new(0), VFs: []topology.VF{}}
 	function := func(at, parent topology.PCIAddr, class topology.ID24, group int, vfs *topology.SRIOV) {
 		h.PCI = append(h.PCI, topology.PCIDevice{Address: at, Parent: &parent, Root: root, Class: &class,
 			NUMANode: &node, IOMMUGroup: &group, SRIOV: vfs})
@@ -73,11 +70,10 @@ func addDevices(h *topology.Host, node int) error {
 	}
 	function(gpu, down0, 0x030200, 2*node, nil)
 	function(nic, down1, 0x020000, 2*node+1, sriov)
-	speed := int64(100_000)
 	h.GPUs = append(h.GPUs, topology.GPU{Address: &gpu, Functions: []topology.PCIAddr{gpu}, Kind: "discrete",
 		Vendor: "NVIDIA Corporation", NUMANode: &node})
 	h.NICs = append(h.NICs, topology.NIC{Address: &nic, Netdevs: []string{fmt.Sprintf("eth%d", node)},
 		RDMA:      []string{fmt.Sprintf("mlx5_%d", node)},
-		SpeedMbps: &speed, NUMANode: &node, Driver: "mlx5_core", SRIOV: sriov})
+		SpeedMbps: new(int64(100_000)), NUMANode: &node, Driver: "mlx5_core", SRIOV: sriov})
 	return fault
 }

@@ -16,6 +16,9 @@ import (
 	"time"
 )
 
+// allParts are in the order in which they run.
+const allParts = "cases,machines,large,growth,fleet"
+
 func main() {
 	var b bench
 	flag.IntVar(&b.rounds, "n", 21, "rounds of the cases that are whole processes")
@@ -23,7 +26,7 @@ func main() {
 	flag.StringVar(&b.machines, "machines", "inspect/testdata", "directory with dumps of machines")
 	flag.IntVar(&b.hosts, "hosts", 1000, "hosts of the fleet")
 	flag.IntVar(&b.requests, "requests", 10_000, "requests to the fleet")
-	only := flag.String("only", "cases,machines,large,growth,fleet", "the parts to run, with commas")
+	only := flag.String("only", allParts, "the parts to run, with commas")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -50,26 +53,18 @@ func (b *bench) run(ctx context.Context, only []string) error {
 		return err
 	}
 	defer os.RemoveAll(b.tmp)
-	parts := []struct {
-		name string
-		run  func(context.Context) error
-	}{
-		{"cases", b.cases}, {"machines", b.everyMachine}, {"large", b.large}, {"growth", b.growth}, {"fleet", b.fleet},
+	parts := map[string]func(context.Context) error{
+		"cases": b.cases, "machines": b.everyMachine, "large": b.large, "growth": b.growth, "fleet": b.fleet,
 	}
 	for _, name := range only {
-		if !slices.ContainsFunc(parts, func(p struct {
-			name string
-			run  func(context.Context) error
-		}) bool {
-			return p.name == name
-		}) {
+		if parts[name] == nil {
 			return fmt.Errorf("-only: no part %q", name)
 		}
 	}
-	for _, p := range parts {
-		if slices.Contains(only, p.name) {
-			if err := p.run(ctx); err != nil {
-				return fmt.Errorf("%s: %w", p.name, err)
+	for _, name := range strings.Split(allParts, ",") {
+		if slices.Contains(only, name) {
+			if err := parts[name](ctx); err != nil {
+				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
 	}

@@ -1,7 +1,9 @@
 package planfixture
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/rackless/rackless/plan"
 )
@@ -27,17 +29,14 @@ func Add(p *plan.Problem, asks ...Ask) *plan.Problem {
 				a.Threads = min(2, len(p.Cores[0].CPUs))
 			}
 		}
-		if a.GuestNUMA == "" {
-			a.GuestNUMA = "auto"
-		}
+		a.GuestNUMA = cmp.Or(a.GuestNUMA, "auto")
 		class, ok := classes[a]
 		if !ok {
 			class = len(p.Requests)
 			classes[a] = class
 		}
 		r := plan.Request{Name: fmt.Sprintf("vm%02d", len(p.Requests)), VCPUs: a.Cores * a.Threads, Threads: a.Threads,
-			Cores: a.Cores, Pages: a.Pages,
-			GuestNUMA: a.GuestNUMA, Class: class}
+			Cores: a.Cores, Pages: a.Pages, GuestNUMA: a.GuestNUMA, Class: class}
 		ask := func(count int, fits func(*plan.Device) bool) []plan.Want {
 			if count == 0 {
 				return nil
@@ -60,9 +59,5 @@ func Add(p *plan.Problem, asks ...Ask) *plan.Problem {
 
 // Times returns n of the same.
 func Times(n int, a Ask) []Ask {
-	asks := make([]Ask, n)
-	for i := range asks {
-		asks[i] = a
-	}
-	return asks
+	return slices.Repeat([]Ask{a}, n)
 }

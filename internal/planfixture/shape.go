@@ -4,6 +4,7 @@
 package planfixture
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/rackless/rackless/lab"
@@ -37,21 +38,9 @@ type Shape struct {
 
 // Problem returns the machine with nothing asked of it.
 func (s Shape) Problem() *plan.Problem {
-	if s.Workload == "" {
-		s.Workload = lab.WorkloadMixed
-	}
-	far, near := s.Far, s.Near
-	if far == 0 {
-		far = 32
-	}
-	if near == 0 {
-		near = 12
-	}
-	p := &plan.Problem{
-		Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: s.Workload, PageBytes: 1 << 30,
-		HugepageBytes: 1 << 30,
-		ReserveCores:  s.Reserve, Weights: plan.DefaultWeights(s.Workload),
-	}
+	s.Workload = cmp.Or(s.Workload, lab.WorkloadMixed)
+	p := emptyProblem(s.Workload)
+	p.ReserveCores = s.Reserve
 	withCores := s.Packages * s.Nodes
 	total := withCores + s.MemoryNodes
 	for i := range total {
@@ -61,21 +50,17 @@ func (s Shape) Problem() *plan.Problem {
 			case i == j:
 				n.Distances = append(n.Distances, 10)
 			case i < withCores && j < withCores && i/s.Nodes == j/s.Nodes:
-				n.Distances = append(n.Distances, near)
+				n.Distances = append(n.Distances, cmp.Or(s.Near, 12))
 			default:
-				n.Distances = append(n.Distances, far)
+				n.Distances = append(n.Distances, cmp.Or(s.Far, 32))
 			}
 		}
-		pages := s.Pages
-		if pages == 0 {
-			pages = 1 << 20
-		}
-		if i >= withCores-s.NoMemoryNodes && i < withCores {
-			pages = 0
-		}
-		n.Pages = &pages
+		n.Pages = new(cmp.Or(s.Pages, 1<<20))
 		if i < withCores {
 			n.ReserveCores = s.NodeReserve
+			if i >= withCores-s.NoMemoryNodes {
+				*n.Pages = 0
+			}
 		}
 		p.NUMANodes = append(p.NUMANodes, n)
 	}
@@ -91,11 +76,16 @@ func (s Shape) Problem() *plan.Problem {
 	return p
 }
 
+// emptyProblem returns a problem with nothing in it.
+func emptyProblem(w lab.Workload) *plan.Problem {
+	return &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
+}
+
 func (s Shape) addCores(p *plan.Problem) {
 	threads := max(1, s.Threads)
 	cores := s.Packages * s.Nodes * max(1, s.L3s) * s.Cores
-	l3 := 0
-	id := 0
+	l3, id := 0, 0
 	for n := range s.Packages * s.Nodes {
 		tenants := s.Tenants
 		add := func(l3, threads int, efficiency bool) {
@@ -147,8 +137,7 @@ func (s Shape) addDevices(p *plan.Problem) {
 	}
 	for k := range s.NICs {
 		d := plan.Device{ID: fmt.Sprintf("0000:%02x:00.0", 0x80+k), Kind: plan.KindNIC, NUMANode: home(k, s.NICs),
-			Bundle: s.GPUs + k, Whole: true,
-			RateMbps: 100_000, RDMA: true, VFs: s.VFs}
+			Bundle: s.GPUs + k, Whole: true, RateMbps: 100_000, RDMA: true, VFs: s.VFs}
 		for v := range s.VFs {
 			d.FreeVFs = append(d.FreeVFs, v)
 		}
@@ -159,11 +148,9 @@ func (s Shape) addDevices(p *plan.Problem) {
 			p.Devices[i].Bundle = 0
 		}
 	}
-	for a := range p.Devices {
+	for a := range s.GPUs {
 		for b := a + 1; b < len(p.Devices); b++ {
-			if p.Devices[a].Kind == plan.KindGPU {
-				p.Paths = append(p.Paths, s.path(p, a, b))
-			}
+			p.Paths = append(p.Paths, s.path(p, a, b))
 		}
 	}
 }

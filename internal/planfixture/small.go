@@ -16,8 +16,7 @@ func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 		lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
-	p := &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30,
-		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
+	p := emptyProblem(w)
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
 			&p.Weights.MemoryBalance, &p.Weights.NICShared,
@@ -59,8 +58,7 @@ func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	for i := range nodes {
 		n := plan.NUMANode{ID: ids[i], Distances: d[i]}
 		if limited && r.Chance(90) {
-			pages := int64(r.In(0, 5))
-			n.Pages = &pages
+			n.Pages = new(int64(r.In(0, 5)))
 		}
 		if r.Chance(15) {
 			n.ReserveCores = 1
@@ -130,8 +128,7 @@ func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 		for b := a + 1; b < gpus+nics; b++ {
 			q := plan.PairPath{A: a, B: b, Steps: r.In(0, 4), Class: "?"}
 			if r.Chance(20) {
-				loss := r.In(0, 100)
-				q.LossPercent = &loss
+				q.LossPercent = new(r.In(0, 100))
 			}
 			p.Paths = append(p.Paths, q)
 		}
@@ -159,10 +156,7 @@ func smallRequests(r *Rand, p *plan.Problem) {
 			if r.Chance(30) {
 				w.Any = slices.DeleteFunc(w.Any, func(int) bool { return r.Chance(30) })
 			}
-			if kind != 2 && len(w.Any) < w.Count {
-				break
-			}
-			if len(w.Any) == 0 {
+			if len(w.Any) == 0 || kind != 2 && len(w.Any) < w.Count {
 				break
 			}
 			out = append(out, w)

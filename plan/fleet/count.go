@@ -50,16 +50,15 @@ func (f *Fleet) Count(ctx context.Context) (Counts, error) {
 func (f *Fleet) roomForGPUs(ctx context.Context, n *host) (bool, error) {
 	for _, kind := range slices.Sorted(maps.Keys(n.shape.templates)) {
 		t := n.shape.templates[kind]
-		if t.problem == nil || t.asks.gpus == 0 || !n.left.covers(t.asks) {
+		if t.why != nil || t.asks.gpus == 0 || !n.left.covers(t.asks) {
 			continue
 		}
-		q := query{f: f, lab: t.lab, kind: kind}
 		var a answer
 		var err error
-		if f.policy == Nova {
-			a, err = q.askNova(ctx, n, t)
+		if p := n.problem(t, t.lab); f.policy == Nova {
+			a, err = placeByNova(p)
 		} else {
-			a, err = solve(ctx, n.problem(t, t.lab), countSteps)
+			a, err = solve(ctx, p, countSteps)
 		}
 		if a.fits || err != nil {
 			return a.fits, err

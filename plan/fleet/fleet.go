@@ -117,8 +117,8 @@ type shape struct {
 // A template is a lab on an empty host of a shape.
 type template struct {
 	lab     *lab.Lab
-	problem *plan.Problem // nil where the shape can never have it
-	why     error
+	problem *plan.Problem
+	why     error // the shape can never have it
 	asks    amounts
 	ideal   answer
 }
@@ -241,14 +241,13 @@ func (f *Fleet) Place(ctx context.Context, l *lab.Lab) (*Placed, error) {
 		return nil, err
 	}
 	t := n.shape.templates[kind]
-	p := n.problem(t, l)
-	ideal := int64(-1)
+	placed := &Placed{Lab: l, Host: n.name, Topo: n.topo, Problem: n.problem(t, l), Outcome: a.outcome, Cost: a.cost,
+		Ideal: -1, Searched: q.searched}
 	if f.policy == BestFit {
-		ideal = t.ideal.cost
+		placed.Ideal = t.ideal.cost
 	}
-	f.placed[l.Name] = n.hold(p, &a.outcome.Placement, l.Name)
-	return &Placed{Lab: l, Host: n.name, Topo: n.topo, Problem: p, Outcome: a.outcome, Cost: a.cost, Ideal: ideal,
-		Searched: q.searched}, nil
+	f.placed[l.Name] = n.hold(placed.Problem, &a.outcome.Placement, l.Name)
+	return placed, nil
 }
 
 // Release gives back what a lab holds.
@@ -277,12 +276,10 @@ func (f *Fleet) kind(l *lab.Lab) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("compare labs: %w", err)
 	}
-	kind, ok := f.labs[string(data)]
-	if !ok {
-		kind = len(f.labs)
-		f.labs[string(data)] = kind
+	if _, known := f.labs[string(data)]; !known {
+		f.labs[string(data)] = len(f.labs)
 	}
-	return kind, nil
+	return f.labs[string(data)], nil
 }
 
 // A query is one request on its way to a host.
@@ -299,20 +296,16 @@ func (q *query) template(ctx context.Context, s *shape) (*template, error) {
 		return t, nil
 	}
 	t := &template{lab: q.lab}
-	p, err := build.Problem(s.topo, q.lab, build.Options{HostName: "an empty host"})
-	if err != nil {
-		t.why = err
-		s.templates[q.kind] = t
-		return t, nil
-	}
-	t.asks = asks(p)
-	t.problem = p
-	if q.f.policy == BestFit {
-		if t.ideal, err = solve(ctx, p, searchSteps); err != nil {
-			return nil, err
-		}
-		if !t.ideal.fits {
-			t.problem, t.why = nil, fmt.Errorf("lab %s does not fit on an empty host", q.lab.Name)
+	if t.problem, t.why = build.Problem(s.topo, q.lab, build.Options{HostName: "an empty host"}); t.why == nil {
+		t.asks = asks(t.problem)
+		if q.f.policy == BestFit {
+			var err error
+			if t.ideal, err = solve(ctx, t.problem, searchSteps); err != nil {
+				return nil, err
+			}
+			if !t.ideal.fits {
+				t.why = fmt.Errorf("lab %s does not fit on an empty host", q.lab.Name)
+			}
 		}
 	}
 	s.templates[q.kind] = t
@@ -361,23 +354,37 @@ func solve(ctx context.Context, p *plan.Problem, steps int64) (answer, error) {
 	if err := ctx.Err(); err != nil {
 		return answer{}, err
 	}
-	return answer{fits: true, cost: r.Cost, outcome: plan.Outcome{Placement: r.Placement, Bound: r.Bound,
-		Optimal: r.Optimal, Stopped: r.Stopped}}, nil
+	return answer{fits: true, cost: r.Cost, outcome: r.Outcome}, nil
 }
 
-// ask returns what the search says of the lab on a host, from memory if nothing has changed there since.
-func (q *query) ask(ctx context.Context, n *host, t *template) (answer, error) {
+// ask returns what the policy says of the lab on a host, from memory if nothing has changed there since.
+func (q *query) ask(ctx context.Context, n *host, t *template) (a answer, err error) {
 	if a, ok := n.known[q.kind]; ok && a.version == n.version {
 		return a, nil
 	}
 	q.searched++
-	a, err := solve(ctx, n.problem(t, q.lab), searchSteps)
+	p := n.problem(t, q.lab)
+	if q.f.policy == Nova {
+		a, err = placeByNova(p)
+	} else {
+		a, err = solve(ctx, p, searchSteps)
+	}
 	if err != nil {
 		return a, err
 	}
 	a.version = n.version
 	n.known[q.kind] = a
 	return a, nil
+}
+
+// placeByNova places by the rules of Nova. A placement that breaks a hard rule of ours counts as none.
+func placeByNova(p *plan.Problem) (answer, error) {
+	o, err := rivals.Place(p, Nova)
+	if err != nil || o.Placement == nil || len(o.Broken) > 0 {
+		return answer{}, err
+	}
+	return answer{fits: true, cost: o.Cost,
+		outcome: plan.Outcome{Placement: *o.Placement, Stopped: "placed by the rules of Nova"}}, nil
 }
 
 // A candidate is a host that may have room.
@@ -390,24 +397,18 @@ type candidate struct {
 // candidates returns the hosts in use that may have room, best first, then the empty ones in order.
 func (q *query) candidates(ctx context.Context) (used, empty []candidate, why error, err error) {
 	for _, n := range q.f.hosts {
-		t := n.shape.templates[q.kind]
-		if t == nil {
-			if t, err = q.template(ctx, n.shape); err != nil {
-				return nil, nil, nil, err
-			}
-		}
-		if t.problem == nil {
+		t, err := q.template(ctx, n.shape)
+		switch {
+		case err != nil:
+			return nil, nil, nil, err
+		case t.why != nil:
 			why = t.why
-			continue
-		}
-		if !n.left.covers(t.asks) {
-			continue
-		}
-		if len(n.held) == 0 {
+		case !n.left.covers(t.asks):
+		case len(n.held) == 0:
 			empty = append(empty, candidate{n: n, t: t})
-			continue
+		default:
+			used = append(used, candidate{n: n, t: t, score: n.score(t.asks)})
 		}
-		used = append(used, candidate{n: n, t: t, score: n.score(t.asks)})
 	}
 	slices.SortStableFunc(used, func(a, b candidate) int { return cmp.Compare(a.score, b.score) })
 	return used, empty, why, nil
@@ -439,20 +440,16 @@ func (q *query) bestFit(ctx context.Context) (*host, answer, error) {
 	var bestAnswer answer
 	var over int64
 	// consider asks a host and remembers the one that costs least beyond its ideal.
-	consider := func(c candidate) (done bool, err error) {
+	consider := func(c candidate) error {
 		a, err := q.ask(ctx, c.n, c.t)
-		if err != nil || !a.fits {
-			return false, err
-		}
-		if extra := a.cost - c.t.ideal.cost; best == nil || extra < over {
+		if extra := a.cost - c.t.ideal.cost; a.fits && (best == nil || extra < over) {
 			best, bestAnswer, over = c.n, a, extra
 		}
-		return over <= Slack, nil
+		return err
 	}
 	next := 0
 	for ; next < len(used) && q.searched < maxAsked; next++ {
-		done, err := consider(used[next])
-		if done || err != nil {
+		if err := consider(used[next]); err != nil || best != nil && over <= Slack {
 			return best, bestAnswer, err
 		}
 	}
@@ -460,17 +457,12 @@ func (q *query) bestFit(ctx context.Context) (*host, answer, error) {
 		return best, bestAnswer, nil
 	}
 	if len(empty) > 0 {
-		c := empty[0]
-		for _, other := range empty[1:] {
-			if other.t.ideal.cost < c.t.ideal.cost {
-				c = other
-			}
-		}
+		c := slices.MinFunc(empty, func(a, b candidate) int { return cmp.Compare(a.t.ideal.cost, b.t.ideal.cost) })
 		return c.n, c.t.ideal, nil
 	}
 	// Nothing is empty: a lab that is far from ideal is better than none.
 	for ; best == nil && next < len(used); next++ {
-		if _, err := consider(used[next]); err != nil {
+		if err := consider(used[next]); err != nil {
 			return nil, answer{}, err
 		}
 	}
@@ -494,35 +486,12 @@ func (q *query) firstFit(ctx context.Context) (*host, answer, error) {
 		if err != nil {
 			return nil, answer{}, err
 		}
-		if t.problem == nil || !n.left.covers(t.asks) {
+		if t.why != nil || !n.left.covers(t.asks) {
 			continue
 		}
-		a, err := q.askNova(ctx, n, t)
-		if err != nil {
-			return nil, answer{}, err
-		}
-		if a.fits {
-			return n, a, nil
+		if a, err := q.ask(ctx, n, t); err != nil || a.fits {
+			return n, a, err
 		}
 	}
 	return nil, answer{}, fmt.Errorf("%w for lab %s by the rules of Nova", ErrFull, q.lab.Name)
-}
-
-// askNova is ask by the rules of Nova. A placement that breaks a hard rule of ours counts as none.
-func (q *query) askNova(_ context.Context, n *host, t *template) (answer, error) {
-	if a, ok := n.known[q.kind]; ok && a.version == n.version {
-		return a, nil
-	}
-	q.searched++
-	o, err := rivals.Place(n.problem(t, q.lab), Nova)
-	if err != nil {
-		return answer{}, err
-	}
-	a := answer{version: n.version}
-	if o.Placement != nil && len(o.Broken) == 0 {
-		a.fits, a.cost = true, o.Cost
-		a.outcome = plan.Outcome{Placement: *o.Placement, Stopped: "placed by the rules of Nova"}
-	}
-	n.known[q.kind] = a
-	return a, nil
 }

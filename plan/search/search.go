@@ -17,14 +17,10 @@ type Options struct {
 
 // A Result is the best placement that was found.
 type Result struct {
-	Placement plan.Placement
-	Cost      int64 // of Placement, by plan.Evaluate, in basis points
-	Bound     int64 // no placement costs less
-	Optimal   bool  // Cost equals Bound
-	// Stopped says what ended the search before the proof: "step limit N", "cancelled", or a limit
-	// of a part of it. It is empty where Optimal is set.
-	Stopped string
-	Steps   int64 // taken
+	// Outcome.Stopped is "step limit N", "cancelled", or a limit of a part of the search.
+	plan.Outcome
+	Cost  int64 // of Placement, by plan.Evaluate, in basis points
+	Steps int64 // taken
 }
 
 // ErrInfeasible says that it is proved that no placement keeps the rules.
@@ -55,7 +51,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 		}
 		return nil, ErrInfeasible
 	}
-	r := &Result{Placement: m.emit(t.best), Stopped: work.stopped}
+	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
 	if work.stopped != "cancelled" { // who cancels has no time for what is nice to have
 		keepBootCore(p, &r.Placement, r.Cost)
@@ -69,7 +65,6 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 		// the tree came to its end, with bounds in place of some packings
 		r.Stopped = "limit of the packing of L3 caches"
 	}
-	r.Steps = work.steps
 	return r, nil
 }
 
