@@ -120,7 +120,8 @@ type classUse struct {
 type nodePiece struct{ node, cores int }
 
 func newClassUse(m *model) *classUse {
-	return &classUse{map[int]int64{}, map[int]int64{}, map[int]int64{}, map[nodePiece]int64{}, make([]int, len(m.nodes))}
+	return &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}, node: map[nodePiece]int64{},
+		cores: make([]int, len(m.nodes))}
 }
 
 func (u *classUse) add(m *model, c *column) {
