@@ -43,8 +43,7 @@ func CopyLinks(busIDs string, node *facts.Node) []GPULink {
 		address, err := topology.ParsePCIAddr(id) // "00000000:C1:00.0"
 		f := topology.NewTree(&node.Host).Device(address)
 		if err != nil || f == nil || f.Link == nil || f.Link.SpeedGTs == nil || f.Link.Width == nil ||
-			f.Link.MaxSpeedGTs == nil ||
-			f.Link.MaxWidth == nil {
+			f.Link.MaxSpeedGTs == nil || f.Link.MaxWidth == nil {
 			return nil
 		}
 		all = append(all, GPULink{PCILink{Address: address.String(), Link: *f.Link}, f.NUMANode})

@@ -359,8 +359,7 @@ func (a *analysis) compare() {
 			}
 		}
 		for _, m := range stats.Controls(effects).Moved {
-			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(),
-				of[m].Text()))
+			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(), of[m].Text()))
 		}
 	}
 	a.result.Comparisons, a.result.Controls = all, controls

@@ -92,14 +92,14 @@ func (f *fitter) keep(weights, format string, args ...any) {
 }
 
 // ofMetric returns the losses at To compared with From, of the evidence that has an answer and of
-// the best rank, and how many are without one.
-func (f *fitter) ofMetric(s Setting, from, to string, metric func(string) bool) (found []Evidence, open int) {
+// the best rank, and how many are without one. The metric "" stands for all.
+func (f *fitter) ofMetric(s Setting, from, to, metric string) (found []Evidence, open int) {
 	best := ranks
 	for _, e := range f.own {
 		if e.From == to && e.To == from {
 			e = e.turned()
 		}
-		if e.Setting != s || e.From != from || e.To != to || !metric(e.Metric) {
+		if e.Setting != s || e.From != from || e.To != to || metric != "" && e.Metric != metric {
 			continue
 		}
 		switch {
@@ -113,8 +113,6 @@ func (f *fitter) ofMetric(s Setting, from, to string, metric func(string) bool) 
 	}
 	return found, open
 }
-
-func everyMetric(string) bool { return true }
 
 // meanLoss is the mean over several tests, not below 0.
 func meanLoss(all []Evidence) float64 {
@@ -145,7 +143,7 @@ func (f *fitter) far() (int, bool) {
 // farNodes fits what it costs to be far from a device.
 func (f *fitter) farNodes() {
 	const both = plan.TermDeviceNearest + ", " + plan.TermDeviceDistance
-	found, open := f.ofMetric(Placement, levelPin, levelWrong, everyMetric)
+	found, open := f.ofMetric(Placement, levelPin, levelWrong, "")
 	if len(found) == 0 {
 		why := fmt.Sprintf("no study of this host compares %s with %s for %s", levelWrong, levelPin, f.w)
 		if open > 0 {
@@ -161,43 +159,40 @@ func (f *fitter) farNodes() {
 		return
 	}
 	w := &f.p.Weights
-	how := func(e []Evidence, loss float64) string {
-		return fmt.Sprintf("%.1f%% lost over %d units of distance: %s", 100*loss, distance, tell(e))
-	}
-	if f.w == lab.WorkloadRDMALatency {
-		for _, x := range []struct {
-			weight, metric string
-			published      int64
-		}{{plan.TermDeviceNearest, "latency_p99", w.DeviceNearest}, {plan.TermDeviceDistance, "latency_typical",
-			w.DeviceDistance}} {
-			own, _ := f.ofMetric(Placement, levelPin, levelWrong, func(m string) bool { return m == x.metric })
-			if len(own) == 0 {
-				f.keep(x.weight, "no study of this host tells %s and %s apart by %s", levelWrong, levelPin, x.metric)
-				continue
-			}
-			loss := meanLoss(own)
-			f.set(x.weight, 1e4*loss/float64(distance), x.published, own[0].Source, how(own, loss))
-		}
-		return
-	}
-	loss := meanLoss(found)
-	sum := float64(w.DeviceNearest + w.DeviceDistance)
-	if sum == 0 {
+	latency, sum := f.w == lab.WorkloadRDMALatency, float64(w.DeviceNearest+w.DeviceDistance)
+	if !latency && sum == 0 {
 		return
 	}
 	for _, x := range []struct {
-		weight    string
-		published int64
-	}{{plan.TermDeviceNearest, w.DeviceNearest}, {plan.TermDeviceDistance, w.DeviceDistance}} {
-		f.set(x.weight, 1e4*loss/float64(distance)*float64(x.published)/sum, x.published, found[0].Source,
-			how(found, loss)+", shared by both in their published proportion")
+		weight, metric string
+		published      int64
+	}{
+		{plan.TermDeviceNearest, "latency_p99", w.DeviceNearest},
+		{plan.TermDeviceDistance, "latency_typical", w.DeviceDistance},
+	} {
+		own := found
+		if latency {
+			own, _ = f.ofMetric(Placement, levelPin, levelWrong, x.metric)
+		}
+		if len(own) == 0 {
+			f.keep(x.weight, "no study of this host tells %s and %s apart by %s", levelWrong, levelPin, x.metric)
+			continue
+		}
+		loss := meanLoss(own)
+		value := 1e4 * loss / float64(distance)
+		how := fmt.Sprintf("%.1f%% lost over %d units of distance: %s", 100*loss, distance, tell(own))
+		if !latency { // one loss for both
+			value = value * float64(x.published) / sum
+			how += ", shared by both in their published proportion"
+		}
+		f.set(x.weight, value, x.published, own[0].Source, how)
 	}
 }
 
 // hiddenNodes fits what it costs to hide NUMA nodes from a guest that spans them.
 func (f *fitter) hiddenNodes() {
 	const weight = "numa_span_hidden"
-	found, open := f.ofMetric(GuestNUMA, levelOn, levelOff, everyMetric)
+	found, open := f.ofMetric(GuestNUMA, levelOn, levelOff, "")
 	switch {
 	case len(found) == 0 && open == 0:
 		f.keep(weight, "no study of this host compares guest_numa on with off for %s", f.w)
