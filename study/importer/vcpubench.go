@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -138,25 +139,20 @@ func vcpuPlace(src Source, dir string) (group, config string, err error) {
 	if n := len(parts); n > 0 && repeatDir.MatchString(parts[n-1]) {
 		parts = parts[:n-1]
 	}
-	config = src.Base
+	bad := func(what string) (group, config string, err error) {
+		return "", "", &Error{File: path.Join(src.Name, dir), What: what}
+	}
 	switch n := len(parts); {
 	case n > 2:
-		return "", "", &Error{File: path.Join(src.Name, dir),
-			What: "too deep: want RESULTS/GPU/CONFIG, and the directory RESULTS given"}
+		return bad("too deep: want RESULTS/GPU/CONFIG, and the directory RESULTS given")
+	case n > 0 && src.Level != "":
+		return bad(src.Level + "=... names the level of one directory, and this is below it: leave the name out")
 	case n == 2:
-		group, config = parts[0], parts[1]
+		return parts[0], parts[1], nil
 	case n == 1:
-		config = parts[0]
+		return "", parts[0], nil
 	}
-	if src.Level != "" {
-		if len(parts) > 0 {
-			return "", "", &Error{File: path.Join(src.Name, dir),
-				What: fmt.Sprintf("%s=... names the level of one directory, and this is below it: leave the name out",
-					src.Level)}
-		}
-		config = src.Level
-	}
-	return group, config, nil
+	return "", cmp.Or(src.Level, src.Base), nil
 }
 
 // vcpuFile reads one file of a run.

@@ -145,33 +145,28 @@ func (r *hostSite) check(l *lab.Lab, settings map[string]string) error {
 		fail := func(format string, args ...any) error {
 			return fmt.Errorf("factor %s: level %s: %w", factor, level, fmt.Errorf(format, args...))
 		}
-		if _, ok := study.LinkKey(factor); ok {
-			return fail("the lab is on this host's own NICs, and there is no switch of rackless between them")
-		}
+		_, isLink := study.LinkKey(factor)
+		unpinned := factor == study.FactorPlacement && level == variant.Default
+		isolation := factor == study.FactorIsolation
 		switch {
-		case factor == study.FactorPlacement && level == variant.Default &&
-			settings[study.FactorIsolation] == study.IsolationIsolcpus:
+		case isLink:
+			return fail("the lab is on this host's own NICs, and there is no switch of rackless between them")
+		case unpinned && settings[study.FactorIsolation] == study.IsolationIsolcpus:
 			return fail("the kernel keeps the lab's CPUs to those who ask for them at level %s of %s, so that nodes "+
-				"that are not pinned would all run on the few others",
-				study.IsolationIsolcpus, study.FactorIsolation)
-		case factor == study.FactorPlacement && level == variant.Default && settings[study.FactorIsolation] == "" &&
-			r.isolated().Overlaps(r.protected):
+				"that are not pinned would all run on the few others", study.IsolationIsolcpus, study.FactorIsolation)
+		case unpinned && settings[study.FactorIsolation] == "" && r.isolated().Overlaps(r.protected):
 			return fail("the kernel keeps CPUs %s to those who ask for them (isolcpus), so that nodes that are not "+
-				"pinned would all run on the few others; "+
-				"rackless rollback, then rackless prepare --no-reboot, makes no such rule",
-				r.isolated().Intersect(r.protected))
-		case factor == study.FactorIsolation && level == study.IsolationIsolcpus &&
-			!slices.ContainsFunc(r.place.Plan.KernelArgs, func(arg string) bool {
-				return strings.HasPrefix(arg, "isolcpus=")
-			}):
+				"pinned would all run on the few others; rackless rollback, then rackless prepare --no-reboot, makes "+
+				"no such rule", r.isolated().Intersect(r.protected))
+		case isolation && level == study.IsolationIsolcpus && !slices.ContainsFunc(r.place.Plan.KernelArgs,
+			func(arg string) bool { return strings.HasPrefix(arg, "isolcpus=") }):
 			return fail("the plan of the lab has no isolcpus among its kernel arguments")
-		case factor == study.FactorIsolation && level == study.IsolationNone && r.confined():
+		case isolation && level == study.IsolationNone && r.confined():
 			if err := outsideTools(); err != nil {
 				return fail("as this host is prepared, nothing else runs on CPUs %s, and load is to: %w",
 					r.protected.Difference(r.all), err)
 			}
-		case factor == study.FactorIsolation && level == study.IsolationCpuset &&
-			r.all.Difference(r.protected).IsEmpty():
+		case isolation && level == study.IsolationCpuset && r.all.Difference(r.protected).IsEmpty():
 			return fail("no CPU is left for the load: all of %s are the lab's", r.all)
 		}
 	}
@@ -337,17 +332,15 @@ func (r *hostSite) pcieLinks() []string {
 			if width == "" || width == "0" {
 				continue
 			}
-			link := card.ID + " x" + width
+			speed := ""
 			if card.Kind != plan.KindGPU {
-				link = card.ID + " " + r.machine.text(dir+"/current_link_speed") + " x" + width
+				speed = " " + r.machine.text(dir+"/current_link_speed")
 			}
-			if !slices.Contains(all, link) {
-				all = append(all, link)
-			}
+			all = append(all, card.ID+speed+" x"+width)
 		}
 	}
 	slices.Sort(all)
-	return all
+	return slices.Compact(all)
 }
 
 // loadCPUs gives load the lab's CPUs too at the level none. A host that was prepared without isolcpus
