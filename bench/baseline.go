@@ -68,6 +68,8 @@ const DefaultTolerance = 0.1
 // and no bound on the other, or Lower and Upper where those are not 0.
 type Tolerance struct{ Bad, Lower, Upper float64 }
 
+// check refuses shares outside 0 to 1, and a tolerance that bounds nothing: a baseline that cannot fail would look
+// like a check that passed.
 func (t Tolerance) check() error {
 	for _, share := range []float64{t.Bad, t.Lower, t.Upper} {
 		if !(share >= 0 && share < 1) || t == (Tolerance{}) {
@@ -137,6 +139,7 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 	return b, nil
 }
 
+// medianOf is the mean of the two middle values: one repeat that went wrong does not move it, unlike a mean.
 func medianOf(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
@@ -159,6 +162,8 @@ var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be 
 func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
 	values, failed := map[baselineKey][]float64{}, map[baselineKey]string{}
 	for _, s := range samples {
+		// Emulated figures depend on the machine that emulates: a comparison with hardware would fail or pass by
+		// chance.
 		if s.Emulated != b.Emulated {
 			return nil, fmt.Errorf("%w: emulated is %v in the baseline of lab %s, and %v in the measurement",
 				ErrOtherKind, b.Emulated, b.Lab, s.Emulated)

@@ -234,6 +234,8 @@ func (e Engine) Lasts(o Options) time.Duration {
 // Metrics returns what the engine measures, as in Sample.Metric.
 func (e Engine) Metrics() []string { return e.plugin.metrics() }
 
+// seconds is how long a test runs that is limited by time. Two seconds show that a path works; figures to compare get
+// five.
 func (o Options) seconds() int {
 	if o.Quick {
 		return cmp.Or(o.Seconds, 2)
@@ -270,6 +272,8 @@ func (e Engine) Parse(stdout []byte) ([]Figure, error) {
 	return e.parse(Output{Stdout: stdout}, Options{})
 }
 
+// parse checks what a plugin returns against what it says that it measures. A figure in another unit than that of the
+// table of metrics would be drawn and compared as if it were in that one.
 func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 	figures, err := e.plugin.parse(out, o)
 	if err != nil {

@@ -12,6 +12,7 @@ var iperf3Engines = []Engine{{
 
 type iperf3 struct{ noSetup }
 
+// server ends after one test (-1), so that no port stays open when the measurement is over.
 func (iperf3) server(_ Endpoint, o Options) []string {
 	return []string{"iperf3", "-s", "-1", "-p", strconv.Itoa(o.Port)}
 }

@@ -64,6 +64,7 @@ type perftest struct {
 	dmabuf    bool   // GPU memory is registered by way of dma-buf
 }
 
+// perftestEngine derives the program's name from what it does, as perftest does: "ib_write_bw".
 func perftestEngine(operation, figure, about string) Engine {
 	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
 	return Engine{Name: p.program, Tool: toolPerftest, About: about, Suite: SuiteRDMA, Program: p.program,
@@ -178,6 +179,8 @@ func (p perftest) client(client, server Endpoint, o Options) []string {
 
 func (p perftest) version() []string { return []string{p.program, "--version"} }
 
+// metrics depend on how the test ends. For a time (-D) perftest keeps no single latencies, so it prints neither
+// percentiles nor extremes, and adds a rate of transactions.
 func (p perftest) metrics() []string {
 	if p.bandwidth {
 		return []string{MetricBWPeak, MetricBWAverage, MetricMessageRate}
@@ -311,6 +314,7 @@ func (p perftest) duration(o Options) time.Duration {
 	return time.Second + time.Duration(float64(p.iterations(o))*perIteration*float64(time.Second))
 }
 
+// check refuses what perftest would refuse, before a server is started for nothing.
 func (p perftest) check(client, server Endpoint, o Options) error {
 	for _, ep := range []Endpoint{client, server} {
 		if ep.Device == "" || ep.GIDIndex < 0 {

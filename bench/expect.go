@@ -135,6 +135,8 @@ func PCIeLimit(gts float64, width int) float64 {
 	return 8 * topology.LinkGBps(gts, width) * maxPayload / (maxPayload + tlpBytes)
 }
 
+// limit is what the link carries as it is trained, in Gb/s; 0 where the kernel does not say, as of virtual functions
+// and of emulated devices.
 func (l PCILink) limit() float64 {
 	if l.SpeedGTs == nil || l.Width == nil {
 		return 0
@@ -272,6 +274,8 @@ func (r *route) rate() float64 { return min(r.Client.Rate, r.Server.Rate) }
 // members is how many links the narrower bond has; 1 without one.
 func (r *route) members() int { return max(1, min(len(r.Client.Bond), len(r.Server.Bond))) }
 
+// ibMTU is the smaller active MTU of both ports: a queue pair takes that, whatever the other side could do. It is 0
+// where one is not known.
 func (r *route) ibMTU() int { return min(r.Client.IBMTU, r.Server.IBMTU) }
 
 // wire is what links carry of payload in this test.
@@ -296,6 +300,11 @@ func (r *route) narrowest() (side *Side, limit float64) {
 	return side, limit
 }
 
+// judge compares the figure with three limits, from the widest to the narrowest: what the wire carries at its best,
+// what the path carries as it is set up, and what is left then has to have causes that no arithmetic gives.
+//
+// Where the rate of the port is not known the wire counts as infinitely wide, so that only the PCIe link can explain a
+// figure, and Wire stays 0 in the judgement: an invented number must not reach a reader.
 func (r *route) judge(j *Judgement, resent float64) {
 	j.Wire = r.wire(r.members(), largestIBMTU)
 	side, pcie := r.narrowest()
@@ -372,6 +381,7 @@ func part(share float64) string { return fmt.Sprintf("%.1f %%", math.Floor(1000*
 // linkCauses are those that the set-up of the link explains by arithmetic.
 func (r *route) linkCauses(wire float64) []Cause {
 	var out []Cause
+	// Messages of one packet carry the same headers whatever the MTU is.
 	if mtu := r.ibMTU(); !r.iperf && mtu > 0 && mtu < largestIBMTU && r.bytes > int64(mtu) {
 		if c := r.wire(r.members(), mtu); c > 0 && c < wire {
 			at := &r.Client
@@ -408,6 +418,7 @@ func (r *route) linkCauses(wire float64) []Cause {
 	return out
 }
 
+// bond are the links of the narrower bond: the other one cannot send more than it takes.
 func (r *route) bond() []string {
 	if len(r.Server.Bond) < len(r.Client.Bond) {
 		return r.Server.Bond

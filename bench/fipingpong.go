@@ -33,6 +33,7 @@ func (fiPingpong) size(o Options) int64 {
 	return o.Bytes
 }
 
+// iterations are chosen as for perftest, by the largest size that the tool goes through, which takes most of the time.
 func (f fiPingpong) iterations(o Options) int {
 	if o.Bytes = f.size(o); o.Bytes == 0 {
 		o.Bytes = fiLargest

@@ -104,6 +104,7 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 	switch {
 	case res.Protocol != "TCP" && res.Protocol != "UDP":
 		return nil, bad(fmt.Sprintf("unknown protocol %q", Shorten(res.Protocol)))
+	// The receiver counts what arrived. The sender counts what its kernel took, which on UDP may never leave the host.
 	case out.End.SumReceived != nil:
 		bits = out.End.SumReceived.BitsPerSecond
 	case res.Protocol == "UDP" && out.End.Sum != nil:

@@ -144,6 +144,8 @@ func iperf3Lost(fields []string) (float64, error) {
 	return float64(a) / float64(b), nil
 }
 
+// iperf3Quantity reads an amount or a rate with its unit. A unit that is not in the table is an error: guessed
+// prefixes would be wrong by a factor of a thousand.
 func iperf3Quantity(value, unit string, units map[string]float64) (float64, error) {
 	v, _, err := parseNumber(value)
 	if err != nil {

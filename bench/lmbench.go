@@ -37,6 +37,8 @@ const (
 // neighbour of a line that they need.
 const latencyStride = 128
 
+// prepare finds the program, which is in no PATH, and the memory that may be read: a ring larger than what is free
+// would measure swapping.
 func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
 	out, err := ask(ctx, ep.Node, whichOf(latMemRd+" "+lmbenchPlaces)...)
 	if err != nil {

@@ -96,6 +96,8 @@ type ncclTable struct {
 	figures        []Figure
 }
 
+// read takes one line. Its error is a bare reason. Rows can be torn by lines of NCCL's log, so a line that the log
+// came into is kept until the rest of its row has come.
 func (t *ncclTable) read(line string) error {
 	line, logged := ncclLog(line, t.logs)
 	fields := strings.Fields(line)
@@ -132,6 +134,7 @@ func (t *ncclTable) read(line string) error {
 		t.begun = nil
 		if t.columns == 0 {
 			t.columns = len(t.titles)
+			// Some operations, and runs that measure out-of-place only, fill just the first half of the columns.
 			if half := ncclHalf(t.titles); len(fields) == half {
 				t.columns = half
 			}
@@ -215,6 +218,8 @@ func ncclHalf(titles []string) int {
 	return 1 + slices.IndexFunc(titles, func(t string) bool { return t == "error" || t == "#wrong" })
 }
 
+// ncclRow reads a row, and recomputes its bandwidth from size and time. That finds columns that have moved between
+// releases, which no check of a single number would.
 func ncclRow(titles, fields []string) ([]Figure, error) {
 	if err := checkFields(fields, len(titles)); err != nil {
 		return nil, err

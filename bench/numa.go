@@ -65,6 +65,7 @@ func ByNUMANode(e Engine, nodes []int) []Engine {
 	return out
 }
 
+// check refuses two answers to the question where the tool runs.
 func (p onNUMA) check(client, server Endpoint, o Options) error {
 	if client.Place != (Place{}) || o.CPU != "" || o.NUMA != "" {
 		return errors.New("its name says where it runs, and so do the CPUs or NUMA nodes that are asked for: leave " +
@@ -73,6 +74,8 @@ func (p onNUMA) check(client, server Endpoint, o Options) error {
 	return p.plugin.check(client, server, o)
 }
 
+// prepare reads from the node which CPUs its NUMA node has: taskset takes CPUs. It also finds out that the other NUMA
+// node exists, from which memory is taken.
 func (p onNUMA) prepare(ctx context.Context, ask asker, ep, server Endpoint, o *Options) error {
 	var cpus string
 	for _, n := range []int{p.memory, p.cpus} {

@@ -111,7 +111,8 @@ var errOSUData = errors.New("the data that arrived are not those that were sent"
 // columns that options add. The averages of the fastest and of the slowest rank, which -f adds, are
 // neither the least nor the most of all iterations.
 var (
-	osuMain   = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"}, UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
+	osuMain = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
+		UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
 	osuBeside = []string{"Min Latency(us)", "Max Latency(us)", "Iterations", "Validation", "Transmit Size", osuRate}
 	osuTail   = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )

@@ -117,6 +117,8 @@ type perftestText struct {
 	listing bool
 }
 
+// parsePerftestText reads the table. A table counts as complete only if something closes it: a pipe that breaks
+// between two digits leaves a row that looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{GIDIndex: -1}}
 	err := EachLine(toolPerftest, output, func(line string) error { return p.read(strings.TrimSpace(line)) })

@@ -40,6 +40,7 @@ type column struct {
 // unknown layout, and an error: a guessed column is a wrong figure.
 var perftestColumns = makePerftestColumns()
 
+// makePerftestColumns writes the columns of bandwidths once for each unit that perftest has had.
 func makePerftestColumns() []column {
 	cols := []column{
 		{title: "#bytes", json: "MsgSize", kind: columnBytes},

@@ -85,6 +85,7 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 			row.cols, row.vals = append(row.cols, c), append(row.vals, word)
 		}
 	}
+	// Brackets are counted to the end: of a file that is cut off behind a row, all rows would look whole.
 	if !res.Complete {
 		return nil, BadOutput(toolPerftest, output, "the JSON is cut off")
 	}

@@ -97,6 +97,8 @@ func ParsePing(output []byte) ([]Figure, error) {
 	return append(times, newFigure(MetricLoss, 0, sent, 100*float64(sent-received)/float64(sent))), nil
 }
 
+// pingSummary reads how many echoes were sent and came back. Duplicates are an error although they look harmless: the
+// times would be those of two different machines.
 func pingSummary(line string) (sent, received int64, err error) {
 	m := pingCounts.FindStringSubmatch(line)
 	switch {

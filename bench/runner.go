@@ -243,6 +243,8 @@ func (m *measurement) progress(p Progress) {
 	}
 }
 
+// samples are the figures with all that is known of the attempt. Each line of a result file can then be read without
+// any other.
 func (m *measurement) samples(base Sample, figures []Figure) []Sample {
 	samples := make([]Sample, 0, len(figures))
 	for i, f := range figures {
@@ -298,6 +300,7 @@ func (m *measurement) base() Sample {
 // try makes one attempt. The sample it returns has all that is known of the attempt, but no figure;
 // of one that failed, what the programs printed.
 func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, err error) {
+	// A node that cannot run the engine still gets a run number and a sample, so that the file says that it was tried.
 	unprepared := m.prepare(ctx)
 	opts := m.opts
 	var run int
@@ -538,6 +541,8 @@ func (m *measurement) transcript(client, server Output) string {
 
 func (m *measurement) wire() Wire { return slower(m.client.Wire, m.server.Wire) }
 
+// exitError takes the last line of the standard error, or else of the standard output: tools that give up say why
+// there, and perftest uses either.
 func exitError(node, command string, out Output) *ExitError {
 	said, _ := lastLine(out.Stderr)
 	printed, _ := lastLine(out.Stdout)

@@ -53,6 +53,8 @@ func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Optio
 	})
 }
 
+// client chooses the dictionary. Ratings with different ones cannot be compared, so its size is a part of the command
+// that each sample keeps.
 func (sevenZip) client(_, _ Endpoint, o Options) []string {
 	threads := max(1, o.Threads)
 	log := sevenZipLargest

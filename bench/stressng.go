@@ -85,6 +85,8 @@ func halfOfAvailable(ctx context.Context, ask asker, node string, p Place) (int6
 // memoryLine is a count of /proc/meminfo, or of the meminfo of a NUMA node.
 var memoryLine = regexp.MustCompile(`(?m)^(?:Node [0-9]+ )?(\S+):\s+([0-9]+) kB$`)
 
+// client halves the size that stress-ng takes the cache for until the arrays of all instances fit. The size is a part
+// of the command that each sample keeps, since a figure from arrays near the size of the real cache is none of memory.
 func (stressStream) client(_, _ Endpoint, o Options) []string {
 	threads := max(1, o.Threads)
 	cache := int64(mostCache)

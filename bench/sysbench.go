@@ -91,6 +91,8 @@ var sysbenchTitles = map[string]string{
 	"time elapsed": "time", "total number of events": "events", "execution time (avg/stddev)": "end",
 }
 
+// sysbenchFault holds the printed values against each other. They are printed apart from each other, so one that does
+// not agree with the rest was torn, or is of another run.
 func sysbenchFault(values map[string]float64, threads int) error {
 	for _, name := range []string{"threads", "rate", "time", "events", "end"} {
 		if values[name] == 0 {

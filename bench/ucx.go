@@ -55,6 +55,8 @@ func (u ucx) check(client, server Endpoint, o Options) error {
 // that others refuse.
 var ucxMPI = regexp.MustCompile(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
+// prepare finds out on which nodes the program takes itself for a rank of MPI. Client and server may be of different
+// releases, so each is asked.
 func (u ucx) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
 	o.WithMPI = nil
 	for _, ep := range []Endpoint{client, server} {
@@ -98,6 +100,8 @@ func (u ucx) metrics() []string {
 	return []string{MetricLatencyTypical, MetricLatencyAverage}
 }
 
+// parse keeps what the test is run for. The table has a latency, a bandwidth and a rate in any case, but a bandwidth
+// of messages that wait for each other says nothing of the path.
 func (u ucx) parse(out Output, o Options) ([]Figure, error) {
 	figures, err := ParseUCX(out.Stdout, u.size(o))
 	if err != nil {

@@ -68,6 +68,7 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	return limit
 }
 
+// links is at least 1: a port that is not part of a bond says 0.
 func (w Wire) links() float64 { return float64(max(1, w.Links)) }
 
 // text names the link, or the links, for an error.

@@ -31,6 +31,8 @@ type paths struct {
 	runs     map[string]bench.Way   // by run
 }
 
+// newPaths takes the active MTUs from the findings of the verification that has just been made: asking the ports again
+// would disturb what is measured next.
 func newPaths(lab factReader, emulated bool, opts bench.Options, findings []finding.Finding) *paths {
 	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
 		runs: map[string]bench.Way{}}
@@ -96,6 +98,8 @@ func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {
 	return &t
 }
 
+// side is what is known of one end of a path. The facts of a node are read once: they do not change while it is
+// measured, and reading them all takes longer than a short test.
 func (w *paths) side(ctx context.Context, e bench.Engine, ep bench.Endpoint) bench.Side {
 	node, ok := w.nodes[ep.Node]
 	if !ok {

@@ -44,6 +44,8 @@ func (s Store) Save(data report.Data) (string, error) {
 	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return "", fmt.Errorf("results: %w; set RACKLESS_DATA to a directory that can be written", err)
 	}
+	// All files are written beside their place and moved there together, so that a reader never finds a part of a
+	// result.
 	work, err := os.MkdirTemp(parent, ".new-")
 	if err != nil {
 		return "", fmt.Errorf("results: %w", err)
@@ -114,6 +116,7 @@ func (s Store) List(lab string) ([]Result, error) {
 	for _, f := range found {
 		dir := filepath.Dir(f)
 		r := Result{Lab: filepath.Base(filepath.Dir(dir)), Time: filepath.Base(dir), Dir: dir}
+		// Directories that begin with a dot are results that are being written, or that were broken off.
 		if !strings.HasPrefix(r.Time, ".") && (lab == "" || r.Lab == lab) {
 			all = append(all, r)
 		}

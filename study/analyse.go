@@ -139,6 +139,8 @@ func counted(runs []Observation) []Observation {
 		}
 		c := o
 		c.Values, c.Histograms = nil, nil
+		// A retry measures all tests again, also those that had gone well. The first good figure counts: taking the
+		// last, or the best, would let retries choose results.
 		for _, v := range o.Values {
 			k := place{o.Block, o.Place, v.Test}
 			if run, ok := taken[k]; ok && run != o.Run {
@@ -327,6 +329,7 @@ func (s *Spec) cellTexts() []string {
 	return all
 }
 
+// sortedKeys gives blocks in the order of time, which halves and drift rest on.
 func sortedKeys(m map[int][]float64) []int { return slices.Sorted(maps.Keys(m)) }
 
 // compare makes all comparisons. Those of all metrics that are judged are one family: their verdicts are read together.

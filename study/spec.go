@@ -259,6 +259,8 @@ func share(text string, otherwise, low, high float64) (float64, error) {
 	return v, nil
 }
 
+// factors reads the factors in the order of the file, which the order of cells and of the report follows. A map of
+// Go's would lose it.
 func (s *Spec) factors(all yaml.MapSlice) error {
 	if len(all) == 0 {
 		return errors.New("factors: nothing is varied, and so nothing can be compared; name one, such as " +
@@ -316,6 +318,8 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 	return nil
 }
 
+// joints checks that both sides of a comparison name the same factors at levels that the study measures: a side that
+// names fewer would be compared with a mixture of levels.
 func (s *Spec) joints(all []fileJoint) error {
 	if len(all) > 0 && s.Design != DesignFull {
 		return fmt.Errorf("compare: design %s has not all combinations of levels", s.Design)
@@ -364,6 +368,8 @@ func (s *Spec) joints(all []fileJoint) error {
 	return nil
 }
 
+// check knows the levels of factors that rackless sets itself. Those of lab keys are checked by the lab's own reader,
+// with the file as a whole, since what is valid depends on the rest of it.
 func (f *Factor) check() error {
 	if len(f.Levels) < 1 || len(f.Levels) > maxLevels {
 		return fmt.Errorf("factor %s: %d levels, want 1 to %d", f.Name, len(f.Levels), maxLevels)
@@ -424,6 +430,7 @@ func LabKey(factor string) (string, bool) { return strings.CutPrefix(factor, pre
 // LinkKey returns the impairment that a factor sets; false where it sets none.
 func LinkKey(factor string) (string, bool) { return strings.CutPrefix(factor, prefixLink) }
 
+// measures refuses a test that is there twice: its figures could not be told apart in the store.
 func (s *Spec) measures(all []Measure) error {
 	if len(all) == 0 {
 		return errors.New("measure: nothing is measured; name a test, such as \"- test: ib_write_lat\"")

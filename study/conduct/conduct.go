@@ -271,6 +271,8 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	r := &store.Run{Study: c.Study.ID, Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings,
 		Started: c.now()}
 	began := c.now()
+	// The noise floor is timed before the run is entered, with nothing of the study running: it must see what others
+	// do to the machine, and nothing else.
 	if err := c.Rig.Rest(ctx); err != nil {
 		return "", err
 	}
@@ -282,6 +284,8 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		return "", err
 	}
 	samples, before, after, err := c.measure(ctx, settings, loop)
+	// A cell that cannot be set up fails at once each time. Without this limit a study would fail all of its runs that
+	// way, one after the other.
 	if before != nil {
 		c.unable = 0
 	} else {

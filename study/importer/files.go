@@ -120,6 +120,7 @@ func named(src Source, err error) error {
 	return &Error{File: src.Name, What: err.Error()}
 }
 
+// read bounds what it takes: what is imported comes from strangers, and a file that never ends would take all memory.
 func read(fsys fs.FS, name string) ([]byte, error) {
 	f, err := fsys.Open(name)
 	if err != nil {

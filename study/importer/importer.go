@@ -171,6 +171,8 @@ type outcome struct {
 	failures []string
 }
 
+// fact and note are kept by host, since each host becomes a study of its own. A fact is a value, a note a sentence
+// that also goes to the user.
 func (im *importing) fact(group, name, value string) {
 	if im.facts == nil {
 		im.facts = map[string][]study.Fact{}
@@ -268,6 +270,8 @@ func (im *importing) nothing() error {
 	return errors.New(text)
 }
 
+// study puts the outcomes of one host in order. Outcomes of the same level and repeat are one run: logs usually hold
+// one test a file, and each file would otherwise be a run of its own.
 func (im *importing) study(name, factor, group string, outcomes []*outcome) (*Study, error) {
 	levels := levelsOf(outcomes)
 	if len(levels) > maxLevels {

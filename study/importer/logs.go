@@ -185,6 +185,8 @@ func (f *file) rackless(o *outcome) error {
 	return nil
 }
 
+// perftest names the test from the title of the log, with the words that bench uses for transports, queue pairs and
+// directions. So runs of rackless and of others can be compared by name.
 func (f *file) perftest() (reading, error) {
 	res, err := bench.ParsePerftest(bytes.NewReader(f.data))
 	if err == nil && !res.Complete {

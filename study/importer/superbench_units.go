@@ -14,6 +14,7 @@ type rule struct {
 	rounded bool
 }
 
+// is makes a rule for names that match as a whole: a prefix would take metrics that later releases add.
 func is(form, unit string) rule {
 	return rule{form: regexp.MustCompile(`^(?:` + form + `)$`), unit: unit}
 }

@@ -177,6 +177,7 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	return c.figures, nil
 }
 
+// read takes one line, of either of the two programs that the suite may have called: they have no line in common.
 func (c *copies) read(line string) error {
 	line = strings.TrimRight(line, "\r\n")
 	if m := copyDevice.FindStringSubmatch(line); m != nil {

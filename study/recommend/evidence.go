@@ -30,6 +30,8 @@ const (
 // ranks is how many ranks of evidence there are; rank is that of evidence, -1 where it decides nothing.
 const ranks = 4
 
+// rank is 0 for the evidence that counts most. Other hardware, a host that is not known and documents are of one rank:
+// all three leave it open whether the effect carries over.
 func (c Carry) rank() int {
 	switch c {
 	case MeasuredElsewhere, MeasuredUnknown, Published:
@@ -167,6 +169,7 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 	all, confounds = base.Comparisons, base.Confounds
 	for i, f := range d.Spec.Factors {
 		for first := 1; first < len(f.Levels)-1; first++ {
+			// Moving one level to the front makes the analysis compare the others with that one.
 			spec := *d.Spec
 			spec.Factors = slices.Clone(spec.Factors)
 			spec.Factors[i].Levels = slices.Concat(f.Levels[first:first+1], f.Levels[:first], f.Levels[first+1:])

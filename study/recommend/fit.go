@@ -79,6 +79,7 @@ type fitter struct {
 	used []string // sources
 }
 
+// set rounds to the planner's whole basis points, and cuts off what would let one term outweigh all others.
 func (f *fitter) set(weight string, value float64, published int64, source, how string) {
 	v := int64(math.Round(min(max(value, 0), build.MaxWeight)))
 	f.r.Fitted = append(f.r.Fitted, Fitted{weight, v, published, how})
@@ -87,6 +88,7 @@ func (f *fitter) set(weight string, value float64, published int64, source, how 
 	}
 }
 
+// keep notes why weights stay as published. Every weight is either fitted or kept with a reason.
 func (f *fitter) keep(weights, format string, args ...any) {
 	f.r.Kept = append(f.r.Kept, weights+": "+fmt.Sprintf(format, args...))
 }

@@ -195,6 +195,7 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	return all
 }
 
+// evidence retells a figure. The verdict is the author's: no runs are published that could be judged anew.
 func (f *Figure) evidence(title string, carry Carry) Evidence {
 	e := Evidence{
 		Setting: f.Setting, From: f.From, To: f.To, Verdict: f.Verdict, Test: f.Test, Metric: f.Metric, Where: f.Where,

@@ -77,6 +77,7 @@ func (e *emulatedSite) accelerator() string {
 func (e *emulatedSite) helpers() []int            { return nil }
 func (e *emulatedSite) describe(*study.HostState) {}
 
+// environment names the CPUs that nodes are pinned to: a reader cannot tell from the lab file.
 func (e *emulatedSite) environment() []study.Fact {
 	if e.protected.IsEmpty() {
 		return nil

@@ -111,6 +111,8 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 			}
 		}
 	}
+	// Every cell is checked now: one that is not possible would otherwise end the study hours later, when its turn
+	// comes.
 	for _, c := range spec.Cells() {
 		if err := r.check(spec.Settings(c)); err != nil {
 			return nil, err

@@ -167,6 +167,7 @@ func (t *traffic) sent(ctx context.Context) (int64, error) {
 	return v, nil
 }
 
+// failed is the error of the first stream that could not go on. What fails after it may be its consequence.
 func (t *traffic) failed() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()

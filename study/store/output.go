@@ -86,6 +86,7 @@ func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 	return all, nil
 }
 
+// unpack bounds its result: a few bytes of gzip can unpack to gigabytes, and the file may be somebody else's.
 func unpack(packed []byte) ([]byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {

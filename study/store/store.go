@@ -190,6 +190,10 @@ const (
 	immutable // a reader of a file that nobody can write, which is not looked at for changes
 )
 
+// open sets what SQLite is told on each connection. A writer waits for another one up to ten seconds instead of
+// failing at once, transactions take the write lock when they begin (immediate), since one that reads first and writes
+// later can only fail where two do so, and synchronous(FULL) keeps a run that has been reported as done through a
+// power cut.
 func open(ctx context.Context, path string, how way) (*DB, error) {
 	// Names with "?" or "%" in them are paths too; a relative one would be taken for a host.
 	full, err := filepath.Abs(path)
@@ -223,6 +227,8 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	return d, nil
 }
 
+// migrate brings the schema up to date in one transaction: a kill leaves the file as it was. A reader cannot do that,
+// and is let in where its queries do not need what is missing.
 func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 	var have int
 	if err := d.sql.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
@@ -467,6 +473,8 @@ func (d *DB) Begin(ctx context.Context, r *Run) error {
 	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, r) })
 }
 
+// insertRun leaves the duration empty of a run that has only begun, so that a query can tell it from one that took no
+// time.
 func insertRun(ctx context.Context, tx *sql.Tx, r *Run) error {
 	cell, err := json.Marshal(r.Cell)
 	if err != nil {
@@ -576,6 +584,8 @@ func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids
 	return nil
 }
 
+// insertSamples enters the figures of a run. What a tool printed and how it was started is kept with its first figure:
+// it would otherwise be most of the file.
 func (d *DB) insertSamples(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, ids map[series]int64) error {
 	for i, x := range samples {
 		if x.Raw == nil {
