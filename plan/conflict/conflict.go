@@ -71,7 +71,8 @@ type parts struct {
 	busy     bool               // packages that keep a core
 }
 
-// ask reports whether the requests in keep can be met after edits, and whether that is known.
+// ask reports whether the requests in keep can be met after edits, and whether that is known. A
+// question without requests is about the host alone and costs no call of the solver.
 func (c *conflict) ask(keep []int, edits ...edit) (ok, known bool) {
 	if len(keep) == 0 {
 		return reserveFits(derive(c.p, keep, edits...)), true
@@ -131,7 +132,8 @@ func (c *conflict) findRequests(counted *clash) {
 		// The shortest beginning that cannot be met, by halving: to ask for less is never harder.
 		c.set = c.all[:1+sort.Search(len(c.all)-1, func(k int) bool { return c.cannot(c.all[:k+1]) })]
 	}
-	// The last are tried first, so that those stay that come first in the lab.
+	// Leave out one after another, for good where the rest still cannot be met. What is left is
+	// irreducible. The last are tried first, so that those stay that come first in the lab.
 	needed := map[int]bool{} // classes of which a member was needed: then the others are, because they can be swapped
 	for k := len(c.set) - 1; k >= 0 && len(c.set) > 1; k-- {
 		class := c.p.Requests[c.set[k]].Class
@@ -150,7 +152,8 @@ func (c *conflict) findRequests(counted *clash) {
 	}
 }
 
-// single returns a request that cannot be met even alone.
+// single returns a request that cannot be met even alone. It is the commonest conflict, and one call
+// for each class finds it; of more than 64 classes the rest are left to the halving.
 func (c *conflict) single() []int {
 	tried := map[int]bool{}
 	for i := range c.p.Requests {
@@ -164,11 +167,15 @@ func (c *conflict) single() []int {
 	return nil
 }
 
-// fewParts bounds the lab nodes of which the parts are tried one by one.
+// fewParts bounds the lab nodes of which the parts are tried one by one. Each costs up to six calls
+// of the solver, and a message about more lab nodes than this names them together anyway.
 const fewParts = 8
 
-// findParts finds out what of the requests plays a part. What a count has proved is kept if
-// anything is: it is the simplest reason.
+// findParts finds out what of the requests plays a part: it leaves out one thing after another, and
+// what can be left out without ending the conflict plays none. The order decides which of several
+// reasons is told. Cores come last, so that they are named where they alone explain it: everybody
+// understands "too few cores", and threads or reserves are harder to see. What a count has proved is
+// kept if anything is: it is the simplest reason.
 func (c *conflict) findParts(counted *clash) {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
 	for k := range c.p.Affinity {

@@ -22,7 +22,8 @@ type lift struct {
 }
 
 // findFacts finds the facts of the host without any one of which the requests could be met. Where
-// there is no such fact, it tries all facts of a kind together.
+// there is no such fact, it tries all facts of a kind together: no single tenant may be in the way,
+// and all of them be.
 func (c *conflict) findFacts() {
 	lifts := c.lifts()
 	for _, l := range lifts {
@@ -94,7 +95,8 @@ func (c *conflict) lifts() []lift {
 	return all
 }
 
-// wouldServe reports whether a request of the conflict would take a device that is refused.
+// wouldServe reports whether a request of the conflict would take a device that is refused. Other
+// refused devices are true facts of the host, and none of this conflict.
 func (c *conflict) wouldServe(d int, what string) bool {
 	for _, i := range c.set {
 		for _, w := range wantsOf(&c.p.Requests[i], what) {
@@ -160,7 +162,8 @@ func demandOf(kind string) string {
 	return plan.DemandNICs
 }
 
-// bundles returns the bundles of several devices of which the conflict could use one.
+// bundles returns the bundles of several devices of which the conflict could use one. A bundle of one
+// device ties nothing.
 func (c *conflict) bundles() []int {
 	size, wanted := map[int]int{}, map[int]bool{}
 	for d := range c.p.Devices {

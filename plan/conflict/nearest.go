@@ -99,7 +99,9 @@ func (c *conflict) cuts(keep, whom []int) []string {
 	return out
 }
 
-// cut finds the largest equal cut of something that helps.
+// cut finds the largest equal cut of something that helps: a number that all of whom are held to,
+// which leaves those that ask for less as they are. Other cuts may cost the lab less, but one number
+// can be written into the file as it stands.
 func (c *conflict) cut(keep, whom []int, what string) string {
 	var who []int
 	var amounts []int64 // of each: pages, cores or devices
@@ -227,7 +229,8 @@ func (c *conflict) leaveOut() string {
 }
 
 // placed returns lab nodes that can be placed together: all that still fit, in the order of the
-// lab. Of a class of which one did not fit, no other does.
+// lab. Of a class of which one did not fit, no other does: they ask for the same. It is not the
+// largest such set, for which all would have to be tried.
 func (c *conflict) placed() []int {
 	var in []int
 	full := map[int]bool{}

@@ -11,8 +11,9 @@ import (
 // lists it may change, but not what their elements point to.
 type edit func(*plan.Problem)
 
-// derive returns a problem with only some requests, in their order, and edits applied. The classes
-// are made anew: what could be swapped may not be any more.
+// derive returns a problem with only some requests, in their order, and edits applied. Edits come
+// first, while the indexes of requests and affinities are those of the whole problem. The classes
+// are made anew: what could be swapped may not be any more, when one of two equal requests was cut.
 func derive(p *plan.Problem, keep []int, edits ...edit) *plan.Problem {
 	q := *p
 	q.NUMANodes, q.Packages, q.Cores = slices.Clone(p.NUMANodes), slices.Clone(p.Packages), slices.Clone(p.Cores)
@@ -211,7 +212,8 @@ func give(p *plan.Problem, d int) {
 }
 
 // wouldTake guesses whether a want would list a device that is not given: it lists all others of
-// the kind, or one of the same make. A problem does not say more.
+// the kind, or one of the same make. A problem does not say more: what is refused has been left out
+// of every want when the problem was made, and the selector of the lab file is only kept as text.
 func wouldTake(p *plan.Problem, w *plan.Want, d int) bool {
 	dev := &p.Devices[d]
 	if w.Text == dev.ID {
@@ -248,7 +250,8 @@ func unbundle(bundle int) edit {
 	}
 }
 
-// manyVFs returns the edit that gives a NIC virtual functions without end.
+// manyVFs returns the edit that gives a NIC virtual functions without end: as many as all lab nodes
+// together ask for.
 func manyVFs(d int) edit {
 	return func(p *plan.Problem) {
 		dev := &p.Devices[d]

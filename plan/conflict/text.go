@@ -14,7 +14,8 @@ import (
 var demandOrder = []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandCores, plan.DemandSMT,
 	plan.DemandMemory}
 
-// demands lists the parts of the requests that play a part.
+// demands lists the parts of the requests that play a part, for programs: the same that message says
+// in a sentence.
 func (c *conflict) demands() []plan.Demand {
 	out := []plan.Demand{}
 	for _, i := range c.set {
@@ -250,7 +251,8 @@ func (c *conflict) need(r *plan.Request) string {
 	return andList(what)
 }
 
-// there says what there is of what plays a part.
+// there says what there is of what plays a part, so that the reader sees the two numbers beside each
+// other: what is needed, and what there is.
 func (c *conflict) there() string {
 	var parts []string
 	for _, what := range []string{plan.DemandGPUs, plan.DemandNICs} {

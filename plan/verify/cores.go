@@ -12,7 +12,10 @@ import (
 )
 
 // vcpus checks how many virtual CPUs there are and that each has a host CPU of its own, on cores of
-// its own, siblings side by side. It marks whose each core is.
+// its own, siblings side by side: rule 1 of docs/planner.md.
+//
+// It marks whose each core is, and everything after it works from these marks: NUMA nodes, caches,
+// what is left over. The number of cores that the plan states is compared and otherwise not believed.
 func (c *checker) vcpus() {
 	holder := map[int]int{} // of each CPU
 	for i, n := range c.placed() {
@@ -38,6 +41,8 @@ func (c *checker) vcpus() {
 				c.of(i, "vcpu %d: host CPU %d is not there or not online", v, cpu)
 				continue
 			}
+			// A CPU that is named twice is marked once. Its second owner is a fault, and to mark it
+			// again would make faults of everything that follows from the mark.
 			if other, taken := holder[cpu]; taken {
 				c.of(i, "vcpu %d: host CPU %d is that of another virtual CPU already, of %s", v, cpu, c.name(other))
 				continue
@@ -60,7 +65,10 @@ func (c *checker) vcpus() {
 	}
 }
 
-// siblings checks that virtual CPUs come in groups of threads of one core, each group a core of its own.
+// siblings checks that virtual CPUs come in groups of threads of one core, each group a core of its
+// own. The guest is told a topology of so many threads a core, by position: with siblings elsewhere
+// its scheduler would take two whole cores for one. One fault is said for a lab node, since a shift
+// by one makes all that follow wrong.
 func (c *checker) siblings(i int, n *plan.Node) {
 	t := n.Threads
 	if t < 1 || len(n.VCPUs)%t != 0 {
@@ -104,7 +112,9 @@ func (c *checker) tenantCores(i int) {
 	}
 }
 
-// housekeeping checks that the host keeps all that is left over, and enough of it.
+// housekeeping checks that the host keeps all that is left over, and enough of it: rule 2. A package
+// that is busy keeps a core only if tenants leave one there. What the lab file reserves is read from
+// the lab as well as from the problem, whichever is more.
 func (c *checker) housekeeping() {
 	var free, tenants topology.CPUSet
 	cores := 0
@@ -185,7 +195,8 @@ func (c *checker) extra(set string, cpus topology.CPUSet) {
 	}
 }
 
-// ownThreads checks where QEMU's own threads run.
+// ownThreads checks where QEMU's own threads run: on housekeeping CPUs, and on the nearest of them.
+// On a CPU of a lab node they would take its time, which is what isolation is there to prevent.
 func (c *checker) ownThreads(free topology.CPUSet) {
 	for i, n := range c.placed() {
 		for _, set := range []struct {

@@ -81,7 +81,8 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	}
 }
 
-// onHost checks that a device is on the host still, where the problem has it, and that the host does not live on it.
+// onHost checks that a device is on the host still, and where the problem has it. On a machine of
+// one NUMA node the problem puts every device on it, whatever the host says; there is nothing to compare.
 func (c *checker) onHost(i int, dev *plan.Device) {
 	found := false
 	var node *int
@@ -104,7 +105,9 @@ func (c *checker) onHost(i int, dev *plan.Device) {
 	}
 }
 
-// place checks the NUMA nodes of a card, of the host and of the guest.
+// place checks the NUMA nodes of a card, of the host and of the guest. The guest sees the card behind
+// the cell that stands for the card's node or, where none does, behind the nearest one. Of equally near
+// cells any will do.
 func (c *checker) place(i int, n *plan.Node, card *plan.NodeDevice, dev *plan.Device) {
 	if known(card.NUMANode) != known(dev.NUMANode) {
 		c.of(i, "cards: %s: have NUMA node %s, want %s", card.ID, known(card.NUMANode), known(dev.NUMANode))
@@ -145,6 +148,9 @@ func known(n *int) string {
 }
 
 // answer checks that devices are those that were asked for: as many, and each want with its own.
+//
+// It is a matching of devices to wants, not a count for each want: a device that answers two wants
+// must not be counted for the one that others could answer too.
 func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 	var units []*plan.Want // a want for each device
 	for k := range wants {
@@ -193,6 +199,8 @@ func augment(d int, have []int, units []*plan.Want, taker []int, tried []bool) b
 }
 
 // functions checks that Devices and Cards name the same functions: all of the bundles, none twice.
+// Devices is what is bound to vfio-pci, Cards is what people read. A function of a bundle that is in
+// neither would stay with the host, and vfio would refuse the whole group.
 func (c *checker) functions(i int, n *plan.Node) {
 	want := map[string]string{} // function to the card that it is of
 	for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
@@ -257,7 +265,7 @@ func (c *checker) inOrder(i int, n *plan.Node) {
 	}
 }
 
-// exclusive checks that nothing goes to two lab nodes: functions, devices and bundles.
+// exclusive checks that nothing goes to two lab nodes: functions, devices and bundles (rule 4).
 func (c *checker) exclusive() {
 	owner := map[string]int{}
 	bundle := map[int]int{}  // lab node

@@ -43,7 +43,9 @@ func (c *checker) kernelArgs() {
 	}
 }
 
-// cpuArg checks an argument with a list of CPUs. That of isolcpus may have flags before it:
+// cpuArg checks an argument with a list of CPUs. The three arguments name the same CPUs: a CPU that
+// is isolated from the scheduler and not from RCU callbacks or the tick is still disturbed. The list
+// of isolcpus may have flags before it:
 // isolcpus=managed_irq,domain,2-31.
 func (c *checker) cpuArg(arg, name, value string, given topology.CPUSet) {
 	list := value
@@ -75,7 +77,9 @@ func sizeArg(s string) (uint64, bool) {
 }
 
 // pagesArg checks "hugepages=": by NUMA node (0:16,1:16), since Linux 5.16, or one number, which
-// the kernel spreads evenly over the nodes with memory.
+// the kernel spreads evenly over the nodes with memory, the first ones getting what is left over. The
+// argument sets the whole pool, so pages that are in use have to be in it: with fewer, the tenant
+// that uses them would not start after the reboot.
 func (c *checker) pagesArg(arg, value string, page uint64) {
 	want := map[int]int64{}
 	for _, pool := range c.pl.Hugepages {

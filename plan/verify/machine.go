@@ -68,6 +68,8 @@ func (m *machineView) nearest(from []int, to ...int) (int64, bool) {
 	return least, any
 }
 
+// readMachine builds the checker's own view of the host. The order matters: cores need to know which
+// NUMA nodes there are, tenants need to know which core has a CPU.
 func (c *checker) readMachine() {
 	m := &c.m
 	m.byCPU, m.slit = map[int]*coreView{}, map[[2]int]int{}
@@ -87,6 +89,9 @@ func (c *checker) readMachine() {
 	c.readTenants()
 }
 
+// readNodes takes NUMA nodes and distances from the host. Only a host that lists no node at all, such
+// as one known by its GPU matrix, leaves them to the problem. A row of distances that does not fit the
+// number of nodes says nothing, and a distance below 10 is none (ACPI reserves those values).
 func (c *checker) readNodes() {
 	m := &c.m
 	known := map[int]bool{}
@@ -118,7 +123,9 @@ func (c *checker) readNodes() {
 	slices.Sort(m.nodes)
 }
 
-// readCores takes the cores from the host, and from the problem what the host leaves open.
+// readCores takes the cores from the host, and from the problem what the host leaves open. Where both
+// tell of a core and differ, one line names the first difference: the cost of every placement would
+// be computed for another machine.
 func (c *checker) readCores() {
 	m := &c.m
 	stated := make(map[int]*plan.Core, len(c.p.Cores))
@@ -195,6 +202,7 @@ func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead || c.l.Tenants == "" }
 
 // readTenants marks the cores that tenants hold: as the problem has it, and as the host has it now.
+// The second is what catches a tenant that was pinned to a core after the plan was made.
 func (c *checker) readTenants() {
 	m := &c.m
 	hold := func(tenant string, cpus iter.Seq[int]) {

@@ -9,7 +9,9 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// memory checks how much of it there is, in which pages and where.
+// memory checks how much of it there is, in which pages and where: rule 3, and what the lab asks for.
+// Amounts are compared in bytes. The problem counts in steps of several pages, and a mistake in that
+// factor must not cancel out.
 func (c *checker) memory() {
 	page := c.p.PageBytes
 	backing := c.p.HugepageBytes // what a lab node's memory says of its pages
@@ -59,7 +61,8 @@ func (c *checker) memory() {
 	c.hugepages(used)
 }
 
-// capacity checks that no NUMA node gives more memory than it may, and than it has.
+// capacity checks that no NUMA node gives more memory than it may, by the problem, and than it has, by
+// the host. A node of which neither is known has no limit.
 func (c *checker) capacity(used map[int]uint64) {
 	for _, n := range c.p.NUMANodes {
 		if n.Pages != nil && used[n.ID]/c.p.PageBytes > uint64(max(0, *n.Pages)) {
@@ -76,6 +79,8 @@ func (c *checker) capacity(used map[int]uint64) {
 }
 
 // hugepages checks that the host's pools are the sum of what lab nodes have, and keep what is in use.
+// Pages that are in use are counted beside those of the lab: a pool that is set to the lab's number
+// alone would lack the pages that a tenant holds.
 func (c *checker) hugepages(used map[int]uint64) {
 	have := map[int]int64{}
 	last := -1
@@ -125,7 +130,9 @@ func nodesOf(a, b map[int]int64) []int {
 	return sorted(slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b)))
 }
 
-// cells checks the guest's NUMA nodes: what each stands for, and that nothing of the lab node is outside of them.
+// cells checks the guest's NUMA nodes: what each stands for, and that nothing of the lab node is
+// outside of them. "guest_numa: on" asks for nodes to be shown where there are several to show; with
+// memory on one node there is nothing to show, and that is no fault.
 func (c *checker) cells() {
 	for i, n := range c.placed() {
 		setting := c.l.Nodes[i].GuestNUMA
@@ -183,7 +190,8 @@ func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	return homes
 }
 
-// cellContents checks that virtual CPUs and memory of each cell are of its NUMA nodes and that all are in one.
+// cellContents checks that virtual CPUs and memory of each cell are of its NUMA nodes and that all are
+// in one. Virtual CPUs of a cell are consecutive, and cells follow each other: a cell is a range.
 func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 	bytes := make([]uint64, len(n.Cells))
 	for _, m := range n.Memory {

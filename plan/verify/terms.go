@@ -59,7 +59,8 @@ func termName(t plan.Term) string {
 	return words.Plain(t.Term) + " of " + words.Plain(t.Node)
 }
 
-// A footprint is what the terms of a lab node are computed from.
+// A footprint is what the terms of a lab node are computed from: where it turned out to be, not where
+// the plan says that it is.
 type footprint struct {
 	cores map[int]int64 // by NUMA node
 	nodes []int         // those with cores
@@ -87,6 +88,9 @@ func (c *checker) footprint(i int) footprint {
 	return f
 }
 
+// recompute computes all terms, in the order of docs/planner.md: those of each lab node, then those
+// among lab nodes. Terms that a lab node has nothing to do with (the rate of NICs where it has none)
+// are left out, as there; terms of value 0 are in.
 func (c *checker) recompute() []plan.Term {
 	var all []plan.Term
 	prints := make([]footprint, len(c.nodes))
@@ -137,6 +141,8 @@ func (c *checker) recompute() []plan.Term {
 			add(plan.TermNICRate, slow, w.NICRate)
 			add(plan.TermNICRDMA, plain, w.NICRDMA)
 		}
+		// "unequal" compares lab nodes by what they got of devices and cores, the terms up to here.
+		// Those that follow depend on what other lab nodes got.
 		for _, t := range all[first:] {
 			own[i] += t.Cost
 		}
@@ -306,7 +312,9 @@ func (c *checker) emulatorTerm(f *footprint) int64 {
 	return far
 }
 
-// inequality compares the lab nodes of each class.
+// inequality compares the lab nodes of each class: requests that differ in the name alone should get
+// much the same, or a benchmark between them measures the placement. Costs are in basis points, the
+// value in whole percents.
 func (c *checker) inequality(own []int64) []plan.Term {
 	classes := numbersOf(c.p.Requests, func(r plan.Request) int { return r.Class })
 	var terms []plan.Term

@@ -138,7 +138,8 @@ func (c *checker) header() {
 	}
 }
 
-// align finds the node of each request.
+// align finds the node of each request, by name. From here on a lab node is its request's index. What
+// the plan lacks is nil there, and what it has twice counts once.
 func (c *checker) align() {
 	c.nodes = make([]*plan.Node, len(c.p.Requests))
 	c.found = make([]finding, len(c.p.Requests))
@@ -180,7 +181,8 @@ func (c *checker) placed() iter.Seq2[int, *plan.Node] {
 	}
 }
 
-// affinity checks who is held together and apart: by the lab's own words, and by the problem's.
+// affinity checks who is held together and apart, pair by pair (rule 6): by the lab's own words, and by
+// the problem's. Each pair is judged once, although both usually say it.
 func (c *checker) affinity() {
 	seen := map[string]bool{}
 	each := func(requests []int, numa, nic string) {
@@ -256,7 +258,8 @@ func numbersOf[T any](list []T, number func(T) int) []int {
 // sorted returns the different ones of numbers, ascending.
 func sorted(numbers []int) []int { return slices.Compact(slices.Sorted(slices.Values(numbers))) }
 
-// proof checks what the plan claims of its own optimality.
+// proof checks what the plan claims of its own optimality. The proof itself cannot be repeated here;
+// that its parts agree with each other can.
 func (c *checker) proof() {
 	pl := c.pl
 	if pl.Bound > pl.Cost {

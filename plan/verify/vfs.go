@@ -88,7 +88,9 @@ func (c *checker) virtual() {
 	c.pfCounts(used)
 }
 
-// pfCounts checks how many virtual functions the plan wants of each PF.
+// pfCounts checks how many virtual functions the plan wants of each PF. The number that is written to
+// sriov_numvfs is a count, not a set: to have function 5 it has to be 6 at least. It cannot be changed
+// while functions exist without removing them all first, which is why no fewer than now may be asked for.
 func (c *checker) pfCounts(used map[string]vfUse) {
 	listed := map[string]bool{}
 	for _, pf := range c.pl.VFs {
