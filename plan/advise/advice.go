@@ -13,7 +13,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// MaxAdvice is how many pieces of advice are given at most.
+// MaxAdvice is how many pieces of advice are given at most: more than anybody will act on.
 const MaxAdvice = 8
 
 // Advice changes the host in thought, solves again and reports what gains: cards in other slots, a
@@ -59,7 +59,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 		after := plan.Evaluate(c.problem, &found.Placement)
 		gain := r.Bound - plan.Cost(after)
 		if gain <= 0 {
-			continue
+			continue // certain is only what lies below the bound, not below the cost of the plan
 		}
 		why := a.effect(c.problem, &found.Placement, after)
 		if c.note != "" {
@@ -104,7 +104,8 @@ type change struct {
 	key     string // what is changed: of several changes to it the best is reported
 }
 
-// effect says what a change does: the paths between GPUs and NICs that get better, else the term that falls most.
+// effect says what a change does: the paths between GPUs and NICs that get better, else the term that
+// falls most. Paths come first, because their classes mean something to people and a cost does not.
 func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term) string {
 	var paths []string
 	for i := range a.p.Requests {
@@ -145,7 +146,8 @@ func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	return worst
 }
 
-// ports turns up NICs without a link, to the rate of others of their model.
+// ports turns up NICs without a link, to the rate of others of their model. Without such another the
+// rate is not known: a NIC may run at several, and an invented one would invent a gain.
 func (a *advisor) ports() {
 	for i := range a.p.Devices {
 		d := &a.p.Devices[i]
@@ -180,7 +182,8 @@ func wanted(p *plan.Problem, device int) bool {
 	return false
 }
 
-// virtualFunctions gives NICs whose virtual functions are all taken as many more as lab nodes ask for in all.
+// virtualFunctions gives NICs whose virtual functions are all taken as many more as lab nodes ask for
+// in all: then this NIC could serve all of them, and the search decides whether that is better.
 func (a *advisor) virtualFunctions() {
 	used := map[int]int{}
 	asked := 0
@@ -249,7 +252,8 @@ func (a *advisor) memory() {
 	}
 }
 
-// groups separates devices that go together only because the IOMMU cannot tell them apart.
+// groups separates devices that go together only because the IOMMU cannot tell them apart. Functions
+// of one card stay together: they share a slot, and no setting changes that.
 func (a *advisor) groups() {
 	next := 0
 	for i := range a.p.Devices {

@@ -12,7 +12,8 @@ import (
 )
 
 // cards moves NICs, and then GPUs, to the NUMA nodes of what they work with: into a free slot, or
-// in exchange for the card in another.
+// in exchange for the card in another. NICs come first because they are easier to move. Lab nodes
+// whose devices cost most come first, since only [MaxAdviceSolves] changes are asked for.
 func (a *advisor) cards() {
 	if in := a.host.System.InVM; in != nil && *in {
 		return // a virtual machine has no slots that a hand could reach
@@ -147,7 +148,9 @@ func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 }
 
 // relocated is the problem with an edit of the host's slots made: NUMA nodes and paths of the cards
-// that changed places. What was measured of them before is forgotten.
+// that changed places. What was measured of them before is forgotten. NVLink stays: it joins the GPUs,
+// not their slots. Building the whole problem anew would say the same, but may fail for reasons that
+// have nothing to do with the move.
 func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 	h, _, err := e.Apply(a.host, a.lab)
 	if err != nil {

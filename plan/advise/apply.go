@@ -62,7 +62,8 @@ func (e Edit) find(l *lab.Lab, name string) (int, error) {
 	return 0, e.fail(name, "the lab has no such node", "its nodes: "+someText(names))
 }
 
-// eachNode changes one lab node, or all of them.
+// eachNode changes one lab node, or all of them. A size that is 0 stands for auto; the number that the
+// node had stays behind it, as in a file that says auto beside it.
 func (e Edit) eachNode(l *lab.Lab) error {
 	nodes := l.Nodes
 	if e.Node != "" {
@@ -126,8 +127,9 @@ func (e Edit) addNode(l *lab.Lab) error {
 	return nil
 }
 
-// freeMAC hands out a MAC address by the rule of the lab file: 52:54:00 and three bytes of a hash
-// of the names. So a plan of the edited lab is the one of the edited file.
+// freeMAC hands out a MAC address by the rule of the lab file: 52:54:00 (QEMU's range of locally
+// administered addresses) and three bytes of a hash of the names. So a plan of the edited lab is the
+// one of the edited file.
 func freeMAC(labName, node string, nic int, used map[string]bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", labName, node, nic))
 	// ends: a lab has 4000 NICs at most

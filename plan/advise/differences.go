@@ -147,7 +147,8 @@ func (c termChange) String() string {
 	return fmt.Sprintf("%s: %s: cost %d to %d", c.subject, cmp.Or(plan.Meaning(c.term), c.term), c.before, c.after)
 }
 
-// termChanges compares terms by lab node and name, the largest change first; of equal ones in the order of the plans.
+// termChanges compares terms by lab node and name, the largest change first; of equal ones in the order
+// of the plans. A term that one of the plans lacks costs 0 there.
 func termChanges(before, after []plan.Term) []termChange {
 	var all []termChange
 	index := map[[2]string]int{}

@@ -12,6 +12,9 @@ import (
 // Alternatives for cores and memory are found by exchange: a placement is changed at one point,
 // checked against the rules and evaluated in full. What is found is the best of the changes tried,
 // which a search might beat; texts say so.
+//
+// A search would have to be told "not these cores" and "not this memory", which a problem cannot say,
+// and it would move other lab nodes as well: the answer would no longer be about this choice.
 
 // A layout indexes a problem for exchanges.
 type layout struct {
@@ -64,8 +67,8 @@ func (l *layout) mainNode(n *plan.NodePlacement) int {
 	return best
 }
 
-// fits reports whether a placement keeps the rules on cores and memory. Devices are not looked at:
-// exchanges leave them where they are.
+// fits reports whether a placement keeps the rules on cores and memory, 1 to 3 and 6 of
+// docs/planner.md. Devices are not looked at: exchanges leave them where they are.
 func (l *layout) fits(pl *plan.Placement) bool {
 	held := map[int]bool{}
 	for i := range pl.Nodes {
@@ -167,6 +170,7 @@ func (l *layout) spread(pl *plan.Placement, i int) bool {
 		used[node.ID] += got
 		left -= got
 	}
+	// First each NUMA node its share, then the rest to the nearest that have room.
 	shares := plan.Shares(left, on)
 	order := make([]*plan.NUMANode, len(l.p.NUMANodes))
 	far := map[int]int{}
@@ -334,7 +338,8 @@ type hostSwap struct {
 }
 
 // otherHousekeeping returns the cheapest exchange that gives the host a core of another NUMA node.
-// Cores that differ in nothing are tried once.
+// Cores that differ in nothing are tried once: on a host of 128 cores there would be thousands of
+// exchanges, and most of them the same.
 func (o *oracle) otherHousekeeping(l *layout, tries int) *hostSwap {
 	pl := &o.base.Placement
 	type kind struct{ owner, node, l3, pkg int }

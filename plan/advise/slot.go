@@ -74,7 +74,8 @@ func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 	return nil
 }
 
-// swap makes two cards change slots. Made twice, it changes nothing.
+// swap makes two cards change slots. Made twice, it changes nothing: a test holds it to that on every
+// machine of the corpus, because a field that is left behind by one swap is not seen in its result.
 func (e Edit) swap(h *topology.Host, a, b *card) error {
 	switch linkedA, linkedB := a.linked(h), b.linked(h); {
 	case slices.Equal(a.functions, b.functions) && slices.Equal(a.ids(), b.ids()):
@@ -159,7 +160,8 @@ func (e Edit) swapReported(h *topology.Host, a, b *card) {
 	}
 }
 
-// regroup lists the devices of each IOMMU group anew.
+// regroup lists the devices of each IOMMU group anew, from what each device says of its group. A group
+// whose last device went is gone with it.
 func regroup(h *topology.Host) {
 	members := map[int][]topology.PCIAddr{}
 	for i := range h.PCI {
@@ -336,7 +338,9 @@ func valueOr(p *int, fallback int) int {
 	return *p
 }
 
-// rootOn returns a root bus of a NUMA node: one that a GPU stands below, else a NIC, else any; the first by address.
+// rootOn returns a root bus of a NUMA node: one that a GPU stands below, else a NIC, else any; the
+// first by address. A node has several root buses, and those with GPUs are the ones with slots for cards;
+// others lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
 	for i := range h.PCI {

@@ -16,7 +16,8 @@ import (
 // [MaxAdviceSolves] problems are put to it.
 type Solver func(context.Context, *plan.Problem) (*search.Result, error)
 
-// How many changed problems are solved at most. A usual host with a few lab nodes stays far below.
+// How many changed problems are solved at most. A usual host with a few lab nodes stays far below. The
+// bounds keep an explanation from taking many times as long as the plan.
 const (
 	MaxDecisionSolves = 48
 	MaxAdviceSolves   = 32
@@ -147,7 +148,9 @@ func demand(q *plan.Problem, i, device int) bool {
 	return false
 }
 
-// likes returns the requests that can be swapped with request i, itself among them.
+// likes returns the requests that can be swapped with request i, itself among them. A question about
+// one of them is about all: with the change made for one alone, the answer would be that two of them
+// change names, which costs nothing and says nothing.
 func likes(p *plan.Problem, i int) []int {
 	var all []int
 	for j := range p.Requests {

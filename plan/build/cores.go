@@ -18,8 +18,7 @@ func (b *problemBuilder) addCores() {
 	}
 	slices.SortFunc(b.p.Cores, func(a, c plan.Core) int { return cmp.Compare(a.ID, c.ID) })
 	ids, cpus := map[int]bool{}, map[int]bool{}
-	for i := range b.p.Cores {
-		c := &b.p.Cores[i]
+	for _, c := range b.p.Cores {
 		if ids[c.ID] {
 			b.fail("", "", "%s: two cores have the number %d", b.name, c.ID)
 			return

@@ -67,6 +67,8 @@ func (b *problemBuilder) memory() *memoryUse {
 	return m
 }
 
+func (m *memoryUse) usable(at int) bool { return !m.unusable[at] }
+
 // total is the known memory that may back guests.
 func (m *memoryUse) total() uint64 {
 	sum := uint64(0) // at most MaxHostMemory, see checkLimits
@@ -107,7 +109,6 @@ func (m *memoryUse) spread(amount uint64, among func(at int) bool) []uint64 {
 // reserveMemory takes off what the host keeps: the whole spread by size, and what the lab says of
 // single nodes in place of their share.
 func (b *problemBuilder) reserveMemory(m *memoryUse) {
-	usable := func(at int) bool { return !m.unusable[at] }
 	keep := uint64(0)
 	if r := b.lab.Reserve.Memory; r == nil {
 		keep = min(max(m.total()/reserveShare, minReserveBytes), maxReserveBytes)
@@ -116,7 +117,7 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	} else {
 		keep = uint64(*r)
 	}
-	m.reserve = m.spread(keep, usable)
+	m.reserve = m.spread(keep, m.usable)
 	for _, r := range b.lab.Reserve.NUMA {
 		at, ok := b.nodeOf[r.Node]
 		switch {
@@ -140,7 +141,7 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 			b.note("tenant %s: its memory is not known and not taken off", name)
 			continue
 		}
-		among := func(at int) bool { return !m.unusable[at] }
+		among := m.usable
 		where := 0
 		if t.MemoryNodes != nil {
 			onto := *t.MemoryNodes
@@ -191,7 +192,7 @@ func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 		}
 	}
 	if !perNode {
-		used = m.spread(poolsInUse(b.host.Memory.Hugepages), func(at int) bool { return !m.unusable[at] })
+		used = m.spread(poolsInUse(b.host.Memory.Hugepages), m.usable)
 	}
 	if b.lab.Tenants == lab.TenantsIgnore && slices.Max(used) > 0 {
 		b.note("hugepages that are in use are not taken off: tenants are ignored")

@@ -15,8 +15,7 @@ func (b *problemBuilder) addPackages() {
 	packagesOn := map[int]map[int]bool{} // packages of the cores of a node
 	free := map[int]bool{}
 	var ids []int
-	for i := range b.p.Cores {
-		c := &b.p.Cores[i]
+	for _, c := range b.p.Cores {
 		if c.Package < 0 {
 			continue
 		}

@@ -24,8 +24,7 @@ type hostUse struct {
 func (b *problemBuilder) findUses() {
 	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
 	b.holders = map[topology.PCIAddr]string{}
-	for i := range b.host.Storage {
-		d := &b.host.Storage[i]
+	for _, d := range b.host.Storage {
 		if len(d.Mounts) == 0 {
 			continue
 		}

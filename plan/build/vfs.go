@@ -118,8 +118,7 @@ func virtualFunctions(pf topology.PCIAddr, s *topology.SRIOV) []vfFunction {
 func (b *problemBuilder) groupMates() map[topology.PCIAddr]int {
 	first := map[int]topology.PCIAddr{}
 	mates := map[topology.PCIAddr]int{}
-	for i := range b.host.PCI {
-		d := &b.host.PCI[i]
+	for _, d := range b.host.PCI {
 		if d.IOMMUGroup == nil || d.IsBridge() {
 			continue
 		}

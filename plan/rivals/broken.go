@@ -9,13 +9,16 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// brokenRules lists the hard rules of ours that the finished placement breaks, in a fixed order.
+// brokenRules lists the hard rules of ours that the finished placement breaks, in a fixed order. A cost
+// alone would make a rival look better than it is: sharing a core costs nothing in our terms, because
+// our own plans never do.
 func (h *host) brokenRules() []string {
 	var list []string
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
 	p := h.p
 
-	// Whose each core is, by the placement and by the CPUs that it was made of.
+	// Whose each core is, by the placement and by the CPUs that it was made of. The two differ where
+	// pins were rounded to whole cores.
 	owners := make([][]int, len(p.Cores))
 	for c, core := range p.Cores {
 		owners[c] = slices.Clone(h.taken[c])

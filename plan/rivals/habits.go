@@ -38,7 +38,8 @@ func (h *host) floatBalanced(i int) error {
 }
 
 // float places request i over NUMA nodes without pinning: an expected share of cores on each,
-// memory by first touch.
+// memory by first touch. The real threads wander; what is costed is where they would be on average
+// under load.
 func (h *host) float(i int, nodes []int) error {
 	n, err := h.byAddress(i)
 	if err != nil {
@@ -64,7 +65,8 @@ func (h *host) pinCPUs(i int) error { return h.byHand(i, false) }
 // pinCores is the better guide: it pins siblings together.
 func (h *host) pinCores(i int) error { return h.byHand(i, true) }
 
-// byHand pins request i to the next CPUs in order.
+// byHand pins request i to the next CPUs in order. A lab node that shows no siblings to its guest takes
+// the first thread of each core: so do the guides, which turn SMT off or leave the second list out.
 func (h *host) byHand(i int, siblings bool) error {
 	n, err := h.byAddress(i)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 )
 
 // A host is what is left of a problem's host while the lab nodes of a rival are placed one after another.
+// It has the books of all rivals; each uses its own.
 type host struct {
 	p     *plan.Problem
 	nodes []int // IDs of NUMA nodes, ascending
@@ -112,6 +113,7 @@ func (h *host) reserve(spread bool) {
 			}
 		}
 	}
+	// The sum of the nodes' reserves may exceed ReserveCores, and tenants may leave fewer cores than that.
 	for len(h.reserved) < min(h.p.ReserveCores, len(order)) {
 		free := slices.DeleteFunc(slices.Clone(order), func(i int) bool { return h.reserved[i] })
 		next := free[0]

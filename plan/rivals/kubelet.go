@@ -182,7 +182,8 @@ func intersection(all nodeMask, resources [][]hint) (best nodeMask) {
 }
 
 // better says whether a is a better set than b among those that are not preferred, where the most
-// demanding resource needs so many nodes.
+// demanding resource needs so many nodes. Up to that size more is better: a set that is smaller than
+// a resource needs makes it take the rest from anywhere.
 func better(a, b nodeMask, needs int) bool {
 	x, y := a.count(), b.count()
 	if x <= needs && y <= needs && x != y {
@@ -191,7 +192,8 @@ func better(a, b nodeMask, needs int) bool {
 	return a.narrower(b)
 }
 
-// pod places request i as a guaranteed pod.
+// pod places request i as a guaranteed pod: the only class of pods that gets CPUs of its own. The
+// kubelet asks its managers for hints first, merges them, and has each allocate by the result.
 func (h *host) pod(i int, policy string) error {
 	r := &h.p.Requests[i]
 	t := h.cpuTopology()
@@ -257,7 +259,8 @@ func (h *host) cpuHints(t cpuTopology, free map[int]bool, need int) []hint {
 	return hints(of, int64(need), total, left, nil)
 }
 
-// deviceHints are the device manager's for one resource.
+// deviceHints are the device manager's for one resource. Devices that tell no NUMA node make it not
+// care; too few free ones give a hint without a set that no policy but best-effort admits.
 func (h *host) deviceHints(w want, i int) []hint {
 	total, left := make([]int64, len(h.nodes)), make([]int64, len(h.nodes))
 	known, available := false, 0

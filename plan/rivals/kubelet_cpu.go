@@ -53,7 +53,8 @@ func (t cpuTopology) count(by level, free map[int]bool) map[int]int {
 func (t cpuTopology) perCore() int   { return max(1, len(t)/max(1, len(t.count(byCore, nil)))) }
 func (t cpuTopology) perSocket() int { return len(t) / max(1, len(t.count(bySocket, nil))) }
 
-// order sorts the free CPUs: by groups of the first level, the ones with the fewest free CPUs
+// order sorts the free CPUs, so that parts of the machine that are broken already are used up before
+// others are broken: by groups of the first level, the ones with the fewest free CPUs
 // first, then the lowest; inside each by the next level. The last level is the CPU's number.
 func (t cpuTopology) order(free map[int]bool, levels ...level) []cpu {
 	var list []cpu
@@ -128,7 +129,8 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 	return got
 }
 
-// allocate takes n of the free CPUs, aligned ones first: allocateCPUs of the static policy.
+// allocate takes n of the free CPUs, aligned ones first: allocateCPUs of the static policy. What is
+// taken from the rest is packed by itself, so that a core may be broken on each side.
 func (t cpuTopology) allocate(free map[int]bool, n int, aligned func(cpu) bool) []int {
 	near := map[int]bool{}
 	for _, c := range t {

@@ -26,7 +26,9 @@ func (h *host) groupFree(m nodeMask) bool {
 	return true
 }
 
-// bookMemory books pages by the merged hint, and returns the NUMA nodes that the pod may use.
+// bookMemory books pages by the merged hint, and returns the NUMA nodes that the pod may use. The hint
+// was merged with those of other resources, so that its set may be smaller than the memory needs; the
+// errors are the kubelet's own.
 func (h *host) bookMemory(pages int64, t hint) ([]int, error) {
 	if pages == 0 {
 		return h.nodes, nil

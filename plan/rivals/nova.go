@@ -155,7 +155,9 @@ func (h *host) fit(i int, f flavor, pack bool) (cells []int, devices plan.NodePl
 	return cells, devices, ok
 }
 
-// hostCells orders the host's NUMA nodes as Nova tries them.
+// hostCells orders the host's NUMA nodes as Nova tries them. Nova sorts three times, stably; the last
+// key is therefore the first to count: devices, then CPUs, then memory. Only that of CPUs and memory
+// turns with the strategy.
 func (h *host) hostCells(r *plan.Request, pack bool) []int {
 	cpus, devices := map[int]int{}, map[int]int{}
 	for cpu := range h.coreOf {
@@ -245,7 +247,7 @@ func packIsolate(siblings [][]int, threads, vcpus int) []int {
 	return pins[:vcpus]
 }
 
-// claim takes what fit found.
+// claim takes what fit found. The pins are those that fit saw, since nothing was taken in between.
 func (h *host) claim(i int, f flavor, cells []int, n plan.NodePlacement) {
 	r := &h.p.Requests[i]
 	var cpus []int

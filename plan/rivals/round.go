@@ -7,10 +7,10 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// round makes whole cores of the CPUs that request i was pinned to, as many as it asks for. Each
-// NUMA node keeps its part of the vCPUs. Where the rival split cores, there is a choice: those are
-// taken first that no other lab node is on and that have enough threads, which costs the rival
-// least. Pinning that fits our rules comes through unchanged.
+// round makes whole cores of the CPUs that request i was pinned to, as many as it asks for: our cost
+// model knows whole cores only. Each NUMA node keeps its part of the vCPUs. Where the rival split
+// cores, there is a choice: those are taken first that no other lab node is on and that have enough
+// threads, which costs the rival least. Pinning that fits our rules comes through unchanged.
 func (h *host) round(i int, cpus []int) []int {
 	r := &h.p.Requests[i]
 	on := map[int]int64{}

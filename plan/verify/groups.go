@@ -38,8 +38,7 @@ func (c *checker) groups() {
 			}
 		}
 	}
-	for k := range c.h.GPUs {
-		g := &c.h.GPUs[k]
+	for _, g := range c.h.GPUs {
 		for _, fn := range g.Functions {
 			if a, b := of(g.ID()), of(fn.String()); a >= 0 && a != b {
 				c.fault("devices: %s goes to %s and %s, a function of the same device, to %s", g.ID(), c.name(a), fn,
@@ -67,8 +66,7 @@ func (c *checker) iommuGroups() map[int][]string {
 			groups[id] = append(groups[id], a.String())
 		}
 	}
-	for k := range c.h.PCI {
-		d := &c.h.PCI[k]
+	for _, d := range c.h.PCI {
 		skip[d.Address] = d.IsBridge() || d.Class != nil && d.Class.Base() == topology.ClassBridge || d.PF != nil
 		if d.IOMMUGroup != nil {
 			add(*d.IOMMUGroup, d.Address)

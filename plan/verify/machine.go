@@ -138,8 +138,7 @@ func (c *checker) readCores() {
 		}
 		stated = nil
 	}
-	for i := range c.h.Cores {
-		hc := &c.h.Cores[i]
+	for _, hc := range c.h.Cores {
 		s := stated[hc.ID]
 		delete(stated, hc.ID)
 		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1, small: hc.Kind == topology.KindEfficiency,

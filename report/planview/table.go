@@ -128,8 +128,7 @@ func cellText(c *plan.Cell) string {
 func (p *page) nodeTable(pl *plan.Plan) {
 	p.title("Lab nodes")
 	var rows [][]string
-	for i := range pl.Nodes {
-		n := &pl.Nodes[i]
+	for _, n := range pl.Nodes {
 		var on, shown []string
 		for _, m := range n.Memory {
 			on = append(on, strconv.Itoa(m.NUMANode))
