@@ -8,7 +8,8 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// addAffinity turns the names in the lab's affinity into indexes of Problem.Requests.
+// addAffinity turns the names in the lab's affinity into indexes of Problem.Requests. The lab file is
+// checked for these mistakes where it is read; a Lab that a program made is checked here.
 func (b *problemBuilder) addAffinity() {
 	index := map[string]int{}
 	for i := range b.p.Requests {

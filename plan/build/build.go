@@ -68,7 +68,8 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	}
 	b.p.Host = b.name
 	b.name = words.Plain(b.name)
-	// What follows builds on these: past them, errors would be about things that are not so.
+	// What follows builds on these. With errors here, later ones would be about things that are not so:
+	// a lab that asks for too many cores of a host whose cores could not be read.
 	b.checkLimits()
 	b.chooseWeights()
 	if len(b.errs) > 0 {
@@ -128,7 +129,7 @@ type problemBuilder struct {
 	facts    []deviceFacts // of Problem.Devices, by index
 }
 
-// note says what was assumed. A note is made once.
+// note says what was assumed. A note is made once, whichever lab nodes it was found for.
 func (b *problemBuilder) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if !b.noted[text] {

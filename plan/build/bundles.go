@@ -18,7 +18,7 @@ const maxBundle = 256
 // functionSets joins PCI functions that can only go together.
 type functionSets map[topology.PCIAddr]topology.PCIAddr
 
-// root returns what stands for the set of a, and shortens the way to it.
+// root returns what stands for the set of a, and shortens the path to it.
 func (s functionSets) root(a topology.PCIAddr) topology.PCIAddr {
 	for {
 		up, ok := s[a]
@@ -122,7 +122,8 @@ func functionNames(f *deviceFacts, all []topology.PCIAddr) []string {
 }
 
 // refusal returns why the device cannot be given away, or "". What ties it to a function that must
-// stay is named as well.
+// stay is named as well. Its own reasons come before those of its company: "it holds the root disk" is
+// clearer than a group that says the same of its neighbour.
 func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf map[topology.PCIAddr]int) string {
 	if f.refused != "" {
 		return f.refused
@@ -163,7 +164,8 @@ func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	return ""
 }
 
-// noteCompany says what goes along with a device because of its IOMMU group.
+// noteCompany says what goes along with a device because of its IOMMU group. Nothing forbids it, but
+// the host loses a USB controller or a sound card with it, and should not be surprised.
 func (b *problemBuilder) noteCompany(d *plan.Device, f *deviceFacts, all []topology.PCIAddr,
 	groupOf map[topology.PCIAddr]int) {
 	var others []string

@@ -49,7 +49,8 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 	return cpus
 }
 
-// takeCores takes the cores that the host lists.
+// takeCores takes the cores that the host lists. A core none of whose CPUs is online is left out: it
+// can run nothing until somebody turns it on, and a plan is for the host as it is.
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	for i := range b.host.Cores {
@@ -82,7 +83,8 @@ func numberOr(p *int, unknown int) int {
 	return *p
 }
 
-// nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else the only one.
+// nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else
+// the only one. Dumps that tell of cores and of nodes need not tell which belong together.
 func (b *problemBuilder) nodeOfCore(c *topology.Core) (int, bool) {
 	if c.NUMANode != nil {
 		if _, ok := b.nodeOf[*c.NUMANode]; ok {
@@ -204,7 +206,7 @@ func siblingOffset(cpus topology.CPUSet) int {
 	return offset
 }
 
-// freeCores returns the cores that no tenant holds.
+// freeCores returns the cores that no tenant holds. Before holdCores it is all of them.
 func (b *problemBuilder) freeCores() []*plan.Core {
 	var free []*plan.Core
 	for i := range b.p.Cores {

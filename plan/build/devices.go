@@ -32,7 +32,8 @@ type vfFunction struct {
 	addr  topology.PCIAddr
 }
 
-// addDevices lists the GPUs and NICs that a lab node may get.
+// addDevices lists the GPUs and NICs that a lab node may get, sorted, so that indexes and with them the
+// choice among equals do not depend on the order in which a source lists them.
 func (b *problemBuilder) addDevices() {
 	type entry struct {
 		d plan.Device
@@ -122,7 +123,8 @@ func kindWord(kind string) string {
 	return "NIC"
 }
 
-// gpu makes a Device of a GPU.
+// gpu makes a Device of a GPU. One whose virtual functions exist (SR-IOV vGPUs) is not
+// given whole: the functions would vanish under whoever uses them.
 func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: g.ID(), Kind: plan.KindGPU, Vendor: g.Vendor, Model: g.Model}
 	f := deviceFacts{addr: g.Address, names: nonEmpty(g.Name, g.UUID)}
@@ -161,7 +163,8 @@ func describe(d *plan.Device, f *deviceFacts, p *topology.PCIDevice) {
 	}
 }
 
-// nic makes a Device of a NIC.
+// nic makes a Device of a NIC. Names of its ports and RDMA devices count as its own, because that is
+// what people know it by: mlx5_0, enp65s0f0np0.
 func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	d := plan.Device{ID: n.ID(), Kind: plan.KindNIC, Model: n.Model}
 	f := deviceFacts{addr: n.Address, names: slices.Concat(nonEmpty(n.Name), n.Netdevs, n.RDMA)}

@@ -49,7 +49,9 @@ func (b *problemBuilder) modelSource() string {
 	return ", as the model says (" + words.Plain(b.model.Source) + ")"
 }
 
-// applyMeasurements turns measured bandwidths into what each pair loses against the best of the same file.
+// applyMeasurements turns measured bandwidths into what each pair loses against the best of the same
+// file. The loss and not the bandwidth is kept: weights are per percent, and a file of a faster NIC
+// must not make every other term look small.
 func (b *problemBuilder) applyMeasurements() {
 	if b.model == nil || len(b.model.Pairs) == 0 {
 		return

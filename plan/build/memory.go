@@ -131,7 +131,9 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	}
 }
 
-// holdMemory takes off what tenants hold: what they say, and of hugepages what is in use, if that is more.
+// holdMemory takes off what tenants hold: what they say, and of hugepages what is in use, if that is
+// more. The larger of the two, and not their sum: pages in use are mostly those of tenants that say so,
+// but a program that is no tenant may hold some too, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))
 	for i := range b.tenants {
@@ -175,7 +177,7 @@ func (b *problemBuilder) holdMemory(m *memoryUse) {
 	}
 }
 
-// addUpTo adds, and stops at what no host has.
+// addUpTo adds, and stops at what no host has: amounts are from dumps, and their sum must not wrap.
 func addUpTo(a, b uint64) uint64 {
 	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
 }
@@ -232,7 +234,9 @@ func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	return pages
 }
 
-// choosePages decides the size of pages: what the lab asks for, or the largest that it and the host allow.
+// choosePages decides the size of pages: what the lab asks for, or the largest that it and the host
+// allow. With auto, 1 GiB takes memory in whole GiB from every lab node; nobody's memory is rounded up
+// for it.
 func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
 	can2MiB, why2MiB := b.canPages(pageBytes2MiB)

@@ -102,7 +102,8 @@ func (b *problemBuilder) hostNode(at int) *topology.NUMANode {
 func (b *problemBuilder) nodeSet(at int) topology.CPUSet { return topology.CPUs(b.p.NUMANodes[at].ID) }
 
 // knownNode returns the number of a node of the problem that a device of the host stands on, or
-// nil. On a machine of one node everything is on it.
+// nil. On a machine of one node everything is on it, also what says -1, as the kernel does where
+// firmware names no node.
 func (b *problemBuilder) knownNode(node *int, what string) *int {
 	if len(b.p.NUMANodes) == 1 {
 		return new(b.p.NUMANodes[0].ID)

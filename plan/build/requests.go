@@ -24,7 +24,7 @@ func (b *problemBuilder) addRequests() {
 	b.addMemory()
 }
 
-// setting checks a Setting; the zero value is auto.
+// setting checks a Setting; the zero value is auto. Only a Lab that no parser made has others.
 func (b *problemBuilder) setting(node, key string, s lab.Setting) lab.Setting {
 	switch s {
 	case lab.Auto, lab.On, lab.Off:
@@ -167,7 +167,8 @@ func (b *problemBuilder) threadsFix() string {
 	return "ask for smt: auto or off"
 }
 
-// shareCores gives equally many of the cores that are left to the nodes that leave it to the planner.
+// shareCores gives equally many of the cores that are left to the nodes that leave it to the planner:
+// labs measure lab nodes against each other, so equal ones are worth more than a core that is used.
 func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
@@ -326,7 +327,8 @@ func totalPages(pages []*int64) (sum int64, known, all bool) {
 	return sum, known, all
 }
 
-// memoryThere says how much memory the lab may have, and where the rest is.
+// memoryThere says how much memory the lab may have, and where the rest is, so that whoever reads the
+// error can see which of the numbers to change.
 func (b *problemBuilder) memoryThere(m *memoryUse, pages int64) string {
 	keep, held := uint64(0), uint64(0)
 	for at, v := range m.bytes {

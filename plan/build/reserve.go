@@ -67,7 +67,8 @@ const (
 	largestReserve  = 4 // a core in so many
 )
 
-// reserveCores decides how many cores the host keeps.
+// reserveCores decides how many cores the host keeps: what the lab asks for, else the default above,
+// and never less than what single NUMA nodes are to keep together.
 func (b *problemBuilder) reserveCores() {
 	free := map[int]int{} // by NUMA node
 	packages := map[int]bool{}

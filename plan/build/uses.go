@@ -67,7 +67,8 @@ func setOnce[K comparable, V any](m map[K]V, key K, v V) {
 	}
 }
 
-// findVirtualUses finds the physical functions whose virtual ones are needed.
+// findVirtualUses finds the physical functions whose virtual ones are needed. To give the physical
+// function to a guest takes its driver off the host, and the virtual functions with it.
 func (b *problemBuilder) findVirtualUses() {
 	b.virtual = map[topology.PCIAddr][]vfFunction{}
 	add := func(pf topology.PCIAddr, s *topology.SRIOV) {
@@ -143,8 +144,8 @@ func (b *problemBuilder) findRoutes() {
 	}
 }
 
-// netdevsBehind returns the network devices that what goes through netdev may go through: itself,
-// and where it is a bond its members.
+// netdevsBehind returns the network devices that carry what is sent through netdev: itself and, if it
+// is a bond, its members. Bridges are found from the other side, by the master of a port.
 func (b *problemBuilder) netdevsBehind(netdev string) []string {
 	if netdev == "" {
 		return nil

@@ -14,7 +14,8 @@ import (
 // set.
 const assumedVFs = 8
 
-// countVFs decides how many virtual functions each NIC can give, and which.
+// countVFs decides how many virtual functions each NIC can give, and which. Those that tenants hold
+// keep their index: functions are named by it, and it must not move under a tenant that is running.
 func (b *problemBuilder) countVFs() {
 	wanted := b.wantsDevices(plan.KindVF)
 	mates := b.groupMates()

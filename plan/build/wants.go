@@ -53,7 +53,8 @@ func (b *problemBuilder) wants(node, key, kind string, requests []lab.DeviceRequ
 }
 
 // checkTogether finds requests of one lab node that leave each other too few. What lab nodes leave
-// each other is for the search.
+// each other is for the search. It counts and does not match: what slips through is found infeasible
+// by the search, with a worse message.
 func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want, total int) {
 	var all []int
 	for i, w := range wants {
@@ -129,7 +130,8 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
-// othersRefused says why other devices, that the request would have liked as well, are not given.
+// othersRefused says why other devices, that the request would have liked as well, are not given. To
+// somebody who sees eight GPUs in the machine, "can give 6" without it is a riddle.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
 	var refused groups[string] // devices by the reason
 	for i, d := range b.p.Devices {

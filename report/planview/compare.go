@@ -71,7 +71,8 @@ func (p *page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
 	}
 }
 
-// termsAgainst names the terms, summed over lab nodes, that differ most from ours.
+// termsAgainst names the terms, summed over lab nodes, that differ most from ours. By lab node they
+// would say little: a rival often gives equal lab nodes each other's places.
 func termsAgainst(ours, theirs []plan.Term) string {
 	more := map[string]int64{}
 	var names []string // in the order in which they come

@@ -41,7 +41,8 @@ func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 	return p.flush()
 }
 
-// shortEvidence is the length in bytes up to which a line is said again rather than referred to.
+// shortEvidence is the length in bytes up to which a line is said again rather than referred to: a
+// reference to a short line makes the reader look for what he could have read.
 const shortEvidence = 80
 
 // An explanation orders decisions for reading.
@@ -159,7 +160,8 @@ func priceText(cost *int64) string {
 	return fmt.Sprintf("which costs %d more", *cost)
 }
 
-// capital makes the first letter of a sentence a large one, but for words that are names of programs.
+// capital makes the first letter of a sentence a large one, but for words that are names of programs or
+// of options, which have digits, underscores, dots or an equals sign in them: ib_write_lat, isolcpus=.
 func capital(s string) string {
 	word, _, _ := strings.Cut(s, " ")
 	if s == "" || strings.ContainsAny(word, "_0123456789=.") {

@@ -51,7 +51,9 @@ func (p *page) flush() error {
 // line prints a line as it is.
 func (p *page) line(s string) { fmt.Fprintln(p, s) }
 
-// wrap prints text folded to the width: the first line behind first, the others behind as many spaces as indent says.
+// wrap prints text folded to the width: the first line behind first, the others behind as many spaces
+// as indent says. Names in it may come from a dump or a file, so nothing in it reaches the terminal
+// that could steer it.
 func (p *page) wrap(first string, indent int, s string) {
 	p.fold(first, indent, strings.Fields(show.Printable(s)))
 }
@@ -92,7 +94,8 @@ func (p *page) title(s string) {
 	p.wrap("", 2, s)
 }
 
-// table prints rows in the house style: no borders, two spaces between columns. The last column is folded to the width.
+// table prints rows in the house style: no borders, two spaces between columns. The last column is
+// folded to the width, but never below 12 columns: a narrower one could not be read.
 func (p *page) table(columns []show.Column, rows [][]string) {
 	used := 0
 	for i, c := range columns {

@@ -13,7 +13,8 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// maxBlocks is how many lab nodes get a block of their own; more become rows of a table.
+// maxBlocks is how many lab nodes get a block of their own; more become rows of a table. Sixteen blocks
+// are about two screens.
 const maxBlocks = 16
 
 // Table prints a plan: the lab nodes, what the host keeps and has to have, and what the plan costs.
