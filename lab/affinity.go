@@ -25,8 +25,9 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 			for _, name := range d.standsFor(ref, entries, byName, expanded) {
 				if at, twice := first[name]; twice {
 					d.Fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice",
-						Have: fmt.Sprintf("%s, in column %d of line %d already",
-							strictyaml.Quote(name), at.Column, at.Line), Fix: "remove one of them"})
+						Have: fmt.Sprintf("%s, in column %d of line %d already", strictyaml.Quote(name), at.Column,
+							at.Line),
+						Fix: "remove one of them"})
 					break
 				}
 				first[name] = ref.at
@@ -38,8 +39,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 		}
 		if len(a.Nodes) < 2 {
 			d.Fail(f.at, Error{Key: "affinity.nodes", What: "too few nodes", Have: strconv.Itoa(len(a.Nodes)),
-				Want: "at least 2",
-				Fix:  "name two nodes, or an entry with a count of 2 or more"})
+				Want: "at least 2", Fix: "name two nodes, or an entry with a count of 2 or more"})
 			continue
 		}
 		if a.NIC == Same {
@@ -91,8 +91,8 @@ func (d *decoder) checkShareable(f fileAffinity, a Affinity, byName map[string]*
 	for _, name := range a.Nodes {
 		if n := byName[name]; len(n.NICs) > n.VFs {
 			d.Fail(f.at, Error{Key: "affinity.nic", What: "a whole NIC cannot be shared",
-				Have: fmt.Sprintf("same, and %s asks for nics: %s", name,
-					flowList(n.NICRequests, 0)), Fix: "ask for vfs, and for no nics, in each of them"})
+				Have: fmt.Sprintf("same, and %s asks for nics: %s", name, flowList(n.NICRequests, 0)),
+				Fix:  "ask for vfs, and for no nics, in each of them"})
 			return
 		}
 	}

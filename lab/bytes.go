@@ -25,19 +25,8 @@ const bytesWant = "a whole number with a unit, such as 256MiB or 1GiB"
 
 // unitOf returns the size of a unit that ParseBytes takes. The short M and G are binary, as in QEMU's -m option.
 func unitOf(suffix string) (Bytes, bool) {
-	switch suffix {
-	case "B":
-		return 1, true
-	case "KiB":
-		return KiB, true
-	case "MiB", "M":
-		return MiB, true
-	case "GiB", "G":
-		return GiB, true
-	case "TiB":
-		return TiB, true
-	}
-	return 0, false
+	unit, ok := map[string]Bytes{"B": 1, "KiB": KiB, "MiB": MiB, "M": MiB, "GiB": GiB, "G": GiB, "TiB": TiB}[suffix]
+	return unit, ok
 }
 
 // ParseBytes reads what String prints, and the short units M and G. A number without a unit is an error, because tools

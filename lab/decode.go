@@ -92,9 +92,7 @@ func (d *decoder) fabric(path string, n ast.Node) *fileFabric {
 		return &f
 	}
 	d.mapping(path, n, []key{
-		{"mtu", func(path string, n ast.Node) {
-			f.MTU = d.Integer(path, n, MinMTU, MaxMTU)
-		}},
+		{"mtu", func(path string, n ast.Node) { f.MTU = d.Integer(path, n, MinMTU, MaxMTU) }},
 		{"subnet", func(path string, n ast.Node) { f.Subnet = d.subnet(path, n) }},
 	})
 	return &f
@@ -134,9 +132,9 @@ func (d *decoder) settingKeys(s *settings) []key {
 		{"cpus", func(path string, n ast.Node) { s.CPUs = d.cpus(path, n) }},
 		{"memory", func(path string, n ast.Node) { s.Memory = d.memory(path, n) }},
 		{"image", func(path string, n ast.Node) { s.Image = d.imageText(path, n) }},
-		{"nics", func(path string, n ast.Node) { s.NICs = d.devices(path, n, nicKind()) }},
-		{"gpus", func(path string, n ast.Node) { s.GPUs = d.devices(path, n, gpuKind()) }},
-		{"vfs", func(path string, n ast.Node) { s.VFs = d.devices(path, n, vfKind()) }},
+		{"nics", func(path string, n ast.Node) { s.NICs = d.devices(path, n, nicKind) }},
+		{"gpus", func(path string, n ast.Node) { s.GPUs = d.devices(path, n, gpuKind) }},
+		{"vfs", func(path string, n ast.Node) { s.VFs = d.devices(path, n, vfKind) }},
 		{"smt", func(path string, n ast.Node) { s.SMT = d.setting(path, n) }},
 		{"guest_numa", func(path string, n ast.Node) { s.GuestNUMA = d.setting(path, n) }},
 	}
@@ -278,8 +276,7 @@ func enum[T ~string](d *decoder, path string, n ast.Node, all []T, slips map[str
 	case *ast.BoolNode, *ast.IntegerNode:
 		if fix := slips[strings.ToLower(n.GetToken().Value)]; fix != "" {
 			d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
-				Want: strictyaml.OrList(words),
-				Fix:  fix})
+				Want: strictyaml.OrList(words), Fix: fix})
 			return nil
 		}
 	}

@@ -36,23 +36,16 @@ type deviceKind struct {
 	rate    bool   // can be chosen by the rate of the link
 }
 
-func gpuKind() deviceKind {
-	return deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs}
-}
-
-func nicKind() deviceKind {
-	return deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
-}
-
-func vfKind() deviceKind {
-	return deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
-}
+var (
+	gpuKind = deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs}
+	nicKind = deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
+	vfKind  = deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
+)
 
 // want says what the key takes.
 func (k deviceKind) want() string {
 	return fmt.Sprintf("a count from 0 to %d, an address such as 0000:06:00.0, a name such as %s, a selector such as "+
-		"{count: 2, vendor: nvidia} or a list of these",
-		k.max, k.example)
+		"{count: 2, vendor: nvidia} or a list of these", k.max, k.example)
 }
 
 // selectorKeys are the keys by which devices are chosen, in the order in which they are written.
@@ -79,9 +72,8 @@ func (d *decoder) devices(path string, n ast.Node, k deviceKind) *fileDevices {
 		return nil
 	}
 	if total := all.count(); total > k.max {
-		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many " + k.one + "s", Have: strconv.Itoa(total) +
-			" together",
-			Want: fmt.Sprintf("at most %d", k.max)})
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many " + k.one + "s",
+			Have: strconv.Itoa(total) + " together", Want: fmt.Sprintf("at most %d", k.max)})
 		return nil
 	}
 	return &all
@@ -266,9 +258,5 @@ func flowList(all []DeviceRequest, count int) string {
 	case 1:
 		return all[0].flow()
 	}
-	texts := make([]string, len(all))
-	for i, r := range all {
-		texts[i] = r.flow()
-	}
-	return "[" + strings.Join(texts, ", ") + "]"
+	return "[" + list(all, DeviceRequest.flow) + "]"
 }

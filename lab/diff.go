@@ -60,7 +60,8 @@ func Diff(from, to *Lab) []Change {
 	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)),
 		string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
 	add("", "tenants", cmp.Or(from.Tenants, DefaultTenants), cmp.Or(to.Tenants, DefaultTenants), Recreate)
-	add("", "affinity", orNone(affinities(from.Affinity)), orNone(affinities(to.Affinity)), Recreate)
+	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)),
+		orNone(list(to.Affinity, Affinity.flow)), Recreate)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
 
@@ -129,23 +130,14 @@ func summary(n Node) string {
 // node that comes or goes.
 func orNone(s string) string { return cmp.Or(s, "none") }
 
-// affinities writes all affinities on one line.
-func affinities(all []Affinity) string {
-	texts := make([]string, len(all))
-	for i, a := range all {
-		texts[i] = a.flow()
-	}
-	return strings.Join(texts, ", ")
-}
-
 func macOf(n NIC) string  { return n.MAC }
 func addrOf(n NIC) string { return n.Addr.String() }
 
-// list joins one value of every NIC.
-func list(nics []NIC, value func(NIC) string) string {
-	texts := make([]string, len(nics))
-	for i, n := range nics {
-		texts[i] = value(n)
+// list writes one text of every item, on one line.
+func list[T any](all []T, text func(T) string) string {
+	texts := make([]string, len(all))
+	for i, item := range all {
+		texts[i] = text(item)
 	}
 	return strings.Join(texts, ", ")
 }

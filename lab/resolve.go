@@ -172,15 +172,8 @@ func (e *entry) checkPorts(nics, vfs int) {
 
 // checkPages checks that pages of a fixed size divide the memory.
 func (e *entry) checkPages(pages Hugepages, n Node) {
-	page := GiB
-	switch pages {
-	case Hugepages1GiB:
-	case Hugepages2MiB:
-		page = 2 * MiB
-	default:
-		return
-	}
-	if n.AutoMemory || n.Memory%page == 0 {
+	page, fixed := map[Hugepages]Bytes{Hugepages1GiB: GiB, Hugepages2MiB: 2 * MiB}[pages]
+	if !fixed || n.AutoMemory || n.Memory%page == 0 {
 		return
 	}
 	path, at := e.written("memory")
@@ -207,8 +200,8 @@ func (d *decoder) resolveReserve(f *fileReserve) Reserve {
 	if f.Cores != nil && cores > *f.Cores {
 		const path = "host.reserve.cores"
 		d.Fail(d.Values[path], Error{Key: path, What: "less than its NUMA nodes keep",
-			Have: fmt.Sprintf("%d, and %d on NUMA nodes (line %d)",
-				*f.Cores, cores, d.Keys["host.reserve.numa_nodes"].Line),
+			Have: fmt.Sprintf("%d, and %d on NUMA nodes (line %d)", *f.Cores, cores,
+				d.Keys["host.reserve.numa_nodes"].Line),
 			Fix: fmt.Sprintf("write at least %d, which counts all of them", cores)})
 	}
 	return r
@@ -271,15 +264,12 @@ func (d *decoder) checkExpanded(entry, name string, from map[string]string) bool
 	other, taken := from[name]
 	switch {
 	case taken:
-		e.What, e.Have = "two nodes of one name", fmt.Sprintf("%s from %s (line %d) and from %s",
-			strictyaml.Quote(name),
-			strictyaml.Quote(other),
+		e.What, e.Fix = "two nodes of one name", "rename one of them"
+		e.Have = fmt.Sprintf("%s from %s (line %d) and from %s", strictyaml.Quote(name), strictyaml.Quote(other),
 			d.Keys[strictyaml.Join("nodes", other)].Line, strictyaml.Quote(entry))
-		e.Fix = "rename one of them"
 	case len(name) > MaxName:
-		e.What, e.Have = "node name with its number is too long", fmt.Sprintf("%s, %d characters",
-			strictyaml.Quote(name),
-			len(name))
+		e.What = "node name with its number is too long"
+		e.Have = fmt.Sprintf("%s, %d characters", strictyaml.Quote(name), len(name))
 		e.Want = fmt.Sprintf("at most %d, because it becomes part of socket paths", MaxName)
 	case name[len(name)-1] == '-':
 		// It becomes the host name, and those end with a letter or digit (RFC 1123, section 2.1).
@@ -317,8 +307,7 @@ func (d *decoder) checkWritten(l *Lab) {
 		have, want = fmt.Sprintf("%d keys, values and marks", len(tokens)), fmt.Sprintf("at most %d", maxTokens)
 	}
 	d.Fail(d.Keys["nodes"], Error{Key: "nodes", What: "lab too large when its counts are written out", Have: have,
-		Want: want,
-		Fix:  "ask for devices by count rather than by many selectors, or use fewer nodes"})
+		Want: want, Fix: "ask for devices by count rather than by many selectors, or use fewer nodes"})
 }
 
 // reserved lists what the fabric may not use: "this network", loopback, and multicast with everything above it
@@ -360,8 +349,8 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 			continue
 		}
 		e := Error{Key: path, What: "subnet cannot be used", Have: p.String(),
-			Want: "unicast addresses outside 0.0.0.0/8 and 127.0.0.0/8", Fix: "use a private one, such as " +
-				DefaultSubnet}
+			Want: "unicast addresses outside 0.0.0.0/8 and 127.0.0.0/8",
+			Fix:  "use a private one, such as " + DefaultSubnet}
 		if k > 0 {
 			e.What = "no room for the subnets of all NICs"
 			e.Have = fmt.Sprintf("%s and %d NICs: eth%d gets to %s", p, nics, k, sub)

@@ -97,7 +97,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 		nullable(s, key)
 	}
 	s.Definitions = make(jsonschema.Definitions)
-	for _, k := range []deviceKind{gpuKind(), nicKind(), vfKind()} {
+	for _, k := range []deviceKind{gpuKind, nicKind, vfKind} {
 		s.Definitions[k.key] = k.schema()
 		s.Definitions[k.key+"_selector"] = k.selectorSchema()
 	}

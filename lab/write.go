@@ -39,18 +39,15 @@ func (l *Lab) YAML() []byte {
 	fmt.Fprintf(&b, "nodes:\n")
 	for _, n := range l.Nodes {
 		fmt.Fprintf(&b, "  %s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(),
-			n.memory(), scalar(n.Image),
-			n.nics(), n.gpus())
+			n.memory(), scalar(n.Image), n.nics(), n.gpus())
 		if n.VFs > 0 {
 			fmt.Fprintf(&b, ", vfs: %s", n.vfs())
 		}
-		for _, s := range []struct {
-			key   string
-			value Setting
-		}{{"smt", n.SMT}, {"guest_numa", n.GuestNUMA}} {
-			if s.value != DefaultSetting {
-				fmt.Fprintf(&b, ", %s: %s", s.key, word(string(s.value)))
-			}
+		if n.SMT != DefaultSetting {
+			fmt.Fprintf(&b, ", smt: %s", word(string(n.SMT)))
+		}
+		if n.GuestNUMA != DefaultSetting {
+			fmt.Fprintf(&b, ", guest_numa: %s", word(string(n.GuestNUMA)))
 		}
 		b.WriteByte('}')
 		// One NIC fits beside the node, several get a line each.
@@ -119,11 +116,7 @@ func kept(cores *int, memory *Bytes) []string {
 
 // flow writes an affinity as an entry of the list.
 func (a Affinity) flow() string {
-	names := make([]string, len(a.Nodes))
-	for i, n := range a.Nodes {
-		names[i] = scalar(n)
-	}
-	text := "{nodes: [" + strings.Join(names, ", ") + "]"
+	text := "{nodes: [" + list(a.Nodes, scalar) + "]"
 	if a.NUMA != "" {
 		text += ", numa: " + string(a.NUMA)
 	}
