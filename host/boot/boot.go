@@ -106,7 +106,8 @@ func find(s *change.System, names ...string) string {
 	return ""
 }
 
-// follow returns what a path leads to when it is a link, so that the file is replaced and not the link.
+// follow returns what a path leads to when it is a link, so that the file is replaced and not the link. Fedora
+// and its relatives have linked grubenv to the EFI system partition, where the real file is.
 func follow(s *change.System, path string) (string, error) {
 	const most = 8
 	for range most {
@@ -150,7 +151,7 @@ func fileText(state change.State) (text string, ok bool) {
 	return string(st.Data), true
 }
 
-// put replaces the content of a file that is there.
+// put replaces the content of a file that is there, and keeps its owner and mode: what reads it may not run as root.
 func put(s *change.System, path, text string) error {
 	info, err := os.Stat(s.Path(path))
 	if err != nil {

@@ -210,7 +210,8 @@ const (
 	globalVariables = "8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 
-// efiVariable returns a text that the boot loader has left in the firmware's variables; "" where it has not.
+// efiVariable returns a text that the boot loader has left in the firmware's variables; "" where it has not. In
+// efivarfs a variable begins with four bytes of attributes, and texts are UTF-16 with a zero at the end.
 func efiVariable(s *change.System, name string) (string, error) {
 	data, err := optional(s, "/sys/firmware/efi/efivars/"+name+"-"+loaderVariables)
 	if err != nil || len(data) < 4 {
@@ -224,7 +225,8 @@ func efiVariable(s *change.System, name string) (string, error) {
 	return strings.TrimRight(string(utf16.Decode(units)), "\x00"), nil
 }
 
-// keepers are programs that write the entries of a boot loader anew from settings of their own.
+// keepers are programs that write the entries of a boot loader anew from settings of their own. What was changed behind
+// their back would be gone after the next update of the kernel.
 var keepers = []struct{ program, file, found, do string }{
 	{"proxmox-boot-tool", "/etc/kernel/proxmox-boot-uuids", "boot partitions that proxmox-boot-tool writes",
 		"in " + grubSettings + " (GRUB) or " + kernelCmdline + " (systemd-boot), and run proxmox-boot-tool refresh"},

@@ -54,6 +54,8 @@ func (o *entries) Read(ctx context.Context, s *change.System) (change.State, err
 	return o.settled.read(state), err
 }
 
+// read reads all files that hold a part of a command line. GRUB's environment is among them only where an entry refers
+// to it, because GRUB itself writes there at each boot, which is no change of ours.
 func (o *entries) read(ctx context.Context, s *change.System) (entriesState, error) {
 	st := entriesState{Files: map[string]change.State{}}
 	add := func(path string) (err error) {
@@ -141,6 +143,8 @@ func (o *entries) lines(st *entriesState) ([]entryLine, error) {
 	return lines, nil
 }
 
+// Done wants the arguments in every entry, not only in the default one: who chooses an older kernel in the menu expects
+// the same host. Entries of later kernels are made of /etc/kernel/cmdline, which counts where it exists.
 func (o *entries) Done(state change.State) bool {
 	st, err := change.Decode[entriesState](state)
 	if err != nil {
@@ -159,6 +163,8 @@ func (o *entries) Done(state change.State) bool {
 	return !ok || cmdline.Has(parseOptions(cmdlineForm, text).line(), o.Args)
 }
 
+// guard tries every edit before the first one is written: half of the entries with the arguments would leave it to the
+// boot menu whether the host is prepared.
 func (o *entries) guard(ctx context.Context, s *change.System) error {
 	st, err := o.read(ctx, s)
 	if err != nil {

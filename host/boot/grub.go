@@ -14,6 +14,9 @@ import (
 )
 
 // A grub is GRUB with its menu in grub.cfg, which grub-mkconfig makes.
+//
+// Both the settings and the menu are changed. A menu alone would lose the arguments when the next kernel is installed,
+// because its package makes the menu anew from the settings; settings alone would not reach the next boot.
 type grub struct {
 	Args     []string `json:"args"`
 	Config   string   `json:"config"`   // grub.cfg
@@ -31,7 +34,8 @@ const (
 	grubScratch = "/run/rackless-grub.cfg"
 )
 
-// grubState is what GRUB is set to.
+// grubState is what GRUB is set to. The menu is kept whole, so that a rollback can bring it back byte for byte, and so
+// that a new one can be compared with it.
 type grubState struct {
 	Settings change.State `json:"settings"` // of the file, as change.File has it
 	Config   change.State `json:"config"`
@@ -102,6 +106,8 @@ func (g *grub) settings(now string) (string, error) {
 	return text, nil
 }
 
+// guard refuses what Do could not bring to a good end. Every entry is looked at, those for recovery as well: the kernel
+// cuts a line that is too long without a word, and what is cut off may be the root file system.
 func (g *grub) guard(ctx context.Context, s *change.System) error {
 	st, err := g.read(ctx, s)
 	if err != nil {
@@ -182,7 +188,8 @@ func (g *grub) generate(ctx context.Context, s *change.System, old *grubState, a
 	return g.tidy(s)
 }
 
-// tidy removes what grub-mkconfig has written first.
+// tidy removes what grub-mkconfig has written. It writes to a file of the same name with .new first, which stays where
+// it was broken off.
 func (g *grub) tidy(s *change.System) error {
 	return errors.Join(s.Remove(grubScratch), s.Remove(grubScratch+".new"))
 }
@@ -288,6 +295,8 @@ func (g *grub) Restore(ctx context.Context, s *change.System, before change.Stat
 	return err
 }
 
+// restoreSettings takes the arguments out of the settings. A drop-in is ours alone and comes or goes whole. The file
+// /etc/default/grub is the administrator's: if it was edited since, only our words are taken out of it.
 func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *grubState) error {
 	file := &change.File{Path: g.Settings}
 	nowText, isFile := fileText(now.Settings)
@@ -306,6 +315,8 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 	return put(s, g.Settings, text)
 }
 
+// restoreConfig brings the menu of before back. The two are compared without our arguments: if nothing else is
+// different, no kernel came or went, and the old menu is still right.
 func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *grubState) error {
 	nowText, isFile := fileText(now.Config)
 	wasText, _ := fileText(was.Config)

@@ -6,9 +6,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
-// A menu is what a grub.cfg comes to, as far as it can be read without running it.
+// A menu is what a grub.cfg comes to, as far as it can be read without running it. Conditions are not evaluated: the
+// branches of an if all count, and where they contradict each other the first one stands for all. That is enough for
+// what grub-mkconfig writes, and a menu that is not understood is left alone.
 type menu struct {
 	entries  []*menuEntry
 	defaults []string // what "default" is set to, in order
@@ -51,83 +55,54 @@ type scriptToken struct {
 	word bool
 }
 
+// scriptPiece matches white space, a separator, or a piece of a word: an escaped character, text in single or in double
+// quotes, or plain text. Only a quote that never ends is none of them.
+var scriptPiece = lazyregexp.New(
+	`(?s)^(?:([ \t\r]+)|([\n;])|\\(.?)|'([^']*)'|"((?:[^"\\]|\\.)*)"|([^ \t\r\n;\\'"]+))`)
+
+// scriptEscape matches what a backslash escapes within double quotes; before anything else it is one itself.
+var scriptEscape = lazyregexp.New(`\\([\\"$\n])`)
+
 // scriptTokens cuts a script of GRUB, whose words are like those of a shell (info grub, "Shell-like
 // scripting"). Variables are left as they are.
 func scriptTokens(text string) ([]scriptToken, error) {
 	var tokens []scriptToken
-	var word strings.Builder
-	inWord, quoted := false, false // quoted: a brace in the word is no separator
+	word, inWord, quoted := "", false, false // quoted: a brace in the word is no separator
 	end := func() {
-		if !inWord {
-			return
+		if inWord {
+			tokens = append(tokens, scriptToken{word, quoted || word != "{" && word != "}"})
 		}
-		if w := word.String(); !quoted && (w == "{" || w == "}") {
-			tokens = append(tokens, scriptToken{w, false})
-		} else {
-			tokens = append(tokens, scriptToken{w, true})
-		}
-		word.Reset()
-		inWord, quoted = false, false
+		word, inWord, quoted = "", false, false
 	}
-	line := 1
-	for i := 0; i < len(text); i++ {
-		c := text[i]
-		if c == '\n' {
-			line++
+	for at := 0; at < len(text); {
+		if text[at] == '#' && !inWord {
+			comment, _, _ := strings.Cut(text[at:], "\n")
+			at += len(comment)
+			continue
 		}
-		switch {
-		case c == '\n' || c == ';':
+		m := scriptPiece.FindStringSubmatch(text[at:])
+		if m == nil {
+			return nil, fmt.Errorf("line %d: a quote that never ends", 1+strings.Count(text[:at], "\n"))
+		}
+		space, separator, escaped, single, double, plain := m[1], m[2], m[3], m[4], m[5], m[6]
+		switch at += len(m[0]); {
+		case space != "":
+			end()
+		case separator != "":
 			end()
 			tokens = append(tokens, scriptToken{"\n", false})
-		case c == ' ' || c == '\t' || c == '\r':
-			end()
-		case c == '#' && !inWord:
-			for i+1 < len(text) && text[i+1] != '\n' {
-				i++
-			}
-		case c == '\\':
-			i++
-			if i < len(text) && text[i] == '\n' {
-				line++
-			} else if i < len(text) {
-				word.WriteByte(text[i])
-				inWord, quoted = true, true
-			}
-		case c == '\'':
-			n := strings.IndexByte(text[i+1:], '\'')
-			if n < 0 {
-				return nil, fmt.Errorf("line %d: a quote that never ends", line)
-			}
-			word.WriteString(text[i+1 : i+1+n])
-			line += strings.Count(text[i+1:i+1+n], "\n")
-			i += n + 1
-			inWord, quoted = true, true
-		case c == '"':
-			from := line
-			for i++; i < len(text) && text[i] != '"'; i++ {
-				// Within double quotes a backslash is one unless it is before one of these.
-				if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("\\\"$\n", text[i+1]) >= 0 {
-					i++
-				}
-				if text[i] == '\n' {
-					line++
-				}
-				word.WriteByte(text[i])
-			}
-			if i == len(text) {
-				return nil, fmt.Errorf("line %d: a quote that never ends", from)
-			}
-			inWord, quoted = true, true
+		case m[0] == "\\\n" || m[0] == "\\": // the line goes on
 		default:
-			word.WriteByte(c)
-			inWord = true
+			word += escaped + single + scriptEscape.ReplaceAllString(double, "$1") + plain
+			inWord, quoted = true, quoted || plain == ""
 		}
 	}
 	end()
 	return append(tokens, scriptToken{"\n", false}), nil
 }
 
-// parseMenu reads a grub.cfg.
+// parseMenu reads a grub.cfg. Braces nest: a stack holds the entries that are open, with nil for those of a function,
+// so that commands in the body of a function belong to no entry.
 func parseMenu(text string) (*menu, error) {
 	tokens, err := scriptTokens(text)
 	if err != nil {

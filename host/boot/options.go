@@ -157,6 +157,8 @@ func editOptions(form optionsForm, text string, args []string) (string, error) {
 }
 
 // undoOptions takes args out of now. before is what the file was, or what one like it was, before they were put in.
+// If now is exactly what editing before gives, nobody else has touched the file, and before itself comes back: white
+// space and order of words included. Otherwise only our words change, and what others wrote stays.
 func undoOptions(form optionsForm, now, before string, args []string) (string, error) {
 	if edited, err := editOptions(form, before, args); err == nil && edited == now {
 		return before, nil

@@ -42,6 +42,19 @@ func (s *System) Value(path string) (string, error) {
 	return strings.TrimRight(string(b), "\n"), err
 }
 
+// Number reads a file with one number, decimal or, as flags of network devices are, hexadecimal with 0x.
+func (s *System) Number(path string) (uint64, error) {
+	text, err := s.Value(path)
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(text, 0, 63) // what is read here is a count or a size: it fits an int, too
+	if err != nil {
+		return 0, fmt.Errorf("%s: %q is not a number", path, text)
+	}
+	return n, nil
+}
+
 // ValueOr is Value, and missing where there is no such file.
 func (s *System) ValueOr(path, missing string) (string, error) {
 	text, err := s.Value(path)

@@ -103,6 +103,7 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 	return out
 }
 
+// isMellanox reports whether the tools know the card.
 func isMellanox(h *topology.Host, a topology.PCIAddr) bool {
 	if d := h.Device(a); d != nil {
 		return d.Vendor != nil && *d.Vendor == topology.VendorMellanox
@@ -211,7 +212,7 @@ func (f *FirmwareSetting) Do(ctx context.Context, s *change.System) error {
 	return f.set(ctx, s, strconv.Itoa(f.Value))
 }
 
-// Restore implements change.Op.
+// Restore implements change.Op. A value that is right already is not written again: it is in the flash of the card.
 func (f *FirmwareSetting) Restore(ctx context.Context, s *change.System, before change.State) error {
 	if before == firmwareAbsent {
 		return nil

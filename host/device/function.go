@@ -69,15 +69,11 @@ func (f function) setOptional(name, value string) error {
 
 // number reads a count; 0 where the kernel has no such file, as functions without SR-IOV have no sriov_numvfs.
 func (f function) number(name string) (int, error) {
-	text, err := f.optional(name)
-	if err != nil || text == nil {
-		return 0, err
+	n, err := f.s.Number(f.path(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
 	}
-	n, err := strconv.Atoi(*text)
-	if err != nil || n < 0 {
-		return 0, fmt.Errorf("%s: %q is not a count", f.path(name), *text)
-	}
-	return n, nil
+	return int(n), err
 }
 
 // An identity is what a card says it is. The zero value is not known.
@@ -152,7 +148,8 @@ func (f function) setOverride(driver string) error {
 	return err
 }
 
-// unbind takes the function from its driver, if it has one.
+// unbind takes the function from its driver, if it has one. The link to the driver is what counts, and not whether the
+// write went well: somebody else may do the same at that moment.
 func (f function) unbind(ctx context.Context) error {
 	driver, err := f.driver()
 	if err != nil || driver == "" {
@@ -174,7 +171,8 @@ func (f function) unbind(ctx context.Context) error {
 	return err
 }
 
-// bind gives the function to a driver, whose module it loads if need be.
+// bind gives the function to a driver, whose module it loads if need be. A write to "bind" fails if the driver has the
+// function already, as that of a module does which was just loaded: so the link to the driver is read before and after.
 func (f function) bind(ctx context.Context, driver string) error {
 	bound := func() (bool, error) {
 		now, err := f.driver()

@@ -85,6 +85,8 @@ func (g *guards) whole(d *Driver) func(context.Context, *change.System) error {
 	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.whole(ctx, d) })
 }
 
+// whole collects all reasons at once, so that whoever plans again sees all of them. Another card at the address makes
+// the rest meaningless, and is the only one then.
 func (sc *scene) whole(ctx context.Context, d *Driver) []error {
 	f := sc.function(d.Address)
 	if err := f.check(d.Card); err != nil {
@@ -153,6 +155,7 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 	return errs
 }
 
+// route refuses the NIC of the default route. Other routes are not looked at: losing one does not cut the host off.
 func (sc *scene) route(a topology.PCIAddr) error {
 	for _, r := range sc.live.Routes {
 		if slices.Contains(r.PCI, a.String()) {
@@ -241,6 +244,7 @@ func (g *guards) sriov(o *SRIOV) func(context.Context, *change.System) error {
 	return g.ask(func(ctx context.Context, sc *scene) []error { return sc.sriov(ctx, o) })
 }
 
+// sriov looks at the port only where the number changes: to set addresses of functions that exist does not touch it.
 func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	f := sc.function(o.PF)
 	if err := f.check(o.Card); err != nil {

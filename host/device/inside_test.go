@@ -237,7 +237,7 @@ func insideRoundTrip(t *testing.T) {
 			t.Errorf("virtual function %d: %q, want %q", i+1, got[i+1], line)
 		}
 	}
-	if mtu, err := netNumber(b.s, insidePort(t), "mtu"); err != nil || mtu != 4200 {
+	if mtu, err := b.s.Number(netFile(insidePort(t), "mtu")); err != nil || mtu != 4200 {
 		t.Errorf("MTU of the port: %d, %v; want 4200", mtu, err)
 	}
 	groups, err := os.ReadDir("/dev/vfio")

@@ -2,6 +2,7 @@ package device
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,31 +46,15 @@ func (l *Link) Read(_ context.Context, s *change.System) (change.State, error) {
 // flagUp is IFF_UP of include/uapi/linux/if.h.
 const flagUp = 1
 
+// read reads the port that the physical function has now: its name may be another one after its driver was away.
 func (l *Link) read(s *change.System) (netdev string, st linkState, err error) {
 	netdev, err = function{s, l.k.orReal(), l.PF}.port()
 	if err != nil || netdev == "" {
 		return "", linkState{Missing: true}, err
 	}
-	if st.MTU, err = netNumber(s, netdev, "mtu"); err != nil {
-		return "", st, err
-	}
-	flags, err := netNumber(s, netdev, "flags")
-	st.Up = flags&flagUp != 0
-	return netdev, st, err
-}
-
-// netNumber reads a number of a network device, in whatever base the kernel writes it.
-func netNumber(s *change.System, netdev, file string) (int, error) {
-	path := netFile(netdev, file)
-	text, err := s.Value(path)
-	if err != nil {
-		return 0, err
-	}
-	n, err := strconv.ParseInt(text, 0, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s: %q is no number", path, text)
-	}
-	return int(n), nil
+	mtu, err1 := s.Number(netFile(netdev, "mtu"))
+	flags, err2 := s.Number(netFile(netdev, "flags"))
+	return netdev, linkState{MTU: int(mtu), Up: flags&flagUp != 0}, errors.Join(err1, err2)
 }
 
 // netFile is where sysfs has a file of a network device. Source: Documentation/ABI/testing/sysfs-class-net.
@@ -113,7 +98,7 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 		return nil
 	}
 	// Read again: of the flags only one is ours.
-	flags, err := netNumber(s, netdev, "flags")
+	flags, err := s.Number(netFile(netdev, "flags"))
 	if err != nil {
 		return err
 	}
@@ -127,7 +112,8 @@ func (l *Link) set(s *change.System, netdev string, have, want linkState) error 
 	return nil
 }
 
-// Restore implements change.Op.
+// Restore implements change.Op. Without a network device before and now there is nothing to do. With one at one of the
+// two times only, its values cannot be brought back, which is an error.
 func (l *Link) Restore(_ context.Context, s *change.System, before change.State) error {
 	want, err := change.Decode[linkState](before)
 	if err != nil {

@@ -128,6 +128,8 @@ func (m *Module) load(ctx context.Context, s *change.System) error {
 	return nil
 }
 
+// unload takes the module away, and those that came with it. Nothing is forced: a module in use stays, and the error
+// names its users. The order is that of the dependencies, so that each one has lost its users before its turn comes.
 func (m *Module) unload(ctx context.Context, s *change.System) error {
 	for i, name := range append([]string{m.Name}, m.With...) {
 		state, err := moduleState(s, name)
@@ -182,7 +184,8 @@ func moduleUsers(s *change.System, name string) ([]string, error) {
 	return nil, err
 }
 
-// moduleFunctions returns the PCI functions that are bound to a module's drivers.
+// moduleFunctions returns the PCI functions that are bound to a module's drivers. The kernel does not count them as
+// users, and would unload the module under them.
 func moduleFunctions(s *change.System, name string) ([]string, error) {
 	dir := "/sys/module/" + name + "/drivers"
 	drivers, err := s.List(dir)

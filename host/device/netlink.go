@@ -170,7 +170,8 @@ func knownFlag(v uint32) *bool {
 	return new(v != 0)
 }
 
-// SetVF implements Network.
+// SetVF implements Network. One setting is one message: drivers refuse a whole message for one setting that they do not
+// know, and then it is not clear which of the others were made.
 func (netlinkNetwork) SetVF(ctx context.Context, netdev string, index int, setting VFSetting, to VFSettings) error {
 	link, err := netlink.LinkByName(netdev)
 	if err != nil {
@@ -274,7 +275,8 @@ func (netlinkNetwork) Addresses(context.Context) ([]Address, error) {
 	return all, nil
 }
 
-// RouteTo implements Network.
+// RouteTo implements Network. A route with several hops leaves by all of them, one connection by one and the next by
+// another, so that all count.
 func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error) {
 	routes, err := netlink.RouteGet(to.Unmap().AsSlice())
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) {

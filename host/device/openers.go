@@ -146,6 +146,8 @@ func filesBelow(top string) ([]deviceFile, error) {
 	return files, err
 }
 
+// readDeviceFile reads what "dev" and "uevent" say of a device. DEVNAME is the path that udev makes below /dev; without
+// one the file is named like the device.
 func readDeviceFile(dir string) (deviceFile, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "dev"))
 	if err != nil {
@@ -233,6 +235,8 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 	return users, nil
 }
 
+// isGone reports whether an error says that a process ended while it was looked at: its directory is gone, or is empty
+// and answers with ESRCH.
 func isGone(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) || errors.Is(err, syscall.ENOTDIR)
 }

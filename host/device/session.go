@@ -79,6 +79,8 @@ func sessionPeer(s *change.System, pid int) (peer, bool) {
 	return peer{}, false
 }
 
+// parseConnection reads the value of SSH_CONNECTION. Zones are dropped and mapped addresses unmapped: sshd writes them
+// so, and network devices list their addresses without.
 func parseConnection(text string) (peer, bool) {
 	fields := strings.Fields(text)
 	if len(fields) != 4 {

@@ -81,7 +81,8 @@ func parseSRIOVState(state change.State) (*sriovState, error) {
 	return &st, nil
 }
 
-// sriov reads the virtual functions of a physical one.
+// sriov reads the virtual functions of a physical one. Drivers may list settings of fewer functions than there are, or
+// of none: what is not known is left out of the state, and not restored.
 func (f function) sriov(ctx context.Context) (*sriovState, error) {
 	st := &sriovState{}
 	if !f.there() {
@@ -159,7 +160,7 @@ func (k *kernel) network(s *change.System) (Network, error) {
 	return k.net, nil
 }
 
-// Done implements change.Op.
+// Done implements change.Op. Functions that no lab node gets are not looked at: the host may use them as it likes.
 func (o *SRIOV) Done(state change.State) bool {
 	st, err := parseSRIOVState(state)
 	if err != nil || st.Gone || st.Count != o.Count || st.Autoprobe != nil && *st.Autoprobe != flagText(o.Autoprobe) {
@@ -371,7 +372,9 @@ func (f function) set(ctx context.Context, index int, changes []VFSetting, to VF
 	return nil
 }
 
-// Restore implements change.Op.
+// Restore implements change.Op. The order is that of Do: the number first, since it makes all functions anew; then
+// settings, while no driver has the functions; then autoprobe, without which older kernels bind none; then drivers, and
+// at last what these have changed in the settings.
 func (o *SRIOV) Restore(ctx context.Context, s *change.System, before change.State) error {
 	want, err := parseSRIOVState(before)
 	if err != nil || want.Gone {

@@ -54,6 +54,9 @@ func stepsOn(k *kernel, p *plan.Plan, l *lab.Lab, h *topology.Host, o Options) (
 	if err != nil {
 		return nil, fmt.Errorf("devices: %w", err)
 	}
+	// VFIO comes first, because the guard of its first step looks at everything. NVIDIA's driver lets go of all
+	// its GPUs before the first of them is handed over, and physical functions lose their virtual ones before
+	// they go themselves. Why the files for the next boot come last is said in bootFiles.
 	return slices.Concat(b.modules(), b.firmware(), b.unloadNVIDIA(), b.emptyPFs(), b.drivers(), b.virtual(), boot), nil
 }
 
@@ -84,7 +87,8 @@ func (b *builder) card(a topology.PCIAddr) identity {
 	return identity{}
 }
 
-// collect finds the functions that go to lab nodes whole, bridges left out: they stay with the kernel.
+// collect finds the functions that go to lab nodes whole, bridges left out: they stay with the kernel. All functions of
+// a card go together, the audio of a GPU with it: they share an IOMMU group, and often a reset.
 func (b *builder) collect() error {
 	var errs []error
 	for i := range b.p.Nodes {
@@ -239,6 +243,8 @@ func (b *builder) everything(ctx context.Context, s *change.System) error {
 	return errors.Join(errs...)
 }
 
+// firmware makes settings of NICs, if that was asked for. Each takes effect at the card's next reset, which a reboot
+// brings, so that the steps that need them wait for it.
 func (b *builder) firmware() []change.Step {
 	if !b.o.Firmware {
 		return nil
@@ -320,6 +326,7 @@ func (b *builder) drivers() []change.Step {
 	return steps
 }
 
+// risk says what the host loses with a function, by its class.
 func (b *builder) risk(a topology.PCIAddr) string {
 	if d := b.h.Device(a); d != nil && d.Class != nil {
 		switch d.Class.Base() {

@@ -142,12 +142,8 @@ func hugeAfter(s *change.System, node int, pools []*Pool) (uint64, error) {
 		if err != nil {
 			continue
 		}
-		text, err := s.Value(dir + "/" + name + "/nr_hugepages")
-		if err != nil {
+		if pages[kb<<10], err = s.Number(dir + "/" + name + "/nr_hugepages"); err != nil {
 			return 0, err
-		}
-		if pages[kb<<10], err = strconv.ParseUint(text, 10, 40); err != nil {
-			return 0, fmt.Errorf("%s/%s/nr_hugepages: %w", dir, name, err)
 		}
 	}
 	for _, p := range pools {

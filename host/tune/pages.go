@@ -2,7 +2,9 @@ package tune
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 
@@ -86,8 +88,8 @@ const poolTries = 3
 // dropped, while every process has to read its files again: so caches are not dropped. Compaction
 // is asked for: it tries harder than an allocation does, which gives up where it would have to wait
 // long.
-func (p *Pool) Do(ctx context.Context, s *change.System) error {
-	have, err := p.count(ctx, s)
+func (p *Pool) Do(_ context.Context, s *change.System) error {
+	have, err := p.count(s)
 	if err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (p *Pool) Do(ctx context.Context, s *change.System) error {
 		if err := s.WriteValue(p.dir()+"/nr_hugepages", strconv.FormatUint(p.Pages, 10)); err != nil {
 			return err
 		}
-		if have, err = p.count(ctx, s); err != nil {
+		if have, err = p.count(s); err != nil {
 			return err
 		}
 	}
@@ -110,19 +112,13 @@ func (p *Pool) Do(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-func (p *Pool) count(ctx context.Context, s *change.System) (uint64, error) {
-	state, err := p.Read(ctx, s)
-	if err != nil {
-		return 0, err
+// count returns the number of pages that there are.
+func (p *Pool) count(s *change.System) (uint64, error) {
+	n, err := s.Number(p.dir() + "/nr_hugepages")
+	if errors.Is(err, fs.ErrNotExist) {
+		err = p.noPoolError()
 	}
-	if state == noPool {
-		return 0, p.noPoolError()
-	}
-	n, err := strconv.ParseUint(string(state), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("%s/nr_hugepages: %w", p.dir(), err)
-	}
-	return n, nil
+	return n, err
 }
 
 // Shell implements [change.Scripted].
@@ -164,18 +160,14 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 	if err != nil {
 		return fmt.Errorf("state of %s: %w", p.dir(), err)
 	}
-	have, err := p.count(ctx, s)
+	have, err := p.count(s)
 	if err != nil {
 		return err
 	}
 	if have > want {
-		text, err := s.Value(p.dir() + "/free_hugepages")
+		free, err := s.Number(p.dir() + "/free_hugepages")
 		if err != nil {
 			return err
-		}
-		free, err := strconv.ParseUint(text, 10, 64)
-		if err != nil {
-			return fmt.Errorf("%s/free_hugepages: %w", p.dir(), err)
 		}
 		if used := have - min(free, have); used > want {
 			return fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and %d are in use: stop the machines that "+
@@ -185,7 +177,7 @@ func (p *Pool) Restore(ctx context.Context, s *change.System, before change.Stat
 	if err := s.WriteValue(p.dir()+"/nr_hugepages", strconv.FormatUint(want, 10)); err != nil {
 		return err
 	}
-	if have, err = p.count(ctx, s); err == nil && have != want {
+	if have, err = p.count(s); err == nil && have != want {
 		err = fmt.Errorf("NUMA node %d has %d pages of %s, %d before, and the kernel does not change that: try again "+
 			"when less of its memory is in use", p.NUMANode, have, words.Exact(p.PageBytes), want)
 	}
@@ -201,14 +193,14 @@ func (p *Pool) ready(ctx context.Context, s *change.System) (bool, error) {
 	if state, err := p.Read(ctx, s); err != nil || state == noPool {
 		return false, err
 	}
-	missing, err := p.lacksRoom(ctx, s)
+	missing, err := p.lacksRoom(s)
 	return err == nil && missing == nil, err
 }
 
 // lacksRoom returns what is missing where the node's free memory and caches do not hold the pages:
 // to get them all the same, the kernel would push out what programs use.
-func (p *Pool) lacksRoom(ctx context.Context, s *change.System) (*MissingError, error) {
-	have, err := p.count(ctx, s)
+func (p *Pool) lacksRoom(s *change.System) (*MissingError, error) {
+	have, err := p.count(s)
 	if err != nil || have >= p.Pages {
 		return nil, err
 	}
@@ -224,18 +216,12 @@ func (p *Pool) lacksRoom(ctx context.Context, s *change.System) (*MissingError, 
 }
 
 // guard refuses a pool that there is no way to have.
-func (p *Pool) guard(ctx context.Context, s *change.System) error {
-	if state, err := p.Read(ctx, s); err != nil {
-		return err
-	} else if state == noPool {
-		return p.noPoolError()
+func (p *Pool) guard(s *change.System) error {
+	missing, err := p.lacksRoom(s)
+	if err == nil && missing != nil {
+		err = missing
 	}
-	if missing, err := p.lacksRoom(ctx, s); err != nil {
-		return err
-	} else if missing != nil {
-		return missing
-	}
-	return nil
+	return err
 }
 
 // poolsOf returns the pools that a plan wants.
@@ -265,11 +251,11 @@ func (v *view) pages() []change.Step {
 			Scripts:  "hugepages",
 			Before:   v.pagesBefore(p),
 			Ready:    p.ready,
-			Guard: func(ctx context.Context, s *change.System) error {
+			Guard: func(_ context.Context, s *change.System) error {
 				if err := GuardPages(s, v.plan); err != nil {
 					return err
 				}
-				return p.guard(ctx, s)
+				return p.guard(s)
 			},
 		}
 		step.Risk = "the memory is gone for everything else, until a rollback"
@@ -286,7 +272,7 @@ func (v *view) pages() []change.Step {
 // not wait for a reboot without the arguments. A number other than the plan's has been set by
 // somebody else, who keeps it.
 func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (change.State, bool, error) {
-	return func(ctx context.Context, s *change.System) (change.State, bool, error) {
+	return func(_ context.Context, s *change.System) (change.State, bool, error) {
 		if !p.Boot {
 			return "", false, nil
 		}
@@ -300,7 +286,7 @@ func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (chang
 				args = append(args, arg)
 			}
 		}
-		now, err := p.count(ctx, s)
+		now, err := p.count(s)
 		was := v.pagesOf(p)
 		return change.State(strconv.FormatUint(was, 10)), cmdline.Has(line, args) && now == p.Pages && was < now, err
 	}

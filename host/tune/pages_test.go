@@ -61,7 +61,7 @@ func TestPagesAreNeverTakenAwayAndGoBackToWhatWasThere(t *testing.T) {
 		if err := p.Do(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}
-		now, err := p.count(t.Context(), s)
+		now, err := p.count(s)
 		if err != nil || now != max(had, want) {
 			t.Fatalf("%d pages before, %d wanted: %d, %v", had, want, now, err)
 		}
