@@ -105,15 +105,8 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 	}
 	out := live.Fabric{At: c.At, Started: c.Started}
 	for _, p := range c.Ports {
-		out.Ports = append(out.Ports, live.Port{
-			Name: p.Name, Node: of[p.Name].node, NIC: of[p.Name].name, Connected: p.Connected, Link: linkWords(p.Link),
-			RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames, TxBytes: p.TxBytes, RxDrops: p.RxFiltered +
-				p.RxNowhere,
-			QueueFull: p.Drops.QueueFull, Disconnected: p.Drops.Disconnected, BufferFull: p.Drops.BufferFull,
-			Lost:      p.Drops.Lost,
-			Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses, Paused: p.Paused,
-			QueueBytes: p.QueueBytes,
-		})
+		out.Ports = append(out.Ports, live.Port{PortCounters: p, Node: of[p.Name].node, NIC: of[p.Name].name,
+			Impaired: linkWords(p.Link)})
 	}
 	return out
 }
@@ -213,72 +206,53 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 
 // A runCount is what there is of a study's runs.
 type runCount struct {
-	byStatus map[string]int
-	given    int     // places that were given up, after as many attempts as there are
-	took     float64 // seconds of all runs that are done
-	spent    float64 // and of all others too
-	last     time.Time
-	cell     map[string]string // of the run that is under way, or was cut off
-	emulated bool
+	done, failed, disturbed int
+	given                   int     // places that were given up, after as many attempts as there are
+	took                    float64 // seconds of all runs that are done
+	spent                   float64 // and of all others too
+	last                    time.Time
+	cell                    map[string]string // of the run that is under way, or was cut off
+	emulated                bool
 }
+
+// runCounts has a row for each study with runs. Beside the one max(), SQLite takes the plain columns from the row that
+// has it: cell, status and start are those of the last run.
+const runCounts = `
+	SELECT study, sum(status = 'done'), sum(status = 'failed'), sum(status = 'disturbed'),
+		total(seconds) FILTER (WHERE status = 'done'), total(seconds), max(id), cell, status, started,
+		study IN (SELECT run.study FROM invocation JOIN run ON run.id = invocation.run
+			WHERE json_extract(raw, '$.emulated'))
+	FROM run GROUP BY study`
 
 // countRuns counts the runs of all studies, by the study's number.
 func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 	all := make(map[int64]*runCount)
-	of := func(id any) *runCount {
-		n, _ := id.(int64) // the column is of integers
-		if all[n] == nil {
-			all[n] = &runCount{byStatus: make(map[string]int)}
+	err := db.Query(ctx, runCounts, func([]string) error { return nil }, func(v []any) error {
+		number := func(i int) int64 {
+			n, _ := v[i].(int64)
+			return n
 		}
-		return all[n]
-	}
-	ask := func(question string, row func(r *runCount, v []any) error) error {
-		return db.Query(ctx, question, func([]string) error {
-			return nil
-		}, func(v []any) error { return row(of(v[0]), v) })
-	}
-	err := ask("SELECT study, status, count(*), total(seconds) FROM run GROUP BY study, status",
-		func(r *runCount, v []any) error {
-			status, _ := v[1].(string)
-			n, _ := v[2].(int64)
-			seconds, _ := v[3].(float64)
-			r.byStatus[status] = int(n)
-			r.spent += seconds
-			if status == store.Done {
-				r.took = seconds
-			}
-			return nil
-		})
+		r := &runCount{done: int(number(1)), failed: int(number(2)), disturbed: int(number(3)), emulated: number(10) != 0}
+		r.took, _ = v[4].(float64)
+		r.spent, _ = v[5].(float64)
+		all[number(0)] = r
+		cell, _ := v[7].(string)
+		started, _ := v[9].(string)
+		var err error
+		if r.last, err = time.Parse(time.RFC3339Nano, started); err == nil && v[8] == store.Running {
+			err = json.Unmarshal([]byte(cell), &r.cell)
+		}
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
 	outcomes, err := conduct.Outcomes(ctx, db)
-	if err != nil {
-		return nil, err
-	}
 	for id, o := range outcomes {
-		of(id).given = o.GivenUp
+		if all[id] != nil {
+			all[id].given = o.GivenUp
+		}
 	}
-	err = ask("SELECT study, cell, status, started FROM run WHERE id IN (SELECT max(id) FROM run GROUP BY study)",
-		func(r *runCount, v []any) error {
-			started, _ := v[3].(string)
-			var err error
-			if r.last, err = time.Parse(time.RFC3339Nano, started); err != nil {
-				return err
-			}
-			if cell, ok := v[1].(string); ok && v[2] == store.Running {
-				return json.Unmarshal([]byte(cell), &r.cell)
-			}
-			return nil
-		})
-	if err != nil {
-		return nil, err
-	}
-	err = ask("SELECT DISTINCT run.study FROM invocation JOIN run ON run.id = invocation.run WHERE json_extract(raw, "+
-		"'$.emulated')", func(r *runCount, _ []any) error {
-		r.emulated = true
-		return nil
-	})
 	return all, err
 }
 
@@ -295,8 +269,7 @@ func liveStudy(s *store.Study, r *runCount) live.Study {
 	if r == nil {
 		return out
 	}
-	out.Done, out.Failed, out.Disturbed, out.Emulated = r.byStatus[store.Done], r.byStatus[store.Failed],
-		r.byStatus[store.Disturbed], r.emulated
+	out.Done, out.Failed, out.Disturbed, out.Emulated = r.done, r.failed, r.disturbed, r.emulated
 	var cell []string
 	for _, f := range spec.Factors {
 		if level, ok := r.cell[f.Name]; ok {

@@ -122,8 +122,8 @@ func TestPortsAreNamedAfterNICs(t *testing.T) {
 		{Name: "a.1", RxFiltered: 1, RxNowhere: 2, Link: fabric.Link{Delay: 50 * time.Microsecond, Loss: 0.001,
 			Seed: 7}, Drops: fabric.Drops{Lost: 3}}, {Name: "gone"},
 	}}
-	want := []live.Port{{Name: "a.1", Node: "a", NIC: "eth1", RxDrops: 3, Lost: 3, Link: "delay 50us, loss 0.1%"},
-		{Name: "gone"}}
+	want := []live.Port{{PortCounters: c.Ports[0], Node: "a", NIC: "eth1", Impaired: "delay 50us, loss 0.1%"},
+		{PortCounters: c.Ports[1]}}
 	if diff := cmp.Diff(want, liveFabric(c, l, ports).Ports); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
@@ -370,7 +370,7 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 			t.Fatalf("got %+v, %v", f, err)
 		}
 		if p := f.Ports[1]; p.RxFrames == 1 {
-			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxDrops != 1 || !p.Connected ||
+			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxFiltered+p.RxNowhere != 1 || !p.Connected ||
 				f.Ports[0].RxFrames != 0 {
 				t.Errorf("got %+v", f.Ports)
 			}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
@@ -25,6 +26,7 @@ type roomGroup struct {
 	Title string // "" where nothing is known of packages: no box is drawn
 	Rooms []room
 	Odd   bool // what is in it has no known place
+	order int  // among the groups
 }
 
 // A room is a NUMA node, or what has none.
@@ -68,20 +70,13 @@ const maxCells = 1024
 func newScene(v *view) *scene {
 	s := &scene{NVLink: v.nvlinkSets()}
 	forests := v.forests()
-	type place struct {
-		group string
-		order int
-	}
-	groups := map[string]*roomGroup{}
-	var order []place
-	add := func(title string, at int, r room, odd bool) {
-		g := groups[title]
-		if g == nil {
-			g = &roomGroup{Title: title, Odd: odd}
-			groups[title] = g
-			order = append(order, place{title, at})
+	add := func(title string, order int, r room, odd bool) {
+		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
+		if i < 0 {
+			i = len(s.Groups)
+			s.Groups = append(s.Groups, roomGroup{Title: title, Odd: odd, order: order})
 		}
-		g.Rooms = append(g.Rooms, r)
+		s.Groups[i].Rooms = append(s.Groups[i].Rooms, r)
 	}
 	for i := range v.Host.NUMANodes {
 		n := &v.Host.NUMANodes[i]
@@ -99,7 +94,7 @@ func newScene(v *view) *scene {
 			}
 		}
 	}
-	if len(v.Host.NUMANodes) == 0 && len(order) == 0 && (v.onlineCPUs().Len() > 0 || len(forests[unplaced]) > 0) {
+	if len(v.Host.NUMANodes) == 0 && len(s.Groups) == 0 && (v.onlineCPUs().Len() > 0 || len(forests[unplaced]) > 0) {
 		title := ""
 		if len(v.Host.Packages) == 1 {
 			title = v.packageTitle([]int{v.Host.Packages[0].ID})
@@ -117,10 +112,7 @@ func newScene(v *view) *scene {
 		r.Full = r.Title + ": " + r.Lines[0]
 		add(" ", 1<<30, r, true)
 	}
-	slices.SortStableFunc(order, func(a, b place) int { return cmp.Compare(a.order, b.order) })
-	for _, p := range order {
-		s.Groups = append(s.Groups, *groups[p.group])
-	}
+	slices.SortStableFunc(s.Groups, func(a, b roomGroup) int { return cmp.Compare(a.order, b.order) })
 	return s
 }
 
@@ -177,13 +169,13 @@ func (v *view) packagesOf(cpus topology.CPUSet) []int {
 
 // packageTitle is "Package 0 · AMD EPYC 7551P", or "Packages 0 and 1".
 func (v *view) packageTitle(ids []int) string {
-	if len(ids) > 1 {
-		if len(ids) == len(v.Host.Packages) && len(ids) > 2 {
-			return fmt.Sprintf("All %d packages", len(ids))
-		}
-		names := make([]string, len(ids))
-		for i, id := range ids {
-			names[i] = fmt.Sprint(id)
+	switch {
+	case len(ids) > 2 && len(ids) == len(v.Host.Packages):
+		return fmt.Sprintf("All %d packages", len(ids))
+	case len(ids) > 1:
+		var names []string
+		for _, id := range ids {
+			names = append(names, strconv.Itoa(id))
 		}
 		return "Packages " + some(names, 6)
 	}

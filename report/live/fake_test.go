@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
@@ -119,20 +120,20 @@ func typical(t testing.TB) *fake {
 	gid := 1
 	lab := Lab{Name: "pair", Ready: true, HasSwitch: true, Driver: "qemu", Accelerator: "tcg",
 		Reason: "/dev/kvm is not there", Emulated: true, Created: start.Add(-3 * time.Hour)}
-	fabric := Fabric{Started: start.Add(-3 * time.Hour)}
+	sw := Fabric{Started: start.Add(-3 * time.Hour)}
 	var rdma []NodeRDMA
 	for i, name := range []string{"vm00", "vm01"} {
 		lab.Nodes = append(lab.Nodes, Node{Name: name, State: "running", CPUs: 1, Memory: 256 << 20,
 			Started: start.Add(-3 * time.Hour),
 			NICs:    []NIC{{Name: "eth0", Address: "10.0.0." + string(rune('1'+i)) + "/24", RDMA: "rxe0", GID: &gid}}})
-		fabric.Ports = append(fabric.Ports, Port{Name: name, Node: name, NIC: "eth0", Connected: true, RxFrames: 48211,
-			RxBytes: 61 << 20, TxFrames: 48190, TxBytes: 60 << 20})
+		sw.Ports = append(sw.Ports, Port{Node: name, NIC: "eth0", PortCounters: fabric.PortCounters{Name: name,
+			Connected: true, RxFrames: 48211, RxBytes: 61 << 20, TxFrames: 48190, TxBytes: 60 << 20}})
 		rdma = append(rdma, NodeRDMA{Node: name,
 			Devices: []RDMADevice{{Name: "rxe0", Port: map[string]uint64{"port_xmit_packets": 100,
 				"port_rcv_packets": 99},
 				HW: map[string]uint64{"sent_pkts": 100, "duplicate_request": 2, "lifespan": 10}}}})
 	}
-	fabric.Ports[1].Link, fabric.Ports[1].Lost = "delay 50us, loss 0.1%", 48
+	sw.Ports[1].Impaired, sw.Ports[1].Drops.Lost = "delay 50us, loss 0.1%", 48
 	half := Lab{Name: "half", HasSwitch: true, Driver: "qemu", Accelerator: "tcg", Emulated: true,
 		Created: start.Add(-time.Minute), Nodes: []Node{
 			{Name: "vm00", State: "dead", CPUs: 2, Memory: 512 << 20, Started: start.Add(-time.Minute),
@@ -141,7 +142,7 @@ func typical(t testing.TB) *fake {
 			{Name: "vm02", State: "starting", CPUs: 2, Memory: 512 << 20},
 		}}
 	return &fake{
-		now: start, labs: []Lab{half, lab}, fabrics: map[string]Fabric{"pair": fabric},
+		now: start, labs: []Lab{half, lab}, fabrics: map[string]Fabric{"pair": sw},
 		rdma: map[string][]NodeRDMA{"pair": rdma},
 		studies: []Study{
 			{Name: "demo", Question: "What does loss do to RDMA and to TCP?", Lab: "../pair.yaml",

@@ -10,6 +10,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/studyview"
@@ -85,32 +86,19 @@ type Fabric struct {
 	Ports   []Port
 }
 
-// A Port is one port of a switch. Received is what came from the node into the switch, transmitted
-// what went from the switch to the node.
+// A Port is one port of a switch, and what is connected to it. Received is what came from the node into the switch,
+// transmitted what went from the switch to the node.
 type Port struct {
-	Name      string
-	Node, NIC string // what is connected; both empty where no node of the lab belongs to the port
-	Connected bool
-	Link      string // impairments of the link, in words; empty: none
-
-	RxFrames, RxBytes uint64
-	TxFrames, TxBytes uint64
-	RxDrops           uint64 // frames from the node that were for nobody
-	QueueFull         uint64 // frames for the node that did not reach it, by reason: these four
-	Disconnected      uint64
-	BufferFull        uint64
-	Lost              uint64
-	Reordered         uint64
-	ECNMarked         uint64
-	Pauses            uint64
-	Paused            time.Duration
-	QueueBytes        int
+	fabric.PortCounters
+	Node, NIC string // both empty where no node of the lab belongs to the port
+	Impaired  string // how the link to the node is impaired, in words; empty: it is not
 }
+
+// rxDrops are the frames from the node that were for nobody.
+func (p *Port) rxDrops() uint64 { return p.RxFiltered + p.RxNowhere }
 
 // drops are the frames that the port dropped, for whatever reason.
-func (p *Port) drops() uint64 {
-	return p.RxDrops + p.QueueFull + p.Disconnected + p.BufferFull + p.Lost
-}
+func (p *Port) drops() uint64 { return p.rxDrops() + p.Drops.Total() }
 
 // NodeRDMA is the counters of a node's RDMA devices.
 type NodeRDMA struct {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 )
 
@@ -181,7 +182,7 @@ func TestRates(t *testing.T) {
 	t.Parallel()
 	at := func(seconds float64, rx, tx uint64) Fabric {
 		return Fabric{At: start.Add(time.Duration(seconds * float64(time.Second))), Started: start,
-			Ports: []Port{{Name: "p", RxBytes: rx, TxBytes: tx}}}
+			Ports: []Port{{PortCounters: fabric.PortCounters{Name: "p", RxBytes: rx, TxBytes: tx}}}}
 	}
 	other := at(2, 5000, 5000)
 	other.Started = start.Add(time.Second)
@@ -225,7 +226,7 @@ func TestThePastIsAMinute(t *testing.T) {
 	var f *flow
 	for i := range 1000 {
 		f = f.next(Fabric{At: start.Add(time.Duration(i) * time.Second), Started: start,
-			Ports: []Port{{Name: "p", RxBytes: uint64(i) * 1e5}}})
+			Ports: []Port{{PortCounters: fabric.PortCounters{Name: "p", RxBytes: uint64(i) * 1e5}}}})
 	}
 	if n := len(f.past["p"]); n != 61 {
 		t.Errorf("%d points are kept, want 61", n)

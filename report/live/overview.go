@@ -201,7 +201,7 @@ func newLabView(id int, l labState, now time.Time) labView {
 	v.Since = show.Time(l.flow.Started)
 	for _, p := range l.flow.Ports {
 		v.Ports = append(v.Ports, newPortView(l.flow, p))
-		v.Impaired = v.Impaired || p.Link != ""
+		v.Impaired = v.Impaired || p.Impaired != ""
 	}
 	return v
 }
@@ -242,7 +242,7 @@ func newPortView(f *flow, p Port) portView {
 		name = p.Node + " " + p.NIC
 	}
 	v := portView{
-		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Link), Dropped: p.drops() > 0,
+		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Impaired), Dropped: p.drops() > 0,
 		Drops:   countText(p.drops()),
 		RxBytes: words.Bytes(p.RxBytes), TxBytes: words.Bytes(p.TxBytes), RxFrames: countText(p.RxFrames),
 		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/rackless/rackless/fabric"
 )
 
 const token = "correct-horse-battery-staple"
@@ -405,8 +407,9 @@ func TestHostileNamesStayText(t *testing.T) {
 	f.labs[1].Name, f.labs[1].Driver, f.labs[1].Reason = evil, evil, evil
 	f.labs[1].Nodes[0] = Node{Name: evil, State: evil, Error: evil,
 		NICs: []NIC{{Name: evil, Address: evil, RDMA: evil}}}
-	f.fabrics[evil] = Fabric{Ports: []Port{{Name: evil, Node: evil, NIC: evil, Link: evil},
-		{Name: evil + "2", Node: evil, NIC: evil}}}
+	f.fabrics[evil] = Fabric{Ports: []Port{
+		{PortCounters: fabric.PortCounters{Name: evil}, Node: evil, NIC: evil, Impaired: evil},
+		{PortCounters: fabric.PortCounters{Name: evil + "2"}, Node: evil, NIC: evil}}}
 	f.rdma[evil] = []NodeRDMA{{Node: evil, Devices: []RDMADevice{{Name: evil, HW: map[string]uint64{evil: 1}}}}}
 	f.studies[1].Name, f.studies[1].Question, f.studies[1].Cell = evil, evil, evil
 	f.results[0].Lab, f.results[0].Time, f.results[0].Tests, f.results[1].Error = evil, evil, []string{evil}, evil
