@@ -104,6 +104,8 @@ func (r *results) point(keys []figureKey, together bool) point {
 	return p
 }
 
+// comparePoints orders points so that those of one line follow each other by size: lineChart starts a new line where
+// test, metric or run change.
 func comparePoints(a, b chartPoint) int {
 	return cmp.Or(compareTests(a.Test, b.Test), compareMetrics(a.Metric, b.Metric), cmp.Compare(a.Run, b.Run),
 		cmp.Compare(a.Bytes, b.Bytes))
@@ -222,7 +224,8 @@ func (s scope) charts(id string) []chart {
 	return out
 }
 
-// linesAndBars parts the wanted points by how they are drawn.
+// linesAndBars parts the wanted points by how they are drawn. The number of sizes is that of all wanted points
+// together, so that the runs of one test are drawn in the same way.
 func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPoint) {
 	sizes := make(map[int64]bool)
 	for _, k := range s.keys {
@@ -380,6 +383,8 @@ func (s scope) limitLines(all []series) [][]chartPoint {
 // frame lays out legend, plot and ticks, and gives the axes their coordinates.
 func (c *chart) frame(all []series, x, y *show.Axis, xLabel func(float64) string) {
 	width := func(s string) float64 { return letterWidth * float64(utf8.RuneCountInString(s)) }
+	// The labels of the y axis end five units left of the plot: 14 is that gap and the margin. Labels are measured by
+	// letterWidth, since the page may have any font.
 	left := 14.0
 	for _, t := range y.Ticks {
 		left = max(left, 14+width(show.Tick(t)))
@@ -403,6 +408,7 @@ func (c *chart) frame(all []series, x, y *show.Axis, xLabel func(float64) string
 		se.Color %= 6
 		se.Dash %= 4
 		se.Name = show.Cut(se.Name, 40)
+		// 26 for the piece of line, 8 for the gaps around it, and 14 to the next entry.
 		room := 34 + width(se.Name) + 14
 		if legendX > 8 && legendX+room > chartWidth {
 			legendX, legendY = 8, legendY+lineHeight

@@ -163,6 +163,7 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 	return b, true
 }
 
+// compared says what a result is. A failure that a later attempt made good is none.
 func compared(d Data, r *results) Compared {
 	failed := 0
 	for _, f := range r.failures {
@@ -186,6 +187,7 @@ func (c Compared) name() string {
 	return s
 }
 
+// notRecorded stands in the place of a value that one of the results does not have.
 const notRecorded = "–"
 
 // idle are facts of the environment that move no figure by themselves.
@@ -336,6 +338,7 @@ func overNodes(d Data, text func(Node) string) string {
 	return strings.Join(each, ", ")
 }
 
+// testsIn are the tests of either, each once.
 func testsIn(a, b Data) []string {
 	var tests []string
 	for _, s := range slices.Concat(a.Samples, b.Samples) {
@@ -411,6 +414,7 @@ func ratioNumber(v float64) string {
 	return fmt.Sprintf("%.3f", v)
 }
 
+// changeText is how far B is from A, with its sign. It has no more decimals than the figures themselves had.
 func (f ComparedFigure) changeText() string {
 	if f.Change == nil {
 		return notRecorded

@@ -62,6 +62,8 @@ func ComparePage(w io.Writer, a, b Data) error {
 	return nil
 }
 
+// newComparePage decides what the page shows. The CSV is of the data as they came, because programs read it; all that
+// people read is cleaned first.
 func newComparePage(a, b Data) (*comparePage, error) {
 	var raw strings.Builder
 	if err := CompareCSV(&raw, Compare(a, b)); err != nil {

@@ -92,6 +92,8 @@ func (d Data) shownBeside() []bench.Beside {
 	return slices.Clone(d.Beside)
 }
 
+// besideText sets a latency beside a published one. Both are in microseconds, which a page may write otherwise than a
+// terminal.
 func besideText(b bench.Beside, unit string) string {
 	_, _, label := metricInfo(b.Metric)
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),

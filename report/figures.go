@@ -95,6 +95,7 @@ func compareTests(a, b string) int {
 	return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(verbRank(a), verbRank(b)), cmp.Compare(a, b))
 }
 
+// kindRank goes by the suffix that perftest gives its programs.
 func kindRank(test string) int {
 	switch {
 	case strings.HasSuffix(test, "_bw"):
@@ -105,6 +106,7 @@ func kindRank(test string) int {
 	return 2
 }
 
+// verbRank puts write first, the operation that RDMA is most often quoted by.
 func verbRank(test string) int {
 	verbs := []string{"_write_", "_read_", "_send_"}
 	if i := slices.IndexFunc(verbs, func(v string) bool { return strings.Contains(test, v) }); i >= 0 {
@@ -211,6 +213,8 @@ func nodeOrder(nodes []Node) func(a, b string) int {
 	return func(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
 }
 
+// compareMetrics orders metrics as bench lists them. Those that it does not know share one rank, and are ordered by
+// name.
 func compareMetrics(a, b string) int {
 	ai, _, _ := metricInfo(a)
 	bi, _, _ := metricInfo(b)

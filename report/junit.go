@@ -78,6 +78,7 @@ func suiteOf(f finding.Finding) string {
 	return "nodes"
 }
 
+// add adds a finding as a case. What a server of continuous integration shows of a case is the message: what was found.
 func (s *junitSuite) add(f finding.Finding) {
 	c := junitCase{Class: f.Code + "." + f.ID, Name: f.Subject + ": " + f.Title}
 	reason := &junitReason{Message: f.Have, Type: f.Code,

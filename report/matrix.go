@@ -80,6 +80,7 @@ type matrix struct {
 	Rows        []matrixRow
 }
 
+// A matrixRow is a client, with a cell for each server.
 type matrixRow struct {
 	Client string
 	Cells  []matrixCell
@@ -92,6 +93,7 @@ type matrixCell struct {
 	State              string // "", "self", "failed" or "none"
 }
 
+// heatSteps is the number of colours of cells. The style sheet has the classes h0 to h6.
 const heatSteps = 7
 
 // A pairList compares pairs where a matrix would be mostly empty: a row for each pair, a column for each headline.
@@ -107,6 +109,7 @@ type pairColumn struct {
 	Label, Unit, Note string
 }
 
+// A pairRow is a pair, with a cell for each column.
 type pairRow struct {
 	pair
 	Cells []matrixCell

@@ -34,6 +34,7 @@ var pageScript string
 // program.
 var pageTemplate = sync.OnceValue(parsePage)
 
+// parsePage parses the template anew: compareTemplate adds its own page to a copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"size": show.Size,
@@ -145,6 +146,7 @@ type judgedView struct {
 	Causes       []causeView
 }
 
+// A causeView is a cause, with how sure it is in its title.
 type causeView struct {
 	bench.Cause
 	Title string
@@ -159,6 +161,7 @@ type failureView struct {
 // A command is what was run at both ends, to be run again.
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
+// newPage decides what the page shows. The data are cleaned first, so that no field can be forgotten.
 func newPage(d Data) page {
 	d = show.Clean(d, show.Visible)
 	r := collect(d)

@@ -21,6 +21,7 @@ type picture struct {
 	Label           string
 }
 
+// A rect is a rectangle of the picture.
 type rect struct{ X, Y, W, H int }
 
 // A nodeBox is a node in the picture. Text too long for the box is cut; Title has it whole.
@@ -30,12 +31,14 @@ type nodeBox struct {
 	Lines []boxLine
 }
 
+// A boxLine is a line of text in a box, standing on Y.
 type boxLine struct {
 	X, Y int
 	Text string
 	Name bool // the node's name: printed larger
 }
 
+// Measures of the picture, in units of its viewBox. Two columns of boxes with their spine are as wide as a phone.
 const (
 	boxWidth   = 156
 	boxHeight  = 74
@@ -136,6 +139,7 @@ func (n Node) box(x, y int) nodeBox {
 	return b
 }
 
+// rdmaText is the RDMA device with the index of its GID, by which perftest is told which address to use.
 func (n Node) rdmaText() string {
 	if n.RDMADevice == "" {
 		return "no RDMA device"

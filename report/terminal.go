@@ -68,6 +68,7 @@ type terminal struct {
 	r        *results
 }
 
+// newTerminal returns a terminal on which the word for a failure is red wherever it stands.
 func newTerminal(w io.Writer, o TerminalOptions) *terminal {
 	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color), AllSizes: o.AllSizes}
 	t.Alarm = failedWord
@@ -94,6 +95,7 @@ func width(lines []string) int {
 	return most
 }
 
+// failedWord stands in the cell of a figure whose measurement failed. Capitals are seen without colours too.
 const failedWord = "FAILED"
 
 // fill makes a table of rows that have their first cells and of the columns to the right of these.
@@ -121,6 +123,7 @@ func fill(heads []string, rows, columns [][]string) []string {
 	return show.Ruled(heads, rows)
 }
 
+// resultLegend explains the result column of the table over many pairs, in which tests of both kinds are rows.
 const resultLegend = "result: average for bandwidth, typical (median) for latency"
 
 // headlineUnit is the unit of a result, with a word where the legend above would be wrong about it.

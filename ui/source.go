@@ -59,6 +59,7 @@ func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 	return labs, err
 }
 
+// liveLab is a lab as the pages show it.
 func liveLab(l rack.Description) live.Lab {
 	out := live.Lab{Name: l.Name, Ready: l.Ready, HasSwitch: l.Switch != "none", Driver: l.Driver, Accelerator: l.Accel,
 		Reason: l.Reason, Created: l.Created}
@@ -232,7 +233,8 @@ func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 			n, _ := v[i].(int64)
 			return n
 		}
-		r := &runCount{done: int(number(1)), failed: int(number(2)), disturbed: int(number(3)), emulated: number(10) != 0}
+		r := &runCount{done: int(number(1)), failed: int(number(2)), disturbed: int(number(3)),
+			emulated: number(10) != 0}
 		r.took, _ = v[4].(float64)
 		r.spent, _ = v[5].(float64)
 		all[number(0)] = r
@@ -256,6 +258,8 @@ func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 	return all, err
 }
 
+// liveStudy is a study with its progress. What is left is estimated from the runs that are done, because failed ones
+// end early; a budget may end the study sooner.
 func liveStudy(s *store.Study, r *runCount) live.Study {
 	out := live.Study{Name: s.Name, Created: s.Created}
 	var spec study.Spec
@@ -316,6 +320,7 @@ func (u *Source) Study(ctx context.Context, name string) (*studyview.Document, e
 	return document.Load(ctx, db, name, "")
 }
 
+// results is where measurements are stored.
 func (u *Source) results() results.Store { return results.Store{Data: u.Dirs.Data} }
 
 // Results implements live.Source.

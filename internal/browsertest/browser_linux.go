@@ -58,6 +58,7 @@ type Browser struct {
 	events   []message
 }
 
+// A message is an answer, which has the ID of its command, or an event, which has a method.
 type message struct {
 	ID        int             `json:"id"`
 	Method    string          `json:"method"`

@@ -149,6 +149,7 @@ func (l *Links) Text() string {
 	return g.String()
 }
 
+// linkHead are the heads of a table of links: the flags of rackless fabric set, by the same names.
 func linkHead() []string {
 	head := []string{"port"}
 	for _, key := range fabric.LinkKeys() {

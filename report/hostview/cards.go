@@ -103,6 +103,8 @@ func titleOf(name, at string) string {
 	return strings.TrimSpace(name + " " + at)
 }
 
+// gpuCard is the card of a GPU; d is its function, or nil where the source does not know the PCI tree. A finding may
+// name any function of the device, such as its audio.
 func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	at := v.addressOrName(g.Address, g.Name)
 	model, driver := modelText(g.Model, d), driverText(g.Driver, d)
@@ -139,6 +141,8 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }
 
+// nicCard is the card of a NIC. That the default route goes over it stands first and in bold: who gives this NIC to a
+// VM cuts off the host.
 func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	name := cmp.Or(v.names[n.ID()], "VF") // a virtual function whose physical function is elsewhere has no name
 	mtu := ""
@@ -172,6 +176,8 @@ func foreign(driver string) string {
 	return ""
 }
 
+// diskCard is the card of a storage controller with its disks. What is mounted from them stands in bold: the host may
+// live on it.
 func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)
@@ -206,6 +212,7 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	return c
 }
 
+// otherCard is the card of an accelerator, or of a device that a finding is about.
 func (v *view) otherCard(d *topology.PCIDevice) card {
 	name := d.ClassName
 	if name == "" && d.Class != nil {

@@ -51,6 +51,7 @@ type dotWriter struct {
 	ids                    map[string]string // names of nodes by ID of the device
 }
 
+// line writes a line, indented by how many clusters are open.
 func (g *dotWriter) line(format string, args ...any) {
 	g.WriteString(strings.Repeat("  ", g.depth))
 	fmt.Fprintf(g, format, args...)
@@ -67,6 +68,7 @@ func quoted(s string) string {
 	return `"` + strings.Join(lines, `\n`) + `"`
 }
 
+// open begins a cluster, which Graphviz knows by its name: it must begin with "cluster".
 func (g *dotWriter) open(label, color string) {
 	g.clusters++
 	g.line("subgraph cluster_%d {", g.clusters)
@@ -137,10 +139,12 @@ func markLines(all []mark) string {
 	return lines
 }
 
+// bridge adds a bridge, or a chain of them, and returns its name.
 func (g *dotWriter) bridge(b *bridgeBox) string {
 	return g.node(b.Text+markLines(b.Marks), "style=rounded", "tooltip="+quoted(b.Full))
 }
 
+// card adds a device and returns its name, under which nvlinks finds it again.
 func (g *dotWriter) card(c card) string {
 	name := g.node(c.Full+markLines(c.Marks), "style=filled", fmt.Sprintf("fillcolor=%q", dotColors[c.Kind]))
 	g.ids[c.ID] = name

@@ -48,6 +48,7 @@ func families(all []finding.Finding) []findingGroup {
 	})
 }
 
+// groupedBy joins the findings that have the same key: the finding without what may differ.
 func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding) []findingGroup {
 	at := map[finding.Finding]int{}
 	var out []findingGroup

@@ -173,6 +173,10 @@ func (v *view) addLoose(out map[int][]block) {
 }
 
 // A nodeForest is the trees of one NUMA node.
+//
+// From a Host to its picture there are four steps. cards decides what is worth drawing. A
+// nodeForest puts it into tries, by NUMA node and root complex. blocks turns each trie into
+// branches, in which a chain of bridges is one line. layout gives these a place.
 type nodeForest struct {
 	roots  map[string]*trie
 	order  []string // of roots with something drawn
@@ -195,6 +199,7 @@ type leaf struct {
 // A fold counts what is not drawn below a root.
 type fold struct{ bridges, functions int }
 
+// add hangs a function into the tree of its root complex, below the bridges on its way down.
 func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 	name := v.tree.RootOf(d.Address)
 	at := f.roots[name]
@@ -369,6 +374,7 @@ func (v *view) leafBranches(leaves []leaf) []branch {
 	return out
 }
 
+// newWire is the link of a function: it runs to the bridge above it.
 func newWire(l *topology.Link) wire {
 	var w wire
 	if l == nil {

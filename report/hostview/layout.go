@@ -38,6 +38,8 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	inner := sh.width - 2*sh.edge
 	most := max(1, (inner-4*sh.margin+gap)/(sh.column+gap))
 	var best *picture
+	// All numbers of columns are tried: there are at most four, and how high a room becomes depends on how its blocks
+	// happen to fill the columns.
 	for columns := range most {
 		// More columns must pay: a wide room that is half empty reads worse than a narrow one.
 		if p := sh.arrange(s, columns+1, inner); best == nil || p.H*100 < best.H*93 {
@@ -190,6 +192,7 @@ func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
 	if total == 0 {
 		return 0
 	}
+	// Cells of 14 pixels show threads and hatching; those of 5 are the least that can be told apart on a screen.
 	size := 14
 	switch {
 	case total > 256:

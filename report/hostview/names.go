@@ -24,6 +24,8 @@ type view struct {
 	findings map[string][]finding.Finding // by what they are about, in the form of subjects
 }
 
+// newView cleans the document and looks up what its outputs need: everything from outside is printable and on one line
+// from here on.
 func newView(d *Document) *view {
 	fixes := d.Findings
 	d = show.Clean(d, show.Printable)

@@ -77,6 +77,7 @@ type pageFinding struct {
 	Places                       []finding.Finding
 }
 
+// A pageExpectation is what is usual for a kind of path, and how many pairs of devices have such a path.
 type pageExpectation struct {
 	Class, Link, Basis, GBps, Usec string
 	Pairs                          int
@@ -88,6 +89,7 @@ type pageGrid struct {
 	Texts [][]string
 }
 
+// newPage decides what the page shows.
 func newPage(v *view) page {
 	p := page{
 		Head: show.NewHead(pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(), Source: v.sources(),
@@ -175,6 +177,7 @@ func (v *view) expected() []pageExpectation {
 	return out
 }
 
+// newPageGrid is a grid at its full width: a page scrolls where a terminal has to drop columns.
 func newPageGrid(g grid) pageGrid {
 	g.limit(maxPageRows)
 	out := pageGrid{grid: g}

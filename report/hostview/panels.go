@@ -241,6 +241,7 @@ type contents struct {
 	links, slow, cells, caches, threads, efficient, isolated bool
 }
 
+// contents looks for what is drawn: a legend of things that are not there would only be read in vain.
 func (s *scene) contents() contents {
 	c := contents{kinds: map[string]bool{}}
 	see := func(b branch) {

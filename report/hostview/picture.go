@@ -68,6 +68,7 @@ func (p *picture) box(r rect, class string, radius int, title string) rect {
 	return r
 }
 
+// line adds a line through points, so many tenths of a pixel wide.
 func (p *picture) line(class string, width int, title string, points ...[2]int) {
 	p.Lines = append(p.Lines, lineShape{points, class, width, drawable(title)})
 }

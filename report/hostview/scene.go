@@ -116,8 +116,9 @@ func newScene(v *view) *scene {
 	return s
 }
 
-// groupOf returns the package or packages that a node is in, and where they stand in the picture. A
-// node without CPUs is drawn with the nearest node that has some.
+// groupOf returns the package or packages that a node is in, and where they stand in the picture. A node without CPUs
+// is drawn with the nearest node that has some. The orders of what is in no known package are above those of any
+// package, so that it comes last: nodes without CPUs after packages, what has no place at the very end.
 func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 	if len(v.Host.Packages) == 0 {
 		return "", 0

@@ -75,6 +75,7 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	b.WriteString("</svg>\n")
 }
 
+// svgBoxes writes rectangles. Their titles are shown on pointing at them.
 func svgBoxes(b *bytes.Buffer, boxes []boxShape) {
 	for _, s := range boxes {
 		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%d" height="%d" rx="%d"`, s.Class, s.X, s.Y, s.W, s.H,

@@ -137,6 +137,8 @@ func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	return "i", text.FgCyan
 }
 
+// findings prints the findings, the worst first. Of many that are alike only a few are printed whole; one line names
+// the subjects of the others.
 func (t *terminal) findings(all []finding.Finding) {
 	fmt.Fprintln(t)
 	if len(all) == 0 {

@@ -20,6 +20,7 @@ type point struct {
 	rx, tx float64
 }
 
+// Bounds of time.
 const (
 	maxGap    = time.Minute // between two looks: a rate over a longer time says nothing about now
 	minGap    = 200 * time.Millisecond
@@ -67,6 +68,7 @@ func (f *flow) rate(port string) *point {
 // A spark is a small picture of the last minute of a port, in a box of sparkWidth by sparkHeight.
 type spark struct{ Rx, Tx, Label string }
 
+// sparkWidth and sparkHeight are those of the viewBox in the template.
 const sparkWidth, sparkHeight = 120, 26
 
 // spark draws the past of a port; nil while there is too little of it.

@@ -38,6 +38,7 @@ func newGuard(addr, token string, next http.Handler) *guard {
 	return g
 }
 
+// ServeHTTP lets a request pass if it is for this server by one of its names, only reads, and has the token.
 func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", policy())
@@ -97,6 +98,7 @@ func (g *guard) knows(r *http.Request) bool {
 	return slices.ContainsFunc(r.CookiesNamed(g.cookie), func(c *http.Cookie) bool { return same(c.Value, g.pass()) })
 }
 
+// refuse asks for the token.
 func (g *guard) refuse(w http.ResponseWriter) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="rackless ui"`)
 	writeNotice(w, http.StatusUnauthorized, notice{

@@ -23,10 +23,12 @@ type family struct {
 	kind prometheus.ValueType
 }
 
+// counter is a family of what only grows, until its source starts anew.
 func counter(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.CounterValue}
 }
 
+// gauge is a family of what goes up and down.
 func gauge(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.GaugeValue}
 }
@@ -146,6 +148,7 @@ func (m *sink) put(f family, value float64, labels ...string) {
 	m.out <- prometheus.MustNewConstMetric(f.desc, f.kind, value, labels...)
 }
 
+// truth is a bool as Prometheus has it.
 func truth(b bool) float64 {
 	if b {
 		return 1
@@ -153,6 +156,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
+// lab puts a lab with its nodes and, where a switch of rackless joins them, its ports.
 func (m *sink) lab(l labState) {
 	m.put(labInfo, 1, l.Name, l.Driver, l.Accelerator, strconv.FormatBool(l.Emulated))
 	m.put(labReady, truth(l.Ready), l.Name)
@@ -288,6 +292,7 @@ func (m *sink) results(all []Result, now time.Time) {
 	}
 }
 
+// study puts how far a study is. What is not known yet is absent: a 0 would be read as the end.
 func (m *sink) study(x Study) {
 	if x.Error != "" {
 		return
@@ -311,6 +316,8 @@ func (s *server) registry(ctx context.Context) *prometheus.Registry {
 	return r
 }
 
+// metrics answers a scrape. One that fails in part is an error as a whole, since half of it would look like values that
+// went to nothing.
 func (s *server) metrics(w http.ResponseWriter, r *http.Request) {
 	promhttp.HandlerFor(s.registry(r.Context()), promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError}).
 		ServeHTTP(w, r)

@@ -26,6 +26,7 @@ type state struct {
 	labsErr, studiesErr, resultsErr error
 }
 
+// A labState is a lab with what its switch did.
 type labState struct {
 	Lab
 	flow    *flow // nil: there is none, or flowErr
@@ -80,6 +81,7 @@ type overviewView struct {
 	LabsErr, StudiesErr, ResultsErr string
 }
 
+// A labView is a lab as the page shows it.
 type labView struct {
 	ID       int // on the page
 	Name     string
@@ -94,12 +96,14 @@ type labView struct {
 	Impaired bool // a port is
 }
 
+// A nodeView is a row of the table of nodes.
 type nodeView struct {
 	Name, State, Class, Address, RDMA, GID, Memory, Since string
 	CPUs                                                  int
 	Errors                                                string
 }
 
+// A portView is a row of the table of ports.
 type portView struct {
 	Name                               string
 	Connected                          bool
@@ -111,12 +115,14 @@ type portView struct {
 	Spark                              *spark
 }
 
+// A studyView is a row of the table of studies, and the head of the page of one.
 type studyView struct {
 	Study
 	Href, State, Count, TimeLeft string
 	Percent                      int // of Total
 }
 
+// A resultView is a row of the table of results.
 type resultView struct {
 	Lab, When, Href, What, Checks string
 	Emulated, Bad                 bool
@@ -127,6 +133,7 @@ func (s *server) overview(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("overview", s.newOverview(s.state(r.Context()))))
 }
 
+// newOverview decides what the overview shows. A part that could not be read is replaced by its error.
 func (s *server) newOverview(st *state) *overviewView {
 	now := s.now()
 	v := &overviewView{At: show.Time(now), Version: show.Printable(s.version), LabsErr: errorText(st.labsErr),
@@ -162,6 +169,7 @@ func (s *server) newOverview(st *state) *overviewView {
 	return v
 }
 
+// errorText is an error for a page, empty for none.
 func errorText(err error) string {
 	if err == nil {
 		return ""
@@ -169,6 +177,7 @@ func errorText(err error) string {
 	return show.Visible(err.Error())
 }
 
+// newLabView shows a lab. What is wrong with it stands above its tables, with the command that mends it.
 func newLabView(id int, l labState, now time.Time) labView {
 	v := labView{ID: id, Name: show.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch,
 		PortsErr: errorText(l.flowErr)}
@@ -206,6 +215,7 @@ func newLabView(id int, l labState, now time.Time) labView {
 	return v
 }
 
+// newNodeView shows a node, with the addresses of all of its NICs in one cell.
 func newNodeView(n Node, now time.Time) nodeView {
 	v := nodeView{Name: show.Printable(n.Name), State: show.Printable(n.State), CPUs: n.CPUs,
 		Errors: show.Printable(n.Error)}
@@ -236,6 +246,7 @@ func newNodeView(n Node, now time.Time) nodeView {
 	return v
 }
 
+// newPortView shows a port under the name of the NIC that is connected to it.
 func newPortView(f *flow, p Port) portView {
 	name := p.Name
 	if p.Node != "" {
@@ -253,6 +264,7 @@ func newPortView(f *flow, p Port) portView {
 	return v
 }
 
+// newStudyView shows a study. The address is made of the name as it is, and only what is read is cleaned.
 func newStudyView(x Study) studyView {
 	v := studyView{Study: x, Href: "/studies/" + url.PathEscape(x.Name)}
 	for _, s := range []*string{&v.Name, &v.Question, &v.Lab, &v.Cell, &v.Error} {
@@ -278,6 +290,7 @@ func newStudyView(x Study) studyView {
 	return v
 }
 
+// newResultView shows a result; of one without details only where and when it was measured.
 func newResultView(x Result) resultView {
 	v := resultView{
 		Lab: show.Printable(x.Lab), When: show.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" +

@@ -21,6 +21,7 @@ type reading[T any] struct {
 	last   *flight[T] // nil: never read
 }
 
+// newReading returns a reading that has not been read.
 func newReading[T any](o Options, fresh, limit time.Duration, read func(context.Context) (T, error)) *reading[T] {
 	return &reading[T]{read: read, fresh: fresh, limit: limit, now: o.Now}
 }
@@ -90,6 +91,7 @@ type shelf[T any] struct {
 	all map[string]*reading[T]
 }
 
+// get returns what is read of a name. The shelf is locked only to find the reading, not while it reads.
 func (s *shelf[T]) get(ctx context.Context, name string) (T, time.Time, error) {
 	s.mu.Lock()
 	r := s.all[name]

@@ -119,6 +119,8 @@ func newPages(src Source, o Options) *server {
 	return s
 }
 
+// mux has the addresses of all pages. The policy of the pages allows no style and no script of another origin, so both
+// are served here.
 func (s *server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { notFound(w) })
@@ -164,6 +166,7 @@ type notice struct {
 	Nav         template.HTML
 }
 
+// writeNotice sends a notice; what it says may come from outside.
 func writeNotice(w http.ResponseWriter, status int, n notice) {
 	n.Title, n.Text, n.Detail = show.Printable(n.Title), show.Printable(n.Text), show.Visible(n.Detail)
 	write(w, status, kindHTML, render("notice", n))
@@ -174,11 +177,13 @@ func failed(w http.ResponseWriter, status int, title, text string, err error) {
 	writeNotice(w, status, notice{Title: title, Text: text, Detail: err.Error(), Nav: wayBack()})
 }
 
+// notFound answers for an address that leads to nothing.
 func notFound(w http.ResponseWriter) {
 	writeNotice(w, http.StatusNotFound, notice{Title: "There is no such page",
 		Text: "The study or result may have been removed since.", Nav: wayBack()})
 }
 
+// wayBack is the head of pages that are not about a study: a link to the overview.
 func wayBack() template.HTML { return template.HTML(render("nav", progressView{})) }
 
 // A progressView is the head of a study's page.
@@ -207,6 +212,8 @@ func (s *server) progress(st *Study, since int) progressView {
 		New: max(0, st.ended()-since)}
 }
 
+// study sends the page of a study as it is now, below its progress. A study of which nothing can be shown yet still has
+// the progress.
 func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	st, err := s.find(r)
 	switch {
@@ -237,6 +244,7 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 	writeFramed(w, page.Bytes(), nav)
 }
 
+// writeFramed sends a page that was made to stand alone.
 func writeFramed(w http.ResponseWriter, page, nav []byte) {
 	out, csp, err := framed(page, nav)
 	if err != nil {
@@ -269,6 +277,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, kindHTML, render("nav", v))
 }
 
+// result sends the page of a measurement. It is read anew each time: nobody looks at it twice in a second.
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.results.get(r.Context())
 	at := slices.IndexFunc(all, func(x Result) bool {

@@ -36,6 +36,8 @@ func Text(w io.Writer, r *Document) error {
 	return err
 }
 
+// text prints the recommendation from what matters to what it rests on: the settings, why each, the GPUs for each NIC,
+// and what the planner makes of it.
 func text(b *bytes.Buffer, r *Document) {
 	fmt.Fprintf(b, "lab %s (%s) on %s\n", r.Lab, r.Workload, r.Host)
 	if len(r.Studies) == 0 {

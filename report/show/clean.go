@@ -12,6 +12,7 @@ func Clean[T any](v T, f func(string) string) T {
 	return v
 }
 
+// A cleaner remembers what f made of each text.
 type cleaner struct {
 	f     func(string) string
 	known map[string]string

@@ -76,6 +76,7 @@ func Grouped(digits string) string {
 	return digits
 }
 
+// trimZeros leaves out zeros at the end of decimals, and the point if nothing is left behind it.
 func trimZeros(s string) string {
 	if !strings.Contains(s, ".") {
 		return s

@@ -44,6 +44,7 @@ func Ruled(heads []string, rows [][]string) []string {
 	return render(style, columns, rows, text.WrapHard)
 }
 
+// plain is a style without lines that leaves heads as they are.
 func plain() table.Style {
 	style := table.StyleLight
 	style.Options = table.OptionsNoBordersAndSeparators
@@ -51,6 +52,7 @@ func plain() table.Style {
 	return style
 }
 
+// render lays a table out. Cells may have several lines; those of fold are made where a column is narrower than a cell.
 func render(style table.Style, columns []Column, rows [][]string, fold table.WidthEnforcer) []string {
 	w := table.NewWriter()
 	w.SetStyle(style)

@@ -62,6 +62,7 @@ func CSV(w io.Writer, d *Document) error {
 	return nil
 }
 
+// finite reports whether a value is a number: an analysis of too few runs has NaN and infinite ends.
 func finite(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 0) }
 
 // A number is null in JSON where it is none: JSON has neither NaN nor infinity.

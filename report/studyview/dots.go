@@ -64,6 +64,7 @@ func scaleWord(log bool) string {
 	return "linear"
 }
 
+// axisName is the unit of an axis, and that it is logarithmic, which the ticks alone do not tell at once.
 func axisName(unit string, log bool) string {
 	if log {
 		unit += ", logarithmic"
@@ -71,6 +72,7 @@ func axisName(unit string, log bool) string {
 	return unit
 }
 
+// dotStrip draws the runs of one cell as dots on a strip, and their median.
 func (c *canvas) dotStrip(a show.Axis, s *study.Series, unit string) {
 	_, middle := c.strip(a, 24)
 	every := (len(s.Values) + maxDots - 1) / maxDots

@@ -45,10 +45,12 @@ type canvas struct {
 	y float64 // where the next thing goes
 }
 
+// newCanvas returns an empty chart.
 func newCanvas(id, title string, width int) *canvas {
 	return &canvas{chart: chart{ID: id, Title: title, Width: width}, y: 4}
 }
 
+// path adds a path with a class of the style sheet.
 func (c *canvas) path(class, d, title string) {
 	c.Shapes = append(c.Shapes, shape{Class: class, D: d, Title: title})
 }
@@ -57,6 +59,7 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 	c.path(class, show.Path("M%s %sh%sv%sh-%sz", x, y, w, h, w), title)
 }
 
+// text adds a line of text. It is not cut: whoever writes it knows the room.
 func (c *canvas) text(class string, x, y float64, s string) {
 	c.Shapes = append(c.Shapes, shape{Class: class, X: show.Px(x), Y: show.Px(y), Text: s})
 }
@@ -69,6 +72,7 @@ func (c *canvas) paragraph(class string, f show.Font, indent float64, s string) 
 	}
 }
 
+// done is the chart, as high as what was drawn.
 func (c *canvas) done() chart {
 	c.Height = int(math.Ceil(c.y)) + 4
 	return c.chart
@@ -158,7 +162,8 @@ func steps(lo, hi float64) [][]float64 {
 	return out
 }
 
-// decades are candidates for the ticks of a logarithmic axis, from fine to coarse.
+// decades are candidates for the ticks of a logarithmic axis, from fine to coarse. Between values that are less than
+// five times apart there may be no power of ten, so these have regular steps too.
 func decades(lo, hi float64) [][]float64 {
 	out := steps(lo, hi)[:4]
 	if hi/lo > 5 {

@@ -59,6 +59,8 @@ func (v *view) distributions() []chart {
 	return out
 }
 
+// distribution draws the latencies of a few cells. lo, hi and deepest are those of all cells of the test, so that the
+// pictures of one test have the same axes and can be compared.
 func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepest float64) chart {
 	c := newCanvas(id, title, chartWidth)
 	for i, s := range all {

@@ -30,6 +30,7 @@ type markdown struct {
 	*view
 }
 
+// write says what the page says, in the same order; pictures are left out.
 func (m *markdown) write() {
 	fmt.Fprintf(m, "# %s\n\n", show.Markdown(m.heading()))
 	if m.Emulated {
@@ -106,6 +107,7 @@ func (m *markdown) write() {
 	fmt.Fprintf(m, "\n%s\n", show.Markdown(made))
 }
 
+// comparisons writes a table of comparisons, and below it what is to be said of its rows.
 func (m *markdown) comparisons(all []study.Comparison) {
 	var rows [][]string
 	for i := range all {

@@ -115,6 +115,7 @@ type runRow struct {
 // A figureCell is a figure as it is shown, and exactly. Both are empty where the run has none.
 type figureCell struct{ Text, Value string }
 
+// page decides what the page shows. d is the document before it was cleaned.
 func (v *view) page(d *Document) (*page, error) {
 	p := &page{
 		Document: *v.Document, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
@@ -153,6 +154,7 @@ func (v *view) page(d *Document) (*page, error) {
 	return p, nil
 }
 
+// errTooLong ends the writing of a CSV that no browser would download from an address.
 var errTooLong = errors.New("too long for a page")
 
 // A short keeps so many bytes, and takes no more.
@@ -177,6 +179,7 @@ func fileName(s string) string {
 	return s[:min(len(s), 60)]
 }
 
+// comparisonTable are comparisons as rows, each with the exact values that a press on a head sorts by.
 func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	out := comparisons{Notes: notes(all)}
 	for i := range all {

@@ -33,6 +33,7 @@ type terminal struct {
 	*view
 }
 
+// write prints from what was asked to what speaks against the answer.
 func (t *terminal) write() {
 	t.Wrap("", "", t.heading(), text.Bold)
 	if t.Emulated {
@@ -85,6 +86,7 @@ type column struct {
 	Right       bool
 }
 
+// Places in the table of comparisons.
 const (
 	columnGap    = 2
 	metricColumn = 0
@@ -194,6 +196,7 @@ func (t *terminal) columns(rows [][]string) []column {
 	return columns
 }
 
+// verdictColor is green for better and red for worse; other verdicts have no colour, since they are no news.
 func verdictColor(c *study.Comparison) text.Color {
 	switch {
 	case c.Judged == nil:

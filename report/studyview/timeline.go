@@ -22,6 +22,8 @@ func (v *view) timeLines() []chart {
 // dotSize is the radius of a run on an axis of runs, so that neighbours do not touch if that can be.
 func dotSize(x show.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
 
+// timeLine draws a row for each cell and a place for each run. Cells that the plan does not have, such as those of an
+// earlier version of the study, get rows below.
 func (v *view) timeLine(id, class string, width int) chart {
 	runs := v.Data.Runs
 	c := newCanvas(id, "Time line of the runs", width)

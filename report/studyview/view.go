@@ -28,6 +28,7 @@ func newView(d *Document, clean, unit func(string) string) (*view, error) {
 	return &view{show.Clean(d, clean), unit}, nil
 }
 
+// check refuses a document that misses what every output needs.
 func (d *Document) check() error {
 	if d == nil || d.Result == nil || d.Data == nil || d.Data.Spec == nil {
 		return errors.New("show a study: the document needs a result and the data that it is of")
@@ -54,6 +55,7 @@ var verdicts = map[stats.Verdict]verdict{
 	stats.Undecided:  {"undecided", "?", "undecided"},
 }
 
+// verdictOf is the verdict on a comparison. One that a later version may add is shown by its word, as undecided.
 func verdictOf(c *study.Comparison) verdict {
 	if c.Judged == nil {
 		return verdict{"none", "–", "not compared"}
