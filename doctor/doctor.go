@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -64,147 +65,145 @@ func (d *doctor) report() Report {
 	return Report{Ready: finding.Count(d.items, finding.Lack) == 0, Checks: d.items}
 }
 
-func (d *doctor) add(status finding.Status, id, title, evidence, fix string) {
-	if status == finding.OK {
-		fix = ""
-	}
-	d.items = append(d.items, finding.Finding{ID: id, Status: status, Title: title, Evidence: evidence, Fix: fix})
+// A verdict is the outcome of one check. One that is OK needs no fix.
+type verdict struct {
+	status        finding.Status
+	evidence, fix string
 }
 
-// run looks at everything, in the order in which up needs it.
+func ok(format string, args ...any) verdict {
+	return verdict{finding.OK, fmt.Sprintf(format, args...), ""}
+}
+
+func warn(evidence, fix string) verdict { return verdict{finding.Warn, evidence, fix} }
+
+func lack(evidence, fix string) verdict { return verdict{finding.Lack, evidence, fix} }
+
+func (d *doctor) add(id, title string, v verdict) {
+	d.items = append(d.items,
+		finding.Finding{ID: id, Status: v.status, Title: title, Evidence: v.evidence, Fix: v.fix})
+}
+
+// run looks at everything, in the order in which up needs it: a later check uses what an earlier one found.
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
-	d.checkQEMU()
+	d.add("qemu", "QEMU", d.checkQEMU())
 	d.progress.Begin("image")
-	d.checkImage(ctx)
-	d.checkPackages()
+	d.add("image", "node image", d.checkImage(ctx))
+	d.add("apt", "apt and dpkg", d.checkPackages())
+	d.add("apt-lists", "apt's package lists", d.checkLists())
 	d.progress.Begin("trial boot under KVM")
-	d.checkKVM(ctx)
+	d.add("kvm", "KVM", d.checkKVM(ctx))
 	d.progress.Begin("machine")
-	d.checkTemplates()
-	d.checkMachine()
+	d.add("templates", "templates", d.checkTemplates())
+	d.add("memory", "memory", d.checkMemory())
+	d.add("cpus", "cores", checkCPUs(runtime.NumCPU()))
 	d.checkDirs()
+	d.add("disk", "disk of the cache", d.checkDisk())
 	d.checkLimits()
 }
 
-func (d *doctor) checkQEMU() {
-	const id, title = "qemu", "QEMU"
+func (d *doctor) checkQEMU() verdict {
 	binary, version, err := vm.Find()
 	if binary == "" {
-		d.add(finding.Lack, id, title, err.Error(), "make setup, or apt-get install qemu-system-x86")
-		return
+		return lack(err.Error(), "make setup, or apt-get install qemu-system-x86")
 	}
 	if err != nil {
-		d.add(finding.Lack, id, title, binary+" "+version, err.Error())
-		return
+		return lack(binary+" "+version, err.Error())
 	}
 	d.qemu.Binary, d.qemu.Version = binary, version
-	d.add(finding.OK, id, title, binary+" "+version, "")
+	return ok("%s %s", binary, version)
 }
 
 // checkImage looks for the image that up would use, and builds it if that was asked for.
-func (d *doctor) checkImage(ctx context.Context) {
-	const id, title, fix = "image", "node image", "up builds it, or: rackless image build"
+func (d *doctor) checkImage(ctx context.Context) verdict {
+	const fix = "up builds it, or: rackless image build"
 	recipe, err := image.Node.CurrentRecipe(ctx, image.Options{})
 	if err != nil {
-		d.add(finding.Warn, id, title, err.Error(),
-			"only Debian's packages are known; on another system the image cannot be built")
-		return
+		return warn(err.Error(), "only Debian's packages are known; on another system the image cannot be built")
 	}
 	if d.probe {
 		o := image.Options{Cache: d.dirs.Images(), Progress: func(s string) { d.progress.Note("%s", s) }}
 		if _, err := image.Node.Ensure(ctx, o); err != nil {
-			d.add(finding.Lack, id, title, err.Error(), "see the lines on apt and on the cache below")
-			return
+			return lack(err.Error(), "see the lines on apt and on the cache below")
 		}
 	}
 	images, damaged, err := image.Node.List(ctx, d.dirs.Images())
 	if err != nil {
-		d.add(finding.Lack, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
-		return
+		return lack(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 	}
+	key := recipe.Key()
 	for _, i := range images {
-		if i.Key == recipe.Key() {
+		if i.Key == key {
 			d.image = i
-			d.add(finding.OK, id, title, fmt.Sprintf("%s, whole: Debian %s, kernel %s", i.Key, recipe.Release,
-				i.KernelVer), "")
-			return
+			return ok("%s, whole: Debian %s, kernel %s", key, recipe.Release, i.KernelVer)
 		}
 	}
-	for _, key := range damaged {
-		if key == recipe.Key() {
-			d.add(finding.Warn, id, title, key+" is damaged", fix+" makes it again")
-			return
-		}
+	if slices.Contains(damaged, key) {
+		return warn(key+" is damaged", fix+" makes it again")
 	}
-	d.add(finding.Warn, id, title, fmt.Sprintf("%s is not in %s", recipe.Key(), d.dirs.Images()), fix)
+	return warn(key+" is not in "+d.dirs.Images(), fix)
 }
 
-// checkPackages looks at what an image is built with. Once there is one, it is only needed for the next.
-func (d *doctor) checkPackages() {
-	status := finding.Lack
+// toBuild is the status of what an image is built with: once there is one, it is only needed for the next.
+func (d *doctor) toBuild(evidence, fix string) verdict {
 	if d.image != nil {
-		status = finding.Warn
+		return warn(evidence, fix)
 	}
-	var missing []string
-	for _, p := range []string{"apt-get", "apt-cache", "dpkg-deb"} {
-		if _, err := d.look(p); err != nil {
-			missing = append(missing, p)
-		}
-	}
+	return lack(evidence, fix)
+}
+
+func (d *doctor) checkPackages() verdict {
+	programs := []string{"apt-get", "apt-cache", "dpkg-deb"}
+	missing := slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
+		_, err := d.look(p)
+		return err == nil
+	})
 	if len(missing) > 0 {
-		d.add(status, "apt", "apt and dpkg", strings.Join(missing, ", ")+" not in PATH",
+		return d.toBuild(strings.Join(missing, ", ")+" not in PATH",
 			"images are built on Debian or Ubuntu; elsewhere copy a cache from such a machine (RACKLESS_CACHE)")
-	} else {
-		d.add(finding.OK, "apt", "apt and dpkg", "apt-get, apt-cache, dpkg-deb", "")
 	}
+	return ok("%s", strings.Join(programs, ", "))
+}
+
+func (d *doctor) checkLists() verdict {
 	// The lists may be compressed: _Packages, _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
 	switch {
 	case err != nil:
-		d.add(status, "apt-lists", "apt's package lists", err.Error(), "apt-get update")
+		return d.toBuild(err.Error(), "apt-get update")
 	case len(lists) == 0:
-		d.add(status, "apt-lists", "apt's package lists", "none in /var/lib/apt/lists", "apt-get update")
-	default:
-		d.add(finding.OK, "apt-lists", "apt's package lists", fmt.Sprintf("%s in /var/lib/apt/lists",
-			words.Count(len(lists), "list")), "")
+		return d.toBuild("none in /var/lib/apt/lists", "apt-get update")
 	}
+	return ok("%s in /var/lib/apt/lists", words.Count(len(lists), "list"))
 }
 
 // checkKVM boots the image under KVM, since /dev/kvm alone says little.
-func (d *doctor) checkKVM(ctx context.Context) {
-	const id, title = "kvm", "KVM"
+func (d *doctor) checkKVM(ctx context.Context) verdict {
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
-		d.add(finding.Warn, id, title, "no /dev/kvm; "+slow,
+		return warn("no /dev/kvm; "+slow,
 			"switch virtualisation on in the firmware, or nesting on in the hypervisor around this machine")
-		return
 	}
 	if d.image == nil || d.qemu.Binary == "" {
-		d.add(finding.Warn, id, title, "/dev/kvm exists; whether a kernel boots under it is not known without "+
-			"QEMU and "+
-			"the node image", "rackless image build, then again; or rackless doctor --probe")
-		return
+		return warn("/dev/kvm exists; whether a kernel boots under it is not known without QEMU and the node image",
+			"rackless image build, then again; or rackless doctor --probe")
 	}
 	d.qemu.Image = d.image
 	usable, reason, err := d.qemu.ProbeKVM(ctx, d.dirs.Cache)
 	switch {
 	case err != nil:
-		d.add(finding.Warn, id, title, "the trial boot could not be made: "+err.Error(),
-			"see the line on the cache below")
+		return warn("the trial boot could not be made: "+err.Error(), "see the line on the cache below")
 	case usable:
-		d.add(finding.OK, id, title, "the node image boots under it", "")
-	default:
-		d.add(finding.Warn, id, title, reason+"; "+slow, "use a machine with hardware virtualisation for speed")
+		return ok("the node image boots under it")
 	}
+	return warn(reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 }
 
-func (d *doctor) checkTemplates() {
-	const id, title = "templates", "templates"
+func (d *doctor) checkTemplates() verdict {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
-		d.add(finding.Warn, id, title, err.Error(), "make the cache readable, or set RACKLESS_CACHE")
-		return
+		return warn(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 	}
 	usable, damaged := 0, 0
 	for _, t := range all {
@@ -217,76 +216,71 @@ func (d *doctor) checkTemplates() {
 	}
 	switch {
 	case damaged > 0:
-		d.add(finding.Warn, id, title, fmt.Sprintf("%d usable, %d damaged in %s", usable, damaged, d.dirs.Templates()),
+		return warn(fmt.Sprintf("%d usable, %d damaged in %s", usable, damaged, d.dirs.Templates()),
 			"up makes damaged ones again when it needs them; rackless image rm --all --templates removes all")
 	case usable == 0:
-		d.add(finding.OK, id, title, "none yet: the first up of a shape boots one, some seconds", "")
-	default:
-		d.add(finding.OK, id, title, fmt.Sprintf("%d for the present image and QEMU", usable), "")
+		return ok("none yet: the first up of a shape boots one, some seconds")
 	}
+	return ok("%d for the present image and QEMU", usable)
 }
 
-// checkMachine looks at memory and cores.
-func (d *doctor) checkMachine() {
+// checkMemory asks for room for a lab, which is two nodes at least. A control group may allow less than there is.
+func (d *doctor) checkMemory() verdict {
 	room, err := rack.ReadRoom()
-	least, machine := 2, "this machine" // a lab is two nodes at least
-	if err == nil {
-		if limit, used, where, ok := cgroup.Memory(d.root); ok && lab.Bytes(limit-used) < room.Available {
-			room.Available, machine = lab.Bytes(max(limit-used, 0)), where
-		}
+	if err != nil {
+		return lack(err.Error(), "mount /proc")
 	}
-	switch nodes := room.Nodes; {
-	case err != nil:
-		d.add(finding.Lack, "memory", "memory", err.Error(), "mount /proc")
-	case nodes() < least:
-		d.add(finding.Lack, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s",
-			words.Bytes(int64(room.Available)), machine, words.Count(nodes(), "default node")),
-			fmt.Sprintf("a node counts %v: free some memory, lower memory: in the lab file, or say --overcommit",
-				room.PerNode))
-	default:
-		d.add(finding.OK, "memory", "memory", fmt.Sprintf("%s available by %s, room for %s of %v each with QEMU",
-			words.Bytes(int64(room.Available)), machine, words.Count(nodes(), "default node"), room.PerNode), "")
+	machine := "this machine"
+	if limit, used, where, limited := cgroup.Memory(d.root); limited && lab.Bytes(limit-used) < room.Available {
+		room.Available, machine = lab.Bytes(max(limit-used, 0)), where
 	}
-	cpus := runtime.NumCPU()
-	status, fix := finding.OK, ""
-	if cpus < 2 {
-		status, fix = finding.Warn, "two nodes take turns on one core: use a machine with two cores or more"
+	evidence := fmt.Sprintf("%s available by %s, room for %s", words.Bytes(int64(room.Available)), machine,
+		words.Count(room.Nodes(), "default node"))
+	if room.Nodes() < 2 {
+		return lack(evidence, fmt.Sprintf("a node counts %v: free some memory, lower memory: in the lab file, or say "+
+			"--overcommit", room.PerNode))
 	}
-	d.add(status, "cpus", "cores", fmt.Sprintf("%d may be used by this process", cpus), fix)
+	return ok("%s of %v each with QEMU", evidence, room.PerNode)
 }
 
-// checkDirs looks at the directories, without making them.
-func (d *doctor) checkDirs() {
-	for _, dir := range []struct {
-		id, title, path, env string
-		status               finding.Status
-	}{
-		{"run", "running labs", d.dirs.Run, "RACKLESS_RUN", finding.Lack},
-		{"cache", "cache", d.dirs.Cache, "RACKLESS_CACHE", finding.Lack},
-		{"data", "results", d.dirs.Data, "RACKLESS_DATA", finding.Warn}, // only measurements need it
-	} {
-		if err := writable(dir.path); err != nil {
-			d.add(dir.status, dir.id, dir.title, err.Error(), "set "+dir.env+" to a directory that can be written")
-			continue
-		}
-		d.add(finding.OK, dir.id, dir.title, dir.path+" can be written", "")
+func checkCPUs(n int) verdict {
+	evidence := fmt.Sprintf("%d may be used by this process", n)
+	if n < 2 {
+		return warn(evidence, "two nodes take turns on one core: use a machine with two cores or more")
 	}
+	return ok("%s", evidence)
+}
+
+func (d *doctor) checkDirs() {
+	d.add("run", "running labs", checkDir(d.dirs.Run, "RACKLESS_RUN", finding.Lack))
+	d.add("cache", "cache", checkDir(d.dirs.Cache, "RACKLESS_CACHE", finding.Lack))
+	d.add("data", "results", checkDir(d.dirs.Data, "RACKLESS_DATA", finding.Warn)) // only measurements need it
+	d.add("run-path", "path of sockets", d.checkSockets())
+}
+
+// checkDir looks at a directory, without making it. lacking is the status where it cannot be used.
+func checkDir(path, env string, lacking finding.Status) verdict {
+	if err := writable(path); err != nil {
+		return verdict{lacking, err.Error(), "set " + env + " to a directory that can be written"}
+	}
+	return ok("%s can be written", path)
+}
+
+// checkSockets looks for room for the names of lab and node in the paths of unix sockets.
+func (d *doctor) checkSockets() verdict {
 	names, err := d.dirs.CheckRun()
-	long := 2 * lab.MaxName
+	const long = 2 * lab.MaxName
 	switch {
 	case err != nil:
-		d.add(finding.Lack, "run-path", "path of sockets", err.Error(), "set RACKLESS_RUN to another directory")
+		return lack(err.Error(), "set RACKLESS_RUN to another directory")
 	case names < 2:
-		d.add(finding.Lack, "run-path", "path of sockets", fmt.Sprintf("%s is too long: unix sockets allow 107 bytes",
-			d.dirs.Run), "set RACKLESS_RUN to a shorter directory, such as /tmp/rl")
+		return lack(d.dirs.Run+" is too long: unix sockets allow 107 bytes",
+			"set RACKLESS_RUN to a shorter directory, such as /tmp/rl")
 	case names < long:
-		d.add(finding.Warn, "run-path", "path of sockets",
-			fmt.Sprintf("%s leaves %d bytes for the names of lab and node; they may have %d", d.dirs.Run, names, long),
-			"set RACKLESS_RUN to a shorter directory, or use short names")
-	default:
-		d.add(finding.OK, "run-path", "path of sockets", d.dirs.Run+" is short enough", "")
+		return warn(fmt.Sprintf("%s leaves %d bytes for the names of lab and node; they may have %d", d.dirs.Run, names,
+			long), "set RACKLESS_RUN to a shorter directory, or use short names")
 	}
-	d.checkDisk()
+	return ok("%s is short enough", d.dirs.Run)
 }
 
 // Disk space in bytes: an image takes 120 MiB and twice that while it is built, a template of the
@@ -296,26 +290,22 @@ const (
 	diskForLabs  = 2 << 30
 )
 
-func (d *doctor) checkDisk() {
+func (d *doctor) checkDisk() verdict {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
-		d.add(finding.Warn, "disk", "disk of the cache", fmt.Sprintf("%s: %v", dir, err), "")
-		return
+		return warn(fmt.Sprintf("%s: %v", dir, err), "")
 	}
 	free := int64(st.Bavail) * st.Bsize
 	evidence := fmt.Sprintf("%s free in %s", words.Bytes(free), dir)
 	switch {
 	case free < diskForImage && d.image == nil:
-		d.add(finding.Lack, "disk", "disk of the cache", evidence,
-			fmt.Sprintf("an image takes up to %s while it is built: make room, or set RACKLESS_CACHE to another disk",
-				words.Bytes(int64(diskForImage))))
+		return lack(evidence, fmt.Sprintf("an image takes up to %s while it is built: make room, or set "+
+			"RACKLESS_CACHE to another disk", words.Bytes(int64(diskForImage))))
 	case free < diskForLabs:
-		d.add(finding.Warn, "disk", "disk of the cache", evidence,
-			"each shape of node takes a template of some 200 MiB; rackless image rm makes room")
-	default:
-		d.add(finding.OK, "disk", "disk of the cache", evidence, "")
+		return warn(evidence, "each shape of node takes a template of some 200 MiB; rackless image rm makes room")
 	}
+	return ok("%s", evidence)
 }
 
 // existing returns the nearest ancestor of a path that exists, or the path itself.
@@ -355,36 +345,34 @@ const (
 
 // checkLimits looks at what bounds this process and its children.
 func (d *doctor) checkLimits() {
-	rlimit := func(id, title string, which int, needed uint64, fix string) {
-		var l unix.Rlimit
-		if err := unix.Getrlimit(which, &l); err != nil {
-			d.add(finding.Warn, id, title, err.Error(), "")
-			return
-		}
-		// The hard limit: Go programs raise the soft one to it by themselves, and the lab's daemon is one.
-		d.limit(id, title, l.Max, needed, fix)
-	}
-	rlimit("nofile", "open files", unix.RLIMIT_NOFILE, filesNeeded,
-		"raise it: ulimit -Hn, or LimitNOFILE= of the service")
+	d.add("nofile", "open files", rlimit(unix.RLIMIT_NOFILE, filesNeeded,
+		"raise it: ulimit -Hn, or LimitNOFILE= of the service"))
 	if os.Getuid() != 0 { // root is not bound by it (setrlimit(2), RLIMIT_NPROC)
-		rlimit("nproc", "processes", unix.RLIMIT_NPROC, threadsALab,
-			"raise it: ulimit -u, or /etc/security/limits.conf")
+		d.add("nproc", "processes", rlimit(unix.RLIMIT_NPROC, threadsALab,
+			"raise it: ulimit -u, or /etc/security/limits.conf"))
 	}
 	if pids, where, ok := cgroup.Limit(d.root, "pids", "pids.max", "pids.max"); ok {
-		d.limit("cgroup-pids", "processes by "+where, uint64(pids), threadsALab,
-			"raise pids.max (TasksMax= in systemd, --pids-limit in containers)")
+		d.add("cgroup-pids", "processes by "+where, enough(uint64(pids), threadsALab,
+			"raise pids.max (TasksMax= in systemd, --pids-limit in containers)"))
 	}
 }
 
-func (d *doctor) limit(id, title string, have, needed uint64, fix string) {
+// rlimit judges the hard limit: Go programs raise the soft one to it by themselves, and the lab's daemon is one.
+func rlimit(which int, needed uint64, fix string) verdict {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(which, &l); err != nil {
+		return warn(err.Error(), "")
+	}
+	return enough(l.Max, needed, fix)
+}
+
+func enough(have, needed uint64, fix string) verdict {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {
 		text = "no limit"
 	}
 	if have < needed {
-		d.add(finding.Warn, id, title, fmt.Sprintf("%s; a lab of %d nodes takes up to %d", text, manyNodes, needed),
-			fix)
-		return
+		return warn(fmt.Sprintf("%s; a lab of %d nodes takes up to %d", text, manyNodes, needed), fix)
 	}
-	d.add(finding.OK, id, title, text+", enough for "+words.Count(manyNodes, "node"), "")
+	return ok("%s, enough for %s", text, words.Count(manyNodes, "node"))
 }

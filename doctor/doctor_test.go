@@ -22,19 +22,26 @@ func files(pairs ...string) fstest.MapFS {
 	return m
 }
 
-// found returns the status and the evidence of a check that a doctor has made.
+// found returns the finding of a check that a doctor has made.
 func found(t *testing.T, d *doctor, id string) finding.Finding {
 	t.Helper()
 	for _, i := range d.items {
 		if i.ID == id {
-			if (i.Status == finding.OK) != (i.Fix == "") {
-				t.Errorf("%s is %s, and its fix is %q", id, i.Status, i.Fix)
-			}
+			withFix(t, id, verdict{i.Status, i.Evidence, i.Fix})
 			return i
 		}
 	}
 	t.Fatalf("no check %s in %v", id, d.items)
 	return finding.Finding{}
+}
+
+// withFix fails the test where a check that is not OK has no fix, or one that is has some.
+func withFix(t *testing.T, what string, v verdict) verdict {
+	t.Helper()
+	if (v.status == finding.OK) != (v.fix == "") {
+		t.Errorf("%s is %s, and its fix is %q", what, v.status, v.fix)
+	}
+	return v
 }
 
 func TestDoctorOnPackages(t *testing.T) {
@@ -56,11 +63,10 @@ func TestDoctorOnPackages(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &doctor{look: tt.look, root: tt.root, image: tt.image}
-			d.checkPackages()
-			if got := found(t, d, "apt").Status; got != tt.apt {
+			if got := withFix(t, "apt", d.checkPackages()).status; got != tt.apt {
 				t.Errorf("apt: got %s, want %s", got, tt.apt)
 			}
-			if got := found(t, d, "apt-lists").Status; got != tt.lists {
+			if got := withFix(t, "apt-lists", d.checkLists()).status; got != tt.lists {
 				t.Errorf("lists: got %s, want %s", got, tt.lists)
 			}
 		})
@@ -69,22 +75,21 @@ func TestDoctorOnPackages(t *testing.T) {
 
 func TestDoctorOnKVM(t *testing.T) {
 	d := &doctor{root: files()}
-	d.checkKVM(t.Context())
-	if i := found(t, d, "kvm"); i.Status != finding.Warn || !strings.Contains(i.Evidence,
-		"no /dev/kvm; nodes are emulated") {
-		t.Errorf("without the device: %+v", i)
+	v := withFix(t, "kvm", d.checkKVM(t.Context()))
+	if v.status != finding.Warn || !strings.Contains(v.evidence, "no /dev/kvm; nodes are emulated") {
+		t.Errorf("without the device: %+v", v)
 	}
 	d = &doctor{root: files("dev/kvm", "")}
-	d.checkKVM(t.Context())
-	if i := found(t, d, "kvm"); i.Status != finding.Warn || !strings.Contains(i.Fix, "rackless image build") {
-		t.Errorf("without an image: %+v", i)
+	v = withFix(t, "kvm", d.checkKVM(t.Context()))
+	if v.status != finding.Warn || !strings.Contains(v.fix, "rackless image build") {
+		t.Errorf("without an image: %+v", v)
 	}
 }
 
 func TestDoctorOnMemory(t *testing.T) {
 	d := &doctor{root: files("proc/self/cgroup", "0::/a\n", "sys/fs/cgroup/a/memory.max", "104857600\n",
 		"sys/fs/cgroup/a/memory.current", "0\n")}
-	d.checkMachine()
+	d.add("memory", "memory", d.checkMemory())
 	if i := found(t, d, "memory"); i.Status != finding.Lack || !strings.Contains(i.Evidence,
 		"100 MiB available by cgroup /sys/fs/cgroup/a, room for 0 default nodes") {
 		t.Errorf("a control group of 100 MiB: %+v", i)
@@ -115,8 +120,7 @@ func TestDoctorOnDirectories(t *testing.T) {
 		"/" + strings.Repeat("a", 95): finding.Lack, plain: finding.Lack,
 	} {
 		d := &doctor{dirs: rack.Dirs{Run: path, Cache: dir, Data: dir}, root: files()}
-		d.checkDirs()
-		if got := found(t, d, "run-path"); got.Status != want {
+		if got := withFix(t, "run-path", d.checkSockets()); got.status != want {
 			t.Errorf("path of %d bytes: got %+v, want %s", len(path), got, want)
 		}
 	}
@@ -134,9 +138,7 @@ func TestDoctorOnLimits(t *testing.T) {
 		"100; a lab of 64 nodes takes up to ") {
 		t.Errorf("got %+v", i)
 	}
-	d = &doctor{}
-	d.limit("x", "x", noLimitAtAll, 5, "")
-	if i := found(t, d, "x"); i.Status != finding.OK || i.Evidence != "no limit, enough for 64 nodes" {
-		t.Errorf("got %+v", i)
+	if v := enough(noLimitAtAll, 5, ""); v.status != finding.OK || v.evidence != "no limit, enough for 64 nodes" {
+		t.Errorf("got %+v", v)
 	}
 }
