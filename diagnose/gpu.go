@@ -2,6 +2,7 @@ package diagnose
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rackless/rackless/internal/words"
 
@@ -65,28 +66,8 @@ func pictureDriver(v *view, add func(finding.Finding)) {
 // VFIO refuses that by itself, which is RL022.
 func splitGPU(v *view, add func(finding.Finding)) {
 	for _, g := range v.gpus {
-		var given, held []topology.PCIAddr
-		var facts []string
-		groups := map[int]bool{}
-		known := true
-		for _, a := range g.Functions {
-			d := v.tree.Device(a)
-			if d == nil || d.Driver == "" || d.Driver == "pci-stub" {
-				continue
-			}
-			if d.IOMMUGroup == nil {
-				known = false
-			} else {
-				groups[*d.IOMMUGroup] = true
-			}
-			if topology.IsVFIO(d.Driver) {
-				given = append(given, a)
-			} else {
-				held = append(held, a)
-			}
-			facts = append(facts, at(pci(a), driverFact(d)))
-		}
-		if len(given) == 0 || len(held) == 0 || known && len(groups) == 1 {
+		given, held, facts := v.owners(g.Functions)
+		if len(given) == 0 || len(held) == 0 || v.oneGroup(append(given, held...)) {
 			continue
 		}
 		add(finding.Finding{Subject: join(held), Evidence: words.Few(facts, 8, "; "),
@@ -94,6 +75,15 @@ func splitGPU(v *view, add func(finding.Finding)) {
 				given[0]),
 			Fix: "bind " + join(held) + " to vfio-pci as well"})
 	}
+}
+
+// oneGroup reports whether functions are known to be in one IOMMU group.
+func (v *view) oneGroup(functions []topology.PCIAddr) bool {
+	first := v.tree.Device(functions[0]).IOMMUGroup
+	return first != nil && !slices.ContainsFunc(functions, func(a topology.PCIAddr) bool {
+		group := v.tree.Device(a).IOMMUGroup
+		return group == nil || *group != *first
+	})
 }
 
 // consoleGPU is silent once the card is on a vfio driver: then somebody has decided it.

@@ -134,22 +134,29 @@ func addresses(list []topology.PCIAddr) string {
 	return words.Few(out, 12, " ")
 }
 
+// owners tells which functions are on a driver for virtual machines and which on one of the host, with the evidence.
+// pci-stub holds a function for nobody: VFIO takes a group with such a member.
+func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIAddr, facts []string) {
+	for _, a := range functions {
+		d := v.tree.Device(a)
+		if d == nil || d.Driver == "" || d.Driver == "pci-stub" {
+			continue
+		}
+		if topology.IsVFIO(d.Driver) {
+			given = append(given, a)
+		} else {
+			held = append(held, a)
+		}
+		facts = append(facts, at(pci(a), driverFact(d)))
+	}
+	return given, held, facts
+}
+
+// notViable finds what VFIO itself would refuse when the virtual machine starts: a group of which the host still uses a
+// part.
 func notViable(v *view, add func(finding.Finding)) {
 	for g := range each(v.IOMMU.Groups) {
-		var given, held []topology.PCIAddr
-		var facts []string
-		for _, a := range v.endpoints(g) {
-			d := v.tree.Device(a)
-			switch {
-			case d == nil || d.Driver == "" || d.Driver == "pci-stub":
-			case topology.IsVFIO(d.Driver):
-				given = append(given, a)
-				facts = append(facts, at(pci(a), driverFact(d)))
-			default:
-				held = append(held, a)
-				facts = append(facts, at(pci(a), driverFact(d)))
-			}
-		}
+		given, held, facts := v.owners(v.endpoints(g))
 		if len(given) == 0 || len(held) == 0 {
 			continue
 		}

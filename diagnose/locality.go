@@ -155,37 +155,24 @@ func placeOf(p pairing) place {
 	return at
 }
 
+// farNIC wants pairs that no other pairing would spare: pairings gives each GPU its nearest NIC.
 func farNIC(v *view, add func(finding.Finding)) {
-	var far []pairing
-	for _, p := range v.pairings() {
-		if p.via == topology.PathSYS {
-			far = append(far, p)
-		}
-	}
-	for _, group := range by(far, placeOf) {
-		p := group[0]
-		add(finding.Finding{Subject: gpuIDs(group),
-			Evidence: v.pathEvidence(p),
-			Consequence: "transfers between GPU and NIC cross the interconnect between NUMA nodes" +
-				v.usual(p, topology.PathSYS, topology.PathPIX),
-			Fix: v.betterSlot(p)})
-	}
+	v.apart(topology.PathSYS, add, "transfers between GPU and NIC cross the interconnect between NUMA nodes", "")
 }
 
+// otherRoot is a note on a path that some processors make as fast as one switch, and others do not.
 func otherRoot(v *view, add func(finding.Finding)) {
-	var other []pairing
-	for _, p := range v.pairings() {
-		if p.via == topology.PathNODE {
-			other = append(other, p)
-		}
-	}
-	for _, group := range by(other, placeOf) {
+	v.apart(topology.PathNODE, add, "transfers between GPU and NIC cross from one host bridge to another",
+		"measure it first: on some machines this is as fast as one switch; if it is slow, ")
+}
+
+// apart adds a finding on the GPUs whose nearest NIC is of a class. before stands in front of the fix.
+func (v *view) apart(class topology.PathClass, add func(finding.Finding), consequence, before string) {
+	pairs := slices.DeleteFunc(v.pairings(), func(p pairing) bool { return p.via != class })
+	for _, group := range by(pairs, placeOf) {
 		p := group[0]
-		add(finding.Finding{Subject: gpuIDs(group),
-			Evidence: v.pathEvidence(p),
-			Consequence: "transfers between GPU and NIC cross from one host bridge to another" +
-				v.usual(p, topology.PathNODE, topology.PathPIX),
-			Fix: "measure it first: on some machines this is as fast as one switch; if it is slow, " + v.betterSlot(p)})
+		add(finding.Finding{Subject: gpuIDs(group), Evidence: v.pathEvidence(p),
+			Consequence: consequence + v.usual(p, class, topology.PathPIX), Fix: before + v.betterSlot(p)})
 	}
 }
 

@@ -279,7 +279,7 @@ func farInterrupts(v *view, add func(finding.Finding)) {
 // onlyNIC is a note for machines with one card: with a second one the host can move its route.
 func onlyNIC(v *view, add func(finding.Finding)) {
 	if len(v.fabric) == 0 || v.fabric[0].Address == nil || v.virtual {
-		return
+		return // a virtual machine has the NICs that it was given
 	}
 	card := *v.fabric[0].Address
 	if slices.ContainsFunc(v.fabric, func(n *topology.NIC) bool {
