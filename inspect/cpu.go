@@ -360,17 +360,22 @@ func (r *reader) readCoreKinds() {
 		r.readCapacities()
 		return
 	}
+	strong := func(i int) bool { return performance.Contains(r.h.Cores[i].CPUs.Min()) }
 	for i := range r.h.Cores {
-		c := &r.h.Cores[i]
-		// What is not performance is cpu_atom or cpu_lowpower.
-		c.Kind = topology.KindEfficiency
-		if performance.Contains(c.CPUs.Min()) {
-			c.Kind = topology.KindPerformance
+		if !strong(i) { // Its PMU is cpu_atom or cpu_lowpower.
+			r.setKinds(strong)
+			return
 		}
 	}
-	if !slices.ContainsFunc(r.h.Cores, func(c topology.Core) bool { return c.Kind == topology.KindEfficiency }) {
-		for i := range r.h.Cores {
-			r.h.Cores[i].Kind = "" // efficiency cores are switched off: nothing to tell apart
+	// The efficiency cores are switched off: there is nothing to tell apart.
+}
+
+// setKinds makes performance cores of those that are strong, and efficiency cores of the others.
+func (r *reader) setKinds(strong func(i int) bool) {
+	for i := range r.h.Cores {
+		r.h.Cores[i].Kind = topology.KindEfficiency
+		if strong(i) {
+			r.h.Cores[i].Kind = topology.KindPerformance
 		}
 	}
 }
@@ -385,11 +390,9 @@ const capacityGap = 1.2
 func (r *reader) readCapacities() {
 	capacity := make([]int64, len(r.h.Cores))
 	for i := range r.h.Cores {
-		v := r.number(cpuPath(r.h.Cores[i].CPUs.Min(), "cpu_capacity"))
-		if v == nil || *v == 0 {
+		if capacity[i] = pointed(r.number(cpuPath(r.h.Cores[i].CPUs.Min(), "cpu_capacity"))); capacity[i] == 0 {
 			return
 		}
-		capacity[i] = *v
 	}
 	sorted := slices.Sorted(slices.Values(capacity))
 	limit, widest := int64(0), capacityGap
@@ -398,14 +401,8 @@ func (r *reader) readCapacities() {
 			limit, widest = sorted[i], gap
 		}
 	}
-	if limit == 0 {
-		return
-	}
-	for i := range r.h.Cores {
-		r.h.Cores[i].Kind = topology.KindEfficiency
-		if capacity[i] >= limit {
-			r.h.Cores[i].Kind = topology.KindPerformance
-		}
+	if limit > 0 {
+		r.setKinds(func(i int) bool { return capacity[i] >= limit })
 	}
 }
 

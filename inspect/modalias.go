@@ -29,8 +29,9 @@ func (r *reader) readCandidates() {
 		if d.IsBridge() || d.Vendor == nil || d.Device == nil || d.Class == nil {
 			continue
 		}
+		name := modalias(d)
 		for _, a := range aliases {
-			if a.matches(d) {
+			if a.matches(name) {
 				d.Candidates = append(d.Candidates, a.module)
 			}
 		}
@@ -39,39 +40,28 @@ func (r *reader) readCandidates() {
 	}
 }
 
-// A pciAlias is one alias of a module: the seven fields of a function that it wants, "*" for any.
-type pciAlias struct {
-	fields [7]string // vendor, device, subsystem's vendor and device, base class, subclass, interface: upper case
-	module string
-}
-
-// pciAliasKeys are the letters before each field.
-var pciAliasKeys = [7]string{"v", "d", "sv", "sd", "bc", "sc", "i"}
-
-// matches reports whether the driver takes d.
-func (a *pciAlias) matches(d *topology.PCIDevice) bool {
-	var sv, sd topology.ID16
-	if d.SubsystemVendor != nil {
-		sv = *d.SubsystemVendor
-	}
-	if d.SubsystemDevice != nil {
-		sd = *d.SubsystemDevice
+// modalias returns what the kernel asks for a module with, for a function whose vendor, device and
+// class are known: their numbers, and those of the subsystem.
+//
+// Source: pci_uevent in drivers/pci/pci-driver.c.
+func modalias(d *topology.PCIDevice) string {
+	var subVendor, subDevice topology.ID16
+	if d.SubsystemVendor != nil && d.SubsystemDevice != nil {
+		subVendor, subDevice = *d.SubsystemVendor, *d.SubsystemDevice
 	}
 	class := uint32(*d.Class)
-	for i, v := range [7]uint32{uint32(*d.Vendor), uint32(*d.Device), uint32(sv), uint32(sd), class >> 16,
-		class >> 8 & 0xff, class & 0xff} {
-		if a.fields[i] == "*" {
-			continue
-		}
-		digits := 8
-		if i >= 4 {
-			digits = 2
-		}
-		if a.fields[i] != fmt.Sprintf("%0*X", digits, v) {
-			return false
-		}
-	}
-	return true
+	return fmt.Sprintf("pci:v%08Xd%08Xsv%08Xsd%08Xbc%02Xsc%02Xi%02X", uint16(*d.Vendor), uint16(*d.Device),
+		uint16(subVendor), uint16(subDevice), class>>16, class>>8&0xff, class&0xff)
+}
+
+// A pciAlias is one alias of a module: a pattern for what modalias returns.
+type pciAlias struct{ pattern, module string }
+
+// matches reports whether the module takes the function with that modalias. modprobe compares with
+// fnmatch(3), whose patterns are those of path.Match where no slash is in the name.
+func (a pciAlias) matches(modalias string) bool {
+	ok, err := path.Match(a.pattern, modalias)
+	return ok && err == nil
 }
 
 // parseAliases returns the aliases of PCI functions that are for one of the vendors or for any.
@@ -81,41 +71,11 @@ func parseAliases(b []byte, vendors map[string]bool) []pciAlias {
 		if !isPCIAlias(line, vendors) {
 			continue
 		}
-		words := strings.Fields(string(line))
-		if len(words) != 3 {
-			continue
-		}
-		_, rest, _ := strings.Cut(words[1], ":")
-		a := pciAlias{module: words[2]}
-		if a.parse(rest) {
-			out = append(out, a)
+		if words := strings.Fields(string(line)); len(words) == 3 {
+			out = append(out, pciAlias{words[1], words[2]})
 		}
 	}
 	return out
-}
-
-// parse takes "v...d...sv...sd...bc...sc...i...". The last field may end with the "*" that depmod adds to every alias.
-func (a *pciAlias) parse(s string) bool {
-	for i, key := range pciAliasKeys {
-		var ok bool
-		if s, ok = strings.CutPrefix(s, key); !ok {
-			return false
-		}
-		end := len(s)
-		if i < len(pciAliasKeys)-1 {
-			// Fields are upper-case hexadecimal or "*"; the next key is lower case.
-			if end = strings.Index(s, pciAliasKeys[i+1]); end < 0 {
-				return false
-			}
-		}
-		a.fields[i] = s[:end]
-		s = s[end:]
-	}
-	last := &a.fields[6]
-	if *last != "*" {
-		*last = strings.TrimSuffix(*last, "*")
-	}
-	return true
 }
 
 // aliasStart begins the lines about PCI functions. "vfio_pci:" is another kind: those drivers take

@@ -43,7 +43,7 @@ func TestCandidatesAreTheModulesWhoseAliasesMatch(t *testing.T) {
 			t.Parallel()
 			var got []string
 			for _, a := range parseAliases([]byte(aliases), all) {
-				if a.matches(tt.d) {
+				if a.matches(modalias(tt.d)) {
 					got = append(got, a.module)
 				}
 			}
@@ -101,7 +101,7 @@ func FuzzAliases(f *testing.F) {
 	d := &topology.PCIDevice{Vendor: &vendor, Device: &device, Class: &class}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, a := range parseAliases(b, map[string]bool{"000015B3": true}) {
-			a.matches(d)
+			a.matches(modalias(d))
 		}
 	})
 }

@@ -107,8 +107,8 @@ func (r *reader) functionOf(p string) (topology.PCIAddr, bool) {
 // functionBehind is functionOf with the function that find chooses on the path of the device.
 func (r *reader) functionBehind(p string, find func(path string) (topology.PCIAddr, bool)) (topology.PCIAddr, bool) {
 	at := p
-	if target, ok := r.link(p); ok {
-		at = linked(p, target)
+	if target, ok := r.target(p); ok {
+		at = target
 		if a, ok := find(at); ok {
 			return a, true
 		}

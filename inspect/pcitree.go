@@ -29,8 +29,8 @@ func (r *reader) pciPlaces() []pciPlace {
 			continue
 		}
 		place := pciPlace{addr: addr, dir: p}
-		if target, ok := r.link(p); ok {
-			place = placeOf(addr, p, linked(p, target))
+		if dir, ok := r.target(p); ok {
+			place = placeOf(addr, p, dir)
 		}
 		places = append(places, place)
 	}
@@ -47,6 +47,12 @@ func linked(p, target string) string {
 		target = path.Join("/", path.Dir(p), target)
 	}
 	return strings.TrimPrefix(path.Clean(target), "/")
+}
+
+// target returns where the link at p leads, as a path below the root; ok is false where there is no link.
+func (r *reader) target(p string) (path string, ok bool) {
+	target, ok := r.link(p)
+	return linked(p, target), ok
 }
 
 // placeOf returns the place of a function that link says is in dir.

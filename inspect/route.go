@@ -41,12 +41,12 @@ func (r *reader) readRoutes() {
 	r.h.Routes = routes
 }
 
-// pointed returns what p points to, 0 for nil.
-func pointed(p *int) int {
-	if p == nil {
-		return 0
+// pointed returns what p points to, the zero value for nil.
+func pointed[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
 	}
-	return *p
+	return v
 }
 
 // isBigEndian reports whether a machine, as uname -m names it, keeps the high byte of a number

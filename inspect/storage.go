@@ -68,8 +68,8 @@ func (r *reader) blockDevices() map[string]*blockDev {
 			}
 			p := class + "/" + name
 			d := &blockDev{dir: p, whole: name}
-			if target, ok := r.link(p); ok {
-				d.dir = linked(p, target)
+			if target, ok := r.target(p); ok {
+				d.dir = target
 			}
 			devs[name] = d
 		}
@@ -98,8 +98,8 @@ func (r *reader) blockDevices() map[string]*blockDev {
 		if d.whole != name || isSubstitute(name) {
 			continue
 		}
-		if strings.HasPrefix(name, "nvme") && r.flagSet(d.dir+"/hidden") {
-			delete(devs, name) // one way to a disk that has several; the disk itself is there too
+		if strings.HasPrefix(name, "nvme") && pointed(r.flag(d.dir+"/hidden")) {
+			delete(devs, name) // one path to a disk that has several; the disk itself is there too
 			continue
 		}
 		d.pci = r.diskFunctions(d)
@@ -115,12 +115,6 @@ func (r *reader) blockDevices() map[string]*blockDev {
 	return devs
 }
 
-// flagSet reports whether the file at p is there and says 1.
-func (r *reader) flagSet(p string) bool {
-	v := r.flag(p)
-	return v != nil && *v
-}
-
 // diskFunctions returns the PCI functions that a disk is reached through: the last one in the path
 // of its directory, or, for NVMe disks with several controllers, those of the controllers of its
 // subsystem.
@@ -128,8 +122,7 @@ func (r *reader) diskFunctions(d *blockDev) []topology.PCIAddr {
 	if a, ok := lastFunction(d.dir); ok {
 		return []topology.PCIAddr{a}
 	}
-	if target, ok := r.link(d.dir + "/device"); ok {
-		device := linked(d.dir+"/device", target)
+	if device, ok := r.target(d.dir + "/device"); ok {
 		if a, ok := lastFunction(device); ok {
 			return []topology.PCIAddr{a}
 		}
@@ -150,10 +143,9 @@ func (r *reader) controllers(subsystem string) []topology.PCIAddr {
 		if !strings.HasPrefix(name, "nvme") {
 			continue
 		}
-		if target, ok := r.link(subsystem + "/" + name); ok {
-			if a, ok := lastFunction(linked(subsystem+"/"+name, target)); ok && !slices.Contains(out, a) {
-				out = append(out, a)
-			}
+		target, _ := r.target(subsystem + "/" + name)
+		if a, ok := lastFunction(target); ok && !slices.Contains(out, a) {
+			out = append(out, a)
 		}
 	}
 	return out

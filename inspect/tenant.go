@@ -10,6 +10,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -56,7 +57,7 @@ func (r *reader) readDomains(uri string) {
 			return
 		}
 		for uuid := range strings.FieldsSeq(string(out)) {
-			if !isUUID(uuid) {
+			if !uuidShape.MatchString(uuid) {
 				r.commandFailed(fmt.Errorf("%q is not a UUID", where.Clip(uuid)), nil, argv...)
 				continue
 			}
@@ -83,21 +84,8 @@ func (r *reader) readDomain(uri, uuid, state string) {
 	}
 }
 
-// isUUID reports whether s has the form of a UUID, so that it can be an argument of a command.
-func isUUID(s string) bool {
-	if len(s) != 36 {
-		return false
-	}
-	for i := range len(s) {
-		switch dash := i == 8 || i == 13 || i == 18 || i == 23; {
-		case dash != (s[i] == '-'):
-			return false
-		case !dash && !strings.ContainsRune("0123456789abcdefABCDEF", rune(s[i])):
-			return false
-		}
-	}
-	return true
-}
+// uuidShape is the form of a UUID, so that one can be an argument of a command.
+var uuidShape = lazyregexp.New(`^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
 // parseDomain reads the XML of a domain. It returns nil where there is none in b; what else could
 // not be understood is in problems, and is not set in the tenant.

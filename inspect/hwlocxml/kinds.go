@@ -1,6 +1,10 @@
 package hwlocxml
 
-import "github.com/rackless/rackless/topology"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/topology"
+)
 
 // A cpuKind is CPUs that are alike, and unlike others (version 2.4 and later).
 type cpuKind struct {
@@ -57,13 +61,11 @@ func (p *parser) readKinds() {
 // Source: hwloc's documentation, "Kinds of CPU cores" and "Object attributes".
 func fastest(kinds []cpuKind) []bool {
 	intel := func(k cpuKind) *uint64 {
-		switch k.coreType {
-		case "IntelCore":
-			return new(uint64(1))
-		case "IntelAtom":
-			return new(uint64(0))
+		rank, ok := map[string]uint64{"IntelAtom": 0, "IntelCore": 1}[k.coreType]
+		if !ok {
+			return nil
 		}
-		return nil
+		return &rank
 	}
 	for _, value := range []func(cpuKind) *uint64{
 		intel,
@@ -79,22 +81,20 @@ func fastest(kinds []cpuKind) []bool {
 
 // highest marks the kinds with the highest value. It returns nil where a kind has no value or all have the same.
 func highest(kinds []cpuKind, value func(cpuKind) *uint64) []bool {
-	var top uint64
-	same := true
+	values := make([]uint64, len(kinds))
 	for i, k := range kinds {
 		v := value(k)
 		if v == nil {
 			return nil
 		}
-		same = same && (i == 0 || *v == top)
-		top = max(top, *v)
+		values[i] = *v
 	}
-	if same {
+	if len(slices.Compact(slices.Clone(values))) < 2 {
 		return nil
 	}
 	out := make([]bool, len(kinds))
-	for i, k := range kinds {
-		out[i] = *value(k) == top
+	for i, v := range values {
+		out[i] = v == slices.Max(values)
 	}
 	return out
 }

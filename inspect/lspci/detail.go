@@ -44,14 +44,6 @@ func (p *parser) detail(s string, n int) {
 		}
 		return
 	}
-	number := func(s string) *int {
-		v, err := strconv.Atoi(s)
-		if err != nil || v < 0 || v >= topology.MaxCPUs {
-			p.notes.Note(n, "%s: %q is not a number", where.Clip(key), where.Clip(s))
-			return nil
-		}
-		return &v
-	}
 	switch key {
 	case "Capabilities":
 		p.capability(d, s, n)
@@ -60,16 +52,16 @@ func (p *parser) detail(s string, n int) {
 	case "Physical Slot":
 		d.Slot = value
 	case "NUMA node":
-		d.NUMANode = number(value)
+		d.NUMANode = p.number(key, value, n)
 	case "IOMMU group":
-		d.IOMMUGroup = number(value)
+		d.IOMMUGroup = p.number(key, value, n)
 	case "Flags":
 		// With a single -v, what has lines of its own otherwise is here.
 		if m := flagNode.FindStringSubmatch(value); m != nil {
-			d.NUMANode = number(m[1])
+			d.NUMANode = p.number(key, m[1], n)
 		}
 		if m := flagGroup.FindStringSubmatch(value); m != nil {
-			d.IOMMUGroup = number(m[1])
+			d.IOMMUGroup = p.number(key, m[1], n)
 		}
 	case "Kernel driver in use":
 		d.Driver, p.anyDriver = value, true
@@ -98,6 +90,16 @@ func (p *parser) detail(s string, n int) {
 	default:
 		d.extended(s, key, value)
 	}
+}
+
+// number parses the value of a line, nil where it is none that a node or a group can have.
+func (p *parser) number(key, value string, n int) *int {
+	v, err := strconv.Atoi(value)
+	if err != nil || v < 0 || v >= topology.MaxCPUs {
+		p.notes.Note(n, "%s: %q is not a number", where.Clip(key), where.Clip(value))
+		return nil
+	}
+	return &v
 }
 
 // extended reads the lines of extended capabilities.

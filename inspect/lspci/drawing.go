@@ -130,8 +130,8 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		if rest[0] != ' ' {
 			return where.At(n, "%q behind a function; want its name or the buses behind it", where.Clip(rest))
 		}
-		var id identity
-		id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
+		var id topology.PCIDevice
+		id.Vendor, id.Device, id.VendorName, id.DeviceName = parseName(name)
 		p.identify(d, &id, n)
 		p.current = nil
 	}

@@ -34,7 +34,7 @@ func (p *parser) header(address, rest string, n int) error {
 		return err
 	}
 	p.inRecord = false
-	var id identity
+	var id topology.PCIDevice
 	if strings.HasPrefix(rest, `"`) {
 		id, err = p.oneLine(rest, n)
 	} else {
@@ -47,19 +47,8 @@ func (p *parser) header(address, rest string, n int) error {
 	return nil
 }
 
-// An identity is what a function is, as far as one line says.
-type identity struct {
-	class                *topology.ID24
-	vendor, device       *topology.ID16
-	subVendor, subDevice *topology.ID16
-	revision             *topology.ID8
-
-	className, vendorName, deviceName string
-}
-
 // listed parses "Host bridge [0600]: Intel Corporation Device [8086:0d57] (rev 01) (prog-if 00 [Normal decode])".
-func (p *parser) listed(rest string, n int) (identity, error) {
-	var id identity
+func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 	iface := uint64(0)
 	if m := progIf.FindStringSubmatch(rest); m != nil {
 		iface, _ = strconv.ParseUint(m[1], 16, 8)
@@ -67,10 +56,10 @@ func (p *parser) listed(rest string, n int) (identity, error) {
 	}
 	if m := revision.FindStringSubmatch(rest); m != nil {
 		v, _ := strconv.ParseUint(m[1], 16, 8)
-		id.revision = new(topology.ID8(v))
+		id.Revision = new(topology.ID8(v))
 		rest = revision.ReplaceAllString(rest, "")
 	}
-	if iface == 0xff && id.revision != nil && *id.revision == 0xff {
+	if iface == 0xff && id.Revision != nil && *id.Revision == 0xff {
 		iface = 0 // the function answers every read with ones: this is none of it
 	}
 	class, name, ok := strings.Cut(rest, ": ")
@@ -78,20 +67,20 @@ func (p *parser) listed(rest string, n int) (identity, error) {
 		return id, where.At(n, "%q: want a class, a colon and a name behind the address", where.Clip(rest))
 	}
 	p.class(&id, class, iface)
-	id.vendor, id.device, id.vendorName, id.deviceName = parseName(name)
+	id.Vendor, id.Device, id.VendorName, id.DeviceName = parseName(name)
 	return id, nil
 }
 
 // class reads a class by number or name.
-func (p *parser) class(id *identity, s string, iface uint64) {
+func (p *parser) class(id *topology.PCIDevice, s string, iface uint64) {
 	if m := classNumber.FindStringSubmatch(s); m != nil {
 		v, _ := strconv.ParseUint(m[2]+m[3], 16, 16)
-		id.class, id.className = new(topology.ID24(v<<8|iface)), m[1]
+		id.Class, id.ClassName = new(topology.ID24(v<<8|iface)), m[1]
 		return
 	}
-	id.className = s
+	id.ClassName = s
 	if c, ok := p.classByName(s); ok {
-		id.class = new(c | topology.ID24(iface))
+		id.Class = new(c | topology.ID24(iface))
 	}
 }
 
@@ -118,15 +107,14 @@ func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName 
 }
 
 // oneLine parses `"Host bridge" "Intel Corporation" "440FX" -r02 "Red Hat, Inc." "Qemu virtual machine"` of -mm.
-func (p *parser) oneLine(rest string, n int) (identity, error) {
-	var id identity
+func (p *parser) oneLine(rest string, n int) (id topology.PCIDevice, err error) {
 	var values []string
 	iface := uint64(0)
 	for _, f := range field.FindAllString(rest, -1) {
 		switch {
 		case strings.HasPrefix(f, "-r"):
 			v, _ := strconv.ParseUint(f[2:], 16, 8)
-			id.revision = new(topology.ID8(v))
+			id.Revision = new(topology.ID8(v))
 		case strings.HasPrefix(f, "-p"):
 			iface, _ = strconv.ParseUint(f[2:], 16, 8)
 		case len(f) >= 2 && f[0] == '"' && f[len(f)-1] == '"':
@@ -140,11 +128,11 @@ func (p *parser) oneLine(rest string, n int) (identity, error) {
 			"the subsystem", len(values))
 	}
 	p.class(&id, values[0], iface)
-	id.vendor, id.vendorName = numberedVendor(values[1])
-	id.device, id.deviceName = numbered(values[2])
+	id.Vendor, id.VendorName = numberedVendor(values[1])
+	id.Device, id.DeviceName = numbered(values[2])
 	if len(values) == 5 {
-		id.subVendor, _ = numbered(values[3])
-		id.subDevice, _ = numbered(values[4])
+		id.SubsystemVendor, _ = numbered(values[3])
+		id.SubsystemDevice, _ = numbered(values[4])
 	}
 	return id, nil
 }
@@ -175,31 +163,31 @@ func numberedVendor(s string) (*topology.ID16, string) {
 }
 
 // identify adds to a function what a line says of it, and makes it the current one.
-func (p *parser) identify(d *device, id *identity, n int) {
+func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 	p.current = d
-	if differ(d.Vendor, id.vendor) || differ(d.Device, id.device) {
+	if differ(d.Vendor, id.Vendor) || differ(d.Device, id.Device) {
 		p.notes.Note(n, "%s is another device here than in line %d: the text holds two machines, "+
 			"and the first one is read", d.Address, d.line)
 		p.current = nil
 		return
 	}
 	// A class with its programming interface replaces one without.
-	if id.class != nil && (d.Class == nil || *d.Class&0xff == 0 && d.Class.Sub() == id.class.Sub()) {
-		d.Class = id.class
+	if id.Class != nil && (d.Class == nil || *d.Class&0xff == 0 && d.Class.Sub() == id.Class.Sub()) {
+		d.Class = id.Class
 	}
-	d.Vendor, d.Device = cmp.Or(d.Vendor, id.vendor), cmp.Or(d.Device, id.device)
-	d.setSubsystem(id.subVendor, id.subDevice)
-	if id.revision != nil {
+	d.Vendor, d.Device = cmp.Or(d.Vendor, id.Vendor), cmp.Or(d.Device, id.Device)
+	d.setSubsystem(id.SubsystemVendor, id.SubsystemDevice)
+	if id.Revision != nil {
 		// A function that answers every read with ones has a revision of ff, whatever it is.
-		if *id.revision == 0xff {
+		if *id.Revision == 0xff {
 			d.Dead = true
 		} else {
-			d.Revision = id.revision
+			d.Revision = id.Revision
 		}
 	}
-	d.ClassName = cmp.Or(d.ClassName, id.className)
-	d.VendorName = cmp.Or(d.VendorName, id.vendorName)
-	d.DeviceName = cmp.Or(d.DeviceName, id.deviceName)
+	d.ClassName = cmp.Or(d.ClassName, id.ClassName)
+	d.VendorName = cmp.Or(d.VendorName, id.VendorName)
+	d.DeviceName = cmp.Or(d.DeviceName, id.DeviceName)
 }
 
 func differ(a, b *topology.ID16) bool { return a != nil && b != nil && *a != *b }

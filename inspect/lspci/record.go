@@ -23,14 +23,6 @@ func (p *parser) record(key, value string, n int) error {
 	if d == nil {
 		return nil // of a record that is not read
 	}
-	number := func() *int {
-		v, err := strconv.Atoi(value)
-		if err != nil || v < 0 || v >= topology.MaxCPUs {
-			p.notes.Note(n, "%s: %q is not a number", key, where.Clip(value))
-			return nil
-		}
-		return &v
-	}
 	octet := func() (uint64, error) {
 		v, err := strconv.ParseUint(value, 16, 8)
 		if err != nil {
@@ -38,14 +30,14 @@ func (p *parser) record(key, value string, n int) error {
 		}
 		return v, nil
 	}
-	var id identity
+	var id topology.PCIDevice
 	switch key {
 	case "Class":
 		p.class(&id, value, 0)
 	case "Vendor":
-		id.vendor, id.vendorName = numberedVendor(value)
+		id.Vendor, id.VendorName = numberedVendor(value)
 	case "Device":
-		id.device, id.deviceName = numbered(value)
+		id.Device, id.DeviceName = numbered(value)
 	case "SVendor":
 		d.SubsystemVendor, _ = numberedVendor(value)
 	case "SDevice":
@@ -58,14 +50,14 @@ func (p *parser) record(key, value string, n int) error {
 		if err != nil {
 			return err
 		}
-		id.revision = new(topology.ID8(v))
+		id.Revision = new(topology.ID8(v))
 	case "ProgIf":
 		v, err := octet()
 		if err != nil {
 			return err
 		}
 		if d.Class != nil {
-			id.class = new(*d.Class&^0xff | topology.ID24(v))
+			id.Class = new(*d.Class&^0xff | topology.ID24(v))
 		}
 	case "PhySlot":
 		d.Slot = value
@@ -75,9 +67,9 @@ func (p *parser) record(key, value string, n int) error {
 		p.anyDriver = true
 		d.addCandidates(value)
 	case "NUMANode":
-		d.NUMANode = number()
+		d.NUMANode = p.number(key, value, n)
 	case "IOMMUGroup":
-		d.IOMMUGroup = number()
+		d.IOMMUGroup = p.number(key, value, n)
 	}
 	p.identify(d, &id, n)
 	return nil

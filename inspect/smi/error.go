@@ -28,3 +28,8 @@ func (e *Error) Error() string {
 	b.WriteString(e.Why)
 	return b.String()
 }
+
+// rowError returns an error at a row, and at a column unless that is empty.
+func rowError(line int, row, column, format string, args ...any) *Error {
+	return &Error{Line: line, Row: row, Column: column, Why: fmt.Sprintf(format, args...)}
+}

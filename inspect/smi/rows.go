@@ -79,23 +79,22 @@ func (r *rowReader) matrix() (*Matrix, *Error) {
 // findRow expects the name of a row at the next token.
 func (r *rowReader) findRow(name string) *Error {
 	if r.at == len(r.tokens) {
-		return &Error{Line: r.tokens[r.at-1].line, Row: name,
-			Why: "the text ends before this row; give the whole output of nvidia-smi topo -m"}
+		return rowError(r.tokens[r.at-1].line, name, "",
+			"the text ends before this row; give the whole output of nvidia-smi topo -m")
 	}
 	t := r.tokens[r.at]
 	if t.text == name {
 		return nil
 	}
 	if slices.Contains(r.header.names, t.text) {
-		return &Error{Line: t.line, Row: name, Why: fmt.Sprintf("the row is missing: the row of %q stands in its place",
-			t.text)}
+		return rowError(t.line, name, "", "the row is missing: the row of %q stands in its place", t.text)
 	}
 	line := r.header.line
 	if r.at > 0 {
 		line = r.tokens[r.at-1].line + 1
 	}
-	return &Error{Line: line, Row: name, Why: "the row is missing: the matrix ends before it; give the whole output " +
-		"of nvidia-smi topo -m"}
+	return rowError(line, name, "",
+		"the row is missing: the matrix ends before it; give the whole output of nvidia-smi topo -m")
 }
 
 // row reads the cells of one row and what stands behind them. r.at is moved behind what was used.
@@ -106,8 +105,7 @@ func (r *rowReader) row(d *Device, row int, words []token) ([]Cell, *Error) {
 	r.at += used
 	switch {
 	case len(labels) > len(names):
-		return nil, &Error{Line: words[used-1].line, Row: d.Name, Why: fmt.Sprintf("%d paths for %d columns",
-			len(labels), len(names))}
+		return nil, rowError(words[used-1].line, d.Name, "", "%d paths for %d columns", len(labels), len(names))
 	case len(labels) < len(names):
 		return nil, r.missing(d, row, labels, words[used:])
 	}
@@ -115,11 +113,11 @@ func (r *rowReader) row(d *Device, row int, words []token) ([]Cell, *Error) {
 	for j, l := range labels {
 		cells[j] = l.Cell
 		if (l.Class == topology.PathSelf) != (j == row) {
-			why := fmt.Sprintf(`want "X" where row and column are the same device, found %q`, l.String())
 			if j != row {
-				why = `"X" stands outside of the diagonal`
+				return nil, rowError(l.token.line, d.Name, names[j], `"X" stands outside of the diagonal`)
 			}
-			return nil, &Error{Line: l.token.line, Row: d.Name, Column: names[j], Why: why}
+			return nil, rowError(l.token.line, d.Name, names[j],
+				`want "X" where row and column are the same device, found %q`, l.String())
 		}
 	}
 	tail := words[used:]
@@ -303,9 +301,9 @@ func (r *rowReader) check() *Error {
 		for j, c := range row[:i] {
 			if other := r.m.Cells[j][i]; other != c {
 				a, b := &r.m.Devices[i], &r.m.Devices[j]
-				return &Error{Line: a.Line, Row: a.Name, Column: b.Name, Why: fmt.Sprintf(
-					"%s, but line %d has %s for the same two devices in its row %q; one of them is wrong", c, b.Line,
-					other, b.Name)}
+				return rowError(a.Line, a.Name, b.Name,
+					"%s, but line %d has %s for the same two devices in its row %q; one of them is wrong",
+					c, b.Line, other, b.Name)
 			}
 		}
 	}
@@ -348,8 +346,8 @@ func (r *rowReader) tail(d *Device, words []token, line int) (int, *Error) {
 	}
 	switch {
 	case len(values) > 3:
-		return 0, &Error{Line: d.Line, Row: d.Name, Why: fmt.Sprintf(
-			"%d values behind the paths; want CPU affinity, NUMA affinity and GPU NUMA ID at most", len(values))}
+		return 0, rowError(d.Line, d.Name, "",
+			"%d values behind the paths; want CPU affinity, NUMA affinity and GPU NUMA ID at most", len(values))
 	case len(values) > len(kinds):
 		// The header's end is cut off; the order of the columns never changes.
 		kinds = []titleKind{cpuAffinity, numaAffinity, gpuNUMAID}
