@@ -79,8 +79,10 @@ func (t *tree) restore(r relaxation) {
 }
 
 // applyPrices works out what comes back at the prices: cores as a sum, and of each bundle the
-// dearer of two uses, whole or by virtual functions. A NIC with u users costs w*u*(u-1) and earns
-// price*u; once it has some users it can only get more.
+// dearer of two uses, whole or by virtual functions, since a bundle is used in one way only. A NIC
+// with u users costs w*u*(u-1), as each of them sees u-1 others, and earns price*u. crowding has the
+// least of cost minus earnings by the number of users so far: once a NIC has some it can only get
+// more, so that the tree takes the least of what is still possible.
 func (t *tree) applyPrices() {
 	m, p, s := t.m, t.price, t.s
 	p.fixed = 0
@@ -143,8 +145,8 @@ func (t *tree) bound(least []leastColumn) int64 {
 	return max(0, up(sum)+t.coverAll)
 }
 
-// raised finds the bound at prices that were just changed. It reports false where work ran out, and
-// raises the root bound where it can.
+// raised evaluates the relaxation: it finds the bound at prices that were just changed. It reports
+// false where work ran out, and raises the root bound where it can.
 func (t *tree) raised() (higher, ok bool) {
 	t.applyPrices()
 	if !t.cheapest() || t.work.stopped != "" {
@@ -177,6 +179,7 @@ func (t *tree) commonPortPrice() {
 	}
 	best := t.relaxation()
 	for k := int64(1); k <= min(users, users/nics+2); k++ {
+		// What the users of a NIC cost each other grows by this much from k to k+1 users.
 		price := 2 * k * scale * m.p.Weights.NICShared
 		clear(t.price.bundle)
 		for d := range m.devices {
@@ -242,6 +245,8 @@ func (t *tree) subgradient() {
 		}
 		t.findExcess(&excess)
 		direction.turn(&excess, t.price)
+		// Polyak's step aims at the cost of the best placement. That may be far too high before good
+		// placements are known, so the aim is kept near the bound.
 		gap := scale * (min(t.cost, 2*t.root+1000) - t.bound(t.least))
 		norm := direction.norm(weights)
 		if norm == 0 || gap <= 0 {

@@ -15,7 +15,8 @@ type poolCost struct {
 
 // coreBound returns what the cores will cost at least with the devices picked so far, infinite
 // where there are not enough. Either they are all on one NUMA node, or they span several: then each
-// core is on the cheapest node with room, and each device next to the nearest one.
+// core is on the cheapest node with room, and each device next to the nearest one. The latter is no
+// split that exists, but no split is cheaper, since it takes the least of each part by itself.
 func (e *enumerator) coreBound() int64 {
 	best := infinite
 	total, widest := 0, 0
@@ -33,13 +34,15 @@ func (e *enumerator) coreBound() int64 {
 	if e.r.cores == 1 {
 		return best
 	}
-	// Memory is counted once: with the nodes that are spanned, or with each core.
+	// Memory is counted once, with the nodes that are spanned or with each core: both bound the same
+	// cost, so that the larger one holds and their sum does not.
 	fewest := max(e.fewest(widest), e.spanning)
 	return min(best, max(e.several(fewest, true)+e.spreadCores(false), e.several(fewest, false)+e.spreadCores(true)))
 }
 
-// spreadCores returns what cores on several NUMA nodes cost at least by themselves, with their part
-// of the memory or without; infinite where only one node has room.
+// spreadCores fills NUMA nodes from the cheapest one on. It returns what cores on several NUMA
+// nodes cost at least by themselves, with their part of the memory or without; infinite where only
+// one node has room.
 func (e *enumerator) spreadCores(memory bool) int64 {
 	var spread int64
 	if memory {
@@ -91,7 +94,8 @@ func (e *enumerator) single(n int) int64 {
 	return sum
 }
 
-// several returns what it costs at least to span NUMA nodes, at least so many, with the memory that
+// several tries all numbers of NUMA nodes, since each one more costs a span and brings cores next to
+// memory and devices. It returns what it costs at least to span NUMA nodes, at least so many, with the memory that
 // can then be near if asked for, and the devices that have no core next to them.
 func (e *enumerator) several(nodes int, memory bool) int64 {
 	best := infinite
@@ -128,7 +132,7 @@ func (e *enumerator) fewest(widest int) int {
 	return max(2, nodes)
 }
 
-// fill puts the cores where coreBound found them.
+// fill puts the cores where coreBound found them: on one node, or on the cheapest ones in order.
 func (e *enumerator) fill(bound int64) {
 	e.c.cores = e.c.cores[:0]
 	only := -1
@@ -181,8 +185,9 @@ func (e *enumerator) sortPools() {
 	})
 }
 
-// spread gives left cores to the pools from position pos of byCost on. node is the last NUMA node
-// that got any, spans how many have.
+// spread gives left cores to the pools from position pos of byCost on, most first. node is the last
+// NUMA node that got any, spans how many have. As the pools of a node are neighbours in byCost, each
+// node is counted once.
 func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool {
 	if e.s.work.add(1 + int64(len(e.byCost))/16) {
 		e.cut = true
@@ -256,7 +261,8 @@ func (e *enumerator) given(match func(*pool) bool) int {
 }
 
 // spreadBound returns what left cores cost at least from position pos of byCost on, spans and the
-// distance of devices to the nearest included; full counts memory and L3 caches as well.
+// distance of devices to the nearest included; full counts memory and L3 caches as well. spread needs
+// both: with fewer cores in a pool plain cannot get less, which ends its loop, but full can.
 func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	m := e.s.m
 	need := left

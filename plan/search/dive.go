@@ -47,7 +47,8 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, in
 	return best, cost
 }
 
-// anchors returns NUMA nodes with room, spread evenly where there are many.
+// anchors returns NUMA nodes with room, spread evenly where there are many. A dive costs time for
+// each want and NUMA node, so large hosts are sampled.
 func (e *enumerator) anchors() []int {
 	var all []int
 	for n := range e.perNode {
@@ -269,7 +270,8 @@ func (e *enumerator) give(nodes []int, even bool) {
 	}
 }
 
-// giveWhole fills NUMA nodes wholly, and gives the rest where it fits best.
+// giveWhole fills NUMA nodes wholly, and gives the rest where it fits best. A host that keeps a
+// core somewhere keeps it best where a lab node has only a part of a NUMA node.
 func (e *enumerator) giveWhole(order []int) {
 	left := e.r.cores
 	var nodes, give []int

@@ -18,7 +18,7 @@ func (m *model) emit(best []*column) plan.Placement {
 		s.place(i, c)
 	}
 	pl := plan.Placement{Nodes: make([]plan.NodePlacement, len(best))}
-	next := make([]int, len(m.cells)) // of each cell: cores given
+	next := make([]int, len(m.cells)) // of each cell: cores given, the lowest numbers first
 	give := func(who, cell, n int) {
 		cores := m.cells[cell].cores[next[cell]:]
 		pl.Nodes[who].Cores = append(pl.Nodes[who].Cores, cores[:n]...)

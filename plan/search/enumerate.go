@@ -49,7 +49,7 @@ type enumerator struct {
 
 	perNode []nodeCost
 	eff     []nodeCost // perNode with what the devices to come add at least
-	homeMin []int64    // of a NUMA node: least distance to it from one with cores left
+	homeMin []int64    // of a NUMA node: least distance to it from one with room; no core can be nearer
 	nextMin []int64    // likewise from another one; infinite where there is none
 	nearest int64      // sum of homeMin over homes, weighed
 	out     outlook
@@ -116,8 +116,8 @@ func (e *enumerator) run(i int, price *prices, limit int64, yield func(*column, 
 	return !e.cut
 }
 
-// lowerBound returns what lab node i costs at least in what is left, without looking at any choice;
-// infinite where it does not fit.
+// lowerBound is the bound of the empty choice: it returns what lab node i costs at least in what is
+// left, without looking at any choice; infinite where it does not fit.
 func (e *enumerator) lowerBound(i int, price *prices) int64 {
 	e.begin(i, price, infinite, nil)
 	ahead := e.lookAhead(0, 0)
@@ -173,7 +173,8 @@ func (e *enumerator) findHomeMin() {
 	}
 }
 
-// want picks the k-th device of want x out of those from position from on.
+// want picks the k-th device of want x out of those from position from on. Devices of a want are
+// picked in ascending order, so that each set of them comes up once.
 func (e *enumerator) want(x, k, from int) bool {
 	if e.s.work.add(1 + int64(len(e.perNode))/4) {
 		e.cut = true
@@ -191,6 +192,7 @@ func (e *enumerator) want(x, k, from int) bool {
 		}
 		return e.want(x+1, 0, next)
 	}
+	// Between two wants out of the same devices nothing was picked since the bound was last found.
 	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
 		ahead := e.lookAhead(x, k)
 		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit {
@@ -230,7 +232,8 @@ func (e *enumerator) candidate(w *want, at int) int {
 	return w.any[at]
 }
 
-// units is how often a device can be picked for a want.
+// units is how often a device can be picked for a want. A NIC serves either as a whole or by virtual
+// functions, and so does all of its bundle.
 func (e *enumerator) units(w *want, d int) int {
 	if w.kind == wantVF {
 		if e.bundle[e.s.m.devices[d].bundle] > 0 {
@@ -308,7 +311,8 @@ func (e *enumerator) drop(d int, kind wantKind, old mark) {
 	e.mark = old
 }
 
-// addHome counts a device at a NUMA node in, or out with sign -1.
+// addHome counts a device at a NUMA node in, or out with sign -1. It keeps perNode up to date with
+// each pick: what cores on a node cost depends on the devices alone.
 func (e *enumerator) addHome(home, sign int) {
 	if home < 0 {
 		return
@@ -398,7 +402,8 @@ func (e *enumerator) devicesReady() {
 	e.apart = scale * e.s.m.p.Weights.DeviceNearest * finite(least)
 }
 
-// devicesDone goes on to the cores.
+// devicesDone goes on to the cores. A relaxed run ends here: coreBound is at most what any split of
+// the cores costs, and fill makes a column for the relaxation to count what it takes.
 func (e *enumerator) devicesDone() bool {
 	if e.beyond != nil && !slices.ContainsFunc(e.homes, func(h int) bool { return !e.beyond[h] }) {
 		return false

@@ -67,7 +67,8 @@ func (t *tree) boundUnequal(steps int64) int64 {
 		sum += lifted
 		single = max(single, alone)
 	}
-	// Cases of several classes at once hold at the same prices only.
+	// now is at the present prices, where the gains of all classes add up. then is at those of
+	// commonPortPrice, which may fit one class better: only the best one of these counts.
 	return max(root, min(t.cost, base+max(sum, single)))
 }
 
@@ -76,7 +77,8 @@ func (t *tree) boundUnequal(steps int64) int64 {
 // returns none where there are too many columns to look at.
 func (t *tree) classOptions(members []int) (options []classOption, dearest int64) {
 	i := members[0]
-	// A column at or above the limit would use up all that there is between bound and cost.
+	// A column at or above the limit would use up all that there is between bound and cost: no
+	// placement that is cheaper than the best one has it.
 	limit := dearestOf(t.least, members) + scale*(t.cost-t.bound(t.least))
 	e := t.enum(0)
 	e.relaxed, e.breakSymmetry, e.basic = false, false, false

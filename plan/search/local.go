@@ -54,6 +54,7 @@ func (t *tree) insertion(i int) *column {
 	if best != nil && (len(t.order) == 1 || cost-base <= low) {
 		return best // the tree looks at all the others
 	}
+	// The usual answers cost what the bound says, or a span more.
 	for _, limit := range []int64{low + 1, low + scale*t.m.p.Weights.NUMASpan + 1, infinite} {
 		e.basic, e.breakSymmetry, e.relaxed = true, true, false
 		t.work.budget(oracleSteps)
@@ -85,8 +86,9 @@ const (
 	reinsertSteps = 20_000    // on placing a few again
 )
 
-// improveTriples takes three lab nodes off at a time, in an order that is fixed but without a pattern, for
-// as long as the work allows.
+// improveTriples takes three lab nodes off at a time, in an order that is fixed but without a
+// pattern, for as long as the work allows. Where no pair can be bettered, three together sometimes
+// can.
 func (t *tree) improveTriples() {
 	n := len(t.order)
 	if n < 4 || t.best == nil {

@@ -8,7 +8,8 @@ import (
 // DefaultSteps is the limit where Options.Steps is 0: about a second of work.
 const DefaultSteps = 30_000_000
 
-// A meter counts steps and says when to stop. It looks at the context now and then only.
+// A meter counts steps and says when to stop. Steps and not time decide, so that a search does the
+// same on any machine; the context ends it in between, and is looked at now and then only.
 type meter struct {
 	ctx     context.Context
 	steps   int64

@@ -116,7 +116,8 @@ func (p *packer) load(k int, at []portion) {
 	})
 }
 
-// keyOf names a packing by component and demands; who is who does not matter.
+// keyOf names a packing by component and demands; who is who does not matter. So packings that differ
+// only in the names of lab nodes are searched once, which most of the tree's leaves profit from.
 func (p *packer) keyOf(k int) []byte {
 	p.key = binary.AppendUvarint(p.key[:0], uint64(k))
 	for x, q := range p.items {
@@ -144,6 +145,8 @@ func (p *packer) search() {
 	p.give = zero(p.give, len(p.items)*len(m.cells))
 	p.best = p.best[:0]
 	p.prepare()
+	// Cells are tried in two rounds. The first is exact. If it runs out of steps, the second finds a
+	// good packing among few, and low stays what is proved.
 	p.low, p.high = max(p.ahead(0), p.cover()), 1<<30
 	p.until = p.work.steps + packSteps
 	if !p.item(0, 0) {
@@ -178,7 +181,9 @@ func (p *packer) prepare() {
 			return // cores under no known cache can be shared at no cost
 		}
 	}
-	// reach[n] says that some caches without tenants have n free cores together.
+	// A lab node that is alone under its caches has all of their cores, so that it wastes the
+	// difference to the next sum of cache sizes. reach[n] says that some caches without tenants
+	// have n free cores together.
 	free := m.pools[comp.pools[0]].free
 	reach := make([]bool, free+1)
 	reach[0] = true
@@ -271,7 +276,7 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 	if pos == len(cells) {
 		return false
 	}
-	rest := 0
+	rest := 0 // what the cells to come can take: the others have to go here
 	for _, c := range cells[pos+1:] {
 		rest += p.left[c]
 	}
@@ -291,6 +296,8 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 		if p.likely && amount < most && amount != n%len(m.cells[c].cores) {
 			continue
 		}
+		// The first owner of a cache shares with nobody; with the second both have a share, with
+		// each one more there is one more share. A tenant is an owner that has none itself.
 		more, before := 0, 0
 		if l >= 0 {
 			before = p.has[l]
@@ -321,7 +328,9 @@ func (p *packer) spread(x, pos, n, shares int) bool {
 	return false
 }
 
-// alike reports whether two cells were in the same state before item x.
+// alike reports whether two cells were in the same state before item x: as many free cores under
+// caches with as many owners, and no other pool under these. Then swapping what they get changes
+// nothing, and spread tries one of the two orders.
 func (p *packer) alike(x, b, c int) bool {
 	m := p.m
 	lb, lc := m.cells[b].l3, m.cells[c].l3

@@ -52,7 +52,9 @@ func (m *model) sharesL3(pl, n int) int64 {
 	return shares
 }
 
-// prepareSpill finds how many cores of each NUMA node can have all their memory next to them.
+// prepareSpill finds how many cores of each NUMA node can have all their memory next to them. With
+// x of the lab node's cores on a NUMA node, x/cores of its pages are due there; what the node
+// cannot hold of them pays for balance.
 func (e *enumerator) prepareSpill() {
 	e.perCore = 0
 	if e.r.alone == nil {
@@ -72,6 +74,7 @@ func (e *enumerator) prepareSpill() {
 }
 
 // spilled returns what the cores given so far cost beside paid, at least, memory and L3 caches.
+// Shares are rounded as in plan.Shares, and what lies elsewhere pays for balance at least.
 func (e *enumerator) spilled() int64 {
 	m := e.s.m
 	var sum int64

@@ -44,8 +44,9 @@ func (c *column) whole(yield func(d int) bool) {
 }
 
 // A state is a placement of some of the lab nodes, with what is left and what it costs. Every part
-// of its cost can only grow when a lab node is added: so the cost of a state is a lower bound of
-// all that can come of it.
+// of its cost can only grow when a lab node is added: own costs are not negative, a class can only
+// spread further, more users of a port or an L3 cache only share more, memory and housekeeping cores
+// only get fewer. So the cost of a state is a lower bound of all that can come of it.
 type state struct {
 	m *model
 
@@ -130,7 +131,8 @@ func (s *state) cost() int64 {
 	return s.own + s.shared + s.unequal + s.memory + s.emulator + s.l3
 }
 
-// room returns how many cores of a pool a lab node may still get.
+// room respects what the host keeps of the NUMA node and the package. It returns how many cores of
+// a pool a lab node may still get.
 func (s *state) room(pl int) int {
 	q := &s.m.pools[pl]
 	left := min(s.poolLeft[pl], s.nodeLeft[q.node])
@@ -146,7 +148,8 @@ func (s *state) freeWhole(i, d int) bool {
 	return !s.taken[d] && (s.owner[b] == 0 || s.owner[b] == i+1) && s.bundleVFs[b] == 0
 }
 
-// untouched reports whether nobody has anything of the device's bundle.
+// untouched reports whether nobody has anything of the device's bundle. Devices of an untouched
+// bundle cannot be told apart by who has what.
 func (s *state) untouched(d int) bool {
 	b := s.m.devices[d].bundle
 	return s.owner[b] == 0 && s.bundleVFs[b] == 0
@@ -233,7 +236,8 @@ func nicsOf(c *column) []int {
 // placeSteps is how much more than a step it is to place a lab node.
 const placeSteps = 10
 
-// place puts lab node i at c, which has to fit what is left.
+// place puts lab node i at c, which has to fit what is left. Sums are saved and not worked out again
+// by remove, so lab nodes are removed in the opposite order.
 func (s *state) place(i int, c *column) {
 	m := s.m
 	s.work.steps += placeSteps + int64(len(m.comps))
@@ -321,7 +325,7 @@ func (s *state) remove(i int) {
 	s.totals = s.saved[len(s.saved)-1]
 	s.saved = s.saved[:len(s.saved)-1]
 	for _, pc := range c.cores {
-		s.compCost[m.pools[pc.pool].comp] = -1
+		s.compCost[m.pools[pc.pool].comp] = -1 // to be found again, mostly in the packer's cache
 	}
 }
 
@@ -426,6 +430,7 @@ func (s *state) priceMemory(i int, c *column) {
 	if s.flow == nil {
 		s.flow = newFlow(s)
 	}
+	// The least cost cannot fall; a flow that was cut short may say less than is known.
 	s.memory = max(s.memory, s.flow.solve())
 }
 

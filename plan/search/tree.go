@@ -59,7 +59,8 @@ func newTree(m *model, work *meter) *tree {
 	return t
 }
 
-// solve returns a proved bound and whether a placement was found.
+// solve returns a proved bound and whether a placement was found. The steps go from cheap to dear, and
+// each ends the search where cost and bound meet.
 func (t *tree) solve() (int64, bool) {
 	t.applyPrices()
 	t.quickPlacement()
@@ -197,7 +198,7 @@ func (t *tree) search(order []int) bool {
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
 	t.work.steps += int64(len(order)-k) / 4
-	slack := scale*(t.cost-t.sharesLeft()) - t.base()
+	slack := scale*(t.cost-t.sharesLeft()) - t.base() // what all lab nodes to come may cost together
 	var sum int64
 	for _, i := range order[k:] {
 		sum += least[i].reduced
@@ -209,6 +210,7 @@ func (t *tree) refresh(order []int, k int) bool {
 		if l := &least[i]; l.column != nil && !t.s.still(i, l.column) {
 			old := l.reduced
 			now := leastColumn{}
+			// Interchangeable lab nodes are neighbours, and have the same cheapest column.
 			if x > 0 && t.m.requests[order[k+x-1]].rep == t.m.requests[i].rep {
 				now = least[order[k+x-1]]
 			} else {
@@ -230,7 +232,8 @@ func (t *tree) refresh(order []int, k int) bool {
 	return true
 }
 
-// base is a lower bound of what the lab nodes placed so far cost, prices included.
+// base is a lower bound of what the lab nodes placed so far cost, prices included. What ports cost
+// that are shared is in crowd, with what they earn, and is not counted twice.
 func (t *tree) base() int64 {
 	s := t.s
 	return scale*(s.cost()-s.shared) + s.charge + s.crowd - t.price.fixed
@@ -248,6 +251,8 @@ func (t *tree) descend(order []int, k int) bool {
 	if k > 0 && t.m.requests[order[k-1]].rep == t.m.requests[i].rep {
 		after = t.s.at[order[k-1]]
 	}
+	// The columns of this depth are enumerated to what the best placement leaves for it. A better one
+	// that is found below lowers the limit for those still to come.
 	e := t.enum(k)
 	here := &t.depth[k].column
 	var rest int64
@@ -298,7 +303,8 @@ func (t *tree) offer() (exact bool) {
 	return exact
 }
 
-// leaf returns the cost of a full state, and whether that is the least for its columns.
+// leaf returns the cost of a full state, and whether that is the least for its columns. The state
+// counts lower bounds of packings; a placement pays for the packing that was found.
 func (s *state) leaf() (cost int64, exact bool) {
 	cost, exact = s.cost(), true
 	for k := range s.m.comps {
@@ -310,7 +316,8 @@ func (s *state) leaf() (cost int64, exact bool) {
 	return cost, exact
 }
 
-// compareColumns orders columns: pools first, then devices.
+// compareColumns orders columns: pools first, then devices. Of interchangeable lab nodes the earlier
+// one has the column that comes first, which breaks their symmetry.
 func compareColumns(a, b *column) int {
 	if c := slices.CompareFunc(a.cores, b.cores, func(x, y poolCount) int {
 		return cmp.Or(cmp.Compare(x.pool, y.pool), cmp.Compare(y.n, x.n))

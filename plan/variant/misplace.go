@@ -101,27 +101,27 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 		return fmt.Errorf("no other NUMA node has %d cores that the host can spare, and memory for it", len(n.VCPUs))
 	}
 	for i := range n.VCPUs {
-		cpus := slices.Collect(free[to][i].CPUs.All())
-		n.VCPUs[i] = cpus[0]
+		n.VCPUs[i] = free[to][i].CPUs.Min()
 	}
 	free[to] = free[to][len(n.VCPUs):]
-	page := uint64(0)
-	if len(n.Memory) > 0 {
-		page = n.Memory[0].PageBytes
-	}
-	n.Memory = []plan.NodeMemory{{NUMANode: to, Bytes: n.MemoryBytes, PageBytes: page}}
+	n.Memory = []plan.NodeMemory{{NUMANode: to, Bytes: n.MemoryBytes, PageBytes: pageSize(n)}}
 	n.Cells = []plan.Cell{{NUMANodes: []int{to}, VCPUs: len(n.VCPUs), Bytes: n.MemoryBytes, Distances: []int{10}}}
 	a.plan.Notes = append(a.plan.Notes, fmt.Sprintf("node %s is on housekeeping cores of NUMA node %d, which are not "+
 		"isolated", n.Name, to))
 	return nil
 }
 
+// pageSize returns the size of a lab node's pages, 0 for none.
+func pageSize(n *plan.Node) uint64 {
+	if len(n.Memory) == 0 {
+		return 0
+	}
+	return n.Memory[0].PageBytes
+}
+
 // room reports whether a NUMA node has free memory for a lab node, in its pages.
 func room(node *topology.NUMANode, n *plan.Node) bool {
-	page := uint64(0)
-	if len(n.Memory) > 0 {
-		page = n.Memory[0].PageBytes
-	}
+	page := pageSize(n)
 	if page == 0 {
 		return node.FreeBytes != nil && *node.FreeBytes >= n.MemoryBytes
 	}

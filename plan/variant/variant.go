@@ -6,6 +6,7 @@
 package variant
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -84,8 +85,8 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	v.Notes = slices.Clone(p.Notes)
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
-		n.VCPUs, n.Memory, n.Cells, n.Cards = slices.Clone(n.VCPUs), slices.Clone(n.Memory), slices.Clone(n.Cells),
-			slices.Clone(n.Cards)
+		n.VCPUs, n.Memory = slices.Clone(n.VCPUs), slices.Clone(n.Memory)
+		n.Cells, n.Cards = slices.Clone(n.Cells), slices.Clone(n.Cards)
 	}
 	return &v
 }
@@ -98,9 +99,7 @@ func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 			if m.PageBytes == 0 || m.Bytes == 0 {
 				continue
 			}
-			at := slices.IndexFunc(all, func(p plan.Hugepages) bool {
-				return p.NUMANode == m.NUMANode && p.PageBytes == m.PageBytes
-			})
+			at := slices.IndexFunc(all, samePool(m.NUMANode, m.PageBytes))
 			if at < 0 {
 				at = len(all)
 				all = append(all, plan.Hugepages{NUMANode: m.NUMANode, PageBytes: m.PageBytes})
@@ -108,15 +107,18 @@ func pools(nodes []plan.Node, before []plan.Hugepages) []plan.Hugepages {
 			all[at].Count += int64(m.Bytes / m.PageBytes)
 		}
 	}
-	for i := range all {
-		for _, b := range before {
-			if b.NUMANode == all[i].NUMANode && b.PageBytes == all[i].PageBytes {
-				all[i].Held = b.Held
-			}
+	for _, b := range before {
+		if at := slices.IndexFunc(all, samePool(b.NUMANode, b.PageBytes)); at >= 0 {
+			all[at].Held = b.Held
 		}
 	}
-	slices.SortFunc(all, func(a, b plan.Hugepages) int { return a.NUMANode - b.NUMANode })
+	slices.SortFunc(all, func(a, b plan.Hugepages) int { return cmp.Compare(a.NUMANode, b.NUMANode) })
 	return all
+}
+
+// samePool reports whether pages are of one size and NUMA node.
+func samePool(node int, bytes uint64) func(plan.Hugepages) bool {
+	return func(p plan.Hugepages) bool { return p.NUMANode == node && p.PageBytes == bytes }
 }
 
 // An arranger arranges the nodes of a plan.
@@ -141,16 +143,15 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 		first := len(vcpus)
 		var last *topology.Core
 		for _, cpu := range n.VCPUs[c.FirstVCPU : c.FirstVCPU+c.VCPUs] {
-			core := a.cores[cpu]
-			if core == nil {
-				return fmt.Errorf("CPU %d of the plan is on no core of the host", cpu)
+			core, err := a.core(cpu)
+			if err != nil {
+				return err
 			}
-			if core == last { // siblings are neighbours in a plan
-				continue
+			if core != last { // siblings are neighbours in a plan
+				own := slices.Collect(core.CPUs.All())
+				vcpus = append(vcpus, own[:min(threads, len(own))]...)
 			}
 			last = core
-			own := slices.Collect(core.CPUs.All())
-			vcpus = append(vcpus, own[:min(threads, len(own))]...)
 		}
 		c.FirstVCPU, c.VCPUs = first, len(vcpus)-first
 	}
@@ -172,19 +173,25 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 	return nil
 }
 
+// core returns the core of a CPU that a plan names.
+func (a *arranger) core(cpu int) (*topology.Core, error) {
+	core := a.cores[cpu]
+	if core == nil {
+		return nil, fmt.Errorf("CPU %d of the plan is on no core of the host", cpu)
+	}
+	return core, nil
+}
+
 // threads returns how many threads each core of a lab node has.
 func (a *arranger) threads(n *plan.Node) (int, error) {
 	threads := 0
 	for _, cpu := range n.VCPUs {
-		core := a.cores[cpu]
-		if core == nil {
-			return 0, fmt.Errorf("CPU %d of the plan is on no core of the host", cpu)
+		core, err := a.core(cpu)
+		if err != nil {
+			return 0, err
 		}
 		have := core.CPUs.Len()
-		if threads == 0 {
-			threads = have
-		}
-		if have != threads {
+		if threads = cmp.Or(threads, have); have != threads {
 			return 0, fmt.Errorf("its cores have %d and %d threads, and a guest's are all alike", threads, have)
 		}
 	}
