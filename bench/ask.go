@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 )
@@ -45,12 +46,14 @@ func (m *measurement) told(ctx context.Context) (Output, error) {
 	return m.ask(ctx, m.client.Node, argv...)
 }
 
+// plainWord needs no quotes.
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_./:=,@%+-]+$`)
+
 // quote writes a command line as a POSIX shell reads it.
 func quote(argv []string) string {
 	words := make([]string, len(argv))
 	for i, w := range argv {
-		if w == "" || strings.Trim(w, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") !=
-			"" {
+		if !plainWord.MatchString(w) {
 			w = "'" + strings.ReplaceAll(w, "'", `'\''`) + "'"
 		}
 		words[i] = w

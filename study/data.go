@@ -2,6 +2,7 @@ package study
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,16 +15,11 @@ type Data struct {
 
 // Began is when the first run was begun; zero where there is none, or that of some is not known, as of imported ones.
 func (d *Data) Began() time.Time {
-	var first time.Time
-	for i := range d.Runs {
-		switch at := d.Runs[i].Started; {
-		case at.IsZero():
-			return time.Time{}
-		case i == 0 || at.Before(first):
-			first = at
-		}
+	if len(d.Runs) == 0 {
+		return time.Time{}
 	}
-	return first
+	// The zero time is the earliest of all.
+	return slices.MinFunc(d.Runs, func(a, b Observation) int { return a.Started.Compare(b.Started) }).Started
 }
 
 // Names of facts that a change of which may move figures: what each run keeps of them is in its HostState.

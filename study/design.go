@@ -2,7 +2,6 @@ package study
 
 import (
 	"cmp"
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -199,16 +198,21 @@ func (s *Spec) cellsAt(p Pairing, level int) []string {
 	return all
 }
 
+// moves reports whether a factor differs between the two sides.
+func (p Pairing) moves(factor string) bool {
+	if p.Joint == nil {
+		return factor == p.Factor
+	}
+	_, ok := p.Joint.From[factor]
+	return ok
+}
+
 // where writes what the cells of a pairing share; "" where they share nothing.
 func (s *Spec) where(p Pairing) string {
 	var parts []string
 	for i, f := range s.Factors {
-		joint := false
-		if p.Joint != nil {
-			_, joint = p.Joint.From[f.Name]
-		}
-		if p.Where != nil && f.Name != p.Factor && !joint {
-			parts = append(parts, fmt.Sprintf("%s=%s", f.Name, f.Levels[p.Where[i]]))
+		if p.Where != nil && !p.moves(f.Name) {
+			parts = append(parts, f.Name+"="+f.Levels[p.Where[i]])
 		}
 	}
 	return strings.Join(parts, " ")

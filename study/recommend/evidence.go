@@ -3,6 +3,7 @@ package recommend
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -210,12 +211,11 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 		c := &found[i]
 		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
 		var changed []Setting
-		for setting := range to {
+		for _, setting := range slices.Sorted(maps.Keys(to)) {
 			if from[setting] != to[setting] {
 				changed = append(changed, setting)
 			}
 		}
-		slices.Sort(changed)
 		for _, setting := range changed {
 			e := Evidence{
 				Setting: setting, From: from[setting], To: to[setting], Verdict: stats.Undecided, Test: c.Test,

@@ -24,24 +24,23 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	}
 	runner := &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.Emulated(),
 		TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
-	var ends [2]bench.Endpoint
-	for i, n := range []string{client, server} {
-		if n == "" {
-			continue
-		}
-		if ends[i], err = r.rack.Endpoint(n); err != nil {
-			return nil, err
-		}
+	from, err := r.rack.Endpoint(client)
+	if err != nil {
+		return nil, err
 	}
 	o := options(m)
-	ends[1].Place = o.ServerPlace(m.ServerCPU, m.ServerNUMA)
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
 	}
 	if e.Local {
-		return runner.RunLocal(ctx, e, ends[0], o)
+		return runner.RunLocal(ctx, e, from, o)
 	}
-	return runner.Run(ctx, e, ends[0], ends[1], o)
+	to, err := r.rack.Endpoint(server)
+	if err != nil {
+		return nil, err
+	}
+	to.Place = o.ServerPlace(m.ServerCPU, m.ServerNUMA)
+	return runner.Run(ctx, e, from, to, o)
 }
 
 // options are those of a test of the study.
