@@ -31,6 +31,11 @@ func (e *BadResultError) Error() string {
 	return text + ": " + e.Reason
 }
 
+// badResult is the error for output that is bad as a whole, where no line of it says why.
+func badResult(tool, format string, args ...any) error {
+	return &BadResultError{Tool: tool, Reason: fmt.Sprintf(format, args...)}
+}
+
 // EachLine calls read with each line of a tool's output, with its line end. The first error ends it, and becomes
 // a *BadResultError that names the line.
 func EachLine(tool string, output []byte, read func(line string) error) error {

@@ -97,10 +97,9 @@ func checkCopies(e Engine, gpus []GPULink, figures []Figure) error {
 	most := g.best()
 	for _, f := range figures {
 		if f.Metric == MetricCopyBandwidth && f.Value > most.lineRate() {
-			return &BadResultError{Tool: e.Tool,
-				Reason: fmt.Sprintf("%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, "+
-					"before any header: it went another way, or was measured wrongly",
-					f.Value, g.Address, most.lineRate(), most)}
+			return badResult(e.Tool, "%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, "+
+				"before any header: it went another way, or was measured wrongly", f.Value, g.Address, most.lineRate(),
+				most)
 		}
 	}
 	return nil

@@ -281,8 +281,7 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 	}
 	for _, f := range figures {
 		if _, m := MetricOf(f.Metric); !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != m.Unit {
-			return nil, &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf("a figure %s in %s is none of %s", f.Metric,
-				f.Unit, e.Name)}
+			return nil, badResult(e.Tool, "a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)
 		}
 	}
 	return figures, nil

@@ -336,42 +336,37 @@ func (p perftest) check(client, server Endpoint, o Options) error {
 // prepare asks the programs of both nodes whether they know the options that not all releases or
 // builds have: perftest lists in its help what it was built with.
 func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoint, _ *Options) error {
-	for _, need := range []struct {
+	needs := []struct {
 		needed       bool
 		option, what string
 	}{
 		{p.immediate, "--write_with_imm", "writes with immediate data need a later perftest"},
 		{p.gpu != "", "--use_cuda", "memory of a GPU needs a perftest that was built with CUDA"},
 		{p.dmabuf, "--use_cuda_dmabuf", "dma-buf needs a later perftest, built with CUDA"},
-	} {
-		if !need.needed {
-			continue
-		}
-		for _, ep := range []Endpoint{client, server} {
+	}
+	separator := func(r rune) bool { return strings.ContainsRune(" \t\n,=<[", r) }
+	for _, ep := range []Endpoint{client, server} {
+		for _, need := range needs {
+			if !need.needed {
+				continue
+			}
 			out, err := ask(ctx, ep.Node, p.program, "--help")
 			if err != nil {
 				return err
 			}
-			words := strings.FieldsFunc(string(out.Stdout)+string(out.Stderr), func(r rune) bool {
-				return strings.ContainsRune(" \t\n,=<[", r)
-			})
-			if !slices.Contains(words, need.option) {
-				return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s has no %s: %s", p.program, need.option,
-					need.what)}
+			if !slices.Contains(strings.FieldsFunc(string(out.Stdout)+string(out.Stderr), separator), need.option) {
+				return unfit(ep.Node, "%s has no %s: %s", p.program, need.option, need.what)
 			}
 		}
-	}
-	if p.gpu == "" {
-		return nil
-	}
-	for _, ep := range []Endpoint{client, server} {
+		if p.gpu == "" {
+			continue
+		}
 		n, err := gpus(ctx, ask, ep.Node)
 		if err != nil {
 			return err
 		}
-		if number, _ := strconv.Atoi(p.gpu); number >= n { // digits, by gpuWord
-			return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("nvidia-smi -L finds %d GPUs, and the test uses "+
-				"number %s, from 0", n, p.gpu)}
+		if number, _ := strconv.Atoi(p.gpu); number >= n { // digits, by numberWord
+			return unfit(ep.Node, "nvidia-smi -L finds %d GPUs, and the test uses number %s, from 0", n, p.gpu)
 		}
 	}
 	return nil
@@ -399,8 +394,7 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 		for _, m := range p.metrics() {
 			if !slices.Contains(absent, m) &&
 				!slices.ContainsFunc(row.Figures, func(f Figure) bool { return f.Metric == m }) {
-				return nil, &BadResultError{Tool: toolPerftest, Reason: fmt.Sprintf("%s printed no %s for %d bytes",
-					p.name(), m, row.Bytes)}
+				return nil, badResult(toolPerftest, "%s printed no %s for %d bytes", p.name(), m, row.Bytes)
 			}
 		}
 	}

@@ -72,8 +72,7 @@ func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
 	}
 	if size := f.size(o); size != 0 {
 		if len(figures) != 1 {
-			return nil, &BadResultError{Tool: toolFiPingpong, Reason: fmt.Sprintf("%d sizes, of one that was asked for",
-				len(figures))}
+			return nil, badResult(toolFiPingpong, "%d sizes, of one that was asked for", len(figures))
 		}
 		figures[0].Bytes = size
 	}

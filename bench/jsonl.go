@@ -16,10 +16,11 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false) // command lines stay readable
 	for i := range samples {
-		if err := samples[i].check(); err != nil {
-			return fmt.Errorf("write samples: sample %d: %w", i+1, err)
+		err := samples[i].check()
+		if err == nil {
+			err = enc.Encode(&samples[i])
 		}
-		if err := enc.Encode(&samples[i]); err != nil {
+		if err != nil {
 			return fmt.Errorf("write samples: sample %d: %w", i+1, err)
 		}
 	}
@@ -36,20 +37,21 @@ func ReadSamples(r io.Reader) ([]Sample, error) {
 	in := bufio.NewReader(r)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')
-		if err != nil && err != io.EOF {
-			return nil, fmt.Errorf("read samples: line %d: %w", number, err)
+		last := err == io.EOF
+		if last {
+			err = nil
 		}
-		if len(bytes.TrimSpace(line)) > 0 {
+		if err == nil && len(bytes.TrimSpace(line)) > 0 {
 			var s Sample
-			if err := json.Unmarshal(line, &s); err != nil {
-				return nil, fmt.Errorf("read samples: line %d: %w", number, err)
-			}
-			if err := s.check(); err != nil {
-				return nil, fmt.Errorf("read samples: line %d: %w", number, err)
+			if err = json.Unmarshal(line, &s); err == nil {
+				err = s.check()
 			}
 			samples = append(samples, s)
 		}
-		if err == io.EOF {
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read samples: line %d: %w", number, err)
+		case last:
 			return samples, nil
 		}
 	}

@@ -14,10 +14,7 @@ func listens(procNetTCP []byte, port int) bool {
 		if len(fields) < 4 || fields[3] != "0A" {
 			continue
 		}
-		_, hex, ok := strings.Cut(fields[1], ":")
-		if !ok {
-			continue
-		}
+		_, hex, _ := strings.Cut(fields[1], ":")
 		if p, err := strconv.ParseUint(hex, 16, 16); err == nil && int(p) == port {
 			return true
 		}

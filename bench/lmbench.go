@@ -49,8 +49,8 @@ func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opt
 		return err
 	}
 	if o.Memory < leastChased<<20 || o.Memory < o.Bytes {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("half of the memory that is available is %d MiB; %d "+
-			"MiB are to be read", o.Memory>>20, max(leastChased<<20, o.Bytes)>>20)}
+		return unfit(ep.Node, "half of the memory that is available is %d MiB; %d MiB are to be read", o.Memory>>20,
+			max(leastChased<<20, o.Bytes)>>20)
 	}
 	return nil
 }
@@ -97,8 +97,8 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 	}
 	at := slices.IndexFunc(figures, func(f Figure) bool { return f.Bytes == o.Bytes })
 	if at < 0 {
-		return nil, &BadResultError{Tool: toolLMBench, Reason: fmt.Sprintf("there is no figure for %d bytes: "+
-			"lat_mem_rd has powers of two and one and a half times those, from 512 bytes on", o.Bytes)}
+		return nil, badResult(toolLMBench, "there is no figure for %d bytes: lat_mem_rd has powers of two and one "+
+			"and a half times those, from 512 bytes on", o.Bytes)
 	}
 	return figures[at : at+1], nil
 }

@@ -69,17 +69,15 @@ func (osu) check(_, _ Endpoint, o Options) error {
 // what can be wrong there ends with an error: Intel MPI and resource managers may put both ranks on
 // the client, and the figures would be those of its memory.
 func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
-	unfit := func(ep Endpoint, format string, args ...any) error {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf(format, args...)}
-	}
 	if p.word > 0 && o.Bytes%p.word != 0 {
-		return unfit(client, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program, p.word,
+		return unfit(client.Node, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program, p.word,
 			o.Bytes)
 	}
 	var names []string
 	for _, ep := range []Endpoint{client, server} {
 		if !ep.Addr.Is4() {
-			return unfit(ep, "mpirun takes a host with an IPv4 address (a colon begins a number of processes); the "+
+			return unfit(ep.Node, "mpirun takes a host with an IPv4 address (a colon begins a number of "+
+				"processes); the "+
 				"node has %v", ep.Addr)
 		}
 		out, err := ask(ctx, ep.Node, whichOf("mpirun")...)
@@ -87,7 +85,7 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 			return err
 		}
 		if out.ExitCode != 0 {
-			return unfit(ep, "mpirun is not installed: install openmpi-bin, mpich or Intel MPI on all nodes")
+			return unfit(ep.Node, "mpirun is not installed: install openmpi-bin, mpich or Intel MPI on all nodes")
 		}
 		if out, err = ask(ctx, ep.Node, "uname", "-n"); err != nil {
 			return err
@@ -104,7 +102,7 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 	}
 	if out.ExitCode != 0 {
 		text, _ := lastLine(out.Stderr)
-		return unfit(client, "ssh to %s (%v) without a password does not work, and mpirun starts programs by it: "+
+		return unfit(client.Node, "ssh to %s (%v) without a password does not work, and mpirun starts programs by it: "+
 			"exit status %d: %s", server.Node, server.Addr, out.ExitCode, text)
 	}
 	// The limit is below that of a short command, whose end would be no answer at all.
@@ -114,13 +112,13 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 		return err
 	}
 	if out.ExitCode != 0 {
-		return unfit(client, "mpirun cannot start a program on %s: exit status %d: %s", server.Node, out.ExitCode,
+		return unfit(client.Node, "mpirun cannot start a program on %s: exit status %d: %s", server.Node, out.ExitCode,
 			firstWords(out))
 	}
 	lines := strings.Split(strings.ReplaceAll(string(out.Stdout), "\r", ""), "\n")
 	for i, ep := range []Endpoint{client, server} {
 		if !slices.Contains(lines, names[i]) {
-			return unfit(client, "mpirun started no program on %s: its host name %q is not among what two ranks "+
+			return unfit(client.Node, "mpirun started no program on %s: its host name %q is not among what two ranks "+
 				"printed: %q", ep.Node, names[i], Shorten(string(out.Stdout)))
 		}
 	}

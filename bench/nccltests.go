@@ -22,7 +22,7 @@ type ncclTests struct{ noSetup }
 func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {
 	o.Threads, err = gpus(ctx, ask, ep.Node)
 	if err == nil && o.Threads == 0 {
-		err = &UnfitError{Node: ep.Node, Reason: "nvidia-smi -L finds no GPU"}
+		err = unfit(ep.Node, "nvidia-smi -L finds no GPU")
 	}
 	return err
 }

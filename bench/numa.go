@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,15 +28,12 @@ func (e Engine) onNUMA(words []string) (Engine, error) {
 		return Engine{}, fmt.Errorf("%q: %s takes numaN, or numaN-M for the CPUs of NUMA node N and the memory of M",
 			strings.Join(words, "/"), e.Name)
 	}
-	p := onNUMA{plugin: e.plugin}
-	p.cpus, _ = strconv.Atoi(m[1]) // at most four digits
-	p.memory = p.cpus
-	if m[2] != "" {
-		p.memory, _ = strconv.Atoi(m[2])
-	}
-	return p.engine(e), nil
+	cpus, _ := strconv.Atoi(m[1]) // at most four digits
+	memory, _ := strconv.Atoi(cmp.Or(m[2], m[1]))
+	return onNUMA{e.plugin, cpus, memory}.engine(e), nil
 }
 
+// engine is the engine with its NUMA nodes in its name, which tells its figures from those of others.
 func (p onNUMA) engine(e Engine) Engine {
 	e.Name += "/numa" + strconv.Itoa(p.cpus)
 	if p.memory != p.cpus {
@@ -52,17 +50,15 @@ func ByNUMANode(e Engine, nodes []int) []Engine {
 	if _, already := e.plugin.(onNUMA); already || e.Suite != SuiteMemory || len(nodes) < 2 {
 		return []Engine{e}
 	}
-	var out []Engine
-	for _, n := range nodes {
-		out = append(out, onNUMA{e.plugin, n, n}.engine(e))
-	}
+	var own, other []Engine
 	first := slices.Min(nodes)
 	for _, n := range nodes {
+		own = append(own, onNUMA{e.plugin, n, n}.engine(e))
 		if n != first {
-			out = append(out, onNUMA{e.plugin, first, n}.engine(e))
+			other = append(other, onNUMA{e.plugin, first, n}.engine(e))
 		}
 	}
-	return out
+	return append(own, other...)
 }
 
 // check refuses two answers to the question where the tool runs.
@@ -84,12 +80,12 @@ func (p onNUMA) prepare(ctx context.Context, ask asker, ep, server Endpoint, o *
 			return err
 		}
 		if out.ExitCode != 0 {
-			return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("it has no NUMA node %d", n)}
+			return unfit(ep.Node, "it has no NUMA node %d", n)
 		}
 		cpus = strings.TrimSpace(string(out.Stdout))
 	}
 	if cpus == "" {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its NUMA node %d has no CPUs", p.cpus)}
+		return unfit(ep.Node, "its NUMA node %d has no CPUs", p.cpus)
 	}
 	o.CPU, o.NUMA = cpus, strconv.Itoa(p.memory)
 	if err := o.PlaceOf(ep).verify(ctx, ask, ep.Node); err != nil {

@@ -41,7 +41,7 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 		return err
 	}
 	if count == 0 {
-		return &UnfitError{Node: ep.Node, Reason: "nvidia-smi -L finds no GPU"}
+		return unfit(ep.Node, "nvidia-smi -L finds no GPU")
 	}
 	list, err := ask(ctx, ep.Node, "nvbandwidth", "-l")
 	if err != nil {
@@ -49,8 +49,7 @@ func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *
 	}
 	separator := func(r rune) bool { return strings.ContainsRune(" ,:\t\r\n", r) }
 	if !slices.Contains(strings.FieldsFunc(string(list.Stdout), separator), n.testcase) {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("its nvbandwidth has no test case %s: it takes a "+
-			"later release", n.testcase)}
+		return unfit(ep.Node, "its nvbandwidth has no test case %s: it takes a later release", n.testcase)
 	}
 	if n.testcase != deviceLocal {
 		o.GPUs, err = gpuLinks(ctx, ask, ep.Node)

@@ -131,8 +131,7 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 	case len(res.Rows) == 0:
 		return nil, BadOutput(toolPerftest, output, "the output ends without a row of figures")
 	case len(res.Latencies) > 0 && len(res.Rows) > 1:
-		return nil, &BadResultError{Tool: toolPerftest,
-			Reason: fmt.Sprintf("there are %d rows, and one list of latencies", len(res.Rows))}
+		return nil, badResult(toolPerftest, "there are %d rows, and one list of latencies", len(res.Rows))
 	}
 	res.Complete = res.Complete || res.endless() && bytes.HasSuffix(output, []byte("\n"))
 	return res, nil

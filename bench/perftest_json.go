@@ -96,7 +96,7 @@ func parsePerftestJSON(output []byte) (*PerftestResult, error) {
 func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 	scale, err := bandwidthScale(rows)
 	if err != nil {
-		return &BadResultError{Tool: toolPerftest, Reason: err.Error()}
+		return badResult(toolPerftest, "%v", err)
 	}
 	for _, jr := range rows {
 		bad := func(reason error) error {
@@ -123,7 +123,7 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 		r.Rows = append(r.Rows, row)
 	}
 	if len(r.Rows) == 0 {
-		return &BadResultError{Tool: toolPerftest, Reason: `the JSON has no "results"`}
+		return badResult(toolPerftest, `the JSON has no "results"`)
 	}
 	return nil
 }

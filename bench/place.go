@@ -20,15 +20,14 @@ type Place struct {
 const notPinned = "not pinned"
 
 func (p Place) String() string {
-	switch {
-	case p.CPUs != "" && p.Memory != "":
-		return "CPUs " + p.CPUs + ", memory of NUMA node " + p.Memory
-	case p.CPUs != "":
-		return "CPUs " + p.CPUs
-	case p.Memory != "":
-		return "memory of NUMA node " + p.Memory
+	var parts []string
+	if p.CPUs != "" {
+		parts = append(parts, "CPUs "+p.CPUs)
 	}
-	return notPinned
+	if p.Memory != "" {
+		parts = append(parts, "memory of NUMA node "+p.Memory)
+	}
+	return cmp.Or(strings.Join(parts, ", "), notPinned)
 }
 
 // PlaceOf is where the options put a node's tool.
@@ -95,7 +94,7 @@ func (p Place) verify(ctx context.Context, ask asker, node string) error {
 		return err
 	}
 	if want, _ := countList(p.CPUs); p.CPUs != "" && cpus != want {
-		return &UnfitError{Node: node, Reason: fmt.Sprintf("of CPUs %s it has %d, not %d", p.CPUs, cpus, want)}
+		return unfit(node, "of CPUs %s it has %d, not %d", p.CPUs, cpus, want)
 	}
 	return nil
 }
@@ -108,8 +107,7 @@ func (p Place) cpus(ctx context.Context, ask asker, node string) (int, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(string(out.Stdout)))
 	if out.ExitCode != 0 || err != nil || n < 1 {
-		return 0, &UnfitError{Node: node, Reason: fmt.Sprintf("nothing can run with %v: %v", p,
-			exitError(node, "nproc", out))}
+		return 0, unfit(node, "nothing can run with %v: %v", p, exitError(node, "nproc", out))
 	}
 	return n, nil
 }
@@ -121,3 +119,7 @@ type UnfitError struct {
 }
 
 func (e *UnfitError) Error() string { return e.Node + ": " + e.Reason }
+
+func unfit(node, format string, args ...any) error {
+	return &UnfitError{node, fmt.Sprintf(format, args...)}
+}

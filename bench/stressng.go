@@ -49,8 +49,8 @@ func (o *Options) fit(ctx context.Context, ask asker, ep Endpoint, tool string, 
 		return err
 	}
 	if need := need(o.Threads); o.Memory < need {
-		return &UnfitError{Node: ep.Node, Reason: fmt.Sprintf("%s needs %d MiB for %d CPUs; half of what is available "+
-			"is %d MiB", tool, need>>20, o.Threads, o.Memory>>20)}
+		return unfit(ep.Node, "%s needs %d MiB for %d CPUs; half of what is available is %d MiB", tool, need>>20,
+			o.Threads, o.Memory>>20)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (r *Runner) installed(ctx context.Context, e Engine, node string) error {
 		return err
 	}
 	if out.ExitCode != 0 {
-		return &UnfitError{Node: node, Reason: fmt.Sprintf("%s is not installed: install %s", e.Program, e.Package)}
+		return unfit(node, "%s is not installed: install %s", e.Program, e.Package)
 	}
 	return nil
 }

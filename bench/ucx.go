@@ -109,8 +109,7 @@ func (u ucx) parse(out Output, o Options) ([]Figure, error) {
 	}
 	figures = slices.DeleteFunc(figures, func(f Figure) bool { return !slices.Contains(u.metrics(), f.Metric) })
 	if len(figures) != len(u.metrics()) {
-		return nil, &BadResultError{Tool: toolUCX, Reason: fmt.Sprintf("the table has not all of %s",
-			strings.Join(u.metrics(), ", "))}
+		return nil, badResult(toolUCX, "the table has not all of %s", strings.Join(u.metrics(), ", "))
 	}
 	return figures, nil
 }
