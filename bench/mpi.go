@@ -77,8 +77,7 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 	for _, ep := range []Endpoint{client, server} {
 		if !ep.Addr.Is4() {
 			return unfit(ep.Node, "mpirun takes a host with an IPv4 address (a colon begins a number of "+
-				"processes); the "+
-				"node has %v", ep.Addr)
+				"processes); the node has %v", ep.Addr)
 		}
 		out, err := ask(ctx, ep.Node, whichOf("mpirun")...)
 		if err != nil {
