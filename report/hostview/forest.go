@@ -254,53 +254,45 @@ func (n fold) String() string {
 func (f *nodeForest) blocks(v *view) []block {
 	var out []block
 	for _, name := range f.order {
-		if name == "" {
-			out = append(out, f.rootless(v)...)
-			continue
-		}
-		b := block{Title: "Root complex " + strings.TrimPrefix(name, "pci")}
-		for _, k := range f.roots[name].kids {
-			b.Branches = append(b.Branches, v.branch(k))
-		}
-		b.Branches = append(b.Branches, v.leafBranches(f.roots[name].leaves)...)
+		of := v.rootBlocks(name, f.roots[name])
 		if n := f.folded[name]; n != nil {
-			b.Folded = "+ " + n.String()
+			of[len(of)-1].Folded = "+ " + n.String()
 			delete(f.folded, name)
 		}
-		foldDisks(&b)
-		out = append(out, b)
+		for i := range of {
+			foldDisks(&of[i])
+		}
+		out = append(out, of...)
 	}
 	var rest fold
-	roots := 0
 	for _, n := range f.folded {
-		roots++
 		rest.bridges += n.bridges
 		rest.functions += n.functions
 	}
-	if roots > 0 {
-		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", words.Count(roots, "root complex"),
-			rest)})
+	if roots := counted(len(f.folded), "root complex"); roots != "" {
+		out = append(out, block{Folded: fmt.Sprintf("+ %s with %s", roots, rest)})
 	}
 	return out
 }
 
-// rootless are the blocks of what stands below a root that is not known. One trunk for all would
-// say that they have a root in common, so each bridge has a block of its own, and devices without a
+// rootBlocks is the block of a root, or the blocks of what stands below a root that is not known. One trunk for all of
+// the latter would say that they have a root in common, so each bridge has a block of its own, and devices without a
 // bridge stand beside each other.
-func (f *nodeForest) rootless(v *view) []block {
+func (v *view) rootBlocks(name string, root *trie) []block {
+	var bridges []branch
+	for _, k := range root.kids {
+		bridges = append(bridges, v.branch(k))
+	}
+	leaves := v.leafBranches(root.leaves)
+	if name != "" {
+		return []block{{Title: "Root complex " + strings.TrimPrefix(name, "pci"), Branches: append(bridges, leaves...)}}
+	}
 	var out []block
-	for _, k := range f.roots[""].kids {
-		out = append(out, block{Title: "Root complex not known", Branches: []branch{v.branch(k)}})
+	for _, b := range bridges {
+		out = append(out, block{Title: "Root complex not known", Branches: []branch{b}})
 	}
-	if leaves := v.leafBranches(f.roots[""].leaves); len(leaves) > 0 {
+	if len(leaves) > 0 {
 		out = append(out, block{Title: "PCI tree not known", Branches: leaves, Loose: true})
-	}
-	if n := f.folded[""]; n != nil {
-		out[len(out)-1].Folded = "+ " + n.String()
-		delete(f.folded, "")
-	}
-	for i := range out {
-		foldDisks(&out[i])
 	}
 	return out
 }

@@ -3,6 +3,7 @@ package hostview
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/rackless/rackless/finding"
 )
@@ -92,7 +93,11 @@ func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 
 // paragraph writes text in at most two lines, high pixels apart, and returns where the next line stands.
 func (p *picture) paragraph(y int, s string, f font, class string, high int) int {
-	for _, l := range f.Wrap(drawable(s), p.W, 2) {
+	lines := f.Lines(drawable(s), p.W)
+	if len(lines) > 2 {
+		lines = []string{lines[0], strings.Join(lines[1:], " ")} // the second is cut where it is written
+	}
+	for _, l := range lines {
 		p.text(0, y, l, f, class, p.W)
 		y += high
 	}

@@ -148,23 +148,20 @@ func (t *terminal) findings(all []finding.Finding) {
 	_, color := severityStyle(finding.Worst(all))
 	fmt.Fprintln(t, t.Colored("Findings: "+findingsText(all), text.Bold, color))
 	groups := grouped(all)
-	shown := map[string]int{} // groups by ID and title
-	rest := map[string][]string{}
-	for _, g := range groups {
+	kinds := map[string]int{} // groups of each so far
+	for i, g := range groups {
 		kind := g.ID + g.Title
-		if shown[kind]++; shown[kind] > maxAlike {
-			rest[kind] = append(rest[kind], g.Subjects...)
-		}
-	}
-	clear(shown)
-	for _, g := range groups {
-		kind := g.ID + g.Title
-		switch shown[kind]++; {
-		case shown[kind] <= maxAlike:
+		switch kinds[kind]++; {
+		case kinds[kind] <= maxAlike:
 			t.finding(g)
-		case shown[kind] == maxAlike+1:
-			t.finding(findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"},
-				Subjects: rest[kind]})
+		case kinds[kind] == maxAlike+1:
+			same := findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}}
+			for _, o := range groups[i:] {
+				if o.ID+o.Title == kind {
+					same.Subjects = append(same.Subjects, o.Subjects...)
+				}
+			}
+			t.finding(same)
 		}
 	}
 	fmt.Fprintf(t, "rackless explain %s says more.\n", groups[0].ID)

@@ -181,14 +181,14 @@ func TestFittedTextIsNoWiderThanItsRoom(t *testing.T) {
 		if f.Width(got) > room+1 || !utf8.ValidString(got) && utf8.ValidString(s) {
 			t.Fatalf("%q in %d pixels is %q, %d wide", s, room, got, f.Width(got))
 		}
-		lines := rapid.IntRange(1, 4).Draw(t, "lines")
-		all := f.Wrap(s, room, lines)
-		if len(all) > lines {
-			t.Fatalf("%d lines", len(all))
+		p := &picture{W: room}
+		p.paragraph(0, s, f, "", 20)
+		if len(p.Texts) > 2 {
+			t.Fatalf("%d lines", len(p.Texts))
 		}
-		for _, l := range all {
-			if f.Width(l) > room+1 {
-				t.Fatalf("%q is %d wide, the room is %d", l, f.Width(l), room)
+		for _, l := range p.Texts {
+			if l.W > room+1 {
+				t.Fatalf("%q is %d wide, the room is %d", l.Text, l.W, room)
 			}
 		}
 	})

@@ -33,6 +33,16 @@ func gauge(name, help string, labels ...string) family {
 	return family{prometheus.NewDesc("rackless_"+name, help, labels, nil), prometheus.GaugeValue}
 }
 
+// ofPortCounter is a counter of a port of a switch.
+func ofPortCounter(name, help string, more ...string) family {
+	return counter("fabric_port_"+name, help, slices.Concat(ofPort, more)...)
+}
+
+// ofRDMACounter is a counter of a port of an RDMA device.
+func ofRDMACounter(name, help string, more ...string) family {
+	return counter("rdma_port_"+name, help, slices.Concat(ofRDMA, more)...)
+}
+
 // Labels that several families have.
 var (
 	ofNode = []string{"lab", "node"}
@@ -53,35 +63,31 @@ var (
 
 	fabricUp    = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
 	portUp      = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
-	portRxBytes = counter("fabric_port_receive_bytes_total",
-		"Ethernet bytes from the node into the switch, without preamble and checksum.", ofPort...)
-	portTxBytes = counter("fabric_port_transmit_bytes_total",
-		"Ethernet bytes from the switch to the node, without preamble and checksum.", ofPort...)
-	portRxFrames = counter("fabric_port_receive_frames_total", "Frames from the node into the switch.", ofPort...)
-	portTxFrames = counter("fabric_port_transmit_frames_total", "Frames from the switch to the node.", ofPort...)
-	portRxDrops  = counter("fabric_port_receive_drops_total", "Frames from the node that were for nobody.", ofPort...)
-	portTxDrops  = counter("fabric_port_transmit_drops_total",
-		"Frames for the node that did not reach it, by reason.", append(slices.Clone(ofPort), "reason")...)
-	portReordered = counter("fabric_port_transmit_reordered_frames_total",
-		"Frames that overtook others on the impaired link to the node.", ofPort...)
-	portECN = counter("fabric_port_transmit_ecn_marked_frames_total",
-		"Frames that the impaired link to the node marked as having met congestion.", ofPort...)
-	portPauses = counter("fabric_port_pauses_total",
-		"How often the node was not read from, as a receiver with PFC did not keep up.", ofPort...)
-	portPaused = counter("fabric_port_paused_seconds_total", "For how long in all the node was not read from.",
-		ofPort...)
+	portRxBytes = ofPortCounter("receive_bytes_total",
+		"Ethernet bytes from the node into the switch, without preamble and checksum.")
+	portTxBytes = ofPortCounter("transmit_bytes_total",
+		"Ethernet bytes from the switch to the node, without preamble and checksum.")
+	portRxFrames = ofPortCounter("receive_frames_total", "Frames from the node into the switch.")
+	portTxFrames = ofPortCounter("transmit_frames_total", "Frames from the switch to the node.")
+	portRxDrops  = ofPortCounter("receive_drops_total", "Frames from the node that were for nobody.")
+	portTxDrops  = ofPortCounter("transmit_drops_total", "Frames for the node that did not reach it, by reason.",
+		"reason")
+	portReordered = ofPortCounter("transmit_reordered_frames_total",
+		"Frames that overtook others on the impaired link to the node.")
+	portECN = ofPortCounter("transmit_ecn_marked_frames_total",
+		"Frames that the impaired link to the node marked as having met congestion.")
+	portPauses = ofPortCounter("pauses_total",
+		"How often the node was not read from, as a receiver with PFC did not keep up.")
+	portPaused     = ofPortCounter("paused_seconds_total", "For how long in all the node was not read from.")
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
 	rdmaUp = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, "+
 		"which reading them would disturb.", ofNode...)
 	rdmaAge       = gauge("rdma_age_seconds", "How long ago the RDMA counters of the lab were read.", "lab")
-	rdmaRxPackets = counter("rdma_port_receive_packets_total", "Packets that the port received: port_rcv_packets.",
-		ofRDMA...)
-	rdmaTxPackets = counter("rdma_port_transmit_packets_total", "Packets that the port sent: port_xmit_packets.",
-		ofRDMA...)
-	rdmaEvents = counter("rdma_port_events_total",
-		"What the device itself counts, by the name that its driver gives it in hw_counters.",
-		append(slices.Clone(ofRDMA), "counter")...)
+	rdmaRxPackets = ofRDMACounter("receive_packets_total", "Packets that the port received: port_rcv_packets.")
+	rdmaTxPackets = ofRDMACounter("transmit_packets_total", "Packets that the port sent: port_xmit_packets.")
+	rdmaEvents    = ofRDMACounter("events_total",
+		"What the device itself counts, by the name that its driver gives it in hw_counters.", "counter")
 
 	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by "+
 		"verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")

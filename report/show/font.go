@@ -70,25 +70,48 @@ func (f Font) Fit(s string, pixels int) string {
 	return s
 }
 
-// Wrap breaks text at spaces into at most so many lines of so many pixels; the last is shortened.
-func (f Font) Wrap(s string, pixels, lines int) []string {
+// Lines breaks text at spaces, and words that are longer than a line wherever they have to be: a
+// name is worth nothing when it is cut.
+func (f Font) Lines(s string, room int) []string {
 	var out []string
 	line := ""
-	words := strings.Fields(s)
-	for i, w := range words {
-		next := strings.TrimSpace(line + " " + w)
-		if line != "" && f.Width(next) > pixels {
-			if len(out) == lines-1 {
-				next = line + " " + strings.Join(words[i:], " ")
-				return append(out, f.Fit(next, pixels))
-			}
-			out = append(out, f.Fit(line, pixels))
-			next = w
+	for _, w := range strings.Fields(s) {
+		if next := strings.TrimSpace(line + " " + w); f.Width(next) <= room {
+			line = next
+			continue
 		}
-		line = next
+		if f.Width(w) > room && line != "" { // starts on this line: a word alone before it would look lost
+			line += " "
+		} else if line != "" {
+			out = append(out, line)
+			line = ""
+		}
+		for line += w; f.Width(line) > room; {
+			n := f.fitting(line, room)
+			out = append(out, strings.TrimSpace(line[:n]))
+			line = line[n:]
+		}
 	}
 	if line != "" {
-		out = append(out, f.Fit(line, pixels))
+		out = append(out, line)
 	}
 	return out
+}
+
+// fitting is how many bytes of the text stand on a line, at least one letter's: up to a sign that
+// parts words in names, if there is one late enough.
+func (f Font) fitting(s string, room int) int {
+	sum, last := 0.0, 0
+	for i, r := range s {
+		if sum += f.Advance(r); sum > float64(room) && i > 0 {
+			if last > i/2 {
+				return last
+			}
+			return i
+		}
+		if strings.ContainsRune(" -_/.,:=+", r) {
+			last = i + 1
+		}
+	}
+	return len(s)
 }

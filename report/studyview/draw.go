@@ -3,7 +3,6 @@ package studyview
 import (
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/rackless/rackless/report/show"
 )
@@ -66,7 +65,7 @@ func (c *canvas) text(class string, x, y float64, s string) {
 
 // paragraph writes text over the width of the chart in as many lines as it takes.
 func (c *canvas) paragraph(class string, f show.Font, indent float64, s string) {
-	for _, line := range lines(f, s, c.Width-2*margin-int(indent)) {
+	for _, line := range f.Lines(s, c.Width-2*margin-int(indent)) {
 		c.y += lineHeight
 		c.text(class, margin+indent, c.y-4, line)
 	}
@@ -76,52 +75,6 @@ func (c *canvas) paragraph(class string, f show.Font, indent float64, s string) 
 func (c *canvas) done() chart {
 	c.Height = int(math.Ceil(c.y)) + 4
 	return c.chart
-}
-
-// lines breaks text at spaces, and words that are longer than a line wherever they have to be: a
-// name is worth nothing when it is cut.
-func lines(f show.Font, s string, room int) []string {
-	var out []string
-	line := ""
-	for _, w := range strings.Fields(s) {
-		if next := strings.TrimSpace(line + " " + w); f.Width(next) <= room {
-			line = next
-			continue
-		}
-		if f.Width(w) > room && line != "" { // starts on this line: a word alone before it would look lost
-			line += " "
-		} else if line != "" {
-			out = append(out, line)
-			line = ""
-		}
-		for line += w; f.Width(line) > room; {
-			n := fitting(f, line, room)
-			out = append(out, strings.TrimSpace(line[:n]))
-			line = line[n:]
-		}
-	}
-	if line != "" {
-		out = append(out, line)
-	}
-	return out
-}
-
-// fitting is how many bytes of the text stand on a line, at least one letter's: up to a sign that
-// parts words in names, if there is one late enough.
-func fitting(f show.Font, s string, room int) int {
-	sum, last := 0.0, 0
-	for i, r := range s {
-		if sum += f.Advance(r); sum > float64(room) && i > 0 {
-			if last > i/2 {
-				return last
-			}
-			return i
-		}
-		if strings.ContainsRune(" -_/.,:=+", r) {
-			last = i + 1
-		}
-	}
-	return len(s)
 }
 
 // scale gives the axis the finest ticks whose labels do not touch.

@@ -204,7 +204,7 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[a-zA-Z中W =:-]{0,80}`).Draw(t, "text")
 		room := rapid.IntRange(30, 400).Draw(t, "room")
-		all := lines(fontText, s, room)
+		all := fontText.Lines(s, room)
 		for _, l := range all {
 			if fontText.Width(l) > room {
 				t.Errorf("%q is %d wide, want at most %d", l, fontText.Width(l), room)
@@ -215,7 +215,7 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 			t.Errorf("%q became %q", s, all)
 		}
 	})
-	if got := lines(fontText, "at wrong-numa-node-on-purpose", 100); !slices.Equal(got,
+	if got := fontText.Lines("at wrong-numa-node-on-purpose", 100); !slices.Equal(got,
 		[]string{"at wrong-numa-", "node-on-", "purpose"}) {
 		t.Errorf("got %q", got)
 	}
