@@ -34,14 +34,14 @@ type Font struct {
 func (f Font) Width(s string) int {
 	sum := 0.0
 	for _, r := range s {
-		sum += f.Advance(r)
+		sum += f.advance(r)
 	}
 	return int(math.Ceil(sum))
 }
 
-// Advance is the width of a letter. Of scripts without a table the widest letter is assumed: those
+// advance is the width of a letter. Of scripts without a table the widest letter is assumed: those
 // of East Asia are as wide as high, emoji a little wider.
-func (f Font) Advance(r rune) float64 {
+func (f Font) advance(r rune) float64 {
 	size := float64(f.Size) / 1000
 	switch {
 	case r >= ' ' && r <= '~' && f.Bold:
@@ -61,9 +61,9 @@ func (f Font) Fit(s string, pixels int) string {
 	if f.Width(s) <= pixels {
 		return s
 	}
-	sum := f.Advance('…')
+	sum := f.advance('…')
 	for i, r := range s {
-		if sum += f.Advance(r); sum > float64(pixels) {
+		if sum += f.advance(r); sum > float64(pixels) {
 			return strings.TrimRight(s[:i], " ·,") + "…"
 		}
 	}
@@ -103,7 +103,7 @@ func (f Font) Lines(s string, room int) []string {
 func (f Font) fitting(s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {
-		if sum += f.Advance(r); sum > float64(room) && i > 0 {
+		if sum += f.advance(r); sum > float64(room) && i > 0 {
 			if last > i/2 {
 				return last
 			}
