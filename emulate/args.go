@@ -114,6 +114,7 @@ func (m machine) args() []string {
 		// stand-ins for GPUs by the first.
 		"-smbios", "type=1,manufacturer=" + topology.VendorEmulated + ",product=emulated " + p.Name,
 	}
+	// QEMU numbers CPUs by package, die, core and thread: those of a node follow one another.
 	perNode := coresPerDie * p.ThreadsPerCore
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))

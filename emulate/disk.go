@@ -69,6 +69,7 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		return "", err
 	}
 	path := filepath.Join(dir, key+".ext4")
+	// The time of the file is that of its last use, by which pruneTools goes.
 	now := time.Now()
 	if err := os.Chtimes(path, now, now); err == nil { // it is there, and in use
 		return path, nil

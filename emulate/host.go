@@ -126,6 +126,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
 	}
+	// Before anything is started, so that Sweep finds what a killed rackless has left.
 	if err := h.save(); err != nil {
 		return nil, err
 	}
@@ -157,6 +158,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 		return nil, err
 	}
 	h.Ready = true
+	// Only kept hosts have several users of their one agent.
 	if h.Keep {
 		if err := startDaemon(ctx, h.Dir); err != nil {
 			return nil, err
@@ -259,6 +261,7 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *vm.Templa
 		fmt.Errorf("its agent did not answer within %v; the console ended: %s", bootLimit,
 			vm.LastLines(h.SerialLog())))
 	defer cancel()
+	// As early as possible: a link that goes down later would show in the guest's log.
 	if err := unplug(ctx, h.Dir, h.Profile.unplugged()); err != nil {
 		return err
 	}

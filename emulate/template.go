@@ -65,6 +65,7 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 	if m.boot.Disk != "" {
 		b.Files = append(b.Files, fileDisk)
 	}
+	// The step is named only if it is made: a cached template takes no time worth a line.
 	return c.Ensure(ctx, key, func() (*vm.Template, error) {
 		o.Progress.Begin(fmt.Sprintf("boot the template of %s (%d CPUs, %v, %s), once", p.Name, p.CPUs(), p.Memory(),
 			m.accel))

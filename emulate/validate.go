@@ -43,6 +43,7 @@ func faultf(path, format string, args ...any) *fault {
 
 // check returns the first thing that is wrong with a profile.
 func (p *Profile) check() *fault {
+	// In this order, since each relies on those before: places of devices on the number of nodes.
 	for _, f := range []func() *fault{p.checkBasics, p.checkCPUs, p.checkDistances, p.checkDevices, p.checkBuses,
 		p.checkWires} {
 		if f := f(); f != nil {
@@ -205,6 +206,7 @@ func (p *Profile) checkNIC(d device) *fault {
 // checkBuses makes sure that the firmware, which numbers buses depth first from each root complex,
 // comes to the addresses that the profile states.
 func (p *Profile) checkBuses() *fault {
+	// SeaBIOS gives buses in the order of the root complexes, each with what is below it.
 	last, before := 0, "bus 00, that of the chipset"
 	for _, r := range p.roots() {
 		if first := int(r.address.Bus) - 1; first <= last {

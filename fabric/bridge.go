@@ -200,6 +200,7 @@ func (w waker) ready(uint32) {
 // close ends all connections and removes all sockets. The loop must not run any more.
 func (b *bridge) close() error {
 	var errs []error
+	// From the end, so that no port moves while they are removed.
 	for len(b.ports) > 0 {
 		errs = append(errs, b.removePort(b.ports[len(b.ports)-1].Name))
 	}
@@ -239,6 +240,7 @@ func (b *bridge) addPort(def Port) error {
 		return errors.Join(fmt.Errorf("add port %q: %w", def.Name, err), sock.close())
 	}
 	b.ports = append(b.ports, p)
+	// Captures of all ports are of those that come later, too.
 	for _, t := range b.taps {
 		t.addPort(p)
 	}

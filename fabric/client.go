@@ -25,6 +25,7 @@ func Dial(path string) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The switch belongs to the lab and may be of an older rackless than this program.
 	if info.Version != ProtocolVersion {
 		return nil, fmt.Errorf("switch at %q speaks protocol version %d and this program version %d: stop the lab "+
 			"with the program that started it", path, info.Version, ProtocolVersion)
@@ -153,6 +154,7 @@ func (c *Client) exchange(ctx context.Context, conn net.Conn, req request) (*buf
 	if _, err := conn.Write(append(line, '\n')); err != nil {
 		return fail(err)
 	}
+	// A capture begins right behind the answer, in the same reads.
 	in := bufio.NewReaderSize(conn, 64<<10)
 	line, err = in.ReadBytes('\n')
 	if err != nil {

@@ -186,6 +186,7 @@ func (c *control) reply(out *json.Encoder, r response) bool {
 // answer runs one command other than capture.
 func (c *control) answer(req request) response {
 	var r response
+	// It runs in the loop, which alone looks at the state of the switch.
 	err := c.b.do(func() error {
 		switch req.Command {
 		case commandPing:
@@ -244,6 +245,7 @@ func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *js
 		remove()
 		return
 	}
+	// The client ends a capture by closing its side, which only a read shows.
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -58,6 +58,7 @@ func (p *PacketFilter) Write(b []byte) (int, error) {
 		}
 		rest = rest[size:]
 	}
+	// The array is used again: a stream of many GB must not make as much garbage.
 	p.part = append(p.part[:0], rest...)
 	return len(b), nil
 }

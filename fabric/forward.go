@@ -64,6 +64,7 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	for _, t := range b.taps {
 		t.signal()
 	}
+	// One write for each receiver: most reads hold many frames to the same one.
 	for _, c := range b.touched {
 		if c.out.frames > 0 { // else closed by the flush of another
 			c.flush(buf)
@@ -115,6 +116,7 @@ func (c *conn) flush(buf []byte) {
 		return
 	}
 	sent := 0
+	// Behind a queue nothing may be written past it: frames keep their order.
 	if c.queue.empty() {
 		var err error
 		if sent, err = c.write(buf, c.out.spans); err != nil {

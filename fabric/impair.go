@@ -32,6 +32,7 @@ func (b *bridge) setLink(name string, l Link) error {
 		}
 		ports = b.ports[i : i+1]
 	}
+	// A lab without impairments has no timer, and so not one wakeup more.
 	if l.Impaired() && b.timer == nil {
 		t, err := newTimer(b)
 		if err != nil {
@@ -72,6 +73,7 @@ func (p *port) setLink(l Link) {
 	if !l.Impaired() { // then all that was held back has just left
 		b.unshape(p)
 	}
+	// Smaller reads cost system calls: they are for labs in which some port holds its senders.
 	b.readLimit = readSize
 	if slices.ContainsFunc(b.shaped, func(p *port) bool { return p.link.PFC != PFC{} }) {
 		b.readLimit = heldRead

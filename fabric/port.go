@@ -66,6 +66,7 @@ func (p *port) ready(uint32) {
 		p.b.log.Error("fabric: accept", "port", p.Name, "error", err)
 		return
 	}
+	// The old one is mostly of a QEMU that died, and whose end has not been read yet.
 	if p.conn != nil {
 		p.counters.Replaced++
 		p.b.log.Warn("fabric: a new connection replaces the old one", "port", p.Name)

@@ -48,6 +48,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	// Before the ports are made: their sockets would take the place of the other switch's.
 	if err := probe(cfg.Control); err != nil {
 		return err
 	}

@@ -110,6 +110,7 @@ func (e entry) commit(ctx context.Context, finished string, img *Image) error {
 	if err := os.WriteFile(filepath.Join(finished, manifestName), b, 0o644); err != nil {
 		return err
 	}
+	// A damaged image is replaced. QEMUs that use its files keep them open.
 	if err := os.RemoveAll(e.dir); err != nil {
 		return err
 	}

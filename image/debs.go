@@ -42,6 +42,7 @@ func kernelPackage(ctx context.Context, meta string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("find the kernel package: %w; if apt does not know it, run: apt-get update", err)
 	}
+	// Depends: linux-image-6.1.0-42-amd64
 	for line := range strings.Lines(string(out)) {
 		name, ok := strings.CutPrefix(strings.TrimSpace(line), "Depends: ")
 		if !ok || !strings.HasPrefix(name, "linux-image-") {

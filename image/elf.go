@@ -150,6 +150,7 @@ func resolveIn(root, path string) (string, error) {
 	for range 40 { // as many links as the kernel follows
 		done := true
 		parts := strings.Split(rel, "/")
+		// Each part is looked at, as the kernel does: a directory on the path may be a link as well.
 		for i := range parts {
 			head := filepath.Join(parts[:i+1]...)
 			fi, err := os.Lstat(filepath.Join(root, head))

@@ -113,6 +113,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	if img, err := e.open(ctx, k.name); err == nil { // another process built it while this one waited
 		return img, nil
 	} else if errors.Is(err, errDamaged) {
+		// Building again takes a minute: the user is told why it is not the cached one.
 		o.progress("the cached image %s is damaged (%v): building it again", e.key, err)
 	}
 	if err := sweep(o.Cache); err != nil {

@@ -145,6 +145,7 @@ func readModules(dir string) (*moduleSet, error) {
 		return nil, err
 	}
 	sc := bufio.NewScanner(bytes.NewReader(b))
+	// Lines of modules.dep can be longer than the 64 KiB that a Scanner takes by itself.
 	sc.Buffer(nil, 1<<20)
 	for sc.Scan() {
 		path, deps, ok := strings.Cut(sc.Text(), ":")

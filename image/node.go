@@ -71,6 +71,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err != nil {
 		return err
 	}
+	// Debian's kernel is downloaded with the rest; one that the user names lies here already.
 	if r.KernelDigest == "" {
 		name, err := kernelPackage(ctx, r.Kernel)
 		if err != nil {
@@ -91,6 +92,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	if err := mergeUsr(root); err != nil {
 		return err
 	}
+	// Alternatives are links that the packages' own scripts make, and no script is run here.
 	for _, l := range r.Links {
 		if err := l.make(root); err != nil {
 			return err
@@ -260,6 +262,7 @@ func writeInitramfs(w io.Writer, root string, r Recipe, load []module, drivers d
 	}
 	programs := slices.DeleteFunc(slices.Clone(r.Programs), func(p string) bool { return p == "busybox" })
 	a.file("lib/programs", strings.Join(programs, "\n")+"\n", 0o644)
+	// Mount points and directories that programs expect, which no package has a file in.
 	for _, d := range []string{"proc", "sys", "dev", "run", "tmp", "root", "usr/bin", "usr/sbin", "sbin", "bin"} {
 		a.addDirs(d + "/x")
 	}

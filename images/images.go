@@ -135,6 +135,7 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (g
 		}
 	}
 	var named []string // images
+	// Names are checked before anything is removed.
 	for _, key := range keys {
 		if slices.ContainsFunc(have.Images, func(i Item) bool { return i.Key == key }) {
 			named = append(named, key)
@@ -147,6 +148,7 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (g
 			return nil, err
 		}
 	}
+	// Templates first: what is left after an error is still listed below its image.
 	removed, err := templates.Remove(ctx, func(t vm.Listed) bool {
 		return slices.Contains(named, t.Image) || slices.Contains(keys, t.Key)
 	})

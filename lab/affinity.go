@@ -47,6 +47,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 		}
 		result = append(result, a)
 	}
+	// Contradictions are looked for among affinities that are right: others would give them by accident.
 	if len(d.Errs) == 0 {
 		d.checkTogether("numa", all, result, func(a Affinity) Togetherness { return a.NUMA })
 		d.checkTogether("nic", all, result, func(a Affinity) Togetherness { return a.NIC })
@@ -147,6 +148,7 @@ func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affi
 		node  string
 		lines []string
 	}
+	// A search breadth first: the first path that is found has the fewest entries.
 	used := make([]bool, len(all))
 	for queue := []step{{node: from}}; len(queue) > 0; queue = queue[1:] {
 		here := queue[0]

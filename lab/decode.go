@@ -105,6 +105,7 @@ func (d *decoder) nodes(path string, n ast.Node) fileNodeList {
 			Fix: "add a line such as \"  vm: {count: 2}\" below it"})
 		return nil
 	}
+	// An empty mapping is a fault of its own, unless its entries had faults already.
 	before := len(d.Errs)
 	d.Entries(path, n, func(name string, at place, value ast.Node) {
 		path := strictyaml.Join(path, name)
@@ -172,6 +173,7 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 	if !ok {
 		return nil
 	}
+	// A control character would be one in the messages and file names that follow.
 	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad image name", Have: strictyaml.Quote(s),
 			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})

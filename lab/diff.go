@@ -65,6 +65,7 @@ func Diff(from, to *Lab) []Change {
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
 
+	// Nodes are told apart by their names: one that is renamed is removed and added.
 	before, after := byName(from.Nodes), byName(to.Nodes)
 	for _, n := range from.Nodes {
 		if _, stays := after[n.Name]; !stays {

@@ -23,6 +23,7 @@ func Parse(name string, data []byte) (*Lab, error) {
 		return nil, d.Errs
 	}
 	f := d.document(body)
+	// Two passes: the first reads each value on its own, so that one run shows all slips.
 	// What concerns several keys at once is only checked where each of them is right.
 	if len(d.Errs) == 0 {
 		if l := d.resolve(f); len(d.Errs) == 0 {
@@ -54,6 +55,7 @@ func (d *decoder) resolve(f *file) *Lab {
 	if f.Defaults != nil {
 		defaults = *f.Defaults
 	}
+	// Before anything is expanded, so that what is refused takes no memory.
 	if !d.checkTotal(f.Nodes) {
 		return nil
 	}
@@ -74,6 +76,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		}
 		owners.claim(&e, expanded[n.name])
 	}
+	// Requests for one device by several nodes are known only once all entries are expanded.
 	owners.finish()
 	if len(d.Errs) > 0 {
 		return nil
@@ -234,6 +237,7 @@ func (n namedNode) expand() []string {
 		return []string{n.name}
 	}
 	count := *n.node.Count
+	// Names sort as the nodes do, in ls and in directories.
 	digits := max(2, len(strconv.Itoa(count-1)))
 	names := make([]string, count)
 	for i := range names {
@@ -244,6 +248,7 @@ func (n namedNode) expand() []string {
 
 // checkTotal checks the number of nodes before they are made.
 func (d *decoder) checkTotal(nodes fileNodeList) bool {
+	// Checked at each entry: the first that is too much is the one to name.
 	total := 0
 	for _, n := range nodes {
 		total += or(n.node.Count, nil, 1)
@@ -376,6 +381,7 @@ func addr4(n uint32) netip.Addr {
 // connect names the NICs and hands out MAC and IP addresses. Both depend only on what comes before a node in the file:
 // nodes that are appended change nothing for those that are there.
 func (l *Lab) connect() {
+	// Two NICs of one MAC on one switch take each other's frames, so that a collision of hashes moves on.
 	used := make(map[uint32]bool)
 	for i := range l.Nodes {
 		n := &l.Nodes[i]

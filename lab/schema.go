@@ -93,6 +93,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	words(property(s, "hugepages"), pageSizes(), DefaultHugepages)
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
+	// Their lines may all be commented out, which YAML reads as null.
 	for _, key := range []string{"host", "fabric", "affinity", "defaults"} {
 		nullable(s, key)
 	}
@@ -187,6 +188,7 @@ func (k deviceKind) schema() *jsonschema.Schema {
 			{Ref: "#/$defs/" + k.key + "_selector"},
 		}
 	}
+	// In a list each request is of one device or more: a count of 0 stands only alone.
 	list := &jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{AnyOf: one(1)}}
 	return &jsonschema.Schema{AnyOf: append(one(0), list)}
 }

@@ -161,6 +161,7 @@ var errClosed = errors.New("the connection to libvirt was closed")
 // have been carried out or not.
 func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*api.Libvirt) (T, error)) (T, error) {
 	var none T
+	// Questions go ahead of long calls, so that ls answers while domains start.
 	if limit != queryLimit {
 		select {
 		case c.slow <- struct{}{}:
@@ -189,6 +190,7 @@ func ask[T any](ctx context.Context, c *Conn, limit time.Duration, call func(*ap
 	case <-time.After(limit):
 		c.mu.Lock()
 		defer c.mu.Unlock()
+		// Another call may have replaced it already.
 		if c.client == client { // the next call begins with a new connection
 			c.hangUp()
 		}

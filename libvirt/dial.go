@@ -110,6 +110,7 @@ func localSockets(u *url.URL) []string {
 // root there is none, whose daemon is that of the system.
 func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 	var d net.Dialer
+	// Twice at most: once more after the daemon of a session was started.
 	for try := 0; ; try++ {
 		for _, path := range localSockets(u) {
 			if conn, err = d.DialContext(ctx, "unix", path); err == nil {
@@ -189,6 +190,7 @@ func sshCommand(u *url.URL) []string {
 func remoteCommand(u *url.URL) string {
 	q := u.Query()
 	there := string(api.RemoteURI(u))
+	// What is about the way there means nothing at the other end.
 	kept := url.Values{}
 	for _, name := range []string{"mode", "socket"} {
 		if q.Has(name) {
@@ -238,6 +240,7 @@ func (w *firstWords) Write(b []byte) (int, error) {
 // startProxy starts a program with one end of a pair of sockets as its input and output. Ctrl-C is
 // not for it, but for rackless to handle.
 func startProxy(argv []string) (net.Conn, error) {
+	// A pair of sockets and not pipes: go-libvirt wants a net.Conn, which has deadlines.
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, err

@@ -90,6 +90,7 @@ func (c *Conn) look(ctx context.Context, ref api.Domain) (Domain, error) {
 	if err != nil {
 		return Domain{}, gone(ref.Name, err)
 	}
+	// A state of a newer libvirt that is not known here is "", which does not count as active.
 	d.State, d.ref = states[state], ref
 	return d, nil
 }
@@ -190,6 +191,7 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 		if !refused(err) {
 			return fmt.Errorf("shut domain %s down: %w", name, err)
 		}
+		// A guest without an agent and without ACPI cannot be asked.
 		deadline = time.Now() // it will not end by itself
 	}
 	for {

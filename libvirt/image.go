@@ -99,6 +99,7 @@ func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key strin
 		return nil, err
 	}
 	var paths []string
+	// The volumes come first and the mark that the image is whole last.
 	for _, f := range files {
 		name := volumeName(key, f)
 		if !present {

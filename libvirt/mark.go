@@ -144,6 +144,7 @@ func stripComments(text []byte) ([]byte, error) {
 		}
 	}
 	var b bytes.Buffer
+	// Lines that had only a comment would make two documents differ that say the same.
 	for line := range bytes.Lines(out) {
 		if len(bytes.TrimSpace(line)) > 0 {
 			b.Write(line)

@@ -197,6 +197,7 @@ func (c *Conn) Up(ctx context.Context, specs []Spec, o UpOptions) ([]Change, err
 			running = append(running, s.Change)
 		}
 	}
+	// Before anything is touched: guests that run may hold work that nobody has saved.
 	if len(running) > 0 && !o.Recreate {
 		return nil, &ChangedError{running}
 	}
@@ -244,6 +245,7 @@ func (c *Conn) apply(ctx context.Context, s step) error {
 			return err
 		}
 	}
+	// Defined while it is off: a change of a running domain would take effect at its next start only.
 	if s.Action != Boot {
 		if err := c.define(ctx, s.Name, s.xml); err != nil {
 			return err
@@ -283,6 +285,7 @@ func (c *Conn) undo(ctx context.Context, s step) error {
 // Domains that are not there are passed over. If one of them is not rackless', it is ErrForeign and
 // nothing is touched.
 func (c *Conn) Down(ctx context.Context, names []string, grace time.Duration) error {
+	// All are looked at before one is ended: a foreign domain stops the whole.
 	var there []string
 	for _, name := range names {
 		_, err := c.own(ctx, name)

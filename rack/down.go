@@ -38,6 +38,7 @@ func (d Dirs) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	// The limit is of the whole end: a hanging libvirt must not hold the lock for ever.
 	limit := r.driver.DownLimit
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("lab %s was not down within %v", name, limit))
 	defer cancel()

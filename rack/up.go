@@ -56,6 +56,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if r.driver.NeedsPlace && o.Place == nil {
 		return nil, fmt.Errorf("lab %s goes on a host: plan it there first", l.Name)
 	}
+	// After the checks above: what is refused anyway must not wait for another process.
 	unlock, err := d.Lock(ctx, l.Name, func(holder string) {
 		p.Note("waiting for process %s, which works on lab %s", holder, l.Name)
 	})
@@ -70,6 +71,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		return nil, err
 	case fresh:
 		old = nil
+	// The old driver alone can end its nodes.
 	case old.Driver != s.Driver:
 		other, err := driverNamed(l.Name, old.Driver)
 		if err != nil {

@@ -47,6 +47,7 @@ func (c Cache) Ensure(ctx context.Context, key string, make func() (*Template, e
 	if !errors.Is(err, os.ErrNotExist) {
 		c.Note("the cached template is damaged (%v): making it again", err)
 	}
+	// Before a template of some GiB is written: the rest of a killed one may be as large.
 	if err := c.sweep(); err != nil {
 		return nil, err
 	}

@@ -51,6 +51,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 		return false, "", err
 	}
 	defer unlock()
+	// An upgrade of QEMU or of the image may change the answer, and so may another user's rights.
 	var have Probe
 	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &have) == nil && have.BootID == p.BootID &&
 		have.QEMU == p.QEMU && have.Image == p.Image && have.UID == p.UID {

@@ -74,6 +74,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 			f.Close()
 		}
 	}()
+	// QEMU gets the sockets as open files, in the order that Sockets.Chardev counts.
 	for _, name := range m.Sockets {
 		f, err := listen(filepath.Join(m.Dir, name))
 		if err != nil {

@@ -156,6 +156,7 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	}
 	t.BootSeconds = time.Since(began).Seconds()
 	child.Kill()
+	// Sockets and log are of the machine that was, and clones have their own.
 	for _, f := range append(m.Sockets, FileLog) {
 		if err := os.Remove(filepath.Join(work, f)); err != nil {
 			return nil, err

@@ -141,6 +141,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 					bad, out.OK = bad+1, false
 				}
 			}
+			// The table has all figures, so that a reader sees how close the others came.
 			if err := a.print(format, out, baselineGrid(out.Figures)); err != nil || out.OK {
 				return err
 			}
@@ -155,6 +156,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 
 func baselineGrid(all []bench.Deviation) *show.Grid {
 	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
+	// A figure that failed or is missing has no value: its row says why instead.
 	for _, x := range all {
 		mark, measured, change := "ok", "", ""
 		if !x.OK {

@@ -106,6 +106,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if f.WarmUps < 0 || f.CoolDown < 0 {
 		return usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.WarmUps, f.CoolDown))
 	}
+	// Checked first: to measure beside a study spoils the figures of both.
 	if by, err := a.studyHolder(); err != nil {
 		return err
 	} else if by != nil && !f.anyway {
@@ -128,6 +129,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 
 	p, end := a.progress()
 	defer end()
+	// A lab that is not right gives figures that look right: nothing is measured on it unasked.
 	findings, err := check.Lab(ctx, r.Lab, r, nil, p.Begin)
 	p.End(err)
 	if err != nil {

@@ -107,6 +107,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 
 	ctx, end := context.WithCancel(ctx)
 	defer end()
+	// What is not wanted is left out here, and not in the switch, which forwards frames meanwhile.
 	filter := &fabric.PacketFilter{W: w, Keep: keep, Limit: f.count, Full: end}
 	var began time.Time
 	state := func() string {
@@ -124,6 +125,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		}
 	}
 	err = c.Capture(ctx, opts, filter)
+	// A capture that failed before its first packet leaves no empty file behind.
 	err = errors.Join(err, closeFile(filter.Packets.Load() == 0 && err != nil))
 	if meter != nil {
 		meter.Close()
@@ -163,6 +165,7 @@ func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where st
 	if name == "" {
 		name = labName + ".pcapng"
 	}
+	// O_EXCL, so that another capture that starts at the same time is not overwritten.
 	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
 	if f.force {
 		flags = os.O_CREATE | os.O_WRONLY | os.O_TRUNC

@@ -34,6 +34,7 @@ Ends with status 3 if something is lacking.`,
   rackless doctor -o json`,
 		Args: exactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
+			// What the checks find is printed below: only the step that runs is shown meanwhile.
 			ui := terminal.NewDisplay(a.err, a.env)
 			out := doctor.Look(ctx, doctor.Options{Dirs: d, Probe: probe, Progress: &rack.Progress{Report: ui.Quiet()}})
 			ui.Close()

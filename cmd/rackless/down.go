@@ -53,6 +53,7 @@ in. Results of measurements, images and templates stay. A lab that is not runnin
 				fmt.Fprintf(a.out, "lab %s is down\n", name)
 				return nil
 			}
+			// To end what is not there is no error, so that scripts can do it unasked.
 			others, err := d.Names()
 			if err != nil {
 				return err

@@ -117,12 +117,14 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
+	// Read before the host is started, which takes minutes: more than the agent takes is refused at once.
 	var stdin []byte
 	if len(command) > 0 && !f.noStdin && terminal.Of(a.in) == nil {
 		if stdin, err = readStdin(ctx, a.in); err != nil {
 			return err
 		}
 	}
+	// A kept host that runs as asked for is used as it is, which takes no time at all.
 	name := f.name
 	if kept != nil {
 		name = kept.Name
@@ -136,6 +138,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	}
 	p, end := a.progress()
 	defer end()
+	// Hosts of killed processes hold memory that this one may need.
 	gone, err := emulate.Sweep(ctx, d)
 	if err != nil {
 		return err
@@ -192,6 +195,7 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 // hostShell connects the terminal with the console of a host, where root is logged in. Without a
 // terminal, what is read is typed there.
 func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
+	// Without this look, a second shell would wait without a word.
 	if err := rack.ConsoleFree("host "+h.Name, h.Console()); err != nil {
 		return err
 	}

@@ -82,6 +82,7 @@ func readStdin(ctx context.Context, in *os.File) ([]byte, error) {
 		data []byte
 		err  error
 	}
+	// Buffered, so that the reader ends even if nobody waits for it any more.
 	ch := make(chan result, 1)
 	go func() {
 		b, err := io.ReadAll(io.LimitReader(in, maxStdin+1))

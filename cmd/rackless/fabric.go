@@ -45,6 +45,7 @@ line each time.`,
 			if err != nil {
 				return err
 			}
+			// Rates come from the counters of two snapshots, so that each needs the one before.
 			read := func(before *fabricview.Snapshot) (*fabricview.Snapshot, error) {
 				have, err := c.Counters(cmd.Context())
 				if err != nil {
@@ -125,6 +126,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 	}
 	var last *fabricview.Snapshot
 	defer func() { end(last) }()
+	// A ticker, so that the time of reading and printing does not add up to the interval.
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {

@@ -76,6 +76,7 @@ percentages the sign.`,
 			if err != nil {
 				return usagef(cmd, "lab %s: %v", r.Lab.Name, err)
 			}
+			// All changes were checked together above: a wrong one leaves every link as it was.
 			for _, p := range changes {
 				if err := c.SetLink(cmd.Context(), p.Name, p.Link); err != nil {
 					return err

@@ -96,6 +96,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	if err != nil {
 		return err
 	}
+	// Pictures and pages have no form for several hosts in one file.
 	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
 		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs)))
 	}

@@ -52,6 +52,7 @@ On a terminal, control sequences are taken out of the log; otherwise it comes as
 			if err != nil {
 				return err
 			}
+			// A guest may print what changes the terminal for good.
 			var w io.Writer = a.out
 			if terminal.Of(a.out) != nil {
 				w = &terminal.PlainWriter{W: a.out}

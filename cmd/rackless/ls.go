@@ -39,6 +39,7 @@ GID is the index of the RoCE v2 GID of the address, which tools such as ib_write
 		Args:              maxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// With some racks there may be an error too, of labs that cannot be read.
 			racks, err := a.openLabs(args)
 			out := lsOutput{Labs: []rack.Description{}}
 			for _, r := range racks {
@@ -140,6 +141,7 @@ func labGrid(out lsOutput, now time.Time) *show.Grid {
 					gids = append(gids, strconv.Itoa(*nic.GID))
 				}
 			}
+			// A node that was never started has neither.
 			since, made := "", ""
 			if n.Started != nil {
 				since, made = words.Ago(now.Sub(*n.Started)), "booted"

@@ -58,6 +58,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 	code, text := exitCode(err)
 	if text != "" {
+		// An error after Ctrl-C is mostly the end of something that was under way.
 		if ctx.Err() != nil {
 			text = "interrupted: " + text
 		}
@@ -96,7 +97,9 @@ and emulate end with the command's own status.
 
 Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
 images and results; NO_COLOR turns colour off.`,
-		Example:       "  rackless up examples/pair.yaml",
+		Example: "  rackless up examples/pair.yaml",
+		// run prints errors, once and with the exit code that belongs to them: cobra would add the
+		// whole help below a failure of a lab.
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       version,
@@ -111,6 +114,7 @@ images and results; NO_COLOR turns colour off.`,
 		&cobra.Group{ID: "measure", Title: "Measuring:"},
 		&cobra.Group{ID: "machine", Title: "This machine:"},
 	)
+	// The groups follow what a user does: a lab, its nodes, figures of it, and the machine below.
 	group := func(id string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
 			c.GroupID = id
@@ -123,6 +127,7 @@ images and results; NO_COLOR turns colour off.`,
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),
 		newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
+	// Hidden, and so in no group.
 	root.AddCommand(newDaemonCmd(a))
 
 	// cobra adds these two when it runs; here already, so that they stand in the groups and their

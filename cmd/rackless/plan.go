@@ -174,12 +174,14 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	}
 	q.Limit, q.Explain, q.Compare = o.limit, o.explain, o.compare
 	edits := make([]advise.Edit, len(o.whatif))
+	// Edits are read before anything is planned: a slip in the second costs no search for the first.
 	for i, text := range o.whatif {
 		if edits[i], err = advise.ParseEdit(text); err != nil {
 			return usage(err) // it says --whatif's text
 		}
 	}
 	if o.dump {
+		// What is dumped is what would be solved: with the edits.
 		for _, e := range edits {
 			if h, l, err = e.Apply(h, l); err != nil {
 				return usage(err)
@@ -210,6 +212,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 // refused prints why a lab cannot be placed, in the form that was asked for; any other error of
 // planning it returns as it is.
 func (a *app) refused(form string, q *planner.Query, err error) error {
+	// That a lab does not fit is an answer, and not a failure: programs get it in the form that they asked for.
 	var reason *plan.Infeasible
 	if !errors.As(err, &reason) {
 		return err
@@ -243,6 +246,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 			}
 			return err
 		}
+		// Deferred, so that it stands below the plan.
 		defer fmt.Fprintf(a.err, "%s in %s: begin with README.md\n", words.Count(len(files), "file"), o.outDir)
 	}
 	document := planDocument{Plan: r.Plan, Compare: r.Others, WhatIf: r.WhatIf}
@@ -252,6 +256,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 	case formYAML:
 		return a.printYAML(document)
 	}
+	// The text is written at once: a pipe that is closed half way gets no half table.
 	var b bytes.Buffer
 	options := planview.Options{Width: a.width()}
 	switch {
@@ -284,6 +289,7 @@ func (a *app) printYAML(v any) error {
 	if err := writeJSON(&b, v); err != nil {
 		return err
 	}
+	// By way of JSON, so that both forms have the same keys in the same order.
 	text, err := yaml.JSONToYAML(b.Bytes())
 	if err != nil {
 		return fmt.Errorf("print as YAML: %w", err)

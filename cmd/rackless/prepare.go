@@ -159,6 +159,7 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 	if err != nil {
 		return err
 	}
+	// Remarks are about what no step can do: settings of the firmware, for example.
 	remarks, err := host.Remarks(ctx, s, p)
 	if err != nil {
 		return err
@@ -243,6 +244,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		}
 		text = fmt.Sprintf("this host is prepared for lab %s: %s", p.Lab.Name, how)
 	}
+	// As JSON, needs_reboot has said it.
 	if o.form != formatJSON {
 		fmt.Fprintln(a.out, text)
 	}
@@ -334,6 +336,7 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	case errors.Is(err, host.ErrNotPrepared):
 	case err != nil:
 		return nil, false, err
+	// Choices of the first preparation hold for all that follows: half of the steps would differ otherwise.
 	case file == "":
 		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
 			return nil, false, usage(errors.New("how the host is prepared was chosen when it was first prepared: " +
@@ -436,6 +439,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 			return errors.Join(err, j.Close())
 		}
 	}
+	// Asked before the rollback: after it the journal is empty.
 	out.Reboot = host.ArgumentsInForce(entries)
 	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form))
 	if stays != nil {

@@ -84,6 +84,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
+	// The workload decides which measurements count, and how much.
 	if o.workload != "" {
 		l.Workload = lab.Workload(o.workload)
 	}
@@ -112,6 +113,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 		return err
 	}
 	out.Host = name
+	// Both plans take a search each: they are made only if there is something to compare.
 	if out.Model != nil && p != nil {
 		if err := comparePlans(ctx, q, h, l, &out); err != nil {
 			return err

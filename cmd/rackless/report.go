@@ -40,6 +40,7 @@ verdict: that takes a study.`,
 			if err != nil {
 				return err
 			}
+			// Lists and comparisons have JSON and text alone.
 			if format != "" && format != formatJSON && format != formatText && (list || len(args) == 2) {
 				return usagef(cmd, "--format %s is of one result", format)
 			}
@@ -127,6 +128,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 			return err
 		}
 	}
+	// A result and its lab's name can be the same measurement: the last one.
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
 		return usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others", args[0],
 			args[1], dirs[0]))

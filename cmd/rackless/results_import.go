@@ -77,6 +77,7 @@ neither interleaved nor randomised by rackless.`,
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
 	var sources []importer.Source
 	for _, arg := range args {
+		// Sources are opened before the first is read: a wrong name costs nothing.
 		src, closer, err := conduct.OpenSource(arg)
 		if err != nil {
 			return usage(err)

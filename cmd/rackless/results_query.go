@@ -42,6 +42,7 @@ runs.`,
 			}
 			defer db.Close()
 			head, row, end := a.rowPrinter(format)
+			// What SQLite refuses is the statement: the caller's error.
 			if err := db.Query(cmd.Context(), args[0], head, row); err != nil {
 				return usage(err)
 			}

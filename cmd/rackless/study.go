@@ -126,6 +126,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		}
 		return r, a.printDesign(ctx, o, spec, r)
 	}
+	// Nothing is started and no lock taken: a design can be looked at beside a study that runs.
 	if o.dryRun {
 		if _, err := design(o); err != nil {
 			return err
@@ -133,6 +134,7 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		studyview.Order(a.out, spec)
 		return nil
 	}
+	// Held until all runs are made, or the host boots: two studies would measure each other.
 	unlock, err := a.lockStudies(d.Run)
 	if err != nil {
 		return err
@@ -184,6 +186,7 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 	if err != nil {
 		return nil, err
 	}
+	// A lab on a host is placed once: each run has the CPUs and devices of the plan, or of a variant of it.
 	up := rack.Options{Accel: o.accel}
 	var planner rig.Planner
 	if rack.NeedsPlace(l) {
@@ -230,6 +233,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		}}
 	err = c.Run(ctx)
 	end()
+	// The load ends, and the lab stays as the last cell had it: it is taken down before the host boots.
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}
@@ -264,6 +268,7 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 		return &conduct.StopError{Err: faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
 			"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check"))}
 	}
+	// Only what the first run found is kept: it describes the machine that the study began on.
 	if s.Survey != nil {
 		return nil
 	}
@@ -295,6 +300,7 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 		if p.Status != store.Done {
 			steps.Note("%s: %s", p.Status, p.Error)
 		}
+		// The display marks a failed step: that is for failures of rackless or the lab.
 		if p.Status == store.Failed { // a disturbed run is not one: its note has said it
 			err = errors.New(p.Status)
 		}
@@ -437,6 +443,7 @@ then. The lab is not touched.`,
 			if err != nil {
 				return err
 			}
+			// Open would make a new file.
 			if _, err := os.Stat(path); err != nil {
 				return fmt.Errorf("no study has been run: %w", err)
 			}

@@ -113,6 +113,7 @@ func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tu
 	}
 	on := &tune.GoOn{Name: "rackless-study-" + spec.Name, Description: "Go on with rackless study " + spec.Name,
 		Argv: argv, Dir: dir}
+	// A unit has none of the user's environment, and would look for labs and studies elsewhere.
 	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE",
 		"RACKLESS_DATA", "RACKLESS_STATE"} {
 		if value := a.env(name); value != "" {
@@ -134,10 +135,12 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	if err != nil {
 		return false, err
 	}
+	// A rollback is refused while the lab holds its devices.
 	if _, err := rack.Down(ctx, d, p.Lab.Name); err != nil {
 		return false, err
 	}
 	inForce := a.isolatedNow()
+	// Prepared the other way round: the same plan, with or without kernel arguments.
 	if p.Choices.NoReboot == isolated {
 		if err := a.rollback(ctx, formTable, false, true); err != nil {
 			return false, err

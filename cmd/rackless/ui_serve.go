@@ -32,6 +32,7 @@ file, which is made if it is not there, and so stays the same. docs/ui.md descri
   rackless ui --listen 127.0.0.1:8080 --token-file ~/.config/rackless-token`,
 		Args: maxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// Only this machine's own address: the pages have no login but the token.
 			addr, err := ui.Loopback(listen)
 			if err != nil {
 				return usagef(cmd, "--listen %v", err)

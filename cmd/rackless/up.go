@@ -76,6 +76,7 @@ type placeOptions struct{ uri, host string }
 
 // placement returns where a lab goes: as this host was prepared for it, or as planned for another host.
 func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {
+	// Another host cannot be asked for what it is prepared: the lab is planned for it here and now.
 	if at.host != "" {
 		h, name, err := a.planHost(ctx, at.host)
 		if err != nil {
@@ -98,6 +99,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 			"rackless rollback, then rackless prepare %s%s",
 			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))
 	}
+	// The host may have been changed since: nodes on pages or devices that are gone would fail one by one.
 	survey, err := a.surveyPrepared(ctx, p)
 	if err != nil {
 		return nil, err
@@ -137,6 +139,7 @@ func (a *app) surveyPrepared(ctx context.Context, p *host.Prepared) ([]change.Re
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
 	ui := terminal.NewDisplay(a.err, a.env)
 	defer ui.Close()
+	// Whether anything was done is told by the steps: a lab that was up already has none.
 	worked := false
 	o.Progress = func(e rack.Event) {
 		worked = worked || e.Step != ""

@@ -47,6 +47,7 @@ func exitCode(err error) (code int, text string) {
 	if e, ok := errors.AsType[*exitError](err); ok {
 		return e.code, e.Error()
 	}
+	// Errors of other packages that are the caller's, since what was asked for cannot be done as it stands.
 	_, wrong := errors.AsType[*planner.RequestError](err)
 	if _, changed := errors.AsType[*conduct.ChangedError](err); wrong || changed {
 		return exitUsage, err.Error()
@@ -82,6 +83,7 @@ func finish(cmd *cobra.Command) {
 		return
 	}
 	check := cmd.Args
+	// Without a check, cobra takes any arguments.
 	if check == nil {
 		return
 	}
@@ -98,6 +100,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
+	// cobra sets its default only where it looks for suggestions itself.
 	cmd.SuggestionsMinimumDistance = 2
 	hint := ""
 	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {

@@ -27,6 +27,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		if err != nil {
 			return err
 		}
+		// Every round is kept, so that rackless ui shows the present state while this watches.
 		a.keep(o, v, findings)
 		at := time.Now().UTC().Truncate(time.Second)
 		for _, c := range w.Changes(at, findings) {
@@ -47,6 +48,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 		case <-time.After(o.interval):
 		}
 	}
+	// The status says how things were at the last look, for scripts that watch for a time.
 	if w.NotOK() > 0 {
 		return exitWith(exitFaults)
 	}

@@ -94,6 +94,7 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 // Listen makes a unix socket that its owner alone can use, in place of one that a daemon has left
 // that was killed.
 func Listen(path string) (net.Listener, error) {
+	// Whether a daemon still lives is known to the caller, who has ended it or found none.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}

@@ -71,6 +71,7 @@ func run(ctx context.Context, bin, dumps string, n, many int) error {
 		return fmt.Errorf("%s: no tarball of a machine", dumps)
 	}
 	largest := slices.MaxFunc(trees, func(a, b dump) int { return a.entries - b.entries })
+	// As many as a large collection has: the start of a process then hardly counts.
 	const snapshots = 1000
 	dir := filepath.Join(tmp, "snapshots")
 	if err := writeSnapshots(ctx, dir, trees, snapshots); err != nil {

@@ -126,6 +126,7 @@ func (b *bench) weigh(lab string) error {
 	if err != nil {
 		return err
 	}
+	// Memory hardly differs between runs, so that those of one are enough.
 	b.memory[lab] = b.memory[lab][:0] // of the last run
 	for _, p := range procs {
 		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", p.PID))
@@ -173,6 +174,7 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 		if err := d.Prepare(ctx, spec(0), func(string) {}); err != nil {
 			return 0, err
 		}
+		// The clock starts here: what is made ready above, up has ready as well.
 		nodes := make([]*qemu.Node, n)
 		errs := make([]error, n)
 		began := time.Now()

@@ -84,6 +84,7 @@ func run(ctx context.Context, bin string, n int, only, kernel string) error {
 			return err
 		}
 	}
+	// Cases in turn, and not one after the other: a busy minute falls on all of them.
 	for i := range n {
 		for _, c := range cases {
 			took, err := c.run(ctx)

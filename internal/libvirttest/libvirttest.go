@@ -104,6 +104,7 @@ func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err e
 		_ = c.Wait() // its log says more
 		close(d.exited)
 	}()
+	// A process of its own: a test that is killed cannot clean up.
 	d.guard = exec.Command("sh", "-c", guardScript, "sh", dir, fmt.Sprint(c.Process.Pid))
 	d.guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is for the test
 	hold, err := d.guard.StdinPipe()

@@ -34,6 +34,7 @@ func InOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J
 			next <- i
 		}
 	})
+	// Workers outlive an error of use by the job that they are at.
 	for range workers {
 		wg.Go(func() {
 			for i := range next {

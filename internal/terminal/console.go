@@ -99,6 +99,7 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 		}
 		heard <- err
 	}()
+	// The console never says that a command is done: silence is the only sign of it.
 	silence := time.NewTimer(quiet)
 	defer silence.Stop()
 	var timeout <-chan time.Time // nil, and so never, while there is input

@@ -78,6 +78,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 		}
 	})
 	err = serveAgents(ctx, l, dir)
+	// Whatever has ended, the other must not be left without it.
 	cancel()
 	wg.Wait()
 	return errors.Join(err, switchErr)
@@ -135,6 +136,7 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	var sel struct {
 		Node string `json:"node"`
 	}
+	// The name becomes part of a path, so that it may lead nowhere else.
 	if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}

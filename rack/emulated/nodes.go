@@ -69,6 +69,7 @@ func (u *upRun) reach(ctx context.Context) error {
 	if len(u.Lab.Nodes) > meshNodes {
 		from = from[:1]
 	}
+	// The i-th does not ping those before it: their pings have shown both directions.
 	targets := make(map[string][]netip.Addr)
 	for i, n := range from {
 		targets[n.Name] = check.Peers(u.Lab, append(slices.Clone(from[:i]), n)...)
@@ -105,6 +106,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 	defer cancel()
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}
 	if have != nil {
+		// A copy: the node in the state stays as it was if this fails.
 		copied := *have
 		node = &copied
 	} else {

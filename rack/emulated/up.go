@@ -104,6 +104,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	if err != nil {
 		return err
 	}
+	// Only nodes that are to be started count: those that run have their memory.
 	if !u.opts.Overcommit {
 		keep, _ := u.sort(old)
 		start := slices.DeleteFunc(slices.Clone(u.Lab.Nodes), func(n lab.Node) bool {
@@ -164,6 +165,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	if err := u.Save(); err != nil {
 		return err
 	}
+	// The state no longer has them: if this process is killed here, the next Up ends them as strays.
 	if len(drop) > 0 {
 		p.Begin("stop nodes")
 		for _, n := range drop {
@@ -266,6 +268,7 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// New ports first, so that nodes that are started find theirs.
 	for _, w := range want {
 		if !slices.ContainsFunc(have.Ports, func(h fabric.PortCounters) bool { return h.Name == w.Name }) {
 			if err := sw.AddPort(ctx, w); err != nil {

@@ -235,6 +235,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// A guest that writes to a disk of its own gets time to end; no more than a person waits.
 	grace := 30 * time.Second
 	if p.State.Image != "" {
 		grace = 0

@@ -154,6 +154,7 @@ func (u *upRun) ownImages() bool {
 
 // image returns the built-in image, which nodes boot, or the trial of KVM; nil where neither does.
 func (u *upRun) image(ctx context.Context) (*image.Image, error) {
+	// Neither a node nor a trial of this machine's KVM would boot it.
 	if u.ownImages() && !u.conn.Local() {
 		return nil, nil
 	}
@@ -187,6 +188,7 @@ func (u *upRun) record(old *rack.State) error {
 // boot on CPUs of their own.
 func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error {
 	var work []lab.Node
+	// A node that was never configured is told again, although its domain is as planned.
 	for i, n := range u.State.Lab.Nodes {
 		have, ok := u.State.Node(n.Name)
 		if changes[i].Action != libvirt.Keep || !ok || !have.Ready {
