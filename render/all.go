@@ -50,7 +50,9 @@ func marshalPlan(p *plan.Plan) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// A view is a plan as the artefacts of host, guests and network look at it.
+// A view is a plan as the artefacts of host, guests and network look at it. Domains have a model of their own, the
+// machine: they refuse plans that all other artefacts can be written for, such as one for a host that is known by a
+// matrix of devices only.
 type view struct {
 	in    Input
 	plan  *plan.Plan
@@ -76,6 +78,8 @@ func (p *port) isVF() bool {
 	return p.card != nil && p.card.Kind == plan.KindVF && p.card.VF != nil && p.pf != nil
 }
 
+// newView refuses only what would make a wrong file: kernel arguments that a boot loader would cut or split, and CPUs
+// that the host does not have. What is not known is left out of the artefacts.
 func newView(in Input) (*view, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return nil, errors.New("no plan or no lab")
@@ -116,7 +120,8 @@ func newView(in Input) (*view, error) {
 }
 
 // portsOf pairs the ports of a lab node with what they are: whole NICs first, then virtual
-// functions, and what is left over is emulated.
+// functions, and what is left over is emulated. Names and addresses of ports are counted in this
+// order everywhere: another one here would give a card the address of its neighbour.
 func portsOf(n *plan.Node) []port {
 	var cards []*plan.NodeDevice
 	for _, kind := range []string{plan.KindNIC, plan.KindVF} {

@@ -130,7 +130,8 @@ func (m *machine) managementMAC(node string) string {
 	}
 }
 
-// passThrough adds function i of p. The first one says what they are.
+// passThrough adds function i of p. The first one says what they are. libvirt manages them: it takes each from its
+// driver when the guest starts and gives it back afterwards, so that the domain works where no unit has prepared it.
 func passThrough(d *libvirtxml.DomainDeviceList, p *placed, i int, why reasons) {
 	f, reason := &p.functions[i], ""
 	if i == 0 {

@@ -44,7 +44,8 @@ func checkNode(n *plan.Node) error {
 	return checkMemory(n)
 }
 
-// checkCells goes through the virtual CPUs of the cells: consecutive, whole cores, all of them.
+// checkCells goes through the virtual CPUs of the cells: consecutive, whole cores, all of them. QEMU takes CPUs in any
+// order, but the guest's kernel numbers its cores by it, and pins and caches in the domain count on that.
 func checkCells(n *plan.Node) error {
 	next := 0
 	for i, c := range n.Cells {

@@ -37,7 +37,8 @@ func (v *view) iommuFound() string {
 	return "**off**, or not switched on in the kernel"
 }
 
-// groupsFound says whether the IOMMU groups of the plan's devices have strangers.
+// groupsFound says whether the IOMMU groups of the plan's devices have strangers. Bridges are none: they stay with the
+// kernel, and a group may go to a guest with its bridges left behind.
 func (v *view) groupsFound() string {
 	ours := map[topology.PCIAddr]bool{}
 	for _, a := range v.whole {

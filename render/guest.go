@@ -123,7 +123,8 @@ func (v *view) links(i int) []link {
 	return links
 }
 
-// burnedIn returns the MAC address of the first port of a NIC, "" where it is not known for sure.
+// burnedIn returns the MAC address of the first port of a NIC, "" where it is not known for sure. A wrong address is
+// worse than none: the guest would wait for an interface that never comes, and leave the real one alone.
 func (v *view) burnedIn(id string) string {
 	nic := v.nics[id]
 	if nic == nil {
@@ -143,7 +144,8 @@ func (v *view) burnedIn(id string) string {
 	return ""
 }
 
-// guestDriver returns the driver that a NIC of the host has in a guest.
+// guestDriver returns the driver that a NIC of the host has in a guest: the same as on the host, where a driver of
+// networks has it. With vfio-pci, whose business is to keep it, vendor and class say which one it would be.
 func (v *view) guestDriver(id string) string {
 	if nic := v.nics[id]; nic != nil && nic.Driver != "" && nic.Driver != "vfio-pci" && strings.Trim(nic.Driver,
 		moduleLetters) == "" {

@@ -11,7 +11,8 @@ import (
 // kernelSnippet is the name of the file in /etc/default/grub.d.
 func (v *view) kernelSnippet() string { return "rackless-" + v.lab + ".cfg" }
 
-// kernel returns the kernel arguments, for each boot loader with the way back; nothing where the plan needs none.
+// kernel returns the kernel arguments, for each boot loader with the way back; nothing where the plan needs none. Which
+// boot loader the host has is not known here, where nothing looks at a machine: so there is a script for each.
 func (v *view) kernel() []Artifact {
 	if len(v.plan.KernelArgs) == 0 {
 		return nil
@@ -30,10 +31,10 @@ func (v *view) kernel() []Artifact {
 		return program("kernel/"+name+".sh", shellScript(v.made, what+usage, append(vars, extra...), parts...))
 	}
 	return []Artifact{
-		text("kernel/cmdline.txt", v.cmdline()),
+		text("kernel/cmdline.txt", v.page("cmdline.txt", v.plan)),
 		script("grubby", "Kernel arguments for GRUB with entries in /boot/loader/entries: Fedora, RHEL and its "+
 			"relatives, which have grubby.", []string{"entries"}),
-		text("kernel/grub.cfg", v.grubSnippet()),
+		text("kernel/grub.cfg", v.page("grub.cfg", v.plan)),
 		script("grub", "Kernel arguments by /etc/default/grub.d: Debian, Ubuntu and others with GRUB and "+
 			"without grubby.", []string{"grub"},
 			shellVar{"file", v.kernelSnippet(), "The name of grub.cfg in /etc/default/grub.d."}),
@@ -54,22 +55,6 @@ func (v *view) kernelWhy() string {
 			why = ": " + v.plan.KernelWhy[i]
 		}
 		fmt.Fprintf(&b, "\n- %s%s", arg, why)
-	}
-	return b.String()
-}
-
-func (v *view) cmdline() string {
-	return v.header("The kernel arguments of the plan, for whatever boot loader has no script here: the last line, "+
-		"appended to the kernel's command line. "+
-		"Take other values of the same arguments off it: of two isolcpus= the kernel takes the first.") +
-		comment("# ", v.kernelWhy()) + v.kernelNotes("# ") + strings.Join(v.plan.KernelArgs, " ") + "\n"
-}
-
-// kernelNotes are comments on what the host's kernel makes of the arguments, as far as its release tells.
-func (v *view) kernelNotes(prefix string) string {
-	var b strings.Builder
-	for _, note := range v.kernelRemarks() {
-		b.WriteString(comment(prefix, note))
 	}
 	return b.String()
 }
@@ -122,14 +107,4 @@ func kernelOlder(release string, major, minor int) (older, known bool) {
 		return false, false
 	}
 	return a < major || a == major && b < minor, true
-}
-
-// grubSnippet is sourced by grub-mkconfig, which is a shell script.
-func (v *view) grubSnippet() string {
-	return v.header("For GRUB, to be read after the other settings: copy it to /etc/default/grub.d/"+
-		v.kernelSnippet()+" and run update-grub (Debian, Ubuntu). Where grub-mkconfig does not read that folder, "+
-		"source it at the end of /etc/default/grub and run grub2-mkconfig -o /boot/grub2/grub.cfg. grub.sh does "+
-		"either. Undo: remove it, and run the same again.") +
-		comment("# ", v.kernelWhy()) + v.kernelNotes("# ") +
-		"\n" + cmdline.GRUBSnippet(v.plan.KernelArgs)
 }

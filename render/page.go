@@ -76,7 +76,10 @@ func (v *view) functions() template.FuncMap {
 		// Files and units of the lab.
 		"nic":      v.setsFirmware,
 		"why":      v.argumentReasons,
+		"reasons":  v.kernelWhy,
 		"remarks":  v.kernelRemarks,
+		"snippet":  v.kernelSnippet,
+		"grub":     cmdline.GRUBSnippet,
 		"libexec":  v.libexecDir,
 		"udev":     v.udevRules,
 		"modprobe": v.modprobeFile,
@@ -167,7 +170,8 @@ func (v *view) knownDevices() []*topology.PCIDevice {
 	return all
 }
 
-// tenantPins returns the commands that keep virtual machines that may run anywhere off the CPUs of the lab nodes.
+// tenantPins returns the commands that keep virtual machines that may run anywhere off the CPUs of the lab nodes. Those
+// that are pinned already were placed by somebody, and the plan has gone around them.
 func (v *view) tenantPins() []string {
 	keep := v.housekeeping().Union(v.plan.Housekeeping.TenantCPUs).String()
 	var lines []string
@@ -266,7 +270,8 @@ func (v *view) serviceChecks(name string) []string {
 	return []string{"libexec/irq.sh status   # what is left: interrupts that cannot be moved"}
 }
 
-// vfPlace returns the address of a virtual function as the domains have it.
+// vfPlace returns the address of a virtual function as the domains have it: if the kernel gives it another one, the
+// domains name the wrong device, which the page shows before a node is started.
 func (v *view) vfPlace(p *port) string {
 	if m, err := newMachine(v.in); err == nil {
 		if a, err := m.vfAddress(p.card.ID, fmt.Sprint(*p.card.VF)); err == nil {
@@ -276,7 +281,7 @@ func (v *view) vfPlace(p *port) string {
 	return "an address"
 }
 
-// numaText is what numactl -H begins with.
+// numaText is what numactl -H begins with. It writes "1 nodes", too.
 func numaText(n plan.Node) string {
 	if len(n.Cells) < 2 {
 		return "available: 1 nodes (0)"

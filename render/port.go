@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -25,20 +26,19 @@ func Ports(in Input, node string) ([]Port, error) {
 	if in.Plan == nil {
 		return nil, fmt.Errorf("ports of node %q: no plan", node)
 	}
+	i := slices.IndexFunc(in.Plan.Nodes, func(n plan.Node) bool { return n.Name == node })
+	if i < 0 {
+		return nil, fmt.Errorf("the plan has no node %q", node)
+	}
 	m, err := newMachine(in)
+	var ports []Port
+	if err == nil {
+		ports, err = m.ports(&in.Plan.Nodes[i])
+	}
 	if err != nil {
 		return nil, fmt.Errorf("ports of node %q: %w", node, err)
 	}
-	for i := range in.Plan.Nodes {
-		if n := &in.Plan.Nodes[i]; n.Name == node {
-			ports, err := m.ports(n)
-			if err != nil {
-				return nil, fmt.Errorf("ports of node %q: %w", node, err)
-			}
-			return ports, nil
-		}
-	}
-	return nil, fmt.Errorf("the plan has no node %q", node)
+	return ports, nil
 }
 
 func (m *machine) ports(n *plan.Node) ([]Port, error) {

@@ -38,6 +38,8 @@ func (v *view) jobs() []job {
 	return slices.DeleteFunc(allJobs(), func(j job) bool { return !needed[j.name] || len(v.in.Changes[j.name]) == 0 })
 }
 
+// allJobs are in the order in which they are started; the page undoes them in the reverse order. Hugepages come first,
+// while memory is in one piece, and interrupts last, when all drivers have asked for theirs.
 func allJobs() []job {
 	return []job{
 		{
@@ -135,7 +137,8 @@ func allJobs() []job {
 }
 
 // parts are the files of shell/ that a script needs beside those that all have, by the first word
-// of its lines.
+// of its lines. A script has only the parts that it needs, so that a person can read all of it
+// before running it as root.
 var parts = []struct{ name, words string }{
 	{"irqs", "irqs slice"}, {"slices", "slice partition"}, {"pci", "vfio vfs vf"}, {"vfio", "vfio"},
 	{"sriov", "vfs vf link rest"}, {"nic", "firmware"},
@@ -179,7 +182,8 @@ func (v *view) pageSizes() []uint64 {
 	return slices.Compact(sizes)
 }
 
-// units returns the scripts and the units that start them.
+// units returns the scripts and the units that start them. Each job is a unit of its own, so that one that fails names
+// itself in systemctl status and does not stop the others.
 func (v *view) units() []Artifact {
 	var scripts, units []Artifact
 	for _, j := range v.jobs() {
@@ -196,10 +200,7 @@ func (v *view) hostFiles() []Artifact {
 	files := v.hugepageMounts()
 	if !v.given.IsEmpty() {
 		files = append(files, text("systemd/irqbalance.service.d/"+UnitName(v.plan.Lab, ".conf"),
-			v.header("For irqbalance, where it runs: it leaves the CPUs of the lab nodes alone. Version 1.8 and "+
-				"later read this. A value of the same name in "+
-				"/etc/default/irqbalance or /etc/sysconfig/irqbalance counts more.")+
-				"[Service]\nEnvironment="+unitQuote("IRQBALANCE_BANNED_CPULIST="+v.given.String())+"\n"))
+			v.page("irqbalance.conf", v.plan)))
 	}
 	return append(files, v.earlyVFIO()...)
 }
@@ -259,9 +260,4 @@ func (v *view) hugepageMounts() []Artifact {
 // backslash an escape or, at the end, a continued line (systemd.syntax(7), systemd.unit(5)).
 func unitEscape(s string) string {
 	return strings.NewReplacer("%", "%%", `\`, `\\`).Replace(oneLine(s))
-}
-
-// unitQuote returns one word of a setting that takes several, such as Environment=.
-func unitQuote(s string) string {
-	return `"` + strings.NewReplacer("%", "%%", `\`, `\\`, `"`, `\"`).Replace(oneLine(s)) + `"`
 }

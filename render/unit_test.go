@@ -69,9 +69,6 @@ func TestSystemdReadsDescriptionsAsTheyAre(t *testing.T) {
 			t.Errorf("unitEscape(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if got, want := unitQuote(`A="x" %h \`), `"A=\"x\" %%h \\"`; got != want {
-		t.Errorf("unitQuote = %s, want %s", got, want)
-	}
 }
 
 func TestPagesOfTheDefaultSizeNeedNoMount(t *testing.T) {

@@ -1,7 +1,6 @@
 package render
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -67,24 +66,12 @@ func (v *view) earlyVFIO() []Artifact {
 	if len(v.whole) == 0 {
 		return nil
 	}
-	var rules strings.Builder
-	rules.WriteString(v.header("For /etc/udev/rules.d: names vfio-pci as the only driver of these functions as soon " +
-		"as the kernel reports them. Rules of higher numbers load the modules of other drivers (80-drivers.rules), " +
-		"so those come too late. A module that is loaded for another card at that very moment may still be first: " +
-		"then libexec/vfio.sh takes the function back."))
-	for _, a := range v.whole {
-		fmt.Fprintf(&rules, "ACTION==\"add\", SUBSYSTEM==\"pci\", KERNEL==\"%s\", ATTR{driver_override}=\"vfio-pci\"\n",
-			a)
-	}
-	var conf strings.Builder
-	conf.WriteString(v.header("For /etc/modprobe.d: loads vfio-pci before the drivers that would take the functions " +
-		"of the lab nodes, so that it is there when the udev rule names it. There is no \"options vfio-pci ids=\" " +
-		"here on purpose: it takes every card of a model, also those that the host needs."))
-	for _, name := range v.drivers() {
-		fmt.Fprintf(&conf, "softdep %s pre: vfio-pci\n", name)
-	}
+	files := struct {
+		Functions []topology.PCIAddr
+		Drivers   []string
+	}{v.whole, v.drivers()}
 	return []Artifact{
-		text("udev/"+v.udevRules(), rules.String()),
-		text("modprobe.d/"+v.modprobeFile(), conf.String()),
+		text("udev/"+v.udevRules(), v.page("vfio.rules", files)),
+		text("modprobe.d/"+v.modprobeFile(), v.page("modprobe.conf", files)),
 	}
 }
