@@ -41,15 +41,13 @@ func ReadPlan(path string) (*plan.Plan, error) {
 		return nil, request(err)
 	}
 	var p plan.Plan
-	if err := json.Unmarshal(data, &p); err != nil {
-		return nil, request(fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path,
-			jsonLine(data, err), err))
+	if err = json.Unmarshal(data, &p); err != nil {
+		err = fmt.Errorf("%s: not a plan as \"rackless plan -o json\" prints it: %s%w", path, jsonLine(data, err), err)
+	} else if p.Schema != plan.Schema {
+		err = fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path, p.Schema,
+			plan.Schema)
 	}
-	if p.Schema != plan.Schema {
-		return nil, request(fmt.Errorf("%s: schema is %q; want %q, as \"rackless plan -o json\" prints it", path,
-			p.Schema, plan.Schema))
-	}
-	return &p, nil
+	return &p, request(err)
 }
 
 // readModel reads the file of --model.
@@ -62,10 +60,7 @@ func readModel(path string) (*build.Model, error) {
 		return nil, request(err)
 	}
 	m, err := build.ParseModel(path, data)
-	if err != nil {
-		return nil, request(err)
-	}
-	return m, nil
+	return m, request(err)
 }
 
 // readTenants reads the tenants that a lab file names, in the form of "rackless inspect -o json".
@@ -80,10 +75,9 @@ func readTenants(from string) ([]topology.Tenant, error) {
 	}
 	tenants, err := parseTenants(data)
 	if err != nil {
-		return nil, request(fmt.Errorf("%s: not a list of tenants as in \"rackless inspect -o json | jq .tenants\": %w",
-			from, err))
+		err = fmt.Errorf("%s: not a list of tenants as in \"rackless inspect -o json | jq .tenants\": %w", from, err)
 	}
-	return tenants, nil
+	return tenants, request(err)
 }
 
 // parseTenants reads one list of tenants as JSON. An empty one is not nil.

@@ -53,11 +53,11 @@ type FleetSummary struct {
 // the policy is wrong.
 func ReadFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, error) {
 	files, err := inspect.List(dir)
+	if err == nil && len(files) == 0 {
+		err = fmt.Errorf("--fleet %s: no directory with snapshots of hosts", dir)
+	}
 	if err != nil {
 		return nil, request(err)
-	}
-	if len(files) == 0 {
-		return nil, request(fmt.Errorf("--fleet %s: no directory with snapshots of hosts", dir))
 	}
 	f, err := fleet.New(policy)
 	if err != nil {
@@ -149,10 +149,10 @@ func (r *fleetRun) one(ctx context.Context, number int, line []byte) (FleetAnswe
 		return answer, nil
 	}
 	l, err := lab.Parse(fmt.Sprintf("%s, line %d", r.Name, number), line)
-	if err != nil && !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) {
-		return answer, request(fmt.Errorf("%w\n--fleet wants one lab a line, as JSON", err)) // not the lab file of one
-	}
 	if err != nil {
+		if !bytes.HasPrefix(bytes.TrimSpace(line), []byte("{")) { // as where the file is that of one lab
+			err = fmt.Errorf("%w\n--fleet wants one lab a line, as JSON", err)
+		}
 		return answer, request(err)
 	}
 	answer.Request = l.Name

@@ -29,8 +29,13 @@ func (e *RequestError) Error() string { return e.Err.Error() }
 // Unwrap returns the error that says what is wrong.
 func (e *RequestError) Unwrap() error { return e.Err }
 
-// request marks an error as one of what was asked for.
-func request(err error) error { return &RequestError{err} }
+// request marks an error as one of what was asked for; nil stays nil.
+func request(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &RequestError{err}
+}
 
 // DoesNotFit reports whether an error of Solve says that host and lab do not go together.
 func DoesNotFit(err error) bool {
@@ -63,16 +68,16 @@ func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err erro
 // package plan knows no files, that is added here.
 func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
 	p, err := build.Problem(h, l, q.Options)
-	all, ok := errors.AsType[build.RequestErrors](err)
-	switch {
-	case err == nil:
+	if err == nil {
 		return p, nil
-	case ok && all[0].Key == "model":
-		return nil, request(fmt.Errorf("%s: %w", q.ModelFile, err))
-	case ok && len(all) > 1:
-		return nil, request(fmt.Errorf("%s:\n%w", q.File, err))
 	}
-	return nil, request(fmt.Errorf("%s: %w", q.File, err))
+	place := q.File + ": "
+	if all, ok := errors.AsType[build.RequestErrors](err); ok && all[0].Key == "model" {
+		place = q.ModelFile + ": "
+	} else if ok && len(all) > 1 {
+		place = q.File + ":\n"
+	}
+	return nil, request(fmt.Errorf("%s%w", place, err))
 }
 
 // A Planned is a plan and what it was made of.

@@ -101,6 +101,7 @@ func (b *bench) everyMachine(ctx context.Context) error {
 				case t.stopped == "":
 					proved++
 				}
+				// What a user would notice, or what was not proved, is listed by name.
 				if t.took > 100*time.Millisecond || t.stopped != "" {
 					slow = append(slow, fmt.Sprintf("  %v %d nodes, even %v: %v, cost %d, bound %d %s", path, nodes,
 						even, t.took.Round(time.Millisecond), t.cost, t.bound, t.stopped))
@@ -189,6 +190,8 @@ func (b *bench) large(ctx context.Context) error {
 // A namedLab is a lab as text.
 type namedLab struct{ name, text string }
 
+// largeLabs are equal, mixed and unequal ones, and one whose nodes leave cores of each NUMA node
+// over: bounds that look at a lab node alone are weak there.
 func largeLabs() []namedLab {
 	unequal := "nodes:\n"
 	for i := range 64 {
@@ -204,7 +207,8 @@ func largeLabs() []namedLab {
 	}
 }
 
-// growth shows how time and cost grow.
+// growth shows how time and cost grow with lab nodes, devices and NUMA nodes. Combinations that ask
+// for more than the part of the host has are left out.
 func (b *bench) growth(ctx context.Context) error {
 	h, err := largeHost()
 	if err != nil {

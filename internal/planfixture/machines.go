@@ -134,6 +134,7 @@ func Mix(seed uint64) (string, *plan.Problem) {
 			free++
 		}
 	}
+	// What is left of devices and cores is tracked, so that what is asked for mostly fits.
 	count := r.In(2, 16)
 	count = min(count, free-s.Reserve)
 	fill := max(count, (free-s.Reserve)*r.In(30, 95)/100)

@@ -82,6 +82,8 @@ func emptyProblem(w lab.Workload) *plan.Problem {
 		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
 }
 
+// addCores numbers cores by NUMA node and L3 cache. Siblings get numbers above those of all first
+// threads, as Linux numbers them.
 func (s Shape) addCores(p *plan.Problem) {
 	threads := max(1, s.Threads)
 	cores := s.Packages * s.Nodes * max(1, s.L3s) * s.Cores
@@ -119,6 +121,7 @@ func (s Shape) addCores(p *plan.Problem) {
 	}
 }
 
+// addDevices adds GPUs, then NICs, and a path for each pair that has a GPU.
 func (s Shape) addDevices(p *plan.Problem) {
 	nodes := s.Packages * s.Nodes
 	home := func(k, of int) *int {

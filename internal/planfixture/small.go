@@ -17,6 +17,7 @@ func Small(seed uint64) *plan.Problem {
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 		lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
 	p := emptyProblem(w)
+	// Weights that nobody published too: zeros and ties are where bounds go wrong.
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
 			&p.Weights.MemoryBalance, &p.Weights.NICShared,
@@ -32,6 +33,8 @@ func Small(seed uint64) *plan.Problem {
 	return p
 }
 
+// smallNodes adds NUMA nodes, a fifth of the time with a table of distances that is not symmetric,
+// and sometimes with memory that is not local to its own cores.
 func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	symmetric := r.Chance(80)
 	ids := []int{0, 1, 2}
@@ -75,6 +78,7 @@ func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	p.ReserveCores = r.In(0, 2)
 }
 
+// smallCores adds cores in even groups or, where they are not tidy, each anywhere.
 func smallCores(r *Rand, p *plan.Problem, nodes int) {
 	cores := r.In(3, 8)
 	tidy := r.Chance(60)
@@ -104,6 +108,7 @@ func smallCores(r *Rand, p *plan.Problem, nodes int) {
 	}
 }
 
+// smallDevices adds GPUs, then NICs, some of them at no known NUMA node and some in one bundle.
 func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 	gpus, nics := r.In(0, 3), r.In(0, 3)
 	for k := range gpus + nics {
@@ -135,6 +140,7 @@ func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 	}
 }
 
+// smallRequests adds one to three requests, with affinity between some, and some of them equal.
 func smallRequests(r *Rand, p *plan.Problem) {
 	kinds := [][]int{nil, nil, nil}
 	for i, d := range p.Devices {

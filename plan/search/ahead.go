@@ -82,7 +82,9 @@ func (o *outlook) add(m *model, y, d, by int) {
 	}
 }
 
-// take notes that a device was picked, with sign -1 that it was put back. GPUs and NICs are gone for other wants too.
+// take notes that a device was picked, with sign -1 that it was put back. GPUs and NICs are gone for
+// other wants too. These counts are kept up to date because lookAhead, which needs them, is called at
+// each pick.
 func (e *enumerator) take(d int, kind wantKind, sign int) {
 	o, m := &e.out, e.s.m
 	if !o.on {
@@ -123,8 +125,9 @@ func (e *enumerator) hide(x, at, sign int) {
 	}
 }
 
-// lookAhead finds what follows from the devices to come, once k of want x are picked: it returns what
-// paths cost, and sets eff to what cores cost on each NUMA node.
+// lookAhead is the bound of a partial choice of devices. It finds what follows from the devices to
+// come, once k of want x are picked: it returns what paths cost, and sets eff to what cores cost on
+// each NUMA node.
 func (e *enumerator) lookAhead(x, k int) int64 {
 	o, m := &e.out, e.s.m
 	o.enough = true
@@ -232,7 +235,7 @@ func (o *outlook) reach(m *model, a int, wants []want, gpus bool) (int64, bool) 
 }
 
 // coverage finds how many devices can have a core next to them at most where so many NUMA nodes have
-// cores: those with most devices.
+// cores: those of the nodes with most devices.
 func (e *enumerator) coverage() {
 	o := &e.out
 	n := len(e.perNode)
@@ -343,7 +346,8 @@ func (e *enumerator) pathsAhead() int64 {
 	if coming == r.ports || len(e.c.gpus) < r.gpus {
 		return sum
 	}
-	// No port to come can help more than on its own beside those picked.
+	// No port to come can help more than on its own beside those picked: what two ports save together
+	// is no more than the sum of what each saves.
 	o.sums = o.sums[:0]
 	for y, left := range o.left {
 		if r.wants[y].kind == wantGPU || left == 0 {

@@ -64,7 +64,8 @@ func (t *tree) solveMaster() {
 	}
 }
 
-// start sets the program up with every lab node nowhere, which costs the gap.
+// start sets the program up with every lab node nowhere, which costs the gap: a basis that is
+// feasible, and that pivots replace by patterns as they are found.
 func (a *patternModel) start() *master {
 	rows := len(a.classes) + len(a.groups) + len(a.sizes)
 	p := &master{patternModel: a, dual: make([]float64, rows), pivot: make([]float64, rows)}
@@ -108,7 +109,9 @@ func (p *master) price() *variable {
 	return q
 }
 
-// bestEntering raises the root bound to what the duals prove, and returns the column that lowers the cost most.
+// bestEntering solves the pricing problems at the present duals. It raises the root bound to what the
+// duals prove (any duals do, also before the program is solved), and returns the column that lowers
+// the cost most.
 func (p *master) bestEntering() *variable {
 	classes, groups := len(p.classes), len(p.groups)
 	var enter *variable
@@ -166,8 +169,8 @@ func (p *master) variableOf(g, x int, ranks [][]member) variable {
 	return q
 }
 
-// sharpen packs the patterns of the basis whose shares were only counted so far. It reports whether
-// one costs more than was known.
+// sharpen packs the patterns of the basis whose shares were only counted so far: too few shares make
+// a pattern look cheaper than it is. It reports whether one costs more than was known.
 func (p *master) sharpen() bool {
 	more := false
 	for r := range p.basis {
@@ -186,7 +189,8 @@ func (p *master) sharpen() bool {
 // tiny is less than any number that is not 0, but for errors.
 const tiny = 1e-7
 
-// enter takes a column into the basis; it reports whether that could be done.
+// enter takes a variable into the basis, a pivot of the simplex method; it reports whether that could
+// be done.
 func (p *master) enter(q *variable) bool {
 	ratio := -1.0
 	for r, row := range p.inverse {

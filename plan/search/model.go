@@ -197,6 +197,7 @@ func (m *model) addCores() error {
 	for i := range cores {
 		cores[i] = &p.Cores[i]
 	}
+	// Cells, pools and caches are numbered by the lowest core ID in them, whatever the order of the problem.
 	slices.SortFunc(cores, func(a, b *plan.Core) int { return cmp.Compare(a.ID, b.ID) })
 	l3s := numbering[int]{}
 	l3Of := func(c *plan.Core) int {
@@ -217,7 +218,8 @@ func (m *model) addCores() error {
 			m.l3s[l3Of(c)].tenant = true
 		}
 	}
-	// A core with more threads than any request asks for is as good as one with just so many.
+	// A core with more threads than any request asks for is as good as one with just so many. Fewer
+	// pools mean fewer columns.
 	var levels []int
 	for i := range p.Requests {
 		levels = append(levels, p.Requests[i].Threads)
@@ -354,7 +356,7 @@ func (m *model) addDevices() error {
 		if q.Steps < 0 || q.Steps > 1<<20 || q.LossPercent != nil && (*q.LossPercent < 0 || *q.LossPercent > 1<<20) {
 			return fmt.Errorf("problem: path between devices %d and %d: steps or loss out of range", q.A, q.B)
 		}
-		// The first one counts where there are several, as in Problem.Path.
+		// The first one counts where there are several, as in Problem.Path. Both tables are symmetric.
 		if m.gpuPair(q.A, q.B) < 0 {
 			pair, gpus := p.PairCost(q), int64(q.Steps)*p.Weights.GPUGPUPath
 			m.pairCost[q.A*n+q.B], m.pairCost[q.B*n+q.A] = pair, pair

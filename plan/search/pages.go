@@ -80,7 +80,9 @@ func (m *model) priceMemory() {
 func (m *model) pagesOf(r *request) *pageCost {
 	c := &pageCost{core: make([]int64, len(m.nodes))}
 	empty := func(b int) bool { return m.nodes[b].limited && m.nodes[b].pages == 0 }
-	away := infinite // what the distance of a page costs at least
+	// A core on a node without memory has its pages on another one: they miss their share, and are
+	// as far as the nearest core to any memory at least.
+	away := infinite
 	for b := range m.nodes {
 		if !empty(b) {
 			away = min(away, scale*r.w.MemoryDistance*m.nearestCore(b))

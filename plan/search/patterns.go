@@ -186,7 +186,8 @@ func (m *model) bins() []bin {
 	return bins
 }
 
-// samePatterns reports whether two bins can contain the same, with as many shares.
+// samePatterns reports whether two bins can contain the same, with as many shares. Most hosts are
+// made of equal NUMA nodes, so that one table serves them all.
 func (m *model) samePatterns(a, b *bin) bool {
 	if a.room != b.room || a.caches.loose != b.caches.loose || !slices.Equal(a.caches.own, b.caches.own) ||
 		!slices.Equal(a.caches.tenants, b.caches.tenants) {
@@ -201,6 +202,8 @@ func (m *model) samePatterns(a, b *bin) bool {
 // chooseSizes takes all sizes up to the largest one that is asked for or, where patterns would be
 // too many, those that are and 1. It reports false where even those are.
 func (a *patternModel) chooseSizes(asked []int) bool {
+	// With all sizes a portion can be counted with the cores that it has; with fewer sizes it counts
+	// with the next smaller one, which is still a bound.
 	for n := slices.Max(asked); n > 0; n-- {
 		a.sizes = append(a.sizes, n)
 	}
@@ -222,7 +225,8 @@ func (a *patternModel) chooseSizes(asked []int) bool {
 	return true
 }
 
-// countable reports whether there are few enough patterns.
+// countable reports whether there are few enough patterns. It counts multisets of sizes by their
+// sum, as one counts the ways to pay an amount with coins.
 func (a *patternModel) countable() bool {
 	ways := make([]int, a.room+1) // to have so many cores
 	ways[0] = 1
@@ -238,7 +242,8 @@ func (a *patternModel) countable() bool {
 	return sum <= maxPatterns
 }
 
-// list lists the patterns of a bin, each after its parent.
+// list lists the patterns of a bin, each after its parent. Sizes are added largest first, so that
+// each multiset of sizes comes up once.
 func (a *patternModel) list(u *bin) *patternTable {
 	table := &patternTable{of: u, list: []pattern{{exact: true}}}
 	var asked []int
@@ -278,7 +283,9 @@ func (a *patternModel) oneCache(u *bin, owners int) (int, bool) {
 	return a.t.s.packs.easy(a.t.m.pools[u.pool].comp, at)
 }
 
-// pack finds the shares of a pattern that were only counted so far, and returns how many more there are.
+// pack finds the shares of a pattern that were only counted so far, and returns how many more there
+// are. Packing all patterns of a table would take most of the time; only those are packed that the
+// linear program or the rounding wants to use.
 func (a *patternModel) pack(u *bin, x int) int {
 	table := u.table
 	c := &table.list[x]
@@ -305,6 +312,7 @@ func (a *patternModel) reprice() bool {
 	if beyond <= 0 || beyond > 1<<46 {
 		return false
 	}
+	// Duals are whole numbers, so that what they prove is exact: as fine as the range of an int64 allows.
 	for a.fine = 1024; beyond > 1<<46/a.fine; {
 		a.fine /= 2
 	}
@@ -313,6 +321,8 @@ func (a *patternModel) reprice() bool {
 	for i := range m.requests {
 		a.page = min(a.page, a.refine(m.requests[i].w.MemoryBalance))
 	}
+	// What it costs to be at home in a bin, to have a device elsewhere, or to span is the least
+	// reduced cost with the enumerator confined to just that.
 	e := t.enum(0)
 	defer func() { e.within, e.beyond, e.spanning = nil, nil, 0 }()
 	for k := range a.bins {
@@ -425,8 +435,9 @@ type member struct {
 	gain  int64
 }
 
-// ranks returns for each size the lab nodes and portions that gain most in a bin, before what all
-// pay together; full says that no core is left then.
+// ranks returns for each size the lab nodes and portions that gain most in a bin, best first, before
+// what all pay together; full says that no core is left then. The k-th of a size in a pattern gains
+// what stands at k, so that the gain of a pattern is that of its parent and one number more.
 func (a *patternModel) ranks(u *bin, full bool) [][]member {
 	out := make([][]member, len(a.sizes))
 	for c, members := range a.classes {
@@ -491,7 +502,8 @@ func (a *patternModel) bestPattern(u *bin) (best int, ranks [][]member) {
 }
 
 // cheapestSpan returns by how many portions of which sizes a member of a class spans at least cost:
-// with their g, infinite where it cannot span, and without.
+// with their g, infinite where it cannot span, and without. It is a knapsack problem, solved by
+// dynamic programming over cores and portions.
 func (a *patternModel) cheapestSpan(c int) (parts []int, reduced, cost int64) {
 	cores := a.t.m.requests[a.classes[c][0]].cores
 	longest := len(a.span[c]) + 1

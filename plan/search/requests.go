@@ -160,6 +160,7 @@ func (m *model) addPairing(r *request, name string) error {
 	}
 	slices.Sort(q.gpuList)
 	q.gpuList = slices.Compact(q.gpuList)
+	// A lab of 64 equal requests would otherwise look at all pairs of devices 64 times.
 	k := slices.IndexFunc(m.pairings, func(o *pairing) bool {
 		return o.count == q.count && slices.Equal(o.gpuList, q.gpuList) && slices.Equal(o.portList, q.portList)
 	})
@@ -227,7 +228,7 @@ func finite(least int64) int64 {
 	return least
 }
 
-// priceGPUs adds up the cheapest paths of each GPU.
+// priceGPUs adds up the cheapest paths of each GPU. Sorted rows make the bound of gpusAhead a lookup.
 func (m *model) priceGPUs(q *pairing) {
 	var costs []int64
 	for _, g := range q.gpuList {
@@ -249,7 +250,8 @@ func (m *model) priceGPUs(q *pairing) {
 	}
 }
 
-// foresee prepares the bounds of ahead.go.
+// foresee prepares the bounds of ahead.go for requests with several devices. With one device each
+// choice is looked at anyway.
 func (m *model) foresee() {
 	n := len(m.nodes)
 	if n > outlookNodes {

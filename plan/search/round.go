@@ -125,7 +125,8 @@ func (q *rounding) findCandidates(g int) int {
 	return count
 }
 
-// next gives the largest lab node that is left, with others, to a bin. It reports whether to stop.
+// next is a depth-first search over sets of patterns. It gives the largest lab node that is left,
+// with others, to a bin. It reports whether to stop.
 func (q *rounding) next(loss int64) bool {
 	t := q.t
 	s := slices.IndexFunc(q.left, func(n int) bool { return n > 0 })
@@ -151,6 +152,7 @@ func (q *rounding) next(loss int64) bool {
 		}) {
 			continue
 		}
+		// Only now is the pattern worth packing, which may show that it loses more.
 		if c.loss += q.share * int64(q.pack(u, c.pattern)); loss+c.loss > q.limit {
 			continue
 		}
@@ -201,6 +203,7 @@ func (q *rounding) build() {
 		here := make([]int, len(q.classes))
 		for _, x := range c.sizes {
 			for range x.n {
+				// A pattern says sizes; which class of that size goes here is what gains most at the duals.
 				best, gain := -1, -infinite
 				for k, members := range q.classes {
 					cost := u.least[k]
