@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -176,7 +177,7 @@ func (c *hostCheck) asked(name string) []string {
 		return nil
 	}
 	var values []string
-	for word := range strings.FieldsSeq(*c.h.Kernel.Cmdline) {
+	for _, word := range cmdline.Split(*c.h.Kernel.Cmdline) {
 		if key, value, _ := strings.Cut(word, "="); strings.ReplaceAll(key, "-", "_") == name {
 			values = append(values, strings.Trim(value, `"`))
 		}

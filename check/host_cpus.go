@@ -7,6 +7,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -124,10 +125,6 @@ func (c *hostCheck) isolation() {
 	c.judge(missing.IsEmpty(), f)
 }
 
-// bootCPU keeps the kernel's time: it takes this one off nohz_full by itself (tick_nohz_init in
-// kernel/time/tick-sched.c).
-const bootCPU = 0
-
 func (c *hostCheck) noHzFull() {
 	const file = fileCPU + "nohz_full"
 	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
@@ -163,7 +160,7 @@ func (c *hostCheck) noHzFull() {
 		return
 	}
 	have := *c.h.CPUs.NoHzFull
-	missing := want.Difference(have).Difference(topology.CPUs(bootCPU))
+	missing := want.Difference(have).Difference(topology.CPUs(cmdline.BootCPU))
 	f := finding.Finding{ID: IDNoHzFull, Have: list(have), Want: list(want), Evidence: file}
 	if !missing.IsEmpty() {
 		f.Have += "; the tick is on " + missing.String()

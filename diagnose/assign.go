@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 

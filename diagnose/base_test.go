@@ -249,7 +249,7 @@ func tenant(h *topology.Host, name string) *topology.Tenant {
 	return &h.Tenants[i]
 }
 
-func cmdline(h *topology.Host, line string) { h.Kernel.Cmdline = &line }
+func withCmdline(h *topology.Host, line string) { h.Kernel.Cmdline = &line }
 
 // without removes the functions below a bus prefix, such as "0000:06:".
 func without(h *topology.Host, prefix string) {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -20,11 +21,8 @@ func (p param) String() string {
 	return p.name
 }
 
-// parameters splits the command line of h as the kernel does: at blanks outside double quotes. "--"
-// ends the kernel's parameters; the rest is init's. Where the line itself is not known, the
-// parameters that a reader has listed stand in.
-//
-// Source: next_arg in lib/cmdline.c and Documentation/admin-guide/kernel-parameters.rst.
+// parameters returns the parameters of the command line of h. Where the line itself is not known,
+// those that a reader has listed stand in.
 func parameters(h *topology.Host) []param {
 	var out []param
 	if h.Kernel.Cmdline == nil {
@@ -33,17 +31,7 @@ func parameters(h *topology.Host) []param {
 		}
 		return out
 	}
-	quoted := false
-	words := strings.FieldsFunc(*h.Kernel.Cmdline, func(r rune) bool {
-		if r == '"' {
-			quoted = !quoted
-		}
-		return !quoted && (r == ' ' || r == '\t' || r == '\n')
-	})
-	for _, w := range words {
-		if w == "--" {
-			break
-		}
+	for _, w := range cmdline.Split(*h.Kernel.Cmdline) {
 		name, value, hasValue := strings.Cut(strings.ReplaceAll(w, `"`, ""), "=")
 		out = append(out, param{name, value, hasValue})
 	}

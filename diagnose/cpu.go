@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -111,7 +112,7 @@ func notInForce(v *view, add func(finding.Finding)) {
 		if v.CPUs.Present != nil {
 			want = want.Intersect(*v.CPUs.Present)
 		}
-		missing := want.Difference(*have).Difference(topology.CPUs(0))
+		missing := want.Difference(*have).Difference(topology.CPUs(cmdline.BootCPU))
 		if missing.IsEmpty() {
 			return
 		}

@@ -61,41 +61,41 @@ func cpuCases() []testCase {
 			h.CPUs.NoHzFull = new(cpus("2-29"))
 		}},
 		{id: "RL052", found: true, name: "all CPUs asked for", set: func(h *topology.Host) {
-			cmdline(h, "nohz_full=8-N")
+			withCmdline(h, "nohz_full=8-N")
 			h.CPUs.NoHzFull = new(cpus("8-31"))
 		}},
 		{id: "RL052", found: false, name: "in force"},
 		{id: "RL052", found: false, name: "isolated from interrupts only", set: func(h *topology.Host) {
-			cmdline(h, "isolcpus=managed_irq,2-29")
+			withCmdline(h, "isolcpus=managed_irq,2-29")
 			isolate(h, "")
 		}},
 		{id: "RL052", found: false, name: "the boot CPU keeps the time", set: func(h *topology.Host) {
-			cmdline(h, "nohz_full=all")
+			withCmdline(h, "nohz_full=all")
 			h.CPUs.NoHzFull = new(cpus("1-63"))
 		}},
 		{id: "RL052", found: false, name: "CPUs that the machine does not have", set: func(h *topology.Host) {
-			cmdline(h, "isolcpus=2-29,34-61,64-127")
+			withCmdline(h, "isolcpus=2-29,34-61,64-127")
 		}},
 		{id: "RL052", found: false, name: "more isolated than asked for", set: func(h *topology.Host) {
-			cmdline(h, "quiet")
+			withCmdline(h, "quiet")
 		}},
 		{id: "RL052", found: false, name: "a list that nobody understands", set: func(h *topology.Host) {
-			cmdline(h, "isolcpus=2-x")
+			withCmdline(h, "isolcpus=2-x")
 			isolate(h, "")
 		}},
 
 		{id: "RL053", found: true, name: "bare isolcpus=", set: func(h *topology.Host) {
-			cmdline(h, "isolcpus= quiet")
+			withCmdline(h, "isolcpus= quiet")
 		}},
 		{id: "RL053", found: true, name: "flags and no list", set: func(h *topology.Host) {
-			cmdline(h, "isolcpus=managed_irq,domain, rcu_nocbs=")
+			withCmdline(h, "isolcpus=managed_irq,domain, rcu_nocbs=")
 		}},
 		{id: "RL053", found: false, name: "lists"},
 		{id: "RL053", found: false, name: "a parameter that may be empty", set: func(h *topology.Host) {
-			cmdline(h, "root= isolcpus=2-29,34-61")
+			withCmdline(h, "root= isolcpus=2-29,34-61")
 		}},
 		{id: "RL053", found: false, name: "rcu_nocbs without a value stands for all", set: func(h *topology.Host) {
-			cmdline(h, "rcu_nocbs")
+			withCmdline(h, "rcu_nocbs")
 		}},
 
 		{id: "RL054", found: true, name: "powersave on half of the cores of a host", set: func(h *topology.Host) {
@@ -114,13 +114,13 @@ func cpuCases() []testCase {
 		}},
 
 		{id: "RL056", found: true, name: "2047 bytes", set: func(h *topology.Host) {
-			cmdline(h, "x="+strings.Repeat("1", 2045))
+			withCmdline(h, "x="+strings.Repeat("1", 2045))
 		}},
 		{id: "RL056", found: false, name: "2046 bytes", set: func(h *topology.Host) {
-			cmdline(h, "x="+strings.Repeat("1", 2044))
+			withCmdline(h, "x="+strings.Repeat("1", 2044))
 		}},
 		{id: "RL056", found: false, name: "an architecture with another limit", set: func(h *topology.Host) {
-			cmdline(h, "x="+strings.Repeat("1", 2045))
+			withCmdline(h, "x="+strings.Repeat("1", 2045))
 			h.System.Arch = "s390x"
 		}},
 	}

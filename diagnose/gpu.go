@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 

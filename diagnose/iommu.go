@@ -5,9 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 

@@ -29,20 +29,20 @@ func iommuCases() []testCase {
 	return []testCase{
 		{id: "RL020", found: true, name: "off, with cards to give away", set: func(h *topology.Host) {
 			noIOMMU(h)
-			cmdline(h, "quiet")
+			withCmdline(h, "quiet")
 		}},
 		{id: "RL020", found: true, name: "asked for and not there", set: func(h *topology.Host) {
 			noIOMMU(h)
-			cmdline(h, "intel_iommu=on iommu=pt")
+			withCmdline(h, "intel_iommu=on iommu=pt")
 		}},
 		{id: "RL020", found: true, name: "asked for in a virtual machine", set: func(h *topology.Host) {
 			noIOMMU(h)
-			cmdline(h, "intel_iommu=on")
+			withCmdline(h, "intel_iommu=on")
 			h.System.InVM = new(true)
 		}},
 		{id: "RL020", found: true, name: "switched off on the command line", set: func(h *topology.Host) {
 			noIOMMU(h)
-			cmdline(h, "intel_iommu=off")
+			withCmdline(h, "intel_iommu=off")
 		}},
 		{id: "RL020", found: true, name: "off on a laptop", from: laptop, set: noIOMMU},
 		{id: "RL020", found: false, name: "on"},
@@ -52,7 +52,7 @@ func iommuCases() []testCase {
 		}},
 		{id: "RL020", found: false, name: "virtual machine that asks for none", set: func(h *topology.Host) {
 			noIOMMU(h)
-			cmdline(h, "quiet")
+			withCmdline(h, "quiet")
 			h.System.InVM = new(true)
 		}},
 
@@ -131,10 +131,10 @@ func iommuCases() []testCase {
 			}},
 
 		{id: "RL024", found: true, name: "override on the command line", set: func(h *topology.Host) {
-			cmdline(h, "quiet pcie_acs_override=downstream,multifunction")
+			withCmdline(h, "quiet pcie_acs_override=downstream,multifunction")
 		}},
 		{id: "RL024", found: false, name: "another PCI parameter", set: func(h *topology.Host) {
-			cmdline(h, "pci=realloc")
+			withCmdline(h, "pci=realloc")
 		}},
 
 		{id: "RL025", found: true, name: "NIC of the host", set: func(h *topology.Host) {

@@ -21,14 +21,14 @@ func memoryCases() []testCase {
 	return []testCase{
 		{id: "RL040", found: true, name: "four pages short", set: func(h *topology.Host) { pages(h, 16, 16, 16, 12) }},
 		{id: "RL040", found: true, name: "enough in total, one node short", set: func(h *topology.Host) {
-			cmdline(h, "hugepagesz=1G hugepages=0:16,1:16,2:16,3:16")
+			withCmdline(h, "hugepagesz=1G hugepages=0:16,1:16,2:16,3:16")
 			pages(h, 17, 17, 16, 14)
 		}},
 		{id: "RL040", found: true, name: "a node that does not exist", set: func(h *topology.Host) {
-			cmdline(h, "hugepagesz=1G hugepages=0:16,4:16")
+			withCmdline(h, "hugepagesz=1G hugepages=0:16,4:16")
 		}},
 		{id: "RL040", found: true, name: "pages of the default size, known by node only", set: func(h *topology.Host) {
-			cmdline(h, "hugepages=1024")
+			withCmdline(h, "hugepages=1024")
 			h.Memory.DefaultHuge, h.Memory.Hugepages = nil, nil
 		}},
 		{id: "RL040", found: false, name: "as many as asked for"},
@@ -37,7 +37,7 @@ func memoryCases() []testCase {
 		}},
 		{id: "RL040", found: false, name: "the second number for a size is ignored, as the kernel does",
 			set: func(h *topology.Host) {
-				cmdline(h, "hugepagesz=1G hugepages=64 hugepagesz=1G hugepages=128")
+				withCmdline(h, "hugepagesz=1G hugepages=64 hugepagesz=1G hugepages=128")
 			}},
 		{id: "RL040", found: false, name: "pools are not known", set: func(h *topology.Host) {
 			h.Memory.Hugepages = nil
@@ -54,7 +54,7 @@ func memoryCases() []testCase {
 		}},
 		{id: "RL041", found: true, name: "a size that no x86 processor has, asked for twice",
 			set: func(h *topology.Host) {
-				cmdline(h, "hugepagesz=16M hugepages=64 hugepagesz=16M hugepages=64")
+				withCmdline(h, "hugepagesz=16M hugepages=64 hugepagesz=16M hugepages=64")
 				h.Memory.Hugepages = nil
 			}},
 		{id: "RL041", found: false, name: "the pool is there"},
@@ -66,12 +66,12 @@ func memoryCases() []testCase {
 				}
 			}},
 		{id: "RL041", found: false, name: "a size is named, and no pages are asked for", set: func(h *topology.Host) {
-			cmdline(h, "hugepagesz=16M")
+			withCmdline(h, "hugepagesz=16M")
 		}},
 
 		{id: "RL042", found: true, name: "all on node 0", set: func(h *topology.Host) { pages(h, 64, 0, 0, 0) }},
 		{id: "RL042", found: false, name: "asked for by node", set: func(h *topology.Host) {
-			cmdline(h, "hugepagesz=1G hugepages=0:64")
+			withCmdline(h, "hugepagesz=1G hugepages=0:64")
 			pages(h, 64, 0, 0, 0)
 		}},
 		{id: "RL042", found: false, name: "on two nodes", set: func(h *topology.Host) { pages(h, 32, 0, 32, 0) }},

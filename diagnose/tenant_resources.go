@@ -5,9 +5,8 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/rackless/rackless/internal/words"
-
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 

@@ -60,7 +60,7 @@ func TestAHostServesLabsWhenAnythingOfThemIsThere(t *testing.T) {
 		"a tenant":                  {func(h *topology.Host) { h.Tenants = []topology.Tenant{{Name: "vm"}} }, true},
 		"isolated CPUs":             {func(h *topology.Host) { isolate(h, "2-3") }, true},
 		"hugepages":                 {func(h *topology.Host) { h.Memory.Hugepages[0].Total = 1 }, true},
-		"hugepages asked for":       {func(h *topology.Host) { cmdline(h, "hugepages=8") }, true},
+		"hugepages asked for":       {func(h *topology.Host) { withCmdline(h, "hugepages=8") }, true},
 		"a device on a vfio driver": {func(h *topology.Host) { h.PCI[2].Driver = "vfio-pci" }, true},
 		"a NIC at 25 Gb/s":          {func(h *topology.Host) { nicSpeed(h, 25_000) }, true},
 		"a NIC at 10 Gb/s":          {func(h *topology.Host) { nicSpeed(h, 10_000) }, false},

@@ -83,7 +83,7 @@ var rules = map[string]rule{
 	"inspect/where": {may: []string{"topology"}, why: "where something is wrong, in one form: a text and a number"},
 	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"finding":       {why: "a finding has one form and one explanation, whoever makes it", never: pure()},
-	"diagnose": {may: []string{"finding", "internal/words", "topology"},
+	"diagnose": {may: []string{"finding", "internal/cmdline", "internal/words", "topology"},
 		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
 		never: pure()},
 
@@ -147,7 +147,7 @@ var rules = map[string]rule{
 	}},
 	"facts": {may: []string{"topology"},
 		why: "what a kernel says of itself is read by everybody and knows nobody"},
-	"check": {may: []string{"bench", "diagnose", "facts", "finding", "internal/words", "lab", "plan", "topology"},
+	"check": {may: []string{"bench", "diagnose", "facts", "finding", "internal/cmdline", "internal/words", "lab", "plan", "topology"},
 		why: "a check compares values; how they got so is not its business"},
 	"study/stats": {may: []string{"internal/words"},
 		why:   "statistics are made of numbers: what was measured, and how, is not their business",
