@@ -70,6 +70,7 @@ type domainCheck struct {
 	sheet
 }
 
+// findings makes the checks of one virtual machine. Only one that runs has threads and memory to look at.
 func (c *domainCheck) findings() []finding.Finding {
 	f := finding.Finding{ID: IDDomain, Have: cmp.Or(c.d.State, "state not known"), Want: running,
 		Evidence: "virsh domstate " + c.d.Name,
@@ -115,6 +116,9 @@ func (c *domainCheck) thread(tid int) *facts.Thread {
 
 func (c *domainCheck) status() string { return fmt.Sprintf("/proc/%d/task/*/status", c.d.PID) }
 
+// vcpus compares what the kernel lets each virtual CPU use with the plan. It asks the kernel and not libvirt, whose
+// definition says what was asked for. A fix by vcpupin is offered only if every fault can be mended so: a virtual CPU
+// that is missing or too much needs a new start.
 func (c *domainCheck) vcpus() {
 	n := len(c.n.VCPUs)
 	f := finding.Finding{ID: IDVCPUAffinity, Want: fmt.Sprintf("%s, each on its CPU of %s",
@@ -173,6 +177,7 @@ func (c *domainCheck) pinned(f finding.Finding, threads []*facts.Thread, want to
 	c.judge(len(wrong) == 0, f)
 }
 
+// emulator takes for QEMU's own all threads that are neither virtual CPUs nor I/O threads.
 func (c *domainCheck) emulator() {
 	want := c.emulatorPin()
 	f := finding.Finding{ID: IDEmulatorAffinity, Want: list(want), Evidence: c.status(),
@@ -206,6 +211,7 @@ func (c *domainCheck) emulatorPin() topology.CPUSet {
 	return c.host.p.EmulatorPin(c.n, c.host.h)
 }
 
+// iothreads has nothing to say where the plan has no place for I/O threads, or the domain has none.
 func (c *domainCheck) iothreads() {
 	want := c.n.IOThreadCPUs
 	if want.IsEmpty() || len(c.d.IOThreads) == 0 {

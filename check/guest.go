@@ -58,6 +58,7 @@ func (c *guestCheck) unread(f finding.Finding) {
 	c.unknown(f, "the node does not say", inNode("cat %s", f.Evidence))
 }
 
+// cpus wants the guest's CPUs online from 0 on without a gap, as QEMU makes them.
 func (c *guestCheck) cpus() {
 	want := topology.CPURange(0, len(c.n.VCPUs)-1)
 	f := finding.Finding{ID: IDGuestCPUs, Want: words.Count(len(c.n.VCPUs), "CPU") + ": " + list(want),
@@ -107,6 +108,9 @@ func (c *guestCheck) siblings() {
 // kernel, the tables of pages, and what lies below 1 MiB; cells that are mixed up differ by more.
 func memorySlack(cell uint64) uint64 { return cell/8 + 256<<20 }
 
+// numa compares cells with the nodes that the guest's kernel has made of them, by number: what
+// binds memory in the guest does so by these numbers. Without guest NUMA one node, or none at all,
+// is right.
 func (c *guestCheck) numa() {
 	f := finding.Finding{ID: IDGuestNUMA, Evidence: "/sys/devices/system/node/node*/cpu*, meminfo, distance"}
 	if !c.n.GuestNUMA {
@@ -155,6 +159,7 @@ func (c *guestCheck) numa() {
 	c.judge(len(wrong) == 0, f)
 }
 
+// cellCPUs returns the CPUs of a cell; none where a plan from a file has numbers that no kernel has.
 func cellCPUs(cell *plan.Cell) topology.CPUSet {
 	if cell.VCPUs <= 0 || cell.VCPUs > topology.MaxCPUs || cell.FirstVCPU < 0 ||
 		cell.FirstVCPU > topology.MaxCPUs-cell.VCPUs {
@@ -234,6 +239,7 @@ func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
 	return max(n, 1)
 }
 
+// devices counts the guest's functions by kind. Addresses in the guest are QEMU's, and say nothing of the host's.
 func (c *guestCheck) devices() {
 	order, cards := c.kinds()
 	for i := range c.n.Cards {

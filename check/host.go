@@ -105,6 +105,8 @@ func few(all []string, most int) string {
 	return strings.Join(all, ", ")
 }
 
+// cpus asks for every CPU of the plan: those of virtual CPUs, of emulators and of I/O threads. libvirt refuses to
+// start a domain of which one is offline.
 func (c *hostCheck) cpus() {
 	const file = fileCPU + "online"
 	all := c.lab
@@ -125,6 +127,10 @@ func (c *hostCheck) cpus() {
 	c.judge(missing.IsEmpty(), f)
 }
 
+// kernelArgs compares the command line with the arguments of the plan. What an argument is for can be had without it:
+// a kernel may be built with the IOMMU on or with devices of the host passed through, and control groups isolate CPUs
+// without a reboot. Then the effect counts, and the finding says where it was seen. Arguments whose effect has a check
+// of its own are left to that one, which judges what is in force and not what was asked for.
 func (c *hostCheck) kernelArgs() {
 	byGroups := c.isolatedByGroups()
 	for _, arg := range c.p.KernelArgs {
@@ -199,6 +205,8 @@ func (c *hostCheck) hostDomain() (id int, kind string) {
 	return 0, ""
 }
 
+// governor looks at the cores of the lab alone: on the others the host may save power. No governor at all is right on a
+// machine that scales no frequencies, and unknown on one whose files could not be read.
 func (c *hostCheck) governor() {
 	evidence := fileCPU + "cpu*/cpufreq/scaling_governor"
 	other := map[string]topology.CPUSet{}
@@ -239,6 +247,7 @@ func (c *hostCheck) governor() {
 	c.judge(len(other) == 0, f)
 }
 
+// iommu matters to plans that give devices away.
 func (c *hostCheck) iommu() {
 	if !slices.ContainsFunc(c.p.Nodes, func(n plan.Node) bool { return len(n.Devices) > 0 }) {
 		return

@@ -69,6 +69,10 @@ func (c *hostCheck) isolatedByGroups() bool {
 	return !c.lab.IsSubsetOf(kernel) && c.lab.IsSubsetOf(kernel.Union(c.groups.kept))
 }
 
+// isolation makes two checks: of the CPUs that run virtual CPUs, and of their siblings, which share
+// caches and execution units with them. Either the kernel or control groups may keep others off.
+// Groups can be changed at run time, so that a snapshot, which does not have them, cannot tell that
+// nothing isolates.
 func (c *hostCheck) isolation() {
 	const file = fileCPU + "isolated"
 	evidence := file
@@ -125,6 +129,8 @@ func (c *hostCheck) isolation() {
 	c.judge(missing.IsEmpty(), f)
 }
 
+// noHzFull compares the tick with the plan's nohz_full=. Isolation by control groups leaves the tick on, which is the
+// price of doing without a reboot and no fault.
 func (c *hostCheck) noHzFull() {
 	const file = fileCPU + "nohz_full"
 	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
@@ -180,6 +186,8 @@ func ofTheMachine(t *facts.Thread) bool {
 		strings.HasPrefix(t.Name, "irq/"))
 }
 
+// threads finds threads of others on the lab's CPUs: those that ran there last and may stay, and those that may run
+// nowhere else. One that may run there but was last elsewhere disturbs nobody yet; whether it can come, isolation says.
 func (c *hostCheck) threads() {
 	if c.run == nil {
 		return
@@ -235,6 +243,9 @@ func printable(s string) string {
 	}, s)
 }
 
+// interrupts finds interrupts of the host on the lab's CPUs. What runs now tells for each CPU how
+// often it served one; a snapshot has only the sum of all CPUs, which proves something where all
+// CPUs that may serve are the lab's.
 func (c *hostCheck) interrupts() {
 	f := finding.Finding{ID: IDInterrupts, Want: "none on " + list(c.lab),
 		Evidence: "/proc/interrupts, /proc/irq/*/effective_affinity_list"}
@@ -282,6 +293,7 @@ func (c *hostCheck) interrupts() {
 	c.judge(len(foreign) == 0, f)
 }
 
+// workqueues looks at the CPUs that work of the kernel without a CPU of its own may use.
 func (c *hostCheck) workqueues() {
 	if c.run == nil {
 		return

@@ -35,8 +35,10 @@ func (c *hostCheck) address(id string) (topology.PCIAddr, error) {
 	return a, fmt.Errorf("virtual function %d of %s does not exist", index, a)
 }
 
+// sysPCI is the directory of a function.
 func sysPCI(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.String() }
 
+// devices checks each function of each node, and the link of each card once: all its functions share it.
 func (c *hostCheck) devices() {
 	links := c.links()
 	for i := range c.p.Nodes {
@@ -204,6 +206,8 @@ func linkText(l *topology.Link) string {
 	return fmt.Sprintf("%s GT/s x%d", strconv.FormatFloat(*l.SpeedGTs, 'f', -1, 64), *l.Width)
 }
 
+// virtualFunctions counts those of each physical function that the plan takes some of. More than planned is right: they
+// may be another lab's. Which of them are there is checked function by function.
 func (c *hostCheck) virtualFunctions() {
 	for _, want := range c.p.VFs {
 		a, err := topology.ParsePCIAddr(want.PF)

@@ -39,6 +39,8 @@ func (c *hostCheck) up(node string) bool {
 	})
 }
 
+// hugepages makes two checks of each pool: that it is large enough, and that enough of it is free for the nodes that do
+// not run yet. Nodes that run have their pages already, so that free ones are compared with the others' needs alone.
 func (c *hostCheck) hugepages() {
 	for _, want := range c.p.Hugepages {
 		subject := fmt.Sprintf("node %d", want.NUMANode)
@@ -94,6 +96,8 @@ func pagesOn(n *plan.Node, pool plan.Hugepages) int64 {
 	return pages
 }
 
+// hugetlbfs asks for a mount of each size of page: QEMU maps files in it. libvirt looks for mounts
+// when its daemon starts, and does not see one that is made later.
 func (c *hostCheck) hugetlbfs() {
 	if c.run == nil {
 		return

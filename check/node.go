@@ -144,6 +144,7 @@ func (d *rdmaDevice) add(nic lab.NIC) string {
 		"directory\")", d.name, nic.Name)
 }
 
+// portFinding wants Ethernet: a port of InfiniBand carries no RoCE, whatever its state.
 func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	const want = "ACTIVE on Ethernet"
 	subject := node + " " + d.name
@@ -159,6 +160,9 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 // ibMTUCommand prints the port's attributes; the active MTU is in no file of sysfs.
 func ibMTUCommand(dev string) []string { return []string{"ibv_devinfo", "-d", dev} }
 
+// ibMTUFinding compares the MTU that the RDMA device uses. The kernel takes the largest of 256,
+// 512, 1024, 2048 and 4096 that the link's MTU holds with its headers; two ends that differ drop
+// what is too long for one of them.
 func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) finding.Finding {
 	const title = "active IB MTU"
 	subject := node + " " + d.name
@@ -196,6 +200,8 @@ func activeMTU(devinfo string) (string, bool) {
 	return "", false
 }
 
+// gidFinding looks for the RoCE v2 GID of the NIC's address. An address that has a GID of another type only is told
+// apart from one without any: the remedy differs.
 func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	addr := nic.Addr.Addr()
 	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),

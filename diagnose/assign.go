@@ -183,6 +183,8 @@ func noVFs(v *view, add func(finding.Finding)) {
 	}
 }
 
+// lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
+// a preparation leaves behind that broke off, or whose module is not loaded.
 func lostOverride(v *view, add func(finding.Finding)) {
 	for d := range each(v.PCI) {
 		if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
@@ -219,6 +221,7 @@ func barBytes(d *topology.PCIDevice) uint64 {
 	return sum
 }
 
+// largeBARs looks at what tenants have already: whether a card fits depends on all cards of its virtual machine.
 func largeBARs(v *view, add func(finding.Finding)) {
 	for t := range each(v.Tenants) {
 		var sum uint64

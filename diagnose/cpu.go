@@ -166,6 +166,7 @@ func governors(v *view, add func(finding.Finding)) {
 	}
 }
 
+// moreCPUs tells how many CPUs a finding has beside the one in its evidence.
 func moreCPUs(s topology.CPUSet) string {
 	if s.Len() < 2 {
 		return ""

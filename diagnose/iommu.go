@@ -10,6 +10,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// iommuOff fires only where the kernel could have shown an IOMMU. It is an error where the command line asks for one,
+// because somebody relies on it. Without a card to give away it is a note, and in a virtual machine, whose hypervisor
+// decides, nothing unless it was asked for.
 func iommuOff(v *view, add func(finding.Finding)) {
 	if v.IOMMU.Enabled == nil || *v.IOMMU.Enabled {
 		return
@@ -71,6 +74,8 @@ func (v *view) endpoints(g *topology.IOMMUGroup) []topology.PCIAddr {
 	return out
 }
 
+// isHostBridge reports whether d is of the class of bridges without being one to a PCI bus, such as the host bridge:
+// nobody gives it to a virtual machine.
 func isHostBridge(d *topology.PCIDevice) bool {
 	return d.Class != nil && d.Class.Base() == topology.ClassBridge
 }
@@ -80,6 +85,9 @@ func groupPath(g *topology.IOMMUGroup) string {
 	return fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices", g.ID)
 }
 
+// sharedGroup finds cards that cannot be given away alone. Functions of one device are no news: a GPU goes with its
+// audio anyway. Without a card the group is worth a note if a NIC or a drive is in it, which people give away as well.
+// In a virtual machine the groups are the hypervisor's, but for hosts that rackless emulates: theirs are to learn from.
 func sharedGroup(v *view, add func(finding.Finding)) {
 	for g := range each(v.IOMMU.Groups) {
 		members := v.endpoints(g)
@@ -167,6 +175,8 @@ func notViable(v *view, add func(finding.Finding)) {
 	}
 }
 
+// acsOverride finds a parameter that is in no kernel of kernel.org: distributions add it as a patch. It makes the
+// kernel believe in an isolation that the hardware does not have.
 func acsOverride(v *view, add func(finding.Finding)) {
 	p, ok := v.asked("pcie_acs_override")
 	if !ok {
@@ -178,6 +188,10 @@ func acsOverride(v *view, add func(finding.Finding)) {
 		Fix: "take it off the command line; use another slot or give whole groups away"})
 }
 
+// reservedRegions finds devices whose firmware wants memory mapped one to one (RMRR on Intel, IVMD
+// on AMD), as BMCs and RAID controllers use it. Such memory would be the guest's to write to, so
+// VFIO refuses the group. It is an error where the device is given away already, and of no interest
+// for devices that nobody gives away.
 func reservedRegions(v *view, add func(finding.Finding)) {
 	for g := range each(v.IOMMU.Groups) {
 		var direct []string

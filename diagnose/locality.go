@@ -60,6 +60,7 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	}
 }
 
+// moreDevices tells how many devices a finding has beside the one in its evidence.
 func moreDevices(list []string) string {
 	if len(list) < 2 {
 		return ""
@@ -267,6 +268,8 @@ func alphanumeric(b byte) bool {
 	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }
 
+// slowNIC compares with what machines with such a GPU usually have. That is a custom and no limit, so that it stays a
+// note: a machine whose jobs never leave it needs no network at all. GPUs with the same rate make one finding.
 func slowNIC(v *view, add func(finding.Finding)) {
 	type key struct {
 		model string

@@ -222,6 +222,8 @@ func swapOn(v *view, add func(finding.Finding)) {
 		Fix:         "swapoff -a, and take swap out of /etc/fstab"})
 }
 
+// balancing wants two nodes with CPUs and memory: with one there is nowhere to move a page to. The kernel takes pages
+// away from a process to learn from the faults who uses them, which costs a fault each even where all is well placed.
 func balancing(v *view, add func(finding.Finding)) {
 	// A bit set: 1 is balancing, 2 is memory tiering. Source: Documentation/admin-guide/sysctl/kernel.rst.
 	if s := v.Memory.NUMABalancing; s != "1" && s != "3" || len(v.homes()) < 2 {
@@ -244,6 +246,8 @@ func alwaysTHP(v *view, add func(finding.Finding)) {
 		Fix:         "for latency: echo madvise > /sys/kernel/mm/transparent_hugepage/enabled"})
 }
 
+// ksmOn takes "1" only: "2" has unmerged all pages and stopped. Merged pages are copied again when a guest writes to
+// them, and how long that takes tells a neighbour what the page held.
 func ksmOn(v *view, add func(finding.Finding)) {
 	if v.Memory.KSM != "1" {
 		return

@@ -29,6 +29,7 @@ func (v *view) bondsRDMA(b *topology.Bond) bool {
 	})
 }
 
+// bondFact is the evidence on a bond: its mode, and what decides which member a packet takes.
 func bondFact(b *topology.Bond) string {
 	facts := []string{"mode=" + b.Mode}
 	if b.HashPolicy != "" {
@@ -228,6 +229,8 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 // enoughInterrupts is from when on it is strange that all are on one CPU: drivers have some for commands and events.
 const enoughInterrupts = 4
 
+// oneCPU finds NICs whose queues are all served by one CPU, as they are after boot where nothing spreads them. It
+// looks at where interrupts may be served, not at how many came: an idle NIC is as wrongly set up as a busy one.
 func oneCPU(v *view, add func(finding.Finding)) {
 	for _, n := range v.fabric {
 		qs := v.interruptsOf(n)
@@ -249,6 +252,8 @@ func oneCPU(v *view, add func(finding.Finding)) {
 	}
 }
 
+// farInterrupts is silent as soon as one interrupt in use is served near the NIC: drivers leave some queues to far CPUs
+// on purpose, and a finding on each of them would hide the NIC that has none near it.
 func farInterrupts(v *view, add func(finding.Finding)) {
 	if !v.several {
 		return

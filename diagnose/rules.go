@@ -93,6 +93,7 @@ func rules() []rule {
 // nothing is. h should have been completed (topology.Host.Complete); it is not changed.
 func Host(h *topology.Host) []finding.Finding {
 	v := newView(h)
+	// Rules are independent of each other and of their order: finding.Sort decides what comes first.
 	var out []finding.Finding
 	for _, r := range rules() {
 		r.find(v, func(f finding.Finding) {

@@ -225,6 +225,8 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	}
 }
 
+// takesHostDevice does not ask whether the tenant runs: it is when it starts that the host loses its disk or its
+// network, and a host that boots may start it by itself.
 func takesHostDevice(v *view, add func(finding.Finding)) {
 	needed := v.needed()
 	for t := range each(v.Tenants) {

@@ -28,6 +28,8 @@ type view struct {
 	fabric []*topology.NIC // NICs that are or could be for RDMA: no virtual functions
 }
 
+// newView works out once what the rules share. What it costs grows with the number of functions, and not with their
+// pairs: a machine may have thousands of virtual functions.
 func newView(h *topology.Host) *view {
 	v := &view{
 		Host:     h,

@@ -103,6 +103,7 @@ func (d *doctor) run(ctx context.Context) {
 	d.checkLimits()
 }
 
+// checkQEMU notes what it finds, which the checks of KVM and of templates need.
 func (d *doctor) checkQEMU() verdict {
 	binary, version, err := vm.Find()
 	if binary == "" {
@@ -153,6 +154,7 @@ func (d *doctor) toBuild(evidence, fix string) verdict {
 	return lack(evidence, fix)
 }
 
+// checkPackages looks for the programs that an image is built with, of which none is needed to run one.
 func (d *doctor) checkPackages() verdict {
 	programs := []string{"apt-get", "apt-cache", "dpkg-deb"}
 	missing := slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
@@ -166,6 +168,7 @@ func (d *doctor) checkPackages() verdict {
 	return ok("%s", strings.Join(programs, ", "))
 }
 
+// checkLists looks for package lists: apt knows no package without them, as in a fresh container.
 func (d *doctor) checkLists() verdict {
 	// The lists may be compressed: _Packages, _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
@@ -200,6 +203,7 @@ func (d *doctor) checkKVM(ctx context.Context) verdict {
 	return warn(reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 }
 
+// checkTemplates counts templates for the present image and QEMU. None is no lack: the first up makes one.
 func (d *doctor) checkTemplates() verdict {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
@@ -243,6 +247,7 @@ func (d *doctor) checkMemory() verdict {
 	return ok("%s of %v each with QEMU", evidence, room.PerNode)
 }
 
+// checkCPUs takes one core for a warning, not a lack: labs work on one, and figures from it mean little.
 func checkCPUs(n int) verdict {
 	evidence := fmt.Sprintf("%d may be used by this process", n)
 	if n < 2 {
@@ -290,6 +295,7 @@ const (
 	diskForLabs  = 2 << 30
 )
 
+// checkDisk looks at the file system that has the cache, or will have it.
 func (d *doctor) checkDisk() verdict {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
@@ -366,6 +372,7 @@ func rlimit(which int, needed uint64, fix string) verdict {
 	return enough(l.Max, needed, fix)
 }
 
+// enough compares a limit with what a large lab needs. Less is a warning, since small labs fit anyway.
 func enough(have, needed uint64, fix string) verdict {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {

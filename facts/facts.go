@@ -289,6 +289,7 @@ func entry[K comparable, V any](m map[K]*V, key K) *V {
 	return m[key]
 }
 
+// setCPU gathers the names of cores: a CPU's two lines may come in any order, so that cores are joined at the end.
 func (p *parser) setCPU(name, field, value string) error {
 	cpu, err := strconv.Atoi(name)
 	if err != nil {
@@ -304,6 +305,7 @@ func (p *parser) setCPU(name, field, value string) error {
 	return err
 }
 
+// setNUMA reads a line of a NUMA node. Its distances are in the order of the nodes, as in sysfs.
 func (p *parser) setNUMA(name, field, value string) error {
 	id, err := strconv.Atoi(name)
 	if err != nil {
@@ -334,6 +336,8 @@ func (p *parser) setNUMA(name, field, value string) error {
 	return err
 }
 
+// setPCI reads a line of a PCI function. A link of which nothing is known is none: virtual
+// functions have the files too.
 func (p *parser) setPCI(name, field, value string) error {
 	address, err := topology.ParsePCIAddr(name)
 	if err != nil {
@@ -385,6 +389,7 @@ func linkWidth(s string) *int {
 	return &lanes
 }
 
+// setNet reads a line of a network device. One that is down has no carrier to read, so that there is no line of it.
 func (p *parser) setNet(name, field, value string) (err error) {
 	d := entry(p.net, name)
 	d.Name = name

@@ -56,6 +56,7 @@ func (r root) text(name string) (string, bool) {
 // list reads a list of CPUs.
 func (r root) list(name string) *topology.CPUSet { return r.set(name, topology.ParseCPUSet) }
 
+// set reads a set by a parser: the kernel shows lists in some files and masks in others.
 func (r root) set(name string, parse func(string) (topology.CPUSet, error)) *topology.CPUSet {
 	text, ok := r.text(name)
 	if !ok {
@@ -239,6 +240,8 @@ func (r root) cgroups() []Cgroup {
 	return nil
 }
 
+// cgroupsBelow walks the groups below a path. It leaves out those without the cpuset controller, which use the CPUs of
+// their parent: what the parent may use is judged already.
 func (r root) cgroupsBelow(base, below string, depth int, all *[]Cgroup) {
 	entries, err := fs.ReadDir(r.FS, path.Join(base, below))
 	if err != nil {
