@@ -39,7 +39,7 @@ type Source struct {
 
 var _ live.Source = (*Source)(nil)
 
-// Labs implements live.Source.
+// Labs implements live.Source. Labs are asked at the same time: one whose nodes do not answer must not delay the others.
 func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 	racks, err := rack.OpenAll(u.Dirs)
 	labs := make([]live.Lab, len(racks))
@@ -138,7 +138,7 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 	}
 	defer r.Close()
 	all := make([]live.NodeRDMA, len(r.Lab.Nodes))
-	room := make(chan struct{}, 16) // nodes at once: their CPUs are this machine's
+	room := make(chan struct{}, 16) // nodes at once: their CPUs are this machine's CPUs
 	var wg sync.WaitGroup
 	for i, n := range r.Lab.Nodes {
 		wg.Go(func() {
@@ -323,7 +323,7 @@ func (u *Source) Study(ctx context.Context, name string) (*studyview.Document, e
 // results is where measurements are stored.
 func (u *Source) results() results.Store { return results.Store{Data: u.Dirs.Data} }
 
-// Results implements live.Source.
+// Results implements live.Source. Those that no page lists are only named, since there may be thousands.
 func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	stored, err := u.results().List("")
 	if err != nil {

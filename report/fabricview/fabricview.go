@@ -63,15 +63,11 @@ func Describe(name string, c fabric.Counters, before *Snapshot) *Snapshot {
 		}
 	}
 	for _, p := range c.Ports {
-		f := Port{
-			Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames,
-			TxBytes: p.TxBytes,
-			RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes,
-			QueuePeak: p.QueuePeak,
-			Link:      p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull, Lost: p.Drops.Lost,
-			Reordered: p.Reordered, ECNMarked: p.ECNMarked,
-			Pauses: p.Pauses, Paused: p.Paused.Seconds(),
-		}
+		f := Port{Name: p.Name, Connected: p.Connected, RxFrames: p.RxFrames, RxBytes: p.RxBytes, TxFrames: p.TxFrames,
+			TxBytes: p.TxBytes, RxDrops: p.RxFiltered + p.RxNowhere, TxDrops: p.Drops.Total(), QueueBytes: p.QueueBytes,
+			QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull,
+			Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses,
+			Paused: p.Paused.Seconds()}
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
 		}

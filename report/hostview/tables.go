@@ -21,6 +21,9 @@ const (
 )
 
 // grids are the tables of a machine, without those that would be empty.
+//
+// In each grid Drop orders what goes where the terminal is narrow, the highest first. What tells devices apart, and
+// where they are, stays.
 func (v *view) grids() []grid {
 	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.bondGrid(), v.diskGrid(), v.tenantGrid(), v.askedGrid()}
 	for i := range all {
@@ -29,13 +32,13 @@ func (v *view) grids() []grid {
 	return slices.DeleteFunc(all, func(g grid) bool { return len(g.Rows) == 0 })
 }
 
-// nodeGrid lists the NUMA nodes.
+// nodeGrid lists the NUMA nodes. Only some machines have nodes of more than one kind of memory: there the kind has a
+// column.
 func (v *view) nodeGrid() grid {
 	g := grid{Title: titleNodes, Heads: []head{
 		{Name: "node", Right: true}, {Name: "CPUs", Least: 14}, {Name: "cores", Right: true},
-		{Name: "memory", Right: true},
-		{Name: "free", Right: true, Drop: 3}, {Name: "hugepages", Drop: 1}, {Name: "L3", Drop: 4},
-		{Name: "distances", Drop: 2},
+		{Name: "memory", Right: true}, {Name: "free", Right: true, Drop: 3}, {Name: "hugepages", Drop: 1},
+		{Name: "L3", Drop: 4}, {Name: "distances", Drop: 2},
 	}}
 	kinds := slices.ContainsFunc(v.Host.NUMANodes, func(n topology.NUMANode) bool { return special(&n) })
 	if kinds {
@@ -105,13 +108,12 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	return strconv.Itoa(count)
 }
 
-// gpuGrid lists the GPUs, those that only drive a screen last.
+// gpuGrid lists the GPUs, those that only drive a screen last. These have no name, since the matrix leaves them out.
 func (v *view) gpuGrid() grid {
 	g := grid{Title: titleGPUs, Heads: []head{
 		{Name: ""}, {Name: "address"}, {Name: "model", Least: 14}, {Name: "node", Right: true, Keep: true},
-		{Name: "link"}, {Name: "driver", Least: 9, Drop: 1},
-		{Name: "group", Right: true, Drop: 2}, {Name: "BAR", Right: true, Drop: 3}, {Name: "memory", Right: true,
-			Drop: 4},
+		{Name: "link"}, {Name: "driver", Least: 9, Drop: 1}, {Name: "group", Right: true, Drop: 2},
+		{Name: "BAR", Right: true, Drop: 3}, {Name: "memory", Right: true, Drop: 4},
 	}}
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
@@ -278,7 +280,8 @@ func (v *view) diskNode(d *topology.Disk) *int {
 	return v.nodeOf(node)
 }
 
-// tenantGrid lists the virtual machines that are there already.
+// tenantGrid lists the virtual machines that are there already. CPUs of virtual CPUs that are pinned come before those
+// on which the others may float; "any" is a VM that nothing keeps anywhere.
 func (v *view) tenantGrid() grid {
 	g := grid{Title: "Tenants", Heads: []head{
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
@@ -313,7 +316,8 @@ func (v *view) tenantGrid() grid {
 	return g
 }
 
-// askedGrid lists what the kernel was asked for on its command line.
+// askedGrid lists what the kernel was asked for on its command line, beside what is in force: it may give less, such as
+// hugepages that it could not get.
 func (v *view) askedGrid() grid {
 	g := grid{Title: "Kernel parameters", Heads: []head{{Name: "parameter"}, {Name: "asked", Least: 12},
 		{Name: "in force", Least: 12}, {Name: "read from", Least: 12, Drop: 1}}}

@@ -52,6 +52,7 @@ var (
 
 // A source that fails is a gauge of 0, and its metrics are absent: what was true before would be a lie.
 var (
+	// What the server is, and which parts of the machine it could read.
 	buildInfo = gauge("build_info", "Version of rackless, and of Go that it was built with; always 1.", "version",
 		"goversion")
 	sourceUp = gauge("source_up", "1 if this part could be read: labs, studies, results.", "source")
@@ -61,6 +62,7 @@ var (
 	labReady  = gauge("lab_ready", "1 if bringing the lab up has come to its end.", "lab")
 	nodeState = gauge("node_state", "1 for the state that the node is in, 0 for the others.", "lab", "node", "state")
 
+	// The ports of a lab's switch. Bytes and frames are counted by the switch, not by the nodes.
 	fabricUp    = gauge("fabric_up", "1 if the switch of the lab answered.", "lab")
 	portUp      = gauge("fabric_port_up", "1 if the node's NIC is connected to the port.", ofPort...)
 	portRxBytes = ofPortCounter("receive_bytes_total",
@@ -81,6 +83,7 @@ var (
 	portPaused     = ofPortCounter("paused_seconds_total", "For how long in all the node was not read from.")
 	portQueueBytes = gauge("fabric_port_queue_bytes", "Bytes that wait for the node now.", ofPort...)
 
+	// What the RDMA devices of the nodes count themselves. Reading them costs the nodes CPU time.
 	rdmaUp = gauge("rdma_up", "1 if the RDMA counters of the node were read; 0 also while a study measures, "+
 		"which reading them would disturb.", ofNode...)
 	rdmaAge       = gauge("rdma_age_seconds", "How long ago the RDMA counters of the lab were read.", "lab")
@@ -89,14 +92,17 @@ var (
 	rdmaEvents    = ofRDMACounter("events_total",
 		"What the device itself counts, by the name that its driver gives it in hw_counters.", "counter")
 
+	// The outcomes of checks, as verify and bench stored them: a scrape makes no checks.
 	checkState = gauge("check_state", "1 for the outcome that the check had when the lab was last verified, by "+
 		"verify or by bench, 0 for the others.", "lab", "check", "code", "subject", "state")
 	checkAge = gauge("check_age_seconds", "How long ago that was.", "lab")
 
+	// Stored measurements. The figures themselves are not metrics: they are of one moment, and have a report.
 	resultsStored = gauge("results", "Measurements of the lab that are stored.", "lab")
 	resultAge     = gauge("result_age_seconds", "How long ago the last of them was made.", "lab")
 	resultFailed  = gauge("result_failed_measurements", "Measurements without a figure in the last result.", "lab")
 
+	// How far studies are.
 	studyRunning = gauge("study_running", "1 while runs of the study are made.", "study")
 	studyRuns    = gauge("study_runs", "Runs of the study by how they ended; they start anew when the study does.",
 		"study", "status")

@@ -26,7 +26,7 @@ func CSV(w io.Writer, d *Document) error {
 	for _, f := range d.Data.Spec.Factors {
 		head = append(head, f.Name)
 	}
-	// What the writer says is asked now and then: one that takes no more need not be given a million lines.
+	// Errors stay in the writer, which is asked once a run: one that takes no more need not be given a million lines.
 	write := func(record []string) { _ = out.Write(record) }
 	write(append(head, "status", "started", "test", "metric", "bytes", "value", "unit"))
 	for i := range d.Data.Runs {
@@ -107,7 +107,7 @@ type (
 		study.Observation
 		Values []jsonValue `json:"values"`
 	}
-	figure    study.Value // under another name: its field has the name of its type
+	figure    study.Value // under another name: embedded as Value, it would hide the field Value
 	jsonValue struct {
 		figure
 		Value number `json:"value"`
@@ -119,12 +119,9 @@ func JSON(w io.Writer, d *Document) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	out := jsonDocument{
-		Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless, Repeat: d.Repeat,
-		Spec:   d.Data.Spec,
-		Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Lab: d.Lab, Environment: d.Environment,
-		Commands: d.Commands, Runs: []jsonRun{},
-	}
+	out := jsonDocument{Schema: Schema, Emulated: d.Emulated, Generated: d.Generated, Rackless: d.Rackless,
+		Repeat: d.Repeat, Spec: d.Data.Spec, Result: jsonResult{Result: d.Result, Series: []jsonSeries{}}, Lab: d.Lab,
+		Environment: d.Environment, Commands: d.Commands, Runs: []jsonRun{}}
 	for _, s := range d.Result.Series {
 		x := jsonSeries{Series: s, Median: number(s.Median), Low: number(s.Low), High: number(s.High),
 			Values: []number{}}

@@ -34,9 +34,9 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 			words.Count(comparisons, "comparison"))
 		return printEstimate(w, s, estimate, least)
 	}
-	fmt.Fprintf(w, "%s, %s in all, for %s\n", words.Count(s.Blocks, "block"),
-		words.Count(s.Blocks*study.RunsPerCell*len(cells),
-			"run"), words.Count(comparisons, "comparison"))
+	runs := s.Blocks * study.RunsPerCell * len(cells)
+	fmt.Fprintf(w, "%s, %s in all, for %s\n", words.Count(s.Blocks, "block"), words.Count(runs, "run"),
+		words.Count(comparisons, "comparison"))
 	if s.Blocks < least {
 		fmt.Fprintf(w, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return nil
@@ -57,7 +57,7 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 		return err
 	}
 	block := run * time.Duration(study.RunsPerCell*len(s.Cells()))
-	blocks := max(1, int(s.Budget/block)) // one that was begun is brought to its end
+	blocks := max(1, int(s.Budget/block)) // a block that was begun is finished
 	all := s.Blocks > 0 && blocks >= s.Blocks
 	if all {
 		blocks = s.Blocks
@@ -83,6 +83,7 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 func SmallestEffects(s *study.Spec, blocks int) string {
 	blocks = min(blocks, stats.MaxBlocks) // with more it is smaller still
 	var found []string
+	// How much the user's metric varies is not known before it is measured: little, usually, much.
 	for _, spread := range []float64{0.01, 0.05, 0.2} {
 		p := stats.Power{Spread: spread, Alpha: 1 - s.Confidence, Comparisons: s.Comparisons(), Seed: s.Seed}
 		if e := p.Detectable(blocks); !math.IsInf(e, 1) {

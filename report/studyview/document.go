@@ -17,12 +17,11 @@ type Document struct {
 	// Emulated is set where a figure says nothing about hardware: an RDMA device in software, or
 	// CPUs that are interpreted. Every output says so.
 	Emulated bool
-	// nodes, machine and checks of the lab as the first run found it; nil where that was not
-	// recorded
+	// Lab has nodes, machine and checks of the lab as the first run found it; nil where that was not recorded.
 	Lab         *report.Data
 	Environment []Fact    // host, kernel, versions: in the order in which they are shown
 	Commands    []Command // that made the figures, each once
-	// the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known
+	// Repeat is the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known.
 	Repeat    string
 	Generated time.Time // when the report was made
 	Rackless  string    // version that made the runs, or imported them

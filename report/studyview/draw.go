@@ -77,7 +77,8 @@ func (c *canvas) done() chart {
 	return c.chart
 }
 
-// scale gives the axis the finest ticks whose labels do not touch.
+// scale gives the axis the finest ticks whose labels do not touch: candidates are from fine to coarse, and the first
+// with at most eight labels, six units apart, is taken.
 func scale(a show.Axis, candidates [][]float64, label func(float64) string) show.Axis {
 	for _, ticks := range candidates {
 		ticks = slices.DeleteFunc(slices.Clone(ticks), func(v float64) bool { return v < a.Lo || v > a.Hi })

@@ -35,7 +35,8 @@ func groups(all []study.Comparison) (order []metricOf, by map[metricOf][]*study.
 	return order, by
 }
 
-// forests draws the effects with their intervals, a picture for each metric.
+// forests draws the effects with their intervals, a picture for each metric: a reader compares settings by one metric
+// at a time, and only effects on one metric can share an axis.
 func (v *view) forests() []chart {
 	var out []chart
 	order, by := groups(v.Result.Comparisons)
@@ -113,7 +114,8 @@ func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
 	return c.done()
 }
 
-// sign draws the verdict at the estimate: a disc of its colour with its sign in it.
+// sign draws the verdict at the estimate: a disc of its colour with its sign in it. The signs are
+// paths and not letters, because not every font has them.
 func (c *canvas) sign(v verdict, x, y float64, title string) {
 	c.path("disc f-"+v.Class, show.Circle(x, y, 7), title)
 	glyph := show.Path("M%s %sc0 -3.4 5 -3.4 5 0c0 1.9 -2.5 1.6 -2.5 3.4m0 1.6v1.2", x-2.5, y-1.6) // a question mark
