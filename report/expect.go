@@ -32,6 +32,12 @@ func judgedName(j bench.Judgement) string {
 	return headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
 }
 
+// judgedFigure is the figure of a judgement with its unit, as pages write it.
+func judgedFigure(j bench.Judgement) string {
+	_, unit, _ := metricInfo(j.Metric)
+	return show.Figure(j.Value) + " " + show.Unit(unit)
+}
+
 // reached reports whether a judgement needs nobody to do anything.
 func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
 

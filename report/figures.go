@@ -67,6 +67,15 @@ type failure struct {
 	Emulated bool
 }
 
+// What is what failed: "ib_write_bw, vm00 to vm01, 64 KiB".
+func (f failure) What() string {
+	what := f.Sample.Test + ", " + f.pair().String()
+	if f.Sample.Bytes > 0 {
+		what += ", " + show.Size(f.Sample.Bytes)
+	}
+	return what
+}
+
 func (f failure) pair() pair { return pair{f.Sample.Client, f.Sample.Server, f.Emulated} }
 
 // results are the samples in the order in which they are shown.

@@ -37,8 +37,8 @@ var pageTemplate = sync.OnceValue(parsePage)
 // parsePage parses the template anew: compareTemplate adds its own page to a copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"size": show.Size,
-		"time": show.Time,
+		"size": show.Size, "time": show.Time,
+		"name": judgedName, "figure": judgedFigure, "reached": reached, "cause": causeTitle,
 	}).Parse(pageHTML))
 }
 
@@ -90,9 +90,9 @@ type page struct {
 	Matrices                 []matrix
 	PairLists                []pairList // instead of Matrices
 	Tables                   []figureTable
-	Failures                 []failureView
+	Failures                 []failure
 	FindingsText             string
-	Judged                   []judgedView
+	Judged                   []bench.Judgement
 	NoExpectation            string // what is said of emulated figures instead
 	BesideTexts              []string
 	Faults                   []finding.Finding // failed, then unknown
@@ -138,26 +138,6 @@ type figureRow struct {
 // puts the decimal points of a column below each other; the longest figure has none.
 type figureCell struct{ Text, Repeats, Values, Median, Align string }
 
-// A judgedView is a judgement as the page lists it.
-type judgedView struct {
-	bench.Judgement
-	Name, Figure string
-	Reached      bool
-	Causes       []causeView
-}
-
-// A causeView is a cause, with how sure it is in its title.
-type causeView struct {
-	bench.Cause
-	Title string
-}
-
-// A failureView is a failure as the page lists it.
-type failureView struct {
-	failure
-	What string
-}
-
 // A command is what was run at both ends, to be run again.
 type command struct{ What, Client, Command, Server, ServerCommand string }
 
@@ -169,7 +149,7 @@ func newPage(d Data) page {
 		Data: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
 		Heading: d.title(), Summary: keepUnits(d.summary(r, show.Unit)), Banner: d.banner(r), CSVName: "figures.csv",
 		Pictures: d.pictures(), Matrices: r.matrices(d.Nodes), PairLists: r.pairLists(), Tables: r.tables(d),
-		FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings),
+		FindingsText: FindingsText(d.Findings), Commands: commands(d), Faults: faults(d.Findings), Failures: r.failures,
 	}
 	if d.HostPicture != "" {
 		// As an image: what is in it can neither run nor load anything, nor change the page around it.
@@ -183,28 +163,12 @@ func newPage(d Data) page {
 			p.Groups = append(p.Groups, g)
 		}
 	}
-	all, emulated := d.judged()
-	if emulated {
+	var emulated bool
+	if p.Judged, emulated = d.judged(); emulated {
 		p.NoExpectation = noExpectation
-	}
-	for _, j := range all {
-		_, unit, _ := metricInfo(j.Metric)
-		v := judgedView{Judgement: j, Name: judgedName(j), Figure: show.Figure(j.Value) + " " + show.Unit(unit),
-			Reached: reached(j)}
-		for _, c := range j.Causes {
-			v.Causes = append(v.Causes, causeView{c, causeTitle(c)})
-		}
-		p.Judged = append(p.Judged, v)
 	}
 	for _, b := range d.shownBeside() {
 		p.BesideTexts = append(p.BesideTexts, besideText(b, show.Unit("us")))
-	}
-	for _, f := range r.failures {
-		what := f.Sample.Test + ", " + f.pair().String()
-		if f.Sample.Bytes > 0 {
-			what += ", " + show.Size(f.Sample.Bytes)
-		}
-		p.Failures = append(p.Failures, failureView{f, what})
 	}
 	p.Fine = slices.DeleteFunc(slices.Clone(d.Findings), func(f finding.Finding) bool { return f.Status != finding.OK })
 	return p

@@ -56,9 +56,9 @@ func Markdown(w io.Writer, d Data) error {
 			fmt.Fprintln(m, md(p.NoExpectation))
 		}
 		for _, j := range p.Judged {
-			fmt.Fprintf(m, "- %s: %s. %s.\n", md(j.Name), md(j.Figure), md(j.Text))
+			fmt.Fprintf(m, "- %s: %s. %s.\n", md(judgedName(j)), md(judgedFigure(j)), md(j.Text))
 			for _, c := range j.Causes {
-				fmt.Fprintf(m, "  - **%s**: %s. What to do: %s.\n", md(c.Title), md(c.Evidence), md(c.Fix))
+				fmt.Fprintf(m, "  - **%s**: %s. What to do: %s.\n", md(causeTitle(c)), md(c.Evidence), md(c.Fix))
 			}
 		}
 	}
@@ -70,7 +70,7 @@ func Markdown(w io.Writer, d Data) error {
 	if len(p.Failures) > 0 {
 		m.Title("Failed measurements")
 		for _, f := range p.Failures {
-			fmt.Fprintf(m, "- %s: %s\n", md(f.What), md(f.Reason))
+			fmt.Fprintf(m, "- %s: %s\n", md(f.What()), md(f.Reason))
 		}
 	}
 	if len(p.Faults) > 0 {

@@ -39,7 +39,8 @@ type Source struct {
 
 var _ live.Source = (*Source)(nil)
 
-// Labs implements live.Source. Labs are asked at the same time: one whose nodes do not answer must not delay the others.
+// Labs implements live.Source. Labs are asked at the same time: one whose nodes do not answer must
+// not delay the others.
 func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 	racks, err := rack.OpenAll(u.Dirs)
 	labs := make([]live.Lab, len(racks))
