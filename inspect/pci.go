@@ -168,17 +168,19 @@ func ifThere[T any](f *functionDir, name string, read func(p string) T) (v T) {
 }
 
 // id returns a number in hexadecimal of at most bits bits.
-func (f *functionDir) id(name string, bits int) (uint64, bool) {
-	s := f.word(name)
-	if s == "" {
-		return 0, false
-	}
-	v, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, bits)
-	if err != nil {
-		f.unread(f.path(name), fmt.Sprintf("%q is not a number of %d bits in hexadecimal", where.Clip(s), bits))
-		return 0, false
-	}
-	return v, true
+func (f *functionDir) id(name string, bits int) *uint64 {
+	return ifThere(f, name, func(p string) *uint64 {
+		return parsed(f.reader, p, func(s string) (uint64, error) {
+			v, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, bits)
+			switch {
+			case s == "":
+				return 0, errNotKnown
+			case err != nil:
+				return 0, notA(s, fmt.Sprintf("a number of %d bits in hexadecimal", bits))
+			}
+			return v, nil
+		})
+	})
 }
 
 // identity reads what the function is: from the files made for that, or from uevent, which has most
@@ -188,8 +190,8 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 		f.uevent(d)
 	}
 	if d.Class == nil {
-		if v, ok := f.id("class", 24); ok {
-			d.Class = new(topology.ID24(v))
+		if v := f.id("class", 24); v != nil {
+			d.Class = new(topology.ID24(*v))
 		}
 	}
 	for _, id := range []struct {
@@ -202,8 +204,8 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 		if *id.field != nil {
 			continue
 		}
-		if v, ok := f.id(id.name, 16); ok {
-			*id.field = new(topology.ID16(v))
+		if v := f.id(id.name, 16); v != nil {
+			*id.field = new(topology.ID16(*v))
 		}
 	}
 	if !f.live && (d.Class == nil || d.Vendor == nil) {
@@ -212,8 +214,8 @@ func (f *functionDir) identity(d *topology.PCIDevice) {
 	if d.SubsystemVendor != nil && *d.SubsystemVendor == 0 {
 		d.SubsystemVendor, d.SubsystemDevice = nil, nil // bridges state none
 	}
-	if v, ok := f.id("revision", 8); ok {
-		d.Revision = new(topology.ID8(v))
+	if v := f.id("revision", 8); v != nil {
+		d.Revision = new(topology.ID8(*v))
 	}
 }
 

@@ -72,17 +72,11 @@ func parseRoutes4(text string, bigEndian bool) []topology.Route {
 		if len(f) < 8 || f[1] != "00000000" || f[7] != "00000000" || !isRoute(f[3]) {
 			continue
 		}
-		route := topology.Route{Family: "ipv4", Netdev: f[0]}
-		if b, err := hex.DecodeString(f[2]); err == nil && len(b) == 4 {
-			if !bigEndian {
-				slices.Reverse(b)
-			}
-			route.Gateway = gateway(b)
+		gateway, err := hex.DecodeString(f[2])
+		if err == nil && !bigEndian {
+			slices.Reverse(gateway)
 		}
-		if metric, err := strconv.ParseUint(f[6], 10, 32); err == nil {
-			route.Metric = new(int(metric))
-		}
-		out = append(out, route)
+		out = append(out, newRoute("ipv4", f[0], gateway, f[6], 10))
 	}
 	return out
 }
@@ -100,31 +94,29 @@ func parseRoutes6(text string) []topology.Route {
 			f[9] == "lo" {
 			continue
 		}
-		route := topology.Route{Family: "ipv6", Netdev: f[9]}
-		if b, err := hex.DecodeString(f[4]); err == nil && len(b) == 16 {
-			route.Gateway = gateway(b)
-		}
-		if metric, err := strconv.ParseUint(f[5], 16, 32); err == nil {
-			route.Metric = new(int(metric))
-		}
-		out = append(out, route)
+		gateway, _ := hex.DecodeString(f[4])
+		out = append(out, newRoute("ipv6", f[9], gateway, f[5], 16))
 	}
 	return out
+}
+
+// newRoute returns a default route, whose gateway is left out where it is no address or one of zeros:
+// then the route leads to a link and not to a router. A metric that is none is not known.
+func newRoute(family, netdev string, gateway []byte, metric string, base int) topology.Route {
+	route := topology.Route{Family: family, Netdev: netdev}
+	if a, ok := netip.AddrFromSlice(gateway); ok && !a.IsUnspecified() && a.Is4() == (family == "ipv4") {
+		route.Gateway = a.String()
+	}
+	if v, err := strconv.ParseUint(metric, base, 32); err == nil {
+		route.Metric = new(int(v))
+	}
+	return route
 }
 
 // isRoute reports whether flags are of a route that is up and leads somewhere.
 func isRoute(flags string) bool {
 	v, err := strconv.ParseUint(flags, 16, 32)
 	return err == nil && v&routeUp != 0 && v&routeReject == 0
-}
-
-// gateway returns an address, "" for one of zeros: the route leads to a link and not to a router.
-func gateway(b []byte) string {
-	a, ok := netip.AddrFromSlice(b)
-	if !ok || a.IsUnspecified() {
-		return ""
-	}
-	return a.String()
 }
 
 // netdevs finds the PCI functions behind network devices.

@@ -1,6 +1,7 @@
 package hwlocxml
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strconv"
@@ -132,13 +133,12 @@ func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 
 // portOf returns the port with a number, making those up to it in order: hwloc lists ports by rising number.
 func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
-	for i := range d.Ports {
-		if d.Ports[i].Number == number {
-			return &d.Ports[i]
-		}
+	i := slices.IndexFunc(d.Ports, func(p topology.RDMAPort) bool { return p.Number == number })
+	if i < 0 {
+		i = len(d.Ports)
+		d.Ports = append(d.Ports, topology.RDMAPort{Number: number})
 	}
-	d.Ports = append(d.Ports, topology.RDMAPort{Number: number})
-	return &d.Ports[len(d.Ports)-1]
+	return &d.Ports[i]
 }
 
 // disk adds a block device. Tapes are none, and DAX devices are memory.
@@ -207,15 +207,9 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 		g.Name = name
 		return
 	}
-	set := func(field *string, value string) {
-		if *field == "" {
-			*field = value
-		}
-	}
-	set(&g.Vendor, e.info("GPUVendor"))
-	set(&g.Model, e.info("GPUModel"))
-	set(&g.UUID, e.info("NVIDIAUUID"))
-	set(&g.UUID, e.info("AMDUUID"))
+	g.Vendor = cmp.Or(g.Vendor, e.info("GPUVendor"))
+	g.Model = cmp.Or(g.Model, e.info("GPUModel"))
+	g.UUID = cmp.Or(g.UUID, e.info("NVIDIAUUID"), e.info("AMDUUID"))
 	// These two number as nvidia-smi and rocm-smi do. CUDA's and OpenCL's numbers depend on the environment.
 	if library == "NVML" || library == "RSMI" {
 		digits := name[len(strings.TrimRight(name, "0123456789")):]

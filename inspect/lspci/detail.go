@@ -214,13 +214,18 @@ func (d *device) buses(s string) {
 		return
 	}
 	d.tellsBuses = true
-	secondary, _ := strconv.ParseUint(m[2], 16, 8)
-	subordinate, _ := strconv.ParseUint(m[3], 16, 8)
+	secondary, subordinate := hex8(m[2]), hex8(m[3])
 	if secondary == 0 || subordinate < secondary {
 		return // the firmware has not set it up
 	}
 	b := d.bridge()
-	b.Secondary, b.Subordinate = uint8(secondary), uint8(subordinate)
+	b.Secondary, b.Subordinate = secondary, subordinate
+}
+
+// hex8 returns the number of two hexadecimal digits, which an expression has matched.
+func hex8(digits string) uint8 {
+	v, _ := strconv.ParseUint(digits, 16, 8)
+	return uint8(v)
 }
 
 // link returns the link to fill in, nil outside of the capability that has it.

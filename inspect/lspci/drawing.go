@@ -1,6 +1,7 @@
 package lspci
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -92,12 +93,8 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 		if m == nil {
 			return where.At(n, "column %d: want the number of a root bus, such as [0000:40]", at+1)
 		}
-		var domain, number uint64
-		if m[1] != "" {
-			domain, _ = strconv.ParseUint(m[1], 16, 32)
-		}
-		number, _ = strconv.ParseUint(m[2], 16, 8)
-		root := &bus{domain: uint32(domain), number: uint8(number)}
+		domain, _ := strconv.ParseUint(m[1], 16, 32) // 0 where there is none
+		root := &bus{domain: uint32(domain), number: hex8(m[2])}
 		root.root = pci.RootName(topology.PCIAddr{Domain: root.domain, Bus: root.number})
 		return p.drawBus(line, at+len(m[0]), root, n)
 	}
@@ -105,25 +102,20 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	if m == nil {
 		return where.At(n, "column %d: want a function, such as 1c.0", at+1)
 	}
-	slot, _ := strconv.ParseUint(m[1], 16, 8)
-	d := p.function(topology.PCIAddr{Domain: b.domain, Bus: b.number, Device: uint8(slot), Function: m[2][0] - '0'}, n)
+	d := p.function(topology.PCIAddr{Domain: b.domain, Bus: b.number, Device: hex8(m[1]), Function: m[2][0] - '0'}, n)
 	if !d.drawn {
 		d.drawn, d.Parent, d.Root = true, b.above, b.root
 	}
 	rest := line[at+len(m[0]):]
 	if m := behind.FindStringSubmatch(rest); m != nil {
-		first, _ := strconv.ParseUint(m[1], 16, 8)
-		last := first
-		if m[2] != "" {
-			last, _ = strconv.ParseUint(m[2], 16, 8)
-		}
+		first, last := hex8(m[1]), hex8(cmp.Or(m[2], m[1]))
 		// A bus that is not numbered higher than the bridge's own is not behind it: numbers rise on the way down.
-		if uint8(first) <= b.number || last < first {
+		if first <= b.number || last < first {
 			return where.At(n, "bus %02x cannot lead to the buses %s", b.number, m[0][1:])
 		}
 		bridge := d.bridge()
-		bridge.Secondary, bridge.Subordinate = uint8(first), uint8(last)
-		below := &bus{domain: b.domain, number: uint8(first), above: new(d.Address), root: b.root}
+		bridge.Secondary, bridge.Subordinate = first, last
+		below := &bus{domain: b.domain, number: first, above: new(d.Address), root: b.root}
 		return p.drawBus(line, at+len(line[at:])-len(rest)+len(m[0]), below, n)
 	}
 	if name := strings.TrimSpace(rest); name != "" {

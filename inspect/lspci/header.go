@@ -49,14 +49,13 @@ func (p *parser) header(address, rest string, n int) error {
 
 // listed parses "Host bridge [0600]: Intel Corporation Device [8086:0d57] (rev 01) (prog-if 00 [Normal decode])".
 func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
-	iface := uint64(0)
+	var iface uint8
 	if m := progIf.FindStringSubmatch(rest); m != nil {
-		iface, _ = strconv.ParseUint(m[1], 16, 8)
+		iface = hex8(m[1])
 		rest = progIf.ReplaceAllString(rest, "")
 	}
 	if m := revision.FindStringSubmatch(rest); m != nil {
-		v, _ := strconv.ParseUint(m[1], 16, 8)
-		id.Revision = new(topology.ID8(v))
+		id.Revision = new(topology.ID8(hex8(m[1])))
 		rest = revision.ReplaceAllString(rest, "")
 	}
 	if iface == 0xff && id.Revision != nil && *id.Revision == 0xff {
@@ -72,10 +71,10 @@ func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 }
 
 // class reads a class by number or name.
-func (p *parser) class(id *topology.PCIDevice, s string, iface uint64) {
+func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
 	if m := classNumber.FindStringSubmatch(s); m != nil {
 		v, _ := strconv.ParseUint(m[2]+m[3], 16, 16)
-		id.Class, id.ClassName = new(topology.ID24(v<<8|iface)), m[1]
+		id.Class, id.ClassName = new(topology.ID24(v)<<8|topology.ID24(iface)), m[1]
 		return
 	}
 	id.ClassName = s
@@ -109,14 +108,13 @@ func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName 
 // oneLine parses `"Host bridge" "Intel Corporation" "440FX" -r02 "Red Hat, Inc." "Qemu virtual machine"` of -mm.
 func (p *parser) oneLine(rest string, n int) (id topology.PCIDevice, err error) {
 	var values []string
-	iface := uint64(0)
+	var iface uint8
 	for _, f := range field.FindAllString(rest, -1) {
 		switch {
 		case strings.HasPrefix(f, "-r"):
-			v, _ := strconv.ParseUint(f[2:], 16, 8)
-			id.Revision = new(topology.ID8(v))
+			id.Revision = new(topology.ID8(hex8(f[2:])))
 		case strings.HasPrefix(f, "-p"):
-			iface, _ = strconv.ParseUint(f[2:], 16, 8)
+			iface = hex8(f[2:])
 		case len(f) >= 2 && f[0] == '"' && f[len(f)-1] == '"':
 			values = append(values, f[1:len(f)-1])
 		default:

@@ -163,27 +163,22 @@ func (p *parser) badAddress(s string, n int) error {
 // path reads a function whose bridges are stated, from the root bus down.
 func (p *parser) path(domain string, steps []string, rest string, n int) error {
 	p.paths = true
-	for i, step := range steps {
+	var above *topology.PCIAddr
+	for _, step := range steps {
 		d, err := p.at(domain+step, n)
 		if err != nil {
 			return err
 		}
-		if d.drawn {
-			continue
-		}
-		d.drawn = true
-		if i == 0 {
-			d.Root = pci.RootName(d.Address)
-			continue
-		}
-		above, err := topology.ParsePCIAddr(domain + steps[i-1])
-		if err != nil {
-			return where.At(n, "%v", err)
-		}
-		if above.Bus >= d.Address.Bus {
+		switch {
+		case d.drawn:
+		case above == nil:
+			d.drawn, d.Root = true, pci.RootName(d.Address)
+		case above.Bus >= d.Address.Bus:
 			return where.At(n, "%s cannot be behind %s: numbers of buses rise on the way down", d.Address, above)
+		default:
+			d.drawn, d.Parent = true, above
 		}
-		d.Parent = &above
+		above = new(d.Address)
 	}
 	return p.header(domain+steps[len(steps)-1], rest, n)
 }

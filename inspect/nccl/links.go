@@ -50,11 +50,11 @@ func (p *parser) addLinks() error {
 			}
 			total += int(*n)
 			nvlink = nvlink || l.name == "nvlink"
-			if class, _ := l.attr("tclass"); strings.HasPrefix(class, classNVSwitch) && class != "0x068001" {
+			if class := l.attrs["tclass"]; strings.HasPrefix(class, classNVSwitch) && class != "0x068001" {
 				switched[g.address] += int(*n)
 				continue
 			}
-			target, ok := l.attr("target")
+			target, ok := l.attrs["target"]
 			if !ok {
 				return where.At(l.line, "<%s> has no target", l.name)
 			}

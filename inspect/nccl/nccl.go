@@ -75,8 +75,7 @@ func (p *parser) oneHost(root *element) []*element {
 	others := 0
 	for _, e := range root.children {
 		if len(cpus) > 0 {
-			first, _ := cpus[0].attr("host_hash")
-			if hash, _ := e.attr("host_hash"); hash != first {
+			if e.attrs["host_hash"] != cpus[0].attrs["host_hash"] {
 				if others++; others == 1 {
 					p.note(e, "belongs to another machine: the topology holds several, and the first one is read")
 				}
@@ -105,17 +104,13 @@ func (p *parser) cpu(e *element, i int) error {
 			return err
 		}
 	}
-	if arch, _ := e.attr("arch"); p.h.System.Arch == "" && isArch(arch) {
+	if arch := e.attrs["arch"]; p.h.System.Arch == "" && isArch(arch) {
 		p.h.System.Arch = arch
 	}
 	for _, child := range e.children {
-		var err error
 		if child.name == "nic" {
-			err = p.nic(child, at, nil)
-		} else {
-			err = p.pci(child, at)
-		}
-		if err != nil {
+			p.nic(child, at, nil)
+		} else if err := p.pci(child, at); err != nil {
 			return err
 		}
 	}
@@ -134,8 +129,8 @@ func (p *parser) addNode(e *element, id int) error {
 			return where.At(e.line, "a second <cpu> with numaid=\"%d\"", id)
 		}
 	}
-	mask, ok := e.attr("affinity")
-	if !ok || mask == "" {
+	mask := e.attrs["affinity"]
+	if mask == "" {
 		return nil // a node whose CPUs are not known is not one without CPUs
 	}
 	cpus, err := topology.ParseCPUMask(mask)
@@ -172,7 +167,7 @@ func (p *parser) pci(e *element, at place) error {
 	p.seen[a] = e.line
 	d := topology.PCIDevice{
 		Address: a, Parent: at.parent, Root: at.root, NUMANode: at.node,
-		Class: p.class(e, "class"), Vendor: p.id16(e, "vendor"), Device: p.id16(e, "device"),
+		Class: attr(p, e, "class", topology.ParseID24), Vendor: p.id16(e, "vendor"), Device: p.id16(e, "device"),
 		SubsystemVendor: p.id16(e, "subsystem_vendor"), SubsystemDevice: p.id16(e, "subsystem_device"),
 		Link: p.link(e),
 	}
@@ -183,14 +178,13 @@ func (p *parser) pci(e *element, at place) error {
 	for _, child := range e.children {
 		switch child.name {
 		case "pci":
-			err = p.pci(child, place{at.node, at.root, &a})
+			if err := p.pci(child, place{at.node, at.root, &a}); err != nil {
+				return err
+			}
 		case "gpu":
 			p.gpu(child, a)
 		case "nic":
-			err = p.nic(child, at, &a)
-		}
-		if err != nil {
-			return err
+			p.nic(child, at, &a)
 		}
 	}
 	return nil
@@ -202,7 +196,7 @@ func (p *parser) gpu(e *element, a topology.PCIAddr) {
 	if n := p.count(e, "dev", 1<<16); n != nil {
 		g.Index = new(int(*n))
 	}
-	if _, ok := e.attr("gcn"); ok {
+	if _, ok := e.attrs["gcn"]; ok {
 		p.rccl = true
 	}
 	p.h.GPUs = append(p.h.GPUs, g)

@@ -13,7 +13,7 @@ const maxMbps = 10_000_000
 
 // nic reads the network devices of the PCI function at a, or of none where a is nil. NCCL hangs
 // what has no PCI function on the first cpu, so such a NIC is on no node.
-func (p *parser) nic(e *element, at place, a *topology.PCIAddr) error {
+func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	n := topology.NIC{Address: a}
 	if a != nil {
 		n.NUMANode = at.node
@@ -35,18 +35,16 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) error {
 			p.h.NICs = append(p.h.NICs, one)
 		}
 	}
-	if a == nil {
-		return nil
+	if a != nil {
+		n.Devices = mergeDevices(n.Devices)
+		p.h.NICs = append(p.h.NICs, n)
 	}
-	n.Devices = mergeDevices(n.Devices)
-	p.h.NICs = append(p.h.NICs, n)
-	return nil
 }
 
 // net reads one network device. Name is empty for those that software made.
 func (p *parser) net(e *element) topology.NIC {
 	var n topology.NIC
-	name, _ := e.attr("name")
+	name := e.attrs["name"]
 	if name == "" || len(name) > 256 || strings.ContainsAny(name, "/ \t\n") {
 		p.note(e, "name=%q is not the name of a network device", where.Clip(name))
 		return n

@@ -26,12 +26,6 @@ type element struct {
 	children []*element
 }
 
-// attr returns the value of an attribute; ok is false where there is none.
-func (e *element) attr(name string) (v string, ok bool) {
-	v, ok = e.attrs[name]
-	return v, ok
-}
-
 // parents lists where the elements that are read may stand. An element in another place would be
 // lost without a word, so it is an error. Elements of other names are left out with all they hold:
 // newer versions have more (c2c, and the nodes of other plugins).

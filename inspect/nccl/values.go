@@ -10,8 +10,8 @@ import (
 
 // count returns an attribute that is a number from 0 up; nil where it is not there, not known (-1) or not one.
 func (p *parser) count(e *element, name string, most int64) *int64 {
-	s, ok := e.attr(name)
-	if !ok || s == "" {
+	s := e.attrs[name]
+	if s == "" {
 		return nil
 	}
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -28,41 +28,34 @@ func (p *parser) count(e *element, name string, most int64) *int64 {
 	return &n
 }
 
-// id16 returns a vendor or device ID. All ones and all zeros are stand-ins of files written by hand.
-func (p *parser) id16(e *element, name string) *topology.ID16 {
-	s, ok := e.attr(name)
-	if !ok || s == "" {
+// attr returns what parse makes of an attribute. It is nil where the attribute is missing, and where
+// parse fails; that is noted.
+func attr[T any](p *parser, e *element, name string, parse func(s string) (T, error)) *T {
+	s := e.attrs[name]
+	if s == "" {
 		return nil
 	}
-	id, err := topology.ParseID16(s)
+	v, err := parse(s)
 	if err != nil {
 		p.note(e, "%s: %v", name, err)
 		return nil
 	}
-	if id == 0xffff || id == 0 {
-		return nil
-	}
-	return &id
+	return &v
 }
 
-// class returns the class of a PCI function.
-func (p *parser) class(e *element, name string) *topology.ID24 {
-	s, ok := e.attr(name)
-	if !ok || s == "" {
+// id16 returns a vendor or device ID. All ones and all zeros are stand-ins of files written by hand.
+func (p *parser) id16(e *element, name string) *topology.ID16 {
+	id := attr(p, e, name, topology.ParseID16)
+	if id != nil && (*id == 0xffff || *id == 0) {
 		return nil
 	}
-	class, err := topology.ParseID24(s)
-	if err != nil {
-		p.note(e, "%s: %v", name, err)
-		return nil
-	}
-	return &class
+	return id
 }
 
 // speed returns a link speed in GT/s: "16 GT/s", "16.0 GT/s PCIe" as sysfs has it. "Unknown" and
 // nothing at all are not known.
 func (p *parser) speed(e *element) *float64 {
-	s, _ := e.attr("link_speed")
+	s := e.attrs["link_speed"]
 	if s == "" || strings.HasPrefix(s, "Unknown") {
 		return nil
 	}
@@ -93,7 +86,7 @@ func (p *parser) link(e *element) *topology.Link {
 
 // address returns an address; addresses tie a topology together, so a wrong one is an error.
 func address(e *element, name string) (topology.PCIAddr, error) {
-	s, ok := e.attr(name)
+	s, ok := e.attrs[name]
 	if !ok {
 		return topology.PCIAddr{}, where.At(e.line, "<%s> has no %s", e.name, name)
 	}
@@ -108,7 +101,7 @@ func address(e *element, name string) (topology.PCIAddr, error) {
 // has a gcn beside sm, whose sm is a number of compute units; gcn is a number in older versions, in
 // which 910 was gfx90a, and a name with features ("gfx942:sramecc+:xnack-") in newer ones.
 func arch(e *element) string {
-	if gcn, ok := e.attr("gcn"); ok {
+	if gcn, ok := e.attrs["gcn"]; ok {
 		gcn, _, _ = strings.Cut(gcn, ":")
 		gcn = strings.TrimPrefix(gcn, "gfx")
 		if gcn == "910" {
@@ -119,7 +112,7 @@ func arch(e *element) string {
 		}
 		return "gfx" + gcn
 	}
-	if sm, ok := e.attr("sm"); ok && isWord(sm) {
+	if sm := e.attrs["sm"]; isWord(sm) {
 		return "sm_" + sm
 	}
 	return ""

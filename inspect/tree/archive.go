@@ -3,6 +3,7 @@ package tree
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/bzip2"
 	"errors"
 	"fmt"
@@ -23,16 +24,11 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.Bytes == 0 {
-		l.Bytes = 512 << 20
+	return Limits{
+		Bytes:     cmp.Or(l.Bytes, 512<<20),
+		FileBytes: cmp.Or(l.FileBytes, maxRead),
+		Files:     cmp.Or(l.Files, 500_000),
 	}
-	if l.FileBytes == 0 {
-		l.FileBytes = maxRead
-	}
-	if l.Files == 0 {
-		l.Files = 500_000
-	}
-	return l
 }
 
 // A LimitError says which of the Limits an archive exceeds.

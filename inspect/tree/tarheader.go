@@ -66,14 +66,7 @@ func sumBytes(b []byte) int64 {
 	return int64(sum&0xffff + sum>>16&0xffff + sum>>32&0xffff + sum>>48)
 }
 
-func isZero(b []byte) bool {
-	for _, c := range b {
-		if c != 0 {
-			return false
-		}
-	}
-	return true
-}
+func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 
 func field(b []byte, f [2]int) []byte { return b[f[0]:f[1]] }
 
@@ -81,10 +74,8 @@ func field(b []byte, f [2]int) []byte { return b[f[0]:f[1]] }
 func text(b []byte, f [2]int) []byte { return cString(field(b, f)) }
 
 func cString(b []byte) []byte {
-	if i := bytes.IndexByte(b, 0); i >= 0 {
-		return b[:i]
-	}
-	return b
+	before, _, _ := bytes.Cut(b, []byte{0})
+	return before
 }
 
 // number parses a field: octal digits in spaces and zeros, or, with the first bit set, a binary

@@ -1,6 +1,7 @@
 package strictyaml
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -83,10 +84,7 @@ func (e Errors) Unwrap() []error {
 // Sort puts the faults in the order of their places; those of one place keep theirs.
 func (e Errors) Sort() {
 	slices.SortStableFunc(e, func(a, b *Error) int {
-		if a.Line != b.Line {
-			return a.Line - b.Line
-		}
-		return a.Column - b.Column
+		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 }
 

@@ -224,12 +224,12 @@ func parse(tokens token.Tokens) (*ast.File, error) {
 
 // syntax records an error of the YAML library.
 func (d *Reader) syntax(err error) {
-	var y yaml.Error
-	if !errors.As(err, &y) {
-		d.Fail(Place{}, Error{What: err.Error(), Fix: "check the quotes, brackets and indentation"})
+	fix := "check the quotes, brackets and indentation"
+	y, ok := errors.AsType[yaml.Error](err)
+	if !ok {
+		d.Fail(Place{}, Error{What: err.Error(), Fix: fix})
 		return
 	}
-	fix := "check the quotes, brackets and indentation"
 	if strings.Contains(y.GetMessage(), "tab") || strings.Contains(y.GetMessage(), "\t") {
 		fix = "indent with spaces; YAML does not allow tabs"
 	}
