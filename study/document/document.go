@@ -89,14 +89,10 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
+		count := map[string]*int{store.Done: &e.Done, store.Failed: &e.Failed, store.Disturbed: &e.Disturbed}
 		for _, r := range runs {
-			switch r.Status {
-			case store.Done:
-				e.Done++
-			case store.Failed:
-				e.Failed++
-			case store.Disturbed:
-				e.Disturbed++
+			if n := count[r.Status]; n != nil { // else it is under way
+				*n++
 			}
 		}
 		all = append(all, e)

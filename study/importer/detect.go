@@ -88,23 +88,21 @@ func sniff(data []byte) string {
 		}
 		return ""
 	}
-	switch {
-	case ncclHead.Match(data):
-		return NCCLTests
-	case perftestTitle.Match(data), perftestHead.Match(data):
-		return Perftest
-	case osuHead.Match(data):
-		return OSU
-	case sysbenchHead.Match(data):
-		return Sysbench
-	case libfabricHead.Match(data):
-		return Libfabric
-	case streamHead.Match(data):
-		return Stream
-	case iperf3Text.Match(data):
-		return Iperf3
+	for _, h := range logHeads {
+		if h.head.Match(data) {
+			return h.format
+		}
 	}
 	return ""
+}
+
+// logHeads tell the tool of a log of text. The first that matches decides.
+var logHeads = []struct {
+	head   *regexp.Regexp
+	format string
+}{
+	{ncclHead, NCCLTests}, {perftestTitle, Perftest}, {perftestHead, Perftest}, {osuHead, OSU},
+	{sysbenchHead, Sysbench}, {libfabricHead, Libfabric}, {streamHead, Stream}, {iperf3Text, Iperf3},
 }
 
 // isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,23 +55,19 @@ func (im *importing) superBench() error {
 
 // unknownUnits tells of the metrics whose unit is not known.
 func (im *importing) unknownUnits() {
-	tests := map[string]bool{}
-	n, first := 0, ""
+	seen := map[string]bool{}
+	first := ""
 	for _, o := range im.outcomes {
 		for _, x := range o.samples {
-			key := x.Test + "/" + x.Metric
-			if x.Unit != UnitUnknown || tests[key] {
-				continue
-			}
-			tests[key] = true
-			if n++; first == "" {
-				first = key
+			if key := x.Test + "/" + x.Metric; x.Unit == UnitUnknown {
+				seen[key] = true
+				first = cmp.Or(first, key)
 			}
 		}
 	}
-	if n > 0 {
+	if len(seen) > 0 {
 		im.note("", "The unit of %d metrics (the first: %s) is unknown, since SuperBench's documentation does not "+
-			"name it: they are kept, and not compared.", n, first)
+			"name it: they are kept, and not compared.", len(seen), first)
 	}
 }
 

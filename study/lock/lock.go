@@ -10,7 +10,6 @@ import (
 	"os/user"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -42,8 +41,8 @@ type Holder struct {
 
 // String names the process, its user and its command line.
 func (h *Holder) String() string {
-	who := "user " + strconv.FormatUint(uint64(h.uid), 10)
-	if u, err := user.LookupId(strconv.FormatUint(uint64(h.uid), 10)); err == nil {
+	who := "user " + fmt.Sprint(h.uid)
+	if u, err := user.LookupId(fmt.Sprint(h.uid)); err == nil {
 		who = "user " + u.Username
 	}
 	if h.pid == 0 { // of another PID namespace

@@ -143,8 +143,7 @@ func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 func gpuOf(h *topology.Host, name string) string {
 	var found []string
 	for i := range h.GPUs {
-		g := &h.GPUs[i]
-		if g.ID() == name || g.Name == name || g.UUID != "" && g.UUID == name {
+		if g := &h.GPUs[i]; g.ID() == name || g.Name == name || g.UUID != "" && g.UUID == name {
 			found = append(found, g.ID())
 		}
 	}
@@ -155,13 +154,14 @@ func nicOf(h *topology.Host, name string) string {
 	var found []string
 	for i := range h.NICs {
 		n := &h.NICs[i]
-		if n.ID() == name || n.Name == name || slices.Contains(n.RDMA, name) || slices.Contains(n.Netdevs, name) {
+		if slices.Contains(slices.Concat([]string{n.ID(), n.Name}, n.RDMA, n.Netdevs), name) {
 			found = append(found, n.ID())
 		}
 	}
 	return only(found)
 }
 
+// only is the one device that has a name: which of two is meant nobody knows.
 func only(found []string) string {
 	if len(found) == 1 {
 		return found[0]

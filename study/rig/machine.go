@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"fmt"
@@ -79,13 +80,8 @@ func (m machine) state() (*study.HostState, error) {
 func (m machine) turbo(cpus []string) string {
 	const cpu = "sys/devices/system/cpu/"
 	said := map[string]string{"0": "off", "1": "on"}
-	switch m.text(cpu + "intel_pstate/no_turbo") {
-	case "0":
-		return "on"
-	case "1":
-		return "off"
-	}
-	if all := said[m.text(cpu+"cpufreq/boost")]; all != "" {
+	not := map[string]string{"0": "on", "1": "off"}
+	if all := cmp.Or(not[m.text(cpu+"intel_pstate/no_turbo")], said[m.text(cpu+"cpufreq/boost")]); all != "" {
 		return all
 	}
 	turbo := ""
@@ -134,14 +130,9 @@ func (r *Rig) Environment() []study.Fact {
 			all = append(all, study.Fact{Name: name, Value: value})
 		}
 	}
-	cpu := ""
-	for line := range strings.Lines(r.machine.text("proc/cpuinfo")) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == "model name" {
-			cpu = strings.TrimSpace(value)
-			break
-		}
-	}
-	add("host CPU", cpu)
+	_, model, _ := strings.Cut(r.machine.text("proc/cpuinfo"), "model name")
+	model, _, _ = strings.Cut(model, "\n")
+	add("host CPU", strings.Trim(model, "\t :"))
 	add("host CPUs", r.all.String())
 	all = append(all, r.site.environment()...)
 	add(study.FactKernel, r.machine.text("proc/sys/kernel/osrelease"))
