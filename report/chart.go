@@ -41,8 +41,8 @@ type point struct {
 	limit   float64 // what the wire carries: the least of all pairs; 0 where one does not say so
 }
 
-// maxPairCharts is the number of pairs up to which each pair gets its own charts. Beyond it nobody
-// compares charts: the pairs are drawn as one median with a band, and beside each other in a
+// maxPairCharts is the number of pairs up to which each pair gets its own charts. More charts than that
+// cannot be compared by eye: the pairs are drawn as one median with a band, and beside each other in a
 // matrix.
 const maxPairCharts = 3
 

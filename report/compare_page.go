@@ -8,6 +8,7 @@ import (
 	"html/template"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,28 +178,28 @@ func testsOf(keys []chartPoint) []string {
 func (s scope) ratioChart(id string) (c chart, ok bool) {
 	c = chart{ID: id, Title: "B / A: bandwidth by message size", Emulated: s.Emulated, YLabel: "B / A, average",
 		XLabel: "message size", LimitKey: &series{Name: "the same"}}
+	ratio := func(k chartPoint) float64 {
+		b := k
+		b.Run = "B"
+		return s.points[b].Median / s.points[k].Median
+	}
 	var all []series
-	var ratios [][]float64
-	high, small, large := 1.2, int64(0), int64(0)
+	high, small, large := 1.2, int64(math.MaxInt64), int64(0)
 	for _, test := range testsOf(s.keys) {
 		se := series{Name: test, Color: len(all), marker: len(all)}
-		var of []float64
 		for _, k := range s.keys {
-			b := k
-			b.Run = "B"
-			if y, both := s.points[b]; k.Test == test && k.Metric == bench.MetricBWAverage && k.Run == "A" &&
-				k.Bytes > 0 && both && s.points[k].Median > 0 {
-				se.points, of = append(se.points, k), append(of, y.Median/s.points[k].Median)
+			wanted := k.Test == test && k.Metric == bench.MetricBWAverage && k.Run == "A" && k.Bytes > 0
+			if wanted && s.points[k].Median > 0 && ratio(k) > 0 {
+				se.points = append(se.points, k)
 			}
 		}
-		if len(of) < 3 {
+		if len(se.points) < 3 {
 			continue
 		}
-		high, large = max(high, slices.Max(of)), max(large, se.points[len(of)-1].Bytes)
-		if first := se.points[0].Bytes; small == 0 || first < small {
-			small = first
+		for _, k := range se.points {
+			high, small, large = max(high, ratio(k)), min(small, k.Bytes), max(large, k.Bytes)
 		}
-		all, ratios = append(all, se), append(ratios, of)
+		all = append(all, se)
 	}
 	if len(all) == 0 {
 		return c, false
@@ -207,11 +208,11 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 	c.frame(all, &x, &y, sizeTick)
 	c.Limits = []show.Line{show.Line(show.Path("M%s %sH%s", x.From, y.At(1), x.To))}
 	for i := range all {
-		for n, k := range all[i].points {
-			ratio := ratios[i][n]
-			all[i].to(x.At(float64(k.Bytes)), y.At(ratio), mark{Bytes: k.Bytes, Value: show.Exact(ratio),
-				Title: fmt.Sprintf("%s: B is %s times A", chartPoint{Test: k.Test, Bytes: k.Bytes}.name(),
-					ratioNumber(ratio))})
+		for _, k := range all[i].points {
+			title := fmt.Sprintf("%s: B is %s times A", chartPoint{Test: k.Test, Bytes: k.Bytes}.name(),
+				ratioNumber(ratio(k)))
+			all[i].to(x.At(float64(k.Bytes)), y.At(ratio(k)), mark{Bytes: k.Bytes, Value: show.Exact(ratio(k)),
+				Title: title})
 		}
 	}
 	c.Desc = "Lines over message size (to the base of two): the average bandwidth of B as a multiple of that of A, " +

@@ -38,7 +38,7 @@ func judgedFigure(j bench.Judgement) string {
 	return show.Figure(j.Value) + " " + show.Unit(unit)
 }
 
-// reached reports whether a judgement needs nobody to do anything.
+// reached reports whether a figure reaches what the wire carries, so that there is nothing to do.
 func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
 
 // causeTitle is a cause with how sure it is.

@@ -254,7 +254,7 @@ func decimalsIn(s string) int {
 	return len(decimals)
 }
 
-// newFigureCell shows the median. The values behind it stay in the page, for whoever wants to compute with them.
+// newFigureCell shows the median. The values behind it stay in the page, so that others can compute with them.
 func newFigureCell(values []float64) figureCell {
 	s := spreadOf(values)
 	exact := make([]string, len(values))

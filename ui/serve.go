@@ -41,7 +41,7 @@ func Loopback(listen string) (string, error) {
 }
 
 // A token that somebody has chosen has to be as long as 128 random bits are in letters and digits.
-// Other characters would need quotes somewhere on their way.
+// Other characters would need quotes in a shell, an address or a header.
 var goodToken = regexp.MustCompile(`^[A-Za-z0-9_-]{22,512}$`)
 
 // ReadToken returns the token in a file, and makes the file with a fresh one if it is not there.
@@ -54,7 +54,7 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	if !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
-	// a pipe that nobody writes to is refused below, and not waited for
+	// O_NONBLOCK: a pipe without a writer is refused below, and not waited for.
 	f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return "", err

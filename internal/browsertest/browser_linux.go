@@ -125,7 +125,7 @@ func Start(t TB) *Browser {
 	return b
 }
 
-// call sends a command and waits for its answer; events on the way are kept.
+// call sends a command and waits for its answer; events that come before it are kept.
 func (b *Browser) call(t TB, session, method string, params, result any) {
 	t.Helper()
 	b.last++

@@ -33,7 +33,7 @@ type branch struct {
 	Fan    []branch   // below Switch, or else below Bridge
 }
 
-// A bridgeBox is a bridge, or a chain of them in which each has one way down.
+// A bridgeBox is a bridge, or a chain of bridges in which each has one child.
 type bridgeBox struct {
 	Text  string // "40:01.1", "40:01.1 +2"
 	Full  string
@@ -199,7 +199,7 @@ type leaf struct {
 // A fold counts what is not drawn below a root.
 type fold struct{ bridges, functions int }
 
-// add hangs a function into the tree of its root complex, below the bridges on its way down.
+// add hangs a function into the tree of its root complex, below the bridges above it.
 func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 	name := v.tree.RootOf(d.Address)
 	at := f.roots[name]
@@ -220,7 +220,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 	at.leaves = append(at.leaves, leaf{d, c})
 }
 
-// fold counts a function that is not drawn, unless it is a bridge on the way to one that is.
+// fold counts a function that is not drawn, unless it is a bridge above one that is.
 func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
 	name := v.tree.RootOf(d.Address)
 	if d.IsBridge() {
@@ -297,7 +297,7 @@ func (v *view) rootBlocks(name string, root *trie) []block {
 	return out
 }
 
-// branch makes the lines of a bridge. A chain of bridges, each with one way down, is one line.
+// branch makes the lines of a bridge. A chain of bridges, each with one child, is one line.
 func (v *view) branch(t *trie) branch {
 	chain := []*topology.PCIDevice{t.bridge}
 	for len(t.kids) == 1 && len(t.leaves) == 0 {

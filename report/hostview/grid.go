@@ -26,7 +26,7 @@ type head struct {
 	Drop  int  // when there still is no room, the column with the highest Drop goes; 0: it stays
 }
 
-// A cell is a text, or a set of CPUs, which is shortened in its own way.
+// A cell is a text, or a set of CPUs, which cpusText shortens.
 type cell struct {
 	text string
 	cpus *topology.CPUSet

@@ -32,7 +32,7 @@ type roomGroup struct {
 // A room is a NUMA node, or what has none.
 type room struct {
 	Title  string
-	Full   string // for whoever points at it
+	Full   string // shown on pointing at it
 	CPUs   *topology.CPUSet
 	Lines  []string
 	Caches []cacheCells

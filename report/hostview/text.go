@@ -84,7 +84,7 @@ func rateText(gts *float64, width *int) string {
 }
 
 // linkTexts returns a link's rate now, and what the device could do where that is more. What a link
-// does now that nobody said is "".
+// does now is "" where that is not known.
 func linkTexts(l *topology.Link) (now, most string) {
 	if l == nil {
 		return "", ""
@@ -99,7 +99,7 @@ func linkTexts(l *topology.Link) (now, most string) {
 }
 
 // linkText is a link in a cell: "Gen4 x16" where it runs at its most, "Gen1/4 x8/16" where the
-// device could do more, "max Gen4 x16" where nobody said what it does now.
+// device could do more, "max Gen4 x16" where the present rate is not known.
 func linkText(l *topology.Link) string {
 	if l == nil {
 		return unknown

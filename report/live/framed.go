@@ -8,13 +8,13 @@ import (
 )
 
 // The pages of a study and of a result are made to stand alone, as files: with a policy of their
-// own, and without a way back. Served from here they have both in addition.
+// own, and without a link to other pages. Served from here they get the policy of the server and a link.
 var (
 	ownPolicy = regexp.MustCompile(`<meta http-equiv="Content-Security-Policy" content="([^"]*)">\n?`)
 	ownHashes = regexp.MustCompile(`(style|script)-src '(sha256-[A-Za-z0-9+/=]{44})'`)
 )
 
-// framed puts a way back at the top of a page, ours sheet and script beside its own, and returns
+// framed puts a link back at the top of a page, adds our style sheet and script to its own, and returns
 // the policy that goes with it.
 func framed(page, nav []byte) (out []byte, csp string, err error) {
 	head, body, found := bytes.Cut(page, []byte("</head>\n<body>\n"))

@@ -8,7 +8,7 @@ import (
 )
 
 // A reading is a value that takes time to get, for any number of readers: it is read once for all
-// that ask at the same time, again only after a while, and nobody waits longer than the limit. A
+// that ask at the same time, again only after a while, and no reader waits longer than the limit. A
 // read that hangs keeps one goroutine, however often it is asked for.
 type reading[T any] struct {
 	read  func(context.Context) (T, error)
@@ -17,7 +17,7 @@ type reading[T any] struct {
 	now   func() time.Time
 
 	mu     sync.Mutex
-	flight *flight[T] // nil: nobody reads
+	flight *flight[T] // nil: no read is under way
 	last   *flight[T] // nil: never read
 }
 

@@ -96,7 +96,7 @@ func Unit(unit string) string {
 	return unit
 }
 
-// Time prints a time in UTC; the zero time is a time that nobody set.
+// Time prints a time in UTC; the zero time is one that was not recorded.
 func Time(t time.Time) string {
 	if t.IsZero() {
 		return "not recorded"

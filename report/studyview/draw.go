@@ -58,7 +58,7 @@ func (c *canvas) rect(class string, x, y, w, h float64, title string) {
 	c.path(class, show.Path("M%s %sh%sv%sh-%sz", x, y, w, h, w), title)
 }
 
-// text adds a line of text. It is not cut: whoever writes it knows the room.
+// text adds a line of text. It is not cut: the caller knows the room.
 func (c *canvas) text(class string, x, y float64, s string) {
 	c.Shapes = append(c.Shapes, shape{Class: class, X: show.Px(x), Y: show.Px(y), Text: s})
 }

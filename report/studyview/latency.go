@@ -10,7 +10,7 @@ import (
 	"github.com/rackless/rackless/study"
 )
 
-// maxLines is how many cells one picture of latencies has: of more lines nobody follows one.
+// maxLines is how many cells one picture of latencies has: more lines cannot be told apart.
 const maxLines = 6
 
 // Geometry of a plot with two axes.
@@ -114,7 +114,7 @@ func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (gue
 	for n, p := range s.Quantiles {
 		px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
 		// Low quantiles have few latencies on their side, too. There it is the fastest that are not
-		// sure, which misleads nobody.
+		// sure, and no one decides by these.
 		if p.Supported || p.Quantile < 0.5 {
 			sure.To(px, py)
 		} else {
