@@ -10,6 +10,17 @@
 // and no key in JSON. Where zero is a value of its own (a NUMA node without memory, no free
 // hugepage) the field is a pointer, and nil means "nobody said".
 //
+// Four facts may be read and empty: swap areas, modules, reset methods, the driver. Their
+// JSON leaves out what is empty, so that each has a flag beside it: SwapKnown, ModulesKnown, ResetKnown,
+// DriverKnown. ParentUnknown is the reverse, since a nil Parent is a root bus in most sources. These
+// keys are published in a fixed order, which a Go form without the flags could not write.
+//
+// # What stands twice
+//
+// A [NIC] and a [GPU] have Driver and NUMANode of their own, and a NIC has SRIOV and PF, because some
+// sources know a card by its name alone. Where the card's function is known, that is read and
+// [Host.Complete] copies it: ask the card, and the function for what only a function has.
+//
 // # Words
 //
 // They are hwloc's and the kernel's. A CPU is a logical CPU (hwloc: PU), numbered as the kernel

@@ -98,9 +98,9 @@ func (t *Tree) epycDevices() {
 	t.Link("sys/class/iommu/ivhd0", "sys/devices/virtual/iommu/ivhd0")
 	t.File("sys/devices/virtual/iommu/ivhd0/amd-iommu/cap", "1")
 	port := func(root, addr string, bus uint8, node, group int, speed string, width int) {
-		t.AddFunction(Function{
-			Addr: addr, Root: root, Class: "0x060400", ID: "1022:1453", Node: node, Group: group, Driver: "pcieport",
-			Speed: speed, Max: "8.0 GT/s PCIe", Width: width, MaxW: 16, Port: "root port", Buses: [2]uint8{bus, bus},
+		t.rootPort(Function{
+			Addr: addr, Root: root, ID: "1022:1453", Node: node, Group: group, Speed: speed, Width: width,
+			MaxW: 16, Buses: [2]uint8{bus, bus},
 		})
 	}
 	gpu := func(root, above, bus string, node, group int, speed string) {
@@ -150,10 +150,9 @@ func (t *Tree) epycDevices() {
 
 // epycHostNeeds writes what the host lives on: its disk, its screen, its way to the network.
 func (t *Tree) epycHostNeeds() {
-	t.AddFunction(Function{
-		Addr: "0000:00:01.1", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 1,
-		Driver: "pcieport",
-		Speed:  "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 4, MaxW: 4, Port: "root port", Buses: [2]uint8{1, 1},
+	t.rootPort(Function{
+		Addr: "0000:00:01.1", Root: "pci0000:00", ID: "1022:1453", Node: 0, Group: 1, Width: 4,
+		Buses: [2]uint8{1, 1},
 	})
 	nvme := t.AddFunction(Function{
 		Addr: "0000:01:00.0", Above: []string{"0000:00:01.1"}, Root: "pci0000:00", Class: "0x010802", ID: "144d:a808",
@@ -173,10 +172,9 @@ func (t *Tree) epycHostNeeds() {
 	t.Link("sys/dev/block/259:2", block+"/nvme0n1p2")
 	t.File("proc/self/mountinfo", "22 1 259:2 / / rw,relatime shared:1 - ext4 /dev/nvme0n1p2 rw")
 
-	t.AddFunction(Function{
-		Addr: "0000:00:01.2", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 2,
-		Driver: "pcieport",
-		Speed:  "5.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 2, Port: "root port", Buses: [2]uint8{2, 2},
+	t.rootPort(Function{
+		Addr: "0000:00:01.2", Root: "pci0000:00", ID: "1022:1453", Node: 0, Group: 2, Speed: "5.0 GT/s PCIe",
+		Width: 1, MaxW: 2, Buses: [2]uint8{2, 2},
 	})
 	i350 := t.AddFunction(Function{
 		Addr: "0000:02:00.0", Above: []string{"0000:00:01.2"}, Root: "pci0000:00", Class: "0x020000", ID: "8086:1521",
@@ -188,10 +186,9 @@ func (t *Tree) epycHostNeeds() {
 	t.File("proc/net/route", "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"+
 		"eno1\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0")
 
-	t.AddFunction(Function{
-		Addr: "0000:00:01.3", Root: "pci0000:00", Class: "0x060400", ID: "1022:1453", Node: 0, Group: 3,
-		Driver: "pcieport",
-		Speed:  "2.5 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 1, Port: "root port", Buses: [2]uint8{3, 3},
+	t.rootPort(Function{
+		Addr: "0000:00:01.3", Root: "pci0000:00", ID: "1022:1453", Node: 0, Group: 3, Speed: "2.5 GT/s PCIe",
+		Width: 1, Buses: [2]uint8{3, 3},
 	})
 	t.AddFunction(Function{
 		Addr: "0000:03:00.0", Above: []string{"0000:00:01.3"}, Root: "pci0000:00", Class: "0x030000", ID: "1a03:2000",

@@ -5,6 +5,7 @@
 package hostfixture
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"maps"
@@ -211,6 +212,14 @@ func (t *Tree) AddFunction(f Function) string {
 		t.File(group+"/reserved_regions", "0x00000000fee00000 0x00000000feefffff msi")
 	}
 	return dir
+}
+
+// rootPort writes a root port that can do 8 GT/s, as those of both machines here, with the kernel's
+// driver for ports. What f does not say of its link is as at best.
+func (t *Tree) rootPort(f Function) {
+	f.Class, f.Driver, f.Port, f.Max = "0x060400", "pcieport", "root port", "8.0 GT/s PCIe"
+	f.Speed, f.MaxW = cmp.Or(f.Speed, f.Max), cmp.Or(f.MaxW, f.Width)
+	t.AddFunction(f)
 }
 
 // portTypes are the device/port types of the PCI Express capability.

@@ -119,10 +119,8 @@ func (t *Tree) r740NICs() {
 	rdmaPort := func(dir, rdma, firmware, board string) {
 		t.filesIn(dir+"/infiniband/"+rdma, map[string]string{"fw_ver": firmware, "board_id": board})
 	}
-	t.AddFunction(Function{
-		Addr: "0000:17:02.0", Root: "pci0000:17", Class: "0x060400", ID: "8086:2032", Node: 0, Group: 20,
-		Driver: "pcieport",
-		Speed:  "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 8, MaxW: 8, Port: "root port",
+	t.rootPort(Function{
+		Addr: "0000:17:02.0", Root: "pci0000:17", ID: "8086:2032", Node: 0, Group: 20, Width: 8,
 		Buses: [2]uint8{0x1a, 0x1a},
 	})
 	for fn := range 2 {
@@ -141,10 +139,8 @@ func (t *Tree) r740NICs() {
 		})
 		rdmaPort(dir, rdma, "14.31.1014", "DEL2420110034")
 	}
-	t.AddFunction(Function{
-		Addr: "0000:3a:00.0", Root: "pci0000:3a", Class: "0x060400", ID: "8086:2030", Node: 0, Group: 21,
-		Driver: "pcieport",
-		Speed:  "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 16, MaxW: 16, Port: "root port",
+	t.rootPort(Function{
+		Addr: "0000:3a:00.0", Root: "pci0000:3a", ID: "8086:2030", Node: 0, Group: 21, Width: 16,
 		Buses: [2]uint8{0x3b, 0x3b},
 	})
 	for fn := range 2 {
@@ -171,10 +167,8 @@ func (t *Tree) r740NICs() {
 
 // r740HostNeeds writes what the host lives on: its disk, its screen, its way to the network.
 func (t *Tree) r740HostNeeds() {
-	t.AddFunction(Function{
-		Addr: "0000:5d:02.0", Root: "pci0000:5d", Class: "0x060400", ID: "8086:2032", Node: 0, Group: 22,
-		Driver: "pcieport",
-		Speed:  "8.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 4, MaxW: 8, Port: "root port",
+	t.rootPort(Function{
+		Addr: "0000:5d:02.0", Root: "pci0000:5d", ID: "8086:2032", Node: 0, Group: 22, Width: 4, MaxW: 8,
 		Buses: [2]uint8{0x5e, 0x5e},
 	})
 	boss := t.AddFunction(Function{
@@ -216,10 +210,9 @@ func (t *Tree) r740HostNeeds() {
 	t.File("proc/net/route", "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask\t\tMTU\tWindow\tIRTT\n"+
 		"em1\t00000000\t0101A8C0\t0003\t0\t0\t100\t00000000\t0\t0\t0")
 
-	t.AddFunction(Function{
-		Addr: "0000:00:1c.4", Root: "pci0000:00", Class: "0x060400", ID: "8086:a194", Node: 0, Group: 10,
-		Driver: "pcieport",
-		Speed:  "5.0 GT/s PCIe", Max: "8.0 GT/s PCIe", Width: 1, MaxW: 1, Port: "root port", Buses: [2]uint8{2, 3},
+	t.rootPort(Function{
+		Addr: "0000:00:1c.4", Root: "pci0000:00", ID: "8086:a194", Node: 0, Group: 10, Speed: "5.0 GT/s PCIe",
+		Width: 1, Buses: [2]uint8{2, 3},
 	})
 	t.AddFunction(Function{
 		Addr: "0000:02:00.0", Above: []string{"0000:00:1c.4"}, Root: "pci0000:00", Class: "0x060400", ID: "1556:be00",
