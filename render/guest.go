@@ -147,8 +147,7 @@ func (v *view) burnedIn(id string) string {
 // guestDriver returns the driver that a NIC of the host has in a guest: the same as on the host, where a driver of
 // networks has it. With vfio-pci, whose business is to keep it, vendor and class say which one it would be.
 func (v *view) guestDriver(id string) string {
-	if nic := v.nics[id]; nic != nil && nic.Driver != "" && nic.Driver != "vfio-pci" && strings.Trim(nic.Driver,
-		moduleLetters) == "" {
+	if nic := v.nics[id]; nic != nil && isDriver(nic.Driver) {
 		return nic.Driver
 	}
 	if a, err := topology.ParsePCIAddr(id); err == nil {

@@ -33,9 +33,7 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	}
 	var names []string
 	for _, name := range append([]string{d.Driver}, d.Candidates...) {
-		// Drivers of PCI are named like their modules; anything else has no place in a file for modprobe.
-		if name != "" && name != "vfio-pci" && name != "vfio_pci" && name != "pci-stub" &&
-			strings.Trim(name, moduleLetters) == "" {
+		if isDriver(name) {
 			names = append(names, name)
 		}
 	}
@@ -53,6 +51,16 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 		return []string{"snd_hda_intel"}
 	}
 	return nil
+}
+
+// isDriver reports whether a name is that of a driver which uses a function itself. Drivers of PCI are named like their
+// modules; anything else has no place in a file for modprobe.
+func isDriver(name string) bool {
+	switch name {
+	case "", "vfio-pci", "vfio_pci", "pci-stub":
+		return false
+	}
+	return strings.Trim(name, moduleLetters) == ""
 }
 
 const moduleLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"

@@ -39,11 +39,11 @@ func effect(s *change.System, arg string) error {
 	file := ""
 	want, ok := cmdline.Isolcpus(arg)
 	flags := strings.Split(strings.TrimPrefix(arg, "isolcpus="), ",")
+	has := func(flag string) bool { return slices.Contains(flags, flag) }
 	switch {
 	// Only CPUs that are taken out of the scheduler's domains are in the file; without flags they
 	// are (housekeeping_isolcpus_setup in kernel/sched/isolation.c).
-	case ok && (slices.Contains(flags, "domain") || !slices.Contains(flags, "nohz") && !slices.Contains(flags,
-		"managed_irq")):
+	case ok && (has("domain") || !has("nohz") && !has("managed_irq")):
 		file = dir + "isolated"
 	case ok:
 		return nil

@@ -67,8 +67,8 @@ func (o *rpmOSTree) Restore(ctx context.Context, s *change.System, before change
 	if err != nil {
 		return err
 	}
-	if err := o.lead(ctx, s, line, cmdline.UndoLines([]string{line}, []string{string(before)}, 0,
-		o.Args)[0]); err != nil {
+	undone := cmdline.UndoLines([]string{line}, []string{string(before)}, 0, o.Args)
+	if err := o.lead(ctx, s, line, undone[0]); err != nil {
 		return err
 	}
 	after, err := o.line(ctx, s)

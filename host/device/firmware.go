@@ -154,14 +154,14 @@ func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool)
 	}
 	out, err := f.tool(ctx, s.Query, args...)
 	columns := parseFirmware(string(out), f.Parameter)
-	if len(columns) == 0 && err != nil {
-		if strings.Contains(string(out)+err.Error(), "Unknown Parameter") || strings.Contains(string(out)+err.Error(),
-			"doesn't support") {
-			return nil, nil
-		}
-		return nil, err
+	if len(columns) > 0 || err == nil {
+		return columns, nil
 	}
-	return columns, nil
+	said := string(out) + err.Error()
+	if strings.Contains(said, "Unknown Parameter") || strings.Contains(said, "doesn't support") {
+		return nil, nil
+	}
+	return nil, err
 }
 
 // parseFirmware finds the line of a parameter in what mstconfig prints, and returns its numbers: "*

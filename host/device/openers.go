@@ -1,7 +1,6 @@
 package device
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -180,14 +179,11 @@ func nvidiaMinor(s *change.System, a topology.PCIAddr) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("who uses GPU %s cannot be told: %w", a, err)
 	}
-	lines := bufio.NewScanner(strings.NewReader(string(text)))
-	for lines.Scan() {
-		key, value, _ := strings.Cut(lines.Text(), ":")
+	for line := range strings.Lines(string(text)) {
+		key, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
-		if key == "Device Minor" {
-			if _, err := strconv.ParseUint(value, 10, 16); err == nil {
-				return value, nil
-			}
+		if _, err := strconv.ParseUint(value, 10, 16); err == nil && key == "Device Minor" {
+			return value, nil
 		}
 	}
 	return "", fmt.Errorf("who uses GPU %s cannot be told: %s has no \"Device Minor\"", a, path)
@@ -220,8 +216,8 @@ func openers(s *change.System, files []deviceFile) ([]string, error) {
 		}
 		var open []string
 		for _, fd := range fds {
-			if name := whichFile(filepath.Join(dir, "fd", fd.Name()), files); name != "" && !slices.Contains(open,
-				name) {
+			name := whichFile(filepath.Join(dir, "fd", fd.Name()), files)
+			if name != "" && !slices.Contains(open, name) {
 				open = append(open, name)
 			}
 		}

@@ -64,8 +64,8 @@ const maxLinks = 40
 // those that lead to what links point to.
 func guardProgram(s *change.System, program string, trusted func(uid uint32) bool) error {
 	for _, c := range program {
-		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.ContainsRune("/._+-%@",
-			c)) {
+		letter := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+		if !letter && !strings.ContainsRune("/._+-%@", c) {
 			return fmt.Errorf("%q has %q in its path, which does not go into a unit of systemd: install rackless to "+
 				"/usr/local/bin", program, c)
 		}
