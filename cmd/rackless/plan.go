@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,22 +27,21 @@ import (
 
 // planOptions are the flags of plan.
 type planOptions struct {
-	form     string
-	host     string
-	snapshot string
-	model    string
-	outDir   string
-	explain  bool
-	compare  bool
-	dump     bool
-	whatif   []string
-	limit    time.Duration
-	fleet    string
-	policy   string
+	hostFlags
+	form    string
+	model   string
+	outDir  string
+	explain bool
+	compare bool
+	dump    bool
+	whatif  []string
+	limit   time.Duration
+	fleet   string
+	policy  string
 }
 
 func newPlanCmd(a *app) *cobra.Command {
-	o := planOptions{form: formTable, host: planner.Local, limit: planner.DefaultLimit, policy: fleet.BestFit}
+	o := planOptions{form: formTable, limit: planner.DefaultLimit, policy: fleet.BestFit}
 	cmd := &cobra.Command{
 		Use:   "plan LAB.yaml",
 		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
@@ -84,7 +82,6 @@ times:
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			o.host = cmp.Or(o.snapshot, o.host)
 			if o.fleet != "" {
 				return a.planFleet(cmd.Context(), o, args[0])
 			}
@@ -93,8 +90,7 @@ times:
 	}
 	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON, formYAML)
 	f := cmd.Flags()
-	f.StringVar(&o.host, "host", o.host, "plan for `HOST`: local, or a file as inspect takes")
-	f.StringVar(&o.snapshot, "snapshot", "", "plan for the machine of the snapshot `FILE`")
+	o.add(cmd, "plan for")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	f.BoolVar(&o.explain, "explain", false, "say for each choice why, and what the next best would cost")
 	f.BoolVar(&o.compare, "compare", false, "place the same lab by the rules of others, and compare")
@@ -106,9 +102,6 @@ times:
 	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
 		"the hosts in `DIR`")
 	enumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
-	offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
-	})
 	offerWords(cmd, "whatif")
 	offerWords(cmd, "time-limit")
 	for _, name := range []string{"out", "fleet"} {
@@ -126,8 +119,8 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	if err := notEmpty(cmd, "a file or directory", "host", "snapshot", "model", "out", "fleet"); err != nil {
 		return err
 	}
-	if f.Changed("snapshot") && f.Changed("host") {
-		return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", o.host, o.snapshot)
+	if err := o.hostFlags.check(cmd); err != nil {
+		return err
 	}
 	if o.limit <= 0 {
 		return usagef(cmd, "--time-limit %v: want more than 0", o.limit)
@@ -164,7 +157,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return err
 	}
-	h, name, err := a.planHost(ctx, o.host)
+	h, name, err := a.planHost(ctx, o.chosen())
 	if err != nil {
 		return err
 	}

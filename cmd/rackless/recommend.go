@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +23,7 @@ import (
 
 // recommendOptions are the flags of recommend.
 type recommendOptions struct {
-	host     string
-	snapshot string
+	hostFlags
 	studies  []string
 	db       string
 	workload string
@@ -34,7 +32,7 @@ type recommendOptions struct {
 }
 
 func newRecommendCmd(a *app) *cobra.Command {
-	o := recommendOptions{host: planner.Local}
+	var o recommendOptions
 	cmd := &cobra.Command{
 		Use:   "recommend LAB.yaml",
 		Short: "Recommend a configuration for a lab on a host, and name the measurements behind it",
@@ -54,20 +52,17 @@ the rules and the formulas. Nothing is changed on the host.`,
 		Args:              exactArgs(1, "LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			f := cmd.Flags()
 			if err := notEmpty(cmd, "a file", "host", "snapshot", "model-out", "db"); err != nil {
 				return err
 			}
-			if f.Changed("snapshot") && f.Changed("host") {
-				return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", o.host, o.snapshot)
+			if err := o.check(cmd); err != nil {
+				return err
 			}
-			o.host = cmp.Or(o.snapshot, o.host)
 			return a.recommend(cmd.Context(), o, args[0])
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.host, "host", o.host, "for `HOST`: local, or a file as inspect takes")
-	f.StringVar(&o.snapshot, "snapshot", "", "for the machine of the snapshot `FILE`")
+	o.add(cmd, "for")
 	f.StringArrayVar(&o.studies, "study", nil, "look at the study `NAME` only; can be given several times")
 	dbFlag(cmd, &o.db)
 	enumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says",
@@ -88,7 +83,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if o.workload != "" {
 		l.Workload = lab.Workload(o.workload)
 	}
-	h, name, err := a.planHost(ctx, o.host)
+	h, name, err := a.planHost(ctx, o.chosen())
 	if err != nil {
 		return err
 	}

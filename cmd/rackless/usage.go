@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -155,6 +156,28 @@ func offer(cmd *cobra.Command, name string, f cobra.CompletionFunc) {
 func offerWords(cmd *cobra.Command, name string, words ...string) {
 	offer(cmd, name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
 }
+
+// hostFlags are --host and --snapshot, which both name the host that a verb is about.
+type hostFlags struct{ host, snapshot string }
+
+// add adds the flags to a verb; what is the verb of their help.
+func (h *hostFlags) add(cmd *cobra.Command, what string) {
+	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" `HOST`: local, or a file as inspect takes")
+	cmd.Flags().StringVar(&h.snapshot, "snapshot", "", what+" the machine of the snapshot `FILE`")
+	offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files
+	})
+}
+
+func (h *hostFlags) check(cmd *cobra.Command) error {
+	if f := cmd.Flags(); f.Changed("snapshot") && f.Changed("host") {
+		return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", h.host, h.snapshot)
+	}
+	return nil
+}
+
+// chosen is the host as planner.ReadHost takes it.
+func (h *hostFlags) chosen() string { return cmp.Or(h.snapshot, h.host) }
 
 // notEmpty refuses flags that are given an empty value: a variable of a script that is not set.
 func notEmpty(cmd *cobra.Command, what string, names ...string) error {
