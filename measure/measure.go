@@ -77,6 +77,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	engines := q.Engines
 	if q.Suite != "" {
 		var err error
+		// CPUs or memory that the user names are an answer to the same question.
 		if opts.CPU == "" && opts.NUMA == "" {
 			if engines, err = byNUMANode(ctx, r, engines); err != nil {
 				return nil, err

@@ -54,6 +54,7 @@ func (s Store) Save(data report.Data) (string, error) {
 	if err := os.Chmod(work, 0o755); err != nil {
 		return "", err
 	}
+	// The samples are also in the report. They have a file of their own for tools that read JSON line by line.
 	for _, file := range []struct {
 		name string
 		fill func(w io.Writer) error

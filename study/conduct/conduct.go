@@ -1,6 +1,12 @@
 // Package conduct makes the runs of a study: in the order that the design says, each written down
 // as it begins and as it ends, so that after a kill or a reboot the next one goes on. What a run is
 // made on is behind an interface.
+//
+// A run is in the file before it begins, with the status "running", and gets its figures in one transaction when
+// it ends. So whatever ends the process leaves either a whole run or one that is found running by the next
+// start, which counts it as cut off: it says nothing of its cell, and is no attempt at it. A run that failed, or
+// that something disturbed, stays in the file and is made again, up to MaxAttempts times, in its place in the
+// order. Blocks stay complete in this way, and nothing depends on what the figures are.
 package conduct
 
 import (

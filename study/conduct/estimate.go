@@ -26,6 +26,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 		if err := json.Unmarshal(s.Spec, &have); err != nil {
 			return 0, 0, fmt.Errorf("study %s: %w", s.Name, err)
 		}
+		// Imported runs are left out: how long others took says nothing about this machine.
 		if have.Imported != "" || !slices.Equal(timings(&have), want) {
 			continue
 		}

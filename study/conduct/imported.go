@@ -53,6 +53,8 @@ func keptRun(r importer.Run) (*store.MadeRun, error) {
 			out.Error += fmt.Sprintf("; and %d more", n-maxFailures)
 		}
 	}
+	// As in rows: the raw sample, with tool and origin, is written once for all figures of a test, which are most of a
+	// file.
 	seen := map[string]bool{}
 	for _, x := range r.Samples {
 		var err error

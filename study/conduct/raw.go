@@ -27,6 +27,7 @@ func WriteInvocation(w io.Writer, x store.Invocation) error {
 	if s.Error != "" {
 		fmt.Fprintf(&b, "failed: %s\n", s.Error)
 	}
+	// Printed is what a good attempt printed; of a failed one the sample has the beginning and the end.
 	switch {
 	case len(x.Printed) > 0:
 		for _, p := range x.Printed {

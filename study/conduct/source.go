@@ -38,6 +38,7 @@ func OpenSource(arg string) (src importer.Source, closeSource func(), err error)
 	if !info.IsDir() {
 		dir, src.Path, src.Base = filepath.Dir(dir), filepath.Base(dir), filepath.Base(filepath.Dir(abs))
 	}
+	// os.Root refuses links that lead out of the directory, also those that are made while it is read.
 	root, err := os.OpenRoot(dir)
 	if err != nil {
 		return importer.Source{}, nil, err

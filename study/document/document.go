@@ -36,6 +36,8 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 	if err != nil {
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
+	// The analysis is made anew from the raw runs each time, so that a newer rackless judges old studies by its own
+	// rules.
 	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
 		Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
 	if rec.Study.Survey != nil {
@@ -80,6 +82,7 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 	}
 	all := []Entry{}
 	for _, s := range studies {
+		// The name of the lab file is in the study as it was asked for; the table has the text of the file.
 		var spec study.Spec
 		if err := json.Unmarshal(s.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("study %s: %w", s.Name, err)

@@ -59,6 +59,7 @@ func detect(files []*file) (string, error) {
 // sniff tells a single file's format; "" where it cannot.
 func sniff(data []byte) string {
 	trimmed := bytes.TrimSpace(data)
+	// Several objects of JSON may lie in one array; what the first one is decides.
 	if rest, ok := bytes.CutPrefix(trimmed, []byte("[")); ok {
 		trimmed = bytes.TrimSpace(rest)
 	}

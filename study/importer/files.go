@@ -88,6 +88,7 @@ func readAll(sources []Source) ([]*file, error) {
 		if err != nil {
 			return nil, named(src, err)
 		}
+		// The order decides which file is the first repeat: run2 comes before run10, as people number them.
 		slices.SortFunc(rels, natural)
 		for _, p := range rels {
 			f := &file{source: i, rel: p, name: path.Join(src.Name, p)}

@@ -228,6 +228,7 @@ func (im *importing) studies() ([]*Study, error) {
 	if figures == 0 {
 		return nil, im.nothing()
 	}
+	// All figures are held in memory, and are written in one transaction.
 	if figures > maxFigures {
 		return nil, fmt.Errorf("%d figures, and an import has at most %d: import the files apart, under several names",
 			figures, maxFigures)

@@ -114,6 +114,7 @@ func (im *importing) vcpuBenchmarks() error {
 			return err
 		}
 		p := place{group, placementOf(config)}
+		// Two directories of one level would be taken for repeats of the same setting, which their authors held apart.
 		if other, ok := named[p]; ok && other != config {
 			return &Error{File: path.Join(src.Name, d.path),
 				What: fmt.Sprintf("%q and %q are both placement %s: rename one, or import them apart", other, config,

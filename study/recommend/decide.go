@@ -190,6 +190,7 @@ func decide(r *rule, all []Evidence) Choice {
 			}
 		}
 	}
+	// The simpler level of a pair comes first, so that the ties below are decided for what changes less of the host.
 	slices.SortStableFunc(left, r.simpler)
 	settled := map[pair]weighing{}
 	for rank := range ranks {

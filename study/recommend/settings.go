@@ -70,6 +70,7 @@ func rules(h *topology.Host, l *lab.Lab) []rule {
 		{setting: MTU, levels: []string{"1500", "4200", "9000"}, now: strconv.Itoa(l.Fabric.MTU)},
 		{setting: Reserve, levels: nil, now: levelAuto},
 	}
+	// A setting that the host cannot have is fixed: evidence from other hosts must not choose it.
 	if numa == 1 {
 		all[1].fixed = "the host has one NUMA node: there is nothing to show"
 	}

@@ -46,6 +46,7 @@ func (m machine) state() (*study.HostState, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Both count from the boot: a run is judged by the difference of the states around it.
 	s.Busy, s.Steal = times.Busy, times.Steal
 	if online, err := topology.ParseCPUSet(m.text("sys/devices/system/cpu/online")); err == nil {
 		s.CPUs = online.Len()

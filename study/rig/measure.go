@@ -29,6 +29,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		return nil, err
 	}
 	o := options(m)
+	// An emulated host executes its nodes many times slower than their own accelerator says.
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
 	}

@@ -3,6 +3,9 @@
 // from there. docs/study.md documents the tables for whoever reads them with SQL.
 //
 // One process writes, any number read while it does (write-ahead log).
+//
+// Values are by far the most rows. So a row of theirs has two numbers beside its key, and what values have in
+// common (test, metric, size, unit) stands in the table series. The view sample puts both together for SQL.
 package store
 
 import (
