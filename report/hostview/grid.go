@@ -5,6 +5,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -41,7 +42,7 @@ func (c cell) fit(letters int) string {
 	if text.StringWidth(s) <= letters {
 		return s
 	}
-	return text.Trim(cut(s, letters), letters) // letters that take two columns need the second
+	return text.Trim(show.Cut(s, letters), letters) // letters that take two columns need the second
 }
 
 // String is the whole cell.

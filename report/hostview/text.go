@@ -7,21 +7,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/topology"
 )
-
-// cut shortens text to so many letters.
-func cut(s string, letters int) string {
-	if utf8.RuneCountInString(s) <= letters {
-		return s
-	}
-	r := []rune(s)
-	return strings.TrimRight(string(r[:max(letters-1, 0)]), " ") + "…"
-}
 
 // optionalSize is a size, or unknown.
 func optionalSize(n *uint64) string {

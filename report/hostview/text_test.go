@@ -166,7 +166,7 @@ func TestTextIsCutAtALetter(t *testing.T) {
 		letters int
 		want    string
 	}{{"abc", 3, "abc"}, {"abcd", 3, "ab…"}, {"äöüß", 3, "äö…"}, {"ab cd", 4, "ab…"}, {"abc", 0, "…"}} {
-		if got := cut(tt.in, tt.letters); got != tt.want {
+		if got := show.Cut(tt.in, tt.letters); got != tt.want {
 			t.Errorf("%q in %d letters is %q, want %q", tt.in, tt.letters, got, tt.want)
 		}
 	}

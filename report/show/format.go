@@ -104,11 +104,11 @@ func Time(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05 UTC")
 }
 
-// Cut shortens text for a place of fixed width, such as a box in a picture.
-func Cut(s string, runes int) string {
+// Cut shortens text to so many letters, for a place of fixed width such as a box in a picture.
+func Cut(s string, letters int) string {
 	r := []rune(s)
-	if len(r) <= runes {
+	if len(r) <= letters {
 		return s
 	}
-	return string(r[:runes-1]) + "…"
+	return strings.TrimRight(string(r[:max(letters-1, 0)]), " ") + "…"
 }
