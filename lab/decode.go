@@ -57,7 +57,7 @@ func (d *decoder) document(body ast.Node) *file {
 	d.mapping("", body, []key{
 		{"name", func(path string, n ast.Node) { f.Name = d.nameText(path, n) }},
 		{"driver", func(path string, n ast.Node) { f.Driver = enum(d, path, n, drivers(), nil) }},
-		{"workload", func(path string, n ast.Node) { f.Workload = enum(d, path, n, workloads(), nil) }},
+		{"workload", func(path string, n ast.Node) { f.Workload = enum(d, path, n, Workloads(), nil) }},
 		{"host", func(path string, n ast.Node) { f.Host = d.host(path, n) }},
 		{"hugepages", func(path string, n ast.Node) { f.Hugepages = d.hugepages(path, n) }},
 		{"tenants", func(path string, n ast.Node) { f.Tenants = d.tenants(path, n) }},

@@ -227,8 +227,8 @@ const (
 	WorkloadMixed         Workload = "mixed"
 )
 
-// workloads lists the workloads in the order in which messages and the schema name them.
-func workloads() []Workload {
+// Workloads lists the workloads in the order in which messages and the schema name them.
+func Workloads() []Workload {
 	return []Workload{WorkloadRDMALatency, WorkloadRDMABandwidth, WorkloadGPUCompute, WorkloadGPUCollective,
 		WorkloadCPUBandwidth, WorkloadMixed}
 }

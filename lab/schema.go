@@ -89,7 +89,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	name := property(s, "name")
 	name.Pattern, name.MaxLength = namePattern, length(MaxName)
 	words(property(s, "driver"), drivers(), DefaultDriver)
-	words(property(s, "workload"), workloads(), DefaultWorkload)
+	words(property(s, "workload"), Workloads(), DefaultWorkload)
 	words(property(s, "hugepages"), pageSizes(), DefaultHugepages)
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants

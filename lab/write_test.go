@@ -91,7 +91,7 @@ func labText(t *rapid.T) string {
 		fmt.Fprintf(&b, "driver: %s\n", rapid.SampledFrom(drivers()).Draw(t, "driver"))
 	}
 	if maybe("workload?") {
-		fmt.Fprintf(&b, "workload: %s\n", rapid.SampledFrom(workloads()).Draw(t, "workload"))
+		fmt.Fprintf(&b, "workload: %s\n", rapid.SampledFrom(Workloads()).Draw(t, "workload"))
 	}
 	if maybe("reserve?") {
 		fmt.Fprintf(&b, "host: {reserve: %s}\n", reserveText(t))

@@ -140,9 +140,13 @@ func (p *editParser) parse() (Edit, error) {
 	case OpMemory:
 		return p.memory()
 	case OpWorkload:
-		if !slices.Contains(workloads, args[0]) {
+		var all []string
+		for _, w := range lab.Workloads() {
+			all = append(all, string(w))
+		}
+		if !slices.Contains(all, args[0]) {
 			return Edit{}, &EditError{In: p.in, Part: args[0], Why: "is not a workload",
-				Fix: "workloads: " + strings.Join(workloads, ", ")}
+				Fix: "workloads: " + strings.Join(all, ", ")}
 		}
 		return Edit{Op: op, Workload: lab.Workload(args[0])}, nil
 	case OpSMT, OpGuestNUMA:
@@ -262,10 +266,6 @@ func parseCount(s string, least, most int) (int, bool) {
 	}
 	return n, true
 }
-
-var workloads = []string{string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),
-	string(lab.WorkloadGPUCompute), string(lab.WorkloadGPUCollective), string(lab.WorkloadCPUBandwidth),
-	string(lab.WorkloadMixed)}
 
 // String returns the edit as ParseEdit reads it.
 func (e Edit) String() string {

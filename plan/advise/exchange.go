@@ -215,42 +215,42 @@ func (l *layout) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 			give = append(give, id)
 		}
 	}
-	usable := func(id, node int) bool {
-		c := l.cores[id]
-		return c.NUMANode == node && len(c.CPUs) >= l.p.Requests[i].Threads
+	wide := func(id, request int) bool { return len(l.cores[id].CPUs) >= l.p.Requests[request].Threads }
+	useful := func(id, node int) bool {
+		return len(take) < len(give) && l.cores[id].NUMANode == node && wide(id, i)
 	}
-	addFree := func(node int) {
+	takeFree := func(node int) {
 		for _, id := range l.free(pl) {
-			if len(take) < len(give) && usable(id, node) {
+			if useful(id, node) {
 				take = append(take, id)
 			}
 		}
 	}
 	if freeFirst {
-		addFree(to)
+		takeFree(to)
 	}
-	swapped := 0
 	if other >= 0 {
 		o := &next.Nodes[other]
+		swapped := 0
 		for k, id := range o.Cores {
-			if len(take) < len(give) && usable(id, to) &&
-				len(l.cores[give[swapped]].CPUs) >= l.p.Requests[other].Threads {
+			if useful(id, to) && wide(give[swapped], other) {
 				take = append(take, id)
 				o.Cores[k] = give[swapped]
 				swapped++
 			}
 		}
-		slices.Sort(o.Cores)
 		if swapped == 0 {
 			return nil // the same as without it
 		}
+		slices.Sort(o.Cores)
+		o.Memory = nil // both anew: each may stand in the other's way
 	}
 	if !freeFirst {
-		addFree(to)
+		takeFree(to)
 	}
 	for _, node := range l.p.NUMANodes { // a node smaller than what is given up
 		if node.ID != from && node.ID != to {
-			addFree(node.ID)
+			takeFree(node.ID)
 		}
 	}
 	if len(take) < len(give) {
@@ -258,9 +258,6 @@ func (l *layout) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 	}
 	n.Cores = append(slices.DeleteFunc(n.Cores, func(id int) bool { return l.cores[id].NUMANode == from }), take...)
 	slices.Sort(n.Cores)
-	if other >= 0 {
-		next.Nodes[other].Memory = nil // both anew: each may stand in the other's way
-	}
 	if !l.spread(next, i) || other >= 0 && !l.spread(next, other) || !l.fits(next) {
 		return nil
 	}

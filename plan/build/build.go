@@ -9,6 +9,7 @@ package build
 import (
 	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -185,10 +186,7 @@ func (b *problemBuilder) checkLimits() {
 // chooseWeights takes the published weights of the workload, and those of the model in their place.
 func (b *problemBuilder) chooseWeights() {
 	b.p.Workload = cmp.Or(b.lab.Workload, lab.DefaultWorkload)
-	switch b.p.Workload {
-	case lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth, lab.WorkloadGPUCompute, lab.WorkloadGPUCollective,
-		lab.WorkloadCPUBandwidth, lab.WorkloadMixed:
-	default: // a Lab that no parser made
+	if !slices.Contains(lab.Workloads(), b.p.Workload) { // a Lab that no parser made
 		b.fail("", "workload", "no weights for workload %q", string(b.p.Workload))
 		return
 	}

@@ -147,28 +147,24 @@ func (c *conflict) nodeList(requests []int) string {
 
 // message says what conflicts: who, what they need, what there is for it, and what stands in the way.
 func (c *conflict) message() string {
-	head := c.nodeList(c.set)
+	all := ""
 	switch len(c.set) {
 	case 0:
 		return c.reserveMessage()
 	case 1:
-		head += " cannot be placed: "
 	case 2:
-		head += " cannot both be placed: "
+		all = "both "
 	default:
-		head += " cannot all be placed: "
+		all = "all "
 	}
-	var clauses []string
-	if needs := c.needs(); needs != "" {
-		clauses = append(clauses, needs)
-	}
+	head := c.nodeList(c.set) + " cannot " + all + "be placed: "
+	clauses := []string{c.needs()}
 	for _, k := range c.parts.affinity {
 		clauses = append(clauses, c.affinityText(k))
 	}
+	clauses = append(clauses, c.there())
+	clauses = slices.DeleteFunc(clauses, func(s string) bool { return s == "" })
 	text := strings.Join(clauses, ", and ")
-	if there := c.there(); there != "" {
-		text += ", and " + there
-	}
 	var facts []string
 	for _, f := range c.facts {
 		if f.Kind != plan.FactMemory && f.Kind != plan.FactVFs { // they are in what there is
@@ -208,26 +204,23 @@ func (c *conflict) needs() string {
 	byNeed := map[string][]int{}
 	var order []string
 	for _, i := range c.set {
-		need := c.need(&c.p.Requests[i])
-		if need == "" {
-			continue
+		if need := c.need(&c.p.Requests[i]); need != "" {
+			if byNeed[need] == nil {
+				order = append(order, need)
+			}
+			byNeed[need] = append(byNeed[need], i)
 		}
-		if byNeed[need] == nil {
-			order = append(order, need)
-		}
-		byNeed[need] = append(byNeed[need], i)
-	}
-	if len(order) == 1 && len(byNeed[order[0]]) == len(c.set) {
-		if len(c.set) == 1 {
-			return "it needs " + order[0]
-		}
-		return "each needs " + order[0]
 	}
 	var parts []string
 	for _, need := range order {
-		if who := byNeed[need]; len(who) == 1 {
+		switch who := byNeed[need]; {
+		case len(who) == len(c.set) && len(who) == 1:
+			return "it needs " + need
+		case len(who) == len(c.set):
+			return "each needs " + need
+		case len(who) == 1:
 			parts = append(parts, c.nodeList(who)+" needs "+need)
-		} else {
+		default:
 			parts = append(parts, c.nodeList(who)+" need "+need+" each")
 		}
 	}
@@ -255,16 +248,17 @@ func (c *conflict) need(r *plan.Request) string {
 // other: what is needed, and what there is.
 func (c *conflict) there() string {
 	var parts []string
+	plays := c.parts.all
 	for _, what := range []string{plan.DemandGPUs, plan.DemandNICs} {
-		if c.parts.all[what] {
+		if plays[what] {
 			parts = append(parts, c.devicesThere(what))
 		}
 	}
-	if c.parts.all[plan.DemandVFs] {
+	if plays[plan.DemandVFs] {
 		parts = append(parts, c.vfsThere())
 	}
-	if c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] || c.parts.all[plan.DemandReserve] {
-		parts = append(parts, c.coresThere(c.parts.all[plan.DemandSMT]))
+	if plays[plan.DemandCores] || plays[plan.DemandSMT] || plays[plan.DemandReserve] {
+		parts = append(parts, c.coresThere())
 	}
 	if c.parts.all[plan.DemandMemory] {
 		parts = append(parts, c.memoryThere())
@@ -302,10 +296,11 @@ func (c *conflict) memoryThere() string {
 			on = append(on, fmt.Sprintf("%s on NUMA node %d", c.bytes(*n.Pages), n.ID))
 		}
 	}
-	if len(on) == 1 {
-		return "there is " + c.bytes(sum) + " to give"
+	text := "there is " + c.bytes(sum) + " to give"
+	if len(on) != 1 {
+		text += " (" + andList(on) + ")"
 	}
-	return "there is " + c.bytes(sum) + " to give (" + andList(on) + ")"
+	return text
 }
 
 func thereAre(n int64, one string) string {
@@ -339,7 +334,7 @@ func (c *conflict) devicesThere(what string) string {
 }
 
 // coresThere says how many cores can be given, and who has the others.
-func (c *conflict) coresThere(threads bool) string {
+func (c *conflict) coresThere() string {
 	held := map[string]int{}
 	free, wide := 0, 0
 	for _, k := range c.p.Cores {
@@ -357,7 +352,7 @@ func (c *conflict) coresThere(threads bool) string {
 		free -= c.p.ReserveCores
 	}
 	text := fmt.Sprintf("of %s %d can be given", words.Count(len(c.p.Cores), "core"), max(0, free))
-	if threads {
+	if c.parts.all[plan.DemandSMT] {
 		text += fmt.Sprintf(", %d of them with several threads", wide)
 	}
 	var why []string
