@@ -16,13 +16,13 @@ import (
 // MaxAdvice is how many pieces of advice are given at most: more than anybody will act on.
 const MaxAdvice = 8
 
-// Advice changes the host in thought, solves again and reports what gains: cards in other slots, a
-// reserved core or memory freed, functions that the IOMMU keeps together separated, ports turned
-// up, more virtual functions. The best comes first. Changes that gain nothing are left out, and of
-// several for one thing all but the best.
+// Advice tries changes of the host, solves each changed problem and reports those that lower the cost:
+// cards in other slots, a reserved core or memory freed, devices taken out of a common IOMMU group,
+// ports turned up, more virtual functions. The best comes first. Changes without a gain are left out;
+// of several changes to the same thing only the best is reported.
 //
-// A gain is certain: it is the difference of what a found placement costs and of r.Bound, below
-// which nothing goes without the change. At most [MaxAdviceSolves] problems are solved.
+// A gain is certain: it is r.Bound, below which no placement of the unchanged host can cost, less the
+// cost of a placement that was found. At most [MaxAdviceSolves] problems are solved.
 func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, r *search.Result,
 	solve Solver) ([]plan.Advice, error) {
 	if len(r.Placement.Nodes) != len(p.Requests) {

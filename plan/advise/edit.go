@@ -31,8 +31,8 @@ const (
 	OpHugepages      Op = "hugepages"
 )
 
-// An Edit is a change in thought, to a host or to a lab. Which fields count depends on Op; the
-// others are zero, so that edits can be compared.
+// An Edit is a change to try, of a host or of a lab. Op says which fields count; the others are
+// zero, so that edits can be compared.
 type Edit struct {
 	Op     Op
 	Device string // PCI address, or the name of a GPU or NIC: of swap, move and without

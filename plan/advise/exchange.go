@@ -30,7 +30,7 @@ func newLayout(p *plan.Problem) *layout {
 	return l
 }
 
-// free returns the cores that nobody holds, by ID.
+// free returns the cores without an owner, by ID.
 func (l *layout) free(pl *plan.Placement) []int {
 	var given, free []int
 	for _, n := range pl.Nodes {

@@ -120,7 +120,7 @@ func forbid(r *plan.Request, device int) bool {
 }
 
 // demand makes request i take a device: a want of several becomes one of this device alone and one
-// of the rest. Where it takes the whole device, nobody else can have it, and saying so spares the
+// of the rest. A device that is taken whole is forbidden to all other requests; this spares the
 // search the attempts. It reports whether the request asks for such a device at all.
 func demand(q *plan.Problem, i, device int) bool {
 	for k, list := range wantLists(&q.Requests[i]) {
@@ -197,9 +197,9 @@ type alternative struct {
 // otherDevices finds the best placement in which lab node i, or one that it can be swapped with,
 // does not have the cards that it has.
 //
-// With devices d1, d2, ... there are these ways to differ: nobody of the class has d1; or, as names
-// do not matter, this one has d1 and not d2, or d1 and d2 and not d3, and so on. Each is a problem
-// of its own, and the best of their solutions is the runner-up.
+// With devices d1, d2, ... a placement can differ in these cases: no lab node of the class has d1; or,
+// since names do not matter, this one has d1 and not d2, or d1 and d2 and not d3, and so on. Each case
+// is a problem of its own, and the best of their solutions is the runner-up.
 func (o *oracle) otherDevices(i int) alternative {
 	own := placedDevices(&o.base.Placement.Nodes[i])
 	best := alternative{found: impossible}

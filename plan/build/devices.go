@@ -20,7 +20,7 @@ type deviceFacts struct {
 	number  string   // of its vendor, "0x10de"; empty where it is not known
 	card    []topology.PCIAddr
 	member  string // the bond or bridge that one of its ports is in
-	refused string // why it cannot be given away by itself
+	refused string // why it cannot be given away, apart from its bundle
 	held    string // why it gives no virtual functions either
 	vfs     []vfFunction
 	sriov   *topology.SRIOV
@@ -195,7 +195,7 @@ func (b *problemBuilder) nic(n *topology.NIC) (plan.Device, deviceFacts) {
 	return d, f
 }
 
-// linkRate returns the rate of a NIC's link in Mb/s, 0 where none is told: of the network device,
+// linkRate returns the rate of a NIC's link in Mb/s, 0 if it is not known: that of the network device,
 // else of an RDMA port that is up.
 func linkRate(n *topology.NIC) int64 {
 	rate := int64(0)

@@ -121,7 +121,7 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 	for _, r := range b.lab.Reserve.NUMA {
 		at, ok := b.nodeOf[r.Node]
 		switch {
-		case !ok || r.Memory == nil: // an unknown node is told of where cores are reserved
+		case !ok || r.Memory == nil: // reserveCores reports an unknown node
 		case *r.Memory < 0:
 			b.fail("", "host.reserve.numa_nodes", "node %d: %d bytes of memory: want 0 or more", r.Node,
 				int64(*r.Memory))
@@ -235,8 +235,8 @@ func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 }
 
 // choosePages decides the size of pages: what the lab asks for, or the largest that it and the host
-// allow. With auto, 1 GiB takes memory in whole GiB from every lab node; nobody's memory is rounded up
-// for it.
+// allow. With auto, pages of 1 GiB are chosen only if every lab node asks for whole GiB: no memory is
+// rounded up for the sake of larger pages.
 func (b *problemBuilder) choosePages() (pageBytes uint64, huge bool) {
 	can1GiB, why1GiB := b.canPages(pageBytes1GiB)
 	can2MiB, why2MiB := b.canPages(pageBytes2MiB)

@@ -42,7 +42,7 @@ func (b *problemBuilder) addPaths() {
 	}
 }
 
-// pathClass asks the host. NVLinks join GPUs only: where a source tells of one to a NIC, the way over PCIe counts.
+// pathClass asks the host. NVLinks join GPUs only: if a source reports one to a NIC, the PCIe path counts.
 func (b *problemBuilder) pathClass(i, j int) topology.PathClass {
 	path := b.tree.Path(b.p.Devices[i].ID, b.p.Devices[j].ID)
 	if path.Class == topology.PathNVLink && b.p.Devices[j].Kind != plan.KindGPU {

@@ -113,7 +113,7 @@ func (b *problemBuilder) reserveCores() {
 		}
 		if keep > len(cores) {
 			b.fail("", "host.reserve.cores", "%d: %s has %s: ask for fewer", keep, b.name, b.coresThere(len(cores)))
-			keep = smallestReserve // so that no lab node is told of what is not its fault
+			keep = smallestReserve // so that no lab node is blamed for it
 		}
 	}
 	b.p.ReserveCores = max(keep, sum)

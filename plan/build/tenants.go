@@ -49,7 +49,7 @@ func tenantName(t *topology.Tenant) string {
 
 // holdCores marks the cores that tenants hold. One that is shut off holds them as well: it may be
 // started at any time. A core that two tenants share is the first one's, by name; for the lab it is
-// taken either way.
+// taken in both cases.
 func (b *problemBuilder) holdCores() {
 	if len(b.tenants) == 0 {
 		return

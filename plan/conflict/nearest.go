@@ -9,7 +9,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// maxOffers bounds how many ways out are told.
+// maxOffers bounds how many solutions are offered.
 const maxOffers = 4
 
 // nearest says what would fit: each offer has been tried, on the whole lab. Where there is another
@@ -86,7 +86,7 @@ func (c *conflict) names(requests []int) []string {
 	return names
 }
 
-// cuts offers to cut what plays a part in the conflict, for the requests of whom.
+// cuts offers to cut what plays a part in the conflict, for the requests in whom.
 func (c *conflict) cuts(keep, whom []int) []string {
 	var out []string
 	for _, what := range demandOrder {
@@ -99,9 +99,9 @@ func (c *conflict) cuts(keep, whom []int) []string {
 	return out
 }
 
-// cut finds the largest equal cut of something that helps: a number that all of whom are held to,
-// which leaves those that ask for less as they are. Other cuts may cost the lab less, but one number
-// can be written into the file as it stands.
+// cut finds the smallest equal cut of something that helps: one upper limit for all requests in whom,
+// which leaves those that ask for less unchanged. Unequal cuts may cost the lab less, but one number
+// can be written into the lab file as it is.
 func (c *conflict) cut(keep, whom []int, what string) string {
 	var who []int
 	var amounts []int64 // of each: pages, cores or devices

@@ -7,7 +7,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// An edit asks for less, or takes something out of the way. It is given a copy of a problem whose
+// An edit asks for less, or removes an obstacle. It is given a copy of a problem whose
 // lists it may change, but not what their elements point to.
 type edit func(*plan.Problem)
 

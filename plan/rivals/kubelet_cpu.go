@@ -31,7 +31,7 @@ func (h *host) cpuTopology() cpuTopology {
 	return t
 }
 
-// A level is a way to group CPUs.
+// A level groups CPUs.
 type level func(cpu) int
 
 func byCore(c cpu) int   { return c.core }

@@ -15,7 +15,7 @@ func (h *host) memoryHints(need int64) []hint {
 	return list
 }
 
-// groupFree says whether the nodes of a set may serve a pod together: each has served nobody yet,
+// groupFree says whether the nodes of a set may serve a pod together: each has served no pod yet,
 // or pods of exactly this set.
 func (h *host) groupFree(m nodeMask) bool {
 	for k, g := range h.groups {

@@ -37,7 +37,7 @@ func (c *checker) devices() {
 	c.virtual()
 }
 
-// cards reads the devices of a lab node, and checks each by itself.
+// cards reads the devices of a lab node and checks each of them alone.
 func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 	f := &c.found[i]
 	order := []string{plan.KindGPU, plan.KindNIC, plan.KindVF}
@@ -166,7 +166,7 @@ func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 		c.of(i, "%s: have %d, want %d", what, len(have), asked)
 		return
 	}
-	// Kuhn's matching: a device that is in the way moves on to another want where it can.
+	// Kuhn's matching: a device that blocks another moves on to a different want if it can.
 	taker := make([]int, len(units))
 	for k := range taker {
 		taker[k] = -1

@@ -160,7 +160,7 @@ func (c *checker) readCores() {
 			if onNode && len(k.cpus) > 0 {
 				c.fault("problem: core %d of the host (CPUs %s) is missing", k.id, hc.CPUs)
 			}
-			continue // a core that is on no NUMA node is nobody's business
+			continue // a core that is on no NUMA node cannot be given
 		}
 		m.cores = append(m.cores, k)
 		switch {

@@ -300,7 +300,7 @@ func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	return n
 }
 
-// emulatorTerm returns the distance from the lab node to the nearest core that nobody holds; 0 where there is none.
+// emulatorTerm returns the distance from the lab node to the nearest core without an owner; 0 if there is none.
 func (c *checker) emulatorTerm(f *footprint) int64 {
 	var free []int
 	for _, k := range c.m.cores {

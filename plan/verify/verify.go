@@ -117,7 +117,7 @@ func (c *checker) err() error {
 	return errors.Join(c.faults...)
 }
 
-// name names request i, and what is nobody's.
+// name names request i; a negative i stands for no owner.
 func (c *checker) name(i int) string {
 	if i < 0 {
 		return "nobody"

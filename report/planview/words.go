@@ -63,7 +63,7 @@ func costText(p *plan.Plan) string {
 	return s
 }
 
-// subject names whom a term is of. "unequal" may be among hundreds of lab nodes.
+// subject names the lab nodes of a term. The term "unequal" may have hundreds.
 func subject(t *plan.Term) string {
 	switch {
 	case t.Node != "":
