@@ -129,7 +129,7 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 }
 
 // worstPath returns the worst of the paths that a lab node's GPUs and NICs are paired by: of each
-// GPU the path to its best NIC. nil where there are none.
+// GPU the path to its best NIC. nil if there are none.
 func worstPath(p *plan.Problem, n *plan.NodePlacement) *plan.PairPath {
 	var worst *plan.PairPath
 	for _, g := range n.GPUs {

@@ -122,7 +122,7 @@ func (a *advisor) movable(device int) bool {
 	return err == nil && !c.linked(a.host)
 }
 
-// freePort returns the free port of a NUMA node that is nearest to another device, nil where none is known to be free.
+// freePort returns the free port of a NUMA node that is nearest to another device, nil if none is known to be free.
 func (a *advisor) freePort(id string, node, near int) *topology.PCIDevice {
 	c, err := Edit{Op: OpMove}.card(a.host, id)
 	if err != nil || len(c.functions) == 0 {

@@ -12,7 +12,7 @@ import (
 // virtual ones, or a device that is known by its name alone. Its parts point into the host.
 type card struct {
 	id        string                // as the edit calls it
-	functions []*topology.PCIDevice // physical ones, by address; none where the host's source has no addresses
+	functions []*topology.PCIDevice // physical ones, by address; none if the host's source has no addresses
 	virtual   []*topology.PCIDevice // virtual functions of these
 	parts     []part
 }
@@ -141,7 +141,7 @@ func (c *card) inOneSlot() bool {
 	})
 }
 
-// numaNode returns where the card is, nil where that is not known.
+// numaNode returns where the card is, nil if that is not known.
 func (c *card) numaNode() *int {
 	var nodes []*int
 	for _, d := range c.functions {

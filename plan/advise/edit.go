@@ -56,7 +56,7 @@ const editForms = `forms: "swap DEVICE DEVICE", "move DEVICE to NUMA_NODE", "mov
 // An EditError is an edit that cannot be read, or not be applied to this host and lab.
 type EditError struct {
 	In   string // the edit as it was given
-	Part string // the part that is wrong; empty where it is the whole
+	Part string // the part that is wrong; empty if it is the whole
 	Why  string
 	Fix  string // what to write instead
 }
@@ -258,7 +258,7 @@ func nodeName(s string) bool {
 	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }
 
-// parseCount parses a plain decimal number; it is 0 where there is none.
+// parseCount parses a plain decimal number; it is 0 if there is none.
 func parseCount(s string, least, most int) (int, bool) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < least || n > most || s != strconv.Itoa(n) {

@@ -205,7 +205,7 @@ func clonePlacement(pl *plan.Placement) *plan.Placement {
 
 // elsewhere is pl with the cores that lab node i has on NUMA node from replaced by others of NUMA
 // node to: free ones and, where other is not negative, those of that lab node, which gets the
-// given-up ones in return. It is nil where there are too few or a rule breaks.
+// given-up ones in return. It is nil if there are too few or a rule breaks.
 func (l *layout) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst bool) *plan.Placement {
 	next := clonePlacement(pl)
 	n := &next.Nodes[i]
@@ -274,7 +274,7 @@ func (l *layout) near(from int) []plan.NUMANode {
 }
 
 // otherCores returns the cheapest of the placements tried in which lab node i has no core of the
-// NUMA node that it has most on; nil where none keeps the rules.
+// NUMA node that it has most on; nil if none keeps the rules.
 func (o *oracle) otherCores(l *layout, i, tries int) (best *plan.Placement, cost int64) {
 	pl := &o.base.Placement
 	from := l.mainNode(&pl.Nodes[i])

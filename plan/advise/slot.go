@@ -64,7 +64,7 @@ func (c *card) plug(slots map[uint8]slot) {
 	}
 }
 
-// function returns the card's function at a, physical or virtual; nil where it has none.
+// function returns the card's function at a, physical or virtual; nil if it has none.
 func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
 	for _, d := range slices.Concat(c.functions, c.virtual) {
 		if a != nil && d.Address == *a {

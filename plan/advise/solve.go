@@ -234,7 +234,7 @@ func (o *oracle) otherDevices(i int) alternative {
 }
 
 // losing returns the problem in which lab node i keeps some devices and loses the card of another.
-// Where it keeps none, its whole class loses the card; else it gets a class of its own. It reports
+// If it keeps none, its whole class loses the card; else it gets a class of its own. It reports
 // whether the requests can still be met by number.
 func (o *oracle) losing(i int, kept []int, lost int) (q *plan.Problem, possible bool) {
 	q, possible = changed(o.p), true

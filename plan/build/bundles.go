@@ -149,7 +149,7 @@ func (b *problemBuilder) refusal(f *deviceFacts, all []topology.PCIAddr, groupOf
 	return ""
 }
 
-// holder returns the tenant that holds one of the functions, or a virtual function of one; empty where none does.
+// holder returns the tenant that holds one of the functions, or a virtual function of one; empty if none does.
 func (b *problemBuilder) holder(functions []topology.PCIAddr) string {
 	for _, a := range functions {
 		if name := b.holders[a]; name != "" {
@@ -215,7 +215,7 @@ func heldBy(p *topology.PCIDevice) string {
 		"group away; another slot may help", p.Address, words.Plain(p.Driver))
 }
 
-// iommuGroups returns the groups by number. Where the IOMMU is off or the host does not tell, there
+// iommuGroups returns the groups by number. If the IOMMU is off or the host does not tell, there
 // are none, and a note says what that means.
 func (b *problemBuilder) iommuGroups() []endpointGroup {
 	wanted := b.wantsDevices(plan.KindGPU) || b.wantsDevices(plan.KindNIC) || b.wantsDevices(plan.KindVF)

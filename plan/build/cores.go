@@ -8,7 +8,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// addCores takes the cores of the host with their online CPUs. Where the host lists none, it makes
+// addCores takes the cores of the host with their online CPUs. If the host lists none, it makes
 // them of the CPUs that the nodes have.
 func (b *problemBuilder) addCores() {
 	if len(b.host.Cores) > 0 {
@@ -187,7 +187,7 @@ func noSMT(control string) bool {
 }
 
 // siblingOffset returns how far the second of two equally long ranges of CPUs is behind the first,
-// or 0 where the set is anything else.
+// or 0 if the set is anything else.
 func siblingOffset(cpus topology.CPUSet) int {
 	list := slices.Collect(cpus.All())
 	half := len(list) / 2

@@ -17,7 +17,7 @@ import (
 type deviceFacts struct {
 	addr    *topology.PCIAddr
 	names   []string // others that it goes by: GPU0, mlx5_0, enp65s0f0np0
-	number  string   // of its vendor, "0x10de"; empty where it is not known
+	number  string   // of its vendor, "0x10de"; empty if it is not known
 	card    []topology.PCIAddr
 	member  string // the bond or bridge that one of its ports is in
 	refused string // why it cannot be given away, apart from its bundle

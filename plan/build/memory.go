@@ -27,7 +27,7 @@ const (
 
 // A memoryUse is the memory of the NUMA nodes, in bytes, by index of Problem.NUMANodes.
 type memoryUse struct {
-	bytes    []*uint64 // of the node; nil where it is not known
+	bytes    []*uint64 // of the node; nil if it is not known
 	unusable []bool    // memory that must not back guests
 	reserve  []uint64  // what the host keeps
 	held     []uint64  // what tenants hold
@@ -182,7 +182,7 @@ func addUpTo(a, b uint64) uint64 {
 	return min(min(a, MaxHostMemory)+min(b, MaxHostMemory), MaxHostMemory)
 }
 
-// hugepagesInUse returns the bytes of hugepages that somebody uses, of each node. Where tenants are
+// hugepagesInUse returns the bytes of hugepages that somebody uses, of each node. If tenants are
 // ignored, so are the pages that they use.
 func (b *problemBuilder) hugepagesInUse(m *memoryUse) []uint64 {
 	used := make([]uint64, len(m.bytes))
@@ -219,7 +219,7 @@ func poolsInUse(pools []topology.HugepagePool) uint64 {
 	return sum
 }
 
-// pages returns how many pages of a size are left on each node; nil where its memory is not known.
+// pages returns how many pages of a size are left on each node; nil if its memory is not known.
 func (m *memoryUse) pages(pageBytes uint64) []*int64 {
 	pages := make([]*int64, len(m.bytes))
 	for at, v := range m.bytes {

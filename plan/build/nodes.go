@@ -88,7 +88,7 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 	return row
 }
 
-// hostNode returns what the host says of node at of the problem; nil where the node stands for the whole machine.
+// hostNode returns what the host says of node at of the problem; nil if the node stands for the whole machine.
 func (b *problemBuilder) hostNode(at int) *topology.NUMANode {
 	for i := range b.host.NUMANodes {
 		if b.host.NUMANodes[i].ID == b.p.NUMANodes[at].ID {

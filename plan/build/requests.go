@@ -81,10 +81,10 @@ func (b *problemBuilder) supply() *coreSupply {
 //
 // Threads of a core go to one lab node, so two virtual CPUs share a core where the count allows it;
 // "smt: off" gives each a core of its own, whose other thread stays idle. On a host with cores of
-// different widths, wide ones are taken only where there are enough of them.
+// different widths, wide ones are taken only if there are enough of them.
 //
 // Nodes with "cpus: auto" get equally many cores of what the others and the host leave, rounded
-// down; what is lost by rounding stays with the host. Where the cores are of different widths, each
+// down; what is lost by rounding stays with the host. If the cores are of different widths, each
 // such core counts as one virtual CPU, unless the node asks for "smt: on".
 func (b *problemBuilder) addCPUs() {
 	s := b.supply()
@@ -294,7 +294,7 @@ func (b *problemBuilder) sharesMemory() bool {
 	return slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory })
 }
 
-// autoPages returns how many pages each lab node with "memory: auto" gets; 1 where there is no such node.
+// autoPages returns how many pages each lab node with "memory: auto" gets; 1 if there is no such node.
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	autos := int64(0)
 	for _, n := range b.lab.Nodes {

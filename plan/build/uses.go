@@ -15,7 +15,7 @@ import (
 // A hostUse is a device that the host itself lives on.
 type hostUse struct {
 	id   string // of the function or disk, for messages
-	node *int   // its NUMA node; nil where it is not known
+	node *int   // its NUMA node; nil if it is not known
 	text string // "disk nvme0n1 (/)"
 }
 

@@ -177,7 +177,7 @@ func (b *problemBuilder) notGiven(kind string, device int) string {
 	return "it offers no virtual functions"
 }
 
-// bySelector returns the devices that a request without an address may get. Where there are none it
+// bySelector returns the devices that a request without an address may get. If there are none it
 // explains which condition ruled out which devices, and returns nil.
 func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest) []int {
 	if r.NUMANode != nil {

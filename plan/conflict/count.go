@@ -63,7 +63,7 @@ func countedClash(p *plan.Problem) *clash {
 }
 
 // tooMany returns the fewest requests, the greediest first, that ask for more than there is for
-// them; nil where there is enough.
+// them; nil if there is enough.
 func tooMany(p *plan.Problem, what string, there func(requests []int) int64) []int {
 	var order []int
 	for i := range p.Requests {
@@ -85,7 +85,7 @@ func tooMany(p *plan.Problem, what string, there func(requests []int) int64) []i
 }
 
 // tooFewBundles returns requests for devices of which each needs a bundle of its own, and there are
-// fewer; nil where there are enough.
+// fewer; nil if there are enough.
 func tooFewBundles(p *plan.Problem, what string) []int {
 	var order []int
 	for i := range p.Requests {

@@ -12,7 +12,7 @@ import (
 // maxOffers bounds how many solutions are offered.
 const maxOffers = 4
 
-// nearest says what would fit: each offer has been tried, on the whole lab. Where there is another
+// nearest says what would fit: each offer has been tried, on the whole lab. If there is another
 // conflict too, so that nothing helps but to leave lab nodes out, it says what would help the lab
 // nodes of this one alone.
 func (c *conflict) nearest() string {

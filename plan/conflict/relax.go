@@ -88,7 +88,7 @@ func ownCores(names []string) edit {
 }
 
 // moreCores adds cores enough for one of each request, and the reserve, to each NUMA node that has
-// any. Where every request asks for one core, it is the only way to see whether cores play a part.
+// any. If every request asks for one core, it is the only way to see whether cores play a part.
 func moreCores(p *plan.Problem) {
 	threads, next := 1, 0
 	var nodes []int

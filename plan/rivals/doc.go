@@ -6,9 +6,9 @@
 // the order of the lab, each with what the earlier ones left: none of these systems looks ahead, and
 // none moves what it has placed.
 //
-// Where a system cannot say what we ask (a reserve, cores that are not split, IOMMU groups), the
-// package does what its operators do. Where it leaves something to chance, the lowest address or
-// number is taken. Where its answer has no place in our model (virtual CPUs that float, cores shared
+// If a system cannot say what we ask (a reserve, cores that are not split, IOMMU groups), the
+// package does what its operators do. If it leaves something to chance, the lowest address or
+// number is taken. If its answer has no place in our model (virtual CPUs that float, cores shared
 // by threads), it is rounded in its favour and the broken rule is listed in [Outcome].Broken: such a
 // cost is too low rather than too high.
 //

@@ -127,7 +127,7 @@ func merge(policy string, all nodeMask, resources [][]hint) (best hint, admitted
 }
 
 // agreed returns the narrowest set that is a preferred hint of all resources that care: all nodes
-// where none does, 0 where there is no such set.
+// where none does, 0 if there is no such set.
 func agreed(all nodeMask, resources [][]hint) (best nodeMask) {
 	caring := slices.DeleteFunc(slices.Clone(resources), func(r []hint) bool {
 		return slices.Contains(r, hint{any: true, preferred: true})
@@ -146,7 +146,7 @@ func agreed(all nodeMask, resources [][]hint) (best nodeMask) {
 	return best
 }
 
-// intersection returns the best intersection of one hint of each resource, 0 where all are empty.
+// intersection returns the best intersection of one hint of each resource, 0 if all are empty.
 // With c the number of nodes that the most demanding resource needs at least, intersections of c
 // nodes win over smaller ones, the larger of these over the lesser, and all of them over those of
 // more than c, of which the narrowest is best.

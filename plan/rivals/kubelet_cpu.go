@@ -14,7 +14,7 @@ type cpu struct{ id, core, socket, node int }
 // A cpuTopology is what the CPU manager knows of the machine: all CPUs, reserved ones as well.
 type cpuTopology []cpu
 
-// cpuTopology makes the CPU manager's view. Where packages are not known, each NUMA node counts as one.
+// cpuTopology makes the CPU manager's view. If packages are not known, each NUMA node counts as one.
 func (h *host) cpuTopology() cpuTopology {
 	unknown := slices.ContainsFunc(h.p.Cores, func(c plan.Core) bool { return c.Package < 0 })
 	var t cpuTopology
@@ -80,7 +80,7 @@ func (t cpuTopology) order(free map[int]bool, levels ...level) []cpu {
 }
 
 // packed takes n of the free CPUs, as few parts of the machine as possible broken:
-// takeByTopologyNUMAPacked. It returns them ascending; nil where there are too few.
+// takeByTopologyNUMAPacked. It returns them ascending; nil if there are too few.
 func (t cpuTopology) packed(free map[int]bool, n int) []int {
 	if n == 0 || len(free) < n {
 		return nil

@@ -185,7 +185,7 @@ func (h *host) hostCells(r *plan.Request, pack bool) []int {
 	return order
 }
 
-// novaPins chooses the CPUs for one guest cell on host cell n; nil where it does not fit.
+// novaPins chooses the CPUs for one guest cell on host cell n; nil if it does not fit.
 func (h *host) novaPins(n, cores, threads int) []int {
 	var siblings [][]int
 	full := 0
@@ -213,7 +213,7 @@ func (h *host) novaPins(n, cores, threads int) []int {
 	return packPrefer(siblings, cores*threads)
 }
 
-// packPrefer pins vcpus to sets of free siblings by thread policy prefer; nil where there are too few CPUs.
+// packPrefer pins vcpus to sets of free siblings by thread policy prefer; nil if there are too few CPUs.
 func packPrefer(siblings [][]int, vcpus int) []int {
 	all := slices.Concat(siblings...)
 	for threads := len(all); threads >= 1; threads-- {
@@ -233,7 +233,7 @@ func packPrefer(siblings [][]int, vcpus int) []int {
 	return nil
 }
 
-// packIsolate pins vcpus to one thread each of wholly free cores; nil where there are too few.
+// packIsolate pins vcpus to one thread each of wholly free cores; nil if there are too few.
 func packIsolate(siblings [][]int, threads, vcpus int) []int {
 	var pins []int
 	for _, s := range siblings {

@@ -8,7 +8,7 @@ import (
 )
 
 // round makes whole cores of the CPUs that request i was pinned to, as many as it asks for: our cost
-// model knows whole cores only. Each NUMA node keeps its part of the vCPUs. Where the rival split
+// model knows whole cores only. Each NUMA node keeps its part of the vCPUs. If the rival split
 // cores, there is a choice: those are taken first that no other lab node is on and that have enough
 // threads, which costs the rival least. Pinning that fits our rules comes through unchanged.
 func (h *host) round(i int, cpus []int) []int {
@@ -80,7 +80,7 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 }
 
 // spread chooses cores for vCPUs that float over NUMA nodes: the scheduler looks for idle CPUs, so
-// each node gets a share in proportion to the cores that are idle there. Where nothing is idle, to
+// each node gets a share in proportion to the cores that are idle there. If nothing is idle, to
 // all cores.
 func (h *host) spread(r *plan.Request, nodes []int) []int {
 	idle, all := map[int]int64{}, map[int]int64{}

@@ -131,7 +131,7 @@ func nodesOf(a, b map[int]int64) []int {
 }
 
 // cells checks the guest's NUMA nodes: what each stands for, and that nothing of the lab node is
-// outside of them. "guest_numa: on" asks for nodes to be shown where there are several to show; with
+// outside of them. "guest_numa: on" asks for nodes to be shown if there are several to show; with
 // memory on one node there is nothing to show, and that is no fault.
 func (c *checker) cells() {
 	for i, n := range c.placed() {

@@ -17,7 +17,7 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Plan judges a plan by the rules of docs/planner.md alone. It returns nil where they all hold,
+// Plan judges a plan by the rules of docs/planner.md alone. It returns nil if they all hold,
 // else every fault at once (errors.Join), a line each, that names the lab node, what is wrong, what
 // is there and what should be.
 //
@@ -74,7 +74,7 @@ type checker struct {
 	pl *plan.Plan
 	m  machineView
 
-	// Of each request, in their order: its node in the plan, nil where the plan has none, and what was found there.
+	// Of each request, in their order: its node in the plan, nil if the plan has none, and what was found there.
 	nodes []*plan.Node
 	found []finding
 	index map[string]int // requests by name

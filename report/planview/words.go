@@ -14,7 +14,7 @@ import (
 func setOrNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 
 // cardText is "GPU 0000:06:00.0 (NUMA node 0, guest node 0) with 0000:06:00.1". The guest's node is
-// worth a word only where there are several.
+// worth a word only if there are several.
 func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	s := plan.DeviceName(c.Kind, c.ID)
 	if c.Kind == plan.KindVF {
