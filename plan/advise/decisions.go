@@ -45,7 +45,8 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 		oracle: oracle{ctx: ctx, p: p, base: r, solve: solve, left: MaxDecisionSolves},
 		layout: newLayout(p), host: h, lab: l, plan: pl,
 		now: plan.Cost(plan.Evaluate(p, &r.Placement)),
-		// Evaluating a placement takes time that grows with the lab nodes, and so do the exchanges that there are.
+		// The time to evaluate a placement grows with the lab nodes, and so does the number of exchanges.
+		// The product is bounded, so that an explanation takes much the same time for any lab.
 		tries:    min(64, max(4, 256/max(1, len(p.Requests)))),
 		settings: map[string]*settingAnswer{},
 	}
@@ -102,7 +103,8 @@ func (d *decider) own(i int, terms ...string) int64 {
 // notProved is said of a runner-up whose search was stopped.
 const notProved = "the runner-up is the best that was found: it may cost less"
 
-// devices decides nothing where a lab node has none.
+// devices says which other devices the lab node, or the class that it can be swapped in, could have. It
+// decides nothing if the lab node has none.
 func (d *decider) devices(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	if len(placedDevices(pl)) == 0 {
@@ -194,6 +196,8 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 	return pairs, measured
 }
 
+// cores says where else the cores could be. The runner-up leaves the NUMA node with most of them: on the
+// same node other cores differ in caches at most.
 func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What = AboutCores
@@ -229,6 +233,8 @@ func (d *decider) cores(one *draft, i int) {
 	}
 }
 
+// memory says whether the memory is beside the cores. The runner-up is all of it on one other node: what
+// a numactl --membind by hand would do.
 func (d *decider) memory(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What, one.Choice = AboutMemory, memoryText(d.p, pl.Memory)
@@ -307,6 +313,8 @@ func (d *decider) otherSetting(one *draft, i int, text string, change func(r *pl
 	return a.found
 }
 
+// guestNUMA says whether the guest sees NUMA nodes. A lab node on one NUMA node of the host has no other
+// choice that would mean anything, and none is asked for.
 func (d *decider) guestNUMA(one *draft, i int) {
 	r, n := &d.p.Requests[i], &d.plan.Nodes[i]
 	one.What = AboutGuestNUMA
@@ -337,6 +345,8 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	}
 }
 
+// smt says whether virtual CPUs share cores. The other setting needs twice or half the cores; if the host
+// does not have them, counting says so and spares the search the attempt.
 func (d *decider) smt(one *draft, i int) {
 	r := &d.p.Requests[i]
 	usable, threads := 0, 1
@@ -382,6 +392,8 @@ func (d *decider) smt(one *draft, i int) {
 	one.because(seenSMT)
 }
 
+// emulator says where QEMU's own threads run. There is no runner-up: the nearest housekeeping core follows
+// from the rest of the placement.
 func (d *decider) emulator(one *draft, i int) {
 	n := &d.plan.Nodes[i]
 	one.What = AboutEmulator

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
+// housekeeping says which cores the host keeps, and why as many as that.
 func (d *decider) housekeeping() draft {
 	free := d.layout.free(&d.base.Placement)
 	one := draft{plan.Decision{What: AboutHousekeeping, Choice: coresText(d.layout.coresOn(free))}}
@@ -49,6 +50,8 @@ func (d *decider) housekeeping() draft {
 	return one
 }
 
+// pageSize says why the pages are of this size. The other size costs 0 more, not nothing that is known:
+// the cost has no term for it, and the evidence says so.
 func (d *decider) pageSize() draft {
 	const gib = 1 << 30
 	one := draft{plan.Decision{What: AboutPageSize}}
@@ -93,6 +96,8 @@ func (d *decider) pageSize() draft {
 	return one
 }
 
+// isolation compares the two methods that prepare knows. Neither changes where anything goes, so the
+// runner-up costs the same.
 func (d *decider) isolation() draft {
 	const args = "kernel arguments isolcpus, nohz_full and rcu_nocbs, which take a reboot"
 	const partition = "an isolated cpuset partition, which takes none"

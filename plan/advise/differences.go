@@ -11,7 +11,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// maxTermChanges is how many terms Differences names.
+// maxTermChanges is how many terms Differences names. An edit of the lab changes terms of every lab node,
+// and the largest few tell what it does.
 const maxTermChanges = 6
 
 // Differences says in words what is different in one plan from another: the cost, then each lab
@@ -74,7 +75,7 @@ func Differences(before, after *plan.Plan) []string {
 	return all
 }
 
-// nodeDifferences says what is different in a lab node.
+// nodeDifferences says what is different in a lab node, in the order in which a plan prints it.
 func nodeDifferences(was, is *plan.Node) []string {
 	var all []string
 	differ := func(what, a, b string) {

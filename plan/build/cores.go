@@ -66,8 +66,7 @@ func (b *problemBuilder) takeCores() {
 		}
 		b.p.Cores = append(b.p.Cores, plan.Core{
 			ID: c.ID, CPUs: slices.Collect(cpus.All()), NUMANode: node,
-			Package: numberOr(c.Package, -1), L3: numberOr(c.L3, -1),
-			Efficiency: c.Kind == topology.KindEfficiency,
+			Package: known(c.Package), L3: known(c.L3), Efficiency: c.Kind == topology.KindEfficiency,
 		})
 	}
 	if !lost.IsEmpty() {
@@ -75,12 +74,12 @@ func (b *problemBuilder) takeCores() {
 	}
 }
 
-// numberOr returns what p points to. Negative numbers, which no reader gives, count as unknown as nil does.
-func numberOr(p *int, unknown int) int {
-	if p == nil || *p < 0 {
-		return unknown
+// known returns the number of a package or cache, -1 if it is not known.
+func known(p *int) int {
+	if p == nil {
+		return -1
 	}
-	return *p
+	return max(*p, -1) // no reader gives other negative numbers
 }
 
 // nodeOfCore returns the NUMA node of a core: as stated, else the node whose CPUs have its own, else

@@ -3,6 +3,7 @@ package build
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/rackless/rackless/internal/words"
@@ -205,7 +206,7 @@ func (b *problemBuilder) addMemory() {
 		b.p.HugepageBytes = size
 	}
 	page := size
-	for size = b.stepOf(page); size > page && b.sharesMemory() && b.autoPages(m, size) < stepsOfRequest; {
+	for size = b.stepOf(page); size > page && b.autoPages(m, size) < stepsOfRequest; {
 		size /= 2
 	}
 	b.p.PageBytes = size
@@ -289,12 +290,8 @@ func (b *problemBuilder) explicitBytes(size uint64) uint64 {
 	return sum
 }
 
-// sharesMemory reports whether any lab node leaves its memory to the planner.
-func (b *problemBuilder) sharesMemory() bool {
-	return slices.ContainsFunc(b.lab.Nodes, func(n lab.Node) bool { return n.AutoMemory })
-}
-
-// autoPages returns how many pages each lab node with "memory: auto" gets; 1 if there is no such node.
+// autoPages returns how many pages each lab node with "memory: auto" gets. If there is no such node it
+// is the largest number, which is never too few.
 func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 	autos := int64(0)
 	for _, n := range b.lab.Nodes {
@@ -303,7 +300,7 @@ func (b *problemBuilder) autoPages(m *memoryUse, size uint64) int64 {
 		}
 	}
 	if autos == 0 {
-		return 1
+		return math.MaxInt64
 	}
 	there, _, _ := totalPages(m.pages(size))
 	share := (there - int64(b.explicitBytes(size)/size)) / autos
