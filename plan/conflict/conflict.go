@@ -48,7 +48,8 @@ func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeas
 // Feasible says whether a problem can be met. An error means that it could not tell.
 type Feasible func(context.Context, *plan.Problem) (bool, error)
 
-// A conflict is one being looked for.
+// A conflict is one being looked for. It is found in three steps, each of which narrows what the next asks
+// about: which requests (set), what of them (parts), which facts of the host (facts).
 type conflict struct {
 	ctx      context.Context
 	p        *plan.Problem
@@ -221,7 +222,8 @@ func (c *conflict) findParts(counted *clash) {
 	}
 }
 
-// drop leaves something out for good where the conflict is there without it.
+// drop leaves something out for good if the conflict is there without it. An answer that is not known
+// keeps it: the reason may then be longer than need be, but it stays true.
 func (c *conflict) drop(e edit) bool {
 	if c.cannot(c.set, append(slices.Clone(c.drops), e)...) {
 		c.drops = append(c.drops, e)

@@ -121,7 +121,8 @@ func (c *conflict) tenants() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// tenantFact says what a tenant holds, as far as it matters here.
+// tenantFact says what a tenant holds, as far as it matters here. If none of it seems to, all is named: the
+// tenant was found to be in the way, and the reason must not be empty.
 func (c *conflict) tenantFact(name string) plan.Fact {
 	f := plan.Fact{Kind: plan.FactTenant, Tenant: name}
 	var has, others []string

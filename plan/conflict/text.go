@@ -66,7 +66,8 @@ func (c *conflict) demandText(r *plan.Request, what string) string {
 	return words.Count(n, deviceWord(what)) + wantText(wantsOf(r, what))
 }
 
-// wantText repeats how the lab names the devices, where it says more than a number.
+// wantText repeats how the lab names the devices, if it says more than a number: "2 GPUs" alone would hide
+// that it was the vendor that ruled out the others.
 func wantText(wants []plan.Want) string {
 	var texts []string
 	for _, w := range wants {
@@ -125,7 +126,8 @@ func (c *conflict) reserveText() string {
 // manyInRow is from how many lab nodes on that follow each other only the first and the last are named.
 const manyInRow = 4
 
-// nodeList names requests, ascending: "vm00 and vm02", "vm00 to vm07".
+// nodeList names requests, ascending: "vm00 and vm02", "vm00 to vm07". Rows are by place in the lab and
+// not by name; labs count their nodes through, so that the two are the same.
 func (c *conflict) nodeList(requests []int) string {
 	name := func(i int) string { return words.Plain(c.p.Requests[i].Name) }
 	var names []string

@@ -180,7 +180,7 @@ func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, 
 	return h.pageList(got), nil
 }
 
-// pageList makes the list that a placement holds.
+// pageList makes the list that a placement holds: by NUMA node, without those that give nothing.
 func (h *host) pageList(got map[int]int64) []plan.NodePage {
 	var list []plan.NodePage
 	for _, n := range h.nodes {
@@ -200,7 +200,7 @@ func (h *host) near(from int, nodes []int) []int {
 	return nodes
 }
 
-// put records where request i goes. Cores are indexes of Problem.Cores.
+// put records where the next request goes. Cores are indexes of Problem.Cores; a placement has their IDs.
 func (h *host) put(n plan.NodePlacement, cores []int) {
 	i := len(h.placed)
 	for _, c := range cores {

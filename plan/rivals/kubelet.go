@@ -244,7 +244,8 @@ func (h *host) pod(i int, policy string) error {
 	return h.pin(n, i, cpus, on)
 }
 
-// cpuHints are the CPU manager's.
+// cpuHints are the CPU manager's. Reserved and held CPUs count for the empty machine, but not as free: a
+// node half of which is reserved may make a larger set the smallest possible.
 func (h *host) cpuHints(t cpuTopology, free map[int]bool, need int) []hint {
 	total, left := make([]int64, len(h.nodes)), make([]int64, len(h.nodes))
 	var of nodeMask
@@ -292,7 +293,8 @@ func (h *host) deviceHints(w want, i int) []hint {
 
 func (h *host) allNodes() nodeMask { return 1<<len(h.nodes) - 1 }
 
-// alignedDevices takes devices on the hint's nodes, then on others, then those without a NUMA node.
+// alignedDevices takes devices on the hint's nodes, then on others, then those without a NUMA node. Only
+// the plugin knows more (GetPreferredAllocation), and Kubernetes does not demand that it does.
 func (h *host) alignedDevices(n *plan.NodePlacement, w want, i int, mask nodeMask) error {
 	var order [3][]int
 	for _, d := range w.Any {

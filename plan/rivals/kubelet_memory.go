@@ -4,7 +4,8 @@ import (
 	"errors"
 )
 
-// memoryHints are the memory manager's.
+// memoryHints are the memory manager's. Its preference is by what the empty machine has, as for CPUs, but
+// sets that cut a group of other pods are no hints at all.
 func (h *host) memoryHints(need int64) []hint {
 	list := hints(h.allNodes(), need, h.total, h.unbooked, h.groupFree)
 	if len(list) == 0 {

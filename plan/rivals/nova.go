@@ -91,7 +91,8 @@ func (h *host) flavors(r *plan.Request) []flavor {
 	return append(legacy, preferred...)
 }
 
-// split divides a request among k guest cells, equally or nearly so, the larger ones first.
+// split divides a request among k guest cells, equally or nearly so, the larger ones first. Unequal cells
+// take hw:numa_cpus.N in the flavor, which operators write where a number does not divide.
 func split(r *plan.Request, k int) []guestCell {
 	cells := make([]guestCell, k)
 	for c := range cells {

@@ -99,7 +99,8 @@ func (c *checker) siblings(i int, n *plan.Node) {
 	}
 }
 
-// tenantCores names the tenants that hold cores of a lab node.
+// tenantCores names the tenants that hold cores of a lab node. It says so by CPU, since that is what an
+// operator finds in the tenant's XML.
 func (c *checker) tenantCores(i int) {
 	held := map[string][]int{}
 	for _, k := range c.found[i].cores {
@@ -172,7 +173,8 @@ func (c *checker) housekeeping() {
 	c.ownThreads(free)
 }
 
-// extra says of CPUs that should not be in a set of the host's whose they are.
+// extra says of CPUs that should not be in a set of the host's whose they are: one line for each owner,
+// and not one for each CPU.
 func (c *checker) extra(set string, cpus topology.CPUSet) {
 	whose := map[string][]int{}
 	for cpu := range cpus.All() {

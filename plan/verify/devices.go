@@ -251,7 +251,8 @@ func (c *checker) functions(i int, n *plan.Node) {
 	c.inOrder(i, n)
 }
 
-// inOrder checks that the devices themselves come in the order of the cards.
+// inOrder checks that the devices themselves come in the order of the cards: ports of the lab node are
+// named after their place, so that another order would swap the addresses of two networks.
 func (c *checker) inOrder(i int, n *plan.Node) {
 	last := -1
 	for _, card := range n.Cards {

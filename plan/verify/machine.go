@@ -43,7 +43,8 @@ const (
 	maxDistance    = 255
 )
 
-// distance returns the SLIT distance from one NUMA node to another, 10 to itself.
+// distance returns the SLIT distance from one NUMA node to another, 10 to itself. The table need not be
+// symmetric; rows are those of the cores.
 func (m *machineView) distance(from, to int) int {
 	if from == to {
 		return localDistance
@@ -185,7 +186,8 @@ func (c *checker) readCores() {
 	}
 }
 
-// onlineOf returns those of cpus that are online, as far as the host tells.
+// onlineOf returns those of cpus that are online, as far as the host tells. A host that lists no online
+// CPUs is taken to have all of them online.
 func (c *checker) onlineOf(cpus topology.CPUSet) []int {
 	if !c.h.CPUs.Online.IsEmpty() {
 		cpus = cpus.Intersect(c.h.CPUs.Online)

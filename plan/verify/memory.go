@@ -113,7 +113,8 @@ func (c *checker) hugepages(used map[int]uint64) {
 	}
 }
 
-// heldPages returns how many hugepages of the lab's size are in use on a NUMA node.
+// heldPages returns how many hugepages of the lab's size are in use on a NUMA node, now: the plan may
+// have been made when there were fewer.
 func (c *checker) heldPages(node int) int64 {
 	for _, n := range c.h.NUMANodes {
 		for _, pool := range n.Hugepages {
@@ -159,7 +160,7 @@ func memoryNodes(n *plan.Node) []int {
 }
 
 // cellNodes returns the cell of each NUMA node of the host, and checks that they are those with
-// cores or memory of the lab node, each once.
+// cores or memory of the lab node, each once. Without guest NUMA the one cell stands for all of them.
 func (c *checker) cellNodes(i int, n *plan.Node) map[int]int {
 	homes := map[int]int{}
 	for k, cell := range n.Cells {
@@ -258,7 +259,8 @@ func (c *checker) cellHomes(i int, n *plan.Node, homes map[int]int) {
 }
 
 // cellDistances checks that the guest sees the distances of the host: between the first NUMA nodes
-// that cells stand for.
+// that cells stand for. A guest that is told that all nodes are equally far places its memory as badly as
+// one that sees no nodes.
 func (c *checker) cellDistances(i int, n *plan.Node) {
 	for k, cell := range n.Cells {
 		if len(cell.Distances) != len(n.Cells) {

@@ -66,7 +66,8 @@ func Plan(h *topology.Host, l *lab.Lab, p *plan.Problem, pl *plan.Plan) error {
 	return c.err()
 }
 
-// A checker is a plan under judgement.
+// A checker is a plan under judgement. Checks run in the order of Plan: those of CPUs mark who has which
+// core, those of devices who has which card, and the terms are computed from these marks.
 type checker struct {
 	h  *topology.Host
 	l  *lab.Lab
@@ -91,7 +92,8 @@ type finding struct {
 	vfs   []int // the NIC of each virtual function, ascending
 }
 
-// ports returns the NIC of each port: whole ones, then once for each virtual function.
+// ports returns the NIC of each port: whole ones, then once for each virtual function. This is what the
+// terms mean by a port.
 func (f *finding) ports() []int { return append(slices.Clone(f.nics), f.vfs...) }
 
 // maxFaults bounds what a hostile plan can make of an error message.
@@ -125,7 +127,8 @@ func (c *checker) name(i int) string {
 	return fmt.Sprintf("lab node %q", c.p.Requests[i].Name)
 }
 
-// header checks what the plan says that it is of.
+// header checks what the plan says that it is of. A plan of another workload has costs in other weights,
+// and would fail in every term.
 func (c *checker) header() {
 	if c.pl.Schema != plan.Schema {
 		c.fault("schema: have %q, want %q", c.pl.Schema, plan.Schema)
@@ -213,7 +216,8 @@ func (c *checker) affinity() {
 	}
 }
 
-// together compares two sorted lists of names as an affinity asks.
+// together compares two sorted lists of names as an affinity asks. The lists are sets: how many cores a
+// lab node has on a node does not count.
 func (c *checker) together(i, j int, what, asked string, a, b []string) {
 	both := fmt.Sprintf("affinity: %s of %q and %q", what, c.p.Requests[i].Name, c.p.Requests[j].Name)
 	switch asked {

@@ -115,7 +115,7 @@ func newExplanation(pl *plan.Plan) *explanation {
 	return e
 }
 
-// someNames is "vm00", "vm00 and vm01", or "all lab nodes".
+// someNames is "vm00", "vm00 and vm01", or "all lab nodes". Two are always named: "all" is no shorter.
 func someNames(names []string, all int) string {
 	switch {
 	case len(names) == all && all > 2:
@@ -146,7 +146,7 @@ func (p *page) decision(d *plan.Decision, e *explanation) {
 	}
 }
 
-// priceText says what a runner-up costs.
+// priceText says what a runner-up costs. Without a cost it has been looked for, and there is none.
 func priceText(cost *int64) string {
 	switch {
 	case cost == nil:

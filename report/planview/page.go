@@ -24,7 +24,8 @@ const (
 	defaultTerms = 8
 )
 
-// A page is what is printed. Errors of writing stay in the bufio.Writer until flush.
+// A page is what is printed. Errors of writing stay in the bufio.Writer until flush, so that printing needs
+// no error on each line.
 type page struct {
 	*bufio.Writer
 	Options

@@ -125,7 +125,8 @@ func cellText(c *plan.Cell) string {
 	return s + ", " + words.Size(c.Bytes)
 }
 
-// nodeTable prints a row for each lab node.
+// nodeTable prints a row for each lab node, with what somebody looks up in it: CPUs and devices come last,
+// because only the last column folds.
 func (p *page) nodeTable(pl *plan.Plan) {
 	p.title("Lab nodes")
 	var rows [][]string
@@ -178,7 +179,7 @@ func (p *page) host(pl *plan.Plan) {
 	}
 }
 
-// terms prints the terms that cost most.
+// terms prints the terms that cost most. Terms of no cost are left out here; the JSON has them.
 func (p *page) terms(pl *plan.Plan) {
 	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
 	if len(costly) == 0 {
