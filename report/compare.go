@@ -147,6 +147,7 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 	if na != 1 || nb != 1 || pa == pb {
 		return b, false
 	}
+	// The client of one is the client of the other: the direction is kept, whatever the nodes are called.
 	nameInA := map[string]string{pb.Client: pa.Client, pb.Server: pa.Server}
 	rename := func(names ...*string) {
 		for _, n := range names {

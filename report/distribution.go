@@ -60,6 +60,7 @@ func (d *Distribution) pair(emulated bool) pair {
 
 // usable leaves the points that can be drawn. What a file says need not be so.
 func (d *Distribution) usable() []stats.Point {
+	// A file may come from anywhere: quantiles must rise, and latencies be above zero, or the axes have no logarithm.
 	last := 0.0
 	return slices.DeleteFunc(slices.Clone(d.Points), func(p stats.Point) bool {
 		bad := !(p.Quantile >= last && p.Quantile < 1) || !(p.Us > 0) || math.IsInf(p.Us, 0)

@@ -175,6 +175,7 @@ func collect(d Data) *results {
 		if _, ok := r.values[k]; !ok {
 			r.keys = append(r.keys, k)
 		}
+		// The least limit of all repeats: a figure is not held against more than each of them had.
 		if have, ok := r.limits[k]; !ok || s.Limit < have {
 			r.limits[k] = s.Limit // 0 is below any other: not known
 		}

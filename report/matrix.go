@@ -218,6 +218,7 @@ func (c pairColumn) Title() string { return fmt.Sprintf("%s, %s, %s", c.name(), 
 
 // newMatrix lays the cells out.
 func newMatrix(cells map[pair]matrixCell, c pairColumn, emulated bool, nodes []Node) matrix {
+	// The same names in rows and columns, so that the diagonal is where a node meets itself.
 	names := matrixNames(nodes, cells)
 	m := matrix{Title: c.Title(), Note: c.Note, Emulated: emulated, Servers: names}
 	for _, client := range names {

@@ -121,6 +121,7 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 		}
 		shown = append(shown, sizes...)
 	}
+	// A run over all sizes that failed has no size to be shown at: it gets a row only if nothing else has one.
 	wholeRun := false // something failed that would have measured all sizes
 	for _, f := range t.r.failures {
 		switch s := f.Sample; {

@@ -290,6 +290,7 @@ func liveStudy(s *store.Study, r *runCount) live.Study {
 	if out.Done == 0 {
 		return out
 	}
+	// By what runs took so far, with their warm-ups: the plan alone does not say how long a boot or a tool takes.
 	each := r.took / float64(out.Done)
 	if out.Total > 0 {
 		out.Left = time.Duration(float64(out.Total-made) * each * float64(time.Second))

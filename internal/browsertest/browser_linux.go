@@ -218,7 +218,7 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 		"deviceScaleFactor": 1, "mobile": s.Width < 800}, nil)
 	b.call(t, tab, "Emulation.setEmulatedMedia",
 		object{"media": s.Media, "features": []object{{"name": "prefers-color-scheme", "value": s.Scheme}}}, nil)
-	b.events = nil
+	b.events = nil // of the empty tab: they say nothing about the page
 	b.call(t, tab, "Page.navigate", object{"url": address}, nil)
 	loaded := func(m message) bool { return m.SessionID == tab && m.Method == "Page.loadEventFired" }
 	for !slices.ContainsFunc(b.events, loaded) {

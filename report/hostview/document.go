@@ -142,6 +142,7 @@ func trained(t *topology.Tree, id string) (rate, bool) {
 	if speed == nil || width == nil {
 		return rate{}, false
 	}
+	// A link is no faster than its slower end: the port above the device counts too, where it is known.
 	r := rate{*speed, *width}
 	if l.Port != nil && l.Port.MaxSpeedGTs != nil {
 		r.gts = min(r.gts, *l.Port.MaxSpeedGTs)

@@ -205,7 +205,7 @@ func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
 	for _, c := range caches {
 		perRow := min(len(c.Cells), max(1, (width-4)/pitch))
 		lines := (len(c.Cells) + perRow - 1) / perRow
-		perRow = (len(c.Cells) + lines - 1) / lines // as even as can be
+		perRow = (len(c.Cells) + lines - 1) / lines // as even as can be: no last line of one cell
 		w, h := perRow*pitch+4-2, lines*pitch+4-2
 		if left > 0 && left+w > width {
 			row += high + 4

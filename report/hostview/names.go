@@ -50,6 +50,7 @@ func newView(d *Document) *view {
 		}
 	}
 	for i := range d.Host.PCI {
+		// Counted by what is there, since a source may list virtual functions and not say how many are enabled.
 		if pf := d.Host.PCI[i].PF; pf != nil {
 			v.vfs[*pf]++
 		}

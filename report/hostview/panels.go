@@ -135,6 +135,7 @@ func chord(c nvlinkClass) int { return min(100, 15+12*max(c.Links, 1)) }
 func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	const chip, high = 56, 24
 	n := len(set.GPUs)
+	// 17 pixels of radius for each GPU give it an arc of about 107, so that chips 56 wide do not touch.
 	radius := max(60, n*17)
 	if 2*radius+chip+2*sh.margin > width {
 		radius = (width - chip - 2*sh.margin) / 2

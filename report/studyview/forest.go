@@ -95,6 +95,7 @@ func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
 		c.path(class+" v-"+verdict.Class, d, "")
 		c.sign(verdict, a.At(e.Estimate), middle, fmt.Sprintf("%s, %s", levels(x), says))
 	}
+	// The axis says in words which side is better: for a latency it is the left one.
 	if drawn > 0 {
 		c.xAxis(a, label)
 		left, right := "← lower, better", "higher, worse →"

@@ -75,6 +75,7 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 	c.text("tick", margin, c.y-4, "latency, "+axisName(v.unit("us"), far(lo, hi)))
 	top := c.y + 6
 	bottom := top + plotHeight
+	// The y axis first: how wide its labels are decides where the plot begins.
 	y := valueAxis(lo, hi, bottom, top)
 	left := margin + 6.0
 	for _, t := range y.Ticks {

@@ -141,6 +141,7 @@ func (v *view) page(d *Document) (*page, error) {
 		p.Parts = &parts
 	}
 	v.runRows(p)
+	// Studies may have millions of figures: the CSV is given up as soon as it is too long, and not when it is whole.
 	b := &short{left: maxPageCSV}
 	switch err := CSV(b, d); { // of the document as it came: it is for programs
 	case errors.Is(err, errTooLong):
@@ -209,6 +210,7 @@ func (v *view) runRows(p *page) {
 		p.RunsLeftOut = len(runs) - maxPageRuns
 		runs = runs[:maxPageRuns]
 	}
+	// Columns are in the order in which metrics first appear, since runs of one study need not have the same metrics.
 	column := map[metricOf]int{}
 	for i := range runs {
 		o := &runs[i]

@@ -109,6 +109,8 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 		rows[i] = []string{name, a, b, c.Text(), pText(c), v.Sign + " " + v.Word}
 	}
 	columns := t.columns(rows)
+	// All cells are folded before the table is laid out, so that it is known which lines are of which row: headings
+	// stand between the rows of one table, whose columns must stay below each other.
 	heads, headHigh := make([]show.Column, len(columns)), 0
 	for i, c := range columns {
 		align := text.AlignLeft

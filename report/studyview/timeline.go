@@ -150,6 +150,7 @@ func (c *canvas) floor(runs []study.Observation, x show.Axis) {
 	if len(all) == 0 {
 		return
 	}
+	// The median, which a few disturbed runs do not move. The limit is that by which study judges runs.
 	usual := slices.Sorted(slices.Values(all))[len(all)/2]
 	limit := usual * (1 + study.MaxLoop)
 	c.y += 10
