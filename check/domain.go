@@ -49,8 +49,7 @@ func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding
 		k := slices.IndexFunc(domains, func(d Domain) bool { return d.Node == n.Name })
 		if k < 0 {
 			out = append(out, finding.Finding{ID: IDDomain, Subject: n.Name, Status: finding.Failed,
-				Have: "no such domain",
-				Want: running, Evidence: "virsh list --all",
+				Have: "no such domain", Want: running, Evidence: "virsh list --all",
 				Fix: "rackless up LAB.yaml, or virsh define and start of domains/" + n.Name + ".xml of the plan"})
 			continue
 		}
@@ -304,8 +303,8 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 	// Of equally large ones those in hugepages come first, then those with a policy, which QEMU
 	// sets on a guest's memory alone, then those that are in use.
 	slices.SortStableFunc(candidates, func(a, b facts.Mapping) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge), compareBool(a.Policy != "default",
-			b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), compareBool(a.Huge, b.Huge),
+			compareBool(a.Policy != "default", b.Policy != "default"), cmp.Compare(b.Resident(), a.Resident()))
 	})
 	cells := []uint64{}
 	for _, cell := range n.Cells {

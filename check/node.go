@@ -86,9 +86,8 @@ func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 	}
 	for on, d := range f.RDMADevices() {
 		port := d.Port(1)
-		if on.Has(nic.Name) || slices.ContainsFunc(port.GIDs, func(g topology.GID) bool {
-			return g.Netdev == nic.Name
-		}) {
+		named := slices.ContainsFunc(port.GIDs, func(g topology.GID) bool { return g.Netdev == nic.Name })
+		if named || on.Has(nic.Name) {
 			dev.name, dev.port = d.Name, port
 			break
 		}
@@ -106,8 +105,9 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 	subject := node + " " + nic.Name
 	dir := "/sys/class/net/" + nic.Name
 	state, mtu, mac := missing, missing, missing
-	fixState, fixMTU, fixMAC := inNode("ip link set %s up", nic.Name), inNode("ip link set %s mtu %d", nic.Name,
-		l.Fabric.MTU), inNode("ip link set %s address %s", nic.Name, nic.MAC)
+	fixState := inNode("ip link set %s up", nic.Name)
+	fixMTU := inNode("ip link set %s mtu %d", nic.Name, l.Fabric.MTU)
+	fixMAC := inNode("ip link set %s address %s", nic.Name, nic.MAC)
 	if d := f.Netdev(nic.Name); d == nil {
 		fixState = fmt.Sprintf("rackless down %s, then up: nodes get their devices when they are made", l.Name)
 		fixMTU, fixMAC = fixState, fixState
@@ -152,9 +152,7 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		return judge(IDPort, subject, "RDMA port active", "no such device", want, "/sys/class/infiniband", d.add(nic))
 	}
 	return judge(IDPort, subject, "RDMA port active", d.port.State+" on "+d.port.LinkLayer, want,
-		"/sys/class/infiniband/"+d.name+
-			"/ports/1/state, link_layer",
-		inNode("ip link set %s up", nic.Name))
+		"/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer", inNode("ip link set %s up", nic.Name))
 }
 
 // ibMTUCommand prints the port's attributes; the active MTU is in no file of sysfs.

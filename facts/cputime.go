@@ -50,11 +50,9 @@ const (
 //
 // Source: proc_pid_stat(5).
 func ParseProcessTime(stat string) (float64, error) {
-	end := strings.LastIndexByte(stat, ')')
-	fields := strings.Fields(stat[end+1:])
-	if end < 0 || len(fields) <= statSystemTime {
-		return 0, fmt.Errorf("stat %q: want a name in brackets and at least %d fields behind it", clip(stat),
-			statSystemTime+1)
+	_, _, fields, err := splitStat(stat, statSystemTime)
+	if err != nil {
+		return 0, err
 	}
 	var sum float64
 	for _, i := range []int{statUserTime, statSystemTime} {

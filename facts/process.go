@@ -36,20 +36,12 @@ const (
 //
 // Source: proc_pid_stat(5), proc_pid_status(5).
 func ParseThread(stat, status string) (Thread, error) {
-	var t Thread
-	// The name is in brackets and may hold brackets and blanks itself: the last bracket ends it.
-	first, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
-	if first < 0 || end < first {
-		return t, fmt.Errorf("stat %q: want a name in brackets", clip(stat))
+	id, name, fields, err := splitStat(stat, statProcessor)
+	t := Thread{Name: name}
+	if err != nil {
+		return t, err
 	}
-	t.Name = stat[first+1 : end]
-	fields := strings.Fields(stat[end+1:])
-	if len(fields) <= statProcessor {
-		return t, fmt.Errorf("stat of %q: %d fields behind the name, want at least %d", clip(t.Name), len(fields),
-			statProcessor+1)
-	}
-	var err error
-	if t.TID, err = strconv.Atoi(strings.TrimSpace(stat[:first])); err != nil {
+	if t.TID, err = strconv.Atoi(id); err != nil {
 		return t, fmt.Errorf("stat of %q: ID of the thread: %w", clip(t.Name), err)
 	}
 	flags, err := strconv.ParseUint(fields[statFlags], 10, 32)
@@ -72,6 +64,21 @@ func ParseThread(stat, status string) (Thread, error) {
 		return t, fmt.Errorf("status of thread %d: %w", t.TID, err)
 	}
 	return t, nil
+}
+
+// splitStat returns the ID, the name and the fields behind the name of a stat, of which there must
+// be one numbered last.
+func splitStat(stat string, last int) (id, name string, fields []string, err error) {
+	// The name is in brackets and may hold brackets and blanks itself: the last bracket ends it.
+	first, end := strings.IndexByte(stat, '('), strings.LastIndexByte(stat, ')')
+	if first < 0 || end < first {
+		return "", "", nil, fmt.Errorf("stat %q: want a name in brackets", clip(stat))
+	}
+	name, fields = stat[first+1:end], strings.Fields(stat[end+1:])
+	if len(fields) <= last {
+		err = fmt.Errorf("stat of %q: %d fields behind the name, want at least %d", clip(name), len(fields), last+1)
+	}
+	return strings.TrimSpace(stat[:first]), name, fields, err
 }
 
 // statusValue returns the value of a line "Key:\tvalue".

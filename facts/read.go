@@ -111,8 +111,8 @@ func ReadProcess(fsys fs.FS, pid int) (*Process, error) {
 		if err != nil { // closed meanwhile
 			continue
 		}
-		if rest, ok := strings.CutPrefix(target, "/dev/vfio/"); ok && rest != "vfio" && !slices.Contains(p.VFIO,
-			target) {
+		rest, ok := strings.CutPrefix(target, "/dev/vfio/")
+		if ok && rest != "vfio" && !slices.Contains(p.VFIO, target) {
 			p.VFIO = append(p.VFIO, target)
 		}
 	}
