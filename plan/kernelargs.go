@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/topology"
@@ -11,23 +12,19 @@ import (
 // Documentation/admin-guide/kernel-parameters.txt.
 func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	add := func(arg, reason string) { args, why = append(args, arg), append(why, reason) }
-	devices := false
-	for _, n := range pl.Nodes {
-		devices = devices || len(n.Devices) > 0
-	}
-	arm := a.h.System.Arch == "aarch64"
-	if devices {
+	if slices.ContainsFunc(pl.Nodes, func(n Node) bool { return len(n.Devices) > 0 }) {
+		const why = "devices that the host keeps are not slowed down by the IOMMU"
 		switch {
-		case arm:
+		case a.h.System.Arch == "aarch64":
 			// The SMMU is on where the firmware describes one; iommu=pt is a parameter of x86.
-			add("iommu.passthrough=1", "devices that the host keeps are not slowed down by the IOMMU")
+			add("iommu.passthrough=1", why)
 		case strings.Contains(a.h.System.CPUModel, "AMD"):
 			// On by default wherever the firmware has it on, and amd_iommu has no "on".
-			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
+			add("iommu=pt", why)
 		case a.h.System.Arch == "" || a.h.System.Arch == "x86_64":
 			add("intel_iommu=on", "the IOMMU of Intel is off unless the kernel was built otherwise; other CPUs "+
 				"ignore it")
-			add("iommu=pt", "devices that the host keeps are not slowed down by the IOMMU")
+			add("iommu=pt", why)
 		}
 	}
 	// What tenants have isolated now must stay so: the new arguments take the place of the old ones.
