@@ -69,6 +69,7 @@ func Start(ctx context.Context, o Options) (h *Host, err error) {
 	if err != nil {
 		return nil, err
 	}
+	// Who owns a host that is not kept has its lock until it closes the host, so that nobody removes it.
 	defer func() {
 		if h == nil || h.Keep {
 			unlock()
@@ -377,8 +378,8 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 
 // Exec executes a command as root, writes its output as it comes and returns its exit status: 127
 // where there is no such program.
-func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte, stdout, stderr io.Writer) (exit int,
-	err error) {
+func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte,
+	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := h.agent(ctx)
 	if err != nil {
 		return 0, err

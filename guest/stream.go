@@ -125,8 +125,8 @@ func (f *guestFile) copy(ctx context.Context, a *Agent) (total int, err error) {
 			Buf string `json:"buf-b64"`
 			EOF bool   `json:"eof"`
 		}
-		if err := a.call(ctx, "guest-file-read", map[string]int64{"handle": f.handle, "count": readCount},
-			&got); err != nil {
+		args := map[string]int64{"handle": f.handle, "count": readCount}
+		if err := a.call(ctx, "guest-file-read", args, &got); err != nil {
 			return total, err
 		}
 		b, err := base64.StdEncoding.DecodeString(got.Buf)

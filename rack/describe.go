@@ -49,9 +49,7 @@ func (r *Rack) Describe(ctx context.Context) Description {
 	s := r.State
 	l := Description{
 		Name: r.Lab.Name, Ready: s.Ready, Switch: string(r.SwitchState()), Driver: s.Driver, Accel: s.Accel,
-		Reason:   s.Emulate,
-		Emulated: s.Accel != "kvm",
-		Kernel:   s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
+		Reason: s.Emulate, Emulated: s.Accel != "kvm", Kernel: s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
 	}
 	for _, st := range r.Status(ctx) {
 		l.Nodes = append(l.Nodes, describeNode(st))

@@ -171,8 +171,8 @@ func (r *Rack) Run(ctx context.Context, node string, c guest.Command) (guest.Res
 }
 
 // Stream executes a command on a node, writes its output as it comes and returns its exit status.
-func (r *Rack) Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int,
-	err error) {
+func (r *Rack) Stream(ctx context.Context, node string, c guest.Command,
+	stdout, stderr io.Writer) (exit int, err error) {
 	a, err := r.Agent(ctx, node)
 	if err != nil {
 		return 0, err

@@ -110,8 +110,8 @@ const bootLimit = 180 * time.Second
 
 // bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC, and
 // vm.ErrClock says that it should have.
-func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec, trustTSC bool) (*vm.Template,
-	error) {
+func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
+	trustTSC bool) (*vm.Template, error) {
 	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory}
 	for i := range s.NICs {
 		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})

@@ -82,9 +82,7 @@ func (b *bench) cases(kernel string) []*benchCase {
 	if _, err := exec.LookPath("vng"); err == nil && kernel != "" {
 		cases = append(cases, &benchCase{name: "vng", peer: true,
 			what: "virtme-ng without KVM: one node of the same kernel, without RDMA",
-			run: func(ctx context.Context) (time.Duration, error) {
-				return vng(ctx, kernel)
-			}})
+			run:  func(ctx context.Context) (time.Duration, error) { return vng(ctx, kernel) }})
 	} else {
 		fmt.Println("# no comparison with virtme-ng: pip install virtme-ng, and give --vng-kernel")
 	}
@@ -159,8 +157,8 @@ func (b *bench) floor(n int, configure bool) func(context.Context) (time.Duratio
 		if err != nil {
 			return 0, err
 		}
-		d := &qemu.Driver{Binary: binary, Version: version, Accel: "tcg", Image: img, Cache: filepath.Join(b.cache,
-			"templates")}
+		d := &qemu.Driver{Binary: binary, Version: version, Accel: "tcg", Image: img,
+			Cache: filepath.Join(b.cache, "templates")}
 		dir, err := os.MkdirTemp(b.tmp, "f")
 		if err != nil {
 			return 0, err
@@ -200,10 +198,10 @@ func resume(ctx context.Context, d *qemu.Driver, s qemu.Spec, i int, configure b
 		return nil, err
 	}
 	if configure {
-		_, err = guest.NewSetup(node.Setup).Configure(ctx, guest.Identity{Name: s.Name, MachineID: guest.NewMachineID(),
-			MTU: 4200,
-			NICs: []guest.NIC{{Device: "eth0", MAC: s.NICs[0].MAC,
-				Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}}})
+		nic := guest.NIC{Device: "eth0", MAC: s.NICs[0].MAC,
+			Addr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 24)}
+		id := guest.Identity{Name: s.Name, MachineID: guest.NewMachineID(), MTU: 4200, NICs: []guest.NIC{nic}}
+		_, err = guest.NewSetup(node.Setup).Configure(ctx, id)
 		return node, err
 	}
 	agent, err := qapi.DialAgent(ctx, node.Agent)

@@ -167,8 +167,8 @@ func cpuModel(proc procfs.FS) string {
 func (b *bench) rackless(ctx context.Context, cache string, args ...string) (time.Duration, error) {
 	cmd := exec.CommandContext(ctx, b.bin, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.Env = append(os.Environ(), "RACKLESS_RUN="+b.run, "RACKLESS_CACHE="+cache, "RACKLESS_DATA="+filepath.Join(b.tmp,
-		"data"))
+	cmd.Env = append(os.Environ(), "RACKLESS_RUN="+b.run, "RACKLESS_CACHE="+cache,
+		"RACKLESS_DATA="+filepath.Join(b.tmp, "data"))
 	began := time.Now()
 	out, err := cmd.CombinedOutput()
 	took := time.Since(began)
