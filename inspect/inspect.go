@@ -4,8 +4,8 @@
 // is missing leaves its field unset; what is there and cannot be read or understood is also listed
 // in Host.Unread, with the reason. Nothing is guessed without saying so.
 //
-// Dumps of other tools (hwloc XML, NCCL XML, nvidia-smi topo -m, lspci) are read by inspect/dump;
-// archives and directories become file systems in inspect/tree.
+// Dumps of other tools are read by the packages hwlocxml, nccl, smi and lspci below this one, which
+// Open chooses by the content of a file. Directories and archives become file systems in inspect/tree.
 package inspect
 
 import (

@@ -321,6 +321,7 @@ func (d *device) region(s string) {
 		return
 	}
 	b.SizeBytes = v << (10 * strings.Index(" KMGT", cmp.Or(size[2], " ")))
+	// A second listing of the function replaces what the first one said.
 	for i := range d.BARs {
 		if d.BARs[i].Index == b.Index {
 			d.BARs[i] = b

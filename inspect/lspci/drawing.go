@@ -52,6 +52,8 @@ func (p *parser) draw(line string, n int) error {
 		p.drawing.open = nil
 		return p.drawBus(line, 0, nil, n)
 	}
+	// The first + or \ of a line is the branch that it continues; what is right of it is new. A branch that
+	// is further right than this one has ended, since lines are drawn from top to bottom.
 	col := strings.IndexAny(line, `+\`)
 	for i := len(p.drawing.open) - 1; i >= 0; i-- {
 		if b := p.drawing.open[i]; b.col == col {

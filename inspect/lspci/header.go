@@ -169,7 +169,8 @@ func (p *parser) identify(d *device, id *topology.PCIDevice, n int) {
 		p.current = nil
 		return
 	}
-	// A class with its programming interface replaces one without.
+	// A class with its programming interface replaces one without. Other facts are kept as they were first
+	// stated: a later part of a text is often shorter, and has nothing to add.
 	if id.Class != nil && (d.Class == nil || *d.Class&0xff == 0 && d.Class.Sub() == id.Class.Sub()) {
 		d.Class = id.Class
 	}

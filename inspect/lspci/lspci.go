@@ -87,6 +87,8 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci, Name: name, Tool: "lspci"}}
 	p := &parser{h: h, devices: map[topology.PCIAddr]*device{},
 		notes: where.Notes{Host: h, File: cmp.Or(name, "lspci")}}
+	// Text that was quoted in a mail or indented in a report has the same characters before each line.
+	// The first line that is surely lspci's shows which.
 	text := string(b)
 	prefix := ""
 	if m := start.FindStringSubmatch(text); m != nil {
@@ -113,6 +115,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 
 // line reads one line, without what all lines have at their start.
 func (p *parser) line(line string, n int) error {
+	// The order of the questions matters: a line of a drawing may begin with a space, as details do.
 	switch {
 	case line == "":
 		p.current, p.inRecord = nil, false
@@ -194,6 +197,8 @@ func (p *parser) at(address string, n int) (*device, error) {
 }
 
 func (p *parser) function(a topology.PCIAddr, n int) *device {
+	// A text may describe a function in several parts, such as a drawing and a list. Their facts add up,
+	// but capabilities and BARs are counted anew in each.
 	d := p.devices[a]
 	if d == nil {
 		d = &device{line: n}
@@ -209,6 +214,8 @@ func (p *parser) finish() {
 	if p.denied > 0 {
 		p.notes.Note(p.deniedLine, "capabilities of %d functions: access denied; run lspci as root", p.denied)
 	}
+	// Whatever depends on other functions waits until all are known: what is above a function, and whether
+	// a missing driver means that there is none.
 	order := slices.SortedFunc(maps.Keys(p.devices), topology.PCIAddr.Compare)
 	found := make([]*device, 0, len(order))
 	for _, a := range order {

@@ -40,6 +40,7 @@ func (p *parser) record(key, value string, n int) error {
 		id.Device, id.DeviceName = numbered(value)
 	case "SVendor":
 		d.SubsystemVendor, _ = numberedVendor(value)
+	// The number of a device means nothing without that of its vendor, which comes first.
 	case "SDevice":
 		d.SubsystemDevice, _ = numbered(value)
 		if d.SubsystemVendor == nil {

@@ -18,6 +18,8 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	if a != nil {
 		n.NUMANode = at.node
 	}
+	// Each port, and each network interface of a port, is a net of its own: of a function, all are one NIC,
+	// as fast as the fastest of them. Without a function nothing tells which belong together.
 	for _, net := range e.children {
 		one := p.net(net)
 		if a != nil {

@@ -22,7 +22,9 @@ func At(line int, format string, args ...any) error {
 	return &Error{Line: line, Why: fmt.Sprintf(format, args...)}
 }
 
-// Finish completes the machine that an importer read from a file, or names the file in its error.
+// Finish completes the machine that an importer read from a file, or names the file in its error. It is
+// the end of every importer, so that what follows from the facts, and the list of the parts that were
+// filled in, are the same whatever the format.
 func Finish(h *topology.Host, err error, file string) (*topology.Host, error) {
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {

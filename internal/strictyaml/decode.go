@@ -19,6 +19,8 @@ func (d *Reader) Mapping(path string, n ast.Node, names []string, each func(i in
 			each(i, Join(path, name), value)
 			return
 		}
+		// The advice of the format comes first: it knows keys that belong somewhere else. A key that was
+		// probably meant counts as written, so that its absence is not a second fault.
 		near, fix := Nearest(name, names), ""
 		if d.Format.UnknownFix != nil {
 			fix = d.Format.UnknownFix(path, name, near)
@@ -66,6 +68,7 @@ func (d *Reader) Pairs(path string, n ast.Node, read func(ast.Node) (string, *Er
 		d.Fail(PlaceOf(n), Error{Key: path, What: "wrong type", Have: Describe(n), Want: "keys with values", Fix: fix})
 		return
 	}
+	// The YAML library was told to let keys come twice: only here both lines can be named.
 	seen := make(map[string]Place, len(values))
 	for _, v := range values {
 		at := TokenPlace(v.Key.GetToken())

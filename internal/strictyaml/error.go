@@ -170,6 +170,8 @@ func Distance(a, b string) int {
 	if len(a) > MaxQuoted { // far from every key; do not spend quadratic time on it
 		return len(a)
 	}
+	// One row of the table is enough: a cell needs the one above it, the one to its left, and the one
+	// diagonally above, which is kept aside before it is overwritten.
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

@@ -39,6 +39,7 @@ func (d *Reader) Place(path string) Place {
 
 // into reads a value into a variable. A key without a value leaves its field as it is.
 func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
+	// A type that reads itself from text comes before its kind: an address is a struct, a size a number.
 	if t, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		if s, ok := d.scalar(path, n, true); ok {
 			if err := t.UnmarshalText([]byte(s)); err != nil {
@@ -47,6 +48,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 		}
 		return
 	}
+	// A number without a unit is no time: 5 could be seconds or minutes.
 	if v.Type() == reflect.TypeFor[time.Duration]() {
 		if s, ok := d.scalar(path, n, true); ok {
 			t, err := time.ParseDuration(s)
@@ -58,6 +60,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 		return
 	}
 	switch v.Kind() {
+	// A pointer tells a key that was left out from one whose value is zero.
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
 		d.into(path, n, v.Elem())

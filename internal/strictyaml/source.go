@@ -158,6 +158,8 @@ func (d *Reader) tokens() (_ token.Tokens, ok bool) {
 			Want: fmt.Sprintf("at most %d", d.Format.MaxTokens), Fix: d.Format.LargeFix})
 		return nil, false
 	}
+	// Nesting by indentation needs no count here: MaxTokens and MaxSize bound it, since each level of it costs
+	// a line of growing length.
 	open, dashes := 0, 0 // nesting by brackets, and by "- - -" in a row
 	for _, t := range tokens {
 		refuse := ""

@@ -46,6 +46,8 @@ func add(dir, test, line string) error {
 	defer mu.Unlock()
 	top, _, _ := strings.Cut(test, "/")
 	path := filepath.Join(dir, top)
+	// Only the first line of a process replaces the file: the tests of one package run in one process, and
+	// the counts of an earlier run must not be added to.
 	flags := os.O_CREATE | os.O_WRONLY | os.O_APPEND
 	if !begun[path] {
 		flags |= os.O_TRUNC
