@@ -69,18 +69,16 @@ TALLY := $(CURDIR)/out/tally
 .PHONY: run-tests
 run-tests:
 	@mkdir -p $(TALLY)
-	$(GO) vet ./...
-	RACKLESS_TALLY=$(TALLY) $(GO) test -timeout 60m ./...
+	RACKLESS_TALLY=$(TALLY) $(GO) test -vet=all -timeout 60m ./...
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
 
 test-fast: ## the tests that start no machine and no lab, in a few minutes
-	$(GO) vet ./...
-	$(GO) test -short ./...
+	$(GO) test -vet=all -short ./...
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
-	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutAtEveryStep|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet' -v ./cmd/rackless -every-step
+	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCutInPrepare|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

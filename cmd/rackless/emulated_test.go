@@ -6,11 +6,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/qapi"
 )
 
 // needEmulation skips tests that boot an emulated host, or fails where tests must be complete.
@@ -31,8 +34,9 @@ func needEmulation(t *testing.T) {
 
 // An emulatedHost is an emulated host of a test's own, driven by the program as a user drives it.
 type emulatedHost struct {
-	name    string // of the host, which is its profile's
-	run0    string // RACKLESS_RUN
+	name    string   // of the host
+	profile []string // flags and the profile with which it is started
+	run0    string   // RACKLESS_RUN
 	program string
 	env     []string
 	onStart func()
@@ -40,7 +44,7 @@ type emulatedHost struct {
 }
 
 // newEmulated makes ready for a host; it is removed when the test ends.
-func newEmulated(t *testing.T, name string) *emulatedHost {
+func newEmulated(t *testing.T, name string, profile ...string) *emulatedHost {
 	t.Helper()
 	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
 	if err != nil {
@@ -55,7 +59,7 @@ func newEmulated(t *testing.T, name string) *emulatedHost {
 	if err := os.Symlink(self, program); err != nil {
 		t.Fatal(err)
 	}
-	e := &emulatedHost{name: name, run0: run, program: program, onStart: func() {},
+	e := &emulatedHost{name: name, profile: profile, run0: run, program: program, onStart: func() {},
 		env: append(os.Environ(), "RACKLESS_RUN="+run)}
 	t.Cleanup(func() {
 		e.run(t, "emulate", "rm", name)
@@ -110,25 +114,57 @@ func (e *emulatedHost) mustHost(t *testing.T, command string) string {
 	return out
 }
 
+// start starts the host, unless it runs, and runs a command in it.
+func (e *emulatedHost) start(t *testing.T, command string) (output string, status int) {
+	t.Helper()
+	return e.run(t, slices.Concat([]string{"emulate", "--keep"}, e.profile, []string{"--", "sh", "-c", command})...)
+}
+
+// bootID prints what differs from boot to boot.
+const bootID = "cat /proc/sys/kernel/random/boot_id"
+
 // reboot restarts the host and waits until the next boot has come to its end.
 func (e *emulatedHost) reboot(t *testing.T) {
 	t.Helper()
-	old := e.mustHost(t, "cat /proc/sys/kernel/random/boot_id")
+	old := e.mustHost(t, bootID)
+	e.offAtReset(t)
 	e.host(t, "systemctl reboot")
-	e.awaitBoot(t, old)
+	if !e.bootAgain(t, old, commandLimit) {
+		t.Fatalf("host %s does not come back", e.name)
+	}
 }
 
-// awaitBoot waits for a boot that is not the old one, and for its services.
-func (e *emulatedHost) awaitBoot(t *testing.T, old string) {
+// offAtReset has the machine end where its processor is reset. A power cut ends it, too; and a QEMU
+// that goes on after a reset takes a third longer to boot, for all that it has translated of the
+// boot before, and must take back where memory is written over.
+func (e *emulatedHost) offAtReset(t *testing.T) {
 	t.Helper()
-	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
-		if id, status := e.host(t, "cat /proc/sys/kernel/random/boot_id"); status == 0 && id != old {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("host %s does not come back", e.name)
+	q, err := qapi.DialQMP(t.Context(), filepath.Join(e.run0, "hosts", e.name, "qmp.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	if err := q.Call(t.Context(), "set-action", map[string]string{"reboot": "shutdown"}, nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bootAgain starts the host in a new QEMU once the old one has ended, and waits until its services
+// run; false if the old boot still answers after a time.
+func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) bool {
+	t.Helper()
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+		if id, status := e.start(t, bootID); status == 0 && id != old {
+			e.awaitServices(t)
+			return true
 		}
 	}
+	return false
+}
+
+// awaitServices waits until a boot has come to its end.
+func (e *emulatedHost) awaitServices(t *testing.T) {
+	t.Helper()
 	// Until systemd can be asked, the command fails at once. "degraded" is a service that failed: prepare at boot may.
 	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
 		out, _ := e.host(t, "systemctl is-system-running --wait; udevadm settle")

@@ -3,10 +3,12 @@ package main
 import (
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,14 +17,13 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/tally"
-	"github.com/rackless/rackless/qapi"
 )
 
-// everyStep asks for the long form of these tests. Where it is not asked for, prepare and rollback
-// are still killed at every step, in one of its two moments, and go on; kills after which the other
-// command turns round are at every sixth. The power is cut at every step, too, in one of its
-// moments, and what goes on after a cut meets the next; the other command turns round after one cut
-// of each chain.
+// everyStep asks for the long form of these tests. Without it prepare and rollback are still killed at
+// every step, in one of its two moments, and go on; at every sixth the other command then turns round.
+// The power is cut in one step of each kind, in one of its moments, and what goes on after a cut meets
+// the next; the other command turns round after one cut of each chain. A cut costs a boot, half a
+// minute of CPU under emulation, which is why not every step has one here.
 var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round "+
 	"after every kill; and lead a study over boots: takes an hour")
 
@@ -115,10 +116,10 @@ func newSmall(t *testing.T, name, profile string) *small {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &small{newEmulated(t, name)}
+	h := &small{newEmulated(t, name, "--name", name, file)}
 	// A command that starts many short processes takes half as long where none of them wakes another emulated CPU.
 	h.cpu = "0"
-	if out, status := h.run(t, "emulate", "--keep", "--name", name, file, "--", "true"); status != 0 {
+	if out, status := h.start(t, "true"); status != 0 {
 		t.Fatal(out)
 	}
 	h.putText(t, "/root/fingerprint", fingerprintScript)
@@ -263,47 +264,61 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCutAtEveryStep cuts the power of a host at every step of prepare, and of another at
-// every step of rollback. The host boots, rackless-prepare.service does its part, and the command
-// goes on. The two hosts are the same, so that what prepare makes of one is what it has to make of
-// the other in spite of the cuts.
-func TestPowerCutAtEveryStep(t *testing.T) {
+// TestPowerCutInPrepare cuts the power of a host in prepare. The host boots, rackless-prepare.service
+// does its part, and prepare goes on.
+func TestPowerCutInPrepare(t *testing.T) {
 	t.Parallel()
+	h := newCutHost(t, "cut-prepare", true)
 	if *everyStep {
-		newCutHost(t, "cut", true).cutAtEveryStep(t)
+		h.cutAtEveryStep(t)
 		return
 	}
-	known := bootCutHost(t, "cut", true)
-	known.learn(t)
-	t.Run("prepare goes on", func(t *testing.T) {
-		t.Parallel()
-		h := bootCutHost(t, known.name, true)
-		n := h.chainOfCuts(t, cutPrepare, known.making, func(when string) {
-			h.rollback(t)
-			h.same(t, when+": after rollback", known.before)
-			tally.Logf(t, "%s; rollback turned round", when)
-		})
-		h.same(t, "prepared in spite of power cuts", known.prepared)
-		tally.Logf(t, "the power was cut at %d of %d steps of prepare, which went on", n, len(known.making))
+	h.chainOfCuts(t, cutPrepare, h.making, func(when string) {
+		h.rollback(t)
+		h.same(t, when+": after rollback", h.before)
 	})
-	t.Run("rollback takes back", func(t *testing.T) {
-		t.Parallel()
-		n := known.chainOfCuts(t, cutRollback, known.takingBack, func(when string) {
-			known.mustPrepare(t)
-			known.same(t, when+": after prepare", known.prepared)
-			tally.Logf(t, "%s; prepare turned round", when)
-		})
-		known.same(t, "rolled back in spite of power cuts", known.before)
-		tally.Logf(t, "the power was cut at %d of %d steps of rollback, which went on", n, len(known.takingBack))
-	})
+	h.same(t, "prepared in spite of power cuts", h.prepared)
 }
 
-// chainOfCuts cuts the power at every step, by turns where it has begun and where it was made. What
-// goes on after the boot is cut off at the next, and comes to its end at last. After one cut,
-// chosen by chance, the other command turns round, and all is made again up to the next. It returns
-// how often it cut.
-func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn func(when string)) (cuts int) {
+// TestPowerCutInRollback cuts the power of a host in rollback, which goes on after the boot. With
+// -every-step TestPowerCutInPrepare does that, too.
+func TestPowerCutInRollback(t *testing.T) {
+	t.Parallel()
+	if *everyStep {
+		t.Skip("the long form is TestPowerCutInPrepare")
+	}
+	h := bootCutHost(t, "cut-rollback", true)
+	h.learn(t)
+	h.chainOfCuts(t, cutRollback, h.takingBack, func(when string) {
+		h.mustPrepare(t)
+		h.same(t, when+": after prepare", h.prepared)
+	})
+	h.same(t, "rolled back in spite of power cuts", h.before)
+}
+
+// oneOfEachKind returns the steps, in their order, but of those of one kind only one, by chance.
+func oneOfEachKind(steps []string) []string {
+	chosen := map[string]int{}
+	for _, i := range rand.Perm(len(steps)) {
+		kind, _, _ := strings.Cut(steps[i], " ")
+		chosen[kind] = i
+	}
+	var out []string
+	for _, i := range slices.Sorted(maps.Values(chosen)) {
+		out = append(out, steps[i])
+	}
+	return out
+}
+
+// chainOfCuts cuts the power in a step of each kind, by turns where it has begun and where it was
+// made. What goes on after the boot is cut off at the next, and comes to its end at last. After one
+// cut, chosen by chance, the other command turns round, and all is made again up to the next.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, all []string, turn func(when string)) {
 	t.Helper()
+	steps := oneOfEachKind(all)
+	if len(steps) < 10 {
+		t.Fatalf("there are more kinds of step than those of %q", steps)
+	}
 	seed := *cutSeed
 	if seed < 0 {
 		seed = rand.IntN(2)
@@ -315,7 +330,6 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
 			t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
 		}
-		cuts++
 		when := fmt.Sprintf("the power was cut in %q where %s was %s", command, step, phase)
 		t.Log(when)
 		if i == turnAt {
@@ -323,9 +337,10 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, turn
 		}
 	}
 	if out, status := h.host(t, command); status != 0 && status != exitReboot {
-		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, cuts, status, out)
+		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, len(steps), status, out)
 	}
-	return cuts
+	tally.Logf(t, "the power was cut in %q at a step of each of %d kinds, of %d steps; it went on, and after one cut "+
+		"the other command turned round", command, len(steps), len(all))
 }
 
 // cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the
@@ -375,7 +390,6 @@ func (h *cutHost) cutAtEveryStep(t *testing.T) {
 // cut runs a command that cuts the power, and boots the host; false if the command came to its end.
 func (h *cutHost) cut(t *testing.T, command string) bool {
 	t.Helper()
-	const bootID = "cat /proc/sys/kernel/random/boot_id"
 	old := h.mustHost(t, bootID)
 	h.offAtReset(t)
 	out, status := h.host(t, command)
@@ -383,35 +397,10 @@ func (h *cutHost) cut(t *testing.T, command string) bool {
 		return false
 	}
 	// A machine that is just ending looks as if it ran.
-	for range 20 {
-		now, boots := h.run(t, "emulate", "--keep", "--name", h.name, cutProfile, "--", "sh", "-c", bootID)
-		switch {
-		case boots == 0 && now != old:
-			h.awaitBoot(t, old)
-			return true
-		case boots == 0:
-			t.Fatalf("%s: status %d, and the host runs on\n%s", command, status, out)
-		}
-		time.Sleep(500 * time.Millisecond)
+	if !h.bootAgain(t, old, 30*time.Second) {
+		t.Fatalf("%s: status %d, and the host does not boot again\n%s", command, status, out)
 	}
-	t.Fatalf("%s: status %d, and the host does not boot again\n%s", command, status, out)
-	return false
-}
-
-// offAtReset has the machine end where its processor is reset. A power cut ends it, too; and a QEMU
-// that goes on after a reset takes a third longer to boot, for all that it has translated of the
-// boot before, and must take back where memory is written over.
-func (h *cutHost) offAtReset(t *testing.T) {
-	t.Helper()
-	dir := filepath.Join(h.run0, "hosts", h.name)
-	q, err := qapi.DialQMP(t.Context(), filepath.Join(dir, "qmp.sock"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer q.Close()
-	if err := q.Call(t.Context(), "set-action", map[string]string{"reboot": "shutdown"}, nil); err != nil {
-		t.Fatal(err)
-	}
+	return true
 }
 
 // putText writes a file of the host.

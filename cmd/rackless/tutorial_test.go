@@ -183,7 +183,7 @@ func TestTutorial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := newEmulated(t, "epyc-7551p")
+	e := newEmulated(t, "epyc-7551p", "--scale", "4", "epyc-7551p")
 	e.onStart = func() {
 		e.putFile(t, "/root/epyc-lab.yaml", "../../examples/epyc-lab.yaml")
 	}
