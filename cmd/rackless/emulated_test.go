@@ -127,7 +127,6 @@ const bootID = "cat /proc/sys/kernel/random/boot_id"
 func (e *emulatedHost) reboot(t *testing.T) {
 	t.Helper()
 	old := e.mustHost(t, bootID)
-	e.offAtReset(t)
 	e.host(t, "systemctl reboot")
 	if !e.bootAgain(t, old, commandLimit) {
 		t.Fatalf("host %s does not come back", e.name)
@@ -149,8 +148,8 @@ func (e *emulatedHost) offAtReset(t *testing.T) {
 	}
 }
 
-// bootAgain starts the host in a new QEMU once the old one has ended, and waits until its services
-// run; false if the old boot still answers after a time.
+// bootAgain waits until the host has booted anew and its services run, and starts it where its QEMU
+// has ended; false if the old boot still answers after a time.
 func (e *emulatedHost) bootAgain(t *testing.T, old string, limit time.Duration) bool {
 	t.Helper()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
