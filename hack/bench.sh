@@ -6,9 +6,9 @@
 #   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to hostbench, e.g. -n 51
 #   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to planbench, e.g. -only fleet
 #   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
-#   hack/bench.sh labs [ARG]      labs, ARG goes on to labbench, e.g. -n 9 -only pair,sixteen
+#   hack/bench.sh labs [ARG]      labs, ARG goes on to the benchmarks of labbench, e.g. -test.bench='Lab/(pair|sixteen)$'
 #
-# GO names the go command. Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
+# GO names the go command, and ROUNDS how often labs measures each case (5). Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
@@ -44,8 +44,14 @@ studies() {
 }
 
 labs() {
-	"$go" build -o bin/labbench ./internal/labbench
-	bin/labbench -rackless bin/rackless -vng-kernel "$(fetch_kernel)" "$@"
+	local kernel rackless=$PWD/bin/rackless
+	kernel=$(fetch_kernel)
+	"$go" test -c -o bin/labbench.test ./internal/labbench
+	# All cases once, and again, and not one case after the other: a busy minute falls on all of them.
+	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
+		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=. -test.benchtime=1x -test.timeout=0 -rackless "$rackless" \
+			-vng-kernel "$kernel" "$@")
+	done
 }
 
 what=${1:-all}
