@@ -361,7 +361,7 @@ func (a *analysis) compare() {
 				effects, of = append(effects, *c.Effect), append(of, c)
 			}
 		}
-		for _, m := range stats.Controls(effects).Moved {
+		for _, m := range stats.Moved(effects) {
 			all[i].Confounded = append(all[i].Confounded, fmt.Sprintf("%s moved too: %s", of[m].spoken(), of[m].Text()))
 		}
 	}
@@ -438,12 +438,8 @@ func (a *analysis) contrast(p Pairing, k metricKey) Comparison {
 		return c
 	}
 	c.Effect = &e
-	if drift, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
-		for _, remark := range drift.Remarks {
-			if !strings.HasPrefix(remark, "drift:") { // of the machine, which blocks cancel
-				c.Drift = append(c.Drift, remark)
-			}
-		}
+	if remarks, err := stats.Drifting(blocks, q); err == nil { // with few blocks nothing can be said of drift
+		c.Drift = append(c.Drift, remarks...)
 	}
 	return c
 }

@@ -117,7 +117,7 @@ func BenchmarkReportOfAMillionSamples(b *testing.B) {
 			if _, err := Drifting(metric, q); err != nil {
 				b.Fatal(err)
 			}
-			Power{Spread: e.Spread, SpreadBlocks: blocks, Comparisons: 15}.Detectable(blocks)
+			Power{Spread: e.Spread, Comparisons: 15}.Detectable(blocks)
 		}
 		Judge(family)
 		merged[0].Distribution()

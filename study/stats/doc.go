@@ -10,8 +10,8 @@
 //	Contrast, QuantileContrast    two levels compared: estimate, interval, p value
 //	Judge                         better, worse, equivalent or undecided, for a family of comparisons
 //	Power, MinBlocks              what a study of so many blocks can show, and how many blocks it takes
-//	Controls                      metrics that the factor cannot move: did they?
-//	Disturbed, Drifting           runs and studies that something else has moved
+//	Moved                         metrics that the factor cannot move: did they?
+//	Drifting                      effects that changed while the study was made
 //	Histogram                     latencies, merged without averaging percentiles
 //
 // The package is pure: no I/O, no clock, no globals. Random numbers come from a generator that

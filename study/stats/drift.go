@@ -1,71 +1,51 @@
 package stats
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
 )
 
-// A Trend says how values change over time.
-type Trend struct {
-	// Slope is the median change from one value to the next: that of all pairs (Sen 1968,
+// A trend says how values change over time.
+type trend struct {
+	// slope is the median change from one value to the next: that of all pairs (Sen 1968,
 	// "Estimates of the regression coefficient based on Kendall's tau", JASA 63).
-	Slope float64 `json:"slope"`
-	// Tau is Kendall's rank correlation with time, -1 to 1.
-	Tau float64 `json:"tau"`
-	// P is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945,
+	slope float64
+	// p is the two-sided p value of the Mann-Kendall test against no trend (Mann 1945,
 	// "Nonparametric tests against trend", Econometrica 13).
-	P float64 `json:"p"`
-	// Lag1 is the correlation of each value with the one before.
-	Lag1 float64 `json:"lag1"`
-	// Lag1P is its p value against independence, by random orders; one-sided, since only neighbours
+	p float64
+	// lag1 is the correlation of each value with the one before.
+	lag1 float64
+	// lag1P is its p value against independence, by random orders; one-sided, since only neighbours
 	// that are alike make intervals too narrow.
-	Lag1P float64 `json:"lag1_p"`
+	lag1P float64
 }
 
-// A Drift is what changed over the blocks of a comparison, on the scale of the arithmetic (logarithms for Ratio).
-type Drift struct {
-	// Level is the trend of both levels together: a drift of the machine, which blocks cancel.
-	Level Trend `json:"level"`
-	// Effect is the trend of the block differences: an effect that changes, which blocks do not cancel.
-	Effect Trend `json:"effect"`
-	// Remarks are sentences for people; none if nothing drifted.
-	Remarks []string `json:"remarks,omitempty"`
-}
-
-// driftAlpha is the level for remarks. There are three tests, so an honest study gets a remark in about 3 of 100 cases.
+// driftAlpha is the level for remarks. There are two tests, so an honest study gets a remark in about 2 of 100 cases.
 const driftAlpha = 0.01
 
-// Drifting looks for drift over the blocks of a comparison, which must be in the order of time.
-func Drifting(blocks []Block, q Question) (Drift, error) {
+// Drifting returns remarks, for people, on an effect that changed over the blocks of a comparison, which must be in the
+// order of time. What moves both levels of a block alike is not looked for: it drops out of their difference.
+func Drifting(blocks []Block, q Question) ([]string, error) {
 	e, err := q.effect(len(blocks))
 	if err != nil {
-		return Drift{}, err
+		return nil, err
 	}
-	as, bs, differences, err := levels(blocks, e.Scale)
+	_, _, differences, err := levels(blocks, e.Scale)
 	if err != nil {
-		return Drift{}, err
+		return nil, err
 	}
-	both := make([]float64, len(blocks))
-	for i := range both {
-		both[i] = (as[i] + bs[i]) / 2
+	switch t := trendOf(differences, q.Seed); {
+	case t.p <= driftAlpha:
+		return []string{fmt.Sprintf("the effect itself changed by %s from the first block to the last (Mann-Kendall "+
+			"p = %.2g): the estimate is an average over the study",
+			change(t.slope*float64(len(blocks)-1), e.Scale), t.p)}, nil
+	case t.lag1P <= driftAlpha: // neighbours are alike in every trend, too
+		return []string{fmt.Sprintf("the effects of neighbouring blocks are alike (correlation %.2f, p = %.2g): the "+
+			"interval may be too narrow", t.lag1, t.lag1P)}, nil
 	}
-	d := Drift{Level: trend(both, q.Seed), Effect: trend(differences, q.Seed)}
-	if d.Level.P <= driftAlpha {
-		d.Remarks = append(d.Remarks, fmt.Sprintf("drift: both levels together moved by %s from the first block to "+
-			"the last (Mann-Kendall p = %.2g); blocks cancel this",
-			change(d.Level.Slope*float64(len(blocks)-1), e.Scale), d.Level.P))
-	}
-	if d.Effect.P <= driftAlpha {
-		d.Remarks = append(d.Remarks, fmt.Sprintf("the effect itself changed by %s from the first block to the last "+
-			"(Mann-Kendall p = %.2g): the estimate is an average over the study",
-			change(d.Effect.Slope*float64(len(blocks)-1), e.Scale), d.Effect.P))
-	}
-	if d.Effect.Lag1P <= driftAlpha && d.Effect.P > driftAlpha {
-		d.Remarks = append(d.Remarks, fmt.Sprintf("the effects of neighbouring blocks are alike (correlation %.2f, p "+
-			"= %.2g): the interval may be too narrow", d.Effect.Lag1, d.Effect.Lag1P))
-	}
-	return d, nil
+	return nil, nil
 }
 
 // change writes a change on the scale of the arithmetic.
@@ -76,10 +56,10 @@ func change(v float64, scale Scale) string {
 	return fmt.Sprintf("%+.1f %%", 100*math.Expm1(v))
 }
 
-// trend of values in the order of time.
-func trend(values []float64, seed uint64) Trend {
+// trendOf values in the order of time.
+func trendOf(values []float64, seed uint64) trend {
 	n := len(values)
-	t := Trend{P: 1, Lag1P: 1}
+	t := trend{p: 1, lag1P: 1}
 	if n < 3 {
 		return t
 	}
@@ -88,18 +68,11 @@ func trend(values []float64, seed uint64) Trend {
 	for i := range n {
 		for j := i + 1; j < n; j++ {
 			slopes = append(slopes, (values[j]-values[i])/float64(j-i))
-			switch {
-			case values[j] > values[i]:
-				s++
-			case values[j] < values[i]:
-				s--
-			}
+			s += cmp.Compare(values[j], values[i])
 		}
 	}
-	t.Slope = Median(slopes)
-	t.Tau = float64(s) / float64(len(slopes))
-	t.P = kendallP(s, values)
-	t.Lag1, t.Lag1P = lag1(values, seed)
+	t.slope, t.p = Median(slopes), kendallP(s, values)
+	t.lag1, t.lag1P = lag1(values, seed)
 	return t
 }
 

@@ -17,11 +17,6 @@ const (
 type Power struct {
 	// Spread is the standard deviation of block differences, as Effect.Spread has it.
 	Spread float64
-	// SpreadBlocks is the number of blocks that Spread was estimated from; 0 means that Spread is
-	// known. From few blocks it may well be too small, so its upper 80 % confidence limit is taken
-	// instead (Browne 1995, "On the use of a pilot sample for sample size determination",
-	// Statistics in Medicine 14).
-	SpreadBlocks int
 	// Scale is Ratio unless set: Spread is then on the scale of logarithms, and effects are relative.
 	Scale Scale
 	// Alpha is the rate of false alarms in the family; 0 means DefaultAlpha.
@@ -65,12 +60,11 @@ func MinBlocks(alpha float64, comparisons int) int {
 // the default is enough for 50 comparisons.
 func (w Power) Detectable(blocks int) float64 {
 	alpha, comparisons, power := w.defaults()
-	spread := w.spread()
-	if blocks < MinBlocks(alpha, comparisons) || blocks > MaxBlocks || math.IsNaN(spread) || math.IsInf(spread, 0) ||
+	if blocks < MinBlocks(alpha, comparisons) || blocks > MaxBlocks || !(w.Spread >= 0) || math.IsInf(w.Spread, 0) ||
 		!(power < 1) {
 		return math.Inf(1)
 	}
-	effect := spread * standardEffect(blocks, alpha/float64(comparisons), power, w.Seed)
+	effect := w.Spread * standardEffect(blocks, alpha/float64(comparisons), power, w.Seed)
 	if w.Scale == Difference {
 		return effect
 	}
@@ -80,19 +74,6 @@ func (w Power) Detectable(blocks int) float64 {
 // defaults are the values to reckon with.
 func (w Power) defaults() (alpha float64, comparisons int, power float64) {
 	return cmp.Or(w.Alpha, DefaultAlpha), max(1, w.Comparisons), cmp.Or(w.Power, DefaultPower)
-}
-
-// spread is the standard deviation to reckon with: the upper 80 % confidence limit of an estimated
-// one, by the distribution of chi-square.
-func (w Power) spread() float64 {
-	switch {
-	case !(w.Spread >= 0) || w.SpreadBlocks == 1:
-		return math.NaN()
-	case w.SpreadBlocks == 0:
-		return w.Spread
-	}
-	freedom := float64(w.SpreadBlocks - 1)
-	return w.Spread * math.Sqrt(freedom/chiSquareQuantile(0.2, freedom))
 }
 
 // How Detectable computes.
@@ -156,11 +137,4 @@ func studentQuantile(p, freedom float64) float64 {
 	g3 := z * (((3*z2+19)*z2+17)*z2 - 15) / 384
 	g4 := z * ((((79*z2+776)*z2+1482)*z2-1920)*z2 - 945) / 92160
 	return z + (g1+(g2+(g3+g4/freedom)/freedom)/freedom)/freedom
-}
-
-// chiSquareQuantile by Wilson and Hilferty 1931, "The distribution of chi-square", PNAS 17; right
-// to 1 % at the 20 % that it is used for, from 2 degrees of freedom on.
-func chiSquareQuantile(p, freedom float64) float64 {
-	c := 2 / (9 * freedom)
-	return freedom * math.Pow(1-c+normalQuantile(p)*math.Sqrt(c), 3)
 }
