@@ -1,9 +1,13 @@
 package main
 
 import (
+	"context"
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -25,13 +29,17 @@ it. docs/study.md describes its tables.`,
 
 func newResultsQueryCmd(a *app) *cobra.Command {
 	var path, format string
+	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "query SQL",
 		Short: "Query the study database in SQL, read-only",
-		Long: `Runs one SQL statement of SQLite over the file of studies, which is opened for reading alone. The
-view sample has a row for each figure, with study, block, place, attempt, cell (JSON), status, test,
-metric, bytes, value and unit; docs/study.md has the tables below it. It can be asked while a study
-runs.`,
+		Long: `Runs one SQL statement of SQLite over the file of studies. No statement can change the file or make
+another one: it is opened read-only, and only statements that read are run. The view sample has a
+row for each figure, with study, block, place, attempt, cell (JSON), status, test, metric, bytes,
+value and unit; docs/study.md has the tables below it. It can be asked while a study runs.
+
+A table shows the first 10000 rows; csv and json print all. A query that has not printed everything
+within --timeout is stopped.`,
 		Example: `  rackless results query "SELECT metric, count(*), min(value), max(value) FROM sample GROUP BY metric"
   rackless results query --format csv "SELECT * FROM sample"`,
 		Args: exactArgs(1, "a question in SQL"),
@@ -41,16 +49,28 @@ runs.`,
 				return err
 			}
 			defer db.Close()
+			ctx, cancel := cmd.Context(), func() {}
+			if limit > 0 {
+				ctx, cancel = context.WithTimeoutCause(ctx, limit, fmt.Errorf("the query was stopped after %v: "+
+					"--timeout allows it more time, or 0 any", limit))
+			}
+			defer cancel()
 			head, row, end := a.rowPrinter(format)
-			// What SQLite refuses is the statement: the caller's error.
-			if err := db.Query(cmd.Context(), args[0], head, row); err != nil {
-				return usage(err)
+			err = db.Query(ctx, args[0], head, row)
+			switch {
+			case errors.Is(err, errFull):
+				fmt.Fprintln(a.err, err)
+			case err != nil && ctx.Err() != nil:
+				return err
+			case err != nil:
+				return usage(err) // what SQLite refuses is the statement: the caller's error
 			}
 			return end()
 		},
 	}
 	dbFlag(cmd, &path)
 	enumFlag(cmd, &format, "format", "", "how to print", "table", "csv", "json")
+	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
 	return cmd
 }
 
@@ -86,11 +106,37 @@ func (a *app) rowPrinter(format string) (head func([]string) error, row func([]a
 		}, func() error { return nil }
 	}
 	var g *show.Grid
+	rows, size := 0, 0
 	return func(c []string) error {
-			g = show.NewGrid(c...)
+			g = show.NewGrid(printable(c)...)
 			return nil
-		}, func(v []any) error { g.Add(texts(v)...); return nil }, func() error {
+		}, func(v []any) error {
+			cells := printable(texts(v))
+			rows, size = rows+1, size+len(strings.Join(cells, ""))
+			if rows > maxTableRows || size > maxTableText {
+				return errFull
+			}
+			g.Add(cells...)
+			return nil
+		}, func() error {
 			_, err := fmt.Fprint(a.out, g)
 			return err
 		}
+}
+
+// A table is laid out in memory, and nobody reads one that is longer.
+const (
+	maxTableRows = 10_000
+	maxTableText = 16 << 20 // bytes
+)
+
+var errFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, --format csv and json print all")
+
+// printable makes texts from outside safe to show in a table.
+func printable(texts []string) []string {
+	out := make([]string, len(texts))
+	for i, s := range texts {
+		out[i] = show.Printable(s)
+	}
+	return out
 }

@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"modernc.org/sqlite" // the driver "sqlite"
@@ -157,20 +158,28 @@ func Open(ctx context.Context, path string) (*DB, error) {
 		return nil, err
 	}
 	// SQLite makes its files with the mode of the first: host names and addresses are in them.
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Close(); err != nil {
+	info, err := f.Stat()
+	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	return open(ctx, path, writer)
 }
 
 // OpenReader opens a file for questions alone: what is asked cannot change it.
 func OpenReader(ctx context.Context, path string) (*DB, error) {
-	if _, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a regular file", path)
 	}
 	d, err := open(ctx, path, reader)
 	var coded *sqlite.Error
@@ -211,7 +220,7 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 		q.Add("_pragma", "journal_mode(WAL)")
 	} else {
 		q.Set("mode", "ro") // query_only alone could be switched off by the question itself
-		q.Add("_pragma", "query_only(1)")
+		q["_pragma"] = append(q["_pragma"], "query_only(1)", "trusted_schema(0)")
 	}
 	if how == immutable {
 		q.Set("immutable", "1")
@@ -281,19 +290,20 @@ func (d *DB) change(ctx context.Context, do func(tx *sql.Tx) error) error {
 // query returns the rows of an answer, each as scan reads it.
 func query[T any](ctx context.Context, d *DB, scan func(row *sql.Rows, into *T) error, question string,
 	args ...any) ([]T, error) {
-	rows, err := d.sql.QueryContext(ctx, question, args...)
+	var all []T
+	err := d.ask(ctx, func(rows *sql.Rows) error {
+		for rows.Next() {
+			all = append(all, *new(T))
+			if err := scan(rows, &all[len(all)-1]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, question, args...)
 	if err != nil {
 		return nil, err
 	}
-	defer rows.Close()
-	var all []T
-	for rows.Next() {
-		all = append(all, *new(T))
-		if err := scan(rows, &all[len(all)-1]); err != nil {
-			return nil, err
-		}
-	}
-	return all, rows.Err()
+	return all, nil
 }
 
 // text is a column of JSON that may be absent, to write. To read one, its address as that of bytes does.
@@ -706,36 +716,4 @@ func (d *DB) Histograms(ctx context.Context, study int64) ([]Histogram, error) {
 		return row.Scan(&h.Run, &h.Test, &h.Metric, &h.Bytes, &h.Data)
 	}, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT id FROM run WHERE study = ?) "+
 		"ORDER BY histogram.rowid", study)
-}
-
-// Query answers a question in SQL, row by row. Values are nil, int64, float64, string or []byte. On
-// a DB of [OpenReader] no statement can change anything.
-func (d *DB) Query(ctx context.Context, question string, head func(columns []string) error,
-	row func(values []any) error) error {
-	rows, err := d.sql.QueryContext(ctx, question)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	columns, err := rows.Columns()
-	if err != nil {
-		return err
-	}
-	if err := head(columns); err != nil {
-		return err
-	}
-	values := make([]any, len(columns))
-	into := make([]any, len(columns))
-	for i := range values {
-		into[i] = &values[i]
-	}
-	for rows.Next() {
-		if err := rows.Scan(into...); err != nil {
-			return err
-		}
-		if err := row(values); err != nil {
-			return err
-		}
-	}
-	return rows.Err()
 }

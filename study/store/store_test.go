@@ -100,33 +100,6 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-func TestAQuestionCannotChangeAnything(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "s.db")
-	newStudy(t, open(t, path))
-	r, err := store.OpenReader(t.Context(), path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	ask := func(q string) (rows []string, err error) {
-		err = r.Query(t.Context(), q, func([]string) error { return nil }, func(v []any) error {
-			rows = append(rows, fmt.Sprint(v...))
-			return nil
-		})
-		return rows, err
-	}
-	for _, q := range []string{"DELETE FROM study", "DROP TABLE run", "PRAGMA user_version = 7",
-		"INSERT INTO study DEFAULT VALUES", "PRAGMA query_only = 0; DELETE FROM study"} {
-		if _, err := ask(q); err == nil {
-			t.Errorf("%s: no error", q)
-		}
-	}
-	if got, err := ask("SELECT name FROM study"); err != nil || fmt.Sprint(got) != "[one]" {
-		t.Errorf("got %v, %v", got, err)
-	}
-}
-
 // closedFile returns the path of a file with one study, in a directory of its own, that nobody has open.
 func closedFile(t *testing.T) string {
 	t.Helper()
