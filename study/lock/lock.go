@@ -13,7 +13,6 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/gofrs/flock"
 	"golang.org/x/sys/unix"
 )
 
@@ -145,14 +144,17 @@ func (l Lock) Take(run string) (unlock func(), err error) {
 	if err := os.MkdirAll(run, 0o700); err != nil {
 		return nil, err
 	}
-	f := flock.New(file(run))
-	held, err := f.TryLock()
+	f, err := os.OpenFile(file(run), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}
-	if !held {
-		return nil, fmt.Errorf("%s: another study runs on this machine, and two would measure each other; wait for "+
-			"it, or end it", f.Path())
+	if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_WRLCK}); err != nil {
+		f.Close()
+		if errors.Is(err, syscall.EAGAIN) {
+			err = errors.New("another study runs on this machine, and two would measure each other; wait for it, or " +
+				"end it")
+		}
+		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return func() { // the kernel takes both away in any case
 		_ = f.Close()
@@ -160,63 +162,22 @@ func (l Lock) Take(run string) (unlock func(), err error) {
 	}, nil
 }
 
-// file is locked while a study of labs in the directory run runs.
+// file is locked while a study of labs in the directory run runs. The lock is that of an open file, see F_OFD_SETLK in
+// fcntl(2): unlike one of flock(2), it can be looked at. To try a lock would be to take it from whoever wants it just
+// then.
 func file(run string) string { return filepath.Join(run, "study.lock") }
 
 // HeldIn reports whether a study of labs in the directory run runs.
-func HeldIn(run string) (bool, error) { return holdsLock(file(run)) }
-
-// holdsLock reports whether a process of this user holds a file locked exclusively. It only looks:
-// to try the lock would be to take it from whoever wants it just now.
-func holdsLock(path string) (bool, error) {
-	info, err := os.Stat(path)
+func HeldIn(run string) (bool, error) {
+	f, err := os.Open(file(run))
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	st, ok := info.Sys().(*syscall.Stat_t)
-	if !ok {
-		return false, fmt.Errorf("%s: its inode is not known", path)
-	}
-	locks, err := os.ReadFile("/proc/locks")
-	if err != nil {
-		return false, err
-	}
-	for line := range strings.Lines(string(locks)) {
-		pid, inode, ok := parseLock(line)
-		if !ok || inode != fmt.Sprint(st.Ino) {
-			continue
-		}
-		// The device in the line is not that of stat on some file systems, as btrfs and overlayfs:
-		// whether the process has this very file open is certain.
-		fds, err := os.ReadDir(filepath.Join("/proc", pid, "fd"))
-		if err != nil {
-			continue // it has ended, or is somebody else's
-		}
-		for _, fd := range fds {
-			open, err := os.Stat(filepath.Join("/proc", pid, "fd", fd.Name()))
-			if err == nil && os.SameFile(open, info) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
-}
-
-// parseLock reads a line of /proc/locks, as "1: FLOCK ADVISORY WRITE 1234 08:01:5678 0 EOF"; ok is
-// set for exclusive locks of flock. Lines with "->" are of those that wait.
-//
-// Source: proc_locks(5).
-func parseLock(line string) (pid, inode string, ok bool) {
-	f := strings.Fields(line)
-	if len(f) != 8 || f[1] != "FLOCK" || f[3] != "WRITE" {
-		return "", "", false
-	}
-	device := strings.Split(f[5], ":")
-	if len(device) != 3 {
-		return "", "", false
-	}
-	return f[4], device[2], true
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_RDLCK} // what stands against a reader is a writer
+	err = unix.FcntlFlock(f.Fd(), unix.F_OFD_GETLK, &lock)
+	return lock.Type == unix.F_WRLCK, err
 }

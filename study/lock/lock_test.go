@@ -5,8 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestTheLockOfTheMachineHasAName(t *testing.T) {
@@ -55,46 +56,31 @@ func TestOneHolderAtATime(t *testing.T) {
 
 func TestALockIsSeenWithoutTakingIt(t *testing.T) {
 	t.Parallel()
-	path := filepath.Join(t.TempDir(), "study.lock")
+	run := t.TempDir()
 	holds := func(want bool) {
 		t.Helper()
-		if got, err := holdsLock(path); err != nil || got != want {
+		if got, err := HeldIn(run); err != nil || got != want {
 			t.Errorf("got %v, %v; want %v", got, err, want)
 		}
 	}
 	holds(false)
-	f, err := os.Create(path)
+	f, err := os.Create(file(run))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
 	holds(false)
-	lock := func(how int) {
+	lock := func(how int16) {
 		t.Helper()
-		if err := syscall.Flock(int(f.Fd()), how); err != nil {
+		if err := unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: how}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	lock(syscall.LOCK_SH)
+	lock(unix.F_RDLCK)
 	holds(false)
-	lock(syscall.LOCK_EX)
+	lock(unix.F_WRLCK)
 	holds(true)
-	lock(syscall.LOCK_UN)
+	holds(true) // to look takes nothing away
+	lock(unix.F_UNLCK)
 	holds(false)
-}
-
-func TestParseLock(t *testing.T) {
-	t.Parallel()
-	for line, want := range map[string]string{
-		"1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF\n": "1234 5678 true",
-		"12: FLOCK  ADVISORY  READ  1234 08:01:5678 0 EOF":  "  false",
-		"3: POSIX  ADVISORY  WRITE 1 00:1a:7 0 EOF":         "  false",
-		"1: -> FLOCK  ADVISORY  WRITE 99 08:01:5678 0 EOF":  "  false", "": "  false",
-		"1: FLOCK ADVISORY WRITE 1 5678 0 EOF": "  false",
-	} {
-		pid, inode, ok := parseLock(line)
-		if got := fmt.Sprint(pid, " ", inode, " ", ok); got != want {
-			t.Errorf("%q: got %q, want %q", line, got, want)
-		}
-	}
 }
