@@ -39,15 +39,12 @@ type Counts struct {
 
 // A Comparison is one metric at two levels of a factor, all else being equal.
 type Comparison struct {
-	Factor string           `json:"factor"`
-	A      string           `json:"a"` // level
-	B      string           `json:"b"` // that is compared with A
-	Where  string           `json:"where,omitempty"`
-	Cells  [2][]string      `json:"-"` // on both sides
-	Test   string           `json:"test"`
-	Metric string           `json:"metric"`
-	Bytes  int64            `json:"bytes,omitempty"`
-	Unit   string           `json:"unit"`
+	Factor string      `json:"factor"`
+	A      string      `json:"a"` // level
+	B      string      `json:"b"` // that is compared with A
+	Where  string      `json:"where,omitempty"`
+	Cells  [2][]string `json:"-"` // on both sides
+	Quantity
 	Better stats.Direction  `json:"better"`
 	Effect *stats.Effect    `json:"effect,omitempty"` // nil where there is nothing to compare, and Problem says why
 	Judged *stats.Judgement `json:"judgement,omitempty"`
@@ -61,11 +58,8 @@ type Comparison struct {
 
 // A Series is the figures of one metric in one cell, in order of time.
 type Series struct {
-	Cell   string    `json:"cell"`
-	Test   string    `json:"test"`
-	Metric string    `json:"metric"`
-	Bytes  int64     `json:"bytes,omitempty"`
-	Unit   string    `json:"unit"`
+	Cell string `json:"cell"`
+	Quantity
 	Median float64   `json:"median"`
 	Low    float64   `json:"min"`
 	High   float64   `json:"max"`
@@ -84,18 +78,28 @@ type Failure struct {
 	Error string `json:"error"` // of the last one
 }
 
-// A metricKey names what is compared.
-type metricKey struct {
-	test, metric string
-	bytes        int64
-	unit         string
+// A Quantity is what values are of, so that they can be compared.
+type Quantity struct {
+	Test   string `json:"test"`
+	Metric string `json:"metric"`
+	Bytes  int64  `json:"bytes,omitempty"`
+	Unit   string `json:"unit"`
+}
+
+// spoken names it in a sentence: "bw average of ib_write_bw, 64 KiB".
+func (q Quantity) spoken() string {
+	text := strings.ReplaceAll(q.Metric, "_", " ") + " of " + q.Test
+	if q.Bytes > 0 {
+		text += ", " + words.Exact(q.Bytes)
+	}
+	return text
 }
 
 // Analyse says what the runs of a study show. It is a pure function of them and of the seed.
 func Analyse(d *Data) (*Result, error) {
 	s := d.Spec
 	r := &Result{Study: s.Name, Question: s.Question, Confidence: s.Confidence, Margin: s.Margin}
-	a := &analysis{spec: s, result: r, values: map[metricKey]map[string]map[int][]float64{}}
+	a := &analysis{spec: s, result: r, values: map[Quantity]map[string]map[int][]float64{}}
 	a.gather(d.Runs)
 	if len(a.order) == 0 {
 		return nil, errors.New("no run has given a figure: there is nothing to compare")
@@ -112,8 +116,8 @@ func Analyse(d *Data) (*Result, error) {
 type analysis struct {
 	spec   *Spec
 	result *Result
-	order  []metricKey                                // as first met
-	values map[metricKey]map[string]map[int][]float64 // by cell and block
+	order  []Quantity                                // as first met
+	values map[Quantity]map[string]map[int][]float64 // by cell and block
 	// latencies are the histograms of the runs that count.
 	latencies map[latencyKey][]*stats.Histogram
 }
@@ -165,7 +169,7 @@ func (a *analysis) gather(runs []Observation) {
 	cells := map[string]*Failure{}
 	var order []*Failure // as the cells were met
 	for _, o := range runs {
-		cell := s.settingsText(o.Cell)
+		cell := s.SettingsText(o.Cell)
 		f := cells[cell]
 		if f == nil {
 			f = &Failure{Cell: cell}
@@ -189,9 +193,9 @@ func (a *analysis) gather(runs []Observation) {
 		}
 	}
 	for _, o := range counted(runs) {
-		cell := s.settingsText(o.Cell)
+		cell := s.SettingsText(o.Cell)
 		for _, v := range o.figures() {
-			k := metricKey{v.Test, v.Metric, v.Bytes, v.Unit}
+			k := v.Quantity()
 			if a.values[k] == nil {
 				a.values[k] = map[string]map[int][]float64{}
 				a.order = append(a.order, k)
@@ -234,8 +238,8 @@ func (o *Observation) figures() []Value {
 	return append(slices.Clip(o.Values), Value{Test: floorTest, Metric: floorMetric, Value: loop, Unit: "ms"})
 }
 
-// settingsText writes the settings of a run in the order of the factors.
-func (s *Spec) settingsText(settings map[string]string) string {
+// SettingsText writes the settings of a run in the order of the factors.
+func (s *Spec) SettingsText(settings map[string]string) string {
 	var parts []string
 	for _, f := range s.Factors {
 		parts = append(parts, f.Name+"="+settings[f.Name])
@@ -244,19 +248,19 @@ func (s *Spec) settingsText(settings map[string]string) string {
 }
 
 // compared reports whether a metric is one that the study is judged by, and whether it is a control.
-func (s *Spec) compared(k metricKey) (ok, control bool) {
-	if k.test == floorTest {
+func (s *Spec) compared(k Quantity) (ok, control bool) {
+	if k.Test == floorTest {
 		return true, true
 	}
 	for _, m := range s.Measure {
-		if m.Test != k.test || m.Bytes != 0 && m.Bytes != k.bytes {
+		if m.Test != k.Test || m.Bytes != 0 && m.Bytes != k.Bytes {
 			continue
 		}
 		metrics := m.Metrics
 		if len(metrics) == 0 {
 			metrics = primary(m.Test)
 		}
-		if len(metrics) == 0 || slices.Contains(metrics, k.metric) {
+		if len(metrics) == 0 || slices.Contains(metrics, k.Metric) {
 			return true, m.Control
 		}
 	}
@@ -270,7 +274,7 @@ func (a *analysis) series(runs []Observation) error {
 	a.latencies = map[latencyKey][]*stats.Histogram{}
 	for _, o := range counted(runs) {
 		for _, h := range o.Histograms {
-			k := latencyKey{cell: s.settingsText(o.Cell), test: h.Test, bytes: h.Bytes}
+			k := latencyKey{cell: s.SettingsText(o.Cell), test: h.Test, bytes: h.Bytes}
 			decoded, err := stats.DecodeHistogram(h.Data)
 			if err == nil {
 				if merged[k] == nil {
@@ -287,14 +291,14 @@ func (a *analysis) series(runs []Observation) error {
 		}
 	}
 	complete := map[int]int{}
-	cells := s.cellTexts()
+	cells := s.CellTexts()
 	for _, k := range a.order {
 		for _, cell := range cells {
 			byBlock := a.values[k][cell]
 			if len(byBlock) == 0 {
 				continue
 			}
-			x := Series{Cell: cell, Test: k.test, Metric: k.metric, Bytes: k.bytes, Unit: k.unit}
+			x := Series{Cell: cell, Quantity: k}
 			for _, b := range sortedKeys(byBlock) {
 				for _, v := range byBlock[b] {
 					x.Values, x.Blocks = append(x.Values, v), append(x.Blocks, b)
@@ -304,7 +308,7 @@ func (a *analysis) series(runs []Observation) error {
 				}
 			}
 			x.Median, x.Low, x.High = stats.Median(x.Values), slices.Min(x.Values), slices.Max(x.Values)
-			if h := merged[latencyKey{cell, k.test, k.bytes, 0}]; h != nil && k.metric == "latency_typical" {
+			if h := merged[latencyKey{cell, k.Test, k.Bytes, 0}]; h != nil && k.Metric == "latency_typical" {
 				x.Quantiles, x.Count = h.Distribution(), h.Count()
 			}
 			a.result.Series = append(a.result.Series, x)
@@ -318,8 +322,8 @@ func (a *analysis) series(runs []Observation) error {
 	return nil
 }
 
-// cellTexts are the cells by their text: of a study of a level against itself there is one.
-func (s *Spec) cellTexts() []string {
+// CellTexts are the cells by their text: of a study of a level against itself there is one.
+func (s *Spec) CellTexts() []string {
 	var all []string
 	for _, c := range s.Cells() {
 		if t := s.CellText(c); !slices.Contains(all, t) {
@@ -383,15 +387,15 @@ func Judge(family []Comparison) {
 }
 
 // contrast compares one metric between the two cells of a pairing.
-func (a *analysis) contrast(p Pairing, k metricKey) Comparison {
+func (a *analysis) contrast(p Pairing, k Quantity) Comparison {
 	s := a.spec
 	factor, levelA, levelB := s.sides(p)
 	aa := levelA == levelB
 	c := Comparison{
 		Factor: factor, A: levelA, B: levelB, Where: s.where(p), Cells: s.cells(p),
-		Test: k.test, Metric: k.metric, Bytes: k.bytes, Unit: k.unit, Better: stats.HigherIsBetter,
+		Quantity: k, Better: stats.HigherIsBetter,
 	}
-	if bench.LowerIsBetter(k.metric, k.unit) {
+	if bench.LowerIsBetter(k.Metric, k.Unit) {
 		c.Better = stats.LowerIsBetter
 	}
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
@@ -416,7 +420,7 @@ func (a *analysis) contrast(p Pairing, k metricKey) Comparison {
 		c.Problem = "there is no block with a figure of both levels"
 		return c
 	}
-	if quantile, ok := quantiles[k.metric]; ok {
+	if quantile, ok := quantiles[k.Metric]; ok {
 		e, err := a.quantile(k, quantile, c, aa)
 		if err == nil {
 			c.Effect = e
@@ -451,7 +455,7 @@ var quantiles = map[string]float64{"latency_typical": 0.5, "latency_p99": 0.99, 
 // quantile compares a quantile of the latencies of two levels, merged over runs and blocks. It is
 // an error where not every run has kept its latencies, or there are too few of them for the
 // quantile: what the tool itself printed for each run is compared then, and a remark says so.
-func (a *analysis) quantile(k metricKey, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
+func (a *analysis) quantile(k Quantity, quantile float64, c Comparison, aa bool) (*stats.Effect, error) {
 	var blocks []stats.HistogramBlock
 	va, vb := a.together(k, c.Cells[0]), a.together(k, c.Cells[1])
 	for _, b := range sortedKeys(va) {
@@ -473,17 +477,17 @@ func (a *analysis) quantile(k metricKey, quantile float64, c Comparison, aa bool
 }
 
 // histograms returns the latencies of some cells in a block.
-func (a *analysis) histograms(k metricKey, cells []string, block int) []*stats.Histogram {
+func (a *analysis) histograms(k Quantity, cells []string, block int) []*stats.Histogram {
 	var all []*stats.Histogram
 	for _, c := range cells {
-		all = append(all, a.latencies[latencyKey{c, k.test, k.bytes, block}]...)
+		all = append(all, a.latencies[latencyKey{c, k.Test, k.Bytes, block}]...)
 	}
 	return all
 }
 
 // together returns the values of a metric in some cells by block, where all of them have one: with
 // a cell missing, a block would weigh the other factors unequally.
-func (a *analysis) together(k metricKey, cells []string) map[int][]float64 {
+func (a *analysis) together(k Quantity, cells []string) map[int][]float64 {
 	all := map[int][]float64{}
 	have := map[int]int{}
 	for _, c := range cells {
@@ -511,22 +515,4 @@ func halves[T any](values []T) (a, b []T) {
 		}
 	}
 	return a, b
-}
-
-// Name names what is compared: "ib_write_bw, 64 KiB: bw average".
-func (c *Comparison) Name() string {
-	return c.test() + ": " + strings.ReplaceAll(c.Metric, "_", " ")
-}
-
-// test names the test with the size of its messages.
-func (c *Comparison) test() string {
-	if c.Bytes == 0 {
-		return c.Test
-	}
-	return c.Test + ", " + words.Exact(c.Bytes)
-}
-
-// spoken names what is compared in a sentence: "bw average of ib_write_bw, 64 KiB".
-func (c *Comparison) spoken() string {
-	return strings.ReplaceAll(c.Metric, "_", " ") + " of " + c.test()
 }

@@ -70,6 +70,9 @@ type Value struct {
 	Unit   string  `json:"unit"`
 }
 
+// Quantity is what the value is of.
+func (v Value) Quantity() Quantity { return Quantity{v.Test, v.Metric, v.Bytes, v.Unit} }
+
 // Latencies are those of one measurement, as an encoded histogram.
 type Latencies struct {
 	Test  string

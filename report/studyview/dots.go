@@ -24,8 +24,7 @@ func (v *view) dots() []chart {
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for i := range v.Result.Series {
 			s := &v.Result.Series[i]
-			same := m == metricOf{s.Test, s.Metric, s.Bytes, s.Unit}
-			if same && finite(s.Low) && finite(s.High) && finite(s.Median) {
+			if m == s.Quantity && finite(s.Low) && finite(s.High) && finite(s.Median) {
 				all = append(all, s)
 				lo, hi = min(lo, s.Low), max(hi, s.High)
 			}
@@ -34,7 +33,7 @@ func (v *view) dots() []chart {
 			continue
 		}
 		unit := v.unit(m.Unit)
-		c := newCanvas(fmt.Sprintf("runs-%d", len(out)+1), m.name(), chartWidth)
+		c := newCanvas(fmt.Sprintf("runs-%d", len(out)+1), nameOf(m), chartWidth)
 		a := valueAxis(lo, hi, inset, chartWidth-inset)
 		total := 0
 		for i, s := range all {
@@ -51,7 +50,7 @@ func (v *view) dots() []chart {
 		c.y += lineHeight
 		c.text("tick r", chartWidth-margin, c.y-4, fontTick.Fit(axisName(unit, a.Log), chartWidth-2*margin))
 		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.",
-			words.Count(total, "run"), m.name(), unit, scaleWord(a.Log))
+			words.Count(total, "run"), nameOf(m), unit, scaleWord(a.Log))
 		out = append(out, c.done())
 	}
 	return out

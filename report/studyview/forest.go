@@ -12,25 +12,15 @@ import (
 	"github.com/rackless/rackless/study/stats"
 )
 
-// A metricOf is what comparisons are grouped by.
-type metricOf struct {
-	Test, Metric string
-	Bytes        int64
-	Unit         string
-}
-
-func (m metricOf) name() string { return metricName(m.Test, m.Metric, m.Bytes) }
-
 // groups are the compared metrics in the order of the comparisons, and the comparisons of each.
-func groups(all []study.Comparison) (order []metricOf, by map[metricOf][]*study.Comparison) {
-	by = map[metricOf][]*study.Comparison{}
+func groups(all []study.Comparison) (order []study.Quantity, by map[study.Quantity][]*study.Comparison) {
+	by = map[study.Quantity][]*study.Comparison{}
 	for i := range all {
 		c := &all[i]
-		m := metricOf{c.Test, c.Metric, c.Bytes, c.Unit}
-		if by[m] == nil {
-			order = append(order, m)
+		if by[c.Quantity] == nil {
+			order = append(order, c.Quantity)
 		}
-		by[m] = append(by[m], c)
+		by[c.Quantity] = append(by[c.Quantity], c)
 	}
 	return order, by
 }
@@ -55,8 +45,8 @@ func (v *view) forests() []chart {
 }
 
 // forest draws comparisons of one metric below each other, on one axis.
-func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
-	c := newCanvas(id, m.name(), chartWidth)
+func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) chart {
+	c := newCanvas(id, nameOf(m), chartWidth)
 	a, label := effectAxis(all)
 	drawn := 0
 	for i, x := range all {
@@ -111,7 +101,7 @@ func (v *view) forest(id string, m metricOf, all []*study.Comparison) chart {
 	}
 	c.Desc = fmt.Sprintf("Effects on %s with their intervals, %s. A vertical line stands for no effect, the band "+
 		"around it for effects too small to matter. The figures are in the table of comparisons below.",
-		m.name(), words.Count(drawn, "comparison"))
+		nameOf(m), words.Count(drawn, "comparison"))
 	return c.done()
 }
 

@@ -117,7 +117,7 @@ func (m *markdown) comparisons(all []study.Comparison) {
 		if len(c.Confounded) > 0 {
 			verdict += " (confounded)"
 		}
-		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, comparedName(c), a, b, c.Text(), c.BootstrapText(),
+		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, nameOf(c.Quantity), a, b, c.Text(), c.BootstrapText(),
 			pText(c), verdict})
 	}
 	m.Table([]string{"factor", "A", "B", "at", "metric", "value at A>", "value at B>", "effect of B (interval)",

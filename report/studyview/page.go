@@ -185,7 +185,7 @@ func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	out := comparisons{Notes: notes(all)}
 	for i := range all {
 		c := &all[i]
-		row := comparisonRow{Comparison: c, Name: comparedName(c), Levels: c.B + " against " + c.A,
+		row := comparisonRow{Comparison: c, Name: nameOf(c.Quantity), Levels: c.B + " against " + c.A,
 			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
 		row.AText, row.BText = v.sides(c)
 		row.Rank = slices.Index([]string{"better", "worse", "equivalent", "undecided", "none"}, row.Verdict.Class)
@@ -211,7 +211,7 @@ func (v *view) runRows(p *page) {
 		runs = runs[:maxPageRuns]
 	}
 	// Columns are in the order in which metrics first appear, since runs of one study need not have the same metrics.
-	column := map[metricOf]int{}
+	column := map[study.Quantity]int{}
 	for i := range runs {
 		o := &runs[i]
 		row := runRow{Observation: o}
@@ -221,12 +221,12 @@ func (v *view) runRows(p *page) {
 		// The last figure of each metric, of which a run may have many.
 		row.Figures = make([]figureCell, len(column))
 		for _, x := range o.Values {
-			m := metricOf{x.Test, x.Metric, x.Bytes, x.Unit}
+			m := x.Quantity()
 			k, ok := column[m]
 			if !ok {
 				k = len(column)
 				column[m] = k
-				p.Figures = append(p.Figures, strings.TrimSuffix(m.name()+", "+v.unit(m.Unit), ", "))
+				p.Figures = append(p.Figures, strings.TrimSuffix(nameOf(m)+", "+v.unit(m.Unit), ", "))
 				row.Figures = append(row.Figures, figureCell{})
 			}
 			if finite(x.Value) {

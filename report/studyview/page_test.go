@@ -34,8 +34,8 @@ func aaDocument(t *testing.T) *Document {
 		func(map[string]string, string, string) (float64, float64) { return 9 + rng.Float64(), 0.01 }))
 	d.Result.Comparisons[0].Confounded = []string{"sysbench-cpu events moved too: -20.0% (-21.0% to -19.0%)"}
 	d.Result.Comparisons = append(d.Result.Comparisons, study.Comparison{Factor: "placement", A: "default", B: "pin",
-		Test: "nccl", Metric: "bus_bandwidth", Unit: "GB/s",
-		Better: stats.HigherIsBetter, Problem: "there is no block with a figure of both levels"})
+		Quantity: study.Quantity{Test: "nccl", Metric: "bus_bandwidth", Unit: "GB/s"},
+		Better:   stats.HigherIsBetter, Problem: "there is no block with a figure of both levels"})
 	return d
 }
 

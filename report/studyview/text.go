@@ -105,7 +105,7 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 		if c.Effect != nil {
 			a, b = show.Figure(c.Effect.A), show.Figure(c.Effect.B)
 		}
-		name := strings.TrimSuffix(comparedName(c)+", "+t.unit(c.Unit), ", ")
+		name := strings.TrimSuffix(nameOf(c.Quantity)+", "+t.unit(c.Unit), ", ")
 		rows[i] = []string{name, a, b, c.Text(), pText(c), v.Sign + " " + v.Word}
 	}
 	columns := t.columns(rows)

@@ -31,10 +31,10 @@ func (v *view) timeLine(id, class string, width int) chart {
 	// Runs stand beside each other in their order, however long each took.
 	x := show.Axis{Hi: float64(len(runs)), From: inset, To: float64(width) - inset}
 	c.statuses()
-	cells := v.cells()
+	cells := v.Data.Spec.CellTexts()
 	rows := make([]string, len(runs))
 	for i := range runs {
-		rows[i] = v.cellOf(&runs[i])
+		rows[i] = v.Data.Spec.SettingsText(runs[i].Cell)
 		if !slices.Contains(cells, rows[i]) {
 			cells = append(cells, rows[i])
 		}

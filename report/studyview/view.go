@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -133,16 +132,14 @@ func (v *view) rule() string {
 	return s
 }
 
-// metricName names the metric of a comparison, in words.
-func metricName(test, metric string, bytes int64) string {
-	name := test
-	if bytes > 0 {
-		name += ", " + show.Size(bytes)
+// nameOf names what is compared: "ib_write_bw, 64 KiB: bw average".
+func nameOf(q study.Quantity) string {
+	name := q.Test
+	if q.Bytes > 0 {
+		name += ", " + show.Size(q.Bytes)
 	}
-	return name + ": " + strings.ReplaceAll(metric, "_", " ")
+	return name + ": " + strings.ReplaceAll(q.Metric, "_", " ")
 }
-
-func comparedName(c *study.Comparison) string { return metricName(c.Test, c.Metric, c.Bytes) }
 
 // levels says what is compared with what: "placement: pin against default".
 func levels(c *study.Comparison) string { return fmt.Sprintf("%s: %s against %s", c.Factor, c.B, c.A) }
@@ -201,7 +198,7 @@ func notes(all []study.Comparison) []string {
 	}
 	for i, r := range order {
 		c := of[r][0]
-		who := fmt.Sprintf("%s, %s %s", comparedName(c), c.Factor, c.B)
+		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, c.B)
 		switch n := len(of[r]); {
 		case n > 1:
 			who = fmt.Sprintf("%d comparisons", n)
@@ -211,26 +208,6 @@ func notes(all []study.Comparison) []string {
 		order[i] = who + ": " + r
 	}
 	return order
-}
-
-// cells are the cells of the study as texts, in its order; of a level against itself there is one.
-func (v *view) cells() []string {
-	var all []string
-	for _, c := range v.Data.Spec.Cells() {
-		if t := v.Data.Spec.CellText(c); !slices.Contains(all, t) {
-			all = append(all, t)
-		}
-	}
-	return all
-}
-
-// cellOf writes the settings of a run as cells are written.
-func (v *view) cellOf(o *study.Observation) string {
-	var parts []string
-	for _, f := range v.Data.Spec.Factors {
-		parts = append(parts, f.Name+"="+o.Cell[f.Name])
-	}
-	return strings.Join(parts, " ")
 }
 
 // A setting is one line of how the study was made.
