@@ -2,7 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,16 +10,10 @@ import (
 	"strings"
 )
 
-// A PerftestResult is what one run of a perftest tool printed. Facts that a release does not print are zero.
+// A PerftestResult is what one run of a perftest tool printed.
 type PerftestResult struct {
-	Test       string // e.g. "RDMA_Write BW Test"
-	Device     string // RDMA device, e.g. "rxe0"
-	LinkType   string // "Ethernet" or "IB"
-	MTU        int    // of the path, in bytes
-	GIDIndex   int    // -1 where none is printed, as on InfiniBand
-	Connection string // "RC", "UC", "UD", ...
-	QPs        int
-	Transport  string // "IB" also for RoCE; "IW" for iWARP
+	Test  string            // e.g. "RDMA_Write BW Test"
+	Facts map[string]string // what it says of the run, by the names of perftestFacts, as far as its release does
 
 	Rows []Row // in the order printed; never empty
 	// Latencies are all of them in us and in the order of time, where -U has listed those of the one row.
@@ -51,6 +44,31 @@ func (r *PerftestResult) Figures() []Figure {
 		}
 	}
 	return figures
+}
+
+// Engine is the name of the engine that runs such a test, so that runs of rackless and of others can be compared by it.
+func (r *PerftestResult) Engine() string {
+	p := perftest{program: PerftestProgram(r.Test), both: strings.Contains(r.Test, "Bidirectional")}
+	p.pairs, _ = strconv.Atoi(r.Facts[factPairs]) // what is no number says nothing
+	if c := r.Facts[factConnection]; c == "UC" || c == "UD" {
+		p.transport = c
+	}
+	return p.name()
+}
+
+// PerftestProgram is the program that prints a title, "perftest" where it is not known.
+func PerftestProgram(title string) string {
+	figure := "bw"
+	if strings.Contains(title, "Latency") {
+		figure = "lat"
+	}
+	for word, operation := range map[string]string{"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send",
+		"Atomic": "atomic"} {
+		if strings.HasPrefix(title, word) {
+			return "ib_" + operation + "_" + figure
+		}
+	}
+	return toolPerftest
 }
 
 // Lines that perftest prints between the header row and the rows and that do not harm the result. They go to
@@ -120,7 +138,7 @@ type perftestText struct {
 // parsePerftestText reads the table. A table counts as complete only if something closes it: a pipe that breaks
 // between two digits leaves a row that looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
-	p := perftestText{res: PerftestResult{GIDIndex: -1}}
+	p := perftestText{res: PerftestResult{Facts: map[string]string{}}}
 	err := EachLine(toolPerftest, output, func(line string) error { return p.read(strings.TrimSpace(line)) })
 	res := &p.res
 	switch {
@@ -239,10 +257,15 @@ func isRow(line string, columns int) bool {
 	})
 }
 
-// perftestFacts are the facts above the table. Most lines hold two of them, e.g.
-// "Number of qps   : 1            Transport type : IB".
-var perftestFacts = []string{"Device", "Link type", "Connection type", "Transport type", "Number of qps", "Mtu",
-	"GID index"}
+// perftestFacts are the facts above the table, which describe a run and do not decide whether it is good. Most lines
+// hold two of them, e.g. "Number of qps   : 1            Transport type : IB", which also stands for RoCE.
+var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "Transport type", "Mtu", "GID index"}
+
+// Facts that are part of the name of a test.
+const (
+	factConnection = "Connection type" // RC, UC, UD, ...
+	factPairs      = "Number of qps"
+)
 
 // addFacts takes the facts out of a line above the table.
 func (r *PerftestResult) addFacts(line string) {
@@ -258,29 +281,9 @@ func (r *PerftestResult) addFacts(line string) {
 	}
 }
 
-// setFact sets a fact that is not set yet. One that is not the number that it should be stays unset: facts describe
-// a run, they do not decide whether it is good.
+// setFact sets a fact that is not set yet: of client and server on one terminal the first one counts.
 func (r *PerftestResult) setFact(name, value string) {
-	number, err := strconv.Atoi(strings.TrimSuffix(value, "[B]"))
-	if err != nil {
-		number = 0
-	}
-	switch name {
-	case "Device":
-		r.Device = cmp.Or(r.Device, value)
-	case "Link type":
-		r.LinkType = cmp.Or(r.LinkType, value)
-	case "Connection type":
-		r.Connection = cmp.Or(r.Connection, value)
-	case "Transport type":
-		r.Transport = cmp.Or(r.Transport, value)
-	case "Number of qps":
-		r.QPs = cmp.Or(r.QPs, number)
-	case "Mtu":
-		r.MTU = cmp.Or(r.MTU, number)
-	case "GID index":
-		if err == nil && r.GIDIndex == -1 {
-			r.GIDIndex = number
-		}
+	if _, set := r.Facts[name]; !set && slices.Contains(perftestFacts, name) {
+		r.Facts[name] = value
 	}
 }

@@ -32,7 +32,7 @@ type jsonRow struct {
 // again in "results" begins another row, where encoding/json would silently overwrite the first. So the tokens
 // are read here. With -a, 6.06 keeps the last size only: the text has all of them.
 func parsePerftestJSON(output []byte) (*PerftestResult, error) {
-	res := &PerftestResult{GIDIndex: -1}
+	res := &PerftestResult{Facts: map[string]string{}}
 	var rows []*jsonRow
 	fresh := true // the next figure begins a new row
 	var lex scanner.Scanner

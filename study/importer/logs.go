@@ -185,8 +185,7 @@ func (f *file) rackless(o *outcome) error {
 	return nil
 }
 
-// perftest names the test from the title of the log, with the words that bench uses for transports, queue pairs and
-// directions. So runs of rackless and of others can be compared by name.
+// perftest names the test from the title of the log and what stands below it, as bench names its engines.
 func (f *file) perftest() (reading, error) {
 	res, err := bench.ParsePerftest(bytes.NewReader(f.data))
 	if err == nil && !res.Complete {
@@ -194,39 +193,13 @@ func (f *file) perftest() (reading, error) {
 			"the table is cut off: the line below it is missing, so rows and digits may be, too")
 	}
 	if err != nil {
-		return reading{test: perftestName(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
+		return reading{test: bench.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
 	}
-	test := perftestName(res.Test)
-	switch res.Connection {
-	case "UC", "UD":
-		test += "/" + strings.ToLower(res.Connection)
-	}
-	if res.QPs > 1 {
-		test += "/q" + strconv.Itoa(res.QPs)
-	}
-	if strings.Contains(res.Test, "Bidirectional") {
-		test += "/bidi"
-	}
-	figures := res.Figures()
-	if len(figures) == 0 {
+	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures()}
+	if len(r.figures) == 0 {
 		err = errors.New("no row has a figure")
 	}
-	return reading{test: test, tool: "perftest", figures: figures}, err
-}
-
-// perftestName is the program whose title a log has, by the names of bench.
-func perftestName(title string) string {
-	suffix := "_bw"
-	if strings.Contains(title, "Latency") {
-		suffix = "_lat"
-	}
-	for word, op := range map[string]string{"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send",
-		"Atomic": "atomic"} {
-		if strings.HasPrefix(title, word) {
-			return "ib_" + op + suffix
-		}
-	}
-	return "perftest"
+	return r, err
 }
 
 // add enters the figures of a run. A figure may round to zero where the tool prints few decimals,
