@@ -4,11 +4,11 @@
 #   hack/bench.sh                 all
 #   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
 #   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to hostbench, e.g. -n 51
-#   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to planbench, e.g. -only fleet
+#   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to the benchmarks of planbench, e.g. -test.bench=Fleet
 #   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to the benchmarks of labbench, e.g. -test.bench='Lab/(pair|sixteen)$'
 #
-# GO names the go command, and ROUNDS how often labs measures each case (5). Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
+# GO names the go command, and ROUNDS how often plans and labs measure each case (5). Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 go=${GO:-go}
@@ -35,8 +35,10 @@ hosts() {
 }
 
 plans() {
-	"$go" build -o bin/planbench ./internal/planbench
-	bin/planbench -rackless bin/rackless "$@"
+	local rackless=$PWD/bin/rackless
+	"$go" test -c -o bin/planbench.test ./internal/planbench
+	(cd internal/planbench && ../../bin/planbench.test -test.run='^$' -test.bench=. -test.benchtime=1x -test.count="${ROUNDS:-5}" -test.timeout=0 \
+		-rackless "$rackless" "$@")
 }
 
 studies() {
