@@ -1,7 +1,6 @@
 package study
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"time"
@@ -54,8 +53,9 @@ type Observation struct {
 	Tools map[string]string `json:"tools,omitempty"`
 }
 
-// Statuses of an observation that say whether it counts.
+// Statuses of an observation, which say whether it counts.
 const (
+	StatusRunning   = "running" // or cut off: a run that is found running when a study goes on counts as lost
 	StatusDone      = "done"
 	StatusFailed    = "failed"    // at least one test of it failed; figures of the others count
 	StatusDisturbed = "disturbed" // something else moved it: nothing of it counts
@@ -130,13 +130,4 @@ func primary(test string) []string {
 		return []string{"bw_average"}
 	}
 	return nil
-}
-
-// ParseState reads a state as the store has it; nil where there is none.
-func ParseState(raw json.RawMessage) (*HostState, error) {
-	if raw == nil {
-		return nil, nil
-	}
-	s := &HostState{}
-	return s, json.Unmarshal(raw, s)
 }

@@ -242,7 +242,7 @@ func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
 		cell, _ := v[7].(string)
 		started, _ := v[9].(string)
 		var err error
-		if r.last, err = time.Parse(time.RFC3339Nano, started); err == nil && v[8] == store.Running {
+		if r.last, err = time.Parse(time.RFC3339Nano, started); err == nil && v[8] == study.StatusRunning {
 			err = json.Unmarshal([]byte(cell), &r.cell)
 		}
 		return err

@@ -206,42 +206,42 @@ func TestProgressOfStudies(t *testing.T) {
 	}
 	run := func(s *store.Study, block, place, attempt int, status, message string) {
 		t.Helper()
-		r := &store.Run{Study: s.ID, Block: block, Place: place, Attempt: attempt,
+		r := &study.Observation{Block: block, Place: place, Attempt: attempt,
 			Cell: map[string]string{"lab.fabric.mtu": "9000"}, Started: begun.Add(time.Duration(block) * time.Minute)}
-		if err := db.Begin(t.Context(), r); err != nil {
+		if err := db.Begin(t.Context(), s.ID, r); err != nil {
 			t.Fatal(err)
 		}
-		if status == store.Running {
+		if status == study.StatusRunning {
 			return
 		}
 		r.Status, r.Error, r.Seconds = status, message, 10
 		raw := json.RawMessage(`{"tool":"iperf3","emulated":true}`)
 		if err := db.End(t.Context(), r, []store.Sample{{Test: "iperf3", Metric: "throughput", Value: 1, Unit: "Gb/s",
-			Raw: raw}}, nil); err != nil {
+			Raw: raw}}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	// Blocks of two levels, each twice: four runs. The newest run is of going.
 	going := add("going", "blocks: 6\n")
-	run(going, 9, 1, 1, store.Done, "")
-	run(going, 9, 2, 1, store.Disturbed, "load")
-	run(going, 9, 2, 2, store.Done, "")
-	run(going, 9, 3, 1, store.Failed, "cut off: rackless ended before the run did")
-	run(going, 9, 3, 2, store.Failed, "x")
-	run(going, 9, 3, 3, store.Failed, "x")
-	run(going, 9, 3, 4, store.Failed, "x") // the third that counts
-	run(going, 9, 4, 1, store.Running, "")
+	run(going, 9, 1, 1, study.StatusDone, "")
+	run(going, 9, 2, 1, study.StatusDisturbed, "load")
+	run(going, 9, 2, 2, study.StatusDone, "")
+	run(going, 9, 3, 1, study.StatusFailed, "cut off: rackless ended before the run did")
+	run(going, 9, 3, 2, study.StatusFailed, "x")
+	run(going, 9, 3, 3, study.StatusFailed, "x")
+	run(going, 9, 3, 4, study.StatusFailed, "x") // the third that counts
+	run(going, 9, 4, 1, study.StatusRunning, "")
 	over := add("over", "blocks: 1\n")
 	for place := 1; place <= 4; place++ {
-		run(over, 1, place, 1, store.Done, "")
+		run(over, 1, place, 1, study.StatusDone, "")
 	}
 	budget := add("budget", "budget: 75s\n")
 	spent := add("spent", "budget: 60s\n")
 	for place := 1; place <= 4; place++ {
 		if place < 3 {
-			run(budget, 1, place, 1, store.Done, "")
+			run(budget, 1, place, 1, study.StatusDone, "")
 		}
-		run(spent, 1, place, 1, store.Done, "")
+		run(spent, 1, place, 1, study.StatusDone, "")
 	}
 	add("new", "blocks: 6\n")
 

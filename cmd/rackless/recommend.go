@@ -184,7 +184,7 @@ func recordedStudy(ctx context.Context, db *store.DB, name string) (*recommend.S
 	if err != nil {
 		return nil, err
 	}
-	s := &recommend.Study{Name: name, Data: rec.Data, Environment: rec.Environment, Emulated: rec.Emulated}
+	s := &recommend.Study{Name: name, Data: rec.Data, Environment: rec.Study.Environment, Emulated: rec.Emulated}
 	if rec.Study.Lab != "" { // imported ones have none
 		// A file that an older version wrote may be wrong by now: the study is good without it.
 		if l, err := lab.Parse("lab of study "+name, []byte(rec.Study.Lab)); err == nil {

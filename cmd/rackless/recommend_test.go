@@ -49,10 +49,8 @@ func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated boo
 	if err := db.Create(ctx, s); err != nil {
 		t.Fatal(err)
 	}
-	if s.Environment, err = json.Marshal([]study.Fact{{Name: "host CPU", Value: cpu}, {Name: "host CPUs", Value: cpus},
-		{Name: "host kernel", Value: kernel}}); err != nil {
-		t.Fatal(err)
-	}
+	s.Environment = []study.Fact{{Name: "host CPU", Value: cpu}, {Name: "host CPUs", Value: cpus},
+		{Name: "host kernel", Value: kernel}}
 	if err := db.SetEnvironment(ctx, s); err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +59,9 @@ func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated boo
 	rng := rand.New(rand.NewPCG(1, 2))
 	for b := 1; b <= spec.Blocks; b++ {
 		for _, run := range spec.Block(b) {
-			r := &store.Run{Study: s.ID, Block: b, Place: run.Place, Attempt: 1, Cell: spec.Settings(run.Cell),
+			r := &study.Observation{Block: b, Place: run.Place, Attempt: 1, Cell: spec.Settings(run.Cell),
 				Started: at}
-			if err := db.Begin(ctx, r); err != nil {
+			if err := db.Begin(ctx, s.ID, r); err != nil {
 				t.Fatal(err)
 			}
 			var samples []store.Sample
@@ -75,8 +73,8 @@ func storeStudy(t *testing.T, path, name, cpu, cpus, kernel string, emulated boo
 				}
 				samples = append(samples, x)
 			}
-			r.Status, r.Seconds = store.Done, 1
-			if err := db.End(ctx, r, samples, nil); err != nil {
+			r.Status, r.Seconds = study.StatusDone, 1
+			if err := db.End(ctx, r, samples); err != nil {
 				t.Fatal(err)
 			}
 			at = at.Add(time.Second)

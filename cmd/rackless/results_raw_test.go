@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -31,27 +32,28 @@ func TestResultsRawPrintsWhatToolsPrinted(t *testing.T) {
 		return text
 	}
 	for block := 1; block <= 2; block++ {
-		r := &store.Run{Study: s.ID, Block: block, Place: 1, Attempt: 1, Cell: map[string]string{},
+		r := &study.Observation{Block: block, Place: 1, Attempt: 1, Cell: map[string]string{},
 			Started: time.Unix(1, 0)}
-		if err := db.Begin(t.Context(), r); err != nil {
+		if err := db.Begin(t.Context(), s.ID, r); err != nil {
 			t.Fatal(err)
 		}
-		r.Status = store.Failed
+		r.Status = study.StatusFailed
 		var samples []store.Sample
+		var failed []json.RawMessage
 		if block == 1 {
-			r.Failed = []json.RawMessage{raw(bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00",
+			failed = []json.RawMessage{raw(bench.Sample{Test: "iperf3", Client: "vm01", Server: "vm00",
 				Command: "iperf3 -c", Error: "attempt 1: refused",
 				Output: "attempt 1:\nclient on vm01, stdout:\nno\n"})}
 			samples = []store.Sample{
 				{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 1, Unit: "us",
 					Raw: raw(bench.Sample{Test: "ib_write_lat", Client: "vm01", Server: "vm00",
 						Command: "ib_write_lat -F 10.0.0.1", ServerCommand: "ib_write_lat -F"}),
-					Printed: []store.Stream{{Name: "client stdout", Text: []byte(" #bytes\n 2\n\n")},
+					Printed: []bench.Stream{{Name: "client stdout", Text: []byte(" #bytes\n 2\n\n")},
 						{Name: "server stderr", Text: []byte("no newline")}}},
 				{Test: "ping", Metric: "latency_average", Value: 1, Unit: "us", Raw: raw(bench.Sample{Test: "ping"})},
 			}
 		}
-		if err := db.End(t.Context(), r, samples, nil); err != nil {
+		if err := db.End(t.Context(), r, samples, failed...); err != nil {
 			t.Fatal(err)
 		}
 	}

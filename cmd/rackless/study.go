@@ -297,11 +297,11 @@ func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec,
 func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	if p.Status != "" {
 		var err error
-		if p.Status != store.Done {
+		if p.Status != study.StatusDone {
 			steps.Note("%s: %s", p.Status, p.Error)
 		}
 		// The display marks a failed step: that is for failures of rackless or the lab.
-		if p.Status == store.Failed { // a disturbed run is not one: its note has said it
+		if p.Status == study.StatusFailed { // a disturbed run is not one: its note has said it
 			err = errors.New(p.Status)
 		}
 		steps.End(err)

@@ -42,9 +42,9 @@ func BenchmarkReportOfAMillionFigures(b *testing.B) {
 	samples := make([]store.Sample, perRun)
 	for block := 1; block <= blocks; block++ {
 		for _, planned := range spec.Block(block) {
-			r := &store.Run{Study: s.ID, Block: block, Place: planned.Place, Attempt: 1,
+			r := &study.Observation{Block: block, Place: planned.Place, Attempt: 1,
 				Cell: spec.Settings(planned.Cell), Started: time.Unix(int64(10*block), 0)}
-			if err := db.Begin(b.Context(), r); err != nil {
+			if err := db.Begin(b.Context(), s.ID, r); err != nil {
 				b.Fatal(err)
 			}
 			for i := range samples {
@@ -55,8 +55,8 @@ func BenchmarkReportOfAMillionFigures(b *testing.B) {
 						Value: 5 + rng.Float64(), Unit: "us"}
 				}
 			}
-			r.Status = store.Done
-			if err := db.End(b.Context(), r, samples, nil); err != nil {
+			r.Status = study.StatusDone
+			if err := db.End(b.Context(), r, samples); err != nil {
 				b.Fatal(err)
 			}
 		}

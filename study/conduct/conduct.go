@@ -160,7 +160,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 				if err != nil {
 					return err
 				}
-				s.done = status == store.Done
+				s.done = status == study.StatusDone
 			}
 			settled++
 		}
@@ -175,11 +175,12 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 		return nil, 0, err
 	}
 	slots = map[place]*slot{}
-	for _, r := range runs {
-		if r.Status == store.Running {
+	for i := range runs {
+		r := &runs[i]
+		if r.Status == study.StatusRunning {
 			// rackless was killed, or the machine went down.
-			r.Status, r.Error = store.Failed, cutOff+"rackless ended before the run did"
-			if err := c.DB.End(ctx, r, nil, nil); err != nil {
+			r.Status, r.Error = study.StatusFailed, cutOff+"rackless ended before the run did"
+			if err := c.DB.End(ctx, r, nil); err != nil {
 				return nil, 0, err
 			}
 		}
@@ -192,13 +193,11 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 		if !strings.HasPrefix(r.Error, cutOff) {
 			s.tries++
 		}
-		if r.Status == store.Done {
+		if r.Status == study.StatusDone {
 			s.done = true
 			c.took = append(c.took, r.Seconds)
 		}
-		if before, err := study.ParseState(r.Before); err == nil && before != nil && before.Loop > 0 {
-			c.loops = append(c.loops, before.Loop)
-		}
+		c.remember(r)
 		spent += seconds(r.Seconds)
 	}
 	return slots, spent, nil
@@ -244,7 +243,7 @@ func Outcomes(ctx context.Context, db *store.DB) (map[int64]Outcome, error) {
 		SELECT study, max(status = '%s') AS done,
 			sum(status <> '%s' AND coalesce(error, '') NOT LIKE '%s%%') AS tries
 		FROM run GROUP BY study, block, place
-	) GROUP BY study`, MaxAttempts, store.Done, store.Running, cutOff)
+	) GROUP BY study`, MaxAttempts, study.StatusDone, study.StatusRunning, cutOff)
 	all := make(map[int64]Outcome)
 	err := db.Query(ctx, question, func([]string) error { return nil }, func(v []any) error {
 		id, _ := v[0].(int64) // all three are integers
@@ -274,8 +273,7 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	p := Progress{Run: run, Cell: c.Spec.CellText(run.Cell), Attempt: attempt, Done: done, Total: total,
 		Left: c.takes(max(0, total-done))}
 	c.tell(p)
-	r := &store.Run{Study: c.Study.ID, Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings,
-		Started: c.now()}
+	r := &study.Observation{Block: run.Block, Place: run.Place, Attempt: attempt, Cell: settings, Started: c.now()}
 	began := c.now()
 	// The noise floor is timed before the run is entered, with nothing of the study running: it must see what others
 	// do to the machine, and nothing else.
@@ -286,13 +284,13 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 	if err != nil {
 		return "", err
 	}
-	if err := c.DB.Begin(ctx, r); err != nil {
+	if err := c.DB.Begin(ctx, c.Study.ID, r); err != nil {
 		return "", err
 	}
-	samples, before, after, err := c.measure(ctx, settings, loop)
+	samples, err := c.measure(ctx, r, loop)
 	// A cell that cannot be set up fails at once each time. Without this limit a study would fail all of its runs that
 	// way, one after the other.
-	if before != nil {
+	if r.Before != nil {
 		c.unable = 0
 	} else {
 		c.unable++
@@ -302,18 +300,17 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 		return "", context.Cause(ctx)
 	}
 	if stop, ok := errors.AsType[*StopError](err); ok {
-		r.Status, r.Error = store.Failed, cutOff+stop.Error()
-		return "", errors.Join(stop.Err, c.DB.End(ctx, r, nil, nil))
+		r.Before, r.After = nil, nil // what a run that was cut off says of the host is no part of the study
+		r.Status, r.Error = study.StatusFailed, cutOff+stop.Error()
+		return "", errors.Join(stop.Err, c.DB.End(ctx, r, nil))
 	}
-	r.Status, r.Error = verdict(samples, err, study.Disturbance(before, after, c.loops))
-	if before != nil && before.Loop > 0 {
-		c.loops = append(c.loops, before.Loop)
-	}
+	r.Status, r.Error = verdict(samples, err, study.Disturbance(r.Before, r.After, c.loops))
+	c.remember(r)
 	r.Seconds = c.now().Sub(began).Seconds()
-	if err := c.keep(ctx, r, samples, before, after); err != nil {
+	if err := c.keep(ctx, r, samples); err != nil {
 		return "", err
 	}
-	if r.Status == store.Done {
+	if r.Status == study.StatusDone {
 		c.took = append(c.took, r.Seconds)
 		p.Done++
 	}
@@ -328,7 +325,7 @@ func (c *Conductor) one(ctx context.Context, run study.Run, attempt, done, total
 // verdict is how a run ended, and why it did not end well.
 func verdict(samples []bench.Sample, err error, disturbed string) (status, why string) {
 	if err != nil {
-		return store.Failed, err.Error()
+		return study.StatusFailed, err.Error()
 	}
 	var failed []string
 	for _, s := range samples {
@@ -341,39 +338,29 @@ func verdict(samples []bench.Sample, err error, disturbed string) (status, why s
 	}
 	switch {
 	case len(failed) > 0:
-		return store.Failed, strings.Join(failed, "; ")
+		return study.StatusFailed, strings.Join(failed, "; ")
 	case disturbed != "":
-		return store.Disturbed, disturbed
+		return study.StatusDisturbed, disturbed
 	}
-	return store.Done, ""
+	return study.StatusDone, ""
 }
 
-// keep writes down how a run ended, with the states around it and its figures.
-func (c *Conductor) keep(ctx context.Context, r *store.Run, samples []bench.Sample,
-	before, after *study.HostState) error {
-	for _, x := range []struct {
-		state *study.HostState
-		to    *json.RawMessage
-	}{{before, &r.Before}, {after, &r.After}} {
-		if x.state == nil {
-			continue
-		}
-		text, err := json.Marshal(x.state)
-		if err != nil {
-			return err
-		}
-		*x.to = text
+// remember notes the noise floor before a run, by which later ones are judged.
+func (c *Conductor) remember(r *study.Observation) {
+	if r.Before != nil && r.Before.Loop > 0 {
+		c.loops = append(c.loops, r.Before.Loop)
 	}
-	var histograms []store.Histogram
+}
+
+// keep writes down how a run ended, with its figures and latencies.
+func (c *Conductor) keep(ctx context.Context, r *study.Observation, samples []bench.Sample) error {
 	for i := range samples {
-		var err error
-		if histograms, err = appendHistogram(histograms, &samples[i]); err != nil {
+		if err := addLatencies(r, &samples[i]); err != nil {
 			return err
 		}
 	}
 	figures, failed := rows(samples)
-	r.Failed = failed
-	return c.DB.End(ctx, r, figures, histograms)
+	return c.DB.End(ctx, r, figures, failed...)
 }
 
 func (c *Conductor) tell(p Progress) {
@@ -382,36 +369,37 @@ func (c *Conductor) tell(p Progress) {
 	}
 }
 
-// measure sets the rig up for the cell and makes all tests. Its error is the run's.
-func (c *Conductor) measure(ctx context.Context, settings map[string]string, loop float64) (samples []bench.Sample,
-	before, after *study.HostState, err error) {
-	inCell, err := c.enter(ctx, settings)
+// measure sets the rig up for the cell and makes all tests. What it learns of the host goes into the run; its error is
+// the run's.
+func (c *Conductor) measure(ctx context.Context, r *study.Observation, loop float64) (samples []bench.Sample,
+	err error) {
+	inCell, err := c.enter(ctx, r.Cell)
 	if err != nil {
-		return nil, nil, nil, fmt.Errorf("set the lab up for the cell: %w", err)
+		return nil, fmt.Errorf("set the lab up for the cell: %w", err)
 	}
 	if c.Study.Environment == nil {
-		if c.Study.Environment, err = json.Marshal(c.Rig.Environment()); err != nil {
-			return nil, nil, nil, err
-		}
+		c.Study.Environment = c.Rig.Environment()
 		if err := c.DB.SetEnvironment(ctx, c.Study); err != nil {
-			return nil, nil, nil, err
+			return nil, err
 		}
 	}
-	if before, err = c.Rig.State(loop); err != nil {
-		return nil, nil, nil, err
+	before, err := c.Rig.State(loop)
+	if err != nil {
+		return nil, err
 	}
 	before.Rackless, before.CellLoop = c.Rackless, inCell
+	r.Before = before
 	for _, m := range c.Spec.Measure {
 		got, err := c.Rig.Measure(ctx, m)
 		samples = append(samples, got...)
 		if err != nil {
-			return samples, before, nil, errors.Join(err, c.Rig.Rest(ctx))
+			return samples, errors.Join(err, c.Rig.Rest(ctx))
 		}
 	}
-	if after, err = c.Rig.State(0); err != nil {
-		return samples, before, nil, err
+	if r.After, err = c.Rig.State(0); err != nil {
+		return samples, err
 	}
-	return samples, before, after, c.Rig.Rest(ctx)
+	return samples, c.Rig.Rest(ctx)
 }
 
 // enter sets the rig up for the cell, and measures the noise floor there: once all that comes with
@@ -435,9 +423,7 @@ func rows(samples []bench.Sample) (out []store.Sample, failed []json.RawMessage)
 		if !seen[s.Run] || s.Error != "" {
 			seen[s.Run] = true
 			x.Raw, _ = json.Marshal(s) // a Sample has nothing that JSON cannot say
-			for _, p := range s.Printed {
-				x.Printed = append(x.Printed, store.Stream(p))
-			}
+			x.Printed = s.Printed
 		}
 		if s.Error != "" {
 			failed = append(failed, x.Raw)
@@ -448,26 +434,26 @@ func rows(samples []bench.Sample) (out []store.Sample, failed []json.RawMessage)
 	return out, failed
 }
 
-// appendHistogram keeps the single latencies of a sample that has them.
-func appendHistogram(all []store.Histogram, s *bench.Sample) ([]store.Histogram, error) {
+// addLatencies keeps the single latencies of a sample that has them.
+func addLatencies(r *study.Observation, s *bench.Sample) error {
 	if len(s.Latencies) == 0 {
-		return all, nil
+		return nil
 	}
 	h := stats.NewHistogram()
 	for _, us := range s.Latencies {
 		if err := h.Record(us); err != nil {
-			return nil, fmt.Errorf("latencies of %s: %w", s.Test, err)
+			return fmt.Errorf("latencies of %s: %w", s.Test, err)
 		}
 	}
 	data, err := h.Encode()
-	return append(all, store.Histogram{Test: s.Test, Metric: "latency", Bytes: s.Bytes, Data: data}), err
+	r.Histograms = append(r.Histograms, study.Latencies{Test: s.Test, Bytes: s.Bytes, Data: data})
+	return err
 }
 
 // A Record is a study as it is in the store.
 type Record struct {
-	Study       *store.Study
-	Data        *study.Data
-	Environment []study.Fact
+	Study *store.Study
+	Data  *study.Data
 	// Invocations are the first sample of each test with each command line; Emulated says whether any figure was.
 	Invocations []bench.Sample
 	Emulated    bool
@@ -481,11 +467,6 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	}
 	d := &study.Data{Spec: &study.Spec{}}
 	rec := &Record{Study: s, Data: d}
-	if s.Environment != nil {
-		if err := json.Unmarshal(s.Environment, &rec.Environment); err != nil {
-			return nil, fmt.Errorf("study %s: environment: %w", name, err)
-		}
-	}
 	if err := json.Unmarshal(s.Spec, d.Spec); err != nil {
 		return nil, fmt.Errorf("study %s: %w", name, err)
 	}
@@ -493,23 +474,18 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range runs {
-		if r.Status == store.Running {
-			continue // under way, or cut off
-		}
-		o := study.Observation{Run: r.ID, Block: r.Block, Place: r.Place, Attempt: r.Attempt, Cell: r.Cell,
-			Status: r.Status, Started: r.Started, Seconds: r.Seconds, Error: r.Error, Tools: map[string]string{}}
-		var before, after error
-		o.Before, before = study.ParseState(r.Before)
-		o.After, after = study.ParseState(r.After)
-		if err := cmp.Or(before, after); err != nil {
-			return nil, fmt.Errorf("run %d: %w", r.ID, err)
-		}
-		d.Runs = append(d.Runs, o)
+	latencies, err := db.Latencies(ctx, s.ID)
+	if err != nil {
+		return nil, err
 	}
+	d.Runs = slices.DeleteFunc(runs, func(o study.Observation) bool {
+		return o.Status == study.StatusRunning // under way, or cut off
+	})
 	byID := map[int64]*study.Observation{}
 	for i := range d.Runs {
-		byID[d.Runs[i].Run] = &d.Runs[i]
+		o := &d.Runs[i]
+		o.Histograms, o.Tools = latencies[o.Run], map[string]string{}
+		byID[o.Run] = o
 	}
 	samples, err := db.Samples(ctx, s.ID)
 	if err != nil {
@@ -537,15 +513,6 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		}
 		o.Tools[b.Test] = strings.TrimSpace(b.Tool + " " + b.Version)
 	}
-	histograms, err := db.Histograms(ctx, s.ID)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range histograms {
-		if o := byID[h.Run]; o != nil {
-			o.Histograms = append(o.Histograms, study.Latencies{Test: h.Test, Bytes: h.Bytes, Data: h.Data})
-		}
-	}
 	rec.versions()
 	return rec, nil
 }
@@ -561,7 +528,7 @@ func (r *Record) versions() {
 		return
 	}
 	s.Rackless = r.Study.Rackless
-	for _, f := range r.Environment {
+	for _, f := range r.Study.Environment {
 		switch f.Name {
 		case study.FactKernel:
 			s.Kernel = cmp.Or(s.Kernel, f.Value)

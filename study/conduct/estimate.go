@@ -39,7 +39,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 			into = &own
 		}
 		for _, r := range all {
-			if r.Status == store.Done {
+			if r.Status == study.StatusDone {
 				*into = append(*into, r.Seconds)
 			}
 		}

@@ -39,15 +39,15 @@ func TestEarlierRunsSayHowLongOneTakes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, took := range seconds {
-			r := &store.Run{Study: x.ID, Block: 1, Place: i + 1, Attempt: 1, Cell: map[string]string{},
+			r := &study.Observation{Block: 1, Place: i + 1, Attempt: 1, Cell: map[string]string{},
 				Started: time.Unix(0, 0)}
-			if err := db.Begin(t.Context(), r); err != nil {
+			if err := db.Begin(t.Context(), x.ID, r); err != nil {
 				t.Fatal(err)
 			}
-			if r.Status, r.Seconds = store.Done, took; i == len(seconds)-1 {
-				r.Status = store.Failed // it waited for what did not come
+			if r.Status, r.Seconds = study.StatusDone, took; i == len(seconds)-1 {
+				r.Status = study.StatusFailed // it waited for what did not come
 			}
-			if err := db.End(t.Context(), r, nil, nil); err != nil {
+			if err := db.End(t.Context(), r, nil); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"
 )
@@ -24,12 +25,8 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 		if err != nil {
 			return err
 		}
-		environment, err := json.Marshal(s.Environment)
-		if err != nil {
-			return err
-		}
 		m := &store.Made{Study: &store.Study{Name: s.Spec.Name, Spec: spec, Digest: s.Digest, Created: now,
-			Rackless: rackless, Environment: environment}}
+			Rackless: rackless, Environment: s.Environment}}
 		for _, r := range s.Runs {
 			run, err := keptRun(r)
 			if err != nil {
@@ -45,10 +42,10 @@ func Keep(ctx context.Context, db *store.DB, studies []*importer.Study, rackless
 // keptRun is an imported run as the store has it. What all figures of a test have in common is kept
 // with the first, and where they stood with it.
 func keptRun(r importer.Run) (*store.MadeRun, error) {
-	out := &store.MadeRun{Run: store.Run{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell, Status: store.Done,
-		Started: r.Started}}
+	out := &store.MadeRun{Observation: study.Observation{Block: r.Block, Place: r.Place, Attempt: 1, Cell: r.Cell,
+		Status: study.StatusDone, Started: r.Started}}
 	if n := len(r.Failures); n > 0 {
-		out.Status, out.Error = store.Failed, strings.Join(r.Failures[:min(n, maxFailures)], "; ")
+		out.Status, out.Error = study.StatusFailed, strings.Join(r.Failures[:min(n, maxFailures)], "; ")
 		if n > maxFailures {
 			out.Error += fmt.Sprintf("; and %d more", n-maxFailures)
 		}
@@ -57,8 +54,7 @@ func keptRun(r importer.Run) (*store.MadeRun, error) {
 	// file.
 	seen := map[string]bool{}
 	for _, x := range r.Samples {
-		var err error
-		if out.Histograms, err = appendHistogram(out.Histograms, &x.Sample); err != nil {
+		if err := addLatencies(&out.Observation, &x.Sample); err != nil {
 			return nil, err
 		}
 		s := store.Sample{Test: x.Test, Metric: x.Metric, Bytes: x.Bytes, Value: x.Value, Unit: x.Unit}

@@ -46,7 +46,7 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 			return nil, fmt.Errorf("study %s: survey: %w", name, err)
 		}
 	}
-	for _, f := range rec.Environment {
+	for _, f := range rec.Study.Environment {
 		doc.Environment = append(doc.Environment, studyview.Fact(f))
 	}
 	for _, s := range rec.Invocations {
@@ -92,7 +92,8 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 		if err != nil {
 			return nil, err
 		}
-		count := map[string]*int{store.Done: &e.Done, store.Failed: &e.Failed, store.Disturbed: &e.Disturbed}
+		count := map[string]*int{study.StatusDone: &e.Done, study.StatusFailed: &e.Failed,
+			study.StatusDisturbed: &e.Disturbed}
 		for _, r := range runs {
 			if n := count[r.Status]; n != nil { // else it is under way
 				*n++

@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+
+	"github.com/rackless/rackless/study"
 )
 
 // ErrTaken is returned where the file has a study of a name already.
@@ -15,11 +17,10 @@ type Made struct {
 	Runs  []*MadeRun
 }
 
-// A MadeRun is a run with its figures, and the latencies that some of them come from.
+// A MadeRun is a run with its figures.
 type MadeRun struct {
-	Run
-	Samples    []Sample
-	Histograms []Histogram
+	study.Observation
+	Samples []Sample
 }
 
 // AddAll adds studies with all their runs: all of them or none. A study whose name is taken is
@@ -37,11 +38,10 @@ func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
 				return err
 			}
 			for _, run := range m.Runs {
-				run.Study = m.Study.ID
-				if err := insertRun(ctx, tx, &run.Run); err != nil {
+				if err := insertRun(ctx, tx, m.Study.ID, &run.Observation); err != nil {
 					return err
 				}
-				if err := d.insertFigures(ctx, tx, run.ID, run.Samples, run.Histograms, ids); err != nil {
+				if err := d.insertFigures(ctx, tx, &run.Observation, run.Samples, ids); err != nil {
 					return err
 				}
 			}

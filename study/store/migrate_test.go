@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/study"
 )
 
 // A file of the first version of the schema is brought up to date with all that is in it.
@@ -61,8 +63,8 @@ func TestAnOldFileIsBroughtUpToDate(t *testing.T) {
 		t.Errorf("version %d, %v", version, err)
 	}
 	// What refers to nothing is refused still, when the run ends.
-	lost := &Run{ID: 99, Status: Done, Started: time.Unix(0, 0)}
-	if err := db.End(t.Context(), lost, got[:1], nil); err == nil {
+	lost := &study.Observation{Run: 99, Status: study.StatusDone, Started: time.Unix(0, 0)}
+	if err := db.End(t.Context(), lost, got[:1]); err == nil {
 		t.Error("figures of a run that is not there were taken")
 	}
 	if err := db.Remove(t.Context(), "s"); err != nil {

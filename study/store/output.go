@@ -8,19 +8,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-)
 
-// A Stream is what a program of an invocation printed to one of its streams.
-type Stream struct {
-	Name string // "client stdout" and so on
-	Text []byte
-}
+	"github.com/rackless/rackless/bench"
+)
 
 // An Invocation is one start of a tool in a run.
 type Invocation struct {
 	N       int64           // of its first figure; below zero: it failed and has none
 	Raw     json.RawMessage // a sample as bench writes it
-	Printed []Stream        // in the order of their names; none of one that failed, whose Raw has it
+	Printed []bench.Stream  // in the order of their names; none of one that failed, whose Raw has it
 }
 
 // maxPrinted bounds what is unpacked of one stream. What a node prints has to fit into an answer of
@@ -30,7 +26,7 @@ const maxPrinted = 256 << 20
 // insertStreams enters what the programs of an invocation printed. Lists of latencies shrink to
 // well below a half (BenchmarkOutputs), and the fastest level is nearly as good at that as the slow
 // ones. gzip, because whoever asks the file in SQL has something at hand that reads it.
-func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []Stream) error {
+func insertStreams(ctx context.Context, tx *sql.Tx, run int64, n int, streams []bench.Stream) error {
 	for _, s := range streams {
 		var packed bytes.Buffer
 		w, err := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
@@ -69,7 +65,7 @@ func (d *DB) Invocations(ctx context.Context, run int64) ([]Invocation, error) {
 		return all, err
 	}
 	for i := range all {
-		all[i].Printed, err = query(ctx, d, func(row *sql.Rows, s *Stream) error {
+		all[i].Printed, err = query(ctx, d, func(row *sql.Rows, s *bench.Stream) error {
 			var packed []byte
 			if err := row.Scan(&s.Name, &packed); err != nil {
 				return err

@@ -14,19 +14,21 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/store"
 )
 
 func endedRun(t testing.TB, db *store.DB, s *store.Study, block int, samples []store.Sample,
-	failed ...json.RawMessage) *store.Run {
+	failed ...json.RawMessage) *study.Observation {
 	t.Helper()
-	r := &store.Run{Study: s.ID, Block: block, Place: 1, Attempt: 1, Cell: map[string]string{},
+	r := &study.Observation{Block: block, Place: 1, Attempt: 1, Cell: map[string]string{},
 		Started: time.Unix(int64(block), 0)}
-	if err := db.Begin(t.Context(), r); err != nil {
+	if err := db.Begin(t.Context(), s.ID, r); err != nil {
 		t.Fatal(err)
 	}
-	r.Status, r.Failed = store.Done, failed
-	if err := db.End(t.Context(), r, samples, nil); err != nil {
+	r.Status = study.StatusDone
+	if err := db.End(t.Context(), r, samples, failed...); err != nil {
 		t.Fatal(err)
 	}
 	return r
@@ -39,7 +41,7 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 	s := newStudy(t, db)
 	one, two, bad := json.RawMessage(`{"test":"a"}`), json.RawMessage(`{"test":"b"}`),
 		json.RawMessage(`{"test":"c","error":"no"}`)
-	printed := []store.Stream{{Name: "client stderr", Text: []byte("\xff\x00\r\n")},
+	printed := []bench.Stream{{Name: "client stderr", Text: []byte("\xff\x00\r\n")},
 		{Name: "client stdout", Text: []byte(" a table \n\n")},
 		{Name: "server stdout", Text: bytes.Repeat([]byte("1.25\n"), 5000)}}
 	r := endedRun(t, db, s, 1, []store.Sample{
@@ -53,7 +55,7 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	got, err := reader.Invocations(t.Context(), r.ID)
+	got, err := reader.Invocations(t.Context(), r.Run)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,7 +63,7 @@ func TestWhatToolsPrintedIsKeptByteByByte(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got, err := reader.Invocations(t.Context(), r.ID+1); err != nil || got != nil {
+	if got, err := reader.Invocations(t.Context(), r.Run+1); err != nil || got != nil {
 		t.Errorf("a run that started nothing: %v, %v", got, err)
 	}
 	if _, err := reader.Invocations(t.Context(), 99); err == nil || !strings.Contains(err.Error(), "has no run 99") {
@@ -104,7 +106,7 @@ func TestAFileWithoutOutputsIsRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer reader.Close()
-	got, err := reader.Invocations(t.Context(), r.ID)
+	got, err := reader.Invocations(t.Context(), r.Run)
 	if diff := cmp.Diff([]store.Invocation{{Raw: raw}}, got); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
@@ -129,7 +131,7 @@ func BenchmarkOutputs(b *testing.B) {
 		for i := range 100 {
 			endedRun(b, db, s, i+1, []store.Sample{{Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 1,
 				Unit: "us", Raw: json.RawMessage(`{}`),
-				Printed: []store.Stream{{Name: "client stdout", Text: text.Bytes()}}}})
+				Printed: []bench.Stream{{Name: "client stdout", Text: text.Bytes()}}}})
 		}
 		info, err := os.Stat(path)
 		if err != nil {

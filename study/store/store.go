@@ -11,6 +11,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,14 +26,9 @@ import (
 
 	"modernc.org/sqlite" // the driver "sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
-)
 
-// Statuses of a run.
-const (
-	Running   = "running" // or cut off: a run that is found running when a study goes on counts as lost
-	Done      = "done"
-	Failed    = "failed"
-	Disturbed = "disturbed" // measured, and not counted
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study"
 )
 
 // A DB is an open file of studies.
@@ -323,11 +319,25 @@ func (s stampOf) Scan(column any) (err error) {
 	return err
 }
 
-// A jsonOf reads a column of JSON.
-type jsonOf struct{ to any }
+// A jsonOf is a column of JSON: of a pointer to what is read, or of what is written. Nil is absent.
+type jsonOf struct{ of any }
 
 // Scan implements [sql.Scanner].
-func (j jsonOf) Scan(column any) error { return json.Unmarshal([]byte(fmt.Sprint(column)), j.to) }
+func (j jsonOf) Scan(column any) error {
+	if column == nil {
+		return nil
+	}
+	return json.Unmarshal([]byte(fmt.Sprint(column)), j.of)
+}
+
+// Value implements [driver.Valuer].
+func (j jsonOf) Value() (driver.Value, error) {
+	b, err := json.Marshal(j.of)
+	if string(b) == "null" {
+		return nil, err
+	}
+	return string(b), err
+}
 
 // Close closes the file. Where nobody else has it open, no log is beside it any more.
 func (d *DB) Close() error {
@@ -358,7 +368,7 @@ type Study struct {
 	Created  time.Time
 	Rackless string
 	// Environment is what the first run was made on; nil before it.
-	Environment json.RawMessage
+	Environment []study.Fact
 	// Survey are nodes, machine and checks of the lab as the first run found them; nil before it,
 	// and of studies that were made elsewhere or by early releases.
 	Survey json.RawMessage
@@ -372,7 +382,7 @@ func (d *DB) Create(ctx context.Context, s *Study) error {
 func (d *DB) insertStudy(ctx context.Context, tx *sql.Tx, s *Study) error {
 	r, err := tx.ExecContext(ctx, "INSERT INTO study (name, spec, digest, lab, created, rackless, environment) "+
 		"VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
-		s.Name, string(s.Spec), s.Digest, s.Lab, stamp(s.Created), s.Rackless, text(s.Environment))
+		s.Name, string(s.Spec), s.Digest, s.Lab, stamp(s.Created), s.Rackless, jsonOf{s.Environment})
 	if err != nil {
 		return err
 	}
@@ -385,7 +395,8 @@ func (d *DB) insertStudy(ctx context.Context, tx *sql.Tx, s *Study) error {
 
 // SetEnvironment enters what the first run of a study was made on.
 func (d *DB) SetEnvironment(ctx context.Context, s *Study) error {
-	_, err := d.sql.ExecContext(ctx, "UPDATE study SET environment = ? WHERE id = ?", text(s.Environment), s.ID)
+	_, err := d.sql.ExecContext(ctx, "UPDATE study SET environment = ? WHERE id = ?", jsonOf{s.Environment},
+		s.ID)
 	return err
 }
 
@@ -413,7 +424,7 @@ func (d *DB) Studies(ctx context.Context) ([]*Study, error) {
 		s := &Study{}
 		*into = s
 		return row.Scan(&s.ID, &s.Name, (*[]byte)(&s.Spec), &s.Digest, &s.Lab, stampOf{&s.Created}, &s.Rackless,
-			(*[]byte)(&s.Environment), (*[]byte)(&s.Survey))
+			jsonOf{&s.Environment}, (*[]byte)(&s.Survey))
 	}
 	return query(ctx, d, scan, "SELECT id, name, spec, digest, lab, created, rackless, environment, survey FROM study "+
 		"ORDER BY id")
@@ -438,25 +449,6 @@ func (d *DB) Find(ctx context.Context, name string) (*Study, error) {
 	return nil, fmt.Errorf("study %s: %w; %s has %s", name, ErrNoStudy, d.path, strings.Join(names, ", "))
 }
 
-// A Run is one run, or one attempt at it.
-type Run struct {
-	ID      int64
-	Study   int64
-	Block   int
-	Place   int
-	Attempt int
-	Cell    map[string]string
-	Status  string
-	Started time.Time
-	Seconds float64
-	Error   string
-	Before  json.RawMessage
-	After   json.RawMessage
-	// Failed are the starts of tools that gave no figure, each a sample as bench writes it. They
-	// are written by End, and not read back.
-	Failed []json.RawMessage
-}
-
 // A Sample is one figure of a run.
 type Sample struct {
 	Run    int64
@@ -468,60 +460,49 @@ type Sample struct {
 	Raw    json.RawMessage // nil on all but the first of an invocation
 	// Printed is what the programs of the invocation printed, where Raw is set. It is written by
 	// End, and read back by Invocations.
-	Printed []Stream
+	Printed []bench.Stream
 }
 
-// A Histogram is the latencies of one measurement.
-type Histogram struct {
-	Run    int64
-	Test   string
-	Metric string
-	Bytes  int64
-	Data   []byte
-}
-
-// Begin enters a run that starts now.
-func (d *DB) Begin(ctx context.Context, r *Run) error {
-	r.Status = Running
-	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, r) })
+// Begin enters a run of a study that starts now, and sets its number.
+func (d *DB) Begin(ctx context.Context, of int64, r *study.Observation) error {
+	r.Status = study.StatusRunning
+	return d.change(ctx, func(tx *sql.Tx) error { return insertRun(ctx, tx, of, r) })
 }
 
 // insertRun leaves the duration empty of a run that has only begun, so that a query can tell it from one that took no
 // time.
-func insertRun(ctx context.Context, tx *sql.Tx, r *Run) error {
-	cell, err := json.Marshal(r.Cell)
-	if err != nil {
-		return err
-	}
+func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) error {
 	res, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, "+
 		"error, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		r.Study, r.Block, r.Place, r.Attempt, string(cell), r.Status, stamp(r.Started),
-		sql.NullFloat64{Float64: r.Seconds, Valid: r.Status != Running}, nullable(r.Error), text(r.Before))
+		of, r.Block, r.Place, r.Attempt, jsonOf{r.Cell}, r.Status, stamp(r.Started),
+		sql.NullFloat64{Float64: r.Seconds, Valid: r.Status != study.StatusRunning}, nullable(r.Error),
+		jsonOf{r.Before})
 	if err != nil {
 		return err
 	}
-	r.ID, err = res.LastInsertId()
+	r.Run, err = res.LastInsertId()
 	return err
 }
 
 // nullable is a column that is absent where there is no text.
 func nullable(s string) sql.NullString { return sql.NullString{String: s, Valid: s != ""} }
 
-// End enters how a run ended, with its figures: all of it or nothing.
-func (d *DB) End(ctx context.Context, r *Run, samples []Sample, histograms []Histogram) error {
+// End enters how a run ended, with its figures and latencies: all of it or nothing. failed are the starts of tools that
+// gave no figure, each a sample as bench writes it.
+func (d *DB) End(ctx context.Context, r *study.Observation, samples []Sample, failed ...json.RawMessage) error {
 	ids := map[series]int64{}
 	err := d.change(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, "UPDATE run SET status = ?, seconds = ?, error = ?, before = ?, after = ? "+
 			"WHERE id = ?",
-			r.Status, r.Seconds, nullable(r.Error), text(r.Before), text(r.After), r.ID); err != nil {
+			r.Status, r.Seconds, nullable(r.Error), jsonOf{r.Before}, jsonOf{r.After}, r.Run); err != nil {
 			return err
 		}
-		for i, raw := range r.Failed {
-			if err := insertInvocation(ctx, tx, r.ID, -1-i, raw); err != nil {
+		for i, raw := range failed {
+			if err := insertInvocation(ctx, tx, r.Run, -1-i, raw); err != nil {
 				return err
 			}
 		}
-		return d.insertFigures(ctx, tx, r.ID, samples, histograms, ids)
+		return d.insertFigures(ctx, tx, r, samples, ids)
 	})
 	return d.learn(ids, err)
 }
@@ -536,18 +517,18 @@ func (d *DB) learn(ids map[series]int64, err error) error {
 	return err
 }
 
-// insertFigures enters the figures of a run, and adds their series to ids.
-func (d *DB) insertFigures(ctx context.Context, tx *sql.Tx, run int64, samples []Sample, histograms []Histogram,
+// insertFigures enters the figures and latencies of a run, and adds their series to ids.
+func (d *DB) insertFigures(ctx context.Context, tx *sql.Tx, r *study.Observation, samples []Sample,
 	ids map[series]int64) error {
 	if err := d.insertSeries(ctx, tx, samples, ids); err != nil {
 		return err
 	}
-	if err := d.insertSamples(ctx, tx, run, samples, ids); err != nil {
+	if err := d.insertSamples(ctx, tx, r.Run, samples, ids); err != nil {
 		return err
 	}
-	for _, h := range histograms {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, ?, ?, "+
-			"?)", run, h.Test, h.Metric, h.Bytes, h.Data); err != nil {
+	for _, h := range r.Histograms {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO histogram (run, test, metric, bytes, data) VALUES (?, ?, "+
+			"'latency', ?, ?)", r.Run, h.Test, h.Bytes, h.Data); err != nil {
 			return err
 		}
 	}
@@ -652,16 +633,13 @@ func insertValues(n int) string {
 	return b.String()
 }
 
-// Runs returns the runs of a study in the order in which they were made.
-func (d *DB) Runs(ctx context.Context, study int64) ([]*Run, error) {
-	scan := func(row *sql.Rows, into **Run) error {
-		r := &Run{Study: study}
-		*into = r
-		return row.Scan(&r.ID, &r.Block, &r.Place, &r.Attempt, jsonOf{&r.Cell}, &r.Status, stampOf{&r.Started},
-			&r.Seconds, &r.Error, (*[]byte)(&r.Before), (*[]byte)(&r.After))
-	}
-	return query(ctx, d, scan, "SELECT id, block, place, attempt, cell, status, started, coalesce(seconds, 0), "+
-		"coalesce(error, ''), before, after FROM run WHERE study = ? ORDER BY id", study)
+// Runs returns the runs of a study in the order in which they were made, without figures and latencies.
+func (d *DB) Runs(ctx context.Context, of int64) ([]study.Observation, error) {
+	return query(ctx, d, func(row *sql.Rows, r *study.Observation) error {
+		return row.Scan(&r.Run, &r.Block, &r.Place, &r.Attempt, jsonOf{&r.Cell}, &r.Status, stampOf{&r.Started},
+			&r.Seconds, &r.Error, jsonOf{&r.Before}, jsonOf{&r.After})
+	}, "SELECT id, block, place, attempt, cell, status, started, coalesce(seconds, 0), coalesce(error, ''), before, "+
+		"after FROM run WHERE study = ? ORDER BY id", of)
 }
 
 // A figure is where a value is.
@@ -710,10 +688,15 @@ func (d *DB) Samples(ctx context.Context, study int64) ([]Sample, error) {
 	return all, nil
 }
 
-// Histograms returns the latencies of a study, run by run.
-func (d *DB) Histograms(ctx context.Context, study int64) ([]Histogram, error) {
-	return query(ctx, d, func(row *sql.Rows, h *Histogram) error {
-		return row.Scan(&h.Run, &h.Test, &h.Metric, &h.Bytes, &h.Data)
-	}, "SELECT run, test, metric, bytes, data FROM histogram WHERE run IN (SELECT id FROM run WHERE study = ?) "+
-		"ORDER BY histogram.rowid", study)
+// Latencies returns the latencies of a study by run.
+func (d *DB) Latencies(ctx context.Context, of int64) (map[int64][]study.Latencies, error) {
+	all := map[int64][]study.Latencies{}
+	_, err := query(ctx, d, func(row *sql.Rows, l *study.Latencies) error {
+		var run int64
+		err := row.Scan(&run, &l.Test, &l.Bytes, &l.Data)
+		all[run] = append(all[run], *l)
+		return err
+	}, "SELECT run, test, bytes, data FROM histogram WHERE run IN (SELECT id FROM run WHERE study = ?) "+
+		"ORDER BY histogram.rowid", of)
+	return all, err
 }

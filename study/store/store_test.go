@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -48,20 +49,19 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a?b%20 c", "studies.db")
 	db := open(t, path)
 	s := newStudy(t, db)
-	r := &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{"placement": "pin"},
-		Started: time.Date(2026, 1, 2, 3, 4, 6, 7, time.UTC), Before: json.RawMessage(`{"a":1}`)}
-	if err := db.Begin(t.Context(), r); err != nil {
+	r := &study.Observation{Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{"placement": "pin"},
+		Started: time.Date(2026, 1, 2, 3, 4, 6, 7, time.UTC), Before: &study.HostState{BootID: "a", CPUs: 2}}
+	if err := db.Begin(t.Context(), s.ID, r); err != nil {
 		t.Fatal(err)
 	}
 	samples := []store.Sample{
-		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 12.5, Unit: "us",
+		{Run: r.Run, Test: "ib_write_lat", Metric: "latency_p99", Bytes: 2, Value: 12.5, Unit: "us",
 			Raw: json.RawMessage(`{"tool":"perftest"}`)},
-		{Run: r.ID, Test: "ib_write_lat", Metric: "latency_min", Bytes: 2, Value: 1e-300, Unit: "us"},
+		{Run: r.Run, Test: "ib_write_lat", Metric: "latency_min", Bytes: 2, Value: 1e-300, Unit: "us"},
 	}
-	histograms := []store.Histogram{{Run: r.ID, Test: "ib_write_lat", Metric: "latency", Bytes: 2,
-		Data: []byte{0, 1, 0xff}}}
-	r.Status, r.Seconds, r.After = store.Done, 1.5, json.RawMessage(`{"a":2}`)
-	if err := db.End(t.Context(), r, samples, histograms); err != nil {
+	latencies := []study.Latencies{{Test: "ib_write_lat", Bytes: 2, Data: []byte{0, 1, 0xff}}}
+	r.Status, r.Seconds, r.After, r.Histograms = study.StatusDone, 1.5, &study.HostState{BootID: "b"}, latencies
+	if err := db.End(t.Context(), r, samples); err != nil {
 		t.Fatal(err)
 	}
 	again, err := store.OpenReader(t.Context(), path)
@@ -81,12 +81,13 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gotHistograms, err := again.Histograms(t.Context(), s.ID)
+	gotLatencies, err := again.Latencies(t.Context(), s.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, diff := range []string{cmp.Diff(s, gotStudy), cmp.Diff([]*store.Run{r}, gotRuns),
-		cmp.Diff(samples, gotSamples), cmp.Diff(histograms, gotHistograms)} {
+	r.Histograms = nil // Latencies returns them
+	for _, diff := range []string{cmp.Diff(s, gotStudy), cmp.Diff([]study.Observation{*r}, gotRuns),
+		cmp.Diff(samples, gotSamples), cmp.Diff(map[int64][]study.Latencies{r.Run: latencies}, gotLatencies)} {
 		if diff != "" {
 			t.Errorf("(-want +got):\n%s", diff)
 		}
@@ -209,12 +210,12 @@ func TestReadersReadWhileOneWrites(t *testing.T) {
 	go func() {
 		var err error
 		for i := 1; i <= 50 && err == nil; i++ {
-			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{},
+			r := &study.Observation{Block: i, Place: 1, Attempt: 1, Cell: map[string]string{},
 				Started: time.Unix(int64(i), 0)}
-			if err = db.Begin(context.Background(), r); err == nil {
-				r.Status = store.Done
+			if err = db.Begin(context.Background(), s.ID, r); err == nil {
+				r.Status = study.StatusDone
 				err = db.End(context.Background(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"},
-					{Test: "t", Metric: "n", Value: 1, Unit: "us"}}, nil)
+					{Test: "t", Metric: "n", Value: 1, Unit: "us"}})
 			}
 		}
 		done <- err
@@ -242,7 +243,7 @@ func TestReadersReadWhileOneWrites(t *testing.T) {
 		}
 		finished := 0
 		for _, run := range runs {
-			if run.Status == store.Done {
+			if run.Status == study.StatusDone {
 				finished++
 			}
 		}
@@ -284,16 +285,16 @@ func TestWhatIsRemovedIsGoneWithItsRuns(t *testing.T) {
 	t.Parallel()
 	db := open(t, filepath.Join(t.TempDir(), "s.db"))
 	s := newStudy(t, db)
-	r := &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(1, 0)}
-	if err := db.Begin(t.Context(), r); err != nil {
+	r := &study.Observation{Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{}, Started: time.Unix(1, 0)}
+	if err := db.Begin(t.Context(), s.ID, r); err != nil {
 		t.Fatal(err)
 	}
-	if err := db.Begin(t.Context(), &store.Run{Study: s.ID, Block: 1, Place: 1, Attempt: 1,
+	if err := db.Begin(t.Context(), s.ID, &study.Observation{Block: 1, Place: 1, Attempt: 1,
 		Cell: map[string]string{}}); err == nil {
 		t.Error("one attempt was entered twice")
 	}
-	r.Status = store.Done
-	if err := db.End(t.Context(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"}}, nil); err != nil {
+	r.Status = study.StatusDone
+	if err := db.End(t.Context(), r, []store.Sample{{Test: "t", Metric: "m", Value: 1, Unit: "us"}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Remove(t.Context(), "one"); err != nil {
@@ -322,13 +323,13 @@ func BenchmarkSamples(b *testing.B) {
 		db := open(b, filepath.Join(b.TempDir(), "s.db"))
 		s := newStudy(b, db)
 		for i := range 1000 {
-			r := &store.Run{Study: s.ID, Block: i, Place: 1, Attempt: 1, Cell: map[string]string{"a": "b"},
+			r := &study.Observation{Block: i, Place: 1, Attempt: 1, Cell: map[string]string{"a": "b"},
 				Started: time.Unix(int64(i), 0)}
-			if err := db.Begin(b.Context(), r); err != nil {
+			if err := db.Begin(b.Context(), s.ID, r); err != nil {
 				b.Fatal(err)
 			}
-			r.Status = store.Done
-			if err := db.End(b.Context(), r, samples, nil); err != nil {
+			r.Status = study.StatusDone
+			if err := db.End(b.Context(), r, samples); err != nil {
 				b.Fatal(err)
 			}
 		}
