@@ -293,7 +293,7 @@ func TestFromTheFileToTheFinding(t *testing.T) {
 	for _, c := range treeCases {
 		t.Run(c.id+" "+c.name, func(t *testing.T) {
 			t.Parallel()
-			m := hostfixture.EPYC7551P()
+			m := hostfixture.Load("../examples/hosts/epyc-7551p.ttar")
 			if c.change != nil {
 				c.change(m)
 			}

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/rackless/rackless/internal/ttar"
 )
 
 // header returns a header block made by hand, for what archive/tar does not write.
@@ -123,7 +121,7 @@ func stdlibTree(b []byte) (string, bool) {
 		if err == io.EOF {
 			m := build.Mem()
 			var out strings.Builder
-			if err := ttar.Write(&out, m, ErrorName); err != nil {
+			if err := writeText(&out, m); err != nil {
 				return "", false
 			}
 			return out.String(), true
@@ -182,7 +180,7 @@ func agrees(t *testing.T, b []byte) {
 		t.Fatalf("archive/tar reads it, and this package says: %v", err)
 	}
 	var got strings.Builder
-	if err := ttar.Write(&got, m, ErrorName); err != nil {
+	if err := writeText(&got, m); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, got.String()); diff != "" {

@@ -12,8 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
-
-	"github.com/rackless/rackless/internal/ttar"
 )
 
 func TestTextIsRead(t *testing.T) {
@@ -149,7 +147,7 @@ func TestTextRoundTrip(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := trees(r)
 		var text bytes.Buffer
-		if err := ttar.Write(&text, m, ErrorName); err != nil {
+		if err := writeText(&text, m); err != nil {
 			r.Fatal(err)
 		}
 		written := text.String()
@@ -161,7 +159,7 @@ func TestTextRoundTrip(t *testing.T) {
 			r.Fatalf("tree (-want +got):\n%s\n%s", diff, written)
 		}
 		text.Reset()
-		if err := ttar.Write(&text, back, ErrorName); err != nil || text.String() != written {
+		if err := writeText(&text, back); err != nil || text.String() != written {
 			r.Fatalf("the second text is not the first: %v", err)
 		}
 	})
@@ -178,7 +176,7 @@ func TestTextRefusesNamesWithLineBreaks(t *testing.T) {
 		if err := add(&b); err != nil {
 			t.Fatal(err)
 		}
-		if err := ttar.Write(io.Discard, b.Mem(), ErrorName); err == nil || !strings.Contains(err.Error(),
+		if err := writeText(io.Discard, b.Mem()); err == nil || !strings.Contains(err.Error(),
 			"has a line break in it") {
 			t.Errorf("got %v, want an error about the line break", err)
 		}
@@ -187,7 +185,7 @@ func TestTextRefusesNamesWithLineBreaks(t *testing.T) {
 	if err := b.File("a/b", []byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if err := ttar.Write(brokenPipe{}, b.Mem(), ErrorName); !errors.Is(err, syscall.EPIPE) {
+	if err := writeText(brokenPipe{}, b.Mem()); !errors.Is(err, syscall.EPIPE) {
 		t.Errorf("a writer that fails: %v", err)
 	}
 }
@@ -230,7 +228,7 @@ func FuzzParseText(f *testing.F) {
 			return
 		}
 		var out bytes.Buffer
-		if err := ttar.Write(&out, m, ErrorName); err != nil {
+		if err := writeText(&out, m); err != nil {
 			return
 		}
 		back, err := ParseText(out.Bytes())

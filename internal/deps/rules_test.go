@@ -251,7 +251,6 @@ var rules = map[string]rule{
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/strictyaml":  {why: "YAML as people write it, for whoever reads it", never: timed()},
-	"internal/ttar":        {why: "fixtures of tests as text: package inspect/tree reads them back in its own tests"},
 	"internal/userfile":    {why: "bounded reads: what is in a file is its reader's business"},
 	"internal/pciids":      {why: "names by number: a table and its search"},
 	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},

@@ -1,5 +1,4 @@
-// Package ttar writes the text form of a tree that package inspect/tree reads and describes. Tests write fixtures so.
-package ttar
+package tree
 
 import (
 	"bufio"
@@ -13,17 +12,16 @@ import (
 
 const rule = "# ttar - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - - -\n"
 
-// A writer writes one tree.
-type writer struct {
+// A textWriter writes one tree.
+type textWriter struct {
 	*bufio.Writer
-	from      fs.FS
-	errorName func(error) string
+	from fs.FS
 }
 
-// Write writes a tree: sorted, all directories named, the same bytes for the same tree. What cannot be read is written
-// as an error by its name.
-func Write(w io.Writer, from fs.FS, errorName func(error) string) error {
-	t := &writer{bufio.NewWriter(w), from, errorName}
+// writeText writes a tree in the form that ParseText reads: sorted, all directories named, the same bytes for the same
+// tree. What cannot be read is written as an error by its name. Tests compare trees so, and ParseText with itself.
+func writeText(w io.Writer, from fs.FS) error {
+	t := &textWriter{bufio.NewWriter(w), from}
 	entries, err := fs.ReadDir(from, ".")
 	if err != nil {
 		return err
@@ -34,7 +32,7 @@ func Write(w io.Writer, from fs.FS, errorName func(error) string) error {
 	return t.Flush()
 }
 
-func (t *writer) entries(dir string, entries []fs.DirEntry) error {
+func (t *textWriter) entries(dir string, entries []fs.DirEntry) error {
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
 		target := ""
@@ -71,16 +69,16 @@ func (t *writer) entries(dir string, entries []fs.DirEntry) error {
 	return nil
 }
 
-func (t *writer) error(err error) {
+func (t *textWriter) error(err error) {
 	if err != nil {
-		fmt.Fprintf(t, "Error: %s\n", t.errorName(err))
+		fmt.Fprintf(t, "Error: %s\n", ErrorName(err))
 	}
 }
 
 var escaper = strings.NewReplacer("NULLBYTE", `\NULLBYTE`, "EOF", `\EOF`, "\x00", "NULLBYTE")
 
 // content writes a file as lines, or quoted where a backslash would escape a word that follows it.
-func (t *writer) content(data string) {
+func (t *textWriter) content(data string) {
 	if strings.Contains(data, "\\\x00") || strings.HasSuffix(data, `\`) {
 		fmt.Fprintf(t, "Quoted: %s\n", strconv.Quote(data))
 		return

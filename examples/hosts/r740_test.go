@@ -1,4 +1,4 @@
-package hostfixture_test
+package hosts_test
 
 import (
 	"fmt"
@@ -9,16 +9,13 @@ import (
 
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/inspect/tree"
-	"github.com/rackless/rackless/internal/hostfixture"
-	"github.com/rackless/rackless/internal/ttar"
 	"github.com/rackless/rackless/topology"
 )
 
 // What the report on the cluster states of its hosts has to come out of the readers again.
 func TestTheR740IsAsTheReportDescribesIt(t *testing.T) {
 	t.Parallel()
-	h, err := inspect.Read(t.Context(), inspect.Source{Name: "r740", FS: hostfixture.R740().FS()})
+	h, err := inspect.ReadFile(t.Context(), "r740.ttar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +68,7 @@ func TestTheR740IsAsTheReportDescribesIt(t *testing.T) {
 // What the host lives on is behind two layers: a logical volume on a partition of a disk behind a controller.
 func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 	t.Parallel()
-	h, err := inspect.Read(t.Context(), inspect.Source{Name: "r740", FS: hostfixture.R740().FS()})
+	h, err := inspect.ReadFile(t.Context(), "r740.ttar")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,14 +95,4 @@ func TestTheR740LivesOnItsBootDiskAndItsServiceNIC(t *testing.T) {
 	if diff := cmp.Diff([]string{"RL044", "RL045", "RL082"}, findings); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
-}
-
-// The example that the README names is this machine, as a text that can be read and compared.
-func TestTheR740ExampleIsTheFixture(t *testing.T) {
-	t.Parallel()
-	var want strings.Builder
-	if err := ttar.Write(&want, hostfixture.R740().FS(), tree.ErrorName); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "../../examples/hosts/r740.ttar", want.String())
 }
