@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 const blockSize = 512
@@ -24,10 +25,54 @@ var (
 )
 
 const (
+	kindSparse     = 'S'
 	typeOffset     = 156
 	extendedOffset = 482 // of a GNU sparse header: more blocks of the map follow
 	extendedMore   = 504 // the same in such a block
 )
+
+// A tarHeader is what an entry is, from its header block and the extended headers before it.
+type tarHeader struct {
+	name, link string
+	size       int64
+	mode       int64
+	kind       byte
+	sparse     bool
+	err        error // of reading it, as a Recorder saw it
+	hidden     bool
+}
+
+// complete adds what the header block of an entry says to what its extended headers said.
+func (h *tarHeader) complete(b []byte, size int64) {
+	h.kind = b[typeOffset]
+	h.sparse = h.sparse || h.kind == kindSparse
+	h.mode, _ = number(field(b, fieldMode))
+	if h.name == "" {
+		h.name = fullName(b)
+	}
+	if h.link == "" {
+		h.link = text(b, fieldLink)
+	}
+	if h.size < 0 {
+		h.size = size
+	}
+	// Links, devices and directories have no content, whatever their size says; nor had a directory of before POSIX.
+	if h.kind >= '1' && h.kind <= '6' || h.kind == 0 && strings.HasSuffix(h.name, "/") {
+		h.size = 0
+	}
+}
+
+// fullName joins the name of a header block with its prefix, where there is one.
+func fullName(b []byte) string {
+	prefix := fieldPrefix
+	if string(field(b, fieldStarMark)) == "tar\x00" {
+		prefix = fieldStar
+	}
+	if bytes.HasPrefix(field(b, fieldMagic), []byte("ustar\x00")) && b[prefix[0]] != 0 {
+		return text(b, prefix) + "/" + text(b, fieldName)
+	}
+	return text(b, fieldName)
+}
 
 // isTarHeader reports whether the checksum of a block is that of a header: the sum of its bytes,
 // those of the checksum itself taken for spaces.
@@ -71,11 +116,11 @@ func isZero(b []byte) bool { return len(bytes.TrimLeft(b, "\x00")) == 0 }
 func field(b []byte, f [2]int) []byte { return b[f[0]:f[1]] }
 
 // text returns a field up to its first zero.
-func text(b []byte, f [2]int) []byte { return cString(field(b, f)) }
+func text(b []byte, f [2]int) string { return cString(field(b, f)) }
 
-func cString(b []byte) []byte {
+func cString(b []byte) string {
 	before, _, _ := bytes.Cut(b, []byte{0})
-	return before
+	return string(before)
 }
 
 // number parses a field: octal digits in spaces and zeros, or, with the first bit set, a binary
@@ -112,7 +157,7 @@ func number(b []byte) (int64, bool) {
 }
 
 // parsePax reads records "LENGTH KEY=VALUE\n", where LENGTH counts the whole record.
-func parsePax(b []byte, h *tarHeader) error {
+func (h *tarHeader) parsePax(b []byte) error {
 	for len(b) > 0 {
 		i := bytes.IndexByte(b, ' ')
 		if i < 0 || i > 10 {
@@ -129,9 +174,9 @@ func parsePax(b []byte, h *tarHeader) error {
 		b = b[n:]
 		switch string(key) {
 		case "path":
-			h.name = value
+			h.name = string(value)
 		case "linkpath":
-			h.link = value
+			h.link = string(value)
 		case "size":
 			size, err := strconv.ParseInt(string(value), 10, 64)
 			if err != nil || size < 0 || size > 1<<60 {
@@ -146,7 +191,7 @@ func parsePax(b []byte, h *tarHeader) error {
 			if bytes.HasPrefix(key, []byte("GNU.sparse.")) {
 				h.sparse = true
 				if string(key) == "GNU.sparse.name" { // the name in the header has a directory "GNUSparseFile.N" in it
-					h.name = value
+					h.name = string(value)
 				}
 			}
 		}
