@@ -3,7 +3,7 @@
 #
 #   hack/bench.sh                 all
 #   hack/bench.sh packages [ARG]  go test -bench, ARG goes on to it
-#   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to hostbench, e.g. -n 51
+#   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to go test, e.g. -benchtime=51x
 #   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to the benchmarks of planbench, e.g. -test.bench=Fleet
 #   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to the benchmarks of labbench, e.g. -test.bench='Lab/(pair|sixteen)$'
@@ -30,8 +30,8 @@ fetch_kernel() {
 }
 
 hosts() {
-	"$go" build -o bin/hostbench ./internal/hostbench
-	bin/hostbench -rackless bin/rackless "$@"
+	RACKLESS_BENCH=$PWD/bin/rackless "$go" test -run='^$' -bench='AgainstLstopo/(live|directory)' -benchtime=21x "$@" ./inspect
+	RACKLESS_BENCH=$PWD/bin/rackless "$go" test -run='^$' -bench='AgainstLstopo/snapshots' -benchtime=5x "$@" ./inspect
 }
 
 plans() {

@@ -241,7 +241,6 @@ var rules = map[string]rule{
 	"internal/deps": {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
 		why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
-	"internal/hostbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/lazyregexp": {why: "regular expressions, later"},
 	"internal/planbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/planfixture": {may: []string{"lab", "plan", "topology"},
