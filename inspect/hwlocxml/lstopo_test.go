@@ -5,100 +5,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	gocmp "github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/topology"
 )
-
-// described are machines that synthetic.Host and hwloc make of the same words.
-var described = []string{
-	"pu:4",
-	"6",
-	"2 3 4",
-	"2 2 2 2",
-	"2 2 2 1 2 1 1 1 2",
-	"3 [numa] 4",
-	"pack:2 numa:2 l3:1 core:2 pu:2",
-	"numa:2 pack:1 core:4 pu:2",
-	"node:2 socket:1 core:2 2",
-	"pack:2 die:2 l3:2(size=32MiB) core:2 pu:1",
-	"pack:2 numa:2(memory=64GiB) core:4 pu:2(indexes=core:numa:pack)",
-	"pack:2 core:2(indexes=8,9,0,1) pu:2(indexes=pack)",
-	"core:4 pu:1(indexes=2*2:1*2)",
-	"numa:3(indexes=8,0,4 memory=1GB) core:2 pu:1",
-	"group:2 group:2 l2:1 core:2 pu:2",
-	"[numa] pack:2 [numa] [numa] core:4 1",
-	"pack:2 [numa(memory=16GiB indexes=3,1,0,2)] [numa(memory=4TiB)] core:2 1",
-	"pack:4 numa:2 l3:2 core:4 pu:2",
-}
-
-// TestSyntheticAgainstLstopo compares synthetic.Host with what hwloc 2.9 made of the same
-// descriptions, as testdata/synthetic has it; -update asks the lstopo that is installed.
-func TestSyntheticAgainstLstopo(t *testing.T) {
-	t.Parallel()
-	notName := regexp.MustCompile(`[^a-z0-9]+`)
-	for _, desc := range described {
-		name := "synthetic/" + strings.Trim(notName.ReplaceAllString(strings.ToLower(desc), "-"), "-") + ".xml"
-		if *update {
-			recordSynthetic(t, desc, name)
-		}
-		want, err := Parse(content(t, name), name)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		got, err := synthetic.Host(desc)
-		if err != nil {
-			t.Error(err)
-			continue
-		}
-		// hwloc makes up what is not stated: 1 GiB a node, sizes of caches, no distances.
-		stated := strings.Contains(desc, "memory=")
-		for i := range want.NUMANodes {
-			if want.NUMANodes[i].Hugepages = nil; !stated {
-				want.NUMANodes[i].MemoryBytes = nil
-			}
-			got.NUMANodes[i].Distances = nil
-		}
-		if !stated {
-			want.Memory = topology.Memory{}
-		}
-		if !strings.Contains(desc, "size=") {
-			for i := range want.L3 {
-				want.L3[i].SizeBytes = nil
-			}
-		}
-		want.Provenance, got.Provenance = topology.Provenance{}, topology.Provenance{}
-		if diff := gocmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-lstopo +got):\n%s", desc, diff)
-		}
-	}
-}
-
-// recordSynthetic writes what lstopo makes of a description. gp_index has the order in which hwloc
-// made the objects: it is of no use here.
-func recordSynthetic(t *testing.T, desc, name string) {
-	t.Helper()
-	out, err := exec.Command("lstopo-no-graphics", "-i", desc, "--of", "xml", "-").Output()
-	if err != nil {
-		t.Fatalf("lstopo -i %s: %v", strconv.Quote(desc), err)
-	}
-	path := filepath.Join("testdata", filepath.FromSlash(name))
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	out = regexp.MustCompile(` gp_index="\d+"`).ReplaceAll(out, nil)
-	out = bytes.ReplaceAll(out, []byte("    <info name=\"ProcessName\" value=\"lstopo-no-graphics\"/>\n"), nil)
-	if err := os.WriteFile(path, out, 0o644); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // TestAgainstLstopo lets hwloc read the files and write them again as version 2. What is read from
 // both must agree: so hwloc's reading of version 1 is compared with this one's. It runs where hwloc
