@@ -176,7 +176,7 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	if err != nil {
 		return nil, err
 	}
-	runs, err := countRuns(ctx, db)
+	outcomes, err := conduct.Outcomes(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -187,11 +187,12 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	var all []live.Study
 	latest, at := -1, time.Time{}
 	for i, s := range studies {
-		all = append(all, liveStudy(s, runs[s.ID]))
+		o := outcomes[s.ID]
+		all = append(all, liveStudy(s, o))
 		// One study at a time runs: if one does, it is the one that began a run last.
 		began := s.Created
-		if r := runs[s.ID]; r != nil && r.last.After(began) {
-			began = r.last
+		if o.Last.After(began) {
+			began = o.Last
 		}
 		if latest < 0 || began.After(at) {
 			latest, at = i, began
@@ -206,62 +207,9 @@ func (u *Source) Studies(ctx context.Context) ([]live.Study, error) {
 	return all, nil
 }
 
-// A runCount is what there is of a study's runs.
-type runCount struct {
-	done, failed, disturbed int
-	given                   int     // places that were given up, after as many attempts as there are
-	took                    float64 // seconds of all runs that are done
-	spent                   float64 // and of all others too
-	last                    time.Time
-	cell                    map[string]string // of the run that is under way, or was cut off
-	emulated                bool
-}
-
-// runCounts has a row for each study with runs. Beside the one max(), SQLite takes the plain columns from the row that
-// has it: cell, status and start are those of the last run.
-const runCounts = `
-	SELECT study, sum(status = 'done'), sum(status = 'failed'), sum(status = 'disturbed'),
-		total(seconds) FILTER (WHERE status = 'done'), total(seconds), max(id), cell, status, started,
-		study IN (SELECT run.study FROM invocation JOIN run ON run.id = invocation.run
-			WHERE json_extract(raw, '$.emulated'))
-	FROM run GROUP BY study`
-
-// countRuns counts the runs of all studies, by the study's number.
-func countRuns(ctx context.Context, db *store.DB) (map[int64]*runCount, error) {
-	all := make(map[int64]*runCount)
-	err := db.Query(ctx, runCounts, func([]string) error { return nil }, func(v []any) error {
-		number := func(i int) int64 {
-			n, _ := v[i].(int64)
-			return n
-		}
-		r := &runCount{done: int(number(1)), failed: int(number(2)), disturbed: int(number(3)),
-			emulated: number(10) != 0}
-		r.took, _ = v[4].(float64)
-		r.spent, _ = v[5].(float64)
-		all[number(0)] = r
-		cell, _ := v[7].(string)
-		started, _ := v[9].(string)
-		var err error
-		if r.last, err = time.Parse(time.RFC3339Nano, started); err == nil && v[8] == study.StatusRunning {
-			err = json.Unmarshal([]byte(cell), &r.cell)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	outcomes, err := conduct.Outcomes(ctx, db)
-	for id, o := range outcomes {
-		if all[id] != nil {
-			all[id].given = o.GivenUp
-		}
-	}
-	return all, err
-}
-
 // liveStudy is a study with its progress. What is left is estimated from the runs that are done, because failed ones
 // end early; a budget may end the study sooner.
-func liveStudy(s *store.Study, r *runCount) live.Study {
+func liveStudy(s *store.Study, o store.Outcome) live.Study {
 	out := live.Study{Name: s.Name, Created: s.Created}
 	var spec study.Spec
 	if err := json.Unmarshal(s.Spec, &spec); err != nil {
@@ -271,18 +219,15 @@ func liveStudy(s *store.Study, r *runCount) live.Study {
 	out.Question, out.Lab = spec.Question, spec.Lab
 	perBlock := len(spec.Block(1))
 	out.Total = spec.Blocks * perBlock
-	if r == nil {
-		return out
-	}
-	out.Done, out.Failed, out.Disturbed, out.Emulated = r.done, r.failed, r.disturbed, r.emulated
+	out.Done, out.Failed, out.Disturbed, out.Emulated = o.Done, o.Failed, o.Disturbed, o.Emulated
 	var cell []string
 	for _, f := range spec.Factors {
-		if level, ok := r.cell[f.Name]; ok {
+		if level, ok := o.Cell[f.Name]; ok {
 			cell = append(cell, f.Name+"="+level)
 		}
 	}
 	out.Cell = strings.Join(cell, " ")
-	made := out.Done + r.given
+	made := out.Done + o.GivenUp
 	if out.Total > 0 && made >= out.Total {
 		out.Complete = true
 		return out
@@ -291,12 +236,12 @@ func liveStudy(s *store.Study, r *runCount) live.Study {
 		return out
 	}
 	// By what runs took so far, with their warm-ups: the plan alone does not say how long a boot or a tool takes.
-	each := r.took / float64(out.Done)
+	each := o.Took / float64(out.Done)
 	if out.Total > 0 {
 		out.Left = time.Duration(float64(out.Total-made) * each * float64(time.Second))
 	}
 	if spec.Budget > 0 {
-		left := spec.Budget.Seconds() - r.spent
+		left := spec.Budget.Seconds() - o.Spent
 		// A block that does not fit any more is not begun.
 		if perBlock > 0 && made%perBlock == 0 && float64(perBlock)*each > left {
 			out.Complete, out.Left = true, 0

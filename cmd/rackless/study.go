@@ -237,7 +237,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
 		return worked, errors.Join(err, r.Leave(), db.Close())
 	}
-	var outcomes map[int64]conduct.Outcome
+	var outcomes map[int64]store.Outcome
 	if err == nil {
 		outcomes, err = conduct.Outcomes(ctx, db)
 	}

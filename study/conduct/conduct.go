@@ -229,30 +229,9 @@ func (c *Conductor) total(done, perBlock int, used time.Duration) int {
 	return fit
 }
 
-// An Outcome counts what has come of the runs of a study.
-type Outcome struct {
-	Done    int // runs that count
-	GivenUp int // after MaxAttempts attempts: their blocks do not count
-}
-
-// Outcomes counts the runs of all studies, by the number of the study. SQL does it: a file of
-// studies may be large, and counts are asked for every second.
-func Outcomes(ctx context.Context, db *store.DB) (map[int64]Outcome, error) {
-	// As soFar counts.
-	question := fmt.Sprintf(`SELECT study, sum(done), sum(NOT done AND tries >= %d) FROM (
-		SELECT study, max(status = '%s') AS done,
-			sum(status <> '%s' AND coalesce(error, '') NOT LIKE '%s%%') AS tries
-		FROM run GROUP BY study, block, place
-	) GROUP BY study`, MaxAttempts, study.StatusDone, study.StatusRunning, cutOff)
-	all := make(map[int64]Outcome)
-	err := db.Query(ctx, question, func([]string) error { return nil }, func(v []any) error {
-		id, _ := v[0].(int64) // all three are integers
-		done, _ := v[1].(int64)
-		givenUp, _ := v[2].(int64)
-		all[id] = Outcome{Done: int(done), GivenUp: int(givenUp)}
-		return nil
-	})
-	return all, err
+// Outcomes counts the runs of all studies as soFar does, by the number of the study.
+func Outcomes(ctx context.Context, db *store.DB) (map[int64]store.Outcome, error) {
+	return db.Outcomes(ctx, MaxAttempts, cutOff)
 }
 
 func mean(v []float64) float64 {

@@ -80,6 +80,10 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 	if err != nil {
 		return nil, err
 	}
+	outcomes, err := conduct.Outcomes(ctx, db)
+	if err != nil {
+		return nil, err
+	}
 	all := []Entry{}
 	for _, s := range studies {
 		// The name of the lab file is in the study as it was asked for; the table has the text of the file.
@@ -87,19 +91,9 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 		if err := json.Unmarshal(s.Spec, &spec); err != nil {
 			return nil, fmt.Errorf("study %s: %w", s.Name, err)
 		}
-		e := Entry{Name: s.Name, Created: s.Created, Lab: spec.Lab}
-		runs, err := db.Runs(ctx, s.ID)
-		if err != nil {
-			return nil, err
-		}
-		count := map[string]*int{study.StatusDone: &e.Done, study.StatusFailed: &e.Failed,
-			study.StatusDisturbed: &e.Disturbed}
-		for _, r := range runs {
-			if n := count[r.Status]; n != nil { // else it is under way
-				*n++
-			}
-		}
-		all = append(all, e)
+		o := outcomes[s.ID]
+		all = append(all, Entry{Name: s.Name, Created: s.Created, Lab: spec.Lab, Done: o.Done, Failed: o.Failed,
+			Disturbed: o.Disturbed})
 	}
 	return all, nil
 }
