@@ -1,3 +1,5 @@
+// Package planfixture makes small random Problems for the tests of the planner's packages, odd in
+// every way that a Problem can be.
 package planfixture
 
 import (
@@ -16,7 +18,7 @@ func Small(seed uint64) *plan.Problem {
 	r := NewRand(seed)
 	w := Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 		lab.WorkloadGPUCompute, lab.WorkloadRDMABandwidth)
-	p := emptyProblem(w)
+	p := Empty(w)
 	// Weights that nobody published too: zeros and ties are where bounds go wrong.
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
@@ -31,6 +33,12 @@ func Small(seed uint64) *plan.Problem {
 	smallDevices(r, p, nodes)
 	smallRequests(r, p)
 	return p
+}
+
+// Empty returns a problem with nothing in it.
+func Empty(w lab.Workload) *plan.Problem {
+	return &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30,
+		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
 }
 
 // smallNodes adds NUMA nodes, a fifth of the time with a table of distances that is not symmetric,

@@ -8,7 +8,7 @@ import "slices"
 // 1962, Lawler 1963), the nearest homes of what is still there, and how many devices can have a
 // core next to them on so many NUMA nodes.
 //
-// The case that needs this: one lab node with eight GPUs and eight NICs on planfixture.Large. It is
+// The case that needs this: one lab node with eight GPUs and eight NICs on largeShape of the tests. It is
 // proved in about a thousand steps; without the outlook on devices to come, the bound stays at 31800
 // of 56664 for millions.
 

@@ -12,8 +12,8 @@ import (
 
 // partlyUsed takes cores, memory, GPUs and virtual functions away from the large host, for one lab
 // node that asks for a.
-func partlyUsed(seed uint64, a planfixture.Ask) *plan.Problem {
-	p := planfixture.Large().Problem()
+func partlyUsed(seed uint64, a ask) *plan.Problem {
+	p := largeShape().Problem()
 	r := planfixture.NewRand(seed)
 	for n := range p.NUMANodes {
 		take := 0
@@ -40,12 +40,12 @@ func partlyUsed(seed uint64, a planfixture.Ask) *plan.Problem {
 			d.FreeVFs = nil
 		}
 	}
-	return planfixture.Add(p, a)
+	return withAsks(p, a)
 }
 
 func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 	t.Parallel()
-	for _, a := range []planfixture.Ask{
+	for _, a := range []ask{
 		{Cores: 12, Pages: 16, GPUs: 1, VFs: 1},
 		{Cores: 24, Pages: 48, GPUs: 2, VFs: 2},
 		{Cores: 48, Pages: 160, GPUs: 4, VFs: 4},
@@ -53,7 +53,7 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d GPUs and %d VFs", a.GPUs, a.VFs), func(t *testing.T) {
 			t.Parallel()
-			r, err := Solve(context.Background(), planfixture.Add(planfixture.Large().Problem(), a),
+			r, err := Solve(context.Background(), withAsks(largeShape().Problem(), a),
 				Options{Steps: 60_000})
 			if err != nil {
 				t.Fatal(err)
@@ -70,7 +70,7 @@ func TestManyDevicesAreProvedAtOnce(t *testing.T) {
 func TestALimitDoesNotMeanThatNothingIsFound(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(60) {
-		for _, a := range []planfixture.Ask{{Cores: 32, Pages: 96, VFs: 2}, {Cores: 48, Pages: 160, GPUs: 4, VFs: 4},
+		for _, a := range []ask{{Cores: 32, Pages: 96, VFs: 2}, {Cores: 48, Pages: 160, GPUs: 4, VFs: 4},
 			{Cores: 100, Pages: 400, GPUs: 8, VFs: 8}, {Cores: 30, Pages: 64, GPUs: 2, NICs: 2}} {
 			p := partlyUsed(seed, a)
 			r, err := Solve(context.Background(), p, Options{Steps: 30_000})

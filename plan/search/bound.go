@@ -163,7 +163,7 @@ func (t *tree) raised() (higher, ok bool) {
 // commonPortPrice starts with the same price for all NICs, the best of what a user more may cost:
 // where lab nodes do not care which one they get, that is the answer.
 //
-// The case that needs it: 64 lab nodes with a virtual function each on planfixture.Large. The common
+// The case that needs it: 64 lab nodes with a virtual function each on largeShape of the tests. The common
 // price alone proves 57600; without it the subgradient method does not get above 0.
 func (t *tree) commonPortPrice() {
 	defer func() { t.start = t.relaxation() }()

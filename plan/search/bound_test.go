@@ -95,15 +95,15 @@ func TestAnyPricesGiveABound(t *testing.T) {
 // equalLabs returns equal lab nodes on a small machine where not all can be as near to their devices, memory or cores.
 func equalLabs(seed uint64) *plan.Problem {
 	r := planfixture.NewRand(seed)
-	s := planfixture.Shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
+	s := shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
 		GPUs: r.In(0, 3), NICs: r.In(0, 2), VFs: r.In(1, 3),
 		Pages: int64(r.In(1, 6)), PairsUnderSwitch: true, Far: 21}
 	p := s.Problem()
 	p.Weights.Unequal = int64(planfixture.Pick(r, 1, 10, 50, 400))
 	p.Weights.L3Shared = int64(planfixture.Pick(r, 0, 50, 700))
-	a := planfixture.Ask{Cores: r.In(1, 2), Pages: int64(r.In(0, 3)), GPUs: min(s.GPUs, r.In(0, 1)),
+	a := ask{Cores: r.In(1, 2), Pages: int64(r.In(0, 3)), GPUs: min(s.GPUs, r.In(0, 1)),
 		VFs: min(s.NICs, r.In(0, 1))}
-	return planfixture.Add(p, planfixture.Times(r.In(2, 3), a)...)
+	return withAsks(p, times(r.In(2, 3), a)...)
 }
 
 func TestBoundsOfEqualLabNodes(t *testing.T) {
@@ -142,28 +142,28 @@ func TestCoverCountsShares(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name  string
-		shape planfixture.Shape
-		asks  []planfixture.Ask
+		shape shape
+		asks  []ask
 		want  int64
 	}{
-		{"a cache for each", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 4, Cores: 8, Threads: 2},
-			planfixture.Times(4, planfixture.Ask{Cores: 5}), 0},
+		{"a cache for each", shape{Packages: 1, Nodes: 1, L3s: 4, Cores: 8, Threads: 2},
+			times(4, ask{Cores: 5}), 0},
 		{"five cores under caches of eight leave three that two lab nodes more have to share",
-			planfixture.Shape{Packages: 1, Nodes: 1, L3s: 4, Cores: 8, Threads: 2},
-			planfixture.Times(5, planfixture.Ask{Cores: 5}), 4},
-		{"full caches have one owner where sizes are right", planfixture.Shape{Packages: 2, Nodes: 2, L3s: 4, Cores: 8,
+			shape{Packages: 1, Nodes: 1, L3s: 4, Cores: 8, Threads: 2},
+			times(5, ask{Cores: 5}), 4},
+		{"full caches have one owner where sizes are right", shape{Packages: 2, Nodes: 2, L3s: 4, Cores: 8,
 			Threads: 2},
-			planfixture.Times(8, planfixture.Ask{Cores: 16}), 0},
-		{"all of a cache that is shared", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 1, Cores: 8, Threads: 2},
-			planfixture.Times(2, planfixture.Ask{Cores: 4}), 2},
-		{"no caches known", planfixture.Shape{Packages: 1, Nodes: 1, L3s: 0, Cores: 8, Threads: 2},
-			planfixture.Times(1, planfixture.Ask{Cores: 8}), 0},
-		{"a core that the host keeps", planfixture.Shape{Packages: 1, Nodes: 2, L3s: 1, Cores: 8, Threads: 2,
-			Busy: true}, planfixture.Times(1, planfixture.Ask{Cores: 8}), 0},
+			times(8, ask{Cores: 16}), 0},
+		{"all of a cache that is shared", shape{Packages: 1, Nodes: 1, L3s: 1, Cores: 8, Threads: 2},
+			times(2, ask{Cores: 4}), 2},
+		{"no caches known", shape{Packages: 1, Nodes: 1, L3s: 0, Cores: 8, Threads: 2},
+			times(1, ask{Cores: 8}), 0},
+		{"a core that the host keeps", shape{Packages: 1, Nodes: 2, L3s: 1, Cores: 8, Threads: 2,
+			Busy: true}, times(1, ask{Cores: 8}), 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			m, err := newModel(planfixture.Add(c.shape.Problem(), c.asks...))
+			m, err := newModel(withAsks(c.shape.Problem(), c.asks...))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -176,14 +176,14 @@ func TestCoverCountsShares(t *testing.T) {
 
 func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
 	t.Parallel()
-	h20 := planfixture.H20()
+	h20 := h20Shape()
 	for _, c := range []struct {
 		name string
 		p    *plan.Problem
 	}{
 		{"eight lab nodes with a GPU each, of which four have their NIC under the same switch", gpusApart()},
-		{"eight with a virtual function each", planfixture.Add(h20.Problem(),
-			planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)},
+		{"eight with a virtual function each", withAsks(h20.Problem(),
+			times(8, ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -200,8 +200,8 @@ func TestPublishedCasesAreProvedAtTheRoot(t *testing.T) {
 // gpusApart is an H20 whose GPUs are under one switch with a NIC, or with none, in turn: as the
 // machine in the field has them.
 func gpusApart() *plan.Problem {
-	s := planfixture.H20()
-	p := planfixture.Add(s.Problem(), planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)
+	s := h20Shape()
+	p := withAsks(s.Problem(), times(8, ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...)
 	for i := range p.Paths {
 		q := &p.Paths[i]
 		if p.Devices[q.B].Kind != plan.KindNIC {
@@ -222,7 +222,7 @@ func gpusApart() *plan.Problem {
 func TestMemoryOnFewNodesIsProved(t *testing.T) {
 	t.Parallel()
 	for _, seed := range []uint64{22, 144, 147} {
-		name, p := planfixture.Mix(seed)
+		name, p := mix(seed)
 		if _, ok := leastCost(t, p); !ok {
 			t.Errorf("%d %s: no placement", seed, name)
 		}

@@ -1,4 +1,4 @@
-package search_test
+package search
 
 import (
 	"context"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/search"
 )
 
 // brute tries every placement of a problem, core by core and page by page, and returns the least
@@ -153,10 +152,10 @@ func TestSolveAgreesWithBruteForce(t *testing.T) {
 			skipped++
 			continue
 		}
-		r, err := search.Solve(context.Background(), p, search.Options{})
+		r, err := Solve(context.Background(), p, Options{})
 		if !found {
 			infeasible++
-			if !errors.Is(err, search.ErrInfeasible) {
+			if !errors.Is(err, ErrInfeasible) {
 				t.Fatalf("seed %d: Solve: %v, %v; want ErrInfeasible", seed, r, err)
 			}
 			continue

@@ -1,4 +1,4 @@
-package search_test
+package search
 
 import (
 	"bytes"
@@ -15,7 +15,6 @@ import (
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/search"
 )
 
 // A mip is a planner's problem as a mixed integer program, made from docs/planner.md alone: it
@@ -606,13 +605,13 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 	t.Parallel()
 	python := highs(t)
 	problems := map[string]*plan.Problem{
-		"epyc-pair": planfixture.EPYCPair(),
-		"epyc, four": planfixture.Add(planfixture.EPYC7551P().Problem(),
-			planfixture.Times(4, planfixture.Ask{Cores: 6, Pages: 12, NICs: 1})...),
-		"h20, three with two GPUs": planfixture.Add(planfixture.H20().Problem(),
-			planfixture.Times(3, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...),
-		"r740, two sizes": planfixture.Add(planfixture.R740().Problem(),
-			planfixture.Ask{Cores: 30, Pages: 200, VFs: 1}, planfixture.Ask{Cores: 9, Pages: 60, VFs: 1}),
+		"epyc-pair": epycPair(),
+		"epyc, four": withAsks(epycShape().Problem(),
+			times(4, ask{Cores: 6, Pages: 12, NICs: 1})...),
+		"h20, three with two GPUs": withAsks(h20Shape().Problem(),
+			times(3, ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...),
+		"r740, two sizes": withAsks(r740Shape().Problem(),
+			ask{Cores: 30, Pages: 200, VFs: 1}, ask{Cores: 9, Pages: 60, VFs: 1}),
 	}
 	seeds := uint64(240)
 	if testing.Short() {
@@ -653,12 +652,12 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 	compared, infeasible := 0, 0
 	for k, name := range names {
 		p := problems[name]
-		r, err := search.Solve(context.Background(), p, search.Options{})
+		r, err := Solve(context.Background(), p, Options{})
 		cost, numeric := strconv.ParseFloat(answers[k], 64)
 		switch {
 		case answers[k] == "infeasible":
 			infeasible++
-			if !errors.Is(err, search.ErrInfeasible) {
+			if !errors.Is(err, ErrInfeasible) {
 				t.Errorf("%s: HiGHS says that there is no placement; Solve: %+v, %v", name, r, err)
 			}
 		case numeric != nil:

@@ -1,4 +1,4 @@
-package search_test
+package search
 
 import (
 	"context"
@@ -10,23 +10,22 @@ import (
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/search"
 )
 
 // huge is a problem at the limits: 4,096 cores, 500 lab nodes, 2,000 devices.
 func huge(gpus bool) *plan.Problem {
-	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64,
+	s := shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 500, NICs: 1500, VFs: 64,
 		Pages: 512, Reserve: 16}
 	r := planfixture.NewRand(1)
-	var asks []planfixture.Ask
+	var asks []ask
 	for k := range 500 {
-		a := planfixture.Ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 40)), VFs: r.Intn(3)}
+		a := ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 40)), VFs: r.Intn(3)}
 		if gpus && k%2 == 0 {
 			a.GPUs, a.NICs = 1+r.Intn(2), r.Intn(3)
 		}
 		asks = append(asks, a)
 	}
-	return planfixture.Add(s.Problem(), asks...)
+	return withAsks(s.Problem(), asks...)
 }
 
 // With so many steps allowed the search would take days: that it comes back at all is what shows
@@ -42,11 +41,11 @@ func TestAHugeProblemIsCancelled(t *testing.T) {
 			runtime.ReadMemStats(&before)
 			ctx, cancel := context.WithTimeout(t.Context(), after)
 			start := time.Now()
-			r, err := search.Solve(ctx, p, search.Options{Steps: 1 << 40})
+			r, err := Solve(ctx, p, Options{Steps: 1 << 40})
 			late := time.Since(start) - after
 			cancel()
 			runtime.ReadMemStats(&now)
-			if err != nil && !errors.Is(err, search.ErrStopped) {
+			if err != nil && !errors.Is(err, ErrStopped) {
 				t.Errorf("GPUs %v, %v: %v", gpus, after, err)
 			}
 			if err == nil {
@@ -66,7 +65,7 @@ func TestAHugeProblemIsCancelled(t *testing.T) {
 // The devices of one lab node are as --explain restricts them.
 func TestRestrictedDevicesArePlaced(t *testing.T) {
 	t.Parallel()
-	p := planfixture.Add(planfixture.H20().Problem(), planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400,
+	p := withAsks(h20Shape().Problem(), times(4, ask{Cores: 22, Pages: 400,
 		GPUs: 2, NICs: 1})...)
 	var gpu, nic int
 	for d := len(p.Devices) - 1; d >= 0; d-- {
@@ -85,7 +84,7 @@ func TestRestrictedDevicesArePlaced(t *testing.T) {
 		return d == nic
 	})}}
 	r0.Class = 1000
-	r, err := search.Solve(t.Context(), p, search.Options{Steps: 50_000})
+	r, err := Solve(t.Context(), p, Options{Steps: 50_000})
 	if err != nil {
 		t.Fatal(err)
 	}

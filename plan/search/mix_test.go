@@ -1,4 +1,4 @@
-package search_test
+package search
 
 import (
 	"context"
@@ -9,9 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/search"
 )
 
 var (
@@ -27,9 +25,9 @@ func TestMixesAreProved(t *testing.T) {
 		if *only >= 0 && seed != uint64(*only) {
 			continue
 		}
-		name, p := planfixture.Mix(seed)
+		name, p := mix(seed)
 		start := time.Now()
-		r, err := search.Solve(context.Background(), p, search.Options{})
+		r, err := Solve(context.Background(), p, Options{})
 		d := time.Since(start)
 		times = append(times, d)
 		if err != nil {

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The cases that need this linear program: planfixture.LargeMixed, where counting caches proves
+// The cases that need this linear program: largeMixed of the tests, where counting caches proves
 // 33200 of 35200, and mixes 70, 93 and 105 of TestSharedCachesAreProved.
 //
 // Which lab nodes share L3 caches is decided NUMA node by NUMA node, by what set of lab nodes is

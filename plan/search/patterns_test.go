@@ -12,7 +12,7 @@ import (
 // share L3 caches, span, or do without memory or devices at hand.
 func unevenLabs(seed uint64) *plan.Problem {
 	r := planfixture.NewRand(seed)
-	s := planfixture.Shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
+	s := shape{Packages: r.In(1, 2), Nodes: r.In(1, 2), L3s: r.In(0, 2), Cores: r.In(1, 3), Threads: 2,
 		GPUs: r.In(0, 2), NICs: r.In(0, 2), VFs: r.In(1, 2),
 		Pages: int64(r.In(2, 6)), Far: 21, Reserve: r.In(0, 1), Busy: r.Chance(20), Tenants: r.In(0, 4) / 4,
 		NodeReserve: r.In(0, 4) / 4, NoMemoryNodes: r.In(0, 3) / 3}
@@ -21,12 +21,12 @@ func unevenLabs(seed uint64) *plan.Problem {
 	p.Weights.NUMASpan = int64(planfixture.Pick(r, 0, 20, 200))
 	p.Weights.EmulatorDistance = int64(planfixture.Pick(r, 0, 20, 200))
 	p.Weights.MemoryBalance = int64(planfixture.Pick(r, 0, 10, 1000))
-	var asks []planfixture.Ask
+	var asks []ask
 	for range r.In(2, 4) {
-		asks = append(asks, planfixture.Ask{Cores: r.In(1, 4), Pages: int64(r.In(0, 4)),
+		asks = append(asks, ask{Cores: r.In(1, 4), Pages: int64(r.In(0, 4)),
 			GPUs: min(s.GPUs, r.In(0, 2)/2), VFs: min(s.NICs, r.In(0, 2)/2)})
 	}
-	return planfixture.Add(p, asks...)
+	return withAsks(p, asks...)
 }
 
 func TestAnyCreditsGiveABound(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAnyCreditsGiveABound(t *testing.T) {
 func TestSharedCachesAreProved(t *testing.T) {
 	t.Parallel()
 	mix := func(seed uint64) *plan.Problem {
-		_, p := planfixture.Mix(seed)
+		_, p := mix(seed)
 		return p
 	}
 	for _, c := range []struct {
@@ -117,8 +117,8 @@ func TestSharedCachesAreProved(t *testing.T) {
 		want int64
 	}{
 		{"one of 12 cores with a GPU and three of 5 cores on each of 16 NUMA nodes: two and four would share less, " +
-			"but leave no core to the host", planfixture.LargeMixed(), 35200},
-		{"64 lab nodes of eleven sizes on 16 NUMA nodes", planfixture.LargeUnequal(1, 0), 4000},
+			"but leave no core to the host", largeMixed(), 35200},
+		{"64 lab nodes of eleven sizes on 16 NUMA nodes", largeUnequal(1, 0), 4000},
 		{"16 equal lab nodes on eight NUMA nodes, of which each has memory for two", mix(93), 800},
 		{"seven lab nodes on one NUMA node and four on the other", mix(70), 6800},
 		{"twelve caches for twelve lab nodes, most of which do not fill theirs", mix(105), 17200},

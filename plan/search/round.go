@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// The case that needs this search: planfixture.LargeUnequal, 64 lab nodes of eleven sizes. With it the
+// The case that needs this search: largeUnequal of the tests, 64 lab nodes of eleven sizes. With it the
 // search proves 4000; without it the best placement found costs 4400.
 //
 // The linear program takes parts of patterns; a placement takes whole ones. Each pattern loses

@@ -1,4 +1,4 @@
-package search_test
+package search
 
 import (
 	"fmt"
@@ -27,7 +27,7 @@ func violation(p *plan.Problem, pl *plan.Placement) string {
 				if v := apart(a.NUMA, numaOf(p, &pl.Nodes[i]), numaOf(p, &pl.Nodes[j])); v != "" {
 					return fmt.Sprintf("NUMA nodes of %d and %d: %s", i, j, v)
 				}
-				if v := apart(a.NIC, nicsOf(&pl.Nodes[i]), nicsOf(&pl.Nodes[j])); v != "" {
+				if v := apart(a.NIC, placedNICs(&pl.Nodes[i]), placedNICs(&pl.Nodes[j])); v != "" {
 					return fmt.Sprintf("NICs of %d and %d: %s", i, j, v)
 				}
 			}
@@ -65,7 +65,7 @@ func numaOf(p *plan.Problem, n *plan.NodePlacement) []int {
 	return slices.Compact(nodes)
 }
 
-func nicsOf(n *plan.NodePlacement) []int {
+func placedNICs(n *plan.NodePlacement) []int {
 	nics := slices.Clone(n.NICs)
 	for _, v := range n.VFs {
 		nics = append(nics, v.Device)

@@ -1,4 +1,4 @@
-package search_test
+package search
 
 import (
 	"context"
@@ -13,14 +13,13 @@ import (
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/search"
 )
 
 // solve returns the cost of a problem, and whether it has a placement.
 func solve(t testing.TB, p *plan.Problem) (int64, bool) {
 	t.Helper()
-	r, err := search.Solve(context.Background(), p, search.Options{})
-	if errors.Is(err, search.ErrInfeasible) {
+	r, err := Solve(context.Background(), p, Options{})
+	if errors.Is(err, ErrInfeasible) {
 		return 0, false
 	}
 	if err != nil {
@@ -37,20 +36,20 @@ func solve(t testing.TB, p *plan.Problem) (int64, bool) {
 
 func TestSolvePublishedCases(t *testing.T) {
 	t.Parallel()
-	h20 := planfixture.H20()
+	h20 := h20Shape()
 	for _, c := range []struct {
 		name string
 		p    *plan.Problem
 		want int64
 	}{
-		{"two lab nodes with a GPU and a NIC each fill an EPYC 7551P", planfixture.EPYCPair(), -1},
-		{"four lab nodes share an H20 with two GPUs and their NIC each", planfixture.Add(h20.Problem(),
-			planfixture.Times(4, planfixture.Ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...), -1},
-		{"eight lab nodes share an H20 with a GPU and a virtual function each", planfixture.Add(h20.Problem(),
-			planfixture.Times(8, planfixture.Ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...), -1},
-		{"one lab node takes 44 of 48 cores of an R740", planfixture.Add(planfixture.R740().Problem(),
-			planfixture.Ask{Cores: 44, Pages: 300, VFs: 1}), -1},
-		{"sixty-four equal lab nodes find a cache of their own each", planfixture.LargeEqual(), 57600},
+		{"two lab nodes with a GPU and a NIC each fill an EPYC 7551P", epycPair(), -1},
+		{"four lab nodes share an H20 with two GPUs and their NIC each", withAsks(h20.Problem(),
+			times(4, ask{Cores: 22, Pages: 400, GPUs: 2, NICs: 1})...), -1},
+		{"eight lab nodes share an H20 with a GPU and a virtual function each", withAsks(h20.Problem(),
+			times(8, ask{Cores: 11, Pages: 200, GPUs: 1, VFs: 1})...), -1},
+		{"one lab node takes 44 of 48 cores of an R740", withAsks(r740Shape().Problem(),
+			ask{Cores: 44, Pages: 300, VFs: 1}), -1},
+		{"sixty-four equal lab nodes find a cache of their own each", largeEqual(), 57600},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,37 +63,37 @@ func TestSolvePublishedCases(t *testing.T) {
 
 func TestSolveRefusesWhatCountsForbid(t *testing.T) {
 	t.Parallel()
-	s := planfixture.Shape{Packages: 2, Nodes: 1, L3s: 1, Cores: 8, Threads: 2, GPUs: 2, NICs: 1, VFs: 2, Pages: 16}
+	s := shape{Packages: 2, Nodes: 1, L3s: 1, Cores: 8, Threads: 2, GPUs: 2, NICs: 1, VFs: 2, Pages: 16}
 	for _, c := range []struct {
 		name string
 		p    func() *plan.Problem
 	}{
 		{"more cores than there are", func() *plan.Problem {
-			return planfixture.Add(s.Problem(), planfixture.Times(3, planfixture.Ask{Cores: 6})...)
+			return withAsks(s.Problem(), times(3, ask{Cores: 6})...)
 		}},
 		{"cores that the host needs", func() *plan.Problem {
 			q := s
 			q.Reserve = 1
-			return planfixture.Add(q.Problem(), planfixture.Ask{Cores: 16})
+			return withAsks(q.Problem(), ask{Cores: 16})
 		}},
 		{"more memory than there is", func() *plan.Problem {
-			return planfixture.Add(s.Problem(), planfixture.Ask{Cores: 1, Pages: 33})
+			return withAsks(s.Problem(), ask{Cores: 1, Pages: 33})
 		}},
 		{"more GPUs than there are", func() *plan.Problem {
-			return planfixture.Add(s.Problem(), planfixture.Times(3, planfixture.Ask{Cores: 1, GPUs: 1})...)
+			return withAsks(s.Problem(), times(3, ask{Cores: 1, GPUs: 1})...)
 		}},
 		{"two lab nodes in one bundle", func() *plan.Problem {
 			q := s
 			q.OneBundle = true
-			return planfixture.Add(q.Problem(), planfixture.Times(2, planfixture.Ask{Cores: 1, GPUs: 1})...)
+			return withAsks(q.Problem(), times(2, ask{Cores: 1, GPUs: 1})...)
 		}},
 		{"virtual functions of a NIC that went with its bundle", func() *plan.Problem {
 			q := s
 			q.OneBundle = true
-			return planfixture.Add(q.Problem(), planfixture.Ask{Cores: 1, GPUs: 1}, planfixture.Ask{Cores: 1, VFs: 1})
+			return withAsks(q.Problem(), ask{Cores: 1, GPUs: 1}, ask{Cores: 1, VFs: 1})
 		}},
 		{"lab nodes that must not meet", func() *plan.Problem {
-			p := planfixture.Add(s.Problem(), planfixture.Times(3, planfixture.Ask{Cores: 1})...)
+			p := withAsks(s.Problem(), times(3, ask{Cores: 1})...)
 			for i := range p.Requests {
 				p.Requests[i].Class = i
 			}
@@ -104,8 +103,8 @@ func TestSolveRefusesWhatCountsForbid(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if r, err := search.Solve(context.Background(), c.p(), search.Options{}); !errors.Is(err,
-				search.ErrInfeasible) {
+			if r, err := Solve(context.Background(), c.p(), Options{}); !errors.Is(err,
+				ErrInfeasible) {
 				t.Errorf("Solve = %v, %v; want ErrInfeasible", r, err)
 			}
 		})
@@ -135,10 +134,10 @@ func TestSolveRefusesImpossibleNumbers(t *testing.T) {
 	} {
 		t.Run(c.want, func(t *testing.T) {
 			t.Parallel()
-			p := planfixture.EPYCPair()
+			p := epycPair()
 			c.do(p)
-			_, err := search.Solve(context.Background(), p, search.Options{})
-			if err == nil || errors.Is(err, search.ErrInfeasible) || !strings.Contains(err.Error(), c.want) {
+			_, err := Solve(context.Background(), p, Options{})
+			if err == nil || errors.Is(err, ErrInfeasible) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("Solve: %v; want an error with %q", err, c.want)
 			}
 		})
@@ -151,10 +150,10 @@ func TestAStoppedSearchStillBoundsTheCost(t *testing.T) {
 		p := planfixture.Small(seed)
 		cost, found := solve(t, p)
 		for _, steps := range []int64{1, 10, 50, 200, 1000, 5000} {
-			r, err := search.Solve(context.Background(), p, search.Options{Steps: steps})
+			r, err := Solve(context.Background(), p, Options{Steps: steps})
 			switch {
-			case errors.Is(err, search.ErrStopped):
-			case errors.Is(err, search.ErrInfeasible):
+			case errors.Is(err, ErrStopped):
+			case errors.Is(err, ErrInfeasible):
 				if found {
 					t.Errorf("seed %d, %d steps: no placement, want cost %d", seed, steps, cost)
 				}
@@ -177,9 +176,9 @@ func TestAStoppedSearchStillBoundsTheCost(t *testing.T) {
 func TestTheSameProblemGivesTheSamePlacement(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
-		_, p := planfixture.Mix(seed)
-		a, errA := search.Solve(context.Background(), p, search.Options{Steps: 300_000})
-		b, errB := search.Solve(context.Background(), p, search.Options{Steps: 300_000})
+		_, p := mix(seed)
+		a, errA := Solve(context.Background(), p, Options{Steps: 300_000})
+		b, errB := Solve(context.Background(), p, Options{Steps: 300_000})
 		if (errA == nil) != (errB == nil) {
 			t.Fatalf("seed %d: %v, then %v", seed, errA, errB)
 		}
@@ -191,9 +190,9 @@ func TestTheSameProblemGivesTheSamePlacement(t *testing.T) {
 
 func TestEarlierLabNodesGetLowerCores(t *testing.T) {
 	t.Parallel()
-	p := planfixture.Add(planfixture.Shape{Packages: 1, Nodes: 2, L3s: 2, Cores: 4, Threads: 2}.Problem(),
-		planfixture.Times(3, planfixture.Ask{Cores: 4})...)
-	r, err := search.Solve(context.Background(), p, search.Options{})
+	p := withAsks(shape{Packages: 1, Nodes: 2, L3s: 2, Cores: 4, Threads: 2}.Problem(),
+		times(3, ask{Cores: 4})...)
+	r, err := Solve(context.Background(), p, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,11 +208,11 @@ func TestEarlierLabNodesGetLowerCores(t *testing.T) {
 
 func TestACancelledSearchStops(t *testing.T) {
 	t.Parallel()
-	p := planfixture.LargeUnequal(1, 64)
+	p := largeUnequal(1, 64)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	r, err := search.Solve(ctx, p, search.Options{Steps: 1 << 40}) // days, were it not cancelled
-	if err != nil && !errors.Is(err, search.ErrStopped) || err == nil && (r.Stopped != "cancelled" ||
+	r, err := Solve(ctx, p, Options{Steps: 1 << 40}) // days, were it not cancelled
+	if err != nil && !errors.Is(err, ErrStopped) || err == nil && (r.Stopped != "cancelled" ||
 		r.Bound > r.Cost) {
 		t.Errorf("Solve = %+v, %v; want it cancelled", r, err)
 	}
@@ -311,8 +310,8 @@ func TestNamesDoNotMatter(t *testing.T) {
 }
 
 func quick(t *rapid.T, p *plan.Problem) (int64, bool) {
-	r, err := search.Solve(context.Background(), p, search.Options{})
-	if errors.Is(err, search.ErrInfeasible) {
+	r, err := Solve(context.Background(), p, Options{})
+	if errors.Is(err, ErrInfeasible) {
 		return 0, false
 	}
 	if err != nil || !r.Optimal {
@@ -330,7 +329,7 @@ func FuzzSolve(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, value int64, where uint8) {
 		p := planfixture.Small(seed)
 		hostile(p, int(seed>>32), value, where)
-		r, err := search.Solve(context.Background(), p, search.Options{Steps: 200_000})
+		r, err := Solve(context.Background(), p, Options{Steps: 200_000})
 		if err != nil {
 			return
 		}
@@ -391,16 +390,16 @@ func hostile(p *plan.Problem, at int, v int64, where uint8) {
 
 func TestHugeProblemsStop(t *testing.T) {
 	t.Parallel()
-	s := planfixture.Shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 64, NICs: 64, VFs: 64, Pages: 512,
+	s := shape{Packages: 8, Nodes: 8, L3s: 8, Cores: 8, Threads: 2, GPUs: 64, NICs: 64, VFs: 64, Pages: 512,
 		Reserve: 16}
 	r := planfixture.NewRand(1)
-	var asks []planfixture.Ask
+	var asks []ask
 	for range 500 {
-		asks = append(asks, planfixture.Ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 80)), VFs: r.Intn(3)})
+		asks = append(asks, ask{Cores: r.In(1, 12), Pages: int64(r.In(1, 80)), VFs: r.Intn(3)})
 	}
-	p := planfixture.Add(s.Problem(), asks...)
-	res, err := search.Solve(context.Background(), p, search.Options{Steps: 2_000_000})
-	if err != nil && !errors.Is(err, search.ErrStopped) {
+	p := withAsks(s.Problem(), asks...)
+	res, err := Solve(context.Background(), p, Options{Steps: 2_000_000})
+	if err != nil && !errors.Is(err, ErrStopped) {
 		t.Fatal(err)
 	}
 	if err == nil {

@@ -1,58 +1,59 @@
-package planfixture
+package search
 
 import (
+	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
 
-// EPYC7551P is a Zen 1 server: one socket, four dies that are NUMA nodes, two L3 caches of four
+// epycShape is a Zen 1 server: one socket, four dies that are NUMA nodes, two L3 caches of four
 // cores on each; two GPUs and two NICs.
-func EPYC7551P() Shape {
-	return Shape{Packages: 1, Nodes: 4, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 31, Near: 16,
+func epycShape() shape {
+	return shape{Packages: 1, Nodes: 4, L3s: 2, Cores: 4, Threads: 2, GPUs: 2, NICs: 2, VFs: 8, Pages: 31, Near: 16,
 		Reserve: 4, Workload: lab.WorkloadRDMALatency}
 }
 
-// EPYCPair asks for two equal lab nodes with most of the cores, a GPU and a NIC each.
-func EPYCPair() *plan.Problem {
-	return Add(EPYC7551P().Problem(), Times(2, Ask{Cores: 14, Pages: 32, GPUs: 1, NICs: 1})...)
+// epycPair asks for two equal lab nodes with most of the cores, a GPU and a NIC each.
+func epycPair() *plan.Problem {
+	return withAsks(epycShape().Problem(), times(2, ask{Cores: 14, Pages: 32, GPUs: 1, NICs: 1})...)
 }
 
-// H20 is an HGX machine: two sockets of 48 cores, eight GPUs, four NICs that share a PCIe switch with two of them each.
-func H20() Shape {
-	return Shape{Packages: 2, Nodes: 1, Cores: 48, Threads: 2, GPUs: 8, NICs: 4, VFs: 8, Pages: 960, Far: 21,
+// h20Shape is an HGX machine: two sockets of 48 cores, eight GPUs, four NICs that share a PCIe switch with two of them each.
+func h20Shape() shape {
+	return shape{Packages: 2, Nodes: 1, Cores: 48, Threads: 2, GPUs: 8, NICs: 4, VFs: 8, Pages: 960, Far: 21,
 		PairsUnderSwitch: true, Reserve: 4,
 		Workload: lab.WorkloadGPUCollective}
 }
 
-// R740 is a two-socket server with 24 cores each and one NIC with virtual functions.
-func R740() Shape {
-	return Shape{Packages: 2, Nodes: 1, Cores: 24, Threads: 2, NICs: 1, VFs: 16, OneNode: true, Pages: 180, Far: 21,
+// r740Shape is a two-socket server with 24 cores each and one NIC with virtual functions.
+func r740Shape() shape {
+	return shape{Packages: 2, Nodes: 1, Cores: 24, Threads: 2, NICs: 1, VFs: 16, OneNode: true, Pages: 180, Far: 21,
 		Reserve: 4, Workload: lab.WorkloadRDMALatency}
 }
 
-// Large is the machine of the published figures: 512 cores with two threads, four sockets of four
+// largeShape is the machine of the published figures: 512 cores with two threads, four sockets of four
 // NUMA nodes, four L3 caches in each, 16 GPUs, and 16 NICs with 16 virtual functions each.
-func Large() Shape {
-	return Shape{Packages: 4, Nodes: 4, L3s: 4, Cores: 8, Threads: 2, GPUs: 16, NICs: 16, VFs: 16, Pages: 256,
+func largeShape() shape {
+	return shape{Packages: 4, Nodes: 4, L3s: 4, Cores: 8, Threads: 2, GPUs: 16, NICs: 16, VFs: 16, Pages: 256,
 		Reserve: 16}
 }
 
-// LargeEqual asks Large for 64 equal lab nodes with a virtual function each.
-func LargeEqual() *plan.Problem {
-	return Add(Large().Problem(), Times(64, Ask{Cores: 7, Pages: 48, VFs: 1})...)
+// largeEqual asks largeShape for 64 equal lab nodes with a virtual function each.
+func largeEqual() *plan.Problem {
+	return withAsks(largeShape().Problem(), times(64, ask{Cores: 7, Pages: 48, VFs: 1})...)
 }
 
-// LargeMixed asks Large for 16 lab nodes with a GPU and a NIC each, and 48 without.
-func LargeMixed() *plan.Problem {
-	return Add(Large().Problem(), append(Times(16, Ask{Cores: 12, Pages: 96, GPUs: 1, NICs: 1}),
-		Times(48, Ask{Cores: 5, Pages: 32})...)...)
+// largeMixed asks largeShape for 16 lab nodes with a GPU and a NIC each, and 48 without.
+func largeMixed() *plan.Problem {
+	return withAsks(largeShape().Problem(), append(times(16, ask{Cores: 12, Pages: 96, GPUs: 1, NICs: 1}),
+		times(48, ask{Cores: 5, Pages: 32})...)...)
 }
 
-// LargeUnequal asks Large for 64 lab nodes of unequal size that fill nine cores in ten, the first
+// largeUnequal asks largeShape for 64 lab nodes of unequal size that fill nine cores in ten, the first
 // so many with a virtual function.
-func LargeUnequal(seed uint64, vfs int) *plan.Problem {
-	r := NewRand(seed)
-	asks := make([]Ask, 64)
+func largeUnequal(seed uint64, vfs int) *plan.Problem {
+	r := planfixture.NewRand(seed)
+	asks := make([]ask, 64)
 	left := 460
 	for i := range asks {
 		// Around the mean of what is left, so that the sum comes out.
@@ -67,15 +68,15 @@ func LargeUnequal(seed uint64, vfs int) *plan.Problem {
 			asks[i].VFs = 1
 		}
 	}
-	return Add(Large().Problem(), asks...)
+	return withAsks(largeShape().Problem(), asks...)
 }
 
-// Machines returns shapes as they stand in data centres and offices.
-func Machines() map[string]Shape {
-	return map[string]Shape{
-		"epyc-7551p": EPYC7551P(),
-		"h20":        H20(),
-		"r740":       R740(),
+// machines returns shapes as they stand in data centres and offices.
+func machines() map[string]shape {
+	return map[string]shape{
+		"epyc-7551p": epycShape(),
+		"h20":        h20Shape(),
+		"r740":       r740Shape(),
 		"milan-2p": {Packages: 2, Nodes: 1, L3s: 8, Cores: 8, Threads: 2, GPUs: 4, NICs: 4, VFs: 8, Pages: 500,
 			Reserve: 4},
 		"milan-nps4": {Packages: 2, Nodes: 4, L3s: 2, Cores: 8, Threads: 2, GPUs: 8, NICs: 4, VFs: 16, Pages: 120,
@@ -109,21 +110,21 @@ func Machines() map[string]Shape {
 	}
 }
 
-// MachineNames lists the names of Machines in a fixed order.
-func MachineNames() []string {
+// machineNames lists the names of machines in a fixed order.
+func machineNames() []string {
 	return []string{"epyc-7551p", "h20", "r740", "milan-2p", "milan-nps4", "genoa-1p", "rome-2p", "snc2-2p",
 		"icelake-4p", "skylake-8p", "hybrid", "desktop",
 		"cxl", "one-bundle", "huge-one", "tenants", "one-side", "arm-1t"}
 }
 
-// Mix returns one of the machines with 2 to 16 lab nodes that fill 30 to 95 percent of its cores:
+// mix returns one of the machines with 2 to 16 lab nodes that fill 30 to 95 percent of its cores:
 // equal or not, with devices or without. Most have a placement.
-func Mix(seed uint64) (string, *plan.Problem) {
-	r := NewRand(seed)
-	name := MachineNames()[r.Intn(len(MachineNames()))]
-	s := Machines()[name]
+func mix(seed uint64) (string, *plan.Problem) {
+	r := planfixture.NewRand(seed)
+	name := machineNames()[r.Intn(len(machineNames()))]
+	s := machines()[name]
 	if r.Chance(70) {
-		s.Workload = Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth,
+		s.Workload = planfixture.Pick(r, lab.WorkloadMixed, lab.WorkloadRDMALatency, lab.WorkloadRDMABandwidth,
 			lab.WorkloadGPUCollective, lab.WorkloadCPUBandwidth,
 			lab.WorkloadGPUCompute)
 	}
@@ -145,14 +146,14 @@ func Mix(seed uint64) (string, *plan.Problem) {
 		pages += *p.NUMANodes[i].Pages
 	}
 	perCore := max(1, pages*int64(r.In(30, 90))/100/int64(fill))
-	var asks []Ask
-	one := Ask{Cores: fill / count, GPUs: min(4, r.In(0, gpus/count+1), gpus/count), NICs: min(4, r.In(0, nics/count)),
+	var asks []ask
+	one := ask{Cores: fill / count, GPUs: min(4, r.In(0, gpus/count+1), gpus/count), NICs: min(4, r.In(0, nics/count)),
 		VFs: r.In(0, 1)}
 	for i := range count {
 		a := one
 		if !equal {
 			mean := fill / (count - i)
-			a = Ask{Cores: r.In(max(1, mean/3), max(1, min(fill-(count-i-1), mean*5/3))),
+			a = ask{Cores: r.In(max(1, mean/3), max(1, min(fill-(count-i-1), mean*5/3))),
 				GPUs: min(4, r.Intn(gpus/2+1)), NICs: min(4, r.Intn(nics/2+1)), VFs: r.Intn(3)}
 			if r.Chance(40) {
 				a.GPUs, a.NICs = 0, 0
@@ -173,5 +174,5 @@ func Mix(seed uint64) (string, *plan.Problem) {
 		a.Pages = max(1, int64(a.Cores)*perCore)
 		asks = append(asks, a)
 	}
-	return name, Add(p, asks...)
+	return name, withAsks(p, asks...)
 }

@@ -1,18 +1,16 @@
-// Package planfixture makes Problems for the planner's tests and benchmarks: machines by shape, and
-// labs on them, equal or mixed; and small random ones that are odd in every way that a Problem can
-// be.
-package planfixture
+package search
 
 import (
 	"cmp"
 	"fmt"
 
+	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
 
-// A Shape describes a regular machine.
-type Shape struct {
+// A shape describes a regular machine.
+type shape struct {
 	Packages, Nodes int // sockets, and NUMA nodes in each
 	// L3 caches in each NUMA node, and cores under each; L3s 0 gives each package one L3, with
 	// Cores in each node
@@ -37,9 +35,9 @@ type Shape struct {
 }
 
 // Problem returns the machine with nothing asked of it.
-func (s Shape) Problem() *plan.Problem {
+func (s shape) Problem() *plan.Problem {
 	s.Workload = cmp.Or(s.Workload, lab.WorkloadMixed)
-	p := emptyProblem(s.Workload)
+	p := planfixture.Empty(s.Workload)
 	p.ReserveCores = s.Reserve
 	withCores := s.Packages * s.Nodes
 	total := withCores + s.MemoryNodes
@@ -76,15 +74,9 @@ func (s Shape) Problem() *plan.Problem {
 	return p
 }
 
-// emptyProblem returns a problem with nothing in it.
-func emptyProblem(w lab.Workload) *plan.Problem {
-	return &plan.Problem{Schema: plan.ProblemSchema, Lab: "lab", Host: "host", Workload: w, PageBytes: 1 << 30,
-		HugepageBytes: 1 << 30, Weights: plan.DefaultWeights(w)}
-}
-
 // addCores numbers cores by NUMA node and L3 cache. Siblings get numbers above those of all first
 // threads, as Linux numbers them.
-func (s Shape) addCores(p *plan.Problem) {
+func (s shape) addCores(p *plan.Problem) {
 	threads := max(1, s.Threads)
 	cores := s.Packages * s.Nodes * max(1, s.L3s) * s.Cores
 	l3, id := 0, 0
@@ -122,7 +114,7 @@ func (s Shape) addCores(p *plan.Problem) {
 }
 
 // addDevices adds GPUs, then NICs, and a path for each pair that has a GPU.
-func (s Shape) addDevices(p *plan.Problem) {
+func (s shape) addDevices(p *plan.Problem) {
 	nodes := s.Packages * s.Nodes
 	home := func(k, of int) *int {
 		if s.UnknownDeviceHome {
@@ -159,7 +151,7 @@ func (s Shape) addDevices(p *plan.Problem) {
 }
 
 // path follows from the NUMA nodes, and from switches where there are some.
-func (s Shape) path(p *plan.Problem, a, b int) plan.PairPath {
+func (s shape) path(p *plan.Problem, a, b int) plan.PairPath {
 	q := plan.PairPath{A: a, B: b, Class: "SYS", Steps: 4}
 	x, y := p.Devices[a].NUMANode, p.Devices[b].NUMANode
 	if x != nil && y != nil && *x == *y {

@@ -1,14 +1,15 @@
-package build_test
+package search
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/rackless/rackless/internal/planfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/plan/search"
+	"github.com/rackless/rackless/plan/verify"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -123,7 +124,7 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	const small, mixed = 8000, 300
 	problems := map[string]func(seed uint64) *plan.Problem{
 		"small": planfixture.Small,
-		"mixed": func(seed uint64) *plan.Problem { _, p := planfixture.Mix(seed); return p },
+		"mixed": func(seed uint64) *plan.Problem { _, p := mix(seed); return p },
 	}
 	for name, count := range map[string]int{"small": small, "mixed": mixed} {
 		t.Run(name, func(t *testing.T) {
@@ -134,8 +135,8 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 				if !fillIn(p) {
 					continue
 				}
-				r, err := search.Solve(t.Context(), p, search.Options{Steps: 200_000})
-				if errors.Is(err, search.ErrInfeasible) || errors.Is(err, search.ErrStopped) {
+				r, err := Solve(t.Context(), p, Options{Steps: 200_000})
+				if errors.Is(err, ErrInfeasible) || errors.Is(err, ErrStopped) {
 					none++
 					continue
 				}
@@ -143,9 +144,7 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 					t.Fatalf("seed %d: %v", seed, err)
 				}
 				h, l := hostOf(p), labOfProblem(p)
-				c := &solved{h, l, p, r, plan.Assemble(h, l, p, plan.Outcome{Placement: r.Placement, Bound: r.Bound,
-					Optimal: r.Optimal, Stopped: r.Stopped})}
-				c.judge(prefixed{t, fmt.Sprintf("seed %d: ", seed)})
+				judge(t, seed, h, l, p, r)
 				planned++
 				if r.Optimal {
 					proved++
@@ -162,13 +161,32 @@ func TestRandomProblemsMakePlansThatPassCheck(t *testing.T) {
 	}
 }
 
-// prefixed says in each failure which of many it is.
-type prefixed struct {
-	*testing.T
-	text string
-}
-
-func (p prefixed) Errorf(format string, args ...any) {
-	p.T.Helper()
-	p.T.Errorf(p.text+format, args...)
+// judge checks a plan of what was found, and the same plan read back from its JSON.
+func judge(t *testing.T, seed uint64, h *topology.Host, l *lab.Lab, p *plan.Problem, r *Result) {
+	t.Helper()
+	pl := plan.Assemble(h, l, p, r.Outcome)
+	if err := verify.Plan(h, l, p, pl); err != nil {
+		t.Errorf("seed %d: the check of its own plan:\n%v", seed, err)
+	}
+	if got := plan.Cost(pl.Terms); got != pl.Cost || r.Cost != pl.Cost {
+		t.Errorf("seed %d: the plan costs %d, its terms add up to %d, the search says %d", seed, pl.Cost, got, r.Cost)
+	}
+	if pl.Bound > pl.Cost || pl.Optimal != (pl.Bound == pl.Cost) || pl.Optimal == (pl.Stopped != "") {
+		t.Errorf("seed %d: cost %d, bound %d, optimal %v, stopped %q: want a proof, or what stopped it", seed, pl.Cost,
+			pl.Bound, pl.Optimal, pl.Stopped)
+	}
+	text, err := json.Marshal(pl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back plan.Plan
+	if err := json.Unmarshal(text, &back); err != nil {
+		t.Fatalf("seed %d: reading the plan back: %v", seed, err)
+	}
+	if err := verify.Plan(h, l, p, &back); err != nil {
+		t.Errorf("seed %d: the check of the plan read back from its JSON:\n%v", seed, err)
+	}
+	if again, err := json.Marshal(&back); err != nil || !bytes.Equal(text, again) {
+		t.Errorf("seed %d: the plan read back from its JSON gives other JSON (%v):\n%s\n%s", seed, err, text, again)
+	}
 }

@@ -1,4 +1,4 @@
-package planfixture
+package search
 
 import (
 	"cmp"
@@ -8,17 +8,17 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// An Ask is what a lab node asks for.
-type Ask struct {
+// An ask is what a lab node asks for.
+type ask struct {
 	Cores, Threads  int // Threads 0: 2, or what the host's cores have
 	Pages           int64
 	GPUs, NICs, VFs int
 	GuestNUMA       string
 }
 
-// Add adds lab nodes to a problem. Equal ones next to each other or not get the same class.
-func Add(p *plan.Problem, asks ...Ask) *plan.Problem {
-	classes := map[Ask]int{}
+// withAsks adds lab nodes to a problem. Equal ones next to each other or not get the same class.
+func withAsks(p *plan.Problem, asks ...ask) *plan.Problem {
+	classes := map[ask]int{}
 	for i := range p.Requests {
 		p.Requests[i].Class = i // kept apart from those that come now
 	}
@@ -57,7 +57,7 @@ func Add(p *plan.Problem, asks ...Ask) *plan.Problem {
 	return p
 }
 
-// Times returns n of the same.
-func Times(n int, a Ask) []Ask {
-	return slices.Repeat([]Ask{a}, n)
+// times returns n of the same.
+func times(n int, a ask) []ask {
+	return slices.Repeat([]ask{a}, n)
 }
