@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/inspect/smi"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -136,7 +137,7 @@ func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
 // ReadStream reads the machine from a file that was opened, such as standard input. The name is
 // what messages and the provenance call it.
 func ReadStream(ctx context.Context, r io.Reader, name string) (*topology.Host, error) {
-	o, err := openStream(r, name, "")
+	o, err := openStdin(r, name)
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +177,7 @@ func (e *ManyError) Error() string {
 // "dumps.tar/server", where that holds several machines.
 func Open(path string) (*Opened, error) {
 	if path == "-" {
-		return openStream(os.Stdin, "standard input", "")
+		return openStdin(os.Stdin, "standard input")
 	}
 	file, inside := path, ""
 	info, err := os.Stat(path)
@@ -205,7 +206,7 @@ func Open(path string) (*Opened, error) {
 	case !info.Mode().IsRegular() && info.Mode()&fs.ModeNamedPipe == 0:
 		return nil, fmt.Errorf("%s: neither a file nor a directory", path)
 	}
-	f, err := os.Open(file)
+	f, err := userfile.Open(file)
 	if err != nil {
 		return nil, err
 	}
@@ -219,6 +220,13 @@ func Open(path string) (*Opened, error) {
 		o.Source.Name = path
 	}
 	return o, nil
+}
+
+// openStdin is openStream of what may never end.
+func openStdin(r io.Reader, name string) (*Opened, error) {
+	s := userfile.Stream(r, name)
+	defer s.Close()
+	return openStream(s, name, "")
 }
 
 // openStream finds out what r is and takes it into memory. inside leads to a machine in an archive.

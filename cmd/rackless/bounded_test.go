@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ const (
 )
 
 // readsFiles says for each command and each flag that takes a file how a file without end gets there: /dev/zero, or a
-// link to it. "-" as the first argument gives it as standard input.
+// link to it. The same is done with a FIFO into which nobody writes. "-" as the first argument gives it as standard input.
 var readsFiles = map[string]string{
 	"baseline check":            "baseline check endless",
 	"baseline check --baseline": "baseline check measured --baseline /dev/zero",
@@ -92,9 +93,9 @@ var (
 	saysFile  = regexp.MustCompile(`\bthis file\b|^file to\b|\bimage to use\b`)
 )
 
-// TestEveryVerbReadsAFileWithoutEndUpToALimit gives /dev/zero to whatever takes a file, with little memory. A new
-// command or flag that takes one must be in the table.
-func TestEveryVerbReadsAFileWithoutEndUpToALimit(t *testing.T) {
+// TestEveryVerbReadsAFileWithoutEnd gives /dev/zero to whatever takes a file, with little memory, and a FIFO, with a
+// signal. A new command or flag that takes one must be in the table.
+func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 	a, _, _ := testApp(t)
 	takes := map[string]bool{}
 	walk(newRootCmd(a), func(c *cobra.Command) {
@@ -117,19 +118,20 @@ func TestEveryVerbReadsAFileWithoutEndUpToALimit(t *testing.T) {
 			t.Errorf("%s takes a file: say in readsFiles how it gets one without end", what)
 		}
 	}
-	dir := filesWithoutEnd(t)
+	dir := filesWithoutEnd(t, "/dev/zero")
 	for what, line := range readsFiles {
 		if !takes[what] {
 			t.Errorf("%s takes no file, and stands in readsFiles", what)
 		}
 		if line != onlyWritten && line != asStudyReport {
 			t.Run(what, func(t *testing.T) { runInLittleMemory(t, dir, strings.Fields(line)) })
+			t.Run(what+" of a FIFO", func(t *testing.T) { endInFIFO(t, line) })
 		}
 	}
 }
 
-// filesWithoutEnd makes a directory with links to /dev/zero where files are, and with good files beside them.
-func filesWithoutEnd(t *testing.T) string {
+// filesWithoutEnd makes a directory with links to a file without end where files are, and with good files beside them.
+func filesWithoutEnd(t *testing.T, endless string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, d := range []string{"endless/sys", "endless/proc", "fleet", "written", "measured"} {
@@ -142,8 +144,8 @@ func filesWithoutEnd(t *testing.T) string {
 		t.Fatal(err)
 	}
 	for link, to := range map[string]string{
-		"endless/report.json": "/dev/zero", "endless/proc/cpuinfo": "/dev/zero", "endless.yaml": "/dev/zero",
-		"fleet/host.json": "/dev/zero", "written/plan.json": "/dev/zero", "requests.jsonl": "/dev/zero",
+		"endless/report.json": endless, "endless/proc/cpuinfo": endless, "endless.yaml": endless,
+		"fleet/host.json": endless, "written/plan.json": endless, "requests.jsonl": endless,
 		"lab.yaml": filepath.Join(examples, "pair.yaml"), "host.ttar": filepath.Join(examples, "hosts/epyc-7551p.ttar"),
 		"placed.yaml": filepath.Join(examples, "epyc-pair.yaml"),
 	} {
@@ -154,6 +156,71 @@ func filesWithoutEnd(t *testing.T) string {
 	mustWrite(t, filepath.Join(dir, "measured", "report.json"), `{"lab": "pair"}`)
 	mustWrite(t, filepath.Join(dir, "plan.json"), fmt.Sprintf(`{"schema": %q}`, plan.Schema))
 	return dir
+}
+
+// inDirectory makes dir the only directory in which a rackless works.
+func inDirectory(cmd *exec.Cmd, dir string) {
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "RACKLESS_RUN="+filepath.Join(dir, "run"),
+		"RACKLESS_DATA="+filepath.Join(dir, "data"), "RACKLESS_CACHE="+filepath.Join(dir, "cache"),
+		"RACKLESS_STATE="+filepath.Join(dir, "state"), lock.Variable+"="+filepath.Base(dir))
+}
+
+// endInFIFO expects a call of rackless to refuse a FIFO, or to end in good order when it waits for the end of what is
+// written into it and a signal comes.
+func endInFIFO(t *testing.T, line string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	args := strings.Fields(strings.ReplaceAll(line, "/dev/zero", fifo))
+	input := os.DevNull
+	if args[0] == "-" {
+		input, args = fifo, args[1:]
+	}
+	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", `exec rackless "$@" <"$0"`, input}, args...)...)
+	inDirectory(cmd, filesWithoutEnd(t, fifo))
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	opened := make(chan *os.File, 1)
+	go func() {
+		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for a reader
+		if err != nil {
+			t.Error(err)
+		}
+		// More than a pipe holds: it is being read, when all is written.
+		if _, err := f.Write(bytes.Repeat([]byte("\n"), 1<<17)); err != nil && !errors.Is(err, syscall.EPIPE) {
+			t.Error(err)
+		}
+		opened <- f
+	}()
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	var err error
+	select {
+	case f := <-opened:
+		defer f.Close()
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Log(err) // it has refused the FIFO after opening it
+		}
+		err = <-ended
+	case err = <-ended:
+		r, openErr := os.OpenFile(fifo, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+		if openErr != nil {
+			t.Fatal(openErr)
+		}
+		r.Close()
+		(<-opened).Close()
+	}
+	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() < 1 || e.ExitCode() > exitFaults {
+		t.Errorf("rackless %s: %v\n%.2000s", strings.Join(args, " "), err, out.String())
+	}
+	t.Log(out.String())
 }
 
 // runInLittleMemory expects a call of rackless to fail soon, and neither of want of memory nor with much of it.
@@ -167,10 +234,7 @@ func runInLittleMemory(t *testing.T, dir string, args []string) {
 	// The address space is larger than the memory: the Go runtime sets aside what it never touches.
 	script := `ulimit -v 6000000; exec rackless "$@" <"$0"`
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", script, input}, args...)...)
-	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOMEMLIMIT=800MiB", "RACKLESS_RUN="+filepath.Join(dir, "run"),
-		"RACKLESS_DATA="+filepath.Join(dir, "data"), "RACKLESS_CACHE="+filepath.Join(dir, "cache"),
-		"RACKLESS_STATE="+filepath.Join(dir, "state"), lock.Variable+"="+filepath.Base(dir))
+	inDirectory(cmd, dir)
 	out, err := cmd.CombinedOutput()
 	if e, ok := errors.AsType[*exec.ExitError](err); !ok || e.ExitCode() < 1 || e.ExitCode() > exitFaults {
 		t.Errorf("rackless %s: %v\n%.2000s", strings.Join(args, " "), err, out)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -45,6 +46,7 @@ func run() int {
 	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second
 	// one ends the program at once.
 	context.AfterFunc(ctx, stop)
+	userfile.EndWith(ctx)
 	return a.run(ctx, os.Args[1:])
 }
 

@@ -5,13 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -298,15 +298,16 @@ func (a *app) planHost(ctx context.Context, host string) (h *topology.Host, name
 
 // planFleet places the requests of a file, or of standard input, on the hosts of a directory.
 func (a *app) planFleet(ctx context.Context, o planOptions, requests string) error {
-	in, name := a.in, "standard input"
+	name := "standard input"
+	in := userfile.Stream(a.in, name)
 	if requests != "-" {
-		f, err := os.Open(requests)
-		if err != nil {
+		var err error
+		if in, err = userfile.Open(requests); err != nil {
 			return usage(err)
 		}
-		defer f.Close()
-		in, name = f, requests
+		name = requests
 	}
+	defer in.Close()
 	hosts, err := planner.ReadFleet(ctx, o.fleet, o.policy)
 	if err != nil {
 		return err

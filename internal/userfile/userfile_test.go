@@ -1,7 +1,9 @@
 package userfile
 
 import (
+	"context"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,6 +69,42 @@ func TestReadAPipe(t *testing.T) {
 		// The writer of too much may meet a closed pipe.
 		if err := <-wrote; err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Error(err)
+		}
+	}
+}
+
+// A signal ends what waits in open, in read, and what would begin after it.
+func TestNoReadOutlivesASignal(t *testing.T) { // not parallel: others read, too
+	ctx, cancel := context.WithCancelCause(t.Context())
+	EndWith(ctx)
+	defer EndWith(context.Background())
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	defer w.Close()
+	ended := make(chan error, 3)
+	read := func(f io.ReadCloser, name string) {
+		_, err := ReadFrom(f, name, 1<<20)
+		ended <- errors.Join(err, f.Close())
+	}
+	f, err := Open(fifo)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go read(f, fifo)
+	go read(Stream(r, "standard input"), "standard input")
+	signal := errors.New("interrupt signal received")
+	cancel(signal)
+	read(Stream(r, "standard input"), "standard input")
+	for range 3 {
+		if err := <-ended; !errors.Is(err, signal) || !strings.HasPrefix(err.Error(), "read ") {
+			t.Errorf("got %v, want %v", err, signal)
 		}
 	}
 }
