@@ -51,7 +51,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 }
 
 // rival prints what is to be said of one rival.
-func (p *page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
+func (p page) rival(pl *plan.Plan, o *rivals.Outcome, name string) {
 	p.title(name)
 	for _, b := range o.Broken {
 		p.wrap("  breaks: ", 4, b)

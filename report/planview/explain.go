@@ -23,7 +23,7 @@ func Explain(w io.Writer, pl *plan.Plan, o Options) error {
 		if i == 0 {
 			p.title("Why")
 		} else {
-			p.line("")
+			p.Line("")
 		}
 		p.wrap("", 2, g.title)
 		for _, d := range g.decisions {
@@ -127,7 +127,7 @@ func someNames(names []string, all int) string {
 }
 
 // decision prints one choice.
-func (p *page) decision(d *plan.Decision, e *explanation) {
+func (p page) decision(d *plan.Decision, e *explanation) {
 	margin := strings.Repeat(" ", labelColumn+2)
 	p.labelled(strings.ReplaceAll(d.What, "_", " "), capital(d.Choice)+".")
 	if d.RunnerUp != "" {
@@ -171,7 +171,7 @@ func capital(s string) string {
 }
 
 // advice prints what would make the host better.
-func (p *page) advice(pl *plan.Plan) {
+func (p page) advice(pl *plan.Plan) {
 	if len(pl.Advice) == 0 {
 		return
 	}

@@ -86,9 +86,9 @@ func TestNoLineIsWiderThanAskedForUnlessAWordIs(t *testing.T) {
 	for _, n := range []int{1, 4, 40} {
 		for _, width := range []int{0, 1, 60, 72, 100, 200} {
 			out := everything(t, large(n), Options{Width: width})
-			limit := max(width, leastWidth)
+			limit := max(width, 60)
 			if width == 0 {
-				limit = defaultWidth
+				limit = 100
 			}
 			for line := range strings.SplitSeq(out, "\n") {
 				if w := text.StringWidth(line); w > limit && len(strings.Fields(line)) > 1 {

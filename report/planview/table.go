@@ -24,7 +24,7 @@ func Table(w io.Writer, pl *plan.Plan, o Options) error {
 	return p.flush()
 }
 
-func (p *page) plan(pl *plan.Plan) {
+func (p page) plan(pl *plan.Plan) {
 	p.wrap("", 2, p.heading(pl))
 	p.wrap("", 2, costText(pl)+".")
 	if pl.Host.Provenance.Emulated {
@@ -42,7 +42,7 @@ func (p *page) plan(pl *plan.Plan) {
 	p.notes(pl)
 }
 
-func (p *page) heading(pl *plan.Plan) string {
+func (p page) heading(pl *plan.Plan) string {
 	s := fmt.Sprintf("Plan of lab %s on %s", pl.Lab, cmp.Or(pl.Host.Model, pl.Host.Name, "the host"))
 	if pl.Host.Model != "" && pl.Host.Name != "" {
 		s += " (" + pl.Host.Name + ")"
@@ -51,7 +51,7 @@ func (p *page) heading(pl *plan.Plan) string {
 }
 
 // node prints the block of a lab node.
-func (p *page) node(n *plan.Node) {
+func (p page) node(n *plan.Node) {
 	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
 	if n.SMT {
 		head += " with siblings"
@@ -127,7 +127,7 @@ func cellText(c *plan.Cell) string {
 
 // nodeTable prints a row for each lab node, with what somebody looks up in it: CPUs and devices come last,
 // because only the last column folds.
-func (p *page) nodeTable(pl *plan.Plan) {
+func (p page) nodeTable(pl *plan.Plan) {
 	p.title("Lab nodes")
 	var rows [][]string
 	for _, n := range pl.Nodes {
@@ -149,7 +149,7 @@ func (p *page) nodeTable(pl *plan.Plan) {
 }
 
 // host prints what the host keeps and what it has to have.
-func (p *page) host(pl *plan.Plan) {
+func (p page) host(pl *plan.Plan) {
 	p.title("Host")
 	p.labelled("housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
 		setOrNone(pl.Housekeeping.CPUs)))
@@ -171,25 +171,24 @@ func (p *page) host(pl *plan.Plan) {
 		label = ""
 	}
 	if len(pl.KernelArgs) > 0 {
-		args := make([]string, len(pl.KernelArgs))
-		for i, a := range pl.KernelArgs {
-			args[i] = show.Printable(a)
-		}
-		p.fold(fmt.Sprintf("  %-*s", labelColumn, "kernel"), labelColumn+2, args)
+		p.labelled("kernel", strings.Join(pl.KernelArgs, " "))
 	}
 }
 
+// maxTerms is how many terms of the cost are listed.
+const maxTerms = 8
+
 // terms prints the terms that cost most. Terms of no cost are left out here; the JSON has them.
-func (p *page) terms(pl *plan.Plan) {
+func (p page) terms(pl *plan.Plan) {
 	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
 	if len(costly) == 0 {
 		return
 	}
 	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
 	p.title("What it costs, in hundredths of a percent")
-	more := len(costly) - p.Terms
+	more := len(costly) - maxTerms
 	if more > 0 {
-		costly = costly[:p.Terms]
+		costly = costly[:maxTerms]
 	}
 	var rows [][]string
 	for _, t := range costly {
@@ -198,14 +197,14 @@ func (p *page) terms(pl *plan.Plan) {
 	}
 	p.table(show.Columns("cost>", "value x weight>", "of", "what"), rows)
 	if more > 0 {
-		p.line(fmt.Sprintf("and %d more; -o json has all", more))
+		p.Line(fmt.Sprintf("and %d more; -o json has all", more))
 	}
 }
 
 // meaningOr is the meaning of a term, or its name where this version does not know it.
 func meaningOr(term string) string { return cmp.Or(plan.Meaning(term), term) }
 
-func (p *page) notes(pl *plan.Plan) {
+func (p page) notes(pl *plan.Plan) {
 	if len(pl.Notes) == 0 {
 		return
 	}

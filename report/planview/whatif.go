@@ -21,6 +21,6 @@ func WhatIf(w io.Writer, before, after *plan.Plan, differences []string, o Optio
 	for _, d := range differences {
 		p.wrap("  ", 4, d)
 	}
-	p.line("")
+	p.Line("")
 	return p.flush()
 }
