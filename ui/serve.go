@@ -49,7 +49,10 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		_, err = fmt.Fprintln(f, fresh)
-		return fresh, errors.Join(err, f.Close())
+		if err = errors.Join(err, f.Close()); err != nil {
+			os.Remove(path) // a part of a token would be refused the next time
+		}
+		return fresh, err
 	}
 	if !errors.Is(err, os.ErrExist) {
 		return "", err

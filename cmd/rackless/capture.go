@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -125,8 +126,8 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		}
 	}
 	err = c.Capture(ctx, opts, filter)
-	// A capture that failed before its first packet leaves no empty file behind.
-	err = errors.Join(err, closeFile(filter.Packets.Load() == 0 && err != nil))
+	// A capture that failed before its first packet leaves no empty file behind, nor takes an earlier one's place.
+	err = errors.Join(err, closeFile(err != nil && (f.force || filter.Packets.Load() == 0)))
 	if meter != nil {
 		meter.Close()
 		fmt.Fprintf(a.err, "captured %s\n", state())
@@ -165,12 +166,20 @@ func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where st
 	if name == "" {
 		name = labName + ".pcapng"
 	}
-	// O_EXCL, so that another capture that starts at the same time is not overwritten.
-	flags := os.O_CREATE | os.O_WRONLY | os.O_EXCL
 	if f.force {
-		flags = os.O_CREATE | os.O_WRONLY | os.O_TRUNC
+		file, err := atomicfile.Create(name, 0o644)
+		if err != nil {
+			return nil, "", nil, err
+		}
+		return file, name, func(remove bool) error {
+			if remove {
+				return file.Discard()
+			}
+			return file.Commit()
+		}, nil
 	}
-	file, err := os.OpenFile(name, flags, 0o644)
+	// O_EXCL, so that another capture that starts at the same time is not overwritten.
+	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
 	if errors.Is(err, os.ErrExist) {
 		return nil, "", nil, fmt.Errorf("%s exists: --force overwrites it, -o names another", name)
 	}

@@ -35,7 +35,16 @@ func TestCaptureFile(t *testing.T) {
 	if err := closeFile(true); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "pair.pcapng")); !errors.Is(err, os.ErrNotExist) {
+	if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != 1 {
+		t.Errorf("a capture that failed leaves %v, %v; want the earlier file alone", left, err)
+	}
+	if closeFile, _, err = open(captureFlags{file: "new.pcapng"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := closeFile(true); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "new.pcapng")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file of a capture that failed is still there: %v", err)
 	}
 	if _, where, err := open(captureFlags{file: "-"}); err != nil || where != "standard output" {

@@ -2,14 +2,13 @@ package main
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/results"
 )
@@ -65,7 +64,7 @@ verdict: that takes a study.`,
 			}
 			switch {
 			case html != "":
-				return writePage(html, func(w io.Writer) error { return report.Page(w, data) })
+				return atomicfile.Write(html, 0o644, func(w io.Writer) error { return report.Page(w, data) })
 			case format == "md":
 				return report.Markdown(a.out, data)
 			case format == "csv":
@@ -106,15 +105,6 @@ func (a *app) printWhere(dir string) {
 		filepath.Join(dir, results.PageFile))
 }
 
-// writePage writes a page into a file.
-func writePage(path string, write func(io.Writer) error) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(write(f), f.Close())
-}
-
 // compareResults shows two results side by side.
 func (a *app) compareResults(kept results.Store, args []string, html, output string, all bool) error {
 	var data [2]report.Data
@@ -135,7 +125,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	}
 	switch {
 	case html != "":
-		return writePage(html, func(w io.Writer) error { return report.ComparePage(w, data[0], data[1]) })
+		return atomicfile.Write(html, 0o644, func(w io.Writer) error { return report.ComparePage(w, data[0], data[1]) })
 	case output == formatJSON:
 		return a.printJSON(report.Compare(data[0], data[1]))
 	}

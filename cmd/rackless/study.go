@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -344,7 +345,7 @@ runs give the same report.
 			if out == "" {
 				return a.writeStudy(a.out, format, doc)
 			}
-			return writePage(out, func(w io.Writer) error { return a.writeStudy(w, format, doc) })
+			return atomicfile.Write(out, 0o644, func(w io.Writer) error { return a.writeStudy(w, format, doc) })
 		},
 	}
 	dbFlag(cmd, &path)

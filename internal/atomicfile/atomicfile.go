@@ -25,46 +25,65 @@ func WriteFile(path string, data []byte, perm fs.FileMode) error {
 	})
 }
 
-// Write replaces the contents of a file by what fill writes. An existing file keeps its mode, and a new one gets perm,
-// less the umask. A symbolic link stays, and the file that it points to is replaced. What is not a regular file
-// is an error: to write to a device such as /dev/null would be to put a file in its place.
-func Write(path string, perm fs.FileMode, fill func(io.Writer) error) (err error) {
-	old, err := os.Lstat(path)
-	if err == nil && old.Mode()&fs.ModeSymlink != 0 {
-		if path, err = filepath.EvalSymlinks(path); err == nil {
-			old, err = os.Stat(path)
-		}
-		if err != nil {
-			return err // also of a link to nothing
-		}
-	}
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
+// Write replaces the contents of a file by what fill writes, as [Create] does. An error of fill leaves the old ones.
+func Write(path string, perm fs.FileMode, fill func(io.Writer) error) error {
+	f, err := Create(path, perm)
+	if err != nil {
 		return err
-	case !old.Mode().IsRegular():
-		return fmt.Errorf("%s is not a regular file, and cannot be replaced by one", path)
+	}
+	if err := fill(f); err != nil {
+		return errors.Join(err, f.Discard())
+	}
+	return f.Commit()
+}
+
+// A File is a new file beside the one whose place it takes with Commit.
+type File struct {
+	*os.File
+	path string      // where it goes to
+	old  fs.FileInfo // what is there; nil if nothing is
+}
+
+// Create begins a file that takes the place of the one at path. An existing file keeps its mode, and a new one gets
+// perm, less the umask. A symbolic link stays, and the file that it points to is replaced. What is not a regular file
+// is an error: to write to a device such as /dev/null would be to put a file in its place.
+func Create(path string, perm fs.FileMode) (*File, error) {
+	old, err := os.Stat(path)
+	switch link, linkErr := os.Lstat(path); {
+	case err == nil && !old.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file, and cannot be replaced by one", path)
+	case linkErr == nil && link.Mode()&fs.ModeSymlink != 0:
+		if path, err = filepath.EvalSymlinks(path); err != nil {
+			return nil, err // also of a link to nothing
+		}
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	// The name is new each time, so that two writers do not share a file.
 	tmp := fmt.Sprintf("%s.%.8s.new", path, rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			os.Remove(tmp)
-		}
-	}()
-	err = fill(f)
-	if old != nil {
-		err = errors.Join(err, f.Chmod(old.Mode().Perm()))
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return Rename(tmp, path)
+	return &File{f, path, old}, nil
 }
+
+// Commit closes the file and gives it its name. Where that fails, nothing has changed.
+func (f *File) Commit() (err error) {
+	if f.old != nil {
+		err = f.Chmod(f.old.Mode().Perm())
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = Rename(f.Name(), f.path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+	return err
+}
+
+// Discard closes and removes the file.
+func (f *File) Discard() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
 
 // Rename gives a complete file, link or directory another name. It forces the contents to the disk first and the new
 // name afterwards. Like [os.Rename], it replaces a file.
