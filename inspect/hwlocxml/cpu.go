@@ -48,14 +48,14 @@ func (p *parser) readCPUStates() {
 func (p *parser) readPUs() {
 	var numbers []int
 	seen := map[int]*element{}
-	for e := range p.machine.objects() {
-		if e.kind() != "PU" {
+	for e := range objectsOf(p.machine) {
+		if kindOf(e) != "PU" {
 			continue
 		}
 		n := p.puNumber(e)
 		if first := seen[n]; first != nil {
 			p.fail(e, "second PU with os_index %d; the first is at line %d: a file that joins several machines is "+
-				"not read", n, first.line)
+				"not read", n, first.Line)
 			return
 		}
 		seen[n] = e
@@ -78,8 +78,8 @@ func (p *parser) puNumber(e *element) int {
 func (p *parser) cpus(e *element) topology.CPUSet {
 	set, ok := p.set(e, "cpuset", p.pus)
 	if !ok {
-		for k := range e.objects() {
-			if k.kind() == "PU" {
+		for k := range objectsOf(e) {
+			if kindOf(k) == "PU" {
 				set = set.Union(topology.CPUs(p.puNumber(k)))
 			}
 		}
@@ -100,7 +100,7 @@ func (p *parser) readCPUs() {
 	next := 0 // package, in the same order
 	var walk func(e *element, at place)
 	walk = func(e *element, at place) {
-		switch e.kind() {
+		switch kindOf(e) {
 		case "Package":
 			at = place{pkg: &p.h.Packages[next]}
 			next++
@@ -111,10 +111,8 @@ func (p *parser) readCPUs() {
 		case "Core":
 			p.addCore(e, at)
 		}
-		for _, k := range e.kids {
-			if k.name == "object" {
-				walk(k, at)
-			}
+		for k := range e.All("object") {
+			walk(k, at)
 		}
 	}
 	walk(p.machine, place{})
@@ -126,8 +124,8 @@ func (p *parser) readCPUs() {
 func (p *parser) addPackages() {
 	var unnumbered []int // places in Packages
 	taken := map[int]bool{}
-	for e := range p.machine.objects() {
-		if e.kind() != "Package" {
+	for e := range objectsOf(p.machine) {
+		if kindOf(e) != "Package" {
 			continue
 		}
 		id, ok := p.osIndex(e)
@@ -136,7 +134,7 @@ func (p *parser) addPackages() {
 		} else {
 			taken[id] = true
 		}
-		model := e.info("CPUModel")
+		model := infoOf(e, "CPUModel")
 		if p.h.System.CPUModel == "" {
 			p.h.System.CPUModel = model
 		}
@@ -169,9 +167,9 @@ func (p *parser) addDie(e *element, pkg *topology.Package) *int {
 // addL3 adds a level-3 cache. Version 1 has one type for all caches, with depth for the level and 2
 // as the type of an instruction cache.
 func (p *parser) addL3(e *element) {
-	if e.kind() == "Cache" {
+	if kindOf(e) == "Cache" {
 		depth, _ := p.number(e, "depth")
-		if kind, _ := e.attr("cache_type"); depth != 3 || kind == "2" {
+		if depth != 3 || e.Attr("cache_type") == "2" {
 			return
 		}
 	}

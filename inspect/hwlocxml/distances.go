@@ -76,11 +76,11 @@ func (p *parser) setDistances(m matrix) bool {
 // is called NUMALatency since hwloc 2.1, and nothing before.
 func (p *parser) matrices() []matrix {
 	var out []matrix
-	for _, e := range p.top.kids {
-		if t, _ := e.attr("type"); e.name != "distances2" || t != "NUMANode" {
+	for e := range p.top.All("distances2") {
+		if e.Attr("type") != "NUMANode" {
 			continue
 		}
-		name, named := e.attr("name")
+		name, named := e.Lookup("name")
 		if kind, _ := p.number(e, "kind"); kind&meansLatency == 0 || named && name != "NUMALatency" {
 			continue
 		}
@@ -106,7 +106,7 @@ func (p *parser) matrices() []matrix {
 // nodeNumber returns the number of the node that an index of a matrix stands for, -1 where there is
 // no such node: it was filtered out.
 func (p *parser) nodeNumber(e *element, word string) int {
-	if by, _ := e.attr("indexing"); by != "gp" {
+	if e.Attr("indexing") != "gp" {
 		v, err := strconv.ParseUint(word, 10, 31)
 		if err != nil {
 			p.fail(e, "index %q is not a number", where.Clip(word))
@@ -120,26 +120,17 @@ func (p *parser) nodeNumber(e *element, word string) int {
 	return -1
 }
 
-// object returns the object with a gpIndex, or nil.
+// object returns the object that other elements name by an index, or nil: gp_index, or id since version 3.
 func (p *parser) object(index string) *element {
 	if p.byIndex == nil {
 		p.byIndex = map[string]*element{}
-		for e := range p.machine.objects() {
-			if i := e.gpIndex(); i != "" {
+		for e := range objectsOf(p.machine) {
+			if i := cmp.Or(e.Attr("gp_index"), strings.TrimPrefix(e.Attr("id"), "obj")); i != "" {
 				p.byIndex[i] = e
 			}
 		}
 	}
 	return p.byIndex[index]
-}
-
-// gpIndex returns the number that hwloc gave the object for the other elements to name it by.
-func (e *element) gpIndex() string {
-	if v, ok := e.attr("gp_index"); ok {
-		return v
-	}
-	id, _ := e.attr("id")
-	return strings.TrimPrefix(id, "obj")
 }
 
 // maxObjects bounds the objects of a matrix, whose values are as many squared.
@@ -152,12 +143,11 @@ func (p *parser) matrix(e *element) (indexes []string, values []uint64, ok bool)
 		p.fail(e, "nbobjs is missing or more than %d", maxObjects)
 		return nil, nil, false
 	}
-	for _, k := range e.kids {
-		for word := range strings.FieldsSeq(string(k.text)) {
-			if k.name == "indexes" {
-				indexes = append(indexes, word)
-				continue
-			}
+	for k := range e.All("indexes") {
+		indexes = append(indexes, strings.Fields(string(k.Text))...)
+	}
+	for k := range e.All("u64values") {
+		for word := range strings.FieldsSeq(string(k.Text)) {
 			v, err := strconv.ParseUint(word, 10, 64)
 			if err != nil {
 				p.fail(k, "value %q is not a number", where.Clip(word))
@@ -188,10 +178,7 @@ func (p *parser) oldMatrices() []matrix {
 	}
 	level := p.nodeLevel(p.machine, 0)
 	var out []matrix
-	for _, e := range p.machine.kids {
-		if e.name != "distances" {
-			continue
-		}
+	for e := range p.machine.All("distances") {
 		base := p.float(e, "latency_base")
 		if n, _ := p.number(e, "nbobjs"); n != uint64(len(ids)) {
 			continue // of cores, packages, caches
@@ -203,10 +190,8 @@ func (p *parser) oldMatrices() []matrix {
 		case depth == level:
 			m.rank = 1
 		}
-		for _, k := range e.kids {
-			if k.name == "latency" {
-				m.values = append(m.values, int(math.Round(min(p.float(k, "value")*base, math.MaxInt32))))
-			}
+		for k := range e.All("latency") {
+			m.values = append(m.values, int(math.Round(min(p.float(k, "value")*base, math.MaxInt32))))
 		}
 		if n := len(ids); len(m.values) != n*n {
 			p.fail(e, "%d values; %d objects have %d", len(m.values), n, n*n)
@@ -220,13 +205,11 @@ func (p *parser) oldMatrices() []matrix {
 // nodeLevel returns how deep in the tree the deepest NUMA node is.
 func (p *parser) nodeLevel(e *element, level uint64) uint64 {
 	deepest := uint64(0)
-	if e.kind() == "NUMANode" {
+	if kindOf(e) == "NUMANode" {
 		deepest = level
 	}
-	for _, k := range e.kids {
-		if k.name == "object" {
-			deepest = max(deepest, p.nodeLevel(k, level+1))
-		}
+	for k := range e.All("object") {
+		deepest = max(deepest, p.nodeLevel(k, level+1))
 	}
 	return deepest
 }

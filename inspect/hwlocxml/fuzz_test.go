@@ -42,7 +42,7 @@ func FuzzParse(f *testing.F) {
 		h, err := Parse(b, "f.xml")
 		if err != nil {
 			var at *Error
-			if !errors.As(err, &at) || at.Line < 1 || at.Name != "f.xml" || !strings.HasPrefix(err.Error(), "f.xml:") {
+			if !errors.As(err, &at) || at.Line < 1 || at.File != "f.xml" || !strings.HasPrefix(err.Error(), "f.xml:") {
 				t.Fatalf("error without a place: %v", err)
 			}
 			return

@@ -24,35 +24,18 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/inspect/xmltree"
 	"github.com/rackless/rackless/topology"
 )
 
 // Limits of a file. A machine of 2048 CPUs makes 10 MB of version 1; hwloc's trees are at most some
 // 30 levels deep, PCI bridges included.
 const (
-	MaxBytes    = 64 << 20 // of the whole file
-	maxElements = 1 << 20
-	maxDepth    = 256
-	maxNodes    = 1 << 12 // the largest kernels are built for 1024
-	maxPCI      = 1 << 14 // functions; 4096 virtual ones have been seen
+	maxNodes = 1 << 12 // the largest kernels are built for 1024
+	maxPCI   = 1 << 14 // functions; 4096 virtual ones have been seen
 )
 
-// An Error is a file that cannot be read, and where.
-type Error struct {
-	Name string // of the file, as Parse was given it
-	Line int    // from 1
-	In   string // the element, "object NUMANode"; empty where there is none
-	Err  error
-}
-
-func (e *Error) Error() string {
-	if e.In == "" {
-		return fmt.Sprintf("%s:%d: %v", e.Name, e.Line, e.Err)
-	}
-	return fmt.Sprintf("%s:%d: %s: %v", e.Name, e.Line, e.In, e.Err)
-}
-
-func (e *Error) Unwrap() error { return e.Err }
+var limits = xmltree.Limits{Bytes: 64 << 20, Elements: 1 << 20, Depth: 256}
 
 // Sniff reports whether head, the beginning of a file, is that of hwloc's XML. It looks past a byte
 // order mark, the XML declaration, comments and the DOCTYPE for the first element, so head should
@@ -91,9 +74,9 @@ func Sniff(head []byte) bool {
 // element. A device that is described oddly is left out, or a fact of it is, and Host.Unread says
 // which.
 func Parse(b []byte, name string) (*topology.Host, error) {
-	root, err := readTree(b, name)
+	root, err := xmltree.Read(b, limits)
 	if err != nil {
-		return nil, err
+		return where.Finish(nil, err, name)
 	}
 	p := &parser{name: name, h: &topology.Host{}, functions: map[*element]*topology.PCIAddr{}}
 	p.h.Provenance = topology.Provenance{Kind: topology.SourceHwloc, Name: name, Tool: "hwloc"}
@@ -123,16 +106,13 @@ type parser struct {
 // read takes the parts in the order in which they need each other: CPUs, nodes that have CPUs, devices near nodes.
 func (p *parser) read(root *element) error {
 	p.top = root
-	if root.name != "topology" {
-		p.fail(root, "root element %q; hwloc's XML begins with topology", root.name)
+	if root.Name != "topology" {
+		p.fail(root, "root element %q; hwloc's XML begins with topology", root.Name)
 	}
 	p.readVersion()
-	for _, k := range root.kids {
-		if k.name != "object" {
-			continue
-		}
+	for k := range root.All("object") {
 		if p.machine != nil {
-			p.fail(k, "second root object; the first is at line %d", p.machine.line)
+			p.fail(k, "second root object; the first is at line %d", p.machine.Line)
 		}
 		p.machine = k
 	}
@@ -155,7 +135,7 @@ func (p *parser) read(root *element) error {
 
 // readVersion sets the version. Files of hwloc 1.x have none.
 func (p *parser) readVersion() {
-	v, ok := p.top.attr("version")
+	v, ok := p.top.Lookup("version")
 	major, _, _ := strings.Cut(v, ".")
 	switch {
 	case !ok, major == "1":
@@ -172,10 +152,10 @@ func (p *parser) readVersion() {
 // info returns what the machine is said to be called, made by, run by. Version 3 has these beside
 // the objects, earlier ones inside the root.
 func (p *parser) info(name string) string {
-	if v := p.machine.info(name); v != "" {
+	if v := infoOf(p.machine, name); v != "" {
 		return v
 	}
-	return p.top.info(name)
+	return infoOf(p.top, name)
 }
 
 // readSystem takes what describes the machine as a whole. The host name and serial numbers are not kept.
@@ -207,14 +187,14 @@ func (p *parser) wroteVersion1() bool {
 // away, so a step may go on to its end.
 func (p *parser) fail(e *element, format string, args ...any) {
 	if p.err == nil {
-		p.err = &Error{Name: p.name, Line: e.line, In: e.String(), Err: fmt.Errorf(format, args...)}
+		p.err = where.At(e.Line, "%s: "+format, append([]any{label(e)}, args...)...)
 	}
 }
 
 // unread notes a fact at an element that is there and cannot be used. The file is read without it.
 func (p *parser) unread(e *element, format string, args ...any) {
 	p.h.Unread = append(p.h.Unread, topology.Unread{
-		Path: fmt.Sprintf("%s:%d: %s", p.name, e.line, e),
+		Path: fmt.Sprintf("%s:%d: %s", p.name, e.Line, label(e)),
 		Why:  fmt.Sprintf(format, args...),
 	})
 }

@@ -21,12 +21,9 @@ const maxMHz = 1e6
 // readKinds reads the kinds of CPUs and tells performance from efficiency cores.
 func (p *parser) readKinds() {
 	var kinds []cpuKind
-	for _, e := range p.top.kids {
-		if e.name != "cpukind" {
-			continue
-		}
-		k := cpuKind{coreType: e.info("CoreType"), maxMHz: decimal(e.info("FrequencyMaxMHz")),
-			capacity: decimal(e.info("LinuxCapacity"))}
+	for e := range p.top.All("cpukind") {
+		k := cpuKind{coreType: infoOf(e, "CoreType"), maxMHz: decimal(infoOf(e, "FrequencyMaxMHz")),
+			capacity: decimal(infoOf(e, "LinuxCapacity"))}
 		k.cpus, _ = p.set(e, "cpuset", p.pus)
 		if v, ok := p.number(e, "forced_efficiency"); ok {
 			k.efficiency = &v

@@ -18,10 +18,10 @@ type node struct {
 	built bool            // made up for a file of version 1 without nodes
 }
 
-// kindOf tells a node's kind by its subtype (hwloc: "NUMA nodes: subtype") or by the device that
+// memoryKind tells a node's kind by its subtype (hwloc: "NUMA nodes: subtype") or by the device that
 // its memory was before it became a node.
-func kindOf(e *element) string {
-	switch e.subtype() {
+func memoryKind(e *element) string {
+	switch subtypeOf(e) {
 	case "DRAM":
 		return "dram"
 	case "HBM", "MCDRAM":
@@ -34,7 +34,7 @@ func kindOf(e *element) string {
 		return "gpu"
 	}
 	// Specific-purpose memory (SPM) may be HBM or CXL: not told.
-	if e.info("DAXType") == "NVM" || strings.Contains(e.info("DAXParent"), "/ndbus") {
+	if infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus") {
 		return "nvdimm"
 	}
 	return ""
@@ -43,14 +43,14 @@ func kindOf(e *element) string {
 // readNodes reads the NUMA nodes.
 func (p *parser) readNodes() {
 	byID := map[int]*element{}
-	for e := range p.machine.objects() {
-		if e.kind() != "NUMANode" {
+	for e := range objectsOf(p.machine) {
+		if kindOf(e) != "NUMANode" {
 			continue
 		}
 		near, _ := p.set(e, "cpuset", p.pus)
-		n := &node{e: e, id: p.indexOrSet(e, "nodeset", "node"), kind: kindOf(e), near: near.Intersect(p.online)}
+		n := &node{e: e, id: p.indexOrSet(e, "nodeset", "node"), kind: memoryKind(e), near: near.Intersect(p.online)}
 		if first := byID[n.id]; first != nil {
-			p.fail(e, "second NUMA node %d; the first is at line %d", n.id, first.line)
+			p.fail(e, "second NUMA node %d; the first is at line %d", n.id, first.Line)
 			return
 		}
 		if byID[n.id] = e; len(byID) > maxNodes {
@@ -105,7 +105,7 @@ func ownCPUs(nodes []*node) {
 // (DAX) that was made a node.
 func special(n *node) int {
 	ordinary := n.kind == "" || n.kind == "dram"
-	if !ordinary || n.e.subtype() == "SPM" || n.e.info("DAXDevice") != "" {
+	if !ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "" {
 		return 1
 	}
 	return 0
@@ -114,8 +114,8 @@ func special(n *node) int {
 // memoryMode returns how Knights Landing uses its MCDRAM, which the machine or the package says:
 // "flat", "cache", "hybrid50".
 func (p *parser) memoryMode() string {
-	for e := range p.machine.objects() {
-		if mode := e.info("MemoryMode"); mode != "" {
+	for e := range objectsOf(p.machine) {
+		if mode := infoOf(e, "MemoryMode"); mode != "" {
 			return strings.ToLower(mode)
 		}
 	}
@@ -131,11 +131,11 @@ func (p *parser) addNode(n *node, mode string) {
 		out.MemoryBytes = &size
 		out.Hugepages = p.hugepages(n.e)
 	}
-	if n.e.subtype() == "MCDRAM" {
+	if subtypeOf(n.e) == "MCDRAM" {
 		out.MemoryMode = mode
 	}
 	if n.kind == "gpu" {
-		if a, err := topology.ParsePCIAddr(n.e.info("PCIBusID")); err == nil {
+		if a, err := topology.ParsePCIAddr(infoOf(n.e, "PCIBusID")); err == nil {
 			out.GPU = &a
 		}
 	}
@@ -146,10 +146,7 @@ func (p *parser) addNode(n *node, mode string) {
 // other architectures 16 or 64 KiB.
 func (p *parser) hugepages(e *element) []topology.HugepagePool {
 	var pools []topology.HugepagePool
-	for _, k := range e.kids {
-		if k.name != "page_type" {
-			continue
-		}
+	for k := range e.All("page_type") {
 		size, hasSize := p.number(k, "size")
 		count, hasCount := p.number(k, "count")
 		if hasSize && hasCount && size > 0 {

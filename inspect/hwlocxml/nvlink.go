@@ -36,9 +36,8 @@ func nvLinks(rate uint64) int {
 // with how many links each GPU is linked with anything, processors and NVSwitches included. The
 // matrix of hops over XGMI states no links, and none are made of it.
 func (p *parser) readNVLinks() {
-	for _, e := range p.top.kids {
-		if name, _ := e.attr("name"); name != "NVLinkBandwidth" || e.name != "distances2" &&
-			e.name != "distances2hetero" {
+	for _, e := range p.top.Kids {
+		if e.Attr("name") != "NVLinkBandwidth" || e.Name != "distances2" && e.Name != "distances2hetero" {
 			continue
 		}
 		indexes, rates, ok := p.matrix(e)
@@ -68,7 +67,7 @@ func (p *parser) readNVLinks() {
 // gpuAt returns the PCI address of the device that a matrix names, nil where it is not below a GPU's function.
 func (p *parser) gpuAt(index string) *topology.PCIAddr {
 	e := p.object(index)
-	if e == nil || e.kind() != "OSDev" {
+	if e == nil || kindOf(e) != "OSDev" {
 		return nil
 	}
 	return p.functions[e]

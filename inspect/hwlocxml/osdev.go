@@ -39,8 +39,8 @@ type devices struct {
 
 // osDevice takes a device of the operating system. One below a PCI function belongs to it.
 func (d *devices) osDevice(e *element, at slot) {
-	name, _ := e.attr("name")
-	text, _ := e.attr("osdev_type")
+	name := e.Attr("name")
+	text := e.Attr("osdev_type")
 	v, err := strconv.ParseUint(text, 10, 8)
 	if name == "" || err != nil {
 		d.unread(e, "name %q with osdev_type %q: both are wanted, the type as a number", where.Clip(name),
@@ -85,8 +85,8 @@ func (d *devices) nic(name string, at slot) *topology.NIC {
 
 // netdev adds a network device. Its Port is that of the NIC, counted from 1; the kernel counts dev_port from 0.
 func (d *devices) netdev(e *element, name string, n *topology.NIC) {
-	port := topology.Netdev{Name: name, MAC: e.info("Address")}
-	if v, err := strconv.Atoi(e.info("Port")); err == nil && v > 0 {
+	port := topology.Netdev{Name: name, MAC: infoOf(e, "Address")}
+	if v, err := strconv.Atoi(infoOf(e, "Port")); err == nil && v > 0 {
 		port.DevPort = new(v - 1)
 	}
 	n.Ports = append(n.Ports, port)
@@ -100,13 +100,12 @@ var portStates = map[string]string{"1": "DOWN", "2": "INIT", "3": "ARMED", "4": 
 // rdma adds an RDMA device. What is said of its ports are infos named PortPState, PortPLID,
 // PortPGIDG for port P and index G.
 func (d *devices) rdma(e *element, name string, n *topology.NIC) {
-	device := topology.RDMADevice{Name: name, NodeGUID: e.info("NodeGUID")}
-	for _, k := range e.kids {
-		key, _ := k.attr("name")
-		value, _ := k.attr("value")
-		rest, ok := strings.CutPrefix(key, "Port")
+	device := topology.RDMADevice{Name: name, NodeGUID: infoOf(e, "NodeGUID")}
+	for k := range e.All("info") {
+		value := k.Attr("value")
+		rest, ok := strings.CutPrefix(k.Attr("name"), "Port")
 		end := strings.IndexFunc(rest, func(r rune) bool { return r < '0' || r > '9' })
-		if k.name != "info" || !ok || end <= 0 {
+		if !ok || end <= 0 {
 			continue
 		}
 		number, err := strconv.ParseUint(rest[:end], 10, 8)
@@ -143,14 +142,14 @@ func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
 
 // disk adds a block device. Tapes are none, and DAX devices are memory.
 func (d *devices) disk(e *element, name string, at slot) {
-	if e.subtype() == "Tape" || strings.HasPrefix(name, "dax") {
+	if subtypeOf(e) == "Tape" || strings.HasPrefix(name, "dax") {
 		return
 	}
-	disk := topology.Disk{Name: name, PCI: at.function, Model: e.info("Model")}
+	disk := topology.Disk{Name: name, PCI: at.function, Model: infoOf(e, "Model")}
 	if at.node != nil {
 		disk.NUMANode = new(*at.node)
 	}
-	if text := e.info("Size"); text != "" {
+	if text := infoOf(e, "Size"); text != "" {
 		if size, ok := kibibytes(text); ok {
 			disk.SizeBytes = &size
 		} else {
@@ -173,7 +172,7 @@ var libraries = []string{"RSMI", "NVML", "CUDA", "LevelZero", "OpenCL"}
 // what a vendor's own management library says is taken: the other libraries would state the same
 // GPU again.
 func (d *devices) gpuDevice(e *element, name string, at slot) {
-	library := e.subtype()
+	library := subtypeOf(e)
 	rank := len(libraries)
 	for i, l := range libraries {
 		if l == library || strings.EqualFold(strings.TrimRight(name, "0123456789"), l) {
@@ -181,7 +180,7 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 		}
 	}
 	isCard := strings.HasPrefix(name, "card") && strings.Trim(name[len("card"):], "0123456789") == ""
-	if library == "OpenCL" && e.info("OpenCLDeviceType") != "GPU" || rank == len(libraries) && !isCard {
+	if library == "OpenCL" && infoOf(e, "OpenCLDeviceType") != "GPU" || rank == len(libraries) && !isCard {
 		return // a processor, a coprocessor that is no GPU (MIC), a render node, an X display
 	}
 	id := name
@@ -207,9 +206,9 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 		g.Name = name
 		return
 	}
-	g.Vendor = cmp.Or(g.Vendor, e.info("GPUVendor"))
-	g.Model = cmp.Or(g.Model, e.info("GPUModel"))
-	g.UUID = cmp.Or(g.UUID, e.info("NVIDIAUUID"), e.info("AMDUUID"))
+	g.Vendor = cmp.Or(g.Vendor, infoOf(e, "GPUVendor"))
+	g.Model = cmp.Or(g.Model, infoOf(e, "GPUModel"))
+	g.UUID = cmp.Or(g.UUID, infoOf(e, "NVIDIAUUID"), infoOf(e, "AMDUUID"))
 	// These two number as nvidia-smi and rocm-smi do. CUDA's and OpenCL's numbers depend on the environment.
 	if library == "NVML" || library == "RSMI" {
 		digits := name[len(strings.TrimRight(name, "0123456789")):]
@@ -226,12 +225,12 @@ func (d *devices) gpuDevice(e *element, name string, at slot) {
 func gpuMemory(e *element) uint64 {
 	for _, name := range []string{"RSMIVRAMSize", "CUDAGlobalMemorySize", "LevelZeroMemorySize",
 		"OpenCLGlobalMemorySize"} {
-		if size, ok := kibibytes(e.info(name)); ok {
+		if size, ok := kibibytes(infoOf(e, name)); ok {
 			return size
 		}
 	}
-	hbm, _ := kibibytes(e.info("LevelZeroHBMSize"))
-	ddr, _ := kibibytes(e.info("LevelZeroDDRSize"))
+	hbm, _ := kibibytes(infoOf(e, "LevelZeroHBMSize"))
+	ddr, _ := kibibytes(infoOf(e, "LevelZeroDDRSize"))
 	return hbm + ddr
 }
 

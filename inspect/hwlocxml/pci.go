@@ -40,7 +40,7 @@ func (p *parser) readDevices() {
 
 // walk takes e and what is below it.
 func (d *devices) walk(e *element, at slot) {
-	switch kind := e.kind(); kind {
+	switch kind := kindOf(e); kind {
 	case "Bridge", "PCIDev", "OSDev":
 		at.locality = d.localityOf(at.near)
 		switch kind {
@@ -56,14 +56,12 @@ func (d *devices) walk(e *element, at slot) {
 			return
 		}
 	default:
-		if _, ok := e.attr("cpuset"); ok {
+		if _, ok := e.Lookup("cpuset"); ok {
 			at = slot{near: e}
 		}
 	}
-	for _, k := range e.kids {
-		if k.name == "object" {
-			d.walk(k, at)
-		}
+	for k := range e.All("object") {
+		d.walk(k, at)
 	}
 }
 
@@ -102,7 +100,7 @@ func (d *devices) localityOf(near *element) (l locality) {
 // PCI, which hwloc makes up for each root bus, and "1-1" from PCI to PCI, which are functions too.
 func (d *devices) bridge(e *element, at slot) slot {
 	domain, first, last, ok := d.buses(e)
-	if _, isFunction := e.attr("pci_busid"); !isFunction {
+	if _, isFunction := e.Lookup("pci_busid"); !isFunction {
 		at.parent, at.function = nil, nil
 		at.known = ok
 		if ok {
@@ -130,7 +128,7 @@ func (d *devices) bridge(e *element, at slot) slot {
 
 // buses parses bridge_pci, "0000:[02-03]": the domain, the bus that the bridge leads to, and the last one below it.
 func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) {
-	text, has := e.attr("bridge_pci")
+	text, has := e.Lookup("bridge_pci")
 	if !has {
 		return 0, 0, 0, false
 	}
@@ -149,7 +147,7 @@ func (d *devices) buses(e *element) (domain uint32, first, last uint8, ok bool) 
 // function adds a PCI function. Where its address cannot be read, none is returned; where one has
 // it already, no function is.
 func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PCIDevice) {
-	text, _ := e.attr("pci_busid")
+	text := e.Attr("pci_busid")
 	address, err := topology.ParsePCIAddr(text)
 	if err != nil {
 		d.unread(e, "%v", err)
@@ -159,11 +157,11 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 		d.unread(e, "second function at %s; the first is at line %d", address, line)
 		return &address, nil
 	}
-	d.addresses[address] = e.line
-	f := topology.PCIDevice{Address: address, Slot: e.info("PCISlot"), VendorName: e.info("PCIVendor"),
-		DeviceName: e.info("PCIDevice")}
+	d.addresses[address] = e.Line
+	f := topology.PCIDevice{Address: address, Slot: infoOf(e, "PCISlot"), VendorName: infoOf(e, "PCIVendor"),
+		DeviceName: infoOf(e, "PCIDevice")}
 	if f.DeviceName == "" && f.VendorName == "" {
-		f.DeviceName, _ = e.attr("name")
+		f.DeviceName = e.Attr("name")
 	}
 	switch within := at.known && at.domain == address.Domain; {
 	case within && address.Bus == at.first:
@@ -187,7 +185,7 @@ func (d *devices) function(e *element, at slot) (*topology.PCIAddr, *topology.PC
 // and since version 3 the programming interface: "0302 [10de:1eb8] [10de:12a2] a1 00". Before, that
 // is not known, and is 0 here. A subsystem of 0 is none.
 func (d *devices) types(e *element, f *topology.PCIDevice) {
-	text, ok := e.attr("pci_type")
+	text, ok := e.Lookup("pci_type")
 	if !ok {
 		return
 	}
@@ -235,7 +233,7 @@ func pair(s string) (a, b topology.ID16, ok bool) {
 // before) replaces the number with the most that the GPU can do, and reckons that as if 8 GT/s were
 // the highest rate: nothing is kept.
 func (d *devices) linkOf(e *element) *topology.Link {
-	text, ok := e.attr("pci_link_speed")
+	text, ok := e.Lookup("pci_link_speed")
 	if !ok {
 		return nil
 	}
@@ -244,9 +242,8 @@ func (d *devices) linkOf(e *element) *topology.Link {
 		d.unread(e, "pci_link_speed %q is not a number", where.Clip(text))
 		return nil
 	}
-	for _, k := range e.kids {
-		if name, _ := k.attr("name"); k.kind() == "OSDev" && (k.subtype() == "NVML" ||
-			strings.HasPrefix(name, "nvml")) {
+	for _, k := range e.Kids {
+		if kindOf(k) == "OSDev" && (subtypeOf(k) == "NVML" || strings.HasPrefix(k.Attr("name"), "nvml")) {
 			return nil
 		}
 	}

@@ -23,7 +23,7 @@ const infinite = "0xf...f"
 //
 // Source: hwloc_bitmap_snprintf in hwloc/bitmap.h.
 func (p *parser) set(e *element, attr string, all topology.CPUSet) (s topology.CPUSet, ok bool) {
-	text, ok := e.attr(attr)
+	text, ok := e.Lookup(attr)
 	if !ok {
 		return s, false
 	}
@@ -64,7 +64,7 @@ func (e *setError) Unwrap() error { return e.err }
 // number returns a decimal number that is not negative. ok is false where the attribute is missing
 // or -1, which is "not known" in the DTD.
 func (p *parser) number(e *element, attr string) (v uint64, ok bool) {
-	text, ok := e.attr(attr)
+	text, ok := e.Lookup(attr)
 	if !ok || text == "-1" {
 		return 0, false
 	}
@@ -113,7 +113,7 @@ func (p *parser) indexOrSet(e *element, attr, what string) int {
 
 // float returns a number with a fraction, 0 where the attribute is missing.
 func (p *parser) float(e *element, attr string) float64 {
-	text, ok := e.attr(attr)
+	text, ok := e.Lookup(attr)
 	if !ok {
 		return 0
 	}

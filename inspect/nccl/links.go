@@ -43,20 +43,20 @@ func (p *parser) addLinks() error {
 	for i, g := range p.gpus {
 		total, nvlink := 0, false
 		for _, l := range g.links {
-			p.rccl = p.rccl || l.name == "xgmi"
+			p.rccl = p.rccl || l.Name == "xgmi"
 			n := p.count(l, "count", maxCount)
 			if n == nil || *n == 0 {
 				continue
 			}
 			total += int(*n)
-			nvlink = nvlink || l.name == "nvlink"
-			if class := l.attrs["tclass"]; strings.HasPrefix(class, classNVSwitch) && class != "0x068001" {
+			nvlink = nvlink || l.Name == "nvlink"
+			if class := l.Attr("tclass"); strings.HasPrefix(class, classNVSwitch) && class != "0x068001" {
 				switched[g.address] += int(*n)
 				continue
 			}
-			target, ok := l.attrs["target"]
+			target, ok := l.Lookup("target")
 			if !ok {
-				return where.At(l.line, "<%s> has no target", l.name)
+				return where.At(l.Line, "<%s> has no target", l.Name)
 			}
 			// What is not a GPU of the dump is no path in it: a GPU of another process, or the
 			// processor ("fffffff:ffff:ff" on POWER).

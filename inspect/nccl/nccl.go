@@ -38,7 +38,7 @@ type gpu struct {
 }
 
 func (p *parser) note(e *element, format string, args ...any) {
-	p.notes.Note(e.line, "<"+e.name+"> "+format, args...)
+	p.notes.Note(e.Line, "<"+e.Name+"> "+format, args...)
 }
 
 func parse(b []byte, name string) (*topology.Host, error) {
@@ -50,7 +50,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 	p := &parser{h: h, seen: map[topology.PCIAddr]int{}, notes: where.Notes{Host: h, File: cmp.Or(name, "topology")}}
 	cpus := p.oneHost(root)
 	if len(cpus) == 0 {
-		return nil, where.At(root.line, "no <cpu> in <system>: the topology is empty")
+		return nil, where.At(root.Line, "no <cpu> in <system>: the topology is empty")
 	}
 	for i, cpu := range cpus {
 		if err := p.cpu(cpu, i); err != nil {
@@ -73,9 +73,9 @@ func parse(b []byte, name string) (*topology.Host, error) {
 func (p *parser) oneHost(root *element) []*element {
 	var cpus []*element
 	others := 0
-	for _, e := range root.children {
+	for _, e := range root.Kids {
 		if len(cpus) > 0 {
-			if e.attrs["host_hash"] != cpus[0].attrs["host_hash"] {
+			if e.Attr("host_hash") != cpus[0].Attr("host_hash") {
 				if others++; others == 1 {
 					p.note(e, "belongs to another machine: the topology holds several, and the first one is read")
 				}
@@ -104,11 +104,11 @@ func (p *parser) cpu(e *element, i int) error {
 			return err
 		}
 	}
-	if arch := e.attrs["arch"]; p.h.System.Arch == "" && isArch(arch) {
+	if arch := e.Attr("arch"); p.h.System.Arch == "" && isArch(arch) {
 		p.h.System.Arch = arch
 	}
-	for _, child := range e.children {
-		if child.name == "nic" {
+	for _, child := range e.Kids {
+		if child.Name == "nic" {
 			p.nic(child, at, nil)
 		} else if err := p.pci(child, at); err != nil {
 			return err
@@ -126,16 +126,16 @@ func isArch(s string) bool {
 func (p *parser) addNode(e *element, id int) error {
 	for _, n := range p.h.NUMANodes {
 		if n.ID == id {
-			return where.At(e.line, "a second <cpu> with numaid=\"%d\"", id)
+			return where.At(e.Line, "a second <cpu> with numaid=\"%d\"", id)
 		}
 	}
-	mask := e.attrs["affinity"]
+	mask := e.Attr("affinity")
 	if mask == "" {
 		return nil // a node whose CPUs are not known is not one without CPUs
 	}
 	cpus, err := topology.ParseCPUMask(mask)
 	if err != nil {
-		return where.At(e.line, "<cpu> affinity: %v", err)
+		return where.At(e.Line, "<cpu> affinity: %v", err)
 	}
 	for _, n := range p.h.NUMANodes {
 		if both := n.CPUs.Intersect(cpus); !both.IsEmpty() {
@@ -154,17 +154,17 @@ func (p *parser) pci(e *element, at place) error {
 		return err
 	}
 	holds := func(name string) bool {
-		return slices.ContainsFunc(e.children, func(c *element) bool { return c.name == name })
+		return slices.ContainsFunc(e.Kids, func(c *element) bool { return c.Name == name })
 	}
 	if line, twice := p.seen[a]; twice {
 		if holds("pci") {
-			return where.At(e.line, "a second switch with busid=\"%s\"; the first <pci> of that "+
+			return where.At(e.Line, "a second switch with busid=\"%s\"; the first <pci> of that "+
 				"address is in line %d", a, line)
 		}
 		p.note(e, "busid=\"%s\" is that of line %d as well; this one is not read", a, line)
 		return nil
 	}
-	p.seen[a] = e.line
+	p.seen[a] = e.Line
 	d := topology.PCIDevice{
 		Address: a, Parent: at.parent, Root: at.root, NUMANode: at.node,
 		Class: attr(p, e, "class", topology.ParseID24), Vendor: p.id16(e, "vendor"), Device: p.id16(e, "device"),
@@ -175,8 +175,8 @@ func (p *parser) pci(e *element, at place) error {
 		d.Bridge = &topology.Bridge{Port: topology.PortSwitch}
 	}
 	p.h.PCI = append(p.h.PCI, d)
-	for _, child := range e.children {
-		switch child.name {
+	for _, child := range e.Kids {
+		switch child.Name {
 		case "pci":
 			if err := p.pci(child, place{at.node, at.root, &a}); err != nil {
 				return err
@@ -196,9 +196,9 @@ func (p *parser) gpu(e *element, a topology.PCIAddr) {
 	if n := p.count(e, "dev", 1<<16); n != nil {
 		g.Index = new(int(*n))
 	}
-	if _, ok := e.attrs["gcn"]; ok {
+	if _, ok := e.Lookup("gcn"); ok {
 		p.rccl = true
 	}
 	p.h.GPUs = append(p.h.GPUs, g)
-	p.gpus = append(p.gpus, gpu{a, e.children})
+	p.gpus = append(p.gpus, gpu{a, e.Kids})
 }

@@ -20,7 +20,7 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 	}
 	// Each port, and each network interface of a port, is a net of its own: of a function, all are one NIC,
 	// as fast as the fastest of them. Without a function nothing tells which belong together.
-	for _, net := range e.children {
+	for _, net := range e.Kids {
 		one := p.net(net)
 		if a != nil {
 			n.RDMA = append(n.RDMA, one.RDMA...)
@@ -46,7 +46,7 @@ func (p *parser) nic(e *element, at place, a *topology.PCIAddr) {
 // net reads one network device. Name is empty for those that software made.
 func (p *parser) net(e *element) topology.NIC {
 	var n topology.NIC
-	name := e.attrs["name"]
+	name := e.Attr("name")
 	if name == "" || len(name) > 256 || strings.ContainsAny(name, "/ \t\n") {
 		p.note(e, "name=%q is not the name of a network device", where.Clip(name))
 		return n

@@ -10,7 +10,7 @@ import (
 
 // count returns an attribute that is a number from 0 up; nil where it is not there, not known (-1) or not one.
 func (p *parser) count(e *element, name string, most int64) *int64 {
-	s := e.attrs[name]
+	s := e.Attr(name)
 	if s == "" {
 		return nil
 	}
@@ -31,7 +31,7 @@ func (p *parser) count(e *element, name string, most int64) *int64 {
 // attr returns what parse makes of an attribute. It is nil where the attribute is missing, and where
 // parse fails; that is noted.
 func attr[T any](p *parser, e *element, name string, parse func(s string) (T, error)) *T {
-	s := e.attrs[name]
+	s := e.Attr(name)
 	if s == "" {
 		return nil
 	}
@@ -55,7 +55,7 @@ func (p *parser) id16(e *element, name string) *topology.ID16 {
 // speed returns a link speed in GT/s: "16 GT/s", "16.0 GT/s PCIe" as sysfs has it. "Unknown" and
 // nothing at all are not known.
 func (p *parser) speed(e *element) *float64 {
-	s := e.attrs["link_speed"]
+	s := e.Attr("link_speed")
 	if s == "" || strings.HasPrefix(s, "Unknown") {
 		return nil
 	}
@@ -86,13 +86,13 @@ func (p *parser) link(e *element) *topology.Link {
 
 // address returns an address; addresses tie a topology together, so a wrong one is an error.
 func address(e *element, name string) (topology.PCIAddr, error) {
-	s, ok := e.attrs[name]
+	s, ok := e.Lookup(name)
 	if !ok {
-		return topology.PCIAddr{}, where.At(e.line, "<%s> has no %s", e.name, name)
+		return topology.PCIAddr{}, where.At(e.Line, "<%s> has no %s", e.Name, name)
 	}
 	a, err := topology.ParsePCIAddr(s)
 	if err != nil {
-		return topology.PCIAddr{}, where.At(e.line, "<%s> %s: %v", e.name, name, err)
+		return topology.PCIAddr{}, where.At(e.Line, "<%s> %s: %v", e.Name, name, err)
 	}
 	return a, nil
 }
@@ -101,7 +101,7 @@ func address(e *element, name string) (topology.PCIAddr, error) {
 // has a gcn beside sm, whose sm is a number of compute units; gcn is a number in older versions, in
 // which 910 was gfx90a, and a name with features ("gfx942:sramecc+:xnack-") in newer ones.
 func arch(e *element) string {
-	if gcn, ok := e.attrs["gcn"]; ok {
+	if gcn, ok := e.Lookup("gcn"); ok {
 		gcn, _, _ = strings.Cut(gcn, ":")
 		gcn = strings.TrimPrefix(gcn, "gfx")
 		if gcn == "910" {
@@ -112,7 +112,7 @@ func arch(e *element) string {
 		}
 		return "gfx" + gcn
 	}
-	if sm := e.attrs["sm"]; isWord(sm) {
+	if sm := e.Attr("sm"); isWord(sm) {
 		return "sm_" + sm
 	}
 	return ""

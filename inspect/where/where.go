@@ -12,14 +12,16 @@ import (
 type Error struct {
 	File string // as the importer was given it
 	Line int    // from 1; 0 where the whole dump is meant
-	Why  string
+	Err  error
 }
 
-func (e *Error) Error() string { return Prefix(e.File, e.Line) + e.Why }
+func (e *Error) Error() string { return Prefix(e.File, e.Line) + e.Err.Error() }
+
+func (e *Error) Unwrap() error { return e.Err }
 
 // At returns the Error of a line. Finish adds the file.
 func At(line int, format string, args ...any) error {
-	return &Error{Line: line, Why: fmt.Sprintf(format, args...)}
+	return &Error{Line: line, Err: fmt.Errorf(format, args...)}
 }
 
 // Finish completes the machine that an importer read from a file, or names the file in its error. It is

@@ -1,6 +1,7 @@
 package where
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -10,10 +11,10 @@ func TestError(t *testing.T) {
 		err  Error
 		want string
 	}{
-		{Error{"h.xml", 3, "odd"}, "h.xml:3: odd"},
-		{Error{"h.xml", 0, "odd"}, "h.xml: odd"},
-		{Error{"", 3, "odd"}, "line 3: odd"},
-		{Error{"", 0, "odd"}, "odd"},
+		{Error{"h.xml", 3, errors.New("odd")}, "h.xml:3: odd"},
+		{Error{"h.xml", 0, errors.New("odd")}, "h.xml: odd"},
+		{Error{"", 3, errors.New("odd")}, "line 3: odd"},
+		{Error{"", 0, errors.New("odd")}, "odd"},
 	} {
 		if got := tt.err.Error(); got != tt.want {
 			t.Errorf("%#v says %q; want %q", tt.err, got, tt.want)
