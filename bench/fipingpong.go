@@ -3,8 +3,6 @@ package bench
 import (
 	"bytes"
 	"errors"
-	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -79,48 +77,57 @@ func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
 	return figures, nil
 }
 
-// fiTitles are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the way there and back.
-var fiTitles = []string{"bytes", "#sent", "#ack", "total", "time", "MB/sec", "usec/xfer", "Mxfers/sec"}
+// fiColumns are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the way there and back.
+var fiColumns = []column{
+	{title: "bytes", read: func(row *Row, field string) (err error) {
+		row.Bytes, err = fiNumber(field, 1<<10)
+		return err
+	}},
+	{title: "#sent", read: func(row *Row, field string) (err error) {
+		row.Iterations, err = fiNumber(field, 1000)
+		return err
+	}},
+	// The equals sign says that as many came back.
+	{title: "#ack", read: func(row *Row, field string) error {
+		if n, err := fiNumber(strings.TrimPrefix(field, "="), 1000); err != nil || n != row.Iterations {
+			return errors.New("not all messages came back")
+		}
+		return nil
+	}},
+	{title: "total", read: ignored}, {title: "time", read: ignored}, {title: "MB/sec", read: ignored},
+	{title: "usec/xfer", metric: MetricLatencyAverage}, {title: "Mxfers/sec", read: ignored},
+}
+
+// ignored is for a column that is not read at all.
+func ignored(*Row, string) error { return nil }
 
 // ParseFiPingpong reads the table of fi_pingpong. The bandwidth is not taken: it is that of one
 // message at a time, with two decimals. Nor is the row of messages without content, which "-S all"
 // begins with: no other tool has such a size. Sizes and iterations are as the tool prints them, cut
 // off after one or two digits.
 func ParseFiPingpong(output []byte) ([]Figure, error) {
-	var titles []string
+	var cols []column
 	var figures []Figure
-	err := EachLine(toolFiPingpong, output, func(line string) error {
+	err := EachLine(toolFiPingpong, output, func(line string) (err error) {
 		fields := strings.Fields(line)
 		switch {
 		case len(fields) == 0:
 		case fields[0] == "bytes":
-			if titles != nil {
+			if cols != nil {
 				return errors.New("a second table")
 			}
-			titles = fields
-			for _, title := range fiTitles {
-				if !slices.Contains(titles, title) {
-					return fmt.Errorf("unknown layout: column %s is missing", title)
-				}
+			if cols, err = columnsOf(fields, fiColumns); err == nil && len(cols) < len(fiColumns) {
+				err = errors.New("unknown layout: a column is missing")
 			}
-			if len(titles) != len(fiTitles) {
-				return errors.New("unknown layout: there are more columns than known")
-			}
-		case titles == nil:
+			return err
+		case cols == nil:
 			return errors.New("a line above the table")
+		case fields[0] == "0":
+			return checkFields(fields, len(cols))
 		default:
-			if err := checkFields(fields, len(titles)); err != nil || fields[0] == "0" {
-				return err
-			}
-			row := make(map[string]string)
-			for i, title := range titles {
-				row[title] = fields[i]
-			}
-			f, err := fiRow(row)
-			if err != nil {
-				return err
-			}
-			figures = append(figures, f)
+			row, err := makeRow(cols, fields, Row{})
+			figures = append(figures, row.Figures...)
+			return err
 		}
 		return nil
 	})
@@ -130,30 +137,9 @@ func ParseFiPingpong(output []byte) ([]Figure, error) {
 	return figures, err
 }
 
-// fiRow reads the fields of a row by their titles.
-func fiRow(row map[string]string) (Figure, error) {
-	size, err := fiNumber(row["bytes"], 1<<10)
-	if err != nil {
-		return Figure{}, fmt.Errorf("bytes: %w", err)
-	}
-	sent, err := fiNumber(row["#sent"], 1000)
-	if err != nil {
-		return Figure{}, fmt.Errorf("#sent: %w", err)
-	}
-	// The equals sign says that as many came back.
-	if ack := row["#ack"]; ack != "="+row["#sent"] {
-		return Figure{}, fmt.Errorf("#ack: %q: not all messages came back", Shorten(ack))
-	}
-	v, err := ParseValue(MetricLatencyAverage, row["usec/xfer"])
-	if err != nil {
-		return Figure{}, fmt.Errorf("usec/xfer: %w", err)
-	}
-	return newFigure(MetricLatencyAverage, size, sent, v), nil
-}
-
 // fiNumber reads a number as fi_pingpong shortens it: 64, 1.5k, 1m. Of a size k is 1024, of a count 1000.
 func fiNumber(text string, k int64) (int64, error) {
-	bad := fmt.Errorf("%q is no number of this tool", Shorten(text))
+	bad := errors.New("no number of this tool")
 	unit := int64(1)
 	for i, suffix := range []string{"k", "m", "g"} {
 		if rest, ok := strings.CutSuffix(text, suffix); ok {

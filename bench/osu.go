@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -55,14 +56,14 @@ const mbToGb = 8e-3
 // are missing at the end only the caller can know.
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
-	var titles []string
+	var cols []column
 	rows := 0
 	err := EachLine(toolOSU, output, func(line string) (err error) {
 		fields := strings.Fields(line)
 		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
 		header := strings.HasPrefix(line, "# Size ")
 		switch {
-		case title != nil && res.Test != "" || titles != nil && header:
+		case title != nil && res.Test != "" || cols != nil && header:
 			return errors.New("a second table")
 		case title != nil:
 			res.Test, res.Version = title[1], title[2]
@@ -70,14 +71,15 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 				return fmt.Errorf("a table of %q is not read", Shorten(res.Test))
 			}
 		case header:
-			titles, err = osuHeader(res.Test, line)
+			cols, err = osuHeader(res.Test, line)
 			return err
 		case strings.HasPrefix(line, "DATA VALIDATION ERROR"):
 			return errOSUData
-		case titles == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
+		case cols == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
 			// Words of mpirun, or of what started it.
 		default:
-			bytes, figures, err := osuRow(titles, fields, osuTests[res.Test].metric)
+			row, err := makeRow(cols, fields, Row{})
+			bytes := row.Bytes
 			switch {
 			case err != nil:
 				return err
@@ -91,7 +93,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			res.Last = bytes
 			rows++
 			if bytes > 0 {
-				res.Figures = append(res.Figures, figures...)
+				res.Figures = append(res.Figures, row.Figures...)
 			}
 		}
 		return nil
@@ -113,84 +115,67 @@ var errOSUData = errors.New("the data that arrived are not those that were sent"
 var (
 	osuMain = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
 		UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
-	osuBeside = []string{"Min Latency(us)", "Max Latency(us)", "Iterations", "Validation", "Transmit Size", osuRate}
-	osuTail   = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
+	osuBeside = []column{
+		{title: "# Size", read: func(row *Row, field string) (err error) {
+			if row.Bytes, err = strconv.ParseInt(field, 10, 52); err != nil {
+				err = errors.New("not a size")
+			}
+			return err
+		}},
+		{title: "Min Latency(us)", read: aboveZero}, {title: "Max Latency(us)", read: aboveZero},
+		{title: "Iterations", kind: columnIterations}, {title: "Transmit Size", read: aboveZero},
+		{title: "Validation", read: func(_ *Row, field string) error {
+			if field != "Pass" {
+				return errOSUData
+			}
+			return nil
+		}},
+		// of osu_mbw_mr: the messages of all pairs in a second
+		{title: "Messages/s", metric: MetricMessageRate, scale: 1e-6},
+	}
+	osuTail = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
 
-// osuRate is the title of the column of osu_mbw_mr that has the messages of all pairs in a second.
-const osuRate = "Messages/s"
+// aboveZero checks a number that is dropped.
+func aboveZero(_ *Row, field string) error {
+	v, _, err := parseNumber(field)
+	return cmp.Or(err, CheckValue("", v))
+}
 
-// osuHeader parts a header row into its titles, which have two blanks or more between them. One
-// that is not known may be a new layout.
-func osuHeader(test, line string) ([]string, error) {
+// osuHeader parts a header row into its columns, whose titles have two blanks or more between them.
+func osuHeader(test, line string) ([]column, error) {
 	if test == "" {
 		return nil, errors.New("the line above the table, which names the test, is missing")
 	}
-	_, shown := MetricOf(osuTests[test].metric)
+	metric, scale := osuTests[test].metric, 1.0
+	_, shown := MetricOf(metric)
+	if shown.Unit == UnitGbps {
+		scale = mbToGb
+	}
+	known := slices.Clone(osuBeside)
 	main := osuMain[shown.Unit]
+	for _, title := range main {
+		known = append(known, column{title: title, metric: metric, scale: scale})
+	}
 	var titles []string
-	figures := 0
 	for title := range strings.SplitSeq(line, "  ") {
-		title = strings.TrimSpace(title)
-		switch {
-		case title == "":
+		if title = strings.TrimSpace(title); title == "" {
 			continue
-		case slices.Contains(titles, title):
-			return nil, fmt.Errorf("column %q appears twice", Shorten(title))
-		case slices.Contains(main, title):
-			figures++
-		case (title == "# Size") != (titles == nil), title != "# Size" && !slices.Contains(osuBeside, title) &&
-			!osuTail.MatchString(title):
-			return nil, fmt.Errorf("unknown layout: column %q", Shorten(title))
+		}
+		if osuTail.MatchString(title) {
+			known = append(known, column{title: title, read: aboveZero})
 		}
 		titles = append(titles, title)
 	}
-	if figures != 1 {
-		return nil, fmt.Errorf("unknown layout: a test of %s has one column %s", test, strings.Join(main, " or "))
-	}
-	return titles, nil
-}
-
-// osuRow reads a row: its size, the figure of the metric, and the message rate where there is a column of it.
-func osuRow(titles, fields []string, metric string) (bytes int64, figures []Figure, err error) {
-	if err := checkFields(fields, len(titles)); err != nil {
-		return 0, nil, err
-	}
-	_, m := MetricOf(metric)
-	scale := 1.0
-	if m.Unit == UnitGbps {
-		scale = mbToGb
-	}
-	var iterations int64
-	for i, title := range titles {
-		v, _, err := parseNumber(fields[i])
-		switch title {
-		case "# Size":
-			if bytes, err = strconv.ParseInt(fields[i], 10, 52); err != nil {
-				err = errors.New("not a size")
-			}
-		case "Iterations":
-			iterations, err = parseCount(fields[i])
-		case "Validation":
-			if err = nil; fields[i] != "Pass" {
-				err = errOSUData
-			}
-		default:
-			if err == nil {
-				err = CheckValue(metric, v)
-			}
-		}
-		switch {
-		case err != nil:
-			return 0, nil, fmt.Errorf("column %s: value %q: %w", title, Shorten(fields[i]), err)
-		case title == osuRate:
-			figures = append(figures, newFigure(MetricMessageRate, 0, 0, v/1e6))
-		case slices.Contains(osuMain[m.Unit], title):
-			figures = append(figures, newFigure(metric, 0, 0, v*scale))
+	cols, err := columnsOf(titles, known)
+	figures := 0
+	for _, c := range cols {
+		if c.metric == metric {
+			figures++
 		}
 	}
-	for i := range figures {
-		figures[i].Bytes, figures[i].Iterations = bytes, iterations
+	if err == nil && figures != 1 {
+		err = fmt.Errorf("unknown layout: a test of %s has one column %s", test, strings.Join(main, " or "))
 	}
-	return bytes, figures, nil
+	return cols, err
 }

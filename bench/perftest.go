@@ -189,7 +189,7 @@ func (p *perftestText) read(line string) error {
 		}
 		// Client and server on one terminal print the same header twice. After another header it would be open
 		// to which of the two tables a row belongs.
-		if p.cols != nil && !slices.Equal(p.cols, next) {
+		if p.cols != nil && !slices.EqualFunc(p.cols, next, sameTitle) {
 			return errors.New("a second table with other columns")
 		}
 		p.cols = next

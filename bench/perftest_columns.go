@@ -14,28 +14,6 @@ import (
 // 8388608 bytes at 0.000341 Mpps are 2728 MiB/s (and 2860 MB/s) where 2729.60 "MB/sec" are printed.
 const mibToGb = (1 << 20) * 8 / 1e9
 
-// columnKind says what a column is used for.
-type columnKind int
-
-const (
-	columnFigure     columnKind = iota // a metric of this package
-	columnBytes                        // message size
-	columnIterations                   // iterations
-	columnOther                        // a number we check for being one, and drop
-)
-
-// A column is one column of a table, found by its title.
-type column struct {
-	title  string // as printed, with single spaces
-	json   string // perftest's key of the same figure with --out_json, where there is one
-	kind   columnKind
-	metric string
-	scale  float64 // The printed value times scale is in the unit of the metric. 0 stands for 1.
-	// mayBeZero: perftest prints 0.00 for "not measured" (the peak, where there are too many iterations, a
-	// duration, or no timestamps on this side) or for a deviation below its last decimal. The figure is absent.
-	mayBeZero bool
-}
-
 // perftestColumns are the titles perftest has printed from 1.x to 6.x. A title not in this list is an
 // unknown layout, and an error: a guessed column is a wrong figure.
 var perftestColumns = makePerftestColumns()
@@ -50,7 +28,7 @@ func makePerftestColumns() []column {
 		{title: "t_max[usec]", json: "t_max", metric: MetricLatencyMax},
 		{title: "t_typical[usec]", json: "t_typical", metric: MetricLatencyTypical},
 		{title: "t_avg[usec]", json: "t_avg", metric: MetricLatencyAverage},
-		{title: "t_stdev[usec]", json: "t_stdev", metric: MetricLatencyStdev, mayBeZero: true},
+		{title: perftestStdev, json: "t_stdev", metric: MetricLatencyStdev, mayBeZero: true},
 		{title: "99% percentile[usec]", json: "percentile_99", metric: MetricLatencyP99},
 		{title: "99.9% percentile[usec]", json: "percentile_99.9", metric: MetricLatencyP999},
 		// The short titles are those of published tables, where the long ones did not fit.
@@ -111,65 +89,8 @@ func parseHeader(line string) ([]column, error) {
 	return cols, nil
 }
 
-// A cell is a field of a row in the column of a metric.
-type cell struct {
-	value    float64 // in the unit of the metric
-	rounding float64 // half of the last printed decimal, in the same unit
-	err      error   // of a field that is not a number
-}
-
-// makeRow adds the figures of a table's row to row, which holds what the table does not tell. The error is a bare
-// reason: the caller knows the line.
-func makeRow(cols []column, fields []string, row Row) (Row, error) {
-	if err := checkFields(fields, len(cols)); err != nil {
-		return Row{}, err
-	}
-	bad := func(i int, err error) (Row, error) {
-		return Row{}, fmt.Errorf("column %s: value %q: %w", cols[i].title, Shorten(fields[i]), err)
-	}
-	cells := make(map[string]cell, len(cols))
-	for i, c := range cols {
-		var err error
-		switch c.kind {
-		case columnBytes:
-			row.Bytes, err = parseCount(fields[i])
-		case columnIterations:
-			row.Iterations, err = parseCount(fields[i])
-		case columnOther:
-			// ucx_perftest prints -nan for an average of nothing.
-			if v, _, wrong := parseNumber(fields[i]); strings.TrimPrefix(fields[i], "-") != "nan" {
-				err = cmp.Or(wrong, checkNumber(v))
-			}
-		case columnFigure:
-			v, rounding, err := parseNumber(fields[i])
-			scale := cmp.Or(c.scale, 1)
-			cells[c.metric] = cell{v * scale, rounding * scale, err}
-		}
-		if err != nil {
-			return bad(i, err)
-		}
-	}
-	for i, c := range cols {
-		cell := cells[c.metric]
-		switch {
-		case c.kind != columnFigure, c.metric == MetricLatencyStdev && deviationOverflowed(cells):
-			continue
-		case cell.err != nil:
-			return bad(i, cell.err)
-		case cell.value == 0 && c.mayBeZero:
-			continue
-		}
-		f := newFigure(c.metric, row.Bytes, row.Iterations, cell.value)
-		if f.Value == 0 {
-			f.Value, f.Derived = derive(c.metric, row.Bytes, cells)
-		}
-		if err := CheckValue(f.Metric, f.Value); err != nil {
-			return bad(i, err)
-		}
-		row.Figures = append(row.Figures, f)
-	}
-	return row, checkOrder(cells)
-}
+// perftestStdev is the column that perftest cannot always fill.
+const perftestStdev = "t_stdev[usec]"
 
 // maxDeviation is the largest distance from the average, in us, whose square fits in the C int that perftest
 // (seen in the code of release 4.5) keeps it in: the square root of 2^31 - 1.

@@ -121,9 +121,13 @@ func pingSummary(line string) (sent, received int64, err error) {
 	return sent, received, nil
 }
 
-// pingMetrics are the titles of the times.
-var pingMetrics = map[string]string{"min": MetricLatencyMin, "avg": MetricLatencyAverage, "max": MetricLatencyMax,
-	"mdev": MetricLatencyStdev}
+// pingColumns are the titles of the times, which are in ms.
+var pingColumns = []column{
+	{title: "min", metric: MetricLatencyMin, scale: 1000},
+	{title: "avg", metric: MetricLatencyAverage, scale: 1000},
+	{title: "max", metric: MetricLatencyMax, scale: 1000},
+	{title: "mdev", metric: MetricLatencyStdev, scale: 1000, mayBeZero: true}, // below the last decimal, or one echo
+}
 
 // pingRow reads the times by the titles before the equals sign.
 func pingRow(line string, received int64) ([]Figure, error) {
@@ -131,33 +135,24 @@ func pingRow(line string, received int64) ([]Figure, error) {
 	if m == nil {
 		return nil, errors.New("unknown form of the times")
 	}
-	titles, fields := strings.Split(m[1], "/"), strings.Split(m[2], "/")
-	if len(titles) != len(fields) {
-		return nil, fmt.Errorf("%d titles and %d times", len(titles), len(fields))
+	cols, err := columnsOf(strings.Split(m[1], "/"), pingColumns)
+	if err != nil {
+		return nil, err
+	}
+	row, err := makeRow(cols, strings.Split(m[2], "/"), Row{Iterations: received})
+	if err != nil {
+		return nil, err
 	}
 	value := make(map[string]float64)
-	var figures []Figure
-	for i, title := range titles {
-		metric, known := pingMetrics[title]
-		if _, twice := value[title]; !known || twice {
-			return nil, fmt.Errorf("unknown title %q", Shorten(title))
-		}
-		v, _, err := parseNumber(fields[i])
-		value[title] = v
-		if err == nil && v == 0 && title == "mdev" {
-			continue // below the last decimal, or a single echo
-		}
-		if v, err = ParseValue(metric, fields[i]); err != nil {
-			return nil, fmt.Errorf("%s: %w", title, err)
-		}
-		figures = append(figures, newFigure(metric, 0, received, v*1000))
+	for _, f := range row.Figures {
+		value[f.Metric] = f.Value
 	}
-	low, average, high := value["min"], value["avg"], value["max"] // 0 is no value of them
+	low, average, high := value[MetricLatencyMin], value[MetricLatencyAverage], value[MetricLatencyMax]
 	switch {
-	case low == 0 || average == 0 || high == 0:
+	case low == 0 || average == 0 || high == 0: // 0 is no value of them
 		return nil, errors.New("min, avg or max is missing")
 	case low > average || average > high:
 		return nil, errors.New("the times are not in order")
 	}
-	return figures, nil
+	return row.Figures, nil
 }
