@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/tree"
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
@@ -271,31 +272,11 @@ func isOrdinary(w string) bool {
 
 // cmdline replaces what names something on the kernel's command line. Parameters stay, and so do
 // the values of those that are understood.
-func (d *identities) cmdline(b []byte) []byte {
-	line := string(b)
-	var out strings.Builder
-	for len(line) > 0 {
-		end, quoted := 0, false
-		for end < len(line) && (quoted || !strings.ContainsRune(" \t\n", rune(line[end]))) {
-			if line[end] == '"' {
-				quoted = !quoted
-			}
-			end++
-		}
-		if end == 0 {
-			out.WriteByte(line[0])
-			line = line[1:]
-			continue
-		}
-		out.WriteString(d.parameter(line[:end]))
-		line = line[end:]
-	}
-	return []byte(out.String())
-}
+func (d *identities) cmdline(b []byte) []byte { return []byte(cmdline.Map(string(b), d.parameter)) }
 
 func (d *identities) parameter(s string) string {
 	key, value, ok := strings.Cut(s, "=")
-	plain := strings.ReplaceAll(strings.Trim(key, `"`), "-", "_")
+	plain := cmdline.Key(strings.Trim(key, `"`))
 	switch {
 	case !ok && strings.ContainsAny(s, "/@:"):
 		return d.nameLine(s)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -22,11 +23,12 @@ func (r *reader) readKernel() {
 	if r.h.Memory.DefaultHuge != nil {
 		size = *r.h.Memory.DefaultHuge
 	}
-	for _, a := range parseCmdline(line) {
-		p := topology.KernelParameter{Name: a.name, Asked: a.value}
-		switch key := a.key(); {
+	for _, word := range cmdline.Split(line) {
+		name, value, _ := cmdline.Cut(word)
+		p := topology.KernelParameter{Name: name, Asked: value}
+		switch key := cmdline.Key(name); {
 		case key == "hugepagesz":
-			size = parseSize(a.value)
+			size = parseSize(value)
 			r.poolInForce(&p, size)
 		case key == "hugepages":
 			r.hugepagesInForce(&p, size)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -77,12 +78,10 @@ func (r *reader) nodeCPUs(dir string) *topology.CPUSet {
 // fakeNUMA reports whether the kernel was told to make nodes up. It then puts every CPU into all
 // nodes made from its real one, as it should.
 func (r *reader) fakeNUMA() bool {
-	for _, a := range parseCmdline(r.word("proc/cmdline")) {
-		if a.name == "numa" && strings.HasPrefix(a.value, "fake=") {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(cmdline.Split(r.word("proc/cmdline")), func(word string) bool {
+		name, value, _ := cmdline.Cut(word)
+		return name == "numa" && strings.HasPrefix(value, "fake=")
+	})
 }
 
 // readNodeMemory reads "Node 0 MemTotal:  65536000 kB" and its like.

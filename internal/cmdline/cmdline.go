@@ -56,17 +56,35 @@ func scan(line string) (tokens []token, tail string) {
 
 const whiteSpace = " \t\n\v\f\r"
 
-// parse returns the name and the value of a word as the kernel sees them: without quotes, and with
-// underscores in the name.
-func parse(word string) (key, value string, hasValue bool) {
+// Map returns a command line with each word replaced, those for init too. The white space between them stays.
+func Map(line string, replace func(word string) string) string {
+	tokens, tail := scan(line)
+	var b strings.Builder
+	for _, t := range tokens {
+		b.WriteString(t.space + replace(t.word))
+	}
+	return b.String() + tail
+}
+
+// Cut returns the name and the value of a word without quotes. Key makes one of names that are the same.
+func Cut(word string) (name, value string, hasValue bool) {
 	if rest, ok := strings.CutPrefix(word, `"`); ok {
 		word = strings.TrimSuffix(rest, `"`)
 	}
-	key, value, hasValue = strings.Cut(word, "=")
+	name, value, hasValue = strings.Cut(word, "=")
 	if rest, ok := strings.CutPrefix(value, `"`); ok {
 		value = strings.TrimSuffix(rest, `"`)
 	}
-	return strings.ReplaceAll(key, "-", "_"), value, hasValue
+	return name, value, hasValue
+}
+
+// Key returns a name as the kernel compares it: with underscores.
+func Key(name string) string { return strings.ReplaceAll(name, "-", "_") }
+
+// parse returns the name and the value of a word as the kernel sees them.
+func parse(word string) (key, value string, hasValue bool) {
+	name, value, hasValue := Cut(word)
+	return Key(name), value, hasValue
 }
 
 // normal returns a word in the form in which two that mean the same are the same.

@@ -70,7 +70,7 @@ var rules = map[string]rule{
 	"inspect": {
 		may: []string{
 			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
-			"inspect/smi", "inspect/tree", "internal/lazyregexp", "internal/userfile", "topology",
+			"inspect/smi", "inspect/tree", "internal/cmdline", "internal/lazyregexp", "internal/userfile", "topology",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
