@@ -16,6 +16,7 @@ const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethe
 var (
 	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
 	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
+	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
 	ncclHead      = regexp.MustCompile(`(?m)^#\s+size\s+count\s.*\bbusbw\b`)
 	osuHead       = regexp.MustCompile(`(?m)^# OSU MPI\S* \S.* Test v[0-9]`)
 	sysbenchHead  = regexp.MustCompile(`(?m)^sysbench [0-9]`)
@@ -89,21 +90,12 @@ func sniff(data []byte) string {
 		}
 		return ""
 	}
-	for _, h := range logHeads {
-		if h.head.Match(data) {
-			return h.format
+	for _, l := range logFormats {
+		if l.head != nil && l.head.Match(data) {
+			return l.name
 		}
 	}
 	return ""
-}
-
-// logHeads tell the tool of a log of text. The first that matches decides.
-var logHeads = []struct {
-	head   *regexp.Regexp
-	format string
-}{
-	{ncclHead, NCCLTests}, {perftestTitle, Perftest}, {perftestHead, Perftest}, {osuHead, OSU},
-	{sysbenchHead, Sysbench}, {libfabricHead, Libfabric}, {streamHead, Stream}, {iperf3Text, Iperf3},
 }
 
 // isVCPUBenchmarks looks for a directory with the results of the suite's first three tests, or of

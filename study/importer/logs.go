@@ -17,6 +17,8 @@ import (
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
 type logFormat struct {
 	name string
+	// head tells the tool of a log of text.
+	head *regexp.Regexp
 	// read reads a run. The reading names the test, also where there is an error because the run is no result.
 	read func(f *file) (reading, error)
 	// start matches where a run begins; nil where a file is one in any case. What is JSON is cut into its objects.
@@ -33,20 +35,37 @@ type reading struct {
 	figures             []bench.Figure
 }
 
+// logFormats are read here. The first one whose head matches is that of a log.
 var logFormats = []logFormat{
-	{Perftest, (*file).perftest, perftestStart, perftestSides},
-	{NCCLTests, (*file).ncclTests, ncclStart, nil},
-	{Iperf3, (*file).iperf3, iperf3Text, nil},
-	{OSU, (*file).osu, osuHead, nil},
-	{Libfabric, (*file).libfabric, libfabricHead, nil},
-	{Sysbench, (*file).sysbench, sysbenchHead, nil},
-	{Stream, (*file).stream, streamStart, nil},
-	{Rackless, nil, nil, nil}, // read by the method rackless
+	{NCCLTests, ncclHead, (*file).ncclTests, ncclStart, nil},
+	{Perftest, perftestLog, (*file).perftest, perftestStart, perftestSides},
+	{OSU, osuHead, (*file).osu, osuHead, nil},
+	{Sysbench, sysbenchHead, (*file).sysbench, sysbenchHead, nil},
+	{Libfabric, libfabricHead, plain("fi_pingpong", Libfabric, bench.ParseFiPingpong), libfabricHead, nil},
+	{Stream, streamHead, plain(testStream, "STREAM", stream), streamStart, nil},
+	{Iperf3, iperf3Text, (*file).iperf3, iperf3Text, nil},
+	{Rackless, nil, nil, nil, nil}, // read by the method rackless
 }
 
-func isLog(format string) bool {
-	return slices.ContainsFunc(logFormats, func(l logFormat) bool { return l.name == format })
+// plain reads a log that says nothing but the figures of one test.
+func plain(test, tool string, parse func([]byte) ([]bench.Figure, error)) func(*file) (reading, error) {
+	return func(f *file) (reading, error) {
+		figures, err := parse(f.data)
+		return reading{test: test, tool: tool, figures: figures}, err
+	}
 }
+
+// formatOf is the format with a name; one without a name where there is none.
+func formatOf(name string) logFormat {
+	for _, l := range logFormats {
+		if l.name == name {
+			return l
+		}
+	}
+	return logFormat{}
+}
+
+func isLog(format string) bool { return formatOf(format).name != "" }
 
 // logs reads formats in which a file is a run or several. The level of a run is that of its source,
 // else the first directory below the source, else the source's own name.
@@ -67,10 +86,7 @@ func (im *importing) logs() error {
 		if format == Logs {
 			format = sniff(f.data)
 		}
-		var l logFormat
-		if i := slices.IndexFunc(logFormats, func(l logFormat) bool { return l.name == format }); i >= 0 {
-			l = logFormats[i]
-		}
+		l := formatOf(format)
 		runs, err := f.runs(l)
 		if err != nil {
 			return err
@@ -283,11 +299,6 @@ func (f *file) osu() (reading, error) {
 	return reading{test: res.Program, tool: "osu", version: res.Version, figures: res.Figures}, nil
 }
 
-func (f *file) libfabric() (reading, error) {
-	figures, err := bench.ParseFiPingpong(f.data)
-	return reading{test: "fi_pingpong", tool: "libfabric", figures: figures}, err
-}
-
 var (
 	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
 	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
@@ -318,8 +329,3 @@ func (f *file) sysbench() (reading, error) {
 
 // testStream is the test of a log of STREAM.
 const testStream = "stream"
-
-func (f *file) stream() (reading, error) {
-	figures, err := stream(f.data)
-	return reading{test: testStream, tool: "STREAM", figures: figures}, err
-}
