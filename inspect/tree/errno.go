@@ -39,13 +39,14 @@ var sentinels = map[string]error{"not-exist": fs.ErrNotExist, "permission": fs.E
 // ErrorOf returns the error that ErrorName made name from: the same errno or error of package fs,
 // or one with the same text.
 func ErrorOf(name string) error {
+	name = oneLine(name) // before it is looked up: what ErrorName makes of an error has no other white space
 	if errno, ok := errnos()[name]; ok {
 		return errno
 	}
 	if err, ok := sentinels[name]; ok {
 		return err
 	}
-	if name = oneLine(name); name == "" {
+	if name == "" {
 		name = "unknown error"
 	}
 	return errors.New(name)
