@@ -14,10 +14,14 @@ package rack
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"os/user"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 )
 
 // Dirs are the places where rackless keeps things.
@@ -28,9 +32,22 @@ type Dirs struct {
 }
 
 // DefaultDirs returns the directories for this user. The variables RACKLESS_RUN, RACKLESS_CACHE and
-// RACKLESS_DATA come first, then those of the XDG base directory specification.
+// RACKLESS_DATA come first, then those of the XDG base directory specification. Without HOME, as in a unit of systemd,
+// the account says where home is.
 func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 	home := getenv("HOME")
+	if !filepath.IsAbs(home) {
+		home = ""
+		if account, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+			home = account.HomeDir
+		}
+	}
+	below := func(dir string) string {
+		if !filepath.IsAbs(home) {
+			return "" // and not below the current directory
+		}
+		return filepath.Join(home, dir)
+	}
 	pick := func(own, xdg, fallback string) string {
 		switch {
 		case getenv(own) != "":
@@ -50,8 +67,11 @@ func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 	}
 	d := Dirs{
 		Run:   pick("RACKLESS_RUN", xdgRun, run),
-		Cache: pick("RACKLESS_CACHE", "XDG_CACHE_HOME", filepath.Join(home, ".cache/rackless")),
-		Data:  pick("RACKLESS_DATA", "XDG_DATA_HOME", filepath.Join(home, ".local/share/rackless")),
+		Cache: pick("RACKLESS_CACHE", "XDG_CACHE_HOME", below(".cache/rackless")),
+		Data:  pick("RACKLESS_DATA", "XDG_DATA_HOME", below(".local/share/rackless")),
+	}
+	if d.Cache == "" || d.Data == "" {
+		return Dirs{}, fmt.Errorf("user %d has no home directory: set HOME, or RACKLESS_CACHE and RACKLESS_DATA", uid)
 	}
 	for _, p := range []*string{&d.Run, &d.Cache, &d.Data} {
 		abs, err := filepath.Abs(*p) // the daemon and QEMU run elsewhere
@@ -61,6 +81,40 @@ func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 		*p = abs
 	}
 	return d, nil
+}
+
+// Check refuses directories that somebody else owns or can write: what lies there is run, or is believed to be this
+// user's. Those that are not there yet are made later.
+func (d Dirs) Check(uid int) error {
+	for _, x := range [][2]string{{d.Run, "RACKLESS_RUN"}, {d.Cache, "RACKLESS_CACHE"}, {d.Data, "RACKLESS_DATA"}} {
+		if err := checkOurs(x[0], uid); err != nil {
+			return fmt.Errorf("%w, or set %s to another directory", err, x[1])
+		}
+	}
+	return nil
+}
+
+// checkOurs refuses a directory of somebody else, and one that somebody else can write or put another in the place of.
+func checkOurs(dir string, uid int) error {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		fi, err := os.Stat(at)
+		if err == nil {
+			st, _ := fi.Sys().(*syscall.Stat_t)
+			writable := fi.Mode()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 // as /tmp is not
+			switch {
+			case at == dir && st != nil && int(st.Uid) != uid && st.Uid != 0:
+				return fmt.Errorf("%s belongs to user %d, and not to %d who runs rackless: chown it", dir, st.Uid, uid)
+			case writable, at == dir && fi.Mode()&0o022 != 0:
+				return fmt.Errorf("%s can be written by others (mode %04o): chmod go-w %s", at, fi.Mode().Perm(), at)
+			}
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
 }
 
 // Images returns the directory of the image cache.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -17,7 +18,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/rackless/rackless/emulate"
+	"github.com/rackless/rackless/internal/daemon"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/emulated"
 	"github.com/rackless/rackless/study/lock"
 )
 
@@ -244,4 +250,42 @@ func runInLittleMemory(t *testing.T, dir string, args []string) {
 		t.Errorf("rackless %s took %d MiB of memory", strings.Join(args, " "), usage.Maxrss>>10)
 	}
 	t.Logf("%d MiB: %s", usage.Maxrss>>10, out)
+}
+
+// What a daemon makes is for its owner alone, whatever the umask of who starts it.
+func TestDaemonsHaveAUmask(t *testing.T) {
+	for _, args := range [][]string{{emulated.DaemonCommand}, {"emulate", emulate.DaemonCommand}} {
+		dir := t.TempDir()
+		l, err := lab.Parse("x.yaml", []byte("name: x\nnodes: {a: {}}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := rack.WriteState(dir, &rack.State{Version: 1, Lab: l, Driver: "qemu"}); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), "sh", append([]string{"-c", `umask 0; exec rackless "$@"`, "sh"},
+			append(args, dir)...)...)
+		inDirectory(cmd, dir)
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		line, err := bufio.NewReader(out).ReadString('\n')
+		if err != nil || line != daemon.Ready+"\n" {
+			t.Errorf("%s says %q, %v", args, line, err)
+		}
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", cmd.Process.Pid))
+		if err != nil || !strings.Contains(string(status), "\nUmask:\t0077\n") {
+			t.Errorf("%s: %v, status:\n%s", args, err, status)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
 }

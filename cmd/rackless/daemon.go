@@ -2,6 +2,7 @@ package main
 
 import (
 	"log/slog"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -19,6 +20,7 @@ and logs to standard error, which is daemon.log in the directory of the lab.`,
 		Hidden:  true,
 		Args:    exactArgs(1, "the directory of a lab"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			syscall.Umask(0o077) // what it makes for a lab is for the owner alone, also where it sets no mode
 			return emulated.RunDaemon(cmd.Context(), args[0], a.out, slog.New(slog.NewTextHandler(a.err, nil)))
 		},
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -204,6 +205,7 @@ run there at once. It prints "ready" when it can be used.`,
 		Hidden:  true,
 		Args:    exactArgs(1, "the directory of a host"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			syscall.Umask(0o077) // as for the daemon of a lab
 			return emulate.RunDaemon(cmd.Context(), args[0], a.out)
 		},
 	}

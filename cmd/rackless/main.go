@@ -34,7 +34,14 @@ type app struct {
 	uid      int
 }
 
-func (a *app) dirs() (rack.Dirs, error) { return rack.DefaultDirs(a.env, a.uid) }
+// dirs are the directories of this user, of which nobody else has a hand in any.
+func (a *app) dirs() (rack.Dirs, error) {
+	d, err := rack.DefaultDirs(a.env, a.uid)
+	if err != nil {
+		return d, err
+	}
+	return d, d.Check(a.uid)
+}
 
 func main() { os.Exit(run()) }
 
