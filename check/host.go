@@ -35,6 +35,24 @@ func Host(p *plan.Plan, h *topology.Host, run *facts.Running, own ...int) []find
 	return c.out
 }
 
+// Journal says whether the journal of rackless prepare knows of all that prepare has made on the host: strays are what
+// it does not know of, and err is why it cannot be read.
+func Journal(strays []string, err error) finding.Finding {
+	c := sheet{subject: hostSubject}
+	f := finding.Finding{ID: IDJournal, Want: "all that rackless prepare has made is in its journal", Have: "all of it",
+		Evidence: "the journal of rackless prepare, files with its name, driver_override, /proc/cmdline",
+		Fix: "restore the journal and its head from a backup; or take it back by hand: remove the files, echo > " +
+			"driver_override, take the arguments from the boot loader, and reboot"}
+	switch {
+	case err != nil:
+		f.Have, f.Fix = err.Error(), "do what the error says"
+	case len(strays) > 0:
+		f.Have = "not in it: " + strings.Join(strays, ", ")
+	}
+	c.judge(err == nil && len(strays) == 0, f)
+	return coded(c.out)[0]
+}
+
 // A hostCheck is one comparison.
 type hostCheck struct {
 	p   *plan.Plan

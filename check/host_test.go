@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -483,5 +484,22 @@ func TestThisMachineCanBeJudged(t *testing.T) {
 	wellFormed(t, got)
 	if diff := cmp.Diff(got, Host(c.p, c.h, run)); diff != "" {
 		t.Errorf("the same twice gives another answer:\n%s", diff)
+	}
+}
+
+func TestAJournalThatDoesNotKnowAll(t *testing.T) {
+	for _, c := range []struct {
+		strays []string
+		err    error
+		want   []string
+	}{
+		{nil, nil, nil},
+		{[]string{"/etc/udev/rules.d/10-rackless-pair.rules", "0000:41:00.0 is kept for vfio-pci"}, nil,
+			[]string{"failed prepare-journal | host | not in it: /etc/udev/rules.d/10-rackless-pair.rules, " +
+				"0000:41:00.0 is kept for vfio-pci"}},
+		{nil, errors.New("journal is damaged: line 1 is missing"),
+			[]string{"failed prepare-journal | host | journal is damaged: line 1 is missing"}},
+	} {
+		matches(t, notOK([]finding.Finding{Journal(c.strays, c.err)}), c.want)
 	}
 }

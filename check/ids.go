@@ -23,6 +23,7 @@ const (
 	IDPCIeLink      = "pcie-link"
 	IDVFs           = "sriov-vfs"
 	IDPF            = "pf-link"
+	IDJournal       = "prepare-journal"
 )
 
 // Identifiers of the checks of virtual machines against their plan.

@@ -247,7 +247,9 @@ func newPlanCase(t *testing.T, host, labFile string) *planCase {
 	return &planCase{p: p, h: h, run: quiet(p, h)}
 }
 
-func (c *planCase) host() []finding.Finding { return Host(c.p, c.h, c.run, c.own...) }
+func (c *planCase) host() []finding.Finding {
+	return append(Host(c.p, c.h, c.run, c.own...), Journal(nil, nil))
+}
 
 // notOK returns the findings that are not OK, a line each.
 func notOK(all []finding.Finding) []string {

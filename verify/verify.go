@@ -26,6 +26,7 @@ type Target struct {
 
 	Host    func(context.Context) (*topology.Host, error)
 	Running func(context.Context) (*facts.Running, error) // what runs on Host
+	Strays  func() ([]string, error)                      // what prepare has made on Host and its journal does not know
 	Domains func(context.Context) ([]check.Domain, error) // virtual machines of the plan
 	Lab     *lab.Lab                                      // whose nodes are read through Nodes
 	Nodes   check.Reader
@@ -48,7 +49,9 @@ func (t *Target) Applies() []string {
 		finding.Lab:    t.Lab != nil,
 		finding.Guest:  t.Plan != nil && t.Lab != nil,
 	}
-	return slices.DeleteFunc(finding.Names(), func(id string) bool { return !made[finding.GroupOf(id)] })
+	return slices.DeleteFunc(finding.Names(), func(id string) bool {
+		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil
+	})
 }
 
 // Findings makes the checks: of the host, of the virtual machines, and of the nodes from inside.
@@ -84,6 +87,9 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 			}
 		}
 		all = check.Host(t.Plan, h, run, own...)
+		if t.Strays != nil {
+			all = append(all, check.Journal(t.Strays()))
+		}
 	}
 	if t.Domains != nil && wanted(finding.Domain) {
 		all = append(all, check.Domains(t.Plan, h, domains)...)

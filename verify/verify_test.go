@@ -22,7 +22,8 @@ import (
 func fakeHost(governors ...string) *Target {
 	round := 0
 	return &Target{
-		Plan: &plan.Plan{Lab: "pair", Nodes: []plan.Node{{Name: "vm00", VCPUs: []int{1}}}},
+		Strays: func() ([]string, error) { return nil, nil },
+		Plan:   &plan.Plan{Lab: "pair", Nodes: []plan.Node{{Name: "vm00", VCPUs: []int{1}}}},
 		Host: func(ctx context.Context) (*topology.Host, error) {
 			h := &topology.Host{Cores: []topology.Core{{CPUs: topology.CPUs(1),
 				Governor: governors[min(round, len(governors)-1)]}}}
@@ -100,6 +101,8 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 	placed.Lab, placed.Nodes = lab, silentReader{}
 	placed.Domains = func(context.Context) ([]check.Domain, error) { return nil, nil }
 	remote := &Target{Plan: placed.Plan, Lab: lab, Nodes: silentReader{}}
+	snapshot := fakeHost("performance")
+	snapshot.Strays = nil
 	const host, domain, inLab, guest = finding.Host, finding.Domain, finding.Lab, finding.Guest
 	tests := []struct {
 		name   string
@@ -109,12 +112,14 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 		{"an emulated lab", &Target{Lab: lab, Nodes: silentReader{}}, []finding.Group{inLab}},
 		{"a host and its plan", fakeHost("performance"), []finding.Group{host}},
 		{"a lab on this host", placed, []finding.Group{host, domain, inLab, guest}},
+		{"a snapshot and its plan", snapshot, []finding.Group{host}},
 		{"a lab on another host", remote, []finding.Group{inLab, guest}},
 	}
 	for _, tt := range tests {
 		var want []string
 		for _, id := range finding.Names() {
-			if slices.Contains(tt.want, finding.GroupOf(id)) {
+			stray := id == check.IDJournal && tt.target.Strays == nil // a snapshot has no journal
+			if slices.Contains(tt.want, finding.GroupOf(id)) && !stray {
 				want = append(want, id)
 			}
 		}

@@ -393,7 +393,7 @@ func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.
 
 func newRollbackCmd(a *app) *cobra.Command {
 	var form string
-	var dryRun, yes bool
+	var dryRun, yes, known bool
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Undo everything that prepare has changed on this host",
@@ -402,32 +402,42 @@ files byte for byte, drivers, virtual functions, pages, values. Kernel arguments
 boot loader at once, and from the kernel with the next boot.
 
 What cannot be taken back is named, stays in the journal, and can be tried again. Refused while a
-device of the lab is in use.`,
+device of the lab is in use.
+
+A journal that has lost lines is refused, by prepare as well: the message names the lines and the
+steps that are still known. --what-is-known takes those back, keeps the damaged journal beside its
+place, names what it finds of rackless prepare after that, and ends with status 3.`,
 		Example: "  rackless rollback --dry-run",
 		Args:    exactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return a.rollback(cmd.Context(), form, dryRun, yes)
+			return a.rollback(cmd.Context(), form, dryRun, yes, known)
 		},
 	}
 	outputFlag(cmd, &form)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be taken back, and change nothing")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&known, "what-is-known", false, "take back what a damaged journal still knows")
 	return cmd
 }
 
-func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error {
+func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
 	store, s := a.store(), a.system()
 	if dryRun {
 		return a.printRollback(store, form)
 	}
-	j, err := change.Open(store.Journal(), host.Kinds())
+	open := change.Open
+	if known {
+		open = change.OpenKnown
+	}
+	j, err := open(store.Journal(), host.Kinds())
 	if err != nil {
 		return err
 	}
 	out := rollbackOutput{Schema: rollbackSchema, Steps: []stepOutput{}}
 	entries := j.Entries()
 	if len(entries) == 0 {
-		return errors.Join(store.Clear(j), a.print(form, out, nothingToTakeBack))
+		marks, err := host.Marks(s, nil, a.preparedFor(store))
+		return errors.Join(store.Clear(j), err, a.print(form, out, nothingToTakeBack), remains(j, marks))
 	}
 	if users := host.Users(s); len(users) > 0 {
 		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
@@ -439,8 +449,12 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 			return errors.Join(err, j.Close())
 		}
 	}
-	// Asked before the rollback: after it the journal is empty.
+	// Asked before the rollback: after it the journal is empty, and the plan is gone.
 	out.Reboot = host.ArgumentsInForce(entries)
+	p := a.preparedFor(store)
+	if p != nil && (out.Reboot || j.Gap() == "") {
+		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
+	}
 	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form))
 	if stays != nil {
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
@@ -452,13 +466,46 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes bool) error
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
 	}
+	marks, err := host.Marks(s, nil, p)
+	if err == nil {
+		err = remains(j, marks)
+	}
 	if form != formatJSON {
-		fmt.Fprintf(a.out, "this host is as it was: %s taken back\n", words.Count(len(results), "step"))
+		how := "this host is as it was: %s taken back\n"
+		if err != nil {
+			how = "%s taken back\n"
+		}
+		fmt.Fprintf(a.out, how, words.Count(len(results), "step"))
 		if out.Reboot {
 			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
 		}
 	}
-	return nil
+	return err
+}
+
+// preparedFor is for what the host is prepared; nil where that is not known.
+func (a *app) preparedFor(store host.Store) *host.Prepared {
+	p, err := store.Load()
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// remains says what a rollback has not taken back, because the journal does not know of it; nil if that is nothing.
+func remains(j *change.Journal, marks []string) error {
+	if j.Gap() == "" && len(marks) == 0 {
+		return nil
+	}
+	text := "this host may not be as it was"
+	if j.Gap() != "" {
+		text += ": its journal was damaged, and only what it still knew was taken back (" + j.Gap() + ")"
+	}
+	if len(marks) > 0 {
+		text += "\nmade by rackless prepare, and not in its journal; take it back by hand:\n  " +
+			strings.Join(marks, "\n  ")
+	}
+	return faultf("%s", text)
 }
 
 const nothingToTakeBack = "nothing to take back\n"
@@ -467,7 +514,7 @@ const nothingToTakeBack = "nothing to take back\n"
 func (a *app) printRollback(store host.Store, form string) error {
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {
-		return err
+		return err // of a damaged journal it names the steps, too
 	}
 	var results []change.Result
 	for _, e := range change.RollbackOrder(entries) {

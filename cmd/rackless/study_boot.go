@@ -142,7 +142,7 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	inForce := a.isolatedNow()
 	// Prepared the other way round: the same plan, with or without kernel arguments.
 	if p.Choices.NoReboot == isolated {
-		if err := a.rollback(ctx, formTable, false, true); err != nil {
+		if err := a.rollback(ctx, formTable, false, true, false); err != nil {
 			return false, err
 		}
 		p.Choices.NoReboot = !isolated

@@ -139,6 +139,7 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 }
 
 func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
+	strays := func() ([]string, error) { return a.store().Strays(a.system()) }
 	if o.plan == "" {
 		r, err := a.openLab(args[0])
 		if err != nil {
@@ -148,6 +149,8 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 		t, err := verify.OfLab(ctx, r)
 		if err != nil {
 			end()
+		} else if t.Running != nil {
+			t.Strays = strays
 		}
 		return t, end, err
 	}
@@ -156,9 +159,10 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 		return nil, nil, err
 	}
 	t := verify.OfHost(p)
+	t.Strays = strays
 	if o.snapshot != "" {
 		// A snapshot has no processes, whose state could be checked.
-		t.Running = nil
+		t.Running, t.Strays = nil, nil
 		t.Host = func(ctx context.Context) (*topology.Host, error) {
 			h, _, err := a.planHost(ctx, o.snapshot)
 			return h, err

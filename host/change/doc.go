@@ -21,6 +21,9 @@
 // an op that is made again, at the next boot or with another value, does not take its own work for
 // the original.
 //
+// A journal that lost more than the line that was being written is refused: its lines are numbered, each has a checksum
+// of all before it, and a second file tells how many there are. [OpenKnown] opens what is left of one.
+//
 // # Machine
 //
 // A [System] is the machine: a root below which files are, and a way to run programs. Every single

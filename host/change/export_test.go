@@ -1,8 +1,44 @@
 package change
 
+import (
+	"os"
+	"slices"
+)
+
 // Abandon lets go of a journal as a process that is killed does: nothing is written any more, and
 // the kernel drops the lock.
 func Abandon(j *Journal) {
 	j.file.Close()
 	j.lock.Close()
+}
+
+// Replay reads a journal and its head from memory: what is to be taken back, by kind and subject, and what is wrong.
+func Replay(data, head []byte, kinds Kinds) (known []string, damage *DamagedError, err error) {
+	j := newJournal("journal", kinds)
+	damage, err = j.replay(data, head)
+	for _, e := range j.entries {
+		known = append(known, e.Op.Kind()+" "+e.Op.Subject()+" "+string(e.Before))
+	}
+	return slices.Clip(known), damage, err
+}
+
+// HeadOf returns the head that a journal of these lines has.
+func HeadOf(data []byte, kinds Kinds) []byte {
+	j := newJournal("journal", kinds)
+	if _, err := j.replay(data, nil); err != nil {
+		panic(err)
+	}
+	line, err := sealed(head{j.lines, j.total(), len(j.entries)})
+	if err != nil {
+		panic(err)
+	}
+	return line
+}
+
+// BreakWrites makes each further line fail to be written.
+func BreakWrites(j *Journal) {
+	if f, err := os.Open(j.path); err == nil {
+		j.file.Close()
+		j.file = f
+	}
 }

@@ -15,9 +15,9 @@ import (
 // are. It is nil for "".
 //
 // "kill:12:begun" counts steps in place of changes, and ends the process where the 12th is in the
-// journal and nothing of it has been made; "kill:12:made" where all of it has been made, and the
-// journal does not say so yet. "kill:module vfio_pci:made" takes the step of this kind and subject,
-// wherever it comes.
+// journal, whose head does not tell of it yet, and nothing of it has been made; "kill:12:made"
+// where all of it has been made, and the journal does not say so yet. "kill:module vfio_pci:made"
+// takes the step of this kind and subject, wherever it comes.
 func FaultFrom(text string) func(what string) {
 	if text == "" {
 		return nil

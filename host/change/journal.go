@@ -1,16 +1,14 @@
 package change
 
 import (
-	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/crc32"
-	"io"
+	"hash"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -26,16 +24,20 @@ const (
 	eventRestored  = "restored"  // that was done, and read back
 )
 
+// eventGap is the first line of a journal that was made of what was left of a damaged one: What says what is lost.
+const eventGap = "gap"
+
 // A record is a line of the journal.
 type record struct {
+	Line    int             `json:"line,omitempty"` // its number; none in journals of rackless 0.9 and before
+	Sum     string          `json:"sum,omitempty"`  // of all bytes before the line
 	Event   string          `json:"event"`
 	Time    time.Time       `json:"time"`
-	Kind    string          `json:"kind"`
-	Subject string          `json:"subject"`
+	Kind    string          `json:"kind,omitempty"`
+	Subject string          `json:"subject,omitempty"`
 	What    string          `json:"what,omitempty"`
 	Op      json.RawMessage `json:"op,omitempty"`     // of begin
 	Before  *State          `json:"before,omitempty"` // of begin
-	At      string          `json:"-"`                // "journal:12", for messages
 }
 
 // An Entry is an op that was begun and not restored yet: what there is to take back.
@@ -54,13 +56,24 @@ type opKey struct{ kind, subject string }
 func keyOf(op Op) opKey { return opKey{op.Kind(), op.Subject()} }
 
 // A Journal is the file in which changes are written before they are made. One process at a time has it open.
+//
+// Each line has its number and a checksum of all lines before it. A second file, the head, has the number of lines and
+// the checksum of all of them: without it, a journal that lost its end would look like one that never had it.
 type Journal struct {
 	path    string
-	file    *os.File
+	file    *os.File // nil until the journal was read and is sound
 	lock    *flock.Flock
 	kinds   Kinds
 	entries []*Entry // in the order in which they were first begun
+	gap     string   // what an earlier damage has lost
+	lines   int
+	size    int64     // in bytes, of these lines
+	sum     hash.Hash // of these bytes
 	now     func() time.Time
+}
+
+func newJournal(path string, kinds Kinds) *Journal {
+	return &Journal{path: path, kinds: kinds, lock: flock.New(path + ".lock"), sum: sha256.New(), now: time.Now}
 }
 
 // ErrBusy is returned by [Open] while another process has the journal.
@@ -68,12 +81,18 @@ var ErrBusy = errors.New("another rackless is changing this machine")
 
 // Open opens the journal at a path, and makes it if need be, with its directory. What a power cut
 // left of a last line is dropped: the change that it told of had not been begun. Any other damage
-// is an error, and nothing is changed.
-func Open(path string, kinds Kinds) (*Journal, error) {
+// is a [DamagedError], and nothing is changed.
+func Open(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, false) }
+
+// OpenKnown is Open for a rollback of what a damaged journal still knows. The damaged file is kept beside the journal,
+// which begins with what is lost, so that nobody forgets it: [Journal.Gap] returns it.
+func OpenKnown(path string, kinds Kinds) (*Journal, error) { return open(path, kinds, true) }
+
+func open(path string, kinds Kinds, damaged bool) (*Journal, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
-	j := &Journal{path: path, kinds: kinds, lock: flock.New(path + ".lock"), now: time.Now}
+	j := newJournal(path, kinds)
 	held, err := j.lock.TryLock()
 	if err != nil {
 		return nil, err
@@ -81,84 +100,67 @@ func Open(path string, kinds Kinds) (*Journal, error) {
 	if !held {
 		return nil, fmt.Errorf("%s: %w; wait for it, or end it", path, ErrBusy)
 	}
-	if err := j.open(); err != nil {
+	if err := j.open(damaged); err != nil {
 		return nil, errors.Join(err, j.Close())
 	}
 	return j, nil
 }
 
-func (j *Journal) open() error {
+func (j *Journal) open(damaged bool) error {
+	data, damage, err := j.read()
+	if err != nil {
+		return err
+	}
+	if damage != nil && !damaged {
+		return damage
+	}
+	if damage != nil && damage.fresh {
+		if data, err = j.salvage(data, damage); err != nil {
+			return err
+		}
+	}
+	// The head comes before the journal: one without the other is a journal that was removed.
+	if err := j.writeHead(&System{}); err != nil {
+		return err
+	}
 	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
+	if j.size < int64(len(data)) {
+		err = errors.Join(f.Truncate(j.size), f.Sync())
+	}
+	if err = errors.Join(err, atomicfile.SyncDir(filepath.Dir(j.path))); err != nil {
+		return errors.Join(err, f.Close())
+	}
 	j.file = f
-	if err := atomicfile.SyncDir(filepath.Dir(j.path)); err != nil {
-		return err
-	}
-	data, err := io.ReadAll(f)
-	if err != nil {
-		return err
-	}
-	whole, err := j.replay(data)
-	if err != nil {
-		return err
-	}
-	if whole < len(data) {
-		return errors.Join(f.Truncate(int64(whole)), f.Sync())
-	}
 	return nil
 }
 
+// read reads the journal and its head. The head is read first: whoever reads without the lock may find more lines than
+// it tells of, and never fewer.
+func (j *Journal) read() ([]byte, *DamagedError, error) {
+	text, err := os.ReadFile(j.headPath())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	data, err := os.ReadFile(j.path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, err
+	}
+	damage, err := j.replay(data, text)
+	return data, damage, err
+}
+
 // ReadJournal returns what there is to take back according to the journal at a path, without
-// locking it: nothing where there is no file.
+// locking it: nothing where there is no file. With a [DamagedError] it is what is still known.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
-	data, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+	j := newJournal(path, kinds)
+	_, damage, err := j.read()
+	if err == nil && damage != nil {
+		err = damage
 	}
-	if err != nil {
-		return nil, err
-	}
-	j := &Journal{path: path, kinds: kinds}
-	_, err = j.replay(data)
 	return j.entries, err
-}
-
-// replay reads the lines, and returns how many bytes of them are whole.
-func (j *Journal) replay(data []byte) (whole int, err error) {
-	for n := 1; whole < len(data); n++ {
-		line, _, ended := bytes.Cut(data[whole:], []byte("\n"))
-		at := fmt.Sprintf("%s:%d", j.path, n)
-		r, err := parseRecord(line)
-		if last := whole+len(line)+1 >= len(data); last && (!ended || err != nil) {
-			return whole, nil // cut off while it was written
-		}
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w; the journal is damaged: restore it from a backup, or undo by hand what it "+
-				"tells of and remove it", at, err)
-		}
-		r.At = at
-		if err := j.apply(r); err != nil {
-			return 0, fmt.Errorf("%s: %w", at, err)
-		}
-		whole += len(line) + 1
-	}
-	return whole, nil
-}
-
-// A line is the checksum of its JSON in eight hexadecimal digits, a space, and the JSON.
-func parseRecord(line []byte) (*record, error) {
-	digits, text, ok := bytes.Cut(line, []byte(" "))
-	sum, err := strconv.ParseUint(string(digits), 16, 32)
-	if !ok || err != nil || len(digits) != 8 || crc32.ChecksumIEEE(text) != uint32(sum) {
-		return nil, errors.New("wrong checksum")
-	}
-	r := &record{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, err
-	}
-	return r, nil
 }
 
 // apply brings the entries up to date with a record.
@@ -176,7 +178,7 @@ func (j *Journal) apply(r *record) error {
 		}
 		if e == nil {
 			if r.Before == nil {
-				return errors.New("begin without the state of before")
+				return fmt.Errorf("begin %w", errNoBefore)
 			}
 			e = &Entry{Before: *r.Before}
 			j.entries = append(j.entries, e)
@@ -184,12 +186,12 @@ func (j *Journal) apply(r *record) error {
 		e.Op, e.What, e.Done = op, r.What, false
 	case eventDone:
 		if e == nil {
-			return errors.New("done without begin")
+			return fmt.Errorf("done %w", errNoBegin)
 		}
 		e.Done = true
 	case eventRestoring:
 		if e == nil {
-			return errors.New("restoring without begin")
+			return fmt.Errorf("restoring %w", errNoBegin)
 		}
 		e.Done = false
 	case eventRestored:
@@ -199,7 +201,9 @@ func (j *Journal) apply(r *record) error {
 				return nil
 			}
 		}
-		return errors.New("restored without begin")
+		return fmt.Errorf("restored %w", errNoBegin)
+	case eventGap:
+		j.gap = r.What
 	default:
 		return fmt.Errorf("event %q is not known to this version of rackless", r.Event)
 	}
@@ -215,31 +219,42 @@ func (j *Journal) find(key opKey) *Entry {
 	return nil
 }
 
-// write appends a record and forces it to the disk.
+// write appends a record and forces it to the disk, and the head after it. In the other order a power cut in between
+// would leave a head with a line that is not there, which looks like a line that was lost. In this order it leaves a
+// line that the head does not tell of: that is good, or it was cut off while it was written, and is dropped. Either way
+// nothing has been done about it yet.
 func (j *Journal) write(s *System, r record) error {
-	r.Time = j.now().UTC()
-	text, err := json.Marshal(r)
+	line, err := j.seal(&r)
 	if err != nil {
 		return err
 	}
 	s.point("journal %s %s %s", r.Event, r.Kind, r.Subject)
-	line := fmt.Appendf(nil, "%08x %s\n", crc32.ChecksumIEEE(text), text)
-	if _, err := j.file.Write(line); err != nil {
-		return fmt.Errorf("%s: %w", j.path, err)
+	if _, err = j.file.Write(line); err == nil {
+		err = j.file.Sync()
 	}
-	if err := j.file.Sync(); err != nil {
-		return fmt.Errorf("%s: %w", j.path, err)
+	if err != nil {
+		// A rollback goes on: what is there of the line must not become the beginning of the next.
+		return fmt.Errorf("%s: %w", j.path, errors.Join(err, j.file.Truncate(j.size)))
 	}
-	return j.apply(&r)
+	j.count(line)
+	if err := j.apply(&r); err != nil {
+		return err
+	}
+	return j.writeHead(s)
 }
 
 func (j *Journal) begin(s *System, step *Step, before State) error {
-	op, err := json.Marshal(step.Op)
+	r, err := beginOf(step, before)
 	if err != nil {
 		return err
 	}
-	return j.write(s, record{Event: eventBegin, Kind: step.Op.Kind(), Subject: step.Op.Subject(), What: step.What,
-		Op: op, Before: &before})
+	return j.write(s, r)
+}
+
+func beginOf(step *Step, before State) (record, error) {
+	op, err := json.Marshal(step.Op)
+	return record{Event: eventBegin, Kind: step.Op.Kind(), Subject: step.Op.Subject(), What: step.What, Op: op,
+		Before: &before}, err
 }
 
 func (j *Journal) event(s *System, event string, op Op) error {
@@ -260,22 +275,24 @@ func Unfinished(entries []*Entry) *Entry {
 	return nil
 }
 
+// Gap says what an earlier damage of the journal has lost; "" where there was none.
+func (j *Journal) Gap() string { return j.gap }
+
 // Close closes the journal. One that has nothing to take back any more is removed.
 func (j *Journal) Close() error {
 	var errs []error
 	if j.file != nil {
 		if len(j.entries) == 0 {
-			if err := os.Remove(j.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			// The head last: it says that nothing is left, so that a journal that is not there is none that was lost.
+			for _, path := range []string{j.path, j.headPath()} {
+				errs = append(errs, (&System{}).Remove(path))
+			}
+			// The lock's file goes while the lock is held. Who waits for it tries, and does not wait.
+			if err := os.Remove(j.lock.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				errs = append(errs, err)
 			}
 		}
 		errs = append(errs, j.file.Close())
-	}
-	// The lock's file goes while the lock is held. Who waits for it tries, and does not wait.
-	if j.lock.Locked() && len(j.entries) == 0 {
-		if err := os.Remove(j.lock.Path()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, err)
-		}
 	}
 	return errors.Join(append(errs, j.lock.Close())...)
 }

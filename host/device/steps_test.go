@@ -325,7 +325,7 @@ func TestAFunctionThatIsGoneIsSaidToBe(t *testing.T) {
 // newBenchWithoutCleanup is for tests in which a rollback fails.
 func newBenchWithoutCleanup(t *testing.T, m *sim) *bench {
 	b := m.bench(t)
-	t.Cleanup(func() { os.Remove(b.journal) }) // before the rollback of newBench
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(b.journal)) }) // before the rollback of newBench
 	return b
 }
 

@@ -1,0 +1,84 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/host/change"
+)
+
+// A journal that lost its first step is refused by prepare and rollback. What it knows can be taken
+// back, and it is never said that the host is as it was.
+func TestRollbackOfADamagedJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	first, second := filepath.Join(dir, "first"), filepath.Join(dir, "second")
+	store := host.Store{Dir: filepath.Join(dir, "state")}
+	j, err := change.Open(store.Journal(), host.Kinds())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []change.Step
+	for _, path := range []string{first, second} {
+		steps = append(steps, change.Step{Op: &change.File{Path: path, Mode: 0o600}, What: "write " + path})
+	}
+	if _, err := store.Make(t.Context(), &change.System{Root: "/"}, j, steps, nil); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(store.Journal())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[40] ^= 1
+	if err := os.WriteFile(store.Journal(), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		args string
+		code int
+		want []string
+	}{
+		{"rollback --yes", exitFailed, []string{"journal is damaged: line 1 is missing or damaged",
+			"taken back: 1\n",
+			"write " + second, "file " + first, "rackless rollback --what-is-known"}},
+		{"rollback --dry-run", exitFailed, []string{"line 1 is missing or damaged", "write " + second}},
+		{"prepare --resume", exitFailed, []string{"line 1 is missing or damaged"}},
+		{"rollback --what-is-known --yes", exitFaults,
+			[]string{"this host may not be as it was: its journal was damaged",
+				"line 1 is missing or damaged", "file " + first, "journal.damaged-"}},
+	} {
+		a, out, stderr := testApp(t)
+		env := a.env
+		a.env = func(name string) string {
+			if name == "RACKLESS_STATE" {
+				return store.Dir
+			}
+			return env(name)
+		}
+		if code := a.run(t.Context(), strings.Fields(c.args)); code != c.code {
+			t.Errorf("%s: status %d, want %d", c.args, code, c.code)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("%s does not say %q:\n%s", c.args, want, stderr)
+			}
+		}
+		if strings.Contains(out.String(), "as it was") {
+			t.Errorf("%s: %s", c.args, out)
+		}
+	}
+	if _, err := os.Stat(second); !os.IsNotExist(err) {
+		t.Errorf("what is known was not taken back: %v", err)
+	}
+	kept, err := filepath.Glob(store.Journal() + ".damaged-*")
+	if err != nil || len(kept) != 1 {
+		t.Fatalf("kept: %q, %v", kept, err)
+	}
+	if now, err := os.ReadFile(kept[0]); err != nil || !bytes.Equal(now, data) {
+		t.Errorf("the damaged journal was not kept as it was: %v", err)
+	}
+}

@@ -1,0 +1,139 @@
+package host
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// markDirs are where prepare writes files.
+var markDirs = []string{"/etc/default/grub.d", "/etc/modprobe.d", "/etc/modules-load.d", "/etc/sysctl.d",
+	"/etc/systemd/system", "/etc/udev/rules.d"}
+
+// Marks returns what on the machine was made by rackless prepare and is not among the entries of its journal: files,
+// functions that are kept for vfio-pci, kernel arguments. After a journal was lost, nothing else tells that they have
+// to be taken back. p is for what the host is prepared; nil where that is lost, too.
+func Marks(s *change.System, entries []*change.Entry, p *Prepared) ([]string, error) {
+	told := "" // by the journal
+	for _, e := range entries {
+		op, err := json.Marshal(e.Op)
+		if err != nil {
+			return nil, err
+		}
+		told += e.Op.Subject() + string(op) + "\n"
+	}
+	m := marks{s: s, told: told}
+	for _, dir := range markDirs {
+		if err := filepath.WalkDir(s.Path(dir), m.file); err != nil {
+			return nil, err
+		}
+	}
+	if p != nil {
+		for _, a := range functions(p.Plan) {
+			m.names += a.String() + "\n"
+		}
+	}
+	err := m.overrides()
+	if err != nil {
+		return nil, err
+	}
+	if p != nil && len(entries) == 0 {
+		err = m.arguments(p)
+	}
+	return m.found, err
+}
+
+type marks struct {
+	s     *change.System
+	told  string
+	names string // where the addresses of functions stand that were handed over
+	found []string
+}
+
+// file takes a file that says that rackless prepare has made it.
+func (m *marks) file(full string, d fs.DirEntry, err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil || !d.Type().IsRegular() || !strings.Contains(full, "rackless") {
+		return err
+	}
+	path := strings.TrimPrefix(full, strings.TrimSuffix(m.s.Root, "/"))
+	text, err := os.ReadFile(full)
+	if err != nil {
+		return err
+	}
+	// The list of modules does not say who made it.
+	ours := strings.Contains(string(text), "rackless prepare") || d.Name() == "rackless-prepare.service" ||
+		strings.HasPrefix(path, "/etc/modules-load.d/rackless-")
+	if !ours || strings.Contains(m.told, path) {
+		return nil
+	}
+	m.found = append(m.found, path)
+	if strings.HasPrefix(path, "/etc/udev/") {
+		m.names += string(text)
+	}
+	return nil
+}
+
+// overrides finds functions that are kept for vfio-pci, if our files or the plan name them.
+func (m *marks) overrides() error {
+	const devices = "/sys/bus/pci/devices"
+	all, err := m.s.List(devices)
+	if err != nil {
+		return err
+	}
+	for _, name := range all {
+		if _, err := topology.ParsePCIAddr(name); err != nil || !strings.Contains(m.names, name) ||
+			strings.Contains(m.told, name) {
+			continue
+		}
+		override, err := m.s.ValueOr(devices+"/"+name+"/driver_override", "")
+		if err != nil {
+			return err
+		}
+		if override == "vfio-pci" {
+			m.found = append(m.found, name+" is kept for vfio-pci")
+		}
+	}
+	return nil
+}
+
+// arguments finds kernel arguments of the plan that the kernel did not have before. Where a boot loader is set by hand,
+// no journal tells of them: they count only after the whole journal is gone.
+func (m *marks) arguments(p *Prepared) error {
+	now, err := m.s.ValueOr("/proc/cmdline", "")
+	if err != nil || p.Choices.NoReboot || p.Host.Kernel.Cmdline == nil {
+		return err
+	}
+	var ours []string
+	for _, arg := range p.Plan.KernelArgs {
+		if slices.Contains(strings.Fields(now), arg) && !slices.Contains(strings.Fields(*p.Host.Kernel.Cmdline), arg) {
+			ours = append(ours, arg)
+		}
+	}
+	if len(ours) > 0 {
+		m.found = append(m.found, "kernel arguments "+strings.Join(ours, " "))
+	}
+	return nil
+}
+
+// Strays is [Marks] for the journal and the plan of the store. Of a damaged journal it is an error that says so.
+func (s Store) Strays(sys *change.System) ([]string, error) {
+	entries, err := change.ReadJournal(s.Journal(), Kinds())
+	if err != nil {
+		return nil, err
+	}
+	p, err := s.Load()
+	if err != nil {
+		p = nil // a plan that cannot be read tells no more than one that is lost
+	}
+	return Marks(sys, entries, p)
+}
