@@ -20,9 +20,9 @@ func TestALabOnAnotherMachineBySSH(t *testing.T) {
 	t.Parallel()
 	img := nodeImage(t)
 	need(t, libvirttest.Programs)
-	need(t, libvirttest.SSHPrograms)
+	need(t, sshPrograms)
 	ctx := limited(t)
-	d, err := libvirttest.StartSSH()
+	d, err := startSSH()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestALabOnAnotherMachineByTLS(t *testing.T) {
 	img := nodeImage(t)
 	need(t, libvirttest.Programs)
 	ctx := limited(t)
-	d, err := libvirttest.StartTLS()
+	d, err := startTLS()
 	if err != nil {
 		t.Fatal(err)
 	}

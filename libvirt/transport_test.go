@@ -17,7 +17,7 @@ import (
 // A domain that has nothing to boot, by each transport: what can be seen of libvirt without a guest.
 func TestADomainByEachTransport(t *testing.T) {
 	need(t, libvirttest.Programs)
-	need(t, libvirttest.SSHPrograms)
+	need(t, sshPrograms)
 	img := &image.Image{Key: "0123", Dir: t.TempDir(), Kernel: "vmlinux", Initramfs: "initramfs"}
 	for i, path := range []string{img.KernelPath(), img.InitramfsPath()} {
 		// one that fits into a packet of libvirt, and one that does not
@@ -26,7 +26,7 @@ func TestADomainByEachTransport(t *testing.T) {
 		}
 	}
 	for name, start := range map[string]func() (*libvirttest.Daemon, error){
-		"socket": libvirttest.Start, "ssh": libvirttest.StartSSH, "tls": libvirttest.StartTLS,
+		"socket": libvirttest.Start, "ssh": startSSH, "tls": startTLS,
 	} {
 		t.Run(name, func(t *testing.T) {
 			if testing.Short() && name != "ssh" {

@@ -57,11 +57,11 @@ done
 rm -rf "$1"`
 
 // Start starts a daemon. Programs must be there.
-func Start() (*Daemon, error) { return start(nil) }
+func Start() (*Daemon, error) { return StartWith(nil) }
 
-// start starts a daemon with the arguments that prepare returns, once it has written what they name
-// into the daemon's directory.
-func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
+// StartWith starts a daemon with the arguments that prepare returns, once it has written what they name
+// into the daemon's directory. prepare may also set URI, by which clients then reach the daemon.
+func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
 	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
 	if err != nil {
 		return nil, err
@@ -131,6 +131,9 @@ func start(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err e
 		}
 	}
 }
+
+// OnStop has Stop call f first, for what the caller has started beside the daemon.
+func (d *Daemon) OnStop(f func()) { d.onStop = append(d.onStop, f) }
 
 // Stop ends the daemon and its domains, and removes the directory.
 func (d *Daemon) Stop() error {

@@ -1,4 +1,4 @@
-package libvirttest
+package libvirt
 
 import (
 	"crypto/ecdsa"
@@ -14,13 +14,15 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"github.com/rackless/rackless/internal/libvirttest"
 )
 
-// StartTLS starts a daemon that can also be reached over TCP with TLS, at URI, as a daemon of
+// startTLS starts a daemon that can also be reached over TCP with TLS, at URI, as a daemon of
 // another machine is: by certificates, which it and its clients demand of each other. They are in
 // the directory pki below Dir, valid for a day.
-func StartTLS() (*Daemon, error) {
-	return start(func(d *Daemon) ([]string, error) {
+func startTLS() (*libvirttest.Daemon, error) {
+	return libvirttest.StartWith(func(d *libvirttest.Daemon) ([]string, error) {
 		port, err := freePort()
 		if err != nil {
 			return nil, err

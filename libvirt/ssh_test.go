@@ -1,4 +1,4 @@
-package libvirttest
+package libvirt
 
 import (
 	"context"
@@ -14,19 +14,21 @@ import (
 	"path/filepath"
 
 	"golang.org/x/crypto/ssh"
+
+	"github.com/rackless/rackless/internal/libvirttest"
 )
 
-// SSHPrograms are what StartSSH needs beyond Programs: a client runs ssh, and has it run
+// sshPrograms are what startSSH needs beyond libvirttest.Programs: a client runs ssh, and has it run
 // virt-ssh-helper beside the daemon.
-var SSHPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
+var sshPrograms = map[string]string{"ssh": "openssh-client", "virt-ssh-helper": "libvirt-daemon"}
 
-// StartSSH starts a daemon that is reached by ssh, at URI, as that of another machine is: by a key,
+// startSSH starts a daemon that is reached by ssh, at URI, as that of another machine is: by a key,
 // which is in Dir. The server of ssh lets nobody in without it, and runs commands as the daemon's
 // user; it takes no part of the machine's own.
-func StartSSH() (*Daemon, error) {
+func startSSH() (*libvirttest.Daemon, error) {
 	var l net.Listener
 	var config *ssh.ServerConfig
-	d, err := start(func(d *Daemon) ([]string, error) {
+	d, err := libvirttest.StartWith(func(d *libvirttest.Daemon) ([]string, error) {
 		host, _, err := newKey()
 		if err != nil {
 			return nil, err
@@ -50,7 +52,7 @@ func StartSSH() (*Daemon, error) {
 		if l, err = net.Listen("tcp4", "127.0.0.1:0"); err != nil {
 			return nil, err
 		}
-		d.onStop = append(d.onStop, func() { l.Close() })
+		d.OnStop(func() { l.Close() })
 		// The host's key is new each time, and nobody's known_hosts is to learn it.
 		d.URI = fmt.Sprintf("qemu+ssh://%s/session?keyfile=%s/key&known_hosts=/dev/null&no_verify=1&no_tty=1", l.Addr(),
 			d.Dir)
@@ -72,7 +74,7 @@ func StartSSH() (*Daemon, error) {
 			if err != nil {
 				return // closed
 			}
-			go d.serve(conn, config)
+			go serveSSH(d, conn, config)
 		}
 	}()
 	return d, nil
@@ -95,8 +97,8 @@ func newKey() (ssh.Signer, []byte, error) {
 	return signer, pem.EncodeToMemory(block), nil
 }
 
-// serve answers one client until it leaves.
-func (d *Daemon) serve(conn net.Conn, config *ssh.ServerConfig) {
+// serveSSH answers one client until it leaves.
+func serveSSH(d *libvirttest.Daemon, conn net.Conn, config *ssh.ServerConfig) {
 	c, channels, requests, err := ssh.NewServerConn(conn, config)
 	if err != nil {
 		conn.Close()
@@ -113,12 +115,12 @@ func (d *Daemon) serve(conn net.Conn, config *ssh.ServerConfig) {
 		if err != nil {
 			return
 		}
-		go d.session(channel, asked)
+		go sshSession(d, channel, asked)
 	}
 }
 
-// session runs the command of a session, as a login shell would.
-func (d *Daemon) session(channel ssh.Channel, asked <-chan *ssh.Request) {
+// sshSession runs the command of a session, as a login shell would.
+func sshSession(d *libvirttest.Daemon, channel ssh.Channel, asked <-chan *ssh.Request) {
 	defer channel.Close()
 	for r := range asked {
 		var exec struct{ Command string }
@@ -130,14 +132,14 @@ func (d *Daemon) session(channel ssh.Channel, asked <-chan *ssh.Request) {
 			continue
 		}
 		go ssh.DiscardRequests(asked)
-		status := struct{ Status uint32 }{d.run(channel, exec.Command)}
+		status := struct{ Status uint32 }{runOverSSH(d, channel, exec.Command)}
 		_, _ = channel.SendRequest("exit-status", false, ssh.Marshal(&status))
 		return
 	}
 }
 
-// run runs a command with a channel as its input and output, and returns its exit status.
-func (d *Daemon) run(channel ssh.Channel, command string) uint32 {
+// runOverSSH runs a command with a channel as its input and output, and returns its exit status.
+func runOverSSH(d *libvirttest.Daemon, channel ssh.Channel, command string) uint32 {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	c := d.Command(ctx, "sh", "-c", command)
