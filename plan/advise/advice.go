@@ -30,8 +30,8 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 			len(p.Requests))
 	}
 	a := &advisor{
-		oracle: oracle{ctx: ctx, p: p, base: r, solve: solve, left: MaxAdviceSolves},
-		layout: newLayout(p), host: h, lab: l, terms: plan.Evaluate(p, &r.Placement),
+		oracle: oracle{Layout: plan.NewLayout(p), ctx: ctx, p: p, base: r, solve: solve, left: MaxAdviceSolves},
+		host:   h, lab: l, terms: plan.Evaluate(p, &r.Placement),
 	}
 	if r.Bound <= 0 {
 		return nil, nil // nothing is left to gain
@@ -83,10 +83,9 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 // An advisor thinks of changes to a host.
 type advisor struct {
 	oracle
-	layout *layout
-	host   *topology.Host
-	lab    *lab.Lab
-	terms  []plan.Term
+	host  *topology.Host
+	lab   *lab.Lab
+	terms []plan.Term
 
 	changes []change
 }
@@ -234,7 +233,7 @@ func (a *advisor) reserve() {
 
 // memory gives NUMA nodes with few pages left all that the lab could use there.
 func (a *advisor) memory() {
-	used := a.layout.pagesUsed(&a.base.Placement)
+	used := a.PagesUsed(&a.base.Placement)
 	var most int64
 	for i := range a.p.Requests {
 		most += a.p.Requests[i].Pages

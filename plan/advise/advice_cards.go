@@ -54,7 +54,7 @@ func (a *advisor) cards() {
 		each(n.GPUs, nics)
 		each(n.GPUs, n.GPUs)
 		for _, d := range placedDevices(n) {
-			add(d, a.layout.mainNode(n), -1)
+			add(d, a.mainNode(n), -1)
 		}
 	}
 	slices.SortStableFunc(wants, func(x, y want) int { return cmp.Compare(y.cost, x.cost) })

@@ -42,8 +42,8 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 			len(pl.Nodes), len(r.Placement.Nodes), len(l.Nodes), len(p.Requests))
 	}
 	d := &decider{
-		oracle: oracle{ctx: ctx, p: p, base: r, solve: solve, left: MaxDecisionSolves},
-		layout: newLayout(p), host: h, lab: l, plan: pl,
+		oracle: oracle{Layout: plan.NewLayout(p), ctx: ctx, p: p, base: r, solve: solve, left: MaxDecisionSolves},
+		host:   h, lab: l, plan: pl,
 		now: plan.Cost(plan.Evaluate(p, &r.Placement)),
 		// The time to evaluate a placement grows with the lab nodes, and so does the number of exchanges.
 		// The product is bounded, so that an explanation takes much the same time for any lab.
@@ -69,7 +69,6 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 // A decider makes the decisions of one plan.
 type decider struct {
 	oracle
-	layout   *layout
 	host     *topology.Host
 	lab      *lab.Lab
 	plan     *plan.Plan
@@ -201,7 +200,7 @@ func (d *decider) paths(one *draft, i int) (pairs, measured bool) {
 func (d *decider) cores(one *draft, i int) {
 	pl := &d.base.Placement.Nodes[i]
 	one.What = AboutCores
-	one.Choice = fmt.Sprintf("%s: CPUs %s", coresText(d.layout.coresOn(pl.Cores)), d.layout.cpusOf(pl.Cores))
+	one.Choice = fmt.Sprintf("%s: CPUs %s", coresText(d.CoresOn(pl.Cores)), d.cpusOf(pl.Cores))
 	at := map[int]bool{}
 	for _, k := range placedDevices(pl) {
 		if n := d.p.Devices[k].NUMANode; n != nil {
@@ -215,9 +214,9 @@ func (d *decider) cores(one *draft, i int) {
 		one.because("the host has one NUMA node: cores differ in caches alone")
 		return
 	}
-	main := d.layout.mainNode(pl)
-	if best, cost := d.otherCores(d.layout, i, d.tries); best != nil {
-		one.next(coresText(d.layout.coresOn(best.Nodes[i].Cores)), cost-d.now)
+	main := d.mainNode(pl)
+	if best, cost := d.otherCores(i, d.tries); best != nil {
+		one.next(coresText(d.CoresOn(best.Nodes[i].Cores)), cost-d.now)
 		one.becausef("the runner-up is the best single change found that leaves NUMA node %d", main)
 	} else {
 		one.RunnerUp = fmt.Sprintf("cores of other NUMA nodes than %d", main)
@@ -242,7 +241,7 @@ func (d *decider) memory(one *draft, i int) {
 		one.because("each NUMA node gives memory in proportion to the cores of the lab node on it")
 	} else {
 		one.becausef("not all memory is beside the cores: it costs %d", c)
-		used := d.layout.pagesUsed(&d.base.Placement)
+		used := d.PagesUsed(&d.base.Placement)
 		var full []int
 		for _, n := range d.p.NUMANodes {
 			if n.Pages != nil && used[n.ID] >= *n.Pages {
@@ -256,7 +255,7 @@ func (d *decider) memory(one *draft, i int) {
 	if len(d.p.NUMANodes) < 2 {
 		return
 	}
-	if best, cost := d.otherMemory(d.layout, i, d.tries); best != nil {
+	if best, cost := d.otherMemory(i, d.tries); best != nil {
 		one.next("all of it, "+memoryText(d.p, best.Nodes[i].Memory), cost-d.now)
 	} else {
 		one.RunnerUp = "all of it on one other NUMA node"
@@ -326,7 +325,7 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	default:
 		one.Choice = "off: the lab node is on one NUMA node, so there is nothing to show"
 	}
-	if len(d.layout.coresOn(d.base.Placement.Nodes[i].Cores)) < 2 && !n.GuestNUMA {
+	if len(d.CoresOn(d.base.Placement.Nodes[i].Cores)) < 2 && !n.GuestNUMA {
 		one.because("cores, and memory with them, are of one NUMA node of the host")
 		return
 	}
@@ -402,7 +401,7 @@ func (d *decider) emulator(one *draft, i int) {
 		one.because(seenContention)
 		return
 	}
-	own := d.layout.coresOn(d.base.Placement.Nodes[i].Cores)
+	own := d.CoresOn(d.base.Placement.Nodes[i].Cores)
 	where, beside := map[int]bool{}, false
 	for _, c := range d.p.Cores {
 		if n.EmulatorCPUs.Overlaps(topology.CPUs(c.CPUs...)) {

@@ -12,10 +12,10 @@ import (
 
 // housekeeping says which cores the host keeps, and why as many as that.
 func (d *decider) housekeeping() draft {
-	free := d.layout.free(&d.base.Placement)
-	one := draft{plan.Decision{What: AboutHousekeeping, Choice: coresText(d.layout.coresOn(free))}}
+	free := d.Free(&d.base.Placement)
+	one := draft{plan.Decision{What: AboutHousekeeping, Choice: coresText(d.CoresOn(free))}}
 	if len(free) > 0 {
-		one.Choice += ": CPUs " + d.layout.cpusOf(free)
+		one.Choice += ": CPUs " + d.cpusOf(free)
 	}
 	if extra := len(free) - d.p.ReserveCores; extra > 0 {
 		one.becausef("the host keeps at least %s; %d more are left over", words.Count(d.p.ReserveCores, "core"), extra)
@@ -41,8 +41,8 @@ func (d *decider) housekeeping() draft {
 	} else {
 		one.becausef("QEMU's threads of some lab nodes are on another NUMA node: it costs %d", far)
 	}
-	if s := d.otherHousekeeping(d.layout, 4*d.tries); s != nil {
-		gives, takes := d.layout.cores[s.gives], d.layout.cores[s.takes]
+	if s := d.otherHousekeeping(4 * d.tries); s != nil {
+		gives, takes := d.Cores[s.gives], d.Cores[s.takes]
 		one.next(fmt.Sprintf("core %d of NUMA node %d instead of core %d of node %d, exchanged with %s",
 			s.takes, takes.NUMANode, s.gives, gives.NUMANode, d.p.Requests[s.node].Name), s.cost-d.now)
 		one.because("the runner-up is the best single exchange found")

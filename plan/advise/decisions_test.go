@@ -137,7 +137,7 @@ func TestTheRunnerUpIsTheBestOfAllOtherSets(t *testing.T) {
 		if err != nil || !r.Optimal {
 			continue
 		}
-		o := &oracle{ctx: t.Context(), p: p, base: r, solve: solve, left: 1000}
+		o := &oracle{Layout: plan.NewLayout(p), ctx: t.Context(), p: p, base: r, solve: solve, left: 1000}
 		for i := range p.Requests {
 			req := &p.Requests[i]
 			// One want of one GPU and one of one NIC: sets are then pairs. Requests of a class are
@@ -210,7 +210,7 @@ func TestEqualLabNodesThatChangeNamesAreNoRunnerUp(t *testing.T) {
 	// Two GPUs of different NUMA nodes for two equal lab nodes: they can only be exchanged.
 	s := planned(t, readHost(t, "epyc-7551p.ttar"),
 		parseLab(t, "name: x\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 1}\n"))
-	o := &oracle{ctx: t.Context(), p: s.p, base: s.r, solve: solve, left: 100}
+	o := &oracle{Layout: plan.NewLayout(s.p), ctx: t.Context(), p: s.p, base: s.r, solve: solve, left: 100}
 	for i := range s.p.Requests {
 		got := o.otherDevices(i)
 		if o.err != nil {
@@ -239,29 +239,29 @@ func TestExchangesKeepTheRules(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		l := newLayout(p)
-		if !l.fits(&r.Placement) {
+		l := plan.NewLayout(p)
+		if !l.Fits(&r.Placement) {
 			t.Errorf("seed %d: a placement of the search does not fit", seed)
 			continue
 		}
-		o := &oracle{ctx: t.Context(), p: p, base: r, solve: solve}
+		o := &oracle{Layout: l, ctx: t.Context(), p: p, base: r, solve: solve}
 		for i := range p.Requests {
-			best, cost := o.otherCores(l, i, 64)
+			best, cost := o.otherCores(i, 64)
 			if best == nil {
 				continue
 			}
 			tried++
-			from := l.mainNode(&r.Placement.Nodes[i])
-			if !l.fits(best) || l.coresOn(best.Nodes[i].Cores)[from] != 0 || r.Optimal && cost < r.Cost ||
+			from := o.mainNode(&r.Placement.Nodes[i])
+			if !l.Fits(best) || l.CoresOn(best.Nodes[i].Cores)[from] != 0 || r.Optimal && cost < r.Cost ||
 				cost != o.cost(best) {
 				t.Errorf("seed %d, %s: other cores %v cost %d, fits %v; the optimum is %d", seed, p.Requests[i].Name,
-					best.Nodes[i].Cores, cost, l.fits(best), r.Cost)
+					best.Nodes[i].Cores, cost, l.Fits(best), r.Cost)
 			}
-			if best, cost := o.otherMemory(l, i, 64); best != nil && (!l.fits(best) || r.Optimal && cost < r.Cost) {
+			if best, cost := o.otherMemory(i, 64); best != nil && (!l.Fits(best) || r.Optimal && cost < r.Cost) {
 				t.Errorf("seed %d, %s: other memory costs %d, the optimum %d", seed, p.Requests[i].Name, cost, r.Cost)
 			}
 		}
-		if s := o.otherHousekeeping(l, 64); s != nil && r.Optimal && s.cost < r.Cost {
+		if s := o.otherHousekeeping(64); s != nil && r.Optimal && s.cost < r.Cost {
 			t.Errorf("seed %d: other housekeeping costs %d, the optimum %d", seed, s.cost, r.Cost)
 		}
 	}

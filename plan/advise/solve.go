@@ -25,6 +25,7 @@ const (
 
 // An oracle answers "what would it cost, if". It counts its questions.
 type oracle struct {
+	*plan.Layout
 	ctx   context.Context
 	p     *plan.Problem
 	base  *search.Result

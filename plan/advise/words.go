@@ -75,10 +75,10 @@ func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 }
 
 // cpusOf is the CPU list of cores.
-func (l *layout) cpusOf(cores []int) string {
+func (o *oracle) cpusOf(cores []int) string {
 	var set topology.CPUSet
 	for _, id := range cores {
-		set = set.Union(topology.CPUs(l.cores[id].CPUs...))
+		set = set.Union(topology.CPUs(o.Cores[id].CPUs...))
 	}
 	return set.String()
 }

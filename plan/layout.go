@@ -1,0 +1,186 @@
+package plan
+
+import (
+	"cmp"
+	"math"
+	"slices"
+)
+
+// A Layout answers what an exchange has to know of a placement of its problem: a placement is
+// changed at one point, checked against the rules and evaluated in full.
+type Layout struct {
+	p     *Problem
+	Cores map[int]*Core // by ID
+}
+
+// NewLayout makes the Layout of a problem.
+func NewLayout(p *Problem) *Layout {
+	l := &Layout{p: p, Cores: make(map[int]*Core, len(p.Cores))}
+	for i := range p.Cores {
+		l.Cores[p.Cores[i].ID] = &p.Cores[i]
+	}
+	return l
+}
+
+// Free returns the cores without an owner, by ID.
+func (l *Layout) Free(pl *Placement) []int {
+	var given, free []int
+	for _, n := range pl.Nodes {
+		given = append(given, n.Cores...)
+	}
+	slices.Sort(given)
+	for _, c := range l.p.Cores {
+		if _, taken := slices.BinarySearch(given, c.ID); !taken && c.Tenant == "" {
+			free = append(free, c.ID)
+		}
+	}
+	slices.Sort(free)
+	return free
+}
+
+// CoresOn counts cores by NUMA node.
+func (l *Layout) CoresOn(cores []int) map[int]int64 {
+	on := map[int]int64{}
+	for _, id := range cores {
+		on[l.Cores[id].NUMANode]++
+	}
+	return on
+}
+
+// Fits reports whether a placement keeps the rules on cores and memory, 1 to 3 and 6 of
+// docs/planner.md. Devices are not looked at: exchanges leave them where they are.
+func (l *Layout) Fits(pl *Placement) bool {
+	held := map[int]bool{}
+	for i := range pl.Nodes {
+		for _, id := range pl.Nodes[i].Cores {
+			if c := l.Cores[id]; held[id] || c == nil || c.Tenant != "" || len(c.CPUs) < l.p.Requests[i].Threads {
+				return false
+			}
+			held[id] = true
+		}
+	}
+	free, onNode, onPackage := l.Free(pl), map[int]int{}, map[int]int{}
+	for _, id := range free {
+		onNode[l.Cores[id].NUMANode]++
+		onPackage[l.Cores[id].Package]++
+	}
+	if len(free) < l.p.ReserveCores {
+		return false
+	}
+	for _, n := range l.p.NUMANodes {
+		if onNode[n.ID] < n.ReserveCores {
+			return false
+		}
+	}
+	for _, k := range l.p.Packages {
+		// A package of which tenants hold every core keeps none.
+		usable := func(c Core) bool { return c.Package == k.ID && c.Tenant == "" }
+		if k.Busy != "" && onPackage[k.ID] == 0 && slices.ContainsFunc(l.p.Cores, usable) {
+			return false
+		}
+	}
+	return l.MemoryFits(pl) && l.affine(pl)
+}
+
+// MemoryFits reports whether each lab node has its pages, and no NUMA node gives more than it can.
+func (l *Layout) MemoryFits(pl *Placement) bool {
+	used := l.PagesUsed(pl)
+	for _, n := range l.p.NUMANodes {
+		if n.Pages != nil && used[n.ID] > *n.Pages {
+			return false
+		}
+	}
+	for i := range pl.Nodes {
+		var sum int64
+		for _, m := range pl.Nodes[i].Memory {
+			sum += m.Pages
+		}
+		if sum != l.p.Requests[i].Pages {
+			return false
+		}
+	}
+	return true
+}
+
+// PagesUsed adds up the pages of all lab nodes by NUMA node.
+func (l *Layout) PagesUsed(pl *Placement) map[int]int64 {
+	used := map[int]int64{}
+	for _, n := range pl.Nodes {
+		for _, m := range n.Memory {
+			used[m.NUMANode] += m.Pages
+		}
+	}
+	return used
+}
+
+// affine reports whether the affinities on NUMA nodes hold.
+func (l *Layout) affine(pl *Placement) bool {
+	for _, a := range l.p.Affinity {
+		for k, i := range a.Requests {
+			one := l.CoresOn(pl.Nodes[i].Cores)
+			for _, j := range a.Requests[k+1:] {
+				two := l.CoresOn(pl.Nodes[j].Cores)
+				common := 0
+				for node := range one {
+					if two[node] > 0 {
+						common++
+					}
+				}
+				same := common == len(one) && common == len(two)
+				if a.NUMA == Different && common > 0 || a.NUMA == Same && !same {
+					return false
+				}
+			}
+		}
+	}
+	return true
+}
+
+// Spread puts the memory of lab node i where its cores are, as far as there is room, and the rest
+// as near as there is. It reports whether all has found a place.
+func (l *Layout) Spread(pl *Placement, i int) bool {
+	n := &pl.Nodes[i]
+	n.Memory = nil
+	used, on := l.PagesUsed(pl), l.CoresOn(n.Cores)
+	give, left := map[int]int64{}, l.p.Requests[i].Pages
+	take := func(node *NUMANode, want int64) {
+		got := min(want, left)
+		if node.Pages != nil {
+			got = max(0, min(got, *node.Pages-used[node.ID]))
+		}
+		give[node.ID] += got
+		used[node.ID] += got
+		left -= got
+	}
+	// First each NUMA node its share, then the rest to the nearest that have room.
+	shares := Shares(left, on)
+	order := make([]*NUMANode, len(l.p.NUMANodes))
+	far := map[int]int{}
+	for k := range order {
+		node := &l.p.NUMANodes[k]
+		order[k], far[node.ID] = node, math.MaxInt
+		for home := range on {
+			far[node.ID] = min(far[node.ID], l.p.Distance(home, node.ID))
+		}
+		take(node, shares[node.ID])
+	}
+	slices.SortStableFunc(order, func(a, b *NUMANode) int { return cmp.Compare(far[a.ID], far[b.ID]) })
+	for _, node := range order {
+		take(node, left)
+	}
+	for _, node := range l.p.NUMANodes {
+		if give[node.ID] > 0 {
+			n.Memory = append(n.Memory, NodePage{NUMANode: node.ID, Pages: give[node.ID]})
+		}
+	}
+	return left == 0
+}
+
+// Exchangeable returns a copy whose cores and memory can be changed.
+func (pl *Placement) Exchangeable() *Placement {
+	c := &Placement{Nodes: slices.Clone(pl.Nodes)}
+	for i := range c.Nodes {
+		c.Nodes[i].Cores, c.Nodes[i].Memory = slices.Clone(c.Nodes[i].Cores), slices.Clone(c.Nodes[i].Memory)
+	}
+	return c
+}
