@@ -240,8 +240,6 @@ func (e *enumerator) splitsNear(a int) {
 				e.give(order[:s], true)
 			}
 		}
-		// Whole NUMA nodes, and what is left over on the one where it leaves the host a core, if there is one.
-		e.giveWhole(order)
 	}
 }
 
@@ -268,34 +266,6 @@ func (e *enumerator) give(nodes []int, even bool) {
 	if left == 0 {
 		e.yieldCores(nodes, give)
 	}
-}
-
-// giveWhole fills NUMA nodes wholly, and gives the rest where it fits best. A host that keeps a
-// core somewhere keeps it best where a lab node has only a part of a NUMA node.
-func (e *enumerator) giveWhole(order []int) {
-	left := e.r.cores
-	var nodes, give []int
-	for _, k := range order {
-		if room := e.perNode[k].room; room <= left && room == e.s.m.nodes[k].free {
-			nodes, give = append(nodes, k), append(give, room)
-			left -= room
-		}
-	}
-	if left > 0 {
-		last := -1
-		for _, k := range order {
-			// One core more than needed is for the host.
-			if room := e.perNode[k].room; room > left && !slices.Contains(nodes, k) &&
-				(last < 0 || room < e.perNode[last].room) {
-				last = k
-			}
-		}
-		if last < 0 {
-			return
-		}
-		nodes, give = append(nodes, last), append(give, left)
-	}
-	e.yieldCores(nodes, give)
 }
 
 // yieldCores yields the column with so many cores on each of some NUMA nodes.

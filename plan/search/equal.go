@@ -83,7 +83,7 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	e := t.enum(0)
 	e.relaxed, e.breakSymmetry, e.basic = false, false, false
 	at := map[int64]int{}
-	use := newClassUse(t.m)
+	use := newClassUse()
 	if !e.run(i, t.price, limit, func(c *column, reduced int64) bool {
 		even := scale*c.own + t.start.price.charge(t.m, c)
 		k, ok := at[c.own]
@@ -93,13 +93,13 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 			options = append(options, classOption{c.own, reduced, even})
 		}
 		options[k].reduced, options[k].even = min(options[k].reduced, reduced), min(options[k].even, even)
-		use.add(t.m, c)
+		use.add(c)
 		return len(options) > 4096
 	}) || len(options) > 4096 {
 		return nil, 0
 	}
 	slices.SortFunc(options, func(a, b classOption) int { return cmp.Compare(a.own, b.own) })
-	return options, use.dearest(t.m, i, len(members), options)
+	return options, use.dearest(t.m, &t.m.requests[i], len(members))
 }
 
 // dearestOf returns what was found for interchangeable lab nodes: the highest, since a search
@@ -112,21 +112,14 @@ func dearestOf(least []leastColumn, members []int) int64 {
 	return most
 }
 
-// classUse says at what own cost, at least, a lab node can have what.
-type classUse struct {
-	gpu, nic, vf map[int]int64       // a device
-	node         map[nodePiece]int64 // so many cores on a NUMA node
-	cores        []int               // scratch of add
+// classUse says at what own cost, at least, a lab node can have a device.
+type classUse struct{ gpu, nic, vf map[int]int64 }
+
+func newClassUse() *classUse {
+	return &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}}
 }
 
-type nodePiece struct{ node, cores int }
-
-func newClassUse(m *model) *classUse {
-	return &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}, node: map[nodePiece]int64{},
-		cores: make([]int, len(m.nodes))}
-}
-
-func (u *classUse) add(m *model, c *column) {
+func (u *classUse) add(c *column) {
 	for _, d := range c.gpus {
 		lower(u.gpu, d, c.own)
 	}
@@ -136,42 +129,21 @@ func (u *classUse) add(m *model, c *column) {
 	for _, v := range c.vfs {
 		lower(u.vf, v.Device, c.own)
 	}
-	for _, pc := range c.cores {
-		u.cores[m.pools[pc.pool].node] += pc.n
-	}
-	for _, pc := range c.cores {
-		node := m.pools[pc.pool].node
-		if n := u.cores[node]; n > 0 {
-			lower(u.node, nodePiece{node, n}, c.own)
-			u.cores[node] = 0
-		}
+}
+
+func lower(least map[int]int64, device int, own int64) {
+	if old, ok := least[device]; !ok || own < old {
+		least[device] = own
 	}
 }
 
-func lower[K comparable](least map[K]int64, key K, own int64) {
-	if old, ok := least[key]; !ok || own < old {
-		least[key] = own
-	}
-}
-
-// dearest returns what the dearest of n lab nodes like i costs at least: columns that cost less do
-// not have enough devices or cores among them for all.
-func (u *classUse) dearest(m *model, i, n int, options []classOption) int64 {
-	r := &m.requests[i]
+// dearest returns what the dearest of n lab nodes like r costs at least: columns that cost less do
+// not have enough devices among them for all. Cores could be counted likewise; that has raised no
+// bound of 300 mixes and the examples.
+func (u *classUse) dearest(m *model, r *request, n int) int64 {
 	one := func(int) int { return 1 }
-	least := max(reach(u.gpu, n*r.gpus, one), reach(u.nic, n*r.nics, one),
+	return max(reach(u.gpu, n*r.gpus, one), reach(u.nic, n*r.nics, one),
 		reach(u.vf, n*(r.ports-r.nics), func(d int) int { return m.devices[d].vfs }))
-	for _, o := range options {
-		if o.own <= least {
-			continue
-		}
-		// Do all fit where columns cheaper than this are?
-		if u.pieces(m, o.own-1) >= n {
-			break
-		}
-		least = o.own
-	}
-	return least
 }
 
 // reach returns the least own cost at which the devices that can be had come to what is needed.
@@ -186,22 +158,4 @@ func reach(least map[int]int64, need int, count func(d int) int) int64 {
 		}
 	}
 	return 0 // not enough in any of them: nothing cheaper exists, and the search will find that out
-}
-
-// pieces returns how many lab nodes fit by cores with columns that cost no more than own: each has
-// a piece on some NUMA node at least.
-func (u *classUse) pieces(m *model, own int64) int {
-	smallest := make([]int, len(m.nodes))
-	for p, at := range u.node {
-		if at <= own && (smallest[p.node] == 0 || p.cores < smallest[p.node]) {
-			smallest[p.node] = p.cores
-		}
-	}
-	fit := 0
-	for a, n := range smallest {
-		if n > 0 {
-			fit += m.nodes[a].most() / n
-		}
-	}
-	return fit
 }
