@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/finding"
 )
 
 var ncclEngines = []Engine{{
@@ -80,10 +82,41 @@ func ParseNCCLTests(output []byte) ([]Figure, error) {
 		return nil, err
 	}
 	if !t.checked || len(t.figures) == 0 {
+		if err := ncclFailure(output); err != nil {
+			return nil, err
+		}
 		return nil, BadOutput(toolNCCLTests, output, "the table is cut off or empty: the line on values out of bounds "+
 			"is missing, or no row comes before it")
 	}
 	return t.figures, nil
+}
+
+// How a program of nccl-tests says that it gives up, and what NCCL warned of before.
+var (
+	ncclGaveUp  = regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b`)
+	ncclWarning = regexp.MustCompile(`\bNCCL WARN (.*)`)
+)
+
+// ncclFailure is the error for the output of a program that gave up: it quotes the first warning of NCCL, which is
+// nearest to the cause, or else the line in which the program says so. It is nil for other outputs.
+func ncclFailure(output []byte) error {
+	if !ncclGaveUp.Match(output) {
+		return nil
+	}
+	sign := ncclWarning
+	if !sign.Match(output) {
+		sign = ncclGaveUp
+	}
+	return EachLine(toolNCCLTests, output, func(line string) error {
+		if !sign.MatchString(line) {
+			return nil
+		}
+		reason := "the program gave up"
+		for _, c := range finding.Codes(line) {
+			reason += fmt.Sprintf("; %s %s is %s", c.Kind, c.Digits, c.Short)
+		}
+		return errors.New(reason)
+	})
 }
 
 // An ncclTable is the state of reading a table.

@@ -153,6 +153,27 @@ func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 	}
 }
 
+func TestAProgramOfNCCLTestsThatGaveUp(t *testing.T) {
+	const parameters = "# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5\n#\n"
+	for _, tt := range []struct{ name, output, want string }{
+		{"over a completion with error", parameters +
+			"vm2:15364:15376 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 4, opcode 1, len 0, " +
+			"vendor err 81\nvm1: Test NCCL failure common.cu:499 'unhandled system error'\n",
+			`line 3 "vm2:15364:15376 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 4, opcode 1, ` +
+				`len 0, vendor err 81": the program gave up; status 4 is local protection error; vendor error 0x51 is ` +
+				`seen beside status 4, local protection error`},
+		{"over CUDA, which NCCL does not see", parameters + "gpu1: Test CUDA failure common.cu:892 'out of memory'\n",
+			`line 3 "gpu1: Test CUDA failure common.cu:892 'out of memory'": the program gave up`},
+		{"and nothing says so", parameters, `line 2 "#": the table is cut off or empty: the line on values out of bounds ` +
+			`is missing, or no row comes before it`},
+	} {
+		_, err := ParseNCCLTests([]byte(tt.output))
+		if want := "read result of nccl-tests, " + tt.want; err == nil || err.Error() != want {
+			t.Errorf("%s: %v\nwant %s", tt.name, err, want)
+		}
+	}
+}
+
 func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
 	for _, tt := range []struct {
 		file, testcase, version string

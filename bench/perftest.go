@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/finding"
 )
 
 // A PerftestResult is what one run of a perftest tool printed.
@@ -94,12 +97,28 @@ var perftestFailures = []struct{ text, reason string }{
 	{"Correlation coefficient", noCalibration},
 	{"Can't produce a report", "perftest found no usable CPU frequency; run it with -F"},
 	{"Completion with error", "a work request failed; look at the state of the RDMA link"},
-	{"Failed status", "a work request failed; look at the state of the RDMA link"},
 	{"Test exited with Error", "perftest gave up"},
+}
+
+// failedStatus is the line in which perftest gives the status of a completion with error, with its number.
+var failedStatus = regexp.MustCompile(`Failed status (?:[a-z ]+\()?([0-9]+)\b`)
+
+// failedCompletion explains the status of a completion with error.
+func failedCompletion(status string) string {
+	if n, err := strconv.Atoi(status); err == nil {
+		if c, ok := finding.FindCode(finding.CompletionStatus, n); ok {
+			return fmt.Sprintf("a work request failed with status %s, %s; what to look at: rackless explain %q", status,
+				c.Short, "status "+status)
+		}
+	}
+	return "a work request failed with status " + status + ", which libibverbs does not know"
 }
 
 // perftestFailure is the error for a line that spoils the whole run, or nil.
 func perftestFailure(line string) error {
+	if m := failedStatus.FindStringSubmatch(line); m != nil {
+		return errors.New(failedCompletion(m[1]))
+	}
 	for _, f := range perftestFailures {
 		if strings.Contains(line, f.text) {
 			return errors.New(f.reason)
@@ -139,7 +158,13 @@ type perftestText struct {
 // between two digits leaves a row that looks good and is wrong.
 func parsePerftestText(output []byte) (*PerftestResult, error) {
 	p := perftestText{res: PerftestResult{Facts: map[string]string{}}}
-	err := EachLine(toolPerftest, output, func(line string) error { return p.read(strings.TrimSpace(line)) })
+	explained := failedStatus.Match(output)
+	err := EachLine(toolPerftest, output, func(line string) error {
+		if explained && strings.Contains(line, "Completion with error") {
+			return nil // the line with the status, which comes after it, says more
+		}
+		return p.read(strings.TrimSpace(line))
+	})
 	res := &p.res
 	switch {
 	case err != nil:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,14 +12,19 @@ import (
 
 func newExplainCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   "explain [RL###|NAME]...",
-		Short: "Explain a finding of inspect or a check of verify: meaning, consequence, fix",
+		Use:   "explain [RL###|NAME|ERROR]...",
+		Short: "Explain a finding of inspect, a check of verify or an error code of RDMA",
 		Long: `Prints the long text of findings and checks: what is read, what it means, what it costs and the way
 to fix it, with sources. Without an argument it lists all that there are. Checks of verify have a
-name beside their number. The same texts are in docs/checks.md.`,
+name beside their number. The same texts are in docs/checks.md.
+
+An error code of RDMA is given as it was printed: by perftest, NCCL, UCX, or the kernel's mlx5
+drivers. A whole line will do; all codes in it are explained.`,
 		Example: `  rackless explain
   rackless explain RL003
-  rackless explain link-mtu`,
+  rackless explain link-mtu
+  rackless explain "status 12"
+  rackless explain "Got completion with error 4, opcode 0, len 0, vendor err 81"`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
 			for _, c := range finding.Catalogue() {
@@ -39,14 +45,22 @@ name beside their number. The same texts are in docs/checks.md.`,
 				return err
 			}
 			for i, id := range args {
-				c, ok := finding.Find(id)
-				if !ok {
-					return usage(fmt.Errorf("%q is no finding; rackless explain lists them", id))
+				var texts []string
+				if c, ok := finding.Find(id); ok {
+					texts = append(texts, c.Text())
+				} else {
+					for _, c := range finding.Codes(id) {
+						texts = append(texts, c.Text())
+					}
+				}
+				if len(texts) == 0 {
+					return usage(fmt.Errorf("%q is no finding and no error code that is known; rackless explain lists "+
+						"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id))
 				}
 				if i > 0 {
 					fmt.Fprintln(a.out)
 				}
-				fmt.Fprint(a.out, c.Text())
+				fmt.Fprint(a.out, strings.Join(texts, "\n"))
 			}
 			return nil
 		},

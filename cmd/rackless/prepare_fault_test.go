@@ -21,15 +21,16 @@ import (
 
 // everyStep asks for the long form of these tests. Without it prepare and rollback are still killed at
 // every step, in one of its two moments, and go on; at every sixth the other command then turns round.
-// The power is cut in one step of each kind, in one of its moments, and what goes on after a cut meets
-// the next; the other command turns round after one cut of each chain. A cut costs a boot, half a
-// minute of CPU under emulation, which is why not every step has one here.
+// The power is cut in one step of each kind, in prepare or in rollback and in one of its moments, and
+// what goes on after a cut meets the next; the other command turns round after one cut of each. A cut
+// costs a boot, half a minute of CPU under emulation, which is why not every step has one here.
 var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round "+
 	"after every kill; and lead a study over boots: takes an hour")
 
-// cutSeed chooses the moments in which the power is cut: 0 or 1. Together they are both of each step.
-var cutSeed = flag.Int("cut-seed", -1, "with 0 the power is cut where the first step has begun, the second was made, "+
-	"and so on; with 1 the other way round; by chance if negative")
+// cutSeed chooses which kinds of step are cut in prepare and which in rollback (bit 0), and the moments
+// (bit 1). Together the four are both commands and both moments of each kind.
+var cutSeed = flag.Int("cut-seed", -1, "0 to 3 choose the command and the moment in which the power is cut at each "+
+	"kind of step; by chance if negative")
 
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
@@ -93,16 +94,6 @@ func (h *cutHost) learn(t *testing.T) {
 		t.Fatal("prepare changes nothing")
 	}
 	h.readSteps(t)
-}
-
-// newCutHost boots the host, and prepares it and rolls back once, to know the states.
-func newCutHost(t *testing.T, name string, boots bool) *cutHost {
-	t.Helper()
-	h := bootCutHost(t, name, boots)
-	h.learn(t)
-	h.rollback(t)
-	h.same(t, "after rollback", h.before)
-	return h
 }
 
 // A small is an emulated host with few CPUs and every kind of device.
@@ -264,44 +255,64 @@ func (h *cutHost) readSteps(t *testing.T) {
 	}
 }
 
-// TestPowerCutInPrepare cuts the power of a host in prepare. The host boots, rackless-prepare.service
-// does its part, and prepare goes on.
-func TestPowerCutInPrepare(t *testing.T) {
+// TestPowerCuts cuts the power of a host in prepare and in rollback. The host boots,
+// rackless-prepare.service does its part, and the command that was cut off goes on. Each kind of step
+// is cut once, by turns in prepare and in rollback; chance says which comes first.
+func TestPowerCuts(t *testing.T) {
 	t.Parallel()
-	h := newCutHost(t, "cut-prepare", true)
+	h := bootCutHost(t, "cuts", true)
+	h.learn(t)
+	h.rollback(t)
+	h.same(t, "after rollback", h.before)
 	if *everyStep {
 		h.cutAtEveryStep(t)
 		return
 	}
-	h.chainOfCuts(t, cutPrepare, h.making, func(when string) {
+	seed := *cutSeed
+	if seed < 0 {
+		seed = rand.IntN(4)
+	}
+	t.Logf("with -cut-seed %d:", seed)
+	var kinds [2][]string
+	for i, kind := range kindsOf(h.making) {
+		kinds[(i+seed)%2] = append(kinds[(i+seed)%2], kind)
+	}
+	h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds[0]), seed/2, func(when string) {
 		h.rollback(t)
 		h.same(t, when+": after rollback", h.before)
 	})
 	h.same(t, "prepared in spite of power cuts", h.prepared)
-}
-
-// TestPowerCutInRollback cuts the power of a host in rollback, which goes on after the boot. With
-// -every-step TestPowerCutInPrepare does that, too.
-func TestPowerCutInRollback(t *testing.T) {
-	t.Parallel()
-	if *everyStep {
-		t.Skip("the long form is TestPowerCutInPrepare")
-	}
-	h := bootCutHost(t, "cut-rollback", true)
-	h.learn(t)
-	h.chainOfCuts(t, cutRollback, h.takingBack, func(when string) {
+	h.chainOfCuts(t, cutRollback, oneOfEach(h.takingBack, kinds[1]), seed/2, func(when string) {
 		h.mustPrepare(t)
 		h.same(t, when+": after prepare", h.prepared)
 	})
 	h.same(t, "rolled back in spite of power cuts", h.before)
 }
 
-// oneOfEachKind returns the steps, in their order, but of those of one kind only one, by chance.
-func oneOfEachKind(steps []string) []string {
+// kindOf returns the kind of a step of cutHost.making.
+func kindOf(step string) string {
+	kind, _, _ := strings.Cut(step, " ")
+	return kind
+}
+
+// kindsOf returns the kinds of steps, in order of their first step.
+func kindsOf(steps []string) []string {
+	var kinds []string
+	for _, step := range steps {
+		if kind := kindOf(step); !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// oneOfEach returns one step of each of the kinds, by chance, in the order of the steps.
+func oneOfEach(steps, kinds []string) []string {
 	chosen := map[string]int{}
 	for _, i := range rand.Perm(len(steps)) {
-		kind, _, _ := strings.Cut(steps[i], " ")
-		chosen[kind] = i
+		if kind := kindOf(steps[i]); slices.Contains(kinds, kind) {
+			chosen[kind] = i
+		}
 	}
 	var out []string
 	for _, i := range slices.Sorted(maps.Values(chosen)) {
@@ -310,23 +321,18 @@ func oneOfEachKind(steps []string) []string {
 	return out
 }
 
-// chainOfCuts cuts the power in a step of each kind, by turns where it has begun and where it was
-// made. What goes on after the boot is cut off at the next, and comes to its end at last. After one
-// cut, chosen by chance, the other command turns round, and all is made again up to the next.
-func (h *cutHost) chainOfCuts(t *testing.T, command string, all []string, turn func(when string)) {
+// chainOfCuts cuts the power at each of the steps, by turns where it has begun and where it was made,
+// from the phase that is told. What goes on after the boot is cut off at the next, and comes to its
+// end at last. After one cut, chosen by chance, the other command turns round, and all is made again
+// up to the next.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turn func(when string)) {
 	t.Helper()
-	steps := oneOfEachKind(all)
-	if len(steps) < 10 {
+	if len(steps) < 5 {
 		t.Fatalf("there are more kinds of step than those of %q", steps)
 	}
-	seed := *cutSeed
-	if seed < 0 {
-		seed = rand.IntN(2)
-	}
 	turnAt := rand.IntN(len(steps))
-	t.Logf("with -cut-seed %d, and the other command after cut %d:", seed, turnAt+1)
 	for i, step := range steps {
-		phase := phases[(i+seed)%2]
+		phase := phases[(i+phase)%2]
 		if !h.cut(t, fmt.Sprintf("RACKLESS_FAULT='reset:%s:%s' %s", step, phase, command)) {
 			t.Fatalf("%s came to its end and never to where %s was %s", command, step, phase)
 		}
@@ -339,8 +345,8 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, all []string, turn f
 	if out, status := h.host(t, command); status != 0 && status != exitReboot {
 		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, len(steps), status, out)
 	}
-	tally.Logf(t, "the power was cut in %q at a step of each of %d kinds, of %d steps; it went on, and after one cut "+
-		"the other command turned round", command, len(steps), len(all))
+	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind; it went on, and after one cut the other "+
+		"command turned round", command, len(steps))
 }
 
 // cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the

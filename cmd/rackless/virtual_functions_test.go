@@ -176,7 +176,7 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 // verifies and measures them, and takes all of it back, without a reboot, while a domain of
 // somebody else's runs. What drifts from the plan meanwhile is seen.
 func TestVirtualFunctionsBesideATenant(t *testing.T) {
-	t.Parallel()
+	// Not parallel: guests inside an emulated host suffer most from other emulated hosts beside them.
 	h := newSmall(t, "vfs", "testdata/faults/host.yaml")
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
 	tenant := h.newTenant(t)

@@ -17,7 +17,8 @@ var (
 	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
 	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
 	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
-	ncclHead      = regexp.MustCompile(`(?m)^#\s+size\s+count\s.*\bbusbw\b`)
+	// Of a program that gives up before it has a table, only its parameters may be left.
+	ncclHead      = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
 	osuHead       = regexp.MustCompile(`(?m)^# OSU MPI\S* \S.* Test v[0-9]`)
 	sysbenchHead  = regexp.MustCompile(`(?m)^sysbench [0-9]`)
 	libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
