@@ -600,6 +600,11 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 		{"iperf3 that did not end", map[string]string{"a.txt": "Connecting to host 192.0.2.1, port 5201\n[  5] local " +
 			"192.0.2.2 port 1 connected to 192.0.2.1 port 5201\n"}, importer.Options{},
 			"iperf3: r/a.txt: read result of iperf3, line 2 "},
+		{"nccl-tests that gave up", map[string]string{"a.txt": "# nThread 1 nGpus 1 minBytes 8 maxBytes 128 step: 2(factor)\n" +
+			"vm2:1:2 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, " +
+			"vendor err 129\nvm1: Test NCCL failure common.cu:499 'unhandled system error'\n"}, importer.Options{},
+			"with error 12, opcode 0, len 0, vendor err 129\": the program gave up; status 12 is transport retry counter " +
+				"exceeded; vendor error 0x81 is seen beside status 12"},
 		{"sysbench's memory", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT " +
 			"2.1.0-beta3)\n\nRunning memory speed test with the following options:\n"}, importer.Options{},
 			"sysbench: r/a.txt:1: of sysbench its CPU test is read, and this is another"},
