@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -180,21 +181,16 @@ func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 // soft RoCE is made up.
 func Judge(samples []Sample, way func(client, server string, run string) Way) []Judgement {
 	type key struct{ test, client, server string }
-	var order []key
-	groups := map[key][]Sample{}
+	var groups group.By[key, Sample]
 	for _, s := range samples {
 		if s.Error != "" || !judgeable(s) {
 			continue
 		}
-		k := key{s.Test, s.Client, s.Server}
-		if groups[k] == nil {
-			order = append(order, k)
-		}
-		groups[k] = append(groups[k], s)
+		groups.Add(key{s.Test, s.Client, s.Server}, s)
 	}
 	var out []Judgement
-	for _, k := range order {
-		all := quoted(groups[k])
+	for _, k := range groups.Keys {
+		all := quoted(groups.Of(k))
 		resent := 0.0
 		for _, s := range samples {
 			if s.Run == all[0].Run && s.Metric == MetricRetransmits {

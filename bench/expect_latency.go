@@ -1,6 +1,10 @@
 package bench
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/internal/group"
+)
 
 // A Published is a latency that somebody published of a link that was well set up, to set one's own
 // beside. Cards, switches and CPUs differ: it is no limit and no verdict.
@@ -41,20 +45,16 @@ func BesidePublished(samples []Sample) []Beside {
 	type key struct{ client, server string }
 	var out []Beside
 	for _, p := range published {
-		var order []key
-		values := map[key][]float64{}
+		var values group.By[key, float64]
 		for _, s := range samples {
 			if s.Error != "" || s.Emulated || s.Test != p.Test || s.Bytes != p.Bytes || s.Metric != p.Metric {
 				continue
 			}
-			k := key{s.Client, s.Server}
-			if values[k] == nil {
-				order = append(order, k)
-			}
-			values[k] = append(values[k], s.Value)
+			values.Add(key{s.Client, s.Server}, s.Value)
 		}
-		for _, k := range order {
-			out = append(out, Beside{p.Test, k.client, k.server, p.Metric, p.Bytes, medianOf(values[k]), p.Value, p.Of})
+		for _, k := range values.Keys {
+			out = append(out, Beside{p.Test, k.client, k.server, p.Metric, p.Bytes, medianOf(values.Of(k)), p.Value,
+				p.Of})
 		}
 	}
 	return out

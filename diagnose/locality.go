@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -111,23 +112,6 @@ func (v *view) pairings() []pairing {
 	return out
 }
 
-// by groups pairings that say the same, in the order of the first of each.
-func by[K comparable](list []pairing, key func(pairing) K) [][]pairing {
-	index := map[K]int{}
-	var out [][]pairing
-	for _, p := range list {
-		k := key(p)
-		i, ok := index[k]
-		if !ok {
-			i = len(out)
-			index[k] = i
-			out = append(out, nil)
-		}
-		out[i] = append(out[i], p)
-	}
-	return out
-}
-
 // gpuIDs is the subject of findings on several GPUs.
 func gpuIDs(group []pairing) string {
 	ids := make([]string, len(group))
@@ -169,10 +153,15 @@ func otherRoot(v *view, add func(finding.Finding)) {
 
 // apart adds a finding on the GPUs whose nearest NIC is of a class. before stands in front of the fix.
 func (v *view) apart(class topology.PathClass, add func(finding.Finding), consequence, before string) {
-	pairs := slices.DeleteFunc(v.pairings(), func(p pairing) bool { return p.via != class })
-	for _, group := range by(pairs, placeOf) {
-		p := group[0]
-		add(finding.Finding{Subject: gpuIDs(group), Evidence: v.pathEvidence(p),
+	var same group.By[place, pairing]
+	for _, p := range v.pairings() {
+		if p.via == class {
+			same.Add(placeOf(p), p)
+		}
+	}
+	for _, at := range same.Keys {
+		p := same.Of(at)[0]
+		add(finding.Finding{Subject: gpuIDs(same.Of(at)), Evidence: v.pathEvidence(p),
 			Consequence: consequence + v.usual(p, class, topology.PathPIX), Fix: before + v.betterSlot(p)})
 	}
 }
@@ -275,8 +264,7 @@ func slowNIC(v *view, add func(finding.Finding)) {
 		model string
 		mbps  float64
 	}
-	rates := map[*topology.GPU]key{}
-	var slow []pairing
+	var slow group.By[key, pairing]
 	for _, p := range v.pairings() {
 		model, usual := usualRate(p.gpu.Model)
 		var rate float64
@@ -286,19 +274,17 @@ func slowNIC(v *view, add func(finding.Finding)) {
 			rate = float64(*p.nic.SpeedMbps)
 		}
 		if usual > 0 && rate > 0 && rate < usual*1000 {
-			rates[p.gpu] = key{model, rate}
-			slow = append(slow, p)
+			slow.Add(key{model, rate}, p)
 		}
 	}
-	for _, group := range by(slow, func(p pairing) key { return rates[p.gpu] }) {
-		p := group[0]
-		k := rates[p.gpu]
+	for _, k := range slow.Keys {
+		p := slow.Of(k)[0]
 		_, usual := usualRate(p.gpu.Model)
 		where := p.nic.ID()
 		if len(p.nic.Netdevs) > 0 {
 			where = "/sys/class/net/" + p.nic.Netdevs[0]
 		}
-		add(finding.Finding{Subject: gpuIDs(group),
+		add(finding.Finding{Subject: gpuIDs(slow.Of(k)),
 			Evidence: all(at(device(p.gpu.Address, p.gpu.Name), "model="+p.gpu.Model),
 				at(where, fmt.Sprintf("speed=%.0f", k.mbps))),
 			Consequence: fmt.Sprintf("%.0f Gb/s for an %s, where machines of the kind have %.0f: jobs across "+

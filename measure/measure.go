@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 )
@@ -144,8 +145,7 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
 	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
 	var fit []bench.Engine
-	var reasons []string
-	out := map[string][]string{} // names, by reason
+	var out group.By[string, string] // names, by reason
 	for _, e := range engines {
 		err := runner.Fits(ctx, e, opts, nodes...)
 		unfit, ok := errors.AsType[*bench.UnfitError](err)
@@ -155,19 +155,15 @@ func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, 
 		case !ok:
 			return nil, err
 		default:
-			why := unfit.Error()
-			if out[why] == nil {
-				reasons = append(reasons, why)
-			}
-			out[why] = append(out[why], e.Name)
+			out.Add(unfit.Error(), e.Name)
 		}
 	}
-	for _, why := range reasons {
+	for _, why := range out.Keys {
 		verb := "is"
-		if len(out[why]) > 1 {
+		if len(out.Of(why)) > 1 {
 			verb = "are"
 		}
-		p.Note("%s %s left out: %s", strings.Join(out[why], ", "), verb, why)
+		p.Note("%s %s left out: %s", strings.Join(out.Of(why), ", "), verb, why)
 	}
 	return fit, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -77,28 +78,11 @@ func plain(v float64, sign bool) string {
 	return text
 }
 
-// sentences are what is said of comparisons, those of the same levels in one sentence, in the order
-// in which the levels were met.
-type sentences struct {
-	order []string
-	said  map[string][]string
-}
-
-func (s *sentences) add(c *Comparison, format string, args ...any) {
-	k := with(c)
-	if s.said == nil {
-		s.said = map[string][]string{}
-	}
-	if s.said[k] == nil {
-		s.order = append(s.order, k)
-	}
-	s.said[k] = append(s.said[k], fmt.Sprintf(format, args...))
-}
-
 // words says what the study comes to: effects first, then what makes no difference, then how much
 // is undecided. Noise is never retold as an effect.
 func (a *analysis) words() []string {
-	var effects, equivalent sentences
+	// What is said of comparisons of the same levels is one sentence.
+	var effects, equivalent group.By[string, string]
 	var problems []string
 	undecided := 0
 	for i := range a.result.Comparisons {
@@ -114,21 +98,22 @@ func (a *analysis) words() []string {
 		case c.Judged.Verdict == stats.Undecided:
 			undecided++
 		case c.Judged.Verdict == stats.Equivalent && doubt == "":
-			equivalent.add(c, "%s (%s)", c.spoken(), c.Text())
+			equivalent.Add(with(c), fmt.Sprintf("%s (%s)", c.spoken(), c.Text()))
 		case c.Judged.Verdict == stats.Equivalent:
 			problems = append(problems, fmt.Sprintf("%s, %s seems not to change by what matters: %s%s.", with(c),
 				c.spoken(), c.Text(), doubt))
 		default:
-			effects.add(c, "%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict, doubt)
+			effects.Add(with(c), fmt.Sprintf("%s %s by %s (%s%s)", c.spoken(), verb(c), span(c), c.Judged.Verdict,
+				doubt))
 		}
 	}
 	var out []string
-	for _, k := range effects.order {
-		out = append(out, fmt.Sprintf("%s, %s.", k, strings.Join(effects.said[k], "; ")))
+	for _, k := range effects.Keys {
+		out = append(out, fmt.Sprintf("%s, %s.", k, strings.Join(effects.Of(k), "; ")))
 	}
-	for _, k := range equivalent.order {
+	for _, k := range equivalent.Keys {
 		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin,
-			strings.Join(equivalent.said[k], ", ")))
+			strings.Join(equivalent.Of(k), ", ")))
 	}
 	out = append(out, problems...)
 	if undecided > 0 {

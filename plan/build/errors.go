@@ -73,19 +73,3 @@ func rowText(names []string) string {
 	}
 	return strings.Join(names, ", ")
 }
-
-// groups are names by what they have in common, in the order in which that comes.
-type groups[K comparable] struct {
-	keys  []K
-	names map[K][]string
-}
-
-func (g *groups[K]) add(key K, name string) {
-	if g.names == nil {
-		g.names = map[K][]string{}
-	}
-	if g.names[key] == nil {
-		g.keys = append(g.keys, key)
-	}
-	g.names[key] = append(g.names[key], name)
-}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -215,7 +216,7 @@ func (b *problemBuilder) addMemory() {
 	}
 	there, known, all := totalPages(m.pages(size))
 	auto := b.autoPages(m, size)
-	var rounded groups[lab.Bytes] // lab nodes by what they ask for
+	var rounded group.By[lab.Bytes, string] // lab nodes by what they ask for
 	for i := range b.lab.Nodes {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		switch {
@@ -236,12 +237,12 @@ func (b *problemBuilder) addMemory() {
 				b.fail(n.Name, "memory", "asks for %s: %s", n.Memory, b.memoryThere(m, there))
 			}
 			if uint64(n.Memory)%page != 0 {
-				rounded.add(n.Memory, n.Name)
+				rounded.Add(n.Memory, n.Name)
 			}
 		}
 	}
-	for _, s := range rounded.keys {
-		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded.names[s]), s,
+	for _, s := range rounded.Keys {
+		b.note("memory of %s rounded up from %s to whole pages: %s", listText(rounded.Of(s)), s,
 			bytesText(uint64(pagesFor(s, page))*page))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -133,18 +134,18 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 // othersRefused says why other devices, that the request would have liked as well, are not given. To
 // somebody who sees eight GPUs in the machine, "can give 6" without it is a riddle.
 func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string {
-	var refused groups[string] // devices by the reason
+	var refused group.By[string, string] // devices by the reason
 	for i, d := range b.p.Devices {
 		if why := b.notGiven(kind, i); why != "" && d.Kind == deviceKind(kind) && b.mismatch(i, r) == "" {
-			refused.add(why, words.Plain(d.ID))
+			refused.Add(why, words.Plain(d.ID))
 		}
 	}
 	text := ""
-	for i, why := range refused.keys {
+	for i, why := range refused.Keys {
 		if i == maxListed {
-			return text + fmt.Sprintf("; and others for %d more reasons", len(refused.keys)-maxListed)
+			return text + fmt.Sprintf("; and others for %d more reasons", len(refused.Keys)-maxListed)
 		}
-		text += "; not " + listText(refused.names[why]) + ": " + why
+		text += "; not " + listText(refused.Of(why)) + ": " + why
 	}
 	return text
 }
@@ -187,7 +188,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		}
 	}
 	any := []int{}
-	var excluded groups[string] // devices by the condition
+	var excluded group.By[string, string] // devices by the condition
 	there := 0
 	for i, d := range b.p.Devices {
 		if d.Kind != deviceKind(kind) {
@@ -195,17 +196,17 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 		}
 		there++
 		if why := b.mismatch(i, r); why != "" {
-			excluded.add(why, words.Plain(d.ID))
+			excluded.Add(why, words.Plain(d.ID))
 		} else if b.notGiven(kind, i) == "" {
 			any = append(any, i)
 		}
 	}
-	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(excluded.keys) == 0 {
+	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(excluded.Keys) == 0 {
 		return any // too few, perhaps: the caller says so
 	}
 	var parts []string
-	for _, why := range excluded.keys {
-		parts = append(parts, listText(excluded.names[why])+" "+why)
+	for _, why := range excluded.Keys {
+		parts = append(parts, listText(excluded.Of(why))+" "+why)
 	}
 	text := strings.Join(parts, "; ")
 	if there == 0 {

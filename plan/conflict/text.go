@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -203,19 +204,15 @@ func (c *conflict) reserveMessage() string {
 
 // needs says what each lab node asks for: "each needs 2 GPUs", or by lab nodes of equal needs.
 func (c *conflict) needs() string {
-	byNeed := map[string][]int{}
-	var order []string
+	var byNeed group.By[string, int]
 	for _, i := range c.set {
 		if need := c.need(&c.p.Requests[i]); need != "" {
-			if byNeed[need] == nil {
-				order = append(order, need)
-			}
-			byNeed[need] = append(byNeed[need], i)
+			byNeed.Add(need, i)
 		}
 	}
 	var parts []string
-	for _, need := range order {
-		switch who := byNeed[need]; {
+	for _, need := range byNeed.Keys {
+		switch who := byNeed.Of(need); {
 		case len(who) == len(c.set) && len(who) == 1:
 			return "it needs " + need
 		case len(who) == len(c.set):

@@ -18,8 +18,7 @@ const maxDots = 400
 // dots draws all runs that count, by cell, one picture for each compared metric.
 func (v *view) dots() []chart {
 	var out []chart
-	order, _ := groups(v.Result.Comparisons)
-	for _, m := range order {
+	for _, m := range groups(v.Result.Comparisons).Keys {
 		var all []*study.Series
 		lo, hi := math.Inf(1), math.Inf(-1)
 		for i := range v.Result.Series {

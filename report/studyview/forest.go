@@ -6,34 +6,30 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 )
 
-// groups are the compared metrics in the order of the comparisons, and the comparisons of each.
-func groups(all []study.Comparison) (order []study.Quantity, by map[study.Quantity][]*study.Comparison) {
-	by = map[study.Quantity][]*study.Comparison{}
+// groups are the comparisons by what they compare.
+func groups(all []study.Comparison) (by group.By[study.Quantity, *study.Comparison]) {
 	for i := range all {
-		c := &all[i]
-		if by[c.Quantity] == nil {
-			order = append(order, c.Quantity)
-		}
-		by[c.Quantity] = append(by[c.Quantity], c)
+		by.Add(all[i].Quantity, &all[i])
 	}
-	return order, by
+	return by
 }
 
 // forests draws the effects with their intervals, a picture for each metric: a reader compares settings by one metric
 // at a time, and only effects on one metric can share an axis.
 func (v *view) forests() []chart {
 	var out []chart
-	order, by := groups(v.Result.Comparisons)
-	for _, m := range order {
+	by := groups(v.Result.Comparisons)
+	for _, m := range by.Keys {
 		// Effects by ratio and by difference cannot share an axis.
 		for _, s := range []stats.Scale{stats.Ratio, stats.Difference} {
-			part := slices.DeleteFunc(slices.Clone(by[m]), func(c *study.Comparison) bool {
+			part := slices.DeleteFunc(slices.Clone(by.Of(m)), func(c *study.Comparison) bool {
 				return (c.Effect != nil && c.Effect.Scale == stats.Difference) != (s == stats.Difference)
 			})
 			if len(part) > 0 {

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -22,29 +23,24 @@ func (v *view) distributions() []chart {
 		test  string
 		bytes int64
 	}
-	var order []key
-	by := map[key][]*study.Series{}
+	var by group.By[key, *study.Series]
 	for i := range v.Result.Series {
 		s := &v.Result.Series[i]
 		if len(s.Quantiles) > 1 {
-			k := key{s.Test, s.Bytes}
-			if by[k] == nil {
-				order = append(order, k)
-			}
-			by[k] = append(by[k], s)
+			by.Add(key{s.Test, s.Bytes}, s)
 		}
 	}
 	var out []chart
-	for _, k := range order {
+	for _, k := range by.Keys {
 		lo, hi, deepest := math.Inf(1), 0.0, 0.99
-		for _, s := range by[k] {
+		for _, s := range by.Of(k) {
 			for _, p := range s.Quantiles {
 				lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
 			}
 		}
-		parts := (len(by[k]) + maxLines - 1) / maxLines
+		parts := (len(by.Of(k)) + maxLines - 1) / maxLines
 		n := 0
-		for part := range slices.Chunk(by[k], maxLines) {
+		for part := range slices.Chunk(by.Of(k), maxLines) {
 			n++
 			title := k.test
 			if k.bytes > 0 {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -186,28 +187,25 @@ func remarks(c *study.Comparison) []string {
 
 // notes are the remarks on a table of comparisons, each once.
 func notes(all []study.Comparison) []string {
-	var order []string
-	of := map[string][]*study.Comparison{}
+	var of group.By[string, *study.Comparison]
 	for i := range all {
 		for _, r := range remarks(&all[i]) {
-			if of[r] == nil {
-				order = append(order, r)
-			}
-			of[r] = append(of[r], &all[i])
+			of.Add(r, &all[i])
 		}
 	}
-	for i, r := range order {
-		c := of[r][0]
+	var out []string
+	for _, r := range of.Keys {
+		c := of.Of(r)[0]
 		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, c.B)
-		switch n := len(of[r]); {
+		switch n := len(of.Of(r)); {
 		case n > 1:
 			who = fmt.Sprintf("%d comparisons", n)
 		case c.Where != "":
 			who += " at " + c.Where
 		}
-		order[i] = who + ": " + r
+		out = append(out, who+": "+r)
 	}
-	return order
+	return out
 }
 
 // A setting is one line of how the study was made.

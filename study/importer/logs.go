@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
 )
 
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
@@ -71,8 +72,7 @@ func isLog(format string) bool { return formatOf(format).name != "" }
 // else the first directory below the source, else the source's own name.
 func (im *importing) logs() error {
 	type ofTest struct{ level, test string }
-	var order []ofTest
-	outcomes := map[ofTest][]*outcome{}
+	var outcomes group.By[ofTest, *outcome]
 	for _, f := range im.files {
 		src := im.sources[f.source]
 		level := src.Level
@@ -96,16 +96,12 @@ func (im *importing) logs() error {
 			if err != nil {
 				return err
 			}
-			k := ofTest{level, test}
-			if outcomes[k] == nil {
-				order = append(order, k)
-			}
-			outcomes[k] = append(outcomes[k], o)
+			outcomes.Add(ofTest{level, test}, o)
 		}
 	}
-	for _, k := range order {
-		numberRepeats(outcomes[k])
-		im.outcomes = append(im.outcomes, outcomes[k]...)
+	for _, k := range outcomes.Keys {
+		numberRepeats(outcomes.Of(k))
+		im.outcomes = append(im.outcomes, outcomes.Of(k)...)
 	}
 	return nil
 }

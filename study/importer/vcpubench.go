@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
 )
 
 // Files of a run of vcpu_benchmarks (https://github.com/6erun/vcpu_benchmarks) that are not results
@@ -92,20 +93,15 @@ func (im *importing) vcpuBenchmarks() error {
 		source int
 		path   string
 	}
-	var order []dir
-	files := map[dir][]*file{}
+	var files group.By[dir, *file]
 	for _, f := range im.files {
-		d := dir{f.source, path.Dir(f.rel)}
-		if files[d] == nil {
-			order = append(order, d)
-		}
-		files[d] = append(files[d], f)
+		files.Add(dir{f.source, path.Dir(f.rel)}, f)
 	}
 	type place struct{ group, level string }
 	repeats := map[place]int{}
 	named := map[place]string{}
-	for _, d := range order {
-		if !slices.ContainsFunc(files[d], func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
+	for _, d := range files.Keys {
+		if !slices.ContainsFunc(files.Of(d), func(f *file) bool { _, ok := vcpuTests[path.Base(f.rel)]; return ok }) {
 			continue // a report, or what somebody wrote beside the results
 		}
 		src := im.sources[d.source]
@@ -123,7 +119,7 @@ func (im *importing) vcpuBenchmarks() error {
 		named[p] = config
 		repeats[p]++
 		o := &outcome{group: group, level: p.level, repeat: repeats[p]}
-		for _, f := range files[d] {
+		for _, f := range files.Of(d) {
 			im.vcpuFile(f, config, o)
 		}
 		im.outcomes = append(im.outcomes, o)

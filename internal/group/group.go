@@ -1,0 +1,23 @@
+// Package group gathers values under keys in the order in which the keys were met.
+package group
+
+// By are values by key. A map alone would give them in another order each time, and pages, messages and files that are
+// made of the same input have to be equal. The zero value is empty.
+type By[K comparable, V any] struct {
+	Keys []K // for reading: each once, in the order in which it was first added
+	of   map[K][]V
+}
+
+// Add adds a value to those of a key.
+func (g *By[K, V]) Add(key K, value V) {
+	if g.of == nil {
+		g.of = map[K][]V{}
+	}
+	if _, met := g.of[key]; !met {
+		g.Keys = append(g.Keys, key)
+	}
+	g.of[key] = append(g.of[key], value)
+}
+
+// Of returns the values of a key in the order in which they were added; none where the key was never met.
+func (g *By[K, V]) Of(key K) []V { return g.of[key] }
