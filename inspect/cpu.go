@@ -149,9 +149,7 @@ func (t *cpuTopology) read(online topology.CPUSet) {
 			t.addL3(cpu, *threads)
 		}
 	}
-	t.numberPackages()
 	t.addDies()
-	t.linkCores()
 }
 
 // id returns a number that the kernel gives to a part of the machine; nil where it gives none, or
@@ -204,9 +202,6 @@ func (t *cpuTopology) coresInside(threads topology.CPUSet, id *int) bool {
 	return *t.apart
 }
 
-// noID is the ID of a package that the kernel did not number, until numberPackages has run.
-const noID = -1
-
 // addPackage adds the package of a core's CPUs, unless nothing tells what it is.
 func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	set := t.siblings.read(t, dir)
@@ -214,7 +209,7 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	if set == nil && id == nil {
 		return
 	}
-	p := topology.Package{ID: noID, CPUs: threads}
+	p := topology.Package{ID: topology.NoID, CPUs: threads}
 	if id != nil {
 		p.ID = *id
 	}
@@ -233,28 +228,6 @@ func (t *cpuTopology) addPackage(dir string, threads topology.CPUSet) {
 	}
 	t.byID[p.ID] = len(t.r.h.Packages)
 	t.r.h.Packages = append(t.r.h.Packages, p)
-}
-
-// numberPackages gives a number to packages without one of their own, or whose number another has:
-// the lowest that is free, in the order of their CPUs.
-func (t *cpuTopology) numberPackages() {
-	taken := map[int]bool{}
-	var without []*topology.Package
-	for i := range t.r.h.Packages {
-		p := &t.r.h.Packages[i]
-		if p.ID == noID || taken[p.ID] {
-			without = append(without, p)
-			continue
-		}
-		taken[p.ID] = true
-	}
-	next := 0
-	for _, p := range without {
-		for taken[next] {
-			next++
-		}
-		p.ID, taken[next] = next, true
-	}
 }
 
 // addDies adds the dies of packages that have more than one. Architectures without dies list each
@@ -280,31 +253,6 @@ func (t *cpuTopology) addDies() {
 		}
 		slices.SortFunc(dies, func(a, b topology.Die) int { return cmp.Compare(a.ID, b.ID) })
 		p.Dies = dies
-	}
-}
-
-// linkCores names in each core the package and the die that it is in.
-func (t *cpuTopology) linkCores() {
-	packages, dies := map[int]int{}, map[int]int{} // by CPU
-	for _, p := range t.r.h.Packages {
-		for cpu := range p.CPUs.All() {
-			packages[cpu] = p.ID
-		}
-		for _, d := range p.Dies {
-			for cpu := range d.CPUs.All() {
-				dies[cpu] = d.ID
-			}
-		}
-	}
-	for i := range t.r.h.Cores {
-		c := &t.r.h.Cores[i]
-		first := c.CPUs.Min()
-		if id, ok := packages[first]; ok {
-			c.Package = &id
-		}
-		if id, ok := dies[first]; ok {
-			c.Die = &id
-		}
 	}
 }
 

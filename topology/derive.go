@@ -391,8 +391,35 @@ func sortedSet(names []string) []string {
 	return names
 }
 
-// completeCPUs sorts what the CPUs are in and numbers cores and caches by their lowest CPU.
+// NoID is the number of a package that has none, until Complete gives it one.
+const NoID = -1
+
+// numberPackages gives a number to packages without one of their own, or whose number another has: the lowest that is
+// free, in the order in which they were read. An ID must be there, and be one package's.
+func (h *Host) numberPackages() {
+	taken := map[int]bool{}
+	var without []*Package
+	for i := range h.Packages {
+		p := &h.Packages[i]
+		if p.ID == NoID || taken[p.ID] {
+			without = append(without, p)
+			continue
+		}
+		taken[p.ID] = true
+	}
+	next := 0
+	for _, p := range without {
+		for taken[next] {
+			next++
+		}
+		p.ID, taken[next] = next, true
+	}
+}
+
+// completeCPUs sorts what the CPUs are in, numbers cores and caches by their lowest CPU, and says in each core what
+// it is a part of: what has its lowest CPU.
 func (h *Host) completeCPUs() {
+	h.numberPackages()
 	slices.SortFunc(h.Packages, func(a, b Package) int { return cmp.Compare(a.ID, b.ID) })
 	slices.SortFunc(h.Cores, func(a, b Core) int { return a.CPUs.Compare(b.CPUs) })
 	slices.SortFunc(h.L3, func(a, b L3) int { return a.CPUs.Compare(b.CPUs) })
@@ -409,6 +436,14 @@ func (h *Host) completeCPUs() {
 		}
 		if n := find(h.NUMANodes, func(n *NUMANode) bool { return n.CPUs.Contains(first) }); n != nil {
 			c.NUMANode = cmp.Or(c.NUMANode, new(n.ID))
+		}
+		p := find(h.Packages, func(p *Package) bool { return p.CPUs.Contains(first) })
+		if p == nil {
+			continue
+		}
+		c.Package = cmp.Or(c.Package, new(p.ID))
+		if d := find(p.Dies, func(d *Die) bool { return d.CPUs.Contains(first) }); d != nil {
+			c.Die = cmp.Or(c.Die, new(d.ID))
 		}
 	}
 }

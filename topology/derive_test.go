@@ -2,6 +2,7 @@ package topology
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -440,5 +441,36 @@ func TestBridges(t *testing.T) {
 				t.Error("is a GPU or a NIC")
 			}
 		})
+	}
+}
+
+func TestCoresArePartsOfPackagesAndDies(t *testing.T) {
+	t.Parallel()
+	h := &Host{
+		Packages: []Package{
+			{ID: NoID, CPUs: CPURange(4, 5)}, // the firmware does not number it
+			{ID: 0, CPUs: CPURange(0, 3), Dies: []Die{{ID: 7, CPUs: CPURange(0, 1)}, {ID: 8, CPUs: CPURange(2, 3)}}},
+			{ID: 0, CPUs: CPURange(6, 7)}, // or numbers two alike
+		},
+		Cores: []Core{{CPUs: CPUs(6, 7)}, {CPUs: CPUs(4, 5)}, {CPUs: CPUs(2, 3)}, {CPUs: CPUs(0, 1)}, {CPUs: CPUs(8)}},
+	}
+	for range 2 { // the second time nothing changes
+		h.Complete()
+		var got []string
+		for _, c := range h.Cores {
+			where := "in no package"
+			if c.Package != nil {
+				where = fmt.Sprintf("in package %d", *c.Package)
+			}
+			if c.Die != nil {
+				where += fmt.Sprintf(", die %d", *c.Die)
+			}
+			got = append(got, fmt.Sprintf("%s %s", c.CPUs, where))
+		}
+		want := []string{"0-1 in package 0, die 7", "2-3 in package 0, die 8", "4-5 in package 1", "6-7 in package 2",
+			"8 in no package"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
 	}
 }

@@ -1,6 +1,10 @@
 package hwlocxml
 
-import "github.com/rackless/rackless/topology"
+import (
+	"cmp"
+
+	"github.com/rackless/rackless/topology"
+)
 
 // readCPUStates finds which CPUs there are, and which are online.
 func (p *parser) readCPUStates() {
@@ -87,81 +91,50 @@ func (p *parser) cpus(e *element) topology.CPUSet {
 	return set.Intersect(p.online)
 }
 
-// A place is where in the tree of CPUs an object stands.
-type place struct {
-	pkg *topology.Package
-	die *int
-}
-
-// readCPUs fills packages, dies, L3 caches and cores.
+// readCPUs fills packages, dies, L3 caches and cores. Host.Complete says which core is in which.
 func (p *parser) readCPUs() {
-	p.h.System.CPUModel = p.info("CPUModel") // hwloc 1.7 and before have it on the machine
-	p.addPackages()
-	next := 0 // package, in the same order
-	var walk func(e *element, at place)
-	walk = func(e *element, at place) {
+	p.h.System.CPUModel = infoOf(p.machine, "CPUModel") // hwloc 1.7 and before have it on the machine
+	const none = -1
+	var walk func(e *element, pkg int)
+	walk = func(e *element, pkg int) {
 		switch kindOf(e) {
 		case "Package":
-			at = place{pkg: &p.h.Packages[next]}
-			next++
+			pkg = len(p.h.Packages)
+			p.addPackage(e)
 		case "Die":
-			at.die = p.addDie(e, at.pkg)
+			if pkg != none { // else it is not one that the model knows
+				p.addDie(e, &p.h.Packages[pkg])
+			}
 		case "L3Cache", "Cache":
 			p.addL3(e)
 		case "Core":
-			p.addCore(e, at)
+			p.addCore(e)
 		}
 		for k := range e.All("object") {
-			walk(k, at)
+			walk(k, pkg)
 		}
 	}
-	walk(p.machine, place{})
+	walk(p.machine, none)
 }
 
-// addPackages lists the packages in the order of the file. One that the operating system does not
-// number, or that has the number of another, gets the lowest number that is free: an ID must be
-// there, and be one package's.
-func (p *parser) addPackages() {
-	var unnumbered []int // places in Packages
-	taken := map[int]bool{}
-	for e := range objectsOf(p.machine) {
-		if kindOf(e) != "Package" {
-			continue
-		}
-		id, ok := p.osIndex(e)
-		if !ok || taken[id] {
-			unnumbered = append(unnumbered, len(p.h.Packages))
-		} else {
-			taken[id] = true
-		}
-		model := infoOf(e, "CPUModel")
-		if p.h.System.CPUModel == "" {
-			p.h.System.CPUModel = model
-		}
-		p.h.Packages = append(p.h.Packages, topology.Package{ID: id, CPUs: p.cpus(e), Model: model})
+// addPackage adds a package. One that the operating system does not number gets a number from Host.Complete.
+func (p *parser) addPackage(e *element) {
+	id, ok := p.osIndex(e)
+	if !ok {
+		id = topology.NoID
 	}
-	free := 0
-	for _, i := range unnumbered {
-		for taken[free] {
-			free++
-		}
-		taken[free] = true
-		p.h.Packages[i].ID = free
-	}
+	model := infoOf(e, "CPUModel")
+	p.h.System.CPUModel = cmp.Or(p.h.System.CPUModel, model)
+	p.h.Packages = append(p.h.Packages, topology.Package{ID: id, CPUs: p.cpus(e), Model: model})
 }
 
-// addDie adds a die to its package and returns its number. A die outside of any package is not one
-// that the model knows.
-func (p *parser) addDie(e *element, pkg *topology.Package) *int {
-	if pkg == nil {
-		return nil
-	}
+// addDie adds a die to its package.
+func (p *parser) addDie(e *element, pkg *topology.Package) {
 	id, ok := p.osIndex(e)
 	if !ok {
 		id = len(pkg.Dies)
 	}
 	pkg.Dies = append(pkg.Dies, topology.Die{ID: id, CPUs: p.cpus(e)})
-	return &id
 }
 
 // addL3 adds a level-3 cache. Version 1 has one type for all caches, with depth for the level and 2
@@ -184,16 +157,13 @@ func (p *parser) addL3(e *element) {
 	p.h.L3 = append(p.h.L3, l3)
 }
 
-// addCore adds a core with at least one online CPU. Host.Complete finds its node and cache.
-func (p *parser) addCore(e *element, at place) {
+// addCore adds a core with at least one online CPU.
+func (p *parser) addCore(e *element) {
 	cpus := p.cpus(e)
 	if cpus.IsEmpty() || !p.claim(e, cpus, &p.inCore, "core") {
 		return
 	}
-	core := topology.Core{CPUs: cpus, Die: at.die}
-	if at.pkg != nil {
-		core.Package = new(at.pkg.ID)
-	}
+	core := topology.Core{CPUs: cpus}
 	if id, ok := p.osIndex(e); ok {
 		core.OSID = &id
 	}

@@ -172,14 +172,6 @@ func (m *machine) cpus(level, place int) topology.CPUSet {
 	return topology.CPURange(place*each, (place+1)*each-1)
 }
 
-// above returns the object of level upper that an object of level lower is in; nil where there is no such level.
-func (m *machine) above(upper, lower, place int) *int {
-	if upper < 0 {
-		return nil
-	}
-	return new(place * m.width(upper) / m.width(lower))
-}
-
 // addCPUs fills in packages, dies, L3 caches, cores and CPUs.
 func (m *machine) addCPUs() {
 	h := m.h
@@ -188,16 +180,14 @@ func (m *machine) addCPUs() {
 		h.Packages = append(h.Packages, topology.Package{ID: i, CPUs: m.cpus(packages, i)})
 	}
 	for i := range m.width(dies) {
-		p := &h.Packages[*m.above(packages, dies, i)]
+		p := &h.Packages[i*m.width(packages)/m.width(dies)]
 		p.Dies = append(p.Dies, topology.Die{ID: i, CPUs: m.cpus(dies, i)})
 	}
 	for i := range m.width(l3) {
 		h.L3 = append(h.L3, topology.L3{CPUs: m.cpus(l3, i), SizeBytes: m.levels[l3].size})
 	}
 	for i := range m.width(cores) {
-		h.Cores = append(h.Cores, topology.Core{
-			OSID: new(i), Package: m.above(packages, cores, i), Die: m.above(dies, cores, i), CPUs: m.cpus(cores, i),
-		})
+		h.Cores = append(h.Cores, topology.Core{OSID: new(i), CPUs: m.cpus(cores, i)})
 	}
 	all := m.cpus(0, 0)
 	h.CPUs = topology.CPUStates{Present: &all, Online: all, Offline: &topology.CPUSet{}}
