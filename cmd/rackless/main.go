@@ -76,6 +76,19 @@ func (a *app) run(ctx context.Context, args []string) int {
 	return code
 }
 
+// otherNames are what other tools call a command: ssh and docker, containerlab, kubectl, vagrant, hwloc.
+var otherNames = map[string][]string{
+	"doctor":  {"check", "preflight"},
+	"down":    {"delete", "destroy", "kill", "rm", "stop"},
+	"exec":    {"attach", "run", "sh", "shell", "ssh"},
+	"fabric":  {"link", "links", "network", "tc"},
+	"inspect": {"graph", "lstopo", "show", "topo", "topology"},
+	"lab":     {"config", "init", "validate"},
+	"ls":      {"get", "inventory", "nodes", "ps", "stat", "status"},
+	"up":      {"apply", "create", "deploy", "launch", "start"},
+	"verify":  {"test"},
+}
+
 func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rackless",
@@ -126,7 +139,7 @@ images and results; NO_COLOR turns colour off.`,
 	// The groups follow what a user does: a lab, its nodes, figures of it, and the machine below.
 	group := func(id string, cmds ...*cobra.Command) {
 		for _, c := range cmds {
-			c.GroupID = id
+			c.GroupID, c.SuggestFor = id, otherNames[c.Name()]
 			root.AddCommand(c)
 		}
 	}
@@ -135,7 +148,7 @@ images and results; NO_COLOR turns colour off.`,
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),
-		newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a))
+		newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
 	// Hidden, and so in no group.
 	root.AddCommand(newDaemonCmd(a))
 

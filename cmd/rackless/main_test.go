@@ -175,6 +175,11 @@ func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"fbric", `unknown command "fbric"; did you mean fabric?`},
+		{"deploy pair.yaml", `unknown command "deploy"; did you mean up?`},
+		{"destroy", `unknown command "destroy"; did you mean down?`},
+		{"status", `unknown command "status"; did you mean ls?`},
+		{"ssh vm00", `unknown command "ssh"; did you mean exec?`},
+		{"ps", `unknown command "ps"; did you mean ls?`},
 		{"image bild", `image: unknown command "bild"; did you mean build?`},
 		{"lab nothing-like-it", `lab: unknown command "nothing-like-it"`},
 		{"up", "up: want LAB.yaml, have 0 arguments"},

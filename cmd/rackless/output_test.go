@@ -43,6 +43,7 @@ func shapes() map[string]func() any {
 		"doctor":         func() any { return new(doctor.Report) },
 		"prepare":        func() any { return new(prepareOutput) },
 		"rollback":       func() any { return new(rollbackOutput) },
+		"version":        func() any { return new(versionOutput) },
 		"verify":         func() any { return new([]finding.Finding) },
 		"report-list":    func() any { return new([]results.Result) },
 		"report-compare": func() any { return new(report.Comparison) },

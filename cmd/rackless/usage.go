@@ -103,9 +103,15 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 	}
 	// cobra sets its default only where it looks for suggestions itself.
 	cmd.SuggestionsMinimumDistance = 2
+	names := cmd.SuggestionsFor(args[0])
+	for _, c := range cmd.Commands() {
+		if slices.Contains(c.SuggestFor, args[0]) { // no slip: what else is written alike is not meant
+			names = []string{c.Name()}
+		}
+	}
 	hint := ""
-	if s := cmd.SuggestionsFor(args[0]); len(s) > 0 {
-		hint = "; did you mean " + strings.Join(s, " or ") + "?"
+	if len(names) > 0 {
+		hint = "; did you mean " + strings.Join(names, " or ") + "?"
 	}
 	return usagef(cmd, "unknown command %q%s", args[0], hint)
 }
