@@ -29,28 +29,13 @@ const BaselineSchema = "rackless/baseline/v1"
 
 // An Expected is one figure of a baseline. It may be edited by hand.
 type Expected struct {
-	Test   string `json:"test"`
-	Client string `json:"client"`
-	Server string `json:"server,omitempty"`
-	Metric string `json:"metric"`
-	Bytes  int64  `json:"bytes,omitempty"`
-
+	Key
 	Value float64 `json:"value"`
 	Unit  string  `json:"unit"`
 	// Lower and Upper are how far a figure may be below and above Value, as shares of it: 0.1 is 10
 	// %. nil is no bound: nobody minds a lower latency.
 	Lower *float64 `json:"lower,omitempty"`
 	Upper *float64 `json:"upper,omitempty"`
-}
-
-// key is what makes two figures the same.
-type baselineKey struct {
-	test, client, server, metric string
-	bytes                        int64
-}
-
-func (e *Expected) key() baselineKey {
-	return baselineKey{e.Test, e.Client, e.Server, e.Metric, e.Bytes}
 }
 
 // steady are the metrics that a baseline has: those that repeat. Extremes do not, and neither does a spread.
@@ -113,7 +98,7 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 		}
 	}
 	b := &Baseline{Schema: BaselineSchema}
-	values := map[baselineKey][]float64{}
+	values := map[Key][]float64{}
 	for _, s := range samples {
 		if s.Error != "" {
 			return nil, fmt.Errorf("%s from %s failed: %s; a measurement with a failure is no baseline", s.Test,
@@ -122,19 +107,19 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 		if !slices.Contains(steady, s.Metric) {
 			continue
 		}
-		e := Expected{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes, Unit: s.Unit}
-		if values[e.key()] == nil {
+		e := Expected{Key: s.Key(), Unit: s.Unit}
+		if values[e.Key] == nil {
 			e.Lower, e.Upper = cmp.Or(byMetric[s.Metric], all).bounds(LowerIsBetter(s.Metric, s.Unit))
 			b.Figures = append(b.Figures, e)
 		}
-		values[e.key()] = append(values[e.key()], s.Value)
+		values[e.Key] = append(values[e.Key], s.Value)
 		b.Accelerator, b.Emulated = s.Accelerator, b.Emulated || s.Emulated
 	}
 	if len(b.Figures) == 0 {
 		return nil, errors.New("the measurement has no figure that a baseline keeps")
 	}
 	for i := range b.Figures {
-		b.Figures[i].Value = medianOf(values[b.Figures[i].key()])
+		b.Figures[i].Value = medianOf(values[b.Figures[i].Key])
 	}
 	return b, nil
 }
@@ -160,7 +145,7 @@ var ErrOtherKind = errors.New("emulated figures and those of hardware cannot be 
 // Check compares a measurement with the baseline, in the baseline's order. A figure that is
 // missing, or that failed, is not OK. Figures that the baseline does not have are left out.
 func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
-	values, failed := map[baselineKey][]float64{}, map[baselineKey]string{}
+	values, failed := map[Key][]float64{}, map[Key]string{}
 	for _, s := range samples {
 		// Emulated figures depend on the machine that emulates: a comparison with hardware would fail or pass by
 		// chance.
@@ -169,17 +154,16 @@ func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
 				ErrOtherKind, b.Emulated, b.Lab, s.Emulated)
 		}
 		if s.Error != "" {
-			failed[baselineKey{test: s.Test, client: s.Client, server: s.Server}] = s.Error
+			failed[Key{Test: s.Test, Client: s.Client, Server: s.Server}] = s.Error
 			continue
 		}
-		k := baselineKey{s.Test, s.Client, s.Server, s.Metric, s.Bytes}
-		values[k] = append(values[k], s.Value)
+		values[s.Key()] = append(values[s.Key()], s.Value)
 	}
 	var all []Deviation
 	for _, e := range b.Figures {
 		d := Deviation{Expected: e}
-		v := values[e.key()]
-		switch message := failed[baselineKey{test: e.Test, client: e.Client, server: e.Server}]; {
+		v := values[e.Key]
+		switch message := failed[Key{Test: e.Test, Client: e.Client, Server: e.Server}]; {
 		case len(v) == 0 && message != "":
 			d.Reason = "it failed: " + message
 		case len(v) == 0:
@@ -215,7 +199,7 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 	if len(b.Figures) == 0 {
 		return nil, errors.New("it has no figures")
 	}
-	seen := map[baselineKey]bool{}
+	seen := map[Key]bool{}
 	for i := range b.Figures {
 		e := &b.Figures[i]
 		bad := func(format string, args ...any) error {
@@ -224,10 +208,10 @@ func ReadBaseline(r io.Reader) (*Baseline, error) {
 		if e.Test == "" || e.Client == "" || e.Metric == "" {
 			return nil, bad("test, client and metric are needed")
 		}
-		if seen[e.key()] {
+		if seen[e.Key] {
 			return nil, bad("it is there twice")
 		}
-		seen[e.key()] = true
+		seen[e.Key] = true
 		if !(e.Value > 0) || math.IsInf(e.Value, 0) {
 			return nil, bad("value %v: want a number above 0", e.Value)
 		}

@@ -280,7 +280,7 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 		return nil, err
 	}
 	for _, f := range figures {
-		if _, m := MetricOf(f.Metric); !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != m.Unit {
+		if !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != MetricOf(f.Metric).Unit {
 			return nil, badResult(e.Tool, "a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)
 		}
 	}

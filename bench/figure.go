@@ -21,10 +21,21 @@ type Figure struct {
 	Latencies []float64 `json:"-"`
 }
 
+// A Key says which figure of a lab it is: what has the same key can be compared, and within one result is a repeat.
+type Key struct {
+	Test   string `json:"test"`
+	Client string `json:"client"`
+	Server string `json:"server,omitempty"`
+	Metric string `json:"metric"`
+	Bytes  int64  `json:"bytes,omitempty"`
+}
+
+// Key returns that of the sample's figure.
+func (s *Sample) Key() Key { return Key{s.Test, s.Client, s.Server, s.Metric, s.Bytes} }
+
 // newFigure returns a figure in the unit of its metric.
 func newFigure(metric string, bytes, iterations int64, value float64) Figure {
-	_, m := MetricOf(metric)
-	return Figure{Metric: metric, Bytes: bytes, Iterations: iterations, Value: value, Unit: m.Unit}
+	return Figure{Metric: metric, Bytes: bytes, Iterations: iterations, Value: value, Unit: MetricOf(metric).Unit}
 }
 
 // Units of the figures.
@@ -56,7 +67,7 @@ func checkNumber(v float64) error {
 
 // CheckValue refuses what cannot be a value of the metric.
 func CheckValue(metric string, v float64) error {
-	if _, m := MetricOf(metric); v == 0 && !m.Zero {
+	if v == 0 && !MetricOf(metric).Zero {
 		return errors.New("a value of zero is a failed measurement")
 	}
 	return checkNumber(v)

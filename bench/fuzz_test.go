@@ -42,7 +42,7 @@ func checkFigures(t *testing.T, figures []Figure, err error) {
 		t.Fatal("no figure and no error")
 	}
 	for _, f := range figures {
-		_, m := MetricOf(f.Metric)
+		m := MetricOf(f.Metric)
 		if math.IsNaN(f.Value) || math.IsInf(f.Value, 0) || f.Value < 0 || f.Value == 0 && !m.Zero {
 			t.Fatalf("figure %+v is published", f)
 		}

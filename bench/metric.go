@@ -13,6 +13,8 @@ type Metric struct {
 	// metric is 0 only where a measurement failed: perftest prints 0.000 for everything where it could not calibrate
 	// its clock.
 	Zero bool
+	// Place is that among all metrics, in the order in which they are shown; an unknown one comes last.
+	Place int
 }
 
 // metrics are all that tests report, in the order in which they are shown.
@@ -43,19 +45,21 @@ var metrics = []Metric{
 	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},
 }
 
-// MetricOf returns what is known of a metric, and its place among those that are shown. An unknown
-// one comes last, under its own name and with no unit.
-func MetricOf(name string) (place int, m Metric) {
-	if i := slices.IndexFunc(metrics, func(m Metric) bool { return m.Name == name }); i >= 0 {
-		return i, metrics[i]
+// MetricOf returns what is known of a metric: of an unknown one its own name, and no unit.
+func MetricOf(name string) Metric {
+	for i, m := range metrics {
+		if m.Name == name {
+			m.Place = i
+			return m
+		}
 	}
-	return len(metrics), Metric{Name: name, Label: name}
+	return Metric{Name: name, Label: name, Place: len(metrics)}
 }
 
 // LowerIsBetter reports whether less of a metric is better. The unit decides for metrics that only the program knows
 // that measured them, or that have another unit there: less time, fewer losses.
 func LowerIsBetter(name, unit string) bool {
-	if _, m := MetricOf(name); unit != "" && m.Unit == unit {
+	if m := MetricOf(name); unit != "" && m.Unit == unit {
 		return m.Lower
 	}
 	return slices.Contains([]string{UnitUsec, UnitNsec, "ms", "s", UnitSegments, UnitPercent}, unit)

@@ -148,12 +148,12 @@ func osuHeader(test, line string) ([]column, error) {
 		return nil, errors.New("the line above the table, which names the test, is missing")
 	}
 	metric, scale := osuTests[test].metric, 1.0
-	_, shown := MetricOf(metric)
-	if shown.Unit == UnitGbps {
+	unit := MetricOf(metric).Unit
+	if unit == UnitGbps {
 		scale = mbToGb
 	}
 	known := slices.Clone(osuBeside)
-	main := osuMain[shown.Unit]
+	main := osuMain[unit]
 	for _, title := range main {
 		known = append(known, column{title: title, metric: metric, scale: scale})
 	}

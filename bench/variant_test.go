@@ -172,7 +172,7 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 			t.Errorf("%+v is not complete", e)
 		}
 		for _, m := range e.Metrics() {
-			if _, known := MetricOf(m); known.Unit == "" {
+			if MetricOf(m).Unit == "" {
 				t.Errorf("%s: %s has no unit", e.Name, m)
 			}
 		}

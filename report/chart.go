@@ -281,16 +281,16 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	}
 	oneTest := first.testName == last.testName && first.metric != last.metric
 	x, y := s.axes(keys, logY)
-	_, unit, label := metricInfo(first.metric)
-	c.YLabel = show.Unit(unit)
-	if !oneTest && label != "message rate" {
-		c.YLabel += ", " + label
+	metric := bench.MetricOf(first.metric)
+	c.YLabel = show.Unit(metric.Unit)
+	if !oneTest && metric.Label != "message rate" {
+		c.YLabel += ", " + metric.Label
 	}
 	for i := range all {
 		se := &all[i]
 		se.Name = se.testName
 		if oneTest { // same test: the lines differ in metric
-			_, _, se.Name = metricInfo(se.metric)
+			se.Name = bench.MetricOf(se.metric).Label
 			se.Dash = i
 		}
 		se.Color, se.marker = i, i
@@ -323,7 +323,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 		scale = "logarithmic"
 	}
 	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", c.XLabel, strings.ToLower(title),
-		show.Unit(unit), scale, words.Count(len(keys), "point"))
+		show.Unit(metric.Unit), scale, words.Count(len(keys), "point"))
 	if len(limits) > 0 {
 		c.Desc += " A dashed line is what the wire carries."
 	}
@@ -481,8 +481,8 @@ func (k chartPoint) name() string {
 // mark is the text and the data of a point; its shape is the caller's.
 func (s scope) mark(k chartPoint) mark {
 	p := s.points[k]
-	_, unit, label := metricInfo(k.Metric)
-	title := fmt.Sprintf("%s: %s %s %s", k.name(), p.figure(p.Median), show.Unit(unit), label)
+	m := bench.MetricOf(k.Metric)
+	title := fmt.Sprintf("%s: %s %s %s", k.name(), p.figure(p.Median), show.Unit(m.Unit), m.Label)
 	if p.N > 1 {
 		what := "repeats"
 		if s.Pairs > 1 {
@@ -517,13 +517,13 @@ type bar struct {
 func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 	c := chart{ID: id, Title: title, Emulated: s.Emulated}
 	_, y := s.axes(slices.Concat(keys, scale), false)
-	_, unit, _ := metricInfo(keys[0].Metric)
+	unit := show.Unit(bench.MetricOf(keys[0].Metric).Unit)
 	y.From, y.To = 8, plotRight-90 // 90: room for the figure after the longest bar
 	for i, k := range keys {
 		m := s.mark(k)
 		p := s.points[k]
-		_, _, metric := metricInfo(k.Metric)
-		b := bar{mark: m, Label: show.Cut(k.name()+", "+metric, 56), Text: p.figure(p.Median) + " " + show.Unit(unit)}
+		b := bar{mark: m, Label: show.Cut(k.name()+", "+bench.MetricOf(k.Metric).Label, 56),
+			Text: p.figure(p.Median) + " " + unit}
 		if k.Run == "B" {
 			b.Color = 1
 		}

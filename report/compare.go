@@ -52,11 +52,7 @@ type Difference struct {
 // Ratio and Change are of B against A; they are missing where only one has the figure, and where
 // one was emulated and the other not.
 type ComparedFigure struct {
-	Test    string   `json:"test"`
-	Client  string   `json:"client"`
-	Server  string   `json:"server,omitempty"`
-	Metric  string   `json:"metric"`
-	Bytes   int64    `json:"bytes,omitempty"`
+	bench.Key
 	Unit    string   `json:"unit"`
 	A       *float64 `json:"a,omitempty"`
 	B       *float64 `json:"b,omitempty"`
@@ -76,20 +72,15 @@ func Compare(a, b Data) Comparison {
 	ra, rb := collect(a), collect(named)
 	c := Comparison{Schema: CompareSchema, A: compared(a, ra), B: compared(b, rb),
 		Differences: differences(a, b, renamed), Figures: []ComparedFigure{}}
-	type key struct {
-		client, server, test, metric string
-		bytes                        int64
-	}
-	at := map[key]int{}
+	at := map[bench.Key]int{}
 	for side, r := range []*results{ra, rb} {
 		for _, k := range r.keys {
-			id := key{k.Pair.Client, k.Pair.Server, k.Test, k.Metric, k.Bytes}
+			id := bench.Key{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server, Metric: k.Metric, Bytes: k.Bytes}
 			i, ok := at[id]
 			if !ok {
 				i = len(c.Figures)
 				at[id] = i
-				c.Figures = append(c.Figures, ComparedFigure{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server,
-					Metric: k.Metric, Bytes: k.Bytes, Unit: r.unitOf(k.Test, k.Metric)})
+				c.Figures = append(c.Figures, ComparedFigure{Key: id, Unit: r.unitOf(k.Test, k.Metric)})
 			}
 			f, s := &c.Figures[i], spreadOf(r.values[k])
 			if side == 0 {
@@ -445,14 +436,14 @@ func (c Comparison) sentences(a Data, unit func(string) string) []string {
 		if first == nil {
 			continue
 		}
-		_, u, label := metricInfo(h.Metric)
+		m := bench.MetricOf(h.Metric)
 		if len(ratios) == 1 {
-			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), label,
-				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(u), first.ratioText()))
+			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), m.Label,
+				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(m.Unit), first.ratioText()))
 			continue
 		}
 		s := spreadOf(ratios)
-		out = append(out, fmt.Sprintf("%s, %s, %d pairs: B/A %s (median; %s to %s)", h.name(), label, len(ratios),
+		out = append(out, fmt.Sprintf("%s, %s, %d pairs: B/A %s (median; %s to %s)", h.name(), m.Label, len(ratios),
 			ratioNumber(s.Median), ratioNumber(s.Min), ratioNumber(s.Max)))
 	}
 	return out

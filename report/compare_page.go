@@ -93,9 +93,9 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	slices.Sort(pairs)
 	p.Pairs = len(slices.Compact(pairs))
 	for _, f := range c.Figures {
-		_, _, label := metricInfo(f.Metric)
 		p.Rows = append(p.Rows, comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server),
-			Size: cmp.Or(sizeText(f.Bytes), notRecorded), Name: label + ", " + show.Unit(f.Unit),
+			Size:  cmp.Or(sizeText(f.Bytes), notRecorded),
+			Name:  bench.MetricOf(f.Metric).Label + ", " + show.Unit(f.Unit),
 			AText: comparedText(f.A, f.a), BText: comparedText(f.B, f.b), RatioText: f.ratioText(),
 			ChangeText: f.changeText(), AValue: optional(f.A), BValue: optional(f.B), RatioValue: optional(f.Ratio),
 			ChangeValue: optional(f.Change), ARepeats: f.a.repeats(), BRepeats: f.b.repeats()})

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -98,8 +99,7 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 			left++
 			continue
 		}
-		_, _, label := metricInfo(f.Metric)
-		rows = append(rows, []string{f.Test, sizeOrDash(f.Bytes), label + ", " + f.Unit})
+		rows = append(rows, []string{f.Test, sizeOrDash(f.Bytes), bench.MetricOf(f.Metric).Label + ", " + f.Unit})
 		for i, s := range []string{comparedText(f.A, f.a), comparedText(f.B, f.b), f.ratioText(), f.changeText()} {
 			columns[i] = append(columns[i], asciiDash.Replace(s))
 		}

@@ -166,15 +166,16 @@ func TestComparedFigures(t *testing.T) {
 		sampleOf("ib_write_bw", bench.MetricBWAverage, 65536, "Gb/s", 19.6), sampleOf("iperf3", bench.MetricRetransmits,
 			0, "segments", 6), sampleOf("iperf3", bench.MetricThroughput, 0, "Gb/s", 7.9),
 	}}
+	key := func(test, metric string, bytes int64) bench.Key {
+		return bench.Key{Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: bytes}
+	}
 	want := []ComparedFigure{
-		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: "bw_average", Bytes: 2, Unit: "Gb/s",
-			A: new(0.06), CountA: 1, Problem: "B does not have it"},
-		{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: "bw_average", Bytes: 65536, Unit: "Gb/s",
-			A: new(24.5), B: new(19.6), CountA: 2, CountB: 1, Ratio: new(0.8), Change: new(-4.9)},
-		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "throughput", Unit: "Gb/s", B: new(7.9), CountB: 1,
-			Problem: "A does not have it"},
-		{Test: "iperf3", Client: "vm01", Server: "vm00", Metric: "retransmits", Unit: "segments", A: new(0.0),
-			B: new(6.0), CountA: 1, CountB: 1, Change: new(6.0)},
+		{Key: key("ib_write_bw", "bw_average", 2), Unit: "Gb/s", A: new(0.06), CountA: 1, Problem: "B does not have it"},
+		{Key: key("ib_write_bw", "bw_average", 65536), Unit: "Gb/s", A: new(24.5), B: new(19.6), CountA: 2, CountB: 1,
+			Ratio: new(0.8), Change: new(-4.9)},
+		{Key: key("iperf3", "throughput", 0), Unit: "Gb/s", B: new(7.9), CountB: 1, Problem: "A does not have it"},
+		{Key: key("iperf3", "retransmits", 0), Unit: "segments", A: new(0.0), B: new(6.0), CountA: 1, CountB: 1,
+			Change: new(6.0)},
 	}
 	c := Compare(a, b)
 	if diff := cmp.Diff(want, c.Figures, cmpopts.IgnoreUnexported(ComparedFigure{}),

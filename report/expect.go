@@ -34,8 +34,7 @@ func judgedName(j bench.Judgement) string {
 
 // judgedFigure is the figure of a judgement with its unit, as pages write it.
 func judgedFigure(j bench.Judgement) string {
-	_, unit, _ := metricInfo(j.Metric)
-	return show.Figure(j.Value) + " " + show.Unit(unit)
+	return show.Figure(j.Value) + " " + show.Unit(bench.MetricOf(j.Metric).Unit)
 }
 
 // reached reports whether a figure reaches what the wire carries, so that there is nothing to do.
@@ -68,8 +67,8 @@ func (t *terminal) expectations(d Data) {
 		case j.Verdict == bench.VerdictNone:
 			sign, color = "? ", text.Faint
 		}
-		_, unit, _ := metricInfo(j.Metric)
-		t.Wrap("", "  ", fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value), unit, j.Text), color)
+		t.Wrap("", "  ", fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value),
+			bench.MetricOf(j.Metric).Unit, j.Text), color)
 		for i, c := range j.Causes {
 			first := fmt.Sprintf("  %d. ", i+1)
 			t.Wrap(first, strings.Repeat(" ", len(first)), causeTitle(c)+": "+c.Evidence)
@@ -101,8 +100,7 @@ func (d Data) shownBeside() []bench.Beside {
 // besideText sets a latency beside a published one. Both are in microseconds, which a page may write otherwise than a
 // terminal.
 func besideText(b bench.Beside, unit string) string {
-	_, _, label := metricInfo(b.Metric)
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),
-		between(b.Client, b.Server), label, show.Figure(b.Value), unit,
+		between(b.Client, b.Server), bench.MetricOf(b.Metric).Label, show.Figure(b.Value), unit,
 		show.Figure(b.Published), unit, b.Of)
 }

@@ -93,12 +93,6 @@ type results struct {
 	total    int
 }
 
-// metricInfo gives the place, unit and label of a metric.
-func metricInfo(name string) (rank int, unit, label string) {
-	rank, m := bench.MetricOf(name)
-	return rank, m.Unit, m.Label
-}
-
 // compareTests orders tests as a reader looks for them: bandwidth, latency, the rest; write, read, send, the rest.
 func compareTests(a, b string) int {
 	return cmp.Or(cmp.Compare(kindRank(a), kindRank(b)), cmp.Compare(verbRank(a), verbRank(b)), cmp.Compare(a, b))
@@ -128,7 +122,7 @@ func verbRank(test string) int {
 // measurement: perftest prints 0.000 for everything and leaves with status 0 when it could not
 // calibrate its clock.
 func fault(s bench.Sample) string {
-	_, m := bench.MetricOf(s.Metric)
+	m := bench.MetricOf(s.Metric)
 	switch {
 	case s.Error != "":
 		return s.Error
@@ -206,10 +200,7 @@ func collect(d Data) *results {
 
 // unitOf is the unit of a test's metric. For an unknown metric it is the one that came with the samples.
 func (r *results) unitOf(test, metric string) string {
-	if _, unit, _ := metricInfo(metric); unit != "" {
-		return unit
-	}
-	return r.units[[2]string{test, metric}]
+	return cmp.Or(bench.MetricOf(metric).Unit, r.units[[2]string{test, metric}])
 }
 
 // nodeOrder compares names of nodes by their place in the lab. Names that are no node of it come after, by name.
@@ -226,9 +217,7 @@ func nodeOrder(nodes []Node) func(a, b string) int {
 // compareMetrics orders metrics as bench lists them. Those that it does not know share one rank, and are ordered by
 // name.
 func compareMetrics(a, b string) int {
-	ai, _, _ := metricInfo(a)
-	bi, _, _ := metricInfo(b)
-	return cmp.Or(cmp.Compare(ai, bi), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(bench.MetricOf(a).Place, bench.MetricOf(b).Place), cmp.Compare(a, b))
 }
 
 // retried reports whether a later attempt at the failed measurement gave a figure. Without a size

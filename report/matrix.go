@@ -183,10 +183,10 @@ func (r *results) compare(h headline, emulated bool) (map[pair]matrixCell, pairC
 	if len(pairs) == 0 {
 		return nil, pairColumn{}
 	}
-	_, unit, label := metricInfo(h.Metric)
-	unit = show.Unit(unit)
+	m := bench.MetricOf(h.Metric)
+	unit := show.Unit(m.Unit)
 	all := spreadOfMedians(repeats)
-	column := pairColumn{headline: h, Label: label, Unit: unit}
+	column := pairColumn{headline: h, Label: m.Label, Unit: unit}
 	column.Note = fmt.Sprintf("%s: lowest %s, median %s, highest %s %s (%s times the lowest).",
 		words.Count(len(pairs), "pair"), all.short(all.Min), all.short(all.Median), all.short(all.Max), unit,
 		show.Short(all.Max/all.Min))

@@ -194,9 +194,9 @@ func (r *results) tables(d Data) []figureTable {
 		slices.SortFunc(names, compareMetrics)
 		names = slices.Compact(names)
 		for _, n := range names {
-			_, _, label := metricInfo(n)
 			unit := r.unitOf(test, n)
-			t.Columns = append(t.Columns, figureColumn{fmt.Sprintf("%s, %s", label, show.Unit(unit)), n, unit})
+			t.Columns = append(t.Columns, figureColumn{fmt.Sprintf("%s, %s", bench.MetricOf(n).Label, show.Unit(unit)), n,
+				unit})
 		}
 		for i, k := range keys {
 			row := k

@@ -53,9 +53,9 @@ func (d Data) summary(r *results, unit func(string) string) string {
 			continue
 		}
 		seen[h.Metric] = true
-		_, u, label := metricInfo(h.Metric)
+		m := bench.MetricOf(h.Metric)
 		all := spreadOfMedians(repeats)
-		text := fmt.Sprintf("%s %s %s %s", h.Test, all.short(all.Median), unit(u), label)
+		text := fmt.Sprintf("%s %s %s %s", h.Test, all.short(all.Median), unit(m.Unit), m.Label)
 		if h.Bytes > 0 {
 			text += " at " + show.Size(h.Bytes)
 		}

@@ -128,7 +128,7 @@ const resultLegend = "result: average for bandwidth, typical (median) for latenc
 
 // headlineUnit is the unit of a result, with a word where the legend above would be wrong about it.
 func headlineUnit(metric string) string {
-	_, unit, _ := metricInfo(metric)
+	unit := bench.MetricOf(metric).Unit
 	if metric == bench.MetricLatencyAverage {
 		unit += ", average"
 	}

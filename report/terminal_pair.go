@@ -295,9 +295,9 @@ func (t *terminal) latency(p pair, tests []string) {
 	metrics := []string{bench.MetricLatencyTypical, bench.MetricLatencyAverage, bench.MetricLatencyP99,
 		bench.MetricLatencyP999, bench.MetricLatencyMax}
 	header := []string{"test", "size"}
-	for _, m := range metrics {
-		_, unit, label := metricInfo(m)
-		header = append(header, label+"\n"+unit)
+	for _, name := range metrics {
+		m := bench.MetricOf(name)
+		header = append(header, m.Label+"\n"+m.Unit)
 	}
 	var n notes
 	shown, measured := 0, 0
@@ -339,9 +339,8 @@ func (t *terminal) other(p pair, test string) {
 		var parts []string
 		for _, k := range t.r.keys {
 			if k.Pair == p && k.Test == test && k.Bytes == size {
-				_, _, label := metricInfo(k.Metric)
-				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %s", label, t.cell(&n, k, 0),
-					t.r.unitOf(k.Test, k.Metric))))
+				parts = append(parts, strings.TrimSpace(fmt.Sprintf("%s %s %s", bench.MetricOf(k.Metric).Label,
+					t.cell(&n, k, 0), t.r.unitOf(k.Test, k.Metric))))
 			}
 		}
 		if len(parts) == 0 {
