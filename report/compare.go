@@ -75,7 +75,8 @@ func Compare(a, b Data) Comparison {
 	at := map[bench.Key]int{}
 	for side, r := range []*results{ra, rb} {
 		for _, k := range r.keys {
-			id := bench.Key{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server, Metric: k.Metric, Bytes: k.Bytes}
+			id := bench.Key{Test: k.Test, Client: k.Pair.Client, Server: k.Pair.Server, Metric: k.Metric,
+				Bytes: k.Bytes}
 			i, ok := at[id]
 			if !ok {
 				i = len(c.Figures)

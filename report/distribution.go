@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/stats"
@@ -30,25 +31,21 @@ func Distributions(samples []bench.Sample) []Distribution {
 		bytes                int64
 		emulated             bool
 	}
-	var order []key
-	of := map[key]*stats.Histogram{}
+	var of group.By[key, []float64]
 	for _, s := range samples {
-		if s.Error != "" || len(s.Latencies) == 0 {
-			continue
-		}
-		k := key{s.Test, s.Client, s.Server, s.Bytes, s.Emulated}
-		if of[k] == nil {
-			of[k], order = stats.NewHistogram(), append(order, k)
-		}
-		for _, us := range s.Latencies {
-			// One that the histogram does not take is none: longer than a minute, or no number. Parsers refuse those.
-			_ = of[k].Record(us)
+		if s.Error == "" && len(s.Latencies) > 0 {
+			of.Add(key{s.Test, s.Client, s.Server, s.Bytes, s.Emulated}, s.Latencies)
 		}
 	}
 	var out []Distribution
-	for _, k := range order {
+	for _, k := range of.Keys {
+		all := stats.NewHistogram()
+		for _, us := range slices.Concat(of.Of(k)...) {
+			// One that the histogram does not take is none: longer than a minute, or no number. Parsers refuse those.
+			_ = all.Record(us)
+		}
 		out = append(out, Distribution{Test: k.test, Client: k.client, Server: k.server, Bytes: k.bytes,
-			Emulated: k.emulated, Count: of[k].Count(), Points: of[k].Distribution()})
+			Emulated: k.emulated, Count: all.Count(), Points: all.Distribution()})
 	}
 	return out
 }

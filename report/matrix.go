@@ -28,18 +28,13 @@ func (r *results) headlines() []headline {
 	var out []headline
 	for _, t := range r.tests {
 		for _, m := range headlineMetrics {
-			var sizes []int64
-			for _, k := range r.keys {
-				if k.Test == t && k.Metric == m {
-					sizes = append(sizes, k.Bytes)
-				}
-			}
+			sizes := r.sizes(func(k figureKey) bool { return k.Test == t && k.Metric == m })
 			if len(sizes) == 0 {
 				continue
 			}
-			h := headline{Test: t, Metric: m, Bytes: slices.Max(sizes)}
+			h := headline{Test: t, Metric: m, Bytes: sizes[len(sizes)-1]}
 			if m == bench.MetricLatencyTypical || m == bench.MetricLatencyAverage {
-				h.Bytes = slices.Min(sizes)
+				h.Bytes = sizes[0]
 			} else if slices.Contains(sizes, usualBandwidthSize) {
 				h.Bytes = usualBandwidthSize
 			}

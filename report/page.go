@@ -195,8 +195,7 @@ func (r *results) tables(d Data) []figureTable {
 		names = slices.Compact(names)
 		for _, n := range names {
 			unit := r.unitOf(test, n)
-			t.Columns = append(t.Columns, figureColumn{fmt.Sprintf("%s, %s", bench.MetricOf(n).Label, show.Unit(unit)), n,
-				unit})
+			t.Columns = append(t.Columns, figureColumn{bench.MetricOf(n).Label + ", " + show.Unit(unit), n, unit})
 		}
 		for i, k := range keys {
 			row := k

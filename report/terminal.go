@@ -172,7 +172,7 @@ func (t *terminal) manyPairs(emulated bool) {
 	picked := make(map[string][]int64) // sizes to show, by test
 	shown, measured := 0, 0
 	for _, test := range t.r.tests {
-		sizes := t.r.sizesOfTest(test)
+		sizes := t.r.sizes(func(k figureKey) bool { return k.Test == test })
 		picked[test] = sizes
 		if !t.AllSizes {
 			picked[test] = pickSizes(sizes)

@@ -38,11 +38,11 @@ func pickSizes(sizes []int64) []int64 {
 	return slices.Compact(out) // sorted: of two usual sizes the larger never has the smaller neighbour
 }
 
-// sizesOfTest are the sizes at which some pair has a figure of the test, sorted.
-func (r *results) sizesOfTest(test string) []int64 {
+// sizes are those of some figures, each once and sorted.
+func (r *results) sizes(of func(k figureKey) bool) []int64 {
 	var sizes []int64
 	for _, k := range r.keys {
-		if k.Test == test {
+		if of(k) {
 			sizes = append(sizes, k.Bytes)
 		}
 	}
@@ -108,13 +108,7 @@ func (r *results) testsOf(p pair) map[testKind][]string {
 func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int) {
 	var all []int64
 	for _, test := range tests {
-		var sizes []int64
-		for _, k := range t.r.keys { // sorted by size within a test and pair
-			if k.Pair == p && k.Test == test {
-				sizes = append(sizes, k.Bytes)
-			}
-		}
-		sizes = slices.Compact(sizes)
+		sizes := t.r.sizes(func(k figureKey) bool { return k.Pair == p && k.Test == test })
 		all = append(all, sizes...)
 		if !t.AllSizes {
 			sizes = pickSizes(sizes)

@@ -178,7 +178,7 @@ var rules = map[string]rule{
 	"study/rig": {any: true, never: map[string]string{"cmd/...": whyCmd, "report": "what is measured is shown later",
 		"study/store": "a rig measures; who writes it down is not its business"}},
 	"report": {
-		may: []string{"bench", "check", "finding", "internal/words", "lab", "report/show", "study/stats"},
+		may: []string{"bench", "check", "finding", "internal/group", "internal/words", "lab", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
 	"report/hostview": {may: []string{"internal/words", "finding", "report/show", "topology"},
