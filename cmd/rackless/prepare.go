@@ -69,8 +69,8 @@ goes on with the lab that the host is prepared for.`,
 	f.BoolVar(&o.NoReboot, "no-reboot", false,
 		"leave kernel arguments alone: isolate CPUs by cgroups, find hugepages while the host runs")
 	f.BoolVar(&o.Firmware, "firmware", false, "make settings in the firmware of NICs as well, instead of showing them")
-	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, NICs with addresses, and a port's link "+
-		"for a moment; never a GPU that a process uses")
+	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, NICs with addresses or devices above, "+
+		"and a port's link for a moment; never what a process uses or network storage needs")
 	f.BoolVar(&o.resume, "resume", false, "go on at boot, and not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	return cmd

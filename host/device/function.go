@@ -339,66 +339,6 @@ func (f function) idle(ctx context.Context) error {
 	return err
 }
 
-// carries says what the host has on the function's network devices: addresses, a bond or a bridge;
-// "" where that is nothing. Link-local addresses do not count: every device that is up has one.
-func (f function) carries(ctx context.Context) (string, error) {
-	netdevs, err := f.netdevs()
-	if err != nil {
-		return "", err
-	}
-	if len(netdevs) == 0 {
-		return f.elsewhere()
-	}
-	network, err := f.k.network(f.s)
-	if err != nil {
-		return "", err
-	}
-	addresses, err := network.Addresses(ctx)
-	if err != nil {
-		return "", err
-	}
-	var found []string
-	for _, netdev := range netdevs {
-		for _, a := range addresses {
-			if a.Netdev == netdev && !a.Addr.IsLinkLocalUnicast() {
-				found = append(found, fmt.Sprintf("%s has address %s", netdev, a.Addr))
-			}
-		}
-		master, err := f.s.LinkName(netFile(netdev, "master"))
-		if err != nil {
-			return "", err
-		}
-		if master != "" {
-			found = append(found, fmt.Sprintf("%s belongs to %s", netdev, master))
-		}
-	}
-	return strings.Join(found, ", "), nil
-}
-
-// elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those
-// of our own network namespace alone, and a container has it. An InfiniBand function need not have
-// any.
-func (f function) elsewhere() (string, error) {
-	class, err1 := f.optional("class")
-	driver, err2 := f.driver()
-	if err := errors.Join(err1, err2); err != nil || class == nil {
-		return "", err
-	}
-	kind, err := topology.ParseID24(*class)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", f.path("class"), err)
-	}
-	switch driver {
-	case "", vfioPCI, "pci-stub", "uio_pci_generic", "igb_uio":
-		return "", nil
-	}
-	if kind.Base() != topology.ClassNetwork || f.s.Exists(f.path("infiniband")) {
-		return "", nil
-	}
-	return "driver " + driver + " has it, and its network device is in another network namespace, as those of " +
-		"containers are", nil
-}
-
 // realDir returns where the function's directory really is, as a path below the root that tests move.
 func (f function) realDir() (string, error) {
 	return filepath.EvalSymlinks(f.s.Path(pciDevices + "/" + f.a.String()))
@@ -433,7 +373,8 @@ func (f function) vf(index int) (topology.PCIAddr, error) {
 	return topology.ParsePCIAddr(name)
 }
 
-// netdevs returns the network devices of the function, sorted. Those of virtio are one level further down.
+// netdevs returns the network devices of the function, sorted. Those of virtio and of subfunctions are one level
+// further down.
 func (f function) netdevs() ([]string, error) {
 	all, err1 := f.s.List(f.path("net"))
 	entries, err2 := f.s.List(f.path(""))
@@ -441,7 +382,7 @@ func (f function) netdevs() ([]string, error) {
 		return nil, err
 	}
 	for _, name := range entries {
-		if !strings.HasPrefix(name, "virtio") {
+		if !strings.HasPrefix(name, "virtio") && !strings.Contains(name, ".sf.") {
 			continue
 		}
 		more, err := f.s.List(f.path(name + "/net"))

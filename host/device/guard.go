@@ -31,10 +31,10 @@ func newGuards(o Options, k *kernel) *guards {
 
 // A scene is the machine at one moment.
 type scene struct {
-	g       *guards
-	s       *change.System
-	live    *topology.Host
-	session map[topology.PCIAddr]string
+	g     *guards
+	s     *change.System
+	live  *topology.Host
+	flows map[topology.PCIAddr][]carried
 }
 
 func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
@@ -46,8 +46,8 @@ func (g *guards) look(ctx context.Context, s *change.System) (*scene, error) {
 		if err := unread(live); err != nil {
 			return nil, err
 		}
-		session, err := sessionFunctions(ctx, s, g.k, g.pid)
-		return &scene{g, s, live, session}, err
+		flows, err := carriedFlows(ctx, s, g.k, g.pid)
+		return &scene{g, s, live, flows}, err
 	})
 }
 
@@ -120,7 +120,8 @@ func (sc *scene) direct(a topology.PCIAddr) error {
 	return nil
 }
 
-// hostUses refuses what the host lives on: disks, the default route, the ssh session; and what tenants have.
+// hostUses refuses what the host lives on: disks, the default route, ssh sessions, network storage; and what tenants
+// have.
 func (sc *scene) hostUses(a topology.PCIAddr) []error {
 	var errs []error
 	for _, disk := range sc.live.Storage {
@@ -139,7 +140,7 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 				"another device", a, disk.Name, strings.Join(disk.Mounts, " ")))
 		}
 	}
-	errs = append(errs, sc.route(a), sc.ssh(a))
+	errs = append(errs, sc.route(a), sc.needed(a))
 	for i := range sc.live.Tenants {
 		t := &sc.live.Tenants[i]
 		if t.State == "shut off" {
@@ -166,11 +167,15 @@ func (sc *scene) route(a topology.PCIAddr) error {
 	return nil
 }
 
-func (sc *scene) ssh(a topology.PCIAddr) error {
-	if session, ok := sc.session[a]; ok {
-		return fmt.Errorf("%s carries %s: it would be cut off; choose another NIC, or come in another way", a, session)
+// needed refuses the NIC of ssh sessions, network storage and name servers.
+func (sc *scene) needed(a topology.PCIAddr) error {
+	var errs []error
+	for _, c := range sc.flows[a] {
+		if !c.soft || !sc.g.o.YesReally {
+			errs = append(errs, errors.New(c.text))
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // processes refuses a function that a process has open, whatever was asked for: taking a GPU from one hangs for ever.
@@ -274,7 +279,7 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 		return append(errs, err)
 	}
 	if st.Count != o.Count {
-		errs = append(errs, sc.disturb(o.PF, "the number of its virtual functions changes, at which many drivers "+
+		errs = append(errs, sc.disturb(ctx, o.PF, "the number of its virtual functions changes, at which many drivers "+
 			"reset the port"))
 		vfs := make([]topology.PCIAddr, len(st.VFs))
 		for i, vf := range st.VFs {
@@ -302,19 +307,24 @@ func (sc *scene) sriov(ctx context.Context, o *SRIOV) []error {
 	return errs
 }
 
-// disturb refuses what may take a port down for a moment while the host is reached through it.
-func (sc *scene) disturb(a topology.PCIAddr, why string) error {
+// disturb refuses what may take a port down for a moment while the host uses it, or one of its virtual functions.
+func (sc *scene) disturb(ctx context.Context, a topology.PCIAddr, why string) error {
 	if sc.g.o.YesReally {
 		return nil
 	}
-	if err := errors.Join(sc.route(a), sc.ssh(a)); err != nil {
+	vfs, err := sc.function(a).virtual()
+	errs := []error{err, sc.network(ctx, sc.function(a))}
+	for _, one := range append(vfs, a) {
+		errs = append(errs, sc.route(one), sc.needed(one))
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("%w\n%s would be down for a moment (%s), and back if all goes well: %s", err, a, why,
 			yesReally)
 	}
 	return nil
 }
 
-// link refuses to change the MTU of the port that the host is reached through.
+// link refuses to change the MTU of a port that the host uses.
 func (g *guards) link(l *Link) func(context.Context, *change.System) error {
 	return func(ctx context.Context, s *change.System) error {
 		_, st, err := l.read(s)
@@ -331,7 +341,7 @@ func (g *guards) link(l *Link) func(context.Context, *change.System) error {
 		if err != nil {
 			return err
 		}
-		return sc.disturb(l.PF, fmt.Sprintf("its MTU is raised from %d to %d", st.MTU, l.MTU))
+		return sc.disturb(ctx, l.PF, fmt.Sprintf("its MTU is raised from %d to %d", st.MTU, l.MTU))
 	}
 }
 

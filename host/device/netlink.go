@@ -6,9 +6,14 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -310,4 +315,106 @@ func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error
 		}
 	}
 	return names, nil
+}
+
+// RDMA implements Network. A kernel without RDMA has no answer.
+func (netlinkNetwork) RDMA(context.Context) (map[string]map[string]uint64, error) {
+	all, err := netlink.RdmaResourceList()
+	if errors.Is(err, unix.EPROTONOSUPPORT) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.EOPNOTSUPP) {
+		return nil, nil // before Linux 4.17
+	}
+	used := map[string]map[string]uint64{}
+	for _, r := range all {
+		used[r.Name] = r.RdmaResourceSummaryEntries
+	}
+	if err != nil {
+		err = fmt.Errorf("who uses RDMA devices cannot be told: %w", err)
+	}
+	return used, err
+}
+
+// Foreign implements Network. It looks into the namespaces of all processes, and into those that
+// are kept by a mount, as ip netns makes them.
+func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
+	processes, err1 := filepath.Glob("/proc/[0-9]*/ns/net")
+	named, err2 := filepath.Glob("/run/*/netns/*")
+	more, err3 := filepath.Glob("/run/netns/*")
+	own, err4 := os.Stat("/proc/self/ns/net")
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	seen := []fs.FileInfo{own}
+	var all []Foreign
+	for _, path := range slices.Concat(processes, more, named) {
+		info, err := os.Stat(path)
+		if isGone(err) || err == nil && slices.ContainsFunc(seen, func(s fs.FileInfo) bool {
+			return os.SameFile(s, info)
+		}) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("what other network namespaces have cannot be told: %w; run it as root", err)
+		}
+		seen = append(seen, info)
+		links, err := linksIn(path)
+		if isGone(err) || errors.Is(err, unix.EINVAL) { // ended, or a file that is no namespace
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("what network namespace %s has cannot be told: %w; run it as root", path, err)
+		}
+		owner := filepath.Base(path)
+		if process, ok := strings.CutSuffix(path, "/ns/net"); ok {
+			name, _ := os.ReadFile(process + "/comm") // empty where it has ended meanwhile
+			owner = fmt.Sprintf("%s (%s)", strings.TrimSpace(string(name)), filepath.Base(process))
+		}
+		all = append(all, foreignOf(links, owner)...)
+	}
+	return all, nil
+}
+
+// linksIn lists the network devices of a namespace. The thread that went there does not come back: Go ends it with its
+// goroutine.
+func linksIn(path string) (links []netlink.Link, err error) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		f, openErr := os.Open(path)
+		if err = openErr; err != nil {
+			return
+		}
+		defer f.Close()
+		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err == nil {
+			for range 3 { // devices that come and go meanwhile interrupt it
+				if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+					break
+				}
+			}
+		}
+	}()
+	<-done
+	return links, err
+}
+
+// foreignOf picks what stands on PCI functions or on our network devices. A device whose lower one is in another
+// namespace has that one's number; of a veth, it is the other end.
+func foreignOf(links []netlink.Link, owner string) []Foreign {
+	var all []Foreign
+	for _, link := range links {
+		a := link.Attrs()
+		d := Foreign{Netdev: a.Name, Kind: link.Type(), Owner: owner}
+		if a.ParentDevBus == "pci" {
+			d.Function = a.ParentDev
+		}
+		if a.NetNsID >= 0 && a.ParentIndex > 0 && d.Kind != "veth" {
+			if lower, err := net.InterfaceByIndex(a.ParentIndex); err == nil {
+				d.Lower = lower.Name
+			}
+		}
+		if d.Function != "" || d.Lower != "" {
+			all = append(all, d)
+		}
+	}
+	return all
 }

@@ -17,6 +17,19 @@ type Network interface {
 	Addresses(ctx context.Context) ([]Address, error)
 	// RouteTo returns the network devices through which packets leave for an address; none where it cannot be reached.
 	RouteTo(ctx context.Context, to netip.Addr) ([]string, error)
+	// Foreign returns the network devices of other network namespaces that are of PCI functions, or stand on network
+	// devices of this one.
+	Foreign(ctx context.Context) ([]Foreign, error)
+	// RDMA returns how many resources of each kind RDMA devices have in use, as rdma resource does.
+	RDMA(ctx context.Context) (map[string]map[string]uint64, error)
+}
+
+// A Foreign is a network device of another network namespace.
+type Foreign struct {
+	Netdev, Kind string // "eth0", "macvlan"
+	Owner        string // "nginx (812)", or the name of the namespace
+	Function     string // its PCI function; "" if it has none or the kernel does not say (before 5.14)
+	Lower        string // the network device of this namespace that it stands on; "" if there is none
 }
 
 // An Address is an IP address of a network device.

@@ -27,8 +27,8 @@ type deviceFile struct {
 
 // subsystems are those whose files mean that somebody uses the card itself. Input devices behind
 // USB controllers are not among them: a login manager has every keyboard open.
-var subsystems = []string{"accel", "block", "drm", "infiniband_mad", "infiniband_verbs", "nvme", "nvme-generic",
-	"sound", "uio", "vfio-dev"}
+var subsystems = []string{"accel", "block", "drm", "fwctl", "infiniband_mad", "infiniband_verbs", "mlx5ctl", "nvme",
+	"nvme-generic", "ptp", "sound", "uio", "vfio-dev", "vhost-vdpa"}
 
 // deviceFiles returns the files through which the function is used: those that the kernel lists
 // below it, that of its IOMMU group, and NVIDIA's, which the kernel does not list.

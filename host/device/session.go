@@ -2,7 +2,6 @@ package device
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -109,18 +108,8 @@ func serverPeers(s *change.System) ([]peer, error) {
 		if name, err := p.Comm(); err != nil || !slices.Contains(sshServers, name) {
 			continue
 		}
-		files, err := p.FileDescriptorTargets()
-		if isGone(err) {
-			continue
-		}
-		if err != nil {
+		if err := addSockets(p, sockets); err != nil {
 			return nil, fmt.Errorf("which ssh connections there are cannot be told: %w; run it as root", err)
-		}
-		for _, file := range files {
-			var inode uint64
-			if _, err := fmt.Sscanf(file, "socket:[%d]", &inode); err == nil {
-				sockets[inode] = true
-			}
 		}
 	}
 	if len(sockets) == 0 {
@@ -129,10 +118,50 @@ func serverPeers(s *change.System) ([]peer, error) {
 	return establishedPeers(proc, sockets)
 }
 
-// establishedPeers returns the established TCP connections whose sockets are among those given, by
-// inode. A table that cannot be read is an error: what is not known must not be cut off.
+// addSockets adds the inodes of the sockets of a process.
+func addSockets(p procfs.Proc, sockets map[uint64]bool) error {
+	files, err := p.FileDescriptorTargets()
+	for _, file := range files {
+		var inode uint64
+		if _, err := fmt.Sscanf(file, "socket:[%d]", &inode); err == nil {
+			sockets[inode] = true
+		}
+	}
+	if isGone(err) {
+		return nil
+	}
+	return err
+}
+
+// establishedPeers returns the established TCP connections whose sockets are among those given, by inode.
 func establishedPeers(proc procfs.FS, sockets map[uint64]bool) ([]peer, error) {
+	lines, err := tcpLines(proc)
 	var peers []peer
+	for _, l := range lines {
+		if l.state == tcpEstablished && sockets[l.inode] && !slices.Contains(peers, l.peer) {
+			peers = append(peers, l.peer)
+		}
+	}
+	return peers, err
+}
+
+// A tcpLine is a TCP socket of this network namespace.
+type tcpLine struct {
+	peer
+	localPort, remotePort uint64
+	state                 uint64
+	inode                 uint64 // 0 where no program has it
+}
+
+// States of TCP (include/net/tcp_states.h).
+const (
+	tcpEstablished = 1
+	tcpListen      = 10
+)
+
+// tcpLines returns all TCP sockets. A table that cannot be read is an error: what is not known must not be cut off.
+func tcpLines(proc procfs.FS) ([]tcpLine, error) {
+	var all []tcpLine
 	// Files and not netlink, which procfs recommends: the machine may be a simulated one.
 	//lint:ignore SA1019 netlink knows this machine only
 	for _, table := range []func() (procfs.NetTCP, error){proc.NetTCP, proc.NetTCP6} {
@@ -144,61 +173,15 @@ func establishedPeers(proc procfs.FS, sockets map[uint64]bool) ([]peer, error) {
 			return nil, err
 		}
 		for _, line := range lines {
-			const established = 1 // TCP_ESTABLISHED of include/net/tcp_states.h
 			local, ok1 := netip.AddrFromSlice(line.LocalAddr)
 			remote, ok2 := netip.AddrFromSlice(line.RemAddr)
-			p := peer{local.Unmap(), remote.Unmap()}
-			if ok1 && ok2 && line.St == established && sockets[line.Inode] && !slices.Contains(peers, p) {
-				peers = append(peers, p)
+			if ok1 && ok2 {
+				all = append(all, tcpLine{peer{local.Unmap(), remote.Unmap()}, line.LocalPort, line.RemPort, line.St,
+					line.Inode})
 			}
 		}
 	}
-	return peers, nil
-}
-
-// sessionFunctions returns the PCI functions that ssh connections go through, each with the
-// connection in words: those of the network device that has the local address, and of the one that
-// answers leave by.
-func sessionFunctions(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr]string, error) {
-	peers, err := sshPeers(s, pid)
-	if err != nil || len(peers) == 0 {
-		return nil, err
-	}
-	network, err := k.network(s)
-	if err != nil {
-		return nil, err
-	}
-	addresses, err := network.Addresses(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("which NIC the ssh session goes through cannot be told: %w", err)
-	}
-	found := map[topology.PCIAddr]string{}
-	for _, p := range peers {
-		if p.remote.IsLoopback() {
-			continue
-		}
-		netdevs, err := network.RouteTo(ctx, p.remote)
-		if err != nil {
-			return nil, fmt.Errorf("which NIC the ssh session from %s goes through cannot be told: %w", p.remote, err)
-		}
-		for _, a := range addresses {
-			if a.Addr.Unmap().WithZone("") == p.local && !slices.Contains(netdevs, a.Netdev) {
-				netdevs = append(netdevs, a.Netdev)
-			}
-		}
-		for _, netdev := range netdevs {
-			functions, err := functionsBehind(s, netdev)
-			if err != nil {
-				return nil, err
-			}
-			for _, a := range functions {
-				if found[a] == "" {
-					found[a] = fmt.Sprintf("the ssh session from %s (through %s)", p.remote, netdev)
-				}
-			}
-		}
-	}
-	return found, nil
+	return all, nil
 }
 
 // functionsBehind returns the PCI functions that a network device stands on, through bridges, bonds

@@ -107,6 +107,8 @@ type simNetwork struct {
 	vfs       map[int]VFSettings
 	addresses []Address
 	routes    map[netip.Addr][]string
+	foreign   []Foreign
+	rdma      map[string]map[string]uint64
 	broken    error
 }
 
@@ -149,4 +151,10 @@ func (n *simNetwork) Addresses(context.Context) ([]Address, error) { return n.ad
 
 func (n *simNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error) {
 	return n.routes[to], n.broken
+}
+
+func (n *simNetwork) Foreign(context.Context) ([]Foreign, error) { return n.foreign, n.broken }
+
+func (n *simNetwork) RDMA(context.Context) (map[string]map[string]uint64, error) {
+	return n.rdma, n.broken
 }

@@ -1,0 +1,200 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// carries says what the host, a guest or a container has on the function's network devices: addresses, what stands on
+// them (bonds, bridges, VLANs, macvtap of guests), RDMA; "" where that is nothing. IPv6 link-local addresses do not
+// count: every device that is up has one.
+func (f function) carries(ctx context.Context) (string, error) {
+	netdevs, err := f.netdevs()
+	if err != nil {
+		return "", err
+	}
+	if nic, err := f.isNIC(); err != nil || !nic && len(netdevs) == 0 {
+		return "", err
+	}
+	network, err := f.k.network(f.s)
+	if err != nil {
+		return "", err
+	}
+	found, err := f.foreign(ctx, network, netdevs)
+	if err != nil {
+		return "", err
+	}
+	if len(netdevs) == 0 && len(found) == 0 {
+		away, err := f.elsewhere()
+		if err != nil || away != "" {
+			return away, err
+		}
+	}
+	above, err := f.above(ctx, network, netdevs)
+	if err != nil {
+		return "", err
+	}
+	rdma, err := f.rdma(ctx, network, netdevs)
+	return strings.Join(slices.Concat(found, above, rdma), ", "), err
+}
+
+// above says what is on network devices and on all that stands on them: the kernel links each to those above it
+// ("upper_bond0"), and to its bridge or bond as "master".
+func (f function) above(ctx context.Context, network Network, netdevs []string) ([]string, error) {
+	if len(netdevs) == 0 {
+		return nil, nil
+	}
+	addresses, err := network.Addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var found, seen []string
+	for next := slices.Clone(netdevs); len(next) > 0; next = next[1:] {
+		netdev := next[0]
+		if slices.Contains(seen, netdev) {
+			continue
+		}
+		seen = append(seen, netdev)
+		for _, a := range addresses {
+			if a.Netdev == netdev && !(a.Addr.Is6() && a.Addr.IsLinkLocalUnicast()) {
+				found = append(found, fmt.Sprintf("%s has address %s", netdev, a.Addr))
+			}
+		}
+		master, err := f.s.LinkName(netFile(netdev, "master"))
+		if err != nil {
+			return nil, err
+		}
+		if master != "" {
+			found = append(found, fmt.Sprintf("%s belongs to %s", netdev, master))
+			next = append(next, master)
+		}
+		entries, err := f.s.List(netFile(netdev, ""))
+		if err != nil {
+			return nil, err
+		}
+		for _, entry := range entries {
+			if upper, ok := strings.CutPrefix(entry, "upper_"); ok && upper != master {
+				found = append(found, fmt.Sprintf("%s%s stands on %s", kindOf(f.s, upper), upper, netdev))
+				next = append(next, upper)
+			}
+		}
+	}
+	return found, nil
+}
+
+// kindOf returns what the kernel calls the kind of a network device, with a space: "vlan "; "" where it has no name.
+func kindOf(s *change.System, netdev string) string {
+	text, _ := s.ValueOr(netFile(netdev, "uevent"), "") // the kind is an extra
+	for line := range strings.Lines(text) {
+		if kind, ok := strings.CutPrefix(strings.TrimSpace(line), "DEVTYPE="); ok {
+			return kind + " "
+		}
+	}
+	return ""
+}
+
+// foreign says what of the function, or on its network devices, is in other network namespaces. Links to those above
+// in sysfs end at the namespace, so that a container's macvlan is seen there alone.
+func (f function) foreign(ctx context.Context, network Network, netdevs []string) ([]string, error) {
+	type key struct{ k *kernel } // all guards of a survey judge by one look
+	all, err := change.Seen(ctx, key{f.k}, func() ([]Foreign, error) { return network.Foreign(ctx) })
+	var found []string
+	for _, d := range all {
+		switch {
+		case d.Function == f.a.String():
+			found = append(found, fmt.Sprintf("its network device %s is in the network namespace of %s", d.Netdev,
+				d.Owner))
+		case slices.Contains(netdevs, d.Lower):
+			found = append(found, fmt.Sprintf("%s %s in the network namespace of %s stands on %s", d.Kind, d.Netdev,
+				d.Owner,
+				d.Lower))
+		}
+	}
+	return found, err
+}
+
+// rdma says who uses the RDMA device of the function: contexts are programs, connection identifiers
+// also kernel storage. What the kernel makes for itself on every device are queues, without either.
+// Soft RoCE stands on a network device.
+func (f function) rdma(ctx context.Context, network Network, netdevs []string) ([]string, error) {
+	const class = "/sys/class/infiniband"
+	own, err1 := f.s.List(f.path("infiniband"))
+	all, err2 := f.s.List(class)
+	if err := errors.Join(err1, err2); err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, name := range all {
+		lower, err := f.s.ValueOr(class+"/"+name+"/parent", "")
+		if err == nil && slices.Contains(netdevs, lower) {
+			found = append(found, fmt.Sprintf("RDMA device %s stands on %s", name, lower))
+		}
+	}
+	if len(own) == 0 {
+		return found, nil
+	}
+	used, err := network.RDMA(ctx)
+	for _, name := range own {
+		for _, resource := range []string{"ctx", "cm_id"} {
+			if n := used[name][resource]; n > 0 {
+				found = append(found, fmt.Sprintf("RDMA device %s has %d open %s (rdma resource show %s)", name, n,
+					map[string]string{"ctx": "contexts", "cm_id": "connections"}[resource], name))
+			}
+		}
+	}
+	return found, err
+}
+
+// elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those of our own network
+// namespace alone, and a container has it. An InfiniBand function need not have any; RoCE does.
+func (f function) elsewhere() (string, error) {
+	nic, err1 := f.isNIC()
+	driver, err2 := f.driver()
+	ethernet, infiniband, err3 := f.linkLayers()
+	if err := errors.Join(err1, err2, err3); err != nil || !nic || infiniband && !ethernet {
+		return "", err
+	}
+	switch driver {
+	case "", vfioPCI, "pci-stub", "uio_pci_generic", "igb_uio":
+		return "", nil
+	}
+	return "driver " + driver + " has it, and its network device is in another network namespace, as those of " +
+		"containers are", nil
+}
+
+func (f function) isNIC() (bool, error) {
+	class, err := f.optional("class")
+	if err != nil || class == nil {
+		return false, err
+	}
+	kind, err := topology.ParseID24(*class)
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", f.path("class"), err)
+	}
+	return kind.Base() == topology.ClassNetwork, nil
+}
+
+// linkLayers reports what the ports of the function's RDMA devices are connected to.
+func (f function) linkLayers() (ethernet, infiniband bool, err error) {
+	devices, err := f.s.List(f.path("infiniband"))
+	for _, device := range devices {
+		ports, err := f.s.List(f.path("infiniband/" + device + "/ports"))
+		if err != nil {
+			return false, false, err
+		}
+		for _, port := range ports {
+			layer, err := f.s.ValueOr(f.path("infiniband/"+device+"/ports/"+port+"/link_layer"), "")
+			if err != nil {
+				return false, false, err
+			}
+			ethernet, infiniband = ethernet || layer == "Ethernet", infiniband || layer == "InfiniBand"
+		}
+	}
+	return ethernet, infiniband, err
+}

@@ -1,0 +1,376 @@
+package device
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/procfs"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/topology"
+)
+
+// A flow is something that the host reaches over the network and needs.
+type flow struct {
+	what          string // "the ssh session from 192.0.2.7"
+	fix           string
+	local, remote netip.Addr // local is not always known
+	netdev        string     // through which it goes, where that is known without its addresses
+	soft          bool       // --yes-really cuts it off
+}
+
+// A carried flow goes through a function.
+type carried struct {
+	text string
+	soft bool
+}
+
+// carriedFlows returns the flows of the host by the PCI functions that they go through: those of
+// the network device that has the local address, and of the one that packets to the other end leave
+// by, through VLANs, bridges and bonds.
+func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (map[topology.PCIAddr][]carried, error) {
+	flows, err := allFlows(s, pid)
+	if err != nil || len(flows) == 0 {
+		return nil, err
+	}
+	network, err := k.network(s)
+	if err != nil {
+		return nil, err
+	}
+	found := map[topology.PCIAddr][]carried{}
+	for _, f := range flows {
+		netdevs, err := f.netdevs(ctx, network)
+		if err != nil {
+			return nil, fmt.Errorf("which NIC %s goes through cannot be told: %w", f.what, err)
+		}
+		through := "through "
+		if len(netdevs) == 0 && !f.local.IsValid() && !f.remote.IsLoopback() {
+			through = "there is no route to it now; perhaps through "
+			if netdevs, err = f.possible(ctx, network); err != nil {
+				return nil, err
+			}
+		}
+		for _, netdev := range netdevs {
+			functions, err := functionsBehind(s, netdev)
+			if err != nil {
+				return nil, err
+			}
+			for _, a := range functions {
+				c := carried{fmt.Sprintf("%s carries %s (%s%s): %s", a, f.what, through, netdev, f.fix), f.soft}
+				if !slices.Contains(found[a], c) {
+					found[a] = append(found[a], c)
+				}
+			}
+		}
+	}
+	return found, nil
+}
+
+// netdevs returns the network devices that a flow goes through.
+func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, err error) {
+	if f.remote.IsLoopback() {
+		return nil, nil
+	}
+	for _, known := range []string{f.netdev, f.remote.Zone()} {
+		if known != "" {
+			netdevs = append(netdevs, known)
+		}
+	}
+	// There is no route to a link-local address without its device.
+	if f.remote.IsValid() && !(f.remote.Is6() && f.remote.IsLinkLocalUnicast()) {
+		routed, err := network.RouteTo(ctx, f.remote.WithZone(""))
+		if err != nil {
+			return nil, err
+		}
+		netdevs = append(netdevs, routed...)
+	}
+	addresses, err := network.Addresses(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addresses {
+		if f.local.IsValid() && a.Addr.Unmap().WithZone("") == f.local {
+			netdevs = append(netdevs, a.Netdev)
+		}
+	}
+	slices.Sort(netdevs)
+	return slices.Compact(netdevs), nil
+}
+
+// possible returns the network devices that a flow without a route may come back to: those with an address of its kind.
+func (f *flow) possible(ctx context.Context, network Network) (netdevs []string, err error) {
+	addresses, err := network.Addresses(ctx)
+	for _, a := range addresses {
+		if a.Addr.Is4() == f.remote.Is4() && !a.Addr.IsLinkLocalUnicast() && !slices.Contains(netdevs, a.Netdev) {
+			netdevs = append(netdevs, a.Netdev)
+		}
+	}
+	return netdevs, err
+}
+
+// allFlows returns what must not be cut off: ssh connections, network storage, and name servers.
+func allFlows(s *change.System, pid int) ([]flow, error) {
+	peers, err := sshPeers(s, pid)
+	if err != nil {
+		return nil, err
+	}
+	var flows []flow
+	for _, p := range peers {
+		flows = append(flows, flow{what: "the ssh session from " + p.remote.String(), local: p.local, remote: p.remote,
+			fix: "it would be cut off; choose another NIC, or come in another way"})
+	}
+	proc, err := procfs.NewFS(s.Path("/proc"))
+	if err != nil {
+		return nil, err
+	}
+	for _, more := range []func(*change.System, procfs.FS) ([]flow, error){mountFlows, iscsiFlows, nvmeFlows, nbdFlows,
+		storageConnections, nameServers} {
+		found, err := more(s, proc)
+		if err != nil {
+			return nil, fmt.Errorf("what the host uses over the network cannot be told: %w; run it as root", err)
+		}
+		flows = append(flows, found...)
+	}
+	return flows, nil
+}
+
+// networkMounts are the file systems that are on other machines, with what people call them.
+var networkMounts = map[string]string{"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB", "smb3": "SMB", "ceph": "CephFS",
+	"fuse.ceph": "CephFS", "glusterfs": "GlusterFS", "fuse.glusterfs": "GlusterFS", "lustre": "Lustre", "9p": "9p",
+	"afs": "AFS", "fuse.sshfs": "SSHFS"}
+
+// mountFlows returns the servers of file systems. The kernel lists their addresses among the options (addr=), or as
+// part of the source ("10.0.0.1:6789,10.0.0.2:6789:/"). The mounts of the first process are looked at, too: rackless
+// may run in a namespace of its own.
+func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
+	var flows []flow
+	for _, path := range []string{"/proc/self/mountinfo", "/proc/1/mountinfo"} {
+		text, err := s.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			// "36 35 98:0 /root /at rw,noatime shared:1 - nfs4 source rw,addr=10.0.0.1" (proc(5)).
+			// procfs refuses a whole table for one line that it does not understand.
+			before, after, _ := strings.Cut(line, " - ")
+			mount, of := strings.Fields(before), strings.Fields(after)
+			if len(mount) < 5 || len(of) < 3 {
+				continue
+			}
+			for _, f := range serversOf(mount[4], of[0], of[1], of[2]) {
+				if !slices.Contains(flows, f) {
+					flows = append(flows, f)
+				}
+			}
+		}
+	}
+	return flows, nil
+}
+
+// serversOf returns the servers of one mount.
+func serversOf(at, kind, source, options string) []flow {
+	kind = networkMounts[kind]
+	if kind == "" {
+		return nil
+	}
+	what, fix := kind+" mount "+at, "umount it first, or choose another NIC"
+	if at == "/" {
+		what, fix = "the root file system ("+kind+")", "the host runs from it; choose another NIC"
+	}
+	for option := range strings.SplitSeq(options, ",") {
+		name, value, _ := strings.Cut(option, "=")
+		if slices.Contains([]string{"addr", "mountaddr", "mon_addr"}, name) {
+			source += "," + value
+		}
+	}
+	var flows []flow
+	for _, a := range addressesIn(source) {
+		flows = append(flows, flow{what: fmt.Sprintf("%s from %s", what, a), fix: fix, remote: a})
+	}
+	return flows
+}
+
+// addressesIn returns the IP addresses in the source of a mount or in a list of options, with ports or without.
+func addressesIn(text string) []netip.Addr {
+	var all []netip.Addr
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return strings.ContainsRune(",;/=@ ", r) }) {
+		word = strings.TrimSuffix(word, ":")
+		_, rest, _ := strings.Cut(word, ":") // after Ceph's "v2:", or the network of Lustre's server before
+		for _, text := range []string{word, rest} {
+			a, err := netip.ParseAddr(strings.Trim(text, "[]"))
+			if err != nil {
+				ap, _ := netip.ParseAddrPort(text)
+				a = ap.Addr()
+			}
+			if a = a.Unmap(); a.IsValid() && !slices.Contains(all, a) {
+				all = append(all, a)
+			}
+		}
+	}
+	return all
+}
+
+// iscsiFlows returns the portals of iSCSI and iSER sessions.
+// Source: Documentation/ABI of Linux, scsi_transport_iscsi.c.
+func iscsiFlows(s *change.System, _ procfs.FS) ([]flow, error) {
+	const class = "/sys/class/iscsi_connection"
+	names, err := s.List(class)
+	var flows []flow
+	for _, name := range names {
+		for _, file := range []string{"address", "persistent_address"} {
+			text, _ := s.Value(class + "/" + name + "/" + file) // not known while it is set up
+			for _, a := range addressesIn(text) {
+				flows = append(flows, flow{what: "the iSCSI session with " + a.String(), remote: a,
+					fix: "log out first (iscsiadm -m node -u), or choose another NIC"})
+			}
+		}
+	}
+	return flows, err
+}
+
+// nvmeFlows returns the controllers of NVMe over TCP and RDMA: "traddr=10.0.0.1,trsvcid=4420,host_iface=eno3,..."
+// (nvmf_get_address in drivers/nvme/host/fabrics.c).
+func nvmeFlows(s *change.System, _ procfs.FS) ([]flow, error) {
+	const class = "/sys/class/nvme"
+	names, err := s.List(class)
+	var flows []flow
+	for _, name := range names {
+		text, _ := s.Value(class + "/" + name + "/address") // that of a local disk is a PCI address
+		f := flow{fix: "nvme disconnect -d " + name + " first, or choose another NIC"}
+		for option := range strings.SplitSeq(text, ",") {
+			key, value, _ := strings.Cut(option, "=")
+			switch key {
+			case "traddr":
+				f.remote, _ = netip.ParseAddr(value)
+			case "src_addr", "host_traddr":
+				f.local, _ = netip.ParseAddr(value)
+			case "host_iface":
+				f.netdev = value
+			}
+		}
+		if f.remote.IsValid() {
+			f.what = fmt.Sprintf("NVMe-oF controller %s on %s", name, f.remote)
+			flows = append(flows, f)
+		}
+	}
+	return flows, err
+}
+
+// nbdFlows returns the servers of network block devices: the connections of the process that serves each.
+func nbdFlows(s *change.System, proc procfs.FS) ([]flow, error) {
+	const class = "/sys/block"
+	names, err := s.List(class)
+	var flows []flow
+	for _, name := range names {
+		pid, readErr := s.Number(class + "/" + name + "/pid") // there while it is connected
+		if !strings.HasPrefix(name, "nbd") || readErr != nil {
+			continue
+		}
+		p, err := proc.Proc(int(pid))
+		if err != nil {
+			continue // connected by netlink: the sockets are the kernel's
+		}
+		sockets := map[uint64]bool{}
+		if err := addSockets(p, sockets); err != nil {
+			return nil, err
+		}
+		peers, err := establishedPeers(proc, sockets)
+		if err != nil {
+			return nil, err
+		}
+		for _, peer := range peers {
+			flows = append(flows, flow{what: fmt.Sprintf("NBD device %s from %s", name, peer.remote), local: peer.local,
+				remote: peer.remote, fix: "nbd-client -d /dev/" + name + " first, or choose another NIC"})
+		}
+	}
+	return flows, err
+}
+
+// storagePorts are the TCP ports of network storage. Source: IANA, and the manuals of Ceph and DRBD.
+func storagePort(port uint64) string {
+	switch {
+	case port == 2049:
+		return "NFS"
+	case port == 445 || port == 139:
+		return "SMB"
+	case port == 3260:
+		return "iSCSI"
+	case port == 4420 || port == 8009:
+		return "NVMe/TCP"
+	case port == 10809:
+		return "NBD"
+	case port == 3300 || port == 6789 || port >= 6800 && port <= 7568:
+		return "Ceph"
+	case port >= 7788 && port <= 7799:
+		return "DRBD"
+	case port == 24007:
+		return "GlusterFS"
+	}
+	return ""
+}
+
+// storageConnections returns the TCP connections at ports of network storage, and all that the kernel itself has: those
+// have no inode. A connection that no program has accepted yet has none either.
+func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
+	lines, err := tcpLines(proc)
+	if err != nil {
+		return nil, err
+	}
+	accepting := map[uint64]bool{} // ports at which programs listen
+	for _, l := range lines {
+		if l.state == tcpListen && l.inode != 0 {
+			accepting[l.localPort] = true
+		}
+	}
+	var flows []flow
+	for _, l := range lines {
+		kind := storagePort(l.remotePort)
+		if kind == "" {
+			kind = storagePort(l.localPort)
+		}
+		if kind == "" && l.inode == 0 && !accepting[l.localPort] {
+			kind = "kernel"
+		}
+		if l.state != tcpEstablished || kind == "" || l.remote.IsLoopback() || l.remote == l.local {
+			continue
+		}
+		flows = append(flows, flow{what: fmt.Sprintf("a %s connection with %s", kind, l.remote), local: l.local,
+			remote: l.remote, fix: "end what uses it, or choose another NIC"})
+	}
+	return flows, nil
+}
+
+// nameServers returns the DNS servers of the host; with systemd-resolved, which is its own server, those that it asks.
+func nameServers(s *change.System, _ procfs.FS) ([]flow, error) {
+	var flows []flow
+	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
+		text, err := s.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(text)) {
+			fields := strings.Fields(line)
+			if len(fields) < 2 || fields[0] != "nameserver" {
+				continue
+			}
+			a, err := netip.ParseAddr(fields[1])
+			f := flow{what: "the name server " + fields[1], remote: a, soft: true,
+				fix: "the host would lose DNS; choose another NIC, or another server; " + yesReally}
+			if err == nil && !slices.Contains(flows, f) {
+				flows = append(flows, f)
+			}
+		}
+	}
+	return flows, nil
+}
