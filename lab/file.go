@@ -7,8 +7,8 @@ import (
 )
 
 // The types of this file are the lab file as the user wrote it: what is absent is nil. The JSON
-// schema is made from them: tags hold the names of the keys, and the comments of fields, which
-// are embedded in the program, their descriptions.
+// schema is made from them (schema_make_test.go): tags hold the names of the keys, and the comments of
+// fields their descriptions.
 
 type file struct {
 	// Name of the lab. It is part of socket paths and of the names of running things, so it is

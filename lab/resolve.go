@@ -382,7 +382,7 @@ func addr4(n uint32) netip.Addr {
 // nodes that are appended change nothing for those that are there.
 func (l *Lab) connect() {
 	// Two NICs of one MAC on one switch take each other's frames, so that a collision of hashes moves on.
-	used := make(map[uint32]bool)
+	used := make(map[string]bool)
 	for i := range l.Nodes {
 		n := &l.Nodes[i]
 		for k := range n.NICs {
@@ -393,33 +393,26 @@ func (l *Lab) connect() {
 			host := binary.BigEndian.Uint32(base[:]) + uint32(i) + 1
 			n.NICs[k] = NIC{
 				Name: "eth" + strconv.Itoa(k),
-				MAC:  formatMAC(freeMAC(macHash(l.Name, n.Name, k), used)),
+				MAC:  FreeMAC(l.Name, n.Name, k, used),
 				Addr: netip.PrefixFrom(addr4(host), sub.Bits()),
 			}
 		}
 	}
 }
 
-// macBits is what a MAC address has left behind the prefix 52:54:00. That is QEMU's and libvirt's customary prefix;
-// its first byte has the "locally administered" bit set, so no vendor owns it.
-const macBits = 24
-
-// macHash maps a NIC to its preferred MAC suffix: the same lab has the same addresses on every machine and every day.
-// SHA-256 not for secrecy, but because short names that differ in one digit must spread over all 24 bits.
-func macHash(lab, node string, nic int) uint32 {
+// FreeMAC hands out the MAC address of a NIC: 52:54:00, the customary prefix of QEMU and libvirt, whose first byte
+// has the "locally administered" bit set, so that no vendor owns it; and three bytes of a hash. The same lab has the
+// same addresses on every machine and every day. What is in used is passed over, and what is handed out is put there.
+//
+// It is SHA-256 not for secrecy, but because short names that differ in one digit must spread over all 24 bits.
+func FreeMAC(lab, node string, nic int, used map[string]bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", lab, node, nic)) // no name contains a slash
-	return uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
-}
-
-// freeMAC takes the suffix, or the next one that is free.
-func freeMAC(suffix uint32, used map[uint32]bool) uint32 {
-	for used[suffix] { // ends: a lab has at most 8000 NICs of 16 million suffixes
-		suffix = (suffix + 1) & (1<<macBits - 1)
+	n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
+	for ; ; n++ { // ends: a lab has at most 8000 NICs of 16 million suffixes
+		mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n))
+		if !used[mac] {
+			used[mac] = true
+			return mac
+		}
 	}
-	used[suffix] = true
-	return suffix
-}
-
-func formatMAC(suffix uint32) string {
-	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(suffix>>16), byte(suffix>>8), byte(suffix))
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/docs"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -90,7 +91,7 @@ $schema=lab.schema.json".`,
 		Example: "  rackless lab schema > lab.schema.json",
 		Args:    exactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
-			_, err := a.out.Write(lab.Schema())
+			_, err := a.out.Write(docs.LabSchema)
 			return err
 		},
 	}

@@ -229,6 +229,7 @@ var rules = map[string]rule{
 	"doctor": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what is missing is found first and shown later"}},
 	"cmd/rackless":         {any: true},
+	"docs":                 {why: "documents as files, embedded: who prints them knows what they are"},
 	"examples/hosts":       {why: "profiles as files, embedded: what they mean is the business of emulate"},
 	"internal/atomicfile":  {why: "files that are there whole or not at all: what is in them is their writer's business"},
 	"internal/browsertest": {why: "a browser for tests of whoever makes pages"},
@@ -268,6 +269,7 @@ var testOnly = map[string]string{
 	"pgregory.net/rapid/...":                         "its licence, MPL-2.0, is accepted for tests only",
 	"github.com/santhosh-tekuri/jsonschema/v6/...": "lab checks its input itself, with lines and columns; this one " +
 		"judges the schema in tests",
+	"github.com/invopop/jsonschema/...": "the schemas are files: it makes them in tests",
 }
 
 // noName are package names that say nothing about what is inside, so that everything ends up inside.

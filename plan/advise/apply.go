@@ -2,7 +2,6 @@ package advise
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -115,7 +114,7 @@ func (e Edit) addNode(l *lab.Lab) error {
 	}
 	for k := range n.NICs {
 		nic := &n.NICs[k]
-		nic.MAC = freeMAC(l.Name, n.Name, k, used)
+		nic.MAC = lab.FreeMAC(l.Name, n.Name, k, used)
 		addr, ok := freeAddr(l, k, nic.Addr)
 		if !ok {
 			return e.fail(e.Node, fmt.Sprintf("subnet %s has no address left for it", nic.Addr.Masked()),
@@ -125,21 +124,6 @@ func (e Edit) addNode(l *lab.Lab) error {
 	}
 	l.Nodes = append(l.Nodes, n)
 	return nil
-}
-
-// freeMAC hands out a MAC address by the rule of the lab file: 52:54:00 (QEMU's range of locally
-// administered addresses) and three bytes of a hash of the names. So a plan of the edited lab is the
-// one of the edited file.
-func freeMAC(labName, node string, nic int, used map[string]bool) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", labName, node, nic))
-	// ends: a lab has 4000 NICs at most
-	for n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2]); ; n = (n + 1) & 0xffffff {
-		mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n))
-		if !used[mac] {
-			used[mac] = true
-			return mac
-		}
-	}
 }
 
 // freeAddr returns the address after the highest that NICs number k of the lab have, in the subnet of like.

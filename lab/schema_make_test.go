@@ -2,7 +2,6 @@ package lab
 
 import (
 	"bytes"
-	_ "embed" // for the comments of file.go
 	"encoding/json"
 	"fmt"
 	"go/ast"
@@ -28,14 +27,12 @@ const (
 	subnetPattern = `^(` + octetPattern + `\.){3}` + octetPattern + `/([89]|[12][0-9]|30)$`
 )
 
-//go:embed file.go
-var fileSource string
+// The schema is made here, from the types of file.go and their comments, and not in the program, which prints
+// what docs/lab.schema.json has. "go test ./lab -run Schema -update" writes it.
 
-// descriptions returns the comments of the fields in file.go, by type and field: "file.Name". The
-// source is parsed when a schema is asked for, which is rare, so that the texts stand only there.
+// descriptions returns the comments of the fields in file.go, by type and field: "file.Name".
 var descriptions = sync.OnceValue(func() map[string]string {
-	// It is the source that was compiled, so it can be parsed.
-	source, err := parser.ParseFile(token.NewFileSet(), "file.go", fileSource, parser.ParseComments)
+	source, err := parser.ParseFile(token.NewFileSet(), "file.go", nil, parser.ParseComments)
 	if err != nil {
 		panic(fmt.Sprintf("parse the comments of the lab file's keys: %v", err))
 	}
@@ -65,9 +62,9 @@ func reflector() *jsonschema.Reflector {
 		LookupComment: func(t reflect.Type, field string) string { return texts[t.Name()+"."+field] }}
 }
 
-// Schema returns the JSON schema (draft 2020-12) of the lab file, for editors and for other tools. It accepts every
+// makeSchema returns the JSON schema (draft 2020-12) of the lab file, for editors and for other tools. It accepts every
 // file that Parse accepts. Parse refuses more: what needs arithmetic, such as a subnet that is too small.
-func Schema() []byte {
+func makeSchema() []byte {
 	s := reflector().Reflect(&file{})
 	s.ID = schemaID
 	s.Title = "rackless lab file"
