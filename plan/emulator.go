@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/rackless/rackless/topology"
 )
@@ -44,24 +45,14 @@ func (p *Plan) EmulatorPin(n *Node, h *topology.Host) topology.CPUSet {
 		return pin
 	}
 	for _, m := range n.Memory {
-		for i := range h.NUMANodes {
-			node := &h.NUMANodes[i]
-			if node.ID != m.NUMANode || node.CPUs.Overlaps(pin) {
-				continue
-			}
-			if kept := node.CPUs.Intersect(p.Housekeeping.CPUs); !kept.IsEmpty() {
-				pin = pin.Union(kept)
-				continue
-			}
-			last := -1
-			for _, cpu := range n.VCPUs {
-				if cpu >= 0 && cpu < topology.MaxCPUs && node.CPUs.Contains(cpu) {
-					last = max(last, cpu)
-				}
-			}
-			if last >= 0 {
-				pin = pin.Union(topology.CPUs(last))
-			}
+		node := h.NUMANode(m.NUMANode)
+		if node == nil || node.CPUs.Overlaps(pin) {
+			continue
+		}
+		if kept := node.CPUs.Intersect(p.Housekeeping.CPUs); !kept.IsEmpty() {
+			pin = pin.Union(kept)
+		} else if own := slices.Collect(node.CPUs.Intersect(n.CPUs()).All()); len(own) > 0 {
+			pin = pin.Union(topology.CPUs(slices.Max(own)))
 		}
 	}
 	return pin

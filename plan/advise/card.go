@@ -58,10 +58,8 @@ func (e Edit) card(h *topology.Host, name string) (*card, error) {
 	}
 	c := &card{id: name}
 	// A virtual function stands for the card that it is a part of.
-	for _, d := range h.PCI {
-		if d.Address == at && d.PF != nil {
-			at = *d.PF
-		}
+	if d := h.Device(at); d != nil && d.PF != nil {
+		at = *d.PF
 	}
 	for i := range h.PCI {
 		if d := &h.PCI[i]; d.PF == nil && d.Address.SameDevice(at) {

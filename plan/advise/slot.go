@@ -236,12 +236,11 @@ func (e Edit) moveBelow(h *topology.Host, c *card) error {
 	if len(c.functions) == 0 {
 		return e.fail(c.id, "the host's source has no PCI tree", "move it to a NUMA node")
 	}
-	k := slices.IndexFunc(h.PCI, func(d topology.PCIDevice) bool { return d.Address == addr })
-	if k < 0 {
+	port := h.Device(addr)
+	switch {
+	case port == nil:
 		return e.fail(e.Other, "the host has no such port", "")
-	}
-	port := &h.PCI[k]
-	if !port.IsBridge() {
+	case !port.IsBridge():
 		return e.fail(e.Other, "is no port: nothing can be plugged in below it", "")
 	}
 	for _, d := range h.PCI {

@@ -90,12 +90,7 @@ func (b *problemBuilder) distances(n *topology.NUMANode, order []int, own int) [
 
 // hostNode returns what the host says of node at of the problem; nil if the node stands for the whole machine.
 func (b *problemBuilder) hostNode(at int) *topology.NUMANode {
-	for i := range b.host.NUMANodes {
-		if b.host.NUMANodes[i].ID == b.p.NUMANodes[at].ID {
-			return &b.host.NUMANodes[i]
-		}
-	}
-	return nil
+	return b.host.NUMANode(b.p.NUMANodes[at].ID)
 }
 
 // nodeSet returns the number of node at of the problem, as nodesets have it.

@@ -151,10 +151,8 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 		return nil
 	}
 	through := []string{netdev}
-	for _, bond := range b.host.Bonds {
-		if bond.Name == netdev {
-			through = append(through, bond.Members...)
-		}
+	if bond := b.host.Bond(netdev); bond != nil {
+		through = append(through, bond.Members...)
 	}
 	return through
 }

@@ -102,11 +102,11 @@ func (c *covering) shares(asked []int) int {
 	return max(0, best) // where nothing is enough, there is no placement either
 }
 
-// coverage returns the covering of some NUMA nodes that share no L3 cache with others.
-func (m *model) coverage(within func(node int) bool) *covering {
+// coverage returns the covering of some pools that share no L3 cache with others.
+func (m *model) coverage(within func(*pool) bool) *covering {
 	c := &covering{}
 	for _, q := range m.cells {
-		if q.l3 < 0 && within(m.pools[q.pool].node) {
+		if q.l3 < 0 && within(&m.pools[q.pool]) {
 			c.loose += len(q.cores)
 		}
 	}
@@ -114,9 +114,9 @@ func (m *model) coverage(within func(node int) bool) *covering {
 		if len(l.cells) == 0 {
 			continue
 		}
-		first := m.pools[m.cells[l.cells[0]].pool].poolKey
+		first := &m.pools[m.cells[l.cells[0]].pool]
 		node, pk, size := first.node, first.pkg, 0
-		if !within(node) {
+		if !within(first) {
 			continue
 		}
 		for _, k := range l.cells {
@@ -148,30 +148,13 @@ func (m *model) cover() int64 {
 	for i := range m.requests {
 		asked[i] = m.requests[i].cores
 	}
-	return int64(m.coverage(func(int) bool { return true }).shares(asked))
+	return int64(m.coverage(func(*pool) bool { return true }).shares(asked))
 }
 
 // cover counts the shares of the lab nodes that are to be packed.
 func (p *packer) cover() int {
-	comp := &p.m.comps[p.comp]
-	for len(p.covers) < len(p.m.comps) {
-		p.covers = append(p.covers, nil)
-	}
-	c := p.covers[p.comp]
-	if c == nil {
-		c = &covering{}
-		p.covers[p.comp] = c
-		for k, l := range comp.l3s {
-			c.add(p.m.l3s[l].tenant, comp.sizes[k])
-		}
-		for _, pl := range comp.pools {
-			for _, q := range p.m.pools[pl].cells {
-				if p.m.cells[q].l3 < 0 {
-					c.loose += len(p.m.cells[q].cores)
-				}
-			}
-		}
-		c.finish()
+	if p.covers[p.comp] == nil {
+		p.covers[p.comp] = p.m.coverage(func(q *pool) bool { return q.comp == p.comp })
 	}
 	p.asked = p.asked[:0]
 	for x, q := range p.items {
@@ -181,7 +164,7 @@ func (p *packer) cover() int {
 			p.asked = append(p.asked, q.n)
 		}
 	}
-	return c.shares(p.asked)
+	return p.covers[p.comp].shares(p.asked)
 }
 
 // sharesLeft is what lab nodes that are not placed yet cost at least for sharing caches, beside

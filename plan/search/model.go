@@ -85,7 +85,6 @@ type l3 struct {
 type component struct {
 	pools  []int
 	l3s    []int
-	sizes  []int // free cores of each of l3s
 	large  []int // free cores of those without tenants, largest first
 	single bool  // one L3 holds all cores: nothing to pack
 }
@@ -306,7 +305,6 @@ func (m *model) addComponent(start int) {
 		for _, x := range m.l3s[l].cells {
 			size += len(m.cells[x].cores)
 		}
-		c.sizes = append(c.sizes, size)
 		if !m.l3s[l].tenant {
 			c.large = append(c.large, size)
 		}

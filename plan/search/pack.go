@@ -44,7 +44,7 @@ const packSteps = 60000
 const cacheLimit = 1 << 16
 
 func newPacker(m *model, work *meter) *packer {
-	return &packer{m: m, work: work, cache: map[string]packed{}}
+	return &packer{m: m, work: work, cache: map[string]packed{}, covers: make([]*covering, len(m.comps))}
 }
 
 // bounds returns between what the least shares of a component are: the same where they were found in time.

@@ -180,7 +180,7 @@ func (m *model) bins() []bin {
 		if q := &m.nodes[nodes[0]]; len(nodes) == 1 && counts && q.limited {
 			u.pages = q.pages
 		}
-		u.caches = m.coverage(func(n int) bool { return u.within[n] })
+		u.caches = m.coverage(func(q *pool) bool { return u.within[q.node] })
 		bins = append(bins, u)
 	}
 	return bins

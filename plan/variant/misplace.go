@@ -135,18 +135,12 @@ func room(node *topology.NUMANode, n *plan.Node) bool {
 
 // distance is that of the host's table; NUMA nodes that it does not list are as far as can be.
 func (a *arranger) distance(from, to int) int {
-	for i := range a.host.NUMANodes {
-		n := &a.host.NUMANodes[i]
-		if n.ID != from {
-			continue
-		}
-		for k := range a.host.NUMANodes {
-			if a.host.NUMANodes[k].ID == to && k < len(n.Distances) {
-				return n.Distances[k]
-			}
-		}
+	n := a.host.NUMANode(from)
+	k := slices.IndexFunc(a.host.NUMANodes, func(n topology.NUMANode) bool { return n.ID == to })
+	if n == nil || k < 0 || k >= len(n.Distances) {
+		return 254
 	}
-	return 254
+	return n.Distances[k]
 }
 
 // cards says for each device of a lab node which cell is now the nearest.

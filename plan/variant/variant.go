@@ -38,12 +38,7 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 		return nil, fmt.Errorf("placement %q: want one of %v", level, Levels())
 	}
 	v := copyOf(p)
-	a := arranger{host: h, plan: v, cores: map[int]*topology.Core{}}
-	for i := range h.Cores {
-		for cpu := range h.Cores[i].CPUs.All() {
-			a.cores[cpu] = &h.Cores[i]
-		}
-	}
+	a := arranger{host: h, plan: v}
 	for i := range v.Nodes {
 		n := &v.Nodes[i]
 		if err := a.arrange(n, level); err != nil {
@@ -123,9 +118,8 @@ func samePool(node int, bytes uint64) func(plan.Hugepages) bool {
 
 // An arranger arranges the nodes of a plan.
 type arranger struct {
-	host  *topology.Host
-	plan  *plan.Plan
-	cores map[int]*topology.Core // by CPU
+	host *topology.Host
+	plan *plan.Plan
 }
 
 // arrange gives one lab node its virtual CPUs and what the guest sees.
@@ -175,7 +169,7 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 
 // core returns the core of a CPU that a plan names.
 func (a *arranger) core(cpu int) (*topology.Core, error) {
-	core := a.cores[cpu]
+	core := a.host.Core(cpu)
 	if core == nil {
 		return nil, fmt.Errorf("CPU %d of the plan is on no core of the host", cpu)
 	}

@@ -118,8 +118,7 @@ func (c *checker) pagesArg(arg, value string, page uint64) {
 // withMemory returns the NUMA nodes that have memory, or may have.
 func (c *checker) withMemory() []int {
 	return slices.DeleteFunc(slices.Clone(c.m.nodes), func(node int) bool {
-		return slices.ContainsFunc(c.h.NUMANodes, func(n topology.NUMANode) bool {
-			return n.ID == node && n.MemoryBytes != nil && *n.MemoryBytes == 0
-		})
+		n := c.h.NUMANode(node)
+		return n != nil && n.MemoryBytes != nil && *n.MemoryBytes == 0
 	})
 }

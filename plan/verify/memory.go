@@ -116,11 +116,13 @@ func (c *checker) hugepages(used map[int]uint64) {
 // heldPages returns how many hugepages of the lab's size are in use on a NUMA node, now: the plan may
 // have been made when there were fewer.
 func (c *checker) heldPages(node int) int64 {
-	for _, n := range c.h.NUMANodes {
-		for _, pool := range n.Hugepages {
-			if n.ID == node && pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
-				return int64(pool.Total - *pool.Free)
-			}
+	n := c.h.NUMANode(node)
+	if n == nil {
+		return 0
+	}
+	for _, pool := range n.Hugepages {
+		if pool.SizeBytes == c.p.HugepageBytes && pool.Free != nil && pool.Total > *pool.Free {
+			return int64(pool.Total - *pool.Free)
 		}
 	}
 	return 0
