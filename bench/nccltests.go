@@ -159,7 +159,7 @@ func (t *ncclTable) read(line string) error {
 	case t.titles == nil || !t.units:
 		// A program that starts others says so above the table.
 	case t.checked:
-		return errors.New("a line below the table")
+		// Below a complete table, launchers and scripts say what they like.
 	case logged:
 		t.begun = append(t.begun, fields...)
 	default:

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -150,6 +151,22 @@ func TestBusBandwidthIsFoundInEveryLayout(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+func TestBelowATableOfNCCLTestsEverythingMayStand(t *testing.T) {
+	table := readFile(t, "testdata/nccl-tests/dgxc-h100-all_reduce.txt")
+	want, err := ParseNCCLTests(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, below := range []string{"\nFinished at Tue Apr 21 10:00:00 UTC 2026\n", "=====\nCASE 2\nCOMMAND:\nmpirun x\n", "done"} {
+		if got, err := ParseNCCLTests(slices.Concat(table, []byte(below))); err != nil || !cmp.Equal(want, got) {
+			t.Errorf("%q: %d figures of %d, error %v", below, len(got), len(want), err)
+		}
+	}
+	if _, err := ParseNCCLTests(slices.Concat(table, table)); err == nil {
+		t.Error("two tables are read as one")
 	}
 }
 

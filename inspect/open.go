@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/inspect/smi"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/paste"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/topology"
 )
@@ -259,6 +260,7 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	if inside != "" {
 		return nil, fmt.Errorf("%s: it is not an archive, so there is no %q in it", name, inside)
 	}
+	text = paste.Clean(text)
 	for _, part := range [][]byte{text[:min(len(text), sniffLen)], text} {
 		for _, f := range formats() {
 			if f.sniff(part) {

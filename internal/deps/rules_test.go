@@ -70,7 +70,8 @@ var rules = map[string]rule{
 	"inspect": {
 		may: []string{
 			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
-			"inspect/smi", "inspect/tree", "internal/cmdline", "internal/lazyregexp", "internal/userfile", "topology",
+			"inspect/smi", "inspect/tree", "internal/cmdline", "internal/lazyregexp", "internal/paste", "internal/userfile",
+			"topology",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
@@ -163,7 +164,7 @@ var rules = map[string]rule{
 	"study/lock": {why: "one study at a time on a machine; what it measures is not the lock's business"},
 	"study/store": {may: []string{"bench", "study"},
 		why: "what was measured, on disk; what it means is its readers' business"},
-	"study/importer": {may: []string{"internal/group", "bench", "study"},
+	"study/importer": {may: []string{"internal/paste", "internal/group", "bench", "study"},
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
 			"study/conduct", never: timed()},
 	"study/conduct": {
@@ -248,6 +249,7 @@ var rules = map[string]rule{
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
 		why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
 	"internal/lazyregexp": {why: "regular expressions, later"},
+	"internal/paste":      {why: "text in, text out; what it says is its reader's business", never: pure()},
 	"internal/planbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
 	"internal/planfixture": {may: []string{"lab", "plan", "topology"},
 		why: "it makes problems for tests and benchmarks; who solves them is not its business"},

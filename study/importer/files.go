@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"path"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/paste"
 )
 
 // A Source is a file or a directory to import.
@@ -98,8 +101,11 @@ func readAll(sources []Source) ([]*file, error) {
 			if f.data, err = read(src.FS, p); err != nil {
 				return nil, named(src, err)
 			}
-			f.size = len(f.data)
 			sum := sha256.Sum256(f.data)
+			if !bytes.HasPrefix(bytes.TrimSpace(f.data), []byte("{")) {
+				f.data = paste.Clean(f.data)
+			}
+			f.size = len(f.data)
 			f.sum = hex.EncodeToString(sum[:])
 			all = append(all, f)
 		}

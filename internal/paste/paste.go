@@ -1,0 +1,127 @@
+// Package paste brings texts that people have copied back to what a tool printed.
+package paste
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"unicode"
+)
+
+// spaces are what web pages, editors and terminals put in the place of spaces, or between letters.
+var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060", "",
+	"\ufeff", "", "\r\n", "\n")
+
+// colour is an escape sequence that sets colours, or clears to the end of a line.
+var colour = regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)
+
+// A mark is what a launcher or a logger writes before each line. It is taken for one where at least the share of the
+// lines that are not blank begin with it: a launcher's own lines have none.
+type mark struct {
+	form  *regexp.Regexp
+	share float64
+}
+
+const clock = `\d\d:\d\d:\d\d(?:[.,]\d+)?`
+
+var marks = []mark{
+	// mpirun --tag-output, with --timestamp-output before it.
+	{regexp.MustCompile(`^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` (?:[A-Z]+ )?\d{4})?` +
+		`\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`), 0.5},
+	// kubectl logs --prefix.
+	{regexp.MustCompile(`^\[pod/[^\]\s]+\] `), 0.9},
+	// kubectl logs --timestamps, docker logs -t, ts, and the logs of CI.
+	{regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?\]? `), 0.9},
+	// journalctl and syslog.
+	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9},
+	// srun --label.
+	{regexp.MustCompile(`^ *\d+: `), 0.8},
+}
+
+// same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it.
+var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: )?`)
+
+// maxMarks bounds how many marks are taken off: a quoted log of a launcher below a logger has three.
+const maxMarks = 4
+
+// Clean returns what a tool printed, from a text that was copied from a terminal, a mail, a web page or the log of a
+// launcher: without colours and no-break spaces, and without what stands before each line: quotes, indentation, names
+// of ranks and nodes, times. Lines keep their number. The text itself is not changed.
+func Clean(text []byte) []byte {
+	if bytes.ContainsRune(text, '\x1b') {
+		text = colour.ReplaceAll(text, nil)
+	}
+	if bytes.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII || r == '\r' }) {
+		text = []byte(spaces.Replace(string(text)))
+	}
+	for range maxMarks {
+		before := len(text)
+		text = withoutMark(withoutSame(text))
+		if len(text) == before {
+			break
+		}
+	}
+	return text
+}
+
+// withoutSame takes off what all lines begin with, where nobody would print that.
+func withoutSame(text []byte) []byte {
+	var common []byte
+	lines := 0
+	for line := range bytes.Lines(text) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		if lines++; lines == 1 {
+			common = same.Find(line)
+		}
+		common = common[:shared(common, line)]
+		if len(common) == 0 {
+			return text
+		}
+	}
+	// Names end alike where their beginnings are cut off: "node1: " and "node12: " have "node1" in common.
+	common = same.Find(common)
+	if named := bytes.HasSuffix(common, []byte(": ")); len(common) == 0 || named && lines < 3 {
+		return text
+	}
+	return each(text, func(line []byte) []byte { return bytes.TrimPrefix(line, common) })
+}
+
+// shared is the length of the longest beginning that a and b have in common.
+func shared(a, b []byte) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n] == b[n] {
+		n++
+	}
+	return n
+}
+
+// withoutMark takes off the first kind of mark that enough lines begin with.
+func withoutMark(text []byte) []byte {
+	for _, m := range marks {
+		lines, marked := 0, 0
+		for line := range bytes.Lines(text) {
+			if len(bytes.TrimSpace(line)) == 0 {
+				continue
+			}
+			lines++
+			if m.form.Match(line) {
+				marked++
+			}
+		}
+		if marked > 0 && float64(marked) >= m.share*float64(lines) {
+			return each(text, func(line []byte) []byte { return line[len(m.form.Find(line)):] })
+		}
+	}
+	return text
+}
+
+// each returns the text with every line as change makes it.
+func each(text []byte, change func(line []byte) []byte) []byte {
+	out := make([]byte, 0, len(text))
+	for line := range bytes.Lines(text) {
+		out = append(out, change(line)...)
+	}
+	return out
+}

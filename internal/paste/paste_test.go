@@ -1,0 +1,84 @@
+package paste
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+)
+
+const table = "# size count\n   1024   16\n\n   2048   32\n# done\n"
+
+// before puts the same or, with a rank, its own characters before each line that is not blank.
+func before(text, mark string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.TrimSpace(line) != "" {
+			b.WriteString(mark)
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+func TestCleanFindsWhatTheToolPrinted(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, text, want string }{
+		{"nothing to do", table, table},
+		{"empty", "", ""},
+		{"no-break spaces and a byte order mark", "\ufeff00:00.0\u00a0Host\u00a0bridge\n", "00:00.0 Host bridge\n"},
+		{"line ends of Windows", strings.ReplaceAll(table, "\n", "\r\n"), table},
+		{"colours", "\x1b[1;32mok\x1b[0m\x1b[K\n", "ok\n"},
+		{"indented", before(table, "         "), table},
+		{"indented by tabs", before(table, "\t\t"), table},
+		{"quoted", before(table, "> "), table},
+		{"quoted twice, and indented", before(table, "  >> "), table},
+		{"mpirun --tag-output", "a line of mpirun's\n\n" + before(table, "[1,0]<stdout>:"), "a line of mpirun's\n\n" + table},
+		{"mpirun --timestamp-output", before(table, "Mon Apr 20 11:24:10 2026[1,13]<stdout>:"), table},
+		{"Open MPI 5", before(table, "[prterun-node-14-77@1,0]<stdout>:"), table},
+		{"srun -l", before(table, " 0: "), table},
+		{"srun -l, two ranks", "0: # size\n1: # size\n0:   10\n1:   10\n10: # done\n", "# size\n# size\n  10\n  10\n# done\n"},
+		{"pdsh", before(table, "gpu-14.cluster: "), table},
+		{"kubectl --prefix", before(table, "[pod/nccl-launcher-x7/launcher] "), table},
+		{"kubectl --timestamps", before(table, "2026-04-19T11:24:10.123456789Z "), table},
+		{"a logger's time", before(table, "2026-04-19 11:24:10,123 "), table},
+		{"journalctl", before(table, "Apr  9 11:24:10 gpu14 run.sh[4242]: "), table},
+		{"a quoted log of srun in a journal", before(before(table, "3: "), "> Apr 19 11:24:10 gpu14 srun[7]: "), table},
+		{"ranks of a launcher, and not of all lines", "0: a\nb\nc\nd\n", "0: a\nb\nc\nd\n"},
+		{"addresses are no ranks", "00:1f.0 ISA bridge\n00:1f.2 SATA\n", "00:1f.0 ISA bridge\n00:1f.2 SATA\n"},
+		{"addresses with a domain", "0000:00:00.0 Host\n0000:00:01.0 PCI\n0000:00:02.0 VGA\n",
+			"0000:00:00.0 Host\n0000:00:01.0 PCI\n0000:00:02.0 VGA\n"},
+		{"keys of which two are alike", "mode: a\nmode: b\n", "mode: a\nmode: b\n"},
+		{"names that begin alike", "node1: a\nnode12: b\nnode13: c\n", "node1: a\nnode12: b\nnode13: c\n"},
+		{"details below a head", "82:00.0 NIC\n\tLnkSta: x16\n", "82:00.0 NIC\n\tLnkSta: x16\n"},
+		{"a matrix with an empty corner", "\tGPU0\tGPU1\nGPU0\t X\tNV6\n", "\tGPU0\tGPU1\nGPU0\t X\tNV6\n"},
+	} {
+		if got := string(Clean([]byte(tt.text))); got != tt.want {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestCleanLeavesItsArgumentAlone(t *testing.T) {
+	t.Parallel()
+	text := before(table, "> \x1b[1m[1,0]<stdout>:\u00a0")
+	in := []byte(text)
+	Clean(in)
+	if string(in) != text {
+		t.Errorf("it became %q", in)
+	}
+}
+
+func FuzzClean(f *testing.F) {
+	f.Add([]byte(before(table, "> 2026-04-19T11:24:10Z [1,0]<stdout>: 0: ")))
+	f.Add([]byte("\x1b[m\u00a0a: \nb"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		got := Clean(text)
+		// Errors name lines by their number.
+		if a, b := bytes.Count(text, []byte("\n")), bytes.Count(got, []byte("\n")); a != b {
+			t.Errorf("%d lines became %d: %q", a, b, got)
+		}
+		if len(got) > len(text) {
+			t.Errorf("%q became longer: %q", text, got)
+		}
+	})
+}
