@@ -88,7 +88,7 @@ type (
 		Result    jsonResult `json:"result"`
 		// Lab is as results of rackless bench have it, without figures.
 		Lab         *report.Data `json:"lab,omitempty"`
-		Environment []Fact       `json:"environment,omitempty"`
+		Environment []study.Fact `json:"environment,omitempty"`
 		Commands    []Command    `json:"commands,omitempty"`
 		Runs        []jsonRun    `json:"runs"`
 	}

@@ -19,18 +19,12 @@ type Document struct {
 	Emulated bool
 	// Lab has nodes, machine and checks of the lab as the first run found it; nil where that was not recorded.
 	Lab         *report.Data
-	Environment []Fact    // host, kernel, versions: in the order in which they are shown
-	Commands    []Command // that made the figures, each once
+	Environment []study.Fact // host, kernel, versions: in the order in which they are shown
+	Commands    []Command    // that made the figures, each once
 	// Repeat is the command that repeats the study, such as "rackless study run pin.yaml"; empty: not known.
 	Repeat    string
 	Generated time.Time // when the report was made
 	Rackless  string    // version that made the runs, or imported them
-}
-
-// A Fact is one thing of the environment.
-type Fact struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
 }
 
 // A Command is what was run at both ends for a test.

@@ -212,8 +212,9 @@ func pinDocument(t testing.TB) *Document {
 		},
 		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 40 20"><rect width="40" height="20"/></svg>`,
 	}
-	doc.Environment = []Fact{{"host", "8 CPUs, 24 GiB, Linux 6.12"}, {"accelerator", "TCG (no KVM)"},
-		{"RDMA device", "rxe, Soft-RoCE"}, {"QEMU", "10.0.2"}}
+	doc.Environment = []study.Fact{{Name: "host", Value: "8 CPUs, 24 GiB, Linux 6.12"},
+		{Name: "accelerator", Value: "TCG (no KVM)"},
+		{Name: "RDMA device", Value: "rxe, Soft-RoCE"}, {Name: "QEMU", Value: "10.0.2"}}
 	doc.Commands = []Command{
 		{Test: "ib_write_lat, 8 B", Server: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000",
 			Client: "ib_write_lat -d rxe0 -x 1 -s 8 -n 20000 10.77.0.11", Tool: "perftest 6.20"},

@@ -39,15 +39,13 @@ func Load(ctx context.Context, db *store.DB, name, repeat string) (*studyview.Do
 	// The analysis is made anew from the raw runs each time, so that a newer rackless judges old studies by its own
 	// rules.
 	doc := &studyview.Document{Result: result, Data: rec.Data, Emulated: rec.Emulated, Repeat: repeat,
-		Generated: time.Now().UTC().Truncate(time.Second), Rackless: rec.Study.Rackless}
+		Environment: rec.Study.Environment, Generated: time.Now().UTC().Truncate(time.Second),
+		Rackless: rec.Study.Rackless}
 	if rec.Study.Survey != nil {
 		doc.Lab = new(report.Data)
 		if err := json.Unmarshal(rec.Study.Survey, doc.Lab); err != nil {
 			return nil, fmt.Errorf("study %s: survey: %w", name, err)
 		}
-	}
-	for _, f := range rec.Study.Environment {
-		doc.Environment = append(doc.Environment, studyview.Fact(f))
 	}
 	for _, s := range rec.Invocations {
 		if s.Command == "" {

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"os/exec"
 	"runtime"
@@ -151,19 +150,13 @@ func (l *load) died(what string, err error) error {
 // time returns how long the load has used CPUs, in seconds.
 func (l *load) time(m machine) float64 {
 	// The workers are children, or children of children, in the load's process group.
+	workers := m.pids(func(pid int) bool {
+		group, err := syscall.Getpgid(pid)
+		return err == nil && group == l.cmd.Process.Pid
+	})
 	sum := 0.0
-	entries, err := fs.ReadDir(m.root, "proc")
-	if err != nil {
-		return 0
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		if group, err := syscall.Getpgid(pid); err == nil && group == l.cmd.Process.Pid {
-			sum += m.processTime(pid)
-		}
+	for _, pid := range workers {
+		sum += m.processTime(pid)
 	}
 	return sum
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"io/fs"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -156,18 +157,18 @@ var libvirtDaemons = []string{"libvirtd", "virtqemud", "virtlogd"}
 
 // helpers are the processes of libvirt, which work for the study beside those that it measures.
 func (m machine) helpers() []int {
-	entries, err := fs.ReadDir(m.root, "proc")
-	if err != nil {
-		return nil
-	}
-	var all []int
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
+	return m.pids(func(pid int) bool {
 		// The name of the program; none where the process has ended.
-		if slices.Contains(libvirtDaemons, m.text("proc/"+e.Name()+"/comm")) {
+		return slices.Contains(libvirtDaemons, m.text(fmt.Sprintf("proc/%d/comm", pid)))
+	})
+}
+
+// pids are those of the processes that are meant; none where the processes cannot be listed.
+func (m machine) pids(meant func(pid int) bool) []int {
+	dirs, _ := fs.Glob(m.root, "proc/[0-9]*") // the pattern is a good one, and nothing else is an error
+	var all []int
+	for _, dir := range dirs {
+		if pid, err := strconv.Atoi(path.Base(dir)); err == nil && meant(pid) {
 			all = append(all, pid)
 		}
 	}
