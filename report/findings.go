@@ -15,6 +15,7 @@ func Findings(w io.Writer, all []finding.Finding, color bool) {
 	t := &show.Terminal{Color: color}
 	status := map[finding.Status]string{finding.OK: t.Colored("ok     ", text.FgGreen),
 		finding.Failed: t.Colored("FAILED ", text.FgRed), finding.Unknown: t.Colored("unknown", text.FgYellow)}
+	all = show.Clean(all, show.Visible)
 	subject, title := 0, 0
 	for _, f := range all {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))

@@ -38,9 +38,9 @@ and status, rackless exec is better.`,
 			defer conn.Close()
 			if t := terminal.Of(a.in); t != nil {
 				fmt.Fprintf(a.err, "console of %s in lab %s: Enter shows the prompt, Ctrl-] leaves\n", node, r.Lab.Name)
-				return terminal.Connect(cmd.Context(), conn, t, a.out)
+				return terminal.Connect(cmd.Context(), conn, t, raw(a.out))
 			}
-			return terminal.Pipe(cmd.Context(), conn, a.in, a.out, quiet)
+			return terminal.Pipe(cmd.Context(), conn, a.in, raw(a.out), quiet)
 		},
 	}
 	cmd.Flags().DurationVar(&quiet, "quiet", quiet, "without a terminal: end after this much silence")

@@ -185,7 +185,7 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 	if len(command) == 0 {
 		return a.hostShell(ctx, h)
 	}
-	exit, err := h.Exec(ctx, env, command, stdin, a.out, a.err)
+	exit, err := h.Exec(ctx, env, command, stdin, raw(a.out), raw(a.err))
 	if err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	defer conn.Close()
 	t := terminal.Of(a.in)
 	if t == nil {
-		return terminal.Pipe(ctx, conn, a.in, a.out, time.Second)
+		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)
 	}
 	fate := "the host is removed then"
 	if h.Keep {
@@ -214,7 +214,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	}
 	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
 	defer followSize(ctx, h, t)()
-	return terminal.Connect(ctx, conn, t, a.out)
+	return terminal.Connect(ctx, conn, t, raw(a.out))
 }
 
 // followSize tells the host's console the size of this terminal, now and when it changes: a serial

@@ -48,7 +48,7 @@ pipes and variables, run sh -c '...'. For an interactive one see rackless consol
 					return err
 				}
 			}
-			exit, err := r.Stream(cmd.Context(), node, c, a.out, a.err)
+			exit, err := r.Stream(cmd.Context(), node, c, raw(a.out), raw(a.err))
 			if errors.Is(err, guest.ErrNoProgram) {
 				return &exitError{exit, err} // 127, as a shell has it
 			}

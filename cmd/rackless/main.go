@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack"
 )
@@ -49,7 +50,8 @@ func main() { os.Exit(run()) }
 func run() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
-	a := &app{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Getenv, uid: os.Getuid()}
+	a := &app{in: os.Stdin, out: &terminal.Writer{File: os.Stdout}, err: &terminal.Writer{File: os.Stderr},
+		env: os.Getenv, uid: os.Getuid()}
 	// One Ctrl-C ends what runs in an orderly way; after it the default is back, so that a second
 	// one ends the program at once.
 	context.AfterFunc(ctx, stop)
@@ -126,6 +128,7 @@ images and results; NO_COLOR turns colour off.`,
 		SilenceErrors: true,
 		Version:       version,
 	}
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { a.exactFor(cmd) }
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +40,42 @@ func (a *app) print(format string, v, text any) error {
 func (a *app) printJSON(v any) error { return writeJSON(a.out, v) }
 
 // color reports whether results may be coloured: on a terminal, unless NO_COLOR is set to anything (no-color.org).
-func (a *app) color() bool { return terminal.Of(a.out) != nil && a.env("NO_COLOR") == "" }
+func (a *app) color() bool {
+	if terminal.Of(a.out) == nil || a.env("NO_COLOR") != "" {
+		return false
+	}
+	if w, ok := a.out.(*terminal.Writer); ok {
+		w.Color()
+	}
+	return true
+}
+
+// exactFor passes on byte by byte what programs read, where it does not go to a terminal. All other output is text for
+// people, which is made safe to show.
+func (a *app) exactFor(cmd *cobra.Command) {
+	w, ok := a.out.(*terminal.Writer)
+	if !ok || terminal.Of(w) != nil {
+		return
+	}
+	switch strings.TrimPrefix(cmd.CommandPath(), "rackless ") {
+	case "capture", "lab defaults", "lab schema", "logs", "results raw", "snapshot":
+		w.Exact()
+	}
+	for _, name := range []string{"output", "format"} {
+		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains([]string{formatJSON, formYAML, formSVG, formDOT,
+			formHTML, formJUnit, "csv"}, f.Value.String()) {
+			w.Exact()
+		}
+	}
+}
+
+// raw is where the output of another program goes, which is shown as it is.
+func raw(w io.Writer) io.Writer {
+	if w, ok := w.(*terminal.Writer); ok {
+		return w.File
+	}
+	return w
+}
 
 // width returns the columns of the terminal that results go to, or 0 where they do not go to one.
 func (a *app) width() int {

@@ -37,6 +37,7 @@ type Display struct {
 func NewDisplay(w io.Writer, env func(string) string) *Display {
 	u := &Display{w: w, now: time.Now}
 	if f := Of(w); f != nil && env("TERM") != "dumb" {
+		u.w = f // which takes the codes of the live line
 		u.goLive(f, env("NO_COLOR") == "")
 	}
 	return u
@@ -105,6 +106,7 @@ func (u *Display) paint(code, s string) string {
 
 // Event takes one event of package rack.
 func (u *Display) Event(e rack.Event) {
+	e.Step, e.Note = words.Printable(e.Step), words.Visible(e.Note)
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	switch {

@@ -14,7 +14,8 @@ type Meter struct {
 // NewMeter starts a meter on w, whose text is asked for four times a second. It must be closed before
 // anything else is printed there. env is os.Getenv.
 func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
-	if Of(w) == nil || env("TERM") == "dumb" {
+	f := Of(w)
+	if f == nil || env("TERM") == "dumb" {
 		return &Meter{}
 	}
 	m := &Meter{make(chan struct{}), make(chan struct{})}
@@ -25,9 +26,9 @@ func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
 		for {
 			select {
 			case <-tick.C:
-				fmt.Fprint(w, ClearLine+text())
+				fmt.Fprint(f, ClearLine+text())
 			case <-m.done:
-				fmt.Fprint(w, ClearLine)
+				fmt.Fprint(f, ClearLine)
 				return
 			}
 		}

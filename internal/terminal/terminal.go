@@ -11,6 +11,9 @@ import (
 
 // Of returns the file behind w if it is a terminal, else nil.
 func Of(w any) *os.File {
+	if out, ok := w.(*Writer); ok {
+		w = out.File
+	}
 	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
 		return f
 	}

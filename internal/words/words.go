@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -121,7 +120,7 @@ func Plain(s string) string {
 	if utf8.RuneCountInString(s) > maxPlain {
 		s = string([]rune(s)[:maxPlain]) + "..."
 	}
-	odd := func(r rune) bool { return r == utf8.RuneError || r == '"' || !unicode.IsPrint(r) }
+	odd := func(r rune) bool { return r == utf8.RuneError || r == '"' || !shown(r) || r == '\n' || r == '\t' }
 	if s == "" || strings.ContainsFunc(s, odd) {
 		return strconv.Quote(s)
 	}
