@@ -37,12 +37,7 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
 		t.Fatalf("status %d\n%s", status, out)
 	}
-	for _, c := range []struct {
-		name     string
-		do, undo string
-		prepare  string   // instead of plain prepare
-		want     []string // in what it says
-	}{
+	cases := []guardCase{
 		{
 			name: "a bridge in the IOMMU group",
 			do:   "echo 0000:02:00.0 >/sys/bus/pci/drivers/shpchp/bind",
@@ -104,7 +99,8 @@ virsh define holder.xml`,
 			want: []string{"this host is not as it was when the plan was made, and nothing was changed",
 				"0000:41:00.0"},
 		},
-	} {
+	}
+	for _, c := range append(cases, nicCases()...) {
 		t.Run(c.name, func(t *testing.T) {
 			h.mustHost(t, c.do)
 			command := c.prepare
@@ -132,6 +128,112 @@ virsh define holder.xml`,
 	h.mustHost(t, cutRollback)
 	if out := h.mustHost(t, overrides); strings.Contains(out, "vfio-pci") {
 		t.Errorf("driverctl's overrides after rollback: %q", out)
+	}
+}
+
+// A guardCase makes a plan dangerous, and undoes that.
+type guardCase struct {
+	name     string
+	do, undo string
+	prepare  string   // instead of plain prepare
+	want     []string // in what it says
+}
+
+// nicCases use the NIC that goes to a lab node, enp33s0, or the port of virtual functions, enp65s0. A cable is between
+// the two.
+func nicCases() []guardCase {
+	// A NIC comes back from a namespace a while after the namespace has ended.
+	back := func(netdev string) string {
+		return "\nfor i in $(seq 60); do [ ! -e /sys/class/net/" + netdev +
+			" ] || break; sleep 0.5; done; udevadm settle; [ -e " +
+			"/sys/class/net/" + netdev + " ]"
+	}
+	const busy = "0000:21:00.0 is in use by the host: "
+	return []guardCase{
+		{
+			name: "an IPv4 link-local address",
+			do:   "ip addr add 169.254.10.1/16 dev enp33s0",
+			undo: "ip addr flush dev enp33s0",
+			want: []string{busy + "enp33s0 has address 169.254.10.1"},
+		},
+		{
+			name: "a VLAN with an address",
+			do: "ip link add link enp33s0 name lan7 type vlan id 7; ip addr add 198.51.100.2/24 dev lan7; ip " +
+				"link set " +
+				"enp33s0 up; ip link set lan7 up",
+			undo: "ip link del lan7; ip link set enp33s0 down",
+			want: []string{busy + "vlan lan7 stands on enp33s0, lan7 has address 198.51.100.2"},
+		},
+		{
+			name: "macvtap of a guest",
+			do:   "ip link add link enp33s0 name guest0 type macvtap mode bridge",
+			undo: "ip link del guest0",
+			want: []string{"guest0 stands on enp33s0"},
+		},
+		{
+			name: "ipvlan",
+			do:   "ip link add link enp33s0 name part0 type ipvlan",
+			undo: "ip link del part0",
+			want: []string{"part0 stands on enp33s0"},
+		},
+		{
+			name: "a bridge with an address",
+			do: "ip link add bridge9 type bridge; ip link set enp33s0 master bridge9; ip addr add " +
+				"198.51.100.2/24 dev " +
+				"bridge9",
+			undo: "ip link set enp33s0 nomaster; ip link del bridge9",
+			want: []string{busy + "enp33s0 belongs to bridge9, bridge9 has address 198.51.100.2"},
+		},
+		{
+			name: "a container's macvlan",
+			do:   "ip netns add box; ip link add link enp33s0 name inner0 netns box type macvlan",
+			undo: "ip netns del box; sleep 1",
+			want: []string{busy + "macvlan inner0 in the network namespace of box stands on enp33s0"},
+		},
+		{
+			name: "a NIC in a container",
+			do:   "ip netns add box; ip link set enp33s0 netns box",
+			undo: "ip netns del box" + back("enp33s0"),
+			want: []string{busy + "its network device enp33s0 is in the network namespace of box"},
+		},
+		{
+			name: "a clock that a process has open",
+			do: "systemd-run --quiet --unit=clock sh -c 'exec sleep 1000 </dev/'$(ls " +
+				"/sys/bus/pci/devices/0000:21:00.0/ptp); sleep 1",
+			undo: "systemctl stop clock",
+			want: []string{"0000:21:00.0 is in use: sleep ("},
+		},
+		{
+			name: "a name server",
+			do: "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; mkdir -p /run/systemd/resolve; echo " +
+				"nameserver 192.0.2.53 >/run/systemd/resolve/resolv.conf",
+			undo: "rm /run/systemd/resolve/resolv.conf; ip addr flush dev enp33s0; ip link set enp33s0 down",
+			want: []string{"0000:21:00.0 carries the name server 192.0.2.53 (through enp33s0): the host would " +
+				"lose DNS"},
+		},
+		{
+			// The server is at the other end of the cable, which is in a namespace of its own.
+			name: "a connection to network storage",
+			do: `ip netns add far; ip link set enp65s0 netns far
+ip -n far addr add 192.0.2.9/24 dev enp65s0; ip -n far link set enp65s0 up
+ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up
+systemd-run --quiet --unit=far -p NetworkNamespacePath=/run/netns/far perl -MIO::Socket::INET -e '
+	$l = IO::Socket::INET->new(LocalAddr => "192.0.2.9", LocalPort => 3260, Listen => 1, ReuseAddr => 1) or die;
+	$c = $l->accept; sleep 1000'
+systemd-run --quiet --unit=near perl -MIO::Socket::INET -e '
+	sleep 1 until $s = IO::Socket::INET->new("192.0.2.9:3260"); sleep 1000'
+for i in $(seq 60); do ! grep -q ":0CBC 01 " /proc/net/tcp || break; sleep 1; done; grep -q ":0CBC 01 " /proc/net/tcp`,
+			undo: "systemctl stop near far; ip addr flush dev enp33s0; ip link set enp33s0 down; ip netns del far" +
+				back("enp65s0"),
+			want: []string{"0000:21:00.0 carries a connection with 192.0.2.9 for iSCSI (through enp33s0)"},
+		},
+		{
+			name: "an address of the port of virtual functions",
+			do:   "ip addr add 198.51.100.9/24 dev enp65s0",
+			undo: "ip addr flush dev enp65s0",
+			want: []string{"0000:41:00.0 is in use by the host: enp65s0 has address 198.51.100.9",
+				"0000:41:00.0 would be down for a moment"},
+		},
 	}
 }
 

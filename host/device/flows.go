@@ -49,7 +49,7 @@ func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (ma
 			return nil, fmt.Errorf("which NIC %s goes through cannot be told: %w", f.what, err)
 		}
 		through := "through "
-		if len(netdevs) == 0 && !f.local.IsValid() && !f.remote.IsLoopback() {
+		if len(netdevs) == 0 && !f.soft && !f.local.IsValid() && !f.remote.IsLoopback() {
 			through = "there is no route to it now; perhaps through "
 			if netdevs, err = f.possible(ctx, network); err != nil {
 				return nil, err
@@ -337,12 +337,12 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 			kind = storagePort(l.localPort)
 		}
 		if kind == "" && l.inode == 0 && !accepting[l.localPort] {
-			kind = "kernel"
+			kind = "the kernel"
 		}
 		if l.state != tcpEstablished || kind == "" || l.remote.IsLoopback() || l.remote == l.local {
 			continue
 		}
-		flows = append(flows, flow{what: fmt.Sprintf("a %s connection with %s", kind, l.remote), local: l.local,
+		flows = append(flows, flow{what: fmt.Sprintf("a connection with %s for %s", l.remote, kind), local: l.local,
 			remote: l.remote, fix: "end what uses it, or choose another NIC"})
 	}
 	return flows, nil

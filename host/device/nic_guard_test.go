@@ -194,7 +194,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 		{guardCase{"a connection to a port of storage", nic, func(m *sim) {
 			m.connections("01 192.0.2.1:7789 10.0.0.1:40000 77")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
-		}, "carries a DRBD connection with 10.0.0.1 (through eno3)", false}, func(m *sim) {
+		}, "carries a connection with 10.0.0.1 for DRBD (through eno3)", false}, func(m *sim) {
 			// One that waits, one that is over, and one to a web server.
 			m.connections("0A 0.0.0.0:2049 0.0.0.0:0 5", "06 192.0.2.1:700 10.0.0.1:2049 0",
 				"01 192.0.2.1:701 10.0.0.1:443 6")
@@ -203,7 +203,7 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 		{guardCase{"a connection of the kernel", nic, func(m *sim) {
 			m.connections("01 192.0.2.1:700 10.0.0.1:12345 0")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
-		}, "carries a kernel connection with 10.0.0.1 (through eno3)", false}, func(m *sim) {
+		}, "carries a connection with 10.0.0.1 for the kernel (through eno3)", false}, func(m *sim) {
 			m.connections("0A 0.0.0.0:8080 0.0.0.0:0 5", "01 192.0.2.1:8080 10.0.0.1:12345 0") // not accepted yet
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
 		}},
