@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // A Process is one process of this boot, for good: its number alone may be given to another one later.
@@ -30,7 +32,7 @@ func FindProcess(pid int) (Process, error) {
 	if err != nil {
 		return Process{}, err
 	}
-	return Process{PID: pid, StartTime: s.start, BootID: boot}, nil
+	return Process{PID: pid, StartTime: s.Starttime, BootID: boot}, nil
 }
 
 // BootID returns the kernel's identifier of the present boot.
@@ -42,57 +44,28 @@ func BootID() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// A stat is what this package reads of /proc/PID/stat, see proc(5).
-type stat struct {
-	start   uint64 // clock ticks after boot
-	state   byte
-	threads int
-	exiting bool // of the first thread
+// procStat reads /proc/PID/stat, see proc(5).
+func procStat(pid int) (procfs.ProcStat, error) {
+	p, err := procfs.NewProc(pid)
+	if err != nil {
+		return procfs.ProcStat{}, err
+	}
+	return p.Stat()
 }
 
-func procStat(pid int) (stat, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return stat{}, err
-	}
-	s, err := parseStat(b)
-	if err != nil {
-		return stat{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
-	}
-	return s, nil
+// isZombie reports whether the first thread of a process has ended.
+func isZombie(s procfs.ProcStat) bool { return s.State == "Z" || s.State == "X" }
+
+// isExiting reports whether the first thread of a process has ended or is about to.
+func isExiting(s procfs.ProcStat) bool {
+	const pfExiting = 0x4 // PF_EXITING in the kernel's include/linux/sched.h
+	return s.Flags&pfExiting != 0 || isZombie(s)
 }
 
-func parseStat(b []byte) (stat, error) {
-	// The command in parentheses may hold anything, spaces and parentheses too: fields are counted from the last ')'.
-	i := bytes.LastIndexByte(b, ')')
-	f := strings.Fields(string(b[i+1:]))
-	// proc(5) calls the first of them number 3
-	const stateField, flagsField, threadsField, startField = 0, 9 - 3, 20 - 3, 22 - 3
-	// PF_EXITING in the kernel's include/linux/sched.h
-	const pfExiting = 0x4
-	if i < 0 || len(f) <= startField || len(f[stateField]) != 1 {
-		return stat{}, fmt.Errorf("unexpected %.80q", b)
-	}
-	flags, err := strconv.ParseUint(f[flagsField], 10, 64)
-	if err != nil {
-		return stat{}, fmt.Errorf("flags: %w", err)
-	}
-	threads, err := strconv.Atoi(f[threadsField])
-	if err != nil {
-		return stat{}, fmt.Errorf("number of threads: %w", err)
-	}
-	start, err := strconv.ParseUint(f[startField], 10, 64)
-	if err != nil {
-		return stat{}, fmt.Errorf("start time: %w", err)
-	}
-	state := f[stateField][0]
-	return stat{start, state, threads, flags&pfExiting != 0 || state == 'Z' || state == 'X'}, nil
-}
-
-// over reports whether a process has ended and waits for nothing but its parent. While other
+// isOver reports whether a process has ended and waits for nothing but its parent. While other
 // threads than the first, which alone shows as a zombie, are on their way out, it still has its
 // files open.
-func (s stat) over() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
+func isOver(s procfs.ProcStat) bool { return isZombie(s) && s.NumThreads <= 1 }
 
 // Alive reports whether this very process still runs. A zombie does not.
 func (p Process) Alive() bool {
@@ -103,14 +76,14 @@ func (p Process) Alive() bool {
 		return false
 	}
 	s, err := procStat(p.PID)
-	return err == nil && s.start == p.StartTime && !s.over()
+	return err == nil && s.Starttime == p.StartTime && !isOver(s)
 }
 
 // Settle waits for the process to be gone if it is on its way out: it is alive until its files are
 // closed, which takes a QEMU with its memory seconds on a busy machine, and will never answer
 // again. It returns at once where the process runs, or is gone.
 func (p Process) Settle(ctx context.Context) error {
-	if s, err := procStat(p.PID); err != nil || s.start != p.StartTime || !s.exiting {
+	if s, err := procStat(p.PID); err != nil || s.Starttime != p.StartTime || !isExiting(s) {
 		return nil // Alive knows of those that are gone
 	}
 	return p.Wait(ctx)
@@ -216,7 +189,7 @@ func isStarting(dir string) bool {
 	if err != nil {
 		return false
 	}
-	const envEnd = 51 - 3 // end of the environment, which is set last; fields are counted as in parseStat
+	const envEnd = 51 - 3 // end of the environment, which is set last; the first field here is number 3
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	return len(f) > envEnd && f[envEnd] == "0"
 }

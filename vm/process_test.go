@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/prometheus/procfs"
 )
 
 // TestMain lets the test binary stand in for other programs: called with an argument of its own, it
@@ -148,8 +150,8 @@ func TestZombieIsNotAlive(t *testing.T) {
 		// nobody has waited for it, in the way of wait(2), so a zombie is all it can become
 		t.Fatal(err)
 	}
-	if s, err := procStat(c.PID); err != nil || s.state != 'Z' {
-		t.Fatalf("state %q, %v, want a zombie", s.state, err)
+	if s, err := procStat(c.PID); err != nil || s.State != "Z" {
+		t.Fatalf("state %q, %v, want a zombie", s.State, err)
 	}
 	if c.Alive() {
 		t.Error("a zombie is alive")
@@ -221,59 +223,46 @@ func TestStatWithAnyCommandName(t *testing.T) {
 	}
 }
 
-func TestParseStat(t *testing.T) {
-	const rest = " 1 1 1 0 -1 %s 1 1 1 1 1 1 1 1 20 0 %s 0 %s 1"
-	with := func(flags, command, state, threads, start string) []byte {
-		return []byte("7 (" + command + ") " + state + fmt.Sprintf(rest, flags, threads, start))
+// What a stat file says of the end of a process. A process that is gone in between has none.
+func TestTheEndOfAProcess(t *testing.T) {
+	dir := t.TempDir()
+	const rest = " 1 1 1 0 -1 %s 1 1 1 1 1 1 1 1 20 0 %s 0 700" // up to the start time; 25 fields more follow
+	with := func(flags, command, state, threads string) string {
+		return "7 (" + command + ") " + state + fmt.Sprintf(rest, flags, threads) + strings.Repeat(" 1", 25)
 	}
-	line := func(command, state, threads, start string) []byte {
-		return with("4194560", command, state, threads, start)
-	}
+	line := func(command, state, threads string) string { return with("4194560", command, state, threads) }
 	for name, tt := range map[string]struct {
-		in   []byte
-		want stat
-		over bool
+		in            string
+		exiting, over bool
 	}{
-		"a process that sleeps": {line("qemu", "S", "5", "700"), stat{700, 'S', 5, false}, false},
-		"a command like a zombie": {line("x) Z 1 1 1 0", "R", "1", "700"), stat{700, 'R', 1, false},
-			false},
-		"a zombie": {line("qemu", "Z", "1", "700"), stat{700, 'Z', 1, true}, true},
-		"a first thread that waits for the others": {line("qemu", "Z", "3", "700"), stat{700, 'Z', 3, true}, false},
-		"one that closes its files": {with("4194564", "qemu", "R", "1", "700"), stat{700, 'R', 1, true},
-			false},
+		"a process that sleeps":                    {line("qemu", "S", "5"), false, false},
+		"a command like a zombie":                  {line("x) Z 1 1 1 0", "R", "1"), false, false},
+		"a zombie":                                 {line("qemu", "Z", "1"), true, true},
+		"a first thread that waits for the others": {line("qemu", "Z", "3"), true, false},
+		"one that closes its files":                {with("4194564", "qemu", "R", "1"), true, false},
 	} {
-		if got, err := parseStat(tt.in); err != nil || got != tt.want || got.over() != tt.over {
-			t.Errorf("%s: got %v, over %v, %v", name, got, got.over(), err)
+		if err := os.MkdirAll(filepath.Join(dir, "7"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "7", "stat"), []byte(tt.in), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		proc, err := procfs.NewFS(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := proc.Proc(7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := p.Stat()
+		if err != nil || s.Starttime != 700 || isExiting(s) != tt.exiting || isOver(s) != tt.over {
+			t.Errorf("%s: got %+v, exiting %v, over %v, %v", name, s, isExiting(s), isOver(s), err)
 		}
 	}
-	for want, in := range map[string][]byte{
-		`unexpected "7 (qemu) S 1"`: []byte("7 (qemu) S 1"),
-		`unexpected ""`:             nil,
-		"flags: ":                   with("x", "qemu", "S", "5", "700"),
-		"number of threads: ":       line("qemu", "S", "many", "700"),
-		"start time: ":              line("qemu", "S", "5", "-1"),
-	} {
-		if _, err := parseStat(in); err == nil || !strings.HasPrefix(err.Error(), want) {
-			t.Errorf("%q: got %v, want %s", in, err, want)
-		}
+	if s, err := procStat(1 << 30); err == nil {
+		t.Errorf("of no process: %+v", s)
 	}
-}
-
-func FuzzParseStat(f *testing.F) {
-	b, err := os.ReadFile("/proc/self/stat")
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
-	f.Add([]byte("1 (a) b) S 0 1 1 0 -1 4194560 1 1 1 1 1 1 1 1 20 0 1 0 7 1"))
-	f.Add([]byte("1 (a) S"))
-	f.Add([]byte(")"))
-	f.Add([]byte(""))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if s, err := parseStat(b); err != nil && s != (stat{}) {
-			t.Errorf("%q: %v with %v", b, s, err)
-		}
-	})
 }
 
 // A process is found from the moment in which its start returns, so that what a killed rackless has
