@@ -25,19 +25,10 @@ type Domain struct {
 	VCPUs []int
 	// IOThreads are those of the I/O threads, as query-iothreads tells them.
 	IOThreads []int
-	// Pins are those of the live definition; nil leaves their check out.
-	Pins *Pins
+	// Definition is the live one, with its pins, as inspect reads it; nil leaves its check out.
+	Definition *topology.Tenant
 	// Process is what the kernel shows of it now (facts.ReadProcess); nil where it could not be read.
 	Process *facts.Process
-}
-
-// Pins are where a definition wants threads and memory. A nil set is a pin that is not there.
-type Pins struct {
-	VCPUs       map[int]topology.CPUSet // by number of the virtual CPU
-	Emulator    *topology.CPUSet
-	IOThreads   *topology.CPUSet // of all of them
-	MemoryMode  string           // numatune's mode: "strict"
-	MemoryNodes *topology.CPUSet // and nodeset
 }
 
 // Domains compares virtual machines with the plan. h tells the IOMMU groups of devices, as far as
@@ -203,8 +194,9 @@ func (c *domainCheck) emulator() {
 // believed.
 func (c *domainCheck) emulatorPin() topology.CPUSet {
 	if h := c.host.h; h == nil || len(h.NUMANodes) == 0 {
-		if c.d.Pins != nil && c.d.Pins.Emulator != nil && c.n.EmulatorCPUs.IsSubsetOf(*c.d.Pins.Emulator) {
-			return *c.d.Pins.Emulator
+		def := c.d.Definition
+		if def != nil && def.EmulatorCPUs != nil && c.n.EmulatorCPUs.IsSubsetOf(*def.EmulatorCPUs) {
+			return *def.EmulatorCPUs
 		}
 	}
 	return c.host.p.EmulatorPin(c.n, c.host.h)
@@ -233,7 +225,8 @@ func (c *domainCheck) iothreads() {
 
 // pins compares the live definition.
 func (c *domainCheck) pins() {
-	if c.d.Pins == nil {
+	def := c.d.Definition
+	if def == nil {
 		return
 	}
 	f := finding.Finding{ID: IDPins, Have: "those of the plan", Want: "those of the plan",
@@ -251,8 +244,8 @@ func (c *domainCheck) pins() {
 	}
 	for i, cpu := range c.n.VCPUs {
 		var have *topology.CPUSet
-		if set, ok := c.d.Pins.VCPUs[i]; ok {
-			have = &set
+		if k := slices.IndexFunc(def.Pins, func(p topology.Pin) bool { return p.VCPU == i }); k >= 0 {
+			have = &def.Pins[k].CPUs
 		}
 		if c.n.Unpinned {
 			if have != nil {
@@ -262,9 +255,9 @@ func (c *domainCheck) pins() {
 		}
 		differs(fmt.Sprintf("vcpupin %d", i), have, cpuSet([]int{cpu}))
 	}
-	differs("emulatorpin", c.d.Pins.Emulator, c.emulatorPin())
+	differs("emulatorpin", def.EmulatorCPUs, c.emulatorPin())
 	if len(c.d.IOThreads) > 0 {
-		differs("iothreadpin", c.d.Pins.IOThreads, c.n.IOThreadCPUs)
+		differs("iothreadpin", def.IOThreadCPUs, c.n.IOThreadCPUs)
 	}
 	switch {
 	case !c.n.Unbound:
@@ -274,12 +267,12 @@ func (c *domainCheck) pins() {
 				nodes = append(nodes, m.NUMANode)
 			}
 		}
-		differs("numatune nodeset", c.d.Pins.MemoryNodes, cpuSet(nodes))
-		if c.d.Pins.MemoryNodes != nil && c.d.Pins.MemoryMode != "strict" {
-			wrong = append(wrong, fmt.Sprintf("numatune mode %q, not strict", c.d.Pins.MemoryMode))
+		differs("numatune nodeset", def.MemoryNodes, cpuSet(nodes))
+		if def.MemoryNodes != nil && def.MemoryMode != "strict" {
+			wrong = append(wrong, fmt.Sprintf("numatune mode %q, not strict", def.MemoryMode))
 		}
-	case c.d.Pins.MemoryNodes != nil:
-		wrong = append(wrong, fmt.Sprintf("numatune nodeset %s, not none", list(*c.d.Pins.MemoryNodes)))
+	case def.MemoryNodes != nil:
+		wrong = append(wrong, fmt.Sprintf("numatune nodeset %s, not none", list(*def.MemoryNodes)))
 	}
 	if len(wrong) > 0 {
 		f.Have = few(wrong, 4)

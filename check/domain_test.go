@@ -23,8 +23,7 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 		pid := 5000 + 1000*i
 		emulator := p.EmulatorPin(n, h)
 		d := Domain{Node: n.Name, Name: p.Lab + "." + n.Name, State: "running", PID: pid, IOThreads: []int{pid + 1},
-			Pins: &Pins{VCPUs: map[int]topology.CPUSet{}, Emulator: &emulator, IOThreads: &n.IOThreadCPUs,
-				MemoryMode: "strict"}}
+			Definition: &topology.Tenant{EmulatorCPUs: &emulator, IOThreadCPUs: &n.IOThreadCPUs, MemoryMode: "strict"}}
 		proc := &facts.Process{PID: pid, VFIO: []string{}, Threads: []facts.Thread{
 			{PID: pid, TID: pid, Name: "qemu-system-x86", Allowed: emulator},
 			{PID: pid, TID: pid + 1, Name: "IO iothread1", Allowed: n.IOThreadCPUs},
@@ -33,7 +32,7 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 		for k, cpu := range n.VCPUs {
 			tid := pid + 100 + k
 			d.VCPUs = append(d.VCPUs, tid)
-			d.Pins.VCPUs[k] = topology.CPUs(cpu)
+			d.Definition.Pins = append(d.Definition.Pins, topology.Pin{VCPU: k, CPUs: topology.CPUs(cpu)})
 			proc.Threads = append(proc.Threads, facts.Thread{PID: pid, TID: tid, Name: fmt.Sprintf("CPU %d/KVM", k),
 				Allowed: topology.CPUs(cpu), LastCPU: cpu})
 		}
@@ -42,7 +41,7 @@ func started(t fataler, p *plan.Plan, h *topology.Host) []Domain {
 		for _, m := range n.Memory {
 			nodes = nodes.Union(topology.CPUs(m.NUMANode))
 		}
-		d.Pins.MemoryNodes = &nodes
+		d.Definition.MemoryNodes = &nodes
 		for _, id := range n.Devices {
 			file := fmt.Sprintf("/dev/vfio/%d", *deviceOf(t, p, h, id).IOMMUGroup)
 			if !slices.Contains(proc.VFIO, file) {
@@ -140,18 +139,18 @@ func TestEachFaultOfAVirtualMachineIsFound(t *testing.T) {
 			d.IOThreads, d.Process.Threads = nil, slices.Delete(d.Process.Threads, 1, 2)
 		}, nil},
 		{"the definition was changed by hand", func(c *planCase, d *Domain) {
-			d.Pins.VCPUs[1] = topology.CPUs(1, 2)
-			delete(d.Pins.VCPUs, 2)
-			d.Pins.Emulator, d.Pins.MemoryMode = nil, "preferred"
+			d.Definition.Pins[1].CPUs = topology.CPUs(1, 2)
+			d.Definition.Pins = slices.Delete(d.Definition.Pins, 2, 3)
+			d.Definition.EmulatorCPUs, d.Definition.MemoryMode = nil, "preferred"
 		}, []string{"failed domain-pins | vm00 | vcpupin 1 1-2, not "}},
-		{"the definition is not known", func(c *planCase, d *Domain) { d.Pins = nil }, nil},
+		{"the definition is not known", func(c *planCase, d *Domain) { d.Definition = nil }, nil},
 		{"numatune is for other nodes", func(c *planCase, d *Domain) {
-			d.Pins.MemoryNodes = new(topology.CPUs(1))
+			d.Definition.MemoryNodes = new(topology.CPUs(1))
 		}, []string{"failed domain-pins | vm00 | numatune nodeset 1, not "}},
 		{"a study has left it unpinned", func(c *planCase, d *Domain) {
 			c.p.Nodes[0].Unpinned, c.p.Nodes[0].Unbound = true, true
 			c.p.Nodes[0].EmulatorCPUs, c.p.Nodes[0].IOThreadCPUs = topology.CPUSet{}, topology.CPUSet{}
-			d.Pins = &Pins{}
+			d.Definition = &topology.Tenant{}
 			for i := range d.Process.Threads {
 				thread(d, i).Allowed = topology.CPURange(0, 63)
 			}

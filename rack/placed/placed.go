@@ -26,7 +26,6 @@ import (
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -188,7 +187,7 @@ func (p *placedLab) Domains(ctx context.Context) ([]check.Domain, error) {
 		}
 		for i := range h.Tenants {
 			if t := &h.Tenants[i]; t.Name == d.Name {
-				d.Pins = pinsOf(t)
+				d.Definition = t
 			}
 		}
 		all = append(all, d)
@@ -217,15 +216,6 @@ func domainOf(ctx context.Context, c *libvirt.Conn, node, name string) (check.Do
 		d.Process = p
 	}
 	return d, nil
-}
-
-func pinsOf(t *topology.Tenant) *check.Pins {
-	p := &check.Pins{VCPUs: map[int]topology.CPUSet{}, Emulator: t.EmulatorCPUs, IOThreads: t.IOThreadCPUs,
-		MemoryMode: t.MemoryMode, MemoryNodes: t.MemoryNodes}
-	for _, pin := range t.Pins {
-		p.VCPUs[pin.VCPU] = pin.CPUs
-	}
-	return p
 }
 
 // Down ends the domains of the lab. Nodes of the built-in image are in memory alone, so that there
