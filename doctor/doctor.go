@@ -65,23 +65,22 @@ func (d *doctor) report() Report {
 	return Report{Ready: finding.Count(d.items, finding.Lack) == 0, Checks: d.items}
 }
 
-// A verdict is the outcome of one check. One that is OK needs no fix.
-type verdict struct {
-	status        finding.Status
-	evidence, fix string
+// ok is the finding of a check that found what is wanted. It needs no fix.
+func ok(format string, args ...any) finding.Finding {
+	return finding.Finding{Status: finding.OK, Evidence: fmt.Sprintf(format, args...)}
 }
 
-func ok(format string, args ...any) verdict {
-	return verdict{finding.OK, fmt.Sprintf(format, args...), ""}
+func warn(evidence, fix string) finding.Finding {
+	return finding.Finding{Status: finding.Warn, Evidence: evidence, Fix: fix}
 }
 
-func warn(evidence, fix string) verdict { return verdict{finding.Warn, evidence, fix} }
+func lack(evidence, fix string) finding.Finding {
+	return finding.Finding{Status: finding.Lack, Evidence: evidence, Fix: fix}
+}
 
-func lack(evidence, fix string) verdict { return verdict{finding.Lack, evidence, fix} }
-
-func (d *doctor) add(id, title string, v verdict) {
-	d.items = append(d.items,
-		finding.Finding{ID: id, Status: v.status, Title: title, Evidence: v.evidence, Fix: v.fix})
+func (d *doctor) add(id, title string, f finding.Finding) {
+	f.ID, f.Title = id, title
+	d.items = append(d.items, f)
 }
 
 // run looks at everything, in the order in which up needs it: a later check uses what an earlier one found.
@@ -104,7 +103,7 @@ func (d *doctor) run(ctx context.Context) {
 }
 
 // checkQEMU notes what it finds, which the checks of KVM and of templates need.
-func (d *doctor) checkQEMU() verdict {
+func (d *doctor) checkQEMU() finding.Finding {
 	binary, version, err := vm.Find()
 	if binary == "" {
 		return lack(err.Error(), "make setup, or apt-get install qemu-system-x86")
@@ -117,7 +116,7 @@ func (d *doctor) checkQEMU() verdict {
 }
 
 // checkImage looks for the image that up would use, and builds it if that was asked for.
-func (d *doctor) checkImage(ctx context.Context) verdict {
+func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	const fix = "up builds it, or: rackless image build"
 	recipe, err := image.Node.CurrentRecipe(ctx, image.Options{})
 	if err != nil {
@@ -147,7 +146,7 @@ func (d *doctor) checkImage(ctx context.Context) verdict {
 }
 
 // toBuild is the status of what an image is built with: once there is one, it is only needed for the next.
-func (d *doctor) toBuild(evidence, fix string) verdict {
+func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	if d.image != nil {
 		return warn(evidence, fix)
 	}
@@ -155,7 +154,7 @@ func (d *doctor) toBuild(evidence, fix string) verdict {
 }
 
 // checkPackages looks for the programs that an image is built with, of which none is needed to run one.
-func (d *doctor) checkPackages() verdict {
+func (d *doctor) checkPackages() finding.Finding {
 	programs := []string{"apt-get", "apt-cache", "dpkg-deb"}
 	missing := slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
 		_, err := d.look(p)
@@ -169,7 +168,7 @@ func (d *doctor) checkPackages() verdict {
 }
 
 // checkLists looks for package lists: apt knows no package without them, as in a fresh container.
-func (d *doctor) checkLists() verdict {
+func (d *doctor) checkLists() finding.Finding {
 	// The lists may be compressed: _Packages, _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
 	switch {
@@ -182,7 +181,7 @@ func (d *doctor) checkLists() verdict {
 }
 
 // checkKVM boots the image under KVM, since /dev/kvm alone says little.
-func (d *doctor) checkKVM(ctx context.Context) verdict {
+func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
 		return warn("no /dev/kvm; "+slow,
@@ -204,7 +203,7 @@ func (d *doctor) checkKVM(ctx context.Context) verdict {
 }
 
 // checkTemplates counts templates for the present image and QEMU. None is no lack: the first up makes one.
-func (d *doctor) checkTemplates() verdict {
+func (d *doctor) checkTemplates() finding.Finding {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
 		return warn(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
@@ -229,7 +228,7 @@ func (d *doctor) checkTemplates() verdict {
 }
 
 // checkMemory asks for room for a lab, which is two nodes at least. A control group may allow less than there is.
-func (d *doctor) checkMemory() verdict {
+func (d *doctor) checkMemory() finding.Finding {
 	room, err := rack.ReadRoom()
 	if err != nil {
 		return lack(err.Error(), "mount /proc")
@@ -248,7 +247,7 @@ func (d *doctor) checkMemory() verdict {
 }
 
 // checkCPUs takes one core for a warning, not a lack: labs work on one, and figures from it mean little.
-func checkCPUs(n int) verdict {
+func checkCPUs(n int) finding.Finding {
 	evidence := fmt.Sprintf("%d may be used by this process", n)
 	if n < 2 {
 		return warn(evidence, "two nodes take turns on one core: use a machine with two cores or more")
@@ -264,15 +263,16 @@ func (d *doctor) checkDirs() {
 }
 
 // checkDir looks at a directory, without making it. lacking is the status where it cannot be used.
-func checkDir(path, env string, lacking finding.Status) verdict {
+func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	if err := writable(path); err != nil {
-		return verdict{lacking, err.Error(), "set " + env + " to a directory that can be written"}
+		return finding.Finding{Status: lacking, Evidence: err.Error(),
+			Fix: "set " + env + " to a directory that can be written"}
 	}
 	return ok("%s can be written", path)
 }
 
 // checkSockets looks for room for the names of lab and node in the paths of unix sockets.
-func (d *doctor) checkSockets() verdict {
+func (d *doctor) checkSockets() finding.Finding {
 	names, err := d.dirs.CheckRun()
 	const long = 2 * lab.MaxName
 	switch {
@@ -296,7 +296,7 @@ const (
 )
 
 // checkDisk looks at the file system that has the cache, or will have it.
-func (d *doctor) checkDisk() verdict {
+func (d *doctor) checkDisk() finding.Finding {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -364,7 +364,7 @@ func (d *doctor) checkLimits() {
 }
 
 // rlimit judges the hard limit: Go programs raise the soft one to it by themselves, and the lab's daemon is one.
-func rlimit(which int, needed uint64, fix string) verdict {
+func rlimit(which int, needed uint64, fix string) finding.Finding {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(which, &l); err != nil {
 		return warn(err.Error(), "")
@@ -373,7 +373,7 @@ func rlimit(which int, needed uint64, fix string) verdict {
 }
 
 // enough compares a limit with what a large lab needs. Less is a warning, since small labs fit anyway.
-func enough(have, needed uint64, fix string) verdict {
+func enough(have, needed uint64, fix string) finding.Finding {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {
 		text = "no limit"

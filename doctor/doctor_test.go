@@ -27,7 +27,7 @@ func found(t *testing.T, d *doctor, id string) finding.Finding {
 	t.Helper()
 	for _, i := range d.items {
 		if i.ID == id {
-			withFix(t, id, verdict{i.Status, i.Evidence, i.Fix})
+			withFix(t, id, i)
 			return i
 		}
 	}
@@ -36,10 +36,10 @@ func found(t *testing.T, d *doctor, id string) finding.Finding {
 }
 
 // withFix fails the test where a check that is not OK has no fix, or one that is has some.
-func withFix(t *testing.T, what string, v verdict) verdict {
+func withFix(t *testing.T, what string, v finding.Finding) finding.Finding {
 	t.Helper()
-	if (v.status == finding.OK) != (v.fix == "") {
-		t.Errorf("%s is %s, and its fix is %q", what, v.status, v.fix)
+	if (v.Status == finding.OK) != (v.Fix == "") {
+		t.Errorf("%s is %s, and its fix is %q", what, v.Status, v.Fix)
 	}
 	return v
 }
@@ -63,10 +63,10 @@ func TestDoctorOnPackages(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			d := &doctor{look: tt.look, root: tt.root, image: tt.image}
-			if got := withFix(t, "apt", d.checkPackages()).status; got != tt.apt {
+			if got := withFix(t, "apt", d.checkPackages()).Status; got != tt.apt {
 				t.Errorf("apt: got %s, want %s", got, tt.apt)
 			}
-			if got := withFix(t, "apt-lists", d.checkLists()).status; got != tt.lists {
+			if got := withFix(t, "apt-lists", d.checkLists()).Status; got != tt.lists {
 				t.Errorf("lists: got %s, want %s", got, tt.lists)
 			}
 		})
@@ -76,12 +76,12 @@ func TestDoctorOnPackages(t *testing.T) {
 func TestDoctorOnKVM(t *testing.T) {
 	d := &doctor{root: files()}
 	v := withFix(t, "kvm", d.checkKVM(t.Context()))
-	if v.status != finding.Warn || !strings.Contains(v.evidence, "no /dev/kvm; nodes are emulated") {
+	if v.Status != finding.Warn || !strings.Contains(v.Evidence, "no /dev/kvm; nodes are emulated") {
 		t.Errorf("without the device: %+v", v)
 	}
 	d = &doctor{root: files("dev/kvm", "")}
 	v = withFix(t, "kvm", d.checkKVM(t.Context()))
-	if v.status != finding.Warn || !strings.Contains(v.fix, "rackless image build") {
+	if v.Status != finding.Warn || !strings.Contains(v.Fix, "rackless image build") {
 		t.Errorf("without an image: %+v", v)
 	}
 }
@@ -120,7 +120,7 @@ func TestDoctorOnDirectories(t *testing.T) {
 		"/" + strings.Repeat("a", 95): finding.Lack, plain: finding.Lack,
 	} {
 		d := &doctor{dirs: rack.Dirs{Run: path, Cache: dir, Data: dir}, root: files()}
-		if got := withFix(t, "run-path", d.checkSockets()); got.status != want {
+		if got := withFix(t, "run-path", d.checkSockets()); got.Status != want {
 			t.Errorf("path of %d bytes: got %+v, want %s", len(path), got, want)
 		}
 	}
@@ -138,7 +138,7 @@ func TestDoctorOnLimits(t *testing.T) {
 		"100; a lab of 64 nodes takes up to ") {
 		t.Errorf("got %+v", i)
 	}
-	if v := enough(noLimitAtAll, 5, ""); v.status != finding.OK || v.evidence != "no limit, enough for 64 nodes" {
+	if v := enough(noLimitAtAll, 5, ""); v.Status != finding.OK || v.Evidence != "no limit, enough for 64 nodes" {
 		t.Errorf("got %+v", v)
 	}
 }
