@@ -333,11 +333,7 @@ func nodeList(nodes []int) string {
 	if len(nodes) == 0 {
 		return "none"
 	}
-	names := make([]string, len(nodes))
-	for i, n := range nodes {
-		names[i] = strconv.Itoa(n)
-	}
-	return "node " + strings.Join(names, ", ")
+	return "node " + words.Join(nodes, ", ")
 }
 
 // links checks the links of whole cards. Functions of a kind are compared from the best to the

@@ -202,8 +202,8 @@ func (c *hostCheck) asked(name string) []string {
 	}
 	var values []string
 	for _, word := range cmdline.Split(*c.h.Kernel.Cmdline) {
-		if key, value, _ := strings.Cut(word, "="); strings.ReplaceAll(key, "-", "_") == name {
-			values = append(values, strings.Trim(value, `"`))
+		if key, value, _ := cmdline.Cut(word); cmdline.Key(key) == name {
+			values = append(values, value)
 		}
 	}
 	return values

@@ -1,10 +1,12 @@
 package diagnose
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -32,7 +34,7 @@ func parameters(h *topology.Host) []param {
 		return out
 	}
 	for _, w := range cmdline.Split(*h.Kernel.Cmdline) {
-		name, value, hasValue := strings.Cut(strings.ReplaceAll(w, `"`, ""), "=")
+		name, value, hasValue := cmdline.Cut(w)
 		out = append(out, param{name, value, hasValue})
 	}
 	return out
@@ -40,22 +42,15 @@ func parameters(h *topology.Host) []param {
 
 // asked returns the first parameter of that name. The kernel takes hyphens in names for underscores.
 func (v *view) asked(name string) (param, bool) {
-	for _, p := range v.params {
-		if strings.ReplaceAll(p.name, "-", "_") == name {
-			return p, true
-		}
+	i := slices.IndexFunc(v.params, func(p param) bool { return cmdline.Key(p.name) == name })
+	if i < 0 {
+		return param{}, false
 	}
-	return param{}, false
+	return v.params[i], true
 }
 
 // cmdlineIs is the evidence that parameters were asked for.
-func cmdlineIs(list ...param) string {
-	words := make([]string, len(list))
-	for i, p := range list {
-		words[i] = p.String()
-	}
-	return at("/proc/cmdline", words...)
-}
+func cmdlineIs(list ...param) string { return at("/proc/cmdline", words.Join(list, " ")) }
 
 // isolcpusFlags are the words that may stand before the list of isolcpus.
 //

@@ -133,13 +133,7 @@ func (v *view) related(a, b topology.PCIAddr) bool {
 }
 
 // addresses writes addresses as evidence, at most a dozen.
-func addresses(list []topology.PCIAddr) string {
-	out := make([]string, len(list))
-	for i, a := range list {
-		out[i] = a.String()
-	}
-	return words.Few(out, 12, " ")
-}
+func addresses(list []topology.PCIAddr) string { return words.Few(list, 12, " ") }
 
 // owners tells which functions are on a driver for virtual machines and which on one of the host, with the evidence.
 // pci-stub holds a function for nobody: VFIO takes a group with such a member.

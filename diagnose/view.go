@@ -270,13 +270,7 @@ func node(n *int) string {
 }
 
 // join writes a list of values with commas, the form of a Subject.
-func join[T any](list []T) string {
-	words := make([]string, len(list))
-	for i, e := range list {
-		words[i] = fmt.Sprint(e)
-	}
-	return strings.Join(words, ",")
-}
+func join[T any](list []T) string { return words.Join(list, ",") }
 
 // size writes bytes with the largest binary unit that divides them. Large numbers that none divides
 // are rounded to MiB: nobody wants the bytes of MemTotal.

@@ -3,8 +3,8 @@ package host
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
@@ -130,7 +130,7 @@ func (c *comparison) devices() {
 		// IOMMU is switched on there are none.
 		g, h := c.group(c.p.Host, was), c.group(c.now, is)
 		if g != nil && h != nil && !slices.Equal(g, h) {
-			c.note("the IOMMU group of %s has %s, and had %s", a, addresses(h), addresses(g))
+			c.note("the IOMMU group of %s has %s, and had %s", a, words.Join(h, " "), words.Join(g, " "))
 		}
 	}
 }
@@ -158,14 +158,6 @@ func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.P
 		}
 	}
 	return nil
-}
-
-func addresses(list []topology.PCIAddr) string {
-	words := make([]string, len(list))
-	for i, a := range list {
-		words[i] = a.String()
-	}
-	return strings.Join(words, " ")
 }
 
 // tenants finds virtual machines that are where the lab nodes go.

@@ -127,18 +127,18 @@ func TestPagesThatAreHeldAreAskedForToo(t *testing.T) {
 func TestDriversOfTheFunctions(t *testing.T) {
 	t.Parallel()
 	h := &topology.Host{}
-	add := func(address string, class, vendor uint32, driver string, candidates ...string) {
+	add := func(address string, class uint32, vendor topology.ID16, driver string, candidates ...string) {
 		h.PCI = append(h.PCI, topology.PCIDevice{
-			Address: addr(t, address), Class: new(topology.ID24(class)), Vendor: new(topology.ID16(vendor)),
+			Address: addr(t, address), Class: new(topology.ID24(class)), Vendor: &vendor,
 			Driver: driver, Candidates: candidates,
 		})
 	}
-	add("0000:01:00.0", 0x030000, vendorNVIDIA, "vfio-pci", "vfio-pci")
-	add("0000:02:00.0", 0x030000, vendorNVIDIA, "nouveau", "nouveau", "nvidia", "nvidiafb")
-	add("0000:03:00.0", 0x038000, vendorAMD, "")
-	add("0000:04:00.0", 0x040300, vendorAMD, "")
-	add("0000:05:00.0", 0x020700, vendorMlx, "vfio-pci")
-	add("0000:06:00.0", 0x020000, vendorIntel, "evil\ninstall x /bin/sh", "ice")
+	add("0000:01:00.0", 0x030000, topology.VendorNVIDIA, "vfio-pci", "vfio-pci")
+	add("0000:02:00.0", 0x030000, topology.VendorNVIDIA, "nouveau", "nouveau", "nvidia", "nvidiafb")
+	add("0000:03:00.0", 0x038000, topology.VendorAMD, "")
+	add("0000:04:00.0", 0x040300, topology.VendorAMD, "")
+	add("0000:05:00.0", 0x020700, topology.VendorMellanox, "vfio-pci")
+	add("0000:06:00.0", 0x020000, topology.VendorIntel, "evil\ninstall x /bin/sh", "ice")
 	v := &view{host: h}
 	for i := range h.PCI {
 		v.whole = append(v.whole, h.PCI[i].Address)

@@ -7,14 +7,6 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// Vendors as PCI numbers them.
-const (
-	vendorAMD    = 0x1002
-	vendorNVIDIA = 0x10de
-	vendorMlx    = 0x15b3
-	vendorIntel  = 0x8086
-)
-
 // drivers returns the modules that would take the functions of the lab nodes on the host, sorted.
 func (v *view) drivers() []string {
 	var all []string
@@ -40,14 +32,14 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	if len(names) > 0 || d.Class == nil || d.Vendor == nil {
 		return names
 	}
-	switch vendor, class := int(*d.Vendor), d.Class.Base(); {
-	case class == 0x03 && vendor == vendorNVIDIA:
+	switch class := d.Class.Base(); {
+	case class == topology.ClassDisplay && *d.Vendor == topology.VendorNVIDIA:
 		return []string{"nvidia", "nouveau"}
-	case class == 0x03 && vendor == vendorAMD:
+	case class == topology.ClassDisplay && *d.Vendor == topology.VendorAMD:
 		return []string{"amdgpu"}
-	case class == 0x02 && vendor == vendorMlx:
+	case class == topology.ClassNetwork && *d.Vendor == topology.VendorMellanox:
 		return []string{"mlx5_core"}
-	case class == 0x04:
+	case class == 0x04: // multimedia: the audio of a GPU
 		return []string{"snd_hda_intel"}
 	}
 	return nil

@@ -63,11 +63,20 @@ func Exact[T int64 | uint64](n T) string {
 
 // Few joins at most limit words, and says how many more there are: a machine may have 500
 // interrupts, a line of evidence may not.
-func Few(words []string, limit int, sep string) string {
-	if len(words) <= limit {
-		return strings.Join(words, sep)
+func Few[T any](list []T, limit int, sep string) string {
+	if len(list) <= limit {
+		return Join(list, sep)
 	}
-	return fmt.Sprintf("%s%sand %d more", strings.Join(words[:limit], sep), sep, len(words)-limit)
+	return fmt.Sprintf("%s%sand %d more", Join(list[:limit], sep), sep, len(list)-limit)
+}
+
+// Join writes values as fmt prints them, with a separator between them.
+func Join[T any](list []T, sep string) string {
+	words := make([]string, len(list))
+	for i, v := range list {
+		words[i] = fmt.Sprint(v)
+	}
+	return strings.Join(words, sep)
 }
 
 // Rate prints a rate in bits a second with three digits and a decimal unit, as network rates are
