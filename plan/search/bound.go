@@ -178,6 +178,8 @@ func (t *tree) commonPortPrice() {
 		return
 	}
 	best := t.relaxation()
+	// Spread evenly, each NIC has users/nics of them or one more. One price beyond these leaves room for NICs that
+	// cannot be used.
 	for k := int64(1); k <= min(users, users/nics+2); k++ {
 		// What the users of a NIC cost each other grows by this much from k to k+1 users.
 		price := 2 * k * scale * m.p.Weights.NICShared
@@ -224,6 +226,7 @@ func (t *tree) subgradient() {
 	m := t.m
 	best := t.relaxation()
 	// Devices weigh as many cores as a lab node has.
+	// A device that one lab node too many wants counts one, and that moves as much cost as all cores of a lab node.
 	mean := int64(max(1, m.asked/len(m.requests)))
 	weights := [4]int64{1, mean, mean, mean}
 	excess, direction := newVector(m), newVector(m)
@@ -264,6 +267,7 @@ func (t *tree) subgradient() {
 				return
 			}
 		} else if since++; since > 12 {
+			// The steps are too long: they jump over the best prices. Go back there, and on with shorter ones.
 			since, stuck = 0, true
 			theta = theta * 2 / 3
 			direction = newVector(m)

@@ -52,6 +52,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 		spread = e.r.memory.least
 	}
 	left := e.r.cores
+	// A selection by levels of cost, in place of sorting: there are few different costs, and this runs at each pick.
 	for above, first := int64(0), true; left > 0; first = false {
 		// The cheapest nodes above that; prices of cores are never negative.
 		next, room, nodes := infinite, 0, 0
@@ -212,6 +213,7 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	if q.node != node {
 		more++
 	}
+	// Most first: with whole NUMA nodes given first, a good column comes early and lowers the limit for the rest.
 	for n := room; n > 0; n-- {
 		if e.basic && !e.likely(q, n, room, left) {
 			continue
@@ -265,6 +267,9 @@ func (e *enumerator) given(match func(*pool) bool) int {
 // both: with fewer cores in a pool plain cannot get less, which ends its loop, but full can.
 func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64) {
 	m := e.s.m
+	// Three bounds that hold together, since each counts a cost of its own: what the cores cost on the cheapest
+	// pools to come (sum); one span for each NUMA node more that is needed at least (more); and what devices and
+	// memory cost with so many nodes, the least over all numbers of nodes (best).
 	need := left
 	var sum int64
 	core := infinite
@@ -307,7 +312,7 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 		return infinite, infinite
 	}
 	if e.hybrid {
-		sum = int64(left) * core
+		sum = int64(left) * core // byCost is not sorted then: the cheapest of all, for each
 	}
 	more := 0
 	if left > here {

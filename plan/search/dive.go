@@ -225,6 +225,7 @@ func (e *enumerator) splitsNear(a int) {
 	core := func(k int) int64 { return e.perNode[k].core }
 	homes := func(k int) int64 { return -int64(e.homeCount[k]) }
 	room := func(k int) int64 { return -int64(e.perNode[k].room) }
+	// With devices, cores beside most of them save most; without, large NUMA nodes make the fewest spans.
 	second := []key{core, room, near}
 	if len(e.homes) > 0 {
 		second = []key{homes, core, near}

@@ -216,7 +216,9 @@ func (e *enumerator) want(x, k, from int) bool {
 				break
 			}
 		}
-		e.hide(x, at, 1) // what was tried is not picked any more
+		// What was tried is not picked any more: all sets with it are done. The bounds of those to
+		// come get better by it.
+		e.hide(x, at, 1)
 	}
 	for at--; at >= from; at-- {
 		e.hide(x, at, -1)

@@ -18,7 +18,8 @@ func epycPair() *plan.Problem {
 	return withAsks(epycShape().Problem(), times(2, ask{Cores: 14, Pages: 32, GPUs: 1, NICs: 1})...)
 }
 
-// h20Shape is an HGX machine: two sockets of 48 cores, eight GPUs, four NICs that share a PCIe switch with two of them each.
+// h20Shape is an HGX machine: two sockets of 48 cores, eight GPUs, four NICs that share a PCIe
+// switch with two of them each.
 func h20Shape() shape {
 	return shape{Packages: 2, Nodes: 1, Cores: 48, Threads: 2, GPUs: 8, NICs: 4, VFs: 8, Pages: 960, Far: 21,
 		PairsUnderSwitch: true, Reserve: 4,

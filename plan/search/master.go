@@ -99,6 +99,8 @@ func (p *master) price() *variable {
 	for c := range p.v {
 		p.v[c] = limit(p.dual[c])
 	}
+	// The rows of sizes say "no more than": their duals are not positive in a solution, and g is what they say with the
+	// sign turned. On the way to the solution they may be anything, hence the bounds.
 	for s := range p.g {
 		p.g[s] = max(0, limit(-p.dual[len(p.classes)+len(p.groups)+s]))
 	}
@@ -125,6 +127,7 @@ func (p *master) bestEntering() *variable {
 			worst, enter = reduced, &q
 		}
 	}
+	// slack is the gap less what the inequality of patterns.go proves beyond base at these duals.
 	p.slack = p.gap
 	for c, members := range p.classes {
 		parts, reduced, cost := p.cheapestSpan(c)
@@ -186,7 +189,8 @@ func (p *master) sharpen() bool {
 	return more
 }
 
-// tiny is less than any number that is not 0, but for errors.
+// tiny is less than any number that is not 0, but for errors: what patterns count are small whole numbers, and a basis
+// has 256 rows at most.
 const tiny = 1e-7
 
 // enter takes a variable into the basis, a pivot of the simplex method; it reports whether that could

@@ -12,8 +12,10 @@ import (
 // pages there, rounded down. Each of these pages is there, or is missing, which costs the weight of
 // balance.
 //
-// The case that needs request.alone, together with spill.go: mix 53 of the tests, on a machine of
-// eight NUMA nodes ("milan-nps4"). Without both, its bound stays at 100 where the cost is 300.
+// The cases that need all this: mixes 41, 141, 152, 178, 198, 205 and 274 of the tests, on machines
+// of several NUMA nodes with little memory, lose their proofs without it. request.alone, together
+// with spill.go, is needed by mix 53, on a machine of eight NUMA nodes ("milan-nps4"): without
+// both, its bound stays at 100 where the cost is 300.
 
 // pageCost is what the memory of a lab node costs at least, in parts of 1/scale.
 type pageCost struct {

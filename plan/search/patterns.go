@@ -305,6 +305,9 @@ func (a *patternModel) pack(u *bin, x int) int {
 // reprice finds what everything costs at the present prices. It reports whether there was enough work for that.
 func (a *patternModel) reprice() bool {
 	t, m := a.t, a.t.m
+	// beyond is what a placement that is no cheaper than the best one costs above the cheapest
+	// columns of all lab nodes. Costs are cut off there: what is dearer is in no placement that
+	// matters.
 	beyond := scale*t.cost - t.s.crowd + t.price.fixed
 	for _, l := range t.least {
 		beyond -= l.reduced
@@ -355,6 +358,7 @@ func (a *patternModel) reprice() bool {
 			u := &a.bins[k]
 			e.within = u.within
 			u.least[c], u.local[c] = cost(), m.localTo(r, u)
+			// Only so many can have their devices here: largeMixed is not proved without knowing that.
 			if u.away[c] = u.least[c]; u.least[c] < infinite && u.local[c] < min(len(members), u.room/r.cores) {
 				e.beyond = u.within
 				u.away[c] = max(u.least[c], cost())
@@ -388,7 +392,9 @@ func (a *patternModel) refine(cost int64) int64 {
 	return min(cost, a.gap/(scale*a.fine)) * scale * a.fine
 }
 
-// lone returns what a lab node at home in a bin pays for housekeeping at least where the bin has no core left.
+// lone returns what a lab node at home in a bin pays at least for housekeeping where the bin has no
+// core left. largeMixed and two of largeUnequal lose their proofs without it, since full bins look
+// as good as others then.
 func (m *model) lone(u *bin) int64 {
 	if !m.emulator {
 		return 0
@@ -486,7 +492,8 @@ func (a *patternModel) bestPattern(u *bin) (best int, ranks [][]member) {
 		}
 		now -= a.share * int64(c.shares)
 		if u.pages >= 0 && a.page > 0 {
-			// Who is due more pages than the bin has has paid for those already.
+			// Who is due more pages than the bin has has paid for those already. Mix 93 of the tests is not proved
+			// without this term.
 			a.pages[x] = a.pages[c.parent] + min(u.pages, a.due[c.size])
 			now -= a.page * min(a.gap/a.page, max(0, a.pages[x]-u.pages))
 		}
@@ -512,7 +519,8 @@ func (a *patternModel) cheapestSpan(c int) (parts []int, reduced, cost int64) {
 		size int
 	}
 	// rows[k][n] is for n cores or more in k portions; the last row, for more portions as well,
-	// adds len(a.sizes) where the row stays the same.
+	// adds len(a.sizes) where the row stays the same. "Or more", because a portion may count with fewer cores than it
+	// has: from gives the most that a portion of size s can stand for, which is one less than the next larger size.
 	rows := make([][]last, longest+1)
 	from := func(n, s int) int {
 		if s == 0 {

@@ -142,8 +142,7 @@ type pairing struct {
 	portList []int // NICs that it may have ports of, by want
 
 	minPair    []int64   // of a GPU or NIC: its cheapest path to one of the other kind, 0 where it has none
-	leastGPUs  int64     // least path cost of two GPUs
-	leastPair  int64     // and of a GPU and a NIC
+	leastPair  int64     // least path cost of a GPU and a NIC
 	secondPair int64     // see helpPaths: the least cost of a GPU's second best port
 	half       [][]int64 // of a GPU of gpuList: its k cheapest paths to others of them, at k; see gpusAhead
 }
@@ -179,7 +178,7 @@ func (m *model) pricePaths(q *pairing, name string) error {
 			m.p.Devices[b].ID)
 	}
 	q.minPair = slices.Repeat([]int64{infinite}, len(m.devices))
-	q.leastGPUs, q.leastPair, q.secondPair = infinite, infinite, infinite
+	q.leastPair, q.secondPair = infinite, infinite
 	for _, g := range q.gpuList {
 		best, second := infinite, infinite
 		for _, d := range q.portList {
@@ -201,14 +200,12 @@ func (m *model) pricePaths(q *pairing, name string) error {
 			if g == h || q.count < 2 {
 				continue
 			}
-			c := m.gpuPair(g, h)
-			if c < 0 {
+			if m.gpuPair(g, h) < 0 {
 				return noPath(g, h)
 			}
-			q.leastGPUs = min(q.leastGPUs, c)
 		}
 	}
-	for _, v := range []*int64{&q.leastGPUs, &q.leastPair, &q.secondPair} {
+	for _, v := range []*int64{&q.leastPair, &q.secondPair} {
 		*v = finite(*v)
 	}
 	for d, v := range q.minPair {

@@ -2,7 +2,8 @@ package search
 
 import "slices"
 
-// Needed together with the memory of a lab node alone: see pages.go for the case.
+// Needed together with the memory of a lab node alone: see pages.go for the case. Mix 152 of the tests costs 1605 in
+// place of 1406 without it.
 //
 // What a lab node's memory and L3 caches cost it were it alone beside the tenants is known as soon
 // as its cores are, and can be added to what is placed already: whatever the others do, they do not

@@ -198,6 +198,8 @@ func (t *tree) search(order []int) bool {
 func (t *tree) refresh(order []int, k int) bool {
 	least := t.depth[k].least
 	t.work.steps += int64(len(order)-k) / 4
+	// A column that no longer fits has to be replaced by a dearer one. So the sum of the cheapest columns can only
+	// rise, and it is enough to look at those that do not fit any more.
 	slack := scale*(t.cost-t.sharesLeft()) - t.base() // what all lab nodes to come may cost together
 	var sum int64
 	for _, i := range order[k:] {
@@ -259,6 +261,8 @@ func (t *tree) descend(order []int, k int) bool {
 	for _, j := range order[k+1:] {
 		rest += t.depth[k].least[j].reduced
 	}
+	// What the columns of this depth may cost is what the best placement costs, less what is placed, less the cheapest
+	// columns of those to come, less the L3 caches that all together share at least.
 	base := t.base() + rest + scale*t.sharesLeft()
 	whole := true
 	e.breakSymmetry, e.basic = true, t.basic
