@@ -281,6 +281,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
 	}
 	oneTest := first.testName == last.testName && first.metric != last.metric
 	x, y := s.axes(keys, logY)
+	// All lines of a chart have one unit: lines of two units would share an axis that is true for one of them.
 	metric := bench.MetricOf(first.metric)
 	c.YLabel = show.Unit(metric.Unit)
 	if !oneTest && metric.Label != "message rate" {

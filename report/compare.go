@@ -91,6 +91,7 @@ func Compare(a, b Data) Comparison {
 			f.B, f.CountB, f.b = new(s.Median), s.N, s
 			switch {
 			case f.A == nil:
+			// The figure is there in A, but of the other kind: its key differs in that alone.
 			case ra.values[k.as(!k.Pair.Emulated)] != nil:
 				f.Problem = "one is emulated, and the other is not"
 			case ra.unitOf(k.Test, k.Metric) != f.Unit || rb.unitOf(k.Test, k.Metric) != f.Unit:
@@ -126,6 +127,8 @@ func (k figureKey) as(emulated bool) figureKey {
 
 // namedAs gives B the names of A's nodes, where each has one pair of nodes and they differ in name alone.
 func namedAs(a, b Data) (named Data, renamed bool) {
+	// A lab that was taken down and made again, or copied to another host, often has other names for the same two
+	// places. With more pairs there is no telling which is which.
 	pairOf := func(d Data) (p pair, n int) {
 		for _, s := range d.Samples {
 			if q := (pair{Client: s.Client, Server: s.Server}); s.Server != "" && q != p {
@@ -262,6 +265,7 @@ func differences(a, b Data, renamed bool) []Difference {
 		}
 		return FindingsText(d.Findings)
 	})
+	// A key may come several times, as the notes do: all values of it are compared as one.
 	seen := map[string]bool{"tools": true} // those are above, from the samples
 	for _, f := range slices.Concat(a.Environment, b.Environment) {
 		if seen[f.Key] {
@@ -279,6 +283,7 @@ func differences(a, b Data, renamed bool) []Difference {
 		})
 	}
 	add("lab", false, func(d Data) string { return d.Lab })
+	// How many nodes there are matters to what one switch carries, but only where both results have said it.
 	add("nodes", len(a.Nodes) > 0 && len(b.Nodes) > 0, func(d Data) string { return number(len(d.Nodes)) })
 	if renamed {
 		add("names of the nodes", false, overSamples(func(s bench.Sample) string {
@@ -438,6 +443,7 @@ func (c Comparison) sentences(a Data, unit func(string) string) []string {
 			continue
 		}
 		m := bench.MetricOf(h.Metric)
+		// Of one pair the figures themselves say more than their ratio. Of many no figure stands for all.
 		if len(ratios) == 1 {
 			out = append(out, fmt.Sprintf("%s, %s: %s -> %s %s, B/A %s", h.name(), m.Label,
 				comparedText(first.A, first.a), comparedText(first.B, first.b), unit(m.Unit), first.ratioText()))

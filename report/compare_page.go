@@ -122,6 +122,7 @@ func comparedCharts(a, b Data) []chartGroup {
 		if k < 0 {
 			continue
 		}
+		// One scope with the points of both, told apart by their run: charts need not know that there are two results.
 		s := x
 		if y := sb[k]; y.Title != x.Title { // "20 pairs together", and 12
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
@@ -193,6 +194,7 @@ func (s scope) ratioChart(id string) (c chart, ok bool) {
 				se.points = append(se.points, k)
 			}
 		}
+		// Two points are no curve: the table says it better.
 		if len(se.points) < 3 {
 			continue
 		}

@@ -84,6 +84,7 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 	for _, f := range all {
 		sizes[f.Test] = append(sizes[f.Test], f.Bytes)
 	}
+	// The same sizes for both results, chosen from what either has: a row with a dash says that one did not measure it.
 	for test, s := range sizes {
 		slices.Sort(s)
 		sizes[test] = slices.Compact(s)
@@ -103,6 +104,8 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 		for i, s := range []string{comparedText(f.A, f.a), comparedText(f.B, f.b), f.ratioText(), f.changeText()} {
 			columns[i] = append(columns[i], asciiDash.Replace(s))
 		}
+		// One line explains the dashes. What is missing usually has one reason, and a line for each would hide the
+		// figures.
 		if f.Problem != "" && one == "" {
 			one = fmt.Sprintf("-: %s (%s, %s)", f.Problem, f.Test, sizeOrDash(f.Bytes))
 		}

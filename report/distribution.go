@@ -38,6 +38,7 @@ func Distributions(samples []bench.Sample) []Distribution {
 		}
 	}
 	var out []Distribution
+	// Repeats are merged: the tail is made of rare events, and each repeat saw only some of them.
 	for _, k := range of.Keys {
 		all := stats.NewHistogram()
 		for _, us := range slices.Concat(of.Of(k)...) {

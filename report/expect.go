@@ -17,6 +17,7 @@ const noExpectation = "Emulated figures are held against nothing: the rate of so
 // judged parts the judgements: those of figures that have something to be held against, and whether
 // others were emulated.
 func (d Data) judged() (all []bench.Judgement, emulated bool) {
+	// A file may hold a verdict on an emulated figure, by an earlier release or by hand: it is not repeated.
 	for _, j := range d.Judgements {
 		if j.Emulated || d.Emulated {
 			emulated = true

@@ -148,6 +148,7 @@ func collect(d Data) *results {
 	compare := nodeOrder(d.Nodes)
 	comparePairs := func(a, b pair) int {
 		switch {
+		// Figures of hardware come before emulated ones, which nobody is to take for them.
 		case a.Emulated == b.Emulated:
 			return cmp.Or(compare(a.Client, b.Client), compare(a.Server, b.Server))
 		case a.Emulated:
@@ -178,6 +179,7 @@ func collect(d Data) *results {
 		if of := [2]string{s.Test, s.Metric}; r.units[of] == "" {
 			r.units[of] = s.Unit
 		}
+		// Iterations are of a row, not of a figure: all metrics of one run have the same.
 		k.Metric = ""
 		it, ok := r.iters[k]
 		if !ok {
@@ -242,6 +244,7 @@ func spreadOf(values []float64) spread {
 	n := len(v)
 	s := spread{N: n, Min: v[0], Median: v[(n-1)/2] + (v[n/2]-v[(n-1)/2])/2, Max: v[n-1]}
 	s.Decimals = 2 // no tool prints fewer, but zeros at the end are lost in a float64
+	// The most of all repeats: 1.5 beside 1.25 was printed as 1.50.
 	for _, x := range v {
 		s.Decimals = max(s.Decimals, show.Decimals(x))
 	}

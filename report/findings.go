@@ -16,6 +16,7 @@ func Findings(w io.Writer, all []finding.Finding, color bool) {
 	status := map[finding.Status]string{finding.OK: t.Colored("ok     ", text.FgGreen),
 		finding.Failed: t.Colored("FAILED ", text.FgRed), finding.Unknown: t.Colored("unknown", text.FgYellow)}
 	all = show.Clean(all, show.Visible)
+	// Plain columns: a finding is one line that grep finds whole, with the same words before it each time.
 	subject, title := 0, 0
 	for _, f := range all {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))

@@ -44,6 +44,7 @@ type (
 // JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
 func JUnit(w io.Writer, all []finding.Finding) error {
 	report := junitSuites{Name: "rackless verify"}
+	// The order in which trouble spreads: what is wrong with the host shows again in the nodes.
 	for _, name := range []string{"host", "virtual machines", "nodes"} {
 		suite := junitSuite{Name: name}
 		for _, f := range all {

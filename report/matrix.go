@@ -32,6 +32,7 @@ func (r *results) headlines() []headline {
 			if len(sizes) == 0 {
 				continue
 			}
+			// The largest message shows what the path carries, the smallest what it costs to send at all.
 			h := headline{Test: t, Metric: m, Bytes: sizes[len(sizes)-1]}
 			if m == bench.MetricLatencyTypical || m == bench.MetricLatencyAverage {
 				h.Bytes = sizes[0]
@@ -143,6 +144,7 @@ func (r *results) pairLists() []pairList {
 			}
 			l.Columns = append(l.Columns, c)
 			for i, row := range l.Rows {
+				// Every row has all columns, also of what was not measured: a missing cell would move those behind it.
 				cell, ok := cells[row.pair]
 				if !ok {
 					cell = matrixCell{State: "none", Title: row.String() + ": not measured"}

@@ -209,6 +209,7 @@ func (r *results) tables(d Data) []figureTable {
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair
 				t.Mixed = t.Mixed || k.Pair.Emulated != t.Rows[0].Emulated
 			}
+			// It is always there: names are the metrics of these keys.
 			at, _ := slices.BinarySearchFunc(names, k.Metric, compareMetrics)
 			cell := newFigureCell(r.values[k])
 			if r.derived[k] {
@@ -228,6 +229,8 @@ func (r *results) tables(d Data) []figureTable {
 // column, i3 for one without a point.
 func (t *figureTable) align() {
 	const most = 9 // as many classes as the style sheet has; the figures of a column are never that far apart
+	// A browser cannot align at the point, and right alignment alone would set 9.5 below 10.25 as if they were alike.
+	// The classes add the width of the missing letters.
 	for column := range t.Columns {
 		longest := 0
 		for _, row := range t.Rows {
@@ -303,6 +306,7 @@ func commands(d Data) []command {
 	var out []command
 	seen := make(map[command]bool)
 	for _, s := range d.Samples {
+		// All figures of one run have the same lines.
 		c := command{s.Test + ", " + between(s.Client, s.Server), s.Client, s.Command, s.Server, s.ServerCommand}
 		if s.Command == "" && s.ServerCommand == "" || seen[c] {
 			continue

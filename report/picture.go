@@ -53,6 +53,7 @@ func (d Data) pictures() []picture {
 	if len(d.Nodes) == 0 {
 		return nil
 	}
+	// Both pictures are in the page, and the style sheet shows the one that fits, with or without scripts.
 	switch n := len(d.Nodes); {
 	case n <= 8:
 		return []picture{d.picture("lab", "", 1)}

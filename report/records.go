@@ -24,6 +24,7 @@ func CSV(w io.Writer, d Data) error {
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
+	// A failed measurement has no value, and not 0: a spreadsheet would take that into its mean.
 	for _, s := range d.Samples {
 		value := ""
 		if s.Error == "" {

@@ -25,6 +25,7 @@ func (d Data) banner(r *results) string {
 			"the setup, not the hardware.",
 			r.emulated, words.Count(r.total, "measured value"))
 	}
+	// Who emulates decides how slow it is, and with it what the figures may be compared with.
 	by := "TCG"
 	if slices.ContainsFunc(d.Samples, func(s bench.Sample) bool { return s.Accelerator == "kvm" }) {
 		by = "KVM"
@@ -49,6 +50,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	seen := make(map[string]bool) // one test for each metric
 	for _, h := range r.headlines() {
 		pairs, repeats := r.over(h, first.Emulated)
+		// The first test of a metric is the one that readers look for first: see compareTests.
 		if len(pairs) == 0 || seen[h.Metric] {
 			continue
 		}

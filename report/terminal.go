@@ -37,6 +37,7 @@ func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 	if b := d.banner(r); b != "" {
 		t.Wrap("", "", b, text.FgYellow)
 	}
+	// Two tables for each of many pairs would be pages that nobody reads: there the pairs are compared instead.
 	if pairs := r.pairsTried(); len(pairs) <= maxPairCharts {
 		for _, p := range pairs {
 			t.pairTables(p)
@@ -227,6 +228,7 @@ func (t *terminal) pairList(l pairList, first, last int) {
 			columns[i] = append(columns[i], cellText(c))
 		}
 	}
+	// Halved until it fits: a line that a terminal folds takes the columns apart.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && last-first > 1 {
 		middle := (first + last) / 2

@@ -25,6 +25,7 @@ func pickSizes(sizes []int64) []int64 {
 		return math.Abs(math.Log(max(1, float64(a))) - math.Log(float64(b)))
 	}
 	var out []int64
+	// By ratio: between 1 KiB and 4 KiB, 2 KiB is as near to the one as to the other.
 	for _, usual := range usualSizes {
 		nearest := sizes[0]
 		for _, s := range sizes {
@@ -165,6 +166,7 @@ func (r *results) text(k figureKey, shift int) string {
 	if k.Metric == bench.MetricMessageRate {
 		from.Metric = bench.MetricBWAverage
 	}
+	// What was computed from 0.01 is known to one digit, whatever the division prints.
 	if of := r.values[from]; len(of) > 0 {
 		digits = min(digits, show.Digits(spreadOf(of).Median))
 	}
@@ -254,6 +256,7 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 	for i, size := range shown {
 		rows[i] = []string{sizeOrDash(size)}
 	}
+	// The tests are halved, not the columns: a rate stays beside the bandwidth that it belongs to.
 	w := fill(header, rows, columns)
 	if width(w) > 80 && len(tests) > 1 {
 		t.bandwidth(p, tests[:len(tests)/2])
@@ -275,6 +278,7 @@ func (r *results) rateOf(p pair, tests []string, sizes []int64) (test, unit stri
 			}
 		}
 		switch {
+		// Emulated nodes send a few thousand messages a second, and 3.2 kpps is read more easily than 0.0032 Mpps.
 		case highest >= 1:
 			return test, "Mpps", 0
 		case highest > 0:

@@ -34,6 +34,8 @@ func detect(files []*file) (string, error) {
 	if isVCPUBenchmarks(files) {
 		return VCPUBenchmarks, nil
 	}
+	// A directory tells the suite by its file names alone, so it is asked first: each of the files by itself would be
+	// taken for a log of another tool.
 	var found string
 	var by *file
 	for _, f := range files {

@@ -72,6 +72,7 @@ func readAll(sources []Source) ([]*file, error) {
 					return fs.SkipDir
 				}
 				return nil
+			// Whoever gives a home directory by mistake gets an answer at once, and not after all of it was read.
 			case d.IsDir() && strings.Count(p, "/") >= maxDepth:
 				return &Error{File: path.Join(src.Name, p),
 					What: fmt.Sprintf("deeper than %d directories: give the directory that holds the results",

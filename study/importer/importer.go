@@ -235,6 +235,8 @@ func (im *importing) studies() ([]*Study, error) {
 	}
 	var all []*Study
 	taken := map[string]string{}
+	// A study has one host, since what a setting does on one says nothing of another. Several hosts in one tree become
+	// several studies, named after them.
 	for _, group := range slices.SortedFunc(maps.Keys(byGroup), natural) {
 		n := name
 		if len(byGroup) > 1 {
@@ -321,6 +323,7 @@ func (im *importing) study(name, factor, group string, outcomes []*outcome) (*St
 	forgetTimes(s.Runs)
 	s.Spec = &study.Spec{
 		Name: name, Imported: im.Format, Factors: []study.Factor{{Name: factor, Levels: levels}},
+		// Nobody chose margin and confidence when this was measured: those of a study that says nothing of them hold.
 		Design: study.DesignFull, Blocks: blocks,
 		Seed: study.DefaultSeed, Margin: study.DefaultMargin, Confidence: study.DefaultConfidence,
 	}
@@ -418,6 +421,7 @@ func (im *importing) measures(s *Study) []study.Measure {
 		switch {
 		case im.Format == SuperBench:
 			m.Metrics = t.metrics // all that have a unit
+		// Small messages measure how long a launch takes. The largest one measures the links.
 		case strings.HasPrefix(name, "nccl"):
 			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
 		case im.Format == Stream, im.Format == Logs && name == testStream:

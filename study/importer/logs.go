@@ -76,6 +76,7 @@ func (im *importing) logs() error {
 	for _, f := range im.files {
 		src := im.sources[f.source]
 		level := src.Level
+		// As people sort their logs: one directory for each setting that they compare.
 		if dirs := f.dir(); level == "" && len(dirs) > 0 {
 			level = dirs[0]
 		}
@@ -83,6 +84,7 @@ func (im *importing) logs() error {
 			level = src.Base
 		}
 		format := im.Format
+		// With --format logs each file is of its own tool.
 		if format == Logs {
 			format = sniff(f.data)
 		}
@@ -245,6 +247,7 @@ func (f *file) ncclTests() (reading, error) {
 		name = string(m[1])
 	}
 	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
+	// The longer names stand before those that are parts of them: reduce_scatter before reduce.
 	if i := slices.IndexFunc(ncclOperations, func(op string) bool {
 		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
 	}); i >= 0 {

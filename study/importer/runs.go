@@ -34,6 +34,7 @@ func (f *file) texts(l logFormat) []*file {
 	from := 0
 	for _, cut := range append(cuts, len(f.data)) {
 		part := f.part(from, cut)
+		// Client and server that print to one terminal have a title each, and are one run.
 		if n := len(all); n > 0 && l.sides != nil && l.sides(all[n-1].data, part.data) {
 			all[n-1] = f.part(from-len(all[n-1].data), cut)
 		} else {
@@ -60,6 +61,8 @@ func (f *file) documents() []*file {
 	if at < 0 || len(bytes.TrimSpace(f.data[:at])) > 0 {
 		return nil
 	}
+	// Not json.Unmarshal: several objects one after the other are no JSON document, and a bad one in the middle must
+	// not lose those before it.
 	dec := json.NewDecoder(bytes.NewReader(f.data[at:]))
 	if f.data[at] == '[' {
 		if _, err := dec.Token(); err != nil {

@@ -73,6 +73,7 @@ func (im *importing) unknownUnits() {
 
 // superBenchNode turns a line into an outcome. left counts values of zero that are neither figures nor failures.
 func superBenchNode(f *file, line int, members []member) (o *outcome, left int, err error) {
+	// The node may stand anywhere in the line, and all that follows is about it.
 	o = &outcome{}
 	for _, m := range members {
 		if m.key == "node" {
@@ -97,6 +98,7 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 		}
 		test, metric := m.key[:slash], m.key[slash+1:]
 		v, err := jsonNumber(m.value)
+		// Each benchmark has one, in the midst of its figures.
 		if name, _, _ := strings.Cut(metric, ":"); name == "return_code" {
 			// It says whether the benchmark went well, and is no figure.
 			if err != nil || v != 0 {
@@ -111,6 +113,8 @@ func superBenchNode(f *file, line int, members []member) (o *outcome, left int, 
 			err = bench.CheckValue(x.metric, v)
 		}
 		switch {
+		// A zero is a failure for most metrics. It is not where the tool rounds small values down, nor where nobody
+		// knows what the number means.
 		case zero && (x.unit == UnitUnknown || x.rounded):
 			left++
 		case err != nil:
@@ -147,6 +151,7 @@ type member struct {
 // jsonMembers reads an object. A key that comes twice is refused: which of two figures is right nobody knows.
 func jsonMembers(line []byte) ([]member, error) {
 	dec := json.NewDecoder(bytes.NewReader(line))
+	// Token by token, and not into a map: a map takes a key that comes twice, and forgets the order.
 	start, err := dec.Token()
 	if err != nil {
 		return nil, fmt.Errorf("no JSON: %w", err)

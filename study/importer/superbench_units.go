@@ -76,6 +76,7 @@ func documented(test, metric string) meaning {
 	name, _, _ = strings.Cut(name, ":") // behind the colon is what the configuration calls it
 	of := rank.FindString(metric)
 	plain := strings.TrimSuffix(metric, of)
+	// The first rule that fits: the forms of one benchmark exclude each other.
 	for _, r := range superBenchRules[name] {
 		m := r.form.FindStringSubmatch(plain)
 		if m == nil {
@@ -91,6 +92,7 @@ func documented(test, metric string) meaning {
 			if i := r.form.SubexpIndex("rest"); i > 0 {
 				out.metric += m[i]
 			}
+			// The rank stays in the name: one GPU that is slow must not vanish in a mean over all of them.
 			out.metric += of
 		}
 		return out

@@ -32,6 +32,7 @@ func natural(a, b string) int {
 	x, y := a, b
 	for x != "" && y != "" {
 		if i, j := digits(x), digits(y); i > 0 && j > 0 {
+			// Compared as texts, the longer one first being the larger number: no length overflows.
 			m, n := strings.TrimLeft(x[:i], "0"), strings.TrimLeft(y[:j], "0")
 			if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
 				return c

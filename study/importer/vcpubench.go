@@ -165,6 +165,7 @@ func (im *importing) vcpuFile(f *file, config string, o *outcome) {
 	if !ok {
 		return
 	}
+	// The suite's own name of the test: what it measures is in no line of the file.
 	test := strings.TrimSuffix(base, ".txt")
 	figures, err := t.parse(f.data)
 	if err != nil {
@@ -221,6 +222,7 @@ func (im *importing) vcpuMetadata(f *file, o *outcome) {
 		im.note(o.group, "%s: no metadata: %s.", f.name, bench.Shorten(err.Error()))
 		return
 	}
+	// A machine whose clock was never set writes a time near 1970, which would put the run in front of all others.
 	if t, err := time.Parse(time.RFC3339Nano, meta.Timestamp); err == nil && t.Year() > 2000 {
 		o.started = t.UTC()
 	}

@@ -29,8 +29,11 @@ func stream(log []byte) ([]bench.Figure, error) {
 		case strings.HasPrefix(line, "Failed Validation"),
 			strings.Contains(line, "Expected") && strings.Contains(line, "Observed"):
 			return errors.New("STREAM found its arrays wrong")
+		// Printed last, after the arrays were checked. Rates without it may be of loops that a compiler removed.
 		case strings.HasPrefix(line, "Solution Validates"):
 			valid = true
+		// In this order and no other: STREAM prints its kernels as it runs them, so that a row out of place is of
+		// another table.
 		case headed && ok && len(figures) < len(kernels) && name == kernels[len(figures)]:
 			fields := strings.Fields(rest)
 			if len(fields) != 4 {
@@ -71,6 +74,8 @@ func memLatency(log []byte) ([]bench.Figure, error) {
 			return errors.New("want a size and a latency")
 		}
 		size, err := strconv.ParseInt(fields[0], 10, 64)
+		// The chase goes from small arrays to large ones. A size that falls shows that two runs were written into one
+		// file.
 		if err != nil || size <= last {
 			return fmt.Errorf("size %q: want bytes, more than in the line before", bench.Shorten(fields[0]))
 		}
@@ -158,6 +163,7 @@ func gpuBandwidth(log []byte) ([]bench.Figure, error) {
 	switch {
 	case len(c.figures) == 0:
 		return bad("no bandwidth of a known layout; rocm-bandwidth-test is not read")
+	// A run of bandwidthTest that was broken off has good rows, and lacks the line that says how it ended.
 	case c.began != c.passed:
 		return bad("bandwidthTest began %d times and passed %d times", c.began, c.passed)
 	}
