@@ -70,6 +70,7 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 	}
 	t := topology.NewTree(h)
 	gpus := make(map[string]bool, len(h.GPUs))
+	// A GPU that only drives a screen moves nothing that anybody waits for.
 	for i := range h.GPUs {
 		gpus[h.GPUs[i].ID()] = h.GPUs[i].Kind != topology.GPUDisplay
 	}

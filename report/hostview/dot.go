@@ -116,6 +116,7 @@ func (g *dotWriter) branches(all []branch, from string) {
 		at := from
 		if b.Bridge != nil {
 			at = g.bridge(b.Bridge)
+			// The way from a root complex to its ports, and within a switch, is no link: it has no lanes to show.
 			g.edge(from, at, wire{Lanes: -1})
 		}
 		for _, c := range b.Cards {

@@ -100,6 +100,7 @@ func (v *view) forests() map[int][]block {
 		}
 		return nodes[id]
 	}
+	// In two passes: which bridges stand above something drawn is known only when all of that hangs in its tree.
 	for i := range v.Host.PCI {
 		d := &v.Host.PCI[i]
 		if c, drawn := cards[d.Address]; drawn {
@@ -137,6 +138,7 @@ func (v *view) partOfCard(d *topology.PCIDevice, cards map[topology.PCIAddr]plac
 	if d.PF != nil && cards[*d.PF].ID != "" {
 		return true
 	}
+	// Audio, USB and serial functions of a GPU are on the same card, whatever the number of the GPU's own function.
 	first := d.Address
 	for f := range uint8(8) {
 		first.Function = f
@@ -300,6 +302,8 @@ func (v *view) rootBlocks(name string, root *trie) []block {
 // branch makes the lines of a bridge. A chain of bridges, each with one child, is one line.
 func (v *view) branch(t *trie) branch {
 	chain := []*topology.PCIDevice{t.bridge}
+	// Such a chain is one way with several names on it: a line for each bridge would make the tree deep and tell
+	// nothing.
 	for len(t.kids) == 1 && len(t.leaves) == 0 {
 		t = t.kids[0]
 		chain = append(chain, t.bridge)
@@ -394,6 +398,7 @@ func foldDisks(b *block) {
 			}
 		}
 	})
+	// One more is drawn, too: the line that says that it is missing would take the same room.
 	if total <= maxDisks+1 {
 		return
 	}

@@ -64,6 +64,7 @@ func cells(texts ...string) []cell {
 
 // tell drops the columns in which no cell says anything, but for the first three, which say what a row is.
 func (g *grid) tell() {
+	// From the right, so that places of columns that are still to be looked at stay.
 	for i := len(g.Heads) - 1; i >= 3; i-- {
 		says := slices.ContainsFunc(g.Rows, func(r []cell) bool {
 			s := r[i].String()
@@ -100,6 +101,8 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	}
 	for total() > width {
 		// The widest column that can give gives; columns go only when none can.
+		// One letter at a time, always from the widest: long models and lists shrink together, instead of one to
+		// nothing.
 		widest := -1
 		for _, i := range keep {
 			if least := g.Heads[i].Least; least > 0 && widths[i] > max(least, len(g.Heads[i].Name)) &&

@@ -46,6 +46,7 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 			best = p
 		}
 	}
+	// The panels below need some width for their sentences, however small the machine is.
 	w := max(best.W, min(inner, 2*sh.column))
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
 	panels := []*picture{best, sh.nvlinkPanel(s, w), sh.legendPanel(v, s, w)}
@@ -124,6 +125,7 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 	columns = max(1, min(columns, len(r.Blocks)))
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
+	// Rooms without devices are as narrow as their cores allow: of a machine with many small nodes more fit into a row.
 	case len(r.Blocks) == 0 && cells <= 32:
 		inner = smallRoom
 	case len(r.Blocks) == 0 && cells <= 64:
@@ -133,6 +135,7 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 	p := &picture{W: inner + 2*sh.margin}
 	y := sh.margin + 8
 	title := p.text(sh.margin, y, r.Title, fontTitle, "", inner)
+	// Beside the title, where a reader looks first; the panel of findings has those that find no room.
 	if room := inner - title - 8; room >= markSize {
 		p.marks(sh.margin+title+8, y-4, r.Marks, room)
 	}
@@ -179,6 +182,7 @@ func (p *picture) columns(blocks []block, columns, x, y, width int) int {
 	ends := slices.Repeat([]int{y}, columns)
 	for _, b := range blocks {
 		q := layoutBlock(b, width)
+		// The order of the blocks is kept within each column, and the columns end nearly even.
 		c := slices.Index(ends, slices.Min(ends))
 		p.place(q, x+c*(width+gap), ends[c])
 		ends[c] += q.H + 8

@@ -10,6 +10,7 @@ func layoutBlock(b block, width int) *picture {
 		p.text(2, 13, b.Folded, fontSmall, "soft", width-4)
 		return p
 	}
+	// Drawn first, since what comes later lies on top; how high it is, is known last.
 	frame := len(p.Boxes)
 	p.box(rect{0, 0, width, 0}, "root", 5, b.Title)
 	p.text(8, 15, b.Title, fontSmall, "soft", width-16)
@@ -95,6 +96,7 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		y = bottom + 4
 		if len(b.Fan) > 0 {
 			down := x
+			// Deeper trees stay at this indent: cards need the width more than their depth needs to be seen.
 			if level < maxIndent {
 				down = x + indent
 			}
@@ -136,6 +138,7 @@ func (p *picture) wired(b branch, x, y, right int) int {
 // wireWidth is the weight of a link's line, in tenths of a pixel.
 func wireWidth(lanes int) int {
 	switch {
+	// The weights grow more slowly than the lanes: 16 times the weight of a single lane would hide the tree.
 	case lanes >= 16:
 		return 80
 	case lanes >= 8:

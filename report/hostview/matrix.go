@@ -124,6 +124,7 @@ func (v *view) betweenLines() []string {
 // matrixTable are the lines of a table of devices and devices. The latter are the first of all devices. more is what
 // stands behind the classes of a row, under the heads.
 func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
+	// Programs read the output of nvidia-smi topo -m by its columns: an empty head stands above the names there, too.
 	table := []show.Column{{}}
 	for _, c := range columns {
 		table = append(table, show.Column{Name: c.Name})

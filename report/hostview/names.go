@@ -107,6 +107,7 @@ func (v *view) device(a *topology.PCIAddr) *topology.PCIDevice {
 
 // affinity returns the CPUs next to a device: as its source states them, as the kernel does, or those of its node.
 func (v *view) affinity(stated *topology.CPUSet, addr *topology.PCIAddr, node *int) *topology.CPUSet {
+	// nvidia-smi prints an affinity that may differ from that of the kernel. Who pins by it should see it.
 	if stated != nil {
 		return stated
 	}
@@ -129,6 +130,7 @@ func (v *view) vfText(n *topology.NIC, d *topology.PCIDevice) string {
 		now = v.vfs[*n.Address]
 	}
 	s := n.SRIOV
+	// Sources put it at the NIC or at its function; lspci knows the function alone.
 	if s == nil && d != nil {
 		s = d.SRIOV
 	}

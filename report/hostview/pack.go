@@ -17,6 +17,7 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 		for _, c := range row {
 			tall = max(tall, c.H)
 		}
+		// Only the last row can grow without moving what is below it.
 		if n == len(rows)-1 {
 			tall = max(tall, high-out.H)
 		}
@@ -65,6 +66,7 @@ func packRows(all []stack, width int) [][]stack {
 	perRow := len(all)
 	if same := !slices.ContainsFunc(all, func(s stack) bool { return s.W != all[0].W }); same {
 		fit := max(1, (width+gap)/(all[0].W+gap))
+		// As even as can be: five of a width in rows of three and two, and not of four and one.
 		rows := (len(all) + fit - 1) / fit
 		perRow = (len(all) + rows - 1) / rows
 	}

@@ -99,6 +99,7 @@ func newPage(v *view) page {
 	for _, g := range grouped(v.Findings) {
 		p.Findings = append(p.Findings, newPageFinding(g))
 	}
+	// A single device has no path to another one.
 	if rows := v.matrix(); len(rows) > 1 {
 		p.Matrix, p.Legend = rows, legend
 	}
@@ -159,6 +160,7 @@ func (v *view) expected() []pageExpectation {
 		r, _ := slower(v.tree, p.A, p.B)
 		e := pageExpectation{Class: p.Class, Link: rateText(&r.gts, &r.width), Basis: p.Expected.Basis,
 			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
+		// Eight GPUs and eight NICs have 64 paths and few kinds of them: a row for each kind.
 		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
 		if i < 0 {
 			i = len(out)

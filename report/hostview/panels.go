@@ -60,6 +60,7 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 	var sets []*picture
 	for _, set := range s.NVLink {
+		// Chords between more than 16 GPUs are a blot, in which none can be followed.
 		if set.Uniform || len(set.GPUs) > 16 {
 			sets = append(sets, sh.nvlinkBar(set, width))
 		} else {
@@ -150,6 +151,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))),
 			cy + int(math.Round(float64(radius)*math.Sin(angle)))}
 	}
+	// Below the chips, which are drawn last and hide the ends of the chords.
 	for _, c := range set.Classes {
 		for _, pair := range c.Pairs {
 			full := fmt.Sprintf("%s: %s and %s", c.Label, set.GPUs[pair[0]], set.GPUs[pair[1]])

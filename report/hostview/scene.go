@@ -72,6 +72,7 @@ func newScene(v *view) *scene {
 	forests := v.forests()
 	add := func(title string, order int, r room, odd bool) {
 		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
+		// Nodes of one package need not follow each other in the list.
 		if i < 0 {
 			i = len(s.Groups)
 			s.Groups = append(s.Groups, roomGroup{Title: title, Odd: odd, order: order})
@@ -130,6 +131,8 @@ func (v *view) groupOf(n *topology.NUMANode) (title string, order int) {
 			if i >= len(v.Host.NUMANodes) || v.Host.NUMANodes[i].CPUs.IsEmpty() {
 				continue
 			}
+			// Such a node is memory on a device or on another bus. By the firmware's distances it belongs to the
+			// package that reaches it first.
 			if best < 0 || dist < n.Distances[best] {
 				best = i
 			}
@@ -270,6 +273,8 @@ func (v *view) tenantsOn(cpus topology.CPUSet) []string {
 
 // cacheCells are the cores of a node by the L3 that they share. Where no cores are known each CPU is a cell.
 func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
+	// No machine has more than eight threads a core, so there are too many cores as well, and they need not be gone
+	// through.
 	if cpus.Len() > maxCells*8 {
 		return nil
 	}
@@ -302,6 +307,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 			add(nil, topology.CPUs(c), false)
 		}
 	}
+	// All or none: half of the cores would look like a node that has no more.
 	if total > maxCells {
 		return nil
 	}

@@ -63,6 +63,7 @@ func (v *view) filled() string {
 	case topology.SourceLive, topology.SourceTree, "":
 		return ""
 	}
+	// A reader of a partial source must not take what is missing for what is not there.
 	parts := v.Provenance.Filled
 	if len(parts) == 0 {
 		parts = v.Host.Parts()
@@ -110,6 +111,7 @@ func (v *view) countsText() string {
 	h := v.Host
 	hardware := joined(", ", counted(len(h.Packages), "package"), counted(len(h.Cores), "core"),
 		counted(v.onlineCPUs().Len(), "CPU"))
+	// The kernel's own word for it.
 	if hardware != "" && h.CPUs.SMT != "" {
 		hardware += " (SMT " + h.CPUs.SMT + ")"
 	}
@@ -140,6 +142,7 @@ func (v *view) totalMemory() *uint64 {
 	for i := range v.Host.NUMANodes {
 		m := v.Host.NUMANodes[i].MemoryBytes
 		switch {
+		// A sum without one of them would be a wrong total.
 		case m == nil:
 			return nil
 		case sum == nil:
@@ -205,6 +208,7 @@ func (v *view) tuningText() string {
 	} else if m.SwapKnown {
 		swap = "no swap"
 	}
+	// The kernel's numbers mean nothing to a reader; one that a later kernel adds is shown as it is.
 	balancing := cmp.Or(map[string]string{"0": "off", "1": "on", "2": "tiering"}[m.NUMABalancing], m.NUMABalancing)
 	return joined(", ", hugepages, swap, prefixed("NUMA balancing ", balancing), prefixed("THP ", m.THP))
 }

@@ -45,6 +45,7 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 		fmt.Fprintf(b, "<style>\n%s</style>\n", style) // ours: nothing in it needs to be escaped
 	}
 	fmt.Fprintf(b, `<rect class="ground" width="%d" height="%d"/>`+"\n", p.W, p.H)
+	// From the back to the front: SVG paints in the order of its elements, and has no other depth.
 	svgBoxes(b, p.Boxes)
 	p.svgCells(b)
 	for _, s := range p.Lines {
@@ -99,6 +100,7 @@ func (p *picture) svgCells(b *bytes.Buffer) {
 	for first := 0; first < len(p.Cells); {
 		last := first
 		var path strings.Builder
+		// A machine may have a thousand cores: an element for each would make the picture slow to show.
 		for ; last < len(p.Cells) && p.Cells[last].Color == p.Cells[first].Color; last++ {
 			c := p.Cells[last]
 			if c.Efficient {

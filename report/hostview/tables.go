@@ -100,6 +100,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 	if count == 0 {
 		return none
 	}
+	// A size is told only where all of them have it: of unequal caches the number alone is true.
 	for size := range sizes {
 		if len(sizes) == 1 && size > 0 {
 			return fmt.Sprintf("%d x %s", count, words.Size(size))
@@ -210,6 +211,7 @@ func nicSpeed(n *topology.NIC) string {
 			down++
 		}
 	}
+	// One port with a link is enough for the NIC to be of use, and its speed is then merely not known.
 	if down > 0 && down == len(n.Ports) {
 		return "down"
 	}

@@ -111,6 +111,7 @@ func (t *terminal) matrix(v *view) {
 		return
 	}
 	fmt.Fprintln(t)
+	// From what says most to what needs least room. No line is folded: a matrix whose rows are broken cannot be read.
 	views := [][]string{v.matrixLines(40)}
 	if len(v.nics) > 0 {
 		views = append(views, v.betweenLines())
@@ -154,6 +155,7 @@ func (t *terminal) findings(all []finding.Finding) {
 		switch kinds[kind]++; {
 		case kinds[kind] <= maxAlike:
 			t.finding(g)
+		// With the first one too many all of the rest are told at once, so that no subject is missing.
 		case kinds[kind] == maxAlike+1:
 			same := findingGroup{Finding: finding.Finding{ID: g.ID, Severity: g.Severity, Title: "the same"}}
 			for _, o := range groups[i:] {

@@ -80,6 +80,7 @@ func linkTexts(l *topology.Link) (now, most string) {
 		return "", ""
 	}
 	now, most = rateText(l.SpeedGTs, l.Width), rateText(l.MaxSpeedGTs, l.MaxWidth)
+	// Both halves count: a link of the full width at a lower speed carries as little as a narrow one.
 	slower := l.SpeedGTs != nil && l.MaxSpeedGTs != nil && *l.SpeedGTs < *l.MaxSpeedGTs
 	narrower := l.Width != nil && l.MaxWidth != nil && *l.Width < *l.MaxWidth
 	if now != "" && !slower && !narrower {
@@ -132,6 +133,7 @@ func cpusText(s topology.CPUSet, letters int) string {
 	if strided := stridedText(s); strided != "" && len(strided) <= letters {
 		return strided
 	}
+	// Cut at a comma: half of a range would name CPUs that are not in the set.
 	tail := fmt.Sprintf(",… (%d)", s.Len())
 	head := list[:max(letters-len(tail)+2, 0)] // the ellipsis is 3 bytes and one letter
 	if i := strings.LastIndexByte(head, ','); i > 0 {

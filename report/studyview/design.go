@@ -37,6 +37,8 @@ func Design(w io.Writer, s *study.Spec, estimate Estimate) error {
 	runs := s.Blocks * study.RunsPerCell * len(cells)
 	fmt.Fprintf(w, "%s, %s in all, for %s\n", words.Count(s.Blocks, "block"), words.Count(runs, "run"),
 		words.Count(comparisons, "comparison"))
+	// So few blocks can be permuted in too few ways: the smallest possible p is above the corrected level, whatever the
+	// figures.
 	if s.Blocks < least {
 		fmt.Fprintf(w, "so few blocks can show no effect at all, whatever its size: it takes %d or more\n", least)
 		return nil
@@ -62,6 +64,7 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 	if all {
 		blocks = s.Blocks
 	}
+	// No more digits than the estimate is good for.
 	round := 100 * time.Millisecond
 	if run >= 10*time.Second {
 		round = time.Second

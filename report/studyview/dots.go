@@ -45,6 +45,7 @@ func (v *view) dots() []chart {
 				show.Figure(s.Low), show.Figure(s.High), words.Count(len(s.Values), "run")))
 			c.dotStrip(a, s, unit)
 		}
+		// One axis for all cells of a metric: that strips lie below each other is what makes them comparable.
 		c.xAxis(a, show.Tick)
 		c.y += lineHeight
 		c.text("tick r", chartWidth-margin, c.y-4, fontTick.Fit(axisName(unit, a.Log), chartWidth-2*margin))
@@ -78,6 +79,8 @@ func (c *canvas) dotStrip(a show.Axis, s *study.Series, unit string) {
 	for i := range order {
 		order[i] = i
 	}
+	// By size where some are left out, so that the extremes and the shape stay. Else in the order of time, which the
+	// titles tell.
 	if every > 1 {
 		slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(s.Values[i], s.Values[j]) })
 	}

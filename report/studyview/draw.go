@@ -65,6 +65,7 @@ func (c *canvas) text(class string, x, y float64, s string) {
 
 // paragraph writes text over the width of the chart in as many lines as it takes.
 func (c *canvas) paragraph(class string, f show.Font, indent float64, s string) {
+	// SVG does not fold text: the lines are broken here, by widths that Font knows.
 	for _, line := range f.Lines(s, c.Width-2*margin-int(indent)) {
 		c.y += lineHeight
 		c.text(class, margin+indent, c.y-4, line)
@@ -104,10 +105,12 @@ func scale(a show.Axis, candidates [][]float64, label func(float64) string) show
 // multiple of its step.
 func steps(lo, hi float64) [][]float64 {
 	var out [][]float64
+	// The finest step makes ten to a hundred ticks of the span. The coarsest is wider than all of it.
 	unit := math.Pow(10, math.Floor(math.Log10(hi-lo))-1)
 	for _, m := range []float64{1, 2, 5, 10, 20, 50, 100} {
 		step := m * unit
 		var ticks []float64
+		// Multiples of the step, and not sums: sums of 0.1 drift away from the labels.
 		for k := math.Ceil(lo/step - 1e-9); k*step <= hi*(1+1e-12) && len(ticks) < 100; k++ {
 			ticks = append(ticks, k*step)
 		}
@@ -133,6 +136,8 @@ func decades(lo, hi float64) [][]float64 {
 		}
 		out = append(out, ticks)
 	}
+	// A span of many decades has room only for every second, fourth, ... power. Exponents are multiples of that step,
+	// so that the axes of several charts agree.
 	for every := 2; every <= 64; every *= 2 {
 		var ticks []float64
 		for e := -every * (-first / every); e <= last; e += every {
@@ -175,6 +180,8 @@ func (c *canvas) xAxis(a show.Axis, label func(float64) string) {
 // strip draws the ground of one row of a plot, with the grid.
 func (c *canvas) strip(a show.Axis, height float64) (top, middle float64) {
 	top = c.y + 2
+	// 14 beyond both ends: the sign of an estimate at the end of the axis is a disc of radius 7, and stays on the
+	// ground.
 	c.rect("ground", a.From-14, top, a.To-a.From+28, height, "")
 	for _, v := range a.Ticks {
 		c.path("grid", show.Path("M%s %sv%s", a.At(v), top, height), "")

@@ -72,6 +72,7 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 			c.rect("margin", low, top, high-low, 20, "")
 		}
 		c.path("no-effect", show.Path("M%s %sv20", a.At(e.NoEffect()), top), "")
+		// An interval without bounds goes over the whole plot: so few blocks exclude nothing.
 		class, d := "interval open", show.Path("M%s %sH%s", a.From-14, middle, a.To+14)
 		if e.Interval.Bounded() { // with ends, so that a narrow interval can still be seen
 			low, high := a.At(max(e.Interval.Low, a.Lo)), a.At(min(e.Interval.High, a.Hi))
@@ -85,6 +86,7 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 	if drawn > 0 {
 		c.xAxis(a, label)
 		left, right := "← lower, better", "higher, worse →"
+		// All have the same metric, and so the same better side.
 		if all[0].Better == stats.HigherIsBetter {
 			left, right = "← lower, worse", "higher, better →"
 		}
@@ -132,6 +134,7 @@ func effectAxis(all []*study.Comparison) (show.Axis, func(float64) string) {
 	for _, x := range all {
 		if e := x.Effect; e != nil {
 			ratio = e.Scale != stats.Difference
+			// No effect is always on the axis: whether an interval crosses it is what the picture is for.
 			include(e.Estimate, e.NoEffect(), e.Bounds().Low, e.Bounds().High)
 			if e.Interval.Bounded() {
 				include(e.Interval.Low, e.Interval.High)
@@ -159,6 +162,7 @@ func ratioTicks(lo, hi float64) [][]float64 {
 	add := func(ticks []float64) { out = append(out, slices.Sorted(slices.Values(append(ticks, 1)))) }
 	// below and above are regular steps on the two sides of 1.
 	regular := func(below, above float64) {
+		// Nobody could read as many ticks, and making them takes time: scale would drop them all.
 		if (1-lo)/below > 100 || (hi-1)/above > 100 {
 			return
 		}

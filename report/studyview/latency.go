@@ -105,6 +105,8 @@ func (v *view) distribution(id, title string, all []*study.Series, lo, hi, deepe
 
 // curve draws the latencies of a cell. It reports whether its end rests on too few.
 func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (guessed bool) {
+	// Two lines, because a reader takes the end of a curve for a property of the cell: where fewer than ten latencies
+	// lie beyond it is chance.
 	var sure, faint show.Line
 	var marks []shape
 	var lastX, lastY float64
@@ -115,6 +117,7 @@ func (c *canvas) curve(i int, s *study.Series, x, y show.Axis, unit string) (gue
 		if p.Supported || p.Quantile < 0.5 {
 			sure.To(px, py)
 		} else {
+			// It begins where the other ends, without a gap.
 			if len(faint) == 0 && n > 0 {
 				faint.To(lastX, lastY)
 			}

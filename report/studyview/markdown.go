@@ -44,6 +44,7 @@ func (m *markdown) write() {
 	m.Title("Comparisons")
 	m.comparisons(m.Result.Comparisons)
 	m.Title("Controls")
+	// That there are none is said: a reader of a table that is not there would think that they held.
 	if len(m.Result.Controls) == 0 {
 		fmt.Fprintln(m, "The study has no controls: metrics that no factor can move, and that would tell if "+
 			"something else did.")
@@ -60,6 +61,7 @@ func (m *markdown) write() {
 		m.List(m.Result.Confounds)
 		fmt.Fprint(m, "\nLooked for:\n\n")
 	}
+	// What was looked for is listed even where something was found: what is not on the list may still be wrong.
 	m.List(m.Result.LookedFor())
 	if len(m.Result.Failures) > 0 {
 		m.Title("Failures")

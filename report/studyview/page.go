@@ -133,6 +133,8 @@ func (v *view) page(d *Document) (*page, error) {
 	if len(p.Words) > maxWords {
 		p.Words, p.MoreWords = p.Words[:maxWords], p.Words[maxWords:]
 	}
+	// The lab of a study is shown as a report of a measurement shows it: the survey before the first run is one without
+	// figures.
 	if v.Lab != nil {
 		parts, err := v.Lab.Parts()
 		if err != nil {
@@ -188,6 +190,7 @@ func (v *view) comparisonTable(all []study.Comparison) comparisons {
 		row := comparisonRow{Comparison: c, Name: nameOf(c.Quantity), Levels: c.B + " against " + c.A,
 			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
 		row.AText, row.BText = v.sides(c)
+		// What was found stands above what was not when the column is sorted.
 		row.Rank = slices.Index([]string{"better", "worse", "equivalent", "undecided", "none"}, row.Verdict.Class)
 		if e := c.Effect; e != nil {
 			row.AValue, row.BValue, row.EffectValue = show.Exact(e.A), show.Exact(e.B), show.Exact(e.Estimate)
@@ -206,6 +209,7 @@ func (v *view) runRows(p *page) {
 		p.Factors = append(p.Factors, f.Name)
 	}
 	runs := v.Data.Runs
+	// The first ones: the time line has all runs, and CSV and JSON have their figures.
 	if len(runs) > maxPageRuns {
 		p.RunsLeftOut = len(runs) - maxPageRuns
 		runs = runs[:maxPageRuns]

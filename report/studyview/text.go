@@ -54,6 +54,8 @@ func (t *terminal) write() {
 		t.comparisons("Controls, which no factor can move", t.Result.Controls)
 	}
 	t.Title("What could have fooled this study")
+	// Unlike the page, a terminal leaves out what was looked for where something was found: there the finding must not
+	// scroll away.
 	if len(t.Result.Confounds) == 0 {
 		t.Wrap("  ", "  ", "none of what was looked for was found; looked for:")
 		t.list("  - ", t.Result.LookedFor())

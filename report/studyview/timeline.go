@@ -47,6 +47,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 		var others []int
 		for i, o := range runs {
 			switch {
+			// The run is in another row, at the same place: a reader sees in which order the cells took turns.
 			case rows[i] != cell:
 			case o.Status == study.StatusDone: // one path for all: there may be thousands
 				done.WriteString(show.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))
@@ -92,6 +93,7 @@ func (c *canvas) run(status string, x, y, size float64, title string) {
 	switch status {
 	case study.StatusDone:
 		c.path("done", show.Circle(x, y, size), title)
+	// Three shapes, and not only three colours: the page is printed, too, and read by those who see few colours.
 	case study.StatusDisturbed:
 		c.path("disturbed", show.Path("M%s %sl%s %sh-%sz", x, y-size-1, size+1, 2*size+1, 2*size+2), title)
 	default:
@@ -157,6 +159,7 @@ func (c *canvas) floor(runs []study.Observation, x show.Axis) {
 	c.paragraph("", fontText, 0, "Noise floor: time of a fixed piece of arithmetic before each run, ms")
 	top := c.y + 4
 	lowest, highest := slices.Min(all), slices.Max(all)
+	// The limit is in the plot even where no run came near it, so that a quiet machine looks quiet.
 	pad := 0.08 * (max(highest, limit) - lowest)
 	y := show.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
 	c.rect("ground", x.From-14, top, x.To-x.From+28, floorHeight, "")

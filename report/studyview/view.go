@@ -70,6 +70,7 @@ func verdictOf(c *study.Comparison) verdict {
 func (v *view) tally() string {
 	var parts []string
 	all := v.Result.Comparisons
+	// In this order, also where all are undecided: the sentence reads alike from study to study.
 	for _, word := range []string{"better", "worse", "equivalent", "undecided", "not compared"} {
 		n := 0
 		for i := range all {
@@ -111,6 +112,7 @@ func (v *view) counts() string {
 // durationText is short: "1 h 5 min", "12 min", "40 s".
 func durationText(d time.Duration) string {
 	switch minutes := int(d.Round(time.Minute) / time.Minute); {
+	// Each unit goes on a little past the next one, since "1 min" of 95 s would be rounded by half.
 	case d < 100*time.Second:
 		return fmt.Sprintf("%.0f s", d.Seconds())
 	case minutes < 100:
@@ -162,6 +164,7 @@ func pText(c *study.Comparison) string {
 	switch {
 	case c.Judged == nil:
 		return "–"
+	// Below it the digits say only how many runs there were.
 	case c.Judged.P < 0.0001:
 		return "<0.0001"
 	}
@@ -196,6 +199,8 @@ func notes(all []study.Comparison) []string {
 	var out []string
 	for _, r := range of.Keys {
 		c := of.Of(r)[0]
+		// A remark that holds for all of a study's comparisons is said once: a list of forty equal lines hides the one
+		// that differs.
 		who := fmt.Sprintf("%s, %s %s", nameOf(c.Quantity), c.Factor, c.B)
 		switch n := len(of.Of(r)); {
 		case n > 1:
@@ -244,6 +249,7 @@ func (v *view) made() []setting {
 	}
 	order := fmt.Sprintf("blocks of %s, twice each, in random order and the same order backwards; seed %d",
 		words.Count(len(s.Cells()), "cell")+" ("+design+")", s.Seed)
+	// Blocks guard against drift only where they were made as blocks: those of imported runs are not.
 	if s.Imported != "" {
 		order = fmt.Sprintf("not known: imported (%s); blocks are the numbers of repeats", s.Imported)
 	}
