@@ -95,11 +95,12 @@ lint: ## gofmt, width of lines, go vet, staticcheck, dead code, and shellcheck w
 	@dead=$$($(GO) run $(DEADCODE) ./cmd/rackless) && test -z "$$dead" || { echo "rackless never calls: $$dead"; exit 1; }
 	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh .ci/run; else echo "no shellcheck: scripts not checked"; fi
 
+# By default go test makes each input of interest smaller for a minute, which leaves no time for others.
 fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus
 	@set -e; grep -roH --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | \
 	while IFS=: read -r file target; do \
 		target=$${target#func }; echo "$$(dirname $$file) $$target"; \
-		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) "$$(dirname $$file)" </dev/null; \
+		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$$(dirname $$file)" </dev/null; \
 	done
 
 bench: build ## measure packages and whole labs, medians of five; see docs/performance.md
