@@ -16,6 +16,7 @@ type Iperf3Result struct {
 	Protocol string // "TCP" or "UDP"
 	Streams  int
 	Reverse  bool      // the server sent
+	Both     bool      // both sent (--bidir); the figures are those of what the client sent
 	Started  time.Time // zero where the output does not say
 
 	Throughput  float64 // Gb/s that reached the receiver
@@ -42,6 +43,7 @@ type iperf3Output struct {
 			Protocol   string `json:"protocol"`
 			NumStreams int    `json:"num_streams"`
 			Reverse    int    `json:"reverse"`
+			Both       int    `json:"bidir"`
 		} `json:"test_start"`
 		// AcceptedConnection is there in a server's output only.
 		AcceptedConnection *struct{} `json:"accepted_connection"`
@@ -92,6 +94,7 @@ func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
 		Protocol: out.Start.TestStart.Protocol,
 		Streams:  out.Start.TestStart.NumStreams,
 		Reverse:  out.Start.TestStart.Reverse != 0,
+		Both:     out.Start.TestStart.Both != 0,
 	}
 	if at := out.Start.Timestamp.Seconds; at > 0 && at < yearTenThousand {
 		res.Started = time.Unix(at, 0).UTC()

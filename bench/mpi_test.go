@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -109,10 +110,10 @@ func TestMPIIsMeasuredFromTheClient(t *testing.T) {
 	table := readFile(t, "testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_latency.txt")
 	r := &Runner{Exec: serverless{mpiCluster(cluster{latency: {Stdout: table}})}, Accelerator: "kvm", Retries: -1}
 	samples, err := r.Run(t.Context(), mustEngine(t, "osu_latency"), n2, n1, Options{})
-	if err != nil || len(samples) != 23 || samples[0].Error != "" {
+	if err != nil || len(samples) != 24 || samples[0].Error != "" {
 		t.Fatalf("%d samples, the first %+v, error %v", len(samples), samples[:1], err)
 	}
-	s := samples[3]
+	s := samples[4]
 	if s.Metric != MetricLatencyAverage || s.Bytes != 8 || s.Value != 1.02 || s.Unit != "us" || s.Tool != "osu" ||
 		s.Version != "5.6.2, Open MPI 4.1.4" || "n2 "+s.Command != latency || s.ServerCommand != "" ||
 		s.Client != "n2" || s.Server != "n1" || s.Placement != "not pinned" {
@@ -290,9 +291,6 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 		}
 		_, table, _ := strings.Cut(in, ")\n")
 		fields := strings.Fields(table)
-		if fields[0] == "0" { // a message of no bytes
-			fields = fields[2:]
-		}
 		scale := 1.0
 		if strings.HasSuffix(file, "bw.txt") {
 			scale = 1000. / 8
@@ -311,8 +309,41 @@ func TestRowsOfOSUAreTheFiguresOfItsOutput(t *testing.T) {
 			n++
 		}
 	}
-	if want := 7*23 + 19 + 2*21; n != want { // collective operations have fewer sizes
+	if want := 7*23 + 3 + 19 + 2*21; n != want { // latencies of no bytes; collective operations have fewer sizes
 		t.Errorf("%d figures, want %d", n, want)
+	}
+}
+
+// Tests whose tables have other columns, or other lines above them.
+func TestTablesOfOSUBesideTheUsual(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, output, program, figure string }{
+		{"no bytes", "# OSU MPI Latency Test v7.4\n# Size       Avg Latency(us)\n0    1.20\n1    1.25\n", "osu_latency",
+			"latency_average 0 1.2"},
+		{"in GPU memory", "# OSU MPI-CUDA Latency Test v7.4\n# Size          Latency (us)\n8    3.20\n",
+			"osu_latency/cuda", "latency_average 8 3.2"},
+		{"not blocking", "# OSU MPI Non-blocking Allreduce Latency Test v7.3\n# Datatype: MPI_INT.\n" +
+			"# Overall = Coll. Init + Compute + MPI_Test + MPI_Wait\n\n" +
+			"# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n" +
+			"4                       8.69              4.20              4.10              0.00\n", "osu_iallreduce",
+			"collective_time 4 4.1"},
+		{"of another type", "# OSU MPI Allreduce Latency Test v7.3\n# Datatype: MPI_FLOAT.\n" +
+			"# Size       Avg Latency(us)\n4    8.69\n", "osu_allreduce/float", "collective_time 4 8.69"},
+		{"a barrier", "# OSU MPI Barrier Latency Test v7.3\n# Avg Latency(us)   Min Latency(us)\n      12.50   11.00\n",
+			"osu_barrier", "collective_time 0 12.5"},
+		{"one-sided", "# OSU MPI_Put Latency Test v5.9\n# Window creation: MPI_Win_create\n" +
+			"# Synchronization: MPI_Win_fence\n# Size          Latency (us)\n1    2.20\n", "osu_put_latency/fence",
+			"latency_average 1 2.2"},
+	} {
+		res, err := ParseOSU([]byte(tt.output))
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		f := res.Figures[0]
+		if got := fmt.Sprintf("%s %d %g", f.Metric, f.Bytes, f.Value); res.Program != tt.program || got != tt.figure {
+			t.Errorf("%s: %s with %s, want %s with %s", tt.name, res.Program, got, tt.program, tt.figure)
+		}
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 // An OSUResult is the table of one of the OSU micro-benchmarks.
 type OSUResult struct {
 	Test        string // as the line above the table has it, e.g. "Allreduce Latency"
-	Program     string // that prints such a table, e.g. "osu_allreduce"
+	Program     string // that prints such a table, with what is not usual: "osu_allreduce", "osu_bw/cuda"
 	Version     string // of the OSU micro-benchmarks
-	First, Last int64  // sizes of the first and the last row; 0 is a size here, and has no figure
+	First, Last int64  // sizes of the first and the last row; 0 is a size of a latency
 	Figures     []Figure
 }
 
@@ -41,11 +41,40 @@ var osuTests = map[string]struct{ program, metric string }{
 	"Reduce_scatter Latency":                    {"osu_reduce_scatter", MetricCollectiveTime},
 	"Scatter Latency":                           {"osu_scatter", MetricCollectiveTime},
 	"Scatterv Latency":                          {"osu_scatterv", MetricCollectiveTime},
+	"Barrier Latency":                           {"osu_barrier", MetricCollectiveTime},
+	"Put Latency":                               {"osu_put_latency", MetricLatencyAverage},
+	"Put Bandwidth":                             {"osu_put_bw", MetricBWAverage},
+	"Put Bi-directional Bandwidth":              {"osu_put_bibw", MetricBWAverage},
+	"Get Latency":                               {"osu_get_latency", MetricLatencyAverage},
+	"Get Bandwidth":                             {"osu_get_bw", MetricBWAverage},
+	"Accumulate latency":                        {"osu_acc_latency", MetricLatencyAverage},
+	"Get_accumulate latency":                    {"osu_get_acc_latency", MetricLatencyAverage},
+	"Fetch_and_op latency":                      {"osu_fop_latency", MetricLatencyAverage},
+	"Compare_and_swap latency":                  {"osu_cas_latency", MetricLatencyAverage},
+}
+
+// osuTest is the test with such a name. One that is not blocking is named after the blocking one, and its time is what
+// it takes without the computing beside it.
+func osuTest(name string) (program, metric string) {
+	blocking, immediate := strings.CutPrefix(name, "Non-blocking ")
+	t := osuTests[blocking]
+	if immediate && t.program != "" {
+		t.program = strings.Replace(t.program, "osu_", "osu_i", 1)
+	}
+	return t.program, t.metric
 }
 
 // The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind
-// MPI is where the buffers are.
-var osuTitle = regexp.MustCompile(`(?m)^# OSU MPI(?:-[A-Z]+(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
+// MPI is the call of a one-sided test, and where the buffers are.
+var osuTitle = regexp.MustCompile(
+	`(?m)^# OSU MPI(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
+
+// Lines below the title that say how a test differs from what it does without options, which is another test:
+// "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence".
+var (
+	osuVariant = regexp.MustCompile(`^# (?:Datatype|Synchronization): MPI_(?:Win_)?(\w+?)\.?\s*$`)
+	osuUsual   = []string{"CHAR", "INT", "flush"}
+)
 
 // mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
 const mbToGb = 8e-3
@@ -61,21 +90,28 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 	err := EachLine(toolOSU, output, func(line string) (err error) {
 		fields := strings.Fields(line)
 		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
-		header := strings.HasPrefix(line, "# Size ")
+		header := osuHead.MatchString(line)
 		switch {
 		case title != nil && res.Test != "" || cols != nil && header:
 			return errors.New("a second table")
 		case title != nil:
-			res.Test, res.Version = title[1], title[2]
-			if res.Program = osuTests[res.Test].program; res.Program == "" {
+			res.Test, res.Version = strings.TrimSpace(strings.TrimPrefix(title[1], "_")+" "+title[3]), title[4]
+			if res.Program, _ = osuTest(res.Test); res.Program == "" {
 				return fmt.Errorf("a table of %q is not read", Shorten(res.Test))
+			}
+			if title[2] != "" {
+				res.Program += "/" + strings.ToLower(title[2])
+			}
+		case cols == nil && osuVariant.MatchString(line):
+			if word := osuVariant.FindStringSubmatch(line)[1]; res.Program != "" && !slices.Contains(osuUsual, word) {
+				res.Program += "/" + strings.ToLower(word)
 			}
 		case header:
 			cols, err = osuHeader(res.Test, line)
 			return err
 		case strings.HasPrefix(line, "DATA VALIDATION ERROR"):
 			return errOSUData
-		case cols == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789") != "":
+		case cols == nil || len(fields) == 0 || strings.Trim(fields[0], "0123456789.") != "":
 			// Words of mpirun, or of what started it.
 		default:
 			row, err := makeRow(cols, fields, Row{})
@@ -92,7 +128,8 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			}
 			res.Last = bytes
 			rows++
-			if bytes > 0 {
+			// No bytes are a size of a latency.
+			if bytes > 0 || MetricOf(row.Figures[0].Metric).Unit == UnitUsec {
 				res.Figures = append(res.Figures, row.Figures...)
 			}
 		}
@@ -114,7 +151,7 @@ var errOSUData = errors.New("the data that arrived are not those that were sent"
 // neither the least nor the most of all iterations.
 var (
 	osuMain = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
-		UnitUsec: {"Latency (us)", "Avg Latency(us)"}}
+		UnitUsec: {"Latency (us)", "Avg Latency(us)", "# Avg Latency(us)", "Pure Comm.(us)"}}
 	osuBeside = []column{
 		{title: "# Size", read: func(row *Row, field string) (err error) {
 			if row.Bytes, err = strconv.ParseInt(field, 10, 52); err != nil {
@@ -123,6 +160,7 @@ var (
 			return err
 		}},
 		{title: "Min Latency(us)", read: aboveZero}, {title: "Max Latency(us)", read: aboveZero},
+		{title: "Overall(us)"}, {title: "# Overall(us)"}, {title: "Compute(us)"}, {title: "Overlap(%)"},
 		{title: "Iterations", kind: columnIterations}, {title: "Transmit Size", read: aboveZero},
 		{title: "Validation", read: func(_ *Row, field string) error {
 			if field != "Pass" {
@@ -133,6 +171,8 @@ var (
 		// of osu_mbw_mr: the messages of all pairs in a second
 		{title: "Messages/s", metric: MetricMessageRate, scale: 1e-6},
 	}
+	// osuHead is a header row. That of a barrier has no sizes.
+	osuHead = regexp.MustCompile(`^# (?:Size|Avg Latency\(us\)|Overall\(us\))\s`)
 	osuTail = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
 
@@ -147,7 +187,8 @@ func osuHeader(test, line string) ([]column, error) {
 	if test == "" {
 		return nil, errors.New("the line above the table, which names the test, is missing")
 	}
-	metric, scale := osuTests[test].metric, 1.0
+	_, metric := osuTest(test)
+	scale := 1.0
 	unit := MetricOf(metric).Unit
 	if unit == UnitGbps {
 		scale = mbToGb
@@ -175,7 +216,7 @@ func osuHeader(test, line string) ([]column, error) {
 		}
 	}
 	if err == nil && figures != 1 {
-		err = fmt.Errorf("unknown layout: a test of %s has one column %s", test, strings.Join(main, " or "))
+		err = fmt.Errorf("unknown layout: %d columns are what a test of %s measures, want 1", figures, test)
 	}
 	return cols, err
 }

@@ -53,10 +53,15 @@ func (r *PerftestResult) Figures() []Figure {
 func (r *PerftestResult) Engine() string {
 	p := perftest{program: PerftestProgram(r.Test), both: strings.Contains(r.Test, "Bidirectional")}
 	p.pairs, _ = strconv.Atoi(r.Facts[factPairs]) // what is no number says nothing
-	if c := r.Facts[factConnection]; c == "UC" || c == "UD" {
+	if c := r.Facts[factConnection]; c != "RC" {
 		p.transport = c
 	}
-	return p.name()
+	p.gpu, p.dmabuf = r.Facts[factCUDA], r.Facts[factDMABuf] != ""
+	name := p.name()
+	if gpu, ok := r.Facts[factROCm]; ok {
+		name += "/rocm" + gpu
+	}
+	return name
 }
 
 // PerftestProgram is the program that prints a title, "perftest" where it is not known.
@@ -290,12 +295,30 @@ var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "
 const (
 	factConnection = "Connection type" // RC, UC, UD, ...
 	factPairs      = "Number of qps"
+	factCUDA       = "CUDA device" // number of the GPU in whose memory the buffers are
+	factROCm       = "ROCm device"
+	factDMABuf     = "DMA-BUF" // how the card got at that memory
 )
+
+// perftestMemory are the lines that say that the buffers are not in main memory.
+var perftestMemory = []struct {
+	line *regexp.Regexp
+	fact string
+}{
+	{regexp.MustCompile(`^Picking device No\. ([0-9]+)`), factCUDA},
+	{regexp.MustCompile(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
+	{regexp.MustCompile(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
+}
 
 // addFacts takes the facts out of a line above the table.
 func (r *PerftestResult) addFacts(line string) {
 	if r.Test == "" && isTitle(line) {
 		r.Test = line
+	}
+	for _, m := range perftestMemory {
+		if found := m.line.FindStringSubmatch(line); found != nil && r.Facts[m.fact] == "" {
+			r.Facts[m.fact] = found[1]
+		}
 	}
 	for _, name := range perftestFacts {
 		_, after, _ := strings.Cut(line, name)

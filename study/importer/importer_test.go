@@ -3,6 +3,7 @@ package importer_test
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -465,6 +466,14 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log")
 	sized := func(size string) string { return strings.Replace(write, " 65536 ", " "+size+" ", 1) }
 	cut := strings.TrimRight(write, "-\n") + "\n"
+	const cuda = "initializing CUDA\nListing all CUDA devices in system:\nCUDA device 0: PCIe address is 8F:00\n\n" +
+		"Picking device No. 0\n[pid = 29, dev = 0] device name = [NVIDIA H200]\ncreating CUDA Ctx\n" +
+		"using DMA-BUF for GPU buffer address at 0x78e9f8800000 aligned at 0x78e9f8800000\n"
+	bothWays := regexp.MustCompile(`"reverse":\s*0`).ReplaceAllString(tcp, `"reverse": 0, "bidir": 1`)
+	starting := func(operation, log string) string {
+		log = regexp.MustCompile(`(?m)^# Collective test starting.*\n`).ReplaceAllString(log, "")
+		return "# Collective test starting: " + operation + "_perf\n" + log
+	}
 	for _, tt := range []struct {
 		name, file, text string
 		runs             []string // repeat: tests with the number of their figures' sizes
@@ -472,6 +481,11 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}{
 		{"perftest, several tests", "x.log", write + read + write + lat,
 			[]string{"1: ib_read_bw 23, ib_write_bw 1, ib_write_lat 1", "2: ib_write_bw 1"}, nil},
+		{"perftest, reliable connections and extended ones", "x.log", write + strings.Replace(write, "type : RC", "type : XRC", 1),
+			[]string{"1: ib_write_bw 1, ib_write_bw/xrc 1"}, nil},
+		{"perftest, memory of the host and of GPUs", "x.log", write + cuda + write + "Using ROCm Device with ID: 2, Name: x\n" +
+			write + cuda + write, []string{"1: ib_write_bw 1, ib_write_bw/cuda0/dmabuf 1, ib_write_bw/rocm2 1",
+			"2: ib_write_bw/cuda0/dmabuf 1"}, nil},
 		{"perftest, below a line in brackets", "x.log", "[node1:123] a warning of mpirun\n" + write + write,
 			[]string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
 		{"perftest, several sizes", "x.log", sized("64") + sized("128") + sized("64") + sized("128"),
@@ -488,13 +502,19 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			[]string{`unknown layout: column "#other"`}},
 		{"nccl-tests, a run for each size", "all_gather.txt",
 			bench("nccl-tests/panlichen-8xv100-all_gather-27-runs.txt"), []string{"1: nccl_all_gather 27"}, nil},
+		{"nccl-tests, of other operations and types", "x.txt", starting("alltoall", nccl) + starting("alltoallv", nccl) +
+			starting("all_reduce", strings.ReplaceAll(nccl, " float ", "  half ")) +
+			starting("all_reduce", strings.ReplaceAll(nccl, "  sum ", "  max ")), []string{"1: nccl_all_reduce/half 32, " +
+			"nccl_all_reduce/max 32, nccl_alltoall 32, nccl_alltoallv 32"}, nil},
 		{"nccl-tests, what was run is not said", "x.txt", "# Collective test starting: reduce_perf\n" +
 			strings.Repeat(testdata(t, ncclOld), 2), []string{"1: nccl_reduce 32"},
 			[]string{"x.txt:55: which collective"}},
-		{"OSU", "x.out", osu + latency + osu, []string{"1: osu_bw 23, osu_latency 23", "2: osu_bw 23"}, nil},
+		{"OSU", "x.out", osu + latency + osu, []string{"1: osu_bw 23, osu_latency 24", "2: osu_bw 23"}, nil},
 		{"iperf3", "x.json", tcp + tcp, []string{"1: iperf3 1", "2: iperf3 1"}, nil},
+		{"iperf3, one way and both", "x.json", tcp + bothWays, []string{"1: iperf3 1, iperf3/bidir 1"}, nil},
 		{"iperf3's text", "x.log", bench("iperf3/recorded-3.12-tcp.txt") + bench("iperf3/recorded-3.12-udp.txt") +
 			bench("iperf3/recorded-3.12-tcp.txt"), []string{"1: iperf3 1, iperf3/udp 1", "2: iperf3 1"}, nil},
+		{"iperf3, one way and both", "x.json", tcp + bothWays, []string{"1: iperf3 1, iperf3/bidir 1"}, nil},
 		{"iperf3, in an array", "x.json", "[" + tcp + ",\n" + tcp + "]\n", []string{"1: iperf3 1", "2: iperf3 1"}, nil},
 		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1),
 			[]string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},

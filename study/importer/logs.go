@@ -232,9 +232,12 @@ func (o *outcome) fail(f *file, test string, err error) {
 	o.failures = append(o.failures, fmt.Sprintf("%s: %s", test, fileText(f, err)))
 }
 
-// ncclOperations are the programs of nccl-tests, without _perf.
-var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoall", "broadcast", "gather",
+// ncclOperations are the programs of nccl-tests, without _perf; a name comes before those that it contains.
+var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast", "gather",
 	"hypercube", "reduce", "scatter", "sendrecv"}
+
+// ncclKind is the type and the operation of a row of the table: "1024 256 float sum -1 ...".
+var ncclKind = regexp.MustCompile(`(?m)^ *[0-9]+ +[0-9]+ +([a-z][a-z0-9_]*)(?: +(none|[a-z]\w*))? `)
 
 // ncclStarting is how newer releases name the collective.
 var ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b`)
@@ -253,9 +256,17 @@ func (f *file) ncclTests() (reading, error) {
 	}); i >= 0 {
 		r.test = "nccl_" + ncclOperations[i]
 	}
+	// What differs from the defaults is another test.
+	if m := ncclKind.FindSubmatch(f.data); m != nil {
+		for i, usual := range []string{"", "float", "sum"} {
+			if word := string(m[i]); i > 0 && word != usual && word != "" && word != "none" {
+				r.test += "/" + word
+			}
+		}
+	}
 	var err error
 	r.figures, err = bench.ParseNCCLTests(f.data)
-	if err == nil && r.test == "nccl-tests" && len(f.data) < f.size {
+	if err == nil && strings.HasPrefix(r.test, "nccl-tests") && len(f.data) < f.size {
 		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
 			"all_reduce.log would")
 	}
@@ -281,6 +292,9 @@ func (f *file) iperf3() (reading, error) {
 	}
 	if res.Reverse {
 		test += "/reverse"
+	}
+	if res.Both {
+		test += "/bidir"
 	}
 	if res.Streams > 1 {
 		test += "/streams" + strconv.Itoa(res.Streams)

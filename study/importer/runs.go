@@ -87,12 +87,16 @@ func (f *file) documents() []*file {
 // The first line of a run, with a ruler above it that is not the one that closes the run before. It
 // is where a run ends that was cut off.
 var (
-	perftestStart = regexp.MustCompile(`(?m)^(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
+	perftestStart = regexp.MustCompile(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
 	// Newer releases say more above the line with the arguments.
 	ncclStart = regexp.MustCompile(
 		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
 	streamStart = regexp.MustCompile(`(?m)^STREAM version `)
 )
+
+// perftestMemory are the lines above a run's title in which perftest tells of the GPU whose memory it takes.
+const perftestMemory = `(?:(?:initializing CUDA|Perftest doesn't support|Using ROCm Device).*\n)` +
+	`(?:(?:initializing|Listing|CUDA|Picking|\[pid =|creating|making|using|Using|allocat|Calling).*\n|[ \t]*\n)*`
 
 // perftestSides tells whether two parts of a log are the client and the server of one run that
 // print to one terminal: the first has but its title there when the second begins, and the second
