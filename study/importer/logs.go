@@ -233,7 +233,8 @@ func (o *outcome) fail(f *file, test string, err error) {
 }
 
 // ncclOperations are the programs of nccl-tests, without _perf; a name comes before those that it contains.
-var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast", "gather",
+var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
+	"gather",
 	"hypercube", "reduce", "scatter", "sendrecv"}
 
 // ncclKind is the type and the operation of a row of the table: "1024 256 float sum -1 ...".
