@@ -45,7 +45,7 @@ func Journal(strays []string, err error) finding.Finding {
 			"driver_override, take the arguments from the boot loader, and reboot"}
 	switch {
 	case err != nil:
-		f.Have, f.Fix = err.Error(), "do what the error says"
+		f.Have, f.Fix = strings.ReplaceAll(err.Error(), "\n", "; "), "do what the error says"
 	case len(strays) > 0:
 		f.Have = "not in it: " + strings.Join(strays, ", ")
 	}

@@ -124,17 +124,15 @@ func stepOutputs(results []change.Result) []stepOutput {
 
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	store := a.store()
-	if o.resume {
-		// Looked at first: to read the host takes a booting machine many seconds.
-		entries, err := change.ReadJournal(store.Journal(), host.Kinds())
-		if err != nil {
-			return err
-		}
-		if e := change.Unfinished(entries); e != nil {
-			return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
-				"(%s), so it is not made again unasked: rackless prepare goes on, rackless rollback takes all back",
-				e.What)
-		}
+	// Looked at first: to read the host takes a booting machine many seconds.
+	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
+	if err != nil {
+		return err
+	}
+	if e := change.Unfinished(entries); o.resume && e != nil {
+		return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
+			"(%s), so it is not made again unasked: rackless prepare goes on, rackless rollback takes all back",
+			e.What)
 	}
 	p, loaded, err := a.prepared(ctx, store, o, file)
 	if err != nil {

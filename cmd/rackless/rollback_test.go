@@ -47,6 +47,7 @@ func TestRollbackOfADamagedJournal(t *testing.T) {
 			"write " + second, "file " + first, "rackless rollback --what-is-known"}},
 		{"rollback --dry-run", exitFailed, []string{"line 1 is missing or damaged", "write " + second}},
 		{"prepare --resume", exitFailed, []string{"line 1 is missing or damaged"}},
+		{"prepare --dry-run", exitFailed, []string{"line 1 is missing or damaged"}},
 		{"rollback --what-is-known --yes", exitFaults,
 			[]string{"this host may not be as it was: its journal was damaged",
 				"line 1 is missing or damaged", "file " + first, "journal.damaged-"}},
