@@ -133,8 +133,8 @@ func (j *Journal) replay(data, headText []byte) (*DamagedError, error) {
 		size += len(line)
 		rec := &record{}
 		if err := unseal(line, rec); err != nil || r.numbered && rec.Line <= j.lines {
-			if size == len(data) && !r.bad && (h == nil || h.Lines <= j.lines) {
-				break // the last one, cut off while it was written
+			if size == len(data) {
+				break // cut off while it was written, unless the head tells of it
 			}
 			r.bad = true
 			continue

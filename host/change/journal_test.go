@@ -3,6 +3,8 @@ package change_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"slices"
@@ -130,6 +132,11 @@ func TestADamagedJournalIsRefusedAndSaysWhatItKnows(t *testing.T) {
 			"can still be taken back: 1\n  file /etc/new",
 			"whatever else the missing lines told of\n  file /etc/default/grub\n",
 			"rackless rollback --what-is-known"}},
+		"a line that was changed with its checksum": {func(w *written) ([]byte, []byte) {
+			text := bytes.Replace(w.lines[0][len("01234567 "):], []byte(`"time":"2`), []byte(`"time":"1`), 1)
+			w.lines[0] = fmt.Appendf(nil, "%08x %s", crc32.ChecksumIEEE(bytes.TrimSuffix(text, []byte("\n"))), text)
+			return w.all(), w.head
+		}, []string{"the lines before line 2 are not those that were written", "taken back: 2"}},
 		"the end": {func(w *written) ([]byte, []byte) { return bytes.Join(w.lines[:2], nil), w.head },
 			[]string{"lines 3 to 4 are missing or damaged",
 				"can still be taken back: 1\n  file /etc/default/grub"}},
@@ -208,6 +215,25 @@ func TestWhatADamagedJournalKnowsIsTakenBack(t *testing.T) {
 	kept, err := filepath.Glob(w.m.journal + "*")
 	if err != nil || len(kept) != 1 || !strings.Contains(kept[0], "journal.damaged-") {
 		t.Errorf("kept: %q, %v", kept, err)
+	}
+}
+
+// A step that was begun again after the lost lines has what was there before it with it.
+func TestAStepThatWasBegunAgainIsNotLost(t *testing.T) {
+	t.Parallel()
+	m := newMachine(t)
+	for _, want := range []string{"64", "128"} {
+		m.do(t, -1, m.prepare([]change.Step{{Op: &change.Value{Path: "/sys/nr_hugepages", Want: want}, What: "pages"}}))
+	}
+	data, err := os.ReadFile(m.journal)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := bytes.Cut(data, []byte("\n"))
+	known, damage, err := change.Replay(rest, change.HeadOf(data, change.BasicKinds()), change.BasicKinds())
+	if diff := cmp.Diff([]string{"value /sys/nr_hugepages 3"}, known); err != nil || diff != "" || damage == nil ||
+		len(damage.Lost) > 0 {
+		t.Errorf("%v %+v (-want +got):\n%s", err, damage, diff)
 	}
 }
 
