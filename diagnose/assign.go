@@ -50,159 +50,145 @@ func isAMDGPU(d *topology.PCIDevice) bool {
 
 // noReset looks for an empty list of methods. That one with a bus to itself can still be reset
 // through its bridge makes it a note.
-func noReset(v *view, add func(finding.Finding)) {
-	for _, d := range v.resettable() {
-		if len(d.ResetMethods) > 0 {
-			continue
-		}
-		f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address)+"/reset_method", "empty"),
-			Consequence: "the next tenant gets the device as the last one left it",
-			Fix:         "move the card to a slot of its own, or reboot the host between tenants"}
-		others := v.neighbours(d)
-		switch {
-		case len(others) > 0:
-			f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
-			f.Consequence += ", and a reset of the bus would hit " + addresses(others)
-		case isAMDGPU(d):
-			f.Consequence = "works once: after the first virtual machine the next one may not start"
-			f.Fix = "try the module vendor-reset, or reboot the host between tenants"
-		case d.Parent != nil:
-			f.Severity = finding.Info
-			f.Consequence = "it is reset with its bus, through VFIO, when all its functions go to one virtual machine"
-			f.Fix = "give all functions of the device to the same virtual machine"
-		}
-		add(f)
+func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if len(d.ResetMethods) > 0 {
+		return
 	}
+	f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address)+"/reset_method", "empty"),
+		Consequence: "the next tenant gets the device as the last one left it",
+		Fix:         "move the card to a slot of its own, or reboot the host between tenants"}
+	others := v.neighbours(d)
+	switch {
+	case len(others) > 0:
+		f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
+		f.Consequence += ", and a reset of the bus would hit " + addresses(others)
+	case isAMDGPU(d):
+		f.Consequence = "works once: after the first virtual machine the next one may not start"
+		f.Fix = "try the module vendor-reset, or reboot the host between tenants"
+	case d.Parent != nil:
+		f.Severity = finding.Info
+		f.Consequence = "it is reset with its bus, through VFIO, when all its functions go to one virtual machine"
+		f.Fix = "give all functions of the device to the same virtual machine"
+	}
+	add(f)
 }
 
 // busResetOnly is about what else a bus reset takes down, and about GPUs that do not come back from
 // one.
-func busResetOnly(v *view, add func(finding.Finding)) {
-	for _, d := range v.resettable() {
-		if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
-			return m != "bus" && m != "cxl_bus"
-		}) {
-			continue
-		}
-		others := v.neighbours(d)
-		if len(others) == 0 && !isAMDGPU(d) {
-			continue
-		}
-		f := finding.Finding{Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address)+"/reset_method", strings.Join(d.ResetMethods, " ")),
-			Consequence: "works once: after the first virtual machine the next one may not start",
-			Fix:         "try the module vendor-reset, or reboot the host between tenants"}
-		if len(others) > 0 {
-			f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
-			f.Consequence = "a reset takes down " + addresses(others) + " as well, or is refused"
-			f.Fix = "move the card to a slot of its own"
-		}
-		add(f)
+func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
+		return m != "bus" && m != "cxl_bus"
+	}) {
+		return
 	}
+	others := v.neighbours(d)
+	if len(others) == 0 && !isAMDGPU(d) {
+		return
+	}
+	f := finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address)+"/reset_method", strings.Join(d.ResetMethods, " ")),
+		Consequence: "works once: after the first virtual machine the next one may not start",
+		Fix:         "try the module vendor-reset, or reboot the host between tenants"}
+	if len(others) > 0 {
+		f.Evidence = all(f.Evidence, at(fmt.Sprintf("bus %02x", d.Address.Bus), "also "+addresses(others)))
+		f.Consequence = "a reset takes down " + addresses(others) + " as well, or is refused"
+		f.Fix = "move the card to a slot of its own"
+	}
+	add(f)
 }
 
 // dead leaves D3cold out: a function without power answers with ones as well.
-func dead(v *view, add func(finding.Finding)) {
-	for d := range each(v.PCI) {
-		if !d.Dead || d.PowerState == "D3cold" { // without power nothing answers: RL033
-			continue
-		}
-		add(finding.Finding{Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address)+"/config", "ff ff ff ff"),
-			Consequence: "no driver and no virtual machine can use it until the host has been powered off",
-			Fix: "power the host off and on; if it comes again after each tenant, do not give the physical " +
-				"function away"})
+func dead(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if !d.Dead || d.PowerState == "D3cold" { // without power nothing answers: RL033
+		return
 	}
+	add(finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address)+"/config", "ff ff ff ff"),
+		Consequence: "no driver and no virtual machine can use it until the host has been powered off",
+		Fix: "power the host off and on; if it comes again after each tenant, do not give the physical " +
+			"function away"})
 }
 
 // coldDevice reports cards, and whatever a tenant has: waking up is what fails, and nobody wakes
 // the others.
-func coldDevice(v *view, add func(finding.Finding)) {
-	for d := range each(v.PCI) {
-		if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
-			continue
-		}
-		f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address), "power_state=D3cold", driverFact(d)),
-			Consequence: "probably none: it is powered off until it is used",
-			Fix:         "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
-		switch {
-		case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
-			f.Severity = finding.Warning
-			f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
-		case !v.isCard(d.Address):
-			continue
-		}
-		add(f)
+func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
+		return
 	}
+	f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address), "power_state=D3cold", driverFact(d)),
+		Consequence: "probably none: it is powered off until it is used",
+		Fix:         "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
+	switch {
+	case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
+		f.Severity = finding.Warning
+		f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
+	case !v.isCard(d.Address):
+		return
+	}
+	add(f)
 }
 
 // tooManyVFs takes the larger of the two counts: a source may show only one of them.
-func tooManyVFs(v *view, add func(finding.Finding)) {
-	for d := range each(v.PCI) {
-		s := d.SRIOV
-		if s == nil || s.Total == nil {
-			continue
-		}
-		enabled := len(s.VFs)
-		facts := []string{fmt.Sprintf("virtfn*=%d", enabled)}
-		if s.Enabled != nil {
-			enabled = max(enabled, *s.Enabled)
-			facts = append([]string{"sriov_numvfs=" + strconv.Itoa(*s.Enabled)}, facts...)
-		}
-		if enabled <= *s.Total {
-			continue
-		}
-		add(finding.Finding{Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address), append(facts, "sriov_totalvfs="+strconv.Itoa(*s.Total))...),
-			Consequence: "functions above the firmware's number are not served",
-			Fix: "write 0 to sriov_numvfs, raise the number in the firmware of the device, reboot and create " +
-				"them again"})
+func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	s := d.SRIOV
+	if s == nil || s.Total == nil {
+		return
 	}
+	enabled := len(s.VFs)
+	facts := []string{fmt.Sprintf("virtfn*=%d", enabled)}
+	if s.Enabled != nil {
+		enabled = max(enabled, *s.Enabled)
+		facts = append([]string{"sriov_numvfs=" + strconv.Itoa(*s.Enabled)}, facts...)
+	}
+	if enabled <= *s.Total {
+		return
+	}
+	add(finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address), append(facts, "sriov_totalvfs="+strconv.Itoa(*s.Total))...),
+		Consequence: "functions above the firmware's number are not served",
+		Fix: "write 0 to sriov_numvfs, raise the number in the firmware of the device, reboot and create " +
+			"them again"})
 }
 
 // noVFs is about cards that could: total 0 with the capability there means that the firmware has it
 // off.
-func noVFs(v *view, add func(finding.Finding)) {
-	for d := range each(v.PCI) {
-		if d.SRIOV == nil || d.SRIOV.Total == nil || *d.SRIOV.Total != 0 || len(d.SRIOV.VFs) > 0 ||
-			!v.isCard(d.Address) || v.virtual {
-			continue
-		}
-		if d.SRIOV.Enabled != nil && *d.SRIOV.Enabled > 0 {
-			continue // RL034
-		}
-		fix := "turn SR-IOV on in the firmware of the device and of the board"
-		if d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
-			fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
-		}
-		add(finding.Finding{Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address), "sriov_totalvfs=0"),
-			Consequence: "the device cannot be shared between virtual machines", Fix: fix})
+func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if d.SRIOV == nil || d.SRIOV.Total == nil || *d.SRIOV.Total != 0 || len(d.SRIOV.VFs) > 0 ||
+		!v.isCard(d.Address) || v.virtual {
+		return
 	}
+	if d.SRIOV.Enabled != nil && *d.SRIOV.Enabled > 0 {
+		return // RL034
+	}
+	fix := "turn SR-IOV on in the firmware of the device and of the board"
+	if d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
+		fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
+	}
+	add(finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address), "sriov_totalvfs=0"),
+		Consequence: "the device cannot be shared between virtual machines", Fix: fix})
 }
 
 // lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
 // a preparation leaves behind that broke off, or whose module is not loaded.
-func lostOverride(v *view, add func(finding.Finding)) {
-	for d := range each(v.PCI) {
-		if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
-			continue
-		}
-		f := finding.Finding{Subject: d.Address.String(),
-			Evidence:    at(pci(d.Address), "driver_override="+d.Override, driverFact(d)),
-			Consequence: "no driver but " + d.Override + " will bind to the device, and that one has not",
-			Fix: fmt.Sprintf("load %s and write the address to /sys/bus/pci/drivers_probe, or clear the override "+
-				"with a newline",
-				d.Override)}
-		if d.Driver != "" {
-			f.Consequence = "the device is still in the hands of " + d.Driver
-			f.Fix = "unbind it from " + d.Driver + " and write the address to /sys/bus/pci/drivers_probe, or clear " +
-				"the override with a newline"
-		}
-		add(f)
+func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
+		return
 	}
+	f := finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address), "driver_override="+d.Override, driverFact(d)),
+		Consequence: "no driver but " + d.Override + " will bind to the device, and that one has not",
+		Fix: fmt.Sprintf("load %s and write the address to /sys/bus/pci/drivers_probe, or clear the override "+
+			"with a newline",
+			d.Override)}
+	if d.Driver != "" {
+		f.Consequence = "the device is still in the hands of " + d.Driver
+		f.Fix = "unbind it from " + d.Driver + " and write the address to /sys/bus/pci/drivers_probe, or clear " +
+			"the override with a newline"
+	}
+	add(f)
 }
 
 // guestWindow is the room for 64-bit BARs in older OVMF.
@@ -222,24 +208,22 @@ func barBytes(d *topology.PCIDevice) uint64 {
 }
 
 // largeBARs looks at what tenants have already: whether a card fits depends on all cards of its virtual machine.
-func largeBARs(v *view, add func(finding.Finding)) {
-	for t := range each(v.Tenants) {
-		var sum uint64
-		var facts []string
-		for _, td := range t.Devices {
-			if d := v.tree.Device(td.PCI); d != nil && d.IsGPU() {
-				n := barBytes(d)
-				sum += n
-				facts = append(facts, at(pci(td.PCI)+"/resource", "64-bit BARs "+size(n)))
-			}
+func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	var sum uint64
+	var facts []string
+	for _, td := range t.Devices {
+		if d := v.tree.Device(td.PCI); d != nil && d.IsGPU() {
+			n := barBytes(d)
+			sum += n
+			facts = append(facts, at(pci(td.PCI)+"/resource", "64-bit BARs "+size(n)))
 		}
-		if sum < guestWindow {
-			continue
-		}
-		add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "),
-			at("virsh dumpxml "+t.Name, "hostdev")),
-			Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves BARs without "+
-				"an address", size(sum)),
-			Fix: "use a recent OVMF with the host's physical address bits, or set opt/ovmf/X-PciMmio64Mb"})
 	}
+	if sum < guestWindow {
+		return
+	}
+	add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "),
+		at("virsh dumpxml "+t.Name, "hostdev")),
+		Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves BARs without "+
+			"an address", size(sum)),
+		Fix: "use a recent OVMF with the host's physical address bits, or set opt/ovmf/X-PciMmio64Mb"})
 }

@@ -88,35 +88,33 @@ func groupPath(g *topology.IOMMUGroup) string {
 // sharedGroup finds cards that cannot be given away alone. Functions of one device are no news: a GPU goes with its
 // audio anyway. Without a card the group is worth a note if a NIC or a drive is in it, which people give away as well.
 // In a virtual machine the groups are the hypervisor's, but for hosts that rackless emulates: theirs are to learn from.
-func sharedGroup(v *view, add func(finding.Finding)) {
-	for g := range each(v.IOMMU.Groups) {
-		members := v.endpoints(g)
-		var cards, ordinary []topology.PCIAddr
-		for _, a := range members {
-			d := v.tree.Device(a)
-			alone := !slices.ContainsFunc(members, func(b topology.PCIAddr) bool { return !v.related(a, b) })
-			switch {
-			case alone || d == nil || d.Address.Function != 0:
-			case v.isCard(a) || v.standIn(a):
-				cards = append(cards, a)
-			case d.Class != nil && (d.Class.Sub() == subEthernet || d.Class.Sub() == subNVMe):
-				ordinary = append(ordinary, a)
-			}
+func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
+	members := v.endpoints(g)
+	var cards, ordinary []topology.PCIAddr
+	for _, a := range members {
+		d := v.tree.Device(a)
+		alone := !slices.ContainsFunc(members, func(b topology.PCIAddr) bool { return !v.related(a, b) })
+		switch {
+		case alone || d == nil || d.Address.Function != 0:
+		case v.isCard(a) || v.standIn(a):
+			cards = append(cards, a)
+		case d.Class != nil && (d.Class.Sub() == subEthernet || d.Class.Sub() == subNVMe):
+			ordinary = append(ordinary, a)
 		}
-		severity, wanted := finding.Warning, cards
-		if len(cards) == 0 {
-			severity, wanted = finding.Info, ordinary
-		}
-		if len(wanted) == 0 || v.virtual && !v.emulated {
-			continue
-		}
-		add(finding.Finding{Severity: severity, Subject: join(wanted),
-			Evidence: at(groupPath(g), addresses(members)),
-			Consequence: fmt.Sprintf("group %d goes to one virtual machine whole: %s cannot be given away alone", g.ID,
-				v.describe(wanted[0])),
-			Fix: "try a slot that is wired to the processor, or look for ACS in the firmware; otherwise give " +
-				"all devices of the group to one machine"})
 	}
+	severity, wanted := finding.Warning, cards
+	if len(cards) == 0 {
+		severity, wanted = finding.Info, ordinary
+	}
+	if len(wanted) == 0 || v.virtual && !v.emulated {
+		return
+	}
+	add(finding.Finding{Severity: severity, Subject: join(wanted),
+		Evidence: at(groupPath(g), addresses(members)),
+		Consequence: fmt.Sprintf("group %d goes to one virtual machine whole: %s cannot be given away alone", g.ID,
+			v.describe(wanted[0])),
+		Fix: "try a slot that is wired to the processor, or look for ACS in the firmware; otherwise give " +
+			"all devices of the group to one machine"})
 }
 
 // related reports whether two functions always go together: functions of one device, as a GPU and
@@ -155,18 +153,16 @@ func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIA
 
 // notViable finds what VFIO itself would refuse when the virtual machine starts: a group of which the host still uses a
 // part.
-func notViable(v *view, add func(finding.Finding)) {
-	for g := range each(v.IOMMU.Groups) {
-		given, held, facts := v.owners(v.endpoints(g))
-		if len(given) == 0 || len(held) == 0 {
-			continue
-		}
-		add(finding.Finding{Subject: join(held),
-			Evidence: all(at(groupPath(g), addresses(g.Devices)), words.Few(facts, 6, "; ")),
-			Consequence: fmt.Sprintf("a virtual machine with %s does not start: group %d is not viable", given[0],
-				g.ID),
-			Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
+func notViable(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
+	given, held, facts := v.owners(v.endpoints(g))
+	if len(given) == 0 || len(held) == 0 {
+		return
 	}
+	add(finding.Finding{Subject: join(held),
+		Evidence: all(at(groupPath(g), addresses(g.Devices)), words.Few(facts, 6, "; ")),
+		Consequence: fmt.Sprintf("a virtual machine with %s does not start: group %d is not viable", given[0],
+			g.ID),
+		Fix: fmt.Sprintf("bind %s to vfio-pci as well, or take %s off it", join(held), join(given))})
 }
 
 // acsOverride finds a parameter that is in no kernel of kernel.org: distributions add it as a patch. It makes the
@@ -186,39 +182,37 @@ func acsOverride(v *view, add func(finding.Finding)) {
 // on AMD), as BMCs and RAID controllers use it. Such memory would be the guest's to write to, so
 // VFIO refuses the group. It is an error where the device is given away already, and of no interest
 // for devices that nobody gives away.
-func reservedRegions(v *view, add func(finding.Finding)) {
-	for g := range each(v.IOMMU.Groups) {
-		var direct []string
-		for _, line := range g.Reserved {
-			// "0x00000000bdf6f000 0x00000000bdf7efff direct"; direct-relaxable does no harm.
-			if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == "direct" {
-				direct = append(direct, strings.Join(f, " "))
-			}
+func reservedRegions(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
+	var direct []string
+	for _, line := range g.Reserved {
+		// "0x00000000bdf6f000 0x00000000bdf7efff direct"; direct-relaxable does no harm.
+		if f := strings.Fields(line); len(f) > 0 && f[len(f)-1] == "direct" {
+			direct = append(direct, strings.Join(f, " "))
 		}
-		if len(direct) == 0 {
-			continue
-		}
-		severity := finding.Warning
-		var devices []topology.PCIAddr
-		for _, a := range v.endpoints(g) {
-			d := v.tree.Device(a)
-			if d == nil || !v.isCard(a) && !topology.IsVFIO(d.Driver) &&
-				(d.Class == nil || d.Class.Base() != topology.ClassStorage) {
-				continue
-			}
-			devices = append(devices, a)
-			if topology.IsVFIO(d.Driver) || len(v.holders(a)) > 0 {
-				severity = finding.Error
-			}
-		}
-		if len(devices) == 0 {
-			continue
-		}
-		add(finding.Finding{Severity: severity, Subject: join(devices),
-			Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; ")),
-			Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a " +
-				"1:1 mapping",
-			Fix: "look for the vendor's setting that ends shared memory reporting for the slot, or use " +
-				"another slot or device"})
 	}
+	if len(direct) == 0 {
+		return
+	}
+	severity := finding.Warning
+	var devices []topology.PCIAddr
+	for _, a := range v.endpoints(g) {
+		d := v.tree.Device(a)
+		if d == nil || !v.isCard(a) && !topology.IsVFIO(d.Driver) &&
+			(d.Class == nil || d.Class.Base() != topology.ClassStorage) {
+			continue
+		}
+		devices = append(devices, a)
+		if topology.IsVFIO(d.Driver) || len(v.holders(a)) > 0 {
+			severity = finding.Error
+		}
+	}
+	if len(devices) == 0 {
+		return
+	}
+	add(finding.Finding{Severity: severity, Subject: join(devices),
+		Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; ")),
+		Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a " +
+			"1:1 mapping",
+		Fix: "look for the vendor's setting that ends shared memory reporting for the slot, or use " +
+			"another slot or device"})
 }

@@ -229,116 +229,108 @@ func driverFact(d *topology.PCIDevice) string {
 }
 
 // slowLink is silent where there is an excuse. sleepyLink tells of those.
-func slowLink(v *view, add func(finding.Finding)) {
-	for _, j := range v.links() {
-		if !j.slow() || v.excuse(&j) != "" {
-			continue
-		}
-		f := finding.Finding{Subject: j.subject(),
-			Evidence:    j.speeds(),
-			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
-			Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or "+
-				"train the link again at %s "+
-				"with nothing using the card; then read current_link_speed again", j.port()),
-		}
-		if e := j.end; e != nil && e.IsGPU() {
-			f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
-			switch {
-			case topology.IsVFIO(e.Driver):
-				f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
-					"GPU; if it stays low, " + f.Fix
-			case e.Driver == "":
-				f.Fix = "bind the GPU's driver and read the speed again under load: some cards are raised by it; if " +
-					"it stays low, " + f.Fix
-			}
-		}
-		if j.end == nil {
-			f.Consequence += "; all that is below the switch shares this link"
-		}
-		add(f)
+func slowLink(v *view, j judged, add func(finding.Finding)) {
+	if !j.slow() || v.excuse(&j) != "" {
+		return
 	}
+	f := finding.Finding{Subject: j.subject(),
+		Evidence:    j.speeds(),
+		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
+		Fix: fmt.Sprintf("seat the card again or try without a riser, set the slot's speed in the firmware, or "+
+			"train the link again at %s "+
+			"with nothing using the card; then read current_link_speed again", j.port()),
+	}
+	if e := j.end; e != nil && e.IsGPU() {
+		f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
+		switch {
+		case topology.IsVFIO(e.Driver):
+			f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
+				"GPU; if it stays low, " + f.Fix
+		case e.Driver == "":
+			f.Fix = "bind the GPU's driver and read the speed again under load: some cards are raised by it; if " +
+				"it stays low, " + f.Fix
+		}
+	}
+	if j.end == nil {
+		f.Consequence += "; all that is below the switch shares this link"
+	}
+	add(f)
 }
 
-func sleepyLink(v *view, add func(finding.Finding)) {
-	for _, j := range v.links() {
-		if !j.slow() {
-			continue
-		}
-		why := v.excuse(&j)
-		if why == "" {
-			continue
-		}
-		facts := []string{driverFact(j.end)}
-		if j.end.PowerState != "" {
-			facts = append(facts, "power_state="+j.end.PowerState)
-		}
-		add(finding.Finding{Subject: j.subject(),
-			Evidence:    all(j.speeds(), at(pci(j.end.Address), facts...)),
-			Consequence: "probably none: " + why,
-			Fix: "nothing to do yet; read current_link_speed while the device is busy: it should be " +
-				strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
-		})
+func sleepyLink(v *view, j judged, add func(finding.Finding)) {
+	if !j.slow() {
+		return
 	}
+	why := v.excuse(&j)
+	if why == "" {
+		return
+	}
+	facts := []string{driverFact(j.end)}
+	if j.end.PowerState != "" {
+		facts = append(facts, "power_state="+j.end.PowerState)
+	}
+	add(finding.Finding{Subject: j.subject(),
+		Evidence:    all(j.speeds(), at(pci(j.end.Address), facts...)),
+		Consequence: "probably none: " + why,
+		Fix: "nothing to do yet; read current_link_speed while the device is busy: it should be " +
+			strconv.FormatFloat(j.speed, 'f', 1, 64) + " GT/s",
+	})
 }
 
 // narrowLink takes no excuse: unlike the speed, the number of lanes does not change to save power.
-func narrowLink(v *view, add func(finding.Finding)) {
-	for _, j := range v.links() {
-		if !j.narrow() {
-			continue
-		}
-		port := noPort
-		if j.hasPortWidth {
-			port = at(pci(j.link.Port.Address), widthFact("max_link_width", width(j.link.Port.MaxWidth)))
-		}
-		add(finding.Finding{Subject: j.subject(),
-			Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
-				widthFact("max_link_width", width(j.link.MaxWidth))), port),
-			Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
-			Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
-				"the slot at %s in the firmware "+
-				"and the board's manual", j.port()),
-		})
+func narrowLink(v *view, j judged, add func(finding.Finding)) {
+	if !j.narrow() {
+		return
 	}
+	port := noPort
+	if j.hasPortWidth {
+		port = at(pci(j.link.Port.Address), widthFact("max_link_width", width(j.link.Port.MaxWidth)))
+	}
+	add(finding.Finding{Subject: j.subject(),
+		Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
+			widthFact("max_link_width", width(j.link.MaxWidth))), port),
+		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
+		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
+			"the slot at %s in the firmware "+
+			"and the board's manual", j.port()),
+	})
 }
 
 // slotLimited compares what the two ends can do, not what the link does now: a slot does not
 // change.
-func slotLimited(v *view, add func(finding.Finding)) {
-	for _, j := range v.links() {
-		devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
-		slower, narrower := j.hasPortSpeed && j.speed < devSpeed, j.hasPortWidth && j.width < devWidth
-		if !slower && !narrower {
-			continue
-		}
-		device, port := []string(nil), []string(nil)
-		if slower {
-			device = append(device, speedFact("max_link_speed", devSpeed))
-			port = append(port, speedFact("max_link_speed", j.speed))
-		}
-		if narrower {
-			device = append(device, widthFact("max_link_width", devWidth))
-			port = append(port, widthFact("max_link_width", j.width))
-		}
-		f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
-			Evidence:    all(at(pci(j.dev.Address), device...), at(pci(j.link.Port.Address), port...)),
-			Consequence: carries(j.speed, j.width, devSpeed, devWidth),
-			Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer " +
-				"generation",
-		}
-		carried := topology.LinkGBps(j.speed, int(j.width))
-		if e := j.end; e != nil {
-			needs := v.portRates(e.Address) / 8000
-			switch {
-			case needs > 0 && carried > 0 && carried < needs:
-				f.Severity = finding.Warning
-				f.Consequence += fmt.Sprintf("; the ports of the NIC need %.1f GB/s", needs)
-			case e.IsGPU() && carried > 0 && 2*carried < topology.LinkGBps(devSpeed, int(devWidth)):
-				f.Severity = finding.Warning
-			}
-		}
-		add(f)
+func slotLimited(v *view, j judged, add func(finding.Finding)) {
+	devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
+	slower, narrower := j.hasPortSpeed && j.speed < devSpeed, j.hasPortWidth && j.width < devWidth
+	if !slower && !narrower {
+		return
 	}
+	device, port := []string(nil), []string(nil)
+	if slower {
+		device = append(device, speedFact("max_link_speed", devSpeed))
+		port = append(port, speedFact("max_link_speed", j.speed))
+	}
+	if narrower {
+		device = append(device, widthFact("max_link_width", devWidth))
+		port = append(port, widthFact("max_link_width", j.width))
+	}
+	f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
+		Evidence:    all(at(pci(j.dev.Address), device...), at(pci(j.link.Port.Address), port...)),
+		Consequence: carries(j.speed, j.width, devSpeed, devWidth),
+		Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer " +
+			"generation",
+	}
+	carried := topology.LinkGBps(j.speed, int(j.width))
+	if e := j.end; e != nil {
+		needs := v.portRates(e.Address) / 8000
+		switch {
+		case needs > 0 && carried > 0 && carried < needs:
+			f.Severity = finding.Warning
+			f.Consequence += fmt.Sprintf("; the ports of the NIC need %.1f GB/s", needs)
+		case e.IsGPU() && carried > 0 && 2*carried < topology.LinkGBps(devSpeed, int(devWidth)):
+			f.Severity = finding.Warning
+		}
+	}
+	add(f)
 }
 
 // portRates returns the sum of the rates of all ports of the NIC at a, in Mb/s; 0 where none is known.

@@ -40,24 +40,22 @@ func bondFact(b *topology.Bond) string {
 
 // oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
 // only hashes of layer 4 see.
-func oneLink(v *view, add func(finding.Finding)) {
-	for b := range each(v.Bonds) {
-		if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
-			continue
-		}
-		f := finding.Finding{Severity: finding.Info, Subject: b.Name, Evidence: bondFact(b),
-			Consequence: "one queue pair or connection has the rate of one member" + v.memberRate(b),
-			Fix:         "test with several queue pairs (ib_write_bw -q 4; NCCL_IB_QPS_PER_CONNECTION=4)"}
-		switch b.HashPolicy {
-		case "layer2", "layer2+3", "vlan+srcmac":
-			f.Severity = finding.Warning
-			f.Consequence = "all traffic between two hosts takes one member" + v.memberRate(b) +
-				", however many queue pairs there are, unless the NIC spreads them itself"
-			f.Fix = "ip link set " + b.Name + " type bond xmit_hash_policy layer3+4, and the same on the " +
-				"switch; then " + f.Fix
-		}
-		add(f)
+func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
+	if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
+		return
 	}
+	f := finding.Finding{Severity: finding.Info, Subject: b.Name, Evidence: bondFact(b),
+		Consequence: "one queue pair or connection has the rate of one member" + v.memberRate(b),
+		Fix:         "test with several queue pairs (ib_write_bw -q 4; NCCL_IB_QPS_PER_CONNECTION=4)"}
+	switch b.HashPolicy {
+	case "layer2", "layer2+3", "vlan+srcmac":
+		f.Severity = finding.Warning
+		f.Consequence = "all traffic between two hosts takes one member" + v.memberRate(b) +
+			", however many queue pairs there are, unless the NIC spreads them itself"
+		f.Fix = "ip link set " + b.Name + " type bond xmit_hash_policy layer3+4, and the same on the " +
+			"switch; then " + f.Fix
+	}
+	add(f)
 }
 
 // memberRate tells the rate of the fastest member: " (200 Gb/s)".
@@ -75,70 +73,66 @@ func (v *view) memberRate(b *topology.Bond) string {
 }
 
 // unequalMembers leaves members that are down out: those have no speed.
-func unequalMembers(v *view, add func(finding.Finding)) {
-	for b := range each(v.Bonds) {
-		var facts []string
-		speeds := map[int64]bool{}
-		for _, m := range b.Members {
-			if _, p := v.port(m); p != nil && p.SpeedMbps != nil {
-				speeds[*p.SpeedMbps] = true
-				facts = append(facts, at("/sys/class/net/"+m, fmt.Sprintf("speed=%d", *p.SpeedMbps)))
-			}
+func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
+	var facts []string
+	speeds := map[int64]bool{}
+	for _, m := range b.Members {
+		if _, p := v.port(m); p != nil && p.SpeedMbps != nil {
+			speeds[*p.SpeedMbps] = true
+			facts = append(facts, at("/sys/class/net/"+m, fmt.Sprintf("speed=%d", *p.SpeedMbps)))
 		}
-		if len(speeds) < 2 {
-			continue
-		}
-		add(finding.Finding{Subject: b.Name,
-			Evidence:    all(bondFact(b), words.Few(facts, 4, "; ")),
-			Consequence: "flows are spread evenly over unequal links, or the slower link only stands by",
-			Fix:         "bring all members to one speed: cable, module, switch port"})
 	}
+	if len(speeds) < 2 {
+		return
+	}
+	add(finding.Finding{Subject: b.Name,
+		Evidence:    all(bondFact(b), words.Few(facts, 4, "; ")),
+		Consequence: "flows are spread evenly over unequal links, or the slower link only stands by",
+		Fix:         "bring all members to one speed: cable, module, switch port"})
 }
 
 // rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
 // one for it.
-func rdmaOffBond(v *view, add func(finding.Finding)) {
-	for b := range each(v.Bonds) {
-		if len(b.RDMA) > 0 || len(b.Members) < 2 {
-			continue // the NIC follows: it made one RDMA device of the ports
-		}
-		var devices []string
-		var cards []topology.PCIAddr
-		allRDMA := true
-		for _, m := range b.Members {
-			n, _ := v.port(m)
-			if n == nil || n.Address == nil || len(hardwareRDMA(n)) == 0 {
-				allRDMA = false
-				continue
-			}
-			devices = append(devices, hardwareRDMA(n)...)
-			cards = append(cards, *n.Address)
-		}
-		different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool {
-			return !a.SameDevice(cards[0])
-		})
-		var why string
-		switch b.Mode {
-		case "balance-rr", "broadcast", "balance-tlb", "balance-alb":
-			why = "in this mode"
-		case "802.3ad", "balance-xor", "active-backup":
-			if !different {
-				continue
-			}
-			why = "across different cards"
-		default:
-			continue
-		}
-		if len(devices) == 0 {
-			continue
-		}
-		slices.Sort(devices)
-		add(finding.Finding{Subject: b.Name,
-			Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(slices.Compact(devices), " "))),
-			Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover",
-			Fix: "bond the two ports of one card with active-backup, balance-xor or 802.3ad, or use the " +
-				"ports without a bond"})
+func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
+	if len(b.RDMA) > 0 || len(b.Members) < 2 {
+		return // the NIC follows: it made one RDMA device of the ports
 	}
+	var devices []string
+	var cards []topology.PCIAddr
+	allRDMA := true
+	for _, m := range b.Members {
+		n, _ := v.port(m)
+		if n == nil || n.Address == nil || len(hardwareRDMA(n)) == 0 {
+			allRDMA = false
+			continue
+		}
+		devices = append(devices, hardwareRDMA(n)...)
+		cards = append(cards, *n.Address)
+	}
+	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool {
+		return !a.SameDevice(cards[0])
+	})
+	var why string
+	switch b.Mode {
+	case "balance-rr", "broadcast", "balance-tlb", "balance-alb":
+		why = "in this mode"
+	case "802.3ad", "balance-xor", "active-backup":
+		if !different {
+			return
+		}
+		why = "across different cards"
+	default:
+		return
+	}
+	if len(devices) == 0 {
+		return
+	}
+	slices.Sort(devices)
+	add(finding.Finding{Subject: b.Name,
+		Evidence:    all(bondFact(b), at("/sys/class/infiniband", strings.Join(slices.Compact(devices), " "))),
+		Consequence: "NICs do not follow a bond " + why + ": RDMA stays on each port alone, without its failover",
+		Fix: "bond the two ports of one card with active-backup, balance-xor or 802.3ad, or use the " +
+			"ports without a bond"})
 }
 
 // roceHeaders is what the kernel sets aside of a device's MTU: GRH 40, UDP 8, BTH 12, XRC 4, atomic header 28, ICRC 4.
@@ -231,53 +225,49 @@ const enoughInterrupts = 4
 
 // oneCPU finds NICs whose queues are all served by one CPU, as they are after boot where nothing spreads them. It
 // looks at where interrupts may be served, not at how many came: an idle NIC is as wrongly set up as a busy one.
-func oneCPU(v *view, add func(finding.Finding)) {
-	for _, n := range v.fabric {
-		qs := v.interruptsOf(n)
-		if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
-			continue
-		}
-		var cpus topology.CPUSet
-		for _, q := range qs {
-			cpus = cpus.Union(q.CPUs)
-		}
-		if cpus.Len() != 1 {
-			continue
-		}
-		add(finding.Finding{Subject: n.ID(),
-			Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
-			Consequence: "CPU " + cpus.String() + " does the receive work of all queues: small packets and TCP stop " +
-				"at what it can do",
-			Fix: "start irqbalance, or spread the interrupts over CPUs of the NIC's NUMA node"})
+func oneCPU(v *view, n *topology.NIC, add func(finding.Finding)) {
+	qs := v.interruptsOf(n)
+	if len(qs) < enoughInterrupts || v.CPUs.Online.Len() < 2 {
+		return
 	}
+	var cpus topology.CPUSet
+	for _, q := range qs {
+		cpus = cpus.Union(q.CPUs)
+	}
+	if cpus.Len() != 1 {
+		return
+	}
+	add(finding.Finding{Subject: n.ID(),
+		Evidence: irqFact(qs[0]) + fmt.Sprintf(" (and %d more)", len(qs)-1),
+		Consequence: "CPU " + cpus.String() + " does the receive work of all queues: small packets and TCP stop " +
+			"at what it can do",
+		Fix: "start irqbalance, or spread the interrupts over CPUs of the NIC's NUMA node"})
 }
 
 // farInterrupts is silent as soon as one interrupt in use is served near the NIC: drivers leave some queues to far CPUs
 // on purpose, and a finding on each of them would hide the NIC that has none near it.
-func farInterrupts(v *view, add func(finding.Finding)) {
+func farInterrupts(v *view, n *topology.NIC, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	for _, n := range v.fabric {
-		if n.NUMANode == nil {
-			continue
-		}
-		home := v.NUMANode(*n.NUMANode)
-		if home == nil || home.CPUs.IsEmpty() {
-			continue
-		}
-		near := home.CPUs
-		qs := v.interruptsOf(n)
-		if len(qs) == 0 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return q.CPUs.Overlaps(near) }) {
-			continue
-		}
-		add(finding.Finding{Subject: n.ID(),
-			Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
-				node(n.NUMANode)),
-				at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *n.NUMANode), near.String())),
-			Consequence: "packets are received near the NIC and worked on far from it",
-			Fix:         "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
+	if n.NUMANode == nil {
+		return
 	}
+	home := v.NUMANode(*n.NUMANode)
+	if home == nil || home.CPUs.IsEmpty() {
+		return
+	}
+	near := home.CPUs
+	qs := v.interruptsOf(n)
+	if len(qs) == 0 || slices.ContainsFunc(qs, func(q *topology.IRQ) bool { return q.CPUs.Overlaps(near) }) {
+		return
+	}
+	add(finding.Finding{Subject: n.ID(),
+		Evidence: all(irqFact(qs[0])+fmt.Sprintf(" (and %d more)", len(qs)-1), at(device(n.Address, n.Name),
+			node(n.NUMANode)),
+			at(fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", *n.NUMANode), near.String())),
+		Consequence: "packets are received near the NIC and worked on far from it",
+		Fix:         "keep some of CPUs " + near.String() + " for the host and bind the interrupts to them"})
 }
 
 // onlyNIC is a note for machines with one card: with a second one the host can move its route.

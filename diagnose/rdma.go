@@ -76,41 +76,37 @@ func gidFacts(p *rdmaPort) string {
 }
 
 // onlyV1 needs the type of every GID: one that could not be read may be the v2 entry.
-func onlyV1(v *view, add func(finding.Finding)) {
-	for _, p := range v.rdmaPorts() {
-		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
-			slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
-			continue
-		}
-		add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
-			Consequence: "traffic is not routed and does not reach peers that use RoCE v2",
-			Fix: "set the driver of " + p.dev.Name + " to RoCE v2 if the NIC has it; else use v1 at both " +
-				"ends, on one segment"})
+func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
+	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || !gidTypesKnown(p.port) ||
+		slices.ContainsFunc(p.port.GIDs, func(g topology.GID) bool { return g.IsV2() }) {
+		return
 	}
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
+		Consequence: "traffic is not routed and does not reach peers that use RoCE v2",
+		Fix: "set the driver of " + p.dev.Name + " to RoCE v2 if the NIC has it; else use v1 at both " +
+			"ends, on one segment"})
 }
 
 // noRoutableGID leaves virtual functions out: theirs get an address in the guest, not on the host.
-func noRoutableGID(v *view, add func(finding.Finding)) {
-	for _, p := range v.rdmaPorts() {
-		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
-			continue
-		}
-		v2, found, understood := false, false, true
-		for g := range each(p.port.GIDs) {
-			if !g.IsV2() {
-				continue
-			}
-			a := g.Addr() // link-local ones are no global unicast
-			v2, found, understood = true, found || a.IsGlobalUnicast(), understood && a.IsValid()
-		}
-		if !v2 || found || !understood {
-			continue
-		}
-		add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
-			Consequence: "connections from the host work within one segment at best; programs that pick this GID " +
-				"time out",
-			Fix: "give the network device an address if the host itself is to use RDMA here"})
+func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
+	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
+		return
 	}
+	v2, found, understood := false, false, true
+	for g := range each(p.port.GIDs) {
+		if !g.IsV2() {
+			continue
+		}
+		a := g.Addr() // link-local ones are no global unicast
+		v2, found, understood = true, found || a.IsGlobalUnicast(), understood && a.IsValid()
+	}
+	if !v2 || found || !understood {
+		return
+	}
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
+		Consequence: "connections from the host work within one segment at best; programs that pick this GID " +
+			"time out",
+		Fix: "give the network device an address if the host itself is to use RDMA here"})
 }
 
 // carrierOf returns the network device of a port when it has a carrier.
@@ -124,54 +120,50 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 
 // portDown wants proof that the link is up, from the port or from its network device. A cable that
 // is not there is no fault.
-func portDown(v *view, add func(finding.Finding)) {
-	for _, p := range v.rdmaPorts() {
-		if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
-			continue
-		}
-		netdev := carrierOf(&p)
-		if p.port.PhysState != "LinkUp" && netdev == nil {
-			continue
-		}
-		facts := []string{"state=" + p.port.State}
-		if p.port.PhysState != "" {
-			facts = append(facts, "phys_state="+p.port.PhysState)
-		}
-		evidence := at(p.path(), facts...)
-		if netdev != nil {
-			evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
-		}
-		add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence,
-			Consequence: "the link is up and RDMA cannot use it",
-			Fix:         "set the network device up and look at dmesg for the driver; rdma link shows the state"})
+func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
+	if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
+		return
 	}
+	netdev := carrierOf(&p)
+	if p.port.PhysState != "LinkUp" && netdev == nil {
+		return
+	}
+	facts := []string{"state=" + p.port.State}
+	if p.port.PhysState != "" {
+		facts = append(facts, "phys_state="+p.port.PhysState)
+	}
+	evidence := at(p.path(), facts...)
+	if netdev != nil {
+		evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
+	}
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence,
+		Consequence: "the link is up and RDMA cannot use it",
+		Fix:         "set the network device up and look at dmesg for the driver; rdma link shows the state"})
 }
 
 // noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
 // port. A port that is DOWN without either has no cable.
-func noSubnetManager(v *view, add func(finding.Finding)) {
-	for _, p := range v.rdmaPorts() {
-		if p.port.LinkLayer != "InfiniBand" {
-			continue
-		}
-		facts := []string{"state=" + p.port.State, "link_layer=InfiniBand"}
-		if p.port.PhysState != "" {
-			facts = append(facts, "phys_state="+p.port.PhysState)
-		}
-		evidence := at(p.path(), facts...)
-		switch {
-		case (p.port.State == "INIT" || p.port.State == "ARMED") && (p.port.PhysState == "LinkUp" ||
-			p.port.PhysState == ""):
-			add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
-				Consequence: "no traffic: the port has no address in the fabric",
-				Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
-		case p.port.State == "DOWN" && p.nic.PF != nil && v.activeAt(*p.nic.PF):
-			add(finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
-				Evidence:    all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
-				Consequence: "the virtual function has no port of its own in the fabric",
-				Fix: "use a subnet manager with virtualisation, set node and port GUID of the function, and " +
-					"bind it again"})
-		}
+func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
+	if p.port.LinkLayer != "InfiniBand" {
+		return
+	}
+	facts := []string{"state=" + p.port.State, "link_layer=InfiniBand"}
+	if p.port.PhysState != "" {
+		facts = append(facts, "phys_state="+p.port.PhysState)
+	}
+	evidence := at(p.path(), facts...)
+	switch {
+	case (p.port.State == "INIT" || p.port.State == "ARMED") && (p.port.PhysState == "LinkUp" ||
+		p.port.PhysState == ""):
+		add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
+			Consequence: "no traffic: the port has no address in the fabric",
+			Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
+	case p.port.State == "DOWN" && p.nic.PF != nil && v.activeAt(*p.nic.PF):
+		add(finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
+			Evidence:    all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
+			Consequence: "the virtual function has no port of its own in the fabric",
+			Fix: "use a subnet manager with virtualisation, set node and port GUID of the function, and " +
+				"bind it again"})
 	}
 }
 
@@ -206,24 +198,22 @@ func harmless(counter string) bool {
 
 // portErrors is a note, because counters run since the driver was loaded: what they count may be
 // long mended.
-func portErrors(v *view, add func(finding.Finding)) {
-	for _, p := range v.rdmaPorts() {
-		var facts []string
-		for _, name := range slices.Sorted(maps.Keys(p.port.Counters)) {
-			if n := p.port.Counters[name]; n > 0 && !harmless(name) {
-				facts = append(facts, fmt.Sprintf("%s=%d", name, n))
-			}
+func portErrors(v *view, p rdmaPort, add func(finding.Finding)) {
+	var facts []string
+	for _, name := range slices.Sorted(maps.Keys(p.port.Counters)) {
+		if n := p.port.Counters[name]; n > 0 && !harmless(name) {
+			facts = append(facts, fmt.Sprintf("%s=%d", name, n))
 		}
-		if len(facts) == 0 {
-			continue
-		}
-		add(finding.Finding{Subject: p.nic.ID(),
-			Evidence: at(p.path(), words.Few(facts, 6, " ")),
-			Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
-				"look under load shows",
-			Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +
-				"DSCP) on NIC and switch"})
 	}
+	if len(facts) == 0 {
+		return
+	}
+	add(finding.Finding{Subject: p.nic.ID(),
+		Evidence: at(p.path(), words.Few(facts, 6, " ")),
+		Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
+			"look under load shows",
+		Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +
+			"DSCP) on NIC and switch"})
 }
 
 // noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same

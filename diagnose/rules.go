@@ -2,6 +2,8 @@ package diagnose
 
 import (
 	"cmp"
+	"iter"
+	"slices"
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/topology"
@@ -14,32 +16,56 @@ type rule struct {
 	find func(v *view, add func(finding.Finding))
 }
 
+// per makes a rule of a function that judges one thing at a time: list says which things there are.
+// Such a function returns as soon as its thing is in order. A rule that compares several things, or
+// that makes one finding of all of them, walks them itself.
+func per[T any](list func(*view) iter.Seq[T], judge func(*view, T, func(finding.Finding))) func(*view,
+	func(finding.Finding)) {
+	return func(v *view, add func(finding.Finding)) {
+		for x := range list(v) {
+			judge(v, x, add)
+		}
+	}
+}
+
+// What there is of each kind. Links, ports and functions to reset are picked by what makes a finding on them worth
+// reading; see the functions that pick them.
+func devices(v *view) iter.Seq[*topology.PCIDevice]    { return each(v.PCI) }
+func resettable(v *view) iter.Seq[*topology.PCIDevice] { return slices.Values(v.resettable()) }
+func groups(v *view) iter.Seq[*topology.IOMMUGroup]    { return each(v.IOMMU.Groups) }
+func links(v *view) iter.Seq[judged]                   { return slices.Values(v.links()) }
+func gpus(v *view) iter.Seq[*topology.GPU]             { return slices.Values(v.gpus) }
+func fabric(v *view) iter.Seq[*topology.NIC]           { return slices.Values(v.fabric) }
+func rdmaPorts(v *view) iter.Seq[rdmaPort]             { return slices.Values(v.rdmaPorts()) }
+func bonds(v *view) iter.Seq[*topology.Bond]           { return each(v.Bonds) }
+func tenants(v *view) iter.Seq[*topology.Tenant]       { return each(v.Tenants) }
+
 // rules returns every rule, by ID. It is a function, not a variable: nothing can be added to it at
 // run time, and the order is written here.
 func rules() []rule {
 	return []rule{
-		{"RL001", slotLimited},
-		{"RL002", narrowLink},
-		{"RL003", slowLink},
-		{"RL004", sleepyLink},
+		{"RL001", per(links, slotLimited)},
+		{"RL002", per(links, narrowLink)},
+		{"RL003", per(links, slowLink)},
+		{"RL004", per(links, sleepyLink)},
 		{"RL010", unknownNode},
 		{"RL011", farNIC},
 		{"RL012", otherRoot},
 		{"RL013", slowNIC},
 		{"RL020", iommuOff},
-		{"RL021", sharedGroup},
-		{"RL022", notViable},
+		{"RL021", per(groups, sharedGroup)},
+		{"RL022", per(groups, notViable)},
 		{"RL023", acsRedirect},
 		{"RL024", acsOverride},
-		{"RL025", reservedRegions},
-		{"RL030", noReset},
-		{"RL031", busResetOnly},
-		{"RL032", dead},
-		{"RL033", coldDevice},
-		{"RL034", tooManyVFs},
-		{"RL035", noVFs},
-		{"RL036", lostOverride},
-		{"RL037", largeBARs},
+		{"RL025", per(groups, reservedRegions)},
+		{"RL030", per(resettable, noReset)},
+		{"RL031", per(resettable, busResetOnly)},
+		{"RL032", per(devices, dead)},
+		{"RL033", per(devices, coldDevice)},
+		{"RL034", per(devices, tooManyVFs)},
+		{"RL035", per(devices, noVFs)},
+		{"RL036", per(devices, lostOverride)},
+		{"RL037", per(tenants, largeBARs)},
 		{"RL040", fewerPages},
 		{"RL041", noPool},
 		{"RL042", pagesOnOneNode},
@@ -57,34 +83,34 @@ func rules() []rule {
 		{"RL056", longCmdline},
 		{"RL060", sharedCPUs},
 		{"RL061", floatsIsolated},
-		{"RL062", pinnedOffline},
-		{"RL063", someUnpinned},
-		{"RL064", emulatorShares},
+		{"RL062", per(tenants, pinnedOffline)},
+		{"RL063", per(tenants, someUnpinned)},
+		{"RL064", per(tenants, emulatorShares)},
 		{"RL065", sharedCores},
-		{"RL070", nodesTooSmall},
-		{"RL071", farMemory},
-		{"RL072", farDevice},
-		{"RL073", fewPagesLeft},
+		{"RL070", per(tenants, nodesTooSmall)},
+		{"RL071", per(tenants, farMemory)},
+		{"RL072", per(tenants, farDevice)},
+		{"RL073", per(tenants, fewPagesLeft)},
 		{"RL074", sharedDevice},
 		{"RL075", takesHostDevice},
-		{"RL076", heldGPU},
-		{"RL080", oneLink},
-		{"RL081", unequalMembers},
+		{"RL076", per(gpus, heldGPU)},
+		{"RL080", per(bonds, oneLink)},
+		{"RL081", per(bonds, unequalMembers)},
 		{"RL082", smallMTU},
-		{"RL083", oneCPU},
-		{"RL084", farInterrupts},
+		{"RL083", per(fabric, oneCPU)},
+		{"RL084", per(fabric, farInterrupts)},
 		{"RL085", onlyNIC},
-		{"RL086", rdmaOffBond},
-		{"RL090", onlyV1},
-		{"RL091", noRoutableGID},
-		{"RL092", portDown},
-		{"RL093", noSubnetManager},
+		{"RL086", per(bonds, rdmaOffBond)},
+		{"RL090", per(rdmaPorts, onlyV1)},
+		{"RL091", per(rdmaPorts, noRoutableGID)},
+		{"RL092", per(rdmaPorts, portDown)},
+		{"RL093", per(rdmaPorts, noSubnetManager)},
 		{"RL094", zeroGUID},
-		{"RL095", portErrors},
+		{"RL095", per(rdmaPorts, portErrors)},
 		{"RL096", noPeerMemory},
-		{"RL100", smallBAR},
-		{"RL101", pictureDriver},
-		{"RL102", splitGPU},
+		{"RL100", per(gpus, smallBAR)},
+		{"RL101", per(gpus, pictureDriver)},
+		{"RL102", per(gpus, splitGPU)},
 		{"RL103", consoleGPU},
 	}
 }

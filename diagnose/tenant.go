@@ -78,87 +78,81 @@ func floatsIsolated(v *view, add func(finding.Finding)) {
 }
 
 // pinnedOffline counts the emulator as well: libvirt refuses a domain for either.
-func pinnedOffline(v *view, add func(finding.Finding)) {
+func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if v.CPUs.Online.IsEmpty() {
 		return
 	}
-	for t := range each(v.Tenants) {
-		want := pinned(t)
-		if t.EmulatorCPUs != nil {
-			want = want.Union(*t.EmulatorCPUs)
-		}
-		lost := want.Difference(v.CPUs.Online)
-		if lost.IsEmpty() {
-			continue
-		}
-		add(finding.Finding{Subject: t.Name,
-			Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
-				v.CPUs.Online.String())),
-			Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it " +
-				"was planned",
-			Fix: "bring them online, or plan the tenant again"})
+	want := pinned(t)
+	if t.EmulatorCPUs != nil {
+		want = want.Union(*t.EmulatorCPUs)
 	}
+	lost := want.Difference(v.CPUs.Online)
+	if lost.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
+			v.CPUs.Online.String())),
+		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it " +
+			"was planned",
+		Fix: "bring them online, or plan the tenant again"})
 }
 
 // someUnpinned leaves tenants without any pin alone: they float on purpose.
-func someUnpinned(v *view, add func(finding.Finding)) {
-	for t := range each(v.Tenants) {
-		own := map[int]bool{}
-		for _, p := range t.Pins {
-			own[p.VCPU] = true
-		}
-		if len(own) == 0 || len(own) >= t.VCPUs {
-			continue
-		}
-		add(finding.Finding{Subject: t.Name,
-			Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
-			Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
-				words.Count(t.VCPUs-len(own), "virtual CPU")),
-			Fix: "pin all virtual CPUs, also those that are not present yet"})
+func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	own := map[int]bool{}
+	for _, p := range t.Pins {
+		own[p.VCPU] = true
 	}
+	if len(own) == 0 || len(own) >= t.VCPUs {
+		return
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence: domain(t, fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("vcpupin=%d", len(own))),
+		Consequence: fmt.Sprintf("%s float over CPUs of others, and the tenant is as slow as its slowest thread",
+			words.Count(t.VCPUs-len(own), "virtual CPU")),
+		Fix: "pin all virtual CPUs, also those that are not present yet"})
 }
 
 // emulatorShares counts I/O threads with the emulator. Other tenants that are shut off have no
 // virtual CPU to stop.
-func emulatorShares(v *view, add func(finding.Finding)) {
-	for t := range each(v.Tenants) {
-		own := pinned(t)
-		if own.IsEmpty() {
-			continue
-		}
-		f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
-			" with housekeeping CPUs of the same NUMA node"}
-		if t.EmulatorCPUs == nil {
-			// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
-			if t.Floating != nil && !t.Floating.Overlaps(own) {
-				continue
-			}
-			f.Severity = finding.Info
-			f.Evidence = domain(t, "vcpupin "+own.String(), "emulatorpin=none")
-			f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another tenant's"
-			add(f)
-			continue
-		}
-		both := topology.CPUSet{}
-		threads := *t.EmulatorCPUs
-		facts := []string{domain(t, "emulatorpin="+t.EmulatorCPUs.String())}
-		if t.IOThreadCPUs != nil {
-			threads = threads.Union(*t.IOThreadCPUs)
-			facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
-		}
-		for o := range each(v.Tenants) {
-			if hit := threads.Intersect(pinned(o)); !hit.IsEmpty() && (o == t || !stopped(o)) {
-				both = both.Union(hit)
-				facts = append(facts, domain(o, "vcpupin "+pinned(o).String()))
-			}
-		}
-		if both.IsEmpty() {
-			continue
-		}
-		f.Evidence = words.Few(facts, 4, "; ")
-		f.Consequence = "the emulator stops virtual CPUs on CPUs " + both.String() + ": outliers in latency"
-		add(f)
+func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	own := pinned(t)
+	if own.IsEmpty() {
+		return
 	}
+	f := finding.Finding{Severity: finding.Warning, Subject: t.Name, Fix: "virsh emulatorpin " + t.Name +
+		" with housekeeping CPUs of the same NUMA node"}
+	if t.EmulatorCPUs == nil {
+		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
+		if t.Floating != nil && !t.Floating.Overlaps(own) {
+			return
+		}
+		f.Severity = finding.Info
+		f.Evidence = domain(t, "vcpupin "+own.String(), "emulatorpin=none")
+		f.Consequence = "its emulator may run on the CPUs of its virtual CPUs, or of another tenant's"
+		add(f)
+		return
+	}
+	both := topology.CPUSet{}
+	threads := *t.EmulatorCPUs
+	facts := []string{domain(t, "emulatorpin="+t.EmulatorCPUs.String())}
+	if t.IOThreadCPUs != nil {
+		threads = threads.Union(*t.IOThreadCPUs)
+		facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
+	}
+	for o := range each(v.Tenants) {
+		if hit := threads.Intersect(pinned(o)); !hit.IsEmpty() && (o == t || !stopped(o)) {
+			both = both.Union(hit)
+			facts = append(facts, domain(o, "vcpupin "+pinned(o).String()))
+		}
+	}
+	if both.IsEmpty() {
+		return
+	}
+	f.Evidence = words.Few(facts, 4, "; ")
+	f.Consequence = "the emulator stops virtual CPUs on CPUs " + both.String() + ": outliers in latency"
+	add(f)
 }
 
 // sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of

@@ -28,45 +28,43 @@ func strict(t *topology.Tenant) bool {
 
 // nodesTooSmall compares with all memory of the nodes, not with what is free: the finding is to
 // hold whatever runs now.
-func nodesTooSmall(v *view, add func(finding.Finding)) {
+func nodesTooSmall(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if len(v.NUMANodes) == 0 {
 		return
 	}
-	for t := range each(v.Tenants) {
-		if !strict(t) {
-			continue
-		}
-		var have uint64
-		var facts, missing []string
-		known := true
-		for id := range t.MemoryNodes.All() {
-			n := v.NUMANode(id)
-			switch {
-			case n == nil:
-				missing = append(missing, fmt.Sprintf("node %d does not exist", id))
-			case n.MemoryBytes == nil:
-				known = false
-			case *n.MemoryBytes == 0:
-				missing = append(missing, fmt.Sprintf("node %d has no memory", id))
-			default:
-				have += *n.MemoryBytes
-				facts = append(facts, at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id),
-					"MemTotal="+size(*n.MemoryBytes)))
-			}
-		}
-		f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
-		switch {
-		case len(missing) > 0:
-			f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", words.Few(missing, 3, ", ")))
-			f.Consequence = "the tenant does not start"
-		case known && t.MemoryBytes != nil && *t.MemoryBytes > have:
-			f.Evidence = all(domain(t, nodeSet(t), "memory="+size(*t.MemoryBytes)), words.Few(facts, 4, "; "))
-			f.Consequence = "the tenant does not start, or is killed when it uses more than its nodes have"
-		default:
-			continue
-		}
-		add(f)
+	if !strict(t) {
+		return
 	}
+	var have uint64
+	var facts, missing []string
+	known := true
+	for id := range t.MemoryNodes.All() {
+		n := v.NUMANode(id)
+		switch {
+		case n == nil:
+			missing = append(missing, fmt.Sprintf("node %d does not exist", id))
+		case n.MemoryBytes == nil:
+			known = false
+		case *n.MemoryBytes == 0:
+			missing = append(missing, fmt.Sprintf("node %d has no memory", id))
+		default:
+			have += *n.MemoryBytes
+			facts = append(facts, at(fmt.Sprintf("/sys/devices/system/node/node%d/meminfo", id),
+				"MemTotal="+size(*n.MemoryBytes)))
+		}
+	}
+	f := finding.Finding{Subject: t.Name, Fix: "plan the tenant again on this machine, or change its nodeset"}
+	switch {
+	case len(missing) > 0:
+		f.Evidence = all(domain(t, nodeSet(t)), at("/sys/devices/system/node", words.Few(missing, 3, ", ")))
+		f.Consequence = "the tenant does not start"
+	case known && t.MemoryBytes != nil && *t.MemoryBytes > have:
+		f.Evidence = all(domain(t, nodeSet(t), "memory="+size(*t.MemoryBytes)), words.Few(facts, 4, "; "))
+		f.Consequence = "the tenant does not start, or is killed when it uses more than its nodes have"
+	default:
+		return
+	}
+	add(f)
 }
 
 // cpuNodes returns the IDs of the nodes that the pinned CPUs of a tenant are on, and whether all are known.
@@ -82,115 +80,109 @@ func (v *view) cpuNodes(t *topology.Tenant) []int {
 }
 
 // farMemory is silent where one node is right: memory that is spread over nodes can be meant.
-func farMemory(v *view, add func(finding.Finding)) {
+func farMemory(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	for t := range each(v.Tenants) {
-		nodes := v.cpuNodes(t)
-		if len(nodes) == 0 || t.MemoryNodes == nil || t.MemoryNodes.IsEmpty() ||
-			slices.ContainsFunc(nodes, t.MemoryNodes.Contains) {
-			continue
-		}
-		add(finding.Finding{Subject: t.Name,
-			Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), join(nodes))),
-			Consequence: "every access to memory goes over the interconnect between nodes",
-			Fix: "bind memory to nodes " + join(nodes) + ", or pin to CPUs of nodes " +
-				t.MemoryNodes.String()})
+	nodes := v.cpuNodes(t)
+	if len(nodes) == 0 || t.MemoryNodes == nil || t.MemoryNodes.IsEmpty() ||
+		slices.ContainsFunc(nodes, t.MemoryNodes.Contains) {
+		return
 	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence:    domain(t, nodeSet(t), fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t), join(nodes))),
+		Consequence: "every access to memory goes over the interconnect between nodes",
+		Fix: "bind memory to nodes " + join(nodes) + ", or pin to CPUs of nodes " +
+			t.MemoryNodes.String()})
 }
 
 // farDevice takes the first function of a device for all of it, and every virtual function for
 // itself, as those are given away alone.
-func farDevice(v *view, add func(finding.Finding)) {
+func farDevice(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if !v.several {
 		return
 	}
-	for t := range each(v.Tenants) {
-		nodes := v.cpuNodes(t)
-		if len(nodes) == 0 {
-			continue
-		}
-		var far []string
-		for _, td := range t.Devices {
-			d := v.tree.Device(td.PCI)
-			if d == nil || d.NUMANode == nil || td.PCI.Function != 0 && d.PF == nil ||
-				slices.Contains(nodes, *d.NUMANode) {
-				continue
-			}
-			if d.IsGPU() || d.IsNIC() {
-				far = append(far, at(pci(td.PCI), node(d.NUMANode)))
-			}
-		}
-		if len(far) == 0 {
-			continue
-		}
-		add(finding.Finding{Subject: t.Name,
-			Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
-				join(nodes)))),
-			Consequence: "copies and interrupts cross the interconnect between nodes",
-			Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
+	nodes := v.cpuNodes(t)
+	if len(nodes) == 0 {
+		return
 	}
+	var far []string
+	for _, td := range t.Devices {
+		d := v.tree.Device(td.PCI)
+		if d == nil || d.NUMANode == nil || td.PCI.Function != 0 && d.PF == nil ||
+			slices.Contains(nodes, *d.NUMANode) {
+			continue
+		}
+		if d.IsGPU() || d.IsNIC() {
+			far = append(far, at(pci(td.PCI), node(d.NUMANode)))
+		}
+	}
+	if len(far) == 0 {
+		return
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence: all(words.Few(far, 4, "; "), domain(t, fmt.Sprintf("vcpupin %s (nodes %s)", pinned(t),
+			join(nodes)))),
+		Consequence: "copies and interrupts cross the interconnect between nodes",
+		Fix:         "pin the tenant to CPUs of the device's node, or give it a device of nodes " + join(nodes)})
 }
 
 // fewPagesLeft asks of tenants that do not run: the pages of those that run are taken, and no
 // longer free.
-func fewPagesLeft(v *view, add func(finding.Finding)) {
-	for t := range each(v.Tenants) {
-		if !stopped(t) || t.Hugepages == nil || t.MemoryBytes == nil {
-			continue
-		}
-		bytes := *t.Hugepages
-		if bytes == 0 {
-			if v.Memory.DefaultHuge == nil {
-				continue
-			}
-			bytes = *v.Memory.DefaultHuge
-		}
-		if bytes == 0 {
-			continue
-		}
-		var free uint64
-		var facts []string
-		known := true
-		count := func(path string, pools []topology.HugepagePool) {
-			p := topology.Pool(pools, bytes)
-			switch {
-			case p == nil:
-				known = known && v.poolsListed() // then there are none of this size
-			case p.Free == nil:
-				known = false
-			default:
-				free += *p.Free
-				facts = append(facts, at(path, fmt.Sprintf("free_hugepages=%d", *p.Free)))
-			}
-		}
-		if strict(t) {
-			for id := range t.MemoryNodes.All() {
-				if n := v.NUMANode(id); n != nil { // a node that is not there is RL070
-					count(poolPath(bytes, id), n.Hugepages)
-				}
-			}
-		} else {
-			count(poolPath(bytes), v.Memory.Hugepages)
-		}
-		need := *t.MemoryBytes / bytes
-		if *t.MemoryBytes%bytes != 0 {
-			need++
-		}
-		if !known || free >= need {
-			continue
-		}
-		if len(facts) == 0 {
-			facts = []string{at(poolPath(bytes), "not there")}
-		}
-		add(finding.Finding{Subject: t.Name,
-			Evidence: all(domain(t, "memory="+size(*t.MemoryBytes), "hugepages="+size(bytes)),
-				words.Few(facts, 4, "; ")),
-			Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", need,
-				size(bytes), free),
-			Fix: "set aside more pages on its nodes, or stop what holds them"})
+func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if !stopped(t) || t.Hugepages == nil || t.MemoryBytes == nil {
+		return
 	}
+	bytes := *t.Hugepages
+	if bytes == 0 {
+		if v.Memory.DefaultHuge == nil {
+			return
+		}
+		bytes = *v.Memory.DefaultHuge
+	}
+	if bytes == 0 {
+		return
+	}
+	var free uint64
+	var facts []string
+	known := true
+	count := func(path string, pools []topology.HugepagePool) {
+		p := topology.Pool(pools, bytes)
+		switch {
+		case p == nil:
+			known = known && v.poolsListed() // then there are none of this size
+		case p.Free == nil:
+			known = false
+		default:
+			free += *p.Free
+			facts = append(facts, at(path, fmt.Sprintf("free_hugepages=%d", *p.Free)))
+		}
+	}
+	if strict(t) {
+		for id := range t.MemoryNodes.All() {
+			if n := v.NUMANode(id); n != nil { // a node that is not there is RL070
+				count(poolPath(bytes, id), n.Hugepages)
+			}
+		}
+	} else {
+		count(poolPath(bytes), v.Memory.Hugepages)
+	}
+	need := *t.MemoryBytes / bytes
+	if *t.MemoryBytes%bytes != 0 {
+		need++
+	}
+	if !known || free >= need {
+		return
+	}
+	if len(facts) == 0 {
+		facts = []string{at(poolPath(bytes), "not there")}
+	}
+	add(finding.Finding{Subject: t.Name,
+		Evidence: all(domain(t, "memory="+size(*t.MemoryBytes), "hugepages="+size(bytes)),
+			words.Few(facts, 4, "; ")),
+		Consequence: fmt.Sprintf("the tenant does not start: it needs %d free pages of %s and there are %d", need,
+			size(bytes), free),
+		Fix: "set aside more pages on its nodes, or stop what holds them"})
 }
 
 // sharedDevice is an error only while all of the owners run or may run. With one shut off, taking
@@ -244,21 +236,19 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 }
 
 // heldGPU asks of stopped tenants only: of one that runs, the device is on a vfio driver.
-func heldGPU(v *view, add func(finding.Finding)) {
-	for _, g := range v.gpus {
-		if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
+func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
+	if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
+		return
+	}
+	for _, t := range v.holders(*g.Address) {
+		if !stopped(t) {
 			continue
 		}
-		for _, t := range v.holders(*g.Address) {
-			if !stopped(t) {
-				continue
-			}
-			add(finding.Finding{Subject: g.ID(),
-				Evidence: all(at("nvidia-smi --query-gpu=persistence_mode", "Enabled"),
-					at(pci(*g.Address), "driver=nvidia"), domain(t, "hostdev "+g.ID())),
-				Consequence: "starting " + t.Name + " hangs: the driver cannot be unbound while the device is " +
-					"held open",
-				Fix: "stop nvidia-persistenced and run nvidia-smi -pm 0 -i " + g.ID() + " first"})
-		}
+		add(finding.Finding{Subject: g.ID(),
+			Evidence: all(at("nvidia-smi --query-gpu=persistence_mode", "Enabled"),
+				at(pci(*g.Address), "driver=nvidia"), domain(t, "hostdev "+g.ID())),
+			Consequence: "starting " + t.Name + " hangs: the driver cannot be unbound while the device is " +
+				"held open",
+			Fix: "stop nvidia-persistenced and run nvidia-smi -pm 0 -i " + g.ID() + " first"})
 	}
 }
