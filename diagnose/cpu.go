@@ -93,8 +93,7 @@ func busyIsolated(v *view, add func(finding.Finding)) {
 		Evidence:    all(at("/sys/devices/system/cpu/isolated", isolated.String()), words.Few(facts, 4, "; ")),
 		Consequence: words.Count(len(busy), "interrupt") + " stop work on isolated CPUs",
 		Fix: "move them: write other CPUs to /proc/irq/N/smp_affinity_list, give NICs fewer queues (ethtool " +
-			"-L), or use " +
-			"isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"})
+			"-L), or use isolcpus=managed_irq,domain,LIST for interrupts that cannot be moved"})
 }
 
 // notInForce compares the lists of the command line with those that the kernel made of them. CPU 0

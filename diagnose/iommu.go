@@ -210,9 +210,8 @@ func reservedRegions(v *view, g *topology.IOMMUGroup, add func(finding.Finding))
 		return
 	}
 	add(finding.Finding{Severity: severity, Subject: join(devices),
-		Evidence: at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; ")),
-		Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a " +
-			"1:1 mapping",
+		Evidence:    at(fmt.Sprintf("/sys/kernel/iommu_groups/%d/reserved_regions", g.ID), words.Few(direct, 3, "; ")),
+		Consequence: "the kernel refuses to give these devices to a virtual machine: the firmware wants a 1:1 mapping",
 		Fix: "look for the vendor's setting that ends shared memory reporting for the slot, or use " +
 			"another slot or device"})
 }

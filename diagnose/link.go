@@ -316,8 +316,7 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 	f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
 		Evidence:    all(at(pci(j.dev.Address), device...), at(pci(j.link.Port.Address), port...)),
 		Consequence: carries(j.speed, j.width, devSpeed, devWidth),
-		Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer " +
-			"generation",
+		Fix:         "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation",
 	}
 	carried := topology.LinkGBps(j.speed, int(j.width))
 	if e := j.end; e != nil {

@@ -104,9 +104,8 @@ func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Subject: p.nic.ID(), Evidence: gidFacts(&p),
-		Consequence: "connections from the host work within one segment at best; programs that pick this GID " +
-			"time out",
-		Fix: "give the network device an address if the host itself is to use RDMA here"})
+		Consequence: "connections from the host work within one segment at best; programs that pick this GID time out",
+		Fix:         "give the network device an address if the host itself is to use RDMA here"})
 }
 
 // carrierOf returns the network device of a port when it has a carrier.
@@ -162,8 +161,8 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 		add(finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
 			Evidence:    all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
 			Consequence: "the virtual function has no port of its own in the fabric",
-			Fix: "use a subnet manager with virtualisation, set node and port GUID of the function, and " +
-				"bind it again"})
+			Fix: "use a subnet manager with virtualisation, set node and port GUID of the function, and bind " +
+				"it again"})
 	}
 }
 

@@ -14,8 +14,7 @@ import (
 func (v *view) betterSlot(p pairing) string {
 	if v.virtual {
 		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
-			"the host, or give NCCL the host's " +
-			"tree (NCCL_TOPO_FILE)"
+			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"
 	}
 	if p.gpu.Address == nil || p.nic.Address == nil {
 		return "move the NIC to a slot of the GPU's NUMA node, or the GPU to one of the NIC's: the PCI tree of this " +

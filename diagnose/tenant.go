@@ -93,9 +93,8 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	add(finding.Finding{Subject: t.Name,
 		Evidence: all(domain(t, "cputune "+want.String()), at("/sys/devices/system/cpu/online",
 			v.CPUs.Online.String())),
-		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it " +
-			"was planned",
-		Fix: "bring them online, or plan the tenant again"})
+		Consequence: "CPUs " + lost.String() + " are not online: the tenant does not start, or not as it was planned",
+		Fix:         "bring them online, or plan the tenant again"})
 }
 
 // someUnpinned leaves tenants without any pin alone: they float on purpose.

@@ -247,8 +247,7 @@ func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
 		add(finding.Finding{Subject: g.ID(),
 			Evidence: all(at("nvidia-smi --query-gpu=persistence_mode", "Enabled"),
 				at(pci(*g.Address), "driver=nvidia"), domain(t, "hostdev "+g.ID())),
-			Consequence: "starting " + t.Name + " hangs: the driver cannot be unbound while the device is " +
-				"held open",
-			Fix: "stop nvidia-persistenced and run nvidia-smi -pm 0 -i " + g.ID() + " first"})
+			Consequence: "starting " + t.Name + " hangs: the driver cannot be unbound while the device is held open",
+			Fix:         "stop nvidia-persistenced and run nvidia-smi -pm 0 -i " + g.ID() + " first"})
 	}
 }

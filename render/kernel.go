@@ -71,8 +71,7 @@ func (v *view) kernelRemarks() []string {
 	// (Documentation/admin-guide/kernel-parameters.txt).
 	if perNode {
 		const old = "The kernel reads hugepages=NODE:COUNT from Linux 5.16 on; an earlier one sets no pages aside, " +
-			"and then " +
-			"libexec/hugepages.sh has to find them after the boot."
+			"and then libexec/hugepages.sh has to find them after the boot."
 		switch older, known := kernelOlder(v.host.Kernel.Release, 5, 16); {
 		case !known:
 			notes = append(notes, old)
