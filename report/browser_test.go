@@ -22,6 +22,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/browsertest"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -93,7 +94,7 @@ func wantCSV(t *testing.T, d Data) []string {
 	t.Helper()
 	var all bytes.Buffer
 	w := csv.NewWriter(&all)
-	for _, s := range show.Clean(d, show.Visible).Samples {
+	for _, s := range show.Clean(d, words.Visible).Samples {
 		if s.Error != "" || s.Value == 0 && s.Metric != "retransmits" {
 			continue
 		}

@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -70,7 +71,7 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	if err := CompareCSV(&raw, Compare(a, b)); err != nil {
 		return nil, err
 	}
-	a, b = show.Clean(a, show.Visible), show.Clean(b, show.Visible)
+	a, b = show.Clean(a, words.Visible), show.Clean(b, words.Visible)
 	c := Compare(a, b)
 	sentences := c.sentences(a, show.Unit)
 	for i, text := range sentences {

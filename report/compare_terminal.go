@@ -15,7 +15,7 @@ import (
 
 // CompareTerminal writes two results side by side as text: what differs in their conditions first, then the figures.
 func CompareTerminal(w io.Writer, a, b Data, o TerminalOptions) error {
-	a, b = show.Clean(a, show.Printable), show.Clean(b, show.Printable)
+	a, b = show.Clean(a, words.Printable), show.Clean(b, words.Printable)
 	c := Compare(a, b)
 	t := newTerminal(w, o)
 	t.Wrap("", "", "Two results side by side", text.Bold)

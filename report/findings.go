@@ -7,6 +7,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -15,7 +16,7 @@ func Findings(w io.Writer, all []finding.Finding, color bool) {
 	t := &show.Terminal{Color: color}
 	status := map[finding.Status]string{finding.OK: t.Colored("ok     ", text.FgGreen),
 		finding.Failed: t.Colored("FAILED ", text.FgRed), finding.Unknown: t.Colored("unknown", text.FgYellow)}
-	all = show.Clean(all, show.Visible)
+	all = show.Clean(all, words.Visible)
 	// Plain columns: a finding is one line that grep finds whole, with the same words before it each time.
 	subject, title := 0, 0
 	for _, f := range all {

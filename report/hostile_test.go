@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -131,7 +132,7 @@ func TestCleanReachesEveryField(t *testing.T) {
 			}
 		}
 	}
-	look("Data", reflect.ValueOf(show.Clean(d, show.Printable)))
+	look("Data", reflect.ValueOf(show.Clean(d, words.Printable)))
 	if texts < 100 {
 		t.Errorf("looked at %d texts only", texts)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -143,7 +144,7 @@ type command struct{ What, Client, Command, Server, ServerCommand string }
 
 // newPage decides what the page shows. The data are cleaned first, so that no field can be forgotten.
 func newPage(d Data) page {
-	d = show.Clean(d, show.Visible)
+	d = show.Clean(d, words.Visible)
 	r := collect(d)
 	p := page{
 		Data: d, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),

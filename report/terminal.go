@@ -28,7 +28,7 @@ type TerminalOptions struct {
 // are many, then what failed and what the checks found. Names and messages from outside cannot
 // control the terminal.
 func Terminal(w io.Writer, d Data, o TerminalOptions) error {
-	d = show.Clean(d, show.Printable)
+	d = show.Clean(d, words.Printable)
 	r := collect(d)
 	t := newTerminal(w, o)
 	t.r = r

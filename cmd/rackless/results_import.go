@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"
@@ -116,14 +115,14 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 func (a *app) printImported(s *importer.Study) {
 	f := s.Spec.Factors[0]
 	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
-		words.Count(len(f.Levels), "level"), f.Name, show.Printable(strings.Join(f.Levels, ", ")),
+		words.Count(len(f.Levels), "level"), f.Name, words.Printable(strings.Join(f.Levels, ", ")),
 		words.Count(s.Spec.Blocks, "repeat"), words.Count(s.Figures(), "figure"))
 	failures := 0
 	for _, r := range s.Runs {
 		failures += len(r.Failures)
 		for _, why := range r.Failures[:min(len(r.Failures), 3)] {
-			fmt.Fprintf(a.out, "  failed: %s=%s, repeat %d: %s\n", f.Name, show.Printable(r.Cell[f.Name]), r.Block,
-				show.Printable(why))
+			fmt.Fprintf(a.out, "  failed: %s=%s, repeat %d: %s\n", f.Name, words.Printable(r.Cell[f.Name]), r.Block,
+				words.Printable(why))
 		}
 	}
 	if failures > 0 {
@@ -131,6 +130,6 @@ func (a *app) printImported(s *importer.Study) {
 			words.Count(failures, "failure"))
 	}
 	for _, n := range s.Notes {
-		fmt.Fprintf(a.out, "  note: %s\n", show.Printable(n))
+		fmt.Fprintf(a.out, "  note: %s\n", words.Printable(n))
 	}
 }

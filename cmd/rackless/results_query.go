@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -136,7 +137,7 @@ var errFull = errors.New("there is more: a table shows the first 10000 rows or 1
 func printable(texts []string) []string {
 	out := make([]string, len(texts))
 	for i, s := range texts {
-		out[i] = show.Printable(s)
+		out[i] = words.Printable(s)
 	}
 	return out
 }

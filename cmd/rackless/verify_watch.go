@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/verify"
 )
@@ -67,7 +68,7 @@ func (a *app) printDrift(form string, c verify.Drift) error {
 	paint := a.painter()
 	status := map[finding.Status]string{finding.OK: paint("32", "ok again"), finding.Failed: paint("31", "FAILED  "),
 		finding.Unknown: paint("33", "unknown ")}[c.Finding.Status]
-	f := show.Clean(c.Finding, show.Visible)
+	f := show.Clean(c.Finding, words.Visible)
 	_, err := fmt.Fprintf(a.out, "%s  %s  %s  %s: %s\n", c.At.Format(time.RFC3339), status, f.Subject, f.Title, f.Have)
 	if err == nil && f.Status != finding.OK {
 		_, err = fmt.Fprintf(a.out, "        want  %s\n        fix   %s\n", f.Want, f.Fix)

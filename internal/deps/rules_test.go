@@ -185,7 +185,7 @@ var rules = map[string]rule{
 	"report/hostview": {may: []string{"internal/words", "finding", "report/show", "topology"},
 		why: "a host is drawn from the model alone, whatever it was read from"},
 
-	"report/show": {may: []string{"internal/words"}, why: "how pages and charts look; what is in them is their writers' business"},
+	"report/show": {why: "how pages and charts look; what is in them is their writers' business"},
 	"report/fabricview": {may: []string{"fabric", "internal/words", "report/show"},
 		why: "counters are shown as the switch gave them"},
 	"report/recommendview": {may: []string{"internal/words", "report/show", "study/recommend"},

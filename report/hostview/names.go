@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
@@ -28,9 +29,9 @@ type view struct {
 // from here on.
 func newView(d *Document) *view {
 	fixes := d.Findings
-	d = show.Clean(d, show.Printable)
+	d = show.Clean(d, words.Printable)
 	for i, f := range fixes {
-		d.Findings[i].Fix = show.Visible(f.Fix) // may be a script of several lines
+		d.Findings[i].Fix = words.Visible(f.Fix) // may be a script of several lines
 	}
 	v := &view{
 		Document: d, tree: topology.NewTree(d.Host),

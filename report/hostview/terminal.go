@@ -181,7 +181,7 @@ func (t *terminal) finding(g findingGroup) {
 		t.Wrap("  ", "  ", g.Evidence, text.Faint)
 	}
 	if g.Fix != "" {
-		t.Wrap("  fix: ", "       ", show.Printable(g.Fix))
+		t.Wrap("  fix: ", "       ", words.Printable(g.Fix))
 	}
 }
 

@@ -142,11 +142,11 @@ func TestTextFromOutsideCannotControlATerminal(t *testing.T) {
 		"\x00":                    `\x00`,
 		"\u200bzero width\u00ad.": `\u200bzero width\u00ad.`,
 	} {
-		if got := show.Printable(in); got != want {
+		if got := words.Printable(in); got != want {
 			t.Errorf("%q became %q, want %q", in, got, want)
 		}
 	}
-	if got := show.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // a line of Windows ends in both
+	if got := words.Visible("a\r\nb\rc"); got != "a\nb"+`\rc` { // a line of Windows ends in both
 		t.Errorf("got %q", got)
 	}
 }

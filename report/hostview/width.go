@@ -4,6 +4,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -23,5 +24,5 @@ func drawable(s string) string {
 			return '\uFFFD' // Arabic ligatures and cuneiform
 		}
 		return r
-	}, show.Visible(s))
+	}, words.Visible(s))
 }

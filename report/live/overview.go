@@ -136,7 +136,7 @@ func (s *server) overview(w http.ResponseWriter, r *http.Request) {
 // newOverview decides what the overview shows. A part that could not be read is replaced by its error.
 func (s *server) newOverview(st *state) *overviewView {
 	now := s.now()
-	v := &overviewView{At: show.Time(now), Version: show.Printable(s.version), LabsErr: errorText(st.labsErr),
+	v := &overviewView{At: show.Time(now), Version: words.Printable(s.version), LabsErr: errorText(st.labsErr),
 		StudiesErr: errorText(st.studiesErr), ResultsErr: errorText(st.resultsErr)}
 	nodes, up, running := 0, 0, 0
 	for i, l := range st.labs {
@@ -174,12 +174,12 @@ func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
-	return show.Visible(err.Error())
+	return words.Visible(err.Error())
 }
 
 // newLabView shows a lab. What is wrong with it stands above its tables, with the command that mends it.
 func newLabView(id int, l labState, now time.Time) labView {
-	v := labView{ID: id, Name: show.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch,
+	v := labView{ID: id, Name: words.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch,
 		PortsErr: errorText(l.flowErr)}
 	about := []string{"up for " + lasting(now.Sub(l.Created))}
 	if l.Driver != "" {
@@ -192,7 +192,7 @@ func newLabView(id int, l labState, now time.Time) labView {
 		}
 		about = append(about, cpus)
 	}
-	v.About = show.Printable(strings.Join(about, ", "))
+	v.About = words.Printable(strings.Join(about, ", "))
 	if !l.Ready {
 		v.Warnings = append(v.Warnings, "Not ready: rackless up works on it, or was killed. rackless up with its lab "+
 			"file goes on.")
@@ -200,7 +200,7 @@ func newLabView(id int, l labState, now time.Time) labView {
 	for _, n := range l.Nodes {
 		v.Nodes = append(v.Nodes, newNodeView(n, now))
 		if n.State == "dead" {
-			v.Warnings = append(v.Warnings, show.Printable(n.Name)+
+			v.Warnings = append(v.Warnings, words.Printable(n.Name)+
 				" is dead: its process is gone. rackless up with its lab file starts it again.")
 		}
 	}
@@ -217,8 +217,8 @@ func newLabView(id int, l labState, now time.Time) labView {
 
 // newNodeView shows a node, with the addresses of all of its NICs in one cell.
 func newNodeView(n Node, now time.Time) nodeView {
-	v := nodeView{Name: show.Printable(n.Name), State: show.Printable(n.State), CPUs: n.CPUs,
-		Errors: show.Printable(n.Error)}
+	v := nodeView{Name: words.Printable(n.Name), State: words.Printable(n.State), CPUs: n.CPUs,
+		Errors: words.Printable(n.Error)}
 	switch n.State {
 	case "running":
 		v.Class = "ok"
@@ -241,8 +241,8 @@ func newNodeView(n Node, now time.Time) nodeView {
 			gids = append(gids, strconv.Itoa(*c.GID))
 		}
 	}
-	v.Address, v.RDMA, v.GID = show.Printable(strings.Join(addresses, ", ")),
-		show.Printable(strings.Join(devices, ", ")), strings.Join(gids, ", ")
+	v.Address, v.RDMA, v.GID = words.Printable(strings.Join(addresses, ", ")),
+		words.Printable(strings.Join(devices, ", ")), strings.Join(gids, ", ")
 	return v
 }
 
@@ -253,7 +253,7 @@ func newPortView(f *flow, p Port) portView {
 		name = p.Node + " " + p.NIC
 	}
 	v := portView{
-		Name: show.Printable(name), Connected: p.Connected, Link: show.Printable(p.Impaired), Dropped: p.drops() > 0,
+		Name: words.Printable(name), Connected: p.Connected, Link: words.Printable(p.Impaired), Dropped: p.drops() > 0,
 		Drops:   countText(p.drops()),
 		RxBytes: words.Bytes(p.RxBytes), TxBytes: words.Bytes(p.TxBytes), RxFrames: countText(p.RxFrames),
 		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
@@ -268,7 +268,7 @@ func newPortView(f *flow, p Port) portView {
 func newStudyView(x Study) studyView {
 	v := studyView{Study: x, Href: "/studies/" + url.PathEscape(x.Name)}
 	for _, s := range []*string{&v.Name, &v.Question, &v.Lab, &v.Cell, &v.Error} {
-		*s = show.Printable(*s)
+		*s = words.Printable(*s)
 	}
 	v.State = "stopped"
 	switch {
@@ -293,9 +293,9 @@ func newStudyView(x Study) studyView {
 // newResultView shows a result; of one without details only where and when it was measured.
 func newResultView(x Result) resultView {
 	v := resultView{
-		Lab: show.Printable(x.Lab), When: show.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" +
+		Lab: words.Printable(x.Lab), When: words.Printable(x.Time), Href: "/results/" + url.PathEscape(x.Lab) + "/" +
 			url.PathEscape(x.Time),
-		Emulated: x.Emulated, Error: show.Printable(x.Error),
+		Emulated: x.Emulated, Error: words.Printable(x.Error),
 	}
 	if !x.Generated.IsZero() {
 		v.When = show.Time(x.Generated)
@@ -305,7 +305,7 @@ func newResultView(x Result) resultView {
 	}
 	v.What = words.Count(x.Figures, "figure")
 	if len(x.Tests) > 0 {
-		v.What += " of " + show.Printable(strings.Join(x.Tests, ", "))
+		v.What += " of " + words.Printable(strings.Join(x.Tests, ", "))
 	}
 	if x.Failed > 0 {
 		v.What += fmt.Sprintf("; %d failed", x.Failed)
@@ -317,7 +317,7 @@ func newResultView(x Result) resultView {
 	v.Bad = x.Failed > 0 || len(x.Findings) != count[finding.OK]
 	var checks []string
 	for _, status := range slices.Sorted(maps.Keys(count)) {
-		checks = append(checks, fmt.Sprintf("%d %s", count[status], show.Printable(string(status))))
+		checks = append(checks, fmt.Sprintf("%d %s", count[status], words.Printable(string(status))))
 	}
 	v.Checks = strings.Join(checks, ", ")
 	return v

@@ -168,7 +168,7 @@ type notice struct {
 
 // writeNotice sends a notice; what it says may come from outside.
 func writeNotice(w http.ResponseWriter, status int, n notice) {
-	n.Title, n.Text, n.Detail = show.Printable(n.Title), show.Printable(n.Text), show.Visible(n.Detail)
+	n.Title, n.Text, n.Detail = words.Printable(n.Title), words.Printable(n.Text), words.Visible(n.Detail)
 	write(w, status, kindHTML, render("notice", n))
 }
 
@@ -267,7 +267,7 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case err != nil:
 		v.Source = fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)
-		v.Err = show.Printable(err.Error())
+		v.Err = words.Printable(err.Error())
 	case st == nil:
 		notFound(w)
 		return

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -32,7 +33,7 @@ func (p page) flush() error {
 // that could steer it. A word is never cut, unlike in Terminal.Wrap: it may be a PCI address to copy.
 func (p page) wrap(first string, indent int, s string) {
 	line, width := first, text.StringWidth(first)
-	for i, w := range strings.Fields(show.Printable(s)) {
+	for i, w := range strings.Fields(words.Printable(s)) {
 		wide := text.StringWidth(w)
 		if i > 0 && width+1+wide > p.Width {
 			p.Line(line)
@@ -50,7 +51,7 @@ const labelColumn = 14
 
 // labelled prints "label  text" with the text in a column of its own.
 func (p page) labelled(label, s string) {
-	p.wrap(fmt.Sprintf("  %-*s", labelColumn, show.Printable(label)), labelColumn+2, s)
+	p.wrap(fmt.Sprintf("  %-*s", labelColumn, words.Printable(label)), labelColumn+2, s)
 }
 
 // title prints a heading below an empty line.
@@ -66,7 +67,7 @@ func (p page) table(columns []show.Column, rows [][]string) {
 	for i, c := range columns {
 		widest := text.StringWidth(c.Name)
 		for _, r := range rows {
-			r[i] = show.Printable(r[i])
+			r[i] = words.Printable(r[i])
 			widest = max(widest, text.StringWidth(r[i]))
 		}
 		if room := max(p.Width-used, 12); i == len(columns)-1 && widest > room {

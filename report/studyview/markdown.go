@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -12,7 +13,7 @@ import (
 
 // Markdown writes the study for a page of a repository.
 func Markdown(w io.Writer, d *Document) error {
-	v, err := newView(d, show.Visible, show.Unit)
+	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
 		return err
 	}

@@ -54,7 +54,7 @@ const (
 // Its content security policy lets the browser load nothing at all, and apply and run only the
 // style sheet and the script that are in it.
 func Page(w io.Writer, d *Document) error {
-	v, err := newView(d, show.Visible, show.Unit)
+	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
 		return err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -146,7 +147,7 @@ func TestThePageSaysWhatSpeaksAgainstTheStudy(t *testing.T) {
 func TestAVerdictIsDrawnByColourAndSign(t *testing.T) {
 	t.Parallel()
 	d := pinDocument(t)
-	v, err := newView(d, show.Visible, show.Unit)
+	v, err := newView(d, words.Visible, show.Unit)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -15,7 +16,7 @@ import (
 // Text writes the study for a terminal: what it comes to in words, then the comparisons and
 // everything that speaks against them. Names and messages from outside cannot control the terminal.
 func Text(w io.Writer, d *Document, o Options) error {
-	v, err := newView(d, show.Printable, func(u string) string { return u })
+	v, err := newView(d, words.Printable, func(u string) string { return u })
 	if err != nil {
 		return err
 	}
