@@ -104,6 +104,10 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 		return res.Figures(), nil
 	},
 	"nccl-tests": ParseNCCLTests,
+	"sysbench's memory": func(b []byte) ([]Figure, error) {
+		_, figures, err := ParseSysbenchMemory(b)
+		return figures, err
+	},
 	"osu": func(in []byte) ([]Figure, error) {
 		res, err := ParseOSU(in)
 		if err != nil {

@@ -466,6 +466,9 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log")
 	sized := func(size string) string { return strings.Replace(write, " 65536 ", " "+size+" ", 1) }
 	cut := strings.TrimRight(write, "-\n") + "\n"
+	const memory = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\nNumber of threads: 8\n\nRunning memory speed " +
+		"test with the following options:\n  block size: 1024KiB\n  total size: 102400MiB\n  operation: write\n\n" +
+		"102400.00 MiB transferred (22035.50 MiB/sec)\n"
 	const cuda = "initializing CUDA\nListing all CUDA devices in system:\nCUDA device 0: PCIe address is 8F:00\n\n" +
 		"Picking device No. 0\n[pid = 29, dev = 0] device name = [NVIDIA H200]\ncreating CUDA Ctx\n" +
 		"using DMA-BUF for GPU buffer address at 0x78e9f8800000 aligned at 0x78e9f8800000\n"
@@ -518,6 +521,11 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"iperf3, in an array", "x.json", "[" + tcp + ",\n" + tcp + "]\n", []string{"1: iperf3 1", "2: iperf3 1"}, nil},
 		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1),
 			[]string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},
+		{"sysbench's memory", "x.txt", memory + memory + strings.Replace(memory, "operation: write", "operation: read", 1) +
+			"sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nNumber of threads: 1\nMemory operations type: " +
+			"write\nMemory block size: 1K\n\n102400.00 MB transferred (2167.46 MB/sec)\n", []string{
+			"1: sysbench_memory/read/threads8 1, sysbench_memory/write 1, sysbench_memory/write/threads8 1",
+			"2: sysbench_memory/write/threads8 1"}, nil},
 		{"STREAM", "x.log", stream + stream, []string{"1: stream 1", "2: stream 1"}, nil},
 		{"libfabric", "x.log", pingpong + pingpong, []string{"1: fi_pingpong 45", "2: fi_pingpong 45"}, nil},
 	} {
@@ -625,9 +633,12 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 			"vendor err 129\nvm1: Test NCCL failure common.cu:499 'unhandled system error'\n"}, importer.Options{},
 			"with error 12, opcode 0, len 0, vendor err 129\": the program gave up; status 12 is transport retry counter " +
 				"exceeded; vendor error 0x81 is seen beside status 12"},
-		{"sysbench's memory", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT " +
+		{"sysbench's memory, cut off", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT " +
 			"2.1.0-beta3)\n\nRunning memory speed test with the following options:\n"}, importer.Options{},
-			"sysbench: r/a.txt:1: of sysbench its CPU test is read, and this is another"},
+			"its operation, its block size or what it transferred is missing"},
+		{"sysbench's files", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\n" +
+			"Extra file open flags: (none)\n"}, importer.Options{},
+			"sysbench: r/a.txt:1: of sysbench its CPU and memory tests are read, and this is another"},
 		{"a wrong format", map[string]string{"a.txt": "x"}, importer.Options{Format: "csv"},
 			`format "csv": want one of auto,`},
 		{"too deep", map[string]string{deep: "x"}, importer.Options{}, "deeper than 6 directories"},

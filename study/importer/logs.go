@@ -234,8 +234,7 @@ func (o *outcome) fail(f *file, test string, err error) {
 
 // ncclOperations are the programs of nccl-tests, without _perf; a name comes before those that it contains.
 var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
-	"gather",
-	"hypercube", "reduce", "scatter", "sendrecv"}
+	"gather", "hypercube", "reduce", "scatter", "sendrecv"}
 
 // ncclKind is the type and the operation of a row of the table: "1024 256 float sum -1 ...".
 var ncclKind = regexp.MustCompile(`(?m)^ *[0-9]+ +[0-9]+ +([a-z][a-z0-9_]*)(?: +(none|[a-z]\w*))? `)
@@ -317,24 +316,34 @@ var (
 	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
 	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
 	sysbenchPrimes  = regexp.MustCompile(`(?m)^Prime numbers limit: ([0-9]+)\s*$`)
+	sysbenchMemory  = regexp.MustCompile(`(?mi)^Running memory speed test|^Memory operations type:`)
+	sysbenchCount   = regexp.MustCompile(`(?m)^Number of threads: ([0-9]+)\s*$`)
 )
 
-// sysbench reads the result of its CPU test, by one thread or by several.
+// sysbench reads the result of its CPU test, by one thread or by several, or of its memory test.
 func (f *file) sysbench() (reading, error) {
 	r := reading{test: "sysbench_cpu", tool: "sysbench"}
+	if m := sysbenchVersion.FindSubmatch(f.data); m != nil {
+		r.version = string(m[1])
+	}
+	if sysbenchMemory.Match(f.data) {
+		operation, figures, err := bench.ParseSysbenchMemory(f.data)
+		r.test, r.figures = "sysbench_memory/"+operation, figures
+		if m := sysbenchCount.FindSubmatch(f.data); m != nil && string(m[1]) != "1" {
+			r.test += "/threads" + string(m[1])
+		}
+		return r, err
+	}
 	if sysbenchThreads.Match(f.data) {
 		r.test += "_single"
 	}
 	primes := sysbenchPrimes.FindSubmatch(f.data)
 	if primes == nil {
-		return reading{test: "sysbench"}, f.fail(1, "of sysbench its CPU test is read, and this is another")
+		return reading{test: "sysbench"}, f.fail(1, "of sysbench its CPU and memory tests are read, and this is another")
 	}
 	if limit := string(primes[1]); limit != "10000" {
 		// The default, which bench takes too: events with another limit take another time.
 		r.test += "/primes" + limit
-	}
-	if m := sysbenchVersion.FindSubmatch(f.data); m != nil {
-		r.version = string(m[1])
 	}
 	var err error
 	r.figures, err = sysbenchOfAnyThreads(f.data)
