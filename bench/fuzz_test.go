@@ -91,8 +91,13 @@ func FuzzParseIperf3(f *testing.F) {
 // The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take
 // another tool's output for its own.
 var parsers = map[string]func([]byte) ([]Figure, error){
-	"ping":      ParsePing,
-	"sysbench":  func(in []byte) ([]Figure, error) { return ParseSysbenchCPU(in, 0) },
+	"ping": ParsePing,
+	"sysbench": func(in []byte) ([]Figure, error) {
+		if _, figures, err := ParseSysbenchMemory(in); err == nil {
+			return figures, nil
+		}
+		return ParseSysbenchCPU(in, 0)
+	},
 	"stress-ng": func(in []byte) ([]Figure, error) { return ParseStressStream(in, 0) },
 	"ucx":       func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
 	"libfabric": ParseFiPingpong,
@@ -104,10 +109,6 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 		return res.Figures(), nil
 	},
 	"nccl-tests": ParseNCCLTests,
-	"sysbench's memory": func(b []byte) ([]Figure, error) {
-		_, figures, err := ParseSysbenchMemory(b)
-		return figures, err
-	},
 	"osu": func(in []byte) ([]Figure, error) {
 		res, err := ParseOSU(in)
 		if err != nil {
@@ -121,6 +122,7 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 }
 
 func FuzzParsers(f *testing.F) {
+	f.Add([]byte("Block size: 1K\noperation: read\n1.00 MiB transferred (22035.50 MiB/sec)\n"))
 	for name := range parsers {
 		addSeeds(f, "testdata/"+name+"/*")
 	}

@@ -339,7 +339,8 @@ func (f *file) sysbench() (reading, error) {
 	}
 	primes := sysbenchPrimes.FindSubmatch(f.data)
 	if primes == nil {
-		return reading{test: "sysbench"}, f.fail(1, "of sysbench its CPU and memory tests are read, and this is another")
+		return reading{test: "sysbench"}, f.fail(1,
+			"of sysbench its CPU and memory tests are read, and this is another")
 	}
 	if limit := string(primes[1]); limit != "10000" {
 		// The default, which bench takes too: events with another limit take another time.
