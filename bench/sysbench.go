@@ -130,7 +130,8 @@ func ParseSysbenchMemory(output []byte) (operation string, figures []Figure, err
 	rate, block, what := sysbenchMoved.FindSubmatch(output), sysbenchBlock.FindSubmatch(output),
 		sysbenchOperation.FindSubmatch(output)
 	if rate == nil || block == nil || what == nil {
-		return "", nil, BadOutput(toolSysbench, output, "its operation, its block size or what it transferred is missing")
+		return "", nil, BadOutput(toolSysbench, output,
+			"its operation, its block size or what it transferred is missing")
 	}
 	size, err := strconv.ParseInt(string(block[1]), 10, 32)
 	if err != nil {
