@@ -108,6 +108,7 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 			continue
 		}
 		e := Expected{Key: s.Key(), Unit: s.Unit}
+		// The bounds of a repeat are those of the first: they follow from the metric alone.
 		if values[e.Key] == nil {
 			e.Lower, e.Upper = cmp.Or(byMetric[s.Metric], all).bounds(LowerIsBetter(s.Metric, s.Unit))
 			b.Figures = append(b.Figures, e)
@@ -160,6 +161,7 @@ func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
 		values[s.Key()] = append(values[s.Key()], s.Value)
 	}
 	var all []Deviation
+	// By what was expected: a test that was left out must fail, or a suite that shrinks would pass.
 	for _, e := range b.Figures {
 		d := Deviation{Expected: e}
 		v := values[e.Key]

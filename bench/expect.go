@@ -192,6 +192,7 @@ func Judge(samples []Sample, way func(client, server string, run string) Way) []
 	for _, k := range groups.Keys {
 		all := quoted(groups.Of(k))
 		resent := 0.0
+		// Retransmits are a figure of their own, of the same run.
 		for _, s := range samples {
 			if s.Run == all[0].Run && s.Metric == MetricRetransmits {
 				resent += s.Value
@@ -221,6 +222,7 @@ func judgeable(s Sample) bool {
 // quoted leaves the samples of the size that stands for a test.
 func quoted(all []Sample) []Sample {
 	size := slices.MaxFunc(all, func(a, b Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
+	// The size that published figures quote, so that a reader can set them beside each other.
 	if slices.ContainsFunc(all, func(s Sample) bool { return s.Bytes == quickBytes }) {
 		size = quickBytes
 	}

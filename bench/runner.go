@@ -154,6 +154,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 		if base.Output != "" {
 			outputs = append(outputs, fmt.Sprintf("attempt %d:\n%s", attempt, base.Output))
 		}
+		// What a node lacks it still lacks at the next attempt.
 		_, unfit := errors.AsType[*UnfitError](err)
 		again := attempt <= r.retriesAfter(err) && ctx.Err() == nil && !unfit
 		m.progress(Progress{Attempt: attempt, Done: true, Err: err, Retry: again})

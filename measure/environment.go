@@ -50,6 +50,7 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 		if n.Facts == nil {
 			continue
 		}
+		// Of soft RoCE the name of the device says nothing, and that it is software says everything.
 		for _, d := range n.Facts.RDMADevices() {
 			what := d.Name
 			if topology.IsSoftRDMA(d.Name) {
@@ -69,6 +70,7 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 		}
 	}
 	add("tools", strings.Join(tools, ", "))
+	// The packages that figures depend on; the others of the image would hide them.
 	for _, p := range s.Package {
 		if strings.HasPrefix(p, "perftest=") || strings.HasPrefix(p, "ibverbs-providers=") ||
 			strings.HasPrefix(p, "linux-image-") {

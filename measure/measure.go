@@ -71,6 +71,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 		nodes = append(nodes, ep)
 	}
 	opts := q.Options
+	// 0 iterations are the tool's own choice, which is far below.
 	opts.Raw = opts.Iterations <= mostRaw
 	if r.State.EmulatedHost {
 		opts.Accelerator = bench.Nested
@@ -123,6 +124,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 		}
 		p.End(failed)
 	}
+	// A suite whose tests were all left out has measured nothing, and an empty report would look like a success.
 	if len(all) == 0 {
 		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
 	}
@@ -199,6 +201,7 @@ func numaNodes(nodes []*facts.Node) []int {
 			}
 		}
 	}
+	// A placement is one for both ends: a NUMA node that only some of the nodes have would fail on the others.
 	maps.DeleteFunc(have, func(_, count int) bool { return count < len(nodes) })
 	return slices.Sorted(maps.Keys(have))
 }

@@ -54,6 +54,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if !e.Local {
 		before[server.Node] = w.cpuTime(ctx, server.Node)
 	}
+	// Between the two looks is the measurement and nothing else. All that takes longer to read comes after it.
 	samples, err := run()
 	if err != nil || len(samples) == 0 {
 		return samples, err
@@ -64,6 +65,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	} else {
 		way.Client, way.Server = w.side(ctx, e, client), w.side(ctx, e, server)
 	}
+	// A side whose node said nothing before has nothing to be compared with.
 	for _, s := range []*bench.Side{&way.Client, &way.Server} {
 		b := before[s.Node]
 		if b == nil {

@@ -187,6 +187,8 @@ func (a *analysis) gather(runs []Observation) {
 			f.Error = o.Error
 		}
 	}
+	// A cell whose runs fail is a finding of its own: a setting that breaks things half of the time must not win by the
+	// other half.
 	for _, f := range order {
 		if f.Runs > 0 {
 			a.result.Failures = append(a.result.Failures, *f)
@@ -209,6 +211,8 @@ func (a *analysis) gather(runs []Observation) {
 		}
 	}
 	if len(runs) > 0 {
+		// From the first run to the end of the last, pauses and boots included: that is how long the machine could
+		// drift.
 		last := runs[len(runs)-1]
 		a.result.Seconds = last.Started.Sub(runs[0].Started).Seconds() + last.Seconds
 	}
@@ -270,6 +274,7 @@ func (s *Spec) compared(k Quantity) (ok, control bool) {
 // series describes each metric in each cell.
 func (a *analysis) series(runs []Observation) error {
 	s := a.spec
+	// Percentiles cannot be averaged, so the histograms of the runs are merged, and quantiles are of all latencies.
 	merged := map[latencyKey]*stats.Histogram{} // over all blocks: the block of the key is 0
 	a.latencies = map[latencyKey][]*stats.Histogram{}
 	for _, o := range counted(runs) {
@@ -303,6 +308,7 @@ func (a *analysis) series(runs []Observation) error {
 				for _, v := range byBlock[b] {
 					x.Values, x.Blocks = append(x.Values, v), append(x.Blocks, b)
 				}
+				// The first metric stands for all of them.
 				if k == a.order[0] {
 					complete[b]++
 				}

@@ -100,6 +100,7 @@ func (u *Source) Fabric(ctx context.Context, name string) (live.Fabric, error) {
 func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string) live.Fabric {
 	type nic struct{ node, name string }
 	of := make(map[string]nic)
+	// The switch knows its ports by names of its own. Whoever reads a page knows nodes and their NICs.
 	for _, n := range l.Nodes {
 		for i, port := range ports(n.Name) {
 			of[port] = nic{n.Name, n.NICs[i].Name}
@@ -117,6 +118,7 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 func linkWords(l fabric.Link) string {
 	var words []string
 	for _, key := range fabric.LinkKeys() {
+		// A seed alone impairs nothing.
 		if v := l.Get(key); v != "0" && key != "seed" {
 			words = append(words, key+" "+v)
 		}
@@ -138,6 +140,7 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 		return nil, err
 	}
 	defer r.Close()
+	// A place for each, so that the answers stand in the order of the nodes, whichever comes first.
 	all := make([]live.NodeRDMA, len(r.Lab.Nodes))
 	room := make(chan struct{}, 16) // nodes at once: their CPUs are this machine's CPUs
 	var wg sync.WaitGroup
@@ -243,6 +246,7 @@ func liveStudy(s *store.Study, o store.Outcome) live.Study {
 	if spec.Budget > 0 {
 		left := spec.Budget.Seconds() - o.Spent
 		// A block that does not fit any more is not begun.
+		// As the conductor decides it, or the page would promise a block that never comes.
 		if perBlock > 0 && made%perBlock == 0 && float64(perBlock)*each > left {
 			out.Complete, out.Left = true, 0
 			return out
@@ -276,11 +280,13 @@ func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The store lists the oldest first.
 	slices.Reverse(stored)
 	seen := make(map[string]bool)
 	all := make([]live.Result, len(stored))
 	for i, r := range stored {
 		all[i] = live.Result{Lab: r.Lab, Time: r.Time}
+		// The metrics tell of the last result of each lab, however many other labs have measured since.
 		if ctx.Err() == nil && (i < live.MaxResults || !seen[r.Lab]) {
 			all[i] = u.detail(r)
 		}
@@ -291,6 +297,7 @@ func (u *Source) Results(ctx context.Context) ([]live.Result, error) {
 
 // detail reads a result for a list, once.
 func (u *Source) detail(r results.Result) live.Result {
+	// A stored result never changes, so it is read once for as long as the pages are served.
 	u.mu.Lock()
 	have, ok := u.details[r.Dir]
 	u.mu.Unlock()

@@ -68,6 +68,7 @@ func Describe(name string, c fabric.Counters, before *Snapshot) *Snapshot {
 			QueuePeak: p.QueuePeak, Link: p.Link, InFlight: p.InFlight, BufferFull: p.Drops.BufferFull,
 			Lost: p.Drops.Lost, Reordered: p.Reordered, ECNMarked: p.ECNMarked, Pauses: p.Pauses,
 			Paused: p.Paused.Seconds()}
+		// The first connection is the node's start. What counts is how often it came back.
 		if p.Connects > 0 {
 			f.Reconnects = p.Connects - 1
 		}
@@ -171,6 +172,7 @@ func linkCells(l fabric.Link) []string {
 // whose senders were held are in it too.
 func impairedGrid(ports []Port) *show.Grid {
 	g := show.NewGrid(append(linkHead(), "buffer full>", "lost>", "reordered>", "marked>", "held>")...)
+	// A receiver that holds its senders back is an impairment, too, though nobody has set it.
 	for _, p := range ports {
 		if !p.Link.Impaired() && p.Pauses == 0 {
 			continue

@@ -39,6 +39,7 @@ func (f *flow) next(now Fabric) *flow {
 		before[p.Name] = p
 	}
 	for _, p := range now.Ports {
+		// A copy: the flow before may be on its way to a reader.
 		var kept []point
 		for _, x := range f.past[p.Name] {
 			if now.At.Sub(x.at) <= sparkTime {

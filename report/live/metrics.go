@@ -232,12 +232,15 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 	wg.Wait()
 	now := c.s.now()
+	// In the order of the labs again, whichever of them answered first.
 	for i, l := range labs {
 		answered := map[string]bool{}
 		for _, n := range all[i].nodes {
 			answered[n.Node] = n.Err == nil
 			for _, d := range n.Devices {
 				device := []string{l.Name, n.Node, d.Name, "1"}
+				// The two that every driver has. What else a device counts differs by vendor, and keeps the vendor's
+				// name.
 				for name, f := range map[string]family{"port_rcv_packets": rdmaRxPackets,
 					"port_xmit_packets": rdmaTxPackets} {
 					if v, ok := d.Port[name]; ok {
@@ -299,6 +302,7 @@ func (m *sink) results(all []Result, now time.Time) {
 		m.put(resultAge, now.Sub(r.Generated).Seconds(), r.Lab)
 		m.put(resultFailed, float64(r.Failed), r.Lab)
 	}
+	// Of labs that do not run, too: their results are still there.
 	for lab, n := range stored {
 		m.put(resultsStored, float64(n), lab)
 	}

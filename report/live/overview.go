@@ -37,6 +37,7 @@ type labState struct {
 func (s *server) state(ctx context.Context) *state {
 	st := &state{}
 	var wg sync.WaitGroup
+	// Three parts that wait for different things: switches, a database, files. A page takes as long as the slowest.
 	wg.Go(func() {
 		labs, _, err := s.labs.get(ctx)
 		st.labsErr, st.labs = err, make([]labState, len(labs))
@@ -158,6 +159,7 @@ func (s *server) newOverview(st *state) *overviewView {
 	for _, x := range st.results[:min(len(st.results), MaxResults)] {
 		v.Results = append(v.Results, newResultView(x))
 	}
+	// Counted, so that nobody takes the list for all there is.
 	v.Older = max(0, len(st.results)-MaxResults)
 	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", words.Count(len(st.labs), "lab"),
 		words.Count(nodes, "node"), up,
@@ -280,6 +282,7 @@ func newStudyView(x Study) studyView {
 		v.State = "complete"
 	}
 	v.Count = words.Count(x.Done, "run")
+	// Without a planned number a bar would have no end.
 	if x.Total > 0 {
 		v.Percent = min(100, 100*x.Done/x.Total)
 		v.Count = fmt.Sprintf("%d of %s", x.Done, words.Count(x.Total, "run"))

@@ -95,6 +95,7 @@ func newPages(src Source, o Options) *server {
 	s.labs = newReading(o, freshLabs, o.Limit, src.Labs)
 	s.studies = newReading(o, freshStudies, o.Limit, src.Studies)
 	s.results = newReading(o, freshResults, o.Limit, src.Results)
+	// A rate needs two looks, so the last flow is kept with the reading, and goes with it when the lab is gone.
 	s.flows.make = func(lab string) *reading[*flow] {
 		var last *flow // one read at a time uses it
 		return newReading(o, freshFlow, o.Limit, func(ctx context.Context) (*flow, error) {
@@ -232,6 +233,7 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 		err = studyview.Page(&page, doc)
 	}
 	nav := render("nav", s.progress(st, since))
+	// An analysis needs runs. Before there are any the page still has the progress, and becomes the study's by itself.
 	if err != nil {
 		n := notice{Title: "Study " + st.Name, Text: "What it shows cannot be said now.", Detail: err.Error(),
 			Nav: template.HTML(nav)}

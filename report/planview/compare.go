@@ -28,6 +28,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 		names[r.ID] = r.Name
 	}
 	name := func(o *rivals.Outcome) string { return cmp.Or(names[o.Rival], o.Rival) }
+	// The names come last: they are the only cells that may be long, and only the last column folds.
 	rows := [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}
 	for i := range outcomes {
 		out := &outcomes[i]

@@ -79,6 +79,7 @@ func newExplanation(pl *plan.Plan) *explanation {
 		title, rank := "Host", 0
 		if d.Node != "" {
 			alike := nodes[keyOf(d)]
+			// Printed with the first of them, under the names of all.
 			if alike[0] != d.Node {
 				continue
 			}
@@ -103,6 +104,7 @@ func newExplanation(pl *plan.Plan) *explanation {
 	// What concerns several lab nodes at once comes before what concerns one.
 	slices.SortStableFunc(e.groups, func(a, b decisionGroup) int { return cmp.Compare(a.rank, b.rank) })
 	// Numbered in the order in which they are first met.
+	// A long line of evidence that several decisions rest on is printed once, and referred to by its number.
 	for _, g := range e.groups {
 		for _, d := range g.decisions {
 			for _, line := range d.Evidence {

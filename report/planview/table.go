@@ -30,6 +30,7 @@ func (p page) plan(pl *plan.Plan) {
 	if pl.Host.Provenance.Emulated {
 		p.wrap("", 2, "The host is emulated: its paths are those of an emulator.")
 	}
+	// Both forms have the same facts. Blocks are easier to read, rows to compare.
 	if len(pl.Nodes) > maxBlocks {
 		p.nodeTable(pl)
 	} else {
@@ -88,6 +89,7 @@ func memoryText(n *plan.Node) string {
 	var parts []string
 	same := true
 	for i, m := range n.Memory {
+		// A node whose parts have pages of two sizes is not said to have either.
 		same = same && m.PageBytes == n.Memory[0].PageBytes
 		where := "NUMA node"
 		if i > 0 {
@@ -135,6 +137,7 @@ func (p page) nodeTable(pl *plan.Plan) {
 		for _, m := range n.Memory {
 			on = append(on, strconv.Itoa(m.NUMANode))
 		}
+		// Two spaces set the CPUs apart from the devices in the one column that folds.
 		shown = append(shown, setOrNone(n.CPUs())+" ")
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF && c.VF != nil {

@@ -100,6 +100,7 @@ func text(b *bytes.Buffer, r *Document) {
 func recommendGPUs(b *bytes.Buffer, all []recommend.Ranking) {
 	for _, k := range all {
 		fmt.Fprintf(b, "\nGPUs for %s, the best first: %s (%s)\n", k.NIC, k.Source, k.Carry)
+		// Classes order GPUs, and give no figure: a table would have empty cells only.
 		if k.Carry == recommend.NoEvidence {
 			line := ""
 			for i, x := range k.GPUs {

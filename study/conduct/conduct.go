@@ -136,6 +136,8 @@ func (c *Conductor) Run(ctx context.Context) error {
 	perBlock := len(c.Spec.Block(1))
 	began := c.now()
 	used := func() time.Duration { return spent + c.now().Sub(began) }
+	// A study that is gone on with walks the same order again: what is settled is left out of each block, and the rest
+	// keeps its place.
 	for block := 1; c.Spec.Blocks == 0 || block <= c.Spec.Blocks; block++ {
 		left := slices.DeleteFunc(c.Spec.Block(block), func(r study.Run) bool {
 			s := slots[place{r.Block, r.Place}]
@@ -153,6 +155,8 @@ func (c *Conductor) Run(ctx context.Context) error {
 			if slots[p] == nil {
 				slots[p] = &slot{}
 			}
+			// At once, while the machine is as it was: a run that is made up for at the end would stand outside of its
+			// block.
 			for s := slots[p]; s.open(); {
 				s.attempts++
 				s.tries++
@@ -189,6 +193,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 			slots[p] = &slot{}
 		}
 		s := slots[p]
+		// An attempt that was cut off keeps its number, so that no two rows of the store have the same.
 		s.attempts = max(s.attempts, r.Attempt)
 		if !strings.HasPrefix(r.Error, cutOff) {
 			s.tries++
@@ -312,6 +317,7 @@ func verdict(samples []bench.Sample, err error, disturbed string) (status, why s
 			failed = append(failed, fmt.Sprintf("%s: %s", s.Test, s.Error))
 		}
 	}
+	// Failed comes before disturbed, but the reader learns both: the disturbance may be why it failed.
 	if len(failed) > 0 && disturbed != "" {
 		failed = append(failed, "and it was disturbed: "+disturbed)
 	}
@@ -356,6 +362,7 @@ func (c *Conductor) measure(ctx context.Context, r *study.Observation, loop floa
 	if err != nil {
 		return nil, fmt.Errorf("set the lab up for the cell: %w", err)
 	}
+	// Asked once, in the first run that comes so far: some of it is known only when the lab is up.
 	if c.Study.Environment == nil {
 		c.Study.Environment = c.Rig.Environment()
 		if err := c.DB.SetEnvironment(ctx, c.Study); err != nil {

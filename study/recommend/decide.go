@@ -74,6 +74,8 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	}
 	all = append(all, published(documents, h, l)...)
 	rs := rules(h, l)
+	// Each setting is decided by itself: studies that change several at once are told apart in evidence, and together
+	// looks at the outcome.
 	for i := range rs {
 		rule := &rs[i]
 		var own []Evidence
@@ -146,6 +148,7 @@ func weigh(all []Evidence, rank int, p pair) weighing {
 			continue
 		}
 		switch {
+		// That one study found no difference does not settle it while another one has asked and could not tell.
 		case !e.Decides || e.Verdict == stats.Undecided:
 			open = true
 		case e.Verdict == stats.Better:
@@ -182,6 +185,7 @@ func decide(r *rule, all []Evidence) Choice {
 		c.Why, c.Level = []string{r.fixed}, r.levels[0]
 		return c
 	}
+	// Any MTU is possible: one that somebody measured can be chosen beside the usual ones.
 	left := slices.Clone(r.levels)
 	for _, e := range all {
 		for _, level := range []string{e.From, e.To} {
@@ -193,6 +197,8 @@ func decide(r *rule, all []Evidence) Choice {
 	// The simpler level of a pair comes first, so that the ties below are decided for what changes less of the host.
 	slices.SortStableFunc(left, r.simpler)
 	settled := map[pair]weighing{}
+	// Rank by rank: what was measured here decides as far as it goes, and lower ranks only choose among what it has
+	// left.
 	for rank := range ranks {
 		candidates := pairsOf(left)
 		found := map[pair]weighing{}
@@ -231,6 +237,7 @@ func decide(r *rule, all []Evidence) Choice {
 		if c.Confidence != NoEvidence {
 			c.Why = append(c.Why, untold+"as lab and planner have it")
 		}
+	// Only if something is known at all: without evidence nothing is changed.
 	case len(left) < len(r.levels) && r.now != levelAuto: // what the lab has is out
 		c.Level = left[0]
 		c.Why = append(c.Why, untold+left[0]+" changes less")
@@ -355,6 +362,7 @@ func reserve(r *rule, all []Evidence, cores int) Choice {
 		if !ok || !fine || !e.Decides || e.Carry.rank() < 0 || kept <= first {
 			continue
 		}
+		// all is in the order of ranks, so the first that speaks is of the highest.
 		if c.Confidence != NoEvidence && c.Confidence.rank() < e.Carry.rank() {
 			continue // a higher rank has spoken
 		}

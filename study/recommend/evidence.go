@@ -127,6 +127,7 @@ func Where(s *Study, h *topology.Host) (Carry, string) {
 	for _, f := range s.Environment {
 		facts[f.Name] = cmp.Or(facts[f.Name], f.Value)
 	}
+	// A study without figures says it in its environment alone.
 	if s.Emulated || strings.Contains(facts["accelerator"], "emulated") {
 		return Emulated, "it measured emulated machines, which say nothing about hardware"
 	}
@@ -206,6 +207,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	if err != nil {
 		return nil, nil, fmt.Errorf("study %s: %w", s.Name, err)
 	}
+	// A study whose A/A comparison finds a difference has an error that all its other verdicts share.
 	doubt := doubt(found)
 	for i := range found {
 		c := &found[i]

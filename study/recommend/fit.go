@@ -129,6 +129,7 @@ func meanLoss(all []Evidence) float64 {
 // differ: a study does not say on which nodes it was.
 func (f *fitter) far() (int, bool) {
 	distance := 0
+	// Of more than one distance it is open which of them the measured loss belongs to.
 	for i, n := range f.p.NUMANodes {
 		for j, d := range n.Distances {
 			if i != j && distance != 0 && d != distance {
@@ -239,6 +240,7 @@ func (f *fitter) paths(sources []pairSource) {
 	index := func(id string) int {
 		return slices.IndexFunc(f.p.Devices, func(d plan.Device) bool { return d.ID == id })
 	}
+	// The loss is relative to the best pair: a path of no steps costs nothing, so the line goes through the origin.
 	var cross, square float64
 	steps := map[int]bool{}
 	for _, p := range pairs {
@@ -252,6 +254,7 @@ func (f *fitter) paths(sources []pairSource) {
 			steps[path.Steps] = true
 		}
 	}
+	// With one distance any slope would fit.
 	if len(steps) < 2 {
 		f.keep(weight, "no study of this host measured GPUs at different distances from a NIC")
 		return

@@ -76,6 +76,7 @@ func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Doc
 		}
 		k := Ranking{NIC: nic, Source: "class of the path", Carry: NoEvidence}
 		for _, s := range sources {
+			// The first source that has the NIC gives all of its GPUs: figures of two sources were not measured alike.
 			own := slices.DeleteFunc(slices.Clone(s.pairs), func(p measuredPair) bool { return p.nic != nic })
 			if len(own) == 0 {
 				continue
@@ -179,6 +180,7 @@ func (d *Document) pairs(h *topology.Host) []measuredPair {
 	var all []measuredPair
 	for _, p := range d.Pairs {
 		gpu, nic := gpuOf(h, p.GPU), nicOf(h, p.NIC)
+		// One pair that does not fit is enough: the machine is another one, even where the names are the same.
 		if gpu == "" || nic == "" || between(tree, gpu, nic) != p.Class {
 			return nil
 		}

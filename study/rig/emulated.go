@@ -39,6 +39,7 @@ func (e *emulatedSite) apply(ctx context.Context, l *lab.Lab, settings map[strin
 		return err
 	}
 	// Where the study has no impairments among its factors, they stay as they are.
+	// After the look, which fails on a lab whose links lose packets, as it should.
 	link, any, err := e.link(settings)
 	if err == nil && any {
 		err = e.setLinks(ctx, link)
@@ -164,6 +165,7 @@ func (e *emulatedSite) pin(pin bool) error {
 			return err
 		}
 	}
+	// In turn, and not by load: the placement of a cell has to be the same in each of its runs.
 	for i, n := range e.rack.State.Nodes {
 		to := e.all
 		if pin {

@@ -71,9 +71,12 @@ func (r *hostSite) planOf(l *lab.Lab) (*plan.Plan, error) {
 		return nil, err
 	}
 	// CPUs that the lab has fewer of are still kept from the host.
+	// The host was booted for the whole lab, and stays so for all cells: a smaller lab must not make its own demands.
 	p.Housekeeping, p.KernelArgs = r.place.Plan.Housekeeping, r.place.Plan.KernelArgs
 	for i := range p.Nodes {
 		for _, set := range []*topology.CPUSet{&p.Nodes[i].EmulatorCPUs, &p.Nodes[i].IOThreadCPUs} {
+			// The planner of a smaller lab may put emulators on CPUs that are now free, and that the study keeps for
+			// nodes.
 			if *set = set.Difference(r.protected); set.IsEmpty() {
 				*set = p.Housekeeping.CPUs
 			}
@@ -103,6 +106,7 @@ func (r *hostSite) preparedFor(whole, l *lab.Lab, p *plan.Plan) error {
 			}
 		}
 	}
+	// The MTU of a physical function bounds that of its virtual ones, and prepare has set it.
 	if parts && l.Fabric.MTU > whole.Fabric.MTU {
 		return fmt.Errorf("the NICs whose virtual functions the lab has are prepared for an MTU of %d: let the lab "+
 			"file have the largest, %d", whole.Fabric.MTU, l.Fabric.MTU)
@@ -223,6 +227,7 @@ func (r *hostSite) ready(settings map[string]string) error {
 		return nil
 	}
 	want := level == study.IsolationIsolcpus
+	// Partly isolated fits neither level: some of the nodes' CPUs would have load balanced onto them and others not.
 	if have := r.protected.IsSubsetOf(r.isolated()); have != want || !want && r.isolated().Overlaps(r.protected) {
 		return &BootError{Isolated: want, CPUs: r.protected}
 	}
@@ -403,6 +408,7 @@ func (r *hostSite) environment() []study.Fact {
 	if set := r.isolated(); !set.IsEmpty() {
 		all = append(all, study.Fact{Name: "isolated CPUs", Value: set.String()})
 	}
+	// By node and size, since a lab may have been prepared with pages of two sizes.
 	pools := map[string]uint64{}
 	for _, n := range r.host.NUMANodes {
 		for _, pool := range n.Hugepages {

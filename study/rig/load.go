@@ -62,6 +62,7 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 		args = []string{scopeRunner, "--scope", "--quiet", "--collect", "--slice=-.slice", "--"}
 		l.cpus = cpus
 	}
+	// By taskset and not by stress-ng's own option, so that workers that it starts later are bound as well.
 	args = append(args, "taskset", "--cpu-list", cpus.String(), stressor, "--quiet")
 	switch kind {
 	case "cpu":
@@ -98,6 +99,7 @@ const settleTime = time.Second
 // settle waits until the load is there. It fails where it has ended.
 func (l *load) settle(ctx context.Context) error {
 	select {
+	// Put back for stop, which asks as well.
 	case err := <-l.ended:
 		l.ended <- err
 		return l.died("the load has ended at once", err)

@@ -83,6 +83,7 @@ func (m machine) turbo(cpus []string) string {
 	const cpu = "sys/devices/system/cpu/"
 	said := map[string]string{"0": "off", "1": "on"}
 	not := map[string]string{"0": "on", "1": "off"}
+	// intel_pstate's file says the opposite of what cpufreq's says.
 	if all := cmp.Or(not[m.text(cpu+"intel_pstate/no_turbo")], said[m.text(cpu+"cpufreq/boost")]); all != "" {
 		return all
 	}
@@ -178,6 +179,8 @@ func (m machine) pids(meant func(pid int) bool) []int {
 // own returns the CPU time that the study itself has used: nodes, switch, load, this process and
 // what works for it, in seconds.
 func (r *Rig) own() float64 {
+	// The total of all processes that ever were: a run is judged by a difference, and nodes may have been started anew
+	// in it.
 	r.remember()
 	sum := r.spent
 	for _, t := range r.seen {
@@ -218,6 +221,7 @@ func (r *Rig) processes() []int {
 // Loop measures the noise floor: how long a fixed piece of arithmetic takes on this host, in
 // milliseconds, the median of several. No factor can move it: nodes are idle and no load runs.
 func (r *Rig) Loop(ctx context.Context) (float64, error) {
+	// Odd, so that the median is one of them. A single interrupt moves one of nine, and not the median.
 	const times = 9
 	var all []float64
 	buf := make([]byte, 256<<10)
@@ -226,6 +230,7 @@ func (r *Rig) Loop(ctx context.Context) (float64, error) {
 			return 0, context.Cause(ctx)
 		}
 		began := time.Now()
+		// 2 MiB in all: a few milliseconds, long against the clock's grain and short against a scheduler's slice.
 		for range 8 {
 			sum := sha256.Sum256(buf)
 			copy(buf, sum[:])

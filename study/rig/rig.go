@@ -86,6 +86,7 @@ type site interface {
 func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, planner Planner) (*Rig, error) {
 	r := &Rig{dirs: dirs, spec: spec, file: labFile, options: o, machine: machine{root: os.DirFS("/")},
 		seen: map[int]float64{}}
+	// Whether there is a placement decides: only labs that a host was prepared for have one.
 	r.site = &emulatedSite{r}
 	if o.Place != nil {
 		r.site = &hostSite{Rig: r, place: o.Place, planner: planner, plans: map[string]*plan.Plan{}}
@@ -137,6 +138,7 @@ func (r *Rig) check(settings map[string]string) error {
 	if err != nil {
 		return err
 	}
+	// The site asks the rig about its lab, which is that of the cell while it is checked.
 	r.lab = l
 	if err := r.site.check(l, settings); err != nil {
 		return err
@@ -217,6 +219,8 @@ func (r *Rig) look(ctx context.Context) error {
 
 // upWith brings a lab up; nothing happens where it is so already.
 func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
+	// Details of a step scroll by in a lab that is brought up by hand. In a study of days they would bury its own
+	// progress.
 	o.Progress = func(e rack.Event) {
 		if r.Progress != nil && e.Step != "" {
 			r.Progress(e.Step)

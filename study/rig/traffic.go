@@ -71,6 +71,7 @@ func startTraffic(nodes nodeRunner, among []lab.Node) *traffic {
 
 // stream sends from one node to another until ctx ends.
 func (t *traffic) stream(ctx context.Context, from, to lab.Node) {
+	// Each stream has the next port: the last one's may be in TIME_WAIT.
 	for k := 0; ctx.Err() == nil; k++ {
 		port := strconv.Itoa(firstStreamPort + k%streamPorts)
 		if err := t.once(ctx, from.Name, to, port); err != nil && ctx.Err() == nil {
@@ -107,6 +108,7 @@ func (t *traffic) once(ctx context.Context, from string, to lab.Node, port strin
 			return errors.Join(err, e)
 		case <-time.After(200 * time.Millisecond): // the server may not listen yet
 		}
+		// A client that ran for long did reach its server: it did not fail because nobody listened yet.
 		if time.Now().After(deadline) || time.Since(began) > streamTime/2 {
 			return err
 		}
