@@ -155,12 +155,17 @@ func (j *Journal) read() ([]byte, *DamagedError, error) {
 // ReadJournal returns what there is to take back according to the journal at a path, without
 // locking it: nothing where there is no file. With a [DamagedError] it is what is still known.
 func ReadJournal(path string, kinds Kinds) ([]*Entry, error) {
-	j := newJournal(path, kinds)
-	_, damage, err := j.read()
-	if err == nil && damage != nil {
-		err = damage
+	for again := false; ; again = true {
+		j := newJournal(path, kinds)
+		_, damage, err := j.read()
+		if err == nil && damage != nil {
+			if !again {
+				continue // whoever has the lock may have removed one of the two files in between
+			}
+			err = damage
+		}
+		return j.entries, err
 	}
-	return j.entries, err
 }
 
 // apply brings the entries up to date with a record.

@@ -373,28 +373,41 @@ func (netlinkNetwork) Foreign(context.Context) ([]Foreign, error) {
 	return all, nil
 }
 
-// linksIn lists the network devices of a namespace. The thread that went there does not come back: Go ends it with its
-// goroutine.
+// linksIn lists the network devices of a namespace.
 func linksIn(path string) (links []netlink.Link, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		runtime.LockOSThread()
+	onLostThread(func() {
 		f, openErr := os.Open(path)
 		if err = openErr; err != nil {
 			return
 		}
 		defer f.Close()
-		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err == nil {
-			for range 3 { // devices that come and go meanwhile interrupt it
-				if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
-					break
-				}
+		if err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET); err != nil {
+			return
+		}
+		for range 3 { // devices that come and go meanwhile interrupt it
+			if links, err = netlink.LinkList(); !errors.Is(err, netlink.ErrDumpInterrupted) {
+				return
 			}
 		}
+	})
+	return links, err
+}
+
+// onLostThread calls f on a thread that does not come back: Go ends it with its goroutine. The first thread cannot end,
+// and is what /proc/self/net shows: it is kept busy meanwhile.
+func onLostThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread()
+		if unix.Gettid() == unix.Getpid() {
+			onLostThread(f)
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
 	}()
 	<-done
-	return links, err
 }
 
 // foreignOf picks what stands on PCI functions or on our network devices. A device whose lower one is in another

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"net"
 	"os"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 	"pgregory.net/rapid"
@@ -161,4 +163,44 @@ func TestDifferencesOfSettings(t *testing.T) {
 			r.Errorf("settings differ from themselves in %v", rest)
 		}
 	})
+}
+
+// Whatever is done to a thread that is lost, /proc/self stays what it was: that of the first thread.
+func TestTheFirstThreadIsNotLost(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		onLostThread(func() {
+			if unix.Gettid() == unix.Getpid() {
+				t.Error("it ran on the first thread")
+			}
+		})
+	}
+}
+
+func TestForeignDevices(t *testing.T) {
+	t.Parallel()
+	own, err := net.InterfaceByName("lo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := func(name string, lower, ns int, function string) netlink.LinkAttrs {
+		a := netlink.NewLinkAttrs()
+		a.Name, a.ParentIndex, a.NetNsID, a.ParentDev = name, lower, ns, function
+		if function != "" {
+			a.ParentDevBus = "pci"
+		}
+		return a
+	}
+	got := foreignOf([]netlink.Link{
+		&netlink.Device{LinkAttrs: link("lo", 0, -1, "")},
+		&netlink.Device{LinkAttrs: link("eth1", 0, -1, simNIC)},
+		&netlink.Macvlan{LinkAttrs: link("eth0", own.Index, 0, "")},
+		&netlink.Vlan{LinkAttrs: link("eth1.5", own.Index, -1, "")}, // on one of its own namespace
+		&netlink.Veth{LinkAttrs: link("veth0", own.Index, 0, "")},
+	}, "nginx (812)")
+	want := []Foreign{{Netdev: "eth1", Kind: "device", Owner: "nginx (812)", Function: simNIC},
+		{Netdev: "eth0", Kind: "macvlan", Owner: "nginx (812)", Lower: "lo"}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
 }
