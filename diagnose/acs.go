@@ -35,6 +35,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	switches := map[topology.PCIAddr]*found{}
 	for i, a := range peers[:gpus] {
 		for _, b := range peers[i+1:] {
+			// Of two NICs nothing is said: data between them goes through memory of the host anyway.
 			top, ports := v.redirectingPorts(a, b)
 			if len(ports) == 0 {
 				continue
@@ -51,6 +52,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 			}
 		}
 	}
+	// One finding a switch: all pairs below it have the same ports in their way.
 	for _, top := range slices.SortedFunc(maps.Keys(switches), topology.PCIAddr.Compare) {
 		f := switches[top]
 		slices.SortFunc(f.ports, topology.PCIAddr.Compare)
@@ -81,12 +83,18 @@ func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, po
 		return top, nil
 	}
 	upA, upB := v.tree.Ancestors(a), v.tree.Ancestors(b)
+	// A device with ATS asks the IOMMU first and then sends translated requests, which a port with Direct
+	// Translated P2P lets through.
 	translated := da.ATS != nil && *da.ATS || db.ATS != nil && *db.ATS
 	for i, bridge := range upA {
+		// The nearest common bridge: without ACS the switch that it belongs to would forward between its ports
+		// there.
 		j := slices.Index(upB, bridge)
 		if j < 0 {
 			continue
 		}
+		// Both ways up to the common bridge count: a request is redirected by the port that it enters, and its
+		// answer by the one on the other side.
 		for _, p := range append(slices.Clone(upA[:i]), upB[:j]...) {
 			if p.ACS != nil && p.ACS.RequestRedirect && !(translated && p.ACS.DirectTranslated) {
 				ports = append(ports, p.Address)

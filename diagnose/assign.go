@@ -18,6 +18,7 @@ func (v *view) resettable() []*topology.PCIDevice {
 	}
 	var out []*topology.PCIDevice
 	for d := range each(v.PCI) {
+		// Virtual functions are reset with FLR, which SR-IOV demands of every one of them.
 		if !d.ResetKnown || d.IsBridge() || d.PF != nil || d.Dead {
 			continue
 		}
@@ -35,6 +36,8 @@ func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
 		return nil
 	}
 	var out []topology.PCIAddr
+	// A bus reset goes through the bridge, and so to all that is right below it. Virtual functions go with
+	// their physical one.
 	for _, o := range v.children[*d.Parent] {
 		if !o.Address.SameDevice(d.Address) && o.PF == nil {
 			out = append(out, o.Address)
@@ -51,6 +54,8 @@ func isAMDGPU(d *topology.PCIDevice) bool {
 // noReset looks for an empty list of methods. That one with a bus to itself can still be reset
 // through its bridge makes it a note.
 func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// The kernel lists the methods in the order in which it tries them
+	// (Documentation/ABI/testing/sysfs-bus-pci, reset_method).
 	if len(d.ResetMethods) > 0 {
 		return
 	}
@@ -77,6 +82,8 @@ func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 // busResetOnly is about what else a bus reset takes down, and about GPUs that do not come back from
 // one.
 func busResetOnly(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// FLR and PM resets touch the function alone; those by bus and by CXL bus touch all that is on the
+	// bus.
 	if len(d.ResetMethods) == 0 || slices.ContainsFunc(d.ResetMethods, func(m string) bool {
 		return m != "bus" && m != "cxl_bus"
 	}) {
@@ -121,6 +128,7 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 		Consequence: "probably none: it is powered off until it is used",
 		Fix:         "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
 	switch {
+	// A tenant's device sleeps while the tenant is off, and its start is when it has to wake up.
 	case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
 		f.Severity = finding.Warning
 		f.Consequence = "the virtual machine may fail to wake it: unable to change power state from D3cold to D0"
@@ -133,6 +141,7 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 // tooManyVFs takes the larger of the two counts: a source may show only one of them.
 func tooManyVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	s := d.SRIOV
+	// Without the firmware's number there is nothing to compare with.
 	if s == nil || s.Total == nil {
 		return
 	}
@@ -174,6 +183,7 @@ func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 // lostOverride finds devices between two drivers: driver_override says which one may bind, and it has not. That is what
 // a preparation leaves behind that broke off, or whose module is not loaded.
 func lostOverride(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	// Of a function without an override the kernel prints "(null)".
 	if d.Override == "" || d.Override == "(null)" || !d.DriverKnown || d.Driver == d.Override {
 		return
 	}
@@ -200,6 +210,7 @@ const guestWindow = 32 << 30
 func barBytes(d *topology.PCIDevice) uint64 {
 	var sum uint64
 	for _, b := range d.BARs {
+		// BARs 0 to 5: number 6 is the ROM. A size of 2^50 and more is a misread register.
 		if b.Bits64 && !b.IO && b.Index < 6 && b.SizeBytes < 1<<50 {
 			sum += b.SizeBytes
 		}
@@ -212,6 +223,7 @@ func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	var sum uint64
 	var facts []string
 	for _, td := range t.Devices {
+		// Only GPUs have BARs of such a size.
 		if d := v.tree.Device(td.PCI); d != nil && d.IsGPU() {
 			n := barBytes(d)
 			sum += n

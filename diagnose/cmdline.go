@@ -62,10 +62,13 @@ var isolcpusFlags = map[string]bool{"nohz": true, "domain": true, "managed_irq":
 // that are present are known.
 func (v *view) isolationList(value string) (flags []string, cpus topology.CPUSet, known bool) {
 	items := strings.Split(value, ",")
+	// Flags stand first, and the kernel stops looking for them at the first word that is none.
 	for len(items) > 0 && isolcpusFlags[items[0]] {
 		flags, items = append(flags, items[0]), items[1:]
 	}
 	list := strings.Join(items, ",")
+	// Only a kernel knows what "all" and "N" stand for: without its list of CPUs they are not understood
+	// here.
 	if present := v.CPUs.Present; present != nil && !present.IsEmpty() {
 		if list == "all" {
 			return flags, *present, true
@@ -94,6 +97,7 @@ type hugeAsk struct {
 //
 // Source: Documentation/admin-guide/kernel-parameters.txt and mm/hugetlb.rst.
 func (v *view) hugeAsks() []hugeAsk {
+	// 2 MiB is the default of x86 and of arm64 with pages of 4 KiB.
 	current := uint64(2 << 20)
 	if v.Memory.DefaultHuge != nil {
 		current = *v.Memory.DefaultHuge
@@ -157,6 +161,7 @@ func memorySize(s string) (uint64, bool) {
 		}
 	}
 	n, err := strconv.ParseUint(s, 10, 64)
+	// What the kernel would take for 0, or what does not fit, asks for nothing.
 	if err != nil || n == 0 || n > 1<<62>>shift {
 		return 0, false
 	}

@@ -36,6 +36,7 @@ func splitCores(v *view, add func(finding.Finding)) {
 	var missing topology.CPUSet
 	var split []string
 	for c := range each(v.Cores) {
+		// A core that is isolated whole, or not at all, is as somebody meant it.
 		if rest := c.CPUs.Difference(isolated); !rest.IsEmpty() && c.CPUs.Overlaps(isolated) {
 			missing = missing.Union(rest)
 			split = append(split, at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
@@ -108,6 +109,8 @@ func notInForce(v *view, add func(finding.Finding)) {
 		if !known || !counts(flags) {
 			return
 		}
+		// CPUs that the machine does not have cannot be isolated, and a list for several machines may name
+		// them.
 		if v.CPUs.Present != nil {
 			want = want.Intersect(*v.CPUs.Present)
 		}

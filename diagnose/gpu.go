@@ -22,6 +22,8 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 		return
 	}
 	bar := *g.BAR1Bytes
+	// A BAR is a power of two, and memory need not be one: a BAR that is larger than the memory maps all
+	// of it.
 	less := g.MemoryBytes != nil && bar < *g.MemoryBytes
 	if bar > plainBAR && !(less && len(v.fabric) > 0) || g.MemoryBytes != nil && !less {
 		return
@@ -60,6 +62,8 @@ func pictureDriver(v *view, g *topology.GPU, add func(finding.Finding)) {
 // splitGPU finds cards of which a virtual machine and the host each hold a part. In one IOMMU group
 // VFIO refuses that by itself, which is RL022.
 func splitGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
+	// Display, audio, USB and UCSI of a card are functions of one device, and a reset of one is a reset of
+	// all.
 	given, held, facts := v.owners(g.Functions)
 	if len(given) == 0 || len(held) == 0 || v.oneGroup(append(given, held...)) {
 		return
@@ -81,6 +85,7 @@ func (v *view) oneGroup(functions []topology.PCIAddr) bool {
 
 // consoleGPU is silent once the card is on a vfio driver: then somebody has decided it.
 func consoleGPU(v *view, add func(finding.Finding)) {
+	// With a second GPU the host can keep its console there.
 	if len(v.gpus) != 1 || v.gpus[0].Address == nil || v.virtual {
 		return
 	}

@@ -25,6 +25,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 	for _, p := range v.params {
 		switch p.name {
 		case "intel_iommu", "amd_iommu", "iommu":
+			// The values are lists, as in intel_iommu=on,sm_on; on or off stands first by custom.
 			switch first, _, _ := strings.Cut(p.value, ","); first {
 			case "off":
 				forbidden = append(forbidden, p)
@@ -138,6 +139,7 @@ func addresses(list []topology.PCIAddr) string { return words.Few(list, 12, " ")
 func (v *view) owners(functions []topology.PCIAddr) (given, held []topology.PCIAddr, facts []string) {
 	for _, a := range functions {
 		d := v.tree.Device(a)
+		// A function without a driver is nobody's, and VFIO does not mind it in the group either.
 		if d == nil || d.Driver == "" || d.Driver == "pci-stub" {
 			continue
 		}

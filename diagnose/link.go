@@ -98,6 +98,7 @@ const (
 func (v *view) onlyDevice(bridge topology.PCIAddr) *topology.PCIDevice {
 	var found *topology.PCIDevice
 	queue, seen := []topology.PCIAddr{bridge}, map[topology.PCIAddr]bool{bridge: true}
+	// Breadth first, so that a second device ends the search early.
 	for len(queue) > 0 {
 		var next []topology.PCIAddr
 		for _, a := range queue {
@@ -230,6 +231,8 @@ func driverFact(d *topology.PCIDevice) string {
 
 // slowLink is silent where there is an excuse. sleepyLink tells of those.
 func slowLink(v *view, j judged, add func(finding.Finding)) {
+	// The speed alone is judged here. A narrow link has a finding of its own, and the two have different
+	// remedies.
 	if !j.slow() || v.excuse(&j) != "" {
 		return
 	}
@@ -243,6 +246,8 @@ func slowLink(v *view, j judged, add func(finding.Finding)) {
 	if e := j.end; e != nil && e.IsGPU() {
 		f.Evidence = all(f.Evidence, at(pci(e.Address), driverFact(e)))
 		switch {
+		// Without a driver, or with one that only hands the card on, nothing has asked the card for more than
+		// its speed at power on.
 		case topology.IsVFIO(e.Driver):
 			f.Fix = "nothing on the host manages this link: read the speed again while a tenant works with the " +
 				"GPU; if it stays low, " + f.Fix
@@ -320,11 +325,14 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 	}
 	carried := topology.LinkGBps(j.speed, int(j.width))
 	if e := j.end; e != nil {
+		// From Mb/s to GB/s.
 		needs := v.portRates(e.Address) / 8000
 		switch {
 		case needs > 0 && carried > 0 && carried < needs:
 			f.Severity = finding.Warning
 			f.Consequence += fmt.Sprintf("; the ports of the NIC need %.1f GB/s", needs)
+		// One generation or half of the lanes less than the GPU can do is common, and enough for most jobs.
+		// Less than that is worth a warning.
 		case e.IsGPU() && carried > 0 && 2*carried < topology.LinkGBps(devSpeed, int(devWidth)):
 			f.Severity = finding.Warning
 		}

@@ -32,6 +32,8 @@ func unknownNode(v *view, add func(finding.Finding)) {
 	first := ""                  // evidence on the first of the latter
 	for d := range each(v.PCI) {
 		read := stated || d.LocalCPUs != nil || v.Provenance.Kind == topology.SourceLive
+		// Drives count as well: a guest's disk on the far node costs as much as a NIC there. In a virtual
+		// machine they are an emulator's.
 		nvme := d.Class != nil && d.Class.Sub() == subNVMe && !v.virtual
 		if d.PF != nil || d.IsBridge() || d.Address.Function != 0 || !read || !v.isCard(d.Address) && !nvme {
 			continue
@@ -95,6 +97,7 @@ func (v *view) pairings() []pairing {
 		for i := range v.fabric {
 			p := v.tree.Path(g.ID(), ids[i])
 			class := p.Class
+			// Data to and from a NIC goes over PCIe, whatever else joins the two.
 			if class == topology.PathNVLink {
 				class = p.PCIe
 			}
@@ -238,6 +241,7 @@ func usualRate(model string) (name string, gbps float64) {
 		return "", 0
 	}
 	for _, u := range usualRates {
+		// The name may stand in the model twice, and only once as a word.
 		for from := 0; ; {
 			i := strings.Index(model[from:], u.model)
 			if i < 0 {

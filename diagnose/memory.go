@@ -24,6 +24,7 @@ func (v *view) totalPages(bytes uint64) (total uint64, exists bool) {
 	if p := topology.Pool(v.Memory.Hugepages, bytes); p != nil {
 		return p.Total, true
 	}
+	// The machine's own list was read and does not have the size: then no node has it either.
 	if len(v.Memory.Hugepages) > 0 {
 		return 0, false
 	}
@@ -53,6 +54,8 @@ func fewerPages(v *view, add func(finding.Finding)) {
 		f := finding.Finding{Subject: "host",
 			Fix: "ask for them per node on the kernel command line (hugepagesz=" + kernelSize(bytes) +
 				" hugepages=0:N,1:N) and reboot"}
+		// Fewer than asked for in all is one finding. Only where the sum is right can a single node be short
+		// of its own.
 		if total < ask.total {
 			f.Evidence = all(cmdlineIs(ask.written...), at(poolPath(bytes), fmt.Sprintf("nr_hugepages=%d", total)))
 			f.Consequence = fmt.Sprintf("%s of %s are missing: virtual machines planned on them do not start",
@@ -169,6 +172,7 @@ func pagesOnOneNode(v *view, add func(finding.Finding)) {
 			}
 		}
 	}
+	// Pages on no node are not missed unless somebody asked for them, which other rules see.
 	if len(with) != 1 || slices.ContainsFunc(v.hugeAsks(), func(a hugeAsk) bool { return a.byNode != nil }) {
 		return
 	}
@@ -194,6 +198,7 @@ func bareNode(v *view, add func(finding.Finding)) {
 		return
 	}
 	for n := range each(v.NUMANodes) {
+		// A node without CPUs is memory alone, as CXL has it: that is no fault.
 		if n.CPUs.IsEmpty() || n.MemoryBytes == nil || *n.MemoryBytes > 0 {
 			continue
 		}

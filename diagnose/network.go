@@ -41,6 +41,8 @@ func bondFact(b *topology.Bond) string {
 // oneLink looks at modes that hash. RDMA over a bond has one UDP port for each queue pair, which
 // only hashes of layer 4 see.
 func oneLink(v *view, b *topology.Bond, add func(finding.Finding)) {
+	// Other modes do not hash: active-backup has one member at work, and balance-rr breaks the order of
+	// packets anyway.
 	if b.Mode != "802.3ad" && b.Mode != "balance-xor" || len(b.Members) < 2 || !v.bondsRDMA(b) {
 		return
 	}
@@ -94,6 +96,7 @@ func unequalMembers(v *view, b *topology.Bond, add func(finding.Finding)) {
 // rdmaOffBond asks of bonds without an RDMA device of their own, as a NIC that follows a bond makes
 // one for it.
 func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
+	// mlx5 and bnxt_re make one RDMA device for a bond of the ports of one card (RoCE LAG).
 	if len(b.RDMA) > 0 || len(b.Members) < 2 {
 		return // the NIC follows: it made one RDMA device of the ports
 	}
@@ -114,6 +117,7 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 	})
 	var why string
 	switch b.Mode {
+	// No NIC follows these modes, whatever cards its members are on.
 	case "balance-rr", "broadcast", "balance-tlb", "balance-alb":
 		why = "in this mode"
 	case "802.3ad", "balance-xor", "active-backup":
@@ -172,6 +176,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 	for _, p := range v.rdmaPorts() {
 		netdev := netdevOf(p.nic, p.port)
 		mtu := v.mtuOf(netdev)
+		// 4096 is the largest RDMA MTU that there is: a device that carries it is as large as it need be.
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
 			continue
 		}
@@ -210,6 +215,7 @@ func (v *view) interruptsOf(n *topology.NIC) []*topology.IRQ {
 		// The reader names the function; actions do so with mlx5 ("mlx5_comp3@pci:0000:41:00.0"),
 		// or name the network device ("enp65s0f0-TxRx-3").
 		mine := n.Address != nil && strings.Contains(q.Device, n.Address.String())
+		// The hyphen keeps eth1 from taking the interrupts of eth10.
 		for _, name := range n.Netdevs {
 			mine = mine || q.Device == name || strings.HasPrefix(q.Device, name+"-")
 		}

@@ -89,10 +89,12 @@ func onlyV1(v *view, p rdmaPort, add func(finding.Finding)) {
 
 // noRoutableGID leaves virtual functions out: theirs get an address in the guest, not on the host.
 func noRoutableGID(v *view, p rdmaPort, add func(finding.Finding)) {
+	// A port that is down has no address in use yet.
 	if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || p.nic.PF != nil || !gidTypesKnown(p.port) {
 		return
 	}
 	v2, found, understood := false, false, true
+	// An address that was not understood may be the one that is looked for.
 	for g := range each(p.port.GIDs) {
 		if !g.IsV2() {
 			continue
@@ -120,6 +122,7 @@ func carrierOf(p *rdmaPort) *topology.Netdev {
 // portDown wants proof that the link is up, from the port or from its network device. A cable that
 // is not there is no fault.
 func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
+	// InfiniBand ports wait for a subnet manager in other states: RL093.
 	if p.port.State == "" || p.port.State == "ACTIVE" || p.port.LinkLayer != "Ethernet" {
 		return
 	}
@@ -157,6 +160,7 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 		add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
 			Consequence: "no traffic: the port has no address in the fabric",
 			Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
+	// The physical function works, so that the cable and the fabric are in order.
 	case p.port.State == "DOWN" && p.nic.PF != nil && v.activeAt(*p.nic.PF):
 		add(finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
 			Evidence:    all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
@@ -221,6 +225,7 @@ func noPeerMemory(v *view, add func(finding.Finding)) {
 	if !v.Kernel.ModulesKnown {
 		return
 	}
+	// nv_peer_mem is the module of before 2021, which did the same from outside of the driver.
 	for _, m := range v.Kernel.Modules {
 		switch strings.ReplaceAll(m, "-", "_") {
 		case "nvidia_peermem", "nv_peer_mem":

@@ -12,6 +12,7 @@ import (
 // switch, of its root complex, of its node; then a card there that could change places; then the
 // same for the GPU near the NIC.
 func (v *view) betterSlot(p pairing) string {
+	// A slot of a virtual machine is an element of its definition, and not a place in a case.
 	if v.virtual {
 		return "put both devices of the virtual machine below one pcie-expander-bus of the node that they have on " +
 			"the host, or give NCCL the host's tree (NCCL_TOPO_FILE)"

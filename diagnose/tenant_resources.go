@@ -134,6 +134,7 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		return
 	}
 	bytes := *t.Hugepages
+	// A tenant that asks for hugepages without a size gets those of the kernel's default.
 	if bytes == 0 {
 		if v.Memory.DefaultHuge == nil {
 			return
@@ -158,6 +159,7 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 			facts = append(facts, at(path, fmt.Sprintf("free_hugepages=%d", *p.Free)))
 		}
 	}
+	// Pages of other nodes are of no use to a tenant that is strict about its own.
 	if strict(t) {
 		for id := range t.MemoryNodes.All() {
 			if n := v.NUMANode(id); n != nil { // a node that is not there is RL070
@@ -167,10 +169,12 @@ func fewPagesLeft(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	} else {
 		count(poolPath(bytes), v.Memory.Hugepages)
 	}
+	// The last page counts whole, even where the memory ends within it.
 	need := *t.MemoryBytes / bytes
 	if *t.MemoryBytes%bytes != 0 {
 		need++
 	}
+	// One pool that was not read may have what the others lack.
 	if !known || free >= need {
 		return
 	}
@@ -237,6 +241,7 @@ func takesHostDevice(v *view, add func(finding.Finding)) {
 
 // heldGPU asks of stopped tenants only: of one that runs, the device is on a vfio driver.
 func heldGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
+	// With another driver the daemon that keeps the device open has lost it already.
 	if g.Address == nil || g.PersistMode == nil || !*g.PersistMode || g.Driver != "nvidia" {
 		return
 	}

@@ -37,7 +37,9 @@ func newView(h *topology.Host) *view {
 		params:   parameters(h),
 		children: map[topology.PCIAddr][]*topology.PCIDevice{},
 		emulated: h.System.Vendor == topology.VendorEmulated,
-		virtual:  h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated,
+		// Any sign will do: to be silent about a real machine's links costs less than findings on an
+		// emulator's.
+		virtual: h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated,
 	}
 	for i := range h.PCI {
 		if d := &h.PCI[i]; d.Parent != nil {
@@ -124,6 +126,8 @@ func (v *view) servesLabs() bool {
 		}
 	}
 	for _, p := range v.Memory.Hugepages {
+		// Hugepages that somebody has set aside are for databases or for virtual machines, and both mind a
+		// swap.
 		if p.Total > 0 {
 			return true
 		}
@@ -198,6 +202,7 @@ func (v *view) needed() map[topology.PCIAddr]need {
 		}
 	}
 	for _, r := range v.Routes {
+		// A route over a bond stands on the functions of all its members.
 		for _, s := range r.PCI {
 			if a, err := topology.ParsePCIAddr(s); err == nil {
 				out[a] = need{"network", "default route over " + r.Netdev}
