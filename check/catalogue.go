@@ -26,12 +26,14 @@ func (s *sheet) judge(ok bool, f finding.Finding) {
 
 // unknown adds a finding on what could not be read, with the reason and what to do about it.
 func (s *sheet) unknown(f finding.Finding, why, fix string) {
+	// A value that was not read is never a failure: the host may be in order.
 	f.Status, f.Have, f.Fix = finding.Unknown, why, fix
 	s.add(f)
 }
 
 // coded fills in what the catalogue says of the findings: the code, and the title where it has none of its own.
 func coded(all []finding.Finding) []finding.Finding {
+	// The name of a check is what callers ask for, the code what documents and people go by.
 	for i := range all {
 		c, _ := finding.Find(all[i].ID) // a test holds that there is one
 		all[i].Code = c.ID

@@ -50,6 +50,7 @@ func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding
 	return coded(out)
 }
 
+// Threads, mappings and open files of a QEMU are libvirt-qemu's: /proc shows them to root alone.
 const fixRoot = "run rackless verify as root"
 
 // A domainCheck compares one virtual machine.
@@ -76,6 +77,7 @@ func (c *domainCheck) findings() []finding.Finding {
 	}
 	f.Have += fmt.Sprintf(", process %d", c.d.PID)
 	c.judge(true, f)
+	// A study may leave a node unpinned on purpose: where its virtual CPUs run is then no fault.
 	if !c.n.Unpinned {
 		c.vcpus()
 	}
@@ -118,6 +120,7 @@ func (c *domainCheck) vcpus() {
 		return
 	}
 	var wrong, fixes []string
+	// Both lists to their ends: a virtual CPU too much is as wrong as one that is missing.
 	for i := range max(n, len(c.d.VCPUs)) {
 		switch {
 		case i >= len(c.d.VCPUs):
@@ -137,6 +140,7 @@ func (c *domainCheck) vcpus() {
 			fixes = append(fixes, fmt.Sprintf("virsh vcpupin %s %d %s --live --config", c.d.Name, i, want))
 		}
 	}
+	// More may be wrong than the plan has, where the domain has virtual CPUs beyond it.
 	f.Have = fmt.Sprintf("%d of %d on their CPU", n-min(n, len(wrong)), n)
 	if len(wrong) > 0 {
 		f.Have += ": " + few(wrong, 4)
@@ -175,6 +179,7 @@ func (c *domainCheck) emulator() {
 	if want.IsEmpty() {
 		return // a plan that leaves the host no core has no place for them
 	}
+	// Without the list of virtual CPUs their threads would be taken for QEMU's own, on the wrong CPUs.
 	if len(c.d.VCPUs) == 0 || c.d.Process.Threads == nil {
 		c.unread(f, "which threads are QEMU's own is not known")
 		return
@@ -216,6 +221,8 @@ func (c *domainCheck) iothreads() {
 			threads = append(threads, t)
 		}
 	}
+	// A thread of libvirt's account that the kernel does not have ended between the two looks, or is of
+	// another boot.
 	if len(threads) < len(c.d.IOThreads) {
 		c.unread(f, "threads of I/O threads are not there")
 		return
@@ -260,6 +267,8 @@ func (c *domainCheck) pins() {
 		differs("iothreadpin", def.IOThreadCPUs, c.n.IOThreadCPUs)
 	}
 	switch {
+	// The mode counts as much as the set: with any other than strict the kernel takes pages elsewhere when
+	// a node is full.
 	case !c.n.Unbound:
 		var nodes []int
 		for _, m := range c.n.Memory {
@@ -305,6 +314,8 @@ func guestMemory(all []facts.Mapping, n *plan.Node) (ram []facts.Mapping, ok boo
 			cells = append(cells, cell.Bytes)
 		}
 	}
+	// QEMU makes one mapping of all memory where the guest sees no NUMA nodes, and one a cell where it
+	// does.
 	for _, want := range [][]uint64{{n.MemoryBytes}, cells} {
 		if ram := exactly(candidates, want); ram != nil {
 			return ram, true
@@ -362,6 +373,7 @@ func (c *domainCheck) memory() {
 		Evidence: evidence,
 		Fix:      "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
+	// QEMU's own buffers are far smaller than any guest: what is left cannot be the guest's memory.
 	if !ok {
 		c.unread(nodes, "no memory as large as the guest's is to be seen")
 		if page > 0 {
@@ -371,6 +383,7 @@ func (c *domainCheck) memory() {
 	}
 	have, bySize := map[int]uint64{}, map[uint64]uint64{}
 	var total uint64
+	// numa_maps counts pages, and of hugepages in their own size.
 	for i := range ram {
 		for node, n := range ram[i].Pages {
 			have[node] += n * ram[i].PageBytes
@@ -381,6 +394,8 @@ func (c *domainCheck) memory() {
 	}
 	var wrong []string
 	for _, node := range slices.Sorted(maps.Keys(have)) {
+		// Less than planned on a node says nothing yet: what is not touched is nowhere. What is missing there
+		// is too much elsewhere.
 		if have[node] > want[node] {
 			wrong = append(wrong, fmt.Sprintf("%s on NUMA node %d", amount(have[node]), node))
 		}
@@ -457,6 +472,7 @@ func (c *domainCheck) vfio() {
 		}
 		groups[fmt.Sprintf("/dev/vfio/%d", *d.IOMMUGroup)] = true
 	}
+	// QEMU opens a group once, however many functions of it the node gets.
 	want := slices.Sorted(maps.Keys(groups))
 	f.Want = cmp.Or(few(want, 6), "no device")
 	if c.d.Process.VFIO == nil {

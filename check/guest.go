@@ -75,6 +75,7 @@ func (c *guestCheck) cpus() {
 // siblings compares the guest's cores with the plan's: virtual CPUs of one core are consecutive.
 func (c *guestCheck) siblings() {
 	threads := 1
+	// Without SMT in the guest each virtual CPU is a core of its own, whatever the host's cores are.
 	if c.n.SMT {
 		threads = min(max(c.n.Threads, 1), topology.MaxCPUs)
 	}
@@ -90,6 +91,8 @@ func (c *guestCheck) siblings() {
 	var wrong []string
 	for _, core := range c.f.Cores {
 		set := core.CPUs
+		// QEMU numbers the threads of a core one after the other, so that a core begins at a multiple of its
+		// threads.
 		first := set.Min()
 		if first%threads != 0 || set.Len() != threads || !set.Equal(topology.CPURange(first, first+threads-1)) {
 			wrong = append(wrong, set.String())
@@ -128,6 +131,7 @@ func (c *guestCheck) numa() {
 		c.unread(f)
 		return
 	}
+	// From both sides: a node of the guest that the plan lacks, and a cell that the guest lacks.
 	for _, n := range c.f.NUMANodes {
 		have = append(have, fmt.Sprintf("node %d with CPUs %s", n.ID, list(n.CPUs)))
 		if !slices.ContainsFunc(c.n.Cells, func(cell plan.Cell) bool { return cell.Cell == n.ID }) {
@@ -213,6 +217,7 @@ func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 // kinds returns the cards of the node by kind, in the order of the plan.
 func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
 	cards = map[deviceKind][]*plan.NodeDevice{}
+	// Cards that the host does not know cannot be counted, and are not silently left out.
 	for i := range c.n.Cards {
 		kind, _, ok := c.cardKind(&c.n.Cards[i])
 		if !ok {
@@ -228,6 +233,8 @@ func (c *guestCheck) kinds() (order []deviceKind, cards map[deviceKind][]*plan.N
 
 // members counts the functions of a card that are of its own kind: a GPU's audio is not, a second port of a NIC is.
 func (c *guestCheck) members(card *plan.NodeDevice, kind deviceKind) int {
+	// Only functions of the card's own kind are looked for in the guest, so that only those are counted
+	// here.
 	n := 0
 	for _, id := range card.Functions {
 		if a, err := topology.ParsePCIAddr(id); err == nil {
@@ -255,6 +262,7 @@ func (c *guestCheck) devices() {
 		for _, card := range cards[kind] {
 			want += c.members(card, kind)
 		}
+		// More than planned is wrong as well: the domain may be one of another plan.
 		have := len(c.functions(kind))
 		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
 			Have: strconv.Itoa(have), Want: strconv.Itoa(want),
@@ -273,11 +281,13 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 	port := 0
 	for i := range c.n.Cards {
 		card := &c.n.Cards[i]
+		// NICs and virtual functions are the ports of the node in the order of its cards; see render.
 		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
 			continue
 		}
 		nic := c.n.NICs[port]
 		port++
+		// The plan does not say where the card belongs, so that any node of the guest is right.
 		if card.Cell == nil {
 			continue
 		}
@@ -320,6 +330,8 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 				have = append(have, *d.NUMANode)
 			}
 		}
+		// Which of several equal devices is which cannot be told in the guest, so that the nodes are compared
+		// as lists.
 		slices.Sort(want)
 		slices.Sort(have)
 		c.judge(slices.Equal(want, have), finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),

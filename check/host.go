@@ -77,6 +77,8 @@ func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int)
 		c.lab = c.lab.Union(cpuSet(p.Nodes[i].VCPUs))
 	}
 	c.whole = c.lab
+	// A core is taken whole as soon as one of its threads runs a virtual CPU: what runs on the sibling
+	// shares its caches and units.
 	for i := range h.Cores {
 		if h.Cores[i].CPUs.Overlaps(c.lab) {
 			c.whole = c.whole.Union(h.Cores[i].CPUs)
@@ -176,6 +178,7 @@ func (c *hostCheck) kernelArgs() {
 		switch name {
 		case "rcu_nocbs":
 			want, err := topology.ParseCPUSet(value)
+			// More CPUs than the plan names are as good: callbacks of the planned ones are offloaded.
 			for _, a := range asked {
 				have, err2 := topology.ParseCPUSet(a)
 				ok = ok || err == nil && err2 == nil && want.IsSubsetOf(have)
@@ -212,6 +215,8 @@ func (c *hostCheck) asked(name string) []string {
 // hostDomain returns an IOMMU group that the host keeps, and how its devices reach memory.
 func (c *hostCheck) hostDomain() (id int, kind string) {
 	for _, g := range c.h.IOMMU.Groups {
+		// Groups of VFIO are translated however the kernel was started, and bridges have no DMA of their own:
+		// neither tells of the host's own devices.
 		ours := slices.ContainsFunc(g.Devices, func(a topology.PCIAddr) bool {
 			d := c.tree.Device(a)
 			return d != nil && (topology.IsVFIO(d.Driver) || d.IsBridge())
@@ -292,6 +297,8 @@ func (c *hostCheck) iommu() {
 func (c *hostCheck) links() map[string]finding.Finding {
 	wrong := map[string]finding.Finding{}
 	for _, f := range diagnose.Host(c.h) {
+		// RL002 is a link with fewer lanes than it could have, RL003 one that is slower. Where a link is
+		// both, the first in diagnose's order stands for it.
 		if f.ID == "RL002" || f.ID == "RL003" {
 			if _, two := wrong[f.Subject]; !two {
 				wrong[f.Subject] = f

@@ -31,6 +31,7 @@ func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 	for _, cg := range all {
 		// "root invalid (...)" is what a partition is called that the kernel does not keep.
 		if cg.Partition == "root" || cg.Partition == "isolated" {
+			// A partition of somebody else's keeps its own CPUs, which are not the lab's.
 			if mine := cg.CPUs.Intersect(cpus); !mine.IsEmpty() {
 				g.kept = g.kept.Union(mine)
 				how = append(how, fmt.Sprintf("%s is a partition (%s) with %s", cg.Path, cg.Partition, mine))
@@ -47,6 +48,8 @@ func group(all []facts.Cgroup, cpus topology.CPUSet) grouping {
 		others = others.Union(cg.CPUs)
 		names = append(names, cg.Path)
 	}
+	// Without any group of the host's there is nobody to be kept off, which is what a system without
+	// systemd's slices looks like.
 	if free := cpus.Difference(others); len(names) > 0 && !free.Difference(g.kept).IsEmpty() {
 		g.kept = g.kept.Union(free)
 		how = append(how, fmt.Sprintf("%s may use %s only", few(names, 4), list(others)))
@@ -86,6 +89,7 @@ func (c *hostCheck) isolation() {
 		c.unread(IDSiblings, hostSubject, list(siblings), evidence)
 		return
 	}
+	// Part of the CPUs may be isolated by the kernel and part by groups: the two add up.
 	force := kernel.Union(c.groups.kept)
 	var how []string
 	if kernel.Overlaps(c.whole) {
@@ -118,6 +122,7 @@ func (c *hostCheck) isolation() {
 	if siblings.IsEmpty() {
 		f.Want = "whole cores"
 	}
+	// Without the list of cores it is not known who is whose sibling.
 	if len(c.h.Cores) == 0 {
 		c.unread(IDSiblings, hostSubject, "whole cores", fileCPU+"cpu*/topology/thread_siblings_list")
 		return
@@ -134,6 +139,7 @@ func (c *hostCheck) isolation() {
 func (c *hostCheck) noHzFull() {
 	const file = fileCPU + "nohz_full"
 	i := slices.IndexFunc(c.p.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "nohz_full=") })
+	// A plan without nohz_full leaves the tick on, and asks nothing of the host here.
 	if i < 0 {
 		return
 	}
@@ -200,6 +206,7 @@ func (c *hostCheck) threads() {
 	var foreign, kernel []string // those of programs are named first: they can be moved
 	for i := range c.run.Threads {
 		t := &c.run.Threads[i]
+		// Threads of one CPU alone belong to that CPU, and nobody can move them.
 		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
 		}

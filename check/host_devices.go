@@ -113,6 +113,8 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 		return
 	}
 	ok := true
+	// A card that has moved to another slot keeps its address on some machines, and is far from the node's
+	// CPUs then.
 	if i >= 0 && n.Cards[i].NUMANode != nil {
 		node := *n.Cards[i].NUMANode
 		f.Want, f.Evidence = fmt.Sprintf("there, on NUMA node %d", node), f.Evidence+"/numa_node"
@@ -130,6 +132,8 @@ func (c *hostCheck) present(n *plan.Node, id string, d *topology.PCIDevice) {
 // group checks the IOMMU group of a function, once for all functions of it that go to one lab node.
 func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topology.PCIAddr]bool, seen map[int]bool) {
 	want := "every other function of the group on vfio-pci, pci-stub or no driver"
+	// Where the IOMMU is known to be off or on, a function without a group is a fault; where it is not, a
+	// group may just not have been read.
 	if d.IOMMUGroup == nil {
 		if c.h.IOMMU.Enabled != nil {
 			c.judge(false, finding.Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
@@ -149,10 +153,12 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	others := 0
 	for i := range c.h.PCI {
 		m := &c.h.PCI[i]
+		// Bridges stay with the kernel: VFIO asks nothing of those whose driver leaves memory alone.
 		if m.IOMMUGroup == nil || *m.IOMMUGroup != id || m.IsBridge() || ours[m.Address] {
 			continue
 		}
 		others++
+		// pci-stub holds a function for nobody, which is as good as no driver to VFIO.
 		if m.Driver != "" && !topology.IsVFIO(m.Driver) && m.Driver != "pci-stub" {
 			blocked = append(blocked, fmt.Sprintf("%s is on %s", m.Address, m.Driver))
 		}
@@ -254,6 +260,7 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 			Want:     want,
 			Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed", Fix: "ip link set " + p.Name +
 				" up; without a carrier see ethtool " + p.Name + " and the cable"}
+		// A port whose driver does not tell its carrier is judged by its state alone.
 		up := p.State == "up"
 		if p.Carrier != nil {
 			f.Have += map[bool]string{true: ", carrier", false: ", no carrier"}[*p.Carrier]

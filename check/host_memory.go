@@ -24,6 +24,8 @@ func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, wh
 	case len(c.h.NUMANodes) == 0:
 	case n == nil:
 		why = fmt.Sprintf("the host has no NUMA node %d", node)
+	// A node without any pool at all was not read: every kernel with hugepages has one of its default size
+	// on each node.
 	case len(n.Hugepages) > 0:
 		if pool = topology.Pool(n.Hugepages, size); pool == nil {
 			why = "no pages of that size: neither the kernel nor the CPU may know them"
@@ -47,6 +49,7 @@ func (c *hostCheck) hugepages() {
 		dir := fmt.Sprintf("/sys/devices/system/node/node%d/hugepages/hugepages-%dkB/", want.NUMANode,
 			want.PageBytes>>10)
 		unit := " of " + words.Exact(want.PageBytes)
+		// Held are the pages of tenants: without them the lab's would not fit beside.
 		need := max(want.Count+want.Held, 0)
 		have, why := c.pool(want.NUMANode, want.PageBytes)
 		if have == nil {
@@ -66,6 +69,7 @@ func (c *hostCheck) hugepages() {
 			Evidence: dir + "nr_hugepages", Fix: fmt.Sprintf("echo %d > %snr_hugepages; where fewer come of it, "+
 				"hugepagesz and hugepages=NODE:COUNT on the command line, and reboot", need, dir)})
 
+		// Pages of nodes that run are taken, and no longer free.
 		var missing int64
 		for i := range c.p.Nodes {
 			if n := &c.p.Nodes[i]; !c.up(n.Name) {

@@ -55,6 +55,7 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 			}
 		}
 	}
+	// Several devices of the same two nodes may share a value: it is told once.
 	slices.Sort(shared)
 	shared = slices.Compact(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",

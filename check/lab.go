@@ -33,6 +33,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	var out []finding.Finding
 	nodes := make([]*facts.Node, len(l.Nodes))
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
+		// A place for each node, so that findings stand in the order of the lab whoever answers first.
 		perNode := make([][]finding.Finding, len(l.Nodes))
 		progress("read the nodes")
 		// The active IB MTU costs a process on the node: not for those who ask for something else.
@@ -46,6 +47,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("reach every peer at full MTU")
 		out = append(out, Reach(ctx, l, r)...)
 	}
+	// After the checks of the nodes, whose findings say where no message can get through.
 	if wanted(IDTraffic) && ctx.Err() == nil {
 		progress("send RDMA messages around the ring")
 		out = append(out, traffic(ctx, l, nodes, out, r)...)

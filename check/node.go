@@ -24,6 +24,8 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 			"rackless ls shows whether it runs; rackless up LAB.yaml starts it again")}
 	}
 	var out []finding.Finding
+	// One line of findings a NIC, in the order in which the parts depend on each other: link, RDMA port,
+	// MTU, GID.
 	for i, nic := range n.NICs {
 		dev := rdmaDeviceOf(f, nic, i)
 		out = append(out, linkFindings(l, n.Name, nic, f)...)
@@ -48,6 +50,7 @@ const (
 func settledFacts(ctx context.Context, n lab.Node, r Reader) (*facts.Node, error) {
 	for deadline := time.Now().Add(settleLimit); ; {
 		f, err := r.Facts(ctx, n.Name)
+		// A carrier with another state than "up" is one that the kernel has not come to yet.
 		lagging := err == nil && slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
 			d := f.Netdev(nic.Name)
 			return d != nil && d.Carrier != nil && *d.Carrier && d.State != "up"
@@ -86,6 +89,8 @@ func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 	}
 	for on, d := range f.RDMADevices() {
 		port := d.Port(1)
+		// GIDs name their network device. Without one, as on a link that never was up, the function that both
+		// belong to says it.
 		named := slices.ContainsFunc(port.GIDs, func(g topology.GID) bool { return g.Netdev == nic.Name })
 		if named || on.Has(nic.Name) {
 			dev.name, dev.port = d.Name, port
@@ -214,6 +219,7 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		table = append(table, fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev))
 	}
 	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
+	// Any index will do: tools of the house look it up, and do not count on a fixed one.
 	if i, ok := d.port.RoCEv2Index(addr); ok {
 		f.Have = fmt.Sprintf("index %d", i)
 		return f

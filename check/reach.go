@@ -65,6 +65,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f := finding.Finding{ID: IDReach, Subject: me.Name,
 		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: finding.OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
+	// A lab of one node has nobody to reach, which is no fault.
 	if len(peers) == 0 {
 		f.Have = "no peers"
 		return f
@@ -81,6 +82,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 		f.Status, f.Have, f.Fix = finding.Unknown, err.Error(), "rackless ls shows whether the node runs"
 		return f
 	}
+	// fping prints one line an address, in the order in which answers come.
 	said := make(map[string]bool) // whether the address is alive
 	for line := range strings.Lines(string(res.Stdout)) {
 		if addr, what, ok := strings.Cut(strings.TrimSpace(line), " is "); ok {
@@ -114,6 +116,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f.Have += ", silent: " + strings.Join(silent, ", ")
 	f.Fix = "see the findings of these nodes; if they have none, whether the switch holds their ports: " +
 		"rackless fabric " + l.Name
+	// The node's own MTU is in the way, and not the peer: the fix is here.
 	if nics := tooLong(me, string(res.Stderr)); len(nics) > 0 {
 		var fixes []string
 		for _, nic := range nics {

@@ -111,6 +111,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		return f
 	}
 	sides := []rdmaDevice{firstDevice(client, t.client), firstDevice(server, t.server)}
+	// What is known already is repeated as the reason, with its own fix: no second finding on the same
+	// fault.
 	for i, n := range []lab.Node{t.client, t.server} {
 		if why, bad := obstacle(known, n, sides[i].name); bad {
 			f.Evidence = why.Evidence
@@ -124,11 +126,15 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 	f.Evidence = strings.Join(clientArgs, " ") + "; /sys/class/infiniband/" + sides[0].name + "/ports/1/hw_counters"
 
 	const fixUnread = "rackless ls shows whether the nodes run"
+	// Counters before and after: an exchange that the kernel moved over another device would succeed all
+	// the same.
 	before, err := t.counters(ctx)
 	if err != nil {
 		return outcome(finding.Unknown, err.Error(), fixUnread)
 	}
 	late := fmt.Errorf("no end within %v", trafficLimit)
+	// RDMA has no time limit of its own here: a queue pair whose packets are dropped retries until
+	// somebody ends it.
 	limited, cancel := context.WithTimeoutCause(ctx, trafficLimit, late)
 	defer cancel()
 	switch res, err := t.exchange(limited, clientArgs, t.command(sides[1].name, serverGID)); {
@@ -155,6 +161,8 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		}
 		sent, received := after[i].sent-before[i].sent, after[i].received-before[i].received
 		moved = append(moved, fmt.Sprintf("%s sent %d, received %d packets", name, sent, received))
+		// Each message of 4096 bytes is a packet at least, and each has an answer, so that both sides count as
+		// many both ways.
 		if sent < trafficMessages || received < trafficMessages {
 			f.Status = finding.Failed
 			f.Fix = "the messages went another way than through " + sides[i].name +
@@ -241,6 +249,7 @@ func (t *trafficCheck) counters(ctx context.Context) ([]packetCount, error) {
 			return nil, fmt.Errorf("%s has no %s", n.Name, d.name)
 		}
 		counters := f.Counters[d.name]
+		// Soft RoCE has counters of its own in hw_counters; cards have those of the port.
 		sent, ok1 := counters.HW[counterSent]
 		received, ok2 := counters.HW[counterReceived]
 		if !ok1 || !ok2 {
