@@ -131,9 +131,19 @@ func (s Store) Strays(sys *change.System) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, err := s.Load()
-	if err != nil {
-		p = nil // a plan that cannot be read tells no more than one that is lost
+	p, journal := s.Known()
+	if journal && len(entries) == 0 {
+		p = nil // all of it was taken back, and the plan is still there
 	}
 	return Marks(sys, entries, p)
+}
+
+// Known returns for what the host is prepared, nil where that cannot be read, and whether there is a journal.
+func (s Store) Known() (p *Prepared, journal bool) {
+	p, err := s.Load()
+	if err != nil {
+		p = nil
+	}
+	_, err = os.Lstat(s.Journal())
+	return p, err == nil
 }

@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
+)
+
+// rollbackOutput is what rollback prints as JSON.
+type rollbackOutput struct {
+	Schema string       `json:"schema"`
+	DryRun bool         `json:"dry_run"`
+	Reboot bool         `json:"needs_reboot"` // until the kernel runs without the arguments
+	Steps  []stepOutput `json:"steps"`
+}
+
+const rollbackSchema = "rackless/rollback/v1"
+
+func newRollbackCmd(a *app) *cobra.Command {
+	var form string
+	var dryRun, yes, known bool
+	cmd := &cobra.Command{
+		Use:   "rollback",
+		Short: "Undo everything that prepare has changed on this host",
+		Long: `Takes back, last first, everything that the journal of prepare knows of, and reads each thing back:
+files byte for byte, drivers, virtual functions, pages, values. Kernel arguments are gone from the
+boot loader at once, and from the kernel with the next boot.
+
+What cannot be taken back is named, stays in the journal, and can be tried again. Refused while a
+device of the lab is in use.
+
+A journal that has lost lines is refused, by prepare as well: the message names the lines and the
+steps that are still known. --what-is-known takes those back, keeps the damaged journal beside its
+place, names what it finds of rackless prepare after that, and ends with status 3.`,
+		Example: "  rackless rollback --dry-run",
+		Args:    exactArgs(0, "no argument"),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.rollback(cmd.Context(), form, dryRun, yes, known)
+		},
+	}
+	outputFlag(cmd, &form)
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be taken back, and change nothing")
+	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	cmd.Flags().BoolVar(&known, "what-is-known", false, "take back what a damaged journal still knows")
+	return cmd
+}
+
+func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
+	store, s := a.store(), a.system()
+	if dryRun {
+		return a.printRollback(store, form)
+	}
+	open := change.Open
+	if known {
+		open = change.OpenKnown
+	}
+	p, had := store.Known()
+	j, err := open(store.Journal(), host.Kinds())
+	if err != nil {
+		return err
+	}
+	out := rollbackOutput{Schema: rollbackSchema, Steps: []stepOutput{}}
+	entries := j.Entries()
+	if len(entries) == 0 {
+		if had && j.Gap() == "" {
+			p = nil // all of it was taken back, and the plan is still there
+		}
+		marks, err := host.Marks(s, nil, p)
+		return errors.Join(store.Clear(j), err, a.print(form, out, nothingToTakeBack), remains(j, marks))
+	}
+	if users := host.Users(s); len(users) > 0 {
+		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
+			"rackless down", strings.Join(users, ", ")))
+	}
+	if !yes {
+		question := fmt.Sprintf("Take back %s on this host?", words.Count(len(entries), "step"))
+		if err := a.agree(ctx, "rollback", form, nil, question); err != nil {
+			return errors.Join(err, j.Close())
+		}
+	}
+	// Asked before the rollback: after it the journal is empty, and the plan is gone.
+	out.Reboot = host.ArgumentsInForce(entries)
+	if p != nil && (out.Reboot || j.Gap() == "") {
+		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
+	}
+	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form))
+	if stays != nil {
+		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
+	}
+	if form == formatJSON {
+		out.Steps = stepOutputs(results)
+		err = errors.Join(err, a.printJSON(out))
+	}
+	if err != nil {
+		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
+	}
+	marks, err := host.Marks(s, nil, p)
+	if err == nil {
+		err = remains(j, marks)
+	}
+	if form != formatJSON {
+		how := "this host is as it was: %s taken back\n"
+		if err != nil {
+			how = "%s taken back\n"
+		}
+		fmt.Fprintf(a.out, how, words.Count(len(results), "step"))
+		if out.Reboot {
+			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")
+		}
+	}
+	return err
+}
+
+// remains says what a rollback has not taken back, because the journal does not know of it; nil if that is nothing.
+func remains(j *change.Journal, marks []string) error {
+	if j.Gap() == "" && len(marks) == 0 {
+		return nil
+	}
+	text := "this host may not be as it was"
+	if j.Gap() != "" {
+		text += ": its journal was damaged, and only what it still knew was taken back (" + j.Gap() + ")"
+	}
+	if len(marks) > 0 {
+		text += "\nmade by rackless prepare, and not in its journal; take it back by hand:\n  " +
+			strings.Join(marks, "\n  ")
+	}
+	return faultf("%s", text)
+}
+
+const nothingToTakeBack = "nothing to take back\n"
+
+// printRollback prints what rollback would take back.
+func (a *app) printRollback(store host.Store, form string) error {
+	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
+	if err != nil {
+		return err // of a damaged journal it names the steps, too
+	}
+	var results []change.Result
+	for _, e := range change.RollbackOrder(entries) {
+		results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(),
+			Subject: e.Op.Subject(), Status: change.Pending})
+	}
+	if form == formatJSON || len(results) == 0 {
+		return a.print(form, rollbackOutput{Schema: rollbackSchema, DryRun: true, Steps: stepOutputs(results)},
+			nothingToTakeBack)
+	}
+	a.printSteps(results, false)
+	return nil
+}
