@@ -234,6 +234,7 @@ func (a *advisor) reserve() {
 // memory gives NUMA nodes with few pages left all that the lab could use there.
 func (a *advisor) memory() {
 	used := a.PagesUsed(&a.base.Placement)
+	// No NUMA node can use more than the whole lab asks for, and an exact size would only move the question.
 	var most int64
 	for i := range a.p.Requests {
 		most += a.p.Requests[i].Pages

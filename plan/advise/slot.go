@@ -137,6 +137,7 @@ func (c *card) setNode(node *int) {
 
 // swapReported gives the paths that a tool reported to the other card: they are those of the slot.
 func (e Edit) swapReported(h *topology.Host, a, b *card) {
+	// A card with two parts, such as two ports, may go where one with a single part was: both have its paths then.
 	place := map[string]string{} // of each part: who was there before
 	pair := func(to, from []string) {
 		for i, id := range to {

@@ -58,6 +58,9 @@ func (o *oracle) ask(q *plan.Problem) (*search.Result, answer) {
 	if err == nil {
 		r, err = o.solve(o.ctx, q)
 	}
+	// The order matters. A search that ran into the deadline says "stopped", as one does that ran into its limit of
+	// steps; after the first no more is asked, after the second the next question may well be answered. An interrupt
+	// is neither: who pressed Ctrl-C wants no explanation.
 	switch {
 	case errors.Is(o.ctx.Err(), context.DeadlineExceeded):
 		o.left = 0

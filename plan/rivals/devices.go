@@ -72,7 +72,8 @@ func (h *host) left(w want, d, i int) int {
 	return 0
 }
 
-// take gives n units of device d to request i.
+// take gives n units of device d to request i. A NIC of which virtual functions are taken stays: left says that it
+// cannot be had whole any more.
 func (h *host) take(to *plan.NodePlacement, w want, d, n, i int) {
 	switch w.kind {
 	case wantGPU:

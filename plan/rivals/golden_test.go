@@ -116,7 +116,8 @@ func TestThePageOfTheRivalsHasThemAll(t *testing.T) {
 		}
 		rules, rest, _ := strings.Cut(sections[at], "\nFilled in, and known differences:\n")
 		differs, sources, _ := strings.Cut(rest, "\nSources:\n")
-		if strings.Count(rules, "\n3. ") != 1 || strings.Count(differs, "\n- ") < 3 || strings.Count(sources, "\n- ") < 2 {
+		if strings.Count(rules, "\n3. ") != 1 || strings.Count(differs, "\n- ") < 3 ||
+			strings.Count(sources, "\n- ") < 2 {
 			t.Errorf("the section of %s is not complete:\n%s", r.ID, sections[at])
 		}
 	}

@@ -197,6 +197,8 @@ func better(a, b nodeMask, needs int) bool {
 func (h *host) pod(i int, policy string) error {
 	r := &h.p.Requests[i]
 	t := h.cpuTopology()
+	// With full-pcpus-only a pod asks for whole cores: a lab node that shows no siblings to its guest pays for the
+	// second threads too.
 	need := max(r.VCPUs, r.Cores*t.perCore())
 	if need%t.perCore() != 0 {
 		return fmt.Errorf("SMTAlignmentError: requested %d cpus not multiple cpus per core = %d", need, t.perCore())

@@ -214,6 +214,9 @@ func (h *host) novaPins(n, cores, threads int) []int {
 	return packPrefer(siblings, cores*threads)
 }
 
+// packPrefer and packIsolate are what _pack_instance_onto_cores of nova/virt/hardware.py does by each thread policy: as
+// many siblings of a core as there are go to one guest cell, or only one of each.
+
 // packPrefer pins vcpus to sets of free siblings by thread policy prefer; nil if there are too few CPUs.
 func packPrefer(siblings [][]int, vcpus int) []int {
 	all := slices.Concat(siblings...)

@@ -13,6 +13,7 @@ import (
 // devices checks who gets which: as asked, from those that may be given, each to one lab node, with
 // all that cannot be taken apart.
 func (c *checker) devices() {
+	// By kind and ID: on hosts that are known by a GPU matrix alone, IDs are names, and a name may be of both kinds.
 	index := map[[2]string]int{}
 	for d := range c.p.Devices {
 		index[[2]string{c.p.Devices[d].Kind, c.p.Devices[d].ID}] = d
@@ -77,7 +78,7 @@ func (c *checker) cards(i int, n *plan.Node, index map[[2]string]int) {
 		c.place(i, n, &card, dev)
 	}
 	for _, list := range lists {
-		slices.Sort(*list)
+		slices.Sort(*list) // duplicates stay: exclusive tells of them
 	}
 }
 

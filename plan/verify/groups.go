@@ -14,6 +14,7 @@ import (
 // The problem says the same by bundles and by devices that are not whole. It is not believed here:
 // a mistake in how bundles are made would give away half a group, or the disk of the host.
 func (c *checker) groups() {
+	// The first lab node counts as the owner. That a function goes to two is told by exclusive.
 	owner := map[string]int{}
 	for i, n := range c.placed() {
 		for _, fn := range n.Devices {

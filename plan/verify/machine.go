@@ -158,6 +158,7 @@ func (c *checker) readCores() {
 			k.node = s.NUMANode
 		}
 		if s == nil {
+			// The problem leaves out cores none of whose CPUs is online.
 			if onNode && len(k.cpus) > 0 {
 				c.fault("problem: core %d of the host (CPUs %s) is missing", k.id, hc.CPUs)
 			}
@@ -206,6 +207,7 @@ func (c *checker) believesTenants() bool { return c.l.Tenants == lab.TenantsRead
 // The second is what catches a tenant that was pinned to a core after the plan was made.
 func (c *checker) readTenants() {
 	m := &c.m
+	// A core of several tenants is the first one's: for the lab it is taken in any case, and one name is enough.
 	hold := func(tenant string, cpus iter.Seq[int]) {
 		for cpu := range cpus {
 			if k := m.byCPU[cpu]; k != nil && k.tenant == "" {

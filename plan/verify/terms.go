@@ -51,7 +51,8 @@ func (c *checker) terms() {
 	}
 }
 
-// termName names a term by what it is of.
+// termName names a term by what it is of. Names are those of the plan, which may be a file of
+// anybody's: what is in them must not reach the terminal as it is.
 func termName(t plan.Term) string {
 	if t.Node == "" {
 		return words.Plain(t.Term) + " of [" + words.Plain(strings.Join(t.Among, " ")) + "]"
@@ -110,6 +111,8 @@ func (c *checker) recompute() []plan.Term {
 			all = append(all, plan.Term{Node: r.Name, Term: name, Value: value, Weight: weight, Cost: value * weight})
 		}
 		first := len(all)
+		// Means are taken over the devices that were asked for, not over those that are there: with a device too many
+		// or too few, which is said elsewhere, the weights of all others would change too.
 		c.pathTerms(i, f, paths, add)
 		asked := int64(0)
 		for _, want := range slices.Concat(r.GPUs, r.NICs, r.VFs) {
@@ -159,7 +162,7 @@ func (c *checker) recompute() []plan.Term {
 }
 
 // part is the weight of one of n equal parts of a whole: to the nearest, half up, and 1 at least
-// where the whole weighs anything.
+// where the whole weighs anything. A part of weight 0 would make a shortcoming of a large lab node free.
 func part(whole, n int64) int64 {
 	if whole == 0 || n <= 0 {
 		return 0
@@ -188,6 +191,7 @@ func (c *checker) pathTerms(i int, f *footprint, paths map[[2]int]*plan.PairPath
 	gpus, w := c.found[i].gpus, &c.p.Weights
 	path := func(a, b int) *plan.PairPath {
 		q := paths[[2]int{a, b}]
+		// A card that is in the plan twice has no path to itself, and that it is there twice has been said.
 		if q == nil && a != b {
 			c.fault("problem: no path between %s and %s", c.p.Devices[a].ID, c.p.Devices[b].ID)
 		}
@@ -258,7 +262,8 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 	return nearest, all
 }
 
-// sharers counts over the NICs that serve lab node i the other lab nodes that each serves.
+// sharers counts over the NICs that serve lab node i the other lab nodes that each serves. Two virtual functions of one
+// NIC count once: what is shared is the port, and the other lab node takes no more of it by having two.
 func (c *checker) sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, d := range sorted(prints[i].ports) {
@@ -288,6 +293,7 @@ func (c *checker) memoryTerms(i int, f *footprint) (far, off int64) {
 }
 
 // l3Sharers counts the L3 caches of which lab node i and another lab node, or a tenant, have cores.
+// Cores of the host do not count: what it runs there is little and its own choice.
 func (c *checker) l3Sharers(i int, prints []footprint) int64 {
 	var n int64
 	for _, l3 := range prints[i].l3 {

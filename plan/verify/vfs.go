@@ -41,6 +41,8 @@ type vfUse struct{ count, last int }
 // virtual checks the virtual functions: no more than may be given, no index twice, none of a NIC
 // that is given whole, and PFs that have to have enough of them.
 func (c *checker) virtual() {
+	// To give away any device of a bundle takes the drivers off all its functions, and the virtual functions of a NIC
+	// among them are gone then.
 	whole := map[int]int{} // bundle to lab node
 	for i := range c.found {
 		for _, d := range slices.Concat(c.found[i].gpus, c.found[i].nics) {
