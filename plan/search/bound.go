@@ -232,20 +232,7 @@ func (t *tree) subgradient() {
 	excess, direction := newVector(m), newVector(m)
 	high := t.bound(t.least)
 	theta, since := int64(16), 0 // theta is the length of a step in sixteenths
-	stuck := false               // the prices are about as good as steps of this length make them
 	for range rounds {
-		if stuck {
-			stuck = false
-			// Is it proved already? If not, round prices are no good place to go on from.
-			now := t.relaxation()
-			t.restore(best)
-			t.roundPrices()
-			if t.root = max(t.root, t.boundUnequal(quickSteps)); t.proved() {
-				return
-			}
-			t.restore(now)
-			t.root = now.root
-		}
 		t.findExcess(&excess)
 		direction.turn(&excess, t.price)
 		// Polyak's step aims at the cost of the best placement. That may be far too high before good
@@ -268,7 +255,7 @@ func (t *tree) subgradient() {
 			}
 		} else if since++; since > 12 {
 			// The steps are too long: they jump over the best prices. Go back there, and on with shorter ones.
-			since, stuck = 0, true
+			since = 0
 			theta = theta * 2 / 3
 			direction = newVector(m)
 			t.restore(best)
