@@ -170,7 +170,7 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	for _, d := range whole {
 		dev := &a.p.Devices[d]
 		card := NodeDevice{ID: dev.ID, Kind: dev.Kind, Model: dev.Model, NUMANode: dev.NUMANode,
-			Cell: a.cell(n, dev.NUMANode)}
+			Cell: n.NearestCell(dev.NUMANode, a.p.Distance)}
 		n.Devices = append(n.Devices, dev.ID)
 		if len(dev.Functions) > 0 {
 			card.Functions = []string{dev.ID}
@@ -189,20 +189,20 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 		n.Devices = append(n.Devices, v.name)
 		n.Cards = append(n.Cards, NodeDevice{ID: dev.ID, Kind: KindVF, Model: dev.Model, VF: &v.index,
 			Functions: []string{v.name},
-			NUMANode:  dev.NUMANode, Cell: a.cell(n, dev.NUMANode)})
+			NUMANode:  dev.NUMANode, Cell: n.NearestCell(dev.NUMANode, a.p.Distance)})
 	}
 }
 
-// cell returns the guest's cell for a device on a NUMA node of the host: the one that stands for
-// it, else the nearest, of equally near ones the first.
-func (a *assembly) cell(n *Node, node *int) *int {
+// NearestCell returns the guest's cell for a device on a NUMA node of the host: the one that stands for
+// it, else the nearest, of equally near ones the first; nil where the device's NUMA node is not known.
+func (n *Node) NearestCell(node *int, distance func(from, to int) int) *int {
 	if node == nil {
 		return nil
 	}
 	best, far := 0, -1
 	for _, c := range n.Cells {
 		for _, home := range c.NUMANodes {
-			if d := a.p.Distance(home, *node); far < 0 || d < far {
+			if d := distance(home, *node); far < 0 || d < far {
 				best, far = c.Cell, d
 			}
 		}

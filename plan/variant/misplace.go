@@ -146,18 +146,8 @@ func (a *arranger) distance(from, to int) int {
 // cards says for each device of a lab node which cell is now the nearest.
 func (a *arranger) cards(n *plan.Node) {
 	for i := range n.Cards {
-		card := &n.Cards[i]
-		if card.Cell == nil || card.NUMANode == nil {
-			continue
+		if card := &n.Cards[i]; card.Cell != nil && card.NUMANode != nil {
+			card.Cell = n.NearestCell(card.NUMANode, a.distance)
 		}
-		best, near := 0, -1
-		for _, c := range n.Cells {
-			for _, node := range c.NUMANodes {
-				if d := a.distance(node, *card.NUMANode); near < 0 || d < near {
-					best, near = c.Cell, d
-				}
-			}
-		}
-		card.Cell = new(best)
 	}
 }
