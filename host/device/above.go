@@ -19,7 +19,7 @@ func (f function) carries(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if nic, err := f.isNIC(); err != nil || !nic && len(netdevs) == 0 {
+	if class, err := f.class(); err != nil || class.Base() != topology.ClassNetwork && len(netdevs) == 0 {
 		return "", err
 	}
 	network, err := f.k.network(f.s)
@@ -154,11 +154,15 @@ func (f function) rdma(ctx context.Context, network Network, netdevs []string) (
 // elsewhere says that a NIC has a driver for networks and no network device here: sysfs shows those of our own network
 // namespace alone, and a container has it. An InfiniBand function need not have any; RoCE does.
 func (f function) elsewhere() (string, error) {
-	nic, err1 := f.isNIC()
+	class, err1 := f.class()
 	driver, err2 := f.driver()
-	ethernet, infiniband, err3 := f.linkLayers()
-	if err := errors.Join(err1, err2, err3); err != nil || !nic || infiniband && !ethernet {
+	layers, err3 := f.linkLayers()
+	if err := errors.Join(err1, err2, err3); err != nil || class.Base() != topology.ClassNetwork {
 		return "", err
+	}
+	infiniband := slices.Contains(layers, "InfiniBand") || len(layers) > 0 && class.Sub() == 0x0207
+	if infiniband && !slices.Contains(layers, "Ethernet") {
+		return "", nil
 	}
 	switch driver {
 	case "", vfioPCI, "pci-stub", "uio_pci_generic", "igb_uio":
@@ -168,33 +172,34 @@ func (f function) elsewhere() (string, error) {
 		"containers are", nil
 }
 
-func (f function) isNIC() (bool, error) {
-	class, err := f.optional("class")
-	if err != nil || class == nil {
-		return false, err
+// class returns the PCI class; 0 where it is not known.
+func (f function) class() (topology.ID24, error) {
+	text, err := f.optional("class")
+	if err != nil || text == nil {
+		return 0, err
 	}
-	kind, err := topology.ParseID24(*class)
+	class, err := topology.ParseID24(*text)
 	if err != nil {
-		return false, fmt.Errorf("%s: %w", f.path("class"), err)
+		err = fmt.Errorf("%s: %w", f.path("class"), err)
 	}
-	return kind.Base() == topology.ClassNetwork, nil
+	return class, err
 }
 
-// linkLayers reports what the ports of the function's RDMA devices are connected to.
-func (f function) linkLayers() (ethernet, infiniband bool, err error) {
+// linkLayers returns what the ports of the function's RDMA devices are connected to: "Ethernet" is RoCE.
+func (f function) linkLayers() (layers []string, err error) {
 	devices, err := f.s.List(f.path("infiniband"))
 	for _, device := range devices {
 		ports, err := f.s.List(f.path("infiniband/" + device + "/ports"))
 		if err != nil {
-			return false, false, err
+			return nil, err
 		}
 		for _, port := range ports {
 			layer, err := f.s.ValueOr(f.path("infiniband/"+device+"/ports/"+port+"/link_layer"), "")
 			if err != nil {
-				return false, false, err
+				return nil, err
 			}
-			ethernet, infiniband = ethernet || layer == "Ethernet", infiniband || layer == "InfiniBand"
+			layers = append(layers, layer)
 		}
 	}
-	return ethernet, infiniband, err
+	return layers, err
 }

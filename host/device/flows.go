@@ -128,7 +128,7 @@ func allFlows(s *change.System, pid int) ([]flow, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, more := range []func(*change.System, procfs.FS) ([]flow, error){mountFlows, iscsiFlows, nvmeFlows, nbdFlows,
+	for _, more := range []func(*change.System, procfs.FS) ([]flow, error){mountFlows, portalFlows, nvmeFlows, nbdFlows,
 		storageConnections, nameServers} {
 		found, err := more(s, proc)
 		if err != nil {
@@ -218,22 +218,31 @@ func addressesIn(text string) []netip.Addr {
 	return all
 }
 
-// iscsiFlows returns the portals of iSCSI and iSER sessions.
-// Source: Documentation/ABI of Linux, scsi_transport_iscsi.c.
-func iscsiFlows(s *change.System, _ procfs.FS) ([]flow, error) {
-	const class = "/sys/class/iscsi_connection"
-	names, err := s.List(class)
+// portals are where the kernel lists the servers of block devices: of iSCSI and iSER (scsi_transport_iscsi.c), and the
+// monitors of Ceph (Documentation/ABI/testing/sysfs-bus-rbd).
+var portals = []struct{ dir, file, what, fix string }{
+	{"/sys/class/iscsi_connection", "address", "the iSCSI session", "log out first (iscsiadm -m node -u)"},
+	{"/sys/class/iscsi_connection", "persistent_address", "the iSCSI session", "log out first (iscsiadm -m node -u)"},
+	{"/sys/bus/rbd/devices", "config_info", "a RADOS block device", "rbd unmap it first"},
+}
+
+// portalFlows returns the servers in portals.
+func portalFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
-	for _, name := range names {
-		for _, file := range []string{"address", "persistent_address"} {
-			text, _ := s.Value(class + "/" + name + "/" + file) // not known while it is set up
+	for _, p := range portals {
+		names, err := s.List(p.dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			text, _ := s.Value(p.dir + "/" + name + "/" + p.file) // not known while it is set up
 			for _, a := range addressesIn(text) {
-				flows = append(flows, flow{what: "the iSCSI session with " + a.String(), remote: a,
-					fix: "log out first (iscsiadm -m node -u), or choose another NIC"})
+				flows = append(flows, flow{what: fmt.Sprintf("%s with %s", p.what, a), remote: a,
+					fix: p.fix + ", or choose another NIC"})
 			}
 		}
 	}
-	return flows, err
+	return flows, nil
 }
 
 // nvmeFlows returns the controllers of NVMe over TCP and RDMA: "traddr=10.0.0.1,trsvcid=4420,host_iface=eno3,..."

@@ -104,8 +104,9 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 			m.gone(m.function(simNIC).path("net"))
 			m.rdmaDevice(simNIC, "mlx5_0", "Ethernet")
 		}, busy + "driver igb has it, and its network device is in another network namespace", true}, func(m *sim) {
-			m.gone(m.function(simNIC).path("net")) // InfiniBand without IP
-			m.rdmaDevice(simNIC, "mlx5_0", "InfiniBand")
+			m.gone(m.function(simNIC).path("net")) // InfiniBand without IP, whose link layer is not told
+			m.put(m.function(simNIC).path("class"), "0x020700")
+			m.rdmaDevice(simNIC, "mlx5_0", "")
 		}},
 		{guardCase{"a NIC in a container that is known", nic, func(m *sim) {
 			m.gone(m.function(simNIC).path("net"))
@@ -174,6 +175,11 @@ func TestGuardsOfNICsInUse(t *testing.T) {
 			m.put("/sys/class/iscsi_connection/connection1:0/persistent_address", server)
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno4"}
 		}},
+		{guardCase{"a RADOS block device", nic, func(m *sim) {
+			m.put("/sys/bus/rbd/devices/0/config_info", "10.0.9.9:6789,"+server+":6789 name=admin rbd image -")
+			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
+		}, "carries a RADOS block device with 10.0.0.1 (through eno3): rbd unmap it first", false},
+			func(m *sim) { m.put("/sys/bus/rbd/devices/0/config_info", "") }},
 		{guardCase{"NVMe over RDMA", nic, func(m *sim) {
 			m.put("/sys/class/nvme/nvme1/address", "traddr="+server+",trsvcid=4420")
 			m.net.routes[netip.MustParseAddr(server)] = []string{"eno3"}
