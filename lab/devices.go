@@ -214,6 +214,14 @@ func (d *decoder) rate(path string, n ast.Node) int64 {
 	return 0
 }
 
+// clone returns a request that shares nothing with r.
+func (r DeviceRequest) clone() DeviceRequest {
+	if r.NUMANode != nil {
+		r.NUMANode = new(*r.NUMANode)
+	}
+	return r
+}
+
 // flow writes a request as a lab file does.
 func (r DeviceRequest) flow() string {
 	switch {

@@ -149,7 +149,7 @@ func (f fileDevices) count() int {
 func (f fileDevices) requests() []DeviceRequest {
 	var all []DeviceRequest
 	for _, r := range f {
-		all = append(all, r.DeviceRequest)
+		all = append(all, r.DeviceRequest.clone())
 	}
 	return all
 }

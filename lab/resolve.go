@@ -134,12 +134,16 @@ func anyOf(count int) fileDevices {
 	return fileDevices{{DeviceRequest: DeviceRequest{Count: count}}}
 }
 
-// named returns a node of this name with lists of its own.
+// named returns a node of this name that shares nothing with n.
 func (n Node) named(name string) Node {
 	n.Name = name
 	n.NICs = slices.Clone(n.NICs)
 	for _, requests := range []*[]DeviceRequest{&n.GPURequests, &n.NICRequests, &n.VFRequests} {
-		*requests = slices.Clone(*requests)
+		own := slices.Clone(*requests)
+		for i := range own {
+			own[i] = own[i].clone()
+		}
+		*requests = own
 	}
 	return n
 }
