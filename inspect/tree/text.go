@@ -128,6 +128,9 @@ func (p *textParser) entry() error {
 		}
 		return p.content(int(n))
 	case keyLink:
+		if value == "" { // which no kernel makes, and which could not be told from a file when it is written again
+			return fmt.Errorf("%q is a link to nothing", clip(p.path))
+		}
 		return p.build.Link(p.path, value)
 	case keyQuoted:
 		s, err := strconv.Unquote(value)
