@@ -185,6 +185,7 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
 			Evidence: evidence, Fix: fix, Ceiling: now.carries()}}
 	}
+	// The slowest generation that could have carried what was copied: the link was at least that fast meanwhile.
 	for _, gts := range []float64{5, 8, 16, 32} {
 		width := max(*now.Width, *now.MaxWidth)
 		if gts >= *now.MaxSpeedGTs || topology.LinkGBps(gts, width) < j.Value {

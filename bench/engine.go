@@ -252,6 +252,7 @@ func (e Engine) check(client, server Endpoint, o Options) error {
 		return errors.New("this engine measures one node; use RunLocal")
 	case !e.Local && server.Node == "":
 		return errors.New("this engine measures between two nodes; use Run")
+	// It would measure the loopback device, or a NIC that sends to itself.
 	case !e.Local && client.Node == server.Node:
 		return fmt.Errorf("client and server are both node %q", client.Node)
 	case !e.Local && !server.Addr.IsValid():

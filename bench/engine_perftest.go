@@ -269,6 +269,8 @@ func (p perftest) iterations(o Options) int {
 	if o.Iterations != 0 {
 		return o.Iterations
 	}
+	// By time and not by a fixed number: the same number of messages takes a millisecond on hardware and minutes on an
+	// emulated CPU.
 	perIteration, budget := p.cost(o)
 	n := int(budget.Seconds()/perIteration+5) / 10 * 10 // a round number
 	return max(minIterations, leastIterations/p.flows(), min(n, mostIterations))
@@ -340,6 +342,8 @@ func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoin
 		needed       bool
 		option, what string
 	}{
+		// Asked beforehand, since a perftest that does not know an option ends at once, and the other side waits for
+		// it.
 		{p.immediate, "--write_with_imm", "writes with immediate data need a later perftest"},
 		{p.gpu != "", "--use_cuda", "memory of a GPU needs a perftest that was built with CUDA"},
 		{p.dmabuf, "--use_cuda_dmabuf", "dma-buf needs a later perftest, built with CUDA"},

@@ -247,6 +247,7 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 	case s.Metric == MetricCopyBandwidth:
 		judgeCopies(&j, w)
 	default:
+		// What is no perftest has one flow and main memory.
 		p, _ := e.plugin.(perftest)
 		r := route{Way: w, engine: e, bytes: s.Bytes, flows: max(1, p.pairs), both: e.sendsBothWays(), gpu: p.gpu != "",
 			iperf: s.Metric == MetricThroughput}
@@ -471,6 +472,7 @@ func (r *route) placeCauses() []Cause {
 		if s.Near.Len() > 0 {
 			fix = fmt.Sprintf("--cpu %v %s", s.Near, fix)
 		}
+		// A tool that may run near and far is where the scheduler has put it: that is possible, and not shown.
 		near := slices.Contains(s.CPUNodes, *s.NUMANode)
 		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
 			continue

@@ -117,6 +117,7 @@ type nvMatrix struct {
 func (m *nvMatrix) read(line string) error {
 	fields := strings.Fields(line)
 	switch {
+	// State by state: each line is known by what stands above it, since the rows of a matrix are only numbers.
 	case len(fields) == 2 && fields[0] == "Running" && fields[1] == m.testcase+".":
 		if m.next != nvBegin {
 			return fmt.Errorf("%s comes a second time", m.testcase)

@@ -67,6 +67,7 @@ func parseHeader(line string) ([]column, error) {
 	var cols []column
 	seen := make(map[string]bool)
 	for rest != "" {
+		// Titles are parted by as many spaces as there are in some of them, so that the row cannot be split.
 		i := slices.IndexFunc(perftestColumns, func(c column) bool { return strings.HasPrefix(rest, c.title+" ") })
 		if i < 0 {
 			return nil, fmt.Errorf("unknown column at %q", Shorten(rest))

@@ -109,6 +109,7 @@ func (r *PerftestResult) addJSONRows(rows []*jsonRow) error {
 				return bad(fmt.Errorf("%s appears twice in a row", c.title))
 			}
 			seen[c.title] = true
+			// The columns were taken from the table of titles, where the scale is that of another unit.
 			if c.metric == MetricBWPeak || c.metric == MetricBWAverage {
 				jr.cols[i].scale = scale
 			}

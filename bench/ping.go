@@ -147,6 +147,7 @@ func pingRow(line string, received int64) ([]Figure, error) {
 	for _, f := range row.Figures {
 		value[f.Metric] = f.Value
 	}
+	// busybox has no mdev; the other three are always there.
 	low, average, high := value[MetricLatencyMin], value[MetricLatencyAverage], value[MetricLatencyMax]
 	switch {
 	case low == 0 || average == 0 || high == 0: // 0 is no value of them

@@ -434,6 +434,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 	clientEnd := make(chan ended, 1)
 	go func() {
 		out, err := m.Exec.Exec(clientCtx, m.client.Node, args)
+		// An executor may return what was printed so far, and no error, for a command that it has killed.
 		if err == nil && clientCtx.Err() != nil {
 			err = clientCtx.Err() // what was killed has no result, whatever it printed
 		}
@@ -448,6 +449,7 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 		case client = <-clientEnd:
 			return client, serverEarly
 		case e, ok := <-serverEnd:
+			// Closed: the server has ended well, and a nil channel is never ready again.
 			if !ok {
 				serverEnd = nil
 				continue
@@ -530,6 +532,7 @@ func (m *measurement) transcript(client, server Output) string {
 			node = m.server.Node
 		}
 		text := s.Text
+		// The beginning says what was run, the end why it failed.
 		if len(text) > maxOutput {
 			text = fmt.Appendf(slices.Clone(text[:maxOutput/2]), "\n(%d bytes are left out)\n%s", len(text)-maxOutput,
 				text[len(text)-maxOutput/2:])

@@ -12,6 +12,7 @@ import (
 func ParseTolerances(words []string) (all Tolerance, byMetric map[string]Tolerance, err error) {
 	all.Bad, byMetric = DefaultTolerance, map[string]Tolerance{}
 	for _, word := range words {
+		// One flag for both, given as often as needed: the last word on a metric counts.
 		metric, shares, own := strings.Cut(word, "=")
 		if !own {
 			if all.Bad, err = parseShare(word); err != nil {

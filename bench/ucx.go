@@ -179,6 +179,8 @@ func ucxHeader(groups, titles string) ([]column, error) {
 	at := 1
 	for cell := range strings.SplitSeq(strings.Trim(titles, "|"), "|") {
 		title, group := strings.TrimSpace(cell), ""
+		// Groups stand above several titles, in the middle of their width: a title belongs to the cell above its first
+		// letter.
 		if at < len(groups) {
 			begin := strings.LastIndex(groups[:at], "|") + 1
 			if end := strings.Index(groups[at:], "|"); end >= 0 {

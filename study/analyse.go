@@ -367,6 +367,7 @@ func (a *analysis) compare() {
 		var of []*Comparison
 		for j := range controls {
 			c := &controls[j]
+			// Only controls of the same two levels, and where the other factors were the same.
 			if c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
 				effects, of = append(effects, *c.Effect), append(of, c)
 			}

@@ -199,6 +199,7 @@ func (f *file) spec() (*Spec, error) {
 		Blocks: f.Blocks, Seed: DefaultSeed,
 		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
 	}
+	// 0 is a seed like any other, so that what is missing has to be told from it.
 	if f.Seed != nil {
 		s.Seed = *f.Seed
 	}
@@ -276,6 +277,7 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 			return fmt.Errorf("factor %s: want a list of levels, as [%v, ...]", f.Name, item.Value)
 		}
 		for _, v := range list {
+			// YAML's own types, as text: 1500 is the level "1500". A list or a map would be a level that has no name.
 			switch v.(type) {
 			case string, int64, uint64, int, float64, bool:
 				f.Levels = append(f.Levels, fmt.Sprint(v))
@@ -293,6 +295,7 @@ func (s *Spec) factors(all yaml.MapSlice) error {
 			s.Factors[0].Name)
 	}
 	if s.Design == DesignHalf {
+		// In half of the combinations of two factors the one follows from the other.
 		if len(s.Factors) < 3 {
 			return fmt.Errorf("design half: half of the combinations of %d factors leaves effects that cannot be "+
 				"told apart; it takes three or more, or design full", len(s.Factors))
@@ -337,6 +340,8 @@ func (s *Spec) joints(all []fileJoint) error {
 			file map[string]any
 			to   map[string]string
 		}{{"from", file.From, j.From}, {"to", file.To, j.To}} {
+			// A level that no run has would make a comparison that never comes, and the study would be judged without
+			// it.
 			for name, v := range side.file {
 				level := fmt.Sprint(v)
 				if !slices.ContainsFunc(s.Factors, func(f Factor) bool {
@@ -375,6 +380,7 @@ func (f *Factor) check() error {
 		return fmt.Errorf("factor %s: %d levels, want 1 to %d", f.Name, len(f.Levels), maxLevels)
 	}
 	for i, l := range f.Levels {
+		// Levels stand in tables, charts and messages: a line break in one would break these.
 		if l == "" || len(l) > 100 || strings.ContainsFunc(l, func(r rune) bool { return r < ' ' || r == 0x7f }) {
 			return fmt.Errorf("factor %s: level %q is no value", f.Name, l)
 		}
@@ -447,6 +453,7 @@ func (s *Spec) measures(all []Measure) error {
 		if m.Bytes < 0 || m.Iterations < 0 || m.Seconds < 0 {
 			return fmt.Errorf("measure: %s: bytes, iterations and seconds are not below zero", m.Test)
 		}
+		// An hour between measurements is a pause that somebody may want; a day is a slip of the pen.
 		if m.WarmUps < 0 || m.WarmUps > maxWarmUps || m.CoolDown < 0 || m.CoolDown > maxCoolDown {
 			return fmt.Errorf("measure: %s: want 0 to %d warm_ups, and a cool_down of 0s to %v", m.Test, maxWarmUps,
 				maxCoolDown)

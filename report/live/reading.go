@@ -64,6 +64,7 @@ func (r *reading[T]) join() *flight[T] {
 	if r.flight != nil {
 		return r.flight
 	}
+	// An error serves as long as a value: what fails is not asked again by every reader at once.
 	if r.last != nil && r.now().Sub(r.last.at) < r.fresh {
 		return r.last
 	}

@@ -56,6 +56,7 @@ func plain() table.Style {
 func render(style table.Style, columns []Column, rows [][]string, fold table.WidthEnforcer) []string {
 	w := table.NewWriter()
 	w.SetStyle(style)
+	// go-pretty measures letters by the columns they take, so that wide ones and combining ones stay aligned.
 	names := make([]string, len(columns))
 	configs := make([]table.ColumnConfig, len(columns))
 	for i, c := range columns {

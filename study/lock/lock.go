@@ -71,6 +71,7 @@ func FromEnv(getenv func(string) string) (Lock, error) {
 
 // Holder returns who runs a study on this machine; nil where nobody does.
 func (l Lock) Holder() (*Holder, error) {
+	// An abstract address, that of no file: it is free the moment its holder ends, however that ends.
 	c, err := net.DialUnix("unix", nil, &l.addr)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return nil, nil

@@ -131,6 +131,7 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		centred[i] -= m
 		squares += centred[i] * centred[i]
 	}
+	// All are equal: there is nothing that could be in order.
 	if squares == 0 {
 		return 0, 1
 	}
@@ -141,6 +142,8 @@ func lag1(values []float64, seed uint64) (r, p float64) {
 		}
 		return sum
 	}
+	// A permutation test: no distribution of the noise is assumed, and the mean of the products would have one of its
+	// own in so few blocks.
 	observed := products()
 	rng := newRand(seed)
 	const orders = 1999

@@ -83,6 +83,7 @@ func judge(e Effect, adjusted float64, comparisons int) Judgement {
 	j := Judgement{P: adjusted}
 	significant := adjusted <= alpha+1e-12 && e.Interval.Bounded() && !e.Interval.Contains(e.NoEffect())
 	switch {
+	// Equivalence is asked first: a small effect that is certain is still one that does not matter.
 	case e.Margin > 0 && e.Inner.Bounded() && e.Inner.Within(e.Bounds()):
 		j.Verdict = Equivalent
 		j.Reason = "the effect is smaller than what matters"
@@ -109,6 +110,7 @@ func undecided(e Effect, adjusted float64, comparisons int) string {
 		return fmt.Sprintf("%s cannot show an effect in %s: at least %d are needed", words.Count(e.Blocks, "block"),
 			words.Count(comparisons, "comparison"), least)
 	}
+	// From here on there are blocks enough. The reasons go from what no figure could change to what more blocks would.
 	if e.SmallestP*float64(comparisons) > alpha {
 		return fmt.Sprintf("too few resamples for %s: ask for at least %.0f", words.Count(comparisons, "comparison"),
 			2*float64(comparisons)/alpha)

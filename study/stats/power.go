@@ -106,6 +106,8 @@ func simulatedEffect(blocks, k int, power float64, seed uint64) float64 {
 	var sums, means []float64
 	// From 14 blocks on fewer, for the sake of time; the effect is then rounded up by more.
 	needed := make([]float64, min(simulatedStudies, 1<<24>>blocks))
+	// Each study of pure noise says how large an effect would have had to be in it to be found. The quantile of these
+	// is the effect that most studies find.
 	for i := range needed {
 		for j := range d {
 			d[j] = rng.NormFloat64()

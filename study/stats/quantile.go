@@ -163,6 +163,7 @@ func newMerger(blocks []HistogramBlock, quantile float64) (*merger, error) {
 
 // mergerOf sums up the counts of the levels by block.
 func mergerOf(sparse [][2]counts, quantile float64) *merger {
+	// Buckets that no block uses are left out: every resample goes through all that are kept.
 	used := make(map[int]bool)
 	for _, sides := range sparse {
 		for _, c := range sides {

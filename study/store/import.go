@@ -26,6 +26,7 @@ type MadeRun struct {
 // AddAll adds studies with all their runs: all of them or none. A study whose name is taken is
 // refused with [ErrTaken], or takes the place of the other one where replace is set.
 func (d *DB) AddAll(ctx context.Context, all []*Made, replace bool) error {
+	// Series are shared by all studies. Those of a transaction that failed are forgotten with it.
 	ids := map[series]int64{}
 	err := d.change(ctx, func(tx *sql.Tx) error {
 		for _, m := range all {

@@ -555,6 +555,7 @@ func (x *Sample) series() series { return series{x.Test, x.Metric, x.Bytes, x.Un
 
 // insertSeries finds the numbers of the series of some samples, and enters those that are new.
 func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids map[series]int64) error {
+	// A copy, so that nobody waits for the lock while the database is asked.
 	d.mu.Lock()
 	known := maps.Clone(d.series)
 	d.mu.Unlock()
