@@ -152,7 +152,7 @@ func (b *Builder) dir(name string) (*node, error) {
 	depth := 0
 	for rest := name[:end]; rest != ""; {
 		var element string
-		element, rest, _ = strings.Cut(rest, "/")
+		element, rest = cutElement(rest)
 		if depth++; depth > maxDepth {
 			return nil, fmt.Errorf("add %q: it has more than %d directories", clip(name), maxDepth)
 		}

@@ -25,7 +25,7 @@ func follow[T any](name string, last bool, root T, up func(at T) T,
 	at, links := root, 0
 	for rest := name; rest != ""; {
 		var element string
-		element, rest, _ = strings.Cut(rest, "/")
+		element, rest = cutElement(rest)
 		// Empty elements and dots come from link targets, such as "../../devices//cpu/".
 		switch element {
 		case "", ".":
@@ -72,6 +72,15 @@ func resolve(name string, last bool, readLink func(string) (string, error)) (str
 		}
 		return next, target, err == nil, err
 	})
+}
+
+// cutElement takes the first element off a name. strings.Cut would take a fifth of the time that it takes to find a
+// file in memory.
+func cutElement(name string) (first, rest string) {
+	if i := strings.IndexByte(name, '/'); i >= 0 {
+		return name[:i], name[i+1:]
+	}
+	return name, ""
 }
 
 // parentOf returns the directory that a clean name is in; the root is in itself.
