@@ -85,7 +85,7 @@ func readDump(t *testing.T, file string) *topology.Host {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root, err := mem.Machine()
+	root, err := mem.Chroot(tree.FindRoots(mem, archiveDepth)[0])
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -289,27 +290,39 @@ func unknownError(text []byte) error {
 	return fmt.Errorf("%w: %s; known are %s", ErrUnknown, what, strings.Join(known, ", "))
 }
 
+// errNoRoot is the error of an archive that is not of a machine.
+var errNoRoot = errors.New("no directory with sys or proc in it")
+
+// archiveDepth is how deep machines are looked for in archives. The deepest seen holds the directory of a collector, of
+// a node and of a dump.
+const archiveDepth = 6
+
 // openTree finds the machine in a tree in memory.
 func openTree(m *tree.Mem, name, inside, format string) (*Opened, error) {
-	var err error
-	if inside != "" {
-		if m, err = m.Chroot(filepath.ToSlash(inside)); err != nil {
-			return nil, fmt.Errorf("%s: %w", name, err)
-		}
-	}
-	one, err := m.Machine()
-	if many, ok := errors.AsType[*tree.ManyError](err); ok {
-		e := &ManyError{Path: filepath.Join(name, inside)}
-		for _, root := range many.Roots {
-			e.Dirs = append(e.Dirs, filepath.Join(name, inside, root))
-		}
-		return nil, e
-	}
+	m, err := m.Chroot(cmp.Or(filepath.ToSlash(inside), "."))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	o := &Opened{Name: name, Format: format, Source: Source{Name: name, FS: one}}
+	roots := tree.FindRoots(m, archiveDepth)
+	if len(roots) == 0 {
+		return nil, fmt.Errorf("%s: %w", name, errNoRoot)
+	}
+	if len(roots) > 1 {
+		return nil, &ManyError{filepath.Join(name, inside), joined(filepath.Join(name, inside), roots)}
+	}
+	if m, err = m.Chroot(roots[0]); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	o := &Opened{Name: name, Format: format, Source: Source{Name: name, FS: m}}
 	return o, o.asSnapshot()
+}
+
+// joined puts the same path before all names.
+func joined(path string, names []string) []string {
+	for i, name := range names {
+		names[i] = filepath.Join(path, name)
+	}
+	return names
 }
 
 // openDir opens a directory of this machine.
@@ -340,11 +353,7 @@ func rootsBelow(path string) ([]string, error) {
 	if _, err := os.ReadDir(path); err != nil {
 		return nil, err
 	}
-	roots := tree.FindRoots(os.DirFS(path), 2)
-	for i, root := range roots {
-		roots[i] = filepath.Join(path, root)
-	}
-	return roots, nil
+	return joined(path, tree.FindRoots(os.DirFS(path), 2)), nil
 }
 
 // dumpSuffixes are ends of names of files that are meant to be machines, whatever is in them: a

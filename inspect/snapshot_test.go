@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -111,7 +110,7 @@ func openMachine(t *testing.T, name string) (*Opened, *topology.Host) {
 		}
 	}
 	var many *ManyError
-	if errors.Is(err, tree.ErrNoRoot) || errors.Is(err, ErrNoMachine) || errors.As(err, &many) {
+	if errors.Is(err, errNoRoot) || errors.Is(err, ErrNoMachine) || errors.As(err, &many) {
 		t.Skip(err)
 	}
 	t.Fatal(err)

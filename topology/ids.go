@@ -84,8 +84,6 @@ const (
 	SubHostBridge   = 0x0600
 	SubOtherDisplay = 0x0380 // a display controller that is neither VGA nor 3D
 	SubPCIBridge    = 0x0604
-	SubAudio        = 0x0403
-	SubUSB          = 0x0c03
 	SubFabric       = 0x0c06 // InfiniBand HCAs of before subclass 0x0207
 )
 

@@ -1,7 +1,6 @@
 package topology
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -378,23 +377,6 @@ func (t *Tree) Paths() []Path {
 		}
 	}
 	return out
-}
-
-// Nearest returns the paths from one device to others, the nearest first; equal ones keep their
-// order. Unknown paths come last.
-func (t *Tree) Nearest(from string, others []string) []Path {
-	paths := make([]Path, 0, len(others))
-	for _, o := range others {
-		paths = append(paths, t.Path(from, o))
-	}
-	rank := func(p Path) PathClass {
-		if p.Class == PathUnknown {
-			return PathSYS + 1
-		}
-		return p.Class
-	}
-	slices.SortStableFunc(paths, func(a, b Path) int { return cmp.Compare(rank(a), rank(b)) })
-	return paths
 }
 
 // Path returns the path between two devices by ID. For many questions, make one Tree.

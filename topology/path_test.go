@@ -322,19 +322,19 @@ func TestPathsLeaveVirtualFunctionsAndUnknownOnesOut(t *testing.T) {
 	}
 }
 
-func TestNearest(t *testing.T) {
+func TestPathsFromOneDevice(t *testing.T) {
 	t.Parallel()
 	h := h20(t)
 	h.Reported = []Path{{A: "0000:13:00.0", B: "0000:53:00.0", Class: PathNVLink, Links: 18}}
 	others := []string{"none", "0000:94:00.0", "0000:54:00.0", "0000:14:00.0", "0000:d4:00.0", "0000:53:00.0",
 		"0000:13:00.0"}
 	var got []string
-	for _, p := range NewTree(h).Nearest("0000:13:00.0", others) {
-		got = append(got, p.B+" "+p.Label())
+	for _, other := range others {
+		got = append(got, other+" "+NewTree(h).Path("0000:13:00.0", other).Label())
 	}
 	want := []string{
-		"0000:13:00.0 X", "0000:53:00.0 NV18", "0000:14:00.0 PIX", "0000:54:00.0 NODE", "0000:94:00.0 SYS",
-		"0000:d4:00.0 SYS", "none ",
+		"none ", "0000:94:00.0 SYS", "0000:54:00.0 NODE", "0000:14:00.0 PIX", "0000:d4:00.0 SYS", "0000:53:00.0 NV18",
+		"0000:13:00.0 X",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -10,11 +10,8 @@ import (
 	"github.com/rackless/rackless/inspect/where"
 )
 
-// Bits of the kind of a matrix (hwloc/distances.h).
-const (
-	meansLatency   = 1 << 2
-	meansBandwidth = 1 << 3
-)
+// meansLatency is a bit of the kind of a matrix (hwloc/distances.h).
+const meansLatency = 1 << 2
 
 // localDistance is the distance of a node from itself in a SLIT (ACPI, "System Locality Information
 // Table"); others are at least as far.

@@ -393,7 +393,7 @@ func TestDumpsOfRealMachines(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		t.Logf("%s: %d entries, machines %q", filepath.Base(name), m.Len(), m.FindRoots())
+		t.Logf("%s: %d entries, machines %q", filepath.Base(name), m.entries(), FindRoots(m, 6))
 		if z, err := gzip.NewReader(bytes.NewReader(b)); err == nil {
 			plain, err := io.ReadAll(z)
 			if err != nil {

@@ -2,8 +2,6 @@ package tree
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
 	"io/fs"
 	"slices"
 	"syscall"
@@ -209,40 +207,6 @@ func (m *Mem) Chroot(name string) (*Mem, error) {
 	return &Mem{root: n}, nil
 }
 
-// ErrNoRoot is the error of Machine when the tree is not of a machine.
-var ErrNoRoot = errors.New("no directory with sys or proc in it")
-
-// A ManyError is the error of Machine when the tree holds several.
-type ManyError struct {
-	Roots []string // directories, sorted
-}
-
-func (e *ManyError) Error() string {
-	return fmt.Sprintf("%d machines in it, such as %q: name one of them", len(e.Roots), clip(e.Roots[0]))
-}
-
-// Machine returns the tree of the one machine in m: m itself where it has sys or proc, else the
-// only directory that has.
-func (m *Mem) Machine() (*Mem, error) {
-	switch roots := m.FindRoots(); {
-	case len(roots) == 0:
-		return nil, ErrNoRoot
-	case len(roots) > 1:
-		return nil, &ManyError{Roots: roots}
-	case roots[0] == ".":
-		return m, nil
-	default:
-		return m.Chroot(roots[0])
-	}
-}
-
-// maxRootDepth is how deep FindRoots looks. The deepest seen holds the directory of a collector, of
-// a node and of a dump.
-const maxRootDepth = 6
-
-// FindRoots is FindRoots of the tree.
-func (m *Mem) FindRoots() []string { return FindRoots(m, maxRootDepth) }
-
 // FindRoots returns the names of the directories that are the root of a machine: those that hold a
 // directory "sys" or "proc", at the smallest depth at which there are any, sorted. Archives often
 // have a directory of their own name around the machine. It looks at most at depth levels.
@@ -269,15 +233,4 @@ func FindRoots(fsys fs.FS, depth int) []string {
 		level = next
 	}
 	return nil
-}
-
-// Len returns the number of entries of the tree, without its root.
-func (m *Mem) Len() int { return m.root.count() }
-
-func (n *node) count() int {
-	total := len(n.children)
-	for _, c := range n.children {
-		total += c.count()
-	}
-	return total
 }

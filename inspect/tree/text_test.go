@@ -205,7 +205,7 @@ func TestTextOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m, err = m.Machine(); err != nil {
+	if m, err = m.Chroot(FindRoots(m, 6)[0]); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]string{
