@@ -100,7 +100,7 @@ fuzz: ## fuzz each target for FUZZTIME (20s), starting from the committed corpus
 	@set -e; grep -roH --include='*_test.go' '^func Fuzz[A-Za-z0-9_]*' . | sort | \
 	while IFS=: read -r file target; do \
 		target=$${target#func }; echo "$$(dirname $$file) $$target"; \
-		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=1s "$$(dirname $$file)" </dev/null; \
+		$(GO) test -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=100x "$$(dirname $$file)" </dev/null; \
 	done
 
 bench: build ## measure packages and whole labs, medians of five; see docs/performance.md
