@@ -228,9 +228,10 @@ func hex8(digits string) uint8 {
 	return uint8(v)
 }
 
-// link returns the link to fill in, nil outside of the capability that has it.
+// link returns the link to fill in, nil outside of the capability that has it. Of the lines that grep leaves of a text,
+// none may say which capability it is.
 func (d *device) link() *topology.Link {
-	if d.section != "Express" {
+	if d.section != "Express" && d.section != "" {
 		return nil
 	}
 	if d.Link == nil {

@@ -55,11 +55,19 @@ func (p *parser) draw(line string, n int) error {
 	// The first + or \ of a line is the branch that it continues; what is right of it is new. A branch that
 	// is further right than this one has ended, since lines are drawn from top to bottom.
 	col := strings.IndexAny(line, `+\`)
-	for i := len(p.drawing.open) - 1; i >= 0; i-- {
-		if b := p.drawing.open[i]; b.col == col {
-			p.drawing.open = p.drawing.open[:i+1]
-			return p.drawItem(line, col+2, b.bus, n)
+	// A piece that was cut out has lost the first character of some lines. Branches are further apart than that.
+	for _, off := range []int{0, 1, -1} {
+		for i := len(p.drawing.open) - 1; i >= 0; i-- {
+			if b := p.drawing.open[i]; b.col == col+off {
+				p.drawing.open = p.drawing.open[:i+1]
+				return p.drawItem(line, col+2, b.bus, n)
+			}
 		}
+	}
+	if rootBus.MatchString(line[min(col+2, len(line)):]) {
+		// The first root of the piece is not the first of the machine.
+		p.drawing.open = []branch{{col, nil}}
+		return p.drawItem(line, col+2, nil, n)
 	}
 	return where.At(n, "the branch in column %d hangs on nothing that is drawn above it", col+1)
 }

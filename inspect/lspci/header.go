@@ -44,6 +44,9 @@ func (p *parser) header(address, rest string, n int) error {
 		return err
 	}
 	p.identify(d, &id, n)
+	if p.group != nil {
+		d.IOMMUGroup = p.group
+	}
 	return nil
 }
 

@@ -18,13 +18,21 @@ const (
 	maxDevices = 1 << 14
 )
 
+// groupText is how scripts name an IOMMU group.
+const groupText = `(?i:IOMMU[ _]?)?(?i:Group):?[ \t]*([0-9]+)[ \t]*[:\-]?(?:[ \t]+\[[^\]\n]*\])*`
+
 var (
 	// start matches how a text of lspci starts: a function, a record for programs, a drawing.
 	// Quotes and indentation may stand before it.
 	start = lazyregexp.New(`(?m)^([> \t]*)(?:` +
-		`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z][^:\n]*: )|` +
+		`(?:` + groupText + `[ \t]+)?(?:\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?)?` +
+		`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z0-9][^:\n]*: )|` +
 		`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
-		`-(?:\+-)?\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
+		`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
+	// group matches a line of a list of IOMMU groups, as scripts that walk /sys/kernel/iommu_groups
+	// print it: a heading above the functions of a group, or the group before each. Between it and
+	// the function, scripts print IDs and marks.
+	group = lazyregexp.New(`^[*\- \t]*` + groupText + `(?:[ \t]+(\S.*))?$`)
 	// function matches the line that starts a function in a list.
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
 	// path matches one with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
@@ -69,6 +77,7 @@ type parser struct {
 	devices  map[topology.PCIAddr]*device
 	current  *device // that detail lines belong to
 	inRecord bool    // current is of records for programs
+	group    *int    // IOMMU group whose functions a list names
 
 	notes   where.Notes
 	drawing drawing
@@ -116,9 +125,19 @@ func parse(b []byte, name string) (*topology.Host, error) {
 // line reads one line, without what all lines have at their start.
 func (p *parser) line(line string, n int) error {
 	// The order of the questions matters: a line of a drawing may begin with a space, as details do.
+	// A line of a function's details, "IOMMU group: 12", is no heading, unless there have been headings.
+	if m := group.FindStringSubmatch(line); m != nil && (p.current == nil || p.group != nil || m[2] != "") {
+		p.current = nil
+		p.group = p.number("IOMMU group", m[1], n)
+		if line = m[2]; line == "" {
+			return nil
+		}
+	} else if p.group != nil {
+		line = unmarked(line)
+	}
 	switch {
 	case line == "":
-		p.current, p.inRecord = nil, false
+		p.current, p.inRecord, p.group = nil, false, nil
 		return nil
 	case drawn.MatchString(line):
 		p.current = nil
@@ -150,6 +169,24 @@ func (p *parser) line(line string, n int) error {
 	// Web pages take indentation away. What is no detail is not known to detail, so other text does no harm.
 	p.detail(line, n)
 	return nil
+}
+
+// unmarked returns the line of a function below the heading of its group without indentation, IDs
+// and marks: "\t[10de:1b80] [R] 04:00.0 VGA compatible controller: ...". Other lines stay as they
+// are.
+func unmarked(line string) string {
+	rest := strings.TrimLeft(line, " \t*-")
+	for strings.HasPrefix(rest, "[") {
+		_, after, ok := strings.Cut(rest, "]")
+		if !ok {
+			return line
+		}
+		rest = strings.TrimLeft(after, " \t")
+	}
+	if function.MatchString(rest) {
+		return rest
+	}
+	return line
 }
 
 // badAddress explains an address that cannot be read.

@@ -1,0 +1,113 @@
+package lspci
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// People cut a root out of a drawing, and web pages take the first character of some lines.
+func TestPiecesOfADrawing(t *testing.T) {
+	t.Parallel()
+	const piece = `+-[0000:97]-+-00.0  Intel Corporation Ice Lake Memory Map/VT-d
+|           \-02.0-[98-9b]--+-00.0-[99-9b]--+-00.0-[9a]--+-00.0  Mellanox Technologies MT2892 Family [ConnectX-6 Dx]
+ |                           |               |            \-00.1  Mellanox Technologies MT2892 Family [ConnectX-6 Dx]
+ |                           |               \-01.0-[9b]----00.0  NVIDIA Corporation GA100 [A100 PCIe 80GB]
+ |                           \-00.1  PMC-Sierra Inc. Device 4000
+ \-[0000:00]-+-00.0  Intel Corporation Ice Lake Memory Map/VT-d
+`
+	lines := strings.SplitAfter(piece, "\n")
+	for _, tt := range []struct {
+		name, text string
+		want       []string // functions with what is above them
+	}{
+		{"out of the middle", piece, []string{"0000:00:00.0 pci0000:00", "0000:97:00.0 pci0000:97", "0000:97:02.0 pci0000:97",
+			"0000:98:00.0 0000:97:02.0", "0000:98:00.1 0000:97:02.0", "0000:99:00.0 0000:98:00.0",
+			"0000:99:01.0 0000:98:00.0", "0000:9a:00.0 0000:99:00.0", "0000:9a:00.1 0000:99:00.0",
+			"0000:9b:00.0 0000:99:01.0"}},
+		{"the last root", lines[5] + `             \-1f.0  Intel Corporation C224 LPC` + "\n",
+			[]string{"0000:00:00.0 pci0000:00", "0000:00:1f.0 pci0000:00"}},
+	} {
+		if !Sniff([]byte(tt.text)) {
+			t.Errorf("%s: not taken for lspci's", tt.name)
+		}
+		h, err := Parse([]byte(tt.text), "x")
+		if err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+			continue
+		}
+		var got []string
+		for _, d := range h.PCI {
+			above := d.Root
+			if d.Parent != nil {
+				above = d.Parent.String()
+			}
+			got = append(got, d.Address.String()+" "+above)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		}
+	}
+	// A branch that nothing is drawn above is still an error.
+	if _, err := Parse([]byte(lines[0]+"                  \\-00.1  X\n"), "x"); err == nil {
+		t.Error("a branch hangs on nothing, and that is no error")
+	}
+}
+
+// Scripts that walk /sys/kernel/iommu_groups print the functions of a group below its number, or beside it.
+func TestListsOfIOMMUGroups(t *testing.T) {
+	t.Parallel()
+	const gpu, audio, nic = "04:00.0 VGA compatible controller [0300]: NVIDIA Corporation GP104 [10de:1b80] (rev a1)",
+		"04:00.1 Audio device [0403]: NVIDIA Corporation GP104 [10de:10f0] (rev a1)",
+		"0a:00.0 Ethernet controller [0200]: Intel Corporation I210 [8086:1533]"
+	want := map[string]int{"0000:04:00.0": 12, "0000:04:00.1": 12, "0000:0a:00.0": 7}
+	for name, text := range map[string]string{
+		"headings":             "IOMMU Group 12:\n\t" + gpu + "\n\t" + audio + "\nIOMMU Group 7:\n\t" + nic + "\n",
+		"headings, not nested": "IOMMU Group 12:\n" + gpu + "\n" + audio + "\n\nIOMMU Group 7:\n" + nic + "\n",
+		"headings like details": "IOMMU group: 12\n  " + gpu + "\n  " + audio + "\nIOMMU group: 7\n  " + nic +
+			"\n",
+		"one line each": "IOMMU Group 12 " + gpu + "\nIOMMU Group 12 " + audio + "\nIOMMU Group 7 " + nic + "\n",
+		"one line each, with a dash": "Group 12 - " + gpu + "\nGroup 12 - " + audio + "\nGroup 7 - " + nic +
+			"\n",
+		"IDs and marks before the address": "IOMMU Group 12:\n\t[10de:1b80] [R] " + gpu + "\n\t[10de:10f0]     " + audio +
+			"\nIOMMU Group 7:\n\t[8086:1533] " + nic + "\n",
+		"IDs on one line": "Group:  12  [10de:1b80] [R] " + gpu + "\nGroup:  12  [10de:10f0]     " + audio +
+			"\nGroup:  7   [8086:1533] " + nic + "\n",
+	} {
+		if !Sniff([]byte(text)) {
+			t.Errorf("%s: not taken for lspci's", name)
+		}
+		h, err := Parse([]byte(text), "x")
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := map[string]int{}
+		for _, d := range h.PCI {
+			if d.IOMMUGroup != nil {
+				got[d.Address.String()] = *d.IOMMUGroup
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: groups %v, want %v", name, got, want)
+		}
+	}
+}
+
+// grep leaves the lines of a link without the capability that they are in.
+func TestLinksThatGrepLeaves(t *testing.T) {
+	t.Parallel()
+	h, err := Parse([]byte("04:00.0 3D controller: NVIDIA Corporation GA102 (rev a1)\n\t\tLnkCap:\tPort #0, Speed 16GT/s, "+
+		"Width x16, ASPM L0s L1\n\t\tLnkSta:\tSpeed 5GT/s (downgraded), Width x4 (downgraded)\n"), "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := topology.Link{SpeedGTs: new(5.), Width: new(4), MaxSpeedGTs: new(16.), MaxWidth: new(16)}
+	if got := h.PCI[0].Link; got == nil || *got.SpeedGTs != *want.SpeedGTs || *got.Width != *want.Width ||
+		*got.MaxSpeedGTs != *want.MaxSpeedGTs || *got.MaxWidth != *want.MaxWidth {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
