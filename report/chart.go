@@ -48,6 +48,7 @@ const maxPairCharts = 3
 
 // scopes groups the figures for the charts.
 func (r *results) scopes() []scope {
+	// Emulated pairs never join those of hardware: whether a pair is emulated stays in the key of the group.
 	together := len(r.pairs) > maxPairCharts
 	group := func(p pair) pair {
 		if together {
@@ -90,6 +91,7 @@ func (r *results) scopes() []scope {
 
 // point is the figure of one pair, or of all pairs together.
 func (r *results) point(keys []figureKey, together bool) point {
+	// The least limit, so that no pair is held against more than its own wire carries.
 	p := point{limit: math.Inf(1)}
 	var all []spread
 	for _, k := range keys {
@@ -196,6 +198,8 @@ func (s scope) charts(id string) []chart {
 	is := func(names ...string) func(chartPoint) bool {
 		return func(k chartPoint) bool { return slices.Contains(names, k.Metric) }
 	}
+	// Logarithmic: bandwidths of 2 bytes and of 8 MiB are four powers of ten apart, and a linear axis would show the
+	// large ones alone.
 	add("Bandwidth", " by message size", is(bench.MetricBWAverage), true)
 	add("Message rate", " by message size", is(bench.MetricMessageRate), true)
 	add("Throughput", "", is(bench.MetricThroughput), false)
@@ -252,6 +256,7 @@ func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
 	for _, k := range keys {
 		p := s.points[k]
 		lo, hi = min(lo, p.Min), max(hi, p.Max)
+		// Bars are of few figures, and have their limits in words.
 		if logY {
 			hi = max(hi, s.limit(k))
 		}
@@ -369,6 +374,7 @@ func (s scope) limitLines(all []series) [][]chartPoint {
 			continue
 		}
 		same := func(line []chartPoint) bool {
+			// At each of its sizes: lines that cross are not near.
 			return !slices.ContainsFunc(known, func(k chartPoint) bool {
 				at := slices.IndexFunc(line, func(o chartPoint) bool { return o.Bytes == k.Bytes })
 				return at < 0 || s.limit(k)/s.limit(line[at]) > near || s.limit(line[at])/s.limit(k) > near
@@ -406,6 +412,7 @@ func (c *chart) frame(all []series, x, y *show.Axis, xLabel func(float64) string
 		entries = append(entries, c.LimitKey)
 	}
 	for _, se := range entries {
+		// The style sheet has so many colours and dashes. Lines that share both still differ in their markers.
 		se.Color %= 6
 		se.Dash %= 4
 		se.Name = show.Cut(se.Name, 40)
@@ -443,6 +450,7 @@ func (se *series) to(x, y float64, m mark) {
 
 // draw fills in the line and the marks of a series, and the band between lowest and highest.
 func (s scope) draw(se *series, x, y show.Axis) {
+	// Over many pairs the spread is a band: whiskers of ten lines would hide each other.
 	spreads := false
 	for _, k := range se.points {
 		p, at, m := s.points[k], x.At(float64(k.Bytes)), s.mark(k)
@@ -458,6 +466,7 @@ func (s scope) draw(se *series, x, y show.Axis) {
 	for _, k := range se.points {
 		se.Band.To(x.At(float64(k.Bytes)), y.At(s.points[k].Max))
 	}
+	// Back along the lowest values, so that the path encloses the band.
 	for _, k := range slices.Backward(se.points) {
 		se.Band.To(x.At(float64(k.Bytes)), y.At(s.points[k].Min))
 	}
@@ -539,6 +548,6 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
 	}
 	c.Height = 16 + len(keys)*44
 	c.Desc = fmt.Sprintf("Bars from zero, %s in %s. %s. The figures are in the tables below.",
-		strings.ToLower(title), show.Unit(unit), words.Count(len(keys), "bar"))
+		strings.ToLower(title), unit, words.Count(len(keys), "bar"))
 	return c
 }

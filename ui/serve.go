@@ -46,6 +46,7 @@ var goodToken = regexp.MustCompile(`^[A-Za-z0-9_-]{22,512}$`)
 
 // ReadToken returns the token in a file, and makes the file with a fresh one if it is not there.
 func ReadToken(path, fresh string, uid int) (string, error) {
+	// Made first and looked at second: of two programs that start at once one makes the token, and the other reads it.
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err == nil {
 		_, err = fmt.Fprintln(f, fresh)
@@ -67,6 +68,8 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	// Of the open file and not of its name, which may lead to another one by now. Whoever owns the file can give out
+	// its token.
 	if st, ok := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || ok && int(st.Uid) != uid {
 		return "", fmt.Errorf("%s is no file of yours: name another", path)
 	}
@@ -88,6 +91,7 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 // Serve serves the pages of a source until ctx ends. by is the version of rackless; errors of single
 // connections go to errs.
 func Serve(ctx context.Context, l net.Listener, s *Source, token, by string, errs *log.Logger) error {
+	// Bounds for whoever connects without a token: a connection that says nothing must not stay open.
 	server := &http.Server{
 		Handler:           live.New(s, live.Options{Addr: l.Addr().String(), Token: token, Version: by}),
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,

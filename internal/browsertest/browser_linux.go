@@ -92,6 +92,8 @@ func Start(t TB) *Browser {
 	if err := errors.Join(err1, err2); err != nil {
 		t.Fatal(err)
 	}
+	// Everything off that calls home or waits for a desktop: a request that the browser makes by itself would look like
+	// one of the page.
 	cmd := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run",
 		"--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-breakpad",
 		"--hide-scrollbars", "--user-data-dir="+filepath.Join(home, "profile"), "--remote-debugging-pipe")
@@ -101,6 +103,7 @@ func Start(t TB) *Browser {
 	cmd.ExtraFiles = []*os.File{childIn, childOut} // the protocol wants them as 3 and 4
 	cmd.Env = append(os.Environ(), "HOME="+home, "TMPDIR="+home, "XDG_CONFIG_HOME="+home, "XDG_CACHE_HOME="+home,
 		"XDG_RUNTIME_DIR="+home)
+	// A group of its own, since Chromium starts a dozen processes that outlive the first one when it is killed.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", path, err)
@@ -142,6 +145,7 @@ func (b *Browser) call(t TB, session, method string, params, result any) {
 	}
 	for {
 		m := b.next(t, method)
+		// An event, or a late answer: commands are sent one after the other.
 		if m.ID != b.last {
 			continue
 		}
@@ -211,6 +215,7 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 	b.call(t, "", "Target.createTarget", object{"url": "about:blank"}, &target)
 	b.call(t, "", "Target.attachToTarget", object{"targetId": target.TargetID, "flatten": true}, &target)
 	tab := target.SessionID
+	// Before the page is loaded, or its first requests and errors would be missed.
 	for _, domain := range []string{"Page", "Runtime", "Log", "Network"} {
 		b.call(t, tab, domain+".enable", object{}, nil)
 	}
@@ -235,6 +240,7 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 		out.Problems = append(out.Problems, "the probe: "+string(answer.ExceptionDetails))
 	}
 	for _, m := range b.events {
+		// Tabs that were open before may still tell of something.
 		if problem := m.problem(own); m.SessionID == tab && problem != "" {
 			out.Problems = append(out.Problems, problem)
 		}

@@ -43,6 +43,7 @@ func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.P
 			continue
 		}
 		switch {
+		// Disks before what is wrong: the card of a disk says more, and has the findings as well.
 		case len(disks[d.Address]) > 0 || d.Class != nil && storageAlone(*d.Class):
 			out[d.Address] = placedCard{v.diskCard(d, disks[d.Address]), nil}
 		case d.Class != nil && d.Class.Base() == topology.ClassAccelerator || v.wrong(d) && !v.gpuPart(d):
@@ -130,6 +131,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	if len(g.Functions) > 1 {
 		parts = "+ " + words.Count(len(g.Functions)-1, "function")
 	}
+	// NVLinks tell more than the size of a BAR, which moves down a line.
 	if links != "" {
 		parts, bar = joined(" · ", parts, bar), "" // one line has no room for all
 	}
@@ -195,6 +197,7 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 		} else {
 			size += *k.SizeBytes
 		}
+		// The disk's own name; pci.ids knows the controller.
 		model = cmp.Or(k.Model, model)
 	}
 	total, holds := "", ""

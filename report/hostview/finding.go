@@ -16,6 +16,7 @@ func subjects(f finding.Finding) []string {
 	parts := strings.Split(f.Subject, ",")
 	for i, s := range parts {
 		s = strings.TrimSpace(s)
+		// Some sources leave the domain out, and write letters large.
 		if a, err := topology.ParsePCIAddr(s); err == nil {
 			s = a.String()
 		}
@@ -62,6 +63,7 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 		out[i].Subjects = append(out[i].Subjects, f.Subject)
 		out[i].Evidences = append(out[i].Evidences, f.Evidence)
 	}
+	// Stable, so that findings of one severity stay in the order of the checks.
 	slices.SortStableFunc(out, func(a, b findingGroup) int {
 		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
 	})

@@ -93,6 +93,7 @@ func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 
 // paragraph writes text in at most two lines, high pixels apart, and returns where the next line stands.
 func (p *picture) paragraph(y int, s string, f font, class string, high int) int {
+	// Two lines are enough to recognise what it is; a longer text would push the machine down the page.
 	lines := f.Lines(drawable(s), p.W)
 	if len(lines) > 2 {
 		lines = []string{lines[0], strings.Join(lines[1:], " ")} // the second is cut where it is written
@@ -166,6 +167,8 @@ func (p *picture) marks(x, y int, all []mark, room int) {
 		p.Marks = append(p.Marks, markShape{rect{x, y - markSize/2, markSize, markSize}, m.Severity, m.Full})
 		label, more := m.ID, len(all)-i-1
 		next := x + sign + fontID.Width(label) + 6
+		// The number of the others belongs to the last sign that has room, so it has to be known before the next one is
+		// drawn.
 		last := more > 0 && next+marksNeed(all[i+1:]) > end
 		if last {
 			label += " +" + strconv.Itoa(more)
