@@ -105,7 +105,7 @@ func (a *assembly) node(i int, vfs []ownVF) Node {
 		cell := Cell{Cell: len(n.Cells), NUMANodes: home, FirstVCPU: len(n.VCPUs)}
 		for _, node := range home {
 			for _, id := range pl.Cores {
-				if c := a.cores[id]; c.NUMANode == node {
+				if c := a.Cores[id]; c.NUMANode == node {
 					n.VCPUs = append(n.VCPUs, c.CPUs[:r.Threads]...)
 				}
 			}

@@ -166,10 +166,9 @@ func (n *NodePlacement) nics() []int {
 
 // An evaluation indexes a placement.
 type evaluation struct {
-	p       *Problem
+	*Layout
 	pl      *Placement
 	hybrid  bool
-	cores   map[int]*Core
 	coresOn []map[int]int64      // of each lab node: cores by NUMA node
 	small   []int64              // of each lab node: efficiency cores
 	left    map[int][]*Core      // housekeeping cores by NUMA node
@@ -180,8 +179,8 @@ type evaluation struct {
 const tenantOwner = -1
 
 func newEvaluation(p *Problem, pl *Placement) *evaluation {
-	e := &evaluation{p: p, pl: pl, cores: make(map[int]*Core, len(p.Cores)), small: make([]int64, len(pl.Nodes)),
-		left: map[int][]*Core{}, owners: map[int]map[int]bool{}}
+	e := &evaluation{Layout: NewLayout(p), pl: pl, small: make([]int64, len(pl.Nodes)), left: map[int][]*Core{},
+		owners: map[int]map[int]bool{}}
 	own := func(c *Core, owner int) {
 		if c.L3 < 0 {
 			return
@@ -193,30 +192,24 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 	}
 	for i := range p.Cores {
 		c := &p.Cores[i]
-		e.cores[c.ID] = c
 		e.hybrid = e.hybrid || c.Efficiency
+		if c.Tenant != "" {
+			own(c, tenantOwner)
+		}
 	}
-	given := map[int]bool{}
 	for i := range pl.Nodes {
-		on := map[int]int64{}
 		for _, id := range pl.Nodes[i].Cores {
-			c := e.cores[id]
-			given[id] = true
-			on[c.NUMANode]++
+			c := e.Cores[id]
 			if c.Efficiency {
 				e.small[i]++
 			}
 			own(c, i)
 		}
-		e.coresOn = append(e.coresOn, on)
+		e.coresOn = append(e.coresOn, e.CoresOn(pl.Nodes[i].Cores))
 	}
-	for i := range p.Cores {
-		switch c := &p.Cores[i]; {
-		case c.Tenant != "":
-			own(c, tenantOwner)
-		case !given[c.ID]:
-			e.left[c.NUMANode] = append(e.left[c.NUMANode], c)
-		}
+	for _, id := range e.Free(pl) {
+		c := e.Cores[id]
+		e.left[c.NUMANode] = append(e.left[c.NUMANode], c)
 	}
 	return e
 }

@@ -69,7 +69,7 @@ func (a *assembly) given() topology.CPUSet {
 	var all topology.CPUSet
 	for _, n := range a.pl.Nodes {
 		for _, id := range n.Cores {
-			all = all.Union(topology.CPUs(a.cores[id].CPUs...))
+			all = all.Union(topology.CPUs(a.Cores[id].CPUs...))
 		}
 	}
 	return all
