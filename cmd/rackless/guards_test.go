@@ -125,6 +125,14 @@ virsh define holder.xml`,
 			t.Errorf("driverctl's overrides after prepare lack %s: %q", want, out)
 		}
 	}
+	// A journal that was removed is missed, and nothing is changed until it is back.
+	h.mustHost(t, "mv /var/lib/rackless/host/journal /root/journal")
+	for _, command := range []string{cutRollback, "rackless prepare --yes"} {
+		if out, status := h.host(t, command); status != exitFailed || !strings.Contains(out, "are missing or damaged") {
+			t.Errorf("%s without its journal: status %d\n%s", command, status, out)
+		}
+	}
+	h.mustHost(t, "mv /root/journal /var/lib/rackless/host/journal")
 	h.mustHost(t, cutRollback)
 	if out := h.mustHost(t, overrides); strings.Contains(out, "vfio-pci") {
 		t.Errorf("driverctl's overrides after rollback: %q", out)

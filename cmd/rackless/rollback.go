@@ -73,7 +73,11 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 			p = nil // all of it was taken back, and the plan is still there
 		}
 		marks, err := host.Marks(s, nil, p)
-		return errors.Join(store.Clear(j), err, a.print(form, out, nothingToTakeBack), remains(j, marks))
+		end := store.Clear
+		if err != nil || len(marks) > 0 {
+			end = func(j *change.Journal) error { return j.Close() } // the plan is needed still
+		}
+		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), remains(j, marks))
 	}
 	if users := host.Users(s); len(users) > 0 {
 		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
