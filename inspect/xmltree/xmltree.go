@@ -49,7 +49,8 @@ func (e *Element) All(name string) iter.Seq[*Element] {
 	}
 }
 
-// Limits bound a file.
+// Limits bound a file, before anything of it is believed: dumps come from bug reports and web pages. The depth also
+// bounds the recursion of those who walk the tree.
 type Limits struct {
 	Bytes, Elements, Depth int
 }
@@ -151,6 +152,7 @@ func (r *reader) start(t xml.StartElement) error {
 	default:
 		r.root = e
 	}
+	// XML allows an attribute once. Which of two counts would depend on who reads the file.
 	for i, a := range t.Attr {
 		for _, b := range t.Attr[:i] {
 			if a.Name == b.Name {
