@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -495,12 +496,18 @@ func FuzzAnonymize(f *testing.F) {
 }
 
 func FuzzOpen(f *testing.F) {
-	f.Add(snapshotOf(f, identified(f), SnapshotOptions{}))
-	f.Add(tarball(f, "box/", machineFiles))
+	// An input is an edit of one of these: go test takes a minute to make one of some KiB smaller.
+	seeds := [][]byte{snapshotOf(f, identified(f), SnapshotOptions{}), tarball(f, "box/", machineFiles)}
 	for _, text := range []string{someHwloc, someNCCL, someMatrix, someText, "", "words"} {
-		f.Add([]byte(text))
+		seeds = append(seeds, []byte(text))
 	}
-	f.Fuzz(func(t *testing.T, b []byte) {
+	for i := range seeds {
+		f.Add(uint8(i), uint16(0), uint8(0), []byte{})
+	}
+	f.Fuzz(func(t *testing.T, seed uint8, at uint16, cut uint8, put []byte) {
+		b := seeds[int(seed)%len(seeds)]
+		i := int(at) % (len(b) + 1)
+		b = slices.Concat(b[:i], put, b[min(i+int(cut), len(b)):])
 		h, err := ReadStream(context.Background(), bytes.NewReader(b), "fuzz")
 		if (h == nil) == (err == nil) {
 			t.Errorf("host %v and error %v", h, err)
