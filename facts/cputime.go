@@ -34,6 +34,8 @@ func ParseCPUTime(stat string) (CPUTime, error) {
 		}
 		ticks[i] = float64(n)
 	}
+	// iowait is idle time with a reason: another task could have run. guest and guest_nice are left out, since the
+	// kernel has counted them in user and nice already.
 	return CPUTime{
 		Busy:  tick * (ticks[0] + ticks[1] + ticks[2] + ticks[5] + ticks[6]),
 		Steal: tick * ticks[7],

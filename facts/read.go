@@ -111,6 +111,7 @@ func ReadProcess(fsys fs.FS, pid int) (*Process, error) {
 		if err != nil { // closed meanwhile
 			continue
 		}
+		// /dev/vfio/vfio is the container, which every process that uses VFIO holds: it says nothing of a device.
 		rest, ok := strings.CutPrefix(target, "/dev/vfio/")
 		if ok && rest != "vfio" && !slices.Contains(p.VFIO, target) {
 			p.VFIO = append(p.VFIO, target)
@@ -145,6 +146,7 @@ func (r root) threads(pid int) ([]Thread, error) {
 	all := []Thread{}
 	for _, id := range ids {
 		base := dir + "/" + strconv.Itoa(id)
+		// Two files, and the thread may end between them: only one that has both is there.
 		stat, err1 := fs.ReadFile(r.FS, base+"/stat")
 		status, err2 := fs.ReadFile(r.FS, base+"/status")
 		if err1 != nil || err2 != nil {
@@ -245,6 +247,7 @@ func (r root) cgroups() []Cgroup {
 func (r root) cgroupsBelow(base, below string, depth int, all *[]Cgroup) {
 	entries, err := fs.ReadDir(r.FS, path.Join(base, below))
 	if err != nil {
+		// A group may be removed at any time. It is noted all the same: that nothing is in it is not known.
 		r.failed(err)
 		return
 	}

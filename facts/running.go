@@ -118,6 +118,8 @@ func (q *Interrupt) Count() uint64 {
 // action returns the handlers of what follows the counts: all behind the column with the trigger,
 // which is the last of the first four that says so.
 func action(fields []string) string {
+	// The chip may be two words, and its number and the trigger are one column ("524288-edge") or two ("25 Level"): so
+	// the trigger is in the first four, and further right the same words may be a part of a device's name.
 	at := -1
 	for i, f := range fields[:min(len(fields), 4)] {
 		lower := strings.ToLower(f)
