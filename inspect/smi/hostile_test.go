@@ -3,12 +3,14 @@ package smi_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/inspect/smi"
+	"github.com/rackless/rackless/topology"
 )
 
 func TestErrorsNameThePlace(t *testing.T) {
@@ -229,6 +231,29 @@ func TestLimits(t *testing.T) {
 		5000)))
 	if len(h.Unread) > 100 {
 		t.Errorf("%d notes", len(h.Unread))
+	}
+}
+
+// A GPU whose NVLinks are down says so in its own row alone.
+func TestCellsThatContradictEachOtherAreNotKnown(t *testing.T) {
+	t.Parallel()
+	const matrix = "\tGPU0\tGPU1\tGPU2\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\nGPU0\t X\tNV6\tNV6\tSYS\tSYS\t0-11\t0\n" +
+		"GPU1\tNV6\t X\tNV6\tSYS\tPIX\t0-11\t0\nGPU2\tSYS\tNV6\t X\tSYS\tSYS\t0-11\t0\nNIC0\tSYS\tSYS\tSYS\t X\tSYS\n" +
+		"NIC1\tSYS\tPIX\tSYS\tSYS\t X\n"
+	m, err := smi.ParseMatrix([]byte(matrix))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `row "GPU2", column "GPU0": SYS, but line 2 has NV6 for the same two devices in its row "GPU0"; one of them is wrong`
+	if !slices.Contains(m.Notes, smi.Note{Line: 4, Why: want}) {
+		t.Errorf("notes %+v, want %s", m.Notes, want)
+	}
+	for i, row := range m.Cells {
+		for j, c := range row {
+			if unknown := c.Class == topology.PathUnknown; unknown != (i+j == 2 && i != j) {
+				t.Errorf("cell %d, %d is %s", i, j, c)
+			}
+		}
 	}
 }
 

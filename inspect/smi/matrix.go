@@ -17,8 +17,8 @@ const (
 )
 
 // A Matrix is what nvidia-smi topo -m states. Cells is square and symmetric, in the order of
-// Devices; the diagonal is topology.PathSelf, and no other cell is, nor is any
-// topology.PathUnknown.
+// Devices; the diagonal is topology.PathSelf, and no other cell is. Those of which the text says
+// two things are topology.PathUnknown.
 type Matrix struct {
 	Devices []Device
 	Cells   [][]Cell
