@@ -7,7 +7,8 @@ import (
 )
 
 // A Layout answers what an exchange has to know of a placement of its problem: a placement is
-// changed at one point, checked against the rules and evaluated in full.
+// changed at one point, checked against the rules and evaluated in full. The explanations look for
+// runner-ups by it, and the search for a place that leaves CPU 0 to the host.
 type Layout struct {
 	p     *Problem
 	Cores map[int]*Core // by ID
@@ -59,6 +60,7 @@ func (l *Layout) Fits(pl *Placement) bool {
 			held[id] = true
 		}
 	}
+	// Rule 2: the host keeps enough cores in all, on NUMA nodes that the lab names, and in packages that it lives on.
 	free, onNode, onPackage := l.Free(pl), map[int]int{}, map[int]int{}
 	for _, id := range free {
 		onNode[l.Cores[id].NUMANode]++

@@ -85,6 +85,7 @@ func (d *Reader) into(path string, n ast.Node, v reflect.Value) {
 			return
 		}
 		v.SetBool(b.Value)
+	// Numbers of any size are read here. What is allowed is for whoever knows what the key means.
 	case reflect.Int, reflect.Int64:
 		if i := d.Integer(path, n, math.MinInt, math.MaxInt); i != nil {
 			v.SetInt(int64(*i))

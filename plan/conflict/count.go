@@ -71,6 +71,7 @@ func tooMany(p *plan.Problem, what string, there func(requests []int) int64) []i
 			order = append(order, i)
 		}
 	}
+	// The greediest first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" and not all eight.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(amount(p, &p.Requests[b], what), amount(p, &p.Requests[a], what))
 	})

@@ -117,6 +117,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 		}
 		who, amounts, threads[r.Threads] = append(who, i), append(amounts, n), true
 	}
+	// A lab file cannot ask for no memory: an offer has to be something that can be written.
 	floor := least(what)
 	if what == plan.DemandMemory {
 		floor = 1

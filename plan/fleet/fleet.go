@@ -416,6 +416,8 @@ func (q *query) candidates(ctx context.Context) (used, empty []candidate, why er
 
 // score says how much would be left of a host, in thousandths of an empty one: the sum over its resources.
 func (n *host) score(a amounts) int64 {
+	// Thousandths of each resource, so that a GPU, of which a host has eight, counts as much as an eighth of its cores:
+	// what runs out first is what decides whether the host is of use to anybody any more.
 	var sum int64
 	add := func(left, asked, all int64) {
 		if all > 0 {
