@@ -235,11 +235,14 @@ const exitKilled = 137
 // readSteps takes the steps from the journal of a host that is prepared.
 func (h *cutHost) readSteps(t *testing.T) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "journal")
-	if err := os.WriteFile(file, []byte(h.mustHost(t, "cat /var/lib/rackless/host/journal")), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	for _, name := range []string{"journal", "journal.head"} {
+		text := h.mustHost(t, "cat /var/lib/rackless/host/"+name)
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	entries, err := change.ReadJournal(file, host.Kinds())
+	entries, err := change.ReadJournal(filepath.Join(dir, "journal"), host.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
