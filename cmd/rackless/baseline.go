@@ -20,6 +20,8 @@ import (
 	"github.com/rackless/rackless/results"
 )
 
+// A baseline is kept apart from the measurements: those may be removed, and a CI job has only the
+// file.
 func newBaselineCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "baseline",
@@ -63,6 +65,7 @@ and may be edited: lower and upper are shares of the value, and a bound that is 
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Before anything is read: a wrong tolerance is an error of the command line, whatever is stored.
 			all, byMetric, err := bench.ParseTolerances(tolerances)
 			if err != nil {
 				return usagef(cmd, "--tolerance %v", err)
@@ -75,6 +78,8 @@ and may be edited: lower and upper are shares of the value, and a bound that is 
 			if err != nil {
 				return fmt.Errorf("lab %s, measured %s: %w", data.Lab, data.Generated.Format(time.DateTime), err)
 			}
+			// The time is that of the measurement, and not of the file: whoever compares wants to know how old the
+			// figures are.
 			b.Lab, b.Made, b.Rackless = data.Lab, data.Generated.UTC().Format(time.RFC3339), data.Rackless
 			path, err := kept.SaveBaseline(out, b)
 			if err != nil {
@@ -129,6 +134,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 			}
 			b, err := bench.ReadBaseline(bytes.NewReader(text))
 			if err != nil {
+				// People edit this file, so that what is wrong in it is an error of theirs, with the status of one.
 				return usage(fmt.Errorf("%s: %w", path, err))
 			}
 			out := baselineOutput{Lab: data.Lab, Baseline: path, Made: b.Made, Measured: data.Generated, OK: true}

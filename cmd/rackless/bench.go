@@ -71,6 +71,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 		}
 		return all
 	}
+	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
 	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
 	fs.StringSliceVar(&f.tests, "tests", nil,
@@ -142,6 +143,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 			"--anyway measures all the same", name, len(bad))
 	}
 	f.Engines, f.Pairs = engines, pairs
+	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
 	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
 	end()
 	if err != nil {
@@ -174,6 +176,7 @@ func (a *app) show(kept results.Store, data report.Data, f benchFlags) error {
 
 // faults returns the exit status for failed measurements, which have been printed.
 func faults(samples []bench.Sample) error {
+	// Each failure has a row of its own in the table above, with its reason.
 	n := 0
 	for _, s := range samples {
 		if s.Error != "" {

@@ -94,6 +94,8 @@ port 4791; Wireshark decodes it as InfiniBand.`,
 
 func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f captureFlags) error {
 	var keep func([]byte) bool
+	// By the addresses of its NICs, and not by its port: frames to the node enter the switch at other
+	// ports.
 	if f.node != "" {
 		macs, err := macsOf(r.Lab, f.node)
 		if err != nil {
@@ -166,6 +168,7 @@ func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where st
 	if name == "" {
 		name = labName + ".pcapng"
 	}
+	// An existing capture is replaced only once the new one has a packet: until then it lies beside it.
 	if f.force {
 		file, err := atomicfile.Create(name, 0o644)
 		if err != nil {

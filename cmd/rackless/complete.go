@@ -16,6 +16,7 @@ func (a *app) offered(args []string, read func(rack.Dirs) ([]string, error),
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError
 	}
+	// With some of the words there may be an error of others: a completion offers what there is.
 	all, err := read(d)
 	if err != nil && len(all) == 0 {
 		return nil, cobra.ShellCompDirectiveError
@@ -51,6 +52,7 @@ func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string
 func nodeNames(d rack.Dirs) (out []string, err error) {
 	racks, err := rack.OpenAll(d)
 	labs := make(map[string]int) // by node: how many have one of this name
+	// Twice: a name is only offered alone once it is known that no other lab has it.
 	for _, r := range racks {
 		for _, n := range r.Lab.Nodes {
 			labs[n.Name]++

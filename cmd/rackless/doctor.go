@@ -55,6 +55,7 @@ Ends with status 3 if something is lacking.`,
 // doctorText has a line for each check, with its fix below.
 func (a *app) doctorText(out doctor.Report) string {
 	paint := a.painter()
+	// Green, yellow and red of ECMA-48. The words say the same, for those who see or have no colours.
 	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
 	width := 0
 	for _, c := range out.Checks {

@@ -31,6 +31,7 @@ in. Results of measurements, images and templates stay. A lab that is not runnin
 			if err != nil {
 				return err
 			}
+			// One lab that cannot be ended keeps no other from it: what is gone is printed, and then the errors.
 			if all {
 				gone, err := rack.DownAll(cmd.Context(), d)
 				for _, n := range gone {

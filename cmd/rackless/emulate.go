@@ -26,6 +26,7 @@ import (
 )
 
 // emulateFlags are the flags of emulate.
+// The zero value is a host that goes with this process, as large as its profile.
 type emulateFlags struct {
 	name    string
 	scale   int
@@ -61,6 +62,8 @@ status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n le
 				return usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+
 					"come with rackless")
 			}
+			// Without a dash a second argument may be a command or a second profile, and guessing wrong would
+			// start a host for minutes.
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
 				return usagef(cmd, "want one profile, have %s; a command stands behind --",
 					words.Count(len(args), "argument"))
@@ -172,6 +175,8 @@ func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emu
 		}
 		return p, nil, err
 	}
+	// What was said when the host was made stays, unless something else is asked for now: then it is
+	// another machine, which Start refuses.
 	changed := cmd.Flags().Changed("scale") || cmd.Flags().Changed("memory")
 	if !changed && (arg == h.Name || arg == h.Profile.Name) {
 		return h.Profile, h, nil
@@ -204,6 +209,8 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 		return err
 	}
 	defer conn.Close()
+	// Without a terminal a second of silence after the end of the input ends the shell, as with rackless
+	// console.
 	t := terminal.Of(a.in)
 	if t == nil {
 		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)
@@ -262,6 +269,7 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 		return o, err
 	}
 	p.Begin("accelerator")
+	// The nodes' image is what is tried: it boots in a second, where the host's own takes minutes.
 	usable, reason, err := (&qemu.Driver{Binary: binary, Version: version, Image: nested}).ProbeKVM(ctx, d.Cache)
 	if err != nil {
 		return o, err
@@ -273,6 +281,7 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 	if o.Program, err = os.Executable(); err != nil {
 		return o, err
 	}
+	// Made when a host is created or booted: one that runs keeps the disk that it has.
 	o.Tools = func(ctx context.Context, progress func(string)) (string, error) {
 		return emulate.MakeTools(ctx, filepath.Join(d.Cache, "hosts", "tools"), emulate.Tools{
 			Program: o.Program, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},

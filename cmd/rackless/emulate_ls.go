@@ -81,6 +81,8 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// The process counts, and not what the state says of it: a host may have been switched off from
+// inside.
 func describeHost(h *emulate.Host) hostItem {
 	p := h.Profile
 	i := hostItem{
@@ -89,6 +91,7 @@ func describeHost(h *emulate.Host) hostItem {
 		Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made,
 		DiskBytes: h.DiskUse(), Dir: h.Dir,
 	}
+	// Who made a host that is kept has ended long ago, and its number may be another's.
 	if !h.Keep {
 		i.Owner = h.Owner.PID
 	}
@@ -178,6 +181,7 @@ host that is not there is an error; one that is not kept goes with the rackless 
 		ValidArgsFunction: a.completeHosts,
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			var errs []error
+			// Each name by itself: a slip in one leaves no other host behind.
 			for _, name := range args {
 				was, err := emulate.Remove(ctx, d, name)
 				if err == nil && !was {

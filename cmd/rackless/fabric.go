@@ -37,6 +37,8 @@ line each time.`,
 		Args:              maxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			// Faster than that the terminal shows nothing that an eye could read, and the switch is asked in the
+			// loop that forwards frames.
 			const least = 100 * time.Millisecond
 			if interval < least {
 				return usagef(cmd, "--interval %v: want %v or more", interval, least)
@@ -151,6 +153,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 
 // screen fits a snapshot into the terminal: lines that do not fit are cut, and ports that do not are counted.
 func screen(t *os.File, out *fabricview.Snapshot) string {
+	// Asked each time: a window may have changed since the last screen.
 	width, height := terminal.Size(t)
 	lines := []string{fmt.Sprintf("lab %s, %s, %s known, Ctrl-C ends", out.Lab, out.At.Format(time.TimeOnly),
 		words.Count(out.Addresses, "address")), ""}

@@ -31,6 +31,7 @@ type linkFlag struct {
 func (f linkFlag) String() string { return "" }
 func (f linkFlag) Type() string   { return linkFlags[f.key].kind }
 
+// Edits are kept in the order of the command line, since a later one may take an earlier one away.
 func (f linkFlag) Set(text string) error {
 	*f.edits = append(*f.edits, fabric.LinkEdit{Key: f.key, Text: text})
 	return new(fabric.Link).Set(f.key, text)
@@ -68,6 +69,7 @@ percentages the sign.`,
 			if err != nil {
 				return err
 			}
+			// The links as they are now: what is not named stays, and only the switch knows it.
 			before, err := c.Counters(cmd.Context())
 			if err != nil {
 				return err
@@ -82,6 +84,7 @@ percentages the sign.`,
 					return err
 				}
 			}
+			// What is printed is what the switch has, and not what it was told.
 			after, err := c.Counters(cmd.Context())
 			if err != nil {
 				return err

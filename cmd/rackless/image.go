@@ -106,6 +106,7 @@ apt-get and unpacked without privileges: about 50 MB, a minute. The key of the i
   rackless image build --kernel /boot/vmlinuz-$(uname -r)`,
 		Args: exactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
+			// Building takes a minute and downloads packages: without steps it would look hung.
 			p, end := a.progress()
 			p.Begin("image")
 			img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say})

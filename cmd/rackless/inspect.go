@@ -106,6 +106,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 		defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
 	}
 	var failed, faults int
+	// In the order of the arguments, so that the output of one command line is always the same.
 	err = parallel.InOrder(ctx, jobs, func(ctx context.Context, j hostJob) printedHost {
 		return a.printHost(ctx, j, o, many)
 	}, func(p printedHost) error {
@@ -162,6 +163,7 @@ func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many b
 	for _, p := range paths {
 		files := []string{p}
 		if p != "-" {
+			// A directory is one machine where it has /sys and /proc, else a heap of files; inspect tells which.
 			list, err := inspect.List(p)
 			if err != nil {
 				return nil, false, err
@@ -192,6 +194,8 @@ func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many b
 	}
 	doc := hostview.NewDocument(h, diagnose.Host(h))
 	p.fault = slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return atLeast(f.Severity, o.failOn) })
+	// A host is printed whole or not at all: what writing it fails on half way is not left in the output
+	// of many.
 	var b bytes.Buffer
 	if many && o.form != formatJSON {
 		fmt.Fprintf(&b, "==> %s <==\n", j.name)

@@ -40,6 +40,7 @@ machine has room for the lab: rackless doctor tells how many nodes fit.`,
 		cpus, memory := totals(l)
 		fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", file, l.Name,
 			words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
+		// The file is right all the same: it may be meant for another machine, or for a plan.
 		if err := rack.Check(l); err != nil {
 			fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
 		}
@@ -49,6 +50,7 @@ machine has room for the lab: rackless doctor tells how many nodes fit.`,
 
 // totals says how many CPUs and how much memory a lab has, as far as the file says it.
 func totals(l *lab.Lab) (cpus, memory string) {
+	// Nodes that leave their size to the planner are not counted: what it chooses follows from the host.
 	const auto = " and what plan chooses"
 	var n int
 	var b lab.Bytes
@@ -144,6 +146,8 @@ func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
 	out.Running = true
 	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
 	out.Effect = lab.Dearest(out.Changes)
+	// A dead switch or node is no difference to the file, but up would start it again, and who asks what
+	// up does wants to know.
 	if r.SwitchState() == rack.SwitchDead {
 		out.Repairs = append(out.Repairs, "switch: not running")
 	}

@@ -105,6 +105,7 @@ func (a *app) printLabs(out lsOutput, err error) error {
 	if _, err := fmt.Fprint(a.out, labGrid(out, time.Now())); err != nil {
 		return err
 	}
+	// What is wrong goes to standard error, so that the table stays one for other programs.
 	for _, l := range out.Labs {
 		if l.Switch == string(rack.SwitchDead) {
 			fmt.Fprintf(a.err, "lab %s: its switch is not running: rackless up with its lab file starts it again\n",

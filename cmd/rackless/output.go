@@ -101,6 +101,7 @@ func (a *app) painter() func(code, s string) string {
 // progress shows the steps of a longer operation on standard error. end must be called before
 // anything else is printed there; a second call does nothing, so that it can be deferred too.
 func (a *app) progress() (p *rack.Progress, end func()) {
+	// Standard error, so that steps do not mix with a result that is piped.
 	ui := terminal.NewDisplay(a.err, a.env)
 	return &rack.Progress{Report: ui.Event}, ui.Close
 }

@@ -26,6 +26,7 @@ import (
 )
 
 // planOptions are the flags of plan.
+// Of these, --fleet takes its own way through the planner, and most others do not go with it.
 type planOptions struct {
 	hostFlags
 	form    string
@@ -189,6 +190,8 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 		}
 		return a.printJSON(p)
 	}
+	// Without edits there is one search; with edits there are two, and the difference between them is
+	// printed.
 	solve := q.Solve
 	if len(edits) > 0 {
 		solve = func(ctx context.Context, h *topology.Host, l *lab.Lab) (*planner.Planned, error) {
@@ -226,12 +229,15 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 
 // finishPlan prints a plan and writes its artefacts.
 func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) error {
+	// Files first: a directory that cannot be written is an error before the plan is printed, and not
+	// below it.
 	if o.outDir != "" {
 		made := fmt.Sprintf("rackless %s: plan of lab %s (%s) for %s", version, r.Lab.Name, q.File, r.Plan.Host.Name)
 		files, err := host.Artifacts(render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host, Made: made})
 		if err != nil {
 			return err
 		}
+		// The sums are how a later plan knows that nobody has edited the files that it is about to replace.
 		files = directory.WithSums(files, made)
 		if err := directory.Write(o.outDir, files); err != nil {
 			if _, refused := errors.AsType[*directory.RefusedError](err); refused {

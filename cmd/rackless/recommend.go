@@ -128,6 +128,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 // comparePlans says what the model changes in the plan.
 func comparePlans(ctx context.Context, q planner.Query, h *topology.Host, l *lab.Lab,
 	out *recommendview.Document) error {
+	// With the weights that come with rackless, which is what plan uses without --model.
 	before, err := q.Solve(ctx, h, l)
 	if err == nil {
 		q.Model, q.ModelFile = out.Model, "the fitted model"
@@ -148,6 +149,7 @@ func comparePlans(ctx context.Context, q planner.Query, h *topology.Host, l *lab
 // figures yet are left out unless they are named.
 func (a *app) recordedStudies(ctx context.Context, path string, names []string) ([]recommend.Study, error) {
 	db, err := a.readStudies(ctx, path)
+	// A file or a study that was named has to be there; one by default need not.
 	if errors.Is(err, os.ErrNotExist) && len(names) == 0 && path == "" {
 		return nil, nil // nobody has run one yet
 	}
@@ -196,6 +198,7 @@ func recordedStudy(ctx context.Context, db *store.DB, name string) (*recommend.S
 
 // writeModel writes the model, whole or not at all.
 func (a *app) writeModel(path string, m *build.Model) error {
+	// An empty file would make plan --model fail later and elsewhere.
 	if m == nil {
 		return fmt.Errorf("no model is written to %s: nothing that the planner's model takes was measured on this host",
 			path)

@@ -134,9 +134,11 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 
 // findResult returns the directory that the arguments of report mean.
 func findResult(kept results.Store, args []string) (string, error) {
+	// The last measurement of any lab: it is mostly the one that was just made.
 	if len(args) == 0 {
 		return kept.Last("")
 	}
+	// A directory or LAB/TIME names one result; any other argument is a lab, whose last result is meant.
 	if dir := kept.Find(args[0]); dir != "" {
 		return dir, nil
 	}

@@ -30,6 +30,8 @@ stays together. --keep-ids keeps them.`,
   rackless inspect --snapshot host.tar.zst`,
 		Args: exactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			// There is no default: what is written says much about a machine, and belongs where its owner wants
+			// it.
 			if out == "" {
 				return usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for " +
 					"standard output"))

@@ -141,6 +141,8 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 		return err
 	}
 	defer unlock()
+	// The design is made anew after each boot: the host is another one then, and the plan may have been
+	// taken back.
 	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
 		r, err := design(o)
 		if err != nil {
@@ -220,12 +222,14 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err != nil {
 		return false, err
 	}
+	// The digest is of the study's file and of the lab's: runs of two versions must not be put together.
 	s, err := conduct.Begin(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), version, o.restart)
 	if err != nil {
 		return false, errors.Join(err, db.Close())
 	}
 	steps, end := a.progress()
 	defer end()
+	// The rig calls it once, when the lab is up for the first run.
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
 		Progress: func(p conduct.Progress) {
@@ -357,6 +361,7 @@ runs give the same report.
 // studyDocument analyses a study.
 func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.Document, error) {
 	repeat := ""
+	// By its file a study has a command that makes its runs again, which the report repeats.
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
 		spec, _, err := readSpec(name)
 		if err != nil {
@@ -373,6 +378,7 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 }
 
 func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) error {
+	// The formats are made of one document, so that they never say different things of a study.
 	switch format {
 	case "md":
 		return studyview.Markdown(w, doc)

@@ -51,6 +51,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if !ok {
 			return errors.Join(end(err), a.saidHowPrepared(spec, err))
 		}
+		// A boot that brought nothing would be followed by the next one, and so on for ever.
 		if led && !worked {
 			err = fmt.Errorf("%w, and was prepared for that and started anew in vain: look at /proc/cmdline, and at "+
 				"rackless prepare --dry-run", err)
@@ -65,6 +66,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if !reboot {
 			continue
 		}
+		// Before the reboot, and only then: a study that ends without one leaves no unit behind.
 		if err := on.Install(ctx, a.system()); err != nil {
 			return err
 		}
@@ -79,6 +81,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 
 // saidHowPrepared says how the host is prepared at the end of a study that changed it.
 func (a *app) saidHowPrepared(spec *study.Spec, failed error) error {
+	// After a failure the error says what to do, and how the host is prepared is not the news.
 	if failed != nil || !spec.TakesBoots() {
 		return nil
 	}
@@ -104,6 +107,8 @@ func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tu
 	if err != nil {
 		return nil, err
 	}
+	// Absolute paths: a unit starts in a directory of its own. --restart is left out, or each boot would
+	// forget the runs.
 	argv := []string{a.binary(), "study", "run", file, "--reboot"}
 	if o.db != "" {
 		argv = append(argv, "--db", o.db)
@@ -139,6 +144,7 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 	if _, err := rack.Down(ctx, d, p.Lab.Name); err != nil {
 		return false, err
 	}
+	// Asked before the rollback, after which the journal no longer says what the kernel was started with.
 	inForce := a.isolatedNow()
 	// Prepared the other way round: the same plan, with or without kernel arguments.
 	if p.Choices.NoReboot == isolated {
@@ -153,6 +159,8 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))
 		}
 	}
+	// Arguments come with a boot and go with one. Without any, before and after, the host is ready at
+	// once.
 	return isolated || inForce, nil
 }
 

@@ -65,6 +65,7 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	if err != nil {
 		return usage(err)
 	}
+	// The socket listens before the address is printed, so that whoever opens it at once is answered.
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err

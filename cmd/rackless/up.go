@@ -48,6 +48,7 @@ minute; after that a lab is up in seconds. Ctrl-C takes back what was begun.`,
 		if err != nil {
 			return err
 		}
+		// A flag that would be passed over is refused: whoever says --connect means a host.
 		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
 			return usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
 		}
@@ -94,6 +95,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		return nil, faultf("%w: rackless prepare %s", err, file)
 	case err != nil:
 		return nil, err
+	// Compared as YAML with its defaults, so that comments and the order of keys in the file do not count.
 	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
 		return nil, faultf("this host is prepared for lab %s as it was on %s, and %s says something else: "+
 			"rackless rollback, then rackless prepare %s%s",

@@ -17,6 +17,7 @@ import (
 )
 
 // An exitError ends the program with a code of its own. An empty err means that everything has been said.
+// Errors of all other kinds end the program with 1: only what a caller can tell apart has a code.
 type exitError struct {
 	code int
 	err  error
@@ -36,6 +37,7 @@ func usage(err error) error { return &exitError{exitUsage, err} }
 
 // usagef is usage with the command and where to read more.
 func usagef(cmd *cobra.Command, format string, args ...any) error {
+	// The help is named and not printed: below forty lines of it the message would be out of sight.
 	where := ""
 	if cmd.HasParent() { // every message begins with "rackless: " already
 		where = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
@@ -78,6 +80,8 @@ func finish(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		finish(c)
 	}
+	// cobra itself prints the help and ends with 0, also for a name that does not exist, which scripts
+	// would take for success.
 	if !cmd.Runnable() {
 		cmd.Args = unknownCommand
 		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
@@ -147,6 +151,7 @@ type oneOf struct {
 
 // enumFlag adds a flag that takes one of the words, with completion. The value's present content is the default.
 func enumFlag(cmd *cobra.Command, value *string, name, short, help string, words ...string) {
+	// The words stand in the help as well: a flag whose values have to be looked up elsewhere is not used.
 	cmd.Flags().VarP(oneOf{value, words}, name, short, help+": "+alternatives(words))
 	offerWords(cmd, name, words...)
 }
@@ -169,6 +174,8 @@ type hostFlags struct{ host, snapshot string }
 // add adds the flags to a verb; what is the verb of their help.
 func (h *hostFlags) add(cmd *cobra.Command, what string) {
 	cmd.Flags().StringVar(&h.host, "host", planner.Local, what+" `HOST`: local, or a file as inspect takes")
+	// Both take the same files. The second reads better where the file is one that rackless snapshot
+	// wrote.
 	cmd.Flags().StringVar(&h.snapshot, "snapshot", "", what+" the machine of the snapshot `FILE`")
 	offer(cmd, "host", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{planner.Local}, cobra.ShellCompDirectiveDefault // or files

@@ -17,6 +17,7 @@ import (
 )
 
 // verifyOptions are the flags of verify.
+// form and interval have their defaults before the flags are added; the others are off.
 type verifyOptions struct {
 	form     string
 	only     []string
@@ -49,6 +50,7 @@ lists all checks, and explains each. Ends with status 3 if a check failed, or co
   rackless verify --plan plan.json
   rackless verify --plan plan.json --snapshot host.tar.zst`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			// A host and a lab are two targets: with both named, half of the findings would be of the other one.
 			if cmd.Flags().Changed("plan") {
 				return exactArgs(0, "no lab beside --plan")(cmd, args)
 			}
@@ -94,6 +96,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	if err := notEmpty(cmd, "a file", "plan", "snapshot"); err != nil {
 		return err
 	}
+	// Each round runs programs in the nodes: more often than that verify itself would be their load.
 	const least = time.Second
 	switch {
 	case o.snapshot != "" && o.plan == "":
@@ -107,6 +110,7 @@ func (o *verifyOptions) check(cmd *cobra.Command) error {
 	case o.interval < least:
 		return usagef(cmd, "--interval %v: want %v or more", o.interval, least)
 	}
+	// Codes such as RL402 are taken as well, since findings and documents have those.
 	for i, name := range o.only {
 		c, ok := finding.Find(name)
 		if !ok || c.Name == "" {
@@ -186,6 +190,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	if err != nil {
 		return err
 	}
+	// On standard error, and not a finding: what cannot be seen from here is neither right nor wrong.
 	if v.Unseen != "" {
 		fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 	}
@@ -202,6 +207,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 		report.Findings(a.out, findings, a.color())
 		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(finding.NotOK(findings)))
 	}
+	// Unknown counts as not OK: a script must not go on where a check could not be made.
 	if err == nil && len(finding.NotOK(findings)) > 0 {
 		return exitWith(exitFaults)
 	}

@@ -18,6 +18,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 	for {
 		var findings []finding.Finding
 		var err error
+		// The first round shows its steps, since it may take long; later ones would only fill the screen.
 		if rounds == 0 {
 			findings, err = a.findings(ctx, o, v)
 		} else {
@@ -65,6 +66,7 @@ func (a *app) printDrift(form string, c verify.Drift) error {
 	if form == formatJSON {
 		return writeJSONLine(a.out, c)
 	}
+	// The words are equally long, so that what follows stands in columns.
 	paint := a.painter()
 	status := map[finding.Status]string{finding.OK: paint("32", "ok again"), finding.Failed: paint("31", "FAILED  "),
 		finding.Unknown: paint("33", "unknown ")}[c.Finding.Status]
