@@ -39,6 +39,7 @@ func startTLS() (*libvirttest.Daemon, error) {
 		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 			return nil, err
 		}
+		d.Listens = fmt.Sprintf("127.0.0.1:%d", port)
 		d.URI = fmt.Sprintf("qemu+tls://127.0.0.1:%d/session?pkipath=%s", port, pki)
 		return []string{"--listen", "--config", path}, nil
 	})

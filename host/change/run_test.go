@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/hostfixture"
 )
 
 // A machine is a tree of files with a journal beside it.
@@ -24,7 +25,7 @@ type machine struct {
 // newMachine makes the machine that every test starts from.
 func newMachine(t *testing.T) *machine {
 	t.Helper()
-	dir := t.TempDir()
+	dir := hostfixture.MemoryDir(t)
 	m := &machine{root: filepath.Join(dir, "root"), journal: filepath.Join(dir, "var", "journal")}
 	for path, text := range map[string]string{
 		"etc/default/grub": "GRUB_CMDLINE_LINUX=quiet\n",

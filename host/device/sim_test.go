@@ -69,7 +69,7 @@ func newSim(t testing.TB) *sim {
 		needs: map[string][]string{"vfio_pci": {"vfio_pci_core", "vfio_virqfd", "irqbypass", "vfio"},
 			"vfio_iommu_type1": {"vfio"}},
 	}
-	root := t.TempDir()
+	root := hostfixture.MemoryDir(t)
 	m.s = &change.System{Root: root, Run: m.program}
 	m.net = &simNetwork{m: m, vfs: map[int]VFSettings{}, routes: map[netip.Addr][]string{}}
 	m.k = &kernel{net: m.net, write: m.write, patience: time.Millisecond}

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/hostfixture"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -109,7 +110,7 @@ type machine struct {
 
 func newMachine(t testing.TB) *machine {
 	t.Helper()
-	dir := memoryDir(t)
+	dir := hostfixture.MemoryDir(t)
 	m := &machine{t: t, root: filepath.Join(dir, "root"), journal: filepath.Join(dir, "state", "journal"),
 		pids: map[string]int{"irqbalance.service": 800, "libvirtd.service": 900}}
 	for path, text := range map[string]string{
@@ -161,22 +162,6 @@ func newMachine(t testing.TB) *machine {
 		m.write("sys/fs/cgroup/"+unit+"/cpuset.cpus.partition", "member\n")
 	}
 	return m
-}
-
-// memoryDir returns a directory of the test's own, in memory where there is one: what is forced to
-// a disk a thousand times takes minutes there.
-func memoryDir(t testing.TB) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "rackless-tune")
-	if err != nil {
-		return t.TempDir()
-	}
-	t.Cleanup(func() {
-		if err := os.RemoveAll(dir); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
 }
 
 func meminfoText(node int, total, free uint64) string {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,8 @@ const startLimit = 30 * time.Second
 type Daemon struct {
 	Dir string
 	URI string
+	// Listens is a TCP address that the daemon is to listen at as well, set by prepare; "" for none.
+	Listens string
 
 	env    []string
 	user   *syscall.Credential // nil: whoever runs the test
@@ -60,7 +63,8 @@ rm -rf "$1"`
 func Start() (*Daemon, error) { return StartWith(nil) }
 
 // StartWith starts a daemon with the arguments that prepare returns, once it has written what they name
-// into the daemon's directory. prepare may also set URI, by which clients then reach the daemon.
+// into the daemon's directory. prepare may also set URI, by which clients then reach the daemon, and
+// Listens. The daemon answers at all of them when StartWith returns.
 func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, err error) {
 	dir, err := os.MkdirTemp("", "rl-libvirt-") // short: paths of sockets end at 107 bytes
 	if err != nil {
@@ -119,17 +123,26 @@ func StartWith(prepare func(d *Daemon) (args []string, err error)) (d *Daemon, e
 	d.hold = hold
 	deadline := time.After(startLimit)
 	for {
-		if _, err := os.Stat(socket); err == nil {
+		if answers("unix", socket) && (d.Listens == "" || answers("tcp", d.Listens)) {
 			return d, nil
 		}
 		select {
 		case <-d.exited:
 			return nil, errors.Join(fmt.Errorf("libvirtd ended: %s", d.log.Bytes()), d.Stop())
 		case <-deadline:
-			return nil, errors.Join(fmt.Errorf("libvirtd made no socket in %v", startLimit), d.Stop())
+			return nil, errors.Join(fmt.Errorf("libvirtd does not answer after %v", startLimit), d.Stop())
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// answers reports whether somebody listens at an address.
+func answers(network, address string) bool {
+	c, err := net.Dial(network, address)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err == nil
 }
 
 // OnStop has Stop call f first, for what the caller has started beside the daemon.
