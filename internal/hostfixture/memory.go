@@ -1,13 +1,18 @@
 package hostfixture
 
-import (
-	"os"
-	"testing"
-)
+import "os"
+
+// A Test is what MemoryDir needs of a *testing.T.
+type Test interface {
+	Helper()
+	TempDir() string
+	Cleanup(func())
+	Error(args ...any)
+}
 
 // MemoryDir returns a directory of the test's own, in memory where there is one: what is forced to a disk a thousand
 // times takes minutes there.
-func MemoryDir(t testing.TB) string {
+func MemoryDir(t Test) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "rackless-test")
 	if err != nil {
