@@ -272,7 +272,11 @@ func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 1000 {
+	tries := 1000
+	if testing.Short() {
+		tries = 100
+	}
+	for i := range tries {
 		text := fmt.Sprintf("%s/being-started-%d", t.TempDir(), i)
 		cmd := exec.Command(self, "stand-in", text)
 		in, err := cmd.StdinPipe()
