@@ -144,20 +144,26 @@ var networkMounts = map[string]string{"nfs": "NFS", "nfs4": "NFS", "cifs": "SMB"
 	"fuse.ceph": "CephFS", "glusterfs": "GlusterFS", "fuse.glusterfs": "GlusterFS", "lustre": "Lustre", "9p": "9p",
 	"afs": "AFS", "fuse.sshfs": "SSHFS"}
 
+// readIfThere returns the text of a file, "" for one that is not there.
+func readIfThere(s *change.System, path string) (string, error) {
+	text, err := s.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return string(text), err
+}
+
 // mountFlows returns the servers of file systems. The kernel lists their addresses among the options (addr=), or as
 // part of the source ("10.0.0.1:6789,10.0.0.2:6789:/"). The mounts of the first process are looked at, too: rackless
 // may run in a namespace of its own.
 func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/proc/self/mountinfo", "/proc/1/mountinfo"} {
-		text, err := s.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		text, err := readIfThere(s, path)
 		if err != nil {
 			return nil, err
 		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			// "36 35 98:0 /root /at rw,noatime shared:1 - nfs4 source rw,addr=10.0.0.1" (proc(5)).
 			// procfs refuses a whole table for one line that it does not understand.
 			before, after, _ := strings.Cut(line, " - ")
@@ -361,14 +367,11 @@ func storageConnections(_ *change.System, proc procfs.FS) ([]flow, error) {
 func nameServers(s *change.System, _ procfs.FS) ([]flow, error) {
 	var flows []flow
 	for _, path := range []string{"/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"} {
-		text, err := s.ReadFile(path)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		text, err := readIfThere(s, path)
 		if err != nil {
 			return nil, err
 		}
-		for line := range strings.Lines(string(text)) {
+		for line := range strings.Lines(text) {
 			fields := strings.Fields(line)
 			if len(fields) < 2 || fields[0] != "nameserver" {
 				continue
