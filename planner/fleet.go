@@ -169,7 +169,7 @@ func (r *fleetRun) one(ctx context.Context, number int, line []byte) (FleetAnswe
 	if p.Ideal >= 0 {
 		answer.Ideal = &p.Ideal
 	}
-	answer.Nodes = plan.Assemble(p.Topo, l, p.Problem, p.Outcome).Nodes
+	answer.Nodes = p.Plan.Nodes
 	return answer, nil
 }
 

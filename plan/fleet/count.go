@@ -17,7 +17,7 @@ type Counts struct {
 	// Stranded are those of Free on hosts that have no room any more, by the policy's own rules,
 	// for any lab with a GPU that was asked for so far.
 	Stranded int64 `json:"gpus_stranded"`
-	// CoresFree are free cores on hosts in use, reserves included.
+	// CoresFree are cores on hosts in use that no lab and no emulator thread has, reserves included.
 	CoresFree int64 `json:"cores_free"`
 }
 

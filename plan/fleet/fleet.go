@@ -80,7 +80,7 @@ type host struct {
 	// What the search is given. cores and devices are those of the shape, marked as they are taken.
 	cores   []plan.Core
 	devices []plan.Device
-	bytes   []uint64 // free, by index of the NUMA node; 0 where the node's memory is not known
+	bytes   []int64 // held, by index of the NUMA node; 0 where the node's memory is not known
 	held    []*holding
 	left    amounts
 	version int            // counts changes
@@ -98,7 +98,7 @@ type answer struct {
 // amounts are what a host has, or a lab asks for.
 type amounts struct {
 	cores, gpus, nics, vfs int64
-	bytes                  uint64
+	bytes                  int64
 	memory                 bool // bytes are known
 }
 
@@ -108,7 +108,7 @@ type shape struct {
 	topo      *topology.Host
 	cores     []plan.Core
 	devices   []plan.Device
-	bytes     []uint64
+	bytes     []int64
 	memory    bool // of every NUMA node is known
 	empty     amounts
 	templates map[int]*template // by lab
@@ -152,14 +152,9 @@ func newShape(key, name string, h *topology.Host) (*shape, error) {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	s := &shape{key: key, topo: h, cores: p.Cores, devices: p.Devices, memory: true, templates: map[int]*template{}}
-	for _, node := range p.NUMANodes {
-		var free uint64
-		if node.Pages == nil {
-			s.memory = false
-		} else {
-			free = uint64(*node.Pages) * p.PageBytes
-		}
-		s.bytes = append(s.bytes, free)
+	for i := range p.NUMANodes {
+		s.memory = s.memory && p.NUMANodes[i].Pages != nil
+		s.bytes = append(s.bytes, pagesOf(p, i))
 	}
 	return s, nil
 }
@@ -200,8 +195,8 @@ func (n *host) count() {
 		}
 		n.left.vfs += int64(d.VFs)
 	}
-	for _, b := range n.bytes {
-		n.left.bytes += b
+	for i, b := range n.bytes {
+		n.left.bytes += max(0, n.shape.bytes[i]-b)
 	}
 	n.version++
 }
@@ -210,8 +205,8 @@ func (n *host) count() {
 type Placed struct {
 	Lab     *lab.Lab
 	Host    string
-	Topo    *topology.Host
 	Problem *plan.Problem
+	Plan    *plan.Plan
 	Outcome plan.Outcome
 	Cost    int64
 	// Ideal is what it would cost on an empty host of the same shape; -1 under Nova, which does not ask.
@@ -241,12 +236,13 @@ func (f *Fleet) Place(ctx context.Context, l *lab.Lab) (*Placed, error) {
 		return nil, err
 	}
 	t := n.shape.templates[kind]
-	placed := &Placed{Lab: l, Host: n.name, Topo: n.topo, Problem: n.problem(t, l), Outcome: a.outcome, Cost: a.cost,
+	placed := &Placed{Lab: l, Host: n.name, Problem: n.problem(t, l), Outcome: a.outcome, Cost: a.cost,
 		Ideal: -1, Searched: q.searched}
 	if f.policy == BestFit {
 		placed.Ideal = t.ideal.cost
 	}
-	f.placed[l.Name] = n.hold(placed.Problem, &a.outcome.Placement, l.Name)
+	placed.Plan = plan.Assemble(n.topo, l, placed.Problem, a.outcome)
+	f.placed[l.Name] = n.hold(t.problem, placed)
 	return placed, nil
 }
 
@@ -298,6 +294,9 @@ func (q *query) template(ctx context.Context, s *shape) (*template, error) {
 	t := &template{lab: q.lab}
 	if t.problem, t.why = build.Problem(s.topo, q.lab, build.Options{HostName: "an empty host"}); t.why == nil {
 		t.asks = asks(t.problem)
+		for i, b := range s.bytes { // a smaller reserve than usual leaves more to give
+			t.asks.bytes = max(0, t.asks.bytes-max(0, pagesOf(t.problem, i)-b))
+		}
 		if q.f.policy == BestFit {
 			var err error
 			if t.ideal, err = solve(ctx, t.problem, searchSteps); err != nil {
@@ -318,12 +317,12 @@ func asks(p *plan.Problem) amounts {
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		a.cores += int64(r.Cores)
-		a.bytes += uint64(r.Pages) * p.PageBytes
+		a.bytes += r.Pages * int64(p.PageBytes)
 		a.gpus += total(r.GPUs)
 		a.nics += total(r.NICs)
 		a.vfs += total(r.VFs)
 	}
-	a.cores += int64(p.ReserveCores)
+	a.cores += int64(min(1, p.ReserveCores)) // emulator cores of other labs are the rest, see host.reserve
 	return a
 }
 
@@ -428,7 +427,7 @@ func (n *host) score(a amounts) int64 {
 	add(n.left.cores, a.cores, e.cores)
 	add(n.left.gpus, a.gpus, e.gpus)
 	add(n.left.vfs, a.vfs, e.vfs)
-	add(int64(n.left.bytes>>20), int64(a.bytes>>20), int64(e.bytes>>20))
+	add(n.left.bytes>>20, a.bytes>>20, e.bytes>>20)
 	return sum
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -70,7 +70,7 @@ func place(t testing.TB, f *Fleet, l *lab.Lab) *Placed {
 	if err != nil {
 		t.Fatalf("%s: %v", l.Name, err)
 	}
-	pl := plan.Assemble(p.Topo, l, p.Problem, p.Outcome)
+	pl := p.Plan
 	if pl.Cost != p.Cost {
 		t.Errorf("%s: the plan costs %d, the search said %d", l.Name, pl.Cost, p.Cost)
 	}
@@ -98,11 +98,11 @@ func TestNothingIsHeldTwice(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, BestFit, 2)
 	cpus, devices := map[string]string{}, map[string]string{}
-	for i, asks := range []string{"2 2 0 1", "4 4 1 1", "2 1 0 2", "2 4 1 1", "4 6 0 1", "6 2 1 1"} {
+	for i, asks := range []string{"2 2 0 1", "4 4 1 1", "2 1 0 2", "2 4 1 1", "4 6 0 1", "2 2 1 1"} {
 		l := request(t, fmt.Sprintf("r%d", i), asks)
 		p := place(t, f, l)
-		node := plan.Assemble(p.Topo, l, p.Problem, p.Outcome).Nodes[0]
-		for _, c := range node.VCPUs {
+		node := p.Plan.Nodes[0]
+		for c := range topology.CPUs(node.VCPUs...).Union(node.EmulatorCPUs).All() {
 			key := fmt.Sprintf("%s CPU %d", p.Host, c)
 			if other := cpus[key]; other != "" {
 				t.Errorf("%s is of %s and of %s", key, other, l.Name)
@@ -185,7 +185,7 @@ func TestStrandedGPUsAreCounted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Counts{Policy: BestFit, Hosts: 2, Used: 1, Labs: 1, GPUs: 4, Free: 1, CoresFree: 7}
+	want := Counts{Policy: BestFit, Hosts: 2, Used: 1, Labs: 1, GPUs: 4, Free: 1, CoresFree: 6}
 	if diff := cmp.Diff(want, before); diff != "" {
 		t.Errorf("one GPU is free and can be had (-want +got)\n%s", diff)
 	}
@@ -216,5 +216,123 @@ func TestTheSameRequestsGiveTheSamePlaces(t *testing.T) {
 	}
 	if diff := cmp.Diff(run(), run()); diff != "" {
 		t.Errorf("two runs differ\n%s", diff)
+	}
+}
+
+// TestWhatALabHoldsIsHeld places and releases labs in a random order, on machines with cards of several functions, and
+// adds up what is held.
+func TestWhatALabHoldsIsHeld(t *testing.T) {
+	t.Parallel()
+	draw := rand.New(rand.NewPCG(1, 2))
+	h := smallHost(t)
+	for i := range h.NICs { // both NICs are ports of cards whose other ports have no virtual functions
+		other := h.NICs[i]
+		group := i
+		other.Name, other.RDMA, other.SRIOV = fmt.Sprintf("NIC%d.1", i), []string{}, nil
+		for k, nic := range []*topology.NIC{&h.NICs[i], &other} {
+			a, err := topology.ParsePCIAddr(fmt.Sprintf("%04x:01:00.%d", i, k))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nic.Address = &a
+			h.PCI = append(h.PCI, topology.PCIDevice{Address: a, NUMANode: nic.NUMANode, IOMMUGroup: &group})
+		}
+		h.NICs = append(h.NICs, other)
+	}
+	h.Complete()
+	f, err := New(BestFit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := f.Add(fmt.Sprintf("h%d", i), h); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := map[string]*Placed{}
+	placed := 0
+	for i := range 600 {
+		for name := range there {
+			if draw.IntN(3) == 0 {
+				if err := f.Release(name); err != nil {
+					t.Fatal(err)
+				}
+				delete(there, name)
+			}
+		}
+		name := fmt.Sprintf("r%d", i)
+		l, err := lab.Parse(name, fmt.Appendf(nil, `name: %s
+hugepages: %s
+host: {reserve: {cores: %d, memory: %dGiB, numa_nodes: {%d: {cores: %d}}}}
+nodes: {vm: {count: %d, cpus: %d, memory: %dGiB, gpus: %d, nics: %d, vfs: %d}}`, name,
+			[]string{"off", "2MiB", "1GiB"}[draw.IntN(3)], 2+draw.IntN(2), 1+draw.IntN(6), draw.IntN(2), 1+draw.IntN(2),
+			1+draw.IntN(2), 1+draw.IntN(6), 1+draw.IntN(4), draw.IntN(2), draw.IntN(2), draw.IntN(2)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := f.Place(t.Context(), l)
+		if err != nil {
+			continue
+		}
+		placed++
+		there[name] = p
+		sumUp(t, h, there)
+	}
+	if placed < 150 {
+		t.Errorf("%d labs found a place", placed)
+	}
+}
+
+// sumUp checks that nothing is held twice on any host, and that every lab's wishes for the host are kept.
+func sumUp(t *testing.T, h *topology.Host, there map[string]*Placed) {
+	t.Helper()
+	owner, ports := map[string]string{}, map[string]bool{}
+	hold := func(lab, what string) {
+		if other, held := owner[what]; held && other != lab {
+			t.Fatalf("%s is of %s and of %s", what, other, lab)
+		}
+		owner[what] = lab
+	}
+	cores, memory := map[string]int{}, map[string]uint64{}
+	for name, p := range there {
+		for _, n := range p.Plan.Nodes {
+			for c := range topology.CPUs(n.VCPUs...).All() {
+				hold(name, fmt.Sprintf("%s core %d", p.Host, c/2))
+			}
+			for c := range n.EmulatorCPUs.Union(n.IOThreadCPUs).All() {
+				hold("emulator of "+name, fmt.Sprintf("%s core %d", p.Host, c/2))
+			}
+			cores[p.Host] += n.Cores
+			for _, m := range n.Memory {
+				memory[fmt.Sprint(p.Host, m.NUMANode)] += m.Bytes
+			}
+			for _, c := range n.Cards {
+				for _, d := range c.Functions {
+					hold(name+" "+n.Name, p.Host+" "+d)
+				}
+				if c.VF != nil {
+					ports[p.Host+" "+c.ID] = true
+				}
+			}
+		}
+	}
+	for port := range ports { // a card serves whole or by virtual functions
+		for _, function := range []string{".0", ".1"} {
+			if by, held := owner[port[:len(port)-2]+function]; held {
+				t.Fatalf("%s of %s gives virtual functions, and %s has it", function, port, by)
+			}
+		}
+	}
+	for name, p := range there {
+		l := p.Lab
+		if left := 8 - cores[p.Host]; left < *l.Reserve.Cores {
+			t.Fatalf("%s wants %d cores left, there are %d", name, *l.Reserve.Cores, left)
+		}
+		for i, n := range h.NUMANodes {
+			if have := memory[fmt.Sprint(p.Host, i)]; have+uint64(*l.Reserve.Memory)/2 > *n.MemoryBytes {
+				t.Fatalf("%s wants %v left, %d of %d are given on node %d", name, *l.Reserve.Memory, have,
+					*n.MemoryBytes, i)
+			}
+		}
 	}
 }
