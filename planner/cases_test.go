@@ -29,7 +29,7 @@ func TestALabOfAFleetHoldsItsEmulatorCores(t *testing.T) {
 	err = Stream{Fleet: f, Name: "requests", JSON: true}.Run(t.Context(), strings.NewReader(
 		`{"name":"a","nodes":{"vm":{"count":4,"cpus":8,"memory":"4GiB","nics":0}},"affinity":[{"nodes":["vm"],"numa":"different"}]}
 {"name":"b","nodes":{"vm":{"cpus":16,"memory":"4GiB","nics":0}}}
-{"name":"c","nodes":{"vm":{"cpus":6,"memory":"4GiB","nics":0}}}
+{"name":"c","nodes":{"vm":{"cpus":4,"memory":"4GiB","nics":0}}}
 `), &out)
 	if err != nil {
 		t.Fatal(err)
