@@ -33,8 +33,9 @@ const partEnv = "RACKLESS_DEVICE_PART"
 // machineArgs describe a host: an IOMMU, two NICs with virtual functions, a screen that is not the
 // console and one that is, and a disk, each in a slot of its own. The NICs are on one wire, so that
 // their links are up. One thread runs both CPUs: with a thread each, QEMU 10 aborted
-// (iotlb_to_section) when a CPU was in a function's memory while another one moved it.
-var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thread=single -cpu qemu64 -m 1024 -smp 2
+// (iotlb_to_section) when a CPU was in a function's memory while another one moved it. The clock counts
+// instructions and jumps where both CPUs wait: drivers and resets wait for minutes in all.
+var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thread=single -icount shift=3,sleep=off -cpu qemu64 -m 1024 -smp 2
 -device intel-iommu,intremap=on -nodefaults -display none -no-reboot
 -netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
 -device VGA,bus=pcie.0,addr=0x2
