@@ -69,7 +69,7 @@ TALLY := $(CURDIR)/out/tally
 .PHONY: run-tests
 run-tests:
 	@mkdir -p $(TALLY)
-	RACKLESS_TALLY=$(TALLY) $(GO) test -vet=all -timeout 60m ./...
+	RACKLESS_TALLY=$(TALLY) $(GO) test -vet=all -ldflags=-w -timeout 60m ./...
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
 

@@ -1,9 +1,6 @@
 package stats
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // bootstrapResamples is how many times the blocks are drawn anew: 50 of 2000 lie beyond each limit of a 95 % interval.
 const bootstrapResamples = 2000
@@ -42,11 +39,10 @@ func (c *merger) bootstrap(tail float64, seed uint64) Interval {
 	return tails(effects, tail)
 }
 
-// tails cuts a share of the values off at either end, and sorts them.
+// tails cuts a share of the values off at either end, and reorders the values.
 func tails(values []float64, tail float64) Interval {
-	slices.Sort(values)
 	k := int(tail*float64(len(values)) + 1e-9)
-	return Interval{Low: values[k], High: values[len(values)-1-k], Confidence: 1 - 2*tail}
+	return Interval{Low: kthSmallest(values, k), High: kthSmallest(values, len(values)-1-k), Confidence: 1 - 2*tail}
 }
 
 // eachDraw draws as many indexes as there are, with replacement, bootstrapResamples times.
