@@ -1,6 +1,7 @@
 package planner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -49,7 +50,8 @@ type Query struct {
 	build.Options
 	File             string        // of the lab, for messages
 	ModelFile        string        // of Options.Model, for messages
-	Limit            time.Duration // of each search
+	Limit            time.Duration // of all that Solve or WhatIf does
+	Steps            int64         // of the search for the plan, search.DefaultSteps where it is 0
 	Explain, Compare bool          // also the reasons, and what others would do
 }
 
@@ -98,25 +100,33 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	if err != nil {
 		return nil, err
 	}
-	limit := func() (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, q.Limit) }
-	within, cancel := limit()
+	within, cancel := context.WithTimeout(ctx, q.Limit)
 	defer cancel()
-	r, err := search.Solve(within, p, search.Options{})
+	// What is asked beside the plan has a part of the time: a plan that took all of its own is explained too.
+	forPlan := q.Limit
+	if q.Explain {
+		forPlan = q.Limit * 2 / 3
+	}
+	solving, cancelSolving := context.WithTimeout(within, forPlan)
+	defer cancelSolving()
+	r, err := search.Solve(solving, p, search.Options{Steps: q.Steps})
 	switch {
 	case ctx.Err() != nil: // interrupted: what was found so far is nobody's wish, least of all as files
 		return nil, ctx.Err()
 	case errors.Is(err, search.ErrInfeasible):
-		within, cancel := limit() // as below
-		defer cancel()
 		return nil, infeasible(within, q, p)
 	case errors.Is(err, search.ErrStopped):
-		return nil, fmt.Errorf("no plan found in %v, and none ruled out: give it longer with --time-limit, or ask "+
-			"for less", q.Limit)
+		why := fmt.Sprintf("the time limit of %v", forPlan.Round(time.Millisecond))
+		if solving.Err() == nil {
+			why = fmt.Sprintf("the limit of %d steps", cmp.Or(q.Steps, search.DefaultSteps))
+		}
+		return nil, fmt.Errorf("no plan found within %s, and none ruled out: give it longer with --time-limit, "+
+			"which counts no steps, or ask for less", why)
 	case err != nil:
 		return nil, err
 	}
-	if r.Stopped != "" && within.Err() != nil {
-		r.Stopped = fmt.Sprintf("time limit %v", q.Limit)
+	if r.Stopped == search.TimeLimit {
+		r.Stopped = fmt.Sprintf("%s %v", r.Stopped, forPlan.Round(time.Millisecond))
 	}
 	out := &Planned{Host: h, Lab: l}
 	out.Plan = plan.Assemble(h, l, p, r.Outcome)
@@ -124,9 +134,6 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 		return nil, fmt.Errorf("the plan breaks its own rules, which is a fault of rackless: %w", err)
 	}
 	if q.Explain {
-		// What is asked beside the plan itself has its own time: a plan that took all of its own is explained too.
-		within, cancel := limit()
-		defer cancel()
 		solver := func(ctx context.Context, p *plan.Problem) (*search.Result, error) {
 			return search.Solve(ctx, p, search.Options{Steps: explainSteps})
 		}
@@ -180,6 +187,8 @@ func (q *Query) WhatIf(ctx context.Context, h *topology.Host, l *lab.Lab, texts 
 	edits []advise.Edit) (*Planned, error) {
 	asIs := *q
 	asIs.Explain, asIs.Compare = false, false
+	until := time.Now().Add(q.Limit)
+	asIs.Limit /= 2
 	before, beforeErr := asIs.Solve(ctx, h, l)
 	if beforeErr != nil && !DoesNotFit(beforeErr) {
 		return nil, beforeErr
@@ -193,6 +202,7 @@ func (q *Query) WhatIf(ctx context.Context, h *topology.Host, l *lab.Lab, texts 
 		q.File += fmt.Sprintf(" %s %q", word, e)
 		word = "and"
 	}
+	q.Limit = time.Until(until)
 	after, err := q.Solve(ctx, h, l)
 	if err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -97,5 +98,20 @@ func TestWhatDoesNotFitHasAReason(t *testing.T) {
 	}
 	if DoesNotFit(errors.New("the disk is full")) {
 		t.Error("any error is taken for a lab that does not fit")
+	}
+}
+
+func TestWhatStoppedASearchIsSaid(t *testing.T) {
+	t.Parallel()
+	q, h, l := epyc(t, twoNodes)
+	q.Steps = 1
+	if _, err := q.Solve(t.Context(), h, l); err == nil ||
+		!strings.Contains(err.Error(), "no plan found within the limit of 1 steps, and none ruled out") {
+		t.Errorf("got %v", err)
+	}
+	q.Steps, q.Limit = 0, time.Nanosecond
+	if _, err := q.Solve(t.Context(), h, l); err == nil ||
+		!strings.Contains(err.Error(), "no plan found within the time limit of 0s, and none ruled out") {
+		t.Errorf("got %v", err)
 	}
 }

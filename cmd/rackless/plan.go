@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/goccy/go-yaml"
@@ -37,6 +38,7 @@ type planOptions struct {
 	dump    bool
 	whatif  []string
 	limit   time.Duration
+	steps   int64 // of the search; 0 is the usual limit
 	fleet   string
 	policy  string
 }
@@ -99,7 +101,8 @@ times:
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
 	f.BoolVar(&o.dump, "dump-problem", false, "print the whole problem as JSON, for another solver, and do not "+
 		"solve it")
-	f.DurationVar(&o.limit, "time-limit", o.limit, "stop searching after this `TIME`, with the best plan so far")
+	f.DurationVar(&o.limit, "time-limit", o.limit, "stop after this `TIME`, with the best plan so far; the usual "+
+		"limit of steps does not count then")
 	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
 		"the hosts in `DIR`")
 	enumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
@@ -125,6 +128,9 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	}
 	if o.limit <= 0 {
 		return usagef(cmd, "--time-limit %v: want more than 0", o.limit)
+	}
+	if f.Changed("time-limit") {
+		o.steps = math.MaxInt64 // who says how long waits as long
 	}
 	// without refuses the flags of a list that stand beside one.
 	without := func(one, why string, names ...string) error {
@@ -166,7 +172,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return usage(err)
 	}
-	q.Limit, q.Explain, q.Compare = o.limit, o.explain, o.compare
+	q.Limit, q.Steps, q.Explain, q.Compare = o.limit, o.steps, o.explain, o.compare
 	edits := make([]advise.Edit, len(o.whatif))
 	// Edits are read before anything is planned: a slip in the second costs no search for the first.
 	for i, text := range o.whatif {

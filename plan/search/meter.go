@@ -2,11 +2,15 @@ package search
 
 import (
 	"context"
+	"errors"
 	"fmt"
 )
 
 // DefaultSteps is the limit where Options.Steps is 0: about a second of work.
 const DefaultSteps = 30_000_000
+
+// TimeLimit is what stops a search whose context has a deadline.
+const TimeLimit = "time limit"
 
 // A meter counts steps and says when to stop. Steps and not time decide, so that a search does the
 // same on any machine; the context ends it in between, and is looked at now and then only.
@@ -50,7 +54,11 @@ func (w *meter) addHard(n int64) bool {
 	}
 	if w.steps >= w.look {
 		w.look = w.steps + lookEvery
-		if w.ctx.Err() != nil {
+		switch err := w.ctx.Err(); {
+		case errors.Is(err, context.DeadlineExceeded):
+			w.stopped = TimeLimit
+			return true
+		case err != nil:
 			w.stopped = "cancelled"
 			return true
 		}

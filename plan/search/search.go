@@ -17,7 +17,7 @@ type Options struct {
 
 // A Result is the best placement that was found.
 type Result struct {
-	// Outcome.Stopped is "step limit N", "cancelled", or a limit of a part of the search.
+	// Outcome.Stopped is "step limit N", [TimeLimit], "cancelled", or a limit of a part of the search.
 	plan.Outcome
 	Cost  int64 // of Placement, by plan.Evaluate, in basis points
 	Steps int64 // taken
@@ -53,7 +53,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	}
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
-	if work.stopped != "cancelled" { // who cancels has no time for what is nice to have
+	if ctx.Err() == nil { // who cancels has no time for what is nice to have
 		keepBootCore(p, &r.Placement, r.Cost)
 	}
 	r.Bound = min(bound, r.Cost)

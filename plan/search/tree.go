@@ -161,8 +161,8 @@ func (t *tree) cheapest() bool {
 const oracleSteps = 300_000
 
 // cheapestOf solves the pricing problem of lab node i: it finds the column of least reduced cost in
-// what is left, below limit; infinite where there is none. Where the work is cut short, nothing is
-// known but that the cost is not negative.
+// what is left, below limit; infinite where there is none. Where the work is cut short, the bound of the
+// empty choice holds.
 func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leastColumn {
 	l := leastColumn{reduced: infinite}
 	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may tell interchangeable devices apart
@@ -174,7 +174,7 @@ func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leas
 		e.limit = reduced
 		return false
 	}) {
-		return leastColumn{}
+		l.reduced = min(l.reduced, e.lowerBound(i, price))
 	}
 	return l
 }
