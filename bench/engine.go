@@ -26,6 +26,8 @@ const (
 	tool7Zip        = "7-zip"
 	toolLMBench     = "lmbench"
 	toolNVBandwidth = "nvbandwidth"
+	toolIMB         = "imb"
+	toolFio         = "fio"
 )
 
 // An Endpoint is one side of a measurement.

@@ -49,6 +49,7 @@ const (
 	UnitPercent  = "%"
 	UnitEvents   = "events/s"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
+	UnitIOPS     = "IO/s"
 	// 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not
 	// those of the CPU
 	UnitMIPS = "MIPS"

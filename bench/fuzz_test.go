@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -88,6 +89,29 @@ func FuzzParseIperf3(f *testing.F) {
 	})
 }
 
+// figuresOf is a parser of several tests that takes all of them.
+func figuresOf(parse func([]byte) (Tests, error)) func([]byte) ([]Figure, error) {
+	return func(in []byte) ([]Figure, error) {
+		res, err := parse(in)
+		if err != nil {
+			return nil, err
+		}
+		var all []Figure
+		for _, t := range res.All {
+			if t.Name == "" || t.Err == nil && len(t.Figures) == 0 {
+				return nil, fmt.Errorf("test %q has %d figures and no error", t.Name, len(t.Figures))
+			}
+			if all = append(all, t.Figures...); err == nil {
+				err = t.Err
+			}
+		}
+		if len(all) == 0 {
+			return nil, err
+		}
+		return all, nil
+	}
+}
+
 // The parsers of one table, line or sum. FuzzParsers gives each the same input: none may take
 // another tool's output for its own.
 var parsers = map[string]func([]byte) ([]Figure, error){
@@ -99,6 +123,8 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 		return ParseSysbenchCPU(in, 0)
 	},
 	"stress-ng": func(in []byte) ([]Figure, error) { return ParseStressStream(in, 0) },
+	"imb":       figuresOf(ParseIMB),
+	"fio":       figuresOf(ParseFio),
 	"ucx":       func(in []byte) ([]Figure, error) { return ParseUCX(in, 8) },
 	"libfabric": ParseFiPingpong,
 	"iperf3": func(in []byte) ([]Figure, error) {
@@ -119,6 +145,38 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 	"nvbandwidth": func(in []byte) ([]Figure, error) { return ParseNVBandwidth(in, "host_to_device_memcpy_ce") },
 	"lmbench":     ParseLatMemRd,
 	"7-zip":       func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+}
+
+// FuzzTests are the parsers of outputs of several tests.
+func FuzzTests(f *testing.F) {
+	parse := map[string]func([]byte) ([]Figure, error){"imb": parsers["imb"], "fio": parsers["fio"],
+		"stress-ng": figuresOf(ParseStressNG), "nvbandwidth": figuresOf(ParseNVBandwidths),
+		"nccl-tests": figuresOf(func(in []byte) (Tests, error) {
+			res, err := ParseNCCLKinds(in)
+			for i := range res.All {
+				res.All[i].Name = "nccl" + res.All[i].Name
+			}
+			return res, err
+		})}
+	for name := range parse {
+		files, err := filepath.Glob("testdata/" + name + "/*")
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				f.Fatal(err)
+			}
+			f.Add(data[:min(len(data), 6000)], name)
+		}
+	}
+	f.Fuzz(func(t *testing.T, in []byte, name string) {
+		if read := parse[name]; read != nil {
+			figures, err := read(in)
+			checkFigures(t, figures, err)
+		}
+	})
 }
 
 func FuzzParsers(f *testing.F) {

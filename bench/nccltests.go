@@ -1,7 +1,10 @@
 package bench
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"regexp"
@@ -66,29 +69,62 @@ func (ncclTests) metrics() []string { return []string{MetricBusBandwidth, Metric
 
 func (ncclTests) parse(out Output, _ Options) ([]Figure, error) { return ParseNCCLTests(out.Stdout) }
 
-// ncclColumns are the titles of nccl-tests' table. The figures come twice: first for different
-// buffers ("out-of-place"), then for one ("in-place"). Releases before 2.11 have "error" in place
-// of "#wrong", and no "root" where the operation has none.
-var ncclColumns = map[string]bool{"size": true, "count": true, "type": true, "redop": true, "root": true, "time": true,
-	"algbw": true, "busbw": true, "error": true, "#wrong": true}
+// ncclColumns are the titles of nccl-tests' table, with their units. The figures come twice: first for different
+// buffers ("out-of-place"), then for one ("in-place"); RCCL's tests can leave the first out. Releases before 2.11 have
+// "error" in place of "#wrong", and no "root" where the operation has none. "cputime" is the time of the CPU, which -C
+// asks for; i_min and the like are of single iterations.
+var ncclColumns = map[string]string{"size": "(B)", "count": "(elements)", "type": "", "redop": "", "root": "",
+	"time": "(us)", "cputime": "(us)", "algbw": "(GB/s)", "busbw": "(GB/s)", "error": "", "#wrong": "",
+	"i_min": "(us)", "i_max": "(us)", "i_p99": "(us)", "i_cv%": "(%)", "timestamp": "%Y-%m-%d %H:%M:%S"}
 
-// ParseNCCLTests reads the table of any program of nccl-tests, by its header row: the bus bandwidth
-// (GB/s of 10^9 bytes) and the time for different buffers, of each size. A bandwidth that rounds to
-// 0.00 is left out, a size of 0 bytes too. Lines of NCCL's own log may stand between the rows and
-// within them.
+// ParseNCCLTests reads the figures of any program of nccl-tests: see ParseNCCLKinds.
 func ParseNCCLTests(output []byte) ([]Figure, error) {
-	t := ncclTable{logs: ncclLoggers(output)}
-	if err := EachLine(toolNCCLTests, output, t.read); err != nil {
+	kinds, err := ParseNCCLKinds(output)
+	if err != nil {
 		return nil, err
 	}
-	if !t.checked || len(t.figures) == 0 {
-		if err := ncclFailure(output); err != nil {
-			return nil, err
+	var all []Figure
+	for _, k := range kinds.All {
+		if k.Err != nil {
+			return nil, k.Err
 		}
-		return nil, BadOutput(toolNCCLTests, output, "the table is cut off or empty: the line on values out of bounds "+
-			"is missing, or no row comes before it")
+		all = append(all, k.Figures...)
 	}
-	return t.figures, nil
+	return all, nil
+}
+
+// ParseNCCLKinds reads the table of any program of nccl-tests by its header row, or the JSON that -J writes: the bus
+// bandwidth (GB/s of 10^9 bytes) and the time for different buffers, of each size. Types and operations are tests of
+// their own, named by what is not usual: "", "/half", "/float/max". A bandwidth that rounds to 0.00 is left out, a size
+// of 0 bytes too. Lines of NCCL's own log may stand between the rows and within them.
+func ParseNCCLKinds(output []byte) (Tests, error) {
+	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
+		return ncclDocument(output)
+	}
+	t := ncclTable{logs: ncclLoggers(output)}
+	if err := EachLine(toolNCCLTests, output, t.read); err != nil {
+		return Tests{}, err
+	}
+	if !t.checked || len(t.res.All) == 0 {
+		if err := ncclFailure(output); err != nil {
+			return Tests{}, err
+		}
+		return Tests{}, BadOutput(toolNCCLTests, output, "the table is cut off or empty: the line on values out of "+
+			"bounds is missing, or no row comes before it")
+	}
+	return t.res, nil
+}
+
+// ncclKind names the type and the operation of a row, as far as they are not the usual ones.
+func ncclKind(element, operation string) string {
+	kind := ""
+	if element != "" && element != "float" && element != "none" {
+		kind = "/" + word(element)
+	}
+	if operation != "" && operation != "sum" && operation != "none" {
+		kind += "/" + word(operation)
+	}
+	return kind
 }
 
 // How a program of nccl-tests says that it gives up, and what NCCL warned of before.
@@ -126,13 +162,16 @@ type ncclTable struct {
 	units, checked bool
 	begun          []string // fields of a row that a line of NCCL's log came into
 	logs           map[string]bool
-	figures        []Figure
+	res            Tests
 }
 
 // read takes one line. Its error is a bare reason. Rows can be torn by lines of NCCL's log, so a line that the log
 // came into is kept until the rest of its row has come.
 func (t *ncclTable) read(line string) error {
 	line, logged := ncclLog(line, t.logs)
+	if m := ncclRelease.FindStringSubmatch(line); m != nil && t.titles == nil {
+		t.res.Version = m[1]
+	}
 	fields := strings.Fields(line)
 	switch {
 	case len(fields) == 0:
@@ -143,7 +182,11 @@ func (t *ncclTable) read(line string) error {
 		t.titles = fields[1:]
 		return ncclHeader(t.titles)
 	case len(fields) > 1 && fields[0] == "#" && fields[1] == "(B)" && t.titles != nil:
-		if strings.Join(fields, " ") != "# (B) (elements) (us) (GB/s) (GB/s) (us) (GB/s) (GB/s)" {
+		units := "#"
+		for _, title := range t.titles {
+			units += " " + ncclColumns[title]
+		}
+		if !slices.Equal(fields, strings.Fields(units)) {
 			return errors.New("unknown layout: other units")
 		}
 		t.units = true
@@ -172,8 +215,14 @@ func (t *ncclTable) read(line string) error {
 				t.columns = half
 			}
 		}
-		row, err := ncclRow(t.titles[:t.columns], fields)
-		t.figures = append(t.figures, row...)
+		if n := len(fields) - 2; slices.Contains(t.titles, "timestamp") && n > 0 && t.columns == len(t.titles) {
+			fields = append(fields[:n:n], strings.Join(fields[n:], " ")) // date and time
+		}
+		kind, row, err := ncclRow(t.titles[:t.columns], fields)
+		if len(row) > 0 {
+			x := t.res.of(kind)
+			x.Figures = append(x.Figures, row...)
+		}
 		return err
 	}
 	return nil
@@ -183,17 +232,19 @@ func (t *ncclTable) read(line string) error {
 func ncclHeader(titles []string) error {
 	count := make(map[string]int)
 	for _, t := range titles {
-		if !ncclColumns[t] {
+		if _, known := ncclColumns[t]; !known {
 			return fmt.Errorf("unknown layout: column %q", Shorten(t))
 		}
 		count[t]++
 	}
+	count["time"] += count["cputime"]
+	want := max(1, min(count["algbw"], 2))
 	for _, t := range []string{"time", "algbw", "busbw"} {
-		if count[t] != 2 {
-			return fmt.Errorf("unknown layout: %d columns %s, want 2", count[t], t)
+		if count[t] != want {
+			return fmt.Errorf("unknown layout: %d columns %s, want %d", count[t], t, want)
 		}
 	}
-	if count["size"] != 1 || count["error"]+count["#wrong"] != 2 {
+	if count["size"] != 1 || count["error"]+count["#wrong"] != want {
 		return errors.New("unknown layout: size, error or #wrong is missing, or comes too often")
 	}
 	return nil
@@ -253,15 +304,21 @@ func ncclHalf(titles []string) int {
 
 // ncclRow reads a row, and recomputes its bandwidth from size and time. That finds columns that have moved between
 // releases, which no check of a single number would.
-func ncclRow(titles, fields []string) ([]Figure, error) {
+func ncclRow(titles, fields []string) (kind string, figures []Figure, err error) {
 	if err := checkFields(fields, len(titles)); err != nil {
-		return nil, err
+		return "", nil, err
 	}
 	first := make(map[string]float64) // the first of two figures is the one for different buffers
+	words := map[string]string{}
 	for i, t := range titles {
 		wrong := t == "error" || t == "#wrong"
-		if t == "type" || t == "redop" || t == "root" || wrong && fields[i] == "N/A" { // not checked
+		if t == "type" || t == "redop" || t == "root" || t == "timestamp" || wrong && fields[i] == "N/A" {
+			// not checked
+			words[t] = fields[i]
 			continue
+		}
+		if t == "cputime" {
+			kind, t = "/cputime", "time"
 		}
 		v, _, err := parseNumber(fields[i])
 		switch {
@@ -272,7 +329,7 @@ func ncclRow(titles, fields []string) ([]Figure, error) {
 			err = errors.New("elements of the result are wrong")
 		}
 		if err != nil {
-			return nil, fmt.Errorf("column %s: value %q: %w", t, Shorten(fields[i]), err)
+			return "", nil, fmt.Errorf("column %s: value %q: %w", t, Shorten(fields[i]), err)
 		}
 		if _, ok := first[t]; !ok {
 			first[t] = v
@@ -280,19 +337,90 @@ func ncclRow(titles, fields []string) ([]Figure, error) {
 	}
 	size, err := strconv.ParseInt(fields[0], 10, 64)
 	if titles[0] != "size" || err != nil {
-		return nil, fmt.Errorf("column size: value %q is no whole number", Shorten(fields[0]))
+		return "", nil, fmt.Errorf("column size: value %q is no whole number", Shorten(fields[0]))
 	}
+	figures, err = ncclFigures(size, first["time"], first["algbw"], first["busbw"])
+	return ncclKind(words["type"], words["redop"]) + kind, figures, err
+}
+
+// ncclFigures are those of a row: time in us, bandwidths in GB/s.
+func ncclFigures(size int64, duration, algorithm, bus float64) ([]Figure, error) {
 	if size == 0 {
 		return nil, nil
 	}
 	// 10^-3 of bytes a microsecond are GB/s. The printed figures are rounded to 0.01, and the time to four digits.
-	duration, bandwidth := first["time"], first["algbw"]
-	if computed := float64(size) / duration / 1e3; computed > bandwidth*1.02+0.01 || computed < bandwidth*0.98-0.01 {
-		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, duration, bandwidth)
+	if computed := float64(size) / duration / 1e3; computed > algorithm*1.02+0.01 || computed < algorithm*0.98-0.01 {
+		return nil, fmt.Errorf("%d bytes in %g us are not %g GB/s", size, duration, algorithm)
 	}
 	figures := []Figure{newFigure(MetricCollectiveTime, size, 0, duration)}
-	if first["busbw"] > 0 {
-		figures = append(figures, newFigure(MetricBusBandwidth, size, 0, first["busbw"]))
+	if bus > 0 {
+		figures = append(figures, newFigure(MetricBusBandwidth, size, 0, bus))
 	}
 	return figures, nil
+}
+
+// ncclRelease is how nccl-tests and RCCL's tests say their own.
+var ncclRelease = regexp.MustCompile(`^(?:# nccl-tests version|#? ?rccl-tests: Version) (\S+)`)
+
+// An ncclResult is a row of the JSON. Its numbers have six decimals.
+type ncclResult struct {
+	Size       int64      `json:"size"`
+	Type       string     `json:"type"`
+	Operation  string     `json:"redop"`
+	OutOfPlace *ncclTimes `json:"out_of_place"`
+	InPlace    *ncclTimes `json:"in_place"`
+}
+
+type ncclTimes struct {
+	Time    float64  `json:"time"`
+	CPUTime float64  `json:"cpu_time"`
+	Alg     float64  `json:"alg_bw"`
+	Bus     float64  `json:"bus_bw"`
+	Wrong   *float64 `json:"nwrong"`
+}
+
+// ncclDocument reads the JSON that -J writes. It is closed also where the program gave up: then the line on values out
+// of bounds is missing there too.
+func ncclDocument(document []byte) (Tests, error) {
+	var d struct {
+		Results []ncclResult `json:"results"`
+		Bounds  *struct {
+			Okay string `json:"okay"`
+		} `json:"out_of_bounds"`
+		Errors []string `json:"errors"`
+	}
+	if err := json.Unmarshal(document, &d); err != nil {
+		return Tests{}, badResult(toolNCCLTests, "the JSON is cut off or has an unknown layout: %s",
+			Shorten(err.Error()))
+	}
+	switch {
+	case d.Bounds == nil || len(d.Results) == 0:
+		return Tests{}, badResult(toolNCCLTests, "the program gave up: there are no results, or nothing says whether "+
+			"they are right; %s", Shorten(strings.Join(d.Errors, ", ")))
+	case d.Bounds.Okay != "true":
+		return Tests{}, badResult(toolNCCLTests, "the results of the collective are wrong")
+	}
+	var t Tests
+	for i, r := range d.Results {
+		times, kind := cmp.Or(r.OutOfPlace, r.InPlace), ncclKind(r.Type, r.Operation)
+		if times == nil || r.Size < 0 {
+			return Tests{}, badResult(toolNCCLTests, "result %d has no times or no size", i+1)
+		}
+		if times.CPUTime > 0 {
+			kind, times.Time = kind+"/cputime", times.CPUTime
+		}
+		figures, err := ncclFigures(r.Size, times.Time, times.Alg, times.Bus)
+		for _, f := range figures {
+			err = cmp.Or(err, CheckValue(f.Metric, f.Value))
+		}
+		if times.Wrong != nil && *times.Wrong != 0 {
+			err = errors.New("elements of the result are wrong")
+		}
+		if err != nil {
+			return Tests{}, badResult(toolNCCLTests, "result %d: %v", i+1, err)
+		}
+		x := t.of(kind)
+		x.Figures = append(x.Figures, figures...)
+	}
+	return t.checked(toolNCCLTests, document)
 }

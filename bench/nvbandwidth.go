@@ -1,7 +1,10 @@
 package bench
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -77,65 +80,111 @@ func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
 	return ParseNVBandwidth(out.Stdout, n.testcase)
 }
 
-// ParseNVBandwidth reads the matrix that nvbandwidth 0.6 or later prints of a test case: a line
-// "Running NAME.", one with what is copied and the unit, one that numbers the columns, the rows,
-// and the sum of all, which must be theirs. It returns the smallest, in GB/s of 10^9 bytes: the one
-// that a GPU in a slow slot has.
+// ParseNVBandwidth reads the smallest bandwidth of a test case, in GB/s of 10^9 bytes: the one that
+// a GPU in a slow slot has.
 func ParseNVBandwidth(output []byte, testcase string) ([]Figure, error) {
-	m := nvMatrix{testcase: testcase, least: math.Inf(1)}
-	if err := EachLine(toolNVBandwidth, output, m.read); err != nil {
+	all, err := ParseNVBandwidths(output)
+	if err != nil {
 		return nil, err
 	}
-	if m.next != nvDone {
-		return nil, BadOutput(toolNVBandwidth, output, "the results of "+testcase+" are cut off or missing")
+	for _, t := range all.All {
+		if t.Name == nvTestName(testcase) {
+			return t.Figures, t.Err
+		}
 	}
-	return []Figure{newFigure(MetricCopyBandwidth, 0, 0, m.least)}, nil
+	return nil, BadOutput(toolNVBandwidth, output, "the results of "+testcase+" are cut off or missing")
 }
 
-// What comes next in the output of nvbandwidth.
-const (
-	nvBegin = iota
-	nvTitle
-	nvHeader
-	nvRows
-	nvDone
-)
+// nvTestName is the engine that runs a test case, else a name of its own.
+func nvTestName(testcase string) string {
+	for _, e := range nvbandwidthEngines {
+		if e.plugin == (nvbandwidth{testcase: testcase}) {
+			return e.Name
+		}
+	}
+	return "nvbandwidth_" + word(testcase)
+}
 
-// An nvMatrix is the state of reading a matrix.
+// ParseNVBandwidths reads the matrices that nvbandwidth 0.6 or later prints of its test cases, as text or as JSON: of
+// each the least bandwidth, or the greatest latency.
+func ParseNVBandwidths(output []byte) (Tests, error) {
+	var m nvMatrix
+	var err error
+	if at := nvJSON.FindIndex(output); at != nil {
+		err = m.document(output[at[0]:])
+	} else {
+		err = EachLine(toolNVBandwidth, output, m.read)
+		if open := m.testcase + m.both; err == nil && open != "" {
+			err = BadOutput(toolNVBandwidth, output, "the results of "+open+" are cut off or missing")
+		}
+	}
+	if err != nil {
+		return Tests{}, err
+	}
+	return m.res.checked(toolNVBandwidth, output)
+}
+
+// nvJSON finds nvbandwidth's JSON behind what a launcher printed.
+var nvJSON = regexp.MustCompile(`(?m)^\{\s*"nvbandwidth"\s*:`)
+
+// nvVersion is the line with the release.
+var nvVersion = regexp.MustCompile(`^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
+
+// nvTitle is the line that says what was measured. A test case of both ways between GPUs has a matrix for each way, and
+// last their total.
+var nvTitle = regexp.MustCompile(
+	`^(?:(?:memcpy|multicast) .*?(?: (Read1|Read2|Write1|Write2))? (?:[Tt]otal )?bandwidth \(GB/s\)|` +
+		`(?:memory latency|Device to Device Latency) (SM) .*\(ns\))$`)
+
+// An nvMatrix is the state of reading matrices. Of one in text come first a line "Running NAME.", then one with what is
+// copied and the unit, one that numbers the columns, the rows, and the sum of all, which must be theirs.
 type nvMatrix struct {
-	testcase string
-	next     int
-	columns  int
-	least    float64
+	res      Tests
+	testcase string // nothing is open where it is ""
+	both     string // the test case before, where its total is to come
+	title    bool   // the line with the unit is the next
+	latency  bool   // figures are times and not bandwidths
+	oneWay   bool   // of both ways, whose total comes below
+	peers    bool   // between GPUs, where nothing is measured from one to itself
+	columns  int    // 0 until they are numbered
+	rows     int    // so far
+	values   []float64
 	// The sum of the rows, and by how much it may be wrong: the printed sum is of what was measured, not of what
 	// was printed of it.
 	sum, rounding float64
 }
 
-// read takes one line. Its error is a bare reason. Test cases before and after the one that is wanted are skipped, as
-// one run of nvbandwidth may print several.
+// read takes one line. Its error is a bare reason.
 func (m *nvMatrix) read(line string) error {
 	fields := strings.Fields(line)
+	if v := nvVersion.FindStringSubmatch(line); v != nil {
+		m.res.Version = v[1]
+	}
 	switch {
 	// State by state: each line is known by what stands above it, since the rows of a matrix are only numbers.
-	case len(fields) == 2 && fields[0] == "Running" && fields[1] == m.testcase+".":
-		if m.next != nvBegin {
+	case len(fields) == 2 && fields[0] == "Running" && strings.HasSuffix(fields[1], "."):
+		if m.testcase != "" {
+			return fmt.Errorf("the results of %s are cut off or missing", m.testcase)
+		}
+		m.begin(strings.TrimSuffix(fields[1], "."))
+		if slices.ContainsFunc(m.res.All, func(t Test) bool { return t.Name == nvTestName(m.testcase) }) {
 			return fmt.Errorf("%s comes a second time", m.testcase)
 		}
-		m.next = nvTitle
-	case len(fields) == 0 || m.next == nvBegin || m.next == nvDone:
-	case m.next == nvTitle:
-		if !strings.HasPrefix(line, "memcpy ") || !strings.HasSuffix(strings.TrimSpace(line), "bandwidth (GB/s)") {
-			return errors.New("unknown layout: want the line that says what is copied, in GB/s")
-		}
-		m.next = nvHeader
-	case m.next == nvHeader:
+	case m.testcase == "" && m.both != "" && nvTitle.MatchString(strings.TrimSpace(line)):
+		m.begin(m.both)
+		return m.unit(line)
+	case len(fields) == 0 || m.testcase == "":
+	case m.title && strings.HasPrefix(line, "Waived:"):
+		m.testcase = "" // the machine is none that the test case is for
+	case m.title:
+		return m.unit(line)
+	case m.columns == 0:
 		for i, f := range fields {
 			if f != strconv.Itoa(i) {
 				return errors.New("unknown layout: want the numbers of the columns")
 			}
 		}
-		m.columns, m.next = len(fields), nvRows
+		m.columns = len(fields)
 	case fields[0] == "SUM":
 		if len(fields) != 3 || fields[1] != m.testcase {
 			return fmt.Errorf("unknown layout: want SUM, %s and the sum", m.testcase)
@@ -144,22 +193,127 @@ func (m *nvMatrix) read(line string) error {
 		if err != nil {
 			return fmt.Errorf("sum: %w", err)
 		}
-		if math.IsInf(m.least, 1) || math.Abs(total-m.sum) > m.rounding+half+1e-9*m.sum {
+		if len(m.values) == 0 || math.Abs(total-m.sum) > m.rounding+half+1e-9*m.sum {
 			return fmt.Errorf("the rows above add up to %.2f", m.sum)
 		}
-		m.next = nvDone
+		m.end()
 	default:
 		if len(fields) != m.columns+1 {
 			return fmt.Errorf("the row has %d fields, the header %d columns", len(fields), m.columns)
 		}
-		for i, f := range fields[1:] {
-			v, err := ParseValue(MetricCopyBandwidth, f)
-			if err != nil {
-				return fmt.Errorf("column %d: %w", i, err)
-			}
-			_, half, _ := parseNumber(f)
-			m.least, m.sum, m.rounding = min(m.least, v), m.sum+v, m.rounding+half
+		return m.row(fields[1:])
+	}
+	return nil
+}
+
+// begin opens the results of a test case.
+func (m *nvMatrix) begin(testcase string) {
+	*m = nvMatrix{res: m.res, testcase: testcase, title: true}
+}
+
+// unit reads what is measured.
+func (m *nvMatrix) unit(line string) error {
+	line = strings.TrimSpace(line)
+	m.title, m.peers = false, strings.Contains(line, "GPU(row)") && strings.Contains(line, "GPU(column)")
+	t := nvTitle.FindStringSubmatch(line)
+	if t == nil {
+		return errors.New("unknown layout: want the line that says what is copied, in GB/s")
+	}
+	m.latency, m.oneWay = t[2] != "", t[1] != ""
+	return nil
+}
+
+// metric is that of the open test case.
+func (m *nvMatrix) metric() string {
+	if m.latency {
+		return MetricLoadLatency
+	}
+	return MetricCopyBandwidth
+}
+
+// row takes the values of a row.
+func (m *nvMatrix) row(fields []string) error {
+	m.rows++
+	for i, f := range fields {
+		if m.peers && i == m.rows-1 && (f == "N/A" || f == "0.00") {
+			continue
 		}
+		v, err := ParseValue(m.metric(), f)
+		if err != nil {
+			return fmt.Errorf("column %d: %w", i, err)
+		}
+		_, half, _ := parseNumber(f)
+		m.values, m.sum, m.rounding = append(m.values, v), m.sum+v, m.rounding+half
+	}
+	return nil
+}
+
+// end closes the results of a test case.
+func (m *nvMatrix) end() {
+	if m.oneWay {
+		m.testcase, m.both = "", m.testcase
+		return
+	}
+	t := m.res.of(nvTestName(m.testcase))
+	worst := slices.Min[[]float64]
+	if m.latency {
+		worst = slices.Max[[]float64]
+	}
+	if len(m.values) > 0 {
+		t.Figures = append(t.Figures, newFigure(m.metric(), 0, 0, worst(m.values)))
+	}
+	m.testcase = ""
+}
+
+// document reads the JSON. A test case that was waived is none for this machine.
+func (m *nvMatrix) document(document []byte) error {
+	var d struct {
+		Root struct {
+			Version   string `json:"version"`
+			Error     string `json:"error"`
+			Testcases []struct {
+				Name        string     `json:"name"`
+				Status      string     `json:"status"`
+				Error       string     `json:"error"`
+				Description string     `json:"bandwidth_description"`
+				Matrix      [][]string `json:"bandwidth_matrix"`
+				Sum         float64    `json:"sum"`
+			} `json:"testcases"`
+		} `json:"nvbandwidth"`
+	}
+	if err := json.NewDecoder(bytes.NewReader(document)).Decode(&d); err != nil {
+		return badResult(toolNVBandwidth, "the JSON is cut off or has an unknown layout: %s", Shorten(err.Error()))
+	}
+	if d.Root.Error != "" && len(d.Root.Testcases) == 0 {
+		return badResult(toolNVBandwidth, "%s", Shorten(d.Root.Error))
+	}
+	m.res.Version = strings.TrimPrefix(d.Root.Version, "v")
+	for _, c := range d.Root.Testcases {
+		if c.Status == "Waived" {
+			continue
+		}
+		m.begin(c.Name)
+		err := m.unit(c.Description)
+		// The matrices of both ways and their total are in one.
+		if n := len(c.Matrix) / 3; n > 0 && strings.Contains(c.Description, " Total ") && len(c.Matrix[0]) == n {
+			c.Matrix = c.Matrix[2*n:]
+		}
+		for _, row := range c.Matrix {
+			err = cmp.Or(err, m.row(row))
+		}
+		// Values have six digits, and the sum is printed apart from them.
+		if err == nil && math.Abs(c.Sum-m.sum) > 1e-4*m.sum {
+			err = fmt.Errorf("the rows add up to %g, and the sum says %g", m.sum, c.Sum)
+		}
+		if c.Status != "Passed" {
+			err = fmt.Errorf("status %q %s", Shorten(c.Status), Shorten(c.Error))
+		}
+		if err != nil {
+			t := m.res.of(nvTestName(c.Name))
+			t.Err = badResult(toolNVBandwidth, "%s: %v", word(c.Name), err)
+			continue
+		}
+		m.end()
 	}
 	return nil
 }

@@ -153,12 +153,7 @@ var (
 	osuMain = map[string][]string{UnitGbps: {"Bandwidth (MB/s)", "MB/s"},
 		UnitUsec: {"Latency (us)", "Avg Latency(us)", "# Avg Latency(us)", "Pure Comm.(us)"}}
 	osuBeside = []column{
-		{title: "# Size", read: func(row *Row, field string) (err error) {
-			if row.Bytes, err = strconv.ParseInt(field, 10, 52); err != nil {
-				err = errors.New("not a size")
-			}
-			return err
-		}},
+		{title: "# Size", read: sizeOrNone},
 		{title: "Min Latency(us)", read: aboveZero}, {title: "Max Latency(us)", read: aboveZero},
 		{title: "Overall(us)"}, {title: "# Overall(us)"}, {title: "Compute(us)"}, {title: "Overlap(%)"},
 		{title: "Iterations", kind: columnIterations}, {title: "Transmit Size", read: aboveZero},
@@ -175,6 +170,14 @@ var (
 	osuHead = regexp.MustCompile(`^# (?:Size|Avg Latency\(us\)|Overall\(us\))\s`)
 	osuTail = regexp.MustCompile(`^P[0-9]+ Tail (?:Lat\(us\)|BW\(MB/s\))$`)
 )
+
+// sizeOrNone reads a message size that may be 0, as that of a latency may.
+func sizeOrNone(row *Row, field string) (err error) {
+	if row.Bytes, err = strconv.ParseInt(field, 10, 52); err != nil || row.Bytes < 0 {
+		err = errors.New("not a size")
+	}
+	return err
+}
 
 // aboveZero checks a number that is dropped.
 func aboveZero(_ *Row, field string) error {

@@ -51,7 +51,8 @@ func (r *PerftestResult) Figures() []Figure {
 
 // Engine is the name of the engine that runs such a test, so that runs of rackless and of others can be compared by it.
 func (r *PerftestResult) Engine() string {
-	p := perftest{program: PerftestProgram(r.Test), both: strings.Contains(r.Test, "Bidirectional")}
+	p := perftest{program: PerftestProgram(r.Test), both: strings.Contains(r.Test, "Bidirectional"),
+		immediate: strings.Contains(r.Test, "_imm"), compare: strings.Contains(r.Test, "CMP_AND_SWAP")}
 	p.pairs, _ = strconv.Atoi(r.Facts[factPairs]) // what is no number says nothing
 	if c := r.Facts[factConnection]; c != "RC" {
 		p.transport = c
@@ -61,8 +62,19 @@ func (r *PerftestResult) Engine() string {
 	if gpu, ok := r.Facts[factROCm]; ok {
 		name += "/rocm" + gpu
 	}
+	for _, w := range perftestOthers {
+		always := w.fact == factSRQ && (p.transport == "XRC" || p.transport == "DC")
+		if strings.Contains(r.Test, w.inTitle) && w.inTitle != "" || r.Facts[w.fact] == "ON" && !always {
+			name += "/" + w.word
+		}
+	}
 	return name
 }
+
+// perftestOthers are words of names for what no engine does: in the title, or as a fact that is ON.
+var perftestOthers = []struct{ inTitle, fact, word string }{
+	{"Post List", "", "postlist"}, {"Multicast", "", "multicast"}, {"forwarding", "", "forwarding"},
+	{"", factSRQ, "srq"}, {"", "Dual-port", "dualport"}}
 
 // PerftestProgram is the program that prints a title, "perftest" where it is not known.
 func PerftestProgram(title string) string {
@@ -70,10 +82,10 @@ func PerftestProgram(title string) string {
 	if strings.Contains(title, "Latency") {
 		figure = "lat"
 	}
-	for word, operation := range map[string]string{"RDMA_Write": "write", "RDMA_Read": "read", "Send": "send",
-		"Atomic": "atomic"} {
+	for word, program := range map[string]string{"RDMA_Write": "ib_write", "RDMA_Read": "ib_read", "Send": "ib_send",
+		"Atomic": "ib_atomic", "Raw Ethernet": "raw_ethernet_send"} {
 		if strings.HasPrefix(title, word) {
-			return "ib_" + operation + "_" + figure
+			return program + "_" + figure
 		}
 	}
 	return toolPerftest
@@ -289,12 +301,15 @@ func isRow(line string, columns int) bool {
 
 // perftestFacts are the facts above the table, which describe a run and do not decide whether it is good. Most lines
 // hold two of them, e.g. "Number of qps   : 1            Transport type : IB", which also stands for RoCE.
-var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "Transport type", "Mtu", "GID index"}
+var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "Transport type", "Mtu", "GID index",
+	factSRQ,
+	"Dual-port"}
 
 // Facts that are part of the name of a test.
 const (
 	factConnection = "Connection type" // RC, UC, UD, ...
 	factPairs      = "Number of qps"
+	factSRQ        = "Using SRQ"
 	factCUDA       = "CUDA device" // number of the GPU in whose memory the buffers are
 	factROCm       = "ROCm device"
 	factDMABuf     = "DMA-BUF" // how the card got at that memory
@@ -329,8 +344,12 @@ func (r *PerftestResult) addFacts(line string) {
 	}
 }
 
-// setFact sets a fact that is not set yet: of client and server on one terminal the first one counts.
+// setFact sets a fact that is not set yet: of client and server on one terminal the first one counts. What is off is
+// none.
 func (r *PerftestResult) setFact(name, value string) {
+	if value == "OFF" {
+		return
+	}
 	if _, set := r.Facts[name]; !set && slices.Contains(perftestFacts, name) {
 		r.Facts[name] = value
 	}

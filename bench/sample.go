@@ -100,6 +100,9 @@ const (
 	MetricBusBandwidth    = "bus_bandwidth"     // GB/s, as nccl-tests defines it
 	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
 
+	MetricIOBandwidth = "io_bandwidth" // GB/s, fio
+	MetricIORate      = "io_rate"      // IO/s, fio: operations of storage a second
+
 	MetricRating           = "rating"            // MIPS: the average of the two below
 	MetricRatingCompress   = "rating_compress"   // MIPS, 7-Zip's rating of compressing
 	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing

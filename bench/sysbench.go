@@ -48,9 +48,9 @@ func (sysbench) parse(out Output, o Options) ([]Figure, error) {
 	return ParseSysbenchCPU(out.Stdout, o.Threads)
 }
 
-// ParseSysbenchCPU reads what `sysbench cpu run` of 1.0 or 1.1 printed, and refuses another number
-// of threads than asked for; 0 takes any. The rate must agree with the number of events and the
-// time, which are printed apart from it.
+// ParseSysbenchCPU reads what the CPU test of sysbench 0.4 to 1.1 printed, and refuses another number of threads than
+// asked for; 0 takes any. The rate must agree with the number of events and the time, which are printed apart from it;
+// 0.4 prints no rate, which follows from those.
 func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 	values := make(map[string]float64)
 	err := EachLine(toolSysbench, output, func(line string) (err error) {
@@ -79,10 +79,16 @@ func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
+	derived := values["rate"] == 0 && sysbenchOld.Match(output)
+	if derived {
+		values["rate"] = values["events"] / max(values["time"], 1e-9)
+	}
 	if err := sysbenchFault(values, threads); err != nil {
 		return nil, BadOutput(toolSysbench, output, err.Error())
 	}
-	return []Figure{newFigure(MetricEventRate, 0, int64(values["events"]), values["rate"])}, nil
+	f := newFigure(MetricEventRate, 0, int64(values["events"]), values["rate"])
+	f.Derived = derived
+	return []Figure{f}, nil
 }
 
 // sysbenchTitles are the titles of the values that are read. 1.1 has another one for the time, and prints the rate
@@ -91,6 +97,9 @@ var sysbenchTitles = map[string]string{
 	"Number of threads": "threads", "events per second": "rate", "events/s (eps)": "eps", "total time": "time",
 	"time elapsed": "time", "total number of events": "events", "execution time (avg/stddev)": "end",
 }
+
+// sysbenchOld is the first line of releases whose CPU test prints no rate.
+var sysbenchOld = regexp.MustCompile(`(?m)^sysbench 0\.[0-4]\.`)
 
 // sysbenchFault holds the printed values against each other. They are printed apart from each other, so one that does
 // not agree with the rest was torn, or is of another run.

@@ -119,9 +119,13 @@ func (u ucx) parse(out Output, o Options) ([]Figure, error) {
 // messages of 65536 bytes a second are printed as 9.26.
 var ucxColumns = map[string]column{
 	"latency (usec)/50.0%ile":      {metric: MetricLatencyTypical},
+	"latency (usec)/typical":       {metric: MetricLatencyTypical}, // before 1.11
+	"latency (usec)/99.0%ile":      {metric: MetricLatencyP99},     // with -R
+	"latency (usec)/99.9%ile":      {metric: MetricLatencyP999},
 	"latency (usec)/average":       {kind: columnOther},
 	"latency (usec)/overall":       {metric: MetricLatencyAverage},
 	"overhead (usec)/50.0%ile":     {kind: columnOther},
+	"overhead (usec)/typical":      {kind: columnOther},
 	"overhead (usec)/average":      {kind: columnOther},
 	"overhead (usec)/overall":      {kind: columnOther},
 	"bandwidth (MB/s)/average":     {kind: columnOther},
@@ -200,4 +204,80 @@ func ucxHeader(groups, titles string) ([]column, error) {
 		cols = append(cols, c)
 	}
 	return cols, nil
+}
+
+// What tells the test and the size: the command line, or the box that the server prints.
+var (
+	ucxTest = regexp.MustCompile(`\bucx_perftest\b.*\s-t\s+([a-z_]+)`)
+	ucxSize = regexp.MustCompile(`\bucx_perftest\b.*\s-s\s+([0-9]{1,12})(?:\s|$)|\| Message size: ([0-9]{1,12}) `)
+	ucxBox  = regexp.MustCompile(`(?s)\| API: +(\w+) layer .*?\| Test: +(\w[\w ]*?\w)(?: /| *\|)`)
+	// ucxNames makes the words of the box those of the command line.
+	ucxNames = strings.NewReplacer("tag sync match", "tag_sync", "tag match", "tag", "active message", "am", " latency",
+		"_lat", " bandwidth", "_bw", " ", "_")
+)
+
+// ParseUCXLog reads what ucx_perftest printed where nobody knows how it was called. name may tell the test, such as
+// "tag_bw.log", where the log does not. The client prints no size: it follows from bandwidth and rate where one power
+// of two fits them.
+func ParseUCXLog(output []byte, name string) (Test, error) {
+	t := Test{Name: toolUCX}
+	if m := ucxBox.FindSubmatch(output); m != nil {
+		t.Name = ucxNames.Replace(string(m[2]))
+		if string(m[1]) == "protocol" && !strings.HasPrefix(t.Name, "tag") && !strings.HasPrefix(t.Name, "stream") {
+			t.Name = "ucp_" + t.Name
+		}
+	} else if m := ucxTest.FindSubmatch(output); m != nil {
+		t.Name = string(m[1])
+	} else if m := ucxFile.FindString(name); m != "" {
+		t.Name = m
+	}
+	if t.Name != toolUCX {
+		t.Name = "ucx_" + t.Name
+	}
+	var size int64
+	if m := ucxSize.FindSubmatch(output); m != nil {
+		size, _ = strconv.ParseInt(string(m[1])+string(m[2]), 10, 64) // digits, and few of them
+	}
+	var err error
+	if t.Figures, err = ParseUCX(output, size); err != nil {
+		return t, err
+	}
+	latency := slices.ContainsFunc(t.Figures, func(f Figure) bool { return f.Metric == MetricLatencyAverage })
+	if size == 0 {
+		size = ucxDerivedSize(t.Figures)
+	}
+	// As with the engines: a bandwidth of messages that wait for each other says nothing of the path.
+	t.Figures = slices.DeleteFunc(t.Figures, func(f Figure) bool { return (f.Unit == UnitUsec) != latency })
+	for i := range t.Figures {
+		t.Figures[i].Bytes = size
+	}
+	return t, nil
+}
+
+// ucxFile is a test in the name of a file.
+var ucxFile = regexp.MustCompile(`(?:ucp_)?(?:tag_sync|tag|stream|am|put|get|add|fadd|swap|cswap)_(?:bw|lat|mr)|` +
+	`ucp_(?:get|add|fadd|swap|cswap)`)
+
+// ucxDerivedSize is the power of two that bandwidth and rate agree with; 0 where none does.
+func ucxDerivedSize(figures []Figure) int64 {
+	var bandwidth, rate float64
+	for _, f := range figures {
+		switch f.Metric {
+		case MetricBWAverage:
+			bandwidth = f.Value * 1e9 / 8
+		case MetricMessageRate:
+			rate = f.Value * 1e6
+		}
+	}
+	const half = 0.005 * (1 << 20) // the bandwidth has two decimals
+	var found []int64
+	for size := int64(1); size <= 1<<32 && rate > 0; size *= 2 {
+		if moved := float64(size) * rate; bandwidth-half <= moved*1.001 && moved*0.999 <= bandwidth+half {
+			found = append(found, size)
+		}
+	}
+	if len(found) != 1 {
+		return 0
+	}
+	return found[0]
 }

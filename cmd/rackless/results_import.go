@@ -35,17 +35,21 @@ the contents:
   superbench       results-summary.jsonl of SuperBench: each node is a level of node; units where
                    its documentation has them
   perftest         logs of perftest, as text or JSON
-  nccl-tests       logs of nccl-tests
+  nccl-tests       logs of nccl-tests and RCCL's tests, and the JSON of -J
   iperf3           what the client prints, as text or with --json
-  osu              tables of the OSU micro-benchmarks
-  libfabric        tables of fi_pingpong
-  sysbench         logs of its CPU test
+  osu, imb         tables of the OSU micro-benchmarks and of the Intel MPI Benchmarks
+  libfabric, ucx   tables of fi_pingpong and of ucx_perftest
+  nvbandwidth      its matrices, as text or JSON
+  sysbench         logs of its CPU and memory tests
+  stress-ng        its metrics (--metrics, --metrics-brief)
   stream           tables of STREAM
+  fio              what it prints, as text or JSON
   rackless         samples.jsonl of rackless bench: a file is a repeat
   logs             logs of several of these tools beside each other
 
 Of a tool's logs each run is a repeat, and a file may hold several runs, one after the other. Runs
-of other message sizes are parts of one repeat.
+of other message sizes are parts of one repeat. What a log says of a run is part of the test's name
+(both ways, memory of a GPU, connection, type), so that different tests never become repeats.
 
 The level of a log is LEVEL where PATH is given as LEVEL=PATH, else the name of the directory that
 it is in. The first level is the one that others are compared with; default comes before all others.

@@ -10,12 +10,13 @@ import (
 	"strings"
 )
 
-const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)|Send|Atomic \w+|Raw Ethernet \w+)` +
-	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency) Test[ \t]*\r?$`
+const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
+	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
 
 var (
 	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
 	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
+	perftestJSON  = regexp.MustCompile(`^\{[^\0]{0,200}?test_info`) // up to 6.06 without quotes
 	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
 	// Of a program that gives up before it has a table, only its parameters may be left.
 	ncclHead      = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
@@ -25,6 +26,15 @@ var (
 	// iperf3's --json has no name of the tool but here; the title is that of -T.
 	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
 	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)$`)
+	ncclJSON   = regexp.MustCompile(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
+	imbHead    = regexp.MustCompile(`(?m)^#\s+Intel ?\(R\) MPI Benchmark|^# Benchmarking \S+ *$`)
+	fioHead    = regexp.MustCompile(`(?m)^(?:\S.*: \(groupid=\d+, jobs=\d+\): err=|fio-\d[\w.-]*$|\{\s*"fio version")`)
+	fioJSON    = regexp.MustCompile(`^\{\s*"fio version"`)
+	stressHead = regexp.MustCompile(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `)
+	nvHead     = regexp.MustCompile(
+		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
+	nvJSON  = regexp.MustCompile(`^\{\s*"nvbandwidth"\s*:`)
+	ucxHead = regexp.MustCompile(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
 )
 
 // detect finds the format by the contents of the files. Files that no format knows do not speak
@@ -84,12 +94,10 @@ func sniff(data []byte) string {
 		case head.Node != nil:
 			return SuperBench
 		}
-		// perftest's --out_json; up to 6.06 without quotes.
-		if at := bytes.Index(trimmed, []byte("test_info")); at >= 0 && at < 200 {
-			return Perftest
-		}
-		if iperf3JSON.Match(trimmed) {
-			return Iperf3
+		for _, l := range logFormats {
+			if l.json != nil && l.json.Match(trimmed) {
+				return l.name
+			}
 		}
 		return ""
 	}

@@ -128,7 +128,12 @@ func FuzzLogs(f *testing.F) {
 		"../../bench/testdata/iperf3/recorded-3.12-udp.json", "../../bench/testdata/iperf3/recorded-3.12-udp.txt",
 		"../../bench/testdata/osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt",
 		"../../bench/testdata/libfabric/recorded-1.17.0-rxe-tcg-all.txt",
-		"../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt"} {
+		"../../bench/testdata/sysbench/recorded-1.0.20-cpu-2threads.txt",
+		"../../bench/testdata/imb/synthetic-3.2-sendrecv.txt", "../../bench/testdata/fio/synthetic-2.1.11.txt",
+		"../../bench/testdata/fio/synthetic-2.1.11.json", "../../bench/testdata/nvbandwidth/synthetic-0.8.json",
+		"../../bench/testdata/stress-ng/recorded-0.15.06-metrics-brief.txt",
+		"../../bench/testdata/nccl-tests/synthetic-2.17-all_reduce.json",
+		"../../bench/testdata/ucx/recorded-1.13.1-tcp-loopback-tag_bw.txt"} {
 		data, err := os.ReadFile(n)
 		if err != nil {
 			f.Fatal(err)

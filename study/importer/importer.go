@@ -29,6 +29,11 @@ const (
 	Libfabric      = "libfabric"
 	Sysbench       = "sysbench"
 	Stream         = "stream"
+	IMB            = "imb"
+	Fio            = "fio"
+	StressNG       = "stress-ng"
+	NVBandwidth    = "nvbandwidth"
+	UCX            = "ucx"
 	Logs           = "logs" // of several tools, each file by its contents
 )
 
@@ -422,7 +427,7 @@ func (im *importing) measures(s *Study) []study.Measure {
 		case im.Format == SuperBench:
 			m.Metrics = t.metrics // all that have a unit
 		// Small messages measure how long a launch takes. The largest one measures the links.
-		case strings.HasPrefix(name, "nccl"):
+		case strings.HasPrefix(name, "nccl"), strings.HasPrefix(name, "rccl"):
 			m.Bytes, m.Metrics = t.largest, []string{bench.MetricBusBandwidth}
 		case im.Format == Stream, im.Format == Logs && name == testStream:
 			m.Metrics = []string{"triad"} // the one that STREAM's results are ranked by

@@ -150,8 +150,10 @@ func TestWhatIsNoResultIsAFailureAndTheRestCounts(t *testing.T) {
 			`0.006892": the table is cut off or missing: no rate of Triad in MB/s`},
 		{"no verdict", "stream.txt", strings.Split(streamText(1000), "Solution")[0],
 			"does not say that the solution validates"},
-		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n", `mem_latency.txt: read result of mem_latency, line 1 "4096\t-1.0": latency: value "-1.0": the value is negative`},
-		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n", `mem_latency.txt: read result of mem_latency, line 2 "4096\t1.0": size "4096"`},
+		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n",
+			`mem_latency.txt: read result of mem_latency, line 1 "4096\t-1.0": latency: value "-1.0": the value is negative`},
+		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n",
+			`mem_latency.txt: read result of mem_latency, line 2 "4096\t1.0": size "4096"`},
 		{"no GPU", "gpu_compute.txt", "Traceback (most recent call last):\nRuntimeError: no GPU\n",
 			`gpu_compute.txt: read result of matmul, line 2 "RuntimeError: no GPU": the line "N matmuls: ..." is missing`},
 		{"a time that does not agree", "gpu_compute.txt", "100 matmuls: 1.234s (99.9ms each)\n",
@@ -464,9 +466,14 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	latency, pingpong, stream := bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_latency.txt"),
 		bench("libfabric/recorded-1.17.0-rxe-tcg-all.txt"),
 		testdata(t, "testdata/vcpu-benchmarks/superbench-streamResultNeo.log")
+	imb, fio, stress := bench("imb/stackhpc-2019.5-pingpong.txt"), bench("fio/recorded-3.33-jobs.txt"),
+		bench("stress-ng/recorded-0.15.06-metrics.txt")
+	tag := bench("ucx/recorded-1.13.1-tcp-loopback-tag_bw.txt")
+	ucx := tag[strings.Index(tag, "+--------------+"):]
 	sized := func(size string) string { return strings.Replace(write, " 65536 ", " "+size+" ", 1) }
 	cut := strings.TrimRight(write, "-\n") + "\n"
-	const memory = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\nNumber of threads: 8\n\nRunning memory speed " +
+	const memory = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\nNumber of threads: 8\n\nRunning " +
+		"memory speed " +
 		"test with the following options:\n  block size: 1024KiB\n  total size: 102400MiB\n  operation: write\n\n" +
 		"102400.00 MiB transferred (22035.50 MiB/sec)\n"
 	const cuda = "initializing CUDA\nListing all CUDA devices in system:\nCUDA device 0: PCIe address is 8F:00\n\n" +
@@ -484,9 +491,11 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	}{
 		{"perftest, several tests", "x.log", write + read + write + lat,
 			[]string{"1: ib_read_bw 23, ib_write_bw 1, ib_write_lat 1", "2: ib_write_bw 1"}, nil},
-		{"perftest, reliable connections and extended ones", "x.log", write + strings.Replace(write, "type : RC", "type : XRC", 1),
+		{"perftest, reliable connections and extended ones", "x.log", write + strings.Replace(write, "type : RC",
+			"type : XRC", 1),
 			[]string{"1: ib_write_bw 1, ib_write_bw/xrc 1"}, nil},
-		{"perftest, memory of the host and of GPUs", "x.log", write + cuda + write + "Using ROCm Device with ID: 2, Name: x\n" +
+		{"perftest, memory of the host and of GPUs", "x.log", write + cuda + write +
+			"Using ROCm Device with ID: 2, Name: x\n" +
 			write + cuda + write, []string{"1: ib_write_bw 1, ib_write_bw/cuda0/dmabuf 1, ib_write_bw/rocm2 1",
 			"2: ib_write_bw/cuda0/dmabuf 1"}, nil},
 		{"perftest, below a line in brackets", "x.log", "[node1:123] a warning of mpirun\n" + write + write,
@@ -505,10 +514,12 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			[]string{`unknown layout: column "#other"`}},
 		{"nccl-tests, a run for each size", "all_gather.txt",
 			bench("nccl-tests/panlichen-8xv100-all_gather-27-runs.txt"), []string{"1: nccl_all_gather 27"}, nil},
-		{"nccl-tests, of other operations and types", "x.txt", starting("alltoall", nccl) + starting("alltoallv", nccl) +
+		{"nccl-tests, of other operations and types", "x.txt", starting("alltoall", nccl) + starting("alltoallv",
+			nccl) +
 			starting("all_reduce", strings.ReplaceAll(nccl, " float ", "  half ")) +
-			starting("all_reduce", strings.ReplaceAll(nccl, "  sum ", "  max ")), []string{"1: nccl_all_reduce/half 32, " +
-			"nccl_all_reduce/max 32, nccl_alltoall 32, nccl_alltoallv 32"}, nil},
+			starting("all_reduce", strings.ReplaceAll(nccl, "  sum ", "  max ")),
+			[]string{"1: nccl_all_reduce/half 32, " +
+				"nccl_all_reduce/max 32, nccl_alltoall 32, nccl_alltoallv 32"}, nil},
 		{"nccl-tests, what was run is not said", "x.txt", "# Collective test starting: reduce_perf\n" +
 			strings.Repeat(testdata(t, ncclOld), 2), []string{"1: nccl_reduce 32"},
 			[]string{"x.txt:55: which collective"}},
@@ -521,13 +532,57 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"iperf3, in an array", "x.json", "[" + tcp + ",\n" + tcp + "]\n", []string{"1: iperf3 1", "2: iperf3 1"}, nil},
 		{"sysbench", "x.txt", sysbench + sysbench + strings.Replace(sysbench, "limit: 10000", "limit: 20000", 1),
 			[]string{"1: sysbench_cpu 1, sysbench_cpu/primes20000 1", "2: sysbench_cpu 1"}, nil},
-		{"sysbench's memory", "x.txt", memory + memory + strings.Replace(memory, "operation: write", "operation: read", 1) +
-			"sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nNumber of threads: 1\nMemory operations type: " +
+		{"sysbench's memory", "x.txt", memory + memory + strings.Replace(memory, "operation: write", "operation: read",
+			1) +
+			"sysbench 0.4.12:  multi-threaded system evaluation benchmark\n\nNumber of threads: 1\nMemory " +
+			"operations type: " +
 			"write\nMemory block size: 1K\n\n102400.00 MB transferred (2167.46 MB/sec)\n", []string{
 			"1: sysbench_memory/read/threads8 1, sysbench_memory/write 1, sysbench_memory/write/threads8 1",
 			"2: sysbench_memory/write/threads8 1"}, nil},
 		{"STREAM", "x.log", stream + stream, []string{"1: stream 1", "2: stream 1"}, nil},
 		{"libfabric", "x.log", pingpong + pingpong, []string{"1: fi_pingpong 45", "2: fi_pingpong 45"}, nil},
+		{"perftest, with an immediate, of a list, by compare and swap, with a shared queue", "x.log", write +
+			strings.Replace(write, "RDMA_Write BW", "RDMA_Write_imm BW", 1) +
+			strings.Replace(write, "RDMA_Write BW", "RDMA_Write Post List BW", 1) +
+			strings.Replace(write, "RDMA_Write BW", "Atomic CMP_AND_SWAP BW", 1) +
+			regexp.MustCompile(`SRQ( *): OFF`).ReplaceAllString(write, "SRQ$1: ON") +
+			strings.Replace(write, "type : RC", "type : SRD", 1),
+			[]string{"1: ib_atomic_bw/cas 1, ib_write_bw 1, ib_write_bw/imm 1, ib_write_bw/postlist 1, " +
+				"ib_write_bw/srd 1, ib_write_bw/srq 1"}, nil},
+		{"IMB", "x.out", imb + bench("imb/recorded-2021.11-mpi1.txt") + imb, []string{
+			"1: imb_allreduce 12, imb_barrier 1, imb_pingpong 24, imb_sendrecv 14", "2: imb_pingpong 14",
+			"3: imb_pingpong 24"}, nil},
+		{"IMB, a size that ran out of time", "x.out", bench("imb/synthetic-3.2-sendrecv.txt"),
+			[]string{"1: imb_alltoall/np8 3, imb_sendrecv 3"}, []string{"time-out.; Time limit"}},
+		{"fio", "x.txt", fio + fio, []string{"1: fio_randread/rnd/psync/j2 1, fio_randread/trimmed/psync/d4 1, " +
+			"fio_write/seqwrite/psync 1", "2: fio_randread/rnd/psync/j2 1, fio_randread/trimmed/psync/d4 1, " +
+			"fio_write/seqwrite/psync 1"}, nil},
+		{"fio's JSON", "x.json", bench("fio/recorded-3.33-randrw.json") + bench("fio/recorded-3.33-randrw.json"),
+			[]string{"1: fio_randrw/t/psync/read 1, fio_randrw/t/psync/write 1",
+				"2: fio_randrw/t/psync/read 1, fio_randrw/t/psync/write 1"}, nil},
+		{"fio, text and JSON", "x.txt", bench("fio/recorded-3.33-jobs-json-and-text.txt") + fio, []string{
+			"1: fio_randread/rnd/psync/j2 1, fio_randread/trimmed/psync/d4 1, fio_write/seqwrite/psync 1",
+			"2: fio_randread/rnd/psync/j2 1, fio_randread/trimmed/psync/d4 1, fio_write/seqwrite/psync 1"}, nil},
+		{"stress-ng", "x.txt", stress + stress, []string{"1: stress_cpu/instances2 1, stress_matrix 1, stress_vm 1",
+			"2: stress_cpu/instances2 1, stress_matrix 1, stress_vm 1"}, nil},
+		{"nvbandwidth", "x.txt", bench("nvbandwidth/synthetic-0.8-both-ways.txt") +
+			bench("nvbandwidth/synthetic-0.8-device_local_copy.txt"), []string{"1: gpu_bandwidth_local 1, " +
+			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1, " +
+			"nvbandwidth_device_to_device_memcpy_read_ce 1, nvbandwidth_host_device_latency_sm 1"}, nil},
+		{"nvbandwidth's JSON", "x.json", bench("nvbandwidth/synthetic-0.8.json"), []string{"1: gpu_bandwidth_h2d 1, " +
+			"nvbandwidth_device_to_device_bidirectional_memcpy_read_ce 1, nvbandwidth_host_device_latency_sm 1"},
+			[]string{`status "Error" CUDA_ERROR_OUT_OF_MEMORY`}},
+		{"nccl-tests' JSON", "x.json", bench("nccl-tests/synthetic-2.17-all_reduce.json"),
+			[]string{"1: nccl_all_reduce 2, nccl_all_reduce/half/max 1"}, nil},
+		{"RCCL's tests", "broadcast.txt", bench("nccl-tests/synthetic-rccl-broadcast.txt"),
+			[]string{"1: rccl_broadcast 2, rccl_broadcast/half 1"}, nil},
+		{"ucx_perftest, with the box of the server and with command lines", "x.txt", tag +
+			"$ ucx_perftest node2 -t ucp_put_bw -s 4096 -n 1000\n" + ucx + "$ ucx_perftest node2 -t tag_lat\n" +
+			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"),
+			[]string{"1: ucx_tag_bw 1, ucx_tag_lat 1, ucx_ucp_put_bw 1"}, nil},
+		{"ucx_perftest, by the name of the file", "put_bw.log", ucx, []string{"1: ucx_put_bw 1"}, nil},
+		{"sysbench 0.4", "x.txt", bench("sysbench/synthetic-0.4.12-cpu.txt"),
+			[]string{"1: sysbench_cpu/primes20000 1"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -628,10 +683,12 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 		{"iperf3 that did not end", map[string]string{"a.txt": "Connecting to host 192.0.2.1, port 5201\n[  5] local " +
 			"192.0.2.2 port 1 connected to 192.0.2.1 port 5201\n"}, importer.Options{},
 			"iperf3: r/a.txt: read result of iperf3, line 2 "},
-		{"nccl-tests that gave up", map[string]string{"a.txt": "# nThread 1 nGpus 1 minBytes 8 maxBytes 128 step: 2(factor)\n" +
+		{"nccl-tests that gave up", map[string]string{"a.txt": "# nThread 1 nGpus 1 minBytes 8 maxBytes 128 step: " +
+			"2(factor)\n" +
 			"vm2:1:2 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, " +
 			"vendor err 129\nvm1: Test NCCL failure common.cu:499 'unhandled system error'\n"}, importer.Options{},
-			"with error 12, opcode 0, len 0, vendor err 129\": the program gave up; status 12 is transport retry counter " +
+			"with error 12, opcode 0, len 0, vendor err 129\": the program gave up; status 12 is transport retry " +
+				"counter " +
 				"exceeded; vendor error 0x81 is seen beside status 12"},
 		{"sysbench's memory, cut off", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT " +
 			"2.1.0-beta3)\n\nRunning memory speed test with the following options:\n"}, importer.Options{},
@@ -639,6 +696,9 @@ func TestWhatCannotBeImportedIsNamedWithItsPlace(t *testing.T) {
 		{"sysbench's files", map[string]string{"a.txt": "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\n" +
 			"Extra file open flags: (none)\n"}, importer.Options{},
 			"sysbench: r/a.txt:1: of sysbench its CPU and memory tests are read, and this is another"},
+		{"runs of ucx_perftest of which nothing says the test", map[string]string{"a.txt": strings.Repeat(testdata(t,
+			"../../bench/testdata/ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"), 2)}, importer.Options{},
+			"r/a.txt:1: which test this run of several is, neither the log nor its name says: tag_bw.log would"},
 		{"a wrong format", map[string]string{"a.txt": "x"}, importer.Options{Format: "csv"},
 			`format "csv": want one of auto,`},
 		{"too deep", map[string]string{deep: "x"}, importer.Options{}, "deeper than 6 directories"},

@@ -18,10 +18,10 @@ import (
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
 type logFormat struct {
 	name string
-	// head tells the tool of a log of text.
-	head *regexp.Regexp
-	// read reads a run. The reading names the test, also where there is an error because the run is no result.
-	read func(f *file) (reading, error)
+	// head tells the tool of a log of text, and json of one that is JSON.
+	head, json *regexp.Regexp
+	// read reads a run, which may be one of several tests.
+	read func(f *file) []reading
 	// start matches where a run begins; nil where a file is one in any case. What is JSON is cut into its objects.
 	start *regexp.Regexp
 	// sides tells whether what begins at one start and what begins at the next are one run after
@@ -29,30 +29,61 @@ type logFormat struct {
 	sides func(a, b []byte) bool
 }
 
-// A reading is what a log says of a run.
+// A reading is what a log says of one test of a run.
 type reading struct {
 	test, tool, version string
 	started             time.Time // zero where the log does not say
 	figures             []bench.Figure
+	err                 error // why there are no figures, or not all
 }
 
-// logFormats are read here. The first one whose head matches is that of a log.
+// logFormats are read here. The first one whose text or JSON matches is that of a log.
 var logFormats = []logFormat{
-	{NCCLTests, ncclHead, (*file).ncclTests, ncclStart, nil},
-	{Perftest, perftestLog, (*file).perftest, perftestStart, perftestSides},
-	{OSU, osuHead, (*file).osu, osuHead, nil},
-	{Sysbench, sysbenchHead, (*file).sysbench, sysbenchHead, nil},
-	{Libfabric, libfabricHead, plain("fi_pingpong", Libfabric, bench.ParseFiPingpong), libfabricHead, nil},
-	{Stream, streamHead, plain(testStream, "STREAM", stream), streamStart, nil},
-	{Iperf3, iperf3Text, (*file).iperf3, iperf3Text, nil},
-	{Rackless, nil, nil, nil, nil}, // read by the method rackless
+	{NCCLTests, ncclHead, ncclJSON, (*file).ncclTests, ncclStart, nil},
+	{Perftest, perftestLog, perftestJSON, one((*file).perftest), perftestStart, perftestSides},
+	{OSU, osuHead, nil, one((*file).osu), osuHead, nil},
+	{Sysbench, sysbenchHead, nil, one((*file).sysbench), sysbenchHead, nil},
+	{Libfabric, libfabricHead, nil, plain("fi_pingpong", Libfabric, bench.ParseFiPingpong), libfabricHead, nil},
+	{Stream, streamHead, nil, plain(testStream, "STREAM", stream), streamStart, nil},
+	{Iperf3, iperf3Text, iperf3JSON, one((*file).iperf3), iperf3Text, nil},
+	{IMB, imbHead, nil, several(IMB, bench.ParseIMB), imbStart, nil},
+	{Fio, fioHead, fioJSON, several(Fio, bench.ParseFio), fioStart, fioSides},
+	{StressNG, stressHead, nil, several(StressNG, bench.ParseStressNG), stressStart, nil},
+	{NVBandwidth, nvHead, nvJSON, several(NVBandwidth, bench.ParseNVBandwidths), nvStart, nil},
+	{UCX, ucxHead, nil, one((*file).ucx), ucxStart, ucxSides},
+	{Rackless, nil, nil, nil, nil, nil}, // read by the method rackless
+}
+
+// one reads a log of one test. The reading names the test also where there is an error.
+func one(read func(f *file) (reading, error)) func(*file) []reading {
+	return func(f *file) []reading {
+		r, err := read(f)
+		r.err = err
+		return []reading{r}
+	}
 }
 
 // plain reads a log that says nothing but the figures of one test.
-func plain(test, tool string, parse func([]byte) ([]bench.Figure, error)) func(*file) (reading, error) {
-	return func(f *file) (reading, error) {
+func plain(test, tool string, parse func([]byte) ([]bench.Figure, error)) func(*file) []reading {
+	return one(func(f *file) (reading, error) {
 		figures, err := parse(f.data)
 		return reading{test: test, tool: tool, figures: figures}, err
+	})
+}
+
+// several reads a log of a tool that runs several tests in turn; its name stands for all where none can be told.
+func several(tool string, parse func([]byte) (bench.Tests, error)) func(*file) []reading {
+	return func(f *file) []reading {
+		res, err := parse(f.data)
+		if err != nil {
+			return []reading{{test: tool, err: err}}
+		}
+		var all []reading
+		for _, t := range res.All {
+			all = append(all, reading{test: t.Name, tool: tool, version: res.Version, started: res.Started,
+				figures: t.Figures, err: t.Err})
+		}
+		return all
 	}
 }
 
@@ -94,11 +125,13 @@ func (im *importing) logs() error {
 			return err
 		}
 		for _, run := range runs {
-			o, test, err := run.outcome(l, level)
+			tests, err := run.outcomes(l, level)
 			if err != nil {
 				return err
 			}
-			outcomes.Add(ofTest{level, test}, o)
+			for _, t := range tests {
+				outcomes.Add(ofTest{level, t.test}, t.outcome)
+			}
 		}
 	}
 	for _, k := range outcomes.Keys {
@@ -108,24 +141,31 @@ func (im *importing) logs() error {
 	return nil
 }
 
-// outcome reads a run, and names its test. An error ends the import.
-func (f *file) outcome(l logFormat, level string) (o *outcome, test string, err error) {
-	o = &outcome{level: level}
+// An outcomeOf is the outcome of a test.
+type outcomeOf struct {
+	test string
+	*outcome
+}
+
+// outcomes reads a run. An error ends the import.
+func (f *file) outcomes(l logFormat, level string) ([]outcomeOf, error) {
 	switch {
 	case l.name == Rackless:
-		return o, "samples", f.rackless(o)
+		o := &outcome{level: level}
+		return []outcomeOf{{"samples", o}}, f.rackless(o)
 	case l.read == nil:
-		o.failures = []string{f.name + ": a log of no known tool"}
-		return o, "", nil
+		return []outcomeOf{{"", &outcome{level: level, failures: []string{f.name + ": a log of no known tool"}}}}, nil
 	}
-	r, err := l.read(f)
-	if err != nil {
-		o.fail(f, r.test, err)
-	} else {
-		o.started = r.started
+	var all []outcomeOf
+	for _, r := range l.read(f) {
+		o := &outcome{level: level, started: r.started}
 		o.add(r, f.origin(level))
+		if r.err != nil {
+			o.fail(f, r.test, r.err)
+		}
+		all = append(all, outcomeOf{r.test, o})
 	}
-	return o, r.test, nil
+	return all, nil
 }
 
 // A series is what is compared: figures of a test with one message size.
@@ -236,41 +276,58 @@ func (o *outcome) fail(f *file, test string, err error) {
 var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "alltoallv", "alltoall", "broadcast",
 	"gather", "hypercube", "reduce", "scatter", "sendrecv"}
 
-// ncclKind is the type and the operation of a row of the table: "1024 256 float sum -1 ...".
-var ncclKind = regexp.MustCompile(`(?m)^ *[0-9]+ +[0-9]+ +([a-z][a-z0-9_]*)(?: +(none|[a-z]\w*))? `)
-
-// ncclStarting is how newer releases name the collective.
-var ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b`)
+// Lines that name the collective: newer releases of nccl-tests have one, and the JSON has the arguments. RCCL's tests
+// are the same programs, for GPUs of AMD.
+var (
+	ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
+	rccl         = regexp.MustCompile(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
+)
 
 // ncclTests finds out which collective a log is of: older releases do not print it, so the file's name has to say it.
-func (f *file) ncclTests() (reading, error) {
-	r := reading{test: "nccl-tests", tool: "nccl-tests"}
+// Types and operations of a run are tests of their own.
+func (f *file) ncclTests() []reading {
+	test, tool := NCCLTests, NCCLTests
 	name := path.Base(f.rel)
 	if m := ncclStarting.FindSubmatch(f.data); m != nil {
-		name = string(m[1])
+		name = string(m[1]) + string(m[2])
+	}
+	if rccl.Match(f.data) {
+		test, tool = "rccl-tests", "rccl-tests"
 	}
 	compact := strings.NewReplacer("-", "", "_", "").Replace(strings.ToLower(name))
 	// The longer names stand before those that are parts of them: reduce_scatter before reduce.
-	if i := slices.IndexFunc(ncclOperations, func(op string) bool {
+	i := slices.IndexFunc(ncclOperations, func(op string) bool {
 		return strings.Contains(compact, strings.ReplaceAll(op, "_", ""))
-	}); i >= 0 {
-		r.test = "nccl_" + ncclOperations[i]
+	})
+	if i >= 0 {
+		test = strings.TrimSuffix(test, "-tests") + "_" + ncclOperations[i]
 	}
-	// What differs from the defaults is another test.
-	if m := ncclKind.FindSubmatch(f.data); m != nil {
-		for i, usual := range []string{"", "float", "sum"} {
-			if word := string(m[i]); i > 0 && word != usual && word != "" && word != "none" {
-				r.test += "/" + word
-			}
-		}
-	}
-	var err error
-	r.figures, err = bench.ParseNCCLTests(f.data)
-	if err == nil && strings.HasPrefix(r.test, "nccl-tests") && len(f.data) < f.size {
+	kinds, err := bench.ParseNCCLKinds(f.data)
+	if err == nil && i < 0 && len(f.data) < f.size {
 		err = f.fail(1, "which collective this run of several is, neither the log nor its name says: "+
 			"all_reduce.log would")
 	}
-	return r, err
+	if err != nil {
+		return []reading{{test: test, err: err}}
+	}
+	var all []reading
+	for _, k := range kinds.All {
+		all = append(all, reading{test: test + k.Name, tool: tool, version: kinds.Version, figures: k.Figures,
+			err: k.Err})
+	}
+	return all
+}
+
+// ucx finds out which test a log is of, and of which size.
+func (f *file) ucx() (reading, error) {
+	t, err := bench.ParseUCXLog(f.data, path.Base(f.rel))
+	if err == nil && t.Name == UCX && len(f.data) < f.size {
+		err = f.fail(1, "which test this run of several is, neither the log nor its name says: tag_bw.log would")
+	}
+	if err != nil {
+		t.Figures = nil
+	}
+	return reading{test: t.Name, tool: UCX, figures: t.Figures}, err
 }
 
 // iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
@@ -299,7 +356,7 @@ func (f *file) iperf3() (reading, error) {
 	if res.Streams > 1 {
 		test += "/streams" + strconv.Itoa(res.Streams)
 	}
-	return reading{test, "iperf3", res.Version, res.Started, res.Figures()}, nil
+	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
 }
 
 // osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
@@ -315,9 +372,10 @@ func (f *file) osu() (reading, error) {
 var (
 	sysbenchVersion = regexp.MustCompile(`(?m)^sysbench ([0-9][0-9A-Za-z.-]*)`)
 	sysbenchThreads = regexp.MustCompile(`(?m)^Number of threads: 1\s*$`)
-	sysbenchPrimes  = regexp.MustCompile(`(?m)^Prime numbers limit: ([0-9]+)\s*$`)
-	sysbenchMemory  = regexp.MustCompile(`(?mi)^Running memory speed test|^Memory operations type:`)
-	sysbenchCount   = regexp.MustCompile(`(?m)^Number of threads: ([0-9]+)\s*$`)
+	sysbenchPrimes  = regexp.MustCompile(
+		`(?m)^(?:Prime numbers limit|Maximum prime number checked in CPU test): ([0-9]+)\s*$`)
+	sysbenchMemory = regexp.MustCompile(`(?mi)^Running memory speed test|^Memory operations type:`)
+	sysbenchCount  = regexp.MustCompile(`(?m)^Number of threads: ([0-9]+)\s*$`)
 )
 
 // sysbench reads the result of its CPU test, by one thread or by several, or of its memory test.

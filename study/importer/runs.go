@@ -92,7 +92,19 @@ var (
 	ncclStart = regexp.MustCompile(
 		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
 	streamStart = regexp.MustCompile(`(?m)^STREAM version `)
+	imbStart    = regexp.MustCompile(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`)
+	fioStart    = regexp.MustCompile(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`)
+	stressStart = regexp.MustCompile(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`)
+	nvStart     = regexp.MustCompile(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)
+	ucxStart    = regexp.MustCompile(
+		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|\| +(?:Stage|Test) +\| +# iterations .*)$`)
 )
+
+// fioSides tells whether b goes on with the run of a: all jobs are described above their results, and JSON may come
+// between the two.
+func fioSides(a, _ []byte) bool {
+	return !bytes.Contains(a, []byte(": (groupid=")) && !bytes.Contains(a, []byte(`"fio version"`))
+}
 
 // perftestMemory are the lines above a run's title in which perftest tells of the GPU whose memory it takes.
 const perftestMemory = `(?:(?:initializing CUDA|Perftest doesn't support|Using ROCm Device).*\n)` +
@@ -104,3 +116,6 @@ const perftestMemory = `(?:(?:initializing CUDA|Perftest doesn't support|Using R
 func perftestSides(a, b []byte) bool {
 	return len(perftestHead.FindAllIndex(a, 1)) == 0 && len(perftestHead.FindAllIndex(b, 2)) == 2
 }
+
+// ucxSides tells the same of ucx_perftest: its command line and the box of the server come above the table.
+func ucxSides(a, _ []byte) bool { return !ucxHead.Match(a) }
