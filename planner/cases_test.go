@@ -3,9 +3,12 @@ package planner
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/fleet"
 	"github.com/rackless/rackless/topology"
 )
@@ -55,5 +58,40 @@ func TestALabOfAFleetHoldsItsEmulatorCores(t *testing.T) {
 	}
 	if labs != 3 {
 		t.Errorf("%d labs found a place:\n%s", labs, out.String())
+	}
+}
+
+// TestAReasonNamesOnlyWhatConflicts has requests that are refused by counting: nothing else is named.
+func TestAReasonNamesOnlyWhatConflicts(t *testing.T) {
+	t.Parallel()
+	h, name, err := ReadHost(t.Context(), "../examples/hosts/h20.txt", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for nodes, want := range map[string]string{
+		"{vm: {count: 9, cpus: 4, memory: 8GiB, gpus: 1, nics: 0}}": "vm00 to vm08 cannot all be placed: 9 GPUs are " +
+			"asked for and 8 are there",
+		"{vm: {count: 5, cpus: 4, memory: 8GiB, nics: 1}}": "vm00 to vm04 cannot all be placed: 5 NICs are asked for " +
+			"and 4 are there",
+		"{a: {count: 2, cpus: 90, memory: 4GiB, nics: 0}, g: {count: 3, cpus: 4, memory: 4GiB, gpus: 3, nics: 0}}": "g00," +
+			" g01 and g02 cannot all be placed: 9 GPUs are asked for and 8 are there",
+		"{vm: {count: 3, cpus: 4, memory: 4GiB, nics: 0}}\naffinity: [{nodes: [vm], numa: different}]": "vm00, vm01 and" +
+			" vm02 cannot all be placed: they must be on different NUMA nodes, and 2 NUMA nodes have cores to give",
+		"{vm: {count: 3, cpus: 64, memory: 4GiB, nics: 0}}": "vm00, vm01 and vm02 cannot all be placed: each " +
+			"needs 32 " +
+			"cores (64 vCPUs), and of 96 cores 94 can be given (the host keeps 2 cores)",
+	} {
+		l, err := lab.Parse("lab.yaml", []byte("name: x\nnodes: "+nodes))
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := New(name, "lab.yaml", l, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = q.Solve(t.Context(), h, l)
+		if reason, ok := errors.AsType[*plan.Infeasible](err); !ok || reason.Message != want {
+			t.Errorf("%s\nwant %s\n got %v", nodes, want, err)
+		}
 	}
 }

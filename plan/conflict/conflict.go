@@ -28,21 +28,34 @@ import (
 // end it answers with what it has. The same problem and the same answers of feasible give the same
 // Infeasible. An error is only ever that of ctx, when it was over before anything was known.
 func Find(ctx context.Context, p *plan.Problem, feasible Feasible) (*plan.Infeasible, error) {
+	c := newConflict(ctx, p, feasible)
+	if c == nil {
+		return nil, ctx.Err()
+	}
+	return &plan.Infeasible{
+		Schema: plan.InfeasibleSchema, Requests: c.demands(), Facts: append([]plan.Fact{}, c.facts...),
+		Message: c.message(), Nearest: c.nearest(), Minimal: c.minimal,
+	}, nil
+}
+
+// newConflict finds a conflict; nil where ctx was over before anything was known.
+func newConflict(ctx context.Context, p *plan.Problem, feasible Feasible) *conflict {
 	c := &conflict{ctx: ctx, p: p, feasible: feasible, left: 256 + 4*len(p.Requests), minimal: true}
 	for i := range p.Requests {
 		c.all = append(c.all, i)
 	}
 	counted := countedClash(p)
 	if counted == nil && ctx.Err() != nil {
-		return nil, ctx.Err()
+		return nil
 	}
 	c.findRequests(counted)
-	c.findParts(counted)
+	if counted != nil && slices.Equal(c.set, counted.Requests) {
+		c.countedParts(counted)
+	} else {
+		c.findParts()
+	}
 	c.findFacts()
-	return &plan.Infeasible{
-		Schema: plan.InfeasibleSchema, Requests: c.demands(), Facts: append([]plan.Fact{}, c.facts...),
-		Message: c.message(), Nearest: c.nearest(), Minimal: c.minimal,
-	}, nil
+	return c
 }
 
 // Feasible says whether a problem can be met. An error means that it could not tell.
@@ -70,6 +83,8 @@ type parts struct {
 	not      map[[2]string]bool // lab node and Demand constant: not of this one
 	affinity []int              // indexes of Problem.Affinity
 	busy     bool               // packages that keep a core
+	noNUMA   bool               // what affinities say of NUMA nodes plays none
+	noNIC    bool               // likewise of NICs
 }
 
 // ask reports whether the requests in keep can be met after edits, and whether that is known. A
@@ -119,13 +134,13 @@ func reserveFits(p *plan.Problem) bool {
 }
 
 // findRequests finds a set of requests that cannot be met together, and none of which can be left out.
-func (c *conflict) findRequests(counted *clash) {
+func (c *conflict) findRequests(counted *plan.Clash) {
 	switch {
 	case !reserveFits(c.p):
 		c.set = nil
 		return
 	case counted != nil:
-		c.set = counted.requests
+		c.set = counted.Requests
 	default:
 		if c.set = c.single(); c.set != nil {
 			return
@@ -172,32 +187,28 @@ func (c *conflict) single() []int {
 // of the solver, and a message about more lab nodes than this names them together anyway.
 const fewParts = 8
 
+// allParts is the order in which parts are left out.
+var allParts = []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
+	plan.DemandReserve, plan.DemandCores}
+
 // findParts finds out what of the requests plays a part: it leaves out one thing after another, and
 // what can be left out without ending the conflict plays none. The order decides which of several
 // reasons is told. Cores come last, so that they are named where they alone explain it: everybody
-// understands "too few cores", and threads or reserves are harder to see. What a count has proved is
-// kept if anything is: it is the simplest reason.
-func (c *conflict) findParts(counted *clash) {
+// understands "too few cores", and threads or reserves are harder to see.
+//
+// The rules about devices, cores and memory do not depend on each other. So those of one kind are in conflict by
+// themselves, and the others are left out at once.
+func (c *conflict) findParts() {
 	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}, busy: true}
+	gone := c.dropUnrelated()
 	for k := range c.p.Affinity {
-		if len(c.members(k)) > 1 && !c.drop(withoutAffinity(k)) {
+		if c.affinityText(k) != "" && len(c.members(k)) > 1 && !c.drop(withoutAffinity(k)) {
 			c.parts.affinity = append(c.parts.affinity, k)
 		}
 	}
-	if c.drop(withoutBusy) {
-		c.parts.busy = false
-	}
-	order := []string{plan.DemandSMT, plan.DemandMemory, plan.DemandVFs, plan.DemandNICs, plan.DemandGPUs,
-		plan.DemandReserve, plan.DemandCores}
-	if counted != nil { // what was counted is left out last
-		first := slices.DeleteFunc(slices.Clone(order), func(what string) bool {
-			return slices.Contains(counted.parts, what)
-		})
-		order = slices.DeleteFunc(order, func(what string) bool { return slices.Contains(first, what) })
-		order = append(first, order...)
-	}
-	for _, what := range order {
-		if c.asked(what) && !c.drop(without(what, nil)) {
+	c.parts.busy = c.parts.busy && !c.drop(withoutBusy)
+	for _, what := range allParts {
+		if !slices.Contains(gone, what) && c.asked(what) && !c.drop(without(what, nil)) {
 			c.parts.all[what] = true
 		}
 	}
@@ -207,12 +218,12 @@ func (c *conflict) findParts(counted *clash) {
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
 		playing := 0
-		for _, what := range order {
+		for _, what := range allParts {
 			if c.plays(r, what) {
 				playing++
 			}
 		}
-		for _, what := range order {
+		for _, what := range allParts {
 			// The last part stays, so that the message can say what the lab node is in the set for.
 			if playing > 1 && c.plays(r, what) && c.drop(without(what, []string{r.Name})) {
 				c.parts.not[[2]string{r.Name, what}] = true
@@ -220,6 +231,59 @@ func (c *conflict) findParts(counted *clash) {
 			}
 		}
 	}
+}
+
+// countedParts takes over what was counted: it proves the conflict alone, and all else plays no part.
+func (c *conflict) countedParts(counted *plan.Clash) {
+	c.parts = parts{all: map[string]bool{}, not: map[[2]string]bool{}}
+	c.drops = append(c.drops, withoutBusy)
+	for k := range c.p.Affinity {
+		if k != counted.Affinity {
+			c.drops = append(c.drops, withoutAffinity(k))
+		}
+	}
+	for _, what := range allParts {
+		if !slices.Contains(counted.Parts, what) {
+			c.drops = append(c.drops, without(what, nil))
+		}
+	}
+	// With affinity several things were counted together, and some of them may be too few without it.
+	if k := counted.Affinity; k >= 0 && !c.drop(withoutAffinity(k)) {
+		c.parts.affinity = []int{k}
+	}
+	for _, what := range allParts {
+		if slices.Contains(counted.Parts, what) && (counted.Affinity < 0 || !c.drop(without(what, nil))) {
+			c.parts.all[what] = true
+		}
+	}
+}
+
+// dropUnrelated leaves out what cannot matter if devices, or else cores, are in conflict alone. It returns the demands.
+func (c *conflict) dropUnrelated() (gone []string) {
+	cores := []string{plan.DemandSMT, plan.DemandMemory, plan.DemandReserve, plan.DemandCores}
+	devices := []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs, plan.DemandMemory}
+	for _, gone := range [][]string{cores, devices} {
+		byNIC := slices.Contains(gone, plan.DemandNICs)
+		if c.drop(func(p *plan.Problem) {
+			for _, what := range gone {
+				without(what, nil)(p)
+			}
+			for k := range p.Affinity {
+				if byNIC {
+					p.Affinity[k].NIC = ""
+				} else {
+					p.Affinity[k].NUMA = ""
+				}
+			}
+			if !byNIC {
+				withoutBusy(p)
+			}
+		}) {
+			c.parts.noNIC, c.parts.noNUMA, c.parts.busy = byNIC, !byNIC, byNIC
+			return gone
+		}
+	}
+	return nil
 }
 
 // drop leaves something out for good if the conflict is there without it. An answer that is not known
@@ -234,6 +298,11 @@ func (c *conflict) drop(e edit) bool {
 
 // asked reports whether any request of the conflict, or the host, asks for something.
 func (c *conflict) asked(what string) bool {
+	if what == plan.DemandMemory && slices.ContainsFunc(c.p.NUMANodes, func(n plan.NUMANode) bool {
+		return n.Pages == nil
+	}) {
+		return false // there is no end of it
+	}
 	if what == plan.DemandReserve {
 		return c.p.ReserveCores > 0 || slices.ContainsFunc(c.p.NUMANodes, func(n plan.NUMANode) bool {
 			return n.ReserveCores > 0

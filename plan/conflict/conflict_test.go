@@ -432,7 +432,8 @@ func TestEachOfferOfAConflictWasTried(t *testing.T) {
 func TestConflictAnswersWithWhatItHasWhenItIsStopped(t *testing.T) {
 	t.Parallel()
 	p := conflictHost()
-	p.Affinity = []plan.Affinity{{Requests: []int{0, 1, 2}, NUMA: plan.Different}}
+	p.Affinity = []plan.Affinity{{Requests: []int{0, 1}, NUMA: plan.Same}, {Requests: []int{1, 2}, NUMA: plan.Same},
+		{Requests: []int{0, 2}, NUMA: plan.Different}}
 	p.ask(3, 2, 1, nil)
 	p.ask(3, 1, 1, nil)
 	for after := range 12 {

@@ -7,46 +7,26 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// A clash is a set of requests that cannot be met because counts do not go up, whatever goes where.
-type clash struct {
-	requests []int    // ascending
-	parts    []string // Demand constants: what was counted
-}
-
 // countedClash returns the smallest of the usual clashes, nil where every count goes up. Each is a
 // proof: what is counted is needed wherever the lab nodes go. It costs no call of the solver, and its
 // reasons are the ones that people find for themselves, by adding up a column. Of clashes of one size
 // the first counts, devices before cores before memory.
-func countedClash(p *plan.Problem) *clash {
+func countedClash(p *plan.Problem) *plan.Clash {
 	if !reserveFits(p) {
-		return &clash{parts: []string{plan.DemandReserve}}
+		return &plan.Clash{Parts: []string{plan.DemandReserve}, Affinity: -1}
 	}
-	var best *clash
+	all := p.DeviceClashes()
 	try := func(requests []int, parts ...string) {
-		if requests != nil && (best == nil || len(requests) < len(best.requests)) {
-			best = &clash{requests, parts}
+		if requests != nil {
+			all = append(all, plan.Clash{Requests: requests, Parts: parts, Affinity: -1})
 		}
 	}
-	devices := []string{plan.DemandGPUs, plan.DemandNICs, plan.DemandVFs}
-	for _, what := range devices {
-		try(tooMany(p, what, func(requests []int) int64 {
-			var there int64
-			for _, d := range anyOf(p, requests, what) {
-				if what == plan.DemandVFs {
-					there += int64(p.Devices[d].VFs)
-				} else {
-					there++
-				}
-			}
-			return there
-		}), what)
-	}
-	for _, what := range devices[:2] {
-		try(tooFewBundles(p, what), what)
-	}
 	free, _ := freeCores(p)
-	spare := int64(free - p.ReserveCores)
-	try(tooMany(p, plan.DemandCores, func([]int) int64 { return spare }), plan.DemandCores, plan.DemandReserve)
+	if greedy := tooMany(p, plan.DemandCores, int64(free)); greedy != nil {
+		try(greedy, plan.DemandCores)
+	} else {
+		try(tooMany(p, plan.DemandCores, int64(free-p.ReserveCores)), plan.DemandCores, plan.DemandReserve)
+	}
 	var pages int64
 	known := true
 	for _, n := range p.NUMANodes {
@@ -57,14 +37,18 @@ func countedClash(p *plan.Problem) *clash {
 		}
 	}
 	if known {
-		try(tooMany(p, plan.DemandMemory, func([]int) int64 { return pages * int64(p.PageBytes) }), plan.DemandMemory)
+		try(tooMany(p, plan.DemandMemory, pages*int64(p.PageBytes)), plan.DemandMemory)
 	}
-	return best
+	if len(all) == 0 {
+		return nil
+	}
+	best := slices.MinFunc(all, func(a, b plan.Clash) int { return cmp.Compare(len(a.Requests), len(b.Requests)) })
+	return &best
 }
 
 // tooMany returns the fewest requests, the greediest first, that ask for more than there is for
 // them; nil if there is enough.
-func tooMany(p *plan.Problem, what string, there func(requests []int) int64) []int {
+func tooMany(p *plan.Problem, what string, there int64) []int {
 	var order []int
 	for i := range p.Requests {
 		if amount(p, &p.Requests[i], what) > 0 {
@@ -78,28 +62,8 @@ func tooMany(p *plan.Problem, what string, there func(requests []int) int64) []i
 	var sum int64
 	for k, i := range order {
 		sum += amount(p, &p.Requests[i], what)
-		if sum > there(order[:k+1]) {
+		if sum > there {
 			return slices.Sorted(slices.Values(order[:k+1]))
-		}
-	}
-	return nil
-}
-
-// tooFewBundles returns requests for devices of which each needs a bundle of its own, and there are
-// fewer; nil if there are enough.
-func tooFewBundles(p *plan.Problem, what string) []int {
-	var order []int
-	for i := range p.Requests {
-		if amount(p, &p.Requests[i], what) == 0 {
-			continue
-		}
-		order = append(order, i)
-		bundles := map[int]bool{}
-		for _, d := range anyOf(p, order, what) {
-			bundles[p.Devices[d].Bundle] = true
-		}
-		if len(order) > len(bundles) {
-			return order
 		}
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -54,6 +55,42 @@ func TestConflictBySearchIsOneByBruteForce(t *testing.T) {
 		}
 		if len(set) > 0 && bruteFeasible(derive(p, set)) {
 			t.Errorf("%v: the set %v can be met", got, set)
+		}
+	})
+}
+
+// TestEachReasonIsNeeded relaxes each reason that is named, and leaves out all that is not named: then the rest can be
+// met. So nothing is named that plays no part.
+func TestEachReasonIsNeeded(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := drawProblem(t).Problem
+		if bruteFeasible(p) {
+			return
+		}
+		c := newConflict(context.Background(), p, solvable)
+		if c.left <= 0 || !c.minimal {
+			return // some answers were not known
+		}
+		if bruteFeasible(derive(p, c.set, c.drops...)) {
+			t.Fatalf("%s: not all reasons are named", c.message())
+		}
+		needed := func(what string, e edit) {
+			if len(c.set) > 0 && !bruteFeasible(derive(p, c.set, append(slices.Clone(c.drops), e)...)) {
+				t.Errorf("%s: %s plays no part", c.message(), what)
+			}
+		}
+		for what := range c.parts.all {
+			needed(what, without(what, nil))
+		}
+		for _, k := range c.parts.affinity {
+			needed(c.affinityText(k), withoutAffinity(k))
+		}
+		if c.parts.busy {
+			needed("busy packages", withoutBusy)
+		}
+		if strings.Contains(c.message(), "0B to give") {
+			t.Error(c.message())
 		}
 	})
 }

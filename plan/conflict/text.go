@@ -97,11 +97,14 @@ func (c *conflict) affinityText(k int) string {
 	a := c.p.Affinity[k]
 	words := map[string]string{plan.Same: "the same", plan.Different: "different"}
 	var parts []string
-	if a.NUMA != "" {
+	if a.NUMA != "" && !c.parts.noNUMA {
 		parts = append(parts, words[a.NUMA]+" NUMA nodes")
 	}
-	if a.NIC != "" {
+	if a.NIC != "" && !c.parts.noNIC {
 		parts = append(parts, words[a.NIC]+" NICs")
+	}
+	if parts == nil {
+		return ""
 	}
 	who := c.nodeList(c.members(k))
 	if len(c.members(k)) == len(c.set) {
@@ -204,6 +207,11 @@ func (c *conflict) reserveMessage() string {
 
 // needs says what each lab node asks for: "each needs 2 GPUs", or by lab nodes of equal needs.
 func (c *conflict) needs() string {
+	if asked, there := c.inAll(); there != "" {
+		return asked + " asked for and " + there
+	} else if asked != "" {
+		return asked + " asked for"
+	}
 	var byNeed group.By[string, int]
 	for _, i := range c.set {
 		if need := c.need(&c.p.Requests[i]); need != "" {
@@ -224,6 +232,40 @@ func (c *conflict) needs() string {
 		}
 	}
 	return strings.Join(parts, ", ")
+}
+
+// inAll says how many devices several lab nodes ask for in all, where that they are too many is the whole reason; and
+// how many are there, where these could have all of them.
+func (c *conflict) inAll() (asked, there string) {
+	if len(c.parts.all) != 1 || len(c.set) < 2 || len(c.parts.affinity) > 0 {
+		return "", ""
+	}
+	for what := range c.parts.all {
+		var n, all, can int64
+		for _, i := range c.set {
+			r := &c.p.Requests[i]
+			if deviceWord(what) == "" || wantText(wantsOf(r, what)) != "" {
+				return "", ""
+			}
+			n += amount(c.p, r, what)
+		}
+		for _, dev := range c.p.Devices {
+			if what != plan.DemandVFs && demandOf(dev.Kind) == what {
+				all++
+			}
+		}
+		for _, d := range anyOf(c.p, c.set, what) {
+			can += int64(c.p.Gives(d, what))
+		}
+		if n <= can {
+			return "", ""
+		}
+		if can == all {
+			there = fmt.Sprintf("%d are there", all)
+		}
+		return words.Count(n, deviceWord(what)) + " are", there
+	}
+	return "", ""
 }
 
 // need says what plays a part of what a request asks for.
@@ -262,7 +304,9 @@ func (c *conflict) there() string {
 	if c.parts.all[plan.DemandMemory] {
 		parts = append(parts, c.memoryThere())
 	}
-	if slices.ContainsFunc(c.parts.affinity, func(k int) bool { return c.p.Affinity[k].NUMA != "" }) {
+	if slices.ContainsFunc(c.parts.affinity, func(k int) bool {
+		return c.p.Affinity[k].NUMA != "" && !c.parts.noNUMA
+	}) {
 		_, on := freeCores(c.p)
 		have := " have"
 		if len(on) == 1 {
@@ -270,6 +314,7 @@ func (c *conflict) there() string {
 		}
 		parts = append(parts, words.Count(len(on), "NUMA node")+have+" cores to give")
 	}
+	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
 	return strings.Join(parts, ", and ")
 }
 
@@ -319,6 +364,9 @@ func (c *conflict) devicesThere(what string) string {
 	}
 	can := anyOf(c.p, c.set, what)
 	if int64(len(can)) == all {
+		if _, there := c.inAll(); there != "" {
+			return "" // said with what is asked for
+		}
 		return thereAre(all, deviceWord(what))
 	}
 	text := fmt.Sprintf("of %s %d will do", words.Count(all, deviceWord(what)), len(can))
@@ -350,9 +398,12 @@ func (c *conflict) coresThere() string {
 	if c.parts.all[plan.DemandReserve] {
 		free -= c.p.ReserveCores
 	}
-	text := fmt.Sprintf("of %s %d can be given", words.Count(len(c.p.Cores), "core"), max(0, free))
+	text := thereAre(int64(len(c.p.Cores)), "core")
+	if free < len(c.p.Cores) {
+		text = fmt.Sprintf("of %s %d can be given", words.Count(len(c.p.Cores), "core"), max(0, free))
+	}
 	if c.parts.all[plan.DemandSMT] {
-		text += fmt.Sprintf(", %d of them with several threads", wide)
+		text += fmt.Sprintf(", %d of them with several threads", min(wide, max(0, free)))
 	}
 	var why []string
 	if c.parts.all[plan.DemandReserve] {

@@ -36,7 +36,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !m.countsAllow() {
+	if !m.countsAllow() || len(p.DeviceClashes()) > 0 {
 		return nil, ErrInfeasible
 	}
 	work := &meter{ctx: ctx, limit: o.Steps}

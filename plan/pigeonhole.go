@@ -1,0 +1,220 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+)
+
+// A Clash is a set of requests that ask for more of a kind than there is for them, wherever they go. All others can
+// have theirs, and without any one of these these can too.
+type Clash struct {
+	Requests []int    // ascending
+	Parts    []string // Demand constants: what was counted
+	Affinity int      // index of Problem.Affinity that is needed for it, -1 for none
+}
+
+// DeviceClashes finds sets of requests that cannot have what they ask for of devices and NUMA
+// nodes, by matching: Hall's theorem says that all can have theirs unless some have too little
+// among them. Each kind is looked at alone, so that a problem without clashes may still have no
+// placement.
+func (p *Problem) DeviceClashes() []Clash {
+	var all []Clash
+	try := func(m *matching, affinity int, parts ...string) {
+		if r := m.tooMany(); r != nil {
+			all = append(all, Clash{r, parts, affinity})
+		}
+	}
+	for what, wants := range p.wants {
+		m := newMatching(p)
+		for d := range p.Devices {
+			m.capacity[d] = p.Gives(d, what)
+		}
+		for i := range p.Requests {
+			for _, w := range wants(&p.Requests[i]) {
+				m.ask(i, w.Count, w.Any)
+			}
+		}
+		try(m, -1, what)
+		if what != DemandVFs {
+			try(p.bundleMatching(wants, what), -1, what)
+		}
+	}
+	for k := range p.Affinity {
+		a := &p.Affinity[k]
+		if a.NUMA == Different {
+			m := newMatching(p)
+			at := p.nodesWithCores()
+			for _, n := range at {
+				m.capacity[n] = 1
+			}
+			for _, i := range a.Requests {
+				m.ask(i, 1, at)
+			}
+			try(m, k)
+		}
+		if a.NIC == Different {
+			m := newMatching(p)
+			var parts []string
+			for d := range p.Devices {
+				m.capacity[d] = 1
+			}
+			for _, i := range a.Requests {
+				r := &p.Requests[i]
+				var any []int
+				whole := 0
+				for _, w := range r.NICs {
+					any, whole, parts = append(any, w.Any...), whole+w.Count, append(parts, DemandNICs)
+				}
+				for _, w := range r.VFs {
+					any, parts = append(any, w.Any...), append(parts, DemandVFs)
+				}
+				m.ask(i, whole+min(1, len(r.VFs)), any)
+			}
+			slices.Sort(parts)
+			try(m, k, slices.Compact(parts)...)
+		}
+	}
+	return all
+}
+
+// wants goes through the kinds of devices, with what a request asks for of them.
+func (p *Problem) wants(yield func(string, func(*Request) []Want) bool) {
+	_ = yield(DemandGPUs, func(r *Request) []Want { return r.GPUs }) &&
+		yield(DemandNICs, func(r *Request) []Want { return r.NICs }) &&
+		yield(DemandVFs, func(r *Request) []Want { return r.VFs })
+}
+
+// Gives returns how often a device can be given for a kind of demand.
+func (p *Problem) Gives(d int, what string) int {
+	dev := &p.Devices[d]
+	switch {
+	case what == DemandVFs:
+		return max(0, dev.VFs)
+	case dev.Whole && (dev.Kind == KindGPU) == (what == DemandGPUs):
+		return 1
+	}
+	return 0
+}
+
+// nodesWithCores returns the NUMA nodes, by index, on which a lab node can have a core.
+func (p *Problem) nodesWithCores() []int {
+	free := map[int]int{}
+	for i := range p.Cores {
+		if p.Cores[i].Tenant == "" {
+			free[p.Cores[i].NUMANode]++
+		}
+	}
+	var at []int
+	for n := range p.NUMANodes {
+		if free[p.NUMANodes[n].ID] > p.NUMANodes[n].ReserveCores {
+			at = append(at, n)
+		}
+	}
+	return at
+}
+
+// bundleMatching is about bundles: each goes to one lab node, and a lab node needs so many for its devices of a kind.
+func (p *Problem) bundleMatching(wants func(*Request) []Want, what string) *matching {
+	m := newMatching(p)
+	for i := range p.Requests {
+		size := map[int]int{} // of each bundle: devices that this one could have
+		asked := 0
+		var seen []int
+		for _, w := range wants(&p.Requests[i]) {
+			asked += w.Count
+			for _, d := range w.Any {
+				if p.Gives(d, what) > 0 && !slices.Contains(seen, d) {
+					seen = append(seen, d)
+					size[p.Devices[d].Bundle]++
+				}
+			}
+		}
+		var bundles []int
+		for b := range size {
+			bundles = append(bundles, b)
+			m.capacity[b] = 1
+		}
+		slices.SortFunc(bundles, func(a, b int) int { return cmp.Or(cmp.Compare(size[b], size[a]), cmp.Compare(a, b)) })
+		count := 0
+		for _, b := range bundles {
+			if asked <= 0 {
+				break
+			}
+			asked -= size[b]
+			count++
+		}
+		if count > 0 {
+			m.ask(i, count, bundles)
+		}
+	}
+	return m
+}
+
+// A matching gives places to requests.
+type matching struct {
+	capacity map[int]int // of places
+	units    []matchUnit
+	holders  map[int][]int // of a place: units
+	tried    map[int]bool  // places, in the present try
+}
+
+type matchUnit struct {
+	request, count int
+	any            []int
+}
+
+func newMatching(p *Problem) *matching {
+	return &matching{capacity: make(map[int]int, len(p.Devices)), holders: map[int][]int{}}
+}
+
+// ask adds a request for so many of some places.
+func (m *matching) ask(request, count int, any []int) {
+	if count > 0 {
+		m.units = append(m.units, matchUnit{request, count, any})
+	}
+}
+
+// tooMany returns requests of which the places do not suffice, few if it can be; nil where all have theirs.
+func (m *matching) tooMany() []int {
+	// The greediest first, so that few lab nodes are named: "vm00 needs 5 GPUs, there are 4" and not all eight.
+	slices.SortStableFunc(m.units, func(a, b matchUnit) int { return cmp.Compare(b.count, a.count) })
+	for u := range m.units {
+		for range m.units[u].count {
+			m.tried = map[int]bool{}
+			if m.place(u) {
+				continue
+			}
+			// All places that were tried are held by those who would have to make room, and cannot.
+			requests := []int{m.units[u].request}
+			for place := range m.tried {
+				for _, h := range m.holders[place] {
+					requests = append(requests, m.units[h].request)
+				}
+			}
+			slices.Sort(requests)
+			return slices.Compact(requests)
+		}
+	}
+	return nil
+}
+
+// place gives a unit one more place: a free one, or one whose holder finds another (Kuhn's method).
+func (m *matching) place(u int) bool {
+	for _, place := range m.units[u].any {
+		if m.tried[place] || m.capacity[place] == 0 || slices.Contains(m.holders[place], u) && m.capacity[place] == 1 {
+			continue
+		}
+		m.tried[place] = true
+		if len(m.holders[place]) < m.capacity[place] {
+			m.holders[place] = append(m.holders[place], u)
+			return true
+		}
+		for k, h := range m.holders[place] {
+			if h != u && m.place(h) {
+				m.holders[place][k] = u
+				return true
+			}
+		}
+	}
+	return false
+}
