@@ -82,10 +82,11 @@ func ReadFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, error) {
 
 // A Stream places requests, one a line, on the hosts of a fleet.
 type Stream struct {
-	Fleet  *fleet.Fleet
-	Name   string // of what is read, for messages
-	JSON   bool   // print answers as JSON, one a line
-	Prompt bool   // somebody waits for each answer: do not keep it back
+	Fleet *fleet.Fleet
+	Name  string // of what is read, for messages
+	// Encode prints answers for programs, one after another; nil: they are text.
+	Encode func(w io.Writer, v any) error
+	Prompt bool // somebody waits for each answer: do not keep it back
 }
 
 // Run answers every request as it comes, then sums up. What has been answered is printed whatever
@@ -174,8 +175,8 @@ func (r *fleetRun) one(ctx context.Context, number int, line []byte) (FleetAnswe
 }
 
 func (r *fleetRun) print(answer FleetAnswer) error {
-	if r.JSON {
-		return r.line(answer)
+	if r.Encode != nil {
+		return r.Encode(r.out, answer)
 	}
 	var err error
 	switch {
@@ -204,8 +205,8 @@ func (r *fleetRun) summary(ctx context.Context, all time.Duration) error {
 		s.Milliseconds.P50, s.Milliseconds.P99, s.Milliseconds.Max = at(50), at(99), at(100)
 	}
 	s.Milliseconds.All = milliseconds(all)
-	if r.JSON {
-		return r.line(s)
+	if r.Encode != nil {
+		return r.Encode(r.out, s)
 	}
 	c := s.Summary
 	_, err = fmt.Fprintf(r.out, "%s: %s on %d of %d hosts, %d refused; %d GPUs free on hosts in use, %d of them "+
@@ -213,11 +214,4 @@ func (r *fleetRun) summary(ctx context.Context, all time.Duration) error {
 		c.Policy, words.Count(c.Labs, "lab"), c.Used, c.Hosts, s.Refused, c.Free, c.Stranded, s.Milliseconds.P50,
 		s.Milliseconds.P99, all.Seconds())
 	return err
-}
-
-// line prints a value as a line of JSON.
-func (r *fleetRun) line(v any) error {
-	e := json.NewEncoder(r.out)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

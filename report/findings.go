@@ -2,7 +2,7 @@ package report
 
 import (
 	"fmt"
-	"io"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -11,8 +11,9 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// Findings prints one line a finding, and below what is not OK what was wanted and the fix.
-func Findings(w io.Writer, all []finding.Finding, color bool) {
+// Findings has one line a finding, and below what is not OK what was wanted and the fix.
+func Findings(all []finding.Finding, color bool) string {
+	var w strings.Builder
 	t := &show.Terminal{Color: color}
 	status := map[finding.Status]string{finding.OK: t.Colored("ok     ", text.FgGreen),
 		finding.Failed: t.Colored("FAILED ", text.FgRed), finding.Unknown: t.Colored("unknown", text.FgYellow)}
@@ -23,15 +24,16 @@ func Findings(w io.Writer, all []finding.Finding, color bool) {
 		subject, title = max(subject, len(f.Subject)), max(title, len(f.Title))
 	}
 	for _, f := range all {
-		fmt.Fprintf(w, "%s %-*s  %-*s  %s\n", status[f.Status], subject, f.Subject, title, f.Title, f.Have)
+		fmt.Fprintf(&w, "%s %-*s  %-*s  %s\n", status[f.Status], subject, f.Subject, title, f.Title, f.Have)
 		if f.Status == finding.OK {
 			continue
 		}
 		for _, line := range []struct{ what, said string }{{"want", f.Want}, {"read", f.Evidence}, {"fix", f.Fix},
 			{"more", "rackless explain " + f.Code}} {
 			if line.said != "" {
-				fmt.Fprintf(w, "        %-4s  %s\n", line.what, line.said)
+				fmt.Fprintf(&w, "        %-4s  %s\n", line.what, line.said)
 			}
 		}
 	}
+	return w.String()
 }

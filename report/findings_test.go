@@ -16,12 +16,10 @@ func TestFindingsSayBelowWhatIsNotOKWhatWasWanted(t *testing.T) {
 	want := "ok      vm00       link  up\n" +
 		"FAILED  vm01 eth0  MTU   1500\n        want  4200\n        fix   set it\n        more  rackless " +
 		"explain RL402\n"
-	var b strings.Builder
-	if Findings(&b, all, false); b.String() != want {
-		t.Errorf("got\n%swant\n%s", &b, want)
+	if got := Findings(all, false); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
-	b.Reset()
-	if Findings(&b, all, true); !strings.Contains(b.String(), "\x1b[31mFAILED \x1b[0m") {
-		t.Errorf("without colour: %q", &b)
+	if got := Findings(all, true); !strings.Contains(got, "\x1b[31mFAILED \x1b[0m") {
+		t.Errorf("without colour: %q", got)
 	}
 }

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +15,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
 )
 
@@ -29,12 +32,13 @@ type benchFlags struct {
 func newBenchCmd(a *app) *cobra.Command {
 	f := benchFlags{pairs: bench.PairsAll}
 	cmd := &cobra.Command{
-		Use:   "bench NAME|LAB.yaml",
+		Use:   "bench [NAME|LAB.yaml]",
 		Short: "Measure bandwidth and latency between the nodes of a running lab",
 		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes,
 ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one
 measurement at a time. Figures go to a result directory as JSON lines and as one self-contained HTML
-page; a table is printed. Emulated figures say so: they check the setup, not the hardware.
+page; a table is printed. Emulated figures say so: they check the setup, not the hardware. The name
+can be left out while one lab runs.
 
 Bandwidths of hardware are held against what the way carries, with headers counted: "within 98% of
 the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU, one
@@ -55,14 +59,10 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
   rackless bench pair --suite tcp
   rackless bench pair --suite mpi --cpu 0-3
   rackless bench pair --tests ib_write_bw/q4,ib_send_lat/ud --cpu 0`,
-		Args:              exactArgs(1, "the name of a lab or a lab file"),
+		Args:              maxArgs(1, "one lab or lab file"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			name, err := labName(args[0])
-			if err != nil {
-				return err
-			}
-			return a.bench(cmd.Context(), name, f)
+			return a.bench(cmd.Context(), args, f)
 		},
 	}
 	names := func(engines []bench.Engine) (all []string) {
@@ -99,7 +99,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	return cmd
 }
 
-func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
+func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	engines, err := pickEngines(f)
 	if err != nil {
 		return usage(err)
@@ -114,7 +114,7 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 		return fmt.Errorf("a study runs on this machine (%v): the two would measure each other, and its figures be "+
 			"spoilt; wait for it, or measure with --anyway all the same", by)
 	}
-	r, err := a.openLab(name)
+	r, err := a.openOne(args)
 	if err != nil {
 		return err
 	}
@@ -138,9 +138,11 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	}
 	if bad := finding.NotOK(findings); len(bad) > 0 && !f.anyway {
 		end()
-		report.Findings(a.out, bad, a.color())
+		if err := a.show(report.Findings(bad, a.color())); err != nil {
+			return err
+		}
 		return faultf("lab %s: %d checks failed: what is measured now would not be what it seems; "+
-			"--anyway measures all the same", name, len(bad))
+			"--anyway measures all the same", r.Lab.Name, len(bad))
 	}
 	f.Engines, f.Pairs = engines, pairs
 	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
@@ -153,17 +155,17 @@ func (a *app) bench(ctx context.Context, name string, f benchFlags) error {
 	if err != nil {
 		return err
 	}
-	return a.show(kept, data, f)
+	return a.keepMeasured(kept, data, f)
 }
 
-// show keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
-func (a *app) show(kept results.Store, data report.Data, f benchFlags) error {
+// keepMeasured keeps and prints what was measured. It is printed even where it cannot be kept: on a full disk.
+func (a *app) keepMeasured(kept results.Store, data report.Data, f benchFlags) error {
 	dir, unsaved := kept.Save(data)
 	if unsaved != nil {
 		unsaved = fmt.Errorf("the figures above are not kept: %w", unsaved)
 	}
-	if f.output == formatJSON {
-		return errors.Join(bench.WriteSamples(a.out, data.Samples), unsaved, faults(data.Samples))
+	if show.ForPrograms(f.output) {
+		return errors.Join(a.printSamples(f.output, data.Samples), unsaved, faults(data.Samples))
 	}
 	if err := a.printMeasurement(data, f.all); err != nil {
 		return errors.Join(err, unsaved)
@@ -172,6 +174,16 @@ func (a *app) show(kept results.Store, data report.Data, f benchFlags) error {
 		a.printWhere(dir)
 	}
 	return errors.Join(unsaved, faults(data.Samples))
+}
+
+// printSamples prints one sample after another: none, where one of them says nothing.
+func (a *app) printSamples(form string, samples []bench.Sample) error {
+	var lines bytes.Buffer
+	err := bench.WriteSamples(&lines, samples)
+	for line := range bytes.Lines(lines.Bytes()) {
+		err = errors.Join(err, show.EncodeNext(a.out, form, json.RawMessage(line)))
+	}
+	return err
 }
 
 // faults returns the exit status for failed measurements, which have been printed.

@@ -193,12 +193,13 @@ func endInFIFO(t *testing.T, line string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	opened := make(chan *os.File, 1)
+	begun, opened := make(chan struct{}), make(chan *os.File, 1)
 	go func() {
 		f, err := os.OpenFile(fifo, os.O_WRONLY, 0) // waits for a reader
 		if err != nil {
 			t.Error(err)
 		}
+		close(begun)
 		// More than a pipe holds: it is being read, when all is written.
 		if _, err := f.Write(bytes.Repeat([]byte("\n"), 1<<17)); err != nil && !errors.Is(err, syscall.EPIPE) {
 			t.Error(err)
@@ -220,6 +221,7 @@ func endInFIFO(t *testing.T, line string) {
 		if openErr != nil {
 			t.Fatal(openErr)
 		}
+		<-begun // else the writer would wait for a reader for ever
 		r.Close()
 		(<-opened).Close()
 	}

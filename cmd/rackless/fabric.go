@@ -12,8 +12,10 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/fabricview"
+	"github.com/rackless/rackless/report/show"
 )
 
 func newFabricCmd(a *app) *cobra.Command {
@@ -30,8 +32,8 @@ frame for several nodes counts once at RX and once for each at TX.
 Where links are impaired (see rackless fabric set --help), a second table shows how, and what that
 did.
 
-With --watch they are shown again and again, with the rates in between, until Ctrl-C; as JSON, one
-line each time.`,
+With --watch they are shown again and again, with the rates in between, until Ctrl-C; for programs,
+one value each time.`,
 		Example: `  rackless fabric pair
   rackless fabric pair --watch`,
 		Args:              maxArgs(1, "at most one lab"),
@@ -72,7 +74,8 @@ line each time.`,
 	return cmd
 }
 
-// openOne opens the lab that is named, or the only one that runs.
+// openOne opens the lab that is named, or the only one that runs. Of several it is the one whose file is the only one in
+// this directory.
 func (a *app) openOne(args []string) (*rack.Rack, error) {
 	racks, err := a.openLabs(args)
 	if err != nil {
@@ -85,8 +88,14 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 		return nil, fmt.Errorf("no lab is running; bring one up with: rackless up LAB.yaml")
 	}
 	var names []string
+	files, _ := lab.Files(os.DirFS(".")) // only a help: without it the user is asked
 	for _, r := range racks {
 		names = append(names, r.Lab.Name)
+		if len(files) == 1 {
+			if l, err := loadLab(files[0]); err == nil && l.Name == r.Lab.Name {
+				return r, nil
+			}
+		}
 	}
 	return nil, usage(fmt.Errorf("several labs run: say which of %s", strings.Join(names, ", ")))
 }
@@ -104,18 +113,18 @@ func (a *app) openSwitch(args []string) (*rack.Rack, *fabric.Client, error) {
 // watchFabric shows snapshot after snapshot until ctx ends.
 func (a *app) watchFabric(ctx context.Context, format string, interval time.Duration,
 	read func(*fabricview.Snapshot) (*fabricview.Snapshot, error)) error {
-	show := func(out *fabricview.Snapshot) error {
+	print := func(out *fabricview.Snapshot) error {
 		_, err := fmt.Fprintf(a.out, "%s lab %s\n%s\n", out.At.Format(time.TimeOnly), out.Lab, out.Text())
 		return err
 	}
 	end := func(*fabricview.Snapshot) {}
 	switch t := terminal.Of(a.out); {
-	case format == formatJSON:
-		show = func(out *fabricview.Snapshot) error { return writeJSONLine(a.out, out) }
+	case show.ForPrograms(format):
+		print = func(out *fabricview.Snapshot) error { return show.EncodeNext(a.out, format, out) }
 	case t != nil && a.env("TERM") != "dumb":
 		// The alternate screen keeps what the user had on the screen; at the end the last state is left there.
 		fmt.Fprint(t, "\x1b[?1049h\x1b[?25l")
-		show = func(out *fabricview.Snapshot) error {
+		print = func(out *fabricview.Snapshot) error {
 			_, err := fmt.Fprint(t, "\x1b[H"+screen(t, out)+"\x1b[J")
 			return err
 		}
@@ -140,7 +149,7 @@ func (a *app) watchFabric(ctx context.Context, format string, interval time.Dura
 			return err
 		}
 		last = out
-		if err := show(out); err != nil {
+		if err := print(out); err != nil {
 			return err
 		}
 		select {

@@ -21,7 +21,6 @@ import (
 // Forms in which inspect prints a host.
 const (
 	formTable  = "table"
-	formYAML   = "yaml"
 	formMatrix = "matrix"
 	formSVG    = "svg"
 	formDOT    = "dot"
@@ -77,7 +76,7 @@ exit status is 3.`,
 		},
 	}
 	enumFlag(cmd, &o.form, "output", "o", "how to print a host",
-		formTable, formatJSON, formYAML, formMatrix, formSVG, formDOT, formHTML)
+		formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML)
 	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
 		"inspect the file or directory `PATH` (the same as an argument)")
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without asking "+
@@ -218,7 +217,7 @@ func (a *app) writeHost(w io.Writer, doc *hostview.Document, form string, many b
 	switch form {
 	case formatJSON:
 		return doc.WriteJSON(w, !many)
-	case formYAML:
+	case formatYAML:
 		return doc.WriteYAML(w)
 	case formMatrix:
 		return doc.WriteMatrix(w)

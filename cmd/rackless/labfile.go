@@ -31,7 +31,7 @@ by its JSON schema for editors and other tools.`,
 
 func newLabCheckCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
-		Use:   "check LAB.yaml",
+		Use:   "check [LAB.yaml]",
 		Short: "Check a lab file: list every fault with its line, exit with status 2 if there is one",
 		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this
 machine has room for the lab: rackless doctor tells how many nodes fit.`,
@@ -72,7 +72,7 @@ func totals(l *lab.Lab) (cpus, memory string) {
 
 func newLabDefaultsCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
-		Use:   "defaults LAB.yaml",
+		Use:   "defaults [LAB.yaml]",
 		Short: "Print a lab file with every default written out, and the addresses that follow",
 		Long: `Prints the lab as a lab file in which nothing is left open: what up will make, with every name, MAC
 and IP address. It is a lab file itself and means the same.`,
@@ -111,7 +111,7 @@ type diffOutput struct {
 func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
 	cmd := ofLabFile(&cobra.Command{
-		Use:   "diff LAB.yaml",
+		Use:   "diff [LAB.yaml]",
 		Short: "Show what up would change in the running lab, and what that interrupts",
 		Long: `Compares the file with the lab of its name as it runs. Each change says what it takes:
 

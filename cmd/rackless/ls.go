@@ -46,8 +46,8 @@ GID is the index of the RoCE v2 GID of the address, which tools such as ib_write
 				out.Labs = append(out.Labs, r.Describe(cmd.Context()))
 			}
 			// Labs that cannot be read are an error, but not for those that can.
-			if format == formatJSON {
-				return errors.Join(a.printJSON(out), err)
+			if show.ForPrograms(format) {
+				return errors.Join(show.Encode(a.out, format, out), err)
 			}
 			return errors.Join(a.printLabs(out, err), err)
 		},
@@ -102,7 +102,7 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		}
 		return nil
 	}
-	if _, err := fmt.Fprint(a.out, labGrid(out, time.Now())); err != nil {
+	if err := a.show(labGrid(out, time.Now())); err != nil {
 		return err
 	}
 	// What is wrong goes to standard error, so that the table stays one for other programs.

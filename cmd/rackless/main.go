@@ -133,6 +133,7 @@ images and results; NO_COLOR turns colour off.`,
 	root.SetOut(a.out)
 	root.SetErr(a.err)
 	root.SetFlagErrorFunc(flagError)
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = a.help(cmd) })
 	root.AddGroup(
 		&cobra.Group{ID: "lab", Title: "Labs:"},
 		&cobra.Group{ID: "node", Title: "Nodes:"},

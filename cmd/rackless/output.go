@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -12,32 +12,39 @@ import (
 
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/show"
 )
 
 // Formats of a listing.
 const (
-	formatText = "text"
-	formatJSON = "json"
+	formatText = show.Text
+	formatJSON = show.JSON
+	formatYAML = show.YAML
 )
 
 // outputFlag adds -o to a verb that lists something; format is text after it. The shapes of the
 // JSON are in docs/json.md.
 func outputFlag(cmd *cobra.Command, format *string) {
 	*format = formatText
-	enumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON)
+	enumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON, formatYAML)
 }
 
-// print prints a value as JSON, or as the text that fmt makes of the other one.
+// print prints a value in a form for programs, or as the text that fmt makes of the other one.
 func (a *app) print(format string, v, text any) error {
-	if format == formatJSON {
-		return a.printJSON(v)
+	if show.ForPrograms(format) {
+		return show.Encode(a.out, format, v)
 	}
-	_, err := fmt.Fprint(a.out, text)
+	return a.show(text)
+}
+
+// show prints a text or a table for people, folded to the width of the terminal.
+func (a *app) show(text any) error {
+	if g, ok := text.(*show.Grid); ok {
+		text = g.Fit(a.width())
+	}
+	_, err := fmt.Fprint(a.out, show.Fold(fmt.Sprint(text), a.width()))
 	return err
 }
-
-// printJSON prints a result as JSON for people and programs alike.
-func (a *app) printJSON(v any) error { return writeJSON(a.out, v) }
 
 // color reports whether results may be coloured: on a terminal, unless NO_COLOR is set to anything (no-color.org).
 func (a *app) color() bool {
@@ -62,11 +69,16 @@ func (a *app) exactFor(cmd *cobra.Command) {
 		w.Exact()
 	}
 	for _, name := range []string{"output", "format"} {
-		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains([]string{formatJSON, formYAML, formSVG, formDOT,
+		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains([]string{formatJSON, formatYAML, formSVG, formDOT,
 			formHTML, formJUnit, "csv"}, f.Value.String()) {
 			w.Exact()
 		}
 	}
+}
+
+// help prints the help of a command for the width of the terminal.
+func (a *app) help(cmd *cobra.Command) error {
+	return a.show(show.Reflow(strings.TrimSpace(cmp.Or(cmd.Long, cmd.Short)), a.width()) + "\n\n" + cmd.UsageString())
 }
 
 // raw is where the output of another program goes, which is shown as it is.
@@ -128,20 +140,4 @@ func exitWith(status int) error {
 		return nil
 	}
 	return &exitError{status, nil}
-}
-
-// writeJSON prints one value, indented. Characters such as ">" stay as they are: the result is
-// read, not put into a web page.
-func writeJSON(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	return e.Encode(v)
-}
-
-// writeJSONLine prints one value of a stream of them.
-func writeJSONLine(w io.Writer, v any) error {
-	e := json.NewEncoder(w)
-	e.SetEscapeHTML(false)
-	return e.Encode(v)
 }

@@ -7,9 +7,11 @@ import (
 	"os"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/goccy/go-yaml"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +25,7 @@ import (
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/recommendview"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
 	"github.com/rackless/rackless/study/document"
 )
@@ -78,11 +81,22 @@ func TestTheDocumentedJSONIsWhatTheProgramPrints(t *testing.T) {
 				t.Fatal(err)
 			}
 			var again bytes.Buffer
-			if err := writeJSON(&again, v); err != nil {
+			if err := show.Encode(&again, formatJSON, v); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(example), again.String()); diff != "" {
 				t.Errorf("the example is not what is printed (-documented +printed):\n%s", diff)
+			}
+			again.Reset()
+			if err := show.Encode(&again, formatYAML, v); err != nil {
+				t.Fatal(err)
+			}
+			back, err := yaml.YAMLToJSON(again.Bytes())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := indented(t, back); want != string(example) {
+				t.Errorf("as YAML it is something else (-documented +printed):\n%s", cmp.Diff(string(example), want))
 			}
 			for _, key := range append(keys(reflect.TypeOf(v)), findingKeys[name]...) {
 				if !bytes.Contains(example, []byte(`"`+key+`"`)) {
@@ -94,6 +108,16 @@ func TestTheDocumentedJSONIsWhatTheProgramPrints(t *testing.T) {
 	for name := range left {
 		t.Errorf("docs/json.md has no example for %s", name)
 	}
+}
+
+// indented is JSON as it is printed.
+func indented(t *testing.T, text []byte) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Indent(&b, bytes.TrimSpace(text), "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return b.String() + "\n"
 }
 
 // findingKeys are the keys of findings by output. Those of inspect are in docs/host.schema.json.
@@ -143,6 +167,9 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			return
 		}
 		text := formatText
+		if words := f.Value.(oneOf).words; !slices.Contains(words, formatJSON) || !slices.Contains(words, formatYAML) {
+			t.Errorf("%s: -o takes %v", c.CommandPath(), words)
+		}
 		if c.Name() == "inspect" || c.Name() == "plan" {
 			text = formTable // one of several forms for people
 		}
@@ -174,7 +201,7 @@ func TestAlternatives(t *testing.T) {
 
 func TestJSONIsNotEscapedForWebPages(t *testing.T) {
 	var b bytes.Buffer
-	if err := writeJSONLine(&b, []string{"a->b & <c>"}); err != nil || b.String() != "[\"a->b & <c>\"]\n" {
+	if err := show.EncodeNext(&b, formatJSON, []string{"a->b & <c>"}); err != nil || b.String() != "[\"a->b & <c>\"]\n" {
 		t.Errorf("got %q, %v", &b, err)
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"time"
 
-	"github.com/goccy/go-yaml"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/host"
@@ -23,6 +23,7 @@ import (
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/directory"
 	"github.com/rackless/rackless/report/planview"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -91,7 +92,7 @@ times:
 			return a.plan(cmd.Context(), o, args[0])
 		},
 	}
-	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON, formYAML)
+	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON, formatYAML)
 	f := cmd.Flags()
 	o.add(cmd, "plan for")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
@@ -143,10 +144,6 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	}
 	switch {
 	case o.fleet != "":
-		if o.form == formYAML {
-			return usagef(cmd, "--fleet and -o yaml do not go together: answers are one a line, as text or "+
-				"with -o json")
-		}
 		return without("fleet", "it places many labs on many hosts, one after another",
 			"explain", "compare", "dump-problem", "out", "model", "whatif", "host", "snapshot", "time-limit")
 	case f.Changed("policy"):
@@ -191,10 +188,10 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 		if err != nil {
 			return err
 		}
-		if o.form == formYAML {
-			return a.printYAML(p)
+		if o.form == formTable {
+			o.form = formatJSON // a problem is for programs alone
 		}
-		return a.printJSON(p)
+		return show.Encode(a.out, o.form, p)
 	}
 	// Without edits there is one search; with edits there are two, and the difference between them is
 	// printed.
@@ -219,15 +216,10 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 	if !errors.As(err, &reason) {
 		return err
 	}
-	switch form {
-	case formatJSON:
-		err = a.printJSON(reason)
-	case formYAML:
-		err = a.printYAML(reason)
-	default:
+	if !show.ForPrograms(form) {
 		return faultf("%s cannot be placed on %s: %w", q.File, q.HostName, reason)
 	}
-	if err != nil {
+	if err := show.Encode(a.out, form, reason); err != nil {
 		return err
 	}
 	return exitWith(exitFaults)
@@ -254,12 +246,8 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 		// Deferred, so that it stands below the plan.
 		defer fmt.Fprintf(a.err, "%s in %s: begin with README.md\n", words.Count(len(files), "file"), o.outDir)
 	}
-	document := planDocument{Plan: r.Plan, Compare: r.Others, WhatIf: r.WhatIf}
-	switch o.form {
-	case formatJSON:
-		return a.printJSON(document)
-	case formYAML:
-		return a.printYAML(document)
+	if show.ForPrograms(o.form) {
+		return show.Encode(a.out, o.form, planDocument{Plan: r.Plan, Compare: r.Others, WhatIf: r.WhatIf})
 	}
 	// The text is written at once: a pipe that is closed half way gets no half table.
 	var b bytes.Buffer
@@ -288,21 +276,6 @@ type planDocument struct {
 	WhatIf  *planner.WhatIf  `json:"whatif,omitempty"`
 }
 
-// printYAML prints v with the keys of its JSON.
-func (a *app) printYAML(v any) error {
-	var b bytes.Buffer
-	if err := writeJSON(&b, v); err != nil {
-		return err
-	}
-	// By way of JSON, so that both forms have the same keys in the same order.
-	text, err := yaml.JSONToYAML(b.Bytes())
-	if err != nil {
-		return fmt.Errorf("print as YAML: %w", err)
-	}
-	_, err = a.out.Write(text)
-	return err
-}
-
 // planHost reads the host to plan for, and says how to call it.
 func (a *app) planHost(ctx context.Context, host string) (h *topology.Host, name string, err error) {
 	return planner.ReadHost(ctx, host, a.in)
@@ -324,6 +297,9 @@ func (a *app) planFleet(ctx context.Context, o planOptions, requests string) err
 	if err != nil {
 		return err
 	}
-	return planner.Stream{Fleet: hosts, Name: name, JSON: o.form != formTable, Prompt: requests == "-"}.Run(ctx, in,
-		a.out)
+	s := planner.Stream{Fleet: hosts, Name: name, Prompt: requests == "-"}
+	if show.ForPrograms(o.form) {
+		s.Encode = func(w io.Writer, v any) error { return show.EncodeNext(w, o.form, v) }
+	}
+	return s.Run(ctx, in, a.out)
 }

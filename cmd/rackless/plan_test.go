@@ -53,7 +53,6 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		{[]string{pairLab, "--fleet", ".", "--model", "x"}, "--fleet and --model do not go together"},
 		{[]string{pairLab, "--fleet", ".", "--snapshot", epycHost}, "--fleet and --snapshot do not go together"},
 		{[]string{pairLab, "--fleet", ".", "--time-limit", "1s"}, "--fleet and --time-limit do not go together"},
-		{[]string{pairLab, "--fleet", ".", "-o", "yaml"}, "--fleet and -o yaml do not go together"},
 		{[]string{pairLab, "--explian"}, "unknown flag: --explian; did you mean --explain?"},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) {

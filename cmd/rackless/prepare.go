@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -192,7 +193,7 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 
 // agree shows steps and asks whether the host is to be changed; an error if not, or where nobody can be asked.
 func (a *app) agree(ctx context.Context, verb, form string, steps []change.Result, question string) error {
-	if form == formatJSON || terminal.Of(a.err) == nil {
+	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
 		return usage(fmt.Errorf("%s changes this host: look with --dry-run, then say --yes", verb))
 	}
 	a.printSteps(steps, true)
@@ -212,8 +213,8 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		}
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
 	}
-	if o.form == formatJSON {
-		err = errors.Join(err, a.printJSON(prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, Reboot: reboot,
+	if show.ForPrograms(o.form) {
+		err = errors.Join(err, show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, Reboot: reboot,
 			Steps: stepOutputs(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
@@ -231,8 +232,8 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		}
 		text = fmt.Sprintf("this host is prepared for lab %s: %s", p.Lab.Name, how)
 	}
-	// As JSON, needs_reboot has said it.
-	if o.form != formatJSON {
+	// For programs, needs_reboot has said it.
+	if !show.ForPrograms(o.form) {
 		fmt.Fprintln(a.out, text)
 	}
 	if reboot {
@@ -248,9 +249,9 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting || r.Status == change.Pending && r.Boot
 		refused = refused || r.Status == change.Refused
 	}
-	if o.form != formatJSON {
+	if !show.ForPrograms(o.form) {
 		a.printSteps(survey, true)
-	} else if err := a.printJSON(prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, DryRun: true, Reboot: reboot,
+	} else if err := show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, DryRun: true, Reboot: reboot,
 		Steps: stepOutputs(survey)}); err != nil {
 		return err
 	}
@@ -305,7 +306,7 @@ func (a *app) stepProgress(form string) func(change.Result) {
 			return
 		}
 		out := a.out
-		if form == formatJSON {
+		if show.ForPrograms(form) {
 			out = a.err
 		}
 		fmt.Fprintf(out, "%-8s  %s\n", r.Status, r.What)

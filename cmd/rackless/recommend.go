@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/recommendview"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
@@ -114,12 +115,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 			return err
 		}
 	}
-	if o.format == formatJSON {
-		err = a.printJSON(out)
-	} else {
-		err = recommendview.Text(a.out, &out)
-	}
-	if err != nil || o.modelOut == "" {
+	if err = a.print(o.format, out, recommendview.Text(&out)); err != nil || o.modelOut == "" {
 		return err
 	}
 	return a.writeModel(o.modelOut, out.Model)
@@ -204,7 +200,7 @@ func (a *app) writeModel(path string, m *build.Model) error {
 			path)
 	}
 	var b bytes.Buffer
-	if err := writeJSON(&b, m); err != nil {
+	if err := show.Encode(&b, formatJSON, m); err != nil {
 		return err
 	}
 	if err := atomicfile.WriteFile(path, b.Bytes(), 0o644); err != nil {

@@ -1,15 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
 )
 
@@ -40,10 +41,10 @@ verdict: that takes a study.`,
 				return err
 			}
 			// Lists and comparisons have JSON and text alone.
-			if format != "" && format != formatJSON && format != formatText && (list || len(args) == 2) {
+			if format != "" && !show.ForPrograms(format) && format != formatText && (list || len(args) == 2) {
 				return usagef(cmd, "--format %s is of one result", format)
 			}
-			if format == formatJSON {
+			if show.ForPrograms(format) {
 				output = format
 			}
 			switch {
@@ -69,10 +70,8 @@ verdict: that takes a study.`,
 				return report.Markdown(a.out, data)
 			case format == "csv":
 				return report.CSV(a.out, data)
-			case output == formatJSON:
-				e := json.NewEncoder(a.out)
-				e.SetIndent("", "  ")
-				return e.Encode(data)
+			case show.ForPrograms(output):
+				return show.Encode(a.out, output, data)
 			}
 			err = a.printMeasurement(data, all)
 			if err == nil {
@@ -82,7 +81,7 @@ verdict: that takes a study.`,
 		},
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
-	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON, "csv")
+	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON, formatYAML, "csv")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &output)
@@ -126,8 +125,8 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	switch {
 	case html != "":
 		return atomicfile.Write(html, 0o644, func(w io.Writer) error { return report.ComparePage(w, data[0], data[1]) })
-	case output == formatJSON:
-		return a.printJSON(report.Compare(data[0], data[1]))
+	case show.ForPrograms(output):
+		return show.Encode(a.out, output, report.Compare(data[0], data[1]))
 	}
 	return report.CompareTerminal(a.out, data[0], data[1], a.tables(all))
 }
@@ -167,14 +166,9 @@ func (a *app) listResults(kept results.Store, args []string, output string) erro
 	if err != nil {
 		return err
 	}
-	if output == formatJSON {
-		if all == nil {
-			all = []results.Result{}
-		}
-		return json.NewEncoder(a.out).Encode(all)
-	}
+	var text strings.Builder
 	for _, r := range all {
-		fmt.Fprintf(a.out, "%s  %-20s  %s\n", r.Time, r.Lab, r.Dir)
+		fmt.Fprintf(&text, "%s  %-20s  %s\n", r.Time, r.Lab, r.Dir)
 	}
-	return nil
+	return a.print(output, append([]results.Result{}, all...), &text) // none is [] for programs
 }

@@ -70,12 +70,12 @@ within --timeout is stopped.`,
 		},
 	}
 	dbFlag(cmd, &path)
-	enumFlag(cmd, &format, "format", "", "how to print", "table", "csv", "json")
+	enumFlag(cmd, &format, "format", "", "how to print", "table", "csv", formatJSON, formatYAML)
 	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
 	return cmd
 }
 
-// rowPrinter returns what prints rows of any columns: as a table, as CSV, or as one JSON object a line.
+// rowPrinter returns what prints rows of any columns: as a table, as CSV, or as one object after another.
 func (a *app) rowPrinter(format string) (head func([]string) error, row func([]any) error, end func() error) {
 	var columns []string
 	texts := func(values []any) []string {
@@ -97,13 +97,13 @@ func (a *app) rowPrinter(format string) (head func([]string) error, row func([]a
 	case "csv":
 		w := csv.NewWriter(a.out)
 		return w.Write, func(v []any) error { return w.Write(texts(v)) }, func() error { w.Flush(); return w.Error() }
-	case formatJSON:
+	case formatJSON, formatYAML:
 		return func(c []string) error { columns = c; return nil }, func(v []any) error {
 			object := make(map[string]any, len(v))
 			for i, c := range columns {
 				object[c] = v[i]
 			}
-			return writeJSONLine(a.out, object)
+			return show.EncodeNext(a.out, format, object)
 		}, func() error { return nil }
 	}
 	var g *show.Grid

@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
 )
 
 // rollbackOutput is what rollback prints as JSON.
@@ -98,9 +99,9 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if stays != nil {
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
 	}
-	if form == formatJSON {
+	if show.ForPrograms(form) {
 		out.Steps = stepOutputs(results)
-		err = errors.Join(err, a.printJSON(out))
+		err = errors.Join(err, show.Encode(a.out, form, out))
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
@@ -109,7 +110,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err == nil {
 		err = remains(j, marks)
 	}
-	if form != formatJSON {
+	if !show.ForPrograms(form) {
 		how := "this host is as it was: %s taken back\n"
 		if err != nil {
 			how = "%s taken back\n"
@@ -151,7 +152,7 @@ func (a *app) printRollback(store host.Store, form string) error {
 		results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(),
 			Subject: e.Op.Subject(), Status: change.Pending})
 	}
-	if form == formatJSON || len(results) == 0 {
+	if show.ForPrograms(form) || len(results) == 0 {
 		return a.print(form, rollbackOutput{Schema: rollbackSchema, DryRun: true, Steps: stepOutputs(results)},
 			nothingToTakeBack)
 	}

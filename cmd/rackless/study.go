@@ -269,9 +269,9 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 		return err
 	}
 	if bad := finding.NotOK(findings); len(bad) > 0 && !o.anyway {
-		report.Findings(a.out, bad, a.color())
-		return &conduct.StopError{Err: faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
-			"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check"))}
+		shown := a.show(report.Findings(bad, a.color()))
+		return &conduct.StopError{Err: errors.Join(shown, faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
+			"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check")))}
 	}
 	// Only what the first run found is kept: it describes the machine that the study began on.
 	if s.Survey != nil {
@@ -353,7 +353,7 @@ runs give the same report.
 		},
 	}
 	dbFlag(cmd, &path)
-	enumFlag(cmd, &format, "format", "", "how to write it", "text", "md", "json", "csv", "html")
+	enumFlag(cmd, &format, "format", "", "how to write it", formatText, "md", formatJSON, formatYAML, "csv", "html")
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of printing")
 	return cmd
 }
@@ -382,8 +382,8 @@ func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) er
 	switch format {
 	case "md":
 		return studyview.Markdown(w, doc)
-	case formatJSON:
-		return studyview.JSON(w, doc)
+	case formatJSON, formatYAML:
+		return studyview.Encode(w, format, doc)
 	case "csv":
 		return studyview.CSV(w, doc)
 	case "html":

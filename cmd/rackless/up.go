@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -26,12 +27,13 @@ func newUpCmd(a *app) *cobra.Command {
 	var at placeOptions
 	var cmd *cobra.Command
 	cmd = ofLabFile(&cobra.Command{
-		Use:   "up LAB.yaml",
+		Use:   "up [LAB.yaml]",
 		Short: "Bring a lab up, or update a running one to its file",
-		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Done twice, the second changes
-nothing. If the file has changed, it says what differs and applies it: what can be changed while a
-node runs is, and nodes that must be made anew are, while the others run on; see rackless lab diff
-for what that would be. Nodes that have died, and a switch that has, are started again.
+		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Without LAB.yaml it is the only lab
+file in this directory. Done twice, the second changes nothing. If the file has changed, it says
+what differs and applies it: what can be changed while a node runs is, and nodes that must be made
+anew are, while the others run on; see rackless lab diff for what that would be. Nodes that have
+died, and a switch that has, are started again.
 
 A lab with driver: libvirt, or one that asks for devices of a host, runs on a host that rackless
 prepare has prepared: its nodes are domains of libvirt there, placed and pinned as planned, with the
@@ -174,10 +176,18 @@ func accelText(accel string) string {
 	return accel + " (emulated)"
 }
 
-// ofLabFile completes a verb whose one argument is a lab file: run gets the lab, and the file for messages.
+// ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the
+// lab, and the file for messages.
 func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
-	cmd.Args, cmd.ValidArgsFunction = exactArgs(1, "LAB.yaml"), completeLabFiles
+	cmd.Args, cmd.ValidArgsFunction = maxArgs(1, "one LAB.yaml"), completeLabFiles
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			file, err := onlyLabFile(cmd)
+			if err != nil {
+				return err
+			}
+			args = []string{file}
+		}
 		l, err := loadLab(args[0])
 		if err != nil {
 			return err
@@ -185,6 +195,20 @@ func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, fil
 		return run(cmd.Context(), l, args[0])
 	}
 	return cmd
+}
+
+// onlyLabFile returns the one lab file in this directory.
+func onlyLabFile(cmd *cobra.Command) (string, error) {
+	files, err := lab.Files(os.DirFS("."))
+	switch {
+	case err != nil:
+		return "", err
+	case len(files) == 0:
+		return "", usagef(cmd, "there is no lab file in this directory: name one, or make one with rackless init")
+	case len(files) > 1:
+		return "", usagef(cmd, "there are several lab files in this directory: name one of %s", strings.Join(files, ", "))
+	}
+	return files[0], nil
 }
 
 // loadLab reads and checks a lab file.

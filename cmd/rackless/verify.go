@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/verify"
 )
@@ -30,12 +31,12 @@ type verifyOptions struct {
 func newVerifyCmd(a *app) *cobra.Command {
 	o := verifyOptions{form: formatText, interval: 10 * time.Second}
 	cmd := &cobra.Command{
-		Use:   "verify NAME|LAB.yaml",
+		Use:   "verify [NAME|LAB.yaml]",
 		Short: "Check every fact about a running lab or a prepared host, with evidence and fixes",
 		Long: `Checks the running lab from inside its nodes: links, MTU, active IB MTU, GID tables and the RoCE v2
 GID index (found, never assumed), every peer at full MTU without fragmentation, RDMA messages around
 the ring with the device counters before and after, and that no two nodes share a name, an address
-or a random state.
+or a random state. The name can be left out while one lab runs.
 
 With --plan it compares a host with a plan that "rackless plan -o json" printed, in place of a lab:
 isolated CPUs and their siblings, interrupts and threads of others on them, hugepages by NUMA node,
@@ -54,7 +55,7 @@ lists all checks, and explains each. Ends with status 3 if a check failed, or co
 			if cmd.Flags().Changed("plan") {
 				return exactArgs(0, "no lab beside --plan")(cmd, args)
 			}
-			return exactArgs(1, "the name of a lab or a lab file")(cmd, args)
+			return maxArgs(1, "one lab or lab file")(cmd, args)
 		},
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +73,7 @@ lists all checks, and explains each. Ends with status 3 if a check failed, or co
 			return a.verifyOnce(cmd.Context(), &o, v)
 		},
 	}
-	enumFlag(cmd, &o.form, "output", "o", "how to print the result", formatText, formatJSON, formJUnit)
+	enumFlag(cmd, &o.form, "output", "o", "how to print the result", formatText, formatJSON, formatYAML, formJUnit)
 	f := cmd.Flags()
 	f.StringSliceVar(&o.only, "only", nil, "make only these checks, comma-separated, by name or RL number; see "+
 		"rackless explain")
@@ -145,7 +146,7 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
 	strays := func() ([]string, error) { return a.store().Strays(a.system()) }
 	if o.plan == "" {
-		r, err := a.openLab(args[0])
+		r, err := a.openOne(args)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -196,16 +197,16 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	}
 	a.keep(o, v, findings)
 	switch o.form {
-	case formatJSON:
+	case formatJSON, formatYAML:
 		if findings == nil {
-			findings = []finding.Finding{} // none is [] in JSON
+			findings = []finding.Finding{} // none is [] for programs
 		}
-		err = a.printJSON(findings)
+		err = show.Encode(a.out, o.form, findings)
 	case formJUnit:
 		err = report.JUnit(a.out, findings)
 	default:
-		report.Findings(a.out, findings, a.color())
-		fmt.Fprintf(a.out, "%d checks, %d not ok\n", len(findings), len(finding.NotOK(findings)))
+		err = a.show(report.Findings(findings, a.color()) +
+			fmt.Sprintf("%d checks, %d not ok\n", len(findings), len(finding.NotOK(findings))))
 	}
 	// Unknown counts as not OK: a script must not go on where a check could not be made.
 	if err == nil && len(finding.NotOK(findings)) > 0 {

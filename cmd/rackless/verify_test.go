@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/verify"
 )
@@ -145,7 +146,7 @@ func TestTheDocumentedLineOfAWatchIsWhatIsPrinted(t *testing.T) {
 		t.Fatalf("%s: %v", line, err)
 	}
 	var b bytes.Buffer
-	if err := writeJSONLine(&b, got); err != nil {
+	if err := show.EncodeNext(&b, formatJSON, got); err != nil {
 		t.Fatal(err)
 	}
 	if want := strings.TrimSuffix(strings.Replace(line, ",...", "", 1), "\n") + "\n"; b.String() != want {

@@ -63,8 +63,8 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 
 // printDrift prints one of them: as text with what was wanted and the fix below, where something stopped holding.
 func (a *app) printDrift(form string, c verify.Drift) error {
-	if form == formatJSON {
-		return writeJSONLine(a.out, c)
+	if show.ForPrograms(form) {
+		return show.EncodeNext(a.out, form, c)
 	}
 	// The words are equally long, so that what follows stands in columns.
 	paint := a.painter()

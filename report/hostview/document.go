@@ -1,15 +1,12 @@
 package hostview
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 
-	"github.com/goccy/go-yaml"
-
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -156,39 +153,19 @@ func trained(t *topology.Tree, id string) (rate, bool) {
 
 // WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.
 func (d *Document) WriteJSON(w io.Writer, indent bool) error {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // "<" is a letter like others outside a page
+	write := show.EncodeNext
 	if indent {
-		e.SetIndent("", "  ")
+		write = show.Encode
 	}
-	if err := e.Encode(d); err != nil {
-		return fmt.Errorf("encode host %q as JSON: %w", d.Provenance.Name, err)
-	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write host %q as JSON: %w", d.Provenance.Name, err)
-	}
-	return nil
+	return d.written(write(w, show.JSON, d))
 }
 
 // WriteYAML writes the document as YAML with the keys, order and values of the JSON form.
-func (d *Document) WriteYAML(w io.Writer) error {
-	var b bytes.Buffer
-	if err := d.WriteJSON(&b, false); err != nil {
-		return err
-	}
-	// JSON is YAML. Read as such, with the order of its keys: a plain decode would sort them, and "schema" would no
-	// longer come first.
-	var v any
-	if err := yaml.UnmarshalWithOptions(b.Bytes(), &v, yaml.UseOrderedMap()); err != nil {
-		return fmt.Errorf("read back host %q: %w", d.Provenance.Name, err)
-	}
-	out, err := yaml.MarshalWithOptions(v, yaml.IndentSequence(true))
+func (d *Document) WriteYAML(w io.Writer) error { return d.written(show.Encode(w, show.YAML, d)) }
+
+func (d *Document) written(err error) error {
 	if err != nil {
-		return fmt.Errorf("encode host %q as YAML: %w", d.Provenance.Name, err)
-	}
-	if _, err := w.Write(out); err != nil {
-		return fmt.Errorf("write host %q as YAML: %w", d.Provenance.Name, err)
+		return fmt.Errorf("write host %q: %w", d.Provenance.Name, err)
 	}
 	return nil
 }

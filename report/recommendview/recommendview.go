@@ -2,9 +2,7 @@
 package recommendview
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
@@ -28,17 +26,10 @@ type Plan struct {
 	Refused string `json:"refused,omitempty"`
 }
 
-// Text prints a recommendation for people.
-func Text(w io.Writer, r *Document) error {
-	var b bytes.Buffer
-	text(&b, r)
-	_, err := w.Write(b.Bytes())
-	return err
-}
-
-// text prints the recommendation from what matters to what it rests on: the settings, why each, the GPUs for each NIC,
-// and what the planner makes of it.
-func text(b *bytes.Buffer, r *Document) {
+// Text is a recommendation for people, from what matters to what it rests on: the settings, why each, the GPUs for each
+// NIC, and what the planner makes of it.
+func Text(r *Document) string {
+	b := new(strings.Builder)
 	fmt.Fprintf(b, "lab %s (%s) on %s\n", r.Lab, r.Workload, r.Host)
 	if len(r.Studies) == 0 {
 		fmt.Fprintln(b, "no study was made: published figures and defaults")
@@ -93,11 +84,12 @@ func text(b *bytes.Buffer, r *Document) {
 			fmt.Fprintf(b, "    %s\n", d)
 		}
 	}
+	return b.String()
 }
 
 // recommendGPUs prints which GPUs are best for each NIC: in a table where they were measured, by
 // classes on a line where not.
-func recommendGPUs(b *bytes.Buffer, all []recommend.Ranking) {
+func recommendGPUs(b *strings.Builder, all []recommend.Ranking) {
 	for _, k := range all {
 		fmt.Fprintf(b, "\nGPUs for %s, the best first: %s (%s)\n", k.NIC, k.Source, k.Carry)
 		// Classes order GPUs, and give no figure: a table would have empty cells only.

@@ -134,3 +134,31 @@ func (g *Grid) WithoutEmpty() *Grid {
 func (g *Grid) String() string {
 	return strings.Join(Lines(g.columns, g.rows), "\n") + "\n"
 }
+
+// Fit is the table for a terminal of width columns: cells of its widest columns are folded until it has room. 0 is no
+// terminal.
+func (g *Grid) Fit(width int) *Grid {
+	widths := make([]int, len(g.columns))
+	total := 2 * (len(widths) - 1)
+	for i, c := range g.columns {
+		widths[i] = text.StringWidth(c.Name)
+		for _, row := range g.rows {
+			widths[i] = max(widths[i], text.StringWidth(row[i]))
+		}
+		total += widths[i]
+	}
+	if width <= 0 || total <= width || len(widths) == 0 {
+		return g
+	}
+	const least = 8 // narrower, words would be broken
+	out := &Grid{columns: slices.Clone(g.columns), rows: g.rows}
+	for ; total > width; total-- {
+		widest := slices.Index(widths, slices.Max(widths))
+		if widths[widest] <= least {
+			break
+		}
+		widths[widest]--
+		out.columns[widest].Fold = widths[widest]
+	}
+	return out
+}

@@ -32,3 +32,18 @@ func TestColumnsWithNothingInThemAreLeftOut(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+func TestGridFitsATerminal(t *testing.T) {
+	g := NewGrid("lab", "node", "address")
+	g.Add("pair", "vm00", "10.0.0.1,10.0.1.1,10.0.2.1")
+	for width, want := range map[int]string{
+		0:  "LAB   NODE  ADDRESS\npair  vm00  10.0.0.1,10.0.1.1,10.0.2.1\n",
+		38: "LAB   NODE  ADDRESS\npair  vm00  10.0.0.1,10.0.1.1,10.0.2.1\n",
+		30: "LAB   NODE  ADDRESS\npair  vm00  10.0.0.1,10.0.1.1,\n            10.0.2.1\n",
+		5:  "LAB   NODE  ADDRESS\npair  vm00  10.0.0.1\n            ,10.0.1.\n            1,10.0.2\n            .1\n",
+	} {
+		if got := g.Fit(width).String(); got != want {
+			t.Errorf("width %d:\n%s\nwant\n%s", width, got, want)
+		}
+	}
+}

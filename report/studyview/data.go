@@ -1,7 +1,6 @@
 package studyview
 
 import (
-	"bytes"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -114,8 +113,8 @@ type (
 	}
 )
 
-// JSON writes the whole document, indented.
-func JSON(w io.Writer, d *Document) error {
+// Encode writes the whole document in a form for programs.
+func Encode(w io.Writer, form string, d *Document) error {
 	if err := d.check(); err != nil {
 		return err
 	}
@@ -137,15 +136,8 @@ func JSON(w io.Writer, d *Document) error {
 		}
 		out.Runs = append(out.Runs, x)
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false) // "<" is a letter like others outside a page
-	e.SetIndent("", "  ")
-	if err := e.Encode(out); err != nil {
-		return fmt.Errorf("encode study %q as JSON: %w", d.Data.Spec.Name, err)
-	}
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("write study %q as JSON: %w", d.Data.Spec.Name, err)
+	if err := show.Encode(w, form, out); err != nil {
+		return fmt.Errorf("write study %q: %w", d.Data.Spec.Name, err)
 	}
 	return nil
 }

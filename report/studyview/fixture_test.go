@@ -272,16 +272,16 @@ blocks: 4
 
 func TestCleanedReachesEveryText(t *testing.T) {
 	d := pinDocument(t)
-	before := written(t, func(b *bytes.Buffer) error { return JSON(b, d) })
+	before := written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, d) })
 	got := written(t, func(b *bytes.Buffer) error {
-		return JSON(b, show.Clean(d, func(string) string { return "clean" }))
+		return Encode(b, show.JSON, show.Clean(d, func(string) string { return "clean" }))
 	})
 	for _, word := range []string{"pin", "idle", "ib_write", "perftest", "10.77", "latency", "TCG"} {
 		if bytes.Contains(got, []byte(word)) {
 			t.Errorf("%q is left", word)
 		}
 	}
-	if after := written(t, func(b *bytes.Buffer) error { return JSON(b, d) }); !bytes.Equal(before, after) {
+	if after := written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, d) }); !bytes.Equal(before, after) {
 		t.Error("the document itself was changed")
 	}
 	if !strings.Contains(string(before), "10.77") {

@@ -57,7 +57,7 @@ func TestEveryOutputIsAsItWas(t *testing.T) {
 		}
 	}
 	// A small study shows the form of the JSON.
-	golden(t, "aa.json", written(t, func(b *bytes.Buffer) error { return JSON(b, aaDocument(t)) }))
+	golden(t, "aa.json", written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, aaDocument(t)) }))
 }
 
 func TestTextFitsIntoTheWidth(t *testing.T) {
@@ -179,7 +179,7 @@ func TestJSONHasNeitherNaNNorInfinity(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(written(t, func(b *bytes.Buffer) error { return JSON(b, d) }), &got); err != nil {
+	if err := json.Unmarshal(written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, d) }), &got); err != nil {
 		t.Fatal(err)
 	}
 	s, r := got.Result.Series[0], got.Runs[0]
@@ -216,7 +216,7 @@ func TestErrorsOfWritingAreReported(t *testing.T) {
 func writers() []func(io.Writer, *Document) error {
 	return []func(io.Writer, *Document) error{func(w io.Writer, d *Document) error {
 		return Text(w, d, Options{})
-	}, Markdown, CSV, JSON, Page}
+	}, Markdown, CSV, func(w io.Writer, d *Document) error { return Encode(w, show.JSON, d) }, Page}
 }
 
 type brokenWriter struct{}
