@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -29,7 +30,9 @@ func TestALabOfAFleetHoldsItsEmulatorCores(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	err = Stream{Fleet: f, Name: "requests", JSON: true}.Run(t.Context(), strings.NewReader(
+	err = Stream{Fleet: f, Name: "requests", Encode: func(w io.Writer, v any) error {
+		return json.NewEncoder(w).Encode(v)
+	}}.Run(t.Context(), strings.NewReader(
 		`{"name":"a","nodes":{"vm":{"count":4,"cpus":8,"memory":"4GiB","nics":0}},"affinity":[{"nodes":["vm"],"numa":"different"}]}
 {"name":"b","nodes":{"vm":{"cpus":16,"memory":"4GiB","nics":0}}}
 {"name":"c","nodes":{"vm":{"cpus":4,"memory":"4GiB","nics":0}}}
