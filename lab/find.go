@@ -10,7 +10,8 @@ import (
 
 // isLab tells a lab file from other YAML files that people keep beside it. A lab file with a fault in it is one still:
 // its user wants to hear of the fault.
-var isLab, isOther = regexp.MustCompile(`(?m)^nodes[ \t]*:`), regexp.MustCompile(`(?m)^(apiVersion|kind|services)[ \t]*:`)
+var isLab, isOther = regexp.MustCompile(`(?m)^nodes[ \t]*:`),
+	regexp.MustCompile(`(?m)^(apiVersion|kind|services)[ \t]*:`)
 
 // maxSniffed is how much of a file is looked at: lab files are a few hundred bytes.
 const maxSniffed = 64 << 10

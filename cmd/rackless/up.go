@@ -206,7 +206,8 @@ func onlyLabFile(cmd *cobra.Command) (string, error) {
 	case len(files) == 0:
 		return "", usagef(cmd, "there is no lab file in this directory: name one, or make one with rackless init")
 	case len(files) > 1:
-		return "", usagef(cmd, "there are several lab files in this directory: name one of %s", strings.Join(files, ", "))
+		return "", usagef(cmd, "there are several lab files in this directory: name one of %s",
+			strings.Join(files, ", "))
 	}
 	return files[0], nil
 }

@@ -19,7 +19,8 @@ const (
 // ForPrograms reports whether a form is one that Encode writes.
 func ForPrograms(form string) bool { return form == JSON || form == YAML }
 
-// Encode writes v as JSON, indented, or as YAML with the same keys in the same order. It is written whole or not at all.
+// Encode writes v as JSON, indented, or as YAML with the same keys in the same order. It is written
+// whole or not at all.
 func Encode(w io.Writer, form string, v any) error { return encode(w, form, v, "  ") }
 
 // EncodeNext writes one value of a stream: as a line of JSON, or as a document of YAML.
