@@ -33,8 +33,9 @@ const (
 	asStudyReport = "opened by the same function as for study report" // and later, by a server or beside a lab
 )
 
-// readsFiles says for each command and each flag that takes a file how a file without end gets there: /dev/zero, or a
-// link to it. The same is done with a FIFO into which nobody writes. "-" as the first argument gives it as standard input.
+// readsFiles says for each command and each flag that takes a file how a file without end gets
+// there: /dev/zero, or a link to it. The same is done with a FIFO into which nobody writes. "-" as
+// the first argument gives it as standard input.
 var readsFiles = map[string]string{
 	"baseline check":            "baseline check endless",
 	"baseline check --baseline": "baseline check measured --baseline /dev/zero",

@@ -74,8 +74,8 @@ one value each time.`,
 	return cmd
 }
 
-// openOne opens the lab that is named, or the only one that runs. Of several it is the one whose file is the only one in
-// this directory.
+// openOne opens the lab that is named, or the only one that runs. Of several it is the one whose
+// file is the only one in this directory.
 func (a *app) openOne(args []string) (*rack.Rack, error) {
 	racks, err := a.openLabs(args)
 	if err != nil {

@@ -24,8 +24,9 @@ const steering = "\x1b[2J\x1b]0;t\x07\x1b[31m\u009b31m\u202e\u2066\u200b\U000e00
 // hostileFiles are the same in files of several kinds.
 var hostileFiles = map[string]string{
 	"text": steering + "\n" + steering,
-	"yaml": "name: \"a\\e[2J\\x9b\\u202E\"\n\"b\\e[31m\\u200B\": {\"c\\e]0;t\\a\": d}\nnodes: {\"e\\u2066\": {x: \"\\e[2J\"}}\n",
-	"raw":  "name: a" + "\u202e\u200b\u009b" + "\nnodes: {b" + "\u2066" + ": {}}\n",
+	"yaml": "name: \"a\\e[2J\\x9b\\u202E\"\n\"b\\e[31m\\u200B\": {\"c\\e]0;t\\a\": d}\nnodes: {\"e\\u2066\": {x: " +
+		"\"\\e[2J\"}}\n",
+	"raw": "name: a" + "\u202e\u200b\u009b" + "\nnodes: {b" + "\u2066" + ": {}}\n",
 	"json": `{"schema": "a\u001b[2J\u009b", "lab": "b\u001b[31m\u202e", "samples": [{"test": "c\u001b[2J\u200b",` +
 		` "metric": "\u2066", "unit": "\u001b]0;t\u0007", "value": 1}], "findings": [{"title": "\u001b[2J"}]}`,
 }
@@ -85,7 +86,8 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &store.Study{Name: steering, Spec: json.RawMessage(`{"name":"x"}`), Digest: "0", Lab: steering, Rackless: steering}
+	s := &store.Study{Name: steering, Spec: json.RawMessage(`{"name":"x"}`), Digest: "0", Lab: steering,
+		Rackless: steering}
 	r := &study.Observation{Block: 1, Place: 1, Attempt: 1, Cell: map[string]string{steering: steering}}
 	if err := db.Create(t.Context(), s); err != nil {
 		t.Fatal(err)
@@ -94,7 +96,8 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.Status, r.Error = study.StatusFailed, steering
-	if err := db.End(t.Context(), r, []store.Sample{{Test: steering, Metric: steering, Unit: steering, Value: 1}}); err != nil {
+	if err := db.End(t.Context(), r, []store.Sample{{Test: steering, Metric: steering, Unit: steering,
+		Value: 1}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := db.Close(); err != nil {
@@ -107,9 +110,11 @@ func TestNothingInAStudySteersTheTerminal(t *testing.T) {
 		cmd.Stdout, cmd.Stderr = out, out
 		_ = cmd.Run() // a study without a spec has no report
 	}
-	for _, args := range [][]string{{"study", "ls"}, {"study", "report", steering}, {"study", "report", steering, "--format",
+	for _, args := range [][]string{{"study", "ls"}, {"study", "report", steering}, {"study", "report", steering,
+		"--format",
 		"md"}, {"study", "rm", steering + "x"}, {"results", "query", "SELECT * FROM sample, study"},
-		{"results", "query", "SELECT 1 AS '" + steering + "'"}, {"results", "query", steering}, {"results", "raw", "1"}} {
+		{"results", "query", "SELECT 1 AS '" + steering + "'"}, {"results", "query", steering},
+		{"results", "raw", "1"}} {
 		var out strings.Builder
 		run(&out, args...)
 		checkShown(t, strings.Join(args, " "), out.String())

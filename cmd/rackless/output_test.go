@@ -201,7 +201,8 @@ func TestAlternatives(t *testing.T) {
 
 func TestJSONIsNotEscapedForWebPages(t *testing.T) {
 	var b bytes.Buffer
-	if err := show.EncodeNext(&b, formatJSON, []string{"a->b & <c>"}); err != nil || b.String() != "[\"a->b & <c>\"]\n" {
+	if err := show.EncodeNext(&b, formatJSON, []string{"a->b & <c>"}); err != nil ||
+		b.String() != "[\"a->b & <c>\"]\n" {
 		t.Errorf("got %q, %v", &b, err)
 	}
 }

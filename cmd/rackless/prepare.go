@@ -214,8 +214,9 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
 	}
 	if show.ForPrograms(o.form) {
-		err = errors.Join(err, show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, Reboot: reboot,
-			Steps: stepOutputs(results)}))
+		err = errors.Join(err, show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name,
+			Reboot: reboot,
+			Steps:  stepOutputs(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
 		return &exitError{exitFaults, err}
@@ -251,8 +252,9 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 	}
 	if !show.ForPrograms(o.form) {
 		a.printSteps(survey, true)
-	} else if err := show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, DryRun: true, Reboot: reboot,
-		Steps: stepOutputs(survey)}); err != nil {
+	} else if err := show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, DryRun: true,
+		Reboot: reboot,
+		Steps:  stepOutputs(survey)}); err != nil {
 		return err
 	}
 	if refused {

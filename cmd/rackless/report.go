@@ -81,7 +81,8 @@ verdict: that takes a study.`,
 		},
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
-	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON, formatYAML, "csv")
+	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON, formatYAML,
+		"csv")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &output)

@@ -94,8 +94,9 @@ func TestAFullDiskLosesNoFigures(t *testing.T) {
 		}
 	}
 	a, out, _ := testApp(t)
-	if err := a.keepMeasured(results.Store{Data: dir}, data, benchFlags{}); err != nil || !strings.Contains(out.String(),
-		"results: "+dir) {
+	if err := a.keepMeasured(results.Store{Data: dir}, data, benchFlags{}); err != nil ||
+		!strings.Contains(out.String(),
+			"results: "+dir) {
 		t.Errorf("with space again: %v\n%s", err, out)
 	}
 	if all, err := (results.Store{Data: dir}).List("pair"); err != nil || len(all) != 1 {

@@ -270,8 +270,9 @@ func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s 
 	}
 	if bad := finding.NotOK(findings); len(bad) > 0 && !o.anyway {
 		shown := a.show(report.Findings(bad, a.color()))
-		return &conduct.StopError{Err: errors.Join(shown, faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
-			"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check")))}
+		return &conduct.StopError{Err: errors.Join(shown,
+			faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
+				"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check")))}
 	}
 	// Only what the first run found is kept: it describes the machine that the study began on.
 	if s.Survey != nil {
