@@ -71,36 +71,15 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 	}
 }
 
-// redirectingPorts returns the nearest bridge above both devices, when it is inside a switch, and
-// the ports on the way between them that redirect peer-to-peer requests. There are none where a
-// device is kept for virtual machines, or where translated requests go directly.
+// redirectingPorts returns the nearest bridge above both devices, and the ports on the way between
+// them that redirect peer-to-peer requests. There are none where a device is kept for virtual machines.
 func (v *view) redirectingPorts(a, b topology.PCIAddr) (top topology.PCIAddr, ports []topology.PCIAddr) {
-	if a.SameDevice(b) {
-		return top, nil
-	}
 	da, db := v.tree.Device(a), v.tree.Device(b)
 	if da == nil || db == nil || topology.IsVFIO(da.Driver) || topology.IsVFIO(db.Driver) {
 		return top, nil
 	}
-	upA, upB := v.tree.Ancestors(a), v.tree.Ancestors(b)
-	// A device with ATS asks the IOMMU first and then sends translated requests, which a port with Direct
-	// Translated P2P lets through.
-	translated := da.ATS != nil && *da.ATS || db.ATS != nil && *db.ATS
-	for i, bridge := range upA {
-		// The nearest common bridge: without ACS the switch that it belongs to would forward between its ports
-		// there.
-		j := slices.Index(upB, bridge)
-		if j < 0 {
-			continue
-		}
-		// Both ways up to the common bridge count: a request is redirected by the port that it enters, and its
-		// answer by the one on the other side.
-		for _, p := range append(slices.Clone(upA[:i]), upB[:j]...) {
-			if p.ACS != nil && p.ACS.RequestRedirect && !(translated && p.ACS.DirectTranslated) {
-				ports = append(ports, p.Address)
-			}
-		}
-		return bridge.Address, ports
+	if ports = v.tree.Redirecting(da, db); len(ports) > 0 {
+		top = v.tree.Meet(a, b).Address
 	}
-	return top, nil
+	return top, ports
 }

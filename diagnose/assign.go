@@ -38,7 +38,7 @@ func (v *view) neighbours(d *topology.PCIDevice) []topology.PCIAddr {
 	var out []topology.PCIAddr
 	// A bus reset goes through the bridge, and so to all that is right below it. Virtual functions go with
 	// their physical one.
-	for _, o := range v.children[*d.Parent] {
+	for _, o := range v.tree.Children(*d.Parent) {
 		if !o.Address.SameDevice(d.Address) && o.PF == nil {
 			out = append(out, o.Address)
 		}

@@ -52,7 +52,7 @@ func (v *view) links() []judged {
 			if d.Bridge == nil || d.Bridge.Port != "upstream port" {
 				continue
 			}
-			end = v.onlyDevice(d.Address)
+			end = v.tree.OnlyDevice(d.Address)
 		} else if !v.matters(d) || v.behindOwnSwitch(d) {
 			continue
 		}
@@ -76,7 +76,7 @@ func (v *view) matters(d *topology.PCIDevice) bool {
 	switch d.Class.Base() {
 	case topology.ClassDisplay, topology.ClassAccelerator:
 		g := v.gpuAt(d.Address)
-		return g == nil || v.computes(g)
+		return g == nil || v.computes(g) && !g.IsCoherent() // of a C2C GPU, PCI Express carries next to nothing
 	}
 	switch d.Class.Sub() {
 	case subEthernet, topology.SubInfiniBand, topology.SubFabric, subNVMe, subRAID, subSAS:
@@ -93,33 +93,6 @@ const (
 	subNVMe     = 0x0108
 )
 
-// onlyDevice returns the first function of the device below a bridge when there is exactly one
-// device, however deep; nil otherwise.
-func (v *view) onlyDevice(bridge topology.PCIAddr) *topology.PCIDevice {
-	var found *topology.PCIDevice
-	queue, seen := []topology.PCIAddr{bridge}, map[topology.PCIAddr]bool{bridge: true}
-	// Breadth first, so that a second device ends the search early.
-	for len(queue) > 0 {
-		var next []topology.PCIAddr
-		for _, a := range queue {
-			for _, d := range v.children[a] {
-				switch {
-				case seen[d.Address]: // a loop in a broken dump
-				case d.IsBridge():
-					seen[d.Address] = true
-					next = append(next, d.Address)
-				case found == nil:
-					found = d
-				case !found.Address.SameDevice(d.Address):
-					return nil
-				}
-			}
-		}
-		queue = next
-	}
-	return found
-}
-
 // behindOwnSwitch reports whether d is a GPU behind a switch of its maker that serves it alone: a
 // switch on the card, whose inner link is not a PCIe link in truth. Its upstream port is judged
 // instead.
@@ -130,25 +103,11 @@ func (v *view) behindOwnSwitch(d *topology.PCIDevice) bool {
 		return false
 	}
 	port := up[0]
-	return port.Vendor != nil && *port.Vendor == *d.Vendor && v.onlyDevice(up[1].Address) != nil
+	return port.Vendor != nil && *port.Vendor == *d.Vendor && v.tree.OnlyDevice(up[1].Address) != nil
 }
 
-// speed returns a PCIe speed in GT/s, 0 for what is none.
-func speed(s *float64) float64 {
-	if s == nil || topology.Generation(*s) == 0 {
-		return 0
-	}
-	return *s
-}
-
-// width returns a number of lanes, 0 for what is none: the kernel shows 0, 63 or 255 for links that
-// are down or no links.
-func width(w *int) float64 {
-	if w == nil || !slices.Contains([]int{1, 2, 4, 8, 12, 16, 32}, *w) {
-		return 0
-	}
-	return float64(*w)
-}
+func speed(gts *float64) float64 { return topology.Speed(gts) }
+func width(lanes *int) float64   { return float64(topology.Lanes(lanes)) }
 
 // bestOf returns what both ends of a link can do; 0 where not even the device's maximum is known.
 func bestOf(l *topology.Link) (gts, lanes float64) {
@@ -256,10 +215,7 @@ func slowLink(v *view, j judged, add func(finding.Finding)) {
 				"it stays low, " + f.Fix
 		}
 	}
-	if j.end == nil {
-		f.Consequence += "; all that is below the switch shares this link"
-	}
-	add(f)
+	add(v.shared(&j, f))
 }
 
 func sleepyLink(v *view, j judged, add func(finding.Finding)) {
@@ -291,21 +247,92 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 	if j.hasPortWidth {
 		port = at(pci(j.link.Port.Address), widthFact("max_link_width", width(j.link.Port.MaxWidth)))
 	}
-	add(finding.Finding{Subject: j.subject(),
+	add(v.shared(&j, finding.Finding{Subject: j.subject(),
 		Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
 			widthFact("max_link_width", width(j.link.MaxWidth))), port),
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
 			"the slot at %s in the firmware "+
 			"and the board's manual", j.port()),
-	})
+	}))
+}
+
+// shared says of the link of a switch what hangs on it, and makes a note a warning where the link carries less than
+// half of what one card below it can.
+func (v *view) shared(j *judged, f finding.Finding) finding.Finding {
+	if j.end != nil {
+		return f
+	}
+	card, one := v.fastestBelow(j.dev.Address)
+	f.Consequence += "; all that is below the switch shares this link"
+	if now, _ := v.tree.Trained(j.dev); card != nil {
+		f.Consequence += fmt.Sprintf(", and %s alone can take %.1f GB/s", card.Address, one)
+		if f.Severity == finding.Info && 2*now.GBps() < one {
+			f.Severity = finding.Warning
+		}
+	}
+	return f
+}
+
+// fastestBelow returns the card below a bridge whose own link carries most, and what that is.
+func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, gbps float64) {
+	for d := range v.tree.Below(bridge) {
+		if r, ok := v.tree.Trained(d); ok && v.isCard(d.Address) && r.GBps() > gbps {
+			card, gbps = d, r.GBps()
+		}
+	}
+	return card, gbps
+}
+
+// narrowSwitch finds links above several cards that carry less than half of what one of them can, and that no other
+// rule judges: those of switches whose source shows one rate alone, and the made-up ones of virtual machines.
+func narrowSwitch(v *view, add func(finding.Finding)) {
+	told := v.links()
+	for d := range each(v.PCI) {
+		now, ok := v.tree.Trained(d)
+		if d.Bridge == nil || !ok || d.Bridge.Port != "upstream port" && d.Bridge.Port != topology.PortSwitch ||
+			v.tree.OnlyDevice(d.Address) != nil || slices.ContainsFunc(told, func(j judged) bool {
+			slower, narrower := j.smaller()
+			return j.dev == d && (j.slow() || j.narrow() || slower || narrower)
+		}) {
+			continue
+		}
+		card, one := v.fastestBelow(d.Address)
+		if card == nil || 2*now.GBps() >= one {
+			continue
+		}
+		f := finding.Finding{Subject: d.Address.String(),
+			Evidence: all(at(pci(d.Address), speedFact("link_speed", now.GTs), widthFact("link_width",
+				float64(now.Lanes))), at(pci(card.Address), fmt.Sprintf("link %.1f GB/s", one))),
+			Consequence: fmt.Sprintf("the link of the switch carries %.2f GB/s one way, which all below it share",
+				now.GBps()),
+			Fix: "put the switch into a slot with more lanes, or the cards below it elsewhere"}
+		if v.virtual || isXIO3130(d) {
+			f.Consequence += "; it is made up by the virtual machine monitor, but NCCL believes it, and builds its " +
+				"rings elsewhere or slow"
+			f.Fix = "use PCI Express root ports (pcie-root-port, x-speed=16, x-width=16) on a pcie-expander-bus in " +
+				"place of the switch, or give NCCL a topology (NCCL_TOPO_FILE) with the host's links"
+		}
+		add(f)
+	}
+}
+
+// isXIO3130 reports whether d is the switch that QEMU emulates, a chip of 2.5 GT/s and one lane: x3130-upstream.
+func isXIO3130(d *topology.PCIDevice) bool {
+	const texas, upstream topology.ID16 = 0x104c, 0x8232
+	return d.Vendor != nil && *d.Vendor == texas && d.Device != nil && *d.Device == upstream
+}
+
+// smaller reports what the port above can do less than the device.
+func (j *judged) smaller() (slower, narrower bool) {
+	return j.hasPortSpeed && j.speed < speed(j.link.MaxSpeedGTs), j.hasPortWidth && j.width < width(j.link.MaxWidth)
 }
 
 // slotLimited compares what the two ends can do, not what the link does now: a slot does not
 // change.
 func slotLimited(v *view, j judged, add func(finding.Finding)) {
 	devSpeed, devWidth := speed(j.link.MaxSpeedGTs), width(j.link.MaxWidth)
-	slower, narrower := j.hasPortSpeed && j.speed < devSpeed, j.hasPortWidth && j.width < devWidth
+	slower, narrower := j.smaller()
 	if !slower && !narrower {
 		return
 	}
@@ -337,7 +364,7 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 			f.Severity = finding.Warning
 		}
 	}
-	add(f)
+	add(v.shared(&j, f))
 }
 
 // portRates returns the sum of the rates of all ports of the NIC at a, in Mb/s; 0 where none is known.

@@ -106,6 +106,34 @@ func linkCases() []testCase {
 			}
 		}},
 
+		{id: "RL001", found: true, name: "a switch in a slot of four lanes", set: func(h *topology.Host) {
+			pcieSwitch(h, 8, 4)
+			slot(h, "0000:00:03.1", 8, 4)
+		}},
+
+		{id: "RL005", found: true, name: "a switch with one lane, from a source that does not show ports",
+			set: func(h *topology.Host) {
+				pcieSwitch(h, 2.5, 1)
+				up := dev(h, "0000:07:00.0")
+				up.Parent, up.Root, up.Bridge.Port = nil, "pci0000:00", topology.PortSwitch
+				up.Link = &topology.Link{MaxSpeedGTs: new(2.5), MaxWidth: new(1)}
+				up.Vendor, up.Device = new(topology.ID16(0x104c)), new(topology.ID16(0x8232))
+			}},
+		{id: "RL005", found: true, name: "a switch of four lanes in a slot as wide", set: func(h *topology.Host) {
+			pcieSwitch(h, 8, 4)
+			slot(h, "0000:00:03.1", 8, 4)
+			dev(h, "0000:07:00.0").Link.MaxWidth = new(4)
+		}},
+		{id: "RL005", found: false, name: "a switch with half of the lanes of a card", set: func(h *topology.Host) {
+			pcieSwitch(h, 8, 8)
+			slot(h, "0000:00:03.1", 8, 8)
+			dev(h, "0000:07:00.0").Link.MaxWidth = new(8)
+		}},
+		{id: "RL005", found: false, name: "a switch in a slot of four lanes is RL001", set: func(h *topology.Host) {
+			pcieSwitch(h, 8, 4)
+			slot(h, "0000:00:03.1", 8, 4)
+		}},
+
 		{id: "RL002", found: true, name: "GPU with half of its lanes", set: func(h *topology.Host) {
 			train(h, gpu0, 8, 8)
 		}},

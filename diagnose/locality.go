@@ -188,38 +188,32 @@ func (v *view) pathEvidence(p pairing) string {
 	return all(append(pieces, fmt.Sprintf("path %s to %s: %s", p.gpu.ID(), p.nic.ID(), p.via))...)
 }
 
-// usual compares the usual figures of two classes for the slower of the two links; empty where a link is not known.
+// usual compares the usual figures of a path, over its narrowest link, with those of one switch over the links of the
+// two devices; empty where a link is not known.
 func (v *view) usual(p pairing, now, better topology.PathClass) string {
-	gts, lanes := v.slowerLink(p)
-	have, ok := topology.Expect(now, gts, lanes)
-	want, _ := topology.Expect(better, gts, lanes)
+	have, ok := v.tree.Expect(topology.Path{A: p.gpu.ID(), B: p.nic.ID(), Class: now})
 	if !ok {
 		return ""
 	}
-	return fmt.Sprintf(": usually %g to %g GB/s and %g to %g us, where one switch gives %g to %g GB/s and %g to %g "+
-		"us (expected for these links, not measured)",
-		have.GBpsMin, have.GBpsMax, have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
+	gts, lanes := v.slowerLink(p)
+	want, _ := topology.Expect(better, gts, lanes)
+	limit := ""
+	if have.Limit != nil {
+		limit = ", limited by the link at " + have.Limit.String()
+	}
+	return fmt.Sprintf(": usually %g to %g GB/s%s and %g to %g us, where one switch gives %g to %g GB/s and %g to %g "+
+		"us (expected for these links, not measured)", have.GBpsMin, have.GBpsMax, limit,
+		have.UsecMin, have.UsecMax, want.GBpsMin, want.GBpsMax, want.UsecMin, want.UsecMax)
 }
 
-// slowerLink returns what the slower of the links of GPU and NIC can do; zeros where one is not known.
+// slowerLink returns what the slower of the links of GPU and NIC runs at under load, see [topology.Tree.Trained].
 func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
-	for _, a := range []*topology.PCIAddr{p.gpu.Address, p.nic.Address} {
-		if a == nil {
-			return 0, 0
-		}
-		d := v.tree.Device(*a)
-		if d == nil || d.Link == nil {
-			return 0, 0
-		}
-		s, w := bestOf(d.Link)
-		if s == 0 || w == 0 {
-			return 0, 0
-		}
-		if gts == 0 || topology.LinkGBps(s, int(w)) < topology.LinkGBps(gts, lanes) {
-			gts, lanes = s, int(w)
-		}
+	a, _ := v.tree.Trained(v.tree.Device(*p.gpu.Address))
+	b, _ := v.tree.Trained(v.tree.Device(*p.nic.Address))
+	if b.GBps() < a.GBps() {
+		a = b
 	}
-	return gts, lanes
+	return a.GTs, a.Lanes
 }
 
 // usualRates are rates in Gb/s that machines with a GPU usually have per GPU, by a word of the model's name.
@@ -241,24 +235,11 @@ func usualRate(model string) (name string, gbps float64) {
 		return "", 0
 	}
 	for _, u := range usualRates {
-		// The name may stand in the model twice, and only once as a word.
-		for from := 0; ; {
-			i := strings.Index(model[from:], u.model)
-			if i < 0 {
-				break
-			}
-			start, end := from+i, from+i+len(u.model)
-			if (start == 0 || !alphanumeric(model[start-1])) && (end == len(model) || !alphanumeric(model[end])) {
-				return u.model, u.gbps
-			}
-			from = end
+		if topology.HasWord(model, u.model) {
+			return u.model, u.gbps
 		}
 	}
 	return "", 0
-}
-
-func alphanumeric(b byte) bool {
-	return b >= '0' && b <= '9' || b >= 'a' && b <= 'z' || b >= 'A' && b <= 'Z'
 }
 
 // slowNIC compares with what machines with such a GPU usually have. That is a custom and no limit, so that it stays a

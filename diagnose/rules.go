@@ -48,6 +48,7 @@ func rules() []rule {
 		{"RL002", per(links, narrowLink)},
 		{"RL003", per(links, slowLink)},
 		{"RL004", per(links, sleepyLink)},
+		{"RL005", narrowSwitch},
 		{"RL010", unknownNode},
 		{"RL011", farNIC},
 		{"RL012", otherRoot},

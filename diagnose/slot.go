@@ -82,7 +82,7 @@ func (v *view) freePort(card, to topology.PCIAddr) (*topology.PCIDevice, string)
 	bestRank, where := 0, ""
 	for port := range each(v.PCI) {
 		b := port.Bridge
-		if b == nil || b.Port != "root port" && b.Port != "downstream port" || len(v.children[port.Address]) > 0 {
+		if b == nil || b.Port != "root port" && b.Port != "downstream port" || len(v.tree.Children(port.Address)) > 0 {
 			continue
 		}
 		if port.Link == nil || width(port.Link.MaxWidth) < max(v.lanesOf(card), 4) {

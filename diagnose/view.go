@@ -15,9 +15,8 @@ import (
 // A view is a host with what several rules ask of it, worked out once. Rules read it and never change it.
 type view struct {
 	*topology.Host
-	tree     *topology.Tree
-	params   []param                                    // of the kernel command line, in its order
-	children map[topology.PCIAddr][]*topology.PCIDevice // functions right below a bridge, by address
+	tree   *topology.Tree
+	params []param // of the kernel command line, in its order
 
 	virtual  bool // a virtual machine: its links, IOMMU and resets are an emulator's
 	emulated bool // a host that rackless emulates: its IOMMU groups are those of its profile, to be learned from
@@ -35,16 +34,8 @@ func newView(h *topology.Host) *view {
 		Host:     h,
 		tree:     topology.NewTree(h),
 		params:   parameters(h),
-		children: map[topology.PCIAddr][]*topology.PCIDevice{},
 		emulated: h.System.Vendor == topology.VendorEmulated,
-		// Any sign will do: to be silent about a real machine's links costs less than findings on an
-		// emulator's.
-		virtual: h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated,
-	}
-	for i := range h.PCI {
-		if d := &h.PCI[i]; d.Parent != nil {
-			v.children[*d.Parent] = append(v.children[*d.Parent], d)
-		}
+		virtual:  h.IsVirtual(),
 	}
 	withCPUs := 0
 	for i := range h.NUMANodes {

@@ -122,6 +122,7 @@ func (h *Host) completePCI() {
 	for i := range h.PCI {
 		d := &h.PCI[i]
 		up := t.Ancestors(d.Address)
+		t.guessPort(d, up)
 		if len(up) > 0 && d.Root == "" {
 			d.Root = up[len(up)-1].Root
 		}
@@ -158,6 +159,30 @@ func (h *Host) completePCI() {
 			d.NUMANode, d.NUMASource = new(h.NUMANodes[0].ID), "only node"
 		}
 	}
+}
+
+// guessPort tells the ports of switches by their places, where the configuration space was not read: below a root port
+// or a downstream port, what has bridges with links below it is the upstream port of a switch, and those are its
+// downstream ports. Bridges to conventional PCI have none.
+func (t *Tree) guessPort(d *PCIDevice, up []*PCIDevice) {
+	if !d.IsBridge() || d.Link == nil || d.Bridge != nil && d.Bridge.Port != "" || isCut(topmost(d, up)) {
+		return
+	}
+	port := "root port"
+	if len(up) > 0 {
+		switch {
+		case up[0].Bridge != nil && up[0].Bridge.Port == "upstream port":
+			port = "downstream port"
+		case up[0].isDownstream() && slices.ContainsFunc(t.Children(d.Address), func(c *PCIDevice) bool {
+			return c.IsBridge() && c.Link != nil
+		}):
+			port = "upstream port"
+		default:
+			return
+		}
+	}
+	d.Bridge = cmp.Or(d.Bridge, &Bridge{})
+	d.Bridge.Port = port
 }
 
 // isDownstream reports whether d is a port whose own link leads down, so that what is above it is

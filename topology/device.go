@@ -30,8 +30,10 @@ type GPU struct {
 	VBIOS       string  `json:"vbios,omitempty"`
 	CPUAffinity *CPUSet `json:"cpu_affinity,omitempty"` // as the source states it
 	NVLinks     *int    `json:"nvlinks,omitempty"`      // links in use, where it is known
-	ComputeArch string  `json:"arch,omitempty"`         // "sm_90", "gfx942"
-	MIG         string  `json:"mig,omitempty"`
+	// C2CGBps is what the NVLink C2C to the processor carries, in 10^9 bytes per second.
+	C2CGBps     *float64 `json:"c2c_gb_per_s,omitempty"`
+	ComputeArch string   `json:"arch,omitempty"` // "sm_90", "gfx942"
+	MIG         string   `json:"mig,omitempty"`
 	// of AMD's GPUs: SPX is one GPU, CPX as many as it has dies
 	Partition    string  `json:"compute_partition,omitempty"`
 	PersistMode  *bool   `json:"persistence_mode,omitempty"`

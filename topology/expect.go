@@ -1,6 +1,11 @@
 package topology
 
-import "math"
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+)
 
 // An Expectation is what a path usually gives. It is not a measurement of this machine.
 type Expectation struct {
@@ -8,9 +13,27 @@ type Expectation struct {
 	GBpsMax float64 `json:"gb_per_s_max"`
 	UsecMin float64 `json:"us_min"` // small transfers, microseconds
 	UsecMax float64 `json:"us_max"`
-	// the link that it is for: "Gen4 x16"; "... scaled" where the published figure is for another
+	// the link that it is for: "Gen4 x16"; "scaled from Gen4 x16" where the published figure is for another
 	Basis string `json:"basis"`
+	// Link is the narrowest link of the path: "Gen3 x4".
+	Link string `json:"link,omitempty"`
+	// Limit is the bridge whose link is the narrowest of the path, where that is none of the two devices.
+	Limit *PCIAddr `json:"limit,omitempty"`
+	// Detour is set where data goes up through the switch that joins both devices, and down again.
+	Detour bool `json:"detour,omitempty"`
 }
+
+// A Rate is what a PCI Express link runs at.
+type Rate struct {
+	GTs   float64
+	Lanes int
+}
+
+// GBps is what the link carries one way, see [LinkGBps].
+func (r Rate) GBps() float64 { return LinkGBps(r.GTs, r.Lanes) }
+
+// String is the rate as people say it: "Gen4 x16".
+func (r Rate) String() string { return fmt.Sprintf("Gen%d x%d", Generation(r.GTs), r.Lanes) }
 
 // expected holds published ranges per class for PCIe 4 and 5 with 16 lanes.
 //
@@ -59,6 +82,91 @@ func LinkGBps(gts float64, width int) float64 {
 	}
 }
 
+// Speed returns a speed of PCI Express in GT/s, 0 for what is none.
+func Speed(gts *float64) float64 {
+	if gts == nil || Generation(*gts) == 0 {
+		return 0
+	}
+	return *gts
+}
+
+// Lanes returns a number of lanes, 0 for what is none: the kernel shows 0, 63 or 255 for links that
+// are down or no links.
+func Lanes(n *int) int {
+	if n == nil || !slices.Contains([]int{1, 2, 4, 8, 12, 16, 32}, *n) {
+		return 0
+	}
+	return *n
+}
+
+// Trained returns the rate at which the link of d runs under load; ok is false where it is not
+// known. The width is the present one, because lanes are not given up to save power. The speed of
+// an idle GPU is: of a link that serves one, it is the most that both ends can.
+func (t *Tree) Trained(d *PCIDevice) (r Rate, ok bool) {
+	if d == nil || d.Link == nil {
+		return Rate{}, false
+	}
+	gts, lanes := d.Link.Best()
+	now := d.Link.SpeedGTs
+	end := d
+	if d.IsBridge() {
+		end = t.OnlyDevice(d.Address)
+	}
+	if now == nil || end != nil && (end.IsGPU() || end.PowerState == "D3hot") {
+		now = cmp.Or(gts, now)
+	}
+	if d.Link.Port != nil {
+		now = lesser(now, d.Link.Port.MaxSpeedGTs)
+	}
+	r = Rate{Speed(now), Lanes(cmp.Or(d.Link.Width, lanes))}
+	return r, r.GBps() > 0
+}
+
+// Expect returns what a path usually gives over its narrowest link: those of the two devices and of
+// all bridges that it crosses. ok is false where nothing can be said: classes without figures,
+// links of the two that are not known, GPUs whose data does not take PCI Express (C2C), and the
+// bridges of a virtual machine, whose links are made up.
+func (t *Tree) Expect(p Path) (e Expectation, ok bool) {
+	addrA, errA := ParsePCIAddr(p.A)
+	addrB, errB := ParsePCIAddr(p.B)
+	a, b := t.byAddr[addrA], t.byAddr[addrB]
+	if errA != nil || errB != nil || a == nil || b == nil || t.isCoherent(a) || t.isCoherent(b) {
+		return Expectation{}, false
+	}
+	crossed, above := t.crossed(a, b)
+	class := p.Class
+	if (class == PathPIX || class == PathPXB) && (t.noPeers(a) || t.noPeers(b) || len(t.Redirecting(a, b)) > 0) {
+		class, e.Detour = PathPHB, len(above) > 0
+	}
+	var narrowest Rate
+	consider := func(d *PCIDevice, times int) bool {
+		r, ok := t.Trained(d)
+		r.Lanes = max(1, r.Lanes/times)
+		if ok && (narrowest == Rate{} || r.GBps() < narrowest.GBps()) {
+			narrowest, e.Limit = r, &d.Address
+		}
+		return ok
+	}
+	if !consider(a, 1) || !consider(b, 1) {
+		return Expectation{}, false
+	}
+	e.Limit = nil
+	for _, d := range crossed {
+		consider(d, 1)
+	}
+	for _, d := range above {
+		if e.Detour {
+			consider(d, 2)
+		}
+	}
+	if e.Limit != nil && t.host.IsVirtual() {
+		return Expectation{}, false
+	}
+	figures, ok := Expect(class, narrowest.GTs, narrowest.Lanes)
+	figures.Link, figures.Limit, figures.Detour = narrowest.String(), e.Limit, e.Detour
+	return figures, ok
+}
+
 // Expect returns what a path of class c usually gives over the given link, which is the slower of
 // the two devices' links. Published figures are for 16 lanes of PCIe 4 and 5; for another link
 // bandwidth is scaled, and the basis says so. ok is false for classes without figures and for
@@ -82,5 +190,10 @@ func Expect(c PathClass, gts float64, width int) (e Expectation, ok bool) {
 	return e, true
 }
 
-// scaled rounds down to a tenth: an expectation is not made better than it is.
-func scaled(v, f float64) float64 { return math.Floor(v*f*10) / 10 }
+// scaled rounds down to a tenth, and below 1 to a hundredth: an expectation is not made better than it is.
+func scaled(v, f float64) float64 {
+	if v *= f; v < 1 {
+		return math.Floor(v*100) / 100
+	}
+	return math.Floor(v*10) / 10
+}

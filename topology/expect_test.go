@@ -45,6 +45,10 @@ func TestLinkGBps(t *testing.T) {
 	}
 }
 
+func figures(low, high, fast, slow float64, basis string) Expectation {
+	return Expectation{GBpsMin: low, GBpsMax: high, UsecMin: fast, UsecMax: slow, Basis: basis}
+}
+
 func TestExpect(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -55,13 +59,13 @@ func TestExpect(t *testing.T) {
 		want  Expectation
 		ok    bool
 	}{
-		{"a switch, Gen5", PathPIX, 32, 16, Expectation{48, 58, 1, 2, "Gen5 x16"}, true},
-		{"a switch, Gen4", PathPIX, 16, 16, Expectation{26, 30, 1, 2, "Gen4 x16"}, true},
-		{"across sockets, Gen4", PathSYS, 16, 16, Expectation{12, 22, 8, 15, "Gen4 x16"}, true},
-		{"half of the lanes are half of it", PathPIX, 16, 8, Expectation{13, 15, 1, 2, "scaled from Gen4 x16"}, true},
-		{"Gen3 is half of Gen4, rounded down", PathPHB, 8, 16, Expectation{11, 13.5, 2, 3, "scaled from Gen4 x16"},
+		{"a switch, Gen5", PathPIX, 32, 16, figures(48, 58, 1, 2, "Gen5 x16"), true},
+		{"a switch, Gen4", PathPIX, 16, 16, figures(26, 30, 1, 2, "Gen4 x16"), true},
+		{"across sockets, Gen4", PathSYS, 16, 16, figures(12, 22, 8, 15, "Gen4 x16"), true},
+		{"half of the lanes are half of it", PathPIX, 16, 8, figures(13, 15, 1, 2, "scaled from Gen4 x16"), true},
+		{"Gen3 is half of Gen4, rounded down", PathPHB, 8, 16, figures(11, 13.5, 2, 3, "scaled from Gen4 x16"),
 			true},
-		{"the old line code costs a fifth", PathPIX, 5, 16, Expectation{6.6, 7.6, 1, 2, "scaled from Gen4 x16"}, true},
+		{"the old line code costs a fifth", PathPIX, 5, 16, figures(6.6, 7.6, 1, 2, "scaled from Gen4 x16"), true},
 		{"NVLink has no figures here", PathNVLink, 16, 16, Expectation{}, false},
 		{"a path that is not known", PathUnknown, 16, 16, Expectation{}, false},
 		{"a device to itself", PathSelf, 16, 16, Expectation{}, false},

@@ -78,6 +78,12 @@ type System struct {
 	InVM       *bool  `json:"in_vm,omitempty"` // the CPU's hypervisor flag
 }
 
+// IsVirtual reports whether the machine is a virtual one. Any sign will do: to be silent about a real machine's links
+// costs less than findings on an emulator's.
+func (h *Host) IsVirtual() bool {
+	return h.System.InVM != nil && *h.System.InVM || h.System.Hypervisor != "" || h.Provenance.Emulated
+}
+
 // A Package is what sits in a socket.
 type Package struct {
 	// ID is the physical_package_id of the kernel (hwloc: P#). Where the kernel gives none, or the

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo
@@ -113,6 +114,7 @@ type Tree struct {
 	host     *Host
 	byAddr   map[PCIAddr]*PCIDevice
 	reported map[[2]string]Path
+	children func() map[PCIAddr][]*PCIDevice
 }
 
 // NewTree indexes h.
@@ -127,8 +129,20 @@ func NewTree(h *Host) *Tree {
 			t.reported[[2]string{p.A, p.B}] = p
 		}
 	}
+	t.children = sync.OnceValue(func() map[PCIAddr][]*PCIDevice {
+		below := map[PCIAddr][]*PCIDevice{}
+		for i := range h.PCI {
+			if d := &h.PCI[i]; d.Parent != nil {
+				below[*d.Parent] = append(below[*d.Parent], d)
+			}
+		}
+		return below
+	})
 	return t
 }
+
+// Children returns the functions right below a bridge, by address.
+func (t *Tree) Children(bridge PCIAddr) []*PCIDevice { return t.children()[bridge] }
 
 // Device returns the function at a, or nil.
 func (t *Tree) Device(a PCIAddr) *PCIDevice { return t.byAddr[a] }

@@ -45,7 +45,7 @@ func (p *parser) addLinks() error {
 		for _, l := range g.links {
 			p.rccl = p.rccl || l.Name == "xgmi"
 			n := p.count(l, "count", maxCount)
-			if n == nil || *n == 0 {
+			if n == nil || *n == 0 || l.Name == "c2c" {
 				continue
 			}
 			total += int(*n)

@@ -199,6 +199,12 @@ func (p *parser) gpu(e *element, a topology.PCIAddr) {
 	if _, ok := e.Lookup("gcn"); ok {
 		p.rccl = true
 	}
+	for _, l := range e.Kids {
+		// Megabytes per second of one link.
+		if bw, n := p.count(l, "bw", 1<<24), p.count(l, "count", maxCount); l.Name == "c2c" && bw != nil && n != nil {
+			g.C2CGBps = new(float64(*bw**n) / 1000)
+		}
+	}
 	p.h.GPUs = append(p.h.GPUs, g)
 	p.gpus = append(p.gpus, gpu{a, e.Kids})
 }

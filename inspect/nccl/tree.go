@@ -14,7 +14,7 @@ type element = xmltree.Element
 
 // parents lists where the elements that are read may stand. An element in another place would be
 // lost without a word, so it is an error. Elements of other names are left out with all they hold:
-// newer versions have more (c2c, and the nodes of other plugins).
+// newer versions have more (the nodes of plugins).
 var parents = map[string][]string{
 	"cpu":    {"system"},
 	"pci":    {"cpu", "pci"},
@@ -23,6 +23,7 @@ var parents = map[string][]string{
 	"net":    {"nic"},
 	"nvlink": {"gpu"},
 	"xgmi":   {"gpu"},
+	"c2c":    {"gpu"},
 }
 
 // parseTree reads the elements that are known.

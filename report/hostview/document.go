@@ -1,7 +1,6 @@
 package hostview
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 
@@ -49,8 +48,7 @@ type Path struct {
 	Class string `json:"class"` // a cell of the matrix: "NV18", "PIX"
 	// PCIe is the path over PCI Express where Class is NVLink and that path is known.
 	PCIe string `json:"pcie,omitempty"`
-	// Expected is what such a path usually gives over the slower of the two devices' links. It is
-	// not a measurement of this machine.
+	// Expected is what such a path usually gives over its narrowest link. It is not a measurement of this machine.
 	Expected *topology.Expectation `json:"expected,omitempty"`
 }
 
@@ -76,7 +74,9 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 		path := newPath(p)
 		// The published figures are of GPUs: between two NICs nothing is expected.
 		if gpus[p.A] || gpus[p.B] {
-			path.Expected = expect(t, p)
+			if e, ok := t.Expect(p); ok {
+				path.Expected = &e
+			}
 		}
 		d.Paths = append(d.Paths, path)
 	}
@@ -93,62 +93,6 @@ func present[T any](s []T) []T {
 
 func newPath(p topology.Path) Path {
 	return Path{A: p.A, B: p.B, Class: p.Label(), PCIe: p.PCIe.String()}
-}
-
-// expect looks up what is usual for p, or returns nil.
-func expect(t *topology.Tree, p topology.Path) *topology.Expectation {
-	r, ok := slower(t, p.A, p.B)
-	if !ok {
-		return nil
-	}
-	if e, ok := topology.Expect(p.Class, r.gts, r.width); ok {
-		return &e
-	}
-	return nil
-}
-
-// slower returns the rate of the slower link of two devices.
-func slower(t *topology.Tree, a, b string) (rate, bool) {
-	ra, okA := trained(t, a)
-	rb, okB := trained(t, b)
-	if topology.LinkGBps(rb.gts, rb.width) < topology.LinkGBps(ra.gts, ra.width) {
-		ra = rb
-	}
-	return ra, okA && okB
-}
-
-// A rate is what a link carries.
-type rate struct {
-	gts   float64
-	width int
-}
-
-// trained is the rate at which a device's link runs under load. The speed is the most that both
-// ends can, because an idle GPU lowers it to save power; the width is the present one, because
-// lanes are not given up for that.
-func trained(t *topology.Tree, id string) (rate, bool) {
-	addr, err := topology.ParsePCIAddr(id)
-	if err != nil {
-		return rate{}, false
-	}
-	d := t.Device(addr)
-	if d == nil || d.Link == nil {
-		return rate{}, false
-	}
-	l := d.Link
-	speed, width := cmp.Or(l.MaxSpeedGTs, l.SpeedGTs), cmp.Or(l.Width, l.MaxWidth)
-	if speed == nil || width == nil {
-		return rate{}, false
-	}
-	// A link is no faster than its slower end: the port above the device counts too, where it is known.
-	r := rate{*speed, *width}
-	if l.Port != nil && l.Port.MaxSpeedGTs != nil {
-		r.gts = min(r.gts, *l.Port.MaxSpeedGTs)
-	}
-	if l.Width == nil && l.Port != nil && l.Port.MaxWidth != nil {
-		r.width = min(r.width, *l.Port.MaxWidth)
-	}
-	return r, true
 }
 
 // WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.

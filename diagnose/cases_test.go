@@ -1,0 +1,84 @@
+package diagnose_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/topology"
+)
+
+// A reportCase is a machine as a public report shows it, with what is right to say of it.
+type reportCase struct {
+	file, source string
+	// want are findings, "ID severity subject", and behind "|" parts of their texts.
+	want []string
+	not  []string // IDs, and behind "|" a part of the text that must not be there
+	// most is what may be expected of a path at most, in GB/s: "A B"; 0 is no figure.
+	most map[string]float64
+}
+
+var reportCases = []reportCase{
+	{file: "slow-uplink.xml", source: "NVIDIA/nccl#749",
+		want: []string{"RL005 warning ffff:ff:01.0|0.25 GB/s|share", "RL005 warning ffff:ff:02.0"},
+		most: map[string]float64{"0000:0b:00.0 0000:0d:00.0": 0.25, "0000:0a:00.0 0000:0b:00.0": 30}},
+	{file: "uplink-x4.tar.gz", source: "NVIDIA/nccl#439",
+		want: []string{"RL001 warning 0000:18:00.0|all that is below the switch shares this link"},
+		most: map[string]float64{"0000:1a:00.0 0000:3b:00.0": 3.9, "0000:1a:00.0 0000:1b:00.0": 15}},
+	{file: "uplink-gen1.tar.gz", source: "NVIDIA/nccl#1086", want: []string{"RL003 warning 0000:18:00.0"},
+		most: map[string]float64{"0000:1a:00.0 0000:3b:00.0": 4}},
+	{file: "uplink-gen1-no-config.tar.gz", source: "NVIDIA/nccl#1086", want: []string{"RL003 warning 0000:18:00.0"},
+		most: map[string]float64{"0000:1a:00.0 0000:3b:00.0": 4}},
+	{file: "c2c-gb10.xml", source: "NVIDIA/nccl",
+		most: map[string]float64{"000f:01:00.0 0000:01:00.0": 0, "000f:01:00.0 0002:01:00.0": 0}},
+}
+
+func TestReportsGetTheirRightAnswer(t *testing.T) {
+	t.Parallel()
+	for _, c := range reportCases {
+		t.Run(c.file, func(t *testing.T) {
+			t.Parallel()
+			h, err := inspect.ReadFile(t.Context(), filepath.Join("testdata", "cases", c.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := diagnose.Host(h)
+			whole := func(f finding.Finding) string {
+				return strings.Join([]string{f.Title, f.Evidence, f.Consequence, f.Fix}, "\n")
+			}
+			for _, want := range c.want {
+				parts := strings.Split(want, "|")
+				found := false
+				for _, f := range all {
+					ok := fmt.Sprint(f.ID, " ", f.Severity, " ", f.Subject) == parts[0]
+					for _, part := range parts[1:] {
+						ok = ok && strings.Contains(whole(f), part)
+					}
+					found = found || ok
+				}
+				if !found {
+					t.Errorf("no finding %s in %+v", want, all)
+				}
+			}
+			for _, not := range c.not {
+				id, part, _ := strings.Cut(not, "|")
+				for _, f := range all {
+					if f.ID == id && strings.Contains(whole(f), part) {
+						t.Errorf("a finding %s: %+v", not, f)
+					}
+				}
+			}
+			tree := topology.NewTree(h)
+			for pair, most := range c.most {
+				a, b, _ := strings.Cut(pair, " ")
+				if e, ok := tree.Expect(tree.Path(a, b)); ok != (most > 0) || e.GBpsMax > most {
+					t.Errorf("%s: expected %+v, want at most %g", pair, e, most)
+				}
+			}
+		})
+	}
+}
