@@ -26,8 +26,8 @@ func newBaselineCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "baseline",
 		Short: "Compare a measurement with an earlier one, with a tolerance, for example in CI",
-		Long: `Keeps what a lab was measured to do, with how far each figure may be from it, and compares later
-measurements: those of rackless bench, which are stored.`,
+		Long: `Saves the figures of a measurement as the baseline of a lab, with a tolerance for each, and compares
+later measurements with it. It uses the stored measurements of rackless bench.`,
 		Example: `  rackless baseline save pair
   rackless baseline check pair`,
 	}
@@ -55,10 +55,11 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "save [NAME|LAB.yaml|DIRECTORY]",
 		Short: "Save the last measurement of a lab as its baseline",
-		Long: `Writes the figures of a stored measurement (the last one, that of the lab named, or that of a result
-directory) as a baseline: averages, medians and p99, each with a tolerance to the bad side. A metric
-has its own with METRIC=SHARE, and bounds on both sides with METRIC=LOWER:UPPER. The file is JSON
-and may be edited: lower and upper are shares of the value, and a bound that is left out is none.`,
+		Long: `Writes figures of a stored measurement as a baseline: averages, medians and p99, each with a
+tolerance in the worse direction. The measurement is the last one, the last one of the named lab, or
+that of a result directory. METRIC=SHARE sets the tolerance of one metric, and METRIC=LOWER:UPPER
+sets bounds on both sides. The file is JSON and may be edited: lower and upper are shares of the
+value, and a bound that is left out does not apply.`,
 		Example: `  rackless baseline save pair --tolerance 5%
   rackless baseline save pair --tolerance 5%,latency_p99=30%,bw_average=2%:5%
   rackless baseline save pair --out ci/pair.json`,
@@ -92,7 +93,7 @@ and may be edited: lower and upper are shares of the value, and a bound that is 
 	}
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of the directory of data")
 	cmd.Flags().StringSliceVar(&tolerances, "tolerance", []string{fmt.Sprintf("%g%%", 100*bench.DefaultTolerance)},
-		"how far figures may be on the bad side, and those of a metric")
+		"how much worse a figure may be; METRIC=SHARE for one metric")
 	return cmd
 }
 
@@ -111,8 +112,8 @@ func newBaselineCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [NAME|LAB.yaml|DIRECTORY]",
 		Short: "Compare the last measurement of a lab with its baseline",
-		Long: `Compares a stored measurement (the last one, that of the lab named, or that of a result directory)
-with the lab's baseline, and ends with status 3 if a figure is outside its bounds, failed or is
+		Long: `Compares a stored measurement with the lab's baseline: the last one, the last one of the named lab,
+or that of a result directory. Ends with status 3 if a figure is outside its bounds, failed or is
 missing. Emulated figures are not compared with those of hardware.`,
 		Example: `  rackless baseline check pair
   rackless baseline check pair --baseline ci/pair.json -o json`,

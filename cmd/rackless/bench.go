@@ -36,18 +36,18 @@ func newBenchCmd(a *app) *cobra.Command {
 		Short: "Measure bandwidth and latency between the nodes of a running lab",
 		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes,
 ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one
-measurement at a time. Figures go to a result directory as JSON lines and as one self-contained HTML
-page; a table is printed. Emulated figures say so: they check the setup, not the hardware. The name
-can be left out while one lab runs.
+measurement at a time. It prints a table, and writes the figures to a result directory, as JSON
+lines and as one self-contained HTML page. Emulated figures say so: they check the setup, not the
+hardware. The name can be left out while one lab runs.
 
-Bandwidths of hardware are held against what the way carries, with headers counted: "within 98% of
-the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU, one
-flow on a bond, NUMA node, contention), or that none was found.
+Each bandwidth of hardware is compared with what its path can carry, headers included: "within 98%
+of the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU,
+one flow on a bond, NUMA node, contention), or that no cause was found.
 
-With --suite it runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu
+--suite runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu
 (sysbench), memory (stress-ng, lmbench), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip),
-or all. Those of cpu, memory, gpu and apps measure one node after the other, those of mpi start one
-rank on each of two nodes. What the nodes have no tool for is left out, and a line says so.
+or all. The tests of cpu, memory, gpu and apps measure one node after the other; those of mpi start
+one rank on each of two nodes. If the nodes lack a tool, its tests are left out, and a line says so.
 perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi,
 ib_read_bw/timed, ib_write_bw/imm, ib_write_bw/cuda0/dmabuf. Those of memory take NUMA nodes:
 stress_stream/numa1, lat_mem_rd/numa0-1 (CPUs of 0, memory of 1).
@@ -82,7 +82,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.IntVar(&f.Options.Iterations, "iterations", 0,
 		"iterations for each size (default: as many as take a few seconds)")
 	fs.IntVar(&f.Options.Seconds, "seconds", 0,
-		"how long the tests run that run for a time (default 5, 2 with --quick)")
+		"duration of tests that run for a time (default 5, 2 with --quick)")
 	fs.StringVar(&f.Options.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
 	fs.StringVar(&f.Options.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
 	fs.StringVar(&f.ServerCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")

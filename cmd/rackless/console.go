@@ -18,9 +18,9 @@ func newConsoleCmd(a *app) *cobra.Command {
 there; Enter shows its prompt. Every key goes to the node, Ctrl-C too; Ctrl-] leaves. One console
 can be open at a time.
 
-If standard input is no terminal, it is typed into the console, and the command ends once the
-console has been silent for a while after the end of the input. To run commands and get their output
-and status, rackless exec is better.`,
+If standard input is not a terminal, it is typed into the console, and the command ends when the
+console has been silent for a while after the end of the input. rackless exec is better for running
+commands and getting their output and status.`,
 		Example: `  rackless console vm00
   echo uname -a | rackless console vm00`,
 		Args:              exactArgs(1, "a node"),

@@ -20,10 +20,10 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine can do as a host of labs, and how to fix what it lacks",
-		Long: `Looks at everything that up needs, and at what makes it fast, and prints one line for each with what
-was found. Nothing is installed or changed. Whether KVM can be used is found out by booting the node
-image under it, up to 8 seconds; the answer is kept until the next boot of the machine. That needs
-the image: with --probe it is built if it is missing.
+		Long: `Checks everything that up needs, and what makes it fast, and prints one line for each with what was
+found. It installs and changes nothing. To find out whether KVM can be used, it boots the node image
+under KVM, up to 8 seconds; the answer is kept until the machine reboots. That needs the image:
+--probe builds it if it is missing.
 
   ok    as it should be
   warn  labs come up, but slower or smaller than they could

@@ -15,8 +15,8 @@ func newDownCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down NAME|LAB.yaml | --all",
 		Short: "Stop a lab and remove everything but its results",
-		Long: `Ends the lab's nodes and its switch and removes everything that belongs to it, whatever state it is
-in. Results of measurements, images and templates stay. A lab that is not running is not an error.`,
+		Long: `Stops the lab's nodes and its switch and removes everything that belongs to it, whatever state it is
+in. Results of measurements, images and templates stay. If the lab is not running, that is no error.`,
 		Example: `  rackless down pair
   rackless down --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -67,7 +67,7 @@ in. Results of measurements, images and templates stay. A lab that is not runnin
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "end every lab of this user")
+	cmd.Flags().BoolVar(&all, "all", false, "stop every lab of this user")
 	return cmd
 }
 

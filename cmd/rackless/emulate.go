@@ -41,19 +41,19 @@ func newEmulateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "emulate PROFILE|HOST.yaml [flags] [-- COMMAND...]",
 		Short: "Run a command, or a shell, in an emulated host: NUMA, IOMMU, SR-IOV, a real Debian",
-		Long: `Starts a whole emulated host and runs a command in it as root, or opens a shell; rackless is
-installed there. The host is like the machine that its profile describes: NUMA nodes with their
-distances, root complexes on their nodes, IOMMU groups, NICs with virtual functions, PCIe switches.
-GPUs are stand-ins that compute nothing, and no figure measured in there is one of the real machine.
+		Long: `Starts an emulated host and runs a command in it as root, or opens a shell. rackless is installed in
+the host. The host is like the machine that its profile describes: NUMA nodes with their distances,
+root complexes on their nodes, IOMMU groups, NICs with virtual functions, PCIe switches. GPUs are
+stand-ins that compute nothing, and no figure measured in it applies to the real machine.
 
   rackless emulate profiles            the machines that come with rackless
-  rackless emulate ls                  the hosts that there are
-  rackless emulate rm NAME             ends one that is kept
+  rackless emulate ls                  the existing hosts
+  rackless emulate rm NAME             stops a kept host and removes it
 
-The host is removed afterwards, disk and all, however this program ends. With --keep it stays and
-the next emulate with its name goes on with it at once; if its machine is off, it boots from its
-disk. A shell is left with Ctrl-], which the host never gets. COMMAND ends emulate with its own
-status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it alone.`,
+The host is removed afterwards, with its disk, however this program ends. With --keep it stays, and
+the next emulate with its name uses it at once; if its machine is off, it boots from its disk.
+Ctrl-] leaves a shell; the host never gets that key. emulate ends with the status of COMMAND.
+Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it alone.`,
 		Example: `  rackless emulate epyc-7551p --scale 4 -- rackless inspect
   rackless emulate desktop
   rackless emulate --keep --name try epyc-7551p -- rackless doctor`,
@@ -78,13 +78,14 @@ status. Standard input is passed on unless it is a terminal, up to 16 MiB; -n le
 			return a.emulate(cmd, f, args[0], args[1:])
 		},
 	}
-	cmd.Flags().StringVar(&f.name, "name", "", "of the host; the profile's without it")
+	cmd.Flags().StringVar(&f.name, "name", "", "name of the host (default: that of the profile)")
 	cmd.Flags().IntVar(&f.scale, "scale", f.scale,
-		"have one core for this many of the profile, at least one a NUMA node")
-	cmd.Flags().StringVar(&f.memory, "memory", "", "memory of the host in all, such as 4GiB; the profile's without it")
+		"divide the number of cores by this, with at least one core a NUMA node")
+	cmd.Flags().StringVar(&f.memory, "memory", "",
+		"total memory of the host, such as 4GiB (default: that of the profile)")
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the host running afterwards")
-	cmd.Flags().BoolVar(&f.cold, "cold", false, "boot, and do not resume from a template")
-	cmd.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")
+	cmd.Flags().BoolVar(&f.cold, "cold", false, "boot instead of resuming from a template")
+	cmd.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not read standard input")
 	cmd.AddCommand(newEmulateLsCmd(a), newEmulateProfilesCmd(a), newEmulateRmCmd(a), newHostDaemonCmd(a))
 	return cmd
 }

@@ -52,10 +52,10 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 		Long: `Lists the emulated hosts of this user:
 
   running   its machine runs
-  off       its machine has been switched off: rackless emulate NAME boots it from its disk
-  starting  a rackless makes it
-  left      the rackless that made it was killed: the next emulate removes it, or if it is kept and
-            begun, makes it anew`,
+  off       its machine is switched off: rackless emulate NAME boots it from its disk
+  starting  a rackless process makes it
+  left      the rackless process that made it was killed: the next emulate removes it, or makes it
+            again if it is kept and was not finished`,
 		Example: `  rackless emulate ls
   rackless emulate ls -o json`,
 		Args:              exactArgs(0, "no argument"),
@@ -133,8 +133,8 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "profiles [PROFILE]",
 		Short: "List the machines that come with rackless, or print the file of one",
-		Long: `Lists the profiles that come with rackless. With the name of one it prints its file, which says in
-comments how it differs from the real machine, and which is a good start for a file of your own.`,
+		Long: `Lists the profiles that come with rackless. With a name it prints the file of that profile. Its
+comments say how the profile differs from the real machine. Use it as a start for your own.`,
 		Example: `  rackless emulate profiles
   rackless emulate profiles desktop >mine.yaml`,
 		Args: maxArgs(1, "at most one profile"),
@@ -169,8 +169,9 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Stop kept emulated hosts and remove their disks",
-		Long: `Ends hosts and removes everything of them, whatever state they are in. Images and templates stay. A
-host that is not there is an error; one that is not kept goes with the rackless that made it.`,
+		Long: `Stops hosts and removes everything that belongs to them, whatever state they are in. Images and
+templates stay. A host that does not exist is an error. A host that is not kept ends with the
+rackless process that made it.`,
 		Example: "  rackless emulate rm epyc-7551p",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -203,8 +204,8 @@ func newHostDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   emulate.DaemonCommand + " DIR",
 		Short: "Hold the connection to the agent of an emulated host",
-		Long: `Emulate starts this once for a host that is kept, in the background, so that several commands can
-run there at once. It prints "ready" when it can be used.`,
+		Long: `emulate starts this in the background, once for each kept host, so that several commands can run in
+the host at once. It prints "ready" when it can be used.`,
 		Example: "  rackless emulate " + emulate.DaemonCommand + " /run/rackless/hosts/epyc-7551p",
 		Hidden:  true,
 		Args:    exactArgs(1, "the directory of a host"),

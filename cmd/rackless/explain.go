@@ -14,12 +14,12 @@ func newExplainCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [RL###|NAME|ERROR]...",
 		Short: "Explain a finding of inspect, a check of verify or an error code of RDMA",
-		Long: `Prints the long text of findings and checks: what is read, what it means, what it costs and the way
-to fix it, with sources. Without an argument it lists all that there are. Checks of verify have a
-name beside their number. The same texts are in docs/checks.md.
+		Long: `Prints the full text of findings and checks: what is read, what it means, what it costs and how to
+fix it, with sources. Without an argument it lists all of them. Checks of verify have a name as well
+as a number. The same texts are in docs/checks.md.
 
-An error code of RDMA is given as it was printed: by perftest, NCCL, UCX, or the kernel's mlx5
-drivers. A whole line will do; all codes in it are explained.`,
+It also explains error codes of RDMA, as perftest, NCCL, UCX or the kernel's mlx5 drivers print
+them. A whole line works too; all codes in it are explained.`,
 		Example: `  rackless explain
   rackless explain RL003
   rackless explain link-mtu

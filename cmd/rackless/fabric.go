@@ -26,14 +26,14 @@ func newFabricCmd(a *app) *cobra.Command {
 		Use:   "fabric [NAME|LAB.yaml]",
 		Short: "Show the traffic through the switch of a lab, port by port",
 		Long: `Prints the counters of the lab's switch: frames and bytes from each node (RX) and to it (TX),
-without preamble and checksum, and frames dropped. The name can be left out while one lab runs. A
-frame for several nodes counts once at RX and once for each at TX.
+without preamble and checksum, and dropped frames. The name can be left out while one lab runs. A
+frame for several nodes counts once at RX and once for each node at TX.
 
-Where links are impaired (see rackless fabric set --help), a second table shows how, and what that
-did.
+If links are impaired (see rackless fabric set --help), a second table shows the settings and their
+effect.
 
-With --watch they are shown again and again, with the rates in between, until Ctrl-C; for programs,
-one value each time.`,
+--watch prints the counters again and again, with the rates in between, until Ctrl-C. The formats
+for programs get one value each time.`,
 		Example: `  rackless fabric pair
   rackless fabric pair --watch`,
 		Args:              maxArgs(1, "at most one lab"),
@@ -68,8 +68,8 @@ one value each time.`,
 		},
 	}
 	outputFlag(cmd, &format)
-	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "show them again and again, with rates")
-	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two, with --watch")
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print again and again, with rates")
+	cmd.Flags().DurationVar(&interval, "interval", interval, "time between two outputs, with --watch")
 	cmd.AddCommand(newFabricSetCmd(a))
 	return cmd
 }

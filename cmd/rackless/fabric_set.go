@@ -46,15 +46,15 @@ func newFabricSetCmd(a *app) *cobra.Command {
 		Use:   "set [NAME|LAB.yaml]",
 		Short: "Make links to nodes slow, lossy or congested while they are in use",
 		Long: `Impairs the links from the switch to the nodes: what a node receives, not what it sends. Without
---port all links are changed. Settings that are not named stay as they are; 0 takes one away, and
---clear all that there were before. Prints the links as they then are.
+--port, all links change. Settings that are not named stay as they are; 0 removes a setting, and
+--clear removes all earlier ones. The resulting links are printed.
 
 Impairments act in this order: buffer and ECN marks, rate, loss, reordering, delay with jitter. They
-last until they are changed or the lab is down; a node that is restarted has them again.
-docs/fabric.md says how each works and how accurate it is.
+last until they are changed or the lab is down, and survive the restart of a node. docs/fabric.md
+says how each works and how accurate it is.
 
-Sizes have a unit (B, KiB, MiB), rates too (kbit, Mbit, Gbit), times as well (us, ms, s), and
-percentages the sign.`,
+Sizes need a unit (B, KiB, MiB), and so do rates (kbit, Mbit, Gbit) and times (us, ms, s);
+percentages need the sign.`,
 		Example: `  rackless fabric set pair --rate 1Gbit --delay 50us
   rackless fabric set pair --port vm01 --loss 0.1% --seed 1
   rackless fabric set pair --rate 100Mbit --ecn 30KiB:90KiB:10% --pfc 128KiB:64KiB
@@ -97,7 +97,7 @@ percentages the sign.`,
 		cmd.Flags().Var(linkFlag{key, &edits}, key, linkFlags[key].help)
 	}
 	cmd.Flags().StringSliceVar(&ports, "port", nil, "of this node only; can be repeated (NODE.1 is its second NIC)")
-	cmd.Flags().BoolVar(&reset, "clear", false, "take all impairments away, before what else is asked")
+	cmd.Flags().BoolVar(&reset, "clear", false, "remove all impairments first")
 	outputFlag(cmd, &format)
 	return cmd
 }

@@ -19,9 +19,9 @@ func newImageCmd(a *app) *cobra.Command {
 		Use:   "image",
 		Short: "List, build and remove node images and the templates made from them",
 		Long: `A node image is a kernel and an initial file system, built from Debian packages that the machine's
-apt offers; nothing of them is installed. A template is a booted machine of one shape, of which
-nodes are copies. Both are made by up when they are missing, kept in the cache, and can be removed
-at any time: running nodes keep what they use.`,
+apt offers; none of them is installed. A template is a booted machine of one shape, which nodes are
+copies of. up makes both when they are missing, and keeps them in the cache. They can be removed at
+any time: running nodes keep what they use.`,
 		Example: `  rackless image ls
   rackless image build`,
 	}
@@ -35,9 +35,9 @@ func newImageLsCmd(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the images and templates in the cache, and whether they are whole",
-		Long: `Lists images with their templates below them. Every image is read and compared with the sums that
-were noted when it was built. The image marked with * is the one that up would use; after an upgrade
-of rackless or of Debian's release that is another.`,
+		Long: `Lists images with their templates below them. Every image is read and compared with the checksums of
+its build. up uses the image marked with *; that changes after an upgrade of rackless or of Debian's
+release.`,
 		Example: `  rackless image ls
   rackless image ls -o json`,
 		Args: exactArgs(0, "no argument"),
@@ -100,8 +100,9 @@ func newImageBuildCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build",
 		Short: "Build the node image now, so that the first up is fast",
-		Long: `Builds the image that up would use, unless the cache has it whole. Packages are downloaded with
-apt-get and unpacked without privileges: about 50 MB, a minute. The key of the image is printed.`,
+		Long: `Builds the image that up would use, unless a complete one is in the cache. It downloads packages
+with apt-get and unpacks them without privileges: about 50 MB, a minute. It prints the key of the
+image.`,
 		Example: `  rackless image build
   rackless image build --kernel /boot/vmlinuz-$(uname -r)`,
 		Args: exactArgs(0, "no argument"),
@@ -129,9 +130,9 @@ func newImageRmCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm KEY... | --all",
 		Short: "Remove images with their templates from the cache",
-		Long: `Removes images and the templates made from them, or with --templates only the latter. A key can also
-be that of a template. What a running lab was made from is kept without --force: its nodes would run
-on, but repairing it would build the image again.`,
+		Long: `Removes images and the templates made from them; with --templates, only the templates. A key can
+also be that of a template. What a running lab was made from is kept, except with --force: its nodes
+would continue, but repairing it would build the image again.`,
 		Example: `  rackless image rm 8c41225de07c4423
   rackless image rm --all --templates`,
 		Args: func(cmd *cobra.Command, args []string) error {
@@ -151,7 +152,7 @@ on, but repairing it would build the image again.`,
 	}
 	cmd.Flags().BoolVar(&o.All, "all", false, "everything in the cache")
 	cmd.Flags().BoolVar(&o.TemplatesOnly, "templates", false, "only templates")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "also what a running lab was made from")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "even if a running lab was made from it")
 	return cmd
 }
 

@@ -46,27 +46,27 @@ func newInspectCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [FILE|DIR|-]...",
 		Short: "Show this machine's topology and devices, and what is wrong with them",
-		Long: `Reads CPUs, NUMA nodes, memory, PCI devices, GPUs, NICs and what holds them, and prints them with
-the paths between GPUs and NICs, then findings: what is wrong, where it was read, what follows from
-it and the fix. "rackless explain RL003" says more of one. Nothing is changed, and root is not
-needed; as root more can be read.
+		Long: `Reads CPUs, NUMA nodes, memory, PCI devices, GPUs, NICs and what uses them. It prints them with the
+paths between GPUs and NICs, then findings: what is wrong, where it was read, the consequence and
+the fix. "rackless explain RL003" says more about one. It changes nothing and does not need root,
+but reads more as root.
 
-Without an argument it is this machine. A FILE is a snapshot ("rackless snapshot"), a dump of
-another tool, or such on standard input ("-"); what it is, is told from its content:
+Without an argument it inspects this machine. A FILE is a snapshot ("rackless snapshot") or a dump
+of another tool, and "-" is standard input. The content decides the format:
 
   archive or directory with /sys and /proc   rackless snapshot, hwloc-gather-topology, ghw
   JSON                                       rackless inspect -o json
   hwloc XML, version 1 or 2                  lstopo --of xml
   NCCL or RCCL topology XML                  NCCL_TOPO_DUMP_FILE
-  text of nvidia-smi topo -m                 also from within a longer text
+  text of nvidia-smi topo -m                 also inside a longer text
   text of lspci -vvnn or lspci -tv
 
-A DIR without /sys and /proc holds many of them: each file in it is inspected, on all cores. Several
-hosts as JSON are one a line. A file that cannot be read is named on standard error, the others are
+A DIR without /sys and /proc contains many of them: each file in it is inspected, on all cores. As
+JSON, each host is one line. A file that cannot be read is named on standard error, the others are
 printed, and the exit status is 1.
 
-A finding does not make inspect fail, unless --fail-on names its severity or a lesser one: then the
-exit status is 3.`,
+A finding does not make inspect fail. With --fail-on, the exit status is 3 if there is a finding of
+that severity or a higher one.`,
 		Example: `  rackless inspect
   rackless inspect -o svg > host.svg
   rackless inspect -o json | jq '.gpus'
@@ -79,8 +79,8 @@ exit status is 3.`,
 		formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML)
 	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
 		"inspect the file or directory `PATH` (the same as an argument)")
-	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without asking "+
-		"what it is")
+	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+
+		"detecting a format")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
 	return cmd

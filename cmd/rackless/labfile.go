@@ -20,8 +20,8 @@ func newLabCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Check a lab file, print it with its defaults, or compare it with the running lab",
-		Long: `Works on lab files without starting anything. The lab file is described in examples/full.yaml, and
-by its JSON schema for editors and other tools.`,
+		Long: `Works on lab files without starting anything. examples/full.yaml describes the lab file, and so does
+its JSON schema, for editors and other tools.`,
 		Example: `  rackless lab check lab.yaml
   rackless lab schema > lab.schema.json`,
 	}
@@ -33,8 +33,8 @@ func newLabCheckCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "check [LAB.yaml]",
 		Short: "Check a lab file: list every fault with its line, exit with status 2 if there is one",
-		Long: `Reads the file as up does and says what it describes. That the file is right does not mean that this
-machine has room for the lab: rackless doctor tells how many nodes fit.`,
+		Long: `Reads the file as up does, and prints a summary of the lab. A correct file does not mean that this
+machine has room for the lab: rackless doctor says how many nodes fit.`,
 		Example: "  rackless lab check examples/pair.yaml",
 	}, func(_ context.Context, l *lab.Lab, file string) error {
 		cpus, memory := totals(l)
@@ -74,8 +74,8 @@ func newLabDefaultsCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "defaults [LAB.yaml]",
 		Short: "Print a lab file with every default written out, and the addresses that follow",
-		Long: `Prints the lab as a lab file in which nothing is left open: what up will make, with every name, MAC
-and IP address. It is a lab file itself and means the same.`,
+		Long: `Prints the lab as a lab file with every value written out: what up will make, with every name, MAC
+and IP address. The output is a lab file with the same meaning.`,
 		Example: "  rackless lab defaults examples/sixteen.yaml",
 	}, func(_ context.Context, l *lab.Lab, _ string) error {
 		_, err := a.out.Write(l.YAML())
@@ -113,11 +113,11 @@ func newLabDiffCmd(a *app) *cobra.Command {
 	cmd := ofLabFile(&cobra.Command{
 		Use:   "diff [LAB.yaml]",
 		Short: "Show what up would change in the running lab, and what that interrupts",
-		Long: `Compares the file with the lab of its name as it runs. Each change says what it takes:
+		Long: `Compares the file with the running lab of the same name. Each change has an effect:
 
   live      applied while the nodes run
-  recreate  the node is made anew; the others run on
-  rebuild   the whole lab is made anew`,
+  recreate  the node is made again; the others continue
+  rebuild   the whole lab is made again`,
 		Example: "  rackless lab diff pair.yaml",
 	}, func(ctx context.Context, l *lab.Lab, _ string) error {
 		out, err := a.diff(ctx, l)

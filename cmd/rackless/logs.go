@@ -22,11 +22,11 @@ func newLogsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NODE | logs --daemon LAB",
 		Short: "Print the output of a node's console, its QEMU or the lab's switch",
-		Long: `Prints what a node, given as NODE or LAB/NODE, has written to its serial console since it was
-started, whether a console was open or not. A node that was cloned did not boot: what the kernel
-said at boot is in the node's own memory (rackless exec NODE -- dmesg).
+		Long: `Prints the output of a node's serial console since the node was started, whether a console was open
+or not. The node is given as NODE or LAB/NODE. A cloned node did not boot: its kernel's boot
+messages are in the node's own memory (rackless exec NODE -- dmesg).
 
-On a terminal, control sequences are taken out of the log; otherwise it comes as it is.`,
+On a terminal, control sequences are removed from the log; otherwise it is unchanged.`,
 		Example: `  rackless logs vm00 -f
   rackless logs vm00 --qemu
   rackless logs pair --daemon`,
@@ -61,10 +61,10 @@ On a terminal, control sequences are taken out of the log; otherwise it comes as
 		},
 	}
 	fs := cmd.Flags()
-	fs.BoolVarP(&f.follow, "follow", "f", false, "go on as the log grows, until Ctrl-C or the end of the lab")
+	fs.BoolVarP(&f.follow, "follow", "f", false, "continue as the log grows, until Ctrl-C or the end of the lab")
 	fs.IntVarP(&f.lines, "lines", "n", 0, "only this many lines from the end (0: all)")
-	fs.BoolVar(&f.qemu, "qemu", false, "what QEMU itself said, instead of the node's console")
-	fs.BoolVar(&f.daemon, "daemon", false, "what the switch and agent daemon of a lab said")
+	fs.BoolVar(&f.qemu, "qemu", false, "the output of QEMU itself, instead of the node's console")
+	fs.BoolVar(&f.daemon, "daemon", false, "the log of the lab's daemon, which holds switch and agents")
 	return cmd
 }
 

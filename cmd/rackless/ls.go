@@ -25,13 +25,13 @@ func newLsCmd(a *app) *cobra.Command {
 		Use:     "ls [LAB]",
 		Aliases: []string{"list"},
 		Short:   "List the running labs and their nodes, as they are now",
-		Long: `Lists the nodes of all labs of this user, or of one. The state is asked from each node's machine:
+		Long: `Lists the nodes of all labs of this user, or of one. Each node's machine is asked for its state:
 
   running   its CPUs run
-  paused    they are stopped
+  paused    its CPUs are stopped
   dead      its process is gone: rackless up LAB.yaml starts it again
-  starting  up works on it, or was killed: rackless up LAB.yaml goes on
-  unknown   its machine did not say; the reason is on standard error
+  starting  up works on it, or was killed: rackless up LAB.yaml continues
+  unknown   its machine did not answer; the reason is on standard error
 
 GID is the index of the RoCE v2 GID of the address, which tools such as ib_write_bw take with -x.`,
 		Example: `  rackless ls

@@ -49,22 +49,22 @@ func newPlanCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "plan LAB.yaml",
 		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
-		Long: `Chooses devices, cores, memory and guest topology for every node of the lab on this machine, or on
-the machine of a snapshot, so that the sum of published penalties is the least (docs/planner.md).
-Nothing is changed on the host.
+		Long: `Chooses devices, cores, memory and guest topology for every node of the lab, on this machine or on
+the machine of a snapshot, so that the sum of published penalties is as small as possible
+(docs/planner.md). It changes nothing on the host.
 
-The search is exact: the plan says that it is optimal, or how far from it it may be and what stopped
-the search. What cannot be placed is answered with the smallest set of requests and facts that
-conflict, and exit status 3. What one node asks for and the host never has is an error of the lab
-file, and exit status 2.
+The search is exact: the plan says that it is optimal, or how far from optimal it may be and what
+stopped the search. If the lab cannot be placed, plan prints the smallest set of requests and facts
+that conflict, and ends with status 3. If one node asks for something that the host does not have at
+all, that is an error of the lab file, with status 2.
 
---explain adds for each choice the runner-up, what it would cost and the evidence, and what would
-make the host better. --compare places the same lab by the rules of libvirt, of guides, of Nova,
-Kubernetes and Incus (docs/rivals.md). --out writes everything that it takes, usable by hand: domain
+--explain adds for each choice the runner-up, its cost and the evidence, and what would improve the
+host. --compare places the same lab by the rules of libvirt, of guides, of Nova, Kubernetes and
+Incus (docs/rivals.md). --out writes everything that is needed to apply the plan by hand: domain
 XML, kernel arguments, units, guest configuration, and a README with the order. It replaces an
-earlier plan in one step, and refuses where anything was added to it or changed.
+earlier plan in one step, and refuses if anything was added to that or changed.
 
---whatif changes host or lab before planning and tells the difference; it can be given several
+--whatif changes host or lab before planning, and shows the difference. It can be given several
 times:
 
   swap 0000:41:00.0 0000:06:00.0   the two cards change slots
@@ -96,9 +96,9 @@ times:
 	f := cmd.Flags()
 	o.add(cmd, "plan for")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
-	f.BoolVar(&o.explain, "explain", false, "say for each choice why, and what the next best would cost")
-	f.BoolVar(&o.compare, "compare", false, "place the same lab by the rules of others, and compare")
-	f.StringArrayVar(&o.whatif, "whatif", nil, "plan once more after the change `EDIT`, and tell the difference")
+	f.BoolVar(&o.explain, "explain", false, "give the reason for each choice, and the cost of the next best")
+	f.BoolVar(&o.compare, "compare", false, "place the same lab by the rules of other tools, and compare")
+	f.StringArrayVar(&o.whatif, "whatif", nil, "plan again after the change `EDIT`, and show the difference")
 	f.StringVar(&o.outDir, "out", "", "write the artefacts of the plan to `DIR`")
 	f.BoolVar(&o.dump, "dump-problem", false, "print the whole problem as JSON, for another solver, and do not "+
 		"solve it")

@@ -39,19 +39,18 @@ func newPrepareCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "prepare [LAB.yaml]",
 		Short: "Prepare this host for the plan of a lab, step by step, with undo",
-		Long: `Plans the lab on this machine, shows what has to be different on it, and does that: kernel
-arguments, hugepages on each NUMA node, devices handed to vfio-pci, virtual functions, CPU
-isolation, interrupts, memory settings. rackless rollback takes all of it back.
+		Long: `Plans the lab on this machine, shows what has to change on it, and changes it: kernel arguments,
+hugepages on each NUMA node, devices bound to vfio-pci, virtual functions, CPU isolation,
+interrupts, memory settings. rackless rollback undoes all of it.
 
-What was there before is written to a journal and forced to the disk before anything is changed, and
-each step is read back after it. After a kill or a power cut, prepare goes on and rollback takes
-back, whatever was under way. Done twice, the second changes nothing. Where a step is refused (the
-disk that the system runs from, the way of this session, memory that the host needs), nothing is
-changed at all.
+Before each change, the old state is written to a journal and forced to the disk; after it, the new
+state is read back. After a kill or a power cut at any moment, prepare continues and rollback
+undoes. A second prepare changes nothing. If a step is refused (the disk that the system runs from,
+the NIC of this session, memory that the host needs), nothing is changed at all.
 
-Kernel arguments need a reboot, and some steps can only be made after it: prepare says so, ends with
-status 4, and goes on at the next boot by itself (rackless-prepare.service). Without LAB.yaml it
-goes on with the lab that the host is prepared for.`,
+Kernel arguments need a reboot, and some steps are only possible after it. prepare then says so,
+ends with status 4, and continues at the next boot by itself (rackless-prepare.service). Without
+LAB.yaml it continues with the lab that the host is prepared for.`,
 		Example: `  rackless prepare lab.yaml --dry-run
   rackless prepare lab.yaml --yes`,
 		Args:              maxArgs(1, "at most one lab file"),
@@ -65,14 +64,14 @@ goes on with the lab that the host is prepared for.`,
 	}
 	outputFlag(cmd, &o.form)
 	f := cmd.Flags()
-	f.BoolVar(&o.dryRun, "dry-run", false, "show the steps with what, why and risk, and change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show each step with its reason and risk, and change nothing")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.BoolVar(&o.NoReboot, "no-reboot", false,
-		"leave kernel arguments alone: isolate CPUs by cgroups, find hugepages while the host runs")
-	f.BoolVar(&o.Firmware, "firmware", false, "make settings in the firmware of NICs as well, instead of showing them")
+		"change no kernel arguments: isolate CPUs by cgroups, allocate hugepages while the host runs")
+	f.BoolVar(&o.Firmware, "firmware", false, "also change settings in the firmware of NICs, instead of showing them")
 	f.BoolVar(&o.YesReally, "yes-really", false, "also take the boot console, NICs with addresses or devices above, "+
 		"and a port's link for a moment; never what a process uses or network storage needs")
-	f.BoolVar(&o.resume, "resume", false, "go on at boot, and not with a step that the machine did not survive")
+	f.BoolVar(&o.resume, "resume", false, "continue at boot, but not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	return cmd
 }

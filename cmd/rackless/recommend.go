@@ -37,16 +37,16 @@ func newRecommendCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recommend LAB.yaml",
 		Short: "Recommend a configuration for a lab on a host, and name the measurements behind it",
-		Long: `Chooses pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU goes with which
-NIC: from studies of this host where there are some, from published figures where not, and says for
-each which it was. What is undecided or confounded decides nothing, and neither does what was
-measured on emulated machines. Where a setting makes no difference, the one that changes less of the
-host is taken. Where studies and documents say different things, both are named.
+		Long: `Recommends pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU to use with
+which NIC. It uses studies of this host if there are any, otherwise published figures, and says
+which for each setting. Undecided and confounded results decide nothing, and neither do measurements
+on emulated machines. If a setting makes no difference, the level that changes less of the host is
+recommended. If studies and documents disagree, both are named.
 
-All studies in the file of studies are looked at, or those that --study names. Measured GPU-NIC
-bandwidths, and weights that the studies determine, make a model for the planner: --model-out writes
-it for rackless plan --model, and what it would change in the plan is said. docs/recommend.md has
-the rules and the formulas. Nothing is changed on the host.`,
+It uses all studies in the database, or those that --study names. Measured GPU-NIC bandwidths, and
+weights that the studies determine, form a model for the planner. --model-out writes it for rackless
+plan --model, and the output says what it would change in the plan. docs/recommend.md has the rules
+and the formulas. It changes nothing on the host.`,
 		Example: `  rackless recommend lab.yaml
   rackless recommend examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar
   rackless recommend lab.yaml --study contention --model-out model.json`,
@@ -64,7 +64,7 @@ the rules and the formulas. Nothing is changed on the host.`,
 	}
 	f := cmd.Flags()
 	o.add(cmd, "for")
-	f.StringArrayVar(&o.studies, "study", nil, "look at the study `NAME` only; can be given several times")
+	f.StringArrayVar(&o.studies, "study", nil, "use only the study `NAME`; can be given several times")
 	dbFlag(cmd, &o.db)
 	enumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says",
 		string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),

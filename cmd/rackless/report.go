@@ -20,14 +20,14 @@ func newReportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report [RESULT [RESULT]]",
 		Short: "Show a measurement again, or two side by side",
-		Long: `Prints the tables of the last measurement (of any lab, or of the one named), and where its page is.
-RESULT is a lab's name, a lab file, a result directory, or LAB/TIME as --list has them. The page is
-made anew from the stored figures with --html. --format md is for a page of a repository, csv has a
-line for each sample, and json is all that was recorded.
+		Long: `Prints the tables of a stored measurement, and where its page is: the last measurement, or the last
+one of the named lab. RESULT is a lab's name, a lab file, a result directory, or LAB/TIME as --list
+prints them. --html makes the page again from the stored figures. --format md is for a page of a
+repository, csv has a line for each sample, and json is everything that was recorded.
 
-With two results they are set side by side: what differs in their conditions first, then each figure
-of A, the first, and B, with ratio and difference. Two single runs have no interval and give no
-verdict: that takes a study.`,
+Two results are shown side by side: first the differences in their conditions, then each figure of A
+(the first) and B, with ratio and difference. Two single runs have no interval and give no verdict;
+for that, run a study.`,
 		Example: `  rackless report
   rackless report pair --html pair.html
   rackless report pair --format csv

@@ -19,8 +19,8 @@ func newResultsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "results",
 		Short: "Query the study database in SQL, show the output of tools, import other results",
-		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine around
-it. docs/study.md describes its tables.`,
+		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine during
+its run. docs/study.md describes its tables.`,
 		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample GROUP BY cell, metric"
   rackless results import ~/vcpu_benchmarks/results`,
 	}
@@ -34,13 +34,13 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query SQL",
 		Short: "Query the study database in SQL, read-only",
-		Long: `Runs one SQL statement of SQLite over the file of studies. No statement can change the file or make
-another one: it is opened read-only, and only statements that read are run. The view sample has a
-row for each figure, with study, block, place, attempt, cell (JSON), status, test, metric, bytes,
-value and unit; docs/study.md has the tables below it. It can be asked while a study runs.
+		Long: `Runs one SQL statement on the study database. The file is opened read-only, and only statements that
+read are run, so no statement can change the file or make another one. The view sample has a row for
+each figure, with study, block, place, attempt, cell (JSON), status, test, metric, bytes, value and
+unit; docs/study.md describes the tables below it. You can query while a study runs.
 
-A table shows the first 10000 rows; csv and json print all. A query that has not printed everything
-within --timeout is stopped.`,
+A table shows the first 10000 rows; csv and json print all. A query that has not finished within
+--timeout is stopped.`,
 		Example: `  rackless results query "SELECT metric, count(*), min(value), max(value) FROM sample GROUP BY metric"
   rackless results query --format csv "SELECT * FROM sample"`,
 		Args: exactArgs(1, "a question in SQL"),

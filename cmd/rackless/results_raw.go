@@ -14,10 +14,10 @@ func newResultsRawCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "raw RUN",
 		Short: "Print the original output of the tools of a run",
-		Long: `Prints of each start of a tool in a run the command lines and then what client and server printed,
-each stream after a line that names it; of one that failed, the reason and what there was. RUN is
-its number: the column run of the view sample, and id of the table run. Runs that were imported, or
-made by early releases of rackless, kept nothing of it.`,
+		Long: `Prints for each start of a tool in a run the command lines, and then what client and server printed.
+A line before each stream names it. For a start that failed it prints the reason and what there is.
+RUN is the run's number: the column run of the view sample, and id of the table run. Imported runs,
+and runs of early releases of rackless, have no output.`,
 		Example: `  rackless results query "SELECT DISTINCT run, cell, status FROM sample WHERE study = 'contention'"
   rackless results raw 17`,
 		Args: exactArgs(1, "the number of a run"),

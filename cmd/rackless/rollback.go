@@ -30,16 +30,16 @@ func newRollbackCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Undo everything that prepare has changed on this host",
-		Long: `Takes back, last first, everything that the journal of prepare knows of, and reads each thing back:
-files byte for byte, drivers, virtual functions, pages, values. Kernel arguments are gone from the
-boot loader at once, and from the kernel with the next boot.
+		Long: `Undoes everything that the journal of prepare records, last change first, and reads each thing back:
+files byte for byte, drivers, virtual functions, pages, values. Kernel arguments disappear from the
+boot loader at once, and from the kernel at the next boot.
 
-What cannot be taken back is named, stays in the journal, and can be tried again. Refused while a
-device of the lab is in use.
+What cannot be undone is named, stays in the journal, and can be tried again. rollback refuses while
+a device of the lab is in use.
 
-A journal that has lost lines is refused, by prepare as well: the message names the lines and the
-steps that are still known. --what-is-known takes those back, keeps the damaged journal beside its
-place, names what it finds of rackless prepare after that, and ends with status 3.`,
+rollback and prepare refuse a journal that has lost lines. The message names the lines and the steps
+that are still known. --what-is-known undoes those, keeps the damaged journal under another name,
+lists what remains of rackless prepare after that, and ends with status 3.`,
 		Example: "  rackless rollback --dry-run",
 		Args:    exactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,9 +47,9 @@ place, names what it finds of rackless prepare after that, and ends with status 
 		},
 	}
 	outputFlag(cmd, &form)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be taken back, and change nothing")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "show what would be undone, and change nothing")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do not ask")
-	cmd.Flags().BoolVar(&known, "what-is-known", false, "take back what a damaged journal still knows")
+	cmd.Flags().BoolVar(&known, "what-is-known", false, "undo what a damaged journal still records")
 	return cmd
 }
 

@@ -21,11 +21,11 @@ func newSnapshotCmd(a *app) *cobra.Command {
 		Use:   "snapshot -o FILE",
 		Short: "Save everything that inspect reads of this machine in one file",
 		Long: `Writes everything that inspect reads of this machine, and nothing else, into one archive (tar,
-zstd). "rackless inspect FILE" then prints on any machine what it prints here.
+zstd). On any machine, "rackless inspect FILE" then prints what inspect prints here.
 
 Serial numbers are never read. MAC and IP addresses, GUIDs, UUIDs, host names and names of virtual
-machines are replaced, the same one by the same substitute everywhere, so that what belongs together
-stays together. --keep-ids keeps them.`,
+machines are replaced by substitutes. The same name always gets the same substitute, so relations
+are kept. --keep-ids keeps the originals.`,
 		Example: `  rackless snapshot -o host.tar.zst
   rackless inspect --snapshot host.tar.zst`,
 		Args: exactArgs(0, "no argument"),
@@ -50,7 +50,7 @@ stays together. --keep-ids keeps them.`,
 	}
 	cmd.Flags().StringVarP(&out, "output", "o", "", "`FILE` to write, or - for standard output")
 	cmd.Flags().BoolVar(&keep, "keep-ids", false, "keep MAC and IP addresses, GUIDs, UUIDs and names")
-	cmd.Flags().BoolVar(&force, "force", false, "write over a file that is there")
+	cmd.Flags().BoolVar(&force, "force", false, "overwrite an existing file")
 	return cmd
 }
 

@@ -37,12 +37,12 @@ func newStudyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Find out whether settings matter, by runs in random order and intervals",
-		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file),
-measures every combination again and again in random order, and says with intervals and corrected
-tests what that shows: better, worse, equivalent or undecided.
+		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file) and
+measures every combination many times in random order. It says, with intervals and corrected tests,
+what the figures show: better, worse, equivalent or undecided.
 
-docs/study.md describes the file of a study, what is done to make the comparison fair, and where the
-raw figures lie.`,
+docs/study.md describes the study file, how a comparison is kept fair, and where the raw figures
+are.`,
 		Example: `  rackless study run examples/studies/contention.yaml
   rackless study report contention`,
 	}
@@ -79,21 +79,21 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run STUDY.yaml",
 		Short: "Make the runs of a study, or continue them",
-		Long: `Prints what is going to be run and the smallest effect that can be shown with so many blocks, then
-makes the runs. Each is written down as it ends: after Ctrl-C, a kill or a reboot the same command
-goes on with the next run. A run that fails, or that something else on the machine disturbed, is
-kept as such and made again, three times in all.
+		Long: `Prints what will run and the smallest effect that this number of blocks can show, then makes the
+runs. Each run is recorded when it ends: after Ctrl-C, a kill or a reboot the same command continues
+with the next run. A run that fails, or that something else on the machine disturbed, is recorded as
+such and repeated, three times in all.
 
 The lab is brought up as each run needs it, is verified before the first one, and stays up at the
-end. Load is made by stress-ng on this machine. A lab of this host's devices, or with driver:
-libvirt, takes a host that rackless prepare has prepared; its domains are started anew where a run
-needs them otherwise, and are as planned again at the end.
+end. stress-ng makes the load on this machine. A lab with driver: libvirt, or one that asks for this
+host's devices, needs a host that rackless prepare has prepared. Its domains are restarted when a
+run needs them in another form, and are back as planned at the end.
 
-Where the cells take the host booted in different ways (isolation: isolcpus, beside another level),
-the study ends with status 4 before a run that takes the other boot, and says how to go on. With
---reboot it prepares the host for that run, as the same plan has it, starts it anew and goes on by
-itself (rackless-study-NAME.service), until the study ends, fails or is ended with Ctrl-C or
-systemctl stop.`,
+If the cells need the host booted in different ways (isolation: isolcpus and another level), the
+study ends with status 4 before a run that needs the other boot, and says how to continue. With
+--reboot it prepares the host for that run by the same plan, reboots it and continues by itself
+(rackless-study-NAME.service), until the study ends, fails, or is stopped with Ctrl-C or systemctl
+stop.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
   rackless study run examples/studies/contention.yaml
   rackless study run examples/studies/isolation.yaml --reboot`,
@@ -103,11 +103,11 @@ systemctl stop.`,
 	dbFlag(cmd, &o.db)
 	enumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
-		"show the order of the runs and what they can show, and run nothing")
-	cmd.Flags().BoolVar(&o.restart, "restart", false, "forget the runs that were made, and begin anew")
+		"print the order of the runs and the smallest effect, and run nothing")
+	cmd.Flags().BoolVar(&o.restart, "restart", false, "delete the runs so far, and start over")
 	cmd.Flags().BoolVar(&o.anyway, "anyway", false, "measure although a check of the lab failed")
 	cmd.Flags().BoolVar(&o.reboot, "reboot", false,
-		"prepare and reboot this host whenever the next run takes another boot, and go on by itself")
+		"prepare and reboot this host whenever the next run needs another boot, and continue")
 	return cmd
 }
 
@@ -333,12 +333,12 @@ func newStudyReportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report NAME|STUDY.yaml",
 		Short: "Report a study: effects with intervals, verdicts, disturbed runs",
-		Long: `Analyses the runs that are there, and prints what they show: per metric and comparison the effect
-with its interval, a verdict (better, worse, equivalent, undecided), what failed, what was
-disturbed, and what is known to fool such studies. It can be asked while the study runs. The same
-runs give the same report.
+		Long: `Analyses the runs so far, and prints what they show: for each metric and comparison the effect with
+its interval and a verdict (better, worse, equivalent, undecided); what failed, what was disturbed,
+and what is known to mislead such studies. You can run it while the study runs. The same runs give
+the same report.
 
---format html is one page that needs nothing else; --out writes to a file.`,
+--format html is one self-contained page; --out writes to a file.`,
 		Example: `  rackless study report contention
   rackless study report contention --format html --out contention.html`,
 		Args: exactArgs(1, "the name of a study or its file"),
@@ -398,7 +398,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List studies and their number of runs",
-		Long:  `Lists the studies in the file of studies, the oldest first, with their runs by how they ended.`,
+		Long:  `Lists the studies in the database, oldest first, with the number of runs by status.`,
 		Example: `  rackless study ls
   rackless study ls -o json`,
 		Args: maxArgs(0, "no arguments"),
@@ -442,8 +442,8 @@ func newStudyRmCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm NAME",
 		Short: "Delete a study with all its runs",
-		Long: `Takes a study out of the file of studies, with its runs, figures and histograms. Its name is free
-then. The lab is not touched.`,
+		Long: `Deletes a study from the database, with its runs, figures and histograms. Its name can then be used
+again. The lab is not touched.`,
 		Example: `  rackless study rm demo`,
 		Args:    exactArgs(1, "the name of a study"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -29,19 +29,20 @@ func newUpCmd(a *app) *cobra.Command {
 	cmd = ofLabFile(&cobra.Command{
 		Use:   "up [LAB.yaml]",
 		Short: "Bring a lab up, or update a running one to its file",
-		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Without LAB.yaml it is the only lab
-file in this directory. Done twice, the second changes nothing. If the file has changed, it says
-what differs and applies it: what can be changed while a node runs is, and nodes that must be made
-anew are, while the others run on; see rackless lab diff for what that would be. Nodes that have
-died, and a switch that has, are started again.
+		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Without LAB.yaml it uses the only
+lab file in this directory. A second up changes nothing. If the file has changed, up says what
+differs and applies it: some changes apply while a node runs; for others the node is made again, and
+the other nodes continue. rackless lab diff shows this beforehand. Nodes and switches that have died
+are started again.
 
 A lab with driver: libvirt, or one that asks for devices of a host, runs on a host that rackless
-prepare has prepared: its nodes are domains of libvirt there, placed and pinned as planned, with the
-devices passed through. Domains that have changed are shown with what differs, and ended only with
---recreate. --connect names the libvirt of another host, and --host what inspect printed there.
+prepare has prepared. Its nodes are libvirt domains there, placed and pinned as planned, with the
+devices passed through. For domains that have changed, up shows the difference, and restarts them
+only with --recreate. --connect names the libvirt of another host, and --host the output of inspect
+there.
 
-The first time builds the node image from Debian packages and boots a template, which takes up to a
-minute; after that a lab is up in seconds. Ctrl-C takes back what was begun.`,
+The first up builds the node image from Debian packages and boots a template, which takes up to a
+minute; after that a lab is up in seconds. Ctrl-C undoes what was begun.`,
 		Example: `  rackless up examples/pair.yaml
   rackless up --accel tcg --cold lab.yaml
   rackless up lab.yaml --connect qemu+ssh://root@host/system --host host.json`,
@@ -70,7 +71,7 @@ minute; after that a lab is up in seconds. Ctrl-C takes back what was begun.`,
 	cmd.Flags().StringVar(&at.uri, "connect", placed.DefaultURI, "libvirt `URI` of the host")
 	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is "+
 		"another machine")
-	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "end domains that run and have changed, to start them anew")
+	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "restart running domains that have changed")
 	return cmd
 }
 

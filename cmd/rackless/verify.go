@@ -38,13 +38,14 @@ GID index (found, never assumed), every peer at full MTU without fragmentation, 
 the ring with the device counters before and after, and that no two nodes share a name, an address
 or a random state. The name can be left out while one lab runs.
 
-With --plan it compares a host with a plan that "rackless plan -o json" printed, in place of a lab:
+With --plan it compares a host, instead of a lab, with a plan that "rackless plan -o json" printed:
 isolated CPUs and their siblings, interrupts and threads of others on them, hugepages by NUMA node,
 IOMMU groups, drivers, links, virtual functions. The host is this machine, or that of --snapshot,
-which shows all but what runs.
+which does not show running threads and interrupts.
 
---watch goes on until Ctrl-C, and prints what stops holding and what holds again. "rackless explain"
-lists all checks, and explains each. Ends with status 3 if a check failed, or could not be made.`,
+--watch repeats the checks until Ctrl-C, and prints what starts and stops failing. "rackless
+explain" lists all checks, and explains each. Ends with status 3 if a check failed or could not be
+made.`,
 		Example: `  rackless verify pair
   rackless verify pair -o junit > verify.xml
   rackless verify pair --watch --only link,RL402
