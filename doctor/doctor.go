@@ -37,12 +37,14 @@ type Report struct {
 type Options struct {
 	Dirs     rack.Dirs
 	Probe    bool // build the node image if it is missing, to find out whether KVM can be used
+	NoBoot   bool // no trial boot under KVM: what it would show is left open
 	Progress *rack.Progress
 }
 
 // Look examines this machine. Without Options.Probe, KVM is tried only where the node image exists.
 func Look(ctx context.Context, o Options) Report {
-	d := &doctor{dirs: o.Dirs, root: os.DirFS("/"), look: exec.LookPath, probe: o.Probe, progress: o.Progress}
+	d := &doctor{dirs: o.Dirs, root: os.DirFS("/"), look: exec.LookPath, probe: o.Probe, noBoot: o.NoBoot,
+		progress: o.Progress}
 	d.run(ctx)
 	d.progress.End(nil)
 	return d.report()
@@ -54,6 +56,7 @@ type doctor struct {
 	root     fs.FS                        // "/", which tests replace
 	look     func(string) (string, error) // exec.LookPath
 	probe    bool
+	noBoot   bool
 	progress *rack.Progress
 
 	items []finding.Finding
@@ -190,6 +193,9 @@ func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	if d.image == nil || d.qemu.Binary == "" {
 		return warn("/dev/kvm exists; whether a kernel boots under it is not known without QEMU and the node image",
 			"rackless image build, then again; or rackless doctor --probe")
+	}
+	if d.noBoot {
+		return ok("/dev/kvm exists; rackless doctor boots the node image under it, to be sure")
 	}
 	d.qemu.Image = d.image
 	usable, reason, err := d.qemu.ProbeKVM(ctx, d.dirs.Cache)

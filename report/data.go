@@ -37,6 +37,8 @@ type Data struct {
 	Emulated    bool   `json:"emulated"` // the lab was emulated; a Sample may say so for itself too
 	// EmulatedHost is set for a lab on an emulated host, where KVM is emulated, too.
 	EmulatedHost bool `json:"emulated_host,omitempty"`
+	// NoSwitch is set for nodes on a host's own NICs: what is drawn between them is not a switch of rackless.
+	NoSwitch bool `json:"-"`
 }
 
 // A Node is one machine of the lab as the report shows it.
@@ -52,6 +54,16 @@ type Node struct {
 	Memory      int64  `json:"memory,omitempty"`      // bytes
 	Accelerator string `json:"accelerator,omitempty"` // "kvm" or "tcg"
 	Driver      string `json:"driver,omitempty"`      // what made the node: "qemu"
+	// What follows is known of a node that runs, and only drawn.
+	State string `json:"-"` // in place of the MAC
+	Off   bool   `json:"-"` // it does not run as it should
+	Wires []Wire `json:"-"` // nil: one, of which nothing is known
+}
+
+// A Wire is a link from a NIC of a running node to the switch.
+type Wire struct {
+	Text           string
+	Down, Impaired bool
 }
 
 // A Fact is one line about the surroundings of a measurement, such as the host's CPU model or a tool's version.

@@ -56,6 +56,7 @@ func Page(w io.Writer, d Data) error {
 // Parts are what a page shows of the lab itself, without figures: for pages that show figures in other ways.
 type Parts struct {
 	Lab     template.HTML // picture and table of the nodes
+	Picture template.HTML // of the nodes alone
 	Machine template.HTML // picture of the machine that it ran on; empty where there is none
 	Checks  template.HTML
 }
@@ -68,7 +69,7 @@ func (d Data) Parts() (Parts, error) {
 	for _, part := range []struct {
 		name string
 		to   *template.HTML
-	}{{"lab", &out.Lab}, {"machine", &out.Machine}, {"checks", &out.Checks}} {
+	}{{"lab", &out.Lab}, {"pictures", &out.Picture}, {"machine", &out.Machine}, {"checks", &out.Checks}} {
 		var b strings.Builder
 		if err := pageTemplate().ExecuteTemplate(&b, part.name, p); err != nil {
 			return Parts{}, fmt.Errorf("write what the page of lab %q says of its %s: %w", d.Lab, part.name, err)

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -15,8 +16,8 @@ type picture struct {
 	ID, Class, Desc string
 	Width, Height   int
 	Boxes           []nodeBox
-	Links           []string // paths from the nodes to the switch
-	Switch          []rect   // spines and, with more than one, the bar that joins them
+	Links           []link // from the nodes to the switch
+	Switch          []rect // spines and, with more than one, the bar that joins them
 	LabelX, LabelY  int
 	Label           string
 }
@@ -24,10 +25,14 @@ type picture struct {
 // A rect is a rectangle of the picture.
 type rect struct{ X, Y, W, H int }
 
+// A link is the path of a wire. Its class says how it is by the form of the line, and not by colour alone.
+type link struct{ D, Class, Title string }
+
 // A nodeBox is a node in the picture. Text too long for the box is cut; Title has it whole.
 type nodeBox struct {
 	rect
 	Title string
+	Off   bool
 	Lines []boxLine
 }
 
@@ -93,13 +98,12 @@ func (d Data) picture(id, class string, spines int) picture {
 		row, col := i/columns, i%columns
 		x := 8 + (col/2)*(cell+boxGap)
 		y := rowY(row)
-		mid := y + boxHeight/2
-		if col%2 == 0 {
-			p.Links = append(p.Links, fmt.Sprintf("M%d %dh%d", x+boxWidth, mid, linkWidth))
-		} else {
+		from, long := x+boxWidth, linkWidth
+		if col%2 != 0 {
 			x += boxWidth + 2*linkWidth + spineWidth
-			p.Links = append(p.Links, fmt.Sprintf("M%d %dh%d", x, mid, -linkWidth))
+			from, long = x, -linkWidth
 		}
+		p.Links = append(p.Links, n.links(from, y, long)...)
 		p.Boxes = append(p.Boxes, n.box(x, y))
 		names = append(names, n.Name)
 	}
@@ -120,16 +124,41 @@ func (d Data) picture(id, class string, spines int) picture {
 	}
 	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", words.Count(len(d.Nodes), "node"),
 		strings.Join(names, ", "))
+	if d.NoSwitch {
+		p.Label = "network"
+		p.Desc = fmt.Sprintf("%s on the host's own NICs: %s.", words.Count(len(d.Nodes), "node"),
+			strings.Join(names, ", "))
+	}
 	return p
+}
+
+// links are the wires of a node whose box begins at y, at equal distances.
+func (n Node) links(x, y, long int) []link {
+	wires := n.Wires
+	if wires == nil {
+		wires = []Wire{{}}
+	}
+	var out []link
+	for i, w := range wires {
+		l := link{fmt.Sprintf("M%d %dh%d", x, y+boxHeight*(i+1)/(len(wires)+1), long), "wire", w.Text}
+		switch {
+		case w.Down:
+			l.Class += " down"
+		case w.Impaired:
+			l.Class += " impaired"
+		}
+		out = append(out, l)
+	}
+	return out
 }
 
 // box is the node's place in the picture. 14 bold letters of size 14 or 21 of size 11 fit a line.
 func (n Node) box(x, y int) nodeBox {
-	b := nodeBox{rect: rect{x, y, boxWidth, boxHeight}}
+	b := nodeBox{rect: rect{x, y, boxWidth, boxHeight}, Off: n.Off}
 	rdma := n.rdmaText()
 	b.Title = n.Name
 	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, show.Cut(n.Name, 14), true})
-	for i, t := range []string{n.Address, n.MAC, rdma} {
+	for i, t := range []string{n.Address, cmp.Or(n.State, n.MAC), rdma} {
 		if t == "" {
 			t = "–"
 		} else {

@@ -14,6 +14,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -92,8 +93,14 @@ func ReadToken(path, fresh string, uid int) (string, error) {
 // connections go to errs.
 func Serve(ctx context.Context, l net.Listener, s *Source, token, by string, errs *log.Logger) error {
 	// Bounds for whoever connects without a token: a connection that says nothing must not stay open.
+	pages := live.New(s, live.Options{Addr: l.Addr().String(), Token: token, Version: by})
+	sampled, stop := context.WithCancel(ctx)
+	var sampling sync.WaitGroup
+	sampling.Go(func() { pages.Sample(sampled) })
+	defer sampling.Wait()
+	defer stop()
 	server := &http.Server{
-		Handler:           live.New(s, live.Options{Addr: l.Addr().String(), Token: token, Version: by}),
+		Handler:           pages,
 		ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second, WriteTimeout: time.Minute,
 		IdleTimeout:    time.Minute,
 		MaxHeaderBytes: 16 << 10,

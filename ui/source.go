@@ -12,10 +12,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/live"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/results"
@@ -162,6 +166,16 @@ func (u *Source) RDMA(ctx context.Context, name string) ([]live.NodeRDMA, error)
 	}
 	wg.Wait()
 	return all, nil
+}
+
+// Host implements live.Source. Nothing is booted to find out about KVM: that would disturb what is measured.
+func (u *Source) Host(ctx context.Context) (live.Host, error) {
+	h, err := inspect.Read(ctx, inspect.Live())
+	if err != nil {
+		return live.Host{}, err
+	}
+	r := doctor.Look(ctx, doctor.Options{Dirs: u.Dirs, NoBoot: true})
+	return live.Host{Document: hostview.NewDocument(h, diagnose.Host(h)), Doctor: r.Checks}, nil
 }
 
 // Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the

@@ -194,7 +194,8 @@ var rules = map[string]rule{
 		may: []string{"internal/group", "internal/words", "report", "report/show", "study", "study/stats"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
-		may: []string{"check", "fabric", "finding", "internal/words", "report", "report/show", "report/studyview"},
+		may: []string{"check", "fabric", "finding", "internal/words", "report", "report/hostview", "report/show",
+			"report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
 	"report/planview": {may: []string{"internal/words", "lab", "plan", "plan/advise", "plan/fleet", "plan/rivals",

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -106,9 +107,35 @@ func movingFake(t *testing.T) *fake {
 	return f
 }
 
+// serveHour starts a server that has kept forty minutes of a lab, with a gap, and returns its address.
+func serveHour(t *testing.T) string {
+	t.Helper()
+	f := typical(t)
+	ts := httptest.NewUnstartedServer(nil)
+	pages := New(f, Options{Addr: ts.Listener.Addr().String(), Token: token, Now: f.clock, Limit: 2 * time.Second})
+	ts.Config.Handler = pages
+	ts.Start()
+	t.Cleanup(ts.Close)
+	pages.s.past.opened("pair", f.now)
+	for i := range 160 {
+		f.pass(sampleEvery)
+		for k := range f.rdma["pair"] {
+			f.rdma["pair"][k].Devices[0].Port["port_xmit_packets"] += uint64(1000 + i*i%97*50)
+		}
+		if i == 70 {
+			f.pass(8 * time.Minute)
+		}
+		pages.s.sample(t.Context(), i%4 == 0)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.began = time.Now()
+	return ts.URL
+}
+
 func TestChromiumShowsMovingPages(t *testing.T) {
 	b := browsertest.Start(t)
-	base := serve(t, movingFake(t))
+	base, hour := serve(t, movingFake(t)), serveHour(t)
 	for _, s := range append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "narrow", Width: 320,
 		Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
 		t.Run("overview on "+s.Name, func(t *testing.T) {
@@ -122,6 +149,21 @@ func TestChromiumShowsMovingPages(t *testing.T) {
 			}
 			if got.Button != (s.Media == "screen") {
 				t.Errorf("the button to pause is shown: %v", got.Button)
+			}
+		})
+		t.Run("lab on "+s.Name, func(t *testing.T) {
+			got := browse(t, b, hour, "/labs/pair", "ui-lab", s, wanted(1))
+			if got.Moved < 1 || !got.Kept || got.Sparks != 2 || !slices.Contains(got.Links, "/") {
+				t.Errorf("the page moved %d times, what was in focus stays: %v, %d pictures of the past, links %q",
+					got.Moved, got.Kept, got.Sparks, got.Links)
+			}
+		})
+		t.Run("host on "+s.Name, func(t *testing.T) {
+			// The tables of the machine itself have their names in headings; report/hostview has tests of its own.
+			script := strings.NewReplacer("All('table')", "All('[aria-labelledby] table')", "'nav, section,",
+				"'nav, section[aria-labelledby],").Replace(wanted(0))
+			if got := browse(t, b, base, "/host", "ui-host", s, script); !slices.Contains(got.Links, "/") {
+				t.Errorf("no way back: %q", got.Links)
 			}
 		})
 		if s.Name != "phone-light" && s.Name != "laptop-dark" && s.Name != "paper" {
@@ -151,7 +193,9 @@ func TestChromiumShowsMovingPages(t *testing.T) {
 			f.labs[1].Name, f.labs[1].Reason, f.labs[0].Nodes[0].Name, f.labs[0].Nodes[1].Error = evil, evil, evil, evil
 			f.fabrics[evil] = f.fabrics["pair"]
 			f.studies[0].Name, f.studies[1].Question, f.results[0].Lab, f.results[2].Error = evil, evil, evil, evil
-			browse(t, b, serve(t, f), "/", "ui-hostile", s, wanted(1))
+			base := serve(t, f)
+			browse(t, b, base, "/", "ui-hostile", s, wanted(1))
+			browse(t, b, base, "/labs/"+url.PathEscape(evil), "ui-hostile-lab", s, wanted(0))
 		})
 	}
 }
@@ -190,6 +234,22 @@ func TestChromiumFollowsAStudyAndPauses(t *testing.T) {
 })()`)
 	if seen.Probe != "Go on true true" || len(seen.Problems) > 0 {
 		t.Errorf("got %q, %q; want that it stands still and goes on", seen.Probe, seen.Problems)
+	}
+}
+
+// What a reader has opened stays open when the figures change.
+func TestChromiumKeepsOpenWhatWasOpened(t *testing.T) {
+	b := browsertest.Start(t)
+	f := movingFake(t)
+	f.labs[1].Reason = assertion
+	seen := b.OpenServed(t, serve(t, f)+"/?token="+token, "ui-opened", browsertest.Screens[0], `(async () => {
+  const details = document.querySelector('details'), clock = document.getElementById('clock'), first = clock.textContent;
+  details.querySelector('summary').click();
+  for (let i = 0; i < 300 && clock.textContent === first; i++) await new Promise(r => setTimeout(r, 100));
+  return [details.isConnected, details.open, details.textContent.includes('kvm_buf_set_msrs')].join(' ');
+})()`)
+	if seen.Probe != "true true true" || len(seen.Problems) > 0 {
+		t.Errorf("got %q, %q; want that the message stays open", seen.Probe, seen.Problems)
 	}
 }
 

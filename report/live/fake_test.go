@@ -11,9 +11,15 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
+	"github.com/rackless/rackless/topology"
 )
+
+// assertion is what QEMU prints of a fault of its own.
+const assertion = "/dev/kvm opens, but the trial boot failed: qemu-system-x86_64: ../target/i386/kvm/kvm.c:3213: " +
+	"kvm_buf_set_msrs: Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed."
 
 // start is when the tests' clock begins.
 var start = time.Date(2026, 11, 22, 21, 0, 0, 0, time.UTC)
@@ -27,6 +33,7 @@ type fake struct {
 	docs    map[string]*studyview.Document
 	results []Result
 	data    report.Data
+	host    Host
 
 	fail map[string]error // by method
 	hang chan struct{}    // methods in stuck wait for it, whatever their context says
@@ -98,6 +105,7 @@ func (f *fake) Fabric(_ context.Context, lab string) (Fabric, error) {
 func (f *fake) RDMA(_ context.Context, lab string) ([]NodeRDMA, error) {
 	return f.rdma[lab], f.enter("rdma " + lab)
 }
+func (f *fake) Host(context.Context) (Host, error) { return f.host, f.enter("host") }
 func (f *fake) Studies(context.Context) ([]Study, error) {
 	err := f.enter("studies") // which may change them
 	return f.studies, err
@@ -151,12 +159,21 @@ func typical(t testing.TB) *fake {
 				Running: true, Done: 10, Disturbed: 2, Total: 32,
 				Left: 9 * time.Minute, Cell: "placement=pin contention=cpu:2", Emulated: true},
 		},
+		host: Host{Document: hostview.NewDocument(&topology.Host{
+			Provenance: topology.Provenance{Name: "box", Emulated: true},
+			NUMANodes:  []topology.NUMANode{{ID: 0}},
+		}, nil), Doctor: []finding.Finding{{Title: "KVM", Status: finding.Warn, Evidence: assertion,
+			Fix: "use another machine"},
+			{Title: "QEMU", Status: finding.OK, Evidence: "10.0.2"}}},
 		docs: map[string]*studyview.Document{"contention": document(t, "contention"), "demo": document(t, "demo")},
 		results: []Result{
 			{Lab: "pair", Time: "20261122T200000Z", Detailed: true, Generated: start.Add(-time.Hour), Emulated: true,
 				Tests: []string{"ib_write_bw", "ib_write_lat", "iperf3"}, Figures: 61,
-				Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: finding.OK},
-					{ID: "rdma-active-mtu", Code: "RL405", Subject: "vm00 rxe0", Status: finding.Failed}}},
+				Findings: []finding.Finding{{ID: "link", Code: "RL401", Title: "link up", Subject: "vm00 eth0",
+					Status: finding.OK, Have: "carrier 1", Want: "carrier 1", Evidence: "/sys/class/net/eth0/carrier"},
+					{ID: "rdma-active-mtu", Code: "RL405", Title: "active IB MTU", Subject: "vm00 rxe0",
+						Status: finding.Failed, Have: "1024", Want: "4096", Evidence: "ibv_devinfo -d rxe0",
+						Fix: "set the MTU of eth0 to 4200"}}},
 			{Lab: "pair", Time: "20261120T100000Z", Detailed: true, Generated: start.Add(-59 * time.Hour),
 				Emulated: true, Tests: []string{"iperf3"}, Figures: 2,
 				Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: finding.OK}}},

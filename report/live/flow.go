@@ -5,54 +5,33 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/report/show"
 )
 
 // A flow is a snapshot of a switch, with what it did before.
 type flow struct {
 	Fabric
-	past map[string][]point // by port, the oldest first
+	past map[string]past // by port, in bits a second
 }
 
-// A point is what passed a port between two looks, in bits a second.
-type point struct {
-	at     time.Time
-	rx, tx float64
-}
+// minute is what the tables show: two looks further apart say nothing about now.
+var minute = window{least: 200 * time.Millisecond, most: time.Minute, span: time.Minute}
 
-// Bounds of time.
-const (
-	maxGap    = time.Minute // between two looks: a rate over a longer time says nothing about now
-	minGap    = 200 * time.Millisecond
-	sparkTime = time.Minute // shown as a picture
-)
+// counts are what a port has counted, in bits.
+func (f *Fabric) counts(p *Port) counts { return counts{f.At, 8 * p.RxBytes, 8 * p.TxBytes, p.drops()} }
 
 // next adds a snapshot to a flow. Neither is changed: pages may still be written from the one before.
 func (f *flow) next(now Fabric) *flow {
-	out := &flow{Fabric: now, past: make(map[string][]point)}
+	out := &flow{Fabric: now, past: make(map[string]past)}
 	if f == nil || !f.Started.Equal(now.Started) { // another switch counts from zero
 		return out
 	}
-	gap := now.At.Sub(f.At)
-	before := make(map[string]Port)
-	for _, p := range f.Ports {
-		before[p.Name] = p
+	before := make(map[string]counts)
+	for i := range f.Ports {
+		before[f.Ports[i].Name] = f.counts(&f.Ports[i])
 	}
-	for _, p := range now.Ports {
-		// A copy: the flow before may be on its way to a reader.
-		var kept []point
-		for _, x := range f.past[p.Name] {
-			if now.At.Sub(x.at) <= sparkTime {
-				kept = append(kept, x)
-			}
-		}
-		b, ok := before[p.Name]
-		// A port that was removed and added again counts from zero.
-		if ok && gap >= minGap && gap <= maxGap && p.RxBytes >= b.RxBytes && p.TxBytes >= b.TxBytes {
-			rate := func(now, then uint64) float64 { return 8 * float64(now-then) / gap.Seconds() }
-			kept = append(kept, point{now.At, rate(p.RxBytes, b.RxBytes), rate(p.TxBytes, b.TxBytes)})
-		}
-		out.past[p.Name] = kept
+	for i := range now.Ports {
+		p := &now.Ports[i]
+		out.past[p.Name] = f.past[p.Name].next(before[p.Name], now.counts(p), minute)
 	}
 	return out
 }
@@ -66,11 +45,11 @@ func (f *flow) rate(port string) *point {
 	return &all[len(all)-1]
 }
 
-// A spark is a small picture of the last minute of a port, in a box of sparkWidth by sparkHeight.
+// A spark is a small picture of the last minute of a port.
 type spark struct{ Rx, Tx, Label string }
 
-// sparkWidth and sparkHeight are those of the viewBox in the template.
-const sparkWidth, sparkHeight = 120, 26
+// sparkBox lies in the viewBox that the template has, with room for the lines' width.
+var sparkBox = box{0, 1, 120, 24}
 
 // spark draws the past of a port; nil while there is too little of it.
 func (f *flow) spark(port string) *spark {
@@ -78,15 +57,7 @@ func (f *flow) spark(port string) *spark {
 	if len(all) < 2 {
 		return nil
 	}
-	most := 1.0
-	for _, x := range all {
-		most = max(most, x.rx, x.tx)
-	}
-	var rx, tx show.Line
-	for _, p := range all {
-		x := sparkWidth * (1 - f.At.Sub(p.at).Seconds()/sparkTime.Seconds())
-		rx.To(x, sparkHeight-1-(sparkHeight-2)*p.rx/most)
-		tx.To(x, sparkHeight-1-(sparkHeight-2)*p.tx/most)
-	}
-	return &spark{Rx: rx.String(), Tx: tx.String(), Label: fmt.Sprintf("last minute: at most %s", words.Rate(most))}
+	most := all.most()
+	rx, tx := all.draw(sparkBox, f.At, minute.span, most)
+	return &spark{rx, tx, fmt.Sprintf("last minute: at most %s", words.Rate(most))}
 }

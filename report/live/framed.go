@@ -14,9 +14,9 @@ var (
 	ownHashes = regexp.MustCompile(`(style|script)-src '(sha256-[A-Za-z0-9+/=]{44})'`)
 )
 
-// framed puts a link back at the top of a page, adds our style sheet and script to its own, and returns
-// the policy that goes with it.
-func framed(page, nav []byte) (out []byte, csp string, err error) {
+// framed puts a link back at the top of a page and a part of ours at its end, adds our style sheet
+// and script to its own, and returns the policy that goes with it.
+func framed(page, nav, end []byte) (out []byte, csp string, err error) {
 	head, body, found := bytes.Cut(page, []byte("</head>\n<body>\n"))
 	at := ownPolicy.FindSubmatchIndex(head)
 	if !found || at == nil {
@@ -27,6 +27,7 @@ func framed(page, nav []byte) (out []byte, csp string, err error) {
 		hashes = append(hashes, m[1]+" "+m[2])
 	}
 	// A policy in the page would hold beside that of the response, and forbid what is added.
-	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav, body},
-		nil), policy(hashes...), nil
+	main := max(0, bytes.LastIndex(body, []byte("</main>")))
+	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav,
+		body[:main], end, body[main:]}, nil), policy(hashes...), nil
 }

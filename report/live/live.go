@@ -1,5 +1,5 @@
 // Package live serves what rackless knows of this machine as pages that move, and as metrics for
-// Prometheus: labs with the counters of their fabric, studies as they run, results.
+// Prometheus: labs with an hour of their counters, the host, studies as they run, results.
 //
 // It knows nothing of how things are read: a [Source] gives them. A source may be slow, wrong or
 // gone at any time; what it does not give is said where it would stand, and the rest of the page is
@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/studyview"
 )
 
@@ -25,8 +26,10 @@ type Source interface {
 	// Fabric returns the counters of a lab's switch.
 	Fabric(ctx context.Context, lab string) (Fabric, error)
 	// RDMA returns the counters of the RDMA devices in a lab's nodes. Asking costs the nodes CPU
-	// time, so only a scrape of the metrics does.
+	// time, so only a scrape of the metrics does, and the hour of a lab whose page was opened.
 	RDMA(ctx context.Context, lab string) ([]NodeRDMA, error)
+	// Host returns this machine. Nothing is started for it.
+	Host(ctx context.Context) (Host, error)
 	// Studies returns the studies that were begun, the oldest first.
 	Studies(ctx context.Context) ([]Study, error)
 	// Study returns what a study shows so far.
@@ -40,6 +43,12 @@ type Source interface {
 
 // MaxResults is how many results a page lists.
 const MaxResults = 50
+
+// A Host is the machine that the pages are served from.
+type Host struct {
+	Document *hostview.Document
+	Doctor   []finding.Finding // what it can do as a host of emulated labs, and what it lacks
+}
 
 // A Lab is a running lab.
 type Lab struct {

@@ -1,9 +1,9 @@
-// The parts of the page that have data-live are had anew every second, as the server writes them, and changed where they differ: what is in focus,
+// The parts of the page that have data-live are had anew every second, or as often as data-every says, as the server writes them, and changed where they differ: what is in focus,
 // selected or scrolled stays. Nothing is asked for while the page is hidden or paused.
 'use strict';
-const source = document.querySelector('[data-source]')?.dataset.source;
+const from = document.querySelector('[data-source]')?.dataset, source = from?.source;
 const button = document.getElementById('pause'), silence = document.getElementById('silence');
-const second = 1000;
+const second = 1000, pace = (from?.every ?? 1) * second;
 let paused = false, timer = 0, busy = false;
 
 function change(have, now) {
@@ -16,8 +16,9 @@ function change(have, now) {
     have.nodeValue = now.nodeValue;
     return;
   }
-  for (const {name} of [...have.attributes]) if (!now.hasAttribute(name)) have.removeAttribute(name);
-  for (const {name, value} of now.attributes) if (have.getAttribute(name) !== value) have.setAttribute(name, value);
+  const kept = name => name === 'open' && have.nodeName === 'DETAILS'; // what the reader has opened stays open
+  for (const {name} of [...have.attributes]) if (!now.hasAttribute(name) && !kept(name)) have.removeAttribute(name);
+  for (const {name, value} of now.attributes) if (have.getAttribute(name) !== value && !kept(name)) have.setAttribute(name, value);
   const old = [...have.childNodes], next = [...now.childNodes];
   next.forEach((child, i) => i < old.length ? change(old[i], child) : have.append(document.importNode(child, true)));
   old.slice(next.length).forEach(child => child.remove());
@@ -48,12 +49,12 @@ async function look() {
   }
   busy = false;
   clearTimeout(timer);
-  timer = setTimeout(look, second);
+  timer = setTimeout(look, pace);
 }
 
 if (source) {
   document.addEventListener('visibilitychange', look);
-  timer = setTimeout(look, second);
+  timer = setTimeout(look, pace);
   if (button) {
     button.hidden = false;
     button.addEventListener('click', () => {

@@ -263,13 +263,15 @@ func (m *sink) nodesRDMA(c scrape, labs []labState) {
 	}
 }
 
-// checks are those of the last verify of a running lab, or of its last measurement, which makes
-// them too: the later ones.
-func (m *sink) checks(labs []labState, results []Result, now time.Time) {
-	type checked struct {
-		at       time.Time
-		findings []finding.Finding
-	}
+// checked are findings, and when they were made.
+type checked struct {
+	at       time.Time
+	findings []finding.Finding
+}
+
+// lastChecks are those of the last verify of a running lab, or of its last measurement, which makes
+// them too: the later ones, by lab.
+func lastChecks(labs []labState, results []Result) map[string]checked {
 	last := map[string]checked{}
 	for _, r := range results {
 		if have, ok := last[r.Lab]; len(r.Findings) > 0 && (!ok || r.Generated.After(have.at)) {
@@ -281,7 +283,12 @@ func (m *sink) checks(labs []labState, results []Result, now time.Time) {
 			last[l.Name] = checked{l.Checked, l.Findings}
 		}
 	}
-	for lab, c := range last {
+	return last
+}
+
+// checks puts the last checks of each lab.
+func (m *sink) checks(labs []labState, results []Result, now time.Time) {
+	for lab, c := range lastChecks(labs, results) {
 		m.put(checkAge, now.Sub(c.at).Seconds(), lab)
 		for _, f := range c.findings {
 			for _, state := range []finding.Status{finding.OK, finding.Failed, finding.Unknown} {

@@ -41,14 +41,10 @@ func (s *server) state(ctx context.Context) *state {
 	wg.Go(func() {
 		labs, _, err := s.labs.get(ctx)
 		st.labsErr, st.labs = err, make([]labState, len(labs))
-		s.forget(labs)
+		s.forget(labs, err)
 		var each sync.WaitGroup
 		for i, l := range labs {
-			st.labs[i].Lab = l
-			if !l.HasSwitch {
-				continue
-			}
-			each.Go(func() { st.labs[i].flow, _, st.labs[i].flowErr = s.flows.get(ctx, l.Name) })
+			each.Go(func() { st.labs[i] = s.labState(ctx, l) })
 		}
 		each.Wait()
 	})
@@ -63,8 +59,21 @@ func (s *server) state(ctx context.Context) *state {
 	return st
 }
 
-// forget drops what was read of labs that are gone.
-func (s *server) forget(labs []Lab) {
+// labState asks the switch of a lab, if it has one.
+func (s *server) labState(ctx context.Context, l Lab) labState {
+	out := labState{Lab: l}
+	if l.HasSwitch {
+		out.flow, _, out.flowErr = s.flows.get(ctx, l.Name)
+	}
+	return out
+}
+
+// forget drops what was read of labs that are gone. A list that could not be read says nothing of them.
+func (s *server) forget(labs []Lab, err error) {
+	if err != nil && len(labs) == 0 {
+		return
+	}
+	s.past.keep(labs)
 	has := func(name string) bool { return slices.ContainsFunc(labs, func(l Lab) bool { return l.Name == name }) }
 	s.flows.keep(has)
 	s.rdma.keep(has)
@@ -86,7 +95,9 @@ type overviewView struct {
 type labView struct {
 	ID       int // on the page
 	Name     string
+	Href     string
 	About    string
+	NoKVM    words.Message // why; empty where there is KVM
 	Emulated bool
 	Warnings []string
 	Nodes    []nodeView
@@ -101,7 +112,7 @@ type labView struct {
 type nodeView struct {
 	Name, State, Class, Address, RDMA, GID, Memory, Since string
 	CPUs                                                  int
-	Errors                                                string
+	Errors                                                string // folded up by the template
 }
 
 // A portView is a row of the table of ports.
@@ -181,18 +192,14 @@ func errorText(err error) string {
 
 // newLabView shows a lab. What is wrong with it stands above its tables, with the command that mends it.
 func newLabView(id int, l labState, now time.Time) labView {
-	v := labView{ID: id, Name: words.Printable(l.Name), Emulated: l.Emulated, Switch: l.HasSwitch,
-		PortsErr: errorText(l.flowErr)}
+	v := labView{ID: id, Name: words.Printable(l.Name), Href: "/labs/" + url.PathEscape(l.Name), Emulated: l.Emulated,
+		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
 	about := []string{"up for " + lasting(now.Sub(l.Created))}
 	if l.Driver != "" {
 		about = append(about, "made by "+l.Driver)
 	}
 	if l.Accelerator != "" {
-		cpus := "CPUs by " + l.Accelerator
-		if l.Reason != "" {
-			cpus += " (no KVM: " + l.Reason + ")"
-		}
-		about = append(about, cpus)
+		about, v.NoKVM = append(about, "CPUs by "+l.Accelerator), words.Fold(l.Reason)
 	}
 	v.About = words.Printable(strings.Join(about, ", "))
 	if !l.Ready {
@@ -220,7 +227,7 @@ func newLabView(id int, l labState, now time.Time) labView {
 // newNodeView shows a node, with the addresses of all of its NICs in one cell.
 func newNodeView(n Node, now time.Time) nodeView {
 	v := nodeView{Name: words.Printable(n.Name), State: words.Printable(n.State), CPUs: n.CPUs,
-		Errors: words.Printable(n.Error)}
+		Errors: n.Error}
 	switch n.State {
 	case "running":
 		v.Class = "ok"

@@ -40,7 +40,7 @@ const assets = `<link rel="icon" href="/icon.svg" type="image/svg+xml">
 var templates = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("live.html").Funcs(template.FuncMap{
 		"time": show.Time, "bytes": words.Bytes[uint64], "count": countText, "size": show.Size,
-		"assets": func() template.HTML { return assets },
+		"assets": func() template.HTML { return assets }, "fold": words.Fold,
 	}).Parse(liveHTML))
 })
 
@@ -62,6 +62,8 @@ type server struct {
 	labs      *reading[[]Lab]
 	studies   *reading[[]Study]
 	results   *reading[[]Result]
+	host      *reading[Host]
+	past      history
 	flows     shelf[*flow]
 	rdma      shelf[[]NodeRDMA]
 	documents shelf[*studyview.Document]
@@ -76,11 +78,19 @@ const (
 	freshResults = 5 * time.Second
 	freshStudy   = 5 * time.Second  // an analysis takes a while
 	freshRDMA    = 10 * time.Second // a program is run in every node
+	freshHost    = time.Minute      // all of /sys is read
 )
 
-// New returns the handler of all pages.
-func New(src Source, o Options) http.Handler {
-	return newGuard(o.Addr, o.Token, newPages(src, o).mux())
+// Pages are the handler of all pages.
+type Pages struct {
+	http.Handler
+	s *server
+}
+
+// New returns the handler of all pages. They have an hour of counters if [Pages.Sample] runs.
+func New(src Source, o Options) *Pages {
+	s := newPages(src, o)
+	return &Pages{newGuard(o.Addr, o.Token, s.mux()), s}
 }
 
 // newPages returns the server behind the guard.
@@ -95,6 +105,7 @@ func newPages(src Source, o Options) *server {
 	s.labs = newReading(o, freshLabs, o.Limit, src.Labs)
 	s.studies = newReading(o, freshStudies, o.Limit, src.Studies)
 	s.results = newReading(o, freshResults, o.Limit, src.Results)
+	s.host = newReading(o, freshHost, 10*o.Limit, src.Host)
 	// A rate needs two looks, so the last flow is kept with the reading, and goes with it when the lab is gone.
 	s.flows.make = func(lab string) *reading[*flow] {
 		var last *flow // one read at a time uses it
@@ -104,12 +115,15 @@ func newPages(src Source, o Options) *server {
 				return nil, err
 			}
 			last = last.next(f)
+			s.past.fabric(lab, f)
 			return last, nil
 		})
 	}
 	s.rdma.make = func(lab string) *reading[[]NodeRDMA] {
 		return newReading(o, freshRDMA, 2*o.Limit, func(ctx context.Context) ([]NodeRDMA, error) {
-			return src.RDMA(ctx, lab)
+			all, err := src.RDMA(ctx, lab)
+			s.past.rdma(lab, o.Now(), all)
+			return all, err
 		})
 	}
 	s.documents.make = func(name string) *reading[*studyview.Document] {
@@ -126,6 +140,8 @@ func (s *server) mux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { notFound(w) })
 	mux.HandleFunc("GET /{$}", s.overview)
+	mux.HandleFunc("GET /labs/{name}", s.lab)
+	mux.HandleFunc("GET /host", s.hostPage)
 	mux.HandleFunc("GET /studies/{name}", s.study)
 	mux.HandleFunc("GET /studies/{name}/state", s.studyState)
 	mux.HandleFunc("GET /results/{lab}/{time}", s.result)
@@ -163,13 +179,13 @@ func render(name string, data any) []byte {
 // A notice is a page that says one thing.
 type notice struct {
 	Title, Text string
-	Detail      string // an error, as it came
+	Detail      string // an error, as it came; long ones are folded up
 	Nav         template.HTML
 }
 
 // writeNotice sends a notice; what it says may come from outside.
 func writeNotice(w http.ResponseWriter, status int, n notice) {
-	n.Title, n.Text, n.Detail = words.Printable(n.Title), words.Printable(n.Text), words.Visible(n.Detail)
+	n.Title, n.Text = words.Printable(n.Title), words.Printable(n.Text)
 	write(w, status, kindHTML, render("notice", n))
 }
 
@@ -181,7 +197,7 @@ func failed(w http.ResponseWriter, status int, title, text string, err error) {
 // notFound answers for an address that leads to nothing.
 func notFound(w http.ResponseWriter) {
 	writeNotice(w, http.StatusNotFound, notice{Title: "There is no such page",
-		Text: "The study or result may have been removed since.", Nav: wayBack()})
+		Text: "The lab, study or result may be gone.", Nav: wayBack()})
 }
 
 // wayBack is the head of pages that are not about a study: a link to the overview.
@@ -243,12 +259,12 @@ func (s *server) study(w http.ResponseWriter, r *http.Request) {
 		writeNotice(w, http.StatusOK, n)
 		return
 	}
-	writeFramed(w, page.Bytes(), nav)
+	writeFramed(w, page.Bytes(), nav, nil)
 }
 
-// writeFramed sends a page that was made to stand alone.
-func writeFramed(w http.ResponseWriter, page, nav []byte) {
-	out, csp, err := framed(page, nav)
+// writeFramed sends a page that was made to stand alone, with a part of ours at its end.
+func writeFramed(w http.ResponseWriter, page, nav, end []byte) {
+	out, csp, err := framed(page, nav, end)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
@@ -307,5 +323,5 @@ func (s *server) result(w http.ResponseWriter, r *http.Request) {
 		failed(w, http.StatusInternalServerError, title, "It cannot be read.", err)
 		return
 	}
-	writeFramed(w, page.Bytes(), []byte(wayBack()))
+	writeFramed(w, page.Bytes(), []byte(wayBack()), nil)
 }

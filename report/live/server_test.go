@@ -58,7 +58,8 @@ func bearer(token string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set("Authorization", "Bearer "+token) }
 }
 
-var paths = []string{"/", "/metrics", "/studies/demo", "/studies/demo/state?since=1", "/results/pair/20261122T200000Z",
+var paths = []string{"/", "/metrics", "/labs/pair", "/labs/half", "/host", "/studies/demo",
+	"/studies/demo/state?since=1", "/results/pair/20261122T200000Z",
 	"/live.js", "/live.css", "/show.css", "/icon.svg"}
 
 func TestOnlyWhoHasTheTokenIsAnswered(t *testing.T) {
@@ -240,7 +241,8 @@ func TestTheOverviewShowsEverything(t *testing.T) {
 	_, body := ask(t, base+"/", nil)
 	for _, want := range []string{
 		"2 labs with 5 nodes, 2 running; 2 studies, 1 running; 3 stored results.", "As of 2026-11-22 21:00:04 UTC",
-		`half <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead", "its machine did not answer within 1s",
+		`<a href="/labs/half">half</a> <span class="tag">emulated</span>`, "Not ready:", "vm00 is dead",
+		"its machine did not answer within 1s",
 		"no KVM: /dev/kvm is not there",
 		"the switch of lab half does not answer", // in its place, beside what the other lab says
 		"vm00 eth0", `<td class="n rate">1.00 Mb/s</td><td class="n rate">2.00 Mb/s</td>`, "delay 50us, loss 0.1%",
@@ -377,6 +379,7 @@ func TestOnlyWhatIsListedIsOpened(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	for _, path := range []string{
+		"/labs/none", "/labs/", "/labs/..%2fetc", "/labs/pair%00", "/labs/pair/x", "/host/", "/host/x",
 		"/studies/..", "/studies/%2e%2e%2f%2e%2e%2fetc%2fpasswd", "/studies/none", "/studies/demo%00", "/studies/",
 		"/studies/none/state?since=0", "/studies/demo/state", "/studies/demo/state?since=x",
 		"/results/pair", "/results/pair/..", "/results/..%2f..%2fetc/passwd", "/results/%2e%2e/20261122T200000Z",
@@ -431,8 +434,9 @@ func TestHostileNamesStayText(t *testing.T) {
 		t.Errorf("metrics: status %d, %s\n%s", resp.StatusCode, resp.Header.Get("Content-Type"), text)
 	}
 	// The links lead to what has the name.
-	for _, path := range []string{"/studies/" + url.PathEscape(evil), "/results/" + url.PathEscape(evil) + "/" +
-		url.PathEscape(evil)} {
+	for _, path := range []string{"/labs/" + url.PathEscape(evil), "/studies/" + url.PathEscape(evil),
+		"/results/" + url.PathEscape(evil) + "/" +
+			url.PathEscape(evil)} {
 		if resp, _ := ask(t, base+path, nil); resp.StatusCode != http.StatusOK {
 			t.Errorf("%s: status %d", path, resp.StatusCode)
 		}
@@ -512,7 +516,7 @@ func TestFramedRefusesAPageItDoesNotKnow(t *testing.T) {
 	t.Parallel()
 	for _, page := range []string{"", "<html><head></head>\n<body>\n",
 		"<head><meta http-equiv=\"Content-Security-Policy\" content=\"x\"></head><body>"} {
-		if _, _, err := framed([]byte(page), nil); err == nil {
+		if _, _, err := framed([]byte(page), nil, nil); err == nil {
 			t.Errorf("%q: no error", page)
 		}
 	}

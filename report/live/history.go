@@ -1,0 +1,229 @@
+package live
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+)
+
+// The hour that is kept of each lab. The switch counts for itself, so that it can be read often; a device's counters
+// cost its node CPU time.
+const (
+	sampleEvery = 15 * time.Second
+	deviceEvery = time.Minute
+)
+
+var (
+	portHour   = window{least: sampleEvery - 2*time.Second, most: 3 * sampleEvery, span: time.Hour}
+	deviceHour = window{least: deviceEvery / 2, most: 3 * deviceEvery, span: time.Hour}
+)
+
+// Bounds of memory: a track has 280 points of 72 bytes and 8 events of 4 KB at most, all of them 50 MB.
+const (
+	maxTracks = 1024             // ports and devices of all labs
+	maxEvents = 64               // counters of one device
+	eventStep = 10 * time.Minute // between events that are kept, beside the last ones
+)
+
+// A history is an hour of the counters of all labs.
+type history struct {
+	mu   sync.Mutex
+	labs map[string]*labHistory
+}
+
+// A labHistory is what is kept of one lab.
+type labHistory struct {
+	created, switched time.Time // of the lab, and of its switch
+	asked             time.Time // when its page was last opened
+	ports             map[string]track
+	devices           map[device]track
+	skipped           bool // there was no room for some
+}
+
+// A device is an RDMA device of a node.
+type device struct{ node, name string }
+
+// A track is the last reading and what was between earlier ones.
+type track struct {
+	last   counts
+	past   past
+	events []events // the oldest first
+}
+
+// events are what a device counts by names of its own.
+type events struct {
+	at  time.Time
+	all map[string]uint64
+}
+
+// of returns what is kept of a lab, which is there afterwards.
+func (h *history) of(lab string) *labHistory {
+	l := h.labs[lab]
+	if l == nil {
+		if h.labs == nil {
+			h.labs = make(map[string]*labHistory)
+		}
+		l = &labHistory{ports: make(map[string]track), devices: make(map[device]track)}
+		h.labs[lab] = l
+	}
+	return l
+}
+
+// room reports whether another track may be kept.
+func (h *history) room() bool {
+	n := 0
+	for _, l := range h.labs {
+		n += len(l.ports) + len(l.devices)
+	}
+	return n < maxTracks
+}
+
+// add notes a reading of what has a key, unless it comes too soon after the last one; false where there is no room.
+func add[K comparable](h *history, all map[K]track, key K, now counts, w window) bool {
+	t, ok := all[key]
+	if !ok && !h.room() {
+		return false
+	}
+	// Readers of pages read more often than the hour is kept.
+	if since := now.at.Sub(t.last.at); since < 0 || since >= w.least {
+		t.past, t.last = t.past.next(t.last, now, w), now
+		all[key] = t
+	}
+	return true
+}
+
+// fabric notes the counters of a switch. What another switch of the lab has counted is forgotten.
+func (h *history) fabric(lab string, f Fabric) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.of(lab)
+	have := make(map[string]bool)
+	for i := range f.Ports {
+		have[f.Ports[i].Name] = true
+	}
+	maps.DeleteFunc(l.ports, func(name string, _ track) bool { return !have[name] || !f.Started.Equal(l.switched) })
+	l.switched = f.Started
+	for i := range f.Ports {
+		p := &f.Ports[i]
+		l.skipped = !add(h, l.ports, p.Name, f.counts(p), portHour) || l.skipped
+	}
+}
+
+// rdma notes the counters of RDMA devices. A node that did not answer has a gap.
+func (h *history) rdma(lab string, at time.Time, nodes []NodeRDMA) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.of(lab)
+	for _, n := range nodes {
+		for _, d := range n.Devices {
+			key := device{n.Node, d.Name}
+			c := counts{at: at, rx: d.Port["port_rcv_packets"], tx: d.Port["port_xmit_packets"]}
+			if !add(h, l.devices, key, c, deviceHour) {
+				l.skipped = true
+				continue
+			}
+			if t := l.devices[key]; t.last.at.Equal(at) {
+				t.events = nextEvents(t.events, events{at, d.HW})
+				l.devices[key] = t
+			}
+		}
+	}
+}
+
+// nextEvents adds what a device counts. Where a counter fell, the device counts anew.
+func nextEvents(all []events, now events) []events {
+	kept := events{now.at, make(map[string]uint64)}
+	for _, name := range slices.Sorted(maps.Keys(now.all)) {
+		if len(kept.all) < maxEvents && !slices.Contains(noCounter, name) {
+			kept.all[name] = now.all[name]
+		}
+	}
+	if n := len(all); n > 0 {
+		for name, v := range all[n-1].all {
+			if kept.all[name] < v {
+				all = nil
+				break
+			}
+		}
+	}
+	var out []events
+	for _, e := range all {
+		if now.at.Sub(e.at) <= deviceHour.span {
+			out = append(out, e)
+		}
+	}
+	// A table says what was added, and draws nothing: few are enough.
+	if n := len(out); n > 1 && out[n-1].at.Sub(out[n-2].at) < eventStep {
+		out = out[:n-1]
+	}
+	return append(out, kept)
+}
+
+// opened notes that somebody looks at the page of a lab, so that its nodes are asked, and returns what is kept of it.
+func (h *history) opened(lab string, now time.Time) labHistory {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.of(lab)
+	l.asked = now
+	out := *l
+	// Copies: the tracks in them never change.
+	out.ports, out.devices = maps.Clone(l.ports), maps.Clone(l.devices)
+	return out
+}
+
+// wanted reports whether the devices of a lab are to be read: somebody has looked at its page within the hour.
+func (h *history) wanted(lab string, now time.Time) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.labs[lab]
+	return l != nil && !l.asked.IsZero() && now.Sub(l.asked) <= deviceHour.span
+}
+
+// keep forgets labs that are gone, and those that were made anew under their name.
+func (h *history) keep(labs []Lab) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	made := make(map[string]time.Time)
+	for _, l := range labs {
+		made[l.Name] = l.Created
+	}
+	maps.DeleteFunc(h.labs, func(name string, l *labHistory) bool {
+		created, ok := made[name]
+		old := !ok || !l.created.IsZero() && !l.created.Equal(created)
+		l.created = created
+		return old
+	})
+}
+
+// Sample keeps an hour of the counters of all labs until ctx ends, also while nobody looks.
+func (p *Pages) Sample(ctx context.Context) {
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		p.s.sample(ctx, n%int(deviceEvery/sampleEvery) == 0)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// sample reads the switches of all labs, and the devices of those that are looked at. What is read
+// gets into the history where it is read, as what pages and scrapes read does.
+func (s *server) sample(ctx context.Context, devices bool) {
+	labs, _, err := s.labs.get(ctx)
+	s.forget(labs, err)
+	var wg sync.WaitGroup
+	for _, l := range labs {
+		if l.HasSwitch {
+			wg.Go(func() { _, _, _ = s.flows.get(ctx, l.Name) }) // an error is a gap
+		}
+		if devices && l.Ready && s.past.wanted(l.Name, s.now()) {
+			wg.Go(func() { _, _, _ = s.rdma.get(ctx, l.Name) })
+		}
+	}
+	wg.Wait()
+}

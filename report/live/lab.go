@@ -1,0 +1,258 @@
+package live
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
+)
+
+// A labPage is what the template prints of one lab.
+type labPage struct {
+	labView
+	At         string
+	Nav        template.HTML
+	Picture    template.HTML
+	Key        bool // links of several kinds are drawn
+	Checks     template.HTML
+	CheckedAgo string // empty: never
+	ResultsErr string
+	Results    []resultView
+	Every      string // how often the ports are read
+	Hour       []chart
+	Devices    []chart
+	Events     []eventRow
+	Skipped    bool
+}
+
+// A chart is the hour of a port or a device.
+type chart struct {
+	ID, Title, Now, Lost, Desc string
+	Top, Half                  string // values of the two grid lines
+	Rx, Tx                     string
+	RxName, TxName             string
+	Gaps                       []gapBox
+}
+
+// A gapBox is where nothing was read.
+type gapBox struct{ X, W, Title string }
+
+// An eventRow is what a device counts by a name of its own.
+type eventRow struct{ Device, Name, Count, Hour string }
+
+// chartBox lies in the viewBox of the template.
+var chartBox = box{4, 16, 352, 64}
+
+// lab sends the page of a running lab. That it is opened is the reason why the devices in its nodes
+// are read from then on.
+func (s *server) lab(w http.ResponseWriter, r *http.Request) {
+	ctx := r.Context()
+	labs, _, err := s.labs.get(ctx)
+	at := slices.IndexFunc(labs, func(l Lab) bool { return l.Name == r.PathValue("name") })
+	switch {
+	case at >= 0:
+	case err != nil:
+		failed(w, http.StatusServiceUnavailable, "Labs cannot be read", "", err)
+		return
+	default:
+		notFound(w)
+		return
+	}
+	l := s.labState(ctx, labs[at])
+	results, _, resultsErr := s.results.get(ctx)
+	v, err := s.newLabPage(l, results)
+	if err != nil {
+		failed(w, http.StatusInternalServerError, "Lab "+l.Name, "It cannot be shown.", err)
+		return
+	}
+	v.ResultsErr = errorText(resultsErr)
+	write(w, http.StatusOK, kindHTML, render("lab", v))
+}
+
+// newLabPage decides what the page of a lab shows.
+func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
+	now := s.now()
+	v := &labPage{labView: newLabView(1, l, now), At: show.Time(now), Nav: wayBack(), Every: lasting(sampleEvery)}
+	d := report.Data{Lab: l.Name, Emulated: l.Emulated, NoSwitch: !l.HasSwitch, Nodes: pictured(l)}
+	for _, n := range d.Nodes {
+		v.Key = v.Key || slices.ContainsFunc(n.Wires, func(w report.Wire) bool { return w.Down || w.Impaired })
+	}
+	var since []Result // of this lab, and not of an earlier one of its name
+	for _, x := range results {
+		if x.Lab != l.Name {
+			continue
+		}
+		if x.Generated.After(l.Created) {
+			since = append(since, x)
+		}
+		if len(v.Results) < 10 {
+			v.Results = append(v.Results, newResultView(x))
+		}
+	}
+	if c, ok := lastChecks([]labState{l}, since)[l.Name]; ok {
+		v.CheckedAgo, d.Findings = lasting(now.Sub(c.at)), c.findings
+	}
+	parts, err := d.Parts()
+	if err != nil {
+		return nil, err
+	}
+	v.Picture, v.Checks = parts.Picture, parts.Checks
+	v.history(l, s.past.opened(l.Name, now), now)
+	return v, nil
+}
+
+// pictured are the nodes as the picture has them: how each is, and a wire for each of its NICs.
+func pictured(l labState) []report.Node {
+	ports := make(map[[2]string]Port)
+	if l.flow != nil {
+		for _, p := range l.flow.Ports {
+			ports[[2]string{p.Node, p.NIC}] = p
+		}
+	}
+	var out []report.Node
+	for _, n := range l.Nodes {
+		x := report.Node{Name: n.Name, State: n.State, Off: n.State == "dead" || n.State == "unknown"}
+		for _, c := range n.NICs {
+			x.Address = cmp.Or(x.Address, c.Address)
+			if x.RDMADevice == "" && c.RDMA != "" && c.GID != nil {
+				x.RDMADevice, x.GIDIndex = c.RDMA, *c.GID
+			}
+			w := report.Wire{Text: c.Name}
+			if p, ok := ports[[2]string{n.Name, c.Name}]; ok {
+				w.Down, w.Impaired = !p.Connected, p.Impaired != ""
+				w.Text = fmt.Sprintf("%s %s: %s", n.Name, c.Name, map[bool]string{true: "down", false: "up"}[w.Down])
+				if w.Impaired {
+					w.Text += ", impaired by " + p.Impaired
+				}
+				if r := l.flow.rate(p.Name); r != nil {
+					w.Text += fmt.Sprintf(", %s from the node, %s to it", words.Rate(r.rx), words.Rate(r.tx))
+				}
+			}
+			x.Wires = append(x.Wires, w)
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// history draws the hour of a lab.
+func (v *labPage) history(l labState, h labHistory, now time.Time) {
+	v.Skipped = h.skipped
+	if l.flow != nil {
+		for _, p := range l.flow.Ports {
+			if t, ok := h.ports[p.Name]; ok {
+				c := chart{ID: fmt.Sprint("p", len(v.Hour)+1), Title: newPortView(l.flow, p).Name,
+					RxName: "from the node",
+					TxName: "to the node"}
+				v.Hour = append(v.Hour, c.of(t, portHour, now, words.Rate))
+			}
+		}
+	}
+	packets := func(v float64) string { return show.Short(v) + " packets/s" }
+	keys := slices.SortedFunc(maps.Keys(h.devices), func(a, b device) int {
+		return cmp.Or(strings.Compare(a.node, b.node), strings.Compare(a.name, b.name))
+	})
+	for _, k := range keys {
+		t, name := h.devices[k], words.Printable(k.node+" "+k.name)
+		c := chart{ID: fmt.Sprint("r", len(v.Devices)+1), Title: name, RxName: "received", TxName: "sent"}
+		v.Devices = append(v.Devices, c.of(t, deviceHour, now, packets))
+		v.Events = append(v.Events, eventRows(name, t.events)...)
+	}
+}
+
+// of draws a track.
+func (c chart) of(t track, w window, now time.Time, text func(float64) string) chart {
+	axis := show.LinearAxis(t.past.most())
+	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
+	c.Rx, c.Tx = t.past.draw(chartBox, now, w.span, axis.Hi)
+	var missed time.Duration
+	x := func(at time.Time) float64 {
+		return chartBox.x + chartBox.w*max(0, 1-now.Sub(at).Seconds()/w.span.Seconds())
+	}
+	for _, g := range t.past.gaps(now, w) {
+		missed += g.to.Sub(g.from)
+		c.Gaps = append(c.Gaps, gapBox{show.Px(x(g.from)), show.Px(x(g.to) - x(g.from)),
+			fmt.Sprintf("not read from %s to %s UTC", clock(g.from), clock(g.to))})
+	}
+	var lost uint64
+	for _, p := range t.past {
+		lost += p.lost
+	}
+	if n := len(t.past); n > 0 && now.Sub(t.past[n-1].at) <= w.most {
+		last := t.past[n-1]
+		c.Now = fmt.Sprintf("%s %s, %s %s", text(last.rx), c.RxName, text(last.tx), c.TxName)
+	}
+	if lost > 0 {
+		c.Lost = words.Count(int64(lost), "frame") + " dropped in what was read"
+	}
+	c.Desc = fmt.Sprintf("Last hour, at most %s; now %s.", text(t.past.most()), cmp.Or(c.Now, "not known"))
+	if len(t.past) == 0 {
+		c.Desc = "Last hour: two readings are needed for a rate."
+	}
+	if missed > 0 {
+		c.Desc += " Not read for " + lasting(missed) + " of it."
+	}
+	return c
+}
+
+// clock is a time of day.
+func clock(t time.Time) string { return t.UTC().Format("15:04:05") }
+
+// eventRows are the counters of a device that are not zero, and what was added in the hour.
+func eventRows(name string, all []events) []eventRow {
+	if len(all) == 0 {
+		return nil
+	}
+	first, last := all[0], all[len(all)-1]
+	var out []eventRow
+	for _, k := range slices.Sorted(maps.Keys(last.all)) {
+		if n := last.all[k]; n > 0 {
+			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}
+			if len(all) > 1 {
+				row.Hour = fmt.Sprintf("%s in %s", countText(n-first.all[k]), lasting(last.at.Sub(first.at)))
+			}
+			out = append(out, row)
+		}
+	}
+	return out
+}
+
+// hostPage sends the page of this machine: what rackless inspect shows, and below what rackless doctor says.
+func (s *server) hostPage(w http.ResponseWriter, r *http.Request) {
+	h, at, err := s.host.get(r.Context())
+	var page bytes.Buffer
+	if err == nil {
+		err = h.Document.WritePage(&page)
+	}
+	if err != nil {
+		failed(w, http.StatusServiceUnavailable, "This host", "It cannot be read.", err)
+		return
+	}
+	v := struct {
+		At     string
+		Doctor []doctorRow
+	}{At: show.Time(at)}
+	for _, f := range h.Doctor {
+		status := words.Printable(string(f.Status))
+		v.Doctor = append(v.Doctor, doctorRow{words.Printable(f.Title), status, words.Fold(f.Evidence),
+			words.Fold(f.Fix),
+			map[bool]string{true: "ok", false: "off"}[status == "ok"]})
+	}
+	writeFramed(w, page.Bytes(), []byte(wayBack()), render("doctor", v))
+}
+
+// A doctorRow is a check of the host.
+type doctorRow struct {
+	Title, Status string
+	Evidence, Fix words.Message
+	Class         string
+}
