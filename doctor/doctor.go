@@ -1,5 +1,5 @@
-// Package doctor says what a machine can do as a host of emulated labs, what it lacks, and the fix.
-// It looks at everything that rack.Up needs, and changes nothing.
+// Package doctor checks what a machine can do as a host of emulated labs, what it lacks, and the fix.
+// It checks everything that rack.Up needs, and changes nothing.
 package doctor
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A Report is what Look found. As JSON it is what rackless doctor prints, see docs/json.md.
+// A Report holds the findings of Look. Its JSON is the output of rackless doctor, see docs/json.md.
 type Report struct {
-	Ready  bool              `json:"ready"` // nothing that up needs is lacking
+	Ready  bool              `json:"ready"` // up has everything that it needs
 	Checks []finding.Finding `json:"checks"`
 }
 
-// Options say where to look.
+// Options are the options of Look.
 type Options struct {
 	Dirs     rack.Dirs
 	Probe    bool // build the node image if it is missing, to find out whether KVM can be used
@@ -41,7 +41,8 @@ type Options struct {
 	Progress *rack.Progress
 }
 
-// Look examines this machine. Without Options.Probe, KVM is tried only where the node image exists.
+// Look examines this machine. Without Options.Probe it tries KVM only if the node image exists, because
+// building the image takes a minute and downloads packages.
 func Look(ctx context.Context, o Options) Report {
 	d := &doctor{dirs: o.Dirs, root: os.DirFS("/"), look: exec.LookPath, probe: o.Probe, noBoot: o.NoBoot,
 		progress: o.Progress}
@@ -60,33 +61,36 @@ type doctor struct {
 	progress *rack.Progress
 
 	items []finding.Finding
-	qemu  qemu.Driver  // what was found of it
-	image *image.Image // current and whole; nil if there is none
+	qemu  qemu.Driver  // filled in by checkQEMU
+	image *image.Image // the current image, complete; nil if there is none
 }
 
 func (d *doctor) report() Report {
 	return Report{Ready: finding.Count(d.items, finding.Lack) == 0, Checks: d.items}
 }
 
-// ok is the finding of a check that found what is wanted. It needs no fix.
+// ok returns the finding of a check that passed. It needs no fix.
 func ok(format string, args ...any) finding.Finding {
 	return finding.Finding{Status: finding.OK, Evidence: fmt.Sprintf(format, args...)}
 }
 
+// warn returns the finding that labs come up, but slower or smaller than they could.
 func warn(evidence, fix string) finding.Finding {
 	return finding.Finding{Status: finding.Warn, Evidence: evidence, Fix: fix}
 }
 
+// lack returns the finding that labs do not come up.
 func lack(evidence, fix string) finding.Finding {
 	return finding.Finding{Status: finding.Lack, Evidence: evidence, Fix: fix}
 }
 
+// add records a finding. Programs know checks by their id, so ids must not change.
 func (d *doctor) add(id, title string, f finding.Finding) {
 	f.ID, f.Title = id, title
 	d.items = append(d.items, f)
 }
 
-// run looks at everything, in the order in which up needs it: a later check uses what an earlier one found.
+// run makes all checks, in the order in which up needs the things: later checks use what earlier ones found.
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU())
@@ -105,7 +109,7 @@ func (d *doctor) run(ctx context.Context) {
 	d.checkLimits()
 }
 
-// checkQEMU notes what it finds, which the checks of KVM and of templates need.
+// checkQEMU finds QEMU, and records its path and version for the checks of KVM and of templates.
 func (d *doctor) checkQEMU() finding.Finding {
 	binary, version, err := vm.Find()
 	if binary == "" {
@@ -118,7 +122,7 @@ func (d *doctor) checkQEMU() finding.Finding {
 	return ok("%s %s", binary, version)
 }
 
-// checkImage looks for the image that up would use, and builds it if that was asked for.
+// checkImage looks for the image that up would use. With probe it builds the image if it is missing.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	const fix = "up builds it, or: rackless image build"
 	recipe, err := image.Node.CurrentRecipe(ctx, image.Options{})
@@ -148,7 +152,8 @@ func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	return warn(key+" is not in "+d.dirs.Images(), fix)
 }
 
-// toBuild is the status of what an image is built with: once there is one, it is only needed for the next.
+// toBuild returns the finding that something is missing which only the build of an image needs. Where
+// an image exists, labs come up without it, so it is a warning.
 func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	if d.image != nil {
 		return warn(evidence, fix)
@@ -156,7 +161,7 @@ func (d *doctor) toBuild(evidence, fix string) finding.Finding {
 	return lack(evidence, fix)
 }
 
-// checkPackages looks for the programs that an image is built with, of which none is needed to run one.
+// checkPackages looks for the programs that build an image. Running an image needs none of them.
 func (d *doctor) checkPackages() finding.Finding {
 	programs := []string{"apt-get", "apt-cache", "dpkg-deb"}
 	missing := slices.DeleteFunc(slices.Clone(programs), func(p string) bool {
@@ -170,7 +175,7 @@ func (d *doctor) checkPackages() finding.Finding {
 	return ok("%s", strings.Join(programs, ", "))
 }
 
-// checkLists looks for package lists: apt knows no package without them, as in a fresh container.
+// checkLists looks for apt's package lists. Without them, as in a fresh container, apt finds no package.
 func (d *doctor) checkLists() finding.Finding {
 	// The lists may be compressed: _Packages, _Packages.lz4 ...
 	lists, err := fs.Glob(d.root, "var/lib/apt/lists/*_Packages*")
@@ -183,7 +188,8 @@ func (d *doctor) checkLists() finding.Finding {
 	return ok("%s in /var/lib/apt/lists", words.Count(len(lists), "list"))
 }
 
-// checkKVM boots the image under KVM, since /dev/kvm alone says little.
+// checkKVM boots the image under KVM. That /dev/kvm exists is not enough: nested KVM may be broken, or
+// the user may not open it. Without KVM labs still come up, so it is never more than a warning.
 func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	const slow = "nodes are emulated (TCG): everything works, more slowly"
 	if _, err := fs.Stat(d.root, "dev/kvm"); errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +214,8 @@ func (d *doctor) checkKVM(ctx context.Context) finding.Finding {
 	return warn(reason+"; "+slow, "use a machine with hardware virtualisation for speed")
 }
 
-// checkTemplates counts templates for the present image and QEMU. None is no lack: the first up makes one.
+// checkTemplates counts the templates for the current image and QEMU. It is fine to have none: the first
+// up makes one.
 func (d *doctor) checkTemplates() finding.Finding {
 	all, err := vm.Cache{Dir: d.dirs.Templates()}.List()
 	if err != nil {
@@ -233,7 +240,8 @@ func (d *doctor) checkTemplates() finding.Finding {
 	return ok("%d for the present image and QEMU", usable)
 }
 
-// checkMemory asks for room for a lab, which is two nodes at least. A control group may allow less than there is.
+// checkMemory checks that there is memory for a lab, which has at least two nodes. A control group may
+// allow less memory than the machine has.
 func (d *doctor) checkMemory() finding.Finding {
 	room, err := rack.ReadRoom()
 	if err != nil {
@@ -252,7 +260,7 @@ func (d *doctor) checkMemory() finding.Finding {
 	return ok("%s of %v each with QEMU", evidence, room.PerNode)
 }
 
-// checkCPUs takes one core for a warning, not a lack: labs work on one, and figures from it mean little.
+// checkCPUs warns about a single core: labs work on one, but figures measured there mean little.
 func checkCPUs(n int) finding.Finding {
 	evidence := fmt.Sprintf("%d may be used by this process", n)
 	if n < 2 {
@@ -261,6 +269,7 @@ func checkCPUs(n int) finding.Finding {
 	return ok("%s", evidence)
 }
 
+// checkDirs checks the three directories of a user, and the length of the socket paths in the first.
 func (d *doctor) checkDirs() {
 	d.add("run", "running labs", checkDir(d.dirs.Run, "RACKLESS_RUN", finding.Lack))
 	d.add("cache", "cache", checkDir(d.dirs.Cache, "RACKLESS_CACHE", finding.Lack))
@@ -268,7 +277,8 @@ func (d *doctor) checkDirs() {
 	d.add("run-path", "path of sockets", d.checkSockets())
 }
 
-// checkDir looks at a directory, without making it. lacking is the status where it cannot be used.
+// checkDir checks that a directory can be written or created, without creating it. lacking is the status
+// if it cannot be used.
 func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	if err := writable(path); err != nil {
 		return finding.Finding{Status: lacking, Evidence: err.Error(),
@@ -277,7 +287,8 @@ func checkDir(path, env string, lacking finding.Status) finding.Finding {
 	return ok("%s can be written", path)
 }
 
-// checkSockets looks for room for the names of lab and node in the paths of unix sockets.
+// checkSockets checks that the names of lab and node fit into the paths of unix sockets, which the kernel
+// limits to 107 bytes (unix(7), sun_path).
 func (d *doctor) checkSockets() finding.Finding {
 	names, err := d.dirs.CheckRun()
 	const long = 2 * lab.MaxName
@@ -294,14 +305,15 @@ func (d *doctor) checkSockets() finding.Finding {
 	return ok("%s is short enough", d.dirs.Run)
 }
 
-// Disk space in bytes: an image takes 120 MiB and twice that while it is built, a template of the
-// default shape 200 MiB.
+// Disk space in bytes. An image takes 120 MiB, and twice that while it is built; a template of the
+// default shape takes 200 MiB. Labs need room for several templates.
 const (
 	diskForImage = 512 << 20
 	diskForLabs  = 2 << 30
 )
 
-// checkDisk looks at the file system that has the cache, or will have it.
+// checkDisk checks the free space of the file system that has the cache, or will have it. With an image
+// in the cache, little space is only a warning.
 func (d *doctor) checkDisk() finding.Finding {
 	dir := existing(d.dirs.Cache)
 	var st unix.Statfs_t
@@ -320,7 +332,8 @@ func (d *doctor) checkDisk() finding.Finding {
 	return ok("%s", evidence)
 }
 
-// existing returns the nearest ancestor of a path that exists, or the path itself.
+// existing returns the path, or its nearest ancestor that exists. Directories that rackless has not made
+// yet are judged by that ancestor.
 func existing(path string) string {
 	for {
 		if _, err := os.Stat(path); err == nil || !errors.Is(err, fs.ErrNotExist) || path == filepath.Dir(path) {
@@ -330,7 +343,8 @@ func existing(path string) string {
 	}
 }
 
-// writable reports why a directory cannot be written, or could not be made.
+// writable returns an error if a directory cannot be written or created. It asks access(2) instead of
+// writing a file, because doctor changes nothing.
 func writable(path string) error {
 	dir := existing(path)
 	fi, err := os.Stat(dir)
@@ -346,8 +360,8 @@ func writable(path string) error {
 	return nil
 }
 
-// Needs of a lab of 64 nodes, with a margin of two: each node has a listener, a connection and an
-// agent's connection in the lab's daemon, and a QEMU with some five threads.
+// The needs of a lab of 64 nodes, with a margin of two. In the lab's daemon each node has a listener, a
+// connection and an agent's connection. Its QEMU has about five threads.
 const (
 	manyNodes    = 64
 	filesNeeded  = 2 * 4 * manyNodes
@@ -355,7 +369,7 @@ const (
 	noLimitAtAll = ^uint64(0)
 )
 
-// checkLimits looks at what bounds this process and its children.
+// checkLimits checks the limits of this process, which its children inherit: nodes and the daemon.
 func (d *doctor) checkLimits() {
 	d.add("nofile", "open files", rlimit(unix.RLIMIT_NOFILE, filesNeeded,
 		"raise it: ulimit -Hn, or LimitNOFILE= of the service"))
@@ -369,7 +383,7 @@ func (d *doctor) checkLimits() {
 	}
 }
 
-// rlimit judges the hard limit: Go programs raise the soft one to it by themselves, and the lab's daemon is one.
+// rlimit checks a hard limit. Go programs, such as the lab's daemon, raise the soft limit to it themselves.
 func rlimit(which int, needed uint64, fix string) finding.Finding {
 	var l unix.Rlimit
 	if err := unix.Getrlimit(which, &l); err != nil {
@@ -378,7 +392,8 @@ func rlimit(which int, needed uint64, fix string) finding.Finding {
 	return enough(l.Max, needed, fix)
 }
 
-// enough compares a limit with what a large lab needs. Less is a warning, since small labs fit anyway.
+// enough compares a limit with the needs of a large lab. A lower limit is a warning, because small labs
+// fit anyway.
 func enough(have, needed uint64, fix string) finding.Finding {
 	text := strconv.FormatUint(have, 10)
 	if have == noLimitAtAll {

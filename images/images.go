@@ -1,5 +1,5 @@
 // Package images lists and removes what the cache of a user holds: node images, and the templates
-// made of them.
+// made from them.
 package images
 
 import (
@@ -17,19 +17,19 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// A Listing is what the cache holds. As JSON it is what rackless image ls prints, see docs/json.md.
+// A Listing is the contents of the cache. Its JSON is the output of rackless image ls, see docs/json.md.
 type Listing struct {
 	Cache     string     `json:"cache"`
 	Images    []Item     `json:"images"`    // by key
-	Templates []Template `json:"templates"` // of images that are no longer there
+	Templates []Template `json:"templates"` // those whose image is no longer in the cache
 }
 
 // An Item is a node image.
 type Item struct {
 	Key       string     `json:"key"`
-	Name      string     `json:"name,omitempty"`
-	State     string     `json:"state"`   // "whole" or "damaged"
-	Current   bool       `json:"current"` // up without --kernel would use it
+	Name      string     `json:"name,omitempty"` // of its kind, such as "builtin"
+	State     string     `json:"state"`          // "whole" or "damaged"
+	Current   bool       `json:"current"`        // up without --kernel would use it
 	Release   string     `json:"release,omitempty"`
 	Kernel    string     `json:"kernel,omitempty"` // version
 	Bytes     int64      `json:"bytes"`            // on disk
@@ -37,7 +37,7 @@ type Item struct {
 	Templates []Template `json:"templates"`
 }
 
-// A Template is a booted machine of one shape, made of an image.
+// A Template is the saved state of a booted machine of one shape, made from an image.
 type Template struct {
 	Key         string     `json:"key"`
 	State       string     `json:"state"` // "whole" or "damaged"
@@ -50,19 +50,20 @@ type Template struct {
 	Made        *time.Time `json:"made,omitempty"`
 }
 
-// The two states of what is in the cache.
+// The states of an image or a template. Whole means that all files have the checksums of their build.
 const (
 	Whole   = "whole"
 	Damaged = "damaged"
 )
 
-// List reads the cache.
+// List reads the cache. It verifies every image, so it reads all of their bytes.
 func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
 	images, damaged, err := image.Node.List(ctx, d.Images())
 	if err != nil {
 		return out, err
 	}
+	// The key of the current recipe tells which image up would use, whether it is in the cache or not.
 	current, err := image.Node.CurrentRecipe(ctx, image.Options{})
 	if err != nil {
 		return out, err
@@ -71,6 +72,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 		out.Images = append(out.Images, Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current.Key(),
 			Release: i.Recipe.Release, Kernel: i.KernelVer, Built: &i.Built})
 	}
+	// Of a damaged image only the key is certain: its manifest may be what is damaged.
 	for _, key := range damaged {
 		out.Images = append(out.Images, Item{Key: key, State: Damaged, Current: key == current.Key()})
 	}
@@ -79,6 +81,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	if err != nil {
 		return out, err
 	}
+	// The size on disk also counts for damaged images: it is what their removal frees.
 	for i := range out.Images {
 		e := &out.Images[i]
 		e.Templates = []Template{}
@@ -95,6 +98,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 		if !t.Made.IsZero() {
 			entry.Made = &t.Made
 		}
+		// Below its image, or on its own if the image was removed or replaced.
 		to := &out.Templates
 		if i := slices.IndexFunc(out.Images, func(e Item) bool { return e.Key == t.Image }); i >= 0 {
 			to = &out.Images[i].Templates
@@ -104,19 +108,20 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	return out, nil
 }
 
-// Keys returns the keys of the images in the cache, whole or not: List reads every byte of them.
+// Keys returns the keys of the images in the cache, damaged ones included. Unlike List it reads no image,
+// so it is fast enough for the completion of a shell.
 func Keys(d rack.Dirs) ([]string, error) { return vm.Keys(d.Images()) }
 
 // RemoveOptions say what Remove deletes.
 type RemoveOptions struct {
-	All           bool // everything that is in the cache, and not what is named
-	TemplatesOnly bool // the templates of the images, and not the images
-	Force         bool // also what running labs were made from
+	All           bool // everything in the cache, instead of named keys
+	TemplatesOnly bool // the templates of the images, but not the images
+	Force         bool // even if running labs were made from it
 }
 
-// Remove deletes images with their templates, and templates that are named by their own keys. It
-// returns what is gone: "template KEY", "image KEY".
-func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (gone []string, err error) {
+// Remove deletes images with their templates, and templates named by their own keys. It returns what it
+// removed, also beside an error: "template KEY", "image KEY".
+func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (removed []string, err error) {
 	have, err := List(ctx, d)
 	if err != nil {
 		return nil, err
@@ -126,6 +131,7 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (g
 	if err != nil {
 		return nil, err
 	}
+	// With All, templates that have lost their image are removed too.
 	if o.All {
 		for _, i := range have.Images {
 			keys = append(keys, i.Key)
@@ -134,8 +140,8 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (g
 			keys = append(keys, t.Key)
 		}
 	}
-	var named []string // images
-	// Names are checked before anything is removed.
+	var named []string // keys of images
+	// All keys are checked before anything is removed, so a typing error removes nothing.
 	for _, key := range keys {
 		if slices.ContainsFunc(have.Images, func(i Item) bool { return i.Key == key }) {
 			named = append(named, key)
@@ -143,31 +149,33 @@ func Remove(ctx context.Context, d rack.Dirs, keys []string, o RemoveOptions) (g
 			return nil, fmt.Errorf("image %s: not in the cache: see rackless image ls", key)
 		}
 	}
+	// Templates are not checked: a running node keeps the files of its template open.
 	if !o.Force {
 		if err := checkUnused(d, named); err != nil {
 			return nil, err
 		}
 	}
 	// Templates first: what is left after an error is still listed below its image.
-	removed, err := templates.Remove(ctx, func(t vm.Listed) bool {
+	lost, err := templates.Remove(ctx, func(t vm.Listed) bool {
 		return slices.Contains(named, t.Image) || slices.Contains(keys, t.Key)
 	})
-	for _, t := range removed {
-		gone = append(gone, "template "+t.Key)
+	for _, t := range lost {
+		removed = append(removed, "template "+t.Key)
 	}
 	if err != nil || o.TemplatesOnly {
-		return gone, err
+		return removed, err
 	}
 	for _, key := range named {
 		if err := image.Remove(ctx, d.Images(), key); err != nil {
-			return gone, err
+			return removed, err
 		}
-		gone = append(gone, "image "+key)
+		removed = append(removed, "image "+key)
 	}
-	return gone, nil
+	return removed, nil
 }
 
-// checkUnused refuses images that running labs were made from.
+// checkUnused returns an error if running labs were made from one of the images. Their nodes would continue
+// without it, but up could only repair them after building it again.
 func checkUnused(d rack.Dirs, keys []string) error {
 	racks, err := rack.OpenAll(d)
 	errs := []error{err}
@@ -180,7 +188,7 @@ func checkUnused(d rack.Dirs, keys []string) error {
 	return errors.Join(errs...)
 }
 
-// diskUse adds up the files of a directory.
+// diskUse adds up the sizes of the files in a directory. Images have no subdirectories.
 func diskUse(dir string) (int64, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil {

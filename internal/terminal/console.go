@@ -13,14 +13,14 @@ import (
 	"golang.org/x/term"
 )
 
-// escapeKey leaves the console: Ctrl-], as with telnet and virsh. It is the only key that the node never gets.
+// escapeKey leaves the console: Ctrl-], as in telnet and virsh. It is the only key that the node never gets.
 const escapeKey = 0x1d
 
-// errEscape ends the copying of keys.
+// errEscape ends copyKeys when the escape key was typed, or when the terminal is gone.
 var errEscape = errors.New("escape key")
 
-// Connect passes keys and output through until the escape key, the end of the node or ctx.
-// The terminal is as it was afterwards.
+// Connect copies keys to the console and its output to out, until the escape key, the end of the node or
+// the end of ctx. Afterwards it restores the terminal. Raw mode is needed so that Ctrl-C goes to the node.
 func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err error) {
 	old, err := term.MakeRaw(int(t.Fd()))
 	if err != nil {
@@ -34,7 +34,8 @@ func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err
 	}()
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	// The reader of keys blocks in its read and outlives this function; the program ends soon after.
+	// The reader of keys blocks in its read and outlives this function, because a read of a terminal
+	// cannot be interrupted. The program ends soon after.
 	keys, output := make(chan error, 1), make(chan error, 1)
 	go func() { keys <- copyKeys(conn, t) }()
 	go func() {
@@ -59,10 +60,10 @@ func Connect(ctx context.Context, conn net.Conn, t *os.File, out io.Writer) (err
 	return err
 }
 
-// ErrEnd is the end of a console from the node's side.
+// ErrEnd is returned when the node closed the console.
 var ErrEnd = errors.New("the console was closed by the node: it has ended or was taken down")
 
-// copyKeys passes what is typed on until the escape key.
+// copyKeys copies keys from r to w until the escape key. Keys typed before it in the same read are sent.
 func copyKeys(w io.Writer, r io.Reader) error {
 	buf := make([]byte, 1024)
 	for {
@@ -73,7 +74,7 @@ func copyKeys(w io.Writer, r io.Reader) error {
 				return err
 			}
 		}
-		if escaped || errors.Is(err, io.EOF) { // the end of a terminal is its hang-up
+		if escaped || errors.Is(err, io.EOF) { // a terminal ends when it hangs up
 			return errEscape
 		}
 		if err != nil {
@@ -82,8 +83,8 @@ func copyKeys(w io.Writer, r io.Reader) error {
 	}
 }
 
-// Pipe types what is read from in and copies what the console says to out, until the console
-// has been silent for the time quiet after the end of the input.
+// Pipe types its input into the console and copies the console's output to out. It ends when the input has
+// ended and the console has then been silent for the duration quiet.
 func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet time.Duration) error {
 	typed := make(chan error, 1)
 	go func() {
@@ -99,10 +100,10 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 		}
 		heard <- err
 	}()
-	// The console never says that a command is done: silence is the only sign of it.
+	// A console does not report that a command is done: silence is the only sign.
 	silence := time.NewTimer(quiet)
 	defer silence.Stop()
-	var timeout <-chan time.Time // nil, and so never, while there is input
+	var timeout <-chan time.Time // nil while there is input, so that it never fires
 	for {
 		select {
 		case <-ctx.Done():
@@ -123,7 +124,7 @@ func Pipe(ctx context.Context, conn net.Conn, in io.Reader, out io.Writer, quiet
 	}
 }
 
-// signalWriter tells a channel after each write.
+// signalWriter signals a channel after each write. It never blocks: one pending signal is enough.
 type signalWriter struct {
 	io.Writer
 	wrote chan<- struct{}

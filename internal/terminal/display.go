@@ -11,9 +11,9 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// A Display shows how a longer operation goes on. On a terminal the step that runs is one live line with
-// a spinner and the time; elsewhere there are only plain lines, one for each finished step and each
-// note, without control characters.
+// A Display shows the progress of a longer operation. On a terminal the current step is one live line
+// with a spinner and the time. Elsewhere there are only plain lines without control characters, one for
+// each finished step and each note.
 type Display struct {
 	w     io.Writer
 	live  bool
@@ -37,13 +37,13 @@ type Display struct {
 func NewDisplay(w io.Writer, env func(string) string) *Display {
 	u := &Display{w: w, now: time.Now}
 	if f := Of(w); f != nil && env("TERM") != "dumb" {
-		u.w = f // which takes the codes of the live line
+		u.w = f // not through a Writer, which would escape the codes of the live line
 		u.goLive(f, env("NO_COLOR") == "")
 	}
 	return u
 }
 
-// goLive makes the display a live one and starts its spinner.
+// goLive turns on the live line and starts its spinner.
 func (u *Display) goLive(f *os.File, color bool) {
 	u.live, u.color = true, color
 	u.width = func() int { w, _ := Size(f); return w }
@@ -69,11 +69,11 @@ func (u *Display) spin() {
 	}
 }
 
-// ClearLine are control sequences that every terminal knows (ECMA-48): back to the first column and
-// erase to the end of the line.
+// ClearLine moves the cursor to the first column and erases the line. Every terminal knows these control
+// sequences (ECMA-48).
 const ClearLine = "\r\x1b[K"
 
-// draw shows the step that runs, cut to one line: a line that wraps could not be taken back.
+// draw shows the current step, cut to one line: ClearLine could not erase a line that wraps.
 func (u *Display) draw() {
 	if !u.live || u.step == "" {
 		return
@@ -84,12 +84,13 @@ func (u *Display) draw() {
 	u.drawn = true
 }
 
-// print writes a line that stays, in place of the live one.
+// print replaces the live line with a line that stays.
 func (u *Display) print(format string, args ...any) {
 	u.erase()
 	fmt.Fprintf(u.w, format+"\n", args...)
 }
 
+// erase removes the live line, if it is on the screen. The caller holds mu.
 func (u *Display) erase() {
 	if u.drawn {
 		fmt.Fprint(u.w, ClearLine)
@@ -97,6 +98,7 @@ func (u *Display) erase() {
 	}
 }
 
+// paint colours a text by a code of ECMA-48, unless colours are off.
 func (u *Display) paint(code, s string) string {
 	if !u.color {
 		return s
@@ -104,7 +106,8 @@ func (u *Display) paint(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-// Event takes one event of package rack.
+// Event shows one event of package rack. Names and notes may come from a lab file or a guest, so they are
+// made safe first.
 func (u *Display) Event(e rack.Event) {
 	e.Step, e.Note = words.Printable(e.Step), words.Visible(e.Note)
 	u.mu.Lock()
@@ -127,7 +130,8 @@ func (u *Display) Event(e rack.Event) {
 	u.draw()
 }
 
-// Quiet returns what shows the live line alone, for a command that prints itself what the steps find.
+// Quiet returns a receiver of events that shows only the live line, for commands that print the results of
+// steps themselves.
 func (u *Display) Quiet() func(rack.Event) {
 	if !u.live {
 		return func(rack.Event) {}
@@ -144,7 +148,7 @@ func (u *Display) Quiet() func(rack.Event) {
 	}
 }
 
-// Close ends the display. Called again it does nothing.
+// Close ends the display and removes its live line. A second call does nothing.
 func (u *Display) Close() {
 	if u.stop != nil {
 		close(u.stop)

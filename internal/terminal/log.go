@@ -10,11 +10,12 @@ import (
 	"time"
 )
 
-// followPause is between two looks at whether a log has grown.
+// followPause is the time between two checks whether a log has grown. Five a second look immediate and
+// cost nothing.
 const followPause = 200 * time.Millisecond
 
-// PrintLog copies the last lines of a log, or all where lines is 0. With follow it also copies what is
-// added, until ctx ends or the file is gone.
+// PrintLog copies the last lines of a log to w, or all of it if lines is 0. With follow it continues as the
+// log grows, until ctx ends or the file is removed, which is how a lab ends.
 func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow bool) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -35,12 +36,12 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		}
 		select {
 		case <-ctx.Done():
-			return nil // how following ends
+			return nil // Ctrl-C is the normal end of following
 		case <-time.After(followPause):
 		}
 		now, err := os.Stat(path)
 		if errors.Is(err, os.ErrNotExist) {
-			_, err := io.Copy(w, file) // what came last before the lab went down
+			_, err := io.Copy(w, file) // the last output before the lab went down
 			return err
 		}
 		if err != nil {
@@ -48,7 +49,7 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 		}
 		if have, err := file.Stat(); err != nil {
 			return err
-		} else if !os.SameFile(have, now) { // the node was made anew
+		} else if !os.SameFile(have, now) { // the node was made again, with a new log
 			file.Close()
 			if file, err = os.Open(path); err != nil {
 				return err
@@ -57,14 +58,15 @@ func PrintLog(ctx context.Context, w io.Writer, path string, lines int, follow b
 	}
 }
 
-// seekLines moves to the n-th line from the end.
+// seekLines moves to the n-th line from the end. It reads blocks backwards, because a console's log can be
+// large.
 func seekLines(f *os.File, n int) error {
 	at, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
 	buf := make([]byte, 4096)
-	last := true // the newline that ends the file ends a line and begins none
+	last := true // a newline at the end of the file does not begin a line
 	for at > 0 {
 		chunk := min(at, int64(len(buf)))
 		at -= chunk
@@ -85,12 +87,11 @@ func seekLines(f *os.File, n int) error {
 	return err
 }
 
-// A PlainWriter passes text and leaves out control characters and escape sequences: a log is
-// written by the guest, and what it says must not control, or make the terminal answer into, the
-// shell of whoever reads it.
+// A PlainWriter removes control characters and escape sequences from text. A guest writes the log, and a
+// sequence in it could change the terminal, or make the terminal type an answer into the reader's shell.
 type PlainWriter struct {
 	W     io.Writer
-	state int // of the sequence that a write may end within
+	state int // within which sequence the last write ended
 }
 
 // States of a PlainWriter.
@@ -101,7 +102,7 @@ const (
 	inString // ESC ] and the like ... up to BEL or ESC
 )
 
-// Write passes on what is text.
+// Write writes b without control sequences. A sequence may be split between two writes.
 func (p *PlainWriter) Write(b []byte) (int, error) {
 	var out bytes.Buffer
 	for _, c := range b {

@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// A Meter shows how something goes on: as one live line on a terminal, and not at all elsewhere.
+// A Meter shows the state of an operation as one live line on a terminal, and nothing elsewhere.
 type Meter struct {
-	done, ended chan struct{} // nil where nothing is shown
+	done, ended chan struct{} // nil if nothing is shown
 }
 
-// NewMeter starts a meter on w, whose text is asked for four times a second. It must be closed before
-// anything else is printed there. env is os.Getenv.
+// NewMeter starts a meter on w. It calls text four times a second, from another goroutine. It must be closed
+// before anything else is printed on w. env is os.Getenv.
 func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
 	f := Of(w)
 	if f == nil || env("TERM") == "dumb" {
@@ -36,7 +36,7 @@ func NewMeter(w io.Writer, env func(string) string, text func() string) *Meter {
 	return m
 }
 
-// Close takes the line away.
+// Close ends the meter and removes its line.
 func (m *Meter) Close() {
 	if m.done != nil {
 		close(m.done)

@@ -1,5 +1,5 @@
-// Package terminal shows things on a terminal and connects it with others: the steps of a longer
-// operation, a console, a log. What is no terminal gets plain lines.
+// Package terminal shows the progress of longer operations, consoles and logs on a terminal. Outputs that
+// are not a terminal get plain lines.
 package terminal
 
 import (
@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// Of returns the file behind w if it is a terminal, else nil.
+// Of returns the file behind w if that is a terminal, otherwise nil. w may be a [Writer].
 func Of(w any) *os.File {
 	if out, ok := w.(*Writer); ok {
 		w = out.File
@@ -20,7 +20,8 @@ func Of(w any) *os.File {
 	return nil
 }
 
-// Size returns the size of a terminal in characters, or the usual one if the terminal does not know.
+// Size returns the size of a terminal in characters. Serial consoles do not know theirs: then it is 80 by
+// 24, the size of a VT100.
 func Size(f *os.File) (width, height int) {
 	width, height, err := term.GetSize(int(f.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -29,7 +30,7 @@ func Size(f *os.File) (width, height int) {
 	return width, height
 }
 
-// Cut shortens a line to at most width columns, and shows that it did.
+// Cut shortens a line to at most width columns. A "~" at the end marks a line that was cut.
 func Cut(line string, width int) string {
 	if text.StringWidthWithoutEscSequences(line) <= width {
 		return line

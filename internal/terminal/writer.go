@@ -12,31 +12,32 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
-// A Writer is standard output or standard error. What is written to it is text for people, and what a terminal would
-// take for more than letters is shown as an escape, wherever it comes from: a name in a foreign file, an answer of a
-// database, an error. This is the last place on the way out, so that no other has to be relied on.
+// A Writer is standard output or standard error. It takes text for people, and shows everything that a
+// terminal would interpret as an escape: such bytes may come from a name in a foreign file, an answer of a
+// database or an error. All output passes through it, so no other place has to be trusted with that.
 type Writer struct {
 	File *os.File
 
 	mu    sync.Mutex
 	exact bool
 	color bool
-	rest  []byte // the beginning of a letter or of a colour
+	rest  []byte // an incomplete letter or colour at the end of the last write
 }
 
-// Exact passes bytes on as they are from now on: what another program says, or what programs read.
+// Exact turns the escapes off: for the output of other programs, and for output that programs read.
 func (w *Writer) Exact() { w.exact = true }
 
-// Color lets colours through from now on.
+// Color lets colours pass from now on.
 func (w *Writer) Color() { w.color = true }
 
-// colors are those that rackless uses (ECMA-48, section 8.3.117), without those that hide text.
+// colors matches the colours that rackless uses (ECMA-48, section 8.3.117). It leaves out attributes that
+// hide text, which a foreign name could use.
 var colors = regexp.MustCompile(`\x1b\[(?:[012]|[39][0-7])(?:;(?:[012]|[39][0-7]))*m`)
 
-// maxColor bounds a colour in bytes.
+// maxColor is the maximum length of a colour in bytes.
 const maxColor = 16
 
-// Write shows b.
+// Write writes b, made safe unless Exact was called. An incomplete letter or colour waits for the next write.
 func (w *Writer) Write(b []byte) (int, error) {
 	if w.exact {
 		return w.File.Write(b)
@@ -52,7 +53,7 @@ func (w *Writer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// clean makes text safe, but for colours.
+// clean makes text safe, and keeps colours if they are on.
 func (w *Writer) clean(text string) string {
 	if !w.color || !strings.Contains(text, "\x1b") {
 		return words.Visible(text)
@@ -66,7 +67,8 @@ func (w *Writer) clean(text string) string {
 	return out.String() + words.Visible(text[at:])
 }
 
-// unfinished returns how many bytes at the end of text the next write may go on with.
+// unfinished returns the number of bytes at the end of text that may be the beginning of a letter or a
+// colour, which the next write completes.
 func unfinished(text []byte) int {
 	at := bytes.LastIndexByte(text, 0x1b)
 	if at >= 0 && len(text)-at < maxColor && !bytes.ContainsAny(text[at:], "m\n") {

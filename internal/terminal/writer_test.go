@@ -13,18 +13,21 @@ func TestWriter(t *testing.T) {
 		in   []string // one write each
 		want string
 	}{
-		"text stays":               {nil, []string{"a\tb\n", "é ─ 中\n"}, "a\tb\né ─ 中\n"},
-		"escapes are shown":        {nil, []string{"a\x1b[2J\x1b]0;t\x07b\r\n"}, `a\x1b[2J\x1b]0;t\ab` + "\n"},
-		"colours of others, too":   {nil, []string{"\x1b[31mred\x1b[0m"}, `\x1b[31mred\x1b[0m`},
-		"C1 and what reverses":     {nil, []string{"\u009b31m \u202eabc\u2066"}, `\u009b31m \u202eabc\u2066`},
-		"what has no shape":        {nil, []string{"a\u200bb\ufe0f\u3164\U000e0041\u00ad"}, `a\u200bb\ufe0f\u3164\U000e0041\u00ad`},
-		"no UTF-8":                 {nil, []string{"a\x9bb\xff\n"}, "a\ufffdb\ufffd\n"},
-		"a letter in two writes":   {nil, []string{"a\xe4", "\xb8", "\xad."}, "a中."},
-		"an escape in two writes":  {nil, []string{"a\x1b", "[2Jb\n"}, `a\x1b[2Jb` + "\n"},
-		"own colours":              {(*Writer).Color, []string{"\x1b[31mred\x1b[0m \x1b[1;33mx\x1b[0m"}, "\x1b[31mred\x1b[0m \x1b[1;33mx\x1b[0m"},
+		"text stays":             {nil, []string{"a\tb\n", "é ─ 中\n"}, "a\tb\né ─ 中\n"},
+		"escapes are shown":      {nil, []string{"a\x1b[2J\x1b]0;t\x07b\r\n"}, `a\x1b[2J\x1b]0;t\ab` + "\n"},
+		"colours of others, too": {nil, []string{"\x1b[31mred\x1b[0m"}, `\x1b[31mred\x1b[0m`},
+		"C1 and what reverses":   {nil, []string{"\u009b31m \u202eabc\u2066"}, `\u009b31m \u202eabc\u2066`},
+		"what has no shape": {nil, []string{"a\u200bb\ufe0f\u3164\U000e0041\u00ad"},
+			`a\u200bb\ufe0f\u3164\U000e0041\u00ad`},
+		"no UTF-8":                {nil, []string{"a\x9bb\xff\n"}, "a\ufffdb\ufffd\n"},
+		"a letter in two writes":  {nil, []string{"a\xe4", "\xb8", "\xad."}, "a中."},
+		"an escape in two writes": {nil, []string{"a\x1b", "[2Jb\n"}, `a\x1b[2Jb` + "\n"},
+		"own colours": {(*Writer).Color, []string{"\x1b[31mred\x1b[0m \x1b[1;33mx\x1b[0m"},
+			"\x1b[31mred\x1b[0m \x1b[1;33mx\x1b[0m"},
 		"a colour in three writes": {(*Writer).Color, []string{"\x1b", "[3", "1mred\x1b[0m"}, "\x1b[31mred\x1b[0m"},
-		"hidden text is no colour": {(*Writer).Color, []string{"\x1b[8mx\x1b[2J\x1b[38;5;1m"}, `\x1b[8mx\x1b[2J\x1b[38;5;1m`},
-		"bytes":                    {(*Writer).Exact, []string{"\x1b[2J\xff\u202e\r\n"}, "\x1b[2J\xff\u202e\r\n"},
+		"hidden text is no colour": {(*Writer).Color, []string{"\x1b[8mx\x1b[2J\x1b[38;5;1m"},
+			`\x1b[8mx\x1b[2J\x1b[38;5;1m`},
+		"bytes": {(*Writer).Exact, []string{"\x1b[2J\xff\u202e\r\n"}, "\x1b[2J\xff\u202e\r\n"},
 	} {
 		f, err := os.Create(filepath.Join(t.TempDir(), "out"))
 		if err != nil {
