@@ -120,13 +120,13 @@ func NewBaseline(samples []Sample, all Tolerance, byMetric map[string]Tolerance)
 		return nil, errors.New("the measurement has no figure that a baseline keeps")
 	}
 	for i := range b.Figures {
-		b.Figures[i].Value = medianOf(values[b.Figures[i].Key])
+		b.Figures[i].Value = Median(values[b.Figures[i].Key])
 	}
 	return b, nil
 }
 
-// medianOf is the mean of the two middle values: one repeat that went wrong does not move it, unlike a mean.
-func medianOf(v []float64) float64 {
+// Median is the mean of the two middle values: one repeat that went wrong does not move it, unlike a mean.
+func Median(v []float64) float64 {
 	v = slices.Sorted(slices.Values(v))
 	return (v[(len(v)-1)/2] + v[len(v)/2]) / 2
 }
@@ -171,7 +171,7 @@ func (b *Baseline) Check(samples []Sample) ([]Deviation, error) {
 		case len(v) == 0:
 			d.Reason = "it was not measured"
 		default:
-			d.Measured = new(medianOf(v))
+			d.Measured = new(Median(v))
 			d.Change = *d.Measured/e.Value - 1
 			switch {
 			case e.Lower != nil && d.Change < -*e.Lower:

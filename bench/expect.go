@@ -237,7 +237,7 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 		values = append(values, x.Value)
 	}
 	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
-		Value: medianOf(values), Emulated: s.Emulated, Verdict: VerdictNone}
+		Value: Median(values), Emulated: s.Emulated, Verdict: VerdictNone}
 	e, err := EngineByName(s.Test)
 	switch {
 	case s.Emulated:

@@ -53,7 +53,7 @@ func BesidePublished(samples []Sample) []Beside {
 			values.Add(key{s.Client, s.Server}, s.Value)
 		}
 		for _, k := range values.Keys {
-			out = append(out, Beside{p.Test, k.client, k.server, p.Metric, p.Bytes, medianOf(values.Of(k)), p.Value,
+			out = append(out, Beside{p.Test, k.client, k.server, p.Metric, p.Bytes, Median(values.Of(k)), p.Value,
 				p.Of})
 		}
 	}

@@ -70,6 +70,8 @@ var readsFiles = map[string]string{
 	"recommend --snapshot":      "recommend lab.yaml --snapshot /dev/zero",
 	"report":                    "report endless",
 	"report --html":             onlyWritten,
+	"results check":             "results check /dev/zero",
+	"results check --snapshot":  "results check lab.yaml --snapshot /dev/zero",
 	"results import":            "results import /dev/zero",
 	"results import --db":       "results import lab.yaml --db /dev/zero",
 	"results query --db":        "results query --db /dev/zero SELECT",

@@ -38,6 +38,7 @@ func shapes() map[string]func() any {
 		"fabric":         func() any { return new(fabricview.Snapshot) },
 		"fabric-set":     func() any { return new(fabricview.Links) },
 		"baseline":       func() any { return new(baselineOutput) },
+		"results-check":  func() any { return new(checkedResults) },
 		"study-ls":       func() any { return new(document.List) },
 		"recommend":      func() any { return new(recommendview.Document) },
 		"image-ls":       func() any { return new(images.Listing) },

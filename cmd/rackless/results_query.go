@@ -18,13 +18,13 @@ import (
 func newResultsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "results",
-		Short: "Query the study database in SQL, show the output of tools, import other results",
+		Short: "Query the study database in SQL, import other results, hold them against a machine",
 		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine during
 its run. docs/study.md describes its tables.`,
 		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample GROUP BY cell, metric"
   rackless results import ~/vcpu_benchmarks/results`,
 	}
-	cmd.AddCommand(newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a))
+	cmd.AddCommand(newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
 	return cmd
 }
 

@@ -99,6 +99,14 @@ type Origin struct {
 	File   string `json:"file"`
 	SHA256 string `json:"sha256"`          // of the file
 	Level  string `json:"level,omitempty"` // the level's name in the results
+	Where
+}
+
+// Where is what a log says of the machines.
+type Where struct {
+	Device string `json:"device,omitempty"` // RDMA device of the client
+	MTU    int    `json:"mtu,omitempty"`    // payload of an RDMA packet, in bytes
+	Hosts  int    `json:"hosts,omitempty"`  // how many machines there were
 }
 
 // Figures counts the figures of a study.

@@ -34,6 +34,7 @@ type reading struct {
 	test, tool, version string
 	started             time.Time // zero where the log does not say
 	figures             []bench.Figure
+	where               Where
 	err                 error // why there are no figures, or not all
 }
 
@@ -159,7 +160,9 @@ func (f *file) outcomes(l logFormat, level string) ([]outcomeOf, error) {
 	var all []outcomeOf
 	for _, r := range l.read(f) {
 		o := &outcome{level: level, started: r.started}
-		o.add(r, f.origin(level))
+		origin := f.origin(level)
+		origin.Where = r.where
+		o.add(r, origin)
 		if r.err != nil {
 			o.fail(f, r.test, r.err)
 		}
@@ -249,7 +252,9 @@ func (f *file) perftest() (reading, error) {
 	if err != nil {
 		return reading{test: bench.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
 	}
-	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures()}
+	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(), where: Where{Device: res.Facts["Device"]}}
+	// Nothing but digits is a number here: "4096[B]".
+	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
 	if len(r.figures) == 0 {
 		err = errors.New("no row has a figure")
 	}
@@ -280,6 +285,7 @@ var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "all
 // are the same programs, for GPUs of AMD.
 var (
 	ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
+	ncclRank     = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
 	rccl         = regexp.MustCompile(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
@@ -310,10 +316,14 @@ func (f *file) ncclTests() []reading {
 	if err != nil {
 		return []reading{{test: test, err: err}}
 	}
+	hosts := map[string]bool{}
+	for _, m := range ncclRank.FindAllSubmatch(f.data, -1) {
+		hosts[string(m[1])+string(m[2])] = true
+	}
 	var all []reading
 	for _, k := range kinds.All {
 		all = append(all, reading{test: test + k.Name, tool: tool, version: kinds.Version, figures: k.Figures,
-			err: k.Err})
+			where: Where{Hosts: len(hosts)}, err: k.Err})
 	}
 	return all
 }

@@ -1,0 +1,329 @@
+// Package appraise holds measured figures against the machine that they were measured on: is a
+// figure normal for it, and if not, what limits it. What a path carries is bench's to say (Judge)
+// and topology's (Expect), and what is wrong with the machine diagnose's: here they are brought
+// together.
+package appraise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/study/importer"
+	"github.com/rackless/rackless/topology"
+)
+
+// Verdicts of a Figure.
+const (
+	Normal  = "normal"  // what such a path gives at its best
+	Limited = "limited" // as much as this machine gives as it is set up: the causes say what limits it
+	Low     = "low"     // less than that: the causes are likely ones
+	Above   = "above"   // more than the machine can carry: it is of another one, or went another way
+	Unknown = "unknown" // there is nothing to hold it against
+)
+
+// A Figure is a measured figure, and how it compares. Of several sizes it is the one that reports quote.
+type Figure struct {
+	Level   string  `json:"level"` // of the study that the logs would be
+	Test    string  `json:"test"`
+	Metric  string  `json:"metric"`
+	Bytes   int64   `json:"bytes,omitempty"`
+	Value   float64 `json:"value"` // of repeats the median
+	Unit    string  `json:"unit"`
+	Verdict string  `json:"verdict"`
+	Text    string  `json:"text"`
+	// Bound is what the path carries as it is, in Unit; 0 where that is not known.
+	Bound    float64           `json:"bound,omitempty"`
+	Devices  []string          `json:"devices,omitempty"`  // that the figure is of
+	Causes   []bench.Cause     `json:"causes,omitempty"`   // the likeliest first
+	Findings []finding.Finding `json:"findings,omitempty"` // of the devices and what is above them
+}
+
+// Faulty reports whether a figure is not what the machine should give: it is low, or limited by what is wrong.
+func (f *Figure) Faulty() bool {
+	return f.Verdict == Low || f.Verdict == Above || f.Verdict == Limited && len(f.Findings) > 0
+}
+
+// machine is a host with what is asked of it.
+type machine struct {
+	*topology.Host
+	tree     *topology.Tree
+	node     *facts.Node
+	findings []finding.Finding
+	device   string // that logs are of which name none
+}
+
+// seriesKey says which samples are repeats, and other sizes, of one figure.
+type seriesKey struct{ level, test, metric string }
+
+// Check holds the figures of logs against a host and what was found wrong with it, in the order of the logs. Of a test
+// the metric counts that says most of the path; one without such a metric has a figure with the reason. device is the
+// RDMA or network device of logs that name none; "" is the fastest.
+func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Study, device string) []Figure {
+	m := &machine{Host: h, tree: topology.NewTree(h), node: &facts.Node{Host: *h}, findings: findings, device: device}
+	var series group.By[seriesKey, importer.Sample]
+	for _, s := range studies {
+		for _, r := range s.Runs {
+			for _, x := range r.Samples {
+				series.Add(seriesKey{r.Cell[s.Spec.Factors[0].Name], x.Test, x.Metric}, x)
+			}
+		}
+	}
+	var all []Figure
+	said := map[[2]string]bool{}
+	for _, k := range series.Keys {
+		judgeable := slices.Contains(judged, k.metric)
+		of := [2]string{k.level, k.test}
+		if !judgeable && (said[of] || slices.ContainsFunc(series.Keys, func(o seriesKey) bool {
+			return o.level == k.level && o.test == k.test && slices.Contains(judged, o.metric)
+		})) {
+			continue
+		}
+		said[of] = true
+		all = append(all, m.figure(k, quoted(series.Of(k))))
+	}
+	return all
+}
+
+// judged are the metrics that something is known of.
+var judged = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricCopyBandwidth,
+	bench.MetricBusBandwidth}
+
+// quotedBytes is the message size that published bandwidths are of.
+const quotedBytes = 65536
+
+// quoted leaves the samples of one size: 64 KiB of messages, of collective operations and others the largest.
+func quoted(all []importer.Sample) []importer.Sample {
+	size := slices.MaxFunc(all, func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
+	if all[0].Metric == bench.MetricBWAverage &&
+		slices.ContainsFunc(all, func(x importer.Sample) bool { return x.Bytes == quotedBytes }) {
+		size = quotedBytes
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(x importer.Sample) bool { return x.Bytes != size })
+}
+
+// figure judges the samples of one size.
+func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
+	f := Figure{Level: k.level, Test: k.test, Metric: k.metric, Bytes: all[0].Bytes, Unit: all[0].Unit,
+		Verdict: Unknown, Value: bench.Median(values(all))}
+	switch k.metric {
+	case bench.MetricBWAverage, bench.MetricThroughput:
+		m.message(&f, all)
+	case bench.MetricCopyBandwidth:
+		m.copies(&f, all)
+	case bench.MetricBusBandwidth:
+		m.peers(&f, all[0].Origin.Hosts)
+	default:
+		f.Text = "no expectation: nothing of the machine says what this test should give"
+	}
+	f.Findings = m.related(f.Devices)
+	return f
+}
+
+func values(all []importer.Sample) []float64 {
+	var out []float64
+	for _, x := range all {
+		out = append(out, x.Value)
+	}
+	return out
+}
+
+// tooMuch is from where on a figure is more than a limit that has headers counted: how large the packets of PCIe are is
+// not known, and they are up to 9 % of it.
+const tooMuch = 1.1
+
+// othersShare is the part of a limit that other tools than perftest reach on good links.
+const othersShare = 0.9
+
+// take enters what bench says of samples that are of an engine's, over a way.
+func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Way) {
+	var samples []bench.Sample
+	for _, x := range all {
+		s := x.Sample
+		s.Test, s.Client, s.Run = e.Name, w.Client.Node, "log"
+		if !e.Local {
+			s.Server = w.Server.Node
+		}
+		samples = append(samples, s)
+	}
+	verdicts := map[string]string{bench.VerdictWire: Normal, bench.VerdictExplained: Limited, bench.VerdictShort: Low,
+		bench.VerdictNoCause: Low, bench.VerdictNone: Unknown}
+	for _, j := range bench.Judge(samples, func(_, _, _ string) bench.Way { return w }) {
+		f.Verdict, f.Text, f.Bound, f.Causes = verdicts[j.Verdict], j.Text, j.Bound, j.Causes
+		// What perftest alone reaches is no measure for MPI, UCX and TCP, which have work of their own.
+		if f.Verdict == Low && samples[0].Tool != "perftest" && !e.Local && j.Value >= othersShare*j.Bound {
+			f.Verdict, f.Causes = Normal, nil
+		}
+		if j.Wire > 0 && j.Value > tooMuch*j.Wire {
+			f.Verdict, f.Causes = Above, nil
+			f.Text = fmt.Sprintf("more than the machine can carry, which is %.4g %s: it was measured on another "+
+				"one, or "+
+				"went another way", j.Wire, f.Unit)
+		}
+	}
+}
+
+// related are the findings that matter of devices and of the bridges above them.
+func (m *machine) related(devices []string) []finding.Finding {
+	names := map[string]bool{}
+	for _, id := range devices {
+		names[id] = true
+		address, err := topology.ParsePCIAddr(id)
+		if err != nil {
+			continue
+		}
+		for _, up := range m.tree.Ancestors(address) {
+			names[up.Address.String()] = true
+		}
+		if n := m.NIC(address); n != nil {
+			for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
+				names[name] = true
+			}
+		}
+	}
+	var all []finding.Finding
+	for _, f := range m.findings {
+		subjects := strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' })
+		if f.Severity != finding.Info && slices.ContainsFunc(subjects, func(s string) bool { return names[s] }) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// uplink is the narrowest link between a device and the host, and where it is. Below a virtual machine's bridges there
+// is none: their links are made up.
+func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
+	d := m.tree.Device(device)
+	if d == nil || d.Link == nil || d.Link.Width == nil {
+		return bench.PCILink{}, false
+	}
+	link := bench.PCILink{Address: device.String(), Link: *d.Link}
+	virtual := m.System.InVM != nil && *m.System.InVM || m.System.Hypervisor != ""
+	for _, up := range m.tree.Ancestors(device) {
+		// The port right above has the other end of the device's own link, which may be idle.
+		if up.Link == nil || virtual || d.Link.Port != nil && d.Link.Port.Address == up.Address {
+			continue
+		}
+		if r := carriesNow(*up.Link); r > 0 && r < carries(link.Link) {
+			link = bench.PCILink{Address: up.Address.String(), Link: *up.Link}
+		}
+	}
+	return link, carries(link.Link) > 0
+}
+
+// carries is what a link carries under load: an idle one is slower than it can be, and not narrower.
+func carries(l topology.Link) float64 {
+	gts, _ := l.Best()
+	if gts = cmp.Or(gts, l.SpeedGTs); gts == nil || l.Width == nil {
+		return 0
+	}
+	return topology.LinkGBps(*gts, *l.Width)
+}
+
+// carriesNow is what a link carries as it is: that of a switch does not idle.
+func carriesNow(l topology.Link) float64 {
+	if l.SpeedGTs == nil || l.Width == nil {
+		return carries(l)
+	}
+	return topology.LinkGBps(*l.SpeedGTs, *l.Width)
+}
+
+// copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
+func (m *machine) copies(f *Figure, all []importer.Sample) {
+	e, err := bench.EngineByName(f.Test)
+	switch {
+	case strings.HasPrefix(f.Test, "nvbandwidth_device_to_device_memcpy_"):
+		m.peers(f, 1)
+		return
+	case err != nil || !e.Copies():
+		f.Text = "no expectation: nothing is known of this test case but that of copies to and from one GPU"
+		return
+	case m.System.Arch != "" && m.System.Arch != "x86_64":
+		f.Text = "no expectation: processors other than x86-64 may have NVLink to their GPUs"
+		return
+	}
+	side := bench.Side{Node: "this machine"}
+	for _, g := range m.gpus() {
+		link, ok := m.uplink(*g.Address)
+		if !ok || link.MaxSpeedGTs == nil || link.MaxWidth == nil || link.SpeedGTs == nil {
+			f.Text = fmt.Sprintf("no expectation: the PCIe link of %s is not known", g.ID())
+			return
+		}
+		side.GPUs = append(side.GPUs, bench.GPULink{PCILink: link, NUMANode: g.NUMANode})
+		f.Devices = append(f.Devices, g.ID())
+	}
+	if len(side.GPUs) == 0 {
+		f.Text = "no expectation: the machine has no GPU with a PCI address"
+		return
+	}
+	f.take(all, e, bench.Way{Client: side})
+}
+
+// gpus are those that compute.
+func (m *machine) gpus() (all []topology.GPU) {
+	for _, g := range m.GPUs {
+		if g.Kind != topology.GPUDisplay && g.Address != nil {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// peersShare is the part of an expectation below which a figure is low: the published ranges are of other machines.
+const peersShare = 0.7
+
+// peers judges what GPUs send each other: by the path of the pair that has the slowest one.
+func (m *machine) peers(f *Figure, hosts int) {
+	gpus := m.gpus()
+	switch {
+	case hosts > 1:
+		f.Text = fmt.Sprintf("no expectation: it was measured over %d machines, and this is one", hosts)
+		return
+	case len(gpus) < 2:
+		f.Text = "no expectation: the machine has no two GPUs with PCI addresses"
+		return
+	}
+	var worst topology.Expectation
+	var pair topology.Path
+	for i := range gpus {
+		f.Devices = append(f.Devices, gpus[i].ID())
+		for j := range i {
+			p := m.tree.Path(gpus[j].ID(), gpus[i].ID())
+			e, ok := m.expect(p)
+			if !ok {
+				f.Text = fmt.Sprintf("no expectation: what the path %s between %s and %s gives is not known", p.Label(),
+					p.A, p.B)
+				return
+			}
+			if pair.A == "" || e.GBpsMax < worst.GBpsMax {
+				worst, pair = e, p
+			}
+		}
+	}
+	f.Bound = worst.GBpsMax
+	usual := fmt.Sprintf("%.4g to %.4g GB/s are usual for the slowest pair, %s and %s: %s, %s", worst.GBpsMin,
+		worst.GBpsMax, pair.A, pair.B, pair.Label(), worst.Basis)
+	f.Verdict, f.Text = Normal, usual
+	switch {
+	case f.Value > 2*worst.GBpsMax:
+		f.Verdict, f.Text = Above, "more than twice of what is usual: "+usual
+	case f.Value < peersShare*worst.GBpsMin:
+		f.Verdict = Low
+	case f.Value < worst.GBpsMin:
+		f.Verdict = Limited
+	}
+	if f.Verdict != Normal && f.Verdict != Above && pair.Class > topology.PathPIX {
+		f.Causes = []bench.Cause{{What: "the path " + pair.Label(),
+			Evidence: "it is the slowest between two of the GPUs: " +
+				pair.A + " and " + pair.B, Fix: "take GPUs that are below one switch, or have NVLink; rackless " +
+				"inspect " +
+				"-o matrix " +
+				"shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}
+	}
+}

@@ -1,0 +1,141 @@
+package appraise_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/rackless/rackless/appraise"
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/study/importer"
+	"github.com/rackless/rackless/topology"
+)
+
+// log imports one file of bench's fixtures, with some of its text changed.
+func log(t *testing.T, name string, replace ...string) []*importer.Study {
+	t.Helper()
+	data, err := os.ReadFile("../bench/testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := strings.NewReplacer(replace...).Replace(string(data))
+	all, err := importer.Import([]importer.Source{{FS: fstest.MapFS{"all_reduce.log": {Data: []byte(text)}}, Path: ".",
+		Name: "logs", Base: "logs"}}, importer.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func link(gts float64, width int) *topology.Link {
+	return &topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: new(16.0), MaxWidth: new(16)}
+}
+
+// host has a NIC of 100 Gb/s and two GPUs, each pair below a root port, and the links as given.
+func host(nic, gpu, uplink *topology.Link) *topology.Host {
+	a := func(s string) topology.PCIAddr {
+		addr, err := topology.ParsePCIAddr(s)
+		if err != nil {
+			panic(err)
+		}
+		return addr
+	}
+	class := func(id topology.ID24) *topology.ID24 { return &id }
+	h := &topology.Host{System: topology.System{Arch: "x86_64"}, NUMANodes: []topology.NUMANode{{ID: 0,
+		CPUs: topology.CPUs(0, 7)}},
+		PCI: []topology.PCIDevice{
+			{Address: a("0000:00:01.0"), Class: class(0x060400), Bridge: &topology.Bridge{Port: "root port"}, Link: uplink},
+			{Address: a("0000:00:02.0"), Class: class(0x060400), Bridge: &topology.Bridge{Port: "root port"}},
+			{Address: a("0000:01:00.0"), Class: class(0x060400), Parent: new(a("0000:00:01.0")), Link: uplink,
+				Bridge: &topology.Bridge{Port: "upstream port"}},
+			{Address: a("0000:02:00.0"), Class: class(0x030200), Parent: new(a("0000:01:00.0")), Link: gpu},
+			{Address: a("0000:03:00.0"), Class: class(0x030200), Parent: new(a("0000:01:00.0")), Link: gpu},
+			{Address: a("0000:41:00.0"), Class: class(0x020000), Parent: new(a("0000:00:02.0")), Link: nic,
+				NUMANode: new(0)},
+		},
+		GPUs: []topology.GPU{{Address: new(a("0000:02:00.0"))}, {Address: new(a("0000:03:00.0"))}},
+		NICs: []topology.NIC{{Address: new(a("0000:41:00.0")), RDMA: []string{"mlx5_0"}, Netdevs: []string{"eth0"},
+			Ports: []topology.Netdev{{Name: "eth0", MTU: new(9000), SpeedMbps: new(int64(100000))}},
+			Devices: []topology.RDMADevice{{Name: "mlx5_0", Ports: []topology.RDMAPort{{Number: 1, State: "ACTIVE",
+				RateGbps: new(100.0), GIDs: []topology.GID{{Index: 3, GID: "::ffff:192.0.2.1", Type: "RoCE v2",
+					Netdev: "eth0"}}}}}}}},
+	}
+	h.Complete()
+	return h
+}
+
+func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
+	good, full := link(16, 16), "perftest/synthetic-write_bw-cx4lx-25g.txt"
+	for _, tt := range []struct {
+		name    string
+		host    *topology.Host
+		studies []*importer.Study
+		device  string
+		test    string
+		verdict string
+		text    string // in its words or those of a cause
+	}{
+		{"the wire is reached", host(good, good, good), log(t, full, "24.50", "97.60"), "", "ib_write_bw",
+			appraise.Normal, "within 98% of the wire"},
+		{"the slot carries less", host(link(8, 8), good, good), log(t, full, "24.50", "54.00"), "",
+			"ib_write_bw", appraise.Limited, "PCIe Gen 3 x8 link"},
+		{"nothing explains it", host(good, good, good), log(t, full), "", "ib_write_bw", appraise.Low, "no cause was found"},
+		{"another machine", host(good, good, good), log(t, full, "mlx5_0", "mlx5_9"), "", "ib_write_bw",
+			appraise.Unknown, "the machine has no RDMA device mlx5_9"},
+		{"MPI reaches less of the wire", host(good, good, good), log(t, "osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_bw.txt"), "",
+			"osu_bw", appraise.Normal, "of the wire"},
+		{"a latency", host(good, good, good), log(t, "osu/stackhpc-ib-gcc9-impi-verbs-osu_latency.txt"), "", "osu_latency",
+			appraise.Unknown, "no expectation"},
+		{"TCP by loopback", host(good, good, good), log(t, "iperf3/thiezn-3.0.11.json"), "", "iperf3", appraise.Low,
+			"taken for one of eth0"},
+		{"TCP over a device that is not there", host(good, good, good), log(t, "iperf3/thiezn-3.0.11.json"), "eth9", "iperf3",
+			appraise.Unknown, "no network device with a known speed eth9"},
+		{"copies", host(good, good, good), log(t, "nvbandwidth/synthetic-0.8.json", "55.2512", "25.2", "54.1033", "24.8",
+			"109.3545", "50.0"), "", "gpu_bandwidth_h2d", appraise.Normal, "of the PCIe link"},
+		{"copies through a narrow uplink", host(good, good, link(16, 4)), log(t, "nvbandwidth/synthetic-0.8.json", "55.2512",
+			"6.1", "54.1033", "6.0", "109.3545", "12.1"), "", "gpu_bandwidth_h2d", appraise.Limited, "16 GT/s x4 (Gen 4)"},
+		{"copies of another machine", host(good, good, good), log(t, "nvbandwidth/synthetic-0.8.json"), "",
+			"gpu_bandwidth_h2d", appraise.Above, "more than the machine can carry"},
+		{"GPUs below one switch", host(good, good, good), log(t, "nccl-tests/synthetic-2.17-all_reduce.json", "31400.000000",
+			"545000.000000", "273.564796", "15.761348", "478.738393", "27.582359"), "", "nccl_all_reduce", appraise.Normal,
+			"26 to 30 GB/s are usual"},
+		{"GPUs that are slow", host(good, good, good), log(t, "nccl-tests/synthetic-2.17-all_reduce.json", "31400.000000",
+			"1500000.000000", "273.564796", "5.726623", "478.738393", "10.021590"), "", "nccl_all_reduce", appraise.Low,
+			"26 to 30 GB/s are usual"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, f := range appraise.Check(tt.host, diagnose.Host(tt.host), tt.studies, tt.device) {
+				if f.Test != tt.test {
+					continue
+				}
+				text := f.Text
+				for _, c := range f.Causes {
+					text += "\n" + c.What + ": " + c.Evidence
+				}
+				if f.Verdict != tt.verdict || !strings.Contains(text, tt.text) {
+					t.Errorf("%g %s is %s: %s; want %s with %q", f.Value, f.Unit, f.Verdict, text, tt.verdict, tt.text)
+				}
+				return
+			}
+			t.Errorf("no figure of %s", tt.test)
+		})
+	}
+}
+
+// A finding of a device on the way makes a limit a fault; findings of others and what is merely worth knowing do not.
+func TestALimitWithAFindingIsAFault(t *testing.T) {
+	studies := log(t, "nvbandwidth/synthetic-0.8.json", "55.2512", "6.1", "54.1033", "6.0", "109.3545", "12.1")
+	h := host(link(16, 16), link(16, 16), link(16, 4))
+	for _, found := range [][]string{{"0000:01:00.0", "warning"}, {"0000:41:00.0", "warning"}, {"0000:02:00.0", "info"}} {
+		f := appraise.Check(h, findings(found[0], found[1]), studies, "")[0]
+		if want := found[0] == "0000:01:00.0"; f.Faulty() != want || (len(f.Findings) > 0) != want {
+			t.Errorf("with a finding of %v: %v, %d findings", found, f.Faulty(), len(f.Findings))
+		}
+	}
+}
+
+func findings(subject, severity string) []finding.Finding {
+	return []finding.Finding{{ID: "RL002", Subject: subject, Severity: finding.Severity(severity)}}
+}

@@ -1,0 +1,172 @@
+package appraise
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/study/importer"
+	"github.com/rackless/rackless/topology"
+)
+
+// engineOf is the engine whose limits hold for an imported test: words that no engine has are left out, and other tools
+// that send messages over RDMA are held against what perftest's write carries.
+func engineOf(test string) (bench.Engine, bool) {
+	base, words, _ := strings.Cut(test, "/")
+	switch {
+	case strings.Contains(base, "bibw"), base == "imb_biband":
+		base, words = "ib_write_bw", "bidi"
+	case strings.HasPrefix(base, "osu_") || strings.HasPrefix(base, "ucx_") || base == "imb_uniband" ||
+		base == "imb_pingpong":
+		base, words = "ib_write_bw", ""
+	case strings.HasPrefix(base, "iperf3"):
+		words = ""
+	}
+	e, err := bench.EngineByName(base)
+	if err != nil {
+		return e, false
+	}
+	for w := range strings.SplitSeq(words, "/") {
+		// A word that does not fit the others leaves what is known so far.
+		if more, err := bench.EngineByName(e.Name + "/" + w); err == nil {
+			e = more
+		}
+	}
+	return e, true
+}
+
+// message judges a bandwidth between two machines. Of the other end only what both have to have is known: the rate of
+// the port and the MTU.
+func (m *machine) message(f *Figure, all []importer.Sample) {
+	e, ok := engineOf(f.Test)
+	if !ok {
+		f.Text = "no expectation: the test is not known"
+		return
+	}
+	if strings.HasPrefix(f.Test, "iperf3/bidir") {
+		f.Text = "no expectation: of both ways at once each has what the other leaves"
+		return
+	}
+	origin := all[0].Origin
+	side, why := m.side(cmp.Or(origin.Device, m.device), f.Metric == bench.MetricThroughput)
+	if side == nil {
+		f.Text = "no expectation: " + why
+		return
+	}
+	if origin.MTU > 0 {
+		side.IBMTU = origin.MTU
+	}
+	f.Devices = []string{side.PCI.Address}
+	other := bench.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
+	f.take(all, e, bench.Way{Client: *side, Server: other})
+	if why != "" {
+		f.Text += "; " + why
+	}
+}
+
+// side is the end of a path that is this machine: the device that the log names, else its fastest, and then the reason
+// says so.
+func (m *machine) side(device string, tcp bool) (side *bench.Side, why string) {
+	if tcp {
+		return m.tcpSide(device)
+	}
+	var best *topology.RDMADevice
+	devices := 0
+	for _, d := range m.RDMADevices() {
+		if topology.IsSoftRDMA(d.Name) && d.Name != device {
+			continue
+		}
+		devices++
+		if d.Name == device {
+			best = d
+			break
+		}
+		if device == "" && (best == nil || rate(d) > rate(best)) {
+			best = d
+		}
+	}
+	switch {
+	case best == nil && device != "":
+		return nil, fmt.Sprintf("the machine has no RDMA device %s", device)
+	case best == nil:
+		return nil, "the machine has no RDMA device"
+	case topology.IsSoftRDMA(best.Name):
+		return nil, "the device is emulated, and the rate of its wire is made up"
+	case device == "" && devices > 1:
+		why = fmt.Sprintf("the log names no device: it is taken for one of %s, the fastest (--device names another)",
+			best.Name)
+	}
+	ep := bench.Endpoint{Node: "this machine", Device: best.Name, Wire: bench.Wire{Rate: rate(best)}}
+	if port := best.Port(1); port != nil {
+		for _, g := range port.GIDs {
+			if g.Netdev != "" {
+				ep.GIDIndex = g.Index
+			}
+		}
+	}
+	s := bench.SideOf(ep, bench.Place{}, m.node)
+	s.IBMTU = ibMTU(s.MTU)
+	nic, _ := m.RDMADevice(best.Name)
+	m.addLink(&s, nic)
+	return &s, why
+}
+
+// tcpSide is the network device of a name, else the fastest.
+func (m *machine) tcpSide(device string) (*bench.Side, string) {
+	var side *bench.Side
+	var nic *topology.NIC
+	for i := range m.NICs {
+		for _, port := range m.NICs[i].Ports {
+			if port.SpeedMbps == nil || *port.SpeedMbps <= 0 || port.MTU == nil ||
+				device != "" && port.Name != device {
+				continue
+			}
+			if gbps := float64(*port.SpeedMbps) / 1000; side == nil || gbps > side.Rate {
+				side = &bench.Side{Node: "this machine", Device: port.Name, Rate: gbps, MTU: *port.MTU}
+				nic = &m.NICs[i]
+			}
+		}
+	}
+	if side == nil {
+		return nil, strings.TrimSpace("the machine has no network device with a known speed " + device)
+	}
+	m.addLink(side, nic)
+	if device != "" {
+		return side, ""
+	}
+	return side, fmt.Sprintf("the log names no device: it is taken for one of %s, the fastest (--device names another)",
+		side.Device)
+}
+
+// addLink enters the narrowest link between a NIC and the host.
+func (m *machine) addLink(s *bench.Side, nic *topology.NIC) {
+	if nic == nil || nic.Address == nil {
+		return
+	}
+	s.PCI = bench.PCILink{Address: nic.Address.String()}
+	if link, ok := m.uplink(*nic.Address); ok && link.SpeedGTs != nil {
+		s.PCI = link
+	}
+}
+
+// rate is that of port 1, in Gb/s; 0 where it is not known or the port is down.
+func rate(d *topology.RDMADevice) float64 {
+	port := d.Port(1)
+	if port == nil || port.RateGbps == nil || port.State != "" && !strings.Contains(port.State, "ACTIVE") {
+		return 0
+	}
+	return *port.RateGbps
+}
+
+// ibMTU is the payload of a packet of RoCE over a network device: the largest that fits beside the headers.
+func ibMTU(mtu int) int {
+	const headers = 20 + 8 + 12 + 16 + 4 + 8 // IPv4 and UDP, BTH, RETH, ICRC, immediate
+	for _, payload := range slices.Backward([]int{256, 512, 1024, 2048, 4096}) {
+		if payload+headers <= mtu {
+			return payload
+		}
+	}
+	return 0
+}
