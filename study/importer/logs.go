@@ -252,7 +252,8 @@ func (f *file) perftest() (reading, error) {
 	if err != nil {
 		return reading{test: bench.PerftestProgram(string(bytes.TrimSpace(perftestTitle.Find(f.data))))}, err
 	}
-	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(), where: Where{Device: res.Facts["Device"]}}
+	r := reading{test: res.Engine(), tool: "perftest", figures: res.Figures(),
+		where: Where{Device: res.Facts["Device"]}}
 	// Nothing but digits is a number here: "4096[B]".
 	r.where.MTU, _ = strconv.Atoi(strings.TrimSuffix(res.Facts["Mtu"], "[B]"))
 	if len(r.figures) == 0 {
