@@ -3,10 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"strings"
 
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/appraise"
@@ -104,12 +102,7 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 			unknown++
 		}
 	}
-	if format == formatJSON {
-		err = a.printJSON(out)
-	} else {
-		out.print(a.out, a.width())
-	}
-	switch {
+	switch err := a.print(format, out, out.text()); {
 	case err != nil:
 		return err
 	case unknown == len(out.Figures):
@@ -120,8 +113,8 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	return nil
 }
 
-// print writes the figures as a table, and below it what is to be said of each.
-func (c *checkedResults) print(w io.Writer, width int) {
+// text is the figures as a table, and below it what is to be said of each.
+func (c *checkedResults) text() string {
 	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
 	for _, f := range c.Figures {
 		size := ""
@@ -130,33 +123,27 @@ func (c *checkedResults) print(w io.Writer, width int) {
 		}
 		g.Add(words.Printable(f.Test), size, show.Figure(f.Value), f.Unit, f.Verdict)
 	}
-	fmt.Fprint(w, g)
-	if width <= 0 {
-		width = 120
-	}
-	wrap := func(indent, s string) {
-		s = text.WrapSoft(words.Printable(s), max(20, width-len(indent)))
-		for line := range strings.Lines(s) {
-			fmt.Fprintln(w, indent+strings.TrimRight(line, " \n"))
-		}
-	}
+	var b strings.Builder
+	fmt.Fprint(&b, g)
+	line := func(format string, args ...any) { fmt.Fprintln(&b, words.Printable(fmt.Sprintf(format, args...))) }
 	for _, f := range c.Figures {
-		fmt.Fprintln(w)
-		wrap("", fmt.Sprintf("%s, %s: %s", f.Test, f.Verdict, f.Text))
+		line("")
+		line("%s, %s: %s", f.Test, f.Verdict, f.Text)
 		for _, cause := range f.Causes {
 			what := cause.What
 			if cause.Possible {
 				what = "perhaps: " + what
 			}
-			wrap("  ", fmt.Sprintf("%s: %s", what, cause.Evidence))
-			wrap("    ", "fix: "+cause.Fix)
+			line("  %s: %s", what, cause.Evidence)
+			line("    fix: %s", cause.Fix)
 		}
 		for _, x := range f.Findings {
-			wrap("  ", fmt.Sprintf("%s %s, %s: %s", x.ID, x.Severity, x.Subject, x.Title))
-			wrap("    ", "fix: "+x.Fix)
+			line("  %s %s, %s: %s", x.ID, x.Severity, x.Subject, x.Title)
+			line("    fix: %s", x.Fix)
 		}
 	}
 	for _, why := range c.Failed {
-		wrap("failed: ", why)
+		line("failed: %s", why)
 	}
+	return b.String()
 }
