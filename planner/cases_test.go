@@ -98,3 +98,54 @@ func TestAReasonNamesOnlyWhatConflicts(t *testing.T) {
 		}
 	}
 }
+
+// TestNoWorsePlanIsLeft has requests for which another solver found plans that were better than ours, or one at all.
+func TestNoWorsePlanIsLeft(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name, host, lab string
+		most            int64
+	}{
+		{"two lab nodes that take all cores of the same NUMA nodes", "xml/192em64t-24n8c2t.xml", `name: same
+workload: rdma-latency
+nodes: {vm: {count: 2, cpus: auto, memory: 94GiB, smt: 'on', nics: 2}}
+affinity: [{nodes: [vm00, vm01], numa: same}]
+`, 50031},
+		{"eight lab nodes under caches of which a tenant has some cores each", "x86-xml/AMD-19h-Zen3-2xEpyc-7763.xml",
+			`name: eight
+workload: rdma-latency
+tenants: testdata/eight-on-two-7763.tenants.json
+defaults: {nics: 0}
+nodes:
+  n0: {cpus: 24, memory: 106GiB}
+  n1: {cpus: 14, memory: 31GiB}
+  n2: {cpus: 8, memory: 45GiB}
+  n3: {cpus: 4, memory: 23GiB}
+  n4: {cpus: 10, memory: 68GiB, guest_numa: off}
+  n5: {cpus: 9, memory: 18944MiB}
+  n6: {cpus: 1, memory: 15GiB}
+  n7: {cpus: 4, memory: 44GiB, guest_numa: off}
+affinity: [{nodes: [n3, n0], numa: same}]
+`, 1500},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			h, name, err := ReadHost(t.Context(), "../inspect/hwlocxml/testdata/"+tt.host, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := lab.Parse("lab.yaml", []byte(tt.lab))
+			if err != nil {
+				t.Fatal(err)
+			}
+			q, err := New(name, "lab.yaml", l, "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			q.Steps = 3_000_000
+			if r, err := q.Solve(t.Context(), h, l); err != nil || r.Plan.Cost > tt.most {
+				t.Errorf("got %+v, %v, want a cost of at most %d", r, err, tt.most)
+			}
+		})
+	}
+}

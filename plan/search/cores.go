@@ -200,12 +200,15 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 	if pos == len(e.byCost) {
 		return false
 	}
+	if pos > 0 && e.exact && e.byCost[pos].node != e.byCost[pos-1].node && e.byCost[pos-1].node != node {
+		return false // one of the NUMA nodes got none
+	}
 	plain, full := e.spreadBound(pos, left, node, spans)
 	if paid+plain >= e.limit || paid+full+e.spilled() >= e.limit {
 		return false
 	}
 	q := e.byCost[pos]
-	room := min(q.room, e.s.nodeLeft[q.node]-e.givenOn(q.node), left)
+	room := min(q.room, e.perNode[q.node].room-e.givenOn(q.node), left)
 	if pk := e.s.m.pools[q.pool].pkg; pk >= 0 {
 		room = min(room, e.s.pkgLeft[pk]-e.givenIn(pk))
 	}

@@ -84,8 +84,7 @@ func (e *enumerator) pickNear(a int) bool {
 			if e.s.work.add(int64(len(w.any))/8) || best < 0 {
 				return false
 			}
-			e.add(best, w.kind)
-			e.trail = append(e.trail, pick{best, w.kind})
+			e.pick(best, w.kind)
 		}
 	}
 	return true
@@ -185,6 +184,12 @@ type pick struct {
 	kind   wantKind
 }
 
+// pick takes a device for a kind of want, until unpick.
+func (e *enumerator) pick(d int, kind wantKind) {
+	e.add(d, kind)
+	e.trail = append(e.trail, pick{d, kind})
+}
+
 // unpick puts all devices back.
 func (e *enumerator) unpick() {
 	for _, q := range slices.Backward(e.trail) {
@@ -231,11 +236,16 @@ func (e *enumerator) splitsNear(a int) {
 		second = []key{homes, core, near}
 	}
 	for _, order := range [][]int{sortBy(core, near), sortBy(second...)} {
-		least, left := 0, e.r.cores
-		for ; left > 0; least++ {
-			left -= e.perNode[order[least]].room
+		least, left := 0, e.group
+		for ; left > 0 && least < len(order); least++ {
+			left -= e.s.nodeLeft[order[least]]
 		}
-		for s := max(1, least-2); s <= min(len(order), e.r.cores, least+4); s++ {
+		first, last := max(1, least-2), min(len(order), e.r.cores, least+4)
+		if e.exact {
+			first = len(order)
+			last = min(first, e.r.cores)
+		}
+		for s := first; s <= last; s++ {
 			e.give(order[:s], false)
 			if s > 1 {
 				e.give(order[:s], true)

@@ -95,13 +95,9 @@ func (t *tree) improveTriples() {
 		return
 	}
 	until := t.work.steps + tripleSteps
-	x := uint64(1)
-	draw := func() int {
-		x = x*6364136223846793005 + 1442695040888963407 // Knuth's MMIX
-		return int(x >> 33 % uint64(n))
-	}
+	draw := newDraw()
 	for t.work.steps < until && t.work.stopped == "" && !t.proved() {
-		a, b, c := draw(), draw(), draw()
+		a, b, c := draw(n), draw(n), draw(n)
 		if a == b || b == c || a == c {
 			t.work.add(1)
 			continue
@@ -112,6 +108,15 @@ func (t *tree) improveTriples() {
 			who[k] = t.order[who[k]]
 		}
 		t.reoptimise(who...)
+	}
+}
+
+// newDraw returns a function that draws numbers below n, the same ones each time.
+func newDraw() func(n int) int {
+	x := uint64(1)
+	return func(n int) int {
+		x = x*6364136223846793005 + 1442695040888963407 // Knuth's MMIX
+		return int(x >> 33 % uint64(n))
 	}
 }
 

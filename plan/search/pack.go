@@ -134,15 +134,7 @@ func (p *packer) keyOf(k int) []byte {
 
 // search runs branch and bound over the items.
 func (p *packer) search() {
-	m := p.m
-	comp := &m.comps[p.comp]
-	p.left, p.own, p.has = zero(p.left, len(m.cells)), zero(p.own, len(m.l3s)), zero(p.has, len(m.l3s))
-	for _, pl := range comp.pools {
-		for _, c := range m.pools[pl].cells {
-			p.left[c] = len(m.cells[c].cores)
-		}
-	}
-	p.give = zero(p.give, len(p.items)*len(m.cells))
+	p.reset()
 	p.best = p.best[:0]
 	p.prepare()
 	// Cells are tried in two rounds. The first is exact. If it runs out of steps, the second finds a
@@ -158,7 +150,20 @@ func (p *packer) search() {
 		p.until = p.work.steps + packSteps
 		p.item(0, 0)
 		p.likely = false
+		p.repack()
 	}
+}
+
+// reset makes all cells free.
+func (p *packer) reset() {
+	m := p.m
+	p.left, p.own, p.has = zero(p.left, len(m.cells)), zero(p.own, len(m.l3s)), zero(p.has, len(m.l3s))
+	for _, pl := range m.comps[p.comp].pools {
+		for _, c := range m.pools[pl].cells {
+			p.left[c] = len(m.cells[c].cores)
+		}
+	}
+	p.give = zero(p.give, len(p.items)*len(m.cells))
 }
 
 // prepare finds what is left before each item, and the idle cores that a lab node under caches of its own costs.

@@ -183,8 +183,31 @@ func (s *state) still(i int, c *column) bool {
 	return true
 }
 
+// waiting returns how many lab nodes are not placed yet that have to be on the NUMA nodes of lab
+// node i, and their cores.
+func (s *state) waiting(i int) (others, cores int) {
+	peers := s.m.requests[i].peers
+	for k, q := range peers {
+		if q.numa == plan.Same && s.at[q.other] == nil && !slices.ContainsFunc(peers[:k], func(o peer) bool {
+			return o.numa == plan.Same && o.other == q.other
+		}) {
+			others++
+			cores += s.m.requests[q.other].cores
+		}
+	}
+	return others, cores
+}
+
 // fits reports whether lab node i may have c beside its peers.
 func (s *state) fits(i int, c *column) bool {
+	if others, cores := s.waiting(i); others > 0 {
+		for _, n := range s.m.nodesOf(c) {
+			cores -= s.nodeLeft[n]
+		}
+		if cores > -s.m.requests[i].cores {
+			return false // c leaves them too few
+		}
+	}
 	for _, q := range s.m.requests[i].peers {
 		o := s.at[q.other]
 		if o == nil {

@@ -90,6 +90,7 @@ func (t *tree) solve() (int64, bool) {
 		}
 	}
 	t.improvePairs()
+	t.exchange()
 	if t.proved() {
 		return t.cost, true
 	}
@@ -98,8 +99,12 @@ func (t *tree) solve() (int64, bool) {
 		return t.cost, t.best != nil
 	}
 	t.improveTriples()
-	if t.proved() || t.tryAll(0) {
-		return t.cost, t.best != nil
+	// Longer and longer tries: what exchanges make of a better placement makes the tree smaller.
+	for steps := int64(4 * firstSteps); !t.proved() && t.work.stopped == ""; steps *= 4 {
+		t.exchange()
+		if t.proved() || t.tryAll(steps) {
+			return t.cost, t.best != nil
+		}
 	}
 	return min(t.root, t.cost), t.best != nil
 }

@@ -1,0 +1,302 @@
+package search
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
+
+// The case that needs exchanges: two lab nodes with 84 cores each on 192em64t-24n8c2t, on the same
+// NUMA nodes. Splits of so many cores cannot be tried one by one, and the likely ones cost 50102;
+// an exchange of a few cores makes that less.
+//
+// An exchange keeps the devices of two lab nodes of the best placement and moves cores between two NUMA nodes: one lab
+// node gives some on the first and gets as many on the second, the other the reverse or nothing; or both leave
+// the first one.
+
+// exchangeSteps bounds the work on exchanges.
+const exchangeSteps = 2_000_000
+
+// exchange exchanges cores for as long as that helps.
+func (t *tree) exchange() {
+	if t.best == nil {
+		return
+	}
+	t.work.budget(exchangeSteps)
+	defer t.work.endBudget()
+	for better := true; better && !t.proved(); {
+		better = false
+		for x, i := range t.order {
+			for _, j := range t.order[x:] {
+				spans := len(t.m.nodesOf(t.best[i])) > 1 || len(t.m.nodesOf(t.best[j])) > 1
+				if spans && t.exchangeOf(i, j) {
+					better = true
+				}
+				if t.work.add(1) || t.proved() {
+					return
+				}
+			}
+		}
+	}
+}
+
+// exchangeOf tries the exchanges of lab nodes i and j, which may be the same one; it reports whether one helped.
+func (t *tree) exchangeOf(i, j int) bool {
+	var others []int
+	for _, k := range t.order {
+		if k != i && k != j {
+			others = append(others, k)
+			t.best[k].charge = t.price.charge(t.m, t.best[k])
+			t.s.place(k, t.best[k])
+		}
+	}
+	defer t.removeAll(others)
+	before := t.cost
+	same := slices.ContainsFunc(t.m.requests[i].peers, func(q peer) bool { return q.other == j && q.numa == plan.Same })
+	for same && (t.together(i, j) || t.otherDevices(i, j)) {
+	}
+	for again := true; again && !t.work.add(0); {
+		again = false
+		mine, other := t.coresOn(i), t.coresOn(j)
+		for a := range mine {
+			for b := range mine {
+				if a == b || mine[a] == 0 && (i == j || other[a] == 0) {
+					continue
+				}
+				if t.moves(i, j, a, b, mine, other) {
+					again = true
+					mine, other = t.coresOn(i), t.coresOn(j)
+				}
+			}
+		}
+	}
+	return t.cost < before
+}
+
+// coresOn returns how many cores a lab node of the best placement has on each NUMA node.
+func (t *tree) coresOn(i int) []int {
+	on := make([]int, len(t.m.nodes))
+	for _, pc := range t.best[i].cores {
+		on[t.m.pools[pc.pool].node] += pc.n
+	}
+	return on
+}
+
+// moves tries the exchanges between NUMA nodes a and b; it reports whether one helped.
+func (t *tree) moves(i, j, a, b int, mine, other []int) bool {
+	move := func(k, l int) bool {
+		now, next := slices.Clone(mine), slices.Clone(other)
+		now[a], now[b] = now[a]-k, now[b]+k
+		next[a], next[b] = next[a]-l, next[b]+l
+		return t.rebuild(i, j, now, next)
+	}
+	if i == j {
+		return mine[a] > 0 && (move(1, 0) || mine[a] > 1 && move(mine[a], 0))
+	}
+	if most := min(mine[a], other[b]); most > 0 && (move(1, -1) || most > 1 && move(most, -most)) {
+		return true
+	}
+	return a != b && mine[a]+other[a] > 0 && move(mine[a], other[a])
+}
+
+// rebuild offers the best placement with other cores for two lab nodes; it reports whether that is cheaper.
+func (t *tree) rebuild(i, j int, mine, other []int) bool {
+	before := t.cost
+	c := t.withCores(i, 0, mine)
+	if c == nil {
+		return false
+	}
+	t.s.place(i, c)
+	if d := c; i == j {
+		t.offer()
+	} else if d = t.withCores(j, 1, other); d != nil {
+		t.s.place(j, d)
+		t.offer()
+		t.s.remove(j)
+	}
+	t.s.remove(i)
+	return t.cost < before
+}
+
+// withCores returns lab node i's best column with so many cores on each NUMA node; nil where they do not fit.
+func (t *tree) withCores(i, depth int, on []int) *column {
+	var out *column
+	e := t.withDevices(i, depth, func(c *column, _ int64) bool {
+		if t.s.fits(i, c) {
+			out = out.set(c)
+		}
+		return true
+	})
+	defer e.unpick()
+	var nodes, give []int
+	for n, cores := range on {
+		if cores > e.perNode[n].room {
+			return nil
+		}
+		if cores > 0 {
+			nodes, give = append(nodes, n), append(give, cores)
+		}
+	}
+	e.yieldCores(nodes, give)
+	return out
+}
+
+// withDevices sets an enumerator up with the devices that lab node i has in the best placement, until unpick.
+func (t *tree) withDevices(i, depth int, yield func(*column, int64) bool) *enumerator {
+	e := t.enum(depth)
+	e.relaxed, e.basic, e.breakSymmetry = false, false, false
+	e.begin(i, t.price, infinite, yield)
+	t.work.steps += placeSteps
+	c := t.best[i]
+	for kind, list := range [][]int{c.gpus, c.nics} {
+		for _, d := range list {
+			e.pick(d, wantKind(kind))
+		}
+	}
+	for _, v := range c.vfs {
+		for range v.Count {
+			e.pick(v.Device, wantVF)
+		}
+	}
+	e.devicesReady()
+	return e
+}
+
+// together tries other NUMA nodes for two lab nodes that have to be on the same ones: one less, one
+// more, or another one in place of each. On each set of them the cores go where they cost least.
+func (t *tree) together(i, j int) bool {
+	before := t.cost
+	mine, other := t.coresOn(i), t.coresOn(j)
+	var in, out []int
+	for n := range mine {
+		if mine[n] > 0 {
+			in = append(in, n)
+		} else if t.s.nodeLeft[n] > 1 {
+			out = append(out, n)
+		}
+	}
+	costs := [2][]int64{t.coreCosts(i), t.coreCosts(j)}
+	try := func(without, with int) {
+		var on []int
+		for _, n := range in {
+			if n != without {
+				on = append(on, n)
+			}
+		}
+		if with >= 0 {
+			on = append(on, with)
+		}
+		cost := t.cost
+		clear(mine)
+		clear(other)
+		if t.splitTogether(i, j, on, costs, mine, other) && t.rebuild(i, j, mine, other) && t.cost < cost {
+			in, out = slices.Clone(on), out[:0]
+			for n := range mine {
+				if !slices.Contains(in, n) && t.s.nodeLeft[n] > 1 {
+					out = append(out, n)
+				}
+			}
+		}
+	}
+	try(-1, -1)
+	for _, a := range slices.Clone(in) {
+		try(a, -1)
+		for _, b := range slices.Clone(out) {
+			try(a, b)
+		}
+	}
+	return t.cost < before
+}
+
+// coreCosts returns what a core of lab node i costs on each NUMA node with the devices that it has.
+func (t *tree) coreCosts(i int) []int64 {
+	e := t.withDevices(i, 0, nil)
+	costs := make([]int64, len(e.perNode))
+	for n := range costs {
+		costs[n] = e.perNode[n].core
+	}
+	e.unpick()
+	return costs
+}
+
+// splitTogether gives two lab nodes cores on all of some NUMA nodes: those that one of them gains most on to that one.
+func (t *tree) splitTogether(i, j int, on []int, costs [2][]int64, mine, other []int) bool {
+	left := [2]int{t.m.requests[i].cores - len(on), t.m.requests[j].cores - len(on)}
+	if left[0] < 0 || left[1] < 0 {
+		return false
+	}
+	slices.SortStableFunc(on, func(a, b int) int {
+		return cmp.Compare(costs[0][a]-costs[1][a], costs[0][b]-costs[1][b])
+	})
+	give := func(to []int, who, n int) {
+		more := min(left[who], t.s.nodeLeft[n]-mine[n]-other[n])
+		to[n] += more
+		left[who] -= more
+	}
+	for _, n := range on {
+		mine[n], other[n] = 1, 1
+	}
+	for _, n := range on {
+		give(mine, 0, n)
+	}
+	for _, n := range slices.Backward(on) {
+		give(other, 1, n)
+	}
+	return left[0] == 0 && left[1] == 0
+}
+
+// otherDevices gives a lab node of two another device, which may be the other's, and places the cores of both again; it
+// reports whether that helped.
+func (t *tree) otherDevices(i, j int) bool {
+	better := false
+	for _, who := range [][2]int{{i, j}, {j, i}} {
+		for _, w := range t.m.requests[who[0]].wants {
+			if w.kind == wantVF {
+				continue
+			}
+			for _, d := range w.any {
+				for k := range *t.best[who[0]].listOf(w.kind) {
+					better = t.otherDevice(i, j, who, w.kind, k, d) || better
+				}
+			}
+		}
+	}
+	return better
+}
+
+func (c *column) listOf(kind wantKind) *[]int {
+	if kind == wantGPU {
+		return &c.gpus
+	}
+	return &c.nics
+}
+
+// otherDevice puts device d in the place of the k-th of its kind, and the one that was there in the place of d.
+func (t *tree) otherDevice(i, j int, who [2]int, kind wantKind, k, d int) bool {
+	best, cost := t.best, t.cost
+	old := (*best[who[0]].listOf(kind))[k]
+	if slices.Contains(*best[who[0]].listOf(kind), d) || t.work.add(1) {
+		return false
+	}
+	at := slices.Index(*best[who[1]].listOf(kind), d)
+	if at < 0 && !t.s.freeWhole(who[0], d) {
+		return false
+	}
+	t.best, t.cost = slices.Clone(best), infinite/scale
+	for x, v := range [2]int{k, at} {
+		c := new(column).set(best[who[x]])
+		if list := *c.listOf(kind); v >= 0 {
+			list[v] = [2]int{d, old}[x]
+			slices.Sort(list)
+		}
+		t.best[who[x]] = c
+	}
+	for t.rebuild(i, j, t.coresOn(i), t.coresOn(j)) && t.together(i, j) {
+	}
+	if t.cost < cost {
+		return true
+	}
+	t.best, t.cost = best, cost
+	return false
+}
