@@ -225,7 +225,7 @@ func (v *view) describe(a topology.PCIAddr) string {
 // another tool's account of them.
 func (v *view) fromFiles() bool {
 	switch v.Provenance.Kind {
-	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci:
+	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci, topology.SourceTexts:
 		return false
 	}
 	return true

@@ -19,11 +19,13 @@ import (
 	"github.com/rackless/rackless/inspect/lspci"
 	"github.com/rackless/rackless/inspect/nccl"
 	"github.com/rackless/rackless/inspect/smi"
+	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/paste"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/topology/compare"
 )
 
 // A format is a dump of another tool that is one text.
@@ -59,6 +61,7 @@ type Opened struct {
 
 	tool  string // what wrote it, where that is known
 	text  []byte
+	texts []texts.Text // what is in it, of one text or of many
 	parse func(b []byte, name string) (*topology.Host, error)
 	close func() error
 }
@@ -73,6 +76,13 @@ func (o *Opened) Close() error {
 
 // Read reads the machine.
 func (o *Opened) Read(ctx context.Context) (*topology.Host, error) {
+	if isNew(o.texts) {
+		found, err := parts(o.texts)
+		if err != nil {
+			return nil, err
+		}
+		return compare.Join(found), nil
+	}
 	if o.parse != nil {
 		return o.parse(o.text, o.Name)
 	}
@@ -262,10 +272,17 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 		return nil, fmt.Errorf("%s: it is not an archive, so there is no %q in it", name, inside)
 	}
 	text = paste.Clean(text)
+	if sniffHostJSON(text) {
+		return &Opened{Name: name, Format: formats()[0].name, text: text, parse: parseHostJSON}, nil
+	}
+	found := texts.Split(text, name, textKinds())
+	if isNew(found) {
+		return &Opened{Name: name, Format: kindNames(found), texts: found}, nil
+	}
 	for _, part := range [][]byte{text[:min(len(text), sniffLen)], text} {
 		for _, f := range formats() {
 			if f.sniff(part) {
-				return &Opened{Name: name, Format: f.name, text: text, parse: f.parse}, nil
+				return &Opened{Name: name, Format: f.name, text: text, texts: found, parse: f.parse}, nil
 			}
 		}
 	}
@@ -282,6 +299,11 @@ func unknownError(text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	for _, f := range formats() {
 		known = append(known, f.name)
+	}
+	for _, k := range textKinds() {
+		if !slices.Contains(known, k.Name) && k != kindLspci {
+			known = append(known, k.Name)
+		}
 	}
 	what := "it is empty"
 	if line, _, _ := bytes.Cut(bytes.TrimSpace(text[:min(len(text), 200)]), []byte("\n")); len(line) > 0 {
@@ -412,5 +434,6 @@ func isDump(file string) bool {
 	defer f.Close()
 	head, err := readHead(f, sniffLen)
 	return err != nil || tree.IsArchive(head) || tree.IsText(head) ||
-		slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) })
+		slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) }) ||
+		len(texts.Split(paste.Clean(head), file, textKinds())) > 0
 }

@@ -61,6 +61,8 @@ type NIC struct {
 	PF        *PCIAddr     `json:"pf,omitempty"`
 	Ports     []Netdev     `json:"ports,omitempty"`        // by name
 	Devices   []RDMADevice `json:"rdma_devices,omitempty"` // by name
+	// settings of its firmware, for the next boot (mlxconfig): SRIOV_EN, NUM_OF_VFS, ...
+	Settings map[string]string `json:"firmware_settings,omitempty"`
 }
 
 // ID returns what other parts call the NIC: its address, or its name where there is none.
@@ -85,6 +87,13 @@ type Netdev struct {
 	Master    string `json:"master,omitempty"`         // bond or bridge that it belongs to
 	PhysPort  string `json:"phys_port_name,omitempty"` // p0; pf0vf3 of a representor
 	Switch    string `json:"phys_switch_id,omitempty"`
+	QoS       *QoS   `json:"qos,omitempty"`
+}
+
+// QoS is how a network device treats the priorities of Ethernet.
+type QoS struct {
+	Trust string `json:"trust,omitempty"` // what gives a packet its priority: "dscp" or "pcp"
+	PFC   []int  `json:"pfc"`             // priorities with flow control of their own, nil where it is not known
 }
 
 // An RDMADevice is an RDMA device of the kernel: mlx5_0.
@@ -105,8 +114,9 @@ type RDMAPort struct {
 	LinkLayer string            `json:"link_layer,omitempty"` // Ethernet or InfiniBand
 	RateGbps  *float64          `json:"rate_gbps,omitempty"`
 	LID       *int              `json:"lid,omitempty"`
-	GIDs      []GID             `json:"gids,omitempty"`     // those that are set, by index
-	Counters  map[string]uint64 `json:"counters,omitempty"` // errors and discards that are not 0
+	ActiveMTU *int              `json:"active_mtu,omitempty"` // of RDMA, in bytes: 1024 or 4096
+	GIDs      []GID             `json:"gids,omitempty"`       // those that are set, by index
+	Counters  map[string]uint64 `json:"counters,omitempty"`   // errors and discards that are not 0
 }
 
 // A GID is an entry of a port's GID table.

@@ -32,6 +32,19 @@ type Host struct {
 
 	// Unread lists what was there and could not be read or understood. What is missing altogether is not listed.
 	Unread []Unread `json:"unread,omitempty"`
+	// Contradictions are facts that the sources of the host tell differently. The host has the first value of each.
+	Contradictions []Contradiction `json:"contradictions,omitempty"`
+	// Inferred are facts that no source states and that follow from others: which function a name stands for.
+	Inferred []string `json:"inferred,omitempty"`
+}
+
+// A Contradiction is a fact that two sources of a host tell differently.
+type Contradiction struct {
+	Fact   string `json:"fact"`   // "numa_nodes[1].cpus"
+	Value  string `json:"value"`  // the one that the host has
+	Source string `json:"source"` // which says so: "lscpu (cpus.txt)"
+	Other  string `json:"other"`
+	By     string `json:"by"` // who says the other
 }
 
 // Kinds of sources of a Host.
@@ -44,6 +57,7 @@ const (
 	SourceNCCL      = "nccl-xml"   // NCCL's or RCCL's topology dump
 	SourceTopo      = "nvidia-smi" // the text of nvidia-smi topo -m
 	SourceLspci     = "lspci"      // the text of lspci -vvnn or lspci -tv
+	SourceTexts     = "texts"      // texts of tools that tell a part each: lscpu, ibstat, lspci, ...
 	SourceSynthetic = "synthetic"  // made from a description; no such machine was read
 )
 

@@ -34,3 +34,6 @@ func (h *Host) Parts() []string {
 	}
 	return parts
 }
+
+// Empty reports whether nothing is known of the machine.
+func (h *Host) Empty() bool { return len(h.Parts()) == 0 && h.IOMMU.Enabled == nil }

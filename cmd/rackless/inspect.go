@@ -15,7 +15,9 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/topology/compare"
 )
 
 // Forms in which inspect prints a host.
@@ -39,6 +41,9 @@ type inspectOptions struct {
 	snapshots []string
 	root      string
 	failOn    string
+	together  bool
+	each      bool
+	diff      bool
 }
 
 func newInspectCmd(a *app) *cobra.Command {
@@ -60,17 +65,32 @@ of another tool, and "-" is standard input. The content decides the format:
   NCCL or RCCL topology XML                  NCCL_TOPO_DUMP_FILE
   text of nvidia-smi topo -m                 also inside a longer text
   text of lspci -vvnn or lspci -tv
+  texts that tell a part of a host           lscpu (-e, -p, -J), numactl -H, rocm-smi --showtopo,
+                                             amd-smi topology, ibv_devinfo -v, ibstat, show_gids,
+                                             ibdev2netdev, rdma link, ip link, ethtool (-i),
+                                             mlnx_qos, mlxconfig q, lshw -json, virsh capabilities,
+                                             nodedev-dumpxml and dumpxml, qm config, /proc/cmdline
 
-A DIR without /sys and /proc contains many of them: each file in it is inspected, on all cores. As
-JSON, each host is one line. A file that cannot be read is named on standard error, the others are
-printed, and the exit status is 1.
+Texts of one host are put together: several texts in one FILE, or several FILEs (or files of a DIR)
+of different kinds. --together and --each override this. PCI addresses and names of devices join the
+texts, and contradictions are listed.
+
+A DIR without /sys and /proc otherwise contains many hosts: each file in it is inspected, on all
+cores. As JSON, each host is one line. A file that cannot be read is named on standard error, the
+others are printed, and the exit status is 1.
+
+With --diff two hosts are compared, each a FILE or a DIR: the order of devices, GIDs, links, NUMA
+nodes, MTU, firmware and other facts that both tell. Addresses and serial numbers are left out. With
+--fail-on, the exit status is 3 if they differ.
 
 A finding does not make inspect fail. With --fail-on, the exit status is 3 if there is a finding of
 that severity or a higher one.`,
 		Example: `  rackless inspect
   rackless inspect -o svg > host.svg
   rackless inspect -o json | jq '.gpus'
-  rackless inspect --snapshot host.tar.zst -o matrix`,
+  rackless inspect --snapshot host.tar.zst -o matrix
+  rackless inspect lspci.txt lscpu.txt topo.txt
+  rackless inspect node1.tar.zst node2.tar.zst --diff`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.inspect(cmd.Context(), o, append(slices.Clone(args), o.snapshots...))
 		},
@@ -81,6 +101,10 @@ that severity or a higher one.`,
 		"inspect the file or directory `PATH` (the same as an argument)")
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+
 		"detecting a format")
+	cmd.Flags().BoolVar(&o.together, "together", false, "read all files as texts of one host")
+	cmd.Flags().BoolVar(&o.each, "each", false, "read each file as a host of its own")
+	cmd.Flags().BoolVar(&o.diff, "diff", false, "list the differences between two hosts")
+	cmd.MarkFlagsMutuallyExclusive("together", "each", "diff")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
 	return cmd
@@ -90,6 +114,9 @@ that severity or a higher one.`,
 func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) error {
 	if o.root != "" && len(paths) > 0 {
 		return usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, paths[0]))
+	}
+	if o.diff {
+		return a.diffHosts(ctx, o, paths)
 	}
 	jobs, many, err := a.hostJobs(o, paths)
 	if err != nil {
@@ -159,6 +186,7 @@ func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many b
 		}}}, false, nil
 	}
 	many = len(paths) > 1
+	var all []string
 	for _, p := range paths {
 		files := []string{p}
 		if p != "-" {
@@ -171,16 +199,70 @@ func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many b
 				files, many = list, true
 			}
 		}
-		for _, f := range files {
-			jobs = append(jobs, hostJob{f, func(ctx context.Context) (*topology.Host, error) {
-				if f == "-" {
-					return inspect.ReadStream(ctx, a.in, "standard input")
-				}
-				return inspect.ReadFile(ctx, f)
-			}})
+		all = append(all, files...)
+	}
+	if !slices.Contains(all, "-") && (o.together || !o.each && inspect.OneMachine(all)) {
+		if !o.together {
+			fmt.Fprintf(a.err, "rackless: %d files are read as texts of one host; --each inspects each for itself\n",
+				len(all))
 		}
+		return []hostJob{togetherJob(all)}, false, nil
+	}
+	for _, f := range all {
+		jobs = append(jobs, hostJob{f, func(ctx context.Context) (*topology.Host, error) {
+			if f == "-" {
+				return inspect.ReadStream(ctx, a.in, "standard input")
+			}
+			return inspect.ReadFile(ctx, f)
+		}})
 	}
 	return jobs, many, nil
+}
+
+// togetherJob reads files as accounts of one host.
+func togetherJob(files []string) hostJob {
+	return hostJob{files[0], func(ctx context.Context) (*topology.Host, error) {
+		return inspect.ReadTogether(ctx, files)
+	}}
+}
+
+// diffHosts prints how two hosts differ. A directory without a machine in it is one host, told by all its files.
+func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) error {
+	if len(paths) != 2 || o.root != "" {
+		return usage(fmt.Errorf("--diff compares two hosts, and there are %d: name two files or directories",
+			len(paths)))
+	}
+	if o.form != formTable && !show.ForPrograms(o.form) {
+		return usage(fmt.Errorf("--diff has no form %q: table, json and yaml", o.form))
+	}
+	var hosts [2]*topology.Host
+	for i, p := range paths {
+		list, err := inspect.List(p)
+		switch {
+		case err != nil:
+			return err
+		case list != nil:
+			hosts[i], err = inspect.ReadTogether(ctx, list)
+		case p == "-":
+			hosts[i], err = inspect.ReadStream(ctx, a.in, "standard input")
+		default:
+			hosts[i], err = inspect.ReadFile(ctx, p)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	d := hostview.Diff{A: paths[0], B: paths[1], Differences: compare.Diff(hosts[0], hosts[1])}
+	var err error
+	if show.ForPrograms(o.form) {
+		err = show.Encode(a.out, o.form, d)
+	} else {
+		err = d.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
+	}
+	if err == nil && len(d.Differences) > 0 && o.failOn != failNever {
+		return exitWith(exitFaults)
+	}
+	return err
 }
 
 // printHost reads and prints one host. Of many, JSON is one line each and every other form has a heading.

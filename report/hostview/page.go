@@ -68,6 +68,8 @@ type page struct {
 	Grids         []pageGrid
 	Routes        []string
 	Unread        []topology.Unread
+
+	Contradictions, Inferred []string
 }
 
 // A pageFinding is a group of findings. Its Evidence is that of the only subject, and empty where there are several.
@@ -95,6 +97,7 @@ func newPage(v *view) page {
 		Head: show.NewHead(pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(), Source: v.sources(),
 		Emulated: v.Provenance.Emulated, Summary: findingsText(v.Findings), Pictures: v.pictures(),
 		Expected: v.expected(), Routes: v.routeTexts(), Unread: v.Host.Unread,
+		Contradictions: v.contradictions(), Inferred: v.Host.Inferred,
 	}
 	for _, g := range grouped(v.Findings) {
 		p.Findings = append(p.Findings, newPageFinding(g))

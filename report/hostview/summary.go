@@ -47,6 +47,7 @@ func (v *view) source() string {
 		topology.SourceTree: "a snapshot", topology.SourceHwloc: "hwloc's XML",
 		topology.SourceNCCL: "NCCL's topology file",
 		topology.SourceTopo: "the text of nvidia-smi topo -m", topology.SourceLspci: "the text of lspci",
+		topology.SourceTexts:     "texts of tools",
 		topology.SourceSynthetic: "a description: no such machine was read",
 	}[p.Kind]
 	return "From " + cmp.Or(kind, p.Kind) + prefixed(", ", p.Name) + prefixed(", written by ", p.Tool) + "."
@@ -219,6 +220,16 @@ func (v *view) routeTexts() []string {
 	for _, r := range v.Host.Routes {
 		s := fmt.Sprintf("Default route (%s): %s", orUnknown(r.Family), orUnknown(r.Netdev))
 		lines = append(lines, s+prefixed(" on ", some(r.PCI, 4))+prefixed(" to ", r.Gateway))
+	}
+	return lines
+}
+
+// contradictions are what the sources of the host tell differently, one line each.
+func (v *view) contradictions() []string {
+	var lines []string
+	for _, c := range v.Host.Contradictions {
+		lines = append(lines, fmt.Sprintf("%s: %s by %s; %s by %s", c.Fact, orUnknown(c.Value), orUnknown(c.Source),
+			orUnknown(c.Other), orUnknown(c.By)))
 	}
 	return lines
 }

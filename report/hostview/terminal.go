@@ -64,6 +64,7 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 		t.Wrap("", "  ", line)
 	}
 	t.findings(v.Findings)
+	t.sourced(v)
 	t.unread(v)
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("print host %q: %w", d.Provenance.Name, err)
@@ -183,6 +184,25 @@ func (t *terminal) finding(g findingGroup) {
 	if g.Fix != "" {
 		t.Wrap("  fix: ", "       ", words.Printable(g.Fix))
 	}
+}
+
+// sourced lists what the sources of the host tell differently, and what follows from them and none of them states.
+func (t *terminal) sourced(v *view) {
+	list := func(title string, items []string) {
+		if len(items) == 0 {
+			return
+		}
+		t.Title(title)
+		for i, item := range items {
+			if i == maxUnread {
+				fmt.Fprintf(t, "and %d more; -o json has all\n", len(items)-i)
+				break
+			}
+			t.Wrap("  ", "    ", item)
+		}
+	}
+	list("Contradictions: the first value is used", v.contradictions())
+	list("Inferred: no source states it", v.Host.Inferred)
 }
 
 // unread lists what was there and could not be had.

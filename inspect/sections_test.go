@@ -1,0 +1,180 @@
+package inspect
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/inspect/texts"
+	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/topology/compare"
+)
+
+// readText reads a machine from a text.
+func readText(t *testing.T, text string) *topology.Host {
+	t.Helper()
+	h, err := ReadStream(t.Context(), strings.NewReader(text), "paste")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func oneHost(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("testdata/texts/one-host.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+func TestAPasteWithManyCommandsIsOneHost(t *testing.T) {
+	want := []string{
+		"2 packages, 192 cores, node 1: 96-191 10", "GPU 0000:05:00.0 node 0, GPU 0000:26:00.0 node 1, path NV",
+		"NIC 0000:06:00.0 [enp6s0np0] [mlx5_0] MTU 9000",
+		"NIC 0000:27:00.0 [ens2np0] [mlx5_1] MTU 1500 firmware 28.39.1002",
+		"iommu=pt", "numa_nodes[0].cpus", "numa_nodes[1].cpus", "cpus.online",
+	}
+	// However people paste it, and with the commands in any order.
+	text := oneHost(t)
+	indented := "  " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n  ") + "\n"
+	quoted := "> " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n> ") + "\n"
+	for name, text := range map[string]string{
+		"plain": text, "indented": indented, "quoted": quoted,
+		"no-break spaces": strings.ReplaceAll(text, " ", "\u00a0"),
+		"CRLF":            strings.ReplaceAll(text, "\n", "\r\n"),
+		"srun -l":         "0: " + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", "\n0: ") + "\n",
+		"titles":          strings.ReplaceAll(text, "root@node1:~# ", "=== "),
+		"set -x":          strings.ReplaceAll(text, "root@node1:~# ", "+ "),
+		"bare commands":   strings.ReplaceAll(text, "root@node1:~# ", ""),
+	} {
+		h := readText(t, text)
+		if diff := cmp.Diff(want, oneHostFacts(h)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func oneHostFacts(h *topology.Host) []string {
+	var out []string
+	add := func(parts ...string) { out = append(out, strings.Join(parts, " ")) }
+	str := func(v interface{ String() string }) string { return v.String() }
+	if len(h.Packages) == 2 && len(h.Cores) == 192 && len(h.NUMANodes) == 2 && len(h.NUMANodes[1].Distances) == 2 {
+		add("2 packages, 192 cores, node 1:", str(h.NUMANodes[1].CPUs), "10")
+	}
+	if len(h.GPUs) == 2 && h.GPUs[1].NUMANode != nil && *h.GPUs[0].NUMANode == 0 && *h.GPUs[1].NUMANode == 1 {
+		add("GPU", h.GPUs[0].ID(), "node 0, GPU", h.GPUs[1].ID(), "node 1, path",
+			h.Path(h.GPUs[0].ID(), h.GPUs[1].ID()).Label())
+	}
+	for _, n := range h.NICs {
+		mtu := map[int]string{1500: "1500", 9000: "9000"}[*n.Ports[0].MTU]
+		parts := []string{"NIC", n.ID(), "[" + strings.Join(n.Netdevs, " ") + "]", "[" + strings.Join(n.RDMA, " ") +
+			"]", "MTU", mtu}
+		if n.Firmware != "" {
+			parts = append(parts, "firmware", n.Firmware)
+		}
+		add(parts...)
+	}
+	for _, p := range h.Kernel.Asked {
+		if p.Name == "iommu" {
+			add("iommu=" + p.Asked)
+		}
+	}
+	for _, c := range h.Contradictions {
+		add(c.Fact)
+	}
+	return out
+}
+
+func TestFilesOfOneMachineAreToldFromThoseOfMany(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		p := filepath.Join(dir, name)
+		if err := os.WriteFile(p, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	lscpu := file("lscpu", "Architecture: x86_64\nCPU(s): 2\n")
+	other := file("other", "Architecture: x86_64\nCPU(s): 4\n")
+	gpu := file("topo", "\tGPU0\tGPU1\tCPU Affinity\nGPU0\t X \tSYS\t0-3\nGPU1\tSYS\t X \t4-7\n")
+	list := file("lspci", "05:00.0 3D controller: NVIDIA Corporation Device 2330\n")
+	stat0 := file("stat0", "CA 'mlx5_0'\n\tPort 1:\n\t\tState: Active\n")
+	stat1 := file("stat1", "CA 'mlx5_1'\n\tPort 1:\n\t\tState: Active\n")
+	whole := file("whole.xml", `<topology version="2.0"><object type="Machine"/></topology>`)
+	domain := file("vm.xml", "<domain type='kvm'><name>vm</name><vcpu>2</vcpu></domain>")
+	for _, test := range []struct {
+		files []string
+		want  bool
+	}{
+		{[]string{lscpu, gpu, list}, true}, {[]string{gpu, list}, true}, {[]string{stat0, stat1}, true},
+		{[]string{whole, domain}, true}, {[]string{whole, lscpu, domain}, true},
+		{[]string{lscpu, other}, false}, {[]string{lscpu}, false}, {[]string{stat0, stat0}, false},
+		{[]string{whole, gpu}, false}, {[]string{whole, whole, domain}, false}, {[]string{lscpu, dir}, false},
+	} {
+		if got := OneMachine(test.files); got != test.want {
+			t.Errorf("%v: %v", test.files, got)
+		}
+	}
+	h, err := ReadTogether(t.Context(), []string{lscpu, gpu, domain})
+	if err != nil || len(h.GPUs) != 2 || len(h.Tenants) != 1 || h.CPUs.Online.String() != "0-1" {
+		t.Errorf("%+v %v", h, err)
+	}
+}
+
+func TestFilesOfProcAsTexts(t *testing.T) {
+	for _, text := range []string{"BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro isolcpus=2-3 iommu=pt\n",
+		"[    0.000000] Command line: BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro isolcpus=2-3 iommu=pt\n",
+		"$ cat /proc/cmdline\nisolcpus=2-3 iommu=pt\n"} {
+		h := readText(t, text)
+		if len(h.Kernel.Asked) != 2 || h.Kernel.Asked[0].Asked != "2-3" || h.Kernel.Asked[0].InForce != nil ||
+			!strings.HasSuffix(*h.Kernel.Cmdline, "iommu=pt") || h.Kernel.ModulesKnown {
+			t.Errorf("%q: %+v", text, h.Kernel)
+		}
+	}
+	h := readText(t, "MemTotal:       16384000 kB\nMemFree: 1 kB\nHugePages_Total: 4\nHugepagesize: 2048 kB\n")
+	if *h.Memory.TotalBytes != 16384000<<10 || len(h.Memory.Hugepages) != 1 {
+		t.Errorf("%+v", h.Memory)
+	}
+}
+
+// A text that cannot be read is named, and the others are read.
+func TestOneBrokenTextAmongOthers(t *testing.T) {
+	h := readText(t, "$ lscpu\nCPU(s): 2\n$ numactl -H\nbash: numactl: command not found\n$ virsh dumpxml "+
+		"vm\n<domain><name>vm</domain>\n")
+	if h.CPUs.Online.Len() != 2 || len(h.Unread) != 2 {
+		t.Errorf("%+v", h.Unread)
+	}
+}
+
+// Texts with parts of many kinds, cut and mixed: reading them ends, and no address is on two NICs.
+func FuzzTexts(f *testing.F) {
+	for _, text := range []string{"CA 'a'\nCA 'b'\n", "a port 1 ==> b (Up)\nc port 1 ==> b (Up)\n",
+		"$ ethtool -i a\ndriver: x\nbus-info: 0000:01:00.0\n",
+		"<device><name>a</name></device>", "link a/1 state ACTIVE netdev b\n2: b: <UP> mtu 1500 x\n",
+		"Settings for b:\n\tSpeed: 1Mb/s\n"} {
+		f.Add(text, text)
+	}
+	f.Fuzz(func(t *testing.T, a, b string) {
+		if len(a)+len(b) > 2048 {
+			return
+		}
+		found, err := parts(texts.Split([]byte(a+"\n"+b), "paste", texts.Kinds))
+		if err != nil || len(found) == 0 {
+			return
+		}
+		h := compare.Join(found)
+		seen := map[string]bool{}
+		for i := range h.NICs {
+			if id := h.NICs[i].ID(); h.NICs[i].Address != nil && seen[id] {
+				t.Errorf("%s twice", id)
+			} else {
+				seen[id] = true
+			}
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package texts
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/topology"
+)
+
+// chinese are the keys of lscpu in the language that texts come in most often after English.
+var chinese = map[string]string{"架构": "Architecture", "CPU": "CPU(s)", "在线 CPU 列表": "On-line CPU(s) list",
+	"每个核的线程数": "Thread(s) per core",
+	"每个座的核数":  "Core(s) per socket", "座": "Socket(s)",
+	"型号名称":   "Model name",
+	"超管理器厂商": "Hypervisor vendor"}
+
+// nodeCPUs matches the line of a NUMA node of lscpu.
+var nodeCPUs = lazyregexp.New(`^NUMA (?:node|节点) ?(\d+) CPU(?:\(s\))?$`)
+
+// lscpu reads the summary. How threads are numbered is not in it, so cores are known where each has one thread.
+func (r *reader) lscpu() {
+	read := map[string]string{}
+	take := func(line int, key, value string) {
+		if english, ok := chinese[key]; ok {
+			key = english
+		}
+		if m := nodeCPUs.FindStringSubmatch(key); m != nil {
+			id := count(m[1])
+			if set := r.cpus(line, value); set != nil && id != nil {
+				r.node(*id).CPUs = *set
+			}
+		} else if _, twice := read[key]; !twice {
+			read[key] = value
+		}
+	}
+	if head := strings.TrimSpace(r.Text.Text); strings.HasPrefix(head, "{") {
+		type field struct {
+			Field, Data string
+			Children    []field
+		}
+		var doc struct{ Lscpu []field }
+		r.json(&doc)
+		var walk func([]field)
+		walk = func(list []field) {
+			for _, f := range list {
+				take(0, strings.TrimSuffix(f.Field, ":"), f.Data)
+				walk(f.Children)
+			}
+		}
+		walk(doc.Lscpu)
+	} else {
+		for p := range r.pairs() {
+			take(p.line, p.key, p.value)
+		}
+	}
+	s := &r.h.System
+	s.Arch, s.CPUModel = read["Architecture"], read["Model name"]
+	if vendor := strings.ToLower(read["Hypervisor vendor"]); vendor != "" {
+		s.Hypervisor, s.InVM = map[string]string{"microsoft": "hyper-v"}[vendor], new(true)
+		if s.Hypervisor == "" {
+			s.Hypervisor = vendor
+		}
+	} else if flags := " " + read["Flags"] + " "; len(flags) > 2 {
+		s.InVM = new(strings.Contains(flags, " hypervisor "))
+	}
+	online, n := read["On-line CPU(s) list"], count(read["CPU(s)"])
+	switch {
+	case online != "":
+		if set := r.cpus(0, online); set != nil {
+			r.h.CPUs.Online = *set
+		}
+	case n != nil && *n > 0 && *n <= topology.MaxCPUs:
+		r.h.CPUs.Online = topology.CPURange(0, *n-1)
+	}
+	if off := read["Off-line CPU(s) list"]; off != "" {
+		r.h.CPUs.Offline = r.cpus(0, off)
+	}
+	threads := count(read["Thread(s) per core"])
+	if threads != nil && *threads > 1 {
+		r.h.CPUs.SMT = "on"
+	}
+	r.packages(count(read["Socket(s)"]))
+	if threads != nil && *threads == 1 && r.h.CPUs.Online.Len() <= maxCores {
+		for cpu := range r.h.CPUs.Online.All() {
+			r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpu)})
+		}
+	}
+}
+
+// maxCores bounds the cores that are made of a number alone.
+const maxCores = 4096
+
+// packages makes the packages that lscpu counts. Which CPUs are in which is known of one, and where
+// each is a NUMA node.
+func (r *reader) packages(n *int) {
+	if n == nil || *n > 64 || r.h.CPUs.Online.IsEmpty() {
+		return
+	}
+	for id := range *n {
+		p := topology.Package{ID: id, Model: r.h.System.CPUModel}
+		switch {
+		case *n == 1:
+			p.CPUs = r.h.CPUs.Online
+		case len(r.h.NUMANodes) == *n:
+			p.CPUs = r.h.NUMANodes[id].CPUs
+		}
+		r.h.Packages = append(r.h.Packages, p)
+	}
+}
+
+// A cpuTable collects which CPUs are in what. Sets are made at the end: each would be copied for each CPU.
+type cpuTable struct {
+	online, offline []int
+	nodes, sockets  map[int][]int
+	cores, caches   map[string][]int
+}
+
+func newCPUTable() *cpuTable {
+	return &cpuTable{nodes: map[int][]int{}, sockets: map[int][]int{}, cores: map[string][]int{},
+		caches: map[string][]int{}}
+}
+
+// fill makes packages, nodes, cores and caches.
+func (t *cpuTable) fill(r *reader) {
+	r.h.CPUs.Online = topology.CPUs(t.online...)
+	if t.offline != nil {
+		r.h.CPUs.Offline = new(topology.CPUs(t.offline...))
+	}
+	for id, cpus := range t.nodes {
+		r.node(id).CPUs = topology.CPUs(cpus...)
+	}
+	for id, cpus := range t.sockets {
+		r.h.Packages = append(r.h.Packages, topology.Package{ID: id, CPUs: topology.CPUs(cpus...)})
+	}
+	for _, cpus := range t.cores {
+		r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpus...)})
+	}
+	for _, cpus := range t.caches {
+		r.h.L3 = append(r.h.L3, topology.L3{CPUs: topology.CPUs(cpus...)})
+	}
+}
+
+// add takes a CPU with the columns of its line.
+func (t *cpuTable) add(cpu int, value map[string]string) {
+	if value["ONLINE"] == "no" {
+		t.offline = append(t.offline, cpu)
+		return
+	}
+	t.online = append(t.online, cpu)
+	if id := count(value["NODE"]); id != nil {
+		t.nodes[*id] = append(t.nodes[*id], cpu)
+	}
+	socket := count(value["SOCKET"])
+	if socket != nil {
+		t.sockets[*socket] = append(t.sockets[*socket], cpu)
+	}
+	if core := value["CORE"]; count(core) != nil {
+		t.cores[value["SOCKET"]+"/"+core] = append(t.cores[value["SOCKET"]+"/"+core], cpu)
+	}
+	for name, ids := range value {
+		if id := ids[strings.LastIndexByte(ids, ':')+1:]; strings.HasSuffix(name, "L3") && count(id) != nil {
+			t.caches[id] = append(t.caches[id], cpu)
+		}
+	}
+}
+
+// lscpuTable reads a line for each CPU: lscpu -e in columns, lscpu -p with commas.
+func (r *reader) lscpuTable() {
+	var columns []string
+	table := newCPUTable()
+	for n, line := range r.lines() {
+		words := strings.Fields(strings.TrimPrefix(line, "# "))
+		if strings.Contains(line, ",") {
+			words = strings.Split(strings.ReplaceAll(strings.TrimPrefix(line, "# "), " ", ""), ",")
+		}
+		if len(words) > 1 && words[0] == "CPU" {
+			if columns != nil {
+				break // another table of the same CPUs, which may number cores in another way
+			}
+			columns = words
+			continue
+		}
+		if len(words) == 0 || count(words[0]) == nil || columns == nil {
+			continue
+		}
+		if cpu := *count(words[0]); cpu >= topology.MaxCPUs || len(words) < len(columns) && !strings.Contains(line,
+			",") {
+			r.note(n, "%q is not a line of CPU %d with %d columns", line, cpu, len(columns))
+		} else {
+			value := map[string]string{}
+			for i, name := range columns[:min(len(columns), len(words))] {
+				value[strings.ToUpper(name)] = words[i]
+			}
+			table.add(cpu, value)
+		}
+	}
+	table.fill(r)
+}
+
+var (
+	nodeLine     = lazyregexp.New(`^node (\d+) (cpus|size|free)$`)
+	distanceLine = lazyregexp.New(`^(\d+):((?: +\d+)+)$`)
+)
+
+// numactl reads nodes, their memory and their distances.
+func (r *reader) numactl() {
+	rows := map[int][]int{}
+	for n, line := range r.lines() {
+		key, value, _ := strings.Cut(line, ":")
+		if m := nodeLine.FindStringSubmatch(key); m != nil {
+			id := count(m[1])
+			if id == nil {
+				continue
+			}
+			node, value := r.node(*id), strings.TrimSpace(value)
+			switch m[2] {
+			case "cpus":
+				if set := r.cpus(n, strings.Join(strings.Fields(value), ",")); set != nil {
+					node.CPUs = *set
+					r.h.CPUs.Online = r.h.CPUs.Online.Union(*set)
+				}
+			case "size":
+				node.MemoryBytes = size(value)
+			case "free":
+				node.FreeBytes = size(value)
+			}
+		} else if m := distanceLine.FindStringSubmatch(line); m != nil {
+			id, _ := strconv.Atoi(m[1])
+			for word := range strings.FieldsSeq(m[2]) {
+				if d := count(word); d != nil {
+					rows[id] = append(rows[id], *d)
+				}
+			}
+		}
+	}
+	for i := range r.h.NUMANodes {
+		node := &r.h.NUMANodes[i]
+		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {
+			node.Distances = row
+		} else if len(row) > 0 {
+			r.note(0, "node %d has %d distances, and there are %d nodes", node.ID, len(row), len(r.h.NUMANodes))
+		}
+	}
+}

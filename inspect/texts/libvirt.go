@@ -1,0 +1,214 @@
+package texts
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/inspect/xmltree"
+	"github.com/rackless/rackless/topology"
+)
+
+var xmlLimits = xmltree.Limits{Bytes: maxText, Elements: 1 << 18, Depth: 64}
+
+// xml reads the text as XML, and notes what is wrong with it.
+func (r *reader) xml() *xmltree.Element {
+	root, err := xmltree.Read([]byte(r.Text.Text), xmlLimits)
+	if err != nil {
+		r.note(0, "%v", err)
+		return &xmltree.Element{}
+	}
+	return root
+}
+
+// at returns the first element on a path of names; an empty one where there is none.
+func at(e *xmltree.Element, path ...string) *xmltree.Element {
+	for _, name := range path {
+		next := &xmltree.Element{}
+		for k := range e.All(name) {
+			next = k
+			break
+		}
+		e = next
+	}
+	return e
+}
+
+func text(e *xmltree.Element) string { return strings.TrimSpace(string(e.Text)) }
+
+// capabilities reads the host of virsh capabilities: nodes, CPUs and caches.
+func (r *reader) capabilities() {
+	host := at(r.xml(), "host")
+	r.h.System.Arch = text(at(host, "cpu", "arch"))
+	switch at(host, "iommu").Attr("support") {
+	case "yes":
+		r.h.IOMMU.Enabled = new(true)
+	case "no":
+		r.h.IOMMU.Enabled = new(false)
+	}
+	table := newCPUTable()
+	for cell := range at(host, "topology", "cells").All("cell") {
+		id := count(cell.Attr("id"))
+		if id == nil {
+			continue
+		}
+		node := r.node(*id)
+		memory := at(cell, "memory")
+		node.MemoryBytes = size(text(memory) + " " + memory.Attr("unit"))
+		for pages := range cell.All("pages") {
+			bytes, total := size(pages.Attr("size")+" "+pages.Attr("unit")), count(text(pages))
+			if bytes != nil && pages.Attr("unit") == "" {
+				*bytes <<= 10 // KiB by default
+			}
+			if bytes != nil && total != nil && *bytes > 4096 {
+				node.Hugepages = append(node.Hugepages, topology.HugepagePool{SizeBytes: *bytes, Total: uint64(*total)})
+			}
+		}
+		for sibling := range at(cell, "distances").All("sibling") {
+			if d := count(sibling.Attr("value")); d != nil {
+				node.Distances = append(node.Distances, *d)
+			}
+		}
+		for cpu := range at(cell, "cpus").All("cpu") {
+			n := count(cpu.Attr("id"))
+			if n == nil || *n >= topology.MaxCPUs {
+				r.note(cpu.Line-1, "%q is not the number of a CPU", cpu.Attr("id"))
+				continue
+			}
+			value := map[string]string{"NODE": cell.Attr("id"), "SOCKET": cpu.Attr("socket_id")}
+			table.add(*n, value)
+			if siblings := cpu.Attr("siblings"); siblings != "" {
+				table.cores[siblings] = append(table.cores[siblings], *n)
+			}
+		}
+	}
+	for i := range r.h.NUMANodes {
+		if n := &r.h.NUMANodes[i]; len(n.Distances) != len(r.h.NUMANodes) {
+			n.Distances = nil
+		}
+	}
+	table.fill(r)
+	for bank := range at(host, "cache").All("bank") {
+		if bank.Attr("level") != "3" {
+			continue
+		}
+		if set := r.cpus(bank.Line-1, bank.Attr("cpus")); set != nil {
+			r.h.L3 = append(r.h.L3, topology.L3{CPUs: *set,
+				SizeBytes: size(bank.Attr("size") + " " + bank.Attr("unit"))})
+		}
+	}
+}
+
+// nodedev reads a device of virsh nodedev-dumpxml: a PCI function, or a network device on one.
+//
+// Source: https://libvirt.org/formatnode.html.
+func (r *reader) nodedev() {
+	device := r.xml()
+	for capability := range device.All("capability") {
+		switch capability.Attr("type") {
+		case "pci":
+			r.nodedevPCI(device, capability)
+		case "net":
+			r.nodedevNet(device, capability)
+		}
+	}
+}
+
+func (r *reader) nodedevPCI(device, c *xmltree.Element) {
+	var parts [4]uint64
+	for i, name := range []string{"domain", "bus", "slot", "function"} {
+		v, err := strconv.ParseUint(text(at(c, name)), 0, []int{32, 8, 5, 3}[i])
+		if err != nil {
+			r.note(c.Line-1, "<%s>: %q is not a part of a PCI address", name, text(at(c, name)))
+			return
+		}
+		parts[i] = v
+	}
+	d := topology.PCIDevice{Address: topology.PCIAddr{Domain: uint32(parts[0]), Bus: uint8(parts[1]),
+		Device: uint8(parts[2]), Function: uint8(parts[3])}}
+	if class, err := topology.ParseID24(text(at(c, "class"))); err == nil {
+		d.Class = &class
+	}
+	for _, f := range []struct {
+		element string
+		id      **topology.ID16
+		name    *string
+	}{{"vendor", &d.Vendor, &d.VendorName}, {"product", &d.Device, &d.DeviceName}} {
+		e := at(c, f.element)
+		if id, err := topology.ParseID16(e.Attr("id")); err == nil {
+			*f.id, *f.name = &id, text(e)
+		}
+	}
+	d.Driver = text(at(device, "driver", "name"))
+	d.DriverKnown = d.Driver != ""
+	d.NUMANode = count(at(c, "numa").Attr("node"))
+	d.IOMMUGroup = count(at(c, "iommuGroup").Attr("number"))
+	if parent := nodedevAddress(text(at(device, "parent"))); parent != nil {
+		d.Parent = parent
+	} else {
+		d.ParentUnknown = text(at(device, "parent")) != "computer"
+	}
+	for link := range at(c, "pci-express").All("link") {
+		if d.Link == nil {
+			d.Link = &topology.Link{}
+		}
+		speed, err := strconv.ParseFloat(link.Attr("speed"), 64)
+		gts, width := &speed, count(link.Attr("width"))
+		if err != nil || speed <= 0 {
+			gts = nil
+		}
+		if width != nil && *width == 0 {
+			width = nil
+		}
+		if link.Attr("validity") == "sta" {
+			d.Link.SpeedGTs, d.Link.Width = gts, width
+		} else {
+			d.Link.MaxSpeedGTs, d.Link.MaxWidth = gts, width
+		}
+	}
+	for sub := range c.All("capability") {
+		switch sub.Attr("type") {
+		case "phys_function":
+			d.PF = xmlAddress(at(sub, "address"))
+		case "virt_functions":
+			d.SRIOV = &topology.SRIOV{Total: count(sub.Attr("maxCount")), VFs: []topology.VF{}}
+			for a := range sub.All("address") {
+				d.SRIOV.VFs = append(d.SRIOV.VFs, topology.VF{Index: len(d.SRIOV.VFs), Address: xmlAddress(a)})
+			}
+			d.SRIOV.Enabled = new(len(d.SRIOV.VFs))
+		}
+	}
+	r.h.PCI = append(r.h.PCI, d)
+}
+
+// xmlAddress returns the address that an element's attributes make up.
+func xmlAddress(e *xmltree.Element) *topology.PCIAddr {
+	trim := func(name string) string { return strings.TrimPrefix(e.Attr(name), "0x") }
+	return address(trim("domain") + ":" + trim("bus") + ":" + trim("slot") + "." + trim("function"))
+}
+
+// nodedevAddress returns the address in the name of a node device: "pci_0000_02_10_7".
+func nodedevAddress(name string) *topology.PCIAddr {
+	p := strings.Split(name, "_")
+	if len(p) != 5 || p[0] != "pci" {
+		return nil
+	}
+	return address(p[1] + ":" + p[2] + ":" + p[3] + "." + p[4])
+}
+
+func (r *reader) nodedevNet(device, c *xmltree.Element) {
+	name := text(at(c, "interface"))
+	if name == "" {
+		return
+	}
+	nic := r.nic(name)
+	if a := nodedevAddress(text(at(device, "parent"))); a != nil {
+		nic.Address = a
+	}
+	d := netdev(nic, name)
+	d.MAC = text(at(c, "address"))
+	link := at(c, "link")
+	d.State = link.Attr("state")
+	if v, err := strconv.ParseInt(link.Attr("speed"), 10, 64); err == nil && v > 0 && d.State == "up" {
+		d.SpeedMbps = &v
+	}
+}

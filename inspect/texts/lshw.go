@@ -1,0 +1,125 @@
+package texts
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// An lshwNode is one element of lshw -json.
+type lshwNode struct {
+	Class, Description, Product, Vendor, Businfo, Serial string
+
+	LogicalName   any `json:"logicalname"` // a name or a list of them
+	Size          json.Number
+	Configuration map[string]any
+	Children      []lshwNode
+}
+
+// lshwClasses are descriptions of lshw, with the class of PCI that each is of.
+var lshwClasses = map[string]topology.ID24{
+	"VGA compatible controller": 0x030000, "3D controller": 0x030200, "Display controller": 0x038000,
+	"Ethernet interface": 0x020000, "Ethernet controller": 0x020000, "Infiniband controller": 0x020700,
+	"interface": 0x020700, "Network controller": 0x028000, "Non-Volatile memory controller": 0x010802,
+	"NVMe device": 0x010802, "PCI bridge": 0x060400, "Processing accelerators": 0x120000, "Host bridge": 0x060000,
+}
+
+// lshw reads the machine as lshw -json prints it: one object, a list with one, or a list of the devices of a class.
+func (r *reader) lshw() {
+	text := strings.TrimSpace(r.Text.Text)
+	var list []lshwNode
+	if strings.HasPrefix(text, "{") {
+		var one lshwNode
+		if r.json(&one) {
+			list = append(list, one)
+		}
+	} else {
+		r.json(&list)
+	}
+	for i := range list {
+		r.lshwNode(&list[i], nil, list[i].Class == "system", 0)
+	}
+}
+
+// lshwNode reads an element and what is in it. parent is the bridge above; whole is set where the text is of a whole
+// machine, so that what has no bridge above stands on a root bus.
+func (r *reader) lshwNode(n *lshwNode, parent *topology.PCIAddr, whole bool, depth int) {
+	if depth > 64 {
+		return
+	}
+	name, isPCI := strings.CutPrefix(n.Businfo, "pci@")
+	a := address(name)
+	switch {
+	case isPCI && a != nil:
+		r.lshwPCI(n, *a, parent, whole)
+		if n.Description == "PCI bridge" {
+			parent = a
+		}
+	case n.Class == "system" && depth == 0:
+		r.h.System.Vendor, r.h.System.Product = n.Vendor, strings.TrimSpace(strings.Split(n.Product, " (")[0])
+	case n.Class == "processor" && r.h.System.CPUModel == "":
+		r.h.System.CPUModel = n.Product
+	case n.Class == "memory" && n.Description == "System Memory" || n.Class == "memory" &&
+		n.Description == "System memory":
+		if v, err := strconv.ParseUint(n.Size.String(), 10, 62); err == nil && r.h.Memory.TotalBytes == nil {
+			r.h.Memory.TotalBytes = &v
+		}
+	}
+	for i := range n.Children {
+		r.lshwNode(&n.Children[i], parent, whole, depth+1)
+	}
+}
+
+func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAddr, whole bool) {
+	config := func(key string) string {
+		if v, ok := n.Configuration[key]; ok {
+			return strings.TrimSpace(fmt.Sprint(v))
+		}
+		return ""
+	}
+	d := topology.PCIDevice{Address: a, Parent: parent, ParentUnknown: parent == nil && !whole, VendorName: n.Vendor,
+		DeviceName: n.Product, Driver: config("driver"), DriverKnown: true}
+	if parent == nil && whole {
+		d.Root = fmt.Sprintf("pci%04x:%02x", a.Domain, a.Bus)
+	}
+	if class, ok := lshwClasses[n.Description]; ok {
+		d.Class = &class
+	} else if n.Class == "network" {
+		d.Class = new(topology.ID24(0x028000))
+	} else if n.Class == "display" {
+		d.Class = new(topology.ID24(0x038000))
+	}
+	for vendor, id := range map[string]topology.ID16{"NVIDIA": topology.VendorNVIDIA,
+		"Mellanox": topology.VendorMellanox,
+		"Intel":    topology.VendorIntel, "Broadcom": topology.VendorBroadcom,
+		"Advanced Micro Devices, Inc. [AMD/ATI]": topology.VendorAMD} {
+		if strings.HasPrefix(n.Vendor, vendor) {
+			d.Vendor = new(id)
+		}
+	}
+	r.h.PCI = append(r.h.PCI, d)
+	if n.Class != "network" {
+		return
+	}
+	nic := r.nicAt(a)
+	nic.Firmware = word(config("firmware"))
+	var names []string
+	switch v := n.LogicalName.(type) {
+	case string:
+		names = []string{v}
+	case []any:
+		for _, s := range v {
+			names = append(names, fmt.Sprint(s))
+		}
+	}
+	for _, name := range names {
+		p := netdev(nic, name)
+		p.MAC = n.Serial
+		if link := config("link"); link != "" {
+			p.Carrier = new(link == "yes")
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package texts
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/topology"
+)
+
+// ipLine matches the first line of a network device: "2: eth0@if3: <BROADCAST,UP> mtu 9000 qdisc mq state UP ...".
+var ipLine = lazyregexp.New(`^(\d+): ([^\s:@]+)(?:@(\S+))?: <([A-Z_,0-9-]*)> mtu (\d+) (.*)`)
+
+// ipLink reads network devices. Those that are made of software belong to no NIC and are left out.
+func (r *reader) ipLink() {
+	var d *topology.Netdev
+	for _, line := range r.lines() {
+		if m := ipLine.FindStringSubmatch(line); m != nil {
+			if d = nil; m[2] == "lo" || m[3] != "" || isSoftware(m[2]) {
+				continue
+			}
+			d = netdev(r.nic(m[2]), m[2])
+			d.MTU = count(m[5])
+			flags, words := strings.Split(m[4], ","), strings.Fields(m[6])
+			if slices.Contains(flags, "UP") {
+				d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
+			}
+			for i, word := range words[:max(0, len(words)-1)] {
+				switch word {
+				case "state":
+					d.State = strings.ToLower(words[i+1])
+				case "master":
+					d.Master = words[i+1]
+				}
+			}
+		} else if words := strings.Fields(line); d != nil && len(words) > 1 && strings.HasPrefix(words[0], "link/") &&
+			strings.Trim(words[1], "0:") != "" {
+			d.MAC = words[1]
+		}
+	}
+}
+
+// software are beginnings of names that devices without a NIC have by custom.
+var software = []string{"docker", "br-", "veth", "virbr", "vnet", "tap", "tun", "bond", "team", "dummy", "ifb", "cali",
+	"flannel", "cni", "vxlan", "wg", "ovs", "fwbr", "fwpr", "fwln", "vmbr", "sit", "gre", "erspan", "ip6tnl", "tunl",
+	"lxc", "kube", "nodelocaldns", "cilium"}
+
+func isSoftware(name string) bool {
+	return slices.ContainsFunc(software, func(s string) bool { return strings.HasPrefix(name, s) })
+}
+
+// ethtool reads the settings of network devices.
+func (r *reader) ethtool() {
+	var d *topology.Netdev
+	for p := range r.pairs() {
+		if name, ok := strings.CutPrefix(p.key, "Settings for "); ok {
+			d = netdev(r.nic(name), name)
+			continue
+		}
+		if d == nil {
+			continue
+		}
+		switch p.key {
+		case "Speed":
+			if v, err := strconv.ParseInt(strings.TrimSuffix(p.value, "Mb/s"), 10, 64); err == nil && v > 0 {
+				d.SpeedMbps = &v
+			}
+		case "Link detected":
+			answer, _, _ := strings.Cut(p.value, " ")
+			d.Carrier = new(answer == "yes")
+		}
+	}
+}
+
+// ethtoolDriver reads the driver of a network device. Which device it is, only the command line tells; its function is
+// in the text.
+func (r *reader) ethtoolDriver() {
+	value := map[string]string{}
+	for p := range r.pairs() {
+		if _, twice := value[p.key]; !twice {
+			value[p.key] = p.value
+		}
+	}
+	nic := &topology.NIC{}
+	if a := address(value["bus-info"]); a != nil {
+		nic = r.nicAt(*a)
+	} else if r.Subject != "" {
+		nic = r.nic(r.Subject)
+	} else {
+		r.note(0, "neither the command line nor bus-info says which network device this is")
+		return
+	}
+	nic.Driver = value["driver"]
+	nic.Firmware = word(value["firmware-version"])
+	if r.Subject != "" {
+		netdev(nic, r.Subject)
+	}
+}
+
+// mlnxQoS reads which priorities pause, and how packets get theirs.
+func (r *reader) mlnxQoS() {
+	q := &topology.QoS{}
+	for n, line := range r.lines() {
+		if value, ok := strings.CutPrefix(line, "Priority trust state:"); ok {
+			q.Trust = strings.TrimSpace(value)
+		}
+		words := strings.Fields(line)
+		if len(words) == 0 || words[0] != "enabled" || q.PFC != nil {
+			continue
+		}
+		q.PFC = []int{}
+		for i, word := range words[1:] {
+			switch word {
+			case "1":
+				q.PFC = append(q.PFC, i)
+			case "0":
+			default:
+				r.note(n, "%q is neither 0 nor 1", word)
+			}
+		}
+	}
+	if r.Subject == "" {
+		r.note(0, "the command line does not say which network device this is: mlnx_qos -i NETDEV")
+		return
+	}
+	if q.Trust != "" || q.PFC != nil {
+		netdev(r.nic(r.Subject), r.Subject).QoS = q
+	}
+}
+
+// settingLine matches a setting: its name, and its values now or at the next boot. A star marks what will change.
+var settingLine = lazyregexp.New(`^\*? *([A-Z][A-Z0-9_]*(?:\[[\d.]+\])?)((?: {2,}|\t+)\S.*)$`)
+
+// maxSettings bounds those of one device; a ConnectX-7 has 250.
+const maxSettings = 1000
+
+// mlxconfig reads the settings of the firmware that count at the next boot.
+func (r *reader) mlxconfig() {
+	var nic *topology.NIC
+	for n, line := range r.lines() {
+		if name, ok := strings.CutPrefix(line, "Device:"); ok {
+			if name = strings.TrimSpace(name); address(name) != nil {
+				nic = r.nicAt(*address(name))
+			} else if name != "" {
+				nic = r.nic(name)
+			}
+			continue
+		}
+		m := settingLine.FindStringSubmatch(line)
+		if m == nil || nic == nil {
+			continue
+		}
+		words := strings.Fields(m[2])
+		if nic.Settings == nil {
+			nic.Settings = map[string]string{}
+		}
+		if len(nic.Settings) == maxSettings {
+			r.note(n, "more than %d settings", maxSettings)
+			return
+		}
+		// With -e there are three values: by default, now and at the next boot.
+		if len(words) == 3 && words[1] != words[2] {
+			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
+		}
+		nic.Settings[m[1]] = words[len(words)-1]
+	}
+}

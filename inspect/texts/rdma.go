@@ -1,0 +1,326 @@
+package texts
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/topology"
+)
+
+// word returns a value without the number that ibv_devinfo writes behind it: "PORT_ACTIVE (4)".
+func word(s string) string {
+	before, _, _ := strings.Cut(s, " (")
+	return strings.TrimSpace(before)
+}
+
+// portStates are states of ports as tools write them, in the words of the kernel.
+var portStates = map[string]string{"initializing": "INIT", "initialize": "INIT", "armed": "ARMED", "active": "ACTIVE",
+	"down": "DOWN", "port_active": "ACTIVE", "port_down": "DOWN", "port_init": "INIT", "port_armed": "ARMED"}
+
+func portState(s string) string {
+	return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s))
+}
+
+// physState returns the state of the physical link in the words of the kernel: "LINK_UP" is "LinkUp".
+func physState(s string) string {
+	if s != strings.ToUpper(s) {
+		return s
+	}
+	out := ""
+	for part := range strings.SplitSeq(strings.ToLower(s), "_") {
+		if part != "" {
+			out += strings.ToUpper(part[:1]) + part[1:]
+		}
+	}
+	return out
+}
+
+// guid returns a GUID as sysfs writes it: "0x946dae0300cde72c" is "946d:ae03:00cd:e72c".
+func guid(s string) string {
+	digits := strings.ReplaceAll(strings.TrimPrefix(s, "0x"), ":", "")
+	if len(digits) != 16 {
+		return ""
+	}
+	return fmt.Sprintf("%s:%s:%s:%s", digits[:4], digits[4:8], digits[8:12], digits[12:])
+}
+
+// gid returns a GID as sysfs writes it: eight groups of four digits.
+func gid(s string) string {
+	a, err := netip.ParseAddr(s)
+	if err != nil || a.Zone() != "" {
+		return ""
+	}
+	b := a.As16()
+	groups := make([]string, 8)
+	for i := range groups {
+		groups[i] = fmt.Sprintf("%02x%02x", b[2*i], b[2*i+1])
+	}
+	return strings.Join(groups, ":")
+}
+
+// lid returns an identifier that a subnet manager assigned; nil where there is none.
+func lid(s string) *int {
+	if n := count(s); n != nil && *n > 0 && *n < 0xffff {
+		return n
+	}
+	return nil
+}
+
+// rate sets the rate of a port that is up. Ports on Ethernet whose speed is not known state the least there is.
+func rate(p *topology.RDMAPort, gbps float64) {
+	if p.State != "DOWN" && gbps > 0 && gbps < 1e6 && !(p.LinkLayer == "Ethernet" && gbps <= 2.5) {
+		p.RateGbps = &gbps
+	}
+}
+
+var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
+
+// ibvDevinfo reads the devices and their ports, with -v also rates and GIDs.
+func (r *reader) ibvDevinfo() {
+	var d *topology.RDMADevice
+	p := &topology.RDMAPort{}
+	width, speed := 0.0, 0.0
+	for l := range r.pairs() {
+		if l.key == "hca_id" && l.value != "" {
+			d, _ = rdma(r.nic(l.value), l.value, nil)
+			p = &topology.RDMAPort{}
+			continue
+		}
+		if d == nil {
+			continue
+		}
+		if m := gidEntry.FindStringSubmatch(l.key); m != nil {
+			value, kind, _ := strings.Cut(l.value, ",")
+			value, kind = gid(strings.TrimSpace(value)), strings.TrimSpace(kind)
+			index := count(m[1])
+			if value == "" || index == nil {
+				r.note(l.line, "%q is not a GID", l.value)
+			} else if strings.Trim(value, "0:") != "" && p.Number > 0 {
+				p.GIDs = append(p.GIDs, topology.GID{Index: *index, GID: value, Type: gidType(kind)})
+			}
+			continue
+		}
+		switch l.key {
+		case "fw_ver":
+			d.Firmware = l.value
+		case "node_guid":
+			d.NodeGUID = guid(l.value)
+		case "board_id":
+			d.Board = l.value
+		case "port":
+			if n := count(l.value); n != nil && *n > 0 {
+				_, p = rdma(r.nic(d.Name), d.Name, n)
+				width, speed = 0, 0
+			}
+		case "state":
+			p.State = portState(word(l.value))
+		case "phys_state":
+			p.PhysState = physState(word(l.value))
+		case "active_mtu":
+			p.ActiveMTU = count(word(l.value))
+		case "port_lid":
+			p.LID = lid(l.value)
+		case "link_layer":
+			p.LinkLayer = l.value
+		case "active_width", "active_speed":
+			number, _, _ := strings.Cut(strings.ReplaceAll(l.value, "X", " "), " ")
+			v, _ := strconv.ParseFloat(number, 64)
+			if l.key == "active_width" {
+				width = v
+			} else {
+				speed = v
+			}
+			rate(p, width*speed)
+		}
+	}
+}
+
+// gidType returns the type of a GID in the words of sysfs.
+func gidType(s string) string {
+	switch s = strings.ToLower(s); {
+	case strings.Contains(s, "v2"):
+		return "RoCE v2"
+	case strings.Contains(s, "v1"), s == "ib":
+		return "IB/RoCE v1"
+	}
+	return ""
+}
+
+// ibstat reads the devices and their ports.
+func (r *reader) ibstat() {
+	var d *topology.RDMADevice
+	p := &topology.RDMAPort{}
+	for n, line := range r.lines() {
+		if name, ok := strings.CutPrefix(line, "CA '"); ok {
+			name, _, _ = strings.Cut(name, "'")
+			d, _ = rdma(r.nic(name), name, nil)
+			p = &topology.RDMAPort{}
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		if !ok || d == nil {
+			continue
+		}
+		if number, isPort := strings.CutPrefix(key, "Port "); isPort && value == "" {
+			if i := count(number); i != nil && *i > 0 {
+				_, p = rdma(r.nic(d.Name), d.Name, i)
+			}
+			continue
+		}
+		switch key {
+		case "Firmware version":
+			d.Firmware = value
+		case "Node GUID":
+			d.NodeGUID = guid(value)
+		case "State":
+			p.State = portState(value)
+		case "Physical state":
+			p.PhysState = value
+		case "Rate":
+			if v, err := strconv.ParseFloat(value, 64); err == nil {
+				rate(p, v)
+			} else {
+				r.note(n, "%q is not a rate", value)
+			}
+		case "Base lid":
+			p.LID = lid(value)
+		case "Link layer":
+			// The rate stands above: it counts for nothing where the layer shows that it is not known.
+			if p.LinkLayer = value; p.RateGbps != nil {
+				v := *p.RateGbps
+				p.RateGbps = nil
+				rate(p, v)
+			}
+		}
+	}
+}
+
+var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
+
+// ibstatus reads a port for each block.
+func (r *reader) ibstatus() {
+	var p *topology.RDMAPort
+	for _, line := range r.lines() {
+		if m := statusHead.FindStringSubmatch(line); m != nil {
+			_, p = rdma(r.nic(m[1]), m[1], count(m[2]))
+			continue
+		}
+		key, value, ok := strings.Cut(line, ":")
+		if !ok || p == nil {
+			continue
+		}
+		value = strings.TrimSpace(value)
+		_, state, _ := strings.Cut(value, ": ")
+		switch strings.TrimSpace(key) {
+		case "default gid":
+			if g := gid(value); g != "" {
+				p.GIDs = []topology.GID{{GID: g}}
+			}
+		case "base lid":
+			p.LID = lid(value)
+		case "state":
+			p.State = portState(state)
+		case "phys state":
+			p.PhysState = state
+		case "link_layer":
+			p.LinkLayer = value
+		case "rate":
+			number, _, _ := strings.Cut(value, " ")
+			v, _ := strconv.ParseFloat(number, 64)
+			rate(p, v)
+		}
+	}
+}
+
+// ibdevLine matches a line of ibdev2netdev, with -v what stands before the port as well.
+var ibdevLine = lazyregexp.New(
+	`^(?:((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) )?(\S+) (?:\(.*?(?: fw (\S+) )?)?` +
+		`port (\d+) (?:\((\w+) *\) )?==> (\S+)(?: \((\w+) *\))?`)
+
+// ibdev2netdev reads which network device an RDMA device stands on, with -v also its function.
+func (r *reader) ibdev2netdev() {
+	for _, line := range r.lines() {
+		m := ibdevLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		nic := r.nic(m[2])
+		nic.Address = cmp.Or(address(m[1]), nic.Address)
+		d, p := rdma(nic, m[2], count(m[4]))
+		d.Firmware = cmp.Or(m[3], d.Firmware)
+		p.State = portState(m[5])
+		if m[6] != "N/A" && m[6] != "NA" {
+			netdev(nic, m[6]).State = strings.ToLower(m[7])
+		}
+	}
+}
+
+// rdmaLine matches a line of rdma link. Versions before 5 of iproute2 number the devices.
+var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate .*)`)
+
+// rdmaLink reads the ports and the network devices that they stand on.
+func (r *reader) rdmaLink() {
+	take := func(device string, port *int, value map[string]string) {
+		nic := r.nic(device)
+		_, p := rdma(nic, device, port)
+		p.State, p.PhysState = portState(value["state"]), physState(value["physical_state"])
+		p.LID = lid(value["lid"])
+		if name := value["netdev"]; name != "" {
+			netdev(nic, name)
+		}
+	}
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		var list []map[string]any
+		r.json(&list)
+		for _, link := range list {
+			value := map[string]string{}
+			for k, v := range link {
+				value[k] = fmt.Sprint(v)
+			}
+			if name := value["ifname"]; name != "" && count(value["port"]) != nil {
+				take(name, count(value["port"]), value)
+			}
+		}
+		return
+	}
+	for _, line := range r.lines() {
+		m := rdmaLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		words, value := strings.Fields(m[3]), map[string]string{}
+		for i := 0; i+1 < len(words); i += 2 {
+			value[words[i]] = words[i+1]
+		}
+		take(m[1], count(m[2]), value)
+	}
+}
+
+// gidLine matches a line of show_gids: device, port, index, GID, the IPv4 address where it is one, version, netdev.
+var gidLine = lazyregexp.New(`^([\w.-]+)\s+(\d+)\s+(\d+)\s+([0-9a-fA-F:]{15,})\s+(?:[\d.]+\s+)?(v[12]|IB)?\s*(\S*)`)
+
+// showGIDs reads the GID tables.
+func (r *reader) showGIDs() {
+	for n, line := range r.lines() {
+		m := gidLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		value, index, port := gid(m[4]), count(m[3]), count(m[2])
+		if value == "" || index == nil || port == nil {
+			r.note(n, "%q is not a GID", m[4])
+			continue
+		}
+		nic := r.nic(m[1])
+		_, p := rdma(nic, m[1], port)
+		p.GIDs = append(p.GIDs, topology.GID{Index: *index, GID: value, Type: gidType(m[5]), Netdev: m[6]})
+		if m[6] != "" {
+			netdev(nic, m[6])
+		}
+	}
+}

@@ -1,0 +1,250 @@
+package texts
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+)
+
+var (
+	// prompt matches a command line as a terminal shows it: "$ lscpu", "[root@node1 ~]# lscpu", "+ lscpu" of a script
+	// that shows what it does.
+	prompt = lazyregexp.New(`^(?:\(\S+\) ?)?(?:\[?[\w.-]+@[\w.-]+[^$#%>]{0,60}[$#%>]|[$#%❯>]|\++)[ \t]+(\S.*)$`)
+	// title matches a heading above a text: "=== lscpu ===", "## numactl -H", "==> lscpu.txt <==".
+	title = lazyregexp.New("^(?:[=#*~-]{2,}>?|#)[ \\t]*[`\"]?([^=#*~`\"<]+?)(?:\\.(?:txt|log|out))?[`\"]?[ " +
+		"\\t]*:?[=#*~<-]*$")
+	// bare matches a line that is a command line alone, as scripts write above what they collect.
+	bare = lazyregexp.New("^[`]?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|ibv_devinfo|ibstat|ibstatus|" +
+		"ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|virsh|qm|cat|lshw|lspci|nvidia-smi)" +
+		"(?: [\\w=./:-]+)*)[`]?:?$")
+)
+
+// command returns the command line that a line shows; "" where it is none. sure is set where the line is one whatever
+// the command is.
+func commandIn(line string) (command string, sure bool) {
+	if line == "" || len(line) > 300 || line[0] == ' ' || line[0] == '\t' {
+		return "", false
+	}
+	if strings.ContainsAny(line[:min(len(line), 100)], "$#%>+\xe2") {
+		if m := prompt.FindStringSubmatch(line); m != nil {
+			return strings.TrimSpace(m[1]), strings.ContainsRune(line, '@') || line[0] == '$'
+		}
+	}
+	if strings.IndexByte("=#*~-", line[0]) >= 0 {
+		if m := title.FindStringSubmatch(line); m != nil {
+			return strings.TrimSpace(m[1]), false
+		}
+		return "", false
+	}
+	if m := bare.FindStringSubmatch(line); m != nil && len(line) < 100 {
+		return m[1], false
+	}
+	return "", false
+}
+
+// maxTexts bounds the pieces of one file, and tries are how often JSON is looked for in vain.
+const (
+	maxTexts = 4096
+	tries    = 8
+)
+
+// A splitter cuts a file into texts.
+type splitter struct {
+	kinds []*Kind
+	heads [256][]*Kind // by the first byte of a beginning
+	any   []*Kind      // with a beginning that may be anything
+	file  string
+	text  []byte
+	pos   int // of the line that is looked at
+	out   []Text
+	start int  // of the last text, where it takes further lines
+	open  bool // it does
+	tries int
+}
+
+// Split finds texts of the given kinds in a file, which may be one text or many, with command lines or headings between
+// them. What is of no kind is passed over.
+func Split(text []byte, file string, kinds []*Kind) []Text {
+	s := &splitter{kinds: kinds, file: file, text: text}
+	for _, k := range kinds {
+		for _, head := range k.Heads {
+			if head == "" {
+				s.any = append(s.any, k)
+			} else if list := s.heads[head[0]]; len(list) == 0 || list[len(list)-1] != k {
+				s.heads[head[0]] = append(list, k)
+			}
+		}
+	}
+	n := 0
+	for s.pos < len(text) && len(s.out) < maxTexts {
+		line, _, _ := bytes.Cut(text[s.pos:], []byte("\n"))
+		used := s.line(string(line), n, text[s.pos:])
+		n += bytes.Count(text[s.pos:s.pos+used], []byte("\n"))
+		s.pos += used
+	}
+	s.end()
+	return slices.DeleteFunc(s.out, func(t Text) bool { return strings.TrimSpace(t.Text) == "" || !t.enough() })
+}
+
+// enough reports whether a text that no command line names has as many lines of its kind as it takes to be sure.
+func (t *Text) enough() bool {
+	if t.Kind.Least == 0 || t.named {
+		return true
+	}
+	n := 0
+	for line := range strings.Lines(t.Text) {
+		if t.Kind.Form.MatchString(strings.TrimSpace(line)) {
+			n++
+		}
+	}
+	return n >= t.Kind.Least
+}
+
+// line takes the line at the beginning of rest, which is line n of the file from 0, and returns how many bytes of rest
+// it used.
+func (s *splitter) line(line string, n int, rest []byte) int {
+	whole := min(len(line)+1, len(rest))
+	if command, sure := commandIn(line); command != "" {
+		for _, k := range s.kinds {
+			if k.Command == nil {
+				continue
+			}
+			if m := k.Command.FindStringSubmatch(command); m != nil {
+				s.begin(k, n+1, append(m, "")[1], s.pos+whole)
+				s.out[len(s.out)-1].named = true
+				return whole
+			}
+		}
+		if sure {
+			s.end()
+			return whole
+		}
+	}
+	trimmed := strings.TrimLeft(line, " \t")
+	if strings.HasPrefix(trimmed, "<") {
+		if used := s.xml(trimmed, n, rest, len(line)-len(trimmed)); used > 0 {
+			return used
+		}
+	} else if strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") {
+		if used := s.json(n, rest); used > 0 {
+			return used
+		}
+	}
+	if k := s.head(trimmed); k != nil {
+		if last := s.last(); last == nil || last.Kind != k || k.Single && !s.blank() {
+			s.begin(k, n, "", s.pos)
+		}
+	}
+	return whole
+}
+
+// blank reports whether the last text has nothing in it yet but a command line above it.
+func (s *splitter) blank() bool { return len(bytes.TrimSpace(s.text[min(s.start, s.pos):s.pos])) == 0 }
+
+// end ends the last text before the line that is looked at.
+func (s *splitter) end() {
+	if last := s.last(); last != nil {
+		last.Text = string(s.text[min(s.start, s.pos):s.pos])
+	}
+	s.open = false
+}
+
+// last returns the text that takes lines, nil where there is none.
+func (s *splitter) last() *Text {
+	if !s.open || len(s.out) == 0 {
+		return nil
+	}
+	return &s.out[len(s.out)-1]
+}
+
+// begin begins a text with line n, which is at start.
+func (s *splitter) begin(k *Kind, n int, subject string, start int) {
+	s.end()
+	s.out = append(s.out, Text{Kind: k, File: s.file, Line: n + 1, Subject: subject})
+	s.open, s.start = true, start
+}
+
+// whole adds a text that is known from beginning to end.
+func (s *splitter) whole(k *Kind, n int, subject, text string) {
+	s.begin(k, n, subject, s.pos)
+	s.out[len(s.out)-1].Text, s.open = text, false
+}
+
+// head returns the kind whose texts a line begins. A line of a kind that goes on is not looked at more closely.
+func (s *splitter) head(line string) *Kind {
+	if line == "" {
+		return nil
+	}
+	last := s.last()
+	for _, list := range [][]*Kind{s.heads[line[0]], s.any} {
+		for _, k := range list {
+			if last != nil && last.Kind == k && !k.Single {
+				continue
+			}
+			if k.Hint != "" && !strings.Contains(line, k.Hint) {
+				continue
+			}
+			if slices.ContainsFunc(k.Heads, func(h string) bool { return strings.HasPrefix(line, h) }) &&
+				(k.Form == nil || k.Form.MatchString(line)) {
+				return k
+			}
+		}
+	}
+	return nil
+}
+
+// xml takes an element of a kind of XML, up to its end.
+func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
+	name := strings.TrimLeft(line, "<")
+	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz"))]
+	for _, k := range s.kinds {
+		if k.Element == "" || k.Element != name {
+			continue
+		}
+		end := bytes.Index(rest, []byte("</"+name+">"))
+		if end < 0 {
+			end = len(rest) // cut off: its reader says so
+		} else {
+			end += len("</" + name + ">")
+		}
+		subject := ""
+		if last := s.last(); last != nil && last.Kind == k && s.blank() {
+			subject = last.Subject
+		}
+		s.whole(k, n, subject, string(rest[indent:end]))
+		return end
+	}
+	return 0
+}
+
+// json takes a value of JSON that is of a kind, or any other one, so that nothing is looked for inside of it.
+func (s *splitter) json(n int, rest []byte) int {
+	if s.tries == tries {
+		return 0
+	}
+	d := json.NewDecoder(bytes.NewReader(rest[:min(len(rest), maxText)]))
+	var value json.RawMessage
+	if d.Decode(&value) != nil {
+		s.tries++
+		return 0
+	}
+	object := map[string]json.RawMessage{}
+	if json.Unmarshal(value, &object) != nil {
+		var list []map[string]json.RawMessage
+		if json.Unmarshal(value, &list) != nil || len(list) == 0 {
+			s.tries++
+			return 0
+		}
+		object = list[0]
+	}
+	for _, k := range s.kinds {
+		if _, ok := object[k.Key]; ok && k.Key != "" {
+			s.whole(k, n, "", string(value))
+			break
+		}
+	}
+	return int(d.InputOffset())
+}

@@ -1,0 +1,290 @@
+// Package texts reads what common tools print of a machine: lscpu, ibstat, ethtool and others. Each text tells a part
+// of a topology.Host; package topology/compare joins the parts.
+package texts
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"iter"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Kind is a kind of text.
+type Kind struct {
+	// Name is the command that prints it, as messages call it.
+	Name string
+	// Heads are beginnings of lines, without indentation, that only such a text has. A text is told by them.
+	Heads []string
+	// Form is what a line with such a beginning must look like; nil where the beginning is enough.
+	Form *lazyregexp.Regexp
+	// Command matches the command line above the text. What it has in parentheses is the device that is asked for.
+	Command *lazyregexp.Regexp
+	// Key is an attribute that tells JSON of this kind.
+	Key string
+	// Element is the root element of XML of this kind.
+	Element string
+	// Many is set where there may be several such texts of one machine, as of one device each.
+	Many bool
+	// Single is set where each such beginning of a line begins a new text.
+	Single bool
+	// Hint is what each such line has in it, so that others need no closer look; "" for none.
+	Hint string
+	// Least is how many lines of Form a text must have that no command line names.
+	Least int
+	// Parse reads texts of a kind that another package knows.
+	Parse func(b []byte, name string) (*topology.Host, error)
+
+	read func(r *reader)
+}
+
+// A Text is a piece of a text that is of one kind.
+type Text struct {
+	Kind *Kind
+	File string
+	Line int // of its first line in the file, from 1
+	// Subject is the device that the command line above named, "" where there is none.
+	Subject string
+	Text    string
+	named   bool // a command line stands above it
+}
+
+// Kinds are the kinds of texts that this package reads.
+var Kinds = []*Kind{
+	{Name: "lscpu", Heads: []string{"Architecture:", "CPU op-mode(s):", "CPU(s):", "架构："}, Key: "lscpu",
+		read:    (*reader).lscpu,
+		Command: command(`lscpu(?: -J| --json)?`)},
+	{Name: "lscpu -e", Heads: []string{"CPU "},
+		Form: lazyregexp.New(`^CPU +(?:[A-Z1-9a-z:]+ +)*(?:NODE|SOCKET|CORE)\b`),
+		read: (*reader).lscpuTable, Command: command(`lscpu (?:-e|--extended)\S*`)},
+	{Name: "lscpu -p", Heads: []string{"# CPU,"}, read: (*reader).lscpuTable,
+		Command: command(`lscpu (?:-p|--parse)\S*`)},
+	{Name: "numactl -H", Heads: []string{"available: ", "node "},
+		Form: lazyregexp.New(`^available: \d+ nodes?\b|^node \d+ (?:cpus|size): *\d`),
+		read: (*reader).numactl, Command: command(`numactl (?:-H|--hardware)`)},
+	{Name: "rocm-smi --showtopo", Heads: []string{"====", "GPU["}, Form: lazyregexp.New(
+		`^=+ +(?:(?:Weight|Hops|Link Type|Link accessibility|Bandwidth) between two GPUs|Numa Nodes) +=+|` +
+			`^GPU\[\d+\]\s*: \(Topology\)`), Key: "card0", read: (*reader).amdTopology,
+		Command: command(`rocm-smi .*--showtopo\w*`)},
+	{Name: "amd-smi topology", Heads: []string{"ACCESS TABLE:", "WEIGHT TABLE:", "HOPS TABLE:", "LINK TYPE TABLE:"},
+		read: (*reader).amdTopology, Command: command(`amd-smi topology`)},
+	{Name: "ibv_devinfo", Heads: []string{"hca_id:"}, read: (*reader).ibvDevinfo, Many: true,
+		Command: command(`ibv_devinfo`)},
+	{Name: "ibstat", Heads: []string{"CA '"}, read: (*reader).ibstat, Many: true, Command: command(`ibstat`)},
+	{Name: "ibstatus", Heads: []string{"Infiniband device '"}, read: (*reader).ibstatus, Many: true,
+		Command: command(`ibstatus`)},
+	{Name: "ibdev2netdev", Heads: []string{""}, Hint: "==> ", Form: ibdevLine, read: (*reader).ibdev2netdev,
+		Command: command(`ibdev2netdev`)},
+	{Name: "rdma link", Heads: []string{"link ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0"}, Form: rdmaLine,
+		Key: "ifindex", read: (*reader).rdmaLink, Command: command(`rdma (?:-\w+ )*link`)},
+	{Name: "show_gids", Heads: []string{"DEV"}, Form: lazyregexp.New(`^DEV\s+PORT\s+INDEX\s+GID`),
+		read: (*reader).showGIDs, Many: true, Command: command(`show_gids`)},
+	{Name: "ip link", Heads: []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}, Form: ipLine,
+		read: (*reader).ipLink, Many: true, Command: command(`ip (?:-\w+ )*(?:l|link|a|addr|address)\b`)},
+	{Name: "ethtool", Heads: []string{"Settings for "}, read: (*reader).ethtool, Many: true,
+		Command: command(`ethtool ([^-\s]\S*)`)},
+	{Name: "ethtool -i", Heads: []string{"driver: "}, Single: true, read: (*reader).ethtoolDriver, Many: true,
+		Command: command(`ethtool (?:-i|--driver) (\S+)`)},
+	{Name: "mlnx_qos", Heads: []string{"DCBX mode:", "Priority trust state:"}, read: (*reader).mlnxQoS, Many: true,
+		Command: command(`mlnx_qos (?:-i |--interface[= ])(\S+)`)},
+	{Name: "mlxconfig q", Heads: []string{"Device #", "Device type:"}, read: (*reader).mlxconfig, Many: true,
+		Command: command(`(?:mlx|mst)config (?:-d|--dev) (\S+)`)},
+	{Name: "virsh capabilities", Element: "capabilities", read: (*reader).capabilities,
+		Command: command(`virsh .*capabilities`)},
+	{Name: "virsh nodedev-dumpxml", Element: "device", read: (*reader).nodedev, Many: true,
+		Command: command(`virsh .*nodedev-dumpxml (\S+)`)},
+	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, read: (*reader).qmConfig, Many: true,
+		Command: command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
+	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: command(`lshw .*-json`)},
+}
+
+// command matches a command line that runs what follows, with or without a path and sudo.
+func command(form string) *lazyregexp.Regexp {
+	return lazyregexp.New(`^(?:sudo (?:-\w+ )*)?(?:LC_ALL=\w+ |LANG=\w+ )*(?:/\S*/)?` + form + `(?:\s|$)`)
+}
+
+// maxText bounds a text of a kind: the largest known, lshw of a machine with a hundred drives, has 2 MB.
+const maxText = 16 << 20
+
+// Read reads a text into the part of a machine that it tells.
+func (t Text) Read() (*topology.Host, error) {
+	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: t.File, Tool: t.Kind.Name}}
+	r := &reader{Text: t, h: h, notes: where.Notes{Host: h, File: cmp.Or(t.File, t.Kind.Name)}}
+	if t.Kind.Parse != nil {
+		// Messages name lines of the file.
+		part, err := t.Kind.Parse([]byte(strings.Repeat("\n", max(0, t.Line-1))+t.Text), t.File)
+		if part != nil {
+			part.Provenance.Tool = cmp.Or(part.Provenance.Tool, t.Kind.Name)
+		}
+		return part, err
+	}
+	if len(t.Text) > maxText {
+		return nil, &where.Error{File: t.File, Line: t.Line, Err: fmt.Errorf("%s: %d bytes; at most %d are taken",
+			t.Kind.Name, len(t.Text), maxText)}
+	}
+	t.Kind.read(r)
+	if h.Empty() {
+		return nil, &where.Error{File: t.File, Line: t.Line, Err: fmt.Errorf("nothing of %s could be read; the text "+
+			"begins with %q", t.Kind.Name, where.Clip(strings.TrimSpace(t.Text)))}
+	}
+	return h, nil
+}
+
+// A reader reads one text.
+type reader struct {
+	Text
+	h     *topology.Host
+	notes where.Notes
+}
+
+// note says that a line, counted from 0 in the text, could not be read.
+func (r *reader) note(line int, format string, args ...any) {
+	r.notes.Note(r.Line+line, format, args...)
+}
+
+// A pair is a line "key: value".
+type pair struct {
+	line       int
+	indent     int
+	key, value string
+}
+
+// pairs yields the lines that have a colon, with white space taken off.
+func (r *reader) pairs() iter.Seq[pair] {
+	return func(yield func(pair) bool) {
+		n := -1
+		for line := range strings.SplitSeq(r.Text.Text, "\n") {
+			n++
+			text := strings.TrimLeft(line, " \t")
+			key, value, ok := strings.Cut(text, ":")
+			if !ok {
+				key, value, ok = strings.Cut(text, "：") // of lscpu in Chinese
+			}
+			if ok && !yield(pair{n, len(line) - len(text), strings.TrimSpace(key), strings.TrimSpace(value)}) {
+				return
+			}
+		}
+	}
+}
+
+// lines yields the lines by their number from 0, without white space around them.
+func (r *reader) lines() iter.Seq2[int, string] {
+	return func(yield func(int, string) bool) {
+		n := 0
+		for line := range strings.SplitSeq(r.Text.Text, "\n") {
+			if !yield(n, strings.TrimSpace(line)) {
+				return
+			}
+			n++
+		}
+	}
+}
+
+// count parses a small number that is not negative; nil where s is none.
+func count(s string) *int {
+	if n, err := strconv.ParseUint(s, 0, 20); err == nil {
+		return new(int(n))
+	}
+	return nil
+}
+
+// cpus parses a list of CPUs, and notes one that is none.
+func (r *reader) cpus(line int, s string) *topology.CPUSet {
+	set, err := topology.ParseCPUSet(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		r.note(line, "%v", err)
+		return nil
+	}
+	return &set
+}
+
+// binary are the sizes of units with which tools count memory.
+var binary = map[string]float64{"": 1, "B": 1, "BYTES": 1, "K": 1 << 10, "KB": 1 << 10, "KIB": 1 << 10, "M": 1 << 20,
+	"MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30, "T": 1 << 40, "TIB": 1 << 40,
+	"TB": 1 << 40}
+
+// size parses "193129 MB", "512 MiB (16 instances)" or "40960K" into bytes; nil where it is no size.
+func size(s string) *uint64 {
+	digits := len(s) - len(strings.TrimLeft(s, "0123456789."))
+	unit, _, _ := strings.Cut(strings.TrimSpace(s[digits:]), " ")
+	v, err := strconv.ParseFloat(s[:digits], 64)
+	factor, ok := binary[strings.ToUpper(unit)]
+	if err != nil || !ok || v < 0 || v*factor > math.MaxInt64 {
+		return nil
+	}
+	return new(uint64(v * factor))
+}
+
+// node returns the NUMA node of a number, which is added where it is new.
+func (r *reader) node(id int) *topology.NUMANode {
+	i, found := slices.BinarySearchFunc(r.h.NUMANodes, id, func(n topology.NUMANode, id int) int {
+		return cmp.Compare(n.ID, id)
+	})
+	if !found {
+		r.h.NUMANodes = slices.Insert(r.h.NUMANodes, i, topology.NUMANode{ID: id})
+	}
+	return &r.h.NUMANodes[i]
+}
+
+// entry returns the element of a list for which is holds, which is added where there is none.
+func entry[T any](list *[]T, is func(*T) bool, add T) *T {
+	for i := range *list {
+		if is(&(*list)[i]) {
+			return &(*list)[i]
+		}
+	}
+	*list = append(*list, add)
+	return &(*list)[len(*list)-1]
+}
+
+// nic returns the NIC that is described under a name, which is one of its RDMA or network devices.
+func (r *reader) nic(name string) *topology.NIC {
+	return entry(&r.h.NICs, func(n *topology.NIC) bool { return n.Name == name }, topology.NIC{Name: name})
+}
+
+// nicAt returns the NIC at an address.
+func (r *reader) nicAt(a topology.PCIAddr) *topology.NIC {
+	return entry(&r.h.NICs, func(n *topology.NIC) bool { return n.Address != nil && *n.Address == a },
+		topology.NIC{Address: &a})
+}
+
+// rdma returns a port of an RDMA device of a NIC; the device alone where there is no number.
+func rdma(n *topology.NIC, device string, port *int) (*topology.RDMADevice, *topology.RDMAPort) {
+	d := entry(&n.Devices, func(d *topology.RDMADevice) bool { return d.Name == device },
+		topology.RDMADevice{Name: device})
+	if port == nil {
+		return d, &topology.RDMAPort{}
+	}
+	return d, entry(&d.Ports, func(p *topology.RDMAPort) bool { return p.Number == *port },
+		topology.RDMAPort{Number: *port})
+}
+
+// netdev returns a network device of a NIC.
+func netdev(n *topology.NIC, name string) *topology.Netdev {
+	return entry(&n.Ports, func(d *topology.Netdev) bool { return d.Name == name }, topology.Netdev{Name: name})
+}
+
+// address parses the address of a PCI function, with or without its domain.
+func address(s string) *topology.PCIAddr {
+	a, err := topology.ParsePCIAddr(s)
+	if err != nil {
+		return nil
+	}
+	return &a
+}
+
+// json decodes the text, and notes what is wrong with it.
+func (r *reader) json(to any) bool {
+	err := json.Unmarshal([]byte(r.Text.Text), to)
+	if err != nil {
+		r.note(0, "%s: %v", r.Kind.Name, err)
+	}
+	return err == nil
+}

@@ -1,0 +1,297 @@
+package texts
+
+import (
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/topology"
+)
+
+func read(t *testing.T, text string) (*topology.Host, Text) {
+	t.Helper()
+	found := Split([]byte(text), "a.txt", Kinds)
+	if len(found) != 1 {
+		t.Fatalf("%d texts found in %.60q", len(found), text)
+	}
+	h, err := found[0].Read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, found[0]
+}
+
+// asJSON is the host as JSON, without where it is from.
+func asJSON(t *testing.T, h *topology.Host) string {
+	t.Helper()
+	h.Provenance = topology.Provenance{}
+	b, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimPrefix(string(b), `{"provenance":{"kind":"","this_system":false},`)
+}
+
+func TestEachKindIsToldAndRead(t *testing.T) {
+	for _, test := range []struct{ kind, text, want string }{
+		{"lscpu", `Architecture: x86_64
+CPU(s): 8
+On-line CPU(s) list: 0-6
+Off-line CPU(s) list: 7
+Thread(s) per core: 2
+Socket(s): 2
+Model name: Some CPU
+Hypervisor vendor: KVM
+NUMA node0 CPU(s): 0-3
+NUMA node1 CPU(s): 4-6
+`, `"system":{"arch":"x86_64","cpu_model":"Some CPU","hypervisor":"kvm","in_vm":true},` +
+			`"packages":[{"id":0,"cpus":"0-3","model":"Some CPU"},{"id":1,"cpus":"4-6","model":"Some CPU"}],` +
+			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-6"}],"cpus":{"online":"0-6","offline":"7","smt":"on"}}`},
+		{"lscpu", `{"lscpu":[{"field":"Architecture:","data":"aarch64","children":[{"field":"CPU(s):","data":"2"}]}]}`,
+			`"system":{"arch":"aarch64"},"cpus":{"online":"0-1"}}`},
+		{"lscpu", "架构：                   x86_64\nCPU:                     4\n每个核的线程数：         2\nNUMA 节点0 CPU：      " +
+			"   0-3\n",
+			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3","smt":"on"}}`},
+		{"lscpu -e", "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n  0    0      0    0 0:0:0:0          yes\n" +
+			"  1    0      0    0 0:0:0:0          yes\n  2    -      -    - -                 no\n",
+			`"packages":[{"id":0,"cpus":"0-1"}],"numa_nodes":[{"id":0,"cpus":"0-1"}],"l3":[{"id":0,"cpus":"0-1"}],` +
+				`"cores":[{"id":0,"cpus":"0-1"}],"cpus":{"online":"0-1","offline":"2"}}`},
+		{"lscpu -p", "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3\n0,0,0,1,,0,0,0,0\n1,0,0,1,,0,0,0,0\n",
+			`"packages":[{"id":0,"cpus":"0-1"}],"numa_nodes":[{"id":1,"cpus":"0-1"}],"l3":[{"id":0,"cpus":"0-1"}],` +
+				`"cores":[{"id":0,"cpus":"0-1"}],"cpus":{"online":"0-1"}}`},
+		{"numactl -H", "node 0 cpus: 0 1\nnode 0 size: 16 MB\nnode 2 cpus:\nnode 2 size: 0 MB\nnode distances:\nnode " +
+			"  0   2\n" +
+			"  0:  10  17\n  2:  17  10\n",
+			`"numa_nodes":[{"id":0,"cpus":"0-1","memory_bytes":16777216,"distances":[10,17]},` +
+				`{"id":2,"cpus":"","memory_bytes":0,"distances":[17,10]}],"cpus":{"online":"0-1"}}`},
+		{"amd-smi topology", "WEIGHT TABLE:\n             0000:03:00.0 0000:0c:00.0\n0000:03:00.0 0            40\n" +
+			"0000:0c:00.0 40           0\nLINK TYPE TABLE:\n             0000:03:00.0 0000:0c:00.0\n" +
+			"0000:03:00.0 SELF         XGMI\n0000:0c:00.0 XGMI         SELF\n",
+			`"gpus":[{"address":"0000:03:00.0","kind":"discrete","index":0,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]",` +
+				`"nvlinks":1},{"address":"0000:0c:00.0","kind":"discrete","index":1,` +
+				`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1}],` +
+				`"reported_paths":[{"a":"0000:03:00.0","b":"0000:0c:00.0","class":"NV"}]}`},
+		{"rocm-smi --showtopo", `{"system": {"(Topology) Hops between DRM devices 0 and 1": "3", ` +
+			`"(Topology) Link type between DRM devices 0 and 1": "PCIE"}, "card0": {"(Topology) Numa Node": "0"}, ` +
+			`"card1": {"(Topology) Numa Node": "1"}}`,
+			`"gpus":[{"kind":"discrete","name":"GPU0","index":0,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]",` +
+				`"numa_node":0},{"kind":"discrete","name":"GPU1","index":1,` +
+				`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","numa_node":1}],` +
+				`"reported_paths":[{"a":"GPU0","b":"GPU1","class":"SYS"}]}`},
+		{"ibv_devinfo", "hca_id:\tmlx5_0\n\tfw_ver:\t\t16.35.2000\n\tnode_guid:\t98:03:9b:03:00:8f:c1:a2\n\t\tport:\t1\n" +
+			"\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tactive_mtu:\t\t1024 (3)\n\t\t\tport_lid:\t\t0\n" +
+			"\t\t\tlink_layer:\t\tEthernet\n\t\t\tactive_width:\t\t4X (2)\n\t\t\tactive_speed:\t\t25.0 Gbps (32)\n" +
+			"\t\t\tphys_state:\t\tLINK_UP (5)\n\t\t\tGID[  0]:\t\tfe80::9a03:9bff:fe8f:c1a2, RoCE v1\n" +
+			"\t\t\tGID[  3]:\t\t::ffff:10.0.0.1, RoCE v2\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"16.35.2000",` +
+				`"node_guid":"9803:9b03:008f:c1a2","ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp",` +
+				`"link_layer":"Ethernet","rate_gbps":100,"active_mtu":1024,"gids":[{"index":0,` +
+				`"gid":"fe80:0000:0000:0000:9a03:9bff:fe8f:c1a2","type":"IB/RoCE v1"},{"index":3,` +
+				`"gid":"0000:0000:0000:0000:0000:ffff:0a00:0001","type":"RoCE v2"}]}]}]}]}`},
+		{"ibstat", "CA 'mlx5_0'\n\tFirmware version: 28.39.1002\n\tNode GUID: 0x946dae0300cde72c\n\tPort 1:\n" +
+			"\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n\t\tBase lid: 75\n\t\tLink layer: " +
+			"InfiniBand\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"28.39.1002",` +
+				`"node_guid":"946d:ae03:00cd:e72c","ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp",` +
+				`"link_layer":"InfiniBand","rate_gbps":400,"lid":75}]}]}]}`},
+		{"ibdev2netdev", "0000:5e:00.0 mlx5_0 (MT4119 - MCX555A-ECAT) CX555A - ConnectX-5 QSFP28 fw " +
+			"16.26.4012 port 1 " +
+			"(ACTIVE) ==> ib0 (Up)\nmlx5_1 port 1 ==> eth1 (Down)\n",
+			`"nics":[{"address":"0000:5e:00.0","name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"ib0",` +
+				`"state":"up"}],"rdma_devices":[{"name":"mlx5_0","firmware":"16.26.4012","ports":[{"number":1,` +
+				`"state":"ACTIVE"}]}]},{"name":"mlx5_1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","state":"down"}],` +
+				`"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1}]}]}]}`},
+		{"rdma link", "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev eno33 \n2/1: rxe0/1: state DOWN " +
+			"physical_state DISABLED\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"eno33"}],"rdma_devices":[{` +
+				`"name":"mlx5_0","ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp"}]}]},{"name":"rxe0",` +
+				`"netdevs":null,"rdma":null,"rdma_devices":[{"name":"rxe0","ports":[{"number":1,"state":"DOWN",` +
+				`"phys_state":"Disabled"}]}]}]}`},
+		{"rdma link", `[{"ifindex":0,"ifname":"irdma0","port":1,"state":"ACTIVE","physical_state":"LINK_UP","netdev":"e0"}]`,
+			`"nics":[{"name":"irdma0","netdevs":null,"rdma":null,"ports":[{"name":"e0"}],"rdma_devices":[{"name":"irdma0",` +
+				`"ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp"}]}]}]}`},
+		{"show_gids", "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n---\t----\t-----\t---\n" +
+			"mlx5_0\t1\t0\tfe80:0000:0000:0000:0ac0:ebff:fe21:03da\t\t\tv1\trdma0\n" +
+			"mlx5_0\t1\t3\t0000:0000:0000:0000:0000:ffff:c0a8:d3f2\t192.168.211.242  \tv2\trdma0\nn_gids_found=2\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"rdma0"}],"rdma_devices":[{` +
+				`"name":"mlx5_0","ports":[{"number":1,"gids":[{"index":0,"gid":"fe80:0000:0000:0000:0ac0:ebff:fe21:03da",` +
+				`"type":"IB/RoCE v1","netdev":"rdma0"},{"index":3,"gid":"0000:0000:0000:0000:0000:ffff:c0a8:d3f2",` +
+				`"type":"RoCE v2","netdev":"rdma0"}]}]}]}]}`},
+		{"ip link", "2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9000 qdisc mq master bond0 state UP mode " +
+			"DEFAULT\n" +
+			"    link/ether b8:3f:d2:11:22:33 brd ff:ff:ff:ff:ff:ff\n3: bond0: <UP> mtu 1500 qdisc noqueue state UP\n" +
+			"4: eth0.5@eth0: <UP> mtu 1500 qdisc noqueue state UP\n    link/ether b8:3f:d2:11:22:33\n",
+			`"nics":[{"name":"eth0","netdevs":null,"rdma":null,"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33",` +
+				`"mtu":9000,"state":"up","carrier":true,"master":"bond0"}]}]}`},
+		{"ethtool -i", "$ ethtool -i eth5\ndriver: mlx5_core\nversion: 5.8\nfirmware-version: 22.35.1012 " +
+			"(MT_0000000436)\n" +
+			"bus-info: 0000:c1:00.1\n",
+			`"nics":[{"address":"0000:c1:00.1","netdevs":null,"rdma":null,"driver":"mlx5_core","firmware":"22.35.1012",` +
+				`"ports":[{"name":"eth5"}]}]}`},
+		{"mlnx_qos", "[root@n1 ~]# mlnx_qos -i eth5\nDCBX mode: OS controlled\nPriority trust state: dscp\n" +
+			"PFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n\tenabled     0   0   0   1   0   0   " +
+			"0   0   \n" +
+			"\tbuffer      0   0   0   1   0   0   0   0   \n",
+			`"nics":[{"name":"eth5","netdevs":null,"rdma":null,"ports":[{"name":"eth5","qos":{"trust":"dscp","pfc":[3]}}]}]}`},
+		{"mlxconfig q", "Device #1:\n----------\n\nDevice type:        ConnectX7\nDevice:             " +
+			"0000:18:00.0\n\n" +
+			"Configurations:                  Default   Current   Next Boot\n*       SRIOV_EN                 " +
+			"False(0)  False(0)  True(1)\n" +
+			"        NUM_OF_VFS               0         8         8\n",
+			`"nics":[{"address":"0000:18:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8",` +
+				`"SRIOV_EN":"True(1)"}}],"unread":[{"path":"a.txt:8","why":"SRIOV_EN is False(0) now and True(1) after the ` +
+				`next reset of the firmware"}]}`},
+		{"virsh capabilities", `<capabilities><host><cpu><arch>x86_64</arch></cpu><iommu support='yes'/><topology>
+<cells num='1'><cell id='0'><memory unit='KiB'>1024</memory><pages unit='KiB' size='2048'>7</pages><distances>
+<sibling id='0' value='10'/></distances><cpus num='2'><cpu id='0' socket_id='0' core_id='0' siblings='0-1'/>
+<cpu id='1' socket_id='0' core_id='0' siblings='0-1'/></cpus></cell></cells></topology><cache>
+<bank id='0' level='3' type='both' size='16' unit='MiB' cpus='0-1'/></cache></host></capabilities>`,
+			`"system":{"arch":"x86_64"},"packages":[{"id":0,"cpus":"0-1"}],"numa_nodes":[{"id":0,"cpus":"0-1",` +
+				`"memory_bytes":1048576,"distances":[10],"hugepages":[{"size_bytes":2097152,"total":7}]}],"l3":[{"id":0,` +
+				`"cpus":"0-1","size_bytes":16777216}],"cores":[{"id":0,"cpus":"0-1"}],"cpus":{"online":"0-1"},` +
+				`"iommu":{"enabled":true}}`},
+		{"virsh nodedev-dumpxml", `<device><name>pci_0000_5e_00_1</name><parent>pci_0000_5d_02_0</parent>
+<driver><name>mlx5_core</name></driver><capability type='pci'><class>0x020000</class><domain>0</domain><bus>94</bus>
+<slot>0</slot><function>1</function><product id='0x1017'>MT27800</product><vendor id='0x15b3'>Mellanox</vendor>
+<iommuGroup number='31'/><numa node='1'/><pci-express><link validity='cap' port='0' speed='8' width='16'/>
+<link validity='sta' speed='8' width='8'/></pci-express></capability></device>`,
+			`"pci":[{"address":"0000:5e:00.1","parent":"0000:5d:02.0","class":"0x020000","vendor":"0x15b3",` +
+				`"device":"0x1017","vendor_name":"Mellanox","device_name":"MT27800","numa_node":1,"iommu_group":31,` +
+				`"driver":"mlx5_core","driver_known":true,"link":{"speed_gts":8,"width":8,"max_speed_gts":8,` +
+				`"max_width":16}}]}`},
+		{"qm config", `root@pve:~# qm config 101
+affinity: 0-3
+agent: 1
+boot: order=scsi0
+cores: 4
+hostpci0: 0000:01:00,pcie=1
+hostpci1: mapping=nic
+hugepages: 1024
+memory: 8192
+name: gpu-vm
+numa0: cpus=0-3,hostnodes=1,memory=8192,policy=bind
+sockets: 2
+`, `"tenants":[{"name":"gpu-vm","vcpus":8,"emulator_cpus":"0-3","floating_cpus":"0-3","memory_bytes":8589934592,` +
+			`"hugepage_bytes":1073741824,"memory_nodes":"1","memory_mode":"strict","devices":[{"pci":"0000:01:00.0",` +
+			`"managed":true}]}],"unread":[{"path":"a.txt:7","why":"hostpci1: \"mapping=nic\" is not a PCI address; which ` +
+			`device a mapping stands for is in another file"}]}`},
+		{"lshw -json", `[{"id":"n","class":"system","vendor":"Dell","product":"R750 (SKU)","children":[{"id":"pci",
+"class":"bridge","businfo":"pci@0000:00:01.0","description":"PCI bridge","children":[{"id":"network","class":"network",
+"description":"Ethernet interface","businfo":"pci@0000:5e:00.0","logicalname":"eth0","serial":"b8:3f:d2:11:22:33",
+"vendor":"Mellanox Technologies","product":"MT27800","configuration":{"driver":"mlx5_core","firmware":"16.35.2000 (MT_1)",
+"link":"yes"}}]}]}]`, `"system":{"vendor":"Dell","product":"R750"},"pci":[{"address":"0000:00:01.0","root":"pci0000:00",` +
+			`"class":"0x060400","driver_known":true},{"address":"0000:5e:00.0","parent":"0000:00:01.0","class":"0x020000",` +
+			`"vendor":"0x15b3","vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core",` +
+			`"driver_known":true}],"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000",` +
+			`"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
+	} {
+		h, text := read(t, test.text)
+		if text.Kind.Name != test.kind {
+			t.Errorf("%s is taken for %s", test.kind, text.Kind.Name)
+		}
+		if diff := cmp.Diff(test.want, asJSON(t, h)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.kind, diff)
+		}
+	}
+}
+
+func TestRecordedTexts(t *testing.T) {
+	file := func(name string) *topology.Host {
+		b, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, _ := read(t, string(b))
+		return h
+	}
+	h := file("lscpu.txt")
+	if len(h.Packages) != 2 || len(h.Cores) != 64 || h.Packages[1].CPUs.String() != "32-63" ||
+		h.System.CPUModel != "AMD EPYC 9374F 32-Core Processor" || *h.System.InVM {
+		t.Errorf("lscpu: %+v", h)
+	}
+	if h := file("lscpu-e.txt"); len(h.Cores) != 64 || len(h.L3) != 16 || len(h.NUMANodes) != 2 {
+		t.Errorf("lscpu -e: %d cores, %d caches", len(h.Cores), len(h.L3))
+	}
+	h = file("numactl.txt")
+	if n := h.NUMANodes[1]; *n.MemoryBytes != 193477<<20 || n.Distances[0] != 32 || n.CPUs.String() != "32-63" {
+		t.Errorf("numactl: %+v", n)
+	}
+	h = file("ibv_devinfo.txt")
+	if p := h.NICs[0].Devices[0].Ports[0]; p.State != "DOWN" || *p.ActiveMTU != 1024 || p.LinkLayer != "Ethernet" ||
+		p.RateGbps != nil {
+		t.Errorf("ibv_devinfo: %+v", p)
+	}
+	h = file("ibstat.txt")
+	if _, d := h.RDMADevice("mlx5_0"); d == nil || *d.Port(1).RateGbps != 400 || *d.Port(1).LID != 75 {
+		t.Errorf("ibstat: %+v", d)
+	}
+	if h := file("ibstatus.txt"); *h.NICs[0].Devices[0].Ports[0].RateGbps != 200 {
+		t.Errorf("ibstatus: %+v", h.NICs[0])
+	}
+	if d := file("ethtool.txt").Netdev("eth1"); *d.SpeedMbps != 1000 || !*d.Carrier {
+		t.Errorf("ethtool: %+v", d)
+	}
+	if n := file("ethtool-i.txt").NICs[0]; n.Address.String() != "0000:00:03.0" || n.Driver != "virtio_net" {
+		t.Errorf("ethtool -i: %+v", n)
+	}
+	// Four GPUs with three hops over PCIe between all, and two of them said to be on one node.
+	h = file("rocm-smi.txt")
+	if p := h.Path("GPU0", "GPU3"); len(h.GPUs) != 4 || p.Class != topology.PathSYS || *h.GPUs[1].NUMANode != 0 ||
+		h.GPUs[2].NUMANode != nil || len(h.Contradictions) != 1 {
+		t.Errorf("rocm-smi: %d GPUs, %+v, %+v", len(h.GPUs), p, h.Contradictions)
+	}
+}
+
+// Near misses: other texts that have words of these tools are of no kind.
+func TestOtherTextsAreOfNoKind(t *testing.T) {
+	for _, text := range []string{
+		"name: x\nmemory: 4096\nreplicas: 2\n",
+		"The available: 2 nodes were full.\n",
+		"node: 0 cpus\nlink up\n",
+		"# CPU usage\n1,2,3\n",
+		"driver:\n",
+		`{"class": 1`,
+		"==> results\n1: one\n2: two\n",
+		"<devices><device/></devices>\n",
+	} {
+		for _, found := range Split([]byte(text), "", Kinds) {
+			if _, err := found.Read(); err == nil {
+				t.Errorf("%q is read as %s", text, found.Kind.Name)
+			}
+		}
+	}
+}
+
+// Whatever a text holds, reading it ends, and what is read can be completed and printed.
+func FuzzRead(f *testing.F) {
+	for i, k := range Kinds {
+		f.Add(uint8(i), strings.Join(k.Heads, " 1\n"))
+	}
+	for _, name := range []string{"rocm-smi.txt", "numactl.txt", "ethtool-i.txt", "ethtool.txt"} {
+		if b, err := os.ReadFile("testdata/" + name); err == nil {
+			f.Add(uint8(4), string(b[:min(len(b), 1500)]))
+		}
+	}
+	f.Add(uint8(20), `<device><capability type='pci'><bus>1</bus></capability></device>`)
+	f.Add(uint8(22), `[{"class":"network","businfo":"pci@0000:01:00.0"}]`)
+	f.Fuzz(func(t *testing.T, kind uint8, text string) {
+		if len(text) > 4096 {
+			return
+		}
+		found := Split([]byte(text), "", Kinds)
+		found = append(found, Text{Kind: Kinds[int(kind)%len(Kinds)], Subject: "eth0", Text: text})
+		for _, one := range found {
+			h, err := one.Read()
+			if err != nil {
+				continue
+			}
+			h.Complete()
+			if _, err := json.Marshal(h); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}

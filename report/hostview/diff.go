@@ -1,0 +1,53 @@
+package hostview
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/topology/compare"
+)
+
+// A Diff is how two hosts differ.
+type Diff struct {
+	A           string               `json:"a"` // what was read
+	B           string               `json:"b"`
+	Differences []compare.Difference `json:"differences"`
+}
+
+// titles are headings of parts whose names are not enough.
+var titles = map[string]string{"cpus": "CPUs", "numa_nodes": "NUMA nodes", "order": "Order of devices", "gpus": "GPUs",
+	"nics": "NICs and RDMA", "pci": "PCI functions"}
+
+// WriteTable writes the differences by part, with the values of both hosts and the things that differ alike.
+func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
+	t := &terminal{show.NewTerminal(w, o.Width, 80, o.Color)}
+	t.Wrap("", "  ", fmt.Sprintf("A is %s, B is %s", d.A, d.B))
+	if len(d.Differences) == 0 {
+		fmt.Fprintln(t, "No differences in what both tell")
+	}
+	part := ""
+	for _, x := range d.Differences {
+		if x.Part != part {
+			part = x.Part
+			title := titles[part]
+			if title == "" {
+				title = strings.ToUpper(part[:1]) + strings.ReplaceAll(part[1:], "_", " ")
+			}
+			t.Title(title)
+		}
+		t.Wrap("  ", "    ", x.Text())
+		if x.Count > 1 || len(x.Things) > 0 {
+			of := strings.Join(x.Things[:min(len(x.Things), 4)], ", ")
+			if more := x.Count - min(len(x.Things), 4); more > 0 {
+				of += fmt.Sprintf(" and %s", words.Count(more, "other"))
+			}
+			t.Wrap("    ", "    ", of, text.Faint)
+		}
+	}
+	return t.Flush()
+}

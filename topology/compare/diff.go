@@ -1,0 +1,308 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// A Difference is a fact that two machines differ in.
+type Difference struct {
+	Part  string `json:"part"` // "cpus", "numa_nodes", "pci", "nics", ...
+	Fact  string `json:"fact"` // "link.speed_gts"
+	A     string `json:"a"`    // "" where the thing is not in A
+	B     string `json:"b"`
+	Count int    `json:"count"` // of the things that differ alike
+	// Things are what differ alike, such as PCI functions; at most 16 are named.
+	Things []string `json:"things"`
+}
+
+// own are facts that no two machines share: addresses and numbers of single pieces of hardware, and what they lead to.
+var own = []string{"mac", "node_guid", "uuid", "phys_switch_id", "gid", "lid", "default_routes", "irqs", "tenants",
+	"storage",
+	"path", "asked", "resets", "iommu", "address", "parent", "root", "parent_unknown", "driver_known", "modules_known",
+	"swap_known", "reset_known", "vfs", "cpu_affinity", "functions", "pf"}
+
+// maxThings bounds how many things a difference names.
+const maxThings = 16
+
+// Diff returns the facts that a and b differ in, as far as both tell them. Devices are held against each other by their
+// addresses, or by their names where the addresses of the two machines have nothing in common.
+func Diff(a, b *topology.Host) []Difference {
+	var out []Difference
+	d := differ{a: facts(a, b), b: facts(b, a), partsA: parts(a), partsB: parts(b)}
+	names := slices.Collect(maps.Keys(d.a))
+	for name := range d.b {
+		if _, ok := d.a[name]; !ok {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, func(x, y fact) int {
+		return cmp.Or(cmp.Compare(order(x.part), order(y.part)), cmp.Compare(x.fact, y.fact), cmp.Compare(len(x.thing),
+			len(y.thing)), cmp.Compare(x.thing, y.thing))
+	})
+	seen := map[[4]string]int{}
+	for _, name := range names {
+		va, inA := d.a[name]
+		vb, inB := d.b[name]
+		if inA && inB && same(name.last(), va, vb) || !d.told(name, inA, inB) {
+			continue
+		}
+		diff := Difference{Part: name.part, Fact: name.fact, Count: 1, Things: []string{}}
+		if inA {
+			diff.A = show(va)
+		}
+		if inB {
+			diff.B = show(vb)
+		}
+		key := [4]string{diff.Part, diff.Fact, diff.A, diff.B}
+		i, alike := seen[key]
+		if !alike {
+			seen[key] = len(out)
+			i = len(out)
+			out = append(out, diff)
+		} else {
+			out[i].Count++
+		}
+		if name.thing != "" && len(out[i].Things) < maxThings {
+			out[i].Things = append(out[i].Things, name.thing)
+		}
+	}
+	return out
+}
+
+// A fact is where a value stands: the thing is the keys on the way to it.
+type fact struct{ part, thing, fact string }
+
+func (f fact) last() string { return f.fact[strings.LastIndexByte(f.fact, '.')+1:] }
+
+type differ struct {
+	a, b           map[fact]reflect.Value
+	partsA, partsB map[string]bool
+}
+
+// there is the fact of a thing that it is there.
+const there = "present"
+
+// told reports whether a fact that one host lacks is a difference: the thing is not there, though
+// its host tells of such things, or it is there and the fact is one that is absent while a link is
+// down.
+func (d *differ) told(f fact, inA, inB bool) bool {
+	if inA && inB {
+		return true
+	}
+	missing, missingParts := d.a, d.partsA
+	if inA {
+		missing, missingParts = d.b, d.partsB
+	}
+	if f.fact == there {
+		device := fact{"nics", f.thing, there}
+		_, nic := d.a[device]
+		_, other := d.b[device]
+		return missingParts[f.part] && d.container(f, missing) && !(f.part == "pci" && (nic || other))
+	}
+	if _, thing := missing[fact{f.part, f.thing, there}]; f.thing != "" && !thing {
+		return false // said by its not being there
+	}
+	return slices.Contains([]string{"speed_mbps", "rate_gbps", "netdev", "function", "qos.pfc"}, f.last()) &&
+		f.thing != ""
+}
+
+// container reports whether what a thing is in is there, so that its not being there is said once.
+func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
+	i := strings.LastIndex(f.thing, " ")
+	if i < 0 {
+		return true
+	}
+	up := fact{f.part, f.thing[:i], there}
+	if _, ok := missing[up]; !ok {
+		return false
+	}
+	// Of things inside of others, such as GIDs, a source tells all or none.
+	for k := range missing {
+		if k.part == f.part && k.fact == there && strings.HasPrefix(k.thing, up.thing+" "+listOf(f.thing[i+1:])) {
+			return true
+		}
+	}
+	return false
+}
+
+// listOf is the list that a thing inside of another is of: "gids[3]" is of "gids[".
+func listOf(thing string) string { return thing[:strings.IndexByte(thing+"[", '[')] }
+
+// parts are the lists and structures of a host that have something in them.
+func parts(h *topology.Host) map[string]bool {
+	out := map[string]bool{"devices": true}
+	v := reflect.ValueOf(h).Elem()
+	for i := range v.NumField() {
+		if !v.Field(i).IsZero() {
+			out[field(v.Type().Field(i))] = true
+		}
+	}
+	return out
+}
+
+// order is the place of a part in the answer: what usually makes the difference comes first.
+func order(part string) int {
+	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
+		"pci",
+		"reported_paths"}, part)
+	if i < 0 {
+		return 100
+	}
+	return i
+}
+
+// facts returns all facts of a host that another may share.
+func facts(h, other *topology.Host) map[fact]reflect.Value {
+	f := flattener{out: map[fact]reflect.Value{}, names: names(h, other)}
+	v := reflect.ValueOf(h).Elem()
+	for i := range v.NumField() {
+		name := field(v.Type().Field(i))
+		if name == "packages" || !isPassing(name) && !slices.Contains(own, name) {
+			f.walk(fact{part: name}, v.Field(i))
+		}
+	}
+	f.orders(h)
+	return f.out
+}
+
+// A flattener lists the facts of a host.
+type flattener struct {
+	out   map[fact]reflect.Value
+	names map[string]string // by the ID of a device: what both hosts call it, where it stands elsewhere in the other
+}
+
+// names returns what GPUs and NICs of h are called that the other host has under another address: the number of the
+// GPU, the first RDMA or network device of the NIC.
+func names(h, other *topology.Host) map[string]string {
+	there := map[string]bool{}
+	visit := func(h *topology.Host, f func(id, name string)) {
+		for i := range h.GPUs {
+			if g := &h.GPUs[i]; g.Index != nil {
+				f(g.ID(), fmt.Sprintf("GPU %d", *g.Index))
+			}
+		}
+		for i := range h.NICs {
+			n := &h.NICs[i]
+			for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
+				f(n.ID(), name)
+				break
+			}
+		}
+	}
+	visit(other, func(id, name string) { there[id], there[name] = true, true })
+	out := map[string]string{}
+	visit(h, func(id, name string) {
+		if !there[id] && there[name] {
+			out[id] = name
+		}
+	})
+	return out
+}
+
+func (f *flattener) set(at fact, v any) { f.out[at] = reflect.ValueOf(v) }
+
+// walk adds what is below a value.
+func (f *flattener) walk(at fact, v reflect.Value) {
+	switch {
+	case v.IsZero() && v.Kind() != reflect.Bool:
+	case v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
+		f.walk(at, v.Elem())
+	case !isLeaf(v.Type()):
+		for i := range v.NumField() {
+			name := field(v.Type().Field(i))
+			if at.part == "cores" && slices.Contains([]string{"numa_node", "package", "die", "l3", "os_id"}, name) {
+				continue // they follow from what the CPUs are in
+			}
+			hostwide := at.thing == "" && (name == "kind" || name == "model")
+			if slices.Contains(own, name) || isPassing(name) && name != "model" && !hostwide {
+				continue
+			}
+			next := at
+			next.fact = strings.TrimPrefix(at.fact+"."+name, ".")
+			f.walk(next, v.Field(i))
+		}
+	case v.Kind() == reflect.Slice && keys[v.Type().Elem()] != nil:
+		key := keys[v.Type().Elem()]
+		for i := range v.Len() {
+			k := key(v.Index(i).Interface())
+			if at.thing == "" && (at.part == "gpus" || at.part == "nics") {
+				k = cmp.Or(f.names[k], k)
+			}
+			next := fact{part: at.part, thing: k}
+			if at.thing != "" || at.fact != "" {
+				next.thing = strings.TrimSpace(at.thing + " " + at.fact + "[" + k + "]")
+			}
+			f.set(fact{next.part, next.thing, there}, "there")
+			f.walk(next, v.Index(i))
+		}
+	case v.Kind() == reflect.Map:
+		for _, k := range v.MapKeys() {
+			f.out[fact{at.part, at.thing, at.fact + "." + k.String()}] = v.MapIndex(k)
+		}
+	default:
+		f.out[at] = v
+	}
+}
+
+// orders adds in which order devices come: which function a name or a number stands for, and what kinds of addresses a
+// GID table has at which index.
+func (f *flattener) orders(h *topology.Host) {
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Address != nil && g.Index != nil {
+			f.set(fact{"order", fmt.Sprintf("GPU %d", *g.Index), "function"}, g.Address.String())
+		}
+	}
+	for i := range h.NICs {
+		n := &h.NICs[i]
+		names := slices.Concat(n.RDMA, n.Netdevs)
+		for _, name := range names {
+			if n.Address != nil {
+				f.set(fact{"order", name, "function"}, n.Address.String())
+			}
+			f.set(fact{"order", name, there}, "there")
+		}
+		for _, d := range n.Devices {
+			for _, p := range d.Ports {
+				for _, g := range p.GIDs {
+					f.set(fact{"nics", fmt.Sprintf("%s rdma_devices[%s] ports[%d] gids[%d]",
+						cmp.Or(f.names[n.ID()], n.ID()), d.Name, p.Number, g.Index),
+						"address"}, gidKind(&g))
+				}
+			}
+		}
+	}
+}
+
+// gidKind says what a GID stands for, without the address, which each machine has its own of.
+func gidKind(g *topology.GID) string {
+	switch a := g.Addr(); {
+	case !a.IsValid():
+		return "none"
+	case a.Is4():
+		return "IPv4"
+	case a.IsLinkLocalUnicast():
+		return "link-local"
+	}
+	return "IPv6"
+}
+
+// Text says the difference in one line, without the things.
+func (d Difference) Text() string {
+	fact := strings.ReplaceAll(d.Fact, "_", " ")
+	switch {
+	case d.Fact == there && d.A == "":
+		return "only in B"
+	case d.Fact == there:
+		return "only in A"
+	}
+	value := func(s string) string { return cmp.Or(s, "none") }
+	return fmt.Sprintf("%s: %s in A, %s in B", fact, value(d.A), value(d.B))
+}

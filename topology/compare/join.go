@@ -1,0 +1,510 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// A Part is an account of a machine, and what messages call its source: "lscpu (cpus.txt)".
+type Part struct {
+	Source string
+	Host   *topology.Host
+}
+
+// maxContradictions bounds what is listed of sources that are of different machines.
+const maxContradictions = 200
+
+// Join makes one host of accounts of one machine. PCI functions are joined by their addresses, and
+// GPUs and NICs also by the names of their devices. Where two accounts tell a fact differently the
+// first counts, and Contradictions has both. The accounts are used up.
+func Join(parts []Part) *topology.Host {
+	j := &joiner{from: map[string]string{}, h: &topology.Host{}}
+	var nics []member[topology.NIC]
+	var gpus []member[topology.GPU]
+	var reported []topology.Path
+	renamed := map[string]string{}
+	for i, p := range parts {
+		j.source = p.Source
+		scope := strconv.Itoa(i) + "/"
+		for _, n := range p.Host.NICs {
+			nics = append(nics, member[topology.NIC]{n, p.Source, []string{scope + n.ID()}})
+		}
+		for _, g := range p.Host.GPUs {
+			gpus = append(gpus, member[topology.GPU]{g, p.Source, []string{scope + g.ID()}})
+		}
+		for _, path := range p.Host.Reported {
+			path.A, path.B = scope+path.A, scope+path.B
+			reported = append(reported, path)
+		}
+		p.Host.NICs, p.Host.GPUs, p.Host.Reported = nil, nil, nil
+		j.h.Unread = append(j.h.Unread, p.Host.Unread...)
+		j.h.Contradictions = append(j.h.Contradictions, p.Host.Contradictions...)
+		j.value("", "", reflect.ValueOf(j.h).Elem(), reflect.ValueOf(p.Host).Elem())
+	}
+	j.h.Provenance = provenance(parts)
+	nics = gather(j, "nics", nics, nicKeys)
+	nics = j.placeByName(nics)
+	nics = j.placeByOrder(nics)
+	gpus = j.placeGPUs(gather(j, "gpus", gpus, gpuKeys))
+	for _, m := range nics {
+		j.h.NICs = append(j.h.NICs, m.device)
+		for _, old := range m.ids {
+			renamed[old] = m.device.ID()
+		}
+	}
+	for _, m := range gpus {
+		j.h.GPUs = append(j.h.GPUs, m.device)
+		for _, old := range m.ids {
+			renamed[old] = m.device.ID()
+		}
+	}
+	for _, p := range reported {
+		a, b := renamed[p.A], renamed[p.B]
+		if a != "" && b != "" {
+			p.A, p.B = a, b
+			j.h.Reported = append(j.h.Reported, p)
+		}
+	}
+	j.reported()
+	j.cores()
+	j.nodes()
+	j.h.Complete()
+	j.h.Provenance.Filled = j.h.Parts()
+	return j.h
+}
+
+// provenance says where the joined host is from: it is of the kind of a whole machine where one is among the parts.
+func provenance(parts []Part) topology.Provenance {
+	p := topology.Provenance{Kind: topology.SourceTexts}
+	var names, tools []string
+	for _, part := range parts {
+		from := part.Host.Provenance
+		switch from.Kind {
+		case topology.SourceTree, topology.SourceLive, topology.SourceHwloc:
+			if p.Kind == topology.SourceTexts {
+				p = from
+				continue
+			}
+		}
+		names, tools = append(names, from.Name), append(tools, from.Tool)
+		p.Emulated = p.Emulated || from.Emulated
+	}
+	slices.Sort(names)
+	slices.Sort(tools)
+	join := func(first string, rest []string) string {
+		rest = slices.DeleteFunc(slices.Compact(rest), func(s string) bool { return s == "" || s == first })
+		if first != "" {
+			rest = append([]string{first}, rest...)
+		}
+		return strings.Join(rest, ", ")
+	}
+	p.Name, p.Tool = join(p.Name, names), join(p.Tool, tools)
+	return p
+}
+
+// reported drops the second of two statements on one path, and says where they differ.
+func (j *joiner) reported() {
+	first := map[[2]string]topology.Path{}
+	j.h.Reported = slices.DeleteFunc(j.h.Reported, func(p topology.Path) bool {
+		key := [2]string{min(p.A, p.B), max(p.A, p.B)}
+		have, twice := first[key]
+		if !twice {
+			first[key] = p
+		} else if have.Label() != p.Label() && have.Class != topology.PathUnknown && p.Class != topology.PathUnknown {
+			j.contradict("path "+key[0]+" - "+key[1], have.Label(), "one matrix", p.Label(), "another")
+		}
+		return twice
+	})
+}
+
+// nodes gives functions the NUMA nodes that are known of the devices on them.
+func (j *joiner) nodes() {
+	at := map[topology.PCIAddr]*int{}
+	for i := range j.h.GPUs {
+		if g := &j.h.GPUs[i]; g.Address != nil {
+			at[*g.Address] = g.NUMANode
+		}
+	}
+	for i := range j.h.NICs {
+		if n := &j.h.NICs[i]; n.Address != nil {
+			at[*n.Address] = n.NUMANode
+		}
+	}
+	for i := range j.h.PCI {
+		if d := &j.h.PCI[i]; d.NUMANode == nil && at[d.Address] != nil {
+			d.NUMANode, d.NUMASource = at[d.Address], "driver"
+		}
+	}
+}
+
+// cores drops cores that share CPUs with others, which another account told.
+func (j *joiner) cores() {
+	var taken topology.CPUSet
+	j.h.Cores = slices.DeleteFunc(j.h.Cores, func(c topology.Core) bool {
+		if c.CPUs.Overlaps(taken) {
+			j.contradict("cores", "others", j.sourceOf("cores"), c.CPUs.String(),
+				j.sourceOf("cores["+c.CPUs.String()+"]"))
+			return true
+		}
+		taken = taken.Union(c.CPUs)
+		return false
+	})
+}
+
+// A joiner joins accounts into h.
+type joiner struct {
+	h      *topology.Host
+	source string
+	from   map[string]string // the source of what is at a path, and of all below that has no entry
+}
+
+func (j *joiner) contradict(fact, value, source, other, by string) {
+	if len(j.h.Contradictions) < maxContradictions {
+		j.h.Contradictions = append(j.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
+			Other: other, By: by})
+	}
+}
+
+// sourceOf returns who told what is at a path.
+func (j *joiner) sourceOf(path string) string {
+	for {
+		if s, ok := j.from[path]; ok {
+			return s
+		}
+		i := strings.LastIndexAny(path, ".[")
+		if i < 0 {
+			return j.from[""]
+		}
+		path = path[:i]
+	}
+}
+
+// value adds what b tells to a. name is the last part of the path.
+func (j *joiner) value(path, name string, a, b reflect.Value) {
+	switch {
+	case b.IsZero():
+	case a.IsZero():
+		a.Set(b)
+		j.from[path] = j.source
+	case a.Kind() == reflect.Pointer && !isLeaf(a.Type().Elem()):
+		fresh := reflect.New(a.Type().Elem()) // what is pointed to may be the parts' own
+		fresh.Elem().Set(a.Elem())
+		a.Set(fresh)
+		j.value(path, name, a.Elem(), b.Elem())
+	case !isLeaf(a.Type()):
+		if x, ok := a.Addr().Interface().(*topology.PCIDevice); ok {
+			placed(x, b.Addr().Interface().(*topology.PCIDevice))
+		}
+		for i := range a.NumField() {
+			f := field(a.Type().Field(i))
+			if path == "" && (f == "provenance" || f == "unread" || f == "contradictions" || f == "inferred") {
+				continue
+			}
+			j.value(strings.TrimPrefix(path+"."+f, "."), f, a.Field(i), b.Field(i))
+		}
+	case a.Kind() == reflect.Slice && keys[a.Type().Elem()] != nil:
+		j.list(path, a, b)
+	case a.Kind() == reflect.Map:
+		for _, k := range b.MapKeys() {
+			if !a.MapIndex(k).IsValid() {
+				a.SetMapIndex(k, b.MapIndex(k))
+			}
+		}
+	case !isPassing(name) && !same(name, a, b):
+		j.contradict(path, show(a), j.sourceOf(path), show(b), j.source)
+	}
+}
+
+// placed settles where two accounts of a function tell its place with different certainty: what is above it, and its
+// NUMA node, which is stated or follows from others.
+func placed(a, b *topology.PCIDevice) {
+	if a.Parent != nil || b.Parent != nil || !a.ParentUnknown || !b.ParentUnknown {
+		a.ParentUnknown, b.ParentUnknown = false, false
+	}
+	if a.NUMANode != nil && b.NUMANode != nil && a.NUMASource != b.NUMASource {
+		if b.NUMASource == "" {
+			a.NUMANode, a.NUMASource = nil, ""
+		} else {
+			b.NUMANode, b.NUMASource = nil, ""
+		}
+	}
+}
+
+// list adds the elements of b to those of a that are the same things.
+func (j *joiner) list(path string, a, b reflect.Value) {
+	key := keys[a.Type().Elem()]
+	at := map[string]int{}
+	merged := reflect.MakeSlice(a.Type(), 0, a.Len()+b.Len())
+	for i := range a.Len() {
+		at[key(a.Index(i).Interface())] = i
+		merged = reflect.Append(merged, a.Index(i))
+	}
+	for i := range b.Len() {
+		k := key(b.Index(i).Interface())
+		if n, ok := at[k]; ok {
+			j.value(path+"["+k+"]", "", merged.Index(n), b.Index(i))
+			continue
+		}
+		at[k] = merged.Len()
+		merged = reflect.Append(merged, b.Index(i))
+		j.from[path+"["+k+"]"] = j.source
+	}
+	a.Set(merged)
+}
+
+// A member is a GPU or NIC with the IDs that it had in the parts.
+type member[T any] struct {
+	device T
+	source string
+	ids    []string
+}
+
+func nicKeys(n *topology.NIC) []string {
+	var out []string
+	if n.Address != nil {
+		out = append(out, n.Address.String())
+	}
+	for _, d := range n.Devices {
+		out = append(out, "rdma "+d.Name)
+	}
+	for _, name := range n.RDMA {
+		out = append(out, "rdma "+name)
+	}
+	for _, p := range n.Ports {
+		out = append(out, "net "+p.Name)
+	}
+	for _, name := range n.Netdevs {
+		out = append(out, "net "+name)
+	}
+	if len(out) == 0 || n.Address == nil && len(n.RDMA)+len(n.Devices)+len(n.Ports)+len(n.Netdevs) == 0 {
+		out = append(out, "name "+n.Name, "rdma "+n.Name, "net "+n.Name)
+	}
+	return out
+}
+
+func gpuKeys(g *topology.GPU) []string {
+	if g.Address != nil {
+		return []string{g.Address.String()}
+	}
+	return []string{"name " + g.Name}
+}
+
+// gather joins members that have a key in common, directly or through others.
+func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []string) []member[T] {
+	root := make([]int, len(in)) // the first member of the group of each
+	find := func(i int) int {
+		for root[i] != i {
+			i = root[i]
+		}
+		return i
+	}
+	first := map[string]int{}
+	for i := range in {
+		root[i] = i
+		for _, k := range keysOf(&in[i].device) {
+			if at, ok := first[k]; ok {
+				a, b := find(at), find(i)
+				root[max(a, b)] = min(a, b)
+			} else {
+				first[k] = i
+			}
+		}
+	}
+	var out []member[T]
+	for i := range in {
+		if to := find(i); to != i {
+			j.absorb(list, &in[to], &in[i])
+		}
+	}
+	for i := range in {
+		if find(i) == i {
+			out = append(out, in[i])
+		}
+	}
+	return out
+}
+
+// absorb adds what one member tells to another. An address makes up for names that only a tool knows.
+func (j *joiner) absorb(list string, to, from any) {
+	switch a := to.(type) {
+	case *member[topology.NIC]:
+		b := from.(*member[topology.NIC])
+		path := list + "[" + a.device.ID() + "]"
+		a.ids = append(a.ids, b.ids...)
+		j.from[path], j.source = cmp.Or(j.from[path], a.source), b.source
+		a.device.Netdevs, a.device.RDMA = append(a.device.Netdevs, b.device.Netdevs...),
+			append(a.device.RDMA, b.device.RDMA...)
+		j.value(path, "", reflect.ValueOf(&a.device).Elem(), reflect.ValueOf(&b.device).Elem())
+	case *member[topology.GPU]:
+		b := from.(*member[topology.GPU])
+		path := list + "[" + a.device.ID() + "]"
+		a.ids = append(a.ids, b.ids...)
+		j.from[path], j.source = cmp.Or(j.from[path], a.source), b.source
+		j.value(path, "", reflect.ValueOf(&a.device).Elem(), reflect.ValueOf(&b.device).Elem())
+	}
+}
+
+// placeByName finds the functions of NICs by the names of their devices, which systemd makes of the address:
+// enp94s0f1np1 is function 1 of device 0 of bus 94.
+func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC] {
+	for i := range nics {
+		n := &nics[i].device
+		if n.Address != nil {
+			continue
+		}
+		names := []string{n.Name}
+		for _, p := range n.Ports {
+			names = append(names, p.Name)
+		}
+		for _, d := range n.Devices {
+			names = append(names, d.Name)
+		}
+		for _, name := range names {
+			if a, ok := addressInName(name); ok && j.h.Device(a) != nil {
+				n.Address = &a
+				j.inferred("%s: that it is %s follows from its name", name, a)
+				break
+			}
+		}
+	}
+	return gather(j, "nics", nics, nicKeys)
+}
+
+// addressInName returns the address in a name by systemd's scheme; domain and function are left out where they are 0.
+func addressInName(name string) (topology.PCIAddr, bool) {
+	rest := ""
+	for _, prefix := range []string{"en", "ib", "roce", "iwp", "wl"} {
+		if r, ok := strings.CutPrefix(name, prefix); ok {
+			rest = strings.TrimPrefix(r, "")
+			break
+		}
+	}
+	part := map[byte]uint64{}
+	for len(rest) > 0 && strings.IndexByte("Ppsf", rest[0]) >= 0 {
+		letter := rest[0]
+		digits := rest[1 : len(rest)-len(strings.TrimLeft(rest[1:], "0123456789"))]
+		v, err := strconv.ParseUint(digits, 10, 16)
+		if err != nil {
+			break
+		}
+		part[letter], rest = v, rest[1+len(digits):]
+	}
+	_, hasBus := part['p']
+	_, hasSlot := part['s']
+	if !hasBus || !hasSlot || part['p'] > 255 || part['s'] > 31 || part['f'] > 7 {
+		return topology.PCIAddr{}, false
+	}
+	return topology.PCIAddr{Domain: uint32(part['P']), Bus: uint8(part['p']), Device: uint8(part['s']),
+		Function: uint8(part['f'])}, true
+}
+
+// inferred notes a fact that no source states.
+func (j *joiner) inferred(format string, args ...any) {
+	j.h.Inferred = append(j.h.Inferred, fmt.Sprintf(format, args...))
+}
+
+// placeByOrder gives RDMA devices of NVIDIA's NICs their functions where there are as many of both: the driver numbers
+// them in the order of their addresses.
+func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC] {
+	var named []*topology.NIC
+	taken := map[topology.PCIAddr]bool{}
+	for i := range nics {
+		n := &nics[i].device
+		if n.Address != nil && len(n.RDMA)+len(n.Devices) > 0 {
+			taken[*n.Address] = true
+		} else if n.Address == nil && strings.HasPrefix(rdmaName(n), "mlx5_") && !strings.Contains(rdmaName(n),
+			"bond") {
+			named = append(named, n)
+		}
+	}
+	var free []topology.PCIAddr
+	for i := range j.h.PCI {
+		d := &j.h.PCI[i]
+		if d.IsNIC() && d.PF == nil && d.Vendor != nil && *d.Vendor == topology.VendorMellanox && !taken[d.Address] {
+			free = append(free, d.Address)
+		}
+	}
+	if len(named) == 0 || len(free) == 0 {
+		return nics
+	}
+	if len(named) != len(free) {
+		j.inferred("which of %d functions %d RDMA devices (%s, ...) stand on is not told; ethtool -i and "+
+			"ibdev2netdev -v do", len(free), len(named), rdmaName(named[0]))
+		return nics
+	}
+	slices.SortFunc(named, func(a, b *topology.NIC) int {
+		return cmp.Or(cmp.Compare(len(rdmaName(a)), len(rdmaName(b))), cmp.Compare(rdmaName(a), rdmaName(b)))
+	})
+	slices.SortFunc(free, topology.PCIAddr.Compare)
+	for i, n := range named {
+		n.Address = &free[i]
+	}
+	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", rdmaName(named[0]), free[0],
+		len(free))
+	return gather(j, "nics", nics, nicKeys)
+}
+
+func rdmaName(n *topology.NIC) string {
+	if len(n.RDMA) > 0 {
+		return n.RDMA[0]
+	}
+	if len(n.Devices) > 0 {
+		return n.Devices[0].Name
+	}
+	return n.Name
+}
+
+// placeGPUs gives GPUs that a matrix numbers their functions where there are as many of both: the tools number them in
+// the order of their addresses. Where the counts differ, which is which is not known: the functions stay.
+func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
+	var named []*member[topology.GPU]
+	matched := map[topology.PCIAddr]bool{}
+	for i := range gpus {
+		if g := &gpus[i]; g.device.Address == nil {
+			named = append(named, g)
+		} else if g.device.Index != nil {
+			matched[*g.device.Address] = true
+		}
+	}
+	if len(named) == 0 {
+		return gpus
+	}
+	vendor := topology.VendorNVIDIA
+	if !strings.HasPrefix(named[0].device.Vendor, "NVIDIA") {
+		vendor = topology.VendorAMD
+	}
+	var free []topology.PCIAddr
+	for i := range j.h.PCI {
+		d := &j.h.PCI[i]
+		if d.IsGPU() && d.PF == nil && d.Vendor != nil && *d.Vendor == vendor && !matched[d.Address] {
+			free = append(free, d.Address)
+		}
+	}
+	if len(free) == 0 {
+		return gpus
+	}
+	if len(named) != len(free) {
+		j.contradict("number of GPUs", fmt.Sprint(len(free)), j.sourceOf("pci"), fmt.Sprint(len(named)),
+			named[0].source)
+		return slices.DeleteFunc(gpus, func(m member[topology.GPU]) bool { return m.device.Address == nil })
+	}
+	slices.SortStableFunc(named, func(a, b *member[topology.GPU]) int {
+		if a.device.Index == nil || b.device.Index == nil {
+			return 0
+		}
+		return cmp.Compare(*a.device.Index, *b.device.Index)
+	})
+	slices.SortFunc(free, topology.PCIAddr.Compare)
+	for i, m := range named {
+		m.device.Address = &free[i]
+	}
+	j.inferred("that %s is %s, and so on in order, follows from there being %d of both", named[0].device.Name, free[0],
+		len(free))
+	return gather(j, "gpus", gpus, gpuKeys)
+}
