@@ -206,7 +206,8 @@ var rules = map[string]rule{
 	"report/recommendview": {may: []string{"internal/words", "report/show", "study/recommend"},
 		why: "a recommendation is shown as it was made; nothing is decided here"},
 	"report/studyview": {
-		may: []string{"internal/group", "internal/words", "report", "report/show", "study", "study/stats"},
+		may: []string{"internal/group", "internal/words", "report", "report/show", "study", "study/recommend",
+			"study/stats", "topology"},
 		why: "a study is shown as it was analysed; nothing is decided here"},
 	"report/live": {
 		may: []string{"check", "fabric", "finding", "internal/words", "report", "report/hostview", "report/show",

@@ -41,6 +41,9 @@ func (m *markdown) write() {
 		m.List(m.Result.Words)
 		fmt.Fprintln(m)
 	}
+	if o := m.opposite(); o != "" {
+		fmt.Fprintf(m, "> **%s** %s\n\n", oppositeTitle, show.Markdown(o))
+	}
 	fmt.Fprintf(m, "%s %s %s\n", m.tally(), m.counts(), m.rule())
 	m.Title("Comparisons")
 	m.comparisons(m.Result.Comparisons)

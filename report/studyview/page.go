@@ -34,7 +34,7 @@ var pageScript string
 // the only texts that it takes as they are.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText,
-		"long": long}).Parse(pageHTML))
+		"long": long, "fold": words.Fold}).Parse(pageHTML))
 })
 
 // secondText is a time in a column that says that it is UTC.
@@ -75,6 +75,8 @@ type page struct {
 	show.Head
 	Heading, Banner        string // Banner is empty when nothing is emulated
 	Words, MoreWords       []string
+	OppositeTitle          string
+	Opposite               string // empty where there is nothing to say
 	Tally, Counts, Rule    string
 	FailedText             string // empty where none failed
 	Forests, Dots, Latency []chart
@@ -122,7 +124,8 @@ func (v *view) page(d *Document) (*page, error) {
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
 		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
-		LookedFor: v.Result.LookedFor(), Made: v.made(), CSVName: fileName(v.Data.Spec.Name) + ".csv",
+		OppositeTitle: oppositeTitle, Opposite: v.opposite(), LookedFor: v.Result.LookedFor(), Made: v.made(),
+		CSVName: fileName(v.Data.Spec.Name) + ".csv",
 	}
 	if v.Emulated {
 		p.Banner = emulatedText

@@ -45,6 +45,10 @@ func (t *terminal) write() {
 	if len(t.Result.Words) > 0 {
 		fmt.Fprintln(t)
 	}
+	if o := t.opposite(); o != "" {
+		t.list("", []string{oppositeTitle + " " + o})
+		fmt.Fprintln(t)
+	}
 	t.list("", []string{t.tally(), t.counts(), t.rule()})
 	t.comparisons("Comparisons", t.Result.Comparisons)
 	if len(t.Result.Controls) == 0 {
