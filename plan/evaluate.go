@@ -62,8 +62,10 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 			nearest, all := e.deviceDistances(i, devices)
 			add(TermDeviceNearest, nearest, p.Weights.DeviceNearest)
 			add(TermDeviceDistance, all, w.DeviceDistance)
+			add(TermDeviceShare, e.deviceShare(i, n.GPUs, ports)*int64(len(devices)), w.DeviceShare)
 		}
 		add(TermNUMASpan, int64(len(e.coresOn[i])-1), w.NUMASpan)
+		add(TermCoreBalance, evenMissing(e.coresOn[i]), w.CoreBalance)
 		if e.hybrid {
 			add(TermEfficiencyCores, e.small[i], w.EfficiencyCores)
 		}
@@ -236,6 +238,51 @@ func (e *evaluation) deviceDistances(i int, devices []int) (nearest, all int64) 
 		}
 	}
 	return nearest, all
+}
+
+// deviceShare returns how many cores of lab node i are missing from the NUMA nodes whose share they
+// are, shares rounded down, times the largest distance between NUMA nodes of its devices.
+func (e *evaluation) deviceShare(i int, gpus, ports []int) int64 {
+	shares, all := e.p.homes(gpus)
+	homes, devices := e.p.homes(slices.Concat(gpus, ports))
+	if len(shares) < 2 {
+		// GPUs on several NUMA nodes decide, since they have most of the work.
+		shares, all = homes, devices
+	}
+	var missing, far int64
+	for node, n := range shares {
+		missing += max(0, n*total(e.coresOn[i])/all-e.coresOn[i][node])
+	}
+	for node := range homes {
+		for other := range homes {
+			if other != node { // all on one node: the distance to it says everything
+				far = max(far, int64(e.p.Distance(node, other)))
+			}
+		}
+	}
+	return missing * far
+}
+
+// homes counts the devices on each NUMA node, and all whose NUMA node is known.
+func (p *Problem) homes(devices []int) (homes map[int]int64, all int64) {
+	homes = map[int]int64{}
+	for _, d := range devices {
+		if home := p.Devices[d].NUMANode; home != nil {
+			homes[*home]++
+			all++
+		}
+	}
+	return homes, all
+}
+
+// evenMissing returns how many cores are missing where they would be spread evenly over the NUMA
+// nodes that have some, shares rounded down.
+func evenMissing(cores map[int]int64) (missing int64) {
+	even := total(cores) / int64(len(cores))
+	for _, n := range cores {
+		missing += max(0, even-n)
+	}
+	return missing
 }
 
 // memory returns page-distances from the pages of lab node i to the nearest of its cores, and how

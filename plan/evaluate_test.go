@@ -71,13 +71,13 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 	}{
 		{"everything on one node costs nothing", func(*Problem, *NodePlacement) {}, map[string]int64{}},
 		{"a GPU far from the NIC and from the cores", func(_ *Problem, n *NodePlacement) { n.GPUs = []int{1} },
-			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22}},
+			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22, TermDeviceShare: 22}},
 		{"a measured pair counts by its loss", func(p *Problem, n *NodePlacement) {
 			loss := 37
 			p.Paths[2].LossPercent = &loss
 			n.NICs = []int{3}
-		}, map[string]int64{TermGPUNICMeasured: 37, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1,
-			TermNICRDMA: 1}},
+		}, map[string]int64{TermGPUNICMeasured: 37, TermDeviceNearest: 11, TermDeviceDistance: 22,
+			TermDeviceShare: 22, TermNICRate: 1, TermNICRDMA: 1}},
 		{"all cores on the other node", func(_ *Problem, n *NodePlacement) { n.Cores = []int{4, 5} },
 			map[string]int64{TermDeviceNearest: 22, TermDeviceDistance: 44, TermMemoryDistance: 44,
 				TermMemoryBalance: 4}},
@@ -104,10 +104,18 @@ func TestEvaluateCountsEachShortcoming(t *testing.T) {
 		{"virtual functions are ports like NICs", func(_ *Problem, n *NodePlacement) {
 			n.NICs, n.VFs = nil, []VFCount{{3, 2}}
 		},
-			map[string]int64{TermGPUNICPath: 8, TermDeviceNearest: 22, TermDeviceDistance: 44, TermNICRate: 2,
-				TermNICRDMA: 2}},
+			map[string]int64{TermGPUNICPath: 8, TermDeviceNearest: 22, TermDeviceDistance: 44, TermDeviceShare: 33,
+				TermNICRate: 2, TermNICRDMA: 2}},
 		{"two GPUs with one NIC", func(_ *Problem, n *NodePlacement) { n.GPUs = []int{0, 1} },
-			map[string]int64{TermGPUNICPath: 4, TermGPUGPUPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22}},
+			map[string]int64{TermGPUNICPath: 4, TermGPUGPUPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22,
+				TermDeviceShare: 33}},
+		{"a core with each GPU", func(_ *Problem, n *NodePlacement) {
+			n.GPUs, n.Cores, n.Memory = []int{0, 1}, []int{0, 4}, []NodePage{{0, 2}, {1, 2}}
+		}, map[string]int64{TermGPUNICPath: 4, TermGPUGPUPath: 4, TermDeviceDistance: 33, TermNUMASpan: 1}},
+		{"three cores beside one of two GPUs", func(_ *Problem, n *NodePlacement) {
+			n.GPUs, n.Cores, n.Memory = []int{0, 1}, []int{0, 1, 2, 4}, []NodePage{{0, 3}, {1, 1}}
+		}, map[string]int64{TermGPUNICPath: 4, TermGPUGPUPath: 4, TermDeviceDistance: 55, TermDeviceShare: 33,
+			TermNUMASpan: 1, TermCoreBalance: 1}},
 		{"two NICs with one GPU", func(_ *Problem, n *NodePlacement) { n.NICs = []int{2, 3} },
 			map[string]int64{TermGPUNICPath: 4, TermDeviceNearest: 11, TermDeviceDistance: 22, TermNICRate: 1,
 				TermNICRDMA: 1}},

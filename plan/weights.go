@@ -13,8 +13,10 @@ const (
 	TermGPUGPUPath       = "gpu_gpu_path"
 	TermDeviceNearest    = "device_nearest"
 	TermDeviceDistance   = "device_distance"
+	TermDeviceShare      = "device_share"
 	TermMemoryDistance   = "memory_distance"
 	TermMemoryBalance    = "memory_balance"
+	TermCoreBalance      = "core_balance"
 	TermNUMASpan         = "numa_span"
 	TermL3Shared         = "l3_shared"
 	TermEmulatorDistance = "emulator_distance"
@@ -35,8 +37,10 @@ var meanings = map[string]string{
 	TermGPUGPUPath:       "steps of path between GPUs",
 	TermDeviceNearest:    "distance from devices to the nearest core",
 	TermDeviceDistance:   "distance from devices to all cores",
+	TermDeviceShare:      "cores that are not beside their share of devices, by distance",
 	TermMemoryDistance:   "distance from memory to the nearest core",
 	TermMemoryBalance:    "pages that are not beside their share of cores",
+	TermCoreBalance:      "cores missing from an even split over NUMA nodes",
 	TermNUMASpan:         "NUMA nodes beyond the first",
 	TermL3Shared:         "L3 caches shared with others",
 	TermEmulatorDistance: "distance to the CPUs of QEMU's own threads",
@@ -56,11 +60,14 @@ type Weights struct {
 	GPUGPUPath     int64 `json:"gpu_gpu_path"`     // a step of the path class, for each two GPUs of a lab node
 	// a unit of SLIT distance from a device to the nearest core of its lab node
 	DeviceNearest int64 `json:"device_nearest"`
-	// The next four are of a lab node as a whole; [Weights.Of] divides them by what they are averaged over.
+	// The next six are of a lab node as a whole; [Weights.Of] divides them by what they are averaged over.
 	DeviceDistance int64 `json:"device_distance"` // a unit of distance, mean over cores and devices
+	// a unit of distance between devices, mean over cores: those missing from the share of devices on a NUMA node
+	DeviceShare int64 `json:"device_share"`
 	// a unit of distance from a page to the nearest core, mean over pages
 	MemoryDistance  int64 `json:"memory_distance"`
 	MemoryBalance   int64 `json:"memory_balance"`   // all pages away from the cores that they are the share of
+	CoreBalance     int64 `json:"core_balance"`     // all cores are missing from an even split over NUMA nodes
 	EfficiencyCores int64 `json:"efficiency_cores"` // all cores are small ones
 	NUMASpan        int64 `json:"numa_span"`        // each NUMA node with cores beyond the first
 	// the same where the guest must not see its NUMA nodes (guest_numa: off)
@@ -86,12 +93,12 @@ func DefaultWeights(w lab.Workload) Weights {
 
 // defaultWeights are in the order of the fields.
 var defaultWeights = map[lab.Workload]Weights{
-	lab.WorkloadRDMALatency:   {300, 30, 10, 480, 216, 150, 500, 5000, 300, 1200, 100, 30, 200, 5000, 200, 10},
-	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 150, 1000, 5000, 100, 400, 50, 20, 400, 5000, 1000, 10},
-	lab.WorkloadGPUCompute:    {100, 10, 100, 50, 20, 100, 500, 5000, 50, 200, 50, 10, 50, 1000, 50, 10},
-	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 150, 1000, 5000, 100, 400, 50, 10, 400, 5000, 500, 50},
-	lab.WorkloadCPUBandwidth:  {50, 5, 10, 20, 20, 900, 4000, 5000, 50, 2000, 200, 10, 50, 500, 50, 10},
-	lab.WorkloadMixed:         {600, 60, 150, 200, 100, 300, 1000, 5000, 200, 800, 100, 20, 200, 2000, 300, 10},
+	lab.WorkloadRDMALatency:   {300, 30, 10, 480, 216, 432, 150, 500, 0, 5000, 300, 1200, 100, 30, 200, 5000, 200, 10},
+	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 100, 150, 1000, 0, 5000, 100, 400, 50, 20, 400, 5000, 1000, 10},
+	lab.WorkloadGPUCompute:    {100, 10, 100, 50, 20, 40, 100, 500, 0, 5000, 50, 200, 50, 10, 50, 1000, 50, 10},
+	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 100, 150, 1000, 0, 5000, 100, 400, 50, 10, 400, 5000, 500, 50},
+	lab.WorkloadCPUBandwidth:  {50, 5, 10, 20, 20, 40, 900, 4000, 2000, 5000, 50, 2000, 200, 10, 50, 500, 50, 10},
+	lab.WorkloadMixed:         {600, 60, 150, 200, 100, 200, 300, 1000, 0, 5000, 200, 800, 100, 20, 200, 2000, 300, 10},
 }
 
 // mean returns the weight of one of n equal parts, rounded, at least 1 where the whole weighs anything.
@@ -104,9 +111,12 @@ func mean(whole, n int64) int64 {
 
 // NodeWeights are the weights of the terms of one lab node: means are divided by what they are taken over.
 type NodeWeights struct {
-	DeviceDistance  int64 // a core's unit of distance to a device
+	DeviceDistance int64 // a core's unit of distance to a device
+	// a core's and a device's unit of distance, where the core is missing from the share of devices
+	DeviceShare     int64
 	MemoryDistance  int64 // a page's unit of distance to the nearest core
 	MemoryBalance   int64 // a page away from its share
+	CoreBalance     int64 // a core missing from an even split
 	EfficiencyCores int64 // a small core
 	NUMASpan        int64 // a NUMA node beyond the first
 }
@@ -122,8 +132,10 @@ func (w Weights) Of(r *Request) NodeWeights {
 	cores := int64(r.Cores)
 	n := NodeWeights{
 		DeviceDistance:  mean(w.DeviceDistance, cores*devices),
+		DeviceShare:     mean(w.DeviceShare, cores*devices),
 		MemoryDistance:  mean(w.MemoryDistance, r.Pages),
 		MemoryBalance:   mean(w.MemoryBalance, r.Pages),
+		CoreBalance:     mean(w.CoreBalance, cores),
 		EfficiencyCores: mean(w.EfficiencyCores, cores),
 		NUMASpan:        w.NUMASpan,
 	}

@@ -113,6 +113,7 @@ func TestWeightsThatAreMeansAreDividedByWhatTheyAreOver(t *testing.T) {
 	got := w.Of(&r)
 	want := NodeWeights{
 		DeviceDistance:  8,   // 216 / (14 cores x 2 devices) = 7.7
+		DeviceShare:     15,  // 432 / (14 x 2) = 15.4
 		MemoryDistance:  5,   // 150 / 32 = 4.7
 		MemoryBalance:   16,  // 500 / 32 = 15.6
 		EfficiencyCores: 357, // 5000 / 14

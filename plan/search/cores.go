@@ -19,11 +19,13 @@ type poolCost struct {
 // split that exists, but no split is cheaper, since it takes the least of each part by itself.
 func (e *enumerator) coreBound() int64 {
 	best := infinite
-	total, widest := 0, 0
+	total, widest, nodes := 0, 0, 0 // NUMA nodes with room
+	e.findWidths()
 	for n := range e.eff {
 		q := &e.eff[n]
 		total += q.room
 		widest = max(widest, q.room)
+		nodes += min(1, q.room)
 		if q.room >= e.r.cores && e.spanning < 2 {
 			best = min(best, e.single(n))
 		}
@@ -31,7 +33,7 @@ func (e *enumerator) coreBound() int64 {
 	if total < e.r.cores {
 		return infinite
 	}
-	if e.r.cores == 1 {
+	if e.r.cores == 1 || nodes == 1 {
 		return best
 	}
 	// Memory is counted once, with the nodes that are spanned or with each core: both bound the same
@@ -51,6 +53,7 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 		}
 		spread = e.r.memory.least
 	}
+	spread += e.missing * int64(e.due)
 	left := e.r.cores
 	// A selection by levels of cost, in place of sorting: there are few different costs, and this runs at each pick.
 	for above, first := int64(0), true; left > 0; first = false {
@@ -62,14 +65,21 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 			if memory {
 				core = q.core + q.memory
 			}
-			if q.room == 0 || !first && core <= above || core > next {
+			if q.room == 0 {
 				continue
 			}
-			if core < next {
-				next, room, nodes = core, 0, 0
+			// Cores within the share of devices save what is lost without them; those beyond do not.
+			due := min(q.room, e.shareOf(n))
+			for _, s := range [...]segment{{core - e.missing, due}, {core, q.room - due}} {
+				if s.cores == 0 || !first && s.cost <= above || s.cost > next {
+					continue
+				}
+				if s.cost < next {
+					next, room, nodes = s.cost, 0, 0
+				}
+				room += s.cores
+				nodes++
 			}
-			room += q.room
-			nodes++
 		}
 		if nodes == 0 {
 			return infinite
@@ -89,6 +99,9 @@ func (e *enumerator) spreadCores(memory bool) int64 {
 func (e *enumerator) single(n int) int64 {
 	q, m := &e.eff[n], e.s.m
 	sum := int64(e.r.cores)*q.core + q.near + q.only
+	if e.missing > 0 {
+		sum += e.missing * int64(e.due-e.share[n])
+	}
 	if pools := m.nodes[n].pools; e.caches && len(pools) == 1 {
 		sum += scale * m.p.Weights.L3Shared * m.sharesL3(pools[0], e.r.cores)
 	}
@@ -108,6 +121,7 @@ func (e *enumerator) several(nodes int, memory bool) int64 {
 		if memory && k < len(e.r.aloneSpan) {
 			span += scale * e.r.aloneSpan[k]
 		}
+		span += e.unevenRoom(k)
 		best = min(best, span+max(e.nearest, e.away(k)))
 	}
 	return best
@@ -145,15 +159,25 @@ func (e *enumerator) fill(bound int64) {
 		}
 	}
 	left := e.r.cores
-	for _, q := range e.byCost {
-		if only >= 0 && q.node != only {
-			continue
-		}
-		if give := min(left, q.room); give > 0 {
-			e.c.cores = append(e.c.cores, poolCount{q.pool, give})
-			left -= give
+	for _, within := range []bool{true, false} { // the share of devices, then the rest
+		for _, q := range e.byCost {
+			if only >= 0 && q.node != only {
+				continue
+			}
+			k := slices.IndexFunc(e.c.cores, func(pc poolCount) bool { return pc.pool == q.pool })
+			if k < 0 {
+				k = len(e.c.cores)
+				e.c.cores = append(e.c.cores, poolCount{pool: q.pool})
+			}
+			give := min(left, q.room-e.c.cores[k].n)
+			if within {
+				give = min(give, e.shareOf(q.node)-e.givenOn(q.node))
+			}
+			e.c.cores[k].n += max(0, give)
+			left -= max(0, give)
 		}
 	}
+	e.c.cores = slices.DeleteFunc(e.c.cores, func(pc poolCount) bool { return pc.n == 0 })
 }
 
 // sortPools sorts the pools by what a core there costs, those of one NUMA node together.
@@ -236,9 +260,9 @@ func (e *enumerator) spread(pos, left, node, spans int, paid, charge int64) bool
 }
 
 // likely reports whether n of left cores in a pool with so much room make a split worth trying
-// first: all that go, all but one, whole L3 caches, or an even split in two.
+// first: all that go, all but one, the share of devices, whole L3 caches, or an even split in two.
 func (e *enumerator) likely(q poolCost, n, room, left int) bool {
-	if n >= room-1 || n == left/2 || n == (left+1)/2 {
+	if n >= room-1 || n == left/2 || n == (left+1)/2 || n == e.shareOf(q.node) {
 		return true
 	}
 	m := e.s.m
@@ -344,6 +368,7 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 		if e.perCore > 0 {
 			cost += e.perCore * int64(max(0, left-near-t*nearest))
 		}
+		cost += e.uneven(spans+t, e.r.cores-left, node >= 0)
 		out := open
 		for k := range min(t, len(e.rest)) {
 			out -= e.rest[k]
@@ -351,7 +376,10 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 		cost += max(e.nearest, int64(max(0, out))*e.apart)
 		best = min(best, cost)
 	}
-	full = sum + best
+	if e.missing > 0 && !e.hybrid {
+		sum = e.missingAhead(pos, left)
+	}
+	full = min(infinite, sum+best)
 	if e.caches && left > clean && dirtiest > 0 {
 		full += scale * m.p.Weights.L3Shared * int64((left-clean+dirtiest-1)/dirtiest)
 	}
@@ -361,7 +389,7 @@ func (e *enumerator) spreadBound(pos, left, node, spans int) (plain, full int64)
 // done yields the column.
 func (e *enumerator) done(paid, charge int64, spans int) bool {
 	m := e.s.m
-	paid += int64(spans-1) * scale * e.r.w.NUMASpan
+	paid += int64(spans-1)*scale*e.r.w.NUMASpan + e.splitCost(spans)
 	for _, h := range e.homes {
 		least := infinite
 		for _, pc := range e.c.cores {

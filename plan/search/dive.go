@@ -236,6 +236,7 @@ func (e *enumerator) splitsNear(a int) {
 		second = []key{homes, core, near}
 	}
 	for _, order := range [][]int{sortBy(core, near), sortBy(second...)} {
+		e.giveShares(slices.Clone(order))
 		least, left := 0, e.group
 		for ; left > 0 && least < len(order); least++ {
 			left -= e.s.nodeLeft[order[least]]
@@ -276,6 +277,34 @@ func (e *enumerator) give(nodes []int, even bool) {
 	}
 	if left == 0 {
 		e.yieldCores(nodes, give)
+	}
+}
+
+// giveShares yields the column with the share of its devices on each NUMA node, and the rest on the
+// first ones with room.
+func (e *enumerator) giveShares(order []int) {
+	if e.missing == 0 {
+		return
+	}
+	slices.SortStableFunc(order, func(x, y int) int { return cmp.Compare(e.shareOf(y), e.shareOf(x)) })
+	var give []int
+	left := e.r.cores
+	for _, node := range order {
+		give = append(give, min(e.perNode[node].room, e.shareOf(node)))
+		left -= give[len(give)-1]
+	}
+	used := 0
+	for k, node := range order {
+		more := min(left, e.perNode[node].room-give[k])
+		give[k] += more
+		left -= more
+		if give[k] > 0 {
+			order[used], give[used] = node, give[k]
+			used++
+		}
+	}
+	if left == 0 {
+		e.yieldCores(order[:used], give[:used])
 	}
 }
 

@@ -63,6 +63,15 @@ type enumerator struct {
 	perCore int64      // what a core costs at least whose memory is elsewhere
 	rest    []int      // scratch of listVFs and spreadBound
 
+	// Of how cores are split, see shares.go:
+	missing          int64 // what a core costs that is missing from the share of the devices of c
+	share            []int // of a NUMA node: cores due there, with missing
+	shared           []int // NUMA nodes with a share
+	due              int   // the sum of share
+	widths           []int // room of the NUMA nodes, largest first
+	open             []int // scratch of missingAhead, as are these:
+	within1, beyond1 []segment
+
 	// Of a dive:
 	trail     []pick  // devices of c in the order in which they were picked
 	far       []int64 // what a device at a NUMA node costs, about
@@ -126,14 +135,14 @@ func (e *enumerator) lowerBound(i int, price *prices) int64 {
 	if !e.out.enough {
 		return infinite
 	}
-	return min(infinite, ahead+e.coreBound())
+	return min(infinite, max(ahead+e.coreBound(), e.pairsBound()))
 }
 
 // begin sets the enumerator up for lab node i in what is left.
 func (e *enumerator) begin(i int, price *prices, limit int64, yield func(*column, int64) bool) {
 	m := e.s.m
 	e.i, e.r, e.price, e.limit, e.yield = i, &m.requests[i], price, limit, yield
-	e.mark, e.cut, e.nearest = mark{}, false, 0
+	e.mark, e.cut, e.nearest, e.missing = mark{}, false, 0, 0
 	e.homes, e.functions = e.homes[:0], e.functions[:0]
 	e.c.gpus, e.c.nics, e.c.vfs = e.c.gpus[:0], e.c.nics[:0], e.c.vfs[:0]
 	for n := range m.nodes {
@@ -225,7 +234,7 @@ func (e *enumerator) want(x, k, from int) bool {
 	// Between two wants out of the same devices nothing was picked since the bound was last found.
 	if k == 0 && x > 0 && from == 0 || k > 0 || x == 0 {
 		ahead := e.lookAhead(x, k)
-		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit {
+		if !e.out.enough || e.paid+ahead+e.coreBound() >= e.limit || e.paid+e.pairsBound() >= e.limit {
 			return false
 		}
 	}
@@ -299,6 +308,7 @@ func (e *enumerator) listOf(kind wantKind) *[]int {
 // add picks a device for a kind of want. It returns what drop has to restore.
 func (e *enumerator) add(d int, kind wantKind) mark {
 	old, v := e.mark, &e.s.m.devices[d]
+	e.missing = 0
 	var charge int64
 	if kind == wantVF {
 		charge = e.price.vf[d]
@@ -329,6 +339,7 @@ func (e *enumerator) add(d int, kind wantKind) mark {
 
 // drop puts the device back that was picked last.
 func (e *enumerator) drop(d int, kind wantKind, old mark) {
+	e.missing = 0
 	v := &e.s.m.devices[d]
 	if kind == wantVF {
 		e.count[d]--
@@ -425,6 +436,7 @@ func (e *enumerator) listVFs() {
 
 // devicesReady prepares giving cores to the devices that are picked.
 func (e *enumerator) devicesReady() {
+	e.findShares()
 	e.listVFs()
 	e.sortPools()
 	least := infinite
@@ -442,6 +454,7 @@ func (e *enumerator) devicesDone() bool {
 	}
 	paid := e.paid + scale*e.pathCost()
 	e.lookAhead(len(e.r.wants), 0)
+	e.findShares()
 	core := e.coreBound()
 	if paid+core >= e.limit {
 		return false

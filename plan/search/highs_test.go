@@ -333,6 +333,7 @@ func (m *mip) own(i int, units []unit) []linear {
 	for _, n := range p.NUMANodes {
 		cost = append(cost, linear{w.NUMASpan, onNodeVar(i, n.ID)})
 	}
+	cost = append(cost, m.deviceShare(i, units), m.coreBalance(i))
 	m.constant -= w.NUMASpan
 	for g, group := range m.groups {
 		if group.small {
@@ -340,6 +341,126 @@ func (m *mip) own(i int, units []unit) []linear {
 		}
 	}
 	return cost
+}
+
+// coresOn is the cores of lab node i on a NUMA node, times n.
+func (m *mip) coresOn(i, node int, n int64) (sum []linear) {
+	for g, group := range m.groups {
+		if group.node == node {
+			sum = append(sum, linear{n, coresVar(i, g)})
+		}
+	}
+	return sum
+}
+
+// coreBalance returns what an uneven split of the cores costs: one of so many NUMA nodes is chosen,
+// and each that has cores lacks what it has less than its part.
+func (m *mip) coreBalance(i int) linear {
+	missing, one, count := m.number("uneven_%d", i), []linear{{0, "zero"}}, []linear{{0, "zero"}}
+	cores := int64(m.p.Requests[i].Cores)
+	for _, n := range m.p.NUMANodes {
+		count = append(count, linear{-1, onNodeVar(i, n.ID)})
+	}
+	for k := 1; k <= len(m.p.NUMANodes); k++ {
+		spans := m.choice("spans_%d_%d", i, k)
+		one, count = append(one, linear{1, spans}), append(count, linear{int64(k), spans})
+		all := []linear{{1, missing}}
+		for _, n := range m.p.NUMANodes {
+			lacks := m.number("lacks_%d_%d_%d", i, k, n.ID)
+			// lacks >= part - cores here, where it has cores and the number of nodes is k.
+			m.row(append(m.coresOn(i, n.ID, 1), linear{1, lacks}, linear{-cores, onNodeVar(i, n.ID)},
+				linear{-cores, spans}), ">=", cores/int64(k)-2*cores)
+			all = append(all, linear{-1, lacks})
+		}
+		m.row(all, ">=", 0)
+	}
+	m.row(one, "=", 1)
+	m.row(count, "=", 0)
+	return linear{m.p.Weights.Of(&m.p.Requests[i]).CoreBalance, missing}
+}
+
+// deviceShare returns what cores cost that are missing from the share of devices. Shares go by GPUs
+// where they are on two NUMA nodes or more, else by all devices; the largest distance between two
+// NUMA nodes with devices counts.
+func (m *mip) deviceShare(i int, units []unit) linear {
+	r := &m.p.Requests[i]
+	cores, asked := int64(r.Cores), int64(0)
+	for _, wants := range [][]plan.Want{r.GPUs, r.NICs, r.VFs} {
+		for _, w := range wants {
+			asked += int64(w.Count)
+		}
+	}
+	var missing [2][]linear
+	has := map[int]string{} // a device is at a NUMA node
+	several := m.choice("several_%d", i)
+	for set := range missing {
+		here := map[int][]linear{}
+		var known []linear
+		for _, u := range units {
+			dev := &m.p.Devices[u.device]
+			if dev.NUMANode == nil || set == 0 && dev.Kind != plan.KindGPU {
+				continue
+			}
+			here[*dev.NUMANode] = append(here[*dev.NUMANode], linear{cores, u.v})
+			known = append(known, linear{-1, u.v})
+		}
+		one, nodes := []linear{{0, "zero"}}, []linear{{-2, several}}
+		var counts []string
+		for k := range asked + 1 {
+			counts = append(counts, m.choice("known_%d_%d_%d", i, set, k))
+			one, known = append(one, linear{1, counts[k]}), append(known, linear{k, counts[k]})
+		}
+		m.row(one, "=", 1)
+		m.row(known, "=", 0)
+		for _, n := range m.p.NUMANodes {
+			at := m.choice("has_%d_%d_%d", i, set, n.ID)
+			sum := append(here[n.ID], linear{-cores, at})
+			m.row(sum, ">=", 0)
+			m.row(append(here[n.ID], linear{-cores * asked, at}), "<=", 0)
+			has[n.ID], nodes = at, append(nodes, linear{1, at})
+			share, lacks := m.number("due_%d_%d_%d", i, set, n.ID), m.number("lacking_%d_%d_%d", i, set, n.ID)
+			for k := int64(1); k <= asked; k++ {
+				// k*share > cores*here - k, where k devices have a NUMA node that is known.
+				row := []linear{{k, share}, {-2 * cores * asked, counts[k]}}
+				for _, x := range here[n.ID] {
+					row = append(row, linear{-x.n, x.v})
+				}
+				m.row(row, ">=", 1-k-2*cores*asked)
+			}
+			m.row(append(m.coresOn(i, n.ID, 1), linear{1, lacks}, linear{-1, share}), ">=", 0)
+			missing[set] = append(missing[set], linear{1, lacks})
+		}
+		if set == 0 {
+			m.row(nodes, ">=", 0)
+			nodes[0].n = -int64(len(m.p.NUMANodes))
+			m.row(nodes, "<=", 1)
+		}
+	}
+	value := m.number("share_value_%d", i)
+	for _, a := range m.p.NUMANodes {
+		for _, b := range m.p.NUMANodes {
+			far := m.distance(a.ID, b.ID) * asked
+			if a.ID == b.ID || far == 0 {
+				continue
+			}
+			// value >= far*missing where both have devices and the set is the one that counts.
+			for set, list := range missing {
+				most := 2 * far * cores * int64(len(m.p.NUMANodes))
+				row := []linear{{1, value}, {-most, has[a.ID]}, {-most, has[b.ID]}}
+				for _, x := range list {
+					row = append(row, linear{-far, x.v})
+				}
+				limit := -2 * most
+				if set == 0 {
+					row, limit = append(row, linear{-most, several}), -3*most
+				} else {
+					row = append(row, linear{most, several})
+				}
+				m.row(row, ">=", limit)
+			}
+		}
+	}
+	return linear{m.p.Weights.Of(r).DeviceShare, value}
 }
 
 // paths returns what the paths of lab node i cost: between each two GPUs, and from each of the

@@ -373,7 +373,8 @@ func (m *model) gpuPair(g, h int) int64 { return m.gpuCost[g*len(m.devices)+h] }
 func (m *model) checkWeights() error {
 	w := &m.p.Weights
 	for _, v := range []int64{w.GPUNICPath, w.GPUNICMeasured, w.GPUGPUPath, w.DeviceNearest, w.DeviceDistance,
-		w.MemoryDistance, w.MemoryBalance, w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared,
+		w.DeviceShare,
+		w.MemoryDistance, w.MemoryBalance, w.CoreBalance, w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared,
 		w.EmulatorDistance, w.NICRate, w.NICRDMA, w.NICShared, w.Unequal} {
 		if v < 0 || v > 1<<40 {
 			return fmt.Errorf("problem: weight %d is not in 0 to %d", v, int64(1<<40))
@@ -400,8 +401,8 @@ func (m *model) checkRange() error {
 	for i := range m.requests {
 		r := &m.requests[i]
 		cores, devices, pages := float64(r.cores), float64(r.devices), float64(r.pages)
-		own := float64(far)*devices*(float64(w.DeviceNearest)+cores*float64(r.w.DeviceDistance)) +
-			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores) + float64(pair)*(devices*devices+devices) +
+		own := float64(far)*devices*(float64(w.DeviceNearest)+cores*float64(r.w.DeviceDistance+r.w.DeviceShare)) +
+			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores+r.w.CoreBalance) + float64(pair)*(devices*devices+devices) +
 			float64(port)*devices
 		sum += own*(1+float64(w.Unequal)/100) +
 			pages*(float64(far)*float64(r.w.MemoryDistance)+float64(r.w.MemoryBalance)) +

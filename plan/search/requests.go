@@ -20,9 +20,10 @@ type request struct {
 	gpus, ports    int // of them
 	nics           int // of the ports, whole
 	*pairing
-	peers   []peer // what affinity says about this one and earlier or later ones
-	pools   []bool // from which it may have cores
-	outlook bool   // whether the devices to come are looked at closely, see ahead.go
+	peers   []peer     // what affinity says about this one and earlier or later ones
+	pools   []bool     // from which it may have cores
+	apart   *apartness // see shares.go; nil where nothing is known
+	outlook bool       // whether the devices to come are looked at closely, see ahead.go
 
 	// What memory costs at least, see pages.go; each is nil where that is nothing.
 	alone     []int64   // with all cores on a NUMA node
@@ -261,6 +262,9 @@ func (m *model) foresee() {
 			total += len(w.any)
 		}
 		r.outlook = r.devices >= 2 && total <= outlookDevices && len(r.gpuList)*r.gpus <= outlookDevices
+		if r.outlook {
+			m.findApart(r)
+		}
 		if !r.outlook || m.near != nil {
 			continue
 		}

@@ -250,7 +250,9 @@ func checkPlan() *plan.Plan {
 	term("vm00", plan.TermGPUGPUPath, 1, 150)    // PXB
 	term("vm00", plan.TermDeviceNearest, 0, 200) //
 	term("vm00", plan.TermDeviceDistance, 0, 17) // 100 over 2 cores and 3 devices
+	term("vm00", plan.TermDeviceShare, 0, 33)    // all devices are on one node
 	term("vm00", plan.TermNUMASpan, 0, 200)
+	term("vm00", plan.TermCoreBalance, 0, 0)
 	term("vm00", plan.TermNICRate, 0, 200)
 	term("vm00", plan.TermNICRDMA, 0, 2000)
 	term("vm00", plan.TermMemoryDistance, 0, 75) // 300 over 4 pages
@@ -260,7 +262,9 @@ func checkPlan() *plan.Plan {
 	term("vm01", plan.TermGPUNICPath, 3+3, 600) // two ports, each to the one GPU, NODE
 	term("vm01", plan.TermDeviceNearest, 0, 200)
 	term("vm01", plan.TermDeviceDistance, 0, 17)
+	term("vm01", plan.TermDeviceShare, 0, 33)
 	term("vm01", plan.TermNUMASpan, 0, 200)
+	term("vm01", plan.TermCoreBalance, 0, 0)
 	term("vm01", plan.TermNICRate, 1+1, 200) // 25 Gb/s
 	term("vm01", plan.TermNICRDMA, 0, 2000)
 	term("vm01", plan.TermNICShared, 2, 300) // with vm02 and vm03
@@ -271,7 +275,9 @@ func checkPlan() *plan.Plan {
 	for _, vm := range []string{"vm02", "vm03"} {
 		term(vm, plan.TermDeviceNearest, 0, 200)
 		term(vm, plan.TermDeviceDistance, 11, 50) // from the core on node 0
+		term(vm, plan.TermDeviceShare, 0, 100)
 		term(vm, plan.TermNUMASpan, 1, 200)
+		term(vm, plan.TermCoreBalance, 0, 0)
 		term(vm, plan.TermNICRate, 1, 200)
 		term(vm, plan.TermNICRDMA, 0, 2000)
 		term(vm, plan.TermNICShared, 2, 300)

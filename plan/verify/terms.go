@@ -122,12 +122,15 @@ func (c *checker) recompute() []plan.Term {
 			nearest, mean := c.deviceDistances(f, devices)
 			add(plan.TermDeviceNearest, nearest, w.DeviceNearest)
 			add(plan.TermDeviceDistance, mean, part(w.DeviceDistance, int64(r.Cores)*asked))
+			add(plan.TermDeviceShare, c.shareMissing(i, f)*int64(len(devices)),
+				part(w.DeviceShare, int64(r.Cores)*asked))
 		}
 		span := w.NUMASpan
 		if r.GuestNUMA == "off" {
 			span = w.NUMASpanHidden
 		}
 		add(plan.TermNUMASpan, int64(len(f.nodes)-1), span)
+		add(plan.TermCoreBalance, unevenness(f), part(w.CoreBalance, int64(r.Cores)))
 		if c.m.hybrid {
 			add(plan.TermEfficiencyCores, f.small, part(w.EfficiencyCores, int64(r.Cores)))
 		}
@@ -260,6 +263,56 @@ func (c *checker) deviceDistances(f *footprint, devices []int) (nearest, all int
 		}
 	}
 	return nearest, all
+}
+
+// shareMissing returns the cores that NUMA nodes with devices lack of their share, times how far the
+// farthest two NUMA nodes of devices are apart. GPUs decide the shares if they are on two NUMA nodes or more.
+func (c *checker) shareMissing(i int, f *footprint) int64 {
+	count := func(devices []int) (on map[int]int64, known int64) {
+		on = map[int]int64{}
+		for _, d := range devices {
+			if home := c.p.Devices[d].NUMANode; home != nil {
+				on[*home]++
+				known++
+			}
+		}
+		return on, known
+	}
+	on, known := count(c.found[i].gpus)
+	every, all := count(slices.Concat(c.found[i].gpus, f.ports))
+	if len(on) < 2 {
+		on, known = every, all
+	}
+	lacking, apart := int64(0), 0
+	for home, n := range on {
+		if due := int64(len(c.found[i].cores)) * n / known; due > f.cores[home] {
+			lacking += due - f.cores[home]
+		}
+	}
+	homes := slices.Sorted(maps.Keys(every))
+	for k, home := range homes {
+		for _, other := range homes[:k] {
+			apart = max(apart, c.m.distance(home, other)-localDistance, c.m.distance(other, home)-localDistance)
+		}
+	}
+	return lacking * int64(apart)
+}
+
+// unevenness returns the cores that NUMA nodes lack of an equal part, rounded down.
+func unevenness(f *footprint) int64 {
+	if len(f.nodes) == 0 {
+		return 0
+	}
+	sum, lacking := int64(0), int64(0)
+	for _, n := range f.cores {
+		sum += n
+	}
+	for _, n := range f.cores {
+		if part := sum / int64(len(f.nodes)); n < part {
+			lacking += part - n
+		}
+	}
+	return lacking
 }
 
 // sharers counts over the NICs that serve lab node i the other lab nodes that each serves. Two virtual functions of one
