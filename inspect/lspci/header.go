@@ -81,7 +81,7 @@ func (p *parser) class(id *topology.PCIDevice, s string, iface uint8) {
 		return
 	}
 	id.ClassName = s
-	if c, ok := p.classByName(s); ok {
+	if c, ok := classByName(s); ok {
 		id.Class = new(c | topology.ID24(iface))
 	}
 }

@@ -81,7 +81,6 @@ type parser struct {
 
 	notes   where.Notes
 	drawing drawing
-	classes map[string]topology.ID24 // by name in lower case; made when needed
 
 	paths      bool // a path from a root bus was seen (-PP): what has none stands on one
 	anyDriver  bool // a line on a driver or module was seen: those without one have none

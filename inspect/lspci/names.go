@@ -2,6 +2,7 @@ package lspci
 
 import (
 	"strings"
+	"sync"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/internal/pciids"
@@ -77,27 +78,30 @@ func splitName(s string) (vendor *topology.ID16, vendorName, deviceName string) 
 	return nil, "", s
 }
 
-// classByName returns a class by the name that lspci prints for it.
-func (p *parser) classByName(name string) (topology.ID24, bool) {
-	if p.classes == nil {
-		p.classes = map[string]topology.ID24{}
-		for base := range 256 {
-			// The list gives the name of the class for a subclass that it does not know; subclass
-			// 80 is the one that bears it.
-			whole := pciids.Class(uint32(base)<<16 | 0x7f00)
-			for sub := range 256 {
-				class := uint32(base)<<16 | uint32(sub)<<8
-				n := strings.ToLower(pciids.Class(class))
-				if n == "" {
-					break
-				}
-				if _, taken := p.classes[n]; !taken && (n != strings.ToLower(whole) || sub == 0x80) {
-					p.classes[n] = topology.ID24(class)
-				}
+// classNames are the names that lspci prints for classes, in small letters. The list is long, and is gone through once.
+var classNames = sync.OnceValue(func() map[string]topology.ID24 {
+	names := map[string]topology.ID24{}
+	for base := range 256 {
+		// The list gives the name of the class for a subclass that it does not know; subclass 80 is the one that
+		// bears it.
+		whole := strings.ToLower(pciids.Class(uint32(base)<<16 | 0x7f00))
+		for sub := range 256 {
+			class := uint32(base)<<16 | uint32(sub)<<8
+			n := strings.ToLower(pciids.Class(class))
+			if n == "" {
+				break
+			}
+			if _, taken := names[n]; !taken && (n != whole || sub == 0x80) {
+				names[n] = topology.ID24(class)
 			}
 		}
 	}
-	c, ok := p.classes[strings.ToLower(name)]
+	return names
+})
+
+// classByName returns a class by the name that lspci prints for it.
+func classByName(name string) (topology.ID24, bool) {
+	c, ok := classNames()[strings.ToLower(name)]
 	return c, ok
 }
 
