@@ -141,7 +141,7 @@ const tooMuch = 1.1
 const othersShare = 0.9
 
 // take enters what bench says of samples that are of an engine's, over a way.
-func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Way) {
+func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Path) {
 	var samples []bench.Sample
 	for _, x := range all {
 		s := x.Sample
@@ -153,7 +153,7 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Way) {
 	}
 	verdicts := map[string]string{bench.VerdictWire: Normal, bench.VerdictExplained: Limited, bench.VerdictShort: Low,
 		bench.VerdictNoCause: Low, bench.VerdictNone: Unknown}
-	for _, j := range bench.Judge(samples, func(_, _, _ string) bench.Way { return w }) {
+	for _, j := range bench.Judge(samples, func(_, _, _ string) bench.Path { return w }) {
 		f.Verdict, f.Text, f.Bound, f.Causes = verdicts[j.Verdict], j.Text, j.Bound, j.Causes
 		// What perftest alone reaches is no measure for MPI, UCX and TCP, which have work of their own.
 		if f.Verdict == Low && samples[0].Tool != "perftest" && !e.Local && j.Value >= othersShare*j.Bound {
@@ -262,7 +262,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: the machine has no GPU with a PCI address"
 		return
 	}
-	f.take(all, e, bench.Way{Client: side})
+	f.take(all, e, bench.Path{Client: side})
 }
 
 // gpus are those that compute.

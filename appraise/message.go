@@ -60,7 +60,7 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	}
 	f.Devices = []string{side.PCI.Address}
 	other := bench.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
-	f.take(all, e, bench.Way{Client: *side, Server: other})
+	f.take(all, e, bench.Path{Client: *side, Server: other})
 	if why != "" {
 		f.Text += "; " + why
 	}

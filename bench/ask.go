@@ -36,9 +36,9 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 	return out, nil
 }
 
-// told returns what the tool on the client's node answers when it is asked for its version; nothing
-// where there is no way to ask.
-func (m *measurement) told(ctx context.Context) (Output, error) {
+// toolVersion returns the output of the tool on the client's node when asked for its version. It is empty
+// if the tool cannot be asked.
+func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
 	argv := m.engine.plugin.version()
 	if argv == nil {
 		return Output{}, nil

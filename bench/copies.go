@@ -68,8 +68,8 @@ func CopySideOf(ep Endpoint, place Place, busIDs string, node *facts.Node) Side 
 	return s
 }
 
-// carries is what a link carries as it is, in GB/s with headers counted.
-func (l PCILink) carries() float64 { return l.limit() / 8 }
+// capacity returns what the link can carry in its current state, in GB/s, headers counted.
+func (l PCILink) capacity() float64 { return l.limit() / 8 }
 
 // best is the link at what the card can do.
 func (l PCILink) best() PCILink {
@@ -82,7 +82,7 @@ func (l PCILink) best() PCILink {
 // packets are is not known, so that no figure up to here can be called impossible.
 func (l PCILink) lineRate() float64 { return topology.LinkGBps(*l.SpeedGTs, *l.Width) }
 
-// slowest is the GPU whose link carries least, of all as they are or at their best.
+// slowest returns the GPU with the slowest link: as says whether links count as they are or at their best.
 func slowest(all []GPULink, as func(GPULink) float64) GPULink {
 	return slices.MinFunc(all, func(a, b GPULink) int { return cmp.Compare(as(a), as(b)) })
 }
@@ -98,7 +98,7 @@ func checkCopies(e Engine, gpus []GPULink, figures []Figure) error {
 	for _, f := range figures {
 		if f.Metric == MetricCopyBandwidth && f.Value > most.lineRate() {
 			return badResult(e.Tool, "%g GB/s is more than the link of the GPU at %s can carry: %.4g GB/s with %v, "+
-				"before any header: it went another way, or was measured wrongly", f.Value, g.Address, most.lineRate(),
+				"before any header: it took another path, or was measured wrongly", f.Value, g.Address, most.lineRate(),
 				most)
 		}
 	}
@@ -117,7 +117,7 @@ for d in /sys/bus/pci/devices/*; do
 done`
 
 // gpuLinks asks a node for the links of its GPUs; none where it does not tell.
-func gpuLinks(ctx context.Context, ask asker, node string) ([]GPULink, error) {
+func gpuLinks(ctx context.Context, ask execFunc, node string) ([]GPULink, error) {
 	ids, err := ask(ctx, node, "nvidia-smi", "--query-gpu=pci.bus_id", "--format=csv,noheader")
 	if err != nil {
 		return nil, err
@@ -135,11 +135,11 @@ func gpuLinks(ctx context.Context, ask asker, node string) ([]GPULink, error) {
 
 // judgeCopies is judge of copies between a node's memory and its GPUs', all in GB/s. What carries
 // them at its best is the link at what the card can do.
-func judgeCopies(j *Judgement, w Way) {
+func judgeCopies(j *Judgement, w Path) {
 	side := &w.Client
-	best := slowest(side.GPUs, func(g GPULink) float64 { return g.best().carries() }).best()
-	now := slowest(side.GPUs, func(g GPULink) float64 { return g.carries() })
-	j.Wire, j.Bound = best.carries(), now.carries()
+	best := slowest(side.GPUs, func(g GPULink) float64 { return g.best().capacity() }).best()
+	now := slowest(side.GPUs, func(g GPULink) float64 { return g.capacity() })
+	j.Wire, j.Bound = best.capacity(), now.capacity()
 	// The links were read after the copies. One that could not have carried them has become slow
 	// since, because the GPU was idle.
 	idle := j.Value > now.lineRate()
@@ -161,11 +161,11 @@ func judgeCopies(j *Judgement, w Way) {
 			return
 		}
 	}
-	r := route{Way: w}
+	r := route{Path: w}
 	j.Verdict, j.Causes = VerdictShort, rank(slices.Concat(links, copyPlaceCauses(side), r.loadCauses()), j)
 	if len(j.Causes) == 0 {
 		j.Verdict = VerdictNoCause
-		j.Text += "; no cause was found in " + copiesLooked(w)
+		j.Text += "; no cause was found in " + copiesExamined(w)
 	}
 }
 
@@ -180,10 +180,10 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 		"compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
 		"the link again at the port above, or take another slot (RL003 in rackless explain says how)", now.Address)
 	evidence := fmt.Sprintf("the GPU at %s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
-		"card can do %s", now.Address, side.Node, now.PCILink, gbps(now.carries()), maxPayload, best)
+		"card can do %s", now.Address, side.Node, now.PCILink, gbps(now.capacity()), maxPayload, best)
 	if !idle {
 		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
-			Evidence: evidence, Fix: fix, Ceiling: now.carries()}}
+			Evidence: evidence, Fix: fix, Ceiling: now.capacity()}}
 	}
 	// The slowest generation that could have carried what was copied: the link was at least that fast meanwhile.
 	for _, gts := range []float64{5, 8, 16, 32} {
@@ -215,9 +215,9 @@ func copyPlaceCauses(side *Side) []Cause {
 	return nil
 }
 
-// copiesLooked is looked of copies.
-func copiesLooked(w Way) string {
+// copiesExamined returns the list of examined facts for copies, see [route.examined].
+func copiesExamined(w Path) string {
 	unplaced := slices.ContainsFunc(w.Client.GPUs, func(g GPULink) bool { return g.NUMANode == nil || *g.NUMANode < 0 })
-	return looked([]lookedAt{{"PCIe link", true}, {"NUMA nodes", !unplaced},
+	return examined([]examinedFact{{"PCIe link", true}, {"NUMA nodes", !unplaced},
 		{"stolen CPU time", w.Client.Steal != nil}, {"load of the host", w.HostCPUs > 0}})
 }

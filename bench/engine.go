@@ -100,7 +100,7 @@ type plugin interface {
 	check(client, server Endpoint, o Options) error
 	// prepare asks the nodes whether the tool can do what is asked of it, and enters into o what the
 	// tool finds there, such as GPUs.
-	prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error
+	prepare(ctx context.Context, ask execFunc, client, server Endpoint, o *Options) error
 	// server and client return the commands. A server ends by itself after one measurement, and
 	// listens on the TCP port of the options; a tool without one returns nil.
 	server(ep Endpoint, o Options) []string
@@ -138,16 +138,16 @@ type fixedDuration interface {
 	duration(o Options) time.Duration
 }
 
-// An asker runs a short command on a node, and caches the answer.
-type asker func(ctx context.Context, node string, argv ...string) (Output, error)
+// An execFunc runs a short command on a node, and caches its output.
+type execFunc func(ctx context.Context, node string, argv ...string) (Output, error)
 
 // noSetup is embedded by plugins without checks, preparation, server or version command.
 type noSetup struct{}
 
-func (noSetup) check(client, server Endpoint, o Options) error                     { return nil }
-func (noSetup) prepare(context.Context, asker, Endpoint, Endpoint, *Options) error { return nil }
-func (noSetup) server(Endpoint, Options) []string                                  { return nil }
-func (noSetup) version() []string                                                  { return nil }
+func (noSetup) check(client, server Endpoint, o Options) error                        { return nil }
+func (noSetup) prepare(context.Context, execFunc, Endpoint, Endpoint, *Options) error { return nil }
+func (noSetup) server(Endpoint, Options) []string                                     { return nil }
+func (noSetup) version() []string                                                     { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
@@ -219,14 +219,14 @@ func (e Engine) Client(client, server Endpoint, o Options) []string {
 	return e.plugin.client(client, server, o)
 }
 
-// startTime is about what a tool takes beyond the time that it measures for: it is started,
-// connects and ends. Measured with iperf3 on TCG nodes: 0.1 to 0.2 s.
+// startTime is about the time that a tool takes beyond its measuring time, to start, connect and end.
+// Measured with iperf3 on TCG nodes: 0.1 to 0.2 s.
 const startTime = 200 * time.Millisecond
 
-// Lasts is about how long a measurement takes, to say beforehand what fits into a time. For tools
-// that count messages it rests on what one costs on nodes of the accelerator in the options, and
-// may be wrong by a factor of two; load on the machine makes it longer.
-func (e Engine) Lasts(o Options) time.Duration {
+// Duration estimates how long a measurement takes, to plan what fits into a budget. For tools that count
+// messages it uses the usual cost of a message under the accelerator of the options, and may be wrong by a
+// factor of two. Load on the machine makes a measurement longer.
+func (e Engine) Duration(o Options) time.Duration {
 	if l, ok := e.plugin.(fixedDuration); ok {
 		return startTime + l.duration(o)
 	}
@@ -236,8 +236,8 @@ func (e Engine) Lasts(o Options) time.Duration {
 // Metrics returns what the engine measures, as in Sample.Metric.
 func (e Engine) Metrics() []string { return e.plugin.metrics() }
 
-// seconds is how long a test runs that is limited by time. Two seconds show that a path works; figures to compare get
-// five.
+// seconds returns the duration of a test that is limited by time. Two seconds show that a path works;
+// figures for comparisons get five.
 func (o Options) seconds() int {
 	if o.Quick {
 		return cmp.Or(o.Seconds, 2)

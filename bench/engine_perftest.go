@@ -76,8 +76,8 @@ var perftestEngines = []Engine{
 	perftestEngine("read", "bw", "bandwidth of RDMA reads by the client out of the server's memory, by message size"),
 	perftestEngine("send", "bw", "bandwidth of sends from client to server, by message size"),
 	perftestEngine("atomic", "bw", "rate of 8-byte RDMA atomics by the client in the server's memory"),
-	perftestEngine("write", "lat", "one-way latency of RDMA writes: half of the way there and back"),
-	perftestEngine("send", "lat", "one-way latency of sends: half of the way there and back"),
+	perftestEngine("write", "lat", "one-way latency of RDMA writes: half of the round trip"),
+	perftestEngine("send", "lat", "one-way latency of sends: half of the round trip"),
 	perftestEngine("read", "lat", "latency of an RDMA read, from its post to its completion"),
 	perftestEngine("atomic", "lat", "latency of an 8-byte RDMA atomic, from its post to its completion"),
 }
@@ -337,7 +337,7 @@ func (p perftest) check(client, server Endpoint, o Options) error {
 
 // prepare asks the programs of both nodes whether they know the options that not all releases or
 // builds have: perftest lists in its help what it was built with.
-func (p perftest) prepare(ctx context.Context, ask asker, client, server Endpoint, _ *Options) error {
+func (p perftest) prepare(ctx context.Context, ask execFunc, client, server Endpoint, _ *Options) error {
 	needs := []struct {
 		needed       bool
 		option, what string

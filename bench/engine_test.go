@@ -223,7 +223,7 @@ func TestHowLongMeasurementsLast(t *testing.T) {
 		{"ib_write_lat", Options{Bytes: 2, Iterations: 1000, Accelerator: "tcg"}, 2200160 * time.Microsecond},
 		{"ib_write_lat", Options{Bytes: 2, Iterations: 1000, Accelerator: "kvm"}, 1300006 * time.Microsecond},
 	} {
-		if got := mustEngine(t, tt.test).Lasts(tt.o); got.Round(time.Microsecond) != tt.want {
+		if got := mustEngine(t, tt.test).Duration(tt.o); got.Round(time.Microsecond) != tt.want {
 			t.Errorf("%s with %+v lasts %v, want %v", tt.test, tt.o, got, tt.want)
 		}
 	}

@@ -11,37 +11,37 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// A Way is what is known of the way between two nodes while something was measured. What is not
-// known is zero or nil, and nothing is concluded from it.
-type Way struct {
+// A Path is what is known about the path between two nodes during a measurement. Unknown values are zero
+// or nil, and nothing is concluded from them.
+type Path struct {
 	Client, Server Side
-	// Load is how many threads ran or wanted to on the host of the nodes (the first number of
-	// /proc/loadavg), and HostCPUs how many CPUs it has.
+	// Load is the number of running and runnable threads on the host of the nodes (the first number of
+	// /proc/loadavg). HostCPUs is its number of CPUs.
 	Load     float64
 	HostCPUs int
 }
 
-// A Side is one end of a Way.
+// A Side is one end of a Path.
 type Side struct {
 	Node   string
 	Device string  // RDMA device, e.g. "mlx5_0"
-	Rate   float64 // Gb/s, as the port says: of a bond, that of one member
+	Rate   float64 // Gb/s, as the port reports it; on a bond, that of one member
 	IPv6   bool
 	IBMTU  int      // active MTU of the RDMA port: payload of a packet in bytes
 	MTU    int      // of the network device
-	Bond   []string // the links that are joined to one
+	Bond   []string // the member links
 	PCI    PCILink
 	// NUMANode is where the device is, and Near are the CPUs there.
 	NUMANode *int
 	Near     topology.CPUSet
 	// CPUNodes are the NUMA nodes of the CPUs that the tool could run on.
 	CPUNodes []int
-	GPU      *GPUMemory // where the tool used memory of a GPU
-	// GPUs are those of a node that copied to or from their memory, and MemoryNodes the NUMA nodes
-	// whose memory it took, where the tool was told.
+	GPU      *GPUMemory // nil if the tool used no GPU memory
+	// For copies between a node and its GPUs, GPUs are those GPUs, and MemoryNodes the NUMA nodes that
+	// the tool was told to take memory from.
 	GPUs        []GPULink
 	MemoryNodes []int
-	Steal       *float64 // share of the time in which CPUs of the node had work and were not let run
+	Steal       *float64 // share of the time in which the hypervisor did not run the node's CPUs although they had work
 }
 
 // A PCILink is the link of a device to the machine.
@@ -50,13 +50,13 @@ type PCILink struct {
 	topology.Link
 }
 
-// GPUMemory is where the memory was that a tool read and wrote.
+// GPUMemory is the GPU whose memory a tool read and wrote.
 type GPUMemory struct {
 	Name     string // e.g. "GPU 4"
 	NUMANode int
 }
 
-// A Judgement holds a bandwidth against what the way carries: a Verdict, and where it falls short, why.
+// A Judgement compares a bandwidth with what the path can carry: a Verdict and, for a shortfall, the causes.
 type Judgement struct {
 	Test   string `json:"test"`
 	Client string `json:"client"`
@@ -179,7 +179,7 @@ func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 // of a way; other samples of one node, failed ones, those without a bandwidth, and copies over
 // links that are not known are passed by. Emulated figures are held against nothing: the wire of
 // soft RoCE is made up.
-func Judge(samples []Sample, way func(client, server string, run string) Way) []Judgement {
+func Judge(samples []Sample, way func(client, server string, run string) Path) []Judgement {
 	type key struct{ test, client, server string }
 	var groups group.By[key, Sample]
 	for _, s := range samples {
@@ -230,7 +230,7 @@ func quoted(all []Sample) []Sample {
 }
 
 // judge is Judge of repeats of one figure.
-func judge(all []Sample, resent float64, w Way) Judgement {
+func judge(all []Sample, resent float64, w Path) Judgement {
 	s := all[0]
 	var values []float64
 	for _, x := range all {
@@ -249,16 +249,17 @@ func judge(all []Sample, resent float64, w Way) Judgement {
 	default:
 		// What is no perftest has one flow and main memory.
 		p, _ := e.plugin.(perftest)
-		r := route{Way: w, engine: e, bytes: s.Bytes, flows: max(1, p.pairs), both: e.sendsBothWays(), gpu: p.gpu != "",
+		r := route{Path: w, engine: e, bytes: s.Bytes, flows: max(1, p.pairs), both: e.sendsBothWays(),
+			gpu:   p.gpu != "",
 			iperf: s.Metric == MetricThroughput}
 		r.judge(&j, resent)
 	}
 	return j
 }
 
-// A route is a Way with what is sent over it.
+// A route is a Path with what is sent over it.
 type route struct {
-	Way
+	Path
 	engine Engine
 	bytes  int64
 	flows  int // that a bond can spread over its members
@@ -350,7 +351,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 	}
 	if len(j.Causes) == 0 {
 		j.Verdict = VerdictNoCause
-		j.Text += "; no cause was found in " + r.looked()
+		j.Text += "; no cause was found in " + r.examined()
 	}
 }
 
@@ -437,7 +438,7 @@ func (r *route) pcieCauses(wire float64, side *Side, limit float64) []Cause {
 	if best, down := side.PCI.trained(); down {
 		evidence += ", and the card can do " + best
 		fix = fmt.Sprintf("compare LnkCap and LnkSta of the card and of every port above it (lspci -vv -s %s); seat "+
-			"the card anew, take another slot, or set the slot's speed in the firmware", side.PCI.Address)
+			"the card again, use another slot, or set the slot's speed in the firmware", side.PCI.Address)
 	}
 	return []Cause{{What: what, Evidence: evidence, Fix: fix, Ceiling: limit}}
 }
@@ -542,26 +543,28 @@ func rank(all []Cause, j *Judgement) []Cause {
 	return all
 }
 
-// looked says what was known and did not explain anything, so that nobody takes silence for a clean bill.
-func (r *route) looked() string {
+// examined lists the facts that were known but explained nothing, and the unknown ones. Without it a
+// reader would take silence for proof that all is well.
+func (r *route) examined() string {
 	side, _ := r.narrowest()
-	facts := []lookedAt{{"PCIe link", side != nil}}
+	facts := []examinedFact{{"PCIe link", side != nil}}
 	if !r.iperf {
-		facts = append(facts, lookedAt{"IB MTU", r.ibMTU() > 0})
+		facts = append(facts, examinedFact{"IB MTU", r.ibMTU() > 0})
 	}
-	return looked(append(facts,
-		lookedAt{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
-		lookedAt{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
-		lookedAt{"load of the host", r.HostCPUs > 0}))
+	return examined(append(facts,
+		examinedFact{"NUMA nodes", r.Client.NUMANode != nil && r.Server.NUMANode != nil},
+		examinedFact{"stolen CPU time", r.Client.Steal != nil && r.Server.Steal != nil},
+		examinedFact{"load of the host", r.HostCPUs > 0}))
 }
 
-// lookedAt is something that may explain a bandwidth, and whether it is known.
-type lookedAt struct {
+// examinedFact is a fact that may explain a bandwidth.
+type examinedFact struct {
 	what  string
 	known bool
 }
 
-func looked(facts []lookedAt) string {
+// examined formats facts, the known ones first.
+func examined(facts []examinedFact) string {
 	var known, unknown []string
 	for _, f := range facts {
 		if f.known {
@@ -572,7 +575,7 @@ func looked(facts []lookedAt) string {
 	}
 	text := "what is known: " + strings.Join(known, ", ")
 	if len(known) == 0 {
-		text = "what is known, which is nothing but the port's rate"
+		text = "what is known, which is only the port's rate"
 	}
 	if len(unknown) > 0 {
 		text += "; not known: " + strings.Join(unknown, ", ")

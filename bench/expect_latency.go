@@ -27,8 +27,8 @@ func publishedOf(test, of string, typical, p99, p999 float64) []Published {
 		{test, 2, MetricLatencyP999, p999, of}}
 }
 
-// A Beside is a measured latency and a published one.
-type Beside struct {
+// A PublishedComparison is a measured latency next to a published one of the same test.
+type PublishedComparison struct {
 	Test      string  `json:"test"`
 	Client    string  `json:"client"`
 	Server    string  `json:"server"`
@@ -39,11 +39,11 @@ type Beside struct {
 	Of        string  `json:"published_of"`
 }
 
-// BesidePublished sets measured latencies beside published ones of the same test, size and metric.
+// ComparePublished puts measured latencies next to published ones of the same test, size and metric.
 // Emulated ones are left out: there is nothing to compare.
-func BesidePublished(samples []Sample) []Beside {
+func ComparePublished(samples []Sample) []PublishedComparison {
 	type key struct{ client, server string }
-	var out []Beside
+	var out []PublishedComparison
 	for _, p := range published {
 		var values group.By[key, float64]
 		for _, s := range samples {
@@ -53,8 +53,8 @@ func BesidePublished(samples []Sample) []Beside {
 			values.Add(key{s.Client, s.Server}, s.Value)
 		}
 		for _, k := range values.Keys {
-			out = append(out, Beside{p.Test, k.client, k.server, p.Metric, p.Bytes, Median(values.Of(k)), p.Value,
-				p.Of})
+			out = append(out, PublishedComparison{p.Test, k.client, k.server, p.Metric, p.Bytes, Median(values.Of(k)),
+				p.Value, p.Of})
 		}
 	}
 	return out

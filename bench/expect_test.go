@@ -19,8 +19,8 @@ import (
 )
 
 // both makes a way whose sides are alike, but for their names.
-func both(s Side) Way {
-	w := Way{Client: s, Server: s}
+func both(s Side) Path {
+	w := Path{Client: s, Server: s}
 	w.Client.Node, w.Server.Node = "vm01", "vm00"
 	return w
 }
@@ -62,7 +62,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 	// 200 Gb/s, the same headers: 196.03 for a link, 392.06 for the bond of two.
 	h20 := Side{Device: "mlx5_bond_0", Rate: 200, IBMTU: 4096, MTU: 9000, Bond: []string{"reth0", "reth1"},
 		NUMANode: new(0), PCI: pcie(32, 16, 16)}
-	onGPU := func(gpu string, node int) Way {
+	onGPU := func(gpu string, node int) Path {
 		s := h20
 		s.GPU = &GPUMemory{gpu, node}
 		return both(s)
@@ -75,7 +75,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		bytes   int64
 		value   float64
 		resent  float64
-		way     Way
+		way     Path
 		verdict string
 		bound   float64  // Gb/s, by hand
 		causes  []string // what, in order
@@ -112,7 +112,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 				"4 on node 1"}},
 		// The same machine, GPU 2: nothing that is read of the machine tells its path from that of
 		// GPU 0, which is as fast as the port.
-		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81, way: func() Way {
+		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81, way: func() Path {
 			w := onGPU("GPU 2", 0)
 			w.Client.Bond, w.Server.Bond = nil, nil
 			return w
@@ -172,7 +172,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 					Metric: MetricRetransmits, Value: tt.resent})
 			}
 			samples[0].Metric = metric
-			got := Judge(samples, func(client, server, run string) Way {
+			got := Judge(samples, func(client, server, run string) Path {
 				if client != "vm01" || server != "vm00" || run != "2" {
 					t.Errorf("asked for the way from %q to %q in run %q", client, server, run)
 				}
@@ -206,10 +206,10 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 // Copies to and from GPUs that others published, good and bad ones. What the limits come to is computed here by hand.
 func TestJudgementsOfRecordedCopies(t *testing.T) {
 	// A virtual machine with one GPU. The link as it is first, then what the card can do.
-	gpu := func(gts float64, width int, mostGTs float64, mostWidth int) Way {
+	gpu := func(gts float64, width int, mostGTs float64, mostWidth int) Path {
 		l := PCILink{Address: "0000:06:00.0", Link: topology.Link{SpeedGTs: &gts, Width: &width, MaxSpeedGTs: &mostGTs,
 			MaxWidth: &mostWidth}}
-		return Way{Client: Side{Node: "vm00", GPUs: []GPULink{{l, new(1)}}}}
+		return Path{Client: Side{Node: "vm00", GPUs: []GPULink{{l, new(1)}}}}
 	}
 	far, free := gpu(16, 16, 16, 16), gpu(16, 16, 16, 16)
 	far.Client.MemoryNodes, free.Client.MemoryNodes = []int{0}, []int{0, 1}
@@ -221,7 +221,7 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 	for _, tt := range []struct {
 		name    string // whose run it was
 		value   float64
-		way     Way
+		way     Path
 		verdict string
 		bound   float64 // GB/s, by hand
 		causes  []string
@@ -278,7 +278,7 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, test := range []string{"gpu_bandwidth_h2d", "gpu_bandwidth_d2h"} {
 				all := Judge([]Sample{{Run: "2", Test: test, Client: "vm00", Metric: MetricCopyBandwidth,
-					Value: tt.value}}, func(_, _, _ string) Way {
+					Value: tt.value}}, func(_, _, _ string) Path {
 					return tt.way
 				})
 				if len(all) != 1 {
@@ -309,14 +309,14 @@ func TestJudgementsOfRecordedCopies(t *testing.T) {
 
 // Of copies whose link is not known nothing is said, nor of those within a GPU.
 func TestCopiesOverUnknownLinksAreNotJudged(t *testing.T) {
-	known := func(_, _, _ string) Way {
-		return Way{Client: Side{Node: "vm00", GPUs: []GPULink{{PCILink: pcie(16, 16, 16)}}}}
+	known := func(_, _, _ string) Path {
+		return Path{Client: Side{Node: "vm00", GPUs: []GPULink{{PCILink: pcie(16, 16, 16)}}}}
 	}
 	copied := Sample{Test: "gpu_bandwidth_h2d", Client: "vm00", Metric: MetricCopyBandwidth, Value: 5}
 	within, failed := copied, copied
 	within.Test, failed.Error = "gpu_bandwidth_local", "no result"
 	for _, j := range [][]Judgement{
-		Judge([]Sample{copied}, func(_, _, _ string) Way { return Way{Client: Side{Node: "vm00"}} }),
+		Judge([]Sample{copied}, func(_, _, _ string) Path { return Path{Client: Side{Node: "vm00"}} }),
 		Judge([]Sample{within, failed}, known),
 	} {
 		if len(j) != 0 {
@@ -334,7 +334,7 @@ func TestPublishedCopiesAreAShareOfTheLink(t *testing.T) {
 		{32, 54.70}, {32, 57.04},
 	} {
 		l := pcie(tt.gts, 16, 16)
-		if share := tt.published / l.carries(); share < copyShare || tt.published > l.lineRate() {
+		if share := tt.published / l.capacity(); share < copyShare || tt.published > l.lineRate() {
 			t.Errorf("%g GB/s over %v is %.3f of what it carries", tt.published, l, share)
 		}
 	}
@@ -356,7 +356,7 @@ func TestCopiesAboveTheLinkAreNoResult(t *testing.T) {
 		{"as much as its line code allows", h2d, 31.5, []GPULink{{PCILink: idle}}, ""},
 		{"more than that", h2d, 31.6, []GPULink{{PCILink: idle}},
 			"31.6 GB/s is more than the link of the GPU at 0000:41:00.0 can carry: 31.51 GB/s with 16 GT/s x16 (Gen " +
-				"4), before any header: it went another way, or was measured wrongly"},
+				"4), before any header: it took another path, or was measured wrongly"},
 		{"the slowest of two GPUs", h2d, 26, []GPULink{{PCILink: idle}, {PCILink: pcie(8, 16, 16)}},
 			"can carry: 15.75 GB/s with 8 GT/s x16 (Gen 3)"},
 		{"nothing is known", h2d, 400, nil, ""},
@@ -478,7 +478,7 @@ func TestPCIeLimit(t *testing.T) {
 	w := both(Side{Device: "d", Rate: 100, IBMTU: 4096, PCI: pcie(8, 8, 8)})
 	for test, want := range map[string]float64{"ib_write_bw": 57.6, "ib_write_bw/bidi": 115.2} {
 		j := Judge([]Sample{{Test: test, Client: "a", Server: "b", Metric: MetricBWAverage, Bytes: 65536,
-			Value: 0.95 * want}}, func(_, _, _ string) Way {
+			Value: 0.95 * want}}, func(_, _, _ string) Path {
 			return w
 		})[0]
 		if j.Verdict != VerdictExplained || math.Abs(j.Bound-want) > 0.1 {
@@ -489,14 +489,14 @@ func TestPCIeLimit(t *testing.T) {
 
 func TestEmulatedFiguresAreHeldAgainstNothing(t *testing.T) {
 	j := Judge([]Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Metric: MetricBWAverage, Bytes: 65536,
-		Value: 0.2, Emulated: true}}, func(_, _, _ string) Way {
+		Value: 0.2, Emulated: true}}, func(_, _, _ string) Path {
 		return both(Side{Rate: 2.5, IBMTU: 4096, PCI: pcie(2.5, 1)})
 	})
 	if len(j) != 1 || j[0].Verdict != VerdictNone || j[0].Bound != 0 || j[0].Causes != nil ||
 		!strings.Contains(j[0].Text, "the rate of its wire is made up") {
 		t.Errorf("%+v", j)
 	}
-	if got := BesidePublished([]Sample{{Test: "ib_write_lat", Client: "a", Server: "b", Metric: MetricLatencyTypical,
+	if got := ComparePublished([]Sample{{Test: "ib_write_lat", Client: "a", Server: "b", Metric: MetricLatencyTypical,
 		Bytes: 2, Value: 339, Emulated: true}}); got != nil {
 		t.Errorf("an emulated latency stands beside a published one: %+v", got)
 	}
@@ -507,7 +507,7 @@ func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 	s := Side{Device: "mlx5_0", Rate: 100, IBMTU: 4096, NUMANode: new(1), Near: topology.CPURange(8, 15),
 		CPUNodes: []int{0}, PCI: pcie(16, 16, 16), Steal: new(0.25)}
 	j := Judge([]Sample{{Test: "ib_write_bw", Client: "vm01", Server: "vm00", Metric: MetricBWAverage, Bytes: 65536,
-		Value: 60}}, func(_, _, _ string) Way {
+		Value: 60}}, func(_, _, _ string) Path {
 		return both(s)
 	})[0]
 	text, err := json.Marshal(j.Causes)
@@ -533,13 +533,13 @@ func TestStolenTimeAndFarCPUsAreNamed(t *testing.T) {
 
 func TestLatenciesStandBesidePublishedOnes(t *testing.T) {
 	// The EPYC's machines on the wrong NUMA nodes.
-	got := BesidePublished([]Sample{
+	got := ComparePublished([]Sample{
 		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: MetricLatencyTypical, Bytes: 2, Value: 1.62},
 		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: MetricLatencyP99, Bytes: 2, Value: 1.97},
 		{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: MetricLatencyP99, Bytes: 64, Value: 3},
 	})
 	of := "ConnectX-4 Lx, 25 Gb/s, two virtual machines back to back"
-	want := []Beside{{"ib_write_lat", "vm01", "vm00", MetricLatencyTypical, 2, 1.62, 1.44, of},
+	want := []PublishedComparison{{"ib_write_lat", "vm01", "vm00", MetricLatencyTypical, 2, 1.62, 1.44, of},
 		{"ib_write_lat", "vm01", "vm00", MetricLatencyP99, 2, 1.97, 1.53, of}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
@@ -598,7 +598,7 @@ func TestJudgementsAreSound(t *testing.T) {
 			}
 			return s
 		}
-		w := Way{Client: side("a"), Server: side("b"), Load: rapid.Float64Range(0, 99).Draw(t, "load"),
+		w := Path{Client: side("a"), Server: side("b"), Load: rapid.Float64Range(0, 99).Draw(t, "load"),
 			HostCPUs: rapid.IntRange(0, 64).Draw(t, "CPUs")}
 		s := Sample{Test: rapid.SampledFrom([]string{"ib_write_bw", "ib_read_bw/q4", "ib_send_bw/ud",
 			"ib_write_bw/bidi", "ib_atomic_bw", "iperf3", "ucx_put_bw", "other"}).Draw(t, "test"),
@@ -607,7 +607,7 @@ func TestJudgementsAreSound(t *testing.T) {
 		if s.Test == "iperf3" {
 			s.Metric, s.Bytes = MetricThroughput, 0
 		}
-		j := Judge([]Sample{s}, func(_, _, _ string) Way { return w })[0]
+		j := Judge([]Sample{s}, func(_, _, _ string) Path { return w })[0]
 		if _, err := json.Marshal(j); err != nil {
 			t.Fatal(err)
 		}
@@ -641,7 +641,7 @@ func TestJudgementsOfCopiesAreSound(t *testing.T) {
 				MaxWidth: new(width.Draw(t, "best width"))}}
 			gpus = append(gpus, GPULink{l, rapid.SampledFrom([]*int{nil, new(-1), new(0), new(1)}).Draw(t, "node")})
 		}
-		w := Way{Client: Side{Node: "a", GPUs: gpus, MemoryNodes: rapid.SampledFrom([][]int{nil, {0}, {0, 1}}).Draw(t,
+		w := Path{Client: Side{Node: "a", GPUs: gpus, MemoryNodes: rapid.SampledFrom([][]int{nil, {0}, {0, 1}}).Draw(t,
 			"memory")}, Load: rapid.Float64Range(0, 99).Draw(t, "load"), HostCPUs: rapid.IntRange(0, 64).Draw(t,
 			"CPUs")}
 		s := Sample{Test: d2h.Name, Client: "a", Metric: MetricCopyBandwidth, Value: rapid.Float64Range(0.001,
@@ -649,7 +649,7 @@ func TestJudgementsOfCopiesAreSound(t *testing.T) {
 		if checkCopies(d2h, gpus, []Figure{{Metric: s.Metric, Value: s.Value}}) != nil {
 			return // no sample
 		}
-		j := Judge([]Sample{s}, func(_, _, _ string) Way { return w })[0]
+		j := Judge([]Sample{s}, func(_, _, _ string) Path { return w })[0]
 		if _, err := json.Marshal(j); err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func (f fiPingpong) parse(out Output, o Options) ([]Figure, error) {
 	return figures, nil
 }
 
-// fiColumns are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the way there and back.
+// fiColumns are the columns of fi_pingpong; "usec/xfer" is the time of one transfer, half of the round trip.
 var fiColumns = []column{
 	{title: "bytes", read: func(row *Row, field string) (err error) {
 		row.Bytes, err = fiNumber(field, 1<<10)

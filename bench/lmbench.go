@@ -27,10 +27,10 @@ type memLatency struct{ noSetup }
 
 // Limits of a run, in MiB.
 const (
-	mostChased     = 512 // several times the last cache of a large server
-	quickChased    = 64  // more than the last cache of most machines
-	emulatedChased = 16  // what an emulated CPU reads in a minute
-	leastChased    = 1
+	maxRing      = 512 // several times the last cache of a large server
+	quickRing    = 64  // more than the last cache of most machines
+	emulatedRing = 16  // what an emulated CPU reads in a minute
+	minRing      = 1
 )
 
 // latencyStride is the distance of loads in bytes: two cache lines, since processors fetch the
@@ -39,18 +39,18 @@ const latencyStride = 128
 
 // prepare finds the program, which is in no PATH, and the memory that may be read: a ring larger than what is free
 // would measure swapping.
-func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
-	out, err := ask(ctx, ep.Node, whichOf(latMemRd+" "+lmbenchPlaces)...)
+func (memLatency) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) error {
+	out, err := ask(ctx, ep.Node, findCommand(latMemRd+" "+lmbenchPlaces)...)
 	if err != nil {
 		return err
 	}
 	o.Program = strings.TrimSpace(string(out.Stdout))
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
+	if o.Memory, err = memoryBudget(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
 		return err
 	}
-	if o.Memory < leastChased<<20 || o.Memory < o.Bytes {
+	if o.Memory < minRing<<20 || o.Memory < o.Bytes {
 		return unfit(ep.Node, "half of the memory that is available is %d MiB; %d MiB are to be read", o.Memory>>20,
-			max(leastChased<<20, o.Bytes)>>20)
+			max(minRing<<20, o.Bytes)>>20)
 	}
 	return nil
 }
@@ -59,22 +59,22 @@ func (memLatency) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opt
 // and not what is within one.
 func (memLatency) client(_, _ Endpoint, o Options) []string {
 	return []string{cmp.Or(o.Program, latMemRd), "-P", "1", "-W", "1", "-N", "1",
-		"-t", strconv.FormatInt(chased(o), 10), strconv.Itoa(latencyStride)}
+		"-t", strconv.FormatInt(ringSize(o), 10), strconv.Itoa(latencyStride)}
 }
 
-// chased is the largest size, in MiB: a power of two that fits into the memory.
-func chased(o Options) int64 {
-	size := int64(mostChased)
+// ringSize returns the largest size of the ring in MiB: a power of two that fits into the memory.
+func ringSize(o Options) int64 {
+	size := int64(maxRing)
 	switch {
 	case o.Accelerator != "kvm":
-		size = emulatedChased
+		size = emulatedRing
 	case o.Quick:
-		size = quickChased
+		size = quickRing
 	}
 	for size<<20 < o.Bytes {
 		size *= 2
 	}
-	for size > leastChased && (size<<20 > o.Memory || o.Bytes > 0 && size<<19 >= o.Bytes) {
+	for size > minRing && (size<<20 > o.Memory || o.Bytes > 0 && size<<19 >= o.Bytes) {
 		size /= 2
 	}
 	return size
@@ -88,7 +88,7 @@ func (memLatency) parse(out Output, o Options) ([]Figure, error) {
 	if err != nil {
 		return nil, err
 	}
-	if last, want := figures[len(figures)-1].Bytes, chased(o)<<20; last != want {
+	if last, want := figures[len(figures)-1].Bytes, ringSize(o)<<20; last != want {
 		return nil, BadOutput(toolLMBench, out.Stderr,
 			fmt.Sprintf("the table ends with %d bytes, and not with %d", last, want))
 	}

@@ -22,7 +22,7 @@ var osuEngines = []Engine{
 	osuEngine(osu{program: "osu_bibw", test: "Bi-Directional Bandwidth", bandwidth: true, both: true},
 		"bandwidth of MPI messages that client and server send at once, by message size"),
 	osuEngine(osu{program: "osu_latency", test: "Latency"},
-		"one-way latency of MPI messages, by message size: half of the way there and back"),
+		"one-way latency of MPI messages, by message size: half of the round trip"),
 	osuEngine(osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true, word: 4},
 		"time of an MPI all-reduce over client and server, by message size"),
 	osuEngine(osu{program: "osu_alltoall", test: "All-to-All Personalized Exchange Latency", collective: true},
@@ -68,7 +68,7 @@ func (osu) check(_, _ Endpoint, o Options) error {
 // prepare looks whether mpirun on the client starts a program on each of the two nodes. Not all of
 // what can be wrong there ends with an error: Intel MPI and resource managers may put both ranks on
 // the client, and the figures would be those of its memory.
-func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
+func (p osu) prepare(ctx context.Context, ask execFunc, client, server Endpoint, o *Options) error {
 	if p.word > 0 && o.Bytes%p.word != 0 {
 		return unfit(client.Node, "%s works on numbers of %d bytes: a message of %d bytes is none", p.program, p.word,
 			o.Bytes)
@@ -79,7 +79,7 @@ func (p osu) prepare(ctx context.Context, ask asker, client, server Endpoint, o 
 			return unfit(ep.Node, "mpirun takes a host with an IPv4 address (a colon begins a number of "+
 				"processes); the node has %v", ep.Addr)
 		}
-		out, err := ask(ctx, ep.Node, whichOf("mpirun")...)
+		out, err := ask(ctx, ep.Node, findCommand("mpirun")...)
 		if err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ var ncclEngines = []Engine{{
 type ncclTests struct{ noSetup }
 
 // prepare counts the GPUs.
-func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {
+func (ncclTests) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) (err error) {
 	o.Threads, err = gpus(ctx, ask, ep.Node)
 	if err == nil && o.Threads == 0 {
 		err = unfit(ep.Node, "nvidia-smi -L finds no GPU")
@@ -33,7 +33,7 @@ func (ncclTests) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Opti
 }
 
 // gpus is how many GPUs a node has by nvidia-smi, which it may not have.
-func gpus(ctx context.Context, ask asker, node string) (int, error) {
+func gpus(ctx context.Context, ask execFunc, node string) (int, error) {
 	out, err := ask(ctx, node, "sh", "-c", "nvidia-smi -L")
 	if err != nil || out.ExitCode != 0 {
 		return 0, err

@@ -72,7 +72,7 @@ func (p onNUMA) check(client, server Endpoint, o Options) error {
 
 // prepare reads from the node which CPUs its NUMA node has: taskset takes CPUs. It also finds out that the other NUMA
 // node exists, from which memory is taken.
-func (p onNUMA) prepare(ctx context.Context, ask asker, ep, server Endpoint, o *Options) error {
+func (p onNUMA) prepare(ctx context.Context, ask execFunc, ep, server Endpoint, o *Options) error {
 	var cpus string
 	for _, n := range []int{p.memory, p.cpus} {
 		out, err := ask(ctx, ep.Node, "cat", fmt.Sprintf("/sys/devices/system/node/node%d/cpulist", n))

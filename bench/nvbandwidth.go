@@ -38,7 +38,7 @@ type nvbandwidth struct {
 
 // prepare looks whether there is a GPU, whether the release has the test case (device_local_copy
 // came late), and over which links it copies.
-func (n nvbandwidth) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+func (n nvbandwidth) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) error {
 	count, err := gpus(ctx, ask, ep.Node)
 	if err != nil {
 		return err

@@ -85,7 +85,7 @@ func countList(list string) (int, error) {
 
 // verify proves that a node has the CPUs of a place: taskset silently leaves out those that are not
 // there, and the figure would be that of another place.
-func (p Place) verify(ctx context.Context, ask asker, node string) error {
+func (p Place) verify(ctx context.Context, ask execFunc, node string) error {
 	if p == (Place{}) {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (p Place) verify(ctx context.Context, ask asker, node string) error {
 }
 
 // cpus counts the CPUs that a command in this place may run on.
-func (p Place) cpus(ctx context.Context, ask asker, node string) (int, error) {
+func (p Place) cpus(ctx context.Context, ask execFunc, node string) (int, error) {
 	out, err := ask(ctx, node, p.wrap([]string{"nproc"})...)
 	if err != nil {
 		return 0, err

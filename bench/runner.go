@@ -131,7 +131,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 	m := &measurement{Runner: r, engine: engine, client: client, server: server, opts: opts}
 	err := engine.check(client, server, opts)
 	if err == nil {
-		err = m.rest(ctx)
+		err = m.coolDown(ctx)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", m.what(), err)
@@ -204,8 +204,8 @@ func (m *measurement) prepare(ctx context.Context) error {
 	return m.engine.plugin.prepare(ctx, m.ask, m.client, m.server, &m.opts)
 }
 
-// rest waits for the time of the cool-down.
-func (m *measurement) rest(ctx context.Context) error {
+// coolDown waits for Options.CoolDown.
+func (m *measurement) coolDown(ctx context.Context) error {
 	if m.CoolDown == 0 {
 		return nil
 	}
@@ -312,7 +312,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	if unprepared != nil {
 		return base, nil, unprepared
 	}
-	told, err := m.told(ctx)
+	told, err := m.toolVersion(ctx)
 	if err != nil {
 		return base, nil, err
 	}

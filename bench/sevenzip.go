@@ -42,8 +42,8 @@ func sevenZipBytes(threads, log int) int64 {
 
 // prepare counts the CPUs, and finds the memory that may be taken. By itself 7-Zip takes what fits
 // into all memory of the node, and not into what is left of it.
-func (sevenZip) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
-	out, err := ask(ctx, ep.Node, whichOf(sevenZipProgram+" "+sevenZipOthers)...)
+func (sevenZip) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) error {
+	out, err := ask(ctx, ep.Node, findCommand(sevenZipProgram+" "+sevenZipOthers)...)
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ const (
 
 // prepare counts the CPUs and finds arrays that fit: with the size that stress-ng takes from a
 // large host's cache, it has ended small nodes for want of memory.
-func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) error {
+func (stressStream) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) error {
 	return o.fit(ctx, ask, ep, "stress-ng's stream", func(cpus int) int64 {
 		return int64(cpus) * streamPerCache * leastCache
 	})
@@ -40,12 +40,12 @@ func (stressStream) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *O
 
 // fit counts the CPUs and finds the memory for a tool that loads both, and refuses a place that has less memory
 // than the tool needs for so many CPUs.
-func (o *Options) fit(ctx context.Context, ask asker, ep Endpoint, tool string, need func(cpus int) int64) error {
+func (o *Options) fit(ctx context.Context, ask execFunc, ep Endpoint, tool string, need func(cpus int) int64) error {
 	var err error
 	if o.Threads, err = o.PlaceOf(ep).cpus(ctx, ask, ep.Node); err != nil {
 		return err
 	}
-	if o.Memory, err = halfOfAvailable(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
+	if o.Memory, err = memoryBudget(ctx, ask, ep.Node, o.PlaceOf(ep)); err != nil {
 		return err
 	}
 	if need := need(o.Threads); o.Memory < need {
@@ -55,12 +55,12 @@ func (o *Options) fit(ctx context.Context, ask asker, ep Endpoint, tool string, 
 	return nil
 }
 
-// halfOfAvailable returns the bytes of memory that a tool may take in a place of a node: the other
-// half is for the rest of it.
-func halfOfAvailable(ctx context.Context, ask asker, node string, p Place) (int64, error) {
+// memoryBudget returns the bytes of memory that a tool may take in a place of a node: half of what is
+// available. The rest of the node needs the other half.
+func memoryBudget(ctx context.Context, ask execFunc, node string, p Place) (int64, error) {
 	file, counts := "/proc/meminfo", []string{"MemAvailable"}
 	if _, err := strconv.Atoi(p.Memory); err == nil {
-		// A NUMA node says what is free, and what of its page cache can be taken back.
+		// A NUMA node has no MemAvailable. Its free memory and its page cache come close.
 		file = "/sys/devices/system/node/node" + p.Memory + "/meminfo"
 		counts = []string{"MemFree", "Active(file)", "Inactive(file)"}
 	}

@@ -74,15 +74,15 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 	return nil
 }
 
-// whichOf is the command that prints the path of the first of some programs that a node has, and
-// fails where it has none.
-func whichOf(names string) []string {
+// findCommand returns a command that prints the path of the first of some programs that a node has. The
+// command fails if the node has none of them.
+func findCommand(names string) []string {
 	return []string{"sh", "-c", "command -v " + strings.Join(strings.Fields(names), " || command -v ")}
 }
 
 // installed returns an *UnfitError where a node lacks an engine's program.
 func (r *Runner) installed(ctx context.Context, e Engine, node string) error {
-	out, err := r.ask(ctx, node, whichOf(e.Program+" "+e.Others)...)
+	out, err := r.ask(ctx, node, findCommand(e.Program+" "+e.Others)...)
 	if err != nil {
 		return err
 	}

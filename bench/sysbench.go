@@ -24,7 +24,7 @@ type sysbench struct {
 	all bool // one thread a CPU, else one
 }
 
-func (s sysbench) prepare(ctx context.Context, ask asker, ep, _ Endpoint, o *Options) (err error) {
+func (s sysbench) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *Options) (err error) {
 	o.Threads = 1
 	if s.all {
 		o.Threads, err = o.PlaceOf(ep).cpus(ctx, ask, ep.Node)

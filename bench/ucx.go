@@ -57,7 +57,7 @@ var ucxMPI = regexp.MustCompile(`(?m)^\s*-P\s+<0\|1>\s.*\bMPI\b`)
 
 // prepare finds out on which nodes the program takes itself for a rank of MPI. Client and server may be of different
 // releases, so each is asked.
-func (u ucx) prepare(ctx context.Context, ask asker, client, server Endpoint, o *Options) error {
+func (u ucx) prepare(ctx context.Context, ask execFunc, client, server Endpoint, o *Options) error {
 	o.WithMPI = nil
 	for _, ep := range []Endpoint{client, server} {
 		out, err := ask(ctx, ep.Node, "ucx_perftest", "-h")

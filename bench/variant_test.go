@@ -75,7 +75,7 @@ func TestOptionsThatATooOldPerftestLacksAreRefusedByItsHelp(t *testing.T) {
 		"allocations.\n"
 	const newer = old + "      --write_with_imm  use write-with-immediate verb instead of write\n      " +
 		"--use_cuda=<cuda device id>  Use CUDA\n"
-	ask := func(help string) asker {
+	ask := func(help string) execFunc {
 		return func(_ context.Context, _ string, argv ...string) (Output, error) {
 			if slices.Contains(argv, "nvidia-smi -L") {
 				return Output{Stdout: []byte("GPU 0: NVIDIA H20 (UUID: GPU-0)\n")}, nil

@@ -100,7 +100,7 @@ const rounding = 0.005
 func (w Wire) check(e Engine, figures []Figure) error {
 	bad := func(format string, args ...any) error {
 		return &BadResultError{Tool: e.Tool, Reason: fmt.Sprintf(format, args...) +
-			": it went another way, or was measured wrongly"}
+			": it took another path, or was measured wrongly"}
 	}
 	for _, f := range figures {
 		if limit := w.Limit(e, f.Bytes); f.Metric == MetricBWAverage && limit > 0 && f.Value > limit*(1+rounding) {

@@ -219,7 +219,7 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 		return err
 	}
 	if o.Boot.Key != h.State.Boot {
-		o.Progress.Note("host %s goes on with the disk that it has; its image has been built anew since", h.Name)
+		o.Progress.Note("host %s continues with its own disk; its image has been built again since", h.Name)
 	}
 	if err := h.takeTools(ctx, o); err != nil {
 		return err

@@ -82,7 +82,7 @@ func (p *port) setLink(l Link) {
 
 // unshape takes the shaper of a port away.
 func (b *bridge) unshape(p *port) {
-	p.letGo()
+	p.releaseSenders()
 	p.shape = nil
 	b.shaped = slices.DeleteFunc(b.shaped, func(o *port) bool { return o == p })
 }
@@ -184,7 +184,7 @@ func (p *port) updatePFC() {
 	case limits != PFC{} && q > limits.High:
 		p.congested = true
 	case limits == PFC{} || q <= limits.Low:
-		p.letGo()
+		p.releaseSenders()
 	}
 }
 
@@ -201,8 +201,8 @@ func (p *port) hold(sender *conn) {
 	}
 }
 
-// letGo reads again from all senders that p holds.
-func (p *port) letGo() {
+// releaseSenders resumes reading from all senders that p has paused.
+func (p *port) releaseSenders() {
 	p.congested = false
 	held := p.held
 	p.held = nil

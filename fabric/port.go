@@ -187,6 +187,6 @@ func (c *conn) close() {
 	p.conn = nil
 	p.counters.Since = p.b.now()
 	if p.congested {
-		p.letGo()
+		p.releaseSenders()
 	}
 }

@@ -50,7 +50,7 @@ func Run(ctx context.Context, r *rack.Rack, q Request, findings []finding.Findin
 		return data, err
 	}
 	data = Describe(ctx, r, findings, samples, by)
-	data.Judgements, data.Beside = bench.Judge(samples, known.path), bench.BesidePublished(samples)
+	data.Judgements, data.Beside = bench.Judge(samples, known.path), bench.ComparePublished(samples)
 	data.Distributions = report.Distributions(samples)
 	return data, nil
 }
@@ -85,7 +85,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 				return nil, err
 			}
 		}
-		if engines, err = fitting(ctx, runner, engines, opts, nodes, p); err != nil {
+		if engines, err = runnable(ctx, runner, engines, opts, nodes, p); err != nil {
 			return nil, err
 		}
 	}
@@ -143,8 +143,8 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
 }
 
-// fitting returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
-func fitting(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
+// runnable returns the engines that the nodes can run. Those that are left out for one reason are named in one note.
+func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine, opts bench.Options,
 	nodes []bench.Endpoint, p *rack.Progress) ([]bench.Engine, error) {
 	var fit []bench.Engine
 	var out group.By[string, string] // names, by reason

@@ -28,14 +28,14 @@ type paths struct {
 	opts     bench.Options
 	ibMTU    map[string]int         // active, by node and RDMA device, as the checks found it
 	nodes    map[string]*facts.Node // nil: it could not be read
-	runs     map[string]bench.Way   // by run
+	runs     map[string]bench.Path  // by run
 }
 
 // newPaths takes the active MTUs from the findings of the verification that has just been made: asking the ports again
 // would disturb what is measured next.
 func newPaths(lab factReader, emulated bool, opts bench.Options, findings []finding.Finding) *paths {
 	w := &paths{lab: lab, emulated: emulated, opts: opts, ibMTU: map[string]int{}, nodes: map[string]*facts.Node{},
-		runs: map[string]bench.Way{}}
+		runs: map[string]bench.Path{}}
 	for _, f := range findings {
 		if mtu, err := strconv.Atoi(f.Have); err == nil && f.ID == check.IDIBMTU {
 			w.ibMTU[f.Subject] = mtu
@@ -59,14 +59,14 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if err != nil || len(samples) == 0 {
 		return samples, err
 	}
-	way := bench.Way{HostCPUs: runtime.NumCPU()}
+	p := bench.Path{HostCPUs: runtime.NumCPU()}
 	if e.Local {
-		way.Client = w.copySide(ctx, client)
+		p.Client = w.copySide(ctx, client)
 	} else {
-		way.Client, way.Server = w.side(ctx, e, client), w.side(ctx, e, server)
+		p.Client, p.Server = w.side(ctx, e, client), w.side(ctx, e, server)
 	}
 	// A side whose node said nothing before has nothing to be compared with.
-	for _, s := range []*bench.Side{&way.Client, &way.Server} {
+	for _, s := range []*bench.Side{&p.Client, &p.Server} {
 		b := before[s.Node]
 		if b == nil {
 			continue
@@ -76,16 +76,16 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 		}
 	}
 	if load, err := loadAverage(); err == nil {
-		way.Load = load.Load1
+		p.Load = load.Load1
 	} else {
-		way.HostCPUs = 0 // a load that is not known is not judged
+		p.HostCPUs = 0 // a load that is not known is not judged
 	}
-	w.runs[samples[0].Run] = way
+	w.runs[samples[0].Run] = p
 	return samples, nil
 }
 
 // path is what bench.Judge asks.
-func (w *paths) path(_, _, run string) bench.Way { return w.runs[run] }
+func (w *paths) path(_, _, run string) bench.Path { return w.runs[run] }
 
 // cpuTime is what the CPUs of a node have done; nil where it does not say.
 func (w *paths) cpuTime(ctx context.Context, node string) *facts.CPUTime {

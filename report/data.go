@@ -26,8 +26,8 @@ type Data struct {
 	Samples   []bench.Sample    `json:"samples,omitempty"`
 	// Judgements hold the bandwidths against what the path carries, and Beside has latencies beside
 	// published ones. Results of earlier releases have neither.
-	Judgements []bench.Judgement `json:"expectations,omitempty"`
-	Beside     []bench.Beside    `json:"published,omitempty"`
+	Judgements []bench.Judgement           `json:"expectations,omitempty"`
+	Beside     []bench.PublishedComparison `json:"published,omitempty"`
 	// Distributions are what is kept of all single latencies.
 	Distributions []Distribution `json:"latency_distributions,omitempty"`
 	Environment   []Fact         `json:"environment,omitempty"` // printed in this order

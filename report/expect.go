@@ -91,7 +91,7 @@ func (t *terminal) beside(d Data) {
 }
 
 // shownBeside leaves out what an emulated lab has: a file may say what it likes.
-func (d Data) shownBeside() []bench.Beside {
+func (d Data) shownBeside() []bench.PublishedComparison {
 	if d.Emulated {
 		return nil
 	}
@@ -100,7 +100,7 @@ func (d Data) shownBeside() []bench.Beside {
 
 // besideText sets a latency beside a published one. Both are in microseconds, which a page may write otherwise than a
 // terminal.
-func besideText(b bench.Beside, unit string) string {
+func besideText(b bench.PublishedComparison, unit string) string {
 	return fmt.Sprintf("%s at %s, %s: %s %s %s; published: %s %s (%s)", b.Test, show.Size(b.Bytes),
 		between(b.Client, b.Server), bench.MetricOf(b.Metric).Label, show.Figure(b.Value), unit,
 		show.Figure(b.Published), unit, b.Of)

@@ -31,7 +31,7 @@ func judged() Data {
 			Verdict: bench.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link " +
 				"is known"},
 	}
-	d.Beside = []bench.Beside{{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical,
+	d.Beside = []bench.PublishedComparison{{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical,
 		Bytes: 2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
 	return d
 }

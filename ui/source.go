@@ -55,7 +55,7 @@ func (u *Source) Labs(ctx context.Context) ([]live.Lab, error) {
 			labs[i] = liveLab(r.Describe(ctx))
 			labs[i].Emulated = r.Emulated()
 			// What was found in an earlier lab of the name says nothing of this one.
-			if k, err := verify.Last(u.Dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
+			if k, err := verify.LastRecord(u.Dirs, r.Lab.Name); err == nil && k.At.After(labs[i].Created) {
 				labs[i].Checked, labs[i].Findings = k.At, k.Findings
 			}
 		})

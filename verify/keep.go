@@ -13,20 +13,20 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
-// Kept are the findings of the last verify of a lab, for others to show: rackless ui and its metrics.
-type Kept struct {
-	At       time.Time         `json:"at"` // when the checks had been made
+// A Record holds the findings of the last verify of a lab, for rackless ui and its metrics.
+type Record struct {
+	At       time.Time         `json:"at"` // when the checks were finished
 	Findings []finding.Finding `json:"findings"`
 }
 
-// keptFile is where the findings of a lab are kept.
-func keptFile(d rack.Dirs, lab string) string {
+// recordFile returns the path of a lab's record.
+func recordFile(d rack.Dirs, lab string) string {
 	return filepath.Join(d.Data, "checks", lab+".json")
 }
 
-// Keep replaces what was kept of a lab. The file is complete or not there.
-func Keep(d rack.Dirs, lab string, k Kept) error {
-	path := keptFile(d, lab)
+// SaveRecord replaces the record of a lab. The file is written completely or not at all.
+func SaveRecord(d rack.Dirs, lab string, k Record) error {
+	path := recordFile(d, lab)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
@@ -34,13 +34,13 @@ func Keep(d rack.Dirs, lab string, k Kept) error {
 	if err != nil {
 		return err
 	}
-	return atomicfile.WriteFile(path, text, 0o600) // addresses are in it
+	return atomicfile.WriteFile(path, text, 0o600) // it contains addresses
 }
 
-// Last returns what is kept of a lab; the zero value where it was never verified.
-func Last(d rack.Dirs, lab string) (Kept, error) {
-	var k Kept
-	text, err := userfile.Read(keptFile(d, lab), userfile.Document)
+// LastRecord returns the record of a lab; the zero value if the lab was never verified.
+func LastRecord(d rack.Dirs, lab string) (Record, error) {
+	var k Record
+	text, err := userfile.Read(recordFile(d, lab), userfile.Document)
 	if errors.Is(err, os.ErrNotExist) {
 		return k, nil
 	}

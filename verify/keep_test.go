@@ -15,16 +15,16 @@ import (
 func TestFindingsAreKeptForOthersToShow(t *testing.T) {
 	t.Parallel()
 	d := rack.Dirs{Data: t.TempDir()}
-	if k, err := Last(d, "pair"); err != nil || !k.At.IsZero() {
+	if k, err := LastRecord(d, "pair"); err != nil || !k.At.IsZero() {
 		t.Errorf("of a lab that was never verified: %+v, %v", k, err)
 	}
 	for _, s := range []finding.Status{finding.OK, finding.Failed} {
-		want := Kept{At: time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC),
+		want := Record{At: time.Date(2026, 11, 23, 1, 0, 0, 0, time.UTC),
 			Findings: []finding.Finding{{ID: "link", Code: "RL401", Subject: "vm00 eth0", Status: s}}}
-		if err := Keep(d, "pair", want); err != nil {
+		if err := SaveRecord(d, "pair", want); err != nil {
 			t.Fatal(err)
 		}
-		got, err := Last(d, "pair")
+		got, err := LastRecord(d, "pair")
 		if diff := cmp.Diff(want, got); err != nil || diff != "" {
 			t.Errorf("%v (-want +got):\n%s", err, diff)
 		}
@@ -33,7 +33,7 @@ func TestFindingsAreKeptForOthersToShow(t *testing.T) {
 	if err != nil || len(files) != 1 {
 		t.Errorf("%d files, want one: %v", len(files), err)
 	}
-	if info, err := os.Stat(keptFile(d, "pair")); err != nil || info.Mode().Perm() != 0o600 {
+	if info, err := os.Stat(recordFile(d, "pair")); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
 }

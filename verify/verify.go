@@ -41,8 +41,8 @@ func OfHost(p *plan.Plan) *Target {
 	}
 }
 
-// Applies returns the identifiers of the checks that can be made.
-func (t *Target) Applies() []string {
+// Checks returns the identifiers of the checks that can be made with what the target has.
+func (t *Target) Checks() []string {
 	made := map[finding.Group]bool{
 		finding.Host:   t.Plan != nil && t.Host != nil,
 		finding.Domain: t.Domains != nil,

@@ -123,7 +123,7 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 				want = append(want, id)
 			}
 		}
-		if diff := cmp.Diff(want, tt.target.Applies()); diff != "" {
+		if diff := cmp.Diff(want, tt.target.Checks()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
 		}
 	}

@@ -171,7 +171,7 @@ func (a *app) keepMeasured(kept results.Store, data report.Data, f benchFlags) e
 		return errors.Join(err, unsaved)
 	}
 	if unsaved == nil {
-		a.printWhere(dir)
+		a.printPaths(dir)
 	}
 	return errors.Join(unsaved, faults(data.Samples))
 }

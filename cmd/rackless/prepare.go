@@ -57,7 +57,8 @@ LAB.yaml it continues with the lab that the host is prepared for.`,
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.resume && len(args) > 0 {
-				return usagef(cmd, "--resume goes on with the lab that the host is prepared for: leave %s out", args[0])
+				return usagef(cmd, "--resume continues with the lab that the host is prepared for: leave %s out",
+					args[0])
 			}
 			return a.prepare(cmd.Context(), o, strings.Join(args, "")) // of which there is one, or none
 		},
@@ -120,7 +121,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 	}
 	if e := change.Unfinished(entries); o.resume && e != nil {
 		return fmt.Errorf("the last time, the machine went down or prepare was killed in the middle of a step "+
-			"(%s), so it is not made again unasked: rackless prepare goes on, rackless rollback takes all back",
+			"(%s), so it is not made again unasked: rackless prepare continues, rackless rollback undoes everything",
 			e.What)
 	}
 	p, loaded, err := a.prepared(ctx, store, o, file)

@@ -75,7 +75,7 @@ for that, run a study.`,
 			}
 			err = a.printMeasurement(data, all)
 			if err == nil {
-				a.printWhere(dir)
+				a.printPaths(dir)
 			}
 			return err
 		},
@@ -99,8 +99,8 @@ func (a *app) tables(allSizes bool) report.TerminalOptions {
 	return report.TerminalOptions{Color: a.color(), Width: a.width(), AllSizes: allSizes}
 }
 
-// printWhere says where a measurement is kept.
-func (a *app) printWhere(dir string) {
+// printPaths prints where a measurement is stored.
+func (a *app) printPaths(dir string) {
 	fmt.Fprintf(a.out, "\nresults: %s\npage:    %s\n", filepath.Join(dir, results.SamplesFile),
 		filepath.Join(dir, results.PageFile))
 }

@@ -78,7 +78,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		if err != nil || len(marks) > 0 {
 			end = func(j *change.Journal) error { return j.Close() } // the plan is needed still
 		}
-		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), remains(j, marks))
+		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), unknownRemains(j, marks))
 	}
 	if users := host.Users(s); len(users) > 0 {
 		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
@@ -108,7 +108,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	}
 	marks, err := host.Marks(s, nil, p)
 	if err == nil {
-		err = remains(j, marks)
+		err = unknownRemains(j, marks)
 	}
 	if !show.ForPrograms(form) {
 		how := "this host is as it was: %s taken back\n"
@@ -123,8 +123,9 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	return err
 }
 
-// remains says what a rollback has not taken back, because the journal does not know of it; nil if that is nothing.
-func remains(j *change.Journal, marks []string) error {
+// unknownRemains returns an error that lists what a rollback could not undo, because the journal does not record
+// it; nil if there is nothing.
+func unknownRemains(j *change.Journal, marks []string) error {
 	if j.Gap() == "" && len(marks) == 0 {
 		return nil
 	}

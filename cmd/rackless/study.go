@@ -248,7 +248,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	}
 	// What was changed goes back also after Ctrl-C.
 	if err = errors.Join(err, r.Close(), db.Close()); err != nil {
-		return worked, fmt.Errorf("%w\nwhat was run is kept: the same command goes on", err)
+		return worked, fmt.Errorf("%w\nthe runs so far are kept: the same command continues", err)
 	}
 	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
 	outcome := outcomes[s.ID]

@@ -28,15 +28,16 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 			}
 			fmt.Fprintf(a.err, "%v\nlead the host there with: rackless down %[2]s; rackless rollback; "+
 				"rackless prepare %[2]s%[3]s; reboot\n"+
-				"then the same command goes on; with --reboot it does all of that by itself\n", err, labFile, how)
+				"then run the same command again to continue; with --reboot it does all of that by itself\n", err,
+				labFile, how)
 			return exitWith(exitReboot)
 		}
 		return err
 	}
 	if a.uid != 0 {
-		return usage(errors.New("--reboot prepares this host and starts it anew, which takes root"))
+		return usage(errors.New("--reboot prepares this host and reboots it, which needs root"))
 	}
-	on, err := a.studyGoesOn(o, spec, file)
+	on, err := a.continuationUnit(o, spec, file)
 	if err != nil {
 		return err
 	}
@@ -49,11 +50,11 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		worked, err := run(o)
 		boot, ok := errors.AsType[*rig.BootError](err)
 		if !ok {
-			return errors.Join(end(err), a.saidHowPrepared(spec, err))
+			return errors.Join(end(err), a.printPrepared(spec, err))
 		}
 		// A boot that brought nothing would be followed by the next one, and so on for ever.
 		if led && !worked {
-			err = fmt.Errorf("%w, and was prepared for that and started anew in vain: look at /proc/cmdline, and at "+
+			err = fmt.Errorf("%w, although it was prepared for that and rebooted: look at /proc/cmdline, and at "+
 				"rackless prepare --dry-run", err)
 			return end(err)
 		}
@@ -70,7 +71,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if err := on.Install(ctx, a.system()); err != nil {
 			return err
 		}
-		fmt.Fprintf(a.out, "this host is started anew now, and the study goes on by itself: journalctl -fu %s\n",
+		fmt.Fprintf(a.out, "this host reboots now, and the study continues by itself: journalctl -fu %s\n",
 			on.Name)
 		if _, err := a.system().Program(ctx, "systemctl", "reboot"); err != nil {
 			return end(err)
@@ -79,8 +80,8 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	}
 }
 
-// saidHowPrepared says how the host is prepared at the end of a study that changed it.
-func (a *app) saidHowPrepared(spec *study.Spec, failed error) error {
+// printPrepared prints how the host is prepared at the end of a study that changed it.
+func (a *app) printPrepared(spec *study.Spec, failed error) error {
 	// After a failure the error says what to do, and how the host is prepared is not the news.
 	if failed != nil || !spec.TakesBoots() {
 		return nil
@@ -97,8 +98,8 @@ func (a *app) saidHowPrepared(spec *study.Spec, failed error) error {
 	return nil
 }
 
-// studyGoesOn is the unit that goes on with a study after a boot.
-func (a *app) studyGoesOn(o studyRunOptions, spec *study.Spec, file string) (*tune.GoOn, error) {
+// continuationUnit returns the systemd unit that continues a study after a boot.
+func (a *app) continuationUnit(o studyRunOptions, spec *study.Spec, file string) (*tune.GoOn, error) {
 	file, err := filepath.Abs(file)
 	if err != nil {
 		return nil, err

@@ -131,7 +131,7 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 	}
 	// An empty report of checks that do not apply here would read as success.
 	for _, id := range o.only {
-		if all := t.Applies(); !slices.Contains(all, id) {
+		if all := t.Checks(); !slices.Contains(all, id) {
 			end()
 			what := "a running lab"
 			if t.Plan != nil {
@@ -224,7 +224,7 @@ func (a *app) keep(o *verifyOptions, v *verify.Target, findings []finding.Findin
 	}
 	d, err := a.dirs()
 	if err == nil {
-		err = verify.Keep(d, v.Lab.Name, verify.Kept{At: time.Now().UTC(), Findings: findings})
+		err = verify.SaveRecord(d, v.Lab.Name, verify.Record{At: time.Now().UTC(), Findings: findings})
 	}
 	if err != nil {
 		fmt.Fprintf(a.err, "rackless ui will not show these findings: %v\n", err)

@@ -70,7 +70,7 @@ func (r *Rig) Takes() (time.Duration, error) {
 		}
 		o := options(m)
 		o.Accelerator = accel
-		tests += m.CoolDown + time.Duration(1+m.WarmUps)*e.Lasts(o)
+		tests += m.CoolDown + time.Duration(1+m.WarmUps)*e.Duration(o)
 	}
 	cells := r.spec.Cells()
 	loaded := 0
