@@ -160,7 +160,7 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 		{name: "nothing is known", test: "ib_write_bw", bytes: 65536, value: 20, way: both(Side{}),
 			verdict: VerdictNone, says: []string{"neither the rate of the port nor its PCIe link is known"}},
 		{name: "only the rate is known", test: "ib_write_bw", bytes: 65536, value: 20, way: both(Side{Rate: 25}),
-			verdict: VerdictNoCause, bound: 24.503, says: []string{"which is nothing but the port's rate"}},
+			verdict: VerdictNoCause, bound: 24.503, says: []string{"which is only the port's rate"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			metric := MetricBWAverage

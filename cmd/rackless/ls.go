@@ -112,7 +112,7 @@ func (a *app) printLabs(out lsOutput, err error) error {
 				l.Name)
 		} else if !l.Ready {
 			fmt.Fprintf(a.err, "lab %s: not ready: up works on it, or was killed; rackless up with its lab file "+
-				"goes on\n", l.Name)
+				"continues\n", l.Name)
 		}
 		for _, n := range l.Nodes {
 			switch {

@@ -222,8 +222,8 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		return &exitError{exitFaults, err}
 	}
 	if err != nil {
-		return fmt.Errorf("%w\nwhat was made until then stays: rackless prepare goes on, rackless rollback "+
-			"takes it back", err)
+		return fmt.Errorf("%w\nthe changes so far stay: rackless prepare continues, rackless rollback "+
+			"undoes them", err)
 	}
 	text := "Reboot now: the rest is done at boot by rackless-prepare.service, or by rackless prepare."
 	if !reboot {
