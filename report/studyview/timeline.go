@@ -62,7 +62,7 @@ func (v *view) timeLine(id, class string, width int) chart {
 			o := &runs[i]
 			title := fmt.Sprintf("run %d, block %d, attempt %d: %s", o.Run, o.Block, o.Attempt, o.Status)
 			if o.Error != "" {
-				title += ": " + o.Error
+				title += ": " + words.Fold(o.Error).Text
 			}
 			c.run(o.Status, x.At(float64(i)+0.5), middle, 3.6, title)
 		}
