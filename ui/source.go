@@ -174,7 +174,7 @@ func (u *Source) Host(ctx context.Context) (live.Host, error) {
 	if err != nil {
 		return live.Host{}, err
 	}
-	r := doctor.Look(ctx, doctor.Options{Dirs: u.Dirs, NoBoot: true})
+	r := doctor.Look(ctx, doctor.Options{Dirs: u.Dirs, NoBoot: true, Progress: &rack.Progress{}})
 	return live.Host{Document: hostview.NewDocument(h, diagnose.Host(h)), Doctor: r.Checks}, nil
 }
 

@@ -114,6 +114,23 @@ func testSource(t *testing.T) *Source {
 		Lock: l}
 }
 
+// Whatever machine the test runs on, it has a page, and nothing is made for it.
+func TestTheHostOfThisTest(t *testing.T) {
+	t.Parallel()
+	u := testSource(t)
+	h, err := u.Host(t.Context())
+	if err != nil || h.Document == nil || len(h.Document.Cores) == 0 || len(h.Doctor) < 5 {
+		t.Fatalf("got %+v, %v", h, err)
+	}
+	var page bytes.Buffer
+	if err := h.Document.WritePage(&page); err != nil || page.Len() == 0 {
+		t.Errorf("its page has %d bytes: %v", page.Len(), err)
+	}
+	if left, err := os.ReadDir(u.Dirs.Data); err != nil || len(left) > 0 {
+		t.Errorf("it left %v: %v", left, err)
+	}
+}
+
 func TestPortsAreNamedAfterNICs(t *testing.T) {
 	t.Parallel()
 	l := &lab.Lab{Nodes: []lab.Node{{Name: "a", NICs: []lab.NIC{{Name: "eth0"}, {Name: "eth1"}}}}}

@@ -80,10 +80,11 @@ func (v *view) published(tests map[string]bool) string {
 				continue
 			}
 			if ratio := max(f.A/f.B, f.B/f.A); ratio > most {
-				most, said = ratio, fmt.Sprintf("“%s” measured: with CPUs that other work keeps off (%s "+
-					"in place of %s) and %s, %s of %s went from %s to %s %s. Its host, %s, has CPUs to spare.", d.Title,
-					f.To, f.From, f.Where, strings.ReplaceAll(f.Metric, "_", " "), f.Test, show.Figure(f.A), show.Figure(f.B),
-					v.unit(f.Unit), words.List(d.Kind))
+				metric := strings.ReplaceAll(f.Metric, "_", " ")
+				most, said = ratio, fmt.Sprintf("“%s” measured: with CPUs that other work keeps off (%s in place "+
+					"of %s) and %s, %s of %s went from %s to %s %s. Its host, %s, has CPUs to spare.", d.Title, f.To,
+					f.From, f.Where, metric, f.Test, show.Figure(f.A), show.Figure(f.B), v.unit(f.Unit),
+					words.List(d.Kind))
 			}
 		}
 	}
