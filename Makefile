@@ -13,13 +13,16 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lab study-demo studies publish-studies test test-fast test-faults race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab study-demo studies publish-studies test test-fast test-faults race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 setup: ## install what "make lab" needs (Debian 12 or newer; says what and why first)
 	@hack/setup.sh lab
+
+setup-emulate: ## install what "rackless emulate" needs too: the tutorial begins with it
+	@hack/setup.sh emulate
 
 build: ## compile bin/rackless, one static binary
 	$(GO) build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/rackless ./cmd/rackless

@@ -29,8 +29,10 @@ import (
 
 // A Report holds the findings of Look. Its JSON is the output of rackless doctor, see docs/json.md.
 type Report struct {
-	Ready  bool              `json:"ready"` // up has everything that it needs
-	Checks []finding.Finding `json:"checks"`
+	Ready    bool              `json:"ready"` // up has everything that it needs
+	Checks   []finding.Finding `json:"checks"`
+	Emulated Part              `json:"emulated_hosts"` // what emulate needs beside that
+	RealHost Part              `json:"real_host"`      // what prepare, and up on devices of this host, need
 }
 
 // Options are the options of Look.
@@ -47,8 +49,10 @@ func Look(ctx context.Context, o Options) Report {
 	d := &doctor{dirs: o.Dirs, root: os.DirFS("/"), look: exec.LookPath, probe: o.Probe, noBoot: o.NoBoot,
 		progress: o.Progress}
 	d.run(ctx)
+	r := d.report()
+	r.Emulated, r.RealHost = d.emulated(ctx), d.realHost()
 	d.progress.End(nil)
-	return d.report()
+	return r
 }
 
 // A doctor looks at one machine.

@@ -20,9 +20,10 @@ import (
 // An Identity is what makes a node itself: everything in which the clones of a template must differ.
 type Identity struct {
 	Name      string
-	MachineID string // 32 hexadecimal digits, see machine-id(5)
-	MTU       int    // of every network device, bytes
-	NICs      []NIC  // in the order of eth0, eth1 ...
+	MachineID string   // 32 hexadecimal digits, see machine-id(5)
+	MTU       int      // of every network device, bytes
+	Hosts     []string // lines of /etc/hosts for all nodes
+	NICs      []NIC    // in the order of eth0, eth1 ...
 }
 
 // A NIC is a network device as the guest is to configure it. It gets a soft RoCE device unless it has RDMA of its own.
@@ -59,6 +60,20 @@ func (id Identity) words() []string {
 	return w
 }
 
+// hosts are lines of /etc/hosts as one word: ADDRESS=NAME,...
+func hosts(lines []string) string {
+	return cmp.Or(strings.ReplaceAll(strings.Join(lines, ","), " ", "="), "-")
+}
+
+// SetHosts gives a guest that has been configured other names of its peers. Nothing else of it changes, so that what
+// runs on it is not disturbed.
+func (a *Agent) SetHosts(ctx context.Context, lines []string) error {
+	if _, err := a.Output(ctx, "rackless-node", "hosts", hosts(lines)); err != nil {
+		return fmt.Errorf("set the names of the peers: %w", err)
+	}
+	return nil
+}
+
 // Configure gives a running guest its identity again and changes what differs: MTU, addresses,
 // MACs. It returns what the guest then is.
 func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
@@ -66,6 +81,8 @@ func (a *Agent) Configure(ctx context.Context, id Identity) (*facts.Node, error)
 	if err != nil {
 		return nil, fmt.Errorf("configure %s: %w", id.Name, err)
 	}
+	// A node that an earlier rackless started has no such command, and its peers have no names there, as before.
+	_ = a.SetHosts(ctx, id.Hosts)
 	return facts.Parse(out)
 }
 
@@ -98,6 +115,9 @@ func (s *Setup) Ready(ctx context.Context) error {
 // is.
 func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := s.ask(ctx, id.words())
+	if err == nil {
+		_, err = s.ask(ctx, []string{"hosts", hosts(id.Hosts)})
+	}
 	if err != nil {
 		return nil, s.wrap(ctx, "configure "+id.Name, err)
 	}

@@ -10,11 +10,12 @@ import (
 
 func TestIdentityInWords(t *testing.T) {
 	addr := netip.MustParsePrefix("10.0.0.1/24")
-	id := Identity{Name: "vm00", MachineID: "0123456789abcdef0123456789abcdef", MTU: 4200, NICs: []NIC{
-		{Device: "eth0", MAC: "52:54:00:00:00:01", Addr: addr},
-		{Device: "eth1", Path: "pci0000:20/0000:20:00.0/0000:*:00.0", Addr: addr},
-		{Device: "eth2", Path: "pci0000:00/0000:00:02.0/0000:*:00.0", MAC: "52:54:00:00:00:03", Addr: addr},
-	}}
+	id := Identity{Name: "vm00", MachineID: "0123456789abcdef0123456789abcdef", MTU: 4200,
+		Hosts: []string{"10.0.0.1 vm00", "10.0.1.1 vm00-eth1"}, NICs: []NIC{
+			{Device: "eth0", MAC: "52:54:00:00:00:01", Addr: addr},
+			{Device: "eth1", Path: "pci0000:20/0000:20:00.0/0000:*:00.0", Addr: addr},
+			{Device: "eth2", Path: "pci0000:00/0000:00:02.0/0000:*:00.0", MAC: "52:54:00:00:00:03", Addr: addr},
+		}}
 	w := id.words()
 	if got := strings.Join(w[:3], " "); got != "configure vm00 0123456789abcdef0123456789abcdef" {
 		t.Errorf("got %s", got)
@@ -23,6 +24,9 @@ func TestIdentityInWords(t *testing.T) {
 		"4200", "eth0", "52:54:00:00:00:01", "10.0.0.1/24",
 		"eth1@pci0000:20/0000:20:00.0/0000:*:00.0", "-", "10.0.0.1/24",
 		"eth2@pci0000:00/0000:00:02.0/0000:*:00.0", "52:54:00:00:00:03", "10.0.0.1/24",
+	}
+	if none, some := hosts(nil), hosts(id.Hosts); none != "-" || some != "10.0.0.1=vm00,10.0.1.1=vm00-eth1" {
+		t.Errorf("names are %q and %q", none, some)
 	}
 	if diff := cmp.Diff(want, w[5:]); diff != "" { // after clock and seed
 		t.Errorf("-want +got:\n%s", diff)

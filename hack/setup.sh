@@ -3,6 +3,7 @@
 # It serves Debian 12 and newer; anywhere else it names what is missing and stops.
 #
 #   hack/setup.sh lab    what "make lab" needs
+#   hack/setup.sh emulate  that, and what "rackless emulate" needs
 #   hack/setup.sh test   that, and what "make test" needs
 #   hack/setup.sh race   that, and what "make race" needs
 #   hack/setup.sh go     prints the go command to use, installs nothing
@@ -65,7 +66,7 @@ have() { command -v "$1" >/dev/null; }
 # environment of its own, in the cache where the tests look.
 highs=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/highs
 install_highs() {
-	if [ "$mode" = lab ] || "$highs/bin/python" -c 'import highspy' 2>/dev/null; then return; fi
+	if [ "$mode" = lab ] || [ "$mode" = emulate ] || "$highs/bin/python" -c 'import highspy' 2>/dev/null; then return; fi
 	echo "installing HiGHS in $highs, which takes 110 MB with NumPy: it judges the planner in tests"
 	if ! { python3 -m venv "$highs" && "$highs/bin/pip" install --quiet 'highspy==1.16.0'; }; then
 		echo "HiGHS could not be installed: the test that needs it is skipped" >&2
@@ -86,6 +87,12 @@ survey() {
 		"compiles rackless; go.mod asks for $(mod_go), which an older Go fetches itself"
 	have_qemu || need qemu-system-x86 "QEMU $min_qemu or newer" "runs the nodes of a lab"
 	if [ "$1" != lab ]; then
+		have mmdebstrap || need mmdebstrap "mmdebstrap" "builds the disk of emulated hosts"
+		have qemu-img || need qemu-utils "qemu-img" "the same, and the disk of each host over it"
+		have mke2fs || need e2fsprogs "mke2fs" "makes the disk that has rackless on emulated hosts"
+		have newuidmap || need uidmap "newuidmap" "lets mmdebstrap work for users other than root"
+	fi
+	if [ "$1" != lab ] && [ "$1" != emulate ]; then
 		have xz || need xz-utils "xz" "makes compressed kernels and modules for tests"
 		have tshark || need tshark "Wireshark's tshark" "judges the RoCE packets and captures in tests"
 		have chromium || need chromium "Chromium" "opens the HTML report in tests"
@@ -96,10 +103,6 @@ survey() {
 		have libvirtd || need libvirt-daemon "libvirt's daemon" "takes the domains of plans in tests"
 		compgen -G '/usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so' >/dev/null ||
 			need libvirt-daemon-driver-qemu "libvirt's QEMU driver" "takes the domains of plans in tests"
-		have mmdebstrap || need mmdebstrap "mmdebstrap" "builds the disk of emulated hosts"
-		have qemu-img || need qemu-utils "qemu-img" "the same, and the disk of each host over it"
-		have mke2fs || need e2fsprogs "mke2fs" "makes the disk that has rackless on emulated hosts"
-		have newuidmap || need uidmap "newuidmap" "lets mmdebstrap work for users other than root"
 		have grub-mkconfig || need grub-common "GRUB's grub-mkconfig" "judges kernel arguments that are prepared, in tests"
 		have kernel-install || need systemd "systemd's kernel-install" "the same, for boot entries, and units are run by it in tests"
 		have stress-ng || need stress-ng "stress-ng" "the load of studies on the host"
@@ -191,8 +194,8 @@ install_packages() {
 mode=${1:-lab}
 case $mode in
 go) if find_go; then exit; else die "no Go $min_go or newer found: run make setup"; fi ;;
-lab | test | race) ;;
-*) die "$mode: unknown mode, want lab, test, race or go" ;;
+lab | emulate | test | race) ;;
+*) die "$mode: unknown mode, want lab, emulate, test, race or go" ;;
 esac
 ID='' VERSION_ID='' VERSION_CODENAME='' PRETTY_NAME='an unknown system'
 # shellcheck source=/dev/null

@@ -42,20 +42,25 @@ var tools = []struct{ program, debian string }{
 	{"mmdebstrap", "mmdebstrap"}, {"qemu-img", "qemu-utils"}, {"qemu-system-x86_64", "qemu-system-x86"},
 }
 
-// checkTools names what is missing on this machine.
-func checkTools() error {
-	var missing []string
+// MissingTools returns the Debian packages that building the image of emulated hosts takes and this machine lacks. look
+// is exec.LookPath.
+func MissingTools(look func(string) (string, error)) (packages []string) {
 	for _, t := range tools {
-		if _, err := exec.LookPath(t.program); err != nil {
-			missing = append(missing, t.debian)
+		if _, err := look(t.program); err != nil {
+			packages = append(packages, t.debian)
 		}
 	}
 	if os.Getuid() != 0 {
-		if _, err := exec.LookPath("newuidmap"); err != nil {
-			missing = append(missing, "uidmap")
+		if _, err := look("newuidmap"); err != nil {
+			packages = append(packages, "uidmap")
 		}
 	}
-	if len(missing) > 0 {
+	return packages
+}
+
+// checkTools names what is missing on this machine.
+func checkTools() error {
+	if missing := MissingTools(exec.LookPath); len(missing) > 0 {
 		return fmt.Errorf("the image of emulated hosts cannot be built here: packages are missing; run: apt-get "+
 			"install --no-install-recommends %s",
 			strings.Join(missing, " "))

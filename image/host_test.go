@@ -317,3 +317,27 @@ func testCache(t *testing.T) string {
 	}
 	return filepath.Join(dir, "rackless", "images")
 }
+
+// What make setup-emulate installs is what the image takes: a tutorial that begins with an error is the last page that
+// its reader reads.
+func TestSetupInstallsTheToolsOfTheImage(t *testing.T) {
+	script, err := os.ReadFile("../hack/setup.sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(script), `if [ "$1" != lab ]; then`)
+	block, _, _ := strings.Cut(rest, "\tfi\n")
+	for _, p := range append(MissingTools(func(string) (string, error) { return "", os.ErrNotExist }), "e2fsprogs", "uidmap") {
+		if p != "qemu-system-x86" && !strings.Contains(block, "need "+p+" ") { // QEMU is what every lab needs
+			t.Errorf("hack/setup.sh emulate does not install %s", p)
+		}
+	}
+	page, err := os.ReadFile("../docs/tutorial.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, _, _ := strings.Cut(string(page), "rackless emulate --keep")
+	if !strings.Contains(before, "make setup-emulate") {
+		t.Error("docs/tutorial.md starts an emulated host before it says make setup-emulate")
+	}
+}

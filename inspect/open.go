@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -295,6 +296,19 @@ func readHead(r io.Reader, n int64) ([]byte, error) { return io.ReadAll(io.Limit
 // ErrUnknown is the error of Open for what is no machine.
 var ErrUnknown = errors.New("not a machine in a form that rackless knows")
 
+// relatives are files of rackless that are no machine, and where they go. A comment may stand before their keys.
+var relatives = []struct {
+	is   *regexp.Regexp
+	what string
+}{
+	{regexp.MustCompile(`(?m)^(numa_nodes|threads_per_core)[ \t]*:`),
+		"the profile of an emulated host: look at the machine " +
+			"with rackless emulate PROFILE -- rackless inspect"},
+	{regexp.MustCompile(`(?m)^factors[ \t]*:`), "the file of a study: rackless study run takes it"},
+	{regexp.MustCompile(`(?m)^nodes[ \t]*:`), "a lab file: rackless up and rackless plan take it"},
+	{regexp.MustCompile(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
+}
+
 func unknownError(text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	for _, f := range formats() {
@@ -303,6 +317,11 @@ func unknownError(text []byte) error {
 	for _, k := range textKinds() {
 		if !slices.Contains(known, k.Name) && k != kindLspci {
 			known = append(known, k.Name)
+		}
+	}
+	for _, r := range relatives {
+		if r.is.Match(text[:min(len(text), sniffLen)]) {
+			return fmt.Errorf("%w: it is %s", ErrUnknown, r.what)
 		}
 	}
 	what := "it is empty"

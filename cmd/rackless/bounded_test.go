@@ -46,6 +46,7 @@ var readsFiles = map[string]string{
 	"capture --output":          onlyWritten,
 	"down":                      "down /dev/zero",
 	"emulate":                   "emulate /dev/zero",
+	"emulate cp":                "emulate cp /dev/zero try:/root",
 	"fabric":                    "fabric /dev/zero",
 	"fabric set":                "fabric set /dev/zero --delay 1ms",
 	"image build --kernel":      "image build --kernel /dev/zero",

@@ -48,6 +48,7 @@ stand-ins that compute nothing, and no figure measured in it applies to the real
 
   rackless emulate profiles            the machines that come with rackless
   rackless emulate ls                  the existing hosts
+  rackless emulate cp FILE NAME:PATH   copies a file to a host, or from it
   rackless emulate rm NAME             stops a kept host and removes it
 
 The host is removed afterwards, with its disk, however this program ends. With --keep it stays, and
@@ -64,6 +65,9 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
 			}
 			// Without a dash a second argument may be a command or a second profile, and guessing wrong would
 			// start a host for minutes.
+			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 {
+				return nil
+			}
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
 				return usagef(cmd, "want one profile, have %s; a command stands behind --",
 					words.Count(len(args), "argument"))
@@ -75,6 +79,9 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
 		},
 		ValidArgsFunction: completeProfiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 4 && args[1] == "cp" && cmd.ArgsLenAtDash() < 0 { // as others write it: NAME cp FILE :PATH
+				return a.copyFile(cmd.Context(), emulate.Within(args[0], args[2]), emulate.Within(args[0], args[3]))
+			}
 			return a.emulate(cmd, f, args[0], args[1:])
 		},
 	}
@@ -86,7 +93,8 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
 	cmd.Flags().BoolVar(&f.keep, "keep", false, "leave the host running afterwards")
 	cmd.Flags().BoolVar(&f.cold, "cold", false, "boot instead of resuming from a template")
 	cmd.Flags().BoolVarP(&f.noStdin, "no-stdin", "n", false, "do not read standard input")
-	cmd.AddCommand(newEmulateLsCmd(a), newEmulateProfilesCmd(a), newEmulateRmCmd(a), newHostDaemonCmd(a))
+	cmd.AddCommand(newEmulateLsCmd(a), newEmulateProfilesCmd(a), newEmulateRmCmd(a), newEmulateCpCmd(a),
+		newHostDaemonCmd(a))
 	return cmd
 }
 

@@ -18,29 +18,7 @@ import (
 
 // hostsOutput is what emulate ls prints as JSON, see docs/json.md.
 type hostsOutput struct {
-	Hosts []hostItem `json:"hosts"` // by name
-}
-
-type hostItem struct {
-	Name       string     `json:"name"`
-	Profile    string     `json:"profile"`
-	State      string     `json:"state"` // "running", "off", "starting" or "left"
-	Keep       bool       `json:"keep"`
-	Owner      int        `json:"owner_pid,omitempty"` // of one that is not kept: the process that it goes with
-	PID        int        `json:"pid,omitempty"`       // of QEMU, while it runs
-	CPUs       int        `json:"cpus"`
-	NUMANodes  int        `json:"numa_nodes"`
-	Memory     int64      `json:"memory_bytes"`
-	GPUs       int        `json:"gpus"` // stand-ins
-	NICs       int        `json:"nics"`
-	Accel      string     `json:"accelerator"`                  // "kvm" or "tcg"
-	Reason     string     `json:"accelerator_reason,omitempty"` // why it is not kvm
-	Cloned     bool       `json:"cloned"`                       // resumed from a template
-	ColdReason string     `json:"cold_reason,omitempty"`        // why it was booted
-	Made       time.Time  `json:"made"`
-	Booted     *time.Time `json:"booted,omitempty"`
-	DiskBytes  int64      `json:"disk_bytes"` // what its disk takes here, beside the image
-	Dir        string     `json:"dir"`
+	Hosts []emulate.Item `json:"hosts"` // by name
 }
 
 func newEmulateLsCmd(a *app) *cobra.Command {
@@ -62,9 +40,9 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
 			hosts, err := emulate.List(d)
-			out := hostsOutput{Hosts: []hostItem{}}
+			out := hostsOutput{Hosts: []emulate.Item{}}
 			for _, h := range hosts {
-				out.Hosts = append(out.Hosts, describeHost(h))
+				out.Hosts = append(out.Hosts, h.Describe())
 			}
 			// Hosts that cannot be read are an error, but not for those that can.
 			text := hostGrid(out.Hosts).String()
@@ -81,35 +59,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
-// The process counts, and not what the state says of it: a host may have been switched off from
-// inside.
-func describeHost(h *emulate.Host) hostItem {
-	p := h.Profile
-	i := hostItem{
-		Name: h.Name, Profile: p.Name, State: "off", Keep: h.Keep, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes),
-		Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs),
-		Accel: h.Accel, Reason: h.AccelReason, Cloned: h.Cloned, ColdReason: h.ColdReason, Made: h.Made,
-		DiskBytes: h.DiskUse(), Dir: h.Dir,
-	}
-	// Who made a host that is kept has ended long ago, and its number may be another's.
-	if !h.Keep {
-		i.Owner = h.Owner.PID
-	}
-	if !h.Booted.IsZero() {
-		i.Booted = &h.Booted
-	}
-	switch {
-	case !h.Owner.Alive() && (!h.Keep || !h.Ready):
-		i.State = "left"
-	case !h.Ready:
-		i.State = "starting"
-	case h.Running():
-		i.State, i.PID = "running", h.Process.PID
-	}
-	return i
-}
-
-func hostGrid(hosts []hostItem) *show.Grid {
+func hostGrid(hosts []emulate.Item) *show.Grid {
 	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
 		"kept")
 	for _, h := range hosts {
@@ -197,6 +147,32 @@ rackless process that made it.`,
 			return errors.Join(errs...)
 		}),
 	}
+}
+
+func newEmulateCpCmd(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
+		Short: "Copy a file into an emulated host that runs, or out of it",
+		Long: `Copies one file, as root of the host. NAME: stands before the path that is in the host. Where PATH
+is a directory, the file keeps its name in it. A file is there whole or not at all. "rackless
+emulate NAME cp FILE :PATH" is the same.`,
+		Example: "  rackless emulate cp lab.yaml epyc-7551p:/root/\n  rackless emulate cp epyc-7551p:/root/plan.json .",
+		Args:    exactArgs(2, "a file and where it goes"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.copyFile(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) copyFile(ctx context.Context, from, to string) error {
+	d, err := a.dirs()
+	if err != nil {
+		return err
+	}
+	if err = emulate.Copy(ctx, d, from, to); errors.Is(err, emulate.ErrOneSide) {
+		return usage(err)
+	}
+	return err
 }
 
 // newHostDaemonCmd is what emulate starts for a host that is kept; it is not for people.

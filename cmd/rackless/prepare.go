@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
@@ -114,6 +115,14 @@ func stepOutputs(results []change.Result) []stepOutput {
 
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	store := a.store()
+	if !o.resume && a.uid == 0 { // the unit itself is what would be waited for
+		err := tune.AwaitBootUnit(ctx, a.system(), func() {
+			fmt.Fprintln(a.err, "rackless-prepare.service goes on with the preparation after the boot: waiting for it")
+		})
+		if err != nil {
+			return err
+		}
+	}
 	// Looked at first: to read the host takes a booting machine many seconds.
 	entries, err := change.ReadJournal(store.Journal(), host.Kinds())
 	if err != nil {

@@ -7,12 +7,33 @@ import (
 	"path"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rackless/rackless/host/change"
 )
 
 // bootUnitName is the unit that goes on with the preparation at each boot.
 const bootUnitName = "rackless-prepare.service"
+
+// AwaitBootUnit returns when the unit does not work: after a boot it goes on with the preparation, which takes some
+// seconds. told is called if it works, before the wait. Without systemd there is no unit to wait for.
+func AwaitBootUnit(ctx context.Context, s *change.System, told func()) error {
+	for first := true; ; first = false {
+		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState", "--value", bootUnitName)
+		// A unit of type oneshot is activating while its program runs.
+		if err != nil || strings.TrimSpace(string(state)) != "activating" {
+			return context.Cause(ctx)
+		}
+		if first {
+			told()
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(time.Second):
+		}
+	}
+}
 
 // BootUnit returns the steps that have a program ("/usr/local/bin/rackless") called with "prepare
 // --resume" at each boot. They are refused for a program that others than root could replace: it

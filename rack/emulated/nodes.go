@@ -31,6 +31,9 @@ func (u *upRun) startNodes(ctx context.Context) error {
 			work = append(work, n)
 		}
 	}
+	if err := u.nameNodes(ctx, work); err != nil {
+		return err
+	}
 	err := u.StartNodes(ctx, work, workers(), u.progress, func(ctx context.Context, n lab.Node) (*rack.Node, error) {
 		return u.startNode(ctx, n, running[n.Name])
 	})
@@ -38,6 +41,29 @@ func (u *upRun) startNodes(ctx context.Context) error {
 		return err
 	}
 	return u.reach(ctx)
+}
+
+// nameNodes tells the nodes that run on which others there are now.
+func (u *upRun) nameNodes(ctx context.Context, work []lab.Node) error {
+	if u.before == nil || slices.Equal(u.before.HostNames(), u.Lab.HostNames()) {
+		return nil
+	}
+	var stay []lab.Node
+	for _, n := range u.Lab.Nodes {
+		if !slices.ContainsFunc(work, func(w lab.Node) bool { return w.Name == n.Name }) {
+			stay = append(stay, n)
+		}
+	}
+	return rack.Each(ctx, stay, workers(), func(ctx context.Context, n lab.Node) error {
+		agent, err := u.Agent(ctx, n.Name)
+		if err != nil {
+			return err
+		}
+		if err := agent.SetHosts(ctx, u.Lab.HostNames()); err != nil { // a node of an earlier rackless
+			u.progress.Note("node %s: %v", n.Name, err)
+		}
+		return nil
+	})
 }
 
 // meshNodes is the largest lab in which up lets every pair of nodes ping each other. Under
@@ -128,7 +154,8 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 			made.ColdReason
 		node.Accelerator, node.Agent, node.Console, node.Log = made.Accelerator, made.Agent, made.Console, made.Log
 	}
-	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU}
+	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU,
+		Hosts: u.Lab.HostNames()}
 	for _, nic := range n.NICs {
 		id.NICs = append(id.NICs, guest.NIC{Device: nic.Name, MAC: nic.MAC, Addr: nic.Addr})
 	}

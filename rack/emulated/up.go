@@ -29,7 +29,7 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 		if err := settle(ctx, old); err != nil {
 			return err
 		}
-		u.changes = lab.Diff(old.Lab, r.Lab)
+		u.before, u.changes = old.Lab, lab.Diff(old.Lab, r.Lab)
 		if len(u.changes) == 0 && old.Ready && whole(old) {
 			r.State = old
 			return nil
@@ -86,6 +86,7 @@ type upRun struct {
 	*rack.Rack
 	opts     rack.Options
 	progress *rack.Progress
+	before   *lab.Lab     // that ran, or nil
 	changes  []lab.Change // between the lab that ran and the one that is asked for
 
 	qemu *qemu.Driver

@@ -1,0 +1,163 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rack"
+)
+
+// A Part is what one use of the machine takes.
+type Part struct {
+	Ready  bool              `json:"ready"` // nothing is lacking
+	Checks []finding.Finding `json:"checks"`
+}
+
+func part(items []finding.Finding) Part {
+	return Part{Ready: finding.Count(items, finding.Lack) == 0, Checks: items}
+}
+
+// emulated looks at what rackless emulate needs beside what labs need.
+func (d *doctor) emulated(ctx context.Context) Part {
+	e := &doctor{dirs: d.dirs, root: d.root, look: d.look}
+	have := e.checkHostImage(ctx)
+	e.add("host-image", "host image", have)
+	e.add("host-tools", "tools", e.checkHostTools(have.Status == finding.OK))
+	e.add("host-memory", "memory", checkHostMemory())
+	return part(e.items)
+}
+
+func (d *doctor) checkHostImage(ctx context.Context) finding.Finding {
+	images, _, err := image.Host.List(ctx, d.dirs.Images())
+	switch {
+	case err != nil:
+		return lack(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
+	case len(images) == 0:
+		return warn("none is built", "rackless emulate builds it, which takes some minutes")
+	}
+	return ok("%s, whole: Debian %s", images[0].Key, images[0].Recipe.Release)
+}
+
+// checkHostTools looks for programs. Those that build the image alone are not needed where there is one.
+func (d *doctor) checkHostTools(built bool) finding.Finding {
+	missing := image.MissingTools(d.look)
+	if _, err := d.look("mke2fs"); err != nil {
+		if _, err := fs.Stat(d.root, "usr/sbin/mke2fs"); err != nil { // not in every user's PATH
+			missing = append(missing, "e2fsprogs")
+		}
+	}
+	if len(missing) == 0 {
+		return ok("mmdebstrap, qemu-img, mke2fs")
+	}
+	f := lack("packages are missing: "+strings.Join(missing, ", "), "make setup-emulate, or apt-get install "+
+		"--no-install-recommends "+strings.Join(missing, " "))
+	if built {
+		f.Status = finding.Warn
+	}
+	return f
+}
+
+// leastHost is the memory in bytes that the smallest profile of rackless takes, with QEMU.
+const leastHost = 4 << 30
+
+func checkHostMemory() finding.Finding {
+	room, err := rack.ReadRoom()
+	if err != nil {
+		return warn(err.Error(), "rackless emulate says whether a host fits")
+	}
+	if room.Available < leastHost {
+		return warn(words.Bytes(int64(room.Available))+" available, and the profiles take 4 GiB",
+			"say rackless emulate --memory with less, or end labs")
+	}
+	return ok("%s available", words.Bytes(int64(room.Available)))
+}
+
+// realHost looks at what prepare and up need of a host whose devices a lab is to have.
+func (d *doctor) realHost() Part {
+	h := &doctor{root: d.root, look: d.look}
+	h.add("root", "root", checkRoot(os.Getuid()))
+	h.add("systemd", "systemd", h.checkPath("systemd runs here", "run/systemd/system",
+		"prepare goes on after a reboot by a unit of systemd, and isolates the host by its slices"))
+	h.add("iommu", "IOMMU", h.checkIOMMU())
+	h.add("vfio", "VFIO", h.checkVFIO())
+	h.add("libvirt", "libvirt", h.checkLibvirt())
+	h.add("kvm-device", "/dev/kvm", h.checkPath("it is there", "dev/kvm",
+		"turn hardware virtualisation on in the firmware: nodes on a host are not emulated"))
+	h.add("devices", "devices", h.checkDevices())
+	return part(h.items)
+}
+
+func checkRoot(uid int) finding.Finding {
+	if uid != 0 {
+		return warn(fmt.Sprintf("this is user %d", uid), "run prepare, up and rollback with sudo")
+	}
+	return ok("this is root")
+}
+
+// checkPath looks for a file of the kernel or of a service.
+func (d *doctor) checkPath(have, path, fix string) finding.Finding {
+	if _, err := fs.Stat(d.root, path); err != nil {
+		return lack("no /"+path, fix)
+	}
+	return ok("%s", have)
+}
+
+func (d *doctor) checkIOMMU() finding.Finding {
+	groups, err := fs.ReadDir(d.root, "sys/kernel/iommu_groups")
+	if err != nil || len(groups) == 0 {
+		return warn("/sys/kernel/iommu_groups is empty", "turn VT-d or AMD-Vi on in the firmware; prepare adds the "+
+			"kernel arguments")
+	}
+	return ok("%s", words.Count(len(groups), "group"))
+}
+
+func (d *doctor) checkVFIO() finding.Finding {
+	for _, dir := range []string{"sys/module/vfio_pci", "sys/bus/pci/drivers/vfio-pci"} {
+		if _, err := fs.Stat(d.root, dir); err == nil {
+			return ok("vfio-pci is loaded")
+		}
+	}
+	all, err := fs.Glob(d.root, "lib/modules/*/kernel/drivers/vfio/pci/vfio-pci.ko*")
+	if err == nil && len(all) == 0 {
+		all, err = fs.Glob(d.root, "usr/lib/modules/*/kernel/drivers/vfio/pci/vfio-pci.ko*")
+	}
+	if err != nil || len(all) == 0 {
+		return lack("no module vfio-pci", "use a kernel that has it: devices are handed to nodes by it")
+	}
+	return ok("there is a module vfio-pci, which prepare loads")
+}
+
+func (d *doctor) checkLibvirt() finding.Finding {
+	for _, socket := range []string{"run/libvirt/virtqemud-sock", "run/libvirt/libvirt-sock"} {
+		if _, err := fs.Stat(d.root, socket); err == nil {
+			return ok("/%s", socket)
+		}
+	}
+	return lack("no socket of libvirt below /run/libvirt", "apt-get install libvirt-daemon-system, and start it")
+}
+
+// checkDevices counts what a lab may have. Of PCI functions the class says what they are (PCI Code and ID Assignment).
+func (d *doctor) checkDevices() finding.Finding {
+	gpus := 0
+	all, _ := fs.Glob(d.root, "sys/bus/pci/devices/*/class") // a pattern without fault
+	for _, path := range all {
+		class, err := fs.ReadFile(d.root, path)
+		if c := string(class); err == nil && (strings.HasPrefix(c, "0x0302") || strings.HasPrefix(c, "0x0300") ||
+			strings.HasPrefix(c, "0x1200")) {
+			gpus++
+		}
+	}
+	cards, _ := fs.Glob(d.root, "sys/class/infiniband/*/device/vendor") // soft RoCE has no device
+	evidence := fmt.Sprintf("%s and %s", words.Count(gpus, "GPU"), words.Count(len(cards), "RDMA device"))
+	if gpus == 0 && len(cards) == 0 {
+		return warn(evidence, "nodes that ask for none can be placed; rackless emulate has a host with both to "+
+			"practise on")
+	}
+	return ok("%s; rackless inspect shows them", evidence)
+}
