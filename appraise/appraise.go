@@ -200,38 +200,18 @@ func (m *machine) related(devices []string) []finding.Finding {
 // is none: their links are made up.
 func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	d := m.tree.Device(device)
-	if d == nil || d.Link == nil || d.Link.Width == nil {
+	least, ok := m.tree.Trained(d)
+	if !ok {
 		return bench.PCILink{}, false
 	}
 	link := bench.PCILink{Address: device.String(), Link: *d.Link}
-	virtual := m.System.InVM != nil && *m.System.InVM || m.System.Hypervisor != ""
 	for _, up := range m.tree.Ancestors(device) {
-		// The port right above has the other end of the device's own link, which may be idle.
-		if up.Link == nil || virtual || d.Link.Port != nil && d.Link.Port.Address == up.Address {
-			continue
-		}
-		if r := carriesNow(*up.Link); r > 0 && r < carries(link.Link) {
-			link = bench.PCILink{Address: up.Address.String(), Link: *up.Link}
+		if r, ok := m.tree.Trained(up); ok && r.GBps() < least.GBps() && !m.IsVirtual() {
+			least, link = r, bench.PCILink{Address: up.Address.String(), Link: *up.Link}
+			link.SpeedGTs, link.Width = &r.GTs, &r.Lanes
 		}
 	}
-	return link, carries(link.Link) > 0
-}
-
-// carries is what a link carries under load: an idle one is slower than it can be, and not narrower.
-func carries(l topology.Link) float64 {
-	gts, _ := l.Best()
-	if gts = cmp.Or(gts, l.SpeedGTs); gts == nil || l.Width == nil {
-		return 0
-	}
-	return topology.LinkGBps(*gts, *l.Width)
-}
-
-// carriesNow is what a link carries as it is: that of a switch does not idle.
-func carriesNow(l topology.Link) float64 {
-	if l.SpeedGTs == nil || l.Width == nil {
-		return carries(l)
-	}
-	return topology.LinkGBps(*l.SpeedGTs, *l.Width)
+	return link, true
 }
 
 // copies judges what nvbandwidth copied between the host's memory and GPUs, or between GPUs.
@@ -308,7 +288,10 @@ func (m *machine) peers(f *Figure, hosts int) {
 	}
 	f.Bound = worst.GBpsMax
 	usual := fmt.Sprintf("%.4g to %.4g GB/s are usual for the slowest pair, %s and %s: %s, %s", worst.GBpsMin,
-		worst.GBpsMax, pair.A, pair.B, pair.Label(), worst.Basis)
+		worst.GBpsMax, pair.A, pair.B, pair.Label(), cmp.Or(worst.Link, worst.Basis))
+	if worst.Limit != nil {
+		usual += fmt.Sprintf(" at %s, which both go through", *worst.Limit)
+	}
 	f.Verdict, f.Text = Normal, usual
 	switch {
 	case f.Value > 2*worst.GBpsMax:

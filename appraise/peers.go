@@ -32,16 +32,7 @@ func (m *machine) expect(p topology.Path) (topology.Expectation, bool) {
 		return topology.Expectation{GBpsMin: nvlinkLeast * all, GBpsMax: nvlinkMost * all,
 			Basis: fmt.Sprintf("%d links of %g GB/s", links, perLink)}, all > 0
 	}
-	la, okA := m.uplink(*a.Address)
-	lb, okB := m.uplink(*b.Address)
-	if !okA || !okB {
-		return topology.Expectation{}, false
-	}
-	if carries(lb.Link) < carries(la.Link) {
-		la = lb
-	}
-	gts, _ := la.Best()
-	return topology.Expect(p.Class, *cmp.Or(gts, la.SpeedGTs), *la.Width)
+	return m.tree.Expect(p)
 }
 
 func (m *machine) gpu(id string) *topology.GPU {

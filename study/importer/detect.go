@@ -21,7 +21,7 @@ var (
 	// Of a program that gives up before it has a table, only its parameters may be left.
 	ncclHead      = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
 	osuHead       = regexp.MustCompile(`(?m)^# OSU MPI\S* \S.* Test v[0-9]`)
-	sysbenchHead  = regexp.MustCompile(`(?m)^sysbench [0-9]`)
+	sysbenchHead  = regexp.MustCompile(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
 	libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
 	// iperf3's --json has no name of the tool but here; the title is that of -T.
 	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)

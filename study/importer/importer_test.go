@@ -581,6 +581,8 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"),
 			[]string{"1: ucx_tag_bw 1, ucx_tag_lat 1, ucx_ucp_put_bw 1"}, nil},
 		{"ucx_perftest, by the name of the file", "put_bw.log", ucx, []string{"1: ucx_put_bw 1"}, nil},
+		{"sysbench, without its first line", "x.txt", sysbench[strings.Index(sysbench, "Running the test"):],
+			[]string{"1: sysbench_cpu 1"}, nil},
 		{"sysbench 0.4", "x.txt", bench("sysbench/synthetic-0.4.12-cpu.txt"),
 			[]string{"1: sysbench_cpu/primes20000 1"}, nil},
 	} {

@@ -43,7 +43,7 @@ var logFormats = []logFormat{
 	{NCCLTests, ncclHead, ncclJSON, (*file).ncclTests, ncclStart, nil},
 	{Perftest, perftestLog, perftestJSON, one((*file).perftest), perftestStart, perftestSides},
 	{OSU, osuHead, nil, one((*file).osu), osuHead, nil},
-	{Sysbench, sysbenchHead, nil, one((*file).sysbench), sysbenchHead, nil},
+	{Sysbench, sysbenchHead, nil, one((*file).sysbench), sysbenchStart, nil},
 	{Libfabric, libfabricHead, nil, plain("fi_pingpong", Libfabric, bench.ParseFiPingpong), libfabricHead, nil},
 	{Stream, streamHead, nil, plain(testStream, "STREAM", stream), streamStart, nil},
 	{Iperf3, iperf3Text, iperf3JSON, one((*file).iperf3), iperf3Text, nil},

@@ -91,12 +91,13 @@ var (
 	// Newer releases say more above the line with the arguments.
 	ncclStart = regexp.MustCompile(
 		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
-	streamStart = regexp.MustCompile(`(?m)^STREAM version `)
-	imbStart    = regexp.MustCompile(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`)
-	fioStart    = regexp.MustCompile(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`)
-	stressStart = regexp.MustCompile(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`)
-	nvStart     = regexp.MustCompile(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)
-	ucxStart    = regexp.MustCompile(
+	streamStart   = regexp.MustCompile(`(?m)^STREAM version `)
+	sysbenchStart = regexp.MustCompile(`(?m)^sysbench [0-9]`)
+	imbStart      = regexp.MustCompile(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`)
+	fioStart      = regexp.MustCompile(`(?m)^(?:\S.*: \(g=0\): rw=|\{\s*"fio version")`)
+	stressStart   = regexp.MustCompile(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`)
+	nvStart       = regexp.MustCompile(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)
+	ucxStart      = regexp.MustCompile(
 		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|\| +(?:Stage|Test) +\| +# iterations .*)$`)
 )
 
