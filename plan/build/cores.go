@@ -53,6 +53,7 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 // can run nothing until somebody turns it on, and a plan is for the host as it is.
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
+	slow := b.slowCores()
 	for i := range b.host.Cores {
 		c := &b.host.Cores[i]
 		cpus := b.online(c.CPUs)
@@ -66,12 +67,41 @@ func (b *problemBuilder) takeCores() {
 		}
 		b.p.Cores = append(b.p.Cores, plan.Core{
 			ID: c.ID, CPUs: slices.Collect(cpus.All()), NUMANode: node,
-			Package: known(c.Package), L3: known(c.L3), Efficiency: c.Kind == topology.KindEfficiency,
+			Package: known(c.Package), L3: known(c.L3), Efficiency: c.Kind == topology.KindEfficiency || slow > 0 &&
+				*c.MaxKHz < slow,
 		})
 	}
 	if !lost.IsEmpty() {
 		b.note("CPUs %s are on none of the host's NUMA nodes: left out", lost)
 	}
+}
+
+// kindGap is by what factor the highest frequencies of two kinds of cores differ at least. Cores of
+// one kind differ too, by what frequency the maker allows each: up to a tenth.
+const kindGap = 1.2
+
+// slowCores returns the frequency below which cores are small ones, where the host says how fast
+// each core gets and not of what kind it is: that of the core after the widest gap. It is 0 where
+// they are all of one kind, or nothing is known.
+func (b *problemBuilder) slowCores() int64 {
+	var all []int64
+	for _, c := range b.host.Cores {
+		if c.Kind != "" || c.MaxKHz == nil || *c.MaxKHz <= 0 {
+			return 0
+		}
+		all = append(all, *c.MaxKHz)
+	}
+	slices.Sort(all)
+	limit, widest := int64(0), kindGap
+	for i := range all {
+		if i > 0 && float64(all[i])/float64(all[i-1]) >= widest {
+			limit, widest = all[i], float64(all[i])/float64(all[i-1])
+		}
+	}
+	if limit > 0 {
+		b.note("the host does not tell kinds of cores: those that get less than %d MHz are taken as small", limit/1000)
+	}
+	return limit
 }
 
 // known returns the number of a package or cache, -1 if it is not known.

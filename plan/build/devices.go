@@ -71,6 +71,24 @@ func (b *problemBuilder) addDevices() {
 	}
 	b.bundle()
 	b.countVFs()
+	b.noteUnknownNodes()
+}
+
+// noteUnknownNodes says which devices a lab node may get whose distance counts nothing, since nobody
+// knows where they are.
+func (b *problemBuilder) noteUnknownNodes() {
+	var ids []string
+	for i := range b.p.Devices {
+		d := &b.p.Devices[i]
+		if d.NUMANode == nil && (d.Whole || d.VFs > 0) && (b.wantsDevices(d.Kind) ||
+			d.Kind == plan.KindNIC && b.wantsDevices(plan.KindVF)) {
+			ids = append(ids, plan.DeviceName(d.Kind, words.Plain(d.ID)))
+		}
+	}
+	if len(ids) > 0 {
+		b.note("the host does not tell the NUMA node of %s: the distance of cores and memory to them is not considered",
+			listText(ids))
+	}
 }
 
 // noteStandIns says which GPUs are none, if lab nodes want any.

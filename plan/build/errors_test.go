@@ -275,7 +275,8 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 			weights(map[string]int64{"gpu_path": 1, "unequal": -1, "l3_shared": 1_000_001}),
 			"model: no weight is called gpu_path: they are gpu_nic_path, gpu_nic_measured, gpu_gpu_path, " +
 				"device_nearest, device_distance, device_share, memory_distance, " +
-				"memory_balance, core_balance, efficiency_cores, numa_span, numa_span_hidden, l3_shared, emulator_distance, " +
+				"memory_balance, core_balance, efficiency_cores, numa_span, numa_span_hidden, l3_shared, " +
+				"emulator_distance, " +
 				"nic_rate, nic_rdma, nic_shared and unequal\n" +
 				"model: weight l3_shared is 1000001: want 0 to 1000000\nmodel: weight unequal is -1: want 0 " +
 				"to 1000000"},
