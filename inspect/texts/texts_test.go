@@ -2,6 +2,7 @@ package texts
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -237,11 +238,40 @@ func TestRecordedTexts(t *testing.T) {
 	if n := file("ethtool-i.txt").NICs[0]; n.Address.String() != "0000:00:03.0" || n.Driver != "virtio_net" {
 		t.Errorf("ethtool -i: %+v", n)
 	}
-	// Four GPUs with three hops over PCIe between all, and two of them said to be on one node.
-	h = file("rocm-smi.txt")
+}
+
+// rocmTable is a matrix as rocm-smi prints it, with one value for all pairs of n GPUs.
+func rocmTable(title, value string, n int) string {
+	out := "==================== " + title + " between two GPUs ====================\n     "
+	for i := range n {
+		out += fmt.Sprintf("  GPU%-9d", i)
+	}
+	for i := range n {
+		out += fmt.Sprintf("\nGPU%d  ", i)
+		for j := range n {
+			cell := value
+			if i == j {
+				cell = "0"
+			}
+			out += fmt.Sprintf("%-13s", cell)
+		}
+	}
+	return out + "\n\n"
+}
+
+func rocmText() string {
+	return "=================== ROCm System Management Interface ===================\n" + rocmTable("Weight", "72", 4) +
+		rocmTable("Hops", "3", 4) + rocmTable("Link Type", "PCIE", 4) + "========== Numa Nodes ==========\n" +
+		"GPU[0]\t\t: (Topology) Numa Node: 0\nGPU[0]\t\t: (Topology) Numa Affinity: 0\n" +
+		"GPU[1]\t\t: (Topology) Numa Node: 0\nGPU[1]\t\t: (Topology) Numa Affinity: 0\n"
+}
+
+// Three hops over PCIe lie between all four GPUs, and two of them are said to be on one node.
+func TestMatricesOfROCm(t *testing.T) {
+	h, _ := read(t, rocmText())
 	if p := h.Path("GPU0", "GPU3"); len(h.GPUs) != 4 || p.Class != topology.PathSYS || *h.GPUs[1].NUMANode != 0 ||
 		h.GPUs[2].NUMANode != nil || len(h.Contradictions) != 1 {
-		t.Errorf("rocm-smi: %d GPUs, %+v, %+v", len(h.GPUs), p, h.Contradictions)
+		t.Errorf("%d GPUs, %+v, %+v", len(h.GPUs), p, h.Contradictions)
 	}
 }
 
@@ -270,11 +300,12 @@ func FuzzRead(f *testing.F) {
 	for i, k := range Kinds {
 		f.Add(uint8(i), strings.Join(k.Heads, " 1\n"))
 	}
-	for _, name := range []string{"rocm-smi.txt", "numactl.txt", "ethtool-i.txt", "ethtool.txt"} {
+	for _, name := range []string{"numactl.txt", "ethtool-i.txt", "ethtool.txt"} {
 		if b, err := os.ReadFile("testdata/" + name); err == nil {
 			f.Add(uint8(4), string(b[:min(len(b), 1500)]))
 		}
 	}
+	f.Add(uint8(4), rocmText())
 	f.Add(uint8(20), `<device><capability type='pci'><bus>1</bus></capability></device>`)
 	f.Add(uint8(22), `[{"class":"network","businfo":"pci@0000:01:00.0"}]`)
 	f.Fuzz(func(t *testing.T, kind uint8, text string) {
