@@ -39,9 +39,9 @@ func TestWhatIsWrongIsSaidOnStandardError(t *testing.T) {
 	}}, nil)
 	want := "lab one: its switch is not running: rackless up with its lab file starts it again\n" +
 		"one/a: its process 7 is gone: rackless up with the lab's file starts it again\n" +
-		"lab two: not ready: up works on it, or was killed; rackless up with its lab file goes on\n" +
+		"lab two: not ready: up works on it, or was killed; rackless up with its lab file continues\n" +
 		"two/b: refused\n" +
-		"lab four: not ready: up works on it, or was killed; rackless up with its lab file goes on\n"
+		"lab four: not ready: up works on it, or was killed; rackless up with its lab file continues\n"
 	if err != nil || stderr.String() != want || out.Len() == 0 {
 		t.Errorf("got %v and %q, want %q", err, stderr, want)
 	}

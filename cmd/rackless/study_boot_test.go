@@ -24,7 +24,7 @@ func TestAStudyThatTakesAnotherBootSaysHowToGoOn(t *testing.T) {
 		code int
 	}{
 		{"isolated", studyRunOptions{}, &rig.BootError{Isolated: true, CPUs: topology.CPUs(2, 3)},
-			"the next run takes this host booted with CPUs 2-3 isolated (isolcpus)\nlead the host there with: " +
+			"the next run takes this host booted with CPUs 2-3 isolated (isolcpus)\nprepare the host for it with: " +
 				"rackless down a/lab.yaml; rackless rollback; rackless prepare a/lab.yaml; reboot\n", exitReboot},
 		{"not isolated", studyRunOptions{}, &rig.BootError{CPUs: topology.CPUs(2, 3)},
 			"; rackless prepare a/lab.yaml --no-reboot; reboot\n", exitReboot},
