@@ -149,7 +149,7 @@ func (t *tree) bound(least []leastColumn) int64 {
 // false where work ran out, and raises the root bound where it can.
 func (t *tree) raised() (higher, ok bool) {
 	t.applyPrices()
-	if !t.cheapest() || t.work.stopped != "" {
+	if !t.cheapest() || t.work.add(0) {
 		return false, false
 	}
 	b := t.bound(t.least)
@@ -208,6 +208,8 @@ func (t *tree) ascend() {
 		t.root = b
 		return
 	}
+	t.work.budget(ascendSteps)
+	defer t.work.endBudget()
 	t.subgradient()
 	if !t.proved() {
 		t.roundPrices()
@@ -215,8 +217,11 @@ func (t *tree) ascend() {
 	t.root = max(t.root, t.boundUnequal(equalSteps))
 }
 
-// rounds is how often subgradient changes the prices.
-const rounds = 300
+// rounds is how often subgradient changes the prices, ascendSteps bounds the work on all prices.
+const (
+	rounds      = 300
+	ascendSteps = 5_000_000
+)
 
 // subgradient raises the prices of what too many lab nodes want and lowers those of what is left,
 // as long as the bound grows: the subgradient method with Polyak's step towards the best placement
@@ -244,7 +249,7 @@ func (t *tree) subgradient() {
 		}
 		t.price.step(&direction, weights, theta*gap/16, norm)
 		t.applyPrices()
-		if !t.cheapest() || t.work.stopped != "" {
+		if !t.cheapest() || t.work.add(0) {
 			break
 		}
 		if b := t.bound(t.least); b > high {

@@ -1,6 +1,10 @@
 package search
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/plan"
+)
 
 // A good placement makes the tree smaller, and it is all that there is where the search is stopped.
 // The cases that need the local search: mixes 4, 9, 12 and 28 of the tests, too large to be proved,
@@ -83,6 +87,7 @@ func (t *tree) insertion(i int) *column {
 const (
 	pairSteps     = 6_000_000 // on pairs
 	tripleSteps   = 3_000_000 // on three at a time
+	manySteps     = 9_000_000 // more on three at a time, where there are many lab nodes
 	reinsertSteps = 20_000    // on placing a few again
 )
 
@@ -95,20 +100,66 @@ func (t *tree) improveTriples() {
 		return
 	}
 	until := t.work.steps + tripleSteps
+	if n > tinyNodes {
+		until += manySteps
+	}
 	draw := newDraw()
 	for t.work.steps < until && t.work.stopped == "" && !t.proved() {
-		a, b, c := draw(n), draw(n), draw(n)
-		if a == b || b == c || a == c {
+		who := []int{draw(n)}
+		// Half of the time with lab nodes of one place, its own or where it would be best: they are in its way.
+		var near []int
+		if draw(2) == 0 {
+			near = t.neighbours(t.order[who[0]], draw)
+		}
+		for range 2 {
+			k := draw(n)
+			if len(near) > 0 {
+				k = near[draw(len(near))]
+			}
+			if !slices.Contains(who, k) {
+				who = append(who, k)
+			}
+		}
+		if len(who) < 3 {
 			t.work.add(1)
 			continue
 		}
-		who := []int{a, b, c}
 		slices.Sort(who)
 		for k := range who {
 			who[k] = t.order[who[k]]
 		}
 		t.reoptimise(who...)
 	}
+}
+
+// neighbours returns the positions in the order of the lab nodes on a NUMA node, or with a device
+// there, that lab node i is on or would be on were it alone.
+func (t *tree) neighbours(i int, draw func(int) int) []int {
+	c := t.best[i]
+	if l := t.least[i].column; l != nil && draw(2) == 0 {
+		c = l
+	}
+	if len(c.cores) == 0 {
+		return nil
+	}
+	at := t.m.pools[c.cores[draw(len(c.cores))].pool].node
+	var near []int
+	for k, j := range t.order {
+		if o := t.best[j]; j != i && (slices.Contains(t.m.nodesOf(o), at) || t.hasAt(o, at)) {
+			near = append(near, k)
+		}
+	}
+	return near
+}
+
+// hasAt reports whether a column has a device at a NUMA node.
+func (t *tree) hasAt(c *column, node int) bool {
+	for d := range c.whole {
+		if t.m.devices[d].home == node {
+			return true
+		}
+	}
+	return slices.ContainsFunc(c.vfs, func(v plan.VFCount) bool { return t.m.devices[v.Device].home == node })
 }
 
 // newDraw returns a function that draws numbers below n, the same ones each time.

@@ -50,7 +50,11 @@ func (t *tree) solveMaster() {
 		t.patternsMade, t.patternModel = true, t.newPatternModel()
 	}
 	a := t.patternModel
-	if a == nil || !a.reprice() || len(a.classes)+len(a.groups)+len(a.sizes) > maxRows {
+	if a == nil || len(a.classes)+len(a.groups)+len(a.sizes) > maxRows {
+		return
+	}
+	if !a.reprice() {
+		t.patternModel = nil // it takes too long for this lab
 		return
 	}
 	p := a.start()

@@ -94,8 +94,9 @@ func (t *tree) solve() (int64, bool) {
 	if t.proved() {
 		return t.cost, true
 	}
-	// Most trees are small; where this one is not, a better placement makes it smaller.
-	if t.tryAll(firstSteps) {
+	// Most trees are small; where this one is not, a better placement makes it smaller. Trees of many
+	// lab nodes are large.
+	if len(t.order) <= quickLabs/2 && t.tryAll(firstSteps) {
 		return t.cost, t.best != nil
 	}
 	t.improveTriples()
