@@ -38,7 +38,7 @@ var pageTemplate = sync.OnceValue(parsePage)
 // parsePage parses the template anew: compareTemplate adds its own page to a copy.
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
-		"size": show.Size, "time": show.Time,
+		"size": show.Size, "time": show.Time, "fold": words.Fold,
 		"name": judgedName, "figure": judgedFigure, "reached": reached, "cause": causeTitle,
 	}).Parse(pageHTML))
 }

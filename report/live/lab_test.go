@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/finding"
 )
 
 func TestThePageOfALab(t *testing.T) {
@@ -173,6 +174,8 @@ func TestForeignMessagesAreFoldedUp(t *testing.T) {
 	f.labs[1].Reason, f.labs[0].Nodes[1].Error = assertion, long
 	f.labs[0].Created, f.labs[1].Created = start, start
 	f.studies[0].Error, f.results[2].Error = assertion, assertion
+	f.labs[1].Checked, f.labs[1].Findings = start.Add(time.Minute), []finding.Finding{{Code: "RL404", Subject: "vm00 rxe0",
+		Title: "RDMA port", Status: finding.Unknown, Have: assertion, Evidence: assertion}}
 	f.fail = map[string]error{"fabric half": errors.New(assertion)}
 	s := newServer(t, f)
 	for _, path := range []string{"/", "/labs/pair", "/labs/half", "/host"} {

@@ -81,7 +81,7 @@ func (v *view) published(tests map[string]bool) string {
 			}
 			if ratio := max(f.A/f.B, f.B/f.A); ratio > most {
 				metric := strings.ReplaceAll(f.Metric, "_", " ")
-				most, said = ratio, fmt.Sprintf("“%s” measured: with CPUs that other work keeps off (%s in place "+
+				most, said = ratio, fmt.Sprintf("“%s” measured: with CPUs kept free of other work (%s instead "+
 					"of %s) and %s, %s of %s went from %s to %s %s. Its host, %s, has CPUs to spare.", d.Title, f.To,
 					f.From, f.Where, metric, f.Test, show.Figure(f.A), show.Figure(f.B), v.unit(f.Unit),
 					words.List(d.Kind))
