@@ -49,6 +49,8 @@ func (a *app) storedResult(args []string) (results.Store, report.Data, error) {
 	return kept, data, err
 }
 
+// newBaselineSaveCmd makes rackless baseline save. It writes into the directory of data unless
+// --out names a file, so that a CI can keep the baseline in its repository.
 func newBaselineSaveCmd(a *app) *cobra.Command {
 	var out string
 	var tolerances []string
@@ -107,6 +109,8 @@ type baselineOutput struct {
 	Figures  []bench.Deviation `json:"figures"`
 }
 
+// newBaselineCheckCmd makes rackless baseline check. A figure outside its bounds is status 3, which
+// a CI can tell from an error of the program.
 func newBaselineCheckCmd(a *app) *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
@@ -161,6 +165,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 	return cmd
 }
 
+// baselineGrid has one row for each figure of the baseline, also for those that the measurement lacks.
 func baselineGrid(all []bench.Deviation) *show.Grid {
 	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
 	// A figure that failed or is missing has no value: its row says why instead.

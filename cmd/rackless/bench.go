@@ -29,6 +29,7 @@ type benchFlags struct {
 	output string
 }
 
+// newBenchCmd makes rackless bench. Its flags are those of one measurement; what varies is the business of a study.
 func newBenchCmd(a *app) *cobra.Command {
 	f := benchFlags{pairs: bench.PairsAll}
 	cmd := &cobra.Command{
@@ -99,6 +100,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	return cmd
 }
 
+// bench verifies the lab, measures it, stores the result and prints it. What fails first is cheap
+// to check: the options, then a study that runs, then the lab.
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	engines, err := pickEngines(f)
 	if err != nil {
@@ -201,6 +204,7 @@ func faults(samples []bench.Sample) error {
 	return faultf("measurements that failed: %d", n)
 }
 
+// pickEngines returns the engines that --tests or --suite selects. An unknown name is an error of the command line.
 func pickEngines(f benchFlags) ([]bench.Engine, error) {
 	switch {
 	case f.Suite != "" && len(f.tests) > 0:

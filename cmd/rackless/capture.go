@@ -30,6 +30,7 @@ type captureFlags struct {
 	force    bool
 }
 
+// newCaptureCmd makes rackless capture. The switch captures, so that nodes need neither tcpdump nor CPU time for it.
 func newCaptureCmd(a *app) *cobra.Command {
 	var f captureFlags
 	cmd := &cobra.Command{
@@ -92,6 +93,7 @@ v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
 	return cmd
 }
 
+// capture copies frames from the switch to the file until a limit is reached or ctx ends, and prints a summary.
 func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f captureFlags) error {
 	var keep func([]byte) bool
 	// By the addresses of its NICs, and not by its port: frames to the node enter the switch at other

@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/internal/terminal"
 )
 
+// newConsoleCmd makes rackless console. It also works if the agent does not answer, which exec needs.
 func newConsoleCmd(a *app) *cobra.Command {
 	quiet := time.Second
 	cmd := &cobra.Command{

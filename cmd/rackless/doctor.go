@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
+// newDoctorCmd makes rackless doctor. It changes nothing, so it is safe to run first on any machine.
 func newDoctorCmd(a *app) *cobra.Command {
 	var format string
 	var probe bool

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/rack"
 )
 
+// newDownCmd makes rackless down. It takes the name of a lab as well as its file, because the file may be gone.
 func newDownCmd(a *app) *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{

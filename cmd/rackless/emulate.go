@@ -36,6 +36,7 @@ type emulateFlags struct {
 	noStdin bool
 }
 
+// newEmulateCmd makes rackless emulate and its subcommands.
 func newEmulateCmd(a *app) *cobra.Command {
 	f := emulateFlags{scale: 1}
 	cmd := &cobra.Command{

@@ -21,6 +21,8 @@ type hostsOutput struct {
 	Hosts []emulate.Item `json:"hosts"` // by name
 }
 
+// newEmulateLsCmd makes rackless emulate ls. It also lists hosts whose rackless was
+// killed, until the next emulate removes them.
 func newEmulateLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -59,6 +61,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// hostGrid has one row for each emulated host.
 func hostGrid(hosts []emulate.Item) *show.Grid {
 	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
 		"kept")
@@ -79,6 +82,7 @@ func hostGrid(hosts []emulate.Item) *show.Grid {
 	return g
 }
 
+// newEmulateProfilesCmd makes rackless emulate profiles. A printed profile is a file that emulate takes.
 func newEmulateProfilesCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "profiles [PROFILE]",
@@ -115,6 +119,7 @@ comments say how the profile differs from the real machine. Use it as a start fo
 	}
 }
 
+// newEmulateRmCmd makes rackless emulate rm.
 func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME...",

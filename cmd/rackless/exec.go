@@ -16,6 +16,7 @@ import (
 // maxStdin bounds what exec passes on: it goes to the guest agent in one message.
 const maxStdin = 16 << 20
 
+// newExecCmd makes rackless exec. Its exit status is the command's, as with ssh, so that scripts can rely on it.
 func newExecCmd(a *app) *cobra.Command {
 	var noStdin bool
 	cmd := &cobra.Command{

@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
+// newExplainCmd makes rackless explain. The texts are in the binary: machines with a fault may have no network.
 func newExplainCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [RL###|NAME|ERROR]...",

@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
+// newFabricCmd makes rackless fabric, which shows counters, and its subcommand set.
 func newFabricCmd(a *app) *cobra.Command {
 	var format string
 	var watch bool

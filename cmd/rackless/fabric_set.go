@@ -28,8 +28,11 @@ type linkFlag struct {
 	edits *[]fabric.LinkEdit
 }
 
+// String returns no default: a setting that is not named stays as it is.
 func (f linkFlag) String() string { return "" }
-func (f linkFlag) Type() string   { return linkFlags[f.key].kind }
+
+// Type returns the placeholder that the help shows for the value.
+func (f linkFlag) Type() string { return linkFlags[f.key].kind }
 
 // Edits are kept in the order of the command line, since a later one may take an earlier one away.
 func (f linkFlag) Set(text string) error {
@@ -37,6 +40,7 @@ func (f linkFlag) Set(text string) error {
 	return new(fabric.Link).Set(f.key, text)
 }
 
+// newFabricSetCmd makes rackless fabric set, with one flag for each setting that package fabric knows.
 func newFabricSetCmd(a *app) *cobra.Command {
 	var format string
 	var ports []string

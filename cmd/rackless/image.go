@@ -14,6 +14,8 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
+// newImageCmd makes rackless image and its subcommands. up needs none of them: they are for caches that are filled or
+// emptied on purpose, for example in CI.
 func newImageCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
@@ -29,6 +31,7 @@ any time: running nodes keep what they use.`,
 	return cmd
 }
 
+// newImageLsCmd makes rackless image ls.
 func newImageLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -56,6 +59,7 @@ release.`,
 	return cmd
 }
 
+// imageGrid has one row for each image, with its templates below it, and then the templates without an image.
 func imageGrid(out images.Listing, now time.Time) *show.Grid {
 	g := show.NewGrid("key", "what", "state", "kernel", "shape", "size>", "made")
 	age := func(t *time.Time) string {
@@ -95,6 +99,7 @@ type buildOutput struct {
 	Kernel string `json:"kernel"`
 }
 
+// newImageBuildCmd makes rackless image build.
 func newImageBuildCmd(a *app) *cobra.Command {
 	var format, kernel string
 	cmd := &cobra.Command{
@@ -125,6 +130,7 @@ image.`,
 	return cmd
 }
 
+// newImageRmCmd makes rackless image rm.
 func newImageRmCmd(a *app) *cobra.Command {
 	var o images.RemoveOptions
 	cmd := &cobra.Command{

@@ -46,6 +46,8 @@ type inspectOptions struct {
 	diff      bool
 }
 
+// newInspectCmd makes rackless inspect. The same verb reads this machine, a snapshot and many
+// dumps, so that a script works on all of them.
 func newInspectCmd(a *app) *cobra.Command {
 	o := inspectOptions{form: formTable, failOn: failNever}
 	cmd := &cobra.Command{

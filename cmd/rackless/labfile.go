@@ -29,6 +29,7 @@ its JSON schema, for editors and other tools.`,
 	return cmd
 }
 
+// newLabCheckCmd makes rackless lab check. All faults are listed at once, with status 2, as up would end.
 func newLabCheckCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "check [LAB.yaml]",
@@ -70,6 +71,7 @@ func totals(l *lab.Lab) (cpus, memory string) {
 	return words.Count(n, "CPU") + moreCPUs, fmt.Sprintf("%v memory%s", b, moreMemory)
 }
 
+// newLabDefaultsCmd makes rackless lab defaults. Its output is a lab file with the same meaning.
 func newLabDefaultsCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "defaults [LAB.yaml]",
@@ -83,6 +85,7 @@ and IP address. The output is a lab file with the same meaning.`,
 	})
 }
 
+// newLabSchemaCmd makes rackless lab schema.
 func newLabSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
@@ -108,6 +111,7 @@ type diffOutput struct {
 	Effect  lab.Effect   `json:"effect,omitempty"` // the dearest of the changes: "live", "recreate" or "rebuild"
 }
 
+// newLabDiffCmd makes rackless lab diff. It shows before up what up would interrupt.
 func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
 	cmd := ofLabFile(&cobra.Command{
@@ -130,6 +134,8 @@ func newLabDiffCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// diff compares a lab file with the running lab of its name. If that lab is not running there are no changes:
+// up would make all of it.
 func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
 	out := diffOutput{Lab: l.Name, Changes: []lab.Change{}, Repairs: []string{}}
 	d, err := a.dirs()

@@ -17,6 +17,7 @@ type logsFlags struct {
 	lines                int // 0: all
 }
 
+// newLogsCmd makes rackless logs. Logs are files, so they can be read after a node has died.
 func newLogsCmd(a *app) *cobra.Command {
 	var f logsFlags
 	cmd := &cobra.Command{

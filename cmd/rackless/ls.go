@@ -19,6 +19,7 @@ type lsOutput struct {
 	Labs []rack.Description `json:"labs"` // by name
 }
 
+// newLsCmd makes rackless ls. States are asked from the machines, not read from the state on disk, which may be old.
 func newLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{

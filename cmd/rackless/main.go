@@ -91,6 +91,7 @@ var otherNames = map[string][]string{
 	"verify":  {"test"},
 }
 
+// newRootCmd makes the command rackless with all verbs. Tests make one for each command line, since cobra keeps flags.
 func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rackless",

@@ -44,6 +44,7 @@ type planOptions struct {
 	policy  string
 }
 
+// newPlanCmd makes rackless plan. It never changes the host, so it needs no root and can plan for another machine.
 func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit, policy: fleet.BestFit}
 	cmd := &cobra.Command{

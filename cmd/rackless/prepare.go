@@ -35,6 +35,7 @@ type prepareOptions struct {
 	host.Choices
 }
 
+// newPrepareCmd makes rackless prepare. --resume is for the unit that continues at boot.
 func newPrepareCmd(a *app) *cobra.Command {
 	var o prepareOptions
 	cmd := &cobra.Command{
@@ -101,6 +102,7 @@ type prepareOutput struct {
 
 const prepareSchema = "rackless/prepare/v1"
 
+// stepOutputs returns the steps as they are printed as JSON, see docs/json.md.
 func stepOutputs(results []change.Result) []stepOutput {
 	out := make([]stepOutput, len(results))
 	for i, r := range results {
@@ -113,6 +115,8 @@ func stepOutputs(results []change.Result) []stepOutput {
 	return out
 }
 
+// prepare waits for the unit that continues at boot, checks the journal, plans if the host is not prepared yet, and
+// makes the steps.
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	store := a.store()
 	if !o.resume && a.uid == 0 { // the unit itself is what would be waited for

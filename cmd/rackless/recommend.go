@@ -32,6 +32,7 @@ type recommendOptions struct {
 	format   string
 }
 
+// newRecommendCmd makes rackless recommend.
 func newRecommendCmd(a *app) *cobra.Command {
 	var o recommendOptions
 	cmd := &cobra.Command{
@@ -75,6 +76,7 @@ and the formulas. It changes nothing on the host.`,
 	return cmd
 }
 
+// recommend reads the studies, asks package recommend, and shows what the fitted model would change in the plan.
 func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string) error {
 	l, err := loadLab(labFile)
 	if err != nil {
@@ -177,6 +179,7 @@ func (a *app) recordedStudies(ctx context.Context, path string, names []string) 
 	return out, nil
 }
 
+// recordedStudy reads one study as evidence. Its lab file is optional: imported studies have none.
 func recordedStudy(ctx context.Context, db *store.DB, name string) (*recommend.Study, error) {
 	rec, err := conduct.Load(ctx, db, name)
 	if err != nil {

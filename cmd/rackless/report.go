@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/results"
 )
 
+// newReportCmd makes rackless report. It works on stored results alone, so the lab need not run.
 func newReportCmd(a *app) *cobra.Command {
 	var output, format, html string
 	var list, all bool
@@ -155,6 +156,7 @@ func (a *app) results() (results.Store, error) {
 	return results.Store{Data: d.Data}, err
 }
 
+// listResults prints the stored measurements, the newest last.
 func (a *app) listResults(kept results.Store, args []string, output string) error {
 	name := ""
 	if len(args) == 1 {

@@ -22,6 +22,7 @@ type resultsImportOptions struct {
 	replace bool
 }
 
+// newResultsImportCmd makes rackless results import.
 func newResultsImportCmd(a *app) *cobra.Command {
 	o := resultsImportOptions{Options: importer.Options{Version: version}}
 	cmd := &cobra.Command{
@@ -78,6 +79,7 @@ measure the runs, and neither interleaved nor randomised them.`,
 	return cmd
 }
 
+// resultsImport reads results and stores them as studies: all of them, or none if one is not understood.
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
 	var sources []importer.Source
 	for _, arg := range args {

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
+// newResultsCmd makes rackless results, which only groups its subcommands.
 func newResultsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "results",
@@ -28,6 +29,7 @@ its run. docs/study.md describes its tables.`,
 	return cmd
 }
 
+// newResultsQueryCmd makes rackless results query. SQL is the interface for questions that no verb answers.
 func newResultsQueryCmd(a *app) *cobra.Command {
 	var path, format string
 	var limit time.Duration

@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/study/conduct"
 )
 
+// newResultsRawCmd makes rackless results raw. It prints the evidence behind a figure, byte by byte.
 func newResultsRawCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

@@ -24,6 +24,7 @@ type rollbackOutput struct {
 
 const rollbackSchema = "rackless/rollback/v1"
 
+// newRollbackCmd makes rackless rollback. It takes no lab: the journal knows what was changed.
 func newRollbackCmd(a *app) *cobra.Command {
 	var form string
 	var dryRun, yes, known bool
@@ -53,6 +54,7 @@ lists what remains of rackless prepare after that, and ends with status 3.`,
 	return cmd
 }
 
+// rollback undoes what the journal of prepare records. With known it also accepts a damaged journal.
 func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool) error {
 	store, s := a.store(), a.system()
 	if dryRun {

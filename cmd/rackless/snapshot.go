@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 )
 
+// newSnapshotCmd makes rackless snapshot. Identifiers are replaced by default, because snapshots are sent to others.
 func newSnapshotCmd(a *app) *cobra.Command {
 	var out string
 	var keep, force bool

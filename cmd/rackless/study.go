@@ -33,6 +33,7 @@ import (
 	"github.com/rackless/rackless/study/store"
 )
 
+// newStudyCmd makes rackless study and its subcommands.
 func newStudyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
@@ -56,6 +57,7 @@ func dbFlag(cmd *cobra.Command, path *string) {
 		"of data)")
 }
 
+// dbPath returns the path of the study database: that of --db, or the one in the directory of data.
 func (a *app) dbPath(path string) (string, error) {
 	if path != "" {
 		return path, nil
@@ -74,6 +76,8 @@ type studyRunOptions struct {
 	anyway  bool
 }
 
+// newStudyRunCmd makes rackless study run. There is no verb to continue: the same command does,
+// after whatever ended it.
 func newStudyRunCmd(a *app) *cobra.Command {
 	var o studyRunOptions
 	cmd := &cobra.Command{
@@ -111,6 +115,7 @@ stop.`,
 	return cmd
 }
 
+// studyRun reads the study file and makes the runs, over boots of the host if they are needed.
 func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
 	spec, text, err := readSpec(file)
 	if err != nil {
@@ -328,6 +333,7 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	}
 }
 
+// newStudyReportCmd makes rackless study report.
 func newStudyReportCmd(a *app) *cobra.Command {
 	var path, format, out string
 	cmd := &cobra.Command{
@@ -378,6 +384,7 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 	return document.Load(ctx, db, name, repeat)
 }
 
+// writeStudy writes an analysed study in the format that was asked for.
 func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) error {
 	// The formats are made of one document, so that they never say different things of a study.
 	switch format {
@@ -393,6 +400,7 @@ func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) er
 	return studyview.Text(w, doc, studyview.Options{Color: a.color(), Width: a.width()})
 }
 
+// newStudyLsCmd makes rackless study ls.
 func newStudyLsCmd(a *app) *cobra.Command {
 	var path, format string
 	cmd := &cobra.Command{
@@ -437,6 +445,7 @@ func (a *app) readStudies(ctx context.Context, path string) (*store.DB, error) {
 	return document.Open(ctx, path)
 }
 
+// newStudyRmCmd makes rackless study rm.
 func newStudyRmCmd(a *app) *cobra.Command {
 	var path string
 	cmd := &cobra.Command{

@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/ui"
 )
 
+// newUICmd makes rackless ui. It listens on the loopback address only, because the pages show a user's own labs.
 func newUICmd(a *app) *cobra.Command {
 	listen, tokenFile, db := "127.0.0.1:0", "", ""
 	cmd := &cobra.Command{

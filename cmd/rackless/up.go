@@ -22,6 +22,7 @@ import (
 	"github.com/rackless/rackless/rack/placed"
 )
 
+// newUpCmd makes rackless up. The same verb starts, repairs and changes a lab: it compares the lab with its file.
 func newUpCmd(a *app) *cobra.Command {
 	o := rack.Options{Accel: "auto"}
 	var at placeOptions
@@ -141,6 +142,7 @@ func (a *app) surveyPrepared(ctx context.Context, p *host.Prepared) ([]change.Re
 	return change.Survey(ctx, s, steps)
 }
 
+// up brings the lab up, and prints how long that took or that nothing had to be done.
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
 	ui := terminal.NewDisplay(a.err, a.env)
 	defer ui.Close()

@@ -23,6 +23,7 @@ type exitError struct {
 	err  error
 }
 
+// Error returns the text of the error, empty if everything has been said.
 func (e *exitError) Error() string {
 	if e.err == nil {
 		return ""
@@ -30,6 +31,7 @@ func (e *exitError) Error() string {
 	return e.err.Error()
 }
 
+// Unwrap lets errors.Is and errors.As see the error inside.
 func (e *exitError) Unwrap() error { return e.err }
 
 // usage marks an error as the caller's.
@@ -64,6 +66,7 @@ func exactArgs(n int, what string) cobra.PositionalArgs { return rangeArgs(n, n,
 // maxArgs allows up to n arguments.
 func maxArgs(n int, what string) cobra.PositionalArgs { return rangeArgs(0, n, what) }
 
+// rangeArgs allows least to most arguments; what names them in the message.
 func rangeArgs(least, most int, what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < least || len(args) > most {
@@ -101,6 +104,7 @@ func finish(cmd *cobra.Command) {
 	}
 }
 
+// unknownCommand returns a usage error for a name that is no subcommand, with the names that are close to it.
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -182,6 +186,7 @@ func (h *hostFlags) add(cmd *cobra.Command, what string) {
 	})
 }
 
+// check refuses both flags together, because neither is the obvious winner.
 func (h *hostFlags) check(cmd *cobra.Command) error {
 	if f := cmd.Flags(); f.Changed("snapshot") && f.Changed("host") {
 		return usagef(cmd, "--host %s and --snapshot %s are both the host: leave one out", h.host, h.snapshot)

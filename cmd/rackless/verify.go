@@ -28,6 +28,7 @@ type verifyOptions struct {
 	interval time.Duration
 }
 
+// newVerifyCmd makes rackless verify, for a lab and, with --plan, for a host.
 func newVerifyCmd(a *app) *cobra.Command {
 	o := verifyOptions{form: formatText, interval: 10 * time.Second}
 	cmd := &cobra.Command{
@@ -144,6 +145,7 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 	return t, end, nil
 }
 
+// verifyTarget returns what is to be checked, and a function that closes its connections.
 func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string) (*verify.Target, func(), error) {
 	strays := func() ([]string, error) { return a.store().Strays(a.system()) }
 	if o.plan == "" {

@@ -15,6 +15,7 @@ type versionOutput struct {
 	Arch    string `json:"arch"`
 }
 
+// newVersionCmd makes rackless version, for bug reports.
 func newVersionCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
