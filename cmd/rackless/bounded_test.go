@@ -53,6 +53,7 @@ var readsFiles = map[string]string{
 	"inspect":                   "- inspect -",
 	"inspect --root":            "inspect --root endless",
 	"inspect --snapshot":        "inspect --snapshot endless/report.json",
+	"init":                      onlyWritten,
 	"lab check":                 "lab check /dev/zero",
 	"lab defaults":              "lab defaults /dev/zero",
 	"lab diff":                  "lab diff /dev/zero",

@@ -85,7 +85,7 @@ var otherNames = map[string][]string{
 	"exec":    {"attach", "run", "sh", "shell", "ssh"},
 	"fabric":  {"link", "links", "network", "tc"},
 	"inspect": {"graph", "lstopo", "show", "topo", "topology"},
-	"lab":     {"config", "init", "validate"},
+	"lab":     {"config", "validate"},
 	"ls":      {"get", "inventory", "nodes", "ps", "stat", "status"},
 	"up":      {"apply", "create", "deploy", "launch", "start"},
 	"verify":  {"test"},
@@ -148,7 +148,7 @@ images and results; NO_COLOR turns colour off.`,
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a))
+	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))

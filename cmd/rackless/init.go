@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+)
+
+func newInitCmd(a *app) *cobra.Command {
+	var emulated bool
+	cmd := &cobra.Command{
+		Use:   "init [LAB.yaml]",
+		Short: "Write a commented lab file to begin with",
+		Long: `Writes a lab file of two nodes, lab.yaml unless another name is given. If this machine has two GPUs
+and two RDMA NICs, each node gets one of both; otherwise, and with --emulated, the nodes are
+emulated. An existing file is never overwritten.`,
+		Example: "  rackless init\n  rackless init pair.yaml --emulated",
+		Args:    maxArgs(1, "at most one file"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file := append(args, "lab.yaml")[0]
+			devices := !emulated && hasDevices(cmd.Context())
+			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+			if errors.Is(err, fs.ErrExist) {
+				return usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
+			}
+			if err != nil {
+				return err
+			}
+			_, err = f.Write(lab.Starter("lab", devices))
+			if err = errors.Join(err, f.Close()); err != nil {
+				return err
+			}
+			next := "rackless up "
+			if devices {
+				next = "rackless plan "
+			}
+			fmt.Fprintf(a.out, "%s is written; next: %s%s\n", file, next, file)
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&emulated, "emulated", false, "write a lab of emulated nodes, whatever this machine has")
+	return cmd
+}
+
+// hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. A machine that cannot be read
+// has none.
+func hasDevices(ctx context.Context) bool {
+	h, err := inspect.Read(ctx, inspect.Live())
+	if err != nil {
+		return false
+	}
+	cards := 0
+	for _, n := range h.NICs {
+		if len(n.RDMA) > 0 {
+			cards++
+		}
+	}
+	return len(h.GPUs) >= 2 && cards >= 2
+}
