@@ -49,8 +49,8 @@ emulated. An existing file is never overwritten.`,
 	return cmd
 }
 
-// hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. A machine that cannot be read
-// has none.
+// hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. A
+// machine that cannot be read has none.
 func hasDevices(ctx context.Context) bool {
 	h, err := inspect.Read(ctx, inspect.Live())
 	if err != nil {
