@@ -102,12 +102,7 @@ func (a *app) width() int {
 // painter returns the function that colours text, where results may be coloured.
 func (a *app) painter() func(code, s string) string {
 	color := a.color()
-	return func(code, s string) string {
-		if !color {
-			return s
-		}
-		return "\x1b[" + code + "m" + s + "\x1b[0m"
-	}
+	return func(code, s string) string { return terminal.Paint(color, code, s) }
 }
 
 // progress shows the steps of a longer operation on standard error. end must be called before

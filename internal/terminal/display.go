@@ -98,14 +98,6 @@ func (u *Display) erase() {
 	}
 }
 
-// paint colours a text by a code of ECMA-48, unless colours are off.
-func (u *Display) paint(code, s string) string {
-	if !u.color {
-		return s
-	}
-	return "\x1b[" + code + "m" + s + "\x1b[0m"
-}
-
 // Event shows one event of package rack. Names and notes may come from a lab file or a guest, so they are
 // made safe first.
 func (u *Display) Event(e rack.Event) {
@@ -114,9 +106,9 @@ func (u *Display) Event(e rack.Event) {
 	defer u.mu.Unlock()
 	switch {
 	case e.End:
-		word := u.paint("32", "ok")
+		word := Paint(u.color, "32", "ok")
 		if e.Err != nil {
-			word = u.paint("31", "failed") // the error itself is printed at the end of the command
+			word = Paint(u.color, "31", "failed") // the error itself is printed at the end of the command
 		}
 		u.print("%s %s%s %s", word, e.Step, u.count, words.Seconds(e.Took))
 		u.step, u.count = "", ""

@@ -37,3 +37,11 @@ func Cut(line string, width int) string {
 	}
 	return text.Snip(line, max(width, 1), "~")
 }
+
+// Paint colours a text by a code of ECMA-48 (section 8.3.117), or returns it as it is if color is false.
+func Paint(color bool, code, s string) string {
+	if !color {
+		return s
+	}
+	return "\x1b[" + code + "m" + s + "\x1b[0m"
+}
