@@ -40,13 +40,13 @@ func (r *reader) lshw() {
 		r.json(&list)
 	}
 	for i := range list {
-		r.lshwNode(&list[i], nil, list[i].Class == "system", 0)
+		r.lshwNode(&list[i], nil, nil, list[i].Class == "system", 0)
 	}
 }
 
-// lshwNode reads an element and what is in it. parent is the bridge above; whole is set where the text is of a whole
+// lshwNode reads an element and what is in it. parent is the bridge above, and on the function that it is a part of; whole is set where the text is of a whole
 // machine, so that what has no bridge above stands on a root bus.
-func (r *reader) lshwNode(n *lshwNode, parent *topology.PCIAddr, whole bool, depth int) {
+func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool, depth int) {
 	if depth > 64 {
 		return
 	}
@@ -55,9 +55,12 @@ func (r *reader) lshwNode(n *lshwNode, parent *topology.PCIAddr, whole bool, dep
 	switch {
 	case isPCI && a != nil:
 		r.lshwPCI(n, *a, parent, whole)
+		on = a
 		if n.Description == "PCI bridge" {
 			parent = a
 		}
+	case n.Class == "network" && on != nil: // below a virtio function
+		r.lshwNetdevs(n, *on)
 	case n.Class == "system" && depth == 0:
 		r.h.System.Vendor, r.h.System.Product = n.Vendor, strings.TrimSpace(strings.Split(n.Product, " (")[0])
 	case n.Class == "processor" && r.h.System.CPUModel == "":
@@ -69,19 +72,13 @@ func (r *reader) lshwNode(n *lshwNode, parent *topology.PCIAddr, whole bool, dep
 		}
 	}
 	for i := range n.Children {
-		r.lshwNode(&n.Children[i], parent, whole, depth+1)
+		r.lshwNode(&n.Children[i], parent, on, whole, depth+1)
 	}
 }
 
 func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAddr, whole bool) {
-	config := func(key string) string {
-		if v, ok := n.Configuration[key]; ok {
-			return strings.TrimSpace(fmt.Sprint(v))
-		}
-		return ""
-	}
 	d := topology.PCIDevice{Address: a, Parent: parent, ParentUnknown: parent == nil && !whole, VendorName: n.Vendor,
-		DeviceName: n.Product, Driver: config("driver"), DriverKnown: true}
+		DeviceName: n.Product, Driver: n.config("driver"), DriverKnown: true}
 	if parent == nil && whole {
 		d.Root = fmt.Sprintf("pci%04x:%02x", a.Domain, a.Bus)
 	}
@@ -101,11 +98,25 @@ func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAd
 		}
 	}
 	r.h.PCI = append(r.h.PCI, d)
-	if n.Class != "network" {
-		return
+	if n.Class == "network" {
+		r.lshwNetdevs(n, a)
 	}
+}
+
+// config returns a value of the configuration, "" where there is none.
+func (n *lshwNode) config(key string) string {
+	if v, ok := n.Configuration[key]; ok {
+		return strings.TrimSpace(fmt.Sprint(v))
+	}
+	return ""
+}
+
+// lshwNetdevs reads the network devices of an element into the NIC at a.
+func (r *reader) lshwNetdevs(n *lshwNode, a topology.PCIAddr) {
 	nic := r.nicAt(a)
-	nic.Firmware = word(config("firmware"))
+	if firmware := word(n.config("firmware")); firmware != "N/A" && firmware != "" {
+		nic.Firmware = firmware
+	}
 	var names []string
 	switch v := n.LogicalName.(type) {
 	case string:
@@ -118,7 +129,7 @@ func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAd
 	for _, name := range names {
 		p := netdev(nic, name)
 		p.MAC = n.Serial
-		if link := config("link"); link != "" {
+		if link := n.config("link"); link != "" {
 			p.Carrier = new(link == "yes")
 		}
 	}
