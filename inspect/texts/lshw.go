@@ -44,8 +44,9 @@ func (r *reader) lshw() {
 	}
 }
 
-// lshwNode reads an element and what is in it. parent is the bridge above, and on the function that it is a part of; whole is set where the text is of a whole
-// machine, so that what has no bridge above stands on a root bus.
+// lshwNode reads an element and what is in it. parent is the bridge above, and on the function that
+// it is a part of; whole is set where the text is of a whole machine, so that what has no bridge
+// above stands on a root bus.
 func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool, depth int) {
 	if depth > 64 {
 		return
