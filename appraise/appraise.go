@@ -100,7 +100,8 @@ const quotedBytes = 65536
 // quoted leaves the samples of one size: 64 KiB of messages, of collective operations and others the largest.
 func quoted(all []importer.Sample) []importer.Sample {
 	size := slices.MaxFunc(all, func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
-	if all[0].Metric == bench.MetricBWAverage &&
+	// A message there and back, as of PingPong, is bound by its latency unless it is large.
+	if all[0].Metric == bench.MetricBWAverage && !strings.Contains(all[0].Test, "pingpong") &&
 		slices.ContainsFunc(all, func(x importer.Sample) bool { return x.Bytes == quotedBytes }) {
 		size = quotedBytes
 	}
@@ -207,7 +208,7 @@ func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	link := bench.PCILink{Address: device.String(), Link: *d.Link}
 	for _, up := range m.tree.Ancestors(device) {
 		if r, ok := m.tree.Trained(up); ok && r.GBps() < least.GBps() && !m.IsVirtual() {
-			least, link = r, bench.PCILink{Address: up.Address.String(), Link: *up.Link}
+			least, link = r, bench.PCILink{Address: up.Address.String(), Below: device.String(), Link: *up.Link}
 			link.SpeedGTs, link.Width = &r.GTs, &r.Lanes
 		}
 	}

@@ -58,7 +58,11 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	if origin.MTU > 0 {
 		side.IBMTU = origin.MTU
 	}
-	f.Devices = []string{side.PCI.Address}
+	for i := range m.NICs {
+		if n := &m.NICs[i]; slices.Contains(n.RDMA, side.Device) || slices.Contains(n.Netdevs, side.Device) {
+			f.Devices = []string{n.ID()}
+		}
+	}
 	other := bench.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
 	f.take(all, e, bench.Path{Client: *side, Server: other})
 	if why != "" {

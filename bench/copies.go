@@ -179,8 +179,12 @@ func copyLinkCauses(j *Judgement, side *Side, now GPULink, idle bool) []Cause {
 	fix := fmt.Sprintf("read /sys/bus/pci/devices/%s/current_link_speed while it copies; if it is as low then, "+
 		"compare LnkCap and LnkSta of the card and of every port above it on the host (lspci -vv), and train "+
 		"the link again at the port above, or take another slot (RL003 in rackless explain says how)", now.Address)
-	evidence := fmt.Sprintf("the GPU at %s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
-		"card can do %s", now.Address, side.Node, now.PCILink, gbps(now.capacity()), maxPayload, best)
+	what := "the GPU at " + now.Address
+	if now.Below != "" {
+		what = fmt.Sprintf("the bridge %s above the GPU at %s", now.Address, now.Below)
+	}
+	evidence := fmt.Sprintf("%s on %s had %v after the copies: %s GB/s with packets of %d bytes, and the "+
+		"card can do %s", what, side.Node, now.PCILink, gbps(now.capacity()), maxPayload, best)
 	if !idle {
 		return []Cause{{What: fmt.Sprintf("PCIe Gen %d x%d link", topology.Generation(*now.SpeedGTs), *now.Width),
 			Evidence: evidence, Fix: fix, Ceiling: now.capacity()}}

@@ -47,6 +47,8 @@ type Side struct {
 // A PCILink is the link of a device to the machine.
 type PCILink struct {
 	Address string
+	// Below is the device where the link is that of a bridge above it, which is narrower; "" where it is its own.
+	Below string
 	topology.Link
 }
 
