@@ -44,7 +44,30 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	pl.Hugepages = append(pl.Hugepages, a.hugepages()...)
 	pl.VFs = append(pl.VFs, a.pfCounts(vfs)...)
 	pl.KernelArgs, pl.KernelWhy = a.kernelArgs(pl)
+	pl.Notes = append(pl.Notes, a.sharedCards()...)
 	return pl
+}
+
+// sharedCards says which lab nodes have whole ports of the same card: no term counts that, and the
+// search avoids it where that costs nothing.
+func (a *assembly) sharedCards() (notes []string) {
+	on := map[string][]string{}
+	for i := range a.pl.Nodes {
+		for _, d := range a.pl.Nodes[i].NICs {
+			card, name := a.p.Devices[d].Card(), a.p.Requests[i].Name
+			if card != "" && !slices.Contains(on[card], name) {
+				on[card] = append(on[card], name)
+			}
+		}
+	}
+	for _, card := range slices.Sorted(maps.Keys(on)) {
+		if names := on[card]; len(names) > 1 {
+			notes = append(notes, fmt.Sprintf("%s have ports of one card, %s: they share its PCIe link, and fail "+
+				"together",
+				strings.Join(names, " and "), card))
+		}
+	}
+	return notes
 }
 
 func hostModel(h *topology.Host) string {

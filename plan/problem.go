@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"strings"
+
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -110,6 +112,15 @@ type Device struct {
 	VFs int `json:"vfs,omitempty"`
 	// FreeVFs are the indexes of those virtual functions, ascending; VFs of them.
 	FreeVFs []int `json:"free_vfs,omitempty"`
+}
+
+// Card returns the address of the card that the device is a function of, "" where the ID is no address.
+func (d *Device) Card() string {
+	card, _, ok := strings.Cut(d.ID, ".")
+	if !ok || !strings.Contains(card, ":") {
+		return ""
+	}
+	return card
 }
 
 // A PairPath is what lies between a GPU and a NIC, or between two GPUs. A and B are indexes of

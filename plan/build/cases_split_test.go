@@ -3,6 +3,7 @@ package build_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,5 +50,35 @@ func TestCoresAreSplitAsDevicesAre(t *testing.T) {
 				t.Errorf("cores by NUMA node (-want +got):\n%s%v", diff, c.pl.Terms)
 			}
 		})
+	}
+}
+
+// Two lab nodes on the two ports of one card share a PCIe link, and fail together: where another
+// card is as good, each has one of its own.
+func TestLabNodesHaveACardEachWhereItCostsNothing(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{2, 3} {
+		lab := fmt.Sprintf("name: pair\nworkload: rdma-latency\n"+
+			"nodes: {vm: {count: %d, cpus: 8, memory: 8GiB, gpus: 0, nics: 1}}\n", n)
+		c := proved(t, epyc(t), parseLab(t, lab), build.Options{})
+		cards := map[string]bool{}
+		for i := range n {
+			for _, d := range c.r.Placement.Nodes[i].NICs {
+				card, _, _ := strings.Cut(c.p.Devices[d].ID, ".")
+				cards[card] = true
+			}
+		}
+		said := slices.ContainsFunc(c.pl.Notes, func(s string) bool { return strings.Contains(s, "ports of one card") })
+		if said != (n > 2) {
+			t.Errorf("%d lab nodes on %v, and the notes are %q", n, cards, c.pl.Notes)
+		}
+		if len(cards) != 2 {
+			t.Errorf("%d lab nodes have ports of %d cards (%v), want 2", n, len(cards), cards)
+		}
+	}
+	text := "name: pair\nworkload: rdma-latency\nnodes: {vm: {count: 2, cpus: 8, memory: 8GiB, gpus: 1, nics: 1}}\n"
+	c := proved(t, epyc(t), parseLab(t, text), build.Options{})
+	if one, two := c.nicOf(t, 0), c.nicOf(t, 1); one[:8] == two[:8] {
+		t.Errorf("vm00 has %s and vm01 %s", one, two)
 	}
 }

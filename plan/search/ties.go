@@ -71,3 +71,71 @@ func rank(later bool) int {
 	}
 	return 0
 }
+
+// partCards gives lab nodes that have two ports of one card a card each where that costs the same:
+// one card is one PCIe link, and one point of failure. Cores beside the port move with it.
+func partCards(p *plan.Problem, pl *plan.Placement, cost int64) {
+	l, tries := plan.NewLayout(p), 0
+	for i := range pl.Nodes {
+		for k := range pl.Nodes[i].NICs {
+			for d := range p.Devices {
+				if tries == maxTieTries || !sharesCard(p, pl, i, pl.Nodes[i].NICs[k]) {
+					break
+				}
+				if !mayReplace(p, pl, i, pl.Nodes[i].NICs[k], d) {
+					continue
+				}
+				tries++
+				if next := replaceNIC(l, p, pl, i, k, d); next != nil && !sharesCard(p, next, i, d) &&
+					l.Spread(next, i) &&
+					l.Fits(next) && plan.Cost(plan.Evaluate(p, next)) == cost {
+					*pl = *next
+				}
+			}
+		}
+	}
+}
+
+// sharesCard reports whether another lab node before i has a port of the card of device d.
+func sharesCard(p *plan.Problem, pl *plan.Placement, i, d int) bool {
+	card := p.Devices[d].Card()
+	return card != "" && slices.ContainsFunc(pl.Nodes[:i], func(n plan.NodePlacement) bool {
+		return slices.ContainsFunc(n.NICs, func(o int) bool { return p.Devices[o].Card() == card })
+	})
+}
+
+// mayReplace reports whether lab node i may have device d, of a bundle that nobody uses, in place of NIC old.
+func mayReplace(p *plan.Problem, pl *plan.Placement, i, old, d int) bool {
+	// Affinities between NICs would have to be looked at again.
+	if !p.Devices[d].Whole || slices.ContainsFunc(p.Affinity, func(a plan.Affinity) bool { return a.NIC != "" }) {
+		return false
+	}
+	for _, w := range p.Requests[i].NICs {
+		if slices.Contains(w.Any, old) && !slices.Contains(w.Any, d) {
+			return false
+		}
+	}
+	used := func(o int) bool { return p.Devices[o].Bundle == p.Devices[d].Bundle }
+	return len(p.Requests[i].NICs) > 0 && !slices.ContainsFunc(pl.Nodes, func(n plan.NodePlacement) bool {
+		return slices.ContainsFunc(slices.Concat(n.GPUs, n.NICs), used) ||
+			slices.ContainsFunc(n.VFs, func(v plan.VFCount) bool { return used(v.Device) })
+	})
+}
+
+// replaceNIC returns the placement with the k-th NIC of lab node i replaced, and the cores beside it moved along.
+func replaceNIC(l *plan.Layout, p *plan.Problem, pl *plan.Placement, i, k, d int) *plan.Placement {
+	from, to := p.Devices[pl.Nodes[i].NICs[k]].NUMANode, p.Devices[d].NUMANode
+	next := pl.Exchangeable()
+	if from != nil && to != nil && *from != *to {
+		if n := l.CoresOn(pl.Nodes[i].Cores)[*from]; n > 0 {
+			if next = moveCores(l, pl, i, int(n), *from, *to); next == nil {
+				return nil
+			}
+		}
+	}
+	q := &next.Nodes[i]
+	q.NICs = slices.Clone(q.NICs)
+	q.NICs[k] = d
+	slices.Sort(q.NICs)
+	return next
+}
