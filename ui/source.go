@@ -175,7 +175,9 @@ func (u *Source) Host(ctx context.Context) (live.Host, error) {
 		return live.Host{}, err
 	}
 	r := doctor.Look(ctx, doctor.Options{Dirs: u.Dirs, NoBoot: true, Progress: &rack.Progress{}})
-	return live.Host{Document: hostview.NewDocument(h, diagnose.Host(h)), Doctor: r.Checks}, nil
+	uses := []live.HostUse{{For: "emulated labs", Checks: r.Checks}, {For: "emulated hosts", Checks: r.Emulated.Checks},
+		{For: "labs on its own devices", Checks: r.RealHost.Checks}}
+	return live.Host{Document: hostview.NewDocument(h, diagnose.Host(h)), Doctor: uses}, nil
 }
 
 // Studies implements live.Source. The file of studies may hold millions of figures: SQL counts the

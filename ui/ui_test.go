@@ -119,7 +119,7 @@ func TestTheHostOfThisTest(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
 	h, err := u.Host(t.Context())
-	if err != nil || h.Document == nil || len(h.Document.Cores) == 0 || len(h.Doctor) < 5 {
+	if err != nil || h.Document == nil || len(h.Document.Cores) == 0 || len(h.Doctor) != 3 || len(h.Doctor[0].Checks) < 5 {
 		t.Fatalf("got %+v, %v", h, err)
 	}
 	var page bytes.Buffer

@@ -162,9 +162,10 @@ func typical(t testing.TB) *fake {
 		host: Host{Document: hostview.NewDocument(&topology.Host{
 			Provenance: topology.Provenance{Name: "box", Emulated: true},
 			NUMANodes:  []topology.NUMANode{{ID: 0}},
-		}, nil), Doctor: []finding.Finding{{Title: "KVM", Status: finding.Warn, Evidence: assertion,
-			Fix: "use another machine"},
-			{Title: "QEMU", Status: finding.OK, Evidence: "10.0.2"}}},
+		}, nil), Doctor: []HostUse{{For: "emulated labs", Checks: []finding.Finding{
+			{Title: "KVM", Status: finding.Warn, Evidence: assertion, Fix: "use another machine"},
+			{Title: "QEMU", Status: finding.OK, Evidence: "10.0.2"},
+		}}, {For: "emulated hosts"}}},
 		docs: map[string]*studyview.Document{"contention": document(t, "contention"), "demo": document(t, "demo")},
 		results: []Result{
 			{Lab: "pair", Time: "20261122T200000Z", Detailed: true, Generated: start.Add(-time.Hour), Emulated: true,

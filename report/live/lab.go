@@ -238,16 +238,25 @@ func (s *server) hostPage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v := struct {
-		At     string
-		Doctor []doctorRow
+		At   string
+		Uses []doctorUse
 	}{At: show.Time(at)}
-	for _, f := range h.Doctor {
-		status := words.Printable(string(f.Status))
-		v.Doctor = append(v.Doctor, doctorRow{words.Printable(f.Title), status, words.Fold(f.Evidence),
-			words.Fold(f.Fix),
-			map[bool]string{true: "ok", false: "off"}[status == "ok"]})
+	for _, use := range h.Doctor {
+		u := doctorUse{For: use.For}
+		for _, f := range use.Checks {
+			status := words.Printable(string(f.Status))
+			u.Rows = append(u.Rows, doctorRow{words.Printable(f.Title), status, words.Fold(f.Evidence),
+				words.Fold(f.Fix), map[bool]string{true: "ok", false: "off"}[status == "ok"]})
+		}
+		v.Uses = append(v.Uses, u)
 	}
 	writeFramed(w, page.Bytes(), []byte(wayBack()), render("doctor", v))
+}
+
+// A doctorUse is a table of what a use of the host takes.
+type doctorUse struct {
+	For  string
+	Rows []doctorRow
 }
 
 // A doctorRow is a check of the host.

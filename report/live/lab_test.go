@@ -207,7 +207,7 @@ func TestThePageOfTheHost(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	resp, body := ask(t, base+"/host", nil)
-	for _, want := range []string{`<a href="/">`, "box", "As a host of emulated labs", "use another machine",
+	for _, want := range []string{`<a href="/">`, "box", "For emulated labs", "For emulated hosts", "use another machine",
 		`<td class="off">warn</td>`, "the trial boot failed"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page has no %q", want)

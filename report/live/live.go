@@ -47,7 +47,13 @@ const MaxResults = 50
 // A Host is the machine that the pages are served from.
 type Host struct {
 	Document *hostview.Document
-	Doctor   []finding.Finding // what it can do as a host of emulated labs, and what it lacks
+	Doctor   []HostUse
+}
+
+// A HostUse is what the machine can be used for, with what it has of that and what it lacks.
+type HostUse struct {
+	For    string
+	Checks []finding.Finding
 }
 
 // A Lab is a running lab.
