@@ -80,7 +80,7 @@ type Options struct {
 	GPUs []GPULink
 }
 
-// An Engine is a way to measure: a tool with its arguments, and the parser of what it prints.
+// An Engine measures one thing: it is a tool with its arguments, and the parser of the tool's output.
 type Engine struct {
 	Name    string // e.g. "ib_write_bw", with what differs from the plain one after slashes: "ib_send_lat/ud"
 	Tool    string // e.g. "perftest"

@@ -65,16 +65,16 @@ type Judgement struct {
 	Server string `json:"server"`
 	Metric string `json:"metric"`
 	Bytes  int64  `json:"bytes,omitempty"`
-	// Gb/s, of copies to and from GPUs GB/s, as are all limits here; as measured, and of repeats
-	// the median
+	// The measured value; of repeats, the median. This and all limits here are in Gb/s, for copies to and
+	// from GPUs in GB/s.
 	Value    float64 `json:"gb_per_s"`
 	Verdict  string  `json:"verdict"` // one of the Verdict constants
 	Text     string  `json:"text"`    // the verdict as a sentence
 	Emulated bool    `json:"emulated,omitempty"`
-	// Wire is what the link carries of payload at its best: with the largest MTU and all members of
-	// a bond. Bound is what the way carries as it is, the narrower of wire and PCIe link. Both have
-	// headers counted, and are 0 where not known. Of copies the one is the PCIe link at what the
-	// card can do, the other the link as it is.
+	// Wire is the payload that the link carries at its best: with the largest MTU and all members of a
+	// bond. Bound is what the path carries in its current state: the narrower of wire and PCIe link.
+	// Both count headers, and are 0 if unknown. For copies, Wire is the PCIe link at the card's best,
+	// and Bound the link in its current state.
 	Wire   float64 `json:"wire_gb_per_s,omitempty"`
 	Bound  float64 `json:"bound_gb_per_s,omitempty"`
 	Causes []Cause `json:"causes,omitempty"` // the likeliest first
@@ -85,9 +85,9 @@ type Cause struct {
 	What     string `json:"what"`     // e.g. "IB MTU 1024"
 	Evidence string `json:"evidence"` // the facts that it follows from
 	Fix      string `json:"fix"`
-	// Possible is set where the facts allow it, and do not show it.
+	// Possible is set if the facts allow the cause but do not prove it.
 	Possible bool `json:"possible,omitempty"`
-	// Ceiling is what the way carries with this cause alone; 0 where no arithmetic gives it.
+	// Ceiling is what the path carries with this cause alone; 0 if it cannot be computed.
 	Ceiling float64 `json:"ceiling_gb_per_s,omitempty"`
 }
 
@@ -96,11 +96,11 @@ const (
 	// within WireShare of the wire; copies: as much of the PCIe link at its best as good links
 	// reach
 	VerdictWire = "wire"
-	// below, but within reach of what the way carries as it is: the causes with a ceiling say why
+	// below the wire, but close to what the path carries in its current state: causes with a ceiling explain it
 	VerdictExplained = "explained"
 	VerdictShort     = "short"    // below that, too: the causes are likely ones
-	VerdictNoCause   = "no cause" // below, and nothing that is known explains it
-	VerdictNone      = "none"     // there is nothing to hold it against
+	VerdictNoCause   = "no cause" // below, and no known fact explains it
+	VerdictNone      = "none"     // there is nothing to compare it with
 )
 
 // What counts as reached.
@@ -175,13 +175,13 @@ func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 	return rate * float64(mtu-ip-tcpBytes) / float64(mtu+ethernet)
 }
 
-// Judge holds the bandwidths of a lab against what their ways carry: one judgement for each test
-// and pair of nodes, at the message size that reports quote (64 KiB, or else the largest), and the
-// copies between a node's memory and its GPUs' against their PCIe links. way returns what is known
-// of a way; other samples of one node, failed ones, those without a bandwidth, and copies over
-// links that are not known are passed by. Emulated figures are held against nothing: the wire of
-// soft RoCE is made up.
-func Judge(samples []Sample, way func(client, server string, run string) Path) []Judgement {
+// Judge compares the bandwidths of a lab with what their paths can carry. It makes one judgement for each
+// test and pair of nodes, at the message size that reports quote (64 KiB, or else the largest). It
+// compares copies between a node's memory and its GPUs with their PCIe links. path returns what is known
+// about a path. Judge ignores other samples of a single node, failed samples, those without a bandwidth,
+// and copies over unknown links. It compares emulated figures with nothing, because the rate of soft RoCE
+// is made up.
+func Judge(samples []Sample, path func(client, server string, run string) Path) []Judgement {
 	type key struct{ test, client, server string }
 	var groups group.By[key, Sample]
 	for _, s := range samples {
@@ -200,7 +200,7 @@ func Judge(samples []Sample, way func(client, server string, run string) Path) [
 				resent += s.Value
 			}
 		}
-		w := way(k.client, k.server, all[0].Run)
+		w := path(k.client, k.server, all[0].Run)
 		if all[0].Metric == MetricCopyBandwidth && len(w.Client.GPUs) == 0 {
 			continue
 		}

@@ -65,9 +65,8 @@ var (
 	pingTimes  = regexp.MustCompile(`^(?:rtt|round-trip) ([a-z/]+) = (\S+) ms(?:, pipe [0-9]+)?$`)
 )
 
-// ParsePing reads what ping of iputils or busybox printed. Times become us, and are those of the
-// way there and back. That some echoes were lost is a result; that none came back, or one twice, is
-// a failure.
+// ParsePing reads the output of ping of iputils or busybox. Times are round-trip times in us. Some lost
+// echoes are a result; no reply at all, or a duplicate, is a failure.
 func ParsePing(output []byte) ([]Figure, error) {
 	var sent, received int64
 	var times []Figure

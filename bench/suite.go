@@ -24,10 +24,9 @@ func Suites() []string {
 	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAll}
 }
 
-// variants belong to suite rdma beside the engines of the catalogue: every operation with every
-// transport that it may have; several queue pairs, both ways at once and for a time, of writes
-// alone, since another operation takes as long and tells little more of the way; and memory of
-// GPUs.
+// variants belong to suite rdma, in addition to the engines of the catalogue: every operation with every
+// transport that it supports, and GPU memory. Several queue pairs, both directions at once and a time
+// limit are measured with writes only, because other operations take as long and add little.
 var variants = []string{
 	"ib_write_bw/uc", "ib_send_bw/uc", "ib_send_bw/ud", "ib_write_bw/imm", "ib_atomic_bw/cas",
 	"ib_write_lat/uc", "ib_send_lat/uc", "ib_send_lat/ud", "ib_write_lat/imm", "ib_atomic_lat/cas",

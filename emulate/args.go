@@ -16,14 +16,14 @@ const agentPort = "org.qemu.guest_agent.0"
 // agentChardev is QEMU's name of the socket behind that port.
 const agentChardev = "ga"
 
-// amdModel is qemu64, the emulation that costs least, made a processor of AMD's:
+// amdModel is qemu64, the cheapest emulation, presented as an AMD processor:
 //   - With svm and npt the host has a KVM of its own, so that its guests are translated once and not
 //     twice. Guests that the host's QEMU translated did not come up in
 //     nine minutes; under KVM two of them took 106 s (examples/epyc-lab.yaml). QEMU emulates no VMX.
-//   - Of AMD's processors Linux believes in threads, and in who shares an L3, by topoext, and in a
-//     steady TSC by invtsc. QEMU emulates neither as an instruction, nor
-//     needs to: both only say what the machine is like. x-force-features leaves them on.
-//   - arat says that timers go on in idle CPUs, as they do.
+//   - On AMD processors Linux needs topoext to see threads and shared L3 caches, and invtsc to trust the
+//     TSC. QEMU emulates no instruction for either, and need not: both only describe the machine.
+//     x-force-features keeps them on.
+//   - arat says that timers continue in idle CPUs, which is true here.
 //   - With x2apic a CPU reaches its APIC by registers of its own and not by memory. With a thread for
 //     each CPU, QEMU 10.0.2 lost ends of interrupts that were written to
 //     memory while another CPU mapped a device: the CPU then waited for ever, halted, with its

@@ -28,13 +28,13 @@ func templates(d rack.Dirs, note func(format string, args ...any)) vm.Cache {
 func templateKey(m machine, version string) string {
 	m = machine{
 		profile: m.profile, accel: m.accel, boot: Boot{Key: m.boot.Key, Append: m.boot.Append}, ram: ram{dir: "ram"},
-		disk: present(m.disk), tools: present(m.tools),
+		disk: placeholder(m.disk), tools: placeholder(m.tools),
 	}
 	return vm.Key(append(m.args(), m.boot.Key, version)...)
 }
 
-// present stands for a file whose path the guest cannot see.
-func present(path string) string {
+// placeholder replaces the path of a file in a key, because the guest cannot see the path.
+func placeholder(path string) string {
 	if path == "" {
 		return ""
 	}

@@ -19,9 +19,8 @@ type factReader interface {
 	Facts(ctx context.Context, node string) (*facts.Node, error)
 }
 
-// paths gathers what is known of the paths between nodes while they are measured. Whatever cannot be
-// read is not known, and stops nothing. Of emulated labs nothing is read: their figures are held
-// against nothing.
+// paths collects what is known about the paths between nodes while they are measured. What cannot be read
+// stays unknown, and is no error. For emulated labs nothing is read, because their figures are not judged.
 type paths struct {
 	lab      factReader
 	emulated bool
@@ -54,7 +53,7 @@ func (w *paths) observe(ctx context.Context, e bench.Engine, client, server benc
 	if !e.Local {
 		before[server.Node] = w.cpuTime(ctx, server.Node)
 	}
-	// Between the two looks is the measurement and nothing else. All that takes longer to read comes after it.
+	// Only the measurement is between the two readings of the CPU time. Everything slower is read after it.
 	samples, err := run()
 	if err != nil || len(samples) == 0 {
 		return samples, err
