@@ -110,7 +110,7 @@ func TestNoWorsePlanIsLeft(t *testing.T) {
 workload: rdma-latency
 nodes: {vm: {count: 2, cpus: auto, memory: 94GiB, smt: 'on', nics: 2}}
 affinity: [{nodes: [vm00, vm01], numa: same}]
-`, 50031},
+`, 54752}, // 49556 without the term of cores that follow devices; the other solver found 50031
 		{"eight lab nodes under caches of which a tenant has some cores each", "x86-xml/AMD-19h-Zen3-2xEpyc-7763.xml",
 			`name: eight
 workload: rdma-latency
@@ -143,8 +143,12 @@ affinity: [{nodes: [n3, n0], numa: same}]
 				t.Fatal(err)
 			}
 			q.Steps = 3_000_000
-			if r, err := q.Solve(t.Context(), h, l); err != nil || r.Plan.Cost > tt.most {
-				t.Errorf("got %+v, %v, want a cost of at most %d", r, err, tt.most)
+			r, err := q.Solve(t.Context(), h, l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if r.Plan.Cost > tt.most {
+				t.Errorf("cost %d, want at most %d", r.Plan.Cost, tt.most)
 			}
 		})
 	}

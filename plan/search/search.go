@@ -36,7 +36,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !m.countsAllow() || len(p.DeviceClashes()) > 0 {
+	if !m.countsAllow() {
 		return nil, ErrInfeasible
 	}
 	work := &meter{ctx: ctx, limit: o.Steps}
@@ -46,7 +46,7 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	t := newTree(m, work)
 	bound, found := t.solve()
 	if !found {
-		if work.stopped != "" {
+		if work.stopped != "" && len(p.DeviceClashes()) == 0 {
 			return nil, fmt.Errorf("%w: %s", ErrStopped, work.stopped)
 		}
 		return nil, ErrInfeasible

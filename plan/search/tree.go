@@ -72,6 +72,9 @@ func (t *tree) solve() (int64, bool) {
 		t.commonPortPrice()
 	}
 	t.greedy()
+	if t.best == nil && len(t.m.p.DeviceClashes()) > 0 {
+		return 0, false // counted only now, since most labs have a place
+	}
 	if t.proved() {
 		return t.cost, true
 	}
