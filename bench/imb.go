@@ -75,7 +75,7 @@ func (t *imbText) read(line string) (err error) {
 	if m := imbBenchmark.FindStringSubmatch(line); m != nil {
 		// "Multi-PingPong" with -multi.
 		name, multi := strings.CutPrefix(strings.ToLower(m[1]), "multi-")
-		if t.name, t.cols = "imb_"+name, nil; multi {
+		if t.name, t.cols = "imb_"+word(name), nil; multi {
 			t.name += "/multi"
 		}
 	}
