@@ -130,6 +130,35 @@ func notInForce(v *view, add func(finding.Finding)) {
 	check("nohz_full", "/sys/devices/system/cpu/nohz_full", v.CPUs.NoHzFull, func([]string) bool { return true })
 }
 
+// ticklessOnly finds nohz_full without isolation: it stops the tick of a CPU with one thread to run, and keeps no other
+// thread off it. A cgroup partition would, and is not seen in the kernel's list of older versions.
+func ticklessOnly(v *view, add func(finding.Finding)) {
+	p, ok := v.asked("nohz_full")
+	if !ok || v.CPUs.Isolated == nil {
+		return
+	}
+	_, tickless, known := v.isolationList(p.value)
+	if !known {
+		return
+	}
+	open := tickless.Difference(v.isolated()).Difference(topology.CPUs(cmdline.BootCPU))
+	if q, ok := v.asked("isolcpus"); ok {
+		if _, asked, known := v.isolationList(q.value); !known || asked.Overlaps(open) {
+			return // RL052
+		}
+	}
+	if open.IsEmpty() {
+		return
+	}
+	add(finding.Finding{Subject: open.String(),
+		Evidence: all(cmdlineIs(p), at("/sys/devices/system/cpu/isolated", cpuList(v.isolated()))),
+		Consequence: "the scheduler puts other threads on these CPUs, and with two threads to run the tick is back: " +
+			"nohz_full keeps nothing off them",
+		Fix: "isolcpus=" + open.String() + " beside it, or a cgroup partition (cpuset.cpus.partition=isolated) " +
+			"for the " +
+			"CPUs of the tenants"})
+}
+
 // emptyList finds parameters whose list the kernel accepts and ignores: it prints one line to its
 // log and isolates nothing. Flags without a list ("isolcpus=domain") are the same mistake, but
 // other parameters take words of their own.

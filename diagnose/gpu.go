@@ -3,6 +3,7 @@ package diagnose
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
@@ -96,4 +97,211 @@ func consoleGPU(v *view, add func(finding.Finding)) {
 	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "boot_vga=1", driverFact(d)),
 		Consequence: "giving it to a virtual machine takes the host's console along",
 		Fix:         "make another GPU the primary one in the firmware, or reach the host over the network"})
+}
+
+// kept reports whether a GPU is kept for virtual machines, and together whether one of them has both.
+func (v *view) kept(g *topology.GPU) bool { return topology.IsVFIO(g.Driver) }
+
+func (v *view) together(a, b *topology.GPU) bool {
+	if a.Address == nil || b.Address == nil {
+		return false
+	}
+	of := v.holders(*b.Address)
+	return slices.ContainsFunc(v.holders(*a.Address), func(t *topology.Tenant) bool { return slices.Contains(of, t) })
+}
+
+// noPeers is a note on cards whose driver lets no other card at their memory: what looks like the nearest path is then
+// the longest, because both copies share the link of the switch.
+func noPeers(v *view, add func(finding.Finding)) {
+	var cards, shared []string
+	for i, g := range v.gpus {
+		if !g.NoPeers() {
+			continue
+		}
+		alone := true // without another that no NVLink leads to
+		for j, o := range v.gpus {
+			if i == j || !o.NoPeers() || v.kept(g) && v.kept(o) && !v.together(g, o) || v.tree.Path(g.ID(), o.ID()).Class == topology.PathNVLink {
+				continue
+			}
+			alone = false
+			if g.Address != nil && o.Address != nil && i < j {
+				if top := v.tree.Meet(*g.Address, *o.Address); top != nil {
+					shared = append(shared, top.Address.String())
+				}
+			}
+		}
+		if !alone {
+			cards = append(cards, g.ID())
+		}
+	}
+	if len(cards) == 0 {
+		return
+	}
+	f := finding.Finding{Subject: strings.Join(cards, ","),
+		Evidence: at(cards[0], "model="+v.gpus[slices.IndexFunc(v.gpus, func(g *topology.GPU) bool {
+			return g.ID() == cards[0]
+		})].Model) + moreDevices(cards),
+		Consequence: "GeForce cards do not reach each other's memory over PCI Express (no peer-to-peer, no GPUDirect " +
+			"RDMA): data is copied through memory of the host",
+		Fix: "spread jobs so that cards of one switch talk little to each other; NCCL_P2P_DISABLE=1 where a program " +
+			"hangs; cards for workstations and servers have peer-to-peer"}
+	if slices.Sort(shared); len(shared) > 0 {
+		shared = slices.Compact(shared)
+		f.Evidence = all(f.Evidence, "below one switch: "+words.Few(shared, 4, " "))
+		f.Consequence += "; between two cards of one switch they cross its uplink twice, which can be slower than " +
+			"between two sockets"
+	}
+	add(f)
+}
+
+// withoutNVLink finds a GPU that has no NVLink where others of its kind have. Where links are bridges between two
+// cards, one that is left over is a choice; on a board with links for all it has lost them.
+func withoutNVLink(v *view, add func(finding.Finding)) {
+	peers := map[string]int{}
+	stated := map[string]bool{}
+	for _, p := range v.Reported {
+		stated[p.A], stated[p.B] = true, true
+		if p.Class == topology.PathNVLink {
+			peers[p.A]++
+			peers[p.B]++
+		}
+	}
+	has := func(g *topology.GPU) bool { return peers[g.ID()] > 0 || g.NVLinks != nil && *g.NVLinks > 0 }
+	var with, without []string
+	pairs := true // each has one peer at most, which is told
+	for _, g := range v.gpus {
+		switch {
+		case has(g):
+			with = append(with, g.ID())
+			pairs = pairs && peers[g.ID()] == 1
+		case slices.ContainsFunc(v.gpus, func(o *topology.GPU) bool { return has(o) && o.Model == g.Model }) &&
+			!strings.HasPrefix(v.Provenance.Tool, "RCCL"):
+			without = append(without, g.ID())
+		}
+	}
+	// Most have them, and some source tells of the others: a source that tells of no links proves nothing.
+	if len(without) == 0 || len(without) > len(with) || len(v.Reported) == 0 &&
+		v.Provenance.Kind != topology.SourceNCCL ||
+		len(v.Reported) > 0 && v.Provenance.Kind == topology.SourceTopo && !stated[without[0]] {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: strings.Join(without, ","),
+		Evidence:    fmt.Sprintf("no NVLink of %s; NVLink of %s", words.Few(without, 4, " "), words.Few(with, 8, " ")),
+		Consequence: "collectives over all GPUs take PCI Express: NCCL rings go through the slowest GPU",
+		Fix: "nvidia-smi nvlink --status -i GPU, and dmesg for Xid 74 and NVSwitch errors; reset or reseat the " +
+			"GPU, start " +
+			"nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"}
+	if pairs {
+		f.Severity = finding.Info
+		f.Consequence = "the others are joined in pairs: a job over all of them takes PCI Express"
+		f.Fix = "nothing if the bridges are meant so; otherwise look at the bridge and nvidia-smi nvlink --status"
+	}
+	add(f)
+}
+
+// noAtomics finds AMD GPUs whose atomic operations do not reach memory: each port of a switch has to route them, and
+// the root port to carry them out. ROCm asks for them at the start.
+//
+// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root.
+func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
+	if g.Address == nil || g.Driver != "" && g.Driver != "amdgpu" && !topology.IsVFIO(g.Driver) {
+		return
+	}
+	d := v.tree.Device(*g.Address)
+	if d == nil || d.Vendor == nil || *d.Vendor != topology.VendorAMD {
+		return
+	}
+	var facts []string
+	for _, port := range v.tree.Ancestors(*g.Address) {
+		// The switch of the card itself knows its card.
+		if !port.NoAtomics {
+			continue
+		}
+		what := "Routing-"
+		if port.Bridge != nil && port.Bridge.Port == "root port" {
+			what = "32bit- 64bit-"
+		}
+		facts = append(facts, at(pci(port.Address)+"/config", "AtomicOpsCap: "+what))
+	}
+	if len(facts) == 0 {
+		return
+	}
+	f := finding.Finding{Severity: finding.Warning, Subject: g.ID(), Evidence: words.Few(facts, 4, "; "),
+		Consequence: "PCIe atomics do not reach the root port: the kernel says \"skipped device, PCI rejects " +
+			"atomics\", and " +
+			"ROCm does not use the card",
+		Fix: "move the card to a slot at the processor, not behind the chipset"}
+	if v.virtual {
+		f.Fix = "use a root port that offers completion (pcie-root-port of QEMU 8.1 or newer), and pass the GPU as a " +
+			"single function"
+	}
+	if topology.HasWord(g.Model, "Instinct") || topology.HasWord(g.Model, "Vega") {
+		f.Severity = finding.Info
+		f.Consequence = "PCIe atomics do not reach the root port: ROCm works without them on this card, with " +
+			"programs " +
+			"that need them between host and GPU apart"
+	}
+	add(f)
+}
+
+// withoutAddress finds memory of a card that has no address: in a guest the firmware had no room for it. The driver
+// then refuses the card.
+func withoutAddress(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if !v.isCard(d.Address) || d.Dead || d.PowerState == "D3cold" {
+		return
+	}
+	var facts []string
+	for _, b := range d.BARs {
+		if b.Unassigned && b.Index < 6 && !b.IO {
+			fact := fmt.Sprintf("BAR %d unassigned", b.Index)
+			if b.SizeBytes > 0 {
+				fact += ", " + size(b.SizeBytes)
+			}
+			facts = append(facts, fact)
+		}
+	}
+	if len(facts) == 0 {
+		return
+	}
+	f := finding.Finding{Subject: d.Address.String(),
+		Evidence:    at(pci(d.Address)+"/resource", strings.Join(facts, "; ")),
+		Consequence: "the driver does not start: BAR is 0M @ 0x0, or \"can't assign; no space\" in dmesg",
+		Fix:         "turn on above-4G decoding and Resizable BAR in the firmware, or boot with pci=realloc"}
+	if v.virtual {
+		f.Fix = "give the guest's firmware room: recent OVMF with the host's physical address bits " +
+			"(host-phys-bits=on), opt/ovmf/X-PciMmio64Mb, or pref64-reserve of the root port; SeaBIOS places none " +
+			"above 4 GiB"
+	}
+	add(f)
+}
+
+// writesOnly finds GPU and NIC at different root ports of a processor for desktops: those pass writes between ports,
+// and no reads.
+//
+// Source: Intel's datasheets of Core processors, "Peer-to-peer memory write transactions are supported; all
+// other peer-to-peer transactions are not".
+func writesOnly(v *view, add func(finding.Finding)) {
+	client := strings.Contains(v.System.CPUModel, "Intel") && (strings.Contains(v.System.CPUModel, "Core(TM)") ||
+		strings.Contains(v.System.CPUModel, "Pentium") || strings.Contains(v.System.CPUModel, "Celeron") ||
+		strings.Contains(v.System.CPUModel, "Xeon(R) E-2") || strings.Contains(v.System.CPUModel, "Xeon(R) W-1")) &&
+		!strings.Contains(v.System.CPUModel, " X-series") && len(v.Packages) < 2
+	if !client || v.virtual {
+		return
+	}
+	for _, p := range v.pairings() {
+		if p.via != topology.PathPHB && p.via != topology.PathNODE || p.gpu.NoPeers() {
+			continue
+		}
+		add(finding.Finding{Subject: p.gpu.ID() + "," + p.nic.ID(),
+			Evidence: all(at("/proc/cpuinfo", "model name="+v.System.CPUModel), fmt.Sprintf("path %s to %s: %s",
+				p.gpu.ID(),
+				p.nic.ID(), p.via)),
+			Consequence: "this processor passes writes between its root ports and no reads: what the NIC receives " +
+				"reaches " +
+				"the GPU, what it sends it cannot read from there (GPUDirect RDMA hangs or is very slow)",
+			Fix: "let NCCL read through the host (NCCL_NET_GDR_READ=0), put both below one PCIe switch, or use " +
+				"a server " +
+				"processor"})
+		return
+	}
 }

@@ -247,14 +247,22 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 	if j.hasPortWidth {
 		port = at(pci(j.link.Port.Address), widthFact("max_link_width", width(j.link.Port.MaxWidth)))
 	}
-	add(v.shared(&j, finding.Finding{Subject: j.subject(),
+	f := finding.Finding{Subject: j.subject(),
 		Evidence: all(at(pci(j.dev.Address), widthFact("current_link_width", j.nowWidth),
 			widthFact("max_link_width", width(j.link.MaxWidth))), port),
 		Consequence: carries(j.nowSpeed, j.nowWidth, j.speed, j.width),
 		Fix: fmt.Sprintf("seat the card again, try without a riser, and look for bifurcation or shared lanes of "+
 			"the slot at %s in the firmware "+
 			"and the board's manual", j.port()),
-	}))
+	}
+	// Seen after a virtual machine ended: the reset of the function trained the link anew, with fewer lanes.
+	if j.end != nil && topology.IsVFIO(j.end.Driver) {
+		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost "+
+			"them: reset "+
+			"it with its bus (echo bus > %s/reset_method) or train the link at %s again, and power off and on if that "+
+			"does not help; otherwise ", pci(j.end.Address), j.port()) + f.Fix
+	}
+	add(v.shared(&j, f))
 }
 
 // shared says of the link of a switch what hangs on it, and makes a note a warning where the link carries less than

@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -79,7 +80,7 @@ type pairing struct {
 }
 
 // pairings returns every GPU that computes with its nearest NIC, where the path is known. Among
-// equally near cards the one with the fewest GPUs is taken: two GPUs that are far from two NICs are
+// equally near cards one of its NUMA node comes first, then the one with the fewest GPUs is taken: two GPUs that are far from two NICs are
 // two cases, not one NIC to move twice.
 func (v *view) pairings() []pairing {
 	ids := make([]string, len(v.fabric))
@@ -103,7 +104,9 @@ func (v *view) pairings() []pairing {
 			}
 			switch {
 			case class == topology.PathUnknown:
-			case best < 0, class < bestClass, class == bestClass && taken[cards[i]] < taken[cards[best]]:
+			case best < 0, class < bestClass, class == bestClass && cmp.Or(
+				cmp.Compare(off(g, v.fabric[i]), off(g, v.fabric[best])),
+				cmp.Compare(taken[cards[i]], taken[cards[best]])) < 0:
 				best, bestClass = i, class
 			}
 		}
@@ -113,6 +116,14 @@ func (v *view) pairings() []pairing {
 		}
 	}
 	return out
+}
+
+// off is 1 where GPU and NIC are not known to be on one NUMA node.
+func off(g *topology.GPU, n *topology.NIC) int {
+	if g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode {
+		return 0
+	}
+	return 1
 }
 
 // gpuIDs is the subject of findings on several GPUs.
@@ -157,7 +168,14 @@ func otherRoot(v *view, add func(finding.Finding)) {
 // apart adds a finding on the GPUs whose nearest NIC is of a class. before stands in front of the fix.
 func (v *view) apart(class topology.PathClass, add func(finding.Finding), consequence, before string) {
 	var same group.By[place, pairing]
+	wrong := len(v.contradictions()) > 0
 	for _, p := range v.pairings() {
+		a, b := p.gpu.NUMANode, p.nic.NUMANode
+		known := a != nil && b != nil
+		// A tool that says SYS of two devices of one node is wrong in one of the two: see RL014.
+		if class == topology.PathSYS && (known && *a == *b || !known && wrong) {
+			continue
+		}
 		if p.via == class {
 			same.Add(placeOf(p), p)
 		}
@@ -169,6 +187,50 @@ func (v *view) apart(class topology.PathClass, add func(finding.Finding), conseq
 	}
 }
 
+// contradictions returns paths that a tool reported as SYS, across NUMA nodes, between devices that it has on one node.
+func (v *view) contradictions() []topology.Path {
+	nodes := map[string]*int{}
+	for g := range each(v.GPUs) {
+		nodes[g.ID()] = g.NUMANode
+	}
+	for n := range each(v.NICs) {
+		nodes[n.ID()] = n.NUMANode
+	}
+	return slices.DeleteFunc(slices.Clone(v.Reported), func(p topology.Path) bool {
+		a, b := nodes[p.A], nodes[p.B]
+		return p.Class != topology.PathSYS || a == nil || b == nil || *a != *b
+	})
+}
+
+// contradicted tells of a matrix whose classes and NUMA column do not agree: what nvidia-smi prints where the kernel
+// knows no node of the host bridges, or in a virtual machine.
+func contradicted(v *view, add func(finding.Finding)) {
+	paths := v.contradictions()
+	if len(paths) == 0 {
+		return
+	}
+	inferred := map[string]bool{}
+	for n := range each(v.NICs) {
+		inferred[n.ID()] = n.Address == nil && n.NUMANode != nil
+	}
+	facts := make([]string, len(paths))
+	for i, p := range paths {
+		facts[i] = fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B)
+		if inferred[p.A] || inferred[p.B] {
+			facts[i] += " (the NIC's is inferred)"
+		}
+	}
+	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
+	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
+		moreDevices(facts[min(2, len(facts)-1):]),
+		Consequence: "SYS means that the path crosses NUMA nodes, and the NUMA column says that it does not: which " +
+			"devices " +
+			"are near each other is not known",
+		Fix: "read numa_node of the devices and of their host bridges in /sys/bus/pci/devices, and give " +
+			"rackless inspect a snapshot or lspci -vvv of the machine; the firmware may not say the nodes of its " +
+			"host bridges"})
+}
+
 // pathEvidence says where both ends are and which class of path that makes.
 func (v *view) pathEvidence(p pairing) string {
 	pieces := make([]string, 0, 3)
@@ -178,7 +240,13 @@ func (v *view) pathEvidence(p pairing) string {
 		node *int
 	}{{p.gpu.Address, p.gpu.Name, p.gpu.NUMANode}, {p.nic.Address, p.nic.Name, p.nic.NUMANode}} {
 		facts := []string{node(d.node)}
+		if d.node != nil && d.addr == nil && d.name == p.nic.Name {
+			facts[0] += " (inferred from the GPUs near it)"
+		}
 		if d.addr != nil {
+			if f := v.tree.Device(*d.addr); f != nil && f.NUMASource != "" && v.fromFiles() {
+				facts[0] += " (from " + f.NUMASource + ")"
+			}
 			if root := v.tree.RootOf(*d.addr); root != "" {
 				facts = append(facts, "root="+root)
 			}

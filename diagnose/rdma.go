@@ -155,6 +155,9 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 	}
 	evidence := at(p.path(), facts...)
 	switch {
+	// Where the physical function works, there is a subnet manager: the function lacks something else.
+	case (p.port.State == "INIT" || p.port.State == "ARMED") && p.nic.PF != nil && v.activeAt(*p.nic.PF):
+		add(v.virtualPort(&p, evidence))
 	case (p.port.State == "INIT" || p.port.State == "ARMED") && (p.port.PhysState == "LinkUp" ||
 		p.port.PhysState == ""):
 		add(finding.Finding{Severity: finding.Error, Subject: p.nic.ID(), Evidence: evidence,
@@ -162,12 +165,42 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 			Fix:         "start a subnet manager (opensm) on the switch or on one host of the fabric"})
 	// The physical function works, so that the cable and the fabric are in order.
 	case p.port.State == "DOWN" && p.nic.PF != nil && v.activeAt(*p.nic.PF):
-		add(finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
-			Evidence:    all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
-			Consequence: "the virtual function has no port of its own in the fabric",
-			Fix: "use a subnet manager with virtualisation, set node and port GUID of the function, and bind " +
-				"it again"})
+		add(v.virtualPort(&p, evidence))
 	}
+}
+
+// virtualPort is the finding on a virtual function that waits while its physical function works.
+func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
+	f := finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
+		Title:    "virtual function has no port in the fabric",
+		Evidence: all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
+		Consequence: "no traffic: the physical function is active, so that the fabric has a subnet manager, and the " +
+			"virtual function has no port of its own in it",
+		Fix: "set node and port GUID of the function (ip link set NETDEV vf N node_guid GUID, port_guid GUID, state " +
+			"auto), turn on virtualisation in the subnet manager (virt_enabled 2), and bind the function again"}
+	if zero(p.dev.NodeGUID) {
+		f.Consequence += "; its node GUID is zero (RL094), which is why"
+	}
+	return f
+}
+
+// zero reports whether a GUID is one that was not set.
+func zero(guid string) bool { return guid != "" && strings.Trim(guid, "0:x") == "" }
+
+// fewLanes finds InfiniBand at one or two of its four lanes: a splitter cable, a card of half the rate (HDR100), or a
+// cable with a fault.
+func fewLanes(v *view, p rdmaPort, add func(finding.Finding)) {
+	if p.port.LinkLayer != "InfiniBand" || p.port.State != "ACTIVE" || p.nic.PF != nil || p.port.Lanes < 1 ||
+		p.port.Lanes > 2 || p.port.RateGbps == nil {
+		return
+	}
+	whole := 4 / float64(p.port.Lanes) * *p.port.RateGbps
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: at(p.path(), fmt.Sprintf("rate=%g Gb/sec (%dX)",
+		*p.port.RateGbps,
+		p.port.Lanes)),
+		Consequence: fmt.Sprintf("%d of 4 lanes: %g Gb/s, where four have %g", p.port.Lanes, *p.port.RateGbps, whole),
+		Fix: "right for a splitter cable and for cards of half the rate (HDR100); otherwise clean and seat the cable " +
+			"again, and look at the port of the switch (split mode, errors by lane)"})
 }
 
 // activeAt reports whether the NIC at a has an active RDMA port.
@@ -180,7 +213,7 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 // zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
-		if n.PF == nil || d.NodeGUID == "" || strings.Trim(d.NodeGUID, "0:x") != "" {
+		if n.PF == nil || !zero(d.NodeGUID) {
 			continue
 		}
 		add(finding.Finding{Subject: n.ID(),
@@ -235,7 +268,7 @@ func noPeerMemory(v *view, add func(finding.Finding)) {
 	var gpus []string
 	severity := finding.Info
 	for _, g := range v.gpus {
-		if g.Driver != "nvidia" || g.DMABuf != nil && *g.DMABuf {
+		if g.Driver != "nvidia" || g.NoPeers() || g.DMABuf != nil && *g.DMABuf {
 			continue
 		}
 		if g.DMABuf != nil {

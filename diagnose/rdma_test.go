@@ -26,7 +26,7 @@ func vf(h *topology.Host, guid string, p topology.RDMAPort) {
 func nvidia(h *topology.Host) {
 	h.Tenants = nil
 	for _, a := range []string{gpu0, gpu1} {
-		dev(h, a).Driver = "nvidia"
+		dev(h, a).Driver, dev(h, a).DeviceName = "nvidia", "GA102GL [RTX A6000]"
 	}
 }
 
@@ -118,6 +118,9 @@ func rdmaCases() []testCase {
 		{id: "RL096", found: true, name: "dma-buf cannot do it", set: func(h *topology.Host) {
 			nvidia(h)
 			h.GPUs[0].DMABuf = new(false)
+		}},
+		{id: "RL096", found: false, name: "cards that have no peer-to-peer", set: func(h *topology.Host) {
+			twoCards(h, "GA102 [GeForce RTX 3090]")
 		}},
 		{id: "RL096", found: false, name: "the module is loaded", set: func(h *topology.Host) {
 			nvidia(h)

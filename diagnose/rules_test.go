@@ -44,7 +44,7 @@ func (c *testCase) host() *topology.Host {
 func allCases() []testCase {
 	return slices.Concat(linkCases(), localityCases(), iommuCases(), assignCases(), memoryCases(), cpuCases(),
 		tenantCases(), tenantResCases(),
-		networkCases(), rdmaCases(), gpuCases())
+		networkCases(), rdmaCases(), gpuCases(), pathCases(), guestCases())
 }
 
 // of returns the findings of one rule.

@@ -233,6 +233,7 @@ func switchWithACS(control uint16) func(*hostfixture.Tree) {
 func nvidiaOnHost(t *hostfixture.Tree) {
 	t.Remove(gpu0 + "/driver")
 	t.Link(gpu0+"/driver", "sys/bus/pci/drivers/nvidia")
+	t.File(gpu0+"/device", "0x2230") // an RTX A6000
 	t.File("proc/modules", t.Text("proc/modules")+"\nnvidia 56713216 2 - Live 0x0")
 }
 

@@ -381,7 +381,7 @@ func (f *functionDir) config(d *topology.PCIDevice) {
 	if c.HeadOnly && (d.IsBridge() || c.Bridge != nil || d.IsGPU() || d.IsNIC()) {
 		f.headOnly = true
 	}
-	d.Dead, d.Bridge, d.ACS, d.ATS = c.Dead, c.Bridge, c.ACS, c.ATS
+	d.Dead, d.Bridge, d.ACS, d.ATS, d.NoAtomics = c.Dead, c.Bridge, c.ACS, c.ATS, c.NoAtomics
 	d.Class, d.Vendor, d.Device = cmp.Or(d.Class, c.Class), cmp.Or(d.Vendor, c.Vendor), cmp.Or(d.Device, c.Device)
 	d.Revision = cmp.Or(d.Revision, c.Revision)
 	d.Link = cmp.Or(d.Link, c.Link)

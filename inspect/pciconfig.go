@@ -80,6 +80,7 @@ func parseBARs(text string, bridge bool) ([]topology.BAR, error) {
 		}
 		bars = append(bars, topology.BAR{
 			Index: index, SizeBytes: end - start + 1,
+			Unassigned:   start == 0 && flags&resourceMemory != 0 && index < 6,
 			Prefetchable: flags&resourcePrefetch != 0, Bits64: flags&resource64 != 0, IO: flags&resourceIO != 0,
 		})
 	}

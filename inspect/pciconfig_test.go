@@ -125,7 +125,7 @@ func TestParseBARs(t *testing.T) {
 		{
 			"a BAR without an address still has a size",
 			"0x0000000000000000 0x00000000000fffff 0x0000000020040200\n", false,
-			[]topology.BAR{{Index: 0, SizeBytes: 1 << 20}},
+			[]topology.BAR{{Index: 0, SizeBytes: 1 << 20, Unassigned: true}},
 		},
 		{
 			"BARs of virtual functions, and none after them",

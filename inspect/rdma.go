@@ -100,6 +100,9 @@ func (r *reader) rdmaPort(p string, n int) topology.RDMAPort {
 	}
 	if port.State != "DOWN" {
 		port.RateGbps = r.rate(p+"/rate", port.LinkLayer)
+		if _, width, ok := strings.Cut(r.word(p+"/rate"), "("); ok && port.LinkLayer == "InfiniBand" {
+			port.Lanes, _ = strconv.Atoi(width[:max(0, strings.IndexByte(width, 'X'))])
+		}
 	}
 	return port
 }

@@ -161,9 +161,11 @@ func TestReadRDMAOfProcfsFixture(t *testing.T) {
 	r := deviceReader(t, deviceFixture(t, "procfs-classes.txt"))
 	r.readNICs()
 	port := func(n int, gbps float64, phys string) topology.RDMAPort {
-		return topology.RDMAPort{Number: n, State: "ACTIVE", PhysState: phys, LinkLayer: "InfiniBand", RateGbps: &gbps}
+		return topology.RDMAPort{Number: n, State: "ACTIVE", PhysState: phys, LinkLayer: "InfiniBand", RateGbps: &gbps,
+			Lanes: 4}
 	}
 	mlx5 := port(1, 25, "ACTIVE")
+	mlx5.Lanes = 1
 	mlx5.Counters = map[string]uint64{
 		"duplicate_request": 41, "local_ack_timeout_err": 131, "out_of_sequence": 1, "packet_seq_err": 1,
 		"req_cqe_error":  3481,
@@ -309,7 +311,8 @@ func TestRDMAPort(t *testing.T) {
 				p/gid_attrs/types/0 = IB/RoCE v1
 				p/gid_attrs/ndevs/0 ! EINVAL`,
 			want: topology.RDMAPort{
-				State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "InfiniBand", RateGbps: new(200.0), LID: new(0x33bf),
+				State: "ACTIVE", PhysState: "LinkUp", LinkLayer: "InfiniBand", RateGbps: new(200.0), Lanes: 4,
+				LID:  new(0x33bf),
 				GIDs: []topology.GID{{GID: "fe80:0000:0000:0000:0015:5dff:fd34:11eb", Type: "IB/RoCE v1"}},
 			},
 		},
@@ -329,7 +332,7 @@ func TestRDMAPort(t *testing.T) {
 				p/state = 2: INIT
 				p/link_layer = InfiniBand
 				p/rate = 2.5 Gb/sec (1X SDR)`,
-			want: topology.RDMAPort{State: "INIT", LinkLayer: "InfiniBand", RateGbps: new(2.5)},
+			want: topology.RDMAPort{State: "INIT", LinkLayer: "InfiniBand", RateGbps: new(2.5), Lanes: 1},
 		},
 		{
 			name: "what is not understood is noted",

@@ -125,6 +125,15 @@ func (p *domainParser) cpus(d *libvirtxml.Domain) {
 			p.t.Floating = p.set("<vcpu cpuset>", v.CPUSet)
 		}
 	}
+	p.t.GuestNodes = new(0)
+	if c := d.CPU; c != nil {
+		if c.Topology != nil && c.Topology.Threads > 0 && c.Topology.Threads < topology.MaxCPUs {
+			p.t.GuestThreads = c.Topology.Threads
+		}
+		if c.Numa != nil {
+			p.t.GuestNodes = new(len(c.Numa.Cell))
+		}
+	}
 	if d.CPUTune == nil {
 		return
 	}
@@ -211,6 +220,12 @@ func (p *domainParser) devices(d *libvirtxml.Domain) {
 			return
 		}
 		p.t.Devices = append(p.t.Devices, topology.TenantDevice{PCI: a, Managed: managed == "yes"})
+	}
+	p.t.GuestSwitches = new(0)
+	for _, c := range d.Devices.Controllers {
+		if c.Model == "pcie-switch-upstream-port" {
+			*p.t.GuestSwitches++
+		}
 	}
 	for _, h := range d.Devices.Hostdevs {
 		if h.SubsysPCI != nil && h.SubsysPCI.Source != nil {

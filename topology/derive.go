@@ -311,7 +311,7 @@ func (h *Host) completeGPUs() {
 		g.NUMANode = cmp.Or(g.NUMANode, d.NUMANode)
 		g.Functions = h.siblings(*g.Address, d.PF != nil)
 		for _, b := range d.BARs {
-			if b.Prefetchable && b.Index < 6 && (g.BAR1Bytes == nil || b.SizeBytes > *g.BAR1Bytes) {
+			if b.Prefetchable && b.Index < 6 && b.SizeBytes > 0 && (g.BAR1Bytes == nil || b.SizeBytes > *g.BAR1Bytes) {
 				g.BAR1Bytes = new(b.SizeBytes)
 			}
 		}

@@ -113,6 +113,7 @@ type RDMAPort struct {
 	PhysState string            `json:"phys_state,omitempty"` // LinkUp, Disabled, Polling, ...
 	LinkLayer string            `json:"link_layer,omitempty"` // Ethernet or InfiniBand
 	RateGbps  *float64          `json:"rate_gbps,omitempty"`
+	Lanes     int               `json:"lanes,omitempty"` // of InfiniBand: 4 of "100 Gb/sec (4X EDR)"
 	LID       *int              `json:"lid,omitempty"`
 	ActiveMTU *int              `json:"active_mtu,omitempty"` // of RDMA, in bytes: 1024 or 4096
 	GIDs      []GID             `json:"gids,omitempty"`       // those that are set, by index

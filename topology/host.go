@@ -268,6 +268,10 @@ type Tenant struct {
 	MemoryNodes *CPUSet        `json:"memory_nodes,omitempty"` // numatune nodeset
 	MemoryMode  string         `json:"memory_mode,omitempty"`  // numatune mode: strict, preferred, interleave
 	Devices     []TenantDevice `json:"devices,omitempty"`
+	// What the guest sees: threads of a core, NUMA nodes, and switches of PCI Express.
+	GuestThreads  int  `json:"guest_threads,omitempty"`
+	GuestNodes    *int `json:"guest_numa_nodes,omitempty"`
+	GuestSwitches *int `json:"guest_switches,omitempty"`
 }
 
 // A Pin is where one virtual CPU may run.

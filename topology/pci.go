@@ -48,9 +48,11 @@ type PCIDevice struct {
 
 	ResetMethods []string `json:"reset_methods,omitempty"` // reset_method, in the order in which they are tried
 	// reset_method could be read: no methods means that it cannot be reset
-	ResetKnown bool   `json:"reset_known,omitempty"`
-	ACS        *ACS   `json:"acs,omitempty"`
-	ATS        *bool  `json:"ats,omitempty"`         // address translation service enabled
+	ResetKnown bool  `json:"reset_known,omitempty"`
+	ACS        *ACS  `json:"acs,omitempty"`
+	ATS        *bool `json:"ats,omitempty"` // address translation service enabled
+	// NoAtomics is set of a port that atomic operations of PCI Express do not pass; of a root port, that carries none out.
+	NoAtomics  bool   `json:"no_atomics,omitempty"`
 	PowerState string `json:"power_state,omitempty"` // D0, D3hot, D3cold
 	D3Cold     *bool  `json:"d3cold_allowed,omitempty"`
 	BootVGA    *bool  `json:"boot_vga,omitempty"`
@@ -125,6 +127,8 @@ type BAR struct {
 	Prefetchable bool   `json:"prefetchable,omitempty"`
 	Bits64       bool   `json:"bits64,omitempty"`
 	IO           bool   `json:"io,omitempty"`
+	// Unassigned is set where the range has no address: there was no room for it.
+	Unassigned bool `json:"unassigned,omitempty"`
 }
 
 // SRIOV is a physical function's account of its virtual functions.

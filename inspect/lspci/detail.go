@@ -111,6 +111,12 @@ func (d *device) extended(s, key, value string) {
 			SourceValidation: on("SrcValid"), RequestRedirect: on("ReqRedir"), CompletionRedir: on("CmpltRedir"),
 			UpstreamForward: on("UpstreamFwd"), DirectTranslated: on("DirectTrans"),
 		}
+	case key == "AtomicOpsCap" && d.Bridge != nil:
+		lacks := func(flag string) bool { return strings.Contains(value, flag+"-") }
+		d.NoAtomics = d.Bridge.Port == pci.PortRoot && (lacks("32bit") || lacks("64bit")) ||
+			(d.Bridge.Port == pci.PortUpstream || d.Bridge.Port == pci.PortDownstream) && lacks("Routing")
+	case key == "AtomicOpsCtl" && d.Bridge != nil && d.Bridge.Port != pci.PortRoot:
+		d.NoAtomics = d.NoAtomics || strings.Contains(value, "EgressBlck+")
 	case key == "ATSCtl":
 		d.ATS = new(strings.Contains(value, "Enable+"))
 	case key == "IOVCtl":
@@ -292,6 +298,7 @@ func (d *device) region(s string) {
 		IO:           m[2] == "I/O ports at",
 		Bits64:       strings.Contains(m[3], "(64-bit"),
 		Prefetchable: strings.Contains(m[3], ", prefetchable)"),
+		Unassigned:   strings.Contains(s, " <unassigned>"),
 	}
 	switch {
 	case m[2] == "Expansion ROM at":
@@ -314,7 +321,11 @@ func (d *device) region(s string) {
 		}
 	}
 	size := regionSize.FindStringSubmatch(m[3])
-	if size == nil {
+	if size == nil && !b.Unassigned {
+		return
+	}
+	if size == nil { // nothing but that it is there
+		d.BARs = append(d.BARs, b)
 		return
 	}
 	v, err := strconv.ParseUint(size[1], 10, 32)

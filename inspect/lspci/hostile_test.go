@@ -100,7 +100,6 @@ func TestDetailsThatSayNothingStayUnknown(t *testing.T) {
 		"Capabilities: [78] Express (v2) Endpoint, MSI 00\n\t\tLnkSta:\tSpeed 2.5GT/s, Width x0",
 		"Capabilities: [78] Express (v2) Endpoint, MSI 00\n\t\tLnkSta:\tSpeed -5GT/s, Width x99",
 		"Capabilities: [60] Power Management version 3\n\t\tLnkSta:\tSpeed 8GT/s, Width x8", // outside of its capability
-		"Region 0: Memory at <unassigned> (64-bit, prefetchable)",                           // no size
 		"Region 9: Memory at 0 (64-bit, prefetchable) [size=16M]",                           // no such BAR
 		"Region 0: Memory at 0 (64-bit) [size=99999999999999999999G]",                       // a size that cannot be
 		"Bus: primary=00, secondary=00, subordinate=00, sec-latency=0",

@@ -55,7 +55,9 @@ type Config struct {
 	Link     *topology.Link   // of PCI Express, nil where there is none
 	ACS      *topology.ACS
 	ATS      *bool
-	SRIOV    *topology.SRIOV
+
+	NoAtomics bool // of a port, see topology.PCIDevice
+	SRIOV     *topology.SRIOV
 
 	SubsystemVendor, SubsystemDevice *topology.ID16 // nil for bridges
 
@@ -193,6 +195,16 @@ func (c *Config) express(space *configSpace, at int, flags uint16, parts Part) {
 			typeRoot: PortRoot, typeUpstream: PortUpstream, typeDownstream: PortDownstream,
 			typeToPCI: PortBridge, typeFromPCI: PortBridge,
 		}[kind]
+	}
+	if flags&0xf >= 2 && parts&Capabilities != 0 && (kind == typeRoot || kind == typeUpstream ||
+		kind == typeDownstream) {
+		// Device Capabilities 2: bit 6 routes, 7 and 8 complete 32 and 64 bits; Control 2: bit 7 blocks the way out.
+		if cap2, ok := space.uint32(at + 0x24); ok && kind == typeRoot {
+			c.NoAtomics = cap2&0x180 != 0x180
+		} else if c.NoAtomics = ok && cap2&0x40 == 0; ok && !c.NoAtomics {
+			control, ok := space.uint32(at + 0x28)
+			c.NoAtomics = ok && control&0x80 != 0
+		}
 	}
 	if parts&LinkState == 0 || kind == typeIntegrated || kind == typeCollector {
 		return // these are inside the root complex and have no link

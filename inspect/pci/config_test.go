@@ -89,18 +89,35 @@ func TestParsePCIConfig(t *testing.T) {
 			"a root port", express.with(header(5, 9)).with(space{0x60: 0x0142_00_10}).bytes(256), allParts,
 			is(func(c *Config) {
 				c.Bridge = &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortRoot}
+				c.NoAtomics = true
 				c.Link = link(8, 8, 16, 16)
 			}),
 		},
 		{
+			"a root port that carries out atomic operations",
+			express.with(header(5, 9)).with(space{0x60: 0x0142_00_10, 0x84: 0x180}).bytes(256), Buses | Capabilities,
+			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortRoot}},
+		},
+		{
+			"a downstream port that passes them on",
+			express.with(header(5, 9)).with(space{0x60: 0x0062_00_10, 0x84: 0x40}).bytes(256), Buses | Capabilities,
+			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortDownstream}},
+		},
+		{
+			"a downstream port that is set to block them",
+			express.with(header(5, 9)).with(space{0x60: 0x0062_00_10, 0x84: 0x40, 0x88: 0x80}).bytes(256),
+			Buses | Capabilities,
+			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortDownstream}, NoAtomics: true},
+		},
+		{
 			"an upstream port", express.with(header(5, 9)).with(space{0x60: 0x0052_00_10}).bytes(256),
 			Buses | Capabilities,
-			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortUpstream}},
+			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortUpstream}, NoAtomics: true},
 		},
 		{
 			"a downstream port", express.with(header(5, 9)).with(space{0x60: 0x0062_00_10}).bytes(256),
 			Buses | Capabilities,
-			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortDownstream}},
+			Config{Bridge: &topology.Bridge{Secondary: 5, Subordinate: 9, Port: PortDownstream}, NoAtomics: true},
 		},
 		{
 			"a bridge from PCI Express to conventional PCI",

@@ -1,0 +1,199 @@
+package diagnose
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/topology"
+)
+
+// tornSiblings compares the cores that a guest sees with those of the host. Threads that a guest takes for one core
+// are scheduled by it as such; threads of two of its cores that are one core of the host slow each other down unseen.
+func tornSiblings(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if t.GuestThreads < 2 {
+		return
+	}
+	cpu := map[int]topology.CPUSet{}
+	for _, p := range t.Pins {
+		if p.CPUs.Len() == 1 {
+			cpu[p.VCPU] = p.CPUs
+		}
+	}
+	var torn []string
+	for first := 0; first < t.VCPUs; first += t.GuestThreads {
+		a, okA := cpu[first]
+		b, okB := cpu[first+1]
+		if !okA || !okB {
+			continue
+		}
+		if core := v.Core(a.Min()); core != nil && core.CPUs.Len() > 1 && !core.CPUs.Contains(b.Min()) {
+			torn = append(torn, fmt.Sprintf("vcpu %d=%s %d=%s", first, a, first+1, b))
+		}
+	}
+	if len(torn) == 0 {
+		return
+	}
+	own := pinned(t)
+	var order []int
+	var outside topology.CPUSet
+	for c := range each(v.Cores) {
+		if both := c.CPUs.Intersect(own); both.Len() > 1 {
+			order = slices.AppendSeq(order, both.All())
+		}
+		if c.CPUs.Overlaps(own) {
+			outside = outside.Union(c.CPUs.Difference(own))
+		}
+	}
+	f := finding.Finding{Subject: t.Name,
+		Evidence: all(domain(t, fmt.Sprintf("topology threads=%d", t.GuestThreads), words.Few(torn, 3, ", ")),
+			at(fmt.Sprintf("/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", own.Min()),
+				v.Core(own.Min()).CPUs.String())),
+		Consequence: "what the guest takes for the threads of one core is two cores of the host: it shares " +
+			"caches and " +
+			"places work as if they were one",
+		Fix: "pin the threads of each guest core to the siblings of one core of the host",
+	}
+	if len(order) == own.Len() {
+		f.Fix += ": virtual CPUs in order to CPUs " + join(order)
+	}
+	if !outside.IsEmpty() {
+		f.Consequence += "; CPUs " + outside.String() + " are siblings of its CPUs, and the host works on them"
+		if e := t.EmulatorCPUs; e != nil && e.Overlaps(outside) {
+			f.Consequence += fmt.Sprintf(" (its emulator on %s)", e.Intersect(outside))
+		}
+	}
+	add(f)
+}
+
+// guestCards returns what a tenant has of the host's cards, and the NUMA nodes of those.
+func (v *view) guestCards(t *topology.Tenant) (gpus, nics []*topology.PCIDevice, nodes topology.CPUSet) {
+	for _, td := range t.Devices {
+		d := v.tree.Device(td.PCI)
+		switch {
+		case d == nil:
+			continue
+		case d.IsGPU():
+			gpus = append(gpus, d)
+		case d.IsNIC():
+			nics = append(nics, d)
+		default:
+			continue
+		}
+		if d.NUMANode != nil {
+			nodes = nodes.Union(topology.CPUs(*d.NUMANode))
+		}
+	}
+	return gpus, nics, nodes
+}
+
+// flatNUMA finds guests over several nodes of the host that see one. Without pins a guest may run anywhere: then it is
+// its devices, or its size, that take it to several nodes.
+func flatNUMA(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if !v.several || t.GuestNodes == nil || *t.GuestNodes > 1 || t.VCPUs < 2 {
+		return
+	}
+	nodes := v.cpuNodes(t)
+	facts := []string{fmt.Sprintf("vcpu=%d", t.VCPUs), fmt.Sprintf("numa cells=%d", *t.GuestNodes)}
+	_, _, far := v.guestCards(t)
+	if own := pinned(t); !own.IsEmpty() {
+		facts = append(facts, "vcpupin "+own.String())
+	} else {
+		most := 0
+		for n := range each(v.NUMANodes) {
+			nodes = append(nodes, n.ID)
+			most = max(most, n.CPUs.Len())
+		}
+		if far.Len() < 2 && t.VCPUs <= most || t.Floating != nil || t.MemoryNodes != nil && t.MemoryNodes.Len() == 1 {
+			return
+		}
+		facts = append(facts, "vcpupin=none")
+	}
+	if len(nodes) < 2 {
+		return
+	}
+	f := finding.Finding{Subject: t.Name,
+		Evidence: all(domain(t, facts...), at("/sys/devices/system/node", "nodes "+join(nodes))),
+		Consequence: "the guest sees one node where its CPUs and memory are on several: its kernel and " +
+			"programs place " +
+			"nothing near anything",
+		Fix: "give the guest a NUMA cell for each node (cpu/numa/cell), with numatune memnode and pins to match; or " +
+			"keep it on one node"}
+	if far.Len() > 1 {
+		f.Consequence += fmt.Sprintf("; its devices, of nodes %s, have no node in the guest", far)
+		f.Fix += "; put the devices of each node on a pcie-expander-bus of its cell"
+	}
+	add(f)
+}
+
+// flatTree finds GPUs and NICs of one guest that share a switch on the host and none in the guest: NCCL looks at the
+// guest's tree, and uses GPUDirect RDMA by default up to PXB, below one host bridge only.
+func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
+	if t.GuestSwitches == nil || *t.GuestSwitches > 0 {
+		return
+	}
+	gpus, nics, _ := v.guestCards(t)
+	for _, g := range gpus {
+		for _, n := range nics {
+			class := v.tree.Between(g.Address, n.Address)
+			if class != topology.PathPIX && class != topology.PathPXB {
+				continue
+			}
+			add(finding.Finding{Subject: t.Name,
+				Evidence: all(fmt.Sprintf("path %s to %s: %s", g.Address, n.Address, class),
+					domain(t, "controllers pcie-switch-upstream-port=0")),
+				Consequence: "the guest does not see GPU and NIC below one switch: NCCL takes the path for PHB " +
+					"or worse, " +
+					"and does not use GPUDirect RDMA",
+				Fix: "put GPU and NIC behind ports of one switch in the guest (pcie-switch-upstream-port), on the " +
+					"pcie-expander-bus of their node; or give NCCL the host's tree (NCCL_TOPO_FILE) or " +
+					"NCCL_NET_GDR_LEVEL=SYS"})
+			return
+		}
+	}
+}
+
+// redirectedGuest finds GPU and NIC of one guest below one switch whose ports redirect: with one owner nothing is to be
+// kept apart but the host, and only ATS gives both, isolation and the short path.
+func redirectedGuest(v *view, add func(finding.Finding)) {
+	if v.virtual {
+		return
+	}
+	type pair struct{ gpu, nic *topology.PCIDevice }
+	judge := func(owner string, pairs []pair) {
+		for _, p := range pairs {
+			ports := v.tree.Redirecting(p.gpu, p.nic)
+			if len(ports) == 0 {
+				continue
+			}
+			facts := []string{owner}
+			for _, d := range []*topology.PCIDevice{p.gpu, p.nic} {
+				ats := "ATS not there"
+				if d.ATS != nil {
+					ats = fmt.Sprintf("ATS enabled=%t", *d.ATS)
+				}
+				facts = append(facts, at(pci(d.Address), driverFact(d), ats))
+			}
+			add(finding.Finding{Subject: join(ports), Evidence: all(append(facts, at(pci(ports[0])+"/config",
+				"ACSCtl: ReqRedir+"))...),
+				Consequence: fmt.Sprintf("GPUDirect RDMA between %s and %s goes up to the IOMMU and back: slower, and "+
+					"shared by all below the switch", p.gpu.Address, p.nic.Address),
+				Fix: "turn on ATS in the NIC (mlxconfig ATS_ENABLED=1) and Direct Translated P2P at these ports " +
+					"(setpci -s PORT ECAP_ACS+6.w=005d); if one tenant has all of the switch and is trusted, ACS off"})
+			return
+		}
+	}
+	for t := range each(v.Tenants) {
+		gpus, nics, _ := v.guestCards(t)
+		var pairs []pair
+		for _, g := range gpus {
+			for _, n := range nics {
+				if topology.IsVFIO(g.Driver) && topology.IsVFIO(n.Driver) {
+					pairs = append(pairs, pair{g, n})
+				}
+			}
+		}
+		judge(domain(t, "hostdev"), pairs)
+	}
+}
