@@ -120,7 +120,8 @@ func noPeers(v *view, add func(finding.Finding)) {
 		}
 		alone := true // without another that no NVLink leads to
 		for j, o := range v.gpus {
-			if i == j || !o.NoPeers() || v.kept(g) && v.kept(o) && !v.together(g, o) || v.tree.Path(g.ID(), o.ID()).Class == topology.PathNVLink {
+			if i == j || !o.NoPeers() || v.kept(g) && v.kept(o) && !v.together(g, o) ||
+				v.tree.Path(g.ID(), o.ID()).Class == topology.PathNVLink {
 				continue
 			}
 			alone = false

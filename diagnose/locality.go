@@ -80,8 +80,8 @@ type pairing struct {
 }
 
 // pairings returns every GPU that computes with its nearest NIC, where the path is known. Among
-// equally near cards one of its NUMA node comes first, then the one with the fewest GPUs is taken: two GPUs that are far from two NICs are
-// two cases, not one NIC to move twice.
+// equally near cards one of its NUMA node comes first, then the one with the fewest GPUs is taken:
+// two GPUs that are far from two NICs are two cases, not one NIC to move twice.
 func (v *view) pairings() []pairing {
 	ids := make([]string, len(v.fabric))
 	cards := make([]int, len(v.fabric)) // index of the first function of the same card

@@ -51,7 +51,8 @@ type PCIDevice struct {
 	ResetKnown bool  `json:"reset_known,omitempty"`
 	ACS        *ACS  `json:"acs,omitempty"`
 	ATS        *bool `json:"ats,omitempty"` // address translation service enabled
-	// NoAtomics is set of a port that atomic operations of PCI Express do not pass; of a root port, that carries none out.
+	// NoAtomics is set of a port that atomic operations of PCI Express do not pass; of a root port,
+	// that carries none out.
 	NoAtomics  bool   `json:"no_atomics,omitempty"`
 	PowerState string `json:"power_state,omitempty"` // D0, D3hot, D3cold
 	D3Cold     *bool  `json:"d3cold_allowed,omitempty"`
