@@ -20,6 +20,7 @@ type reportCase struct {
 	not  []string // IDs, and behind "|" a part of the text that must not be there
 	// most is what may be expected of a path at most, in GB/s: "A B"; 0 is no figure.
 	most map[string]float64
+	gpus int // where the number is what matters
 }
 
 var reportCases = []reportCase{
@@ -55,6 +56,8 @@ var reportCases = []reportCase{
 		"RL067 warning gpu-vm|devices, of nodes 0-1, have no node in the guest|pcie-expander-bus",
 		"RL077 warning gpu-vm|0000:34:00.0|0000:36:00.0|NCCL_TOPO_FILE"}},
 	{file: "unassigned.txt", source: "made up", want: []string{"RL107 error 0000:01:00.0|BAR 1 unassigned|no space"}},
+	{file: "mlopart.xml", source: "NVIDIA/nccl", gpus: 1},
+	{file: "mi300x-names-only.txt", source: "lspci", gpus: 2},
 	{file: "gpu-without-nvlink.xml", source: "NVIDIA/nccl", want: []string{"RL105 warning 0009:06:00.0"}},
 	{file: "one-gpu-without-nvlink.txt", source: "nvidia-smi", want: []string{"RL105 warning GPU2"}},
 	{file: "c2c-gb10.xml", source: "NVIDIA/nccl",
@@ -69,6 +72,9 @@ func TestReportsGetTheirRightAnswer(t *testing.T) {
 			h, err := inspect.ReadFile(t.Context(), filepath.Join("testdata", "cases", c.file))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if c.gpus > 0 && len(h.GPUs) != c.gpus {
+				t.Errorf("%d GPUs, want %d", len(h.GPUs), c.gpus)
 			}
 			all := diagnose.Host(h)
 			whole := func(f finding.Finding) string {

@@ -192,6 +192,14 @@ func (p *parser) pci(e *element, at place) error {
 
 // gpu reads the GPU of a PCI function.
 func (p *parser) gpu(e *element, a topology.PCIAddr) {
+	// Partitions of one GPU (mlopart) are ranks of their own, and one device.
+	for _, have := range p.h.GPUs {
+		if have.Address != nil && *have.Address == a {
+			p.note(e, "dev=%q mlopart=%q is a part of the GPU at %s, which is shown once", where.Clip(e.Attr("dev")),
+				where.Clip(e.Attr("mlopart")), a)
+			return
+		}
+	}
 	g := topology.GPU{Address: &a, ComputeArch: arch(e)}
 	if n := p.count(e, "dev", 1<<16); n != nil {
 		g.Index = new(int(*n))
