@@ -171,9 +171,9 @@ func TestCommandsThatDoNotExistAreSeen(t *testing.T) {
 		{"  rackless ls -o xml   the labs", "invalid argument"},
 		{"`rackless image bild`", "rackless image has no command bild"},
 		{"  rackless exec vm00", "want a node and a command"},
-		{"  rackless up", "want LAB.yaml"},
+		{"  rackless up a.yaml b.yaml", "want one LAB.yaml"},
 		{"| `rackless bench pair` | all; `--quik` for less |", "unknown flag: --quik"},
-		{"`rackless up a.yaml b.yaml`", "want LAB.yaml"},
+		{"`rackless up a.yaml b.yaml`", "want one LAB.yaml"},
 
 		{"`rackless up` and `rackless VERB --help`, `rackless --version`", ""},
 		{"| `rackless bench pair` | all; `--quick` for less |", ""},
