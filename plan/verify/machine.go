@@ -139,11 +139,12 @@ func (c *checker) readCores() {
 		}
 		stated = nil
 	}
-	for _, hc := range c.h.Cores {
+	slow := slowest(c.h.Cores)
+	for i, hc := range c.h.Cores {
 		s := stated[hc.ID]
 		delete(stated, hc.ID)
-		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1, small: hc.Kind == topology.KindEfficiency,
-			owner: -1}
+		k := &coreView{id: hc.ID, cpus: c.onlineOf(hc.CPUs), pkg: -1, l3: -1,
+			small: hc.Kind == topology.KindEfficiency || slow[i], owner: -1}
 		if hc.Package != nil {
 			k.pkg = max(-1, *hc.Package)
 		}
@@ -185,6 +186,30 @@ func (c *checker) readCores() {
 	for _, k := range m.cores {
 		m.hybrid = m.hybrid || k.small
 	}
+}
+
+// slowest marks the cores that are small ones by their highest frequencies: where every core has one
+// and no core a kind, those below the widest step, if that is a fifth or more (docs/planner.md).
+func slowest(cores []topology.Core) []bool {
+	slow := make([]bool, len(cores))
+	order := make([]int, len(cores))
+	for i, c := range cores {
+		if c.Kind != "" || c.MaxKHz == nil || *c.MaxKHz <= 0 {
+			return slow
+		}
+		order[i] = i
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(*cores[a].MaxKHz, *cores[b].MaxKHz) })
+	at, step := 0, 1.2
+	for n := 1; n < len(order); n++ {
+		if s := float64(*cores[order[n]].MaxKHz) / float64(*cores[order[n-1]].MaxKHz); s >= step {
+			at, step = n, s
+		}
+	}
+	for _, i := range order[:at] {
+		slow[i] = true
+	}
+	return slow
 }
 
 // onlineOf returns those of cpus that are online, as far as the host tells. A host that lists no online
