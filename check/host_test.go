@@ -122,7 +122,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		},
 			[]string{"failed host-cpus | host | 0-39,42-63; missing: 40-41"}},
 		{"nothing isolates", epyc, func(c *planCase) { c.h.CPUs.Isolated = cpus("") },
-			[]string{"failed isolated | host | nothing isolates them; not isolated: 1-22,24-29,33-54,56-61"}},
+			[]string{"failed isolated | host | nothing isolates them; not isolated: 1-14,16-22,24-30,33-46,48-54,56-62"}},
 		{"nothing isolates, and the plan leaves siblings idle", r740, func(c *planCase) {
 			c.h.CPUs.Isolated = cpus("")
 		},
@@ -145,7 +145,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		}, []string{"failed isolated-siblings | host | siblings that are not isolated: "}},
 		{"the tick is on", epyc, func(c *planCase) {
 			c.h.CPUs.NoHzFull = cpus("")
-		}, []string{"failed nohz-full | host | none; the tick is on 1-22,24-29,33-54,56-61"}},
+		}, []string{"failed nohz-full | host | none; the tick is on 1-14,16-22,24-30,33-46,48-54,56-62"}},
 		{"a kernel that cannot stop the tick", epyc, func(c *planCase) { c.h.CPUs.NoHzFull = nil },
 			[]string{"failed nohz-full | host | the kernel cannot stop the tick"}},
 		{"nohz_full cannot be read", epyc, func(c *planCase) {
@@ -153,7 +153,7 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 			c.h.Unread = []topology.Unread{{Path: "/sys/devices/system/cpu/nohz_full", Why: "permission denied"}}
 		}, []string{"unknown nohz-full"}},
 		{"callbacks stay", epyc, func(c *planCase) { c.h.Kernel.Cmdline = drop(c.h.Kernel.Cmdline, "rcu_nocbs=") },
-			[]string{"failed kernel-args | rcu_nocbs=1-22,24-29,33-54,56-61 | not there"}},
+			[]string{"failed kernel-args | rcu_nocbs=1-14,16-22,24-30,33-46,48-54,56-62 | not there"}},
 		{"the host's devices are translated", epyc, func(c *planCase) {
 			c.h.Kernel.Cmdline = drop(c.h.Kernel.Cmdline, "iommu=pt")
 			for i := range c.h.IOMMU.Groups {
@@ -413,7 +413,7 @@ func TestIsolationByControlGroups(t *testing.T) {
 	got := c.host()
 	if i := slices.IndexFunc(got, func(f finding.Finding) bool {
 		return f.ID == IDIsolated
-	}); !strings.HasPrefix(got[i].Have, "the kernel isolates 1-22") {
+	}); !strings.HasPrefix(got[i].Have, "the kernel isolates 1-14,16-22") {
 		t.Errorf("in force: %q", got[i].Have)
 	}
 }

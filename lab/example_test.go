@@ -34,8 +34,8 @@ func ExampleError() {
 	if errors.As(err, &fault) {
 		fmt.Println(fault.Line, fault.Column, fault.Key)
 	}
-	// Output: pair.yaml:3:18: nodes.vm00.memory: size without a unit (have 512, want a whole number
-	// with a unit, such as 256MiB or 1GiB); write for example 512MiB
+	// Output:
+	// pair.yaml:3:18: nodes.vm00.memory: size without a unit (have 512, want a whole number with a unit, such as 256MiB or 1GiB); write for example 512MiB
 	//      1 | name: pair
 	//      2 | nodes:
 	// >    3 |   vm00: {memory: 512}
