@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
-	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
 )
 
@@ -153,7 +151,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 				}
 			}
 			// The table has all figures, so that a reader sees how close the others came.
-			if err := a.print(format, out, baselineGrid(out.Figures)); err != nil || out.OK {
+			if err := a.print(format, out, report.Deviations(out.Figures)); err != nil || out.OK {
 				return err
 			}
 			return faultf("lab %s: %d of %s are not as in the baseline", data.Lab, bad,
@@ -163,30 +161,4 @@ missing. Emulated figures are not compared with those of hardware.`,
 	cmd.Flags().StringVar(&file, "baseline", "", "compare with `FILE` instead of the one in the directory of data")
 	outputFlag(cmd, &format)
 	return cmd
-}
-
-// baselineGrid has one row for each figure of the baseline, also for those that the measurement lacks.
-func baselineGrid(all []bench.Deviation) *show.Grid {
-	g := show.NewGrid("", "test", "pair", "metric", "bytes>", "baseline>", "measured>", "unit", "change>", "why")
-	// A figure that failed or is missing has no value: its row says why instead.
-	for _, x := range all {
-		mark, measured, change := "ok", "", ""
-		if !x.OK {
-			mark = "BAD"
-		}
-		if x.Measured != nil {
-			measured, change = strconv.FormatFloat(*x.Measured, 'g', 4, 64), fmt.Sprintf("%+.1f%%", 100*x.Change)
-		}
-		pair := x.Client
-		if x.Server != "" {
-			pair += " to " + x.Server
-		}
-		bytes := ""
-		if x.Bytes > 0 {
-			bytes = strconv.FormatInt(x.Bytes, 10)
-		}
-		g.Add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change,
-			x.Reason)
-	}
-	return g
 }

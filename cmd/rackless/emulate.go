@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"reflect"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
@@ -230,35 +227,8 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 		fate = "the host stays"
 	}
 	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
-	defer followSize(ctx, h, t)()
+	defer terminal.FollowSize(ctx, t, h.SetConsoleSize)()
 	return terminal.Connect(ctx, conn, t, raw(a.out))
-}
-
-// followSize tells the host's console the size of this terminal, now and when it changes: a serial
-// line does not carry it.
-func followSize(ctx context.Context, h *emulate.Host, t *os.File) (stop func()) {
-	ctx, cancel := context.WithCancel(ctx)
-	changed := make(chan os.Signal, 1)
-	signal.Notify(changed, syscall.SIGWINCH)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			if width, height, err := term.GetSize(int(t.Fd())); err == nil {
-				_ = h.SetConsoleSize(ctx, width, height) // a console with the wrong size is one still
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-changed:
-			}
-		}
-	}()
-	return func() {
-		signal.Stop(changed)
-		cancel()
-		<-done
-	}
 }
 
 // emulateOptions makes ready what every host is made from: the image, the accelerator, the second disk.

@@ -41,8 +41,7 @@ type inspectOptions struct {
 	snapshots []string
 	root      string
 	failOn    string
-	together  bool
-	each      bool
+	grouping  inspect.Grouping
 	diff      bool
 }
 
@@ -103,8 +102,8 @@ that severity or a higher one.`,
 		"inspect the file or directory `PATH` (the same as an argument)")
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+
 		"detecting a format")
-	cmd.Flags().BoolVar(&o.together, "together", false, "read all files as texts of one host")
-	cmd.Flags().BoolVar(&o.each, "each", false, "read each file as a host of its own")
+	cmd.Flags().BoolVar(&o.grouping.Together, "together", false, "read all files as texts of one host")
+	cmd.Flags().BoolVar(&o.grouping.Each, "each", false, "read each file as a host of its own")
 	cmd.Flags().BoolVar(&o.diff, "diff", false, "list the differences between two hosts")
 	cmd.MarkFlagsMutuallyExclusive("together", "each", "diff")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
@@ -120,22 +119,23 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	if o.diff {
 		return a.diffHosts(ctx, o, paths)
 	}
-	jobs, many, err := a.hostJobs(o, paths)
+	jobs, err := a.hostJobs(o, paths)
 	if err != nil {
 		return err
 	}
+	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
 	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
-		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs)))
+		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs.All)))
 	}
 	// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for a tenth
 	// of the time. GOGC still overrides it.
-	if len(jobs) > 1 && a.env("GOGC") == "" {
+	if len(jobs.All) > 1 && a.env("GOGC") == "" {
 		defer debug.SetGCPercent(debug.SetGCPercent(manyGCPercent))
 	}
 	var failed, faults int
 	// In the order of the arguments, so that the output of one command line is always the same.
-	err = parallel.InOrder(ctx, jobs, func(ctx context.Context, j hostJob) printedHost {
+	err = parallel.InOrder(ctx, jobs.All, func(ctx context.Context, j inspect.Job) printedHost {
 		return a.printHost(ctx, j, o, many)
 	}, func(p printedHost) error {
 		if p.err != nil {
@@ -155,17 +155,11 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	case failed > 0 && !many:
 		return exitWith(exitFailed) // it has been said
 	case failed > 0:
-		return fmt.Errorf("not inspected: %d of %d", failed, len(jobs))
+		return fmt.Errorf("not inspected: %d of %d", failed, len(jobs.All))
 	case faults > 0:
 		return exitWith(exitFaults)
 	}
 	return nil
-}
-
-// A hostJob is one host to be read.
-type hostJob struct {
-	name string
-	read func(ctx context.Context) (*topology.Host, error)
 }
 
 // A printedHost is what became of it.
@@ -175,57 +169,19 @@ type printedHost struct {
 	err   error
 }
 
-// hostJobs says what there is to read. many is set where several hosts were asked for, even if it is one in the end.
-func (a *app) hostJobs(o inspectOptions, paths []string) (jobs []hostJob, many bool, err error) {
-	switch {
-	case o.root != "":
-		return []hostJob{{o.root, func(ctx context.Context) (*topology.Host, error) {
+// hostJobs says what there is to read.
+func (a *app) hostJobs(o inspectOptions, paths []string) (inspect.Jobs, error) {
+	if o.root != "" {
+		return inspect.Jobs{All: []inspect.Job{{Name: o.root, Read: func(ctx context.Context) (*topology.Host, error) {
 			return inspect.ReadRoot(ctx, o.root)
-		}}}, false, nil
-	case len(paths) == 0:
-		return []hostJob{{"this machine", func(ctx context.Context) (*topology.Host, error) {
-			return inspect.Read(ctx, inspect.Live())
-		}}}, false, nil
+		}}}}, nil
 	}
-	many = len(paths) > 1
-	var all []string
-	for _, p := range paths {
-		files := []string{p}
-		if p != "-" {
-			// A directory is one machine where it has /sys and /proc, else a heap of files; inspect tells which.
-			list, err := inspect.List(p)
-			if err != nil {
-				return nil, false, err
-			}
-			if list != nil {
-				files, many = list, true
-			}
-		}
-		all = append(all, files...)
+	jobs, err := inspect.Select(paths, a.in, o.grouping)
+	if jobs.Joined > 0 {
+		fmt.Fprintf(a.err, "rackless: %d files are read as texts of one host; --each inspects each for itself\n",
+			jobs.Joined)
 	}
-	if !slices.Contains(all, "-") && (o.together || !o.each && inspect.OneMachine(all)) {
-		if !o.together {
-			fmt.Fprintf(a.err, "rackless: %d files are read as texts of one host; --each inspects each for itself\n",
-				len(all))
-		}
-		return []hostJob{togetherJob(all)}, false, nil
-	}
-	for _, f := range all {
-		jobs = append(jobs, hostJob{f, func(ctx context.Context) (*topology.Host, error) {
-			if f == "-" {
-				return inspect.ReadStream(ctx, a.in, "standard input")
-			}
-			return inspect.ReadFile(ctx, f)
-		}})
-	}
-	return jobs, many, nil
-}
-
-// togetherJob reads files as accounts of one host.
-func togetherJob(files []string) hostJob {
-	return hostJob{files[0], func(ctx context.Context) (*topology.Host, error) {
-		return inspect.ReadTogether(ctx, files)
-	}}
+	return jobs, err
 }
 
 // diffHosts prints how two hosts differ. A directory without a machine in it is one host, told by all its files.
@@ -238,24 +194,13 @@ func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) e
 		return usage(fmt.Errorf("--diff has no form %q: table, json and yaml", o.form))
 	}
 	var hosts [2]*topology.Host
+	var err error
 	for i, p := range paths {
-		list, err := inspect.List(p)
-		switch {
-		case err != nil:
-			return err
-		case list != nil:
-			hosts[i], err = inspect.ReadTogether(ctx, list)
-		case p == "-":
-			hosts[i], err = inspect.ReadStream(ctx, a.in, "standard input")
-		default:
-			hosts[i], err = inspect.ReadFile(ctx, p)
-		}
-		if err != nil {
+		if hosts[i], err = inspect.ReadPath(ctx, p, a.in); err != nil {
 			return err
 		}
 	}
 	d := hostview.Diff{A: paths[0], B: paths[1], Differences: compare.Diff(hosts[0], hosts[1])}
-	var err error
 	if show.ForPrograms(o.form) {
 		err = show.Encode(a.out, o.form, d)
 	} else {
@@ -268,9 +213,9 @@ func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) e
 }
 
 // printHost reads and prints one host. Of many, JSON is one line each and every other form has a heading.
-func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many bool) printedHost {
+func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, many bool) printedHost {
 	var p printedHost
-	h, err := j.read(ctx)
+	h, err := j.Read(ctx)
 	if err != nil {
 		p.err = err
 		return p
@@ -281,7 +226,7 @@ func (a *app) printHost(ctx context.Context, j hostJob, o inspectOptions, many b
 	// of many.
 	var b bytes.Buffer
 	if many && o.form != formatJSON {
-		fmt.Fprintf(&b, "==> %s <==\n", j.name)
+		fmt.Fprintf(&b, "==> %s <==\n", j.Name)
 	}
 	p.err = a.writeHost(&b, doc, o.form, many)
 	if many && o.form != formatJSON {

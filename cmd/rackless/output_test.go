@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/goccy/go-yaml"
+
+	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,6 +25,7 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
@@ -38,15 +41,15 @@ func shapes() map[string]func() any {
 		"fabric":         func() any { return new(fabricview.Snapshot) },
 		"fabric-set":     func() any { return new(fabricview.Links) },
 		"baseline":       func() any { return new(baselineOutput) },
-		"results-check":  func() any { return new(checkedResults) },
+		"results-check":  func() any { return new(appraise.Result) },
 		"study-ls":       func() any { return new(document.List) },
 		"recommend":      func() any { return new(recommendview.Document) },
 		"image-ls":       func() any { return new(images.Listing) },
 		"image-build":    func() any { return new(buildOutput) },
 		"lab-diff":       func() any { return new(diffOutput) },
 		"doctor":         func() any { return new(doctor.Report) },
-		"prepare":        func() any { return new(prepareOutput) },
-		"rollback":       func() any { return new(rollbackOutput) },
+		"prepare":        func() any { return new(changeview.Prepare) },
+		"rollback":       func() any { return new(changeview.Rollback) },
 		"version":        func() any { return new(versionOutput) },
 		"verify":         func() any { return new([]finding.Finding) },
 		"report-list":    func() any { return new([]results.Result) },

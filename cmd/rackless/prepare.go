@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
@@ -77,42 +78,6 @@ LAB.yaml it continues with the lab that the host is prepared for.`,
 	f.BoolVar(&o.resume, "resume", false, "continue at boot, but not with a step that the machine did not survive")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
 	return cmd
-}
-
-// stepOutput is a step as prepare and rollback print it. See docs/json.md.
-type stepOutput struct {
-	Kind    string        `json:"kind"`
-	Subject string        `json:"subject"`
-	What    string        `json:"what"`
-	Why     string        `json:"why,omitempty"`
-	Risk    string        `json:"risk,omitempty"`
-	Reboot  bool          `json:"needs_reboot,omitempty"`
-	Status  change.Status `json:"status"`
-	Error   string        `json:"error,omitempty"`
-}
-
-// prepareOutput is what prepare prints as JSON.
-type prepareOutput struct {
-	Schema string       `json:"schema"`
-	Lab    string       `json:"lab"`
-	DryRun bool         `json:"dry_run"`
-	Reboot bool         `json:"needs_reboot"` // before the host is as planned
-	Steps  []stepOutput `json:"steps"`
-}
-
-const prepareSchema = "rackless/prepare/v1"
-
-// stepOutputs returns the steps as they are printed as JSON, see docs/json.md.
-func stepOutputs(results []change.Result) []stepOutput {
-	out := make([]stepOutput, len(results))
-	for i, r := range results {
-		out[i] = stepOutput{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot,
-			Status: r.Status}
-		if r.Err != nil {
-			out[i].Error = r.Err.Error()
-		}
-	}
-	return out
 }
 
 // prepare waits for the unit that continues at boot, checks the journal, plans if the host is not prepared yet, and
@@ -209,7 +174,7 @@ func (a *app) agree(ctx context.Context, verb, form string, steps []change.Resul
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
 		return usage(fmt.Errorf("%s changes this host: look with --dry-run, then say --yes", verb))
 	}
-	a.printSteps(steps, true)
+	changeview.Write(a.out, steps, true)
 	if ok, err := a.confirm(ctx, question); err != nil || !ok {
 		return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
 	}
@@ -227,9 +192,8 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		reboot = reboot || r.Status == change.Boot || r.Status == change.Waiting
 	}
 	if show.ForPrograms(o.form) {
-		err = errors.Join(err, show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name,
-			Reboot: reboot,
-			Steps:  stepOutputs(results)}))
+		err = errors.Join(err, show.Encode(a.out, o.form, changeview.Prepare{Schema: changeview.PrepareSchema,
+			Lab: p.Lab.Name, Reboot: reboot, Steps: changeview.Steps(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
 		return &exitError{exitFaults, err}
@@ -264,53 +228,15 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		refused = refused || r.Status == change.Refused
 	}
 	if !show.ForPrograms(o.form) {
-		a.printSteps(survey, true)
-	} else if err := show.Encode(a.out, o.form, prepareOutput{Schema: prepareSchema, Lab: p.Lab.Name, DryRun: true,
-		Reboot: reboot,
-		Steps:  stepOutputs(survey)}); err != nil {
+		changeview.Write(a.out, survey, true)
+	} else if err := show.Encode(a.out, o.form, changeview.Prepare{Schema: changeview.PrepareSchema, Lab: p.Lab.Name,
+		DryRun: true, Reboot: reboot, Steps: changeview.Steps(survey)}); err != nil {
 		return err
 	}
 	if refused {
 		return exitWith(exitFaults)
 	}
 	return nil
-}
-
-// printSteps prints steps for people, those to be done with their reasons.
-func (a *app) printSteps(results []change.Result, reasons bool) {
-	inPlace := 0
-	for i, r := range results {
-		if r.Status == change.InPlace {
-			inPlace++
-			continue
-		}
-		note := ""
-		if r.Boot && r.Status == change.Pending {
-			note = " (needs a reboot)"
-		}
-		fmt.Fprintf(a.out, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
-		if !reasons {
-			continue
-		}
-		a.printReason("why", r.Why)
-		a.printReason("risk", r.Risk)
-		if r.Err != nil {
-			a.printReason("not", r.Err.Error())
-		}
-	}
-	if inPlace > 0 {
-		fmt.Fprintf(a.out, "%s in place already\n", words.Count(inPlace, "step"))
-	}
-}
-
-// printReason prints a text of several lines, with the word before the first.
-func (a *app) printReason(word, text string) {
-	for line := range strings.SplitSeq(text, "\n") {
-		if line != "" {
-			fmt.Fprintf(a.out, "               %-5s %s\n", word, line)
-		}
-		word = ""
-	}
 }
 
 // stepProgress tells of each step as it ends.

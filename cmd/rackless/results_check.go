@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,18 +10,10 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/planner"
-	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/importer"
 )
-
-// checkedResults is what results check prints as JSON, see docs/json.md.
-type checkedResults struct {
-	Host    string            `json:"host"`
-	OK      bool              `json:"ok"`
-	Figures []appraise.Figure `json:"figures"`
-	Failed  []string          `json:"failed,omitempty"` // tests that gave no figure, with the reason
-}
 
 func newResultsCheckCmd(a *app) *cobra.Command {
 	var snapshot, device, format string
@@ -86,23 +77,9 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	if err != nil {
 		return err
 	}
-	out := checkedResults{Host: name, OK: true}
-	out.Figures = appraise.Check(h, diagnose.Host(h), studies, device)
-	for _, s := range studies {
-		for _, r := range s.Runs {
-			out.Failed = append(out.Failed, r.Failures...)
-		}
-	}
-	bad, unknown := 0, 0
-	for i := range out.Figures {
-		switch {
-		case out.Figures[i].Faulty():
-			bad, out.OK = bad+1, false
-		case out.Figures[i].Verdict == appraise.Unknown:
-			unknown++
-		}
-	}
-	switch err := a.print(format, out, out.text()); {
+	out := appraise.NewResult(name, h, diagnose.Host(h), studies, device)
+	bad, unknown := out.Count()
+	switch err := a.print(format, out, report.Appraisal(out)); {
 	case err != nil:
 		return err
 	case unknown == len(out.Figures):
@@ -111,39 +88,4 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 		return faultf("not what %s should give: %d of %s", out.Host, bad, words.Count(len(out.Figures), "figure"))
 	}
 	return nil
-}
-
-// text is the figures as a table, and below it what is to be said of each.
-func (c *checkedResults) text() string {
-	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
-	for _, f := range c.Figures {
-		size := ""
-		if f.Bytes > 0 {
-			size = show.Size(f.Bytes)
-		}
-		g.Add(words.Printable(f.Test), size, show.Figure(f.Value), f.Unit, f.Verdict)
-	}
-	var b strings.Builder
-	fmt.Fprint(&b, g)
-	line := func(format string, args ...any) { fmt.Fprintln(&b, words.Printable(fmt.Sprintf(format, args...))) }
-	for _, f := range c.Figures {
-		line("")
-		line("%s, %s: %s", f.Test, f.Verdict, f.Text)
-		for _, cause := range f.Causes {
-			what := cause.What
-			if cause.Possible {
-				what = "perhaps: " + what
-			}
-			line("  %s: %s", what, cause.Evidence)
-			line("    fix: %s", cause.Fix)
-		}
-		for _, x := range f.Findings {
-			line("  %s %s, %s: %s", x.ID, x.Severity, x.Subject, x.Title)
-			line("    fix: %s", x.Fix)
-		}
-	}
-	for _, why := range c.Failed {
-		line("failed: %s", why)
-	}
-	return b.String()
 }

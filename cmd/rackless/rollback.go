@@ -11,18 +11,9 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"
 )
-
-// rollbackOutput is what rollback prints as JSON.
-type rollbackOutput struct {
-	Schema string       `json:"schema"`
-	DryRun bool         `json:"dry_run"`
-	Reboot bool         `json:"needs_reboot"` // until the kernel runs without the arguments
-	Steps  []stepOutput `json:"steps"`
-}
-
-const rollbackSchema = "rackless/rollback/v1"
 
 // newRollbackCmd makes rackless rollback. It takes no lab: the journal knows what was changed.
 func newRollbackCmd(a *app) *cobra.Command {
@@ -69,7 +60,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err != nil {
 		return err
 	}
-	out := rollbackOutput{Schema: rollbackSchema, Steps: []stepOutput{}}
+	out := changeview.Rollback{Schema: changeview.RollbackSchema, Steps: []changeview.Step{}}
 	entries := j.Entries()
 	if len(entries) == 0 {
 		if had && j.Gap() == "" {
@@ -102,7 +93,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
 	}
 	if show.ForPrograms(form) {
-		out.Steps = stepOutputs(results)
+		out.Steps = changeview.Steps(results)
 		err = errors.Join(err, show.Encode(a.out, form, out))
 	}
 	if err != nil {
@@ -156,9 +147,10 @@ func (a *app) printRollback(store host.Store, form string) error {
 			Subject: e.Op.Subject(), Status: change.Pending})
 	}
 	if show.ForPrograms(form) || len(results) == 0 {
-		return a.print(form, rollbackOutput{Schema: rollbackSchema, DryRun: true, Steps: stepOutputs(results)},
+		return a.print(form, changeview.Rollback{Schema: changeview.RollbackSchema, DryRun: true,
+			Steps: changeview.Steps(results)},
 			nothingToTakeBack)
 	}
-	a.printSteps(results, false)
+	changeview.Write(a.out, results, false)
 	return nil
 }

@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"time"
 
-	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/rig"
@@ -37,7 +34,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 	if a.uid != 0 {
 		return usage(errors.New("--reboot prepares this host and reboots it, which needs root"))
 	}
-	on, err := a.continuationUnit(o, spec, file)
+	on, err := rig.Continuation(a.binary(), spec.Name, file, o.db, o.accel, a.env)
 	if err != nil {
 		return err
 	}
@@ -96,37 +93,6 @@ func (a *app) printPrepared(spec *study.Spec, failed error) error {
 	}
 	fmt.Fprintf(a.out, "this host is prepared for lab %s, as the last run took it: %s\n", p.Lab.Name, how)
 	return nil
-}
-
-// continuationUnit returns the systemd unit that continues a study after a boot.
-func (a *app) continuationUnit(o studyRunOptions, spec *study.Spec, file string) (*tune.GoOn, error) {
-	file, err := filepath.Abs(file)
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.Getwd()
-	if err != nil {
-		return nil, err
-	}
-	// Absolute paths: a unit starts in a directory of its own. --restart is left out, or each boot would
-	// forget the runs.
-	argv := []string{a.binary(), "study", "run", file, "--reboot"}
-	if o.db != "" {
-		argv = append(argv, "--db", o.db)
-	}
-	if o.accel != "" && o.accel != "auto" {
-		argv = append(argv, "--accel", o.accel)
-	}
-	on := &tune.GoOn{Name: "rackless-study-" + spec.Name, Description: "Go on with rackless study " + spec.Name,
-		Argv: argv, Dir: dir}
-	// A unit has none of the user's environment, and would look for labs and studies elsewhere.
-	for _, name := range []string{"HOME", "PATH", "XDG_CACHE_HOME", "XDG_DATA_HOME", "RACKLESS_RUN", "RACKLESS_CACHE",
-		"RACKLESS_DATA", "RACKLESS_STATE"} {
-		if value := a.env(name); value != "" {
-			on.Env = append(on.Env, name+"="+value)
-		}
-	}
-	return on, nil
 }
 
 // prepareForBoot prepares the host for the study's lab with its CPUs isolated at boot, or without,

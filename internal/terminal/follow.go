@@ -1,0 +1,38 @@
+package terminal
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+)
+
+// FollowSize tells the size of a terminal in columns and rows, now and whenever it changes, until
+// stop is called: a serial line does not carry it. An error of tell is ignored, since a console with
+// the wrong size is still a console.
+func FollowSize(ctx context.Context, t *os.File, tell func(ctx context.Context, width, height int) error) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	changed := make(chan os.Signal, 1)
+	signal.Notify(changed, syscall.SIGWINCH)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			if width, height, err := term.GetSize(int(t.Fd())); err == nil {
+				_ = tell(ctx, width, height)
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-changed:
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(changed)
+		cancel()
+		<-done
+	}
+}

@@ -1,0 +1,45 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/appraise"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+)
+
+// Appraisal is figures held against a machine as a table, and below it what is to be said of each.
+func Appraisal(r *appraise.Result) string {
+	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
+	for _, f := range r.Figures {
+		size := ""
+		if f.Bytes > 0 {
+			size = show.Size(f.Bytes)
+		}
+		g.Add(words.Printable(f.Test), size, show.Figure(f.Value), f.Unit, f.Verdict)
+	}
+	var b strings.Builder
+	fmt.Fprint(&b, g)
+	line := func(format string, args ...any) { fmt.Fprintln(&b, words.Printable(fmt.Sprintf(format, args...))) }
+	for _, f := range r.Figures {
+		line("")
+		line("%s, %s: %s", f.Test, f.Verdict, f.Text)
+		for _, cause := range f.Causes {
+			what := cause.What
+			if cause.Possible {
+				what = "perhaps: " + what
+			}
+			line("  %s: %s", what, cause.Evidence)
+			line("    fix: %s", cause.Fix)
+		}
+		for _, x := range f.Findings {
+			line("  %s %s, %s: %s", x.ID, x.Severity, x.Subject, x.Title)
+			line("    fix: %s", x.Fix)
+		}
+	}
+	for _, why := range r.Failed {
+		line("failed: %s", why)
+	}
+	return b.String()
+}

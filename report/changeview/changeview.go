@@ -1,0 +1,96 @@
+// Package changeview shows the steps that prepare a host and undo that: as JSON, and for people.
+package changeview
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
+)
+
+// Schemas of the documents.
+const (
+	PrepareSchema  = "rackless/prepare/v1"
+	RollbackSchema = "rackless/rollback/v1"
+)
+
+// A Step is a step as prepare and rollback print it. See docs/json.md.
+type Step struct {
+	Kind    string        `json:"kind"`
+	Subject string        `json:"subject"`
+	What    string        `json:"what"`
+	Why     string        `json:"why,omitempty"`
+	Risk    string        `json:"risk,omitempty"`
+	Reboot  bool          `json:"needs_reboot,omitempty"`
+	Status  change.Status `json:"status"`
+	Error   string        `json:"error,omitempty"`
+}
+
+// Prepare is what rackless prepare prints for programs.
+type Prepare struct {
+	Schema string `json:"schema"`
+	Lab    string `json:"lab"`
+	DryRun bool   `json:"dry_run"`
+	Reboot bool   `json:"needs_reboot"` // before the host is as planned
+	Steps  []Step `json:"steps"`
+}
+
+// Rollback is what rackless rollback prints for programs.
+type Rollback struct {
+	Schema string `json:"schema"`
+	DryRun bool   `json:"dry_run"`
+	Reboot bool   `json:"needs_reboot"` // until the kernel runs without the arguments
+	Steps  []Step `json:"steps"`
+}
+
+// Steps returns what became of steps as it is printed for programs.
+func Steps(results []change.Result) []Step {
+	out := make([]Step, len(results))
+	for i, r := range results {
+		out[i] = Step{Kind: r.Kind, Subject: r.Subject, What: r.What, Why: r.Why, Risk: r.Risk, Reboot: r.Boot,
+			Status: r.Status}
+		if r.Err != nil {
+			out[i].Error = r.Err.Error()
+		}
+	}
+	return out
+}
+
+// Write prints steps for people, with their reasons if asked. Those that are in place are counted.
+func Write(w io.Writer, results []change.Result, reasons bool) {
+	inPlace := 0
+	for i, r := range results {
+		if r.Status == change.InPlace {
+			inPlace++
+			continue
+		}
+		note := ""
+		if r.Boot && r.Status == change.Pending {
+			note = " (needs a reboot)"
+		}
+		fmt.Fprintf(w, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
+		if !reasons {
+			continue
+		}
+		writeReason(w, "why", r.Why)
+		writeReason(w, "risk", r.Risk)
+		if r.Err != nil {
+			writeReason(w, "not", r.Err.Error())
+		}
+	}
+	if inPlace > 0 {
+		fmt.Fprintf(w, "%s in place already\n", words.Count(inPlace, "step"))
+	}
+}
+
+// writeReason prints a text of several lines, with the word before the first.
+func writeReason(w io.Writer, word, text string) {
+	for line := range strings.SplitSeq(text, "\n") {
+		if line != "" {
+			fmt.Fprintf(w, "               %-5s %s\n", word, line)
+		}
+		word = ""
+	}
+}
