@@ -27,7 +27,9 @@ type Grouping struct{ Together, Each bool }
 // Select returns the hosts at paths, in their order. "-" is stdin, and no path this machine.
 func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) {
 	if len(paths) == 0 {
-		jobs.All = []Job{{"this machine", func(ctx context.Context) (*topology.Host, error) { return Read(ctx, Live()) }}}
+		jobs.All = []Job{{"this machine", func(ctx context.Context) (*topology.Host, error) {
+			return Read(ctx, Live())
+		}}}
 		return jobs, nil
 	}
 	jobs.Many = len(paths) > 1
@@ -50,7 +52,9 @@ func Select(paths []string, stdin io.Reader, g Grouping) (jobs Jobs, err error) 
 			jobs.Joined = len(files)
 		}
 		jobs.Many = false
-		jobs.All = []Job{{files[0], func(ctx context.Context) (*topology.Host, error) { return ReadTogether(ctx, files) }}}
+		jobs.All = []Job{{files[0], func(ctx context.Context) (*topology.Host, error) {
+			return ReadTogether(ctx, files)
+		}}}
 		return jobs, nil
 	}
 	for _, f := range files {

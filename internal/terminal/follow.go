@@ -12,7 +12,8 @@ import (
 // FollowSize tells the size of a terminal in columns and rows, now and whenever it changes, until
 // stop is called: a serial line does not carry it. An error of tell is ignored, since a console with
 // the wrong size is still a console.
-func FollowSize(ctx context.Context, t *os.File, tell func(ctx context.Context, width, height int) error) (stop func()) {
+func FollowSize(ctx context.Context, t *os.File, tell func(ctx context.Context, width,
+	height int) error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	changed := make(chan os.Signal, 1)
 	signal.Notify(changed, syscall.SIGWINCH)
