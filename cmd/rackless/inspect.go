@@ -126,7 +126,8 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
 	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
-		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form, len(jobs.All)))
+		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
+			len(jobs.All)))
 	}
 	// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for a tenth
 	// of the time. GOGC still overrides it.
