@@ -297,6 +297,7 @@ func (v *view) fastestBelow(bridge topology.PCIAddr) (card *topology.PCIDevice, 
 func narrowSwitch(v *view, add func(finding.Finding)) {
 	told := v.links()
 	for d := range each(v.PCI) {
+		namedLimit(v, d, add)
 		now, ok := v.tree.Trained(d)
 		if d.Bridge == nil || !ok || d.Bridge.Port != "upstream port" && d.Bridge.Port != topology.PortSwitch ||
 			v.tree.OnlyDevice(d.Address) != nil || slices.ContainsFunc(told, func(j judged) bool {
@@ -323,6 +324,36 @@ func narrowSwitch(v *view, add func(finding.Finding)) {
 		}
 		add(f)
 	}
+}
+
+// namedLimit finds links that the kernel itself names as the limit of a function. Where the link is known, other rules
+// judge it.
+func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
+	if d.PathLimit == nil || d.Link == nil || d.Link.MaxSpeedGTs == nil || d.Link.MaxWidth == nil {
+		return
+	}
+	port := d.PathLimit.At
+	if p := v.tree.Device(port); p != nil {
+		if _, ok := v.tree.Trained(p); ok {
+			return
+		}
+	}
+	now := topology.Rate{GTs: d.PathLimit.SpeedGTs, Lanes: d.PathLimit.Width}
+	best := topology.Rate{GTs: *d.Link.MaxSpeedGTs, Lanes: *d.Link.MaxWidth}
+	f := finding.Finding{Subject: d.Address.String(), Severity: finding.Info,
+		Evidence: all(at("dmesg", "limited by "+now.String()+" link at "+port.String()),
+			at(pci(d.Address), speedFact("max_link_speed", best.GTs),
+				widthFact("max_link_width", float64(best.Lanes)))),
+		Consequence: fmt.Sprintf("%s takes %.1f GB/s one way, and the link at %s carries %.1f", d.Address, best.GBps(),
+			port,
+			now.GBps()),
+		Fix: fmt.Sprintf("look at the link at %s: lspci -vvs %s shows what it can do and does; a slot with "+
+			"more lanes, "+
+			"a reseated card or cable, or the slot's setting in the firmware", port, port)}
+	if 2*now.GBps() < best.GBps() {
+		f.Severity = finding.Warning
+	}
+	add(f)
 }
 
 // isXIO3130 reports whether d is the switch that QEMU emulates, a chip of 2.5 GT/s and one lane: x3130-upstream.

@@ -124,6 +124,15 @@ func linkCases() []testCase {
 			slot(h, "0000:00:03.1", 8, 4)
 			dev(h, "0000:07:00.0").Link.MaxWidth = new(4)
 		}},
+		{id: "RL005", found: true, name: "the kernel names a link of four lanes", set: func(h *topology.Host) {
+			h.PCI = append(h.PCI, namedLimitOf("0000:65:00.0", "0000:64:00.0", 16, 4))
+		}},
+		{id: "RL005", found: true, name: "the kernel names a link of half of the lanes", set: func(h *topology.Host) {
+			h.PCI = append(h.PCI, namedLimitOf("0000:65:00.0", "0000:64:00.0", 16, 8))
+		}},
+		{id: "RL005", found: false, name: "the kernel names a link that is known", set: func(h *topology.Host) {
+			h.PCI = append(h.PCI, namedLimitOf("0000:65:00.0", "0000:00:03.1", 16, 4))
+		}},
 		{id: "RL005", found: false, name: "a switch with half of the lanes of a card", set: func(h *topology.Host) {
 			pcieSwitch(h, 8, 8)
 			slot(h, "0000:00:03.1", 8, 8)
@@ -308,4 +317,11 @@ func TestNoPackageWritesConfigurationSpace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// namedLimitOf is a function of 16 lanes that the kernel says a link limits.
+func namedLimitOf(of, port string, gts float64, lanes int) topology.PCIDevice {
+	return topology.PCIDevice{Address: address(of), ParentUnknown: true,
+		Link:      &topology.Link{MaxSpeedGTs: new(16.0), MaxWidth: new(16)},
+		PathLimit: &topology.PathLimit{At: address(port), SpeedGTs: gts, Width: lanes}}
 }

@@ -41,7 +41,10 @@ type PCIDevice struct {
 	// DriverKnown is set where the driver could have been read, so that an empty Driver means that none is bound.
 	DriverKnown bool `json:"driver_known,omitempty"`
 
-	Link  *Link    `json:"link,omitempty"`
+	Link *Link `json:"link,omitempty"`
+	// PathLimit is the link that limits the function on its way to the processor, as the kernel told it.
+	PathLimit *PathLimit `json:"path_limit,omitempty"`
+
 	BARs  []BAR    `json:"bars,omitempty"`
 	SRIOV *SRIOV   `json:"sriov,omitempty"`
 	PF    *PCIAddr `json:"pf,omitempty"` // of a virtual function: its physical function
@@ -119,6 +122,14 @@ type PortLink struct {
 	Width       *int     `json:"width,omitempty"`
 	MaxSpeedGTs *float64 `json:"max_speed_gts,omitempty"`
 	MaxWidth    *int     `json:"max_width,omitempty"`
+}
+
+// A PathLimit is a link that carries less than the function could, see dmesg: "available PCIe
+// bandwidth, limited by 8.0 GT/s PCIe x4 link at 0000:17:00.0".
+type PathLimit struct {
+	At       PCIAddr `json:"at"` // the function or port whose link it is
+	SpeedGTs float64 `json:"speed_gts"`
+	Width    int     `json:"width"`
 }
 
 // A BAR is a range of addresses that a function decodes.

@@ -102,6 +102,8 @@ var Kinds = []*Kind{
 		Command: command(`virsh .*nodedev-dumpxml (\S+)`)},
 	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, read: (*reader).qmConfig, Many: true,
 		Command: command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
+	{Name: "dmesg", Heads: []string{""}, Hint: limitHint, Form: limitLine, read: (*reader).dmesgLimits,
+		Command: command(`(?:dmesg|journalctl)\b.*`)},
 	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: command(`lshw .*-json`)},
 }
 

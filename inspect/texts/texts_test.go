@@ -105,6 +105,13 @@ NUMA node1 CPU(s): 4-6
 				`"state":"up"}],"rdma_devices":[{"name":"mlx5_0","firmware":"16.26.4012","ports":[{"number":1,` +
 				`"state":"ACTIVE"}]}]},{"name":"mlx5_1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","state":"down"}],` +
 				`"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1}]}]}]}`},
+		{"dmesg", "[    5.1] mlx5_core 0000:65:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at " +
+			"0000:17:00.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)\n[    5.2] usb 1-1: new device\n" +
+			"Nov 26 08:00:01 node1 kernel: pci 0000:b1:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8 GT/s x4 link at " +
+			"0000:b0:02.0 (capable of 63.008 Gb/s with 8 GT/s x8 link)\n",
+			`"pci":[{"address":"0000:65:00.0","parent_unknown":true,"link":{"max_speed_gts":16,"max_width":16},` +
+				`"path_limit":{"at":"0000:17:00.0","speed_gts":8,"width":4}},{"address":"0000:b1:00.0","parent_unknown":true,` +
+				`"link":{"max_speed_gts":8,"max_width":8},"path_limit":{"at":"0000:b0:02.0","speed_gts":8,"width":4}}]}`},
 		{"rdma link", "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev eno33 \n2/1: rxe0/1: state DOWN " +
 			"physical_state DISABLED\n",
 			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"eno33"}],"rdma_devices":[{` +
