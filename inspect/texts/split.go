@@ -28,7 +28,7 @@ func commandIn(line string) (command string, sure bool) {
 	if line == "" || len(line) > 300 || line[0] == ' ' || line[0] == '\t' {
 		return "", false
 	}
-	if strings.ContainsAny(line[:min(len(line), 100)], "$#%>+\xe2") {
+	if strings.ContainsAny(line[:min(len(line), 100)], "$#%>+❯") {
 		if m := prompt.FindStringSubmatch(line); m != nil {
 			return strings.TrimSpace(m[1]), strings.ContainsRune(line, '@') || line[0] == '$'
 		}
