@@ -155,6 +155,8 @@ var rules = map[string]rule{
 		"rack": whyFabric,
 	}},
 
+	"roce": {why: "the transport of an emulated NIC knows neither the device nor the network around it", never: timed()},
+
 	"bench": {any: true, never: map[string]string{
 		"driver/...": whyBench, "libvirt": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
 		"report": "figures are measured first and shown later: report reads bench's samples",

@@ -1,0 +1,337 @@
+package roce
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+var be = binary.BigEndian
+
+// Packet is the headers of a RoCE v2 packet, and its payload.
+type Packet struct {
+	SrcMAC, DstMAC [6]byte
+	Tagged         bool
+	TCI            uint16 // 802.1Q: PCP in the top three bits, VLAN id in the low twelve
+	Src, Dst       GID
+	TClass         uint8 // DSCP<<2 | ECN
+	HopLimit       uint8
+	FlowLabel      uint32
+	SrcPort        uint16
+	// L3 is the IP header, and within it what the receiver of a datagram gets as its GRH.
+	L3 []byte
+
+	Opcode     Opcode
+	Solicited  bool
+	FECN, BECN bool
+	AckReq     bool
+	PKey       uint16
+	DstQP, PSN uint32
+	pad        int
+
+	VA            uint64 // RETH and AtomicETH
+	RKey, Len     uint32
+	Operand, Want uint64 // AtomicETH: swap or add, compare
+	Syndrome      uint8  // AETH
+	MSN           uint32
+	Original      uint64 // AtomicAckETH
+	Imm           uint32 // ImmDt; IETH: the key
+	QKey, SrcQP   uint32 // DETH
+	Payload       []byte // of the frame that was parsed
+	h             header
+}
+
+// ECN code points of the traffic class.
+const (
+	ecnECT0 = 2
+	ecnCE   = 3
+	ecnMask = 3
+)
+
+// ParseError is why a frame is no RoCE v2 packet that a NIC would accept.
+type ParseError uint8
+
+// Reasons of ParseError. With ErrNotRoCE the frame is somebody else's.
+const (
+	ErrNotRoCE ParseError = iota + 1
+	ErrShort
+	ErrICRC
+	ErrOpcode
+	ErrVersion
+)
+
+var parseText = [...]string{"", "not UDP port 4791", "shorter than its headers say", "the invariant CRC is wrong",
+	"no such opcode", "the header version is not 0"}
+
+// Error implements error.
+func (e ParseError) Error() string { return "RoCE packet: " + name(parseText[:], int(e)) }
+
+const (
+	udpPort    = 4791
+	etherIPv4  = 0x0800
+	etherIPv6  = 0x86dd
+	etherVLAN  = 0x8100
+	protoUDP   = 17
+	sizeEther  = 14
+	sizeUDP    = 8
+	sizeBTH    = 12
+	sizeICRC   = 4
+	sizeCNP    = 16 // reserved bytes after the BTH
+	maxPayload = 4096
+	// maxFrame is the largest frame that a QP sends: tag, IPv6, RETH with immediate data.
+	maxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + 28 + 8 + maxPayload + 3 + sizeICRC
+)
+
+// Parse reads a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame.
+// IPv4 options, fragments and IPv6 extension headers are not RoCE: adapters neither send nor take them.
+func Parse(frame []byte, p *Packet) error {
+	*p = Packet{}
+	if len(frame) < sizeEther {
+		return ErrNotRoCE
+	}
+	copy(p.DstMAC[:], frame)
+	copy(p.SrcMAC[:], frame[6:])
+	kind, b := be.Uint16(frame[12:]), frame[sizeEther:]
+	if kind == etherVLAN && len(b) >= 4 {
+		p.Tagged, p.TCI = true, be.Uint16(b)
+		kind, b = be.Uint16(b[2:]), b[4:]
+	}
+	l3, udp := p.parseIP(kind, b)
+	if udp == nil || be.Uint16(udp[2:]) != udpPort {
+		return ErrNotRoCE
+	}
+	p.SrcPort = be.Uint16(udp)
+	if len(udp) < sizeUDP+sizeBTH+sizeICRC || int(be.Uint16(udp[4:])) != len(udp) {
+		return ErrShort
+	}
+	body := udp[sizeUDP:]
+	end := len(body) - sizeICRC
+	if icrc(l3, udp[:len(udp)-sizeICRC]) != binary.LittleEndian.Uint32(body[end:]) {
+		return ErrICRC
+	}
+	return p.parseBTH(body[:end])
+}
+
+// parseIP reads an IP header and returns it and what it carries, cut to the length that it states; the second is nil
+// if that is not a whole UDP header.
+func (p *Packet) parseIP(kind uint16, b []byte) (l3, udp []byte) {
+	switch kind {
+	case etherIPv4:
+		// Version 4 with five words, and neither more fragments nor an offset.
+		if len(b) < 20 || b[0] != 0x45 || b[9] != protoUDP || be.Uint16(b[6:])&0x3fff != 0 {
+			return nil, nil
+		}
+		p.TClass, p.HopLimit = b[1], b[8]
+		p.Src[10], p.Src[11], p.Dst[10], p.Dst[11] = 0xff, 0xff, 0xff, 0xff
+		copy(p.Src[12:], b[12:])
+		copy(p.Dst[12:], b[16:20])
+		l3, b = b[:20], b[:min(len(b), int(be.Uint16(b[2:])))]
+	case etherIPv6:
+		if len(b) < 40 || b[0]>>4 != 6 || b[6] != protoUDP {
+			return nil, nil
+		}
+		w := be.Uint32(b)
+		p.TClass, p.FlowLabel, p.HopLimit = uint8(w>>20), w&0xfffff, b[7]
+		copy(p.Src[:], b[8:])
+		copy(p.Dst[:], b[24:])
+		l3, b = b[:40], b[:min(len(b), 40+int(be.Uint16(b[4:])))]
+	default:
+		return nil, nil
+	}
+	p.L3 = l3
+	if len(b) < len(l3)+sizeUDP {
+		return nil, nil
+	}
+	return l3, b[len(l3):]
+}
+
+// parseBTH reads the base transport header (9.2), the extended headers (9.3) and the payload.
+func (p *Packet) parseBTH(b []byte) error {
+	p.Opcode = Opcode(b[0])
+	if p.h = opInfo[b[0]]; p.h == 0 {
+		return ErrOpcode
+	}
+	if b[1]&0x0f != 0 {
+		return ErrVersion
+	}
+	p.Solicited, p.pad = b[1]&0x80 != 0, int(b[1]>>4&3)
+	p.PKey = be.Uint16(b[2:])
+	p.FECN, p.BECN = b[4]&0x80 != 0, b[4]&0x40 != 0
+	p.DstQP = be.Uint32(b[4:]) & psnMask
+	p.AckReq, p.PSN = b[8]&0x80 != 0, be.Uint32(b[8:])&psnMask
+	b = b[sizeBTH:]
+	for i, n := range headerSizes {
+		if p.h>>i&1 != 0 && len(b) < n {
+			return ErrShort
+		}
+	}
+	if p.h&hDETH != 0 {
+		p.QKey, p.SrcQP = be.Uint32(b), be.Uint32(b[4:])&psnMask
+		b = b[8:]
+	}
+	if p.h&(hRETH|hAtomic) != 0 {
+		p.VA, p.RKey = be.Uint64(b), be.Uint32(b[8:])
+		b = b[12:]
+	}
+	if p.h&hRETH != 0 {
+		p.Len, b = be.Uint32(b), b[4:]
+	}
+	if p.h&hAtomic != 0 {
+		p.Operand, p.Want, b = be.Uint64(b), be.Uint64(b[8:]), b[16:]
+	}
+	if p.h&hAETH != 0 {
+		p.Syndrome, p.MSN, b = b[0], be.Uint32(b)&psnMask, b[4:]
+	}
+	if p.h&hAtomicAck != 0 {
+		if len(b) < 8 {
+			return ErrShort
+		}
+		p.Original, b = be.Uint64(b), b[8:]
+	}
+	if p.h&(hImm|hIETH) != 0 {
+		if len(b) < 4 {
+			return ErrShort
+		}
+		p.Imm, b = be.Uint32(b), b[4:]
+	}
+	// The payload is padded to whole words (9.2.4).
+	if len(b) < p.pad || p.h&hPayload == 0 && len(b) > 0 {
+		return ErrShort
+	}
+	p.Payload = b[:len(b)-p.pad]
+	return nil
+}
+
+// appendHeaders appends to b all headers of p, with room for n bytes of payload counted in their lengths. IP and UDP
+// checksums are set: IPv4's own, and none for UDP, as adapters do (annex A17.4.5.2: UDP over IPv6 may be 0 too).
+func (p *Packet) appendHeaders(b []byte, n int) []byte {
+	p.h, p.pad = opInfo[p.Opcode], -n&3
+	l4 := sizeUDP + sizeBTH + n + p.pad + sizeICRC
+	for i, size := range headerSizes {
+		if p.h>>i&1 != 0 {
+			l4 += size
+		}
+	}
+	b = append(append(b, p.DstMAC[:]...), p.SrcMAC[:]...)
+	if p.Tagged {
+		b = be.AppendUint16(be.AppendUint16(b, etherVLAN), p.TCI)
+	}
+	if p.Src.Is4() {
+		b = p.appendIPv4(be.AppendUint16(b, etherIPv4), l4)
+	} else {
+		b = p.appendIPv6(be.AppendUint16(b, etherIPv6), l4)
+	}
+	b = be.AppendUint16(be.AppendUint16(b, p.SrcPort), udpPort)
+	b = append(be.AppendUint16(b, uint16(l4)), 0, 0)
+	return p.appendExtended(p.appendBTH(b))
+}
+
+func (p *Packet) appendIPv4(b []byte, l4 int) []byte {
+	o := len(b)
+	b = append(b, 0x45, p.TClass)
+	b = be.AppendUint16(b, uint16(20+l4))
+	// No identification is needed where fragments are forbidden (RFC 6864).
+	b = append(b, 0, 0, 0x40, 0, p.HopLimit, protoUDP, 0, 0)
+	b = append(append(b, p.Src[12:]...), p.Dst[12:]...)
+	sum := uint32(0)
+	for i := o; i < len(b); i += 2 {
+		sum += uint32(be.Uint16(b[i:]))
+	}
+	sum = sum&0xffff + sum>>16
+	be.PutUint16(b[o+10:], ^uint16(sum+sum>>16))
+	return b
+}
+
+func (p *Packet) appendIPv6(b []byte, l4 int) []byte {
+	b = be.AppendUint32(b, 6<<28|uint32(p.TClass)<<20|p.FlowLabel&0xfffff)
+	b = append(be.AppendUint16(b, uint16(l4)), protoUDP, p.HopLimit)
+	return append(append(b, p.Src[:]...), p.Dst[:]...)
+}
+
+func (p *Packet) appendBTH(b []byte) []byte {
+	flags, ecn, ack := byte(p.pad)<<4, byte(0), uint32(0)
+	if p.Solicited {
+		flags |= 0x80
+	}
+	if p.h&hCNP == 0 {
+		flags |= 0x40 // MigReq: the path is "migrated", as at every start
+	}
+	if p.FECN {
+		ecn |= 0x80
+	}
+	if p.BECN {
+		ecn |= 0x40
+	}
+	if p.AckReq {
+		ack = 1 << 31
+	}
+	b = be.AppendUint16(append(b, byte(p.Opcode), flags), p.PKey)
+	b = be.AppendUint32(b, uint32(ecn)<<24|p.DstQP&psnMask)
+	return be.AppendUint32(b, ack|p.PSN&psnMask)
+}
+
+func (p *Packet) appendExtended(b []byte) []byte {
+	if p.h&hDETH != 0 {
+		b = be.AppendUint32(be.AppendUint32(b, p.QKey), p.SrcQP&psnMask)
+	}
+	if p.h&(hRETH|hAtomic) != 0 {
+		b = be.AppendUint32(be.AppendUint64(b, p.VA), p.RKey)
+	}
+	if p.h&hRETH != 0 {
+		b = be.AppendUint32(b, p.Len)
+	}
+	if p.h&hAtomic != 0 {
+		b = be.AppendUint64(be.AppendUint64(b, p.Operand), p.Want)
+	}
+	if p.h&hAETH != 0 {
+		b = be.AppendUint32(b, uint32(p.Syndrome)<<24|p.MSN&psnMask)
+	}
+	if p.h&hAtomicAck != 0 {
+		b = be.AppendUint64(b, p.Original)
+	}
+	if p.h&(hImm|hIETH) != 0 {
+		b = be.AppendUint32(b, p.Imm)
+	}
+	return b
+}
+
+// finish appends padding and invariant CRC to a frame of p that has all its payload; the frame began at start.
+func (p *Packet) finish(b []byte, start int) []byte {
+	b = append(b, make([]byte, p.pad)...)
+	l3 := start + sizeEther
+	if p.Tagged {
+		l3 += 4
+	}
+	size := 40
+	if b[l3]>>4 == 4 {
+		size = 20
+	}
+	return binary.LittleEndian.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:]))
+}
+
+// Append appends the frame of p, without FCS, to b. The payload may have at most 4096 bytes.
+func (p *Packet) Append(b []byte) []byte {
+	start := len(b)
+	b = p.appendHeaders(b, len(p.Payload))
+	return p.finish(append(b, p.Payload...), start)
+}
+
+// icrc is the invariant CRC of a packet (annex A17.3.3): the CRC-32 of Ethernet over eight bytes of ones in place of
+// the InfiniBand local header, then all from the IP header to the padding, with ones for the fields that change on
+// the way: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH.
+func icrc(l3, l4 []byte) uint32 {
+	var b [8 + 40 + sizeUDP + sizeBTH]byte
+	n := copy(b[:], "\xff\xff\xff\xff\xff\xff\xff\xff")
+	ip := b[n:]
+	n += copy(ip, l3)
+	if len(l3) == 20 {
+		ip[1], ip[8], ip[10], ip[11] = 0xff, 0xff, 0xff, 0xff
+	} else {
+		ip[0] |= 0x0f
+		ip[1], ip[2], ip[3], ip[7] = 0xff, 0xff, 0xff, 0xff
+	}
+	head := l4[:sizeUDP+sizeBTH]
+	udp := b[n:]
+	n += copy(udp, head)
+	udp[6], udp[7], udp[sizeUDP+4] = 0xff, 0xff, 0xff
+	return crc32.Update(crc32.ChecksumIEEE(b[:n]), crc32.IEEETable, l4[len(head):])
+}
