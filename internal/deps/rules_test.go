@@ -137,6 +137,9 @@ var rules = map[string]rule{
 		"topology"},
 		why: whyHost},
 
+	"vfiouser": {why: "a protocol: what device it carries is its caller's business"},
+	"connectx": {may: []string{"roce", "vfiouser"},
+		why: "an adapter moves frames and messages; whose ports they are is the business of rack"},
 	"qapi": {why: "a protocol client: what it is used for is its caller's business"},
 	"vm": {may: []string{"guest", "internal/atomicfile", "qapi"},
 		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
