@@ -194,6 +194,22 @@ type Node struct {
 	VFRequests  []DeviceRequest `json:"vf_requests,omitempty"`
 }
 
+// ShownNUMA returns what guest_numa is for a node: its own choice, or what auto stands for. Published figures decide
+// that one: STREAM gains by it on hosts of several NUMA nodes, NCCL loses on some, and kernels of GPUs do not care. So
+// NUMA nodes are hidden from nodes with GPUs, except where the workload's figure is the bandwidth of memory or of RDMA.
+func (l *Lab) ShownNUMA(n *Node) Setting {
+	if n.GuestNUMA == On || n.GuestNUMA == Off {
+		return n.GuestNUMA
+	}
+	switch l.Workload {
+	case WorkloadGPUCollective, WorkloadGPUCompute, WorkloadMixed, "":
+		if n.GPUs > 0 {
+			return Off
+		}
+	}
+	return On
+}
+
 // A NIC is one port of a node on the fabric.
 type NIC struct {
 	Name string       `json:"name"` // in the guest: "eth0", "eth1" ...

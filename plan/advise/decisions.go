@@ -320,8 +320,10 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	switch {
 	case n.GuestNUMA:
 		one.Choice = "on: the guest sees " + words.Count(len(n.Cells), "NUMA node")
-	case r.GuestNUMA == string(lab.Off):
+	case d.lab.Nodes[i].GuestNUMA == lab.Off:
 		one.Choice = "off, as the lab asks"
+	case r.GuestNUMA == string(lab.Off):
+		one.Choice = fmt.Sprintf("off: with GPUs, for workload %s; guest_numa: on shows them", d.p.Workload)
 	default:
 		one.Choice = "off: the lab node is on one NUMA node, so there is nothing to show"
 	}
@@ -335,7 +337,7 @@ func (d *decider) guestNUMA(one *draft, i int) {
 	}
 	d.otherSetting(one, i, other, func(r *plan.Request) { r.GuestNUMA = other })
 	one.because(seenStream)
-	if len(d.base.Placement.Nodes[i].GPUs) > 1 {
+	if len(d.base.Placement.Nodes[i].GPUs) > 0 {
 		one.because(seenNCCL)
 	}
 	if n.GuestNUMA && len(n.Cards) > 0 {

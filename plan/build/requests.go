@@ -15,8 +15,12 @@ import (
 // addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then
 // what is left is shared among those that ask for "auto".
 func (b *problemBuilder) addRequests() {
-	for _, n := range b.lab.Nodes {
+	for i := range b.lab.Nodes {
+		n := &b.lab.Nodes[i]
 		r := plan.Request{Name: n.Name, GuestNUMA: string(b.setting(n.Name, "guest_numa", n.GuestNUMA))}
+		if b.lab.ShownNUMA(n) == lab.Off {
+			r.GuestNUMA = string(lab.Off)
+		}
 		r.GPUs = b.wants(n.Name, "gpus", plan.KindGPU, n.GPURequests, n.GPUs)
 		r.NICs = b.wants(n.Name, "nics", plan.KindNIC, n.NICRequests, len(n.NICs)-n.VFs)
 		r.VFs = b.wants(n.Name, "vfs", plan.KindVF, n.VFRequests, n.VFs)

@@ -72,7 +72,10 @@ func labOfProblem(p *plan.Problem) *lab.Lab {
 	for i := range p.Requests {
 		r := &p.Requests[i]
 		n := lab.Node{Name: r.Name, CPUs: r.VCPUs, Memory: lab.Bytes(r.Pages) * lab.Bytes(p.PageBytes), SMT: lab.Auto,
-			GuestNUMA: lab.Setting(r.GuestNUMA)}
+			GuestNUMA: lab.On}
+		if r.GuestNUMA == string(lab.Off) { // auto of a problem shows what there is, auto of a lab need not
+			n.GuestNUMA = lab.Off
+		}
 		for _, w := range r.GPUs {
 			n.GPUs += w.Count
 		}

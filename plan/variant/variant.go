@@ -161,7 +161,7 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 	default:
 		if len(n.Memory) > 1 && !n.GuestNUMA {
 			return fmt.Errorf("it is on %d NUMA nodes, and the lab keeps them from the guest: level %s shows them; "+
-				"leave guest_numa: off out of the lab", len(n.Memory), level)
+				"set guest_numa: on in the lab", len(n.Memory), level)
 		}
 	}
 	return nil

@@ -71,7 +71,7 @@ func TestEveryLevelHasTheSameToWorkWith(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, host, lab string }{
 		{"a pair that spans nodes", "epyc-7551p.ttar",
-			"name: a\nnodes:\n  vm: {count: 2, cpus: 28, memory: 16GiB, gpus: 1}\n"},
+			"name: a\nnodes:\n  vm: {count: 2, cpus: 28, memory: 16GiB, gpus: 1, guest_numa: on}\n"},
 		{"a pair of small nodes", "epyc-7551p.ttar",
 			"name: b\nnodes:\n  vm: {count: 2, cpus: 4, memory: 4GiB, gpus: 1, nics: 0}\n"},
 		{"siblings not asked for", "epyc-7551p.ttar",
@@ -163,7 +163,7 @@ func TestLevelsThatCannotBeHadSayWhy(t *testing.T) {
 		{one, h, "elsewhere", "placement \"elsewhere\": want one of [default"},
 		{one, h, WrongNUMA, "node vm00: no NUMA node is wrong for it: no other node of its size is on another one, " +
 			"and it is on"},
-		{hidden, h, PinNUMA, "leave guest_numa: off out of the lab"},
+		{hidden, h, PinNUMA, "set guest_numa: on in the lab"},
 		{small, &noSMT, PinSMT, "one thread each"},
 		{small, &topology.Host{}, Pin, "is on no core of the host"},
 		{small, &empty, WrongNUMA, "no other NUMA node has"},

@@ -134,11 +134,11 @@ func nodesOf(a, b map[int]int64) []int {
 }
 
 // cells checks the guest's NUMA nodes: what each stands for, and that nothing of the lab node is
-// outside of them. "guest_numa: on" asks for nodes to be shown if there are several to show; with
-// memory on one node there is nothing to show, and that is no fault.
+// outside of them. "guest_numa: on", or what auto stands for, asks for nodes to be shown if there are
+// several to show; with memory on one node there is nothing to show, and that is no fault.
 func (c *checker) cells() {
 	for i, n := range c.placed() {
-		setting := c.l.Nodes[i].GuestNUMA
+		setting := c.l.ShownNUMA(&c.l.Nodes[i])
 		if n.GuestNUMA && setting == lab.Off {
 			c.of(i, "guest_numa: have true, the lab asks for %q", setting)
 		}

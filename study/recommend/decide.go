@@ -73,7 +73,7 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 		all = append(all, found...)
 	}
 	all = append(all, published(documents, h, l)...)
-	rs := rules(h, l)
+	rs := rules(h, l, p)
 	// Each setting is decided by itself: studies that change several at once are told apart in evidence, and together
 	// looks at the outcome.
 	for i := range rs {
@@ -200,6 +200,10 @@ func decide(r *rule, all []Evidence) Choice {
 	// Rank by rank: what was measured here decides as far as it goes, and lower ranks only choose among what it has
 	// left.
 	for rank := range ranks {
+		// The planner has weighed what is published for each lab node by itself.
+		if r.now == levelByNode && rank >= PublishedForKind.rank() {
+			break
+		}
 		candidates := pairsOf(left)
 		found := map[pair]weighing{}
 		for _, p := range candidates {
@@ -233,6 +237,8 @@ func decide(r *rule, all []Evidence) Choice {
 	switch {
 	case len(left) == 1:
 		c.Level = left[0]
+	case r.now == levelByNode:
+		c.Why = append(c.Why, "lab nodes differ: as lab and planner have each")
 	case slices.Contains(left, r.now):
 		if c.Confidence != NoEvidence {
 			c.Why = append(c.Why, untold+"as lab and planner have it")
@@ -242,7 +248,7 @@ func decide(r *rule, all []Evidence) Choice {
 		c.Level = left[0]
 		c.Why = append(c.Why, untold+left[0]+" changes less")
 	}
-	if r.setting == SMT && c.Level == levelOff && c.Now != levelOff {
+	if r.setting == SMT && c.Level == levelOff && c.Now != levelOff && r.fixed == "" {
 		c.Why = append(c.Why, "compared on the same cores: halve cpus where the lab node had siblings, since each "+
 			"virtual CPU then has a core of its own")
 	}

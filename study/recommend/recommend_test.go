@@ -631,23 +631,23 @@ func TestVCPUPinningAndGuestNUMA(t *testing.T) {
 	}{
 		// "Guest NUMA exposure made a huge difference for memory bandwidth", "pinning alone did not
 		// unlock" it: pinned because guest NUMA takes it. Siblings: 2 to 3 %.
-		{lab.WorkloadCPUBandwidth, "pin", "on", "off", map[recommend.Setting]string{
+		{lab.WorkloadCPUBandwidth, "pin", "on", "on", map[recommend.Setting]string{
 			recommend.Placement: "pinned all the same: guest_numa is on",
 			recommend.GuestNUMA: "on is better than off: triad of stress_stream",
-			recommend.SMT:       "on makes no difference that matters beside off"}},
+			recommend.SMT:       "off makes no difference that matters beside on"}},
 		// "Plain pinning helped a lot, guest NUMA hurt badly."
-		{lab.WorkloadGPUCollective, "pin", "off", "off", map[recommend.Setting]string{
+		{lab.WorkloadGPUCollective, "pin", "off", "on", map[recommend.Setting]string{
 			recommend.Placement: "pin is better than default: busbw of nccl_all_reduce",
 			recommend.GuestNUMA: "off is better than on: busbw of nccl_all_reduce"}},
 		// "FP16 matmul barely changed": nothing need be done for it.
-		{lab.WorkloadGPUCompute, "default", "off", "off",
+		{lab.WorkloadGPUCompute, "default", "off", "on",
 			map[recommend.Setting]string{recommend.Placement: "pin makes no difference that matters beside default"}},
 		// "Pinning alone helped latency."
-		{lab.WorkloadRDMALatency, "pin", "off", "off",
+		{lab.WorkloadRDMALatency, "pin", "off", "on",
 			map[recommend.Setting]string{recommend.Placement: "pin is better than default: latency p99 of " +
 				"ib_write_lat"}},
 		// "I'd start with vcpu_pin and keep the guest single-NUMA."
-		{lab.WorkloadMixed, "pin", "off", "off",
+		{lab.WorkloadMixed, "pin", "off", "on",
 			map[recommend.Setting]string{recommend.GuestNUMA: "on is better in one thing and worse in another " +
 				"than off"}},
 	} {
@@ -669,7 +669,7 @@ func TestPublishedEvidence(t *testing.T) {
 		workload lab.Workload
 		numa     string
 	}{
-		{lab.WorkloadRDMALatency, "auto"}, {lab.WorkloadRDMABandwidth, "auto"}, {lab.WorkloadGPUCompute, "off"},
+		{lab.WorkloadRDMALatency, "on"}, {lab.WorkloadRDMABandwidth, "on"}, {lab.WorkloadGPUCompute, "off"},
 		{lab.WorkloadGPUCollective, "off"}, {lab.WorkloadCPUBandwidth, "on"}, {lab.WorkloadMixed, "off"},
 	} {
 		t.Run(string(tt.workload), func(t *testing.T) {
@@ -688,6 +688,49 @@ func TestPublishedEvidence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Without studies, what is recommended of guest NUMA and siblings is what the planner makes of the lab.
+func TestPlannerAndPublishedEvidenceAgree(t *testing.T) {
+	t.Parallel()
+	nodes := map[string]string{
+		"GPUs":      "a: {count: 2, cpus: 16, memory: 16GiB, gpus: 1, nics: 1}",
+		"no GPUs":   "a: {count: 2, cpus: 16, memory: 16GiB, nics: 1}",
+		"an odd":    "a: {cpus: 5, memory: 16GiB, nics: 1}",
+		"different": "a: {cpus: 5, memory: 16GiB, gpus: 1, nics: 1}\n  b: {cpus: 8, memory: 16GiB, nics: 1}",
+		"asked":     "a: {cpus: 8, memory: 16GiB, nics: 1, smt: off, guest_numa: on}",
+	}
+	for _, h := range []*topology.Host{readHost(t, hostEPYC), h20Host(t)} {
+		for name, text := range nodes {
+			for _, w := range lab.Workloads() {
+				l := parseLab(t, fmt.Sprintf("name: agree\nworkload: %s\nnodes:\n  %s\n", w, text))
+				p, err := build.Problem(h, l, build.Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				levels := map[recommend.Setting]map[string]bool{recommend.GuestNUMA: {}, recommend.SMT: {}}
+				for i := range p.Requests {
+					levels[recommend.GuestNUMA][onOff(p.Requests[i].GuestNUMA != "off")] = true
+					levels[recommend.SMT][onOff(p.Requests[i].Threads > 1)] = true
+				}
+				r := recommendFor(t, h, l)
+				for setting, found := range levels {
+					if c := choice(t, r, setting); len(found) == 1 && !found[c.Level] ||
+						len(found) > 1 && c.Level != "by node" {
+						t.Errorf("%s, %s: %s is recommended %s: %q; the planner has %v", name, w, setting, c.Level,
+							c.Why, found)
+					}
+				}
+			}
+		}
+	}
+}
+
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
 }
 
 func TestWhatIsNoEvidenceDecidesNothing(t *testing.T) {

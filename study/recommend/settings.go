@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -35,6 +36,7 @@ const (
 	levelOff     = "off"
 	levelOn      = "on"
 	levelAuto    = "auto"
+	levelByNode  = "by node" // lab nodes differ
 )
 
 // A rule is what is known about a setting before any evidence.
@@ -45,26 +47,40 @@ type rule struct {
 	fixed   string   // why there is nothing to choose; "" where there is
 }
 
-// rules are the settings of a lab on a host, in the order in which they are shown.
-func rules(h *topology.Host, l *lab.Lab) []rule {
+// rules are the settings of a lab on a host, in the order in which they are shown. p is the planner's problem of the
+// two, or nil.
+func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 	numa, threads := shape(h)
-	common := func(of func(*lab.Node) string) string {
-		now := of(&l.Nodes[0])
+	common := func(of func(i int) string) string {
+		now := of(0)
 		for i := range l.Nodes {
-			if of(&l.Nodes[i]) != now {
-				return "by node"
+			if of(i) != now {
+				return levelByNode
 			}
 		}
 		return now
 	}
+	// What auto stands for is the planner's to say.
+	shown := common(func(i int) string { return string(l.ShownNUMA(&l.Nodes[i])) })
+	smt := common(func(i int) string {
+		switch {
+		case p == nil:
+			return string(l.Nodes[i].SMT)
+		case p.Requests[i].Threads > 1:
+			return levelOn
+		}
+		return levelOff
+	})
+	siblings := []string{levelOn, levelOff}
+	if smt == levelOff || threads == 1 {
+		slices.Reverse(siblings)
+	}
 	all := []rule{
 		{setting: Placement, levels: []string{levelDefault, levelPin}, now: levelPin},
-		{setting: GuestNUMA, levels: []string{levelOff, levelOn}, now: common(func(n *lab.Node) string {
-			return string(n.GuestNUMA)
-		})},
-		{setting: SMT, levels: []string{levelOff, levelOn}, now: common(func(n *lab.Node) string {
-			return string(n.SMT)
-		})},
+		{setting: GuestNUMA, levels: []string{levelOff, levelOn}, now: shown},
+		// The same number of virtual CPUs is twice the cores without siblings, or half of them with: that is the
+		// larger change.
+		{setting: SMT, levels: siblings, now: smt},
 		{setting: Isolation, levels: []string{"none", "cpuset", "isolcpus"}, now: "isolcpus"},
 		{setting: Hugepages, levels: []string{levelOff, "2MiB", "1GiB"}, now: string(l.Hugepages)},
 		{setting: MTU, levels: []string{"1500", "4200", "9000"}, now: strconv.Itoa(l.Fabric.MTU)},
@@ -72,10 +88,10 @@ func rules(h *topology.Host, l *lab.Lab) []rule {
 	}
 	// A setting that the host cannot have is fixed: evidence from other hosts must not choose it.
 	if numa == 1 {
-		all[1].fixed = "the host has one NUMA node: there is nothing to show"
+		all[1].fixed, all[1].now = "the host has one NUMA node: there is nothing to show", levelOff
 	}
 	if threads == 1 {
-		all[2].fixed = "the cores of the host have one thread each"
+		all[2].fixed, all[2].now = "the cores of the host have one thread each", levelOff
 	}
 	if l.Reserve.Cores != nil {
 		all[6].now = strconv.Itoa(*l.Reserve.Cores)
