@@ -77,7 +77,8 @@ run-tests:
 	@find $(TALLY) -type f | sort | xargs cat
 
 test-fast: ## the tests that start no machine and no lab, in a few minutes
-	$(GO) test -vet=all -short ./...
+	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
+	$(GO) test -vet=all -short -p $$(($$(nproc) + 1)) ./...
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test

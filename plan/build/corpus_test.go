@@ -1,6 +1,7 @@
 package build_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rackless/rackless/inspect"
@@ -18,9 +20,18 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// corpus reads the machines that inspect is tested with.
+// corpus returns the machines that inspect is tested with, which nobody changes.
 func corpus(t testing.TB) map[string]*topology.Host {
 	t.Helper()
+	hosts, err := readCorpus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hosts
+}
+
+// readCorpus reads the machines, once for all tests: to unpack them takes seconds.
+var readCorpus = sync.OnceValues(func() (map[string]*topology.Host, error) {
 	hosts := map[string]*topology.Host{}
 	for _, root := range []string{"../../inspect/testdata", "../../inspect/hwlocxml/testdata",
 		"../../inspect/nccl/testdata",
@@ -30,17 +41,17 @@ func corpus(t testing.TB) map[string]*topology.Host {
 			if err != nil || !e.Type().IsRegular() || filepath.Ext(path) == ".tsv" {
 				return err
 			}
-			if h, err := inspect.ReadFile(t.Context(), path); err == nil {
+			if h, err := inspect.ReadFile(context.Background(), path); err == nil {
 				hosts[filepath.ToSlash(path)] = h
 			}
 			return nil
 		})
 		if err != nil {
-			t.Fatal(err)
+			return nil, err
 		}
 	}
-	return hosts
-}
+	return hosts, nil
+})
 
 // corpusLabs are asked of every machine: one that most can give, one that takes what there is, and
 // one that asks for devices.
