@@ -452,7 +452,10 @@ func isDump(file string) bool {
 	}
 	defer f.Close()
 	head, err := readHead(f, sniffLen)
-	return err != nil || tree.IsArchive(head) || tree.IsText(head) ||
-		slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) }) ||
-		len(texts.Split(paste.Clean(head), file, textKinds())) > 0
+	if err != nil || tree.IsArchive(head) || tree.IsText(head) {
+		return true
+	}
+	head = paste.Clean(head)
+	return slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) }) ||
+		len(texts.Split(head, file, textKinds())) > 0
 }

@@ -125,7 +125,7 @@ func parse(b []byte, name string) (*topology.Host, error) {
 func (p *parser) line(line string, n int) error {
 	// The order of the questions matters: a line of a drawing may begin with a space, as details do.
 	// A line of a function's details, "IOMMU group: 12", is no heading, unless there have been headings.
-	if m := group.FindStringSubmatch(line); m != nil && (p.current == nil || p.group != nil || m[2] != "") {
+	if m := heading(line); m != nil && (p.current == nil || p.group != nil || m[2] != "") {
 		p.current = nil
 		p.group = p.number("IOMMU group", m[1], n)
 		if line = m[2]; line == "" {
@@ -138,11 +138,15 @@ func (p *parser) line(line string, n int) error {
 	case line == "":
 		p.current, p.inRecord, p.group = nil, false, nil
 		return nil
-	case drawn.MatchString(line):
+	case strings.IndexByte("-+\\ |", line[0]) >= 0 && drawn.MatchString(line):
 		p.current = nil
 		return p.draw(line, n)
 	case line[0] == ' ' || line[0] == '\t':
 		p.detail(strings.TrimSpace(line), n)
+		return nil
+	}
+	if m := dump.FindStringSubmatch(line); m != nil {
+		p.hex(m[1], m[2])
 		return nil
 	}
 	if m := function.FindStringSubmatch(line); m != nil {
@@ -157,10 +161,6 @@ func (p *parser) line(line string, n int) error {
 			return p.record(m[1], m[2], n)
 		}
 	}
-	if m := dump.FindStringSubmatch(line); m != nil {
-		p.hex(m[1], m[2])
-		return nil
-	}
 	if almost.MatchString(line) && p.current == nil {
 		address, _, _ := strings.Cut(line, " ")
 		return p.badAddress(address, n)
@@ -168,6 +168,14 @@ func (p *parser) line(line string, n int) error {
 	// Web pages take indentation away. What is no detail is not known to detail, so other text does no harm.
 	p.detail(line, n)
 	return nil
+}
+
+// heading matches a line of a list of IOMMU groups. Most lines have no such word, and no expression is needed for them.
+func heading(line string) []string {
+	if !strings.Contains(line, "roup") && !strings.Contains(line, "ROUP") {
+		return nil
+	}
+	return group.FindStringSubmatch(line)
 }
 
 // unmarked returns the line of a function below the heading of its group without indentation, IDs

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/paste"
 )
 
 // A token is a word of the text. The matrix is read as a stream of words, because lines cannot be
@@ -20,8 +21,7 @@ type token struct {
 // ansi matches terminal escapes: nvidia-smi underlines its header even where no terminal is. Logs
 // show the escape character in several notations, and web pages drop it; without it only colours
 // ("[4m") are recognised.
-var ansi = lazyregexp.New(
-	`(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|\([A-B0]|\][^\x07\x1b]*\x07?)|\[[0-9;]{1,8}m`)
+var ansi = lazyregexp.New(paste.Escape + `|\[[0-9;]{1,8}m`)
 
 // plain makes the characters of one line simple: no escapes; spaces for exotic white space, for the
 // rules of tables and for marks of quotes.

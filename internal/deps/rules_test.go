@@ -91,7 +91,7 @@ var rules = map[string]rule{
 	"inspect/nccl": {may: []string{"inspect/where", "inspect/xmltree", "internal/lazyregexp", "topology"},
 		why: whyImport},
 	"inspect/where": {may: []string{"topology"}, why: "where something is wrong, in one form: a text and a number"},
-	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
+	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "internal/paste", "topology"}, why: whyImport},
 	"inspect/texts": {may: []string{"inspect/where", "inspect/xmltree", "internal/lazyregexp", "topology"},
 		why: whyImport},
 	"finding": {why: "a finding has one form and one explanation, whoever makes it", never: pure()},

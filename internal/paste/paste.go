@@ -3,17 +3,22 @@ package paste
 
 import (
 	"bytes"
+	"encoding/binary"
 	"regexp"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 )
 
 // spaces are what web pages, editors and terminals put in the place of spaces, or between letters.
 var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060", "",
 	"\ufeff", "", "\r\n", "\n")
 
-// colour is an escape sequence that sets colours, or clears to the end of a line.
-var colour = regexp.MustCompile(`\x1b\[[0-9;]*[mK]`)
+// Escape matches an escape sequence of a terminal, also as logs write the escape character.
+const Escape = `(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|` +
+	`[()][A-B0-2]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?)`
+
+var escape = regexp.MustCompile(Escape)
 
 // A mark is what a launcher or a logger writes before each line. It is taken for one where at least the share of the
 // lines that are not blank begin with it: a launcher's own lines have none.
@@ -30,6 +35,8 @@ var marks = []mark{
 		`\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`), 0.5},
 	// kubectl logs --prefix.
 	{regexp.MustCompile(`^\[pod/[^\]\s]+\] `), 0.9},
+	// dmesg -T of lines that a script has logged.
+	{regexp.MustCompile(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9},
 	// kubectl logs --timestamps, docker logs -t, ts, and the logs of CI.
 	{regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?\]? `), 0.9},
 	// journalctl and syslog.
@@ -51,11 +58,15 @@ const maxMarks = 4
 // launcher: without colours and no-break spaces, and without what stands before each line: quotes, indentation, names
 // of ranks and nodes, times. Lines keep their number. The text itself is not changed.
 func Clean(text []byte) []byte {
-	if bytes.ContainsRune(text, '\x1b') {
-		text = colour.ReplaceAll(text, nil)
+	text = utf8(text)
+	if bytes.ContainsAny(text, "\x1b\\^") {
+		text = escape.ReplaceAll(text, nil)
 	}
 	if bytes.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII || r == '\r' }) {
 		text = []byte(spaces.Replace(string(text)))
+	}
+	if bytes.IndexByte(text, '\r') >= 0 {
+		text = overwritten(text)
 	}
 	for range maxMarks {
 		before := len(text)
@@ -65,6 +76,44 @@ func Clean(text []byte) []byte {
 		}
 	}
 	return text
+}
+
+// utf8 returns a text of PowerShell and Notepad, which is of UTF-16, in UTF-8. Without a mark at
+// its beginning it is told by the zeros beside its letters.
+func utf8(text []byte) []byte {
+	var order binary.ByteOrder = binary.LittleEndian
+	switch head := text[:min(len(text), 512)]; {
+	case bytes.HasPrefix(text, []byte("\xff\xfe")):
+		text = text[2:]
+	case bytes.HasPrefix(text, []byte("\xfe\xff")):
+		order, text = binary.BigEndian, text[2:]
+	case len(head) < 8 || bytes.Count(head, []byte{0})*5 < len(head)*2:
+		return text
+	case head[0] == 0:
+		order = binary.BigEndian
+	}
+	units := make([]uint16, len(text)/2)
+	for i := range units {
+		units[i] = order.Uint16(text[2*i:])
+	}
+	// An XML text says what it was.
+	return []byte(strings.Replace(string(utf16.Decode(units)), `encoding="UTF-16"`, `encoding="UTF-8"`, 1))
+}
+
+// overwritten returns what a terminal shows in the end of lines that were written again and again, as progress is. A
+// text without other ends of lines is one of an old Mac.
+func overwritten(text []byte) []byte {
+	if bytes.IndexByte(text, '\n') < 0 {
+		return bytes.ReplaceAll(text, []byte("\r"), []byte("\n"))
+	}
+	return each(text, func(line []byte) []byte {
+		end := len(bytes.TrimRight(line, "\r\n"))
+		shown := line[bytes.LastIndexByte(line[:end], '\r')+1 : end]
+		if bytes.HasSuffix(line, []byte("\n")) {
+			return append(bytes.Clone(shown), '\n')
+		}
+		return shown
+	})
 }
 
 // withoutSame takes off what all lines begin with, where nobody would print that.
