@@ -231,8 +231,14 @@ func ParseUCXLog(output []byte, name string) (Test, error) {
 	} else if m := ucxFile.FindString(name); m != "" {
 		t.Name = m
 	}
-	if t.Name != toolUCX {
+	switch {
+	case t.Name != toolUCX:
 		t.Name = "ucx_" + t.Name
+	case bytes.Contains(output, []byte("overhead (usec)")):
+		// Which operation it was is not told, but of bandwidth the table has another column than of latency.
+		t.Name = "ucx_unnamed_bw"
+	case bytes.Contains(output, []byte("latency (usec)")):
+		t.Name = "ucx_unnamed_lat"
 	}
 	var size int64
 	if m := ucxSize.FindSubmatch(output); m != nil {

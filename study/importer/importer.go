@@ -143,9 +143,15 @@ func Import(sources []Source, o Options) ([]*Study, error) {
 		return nil, err
 	}
 	im := &importing{Options: o, files: files, sources: sources}
-	if im.Format == "" || im.Format == Auto {
+	auto := im.Format == "" || im.Format == Auto
+	if auto {
 		if im.Format, err = detect(files); err != nil {
 			return nil, err
+		}
+	}
+	if im.Format == Logs || auto && isLog(im.Format) {
+		if im.files = byTool(files); len(im.files) > len(files) {
+			im.Format = Logs
 		}
 	}
 	switch {

@@ -523,6 +523,14 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"nccl-tests, what was run is not said", "x.txt", "# Collective test starting: reduce_perf\n" +
 			strings.Repeat(testdata(t, ncclOld), 2), []string{"1: nccl_reduce 32"},
 			[]string{"x.txt:55: which collective"}},
+		{"nccl-tests, below the command lines", "x.txt", "$ ./build/reduce_scatter_perf -b 8 -e 1G\n" +
+			testdata(t, ncclOld) + "$ mpirun -np 2 /opt/nccl-tests/build/sendrecv_perf -g 1\n" + testdata(t, ncclOld) +
+			"$ ./build/all_reduce_perf -b 8\n", []string{"1: nccl_reduce_scatter 32, nccl_sendrecv 32"}, nil},
+		{"several tools", "x.txt", "a note\n" + write + latency + testdata(t, ncclOld) + sysbench + write + imb + stream,
+			[]string{"1: ib_write_bw 1, imb_pingpong 24, nccl-tests 32, osu_latency 24, stream 1, sysbench_cpu 1",
+				"2: ib_write_bw 1"}, nil},
+		{"a tool that names another", "x.txt", "STREAM version 5.10 comes next\n" + write + write,
+			[]string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
 		{"OSU", "x.out", osu + latency + osu, []string{"1: osu_bw 23, osu_latency 24", "2: osu_bw 23"}, nil},
 		{"iperf3", "x.json", tcp + tcp, []string{"1: iperf3 1", "2: iperf3 1"}, nil},
 		{"iperf3, one way and both", "x.json", tcp + bothWays, []string{"1: iperf3 1, iperf3/bidir 1"}, nil},
@@ -581,6 +589,9 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"),
 			[]string{"1: ucx_tag_bw 1, ucx_tag_lat 1, ucx_ucp_put_bw 1"}, nil},
 		{"ucx_perftest, by the name of the file", "put_bw.log", ucx, []string{"1: ucx_put_bw 1"}, nil},
+		{"ucx_perftest, without its test's name", "x.log", ucx, []string{"1: ucx_unnamed_bw 1"}, nil},
+		{"ucx_perftest, the table of a latency below another run", "tag_lat.log", tag +
+			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"), []string{"1: ucx_tag_bw 1, ucx_tag_lat 1"}, nil},
 		{"sysbench, without its first line", "x.txt", sysbench[strings.Index(sysbench, "Running the test"):],
 			[]string{"1: sysbench_cpu 1"}, nil},
 		{"sysbench 0.4", "x.txt", bench("sysbench/synthetic-0.4.12-cpu.txt"),

@@ -2,8 +2,10 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"regexp"
+	"slices"
 )
 
 // runs cuts a log into the runs that are in it one after the other, as a script leaves them that
@@ -34,13 +36,57 @@ func (f *file) texts(l logFormat) []*file {
 	from := 0
 	for _, cut := range append(cuts, len(f.data)) {
 		part := f.part(from, cut)
-		// Client and server that print to one terminal have a title each, and are one run.
-		if n := len(all); n > 0 && l.sides != nil && l.sides(all[n-1].data, part.data) {
+		// Client and server that print to one terminal have a title each, and are one run. A command line without
+		// results behind the last run is none.
+		if n := len(all); n > 0 && l.sides != nil && (l.sides(all[n-1].data, part.data) || !l.head.Match(part.data) &&
+			cut == len(f.data)) {
 			all[n-1] = f.part(from-len(all[n-1].data), cut)
 		} else {
 			all = append(all, part)
 		}
 		from = cut
+	}
+	return all
+}
+
+// byTool cuts files of text in which several tools printed, one after the other, into a part for each stretch of one
+// tool. What stands above the first tool goes with it.
+func byTool(files []*file) []*file {
+	var all []*file
+	for _, f := range files {
+		type start struct {
+			at     int
+			format string
+		}
+		var starts []start
+		if trimmed := bytes.TrimSpace(f.data); !bytes.HasPrefix(trimmed, []byte("{")) &&
+			!bytes.HasPrefix(trimmed, []byte("[")) {
+			for _, l := range logFormats {
+				if l.head == nil || !l.head.Match(f.data) {
+					continue
+				}
+				for _, at := range l.start.FindAllIndex(f.data, maxRepeats+1) {
+					starts = append(starts, start{at[0], l.name})
+				}
+			}
+		}
+		slices.SortStableFunc(starts, func(a, b start) int { return cmp.Compare(a.at, b.at) })
+		from, last := 0, 0
+		for i := 1; i < len(starts); i++ {
+			// A tool's beginning that no results follow is a word of another tool.
+			if starts[i].format == starts[last].format || !formatOf(starts[i].format).head.Match(f.data[starts[i].at:]) {
+				continue
+			}
+			part := f.part(from, starts[i].at)
+			if formatOf(starts[last].format).head.Match(part.data) {
+				part.size = len(part.data)
+				all, from = append(all, part), starts[i].at
+			}
+			last = i
+		}
+		part := f.part(from, len(f.data))
+		part.size -= from
+		all = append(all, part)
 	}
 	return all
 }
@@ -88,9 +134,9 @@ func (f *file) documents() []*file {
 // is where a run ends that was cut off.
 var (
 	perftestStart = regexp.MustCompile(`(?m)^(?:` + perftestMemory + `)?(?:-{3,}[ \t]*\r?\n)?` + perftestTitleText)
-	// Newer releases say more above the line with the arguments.
+	// Newer releases say more above the line with the arguments. A command line may stand above that.
 	ncclStart = regexp.MustCompile(
-		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread `)
+		`(?m)^(?:# nccl-tests version .*\n)?(?:# Collective test starting: .*\n)?# nThread |` + ncclCommandText)
 	streamStart   = regexp.MustCompile(`(?m)^STREAM version `)
 	sysbenchStart = regexp.MustCompile(`(?m)^sysbench [0-9]`)
 	imbStart      = regexp.MustCompile(`(?m)^(?:#-{10,}[ \t]*\n)?#\s+Intel ?\(R\) MPI Benchmark`)
@@ -98,8 +144,12 @@ var (
 	stressStart   = regexp.MustCompile(`(?m)^stress-ng: info: +\[\d+\] dispatching hogs:`)
 	nvStart       = regexp.MustCompile(`(?m)^nvbandwidth Version: |^\{\s*"nvbandwidth"`)
 	ucxStart      = regexp.MustCompile(
-		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|\| +(?:Stage|Test) +\| +# iterations .*)$`)
+		`(?m)^(?:.*\bucx_perftest\b.*-t .*|\+-+\+\n\| API: .*|` +
+			`(?:\+[-+]+\+\n)?(?:\| +\| .*\n)?(?:\+[-+]+\+\n)?\| +(?:Stage|Test) +\| +# iterations .*)$`)
 )
+
+// ncclSides tells whether a has but the command line of the run that b is of.
+func ncclSides(a, _ []byte) bool { return !ncclHead.Match(a) }
 
 // fioSides tells whether b goes on with the run of a: all jobs are described above their results, and JSON may come
 // between the two.
