@@ -283,8 +283,8 @@ var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "all
 	"gather", "hypercube", "reduce", "scatter", "sendrecv"}
 
 // ncclCommandText matches a command line that runs one of the tests.
-const ncclCommandText = `(?:[^\n#]*[ /"'$>])?(?:all_reduce|all_gather|reduce_scatter|alltoallv?|broadcast|gather|hypercube|` +
-	`reduce|scatter|sendrecv)_perf[ \t]+-.*`
+const ncclCommandText = `(?:[^\n#]*[ /"'$>])?(?:all_reduce|all_gather|reduce_scatter|alltoallv?|` +
+	`broadcast|gather|hypercube|reduce|scatter|sendrecv)_perf[ \t]+-.*`
 
 // Lines that name the collective: newer releases of nccl-tests have one, and the JSON has the arguments. RCCL's tests
 // are the same programs, for GPUs of AMD.

@@ -74,7 +74,8 @@ func byTool(files []*file) []*file {
 		from, last := 0, 0
 		for i := 1; i < len(starts); i++ {
 			// A tool's beginning that no results follow is a word of another tool.
-			if starts[i].format == starts[last].format || !formatOf(starts[i].format).head.Match(f.data[starts[i].at:]) {
+			if starts[i].format == starts[last].format ||
+				!formatOf(starts[i].format).head.Match(f.data[starts[i].at:]) {
 				continue
 			}
 			part := f.part(from, starts[i].at)
