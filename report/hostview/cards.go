@@ -81,11 +81,11 @@ func storageAlone(class topology.ID24) bool {
 }
 
 // newCard makes a card; lines that would be empty are left out. about is what findings call it.
-func (v *view) newCard(id, kind, title string, about []string, lines ...string) card {
+func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
+	title := titleOf(name, at)
 	return card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
-		"\n"),
-		Marks: v.marks(append(about, id)...)}
+		"\n"), Marks: v.marks(append(about, id)...), Name: name, At: at}
 }
 
 // addressOrName is the short address, or what the source calls the device.
@@ -110,7 +110,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	at := v.addressOrName(g.Address, g.Name)
 	model, driver := modelText(g.Model, d), driverText(g.Driver, d)
 	if g.Kind == topology.GPUDisplay {
-		return v.newCard(g.ID(), cardScreen, "Screen "+at, nil, joined(" · ", model, driver))
+		return v.newCard(g.ID(), cardScreen, "Screen", at, nil, joined(" · ", model, driver))
 	}
 	var memory, bar, links, group, parts string
 	if g.MemoryBytes != nil {
@@ -139,7 +139,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 	for _, f := range g.Functions {
 		about = append(about, f.String())
 	}
-	return v.newCard(g.ID(), cardGPU, titleOf(v.names[g.ID()], at), about, joined("", model),
+	return v.newCard(g.ID(), cardGPU, v.names[g.ID()], at, about, joined("", model),
 		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }
 
@@ -159,10 +159,11 @@ func (v *view) nicCard(n *topology.NIC, d *topology.PCIDevice) card {
 	if slices.ContainsFunc(v.Host.Routes, func(r topology.Route) bool { return slices.Contains(r.PCI, n.ID()) }) {
 		route = "default route"
 	}
-	c := v.newCard(n.ID(), cardNIC, titleOf(name, v.addressOrName(n.Address, n.Name)),
-		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), route,
-		joined(" · ", strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ",")), joined(" · ", nicSpeed(n), mtu),
+	own := joined(" · ", strings.Join(n.Netdevs, ","), strings.Join(n.RDMA, ","))
+	c := v.newCard(n.ID(), cardNIC, name, v.addressOrName(n.Address, n.Name),
+		slices.Concat([]string{n.Name}, n.Netdevs, n.RDMA), route, own, joined(" · ", nicSpeed(n), mtu),
 		joined(" · ", foreign(n.Driver), vfs, modelText(n.Model, d)))
+	c.Own = own
 	if route != "" {
 		c.Strong = 1
 	}
@@ -184,7 +185,7 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	at, id := v.shortAddr(d.Address), d.Address.String()
 	model := modelText(d.DeviceName, d)
 	if len(disks) == 0 {
-		return v.newCard(id, cardDisk, "Storage "+at, nil, joined(" · ", model, foreign(d.Driver)))
+		return v.newCard(id, cardDisk, "Storage", at, nil, joined(" · ", model, foreign(d.Driver)))
 	}
 	var names, mounts []string
 	var size uint64
@@ -207,7 +208,7 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 	if len(mounts) > 0 {
 		holds = "holds " + some(mounts, 4)
 	}
-	c := v.newCard(id, cardDisk, some(names, 2)+" "+at, names, holds,
+	c := v.newCard(id, cardDisk, some(names, 2), at, names, holds,
 		joined(" · ", total, strings.TrimPrefix(model, "NVMe SSD Controller ")))
 	if holds != "" {
 		c.Strong = 1
@@ -221,6 +222,6 @@ func (v *view) otherCard(d *topology.PCIDevice) card {
 	if name == "" && d.Class != nil {
 		name = "class " + d.Class.String()
 	}
-	return v.newCard(d.Address.String(), cardOther, v.shortAddr(d.Address), nil, modelText(d.DeviceName, d),
+	return v.newCard(d.Address.String(), cardOther, "", v.shortAddr(d.Address), nil, modelText(d.DeviceName, d),
 		joined(" · ", name, driverText(d.Driver, d)))
 }

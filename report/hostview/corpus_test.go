@@ -34,6 +34,7 @@ func TestEveryMachineOfTheReadersCanBeShown(t *testing.T) {
 		doc := NewDocument(h, diagnose.Host(h))
 		v := newView(doc)
 		sc := newScene(v)
+		sc.collapse()
 		for on, sh := range sheets {
 			for _, f := range flaws(sh.layout(v, sc), sh) {
 				t.Errorf("%s on %s: %s", file, on, f)

@@ -93,7 +93,7 @@ func (g *dotWriter) node(label string, attributes ...string) string {
 func (g *dotWriter) room(r room) {
 	color := "#1b1f24"
 	if r.Odd {
-		color = "#b35c00"
+		color = "#8b949e"
 	}
 	g.open(r.Title+markLines(r.Marks), color)
 	hub := g.node(strings.Join(r.lines(240), "\n"), "shape=plaintext")
@@ -117,7 +117,7 @@ func (g *dotWriter) branches(all []branch, from string) {
 		if b.Bridge != nil {
 			at = g.bridge(b.Bridge)
 			// The way from a root complex to its ports, and within a switch, is no link: it has no lanes to show.
-			g.edge(from, at, wire{Lanes: -1})
+			g.edge(from, at, wire{GBps: -1})
 		}
 		for _, c := range b.Cards {
 			g.edge(at, g.card(c), b.Wire)
@@ -152,19 +152,22 @@ func (g *dotWriter) card(c card) string {
 	return name
 }
 
-// edge writes a link; one of -1 lanes is no link but the entry to a root complex.
+// edge writes a link; one of -1 GB/s is no link but the entry to a root complex.
 func (g *dotWriter) edge(from, to string, w wire) {
 	switch {
 	case from == "":
-	case w.Lanes < 0:
+	case w.GBps < 0:
 		g.line("%s -- %s;", from, to)
 	case !w.known():
 		g.line("%s -- %s [style=dotted];", from, to)
+	case w.slow() && w.Warned:
+		g.line("%s -- %s [label=%s, penwidth=%g, style=dashed, color=\"#b35c00\"];", from, to, quoted(w.Full),
+			float64(wireWidth(w.GBps))/10)
 	case w.slow():
-		g.line("%s -- %s [label=%s, penwidth=%d, style=dashed, color=\"#b35c00\"];", from, to, quoted(w.Full),
-			wireWidth(w.Lanes)/10)
+		g.line("%s -- %s [label=%s, penwidth=%g, style=dashed];", from, to, quoted(w.Full),
+			float64(wireWidth(w.GBps))/10)
 	default:
-		g.line("%s -- %s [label=%s, penwidth=%d];", from, to, quoted(w.Full), wireWidth(w.Lanes)/10)
+		g.line("%s -- %s [label=%s, penwidth=%g];", from, to, quoted(w.Full), float64(wireWidth(w.GBps))/10)
 	}
 }
 

@@ -41,7 +41,8 @@ func TestGraphvizLaysOutEveryGraph(t *testing.T) {
 func TestTheGraphHasTheWidthOfLinksAndMarksWhatIsSlower(t *testing.T) {
 	out := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), epycFindings()).WriteDOT(b) }))
 	for _, want := range []string{
-		`label="Gen3 x4", penwidth=3]`, `label="Gen3 x8", penwidth=5]`, `label="Gen1/4 x16", penwidth=8, style=dashed`,
+		`label="Gen3 x4, 3.94 GB/s", penwidth=2]`, `label="Gen3 x8, 7.88 GB/s", penwidth=2.8]`,
+		`label="Gen1/4 x16, 4 GB/s", penwidth=2, style=dashed, color="#b35c00"`,
 		`\nwarning RL003"`, `label="NUMA node 3\nerror RL040"`,
 	} {
 		if !strings.Contains(out, want) {

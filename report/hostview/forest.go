@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -42,10 +41,11 @@ type bridgeBox struct {
 
 // A wire is a PCI Express link.
 type wire struct {
-	Lanes int    // 0 where it is not known
-	Now   string // "Gen4 x16"; "" where it is not known
-	Most  string // what the device could do, where that is more
-	Full  string
+	GBps   float64 // one way; 0 where it is not known
+	Now    string  // "Gen4 x16"; "" where it is not known
+	Most   string  // what the device could do, where that is more
+	Full   string
+	Warned bool // a finding that is more than a note is about it
 }
 
 // known reports whether something is known of the link.
@@ -63,6 +63,10 @@ type card struct {
 	Strong int // so many of Lines are set in bold: what must not be overlooked
 	Full   string
 	Marks  []mark
+
+	Name, At string // what Title is made of: "NIC0", "41:00.0"
+	Own      string // the line that has names of this device alone
+	Members  []card // those that this card stands for, if there are several
 }
 
 // placeOf is the node that a device stands on, or unplaced.
@@ -261,9 +265,6 @@ func (f *nodeForest) blocks(v *view) []block {
 			of[len(of)-1].Folded = "+ " + n.String()
 			delete(f.folded, name)
 		}
-		for i := range of {
-			foldDisks(&of[i])
-		}
 		out = append(out, of...)
 	}
 	var rest fold
@@ -316,6 +317,7 @@ func (v *view) branch(t *trie) branch {
 			// The other end of the same link.
 			b.Wire = newWire(t.bridge.Link)
 		}
+		b.warn()
 		return b
 	}
 	b := branch{Bridge: v.bridgeBox(chain[:1])}
@@ -325,6 +327,7 @@ func (v *view) branch(t *trie) branch {
 		b.Switch.Text = "switch " + b.Switch.Text
 		b.Wire = newWire(chain[last].Link)
 	}
+	b.warn()
 	for _, k := range t.kids {
 		b.Fan = append(b.Fan, v.branch(k))
 	}
@@ -367,6 +370,9 @@ func (v *view) leafBranches(leaves []leaf) []branch {
 		}
 		out = append(out, branch{Wire: newWire(l.device.Link), Cards: []card{l.card}})
 	}
+	for i := range out {
+		out[i].warn()
+	}
 	return out
 }
 
@@ -377,52 +383,39 @@ func newWire(l *topology.Link) wire {
 		return w
 	}
 	w.Now, w.Most = linkTexts(l)
-	if width := cmp.Or(l.Width, l.MaxWidth); width != nil {
-		w.Lanes = *width
+	gts, lanes := l.SpeedGTs, l.Width
+	if w.Now == "" {
+		gts, lanes = l.MaxSpeedGTs, l.MaxWidth
 	}
-	w.Full = linkText(l)
+	if gts != nil && lanes != nil {
+		w.GBps = topology.LinkGBps(*gts, *lanes)
+	}
+	w.Full = joined(", ", linkText(l), gbpsText(w.GBps))
 	return w
 }
 
-// maxDisks is how many disks of a root complex are drawn.
-const maxDisks = 4
+// gbpsText is "15.8 GB/s", and nothing for what is not known.
+func gbpsText(gbps float64) string {
+	if gbps <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(gbps, 'g', 3, 64) + " GB/s"
+}
 
-// foldDisks leaves out disks where there are many, but for those that the host lives on and those
-// that something is wrong with.
-func foldDisks(b *block) {
-	total, left := 0, 0
-	walk(b.Branches, func(b branch) {
-		for _, c := range b.Cards {
-			if c.Kind == cardDisk {
-				total++
-			}
+// warn notes whether a finding is about the link: checks RL001 to RL009 are about links.
+func (b *branch) warn() {
+	var all []mark
+	for _, c := range b.Cards {
+		all = append(all, c.Marks...)
+	}
+	for _, box := range []*bridgeBox{b.Bridge, b.Switch} {
+		if box != nil {
+			all = append(all, box.Marks...)
 		}
+	}
+	b.Wire.Warned = slices.ContainsFunc(all, func(m mark) bool {
+		return m.Severity != finding.Info && strings.HasPrefix(m.ID, "RL00")
 	})
-	// One more is drawn, too: the line that says that it is missing would take the same room.
-	if total <= maxDisks+1 {
-		return
-	}
-	kept := 0
-	b.Branches = prune(b.Branches, func(c card) bool {
-		grave := slices.ContainsFunc(c.Marks, func(m mark) bool { return m.Severity != finding.Info })
-		switch {
-		case c.Kind != cardDisk || c.Strong > 0 || grave:
-		case kept < maxDisks:
-			kept++
-		default:
-			left++
-			return false
-		}
-		return true
-	})
-	if left == 0 {
-		return
-	}
-	more := "+ " + words.Count(left, "more disk")
-	if b.Folded != "" {
-		more += ", " + strings.TrimPrefix(b.Folded, "+ ")
-	}
-	b.Folded = more
 }
 
 // walk calls f for all branches.
@@ -431,17 +424,4 @@ func walk(bs []branch, f func(branch)) {
 		f(b)
 		walk(b.Fan, f)
 	}
-}
-
-// prune keeps the cards for which keep holds, and the branches that then still lead somewhere.
-func prune(bs []branch, keep func(card) bool) []branch {
-	var out []branch
-	for _, b := range bs {
-		b.Cards = slices.DeleteFunc(slices.Clone(b.Cards), func(c card) bool { return !keep(c) })
-		b.Fan = prune(b.Fan, keep)
-		if len(b.Cards) > 0 || len(b.Fan) > 0 {
-			out = append(out, b)
-		}
-	}
-	return out
 }

@@ -140,11 +140,11 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 		p.marks(sh.margin+title+8, y-4, r.Marks, room)
 	}
 	y += 5
+	y += 12
 	for _, l := range r.lines(inner) {
-		y += 15
-		p.text(sh.margin, y-3, l, fontSmall, "soft", inner)
+		y = p.paragraph(sh.margin, y, l, fontSmall, "soft", inner, 15, 2)
 	}
-	y += 5
+	y -= 7
 	if h := p.cells(r.Caches, sh.margin, y, inner, cells); h > 0 {
 		y += h + 6
 	}
@@ -220,7 +220,7 @@ func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
 		}
 		for i, cell := range c.Cells {
 			at := rect{x + left + 2 + i%perRow*pitch, row + 2 + i/perRow*pitch, size, size}
-			p.Cells = append(p.Cells, cellShape{at, c.Color, cell})
+			p.Cells = append(p.Cells, cellShape{at, 0, cell})
 		}
 		left += w + 5
 		high = max(high, h)

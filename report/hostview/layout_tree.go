@@ -1,6 +1,9 @@
 package hostview
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // layoutBlock draws a root complex.
 func layoutBlock(b block, width int) *picture {
@@ -73,7 +76,7 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 		case len(b.Cards) > 0:
 			bottom = max(bottom, p.wired(b, end, y, right))
 		case b.Switch != nil:
-			p.wire(b.Wire, end, end+wireLength, wireY)
+			bottom = max(bottom, p.wire(b.Wire, end, end+wireLength, wireY))
 			room := right - end - wireLength
 			in := rect{end + wireLength, wireY - 10, min(fontID.Width(b.Switch.Text)+12, room), 20}
 			p.box(in, "bridge", 3, b.Switch.Full)
@@ -86,8 +89,8 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 				p.marks(end+6, wireY, b.Bridge.Marks, right-end-6)
 			} else {
 				mid := wireY + 20
-				if b.Wire.Most != "" {
-					mid += 7 // below what stands below the wire
+				if b.Wire.known() {
+					mid = p.wireEnd(b.Wire, wireY) + 7 // below what stands below the wire
 				}
 				p.marks(at, mid, b.Bridge.Marks, bridgeWidth+6)
 				bottom = max(bottom, mid+10)
@@ -123,7 +126,7 @@ func (p *picture) wired(b branch, x, y, right int) int {
 		length = 18 // a device of the root bus has no link
 	}
 	left := x + length
-	p.wire(b.Wire, x, left, wireY)
+	end := p.wire(b.Wire, x, left, wireY)
 	top := y + 2
 	for i, c := range b.Cards {
 		h := p.card(c, left, top, right-left)
@@ -132,52 +135,66 @@ func (p *picture) wired(b branch, x, y, right int) int {
 		}
 		top += h + 4
 	}
-	return top - 4
+	return max(top-4, end)
 }
 
-// wireWidth is the weight of a link's line, in tenths of a pixel.
-func wireWidth(lanes int) int {
+// wireWidth is the weight of a link's line, in tenths of a pixel: the root of its GB/s in pixels. Were it the rate
+// itself, a link of 64 GB/s would hide the tree or one of 1 GB/s could not be seen.
+func wireWidth(gbps float64) int { return min(max(10, int(math.Round(10*math.Sqrt(gbps)))), 120) }
+
+// wireTexts are what stands above a link and, line by line, below it: what it is, what that carries, and what the
+// device could do.
+func (w wire) texts() (above string, below []string) {
+	above, below = w.Now, []string{gbpsText(w.GBps)}
 	switch {
-	// The weights grow more slowly than the lanes: 16 times the weight of a single lane would hide the tree.
-	case lanes >= 16:
-		return 80
-	case lanes >= 8:
-		return 50
-	case lanes >= 4:
-		return 32
-	case lanes >= 2:
-		return 22
+	case w.Now == "" && w.Most != "":
+		above, below = w.Most, append(below, "at most") // what it does now is not known
+	case w.Most != "":
+		below = append(below, "of "+w.Most)
 	}
-	return 14
+	return above, slices.DeleteFunc(below, func(s string) bool { return s == "" })
 }
 
-// wire draws a link: its line is as heavy as it has lanes. What it is now stands above it, what the
-// device could do below it.
-func (p *picture) wire(w wire, from, to, y int) {
-	class := "wire"
+// wireEnd is where the texts below a link end that is drawn at y.
+func (p *picture) wireEnd(w wire, y int) int {
+	_, below := w.texts()
+	return y + 7 + 14*len(below)
+}
+
+// wire draws a link, its line as heavy as its rate, and returns where it ends.
+func (p *picture) wire(w wire, from, to, y int) int {
+	class, text := "wire", "soft"
 	switch {
+	case w.slow() && w.Warned:
+		class, text = "wire slow warned", "late"
 	case w.slow():
 		class = "wire slow"
-	case w.Lanes == 0:
+	case w.GBps == 0:
 		class = "wire dim"
 	}
-	p.line(class, wireWidth(w.Lanes), w.Full, [2]int{from, y}, [2]int{to, y})
+	p.line(class, wireWidth(w.GBps), w.Full, [2]int{from, y}, [2]int{to, y})
 	center := func(s string) int {
 		return from + max(2, (to-from-fontSmall.Width(s))/2)
 	}
-	above, below, class := w.Now, "", "late"
-	switch {
-	case w.Now == "" && w.Most != "":
-		above, below, class = w.Most, "at most", "soft" // what it does now is not known
-	case w.Most != "":
-		below = "of " + w.Most
+	above, below := w.texts()
+	p.text(center(above), y-8, above, fontSmall, "", to-from-4)
+	for i, s := range below {
+		p.text(center(s), y+17+14*i, s, fontSmall, []string{"", text}[min(i, 1)], to-from-4)
 	}
-	p.text(center(above), y-7, above, fontSmall, "", to-from-4)
-	p.text(center(below), y+16, below, fontSmall, class, to-from-4)
+	return p.wireEnd(w, y)
 }
+
+// stackEdge is how far the edge of the cards below shows of a card that stands for several.
+const stackEdge = 3
 
 // card draws a device and returns how high it is.
 func (p *picture) card(c card, x, y, width int) int {
+	edge := 0
+	if len(c.Members) > 0 {
+		edge = stackEdge
+		p.box(rect{x + edge, y + edge, width - edge, 0}, "stack", 4, "")
+		width -= edge
+	}
 	frame := len(p.Boxes)
 	p.box(rect{x, y, width, 0}, "card "+c.Kind, 4, c.Full)
 	p.box(rect{x, y, 5, 0}, "band "+c.Kind, 2, c.Full)
@@ -189,20 +206,23 @@ func (p *picture) card(c card, x, y, width int) int {
 		p.marks(left+w+8, at-4, marks, room-w-8)
 		marks = nil
 	}
-	at += 3
+	at += 15
 	for i, l := range c.Lines {
-		at += 14
 		f := fontSmall
 		if i < c.Strong {
 			f = fontBold
 		}
-		p.text(left, at-2, l, f, "", room)
+		at = p.paragraph(left, at, l, f, "", room, 14, 3)
 	}
+	at -= 12
 	if len(marks) > 0 {
 		at += 15
 		p.marks(left, at-6, marks, room)
 	}
 	h := max(at+4-y, 36)
+	if edge > 0 {
+		p.Boxes[frame-1].H = h
+	}
 	p.Boxes[frame].H, p.Boxes[frame+1].H = h, h
-	return h
+	return h + edge
 }

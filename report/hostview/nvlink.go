@@ -22,8 +22,31 @@ type nvlinkSet struct {
 type nvlinkClass struct {
 	Label string // NV18
 	Links int
+	Rate  float64  // of all links together, one way, in GB/s; 0 where it is not known
 	Pairs [][2]int // places in GPUs
 }
+
+// nvlinkRates are GB/s of one NVLink, one way, by what names of models contain: the data sheets of NVIDIA. The first
+// that fits counts.
+var nvlinkRates = []struct {
+	model string
+	rate  float64
+}{{"P100", 20}, {"B100", 50}, {"B200", 50}, {"B300", 50}, {"V100", 25}, {"A100", 25}, {"A800", 25}, {"A30", 25},
+	{"H100", 25}, {"H800", 25}, {"H20", 25}, {"GH200", 25}}
+
+// nvlinkRate is the rate of one NVLink of a GPU, 0 where it is not known.
+func (v *view) nvlinkRate(g *topology.GPU) float64 {
+	model := modelText(g.Model, v.device(g.Address))
+	for _, r := range nvlinkRates {
+		if strings.Contains(model, r.model) {
+			return r.rate
+		}
+	}
+	return 0
+}
+
+// text is "NV18, 450 GB/s".
+func (c nvlinkClass) text() string { return joined(", ", c.Label, gbpsText(c.Rate)) }
 
 // isAMD reports whether a GPU is known to be AMD's.
 func (v *view) isAMD(g *topology.GPU) bool {
@@ -74,6 +97,7 @@ func (v *view) nvlinkSets() []nvlinkSet {
 		for l, p := range pairs {
 			c := nvlinkClass{Label: l, Pairs: p}
 			fmt.Sscanf(l, "NV%d", &c.Links) // 0 where the source did not say how many
+			c.Rate = float64(c.Links) * v.nvlinkRate(v.gpus[first])
 			set.Classes = append(set.Classes, c)
 		}
 		slices.SortFunc(set.Classes, func(a, b nvlinkClass) int {

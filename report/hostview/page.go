@@ -112,16 +112,35 @@ func newPage(v *view) page {
 	return p
 }
 
-// pictures are the picture for large and for small screens.
+// pictures are the picture for large and for small screens, and the same with every device on a card of its own where
+// cards stand for several.
 func (v *view) pictures() template.HTML {
-	s := newScene(v)
-	if len(s.Groups) == 0 {
-		return ""
-	}
 	var b bytes.Buffer
-	pageSheet.layout(v, s).svg(&b, v, "wide", "wide", "")
-	phoneSheet.layout(v, s).svg(&b, v, "narrow", "narrow", "")
+	for i, s := range v.scenes() {
+		id := ""
+		if i > 0 {
+			id = "-every"
+			b.WriteString("<details class=\"every\"><summary>Every device on a card of its own</summary>\n")
+		}
+		pageSheet.layout(v, s).svg(&b, v, "wide"+id, "wide", "")
+		phoneSheet.layout(v, s).svg(&b, v, "narrow"+id, "narrow", "")
+		if i > 0 {
+			b.WriteString("</details>\n")
+		}
+	}
 	return template.HTML(b.String())
+}
+
+// scenes are those of the page.
+func (v *view) scenes() []*scene {
+	s := newScene(v)
+	switch {
+	case len(s.Groups) == 0:
+		return nil
+	case s.collapse():
+		return []*scene{s, newScene(v)}
+	}
+	return []*scene{s}
 }
 
 func newPageFinding(g findingGroup) pageFinding {

@@ -13,15 +13,15 @@ import (
 // headPanel is what the machine is.
 func headPanel(v *view, width int) *picture {
 	p := &picture{W: width}
-	y := p.paragraph(18, v.heading(), fontHead, "", 24) - 6
+	y := p.paragraph(0, 18, v.heading(), fontHead, "", width, 24, 2) - 6
 	for _, fact := range v.facts() {
-		y = p.paragraph(y, fact, fontPlain, "", 17)
+		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 2)
 	}
 	source := v.source()
 	if v.Provenance.Emulated {
 		source = strings.TrimSpace(source + " Its devices are emulated.")
 	}
-	p.H = p.paragraph(y, source, fontPlain, "soft", 17) - 8
+	p.H = p.paragraph(0, y, source, fontPlain, "soft", width, 17, 2) - 8
 	return p
 }
 
@@ -48,7 +48,7 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 		p.Marks = append(p.Marks, markShape{rect{sh.margin, y - 10, markSize, markSize}, g.Severity, full})
 		x := sh.margin + markSize + 4
 		x += p.text(x, y, g.ID, fontBold, "", 60) + 8
-		p.text(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x)
+		y = p.paragraph(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x, 14, 2) - 14
 	}
 	p.H = y + 10
 	p.Boxes[0].H = p.H
@@ -76,7 +76,7 @@ func (sh sheet) nvlinkPanel(s *scene, width int) *picture {
 // nvlinkText describes a set in words.
 func nvlinkText(set nvlinkSet) string {
 	if set.Uniform {
-		return fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16), set.Classes[0].Label)
+		return fmt.Sprintf("%s between %s: %s between every two", set.Name, some(set.GPUs, 16), set.Classes[0].text())
 	}
 	var parts []string
 	for _, c := range set.Classes {
@@ -84,7 +84,7 @@ func nvlinkText(set nvlinkSet) string {
 		for _, p := range c.Pairs {
 			pairs = append(pairs, set.GPUs[p[0]]+" and "+set.GPUs[p[1]])
 		}
-		parts = append(parts, c.Label+": "+some(pairs, 40))
+		parts = append(parts, c.text()+": "+some(pairs, 40))
 	}
 	return set.Name + " " + strings.Join(parts, "; ")
 }
@@ -95,7 +95,7 @@ func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
 	rows := (len(set.GPUs) + perRow - 1) / perRow
-	label := fmt.Sprintf("%s: %s between every two", set.Name, set.Classes[0].Label)
+	label := fmt.Sprintf("%s: %s between every two", set.Name, set.Classes[0].text())
 	if !set.Uniform {
 		label = set.Name + ": not the same between every two; -o matrix has the pairs"
 	}
@@ -129,8 +129,13 @@ func (p *picture) chip(x, y, w, h int, name string) {
 	p.text(x+(w-fontBold.Width(text))/2, y+h/2+4, text, fontBold, "", w-6)
 }
 
-// chord is the weight of the line of a pair, in tenths of a pixel.
-func chord(c nvlinkClass) int { return min(100, 15+12*max(c.Links, 1)) }
+// chord is the weight of the line of a pair, in tenths of a pixel: by its rate, else by its links.
+func chord(c nvlinkClass) int {
+	if c.Rate > 0 {
+		return wireWidth(c.Rate)
+	}
+	return min(100, 15+12*max(c.Links, 1))
+}
 
 // nvlinkRing draws the GPUs in a ring, with a chord for each pair that is as heavy as it has links.
 func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
@@ -154,7 +159,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	// Below the chips, which are drawn last and hide the ends of the chords.
 	for _, c := range set.Classes {
 		for _, pair := range c.Pairs {
-			full := fmt.Sprintf("%s: %s and %s", c.Label, set.GPUs[pair[0]], set.GPUs[pair[1]])
+			full := fmt.Sprintf("%s: %s and %s", c.text(), set.GPUs[pair[0]], set.GPUs[pair[1]])
 			p.line("nvlink", chord(c), full, at[pair[0]], at[pair[1]])
 		}
 	}
@@ -165,7 +170,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	y := cy + radius + high/2 + 20
 	for _, c := range set.Classes {
 		p.line("nvlink", chord(c), "", [2]int{sh.margin, y - 4}, [2]int{sh.margin + 40, y - 4})
-		p.text(sh.margin+48, y, fmt.Sprintf("%s: %s", c.Label, words.Count(len(c.Pairs), "pair")),
+		p.text(sh.margin+48, y, fmt.Sprintf("%s: %s", c.text(), words.Count(len(c.Pairs), "pair")),
 			fontSmall, "", side-48)
 		y += 16
 	}
@@ -196,17 +201,30 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 			p.box(rect{at, y - 10, 12, 12}, "band "+k.kind, 2, "")
 		}
 	}
-	wire := func(class string, lanes int, words string) {
-		at := entry(30, words)
-		p.line(class, wireWidth(lanes), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+	if seen.stacks {
+		at := entry(16, "one card for several that are alike")
+		p.box(rect{at + 3, y - 8, 13, 12}, "stack", 2, "")
+		p.box(rect{at, y - 11, 13, 12}, "card", 2, "")
 	}
-	if seen.links {
-		for _, lanes := range []int{1, 4, 8, 16} {
-			wire("wire", lanes, fmt.Sprintf("x%d", lanes))
+	if seen.bridges {
+		at := entry(24, "root port, bridge or switch; +1: one more below it")
+		p.box(rect{at, y - 11, 24, 13}, "bridge", 3, "")
+	}
+	wire := func(on bool, class string, gbps float64, words string) {
+		if on {
+			at := entry(30, words)
+			p.line(class, wireWidth(gbps), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
 		}
 	}
-	if seen.slow {
-		wire("wire slow", 8, "below what the device can do")
+	for _, gbps := range []float64{1, 4, 16, 64} {
+		wire(seen.links, "wire", gbps, fmt.Sprintf("%g GB/s", gbps))
+	}
+	wire(seen.slow, "wire slow", 8, "below what the device can do")
+	wire(seen.warned, "wire slow warned", 8, "the same, with a warning")
+	wire(seen.dark, "wire dim", 0, "link whose rate is not known")
+	if seen.odd {
+		at := entry(24, "place not known")
+		p.box(rect{at, y - 11, 24, 13}, "root odd", 3, "")
 	}
 	plain := "core"
 	if len(v.Host.Cores) == 0 {
@@ -240,22 +258,28 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 
 // contents is what a scene has that needs an explanation.
 type contents struct {
-	kinds                                                    map[string]bool
-	links, slow, cells, caches, threads, efficient, isolated bool
+	kinds                                           map[string]bool
+	links, slow, warned, dark, bridges, stacks, odd bool
+	cells, caches, threads, efficient, isolated     bool
 }
 
 // contents looks for what is drawn: a legend of things that are not there would only be read in vain.
 func (s *scene) contents() contents {
 	c := contents{kinds: map[string]bool{}}
 	see := func(b branch) {
-		c.links = c.links || b.Wire.Lanes > 0
-		c.slow = c.slow || b.Wire.slow()
+		c.links = c.links || b.Wire.GBps > 0
+		c.slow = c.slow || b.Wire.slow() && !b.Wire.Warned
+		c.warned = c.warned || b.Wire.slow() && b.Wire.Warned
+		c.bridges = c.bridges || b.Bridge != nil
+		c.dark = c.dark || b.Wire.GBps == 0 && (b.Bridge != nil && len(b.Cards) > 0 || b.Switch != nil)
 		for _, d := range b.Cards {
 			c.kinds[d.Kind] = true
+			c.stacks = c.stacks || len(d.Members) > 0
 		}
 	}
 	for _, g := range s.Groups {
 		for _, r := range g.Rooms {
+			c.odd = c.odd || r.Odd
 			for _, b := range r.Blocks {
 				walk(b.Branches, see)
 			}

@@ -91,15 +91,14 @@ func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 	return w
 }
 
-// paragraph writes text in at most two lines, high pixels apart, and returns where the next line stands.
-func (p *picture) paragraph(y int, s string, f font, class string, high int) int {
-	// Two lines are enough to recognise what it is; a longer text would push the machine down the page.
-	lines := f.Lines(drawable(s), p.W)
-	if len(lines) > 2 {
-		lines = []string{lines[0], strings.Join(lines[1:], " ")} // the second is cut where it is written
+// paragraph writes text in at most so many lines, high pixels apart, and returns where the next line stands.
+func (p *picture) paragraph(x, y int, s string, f font, class string, room, high, most int) int {
+	lines := f.Lines(drawable(s), room)
+	if len(lines) > most {
+		lines = append(lines[:most-1:most-1], strings.Join(lines[most-1:], " ")) // the last is cut where it is written
 	}
 	for _, l := range lines {
-		p.text(0, y, l, f, class, p.W)
+		p.text(x, y, l, f, class, room)
 		y += high
 	}
 	return y

@@ -51,7 +51,6 @@ type mark struct {
 // cacheCells are the cores that share an L3, as cells.
 type cacheCells struct {
 	Known bool // that they share one; false where nothing is known of caches
-	Color int  // 0 to 5
 	Cells []coreCell
 	Full  string
 }
@@ -291,7 +290,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 		if !ok {
 			i = len(out)
 			at[id] = i
-			out = append(out, cacheCells{Known: l3 != nil, Color: max(id, 0) % 6, Full: v.cacheText(l3)})
+			out = append(out, cacheCells{Known: l3 != nil, Full: v.cacheText(l3)})
 		}
 		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Efficient: efficient,
 			Isolated: isolated != nil && own.Overlaps(*isolated)})

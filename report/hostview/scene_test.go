@@ -113,12 +113,19 @@ Nodes without CPUs
 		{"128 virtual functions and twelve disks", armVFs(), nil, `
 Package 36
   NUMA node 0
-    Root complex 0000:00 + 7 more disks
+    Root complex 0000:00
       [00:01.0] Gen3 x4 of Gen4 x4 (nvme0n1 01:00.0)
       [00:02.0] Gen3 x4 of Gen4 x4 (nvme1n1 02:00.0)
       [00:03.0] Gen3 x4 of Gen4 x4 (nvme2n1 03:00.0)
       [00:04.0] Gen3 x4 of Gen4 x4 (nvme3n1 04:00.0)
+      [00:05.0] Gen3 x4 of Gen4 x4 (nvme4n1 05:00.0)
+      [00:06.0] Gen3 x4 of Gen4 x4 (nvme5n1 06:00.0)
+      [00:07.0] Gen3 x4 of Gen4 x4 (nvme6n1 07:00.0)
       [00:08.0] Gen3 x4 of Gen4 x4 (nvme7n1 08:00.0)
+      [00:09.0] Gen3 x4 of Gen4 x4 (nvme8n1 09:00.0)
+      [00:0a.0] Gen3 x4 of Gen4 x4 (nvme9n1 0a:00.0)
+      [00:0b.0] Gen3 x4 of Gen4 x4 (nvme10n1 0b:00.0)
+      [00:0c.0] Gen3 x4 of Gen4 x4 (nvme11n1 0c:00.0)
 Package 3180
   NUMA node 1
     Root complex 0000:10
@@ -362,22 +369,88 @@ func TestLinksOfAMDAreNotCalledNVLink(t *testing.T) {
 	}
 }
 
-// A wire is heavier the more lanes it has, and what is below its best is another line, not only another colour.
-func TestAWireShowsItsLanes(t *testing.T) {
+// A wire is as heavy as its rate, which stands beside it. What is below its best is another line, and orange only
+// where a finding warns of it.
+func TestAWireShowsItsRate(t *testing.T) {
 	last := 0
-	for _, lanes := range []int{1, 2, 4, 8, 16} {
-		w := wireWidth(lanes)
+	for _, gbps := range []float64{0.25, 2, 4, 8, 16, 64, 121} {
+		w := wireWidth(gbps)
 		if w <= last {
-			t.Errorf("x%d is %d wide, fewer lanes are %d", lanes, w, last)
+			t.Errorf("%g GB/s is %d wide, a lower rate is %d", gbps, w, last)
 		}
 		last = w
 	}
-	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
-	for _, want := range []string{`class="wire" stroke-width="5"`, `class="wire slow" stroke-width="8"`,
+	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), epycFindings()).WriteSVG(b) }))
+	for _, want := range []string{`class="wire" stroke-width="2.8"`, ">7.88 GB/s<",
+		`class="wire slow" stroke-width="4"`,
+		`class="wire slow warned" stroke-width="2"`, `<text class="late" `, ">the same, with a warning<",
 		`.hv .slow{stroke-dasharray:7 3;`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s", want)
 		}
+	}
+	calm := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
+	if strings.Contains(calm, `slow warned"`) || strings.Contains(calm, `"late"`) {
+		t.Error("a link that nothing warns of is orange")
+	}
+}
+
+func TestDevicesThatAreAlikeStandOnOneCard(t *testing.T) {
+	nics := func(change func(i int, n *topology.NIC)) *topology.Host {
+		h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}
+		for i := range 4 {
+			up, at := fmt.Sprintf("0000:00:0%d.0", i+1), fmt.Sprintf("0000:0%d:00.0", i+1)
+			port(h, up, "", "pci0000:00", 0, uint8(i+1), uint8(i+1), nil)
+			function(h, at, up, "pci0000:00", 0, 0x020000, topology.VendorMellanox, 0x101e, "ConnectX-6 Dx",
+				link(4, 16, 4, 16))
+			h.NICs = append(h.NICs, topology.NIC{Address: new(addr(at)),
+				Ports: []topology.Netdev{{Name: fmt.Sprintf("eth%d", i), SpeedMbps: new(int64(200000))}}})
+			change(i, &h.NICs[i])
+		}
+		h.Complete()
+		return h
+	}
+	for _, tt := range []struct {
+		name     string
+		host     *topology.Host
+		findings []finding.Finding
+		want     string
+	}{
+		{"four", nics(func(int, *topology.NIC) {}), nil,
+			"[4 ports] nic: NIC0-3 x4 | 01:00.0 to 04:00.0 | eth0-3 | 200 Gb/s | ConnectX-6 Dx\n"},
+		{"three and one that is slower", nics(func(i int, n *topology.NIC) {
+			if i == 1 {
+				n.Ports[0].SpeedMbps = new(int64(1000))
+			}
+		}), nil, "[3 ports] nic: NIC0,2-3 x3 | 01:00.0 to 04:00.0 | eth0,2-3 | 200 Gb/s | ConnectX-6 Dx\n" +
+			"[00:02.0] nic: NIC1 02:00.0 | eth1 | 1 Gb/s | ConnectX-6 Dx\n"},
+		{"two and two", nics(func(i int, n *topology.NIC) { n.Ports[0].SpeedMbps = new(int64(1000 * (1 + i%2))) }), nil,
+			"[00:01.0] nic: NIC0 01:00.0 | eth0 | 1 Gb/s | ConnectX-6 Dx\n" +
+				"[00:02.0] nic: NIC1 02:00.0 | eth1 | 2 Gb/s | ConnectX-6 Dx\n" +
+				"[00:03.0] nic: NIC2 03:00.0 | eth2 | 1 Gb/s | ConnectX-6 Dx\n" +
+				"[00:04.0] nic: NIC3 04:00.0 | eth3 | 2 Gb/s | ConnectX-6 Dx\n"},
+		{"a finding about one of them", nics(func(int, *topology.NIC) {}),
+			[]finding.Finding{{ID: "RL091", Severity: finding.Info, Subject: "0000:04:00.0"}},
+			"[3 ports] nic: NIC0-2 x3 | 01:00.0 to 03:00.0 | eth0-2 | 200 Gb/s | ConnectX-6 Dx\n" +
+				"[00:04.0] nic: NIC3 04:00.0 | eth3 | 200 Gb/s | ConnectX-6 Dx !RL091\n"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := newScene(newView(NewDocument(tt.host, tt.findings)))
+			s.collapse()
+			got := ""
+			walk(s.Groups[0].Rooms[0].Blocks[0].Branches, func(b branch) {
+				got += "[" + b.Bridge.Text + "] " + cardText(b.Cards[0]) + "\n"
+			})
+			if d := cmp.Diff(tt.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+	// GPUs are what a picture is looked at for: each has its card.
+	s := newScene(newView(NewDocument(dgx(), nil)))
+	s.collapse()
+	if n := s.contents(); !n.kinds[cardGPU] || strings.Contains(fmt.Sprintf("%+v", s.Groups), "GPU0-") {
+		t.Error("GPUs are on one card")
 	}
 }
 

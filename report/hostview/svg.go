@@ -13,14 +13,16 @@ import (
 const MaxWidth = 1600
 
 // WriteSVG writes the machine as one SVG picture: packages with their NUMA nodes as rooms, in each
-// its cores, memory and the part of the PCI tree that is next to it. A link is drawn as heavy as it
-// has lanes; findings are marked where they are. The picture needs no other file and has no script;
-// it follows the reader's choice of light or dark.
+// its cores, memory and the part of the PCI tree that is next to it. A link is drawn as heavy as
+// its rate, and equal devices stand on one card; findings are marked where they are. The picture
+// needs no other file and has no script; it follows the reader's choice of light or dark.
 func (d *Document) WriteSVG(w io.Writer) error {
 	v := newView(d)
 	var b bytes.Buffer
 	b.WriteString(`<?xml version="1.0" encoding="UTF-8"?>` + "\n")
-	wideSheet.layout(v, newScene(v)).svg(&b, v, "host", "", pictureCSS)
+	s := newScene(v)
+	s.collapse()
+	wideSheet.layout(v, s).svg(&b, v, "host", "", pictureCSS)
 	if _, err := w.Write(b.Bytes()); err != nil {
 		return fmt.Errorf("draw host %q: %w", d.Provenance.Name, err)
 	}

@@ -182,7 +182,7 @@ func TestFittedTextIsNoWiderThanItsRoom(t *testing.T) {
 			t.Fatalf("%q in %d pixels is %q, %d wide", s, room, got, f.Width(got))
 		}
 		p := &picture{W: room}
-		p.paragraph(0, s, f, "", 20)
+		p.paragraph(0, 0, s, f, "", room, 20, 2)
 		if len(p.Texts) > 2 {
 			t.Fatalf("%d lines", len(p.Texts))
 		}
