@@ -20,6 +20,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -38,6 +39,7 @@ func runTool(ctx context.Context, name, pkg string, args ...string) error {
 			return fmt.Errorf("%s is not in PATH: install Debian package %s", name, pkg)
 		}
 	}
+	trace.Runs("", append([]string{path}, args...))
 	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
 	if err != nil {
 		if ctx.Err() != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -372,7 +373,7 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 		return nil, fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	a := guest.NewAgent(conn)
-	a.AnswerLimit = limit
+	a.AnswerLimit, a.Node = limit, h.Name
 	return a, nil
 }
 
@@ -463,6 +464,7 @@ func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
+	trace.Changes("remove %s", dir)
 	return os.RemoveAll(dir)
 }
 

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A Conn carries commands to a guest agent and its answers back. *qapi.Conn does so over a unix
@@ -29,6 +31,7 @@ type Agent struct {
 	// program. It is to be longer than what others on the way wait, whose errors say more. The zero
 	// value means 30 s.
 	AnswerLimit time.Duration
+	Node        string // whose agent it is, for --verbose
 
 	conn Conn
 }
@@ -143,6 +146,7 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	if ctx.Err() != nil {
 		return 0, context.Cause(ctx)
 	}
+	trace.Runs(a.Node, c.Argv)
 	args := map[string]any{"path": c.Argv[0], "arg": c.Argv[1:], "capture-output": true}
 	if len(c.Stdin) > 0 {
 		args["input-data"] = base64.StdEncoding.EncodeToString(c.Stdin)

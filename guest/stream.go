@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/qapi"
 )
 
@@ -104,6 +105,7 @@ type guestFile struct {
 // ReadFile returns what a file of the guest holds now. The agent reads it itself: that takes no
 // process in the guest, which costs an emulated one tens of milliseconds.
 func (a *Agent) ReadFile(ctx context.Context, path string) ([]byte, error) {
+	trace.Reads(a.Node + ":" + path)
 	var content bytes.Buffer
 	f := guestFile{path: path, to: &content}
 	if err := f.open(ctx, a, "r"); err != nil {

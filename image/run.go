@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A command is a program to run on this machine.
@@ -30,6 +32,7 @@ const stopLimit = 30 * time.Second
 
 // run executes a command and returns its standard output; an error carries the last lines of its standard error.
 func run(ctx context.Context, c command) ([]byte, error) {
+	trace.Runs("", append([]string{c.name}, c.args...))
 	runtime.LockOSThread() // Pdeathsig is bound to the thread that starts the child
 	defer runtime.UnlockOSThread()
 	cmd := exec.CommandContext(ctx, c.name, c.args...)

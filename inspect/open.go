@@ -24,6 +24,7 @@ import (
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/paste"
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/topology/compare"
@@ -105,6 +106,7 @@ const maxOutput = 16 << 20
 // program that is not there is fs.ErrNotExist. With an error comes what was printed, on the
 // standard error where nothing came on the standard output.
 func runCommand(ctx context.Context, argv ...string) ([]byte, error) {
+	trace.Runs("", argv)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANGUAGE=")
 	cmd.WaitDelay = time.Second // for a child of it that keeps the pipe open

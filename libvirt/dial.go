@@ -19,6 +19,8 @@ import (
 
 	api "github.com/digitalocean/go-libvirt"
 	"github.com/digitalocean/go-libvirt/socket/dialers"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A checkedConn looks at the length of the first packet. A login shell that prints a greeting is the
@@ -126,7 +128,9 @@ func dialLocal(ctx context.Context, u *url.URL) (conn net.Conn, err error) {
 				continue
 			}
 			// It leaves when nobody has been connected for two minutes, as one that virsh has started.
-			out, failed := exec.CommandContext(ctx, path, "--daemon", "--timeout", "120").CombinedOutput()
+			args := []string{"--daemon", "--timeout", "120"}
+			trace.Runs("", append([]string{path}, args...))
+			out, failed := exec.CommandContext(ctx, path, args...).CombinedOutput()
 			if failed != nil {
 				return nil, fmt.Errorf("%w; start %s: %w: %s", err, path, failed, bytes.TrimSpace(out))
 			}
@@ -252,6 +256,7 @@ func startProxy(argv []string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	trace.Runs("", argv)
 	p := &proxy{Conn: conn, cmd: exec.Command(argv[0], argv[1:]...), ended: make(chan struct{})}
 	p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = there, there, &p.said
 	p.cmd.Env = append(os.Environ(), "LC_ALL=C") // what is said is compared with (adviseSSH)

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	api "github.com/digitalocean/go-libvirt"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A State is what a domain is doing, in libvirt's words.
@@ -153,6 +155,7 @@ func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 func (c *Conn) define(ctx context.Context, name string, xml []byte) error {
 	c.validate.Lock()
 	defer c.validate.Unlock()
+	trace.Changes("define domain %s", name)
 	_, err := ask(ctx, c, probeLimit, func(l *api.Libvirt) (api.Domain, error) {
 		return l.DomainDefineXMLFlags(string(xml), api.DomainDefineValidate)
 	})
@@ -168,6 +171,7 @@ func (c *Conn) Start(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
+	trace.Changes("start domain %s", name)
 	if err := c.tell(ctx, startLimit, func(l *api.Libvirt) error { return l.DomainCreate(d.ref) }); err != nil {
 		return fmt.Errorf("start domain %s: %w", name, err)
 	}
@@ -184,6 +188,7 @@ func (c *Conn) Shutdown(ctx context.Context, name string, grace time.Duration) e
 	if err != nil || !d.State.Active() {
 		return err
 	}
+	trace.Changes("shut domain %s down", name)
 	deadline := time.Now().Add(grace)
 	if err := c.tell(ctx, agentLimit, func(l *api.Libvirt) error {
 		return l.DomainShutdownFlags(d.ref, api.DomainShutdownGuestAgent|api.DomainShutdownAcpiPowerBtn)
@@ -219,6 +224,7 @@ func (c *Conn) Destroy(ctx context.Context, name string) error {
 	if err != nil || !d.State.Active() {
 		return err
 	}
+	trace.Changes("destroy domain %s", name)
 	err = c.tell(ctx, startLimit, func(l *api.Libvirt) error { return l.DomainDestroy(d.ref) })
 	if err != nil && !refused(err, api.ErrOperationInvalid) { // as it is where the domain has ended meanwhile
 		return fmt.Errorf("destroy domain %s: %w", name, err)

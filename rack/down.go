@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -45,6 +46,7 @@ func (d Dirs) remove(ctx context.Context, name string) error {
 	if err := errors.Join(r.runtime.Down(ctx), r.Close()); err != nil {
 		return err
 	}
+	trace.Changes("remove %s", r.Dir)
 	return os.RemoveAll(r.Dir)
 }
 

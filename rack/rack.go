@@ -206,6 +206,7 @@ func (r *Rack) Agent(ctx context.Context, node string) (*guest.Agent, error) {
 	if err != nil {
 		return nil, err
 	}
+	a.Node = node
 	r.agents[node] = a
 	return a, nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -83,6 +84,7 @@ func (r *Rack) Save() error { return WriteState(r.Dir, r.State) }
 // state that has its version, known the one that is wanted; advice says what else to do, for messages.
 func ReadState(dir, advice string, state any, version *int, known int) error {
 	path := filepath.Join(dir, stateFile)
+	trace.Reads(path)
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return err

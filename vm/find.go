@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
@@ -29,6 +31,7 @@ func Find() (path, version string, err error) {
 // binaryVersion runs the emulator with --version and picks the number out of
 // "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)".
 func binaryVersion(path string) (string, error) {
+	trace.Runs("", []string{path, "--version"})
 	out, err := exec.Command(path, "--version").Output()
 	if err != nil {
 		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // a library is missing, say

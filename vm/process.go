@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A Process is one process of this boot, for good: its number alone may be given to another one later.
@@ -106,6 +108,7 @@ func (p Process) Signal(sig syscall.Signal) error {
 
 // Kill ends the process with SIGKILL and waits until it is gone.
 func (p Process) Kill(ctx context.Context) error {
+	trace.Changes("end process %d", p.PID)
 	err := p.Signal(syscall.SIGKILL)
 	if errors.Is(err, os.ErrProcessDone) {
 		return nil

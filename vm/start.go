@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // Sockets that machines have in their directories. QEMU serves one client of each at a time.
@@ -98,6 +100,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		return nil, err
 	}
 	defer log.Close()
+	trace.Runs("", append([]string{m.Binary}, args...))
 	cmd := exec.Command(m.Binary, args...)
 	cmd.Dir = m.Dir
 	cmd.Stdout, cmd.Stderr = log, log

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/rack"
 )
@@ -33,6 +34,7 @@ type app struct {
 	out, err io.Writer
 	env      func(string) string
 	uid      int
+	told     func() // ends what --verbose began
 }
 
 // dirs are the directories of this user, of which nobody else has a hand in any.
@@ -42,6 +44,18 @@ func (a *app) dirs() (rack.Dirs, error) {
 		return d, err
 	}
 	return d, d.Check(a.uid)
+}
+
+// tell begins --verbose. A live line of progress would be drawn over: steps are plain lines then.
+func (a *app) tell() {
+	env := a.env
+	a.env = func(name string) string {
+		if name == "TERM" {
+			return "dumb"
+		}
+		return env(name)
+	}
+	a.told = trace.To(a.err)
 }
 
 func main() { os.Exit(run()) }
@@ -61,9 +75,11 @@ func run() int {
 
 // run executes one command line and returns the exit code.
 func (a *app) run(ctx context.Context, args []string) int {
+	a.told = func() {}
 	root := newRootCmd(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
+	a.told() // before the error, which is the last line
 	if err == nil {
 		return 0
 	}
@@ -129,7 +145,15 @@ images and results; NO_COLOR turns colour off.`,
 		SilenceErrors: true,
 		Version:       version,
 	}
-	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) { a.exactFor(cmd) }
+	var verbose bool
+	root.PersistentFlags().BoolVar(&verbose, "verbose", false,
+		"say on standard error what is read, run and changed")
+	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+		a.exactFor(cmd)
+		if verbose {
+			a.tell()
+		}
+	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)

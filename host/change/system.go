@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // A System is the machine that is changed.
@@ -34,7 +35,10 @@ type System struct {
 func (s *System) Path(path string) string { return filepath.Join(s.Root, path) }
 
 // ReadFile reads a file of the machine.
-func (s *System) ReadFile(path string) ([]byte, error) { return os.ReadFile(s.Path(path)) }
+func (s *System) ReadFile(path string) ([]byte, error) {
+	trace.Reads(s.Path(path))
+	return os.ReadFile(s.Path(path))
+}
 
 // Value reads a file of one line, as those of sysfs are, without the newline.
 func (s *System) Value(path string) (string, error) {
@@ -113,6 +117,9 @@ func (s *System) LinkName(path string) (string, error) {
 
 // point is called before each change.
 func (s *System) point(format string, args ...any) {
+	if !strings.HasPrefix(format, "run ") { // Query tells of programs
+		trace.Changes(format, args...)
+	}
 	if s.Fault != nil {
 		s.Fault(fmt.Sprintf(format, args...))
 	}
@@ -242,6 +249,7 @@ func (s *System) Program(ctx context.Context, argv ...string) ([]byte, error) {
 
 // Query runs a program that changes nothing.
 func (s *System) Query(ctx context.Context, argv ...string) ([]byte, error) {
+	trace.Runs("", argv)
 	if s.Run != nil {
 		return s.Run(ctx, argv)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // Directory is a directory of this machine as a tree: one that a machine was captured into, or the
@@ -21,6 +24,7 @@ type Directory struct {
 	// at is a descriptor of the directory (O_PATH), -1 for the machine's own root, which needs none.
 	at   int
 	live bool
+	path string // as the caller has named it, for --verbose
 	// byStep is set where the kernel has no openat2: see openByStep.
 	byStep bool
 }
@@ -44,7 +48,7 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
-	d := &Directory{at: fd, byStep: !useOpenat2}
+	d := &Directory{at: fd, path: path, byStep: !useOpenat2}
 	if !useOpenat2 {
 		return d, nil
 	}
@@ -63,7 +67,7 @@ func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
 }
 
 // Live returns the machine that runs this program. Its links lead where the kernel says. It need not be closed.
-func Live() *Directory { return &Directory{at: -1, live: true} }
+func Live() *Directory { return &Directory{at: -1, live: true, path: "/"} }
 
 // Close releases the directory. Names can no longer be read.
 func (d *Directory) Close() error {
@@ -83,6 +87,7 @@ const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY
 func (d *Directory) open(name string, flags int) (int, error) {
 	if flags |= unix.O_CLOEXEC; flags&unix.O_PATH == 0 {
 		flags |= openFlags // openat2 refuses flags that O_PATH ignores.
+		trace.Reads(filepath.Join(d.path, name))
 	}
 	switch {
 	case !fs.ValidPath(name):

@@ -15,6 +15,8 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // WriteFile writes data to a file as [Write] does.
@@ -94,6 +96,7 @@ func Rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return err
 	}
+	trace.Changes("write %s", to)
 	return SyncDir(filepath.Dir(to))
 }
 

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -54,6 +55,7 @@ func start(ctx context.Context, log string, args []string) (p vm.Process, err er
 		return p, err
 	}
 	defer logFile.Close()
+	trace.Runs("", append([]string{self}, args...))
 	cmd := exec.Command(self, args...)
 	cmd.Args[0] = os.Args[0] // what the user called, in process lists; a test binary also knows its part by it
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), envDaemon+"=1")

@@ -74,11 +74,12 @@ var rules = map[string]rule{
 		may: []string{
 			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
 			"inspect/smi", "inspect/texts", "inspect/tree", "internal/cmdline", "internal/lazyregexp", "internal/paste",
-			"internal/userfile", "topology", "topology/compare",
+			"internal/trace", "internal/userfile", "topology", "topology/compare",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
-	"inspect/tree": {why: "a file system in a directory or an archive; what is in it is its reader's business"},
+	"inspect/tree": {may: []string{"internal/trace"},
+		why: "a file system in a directory or an archive; what is in it is its reader's business"},
 	"inspect/xmltree": {may: []string{"inspect/where"},
 		why: "XML as elements with their lines; what they mean is the " +
 			"business of importers"},
@@ -126,7 +127,7 @@ var rules = map[string]rule{
 	"render/directory": {may: []string{"internal/atomicfile", "internal/userfile", "plan", "render"},
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
-	"host/change": {may: []string{"internal/atomicfile"},
+	"host/change": {may: []string{"internal/atomicfile", "internal/trace"},
 		why: "how a change is made and taken back; what is changed is the business of the ops"},
 	"host": {any: true, never: map[string]string{"driver/...": whyHost, "libvirt": whyHost, "guest": whyHost,
 		"rack":  whyHost,
@@ -141,17 +142,17 @@ var rules = map[string]rule{
 	"connectx": {may: []string{"roce", "vfiouser"},
 		why: "an adapter moves frames and messages; whose ports they are is the business of rack"},
 	"qapi": {why: "a protocol client: what it is used for is its caller's business"},
-	"vm": {may: []string{"guest", "internal/atomicfile", "qapi"},
+	"vm": {may: []string{"guest", "internal/atomicfile", "internal/trace", "qapi"},
 		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
 	"driver/qemu": {
 		may: []string{"guest", "image", "lab", "qapi", "vm"},
 		why: "a driver makes nodes; rack joins them to the fabric and measures them",
 	},
 	"libvirt": {
-		may: []string{"guest", "image", "qapi", "render"},
+		may: []string{"guest", "image", "internal/trace", "qapi", "render"},
 		why: "a driver makes nodes of domains that were rendered; where they go is the business of plan",
 	},
-	"guest": {may: []string{"facts", "qapi"},
+	"guest": {may: []string{"facts", "internal/trace", "qapi"},
 		why: "what is inside a machine does not depend on what starts it, or where"},
 	"fabric": {any: true, never: map[string]string{
 		"bench": whyFabric, "driver/...": whyFabric, "libvirt": whyFabric, "guest": whyFabric, "lab": whyFabric,
@@ -178,7 +179,7 @@ var rules = map[string]rule{
 	"study/document": {may: []string{"report", "report/studyview", "study", "study/conduct", "study/store"},
 		why: "it reads and analyses studies; how they look is the business of studyview"},
 	"study/lock": {why: "one study at a time on a machine; what it measures is not the lock's business"},
-	"study/store": {may: []string{"bench", "study"},
+	"study/store": {may: []string{"bench", "internal/trace", "study"},
 		why: "what was measured, on disk; what it means is its readers' business"},
 	"study/importer": {may: []string{"internal/paste", "internal/group", "bench", "study"},
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
@@ -228,11 +229,11 @@ var rules = map[string]rule{
 
 	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"host": "an emulated host is a machine like others; what is done in it is not its business"}},
-	"image": {may: []string{"guest", "internal/atomicfile", "internal/userfile", "qapi", "vm"},
+	"image": {may: []string{"guest", "internal/atomicfile", "internal/trace", "internal/userfile", "qapi", "vm"},
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
-		may: []string{"bench", "check", "fabric", "facts", "guest", "internal/atomicfile", "lab", "plan", "topology",
-			"vm"},
+		may: []string{"bench", "check", "fabric", "facts", "guest", "internal/atomicfile", "internal/trace", "lab",
+			"plan", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
 		never: map[string]string{"libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
@@ -256,7 +257,7 @@ var rules = map[string]rule{
 	"cmd/rackless":   {any: true},
 	"docs":           {why: "documents as files, embedded: who prints them knows what they are"},
 	"examples/hosts": {why: "profiles as files, embedded: what they mean is the business of emulate"},
-	"internal/atomicfile": {why: "files that are there whole or not at all: what is in them is their writer's " +
+	"internal/atomicfile": {may: []string{"internal/trace"}, why: "files that are there whole or not at all: what is in them is their writer's " +
 		"business"},
 	"internal/browsertest": {why: "a browser for tests of whoever makes pages"},
 	"internal/cmdline": {may: []string{"topology"},
@@ -268,7 +269,7 @@ var rules = map[string]rule{
 		why: "how things are shown on a terminal; what they are is their callers' business"},
 	"internal/group": {why: "values by key in the order of the keys, for everybody who groups"},
 	"internal/words": {why: "numbers as words, for everybody who prints"},
-	"internal/daemon": {may: []string{"guest", "qapi", "vm"},
+	"internal/daemon": {may: []string{"guest", "internal/trace", "qapi", "vm"},
 		why: "how a daemon is started and serves; what it serves is its caller's business"},
 	"internal/deps": {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
@@ -283,9 +284,12 @@ var rules = map[string]rule{
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/strictyaml":  {why: "YAML as people write it, for whoever reads it", never: timed()},
-	"internal/userfile":    {why: "bounded reads: what is in a file is its reader's business"},
-	"internal/pciids":      {why: "names by number: a table and its search"},
-	"internal/labbench":    {any: true, never: map[string]string{"cmd/...": whyCmd}},
+	"internal/trace": {why: "what a command reads, runs and changes, as lines: why it does so is its callers' business",
+		never: pure()},
+	"internal/userfile": {may: []string{"internal/trace"},
+		why: "bounded reads: what is in a file is its reader's business"},
+	"internal/pciids":   {why: "names by number: a table and its search"},
+	"internal/labbench": {any: true, never: map[string]string{"cmd/...": whyCmd}},
 }
 
 // testOnly are imports for tests; in a program they would be dead weight or worse (testing registers flags).

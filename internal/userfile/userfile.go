@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // ended ends reads that may wait for ever.
@@ -20,6 +22,7 @@ func EndWith(ctx context.Context) { ended = ctx }
 
 // Open opens the file at path to read it.
 func Open(path string) (io.ReadCloser, error) {
+	trace.Reads(path)
 	if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() || info.IsDir() {
 		return os.Open(path)
 	}

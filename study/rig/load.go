@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -72,6 +73,7 @@ func startLoad(kind string, workers int, cpus topology.CPUSet, outside bool) (*l
 	default:
 		return nil, fmt.Errorf("load of kind %q is not known", kind)
 	}
+	trace.Runs("", args)
 	l.cmd = exec.Command(args[0], args[1:]...)
 	l.cmd.Stderr = &l.stderr
 	// A group of its own, so that it can be ended with its workers; and it ends with the thread

@@ -28,6 +28,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/study"
 )
 
@@ -153,6 +154,7 @@ func Open(ctx context.Context, path string) (*DB, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
 	}
+	trace.Changes("open %s to write", path)
 	// SQLite makes its files with the mode of the first: host names and addresses are in them.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -208,6 +210,7 @@ func open(ctx context.Context, path string, how way) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
+	trace.Reads(full)
 	u := url.URL{Scheme: "file", Path: full}
 	d := &DB{path: path, url: u.String(), how: how, series: map[series]int64{}}
 	q := url.Values{"_pragma": {"busy_timeout(10000)", "foreign_keys(1)", "synchronous(FULL)"},
