@@ -1,5 +1,10 @@
 package roce
 
+import (
+	"math"
+	"time"
+)
+
 // Congestion are the parameters of DCQCN, under the names of debugfs cc_params and with an adapter's defaults.
 // Times are microseconds, rates Mbit/s.
 type Congestion struct {
@@ -36,4 +41,164 @@ func DefaultCongestion() Congestion {
 		HAIRate: 50, MinDecFac: 50, MinRate: 1, DCETCPG: 1019, DCETCPRTT: 1, RateReduceMonitorPeriod: 4,
 		InitialAlpha: 1023, GD: 11, MinTimeBetweenCNPs: 4, CNPDSCP: 48, CNPPrio: 6,
 	}
+}
+
+// flow is the reaction point of a QP: its rate under DCQCN (Zhu et al., SIGCOMM 2015, section 5, whose letters the
+// comments use). All that time does to it is made up for when it is looked at.
+type flow struct {
+	limited      bool    // below the rate of the port
+	rate, target float64 // RC, RT: Mbit/s
+	alpha        float64 // 0 to 1
+	bytes        uint64
+	// Increases since the last CNP: BC and T.
+	byBytes, byTime         uint32
+	timerAt, alphaAt, cutAt time.Duration
+	next                    time.Duration // when the next packet may go
+}
+
+// unpacedRate stands for the rate of a port without one, in Mbit/s.
+const unpacedRate = 100_000
+
+func (p *Port) congestion() *Congestion { return p.cfg.Congestion }
+
+// lineRate is the most that a flow gets, in Mbit/s.
+func (p *Port) lineRate() float64 {
+	rate := float64(p.cfg.Rate) / 1e6
+	if rate == 0 {
+		rate = unpacedRate
+	}
+	if m := p.congestion().MaxRate; m != 0 {
+		rate = min(rate, float64(m))
+	}
+	return rate
+}
+
+func (q *QP) reacts() bool { return q.port.congestion().React>>q.attr.Path.Prio&1 != 0 }
+
+// marked is the notification point: a packet came with a congestion mark. CNPs of a flow keep a distance.
+func (q *QP) marked(now time.Duration) {
+	c := q.port.congestion()
+	if c.Notify>>q.attr.Path.Prio&1 == 0 {
+		return
+	}
+	q.port.Counters.ECNMarked++
+	if q.cnpOut || q.cnpAt != never && now-q.cnpAt < time.Duration(c.MinTimeBetweenCNPs)*time.Microsecond {
+		return
+	}
+	q.cnpAt, q.cnpOut = now, true
+	q.port.cnps = append(q.port.cnps, q)
+}
+
+// buildCNP makes a congestion notification packet (annex A17.9.3). Its ECN bits are those seen from a ConnectX-4 Lx.
+func (q *QP) buildCNP(b []byte) []byte {
+	c := q.port.congestion()
+	p := q.base
+	p.Opcode, p.BECN, p.TClass = opCNP, true, c.CNPDSCP<<2|ecnECT0
+	p.TCI = uint16(c.CNPPrio&7)<<13 | p.TCI&0x1fff
+	var reserved [sizeCNP]byte
+	p.Payload = reserved[:]
+	return p.Append(b)
+}
+
+// cut reduces the rate of the flow for a CNP.
+func (q *QP) cut(now time.Duration) {
+	c, f, k := q.port.congestion(), &q.flow, &q.port.Counters
+	if !q.reacts() {
+		k.CNPIgnored++
+		return
+	}
+	k.CNPHandled++
+	line := q.port.lineRate()
+	if f.limited {
+		f.advance(now, c, line)
+	}
+	switch {
+	case !f.limited:
+		*f = flow{limited: true, rate: line, target: line, alpha: min(1, float64(c.InitialAlpha)/1023), next: f.next}
+		if c.RateToSetOnFirstCNP != 0 {
+			f.rate = min(line, float64(c.RateToSetOnFirstCNP))
+			break
+		}
+		f.reduce(c)
+	case now-f.cutAt < time.Duration(c.RateReduceMonitorPeriod)*time.Microsecond:
+		return
+	default:
+		// The target follows if the rate has risen since the last cut.
+		if c.ClampTargetRate || f.byBytes > 0 || c.ClampTargetRateAfterInc && f.byTime > 0 {
+			f.target = f.rate
+		}
+		f.reduce(c)
+	}
+	f.cutAt, f.bytes, f.byBytes, f.byTime = now, 0, 0, 0
+	g := float64(min(c.DCETCPG, 1023)) / 1024
+	f.alpha = g*f.alpha + 1 - g
+	f.timerAt, f.alphaAt = now+micros(c.TimeReset), now+micros(c.DCETCPRTT)
+}
+
+func micros(n uint32) time.Duration { return time.Duration(max(1, n)) * time.Microsecond }
+
+// reduce cuts by alpha/2: alpha has ten bits there, and GD is 11.
+func (f *flow) reduce(c *Congestion) {
+	keep := 1 - f.alpha*1024/float64(uint64(1)<<min(c.GD, 63))
+	f.rate = max(f.rate*max(keep, float64(min(c.MinDecFac, 100))/100), float64(c.MinRate), 1)
+}
+
+// advance makes up for the time until now: alpha decays, and the timer raises the rate.
+func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
+	if rtt := micros(c.DCETCPRTT); now >= f.alphaAt {
+		n := (now-f.alphaAt)/rtt + 1
+		f.alpha *= math.Pow(float64(min(c.DCETCPG, 1023))/1024, float64(n))
+		f.alphaAt += n * rtt
+	}
+	for f.limited && now >= f.timerAt {
+		f.byTime++
+		f.timerAt += micros(c.TimeReset)
+		f.increase(c, line)
+	}
+}
+
+// increase is one step of recovery: fast at first, then additive, then hyper increase of the target, to which the rate
+// comes half of the way each time.
+func (f *flow) increase(c *Congestion, line float64) {
+	lo, hi := min(f.byBytes, f.byTime), max(f.byBytes, f.byTime)
+	switch {
+	case hi < c.Threshold:
+	case lo > c.Threshold:
+		f.target += float64(c.HAIRate) * float64(lo-c.Threshold)
+	default:
+		f.target += float64(c.AIRate)
+	}
+	f.target = min(f.target, line)
+	f.rate = (f.rate + f.target) / 2
+	// A limit within a thousandth of the line, or one that never rises, is none.
+	if f.rate >= line*0.999 || c.AIRate == 0 && f.target-f.rate < 1 && f.target >= line {
+		f.limited = false
+	}
+}
+
+// passed counts a data packet of n bytes on the wire, and sets when the next may follow.
+func (q *QP) passed(now time.Duration, n int) {
+	f := &q.flow
+	if !f.limited {
+		return
+	}
+	c, line := q.port.congestion(), q.port.lineRate()
+	f.advance(now, c, line)
+	f.bytes += uint64(n)
+	for step := uint64(max(1, c.ByteReset)); f.limited && f.bytes >= step; {
+		f.bytes -= step
+		f.byBytes++
+		f.increase(c, line)
+	}
+	if f.limited {
+		f.next = max(f.next, now) + time.Duration(float64(n)*8000/f.rate)
+	}
+}
+
+// Rate is what DCQCN lets the QP send, in bits/s; 0: as much as the port does.
+func (q *QP) Rate() uint64 {
+	if !q.flow.limited {
+		return 0
+	}
+	return uint64(q.flow.rate * 1e6)
 }

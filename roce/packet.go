@@ -5,7 +5,7 @@ import (
 	"hash/crc32"
 )
 
-var be = binary.BigEndian
+var be, le = binary.BigEndian, binary.LittleEndian
 
 // Packet is the headers of a RoCE v2 packet, and its payload.
 type Packet struct {
@@ -105,7 +105,7 @@ func Parse(frame []byte, p *Packet) error {
 	}
 	body := udp[sizeUDP:]
 	end := len(body) - sizeICRC
-	if icrc(l3, udp[:len(udp)-sizeICRC]) != binary.LittleEndian.Uint32(body[end:]) {
+	if icrc(l3, udp[:len(udp)-sizeICRC]) != le.Uint32(body[end:]) {
 		return ErrICRC
 	}
 	return p.parseBTH(body[:end])
@@ -305,7 +305,7 @@ func (p *Packet) finish(b []byte, start int) []byte {
 	if b[l3]>>4 == 4 {
 		size = 20
 	}
-	return binary.LittleEndian.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:]))
+	return le.AppendUint32(b, icrc(b[l3:l3+size], b[l3+size:]))
 }
 
 // Append appends the frame of p, without FCS, to b. The payload may have at most 4096 bytes.

@@ -1,6 +1,9 @@
 package roce
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // PortConfig is what a port keeps for life.
 type PortConfig struct {
@@ -14,46 +17,430 @@ type PortConfig struct {
 type Port struct {
 	Counters PortCounters
 	cfg      PortConfig
+	down     bool
+
+	qps    map[uint32]*QP // by number, and the GSI QP as 1
+	ready  ring[*QP]      // that may have something to send, in turn
+	timers heap
+	cnps   []*QP
+	host   [8]ring[[]byte]
+	queued int // bytes in host
+	turn   int // of host's priorities and the QPs
+
+	lineFree    time.Duration // when the last frame is on the cable
+	lineRest    float64       // and the rest of a nanosecond
+	busy        bool          // the cable was the limit when Poll ended
+	pausedUntil [8]time.Duration
+	pausedFrom  [8]time.Duration
+	parked      [8][]*QP // wait for their priority
+
+	rx  Packet
+	buf []byte
 }
 
-// NewPort returns a port without QPs.
-func NewPort(cfg PortConfig) *Port { return &Port{cfg: cfg} }
+const (
+	// wireOverhead is what a frame takes on the cable besides its bytes: preamble, FCS and gap (IEEE 802.3, 4.4.2).
+	wireOverhead = 8 + 4 + 12
+	minFrame     = 60
+	pollBatch    = 256
+	// catchUp is how much of the cable's time a late Poll may make up for.
+	catchUp = time.Millisecond
+	// hostQueue is the room for frames of the host's stack, in bytes.
+	hostQueue = 4 << 20
+	// pauseRate is the rate by which a port without one counts pauses.
+	pauseRate = 25e9
+)
+
+// NewPort returns a port without QPs, whose link is up.
+func NewPort(cfg PortConfig) *Port {
+	if cfg.Congestion == nil {
+		c := DefaultCongestion()
+		cfg.Congestion = &c
+	}
+	return &Port{cfg: cfg, qps: map[uint32]*QP{}, buf: make([]byte, 0, maxFrame)}
+}
 
 // NewQP adds a QP in state Reset. Its number must be free.
-func (p *Port) NewQP(cfg QPConfig) (*QP, error) { return nil, nil }
+func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
+	if cfg.QPN > psnMask || p.qps[cfg.QPN] != nil {
+		return nil, fmt.Errorf("QP number %#x is taken or has more than 24 bits", cfg.QPN)
+	}
+	q := newQP(p, cfg)
+	p.qps[cfg.QPN] = q
+	if cfg.Type == GSI && p.qps[gsiQPN] == nil {
+		p.qps[gsiQPN] = q
+	}
+	return q, nil
+}
 
 // Remove takes a QP away, with all that it has in flight, and completes nothing.
-func (p *Port) Remove(q *QP) {}
+func (p *Port) Remove(q *QP) {
+	q.clear()
+	q.state = Reset
+	if q.timer != never {
+		p.timers.set(q, never)
+	}
+	for _, n := range []uint32{q.cfg.QPN, gsiQPN} {
+		if p.qps[n] == q {
+			delete(p.qps, n)
+		}
+	}
+}
 
 // SetRate changes the rate of the port, in bits/s.
-func (p *Port) SetRate(now time.Duration, rate uint64) {}
+func (p *Port) SetRate(rate uint64) { p.cfg.Rate = rate }
 
-// SetLink takes the link up or down: while it is down nothing is sent, and timers run.
-func (p *Port) SetLink(now time.Duration, up bool) {}
+// SetLink takes the link up or down: while it is down nothing is sent or received, and timers run.
+func (p *Port) SetLink(up bool) { p.down = !up }
 
 // Enqueue queues a frame of the host's own stack, in a priority, behind the ones before it. It copies the frame, and
 // drops it where the queue is full.
-func (p *Port) Enqueue(frame []byte, prio uint8) bool { return false }
+func (p *Port) Enqueue(frame []byte, prio uint8) bool {
+	if p.queued+len(frame) > hostQueue || p.down || prio > 7 {
+		p.Counters.TxDropped++
+		return false
+	}
+	p.queued += len(frame)
+	p.host[prio].push(append([]byte(nil), frame...))
+	return true
+}
 
 // Receive takes a frame from the wire. False: it is neither RoCE v2 nor a pause frame, so it is the host's.
-func (p *Port) Receive(now time.Duration, frame []byte) bool { return false }
+func (p *Port) Receive(now time.Duration, frame []byte) bool {
+	if p.down {
+		return true
+	}
+	if len(frame) >= 20 && be.Uint16(frame[12:]) == etherPause {
+		p.pause(now, frame[14:])
+		return true
+	}
+	c := &p.Counters
+	switch Parse(frame, &p.rx) {
+	case nil:
+	case ErrNotRoCE:
+		return false
+	case ErrICRC:
+		c.RxICRC++
+		return true
+	default:
+		c.RxDropped++
+		return true
+	}
+	if frame[0]&1 != 0 {
+		c.RxMulticast.add(len(frame))
+	} else {
+		c.Rx.add(len(frame))
+	}
+	q := p.qps[p.rx.DstQP]
+	if q == nil || !q.receive(now, &p.rx) {
+		c.RxDropped++
+		return true
+	}
+	p.wake(q)
+	return true
+}
+
+// etherPause is MAC control, with the opcodes of a pause of the link and of priorities (IEEE 802.3 annex 31B, 802.1Q
+// annex 36.2.1).
+const (
+	etherPause = 0x8808
+	pauseLink  = 1
+	pausePrio  = 0x101
+)
+
+// pause stops priorities for a number of quanta of 512 bit times; 0 lets them go on.
+func (p *Port) pause(now time.Duration, b []byte) {
+	rate := float64(p.cfg.Rate)
+	if rate == 0 {
+		rate = pauseRate
+	}
+	stop := func(prio int, quanta uint16) {
+		p.Counters.RxPause[prio]++
+		p.endPause(now, prio)
+		if until := now + time.Duration(float64(quanta)*512e9/rate); until > now {
+			p.pausedFrom[prio], p.pausedUntil[prio] = now, until
+		}
+	}
+	switch op := be.Uint16(b); {
+	case op == pauseLink:
+		for prio := range 8 {
+			stop(prio, be.Uint16(b[2:]))
+		}
+	case op == pausePrio && len(b) >= 20:
+		for prio := range 8 {
+			if be.Uint16(b[2:])>>prio&1 != 0 {
+				stop(prio, be.Uint16(b[4+2*prio:]))
+			}
+		}
+	}
+}
+
+// endPause ends a pause, now or when it was over, and counts its time.
+func (p *Port) endPause(now time.Duration, prio int) {
+	if p.pausedUntil[prio] == 0 {
+		return
+	}
+	d := min(now, p.pausedUntil[prio]) - p.pausedFrom[prio]
+	p.Counters.PausedUS[prio] += uint64(d / time.Microsecond)
+	p.pausedUntil[prio] = 0
+	for _, q := range p.parked[prio] {
+		p.ready.push(q)
+	}
+	p.parked[prio] = p.parked[prio][:0]
+}
+
+// wake puts a QP into the round of those that may have something to send.
+func (p *Port) wake(q *QP) {
+	if !q.queued {
+		q.queued = true
+		p.ready.push(q)
+	}
+}
+
+// schedule has the QP looked at again at a time. It has one timer, the earliest of those asked for.
+func (p *Port) schedule(q *QP, at time.Duration) {
+	if at != never && (q.timer == never || at < q.timer) {
+		p.timers.set(q, at)
+	}
+}
 
 // Poll runs what is due and sends what may be sent. Call it after Receive and Doorbell, and again at next, which is
 // negative if nothing is waited for. It sends a bounded number of frames: next may be now.
-func (p *Port) Poll(now time.Duration) (next time.Duration) { return -1 }
+func (p *Port) Poll(now time.Duration) (next time.Duration) {
+	for len(p.timers) > 0 && p.timers[0].timer <= now {
+		q := p.timers[0]
+		p.timers.set(q, never)
+		q.expire(now)
+		p.schedule(q, q.deadline(now))
+		p.wake(q)
+	}
+	for prio, until := range p.pausedUntil {
+		if until != 0 && until <= now {
+			p.endPause(now, prio)
+		}
+	}
+	// A late Poll sends what the cable would have carried since, unless the port was idle.
+	if p.busy {
+		p.lineFree = max(p.lineFree, now-catchUp)
+	} else {
+		p.lineFree = max(p.lineFree, now)
+	}
+	p.busy = false
+	sent := 0
+	for ; sent < pollBatch && !p.down; sent++ {
+		if p.cfg.Rate > 0 && p.lineFree > now {
+			p.busy = p.waiting()
+			break
+		}
+		if !p.send(now) {
+			break
+		}
+	}
+	return p.next(now, sent == pollBatch)
+}
 
-// QP is a queue pair.
-type QP struct{}
+// waiting says whether a frame may want the cable.
+func (p *Port) waiting() bool {
+	return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0
+}
 
-// Modify moves the QP to a state and takes over a. Reset forgets everything; Failed flushes.
-func (q *QP) Modify(now time.Duration, to State, a *Attr) error { return nil }
+// next is when Poll has something to do.
+func (p *Port) next(now time.Duration, more bool) time.Duration {
+	if more {
+		return now
+	}
+	at := never
+	soonest := func(t time.Duration) {
+		if at == never || t < at {
+			at = t
+		}
+	}
+	if len(p.timers) > 0 {
+		soonest(p.timers[0].timer)
+	}
+	if p.busy {
+		soonest(p.lineFree)
+	}
+	for _, until := range p.pausedUntil {
+		if until != 0 {
+			soonest(until)
+		}
+	}
+	return at
+}
 
-// State is the state, which a failure changes too.
-func (q *QP) State() State { return Reset }
+// send sends one frame, if there is one that may go.
+func (p *Port) send(now time.Duration) bool {
+	if p.sendCNP(now) {
+		return true
+	}
+	// The host's priorities and the QPs have turns: each frame of the host, then one of a QP.
+	for range 2 {
+		p.turn ^= 1
+		if p.turn == 0 && p.sendHost(now) || p.turn == 1 && p.sendQP(now) {
+			return true
+		}
+	}
+	return false
+}
 
-// PSNs are the next to be expected and to be sent, as QUERY_QP shows them.
-func (q *QP) PSNs() (recv, send uint32) { return 0, 0 }
+func (p *Port) paused(prio uint8) bool { return p.pausedUntil[prio] != 0 }
 
-// Doorbell says that send requests were posted; in state Failed, that there is something to flush. Receives need none,
-// but a peer that waits for one is answered sooner.
-func (q *QP) Doorbell(now time.Duration) {}
+func (p *Port) sendCNP(now time.Duration) bool {
+	prio := p.congestion().CNPPrio & 7
+	if p.paused(prio) {
+		return false
+	}
+	for len(p.cnps) > 0 {
+		q := p.cnps[0]
+		p.cnps = p.cnps[:copy(p.cnps, p.cnps[1:])]
+		q.cnpOut = false
+		if q.receives() {
+			p.Counters.CNPSent++
+			p.transmit(now, q.buildCNP(p.buf[:0]), prio, true)
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Port) sendHost(now time.Duration) bool {
+	for prio := 7; prio >= 0 && p.queued > 0; prio-- {
+		if r := &p.host[prio]; r.len() > 0 && !p.paused(uint8(prio)) {
+			frame := r.pop()
+			p.queued -= len(frame)
+			p.transmit(now, frame, uint8(prio), false)
+			return true
+		}
+	}
+	return false
+}
+
+// sendQP sends a packet of the next QP that has one, and takes the others out of the round.
+func (p *Port) sendQP(now time.Duration) bool {
+	for n := p.ready.len(); n > 0; n-- {
+		q := p.ready.pop()
+		q.queued = false
+		k, prio, at := q.want(now)
+		if k != idle && p.paused(prio) {
+			q.queued = true
+			p.parked[prio] = append(p.parked[prio], q)
+			p.schedule(q, q.deadline(now))
+			continue
+		}
+		if k == idle || at > now {
+			p.schedule(q, at)
+			p.schedule(q, q.deadline(now))
+			continue
+		}
+		frame := q.build(now, k, p.buf[:0])
+		p.wake(q)
+		if len(frame) == 0 {
+			continue
+		}
+		if k != reply {
+			q.passed(now, wireSize(frame))
+		}
+		p.transmit(now, frame, prio, true)
+		return true
+	}
+	return false
+}
+
+// wireSize is what a frame takes on the cable, in bytes.
+func wireSize(frame []byte) int { return max(len(frame), minFrame) + wireOverhead }
+
+func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) {
+	if p.cfg.Rate > 0 {
+		d := float64(wireSize(frame))*8e9/float64(p.cfg.Rate) + p.lineRest
+		whole := time.Duration(d)
+		p.lineFree, p.lineRest = p.lineFree+whole, d-float64(whole)
+	}
+	c := &p.Counters
+	c.TxPrio[prio].add(len(frame))
+	if rdma && frame[0]&1 != 0 {
+		c.TxMulticast.add(len(frame))
+	} else if rdma {
+		c.Tx.add(len(frame))
+	}
+	p.cfg.Wire.Send(now, frame)
+}
+
+// ring is a queue.
+type ring[T any] struct {
+	s    []T
+	head int
+}
+
+func (r *ring[T]) len() int { return len(r.s) - r.head }
+
+func (r *ring[T]) push(v T) {
+	if len(r.s) == cap(r.s) && r.head > len(r.s)/2 {
+		n := copy(r.s, r.s[r.head:])
+		clear(r.s[n:])
+		r.s, r.head = r.s[:n], 0
+	}
+	r.s = append(r.s, v)
+}
+
+func (r *ring[T]) pop() T {
+	var zero T
+	v := r.s[r.head]
+	r.s[r.head] = zero
+	if r.head++; r.head == len(r.s) {
+		r.s, r.head = r.s[:0], 0
+	}
+	return v
+}
+
+// heap has the QP with the earliest timer first. Each QP knows its slot.
+type heap []*QP
+
+// set gives q a timer, instead of one that it may have; never takes it away.
+func (h *heap) set(q *QP, at time.Duration) {
+	if q.timer == never {
+		q.slot = len(*h)
+		*h = append(*h, q)
+	}
+	q.timer = at
+	if at >= 0 {
+		h.up(q.slot)
+		h.down(q.slot)
+		return
+	}
+	s := *h
+	last := s[len(s)-1]
+	s[q.slot], last.slot = last, q.slot
+	s[len(s)-1] = nil
+	*h = s[:len(s)-1]
+	if last != q {
+		h.up(last.slot)
+		h.down(last.slot)
+	}
+}
+
+func (h heap) swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].slot, h[j].slot = i, j
+}
+
+func (h heap) up(i int) {
+	for up := (i - 1) / 2; i > 0 && h[i].timer < h[up].timer; up = (i - 1) / 2 {
+		h.swap(i, up)
+		i = up
+	}
+}
+
+func (h heap) down(i int) {
+	for {
+		c := 2*i + 1
+		if c+1 < len(h) && h[c+1].timer < h[c].timer {
+			c++
+		}
+		if c >= len(h) || h[i].timer <= h[c].timer {
+			return
+		}
+		h.swap(i, c)
+		i = c
+	}
+}

@@ -1,0 +1,303 @@
+package roce
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// Frames that adapters have sent, with their invariant CRCs, as published with the RoCE layer of Scapy.
+var realFrames = map[string]string{
+	"CNP of a ConnectX-4 Lx": "e41d2dab2bc27cfe90643b32080045c2003c718c4000401191610a0011010a0012010000 12b700280000" +
+		"8100ffff400001180000000000000000000000000000000000000000 82fd002a",
+	"UC SEND only, padded": "248a07a8fa22248a07a8fa2208004501004004784000 4011b4d5c0a80007c0a80007c00012b7002caca2" +
+		"2460ffff000000d300cf1710 4630818be28935d90e9a95505401be885e500000 78f353f3",
+}
+
+func unhex(t testing.TB, s string) []byte {
+	t.Helper()
+	b, err := hex.DecodeString(strings.ReplaceAll(s, " ", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestFramesOfRealAdaptersHaveTheCRCThatWeCompute(t *testing.T) {
+	for name, s := range realFrames {
+		frame := unhex(t, s)
+		var p Packet
+		if err := Parse(frame, &p); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, i := range []int{19, 30, 33, 45, len(frame) - 1} {
+			bad := bytes.Clone(frame)
+			bad[i] ^= 4
+			if err := Parse(bad, &p); err != ErrICRC {
+				t.Errorf("%s: with byte %d changed: %v, want %v", name, i, err, ErrICRC)
+			}
+		}
+		// A router changes these on the way.
+		for _, i := range []int{15, 22, 24, 40} {
+			ok := bytes.Clone(frame)
+			ok[i] ^= 4
+			if err := Parse(ok, &p); err != nil {
+				t.Errorf("%s: with byte %d changed: %v", name, i, err)
+			}
+		}
+	}
+}
+
+func TestCNPIsThatOfAConnectX(t *testing.T) {
+	frame := unhex(t, realFrames["CNP of a ConnectX-4 Lx"])
+	var p Packet
+	if err := Parse(frame, &p); err != nil {
+		t.Fatal(err)
+	}
+	if p.Opcode != opCNP || !p.BECN || p.DstQP != 0x118 || p.TClass != 48<<2|ecnECT0 || len(p.Payload) != sizeCNP {
+		t.Errorf("parsed: %+v", p)
+	}
+	got := p.Append(nil)
+	// The card counts IP identifications; then the checksums differ as well.
+	for _, f := range [][]byte{frame, got} {
+		copy(f[18:], []byte{0, 0})
+		copy(f[24:], []byte{0, 0})
+	}
+	if n := len(frame) - sizeICRC; !bytes.Equal(got[:n], frame[:n]) {
+		t.Errorf("built\n%x, the card\n%x", got[:n], frame[:n])
+	}
+}
+
+// packets has one of each opcode, over IPv4 and IPv6, with and without tag, with payloads of all paddings.
+func packets() (l []Packet) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for i, h := range opInfo {
+		if h == 0 {
+			continue
+		}
+		p := Packet{SrcMAC: [6]byte{2, 1}, DstMAC: [6]byte{2, 2}, TClass: uint8(r.Uint32()), HopLimit: 64,
+			SrcPort: 0xc000 | uint16(r.Uint32()), Opcode: Opcode(i), PKey: 0xffff, DstQP: r.Uint32() & psnMask,
+			PSN: r.Uint32() & psnMask, AckReq: i%2 == 0 && h&hCNP == 0, Solicited: i%3 == 0 && h&hCNP == 0,
+			BECN: h&hCNP != 0}
+		p.Src, p.Dst = GID{10: 0xff, 11: 0xff, 12: 10, 15: 1}, GID{10: 0xff, 11: 0xff, 12: 10, 15: 2}
+		if i%2 == 1 {
+			p.Src, p.Dst, p.FlowLabel = GID{0: 0xfd, 15: 1}, GID{0: 0xfd, 15: 2}, r.Uint32()&0xfffff
+		}
+		if i%3 == 0 {
+			p.Tagged, p.TCI = true, 3<<13|100
+		}
+		if h&(hRETH|hAtomic) != 0 {
+			p.VA, p.RKey = r.Uint64(), r.Uint32()
+		}
+		if h&hRETH != 0 {
+			p.Len = r.Uint32()
+		}
+		if h&hAtomic != 0 {
+			p.Operand, p.Want = r.Uint64(), r.Uint64()
+		}
+		if h&hAETH != 0 {
+			p.Syndrome, p.MSN = aethACK, r.Uint32()&psnMask
+		}
+		if h&hAtomicAck != 0 {
+			p.Original = r.Uint64()
+		}
+		if h&(hImm|hIETH) != 0 {
+			p.Imm = r.Uint32()
+		}
+		if h&hDETH != 0 {
+			p.QKey, p.SrcQP = r.Uint32(), r.Uint32()&psnMask
+		}
+		if h&hPayload != 0 {
+			p.Payload = bytes.Repeat([]byte{byte(i)}, 5+i%7)
+		}
+		if h&hCNP != 0 {
+			p.Payload = make([]byte, sizeCNP)
+		}
+		l = append(l, p)
+	}
+	return l
+}
+
+func TestEachPacketIsReadAsItWasBuilt(t *testing.T) {
+	for _, p := range packets() {
+		frame := p.Append(nil)
+		var got Packet
+		if err := Parse(frame, &got); err != nil {
+			t.Errorf("opcode %#x: %v", p.Opcode, err)
+			continue
+		}
+		l3 := got.L3
+		got.L3, got.h, got.pad, p.h, p.pad = nil, 0, 0, 0, 0
+		if a, b := fmt.Sprintf("%+v", got), fmt.Sprintf("%+v", p); a != b {
+			t.Errorf("opcode %#x:\nread  %s\nbuilt %s", p.Opcode, a, b)
+		}
+		if n := len(l3); n != 20 && n != 40 {
+			t.Errorf("opcode %#x: IP header of %d bytes", p.Opcode, n)
+		}
+		// Cut anywhere, it is an error, never a panic.
+		for i := range frame {
+			if Parse(frame[:i], &got) == nil {
+				t.Errorf("opcode %#x: %d of %d bytes parse", p.Opcode, i, len(frame))
+			}
+		}
+	}
+}
+
+// slowICRC computes the CRC bit by bit from the rules of annex A17.3.3, as an opinion on icrc.
+func slowICRC(frame []byte) uint32 {
+	ip := 14
+	if frame[12] == 0x81 {
+		ip += 4
+	}
+	b := append(bytes.Repeat([]byte{0xff}, 8), frame[ip:len(frame)-4]...)
+	ones := func(i ...int) {
+		for _, i := range i {
+			b[8+i] = 0xff
+		}
+	}
+	l4 := 20
+	if b[8]>>4 == 4 {
+		ones(1, 8, 10, 11)
+	} else {
+		l4 = 40
+		b[8] |= 0xf
+		ones(1, 2, 3, 7)
+	}
+	ones(l4+6, l4+7, l4+8+4)
+	crc := ^uint32(0)
+	for _, x := range b {
+		for bit := range 8 {
+			if (crc^uint32(x)>>bit)&1 != 0 {
+				crc = crc>>1 ^ 0xedb88320
+			} else {
+				crc >>= 1
+			}
+		}
+	}
+	return ^crc
+}
+
+func TestCRCFollowsTheRules(t *testing.T) {
+	for _, p := range packets() {
+		frame := p.Append(nil)
+		if got, want := le.Uint32(frame[len(frame)-4:]), slowICRC(frame); got != want {
+			t.Errorf("opcode %#x: CRC %#x, want %#x", p.Opcode, got, want)
+		}
+	}
+}
+
+func TestFramesThatAreNotOursAreLeftAlone(t *testing.T) {
+	p := packets()[0]
+	ok := p.Append(nil)
+	change := func(i int, v byte) []byte {
+		b := bytes.Clone(ok)
+		b[i] = v
+		return b
+	}
+	o := sizeEther + 4 // it has a tag
+	for name, frame := range map[string][]byte{
+		"ARP": change(17, 6), "TCP": change(o+9, 6), "another port": change(o+22, 80), "a fragment": change(o+6, 0x20),
+		"IPv4 options": change(o, 0x46), "nothing": nil, "a runt": ok[:20],
+	} {
+		var got Packet
+		if err := Parse(frame, &got); err != ErrNotRoCE {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// decode runs tshark over frames, and returns a line of fields a frame.
+func decode(t *testing.T, frames [][]byte, fields ...string) []string {
+	t.Helper()
+	tshark, err := exec.LookPath("tshark")
+	if err != nil {
+		t.Fatal("tshark is needed: hack/setup.sh installs it")
+	}
+	name := filepath.Join(t.TempDir(), "a.pcap")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	w := pcapgo.NewWriter(f)
+	if err := w.WriteFileHeader(65535, layers.LinkTypeEthernet); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range frames {
+		if err := w.WritePacket(gopacket.CaptureInfo{CaptureLength: len(b), Length: len(b)}, b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The payload is random: what it might be taken for is not asked.
+	args := []string{"-r", name, "-T", "fields", "-E", "separator=|", "-E", "occurrence=f", "--disable-protocol",
+		"rpcordma"}
+	for _, x := range fields {
+		args = append(args, "-e", x)
+	}
+	out, err := exec.Command(tshark, args...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSuffix(string(out), "\n"), "\n")
+}
+
+func TestWiresharkDecodesEachPacketAsItWasBuilt(t *testing.T) {
+	var frames [][]byte
+	all := packets()
+	for _, p := range all {
+		frames = append(frames, p.Append(nil))
+	}
+	lines := decode(t, frames, "infiniband.bth.opcode", "infiniband.bth.destqp", "infiniband.bth.psn",
+		"infiniband.invariant.crc", "infiniband.bth.padcnt", "_ws.malformed",
+		"infiniband.reth.dmalen", "infiniband.deth.srcqp", "infiniband.immdt")
+	if len(lines) != len(all) {
+		t.Fatalf("%d lines for %d frames:\n%s", len(lines), len(all), strings.Join(lines, "\n"))
+	}
+	for i, p := range all {
+		opt := func(h header, format string, v uint32) string {
+			if opInfo[p.Opcode]&h == 0 {
+				return ""
+			}
+			return fmt.Sprintf(format, v)
+		}
+		imm := opt(hImm, "%08x", p.Imm)
+		crc := fmt.Sprintf("0x%08x", be.Uint32(frames[i][len(frames[i])-4:]))
+		if p.Opcode == opCNP {
+			crc = "" // Wireshark 4.0 does not look for it there
+		}
+		want := fmt.Sprintf("%d|0x%06x|%d|%s|%d||%s|%s|%s", p.Opcode, p.DstQP, p.PSN, crc, -len(p.Payload)&3,
+			opt(hRETH, "%d", p.Len), opt(hDETH, "0x%08x", p.SrcQP), imm)
+		if lines[i] != want {
+			t.Errorf("opcode %#x: Wireshark says\n%s\nwant\n%s", p.Opcode, lines[i], want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, p := range packets() {
+		f.Add(p.Append(nil))
+	}
+	for _, s := range realFrames {
+		f.Add(unhex(f, s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p Packet
+		if err := Parse(b, &p); err == ErrICRC {
+			// Past the CRC there is more to break.
+			le.PutUint32(b[len(b)-4:], slowICRC(b))
+			_ = Parse(b, &p)
+		} else if err == nil && !p.Src.Is4() && len(p.L3) == 20 {
+			t.Error("an IPv4 packet without IPv4 addresses")
+		}
+	})
+}

@@ -1,0 +1,284 @@
+package roce
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// QP is a queue pair.
+type QP struct {
+	port  *Port
+	cfg   QPConfig
+	state State
+	attr  Attr
+	count *Counters
+	base  Packet // headers of the path
+
+	snd  sender
+	rcv  responder
+	flow flow
+	turn bool // whether a read response goes next, before a request
+
+	cnpAt    time.Duration // when the last CNP was queued
+	cnpOut   bool          // one waits at the port
+	queued   bool          // in the port's round, or parked there
+	timer    time.Duration // in the port's heap, at slot; never: none
+	slot     int
+	reported bool // EventCommEst was
+}
+
+const (
+	never       = time.Duration(-1)
+	defWindow   = 256
+	maxMessage  = 1 << 30 // what adapters offer as log_max_msg; at the smallest MTU half of the numbers
+	gsiQPN      = 1
+	gsiQKey     = 0x80010000
+	defaultPKey = 0xffff
+	defaultHops = 64
+	// flushBatch bounds a flush, since a guest may post while it runs.
+	flushBatch = 1 << 16
+)
+
+func newQP(p *Port, cfg QPConfig) *QP {
+	q := &QP{port: p, cfg: cfg, count: cfg.Counters, timer: never}
+	if q.count == nil {
+		q.count = new(Counters)
+	}
+	q.clear()
+	return q
+}
+
+func (q *QP) clear() {
+	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never}, responder{}, flow{}, never, false
+}
+
+// State is the state, which a failure changes too.
+func (q *QP) State() State { return q.state }
+
+// PSNs are the next to be expected and to be sent, as QUERY_QP shows them.
+func (q *QP) PSNs() (recv, send uint32) { return q.rcv.psn, q.snd.next }
+
+// Modify moves the QP to a state and takes over a. Reset forgets everything; Failed flushes.
+func (q *QP) Modify(now time.Duration, to State, a *Attr) error {
+	switch to {
+	case Reset:
+		q.clear()
+		q.state, q.attr = Reset, Attr{}
+		return nil
+	case Failed:
+		q.fail(OK)
+		return nil
+	}
+	if err := q.setAttr(a); err != nil {
+		return err
+	}
+	if to == ReadyToReceive && q.state == Init {
+		q.rcv.psn = a.RecvPSN & psnMask
+		q.rcv.saved = make([]saved, 0, a.PeerReads)
+	}
+	if to == ReadyToSend && q.state == ReadyToReceive {
+		psn := a.SendPSN & psnMask
+		q.snd.una, q.snd.next, q.snd.top = psn, psn, psn
+		q.snd.resetRetries(&q.attr)
+	}
+	q.state = to
+	q.Doorbell(now)
+	return nil
+}
+
+func (q *QP) setAttr(a *Attr) error {
+	at := *a
+	if at.PKey == 0 {
+		at.PKey = defaultPKey
+	}
+	if at.Window <= 0 {
+		at.Window = defWindow
+	}
+	if at.MTU == 0 {
+		at.MTU = maxPayload
+	}
+	if at.MTU < 256 || at.MTU > maxPayload || at.MTU&(at.MTU-1) != 0 {
+		return fmt.Errorf("path MTU %d: it must be 256, 512, 1024, 2048 or 4096", at.MTU)
+	}
+	if at.Path.Prio > 7 {
+		return errors.New("priority above 7")
+	}
+	q.attr = at
+	q.base = q.pathHeaders(&at.Path, at.RemoteQPN)
+	q.base.PKey = at.PKey
+	return nil
+}
+
+// pathHeaders are the headers of packets to a QP.
+func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
+	p := Packet{SrcMAC: a.SrcMAC, DstMAC: a.DstMAC, Src: a.Src, Dst: a.Dst, Tagged: a.Tagged,
+		TClass: a.TClass &^ ecnMask,
+		TCI:    uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit, FlowLabel: a.FlowLabel, SrcPort: a.SrcPort,
+		PKey: q.attr.PKey, DstQP: qpn & psnMask}
+	if p.HopLimit == 0 {
+		p.HopLimit = defaultHops
+	}
+	if p.SrcPort == 0 {
+		p.SrcPort = sourcePort(q.cfg.QPN, qpn)
+	}
+	return p
+}
+
+// sourcePort spreads flows over equal paths by the numbers of their QPs, as the kernel's verbs do.
+func sourcePort(from, to uint32) uint16 {
+	v := uint64(from) * uint64(to)
+	v ^= v>>20 ^ v>>40
+	return uint16(v&0x3fff^v>>14&0x3f) | 0xc000
+}
+
+// Doorbell says that send requests were posted; in state Failed, that there is something to flush. Receives need none,
+// but a peer that waits for one is answered sooner.
+func (q *QP) Doorbell(time.Duration) {
+	q.snd.dry = false
+	if q.state == Failed {
+		q.flush()
+	}
+	q.port.wake(q)
+}
+
+func (q *QP) receives() bool { return q.state >= ReadyToReceive && q.state <= SendDrain }
+
+// receive takes a packet that was sent to the QP's number.
+func (q *QP) receive(now time.Duration, p *Packet) bool {
+	if !q.receives() || !samePartition(p.PKey, q.attr.PKey) {
+		return false
+	}
+	if datagram := q.cfg.Type >= UD; datagram {
+		return p.Opcode>>5 == serviceUD>>5 && q.datagram(p)
+	}
+	// Only the peer may speak to a connected QP (9.6.1.5: the addresses of the GRH must match).
+	if p.Src != q.attr.Path.Dst || p.Dst != q.attr.Path.Src {
+		return false
+	}
+	if p.Opcode == opCNP {
+		q.cut(now)
+		return true
+	}
+	if p.Opcode>>5 != serviceRC>>5 && q.cfg.Type == RC || p.Opcode>>5 != serviceUC>>5 && q.cfg.Type == UC {
+		return false
+	}
+	if !q.reported && q.state == ReadyToReceive {
+		q.reported = true
+		q.cfg.Owner.Event(EventCommEst)
+	}
+	if p.TClass&ecnMask == ecnCE {
+		q.marked(now)
+	}
+	if op := p.Opcode &^ (7 << 5); op >= opReadFirst && op <= opAtomicAck {
+		q.response(now, p)
+	} else {
+		q.request(p)
+	}
+	return true
+}
+
+// samePartition says whether two partition keys may talk: same number, not both of limited members (10.9.3).
+func samePartition(a, b uint16) bool { return a<<1 == b<<1 && a<<1 != 0 && (a|b)&0x8000 != 0 }
+
+// fail moves the QP to Failed. If a request failed, it is the first in flight.
+func (q *QP) fail(why Status) {
+	if q.state == Failed {
+		return
+	}
+	q.state = Failed
+	if why != OK && q.snd.n > 0 {
+		q.completeSend(q.snd.at(0), why)
+		q.snd.pop()
+	}
+	q.flush()
+}
+
+// flush completes all requests with Flushed (10.3.1.7). Replies stay: the peer is to hear why.
+func (q *QP) flush() {
+	for q.snd.n > 0 {
+		q.completeSend(q.snd.at(0), Flushed)
+		q.snd.pop()
+	}
+	q.snd.ackAt = never
+	var w SendWR
+	for range flushBatch {
+		if w.SG, w.Inline, w.Fail = w.SG[:0], w.Inline[:0], OK; !q.cfg.Owner.NextSend(&w) {
+			break
+		}
+		q.completeSend(&txWR{SendWR: w}, Flushed)
+	}
+	r := &q.rcv
+	if r.held {
+		q.completeRecv(Completion{Status: Flushed})
+	}
+	for range flushBatch {
+		if q.cfg.Shared || !q.nextRecv() {
+			break
+		}
+		q.completeRecv(Completion{Status: Flushed})
+	}
+}
+
+// kind is what a QP sends next.
+type kind uint8
+
+const (
+	idle kind = iota
+	reply
+	readData
+	request
+)
+
+// want says what the QP sends next, in which priority, and from when on it may: never means later than now.
+func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
+	prio = q.attr.Path.Prio
+	data := false
+	if r := q.rcv.first(); r != nil {
+		if r.op != replyRead {
+			return reply, prio, now
+		}
+		data = true
+	}
+	if asks := q.requestReady(now); data && (q.turn || !asks) {
+		k = readData
+	} else if asks {
+		k = request
+		if q.cfg.Type >= UD {
+			prio = q.snd.at(q.snd.cur).To.Prio & 7
+		}
+	} else {
+		return idle, 0, never
+	}
+	return k, prio, max(now, q.flow.next)
+}
+
+// build makes the frame that want announced. It is empty if that failed.
+func (q *QP) build(now time.Duration, k kind, b []byte) []byte {
+	if k == request {
+		q.turn = true
+		return q.buildRequest(now, b)
+	}
+	q.turn = false
+	return q.buildReply(b)
+}
+
+// deadline is when the QP must be looked at again, whatever arrives.
+func (q *QP) deadline(now time.Duration) time.Duration {
+	s := &q.snd
+	if s.waitUntil > now && (s.ackAt == never || s.waitUntil < s.ackAt) {
+		return s.waitUntil
+	}
+	return s.ackAt
+}
+
+// expire runs the timers that are due.
+func (q *QP) expire(now time.Duration) {
+	s := &q.snd
+	if s.ackAt == never || s.ackAt > now {
+		return
+	}
+	s.ackAt, s.wentBack = never, false
+	q.count.LocalAckTimeoutErr++
+	q.retry()
+}

@@ -1,0 +1,556 @@
+package roce
+
+import "slices"
+
+// responder is the side of a QP that executes requests (9.7.4).
+type responder struct {
+	psn, msn uint32
+	nak      bool // a NAK for psn is out: others are dropped until psn comes
+
+	// The message that is being received: hSend, hWrite or 0.
+	message header
+	va      uint64 // of a write: address and bytes of the rest
+	rkey    uint32
+	left    uint32
+	off     uint32 // of a send: bytes stored
+	recv    RecvWR
+	held    bool // recv is taken and not completed
+
+	replies []response // in the order of their numbers
+	head    int
+	saved   []saved // reads and atomics, to answer duplicates; at most PeerReads
+	oldest  int     // of saved, once it is full
+}
+
+type replyOp uint8
+
+const (
+	replyAck replyOp = iota // or a NAK
+	replyRead
+	replyAtomic
+)
+
+// response is an answer that waits to be sent. A read takes many packets.
+type response struct {
+	op       replyOp
+	syndrome uint8
+	begun    bool // a packet of the read is out
+	psn, msn uint32
+	rkey     uint32
+	left     uint32
+	va       uint64 // an atomic's old value
+}
+
+// saved is what a duplicate of a read or atomic is answered from.
+type saved struct {
+	psn, pkts, rkey, len uint32
+	va                   uint64 // an atomic's old value
+	atomic               bool
+}
+
+func (r *responder) first() *response {
+	if r.head == len(r.replies) {
+		return nil
+	}
+	return &r.replies[r.head]
+}
+
+func (r *responder) popReply() {
+	if r.head++; r.head == len(r.replies) {
+		r.replies, r.head = r.replies[:0], 0
+	}
+}
+
+// acknowledge queues an ACK or NAK for a number. Of two that follow each other, the one with the
+// higher number says all. So there are never more of them than reads and atomics, plus one.
+func (r *responder) acknowledge(syndrome uint8, psn uint32) {
+	n := response{syndrome: syndrome, psn: psn & psnMask, msn: r.msn}
+	if k := len(r.replies); k > r.head && r.replies[k-1].op == replyAck {
+		if last := &r.replies[k-1]; psnDiff(n.psn, last.psn) >= 0 {
+			*last = n
+		}
+		return
+	}
+	r.push(n)
+}
+
+func (r *responder) push(n response) {
+	if r.head > 0 && len(r.replies) == cap(r.replies) {
+		r.replies, r.head = append(r.replies[:0], r.replies[r.head:]...), 0
+	}
+	r.replies = append(r.replies, n)
+}
+
+// jobs counts the reads and atomics whose responses are not all sent.
+func (r *responder) jobs() (n int) {
+	for _, x := range r.replies[r.head:] {
+		if x.op != replyAck {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *responder) save(s saved) {
+	if len(r.saved) < max(1, cap(r.saved)) {
+		r.saved = append(r.saved, s)
+		return
+	}
+	r.saved[r.oldest] = s
+	r.oldest = (r.oldest + 1) % len(r.saved)
+}
+
+// request executes a request packet, in order.
+func (q *QP) request(p *Packet) {
+	r := &q.rcv
+	diff := psnDiff(p.PSN, r.psn)
+	switch {
+	case diff == 0:
+	case q.cfg.Type == UC:
+		// What a gap has torn is dropped; its receive buffer serves the next message (9.8.2.2.2).
+		q.count.OutOfSequence++
+		r.psn, r.message = p.PSN, 0
+	case diff < 0:
+		q.duplicate(p)
+		return
+	default:
+		q.count.OutOfSequence++
+		if !r.nak {
+			r.nak = true
+			r.acknowledge(aethNAK|nakSequence, r.psn)
+		}
+		return
+	}
+	if q.cfg.Type == UC {
+		q.requestUC(p)
+		return
+	}
+	r.nak = false
+	code, ok := q.execute(p)
+	if ok {
+		if p.AckReq {
+			r.acknowledge(aethACK, r.psn-1)
+		}
+		return
+	}
+	r.acknowledge(code, p.PSN)
+	if code>>5 == aethRNR>>5 {
+		r.nak = true
+		return
+	}
+	ev := EventInvalid
+	if code == aethNAK|nakAccess {
+		q.count.RespRemoteAccessErrors++
+		ev = EventAccessError
+	}
+	q.fail(OK)
+	q.cfg.Owner.Event(ev)
+}
+
+// requestUC executes a packet of the unreliable connected service, which has no answers: a message that cannot be
+// executed is dropped (9.8.2.2).
+func (q *QP) requestUC(p *Packet) {
+	r := &q.rcv
+	if p.h&hFirst != 0 {
+		r.message = 0
+	}
+	if r.message == 0 && p.h&hFirst == 0 {
+		r.psn = (p.PSN + 1) & psnMask
+		return
+	}
+	if _, ok := q.execute(p); !ok {
+		r.message, r.psn = 0, (p.PSN+1)&psnMask
+	}
+}
+
+// execute executes the packet with the expected number. If it cannot, it returns the syndrome that says so.
+func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
+	r := &q.rcv
+	kind := p.h & (hSend | hWrite)
+	if p.h&hFirst != 0 && r.message != 0 || p.h&hFirst == 0 && (r.message != kind || kind == 0) {
+		return aethNAK | nakInvalid, false
+	}
+	mtu, n := q.attr.MTU, len(p.Payload)
+	if kind != 0 && (p.h&hLast == 0 && n != mtu || n > mtu || p.h&(hFirst|hLast) == hLast && n == 0) {
+		return aethNAK | nakInvalid, false
+	}
+	pkts := uint32(1)
+	switch {
+	case kind == hSend:
+		syndrome, ok = q.executeSend(p)
+	case kind == hWrite:
+		syndrome, ok = q.executeWrite(p)
+	case p.Opcode == opReadRequest:
+		pkts = max(1, uint32((uint64(p.Len)+uint64(mtu)-1)/uint64(mtu)))
+		syndrome, ok = q.executeRead(p, pkts)
+	default:
+		syndrome, ok = q.executeAtomic(p)
+	}
+	if !ok {
+		return syndrome, false
+	}
+	r.psn = (p.PSN + pkts) & psnMask
+	if p.h&hLast != 0 {
+		r.message = 0
+	} else {
+		r.message = kind
+	}
+	return 0, true
+}
+
+// needRecv takes a receive request, unless one is held.
+func (q *QP) needRecv() bool {
+	if q.rcv.held || q.nextRecv() {
+		return true
+	}
+	q.count.OutOfBuffer++
+	return false
+}
+
+func (q *QP) nextRecv() bool {
+	r := &q.rcv
+	r.recv.SG, r.recv.Mem = r.recv.SG[:0], nil
+	r.held = q.cfg.Owner.NextRecv(&r.recv)
+	return r.held
+}
+
+// executeSend stores a packet of a SEND.
+func (q *QP) executeSend(p *Packet) (uint8, bool) {
+	r := &q.rcv
+	if p.h&hFirst != 0 {
+		if !q.needRecv() {
+			return aethRNR | q.attr.RNRTimer&31, false
+		}
+		r.off = 0
+	}
+	if err := q.scatter(p.Payload, r.off); err != nil {
+		return q.failRecv(err), false
+	}
+	r.off += uint32(len(p.Payload))
+	if p.h&hLast == 0 {
+		return 0, true
+	}
+	if p.h&hIETH != 0 && q.cfg.Mem.Invalidate(p.Imm) != nil {
+		q.failRecv(FaultKey)
+		return aethNAK | nakAccess, false
+	}
+	q.endRecv(p, r.off)
+	return 0, true
+}
+
+// failRecv completes a receive that has no room, or that points to memory out of reach, and returns what the peer
+// hears: its message was too long, or this side failed (9.7.5.2.6). The buffer of an unreliable QP serves again.
+func (q *QP) failRecv(err error) uint8 {
+	st, code := LocalProtection, uint8(aethNAK|nakOp)
+	if err == errNoRoom {
+		st, code = LocalLength, aethNAK|nakInvalid
+		q.count.RespLocalLengthError++
+	}
+	if q.cfg.Type == RC {
+		q.completeRecv(Completion{Status: st})
+	}
+	return code
+}
+
+// scatter stores b in the receive buffer.
+func (q *QP) scatter(b []byte, off uint32) error {
+	r := &q.rcv
+	m := r.recv.Mem
+	if m == nil {
+		m = q.cfg.Mem
+	}
+	room := uint64(0)
+	for _, e := range r.recv.SG {
+		room += uint64(e.Len)
+	}
+	if uint64(off)+uint64(len(b)) > room {
+		return errNoRoom
+	}
+	return walk(r.recv.SG, off, b, func(e SGE, b []byte) error { return m.Write(e.Key, e.VA, b, LocalWrite) })
+}
+
+// errNoRoom is not a Fault of Memory, since the list itself is too short.
+const errNoRoom = Fault(0xff)
+
+// endRecv completes the receive that p ends.
+func (q *QP) endRecv(p *Packet, n uint32) {
+	op := WRSend
+	switch {
+	case p.h&hIETH != 0:
+		op = WRSendInv
+	case p.h&(hImm|hWrite) == hImm|hWrite:
+		op = WRWriteImm
+	case p.h&hImm != 0:
+		op = WRSendImm
+	}
+	q.rcv.msn = (q.rcv.msn + 1) & psnMask
+	q.completeRecv(Completion{Op: op, Bytes: n, Imm: p.Imm, Solicited: p.Solicited})
+}
+
+func (q *QP) completeRecv(c Completion) {
+	c.ID, c.Recv = q.rcv.recv.ID, true
+	q.rcv.held = false
+	switch c.Status {
+	case OK:
+	case Flushed:
+		q.count.RespCQEFlushError++
+		fallthrough
+	default:
+		q.count.RespCQEError++
+	}
+	q.cfg.Owner.Complete(&c)
+}
+
+// grants says whether the QP and the key allow a peer n bytes at va. Without bytes any key will do (9.7.4.1.6).
+func (q *QP) grants(rkey uint32, va uint64, n uint32, a Access) (uint8, bool) {
+	if q.attr.Access&a == 0 {
+		return aethNAK | nakAccess, false
+	}
+	if n == 0 {
+		return 0, true
+	}
+	if err := q.cfg.Mem.Check(rkey, va, uint64(n), a); err != nil {
+		return denied(err), false
+	}
+	return 0, true
+}
+
+// denied is the syndrome for an access that Memory refused.
+func denied(err error) uint8 {
+	switch err {
+	case FaultAddress:
+		return aethNAK | nakOp
+	case FaultAlign:
+		return aethNAK | nakInvalid
+	}
+	return aethNAK | nakAccess
+}
+
+// executeWrite stores a packet of an RDMA WRITE. Nothing changes where it needs a receive that is not there, since it
+// will come again.
+func (q *QP) executeWrite(p *Packet) (uint8, bool) {
+	r := &q.rcv
+	n := uint32(len(p.Payload))
+	va, rkey, left := r.va, r.rkey, r.left
+	if p.h&hFirst != 0 {
+		va, rkey, left = p.VA, p.RKey, p.Len
+		if left > maxMessage {
+			return aethNAK | nakInvalid, false
+		}
+		if code, ok := q.grants(rkey, va, left, RemoteWrite); !ok {
+			return code, false
+		}
+	}
+	if n > left || (n == left) != (p.h&hLast != 0) {
+		return aethNAK | nakInvalid, false
+	}
+	if p.h&hImm != 0 && !q.needRecv() {
+		return aethRNR | q.attr.RNRTimer&31, false
+	}
+	if n > 0 {
+		if err := q.cfg.Mem.Write(rkey, va, p.Payload, RemoteWrite); err != nil {
+			return denied(err), false
+		}
+	}
+	total := r.off
+	if p.h&hFirst != 0 {
+		q.count.RxWrites++
+		total = p.Len
+	}
+	r.va, r.rkey, r.left, r.off = va+uint64(n), rkey, left-n, total
+	switch {
+	case p.h&hImm != 0:
+		q.endRecv(p, total)
+	case p.h&hLast != 0:
+		r.msn = (r.msn + 1) & psnMask
+	}
+	return 0, true
+}
+
+// executeRead queues the responses to an RDMA READ.
+func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
+	r := &q.rcv
+	if p.Len > maxMessage || r.jobs() >= int(q.attr.PeerReads) {
+		return aethNAK | nakInvalid, false
+	}
+	if code, ok := q.grants(p.RKey, p.VA, p.Len, RemoteRead); !ok {
+		return code, false
+	}
+	q.count.RxReads++
+	r.msn = (r.msn + 1) & psnMask
+	r.save(saved{psn: p.PSN, pkts: pkts, rkey: p.RKey, len: p.Len, va: p.VA})
+	r.push(response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: p.RKey, left: p.Len, va: p.VA})
+	return 0, true
+}
+
+// executeAtomic executes an atomic operation at once, and queues its response.
+func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
+	r := &q.rcv
+	if p.VA&7 != 0 || r.jobs() >= int(q.attr.PeerReads) {
+		return aethNAK | nakInvalid, false
+	}
+	if code, ok := q.grants(p.RKey, p.VA, 8, RemoteAtomic); !ok {
+		return code, false
+	}
+	old, err := q.cfg.Mem.Atomic(p.RKey, p.VA, AtomicOp{Add: p.Opcode == opFetchAdd, Operand: p.Operand, Want: p.Want})
+	if err != nil {
+		return denied(err), false
+	}
+	q.count.RxAtomics++
+	r.msn = (r.msn + 1) & psnMask
+	r.save(saved{psn: p.PSN, pkts: 1, va: old, atomic: true})
+	r.push(response{op: replyAtomic, syndrome: aethACK, psn: p.PSN, msn: r.msn, va: old})
+	return 0, true
+}
+
+// duplicate answers a request that was executed before (9.7.5.1.2, 9.7.4.5): SEND and WRITE with an acknowledgement,
+// READ from memory, atomics from what they returned. One that is not remembered gets no answer.
+func (q *QP) duplicate(p *Packet) {
+	r := &q.rcv
+	q.count.DuplicateRequest++
+	if p.h&(hSend|hWrite) != 0 {
+		r.acknowledge(aethACK, r.safe(p.PSN)-1)
+		return
+	}
+	for i := range r.saved {
+		s := &r.saved[i]
+		d := psnDiff(p.PSN, s.psn)
+		if d < 0 || d >= int(s.pkts) || s.atomic != (p.h&hAtomic != 0) {
+			continue
+		}
+		n := response{op: replyAtomic, syndrome: aethACK, psn: p.PSN, msn: r.msn, va: s.va}
+		if !s.atomic {
+			off := uint64(d) * uint64(q.attr.MTU)
+			if p.RKey != s.rkey || p.VA != s.va+off || uint64(p.Len) > uint64(s.len)-off {
+				return
+			}
+			n = response{op: replyRead, syndrome: aethACK, psn: p.PSN, msn: r.msn, rkey: s.rkey, left: p.Len, va: p.VA}
+		}
+		r.repeat(n, s)
+		return
+	}
+}
+
+// safe is the number up to which a duplicate with number psn may be acknowledged: before the next read or atomic,
+// whose responses the peer may lack. The acknowledgement would be an implied NAK.
+func (r *responder) safe(psn uint32) uint32 {
+	end := r.psn
+	for _, s := range r.saved {
+		if psnDiff(s.psn, psn) > 0 && psnDiff(s.psn, end) < 0 {
+			end = s.psn
+		}
+	}
+	return end
+}
+
+// repeat queues an answer to a duplicate in its place: instead of what is left of the first answer, and before later
+// ones. There is at most one for each saved request.
+func (r *responder) repeat(n response, s *saved) {
+	for i := r.head; i < len(r.replies); i++ {
+		x := &r.replies[i]
+		if d := psnDiff(x.psn, s.psn); x.op != replyAck && d >= 0 && d < int(s.pkts) {
+			*x = n
+			return
+		}
+		if psnDiff(x.psn, n.psn) >= 0 {
+			r.replies = slices.Insert(r.replies, i, n)
+			return
+		}
+	}
+	r.push(n)
+}
+
+// buildReply makes the packet for the first answer in the queue.
+func (q *QP) buildReply(b []byte) []byte {
+	r := &q.rcv
+	x := r.first()
+	p := q.base
+	p.PSN, p.MSN, p.Syndrome = x.psn, x.msn, x.syndrome
+	switch x.op {
+	case replyRead:
+		return q.buildRead(&p, x, b)
+	case replyAtomic:
+		p.Opcode, p.Original = opAtomicAck, x.va
+	default:
+		p.Opcode = opAck
+	}
+	r.popReply()
+	return p.Append(b)
+}
+
+// buildRead makes the next packet of a read response (9.7.5.1.9).
+func (q *QP) buildRead(p *Packet, x *response, b []byte) []byte {
+	mtu := uint32(q.attr.MTU)
+	n := min(mtu, x.left)
+	switch last := x.left <= mtu; {
+	case last && x.begun:
+		p.Opcode = opReadLast
+	case last:
+		p.Opcode = opReadOnly
+	case x.begun:
+		p.Opcode = opReadMiddle
+	default:
+		p.Opcode = opReadFirst
+	}
+	if q.reacts() {
+		p.TClass |= ecnECT0
+	}
+	start := len(b)
+	b = p.appendHeaders(b, int(n))
+	data := len(b)
+	b = b[:data+int(n)]
+	if n > 0 {
+		if err := q.cfg.Mem.Read(x.rkey, x.va, b[data:], RemoteRead); err != nil {
+			// The key has gone since the request was admitted.
+			*x = response{syndrome: denied(err), psn: x.psn, msn: x.msn}
+			q.rcv.replies = q.rcv.replies[:q.rcv.head+1]
+			q.count.RespRemoteAccessErrors++
+			q.fail(OK)
+			q.cfg.Owner.Event(EventAccessError)
+			return b[:start]
+		}
+	}
+	x.begun, x.psn = true, (x.psn+1)&psnMask
+	x.va, x.left = x.va+uint64(n), x.left-n
+	if p.h&hLast != 0 {
+		q.rcv.popReply()
+	}
+	return p.finish(b, start)
+}
+
+// datagram takes a packet of the unreliable datagram service (9.8.4): what has no buffer, or not enough, is dropped.
+func (q *QP) datagram(p *Packet) bool {
+	key := q.attr.QKey
+	if q.cfg.Type == GSI {
+		key = gsiQKey
+	}
+	if p.QKey != key || len(p.Payload) > q.attr.MTU {
+		return false
+	}
+	if !q.needRecv() {
+		return false
+	}
+	var grh [sizeGRH]byte
+	copy(grh[sizeGRH-len(p.L3):], p.L3)
+	err := q.scatter(grh[:], 0)
+	if err == nil {
+		err = q.scatter(p.Payload, sizeGRH)
+	}
+	c := Completion{Op: WRSend, Bytes: sizeGRH + uint32(len(p.Payload)), Imm: p.Imm, Solicited: p.Solicited, From: p}
+	if p.h&hImm != 0 {
+		c.Op = WRSendImm
+	}
+	switch err {
+	case nil:
+	case errNoRoom:
+		c.Status, c.Bytes = LocalLength, 0
+		q.count.RespLocalLengthError++
+	default:
+		c.Status, c.Bytes = LocalProtection, 0
+	}
+	q.completeRecv(c)
+	return true
+}
+
+// sizeGRH is the room before a datagram in its buffer. An IPv4 header is in the last 20 bytes (annex A17.4.5).
+const sizeGRH = 40
