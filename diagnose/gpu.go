@@ -186,16 +186,24 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 		len(v.Reported) > 0 && v.Provenance.Kind == topology.SourceTopo && !stated[without[0]] {
 		return
 	}
+	links, errors := "NVLink", "nvidia-smi nvlink --status and -e, and dmesg for Xid 74 and NVSwitch errors; reset "+
+		"or reseat "+
+		"the GPU, start nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"
+	if slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return strings.Contains(g.Vendor, "AMD") }) {
+		links, errors = "XGMI link", "rocm-smi --showxgmierr, and dmesg for xgmi and RAS errors of amdgpu; reset all "+
+			"GPUs of "+
+			"the board (amd-smi reset), reseat the GPU, or leave it out (HIP_VISIBLE_DEVICES)"
+	}
 	f := finding.Finding{Severity: finding.Warning, Subject: strings.Join(without, ","),
-		Evidence:    fmt.Sprintf("no NVLink of %s; NVLink of %s", words.Few(without, 4, " "), words.Few(with, 8, " ")),
-		Consequence: "collectives over all GPUs take PCI Express: NCCL rings go through the slowest GPU",
-		Fix: "nvidia-smi nvlink --status -i GPU, and dmesg for Xid 74 and NVSwitch errors; reset or reseat the " +
-			"GPU, start " +
-			"nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"}
+		Evidence: fmt.Sprintf("no %s of %s; %s of %s", links, words.Few(without, 4, " "), links,
+			words.Few(with, 8, " ")),
+		Consequence: "collectives over all GPUs take PCI Express: rings go through the slowest GPU",
+		Fix:         "look at " + errors}
 	if pairs {
 		f.Severity = finding.Info
 		f.Consequence = "the others are joined in pairs: a job over all of them takes PCI Express"
-		f.Fix = "nothing if the bridges are meant so; otherwise look at the bridge and nvidia-smi nvlink --status"
+		f.Fix = "nothing if the bridges are meant so; otherwise look at the bridge and " + strings.SplitN(errors, ",",
+			2)[0]
 	}
 	add(f)
 }
@@ -203,7 +211,8 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 // noAtomics finds AMD GPUs whose atomic operations do not reach memory: each port of a switch has to route them, and
 // the root port to carry them out. ROCm asks for them at the start.
 //
-// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root.
+// Source: drivers/gpu/drm/amd/amdkfd/kfd_device.c, needs_pci_atomics; pci_enable_atomic_ops_to_root. Root ports of QEMU
+// complete atomics since 8.1, for a single function: vfio_pci_enable_rp_atomics of hw/vfio/pci.c.
 func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "" && g.Driver != "amdgpu" && !topology.IsVFIO(g.Driver) {
 		return
@@ -233,8 +242,9 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 			"ROCm does not use the card",
 		Fix: "move the card to a slot at the processor, not behind the chipset"}
 	if v.virtual {
-		f.Fix = "use a root port that offers completion (pcie-root-port of QEMU 8.1 or newer), and pass the GPU as a " +
-			"single function"
+		f.Fix = "use a root port that offers completion (pcie-root-port of QEMU 8.1 or newer) directly above " +
+			"the GPU, " +
+			"and pass the GPU as a single function"
 	}
 	if topology.HasWord(g.Model, "Instinct") || topology.HasWord(g.Model, "Vega") {
 		f.Severity = finding.Info

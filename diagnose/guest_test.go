@@ -98,6 +98,16 @@ func guestCases() []testCase {
 			t.Devices = t.Devices[:len(t.Devices)-1]
 		}},
 
+		{id: "RL026", found: true, name: "GPU and NIC that are set aside for guests", set: func(h *topology.Host) {
+			belowSwitch(h)
+			h.Tenants = nil
+		}},
+		{id: "RL026", found: false, name: "the NIC stays with the host", set: func(h *topology.Host) {
+			belowSwitch(h)
+			h.Tenants = nil
+			dev(h, nic0).Driver = "mlx5_core"
+		}},
+
 		{id: "RL057", found: true, name: "nohz_full alone", set: func(h *topology.Host) {
 			isolate(h, "")
 			withCmdline(h, "nohz_full=2-29,34-61 rcu_nocbs=2-29,34-61")

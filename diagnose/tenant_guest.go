@@ -154,14 +154,15 @@ func flatTree(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	}
 }
 
-// redirectedGuest finds GPU and NIC of one guest below one switch whose ports redirect: with one owner nothing is to be
-// kept apart but the host, and only ATS gives both, isolation and the short path.
+// redirectedGuest finds GPU and NIC of one guest, or of guests to come, below one switch whose
+// ports redirect: with one owner nothing is to be kept apart but the host, and only ATS gives both,
+// isolation and the short path.
 func redirectedGuest(v *view, add func(finding.Finding)) {
 	if v.virtual {
 		return
 	}
 	type pair struct{ gpu, nic *topology.PCIDevice }
-	judge := func(owner string, pairs []pair) {
+	judge := func(owner string, severity finding.Severity, pairs []pair) {
 		for _, p := range pairs {
 			ports := v.tree.Redirecting(p.gpu, p.nic)
 			if len(ports) == 0 {
@@ -175,8 +176,9 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 				}
 				facts = append(facts, at(pci(d.Address), driverFact(d), ats))
 			}
-			add(finding.Finding{Subject: join(ports), Evidence: all(append(facts, at(pci(ports[0])+"/config",
-				"ACSCtl: ReqRedir+"))...),
+			add(finding.Finding{Subject: join(ports), Severity: severity,
+				Evidence: all(append(facts, at(pci(ports[0])+"/config",
+					"ACSCtl: ReqRedir+"))...),
 				Consequence: fmt.Sprintf("GPUDirect RDMA between %s and %s goes up to the IOMMU and back: slower, and "+
 					"shared by all below the switch", p.gpu.Address, p.nic.Address),
 				Fix: "turn on ATS in the NIC (mlxconfig ATS_ENABLED=1) and Direct Translated P2P at these ports " +
@@ -184,9 +186,7 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 			return
 		}
 	}
-	for t := range each(v.Tenants) {
-		gpus, nics, _ := v.guestCards(t)
-		var pairs []pair
+	cross := func(gpus, nics []*topology.PCIDevice) (pairs []pair) {
 		for _, g := range gpus {
 			for _, n := range nics {
 				if topology.IsVFIO(g.Driver) && topology.IsVFIO(n.Driver) {
@@ -194,6 +194,19 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 				}
 			}
 		}
-		judge(domain(t, "hostdev"), pairs)
+		return pairs
+	}
+	for t := range each(v.Tenants) {
+		gpus, nics, _ := v.guestCards(t)
+		judge(domain(t, "hostdev"), finding.Warning, cross(gpus, nics))
+	}
+	if len(v.Tenants) == 0 {
+		// Guests that are not running, or that nothing tells of: who gets the cards is not known.
+		var t topology.Tenant
+		for i := range v.PCI {
+			t.Devices = append(t.Devices, topology.TenantDevice{PCI: v.PCI[i].Address})
+		}
+		gpus, nics, _ := v.guestCards(&t)
+		judge("no guest is known that has them: this counts if one gets both", finding.Info, cross(gpus, nics))
 	}
 }

@@ -28,6 +28,48 @@ func TestCodesOfALineThatAProgramPrinted(t *testing.T) {
 		{"IBV_WC_RETRY_EXC_ERR", []string{"status 12"}},
 		{"transport retry counter exceeded", []string{"status 12"}},
 		{"Local Protection Error", []string{"status 4"}},
+		{"Completion with error at client, status 12", []string{"status 12"}},
+		{"wc status IBV_WC_RETRY_EXC_ERR", []string{"status 12"}},
+		{"wc_status=12", []string{"status 12"}},
+		{"NCCL WARN NET/IB : Got completion from peer 192.0.2.1<4321> with status=12 opcode=0 len=0 vendor err " +
+			"129 (Send)",
+			[]string{"status 12", "vendor error 129"}},
+		{"UCX ERROR Transport retry count exceeded on mlx5_0:1/RoCE (synd 0x15 vend 0x81 hw_synd 0/0)",
+			[]string{"vendor error 129", "syndrome 21"}},
+		{"QP 123 wc error: RNR retry counter exceeded", []string{"status 13"}},
+		{"Work Request Flushed Error", []string{"status 5"}},
+		{"ibv_modify_qp failed: Invalid argument (22)", []string{"errno 22"}},
+		{"NCCL WARN Call to ibv_modify_qp failed with error Connection timed out", []string{"errno 110"}},
+		{"NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, on dev mlx5_1:1",
+			[]string{"errno 110"}},
+		{"Failed to modify QP to RTR: Invalid argument [22]", []string{"errno 22"}},
+		{"non-zero status: 22 ibv_modify_qp failed.", []string{"errno 22"}},
+		{"ibv_poll_cq: wc status 12", []string{"status 12"}},
+		{"ibv_reg_mr: Cannot allocate memory", []string{"errno 12"}},
+		{"errno: 110", []string{"errno 110"}},
+		{"cat: x: Invalid argument", nil},
+		{"bash: permission denied", nil},
+		{"fatal error: verbs.h: no such file", nil},
+		{"Got async event : port error", []string{"async event 10"}},
+		{"the port error was found", nil},
+		{"Xid 79", []string{"Xid 79"}},
+		{"Xid: 31", []string{"Xid 31"}},
+		{"NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
+			[]string{"Xid 79"}},
+		{"GPU has fallen off the bus", []string{"Xid 79"}},
+		{"taxid 79", nil},
+		{"AER: Multiple Corrected error: Replay Timer Timeout", []string{"AER correctable 12"}},
+		{"Replay Timer Timeout", []string{"AER correctable 12"}},
+		{"pcieport 0000:00:1c.5:   [12] Timeout", []string{"AER correctable 12"}},
+		{"nvme 0000:01:00.0:    [ 0] RxErr                  (First)", []string{"AER correctable 0"}},
+		{"AER: Uncorrectable (Non-Fatal): [20] UnsupReq  [14] CmpltTO", []string{"AER uncorrectable 20",
+			"AER uncorrectable 14"}},
+		{"CESta: RxErr- BadTLP+ BadDLLP- Rollover- Timeout+ AdvNonFatalErr-", []string{"AER correctable 6",
+			"AER correctable 12"}},
+		{"UESta: DLP- SDES- TLP- FCP- CmpltTO- CmpltAbrt- UnxCmplt- RxOF- MalfTLP- ECRC- UnsupReq+ ACSViol-",
+			[]string{"AER uncorrectable 20"}},
+		{"Completion Timeout", []string{"AER uncorrectable 14"}},
+		{"the completion timeout was set to 50us", nil},
 		{"status 24", nil},
 		{"status 99999999999999999999", nil},
 		{"error", nil},
@@ -66,7 +108,7 @@ func TestEveryCodeIsExplained(t *testing.T) {
 			}
 		}
 	}
-	if kinds[CompletionStatus] != 24 || len(kinds) != 4 {
+	if kinds[CompletionStatus] != 24 || len(kinds) != 9 {
 		t.Errorf("got %v codes; libibverbs has 24 statuses", kinds)
 	}
 }
