@@ -41,20 +41,13 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	if id != "debian" {
 		release = ""
 	}
-	targets, err := run(ctx, command{name: "apt-get", args: []string{
-		"indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
-	}})
-	if err != nil {
-		return inputs{}, fmt.Errorf("find the mirrors of Debian: %w", err)
-	}
-	sources, err := parseSources(string(targets), release)
+	targets, dump, err := askApt(ctx)
 	if err != nil {
 		return inputs{}, err
 	}
-	dump, err := run(ctx, command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", `%f "%v";%n`,
-		"Acquire"}})
+	sources, err := parseSources(targets, release)
 	if err != nil {
-		return inputs{}, fmt.Errorf("read the configuration of apt: %w", err)
+		return inputs{}, err
 	}
 	var suites []string
 	for _, s := range sources {
@@ -62,7 +55,23 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	}
 	slices.Sort(suites)
 	return inputs{recipe: hostRecipe(release, slices.Compact(suites)), sources: sources,
-		options: aptOptions(string(dump))}, nil
+		options: aptOptions(dump)}, nil
+}
+
+// askApt returns what this machine's apt says of its sources of Debian, and its configuration.
+func askApt(ctx context.Context) (targets, dump string, err error) {
+	t, err := run(ctx, command{name: "apt-get", args: []string{
+		"indextargets", "--format", "$(REPO_URI) $(CODENAME) $(COMPONENT)", "Created-By: Packages", "Origin: Debian",
+	}})
+	if err != nil {
+		return "", "", fmt.Errorf("find the mirrors of Debian: %w", err)
+	}
+	d, err := run(ctx, command{name: "apt-config", args: []string{"dump", "--no-empty", "--format", `%f "%v";%n`,
+		"Acquire"}})
+	if err != nil {
+		return "", "", fmt.Errorf("read the configuration of apt: %w", err)
+	}
+	return string(t), string(d), nil
 }
 
 // system reads the identifier of the system ("debian") and the code name of its release from an

@@ -7,16 +7,28 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
 // Packages come through apt, unprivileged: apt knows the mirrors and checks the signatures, and nothing is installed.
 
+// An apt is a configuration of apt, by its file. The zero value is that of this machine.
+type apt struct{ config string }
+
+func (a apt) run(ctx context.Context, dir string, argv ...string) ([]byte, error) {
+	c := command{name: argv[0], args: argv[1:], dir: dir}
+	if a.config != "" {
+		c.env = []string{"APT_CONFIG=" + a.config}
+	}
+	return run(ctx, c)
+}
+
 // resolve returns "name=version" for the packages and everything that they depend on, as for an empty system, sorted.
-func resolve(ctx context.Context, packages []string) ([]string, error) {
-	out, err := run(ctx, command{name: "apt-get", args: append([]string{
+func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
+	out, err := a.run(ctx, "", append([]string{"apt-get",
 		"--simulate", "--no-install-recommends", "-o", "Dir::State::status=/dev/null", "install",
-	}, packages...)})
+	}, packages...)...)
 	if err != nil {
 		return nil, fmt.Errorf("resolve packages: %w; if apt does not know them, run: apt-get update", err)
 	}
@@ -61,14 +73,31 @@ func kernelPackage(ctx context.Context, meta string) (string, error) {
 	return "", fmt.Errorf("find the kernel package: %s depends on no linux-image", meta)
 }
 
+// size returns how many bytes the packages have.
+func (a apt) size(ctx context.Context, debs []string) (bytes int64, err error) {
+	out, err := a.run(ctx, "", append([]string{"apt-get", "--quiet=2", "--print-uris", "download"}, debs...)...)
+	if err != nil {
+		return 0, fmt.Errorf("size of packages: %w", err)
+	}
+	for line := range strings.Lines(string(out)) { // 'URI' FILE SIZE DIGEST
+		if f := strings.Fields(line); len(f) >= 3 {
+			n, err := strconv.ParseInt(f[2], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("size of packages: apt-get printed %.80q", line)
+			}
+			bytes += n
+		}
+	}
+	return bytes, nil
+}
+
 // download fetches packages into dir.
-func download(ctx context.Context, dir string, debs []string) error {
+func (a apt) download(ctx context.Context, dir string, debs []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if _, err := run(ctx, command{name: "apt-get", dir: dir,
-		args: append([]string{"--quiet", "-o", "APT::Sandbox::User=",
-			"download"}, debs...)}); err != nil {
+	if _, err := a.run(ctx, dir, append([]string{"apt-get", "--quiet", "-o", "APT::Sandbox::User=", "download"},
+		debs...)...); err != nil {
 		return fmt.Errorf("download packages: %w", err)
 	}
 	return nil

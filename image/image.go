@@ -14,13 +14,14 @@ import (
 // An Image is what a machine boots, in a directory of the cache: the disk of a host, or the kernel and
 // initial file system of a node. As JSON it is the manifest.
 type Image struct {
-	Name      string    `json:"name"` // of its kind: "builtin" for nodes, "host" for hosts
+	Name      string    `json:"name"` // of its kind: "builtin" for nodes, "host" for hosts, "qemu"
 	Key       string    `json:"key"`  // of its recipe
 	Dir       string    `json:"-"`
 	Kernel    string    `json:"kernel,omitempty"`    // file name in Dir
 	Initramfs string    `json:"initramfs,omitempty"` // file name in Dir
 	Disk      string    `json:"disk,omitempty"`      // file name in Dir: qcow2; hosts write to overlays of it
-	KernelVer string    `json:"kernel_ver"`          // e.g. "6.1.0-42-amd64"
+	Others    []string  `json:"others,omitempty"`    // further file names in Dir
+	KernelVer string    `json:"kernel_ver"`          // e.g. "6.1.0-42-amd64"; of QEMU, its own version
 	Packages  []string  `json:"packages"`            // name=version of every package that files are from
 	Built     time.Time `json:"built"`
 	Recipe    Recipe    `json:"recipe"`
@@ -44,7 +45,7 @@ func (i *Image) files() []string {
 			names = append(names, name)
 		}
 	}
-	return names
+	return append(names, i.Others...)
 }
 
 // Options say where images are kept. The zero value is useful with Cache set.

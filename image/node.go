@@ -67,7 +67,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	r := img.Recipe
 	img.Kernel, img.Initramfs = "vmlinux", "initramfs.cpio"
 	root := filepath.Join(work, "root")
-	debs, err := resolve(ctx, r.Packages)
+	debs, err := apt{}.resolve(ctx, r.Packages)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	}
 	o.progress("download %d Debian packages", len(debs))
 	archives := filepath.Join(work, "debs")
-	if err := download(ctx, archives, debs); err != nil {
+	if err := (apt{}).download(ctx, archives, debs); err != nil {
 		return err
 	}
 	o.progress("unpack %d Debian packages", len(debs))

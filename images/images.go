@@ -24,7 +24,7 @@ type Listing struct {
 	Templates []Template `json:"templates"` // those whose image is no longer in the cache
 }
 
-// An Item is a node image.
+// An Item is an image: of nodes, or of a QEMU that nodes run on.
 type Item struct {
 	Key       string     `json:"key"`
 	Name      string     `json:"name,omitempty"` // of its kind, such as "builtin"
@@ -32,6 +32,7 @@ type Item struct {
 	Current   bool       `json:"current"`        // up without --kernel would use it
 	Release   string     `json:"release,omitempty"`
 	Kernel    string     `json:"kernel,omitempty"` // version
+	QEMU      string     `json:"qemu,omitempty"`   // version
 	Bytes     int64      `json:"bytes"`            // on disk
 	Built     *time.Time `json:"built,omitempty"`
 	Templates []Template `json:"templates"`
@@ -59,22 +60,10 @@ const (
 // List reads the cache. It verifies every image, so it reads all of their bytes.
 func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
-	images, damaged, err := image.Node.List(ctx, d.Images())
-	if err != nil {
-		return out, err
-	}
-	// The key of the current recipe tells which image up would use, whether it is in the cache or not.
-	current, err := image.Node.CurrentRecipe(ctx, image.Options{})
-	if err != nil {
-		return out, err
-	}
-	for _, i := range images {
-		out.Images = append(out.Images, Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current.Key(),
-			Release: i.Recipe.Release, Kernel: i.KernelVer, Built: &i.Built})
-	}
-	// Of a damaged image only the key is certain: its manifest may be what is damaged.
-	for _, key := range damaged {
-		out.Images = append(out.Images, Item{Key: key, State: Damaged, Current: key == current.Key()})
+	for _, k := range []*image.Kind{image.Node, image.QEMU} {
+		if err := out.add(ctx, d, k); err != nil {
+			return out, err
+		}
 	}
 	slices.SortFunc(out.Images, func(a, b Item) int { return strings.Compare(a.Key, b.Key) })
 	templates, err := vm.Cache{Dir: d.Templates()}.List()
@@ -106,6 +95,35 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 		*to = append(*to, entry)
 	}
 	return out, nil
+}
+
+// add lists the images of a kind.
+func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
+	images, damaged, err := k.List(ctx, d.Images())
+	if err != nil {
+		return err
+	}
+	// The key of the current recipe tells which image up would use, whether it is in the cache or not.
+	recipe, err := k.CurrentRecipe(ctx, image.Options{})
+	if err != nil {
+		return err
+	}
+	current := recipe.Key()
+	for _, i := range images {
+		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
+			Kernel: i.KernelVer, Built: &i.Built}
+		if k == image.QEMU {
+			item.Kernel, item.QEMU = "", i.KernelVer
+		}
+		l.Images = append(l.Images, item)
+	}
+	// Of a damaged image only the key is certain: its manifest may be what is damaged, and any kind lists it.
+	for _, key := range damaged {
+		if !slices.ContainsFunc(l.Images, func(i Item) bool { return i.Key == key }) {
+			l.Images = append(l.Images, Item{Key: key, State: Damaged, Current: key == current})
+		}
+	}
+	return nil
 }
 
 // Keys returns the keys of the images in the cache, damaged ones included. Unlike List it reads no image,

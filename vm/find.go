@@ -7,43 +7,61 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-
-	"github.com/rackless/rackless/internal/trace"
 )
 
 // minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
 const minVersion = 8
 
-// Find returns the path of the emulator and its version, e.g. "10.0.2", or an error that says how to
-// get one. With the error for one that is too old, it returns them as well.
+// An Emulator is a QEMU that can be started.
+type Emulator struct {
+	Path    string
+	Version string   // "10.0.2"
+	Lead    []string // arguments before all others: those of the loader of a QEMU that is not installed
+}
+
+// Find returns the path of the installed emulator and its version, e.g. "10.0.2", or an error that says how to get one.
+// With the error for one that is too old, it returns them as well.
 func Find() (path, version string, err error) {
 	path, err = exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		return "", "", errors.New("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer (Debian: " +
 			"qemu-system-x86, on Debian 12 from bookworm-backports; make setup does it)")
 	}
-	if version, err = binaryVersion(path); err != nil {
+	if version, err = (Emulator{Path: path}).AskVersion(); err != nil {
 		return "", "", err
 	}
 	return path, version, checkVersion(version)
 }
 
-// binaryVersion runs the emulator with --version and picks the number out of
+// AskVersion runs the emulator with --version and picks the number out of
 // "QEMU emulator version 10.0.2 (Debian 1:10.0.2+ds-2)".
-func binaryVersion(path string) (string, error) {
-	trace.Runs("", []string{path, "--version"})
-	out, err := exec.Command(path, "--version").Output()
+func (e Emulator) AskVersion() (string, error) {
+	out, err := e.command("--version").Output()
 	if err != nil {
 		if e, ok := errors.AsType[*exec.ExitError](err); ok && len(e.Stderr) > 0 { // a library is missing, say
-			return "", fmt.Errorf("%s --version: %w: %s", path, err, bytes.TrimSpace(e.Stderr))
+			err = fmt.Errorf("%w: %s", err, bytes.TrimSpace(e.Stderr))
 		}
-		return "", fmt.Errorf("%s --version: %w", path, err)
+		return "", fmt.Errorf("%s --version: %w", e.Path, err)
 	}
 	var v string
 	if _, err := fmt.Sscanf(string(out), "QEMU emulator version %s", &v); err != nil {
-		return "", fmt.Errorf("%s --version: unexpected %.80q", path, out)
+		return "", fmt.Errorf("%s --version: unexpected %.80q", e.Path, out)
 	}
 	return v, nil
+}
+
+func (e Emulator) command(args ...string) *exec.Cmd {
+	return exec.Command(e.Path, append(append([]string(nil), e.Lead...), args...)...)
+}
+
+// HasVFIOUser reports whether the emulator connects to devices in other processes. QEMU can since 10.1, if it was built
+// with that.
+func (e Emulator) HasVFIOUser() bool {
+	var major, minor int
+	if n, _ := fmt.Sscanf(e.Version, "%d.%d", &major, &minor); n < 2 || major < 10 || major == 10 && minor < 1 {
+		return false
+	}
+	return e.command("-device", "vfio-user-pci,help").Run() == nil
 }
 
 // checkVersion refuses a QEMU that is too old.

@@ -35,7 +35,7 @@ func TestVersions(t *testing.T) {
 		if err := os.WriteFile(path, []byte("#!/bin/sh\n"+tt.script+"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
-		got, err := binaryVersion(path)
+		got, err := (Emulator{Path: path}).AskVersion()
 		if got != tt.version || (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(),
 			tt.want) {
 			t.Errorf("%s: got %q, %v, want %q, %q", name, got, err, tt.version, tt.want)

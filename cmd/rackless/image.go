@@ -81,7 +81,11 @@ func imageGrid(out images.Listing, now time.Time) *show.Grid {
 		if i.Current {
 			mark = "*"
 		}
-		g.Add(mark+" "+i.Key, "image", i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
+		what := "image"
+		if i.QEMU != "" {
+			what = "QEMU " + i.QEMU
+		}
+		g.Add(mark+" "+i.Key, what, i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
 		for _, t := range i.Templates {
 			template(t)
 		}

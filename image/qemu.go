@@ -1,0 +1,211 @@
+package image
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/vm"
+)
+
+// QEMU is the emulator of Debian 13's backports with its loader and its libraries, for labs that need a newer one than
+// the machine has. It is unpacked and not installed.
+var QEMU = &Kind{name: "qemu", label: "QEMU", room: "400 MB",
+	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
+		return qemuRecipe(), buildQEMU, nil
+	}}
+
+// qemuRelease is the release of Debian whose backports have a QEMU with vfio-user.
+const qemuRelease = "trixie"
+
+// loaderName is the name of the dynamic loader in the image. The loader is what is started, and processes are found by
+// the name of their program; see vm.Strays.
+const loaderName, qemuName = "qemu-system-x86_64", "qemu.elf"
+
+func qemuRecipe() Recipe {
+	return Recipe{
+		Format:  1,
+		Release: qemuRelease,
+		Suites: []string{qemuRelease, qemuRelease + "-updates", qemuRelease + "-backports",
+			qemuRelease + "-security"},
+		Packages:   []string{"qemu-system-x86"},
+		Programs:   []string{"qemu-system-x86_64"},
+		Backported: []string{"qemu", "seabios"},
+		// The firmware of a q35 machine that starts a kernel directly.
+		Keep: []string{"usr/share/seabios/bios-256k.bin", "usr/share/qemu/kvmvapic.bin",
+			"usr/share/qemu/linuxboot_dma.bin", "usr/share/qemu/pvh.bin"},
+	}
+}
+
+// Emulator returns how the QEMU of an image is started.
+func (i *Image) Emulator() vm.Emulator {
+	return vm.Emulator{
+		Path:    filepath.Join(i.Dir, loaderName),
+		Version: i.KernelVer,
+		Lead:    []string{"--library-path", i.Dir, filepath.Join(i.Dir, qemuName), "-L", i.Dir},
+	}
+}
+
+// buildQEMU unpacks QEMU and keeps what it needs, all in one directory.
+func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) error {
+	r := img.Recipe
+	o.progress("download the package lists of Debian 13 (16 MB)")
+	a, err := newApt(ctx, filepath.Join(work, "apt"), r)
+	if err != nil {
+		return err
+	}
+	debs, err := a.resolve(ctx, r.Packages)
+	if err != nil {
+		return err
+	}
+	size, err := a.size(ctx, debs)
+	if err != nil {
+		return err
+	}
+	for _, d := range debs {
+		if v, ok := strings.CutPrefix(d, "qemu-system-x86="); ok {
+			o.progress("download QEMU %s of Debian 13 and its libraries (%d packages, %d MB); nothing is installed", v,
+				len(debs), size/1e6)
+		}
+	}
+	root, archives := filepath.Join(work, "root"), filepath.Join(work, "debs")
+	if err := a.download(ctx, archives, debs); err != nil {
+		return err
+	}
+	if err := unpack(ctx, archives, root); err != nil {
+		return err
+	}
+	img.Packages = debs
+	if err := mergeUsr(root); err != nil {
+		return err
+	}
+	if err := img.gather(root, out, r); err != nil {
+		return err
+	}
+	made := Image{Dir: out}
+	img.KernelVer, err = made.Emulator().AskVersion()
+	return err
+}
+
+// gather copies the program with its libraries and its firmware from root to the directory out, under their last names.
+func (i *Image) gather(root, out string, r Recipe) error {
+	program, err := findProgram(root, r.Programs[0])
+	if err != nil {
+		return err
+	}
+	files, err := closure(root, []string{program})
+	if err != nil {
+		return err
+	}
+	for _, pattern := range r.Keep {
+		found, err := findKept(root, pattern)
+		if err != nil {
+			return err
+		}
+		files = append(files, found...)
+	}
+	for _, f := range files {
+		name := filepath.Base(f)
+		switch {
+		case f == program:
+			name = qemuName
+		case strings.HasPrefix(name, "ld-linux"):
+			name = loaderName
+		}
+		if slices.Contains(i.Others, name) {
+			continue // the loader has two names
+		}
+		target, err := resolveIn(root, f)
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(filepath.Join(root, target))
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(out, name), b, 0o755); err != nil {
+			return err
+		}
+		i.Others = append(i.Others, name)
+	}
+	return nil
+}
+
+// newApt makes a configuration in dir that knows the suites of a recipe alone, at the mirrors of this machine, and
+// gets their lists. Signatures are checked against Debian's keys.
+func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
+	targets, dump, err := askApt(ctx)
+	if err != nil {
+		return apt{}, err
+	}
+	sources, err := r.mirrors(targets)
+	if err != nil {
+		return apt{}, err
+	}
+	options := aptOptions(dump)
+	a := apt{filepath.Join(dir, "apt.conf")}
+	var list strings.Builder
+	for _, s := range sources {
+		list.WriteString(s.line())
+	}
+	set := func(key, value string) { options = append(options, key+" "+strconv.Quote(value)+";") }
+	set("Dir::State", dir)
+	set("Dir::State::lists", "lists")
+	set("Dir::State::status", "/dev/null")
+	set("Dir::Cache", filepath.Join(dir, "cache"))
+	set("Dir::Etc::sourcelist", filepath.Join(dir, "sources.list"))
+	set("Dir::Etc::sourceparts", "/dev/null")
+	set("Dir::Etc::preferences", filepath.Join(dir, "preferences"))
+	set("Dir::Etc::preferencesparts", "/dev/null")
+	set("Dir::Log", dir)
+	// What a mistake could install here would be another release's: dpkg is out of reach.
+	set("Dir::Bin::dpkg", "/bin/false")
+	set("APT::Install-Recommends", "false")
+	set("Acquire::Languages", "none")
+	set("APT::Sandbox::User", "")
+	err = os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755)
+	for name, text := range map[string]string{"apt.conf": strings.Join(options, "\n") + "\n",
+		"sources.list": list.String(), "preferences": preferences(r)} {
+		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644))
+	}
+	if err != nil {
+		return a, err
+	}
+	if _, err := a.run(ctx, "", "apt-get", "--quiet", "--error-on=any", "update"); err != nil {
+		return a, fmt.Errorf("get the package lists of Debian %s: %w", r.Release, err)
+	}
+	return a, nil
+}
+
+// mirrors returns the suites of a recipe at the mirrors of Debian in lines of "URI codename component", which may be of
+// other suites.
+func (r Recipe) mirrors(targets string) (sources []source, err error) {
+	var archive, security string
+	for line := range strings.Lines(targets) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) != 3 || f[2] != "main" || strings.HasPrefix(f[0], "cdrom:"):
+		case strings.HasSuffix(f[1], "-security"):
+			security = f[0]
+		case archive == "" || !strings.Contains(f[1], "-"):
+			archive = f[0]
+		}
+	}
+	if archive == "" {
+		return nil, errors.New("this machine's apt knows no mirror of Debian")
+	}
+	for _, suite := range r.Suites {
+		switch {
+		case !strings.HasSuffix(suite, "-security"):
+			sources = append(sources, source{archive, suite})
+		case security != "":
+			sources = append(sources, source{security, suite})
+		}
+	}
+	return sources, nil
+}

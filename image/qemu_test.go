@@ -1,0 +1,67 @@
+package image
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMirrorsOfAnotherRelease(t *testing.T) {
+	for name, tt := range map[string]struct {
+		targets string
+		want    []source
+	}{
+		"Debian 12 with backports": {
+			"http://m/debian/ bookworm-backports main\nhttp://m/debian/ bookworm main\nhttp://m/debian/ bookworm contrib\n" +
+				"http://m/security/ bookworm-security main\n",
+			[]source{{"http://m/debian/", "trixie"}, {"http://m/debian/", "trixie-updates"},
+				{"http://m/debian/", "trixie-backports"}, {"http://m/security/", "trixie-security"}},
+		},
+		"without security": {"cdrom:[x]/ trixie main\nhttp://m/debian/ trixie main\n",
+			[]source{{"http://m/debian/", "trixie"}, {"http://m/debian/", "trixie-updates"},
+				{"http://m/debian/", "trixie-backports"}}},
+		"another system": {"", nil},
+	} {
+		got, err := qemuRecipe().mirrors(tt.targets)
+		if (err != nil) != (tt.want == nil) || cmp.Diff(tt.want, got, cmp.AllowUnexported(source{})) != "" {
+			t.Errorf("%s: got %v, %v", name, got, err)
+		}
+	}
+}
+
+// All files of the emulator are in one directory, each with a checksum; the loader has the name of the program.
+func TestGatherMakesOneDirectory(t *testing.T) {
+	root, out := t.TempDir(), t.TempDir()
+	machine := map[string]string{"usr/bin/qemu-system-x86_64": "/bin/true"}
+	for _, lib := range []string{"lib64/ld-linux-x86-64.so.2", "lib/x86_64-linux-gnu/libc.so.6"} {
+		machine[lib] = "/" + lib
+	}
+	for _, f := range qemuRecipe().Keep {
+		machine[f] = "/bin/true" // any content
+	}
+	for to, from := range machine {
+		b, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(to)), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(root, to), b, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	img := Image{Dir: out}
+	if err := img.gather(root, out, qemuRecipe()); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(img.Others)
+	want := []string{"bios-256k.bin", "kvmvapic.bin", "libc.so.6", "linuxboot_dma.bin", "pvh.bin", "qemu-system-x86_64",
+		"qemu.elf"}
+	if diff := cmp.Diff(want, img.files()); diff != "" {
+		t.Error(diff)
+	}
+}
