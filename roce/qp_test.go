@@ -425,3 +425,96 @@ func TestModifyRefusesWhatNoPathHas(t *testing.T) {
 		t.Error("a number is given twice")
 	}
 }
+
+// Requests are opcode in hex and number, as they arrive before the port can send, which it can at a
+// bar; answers as in the test above.
+func TestAnswersAreInOrderAndTogether(t *testing.T) {
+	for _, c := range []struct{ name, requests, want string }{
+		{"one ACK for many", "6.0 7.1 8.2 a.3 4.4", "11.4"},
+		{"ACK before and after a read", "a.0 c.1 a.3 a.4", "11.0 d.1 f.2 11.4"},
+		{"repeated read among others: in its place", "c.0 c.2 a.4 c.0", "d.0 f.1 d.2 f.3 11.4"},
+		{"repeated rest of a read", "c.0 c.2 c.1", "10.1 d.2 f.3"},
+		{"a gap after a read", "c.0 c.7", "d.0 f.1 11.2/60"},
+		{"gap: one NAK", "a.0 a.2 a.3 a.4", "11.1/60"},
+		{"NAK after the ACK of a duplicate", "a.0 a.2 a.0", "11.1/60"},
+		{"the gap is closed: ACK in place of the NAK", "a.0 a.2 a.1 a.2", "11.2"},
+		{"duplicate before a read: no more is acknowledged", "a.0 c.1 a.3 a.0", "11.0 d.1 f.2 11.3"},
+		{"duplicates of others than are known: silence", "c.0 13.0", "d.0 f.1"},
+		{"atomic twice", "14.0 14.0", "12.0"},
+		{"middle without first", "7.0", "11.0/61"},
+		{"last of a send after the first of a write", "6.0 2.1", "11.1/61"},
+		{"first within a message", "6.0 6.1", "11.1/61"},
+		{"five reads where four are accepted", "c.0 c.2 c.4 c.6 c.8", "d.0 f.1 d.2 f.3 d.4 f.5 d.6 f.7 11.8/61"},
+		{"repeated read whose answers are out: before later ones", "c.0 | c.2 a.4 c.0", "d.0 f.1 d.0 f.1 d.2 f.3 11.4"},
+		{"duplicate before a read that is answered", "a.0 c.1 a.3 | a.0", "11.0 d.1 f.2 11.3 11.0"},
+		{"no buffer", "4.0 4.1 4.2", "11.1/2c"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSim(t, RC, 0, nil)
+			peer, b := s.nodes[0], s.nodes[1]
+			b.recvs = []RecvWR{{SG: local(0, 100)}}
+			var got []string
+			s.carry = func(_ *node, _ time.Duration, frame []byte) {
+				var p Packet
+				_ = Parse(frame, &p)
+				text := fmt.Sprintf("%x.%d", uint8(p.Opcode), psnDiff(p.PSN, psnMask-40))
+				if p.h&hAETH != 0 && p.Syndrome != aethACK {
+					text += fmt.Sprintf("/%x", p.Syndrome)
+				}
+				got = append(got, text)
+			}
+			for _, text := range strings.Fields(c.requests) {
+				if text == "|" {
+					b.port.Poll(0)
+					continue
+				}
+				var op uint8
+				var n uint32
+				if _, err := fmt.Sscanf(text, "%x.%d", &op, &n); err != nil {
+					t.Fatal(err)
+				}
+				p := peer.qp.base
+				p.Opcode, p.PSN, p.VA, p.RKey, p.AckReq = Opcode(op), (psnMask-40+n)&psnMask, remoteVA, keyRemote, true
+				switch p.Opcode {
+				case opWriteFirst, opWriteMiddle:
+					p.Len, p.Payload = 3000, make([]byte, 1024)
+				case opWriteLast:
+					p.Payload = make([]byte, 3000-2048)
+				case opSendLast:
+					p.Payload = make([]byte, 1)
+				case opReadRequest:
+					p.Len = 2000
+					if n == 1 && c.name == "repeated rest of a read" {
+						p.VA, p.Len = remoteVA+1024, 976
+					}
+				}
+				b.port.Receive(0, p.Append(nil))
+			}
+			s.run(time.Microsecond)
+			if text := strings.Join(got, " "); text != c.want {
+				t.Errorf("answers\n%s, want\n%s", text, c.want)
+			}
+		})
+	}
+}
+
+func TestListsArePassedPieceByPiece(t *testing.T) {
+	sg := []SGE{{1, 3, 100}, {2, 0, 5}, {3, 4, 200}}
+	for _, c := range []struct {
+		off, n int
+		want   string
+	}{
+		{0, 7, "1@100+3 3@200+4 <nil>"}, {2, 3, "1@102+1 3@200+2 <nil>"}, {3, 4, "3@200+4 <nil>"},
+		{5, 1, "3@202+1 <nil>"},
+		{0, 0, "<nil>"}, {5, 3, "3@202+2 " + FaultRange.Error()}, {9, 1, FaultRange.Error()},
+	} {
+		var got []string
+		err := walk(sg, uint32(c.off), make([]byte, c.n), func(e SGE, b []byte) error {
+			got = append(got, fmt.Sprintf("%d@%d+%d", e.Key, e.VA, len(b)))
+			return nil
+		})
+		if text := strings.Join(append(got, fmt.Sprint(err)), " "); text != c.want {
+			t.Errorf("%d bytes from %d: %s, want %s", c.n, c.off, text, c.want)
+		}
+	}
+}

@@ -49,7 +49,8 @@ func (s *sender) pop() {
 	s.head, s.n = s.head+1, s.n-1
 }
 
-// goBack sends again from the oldest number that is not acknowledged: go-back-N.
+// goBack sends again from the oldest number that is not acknowledged: go-back-N. Of a read only what is missing is
+// asked for.
 func (s *sender) goBack() {
 	s.cur, s.pkt, s.reads, s.ackAt = 0, 0, 0, never
 	if s.n > 0 {
@@ -262,9 +263,6 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	s := &q.snd
 	w := s.at(s.cur)
-	if w.Op.reads() {
-		s.pkt = w.got // only what is missing is read again
-	}
 	p := q.base
 	mtu := uint32(q.attr.MTU)
 	off, n := s.pkt*mtu, 0

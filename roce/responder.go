@@ -128,7 +128,8 @@ func (q *QP) request(p *Packet) {
 	r.nak = false
 	code, ok := q.execute(p)
 	if ok {
-		if p.AckReq {
+		// The response of a read or atomic acknowledges it.
+		if p.AckReq && p.h&(hSend|hWrite) != 0 {
 			r.acknowledge(aethACK, r.psn-1)
 		}
 		return
