@@ -134,7 +134,7 @@ func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 		return warn(err.Error(), "only Debian's packages are known; on another system the image cannot be built")
 	}
 	if d.probe {
-		o := image.Options{Cache: d.dirs.Images(), Progress: func(s string) { d.progress.Note("%s", s) }}
+		o := image.Options{Cache: d.dirs.Images(), Progress: d.progress.Say, Watch: d.progress.Watch}
 		if _, err := image.Node.Ensure(ctx, o); err != nil {
 			return lack(err.Error(), "see the lines on apt and on the cache below")
 		}

@@ -15,8 +15,8 @@ var LoginEnvironment = []string{
 }
 
 // BootFromImage returns what hosts boot from. It builds the image if the cache does not have it.
-func BootFromImage(ctx context.Context, d rack.Dirs, progress func(string)) (Boot, error) {
-	img, err := image.Host.Ensure(ctx, image.Options{Cache: d.Images(), Progress: progress})
+func BootFromImage(ctx context.Context, d rack.Dirs, p *rack.Progress) (Boot, error) {
+	img, err := image.Host.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
 	if err != nil {
 		return Boot{}, err
 	}

@@ -241,6 +241,7 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *vm.Templa
 	}
 	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(),
 		h.Accel))
+	o.Progress.Watch(bootsAt(h.Dir))
 	q := m.vm(binary)
 	q.Bound = !h.Keep
 	c, err := q.Start(t)

@@ -1,6 +1,7 @@
 package emulate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
@@ -49,6 +50,7 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 		CPUs: p.CPUs(), Memory: int64(p.Memory())}
 	b := vm.Boot{
 		Machine: func(ctx context.Context, dir string) (vm.Machine, error) {
+			o.Progress.Watch(bootsAt(dir))
 			m.name, m.dir, m.ram = "template-"+key, dir, ram{dir: dir, share: true}
 			if m.boot.Disk == "" {
 				return m.vm(binary), nil
@@ -56,8 +58,12 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 			m.disk = filepath.Join(dir, fileDisk)
 			return m.vm(binary), makeOverlay(ctx, m.disk, m.boot.Disk, p.Disk)
 		},
-		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, p) },
-		Limit:  bootLimit,
+		Settle: func(ctx context.Context, dir string) (func(), error) {
+			release, err := settle(ctx, dir, p)
+			o.Progress.Watch(func() string { return "save its memory" })
+			return release, err
+		},
+		Limit: bootLimit,
 	}
 	for i := range p.NUMANodes {
 		b.Files = append(b.Files, fmt.Sprintf("ram%d", i))
@@ -71,6 +77,11 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 			m.accel))
 		return c.Make(ctx, t, b)
 	})
+}
+
+// bootsAt returns what tells how far the machine in a directory has booted: by the last line of its console.
+func bootsAt(dir string) func() string {
+	return func() string { return cmp.Or(vm.LastLine(filepath.Join(dir, vm.FileConsole)), "firmware") }
 }
 
 // settle waits until nothing is left to start in the guest of a template, and what it wrote is on its disk.

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 )
 
 // Packages come through apt, unprivileged: apt knows the mirrors and checks the signatures, and nothing is installed.
@@ -91,6 +92,14 @@ func (a apt) size(ctx context.Context, debs []string) (bytes int64, err error) {
 	return bytes, nil
 }
 
+// count says how many of all files of a pattern there are.
+func count(pattern string, all int) func() string {
+	return func() string {
+		have, _ := filepath.Glob(pattern) // a pattern of ours
+		return fmt.Sprintf("%d of %d packages", len(have), all)
+	}
+}
+
 // download fetches packages into dir.
 func (a apt) download(ctx context.Context, dir string, debs []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -104,7 +113,7 @@ func (a apt) download(ctx context.Context, dir string, debs []string) error {
 }
 
 // unpack extracts every package in dir into root. Owners are not kept, so it needs no privileges.
-func unpack(ctx context.Context, dir, root string) error {
+func unpack(ctx context.Context, o Options, dir, root string) error {
 	debs, err := filepath.Glob(filepath.Join(dir, "*.deb"))
 	if err != nil {
 		return err
@@ -112,10 +121,13 @@ func unpack(ctx context.Context, dir, root string) error {
 	if err := os.MkdirAll(root, 0o755); err != nil {
 		return err
 	}
+	var done atomic.Int32
+	o.watch(func() string { return fmt.Sprintf("%d of %d packages", done.Load(), len(debs)) })
 	for _, deb := range debs {
 		if _, err := run(ctx, command{name: "dpkg-deb", args: []string{"--extract", deb, root}}); err != nil {
 			return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
 		}
+		done.Add(1)
 	}
 	return nil
 }

@@ -76,25 +76,25 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 	img.Disk = diskName
 	o.progress("install Debian %s for emulated hosts (%d packages and what they need)", in.recipe.Release,
 		len(in.recipe.Packages))
-	if err := install(ctx, work, in); err != nil {
+	if err := install(ctx, o, work, in); err != nil {
 		return fmt.Errorf("install Debian %s for emulated hosts: %w", in.recipe.Release, err)
 	}
 	o.progress("boot it once, for grub-install and update-grub")
-	if err := seal(ctx, work, img); err != nil {
+	if err := seal(ctx, o, work, img); err != nil {
 		return fmt.Errorf("the first boot of the image of emulated hosts: %w", err)
 	}
 	o.progress("compress the disk")
 	// zstd unpacks fast enough for a boot not to feel it, and the sum of a file a third as large is
 	// checked at every start.
-	_, err := run(ctx, command{name: "qemu-img", args: []string{
-		"convert", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName),
+	_, err := run(ctx, command{name: "qemu-img", watch: o.watch, args: []string{
+		"convert", "-p", "-O", "qcow2", "-c", "-o", "compression_type=zstd", filepath.Join(work, diskName),
 		filepath.Join(out, diskName),
 	}})
 	return err
 }
 
 // install has mmdebstrap make the disk, the kernel and the initial file system in work.
-func install(ctx context.Context, work string, in inputs) error {
+func install(ctx context.Context, o Options, work string, in inputs) error {
 	var tarball bytes.Buffer
 	if err := writeTar(&tarball, own("host")); err != nil {
 		return err
@@ -117,7 +117,7 @@ func install(ctx context.Context, work string, in inputs) error {
 		env = append(env, "TMPDIR="+work)
 	}
 	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode), dir: work, stdin: sources.String(),
-		env: env, ownMounts: root})
+		env: env, ownMounts: root, watch: o.watch})
 	if root && errors.Is(err, syscall.EPERM) {
 		err = fmt.Errorf("%w; a container has to let its root mount: give it CAP_SYS_ADMIN, or do this as another user",
 			err)

@@ -241,7 +241,7 @@ func TestHost(t *testing.T) {
 		"-device", "virtio-blk-pci,drive=tools,bus=pcie.0",
 		"-chardev", "null,id=hvc", "-device", "virtconsole,chardev=hvc",
 	}}
-	err = host.run(ctx, func(ctx context.Context, m *machine) error {
+	err = host.run(ctx, Options{}, func(ctx context.Context, m *machine) error {
 		sh := func(script string) string {
 			t.Helper()
 			out, err := m.output(ctx, "sh", "-c", script)

@@ -56,6 +56,8 @@ type Options struct {
 	// directory, or in /lib/modules/VERSION.
 	Kernel   string
 	Progress func(step string) // told what is being done; nil is allowed
+	// Watch is given what says how far that is, as often as it is asked; nil is allowed.
+	Watch func(look func() string)
 
 	build builder // nil means that of the kind; tests put something faster in its place
 }
@@ -63,6 +65,12 @@ type Options struct {
 func (o Options) progress(format string, args ...any) {
 	if o.Progress != nil {
 		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+func (o Options) watch(look func() string) {
+	if o.Watch != nil {
+		o.Watch(look)
 	}
 }
 

@@ -81,11 +81,12 @@ func buildNode(ctx context.Context, o Options, work, out string, img *Image) err
 	}
 	o.progress("download %d Debian packages", len(debs))
 	archives := filepath.Join(work, "debs")
+	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
 	if err := (apt{}).download(ctx, archives, debs); err != nil {
 		return err
 	}
 	o.progress("unpack %d Debian packages", len(debs))
-	if err := unpack(ctx, archives, root); err != nil {
+	if err := unpack(ctx, o, archives, root); err != nil {
 		return err
 	}
 	img.Packages = debs

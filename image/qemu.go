@@ -74,10 +74,11 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 		}
 	}
 	root, archives := filepath.Join(work, "root"), filepath.Join(work, "debs")
+	o.watch(count(filepath.Join(archives, "*.deb"), len(debs)))
 	if err := a.download(ctx, archives, debs); err != nil {
 		return err
 	}
-	if err := unpack(ctx, archives, root); err != nil {
+	if err := unpack(ctx, o, archives, root); err != nil {
 		return err
 	}
 	img.Packages = debs

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -25,6 +27,36 @@ type command struct {
 	// goes when it ends, however it does, and nothing that removes files can come to what is
 	// mounted.
 	ownMounts bool
+	// watch is given what returns the last line that the program has printed so far; nil is allowed.
+	watch func(look func() string)
+}
+
+// lastSaid keeps the last line that a program has printed on either of its outputs. Some end it with a carriage
+// return, to write another one over it.
+type lastSaid struct {
+	mu         sync.Mutex
+	line, rest string
+}
+
+func (l *lastSaid) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	lines := strings.FieldsFunc(l.rest+string(b), func(r rune) bool { return r == '\n' || r == '\r' })
+	l.rest = ""
+	if n := len(lines); n > 0 && !strings.ContainsRune("\r\n", rune(b[len(b)-1])) {
+		l.rest, lines = lines[n-1], lines[:n-1]
+		l.rest = l.rest[:min(len(l.rest), 1<<10)]
+	}
+	if n := len(lines); n > 0 {
+		l.line = strings.TrimSpace(lines[n-1])
+	}
+	return len(b), nil
+}
+
+func (l *lastSaid) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.line
 }
 
 // stopLimit is how long a program that was asked to end has for that: mmdebstrap removes what it made.
@@ -47,6 +79,11 @@ func run(ctx context.Context, c command) ([]byte, error) {
 	cmd.WaitDelay = stopLimit
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if c.watch != nil {
+		var last lastSaid
+		cmd.Stdout, cmd.Stderr = io.MultiWriter(&stdout, &last), io.MultiWriter(&stderr, &last)
+		c.watch(last.text)
+	}
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)

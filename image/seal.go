@@ -70,13 +70,14 @@ func (m *machine) connect(ctx context.Context) error {
 }
 
 // run boots a machine, calls f when its agent answers, and ends the machine if f leaves it running.
-func (b boot) run(ctx context.Context, f func(context.Context, *machine) error) (err error) {
+func (b boot) run(ctx context.Context, o Options, f func(context.Context, *machine) error) (err error) {
 	dir, err := os.MkdirTemp("", "rackless-image-") // not beside the disk: the path of a socket has at most 107 bytes
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(dir)
 	m := &machine{dir: dir}
+	o.watch(func() string { return vm.LastLine(filepath.Join(dir, vm.FileConsole)) })
 	m.child, err = vm.Machine{Name: "the image", Binary: "qemu-system-x86_64", Dir: dir, Sockets: sockets,
 		Args: b.args(dir), Bound: true}.Start(nil)
 	if err != nil {
@@ -131,10 +132,10 @@ func (m *machine) powerOff(ctx context.Context) error {
 }
 
 // seal boots the disk in work once, has GRUB installed on it, and notes in img what is on it.
-func seal(ctx context.Context, work string, img *Image) error {
+func seal(ctx context.Context, o Options, work string, img *Image) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sealLimit, fmt.Errorf("not done within %v", sealLimit))
 	defer cancel()
-	return boot{disk: filepath.Join(work, diskName), direct: work}.run(ctx,
+	return boot{disk: filepath.Join(work, diskName), direct: work}.run(ctx, o,
 		func(ctx context.Context, m *machine) error {
 			for _, argv := range [][]string{
 				{"grub-install", "/dev/vda"},
@@ -143,6 +144,7 @@ func seal(ctx context.Context, work string, img *Image) error {
 				{"virsh", "--quiet", "--connect", "qemu:///system", "capabilities"},
 				{"fstrim", "/"},
 			} {
+				o.watch(func() string { return strings.Join(argv, " ") })
 				if _, err := m.output(ctx, argv...); err != nil {
 					return err
 				}

@@ -99,6 +99,14 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 		pairs = append(pairs, [2]bench.Endpoint{endpoints[pair.Client], server})
 	}
 	var all []bench.Sample
+	watch := watched{began: time.Now()}
+	for _, e := range engines {
+		if e.Local {
+			watch.all += len(single)
+		} else {
+			watch.all += len(pairs)
+		}
+	}
 	for _, e := range engines {
 		p.Begin(e.Name)
 		var failed error // the reason has been said when the last attempt ended
@@ -111,6 +119,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 				p.Count(i, len(ends))
 			}
 			client, server := end[0], end[1]
+			p.WatchLeft(watch.next(client.Node, server.Node))
 			samples, err := known.observe(ctx, e, client, server, func() ([]bench.Sample, error) {
 				return runner.Run(ctx, e, client, server, opts)
 			})
@@ -129,6 +138,29 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 		return nil, fmt.Errorf("suite %s: the nodes of lab %s have no tool for any of its tests", q.Suite, r.Lab.Name)
 	}
 	return all, nil
+}
+
+// watched is how far a measurement of a lab is.
+type watched struct {
+	began      time.Time
+	begun, all int // measurements
+}
+
+// next begins the next measurement, and returns what says which it is and how much is left, by what those before it
+// took: a test of bandwidth takes twice as long as one of latency, which a mean of several is right about.
+func (w *watched) next(client, server string) (look func() string, left func() time.Duration) {
+	done, began := w.begun, time.Now()
+	mean := began.Sub(w.began) / time.Duration(max(1, done))
+	w.begun++
+	what := fmt.Sprintf("%d of %d, %s", w.begun, w.all, client)
+	if server != "" {
+		what += " to " + server
+	}
+	if done == 0 {
+		return func() string { return what }, nil
+	}
+	rest := mean * time.Duration(w.all-done)
+	return func() string { return what }, func() time.Duration { return rest - time.Since(began) }
 }
 
 // noteFailure tells of an attempt that failed.

@@ -7,9 +7,13 @@ import (
 
 // An Event is one thing that happened in a longer operation.
 type Event struct {
-	Step  string // what is being done, e.g. "start nodes"
-	Note  string // what a user may want to know meanwhile
-	Done  int    // of Total, where the step counts
+	Step string // what is being done, e.g. "start nodes"
+	// Live says what is being done within the step, for whoever shows it as it changes: it is called
+	// again and again, from another goroutine, until the step ends or has another one.
+	Live  func() string
+	Left  func() time.Duration // nil if nobody knows
+	Note  string               // what a user may want to know meanwhile
+	Done  int                  // of Total, where the step counts
 	Total int
 	End   bool          // the step is over
 	Err   error         // why it failed, with End
@@ -40,6 +44,14 @@ func (p *Progress) Note(format string, args ...any) {
 
 // Say is Note for a text that others made.
 func (p *Progress) Say(text string) { p.Note("%s", text) }
+
+// Watch has what is being done within the step asked of look, where somebody looks on.
+func (p *Progress) Watch(look func() string) { p.WatchLeft(look, nil) }
+
+// WatchLeft is Watch where the time left is known, too, of this step or of all: 0 while it is not.
+func (p *Progress) WatchLeft(look func() string, left func() time.Duration) {
+	p.emit(Event{Step: p.step, Live: look, Left: left})
+}
 
 // Count tells how much of the step is done.
 func (p *Progress) Count(done, total int) {

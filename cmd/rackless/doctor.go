@@ -6,7 +6,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
-	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -33,7 +32,7 @@ Ends with status 3 if something is lacking for emulated labs.`,
 		Args: exactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			// What the checks find is printed below: only the step that runs is shown meanwhile.
-			ui := terminal.NewDisplay(a.err, a.env)
+			ui := a.display()
 			out := doctor.Look(ctx, doctor.Options{Dirs: d, Probe: probe, Progress: &rack.Progress{Report: ui.Quiet()}})
 			ui.Close()
 			if err := context.Cause(ctx); err != nil {

@@ -240,12 +240,12 @@ func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress)
 		return o, err
 	}
 	p.Begin("image of nested nodes")
-	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say})
+	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
 	if err != nil {
 		return o, err
 	}
 	p.Begin("image of the host")
-	if o.Boot, err = emulate.BootFromImage(ctx, d, p.Say); err != nil {
+	if o.Boot, err = emulate.BootFromImage(ctx, d, p); err != nil {
 		return o, err
 	}
 	p.Begin("accelerator")

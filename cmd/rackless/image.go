@@ -119,7 +119,8 @@ image.`,
 			// Building takes a minute and downloads packages: without steps it would look hung.
 			p, end := a.progress()
 			p.Begin("image")
-			img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say})
+			img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say,
+				Watch: p.Watch})
 			p.End(err)
 			end()
 			if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -105,11 +106,19 @@ func (a *app) painter() func(code, s string) string {
 	return func(code, s string) string { return terminal.Paint(color, code, s) }
 }
 
-// progress shows the steps of a longer operation on standard error. end must be called before
-// anything else is printed there; a second call does nothing, so that it can be deferred too.
-func (a *app) progress() (p *rack.Progress, end func()) {
-	// Standard error, so that steps do not mix with a result that is piped.
+// display shows steps on standard error, so that they do not mix with a result that is piped. It has to be closed
+// before anything else is printed on either.
+func (a *app) display() *terminal.Display {
 	ui := terminal.NewDisplay(a.err, a.env)
+	if d, err := a.dirs(); err == nil { // or how much is left is not known: no reason to fail
+		ui.Remember(filepath.Join(d.Cache, "times.json"))
+	}
+	return ui
+}
+
+// progress shows the steps of a longer operation. A second call of end does nothing, so that it can be deferred too.
+func (a *app) progress() (p *rack.Progress, end func()) {
+	ui := a.display()
 	return &rack.Progress{Report: ui.Event}, ui.Close
 }
 

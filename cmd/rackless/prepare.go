@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
@@ -111,8 +112,13 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 
 // prepareFor prepares the host for p; loaded says that p is what it is prepared for already.
 func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
+	ui := a.display()
+	defer ui.Close()
+	seen := &rack.Progress{Report: ui.Quiet()}
+	seen.Begin("look at this host")
 	machine := a.machine()
 	now, err := machine.Inspect(ctx) // the guards' first look, too
+	seen.End(nil)
 	if err != nil {
 		return err
 	}
@@ -151,7 +157,8 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 		return err
 	}
 	began := time.Now()
-	results, err := store.Make(ctx, s, j, steps, a.stepProgress(o.form))
+	results, err := store.Make(ctx, s, j, steps, a.stepProgress(o.form, seen, len(steps)))
+	ui.Close()
 	return a.finishPrepare(o, p, results, err, time.Since(began))
 }
 
@@ -239,11 +246,19 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 	return nil
 }
 
-// stepProgress tells of each step as it ends.
-func (a *app) stepProgress(form string) func(change.Result) {
+// stepProgress tells of each step as it ends, and on a terminal of the one that is being made: update-grub and the
+// initial file system take minutes on slow machines.
+func (a *app) stepProgress(form string, seen *rack.Progress, all int) func(change.Result) {
+	n := 0
 	return func(r change.Result) {
-		// What is in place, and what begins, is told at the end or not at all.
-		if r.Status == change.InPlace || r.Status == change.Pending {
+		if r.Status == change.Pending {
+			seen.Begin(fmt.Sprintf("%d of %d, %s", n+1, all, r.What))
+			return
+		}
+		seen.End(nil)
+		n++
+		// What is in place is told at the end or not at all.
+		if r.Status == change.InPlace {
 			return
 		}
 		out := a.out

@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"
 )
@@ -88,7 +89,9 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if p != nil && (out.Reboot || j.Gap() == "") {
 		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
 	}
-	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form))
+	ui := a.display()
+	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form, &rack.Progress{Report: ui.Quiet()}, len(entries)))
+	ui.Close()
 	if stays != nil {
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
 	}

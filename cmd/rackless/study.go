@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -236,10 +237,13 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	defer end()
 	// The rig calls it once, when the lab is up for the first run.
 	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
+	var doing atomic.Value // what the rig is at, which it tells from the run and the display asks for
+	r.Progress = func(what string) { doing.Store(", " + what) }
 	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
 		Progress: func(p conduct.Progress) {
 			worked = true
-			studyProgress(steps, spec, p)
+			doing.Store("")
+			studyProgress(steps, spec, p, &doing)
 		}}
 	err = c.Run(ctx)
 	end()
@@ -305,7 +309,7 @@ func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec,
 
 // studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how
 // many the budget holds, and what they can show.
-func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
+func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress, doing *atomic.Value) {
 	if p.Status != "" {
 		var err error
 		if p.Status != study.StatusDone {
@@ -322,10 +326,13 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress) {
 	if p.Attempt > 1 {
 		step += fmt.Sprintf(", attempt %d", p.Attempt)
 	}
-	if p.Left > 0 {
-		step += fmt.Sprintf(", about %v left", p.Left.Round(time.Second))
-	}
 	steps.Begin(step)
+	what, began := words.Count(p.Done, "run")+" done", time.Now()
+	if p.Total > 0 {
+		what = fmt.Sprintf("%d of %d", p.Done+1, p.Total)
+	}
+	steps.WatchLeft(func() string { return fmt.Sprint(what, doing.Load()) },
+		func() time.Duration { return p.Left - time.Since(began) })
 	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
 		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
 		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, words.Count(blocks, "block"),

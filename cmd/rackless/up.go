@@ -13,7 +13,6 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -144,7 +143,7 @@ func (a *app) surveyPrepared(ctx context.Context, p *host.Prepared) ([]change.Re
 
 // up brings the lab up, and prints how long that took or that nothing had to be done.
 func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) error {
-	ui := terminal.NewDisplay(a.err, a.env)
+	ui := a.display()
 	defer ui.Close()
 	// Whether anything was done is told by the steps: a lab that was up already has none.
 	worked := false

@@ -281,7 +281,9 @@ func Rollback(ctx context.Context, s *System, j *Journal, progress func(Result))
 			return results, errors.Join(append(errs, context.Cause(ctx))...)
 		}
 		r := resultOf(Step{Op: e.Op, What: e.What})
-		r.Before, r.Status = e.Before, Restored
+		r.Before, r.Status = e.Before, Pending
+		progress(r)
+		r.Status = Restored
 		if err := restore(ctx, s, j, e); err != nil {
 			r.Status, r.Err = Failed, err
 			errs = append(errs, fmt.Errorf("%s remains (%s %s): %w", e.What, r.Kind, r.Subject, err))

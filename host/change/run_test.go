@@ -438,7 +438,9 @@ func TestWhatABootBringsAboutAgainIsTakenBackLast(t *testing.T) {
 	}
 	var order []string
 	if _, err := change.Rollback(t.Context(), s, j, func(r change.Result) {
-		order = append(order, r.What)
+		if r.Status == change.Restored { // it is told of the beginning of each, too
+			order = append(order, r.What)
+		}
 	}); err != nil {
 		t.Fatal(err)
 	}

@@ -265,7 +265,7 @@ var rules = map[string]rule{
 	"internal/cgroup": {why: "what control groups allow this process, as numbers: what follows is its callers' " +
 		"business"},
 	"internal/parallel": {why: "jobs on all cores; what they do is their callers' business"},
-	"internal/terminal": {may: []string{"internal/words", "rack"},
+	"internal/terminal": {may: []string{"internal/atomicfile", "internal/userfile", "internal/words", "rack"},
 		why: "how things are shown on a terminal; what they are is their callers' business"},
 	"internal/group": {why: "values by key in the order of the keys, for everybody who groups"},
 	"internal/words": {why: "numbers as words, for everybody who prints"},

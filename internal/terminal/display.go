@@ -24,9 +24,13 @@ type Display struct {
 	mu    sync.Mutex
 	step  string
 	count string
+	look  func() string // what is being done within the step
+	seen  string        // what it said last
+	left  func() time.Duration
 	began time.Time
 	frame int
 	drawn bool // the live line is on the screen
+	past  past
 
 	stop chan struct{} // closed by Close; nil without a spinner
 	done chan struct{}
@@ -51,6 +55,11 @@ func (u *Display) goLive(f *os.File, color bool) {
 	go u.spin()
 }
 
+// begin begins a step, or none. The caller holds mu.
+func (u *Display) begin(step string) {
+	u.step, u.count, u.look, u.left, u.seen, u.began = step, "", nil, nil, "", u.now()
+}
+
 // spin redraws the live line until Close.
 func (u *Display) spin() {
 	defer close(u.done)
@@ -73,14 +82,33 @@ func (u *Display) spin() {
 // sequences (ECMA-48).
 const ClearLine = "\r\x1b[K"
 
-// draw shows the current step, cut to one line: ClearLine could not erase a line that wraps.
+// lookEvery is the number of frames between two questions to look, which may read a file: a second.
+const lookEvery = 10
+
+// draw shows the current step, cut to one line: ClearLine could not erase a line that wraps. The times at its end
+// are what a waiting user looks for, so that the text before them is cut.
 func (u *Display) draw() {
 	if !u.live || u.step == "" {
 		return
 	}
 	const frames = `|/-\`
-	line := fmt.Sprintf("%c %s%s %s", frames[u.frame%len(frames)], u.step, u.count, words.Seconds(u.now().Sub(u.began)))
-	fmt.Fprint(u.w, ClearLine+Cut(line, u.width()-1)) // the last column stays free: some terminals wrap after it
+	if u.look != nil && (u.seen == "" || u.frame%lookEvery == 0) {
+		if u.seen = words.Printable(Plain(u.look())); u.seen != "" {
+			u.seen = ": " + u.seen
+		}
+	}
+	took := u.now().Sub(u.began)
+	left := u.past.left(u.step, took)
+	if u.left != nil {
+		left = u.left()
+	}
+	end := " " + words.Seconds(took)
+	if left > 0 { // or it is not known, or was wrong
+		end += ", " + words.About(left) + " left"
+	}
+	line := fmt.Sprintf("%c %s%s%s", frames[u.frame%len(frames)], u.step, u.count, u.seen)
+	room := u.width() - 1 // the last column stays free: some terminals wrap after it
+	fmt.Fprint(u.w, ClearLine+Cut(Cut(line, max(room-len(end), room/2))+end, room))
 	u.drawn = true
 }
 
@@ -111,13 +139,16 @@ func (u *Display) Event(e rack.Event) {
 			word = Paint(u.color, "31", "failed") // the error itself is printed at the end of the command
 		}
 		u.print("%s %s%s %s", word, e.Step, u.count, words.Seconds(e.Took))
-		u.step, u.count = "", ""
+		u.past.learn(e)
+		u.begin("")
 	case e.Note != "":
 		u.print("   %s", e.Note)
+	case e.Live != nil:
+		u.look, u.left, u.seen = e.Live, e.Left, ""
 	case e.Total > 0:
 		u.count = fmt.Sprintf(" %d/%d", e.Done, e.Total)
 	default:
-		u.step, u.count, u.began = e.Step, "", u.now()
+		u.begin(e.Step)
 	}
 	u.draw()
 }
@@ -133,7 +164,8 @@ func (u *Display) Quiet() func(rack.Event) {
 			u.mu.Lock()
 			defer u.mu.Unlock()
 			u.erase()
-			u.step = ""
+			u.past.learn(e)
+			u.begin("")
 			return
 		}
 		u.Event(e)

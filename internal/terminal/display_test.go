@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -60,7 +61,7 @@ func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
 	}
 	b.Reset()
 	u.Event(rack.Event{Step: "a step with a long name"})
-	if got, want := b.String(), ClearLine+"| a step with a lo~"; got != want {
+	if got, want := b.String(), ClearLine+"| a step wi~ 0.00 s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	b.Reset()
@@ -231,5 +232,65 @@ func TestAMeterIsShownOnTerminalsAlone(t *testing.T) {
 	m.Close()
 	if got := screen(); !strings.Contains(got, ClearLine+"5 frames") || !strings.HasSuffix(got, ClearLine) {
 		t.Errorf("got %q", got)
+	}
+}
+
+// What is done in a step, and how much is left, stand at the end of the line: a narrow terminal cuts what is before.
+func TestALiveLineSaysWhatIsDoneAndWhatIsLeft(t *testing.T) {
+	var b bytes.Buffer
+	now := time.Unix(0, 0)
+	u := &Display{w: &b, live: true, width: func() int { return 60 }, now: func() time.Time { return now }}
+	u.Remember(filepath.Join(t.TempDir(), "none", "times.json"))
+	last := func() string { return b.String()[strings.LastIndex(b.String(), ClearLine)+len(ClearLine):] }
+	u.Event(rack.Event{Step: "boot"})
+	u.Event(rack.Event{Step: "boot", Live: func() string { return "\x1b[32m[  OK  ]\x1b[0m Started \x07udev" }})
+	now = now.Add(40 * time.Second)
+	u.Event(rack.Event{Step: "boot", Done: 1, Total: 2})
+	if want := "| boot 1/2: [  OK  ] Started udev 40.00 s"; last() != want {
+		t.Errorf("got %q, want %q", last(), want)
+	}
+	u.Event(rack.Event{Live: func() string { return strings.Repeat("x", 80) },
+		Left: func() time.Duration { return 150 * time.Second }})
+	if want := "| boot 1/2: xxxxxxxxxxxxxxxxxxxx~ 40.00 s, about 2 min left"; last() != want {
+		t.Errorf("got %q (%d columns), want %q", last(), len(last()), want)
+	}
+	u.Event(rack.Event{Step: "boot", End: true})
+	if !strings.HasSuffix(b.String(), "ok boot 1/2 0.00 s\n") {
+		t.Errorf("got %q", &b)
+	}
+}
+
+func TestWhatAStepTookIsRemembered(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "times.json")
+	now := time.Unix(0, 0)
+	show := func(took time.Duration, err error) string {
+		var b bytes.Buffer
+		u := &Display{w: &b, live: true, width: func() int { return 80 }, now: func() time.Time { return now }}
+		u.Remember(path)
+		u.Event(rack.Event{Step: "boot"})
+		u.Event(rack.Event{Step: "boot", End: true, Took: took, Err: err})
+		first, _, _ := strings.Cut(strings.TrimPrefix(b.String(), ClearLine), ClearLine)
+		return first
+	}
+	for _, tt := range []struct {
+		took time.Duration
+		err  error
+		want string // of what is left, at the beginning
+	}{
+		{40 * time.Second, nil, "| boot 0.00 s"},
+		{10 * time.Minute, errors.New("it failed"), "| boot 0.00 s, about 40 s left"},
+		{time.Second, nil, "| boot 0.00 s, about 40 s left"}, // it was cached
+		{4 * time.Minute, nil, "| boot 0.00 s, about 40 s left"},
+		{0, nil, "| boot 0.00 s, about 4 min left"},
+	} {
+		if got := show(tt.took, tt.err); got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+	if err := os.WriteFile(path, []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := show(0, nil); got != "| boot 0.00 s" {
+		t.Errorf("from a damaged file: %q", got)
 	}
 }

@@ -87,6 +87,13 @@ func seekLines(f *os.File, n int) error {
 	return err
 }
 
+// Plain is a text without control characters and escape sequences.
+func Plain(text string) string {
+	var b strings.Builder
+	_, _ = (&PlainWriter{W: &b}).Write([]byte(text)) // a Builder never fails
+	return b.String()
+}
+
 // A PlainWriter removes control characters and escape sequences from text. A guest writes the log, and a
 // sequence in it could change the terminal, or make the terminal type an answer into the reader's shell.
 type PlainWriter struct {

@@ -105,6 +105,17 @@ func scaled(v, step float64, units ...string) string {
 // Seconds prints a duration as "1.23 s".
 func Seconds(d time.Duration) string { return fmt.Sprintf("%.2f s", d.Seconds()) }
 
+// About prints a time that is not known to the second: "about 40 s", "about 3 min", "about 2.5 h".
+func About(d time.Duration) string {
+	switch {
+	case d < 100*time.Second:
+		return fmt.Sprintf("about %.0f s", max(1, d.Seconds()))
+	case d < 100*time.Minute:
+		return fmt.Sprintf("about %.0f min", d.Minutes())
+	}
+	return fmt.Sprintf("about %.1f h", d.Hours())
+}
+
 // Ago prints how long something has lasted in its largest unit, as a person says it: "42s", "3m", "5h", "2d".
 func Ago(d time.Duration) string {
 	switch {

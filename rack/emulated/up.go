@@ -116,7 +116,8 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 		}
 	}
 	p.Begin("image")
-	img, err := image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
+	img, err := image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say,
+		Watch: p.Watch})
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,8 @@ func (u *upRun) image(ctx context.Context) (*image.Image, error) {
 	}
 	p := u.progress
 	p.Begin("image")
-	return image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say})
+	return image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say,
+		Watch: p.Watch})
 }
 
 // record writes what there is going to be before anything is started, so that down finds it whatever

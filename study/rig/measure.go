@@ -18,6 +18,7 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	if err != nil {
 		return nil, err
 	}
+	r.tell(e.Name)
 	client, server, err := r.pair(r.lab)
 	if err != nil {
 		return nil, err

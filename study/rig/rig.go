@@ -203,9 +203,7 @@ func (r *Rig) look(ctx context.Context) error {
 	if r.Look == nil || r.looked {
 		return nil
 	}
-	if r.Progress != nil {
-		r.Progress("look at the lab")
-	}
+	r.tell("look at the lab")
 	// A study that was killed has left links impaired.
 	if err := r.repairLinks(ctx); err != nil {
 		return err
@@ -217,13 +215,20 @@ func (r *Rig) look(ctx context.Context) error {
 	return nil
 }
 
+// tell says what is being done.
+func (r *Rig) tell(what string) {
+	if r.Progress != nil {
+		r.Progress(what)
+	}
+}
+
 // upWith brings a lab up; nothing happens where it is so already.
 func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
 	// Details of a step scroll by in a lab that is brought up by hand. In a study of days they would bury its own
 	// progress.
 	o.Progress = func(e rack.Event) {
-		if r.Progress != nil && e.Step != "" {
-			r.Progress(e.Step)
+		if e.Step != "" {
+			r.tell(e.Step)
 		}
 	}
 	r.remember() // nodes that go take their CPU time along
