@@ -90,7 +90,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		p.Plan.KernelArgs = nil // in force until the reboot, or the administrator's
 	}
 	ui := a.display()
-	results, stays, err := store.Rollback(ctx, s, j, a.stepProgress(form, &rack.Progress{Report: ui.Quiet()}, len(entries)))
+	results, stays, err := store.Rollback(ctx, s, j,
+		a.stepProgress(form, &rack.Progress{Report: ui.Quiet()}, len(entries)))
 	ui.Close()
 	if stays != nil {
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
