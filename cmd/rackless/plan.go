@@ -59,6 +59,9 @@ stopped the search. If the lab cannot be placed, plan prints the smallest set of
 that conflict, and ends with status 3. If one node asks for something that the host does not have at
 all, that is an error of the lab file, with status 2.
 
+-o svg draws the plan: the owner of each core, of memory and of devices, and what crosses NUMA
+nodes. -o html is a page with that picture and its tables.
+
 --explain adds for each choice the runner-up, its cost and the evidence, and what would improve the
 host. --compare places the same lab by the rules of libvirt, of guides, of Nova, Kubernetes and
 Incus (docs/rivals.md). --out writes everything that is needed to apply the plan by hand: domain
@@ -79,6 +82,7 @@ times:
 --fleet plans many requests over many hosts, one after another; see docs/planner.md.`,
 		Example: `  rackless plan examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar --explain
   rackless plan examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar --whatif 'reserve 8'
+  rackless plan lab.yaml -o html > plan.html
   rackless plan lab.yaml --out plan/
   rackless plan lab.yaml -o json | jq '.nodes[].vcpus'`,
 		Args:              exactArgs(1, "LAB.yaml"),
@@ -93,7 +97,8 @@ times:
 			return a.plan(cmd.Context(), o, args[0])
 		},
 	}
-	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON, formatYAML)
+	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON,
+		formatYAML, formSVG, formHTML)
 	f := cmd.Flags()
 	o.add(cmd, "plan for")
 	f.StringVar(&o.model, "model", "", "take weights and measured GPU-NIC bandwidths from `FILE`")
@@ -143,7 +148,12 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 		}
 		return nil
 	}
+	drawn := o.form == formSVG || o.form == formHTML
 	switch {
+	case drawn && (o.fleet != "" || o.dump || o.compare || o.explain && o.form == formSVG):
+		return usagef(cmd, "-o %s draws one plan: it goes with neither --fleet, --dump-problem nor --compare, and "+
+			"--explain "+
+			"is for -o html", o.form)
 	case o.fleet != "":
 		return without("fleet", "it places many labs on many hosts, one after another",
 			"explain", "compare", "dump-problem", "out", "model", "whatif", "host", "snapshot", "time-limit")
@@ -252,6 +262,14 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 	}
 	// The text is written at once: a pipe that is closed half way gets no half table.
 	var b bytes.Buffer
+	if draw := map[string]func(io.Writer, *plan.Plan, *topology.Host) error{formSVG: planview.SVG,
+		formHTML: planview.HTML}[o.form]; draw != nil {
+		if err := draw(&b, r.Plan, r.Host); err != nil {
+			return err
+		}
+		_, err := a.out.Write(b.Bytes())
+		return err
+	}
 	options := planview.Options{Width: a.width()}
 	switch {
 	case r.Before != nil:

@@ -27,7 +27,7 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 	}{
 		{nil, "want LAB.yaml, have 0 arguments"},
 		{[]string{"a.yaml", "b.yaml"}, "want LAB.yaml, have 2 arguments"},
-		{[]string{pairLab, "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table, json or yaml`},
+		{[]string{pairLab, "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table, json, yaml, svg or html`},
 		{[]string{pairLab, "--host", "local", "--snapshot", epycHost}, "--host local and --snapshot " + epycHost +
 			" are both the host: leave one out"},
 		{[]string{pairLab, "--snapshot", ""}, "--snapshot has an empty value"},

@@ -222,8 +222,8 @@ var rules = map[string]rule{
 			"report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
-	"report/planview": {may: []string{"internal/words", "lab", "plan", "plan/advise", "plan/fleet", "plan/rivals",
-		"report/show",
+	"report/planview": {may: []string{"finding", "internal/words", "lab", "plan", "plan/advise", "plan/fleet", "plan/rivals",
+		"report/hostview", "report/show",
 		"topology"},
 		why: "a plan is printed as it was made; nothing is decided here"},
 

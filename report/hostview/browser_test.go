@@ -121,7 +121,7 @@ func probePages(t *testing.T, pages map[string][]byte, flags ...string) map[stri
 // A real browser finds every text where the layout put it: no wider than it was thought to be, and legible.
 func TestChromiumShowsThePagesAsTheyWereLaidOut(t *testing.T) {
 	t.Parallel()
-	docs := map[string]*Document{"hostile": hostileDocument()}
+	docs := map[string]*Document{"hostile": hostileDocument(), "planned": planned()}
 	for _, c := range hostCases() {
 		docs[c.name] = NewDocument(c.host, c.findings)
 	}

@@ -84,8 +84,13 @@ func storageAlone(class topology.ID24) bool {
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 	title := titleOf(name, at)
-	return card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
-		"\n"), Marks: v.marks(append(about, id)...), Name: name, At: at}
+	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
+		"\n"),
+		Marks: v.marks(append(about, id)...), Name: name, At: at}
+	if v.Placement != nil {
+		c.Owners = v.Placement.Devices[id]
+	}
+	return c
 }
 
 // addressOrName is the short address, or what the source calls the device.

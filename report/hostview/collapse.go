@@ -71,7 +71,7 @@ func collapsed(all []branch, any *bool) []branch {
 
 // cardKey is what alike cards have in common.
 func cardKey(c card) string {
-	k := "|" + c.Kind + markKey(c.Marks)
+	k := "|" + c.Kind + markKey(c.Marks) + fmt.Sprint(c.Owners)
 	for _, l := range c.Lines {
 		if l != c.Own {
 			k += "|" + l

@@ -39,6 +39,9 @@ type Document struct {
 	NodePaths []topology.NodePath `json:"node_paths,omitempty"`
 	// Findings are what is wrong with the machine, or worth knowing, the worst first.
 	Findings []finding.Finding `json:"findings"`
+
+	// Placement is drawn into the picture, if there is one.
+	Placement *Placement `json:"-"`
 }
 
 // A Path is what lies between two devices.

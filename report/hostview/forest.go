@@ -67,6 +67,7 @@ type card struct {
 	Name, At string // what Title is made of: "NIC0", "41:00.0"
 	Own      string // the line that has names of this device alone
 	Members  []card // those that this card stands for, if there are several
+	Owners   []int  // with a Placement
 }
 
 // placeOf is the node that a device stands on, or unplaced.

@@ -42,17 +42,17 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	// happen to fill the columns.
 	for columns := range most {
 		// More columns must pay: a wide room that is half empty reads worse than a narrow one.
-		if p := sh.arrange(s, columns+1, inner); best == nil || p.H*100 < best.H*93 {
+		if p := sh.arrange(v, s, columns+1, inner); best == nil || p.H*100 < best.H*93 {
 			best = p
 		}
 	}
 	// The panels below need some width for their sentences, however small the machine is.
 	w := max(best.W, min(inner, 2*sh.column))
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
-	panels := []*picture{best, sh.nvlinkPanel(s, w), sh.legendPanel(v, s, w)}
+	panels := []*picture{sh.guestsPanel(v, w), best, sh.nvlinkPanel(s, w), sh.legendPanel(v, s, w)}
 	if sh.alone {
-		panels = []*picture{headPanel(v, w), best, sh.nvlinkPanel(s, w), sh.findingsPanel(v, w),
-			sh.legendPanel(v, s, w)}
+		panels = slices.Insert(panels, 3, sh.findingsPanel(v, w))
+		panels = slices.Insert(panels, 0, headPanel(v, w))
 	}
 	for _, panel := range panels {
 		if panel.H == 0 {
@@ -66,16 +66,16 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 }
 
 // arrange places the rooms, with root complexes in so many columns.
-func (sh sheet) arrange(s *scene, columns, width int) *picture {
+func (sh sheet) arrange(v *view, s *scene, columns, width int) *picture {
 	groups := make([]*picture, len(s.Groups))
 	for i, g := range s.Groups {
-		groups[i] = sh.layoutGroup(g, columns, width, 0)
+		groups[i] = sh.layoutGroup(v, g, columns, width, 0)
 	}
 	// Once it is known which groups stand beside each other, their rooms are made to fill the height of the highest.
 	highest := make([]int, len(groups))
 	pack(groups, width, 0, func(_ *picture, i int, at rect) { highest[i] = at.H })
 	for i, g := range s.Groups {
-		groups[i] = sh.layoutGroup(g, columns, width, highest[i])
+		groups[i] = sh.layoutGroup(v, g, columns, width, highest[i])
 	}
 	return pack(groups, width, 0, func(p *picture, i int, at rect) {
 		if g := s.Groups[i]; g.framed() {
@@ -89,7 +89,7 @@ func (g *roomGroup) framed() bool { return g.Title != "" && !g.Odd }
 
 // layoutGroup draws the rooms of a package, at least so many pixels high; its box is drawn by who
 // knows how high the row is.
-func (sh sheet) layoutGroup(g roomGroup, columns, width, high int) *picture {
+func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *picture {
 	const title = 18
 	if g.framed() {
 		width -= 2 * sh.margin
@@ -97,7 +97,7 @@ func (sh sheet) layoutGroup(g roomGroup, columns, width, high int) *picture {
 	}
 	rooms := make([]*picture, len(g.Rooms))
 	for i, r := range g.Rooms {
-		rooms[i] = sh.layoutRoom(r, columns, width)
+		rooms[i] = sh.layoutRoom(v, r, columns, width)
 	}
 	frame := func(p *picture, i int, at rect) {
 		class := "room"
@@ -117,7 +117,7 @@ func (sh sheet) layoutGroup(g roomGroup, columns, width, high int) *picture {
 }
 
 // layoutRoom draws what is in a room; its frame is drawn by who knows how high the row is.
-func (sh sheet) layoutRoom(r room, columns, width int) *picture {
+func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	cells := 0
 	for _, c := range r.Caches {
 		cells += len(c.Cells)
@@ -126,6 +126,8 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
 	// Rooms without devices are as narrow as their cores allow: of a machine with many small nodes more fit into a row.
+	case len(r.Blocks) == 0 && len(r.Holdings) > 0:
+		inner = sh.column * 2 / 3
 	case len(r.Blocks) == 0 && cells <= 32:
 		inner = smallRoom
 	case len(r.Blocks) == 0 && cells <= 64:
@@ -145,11 +147,12 @@ func (sh sheet) layoutRoom(r room, columns, width int) *picture {
 		y = p.paragraph(sh.margin, y, l, fontSmall, "soft", inner, 15, 2)
 	}
 	y -= 7
-	if h := p.cells(r.Caches, sh.margin, y, inner, cells); h > 0 {
+	y = p.holdings(v.Placement, &r, sh.margin, y, inner)
+	if h := p.cells(v.Placement, r.Caches, sh.margin, y, inner, cells); h > 0 {
 		y += h + 6
 	}
 	if len(r.Blocks) > 0 {
-		y = p.columns(r.Blocks, columns, sh.margin, y, min(sh.column, inner))
+		y = p.columns(v.Placement, r.Blocks, columns, sh.margin, y, min(sh.column, inner))
 	}
 	p.H = y + sh.margin - 4
 	return p
@@ -178,10 +181,10 @@ func cpuLine(cpus topology.CPUSet, width int) string {
 }
 
 // columns draws root complexes from y down, each in the column that is the shortest so far, and returns where they end.
-func (p *picture) columns(blocks []block, columns, x, y, width int) int {
+func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width int) int {
 	ends := slices.Repeat([]int{y}, columns)
 	for _, b := range blocks {
-		q := layoutBlock(b, width)
+		q := layoutBlock(at, b, width)
 		// The order of the blocks is kept within each column, and the columns end nearly even.
 		c := slices.Index(ends, slices.Min(ends))
 		p.place(q, x+c*(width+gap), ends[c])
@@ -192,7 +195,7 @@ func (p *picture) columns(blocks []block, columns, x, y, width int) int {
 
 // cells draws the cores of a room in at most width pixels, those that share a cache framed
 // together, and returns how high they are.
-func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
+func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total int) int {
 	if total == 0 {
 		return 0
 	}
@@ -201,7 +204,7 @@ func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
 	switch {
 	case total > 256:
 		size = 5
-	case total > 96:
+	case total > 96 && at == nil:
 		size = 9
 	}
 	pitch := size + 2
@@ -219,11 +222,32 @@ func (p *picture) cells(caches []cacheCells, x, y, width, total int) int {
 			p.box(rect{x + left, row, w, h}, "cache", 3, c.Full)
 		}
 		for i, cell := range c.Cells {
-			at := rect{x + left + 2 + i%perRow*pitch, row + 2 + i/perRow*pitch, size, size}
-			p.Cells = append(p.Cells, cellShape{at, 0, cell})
+			p.cell(rect{x + left + 2 + i%perRow*pitch, row + 2 + i/perRow*pitch, size, size}, at, cell)
 		}
 		left += w + 5
 		high = max(high, h)
 	}
 	return row + high - y
+}
+
+// cell draws a core at r. With a placement it has the colours of the owners of its threads, and their sign if there is
+// one and room for it.
+func (p *picture) cell(r rect, at *Placement, c coreCell) {
+	shape := cellShape{rect: r, Classes: []string{"k0"}, coreCell: c}
+	if at != nil {
+		shape.Classes, shape.Isolated, shape.Threads = nil, false, 1
+		for _, o := range c.Owners {
+			shape.Classes = append(shape.Classes, at.class(o))
+		}
+		if len(c.Owners) == 0 {
+			shape.Classes = []string{string(RoleFree)}
+		}
+	}
+	p.Cells = append(p.Cells, shape)
+	if len(c.Owners) != 1 || r.W < 14 {
+		return
+	}
+	if sign := at.sign(c.Owners[0]); fontID.Width(sign) <= r.W {
+		p.text(r.X+(r.W-fontID.Width(sign))/2, r.Y+11, sign, fontID, "", r.W)
+	}
 }

@@ -6,8 +6,8 @@ import (
 )
 
 // layoutBlock draws a root complex.
-func layoutBlock(b block, width int) *picture {
-	p := &picture{W: width}
+func layoutBlock(at *Placement, b block, width int) *picture {
+	p := &picture{W: width, owners: at}
 	if len(b.Branches) == 0 {
 		p.H = 18
 		p.text(2, 13, b.Folded, fontSmall, "soft", width-4)
@@ -207,6 +207,13 @@ func (p *picture) card(c card, x, y, width int) int {
 		marks = nil
 	}
 	at += 15
+	for _, o := range c.Owners {
+		wide := p.text(left+p.swatch(p.owners, o, left, at-11), at, p.owners.Owners[o].Name, fontBold, "", room-20)
+		if wide > 0 && p.owners.Owners[o].Role == RoleGuest {
+			p.anchor("", "lab-node-"+p.owners.sign(o))
+		}
+		at += 15
+	}
 	for i, l := range c.Lines {
 		f := fontSmall
 		if i < c.Strong {

@@ -140,14 +140,14 @@ func TestCoresAreSmallerWhereThereAreMany(t *testing.T) {
 	last := 100
 	for _, n := range []int{8, 97, 300} {
 		p := &picture{}
-		h := p.cells(cells(n), 0, 0, 340, n)
+		h := p.cells(nil, cells(n), 0, 0, 340, n)
 		if len(p.Cells) != n || p.Cells[0].W > last || h <= 0 {
 			t.Errorf("%d cores: %d cells of %d pixels, %d high", n, len(p.Cells), p.Cells[0].W, h)
 		}
 		last = p.Cells[0].W
 	}
 	p := &picture{}
-	if h := p.cells(nil, 0, 0, 100, 0); h != 0 || len(p.Boxes) != 0 {
+	if h := p.cells(nil, nil, 0, 0, 100, 0); h != 0 || len(p.Boxes) != 0 {
 		t.Errorf("no cores are %d high", h)
 	}
 }

@@ -46,7 +46,12 @@ const maxPageRows = 500
 // the paths and the tables. Its content security policy lets the browser load nothing at all and
 // apply only the style sheet that is in it.
 func (d *Document) WritePage(w io.Writer) error {
-	if err := show.Execute(w, pageTemplate(), newPage(newView(d))); err != nil {
+	v := newView(d)
+	p := newPage
+	if d.Placement != nil {
+		p = (*view).placementPage
+	}
+	if err := show.Execute(w, pageTemplate(), p(v)); err != nil {
 		return fmt.Errorf("write the page of host %q: %w", d.Provenance.Name, err)
 	}
 	return nil
@@ -59,7 +64,7 @@ type page struct {
 	Heading       string
 	Facts, Source []string
 	Emulated      bool
-	Summary       string // of the findings
+	Summary, Calm string // of the findings, and what is said where there are none
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG that svg.go has escaped
 	Matrix        []matrixRow
@@ -95,7 +100,8 @@ type pageGrid struct {
 func newPage(v *view) page {
 	p := page{
 		Head: show.NewHead(pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(), Source: v.sources(),
-		Emulated: v.Provenance.Emulated, Summary: findingsText(v.Findings), Pictures: v.pictures(),
+		Emulated: v.Provenance.Emulated, Summary: v.summary(),
+		Calm: "Nothing was found to be wrong with what could be read.", Pictures: v.pictures(),
 		Expected: v.expected(), Routes: v.routeTexts(), Unread: v.Host.Unread,
 		Contradictions: v.contradictions(), Inferred: v.Host.Inferred,
 	}

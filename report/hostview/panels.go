@@ -18,6 +18,9 @@ func headPanel(v *view, width int) *picture {
 		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 2)
 	}
 	source := v.source()
+	if v.Placement != nil {
+		source = "" // the facts say what the plan is for
+	}
 	if v.Provenance.Emulated {
 		source = strings.TrimSpace(source + " Its devices are emulated.")
 	}
@@ -36,7 +39,7 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 	}
 	p.box(rect{0, 0, width, 0}, "panel", 6, "")
 	y := 20
-	p.text(sh.margin, y, "Findings: "+findingsText(v.Findings), fontTitle, "", width-2*sh.margin)
+	p.text(sh.margin, y, v.summary(), fontTitle, "", width-2*sh.margin)
 	groups := families(v.Findings)
 	for i, g := range groups {
 		y += 18
@@ -236,8 +239,24 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 	cell := func(on bool, c coreCell, words string) {
 		if on {
 			at := entry(14, words)
-			p.Cells = append(p.Cells, cellShape{rect{at, y - 11, 14, 14}, 0, c})
+			p.cell(rect{at, y - 11, 14, 14}, nil, c)
 		}
+	}
+	if v.Placement != nil {
+		for i, o := range v.Placement.Owners {
+			if o.Role != RoleGuest && seen.owners[i] {
+				p.swatch(v.Placement, i, entry(14, o.Name), y-11)
+			}
+		}
+		if len(v.Placement.Owners) > 0 {
+			p.swatch(v.Placement, 0, entry(14, "lab node: its colour and letter; a frame is an L3 cache"), y-11)
+		}
+		if seen.bar {
+			at := entry(24, "memory, by owner")
+			p.box(rect{at, y - 11, 24, 12}, "cache", 2, "")
+			p.box(rect{at, y - 11, 10, 12}, "share k0", 2, "")
+		}
+		seen.cells, seen.threads, seen.isolated = false, false, false
 	}
 	cell(seen.cells, coreCell{Threads: 1}, plain)
 	cell(seen.threads, coreCell{Threads: 2}, "core with two threads")
@@ -258,14 +277,15 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 
 // contents is what a scene has that needs an explanation.
 type contents struct {
-	kinds                                           map[string]bool
-	links, slow, warned, dark, bridges, stacks, odd bool
-	cells, caches, threads, efficient, isolated     bool
+	kinds                                            map[string]bool
+	links, slow, warned, dark, bridges, stacks, odd  bool
+	cells, caches, threads, efficient, isolated, bar bool
+	owners                                           map[int]bool
 }
 
 // contents looks for what is drawn: a legend of things that are not there would only be read in vain.
 func (s *scene) contents() contents {
-	c := contents{kinds: map[string]bool{}}
+	c := contents{kinds: map[string]bool{}, owners: map[int]bool{}}
 	see := func(b branch) {
 		c.links = c.links || b.Wire.GBps > 0
 		c.slow = c.slow || b.Wire.slow() && !b.Wire.Warned
@@ -274,12 +294,19 @@ func (s *scene) contents() contents {
 		c.dark = c.dark || b.Wire.GBps == 0 && (b.Bridge != nil && len(b.Cards) > 0 || b.Switch != nil)
 		for _, d := range b.Cards {
 			c.kinds[d.Kind] = true
+			for _, o := range d.Owners {
+				c.owners[o] = true
+			}
 			c.stacks = c.stacks || len(d.Members) > 0
 		}
 	}
 	for _, g := range s.Groups {
 		for _, r := range g.Rooms {
 			c.odd = c.odd || r.Odd
+			c.bar = c.bar || len(r.Holdings) > 0 && r.Memory > 0
+			for _, h := range r.Holdings {
+				c.owners[h.owner] = true
+			}
 			for _, b := range r.Blocks {
 				walk(b.Branches, see)
 			}

@@ -19,6 +19,8 @@ type picture struct {
 	Tops  []boxShape // boxes that lines end below
 	Marks []markShape
 	Texts []textShape
+
+	owners *Placement // whose owners its cards name
 }
 
 type rect struct{ X, Y, W, H int }
@@ -34,7 +36,7 @@ type boxShape struct {
 // A cellShape is a core.
 type cellShape struct {
 	rect
-	Color int
+	Classes []string // of its colour, or of its parts from left to right
 	coreCell
 }
 
@@ -59,6 +61,9 @@ type textShape struct {
 	Text  string
 	Font  font
 	Class string
+
+	ID   string // by which a Link finds it, unique in its picture
+	Link string
 }
 
 func (r rect) right() int { return r.X + r.W }
@@ -86,9 +91,16 @@ func (p *picture) text(x, y int, s string, f font, class string, room int) int {
 		return 0
 	}
 	w := f.Width(s)
-	p.Texts = append(p.Texts, textShape{rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}, s, f,
-		class})
+	at := rect{x, y - f.Size*ascent/10, w, f.Size * (ascent + descent) / 10}
+	p.Texts = append(p.Texts, textShape{rect: at, Text: s, Font: f, Class: class})
 	return w
+}
+
+// anchor gives the last text an ID, or links it to the text that has one.
+func (p *picture) anchor(id, link string) {
+	if n := len(p.Texts); n > 0 {
+		p.Texts[n-1].ID, p.Texts[n-1].Link = id, link
+	}
 }
 
 // paragraph writes text in at most so many lines, high pixels apart, and returns where the next line stands.

@@ -39,6 +39,9 @@ type room struct {
 	Blocks []block
 	Marks  []mark
 	Odd    bool
+
+	Holdings []holding // what owners have in it, with a Placement
+	Memory   uint64
 }
 
 // A mark is a finding at the place that it is about.
@@ -60,6 +63,7 @@ type coreCell struct {
 	Threads   int
 	Isolated  bool
 	Efficient bool
+	Owners    []int // with a Placement: of each thread, or of all
 }
 
 // maxCells is how many cores of a node are drawn; a number says more than thousands of cells.
@@ -229,6 +233,9 @@ func (v *view) nodeRoom(n *topology.NUMANode, blocks []block) room {
 	}
 	r.Caches = v.cacheCells(n.CPUs)
 	r.Full = fmt.Sprintf("%s: CPUs %s; %s", r.Title, setText(&n.CPUs, 1<<20), strings.Join(full, "; "))
+	if v.Placement != nil {
+		v.share(&r, n)
+	}
 	if len(n.Distances) > 0 && len(v.Host.NUMANodes) > 1 {
 		r.Full += "; distances " + strings.Trim(fmt.Sprint(n.Distances), "[]")
 	}
@@ -281,6 +288,12 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 	var out []cacheCells
 	at := map[int]int{} // by L3
 	total := 0
+	owners := func(cpus topology.CPUSet) []int {
+		if v.Placement == nil {
+			return nil
+		}
+		return slices.Compact(v.Placement.ownersOf(cpus))
+	}
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
 		id := -1
 		if l3 != nil {
@@ -292,7 +305,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 			at[id] = i
 			out = append(out, cacheCells{Known: l3 != nil, Full: v.cacheText(l3)})
 		}
-		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Efficient: efficient,
+		out[i].Cells = append(out[i].Cells, coreCell{Threads: own.Len(), Efficient: efficient, Owners: owners(own),
 			Isolated: isolated != nil && own.Overlaps(*isolated)})
 		total++
 	}

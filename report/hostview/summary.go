@@ -13,6 +13,9 @@ import (
 
 // heading names the machine: "Dell Inc. PowerEdge R740".
 func (v *view) heading() string {
+	if v.Placement != nil {
+		return v.Placement.Heading
+	}
 	s := v.System
 	var names []string
 	for _, n := range []string{s.Vendor, s.Product} {
@@ -77,6 +80,9 @@ func (v *view) filled() string {
 
 // facts are lines about the machine as a whole; what is not known is left out of them.
 func (v *view) facts() []string {
+	if v.Placement != nil {
+		return v.Placement.Facts
+	}
 	return slices.DeleteFunc([]string{
 		v.cpuModel(),
 		joined(", ", v.countsText(), v.memoryText()),

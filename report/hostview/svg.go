@@ -31,6 +31,9 @@ func (d *Document) WriteSVG(w io.Writer) error {
 
 // describe is the picture in one sentence, for those who cannot see it.
 func (v *view) describe() string {
+	if v.Placement != nil {
+		return v.describePlacement()
+	}
 	return "NUMA nodes as rooms, with cores, memory and PCI devices in them: " + joined(", ", v.countsText(),
 		counted(len(v.gpus), "GPU"), counted(len(v.nics), "NIC"), findingsText(v.Findings)) + "."
 }
@@ -72,8 +75,15 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 		if s.Font.Bold {
 			weight = ` font-weight="700"`
 		}
-		fmt.Fprintf(b, `<text%s x="%d" y="%d" font-size="%d"%s>%s</text>`+"\n", class, s.X, s.Y+s.Font.Size*ascent/10,
-			s.Font.Size, weight, escaped(s.Text))
+		before, after := "", ""
+		if s.ID != "" {
+			class += fmt.Sprintf(` id="%s-%s"`, id, s.ID)
+		}
+		if s.Link != "" {
+			before, after = fmt.Sprintf(`<a href="#%s-%s">`, id, s.Link), "</a>"
+		}
+		fmt.Fprintf(b, `%s<text%s x="%d" y="%d" font-size="%d"%s>%s</text>%s`+"\n", before, class, s.X,
+			s.Y+s.Font.Size*ascent/10, s.Font.Size, weight, escaped(s.Text), after)
 	}
 	b.WriteString("</svg>\n")
 }
@@ -96,35 +106,42 @@ func closeWithTitle(b *bytes.Buffer, element, title string) {
 	fmt.Fprintf(b, "><title>%s</title></%s>\n", escaped(title), element)
 }
 
-// svgCells writes the cores: those of one colour that follow each other are one path.
+// svgCells writes the cores: all of one colour are one path.
 func (p *picture) svgCells(b *bytes.Buffer) {
-	var split, hatch strings.Builder
-	for first := 0; first < len(p.Cells); {
-		last := first
-		var path strings.Builder
-		// A machine may have a thousand cores: an element for each would make the picture slow to show.
-		for ; last < len(p.Cells) && p.Cells[last].Color == p.Cells[first].Color; last++ {
-			c := p.Cells[last]
-			if c.Efficient {
-				fmt.Fprintf(&path, "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2,
-					c.W/2*2)
-			} else {
-				fmt.Fprintf(&path, "M%d %dh%dv%dh-%[3]dz", c.X, c.Y, c.W, c.H)
-			}
-			for t := 1; t < c.Threads && c.W >= 4*c.Threads; t++ {
-				fmt.Fprintf(&split, "M%d %dv%d", c.X+c.W*t/c.Threads, c.Y, c.H)
-			}
-			if c.Isolated {
-				fmt.Fprintf(&hatch, "M%d %dl%d %d", c.X+1, c.Y+c.H-1, c.W-2, -(c.H - 2))
-			}
+	// A machine may have a thousand cores: an element for each would make the picture slow to show.
+	var classes []string // in the order of the picture, hatches last
+	paths := map[string]*strings.Builder{}
+	draw := func(class, format string, args ...any) {
+		if paths[class] == nil {
+			paths[class] = &strings.Builder{}
+			classes = append(classes, class)
 		}
-		fmt.Fprintf(b, `<path class="k%d" d="%s"/>`+"\n", p.Cells[first].Color, path.String())
-		first = last
+		fmt.Fprintf(paths[class], format, args...)
 	}
-	for _, over := range []struct{ class, d string }{{"split", split.String()}, {"hatch", hatch.String()}} {
-		if over.d != "" {
-			fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", over.class, over.d)
+	for _, c := range p.Cells {
+		n := len(c.Classes)
+		if c.Efficient && n == 1 {
+			draw(c.Classes[0], "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2,
+				c.W/2*2)
+			continue
 		}
+		for i, class := range c.Classes {
+			left := c.W * i / n
+			draw(class, "M%d %dh%dv%dh-%[3]dz", c.X+left, c.Y, c.W*(i+1)/n-left, c.H)
+		}
+	}
+	for _, c := range p.Cells {
+		for t := 1; t < c.Threads && c.W >= 4*c.Threads; t++ {
+			draw("split", "M%d %dv%d", c.X+c.W*t/c.Threads, c.Y, c.H)
+		}
+	}
+	for _, c := range p.Cells {
+		if c.Isolated {
+			draw("hatch", "M%d %dl%d %d", c.X+1, c.Y+c.H-1, c.W-2, -(c.H - 2))
+		}
+	}
+	for _, class := range classes {
+		fmt.Fprintf(b, `<path class="%s" d="%s"/>`+"\n", class, paths[class])
 	}
 }
 

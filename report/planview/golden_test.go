@@ -27,6 +27,8 @@ func TestEveryOutputOfTheExamplesIsAsItWas(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			e := example(t, c.host, c.lab, c.edits...)
+			golden(t, c.name+".svg", written(t, func(b *bytes.Buffer) error { return SVG(b, e.plan, e.host) }))
+			golden(t, c.name+".html", written(t, func(b *bytes.Buffer) error { return HTML(b, e.plan, e.host) }))
 			for _, width := range []int{100, 60} {
 				o := Options{Width: width}
 				golden(t, fmt.Sprintf("%s.table.%d.txt", c.name, width), written(t, func(b *bytes.Buffer) error {

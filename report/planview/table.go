@@ -44,7 +44,12 @@ func (p page) plan(pl *plan.Plan) {
 }
 
 func (p page) heading(pl *plan.Plan) string {
-	s := fmt.Sprintf("Plan of lab %s on %s", pl.Lab, cmp.Or(pl.Host.Model, pl.Host.Name, "the host"))
+	return fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl))
+}
+
+// hostText says what a plan is for.
+func hostText(pl *plan.Plan) string {
+	s := cmp.Or(pl.Host.Model, pl.Host.Name, "the host")
 	if pl.Host.Model != "" && pl.Host.Name != "" {
 		s += " (" + pl.Host.Name + ")"
 	}
@@ -154,28 +159,46 @@ func (p page) nodeTable(pl *plan.Plan) {
 // host prints what the host keeps and what it has to have.
 func (p page) host(pl *plan.Plan) {
 	p.title("Host")
-	p.labelled("housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
-		setOrNone(pl.Housekeeping.CPUs)))
+	last := ""
+	for _, r := range hostRows(pl) {
+		label := r[0]
+		if label == last {
+			label = ""
+		}
+		p.labelled(label, r[1])
+		last = r[0]
+	}
+}
+
+// hostRows are what the host keeps and has to have, with what each is.
+func hostRows(pl *plan.Plan) [][2]string {
+	out := [][2]string{{"housekeeping", fmt.Sprintf("%s: CPUs %s", words.Count(pl.Housekeeping.Cores, "core"),
+		setOrNone(pl.Housekeeping.CPUs))}}
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
-		p.labelled("tenants", "CPUs "+pl.Housekeeping.TenantCPUs.String())
+		out = append(out, [2]string{"tenants", "CPUs " + pl.Housekeeping.TenantCPUs.String()})
 	}
 	var pages []string
 	for _, h := range pl.Hugepages {
-		word := fmt.Sprintf("%d x %s on NUMA node %d", h.Count, words.Size(h.PageBytes), h.NUMANode)
-		if h.Held > 0 {
-			word += fmt.Sprintf(" beside %d in use", h.Held)
-		}
-		pages = append(pages, word)
+		pages = append(pages, pagesText(h, fmt.Sprintf(" on NUMA node %d", h.NUMANode)))
 	}
-	p.labelled("hugepages", cmp.Or(strings.Join(pages, ", "), "none"))
-	label := "VFs"
+	out = append(out, [2]string{"hugepages", cmp.Or(strings.Join(pages, ", "), "none")})
 	for _, v := range pl.VFs {
-		p.labelled(label, fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count, v.Lab))
-		label = ""
+		out = append(out, [2]string{"VFs", fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count,
+			v.Lab)})
 	}
 	if len(pl.KernelArgs) > 0 {
-		p.labelled("kernel", strings.Join(pl.KernelArgs, " "))
+		out = append(out, [2]string{"kernel", strings.Join(pl.KernelArgs, " ")})
 	}
+	return out
+}
+
+// pagesText is "16 x 1 GiB on NUMA node 0 beside 4 in use".
+func pagesText(h plan.Hugepages, where string) string {
+	s := fmt.Sprintf("%d x %s%s", h.Count, words.Size(h.PageBytes), where)
+	if h.Held > 0 {
+		s += fmt.Sprintf(" beside %d in use", h.Held)
+	}
+	return s
 }
 
 // maxTerms is how many terms of the cost are listed.
@@ -183,25 +206,29 @@ const maxTerms = 8
 
 // terms prints the terms that cost most. Terms of no cost are left out here; the JSON has them.
 func (p page) terms(pl *plan.Plan) {
-	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
-	if len(costly) == 0 {
+	rows, more := termRows(pl)
+	if len(rows) == 0 {
 		return
 	}
-	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
 	p.title("What it costs, in hundredths of a percent")
-	more := len(costly) - maxTerms
-	if more > 0 {
-		costly = costly[:maxTerms]
-	}
-	var rows [][]string
-	for _, t := range costly {
-		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight),
-			subject(&t), meaningOr(t.Term)})
-	}
-	p.table(show.Columns("cost>", "value x weight>", "of", "what"), rows)
+	p.table(termColumns(), rows)
 	if more > 0 {
 		p.Line(fmt.Sprintf("and %d more; -o json has all", more))
 	}
+}
+
+func termColumns() []show.Column { return show.Columns("cost>", "value x weight>", "of", "what") }
+
+// termRows are the terms that cost most, and how many more there are.
+func termRows(pl *plan.Plan) (rows [][]string, more int) {
+	costly := slices.DeleteFunc(slices.Clone(pl.Terms), func(t plan.Term) bool { return t.Cost == 0 })
+	slices.SortStableFunc(costly, func(a, b plan.Term) int { return cmp.Compare(b.Cost, a.Cost) })
+	more = max(0, len(costly)-maxTerms)
+	for _, t := range costly[:len(costly)-more] {
+		rows = append(rows, []string{strconv.FormatInt(t.Cost, 10), fmt.Sprintf("%d x %d", t.Value, t.Weight),
+			subject(&t), meaningOr(t.Term)})
+	}
+	return rows, more
 }
 
 // meaningOr is the meaning of a term, or its name where this version does not know it.

@@ -1,0 +1,136 @@
+package hostview
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/topology"
+)
+
+// planned is the EPYC host with two lab nodes, of which one crosses NUMA nodes.
+func planned() *Document {
+	d := NewDocument(epyc(), []finding.Finding{{ID: "vm01", Severity: finding.Warning, Subject: "0000:61:00.0",
+		Title: "device on NUMA node 3: its cores are on NUMA node 1"}})
+	d.Placement = &Placement{Heading: "Plan of lab pair", Facts: []string{"On epyc", "cost 1, proved optimal"},
+		Owners: []Owner{
+			{Name: "vm00", Role: RoleGuest, CPUs: set("1-7,33-39"), Lines: []string{"14 virtual CPUs",
+				"GPU 0000:06:00.0"}},
+			{Name: "vm01", Role: RoleGuest, CPUs: set("8-14"), Lines: []string{"7 virtual CPUs", "NIC 0000:61:00.0"}},
+			{Name: "host", Role: RoleHost, CPUs: set("24-31,56-63")},
+			{Name: "host and emulator threads", Role: RoleEmulator, CPUs: set("0,32")},
+			{Name: "tenants", Role: RoleTenant, CPUs: set("16,17,48")},
+			{Name: "free", Role: RoleFree, CPUs: set("15,47,49,50-55,18-23")}},
+		Nodes: map[int]NodeShare{0: {Bytes: map[int]uint64{0: 16 * gib, 2: 40 * gib}, Lines: []string{"hugepages: 16"}},
+			1: {Bytes: map[int]uint64{1: 16 * gib, 2: 40 * gib}}},
+		Devices: map[string][]int{"0000:06:00.0": {0}, "0000:61:00.0": {0, 1}, "0000:21:00.0": {4}},
+		Tables: []Table{{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>"), Rows: [][]string{{"vm00", "14"},
+			{"vm01", "7"}}}},
+	}
+	return d
+}
+
+func TestAPlacementShowsWhoHasWhat(t *testing.T) {
+	svg := string(written(t, func(b *bytes.Buffer) error { return planned().WriteSVG(b) }))
+	wellFormed(t, []byte(svg))
+	for _, want := range []string{">Plan of lab pair<", ">vm00: 7 cores, CPUs 1-7,33-39 · 16 GiB<",
+		`<rect class="share k0"`,
+		`id="host-lab-node-B"`, `<a href="#host-lab-node-B"><text`, ">What crosses NUMA nodes: 1 warning<",
+		">hugepages: 16<", `<path class="emulator"`, ">memory, by owner<", ">lab node: its colour and letter"} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+	for _, bad := range []string{">isolated<", ">tenants vm00<", `class="hatch"`} {
+		if strings.Contains(svg, bad) {
+			t.Errorf("the picture of a plan has %s", bad)
+		}
+	}
+	page := string(written(t, func(b *bytes.Buffer) error { return planned().WritePage(b) }))
+	for _, want := range []string{"<h2 id=\"findings-h\">What crosses NUMA nodes: 1 warning</h2>", "<h2>Lab nodes</h2>",
+		`<th scope="row">vm01</th><td class="n">7</td>`} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %s in the page", want)
+		}
+	}
+}
+
+// A core is with who has a thread of it, and split only where two have one.
+func TestACoreHasTheColoursOfItsOwners(t *testing.T) {
+	v := newView(planned())
+	var got []string
+	for _, c := range newScene(v).Groups[0].Rooms[2].Caches[0].Cells {
+		p := &picture{}
+		p.cell(rect{0, 0, 14, 14}, v.Placement, c)
+		text := ""
+		for _, s := range p.Texts {
+			text += s.Text
+		}
+		got = append(got, fmt.Sprint(p.Cells[0].Classes, text))
+	}
+	want := "[tenant]t,[tenant free],[free],[free]"
+	if s := strings.Join(got, ","); s != want {
+		t.Errorf("got %s, want %s", s, want)
+	}
+}
+
+func TestSignsTellLabNodesApart(t *testing.T) {
+	p := &Placement{Owners: []Owner{{Role: RoleHost}, {Role: RoleFree}}}
+	for range 60 {
+		p.Owners = append(p.Owners, Owner{Role: RoleGuest})
+	}
+	seen := map[string]bool{}
+	for i, o := range p.Owners {
+		if s := p.sign(i); seen[s] || s == "" && o.Role != RoleFree {
+			t.Errorf("the sign of owner %d is %q", i, s)
+		} else {
+			seen[s] = true
+		}
+	}
+}
+
+func TestNothingOverlapsInThePictureOfAnyPlacement(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawnHost(t)
+		p := &Placement{Heading: rapid.String().Draw(t, "heading"), Nodes: map[int]NodeShare{},
+			Devices: map[string][]int{}}
+		names := rapid.OneOf(rapid.StringN(0, 40, 120),
+			rapid.SampledFrom([]string{"vm00", "MMMMMMMMMMMMMMMMMMMMMMMMMMMM"}))
+		next := 0
+		for range rapid.SampledFrom([]int{0, 1, 5, 40}).Draw(t, "owners") {
+			n := rapid.IntRange(1, 9).Draw(t, "CPUs")
+			p.Owners = append(p.Owners, Owner{Name: names.Draw(t, "name"), CPUs: topology.CPURange(next, next+n-1),
+				Role:  rapid.SampledFrom([]Role{RoleGuest, RoleGuest, RoleHost, RoleTenant, RoleFree}).Draw(t, "role"),
+				Lines: []string{names.Draw(t, "line")}})
+			next += n
+		}
+		for i := range p.Owners {
+			node := rapid.IntRange(0, 3).Draw(t, "node")
+			s := p.Nodes[node]
+			if s.Bytes == nil {
+				s.Bytes = map[int]uint64{}
+			}
+			s.Bytes[i] = rapid.Uint64().Draw(t, "bytes")
+			p.Nodes[node] = s
+			if len(d.PCI) > 0 {
+				id := rapid.SampledFrom(d.PCI).Draw(t, "device").Address.String()
+				p.Devices[id] = append(p.Devices[id], i)
+			}
+		}
+		d.Placement = p
+		v := newView(d)
+		for _, s := range v.scenes() {
+			for on, sh := range sheets {
+				if f := flaws(sh.layout(v, s), sh); len(f) > 0 {
+					t.Fatalf("on %s: %d flaws:\n%s", on, len(f), strings.Join(f[:min(len(f), 5)], "\n"))
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,263 @@
+package planview
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/topology"
+)
+
+// SVG draws a plan into the picture of its host: the owner of each core, of memory and of devices.
+func SVG(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WriteSVG(w) }
+
+// HTML writes a page with the picture and the tables of a plan.
+func HTML(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WritePage(w) }
+
+// document is the host with the placement in it.
+func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
+	d := hostview.NewDocument(h, crossings(pl, h))
+	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab, Facts: []string{"On " + hostText(pl), costText(pl)},
+		Devices: map[string][]int{}}
+	if len(pl.KernelArgs) > 0 {
+		p.Facts = append(p.Facts, "kernel: "+strings.Join(pl.KernelArgs, " "))
+	}
+	p.Owners = owners(pl, h)
+	p.Nodes = shares(pl, h)
+	for i := range pl.Nodes {
+		for _, c := range pl.Nodes[i].Cards {
+			for _, id := range append(c.Functions, c.ID) {
+				if !slices.Contains(p.Devices[id], i) {
+					p.Devices[id] = append(p.Devices[id], i)
+				}
+			}
+		}
+	}
+	tenant := len(pl.Nodes) + 2
+	for i := range h.Tenants {
+		for _, dev := range h.Tenants[i].Devices {
+			if id := dev.PCI.String(); len(p.Devices[id]) == 0 {
+				p.Devices[id] = []int{tenant}
+			}
+		}
+	}
+	p.Tables = tables(pl)
+	d.Placement = p
+	return d
+}
+
+// owners are the lab nodes, and then who has the rest.
+func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
+	var out []hostview.Owner
+	var emulators topology.CPUSet
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
+		emulators = emulators.Union(n.EmulatorCPUs).Union(n.IOThreadCPUs)
+		o := hostview.Owner{Name: n.Name, Role: hostview.RoleGuest, CPUs: n.CPUs(), Lines: []string{
+			fmt.Sprintf("%s on %s, CPUs %s", words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"),
+				setOrNone(n.CPUs())) + prefixed("; idle siblings: CPUs ", siblings(h, n.CPUs()).String()),
+			"memory: " + memoryText(n)}}
+		for k := range n.Cards {
+			o.Lines = append(o.Lines, cardText(&n.Cards[k], n.GuestNUMA))
+		}
+		o.Lines = append(o.Lines, "emulator: CPUs "+emulatorText(n))
+		out = append(out, o)
+	}
+	keep := pl.Housekeeping
+	return append(out,
+		hostview.Owner{Name: "host", Role: hostview.RoleHost, CPUs: keep.CPUs.Difference(emulators)},
+		hostview.Owner{Name: "host and emulator threads", Role: hostview.RoleEmulator, CPUs: emulators},
+		hostview.Owner{Name: "tenants that were there before", Role: hostview.RoleTenant, CPUs: keep.TenantCPUs},
+		hostview.Owner{Name: "free", Role: hostview.RoleFree, CPUs: free(pl, h)})
+}
+
+// free are the CPUs that nobody has.
+func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
+	left := h.CPUs.Online
+	for i := range h.NUMANodes {
+		left = left.Union(h.NUMANodes[i].CPUs)
+	}
+	if h.CPUs.Online.Len() > 0 {
+		left = left.Intersect(h.CPUs.Online)
+	}
+	left = left.Difference(pl.Housekeeping.CPUs).Difference(pl.Housekeeping.TenantCPUs)
+	for i := range pl.Nodes {
+		own := pl.Nodes[i].CPUs()
+		left = left.Difference(own).Difference(siblings(h, own)).Difference(pl.Nodes[i].EmulatorCPUs)
+	}
+	return left
+}
+
+// siblings are the other threads of the cores that some CPUs are of. Nobody can be given them.
+func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
+	var out topology.CPUSet
+	for i := range h.Cores {
+		if c := &h.Cores[i]; c.CPUs.Overlaps(cpus) {
+			out = out.Union(c.CPUs)
+		}
+	}
+	return out.Difference(cpus)
+}
+
+// prefixed is the text behind a prefix, and nothing for none.
+func prefixed(prefix, s string) string {
+	if s == "" {
+		return ""
+	}
+	return prefix + s
+}
+
+// shares are the parts of NUMA nodes: memory of lab nodes, what others hold of the pages, and the rest, which is the
+// host's.
+func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
+	out := map[int]hostview.NodeShare{}
+	at := func(node int) hostview.NodeShare {
+		s := out[node]
+		if s.Bytes == nil {
+			s.Bytes = map[int]uint64{}
+		}
+		return s
+	}
+	host := len(pl.Nodes)
+	for i := range pl.Nodes {
+		for _, m := range pl.Nodes[i].Memory {
+			s := at(m.NUMANode)
+			s.Bytes[i] += m.Bytes
+			out[m.NUMANode] = s
+		}
+	}
+	for _, p := range pl.Hugepages {
+		s := at(p.NUMANode)
+		s.Lines = append(s.Lines, "hugepages: "+pagesText(p, ""))
+		s.Bytes[host+2] += uint64(p.Held) * p.PageBytes
+		out[p.NUMANode] = s
+	}
+	for i := range h.NUMANodes {
+		n := &h.NUMANodes[i]
+		s := at(n.ID)
+		if n.MemoryBytes != nil {
+			left := *n.MemoryBytes
+			for _, b := range s.Bytes {
+				left -= min(left, b)
+			}
+			s.Bytes[host] = left
+		}
+		out[n.ID] = s
+	}
+	return out
+}
+
+// crossings are what of a plan crosses NUMA nodes, with the lab node in place of a check's ID: on the picture it stands
+// beside the sign.
+func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
+	var out []finding.Finding
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
+		on := nodesOf(h, n.CPUs())
+		if len(on) == 0 {
+			continue // the host does not tell
+		}
+		add := func(severity finding.Severity, subject, title string) {
+			out = append(out, finding.Finding{ID: n.Name, Severity: severity, Subject: subject, Title: title})
+		}
+		runs := "its cores are on NUMA " + nodesText(on)
+		for _, id := range on[1:] {
+			add(finding.Warning, fmt.Sprintf("node %d", id), runs)
+		}
+		var nics []int // nodes
+		for _, c := range n.Cards {
+			if c.Kind != plan.KindGPU && c.NUMANode != nil {
+				nics = append(nics, *c.NUMANode)
+			}
+		}
+		for _, m := range n.Memory {
+			if !slices.Contains(on, m.NUMANode) && m.Bytes > 0 {
+				add(finding.Warning, fmt.Sprintf("node %d", m.NUMANode), "memory on another NUMA node: "+runs)
+			}
+		}
+		for _, c := range n.Cards {
+			if c.NUMANode != nil && !slices.Contains(on, *c.NUMANode) {
+				add(finding.Warning, c.ID, fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs))
+			}
+			if c.Kind == plan.KindGPU && c.NUMANode != nil && len(nics) > 0 && !slices.Contains(nics, *c.NUMANode) {
+				add(finding.Warning, c.ID, "no NIC of the lab node is on the NUMA node of its GPU")
+			}
+		}
+		if e := nodesOf(h, n.EmulatorCPUs); len(e) > 0 && !slices.ContainsFunc(e, func(id int) bool {
+			return slices.Contains(on, id)
+		}) {
+			add(finding.Info, fmt.Sprintf("node %d", e[0]), "emulator threads on NUMA "+nodesText(e)+": "+runs)
+		}
+	}
+	slices.SortStableFunc(out, func(a, b finding.Finding) int {
+		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
+	})
+	return out
+}
+
+// nodesOf are the NUMA nodes of CPUs.
+func nodesOf(h *topology.Host, cpus topology.CPUSet) []int {
+	var out []int
+	for i := range h.NUMANodes {
+		if h.NUMANodes[i].CPUs.Overlaps(cpus) {
+			out = append(out, h.NUMANodes[i].ID)
+		}
+	}
+	return out
+}
+
+// nodesText is "node 0", or "nodes 0 and 1".
+func nodesText(ids []int) string {
+	var names []string
+	for _, id := range ids {
+		names = append(names, strconv.Itoa(id))
+	}
+	if len(ids) == 1 {
+		return "node " + names[0]
+	}
+	return "nodes " + words.List(names)
+}
+
+// tables say what the picture shows, and what the table on a terminal says beyond that.
+func tables(pl *plan.Plan) []hostview.Table {
+	nodes := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "cores>", "CPUs", "memory",
+		"emulator CPUs")}
+	devices := hostview.Table{Title: "Devices", Columns: show.Columns("node", "device", "model")}
+	for i := range pl.Nodes {
+		n := &pl.Nodes[i]
+		nodes.Rows = append(nodes.Rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), strconv.Itoa(n.Cores),
+			setOrNone(n.CPUs()), memoryText(n), emulatorText(n)})
+		for k := range n.Cards {
+			devices.Rows = append(devices.Rows, []string{n.Name, cardText(&n.Cards[k], n.GuestNUMA), n.Cards[k].Model})
+		}
+	}
+	host := hostview.Table{Title: "Host", Columns: show.Columns("what", "how much")}
+	for _, r := range hostRows(pl) {
+		host.Rows = append(host.Rows, r[:])
+	}
+	costs, _ := termRows(pl)
+	out := []hostview.Table{nodes, devices, host, {Title: "What it costs, in hundredths of a percent",
+		Columns: termColumns(), Rows: costs}}
+	reasons := hostview.Table{Title: "Why", Columns: show.Columns("of", "what", "choice", "next best")}
+	for _, d := range pl.Decisions {
+		next := ""
+		if d.RunnerUp != "" {
+			next = d.RunnerUp + ", " + priceText(d.RunnerUpCost)
+		}
+		reasons.Rows = append(reasons.Rows, []string{cmp.Or(d.Node, "host"), strings.ReplaceAll(d.What, "_", " "),
+			d.Choice, next})
+	}
+	notes := hostview.Table{Title: "Assumed", Columns: show.Columns("what")}
+	for _, n := range pl.Notes {
+		notes.Rows = append(notes.Rows, []string{n})
+	}
+	return slices.DeleteFunc(append(out, reasons, notes), func(t hostview.Table) bool { return len(t.Rows) == 0 })
+}
