@@ -112,6 +112,10 @@ func (q *QP) cut(now time.Duration) {
 	if f.limited {
 		f.advance(now, c, line)
 	}
+	old := f.rate
+	if !f.limited {
+		old = line
+	}
 	switch {
 	case !f.limited:
 		*f = flow{limited: true, rate: line, target: line, alpha: min(1, float64(c.InitialAlpha)/1023), next: f.next}
@@ -129,6 +133,7 @@ func (q *QP) cut(now time.Duration) {
 		}
 		f.reduce(c)
 	}
+	f.rescale(now, old)
 	f.cutAt, f.bytes, f.byBytes, f.byTime = now, 0, 0, 0
 	g := float64(min(c.DCETCPG, 1023)) / 1024
 	f.alpha = g*f.alpha + 1 - g
@@ -152,9 +157,31 @@ func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 	}
 	for f.limited && now >= f.timerAt {
 		f.byTime++
-		f.timerAt += micros(c.TimeReset)
+		old := f.rate
 		f.increase(c, line)
+		f.rescale(f.timerAt, old)
+		f.timerAt += micros(c.TimeReset)
 	}
+}
+
+// rescale moves the time of the next packet, after the rate has changed from old at some time.
+func (f *flow) rescale(at time.Duration, old float64) {
+	if f.next > at {
+		f.next = at + time.Duration(float64(f.next-at)*old/f.rate)
+	}
+}
+
+// paced is when the next packet may go, or when to ask again.
+func (q *QP) paced(now time.Duration) time.Duration {
+	f := &q.flow
+	if !f.limited {
+		return now
+	}
+	f.advance(now, q.port.congestion(), q.port.lineRate())
+	if f.limited && f.next > now {
+		return min(f.next, f.timerAt)
+	}
+	return now
 }
 
 // increase is one step of recovery: fast at first, then additive, then hyper increase of the target, to which the rate

@@ -228,14 +228,11 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	p.busy = false
 	sent := 0
 	for ; sent < pollBatch && !p.down; sent++ {
-		if p.cfg.Rate > 0 && p.lineFree > now {
-			p.busy = p.waiting()
-			break
-		}
-		if !p.send(now) {
+		if p.cfg.Rate > 0 && p.lineFree > now || !p.send(now) {
 			break
 		}
 	}
+	p.busy = !p.down && p.waiting() && (sent == pollBatch || p.lineFree > now)
 	return p.next(now, sent == pollBatch)
 }
 

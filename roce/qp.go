@@ -250,7 +250,7 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	} else {
 		return idle, 0, never
 	}
-	return k, prio, max(now, q.flow.next)
+	return k, prio, q.paced(now)
 }
 
 // build makes the frame that want announced. It is empty if that failed.

@@ -234,7 +234,7 @@ func hostile(b []byte, base Packet, psn *uint32) (l []Packet) {
 		p.AckReq, p.Solicited, p.BECN = b[2]&1 != 0, b[2]&2 != 0, b[2]&4 != 0
 		p.TClass = b[2] >> 6
 		p.RKey = []uint32{keyRemote, keyLocal, 0, 77}[b[3]&3]
-		p.VA = remoteVA + []uint64{0, regionLen - 8, regionLen - 1, ^uint64(0) - remoteVA - 3}[b[3]>>2&3]
+		p.VA = remoteVA + []uint64{0, 8192 - 8, 8192 - 1, ^uint64(0) - remoteVA - 3}[b[3]>>2&3]
 		p.Len = []uint32{0, 1, 1024, 2048, 5000, 1 << 30, 1<<31 + 1, ^uint32(0)}[b[4]&7]
 		p.Payload = bytes.Repeat([]byte{0xaa}, []int{0, 1, 1023, 1024, 1025, 4096, 8, 16}[b[4]>>4&7])
 		p.Syndrome, p.MSN = b[5], uint32(b[6])
@@ -252,7 +252,7 @@ func hostile(b []byte, base Packet, psn *uint32) (l []Packet) {
 
 // attack has node 1 of a pair send what the bytes say, while node 0 works, and checks that node 0 holds.
 func attack(t *testing.T, typ QPType, b []byte) {
-	s := newSim(t, typ, 25e9, nil)
+	s := newSimOf(t, 8192, typ, 25e9, nil)
 	victim := s.nodes[0]
 	s.carry = func(*node, time.Duration, []byte) {}
 	for i := range 3 {
@@ -289,7 +289,7 @@ func attack(t *testing.T, typ QPType, b []byte) {
 
 func TestHostilePeerHarmsOnlyItsConnection(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
-	for i := range 600 {
+	for i := range 3000 {
 		b := make([]byte, 8*(1+r.IntN(40)))
 		for j := range b {
 			b[j] = byte(r.Uint32())

@@ -134,6 +134,7 @@ type sim struct {
 	net   []flight
 	seq   int
 	rand  *rand.Rand
+	space int // size of each region
 	carry func(from *node, now time.Duration, frame []byte)
 	tap   func(frame []byte)
 }
@@ -194,7 +195,11 @@ func (s *sim) peer(n *node) *node {
 
 // newSim makes two nodes with connected QPs of a type. Frames take 2 us and arrive all, until carry is replaced.
 func newSim(t testing.TB, typ QPType, rate uint64, change func(*Attr)) *sim {
-	s := &sim{rand: rand.New(rand.NewPCG(1, 2))}
+	return newSimOf(t, regionLen, typ, rate, change)
+}
+
+func newSimOf(t testing.TB, space int, typ QPType, rate uint64, change func(*Attr)) *sim {
+	s := &sim{rand: rand.New(rand.NewPCG(1, 2)), space: space}
 	s.carry = func(n *node, now time.Duration, frame []byte) { s.deliver(s.peer(n), now+2*time.Microsecond, frame) }
 	for i := range 2 {
 		s.add(t, i, typ, rate)
@@ -206,8 +211,8 @@ func newSim(t testing.TB, typ QPType, rate uint64, change func(*Attr)) *sim {
 
 func (s *sim) add(t testing.TB, i int, typ QPType, rate uint64) *node {
 	n := &node{sim: s, cc: DefaultCongestion(), mem: space{
-		keyLocal:  {base: 0x1000, b: make([]byte, regionLen), a: LocalRead | LocalWrite},
-		keyRemote: {base: remoteVA, b: make([]byte, regionLen), a: RemoteRead | RemoteWrite | RemoteAtomic},
+		keyLocal:  {base: 0x1000, b: make([]byte, s.space), a: LocalRead | LocalWrite},
+		keyRemote: {base: remoteVA, b: make([]byte, s.space), a: RemoteRead | RemoteWrite | RemoteAtomic},
 	}}
 	n.port = NewPort(PortConfig{Wire: n, Rate: rate, Congestion: &n.cc})
 	var err error

@@ -1,0 +1,391 @@
+package roce
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+)
+
+// tee is a Wire that notes what a port sends.
+type tee struct {
+	at     []time.Duration
+	frames [][]byte
+	bytes  int
+}
+
+func (w *tee) Send(now time.Duration, frame []byte) {
+	w.at, w.frames = append(w.at, now), append(w.frames, slices.Clone(frame))
+	w.bytes += wireSize(frame)
+}
+
+// runPort polls a port as it asks, each time late by up to a number of microseconds.
+func runPort(p *Port, from, to time.Duration, late int) {
+	for i := 0; ; i++ {
+		next := p.Poll(from)
+		if next == never || next >= to {
+			return
+		}
+		if late > 0 && next > from {
+			next += time.Duration(i*7%late) * time.Microsecond
+		}
+		from = max(from, next)
+	}
+}
+
+func TestPortSendsAtTheRateOfItsCable(t *testing.T) {
+	for _, size := range []int{60, 64, 1500, 9018} {
+		for _, late := range []int{0, 50} {
+			for _, rate := range []uint64{1e9, 25e9, 100e9} {
+				w := &tee{}
+				p := NewPort(PortConfig{Wire: w, Rate: rate})
+				for p.Enqueue(make([]byte, size), 0) {
+				}
+				runPort(p, 0, time.Second, late)
+				last := w.at[len(w.at)-1]
+				got := float64(w.bytes-size-wireOverhead) * 8 / last.Seconds()
+				// Poll sends one frame as soon as the cable is free, and makes up for all of its delays.
+				if slack := 1 + 60e-6/last.Seconds(); got > float64(rate)*1.001 || got*slack < float64(rate)*0.999 {
+					t.Errorf("%d bytes at %d Gbit/s, %d us late: %.3f Gbit/s", size, rate/1e9, late, got/1e9)
+				}
+				if p.Counters.TxDropped != 1 || p.Counters.TxPrio[0].Packets != uint64(len(w.at)) {
+					t.Errorf("counters %+v", p.Counters)
+				}
+			}
+		}
+	}
+}
+
+// An idle cable saves nothing up.
+func TestPortThatWasIdleStartsAtItsRate(t *testing.T) {
+	w := &tee{}
+	p := NewPort(PortConfig{Wire: w, Rate: 1e9})
+	p.Poll(0)
+	p.Poll(time.Second)
+	for range 100 {
+		p.Enqueue(make([]byte, 1226), 0)
+	}
+	runPort(p, time.Second, 2*time.Second, 0)
+	if d := w.at[99] - w.at[0]; d != 99*10*time.Microsecond {
+		t.Errorf("100 frames of 10 us took %v", d)
+	}
+}
+
+func pauseFrame(op uint16, classes uint16, quanta ...uint16) []byte {
+	b := make([]byte, 60)
+	copy(b, []byte{1, 0x80, 0xc2, 0, 0, 1})
+	be.PutUint16(b[12:], etherPause)
+	be.PutUint16(b[14:], op)
+	be.PutUint16(b[16:], classes)
+	for i, q := range quanta {
+		be.PutUint16(b[18+2*i:], q)
+	}
+	return b
+}
+
+func TestPausedPriorityIsSilent(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		frame, again []byte
+		resume       time.Duration // when priority 3 sends again
+		paused       uint64        // us
+		others       bool
+	}{
+		// 0xffff quanta of 512 bits at 25 Gbit/s are 1342 us.
+		{"priority 3", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 1342 * time.Microsecond, 1342, true},
+		{"priority 3, then none", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), pauseFrame(pausePrio, 1<<3),
+			100 * time.Microsecond, 100, true},
+		{"the link", pauseFrame(pauseLink, 0xffff), nil, 1342 * time.Microsecond, 1342, false},
+		{"another priority", pauseFrame(pausePrio, 1<<4, 0, 0, 0, 0, 0xffff), nil, 0, 0, true},
+		{"a pause without classes", pauseFrame(pausePrio, 0, 9, 9, 9, 9), nil, 0, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSim(t, RC, 25e9, nil)
+			a := s.nodes[0]
+			var first [8]time.Duration
+			s.carry = func(from *node, now time.Duration, frame []byte) {
+				prio := 0
+				var p Packet
+				if Parse(frame, &p) == nil {
+					prio = int(a.qp.attr.Path.Prio)
+				}
+				if from == a && first[prio] == 0 {
+					first[prio] = now + 1
+				}
+			}
+			a.port.Receive(0, c.frame)
+			a.post(SendWR{Op: WRSend})
+			a.port.Enqueue(make([]byte, 60), 0)
+			s.run(100 * time.Microsecond)
+			if c.again != nil {
+				a.port.Receive(s.now, c.again)
+			}
+			s.run(3 * time.Millisecond)
+			if d := first[3] - c.resume; d < 0 || d > time.Microsecond {
+				t.Errorf("priority 3 sends after %v, want %v", first[3], c.resume)
+			}
+			if sends := first[0] <= time.Microsecond; sends != c.others {
+				t.Errorf("priority 0 sends after %v", first[0])
+			}
+			if got := a.port.Counters.PausedUS[3]; got != c.paused {
+				t.Errorf("paused for %d us, want %d", got, c.paused)
+			}
+		})
+	}
+}
+
+func TestQPsShareAPort(t *testing.T) {
+	s := newSim(t, RC, 25e9, nil)
+	a, b := s.nodes[0], s.nodes[1]
+	_ = b
+	sent := map[uint32]int{}
+	s.carry = func(from *node, now time.Duration, frame []byte) {
+		var p Packet
+		if Parse(frame, &p) == nil {
+			sent[uint32(p.SrcPort)]++
+		} else {
+			sent[0]++
+		}
+	}
+	for i := range 3 {
+		n := &node{sim: s, mem: a.mem}
+		q, err := a.port.NewQP(QPConfig{QPN: 0x200 + uint32(i), Owner: n, Mem: a.mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.qp, n.port = q, a.port
+		s.connect(t, n, b, func(at *Attr) { at.Path.SrcPort, at.Window = uint16(0xc000+i), 1<<20 })
+		n.post(SendWR{Op: WRWrite, SG: local(0, regionLen)})
+	}
+	for range 1000 {
+		a.port.Enqueue(make([]byte, 1078), 0)
+	}
+	s.run(300 * time.Microsecond)
+	if d := sent[0xc000] - sent[0xc002]; d > 1 || d < -1 || sent[0xc000] < 100 || sent[0] < 300 {
+		t.Errorf("frames by source port, 0 for the host's: %v", sent)
+	}
+}
+
+func TestLinkThatIsDownLosesTheConnection(t *testing.T) {
+	s := newSim(t, RC, 25e9, nil)
+	a, b := s.nodes[0], s.nodes[1]
+	a.port.SetLink(false)
+	a.post(SendWR{ID: 1, Op: WRWrite, Signaled: true})
+	s.run(10 * time.Millisecond)
+	if a.frames != 0 || a.port.Enqueue(make([]byte, 60), 0) {
+		t.Error("frames leave")
+	}
+	a.port.SetLink(true)
+	s.run(20 * time.Millisecond)
+	b.port.SetLink(false)
+	a.post(SendWR{ID: 2, Op: WRWrite, Signaled: true})
+	s.run(time.Second)
+	if got := a.statuses(); !slices.Equal(got, []string{"1:0x0", "2:0x15"}) {
+		t.Errorf("completions %v", got)
+	}
+}
+
+func TestCountersHaveTheNamesOfTheDriver(t *testing.T) {
+	seen := map[string]bool{}
+	c := Counters{RxWrites: 1}
+	c.Each(func(name string, v uint64) {
+		if seen[name] {
+			t.Errorf("%s twice", name)
+		}
+		seen[name] = true
+		if (v == 1) != (name == "rx_write_requests") {
+			t.Errorf("%s is %d", name, v)
+		}
+	})
+	for _, name := range []string{"out_of_sequence", "packet_seq_err", "rnr_nak_retry_err", "local_ack_timeout_err",
+		"duplicate_request", "implied_nak_seq_err", "req_cqe_error", "out_of_buffer"} {
+		if !seen[name] {
+			t.Errorf("no %s", name)
+		}
+	}
+}
+
+// egress is the port of a switch to one node: a queue in bytes, which marks as a switch does between two fills, and
+// drops beyond a third.
+type egress struct {
+	s                *sim
+	to               *node
+	rate             float64 // bits/ns
+	free             time.Duration
+	low, high, limit int
+	most, dropped    int
+}
+
+func (e *egress) carry(now time.Duration, frame []byte) {
+	e.free = max(e.free, now)
+	fill := int(float64(e.free-now) * e.rate / 8)
+	e.most = max(e.most, fill)
+	if fill > e.limit {
+		e.dropped++
+		return
+	}
+	if p := float64(fill-e.low) / float64(e.high-e.low); frame[15]&ecnMask != 0 && p > 0 &&
+		(p > 1 || e.s.rand.Float64() < p*0.1) {
+		frame[15] |= ecnCE
+		mend(frame)
+	}
+	e.free += time.Duration(float64(wireSize(frame)) * 8 / e.rate)
+	e.s.deliver(e.to, e.free+time.Microsecond, frame)
+}
+
+// incast has senders write to one receiver through a switch for a time, and returns each one's rate in the second half
+// of it, in Gbit/s.
+func incast(t testing.TB, senders int, d time.Duration, change func(*Congestion)) (rates []float64, out *egress) {
+	s := newSim(t, RC, 25e9, nil)
+	sink := s.nodes[0]
+	*s = sim{rand: s.rand, space: s.space, nodes: []*node{sink}}
+	out = &egress{s: s, to: sink, rate: 25, low: 50_000, high: 200_000, limit: 4 << 20}
+	change(&sink.cc)
+	s.carry = func(from *node, now time.Duration, frame []byte) {
+		if from != sink {
+			out.carry(now, frame)
+			return
+		}
+		var p Packet
+		if err := Parse(frame, &p); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range s.nodes[1:] {
+			if n.qp.cfg.QPN == p.DstQP {
+				s.deliver(n, now+2*time.Microsecond, frame)
+			}
+		}
+	}
+	for i := range senders {
+		n := s.add(t, 0x10+i, RC, 25e9)
+		peer := &node{sim: s, mem: sink.mem, port: sink.port}
+		q, err := sink.port.NewQP(QPConfig{QPN: 0x300 + uint32(i), Owner: peer, Mem: sink.mem})
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer.qp = q
+		big := func(a *Attr) { a.MTU, a.Window, a.AckTimeout = 4096, 512, 12 }
+		s.connect(t, n, peer, big)
+		s.connect(t, peer, n, big)
+		change(&n.cc)
+		for range 3000 {
+			n.sends = append(n.sends, SendWR{Op: WRWrite, Signaled: true, SG: local(0, 1<<18), VA: remoteVA,
+				RKey: keyRemote})
+		}
+		n.qp.Doorbell(0)
+	}
+	half := make([]uint64, senders)
+	for ; s.now < d; s.run(s.now + d/10) {
+		if s.now == d/2 {
+			for i, n := range s.nodes[1:] {
+				half[i] = n.port.Counters.Tx.Bytes
+			}
+		}
+	}
+	for i, n := range s.nodes[1:] {
+		rates = append(rates, float64(n.port.Counters.Tx.Bytes-half[i])*8/float64(d-d/2))
+	}
+	return rates, out
+}
+
+// paperCongestion are the parameters of the SIGCOMM paper, tables 1 and 2 there, in our terms.
+func paperCongestion(c *Congestion) {
+	c.MinTimeBetweenCNPs, c.RateReduceMonitorPeriod, c.DCETCPRTT, c.TimeReset, c.Threshold = 50, 0, 55, 55, 5
+	c.AIRate, c.HAIRate, c.ByteReset, c.DCETCPG, c.ClampTargetRate, c.MinRate = 40, 400, 10_000_000, 1020, true, 10
+}
+
+// Four senders to one receiver share its port. With the parameters of the paper each gets a quarter of it: within 20 %
+// here, as a cut takes up to half of a rate, and the half of the time that is looked at has some hundred of them.
+// An adapter's own parameters react within microseconds and recover in steps of 300 us: flows are uneven over 20 ms,
+// and none stops. Without reaction the queue overflows, whatever the window.
+func TestIncastSharesThePort(t *testing.T) {
+	const line = 25 * float64(4096) / (4096 + 82)
+	for _, c := range []struct {
+		name    string
+		change  func(*Congestion)
+		d       time.Duration
+		low     float64 // of the fair share, each
+		total   float64 // of the line
+		dropped bool
+	}{
+		{"paper", paperCongestion, 80 * time.Millisecond, 0.8, 0.95, false},
+		{"adapter", func(*Congestion) {}, 40 * time.Millisecond, 0.2, 0.6, false},
+		{"no reaction", func(c *Congestion) { c.React = 0 }, 10 * time.Millisecond, 0, 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			rates, out := incast(t, 4, c.d, c.change)
+			sum := 0.0
+			for _, r := range rates {
+				sum += r
+			}
+			for _, r := range rates {
+				if !c.dropped && (r < c.low*line/4 || c.low > 0.5 && r > (2-c.low)*line/4) {
+					t.Errorf("rates %.2f Gbit/s: %.2f is not near a quarter of %.2f", rates, r, line)
+				}
+			}
+			if sum < c.total*line || (out.dropped > 0) != c.dropped {
+				t.Errorf("rates %.2f, sum %.2f Gbit/s of %.2f, %d dropped, up to %d bytes queued", rates, sum, line,
+					out.dropped,
+					out.most)
+			}
+		})
+	}
+}
+
+// One flow, cut and recovering: the steps are those of the formulas.
+func TestRateFollowsTheFormulas(t *testing.T) {
+	s := newSim(t, RC, 25e9, nil)
+	a := s.nodes[0]
+	paperCongestion(&a.cc)
+	gbit := func() float64 { return math.Round(float64(a.qp.Rate())/1e6) / 1e3 }
+	var got []float64
+	step := func() { got = append(got, gbit()) }
+	step()
+	a.qp.cut(0) // alpha 1: by half
+	step()
+	a.qp.cut(time.Microsecond) // by half again; alpha is still 1: (1-g)*1+g
+	step()
+	for i := range 7 {
+		a.qp.paced(time.Microsecond + time.Duration(i+1)*55*time.Microsecond)
+		step()
+	}
+	// Target 12.5 after the second cut: half of the way in each of the first stages, then 40 Mbit/s more.
+	want := []float64{0, 12.5, 6.25, 9.375, 10.938, 11.719, 12.109, 12.325, 12.452, 12.536}
+	if !slices.Equal(got, want) {
+		t.Errorf("rates %v, want %v", got, want)
+	}
+	// Alpha has decayed by 1020/1024 in each 55 us.
+	if want := math.Pow(1020./1024, 7); math.Abs(a.qp.flow.alpha-want) > 1e-9 {
+		t.Errorf("alpha %v, want %v", a.qp.flow.alpha, want)
+	}
+	a.qp.paced(time.Minute)
+	if gbit() != 0 {
+		t.Errorf("after a minute the rate is still %v Gbit/s", gbit())
+	}
+}
+
+func TestCNPsKeepADistance(t *testing.T) {
+	s := newSim(t, RC, 25e9, nil)
+	a, b := s.nodes[0], s.nodes[1]
+	b.cc.MinTimeBetweenCNPs = 50
+	s.carry = func(from *node, now time.Duration, frame []byte) {
+		if from == a {
+			frame[15] |= ecnCE
+			mend(frame)
+		}
+		s.deliver(s.peer(from), now+2*time.Microsecond, frame)
+	}
+	a.post(SendWR{Op: WRWrite, SG: local(0, 700_000), VA: remoteVA, RKey: keyRemote})
+	s.run(400 * time.Microsecond)
+	k, k2 := &a.port.Counters, &b.port.Counters
+	if k2.ECNMarked < 50 || k2.CNPSent < 5 || k2.CNPSent > 8 || k.CNPHandled != k2.CNPSent ||
+		k2.TxPrio[6].Packets != k2.CNPSent {
+		t.Errorf("%d marked, %d CNPs sent, %d handled, %d frames of priority 6", k2.ECNMarked, k2.CNPSent, k.CNPHandled,
+			k2.TxPrio[6].Packets)
+	}
+	a.cc.React = 0
+	a.qp.cut(s.now)
+	if k.CNPIgnored != 1 {
+		t.Errorf("%d CNPs ignored", k.CNPIgnored)
+	}
+}
