@@ -3,6 +3,7 @@ package roce
 import (
 	"encoding/binary"
 	"hash/crc32"
+	"sync"
 )
 
 var be, le = binary.BigEndian, binary.LittleEndian
@@ -315,11 +316,17 @@ func (p *Packet) Append(b []byte) []byte {
 	return p.finish(append(b, p.Payload...), start)
 }
 
+// icrcHead holds what icrc reads in place of the headers. It is kept: crc32 has it escape.
+type icrcHead [8 + 40 + sizeUDP + sizeBTH]byte
+
+var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
+
 // icrc is the invariant CRC of a packet (annex A17.3.3): the CRC-32 of Ethernet over eight bytes of ones in place of
 // the InfiniBand local header, then all from the IP header to the padding, with ones for the fields that change on
 // the way: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH.
 func icrc(l3, l4 []byte) uint32 {
-	var b [8 + 40 + sizeUDP + sizeBTH]byte
+	b := icrcHeads.Get().(*icrcHead)
+	defer icrcHeads.Put(b)
 	n := copy(b[:], "\xff\xff\xff\xff\xff\xff\xff\xff")
 	ip := b[n:]
 	n += copy(ip, l3)
