@@ -46,9 +46,10 @@ func (t *Traffic) add(n int) { t.Packets++; t.Bytes += uint64(n) }
 type PortCounters struct {
 	// RDMA packets, as rx_vport_rdma_unicast_packets and its kin count them.
 	Rx, Tx, RxMulticast, TxMulticast Traffic
-	// By priority, of all that the port sent, and the pause frames that it got (rx_prio3_pause).
-	TxPrio  [8]Traffic
-	RxPause [8]uint64
+	// By priority: what the port sent, the RDMA packets that its QPs took, and pause frames that it
+	// got (rx_prio3_pause).
+	TxPrio, RxPrio [8]Traffic
+	RxPause        [8]uint64
 	// PausedUS is how long each priority was stopped, in microseconds (rx_prio3_pause_duration).
 	PausedUS [8]uint64
 	// Dropped packets: ICRC wrong (rx_icrc_encapsulated), malformed or for no QP, and sent while the queue was full.

@@ -93,15 +93,22 @@ func (p *Port) SetRate(rate uint64) { p.cfg.Rate = rate }
 // SetLink takes the link up or down: while it is down nothing is sent or received, and timers run.
 func (p *Port) SetLink(up bool) { p.down = !up }
 
-// Enqueue queues a frame of the host's own stack, in a priority, behind the ones before it. It copies the frame, and
-// drops it where the queue is full.
+// Share tells that others use the cable until a time, and returns until when it is used. Who sends past the port calls
+// it before and after, so that all together keep to the rate.
+func (p *Port) Share(until time.Duration) time.Duration {
+	p.lineFree = max(p.lineFree, until)
+	return p.lineFree
+}
+
+// Enqueue queues a frame of the host's own stack, in a priority, behind the ones before it. The
+// frame is the port's from then on, unless the queue is full, which drops it.
 func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 	if p.queued+len(frame) > hostQueue || p.down || prio > 7 {
 		p.Counters.TxDropped++
 		return false
 	}
 	p.queued += len(frame)
-	p.host[prio].push(append([]byte(nil), frame...))
+	p.host[prio].push(frame)
 	return true
 }
 
@@ -136,6 +143,7 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 		c.RxDropped++
 		return true
 	}
+	c.RxPrio[q.attr.Path.Prio].add(len(frame))
 	p.wake(q)
 	return true
 }

@@ -317,10 +317,6 @@ func (q *QP) unreliable(p *Packet, w *txWR) {
 	case q.cfg.Type == GSI:
 		p.SrcQP = gsiQPN
 	}
-	// A key with the top bit stands for the QP's own (10.2.5).
-	if w.QKey>>31 != 0 && p.SrcQP != gsiQPN {
-		p.QKey = q.attr.QKey
-	}
 }
 
 // sent moves on after a packet of w.
