@@ -317,17 +317,18 @@ func (d *decider) otherSetting(one *draft, i int, text string, change func(r *pl
 func (d *decider) guestNUMA(one *draft, i int) {
 	r, n := &d.p.Requests[i], &d.plan.Nodes[i]
 	one.What = AboutGuestNUMA
+	spans := len(d.CoresOn(d.base.Placement.Nodes[i].Cores)) > 1
 	switch {
 	case n.GuestNUMA:
 		one.Choice = "on: the guest sees " + words.Count(len(n.Cells), "NUMA node")
 	case d.lab.Nodes[i].GuestNUMA == lab.Off:
 		one.Choice = "off, as the lab asks"
-	case r.GuestNUMA == string(lab.Off):
+	case r.GuestNUMA == string(lab.Off) && spans:
 		one.Choice = fmt.Sprintf("off: with GPUs, for workload %s; guest_numa: on shows them", d.p.Workload)
 	default:
 		one.Choice = "off: the lab node is on one NUMA node, so there is nothing to show"
 	}
-	if len(d.CoresOn(d.base.Placement.Nodes[i].Cores)) < 2 && !n.GuestNUMA {
+	if !spans && !n.GuestNUMA {
 		one.because("cores, and memory with them, are of one NUMA node of the host")
 		return
 	}
