@@ -21,7 +21,8 @@ func misplaced(name string) string {
 		return "it belongs to one node, as in \"vm: {count: 16}\""
 	case "cpus", "memory", "image", "nics", "gpus", "vfs", "smt", "guest_numa":
 		return "it belongs to a node, or below defaults for all nodes"
-	case "name", "driver", "workload", "host", "hugepages", "tenants", "fabric", "affinity", "defaults", "nodes":
+	case "name", "driver", "workload", "host", "hugepages", "tenants", "fabric", "affinity", "links", "defaults",
+		"nodes":
 		return "it belongs to the lab: do not indent it"
 	case "reserve":
 		return "it belongs below host"
@@ -73,6 +74,9 @@ func mappingFix(path string, n ast.Node) string {
 // deviceFix advises on what was written in place of a device: a count in quotes, a word, a vendor,
 // an address that is cut short.
 func (d *decoder) deviceFix(s string, k deviceKind) string {
+	if k.max == 0 && !strings.Contains(s, ":") {
+		return "" // there is nothing to count or to choose
+	}
 	letters := strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 	switch strings.ToLower(s) {
 	case "":

@@ -63,6 +63,7 @@ func (d *decoder) document(body ast.Node) *file {
 		{"tenants", func(path string, n ast.Node) { f.Tenants = d.tenants(path, n) }},
 		{"fabric", func(path string, n ast.Node) { f.Fabric = d.fabric(path, n) }},
 		{"affinity", func(path string, n ast.Node) { f.Affinity = d.affinity(path, n) }},
+		{"links", func(path string, n ast.Node) { f.Links = d.links(path, n) }},
 		{"defaults", func(path string, n ast.Node) {
 			f.Defaults = new(settings)
 			if !strictyaml.IsNull(n) { // "defaults:" with every line below it commented out

@@ -39,11 +39,16 @@ type deviceKind struct {
 var (
 	gpuKind = deviceKind{key: "gpus", one: "GPU", example: "GPU0", max: MaxGPUs}
 	nicKind = deviceKind{key: "nics", one: "NIC", example: "NIC0", max: MaxNICs, rate: true}
-	vfKind  = deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
+	// ports of links are named one by one
+	portKind = deviceKind{key: "links", one: "NIC", example: "mlx5_0"}
+	vfKind   = deviceKind{key: "vfs", one: "VF", example: "NIC0", max: MaxNICs, rate: true}
 )
 
 // want says what the key takes.
 func (k deviceKind) want() string {
+	if k.max == 0 {
+		return "an address such as 0000:41:00.0 or a name such as " + k.example
+	}
 	return fmt.Sprintf("a count from 0 to %d, an address such as 0000:06:00.0, a name such as %s, a selector such as "+
 		"{count: 2, vendor: nvidia} or a list of these", k.max, k.example)
 }

@@ -30,6 +30,9 @@ type file struct {
 	Fabric *fileFabric `json:"fabric,omitempty"`
 	// Nodes that are kept together or apart on a real host, pair by pair.
 	Affinity []fileAffinity `json:"affinity,omitempty"`
+	// Ports of a real host that a cable or a switch joins, by address or by a name such as mlx5_0: a list for each
+	// cable or switch. A lab is planned on ports that reach each other. Absent: all ports reach each other.
+	Links [][]string `json:"links,omitempty"`
 	// Settings for every node that does not have its own.
 	Defaults *settings `json:"defaults,omitempty"`
 	// The nodes by name, in the order in which they get their addresses.

@@ -80,6 +80,7 @@ type Lab struct {
 	Hugepages Hugepages  `json:"hugepages"`          // of all nodes
 	Tenants   string     `json:"tenants"`            // TenantsRead, TenantsIgnore, or the path of a file
 	Affinity  []Affinity `json:"affinity,omitempty"` // in the order of the file
+	Links     [][]string `json:"links,omitempty"`    // ports of the host that reach each other, by address or name
 }
 
 // A Reserve is what the host keeps for itself. Absent parts are the planner's choice.

@@ -160,6 +160,51 @@ func (d *decoder) affinity(path string, n ast.Node) []fileAffinity {
 	return all
 }
 
+// links decodes which ports of the host are joined: a list for each cable or switch.
+func (d *decoder) links(path string, n ast.Node) [][]string {
+	const want = "a list of lists of ports, such as [[0000:41:00.0, 0000:61:00.0]]"
+	var all [][]string
+	seen := map[string]bool{}
+	for _, item := range d.list(path, n, want) {
+		var ports []string
+		before := len(d.Errs)
+		for _, port := range d.list(path, item, want) {
+			name, ok := d.flowAddress(port)
+			if s, isText := port.(*ast.StringNode); isText && !ok {
+				name, ok = d.deviceName(path, s.Value, strictyaml.PlaceOf(port), portKind)
+			} else if ok {
+				name = completed(name)
+			} else {
+				d.Fail(strictyaml.PlaceOf(port), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(port),
+					Want: portKind.want()})
+			}
+			if ok && seen[name] {
+				d.Fail(strictyaml.PlaceOf(port), Error{Key: path, What: "port named twice", Have: strictyaml.Quote(name),
+					Fix: "a cable joins two ports, and all ports of a switch are one link"})
+			}
+			seen[name] = true
+			ports = append(ports, name)
+		}
+		if len(ports) < 2 && len(d.Errs) == before {
+			d.Fail(strictyaml.PlaceOf(item), Error{Key: path, What: "too few ports", Have: strconv.Itoa(len(ports)),
+				Want: "at least 2"})
+		}
+		all = append(all, ports)
+	}
+	return all
+}
+
+// list returns the entries of a list; none of one that is empty, or is none.
+func (d *decoder) list(path string, n ast.Node, want string) []ast.Node {
+	if list, ok := n.(*ast.SequenceNode); ok {
+		return list.Values
+	}
+	if !strictyaml.IsNull(n) {
+		d.Fail(d.ValuePlace(path, n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n), Want: want})
+	}
+	return nil
+}
+
 func (d *decoder) togetherness(path string, n ast.Node) *Togetherness {
 	return enum(d, path, n, togethernesses(), map[string]string{
 		"together": "write same", "shared": "write same", "equal": "write same",

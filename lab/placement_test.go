@@ -107,6 +107,22 @@ func TestFaultsOfDefaultsAreReportedOnce(t *testing.T) {
 	}
 }
 
+func TestLinks(t *testing.T) {
+	l := mustParse(t, "name: x\nlinks:\n  - [41:00.0, 0000:61:00.1]\n  - [NIC0, mlx5_3, 00000000:62:00.0]\nnodes: {vm: {count: 2}}\n")
+	want := [][]string{{"0000:41:00.0", "0000:61:00.1"}, {"NIC0", "mlx5_3", "0000:62:00.0"}}
+	if diff := cmp.Diff(want, l.Links); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if again := mustParse(t, string(l.YAML())); !cmp.Equal(l, again, prefixes) {
+		t.Errorf("reads back otherwise:\n%s", cmp.Diff(l, again, prefixes))
+	}
+	_, err := Parse("f", []byte("name: x\nlinks: [[mlx5_0, mlx5_1], [mlx5_0]]\nnodes: {vm: {}}\n"))
+	const fault = "f:2:28: links: port named twice (have \"mlx5_0\"); a cable joins two ports"
+	if err == nil || !strings.HasPrefix(err.Error(), fault) {
+		t.Errorf("got %v\nwant %s", err, fault)
+	}
+}
+
 func TestAffinity(t *testing.T) {
 	const nodes = "\nnodes: {vm: {count: 3, vfs: 1}, head: {vfs: 1}, vm0: {count: 1, vfs: 1}}\n"
 	tests := []struct {

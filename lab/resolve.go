@@ -81,6 +81,7 @@ func (d *decoder) resolve(f *file) *Lab {
 	if len(d.Errs) > 0 {
 		return nil
 	}
+	l.Links = f.Links
 	l.Affinity = d.resolveAffinity(f.Affinity, f.Nodes, l.Nodes, expanded)
 	if !d.checkSubnet(l) {
 		return nil

@@ -91,9 +91,13 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
 	// Their lines may all be commented out, which YAML reads as null.
-	for _, key := range []string{"host", "fabric", "affinity", "defaults"} {
+	for _, key := range []string{"host", "fabric", "affinity", "links", "defaults"} {
 		nullable(s, key)
 	}
+	port := &jsonschema.Schema{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern},
+		{Pattern: deviceNamePattern, MaxLength: length(maxDeviceName)}}}
+	links := property(s, "links").AnyOf[0]
+	links.Items = &jsonschema.Schema{Type: "array", Items: port, MinItems: length(2), UniqueItems: true}
 	s.Definitions = make(jsonschema.Definitions)
 	for _, k := range []deviceKind{gpuKind, nicKind, vfKind} {
 		s.Definitions[k.key] = k.schema()

@@ -96,8 +96,8 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	walk("", root)
-	if keys != 10+4+2+2+3+8+9+14 {
-		t.Errorf("found %d keys, want 10 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
+	if keys != 11+4+2+2+3+8+9+14 {
+		t.Errorf("found %d keys, want 11 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
 			"affinity, 8 of defaults, "+
 			"9 of a node and 4 or 5 of each kind of devices", keys)
 	}
@@ -267,6 +267,11 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"affinity as keys", head("affinity: {nodes: [vm, vm]}"), bad},
 		{"an affinity", "name: x\naffinity: [{nodes: [vm], numa: same, nic: different}]\nnodes: {vm: {count: 2}}",
 			good},
+		{"links", head("links: [[0000:41:00.0, mlx5_1], ['61:00.0', NIC3, NIC4]]"), good},
+		{"null links", head("links:"), good},
+		{"a link of one port", head("links: [[mlx5_0]]"), bad}, {"a link that is no list", head("links: [mlx5_0]"), bad},
+		{"a link of counts", head("links: [[1, 2]]"), bad}, {"a link of words", head("links: [[any, other]]"), bad},
+		{"a port in two links", head("links: [[mlx5_0, mlx5_1], [mlx5_1, mlx5_2]]"), parseOnly},
 		{"an affinity of one node", head("affinity: [{nodes: [vm], numa: same}]"), parseOnly},
 		{"an affinity of no node", head("affinity: [{nodes: [], numa: same}]"), bad},
 		{"an affinity of another node", head("affinity: [{nodes: [vm, wm], numa: same}]"), parseOnly},

@@ -33,6 +33,9 @@ func (l *Lab) YAML() []byte {
 		}
 		fmt.Fprintf(&b, "  - %s\n", a.flow())
 	}
+	if len(l.Links) > 0 {
+		fmt.Fprintf(&b, "links: [%s] # ports that reach each other\n", list(l.Links, flowLink))
+	}
 	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
 	fmt.Fprintf(&b, "defaults: {vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n", DefaultVFs,
 		DefaultSetting, DefaultSetting)
@@ -125,6 +128,8 @@ func (a Affinity) flow() string {
 	}
 	return text + "}"
 }
+
+func flowLink(ports []string) string { return "[" + list(ports, scalar) + "]" }
 
 func pagesNote(h Hugepages) string {
 	switch h {

@@ -44,30 +44,67 @@ func Assemble(h *topology.Host, l *lab.Lab, p *Problem, o Outcome) *Plan {
 	pl.Hugepages = append(pl.Hugepages, a.hugepages()...)
 	pl.VFs = append(pl.VFs, a.pfCounts(vfs)...)
 	pl.KernelArgs, pl.KernelWhy = a.kernelArgs(pl)
-	pl.Notes = append(pl.Notes, a.sharedCards()...)
+	pl.Notes = append(pl.Notes, a.wiringNotes()...)
 	return pl
 }
 
-// sharedCards says which lab nodes have whole ports of the same card: no term counts that, and the
-// search avoids it where that costs nothing.
-func (a *assembly) sharedCards() (notes []string) {
-	on := map[string][]string{}
+// wiringNotes says which lab nodes have ports of the same card, and which do not reach each other.
+func (a *assembly) wiringNotes() (notes []string) {
+	on, ports := map[int][]string{}, map[int]map[int]bool{} // by card
 	for i := range a.pl.Nodes {
-		for _, d := range a.pl.Nodes[i].NICs {
-			card, name := a.p.Devices[d].Card(), a.p.Requests[i].Name
-			if card != "" && !slices.Contains(on[card], name) {
+		name := a.p.Requests[i].Name
+		for _, d := range a.pl.Nodes[i].nics() {
+			card := a.wiring.Card(d)
+			if card < 0 {
+				continue
+			}
+			if ports[card] == nil {
+				ports[card] = map[int]bool{}
+			}
+			ports[card][d] = true
+			if !slices.Contains(on[card], name) {
 				on[card] = append(on[card], name)
+			}
+		}
+		for j := range i {
+			if !a.wiring.Linked() {
+				break
+			}
+			if _, missing := a.wiring.Between(a.pl.Nodes[i].ports(), a.pl.Nodes[j].ports()); missing > 0 {
+				notes = append(notes, fmt.Sprintf("no link of the lab joins %s and %s (ports of each: %d): they do not "+
+					"reach each other there", a.p.Requests[j].Name, name, missing))
 			}
 		}
 	}
 	for _, card := range slices.Sorted(maps.Keys(on)) {
-		if names := on[card]; len(names) > 1 {
+		if names := on[card]; len(names) > 1 && len(ports[card]) > 1 {
 			notes = append(notes, fmt.Sprintf("%s have ports of one card, %s: they share its PCIe link, and fail "+
-				"together",
-				strings.Join(names, " and "), card))
+				"together", strings.Join(names, " and "), a.p.Devices[card].Card()))
 		}
 	}
 	return notes
+}
+
+// inNetOrder sorts ports so that those in one place of two lab nodes reach each other: the nets that most lab nodes
+// have come first.
+func inNetOrder[T any](a *assembly, ports []T, device func(T) int) {
+	if !a.wiring.Linked() {
+		return
+	}
+	on := map[int]int{} // lab nodes by net
+	for i := range a.pl.Nodes {
+		seen := map[int]bool{}
+		for _, d := range a.pl.Nodes[i].nics() {
+			if net := a.wiring.net[d]; !seen[net] {
+				seen[net] = true
+				on[net]++
+			}
+		}
+	}
+	slices.SortStableFunc(ports, func(x, y T) int {
+		p, q := a.wiring.net[device(x)], a.wiring.net[device(y)]
+		return cmp.Or(cmp.Compare(on[q], on[p]), cmp.Compare(p, q))
+	})
 }
 
 func hostModel(h *topology.Host) string {
@@ -183,7 +220,10 @@ func (a *assembly) cellHomes(i int) [][]int {
 
 // devices fills in what lab node n gets.
 func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
-	whole := append(slices.Clone(pl.GPUs), pl.NICs...)
+	nics := slices.Clone(pl.NICs)
+	inNetOrder(a, nics, func(d int) int { return d })
+	inNetOrder(a, vfs, func(v ownVF) int { return v.device })
+	whole := append(slices.Clone(pl.GPUs), nics...)
 	// A function that is a device of its own stays with its own entry; what comes along goes to the
 	// first of its bundle.
 	taken := map[string]bool{}

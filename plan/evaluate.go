@@ -85,6 +85,15 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 		if len(n.VFs) > 0 {
 			add(TermNICShared, e.sharedPorts(i), p.Weights.NICShared)
 		}
+		if w := e.wiring; w != nil && len(ports) > 0 {
+			cards, unlinked := e.between(i)
+			if slices.ContainsFunc(ports, func(d int) bool { return w.Card(d) >= 0 }) {
+				add(TermCardShared, cards, p.Weights.CardShared)
+			}
+			if w.Linked() {
+				add(TermUnlinked, unlinked, p.Weights.Unlinked)
+			}
+		}
 		far, off := e.memory(i)
 		add(TermMemoryDistance, far, w.MemoryDistance)
 		add(TermMemoryBalance, off, w.MemoryBalance)
@@ -170,6 +179,7 @@ func (n *NodePlacement) nics() []int {
 type evaluation struct {
 	*Layout
 	pl      *Placement
+	wiring  *Wiring
 	hybrid  bool
 	coresOn []map[int]int64      // of each lab node: cores by NUMA node
 	small   []int64              // of each lab node: efficiency cores
@@ -181,7 +191,7 @@ type evaluation struct {
 const tenantOwner = -1
 
 func newEvaluation(p *Problem, pl *Placement) *evaluation {
-	e := &evaluation{Layout: NewLayout(p), pl: pl, small: make([]int64, len(pl.Nodes)), left: map[int][]*Core{},
+	e := &evaluation{Layout: NewLayout(p), pl: pl, wiring: p.Wiring(), small: make([]int64, len(pl.Nodes)), left: map[int][]*Core{},
 		owners: map[int]map[int]bool{}}
 	own := func(c *Core, owner int) {
 		if c.L3 < 0 {
@@ -345,6 +355,17 @@ func (e *evaluation) sharedPorts(i int) int64 {
 		}
 	}
 	return others
+}
+
+// between adds up what [Wiring.Between] says of lab node i and each other one.
+func (e *evaluation) between(i int) (cards, unlinked int64) {
+	for j := range e.pl.Nodes {
+		if j != i {
+			c, u := e.wiring.Between(e.pl.Nodes[i].ports(), e.pl.Nodes[j].ports())
+			cards, unlinked = cards+c, unlinked+u
+		}
+	}
+	return cards, unlinked
 }
 
 // sharedL3 counts the L3 caches that lab node i shares with another lab node or with a tenant.

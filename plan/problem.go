@@ -112,6 +112,8 @@ type Device struct {
 	VFs int `json:"vfs,omitempty"`
 	// FreeVFs are the indexes of those virtual functions, ascending; VFs of them.
 	FreeVFs []int `json:"free_vfs,omitempty"`
+	// Net is the same number for ports that a cable or a switch joins (links of the lab file), 0 where none is named.
+	Net int `json:"net,omitempty"`
 }
 
 // Card returns the address of the card that the device is a function of, "" where the ID is no address.

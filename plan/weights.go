@@ -24,6 +24,8 @@ const (
 	TermNICRate          = "nic_rate"
 	TermNICRDMA          = "nic_rdma"
 	TermNICShared        = "nic_shared"
+	TermCardShared       = "card_shared"
+	TermUnlinked         = "unlinked"
 	TermUnequal          = "unequal"
 )
 
@@ -48,6 +50,8 @@ var meanings = map[string]string{
 	TermNICRate:          "steps of link rate below 100 Gb/s",
 	TermNICRDMA:          "ports without RDMA",
 	TermNICShared:        "other lab nodes on the same port",
+	TermCardShared:       "other lab nodes on another port of the same card",
+	TermUnlinked:         "ports of other lab nodes that no link reaches",
 	TermUnequal:          "percents between the best and the worst placed of equal lab nodes",
 }
 
@@ -78,6 +82,8 @@ type Weights struct {
 	NICRate          int64 `json:"nic_rate"`          // a step of link rate below 100 Gb/s, see Device.RateSteps
 	NICRDMA          int64 `json:"nic_rdma"`          // a NIC or VF without RDMA
 	NICShared        int64 `json:"nic_shared"`        // each other lab node on the same port
+	CardShared       int64 `json:"card_shared"`       // each other lab node on another port of the card
+	Unlinked         int64 `json:"unlinked"`          // each port of another lab node that is not reached
 	// a percent between the best and the worst placed of equal lab nodes
 	Unequal int64 `json:"unequal"`
 }
@@ -93,12 +99,12 @@ func DefaultWeights(w lab.Workload) Weights {
 
 // defaultWeights are in the order of the fields.
 var defaultWeights = map[lab.Workload]Weights{
-	lab.WorkloadRDMALatency:   {300, 30, 10, 480, 216, 432, 150, 500, 0, 5000, 300, 1200, 100, 30, 200, 5000, 200, 10},
-	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 100, 150, 1000, 0, 5000, 100, 400, 50, 20, 400, 5000, 1000, 10},
-	lab.WorkloadGPUCompute:    {100, 10, 100, 50, 20, 40, 100, 500, 0, 5000, 50, 50, 50, 10, 50, 1000, 50, 10},
-	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 100, 150, 1000, 0, 5000, 100, 100, 50, 10, 400, 5000, 500, 50},
-	lab.WorkloadCPUBandwidth:  {50, 5, 10, 20, 20, 40, 900, 4000, 2000, 5000, 50, 2000, 200, 10, 50, 500, 50, 10},
-	lab.WorkloadMixed:         {600, 60, 150, 200, 100, 200, 300, 1000, 0, 5000, 200, 800, 100, 20, 200, 2000, 300, 10},
+	lab.WorkloadRDMALatency:   {300, 30, 10, 480, 216, 432, 150, 500, 0, 5000, 300, 1200, 100, 30, 200, 5000, 200, 100, 20000, 10},
+	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 100, 150, 1000, 0, 5000, 100, 400, 50, 20, 400, 5000, 1000, 500, 20000, 10},
+	lab.WorkloadGPUCompute:    {100, 10, 100, 50, 20, 40, 100, 500, 0, 5000, 50, 50, 50, 10, 50, 1000, 50, 25, 20000, 10},
+	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 100, 150, 1000, 0, 5000, 100, 100, 50, 10, 400, 5000, 500, 250, 20000, 50},
+	lab.WorkloadCPUBandwidth:  {50, 5, 10, 20, 20, 40, 900, 4000, 2000, 5000, 50, 2000, 200, 10, 50, 500, 50, 25, 20000, 10},
+	lab.WorkloadMixed:         {600, 60, 150, 200, 100, 200, 300, 1000, 0, 5000, 200, 800, 100, 20, 200, 2000, 300, 150, 20000, 10},
 }
 
 // mean returns the weight of one of n equal parts, rounded, at least 1 where the whole weighs anything.

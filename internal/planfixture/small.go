@@ -22,7 +22,7 @@ func Small(seed uint64) *plan.Problem {
 	// Weights that nobody published too: zeros and ties are where bounds go wrong.
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
-			&p.Weights.MemoryBalance, &p.Weights.NICShared, &p.Weights.DeviceShare, &p.Weights.CoreBalance,
+			&p.Weights.MemoryBalance, &p.Weights.NICShared, &p.Weights.CardShared, &p.Weights.DeviceShare, &p.Weights.CoreBalance,
 			&p.Weights.DeviceDistance, &p.Weights.Unequal, &p.Weights.MemoryDistance, &p.Weights.DeviceNearest} {
 			*v = int64(Pick(r, 0, 1, 7, 100, 900))
 		}
@@ -32,6 +32,13 @@ func Small(seed uint64) *plan.Problem {
 	smallCores(r, p, nodes)
 	smallDevices(r, p, nodes)
 	smallRequests(r, p)
+	if r.Chance(30) {
+		for d := range p.Devices {
+			if p.Devices[d].Kind == plan.KindNIC {
+				p.Devices[d].Net = r.In(0, 2)
+			}
+		}
+	}
 	return p
 }
 
@@ -128,7 +135,7 @@ func smallDevices(r *Rand, p *plan.Problem, nodes int) {
 			d.Bundle = r.Intn(gpus + nics)
 		}
 		if k >= gpus {
-			d.Kind = plan.KindNIC
+			d.Kind, d.ID = plan.KindNIC, fmt.Sprintf("0000:%02x:00.%d", (k-gpus)/2, (k-gpus)%2) // two on a card
 			d.RateMbps = Pick(r, int64(0), 10_000, 25_000, 100_000)
 			d.RDMA = r.Chance(70)
 			if r.Chance(60) {

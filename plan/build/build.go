@@ -87,6 +87,7 @@ func Problem(h *topology.Host, l *lab.Lab, o Options) (*plan.Problem, error) {
 	b.addPackages()
 	b.reserveCores()
 	b.addDevices()
+	b.addLinks()
 	b.addPaths()
 	b.applyMeasurements()
 	b.addRequests()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 )
 
@@ -53,32 +54,93 @@ func TestCoresAreSplitAsDevicesAre(t *testing.T) {
 	}
 }
 
-// Two lab nodes on the two ports of one card share a PCIe link, and fail together: where another
-// card is as good, each has one of its own.
-func TestLabNodesHaveACardEachWhereItCostsNothing(t *testing.T) {
+// Two lab nodes on ports of one card share a PCIe link, and fail together: that costs something, and is said. Where the
+// lab names links, ports are those that reach each other, and in the order in which they do.
+func TestPortsOfLabNodes(t *testing.T) {
 	t.Parallel()
-	for _, n := range []int{2, 3} {
-		lab := fmt.Sprintf("name: pair\nworkload: rdma-latency\n"+
-			"nodes: {vm: {count: %d, cpus: 8, memory: 8GiB, gpus: 0, nics: 1}}\n", n)
-		c := proved(t, epyc(t), parseLab(t, lab), build.Options{})
-		cards := map[string]bool{}
-		for i := range n {
-			for _, d := range c.r.Placement.Nodes[i].NICs {
-				card, _, _ := strings.Cut(c.p.Devices[d].ID, ".")
-				cards[card] = true
+	const a0, a1, b0, b1 = "0000:41:00.0", "0000:41:00.1", "0000:61:00.0", "0000:61:00.1"
+	parallel := fmt.Sprintf("links: [[%s, %s], [%s, %s]]\n", a0, b0, a1, b1)
+	crossed := fmt.Sprintf("links: [[%s, %s], [%s, %s]]\n", a0, b1, a1, b0)
+	node := func(rest string) string { return "{cpus: 8, memory: 8GiB, " + rest + "}" }
+	for name, tt := range map[string]struct {
+		links, nodes    string
+		want            [][]string // ports of each lab node in one of the right answers; nil for any
+		cards, unlinked int64      // values of the terms, added up
+	}{
+		"a card each":                     {nodes: "vm: " + node("count: 2, nics: 1")},
+		"a card each, with GPUs":          {nodes: "vm: " + node("count: 2, gpus: 1, nics: 1")},
+		"more nodes than cards":           {nodes: "vm: " + node("count: 3, nics: 1"), cards: 2},
+		"virtual functions":               {nodes: "vm: " + node("count: 2, vfs: 1")},
+		"one port for both is nic_shared": {nodes: "vm: " + node("count: 2, vfs: ['"+a0+"']")},
+		"both ports of one node":          {nodes: "vm: " + node("nics: ['"+a0+"', '"+a1+"']"), want: [][]string{{a0, a1}}},
+		"virtual functions of the two ports": {
+			nodes: "a: " + node("vfs: ['"+a0+"']") + "\n  b: " + node("vfs: ['"+a1+"']"), want: [][]string{{a0}, {a1}},
+			cards: 2},
+		"a cable": {links: "links: [[" + a1 + ", " + b0 + "]]\n", nodes: "vm: " + node("count: 2, nics: 1"),
+			want: [][]string{{a1}, {b0}}},
+		"a cable between the ports of a card": {links: "links: [[" + a0 + ", " + a1 + "]]\n",
+			nodes: "vm: " + node("count: 2, nics: 1"), want: [][]string{{a0}, {a1}}, cards: 2},
+		"a switch": {links: "links: [[" + a0 + ", " + a1 + ", " + b1 + "]]\n",
+			nodes: "vm: " + node("count: 3, nics: 1"), want: [][]string{{a0}, {a1}, {b1}}, cards: 2},
+		"virtual functions reach each other on one port and over the cable": {links: "links: [[" + a0 + ", " + b0 + "]]\n",
+			nodes: "vm: " + node("count: 3, cpus: 4, vfs: 1")},
+		"two cables": {links: parallel, nodes: "vm: " + node("count: 2, nics: 2"), want: [][]string{{a0, a1}, {b0, b1}}},
+		"crossed cables": {links: crossed, nodes: "a: " + node("nics: ['"+a0+"', '"+a1+"']") + "\n  b: " +
+			node("nics: ['"+b0+"', '"+b1+"']"), want: [][]string{{a0, a1}, {b1, b0}}},
+		"no cable": {links: parallel, nodes: "a: " + node("nics: ['"+a0+"']") + "\n  b: " + node("nics: ['"+b1+"']"),
+			want: [][]string{{a0}, {b1}}, unlinked: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			text := strings.ReplaceAll("name: ports\nworkload: rdma-latency\n"+tt.links+"nodes:\n  "+tt.nodes+"\n",
+				"cpus: 8, memory: 8GiB, count: 3, cpus: 4", "memory: 8GiB, count: 3, cpus: 4")
+			c := proved(t, epyc(t), parseLab(t, text), build.Options{})
+			var ports [][]string
+			for i := range c.pl.Nodes {
+				var own []string
+				for _, d := range c.pl.Nodes[i].Cards {
+					if d.Kind != plan.KindGPU {
+						own = append(own, d.ID)
+					}
+				}
+				ports = append(ports, own)
 			}
-		}
-		said := slices.ContainsFunc(c.pl.Notes, func(s string) bool { return strings.Contains(s, "ports of one card") })
-		if said != (n > 2) {
-			t.Errorf("%d lab nodes on %v, and the notes are %q", n, cards, c.pl.Notes)
-		}
-		if len(cards) != 2 {
-			t.Errorf("%d lab nodes have ports of %d cards (%v), want 2", n, len(cards), cards)
-		}
+			sorted := slices.Clone(ports)
+			slices.SortFunc(sorted, slices.Compare)
+			if tt.want != nil && !cmp.Equal(tt.want, sorted) {
+				t.Errorf("ports %v, want %v", ports, tt.want)
+			}
+			values := map[string]int64{}
+			for _, term := range c.pl.Terms {
+				values[term.Term] += term.Value
+			}
+			if values["card_shared"] != tt.cards || values["unlinked"] != tt.unlinked {
+				t.Errorf("card_shared %d, unlinked %d on ports %v; want %d and %d", values["card_shared"],
+					values["unlinked"], ports, tt.cards, tt.unlinked)
+			}
+			for says, want := range map[string]bool{"have ports of one card": tt.cards > 0,
+				"do not reach each other": tt.unlinked > 0} {
+				if slices.ContainsFunc(c.pl.Notes, func(s string) bool { return strings.Contains(s, says) }) != want {
+					t.Errorf("notes %q; want one that says %q: %v", c.pl.Notes, says, want)
+				}
+			}
+		})
 	}
-	text := "name: pair\nworkload: rdma-latency\nnodes: {vm: {count: 2, cpus: 8, memory: 8GiB, gpus: 1, nics: 1}}\n"
-	c := proved(t, epyc(t), parseLab(t, text), build.Options{})
-	if one, two := c.nicOf(t, 0), c.nicOf(t, 1); one[:8] == two[:8] {
-		t.Errorf("vm00 has %s and vm01 %s", one, two)
+}
+
+func TestLinksNamePortsThatAreThere(t *testing.T) {
+	t.Parallel()
+	for links, want := range map[string]string{
+		"[0000:41:00.0, 0000:99:00.0]":                "no NIC 0000:99:00.0",
+		"[0000:41:00.0, 0000:06:00.0]":                "no NIC 0000:06:00.0", // a GPU
+		"[0000:41:00.0, enp65s0f0np0, 0000:61:00.0]":  "is named twice",
+		"[enp65s0f0np0, enp97s0f0np0]":                "",
+		"['41:00.1', '61:00.1'], [mlx5_0, '61:00.0']": "",
+	} {
+		l := parseLab(t, "name: links\nlinks: ["+links+"]\nnodes: {vm: {count: 2, cpus: 8, memory: 8GiB}}\n")
+		_, err := build.Problem(epyc(t), l, build.Options{})
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", links, err, want)
+		}
 	}
 }

@@ -74,6 +74,25 @@ func (b *problemBuilder) addDevices() {
 	b.noteUnknownNodes()
 }
 
+// addLinks numbers the ports that the lab's links join.
+func (b *problemBuilder) addLinks() {
+	for k, link := range b.lab.Links {
+		for _, name := range link {
+			switch found := b.lookUp(name, plan.KindNIC); {
+			case len(found) == 0:
+				b.fail("", "links", "no NIC %s on %s: %s", words.Plain(name), b.name, b.devicesThere(plan.KindNIC))
+			case len(found) > 1:
+				b.fail("", "links", "%s may be %s: give the address", words.Plain(name), rowText(b.ids(found)))
+			case b.p.Devices[found[0]].Net > 0:
+				b.fail("", "links", "NIC %s is named twice: a cable joins two ports, and all ports of a switch are one "+
+					"link", words.Plain(name))
+			default:
+				b.p.Devices[found[0]].Net = k + 1
+			}
+		}
+	}
+}
+
 // noteUnknownNodes says which devices a lab node may get whose distance counts nothing, since nobody
 // knows where they are.
 func (b *problemBuilder) noteUnknownNodes() {

@@ -277,7 +277,7 @@ func TestErrorsSayWhatIsThereAndWhatToDo(t *testing.T) {
 				"device_nearest, device_distance, device_share, memory_distance, " +
 				"memory_balance, core_balance, efficiency_cores, numa_span, numa_span_hidden, l3_shared, " +
 				"emulator_distance, " +
-				"nic_rate, nic_rdma, nic_shared and unequal\n" +
+				"nic_rate, nic_rdma, nic_shared, card_shared, unlinked and unequal\n" +
 				"model: weight l3_shared is 1000001: want 0 to 1000000\nmodel: weight unequal is -1: want 0 " +
 				"to 1000000"},
 		{"pairs of devices that are not there", h20(t), labOf(1),

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -78,6 +79,7 @@ func newMIP(p *plan.Problem) *mip {
 		m.emulator(i)
 	}
 	m.limits(units)
+	m.wiring(units)
 	m.caches()
 	m.affinity(units)
 	m.unequal(own)
@@ -284,6 +286,70 @@ func (m *mip) limits(units [][]unit) {
 			vfs = append(vfs, linear{have, o.v})
 		}
 		m.row(vfs, "<=", have)
+	}
+}
+
+// wiring prices what two lab nodes cost each other by where their ports are (card_shared, unlinked).
+func (m *mip) wiring(units [][]unit) {
+	cards, nets, linked := map[string][]int{}, map[int][]int{}, false
+	for d := range m.p.Devices {
+		dev := &m.p.Devices[d]
+		if card := dev.Card(); dev.Kind == plan.KindNIC && card != "" {
+			cards[card] = append(cards[card], d)
+		}
+		linked = linked || dev.Net > 0
+		net := dev.Net
+		if net == 0 {
+			net = -1 - d
+		}
+		nets[net] = append(nets[net], d)
+	}
+	// some is 1 at most, and 0 where lab node i has none of the devices.
+	some := func(sum []linear, i int, devices []int) []linear {
+		for _, u := range units[i] {
+			if slices.Contains(devices, u.device) && m.p.Devices[u.device].Kind == plan.KindNIC {
+				sum = append(sum, linear{-1, u.v})
+			}
+		}
+		return sum
+	}
+	for i := range units {
+		for j := range i {
+			for card, ports := range cards {
+				if len(ports) < 2 {
+					continue
+				}
+				shares := m.choice("card_%d_%d_%s", i, j, strings.NewReplacer(":", "_").Replace(card))
+				both := []linear{{1, shares}}
+				for _, d := range ports {
+					common := m.choice("common_%d_%d_%d", i, j, d)
+					m.row(some([]linear{{1, common}}, i, []int{d}), "<=", 0)
+					m.row(some([]linear{{1, common}}, j, []int{d}), "<=", 0)
+					both = append(both, linear{1, common})
+				}
+				for _, a := range some(nil, i, ports) {
+					for _, b := range some(nil, j, ports) {
+						m.row(append(slices.Clone(both), a, b), ">=", -1)
+					}
+				}
+				m.cost = append(m.cost, linear{2 * m.p.Weights.CardShared, shares})
+			}
+			if !linked {
+				continue
+			}
+			_, a, b := counts(&m.p.Requests[i])
+			_, c, e := counts(&m.p.Requests[j])
+			if a+b == 0 || c+e == 0 {
+				continue
+			}
+			m.constant += 2 * m.p.Weights.Unlinked * min(int64(a+b), int64(c+e))
+			for net, ports := range nets {
+				reached := m.number("reached_%d_%d_%d", i, j, net+len(m.p.Devices))
+				m.row(some([]linear{{1, reached}}, i, ports), "<=", 0)
+				m.row(some([]linear{{1, reached}}, j, ports), "<=", 0)
+				m.cost = append(m.cost, linear{-2 * m.p.Weights.Unlinked, reached})
+			}
+		}
 	}
 }
 

@@ -29,6 +29,8 @@ type model struct {
 	requests []request
 	classes  [][]int // requests of one class, two at least; ascending
 
+	wiring    *plan.Wiring
+	onCard    [][]int // NICs of a card, by the first
 	symmetric []int   // of a device: the last one before it that is interchangeable with it, -1 for none
 	pairCost  []int64 // see pair
 	gpuCost   []int64 // see gpuPair
@@ -101,6 +103,8 @@ type device struct {
 	nic    bool
 	vfs    int
 	port   int64 // what a port of it costs: rate and RDMA
+	card   int   // the first NIC of its card, -1 where it is alone there
+	net    int   // of links, 0 for none
 }
 
 const (
@@ -323,10 +327,11 @@ func (m *model) addDevices() error {
 		return fmt.Errorf("problem: %d devices, at most %d can be planned with", n, maxDevices)
 	}
 	m.devices = make([]device, n)
+	m.wiring = p.Wiring()
 	bundles := numbering[int]{}
 	for i := range p.Devices {
 		d := &p.Devices[i]
-		v := device{home: -1, whole: d.Whole, nic: d.Kind == plan.KindNIC}
+		v := device{home: -1, whole: d.Whole, nic: d.Kind == plan.KindNIC, card: m.wiring.Card(i), net: d.Net}
 		v.bundle, _ = bundles.of(d.Bundle)
 		if d.NUMANode != nil {
 			var ok bool
@@ -375,7 +380,7 @@ func (m *model) checkWeights() error {
 	for _, v := range []int64{w.GPUNICPath, w.GPUNICMeasured, w.GPUGPUPath, w.DeviceNearest, w.DeviceDistance,
 		w.DeviceShare,
 		w.MemoryDistance, w.MemoryBalance, w.CoreBalance, w.EfficiencyCores, w.NUMASpan, w.NUMASpanHidden, w.L3Shared,
-		w.EmulatorDistance, w.NICRate, w.NICRDMA, w.NICShared, w.Unequal} {
+		w.EmulatorDistance, w.NICRate, w.NICRDMA, w.NICShared, w.CardShared, w.Unlinked, w.Unequal} {
 		if v < 0 || v > 1<<40 {
 			return fmt.Errorf("problem: weight %d is not in 0 to %d", v, int64(1<<40))
 		}
@@ -407,7 +412,7 @@ func (m *model) checkRange() error {
 		sum += own*(1+float64(w.Unequal)/100) +
 			pages*(float64(far)*float64(r.w.MemoryDistance)+float64(r.w.MemoryBalance)) +
 			float64(w.L3Shared)*cores + float64(w.EmulatorDistance)*float64(far) +
-			float64(w.NICShared)*devices*float64(len(m.requests))
+			float64(w.NICShared+w.CardShared+w.Unlinked)*devices*float64(len(m.requests))
 	}
 	if sum > costLimit {
 		return fmt.Errorf("problem: costs could come to %.3g, more than can be added up: lower weights, pages or "+

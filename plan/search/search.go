@@ -54,7 +54,6 @@ func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
 	r := &Result{Outcome: plan.Outcome{Placement: m.emit(t.best), Stopped: work.stopped}, Steps: work.steps}
 	r.Cost = plan.Cost(plan.Evaluate(p, &r.Placement))
 	if ctx.Err() == nil { // who cancels has no time for what is nice to have
-		partCards(p, &r.Placement, r.Cost)
 		splitTies(p, &r.Placement, r.Cost)
 		keepBootCore(p, &r.Placement, r.Cost)
 	}

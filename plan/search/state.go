@@ -76,6 +76,8 @@ type state struct {
 	packs    *packer
 	flow     *flow
 	shares   []share
+	ports    []int // of priceWiring, as others
+	others   []int
 	work     *meter
 	coarse   bool // L3 caches are not looked at: see tree.quickPlacement
 }
@@ -289,6 +291,7 @@ func (s *state) place(i int, c *column) {
 		s.recrowd(b, func() { s.useVFs(v, b, 1) })
 	}
 	s.charge += c.charge
+	s.priceWiring(c)
 	s.at[i] = c
 	s.placed++
 	s.own += c.own
@@ -296,6 +299,34 @@ func (s *state) place(i int, c *column) {
 	s.priceMemory(i, c)
 	s.priceEmulator(i, emptied)
 	s.priceL3(c)
+}
+
+// priceWiring adds what c and those that are placed cost each other by where their ports are.
+func (s *state) priceWiring(c *column) {
+	w, weights := s.m.wiring, &s.m.p.Weights
+	if w == nil || len(c.nics)+len(c.vfs) == 0 {
+		return
+	}
+	s.ports = portsOf(c, s.ports[:0])
+	for _, o := range s.at {
+		if o != nil && len(o.nics)+len(o.vfs) > 0 {
+			s.work.steps++
+			s.others = portsOf(o, s.others[:0])
+			cards, unlinked := w.Between(s.ports, s.others)
+			s.shared += 2 * (cards*weights.CardShared + unlinked*weights.Unlinked)
+		}
+	}
+}
+
+// portsOf appends the NIC of each port of a column: whole ones, and once for each virtual function.
+func portsOf(c *column, ports []int) []int {
+	ports = append(ports, c.nics...)
+	for _, v := range c.vfs {
+		for range v.Count {
+			ports = append(ports, v.Device)
+		}
+	}
+	return ports
 }
 
 // recrowd keeps crowd up to date over a change of how a bundle is used.

@@ -63,7 +63,7 @@ func (m *model) findSymmetries() {
 	work := 0
 	for d := range m.devices {
 		if work > symmetryWork {
-			return // a symmetry that is not known costs time only
+			break // a symmetry that is not known costs time only
 		}
 		if size[m.devices[d].bundle] > 1 {
 			continue
@@ -79,12 +79,35 @@ func (m *model) findSymmetries() {
 			}
 		}
 	}
+	m.partCards()
+}
+
+// partCards takes ports of two cards for interchangeable only where the cards are: of one size, with all ports alike.
+func (m *model) partCards() {
+	m.onCard = make([][]int, len(m.devices))
+	uniform, alike := map[int]bool{}, slices.Clone(m.symmetric)
+	for d := range m.devices {
+		if k := m.devices[d].card; k >= 0 {
+			m.onCard[k] = append(m.onCard[k], d)
+			uniform[k] = k == d || uniform[k] && alike[d] >= 0 && m.devices[alike[d]].card == k
+		}
+	}
+	for d := range m.devices {
+		o := alike[d]
+		for a := m.devices[d].card; o >= 0; o = alike[o] {
+			b := m.devices[o].card
+			if a == b || a >= 0 && b >= 0 && uniform[a] && uniform[b] && len(m.onCard[a]) == len(m.onCard[b]) {
+				break
+			}
+		}
+		m.symmetric[d] = o
+	}
 }
 
 // alike reports whether two devices are the same but for their names.
 func (m *model) alike(a, b int) bool {
 	x, y := m.devices[a], m.devices[b]
-	x.bundle = y.bundle
+	x.bundle, x.card = y.bundle, y.card
 	if x != y {
 		return false
 	}
@@ -100,5 +123,18 @@ func (m *model) alike(a, b int) bool {
 // still free, and nobody has told the two apart by using anything of their bundles.
 func (e *enumerator) redundant(d int) bool {
 	t := e.s.m.symmetric[d]
-	return e.breakSymmetry && t >= 0 && e.s.untouched(t) && e.s.untouched(d) && !e.picked[t] && e.count[t] == 0
+	if !e.breakSymmetry || t < 0 || !e.untouched(t) || !e.s.untouched(d) {
+		return false
+	}
+	card := e.s.m.devices[d].card
+	if other := e.s.m.devices[t].card; card != other { // cards are swapped whole
+		touched := func(o int) bool { return !e.untouched(o) }
+		return !slices.ContainsFunc(e.s.m.onCard[card], touched) && !slices.ContainsFunc(e.s.m.onCard[other], touched)
+	}
+	return true
+}
+
+// untouched reports whether nobody has anything of a device's bundle, this choice included.
+func (e *enumerator) untouched(d int) bool {
+	return e.s.untouched(d) && !e.picked[d] && e.count[d] == 0
 }

@@ -155,6 +155,12 @@ func (c *checker) recompute() []plan.Term {
 		if len(c.found[i].vfs) > 0 {
 			add(plan.TermNICShared, c.sharers(i, prints), w.NICShared)
 		}
+		if cards := c.cardsOf(f.ports); len(cards) > 0 {
+			add(plan.TermCardShared, c.cardSharers(i, prints), w.CardShared)
+		}
+		if len(f.ports) > 0 && c.linked() {
+			add(plan.TermUnlinked, c.unreached(i, prints), w.Unlinked)
+		}
 		far, off := c.memoryTerms(i, f)
 		add(plan.TermMemoryDistance, far, part(w.MemoryDistance, r.Pages))
 		add(plan.TermMemoryBalance, off, part(w.MemoryBalance, r.Pages))
@@ -325,6 +331,70 @@ func (c *checker) sharers(i int, prints []footprint) int64 {
 				n++
 			}
 		}
+	}
+	return n
+}
+
+// cardsOf returns the cards of ports that have several NICs.
+func (c *checker) cardsOf(ports []int) []string {
+	var cards []string
+	for _, d := range ports {
+		card, others := c.p.Devices[d].Card(), 0
+		for _, o := range c.p.Devices {
+			if o.Kind == plan.KindNIC && o.Card() == card {
+				others++
+			}
+		}
+		if card != "" && others > 1 {
+			cards = append(cards, card)
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(cards)))
+}
+
+// cardSharers counts, over the other lab nodes, the cards of which both have ports, and no port in common.
+func (c *checker) cardSharers(i int, prints []footprint) int64 {
+	var n int64
+	for j := range prints {
+		for _, card := range c.cardsOf(prints[i].ports) {
+			on := func(ports []int) []int {
+				return slices.DeleteFunc(sorted(ports), func(d int) bool { return c.p.Devices[d].Card() != card })
+			}
+			a, b := on(prints[i].ports), on(prints[j].ports)
+			common := slices.ContainsFunc(a, func(d int) bool { return slices.Contains(b, d) })
+			if j != i && len(b) > 0 && !common {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// linked reports whether the lab says which ports are joined.
+func (c *checker) linked() bool {
+	return slices.ContainsFunc(c.p.Devices, func(d plan.Device) bool { return d.Net != 0 })
+}
+
+// unreached counts ports of lab node i and each other one, of the one with fewer, without a port of the other on the
+// same link. Each port of the other goes with one.
+func (c *checker) unreached(i int, prints []footprint) int64 {
+	var n int64
+	for j := range prints {
+		if j == i {
+			continue
+		}
+		left := slices.Clone(prints[j].ports)
+		few := min(len(prints[i].ports), len(left))
+		for _, d := range prints[i].ports {
+			k := slices.IndexFunc(left, func(o int) bool {
+				return o == d || c.p.Devices[d].Net > 0 && c.p.Devices[o].Net == c.p.Devices[d].Net
+			})
+			if k >= 0 {
+				left = slices.Delete(left, k, k+1)
+				few--
+			}
+		}
+		n += int64(few)
 	}
 	return n
 }

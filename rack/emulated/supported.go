@@ -18,7 +18,7 @@ const (
 )
 
 // Supported refuses what driver qemu cannot do. What a lab says about its place on a host (workload,
-// host, hugepages, tenants, affinity, smt, guest_numa) is not refused: an emulated node has no place
+// host, hugepages, tenants, affinity, links, smt, guest_numa) is not refused: an emulated node has no place
 // there. Devices of a host are refused: an emulated device is no substitute.
 func Supported(l *lab.Lab) error {
 	if l.Driver == lab.DriverLibvirt {
