@@ -179,8 +179,9 @@ func (d *decoder) links(path string, n ast.Node) [][]string {
 					Want: portKind.want()})
 			}
 			if ok && seen[name] {
-				d.Fail(strictyaml.PlaceOf(port), Error{Key: path, What: "port named twice", Have: strictyaml.Quote(name),
-					Fix: "a cable joins two ports, and all ports of a switch are one link"})
+				d.Fail(strictyaml.PlaceOf(port), Error{Key: path, What: "port named twice",
+					Have: strictyaml.Quote(name),
+					Fix:  "a cable joins two ports, and all ports of a switch are one link"})
 			}
 			seen[name] = true
 			ports = append(ports, name)

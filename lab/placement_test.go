@@ -108,7 +108,8 @@ func TestFaultsOfDefaultsAreReportedOnce(t *testing.T) {
 }
 
 func TestLinks(t *testing.T) {
-	l := mustParse(t, "name: x\nlinks:\n  - [41:00.0, 0000:61:00.1]\n  - [NIC0, mlx5_3, 00000000:62:00.0]\nnodes: {vm: {count: 2}}\n")
+	l := mustParse(t, "name: x\nlinks:\n  - [41:00.0, 0000:61:00.1]\n  - [NIC0, mlx5_3, 00000000:62:00.0]\nnodes: "+
+		"{vm: {count: 2}}\n")
 	want := [][]string{{"0000:41:00.0", "0000:61:00.1"}, {"NIC0", "mlx5_3", "0000:62:00.0"}}
 	if diff := cmp.Diff(want, l.Links); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -71,8 +71,8 @@ func (a *assembly) wiringNotes() (notes []string) {
 				break
 			}
 			if _, missing := a.wiring.Between(a.pl.Nodes[i].ports(), a.pl.Nodes[j].ports()); missing > 0 {
-				notes = append(notes, fmt.Sprintf("no link of the lab joins %s and %s (ports of each: %d): they do not "+
-					"reach each other there", a.p.Requests[j].Name, name, missing))
+				notes = append(notes, fmt.Sprintf("no link of the lab joins %s and %s (ports of each: %d): "+
+					"they do not reach each other there", a.p.Requests[j].Name, name, missing))
 			}
 		}
 	}

@@ -191,8 +191,8 @@ type evaluation struct {
 const tenantOwner = -1
 
 func newEvaluation(p *Problem, pl *Placement) *evaluation {
-	e := &evaluation{Layout: NewLayout(p), pl: pl, wiring: p.Wiring(), small: make([]int64, len(pl.Nodes)), left: map[int][]*Core{},
-		owners: map[int]map[int]bool{}}
+	e := &evaluation{Layout: NewLayout(p), pl: pl, wiring: p.Wiring(), small: make([]int64, len(pl.Nodes)),
+		left: map[int][]*Core{}, owners: map[int]map[int]bool{}}
 	own := func(c *Core, owner int) {
 		if c.L3 < 0 {
 			return

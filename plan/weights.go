@@ -99,12 +99,18 @@ func DefaultWeights(w lab.Workload) Weights {
 
 // defaultWeights are in the order of the fields.
 var defaultWeights = map[lab.Workload]Weights{
-	lab.WorkloadRDMALatency:   {300, 30, 10, 480, 216, 432, 150, 500, 0, 5000, 300, 1200, 100, 30, 200, 5000, 200, 100, 20000, 10},
-	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 100, 150, 1000, 0, 5000, 100, 400, 50, 20, 400, 5000, 1000, 500, 20000, 10},
-	lab.WorkloadGPUCompute:    {100, 10, 100, 50, 20, 40, 100, 500, 0, 5000, 50, 50, 50, 10, 50, 1000, 50, 25, 20000, 10},
-	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 100, 150, 1000, 0, 5000, 100, 100, 50, 10, 400, 5000, 500, 250, 20000, 50},
-	lab.WorkloadCPUBandwidth:  {50, 5, 10, 20, 20, 40, 900, 4000, 2000, 5000, 50, 2000, 200, 10, 50, 500, 50, 25, 20000, 10},
-	lab.WorkloadMixed:         {600, 60, 150, 200, 100, 200, 300, 1000, 0, 5000, 200, 800, 100, 20, 200, 2000, 300, 150, 20000, 10},
+	lab.WorkloadRDMALatency: {300, 30, 10, 480, 216, 432, 150, 500, 0, 5000, 300, 1200, 100, 30, 200, 5000, 200, 100,
+		20000, 10},
+	lab.WorkloadRDMABandwidth: {600, 60, 10, 100, 50, 100, 150, 1000, 0, 5000, 100, 400, 50, 20, 400, 5000, 1000, 500,
+		20000, 10},
+	lab.WorkloadGPUCompute: {100, 10, 100, 50, 20, 40, 100, 500, 0, 5000, 50, 50, 50, 10, 50, 1000, 50, 25, 20000,
+		10},
+	lab.WorkloadGPUCollective: {900, 100, 400, 100, 50, 100, 150, 1000, 0, 5000, 100, 100, 50, 10, 400, 5000, 500, 250,
+		20000, 50},
+	lab.WorkloadCPUBandwidth: {50, 5, 10, 20, 20, 40, 900, 4000, 2000, 5000, 50, 2000, 200, 10, 50, 500, 50, 25, 20000,
+		10},
+	lab.WorkloadMixed: {600, 60, 150, 200, 100, 200, 300, 1000, 0, 5000, 200, 800, 100, 20, 200, 2000, 300, 150,
+		20000, 10},
 }
 
 // mean returns the weight of one of n equal parts, rounded, at least 1 where the whole weighs anything.

@@ -22,7 +22,8 @@ func Small(seed uint64) *plan.Problem {
 	// Weights that nobody published too: zeros and ties are where bounds go wrong.
 	if r.Chance(25) {
 		for _, v := range []*int64{&p.Weights.NUMASpan, &p.Weights.L3Shared, &p.Weights.EmulatorDistance,
-			&p.Weights.MemoryBalance, &p.Weights.NICShared, &p.Weights.CardShared, &p.Weights.DeviceShare, &p.Weights.CoreBalance,
+			&p.Weights.MemoryBalance, &p.Weights.NICShared, &p.Weights.CardShared, &p.Weights.DeviceShare,
+			&p.Weights.CoreBalance,
 			&p.Weights.DeviceDistance, &p.Weights.Unequal, &p.Weights.MemoryDistance, &p.Weights.DeviceNearest} {
 			*v = int64(Pick(r, 0, 1, 7, 100, 900))
 		}

@@ -72,7 +72,8 @@ func TestPortsOfLabNodes(t *testing.T) {
 		"more nodes than cards":           {nodes: "vm: " + node("count: 3, nics: 1"), cards: 2},
 		"virtual functions":               {nodes: "vm: " + node("count: 2, vfs: 1")},
 		"one port for both is nic_shared": {nodes: "vm: " + node("count: 2, vfs: ['"+a0+"']")},
-		"both ports of one node":          {nodes: "vm: " + node("nics: ['"+a0+"', '"+a1+"']"), want: [][]string{{a0, a1}}},
+		"both ports of one node": {nodes: "vm: " + node("nics: ['"+a0+"', '"+a1+"']"),
+			want: [][]string{{a0, a1}}},
 		"virtual functions of the two ports": {
 			nodes: "a: " + node("vfs: ['"+a0+"']") + "\n  b: " + node("vfs: ['"+a1+"']"), want: [][]string{{a0}, {a1}},
 			cards: 2},
@@ -82,9 +83,11 @@ func TestPortsOfLabNodes(t *testing.T) {
 			nodes: "vm: " + node("count: 2, nics: 1"), want: [][]string{{a0}, {a1}}, cards: 2},
 		"a switch": {links: "links: [[" + a0 + ", " + a1 + ", " + b1 + "]]\n",
 			nodes: "vm: " + node("count: 3, nics: 1"), want: [][]string{{a0}, {a1}, {b1}}, cards: 2},
-		"virtual functions reach each other on one port and over the cable": {links: "links: [[" + a0 + ", " + b0 + "]]\n",
+		"virtual functions reach each other on one port and over the cable": {links: "links: [[" + a0 + ", " + b0 +
+			"]]\n",
 			nodes: "vm: " + node("count: 3, cpus: 4, vfs: 1")},
-		"two cables": {links: parallel, nodes: "vm: " + node("count: 2, nics: 2"), want: [][]string{{a0, a1}, {b0, b1}}},
+		"two cables": {links: parallel, nodes: "vm: " + node("count: 2, nics: 2"),
+			want: [][]string{{a0, a1}, {b0, b1}}},
 		"crossed cables": {links: crossed, nodes: "a: " + node("nics: ['"+a0+"', '"+a1+"']") + "\n  b: " +
 			node("nics: ['"+b0+"', '"+b1+"']"), want: [][]string{{a0, a1}, {b1, b0}}},
 		"no cable": {links: parallel, nodes: "a: " + node("nics: ['"+a0+"']") + "\n  b: " + node("nics: ['"+b1+"']"),

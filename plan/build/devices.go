@@ -84,8 +84,8 @@ func (b *problemBuilder) addLinks() {
 			case len(found) > 1:
 				b.fail("", "links", "%s may be %s: give the address", words.Plain(name), rowText(b.ids(found)))
 			case b.p.Devices[found[0]].Net > 0:
-				b.fail("", "links", "NIC %s is named twice: a cable joins two ports, and all ports of a switch are one "+
-					"link", words.Plain(name))
+				b.fail("", "links", "NIC %s is named twice: a cable joins two ports, and all ports of a switch "+
+					"are one link", words.Plain(name))
 			default:
 				b.p.Devices[found[0]].Net = k + 1
 			}
