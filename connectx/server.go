@@ -1,12 +1,17 @@
-// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of
-// QEMU (10.1 or newer), which the unmodified mlx5 drivers of Linux and libmlx5 drive. One Server
-// holds all adapters of a lab.
+// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of QEMU (10.1 or newer),
+// which the unmodified mlx5 drivers of Linux and libmlx5 drive. One Server holds all adapters of a lab.
+//
+// A guest is not trusted: each address, length, key and number that it writes is checked, each loop over what it wrote
+// has a bound, and what it may allocate here has one too.
 package connectx
 
 import (
-	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/rackless/rackless/vfiouser"
 )
 
 // Models of adapters.
@@ -24,8 +29,25 @@ type Options struct {
 // Server emulates the adapters of one lab.
 type Server struct {
 	opt   Options
-	mu    sync.Mutex
+	start time.Time
+	// direct says that messages between two adapters of the server are copied, without frames on the wire.
+	direct atomic.Bool
+	// maps is held for reading while guest memory is in use, and for writing while a table of it changes. It is one lock
+	// for all adapters, as a message has two of them: two read locks could wait for each other's writers.
+	maps sync.RWMutex
+
+	mu    sync.RWMutex
 	ports []*Port
+	gids  map[gidKey]*Port
+	epoch atomic.Uint64 // changes with gids and links
+
+	timer *timer
+}
+
+// gidKey finds the port of an address on the wire.
+type gidKey struct {
+	gid [16]byte
+	mac [6]byte
 }
 
 // NIC describes an adapter to add.
@@ -42,37 +64,64 @@ type NIC struct {
 	Frames func(frame []byte)
 }
 
-// Port is an adapter with its one port.
-type Port struct{ nic NIC }
-
 // NewServer returns a server without adapters.
-func NewServer(o Options) *Server { return &Server{opt: o} }
+func NewServer(o Options) *Server {
+	s := &Server{opt: o, start: time.Now(), gids: map[gidKey]*Port{}}
+	s.direct.Store(true)
+	s.timer = newTimer(s)
+	return s
+}
+
+// SetDirect says whether messages between two adapters of the server are copied from memory to memory (true, as at the
+// start), or cross the wire as RoCE v2 frames.
+func (s *Server) SetDirect(on bool) { s.direct.Store(on) }
+
+func (s *Server) now() time.Duration { return time.Since(s.start) }
 
 // AddNIC adds an adapter, and listens on its socket. QEMU can connect when it returns.
 func (s *Server) AddNIC(n NIC) (*Port, error) {
-	p := &Port{nic: n}
+	m, ok := models[n.Model]
+	if !ok {
+		return nil, fmt.Errorf("connectx: model %q is unknown: use %s or %s", n.Model, ConnectX4Lx, ConnectX5)
+	}
+	if n.RateBits < 0 || n.Latency < 0 {
+		return nil, fmt.Errorf("connectx: a rate of %d bit/s, a latency of %v", n.RateBits, n.Latency)
+	}
+	p := &Port{s: s, nic: n, model: m, link: n.Link}
+	p.hardReset()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps, Log: p.logf},
+		(*function)(p))
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	p.vfu, p.mem = v, &v.Mem
+	p.mu.Unlock()
 	s.ports = append(s.ports, p)
-	return p, errors.New("connectx: not yet")
+	p.id = len(s.ports)
+	return p, nil
 }
 
 // Close removes all adapters.
-func (s *Server) Close() error { return nil }
+func (s *Server) Close() error {
+	s.mu.RLock()
+	ports := append([]*Port(nil), s.ports...)
+	s.mu.RUnlock()
+	var err error
+	for _, p := range ports {
+		if e := p.Close(); err == nil {
+			err = e
+		}
+	}
+	s.timer.close()
+	return err
+}
 
-// Deliver hands a frame from the wire to the port. The port keeps no reference to it.
-func (p *Port) Deliver(frame []byte) {}
-
-// SetLink plugs the cable in or pulls it.
-func (p *Port) SetLink(up bool) {}
-
-// Close removes the adapter: its guest then reads all ones.
-func (p *Port) Close() error { return nil }
-
-// Save returns the state of the adapter, without guest memory. The guest must be stopped.
-func (p *Port) Save() ([]byte, error) { return nil, errors.New("connectx: not yet") }
-
-// Restore sets the state that Save returned. The adapter may have another MAC and name than the saved one: see
-// NIC.MAC. Call it before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it connects
-// does not undo it.
-func (p *Port) Restore(state []byte) error { return errors.New("connectx: not yet") }
+// lookup returns the port that has an address, if its cable is plugged in.
+func (s *Server) lookup(k gidKey) *Port {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.gids[k]
+}

@@ -1,0 +1,212 @@
+package connectx
+
+import "github.com/rackless/rackless/roce"
+
+// tally counts frames and their bytes.
+type tally roce.Traffic
+
+func (t *tally) add(n roce.Traffic) { t.Packets, t.Bytes = t.Packets+n.Packets, t.Bytes+n.Bytes }
+
+// casts counts frames by the kind of their destination.
+type casts struct{ Uni, Multi, Broad tally }
+
+func (c *casts) count(f []byte) {
+	t := &c.Uni
+	if f[0]&1 != 0 {
+		if t = &c.Multi; [6]byte(f[:6]) == [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} {
+			t = &c.Broad
+		}
+	}
+	t.add(roce.Traffic{Packets: 1, Bytes: uint64(len(f))})
+}
+
+func (c *casts) total() (t tally) {
+	for _, x := range []tally{c.Uni, c.Multi, c.Broad} {
+		t.add(roce.Traffic(x))
+	}
+	return t
+}
+
+// traffic is what a port has sent and received: of the guest's network stack, and of RDMA.
+type traffic struct {
+	ethTx, ethRx   casts
+	rdmaTx, rdmaRx tally
+	prioTx, prioRx [8]tally
+}
+
+// counts are other counters of a port.
+type counts struct {
+	noSet              *roce.Counters // of queues without a counter set
+	txDropped, tooLong uint64
+	noBuffer           uint64
+	linkDowns          uint64
+}
+
+func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
+	t := &p.Traffic
+	rdmaRx, rdmaTx := p.rdma()
+	for i, c := range []tally{{}, {Packets: p.count.txDropped}, rdmaRx, rdmaTx, {}, {}, t.ethRx.Broad, t.ethTx.Broad,
+		t.ethRx.Uni, t.ethTx.Uni, t.ethRx.Multi, t.ethTx.Multi} {
+		be.PutUint64(out[0x10+16*i:], c.Packets)
+		be.PutUint64(out[0x18+16*i:], c.Bytes)
+	}
+	return ok
+}
+
+// rdma is the RDMA traffic of both paths.
+func (p *Port) rdma() (rx, tx tally) {
+	rx, tx = p.Traffic.rdmaRx, p.Traffic.rdmaTx
+	if w := p.wireCounters(); w != nil {
+		rx.add(w.Rx)
+		tx.add(w.Tx)
+	}
+	return rx, tx
+}
+
+func allocCounter(p *Port, _, out []byte, _ uint32) status {
+	n := p.number(kindCounter, 128, func(n uint32) bool { return p.Counters[n] != nil })
+	if n == 0 {
+		return limit
+	}
+	p.Counters[n] = &roce.Counters{}
+	put24(out, n)
+	return ok
+}
+
+func deallocCounter(p *Port, in, _ []byte, _ uint32) status {
+	delete(p.Counters, uint32(in[11]))
+	return ok
+}
+
+// counterPlace is where QUERY_Q_COUNTER has the counters, by their name in hw_counters.
+var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests": 0x18, "rx_atomic_requests": 0x20,
+	"out_of_buffer": 0x30, "out_of_sequence": 0x38, "duplicate_request": 0x40, "rnr_nak_retry_err": 0x48,
+	"packet_seq_err": 0x50, "implied_nak_seq_err": 0x58, "local_ack_timeout_err": 0x60, "resp_local_length_error": 0x78,
+	"resp_cqe_error": 0x90, "req_cqe_error": 0x94, "req_remote_invalid_request": 0xa0, "req_remote_access_errors": 0xa8,
+	"resp_remote_access_errors": 0xac, "req_transport_retries_exceeded": 0xb4, "resp_cqe_flush_error": 0xbc,
+	"req_cqe_flush_error": 0xc0, "roce_adp_retrans": 0xc8}
+
+func queryCounter(p *Port, in, out []byte, _ uint32) status {
+	c := p.Counters[uint32(in[0x1f])]
+	if c == nil {
+		return badResource
+	}
+	c.Each(func(name string, v uint64) {
+		if at := counterPlace[name]; at != 0 {
+			be.PutUint32(out[at:], uint32(v))
+		}
+	})
+	if in[0x18]>>7 != 0 {
+		*c = roce.Counters{}
+	}
+	return ok
+}
+
+// Congestion control: protocols of QUERY_CONG_PARAMS, and the fields of their contexts.
+const (
+	congRP = 1 // reaction point
+	congNP = 2 // notification point
+)
+
+// congField is a parameter: its place, its bit of field_select (the kernel's cong.c), and where it is kept.
+type congField struct {
+	at  bits
+	sel uint
+	get func(*roce.Congestion) uint64
+	set func(*roce.Congestion, uint64)
+}
+
+func congU32(at bits, sel uint, f func(*roce.Congestion) *uint32) congField {
+	return congField{at, sel, func(c *roce.Congestion) uint64 { return uint64(*f(c)) },
+		func(c *roce.Congestion, v uint64) { *f(c) = uint32(v) }}
+}
+
+func congU8(at bits, sel uint, f func(*roce.Congestion) *uint8) congField {
+	return congField{at, sel, func(c *roce.Congestion) uint64 { return uint64(*f(c)) },
+		func(c *roce.Congestion, v uint64) { *f(c) = uint8(v) }}
+}
+
+func congBool(at bits, sel uint, f func(*roce.Congestion) *bool) congField {
+	return congField{at, sel, func(c *roce.Congestion) uint64 {
+		if *f(c) {
+			return 1
+		}
+		return 0
+	}, func(c *roce.Congestion, v uint64) { *f(c) = v != 0 }}
+}
+
+var congFields = map[byte][]congField{
+	congRP: {
+		congBool(rpClampTgtRate, 1, func(c *roce.Congestion) *bool { return &c.ClampTargetRate }),
+		congBool(rpClampTgtRateAfterTimeInc, 2, func(c *roce.Congestion) *bool { return &c.ClampTargetRateAfterInc }),
+		congU32(rpRpgTimeReset, 3, func(c *roce.Congestion) *uint32 { return &c.TimeReset }),
+		congU32(rpRpgByteReset, 4, func(c *roce.Congestion) *uint32 { return &c.ByteReset }),
+		congU32(rpRpgThreshold, 5, func(c *roce.Congestion) *uint32 { return &c.Threshold }),
+		congU32(rpRpgAiRate, 7, func(c *roce.Congestion) *uint32 { return &c.AIRate }),
+		congU32(rpRpgHaiRate, 8, func(c *roce.Congestion) *uint32 { return &c.HAIRate }),
+		congU32(rpRpgMinDecFac, 9, func(c *roce.Congestion) *uint32 { return &c.MinDecFac }),
+		congU32(rpRpgMinRate, 10, func(c *roce.Congestion) *uint32 { return &c.MinRate }),
+		congU32(rpRateToSetOnFirstCnp, 11, func(c *roce.Congestion) *uint32 { return &c.RateToSetOnFirstCNP }),
+		congU32(rpDceTcpG, 12, func(c *roce.Congestion) *uint32 { return &c.DCETCPG }),
+		congU32(rpDceTcpRtt, 13, func(c *roce.Congestion) *uint32 { return &c.DCETCPRTT }),
+		congU32(rpRateReduceMonitorPeriod, 14, func(c *roce.Congestion) *uint32 { return &c.RateReduceMonitorPeriod }),
+		congU32(rpInitialAlphaValue, 15, func(c *roce.Congestion) *uint32 { return &c.InitialAlpha }),
+		congU32(rpRpgGd, 16, func(c *roce.Congestion) *uint32 { return &c.GD }),
+		congU32(rpRpgMaxRate, 6, func(c *roce.Congestion) *uint32 { return &c.MaxRate }),
+	},
+	congNP: {
+		congU32(npMinTimeBetweenCnps, 2, func(c *roce.Congestion) *uint32 { return &c.MinTimeBetweenCNPs }),
+		congU8(npCnpDscp, 3, func(c *roce.Congestion) *uint8 { return &c.CNPDSCP }),
+		congU8(npCnp802pPrio, 4, func(c *roce.Congestion) *uint8 { return &c.CNPPrio }),
+	},
+}
+
+func queryCong(p *Port, in, out []byte, _ uint32) status {
+	for _, f := range congFields[in[11]&0xf] {
+		f.at.put(out[0x10:], f.get(&p.Cong))
+	}
+	return ok
+}
+
+func modifyCong(p *Port, in, _ []byte, _ uint32) status {
+	sel := be.Uint32(in[0xc:])
+	for _, f := range congFields[in[11]&0xf] {
+		if sel>>f.sel&1 != 0 {
+			f.set(&p.Cong, f.at.get(in[0x20:]))
+		}
+	}
+	return ok
+}
+
+// queryCongStatus says for which priorities congestion control is on: all.
+func queryCongStatus(p *Port, in, out []byte, _ uint32) status {
+	on := p.Cong.React
+	if in[11]&0xf == congNP {
+		on = p.Cong.Notify
+	}
+	out[0xc] = on >> (in[11] >> 4 & 7) & 1 << 7 // of the priority
+	return ok
+}
+
+func modifyCongStatus(p *Port, in, _ []byte, _ uint32) status {
+	on := &p.Cong.React
+	if in[11]&0xf == congNP {
+		on = &p.Cong.Notify
+	}
+	bit := uint8(1) << (in[11] >> 4 & 7)
+	*on &^= bit
+	if in[0xc]>>7 != 0 {
+		*on |= bit
+	}
+	return ok
+}
+
+func queryCongStatistics(p *Port, _, out []byte, _ uint32) status {
+	if w := p.wireCounters(); w != nil {
+		be.PutUint64(out[0x18:], w.CNPIgnored)
+		be.PutUint64(out[0x20:], w.CNPHandled)
+		be.PutUint64(out[0x54:], w.ECNMarked)
+		be.PutUint64(out[0x5c:], w.CNPSent)
+	}
+	return ok
+}

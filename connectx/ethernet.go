@@ -1,0 +1,309 @@
+package connectx
+
+import (
+	"time"
+
+	"github.com/rackless/rackless/roce"
+)
+
+// maxLSO bounds a packet that is cut into frames, as max_lso_cap says.
+const (
+	logMaxLSO = 16
+	maxLSO    = 1<<logMaxLSO + 1<<12
+)
+
+// sendFrames does the posted requests of an Ethernet send queue.
+func (p *Port) sendFrames(q *queue) {
+	if q.State != wqReady {
+		return
+	}
+	var b [maxWQE]byte
+	for range sendBatch {
+		w, blocks, found := p.nextWQE(q, &b)
+		if !found {
+			return
+		}
+		if ahead := p.txFree - p.s.now(); ahead > maxLag { // the wire is busy
+			p.wait(q, p.txFree-maxLag)
+			return
+		}
+		q.SI += blocks
+		st := p.sendFrame(q, w)
+		if st != roce.OK || w[11]&flagComplete != 0 {
+			p.completion(q, &roce.Completion{ID: sendID(w), Status: st})
+		}
+		if st != roce.OK {
+			q.State = wqError
+			sqcState.put(q.Ctx, wqError)
+			return
+		}
+	}
+	p.wait(q, p.s.now())
+}
+
+// ethSize is the least of an Ethernet segment (struct mlx5_wqe_eth_seg): flags, MSS and 2 bytes of headers in line.
+const ethSize = 16
+
+// sendFrame sends the frames of a WQE.
+func (p *Port) sendFrame(q *queue, w []byte) roce.Status {
+	op := w[3]
+	if op == wqeNop {
+		return roce.OK
+	}
+	if op != wqeSend && op != wqeLSO || len(w) < ctrlSize+ethSize {
+		return roce.LocalQPOp
+	}
+	e := w[ctrlSize:]
+	flags, mss, inline := e[4], int(be.Uint16(e[6:])), int(be.Uint16(e[12:])&0x3ff)
+	data := e[ethSize:]
+	var head []byte
+	if be.Uint16(e[12:])>>15 != 0 { // a VLAN tag to insert
+		inline = 0
+	}
+	if inline > 0 {
+		if 14+inline > len(e) {
+			return roce.LocalQPOp
+		}
+		head = e[14 : 14+inline]
+		if inline > 2 {
+			data = e[min(len(e), ethSize+(inline-2+15)&^15):]
+		}
+	}
+	f, st := p.gatherFrame(q, head, data)
+	if st != roce.OK {
+		return st
+	}
+	if be.Uint16(e[12:])>>15 != 0 && len(f) >= 12 {
+		f = append(f[:12:12], append([]byte{0x81, 0, e[14], e[15]}, f[12:]...)...)
+	}
+	if op != wqeLSO {
+		mss = 0
+	}
+	for _, f := range segment(f, mss, inline) {
+		if flags&0xc0 != 0 { // L3 and L4 checksums
+			fixChecksums(f)
+		}
+		p.transmit(f)
+	}
+	return roce.OK
+}
+
+// gatherFrame collects a frame from its headers in line and its data segments.
+func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
+	wr := sendWR{}
+	if st := parseData(data, &wr); st != roce.OK {
+		return nil, st
+	}
+	list, st := p.gatherList(nil, &wr, q.PD, roce.LocalRead)
+	if st != roce.OK {
+		return nil, st
+	}
+	n := total(list)
+	if n+uint64(len(head)) > maxLSO {
+		return nil, roce.LocalLength
+	}
+	f := make([]byte, len(head), len(head)+int(n)+4)
+	copy(f, head)
+	f = f[:len(head)+int(n)]
+	move([]seg{bytesSeg(f[len(head):])}, list)
+	return f, roce.OK
+}
+
+// maxQueued bounds the frames that wait for the callback, in each port.
+const maxQueued = 4096
+
+// transmit queues a frame for the wire.
+func (p *Port) transmit(f []byte) {
+	if len(f) < 14 {
+		return
+	}
+	if !p.up() || len(p.frames) >= maxQueued {
+		p.count.txDropped++
+		return
+	}
+	p.Traffic.ethTx.count(f)
+	if r := p.nic.RateBits; r > 0 {
+		now := p.s.now()
+		p.txFree = max(now, p.txFree) + time.Duration(int64(len(f)+onWire)*8e9/r)
+	}
+	p.frames = append(p.frames, f)
+}
+
+// receive takes an Ethernet frame from the wire.
+func (p *Port) receive(f []byte) {
+	if !p.up() || len(f) < 14 {
+		return
+	}
+	if len(f) > int(p.MTU)+4 {
+		p.count.tooLong++
+		return
+	}
+	for _, q := range p.steer(f) {
+		p.receiveInto(q, f)
+	}
+}
+
+// receiveInto gives a frame to a receive queue.
+func (p *Port) receiveInto(to target, f []byte) {
+	q := p.Queues[to.rq]
+	if q == nil || q.Kind != queueRQ || q.State != wqReady {
+		return
+	}
+	var r roce.RecvWR
+	if !p.nextRecv(q, &r) {
+		p.count.noBuffer++
+		p.counters(q).OutOfBuffer++
+		return
+	}
+	var b [64]byte
+	if tagged := len(f) >= 18 && be.Uint16(f[12:]) == 0x8100; tagged && !q.KeepVLAN {
+		// The tag goes into the CQE.
+		b[29] |= 1
+		copy(b[30:], f[14:16])
+		f = append(append(make([]byte, 0, len(f)), f[:12]...), f[16:]...)
+	}
+	var dst []seg
+	for _, e := range r.SG {
+		left := uint64(len(f)) - total(dst)
+		if left == 0 {
+			break
+		}
+		var fault roce.Fault
+		if dst, fault = p.translate(dst, e.Key, q.PD, e.VA, min(uint64(e.Len), left), roce.LocalWrite); fault != 0 {
+			break
+		}
+	}
+	if total(dst) < uint64(len(f)) {
+		b[55], b[63] = byte(roce.LocalLength), cqeResError<<4
+		p.count.noBuffer++
+	} else {
+		move(dst, []seg{bytesSeg(f)})
+		p.Traffic.ethRx.count(f)
+		be.PutUint32(b[12:], to.hash)
+		b[16] = to.hashType
+		// The driver takes the sum over the packet after the Ethernet header (CHECKSUM_COMPLETE).
+		be.PutUint16(b[20:], sum(f[14:], 0))
+		b[28] = 1<<1 | 1<<2 // checksums of L3 and L4 are right
+		b[63] = cqeSend << 4
+	}
+	be.PutUint32(b[32:], q.User)
+	be.PutUint32(b[44:], uint32(len(f)))
+	be.PutUint64(b[48:], p.ticks())
+	be.PutUint32(b[56:], q.Num)
+	be.PutUint16(b[60:], uint16(r.ID))
+	p.complete(p.CQs[q.RecvCQ], &b, true)
+}
+
+// sum is the ones' complement sum of b, on top of another.
+func sum(b []byte, init uint32) uint16 {
+	s := uint64(init)
+	for ; len(b) >= 4; b = b[4:] {
+		s += uint64(be.Uint32(b))
+	}
+	if len(b) >= 2 {
+		s += uint64(be.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		s += uint64(b[0]) << 8
+	}
+	for s>>16 != 0 {
+		s = s&0xffff + s>>16
+	}
+	return uint16(s)
+}
+
+const (
+	protoTCP = 6
+	protoUDP = 17
+)
+
+// ipPacket finds the IP packet in a frame, after tags.
+func ipPacket(f []byte) (ethertype uint16, ip []byte) {
+	if len(f) < 14 {
+		return 0, nil
+	}
+	ethertype, ip = be.Uint16(f[12:]), f[14:]
+	for ethertype == 0x8100 && len(ip) >= 4 {
+		ethertype, ip = be.Uint16(ip[2:]), ip[4:]
+	}
+	return ethertype, ip
+}
+
+// fixChecksums fills in the checksums of the IP, TCP and UDP headers.
+func fixChecksums(f []byte) {
+	kind, ip := ipPacket(f)
+	var proto byte
+	var pseudo uint16
+	var l4 []byte
+	switch {
+	case kind == 0x0800 && len(ip) >= 20:
+		h, n := int(ip[0]&15)*4, int(be.Uint16(ip[2:]))
+		if h < 20 || n < h || n > len(ip) {
+			return
+		}
+		be.PutUint16(ip[10:], 0)
+		be.PutUint16(ip[10:], ^sum(ip[:h], 0))
+		if be.Uint16(ip[6:])&0x3fff != 0 {
+			return // a fragment
+		}
+		proto, l4 = ip[9], ip[h:n]
+		pseudo = sum(ip[12:20], uint32(proto)+uint32(len(l4)))
+	case kind == 0x86dd && len(ip) >= 40:
+		n := 40 + int(be.Uint16(ip[4:]))
+		if n > len(ip) {
+			return
+		}
+		proto, l4 = ip[6], ip[40:n]
+		pseudo = sum(ip[8:40], uint32(proto)+uint32(len(l4)))
+	default:
+		return
+	}
+	at := map[byte]int{protoTCP: 16, protoUDP: 6}[proto]
+	if at == 0 || at+2 > len(l4) {
+		return
+	}
+	be.PutUint16(l4[at:], 0)
+	c := ^sum(l4, uint32(pseudo))
+	if c == 0 && proto == protoUDP {
+		c = 0xffff // 0 means that there is none
+	}
+	be.PutUint16(l4[at:], c)
+}
+
+// segment cuts a TCP packet into frames of mss bytes after the head bytes of headers. mss 0: it is one frame.
+func segment(f []byte, mss, head int) [][]byte {
+	kind, ip := ipPacket(f)
+	if mss == 0 || head > len(f) || len(f)-head <= mss {
+		return [][]byte{f}
+	}
+	l3 := len(f) - len(ip)
+	l4 := l3 + 40
+	if kind == 0x0800 && len(ip) > 0 {
+		l4 = l3 + int(ip[0]&15)*4
+	}
+	if kind != 0x0800 && kind != 0x86dd || l4 < l3+20 || l4+20 > head {
+		return [][]byte{f}
+	}
+	var out [][]byte
+	seq := be.Uint32(f[l4+4:])
+	for o := head; o < len(f); o += mss {
+		e := min(o+mss, len(f))
+		g := append(append(make([]byte, 0, head+e-o), f[:head]...), f[o:e]...)
+		if kind == 0x0800 {
+			be.PutUint16(g[l3+2:], uint16(len(g)-l3))
+			be.PutUint16(g[l3+4:], be.Uint16(f[l3+4:])+uint16(len(out)))
+		} else {
+			be.PutUint16(g[l3+4:], uint16(len(g)-l3-40))
+		}
+		be.PutUint32(g[l4+4:], seq+uint32(o-head))
+		if e < len(f) {
+			g[l4+13] &^= 0x09 // FIN and PSH are the last one's
+		}
+		if o > head {
+			g[l4+13] &^= 0x80 // CWR is the first one's
+		}
+		out = append(out, g)
+	}
+	return out
+}

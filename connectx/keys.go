@@ -1,0 +1,256 @@
+package connectx
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/rackless/rackless/roce"
+	"github.com/rackless/rackless/vfiouser"
+)
+
+// mkey is a memory key: a range of virtual addresses, and the pages behind it.
+type mkey struct {
+	Key        uint32
+	PD         uint32
+	Free       bool
+	Mode       uint8
+	Any        bool // the whole address space
+	Access     roce.Access
+	Start, Len uint64
+	Shift      uint8
+	Pages      []uint64
+}
+
+// Modes of access.
+const (
+	modePhysical = 0
+	modeMTT      = 1
+	modeKLM      = 2
+)
+
+// reservedKey is the key that stands for physical addresses in receive lists, and ends them where it follows.
+const reservedKey = 0x100
+
+func createKey(p *Port, in, out []byte, _ uint32) status {
+	n := p.number(kindKey, 1<<24, func(n uint32) bool { return p.Keys[n] != nil })
+	if n == 0 {
+		return limit
+	}
+	k := &mkey{}
+	if st := p.readKey(k, n, in[0x10:], in[0x110:]); st != ok {
+		return st
+	}
+	p.Keys[n] = k
+	put24(out, n)
+	return ok
+}
+
+// readKey fills a key from its context and the addresses of its pages.
+func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
+	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x),
+		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x), Start: mkcStartAddr.get(x),
+		Len: mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
+	k.Access = keyAccess(x)
+	if k.Mode != modeMTT {
+		return ok
+	}
+	if k.Free {
+		// Its pages come by a work request.
+		count := int(mkcTranslationsOctwordSize.get(x)) * 2
+		if count > maxCommand/8 || !p.charge(count) {
+			return limit
+		}
+		k.Pages = make([]uint64, count)
+		return ok
+	}
+	if k.Shift < 12 || k.Shift > 40 || k.Len > 1<<46 || k.Start+k.Len < k.Start {
+		return badParam
+	}
+	count := (k.Start&(1<<k.Shift-1) + k.Len + 1<<k.Shift - 1) >> k.Shift
+	if count > uint64(len(pas)/8) || !p.charge(int(count)) {
+		return limit
+	}
+	k.Pages = make([]uint64, count)
+	for i := range k.Pages {
+		k.Pages[i] = be.Uint64(pas[8*i:]) &^ 7
+	}
+	return ok
+}
+
+func keyAccess(x []byte) roce.Access {
+	var a roce.Access
+	for f, r := range map[bits]roce.Access{mkcLr: roce.LocalRead, mkcLw: roce.LocalWrite, mkcRr: roce.RemoteRead,
+		mkcRw: roce.RemoteWrite, mkcA: roce.RemoteAtomic} {
+		if f.is(x) {
+			a |= r
+		}
+	}
+	return a
+}
+
+func destroyKey(p *Port, _, _ []byte, id uint32) status {
+	k := p.Keys[id]
+	if k == nil {
+		return badResource
+	}
+	p.NPages -= len(k.Pages)
+	delete(p.Keys, id)
+	return ok
+}
+
+func queryKey(p *Port, _, out []byte, id uint32) status {
+	k := p.Keys[id]
+	if k == nil {
+		return badResource
+	}
+	x := out[0x10:]
+	mkcMkey70.put(x, uint64(k.Key&0xff))
+	mkcPd.put(x, uint64(k.PD))
+	mkcStartAddr.put(x, k.Start)
+	mkcLen.put(x, k.Len)
+	return ok
+}
+
+// A seg is a piece of guest memory, in one mapping. b is nil where it is reached by messages.
+type seg struct {
+	m    *vfiouser.Memory
+	addr uint64
+	n    uint64
+	b    []byte
+}
+
+// translate appends the memory behind n bytes at va of a key to out. pd is that of the queue which uses it.
+func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	k := p.Keys[key>>8]
+	switch {
+	case k == nil || k.Key != key || k.Free:
+		return out, roce.FaultKey
+	case k.PD != pd:
+		return out, roce.FaultDomain
+	case k.Access&a != a:
+		return out, roce.FaultRights
+	case va+n < va, !k.Any && (va < k.Start || va-k.Start > k.Len || n > k.Len-(va-k.Start)):
+		return out, roce.FaultRange
+	case n == 0:
+		return out, 0
+	}
+	switch k.Mode {
+	case modePhysical:
+		return p.physical(out, va, n)
+	case modeMTT:
+	default:
+		return out, roce.FaultKey
+	}
+	size := uint64(1) << k.Shift
+	for o := va - k.Start&^(size-1); n > 0; {
+		i := o >> k.Shift
+		if i >= uint64(len(k.Pages)) {
+			return out, roce.FaultRange
+		}
+		at := k.Pages[i] + o&(size-1)
+		l := size - o&(size-1)
+		// Pages that follow each other are one piece.
+		for ; l < n && i+1 < uint64(len(k.Pages)) && k.Pages[i+1] == k.Pages[i]+size; i++ {
+			l += size
+		}
+		l = min(l, n)
+		var f roce.Fault
+		if out, f = p.physical(out, at, l); f != 0 {
+			return out, f
+		}
+		o, n = o+l, n-l
+	}
+	return out, 0
+}
+
+// physical appends memory by its address as the adapter sees it. A range may consist of several mappings.
+func (p *Port) physical(out []seg, addr, n uint64) ([]seg, roce.Fault) {
+	if addr+n < addr || n > 1<<40 {
+		return out, roce.FaultAddress
+	}
+	for n > 0 {
+		l := n
+		b := p.mem.Slice(addr, int(l))
+		if b == nil && !p.mem.Has(addr, int(l)) {
+			// Behind an IOMMU, a buffer is mapped page by page.
+			l = min(n, pageSize-addr%pageSize)
+			if b = p.mem.Slice(addr, int(l)); b == nil && !p.mem.Has(addr, int(l)) {
+				return out, roce.FaultAddress
+			}
+		}
+		out = append(out, seg{p.mem, addr, l, b})
+		addr, n = addr+l, n-l
+	}
+	return out, 0
+}
+
+func total(v []seg) (n uint64) {
+	for i := range v {
+		n += v[i].n
+	}
+	return n
+}
+
+// move copies from one list to another, as far as both reach.
+func move(dst, src []seg) {
+	var do, so uint64
+	for len(dst) > 0 && len(src) > 0 {
+		d, s := &dst[0], &src[0]
+		n := min(d.n-do, s.n-so)
+		if d.b != nil && s.b != nil {
+			copy(d.b[do:do+n], s.b[so:so+n])
+		} else {
+			n = min(n, 64<<10)
+			var buf [64 << 10]byte
+			s.read(so, buf[:n])
+			d.write(do, buf[:n])
+		}
+		if do += n; do == d.n {
+			dst, do = dst[1:], 0
+		}
+		if so += n; so == s.n {
+			src, so = src[1:], 0
+		}
+	}
+}
+
+func (s *seg) read(o uint64, b []byte) bool {
+	if s.b != nil {
+		copy(b, s.b[o:])
+		return true
+	}
+	return s.m != nil && s.m.Read(s.addr+o, b)
+}
+
+func (s *seg) write(o uint64, b []byte) bool {
+	if s.b != nil {
+		copy(s.b[o:], b)
+		return true
+	}
+	return s.m != nil && s.m.Write(s.addr+o, b)
+}
+
+// bytesSeg is memory of our own as a piece.
+func bytesSeg(b []byte) seg { return seg{n: uint64(len(b)), b: b} }
+
+// atomically replaces the 8 bytes of a piece by op of them, and returns the old number. The guest's CPUs use the same
+// memory, so it is one instruction here too.
+func atomically(s *seg, op roce.AtomicOp) (uint64, bool) {
+	if s.n < 8 {
+		return 0, false
+	}
+	if s.b == nil {
+		var w [8]byte
+		ok := s.read(0, w[:])
+		old := le.Uint64(w[:])
+		le.PutUint64(w[:], op.Apply(old))
+		return old, ok && s.write(0, w[:])
+	}
+	at := (*uint64)(unsafe.Pointer(&s.b[0]))
+	for {
+		old := atomic.LoadUint64(at)
+		if atomic.CompareAndSwapUint64(at, old, op.Apply(old)) {
+			return old, true
+		}
+	}
+}

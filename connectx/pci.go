@@ -1,0 +1,225 @@
+package connectx
+
+import (
+	"encoding/binary"
+	"time"
+
+	"github.com/rackless/rackless/vfiouser"
+)
+
+// Geometry of the function.
+const (
+	barSize   = 32 << 20
+	vectors   = 32
+	uarBase   = 0x10000 // doorbell pages start at page 16 of the BAR
+	pageSize  = 4096
+	msixTable = 0x2000 // QEMU emulates table and pending bits
+	msixPBA   = 0x3000
+)
+
+// Places in configuration space.
+const (
+	cfgCommand = 0x04
+	cfgBAR0    = 0x10
+	cfgPM      = 0x40
+	cfgExp     = 0x60
+	cfgMSIX    = 0x9c
+	cfgDevCtl  = cfgExp + 8
+)
+
+// model is what distinguishes adapters.
+type model struct {
+	device       uint16
+	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
+	sub          uint32
+	psid         string
+	width        byte // PCIe lanes
+}
+
+var models = map[string]model{
+	"":          {0x1015, 14, 32, 1010, "MT_2420110034", 8},
+	ConnectX4Lx: {0x1015, 14, 32, 1010, "MT_2420110034", 8},
+	ConnectX5:   {0x1017, 16, 35, 1012, "MT_0000000012", 16},
+}
+
+var le, be = binary.LittleEndian, binary.BigEndian
+
+// hardReset is power on, or a function level reset.
+func (p *Port) hardReset() {
+	p.config = [4096]byte{}
+	c := p.config[:]
+	le.PutUint16(c[0:], 0x15b3)
+	le.PutUint16(c[2:], p.model.device)
+	le.PutUint16(c[6:], 0x10) // has capabilities
+	c[11] = 2                 // network controller
+	c[cfgBAR0] = 0xc          // 64 bits, prefetchable
+	le.PutUint16(c[0x2c:], 0x15b3)
+	le.PutUint16(c[0x2e:], 3)
+	c[0x34] = cfgExp
+	c[cfgExp], c[cfgExp+1] = 0x10, cfgMSIX
+	le.PutUint16(c[cfgExp+2:], 2)                                // an endpoint
+	le.PutUint32(c[cfgExp+4:], 0x10008fe2)                       // can reset itself
+	le.PutUint32(c[cfgExp+12:], 0x7803|uint32(p.model.width)<<4) // 8 GT/s
+	le.PutUint16(c[cfgExp+18:], 0x1003|uint16(p.model.width)<<4)
+	le.PutUint32(c[cfgExp+0x2c:], 0xe) // 2.5 to 8 GT/s
+	le.PutUint16(c[cfgExp+0x30:], 3)
+	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM
+	le.PutUint16(c[cfgMSIX+2:], vectors-1)
+	le.PutUint32(c[cfgMSIX+4:], msixTable)
+	le.PutUint32(c[cfgMSIX+8:], msixPBA)
+	c[cfgPM] = 1
+	le.PutUint16(c[cfgPM+2:], 3)
+	p.hung, p.health = false, 0
+	p.dropState()
+}
+
+// function is the port as QEMU sees it.
+type function Port
+
+// Connected implements vfiouser.Device.
+func (f *function) Connected() { f.Reset() }
+
+// Disconnected implements vfiouser.Device.
+func (f *function) Disconnected() {
+	p := (*Port)(f)
+	p.lock()
+	defer p.unlock()
+	p.hardReset()
+}
+
+// Reset implements vfiouser.Device.
+func (f *function) Reset() {
+	p := (*Port)(f)
+	p.lock()
+	defer p.unlock()
+	if !p.restored {
+		p.hardReset()
+	}
+}
+
+// Read implements vfiouser.Device.
+func (f *function) Read(region int, off uint64, b []byte) {
+	p := (*Port)(f)
+	p.lock()
+	defer p.unlock()
+	switch {
+	case p.gone:
+		for i := range b {
+			b[i] = 0xff
+		}
+	case region == vfiouser.RegionConfig:
+		copy(b, p.config[off:])
+	case off < pageSize+0x100:
+		p.restored = false
+		for i := range b {
+			b[i] = p.initSegment(off + uint64(i))
+		}
+	}
+}
+
+// Write implements vfiouser.Device.
+func (f *function) Write(region int, off uint64, b []byte) {
+	p := (*Port)(f)
+	p.lock()
+	defer p.unlock()
+	switch {
+	case p.gone:
+	case region == vfiouser.RegionConfig:
+		p.configWrite(off, b)
+	case off >= uarBase:
+		p.restored = false
+		p.doorbell(uint32(off%pageSize), b)
+	default:
+		p.restored = false
+		p.initWrite(off, b)
+	}
+}
+
+// writable are the bits of configuration space that software can change, apart from the BAR.
+var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xff, 0x3c: 0xff,
+	cfgPM + 4: 0x03, cfgPM + 5: 0x01, cfgDevCtl: 0xff, cfgDevCtl + 1: 0x7f, cfgExp + 16: 0xc3, cfgExp + 17: 0x0f,
+	cfgExp + 0x28: 0x1f, cfgExp + 0x29: 0xe4, cfgExp + 0x30: 0x3f, cfgMSIX + 3: 0xc0}
+
+func (p *Port) configWrite(off uint64, b []byte) {
+	for i, v := range b {
+		at := off + uint64(i)
+		switch {
+		case at == cfgDevCtl+1 && v&0x80 != 0: // initiate function level reset
+			p.hardReset()
+			return
+		case at == cfgBAR0+3:
+			p.config[at] = v & ^byte(barSize>>24-1)
+		case at >= cfgBAR0+4 && at < cfgBAR0+8:
+			p.config[at] = v
+		default:
+			m := writable[at]
+			p.config[at] = p.config[at]&^m | v&m
+		}
+	}
+}
+
+// The initialization segment (struct mlx5_init_seg of the kernel's linux/mlx5/device.h).
+const (
+	segCmdQHigh = 0x10
+	segCmdQLow  = 0x14
+	segDoorbell = 0x18
+	segHealth   = 0x200
+	segSyndrome = segHealth + 0x1d
+	segTimer    = 0x1000
+	segCounter  = 0x1010
+)
+
+// clockHz is the frequency of the adapter's clock.
+const clockHz = 156250000
+
+func (p *Port) ticks() uint64 {
+	d := p.s.now()
+	return uint64(d/time.Second)*clockHz + uint64(d%time.Second)*clockHz/uint64(time.Second)
+}
+
+// initSegment returns a byte of the segment.
+func (p *Port) initSegment(at uint64) byte {
+	var w [8]byte
+	switch at &^ 7 {
+	case 0:
+		be.PutUint32(w[:], p.model.minor<<16|p.model.major)
+		be.PutUint32(w[4:], 5<<16|p.model.sub)
+	case segCmdQHigh:
+		be.PutUint32(w[:], p.CmdQHigh)
+		be.PutUint32(w[4:], uint32(p.CmdQ)&^0xfff|p.NICMode<<8|logCmds<<4|logCmdStride)
+	case segSyndrome &^ 7:
+		w[segSyndrome&7] = p.health
+	case segTimer:
+		be.PutUint64(w[:], p.ticks())
+	case segCounter: // the driver takes an adapter whose counter stands still for dead
+		if at == segCounter && p.health == 0 {
+			p.beat++
+		}
+		be.PutUint32(w[:], p.beat)
+	}
+	return w[at&7]
+}
+
+func (p *Port) initWrite(off uint64, b []byte) {
+	if len(b) == 8 && off%8 == 0 {
+		p.initWrite(off, b[:4])
+		off, b = off+4, b[4:]
+	}
+	if len(b) != 4 {
+		return
+	}
+	v := be.Uint32(b)
+	switch off {
+	case segCmdQHigh:
+		p.CmdQHigh = v
+	case segCmdQLow:
+		p.NICMode = v >> 8 & 3
+		p.CmdQ = uint64(p.CmdQHigh)<<32 | uint64(v&^0xfff)
+	case segDoorbell:
+		for i := range 1 << logCmds {
+			if v>>i&1 != 0 && !p.hung {
+				p.command(uint64(i))
+			}
+		}
+	}
+}

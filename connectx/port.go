@@ -1,0 +1,223 @@
+package connectx
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/rackless/rackless/vfiouser"
+)
+
+// Port is an adapter with its one port.
+type Port struct {
+	s     *Server
+	id    int
+	nic   NIC
+	model model
+	vfu   *vfiouser.Server
+	mem   *vfiouser.Memory
+
+	// mu guards all that follows. Two ports are locked in the order of their ids: see lockPeer.
+	mu sync.Mutex
+	tables
+	config   [4096]byte
+	link     bool
+	gone     bool // Close was called
+	restored bool // Restore was called, and the reset at QEMU's start is still to come
+	hung     bool // commands get no answer
+	health   byte // syndrome of the health buffer, 0 if well
+	beat     uint32
+	in, out  []byte // of the command that runs
+	outLen   int
+	waiting  map[*queue]time.Duration
+	txFree   time.Duration // when the wire has taken all that was sent
+	rxFree   time.Duration
+	wr       sendWR
+
+	wakeAt atomic.Int64 // the earliest deadline
+
+	outMu  sync.Mutex // held while frames are given to nic.Frames, so that they stay in order
+	frames [][]byte   // to give to nic.Frames after unlock
+}
+
+// limits of what a guest may allocate.
+const (
+	maxObjects = 1 << 18
+	maxPages   = 1 << 24 // page addresses in all objects
+)
+
+// lock takes the port, and keeps guest memory in place.
+func (p *Port) lock() {
+	p.s.maps.RLock()
+	p.mu.Lock()
+}
+
+// unlock releases the port and sends the frames that were queued.
+func (p *Port) unlock() {
+	n := len(p.frames)
+	p.mu.Unlock()
+	p.s.maps.RUnlock()
+	if n > 0 {
+		p.flushFrames()
+	}
+}
+
+// flushFrames gives queued frames to the wire, one goroutine at a time.
+func (p *Port) flushFrames() {
+	for p.outMu.TryLock() {
+		for {
+			p.mu.Lock()
+			f := p.frames
+			p.frames = nil
+			p.mu.Unlock()
+			if len(f) == 0 {
+				break
+			}
+			for _, b := range f {
+				if p.nic.Frames != nil {
+					p.nic.Frames(b)
+				}
+			}
+		}
+		p.outMu.Unlock()
+		// Whoever queued a frame in between found the lock taken, and left it to us.
+		p.mu.Lock()
+		n := len(p.frames)
+		p.mu.Unlock()
+		if n == 0 {
+			return
+		}
+	}
+}
+
+// lockPeer locks another port besides this one. False: this one was released in between, so that what was read from
+// its tables has to be read again; both are locked all the same.
+func (p *Port) lockPeer(o *Port) bool {
+	if p.id < o.id {
+		o.mu.Lock()
+		return true
+	}
+	if o.mu.TryLock() {
+		return true
+	}
+	p.mu.Unlock()
+	o.mu.Lock()
+	p.mu.Lock()
+	return false
+}
+
+func (p *Port) logf(format string, args ...any) {
+	if p.s.opt.Log != nil {
+		p.s.opt.Log(p.nic.Name+": "+format, args...)
+	}
+}
+
+// tick runs what is due.
+func (p *Port) tick(now time.Duration) {
+	p.lock()
+	defer p.unlock()
+	p.wakeAt.Store(int64(never))
+	for q, at := range p.waiting {
+		if at <= now {
+			delete(p.waiting, q)
+			p.runSend(q)
+		}
+	}
+	for _, at := range p.waiting {
+		p.wakeBy(at)
+	}
+	p.wireTick(now)
+}
+
+// wait lets a send queue run at a time.
+func (p *Port) wait(q *queue, at time.Duration) {
+	p.waiting[q] = at
+	p.wakeBy(at)
+}
+
+// Deliver hands a frame from the wire to the port. The port keeps no reference to it.
+func (p *Port) Deliver(frame []byte) {
+	p.lock()
+	defer p.unlock()
+	if p.link && !p.gone && !p.wireReceive(frame) {
+		p.receive(frame)
+	}
+}
+
+// SetLink plugs the cable in or pulls it.
+func (p *Port) SetLink(up bool) {
+	p.lock()
+	defer p.unlock()
+	if p.link == up {
+		return
+	}
+	p.link = up
+	if !up {
+		p.count.linkDowns++
+	}
+	p.s.epoch.Add(1)
+	p.portEvent()
+}
+
+// Close removes the adapter: its guest then reads all ones.
+func (p *Port) Close() error {
+	p.mu.Lock()
+	p.gone, p.link = true, false
+	p.mu.Unlock()
+	err := p.vfu.Close()
+	p.lock()
+	p.dropState()
+	p.unlock()
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	var left []*Port
+	for _, o := range p.s.ports {
+		if o != p {
+			left = append(left, o)
+		}
+	}
+	p.s.ports = left
+	return err
+}
+
+// setGID enters an address of the port where others find it.
+func (p *Port) setGID(i uint32, g gidEntry) {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	if old := p.GIDs[i]; old.GID != ([16]byte{}) {
+		// Versions 1 and 2 of an address have an entry each.
+		if k := (gidKey{old.GID, old.MAC}); p.s.gids[k] == p && !p.hasGID(k, i) {
+			delete(p.s.gids, k)
+		}
+	}
+	if g.GID == ([16]byte{}) {
+		delete(p.GIDs, i)
+	} else {
+		p.GIDs[i] = g
+		p.s.gids[gidKey{g.GID, g.MAC}] = p
+	}
+	p.s.epoch.Add(1)
+}
+
+func (p *Port) hasGID(k gidKey, but uint32) bool {
+	for i, g := range p.GIDs {
+		if i != but && g.GID == k.gid && g.MAC == k.mac {
+			return true
+		}
+	}
+	return false
+}
+
+// dropState forgets all that the driver set up.
+func (p *Port) dropState() {
+	p.s.mu.Lock()
+	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
+	p.s.epoch.Add(1)
+	p.s.mu.Unlock()
+	p.wireReset()
+	p.tables = newTables()
+	p.waiting = map[*queue]time.Duration{}
+	p.wakeAt.Store(int64(never))
+	p.frames = nil
+}

@@ -1,0 +1,283 @@
+package connectx
+
+import (
+	"slices"
+	"time"
+
+	"github.com/rackless/rackless/roce"
+)
+
+// transition is a command that changes the state of a QP.
+type transition struct {
+	from []roce.State // nil: any
+	to   roce.State
+	take []bits // fields of the QPC that the driver gives
+	path bool   // and the address path
+}
+
+// optional are fields that a bit of opt_param_mask announces (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
+var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpcMinRnrNak, 8: qpcLogSraMax, 9: qpcLogRraMax,
+	12: qpcRetryCount, 13: qpcRnrRetry, 18: qpcSrqnRmpnXrqn, 19: qpcCqnRcv, 25: qpcCounterSetId}
+
+const (
+	optPath    = 7
+	optTimeout = 14
+)
+
+var transitions = map[uint16]transition{
+	opRst2Init: {from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv,
+		qpcSrqnRmpnXrqn, qpcQKey, qpcRre, qpcRwe, qpcRae, qpcCounterSetId, qpcDethSqpn}, path: true},
+	opInit2Init: {from: []roce.State{roce.Init}, to: roce.Init},
+	opInit2RTR: {from: []roce.State{roce.Init}, to: roce.ReadyToReceive, take: []bits{qpcMtu, qpcRemoteQpn, qpcNextRcvPsn,
+		qpcLogRraMax, qpcMinRnrNak}, path: true},
+	opRTR2RTS: {from: []roce.State{roce.ReadyToReceive}, to: roce.ReadyToSend, take: []bits{qpcNextSendPsn, qpcRetryCount,
+		qpcRnrRetry, qpcLogSraMax}},
+	opRTS2RTS:   {from: []roce.State{roce.ReadyToSend}, to: roce.ReadyToSend},
+	opSQErr2RTS: {from: []roce.State{roce.SendError}, to: roce.ReadyToSend},
+	opSQD2RTS:   {from: []roce.State{roce.SendDrain}, to: roce.ReadyToSend},
+	op2Err:      {to: roce.Failed},
+	op2Rst:      {to: roce.Reset},
+}
+
+func modifyQP(op uint16) handler {
+	t := transitions[op]
+	return func(p *Port, in, _ []byte, id uint32) status {
+		q := p.Queues[id]
+		if q == nil || q.Kind != queueQP {
+			return badResource
+		}
+		if t.from != nil && !slices.Contains(t.from, q.State) {
+			return badQPState
+		}
+		if t.to != roce.Reset && t.to != roce.Failed {
+			p.takeQPC(q, &t, be.Uint32(in[0x10:]), in[0x18:])
+		}
+		p.setState(q, t.to)
+		return ok
+	}
+}
+
+// takeQPC takes over the fields of a QPC that a transition brings.
+func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
+	for _, f := range t.take {
+		f.put(q.Ctx, f.get(x))
+	}
+	for b, f := range optional {
+		if mask>>b&1 != 0 {
+			f.put(q.Ctx, f.get(x))
+		}
+	}
+	at := q.Ctx[qpcPath:]
+	switch old := adsAckTimeout.get(at); {
+	case t.path || mask>>optPath&1 != 0:
+		copy(at[:adsSize], x[qpcPath:])
+		if t.to == roce.ReadyToReceive && adsAckTimeout.get(at) == 0 {
+			adsAckTimeout.put(at, old)
+		}
+	case t.to == roce.ReadyToSend:
+		if t.from[0] == roce.ReadyToReceive || mask>>optTimeout&1 != 0 {
+			adsAckTimeout.put(at, adsAckTimeout.get(x[qpcPath:]))
+		}
+	}
+	for f, v := range map[bits]*uint32{qpcCqnSnd: &q.SendCQ, qpcCqnRcv: &q.RecvCQ, qpcSrqnRmpnXrqn: &q.SRQ, qpcPd: &q.PD} {
+		if n := f.get32(q.Ctx); n != 0 {
+			*v = n
+		}
+	}
+	q.Counter = qpcCounterSetId.get32(q.Ctx)
+	p.setAttr(q)
+}
+
+const (
+	qpcPath = 0x18 // of the address path in the QPC
+	adsSize = 0x2c
+	adsGID  = 0x10
+)
+
+// setAttr derives the attributes of the transport from the QPC.
+func (p *Port) setAttr(q *queue) {
+	x, a := q.Ctx, q.Ctx[qpcPath:]
+	var mac [6]byte
+	be.PutUint16(mac[:], uint16(adsRmac4732.get(a)))
+	be.PutUint32(mac[2:], adsRmac310.get32(a))
+	q.attr = roce.Attr{Path: p.path(adsSrcAddrIndex.get32(a), mac, roce.GID(a[adsGID:adsGID+16])),
+		RemoteQPN: qpcRemoteQpn.get32(x), QKey: qpcQKey.get32(x), MTU: 128 << max(1, min(5, qpcMtu.get(x))),
+		RecvPSN: qpcNextRcvPsn.get32(x), SendPSN: qpcNextSendPsn.get32(x), RNRTimer: uint8(qpcMinRnrNak.get(x)),
+		RNRRetry: uint8(qpcRnrRetry.get(x)), Retry: uint8(qpcRetryCount.get(x)), AckTimeout: uint8(adsAckTimeout.get(a)),
+		MaxReads: 1 << qpcLogSraMax.get(x), PeerReads: 1 << qpcLogRraMax.get(x)}
+	t := &q.attr.Path
+	t.Prio, t.HopLimit, t.FlowLabel = uint8(adsEthPrio.get(a)), uint8(adsHopLimit.get(a)), adsFlowLabel.get32(a)
+	t.TClass, t.SrcPort = uint8(adsTclass.get(a)), uint16(adsUdpSport.get(a))
+	if t.TClass == 0 {
+		t.TClass = uint8(adsDscp.get(a) << 2)
+	}
+	for f, r := range map[bits]roce.Access{qpcRre: roce.RemoteRead, qpcRwe: roce.RemoteWrite, qpcRae: roce.RemoteAtomic} {
+		if f.is(x) {
+			q.attr.Access |= r
+		}
+	}
+}
+
+// setState moves a QP to a state, with what follows from it.
+func (p *Port) setState(q *queue, to roce.State) {
+	q.State = to
+	qpcState.put(q.Ctx, uint64(to))
+	delete(p.waiting, q)
+	q.due, q.tries, q.rnrs, q.idle = 0, 0, 0, 0
+	switch to {
+	case roce.Reset:
+		q.SI, q.RI = 0, 0
+	case roce.Failed:
+		p.flush(q)
+	case roce.ReadyToSend:
+		q.rang = p.s.now()
+		p.wait(q, q.rang) // requests that were posted before
+	}
+	p.wireState(q, to)
+}
+
+// fail ends a QP after an error.
+func (p *Port) fail(q *queue) {
+	if q.State != roce.Failed {
+		p.setState(q, roce.Failed)
+	}
+}
+
+// flushBatch bounds the requests that one flush ends: a guest may post while it runs.
+const flushBatch = 1 << 16
+
+// flush ends all posted requests of a failed QP. The driver may post more, for which it rings no doorbell where they
+// are receives, so a failed queue is looked at again.
+func (p *Port) flush(q *queue) {
+	did := false
+	var wr roce.RecvWR
+	for i := 0; i < flushBatch && q.Receives == receivesOwn && p.nextRecv(q, &wr); i++ {
+		p.completion(q, &roce.Completion{ID: wr.ID, Recv: true, Status: roce.Flushed})
+		p.counters(q).RespCQEFlushError++
+		did = true
+	}
+	var b [maxWQE]byte
+	for range flushBatch {
+		w, blocks, found := p.nextWQE(q, &b)
+		if !found {
+			break
+		}
+		q.SI += blocks
+		p.completion(q, &roce.Completion{ID: sendID(w), Status: roce.Flushed})
+		p.counters(q).ReqCQEFlushError++
+		did = true
+	}
+	if q.idle *= 2; did || q.idle == 0 {
+		q.idle = time.Millisecond
+	}
+	if q.idle < time.Minute {
+		p.wait(q, p.s.now()+min(q.idle, 50*time.Millisecond))
+	}
+}
+
+func queryQP(p *Port, _, out []byte, id uint32) status {
+	q := p.Queues[id]
+	if q == nil || q.Kind != queueQP {
+		return badResource
+	}
+	x := out[0x18:]
+	copy(x, q.Ctx)
+	qpcState.put(x, uint64(q.State))
+	qpcHwSqWqebbCounter.put(x, uint64(q.SI))
+	qpcHwRqCounter.put(x, uint64(q.RI))
+	return ok
+}
+
+// counters of a QP's set. Without one, they are counted where nobody looks.
+func (p *Port) counters(q *queue) *roce.Counters {
+	if c := p.Counters[q.Counter]; c != nil {
+		return c
+	}
+	if p.count.noSet == nil {
+		p.count.noSet = &roce.Counters{}
+	}
+	return p.count.noSet
+}
+
+// umr changes a memory key by a work request: kernel drivers register memory so (fast registration).
+func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
+	// Control segment of 48 bytes, context of 64, then the addresses: in line, or in memory that a data segment names.
+	const ctrl, ctx = 48, 64
+	k := p.Keys[key>>8]
+	if len(w) < ctrl || k == nil || k.PD != q.PD && q.Service != serviceUMR {
+		return roce.LocalQPOp
+	}
+	mask, flags, octwords := be.Uint64(w[8:]), w[0], int(be.Uint16(w[4:]))
+	var x []byte
+	if w = w[ctrl:]; len(w) >= ctx {
+		x, w = w[:ctx], w[ctx:]
+		umrContext(k, x, mask)
+	}
+	if mask&umrLen == 0 && octwords == 0 || mask&umrFree != 0 && k.Free {
+		return roce.OK
+	}
+	pas := w
+	if flags&umrInline == 0 {
+		if len(w) < 16 {
+			return roce.OK // no list
+		}
+		var f roce.Fault
+		var list []seg
+		n := uint64(be.Uint32(w) & 0x7fffffff)
+		if list, f = p.translate(nil, be.Uint32(w[4:]), q.PD, be.Uint64(w[8:]), n, roce.LocalRead); f != 0 || n > maxCommand {
+			return roce.LocalProtection
+		}
+		pas = make([]byte, n)
+		move([]seg{bytesSeg(pas)}, list)
+	}
+	if k.Mode != modeMTT {
+		return roce.OK
+	}
+	n := min(octwords*2, len(pas)/8)
+	if grow := n - len(k.Pages); grow > 0 {
+		if !p.charge(grow) {
+			return roce.LocalQPOp
+		}
+		k.Pages = append(k.Pages, make([]uint64, grow)...)
+	}
+	for i := range n {
+		k.Pages[i] = be.Uint64(pas[8*i:]) &^ 7
+	}
+	return roce.OK
+}
+
+// Of a UMR control segment: the list is in line; and which fields of the context are taken over (MLX5_MKEY_MASK_*).
+const (
+	umrInline = 1 << 7
+	umrLen    = 1 << 0
+	umrPage   = 1 << 1
+	umrStart  = 1 << 6
+	umrPD     = 1 << 7
+	umrKey    = 1 << 13
+	umrAccess = 1<<18 | 1<<19 | 1<<20 | 1<<21 | 1<<22
+	umrFree   = 1 << 29
+)
+
+func umrContext(k *mkey, x []byte, mask uint64) {
+	if mask&umrLen != 0 {
+		k.Len = mkcLen.get(x)
+	}
+	if mask&umrPage != 0 {
+		k.Shift = max(12, uint8(mkcLogPageSize.get(x)))
+	}
+	if mask&umrStart != 0 {
+		k.Start = mkcStartAddr.get(x)
+	}
+	if mask&umrPD != 0 {
+		k.PD = mkcPd.get32(x)
+	}
+	if mask&umrKey != 0 {
+		k.Key = k.Key&^0xff | mkcMkey70.get32(x)
+	}
+	if mask&umrAccess != 0 {
+		k.Access = keyAccess(x)
+	}
+	if mask&umrFree != 0 {
+		k.Free = mkcFree.is(x)
+	}
+}

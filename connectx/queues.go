@@ -1,0 +1,507 @@
+package connectx
+
+import (
+	"time"
+
+	"github.com/rackless/rackless/roce"
+)
+
+// sendWR is a send request as the wire and the direct path take it.
+type sendWR = roce.SendWR
+
+// Kinds of queues.
+const (
+	queueQP  = iota
+	queueSQ  // Ethernet
+	queueRQ  // Ethernet
+	queueRMP // shared receives
+	queueSRQ // shared receives of XRC
+)
+
+// Services of a QP (st of the QPC), and where its receives come from (rq_type).
+const (
+	serviceRC     = 0
+	serviceUC     = 1
+	serviceUD     = 2
+	serviceXRC    = 3
+	serviceGSI    = 8
+	serviceRaw    = 9
+	serviceUMR    = 0xc
+	receivesOwn   = 0
+	receivesSRQ   = 1
+	receivesNever = 3
+)
+
+// States of RQs and SQs.
+const (
+	wqReset = 0
+	wqReady = 1
+	wqError = 3
+)
+
+// queue is a QP, or one half of one.
+type queue struct {
+	Num      uint32
+	Kind     uint8
+	Service  uint8
+	State    roce.State // RQs and SQs: 0, 1 and 3
+	PD       uint32
+	User     uint32 // user_index, by which libmlx5 finds its queue
+	SendCQ   uint32
+	RecvCQ   uint32
+	Receives uint8
+	SRQ      uint32
+	SendLog  uint8 // number of 64-byte blocks
+	NoSend   bool
+	SendOff  uint64 // of the send queue in the ring
+	RecvLog  uint8
+	NoRecv   bool
+	StepLog  uint8 // of the size of a receive WQE
+	Linked   bool  // receives are a list
+	Head     uint32
+	SI, RI   uint16 // next to send and to receive
+	DBR      uint64
+	Counter  uint32
+	Limit    uint16 // of a shared queue, for its event
+	Ctx      []byte
+	Ring     ring
+	KeepVLAN bool
+
+	rang  time.Duration // the last doorbell
+	due   time.Duration // when the wire has carried the message at the head; 0: not known yet
+	tries uint8         // of the message at the head that found nobody
+	rnrs  uint8         // ... that found no receive
+	idle  time.Duration // how long to wait before a failed queue is flushed again
+	attr  roce.Attr     // of Ctx: see setAttr
+	wire  *wireQP
+}
+
+// shape sets the geometry of a queue's ring, and checks it.
+func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
+	size := uint64(0)
+	if !q.NoRecv {
+		size = 1 << (uint64(q.RecvLog) + uint64(q.StepLog))
+	}
+	q.SendOff = size
+	if !q.NoSend {
+		size += 64 << q.SendLog
+	}
+	if q.RecvLog > 15 || q.SendLog > 15 || q.StepLog > 12 {
+		return limit
+	}
+	if q.NoSend && q.NoRecv {
+		return ok
+	}
+	var fits bool
+	if q.Ring, fits = p.newRing(pas, logPage, pageOff, size); !fits {
+		return badParam
+	}
+	return ok
+}
+
+// enter gives a queue its number.
+func (p *Port) enter(q *queue, out []byte) status {
+	q.Num = p.number(kindQueue, 1<<18, func(n uint32) bool { return p.Queues[n] != nil })
+	if q.Num == 0 {
+		p.drop(&q.Ring)
+		return limit
+	}
+	p.Queues[q.Num] = q
+	put24(out, q.Num)
+	return ok
+}
+
+func destroyQueue(p *Port, _, _ []byte, id uint32) status {
+	q := p.Queues[id]
+	if q == nil {
+		return badResource
+	}
+	p.wireRemove(q)
+	p.drop(&q.Ring)
+	delete(p.waiting, q)
+	delete(p.Queues, id)
+	return ok
+}
+
+const qpcSize = 0xe8
+
+func createQP(p *Port, in, out []byte, _ uint32) status {
+	x := in[0x18 : 0x18+qpcSize]
+	q := &queue{Kind: queueQP, Service: uint8(qpcSt.get(x)), PD: qpcPd.get32(x), User: qpcUserIndex.get32(x),
+		SendCQ: qpcCqnSnd.get32(x), RecvCQ: qpcCqnRcv.get32(x), Receives: uint8(qpcRqType.get(x)),
+		SRQ: qpcSrqnRmpnXrqn.get32(x), SendLog: uint8(qpcLogSqSize.get(x)), NoSend: qpcNoSq.is(x),
+		RecvLog: uint8(qpcLogRqSize.get(x)), StepLog: uint8(qpcLogRqStride.get(x)) + 4, DBR: qpcDbrAddr.get(x),
+		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...)}
+	q.NoRecv = q.Receives != receivesOwn
+	if q.Service == serviceRaw {
+		return badParam // raw packets go through an RQ and an SQ
+	}
+	if st := p.shape(q, in[0x110:], qpcLogPageSize.get(x), qpcPageOffset.get(x)); st != ok {
+		return st
+	}
+	return p.enter(q, out)
+}
+
+// createWQ makes an RQ, SQ or RMP, whose contexts hold a struct wq in the same place.
+func createWQ(kind uint8) handler {
+	return func(p *Port, in, out []byte, _ uint32) status {
+		x := in[0x20:]
+		w := x[0x30:]
+		q := &queue{Kind: kind, PD: wqPd.get32(w), DBR: wqDbrAddr.get(w), Ctx: append([]byte(nil), x[:0xf0]...)}
+		log, step := uint8(wqLogWqSz.get(w)), uint8(wqLogWqStride.get(w))
+		q.NoSend, q.NoRecv = kind != queueSQ, kind == queueSQ
+		switch kind {
+		case queueSQ:
+			q.SendLog, q.SendCQ, q.User = log, sqcCqn.get32(x), sqcUserIndex.get32(x)
+		case queueRQ:
+			q.RecvCQ, q.User, q.Counter = rqcCqn.get32(x), rqcUserIndex.get32(x), rqcCounterSetId.get32(x)
+			q.KeepVLAN = rqcVsd.is(x)
+		case queueRMP:
+			q.State = wqReady
+		}
+		if !q.NoRecv {
+			q.RecvLog, q.StepLog, q.Linked = log, step, wqWqType.get(w) == 0
+		}
+		if st := p.shape(q, w[0xc0:], wqLogWqPgSz.get(w), wqPageOffset.get(w)); st != ok {
+			return st
+		}
+		return p.enter(q, out)
+	}
+}
+
+func createXSRQ(p *Port, in, out []byte, _ uint32) status {
+	x := in[0x10:]
+	q := &queue{Kind: queueSRQ, State: wqReady, PD: xsrqPd.get32(x), RecvCQ: xsrqCqn.get32(x), User: xsrqUserIndex.get32(x),
+		RecvLog: uint8(xsrqLogXrcSrqSize.get(x)), StepLog: uint8(xsrqLogRqStride.get(x)) + 4, NoSend: true, Linked: true,
+		DBR: xsrqDbRecordAddrH.get(x)<<32 | xsrqDbRecordAddrL.get(x)<<2}
+	if st := p.shape(q, in[0x110:], xsrqLogPageSize.get(x), xsrqPageOffset.get(x)); st != ok {
+		return st
+	}
+	return p.enter(q, out)
+}
+
+// modifyWQ changes the state of an RQ or SQ.
+func modifyWQ(kind uint8) handler {
+	return func(p *Port, in, _ []byte, id uint32) status {
+		q := p.Queues[id]
+		if q == nil || q.Kind != kind {
+			return badResource
+		}
+		to := roce.State(sqcState.get(in[0x20:])) // in the same place as rqc's
+		if to == wqReset {
+			q.SI, q.RI = 0, 0
+			delete(p.waiting, q)
+		}
+		q.State = to
+		sqcState.put(q.Ctx, uint64(to))
+		return ok
+	}
+}
+
+func queryWQ(p *Port, _, out []byte, id uint32) status {
+	q := p.Queues[id]
+	if q == nil || len(q.Ctx) < 0x30 {
+		return badResource
+	}
+	copy(out[0x20:], q.Ctx)
+	return ok
+}
+
+// armLimit sets the level of a shared queue below which the driver wants an event.
+func armLimit(at int) handler {
+	return func(p *Port, in, _ []byte, id uint32) status {
+		q := p.Queues[id]
+		if q == nil {
+			return badResource
+		}
+		q.Limit = be.Uint16(in[at:])
+		return ok
+	}
+}
+
+// posted is how many receives wait in a queue.
+func (p *Port) posted(q *queue) uint16 {
+	n, _ := p.mem.Load32(q.DBR)
+	return uint16(n) - q.RI
+}
+
+// receives is the queue that a QP's receives come from.
+func (p *Port) receives(q *queue) *queue {
+	if q.Kind != queueQP || q.Receives == receivesOwn {
+		return q
+	}
+	s := p.Queues[q.SRQ]
+	if q.Receives != receivesSRQ || s == nil || s.Kind != queueRMP && s.Kind != queueSRQ {
+		return nil
+	}
+	return s
+}
+
+// maxSegs bounds the list of a receive: the largest WQE holds so many.
+const maxSegs = 64
+
+// nextRecv takes the next posted receive; the ID is the index that its completion carries.
+func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
+	s := p.receives(q)
+	if s == nil || s.NoRecv || s.DBR == 0 || p.posted(s) == 0 {
+		return false
+	}
+	var b [16 * maxSegs]byte
+	mask := uint32(1)<<s.RecvLog - 1
+	at := uint32(s.RI)
+	if s.Linked {
+		at = s.Head
+	}
+	w := b[:min(1<<s.StepLog, len(b))]
+	if !s.Ring.read(p.mem, uint64(at&mask)<<s.StepLog, w) {
+		return false
+	}
+	wr.ID = uint64(at & 0xffff)
+	s.RI++
+	if s.Linked {
+		wr.ID = uint64(at & mask)
+		s.Head = uint32(be.Uint16(w[2:]))
+		w = w[16:]
+		p.belowLimit(s)
+	}
+	wr.SG = wr.SG[:0]
+	for ; len(w) >= 16; w = w[16:] {
+		n, key := be.Uint32(w)&0x7fffffff, be.Uint32(w[4:])
+		if key == reservedKey {
+			break
+		}
+		if n > 0 {
+			wr.SG = append(wr.SG, roce.SGE{Key: key, Len: n, VA: be.Uint64(w[8:])})
+		}
+	}
+	return true
+}
+
+// belowLimit raises the event of a shared queue that runs low, once.
+func (p *Port) belowLimit(s *queue) {
+	if s.Limit > 0 && p.posted(s) < s.Limit {
+		s.Limit = 0
+		p.queueEvent(eventSRQLimit, byte(s.Kind), s.Num)
+	}
+}
+
+// Opcodes of send WQEs (enum of linux/mlx5/device.h).
+const (
+	wqeNop       = 0x00
+	wqeSendInv   = 0x01
+	wqeWrite     = 0x08
+	wqeWriteImm  = 0x09
+	wqeSend      = 0x0a
+	wqeSendImm   = 0x0b
+	wqeLSO       = 0x0e
+	wqeRead      = 0x10
+	wqeCmpSwap   = 0x11
+	wqeFetchAdd  = 0x12
+	wqeLocalInv  = 0x1b
+	wqeUMR       = 0x25
+	ctrlSize     = 16
+	avSize       = 48
+	flagComplete = 0x08
+	flagSolicit  = 0x02
+)
+
+var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendInv, wqeWrite: roce.WRWrite,
+	wqeWriteImm: roce.WRWriteImm, wqeSend: roce.WRSend, wqeSendImm: roce.WRSendImm, wqeRead: roce.WRRead,
+	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRNop}
+
+// maxWQE is the largest WQE: 63 units of 16 bytes, in blocks of 64.
+const maxWQE = 1024
+
+// nextWQE reads the WQE at the head of a send queue: its bytes, and how many blocks it takes. It does not consume it.
+func (p *Port) nextWQE(q *queue, b *[maxWQE]byte) (w []byte, blocks uint16, ok bool) {
+	if q.NoSend || q.DBR == 0 {
+		return nil, 0, false
+	}
+	end, has := p.mem.Load32(q.DBR + 4)
+	left := uint16(end) - q.SI
+	if !has || left == 0 || uint32(left) > 1<<q.SendLog {
+		return nil, 0, false
+	}
+	block := func(i uint16, b []byte) bool {
+		return q.Ring.read(p.mem, q.SendOff+uint64(uint32(i)&(1<<q.SendLog-1))*64, b)
+	}
+	if !block(q.SI, b[:64]) {
+		return nil, 0, false
+	}
+	units := int(be.Uint32(b[4:]) & 0x3f)
+	blocks = uint16(max(1, (units+3)/4))
+	blocks = min(blocks, left)
+	for i := uint16(1); i < blocks; i++ {
+		if !block(q.SI+i, b[64*int(i):64*int(i)+64]) {
+			return nil, 0, false
+		}
+	}
+	return b[:max(ctrlSize, min(16*units, 64*int(blocks)))], blocks, true
+}
+
+// id of a send request: what its completion says of it.
+func sendID(w []byte) uint64 { return uint64(be.Uint32(w) & 0xffffff) } // index and opcode
+
+// parse reads a WQE of a QP. What is wrong with it stands in wr.Fail.
+func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
+	op := w[3]
+	*wr = sendWR{ID: sendID(w), Signaled: w[11]&flagComplete != 0, Solicited: w[11]&flagSolicit != 0,
+		Fence: w[11]>>5 != 0, Imm: be.Uint32(w[12:]), SG: wr.SG[:0], Inline: wr.Inline[:0]}
+	var known bool
+	if wr.Op, known = operations[op]; !known {
+		wr.Fail = roce.LocalQPOp
+		return
+	}
+	w = w[ctrlSize:]
+	if op == wqeUMR {
+		wr.Fail = p.umr(q, wr.Imm, w)
+		return
+	}
+	if op == wqeNop || op == wqeLocalInv {
+		return
+	}
+	if q.datagrams() {
+		if w = p.parseAV(q, w, wr); w == nil {
+			wr.Fail = roce.LocalQPOp
+			return
+		}
+	}
+	if wr.Op >= roce.WRWrite && wr.Op <= roce.WRFetchAdd {
+		if len(w) < 16 {
+			wr.Fail = roce.LocalQPOp
+			return
+		}
+		wr.VA, wr.RKey = be.Uint64(w), be.Uint32(w[8:])
+		w = w[16:]
+	}
+	if wr.Op == roce.WRCmpSwap || wr.Op == roce.WRFetchAdd {
+		if len(w) < 16 {
+			wr.Fail = roce.LocalQPOp
+			return
+		}
+		wr.Atomic = roce.AtomicOp{Add: wr.Op == roce.WRFetchAdd, Operand: be.Uint64(w), Want: be.Uint64(w[8:])}
+		w = w[16:]
+	}
+	wr.Fail = parseData(w, wr)
+}
+
+func (q *queue) datagrams() bool { return q.Service == serviceUD || q.Service == serviceGSI }
+
+// parseAV reads the address of a datagram (struct mlx5_av), and returns what follows; nil if it is too short.
+func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
+	if len(w) < avSize || w[8]&0x80 == 0 {
+		return nil
+	}
+	wr.QKey, wr.QPN = be.Uint32(w), be.Uint32(w[8:])&0xffffff
+	if wr.QKey>>31 != 0 { // a privileged key: the QP's own
+		wr.QKey = q.attr.QKey
+	}
+	fl := be.Uint32(w[28:])
+	wr.To = p.path(fl>>20&0xff, [6]byte(w[20:26]), roce.GID(w[32:48]))
+	wr.To.TClass, wr.To.HopLimit, wr.To.FlowLabel = w[26], w[27], fl&0xfffff
+	wr.To.Prio, wr.To.SrcPort = w[12]&7, be.Uint16(w[14:])
+	return w[avSize:]
+}
+
+// path fills a path with what the table of addresses says.
+func (p *Port) path(index uint32, mac [6]byte, to roce.GID) roce.Path {
+	g := p.GIDs[index]
+	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, Tagged: g.Tagged, VLAN: g.VLAN}
+}
+
+// parseData reads data segments: pieces of memory, or the data itself.
+func parseData(w []byte, wr *sendWR) roce.Status {
+	for len(w) >= 16 {
+		n := be.Uint32(w)
+		if n>>31 != 0 {
+			l := int(n & 0x3ff)
+			if 4+l > len(w) || len(wr.SG) > 0 {
+				return roce.LocalQPOp
+			}
+			wr.Inline = append(wr.Inline, w[4:4+l]...)
+			w = w[min(len(w), (4+l+15)&^15):]
+			continue
+		}
+		if n > 0 {
+			if len(wr.Inline) > 0 {
+				return roce.LocalQPOp
+			}
+			wr.SG = append(wr.SG, roce.SGE{Key: be.Uint32(w[4:]), Len: n, VA: be.Uint64(w[8:])})
+		}
+		w = w[16:]
+	}
+	return 0
+}
+
+// Opcodes of CQEs.
+const (
+	cqeRequest  = 0
+	cqeWriteImm = 1
+	cqeSend     = 2
+	cqeSendImm  = 3
+	cqeSendInv  = 4
+	cqeReqError = 13
+	cqeResError = 14
+)
+
+// completion writes the CQE of a finished request of a QP.
+func (p *Port) completion(q *queue, c *roce.Completion) {
+	var b [64]byte
+	user := q.User
+	if s := p.receives(q); c.Recv && s != nil && s.Kind == queueSRQ {
+		user = s.User
+	}
+	be.PutUint32(b[32:], user)
+	be.PutUint32(b[56:], q.Num)
+	be.PutUint16(b[60:], uint16(c.ID))
+	cqn, code := q.SendCQ, byte(cqeRequest)
+	if c.Recv {
+		cqn, code = q.RecvCQ, cqeResError
+	} else {
+		be.PutUint16(b[60:], uint16(c.ID>>8))
+		b[56] = byte(c.ID)
+	}
+	if c.Status != roce.OK {
+		if !c.Recv {
+			code = cqeReqError
+		}
+		b[55] = byte(c.Status)
+		b[63] = code << 4
+		p.complete(p.CQs[cqn], &b, true)
+		return
+	}
+	be.PutUint32(b[44:], c.Bytes)
+	be.PutUint64(b[48:], p.ticks())
+	if c.Recv {
+		code = p.receiveCQE(q, c, &b)
+	}
+	b[63] = code << 4
+	if c.Solicited {
+		b[63] |= 2
+	}
+	p.complete(p.CQs[cqn], &b, c.Solicited)
+}
+
+// receiveCQE fills in what a receive has beyond a send, and returns its opcode.
+func (p *Port) receiveCQE(q *queue, c *roce.Completion, b *[64]byte) byte {
+	be.PutUint32(b[36:], c.Imm)
+	if f := c.From; f != nil {
+		l3 := uint32(1)
+		if f.Dst.Is4() {
+			l3 = 2
+		}
+		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)
+	}
+	switch c.Op {
+	case roce.WRWriteImm:
+		return cqeWriteImm
+	case roce.WRSendImm:
+		return cqeSendImm
+	case roce.WRSendInv:
+		return cqeSendInv
+	}
+	if c.From != nil {
+		be.PutUint32(b[36:], 0xffff) // P_Key
+	}
+	return cqeSend
+}

@@ -1,0 +1,152 @@
+package connectx
+
+import "github.com/rackless/rackless/roce"
+
+// Registers of ACCESS_REG. The data start after 16 bytes, in the command and in its answer.
+const (
+	regPCAP  = 0x5001
+	regPMLP  = 0x5002
+	regPMTU  = 0x5003
+	regPTYS  = 0x5004
+	regPAOS  = 0x5006
+	regPPCNT = 0x5008
+	regData  = 0x10
+	// maxMTU is the largest frame of a ConnectX-4 Lx.
+	maxMTU = 9978
+	// keptRegs bounds the registers that are kept as they were written.
+	keptRegs = 64
+	keptSize = 256
+)
+
+func accessReg(p *Port, in, out []byte, _ uint32) status {
+	reg, write := be.Uint32(in[8:])&0xffff, opMod(in) == 0
+	d, o := in[regData:], out[regData:]
+	copy(o[:keptSize], d)
+	switch reg {
+	case regPMTU:
+		if m := pmtuAdminMtu.get32(d); write && m > 0 {
+			p.MTU = min(m, maxMTU)
+		}
+		putAll(o, map[bits]uint64{pmtuMaxMtu: maxMTU, pmtuAdminMtu: uint64(p.MTU), pmtuOperMtu: uint64(p.MTU)})
+	case regPAOS:
+		p.portState(d, o, write)
+	case regPTYS:
+		p.linkModes(o)
+	case regPMLP:
+		pmlpWidth.put(o, 1)
+	case regPPCNT:
+		p.portCounters(byte(ppcntGrp.get(d)), byte(ppcntPrioTc.get(d)), o[8:])
+	default:
+		// A register of which the adapter only keeps what is in it.
+		if write && (p.Regs[reg] != nil || len(p.Regs) < keptRegs) {
+			p.Regs[reg] = append([]byte(nil), d[:keptSize]...)
+		} else if !write && p.Regs[reg] != nil {
+			copy(o, p.Regs[reg])
+		}
+	}
+	return ok
+}
+
+// portState is the register by which the driver sets the port up or down.
+func (p *Port) portState(d, o []byte, write bool) {
+	if write {
+		was := p.up()
+		p.AdminDown = paosAdminStatus.get(d) == 2
+		p.s.epoch.Add(1)
+		if p.up() != was {
+			p.portEvent()
+		}
+	}
+	admin, oper := uint64(1), uint64(1)
+	if p.AdminDown {
+		admin = 2
+	}
+	if !p.up() {
+		oper = 2
+	}
+	paosAdminStatus.put(o, admin)
+	paosOperStatus.put(o, oper)
+}
+
+// Link modes of PTYS (eth_proto): bits by speed.
+const (
+	modes25G  = 1<<27 | 1<<28 | 1<<29 // CR, KR, SR
+	mode25G   = 1 << 28
+	modes100G = 1<<20 | 1<<21 | 1<<22 | 1<<23 // CR4, SR4, KR4, LR4
+	mode100G  = 1 << 22
+)
+
+func (p *Port) linkModes(o []byte) {
+	all, one := uint64(modes25G), uint64(mode25G)
+	if p.nic.RateBits >= 100e9 || p.nic.RateBits == 0 && p.nic.Model == ConnectX5 {
+		all, one = modes100G, mode100G
+	}
+	if !p.up() {
+		one = 0
+	}
+	putAll(o, map[bits]uint64{ptysEthProtoCapability: all, ptysEthProtoAdmin: all, ptysEthProtoOper: one,
+		ptysEthProtoLpAdvertise: all})
+}
+
+// portCounters fills in a group of PPCNT: 64-bit counters, in the order of mlx5_ifc.h.
+func (p *Port) portCounters(group, prio byte, o []byte) {
+	clear(o[:0xf8])
+	put := func(at int, v uint64) { be.PutUint64(o[at:], v) }
+	t := &p.Traffic
+	ethRx, ethTx := t.ethRx.total(), t.ethTx.total()
+	rdmaRx, rdmaTx := p.rdma()
+	rx, tx := ethRx, ethTx
+	rx.add(roce.Traffic(rdmaRx))
+	tx.add(roce.Traffic(rdmaTx))
+	w := p.wireCounters()
+	if w == nil {
+		w = &roce.PortCounters{}
+	}
+	switch group {
+	case 0x00: // IEEE 802.3; octets there count the FCS
+		put(0x00, tx.Packets)
+		put(0x08, rx.Packets)
+		put(0x20, tx.Bytes+4*tx.Packets)
+		put(0x28, rx.Bytes+4*rx.Packets)
+		put(0x30, t.ethTx.Multi.Packets)
+		put(0x38, t.ethTx.Broad.Packets)
+		put(0x40, t.ethRx.Multi.Packets)
+		put(0x48, t.ethRx.Broad.Packets)
+		put(0x60, p.count.tooLong)
+		pauses := uint64(0)
+		for _, n := range w.RxPause {
+			pauses += n
+		}
+		put(0x78, pauses)
+		put(0x88, pauses)
+	case 0x01: // RFC 2863
+		put(0x00, rx.Bytes+4*rx.Packets)
+		put(0x08, rx.Packets-t.ethRx.Multi.Packets-t.ethRx.Broad.Packets)
+		put(0x10, w.RxDropped)
+		put(0x28, tx.Bytes+4*tx.Packets)
+		put(0x30, tx.Packets-t.ethTx.Multi.Packets-t.ethTx.Broad.Packets)
+		put(0x38, w.TxDropped)
+	case 0x02: // RFC 2819
+		put(0x00, w.RxDropped)
+		put(0x08, rx.Bytes+4*rx.Packets)
+		put(0x10, rx.Packets)
+		put(0x18, t.ethRx.Broad.Packets)
+		put(0x20, t.ethRx.Multi.Packets)
+		put(0x38, p.count.tooLong)
+	case 0x05: // extended
+		put(0x38, w.RxICRC)
+	case 0x10: // by priority; Ethernet frames have none here
+		put(0x00, t.prioRx[prio].Bytes)
+		put(0x20, t.prioRx[prio].Packets)
+		put(0x28, t.prioTx[prio].Bytes+w.TxPrio[prio].Bytes)
+		put(0x48, t.prioTx[prio].Packets+w.TxPrio[prio].Packets)
+		if prio == 0 {
+			put(0x00, t.prioRx[0].Bytes+ethRx.Bytes)
+			put(0x20, t.prioRx[0].Packets+ethRx.Packets)
+		}
+		put(0x50, w.RxPause[prio])
+		put(0x58, w.PausedUS[prio])
+	case 0x12: // physical layer
+		be.PutUint32(o[0xc0:], uint32(p.count.linkDowns))
+	}
+}

@@ -1,0 +1,78 @@
+package connectx
+
+import "github.com/rackless/rackless/vfiouser"
+
+// ring is a buffer that the driver described by page addresses.
+type ring struct {
+	Pages []uint64
+	Shift uint8 // of the page size
+	Off   uint64
+}
+
+// newRing reads the page addresses of a buffer of size bytes; logPage counts from 4 KiB, and pageOff in 64ths of a page.
+func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
+	if logPage > 18 || size == 0 || size > 1<<30 {
+		return ring{}, false
+	}
+	r := ring{Shift: uint8(logPage + 12)}
+	r.Off = pageOff << r.Shift / 64
+	n := (r.Off + size + 1<<r.Shift - 1) >> r.Shift
+	if n > uint64(len(pas)/8) || !p.charge(int(n)) {
+		return ring{}, false
+	}
+	r.Pages = make([]uint64, n)
+	for i := range r.Pages {
+		r.Pages[i] = be.Uint64(pas[8*i:]) &^ 0xfff
+	}
+	return r, true
+}
+
+// charge counts page addresses against the guest's limit.
+func (p *Port) charge(n int) bool {
+	if p.NPages+n > maxPages {
+		return false
+	}
+	p.NPages += n
+	return true
+}
+
+// drop gives back what newRing charged.
+func (p *Port) drop(r *ring) { p.NPages -= len(r.Pages) }
+
+// at returns the address of offset o, and how many bytes follow it in its page.
+func (r *ring) at(o uint64) (addr, left uint64) {
+	o += r.Off
+	i := o >> r.Shift
+	if i >= uint64(len(r.Pages)) {
+		return 0, 0
+	}
+	in := o & (1<<r.Shift - 1)
+	return r.Pages[i] + in, 1<<r.Shift - in
+}
+
+// read copies from the ring; a page may end within b.
+func (r *ring) read(m *vfiouser.Memory, o uint64, b []byte) bool {
+	for len(b) > 0 {
+		at, left := r.at(o)
+		n := min(uint64(len(b)), left)
+		if n == 0 || !m.Read(at, b[:n]) {
+			return false
+		}
+		o, b = o+n, b[n:]
+	}
+	return true
+}
+
+// put writes an entry of 64 bytes whose last word hands it over. Entries do not cross pages.
+func (r *ring) put(m *vfiouser.Memory, o uint64, b *[64]byte) bool {
+	at, left := r.at(o)
+	if left < 64 {
+		return false
+	}
+	if s := m.Slice(at, 64); s != nil {
+		copy(s[:60], b[:60])
+	} else if !m.Write(at, b[:60]) {
+		return false
+	}
+	return m.Store32(at+60, [4]byte(b[60:]))
+}

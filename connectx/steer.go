@@ -1,0 +1,359 @@
+package connectx
+
+// Steering of received frames: flow tables lead from the root to TIRs, a TIR to an RQ, or by a hash and an RQT to one of
+// several.
+
+// tir says where the frames of a flow go.
+type tir struct {
+	RQ       uint32 // the one queue
+	RQT      uint32 // or a table of them
+	Indirect bool
+	Hash     uint8 // 1: Toeplitz
+	Fields   uint32
+	L3, L4   uint8 // 0 IPv4, TCP; 1 IPv6, UDP
+	Key      [40]byte
+}
+
+func readTIR(x []byte) *tir {
+	t := &tir{Indirect: tircDispType.get(x) == 1, RQ: tircInlineRqn.get32(x), RQT: tircIndirectTable.get32(x),
+		Hash: uint8(tircRxHashFn.get(x))}
+	copy(t.Key[:], x[0x28:])
+	f := be.Uint32(x[0x50:])
+	t.L3, t.L4, t.Fields = uint8(f>>31), uint8(f>>30&1), f&0x3fffffff
+	return t
+}
+
+func createTIR(p *Port, in, out []byte, _ uint32) status {
+	n := p.number(kindOther, 1<<12, func(n uint32) bool { return p.TIRs[n] != nil })
+	if n == 0 {
+		return limit
+	}
+	p.TIRs[n] = readTIR(in[0x20:])
+	put24(out, n)
+	return ok
+}
+
+// Bits of a TIR's modify_bitmask.
+const (
+	tirLRO = 1 << iota
+	tirTable
+	tirHash
+	tirLoopback
+)
+
+func modifyTIR(p *Port, in, _ []byte, id uint32) status {
+	t := p.TIRs[id]
+	if t == nil {
+		return badResource
+	}
+	n, mask := readTIR(in[0x20:]), be.Uint64(in[0x10:])
+	if mask&tirTable != 0 {
+		t.RQT, t.Indirect = n.RQT, true
+	}
+	if mask&tirHash != 0 {
+		t.Hash, t.Key, t.L3, t.L4, t.Fields = n.Hash, n.Key, n.L3, n.L4, n.Fields
+	}
+	return ok
+}
+
+func destroyTIR(p *Port, _, _ []byte, id uint32) status {
+	delete(p.TIRs, id)
+	return ok
+}
+
+// logMaxRQT is the size of the largest table of receive queues.
+const logMaxRQT = 7
+
+func readRQT(x []byte) []uint32 {
+	n := min(rqtcRqtActualSize.get(x), 1<<logMaxRQT, uint64(len(x)-0xf0)/4)
+	t := make([]uint32, n)
+	for i := range t {
+		t[i] = be.Uint32(x[0xf0+4*i:]) & 0xffffff
+	}
+	return t
+}
+
+func createRQT(p *Port, in, out []byte, _ uint32) status {
+	n := p.number(kindOther, 1<<12, func(n uint32) bool { return p.RQTs[n] != nil })
+	if n == 0 {
+		return limit
+	}
+	p.RQTs[n] = readRQT(in[0x20:])
+	put24(out, n)
+	return ok
+}
+
+func modifyRQT(p *Port, in, _ []byte, id uint32) status {
+	if p.RQTs[id] == nil {
+		return badResource
+	}
+	p.RQTs[id] = readRQT(in[0x20:])
+	return ok
+}
+
+func destroyRQT(p *Port, _, _ []byte, id uint32) status {
+	delete(p.RQTs, id)
+	return ok
+}
+
+// Flow tables of received frames, and the destinations of their entries.
+const (
+	tableNICRx   = 0
+	destTable    = 1
+	destTIR      = 2
+	actionForwrd = 4
+	actionDrop   = 2
+	maxDests     = 64
+	maxDepth     = 16 // of tables that lead to each other
+)
+
+type flowKey struct{ Table, Index uint32 }
+
+// matchSize is the outer headers of a match (struct fte_match_set_lyr_2_4).
+const matchSize = 0x40
+
+// flow is an entry of a flow table.
+type flow struct {
+	Mask, Value [matchSize]byte
+	Other       bool // it matches on more than this package looks at
+	Action      uint16
+	Dests       []uint32 // type<<24 | number
+}
+
+// flowGroup is entries of a table that have their mask in common.
+type flowGroup struct {
+	Table uint32
+	Mask  [matchSize]byte
+	Other bool
+}
+
+func createGroup(p *Port, in, out []byte, _ uint32) status {
+	n := p.number(kindOther, 1<<20, func(n uint32) bool { return p.Groups[n] != nil })
+	if n == 0 {
+		return limit
+	}
+	g := &flowGroup{Table: be.Uint32(in[0x14:]) & 0xffffff}
+	if in[0x3f]&1 != 0 {
+		copy(g.Mask[:], in[0x40:])
+	}
+	g.Other = in[0x3f]&^1 != 0
+	p.Groups[n] = g
+	put24(out, n)
+	return ok
+}
+
+func destroyGroup(p *Port, in, _ []byte, _ uint32) status {
+	delete(p.Groups, be.Uint32(in[0x18:]))
+	return ok
+}
+
+func setFlow(p *Port, in, _ []byte, _ uint32) status {
+	if in[0x10] != tableNICRx {
+		return ok
+	}
+	k := flowKey{be.Uint32(in[0x14:]) & 0xffffff, be.Uint32(in[0x20:])}
+	g := p.Groups[be.Uint32(in[0x44:])]
+	if g == nil {
+		return badResource
+	}
+	if p.Flows[k] == nil && p.objects() >= maxObjects {
+		return limit
+	}
+	f := &flow{Mask: g.Mask, Other: g.Other, Action: be.Uint16(in[0x4e:])}
+	copy(f.Value[:], in[0x80:])
+	for i := range f.Value {
+		f.Value[i] &= f.Mask[i]
+	}
+	n := min(int(be.Uint32(in[0x50:])&0xffffff), maxDests, (len(in)-0x340)/8)
+	for i := range n {
+		f.Dests = append(f.Dests, be.Uint32(in[0x340+8*i:]))
+	}
+	p.Flows[k] = f
+	return ok
+}
+
+func deleteFlow(p *Port, in, _ []byte, _ uint32) status {
+	delete(p.Flows, flowKey{be.Uint32(in[0x14:]) & 0xffffff, be.Uint32(in[0x20:])})
+	return ok
+}
+
+func destroyTable(p *Port, in, _ []byte, _ uint32) status {
+	n := be.Uint32(in[0x14:]) & 0xffffff
+	delete(p.Others, uint64(opCreateTable)<<32|uint64(n))
+	for k := range p.Flows {
+		if k.Table == n {
+			delete(p.Flows, k)
+		}
+	}
+	if p.Root == n {
+		p.Root = 0
+	}
+	return ok
+}
+
+func setRoot(p *Port, in, _ []byte, _ uint32) status {
+	if in[0x10] == tableNICRx && opMod(in) == 0 {
+		p.Root = be.Uint32(in[0x14:]) & 0xffffff
+	}
+	return ok
+}
+
+// target is where a frame goes.
+type target struct {
+	rq, hash uint32
+	hashType byte
+}
+
+// headers writes a frame's headers as a match has them.
+func headers(f []byte) (m [matchSize]byte) {
+	copy(m[0:], f[6:12]) // source
+	be.PutUint16(m[6:], be.Uint16(f[12:]))
+	copy(m[8:], f[0:6])
+	kind, ip := ipPacket(f)
+	if be.Uint16(f[12:]) == 0x8100 && len(f) >= 18 {
+		copy(m[14:], f[14:16])
+		m[0x12] |= 0x80 // cvlan_tag
+		be.PutUint16(m[6:], kind)
+	}
+	var l4 []byte
+	switch {
+	case kind == 0x0800 && len(ip) >= 20:
+		m[0x10], m[0x11] = ip[9], ip[1]
+		matchIpVersion.put(m[:], 4)
+		copy(m[0x2c:], ip[12:16])
+		copy(m[0x3c:], ip[16:20])
+		if be.Uint16(ip[6:])&0x3fff != 0 {
+			m[0x12] |= 0x20 // a fragment
+		} else if h := int(ip[0]&15) * 4; h >= 20 && h <= len(ip) {
+			l4 = ip[h:]
+		}
+	case kind == 0x86dd && len(ip) >= 40:
+		m[0x10], m[0x11] = ip[6], byte(be.Uint16(ip)>>4)
+		matchIpVersion.put(m[:], 6)
+		copy(m[0x20:], ip[8:24])
+		copy(m[0x30:], ip[24:40])
+		l4 = ip[40:]
+	}
+	if len(l4) >= 4 {
+		switch m[0x10] {
+		case protoTCP:
+			copy(m[0x14:], l4[:4])
+		case protoUDP:
+			copy(m[0x1c:], l4[:4])
+		}
+	}
+	return m
+}
+
+// steer finds the queues that a frame goes to.
+func (p *Port) steer(f []byte) []target {
+	m := headers(f)
+	var out []target
+	p.walk(p.Root, &m, maxDepth, &out)
+	return out
+}
+
+// walk follows a table: the entry with the longest mask wins, among those the first.
+func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) {
+	if depth == 0 || len(*out) >= maxDests {
+		return
+	}
+	var best *flow
+	var at uint32
+	for k, f := range p.Flows {
+		if k.Table != table || f.Other || !f.matches(m) {
+			continue
+		}
+		if best == nil || k.Index < at {
+			best, at = f, k.Index
+		}
+	}
+	if best == nil || best.Action&actionForwrd == 0 {
+		return
+	}
+	for _, d := range best.Dests {
+		switch d >> 24 {
+		case destTable:
+			p.walk(d&0xffffff, m, depth-1, out)
+		case destTIR:
+			if t := p.TIRs[d&0xffffff]; t != nil && len(*out) < maxDests {
+				*out = append(*out, p.spread(t, m))
+			}
+		}
+	}
+}
+
+func (f *flow) matches(m *[matchSize]byte) bool {
+	for i := range m {
+		if m[i]&f.Mask[i] != f.Value[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Fields of a receive hash, in the order in which they are hashed.
+const (
+	hashSrcIP = 1 << iota
+	hashDstIP
+	hashSrcPort
+	hashDstPort
+)
+
+// spread chooses the queue of a TIR by the hash of the headers.
+func (p *Port) spread(t *tir, m *[matchSize]byte) target {
+	if !t.Indirect {
+		return target{rq: t.RQ}
+	}
+	table := p.RQTs[t.RQT]
+	if len(table) == 0 {
+		return target{}
+	}
+	var in []byte
+	var typ byte
+	v := matchIpVersion.get(m[:])
+	src, dst, ports := m[0x2c:0x30], m[0x3c:0x40], m[0x14:0x18]
+	typ = 1 << 2
+	if v == 6 {
+		src, dst, typ = m[0x20:0x30], m[0x30:0x40], 2<<2
+	}
+	if t.L4 == 1 {
+		ports = m[0x1c:0x20]
+	}
+	for _, x := range []struct {
+		f uint32
+		b []byte
+	}{{hashSrcIP, src}, {hashDstIP, dst}, {hashSrcPort, ports[:2]}, {hashDstPort, ports[2:]}} {
+		if t.Fields&x.f != 0 {
+			in = append(in, x.b...)
+		}
+	}
+	if t.Fields&hashSrcPort != 0 {
+		typ |= (t.L4 + 1) << 6
+	}
+	if len(in) == 0 || v == 0 {
+		return target{rq: table[0]}
+	}
+	h := toeplitz(t.Key[:], in)
+	return target{rq: table[h%uint32(len(table))], hash: h, hashType: typ}
+}
+
+// toeplitz is the hash of receive side scaling.
+func toeplitz(key, in []byte) uint32 {
+	var h uint32
+	w := be.Uint64(key)
+	next := 8
+	for _, b := range in {
+		for bit := range 8 {
+			if b<<bit&0x80 != 0 {
+				h ^= uint32(w >> 32)
+			}
+			w <<= 1
+		}
+		if next < len(key) {
+			w |= uint64(key[next])
+			next++
+		}
+	}
+	return h
+}

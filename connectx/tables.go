@@ -1,0 +1,105 @@
+package connectx
+
+import "github.com/rackless/rackless/roce"
+
+// tables is what a driver has set up in an adapter: plain data, which Save writes. Exported fields are saved.
+type tables struct {
+	CmdQ      uint64
+	CmdQHigh  uint32
+	NICMode   uint32 // nic_interface of the init segment
+	Events    bool   // commands complete by event: the driver has armed an EQ
+	CmdEQ     uint32
+	Caps      []byte // the general capabilities as the driver set them, or nil
+	Pages     []uint64
+	NPages    int // page addresses in all objects
+	Next      map[kind]uint32
+	EQs       map[uint32]*eq
+	CQs       map[uint32]*cq
+	Queues    map[uint32]*queue // QPs, SQs, RQs, RMPs and SRQs have their numbers in common
+	Keys      map[uint32]*mkey
+	PDs       map[uint32]bool
+	GIDs      map[uint32]gidEntry
+	TIRs      map[uint32]*tir
+	RQTs      map[uint32][]uint32
+	Flows     map[flowKey]*flow
+	Groups    map[uint32]*flowGroup
+	Root      uint32
+	Counters  map[uint32]*roce.Counters
+	Mcast     map[mcast]bool
+	Others    map[uint64]bool // other objects, by kind<<32 | number
+	VPort     []byte          // NIC vport context
+	UCList    [][6]byte
+	MCList    [][6]byte
+	VLANs     []uint16
+	Cong      roce.Congestion
+	MTU       uint32
+	AdminDown bool
+	Regs      map[uint32][]byte
+	Traffic   traffic
+	count     counts
+}
+
+// kind of a numbered object, for the next free number.
+type kind uint8
+
+const (
+	kindOther kind = iota
+	kindUAR
+	kindEQ
+	kindKey
+	kindCQ
+	kindQueue
+	kindCounter
+)
+
+// firstNumber is where the numbers of a kind start.
+var firstNumber = map[kind]uint32{kindOther: 1, kindUAR: 16, kindEQ: 1, kindKey: 0x200, kindCQ: 0x400, kindQueue: 0x100,
+	kindCounter: 1}
+
+func newTables() tables {
+	return tables{Next: map[kind]uint32{}, EQs: map[uint32]*eq{}, CQs: map[uint32]*cq{}, Queues: map[uint32]*queue{},
+		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
+		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, Groups: map[uint32]*flowGroup{},
+		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, Others: map[uint64]bool{},
+		Cong: roce.DefaultCongestion(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
+}
+
+// number gives a new object its number, below limit and in use by none; 0 if there is none.
+func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
+	if t.objects() >= maxObjects {
+		return 0
+	}
+	first := firstNumber[k]
+	n := max(t.Next[k], first)
+	for range limit {
+		if n >= limit {
+			n = first
+		}
+		if !used(n) {
+			t.Next[k] = n + 1
+			return n
+		}
+		n++
+	}
+	return 0
+}
+
+func (t *tables) objects() int {
+	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.RQTs) + len(t.Flows) +
+		len(t.Groups) + len(t.Others)
+}
+
+// gidEntry is a row of the RoCE address table.
+type gidEntry struct {
+	GID     [16]byte
+	MAC     [6]byte
+	Version byte // 0 RoCE v1, 2 RoCE v2
+	L3      byte // 0 IPv4, 1 IPv6
+	VLAN    uint16
+	Tagged  bool
+}
+
+type mcast struct {
+	GID [16]byte
+	QPN uint32
+}

@@ -1,0 +1,219 @@
+package vfiouser
+
+import (
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxMaps bounds the table of a client. QEMU refuses to be offered more.
+const maxMaps = 65535
+
+// Memory is what a device may reach of its client's memory, by the addresses that the client gave it (IOVAs).
+//
+// A file is mapped once, however often the client maps and unmaps parts of it, as QEMU does at boot: an entry of the
+// table that goes takes no mapping with it, so no slice dangles.
+//
+// The methods that read the table need Lock held for reading, until the slices are no longer used; it is shared by all
+// devices of a process, so that one can copy into another's memory.
+type Memory struct {
+	lock  *sync.RWMutex
+	files map[fileID]*file
+	table []entry // by address, without overlaps
+	last  atomic.Pointer[entry]
+	gen   atomic.Uint64
+	// remote reads or writes memory that came without a file, by messages
+	remote func(write bool, addr uint64, p []byte) bool
+}
+
+type fileID struct{ dev, ino uint64 }
+
+type file struct {
+	m        []byte
+	writable bool
+}
+
+type entry struct {
+	addr, size uint64
+	m          []byte // nil: reached by messages
+	readonly   bool
+}
+
+func (e *entry) holds(addr, n uint64) bool {
+	return addr >= e.addr && addr-e.addr < e.size && n <= e.size-(addr-e.addr)
+}
+
+// Gen changes whenever the table does.
+func (m *Memory) Gen() uint64 { return m.gen.Load() }
+
+func (m *Memory) find(addr, n uint64) *entry {
+	if e := m.last.Load(); e != nil && e.holds(addr, n) {
+		return e
+	}
+	i, ok := slices.BinarySearchFunc(m.table, addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
+	if !ok {
+		i--
+	}
+	if i < 0 || !m.table[i].holds(addr, n) {
+		return nil
+	}
+	m.last.Store(&m.table[i])
+	return &m.table[i]
+}
+
+// Slice returns the n bytes at addr, or nil if they are not all in one mapping of a file that can be written.
+func (m *Memory) Slice(addr uint64, n int) []byte {
+	if n < 0 {
+		return nil
+	}
+	e := m.find(addr, uint64(n))
+	if e == nil || e.m == nil || e.readonly {
+		return nil
+	}
+	o := addr - e.addr
+	return e.m[o : o+uint64(n) : o+uint64(n)]
+}
+
+// Has says whether the n bytes at addr are in one mapping, of whatever kind.
+func (m *Memory) Has(addr uint64, n int) bool { return n >= 0 && m.find(addr, uint64(n)) != nil }
+
+// Read copies len(p) bytes from addr.
+func (m *Memory) Read(addr uint64, p []byte) bool {
+	e := m.find(addr, uint64(len(p)))
+	switch {
+	case e == nil:
+		return false
+	case e.m == nil:
+		return m.remote != nil && m.remote(false, addr, p)
+	}
+	copy(p, e.m[addr-e.addr:])
+	return true
+}
+
+// Write copies p to addr.
+func (m *Memory) Write(addr uint64, p []byte) bool {
+	e := m.find(addr, uint64(len(p)))
+	switch {
+	case e == nil || e.readonly:
+		return false
+	case e.m == nil:
+		return m.remote != nil && m.remote(true, addr, p)
+	}
+	copy(e.m[addr-e.addr:], p)
+	return true
+}
+
+// Load32 reads a big-endian word in one access, as a device does. addr is a multiple of 4.
+func (m *Memory) Load32(addr uint64) (uint32, bool) {
+	var w [4]byte
+	if b := m.Slice(addr&^3, 4); b != nil {
+		*(*uint32)(unsafe.Pointer(&w[0])) = atomic.LoadUint32((*uint32)(unsafe.Pointer(&b[0])))
+	} else if !m.Read(addr&^3, w[:]) {
+		return 0, false
+	}
+	return binary.BigEndian.Uint32(w[:]), true
+}
+
+// Store32 writes the bytes of w in one access, after all earlier writes. addr is a multiple of 4.
+func (m *Memory) Store32(addr uint64, w [4]byte) bool {
+	b := m.Slice(addr&^3, 4)
+	if b == nil {
+		return m.Write(addr&^3, w[:])
+	}
+	atomic.StoreUint32((*uint32)(unsafe.Pointer(&b[0])), *(*uint32)(unsafe.Pointer(&w[0])))
+	return true
+}
+
+// mmap maps the whole of a file, if it is not mapped yet.
+func (m *Memory) mmap(fd int) (*file, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, err
+	}
+	id := fileID{st.Dev, st.Ino}
+	if f := m.files[id]; f != nil && int64(len(f.m)) == st.Size {
+		return f, nil
+	}
+	if st.Size <= 0 || st.Size > 1<<46 || len(m.files) >= 64 {
+		return nil, errors.New("vfio-user: a file of memory is empty or too large, or there are too many")
+	}
+	f := &file{writable: true}
+	var err error
+	f.m, err = unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		f.writable = false
+		if f.m, err = unix.Mmap(fd, 0, int(st.Size), unix.PROT_READ, unix.MAP_SHARED); err != nil {
+			return nil, err
+		}
+	}
+	if m.files == nil {
+		m.files = map[fileID]*file{}
+	}
+	if old := m.files[id]; old != nil { // grown: parts of the table may still point into the old mapping
+		id.ino |= 1 << 63
+	}
+	m.files[id] = f
+	return f, nil
+}
+
+// add enters a mapping; fd is -1 for memory without a file.
+func (m *Memory) add(fd int, off, addr, size uint64, writable bool) error {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	if size == 0 || addr+size-1 < addr || len(m.table) >= maxMaps {
+		return errors.New("vfio-user: an empty mapping, or too many")
+	}
+	e := entry{addr: addr, size: size, readonly: !writable}
+	if fd >= 0 {
+		f, err := m.mmap(fd)
+		if err != nil {
+			return err
+		}
+		// A mapping beyond the end of its file would be a SIGBUS of this process.
+		if off > uint64(len(f.m)) || size > uint64(len(f.m))-off {
+			return errors.New("vfio-user: a mapping leaves its file")
+		}
+		e.m, e.readonly = f.m[off:off+size], e.readonly || !f.writable
+	}
+	i, _ := slices.BinarySearchFunc(m.table, addr, func(e entry, a uint64) int { return cmp.Compare(e.addr, a) })
+	if i > 0 && m.table[i-1].holds(addr, 0) || i < len(m.table) && m.table[i].addr-addr < size {
+		return errors.New("vfio-user: a mapping overlaps another")
+	}
+	m.table = slices.Insert(m.table, i, e)
+	m.changed()
+	return nil
+}
+
+// remove takes out the mappings that lie within a range, and returns whether there were any.
+func (m *Memory) remove(addr, size uint64, all bool) bool {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	n := len(m.table)
+	m.table = slices.DeleteFunc(m.table, func(e entry) bool {
+		return all || e.addr >= addr && e.addr-addr < size && e.size <= size-(e.addr-addr)
+	})
+	m.changed()
+	return len(m.table) < n
+}
+
+func (m *Memory) changed() {
+	m.last.Store(nil)
+	m.gen.Add(1)
+}
+
+// clear unmaps all files. Nobody may hold slices, which the lock sees to.
+func (m *Memory) clear() {
+	m.lock.Lock()
+	defer m.lock.Unlock()
+	for _, f := range m.files {
+		_ = unix.Munmap(f.m)
+	}
+	m.files, m.table = nil, nil
+	m.changed()
+}

@@ -1,0 +1,539 @@
+// Package vfiouser is the server side of the vfio-user protocol, version 0.0: a PCI device in this process for a QEMU
+// that connects with vfio-user-pci. QEMU's docs/interop/vfio-user.rst describes the protocol.
+package vfiouser
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// Regions of a PCI device, as VFIO numbers them.
+const (
+	RegionBAR0   = 0
+	RegionConfig = 7
+	numRegions   = 9
+	numIRQs      = 5
+	irqMSIX      = 2
+)
+
+// Device is the PCI device behind a connection. All calls but Interrupt's come from the goroutine of the connection.
+type Device interface {
+	// Connected is called before the first message of a client, Disconnected after its last.
+	Connected()
+	Disconnected()
+	Reset()
+	// Read and Write access a region within its size; p has 1 byte or more.
+	Read(region int, off uint64, p []byte)
+	Write(region int, off uint64, p []byte)
+}
+
+// Config describes a device.
+type Config struct {
+	Path    string        // of the Unix socket
+	BAR0    uint64        // size
+	Vectors int           // of MSI-X
+	Maps    *sync.RWMutex // Memory's lock
+	Log     func(format string, args ...any)
+}
+
+// Server is a device that a client can connect to.
+type Server struct {
+	Mem    Memory
+	cfg    Config
+	dev    Device
+	lfd    int
+	closed atomic.Bool
+	done   chan struct{}
+
+	mu   sync.Mutex // of what follows; never held while a device runs
+	conn int        // the client's socket, or -1
+	irqs []int      // eventfds by vector, or -1
+
+	sendMu  sync.Mutex
+	reader  atomic.Int64 // thread of the connection
+	calls   map[uint16]chan []byte
+	callID  uint16
+	pending [][]byte // commands that arrived while the connection's own thread waited for a reply
+	rx      stream
+}
+
+// Listen makes the socket and serves one client after the other until Close.
+func Listen(c Config, dev Device) (*Server, error) {
+	s := &Server{cfg: c, dev: dev, conn: -1, done: make(chan struct{}), calls: map[uint16]chan []byte{}}
+	s.Mem.lock, s.Mem.remote = c.Maps, s.remote
+	s.irqs = make([]int, c.Vectors)
+	for i := range s.irqs {
+		s.irqs[i] = -1
+	}
+	if err := os.Remove(c.Path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Bind(fd, &unix.SockaddrUnix{Name: c.Path}); err != nil {
+		_ = unix.Close(fd)
+		return nil, fmt.Errorf("vfio-user: bind %s: %w", c.Path, err)
+	}
+	if err := errors.Join(os.Chmod(c.Path, 0o600), unix.Listen(fd, 1)); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	s.lfd = fd
+	go s.accept()
+	return s, nil
+}
+
+// Close ends the connection and removes the socket. It waits until the device is no longer called.
+func (s *Server) Close() error {
+	if s.closed.Swap(true) {
+		return nil
+	}
+	_ = unix.Shutdown(s.lfd, unix.SHUT_RDWR)
+	s.mu.Lock()
+	if s.conn >= 0 {
+		_ = unix.Shutdown(s.conn, unix.SHUT_RDWR)
+	}
+	s.mu.Unlock()
+	<-s.done
+	return os.Remove(s.cfg.Path)
+}
+
+func (s *Server) logf(format string, args ...any) {
+	if s.cfg.Log != nil {
+		s.cfg.Log(format, args...)
+	}
+}
+
+// accept serves clients. It keeps its thread: a doorbell of the guest waits for this thread to be woken, and to start
+// another would take longer.
+func (s *Server) accept() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer close(s.done)
+	defer unix.Close(s.lfd)
+	for !s.closed.Load() {
+		fd, _, err := unix.Accept4(s.lfd, unix.SOCK_CLOEXEC)
+		if err != nil {
+			if errors.Is(err, unix.EINTR) || errors.Is(err, unix.ECONNABORTED) {
+				continue
+			}
+			return
+		}
+		s.mu.Lock()
+		s.conn = fd
+		s.mu.Unlock()
+		if s.closed.Load() {
+			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
+		}
+		s.rx = stream{fd: fd}
+		s.reader.Store(int64(unix.Gettid()))
+		s.dev.Connected()
+		err = s.serve()
+		s.reader.Store(0)
+		if err != nil && !s.closed.Load() {
+			s.logf("connection ends: %v", err)
+		}
+		s.hangUp(fd)
+		s.dev.Disconnected()
+		s.Mem.clear()
+	}
+}
+
+// hangUp closes what belongs to a connection.
+func (s *Server) hangUp(fd int) {
+	s.mu.Lock()
+	s.conn = -1
+	s.dropIRQs(0, len(s.irqs))
+	s.mu.Unlock()
+	s.sendMu.Lock()
+	for id, c := range s.calls {
+		close(c)
+		delete(s.calls, id)
+	}
+	_ = unix.Close(fd)
+	s.sendMu.Unlock()
+	s.rx.closeFDs()
+	s.pending = nil
+}
+
+// Interrupt raises an MSI-X vector.
+func (s *Server) Interrupt(vector int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if vector >= 0 && vector < len(s.irqs) && s.irqs[vector] >= 0 {
+		_, _ = unix.Write(s.irqs[vector], one)
+	}
+}
+
+var one = []byte{1, 0, 0, 0, 0, 0, 0, 0}
+
+func (s *Server) dropIRQs(from, to int) {
+	for i := from; i < to; i++ {
+		if s.irqs[i] >= 0 {
+			_ = unix.Close(s.irqs[i])
+			s.irqs[i] = -1
+		}
+	}
+}
+
+// Commands of the protocol.
+const (
+	cmdVersion = iota + 1
+	cmdDMAMap
+	cmdDMAUnmap
+	cmdDeviceInfo
+	cmdRegionInfo
+	cmdRegionFDs
+	cmdIRQInfo
+	cmdSetIRQs
+	cmdRegionRead
+	cmdRegionWrite
+	cmdDMARead
+	cmdDMAWrite
+	cmdReset
+	cmdDirtyPages
+	cmdWriteMulti
+)
+
+// Of the header: type reply, no reply wanted, error.
+const (
+	headerSize = 16
+	flagReply  = 1
+	flagNoRply = 1 << 4
+	flagError  = 1 << 5
+)
+
+// maxData bounds the payload of a message.
+const maxData = 1 << 20
+
+var le = binary.LittleEndian
+
+// serve handles messages until the connection ends.
+func (s *Server) serve() error {
+	for {
+		var m []byte
+		var err error
+		if len(s.pending) > 0 {
+			m, s.pending = s.pending[0], s.pending[1:]
+		} else if m, err = s.rx.next(); err != nil {
+			return err
+		}
+		if le.Uint32(m[8:])&0xf == flagReply {
+			s.gotReply(m)
+			continue
+		}
+		out, errno := s.handle(m)
+		s.rx.endMessage()
+		if le.Uint32(m[8:])&flagNoRply != 0 {
+			continue
+		}
+		if err := s.reply(m, out, errno); err != nil {
+			return err
+		}
+	}
+}
+
+func (s *Server) reply(m, out []byte, errno unix.Errno) error {
+	h := make([]byte, headerSize, headerSize+len(out))
+	copy(h, m[:4])
+	le.PutUint32(h[8:], flagReply)
+	if errno != 0 {
+		le.PutUint32(h[8:], flagReply|flagError)
+		le.PutUint32(h[12:], uint32(errno))
+		out = nil
+	}
+	le.PutUint32(h[4:], uint32(headerSize+len(out)))
+	return s.send(append(h, out...))
+}
+
+func (s *Server) send(m []byte) error {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	s.mu.Lock()
+	fd := s.conn
+	s.mu.Unlock()
+	if fd < 0 {
+		return errors.New("vfio-user: no client")
+	}
+	for len(m) > 0 {
+		n, err := unix.SendmsgN(fd, m, nil, nil, unix.MSG_NOSIGNAL)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		m = m[n:]
+	}
+	return nil
+}
+
+// minPayload is the shortest payload of each command.
+var minPayload = [...]int{cmdVersion: 4, cmdDMAMap: 32, cmdDMAUnmap: 24, cmdDeviceInfo: 16, cmdRegionInfo: 32,
+	cmdRegionFDs: 16, cmdIRQInfo: 16, cmdSetIRQs: 20, cmdRegionRead: 16, cmdRegionWrite: 16, cmdReset: 0,
+	cmdWriteMulti: 8}
+
+// handle does one command, and returns the payload of its reply.
+func (s *Server) handle(m []byte) ([]byte, unix.Errno) {
+	cmd, p := int(le.Uint16(m[2:])), m[headerSize:]
+	if cmd == 0 || cmd >= len(minPayload) || cmd == cmdDMARead || cmd == cmdDMAWrite || cmd == cmdDirtyPages {
+		return nil, unix.ENOTSUP
+	}
+	if len(p) < minPayload[cmd] {
+		return nil, unix.EINVAL
+	}
+	switch cmd {
+	case cmdVersion:
+		return s.version(p)
+	case cmdDMAMap:
+		return s.dmaMap(p)
+	case cmdDMAUnmap:
+		flags, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:])
+		if !s.Mem.remove(addr, size, flags&2 != 0) {
+			return nil, unix.ENOENT
+		}
+		return p[:24], 0
+	case cmdDeviceInfo:
+		return words(16, 1|2, numRegions, numIRQs), 0 // can be reset; PCI
+	case cmdRegionInfo:
+		return s.regionInfo(p)
+	case cmdIRQInfo:
+		n, i := uint32(0), le.Uint32(p[8:])
+		if i == irqMSIX {
+			n = uint32(len(s.irqs))
+		}
+		return words(16, 1, i, n), 0 // by eventfd
+	case cmdSetIRQs:
+		return nil, s.setIRQs(p)
+	case cmdRegionRead:
+		return s.read(p)
+	case cmdRegionWrite:
+		n := le.Uint32(p[12:])
+		if uint64(n) > uint64(len(p)-16) {
+			return nil, unix.EINVAL
+		}
+		return p[:16], s.write(le.Uint64(p), le.Uint32(p[8:]), p[16:16+n])
+	case cmdWriteMulti:
+		return nil, s.writeMulti(p)
+	case cmdReset:
+		s.dev.Reset()
+		return nil, 0
+	}
+	return nil, unix.ENOTSUP
+}
+
+func words(v ...uint32) []byte {
+	b := make([]byte, 0, 4*len(v))
+	for _, w := range v {
+		b = le.AppendUint32(b, w)
+	}
+	return b
+}
+
+// version agrees on the protocol. QEMU takes the text as a C string: it ends with a zero.
+func (s *Server) version(p []byte) ([]byte, unix.Errno) {
+	if le.Uint16(p) != 0 {
+		return nil, unix.ENOTSUP
+	}
+	const caps = `{"capabilities":{"max_msg_fds":%d,"max_data_xfer_size":%d,"pgsizes":4096,"max_dma_maps":%d,` +
+		`"write_multiple":true}}` + "\x00"
+	return append(make([]byte, 4), fmt.Sprintf(caps, maxFDs, maxData, maxMaps)...), 0
+}
+
+func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
+	flags, off, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])
+	fd := s.rx.takeFD()
+	if fd >= 0 {
+		defer unix.Close(fd)
+	}
+	if err := s.Mem.add(fd, off, addr, size, flags&2 != 0); err != nil {
+		s.logf("map %#x+%#x: %v", addr, size, err)
+		return nil, unix.EINVAL
+	}
+	return nil, 0
+}
+
+func (s *Server) size(region uint32) uint64 {
+	switch region {
+	case RegionBAR0:
+		return s.cfg.BAR0
+	case RegionConfig:
+		return 4096
+	}
+	return 0
+}
+
+func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
+	i := le.Uint32(p[8:])
+	if i >= numRegions {
+		return nil, unix.EINVAL
+	}
+	o := words(32, 0, i, 0, 0, 0, 0, 0)
+	if n := s.size(i); n > 0 {
+		le.PutUint32(o[4:], 1|2) // can be read and written
+		le.PutUint64(o[16:], n)
+	}
+	return o, 0
+}
+
+// setIRQs takes over eventfds, or takes them away.
+func (s *Server) setIRQs(p []byte) unix.Errno {
+	flags, index, start, count := le.Uint32(p[4:]), le.Uint32(p[8:]), le.Uint32(p[12:]), le.Uint32(p[16:])
+	if index != irqMSIX {
+		return 0 // INTx and errors: there are none
+	}
+	n := uint32(len(s.irqs))
+	if start > n || count > n-start {
+		return unix.EINVAL
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case flags&4 != 0: // eventfds
+		for i := start; i < start+count; i++ {
+			fd := s.rx.takeFD()
+			if fd < 0 {
+				break
+			}
+			s.dropIRQs(int(i), int(i)+1)
+			s.irqs[i] = fd
+		}
+	case flags&1 != 0 && count == 0: // none: all off
+		s.dropIRQs(0, int(n))
+	}
+	return 0
+}
+
+// inside checks an access to a region.
+func (s *Server) inside(off uint64, region, n uint32) bool {
+	size := s.size(region)
+	return n > 0 && n <= maxData && off < size && uint64(n) <= size-off
+}
+
+func (s *Server) read(p []byte) ([]byte, unix.Errno) {
+	off, region, n := le.Uint64(p), le.Uint32(p[8:]), le.Uint32(p[12:])
+	if !s.inside(off, region, n) {
+		return nil, unix.EINVAL
+	}
+	out := make([]byte, 16+n)
+	copy(out, p[:16])
+	s.dev.Read(int(region), off, out[16:])
+	return out, 0
+}
+
+func (s *Server) write(off uint64, region uint32, b []byte) unix.Errno {
+	if !s.inside(off, region, uint32(len(b))) {
+		return unix.EINVAL
+	}
+	s.dev.Write(int(region), off, b)
+	return 0
+}
+
+// writeMulti does a batch of small writes, which QEMU makes where its queue is long.
+func (s *Server) writeMulti(p []byte) unix.Errno {
+	n := le.Uint64(p)
+	if n > uint64(len(p)-8)/24 {
+		return unix.EINVAL
+	}
+	for w := p[8:]; n > 0; n, w = n-1, w[24:] {
+		if c := le.Uint32(w[12:]); c > 8 || s.write(le.Uint64(w), le.Uint32(w[8:]), w[16:16+c]) != 0 {
+			return unix.EINVAL
+		}
+	}
+	return 0
+}
+
+// callTimeout bounds the wait for the client's answer to an access to its memory.
+const callTimeout = time.Second
+
+// remote reads or writes memory of the client that came without a file, by messages.
+func (s *Server) remote(write bool, addr uint64, p []byte) bool {
+	for len(p) > 0 {
+		n := min(len(p), 64<<10)
+		m := make([]byte, headerSize+16, headerSize+16+n)
+		le.PutUint16(m[2:], cmdDMARead)
+		le.PutUint64(m[headerSize:], addr)
+		le.PutUint64(m[headerSize+8:], uint64(n))
+		if write {
+			le.PutUint16(m[2:], cmdDMAWrite)
+			m = append(m, p[:n]...)
+		}
+		le.PutUint32(m[4:], uint32(len(m)))
+		r := s.call(m)
+		if r == nil || le.Uint32(r[8:])&flagError != 0 || !write && len(r) < headerSize+16+n {
+			return false
+		}
+		if !write {
+			copy(p[:n], r[headerSize+16:])
+		}
+		addr, p = addr+uint64(n), p[n:]
+	}
+	return true
+}
+
+// call sends a command to the client, and returns its reply, or nil. On the connection's own thread, commands that
+// arrive meanwhile wait for their turn.
+func (s *Server) call(m []byte) []byte {
+	c := make(chan []byte, 1)
+	s.sendMu.Lock()
+	s.callID++
+	id := s.callID
+	s.calls[id] = c
+	s.sendMu.Unlock()
+	defer func() {
+		s.sendMu.Lock()
+		delete(s.calls, id)
+		s.sendMu.Unlock()
+	}()
+	le.PutUint16(m, id)
+	if s.send(m) != nil {
+		return nil
+	}
+	if s.reader.Load() != int64(unix.Gettid()) {
+		select {
+		case r := <-c:
+			return r
+		case <-time.After(callTimeout):
+			return nil
+		}
+	}
+	s.rx.deadline(callTimeout)
+	defer s.rx.deadline(0)
+	for {
+		r, err := s.rx.next()
+		if err != nil || len(s.pending) > 4096 {
+			return nil
+		}
+		if le.Uint32(r[8:])&0xf != flagReply {
+			s.pending = append(s.pending, append([]byte(nil), r...))
+			continue
+		}
+		s.gotReply(r)
+		select {
+		case r := <-c:
+			return r
+		default:
+		}
+	}
+}
+
+// gotReply hands a reply to its caller.
+func (s *Server) gotReply(m []byte) {
+	s.sendMu.Lock()
+	defer s.sendMu.Unlock()
+	id := le.Uint16(m)
+	if c := s.calls[id]; c != nil {
+		delete(s.calls, id)
+		c <- append([]byte(nil), m...)
+	}
+}

@@ -1,0 +1,120 @@
+package vfiouser
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// maxFDs bounds the files that come with a message: QEMU takes no more than 16 for an answer.
+const maxFDs = 16
+
+// stream cuts a socket's bytes into messages, with the files that came along.
+type stream struct {
+	fd    int
+	buf   []byte
+	r     int    // read position in buf
+	pos   uint64 // of buf[r] in the stream
+	tmp   []byte
+	oob   []byte
+	files []fdAt
+}
+
+// fdAt is a file, with the place in the stream of the bytes that it came with: a file belongs to the message that
+// holds them.
+type fdAt struct {
+	fd int
+	at uint64
+}
+
+// next returns the next message, valid until the call after this.
+func (s *stream) next() ([]byte, error) {
+	if err := s.fill(headerSize); err != nil {
+		return nil, err
+	}
+	n := int(le.Uint32(s.buf[s.r+4:]))
+	if n < headerSize || n > maxData+4096 {
+		return nil, fmt.Errorf("vfio-user: a message of %d bytes", n)
+	}
+	if err := s.fill(n); err != nil {
+		return nil, err
+	}
+	m := s.buf[s.r : s.r+n : s.r+n]
+	s.r += n
+	s.pos += uint64(n)
+	return m, nil
+}
+
+// fill reads until n bytes are there.
+func (s *stream) fill(n int) error {
+	if s.tmp == nil {
+		s.tmp, s.oob = make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
+	}
+	if s.r == len(s.buf) {
+		s.buf, s.r = s.buf[:0], 0
+	}
+	for len(s.buf)-s.r < n {
+		k, ok, flags, _, err := unix.Recvmsg(s.fd, s.tmp, s.oob, unix.MSG_CMSG_CLOEXEC)
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case k == 0:
+			return io.EOF
+		case flags&unix.MSG_CTRUNC != 0:
+			return errors.New("vfio-user: too many files with a message")
+		}
+		if s.r > 64<<10 { // keep the buffer short
+			s.buf, s.r = append(s.buf[:0], s.buf[s.r:]...), 0
+		}
+		if ok > 0 {
+			s.keepFDs(s.oob[:ok])
+		}
+		s.buf = append(s.buf, s.tmp[:k]...)
+	}
+	return nil
+}
+
+func (s *stream) keepFDs(oob []byte) {
+	msgs, _ := unix.ParseSocketControlMessage(oob)
+	for i := range msgs {
+		fds, _ := unix.ParseUnixRights(&msgs[i])
+		for _, fd := range fds {
+			s.files = append(s.files, fdAt{fd, s.pos + uint64(len(s.buf)-s.r)})
+		}
+	}
+}
+
+// takeFD returns the next file of the message that next returned last, or -1.
+func (s *stream) takeFD() int {
+	if len(s.files) == 0 || s.files[0].at >= s.pos {
+		return -1
+	}
+	fd := s.files[0].fd
+	s.files = s.files[1:]
+	return fd
+}
+
+// endMessage closes the files that a message left.
+func (s *stream) endMessage() {
+	for fd := s.takeFD(); fd >= 0; fd = s.takeFD() {
+		_ = unix.Close(fd)
+	}
+}
+
+func (s *stream) closeFDs() {
+	for _, f := range s.files {
+		_ = unix.Close(f.fd)
+	}
+	s.files = nil
+}
+
+// deadline bounds each receive; 0 lifts the bound.
+func (s *stream) deadline(d time.Duration) {
+	tv := unix.NsecToTimeval(d.Nanoseconds())
+	_ = unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+}
