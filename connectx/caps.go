@@ -21,9 +21,11 @@ var (
 		capLogMaxEqSz: 22, capLogMaxMkey: 17, capLogMaxEq: 5, capLogMaxMrwSz: 40, capLogMaxKlmListSize: 6,
 		capLogMaxRaReqQp: 4, capLogMaxRaResQp: 4, capGidTableSize: 4, capNumPorts: 1, capLogMaxMsg: 30,
 		capVportCounters: 1, capOutOfSeqCnt: 1, capRetransmissionQCounters: 1, capPortType: 1, capCqeVersion: 1,
-		capLogMaxPd: 16, capLogMaxXrcd: 8, capLogMaxTransportDomain: 8, capLogMaxRq: 12, capLogMaxSq: 12, capLogMaxTir: 11,
+		capLogMaxPd: 16, capLogMaxXrcd: 8, capLogMaxTransportDomain: 8, capLogMaxRq: 12, capLogMaxSq: 12,
+		capLogMaxTir: 11,
 		capLogMaxTis: 10, capLogMaxRqt: 10, capLogMaxRqtSize: logMaxRQT, capLogMaxStrideSzRq: 8, capLogMaxStrideSzSq: 8,
-		capLogMaxWqSz: 14, capLogMinStrideSzRq: 4, capLogMinStrideSzSq: 6, capLogMaxRmp: 12, capUarSz: 4, capLogPgSz: 12,
+		capLogMaxWqSz: 14, capLogMinStrideSzRq: 4, capLogMinStrideSzSq: 6, capLogMaxRmp: 12, capUarSz: 4,
+		capLogPgSz:      12,
 		capLogBfRegSize: 9, capMaxWqeSzSq: maxWQE, capMaxWqeSzRq: 512, capRoce: 1, capEthNetOffloads: 1,
 		capNicFlowTable: 1, capCqModeration: 1, capCqOi: 1, capBlockLbMc: 1, capCd: 1, capCompactAddressVector: 1,
 		capXrc: 1, capUd: 1, capUc: 1, capRc: 1, capLogMaxL2Table: 6, capLogMaxVlanList: 5, capLogMaxCurrentMcList: 5,
@@ -40,7 +42,8 @@ var (
 	roceCaps = map[bits]uint64{roceCapRoceVersion: 1<<0 | 1<<2, roceCapL3Type: 7, roceCapRRoceDestUdpPort: 4791,
 		roceCapRRoceMaxSrcUdpPort: 0xffff, roceCapRRoceMinSrcUdpPort: 0xc000, roceCapRoceAddressTableSize: maxGIDs}
 	// Of received frames: bits of flow_table_properties_nic_receive in struct flow_table_nic_cap.
-	flowCaps = map[bits]uint64{0x200<<8 | 1: 1, 0x203<<8 | 1: 1, 0x204<<8 | 1: 1, // supported; can be modified; root too
+	// supported; can be modified; root too
+	flowCaps = map[bits]uint64{0x200<<8 | 1: 1, 0x203<<8 | 1: 1, 0x204<<8 | 1: 1,
 		0x222<<8 | 6: 16, 0x238<<8 | 8: 64, // log of a table's size; levels
 		0x278<<8 | 8: 10, 0x298<<8 | 8: 6, 0x2b8<<8 | 8: 16} // logs of the numbers of tables, destinations, flows
 )

@@ -46,7 +46,8 @@ func (p *Port) command(i uint64) {
 	inLen, outLen := be.Uint32(e[4:]), be.Uint32(e[56:])
 	st := badInLength
 	p.out = grown(p.out, minBuffer)
-	if inLen >= minCommand && inLen <= maxCommand && outLen >= minCommand && outLen <= maxCommand && p.gather(&e, int(inLen)) {
+	if inLen >= minCommand && inLen <= maxCommand && outLen >= minCommand && outLen <= maxCommand &&
+		p.gather(&e, int(inLen)) {
 		p.out = grown(p.out, max(int(outLen), minBuffer))
 		st = p.execute(int(outLen))
 	}

@@ -129,13 +129,16 @@ func init() {
 		opQueryCQ: queryCQ, opModifyCQ: modifyCQ, opCreateQP: createQP, opDestroyQP: destroyQueue, opQueryQP: queryQP,
 		opArmRQ: armLimit(14), opCreateXSRQ: createXSRQ, opDestroyXSRQ: destroyQueue, opQueryXSRQ: queryWQ,
 		opArmXSRQ: armLimit(14), opQueryVPort: queryVPortState, opModifyVPort: nothing, opQueryContext: queryVPort,
-		opModifyContext: modifyVPort, opQueryAddress: queryRoCEAddress, opSetAddress: setRoCEAddress, opQueryPKey: queryPKey,
-		opQueryEnv: nothing, opVPortCounter: queryVPortCounter, opAllocCounter: allocCounter,
+		opModifyContext: modifyVPort, opQueryAddress: queryRoCEAddress, opSetAddress: setRoCEAddress,
+		opQueryPKey: queryPKey,
+		opQueryEnv:  nothing, opVPortCounter: queryVPortCounter, opAllocCounter: allocCounter,
 		opFreeCounter: deallocCounter, opQueryCounter: queryCounter, opRateLimit: nothing, opAllocPD: allocPD,
 		opFreePD: freePD, opModeration: nothing, opAccessReg: accessReg,
 		opAttachMcast: attachMcast, opDetachMcast: detachMcast, opNop: nothing, opQueryCongSt: queryCongStatus,
-		opModifyCongSt: modifyCongStatus, opQueryCong: queryCong, opModifyCong: modifyCong, opCongStats: queryCongStatistics,
-		opAddVXLAN: nothing, opDelVXLAN: nothing, opSetL2: nothing, opQueryL2: nothing, opDeleteL2: nothing, opSetWoL: nothing,
+		opModifyCongSt: modifyCongStatus, opQueryCong: queryCong, opModifyCong: modifyCong,
+		opCongStats: queryCongStatistics,
+		opAddVXLAN:  nothing, opDelVXLAN: nothing, opSetL2: nothing, opQueryL2: nothing, opDeleteL2: nothing,
+		opSetWoL:   nothing,
 		opQueryWoL: nothing, opCreateTIR: createTIR, opModifyTIR: modifyTIR, opDestroyTIR: destroyTIR,
 		opCreateSQ: createWQ(queueSQ), opModifySQ: modifyWQ(queueSQ), opDestroySQ: destroyQueue, opQuerySQ: queryWQ,
 		opCreateRQ: createWQ(queueRQ), opModifyRQ: modifyWQ(queueRQ), opDestroyRQ: destroyQueue, opQueryRQ: queryWQ,
@@ -143,18 +146,15 @@ func init() {
 		opModifyTIS: nothing, opCreateRQT: createRQT, opModifyRQT: modifyRQT,
 		opDestroyRQT: destroyRQT, opSetRoot: setRoot, opDestroyTable: destroyTable, opCreateGroup: createGroup,
 		opDestroyGroup: destroyGroup, opSetFlow: setFlow, opDeleteFlow: deleteFlow, opQueryFlowCnt: nothing,
-		opModifyTable: nothing,
+		opCreateTable: createTable, opModifyTable: modifyTable,
 	}
 	for op := range transitions {
 		table[op] = modifyQP(op)
 	}
 	// Objects of which only the number counts.
 	for create, destroy := range map[uint16]uint16{opAllocXRCD: opFreeXRCD, opAllocDomain: opFreeDomain,
-		opCreateTIS: opDestroyTIS, opCreateTable: 0, opAllocFlowCnt: opFreeFlowCnt, opAllocUAR: opFreeUAR} {
-		table[create] = createOther(create)
-		if destroy != 0 {
-			table[destroy] = destroyOther(create)
-		}
+		opCreateTIS: opDestroyTIS, opAllocFlowCnt: opFreeFlowCnt, opAllocUAR: opFreeUAR} {
+		table[create], table[destroy] = createOther(create), destroyOther(create)
 	}
 	commands = map[uint16]struct{ run handler }{}
 	for op, h := range table {
@@ -215,7 +215,8 @@ func teardown(p *Port, _, _ []byte, _ uint32) status {
 	return ok
 }
 
-// Pages that the firmware asks the driver for. It needs none, but a driver that is asked for none is not what is tested.
+// Pages that the firmware asks the driver for. It needs none, but a driver that is asked for none
+// is not what is tested.
 const (
 	bootPages = 64
 	initPages = 128

@@ -417,7 +417,8 @@ func (m *message) notReady() bool {
 // rnrDelay is the delay that a code of the RNR timer stands for (InfiniBand Architecture Specification, table 45), in
 // units of 10 us.
 func rnrDelay(code uint8) time.Duration {
-	t := [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 3072,
+	t := [32]uint32{65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536, 2048,
+		3072,
 		4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152}
 	return time.Duration(t[code&31]) * 10 * time.Microsecond
 }

@@ -141,7 +141,8 @@ const (
 func createCQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:0x50]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
-	c := &cq{Num: n, EQ: cqcCEqnOrApuElement.get32(x) & 0xff, Log: uint8(cqcLogCqSize.get(x)), Wide: cqcCqeSz.get(x) == 1,
+	c := &cq{Num: n, EQ: cqcCEqnOrApuElement.get32(x) & 0xff, Log: uint8(cqcLogCqSize.get(x)),
+		Wide:    cqcCqeSz.get(x) == 1,
 		Overrun: cqcOi.is(x), DBR: cqcDbrAddr.get(x)}
 	if n == 0 || c.Log > 22 {
 		return limit

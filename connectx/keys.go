@@ -48,8 +48,9 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 // readKey fills a key from its context and the addresses of its pages.
 func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x),
-		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x), Start: mkcStartAddr.get(x),
-		Len: mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
+		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
+		Start: mkcStartAddr.get(x),
+		Len:   mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
 	k.Access = keyAccess(x)
 	if k.Mode != modeMTT {
 		return ok

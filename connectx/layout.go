@@ -1,8 +1,9 @@
 package connectx
 
-// Layouts of the firmware interface: contexts, capabilities and registers, the fields that this package uses. A field is
-// its first bit, counted from the most significant bit of the first byte, and its width. Names and places are those of
-// Linux 6.1, include/linux/mlx5/mlx5_ifc.h, which gives them for the adapters' firmware.
+// Layouts of the firmware interface: contexts, capabilities and registers, the fields that this
+// package uses. A field is its first bit, counted from the most significant bit of the first byte,
+// and its width. Names and places are those of Linux 6.1, include/linux/mlx5/mlx5_ifc.h, which
+// gives them for the adapters' firmware.
 type bits uint32
 
 func (f bits) get(b []byte) uint64 {

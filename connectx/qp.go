@@ -16,7 +16,8 @@ type transition struct {
 }
 
 // optional are fields that a bit of opt_param_mask announces (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
-var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpcMinRnrNak, 8: qpcLogSraMax, 9: qpcLogRraMax,
+var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpcMinRnrNak, 8: qpcLogSraMax,
+	9:  qpcLogRraMax,
 	12: qpcRetryCount, 13: qpcRnrRetry, 18: qpcSrqnRmpnXrqn, 19: qpcCqnRcv, 25: qpcCounterSetId}
 
 const (
@@ -28,9 +29,11 @@ var transitions = map[uint16]transition{
 	opRst2Init: {from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv,
 		qpcSrqnRmpnXrqn, qpcQKey, qpcRre, qpcRwe, qpcRae, qpcCounterSetId, qpcDethSqpn}, path: true},
 	opInit2Init: {from: []roce.State{roce.Init}, to: roce.Init},
-	opInit2RTR: {from: []roce.State{roce.Init}, to: roce.ReadyToReceive, take: []bits{qpcMtu, qpcRemoteQpn, qpcNextRcvPsn,
+	opInit2RTR: {from: []roce.State{roce.Init}, to: roce.ReadyToReceive, take: []bits{qpcMtu, qpcRemoteQpn,
+		qpcNextRcvPsn,
 		qpcLogRraMax, qpcMinRnrNak}, path: true},
-	opRTR2RTS: {from: []roce.State{roce.ReadyToReceive}, to: roce.ReadyToSend, take: []bits{qpcNextSendPsn, qpcRetryCount,
+	opRTR2RTS: {from: []roce.State{roce.ReadyToReceive}, to: roce.ReadyToSend, take: []bits{qpcNextSendPsn,
+		qpcRetryCount,
 		qpcRnrRetry, qpcLogSraMax}},
 	opRTS2RTS:   {from: []roce.State{roce.ReadyToSend}, to: roce.ReadyToSend},
 	opSQErr2RTS: {from: []roce.State{roce.SendError}, to: roce.ReadyToSend},
@@ -79,7 +82,8 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 			adsAckTimeout.put(at, adsAckTimeout.get(x[qpcPath:]))
 		}
 	}
-	for f, v := range map[bits]*uint32{qpcCqnSnd: &q.SendCQ, qpcCqnRcv: &q.RecvCQ, qpcSrqnRmpnXrqn: &q.SRQ, qpcPd: &q.PD} {
+	for f, v := range map[bits]*uint32{qpcCqnSnd: &q.SendCQ, qpcCqnRcv: &q.RecvCQ, qpcSrqnRmpnXrqn: &q.SRQ,
+		qpcPd: &q.PD} {
 		if n := f.get32(q.Ctx); n != 0 {
 			*v = n
 		}
@@ -103,15 +107,17 @@ func (p *Port) setAttr(q *queue) {
 	q.attr = roce.Attr{Path: p.path(adsSrcAddrIndex.get32(a), mac, roce.GID(a[adsGID:adsGID+16])),
 		RemoteQPN: qpcRemoteQpn.get32(x), QKey: qpcQKey.get32(x), MTU: 128 << max(1, min(5, qpcMtu.get(x))),
 		RecvPSN: qpcNextRcvPsn.get32(x), SendPSN: qpcNextSendPsn.get32(x), RNRTimer: uint8(qpcMinRnrNak.get(x)),
-		RNRRetry: uint8(qpcRnrRetry.get(x)), Retry: uint8(qpcRetryCount.get(x)), AckTimeout: uint8(adsAckTimeout.get(a)),
-		MaxReads: 1 << qpcLogSraMax.get(x), PeerReads: 1 << qpcLogRraMax.get(x)}
+		RNRRetry: uint8(qpcRnrRetry.get(x)), Retry: uint8(qpcRetryCount.get(x)),
+		AckTimeout: uint8(adsAckTimeout.get(a)),
+		MaxReads:   1 << qpcLogSraMax.get(x), PeerReads: 1 << qpcLogRraMax.get(x)}
 	t := &q.attr.Path
 	t.Prio, t.HopLimit, t.FlowLabel = uint8(adsEthPrio.get(a)), uint8(adsHopLimit.get(a)), adsFlowLabel.get32(a)
 	t.TClass, t.SrcPort = uint8(adsTclass.get(a)), uint16(adsUdpSport.get(a))
 	if t.TClass == 0 {
 		t.TClass = uint8(adsDscp.get(a) << 2)
 	}
-	for f, r := range map[bits]roce.Access{qpcRre: roce.RemoteRead, qpcRwe: roce.RemoteWrite, qpcRae: roce.RemoteAtomic} {
+	for f, r := range map[bits]roce.Access{qpcRre: roce.RemoteRead, qpcRwe: roce.RemoteWrite,
+		qpcRae: roce.RemoteAtomic} {
 		if f.is(x) {
 			q.attr.Access |= r
 		}
@@ -224,7 +230,8 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 		var f roce.Fault
 		var list []seg
 		n := uint64(be.Uint32(w) & 0x7fffffff)
-		if list, f = p.translate(nil, be.Uint32(w[4:]), q.PD, be.Uint64(w[8:]), n, roce.LocalRead); f != 0 || n > maxCommand {
+		if list, f = p.translate(nil, be.Uint32(w[4:]), q.PD, be.Uint64(w[8:]), n, roce.LocalRead); f != 0 ||
+			n > maxCommand {
 			return roce.LocalProtection
 		}
 		pas = make([]byte, n)

@@ -9,7 +9,8 @@ type ring struct {
 	Off   uint64
 }
 
-// newRing reads the page addresses of a buffer of size bytes; logPage counts from 4 KiB, and pageOff in 64ths of a page.
+// newRing reads the page addresses of a buffer of size bytes; logPage counts from 4 KiB, and
+// pageOff in 64ths of a page.
 func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	if logPage > 18 || size == 0 || size > 1<<30 {
 		return ring{}, false

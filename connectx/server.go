@@ -1,5 +1,6 @@
-// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of QEMU (10.1 or newer),
-// which the unmodified mlx5 drivers of Linux and libmlx5 drive. One Server holds all adapters of a lab.
+// Package connectx emulates Mellanox ConnectX-4 Lx and ConnectX-5 adapters as vfio-user devices of
+// QEMU (10.1 or newer), which the unmodified mlx5 drivers of Linux and libmlx5 drive. One Server
+// holds all adapters of a lab.
 //
 // A guest is not trusted: each address, length, key and number that it writes is checked, each loop over what it wrote
 // has a bound, and what it may allocate here has one too.
@@ -32,8 +33,9 @@ type Server struct {
 	start time.Time
 	// direct says that messages between two adapters of the server are copied, without frames on the wire.
 	direct atomic.Bool
-	// maps is held for reading while guest memory is in use, and for writing while a table of it changes. It is one lock
-	// for all adapters, as a message has two of them: two read locks could wait for each other's writers.
+	// maps is held for reading while guest memory is in use, and for writing while a table of it
+	// changes. It is one lock for all adapters, as a message has two of them: two read locks could
+	// wait for each other's writers.
 	maps sync.RWMutex
 
 	mu    sync.RWMutex
@@ -91,7 +93,8 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	p.hardReset()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps, Log: p.logf},
+	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps,
+		Log: p.logf},
 		(*function)(p))
 	if err != nil {
 		return nil, err

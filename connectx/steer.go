@@ -1,7 +1,7 @@
 package connectx
 
-// Steering of received frames: flow tables lead from the root to TIRs, a TIR to an RQ, or by a hash and an RQT to one of
-// several.
+// Steering of received frames: flow tables lead from the root to TIRs, a TIR to an RQ, or by a hash
+// and an RQT to one of several.
 
 // tir says where the frames of a flow go.
 type tir struct {
@@ -104,7 +104,7 @@ const (
 	actionForwrd = 4
 	actionDrop   = 2
 	maxDests     = 64
-	maxDepth     = 16 // of tables that lead to each other
+	maxDepth     = 64 // of tables that lead to each other
 )
 
 type flowKey struct{ Table, Index uint32 }
@@ -177,9 +177,39 @@ func deleteFlow(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
+// createTable and modifyTable note where a table sends the frames that match none of its entries.
+func createTable(p *Port, in, out []byte, _ uint32) status {
+	n := p.number(kindOther, 1<<16, func(n uint32) bool { _, used := p.Misses[n]; return used })
+	if n == 0 {
+		return limit
+	}
+	p.Misses[n] = missTable(in)
+	put24(out, n)
+	return ok
+}
+
+func modifyTable(p *Port, in, _ []byte, _ uint32) status {
+	n := be.Uint32(in[0x14:]) & 0xffffff
+	if _, there := p.Misses[n]; !there {
+		return badResource
+	}
+	if be.Uint16(in[0xe:])&1 != 0 {
+		p.Misses[n] = missTable(in)
+	}
+	return ok
+}
+
+// missTable reads the table to go to from a struct flow_table_context; 0 is none.
+func missTable(in []byte) uint32 {
+	if in[0x18]&0xf != 1 {
+		return 0
+	}
+	return be.Uint32(in[0x1c:]) & 0xffffff
+}
+
 func destroyTable(p *Port, in, _ []byte, _ uint32) status {
 	n := be.Uint32(in[0x14:]) & 0xffffff
-	delete(p.Others, uint64(opCreateTable)<<32|uint64(n))
+	delete(p.Misses, n)
 	for k := range p.Flows {
 		if k.Table == n {
 			delete(p.Flows, k)
@@ -268,7 +298,13 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) 
 			best, at = f, k.Index
 		}
 	}
-	if best == nil || best.Action&actionForwrd == 0 {
+	if best == nil {
+		if next := p.Misses[table]; next != 0 {
+			p.walk(next, m, depth-1, out)
+		}
+		return
+	}
+	if best.Action&actionForwrd == 0 {
 		return
 	}
 	for _, d := range best.Dests {

@@ -24,6 +24,7 @@ type tables struct {
 	Flows     map[flowKey]*flow
 	Groups    map[uint32]*flowGroup
 	Root      uint32
+	Misses    map[uint32]uint32 // by flow table: where frames go that match nothing
 	Counters  map[uint32]*roce.Counters
 	Mcast     map[mcast]bool
 	Others    map[uint64]bool // other objects, by kind<<32 | number
@@ -60,6 +61,7 @@ func newTables() tables {
 	return tables{Next: map[kind]uint32{}, EQs: map[uint32]*eq{}, CQs: map[uint32]*cq{}, Queues: map[uint32]*queue{},
 		Keys: map[uint32]*mkey{}, PDs: map[uint32]bool{}, GIDs: map[uint32]gidEntry{}, TIRs: map[uint32]*tir{},
 		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, Groups: map[uint32]*flowGroup{},
+		Misses:   map[uint32]uint32{},
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, Others: map[uint64]bool{},
 		Cong: roce.DefaultCongestion(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
@@ -86,7 +88,7 @@ func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 
 func (t *tables) objects() int {
 	return len(t.CQs) + len(t.Queues) + len(t.Keys) + len(t.PDs) + len(t.TIRs) + len(t.RQTs) + len(t.Flows) +
-		len(t.Groups) + len(t.Others)
+		len(t.Groups) + len(t.Misses) + len(t.Others)
 }
 
 // gidEntry is a row of the RoCE address table.
