@@ -1,10 +1,10 @@
 package emulate
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/qapi"
@@ -59,7 +59,7 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 			return m.vm(binary), makeOverlay(ctx, m.disk, m.boot.Disk, p.Disk)
 		},
 		Settle: func(ctx context.Context, dir string) (func(), error) {
-			release, err := settle(ctx, dir, p)
+			release, err := settle(ctx, dir, p, o.Progress)
 			o.Progress.Watch(func() string { return "save its memory" })
 			return release, err
 		},
@@ -79,13 +79,25 @@ func ensureTemplate(ctx context.Context, o Options, binary, version string, m ma
 	})
 }
 
-// bootsAt returns what tells how far the machine in a directory has booted: by the last line of its console.
+// bootsAt returns what tells how far the machine in a directory has booted. Its kernel is quiet, so that the last line
+// of the console is one of few.
 func bootsAt(dir string) func() string {
-	return func() string { return cmp.Or(vm.LastLine(filepath.Join(dir, vm.FileConsole)), "firmware") }
+	return func() string {
+		switch line := vm.LastLine(filepath.Join(dir, vm.FileConsole)); {
+		case line == "":
+			return "firmware"
+		case strings.HasPrefix(line, "Loading"): // GRUB, which says nothing when it is done
+			return "kernel and initial file system"
+		case strings.HasSuffix(line, "#"):
+			return "a shell is there, services start"
+		default:
+			return line
+		}
+	}
 }
 
 // settle waits until nothing is left to start in the guest of a template, and what it wrote is on its disk.
-func settle(ctx context.Context, dir string, p *Profile) (release func(), err error) {
+func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (release func(), err error) {
 	if err := unplug(ctx, dir, p.unplugged()); err != nil {
 		return nil, err
 	}
@@ -93,6 +105,7 @@ func settle(ctx context.Context, dir string, p *Profile) (release func(), err er
 	if err != nil {
 		return nil, err
 	}
+	seen.Watch(func() string { return "the agent answers, the last services start" })
 	// udev may have the drivers of devices still to load when systemd has started everything.
 	// degraded is a unit that failed, which is the image's affair; a guest without systemd has
 	// started when its agent answers.

@@ -43,6 +43,7 @@ type inspectOptions struct {
 	failOn    string
 	grouping  inspect.Grouping
 	diff      bool
+	wide      bool
 }
 
 // newInspectCmd makes rackless inspect. The same verb reads this machine, a snapshot and many
@@ -84,6 +85,9 @@ With --diff two hosts are compared, each a FILE or a DIR: the order of devices, 
 nodes, MTU, firmware and other facts that both tell. Addresses and serial numbers are left out. With
 --fail-on, the exit status is 3 if they differ.
 
+Tables fit the terminal, or COLUMNS where it is set, and say which columns they leave out. With
+--wide, in a file and in a pipe they have all of them.
+
 A finding does not make inspect fail. With --fail-on, the exit status is 3 if there is a finding of
 that severity or a higher one.`,
 		Example: `  rackless inspect
@@ -105,6 +109,8 @@ that severity or a higher one.`,
 	cmd.Flags().BoolVar(&o.grouping.Together, "together", false, "read all files as texts of one host")
 	cmd.Flags().BoolVar(&o.grouping.Each, "each", false, "read each file as a host of its own")
 	cmd.Flags().BoolVar(&o.diff, "diff", false, "list the differences between two hosts")
+	cmd.Flags().BoolVar(&o.wide, "wide", false,
+		"print tables with all columns, also where they are wider than the terminal")
 	cmd.MarkFlagsMutuallyExclusive("together", "each", "diff")
 	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
@@ -229,7 +235,7 @@ func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, ma
 	if many && o.form != formatJSON {
 		fmt.Fprintf(&b, "==> %s <==\n", j.Name)
 	}
-	p.err = a.writeHost(&b, doc, o.form, many)
+	p.err = a.writeHost(&b, doc, o, many)
 	if many && o.form != formatJSON {
 		b.WriteByte('\n')
 	}
@@ -243,8 +249,8 @@ func atLeast(s finding.Severity, limit string) bool {
 }
 
 // writeHost writes a host in the form that was asked for.
-func (a *app) writeHost(w io.Writer, doc *hostview.Document, form string, many bool) error {
-	switch form {
+func (a *app) writeHost(w io.Writer, doc *hostview.Document, o inspectOptions, many bool) error {
+	switch o.form {
 	case formatJSON:
 		return doc.WriteJSON(w, !many)
 	case formatYAML:
@@ -258,6 +264,8 @@ func (a *app) writeHost(w io.Writer, doc *hostview.Document, form string, many b
 	case formHTML:
 		return doc.WritePage(w)
 	default:
-		return doc.WriteTable(w, hostview.TableOptions{Width: a.width(), Color: a.color()})
+		// A file and the next program of a pipe have no edge: nothing is left out for want of room.
+		width := a.width()
+		return doc.WriteTable(w, hostview.TableOptions{Width: width, Wide: o.wide || width == 0, Color: a.color()})
 	}
 }

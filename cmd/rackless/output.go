@@ -7,6 +7,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -90,8 +91,12 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// width returns the columns of the terminal that results go to, or 0 where they do not go to one.
+// width returns the columns that results have: of COLUMNS, which a script sets, or of the terminal that they go to, and
+// 0 where nobody says.
 func (a *app) width() int {
+	if n, err := strconv.Atoi(a.env("COLUMNS")); err == nil && n > 0 && n < 10_000 {
+		return n
+	}
 	f := terminal.Of(a.out)
 	if f == nil {
 		return 0

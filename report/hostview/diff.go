@@ -25,7 +25,7 @@ var titles = map[string]string{"cpus": "CPUs", "numa_nodes": "NUMA nodes", "orde
 
 // WriteTable writes the differences by part, with the values of both hosts and the things that differ alike.
 func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
-	t := &terminal{show.NewTerminal(w, o.Width, 80, o.Color)}
+	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
 	t.Wrap("", "  ", fmt.Sprintf("A is %s, B is %s", d.A, d.B))
 	if len(d.Differences) == 0 {
 		fmt.Fprintln(t, "No differences in what both tell")

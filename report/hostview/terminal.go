@@ -3,6 +3,7 @@ package hostview
 import (
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ import (
 // TableOptions say what the terminal can do.
 type TableOptions struct {
 	Width int  // columns; 0 means 80, at least 60
+	Wide  bool // tables and the matrix of paths are whole, as for a file, whatever the width
 	Color bool // use colours; the caller decides, for instance by NO_COLOR
 }
 
@@ -32,7 +34,11 @@ const (
 // Sentences are folded to the width and tables fit into it; fixes that are commands are not folded.
 func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	v := newView(d)
-	t := &terminal{show.NewTerminal(w, o.Width, 80, o.Color)}
+	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
+	t.room = t.Width
+	if o.Wide {
+		t.room = math.MaxInt
+	}
 	t.Wrap("", "", v.heading(), text.Bold)
 	for _, line := range v.facts() {
 		t.Wrap("", "  ", line)
@@ -73,16 +79,19 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 }
 
 // A terminal is where WriteTable prints.
-type terminal struct{ *show.Terminal }
+type terminal struct {
+	*show.Terminal
+	room int // columns for a table; sentences are folded to Width
+}
 
 // grid prints a table under its title.
 func (t *terminal) grid(g grid) {
 	g.limit(maxRows)
-	heads, rows := g.fitted(t.Width, 2)
+	heads, rows := g.fitted(t.room, 2)
 	fmt.Fprintln(t)
 	title := t.Colored(g.Title, text.Bold)
 	if left := len(g.Heads) - len(heads); left > 0 {
-		title += t.Colored(fmt.Sprintf(" (no room for %s)", words.Count(left, "column")), text.Faint)
+		title += t.Colored(fmt.Sprintf(" (no room for %s: --wide)", words.Count(left, "column")), text.Faint)
 	}
 	fmt.Fprintln(t, title)
 	columns := make([]show.Column, len(heads))
@@ -118,7 +127,7 @@ func (t *terminal) matrix(v *view) {
 		views = append(views, v.betweenLines())
 	}
 	for _, lines := range views {
-		if slices.ContainsFunc(lines, func(l string) bool { return text.StringWidth(l) > t.Width }) {
+		if slices.ContainsFunc(lines, func(l string) bool { return text.StringWidth(l) > t.room }) {
 			continue
 		}
 		fmt.Fprintln(t, t.Colored("Paths", text.Bold))
@@ -180,6 +189,9 @@ func (t *terminal) finding(g findingGroup) {
 		t.Wrap("  ", "  ", g.Subjects[0]+": "+g.Evidences[0], text.Faint)
 	} else if g.Evidence != "" {
 		t.Wrap("  ", "  ", g.Evidence, text.Faint)
+	}
+	if g.Consequence != "" {
+		t.Wrap("  so:  ", "       ", g.Consequence)
 	}
 	if g.Fix != "" {
 		t.Wrap("  fix: ", "       ", words.Printable(g.Fix))
