@@ -37,7 +37,7 @@ func benchmarkWrites(b *testing.B, size, mtu int) {
 	b.ReportAllocs()
 	for b.Loop() {
 		x.sends = append(x.sends[:0], SendWR{Op: WRWrite, Signaled: true, SG: sg, VA: remoteVA, RKey: keyRemote})
-		x.qp.Doorbell(0)
+		x.qp.Doorbell()
 		posted++
 		for len(x.done) == 0 {
 			x.port.Poll(0)

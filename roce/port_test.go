@@ -272,7 +272,7 @@ func incast(t testing.TB, senders int, d time.Duration, change func(*Congestion)
 			n.sends = append(n.sends, SendWR{Op: WRWrite, Signaled: true, SG: local(0, 1<<18), VA: remoteVA,
 				RKey: keyRemote})
 		}
-		n.qp.Doorbell(0)
+		n.qp.Doorbell()
 	}
 	half := make([]uint64, senders)
 	for ; s.now < d; s.run(s.now + d/10) {

@@ -50,7 +50,7 @@ func newQP(p *Port, cfg QPConfig) *QP {
 }
 
 func (q *QP) clear() {
-	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never}, responder{}, flow{}, never, false
+	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never, dry: true}, responder{}, flow{}, never, false
 }
 
 // State is the state, which a failure changes too.
@@ -62,8 +62,9 @@ func (q *QP) PSNs() (recv, send uint32) { return q.rcv.psn, q.snd.next }
 // Idle says that the QP has no request in flight: all that it took is complete.
 func (q *QP) Idle() bool { return q.snd.n == 0 }
 
-// Modify moves the QP to a state and takes over a. Reset forgets everything; Failed flushes.
-func (q *QP) Modify(now time.Duration, to State, a *Attr) error {
+// Modify moves the QP to a state and takes over a. Reset forgets everything; Failed flushes. The QP takes no posted
+// request before the next Doorbell.
+func (q *QP) Modify(to State, a *Attr) error {
 	switch to {
 	case Reset:
 		q.clear()
@@ -86,7 +87,7 @@ func (q *QP) Modify(now time.Duration, to State, a *Attr) error {
 		q.snd.resetRetries(&q.attr)
 	}
 	q.state = to
-	q.Doorbell(now)
+	q.port.wake(q)
 	return nil
 }
 
@@ -137,7 +138,7 @@ func sourcePort(from, to uint32) uint16 {
 
 // Doorbell says that send requests were posted; in state Failed, that there is something to flush. Receives need none,
 // but a peer that waits for one is answered sooner.
-func (q *QP) Doorbell(time.Duration) {
+func (q *QP) Doorbell() {
 	q.snd.dry = false
 	if q.state == Failed {
 		q.flush()

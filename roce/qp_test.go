@@ -397,7 +397,7 @@ func TestDrainEndsWhatIsInFlight(t *testing.T) {
 	a.post(SendWR{ID: 1, Op: WRWrite, Signaled: true, SG: local(0, 9000), VA: remoteVA, RKey: keyRemote})
 	s.run(time.Microsecond)
 	at := a.qp.attr
-	if err := a.qp.Modify(s.now, SendDrain, &at); err != nil {
+	if err := a.qp.Modify(SendDrain, &at); err != nil {
 		t.Fatal(err)
 	}
 	a.post(SendWR{ID: 2, Op: WRNop, Signaled: true})
@@ -405,9 +405,10 @@ func TestDrainEndsWhatIsInFlight(t *testing.T) {
 	if got := a.statuses(); !slices.Equal(got, []string{"1:0x0"}) || !slices.Equal(a.events, []Event{EventDrained}) {
 		t.Errorf("drained: %v, events %v", got, a.events)
 	}
-	if err := a.qp.Modify(s.now, ReadyToSend, &at); err != nil {
+	if err := a.qp.Modify(ReadyToSend, &at); err != nil {
 		t.Fatal(err)
 	}
+	a.qp.Doorbell()
 	s.run(2 * time.Millisecond)
 	if got := a.statuses(); !slices.Equal(got, []string{"1:0x0", "2:0x0"}) {
 		t.Errorf("again: %v", got)
@@ -417,7 +418,7 @@ func TestDrainEndsWhatIsInFlight(t *testing.T) {
 func TestModifyRefusesWhatNoPathHas(t *testing.T) {
 	s := newSim(t, RC, 0, nil)
 	for _, a := range []Attr{{MTU: 1000}, {MTU: 8192}, {MTU: 128}, {Path: Path{Prio: 8}}} {
-		if s.nodes[0].qp.Modify(0, ReadyToSend, &a) == nil {
+		if s.nodes[0].qp.Modify(ReadyToSend, &a) == nil {
 			t.Errorf("%+v is accepted", a)
 		}
 	}

@@ -245,7 +245,7 @@ func (s *sim) connect(t testing.TB, n, peer *node, change func(*Attr)) {
 		change(&a)
 	}
 	for _, st := range []State{Init, ReadyToReceive, ReadyToSend} {
-		if err := n.qp.Modify(s.now, st, &a); err != nil {
+		if err := n.qp.Modify(st, &a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -253,7 +253,7 @@ func (s *sim) connect(t testing.TB, n, peer *node, change func(*Attr)) {
 
 func (n *node) post(w ...SendWR) {
 	n.sends = append(n.sends, w...)
-	n.qp.Doorbell(n.sim.now)
+	n.qp.Doorbell()
 }
 
 // local is a list for n bytes at an offset of the node's local region, in two pieces.
