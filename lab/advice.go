@@ -36,6 +36,12 @@ func misplaced(name string) string {
 		return "it belongs to gpus, nics or vfs, as in \"gpus: {vendor: nvidia}\""
 	case "rate":
 		return "it belongs to nics or vfs, as in \"nics: {rate: 25Gb/s}\""
+	case "mig", "migs", "mig_profile", "mig_profiles", "vgpu", "vgpus", "vgpu_type", "mdev", "mdevs", "profile",
+		"fraction",
+		"slice", "slices", "partition":
+		return NoPartsOfGPUs
+	case "device", "devices":
+		return "devices of the host are asked for by gpus, nics and vfs; " + NoPartsOfGPUs
 	case "address":
 		return "write the address alone, as in \"gpus: 0000:06:00.0\""
 	}

@@ -2,8 +2,10 @@ package lab
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
@@ -104,11 +106,26 @@ func (d *decoder) device(path string, n ast.Node, k deviceKind, low int, all fil
 			all = append(all, fileDevice{r, at})
 		}
 	default:
-		d.Fail(d.ValuePlace(path, n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
-			Want: k.want()})
+		e := Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n), Want: k.want()}
+		if _, fraction := n.(*ast.FloatNode); fraction && k.key == gpuKind.key {
+			e.Fix = NoPartsOfGPUs
+		}
+		d.Fail(d.ValuePlace(path, n), e)
 	}
 	return all
 }
+
+// NoPartsOfGPUs says that a GPU is not divided.
+const NoPartsOfGPUs = "MIG and vGPU are not supported yet; a GPU goes to a lab node as a whole, as in gpus: 1"
+
+// partOfGPU matches the names that NVIDIA gives to MIG instances, their profiles, and types of vGPUs: MIG-3f0a...,
+// 1g.10gb, GRID A100-4C, nvidia-558; and what people call them.
+var partOfGPU = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`(?i)\b(mig|vgpu|mdev)\b|\b\d+[gc]\.\d+g|^nvidia-\d+$|\w-\d{1,2}(-\d{1,2})?[abcq]$`)
+})
+
+// IsPartOfGPU reports whether a name that no device has is that of a part of a GPU.
+func IsPartOfGPU(name string) bool { return partOfGPU().MatchString(name) }
 
 // flowAddress recognises an address without quotes in a list within braces, {gpus: [0000:06:00.0]}.
 // To YAML it is a plain scalar, because no blank follows the colon (YAML 1.2.2, section 7.3.3); the
@@ -136,6 +153,10 @@ func (d *decoder) deviceName(path, s string, at place, k deviceKind) (string, bo
 		return completed(s), true
 	case d.matches(deviceNamePattern, s) && len(s) <= maxDeviceName:
 		return s, true
+	}
+	if k.key == gpuKind.key && IsPartOfGPU(s) {
+		d.Fail(at, Error{Key: path, What: "a part of a GPU", Have: strictyaml.Quote(s), Fix: NoPartsOfGPUs})
+		return "", false
 	}
 	d.Fail(at, Error{Key: path, What: "not a device", Have: strictyaml.Quote(s), Want: k.want(),
 		Fix: d.deviceFix(s, k)})

@@ -218,3 +218,18 @@ func TestParseRate(t *testing.T) {
 		}
 	}
 }
+
+// However people ask for a part of a GPU, they are told that there is none yet, and not that a key or a device is unknown.
+func TestPartsOfGPUsAreNotSupportedYet(t *testing.T) {
+	for node, part := range map[string]bool{
+		"gpus: mig": true, "gpus: vgpu": true, "gpus: 1g.10gb": true, "gpus: MIG-GPU-8f/1/0": true, "gpus: 0.5": true,
+		"gpus: {mig: 1g.10gb}": true, "gpus: [{profile: 3g.40gb}]": true, "mig: 2": true, "vgpu: A100-4C": true,
+		"device: mig-1g.5gb": true, "gpus: {device: mig}": true,
+		"nics: mig": false, "nics: 0.5": false, "gpu: 1": false, "gpus: migration": false, "gpus: all": false,
+	} {
+		_, err := Parse("f", []byte("name: x\nnodes: {vm: {"+node+"}}\n"))
+		if err == nil || strings.Contains(err.Error(), "MIG and vGPU are not supported yet") != part {
+			t.Errorf("%s: %v; want that parts of GPUs are not supported: %v", node, err, part)
+		}
+	}
+}

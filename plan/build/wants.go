@@ -3,7 +3,6 @@ package build
 import (
 	"cmp"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -213,13 +212,15 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 	if there == 0 {
 		text = "it has no " + kindWord(deviceKind(kind)) + " at all"
 	}
-	if kind == plan.KindGPU && isPart(r.Model) {
-		b.fail(node, key, partsOfGPUs, words.Plain(r.Model))
+	if kind == plan.KindGPU && lab.IsPartOfGPU(r.Model) {
+		b.fail(node, key, partOfGPU, words.Plain(r.Model))
 		return nil
 	}
 	b.fail(node, key, "nothing on %s is %s: %s%s", b.name, requestText(r), text, b.othersRefused(kind, r))
 	return nil
 }
+
+const partOfGPU = "%s is a part of a GPU: " + lab.NoPartsOfGPUs
 
 // mismatch returns the first condition of a request that device i does not meet, as words that follow its ID, or "".
 func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
@@ -242,16 +243,6 @@ func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 	}
 	return ""
 }
-
-// partsOfGPUs says that a GPU is not divided.
-const partsOfGPUs = "%s is a part of a GPU: MIG and vGPU are not supported yet; a GPU goes to a lab node as a whole"
-
-// gpuPart matches the names that NVIDIA gives to MIG instances, their profiles, and types of vGPUs: MIG-3f0a...,
-// 1g.10gb, GRID A100-4C, nvidia-558.
-var gpuPart = regexp.MustCompile(`(?i)\b(mig|vgpu|mdev)\b|\b\d+[gc]\.\d+g|^nvidia-\d+$|\w-\d{1,2}(-\d{1,2})?[abcq]$`)
-
-// isPart reports whether a request that no device answers names a part of a GPU.
-func isPart(name string) bool { return gpuPart.MatchString(name) }
 
 func plainOr(name, unknown string) string {
 	if name == "" {
@@ -282,8 +273,8 @@ func (b *problemBuilder) byAddress(node, key, kind string, r lab.DeviceRequest) 
 		return fail("%s may be %s: give the address", shown, rowText(b.ids(found)))
 	}
 	if len(found) == 0 {
-		if kind == plan.KindGPU && isPart(r.Address) {
-			return fail(partsOfGPUs, shown)
+		if kind == plan.KindGPU && lab.IsPartOfGPU(r.Address) {
+			return fail(partOfGPU, shown)
 		}
 		if why := b.elsewhere(kind, r.Address); why != "" {
 			return fail("%s", why)
