@@ -200,11 +200,15 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 		"much too long": {Node{Name: strings.Repeat("n", 40), Address: strings.Repeat("a", 40)},
 			strings.Repeat("n", 40) + ", " + strings.Repeat("a", 40) + ", no RDMA device",
 			[]string{strings.Repeat("n", 13) + "…", strings.Repeat("a", 20) + "…", "–", "no RDMA device"}},
+		"a wire with an impairment": {Node{Name: "a", RDMADevice: "rxe0", Wires: []Wire{{Text: "eth0: up"},
+			{Text: "eth1: up, impaired", Impaired: true, Note: "eth1: delay 50us, loss 0.1%"}}},
+			"a, rxe0, GID 0, eth1: delay 50us, loss 0.1%",
+			[]string{"a", "–", "–", "rxe0, GID 0", "▲ eth1: delay 50us,", "loss 0.1%"}},
 		"GID index zero": {Node{Name: "a", RDMADevice: "mlx5_0"}, "a, mlx5_0, GID 0",
 			[]string{"a", "–", "–", "mlx5_0, GID 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := c.node.box(0, 0)
+			b := c.node.box(0, 0, boxHeight)
 			var lines []string
 			for _, l := range b.Lines {
 				lines = append(lines, l.Text)

@@ -64,6 +64,7 @@ type Node struct {
 type Wire struct {
 	Text           string
 	Down, Impaired bool
+	Note           string // what is wrong with it; written into the node's box
 }
 
 // A Fact is one line about the surroundings of a measurement, such as the host's CPU model or a tool's version.

@@ -38,15 +38,16 @@ type nodeBox struct {
 
 // A boxLine is a line of text in a box, standing on Y.
 type boxLine struct {
-	X, Y int
-	Text string
-	Name bool // the node's name: printed larger
+	X, Y  int
+	Text  string
+	Class string // name, small, or note of what is wrong
 }
 
 // Measures of the picture, in units of its viewBox. Two columns of boxes with their spine are as wide as a phone.
 const (
 	boxWidth   = 156
-	boxHeight  = 74
+	boxHeight  = 74 // without notes
+	boxLineGap = 15
 	boxGap     = 12
 	spineWidth = 24
 	linkWidth  = 26 // between a box and its spine
@@ -79,19 +80,23 @@ func (d Data) picture(id, class string, spines int) picture {
 		Width: spines*cell + (spines-1)*boxGap + 16,
 		Label: fmt.Sprintf("switch, %s", words.Count(len(d.Nodes), "port")),
 	}
+	high := boxHeight
+	for _, n := range d.Nodes {
+		high = max(high, boxHeight+boxLineGap*len(n.notes()))
+	}
 	// With several spines a bar joins them in the middle, between the rows.
 	barHeight, above := 0, rows
 	if spines > 1 {
 		barHeight, above = spineWidth, (rows+1)/2
 	}
 	rowY := func(row int) int {
-		y := pictureTop + row*(boxHeight+boxGap)
+		y := pictureTop + row*(high+boxGap)
 		if row >= above && spines > 1 {
 			y += barHeight + boxGap
 		}
 		return y
 	}
-	bottom := rowY(rows-1) + boxHeight
+	bottom := rowY(rows-1) + high
 	p.Height = bottom + pictureTop
 	var names []string
 	for i, n := range d.Nodes {
@@ -103,8 +108,8 @@ func (d Data) picture(id, class string, spines int) picture {
 			x += boxWidth + 2*linkWidth + spineWidth
 			from, long = x, -linkWidth
 		}
-		p.Links = append(p.Links, n.links(from, y, long)...)
-		p.Boxes = append(p.Boxes, n.box(x, y))
+		p.Links = append(p.Links, n.links(from, y, long, high)...)
+		p.Boxes = append(p.Boxes, n.box(x, y, high))
 		names = append(names, n.Name)
 	}
 	for s := range spines {
@@ -133,14 +138,14 @@ func (d Data) picture(id, class string, spines int) picture {
 }
 
 // links are the wires of a node whose box begins at y, at equal distances.
-func (n Node) links(x, y, long int) []link {
+func (n Node) links(x, y, long, high int) []link {
 	wires := n.Wires
 	if wires == nil {
 		wires = []Wire{{}}
 	}
 	var out []link
 	for i, w := range wires {
-		l := link{fmt.Sprintf("M%d %dh%d", x, y+boxHeight*(i+1)/(len(wires)+1), long), "wire", w.Text}
+		l := link{fmt.Sprintf("M%d %dh%d", x, y+high*(i+1)/(len(wires)+1), long), "wire", w.Text}
 		switch {
 		case w.Down:
 			l.Class += " down"
@@ -153,20 +158,45 @@ func (n Node) links(x, y, long int) []link {
 }
 
 // box is the node's place in the picture. 14 bold letters of size 14 or 21 of size 11 fit a line.
-func (n Node) box(x, y int) nodeBox {
-	b := nodeBox{rect: rect{x, y, boxWidth, boxHeight}, Off: n.Off}
+func (n Node) box(x, y, high int) nodeBox {
+	b := nodeBox{rect: rect{x, y, boxWidth, high}, Off: n.Off}
 	rdma := n.rdmaText()
 	b.Title = n.Name
-	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, show.Cut(n.Name, 14), true})
+	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, show.Cut(n.Name, 14), "name"})
 	for i, t := range []string{n.Address, cmp.Or(n.State, n.MAC), rdma} {
 		if t == "" {
 			t = "–"
 		} else {
 			b.Title += ", " + t
 		}
-		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + i*15, show.Cut(t, 21), false})
+		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + i*boxLineGap, show.Cut(t, 21), "small"})
+	}
+	for _, w := range n.Wires {
+		if w.Note != "" {
+			b.Title += ", " + w.Note
+		}
+	}
+	for i, t := range n.notes() {
+		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + (3+i)*boxLineGap, t, "small note"})
 	}
 	return b
+}
+
+// maxNotes is how many lines of notes a box has: the tables have all.
+const maxNotes = 4
+
+// notes are the lines that say what is wrong with the wires of a node.
+func (n Node) notes() []string {
+	var out []string
+	for _, w := range n.Wires {
+		if w.Note != "" {
+			out = append(out, show.Font{Size: 11}.Lines("▲ "+w.Note, boxWidth-18)...)
+		}
+	}
+	if len(out) > maxNotes {
+		out = append(out[:maxNotes-1], fmt.Sprintf("and %s", words.Count(len(out)-maxNotes+1, "more line")))
+	}
+	return out
 }
 
 // rdmaText is the RDMA device with the index of its GID, by which perftest is told which address to use.

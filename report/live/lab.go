@@ -132,6 +132,10 @@ func pictured(l labState) []report.Node {
 				w.Text = fmt.Sprintf("%s %s: %s", n.Name, c.Name, map[bool]string{true: "down", false: "up"}[w.Down])
 				if w.Impaired {
 					w.Text += ", impaired by " + p.Impaired
+					w.Note = c.Name + ": " + p.Impaired
+				}
+				if w.Down {
+					w.Note = c.Name + " is down"
 				}
 				if r := l.flow.rate(p.Name); r != nil {
 					w.Text += fmt.Sprintf(", %s from the node, %s to it", words.Rate(r.rx), words.Rate(r.tx))
