@@ -118,6 +118,9 @@ type SendWR struct {
 	Fail      Status // what the device found wrong with the request already
 }
 
+// AckEvery is after how many packets of a message an acknowledgement is asked for, besides at its end.
+const AckEvery = 64
+
 // RecvWR is a receive work request, filled as a SendWR is.
 type RecvWR struct {
 	ID  uint64
@@ -163,7 +166,7 @@ type Completion struct {
 	Recv      bool
 	Op        WROp // of the sender, for receives too
 	Status    Status
-	Bytes     uint32 // receives and reads: bytes stored; with the 40 of the GRH for UD
+	Bytes     uint32 // receives, reads and atomics: bytes stored; with the 40 of the GRH for UD
 	Imm       uint32 // immediate data, or the key that was invalidated
 	Solicited bool
 	From      *Packet // UD receives: headers of the packet, valid during the call

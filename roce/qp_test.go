@@ -33,6 +33,9 @@ func TestEachOperationDoesWhatItSays(t *testing.T) {
 				if got := a.statuses(); !slices.Equal(got, []string{"5:0x0"}) {
 					t.Fatalf("completions %v, events %v and %v", got, a.events, b.events)
 				}
+				if got := a.done[0].Bytes; op.reads() && got != uint32(n) || !op.reads() && got != 0 {
+					t.Errorf("%d bytes complete", got)
+				}
 				sent, far := a.mem[keyLocal].b[100:][:n], b.mem[keyRemote].b[64:][:n]
 				received := b.mem[keyLocal].b[500:][:n]
 				switch {

@@ -220,7 +220,11 @@ func (q *QP) completeSend(w *txWR, st Status) {
 	case RetryExceeded:
 		q.count.ReqRetryExceeded++
 	}
-	q.cfg.Owner.Complete(&Completion{ID: w.ID, Op: w.Op, Status: st, Bytes: w.length})
+	c := Completion{ID: w.ID, Op: w.Op, Status: st}
+	if st == OK && w.Op.reads() {
+		c.Bytes = w.length
+	}
+	q.cfg.Owner.Complete(&c)
 }
 
 // opcodeOf is the opcode of packet i of a request.
@@ -278,7 +282,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 		n = int(min(mtu, w.length-off))
 		s.unasked++
 		p.Solicited = last && w.Solicited
-		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, q.attr.Window/4))
+		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(AckEvery, q.attr.Window/4)))
 	}
 	p.VA, p.RKey, p.Len, p.Imm = w.VA+uint64(off), w.RKey, w.length-off, w.Imm
 	if q.cfg.Type != RC {
