@@ -19,7 +19,7 @@ func misplaced(name string) string {
 		return "it belongs below fabric"
 	case "count":
 		return "it belongs to one node, as in \"vm: {count: 16}\""
-	case "cpus", "memory", "image", "nics", "gpus", "vfs", "smt", "guest_numa":
+	case "cpus", "memory", "image", "nics", "nic", "gpus", "vfs", "smt", "guest_numa":
 		return "it belongs to a node, or below defaults for all nodes"
 	case "name", "driver", "workload", "host", "hugepages", "tenants", "fabric", "affinity", "links", "defaults",
 		"nodes":
@@ -30,7 +30,7 @@ func misplaced(name string) string {
 		return "it belongs to host.reserve; the virtual CPUs of a node are cpus"
 	case "numa_nodes":
 		return "it belongs to host.reserve, as in \"host: {reserve: {numa_nodes: {0: {cores: 2}}}}\""
-	case "numa", "nic":
+	case "numa":
 		return "it belongs to an entry of affinity, as in \"- {nodes: [vm00, vm01], numa: different}\""
 	case "vendor", "model", "numa_node":
 		return "it belongs to gpus, nics or vfs, as in \"gpus: {vendor: nvidia}\""

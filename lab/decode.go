@@ -135,6 +135,7 @@ func (d *decoder) settingKeys(s *settings) []key {
 		{"memory", func(path string, n ast.Node) { s.Memory = d.memory(path, n) }},
 		{"image", func(path string, n ast.Node) { s.Image = d.imageText(path, n) }},
 		{"nics", func(path string, n ast.Node) { s.NICs = d.devices(path, n, nicKind) }},
+		{"nic", func(path string, n ast.Node) { s.NIC = d.nicModel(path, n) }},
 		{"gpus", func(path string, n ast.Node) { s.GPUs = d.devices(path, n, gpuKind) }},
 		{"vfs", func(path string, n ast.Node) { s.VFs = d.devices(path, n, vfKind) }},
 		{"smt", func(path string, n ast.Node) { s.SMT = d.setting(path, n) }},
@@ -181,6 +182,17 @@ func (d *decoder) imageText(path string, n ast.Node) *string {
 		return nil
 	}
 	return &s
+}
+
+// nicModel decodes what the NICs are, which is easily taken for how many.
+func (d *decoder) nicModel(path string, n ast.Node) *NICModel {
+	const which = "write connectx-4-lx or connectx-5"
+	slips := map[string]string{"connectx": which, "mlx5": which, "rxe": "write virtio"}
+	if i, ok := n.(*ast.IntegerNode); ok {
+		count := i.GetToken().Value
+		slips[count] = "the number of NICs is nics: " + strictyaml.Shorten(count)
+	}
+	return enum(d, path, n, nicModels(), slips)
 }
 
 // cpus decodes a number of virtual CPUs or auto.

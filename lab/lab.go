@@ -50,6 +50,7 @@ const (
 	DefaultNICs     = 1 // 0 for a node that asks for virtual functions
 	DefaultGPUs     = 0
 	DefaultVFs      = 0
+	DefaultNIC      = NICVirtio
 
 	DefaultHugepages = HugepagesAuto
 	DefaultTenants   = TenantsRead
@@ -180,6 +181,8 @@ type Node struct {
 	Image  string `json:"image"`  // DefaultImage, or what the driver takes as the name of an image
 	NICs   []NIC  `json:"nics"`   // ports that are whole NICs first, then those that are virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through
+	// What the NICs of an emulated node are. Labs that were recorded before there was a choice have virtio.
+	NIC NICModel `json:"nic,omitempty"`
 
 	// What follows matters where nodes are placed on a real host.
 
@@ -217,6 +220,22 @@ type NIC struct {
 	MAC  string       `json:"mac"`  // lower case with colons, unique in the lab
 	Addr netip.Prefix `json:"addr"` // address with the length of its subnet, e.g. 10.0.0.1/24
 }
+
+// A NICModel is what an emulated NIC is to its node.
+type NICModel string
+
+// The models of emulated NICs.
+const (
+	NICConnectX4Lx NICModel = "connectx-4-lx" // a Mellanox ConnectX-4 Lx, which the node's mlx5 driver drives
+	NICConnectX5   NICModel = "connectx-5"
+	NICVirtio      NICModel = "virtio" // a virtio NIC; RDMA is computed by the node's kernel (rxe)
+)
+
+// nicModels lists the models in the order in which messages and the schema name them.
+func nicModels() []NICModel { return []NICModel{NICConnectX4Lx, NICConnectX5, NICVirtio} }
+
+// ConnectX reports whether the NICs of the node are emulated ConnectX adapters.
+func (n Node) ConnectX() bool { return n.NIC == NICConnectX4Lx || n.NIC == NICConnectX5 }
 
 // A Driver says what makes the nodes.
 type Driver string

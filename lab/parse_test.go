@@ -51,9 +51,9 @@ func TestPairHasEveryDefault(t *testing.T) {
 		Hugepages: "auto", Tenants: "read",
 		Nodes: []Node{
 			{Name: "vm00", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:ca:ee:be", "10.0.0.1/24"),
-				SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
+				NIC: "virtio", SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
 			{Name: "vm01", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:a5:94:8c", "10.0.0.2/24"),
-				SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
+				NIC: "virtio", SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
 		},
 	}
 	if diff := cmp.Diff(want, got, prefixes); diff != "" {
@@ -152,9 +152,9 @@ nodes:
   own: {cpus: 2, memory: 384MiB, image: builtin, nics: 1, gpus: 0}
 `)
 	want := []Node{
-		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1, SMT: Auto, GuestNUMA: Auto,
+		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1, NIC: "virtio", SMT: Auto, GuestNUMA: Auto,
 			GPURequests: []DeviceRequest{{Count: 1}}, NICRequests: []DeviceRequest{{Count: 2}}},
-		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0, SMT: Auto, GuestNUMA: Auto,
+		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0, NIC: "virtio", SMT: Auto, GuestNUMA: Auto,
 			NICRequests: []DeviceRequest{{Count: 1}}},
 	}
 	if diff := cmp.Diff(want, l.Nodes, cmpopts.IgnoreFields(Node{}, "NICs")); diff != "" {

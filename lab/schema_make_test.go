@@ -175,6 +175,7 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 		p := property(s, key)
 		*p = jsonschema.Schema{Ref: "#/$defs/" + key, Description: p.Description, Default: fallback}
 	}
+	words(property(s, "nic"), nicModels(), DefaultNIC)
 	words(property(s, "smt"), choices(), DefaultSetting)
 	words(property(s, "guest_numa"), choices(), DefaultSetting)
 }

@@ -96,10 +96,10 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	walk("", root)
-	if keys != 11+4+2+2+3+8+9+14 {
+	if keys != 11+4+2+2+3+9+10+14 {
 		t.Errorf("found %d keys, want 11 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
-			"affinity, 8 of defaults, "+
-			"9 of a node and 4 or 5 of each kind of devices", keys)
+			"affinity, 9 of defaults, "+
+			"10 of a node and 4 or 5 of each kind of devices", keys)
 	}
 }
 

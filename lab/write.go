@@ -37,12 +37,15 @@ func (l *Lab) YAML() []byte {
 		fmt.Fprintf(&b, "links: [%s] # ports that reach each other\n", list(l.Links, flowLink))
 	}
 	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
-	fmt.Fprintf(&b, "defaults: {vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n", DefaultVFs,
-		DefaultSetting, DefaultSetting)
+	fmt.Fprintf(&b, "defaults: {nic: %s, vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n",
+		DefaultNIC, DefaultVFs, DefaultSetting, DefaultSetting)
 	fmt.Fprintf(&b, "nodes:\n")
 	for _, n := range l.Nodes {
 		fmt.Fprintf(&b, "  %s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(),
 			n.memory(), scalar(n.Image), n.nics(), n.gpus())
+		if n.NIC != DefaultNIC {
+			fmt.Fprintf(&b, ", nic: %s", n.NIC)
+		}
 		if n.VFs > 0 {
 			fmt.Fprintf(&b, ", vfs: %s", n.vfs())
 		}

@@ -135,6 +135,9 @@ func labText(t *rapid.T) string {
 		if maybe(label + " vfs?") {
 			add("vfs", rapid.SampledFrom([]string{"0", "13", "NIC0", devices(true)}).Draw(t, "vfs"))
 		}
+		if maybe(label + " nic?") {
+			add("nic", string(rapid.SampledFrom(nicModels()).Draw(t, "nic")))
+		}
 		for _, k := range []string{"smt", "guest_numa"} {
 			if maybe(label + " " + k + "?") {
 				add(k, string(rapid.SampledFrom(choices()).Draw(t, k)))
