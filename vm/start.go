@@ -45,15 +45,22 @@ func (s Sockets) Chardev(id, socket string) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, firstDescriptor+slices.Index(s, socket))
 }
 
+// MemoryDescriptor is the file descriptor of a machine's Memory.
+func (s Sockets) MemoryDescriptor() int { return firstDescriptor + len(s) }
+
 // A Machine is one QEMU as it is to be started.
 type Machine struct {
-	Name    string // in errors: "QEMU for NAME ended"
-	Binary  string // the emulator
-	Dir     string // of its sockets and its log
+	Name    string   // in errors: "QEMU for NAME ended"
+	Binary  string   // the emulator
+	Lead    []string // see Emulator
+	Dir     string   // of its sockets and its log
 	Sockets Sockets
 	Args    []string
 	// Bound machines end with this process, whatever ends that.
 	Bound bool
+	// Memory, if not nil, is the guest's memory, which Args name by MemoryDescriptor. Start closes it.
+	Memory *os.File
+	Nice   int // added to the priority of this process
 }
 
 // A Child is a QEMU that this process has started.
@@ -73,8 +80,10 @@ func (m Machine) Start(from *Template) (*Child, error) {
 	c := &Child{machine: m, exited: make(chan struct{})}
 	var files []*os.File
 	defer func() {
-		for _, f := range files {
-			f.Close()
+		for _, f := range append(files, m.Memory) {
+			if f != nil {
+				f.Close()
+			}
 		}
 	}()
 	// QEMU gets the sockets as open files, in the order that Sockets.Chardev counts.
@@ -85,7 +94,10 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		}
 		files = append(files, f)
 	}
-	args := m.Args
+	if m.Memory != nil {
+		files = append(files, m.Memory)
+	}
+	args := append(slices.Clone(m.Lead), m.Args...)
 	if from != nil {
 		state, err := from.pipe()
 		if err != nil {
@@ -94,7 +106,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		c.stateFD = firstDescriptor + len(files)
 		files = append(files, state)
 		// It waits until it is told over QMP to leave the memory out.
-		args = append(slices.Clone(args), "-incoming", "defer")
+		args = append(args, "-incoming", "defer")
 	}
 	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -127,6 +139,10 @@ func (c *Child) run(cmd *exec.Cmd) error {
 		if err := cmd.Start(); err != nil {
 			started <- fmt.Errorf("start %s: %w", c.machine.Binary, err)
 			return
+		}
+		if c.machine.Nice > 0 {
+			// Now, before QEMU has started its threads, which inherit it. One that has ended already needs none.
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, c.machine.Nice)
 		}
 		var err error
 		c.Process, err = FindProcess(cmd.Process.Pid)

@@ -70,6 +70,9 @@ func (m machine) args() []string {
 		if m.trustTSC {
 			kernelArgs += " tsc=reliable"
 		}
+		if s.Adapters {
+			kernelArgs += image.ConnectXArg
+		}
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
 	a = append(a,
@@ -85,6 +88,10 @@ func (m machine) args() []string {
 		"-device", "vmgenid,guid=auto",
 	)
 	for i, n := range s.NICs {
+		if s.Adapters {
+			a = append(a, adapterArgs(i, n)...)
+			continue
+		}
 		if n.Socket != "" {
 			a = append(a, "-netdev",
 				fmt.Sprintf("stream,id=n%d,server=off,addr.type=unix,addr.path=%s,reconnect-ms=1000", i,

@@ -18,6 +18,8 @@ type Spec struct {
 	CPUs   int   // virtual CPUs
 	Memory int64 // bytes
 	NICs   []NIC
+	// Adapters says that the NICs are ConnectX adapters, which need a QEMU with vfio-user.
+	Adapters bool
 
 	// Attached, if not nil, is called when the node's sockets can be connected to and before its CPUs run.
 	Attached func(ctx context.Context) error
@@ -27,6 +29,8 @@ type Spec struct {
 type NIC struct {
 	MAC    string
 	Socket string // the unix stream socket of the switch port that it is plugged into
+	// Adapter is the socket of the server that emulates the NIC as a ConnectX; "" for a virtio NIC.
+	Adapter string
 }
 
 // A Node is one node as it was started.

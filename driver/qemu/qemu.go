@@ -26,9 +26,10 @@ import (
 // Driver makes nodes. Fill in the exported fields, then use it; they are not changed after that.
 // Its methods may be called for different nodes at once.
 type Driver struct {
-	Binary  string // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
-	Version string // its version, as vm.Find returned it
-	Accel   string // "kvm" or "tcg", as ProbeKVM found or the user said
+	Binary  string   // the emulator, e.g. "/usr/bin/qemu-system-x86_64"
+	Version string   // its version, as vm.Find returned it
+	Lead    []string // its first arguments, see vm.Emulator
+	Accel   string   // "kvm" or "tcg", as ProbeKVM found or the user said
 	Image   *image.Image
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node; for comparison and for tests
@@ -45,12 +46,22 @@ type Driver struct {
 
 // vm returns the process of a machine.
 func (d *Driver) vm(m machine) vm.Machine {
-	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Dir: m.spec.Dir, Sockets: sockets, Args: m.args()}
+	v := vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: sockets,
+		Args: m.args()}
+	if m.spec.Adapters {
+		v.Nice = adapterNice
+	}
+	return v
 }
+
+// adapterNice is the priority of QEMUs with ConnectX adapters below that of the server of the adapters: a guest that
+// polls waits for the server, which otherwise waits for the end of the guest's time slice.
+const adapterNice = 5
 
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
 func (d *Driver) templateKey(s Spec) string {
-	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs))}, accel: d.Accel, ram: "ram"}
+	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters},
+		accel: d.Accel, ram: "ram"}
 	return vm.Key(append(m.args(), d.Image.Key, image.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))...)
 }
 
@@ -112,7 +123,7 @@ const bootLimit = 180 * time.Second
 // vm.ErrClock says that it should have.
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
-	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory}
+	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters}
 	for i := range s.NICs {
 		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
 	}
@@ -176,7 +187,17 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	} else {
 		m.image, reason = d.Image, cmp.Or(reason, "no template was prepared")
 	}
-	c, err := d.vm(m).Start(t)
+	var memory *os.File
+	if s.Adapters {
+		var err error
+		if memory, err = sharedMemory(m.ram, s.Memory); err != nil {
+			return nil, err
+		}
+		m.ram, m.share = fmt.Sprintf("/proc/self/fd/%d", sockets.MemoryDescriptor()), true
+	}
+	v := d.vm(m)
+	v.Memory = memory
+	c, err := v.Start(t)
 	if err != nil {
 		return nil, err
 	}
