@@ -23,8 +23,9 @@ type stream struct {
 	files []fdAt
 }
 
-// fdAt is a file, with the place in the stream of the bytes that it came with: a file belongs to the message that
-// holds them.
+// fdAt is a file, with the place in the stream of the last byte that was read with it: a read may begin with bytes of
+// earlier messages without files, and ends with the part that the file was sent with. A file belongs to the message
+// that holds this byte.
 type fdAt struct {
 	fd int
 	at uint64
@@ -71,10 +72,10 @@ func (s *stream) fill(n int) error {
 		if s.r > 64<<10 { // keep the buffer short
 			s.buf, s.r = append(s.buf[:0], s.buf[s.r:]...), 0
 		}
+		s.buf = append(s.buf, s.tmp[:k]...)
 		if ok > 0 {
 			s.keepFDs(s.oob[:ok])
 		}
-		s.buf = append(s.buf, s.tmp[:k]...)
 	}
 	return nil
 }
@@ -84,7 +85,7 @@ func (s *stream) keepFDs(oob []byte) {
 	for i := range msgs {
 		fds, _ := unix.ParseUnixRights(&msgs[i])
 		for _, fd := range fds {
-			s.files = append(s.files, fdAt{fd, s.pos + uint64(len(s.buf)-s.r)})
+			s.files = append(s.files, fdAt{fd, s.pos + uint64(len(s.buf)-s.r) - 1})
 		}
 	}
 }
