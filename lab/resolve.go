@@ -109,7 +109,7 @@ func (e *entry) node() Node {
 		CPUs: cpus.or(DefaultCPUs), AutoCPUs: cpus.auto,
 		Memory: memory.or(DefaultMemory), AutoMemory: memory.auto,
 		Image: or(o.Image, s.Image, DefaultImage), NIC: or(o.NIC, s.NIC, DefaultNIC),
-		SMT:   or(o.SMT, s.SMT, DefaultSetting), GuestNUMA: or(o.GuestNUMA, s.GuestNUMA, DefaultSetting),
+		SMT: or(o.SMT, s.SMT, DefaultSetting), GuestNUMA: or(o.GuestNUMA, s.GuestNUMA, DefaultSetting),
 		NICs: make([]NIC, nics.count()+vfs.count()), VFs: vfs.count(), GPUs: gpus.count(),
 		GPURequests: gpus.requests(), NICRequests: nics.requests(), VFRequests: vfs.requests(),
 	}

@@ -15,7 +15,9 @@ import (
 // find theirs when they look for it.
 func adapterArgs(i int, n NIC) []string {
 	port := fmt.Sprintf("cx%d", i)
-	args := []string{"-device", fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,hotplug=off,power_controller_present=off,pref64-reserve=64M", port, i+1)}
+	args := []string{"-device",
+		fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,hotplug=off,power_controller_present=off,pref64-reserve=64M", port,
+			i+1)}
 	if n.Adapter == "" {
 		return args
 	}
