@@ -29,9 +29,9 @@ func (c *casts) total() (t tally) {
 
 // traffic is what a port has sent and received: of the guest's network stack, and of RDMA.
 type traffic struct {
-	ethTx, ethRx   casts
-	rdmaTx, rdmaRx tally
-	prioTx, prioRx [8]tally
+	EthTx, EthRx   casts
+	RDMATx, RDMARx tally
+	PrioTx, PrioRx [8]tally
 }
 
 // counts are other counters of a port.
@@ -45,8 +45,8 @@ type counts struct {
 func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	t := &p.Traffic
 	rdmaRx, rdmaTx := p.rdma()
-	for i, c := range []tally{{}, {Packets: p.count.txDropped}, rdmaRx, rdmaTx, {}, {}, t.ethRx.Broad, t.ethTx.Broad,
-		t.ethRx.Uni, t.ethTx.Uni, t.ethRx.Multi, t.ethTx.Multi} {
+	for i, c := range []tally{{}, {Packets: p.count.txDropped}, rdmaRx, rdmaTx, {}, {}, t.EthRx.Broad, t.EthTx.Broad,
+		t.EthRx.Uni, t.EthTx.Uni, t.EthRx.Multi, t.EthTx.Multi} {
 		be.PutUint64(out[0x10+16*i:], c.Packets)
 		be.PutUint64(out[0x18+16*i:], c.Bytes)
 	}
@@ -55,11 +55,9 @@ func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 
 // rdma is the RDMA traffic of both paths.
 func (p *Port) rdma() (rx, tx tally) {
-	rx, tx = p.Traffic.rdmaRx, p.Traffic.rdmaTx
-	if w := p.wireCounters(); w != nil {
-		rx.add(w.Rx)
-		tx.add(w.Tx)
-	}
+	rx, tx = p.Traffic.RDMARx, p.Traffic.RDMATx
+	rx.add(p.net.Counters.Rx)
+	tx.add(p.net.Counters.Tx)
 	return rx, tx
 }
 
@@ -202,11 +200,9 @@ func modifyCongStatus(p *Port, in, _ []byte, _ uint32) status {
 }
 
 func queryCongStatistics(p *Port, _, out []byte, _ uint32) status {
-	if w := p.wireCounters(); w != nil {
-		be.PutUint64(out[0x18:], w.CNPIgnored)
-		be.PutUint64(out[0x20:], w.CNPHandled)
-		be.PutUint64(out[0x54:], w.ECNMarked)
-		be.PutUint64(out[0x5c:], w.CNPSent)
+	w := &p.net.Counters
+	for at, v := range map[int]uint64{0x18: w.CNPIgnored, 0x20: w.CNPHandled, 0x54: w.ECNMarked, 0x5c: w.CNPSent} {
+		be.PutUint64(out[at:], v)
 	}
 	return ok
 }

@@ -23,8 +23,8 @@ func (p *Port) sendFrames(q *queue) {
 		if !found {
 			return
 		}
-		if ahead := p.txFree - p.s.now(); ahead > maxLag { // the wire is busy
-			p.wait(q, p.txFree-maxLag)
+		if p.net.Backlog() > maxBacklog { // the wire is busy
+			p.wait(q, p.s.now()+50*time.Microsecond)
 			return
 		}
 		q.SI += blocks
@@ -94,9 +94,9 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	if st := parseData(data, &wr); st != roce.OK {
 		return nil, st
 	}
-	list, st := p.gatherList(nil, &wr, q.PD, roce.LocalRead)
-	if st != roce.OK {
-		return nil, st
+	list, fits := p.gatherList(&wr, q.PD, roce.LocalRead)
+	if !fits {
+		return nil, roce.LocalProtection
 	}
 	n := total(list)
 	if n+uint64(len(head)) > maxLSO {
@@ -109,24 +109,22 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	return f, roce.OK
 }
 
-// maxQueued bounds the frames that wait for the callback, in each port.
-const maxQueued = 4096
+// maxBacklog is how many bytes may wait for the wire before a send queue does.
+const maxBacklog = 256 << 10
 
 // transmit queues a frame for the wire.
 func (p *Port) transmit(f []byte) {
-	if len(f) < 14 {
-		return
-	}
-	if !p.up() || len(p.frames) >= maxQueued {
+	if len(f) < 14 || !p.up() {
 		p.count.txDropped++
 		return
 	}
-	p.Traffic.ethTx.count(f)
-	if r := p.nic.RateBits; r > 0 {
-		now := p.s.now()
-		p.txFree = max(now, p.txFree) + time.Duration(int64(len(f)+onWire)*8e9/r)
+	prio := byte(0)
+	if len(f) >= 18 && be.Uint16(f[12:]) == etherVLAN {
+		prio = f[14] >> 5
 	}
-	p.frames = append(p.frames, f)
+	p.Traffic.EthTx.count(f)
+	p.net.Enqueue(f, prio)
+	p.netDirty = true
 }
 
 // receive takes an Ethernet frame from the wire.
@@ -156,7 +154,7 @@ func (p *Port) receiveInto(to target, f []byte) {
 		return
 	}
 	var b [64]byte
-	if tagged := len(f) >= 18 && be.Uint16(f[12:]) == 0x8100; tagged && !q.KeepVLAN {
+	if tagged := len(f) >= 18 && be.Uint16(f[12:]) == etherVLAN; tagged && !q.KeepVLAN {
 		// The tag goes into the CQE.
 		b[29] |= 1
 		copy(b[30:], f[14:16])
@@ -178,7 +176,7 @@ func (p *Port) receiveInto(to target, f []byte) {
 		p.count.noBuffer++
 	} else {
 		move(dst, []seg{bytesSeg(f)})
-		p.Traffic.ethRx.count(f)
+		p.Traffic.EthRx.count(f)
 		be.PutUint32(b[12:], to.hash)
 		b[16] = to.hashType
 		// The driver takes the sum over the packet after the Ethernet header (CHECKSUM_COMPLETE).
@@ -214,8 +212,9 @@ func sum(b []byte, init uint32) uint16 {
 }
 
 const (
-	protoTCP = 6
-	protoUDP = 17
+	etherVLAN = 0x8100
+	protoTCP  = 6
+	protoUDP  = 17
 )
 
 // ipPacket finds the IP packet in a frame, after tags.
@@ -224,7 +223,7 @@ func ipPacket(f []byte) (ethertype uint16, ip []byte) {
 		return 0, nil
 	}
 	ethertype, ip = be.Uint16(f[12:]), f[14:]
-	for ethertype == 0x8100 && len(ip) >= 4 {
+	for ethertype == etherVLAN && len(ip) >= 4 {
 		ethertype, ip = be.Uint16(ip[2:]), ip[4:]
 	}
 	return ethertype, ip

@@ -234,24 +234,14 @@ func (s *seg) write(o uint64, b []byte) bool {
 // bytesSeg is memory of our own as a piece.
 func bytesSeg(b []byte) seg { return seg{n: uint64(len(b)), b: b} }
 
-// atomically replaces the 8 bytes of a piece by op of them, and returns the old number. The guest's CPUs use the same
-// memory, so it is one instruction here too.
-func atomically(s *seg, op roce.AtomicOp) (uint64, bool) {
-	if s.n < 8 {
-		return 0, false
-	}
-	if s.b == nil {
-		var w [8]byte
-		ok := s.read(0, w[:])
-		old := le.Uint64(w[:])
-		le.PutUint64(w[:], op.Apply(old))
-		return old, ok && s.write(0, w[:])
-	}
-	at := (*uint64)(unsafe.Pointer(&s.b[0]))
+// atomically replaces the 8 bytes of guest memory at b by op of them, and returns the old number. The guest's CPUs use
+// the same memory, so it is one instruction here too.
+func atomically(b []byte, op roce.AtomicOp) uint64 {
+	at := (*uint64)(unsafe.Pointer(&b[:8][0]))
 	for {
 		old := atomic.LoadUint64(at)
 		if atomic.CompareAndSwapUint64(at, old, op.Apply(old)) {
-			return old, true
+			return old
 		}
 	}
 }

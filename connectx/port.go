@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rackless/rackless/roce"
 	"github.com/rackless/rackless/vfiouser"
 )
 
@@ -31,9 +32,14 @@ type Port struct {
 	in, out  []byte // of the command that runs
 	outLen   int
 	waiting  map[*queue]time.Duration
-	txFree   time.Duration // when the wire has taken all that was sent
-	rxFree   time.Duration
+	rxFree   time.Duration // when the wire has delivered all that was copied to the port
+	net      *roce.Port
+	netDirty bool          // net is to be polled
+	netAt    time.Duration // and when at the latest
+	failed   []*queue      // whose wireQP has failed
+	loop     [][]byte      // frames from the port to itself
 	wr       sendWR
+	list     []seg // for one call of domain.copy
 
 	wakeAt atomic.Int64 // the earliest deadline
 
@@ -55,6 +61,9 @@ func (p *Port) lock() {
 
 // unlock releases the port and sends the frames that were queued.
 func (p *Port) unlock() {
+	if p.netDirty {
+		p.poll(p.s.now())
+	}
 	n := len(p.frames)
 	p.mu.Unlock()
 	p.s.maps.RUnlock()
@@ -127,7 +136,10 @@ func (p *Port) tick(now time.Duration) {
 	for _, at := range p.waiting {
 		p.wakeBy(at)
 	}
-	p.wireTick(now)
+	if p.netAt <= now {
+		p.poll(now)
+	}
+	p.wakeBy(p.netAt)
 }
 
 // wait lets a send queue run at a time.
@@ -140,7 +152,11 @@ func (p *Port) wait(q *queue, at time.Duration) {
 func (p *Port) Deliver(frame []byte) {
 	p.lock()
 	defer p.unlock()
-	if p.link && !p.gone && !p.wireReceive(frame) {
+	if !p.up() {
+		return
+	}
+	p.netDirty = true
+	if !p.net.Receive(p.s.now(), frame) {
 		p.receive(frame)
 	}
 }
@@ -156,7 +172,13 @@ func (p *Port) SetLink(up bool) {
 	if !up {
 		p.count.linkDowns++
 	}
-	p.s.epoch.Add(1)
+	p.linkChanged()
+}
+
+// linkChanged tells all who want to know.
+func (p *Port) linkChanged() {
+	p.net.SetLink(p.up())
+	p.netDirty = true
 	p.portEvent()
 }
 
@@ -197,7 +219,6 @@ func (p *Port) setGID(i uint32, g gidEntry) {
 		p.GIDs[i] = g
 		p.s.gids[gidKey{g.GID, g.MAC}] = p
 	}
-	p.s.epoch.Add(1)
 }
 
 func (p *Port) hasGID(k gidKey, but uint32) bool {
@@ -213,10 +234,11 @@ func (p *Port) hasGID(k gidKey, but uint32) bool {
 func (p *Port) dropState() {
 	p.s.mu.Lock()
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
-	p.s.epoch.Add(1)
 	p.s.mu.Unlock()
-	p.wireReset()
 	p.tables = newTables()
+	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Rate: uint64(p.nic.RateBits), Congestion: &p.Cong})
+	p.net.SetLink(p.up())
+	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))
 	p.frames = nil

@@ -129,7 +129,8 @@ func (p *Port) setState(q *queue, to roce.State) {
 	q.State = to
 	qpcState.put(q.Ctx, uint64(to))
 	delete(p.waiting, q)
-	q.due, q.tries, q.rnrs, q.idle = 0, 0, 0, 0
+	q.due, q.idle = 0, 0
+	p.wireState(q, to)
 	switch to {
 	case roce.Reset:
 		q.SI, q.RI = 0, 0
@@ -138,14 +139,6 @@ func (p *Port) setState(q *queue, to roce.State) {
 	case roce.ReadyToSend:
 		q.rang = p.s.now()
 		p.wait(q, q.rang) // requests that were posted before
-	}
-	p.wireState(q, to)
-}
-
-// fail ends a QP after an error.
-func (p *Port) fail(q *queue) {
-	if q.State != roce.Failed {
-		p.setState(q, roce.Failed)
 	}
 }
 

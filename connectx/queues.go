@@ -67,13 +67,11 @@ type queue struct {
 	Ring     ring
 	KeepVLAN bool
 
-	rang  time.Duration // the last doorbell
-	due   time.Duration // when the wire has carried the message at the head; 0: not known yet
-	tries uint8         // of the message at the head that found nobody
-	rnrs  uint8         // ... that found no receive
-	idle  time.Duration // how long to wait before a failed queue is flushed again
-	attr  roce.Attr     // of Ctx: see setAttr
-	wire  *wireQP
+	rang time.Duration // the last doorbell
+	due  time.Duration // when the wire has carried the message at the head; 0: not known yet
+	idle time.Duration // how long to wait before a failed queue is flushed again
+	attr roce.Attr     // of Ctx: see setAttr
+	wire *wireQP
 }
 
 // shape sets the geometry of a queue's ring, and checks it.
@@ -116,7 +114,9 @@ func destroyQueue(p *Port, _, _ []byte, id uint32) status {
 	if q == nil {
 		return badResource
 	}
-	p.wireRemove(q)
+	if q.wire != nil {
+		p.net.Remove(q.wire.qp)
+	}
 	p.drop(&q.Ring)
 	delete(p.waiting, q)
 	delete(p.Queues, id)

@@ -52,9 +52,8 @@ func (p *Port) portState(d, o []byte, write bool) {
 	if write {
 		was := p.up()
 		p.AdminDown = paosAdminStatus.get(d) == 2
-		p.s.epoch.Add(1)
 		if p.up() != was {
-			p.portEvent()
+			p.linkChanged()
 		}
 	}
 	admin, oper := uint64(1), uint64(1)
@@ -93,25 +92,22 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 	clear(o[:0xf8])
 	put := func(at int, v uint64) { be.PutUint64(o[at:], v) }
 	t := &p.Traffic
-	ethRx, ethTx := t.ethRx.total(), t.ethTx.total()
+	ethRx, ethTx := t.EthRx.total(), t.EthTx.total()
 	rdmaRx, rdmaTx := p.rdma()
 	rx, tx := ethRx, ethTx
 	rx.add(roce.Traffic(rdmaRx))
 	tx.add(roce.Traffic(rdmaTx))
-	w := p.wireCounters()
-	if w == nil {
-		w = &roce.PortCounters{}
-	}
+	w := &p.net.Counters
 	switch group {
 	case 0x00: // IEEE 802.3; octets there count the FCS
 		put(0x00, tx.Packets)
 		put(0x08, rx.Packets)
 		put(0x20, tx.Bytes+4*tx.Packets)
 		put(0x28, rx.Bytes+4*rx.Packets)
-		put(0x30, t.ethTx.Multi.Packets)
-		put(0x38, t.ethTx.Broad.Packets)
-		put(0x40, t.ethRx.Multi.Packets)
-		put(0x48, t.ethRx.Broad.Packets)
+		put(0x30, t.EthTx.Multi.Packets)
+		put(0x38, t.EthTx.Broad.Packets)
+		put(0x40, t.EthRx.Multi.Packets)
+		put(0x48, t.EthRx.Broad.Packets)
 		put(0x60, p.count.tooLong)
 		pauses := uint64(0)
 		for _, n := range w.RxPause {
@@ -121,28 +117,28 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 		put(0x88, pauses)
 	case 0x01: // RFC 2863
 		put(0x00, rx.Bytes+4*rx.Packets)
-		put(0x08, rx.Packets-t.ethRx.Multi.Packets-t.ethRx.Broad.Packets)
+		put(0x08, rx.Packets-t.EthRx.Multi.Packets-t.EthRx.Broad.Packets)
 		put(0x10, w.RxDropped)
 		put(0x28, tx.Bytes+4*tx.Packets)
-		put(0x30, tx.Packets-t.ethTx.Multi.Packets-t.ethTx.Broad.Packets)
+		put(0x30, tx.Packets-t.EthTx.Multi.Packets-t.EthTx.Broad.Packets)
 		put(0x38, w.TxDropped)
 	case 0x02: // RFC 2819
 		put(0x00, w.RxDropped)
 		put(0x08, rx.Bytes+4*rx.Packets)
 		put(0x10, rx.Packets)
-		put(0x18, t.ethRx.Broad.Packets)
-		put(0x20, t.ethRx.Multi.Packets)
+		put(0x18, t.EthRx.Broad.Packets)
+		put(0x20, t.EthRx.Multi.Packets)
 		put(0x38, p.count.tooLong)
 	case 0x05: // extended
 		put(0x38, w.RxICRC)
-	case 0x10: // by priority; Ethernet frames have none here
-		put(0x00, t.prioRx[prio].Bytes)
-		put(0x20, t.prioRx[prio].Packets)
-		put(0x28, t.prioTx[prio].Bytes+w.TxPrio[prio].Bytes)
-		put(0x48, t.prioTx[prio].Packets+w.TxPrio[prio].Packets)
-		if prio == 0 {
-			put(0x00, t.prioRx[0].Bytes+ethRx.Bytes)
-			put(0x20, t.prioRx[0].Packets+ethRx.Packets)
+	case 0x10: // by priority
+		put(0x00, t.PrioRx[prio].Bytes+w.RxPrio[prio].Bytes)
+		put(0x20, t.PrioRx[prio].Packets+w.RxPrio[prio].Packets)
+		put(0x28, t.PrioTx[prio].Bytes+w.TxPrio[prio].Bytes)
+		put(0x48, t.PrioTx[prio].Packets+w.TxPrio[prio].Packets)
+		if prio == 0 { // arriving Ethernet frames count here, as the port does not trust their tags
+			put(0x00, t.PrioRx[0].Bytes+w.RxPrio[0].Bytes+ethRx.Bytes)
+			put(0x20, t.PrioRx[0].Packets+w.RxPrio[0].Packets+ethRx.Packets)
 		}
 		put(0x50, w.RxPause[prio])
 		put(0x58, w.PausedUS[prio])

@@ -41,7 +41,6 @@ type Server struct {
 	mu    sync.RWMutex
 	ports []*Port
 	gids  map[gidKey]*Port
-	epoch atomic.Uint64 // changes with gids and links
 
 	timer *timer
 }

@@ -240,7 +240,7 @@ func headers(f []byte) (m [matchSize]byte) {
 	be.PutUint16(m[6:], be.Uint16(f[12:]))
 	copy(m[8:], f[0:6])
 	kind, ip := ipPacket(f)
-	if be.Uint16(f[12:]) == 0x8100 && len(f) >= 18 {
+	if be.Uint16(f[12:]) == etherVLAN && len(f) >= 18 {
 		copy(m[14:], f[14:16])
 		m[0x12] |= 0x80 // cvlan_tag
 		be.PutUint16(m[6:], kind)

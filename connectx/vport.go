@@ -1,5 +1,7 @@
 package connectx
 
+import "github.com/rackless/rackless/roce"
+
 // guid of the adapter, from its MAC as Mellanox does.
 func (p *Port) guid() uint64 {
 	m := p.nic.MAC
@@ -103,6 +105,9 @@ func setRoCEAddress(p *Port, in, _ []byte, _ uint32) status {
 	for _, q := range p.Queues {
 		if q.Kind == queueQP && adsSrcAddrIndex.get32(q.Ctx[qpcPath:]) == i {
 			p.setAttr(q)
+			if q.State >= roce.ReadyToReceive && q.State <= roce.SendDrain {
+				p.wireState(q, q.State)
+			}
 		}
 	}
 	return ok

@@ -1,19 +1,220 @@
 package connectx
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/roce"
 )
 
-// The wire: messages as RoCE v2 frames, by package roce.
+// The wire: frames of RDMA by package roce, which calls back for requests, memory and completions.
 
-type wireQP struct{}
+// wire takes the frames that roce sends.
+type wire Port
 
-func (p *Port) wireTick(time.Duration)           {}
-func (p *Port) wireReset()                       {}
-func (p *Port) wireReceive([]byte) bool          { return false }
-func (p *Port) wireSend(*queue) bool             { return false }
-func (p *Port) wireRemove(*queue)                {}
-func (p *Port) wireState(*queue, roce.State)     {}
-func (p *Port) wireCounters() *roce.PortCounters { return nil }
+// Send implements roce.Wire.
+func (w *wire) Send(_ time.Duration, frame []byte) {
+	p := (*Port)(w)
+	f := slices.Clone(frame)
+	if to := [6]byte(f[:6]); to == p.nic.MAC && f[0]&1 == 0 {
+		p.loop = append(p.loop, f)
+		return
+	}
+	p.frames = append(p.frames, f)
+}
+
+// poll lets roce run, and takes over what became of its queues.
+func (p *Port) poll(now time.Duration) {
+	p.netDirty = false
+	p.netAt = p.net.Poll(now)
+	for i := 0; len(p.loop) > 0 && i < sendBatch; i++ { // two QPs of the port could talk to each other for ever
+		f := p.loop[0]
+		p.loop = p.loop[1:]
+		if !p.net.Receive(now, f) {
+			p.receive(f)
+		}
+		p.netAt = p.net.Poll(now)
+	}
+	if p.netAt < 0 {
+		p.netAt = never
+	}
+	if len(p.loop) > 0 {
+		p.netAt = now
+	}
+	for len(p.failed) > 0 {
+		q := p.failed[0]
+		p.failed = p.failed[1:]
+		if p.Queues[q.Num] == q && q.State != roce.Failed {
+			p.setState(q, roce.Failed)
+		}
+	}
+	p.wakeBy(p.netAt)
+}
+
+// ring tells roce that requests were posted.
+func (p *Port) ring(q *queue) {
+	q.wire.qp.Doorbell()
+	p.netDirty = true
+}
+
+// wireQP is roce's half of a QP.
+type wireQP struct {
+	p   *Port
+	q   *queue
+	qp  *roce.QP
+	out int // requests that it has taken and not ended
+}
+
+var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceUC: roce.UC, serviceUD: roce.UD, serviceGSI: roce.GSI}
+
+// wireState moves roce's half of a QP to a state.
+func (p *Port) wireState(q *queue, to roce.State) {
+	typ, has := services[q.Service]
+	if !has {
+		return
+	}
+	if q.wire == nil {
+		if to == roce.Reset || to == roce.Failed {
+			return
+		}
+		c := roce.QPConfig{Type: typ, QPN: q.Num, SrcQP: qpcDethSqpn.get32(q.Ctx), Shared: q.Receives != receivesOwn,
+			Counters: p.counters(q), Mem: domain{p, q.PD}}
+		if typ == roce.GSI && q.NoRecv { // the driver's second, which only sends
+			c.Type, c.SrcQP = roce.UD, 1
+		}
+		w := &wireQP{p: p, q: q}
+		c.Owner = w
+		var err error
+		if w.qp, err = p.net.NewQP(c); err != nil {
+			p.logf("QP %#x: %v", q.Num, err)
+			return
+		}
+		q.wire = w
+	}
+	if err := q.wire.qp.Modify(to, &q.attr); err != nil {
+		p.logf("QP %#x: %v", q.Num, err)
+	}
+	if to == roce.Reset {
+		q.wire.out = 0
+	}
+	p.netDirty = true
+}
+
+// signaled is a bit of a request's ID that says whether the driver wants a completion. All requests are signaled to
+// roce, so that their ends can be counted.
+const signaled = 1 << 32
+
+// NextSend implements roce.Owner.
+func (w *wireQP) NextSend(wr *sendWR) bool {
+	var b [maxWQE]byte
+	wqe, blocks, found := w.p.nextWQE(w.q, &b)
+	if !found {
+		return false
+	}
+	w.q.SI += blocks
+	w.p.parse(w.q, wqe, wr)
+	if wr.Signaled {
+		wr.ID |= signaled
+	}
+	wr.Signaled = true
+	w.out++
+	return true
+}
+
+// NextRecv implements roce.Owner.
+func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
+	if !w.p.nextRecv(w.q, wr) {
+		return false
+	}
+	if s := w.p.receives(w.q); s.PD != w.q.PD {
+		wr.Mem = domain{w.p, s.PD}
+	}
+	return true
+}
+
+// Complete implements roce.Owner.
+func (w *wireQP) Complete(c *roce.Completion) {
+	if c.Status != roce.OK && c.Status != roce.Flushed && (!c.Recv || !w.q.datagrams()) {
+		w.p.failed = append(w.p.failed, w.q)
+	}
+	if !c.Recv {
+		w.out--
+		if c.Status == roce.OK && c.ID&signaled == 0 {
+			return
+		}
+	}
+	w.p.completion(w.q, c)
+}
+
+// Event implements roce.Owner.
+func (w *wireQP) Event(e roce.Event) {
+	typ, has := map[roce.Event]byte{roce.EventCommEst: eventCommEst, roce.EventAccessError: eventAccess,
+		roce.EventInvalid: eventInvalid, roce.EventDrained: eventSQDrained}[e]
+	if e == roce.EventAccessError || e == roce.EventInvalid || e == roce.EventFatal {
+		w.p.failed = append(w.p.failed, w.q)
+	}
+	if has {
+		w.p.queueEvent(typ, 0, w.q.Num)
+	}
+}
+
+// domain is the memory of a protection domain.
+type domain struct {
+	p  *Port
+	pd uint32
+}
+
+func fault(f roce.Fault) error {
+	if f == 0 {
+		return nil
+	}
+	return f
+}
+
+// Check implements roce.Memory.
+func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
+	_, f := d.p.translate(nil, key, d.pd, va, n, a)
+	return fault(f)
+}
+
+// Read implements roce.Memory.
+func (d domain) Read(key uint32, va uint64, b []byte, a roce.Access) error {
+	return d.copy(key, va, b, a, func(mem, buf []seg) { move(buf, mem) })
+}
+
+// Write implements roce.Memory.
+func (d domain) Write(key uint32, va uint64, b []byte, a roce.Access) error {
+	return d.copy(key, va, b, a, move)
+}
+
+func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, f func(mem, buf []seg)) error {
+	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(len(b)), a)
+	if fail == 0 {
+		f(list, []seg{bytesSeg(b)})
+	}
+	clear(list)
+	d.p.list = list
+	return fault(fail)
+}
+
+// Atomic implements roce.Memory.
+func (d domain) Atomic(key uint32, va uint64, op roce.AtomicOp) (uint64, error) {
+	list, f := d.p.translate(nil, key, d.pd, va, 8, roce.RemoteAtomic)
+	switch {
+	case f != 0:
+		return 0, f
+	case va%8 != 0:
+		return 0, roce.FaultAlign
+	case len(list) != 1 || list[0].b == nil || list[0].addr%8 != 0:
+		return 0, roce.FaultAddress
+	}
+	return atomically(list[0].b, op), nil
+}
+
+// Invalidate implements roce.Memory.
+func (d domain) Invalidate(key uint32) error {
+	if !d.p.invalidate(key, d.pd) {
+		return roce.FaultKey
+	}
+	return nil
+}

@@ -112,6 +112,9 @@ func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 	return true
 }
 
+// Backlog is how many bytes of the host's frames wait.
+func (p *Port) Backlog() int { return p.queued }
+
 // Receive takes a frame from the wire. False: it is neither RoCE v2 nor a pause frame, so it is the host's.
 func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	if p.down {
