@@ -7,6 +7,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/trace"
 )
 
 // minVersion is the oldest QEMU that rackless uses: the igb NIC with SR-IOV came with it.
@@ -51,7 +53,9 @@ func (e Emulator) AskVersion() (string, error) {
 }
 
 func (e Emulator) command(args ...string) *exec.Cmd {
-	return exec.Command(e.Path, append(append([]string(nil), e.Lead...), args...)...)
+	args = append(append([]string(nil), e.Lead...), args...)
+	trace.Runs("", append([]string{e.Path}, args...))
+	return exec.Command(e.Path, args...)
 }
 
 // HasVFIOUser reports whether the emulator connects to devices in other processes. QEMU can since 10.1, if it was built

@@ -113,14 +113,17 @@ func prefixed(prefix, s string) string {
 	return prefix + s
 }
 
+// smtWords are the kernel's words for the state of SMT, in English.
+var smtWords = strings.NewReplacer("forceoff", "forced off", "notsupported", "not supported", "notimplemented",
+	"not implemented")
+
 // countsText is "1 package, 32 cores, 64 CPUs, 4 NUMA nodes".
 func (v *view) countsText() string {
 	h := v.Host
 	hardware := joined(", ", counted(len(h.Packages), "package"), counted(len(h.Cores), "core"),
 		counted(v.onlineCPUs().Len(), "CPU"))
-	// The kernel's own word for it.
 	if hardware != "" && h.CPUs.SMT != "" {
-		hardware += " (SMT " + h.CPUs.SMT + ")"
+		hardware += " (SMT " + smtWords.Replace(h.CPUs.SMT) + ")"
 	}
 	return joined(", ", hardware, counted(len(h.NUMANodes), "NUMA node"))
 }

@@ -35,8 +35,9 @@ type fake struct {
 	data    report.Data
 	host    Host
 
-	fail map[string]error // by method
-	hang chan struct{}    // methods in stuck wait for it, whatever their context says
+	fail   map[string]error // by method
+	panics string           // the method that does
+	hang   chan struct{}    // methods in stuck wait for it, whatever their context says
 
 	mu        sync.Mutex
 	stuck     map[string]bool
@@ -60,6 +61,9 @@ func (f *fake) enter(method string) error {
 	f.mu.Unlock()
 	if stuck {
 		<-f.hang
+	}
+	if method == f.panics {
+		panic("index out of range")
 	}
 	return f.fail[method]
 }

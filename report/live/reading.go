@@ -3,6 +3,8 @@ package live
 import (
 	"context"
 	"fmt"
+	"log"
+	"runtime/debug"
 	"sync"
 	"time"
 )
@@ -74,7 +76,7 @@ func (r *reading[T]) join() *flight[T] {
 		// Not the context of the first reader: others wait too.
 		ctx, cancel := context.WithTimeout(context.Background(), r.limit)
 		defer cancel()
-		value, err := r.read(ctx)
+		value, err := guarded(ctx, r.read)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		f.value, f.err, f.at = value, err, r.now()
@@ -82,6 +84,23 @@ func (r *reading[T]) join() *flight[T] {
 		close(f.done)
 	}()
 	return f
+}
+
+// guarded reads, and makes an error of a panic: what is wrong in one reader of one file must not end the server, and
+// with it the pages of everything else.
+func guarded[T any](ctx context.Context, read func(context.Context) (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fault(p)
+		}
+	}()
+	return read(ctx)
+}
+
+// fault makes an error of what a panic said, and writes to the log where it came from.
+func fault(p any) error {
+	log.Printf("%v\n%s", p, debug.Stack())
+	return fmt.Errorf("this is a fault of rackless, please report it: %v", p)
 }
 
 // A shelf has a reading for each of some names.

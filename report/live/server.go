@@ -136,7 +136,7 @@ func newPages(src Source, o Options) *server {
 
 // mux has the addresses of all pages. The policy of the pages allows no style and no script of another origin, so both
 // are served here.
-func (s *server) mux() *http.ServeMux {
+func (s *server) mux() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) { notFound(w) })
 	mux.HandleFunc("GET /{$}", s.overview)
@@ -154,7 +154,14 @@ func (s *server) mux() *http.ServeMux {
 			write(w, http.StatusOK, file.kind, []byte(file.text))
 		})
 	}
-	return mux
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if p := recover(); p != nil {
+				failed(w, http.StatusInternalServerError, "This page cannot be shown", "", fault(p))
+			}
+		}()
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // write sends a whole answer. That the reader has gone away is his business.

@@ -343,6 +343,26 @@ func TestAPartThatHangsDoesNotHoldThePage(t *testing.T) {
 	}
 }
 
+// A panic in what reads one thing is said where that would stand, and the server goes on.
+func TestAFaultOfAReaderDoesNotEndTheServer(t *testing.T) {
+	t.Parallel()
+	for part, path := range map[string]string{"labs": "/", "studies": "/studies/contention", "host": "/host",
+		"result pair 20261122T200000Z": "/results/pair/20261122T200000Z", "fabric pair": "/", "results": "/"} {
+		t.Run(part, func(t *testing.T) {
+			t.Parallel()
+			f := typical(t)
+			f.panics = part
+			base := serve(t, f)
+			if _, body := ask(t, base+path, nil); !strings.Contains(body, "please report it: index out of range") {
+				t.Errorf("it is not said:\n%s", body)
+			}
+			if resp, _ := ask(t, base+"/metrics", nil); resp.StatusCode != http.StatusOK {
+				t.Errorf("metrics: status %d", resp.StatusCode)
+			}
+		})
+	}
+}
+
 func TestManyReadersAreOneQuestion(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
