@@ -56,6 +56,9 @@ type flow struct {
 	next                    time.Duration // when the next packet may go
 }
 
+// maxSteps bounds what is made up for after a pause: parameters are a guest's, and may lead nowhere.
+const maxSteps = 1 << 14
+
 // unpacedRate stands for the rate of a port without one, in Mbit/s.
 const unpacedRate = 100_000
 
@@ -145,7 +148,8 @@ func micros(n uint32) time.Duration { return time.Duration(max(1, n)) * time.Mic
 // reduce cuts by alpha/2: alpha has ten bits there, and GD is 11.
 func (f *flow) reduce(c *Congestion) {
 	keep := 1 - f.alpha*1024/float64(uint64(1)<<min(c.GD, 63))
-	f.rate = max(f.rate*max(keep, float64(min(c.MinDecFac, 100))/100), float64(c.MinRate), 1)
+	low := max(f.rate*float64(min(c.MinDecFac, 100))/100, float64(c.MinRate), 1)
+	f.rate = min(f.rate, max(f.rate*keep, low))
 }
 
 // advance makes up for the time until now: alpha decays, and the timer raises the rate.
@@ -155,7 +159,11 @@ func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 		f.alpha *= math.Pow(float64(min(c.DCETCPG, 1023))/1024, float64(n))
 		f.alphaAt += n * rtt
 	}
-	for f.limited && now >= f.timerAt {
+	for n := 0; f.limited && now >= f.timerAt; n++ {
+		if n == maxSteps {
+			f.timerAt = now + micros(c.TimeReset)
+			return
+		}
 		f.byTime++
 		old := f.rate
 		f.increase(c, line)
@@ -212,7 +220,7 @@ func (q *QP) passed(now time.Duration, n int) {
 	c, line := q.port.congestion(), q.port.lineRate()
 	f.advance(now, c, line)
 	f.bytes += uint64(n)
-	for step := uint64(max(1, c.ByteReset)); f.limited && f.bytes >= step; {
+	for step := uint64(max(256, c.ByteReset)); f.limited && f.bytes >= step; {
 		f.bytes -= step
 		f.byBytes++
 		f.increase(c, line)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gopacket/gopacket"
 	"github.com/gopacket/gopacket/layers"
@@ -300,4 +301,52 @@ func FuzzParse(f *testing.F) {
 			t.Error("an IPv4 packet without IPv4 addresses")
 		}
 	})
+}
+
+// A conversation over IPv6 with tags: each frame has the right CRC, and Wireshark finds nothing malformed.
+func TestConversationIsDecoded(t *testing.T) {
+	s := newSim(t, RC, 25e9, func(a *Attr) {
+		p := &a.Path
+		p.Src, p.Dst = GID{0: 0xfd, 15: p.Src[15]}, GID{0: 0xfd, 15: p.Dst[15]}
+		p.Tagged, p.VLAN, p.TClass, p.FlowLabel, a.MTU = true, 100, 26<<2, 0xabcde, 256
+	})
+	a, b := s.nodes[0], s.nodes[1]
+	var frames [][]byte
+	s.tap = func(f []byte) {
+		frames = append(frames, f)
+		if got, want := le.Uint32(f[len(f)-4:]), slowICRC(f); got != want {
+			t.Errorf("frame %d: CRC %#x, want %#x", len(frames), got, want)
+		}
+	}
+	b.recvs = []RecvWR{{SG: local(0, 1000)}, {SG: local(0, 1000)}, {SG: local(0, 1000)}}
+	b.mem[7] = &region{}
+	for op := WRSend; op <= WRFetchAdd; op++ {
+		n := 700
+		if op.atomic() {
+			n = 8
+		}
+		if op == WRWriteImm {
+			n = 1
+		}
+		a.post(SendWR{Op: op, Imm: 7, SG: local(0, n), VA: remoteVA, RKey: keyRemote})
+	}
+	s.run(time.Millisecond)
+	b.recvs = append(b.recvs, RecvWR{})
+	s.run(10 * time.Millisecond)
+	var got []string
+	for i, l := range decode(t, frames, "vlan.id", "vlan.priority", "ipv6.tclass.dscp", "infiniband.bth.opcode",
+		"infiniband.aeth.syndrome.opcode", "_ws.malformed") {
+		x := strings.Split(l, "|")
+		if len(x) != 6 || x[0] != "100" || x[1] != "3" || x[2] != "26" || x[5] != "" {
+			t.Errorf("frame %d: %s", i+1, l)
+			continue
+		}
+		got = append(got, x[3])
+	}
+	seen := strings.Join(got, " ")
+	for _, want := range []string{"0 1 2", "0 1 3", "0 1 22", "6 7 8", "11", "12", "13 14 15", "17", "18", "19", "20"} {
+		if !strings.Contains(" "+seen+" ", " "+want+" ") {
+			t.Errorf("no %q in %s", want, seen)
+		}
+	}
 }

@@ -9,6 +9,8 @@ import (
 type PortConfig struct {
 	Wire Wire
 	Rate uint64 // bits/s on the cable; 0: as fast as it is polled
+	// Group lists the QPs that joined a multicast group; nil: none can.
+	Group func(to GID) []uint32
 	// Congestion is read on each use, so that a device may change parameters at any time; nil: defaults.
 	Congestion *Congestion
 }
@@ -136,19 +138,32 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 		c.RxDropped++
 		return true
 	}
-	if frame[0]&1 != 0 {
-		c.RxMulticast.add(len(frame))
-	} else {
+	if frame[0]&1 == 0 {
 		c.Rx.add(len(frame))
-	}
-	q := p.qps[p.rx.DstQP]
-	if q == nil || !q.receive(now, &p.rx) {
-		c.RxDropped++
+		p.give(now, p.rx.DstQP, len(frame))
 		return true
 	}
-	c.RxPrio[q.attr.Path.Prio].add(len(frame))
-	p.wake(q)
+	c.RxMulticast.add(len(frame))
+	if p.cfg.Group != nil && p.rx.DstQP == multicastQP {
+		for _, n := range p.cfg.Group(p.rx.Dst) {
+			p.give(now, n, len(frame))
+		}
+	}
 	return true
+}
+
+// multicastQP is the destination of packets to a group (10.5).
+const multicastQP = psnMask
+
+// give gives the packet in rx to a QP.
+func (p *Port) give(now time.Duration, qpn uint32, size int) {
+	q := p.qps[qpn]
+	if q == nil || !q.receive(now, &p.rx) {
+		p.Counters.RxDropped++
+		return
+	}
+	p.Counters.RxPrio[q.attr.Path.Prio].add(size)
+	p.wake(q)
 }
 
 // etherPause is MAC control, with the opcodes of a pause of the link and of priorities (IEEE 802.3 annex 31B, 802.1Q

@@ -2,6 +2,7 @@ package roce
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -387,5 +388,64 @@ func TestCNPsKeepADistance(t *testing.T) {
 	a.qp.cut(s.now)
 	if k.CNPIgnored != 1 {
 		t.Errorf("%d CNPs ignored", k.CNPIgnored)
+	}
+}
+
+// Parameters come from a guest: whatever they are, nothing takes long and a rate is between 1 Mbit/s and the line.
+func TestParametersOfAGuestDoNoHarm(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 9))
+	odd := []uint32{0, 1, 2, 50, 100, 1023, 1024, 1 << 20, 1<<32 - 1}
+	for range 300 {
+		s := newSimOf(t, 8192, RC, 25e9, nil)
+		a := s.nodes[0]
+		c := &a.cc
+		for _, x := range []*uint32{&c.TimeReset, &c.ByteReset, &c.Threshold, &c.AIRate, &c.HAIRate, &c.MaxRate,
+			&c.MinDecFac,
+			&c.MinRate, &c.RateToSetOnFirstCNP, &c.DCETCPG, &c.DCETCPRTT, &c.RateReduceMonitorPeriod, &c.InitialAlpha,
+			&c.GD} {
+			*x = odd[r.IntN(len(odd))]
+		}
+		began := time.Now()
+		now := time.Duration(0)
+		for range 50 {
+			now += time.Duration(r.IntN(1 << r.IntN(36)))
+			a.qp.cut(now)
+			a.qp.passed(now, 4200)
+			now += time.Duration(r.IntN(1 << r.IntN(44)))
+			a.qp.paced(now)
+			if f := &a.qp.flow; f.limited && !(f.rate >= 1 && f.rate <= 25e3 && f.alpha >= 0 && f.alpha <= 1) {
+				t.Fatalf("%+v: %+v", *c, *f)
+			}
+		}
+		if d := time.Since(began); d > time.Second {
+			t.Fatalf("%+v: %v", *c, d)
+		}
+	}
+}
+
+func TestGroupGetsWhatIsSentToIt(t *testing.T) {
+	s := newSim(t, UD, 25e9, nil)
+	a, b := s.nodes[0], s.nodes[1]
+	group := GID{0: 0xff, 1: 0x0e, 15: 9}
+	b.port.cfg.Group = func(to GID) []uint32 {
+		if to == group {
+			return []uint32{b.qp.cfg.QPN, 99}
+		}
+		return nil
+	}
+	path := testPath(a, b)
+	path.Dst, path.Src, path.DstMAC = group, GID{0: 0xfd, 15: 1}, [6]byte{0x33, 0x33, 5: 9}
+	other := path
+	other.Dst[15] = 8
+	b.recvs = []RecvWR{{ID: 1, SG: local(0, 100)}, {ID: 2, SG: local(0, 100)}}
+	for _, to := range []Path{path, other} {
+		a.post(SendWR{Op: WRSend, To: to, QPN: multicastQP, QKey: 0x1234, SG: local(0, 10)})
+	}
+	s.run(time.Millisecond)
+	if got := b.statuses(); !slices.Equal(got, []string{"1:0x0"}) || b.port.Counters.RxMulticast.Packets != 2 {
+		t.Errorf("received %v, counters %+v", got, b.port.Counters)
+	}
+	if a.port.Counters.TxMulticast.Packets != 2 || a.port.Counters.Tx.Packets != 0 {
+		t.Errorf("sender's counters %+v", a.port.Counters)
 	}
 }
