@@ -34,7 +34,7 @@ var legend = []class{
 // is.
 func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
-	lines := append(v.matrixLines(1<<20), v.legendLines()...)
+	lines := append(matrixLines(v.matrix(), 1<<20), v.legendLines()...)
 	if _, err := io.WriteString(w, strings.Join(lines, "\n")+"\n"); err != nil {
 		return fmt.Errorf("write the matrix of host %q: %w", d.Provenance.Name, err)
 	}
@@ -84,9 +84,56 @@ func nicTitle(n *topology.NIC) string {
 	return cmp.Or(strings.Join(n.RDMA, ","), strings.Join(n.Netdevs, ","), n.ID())
 }
 
-// matrixLines are the lines of the matrix, with CPU lists of at most so many letters.
-func (v *view) matrixLines(letters int) []string {
-	rows := v.matrix()
+// alikeRows are rows in which one stands for three or more NICs that have the same paths to everything else. In its
+// own column it has their paths to each other.
+func alikeRows(rows []matrixRow) []matrixRow {
+	same := func(i, j int) bool {
+		a, b := rows[i], rows[j]
+		for k := range rows {
+			if k != i && k != j && a.Cells[k] != b.Cells[k] {
+				return false
+			}
+		}
+		return !a.GPU && !b.GPU && intText(a.Node) == intText(b.Node) && setText(a.CPUs, 1<<20) == setText(b.CPUs,
+			1<<20)
+	}
+	var kept []int // places in rows
+	var out []matrixRow
+	taken := make([]bool, len(rows))
+	for i, r := range rows {
+		if taken[i] {
+			continue
+		}
+		members := []int{i}
+		for j := i + 1; j < len(rows); j++ {
+			if !taken[j] && !slices.ContainsFunc(members, func(m int) bool { return !same(m, j) }) {
+				members = append(members, j)
+			}
+		}
+		if len(members) >= leastAlike {
+			var names, titles []string
+			for _, m := range members {
+				taken[m] = true
+				names, titles = append(names, rows[m].Name), append(titles, rows[m].Title)
+			}
+			r.Name, r.Title = fmt.Sprintf("%s x%d", span(names), len(members)), span(titles)
+			r.Cells = slices.Clone(r.Cells)
+			r.Cells[i] = r.Cells[members[1]]
+		}
+		kept, out = append(kept, i), append(out, r)
+	}
+	for n := range out {
+		cells := make([]string, len(kept))
+		for k, i := range kept {
+			cells[k] = out[n].Cells[i]
+		}
+		out[n].Cells = cells
+	}
+	return out
+}
+
+// matrixLines are the lines of a matrix, with CPU lists of at most so many letters.
+func matrixLines(rows []matrixRow, letters int) []string {
 	if len(rows) == 0 {
 		return []string{"No GPUs and no NICs are known."}
 	}
@@ -114,9 +161,9 @@ func (v *view) matrixLines(letters int) []string {
 }
 
 // betweenLines are the part of the matrix that is between NICs and GPUs: a row for each NIC, a column for each GPU.
-func (v *view) betweenLines() []string {
-	rows := v.matrix()
-	return matrixTable(rows[len(v.gpus):], rows[:len(v.gpus)], []string{""}, func(r matrixRow) []string {
+func betweenLines(rows []matrixRow) []string {
+	gpus := slices.IndexFunc(rows, func(r matrixRow) bool { return !r.GPU })
+	return matrixTable(rows[gpus:], rows[:gpus], []string{""}, func(r matrixRow) []string {
 		return []string{r.Title}
 	})
 }

@@ -194,3 +194,39 @@ func TestTheNodeOfAGPUsMemoryIsAColumnWhereItIsKnown(t *testing.T) {
 		t.Errorf("\n%s", out)
 	}
 }
+
+func TestNICsWithTheSamePathsAreOneRow(t *testing.T) {
+	row := func(name string, gpu bool, cells ...string) matrixRow {
+		return matrixRow{ID: name, Name: name, GPU: gpu, Title: "t" + name, Cells: cells, Node: new(0)}
+	}
+	text := func(rows []matrixRow) string {
+		out := ""
+		for _, r := range rows {
+			out += r.Name + ": " + strings.Join(r.Cells, " ") + "; "
+		}
+		return strings.TrimSuffix(out, "; ")
+	}
+	near := []matrixRow{row("GPU0", true, "X", "PIX", "PIX", "SYS", "PIX"), row("NIC0", false, "PIX", "X", "PIX", "SYS", "PIX"),
+		row("NIC1", false, "PIX", "PIX", "X", "SYS", "PIX"), row("NIC2", false, "SYS", "SYS", "SYS", "X", "SYS"),
+		row("NIC3", false, "PIX", "PIX", "PIX", "SYS", "X")}
+	want := "GPU0: X PIX SYS; NIC0-1,3 x3: PIX PIX SYS; NIC2: SYS SYS X"
+	if got := text(alikeRows(near)); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	// Another node, another path among them, or two of them: each has its row.
+	far := slices.Clone(near)
+	far[4].Node = new(1)
+	if got := alikeRows(far); len(got) != len(far) {
+		t.Errorf("NICs of two nodes are one row: %s", text(got))
+	}
+	unlike := []matrixRow{row("NIC0", false, "X", "PIX", "PHB"), row("NIC1", false, "PIX", "X", "PHB"),
+		row("NIC2", false, "PHB", "PHB", "X")}
+	if got := alikeRows(unlike); len(got) != 3 {
+		t.Errorf("NICs with other paths among them are one row: %s", text(got))
+	}
+	gpus := []matrixRow{row("GPU0", true, "X", "SYS", "SYS"), row("GPU1", true, "SYS", "X", "SYS"),
+		row("GPU2", true, "SYS", "SYS", "X")}
+	if got := alikeRows(gpus); len(got) != 3 {
+		t.Errorf("GPUs are one row: %s", text(got))
+	}
+}

@@ -68,6 +68,7 @@ type page struct {
 	Findings      []pageFinding
 	Pictures      template.HTML // SVG that svg.go has escaped
 	Matrix        []matrixRow
+	Alike         bool // a row of Matrix stands for several devices
 	Legend        []class
 	Expected      []pageExpectation
 	Grids         []pageGrid
@@ -109,8 +110,9 @@ func newPage(v *view) page {
 		p.Findings = append(p.Findings, newPageFinding(g))
 	}
 	// A single device has no path to another one.
-	if rows := v.matrix(); len(rows) > 1 {
-		p.Matrix, p.Legend = rows, legend
+	if all := v.matrix(); len(all) > 1 {
+		p.Matrix, p.Legend = alikeRows(all), legend
+		p.Alike = len(p.Matrix) < len(all)
 	}
 	for _, g := range v.grids() {
 		p.Grids = append(p.Grids, newPageGrid(g))

@@ -122,16 +122,21 @@ func (t *terminal) matrix(v *view) {
 	}
 	fmt.Fprintln(t)
 	// From what says most to what needs least room. No line is folded: a matrix whose rows are broken cannot be read.
-	views := [][]string{v.matrixLines(40)}
+	rows := v.matrix()
+	alike := alikeRows(rows)
+	views := [][]string{matrixLines(rows, 40), matrixLines(alike, 40)}
 	if len(v.nics) > 0 {
-		views = append(views, v.betweenLines())
+		views = append(views, betweenLines(alike))
 	}
-	for _, lines := range views {
+	for i, lines := range views {
 		if slices.ContainsFunc(lines, func(l string) bool { return text.StringWidth(l) > t.room }) {
 			continue
 		}
 		fmt.Fprintln(t, t.Colored("Paths", text.Bold))
 		t.table(lines)
+		if i > 0 && len(alike) < len(rows) {
+			t.Wrap("", "", "A row with a count is of NICs that have the same paths; -o matrix has each.", text.Faint)
+		}
 		return
 	}
 	t.Wrap("", "", fmt.Sprintf("Paths between %d GPUs and NICs: -o matrix shows them.", len(v.gpus)+len(v.nics)))
