@@ -234,22 +234,46 @@ func harmless(counter string) bool {
 
 // portErrors is a note, because counters run since the driver was loaded: what they count may be
 // long mended.
-func portErrors(v *view, p rdmaPort, add func(finding.Finding)) {
-	var facts []string
-	for _, name := range slices.Sorted(maps.Keys(p.port.Counters)) {
-		if n := p.port.Counters[name]; n > 0 && !harmless(name) {
-			facts = append(facts, fmt.Sprintf("%s=%d", name, n))
+func portErrors(v *view, add func(finding.Finding)) {
+	counts := func(n *topology.NIC, path string, counters map[string]uint64, counts func(string) bool) {
+		var facts []string
+		for _, name := range slices.Sorted(maps.Keys(counters)) {
+			if n := counters[name]; n > 0 && counts(name) {
+				facts = append(facts, fmt.Sprintf("%s=%d", name, n))
+			}
+		}
+		if len(facts) == 0 {
+			return
+		}
+		add(finding.Finding{Subject: n.ID(),
+			Evidence: at(path, words.Few(facts, 6, " ")),
+			Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
+				"look under load shows",
+			Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +
+				"DSCP) on NIC and switch"})
+	}
+	for _, p := range v.rdmaPorts() {
+		counts(p.nic, p.path(), p.port.Counters, func(name string) bool { return !harmless(name) })
+		if p.port.Diagnosis != "" {
+			add(finding.Finding{Subject: p.nic.ID(), Evidence: at("mlxlink -d "+p.dev.Name, p.port.Diagnosis),
+				Consequence: "the link is down or bad, as the firmware of the NIC says",
+				Fix:         "look at the cable or module (mlxlink -d DEVICE -m) and at the port of the switch"})
 		}
 	}
-	if len(facts) == 0 {
-		return
+	for n := range each(v.NICs) {
+		for i := range n.Ports {
+			counts(n, "ethtool -S "+n.Ports[i].Name, n.Ports[i].Counters, wireTrouble)
+		}
 	}
-	add(finding.Finding{Subject: p.nic.ID(),
-		Evidence: at(p.path(), words.Few(facts, 6, " ")),
-		Consequence: "packets were lost or damaged since the driver was loaded; whether they still are, a second " +
-			"look under load shows",
-		Fix: "read them again after some load; if they grow, look at the cable, or at flow control (PFC, " +
-			"DSCP) on NIC and switch"})
+}
+
+// wireTrouble reports whether a counter of ethtool -S is of the port or of its buffers. Others count what programs and
+// filters drop.
+func wireTrouble(counter string) bool {
+	return !harmless(counter) && (strings.HasSuffix(counter, "_phy") || strings.Contains(counter, "out_of_buffer") ||
+		strings.Contains(counter, "discards") || strings.Contains(counter, "crc") ||
+		strings.Contains(counter, "symbol") ||
+		strings.Contains(counter, "no_buffer") || strings.Contains(counter, "missed_errors"))
 }
 
 // noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same

@@ -106,6 +106,15 @@ func rdmaCases() []testCase {
 		{id: "RL095", found: true, name: "symbol errors and lost packets", set: func(h *topology.Host) {
 			port1(h, nic0).Counters = map[string]uint64{"symbol_error": 12, "out_of_sequence": 3, "link_downed": 2}
 		}},
+		{id: "RL095", found: true, name: "what ethtool counts at a port", set: func(h *topology.Host) {
+			nicAt(h, nic0).Ports[0].Counters = map[string]uint64{"rx_out_of_buffer": 7, "rx_prio3_discards": 3}
+		}},
+		{id: "RL095", found: true, name: "what mlxlink recommends", set: func(h *topology.Host) {
+			port1(h, nic0).Diagnosis = "Bad signal integrity"
+		}},
+		{id: "RL095", found: false, name: "what programs drop", set: func(h *topology.Host) {
+			nicAt(h, nic0).Ports[0].Counters = map[string]uint64{"rx_xdp_drop": 7, "tx_queue_dropped": 3}
+		}},
 		{id: "RL095", found: false, name: "the link went down", set: func(h *topology.Host) {
 			port1(h, nic0).Counters = map[string]uint64{"link_downed": 2}
 		}},

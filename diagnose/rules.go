@@ -113,7 +113,7 @@ func rules() []rule {
 		{"RL092", per(rdmaPorts, portDown)},
 		{"RL093", per(rdmaPorts, noSubnetManager)},
 		{"RL094", zeroGUID},
-		{"RL095", per(rdmaPorts, portErrors)},
+		{"RL095", portErrors},
 		{"RL096", noPeerMemory},
 		{"RL097", per(rdmaPorts, fewLanes)},
 		{"RL100", per(gpus, smallBAR)},

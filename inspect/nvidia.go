@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/inspect/smi"
+	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/topology"
 )
@@ -267,7 +268,7 @@ func (r *reader) countNVLinks(found gpus) bool {
 	if err != nil {
 		return true // GPUs without NVLink make it fail
 	}
-	links := parseNVLinkStatus(string(out))
+	links := texts.NVLinks(string(out))
 	for _, g := range found {
 		if g.Index == nil {
 			continue
@@ -277,36 +278,6 @@ func (r *reader) countNVLinks(found gpus) bool {
 		}
 	}
 	return true
-}
-
-// parseNVLinkStatus parses the output of nvidia-smi nvlink --status into the number of links in use
-// by the index of the GPU. A GPU without links is left out.
-//
-//	GPU 0: NVIDIA H100 PCIe (UUID: GPU-...)
-//	         Link 0: 26.562 GB/s
-//	         Link 1: <inactive>
-func parseNVLinkStatus(s string) map[int]int {
-	out := map[int]int{}
-	gpu := -1
-	for line := range strings.Lines(s) {
-		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if n, ok := numberAfter(key, "GPU "); ok {
-			gpu = n
-		} else if _, ok := numberAfter(key, "Link "); ok && gpu >= 0 {
-			out[gpu] += 0 // a GPU whose links are all down has 0
-			if strings.HasSuffix(strings.TrimSpace(value), "GB/s") {
-				out[gpu]++
-			}
-		}
-	}
-	return out
-}
-
-// numberAfter returns the number of "GPU 0".
-func numberAfter(s, prefix string) (int, bool) {
-	digits, ok := strings.CutPrefix(s, prefix)
-	n, err := strconv.ParseUint(digits, 10, 16)
-	return int(n), ok && err == nil
 }
 
 // readMatrix reads the matrix of nvidia-smi topo -m: what it says of paths goes into Host.Reported,

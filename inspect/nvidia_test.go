@@ -366,27 +366,6 @@ func TestParseGPUQuery(t *testing.T) {
 	}
 }
 
-func TestParseNVLinkStatus(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		name string
-		in   string
-		want map[int]int
-	}{
-		{"a bridge uses 2 of 3 links", "GPU 0: NVIDIA H100 PCIe (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: " +
-			"26.562 GB/s\n\t Link 2: <inactive>\n", map[int]int{0: 2}},
-		{"a GPU without links is not listed", "GPU 0: NVIDIA L40S (UUID: GPU-1)\nGPU 1: NVIDIA H100\n\t Link 0: " +
-			"<inactive>\n", map[int]int{1: 0}},
-		{"a link before any GPU", "Link 0: 25.781 GB/s\n", map[int]int{}},
-		{"nothing", "", map[int]int{}},
-	}
-	for _, tt := range tests {
-		if diff := cmp.Diff(tt.want, parseNVLinkStatus(tt.in)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
-		}
-	}
-}
-
 func FuzzParseGPUQuery(f *testing.F) {
 	f.Add(twoGPUs)
 	f.Add("0, 00000000:3B:00.0, [N/A], [Unknown Error], 18446744073709551615, , , , , \n")
@@ -401,11 +380,6 @@ func FuzzParseGPUQuery(f *testing.F) {
 		}
 		if err != nil && !strings.HasPrefix(err.Error(), "line ") {
 			t.Errorf("error %q; want one that starts with the line", err)
-		}
-		for gpu, n := range parseNVLinkStatus(s) {
-			if gpu < 0 || n < 0 {
-				t.Errorf("parseNVLinkStatus(%q): GPU %d has %d links", s, gpu, n)
-			}
 		}
 	})
 }

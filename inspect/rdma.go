@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -162,32 +161,13 @@ func (r *reader) gids(port, linkLayer string) []topology.GID {
 	return out
 }
 
-// troubleWords are parts of the names of counters that count trouble: errors, discards,
-// retransmission and congestion. Each driver has names of its own; the words are those of mlx4,
-// mlx5, bnxt_re, irdma, efa, hns and rxe.
-var troubleWords = []string{
-	"err", "discard", "drop", "retr", "timeout", "downed", "link_error_recovery", "overrun", "integrity", "nak",
-	"out_of_", "oos", "missing",
-	"mismatch", "exceed", "duplicate", "slow_restart", "cnp", "ecn", "icrc", "lost", "unresponsive",
-}
-
-// ordinaryWords are parts of names that have a trouble word in them by chance, or that count what
-// belongs to ordinary work: requests are flushed whenever a connection ends.
-var ordinaryWords = []string{"deferred", "interrupt", "transferred", "flush_error"}
-
-// isTrouble reports whether the counter counts trouble.
-func isTrouble(name string) bool {
-	within := func(w string) bool { return strings.Contains(strings.ToLower(name), w) }
-	return slices.ContainsFunc(troubleWords, within) && !slices.ContainsFunc(ordinaryWords, within)
-}
-
 // troubles reads the counters of errors and discards that are not 0; nil where there are none. Only
 // counters that can be of use are read: each read of "counters" is a query to the firmware.
 func (r *reader) troubles(port string) map[string]uint64 {
 	var out map[string]uint64
 	for _, dir := range []string{port + "/counters", port + "/hw_counters"} {
 		for _, name := range r.dir(dir) {
-			if !isTrouble(name) {
+			if !topology.IsTrouble(name) {
 				continue
 			}
 			v := parsed(r, dir+"/"+name, parseTrouble)

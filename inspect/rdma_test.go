@@ -372,13 +372,13 @@ func TestIsTrouble(t *testing.T) {
 	no := strings.Fields(`port_rcv_data port_xmit_packets port_xmit_wait lifespan rx_write_requests rx_dct_connect ack_deferred sent_pkts
 		rcvd_pkts rdma_sends unicast_rcv_packets resp_cqe_flush_error req_cqe_flush_error active_qps bytes_transferred interrupts`)
 	for _, name := range yes {
-		if !isTrouble(name) {
-			t.Errorf("isTrouble(%q) = false; want true", name)
+		if !topology.IsTrouble(name) {
+			t.Errorf("IsTrouble(%q) = false; want true", name)
 		}
 	}
 	for _, name := range no {
-		if isTrouble(name) {
-			t.Errorf("isTrouble(%q) = true; want false", name)
+		if topology.IsTrouble(name) {
+			t.Errorf("IsTrouble(%q) = true; want false", name)
 		}
 	}
 }

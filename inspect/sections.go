@@ -36,9 +36,12 @@ var (
 	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU0", "GPU1", "GPU2"}, Parse: smi.Parse,
 		Form:    lazyregexp.New(`^GPU[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),
 		Command: command(`nvidia-smi topo`)}
-	kindHwloc   = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
-	kindNCCL    = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
-	kindDomain  = &texts.Kind{Name: "domain XML", Element: "domain", Many: true, Parse: parseDomainText}
+	kindHwloc  = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
+	kindNCCL   = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
+	kindDomain = &texts.Kind{Name: "domain XML", Element: "domain", Many: true, Parse: parseDomainText,
+		Fragments: []string{"vcpu", "cputune", "numatune", "memoryBacking", "hostdev"},
+		More: append([]string{"name", "memory", "currentMemory", "iothreads", "cpu", "devices"},
+			partsOfDevices...)}
 	kindCmdline = &texts.Kind{Name: "/proc/cmdline", Parse: procFile("proc/cmdline"),
 		Command: command(`cat /proc/cmdline`),
 		Heads:   []string{"BOOT_IMAGE=", "root=", "initrd=", "["}, Form: lazyregexp.New(
@@ -58,10 +61,40 @@ func textKinds() []*texts.Kind {
 		[]*texts.Kind{kindSMI, kindDomain})
 }
 
-// parseDomainText reads the XML of a domain as a machine that is known to have a tenant.
+// partsOfDevices are elements that stand in <devices>.
+var partsOfDevices = []string{"hostdev", "interface", "controller", "disk"}
+
+// wholeDomain puts the root around elements of a domain that were copied alone.
+func wholeDomain(b []byte) (whole []byte, fragment bool) {
+	text := bytes.TrimSpace(b)
+	if bytes.HasPrefix(text, []byte("<domain")) {
+		return b, false
+	}
+	for _, name := range partsOfDevices {
+		if bytes.HasPrefix(text, []byte("<"+name)) {
+			return slices.Concat([]byte("<domain><devices>"), b, []byte("</devices></domain>")), true
+		}
+	}
+	return slices.Concat([]byte("<domain>"), b, []byte("</domain>")), true
+}
+
+// parseDomainText reads the XML of a domain, or elements of it, as a machine that is known to have a tenant.
 func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: name}}
-	t, problems := parseDomain(b)
+	whole, fragment := wholeDomain(b)
+	t, problems := parseDomain(whole)
+	if t != nil && fragment {
+		// What is not in the piece is not known.
+		if !bytes.Contains(b, []byte("<cpu ")) {
+			t.GuestNodes = nil
+		}
+		if !bytes.Contains(b, []byte("<controller ")) {
+			t.GuestSwitches = nil
+		}
+		for i := range t.Pins {
+			t.VCPUs = max(t.VCPUs, t.Pins[i].VCPU+1)
+		}
+	}
 	if t == nil {
 		return nil, &where.Error{File: name, Err: errors.Join(problems...)}
 	}

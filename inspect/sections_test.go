@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -177,4 +178,38 @@ func FuzzTexts(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Elements of a domain are pasted without the rest. What is not in the piece is not known, and the next paste is of
+// something else.
+func TestAPieceOfADomainIsATenant(t *testing.T) {
+	for _, tt := range []struct{ text, want string }{
+		{"<cputune>\n <vcpupin vcpu='0' cpuset='4'/>\n <emulatorpin cpuset='6'/>\n</cputune>`", "1 vCPUs, pins [{0 4}], no cells"},
+		{"  <vcpu placement='static'>2</vcpu>\n  <cpu mode='host-passthrough'><numa><cell id='0' cpus='0-1' memory='1'/>" +
+			"</numa></cpu>\n", "2 vCPUs, pins [], 1 cells"},
+		{"<hostdev mode='subsystem' type='pci'><source><address domain='0' bus='0x3b' slot='0' function='0'/></source>" +
+			"</hostdev>\n<hostdev mode='subsystem' type='pci'><source><address bus='0x5e' slot='0' function='1'/></source>" +
+			"</hostdev>\n", "0 vCPUs, pins [], no cells 0000:3b:00.0 0000:5e:00.1"},
+		{"<numatune><memory mode='strict' nodeset='1'/></numatune>\nsome words\n<cputune><vcpupin vcpu='1' cpuset='5'/>" +
+			"</cputune>\n", "2 vCPUs, pins [{1 5}], no cells"},
+	} {
+		h := readText(t, tt.text)
+		tenant := h.Tenants[0]
+		cells := "no"
+		if tenant.GuestNodes != nil {
+			cells = fmt.Sprint(*tenant.GuestNodes)
+		}
+		got := fmt.Sprintf("%d vCPUs, pins %v, %s cells", tenant.VCPUs, tenant.Pins, cells)
+		for _, d := range tenant.Devices {
+			got += " " + d.PCI.String()
+		}
+		if len(h.Tenants) != 1 || got != tt.want {
+			t.Errorf("%q: %d tenants, %s; want %s", tt.text, len(h.Tenants), got, tt.want)
+		}
+	}
+	for _, text := range []string{"<devices><hostdev/></devices>", "<interface>eth0</interface>", "<name>x</name>"} {
+		if _, err := ReadStream(t.Context(), strings.NewReader(text), "paste"); err == nil {
+			t.Errorf("%q is read", text)
+		}
+	}
 }

@@ -67,11 +67,14 @@ of another tool, and "-" is standard input. The content decides the format:
   NCCL or RCCL topology XML                  NCCL_TOPO_DUMP_FILE
   text of nvidia-smi topo -m                 also inside a longer text
   text of lspci -vvnn or lspci -tv
-  texts that tell a part of a host           lscpu (-e, -p, -J), numactl -H, rocm-smi --showtopo,
+  texts that tell a part of a host           lscpu (-e, -p, -J), numactl -H, lstopo, lshw (-json),
+                                             nvidia-smi -q and nvlink -s, rocm-smi --showtopo,
                                              amd-smi topology, ibv_devinfo -v, ibstat, show_gids,
-                                             ibdev2netdev, rdma link, ip link, ethtool (-i),
-                                             mlnx_qos, mlxconfig q, lshw -json, virsh capabilities,
-                                             nodedev-dumpxml and dumpxml, qm config, /proc/cmdline
+                                             ibdev2netdev, rdma link and statistic, ip link,
+                                             ethtool (-i, -k, -g, -S, -m), mlxlink, mlnx_qos,
+                                             mlxconfig q, qm config, virsh capabilities, dumpxml (also
+                                             parts of it), nodedev-dumpxml, vcpuinfo, vcpupin,
+                                             emulatorpin and numatune, /proc/cmdline, dmesg
 
 Texts of one host are put together: several texts in one FILE, or several FILEs (or files of a DIR)
 of different kinds. --together and --each override this. PCI addresses and names of devices join the

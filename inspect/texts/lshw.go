@@ -1,11 +1,13 @@
 package texts
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -16,7 +18,7 @@ type lshwNode struct {
 	LogicalName   any `json:"logicalname"` // a name or a list of them
 	Size          json.Number
 	Configuration map[string]any
-	Children      []lshwNode
+	Children      []*lshwNode
 }
 
 // lshwClasses are descriptions of lshw, with the class of PCI that each is of.
@@ -36,12 +38,74 @@ func (r *reader) lshw() {
 		if r.json(&one) {
 			list = append(list, one)
 		}
-	} else {
+	} else if strings.HasPrefix(text, "[") {
 		r.json(&list)
+	} else {
+		root := r.lshwText()
+		// Of one class (-C) the machine and the way to the devices are left out.
+		r.lshwNode(&root, nil, nil, root.Product != "" || strings.Contains(text, "*-core"), 0)
 	}
 	for i := range list {
 		r.lshwNode(&list[i], nil, nil, list[i].Class == "system", 0)
 	}
+}
+
+// lshwItem matches the first line of an element: "  *-display:0 UNCLAIMED".
+var lshwItem = lazyregexp.New(`^( *)\*-([a-z0-9]+)(?::\d+)?(?: +[A-Z].*)?$`)
+
+// lshwText makes the elements of the text of lshw, by their indentation. What stands above the first is the machine.
+func (r *reader) lshwText() lshwNode {
+	root := lshwNode{Class: "system"}
+	type open struct {
+		indent int
+		n      *lshwNode
+	}
+	stack := []open{{-1, &root}}
+	at := &root
+	for line := range strings.SplitSeq(r.Text.Text, "\n") {
+		if m := lshwItem.FindStringSubmatch(strings.TrimRight(line, " ")); m != nil {
+			for stack[len(stack)-1].indent >= len(m[1]) {
+				stack = stack[:len(stack)-1]
+			}
+			up := stack[len(stack)-1].n
+			// Classes of elements are named by what they are, but for these.
+			class := map[string]string{"cpu": "processor", "nvme": "storage", "pci": "bridge", "core": "bus"}[m[2]]
+			up.Children = append(up.Children, &lshwNode{Class: cmp.Or(class, m[2]), Configuration: map[string]any{}})
+			at = up.Children[len(up.Children)-1]
+			stack = append(stack, open{len(m[1]), at})
+			continue
+		}
+		key, value, ok := strings.Cut(strings.TrimSpace(line), ": ")
+		if !ok {
+			continue
+		}
+		switch key {
+		case "description":
+			at.Description = value
+		case "product":
+			at.Product = value
+		case "vendor":
+			at.Vendor = value
+		case "bus info":
+			at.Businfo = value
+		case "serial":
+			at.Serial = value
+		case "logical name":
+			names, _ := at.LogicalName.([]any)
+			at.LogicalName = append(names, value)
+		case "size":
+			if v := size(value); v != nil {
+				at.Size = json.Number(strconv.FormatUint(*v, 10))
+			}
+		case "configuration":
+			for word := range strings.FieldsSeq(value) {
+				if k, v, ok := strings.Cut(word, "="); ok && at.Configuration != nil {
+					at.Configuration[k] = v
+				}
+			}
+		}
+	}
+	return root
 }
 
 // lshwNode reads an element and what is in it. parent is the bridge above, and on the function that
@@ -62,7 +126,7 @@ func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool,
 		}
 	case n.Class == "network" && on != nil: // below a virtio function
 		r.lshwNetdevs(n, *on)
-	case n.Class == "system" && depth == 0:
+	case n.Class == "system" && depth == 0 && n.Product != "":
 		r.h.System.Vendor, r.h.System.Product = n.Vendor, strings.TrimSpace(strings.Split(n.Product, " (")[0])
 	case n.Class == "processor" && r.h.System.CPUModel == "":
 		r.h.System.CPUModel = n.Product
@@ -73,7 +137,7 @@ func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool,
 		}
 	}
 	for i := range n.Children {
-		r.lshwNode(&n.Children[i], parent, on, whole, depth+1)
+		r.lshwNode(n.Children[i], parent, on, whole, depth+1)
 	}
 }
 

@@ -62,7 +62,10 @@ type splitter struct {
 	out   []Text
 	start int  // of the last text, where it takes further lines
 	open  bool // it does
-	tries int
+	// of the last element of XML: where it ended, and whether further ones go on with it
+	xmlEnd    int
+	fragments bool
+	tries     int
 }
 
 // Split finds texts of the given kinds in a file, which may be one text or many, with command lines or headings between
@@ -201,20 +204,34 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	name := strings.TrimLeft(line, "<")
 	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz"))]
 	for _, k := range s.kinds {
-		if k.Element == "" || k.Element != name {
+		last := s.out[max(0, len(s.out)-1):]
+		goesOn := len(last) > 0 && last[0].Kind == k && s.fragments &&
+			len(bytes.TrimSpace(s.text[s.xmlEnd:s.pos])) == 0 &&
+			(slices.Contains(k.Fragments, name) || slices.Contains(k.More, name))
+		fragment := slices.Contains(k.Fragments, name)
+		if name == "" || k.Element != name && !fragment && !goesOn {
 			continue
 		}
 		end := bytes.Index(rest, []byte("</"+name+">"))
+		if end < 0 && k.Element != name {
+			end = bytes.Index(rest, []byte("/>")) - len(name) - 1
+		}
 		if end < 0 {
 			end = len(rest) // cut off: its reader says so
 		} else {
 			end += len("</" + name + ">")
 		}
-		subject := ""
-		if last := s.last(); last != nil && last.Kind == k && s.blank() {
-			subject = last.Subject
+		end = min(end, len(rest))
+		if goesOn {
+			last[0].Text += string(s.text[s.xmlEnd:s.pos]) + string(rest[indent:end])
+		} else {
+			subject := ""
+			if last := s.last(); last != nil && last.Kind == k && s.blank() {
+				subject = last.Subject
+			}
+			s.whole(k, n, subject, string(rest[indent:end]))
 		}
-		s.whole(k, n, subject, string(rest[indent:end]))
+		s.xmlEnd, s.fragments = s.pos+end, k.Element != name
 		return end
 	}
 	return 0

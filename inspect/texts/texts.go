@@ -31,6 +31,9 @@ type Kind struct {
 	Key string
 	// Element is the root element of XML of this kind.
 	Element string
+	// Fragments are elements that are a text of this kind without the root: one of the first begins
+	// it, and others go on.
+	Fragments, More []string
 	// Many is set where there may be several such texts of one machine, as of one device each.
 	Many bool
 	// Single is set where each such beginning of a line begins a new text.
@@ -105,6 +108,44 @@ var Kinds = []*Kind{
 	{Name: "dmesg", Heads: []string{""}, Hint: limitHint, Form: limitLine, read: (*reader).dmesgLimits,
 		Command: command(`(?:dmesg|journalctl)\b.*`)},
 	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: command(`lshw .*-json`)},
+	{Name: "lshw", Heads: []string{"*-", "description: "},
+		Form: lazyregexp.New(`^\*-[a-z0-9]+(?::\d+)?(?: +[A-Z].*)?$|` +
+			`^description: (?:Computer|(?:Rack Mount|Main Server) Chassis|(?:[A-Z]\w+ )*(?:Desktop|Tower) ?Computer|Notebook|` +
+			`Server|Blade|Multi-system)$`), read: (*reader).lshw, Command: command(`lshw(?: -\S+| \w+)*`)},
+	{Name: "lstopo", Heads: []string{"Machine", "System"}, Form: lazyregexp.New(
+		`^(?:Machine|System)(?: L#0)?(?: \((?:P#0|\d+[KMGT]i?B|total).*\)|$)`), read: (*reader).lstopo,
+		Command: command(`(?:lstopo|lstopo-no-graphics|hwloc-ls)`)},
+	{Name: "nvidia-smi nvlink --status", Heads: []string{"GPU "}, Form: lazyregexp.New(`^GPU \d+: .+ \(UUID: GPU-`),
+		read: (*reader).nvlinkStatus, Command: command(`nvidia-smi nvlink (?:-s|--status)`)},
+	{Name: "nvidia-smi -q", Heads: []string{"GPU 0", "===="},
+		Form: lazyregexp.New(`^GPU [0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:|^=+NVSMI LOG=+`),
+		read: (*reader).nvidiaQuery, Command: command(`nvidia-smi (?:-i \d+ )?(?:-q|--query)\b`)},
+	{Name: "ethtool -k", Heads: []string{"Features for "}, Single: true, Many: true, read: (*reader).ethtoolFeatures,
+		Command: command(`ethtool (?:-k|--show-features|--show-offload) (\S+)`)},
+	{Name: "ethtool -g", Heads: []string{"Ring parameters for "}, Single: true, Many: true,
+		read:    (*reader).ethtoolRings,
+		Command: command(`ethtool (?:-g|--show-ring) (\S+)`)},
+	{Name: "ethtool -S", Heads: []string{"NIC statistics", "rx_", "tx_", "rx", "tx"}, Many: true,
+		Form: lazyregexp.New(`^(?:NIC statistics(?: for \S+)?:$|[rt]x(?:\d+_|_)\w+: \d+$)`), Least: 3,
+		read: (*reader).ethtoolCounters, Command: command(`ethtool (?:-S|--statistics) (\S+)`)},
+	{Name: "ethtool -m", Heads: []string{"Identifier"}, Form: lazyregexp.New(`^Identifier\s+: 0x[0-9a-f]{2} \(`),
+		Many:   true,
+		Single: true, read: (*reader).ethtoolModule,
+		Command: command(`ethtool (?:-m|--dump-module-eeprom|--module-info) (\S+)`)},
+	{Name: "rdma statistic", Heads: []string{"link "}, Form: lazyregexp.New(`^link \S+/\d+:? (?:\w+ \d+ ?)+$`),
+		Many: true,
+		read: (*reader).rdmaStatistic, Command: command(`rdma (?:-\w+ )*stat(?:istic)?`)},
+	{Name: "mlxlink", Heads: []string{"Operational Info"}, Many: true, Single: true, read: (*reader).mlxlink,
+		Command: command(`mlxlink (?:-d|--device) (\S+)`)},
+	{Name: "virsh vcpuinfo", Heads: []string{"VCPU:"}, Form: lazyregexp.New(`^VCPU: +\d+$`), Many: true,
+		read: (*reader).vcpuInfo, Command: command(`virsh .*vcpuinfo (\S+)`)},
+	{Name: "virsh vcpupin", Heads: []string{"VCPU"}, Form: lazyregexp.New(`^VCPU:? +CPU Affinity$`), Many: true,
+		read: (*reader).vcpuPin, Command: command(`virsh .*vcpupin (\S+)`)},
+	{Name: "virsh emulatorpin", Heads: []string{"emulator:"}, Form: lazyregexp.New(`^emulator: CPU Affinity$`),
+		Many: true,
+		read: (*reader).vcpuPin, Command: command(`virsh .*emulatorpin (\S+)`)},
+	{Name: "virsh numatune", Heads: []string{"numa_mode"}, Form: lazyregexp.New(`^numa_mode\s*: \w+`), Many: true,
+		read: (*reader).numaTune, Command: command(`virsh .*numatune (\S+)`)},
 }
 
 // command matches a command line that runs what follows, with or without a path and sudo.

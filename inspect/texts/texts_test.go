@@ -105,9 +105,11 @@ NUMA node1 CPU(s): 4-6
 				`"state":"up"}],"rdma_devices":[{"name":"mlx5_0","firmware":"16.26.4012","ports":[{"number":1,` +
 				`"state":"ACTIVE"}]}]},{"name":"mlx5_1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","state":"down"}],` +
 				`"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1}]}]}]}`},
-		{"dmesg", "[    5.1] mlx5_core 0000:65:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe x4 link at " +
+		{"dmesg", "[    5.1] mlx5_core 0000:65:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe " +
+			"x4 link at " +
 			"0000:17:00.0 (capable of 252.048 Gb/s with 16.0 GT/s PCIe x16 link)\n[    5.2] usb 1-1: new device\n" +
-			"Nov 26 08:00:01 node1 kernel: pci 0000:b1:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8 GT/s x4 link at " +
+			"Nov 26 08:00:01 node1 kernel: pci 0000:b1:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8 GT/s " +
+			"x4 link at " +
 			"0000:b0:02.0 (capable of 63.008 Gb/s with 8 GT/s x8 link)\n",
 			`"pci":[{"address":"0000:65:00.0","parent_unknown":true,"link":{"max_speed_gts":16,"max_width":16},` +
 				`"path_limit":{"at":"0000:17:00.0","speed_gts":8,"width":4}},{"address":"0000:b1:00.0","parent_unknown":true,` +
@@ -195,6 +197,156 @@ sockets: 2
 			`"vendor":"0x15b3","vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core",` +
 			`"driver_known":true}],"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000",` +
 			`"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
+		{"lshw", `node1
+    description: Rack Mount Chassis
+    product: R750 (SKU)
+    vendor: Dell
+  *-core
+     *-memory
+          description: System Memory
+          size: 2GiB
+     *-cpu:0
+          product: Some CPU
+     *-pci:0
+        description: PCI bridge
+        bus info: pci@0000:00:01.0
+        *-network
+             description: Ethernet interface
+             product: MT27800
+             vendor: Mellanox Technologies
+             bus info: pci@0000:5e:00.0
+             logical name: eth0
+             serial: b8:3f:d2:11:22:33
+             configuration: driver=mlx5_core firmware=16.35.2000 link=yes
+`, `"system":{"vendor":"Dell","product":"R750","cpu_model":"Some CPU"},"memory":{"total_bytes":2147483648},` +
+			`"pci":[{"address":"0000:00:01.0","root":"pci0000:00","class":"0x060400","driver_known":true},` +
+			`{"address":"0000:5e:00.0","parent":"0000:00:01.0","class":"0x020000","vendor":"0x15b3",` +
+			`"vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core","driver_known":true}],` +
+			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000","ports":[{"name":"eth0",` +
+			`"mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
+		{"lshw", "  *-display UNCLAIMED\n       description: 3D controller\n       vendor: NVIDIA Corporation\n" +
+			"       bus info: pci@0000:3b:00.0\n", `"pci":[{"address":"0000:3b:00.0","parent_unknown":true,` +
+			`"class":"0x030200","vendor":"0x10de","vendor_name":"NVIDIA Corporation","driver_known":true}]}`},
+		{"lstopo", `Machine (126GB total)
+  Package L#0
+    NUMANode L#0 (P#0 63GB)
+    L3 L#0 (32MB)
+      L2 L#0 (1MB) + Core L#0
+        PU L#0 (P#0)
+        PU L#1 (P#2)
+    HostBridge
+      PCIBridge
+        PCI 3b:00.0 (InfiniBand)
+          Net "ib0"
+          OpenFabrics "mlx5_0"
+  Package L#1 + NUMANode L#1 (P#1 63GB) + L3 L#1 (32MB) + Core L#1
+    PU L#2 (P#1)
+    PU L#3 (P#3)
+`, `"packages":[{"id":0,"cpus":"0,2"},{"id":1,"cpus":"1,3"}],"numa_nodes":[{"id":0,"cpus":"0,2",` +
+			`"memory_bytes":67645734912},{"id":1,"cpus":"1,3","memory_bytes":67645734912}],"l3":[{"id":0,"cpus":"0,2",` +
+			`"size_bytes":33554432},{"id":0,"cpus":"1,3","size_bytes":33554432}],"cores":[{"id":0,"cpus":"0,2"},` +
+			`{"id":0,"cpus":"1,3"}],"cpus":{"online":"0-3"},"pci":[{"address":"0000:3b:00.0","parent_unknown":true,` +
+			`"class":"0x020700","numa_node":0}],"nics":[{"address":"0000:3b:00.0","netdevs":null,"rdma":null,` +
+			`"ports":[{"name":"ib0"}],"rdma_devices":[{"name":"mlx5_0"}]}]}`},
+		{"lstopo", `Machine (P#0 total=64GiB)
+  Package L#0 (P#0 total=64GiB)
+    MemCache L#0 (size=16GiB)
+      NUMANode L#0 (P#0 local=64GiB total=64GiB)
+    NUMANode L#1 (P#2 local=1GiB total=1GiB)
+    Core L#0 (P#0)
+      PU L#0 (P#0)
+    HostBridge L#0 (buses=0000:[00-15])
+      PCIBridge L#1 (busid=0000:00:01.1 id=8086:3c03 class=0604(PCIBridge) buses=0000:[02-03])
+        PCI L#0 (busid=0000:02:00.0 id=8086:1521 class=0200(Ethernet))
+          OSDev[Network] L#0 (Address=a4) "eth0"
+      PCI L#1 (busid=0000:00:1f.2 id=8086:1d02 class=0106(SATA))
+`, `"packages":[{"id":0,"cpus":"0"}],"numa_nodes":[{"id":0,"cpus":"0","memory_bytes":68719476736},{"id":2,"cpus":"",` +
+			`"memory_bytes":1073741824}],"cores":[{"id":0,"cpus":"0"}],"cpus":{"online":"0"},"pci":[` +
+			`{"address":"0000:00:01.1","root":"pci0000:00","class":"0x060400","vendor":"0x8086","device":"0x3c03",` +
+			`"numa_node":0},{"address":"0000:02:00.0","parent":"0000:00:01.1","class":"0x020000","vendor":"0x8086",` +
+			`"device":"0x1521","numa_node":0},{"address":"0000:00:1f.2","root":"pci0000:00","class":"0x010600",` +
+			`"vendor":"0x8086","device":"0x1d02","numa_node":0}],"nics":[{"address":"0000:02:00.0","netdevs":null,` +
+			`"rdma":null,"ports":[{"name":"eth0"}]}]}`},
+		{"nvidia-smi nvlink --status", "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n" +
+			"\t Link 1: <inactive>\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n",
+			`"gpus":[{"kind":"discrete","name":"GPU0","index":0,"vendor":"NVIDIA Corporation",` +
+				`"model":"NVIDIA H100 80GB HBM3","uuid":"GPU-1","nvlinks":1},{"kind":"discrete","name":"GPU1","index":1,` +
+				`"vendor":"NVIDIA Corporation","model":"NVIDIA H100 80GB HBM3","uuid":"GPU-2","nvlinks":0}]}`},
+		{"nvidia-smi -q", `==============NVSMI LOG==============
+
+Timestamp                                 : Thu Nov 26 10:00:00 2026
+Driver Version                            : 535.104.05
+CUDA Version                              : 12.2
+
+Attached GPUs                             : 1
+GPU 00000000:3B:00.0
+    Product Name                          : NVIDIA A100-PCIE-40GB
+    Persistence Mode                      : Enabled
+    MIG Mode
+        Current                           : Disabled
+        Pending                           : Disabled
+    GPU UUID                              : GPU-1
+    VBIOS Version                         : 92.00.25
+    PCI
+        Bus                               : 0x3B
+        Device Id                         : 0x20F110DE
+        GPU Link Info
+            PCIe Generation
+                Max                       : 4
+                Current                   : 1
+            Link Width
+                Max                       : 16x
+                Current                   : 8x
+    FB Memory Usage
+        Total                             : 40960 MiB
+    BAR1 Memory Usage
+        Total                             : 65536 MiB
+`, `"pci":[{"address":"0000:3b:00.0","parent_unknown":true,"class":"0x030200","vendor":"0x10de","device":"0x20f1",` +
+			`"device_name":"NVIDIA A100-PCIE-40GB","driver":"nvidia","driver_known":true,"link":{"speed_gts":2.5,"width":8,` +
+			`"max_speed_gts":16,"max_width":16}}],"gpus":[{"address":"0000:3b:00.0","kind":"discrete","index":0,` +
+			`"vendor":"NVIDIA Corporation","model":"NVIDIA A100-PCIE-40GB","memory_bytes":42949672960,"driver_version":` +
+			`"535.104.05","uuid":"GPU-1","vbios":"92.00.25","mig":"Disabled","persistence_mode":true,` +
+			`"bar1_bytes":68719476736}]}`},
+		{"ethtool -k", "Features for eth1:\nrx-checksumming: on\ngeneric-receive-offload: off [fixed]\nrx-all: off\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","offloads":{` +
+				`"generic-receive-offload":false,"rx-checksumming":true}}]}]}`},
+		{"ethtool -g", "Ring parameters for eth1:\nPre-set maximums:\nRX:\t\t8192\nRX Mini:\t0\nTX:\t\t8192\n" +
+			"Current hardware settings:\nRX:\t\t1024\nTX:\t\t512\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","rings":{"rx":{"size":1024,` +
+				`"max":8192},"tx":{"size":512,"max":8192}}}]}]}`},
+		{"ethtool -S", "$ ethtool -S eth1\nNIC statistics:\n     rx_packets: 12\n     rx_discards_phy: 3\n" +
+			"     rx_crc_errors_phy: 0\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","counters":{"rx_discards_phy":3}}]}]}`},
+		{"ethtool -S", "     rx_out_of_buffer: 7\n     rx_discards_phy: 0\n     tx_discards_phy: 0\n",
+			`"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"ports":[{"name":"unnamed","counters":{` +
+				`"rx_out_of_buffer":7}}]}],"unread":[{"path":"a.txt:1","why":"which network device this is, is not told: ` +
+				`ethtool -S NETDEV names it above its text"}]}`},
+		{"ethtool -m", "# ethtool -m eth1\n\tIdentifier          : 0x11 (QSFP28)\n\tVendor name         : Mellanox\n" +
+			"\tRate identifier     : 0x00 (unspecified)\n\tLength (Copper or Active cable) : 3m\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","module":{"Identifier":` +
+				`"0x11 (QSFP28)","Length (Copper or Active cable)":"3m","Vendor name":"Mellanox"}}]}]}`},
+		{"rdma statistic", "link mlx5_0/1 rx_write_requests 5 out_of_sequence 2 \n    rnr_nak_retry_err 1\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","ports":[{"number":1,` +
+				`"counters":{"out_of_sequence":2,"rnr_nak_retry_err":1}}]}]}]}`},
+		{"mlxlink", "$ sudo mlxlink -d mlx5_0\nOperational Info\n----------------\nState            : Active\n" +
+			"Physical state   : LinkUp\nSpeed            : IB-HDR\nWidth            : 2x\nRecommendation   : " +
+			"Bad signal integrity\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","ports":[{"number":1,` +
+				`"state":"ACTIVE","phys_state":"LinkUp","link_layer":"InfiniBand","rate_gbps":100,"lanes":2,` +
+				`"diagnosis":"Bad signal integrity"}]}]}]}`},
+		{"mlxlink", "$ mlxlink -d 81:00.0\nOperational Info\nState : Active\nSpeed : 100G\nWidth : 4x\n" +
+			"Recommendation : No issue was observed\n",
+			`"nics":[{"address":"0000:81:00.0","netdevs":null,"rdma":null,"speed_mbps":100000}]}`},
+		{"virsh vcpuinfo", "# virsh vcpuinfo vm1\nVCPU:           0\nCPU:            2\nState:          running\n" +
+			"CPU Affinity:   --y-\n\nVCPU:           1\nCPU Affinity:   yyyy\n\nVCPU:           2\n" +
+			"CPU Affinity:   0-1 (out of 4)\n\nVCPU:           3\nCPU Affinity:   0-3 (out of 4)\n",
+			`"tenants":[{"name":"vm1","state":"running","vcpus":4,"pins":[{"vcpu":0,"cpus":"2"},{"vcpu":2,"cpus":"0-1"}]}]}`},
+		{"virsh vcpupin", "$ virsh vcpupin vm1\n VCPU   CPU Affinity\n----------------------\n 0      4\n 1      5,7\n",
+			`"tenants":[{"name":"vm1","vcpus":2,"pins":[{"vcpu":0,"cpus":"4"},{"vcpu":1,"cpus":"5,7"}]}]}`},
+		{"virsh emulatorpin", "$ virsh emulatorpin vm1\nemulator: CPU Affinity\n-----------------\n       *: 0-3\n",
+			`"tenants":[{"name":"vm1","emulator_cpus":"0-3"}]}`},
+		{"virsh numatune", "$ virsh numatune vm1\nnuma_mode      : strict\nnuma_nodeset   : 1\n",
+			`"tenants":[{"name":"vm1","memory_nodes":"1","memory_mode":"strict"}]}`},
 	} {
 		h, text := read(t, test.text)
 		if text.Kind.Name != test.kind {
@@ -273,6 +425,24 @@ func rocmText() string {
 		"GPU[1]\t\t: (Topology) Numa Node: 0\nGPU[1]\t\t: (Topology) Numa Affinity: 0\n"
 }
 
+func TestNVLinks(t *testing.T) {
+	for _, tt := range []struct {
+		name, in string
+		want     map[int]int
+	}{
+		{"a bridge uses 2 of 3 links", "GPU 0: NVIDIA H100 PCIe (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n\t Link 1: " +
+			"26.562 GB/s\n\t Link 2: <inactive>\n", map[int]int{0: 2}},
+		{"a GPU without links is not listed", "GPU 0: NVIDIA L40S (UUID: GPU-1)\nGPU 1: NVIDIA H100\n\t Link 0: " +
+			"<inactive>\n", map[int]int{1: 0}},
+		{"a link before any GPU", "Link 0: 25.781 GB/s\n", map[int]int{}},
+		{"nothing", "", map[int]int{}},
+	} {
+		if diff := cmp.Diff(tt.want, NVLinks(tt.in)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
 // Three hops over PCIe lie between all four GPUs, and two of them are said to be on one node.
 func TestMatricesOfROCm(t *testing.T) {
 	h, _ := read(t, rocmText())
@@ -293,6 +463,13 @@ func TestOtherTextsAreOfNoKind(t *testing.T) {
 		`{"class": 1`,
 		"==> results\n1: one\n2: two\n",
 		"<devices><device/></devices>\n",
+		"Machine learning with hwloc\n",
+		"GPU 0: a graphics card\n",
+		"rx_packets: 3\n",
+		"*-notes\n  a list\n",
+		"link to the page 1 2\n",
+		"Identifier : mine\n",
+		"VCPU: many\n",
 	} {
 		for _, found := range Split([]byte(text), "", Kinds) {
 			if _, err := found.Read(); err == nil {

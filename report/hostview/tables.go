@@ -3,6 +3,7 @@ package hostview
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,7 +26,8 @@ const (
 // In each grid Drop orders what goes where the terminal is narrow, the highest first. What tells devices apart, and
 // where they are, stays.
 func (v *view) grids() []grid {
-	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.bondGrid(), v.diskGrid(), v.tenantGrid(), v.askedGrid()}
+	all := []grid{v.nodeGrid(), v.gpuGrid(), v.nicGrid(), v.settingGrid(), v.bondGrid(), v.diskGrid(), v.tenantGrid(),
+		v.askedGrid()}
 	for i := range all {
 		all[i].tell()
 	}
@@ -234,6 +236,63 @@ func nicMTU(n *topology.NIC) string {
 		return strconv.Itoa(low)
 	}
 	return fmt.Sprintf("%d-%d", low, high)
+}
+
+// settings are those of a NIC's firmware that matter for RDMA and for virtual machines.
+var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1", "LINK_TYPE_P2", "PCI_WR_ORDERING",
+	"ROCE_ADAPTIVE_ROUTING_EN", "ROCE_CC_PRIO_MASK_P1", "ROCE_CC_PRIO_MASK_P2", "CNP_DSCP_P1", "CNP_DSCP_P2",
+	"ROCE_CONTROL", "MAX_ACC_OUT_READ", "ADVANCED_PCI_SETTINGS", "INTERNAL_CPU_MODEL"}
+
+// settingGrid lists what decides how NICs treat packets, of those of which it is known.
+func (v *view) settingGrid() grid {
+	g := grid{Title: "Settings of NICs", Heads: []head{
+		{Name: ""}, {Name: "RDMA MTU", Right: true}, {Name: "trust"}, {Name: "PFC"}, {Name: "rings", Least: 6},
+		{Name: "offloads", Least: 8}, {Name: "firmware", Least: 12}, {Name: "module", Least: 8, Drop: 1},
+	}}
+	for _, n := range v.nics {
+		var mtus, trust, pfc, rings, offloads, firmware, module []string
+		for _, d := range n.Devices {
+			for _, p := range d.Ports {
+				if p.ActiveMTU != nil {
+					mtus = append(mtus, strconv.Itoa(*p.ActiveMTU))
+				}
+			}
+		}
+		for _, p := range n.Ports {
+			if p.QoS != nil {
+				trust = append(trust, orUnknown(p.QoS.Trust))
+				if p.QoS.PFC != nil {
+					pfc = append(pfc, strings.Trim(cmp.Or(strings.Join(strings.Fields(fmt.Sprint(p.QoS.PFC)), ","),
+						none), "[]"))
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(p.Rings)) {
+				rings = append(rings, fmt.Sprintf("%s %d of %d", name, p.Rings[name].Size, p.Rings[name].Max))
+			}
+			for _, name := range slices.Sorted(maps.Keys(p.Offloads)) {
+				if !p.Offloads[name] {
+					offloads = append(offloads, "no "+name)
+				}
+			}
+			for _, name := range slices.Sorted(maps.Keys(p.Module)) {
+				if strings.HasPrefix(name, "Vendor") || strings.Contains(name, "ength") {
+					module = append(module, p.Module[name])
+				}
+			}
+		}
+		for _, name := range settings {
+			if value, ok := n.Settings[name]; ok {
+				firmware = append(firmware, name+"="+value)
+			}
+		}
+		if len(trust)+len(pfc)+len(rings)+len(offloads)+len(firmware)+len(module)+len(mtus) > 0 {
+			g.Rows = append(g.Rows, cells(v.names[n.ID()], listText(slices.Compact(mtus)),
+				listText(slices.Compact(trust)),
+				listText(slices.Compact(pfc)), listText(rings), listText(offloads), listText(firmware),
+				listText(module)))
+		}
+	}
+	return g
 }
 
 // bondGrid lists the bonds.

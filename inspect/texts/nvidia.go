@@ -1,0 +1,154 @@
+package texts
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/topology"
+)
+
+// numberAfter returns the number of "GPU 0".
+func numberAfter(s, prefix string) (int, bool) {
+	digits, ok := strings.CutPrefix(s, prefix)
+	n, err := strconv.ParseUint(digits, 10, 16)
+	return int(n), ok && err == nil
+}
+
+// gpuTitle matches "NVIDIA H100 PCIe (UUID: GPU-...)".
+var gpuTitle = lazyregexp.New(`^(.+?) \(UUID: (\S+)\)$`)
+
+// eachNVLink yields the lines of nvidia-smi nvlink --status: of GPUs with what names them, and of links with their
+// speed.
+//
+//	GPU 0: NVIDIA H100 PCIe (UUID: GPU-...)
+//	         Link 0: 26.562 GB/s
+//	         Link 1: <inactive>
+func eachNVLink(s string, gpu func(index int, title string), link func(active bool)) {
+	seen := false
+	for line := range strings.Lines(s) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		if n, ok := numberAfter(key, "GPU "); ok {
+			seen = true
+			gpu(n, value)
+		} else if _, ok := numberAfter(key, "Link "); ok && seen {
+			link(strings.HasSuffix(value, "GB/s"))
+		}
+	}
+}
+
+// NVLinks returns the number of links in use by the index of the GPU. A GPU without links is left out; one whose links
+// are all down has 0.
+func NVLinks(s string) map[int]int {
+	out := map[int]int{}
+	at := 0
+	eachNVLink(s, func(index int, _ string) { at = index }, func(active bool) {
+		out[at] += 0
+		if active {
+			out[at]++
+		}
+	})
+	return out
+}
+
+// nvlinkStatus reads the GPUs with their links. One without any is listed too.
+func (r *reader) nvlinkStatus() {
+	var g *topology.GPU
+	eachNVLink(r.Text.Text, func(index int, title string) {
+		g = entry(&r.h.GPUs, func(g *topology.GPU) bool { return *g.Index == index }, topology.GPU{Index: &index,
+			Name: "GPU" + strconv.Itoa(index), Kind: topology.GPUDiscrete, Vendor: "NVIDIA Corporation",
+			NVLinks: new(0)})
+		if m := gpuTitle.FindStringSubmatch(title); m != nil {
+			g.Model, g.UUID = m[1], m[2]
+		}
+	}, func(active bool) {
+		if active {
+			*g.NVLinks++
+		}
+	})
+}
+
+// nvidiaQuery reads nvidia-smi -q. Of a key that stands below several headings, the heading counts.
+func (r *reader) nvidiaQuery() {
+	var g *topology.GPU
+	var d *topology.PCIDevice
+	var heads [16]string // by indentation
+	driver := ""
+	for line := range strings.Lines(r.Text.Text) {
+		text := strings.TrimLeft(line, " \t")
+		indent := min((len(line)-len(text)+3)/4, len(heads)-1)
+		key, value, ok := strings.Cut(strings.TrimSpace(text), " : ")
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if name, isGPU := strings.CutPrefix(key, "GPU "); isGPU && !ok && address(name) != nil {
+			a := *address(name)
+			index := len(r.h.GPUs)
+			r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
+				Vendor: "NVIDIA Corporation", DriverVer: driver})
+			r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true,
+				Vendor: new(topology.VendorNVIDIA),
+				Class:  new(topology.ID24(0x030200)), Driver: "nvidia", DriverKnown: true})
+			g, d = &r.h.GPUs[index], &r.h.PCI[index]
+			continue
+		}
+		if !ok {
+			heads[indent] = key
+			clear(heads[indent+1:])
+			continue
+		}
+		if key == "Driver Version" {
+			driver = value
+		}
+		if g == nil || value == "N/A" || strings.HasPrefix(value, "[") {
+			continue
+		}
+		switch strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/") {
+		case "Product Name":
+			g.Model, d.DeviceName = value, value
+		case "Persistence Mode":
+			g.PersistMode = new(value == "Enabled")
+		case "MIG Mode/Current":
+			g.MIG = value
+		case "GPU UUID":
+			g.UUID = value
+		case "VBIOS Version":
+			g.VBIOS = value
+		case "Display Active":
+			g.ConnectedMon = new(value == "Enabled" || value == "Yes")
+		case "FB Memory Usage/Total":
+			g.MemoryBytes = size(value)
+		case "BAR1 Memory Usage/Total":
+			g.BAR1Bytes = size(value)
+		case "PCI/Device Id":
+			// Device above vendor: 0x233010DE.
+			if v, err := strconv.ParseUint(value, 0, 32); err == nil {
+				d.Device = new(topology.ID16(v >> 16))
+			}
+		case "PCI/GPU Link Info/PCIe Generation/Max":
+			link(d).MaxSpeedGTs = generation(value)
+		case "PCI/GPU Link Info/PCIe Generation/Current":
+			link(d).SpeedGTs = generation(value)
+		case "PCI/GPU Link Info/Link Width/Max":
+			link(d).MaxWidth = count(strings.TrimSuffix(value, "x"))
+		case "PCI/GPU Link Info/Link Width/Current":
+			link(d).Width = count(strings.TrimSuffix(value, "x"))
+		}
+	}
+}
+
+// link returns the link of a function to fill in.
+func link(d *topology.PCIDevice) *topology.Link {
+	if d.Link == nil {
+		d.Link = &topology.Link{}
+	}
+	return d.Link
+}
+
+// generation returns the speed of a generation of PCI Express, in GT/s.
+func generation(s string) *float64 {
+	speeds := []float64{2.5, 5, 8, 16, 32, 64}
+	if n := count(s); n != nil && *n >= 1 && *n <= len(speeds) {
+		return &speeds[*n-1]
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package texts
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/topology"
+)
+
+// tenant returns the domain that the command line names; where it names none it is one without a name.
+func (r *reader) tenant() *topology.Tenant {
+	name := cmp.Or(r.Subject, "a domain without a name")
+	return entry(&r.h.Tenants, func(t *topology.Tenant) bool { return t.Name == name }, topology.Tenant{Name: name})
+}
+
+// pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned.
+func (t *tenantCPUs) pin(vcpu int, set topology.CPUSet, free bool) {
+	t.VCPUs = max(t.VCPUs, vcpu+1)
+	if !free && vcpu < topology.MaxCPUs {
+		t.Pins = append(t.Pins, topology.Pin{VCPU: vcpu, CPUs: set})
+	}
+}
+
+type tenantCPUs struct{ *topology.Tenant }
+
+// vcpuInfo reads a block for each virtual CPU. Its affinity is a letter for each CPU of the host: "y" or "-"; with
+// --pretty it is a list.
+func (r *reader) vcpuInfo() {
+	t, vcpu := tenantCPUs{r.tenant()}, -1
+	for p := range r.pairs() {
+		switch p.key {
+		case "VCPU":
+			vcpu = -1
+			if n := count(p.value); n != nil && *n < topology.MaxCPUs {
+				vcpu = *n
+			}
+		case "State":
+			if vcpu == 0 {
+				t.State = p.value
+			}
+		case "CPU Affinity":
+			if vcpu < 0 {
+				r.note(p.line, "an affinity above the number of its virtual CPU")
+				continue
+			}
+			if strings.Trim(p.value, "y-") == "" && p.value != "" {
+				var cpus []int
+				for i, c := range p.value[:min(len(p.value), topology.MaxCPUs)] {
+					if c == 'y' {
+						cpus = append(cpus, i)
+					}
+				}
+				t.pin(vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
+				continue
+			}
+			list, of, _ := strings.Cut(p.value, " (out of ")
+			if set := r.cpus(p.line, list); set != nil {
+				t.pin(vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
+			}
+		}
+	}
+}
+
+// pinLine matches a line of virsh vcpupin and emulatorpin: a virtual CPU, or "*" for the emulator.
+var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
+
+func (r *reader) vcpuPin() {
+	t := tenantCPUs{r.tenant()}
+	for n, line := range r.lines() {
+		m := pinLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		set := r.cpus(n, m[2])
+		if vcpu := count(m[1]); set != nil && vcpu != nil {
+			t.pin(*vcpu, *set, false)
+		} else if set != nil {
+			t.EmulatorCPUs = set
+		}
+	}
+}
+
+// numaTune reads on which nodes the memory of a domain is.
+func (r *reader) numaTune() {
+	t := r.tenant()
+	for p := range r.pairs() {
+		switch p.key {
+		case "numa_mode":
+			t.MemoryMode = p.value
+		case "numa_nodeset":
+			if p.value != "" {
+				t.MemoryNodes = r.cpus(p.line, p.value)
+			}
+		}
+	}
+}
