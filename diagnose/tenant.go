@@ -124,7 +124,9 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		" with housekeeping CPUs of the same NUMA node"}
 	if t.EmulatorCPUs == nil {
 		// Without emulatorpin libvirt lets the emulator run on the cpuset of vcpu, else everywhere.
-		if t.Floating != nil && !t.Floating.Overlaps(own) {
+		// A text of pins alone, which does not tell what the guest sees, does not tell that there is none.
+		if t.Floating != nil && !t.Floating.Overlaps(own) ||
+			v.Provenance.Kind == topology.SourceTexts && t.GuestNodes == nil {
 			return
 		}
 		f.Severity = finding.Info

@@ -68,6 +68,10 @@ func tenantCases() []testCase {
 		{id: "RL064", found: true, name: "not pinned", set: func(h *topology.Host) {
 			tenant(h, "vm00").EmulatorCPUs = nil
 		}},
+		{id: "RL064", found: false, name: "not told by virsh vcpuinfo", set: func(h *topology.Host) {
+			h.Provenance.Kind = topology.SourceTexts
+			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").GuestNodes = nil, nil
+		}},
 		{id: "RL064", found: false, name: "on housekeeping CPUs"},
 		{id: "RL064", found: false, name: "not pinned, with a cpuset elsewhere", set: func(h *topology.Host) {
 			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").Floating = nil, new(cpus("0,32"))

@@ -88,8 +88,8 @@ type Netdev struct {
 	PhysPort  string `json:"phys_port_name,omitempty"` // p0; pf0vf3 of a representor
 	Switch    string `json:"phys_switch_id,omitempty"`
 	QoS       *QoS   `json:"qos,omitempty"`
-	// What ethtool tells besides: offloads (-k), descriptors of the rings (-g), errors and discards that are not 0 (-S),
-	// and the cable or module in the port (-m).
+	// What ethtool tells besides: offloads (-k), descriptors of the rings (-g), errors and discards that are not
+	// 0 (-S), and the cable or module in the port (-m).
 	Offloads map[string]bool   `json:"offloads,omitempty"`
 	Rings    map[string]Ring   `json:"rings,omitempty"` // "rx", "tx"
 	Counters map[string]uint64 `json:"counters,omitempty"`
