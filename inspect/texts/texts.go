@@ -111,7 +111,8 @@ var Kinds = []*Kind{
 	{Name: "lshw", Heads: []string{"*-", "description: "},
 		Form: lazyregexp.New(`^\*-[a-z0-9]+(?::\d+)?(?: +[A-Z].*)?$|` +
 			`^description: (?:Computer|(?:Rack Mount|Main Server) Chassis|(?:[A-Z]\w+ )*(?:Desktop|Tower) ?` +
-			`Computer|Notebook|Server|Blade|Multi-system)$`), read: (*reader).lshw, Command: command(`lshw(?: -\S+| \w+)*`)},
+			`Computer|Notebook|Server|Blade|Multi-system)$`),
+		read: (*reader).lshw, Command: command(`lshw(?: -\S+| \w+)*`)},
 	{Name: "lstopo", Heads: []string{"Machine", "System"}, Form: lazyregexp.New(
 		`^(?:Machine|System)(?: L#0)?(?: \((?:P#0|\d+[KMGT]i?B|total).*\)|$)`), read: (*reader).lstopo,
 		Command: command(`(?:lstopo|lstopo-no-graphics|hwloc-ls)`)},
