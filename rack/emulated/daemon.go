@@ -30,7 +30,7 @@ const DaemonCommand = "lab-daemon"
 const (
 	switchSocket = "fabric.sock" // control of the switch, see package fabric
 	// to the guest agents: a first line {"node":NAME}, answered {"error":WHY}, then as with the
-	// agent itself
+	// agent itself. {"adapters":true} makes the ConnectX adapters those of the lab's state, and has the same answer
 	agentsSocket = "agents.sock"
 )
 
@@ -62,25 +62,31 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
+	cards := &adapters{dir: dir, log: log}
 	// Without its switch the lab is not one, and without its agents neither: the end of one ends the other.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
-	var switchErr error
+	var switchErr, cardsErr error
 	wg.Go(func() {
 		defer cancel()
 		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, r.State.Lab),
 			Control: filepath.Join(dir, switchSocket), Log: log})
 	})
 	wg.Go(func() {
-		if waitSwitch(ctx, filepath.Join(dir, switchSocket)) == nil {
-			fmt.Fprintln(w, daemon.Ready)
+		if waitSwitch(ctx, filepath.Join(dir, switchSocket)) != nil {
+			return
 		}
+		if cardsErr = cards.sync(r.State.Lab); cardsErr != nil {
+			cancel()
+			return
+		}
+		fmt.Fprintln(w, daemon.Ready)
 	})
-	err = serveAgents(ctx, l, dir)
+	err = serveAgents(ctx, l, &agents{dir: dir, muxes: make(map[string]*qapi.Mux), cards: cards})
 	// Whatever has ended, the other must not be left without it.
 	cancel()
 	wg.Wait()
-	return errors.Join(err, switchErr)
+	return errors.Join(err, switchErr, cardsErr, cards.close())
 }
 
 // waitSwitch returns when the switch answers.
@@ -100,7 +106,8 @@ func waitSwitch(ctx context.Context, path string) error {
 // agents are the connections to the guest agents of a lab, each made once somebody asks for it. The
 // port of an agent serves one client, which the daemon is, for all of a lab's clients.
 type agents struct {
-	dir string
+	dir   string
+	cards *adapters
 
 	mu    sync.Mutex
 	muxes map[string]*qapi.Mux // by node
@@ -118,8 +125,7 @@ func (a *agents) of(node string) *qapi.Mux {
 }
 
 // serveAgents connects clients to the agents of the nodes until ctx ends.
-func serveAgents(ctx context.Context, l net.Listener, dir string) error {
-	a := &agents{dir: dir, muxes: make(map[string]*qapi.Mux)}
+func serveAgents(ctx context.Context, l net.Listener, a *agents) error {
 	defer func() {
 		for _, m := range a.muxes {
 			m.Close()
@@ -132,20 +138,21 @@ func serveAgents(ctx context.Context, l net.Listener, dir string) error {
 func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	r := bufio.NewReader(conn)
 	line, err := r.ReadBytes('\n')
-	var sel struct {
-		Node string `json:"node"`
+	var sel request
+	if err != nil || json.Unmarshal(line, &sel) != nil {
+		return
+	}
+	if sel.Adapters {
+		_ = answer(conn, a.syncAdapters()) // a client that hangs up wants no answer
+		return
 	}
 	// The name becomes part of a path, so that it may lead nowhere else.
-	if err != nil || json.Unmarshal(line, &sel) != nil || sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
+	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}
 	m := a.of(sel.Node)
 	// The answer tells that the agent's port is connected, or why not; a command would say so too.
-	why := ""
-	if err := m.Open(ctx); err != nil {
-		why = err.Error()
-	}
-	if err := json.NewEncoder(conn).Encode(map[string]string{"error": why}); err != nil {
+	if err := answer(conn, m.Open(ctx)); err != nil {
 		return
 	}
 	// A client that hangs up knows itself what it lost.
@@ -153,6 +160,29 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 		io.Reader
 		io.Writer
 	}{r, conn})
+}
+
+// A request is the first line of a client.
+type request struct {
+	Node     string `json:"node,omitempty"`     // whose agent the connection is for
+	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
+}
+
+func answer(w io.Writer, err error) error {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	return json.NewEncoder(w).Encode(map[string]string{"error": why})
+}
+
+// syncAdapters makes the adapters those of the lab as its state has it now.
+func (a *agents) syncAdapters() error {
+	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(a.dir)}, filepath.Base(a.dir))
+	if err != nil {
+		return err
+	}
+	return a.cards.sync(r.State.Lab)
 }
 
 // startDaemon starts the daemon of a lab as a process of its own and returns when it is ready. The

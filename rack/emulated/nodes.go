@@ -171,7 +171,8 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		node.Facts, err = agent.Configure(ctx, id)
 		return err
 	})
-	for i := 0; i < len(n.NICs) && err == nil; i++ {
+	// The adapters of a card have names of their own, and are known by their GIDs.
+	for i := 0; i < len(n.NICs) && err == nil && !n.ConnectX(); i++ {
 		d := fmt.Sprintf("rxe%d", i)
 		if _, made := node.Facts.RDMADevice(d); made == nil {
 			err = fmt.Errorf("node %s has no RDMA device %s", n.Name, d)

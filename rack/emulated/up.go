@@ -2,9 +2,13 @@ package emulated
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -25,6 +29,10 @@ import (
 func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) (err error) {
 	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
+	// Before the labs are compared: it decides what the NICs are.
+	if err := u.chooseEmulator(ctx); err != nil {
+		return err
+	}
 	if old != nil {
 		if err := settle(ctx, old); err != nil {
 			return err
@@ -89,11 +97,50 @@ type upRun struct {
 	before   *lab.Lab     // that ran, or nil
 	changes  []lab.Change // between the lab that ran and the one that is asked for
 
-	qemu *qemu.Driver
+	emulator    vm.Emulator
+	emulatorErr error // why there is none
+	qemu        *qemu.Driver
 
 	mu      sync.Mutex
 	started []vm.Process            // of nodes, by this Up
 	setups  map[string]*guest.Setup // conversations with the nodes that were started, by name
+}
+
+func hasConnectX(l *lab.Lab) bool { return slices.ContainsFunc(l.Nodes, lab.Node.ConnectX) }
+
+// chooseEmulator finds the QEMU of the lab's nodes. For ConnectX adapters that is the installed one where it can, else
+// one in the cache. Where neither can be had, the nodes have virtio NICs, and why is said.
+func (u *upRun) chooseEmulator(ctx context.Context) error {
+	e := &u.emulator
+	e.Path, e.Version, u.emulatorErr = vm.Find()
+	if !hasConnectX(u.Lab) || u.emulatorErr == nil && e.HasVFIOUser() {
+		return nil
+	}
+	have := "none is installed"
+	if e.Path != "" {
+		have = "the installed one is " + e.Version
+	}
+	var begin sync.Once
+	img, err := image.QEMU.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Progress: func(step string) {
+		begin.Do(func() { u.progress.Begin("QEMU") })
+		u.progress.Say(step)
+	}})
+	if err == nil {
+		*e, u.emulatorErr = img.Emulator(), nil
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX, which needs QEMU 10.1 or newer "+
+		"with vfio-user: %s, and no other can be had: %v", have, err)
+	l := *u.Lab
+	l.Nodes = slices.Clone(l.Nodes)
+	for i := range l.Nodes {
+		l.Nodes[i].NIC = lab.NICVirtio
+	}
+	u.Lab, u.State.Lab = &l, &l
+	return nil
 }
 
 // prepare makes what nodes start from: image, accelerator, templates. It comes before any change of
@@ -101,9 +148,8 @@ type upRun struct {
 // packages from, or of a QEMU. A lab that runs is then as it was.
 func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	p := u.progress
-	binary, version, err := vm.Find()
-	if err != nil {
-		return err
+	if u.emulatorErr != nil {
+		return u.emulatorErr
 	}
 	// Only nodes that are to be started count: those that run have their memory.
 	if !u.opts.Overcommit {
@@ -121,7 +167,9 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	if err != nil {
 		return err
 	}
-	u.qemu = &qemu.Driver{Binary: binary, Version: version, Image: img, Cache: u.Dirs.Templates(), Cold: u.opts.Cold}
+	e := u.emulator
+	u.qemu = &qemu.Driver{Binary: e.Path, Version: e.Version, Lead: e.Lead, Image: img, Cache: u.Dirs.Templates(),
+		Cold: u.opts.Cold}
 	p.Begin("accelerator")
 	s := u.State
 	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
@@ -131,7 +179,7 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 		return err
 	}
 	u.qemu.Accel = s.Accel
-	s.QEMU, s.Image, s.Kernel, s.Package = version, img.Key, img.KernelVer, img.Packages
+	s.QEMU, s.Image, s.Kernel, s.Package = e.Version, img.Key, img.KernelVer, img.Packages
 	p.Begin("template")
 	for _, n := range u.Lab.Nodes {
 		if err := u.qemu.Prepare(ctx, u.spec(n), p.Say); err != nil {
@@ -144,9 +192,14 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 
 // spec is the machine that a node of the lab becomes.
 func (u *upRun) spec(n lab.Node) qemu.Spec {
-	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory)}
+	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory),
+		Adapters: n.ConnectX()}
 	for i, nic := range n.NICs {
-		s.NICs = append(s.NICs, qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path})
+		made := qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path}
+		if n.ConnectX() {
+			made = qemu.NIC{MAC: nic.MAC, Adapter: adapterSocket(u.Dir, n.Name, i)}
+		}
+		s.NICs = append(s.NICs, made)
 	}
 	return s
 }
@@ -285,7 +338,34 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 			}
 		}
 	}
-	return nil
+	if !hasConnectX(u.Lab) && (u.before == nil || !hasConnectX(u.before)) {
+		return nil
+	}
+	return syncAdapters(ctx, u.Dir)
+}
+
+// syncAdapters tells the lab's daemon that the state may have other adapters.
+func syncAdapters(ctx context.Context, dir string) error {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	var got struct {
+		Error string `json:"error"`
+	}
+	err = json.NewEncoder(conn).Encode(request{Adapters: true})
+	if err == nil {
+		err = json.NewDecoder(conn).Decode(&got)
+	}
+	if errors.Is(err, io.EOF) {
+		return errors.New("the daemon of this lab is of an older rackless, without ConnectX: run rackless down first")
+	}
+	if err == nil && got.Error != "" {
+		err = errors.New(got.Error)
+	}
+	return err
 }
 
 // undoLimit bounds the end of the nodes that a failed Up has started, which takes a fraction of a second.

@@ -1,0 +1,158 @@
+package emulated
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"path/filepath"
+	"sync"
+
+	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// The daemon of a lab also emulates its ConnectX adapters: one server has all of them, so that what one adapter writes
+// into the memory of another is a copy. Their Ethernet frames pass the switch as those of every NIC.
+
+// adapterSocket is where the QEMU of a node connects to an adapter.
+func adapterSocket(labDir, node string, nic int) string {
+	return filepath.Join(labDir, "x-"+rack.PortName(node, nic)+".sock")
+}
+
+// portRates are the rates of the models, in bits per second.
+var portRates = map[lab.NICModel]int64{lab.NICConnectX4Lx: 25e9, lab.NICConnectX5: 100e9}
+
+// adapters are the ConnectX adapters of a lab.
+type adapters struct {
+	dir string
+	log *slog.Logger
+
+	mu     sync.Mutex
+	server *connectx.Server // nil while there has been none
+	there  map[string]*adapter
+}
+
+// An adapter is one that is emulated, and its cable to the switch.
+type adapter struct {
+	model lab.NICModel
+	mac   string
+	port  *connectx.Port
+	cable net.Conn
+}
+
+// sync makes the adapters those of a lab. The switch must have the ports of the lab.
+func (a *adapters) sync(l *lab.Lab) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	wanted := make(map[string]bool)
+	var errs []error
+	for _, n := range l.Nodes {
+		for i, nic := range n.NICs {
+			if !n.ConnectX() {
+				continue
+			}
+			name := rack.PortName(n.Name, i)
+			wanted[name] = true
+			if have := a.there[name]; have != nil {
+				if have.model == n.NIC && have.mac == nic.MAC {
+					continue
+				}
+				errs = append(errs, a.remove(name))
+			}
+			if err := a.add(name, n.NIC, nic.MAC, adapterSocket(a.dir, n.Name, i),
+				portOf(a.dir, n.Name, i).Path); err != nil {
+				errs = append(errs, fmt.Errorf("adapter %s: %w", name, err))
+			}
+		}
+	}
+	for name := range a.there {
+		if !wanted[name] {
+			errs = append(errs, a.remove(name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// add plugs a new adapter into its port of the switch.
+func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort string) error {
+	hw, err := net.ParseMAC(mac)
+	if err != nil || len(hw) != 6 {
+		return fmt.Errorf("MAC %q: %v", mac, err)
+	}
+	if a.server == nil {
+		a.server = connectx.NewServer(connectx.Options{Log: func(format string, args ...any) {
+			a.log.Info("connectx: " + fmt.Sprintf(format, args...))
+		}})
+		a.there = make(map[string]*adapter)
+	}
+	cable, err := net.Dial("unix", switchPort)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex // frames come from any goroutine
+	var buf []byte
+	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Socket: socket, Model: string(model),
+		RateBits: portRates[model], Link: true, Frames: func(frame []byte) {
+			mu.Lock()
+			defer mu.Unlock()
+			buf = binary.BigEndian.AppendUint32(buf[:0], uint32(len(frame)))
+			buf = append(buf, frame...)
+			// A cable that has ended loses what is sent.
+			_, _ = cable.Write(buf)
+		}})
+	if err != nil {
+		return errors.Join(err, cable.Close())
+	}
+	a.there[name] = &adapter{model: model, mac: mac, port: port, cable: cable}
+	go a.receive(name, port, cable)
+	return nil
+}
+
+// receive hands the frames of a cable to its adapter until the cable ends. The link goes down with it.
+func (a *adapters) receive(name string, port *connectx.Port, cable net.Conn) {
+	defer port.SetLink(false)
+	r := bufio.NewReaderSize(cable, 256<<10)
+	frame := make([]byte, fabric.MaxFrame)
+	for {
+		var head [4]byte
+		if _, err := io.ReadFull(r, head[:]); err != nil {
+			return // closed by remove, or the switch has ended
+		}
+		n := binary.BigEndian.Uint32(head[:])
+		if n > fabric.MaxFrame {
+			a.log.Error("connectx: bad frame from the switch", "adapter", name, "bytes", n)
+			return
+		}
+		if _, err := io.ReadFull(r, frame[:n]); err != nil {
+			return
+		}
+		port.Deliver(frame[:n])
+	}
+}
+
+// remove ends an adapter.
+func (a *adapters) remove(name string) error {
+	have := a.there[name]
+	delete(a.there, name)
+	return errors.Join(have.port.Close(), have.cable.Close())
+}
+
+// close ends all adapters.
+func (a *adapters) close() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var errs []error
+	for name := range a.there {
+		errs = append(errs, a.remove(name))
+	}
+	if a.server != nil {
+		errs = append(errs, a.server.Close())
+	}
+	return errors.Join(errs...)
+}
