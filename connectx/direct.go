@@ -312,7 +312,7 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 	}
 	mtu := uint64(max(m.q.attr.MTU, 256))
 	frames := max(1, (m.n+mtu-1)/mtu)
-	data := roce.Traffic{Packets: frames, Bytes: frames*head + m.n}
+	data := roce.Traffic{Packets: frames, Bytes: frames*head + (m.n+3)&^3} // padded to words
 	one := func(extra uint64) roce.Traffic { return roce.Traffic{Packets: 1, Bytes: head + extra} }
 	switch {
 	case m.wr.Op == roce.WRRead:
@@ -327,7 +327,8 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 		data.Bytes += 4
 	}
 	if m.q.Service == serviceRC {
-		rx = one(aetHeader)
+		acks := (frames + roce.AckEvery - 1) / roce.AckEvery
+		rx = roce.Traffic{Packets: acks, Bytes: acks * (head + aetHeader)}
 	}
 	return data, rx
 }
