@@ -50,7 +50,8 @@ type Memory interface {
 	Write(key uint32, va uint64, src []byte, a Access) error
 	// Atomic replaces the 8 bytes at va, a little-endian number, by op.Apply of it, in one step, and returns the old.
 	Atomic(key uint32, va uint64, op AtomicOp) (old uint64, err error)
-	// Invalidate revokes a remote key (SEND with invalidate, local invalidate).
+	// Invalidate revokes a key (SEND with invalidate, local invalidate). A peer may ask for any: it
+	// refuses those that are not made for it.
 	Invalidate(key uint32) error
 }
 

@@ -62,6 +62,9 @@ func (s space) Invalidate(key uint32) error {
 	if s[key] == nil {
 		return FaultKey
 	}
+	if s[key].a&(LocalRead|LocalWrite) != 0 { // of the node itself
+		return FaultRights
+	}
 	delete(s, key)
 	return nil
 }
