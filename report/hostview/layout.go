@@ -48,6 +48,9 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 	}
 	// The panels below need some width for their sentences, however small the machine is.
 	w := max(best.W, min(inner, 2*sh.column))
+	if v.Placement.guests() > 4 {
+		w = max(w, min(inner, 4*sh.column)) // or their panel would be far higher than wide
+	}
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
 	panels := []*picture{sh.guestsPanel(v, w), best, sh.nvlinkPanel(s, w), sh.legendPanel(v, s, w)}
 	if sh.alone {
@@ -126,7 +129,7 @@ func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	inner := columns*sh.column + (columns-1)*gap
 	switch {
 	// Rooms without devices are as narrow as their cores allow: of a machine with many small nodes more fit into a row.
-	case len(r.Blocks) == 0 && len(r.Holdings) > 0:
+	case len(r.Blocks) == 0 && len(r.Holdings) > 0 && cells <= 32:
 		inner = sh.column * 2 / 3
 	case len(r.Blocks) == 0 && cells <= 32:
 		inner = smallRoom

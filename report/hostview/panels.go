@@ -15,7 +15,7 @@ func headPanel(v *view, width int) *picture {
 	p := &picture{W: width}
 	y := p.paragraph(0, 18, v.heading(), fontHead, "", width, 24, 2) - 6
 	for _, fact := range v.facts() {
-		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 2)
+		y = p.paragraph(0, y, fact, fontPlain, "", width, 17, 4)
 	}
 	source := v.source()
 	if v.Placement != nil {

@@ -150,7 +150,20 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	return y + 18
 }
 
-// maxGuests is how many lab nodes are described; of the others only the first line is shown.
+// guests counts the lab nodes; without a placement there are none.
+func (p *Placement) guests() int {
+	n := 0
+	if p != nil {
+		for _, o := range p.Owners {
+			if o.Role == RoleGuest {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// maxGuests is how many lab nodes are described; of more only the first line is shown.
 const maxGuests = 24
 
 // guestsPanel shows the lab nodes as rooms.
@@ -160,9 +173,10 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 		return &picture{}
 	}
 	inner := width - 2*sh.margin
-	if width > 2*sh.column {
+	if width >= 2*sh.column {
 		inner = sh.column * 5 / 6
 	}
+	guests := at.guests()
 	var rooms []*picture
 	for i, o := range at.Owners {
 		if o.Role != RoleGuest {
@@ -175,8 +189,8 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 		}
 		y := sh.margin + 27
 		for k, l := range o.Lines {
-			if i < maxGuests || k == 0 {
-				y = p.paragraph(sh.margin, y, l, fontSmall, "", inner, 15, 4)
+			if guests <= maxGuests || k == 0 {
+				y = p.paragraph(sh.margin, y, l, fontSmall, "", inner, 15, 8)
 			}
 		}
 		p.H = y - 4
