@@ -112,7 +112,7 @@ func (p *Port) portEvent() {
 }
 
 // up says whether the port carries frames: the cable is in and the driver wants it so.
-func (p *Port) up() bool { return p.link && !p.AdminDown && !p.gone }
+func (p *Port) up() bool { return p.link && !p.AdminDown && !p.gone && p.fault < FatalError }
 
 // cq is a completion queue.
 type cq struct {

@@ -69,7 +69,7 @@ func (p *Port) hardReset() {
 	le.PutUint32(c[cfgMSIX+8:], msixPBA)
 	c[cfgPM] = 1
 	le.PutUint16(c[cfgPM+2:], 3)
-	p.hung, p.health = false, 0
+	p.fault = Healthy
 	p.dropState()
 }
 
@@ -103,7 +103,7 @@ func (f *function) Read(region int, off uint64, b []byte) {
 	p.lock()
 	defer p.unlock()
 	switch {
-	case p.gone:
+	case p.gone || p.fault == OffTheBus:
 		for i := range b {
 			b[i] = 0xff
 		}
@@ -123,7 +123,7 @@ func (f *function) Write(region int, off uint64, b []byte) {
 	p.lock()
 	defer p.unlock()
 	switch {
-	case p.gone:
+	case p.gone || p.fault == OffTheBus:
 	case region == vfiouser.RegionConfig:
 		p.configWrite(off, b)
 	case off >= uarBase:
@@ -163,8 +163,8 @@ const (
 	segCmdQHigh = 0x10
 	segCmdQLow  = 0x14
 	segDoorbell = 0x18
-	segHealth   = 0x200
-	segSyndrome = segHealth + 0x1d
+	segSeverity = 0x238 // of the health buffer; the top bit asks for a reset
+	segSyndrome = 0x23d
 	segTimer    = 0x1000
 	segCounter  = 0x1010
 )
@@ -188,11 +188,13 @@ func (p *Port) initSegment(at uint64) byte {
 		be.PutUint32(w[:], p.CmdQHigh)
 		be.PutUint32(w[4:], uint32(p.CmdQ)&^0xfff|p.NICMode<<8|logCmds<<4|logCmdStride)
 	case segSyndrome &^ 7:
-		w[segSyndrome&7] = p.health
+		if p.fault == FatalError {
+			w[segSeverity&7], w[segSyndrome&7] = 0x80, fatalSyndrome
+		}
 	case segTimer:
 		be.PutUint64(w[:], p.ticks())
 	case segCounter: // the driver takes an adapter whose counter stands still for dead
-		if at == segCounter && p.health == 0 {
+		if at == segCounter && p.fault != FatalError {
 			p.beat++
 		}
 		be.PutUint32(w[:], p.beat)
@@ -217,7 +219,7 @@ func (p *Port) initWrite(off uint64, b []byte) {
 		p.CmdQ = uint64(p.CmdQHigh)<<32 | uint64(v&^0xfff)
 	case segDoorbell:
 		for i := range 1 << logCmds {
-			if v>>i&1 != 0 && !p.hung {
+			if v>>i&1 != 0 && p.fault == Healthy {
 				p.command(uint64(i))
 			}
 		}

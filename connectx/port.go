@@ -26,8 +26,7 @@ type Port struct {
 	link     bool
 	gone     bool // Close was called
 	restored bool // Restore was called, and the reset at QEMU's start is still to come
-	hung     bool // commands get no answer
-	health   byte // syndrome of the health buffer, 0 if well
+	fault    Fault
 	beat     uint32
 	in, out  []byte // of the command that runs
 	outLen   int
@@ -172,13 +171,6 @@ func (p *Port) SetLink(up bool) {
 	if !up {
 		p.count.linkDowns++
 	}
-	p.linkChanged()
-}
-
-// linkChanged tells all who want to know.
-func (p *Port) linkChanged() {
-	p.net.SetLink(p.up())
-	p.netDirty = true
 	p.portEvent()
 }
 
@@ -237,7 +229,6 @@ func (p *Port) dropState() {
 	p.s.mu.Unlock()
 	p.tables = newTables()
 	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Rate: uint64(p.nic.RateBits), Congestion: &p.Cong})
-	p.net.SetLink(p.up())
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

@@ -53,7 +53,7 @@ func (p *Port) portState(d, o []byte, write bool) {
 		was := p.up()
 		p.AdminDown = paosAdminStatus.get(d) == 2
 		if p.up() != was {
-			p.linkChanged()
+			p.portEvent()
 		}
 	}
 	admin, oper := uint64(1), uint64(1)

@@ -1,11 +1,76 @@
 package connectx
 
-import "errors"
+import (
+	"bytes"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"slices"
 
-// Save returns the state of the adapter, without guest memory. The guest must be stopped.
-func (p *Port) Save() ([]byte, error) { return nil, errors.New("connectx: not yet") }
+	"github.com/rackless/rackless/roce"
+)
+
+// saved is what Save writes.
+type saved struct {
+	Device uint16
+	Config []byte
+	Beat   uint32
+	Tables *tables
+}
+
+// Save returns the state of the adapter, without guest memory. The guest must be stopped. Messages that are on the wire
+// are not saved: a template has none, and elsewhere their senders repeat them.
+func (p *Port) Save() ([]byte, error) {
+	p.lock()
+	defer p.unlock()
+	var b bytes.Buffer
+	err := gob.NewEncoder(&b).Encode(saved{p.model.device, p.config[:], p.beat, &p.tables})
+	return b.Bytes(), err
+}
 
 // Restore sets the state that Save returned. The adapter may have another MAC and name than the saved one: see
 // NIC.MAC. Call it before QEMU connects, or while the guest is stopped; the reset that QEMU sends when it connects
 // does not undo it.
-func (p *Port) Restore(state []byte) error { return errors.New("connectx: not yet") }
+func (p *Port) Restore(state []byte) error {
+	t := newTables()
+	in := saved{Tables: &t}
+	if err := gob.NewDecoder(bytes.NewReader(state)).Decode(&in); err != nil {
+		return fmt.Errorf("connectx: the saved state of an adapter: %w", err)
+	}
+	if in.Device != p.model.device || len(in.Config) != len(p.config) {
+		return errors.New("connectx: the saved state is that of another adapter model")
+	}
+	p.lock()
+	defer p.unlock()
+	p.hardReset()
+	copy(p.config[:], in.Config)
+	p.beat, p.restored = in.Beat, true
+	gids := t.GIDs
+	t.GIDs = map[uint32]gidEntry{}
+	p.tables = t
+	for i, g := range gids {
+		p.setGID(i, g)
+	}
+	for _, q := range p.Queues {
+		if q.Kind == queueQP && q.State != roce.Reset && len(q.Ctx) == qpcSize {
+			p.revive(q)
+		}
+	}
+	return nil
+}
+
+// revive makes the parts of a QP that are not saved.
+func (p *Port) revive(q *queue) {
+	p.setAttr(q)
+	q.rang = p.s.now()
+	path := []roce.State{roce.Init, roce.ReadyToReceive, roce.ReadyToSend}
+	if i := slices.Index(path, q.State); i >= 0 {
+		path = path[:i+1]
+	} else if q.State == roce.Failed {
+		path = []roce.State{roce.Init, roce.Failed}
+	}
+	for _, to := range path {
+		p.wireState(q, to)
+	}
+	p.wait(q, q.rang)
+}

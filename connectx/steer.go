@@ -98,13 +98,13 @@ func destroyRQT(p *Port, _, _ []byte, id uint32) status {
 
 // Flow tables of received frames, and the destinations of their entries.
 const (
-	tableNICRx   = 0
-	destTable    = 1
-	destTIR      = 2
-	actionForwrd = 4
-	actionDrop   = 2
-	maxDests     = 64
-	maxDepth     = 64 // of tables that lead to each other
+	tableNICRx    = 0
+	destTable     = 1
+	destTIR       = 2
+	actionForward = 4
+	actionDrop    = 2
+	maxDests      = 64
+	maxDepth      = 64 // of tables that lead to each other
 )
 
 type flowKey struct{ Table, Index uint32 }
@@ -304,7 +304,7 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) 
 		}
 		return
 	}
-	if best.Action&actionForwrd == 0 {
+	if best.Action&actionForward == 0 {
 		return
 	}
 	for _, d := range best.Dests {

@@ -15,6 +15,10 @@ type wire Port
 // Send implements roce.Wire.
 func (w *wire) Send(_ time.Duration, frame []byte) {
 	p := (*Port)(w)
+	if !p.up() { // lost: its sender finds out by its timers, as with a card
+		p.count.txDropped++
+		return
+	}
 	f := slices.Clone(frame)
 	if to := [6]byte(f[:6]); to == p.nic.MAC && f[0]&1 == 0 {
 		p.loop = append(p.loop, f)

@@ -162,8 +162,8 @@ func (m *Memory) mmap(fd int) (*file, error) {
 	return f, nil
 }
 
-// add enters a mapping; fd is -1 for memory without a file.
-func (m *Memory) add(fd int, off, addr, size uint64, writable bool) error {
+// Map enters a mapping; fd is -1 for memory without a file, and stays the caller's.
+func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
 	if size == 0 || addr+size-1 < addr || len(m.table) >= maxMaps {

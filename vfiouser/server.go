@@ -356,7 +356,7 @@ func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
 	if fd >= 0 {
 		defer unix.Close(fd)
 	}
-	if err := s.Mem.add(fd, off, addr, size, flags&2 != 0); err != nil {
+	if err := s.Mem.Map(fd, off, addr, size, flags&2 != 0); err != nil {
 		s.logf("map %#x+%#x: %v", addr, size, err)
 		return nil, unix.EINVAL
 	}

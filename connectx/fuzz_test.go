@@ -1,0 +1,154 @@
+package connectx
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/rackless/rackless/vfiouser"
+)
+
+// FuzzCommand gives the adapter any command: it answers, and nothing breaks.
+func FuzzCommand(f *testing.F) {
+	_, gs := newLab(f, 1, NIC{}, nil)
+	g := gs[0]
+	for op := range commands {
+		f.Add(op, uint16(0), uint32(1), []byte{1, 2, 3}, uint32(300), uint32(300))
+	}
+	f.Add(uint16(opCreateQP), uint16(0), uint32(0), make([]byte, 0x120), uint32(0x140), uint32(16))
+	f.Add(uint16(opManagePages), uint16(2), uint32(0), []byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint32(16),
+		uint32(8))
+	f.Fuzz(func(t *testing.T, op, mod uint16, id uint32, body []byte, inLen, outLen uint32) {
+		if len(body) > 2048 {
+			return
+		}
+		g.t = t
+		in := make([]byte, 12+len(body))
+		binary.BigEndian.PutUint16(in, op)
+		be.PutUint16(in[6:], mod)
+		be.PutUint32(in[8:], id)
+		copy(in[12:], body)
+		g.post(in, int(inLen), int(outLen))
+		// A mailbox list that ends in itself.
+		be.PutUint64(g.mem[inBoxes+1024*3+mailNext:], inBoxes+1024*3)
+		g.write32(segDoorbell, 1)
+		if st, _ := g.answer(16); st == 0xff {
+			t.Errorf("command %#x got no answer", op)
+		}
+		if op == opTeardownHCA || g.p.objects() > 1000 {
+			g.f.Reset()
+			g.boot()
+		}
+	})
+}
+
+// FuzzWQE gives a QP any request, on the path by memory and on the wire.
+func FuzzWQE(f *testing.F) {
+	s, g := newLab(f, 2, NIC{}, nil)
+	qa, qb := pair(g[0], g[1], serviceRC, nil)
+	ua, ub := pair(g[0], g[1], serviceUD, nil)
+	at, to := g[0].alloc(4096), g[1].alloc(4096)
+	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
+	for op := range operations {
+		b := []byte{0, 0, 0, op, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0}
+		f.Add(append(append(b, remoteSeg(to, kb)...), dataSeg(at, ka, 64)...), false, true)
+	}
+	f.Fuzz(func(t *testing.T, w []byte, datagram, direct bool) {
+		g[0].t, g[1].t = t, t
+		s.SetDirect(direct)
+		q, r := qa, qb
+		if datagram {
+			q, r = ua, ub
+		}
+		if q.state() != 3 || r.state() != 3 {
+			for i, q := range []*testQP{q, r} {
+				o := []*testQP{q, r}[1-i]
+				g[i].must(op2Rst, q.num, 16, nil)
+				q.si, q.ri = 0, 0
+				be.PutUint64(g[i].mem[q.dbr:], 0)
+				q.connect(i, 1-i, o.num, nil)
+			}
+		}
+		r.recv(kb, to, 4096)
+		for i := 0; i < max(1, min(len(w), 1024)); i += 64 {
+			at := q.ring + 512 + uint64(q.si&(1<<logSQ-1))*64
+			clear(g[0].mem[at : at+64])
+			copy(g[0].mem[at:at+64], w[min(i, len(w)):])
+			q.si++
+		}
+		be.PutUint32(g[0].mem[q.dbr+4:], uint32(q.si))
+		q.ring1()
+		for q.cq.poll() != nil || r.cq.poll() != nil {
+		}
+	})
+}
+
+// A guest that writes rubbish everywhere does not disturb the others.
+func TestRubbish(t *testing.T) {
+	_, g := newLab(t, 3, NIC{}, nil)
+	qa, qb := pair(g[0], g[1], serviceRC, nil)
+	at, to := g[0].alloc(4096), g[1].alloc(4096)
+	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
+	bad := g[2]
+	bad.newQP(serviceRC).connect(2, 1, qb.num, nil) // names a QP that is not its peer
+	r := rand.New(rand.NewPCG(1, 2))
+	stop := make(chan struct{})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			b := make([]byte, []int{1, 2, 4, 8}[r.IntN(4)])
+			for i := range b {
+				b[i] = byte(r.Uint32())
+			}
+			off := r.Uint64N(barSize-8) &^ 7
+			if r.IntN(4) > 0 {
+				off = []uint64{segDoorbell, segCmdQLow, uarBase + dbSend, uarBase + dbCQ, uarBase + dbEQArm}[r.IntN(5)]
+			}
+			switch r.IntN(8) {
+			case 0:
+				bad.f.Read(vfiouser.RegionBAR0, off, b)
+			case 1:
+				bad.f.Write(vfiouser.RegionConfig, r.Uint64N(4088), b)
+			case 2: // in its rings, doorbell records and mailboxes
+				copy(bad.mem[r.Uint64N(guestMemory-8):], b)
+			default:
+				bad.f.Write(vfiouser.RegionBAR0, off, b)
+			}
+		}
+	}()
+	n := 0
+	for end := time.Now().Add(300 * time.Millisecond); time.Now().Before(end); n++ {
+		qa.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to, kb), dataSeg(at, ka, 4096)}})
+		if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
+			t.Fatalf("completion %x", e)
+		}
+	}
+	close(stop)
+	<-done
+	if n < 100 {
+		t.Errorf("%d messages in 0.3 s", n)
+	}
+}
+
+// FuzzFrame gives the adapter any frame from the wire.
+func FuzzFrame(f *testing.F) {
+	_, g := newLab(f, 1, NIC{}, nil)
+	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		g[0].p.Deliver(b)
+		fixChecksums(append([]byte(nil), b...))
+		if len(b) > 2 {
+			segment(b, int(b[0]), int(b[1]))
+		}
+		if len(b) >= 14 {
+			headers(b)
+		}
+	})
+}
