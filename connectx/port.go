@@ -44,6 +44,27 @@ type Port struct {
 
 	outMu  sync.Mutex // held while frames are given to nic.Frames, so that they stay in order
 	frames [][]byte   // to give to nic.Frames after unlock
+	cable  int        // bytes of them, and of those that nic.Frames has not taken yet
+	held   bool       // net sends nothing, as the cable takes nothing
+}
+
+// While more than cableHigh waits for the cable, the port sends nothing, until it is down to
+// cableLow. A switch that takes nothing more stops it so; to the guest it is a pause of all
+// priorities. One turn of net sends less than cableLow.
+const (
+	cableHigh = 4 << 20
+	cableLow  = 2 << 20
+)
+
+// took notes that the cable has taken n bytes.
+func (p *Port) took(n int) {
+	if p.cable -= n; p.held && p.cable <= cableLow {
+		p.held = false
+		now := p.s.now()
+		p.net.Hold(now, false)
+		p.netAt = now
+		p.wakeBy(now)
+	}
 }
 
 // limits of what a guest may allocate.
@@ -74,15 +95,18 @@ func (p *Port) unlock() {
 // flushFrames gives queued frames to the wire, one goroutine at a time.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
-		for {
+		for n := 0; ; {
 			p.mu.Lock()
+			p.took(n)
 			f := p.frames
 			p.frames = nil
 			p.mu.Unlock()
 			if len(f) == 0 {
 				break
 			}
+			n = 0
 			for _, b := range f {
+				n += len(b)
 				if p.nic.Frames != nil {
 					p.nic.Frames(b)
 				}
@@ -232,5 +256,8 @@ func (p *Port) dropState() {
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))
-	p.frames = nil
+	for _, f := range p.frames {
+		p.cable -= len(f)
+	}
+	p.frames, p.held = nil, false
 }

@@ -347,3 +347,56 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 		})
 	}
 }
+
+// A switch that takes nothing more stops the port, which keeps what it cannot send within bounds.
+func TestCableThatIsStuckPausesThePort(t *testing.T) {
+	s := NewServer(Options{})
+	defer s.Close()
+	stuck := make(chan bool)
+	var out atomic.Int64
+	g := newRig(t, s, 1, func([]byte) {
+		<-stuck
+		out.Add(1)
+	})
+	send := func() {
+		g.lock()
+		defer g.unlock()
+		for range 100 {
+			g.transmit(make([]byte, 1500))
+		}
+	}
+	go send() // is stuck
+	for range 200 {
+		time.Sleep(time.Millisecond)
+		if g.mu.TryLock() {
+			n := g.cable
+			g.mu.Unlock()
+			if n > 0 {
+				break
+			}
+		}
+	}
+	for range 100 {
+		send()
+	}
+	g.lock()
+	k := g.net.Counters
+	if g.cable > cableHigh+cableLow || !g.held || k.RxPause[3] != 1 {
+		t.Errorf("%d bytes wait, held %v, %d pauses", g.cable, g.held, k.RxPause[3])
+	}
+	g.unlock()
+	close(stuck)
+	for range 4000 {
+		time.Sleep(time.Millisecond)
+		g.lock()
+		k = g.net.Counters
+		idle := g.cable == 0 && !g.held && g.net.Backlog() == 0
+		g.unlock()
+		if idle {
+			break
+		}
+	}
+	if uint64(out.Load()) != k.TxPrio[0].Packets || k.TxPrio[0].Packets+k.TxDropped != 101*100 || k.PausedUS[3] == 0 {
+		t.Errorf("%d frames out; counters %+v", out.Load(), k)
+	}
+}

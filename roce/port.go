@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -166,6 +167,30 @@ func (p *Port) give(now time.Duration, qpn uint32, size int) {
 	p.wake(q)
 }
 
+// Hold stops all priorities, as a pause of the link without end, and lets them go on: for a device whose cable takes
+// nothing more. Wire.Send may call it.
+func (p *Port) Hold(now time.Duration, on bool) {
+	until := now
+	if on {
+		until = forever
+	}
+	for prio := range 8 {
+		p.stop(now, prio, until)
+	}
+}
+
+// forever is longer than any pause.
+const forever = time.Duration(math.MaxInt64)
+
+// stop pauses a priority until a time.
+func (p *Port) stop(now time.Duration, prio int, until time.Duration) {
+	p.Counters.RxPause[prio]++
+	p.endPause(now, prio)
+	if until > now {
+		p.pausedFrom[prio], p.pausedUntil[prio] = now, until
+	}
+}
+
 // etherPause is MAC control, with the opcodes of a pause of the link and of priorities (IEEE 802.3 annex 31B, 802.1Q
 // annex 36.2.1).
 const (
@@ -180,13 +205,7 @@ func (p *Port) pause(now time.Duration, b []byte) {
 	if rate == 0 {
 		rate = pauseRate
 	}
-	stop := func(prio int, quanta uint16) {
-		p.Counters.RxPause[prio]++
-		p.endPause(now, prio)
-		if until := now + time.Duration(float64(quanta)*512e9/rate); until > now {
-			p.pausedFrom[prio], p.pausedUntil[prio] = now, until
-		}
-	}
+	stop := func(prio int, quanta uint16) { p.stop(now, prio, now+time.Duration(float64(quanta)*512e9/rate)) }
 	switch op := be.Uint16(b); {
 	case op == pauseLink:
 		for prio := range 8 {
@@ -285,7 +304,7 @@ func (p *Port) next(now time.Duration, more bool) time.Duration {
 		soonest(p.lineFree)
 	}
 	for _, until := range p.pausedUntil {
-		if until != 0 {
+		if until != 0 && until != forever {
 			soonest(until)
 		}
 	}

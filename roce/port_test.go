@@ -135,6 +135,23 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 	}
 }
 
+func TestHeldPortKeepsWhatItHas(t *testing.T) {
+	w := &tee{}
+	p := NewPort(PortConfig{Wire: w, Rate: 1e9})
+	p.Hold(0, true)
+	for range 10 {
+		p.Enqueue(make([]byte, 100), 5)
+	}
+	if next := p.Poll(time.Microsecond); next != never || len(w.at) != 0 {
+		t.Errorf("held: %d frames, next at %v", len(w.at), next)
+	}
+	p.Hold(time.Second, false)
+	runPort(p, time.Second, 2*time.Second, 0)
+	if len(w.at) != 10 || p.Counters.PausedUS[5] != 1e6 || p.Counters.RxPause[5] != 2 {
+		t.Errorf("%d frames, counters %+v", len(w.at), p.Counters)
+	}
+}
+
 func TestQPsShareAPort(t *testing.T) {
 	s := newSim(t, RC, 25e9, nil)
 	a, b := s.nodes[0], s.nodes[1]
