@@ -143,7 +143,11 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 		facts[0] += " iothreadpin=" + t.IOThreadCPUs.String()
 	}
 	for o := range each(v.Tenants) {
-		if hit := threads.Intersect(pinned(o)); !hit.IsEmpty() && (o == t || !stopped(o)) {
+		hit := threads.Intersect(pinned(o))
+		if o == t {
+			hit = hit.Difference(v.forPages(t))
+		}
+		if !hit.IsEmpty() && (o == t || !stopped(o)) {
 			both = both.Union(hit)
 			facts = append(facts, domain(o, "vcpupin "+pinned(o).String()))
 		}
@@ -154,6 +158,25 @@ func emulatorShares(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	f.Evidence = words.Few(facts, 4, "; ")
 	f.Consequence = "the emulator stops virtual CPUs on CPUs " + both.String() + ": outliers in latency"
 	add(f)
+}
+
+// forPages returns isolated CPUs of a tenant that its emulator needs, each the only one that it has on a NUMA node of
+// the tenant's hugepages: QEMU from 7.2 on clears them from threads there, and does not start without such a CPU. As
+// the CPU is isolated, no other thread comes there by itself.
+func (v *view) forPages(t *topology.Tenant) (cpus topology.CPUSet) {
+	if t.Hugepages == nil || t.MemoryNodes == nil {
+		return cpus
+	}
+	for _, n := range v.NUMANodes {
+		here := t.EmulatorCPUs.Intersect(n.CPUs)
+		if t.MemoryNodes.Contains(n.ID) && here.Len() == 1 && here.IsSubsetOf(v.isolated()) {
+			cpus = cpus.Union(here)
+		}
+	}
+	if t.IOThreadCPUs != nil {
+		cpus = cpus.Difference(*t.IOThreadCPUs) // those are at work all the time
+	}
+	return cpus
 }
 
 // sharedCores looks at cores, where sharedCPUs looks at threads. Besides speed it is a matter of

@@ -73,6 +73,19 @@ func tenantCases() []testCase {
 			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").GuestNodes = nil, nil
 		}},
 		{id: "RL064", found: false, name: "on housekeeping CPUs"},
+		{id: "RL064", found: false, name: "the only one beside hugepages, isolated", set: func(h *topology.Host) {
+			tenant(h, "vm00").EmulatorCPUs = new(cpus("0,32,55"))
+		}},
+		{id: "RL064", found: true, name: "two beside hugepages", set: func(h *topology.Host) {
+			tenant(h, "vm00").EmulatorCPUs = new(cpus("0,32,54-55"))
+		}},
+		{id: "RL064", found: true, name: "beside hugepages, not isolated", set: func(h *topology.Host) {
+			tenant(h, "vm00").EmulatorCPUs = new(cpus("0,32,55"))
+			h.CPUs.Isolated = nil
+		}},
+		{id: "RL064", found: true, name: "isolated, on a NUMA node without its memory", set: func(h *topology.Host) {
+			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").MemoryNodes = new(cpus("0,32,55")), new(cpus("0"))
+		}},
 		{id: "RL064", found: false, name: "not pinned, with a cpuset elsewhere", set: func(h *topology.Host) {
 			tenant(h, "vm00").EmulatorCPUs, tenant(h, "vm00").Floating = nil, new(cpus("0,32"))
 		}},

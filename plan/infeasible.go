@@ -21,6 +21,8 @@ type Infeasible struct {
 	// Minimal is set where it was tried that no lab node can be left out of Requests. It is not
 	// where time or steps ran out before.
 	Minimal bool `json:"minimal"`
+	// Stopped says what ended the search before it found a plan or a conflict: then nothing is ruled out.
+	Stopped string `json:"stopped"`
 }
 
 // Error returns the message and, on a line of its own, the nearest that would fit.

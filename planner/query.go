@@ -45,6 +45,45 @@ func DoesNotFit(err error) bool {
 	return errors.As(err, &together) || errors.As(err, &alone)
 }
 
+// A StoppedError says what ended a search before it found a plan, or the proof that there is none.
+type StoppedError struct{ Why string }
+
+func (e *StoppedError) Error() string {
+	return "no plan found within the " + e.Why + ", and none ruled out: give it longer with --time-limit, " +
+		"which counts " +
+		"no steps, or ask for less"
+}
+
+// Reason returns for programs why there is no plan: what does not fit together, what one lab node asks for and the
+// host does not have, or what stopped the search. It is nil for other errors.
+func Reason(err error) *plan.Infeasible {
+	if reason, ok := errors.AsType[*plan.Infeasible](err); ok {
+		return reason
+	}
+	reason := &plan.Infeasible{Schema: plan.InfeasibleSchema, Requests: []plan.Demand{}, Facts: []plan.Fact{}}
+	if all, ok := errors.AsType[build.RequestErrors](err); ok {
+		for _, e := range all {
+			reason.Requests = append(reason.Requests, plan.Demand{Node: e.Node, What: e.Key, Text: e.What})
+		}
+		reason.Message = all.Error()
+		return reason
+	}
+	if stopped, ok := errors.AsType[*StoppedError](err); ok {
+		reason.Message, reason.Stopped = err.Error(), stopped.Why
+		return reason
+	}
+	return nil
+}
+
+// threeDigits rounds a time for messages.
+func threeDigits(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
 // A Query is what stays the same while a lab is planned, as it is and with changes.
 type Query struct {
 	build.Options
@@ -116,17 +155,15 @@ func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Plann
 	case errors.Is(err, search.ErrInfeasible):
 		return nil, infeasible(within, q, p)
 	case errors.Is(err, search.ErrStopped):
-		why := fmt.Sprintf("the time limit of %v", forPlan.Round(time.Millisecond))
 		if solving.Err() == nil {
-			why = fmt.Sprintf("the limit of %d steps", cmp.Or(q.Steps, search.DefaultSteps))
+			return nil, &StoppedError{fmt.Sprintf("limit of %d steps", cmp.Or(q.Steps, search.DefaultSteps))}
 		}
-		return nil, fmt.Errorf("no plan found within %s, and none ruled out: give it longer with --time-limit, "+
-			"which counts no steps, or ask for less", why)
+		return nil, &StoppedError{fmt.Sprintf("time limit of %v", threeDigits(forPlan))}
 	case err != nil:
 		return nil, err
 	}
 	if r.Stopped == search.TimeLimit {
-		r.Stopped = fmt.Sprintf("%s %v", r.Stopped, forPlan.Round(time.Millisecond))
+		r.Stopped = fmt.Sprintf("%s %v", r.Stopped, threeDigits(forPlan))
 	}
 	out := &Planned{Host: h, Lab: l}
 	out.Plan = plan.Assemble(h, l, p, r.Outcome)

@@ -111,7 +111,7 @@ func TestWhatStoppedASearchIsSaid(t *testing.T) {
 	}
 	q.Steps, q.Limit = 0, time.Nanosecond
 	if _, err := q.Solve(t.Context(), h, l); err == nil ||
-		!strings.Contains(err.Error(), "no plan found within the time limit of 0s, and none ruled out") {
+		!strings.Contains(err.Error(), "no plan found within the time limit of 1ns, and none ruled out") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -30,9 +30,18 @@ func (m *machine) cpuTune(n *plan.Node, why reasons) *libvirtxml.DomainCPUTune {
 		}
 	}
 	if !n.EmulatorCPUs.IsEmpty() {
-		t.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: m.in.Plan.EmulatorPin(n, m.in.Host).String()}
-		why.add("cputune/emulatorpin", "QEMU's own threads and vhost's stay off the CPUs of the guest: a few "+
-			"microseconds of theirs are the tail of every latency that it measures")
+		pin := m.in.Plan.EmulatorPin(n, m.in.Host)
+		reason := "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs " +
+			"are the " +
+			"tail of every latency that it measures"
+		if own := pin.Intersect(n.CPUs()); !own.IsEmpty() {
+			reason += ". Of CPUs of the guest it has " + own.String() +
+				", on a NUMA node of its memory where the host " +
+				"keeps none: QEMU clears the pages there from a CPU there, and would not start else. It is isolated, " +
+				"so that no thread comes there by itself"
+		}
+		t.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: pin.String()}
+		why.add("cputune/emulatorpin", reason)
 	}
 	if !n.IOThreadCPUs.IsEmpty() {
 		t.IOThreadPin = []libvirtxml.DomainCPUTuneIOThreadPin{{IOThread: 1, CPUSet: n.IOThreadCPUs.String()}}

@@ -94,15 +94,16 @@ func (v *view) functions() template.FuncMap {
 		"disk": func(node, suffix string) string {
 			return readWord(strings.TrimSuffix(DiskPath(v.plan.Lab, node), ".qcow2") + suffix)
 		},
-		"guestDir": guestDir,
-		"numa":     numaText,
-		"cells":    cellsOfDevices,
-		"links":    v.guestPorts,
-		"pair":     v.measuredPair,
-		"hosts":    v.hostNames,
-		"packages": packages,
-		"gid":      func() string { return string(v.gidScript()) },
-		"indent":   indent,
+		"guestDir":    guestDir,
+		"emulatorPin": func(n plan.Node) string { return v.plan.EmulatorPin(&n, v.in.Host).String() },
+		"numa":        numaText,
+		"cells":       cellsOfDevices,
+		"links":       v.guestPorts,
+		"pair":        v.measuredPair,
+		"hosts":       v.hostNames,
+		"packages":    packages,
+		"gid":         func() string { return string(v.gidScript()) },
+		"indent":      indent,
 	}
 }
 

@@ -105,7 +105,7 @@ func TestAPlanThatIsNotProvedSaysSo(t *testing.T) {
 		[]string{"distances of 20"}
 	page := string(render(t, in)["README.md"].Data)
 	for _, want := range []string{"the search stopped early (time limit 2s); none costs less than 1000",
-		"- Assumed: distances of 20\n"} {
+		"- Note: distances of 20\n"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("no %q in\n%s", want, page)
 		}

@@ -195,12 +195,12 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 				return usage(err)
 			}
 		}
-		p, err := q.Problem(h, l)
-		if err != nil {
-			return err
-		}
 		if o.form == formTable {
 			o.form = formatJSON // a problem is for programs alone
+		}
+		p, err := q.Problem(h, l)
+		if err != nil {
+			return a.refused(o.form, &q, err)
 		}
 		return show.Encode(a.out, o.form, p)
 	}
@@ -219,21 +219,22 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	return a.finishPlan(&o, &q, r)
 }
 
-// refused prints why a lab cannot be placed, in the form that was asked for; any other error of
-// planning it returns as it is.
+// refused prints why there is no plan, in the form that was asked for; any other error it returns as it is.
 func (a *app) refused(form string, q *planner.Query, err error) error {
 	// That a lab does not fit is an answer, and not a failure: programs get it in the form that they asked for.
-	var reason *plan.Infeasible
-	if !errors.As(err, &reason) {
-		return err
+	fits := !errors.As(err, new(*plan.Infeasible))
+	if reason := planner.Reason(err); reason != nil && show.ForPrograms(form) {
+		if failed := show.Encode(a.out, form, reason); failed != nil {
+			return failed
+		}
+		if !fits {
+			return exitWith(exitFaults)
+		}
 	}
-	if !show.ForPrograms(form) {
-		return faultf("%s cannot be placed on %s: %w", q.File, q.HostName, reason)
+	if !fits {
+		return faultf("%s cannot be placed on %s: %w", q.File, q.HostName, err)
 	}
-	if err := show.Encode(a.out, form, reason); err != nil {
-		return err
-	}
-	return exitWith(exitFaults)
+	return err
 }
 
 // finishPlan prints a plan and writes its artefacts.

@@ -128,7 +128,7 @@ func TestRecommendFromStudies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.Weights) != 2 || m.Weights["device_nearest"] != out.Model.Weights["device_nearest"] ||
+	if len(m.Weights) != 3 || !maps.Equal(m.Weights, out.Model.Weights) ||
 		m.Source != out.Model.Source {
 		t.Errorf("the file has %+v; printed was %+v", m, out.Model)
 	}

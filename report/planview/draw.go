@@ -255,7 +255,7 @@ func tables(pl *plan.Plan) []hostview.Table {
 		reasons.Rows = append(reasons.Rows, []string{cmp.Or(d.Node, "host"), strings.ReplaceAll(d.What, "_", " "),
 			d.Choice, next})
 	}
-	notes := hostview.Table{Title: "Assumed", Columns: show.Columns("what")}
+	notes := hostview.Table{Title: "Notes", Columns: show.Columns("what")}
 	for _, n := range pl.Notes {
 		notes.Rows = append(notes.Rows, []string{n})
 	}

@@ -238,7 +238,7 @@ func (p page) notes(pl *plan.Plan) {
 	if len(pl.Notes) == 0 {
 		return
 	}
-	p.title("Assumed")
+	p.title("Notes")
 	for _, n := range pl.Notes {
 		p.wrap("  ", 4, n)
 	}

@@ -19,6 +19,7 @@ import (
 //
 //	device_nearest     loss of p99 latency on far NUMA nodes / (SLIT distance of those nodes - 10)
 //	device_distance    loss of typical latency on far NUMA nodes / (the same)
+//	device_share       device_distance in the published proportion
 //	                   for workloads whose figure is a bandwidth there is one loss for both, which
 //	                   they share as the published ones do
 //	numa_span_hidden   numa_span + loss by hiding NUMA nodes from the guest / (NUMA nodes of the host - 1)
@@ -189,6 +190,10 @@ func (f *fitter) farNodes() {
 			how += ", shared by both in their published proportion"
 		}
 		f.set(x.weight, value, x.published, own[0].Source, how)
+		if x.weight == plan.TermDeviceDistance && x.published > 0 {
+			f.set(plan.TermDeviceShare, value*float64(w.DeviceShare)/float64(x.published), w.DeviceShare, own[0].Source,
+				"in the published proportion to device_distance, so that cores still follow the share of devices")
+		}
 	}
 }
 

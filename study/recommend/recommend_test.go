@@ -192,8 +192,9 @@ func TestTheModelFittedToTheEPYCTableIsThePublishedOne(t *testing.T) {
 	for _, f := range r.Fitted {
 		got[f.Weight] = f.Value
 	}
-	if len(got) != 2 {
-		t.Fatalf("fitted %v; want device_nearest and device_distance", got)
+	if len(got) != 3 || got[plan.TermDeviceShare]-2*got[plan.TermDeviceDistance] > 1 ||
+		2*got[plan.TermDeviceDistance]-got[plan.TermDeviceShare] > 1 {
+		t.Fatalf("fitted %v; want device_nearest, device_distance and device_share, twice of that", got)
 	}
 	for weight, published := range map[string]int64{plan.TermDeviceNearest: 480, plan.TermDeviceDistance: 216} {
 		if d := got[weight] - published; d < -25 || d > 25 {
