@@ -453,6 +453,9 @@ func (s *Server) writeMulti(p []byte) unix.Errno {
 	return 0
 }
 
+// dmaHeader is the address, and a count of 32 bits. The specification says 64 bits, and QEMU 11.1 sends and expects 32.
+const dmaHeader = 12
+
 // callTimeout bounds the wait for the client's answer to an access to its memory.
 const callTimeout = time.Second
 
@@ -460,21 +463,21 @@ const callTimeout = time.Second
 func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	for len(p) > 0 {
 		n := min(len(p), 64<<10)
-		m := make([]byte, headerSize+16, headerSize+16+n)
+		m := make([]byte, headerSize+dmaHeader, headerSize+dmaHeader+n)
 		le.PutUint16(m[2:], cmdDMARead)
 		le.PutUint64(m[headerSize:], addr)
-		le.PutUint64(m[headerSize+8:], uint64(n))
+		le.PutUint32(m[headerSize+8:], uint32(n))
 		if write {
 			le.PutUint16(m[2:], cmdDMAWrite)
 			m = append(m, p[:n]...)
 		}
 		le.PutUint32(m[4:], uint32(len(m)))
 		r := s.call(m)
-		if r == nil || le.Uint32(r[8:])&flagError != 0 || !write && len(r) < headerSize+16+n {
+		if r == nil || le.Uint32(r[8:])&flagError != 0 || !write && len(r) < headerSize+dmaHeader+n {
 			return false
 		}
 		if !write {
-			copy(p[:n], r[headerSize+16:])
+			copy(p[:n], r[headerSize+dmaHeader:])
 		}
 		addr, p = addr+uint64(n), p[n:]
 	}

@@ -1,0 +1,373 @@
+package vfiouser
+
+import (
+	"bytes"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A testDevice notes what it was asked, and reads and writes client memory when its first byte is written.
+type testDevice struct {
+	mu  sync.Mutex
+	log []string
+	bar [0x1000]byte
+	s   *Server
+}
+
+func (d *testDevice) note(s string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.log = append(d.log, s)
+}
+
+func (d *testDevice) told() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return strings.Join(d.log, " ")
+}
+
+func (d *testDevice) Connected()    { d.note("connected") }
+func (d *testDevice) Disconnected() { d.note("disconnected") }
+func (d *testDevice) Reset()        { d.note("reset") }
+
+func (d *testDevice) Read(region int, off uint64, p []byte) {
+	if region == RegionBAR0 {
+		copy(p, d.bar[off:])
+	}
+}
+
+func (d *testDevice) Write(region int, off uint64, p []byte) {
+	if region != RegionBAR0 {
+		return
+	}
+	copy(d.bar[off:], p)
+	if off == 0 && p[0] == 0xd0 { // DMA
+		d.note("")
+		d.s.Mem.lock.RLock()
+		defer d.s.Mem.lock.RUnlock()
+		b := make([]byte, 5)
+		if d.s.Mem.Read(0x100000, b) {
+			d.note(string(b))
+		}
+		d.s.Mem.Write(0x100010, []byte("back"))
+	}
+}
+
+// A client speaks the protocol as QEMU does.
+type client struct {
+	t  testing.TB
+	fd int
+	id uint16
+}
+
+func serve(t testing.TB) (*testDevice, *client) {
+	d := &testDevice{}
+	path := filepath.Join(t.TempDir(), "s")
+	s, err := Listen(Config{Path: path, BAR0: 0x1000, Vectors: 4, Maps: new(sync.RWMutex)}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.mu.Lock()
+	d.s = s
+	d.mu.Unlock()
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d, dial(t, path)
+}
+
+func dial(t testing.TB, path string) *client {
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err == nil {
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: path})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	tv := unix.NsecToTimeval(int64(5 * time.Second))
+	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
+	return &client{t: t, fd: fd}
+}
+
+func (c *client) send(cmd uint16, flags uint32, p []byte, fds ...int) {
+	c.id++
+	m := make([]byte, headerSize, headerSize+len(p))
+	le.PutUint16(m, c.id)
+	le.PutUint16(m[2:], cmd)
+	le.PutUint32(m[4:], uint32(headerSize+len(p)))
+	le.PutUint32(m[8:], flags)
+	var oob []byte
+	if len(fds) > 0 {
+		oob = unix.UnixRights(fds...)
+	}
+	if err := unix.Sendmsg(c.fd, append(m, p...), oob, nil, unix.MSG_NOSIGNAL); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *client) recv() []byte {
+	c.t.Helper()
+	b := make([]byte, headerSize)
+	for n := 0; n < len(b); {
+		k, err := unix.Read(c.fd, b[n:])
+		if err != nil || k == 0 {
+			c.t.Fatalf("read: %d, %v", k, err)
+		}
+		if n += k; n >= headerSize {
+			if want := int(le.Uint32(b[4:])); want > len(b) {
+				b = append(b, make([]byte, want-len(b))...)
+			}
+		}
+	}
+	return b
+}
+
+// call returns the payload of the reply, and its error.
+func (c *client) call(cmd uint16, p []byte, fds ...int) ([]byte, unix.Errno) {
+	c.t.Helper()
+	c.send(cmd, 0, p, fds...)
+	r := c.recv()
+	if le.Uint16(r) != c.id || le.Uint32(r[8:])&0xf != flagReply {
+		c.t.Fatalf("reply %x", r)
+	}
+	return r[headerSize:], unix.Errno(le.Uint32(r[12:]))
+}
+
+func quads(v ...uint64) (b []byte) {
+	for _, x := range v {
+		b = le.AppendUint64(b, x)
+	}
+	return b
+}
+
+// memfd makes a file of n bytes.
+func memfd(t testing.TB, n int64) int {
+	fd, err := unix.MemfdCreate("ram", unix.MFD_CLOEXEC)
+	if err == nil {
+		err = unix.Ftruncate(fd, n)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	return fd
+}
+
+const mapReadWrite = uint64(3) << 32
+
+func region(off uint64, region uint32, data []byte) []byte {
+	return append(append(quads(off), words(region, uint32(len(data)))...), data...)
+}
+
+func TestProtocol(t *testing.T) {
+	d, c := serve(t)
+	v, errno := c.call(cmdVersion, append([]byte{0, 0, 0, 0}, "{}\x00"...))
+	if errno != 0 || !strings.HasSuffix(string(v), "}\x00") || !strings.Contains(string(v), `"write_multiple":true`) {
+		t.Errorf("version: %v %q", errno, v)
+	}
+	if _, errno := c.call(cmdVersion, []byte{9, 0, 0, 0}); errno != unix.ENOTSUP {
+		t.Errorf("version 9: %v", errno)
+	}
+	if p, _ := c.call(cmdDeviceInfo, make([]byte, 16)); le.Uint32(p[8:]) != 9 || le.Uint32(p[12:]) != 5 {
+		t.Errorf("device info: %x", p)
+	}
+	if p, _ := c.call(cmdRegionInfo, append(words(32, 0, 0, 0), make([]byte, 16)...)); le.Uint64(p[16:]) != 0x1000 {
+		t.Errorf("BAR 0: %x", p)
+	}
+	if p, _ := c.call(cmdIRQInfo, words(16, 0, irqMSIX, 0)); le.Uint32(p[12:]) != 4 {
+		t.Errorf("MSI-X: %x", p)
+	}
+	// A posted write, a batch of writes, and a read that sees them.
+	c.send(cmdRegionWrite, flagNoRply, region(0x10, 0, []byte{1, 2, 3, 4}))
+	batch := append(quads(2), append(region(0x14, 0, make([]byte, 8)), region(0x18, 0, make([]byte, 8))...)...)
+	batch[8+12], batch[8+16] = 1, 5
+	batch[8+24+12], batch[8+24+16] = 2, 9
+	c.send(cmdWriteMulti, flagNoRply, batch)
+	if p, errno := c.call(cmdRegionRead, append(quads(0x10), words(0, 12)...)); errno != 0 ||
+		!bytes.Equal(p[16:], []byte{1, 2, 3, 4, 5, 0, 0, 0, 9, 0, 0, 0}) {
+		t.Errorf("read: %v %x", errno, p)
+	}
+	for name, p := range map[string][]byte{"beyond the end": append(quads(0xff8), words(0, 9)...),
+		"of no bytes": append(quads(0), words(0, 0)...), "of a region that is not there": append(quads(0),
+			words(3, 4)...),
+		"at an offset that wraps": append(quads(^uint64(0)), words(0, 4)...)} {
+		if _, errno := c.call(cmdRegionRead, p); errno != unix.EINVAL {
+			t.Errorf("a read %s: %v", name, errno)
+		}
+	}
+	for _, cmd := range []uint16{0, cmdRegionFDs, cmdDMARead, cmdDirtyPages, 99} {
+		if _, errno := c.call(cmd, make([]byte, 32)); errno != unix.ENOTSUP {
+			t.Errorf("command %d: %v", cmd, errno)
+		}
+	}
+	if _, errno := c.call(cmdDMAMap, make([]byte, 8)); errno != unix.EINVAL {
+		t.Errorf("a short message: %v", errno)
+	}
+	c.call(cmdReset, nil)
+	if got := d.told(); got != "connected reset" {
+		t.Errorf("the device was told %q", got)
+	}
+}
+
+func TestInterrupts(t *testing.T) {
+	d, c := serve(t)
+	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	if _, errno := c.call(cmdSetIRQs, words(20, 4|0x20, irqMSIX, 1, 1), fd); errno != 0 {
+		t.Fatal(errno)
+	}
+	d.s.Interrupt(0)
+	d.s.Interrupt(1)
+	d.s.Interrupt(77)
+	b := make([]byte, 8)
+	if _, err := unix.Read(fd, b); err != nil || le.Uint64(b) != 1 {
+		t.Errorf("eventfd: %v %x", err, b)
+	}
+	if _, errno := c.call(cmdSetIRQs, words(20, 4|0x20, irqMSIX, 3, 2), fd, fd); errno != unix.EINVAL {
+		t.Errorf("vectors beyond the last: %v", errno)
+	}
+	c.call(cmdSetIRQs, words(20, 1|0x20, irqMSIX, 0, 0))
+	d.s.Interrupt(1)
+	if _, err := unix.Read(fd, b); err != unix.EAGAIN {
+		t.Errorf("an interrupt after all were taken away: %v", err)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	d, c := serve(t)
+	fd := memfd(t, 0x4000)
+	m := &d.s.Mem
+	mapAt := func(off, addr, size uint64) unix.Errno {
+		_, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, off, addr, size), fd)
+		return errno
+	}
+	// As QEMU does at boot: the same memory, again and again.
+	for range 100 {
+		if errno := mapAt(0, 0x10000, 0x2000); errno != 0 {
+			t.Fatal(errno)
+		}
+		if _, errno := c.call(cmdDMAUnmap, quads(24, 0x10000, 0x2000)); errno != 0 {
+			t.Fatal(errno)
+		}
+	}
+	mapAt(0x1000, 0x10000, 0x1000)
+	mapAt(0x3000, 0x12000, 0x1000)
+	m.lock.RLock()
+	n := len(m.files)
+	m.lock.RUnlock()
+	if n != 1 {
+		t.Errorf("%d mappings of one file", n)
+	}
+	for _, x := range []struct {
+		addr, size uint64
+		want       unix.Errno
+	}{{0x10800, 0x1000, unix.EINVAL}, {0xf000, 0x1001, unix.EINVAL}, {0x11000, 0x1001, unix.EINVAL},
+		{0x11000, 0, unix.EINVAL}, {^uint64(0) - 1, 0x1000, unix.EINVAL}, {0x20000, 0x8000, unix.EINVAL}} {
+		if errno := mapAt(0, x.addr, x.size); errno != x.want {
+			t.Errorf("map %#x+%#x: %v", x.addr, x.size, errno)
+		}
+	}
+	m.lock.RLock()
+	m.Write(0x12ffc, []byte{1, 2, 3, 4})
+	if v, has := m.Load32(0x12ffc); !has || v != 0x01020304 {
+		t.Errorf("word %#x", v)
+	}
+	for _, x := range []struct {
+		addr uint64
+		n    int
+		want bool
+	}{{0x10000, 0x1000, true}, {0x10fff, 2, false}, {0x11000, 1, false}, {0xffff, 1, false}, {0x12000, 0x1000, true},
+		{0x10000, -1, false}, {^uint64(0), 1, false}} {
+		if got := m.Slice(x.addr, x.n) != nil; got != x.want {
+			t.Errorf("slice %#x+%d: %v", x.addr, x.n, got)
+		}
+	}
+	m.lock.RUnlock()
+	if _, errno := c.call(cmdDMAUnmap, quads(24, 0x10000, 0x100)); errno != unix.ENOENT {
+		t.Errorf("unmap of a part: %v", errno)
+	}
+	c.call(cmdDMAUnmap, append(words(24, 2), quads(0, 0)...)) // all
+	m.lock.RLock()
+	defer m.lock.RUnlock()
+	if len(m.table) != 0 {
+		t.Error("something is mapped still")
+	}
+}
+
+// Memory that comes without a file is read and written by messages, while other commands arrive.
+func TestMemoryByMessages(t *testing.T) {
+	d, c := serve(t)
+	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0x100000, 0x1000)); errno != 0 {
+		t.Fatal(errno)
+	}
+	c.send(cmdRegionWrite, 0, region(0, 0, []byte{0xd0}))
+	r := c.recv()
+	if le.Uint16(r[2:]) != cmdDMARead || le.Uint64(r[headerSize:]) != 0x100000 || le.Uint32(r[headerSize+8:]) != 5 {
+		t.Fatalf("asked %x", r)
+	}
+	c.send(cmdRegionWrite, flagNoRply, region(8, 0, []byte{7})) // comes in between
+	reply := func(r, data []byte) {
+		m := append(append([]byte(nil), r[:headerSize+dmaHeader]...), data...)
+		le.PutUint32(m[4:], uint32(len(m)))
+		le.PutUint32(m[8:], flagReply)
+		if _, err := unix.Write(c.fd, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reply(r, []byte("hello"))
+	r = c.recv()
+	if le.Uint16(r[2:]) != cmdDMAWrite || string(r[headerSize+dmaHeader:]) != "back" {
+		t.Fatalf("asked %x", r)
+	}
+	reply(r, nil)
+	c.recv() // of the write that started it
+	if p, _ := c.call(cmdRegionRead, append(quads(8), words(0, 1)...)); p[16] != 7 || d.told() != "connected  hello" {
+		t.Errorf("device memory %d, read %q", p[16], d.told())
+	}
+}
+
+// A client that goes leaves nothing behind, and another one can come.
+func TestReconnect(t *testing.T) {
+	d, c := serve(t)
+	c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0, 0x1000), memfd(t, 0x1000))
+	_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	c = dial(t, d.s.cfg.Path)
+	c.call(cmdReset, nil)
+	if got := d.told(); got != "connected disconnected connected reset" {
+		t.Errorf("the device was told %q", got)
+	}
+	d.s.Mem.lock.RLock()
+	defer d.s.Mem.lock.RUnlock()
+	if len(d.s.Mem.files) != 0 {
+		t.Error("memory of the first client is mapped still")
+	}
+}
+
+// FuzzMessages sends any bytes, with a file.
+func FuzzMessages(f *testing.F) {
+	d, first := serve(f)
+	_ = unix.Shutdown(first.fd, unix.SHUT_RDWR)
+	for cmd, n := range minPayload {
+		m := make([]byte, headerSize+n)
+		le.PutUint16(m[2:], uint16(cmd))
+		le.PutUint32(m[4:], uint32(len(m)))
+		f.Add(m)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c := dial(t, d.s.cfg.Path)
+		fd := memfd(t, 4096)
+		_ = unix.Sendmsg(c.fd, append(b, 0), unix.UnixRights(fd, fd), nil, unix.MSG_NOSIGNAL)
+		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
+	})
+}
