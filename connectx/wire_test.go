@@ -115,7 +115,7 @@ func (g *rig) connect(peer *rig, service uint8) {
 	path.Prio = 3
 	g.qp.attr = roce.Attr{Path: path, RemoteQPN: 0x200 + uint32(peer.nic.MAC[5]), MTU: 1024, RNRTimer: 1, RNRRetry: 2,
 		Retry:      3,
-		AckTimeout: 12, MaxReads: 4, PeerReads: 4, QKey: 0x11, Access: all &^ (roce.LocalRead | roce.LocalWrite)}
+		AckTimeout: 20, MaxReads: 4, PeerReads: 4, QKey: 0x11, Access: all &^ (roce.LocalRead | roce.LocalWrite)}
 	for _, st := range []roce.State{roce.Init, roce.ReadyToReceive, roce.ReadyToSend} {
 		g.setState(g.qp, st)
 	}
