@@ -100,7 +100,8 @@ type pageGrid struct {
 // newPage decides what the page shows.
 func newPage(v *view) page {
 	p := page{
-		Head: show.NewHead(pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(), Source: v.sources(),
+		Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
+		Source:   v.sources(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(),
 		Calm: "Nothing was found to be wrong with what could be read.", Pictures: v.pictures(),
 		Expected: v.expected(), Routes: v.routeTexts(), Unread: v.Host.Unread,

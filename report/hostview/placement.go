@@ -201,7 +201,7 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 
 // placementPage is the page of a placement: its tables in place of those of the host.
 func (v *view) placementPage() page {
-	p := page{Head: show.NewHead(pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
+	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}
 	for _, g := range grouped(v.Findings) {
 		p.Findings = append(p.Findings, newPageFinding(g))

@@ -7,10 +7,16 @@ package show
 
 import _ "embed" // for the style sheets and the script
 
-// Style is the style sheet of the pages. It is the one text in them that is not escaped.
+// Base is the style of text and tables, for pages whose pictures have a style of their own.
 //
+//go:embed base.css
+var Base string
+
 //go:embed page.css
-var Style string
+var charts string
+
+// Style is the style sheet of the pages: Base, and charts. It is the one text in them that is not escaped.
+var Style = Base + charts
 
 // SortScript sorts the tables of class sort by the column whose head is pressed. Pages have it
 // beside nothing else that runs, and work without it.
