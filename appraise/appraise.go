@@ -77,11 +77,14 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	var all []Figure
 	said := map[[2]string]bool{}
 	for _, k := range series.Keys {
-		judgeable := slices.Contains(judged, k.metric)
+		better := judged
+		if slices.Contains(judged, k.metric) {
+			better = instead[k.metric]
+		}
 		of := [2]string{k.level, k.test}
-		if !judgeable && (said[of] || slices.ContainsFunc(series.Keys, func(o seriesKey) bool {
-			return o.level == k.level && o.test == k.test && slices.Contains(judged, o.metric)
-		})) {
+		if said[of] && !slices.Contains(judged, k.metric) || slices.ContainsFunc(series.Keys, func(o seriesKey) bool {
+			return o.level == k.level && o.test == k.test && slices.Contains(better, o.metric)
+		}) {
 			continue
 		}
 		said[of] = true
@@ -92,14 +95,26 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 
 // judged are the metrics that something is known of.
 var judged = []string{bench.MetricBWAverage, bench.MetricThroughput, bench.MetricCopyBandwidth,
-	bench.MetricBusBandwidth}
+	bench.MetricBusBandwidth, bench.MetricIOBandwidth, triad, bench.MetricLatencyTypical, bench.MetricLatencyAverage}
+
+// triad is the figure of STREAM that is quoted.
+const triad = "triad"
+
+// instead are metrics that say the same in a better way: of a test that has them, the others are left out.
+var instead = map[string][]string{bench.MetricLatencyAverage: {bench.MetricLatencyTypical, bench.MetricBWAverage,
+	bench.MetricIOBandwidth}, bench.MetricLatencyTypical: {bench.MetricBWAverage, bench.MetricIOBandwidth}}
 
 // quotedBytes is the message size that published bandwidths are of.
 const quotedBytes = 65536
 
-// quoted leaves the samples of one size: 64 KiB of messages, of collective operations and others the largest.
+// quoted leaves the samples of one size: 64 KiB of messages, the smallest of latencies, and of collective operations
+// and others the largest.
 func quoted(all []importer.Sample) []importer.Sample {
-	size := slices.MaxFunc(all, func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }).Bytes
+	bySize := func(a, b importer.Sample) int { return cmp.Compare(a.Bytes, b.Bytes) }
+	size := slices.MaxFunc(all, bySize).Bytes
+	if all[0].Unit == bench.UnitUsec {
+		size = slices.MinFunc(all, bySize).Bytes
+	}
 	// A message there and back, as of PingPong, is bound by its latency unless it is large.
 	if all[0].Metric == bench.MetricBWAverage && !strings.Contains(all[0].Test, "pingpong") &&
 		slices.ContainsFunc(all, func(x importer.Sample) bool { return x.Bytes == quotedBytes }) {
@@ -119,6 +134,14 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 		m.copies(&f, all)
 	case bench.MetricBusBandwidth:
 		m.peers(&f, all[0].Origin.Hosts)
+	case bench.MetricIOBandwidth:
+		m.storage(&f, cmp.Or(all[0].Origin.Device, m.device))
+	case triad:
+		m.memory(&f)
+	case bench.MetricLatencyTypical, bench.MetricLatencyAverage:
+		m.latency(&f, all)
+	case bench.MetricMemoryBandwidth:
+		f.Text = "no expectation: sysbench's blocks fit into caches, and how many threads share them decides"
 	default:
 		f.Text = "no expectation: nothing of the machine says what this test should give"
 	}
@@ -264,7 +287,7 @@ func (m *machine) peers(f *Figure, hosts int) {
 	gpus := m.gpus()
 	switch {
 	case hosts > 1:
-		f.Text = fmt.Sprintf("no expectation: it was measured over %d machines, and this is one", hosts)
+		m.overNICs(f, hosts)
 		return
 	case len(gpus) < 2:
 		f.Text = "no expectation: the machine has no two GPUs with PCI addresses"

@@ -72,8 +72,8 @@ of another tool, and "-" is standard input. The content decides the format:
                                              amd-smi topology, ibv_devinfo -v, ibstat, show_gids,
                                              ibdev2netdev, rdma link and statistic, ip link,
                                              ethtool (-i, -k, -g, -S, -m), mlxlink, mlnx_qos,
-                                             mlxconfig q, qm config, virsh capabilities, dumpxml (also
-                                             parts of it), nodedev-dumpxml, vcpuinfo, vcpupin,
+                                             mlxconfig q, qm config, virsh capabilities, dumpxml
+                                             (parts too), nodedev-dumpxml, vcpuinfo, vcpupin,
                                              emulatorpin and numatune, /proc/cmdline, dmesg
 
 Texts of one host are put together: several texts in one FILE, or several FILEs (or files of a DIR)

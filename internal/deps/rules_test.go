@@ -184,7 +184,7 @@ var rules = map[string]rule{
 	"study/importer": {may: []string{"internal/paste", "internal/group", "bench", "study"},
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
 			"study/conduct", never: timed()},
-	"appraise": {may: []string{"bench", "facts", "finding", "internal/group", "study/importer", "topology"},
+	"appraise": {may: []string{"bench", "facts", "finding", "internal/group", "internal/lazyregexp", "study/importer", "topology"},
 		why: "figures, a host and what is wrong with it are given; where they come from, and how the answer is shown, is " +
 			"its caller's business", never: pure()},
 	"study/conduct": {

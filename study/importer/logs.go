@@ -55,6 +55,9 @@ var logFormats = []logFormat{
 	{Rackless, nil, nil, nil, nil, nil}, // read by the method rackless
 }
 
+// fioDisk matches a drive that fio wrote to, in its statistics of disks.
+var fioDisk = regexp.MustCompile(`(?m)^ +(nvme\w+): ios=|"name" ?: ?"(nvme\w+)"`)
+
 // one reads a log of one test. The reading names the test also where there is an error.
 func one(read func(f *file) (reading, error)) func(*file) []reading {
 	return func(f *file) []reading {
@@ -81,8 +84,12 @@ func several(tool string, parse func([]byte) (bench.Tests, error)) func(*file) [
 		}
 		var all []reading
 		for _, t := range res.All {
-			all = append(all, reading{test: t.Name, tool: tool, version: res.Version, started: res.Started,
-				figures: t.Figures, err: t.Err})
+			r := reading{test: t.Name, tool: tool, version: res.Version, started: res.Started, figures: t.Figures,
+				err: t.Err}
+			if disks := fioDisk.FindAllSubmatch(f.data, 2); tool == Fio && len(disks) == 1 {
+				r.where.Device = string(disks[0][1]) + string(disks[0][2])
+			}
+			all = append(all, r)
 		}
 		return all
 	}
