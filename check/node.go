@@ -29,7 +29,11 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 	for i, nic := range n.NICs {
 		dev := rdmaDeviceOf(f, nic, i)
 		out = append(out, linkFindings(l, n.Name, nic, f)...)
-		out = append(out, portFinding(n.Name, nic, dev))
+		port := portFinding(n.Name, nic, dev)
+		if dev.card && n.ConnectX() {
+			port.Title += fmt.Sprintf(" (emulated %s)", n.NIC.Title())
+		}
+		out = append(out, port)
 		if withIBMTU {
 			out = append(out, ibMTUFinding(ctx, l, n.Name, nic, dev, r))
 		}

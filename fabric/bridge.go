@@ -52,6 +52,8 @@ type bridge struct {
 	touched []*conn // receivers of frames from the read in hand
 	chunks  chunks
 	stop    bool
+	tell    func(direct bool) // see Config.Direct; nil for none
+	seen    bool              // frames must pass the switch: what tell was told last, the other way round
 
 	epoch     time.Time // zero of the monotonic clock
 	shaped    []*port   // those with impaired links
@@ -247,6 +249,15 @@ func (b *bridge) addPort(def Port) error {
 	return nil
 }
 
+// tellDirect is called where links or captures have changed.
+func (b *bridge) tellDirect() {
+	seen := len(b.taps) > 0 || slices.ContainsFunc(b.ports, func(p *port) bool { return p.link.Impaired() })
+	if b.tell != nil && seen != b.seen {
+		b.tell(!seen)
+	}
+	b.seen = seen
+}
+
 // portIndex returns where a port is among those of the switch; -1 if it has none of the name.
 func (b *bridge) portIndex(name string) int {
 	return slices.IndexFunc(b.ports, func(p *port) bool { return p.Name == name })
@@ -260,6 +271,7 @@ func (b *bridge) removePort(name string) error {
 	}
 	p := b.ports[i]
 	b.ports = slices.Delete(b.ports, i, i+1)
+	b.tellDirect()
 	if p.conn != nil {
 		p.conn.close()
 	}

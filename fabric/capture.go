@@ -70,12 +70,14 @@ func (b *bridge) newTap(name string, snaplen int) (*tap, error) {
 	}
 	t.signal() // the stream's head must not wait for the first frame: a viewer at its other end would
 	b.taps = append(b.taps, t)
+	b.tellDirect()
 	return t, nil
 }
 
 // removeTap must run in the loop.
 func (b *bridge) removeTap(t *tap) {
 	b.taps = slices.DeleteFunc(b.taps, func(o *tap) bool { return o == t })
+	b.tellDirect()
 }
 
 // addPort makes a port known to the capture. It runs in the loop.

@@ -58,6 +58,7 @@ func (p *port) setLink(l Link) {
 	b, now := p.b, p.b.mono()
 	b.log.Info("fabric: link set", "port", p.Name, "link", l)
 	p.link = l
+	b.tellDirect()
 	switch {
 	case p.shape != nil:
 		p.shape.set(p.Name, l, b.queueLimit, now)

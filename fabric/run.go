@@ -24,6 +24,10 @@ type Config struct {
 	// is only taken from memory when a node does not keep up.
 	QueueBytes int
 
+	// Direct, if not nil, is told whether all links are unimpaired and nobody captures: then what two NICs of one
+	// process exchange need not pass the switch. It is called when that changes, and must not call the switch.
+	Direct func(bool)
+
 	now   func() time.Time // nil: time.Now
 	ready func(*bridge)    // if not nil, called when all sockets are there
 }
@@ -48,6 +52,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
+	b.tell = cfg.Direct
 	// Before the ports are made: their sockets would take the place of the other switch's.
 	if err := probe(cfg.Control); err != nil {
 		return err

@@ -234,6 +234,17 @@ const (
 // nicModels lists the models in the order in which messages and the schema name them.
 func nicModels() []NICModel { return []NICModel{NICConnectX4Lx, NICConnectX5, NICVirtio} }
 
+// Title is the name of a model as people write it.
+func (m NICModel) Title() string {
+	switch m {
+	case NICConnectX4Lx:
+		return "ConnectX-4 Lx"
+	case NICConnectX5:
+		return "ConnectX-5"
+	}
+	return string(NICVirtio)
+}
+
 // ConnectX reports whether the NICs of the node are emulated ConnectX adapters.
 func (n Node) ConnectX() bool { return n.NIC == NICConnectX4Lx || n.NIC == NICConnectX5 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/topology"
@@ -55,6 +56,9 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 			what := d.Name
 			if topology.IsSoftRDMA(d.Name) {
 				what = "rdma_rxe, software RoCE v2"
+			} else if i := slices.IndexFunc(s.Lab.Nodes, func(l lab.Node) bool { return l.Name == n.Name }); i >= 0 &&
+				s.Lab.Nodes[i].ConnectX() {
+				what += fmt.Sprintf(", emulated %s", s.Lab.Nodes[i].NIC.Title())
 			}
 			if !slices.Contains(rdma, what) {
 				rdma = append(rdma, what)

@@ -12,7 +12,7 @@ import (
 )
 
 // noExpectation is said once where figures are emulated, instead of for each.
-const noExpectation = "Emulated figures are held against nothing: the rate of soft RoCE is made up."
+const noExpectation = "Emulated figures are held against nothing: they say nothing of hardware."
 
 // judged parts the judgements: those of figures that have something to be held against, and whether
 // others were emulated.

@@ -13,7 +13,7 @@ import (
 )
 
 // emulatedBanner is the sentence that keeps an emulated figure from being read as one of hardware.
-const emulatedBanner = "Emulated: software RoCE (rxe) on %s. These figures check the setup, not the hardware."
+const emulatedBanner = "Emulated: %s on %s. These figures check the setup, not the hardware."
 
 // banner says how far the figures are emulated; it is empty when none is.
 func (d Data) banner(r *results) string {
@@ -33,7 +33,22 @@ func (d Data) banner(r *results) string {
 			by = "KVM in an emulated host"
 		}
 	}
-	return fmt.Sprintf(emulatedBanner, by)
+	return fmt.Sprintf(emulatedBanner, d.emulatedNICs(), by)
+}
+
+// emulatedNICs says what computes RDMA in an emulated lab.
+func (d Data) emulatedNICs() string {
+	const soft = "software RoCE (rxe)"
+	cards := slices.DeleteFunc(slices.Clone(d.Nodes), func(n Node) bool {
+		return !strings.HasPrefix(n.RDMADevice, "mlx5_")
+	})
+	switch {
+	case len(cards) == 0:
+		return soft
+	case len(cards) < len(d.Nodes):
+		return "ConnectX adapters and " + soft
+	}
+	return "ConnectX adapters"
 }
 
 // summary puts the result in one sentence: one bandwidth, one latency.

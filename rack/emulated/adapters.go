@@ -35,6 +35,7 @@ type adapters struct {
 
 	mu     sync.Mutex
 	server *connectx.Server // nil while there has been none
+	seen   bool             // RDMA must pass the switch as frames
 	there  map[string]*adapter
 }
 
@@ -89,6 +90,7 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 		a.server = connectx.NewServer(connectx.Options{Log: func(format string, args ...any) {
 			a.log.Info("connectx: " + fmt.Sprintf(format, args...))
 		}})
+		a.server.SetDirect(!a.seen)
 		a.there = make(map[string]*adapter)
 	}
 	cable, err := net.Dial("unix", switchPort)
@@ -112,6 +114,17 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 	a.there[name] = &adapter{model: model, mac: mac, port: port, cable: cable}
 	go a.receive(name, port, cable)
 	return nil
+}
+
+// setDirect says whether RDMA between adapters is copied from memory to memory. Where a link of the switch is impaired
+// or somebody captures it is not, and its packets pass the switch.
+func (a *adapters) setDirect(on bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.seen = !on
+	if a.server != nil {
+		a.server.SetDirect(on)
+	}
 }
 
 // receive hands the frames of a cable to its adapter until the cable ends. The link goes down with it.

@@ -70,7 +70,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 	wg.Go(func() {
 		defer cancel()
 		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, r.State.Lab),
-			Control: filepath.Join(dir, switchSocket), Log: log})
+			Control: filepath.Join(dir, switchSocket), Log: log, Direct: cards.setDirect})
 	})
 	wg.Go(func() {
 		if waitSwitch(ctx, filepath.Join(dir, switchSocket)) != nil {
