@@ -284,7 +284,7 @@ func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 				qpcRae: 1, qpcRetryCount: 2, qpcRnrRetry: 1, qpcMinRnrNak: 1, qpcLogSraMax: 2, qpcLogRraMax: 2,
 				qpcQKey: 0x77})
 			a := x[qpcPath:]
-			putAll(a, map[bits]uint64{adsSrcAddrIndex: 3, adsAckTimeout: 10, adsRmac4732: uint64(be.Uint16(m[:])),
+			putAll(a, map[bits]uint64{adsSrcAddrIndex: 3, adsAckTimeout: 14, adsRmac4732: uint64(be.Uint16(m[:])),
 				adsRmac310: uint64(be.Uint32(m[2:])), adsHopLimit: 64})
 			copy(a[adsGID:], to[:])
 			putAll(x, change)

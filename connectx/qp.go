@@ -152,7 +152,8 @@ func (p *Port) flush(q *queue) {
 	var wr roce.RecvWR
 	for i := 0; i < flushBatch && q.Receives == receivesOwn && p.nextRecv(q, &wr); i++ {
 		p.completion(q, &roce.Completion{ID: wr.ID, Recv: true, Status: roce.Flushed})
-		p.counters(q).RespCQEFlushError++
+		c := p.counters(q)
+		c.RespCQEFlushError, c.RespCQEError = c.RespCQEFlushError+1, c.RespCQEError+1
 		did = true
 	}
 	var b [maxWQE]byte
@@ -163,7 +164,8 @@ func (p *Port) flush(q *queue) {
 		}
 		q.SI += blocks
 		p.completion(q, &roce.Completion{ID: sendID(w), Status: roce.Flushed})
-		p.counters(q).ReqCQEFlushError++
+		c := p.counters(q)
+		c.ReqCQEFlushError, c.ReqCQEError = c.ReqCQEFlushError+1, c.ReqCQEError+1
 		did = true
 	}
 	if q.idle *= 2; did || q.idle == 0 {

@@ -279,6 +279,7 @@ func TestBothPathsGiveTheSame(t *testing.T) {
 		{"a write to no key", serviceRC, func(a, b *rig) {
 			b.postRecv(0, 100)
 			a.post(wqeWrite, 0, remote(0, 1), data(0, 5000))
+			a.entries(1)
 			a.post(wqeSend, 0, data(0, 5))
 			a.entries(2)
 			b.entries(1)

@@ -219,6 +219,22 @@ func TestSilentPeerIsTriedAsOftenAsAllowed(t *testing.T) {
 	}
 }
 
+func TestTimerThatRunsLateHasASecondTerm(t *testing.T) {
+	const timeout = 4096 * time.Nanosecond << 10
+	s := newSim(t, RC, 25e9, func(a *Attr) { a.AckTimeout = 10 })
+	a := s.nodes[0]
+	s.carry = func(*node, time.Duration, []byte) {}
+	a.post(SendWR{ID: 1, Op: WRSend, Signaled: true})
+	a.port.Poll(0)
+	late := timeout + 2*time.Millisecond
+	for i, at := range []time.Duration{late, late + timeout - 1, late + timeout, late + 2*timeout} {
+		a.port.Poll(at)
+		if got, want := a.count.LocalAckTimeoutErr, []uint64{0, 0, 1, 2}[i]; got != want {
+			t.Errorf("at %v: %d timeouts, want %d", at, got, want)
+		}
+	}
+}
+
 // script runs one request with the frames that lose says lost, by node and count from 1, and returns what passed.
 func script(t *testing.T, w SendWR, lose ...string) (*sim, string) {
 	s := newSim(t, RC, 25e9, nil)

@@ -28,13 +28,16 @@ type sender struct {
 	ackAt         time.Duration
 	waitUntil     time.Duration // of an RNR NAK
 	wentBack      bool          // because of a NAK, since the last progress: later ones tell nothing new
+	late          bool          // the timer ran late, and has a second term
 	drained       bool          // EventDrained was sent
 	dry           bool          // no more requests are posted
 }
 
 func (s *sender) at(i int) *txWR { return &s.ring[(s.head+i)&(len(s.ring)-1)] }
 
-func (s *sender) resetRetries(a *Attr) { s.retries, s.rnrs, s.wentBack = a.Retry, a.RNRRetry, false }
+func (s *sender) resetRetries(a *Attr) {
+	s.retries, s.rnrs, s.wentBack, s.late = a.Retry, a.RNRRetry, false, false
+}
 
 // pop takes away the oldest request.
 func (s *sender) pop() {
