@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/strictyaml"
 )
 
 // Names of the tools, as in Sample.Tool.
@@ -177,7 +179,11 @@ func EngineByName(name string) (Engine, error) {
 		for _, e := range catalogue {
 			names = append(names, e.Name)
 		}
-		return Engine{}, fmt.Errorf("find engine %q: unknown; use one of %s", name, strings.Join(names, ", "))
+		hint := "use one of " + strings.Join(names, ", ")
+		if near := strictyaml.Nearest(base, names); near != "" {
+			hint = "did you mean " + near + "? " + hint
+		}
+		return Engine{}, fmt.Errorf("find engine %q: unknown; %s", name, hint)
 	}
 	if !varied {
 		return catalogue[i], nil

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,6 +47,26 @@ func Suite(name string) ([]Engine, error) {
 	}
 	for _, v := range variants {
 		e, err := EngineByName(v)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// Select returns the engines of a suite or those with these names; those of every lab where neither is given.
+func Select(suite string, names []string) (out []Engine, err error) {
+	switch {
+	case suite != "" && len(names) > 0:
+		return nil, errors.New("--suite and --tests exclude each other")
+	case suite != "":
+		return Suite(suite)
+	case len(names) == 0:
+		return Engines(), nil
+	}
+	for _, n := range names {
+		e, err := EngineByName(strings.TrimSpace(n))
 		if err != nil {
 			return nil, err
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/userfile"
 )
@@ -15,7 +16,11 @@ func Find(arg string) (*Profile, error) {
 		if err != nil {
 			return nil, err
 		}
-		return ParseProfile(arg, b)
+		p, err := ParseProfile(arg, b)
+		if err != nil {
+			err = inspect.Misplaced(arg, b, "the profile of an emulated host", err)
+		}
+		return p, err
 	}
 	best, least := "", 3 // more than two slips are no slip
 	var names []string

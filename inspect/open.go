@@ -311,6 +311,24 @@ var relatives = []struct {
 	{regexp.MustCompile(`"schema": ?"rackless/plan/v1"`), "a plan: rackless verify --plan takes it"},
 }
 
+// Relative says which file of rackless a text is that is no machine, and what takes it; "" where it is none.
+func Relative(text []byte) string {
+	for _, r := range relatives {
+		if r.is.Match(text[:min(len(text), sniffLen)]) {
+			return r.what
+		}
+	}
+	return ""
+}
+
+// Misplaced adds to an error about a text what it is, where it is a file of rackless that something else than want takes.
+func Misplaced(path string, text []byte, want string, err error) error {
+	if is := Relative(text); is != "" && !strings.HasPrefix(is, want) {
+		return fmt.Errorf("%s is not %s: it is %s\n%w", path, want, is, err)
+	}
+	return err
+}
+
 func unknownError(text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
 	for _, f := range formats() {
@@ -321,10 +339,8 @@ func unknownError(text []byte) error {
 			known = append(known, k.Name)
 		}
 	}
-	for _, r := range relatives {
-		if r.is.Match(text[:min(len(text), sniffLen)]) {
-			return fmt.Errorf("%w: it is %s", ErrUnknown, r.what)
-		}
+	if what := Relative(text); what != "" {
+		return fmt.Errorf("%w: it is %s", ErrUnknown, what)
 	}
 	what := "it is empty"
 	if line, _, _ := bytes.Cut(bytes.TrimSpace(text[:min(len(text), 200)]), []byte("\n")); len(line) > 0 {

@@ -74,7 +74,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	}
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
-	fs.StringVar(&f.pairs, "pairs", f.pairs, "which pairs of nodes: all, first (each other node to the first) or ring")
+	enumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first",
+		bench.PairsAll, bench.PairsFirst, bench.PairsRing)
 	fs.StringSliceVar(&f.tests, "tests", nil,
 		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
@@ -94,7 +95,6 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
-	offerWords(cmd, "pairs", bench.PairsAll, bench.PairsFirst, bench.PairsRing)
 	offerWords(cmd, "tests", names(bench.Catalogue())...)
 	offerWords(cmd, "suite", bench.Suites()...)
 	return cmd
@@ -103,7 +103,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 // bench verifies the lab, measures it, stores the result and prints it. What fails first is cheap
 // to check: the options, then a study that runs, then the lab.
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
-	engines, err := pickEngines(f)
+	engines, err := bench.Select(f.Suite, f.tests)
 	if err != nil {
 		return usage(err)
 	}
@@ -202,25 +202,4 @@ func faults(samples []bench.Sample) error {
 		return nil
 	}
 	return faultf("measurements that failed: %d", n)
-}
-
-// pickEngines returns the engines that --tests or --suite selects. An unknown name is an error of the command line.
-func pickEngines(f benchFlags) ([]bench.Engine, error) {
-	switch {
-	case f.Suite != "" && len(f.tests) > 0:
-		return nil, errors.New("--suite and --tests exclude each other")
-	case f.Suite != "":
-		return bench.Suite(f.Suite)
-	case len(f.tests) == 0:
-		return bench.Engines(), nil
-	}
-	var out []bench.Engine
-	for _, n := range f.tests {
-		e, err := bench.EngineByName(strings.TrimSpace(n))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, e)
-	}
-	return out, nil
 }

@@ -75,6 +75,16 @@ func describeBuiltins(root *cobra.Command) {
 		switch c.Name() {
 		case "help":
 			c.Example = "  rackless help up"
+			c.Run, c.RunE = nil, func(_ *cobra.Command, args []string) error {
+				sub, rest, err := root.Find(args)
+				if err == nil && sub.HasSubCommands() { // a name that it does not have, or an operand
+					err = sub.ValidateArgs(rest)
+				}
+				if err != nil {
+					return err
+				}
+				return sub.Help()
+			}
 		case "completion":
 			c.Short = "Print a script that completes commands, labs and nodes in a shell"
 			c.Example = "  source <(rackless completion bash)"

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -67,8 +68,8 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
 				return nil
 			}
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
-				return usagef(cmd, "want one profile, have %s; a command stands behind --",
-					words.Count(len(args), "argument"))
+				return usagef(cmd, "want one profile, have %s; a command stands behind --: rackless emulate %s -- %s",
+					words.Count(len(args), "argument"), args[0], strings.Join(args[1:], " "))
 			}
 			if f.scale < 1 {
 				return usagef(cmd, "--scale %d: want 1 or more", f.scale)

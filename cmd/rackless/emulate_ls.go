@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -47,7 +48,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 				out.Hosts = append(out.Hosts, h.Describe())
 			}
 			// Hosts that cannot be read are an error, but not for those that can.
-			text := hostGrid(out.Hosts).String()
+			text := listview.Hosts(out.Hosts, time.Now()).String()
 			if len(out.Hosts) == 0 {
 				text = ""
 				if err == nil {
@@ -59,27 +60,6 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	}
 	outputFlag(cmd, &format)
 	return cmd
-}
-
-// hostGrid has one row for each emulated host.
-func hostGrid(hosts []emulate.Item) *show.Grid {
-	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
-		"kept")
-	for _, h := range hosts {
-		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
-		if h.Booted != nil {
-			since = words.Ago(time.Since(*h.Booted))
-		}
-		if h.Cloned {
-			made = "cloned"
-		}
-		if h.Keep {
-			kept = "yes"
-		}
-		g.Add(h.Name, h.Profile, h.State, fmt.Sprint(h.CPUs), fmt.Sprint(h.NUMANodes), words.Bytes(h.Memory),
-			words.Bytes(h.DiskBytes), h.Accel, since, made, kept)
-	}
-	return g
 }
 
 // newEmulateProfilesCmd makes rackless emulate profiles. A printed profile is a file that emulate takes.

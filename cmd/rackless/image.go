@@ -9,9 +9,8 @@ import (
 
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/images"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/listview"
 )
 
 // newImageCmd makes rackless image and its subcommands. up needs none of them: they are for caches that are filled or
@@ -52,48 +51,11 @@ release.`,
 			if len(out.Images)+len(out.Templates) == 0 {
 				return a.print(format, out, "no image in "+d.Cache+"; up builds one, or: rackless image build\n")
 			}
-			return a.print(format, out, imageGrid(out, time.Now()))
+			return a.print(format, out, listview.Images(out, time.Now()))
 		}),
 	}
 	outputFlag(cmd, &format)
 	return cmd
-}
-
-// imageGrid has one row for each image, with its templates below it, and then the templates without an image.
-func imageGrid(out images.Listing, now time.Time) *show.Grid {
-	g := show.NewGrid("key", "what", "state", "kernel", "shape", "size>", "made")
-	age := func(t *time.Time) string {
-		if t == nil {
-			return ""
-		}
-		return words.Ago(now.Sub(*t)) + " ago"
-	}
-	template := func(t images.Template) {
-		shape := ""
-		if t.CPUs > 0 {
-			shape = fmt.Sprintf("%s, %s, %s, %s", words.Count(t.CPUs, "CPU"), words.Bytes(t.Memory),
-				words.Count(t.NICs, "NIC"), t.Accelerator)
-		}
-		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
-	}
-	for _, i := range out.Images {
-		mark := " "
-		if i.Current {
-			mark = "*"
-		}
-		what := "image"
-		if i.QEMU != "" {
-			what = "QEMU " + i.QEMU
-		}
-		g.Add(mark+" "+i.Key, what, i.State, i.Kernel, i.Release, words.Bytes(i.Bytes), age(i.Built))
-		for _, t := range i.Templates {
-			template(t)
-		}
-	}
-	for _, t := range out.Templates {
-		template(t)
-	}
-	return g
 }
 
 // buildOutput is what image build prints as JSON, see docs/json.md.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +10,6 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/vm"
 )
 
 // newLabCmd holds the commands that work on lab files.
@@ -38,7 +35,7 @@ func newLabCheckCmd(a *app) *cobra.Command {
 machine has room for the lab: rackless doctor says how many nodes fit.`,
 		Example: "  rackless lab check examples/pair.yaml",
 	}, func(_ context.Context, l *lab.Lab, file string) error {
-		cpus, memory := totals(l)
+		cpus, memory := l.Totals()
 		fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", file, l.Name,
 			words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
 		// The file is right all the same: it may be meant for another machine, or for a plan.
@@ -47,28 +44,6 @@ machine has room for the lab: rackless doctor says how many nodes fit.`,
 		}
 		return nil
 	})
-}
-
-// totals says how many CPUs and how much memory a lab has, as far as the file says it.
-func totals(l *lab.Lab) (cpus, memory string) {
-	// Nodes that leave their size to the planner are not counted: what it chooses follows from the host.
-	const auto = " and what plan chooses"
-	var n int
-	var b lab.Bytes
-	moreCPUs, moreMemory := "", ""
-	for _, node := range l.Nodes {
-		if node.AutoCPUs {
-			moreCPUs = auto
-		} else {
-			n += node.CPUs
-		}
-		if node.AutoMemory {
-			moreMemory = auto
-		} else {
-			b += node.Memory
-		}
-	}
-	return words.Count(n, "CPU") + moreCPUs, fmt.Sprintf("%v memory%s", b, moreMemory)
 }
 
 // newLabDefaultsCmd makes rackless lab defaults. Its output is a lab file with the same meaning.
@@ -102,15 +77,6 @@ $schema=lab.schema.json".`,
 	}
 }
 
-// diffOutput is what lab diff prints as JSON, see docs/json.md.
-type diffOutput struct {
-	Lab     string       `json:"lab"`
-	Running bool         `json:"running"`
-	Changes []lab.Change `json:"changes"`          // between the running lab and the file
-	Repairs []string     `json:"repairs"`          // what up would start again, although the file has not changed there
-	Effect  lab.Effect   `json:"effect,omitempty"` // the dearest of the changes: "live", "recreate" or "rebuild"
-}
-
 // newLabDiffCmd makes rackless lab diff. It shows before up what up would interrupt.
 func newLabDiffCmd(a *app) *cobra.Command {
 	var format string
@@ -124,64 +90,16 @@ func newLabDiffCmd(a *app) *cobra.Command {
   rebuild   the whole lab is made again`,
 		Example: "  rackless lab diff pair.yaml",
 	}, func(ctx context.Context, l *lab.Lab, _ string) error {
-		out, err := a.diff(ctx, l)
+		d, err := a.dirs()
 		if err != nil {
 			return err
 		}
-		return a.print(format, out, diffText(out, len(l.Nodes)))
+		out, err := rack.Compare(ctx, d, l)
+		if err != nil {
+			return err
+		}
+		return a.print(format, out, out.Text(len(l.Nodes)))
 	})
 	outputFlag(cmd, &format)
 	return cmd
-}
-
-// diff compares a lab file with the running lab of its name. If that lab is not running there are no changes:
-// up would make all of it.
-func (a *app) diff(ctx context.Context, l *lab.Lab) (diffOutput, error) {
-	out := diffOutput{Lab: l.Name, Changes: []lab.Change{}, Repairs: []string{}}
-	d, err := a.dirs()
-	if err != nil {
-		return out, err
-	}
-	r, err := rack.Open(d, l.Name)
-	if errors.Is(err, rack.ErrNotRunning) {
-		return out, nil
-	}
-	if err != nil {
-		return out, err
-	}
-	out.Running = true
-	out.Changes = append(out.Changes, lab.Diff(r.State.Lab, l)...)
-	out.Effect = lab.Dearest(out.Changes)
-	// A dead switch or node is no difference to the file, but up would start it again, and who asks what
-	// up does wants to know.
-	if r.SwitchState() == rack.SwitchDead {
-		out.Repairs = append(out.Repairs, "switch: not running")
-	}
-	for _, st := range r.Status(ctx) {
-		switch {
-		case st.Err != nil:
-			return out, fmt.Errorf("node %s: %w", st.Lab.Name, st.Err)
-		case st.State == vm.Dead || st.State == rack.Starting:
-			out.Repairs = append(out.Repairs, fmt.Sprintf("%s: %s", st.Lab.Name, st.State))
-		}
-	}
-	return out, nil
-}
-
-// diffText prints one line a change.
-func diffText(out diffOutput, nodes int) string {
-	if !out.Running {
-		return fmt.Sprintf("lab %s is not running: up would start %s\n", out.Lab, words.Count(nodes, "node"))
-	}
-	var b strings.Builder
-	for _, c := range out.Changes {
-		fmt.Fprintln(&b, c)
-	}
-	for _, r := range out.Repairs {
-		fmt.Fprintf(&b, "%s (up starts it again)\n", r)
-	}
-	if b.Len() == 0 {
-		return fmt.Sprintf("lab %s is as the file says: up would change nothing\n", out.Lab)
-	}
-	return b.String()
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/listview"
 )
 
 func TestLabGrid(t *testing.T) {
@@ -51,19 +52,19 @@ func TestDiffText(t *testing.T) {
 	change := lab.Change{Node: "vm00", Key: "memory", Old: "256MiB", New: "1GiB", Effect: lab.Recreate}
 	tests := []struct {
 		name string
-		in   diffOutput
+		in   rack.Difference
 		want string
 	}{
-		{"not running", diffOutput{Lab: "pair"}, "lab pair is not running: up would start 2 nodes\n"},
-		{"equal", diffOutput{Lab: "pair", Running: true}, "lab pair is as the file says: up would change nothing\n"},
-		{"changed", diffOutput{Lab: "pair", Running: true, Changes: []lab.Change{change}},
+		{"not running", rack.Difference{Lab: "pair"}, "lab pair is not running: up would start 2 nodes\n"},
+		{"equal", rack.Difference{Lab: "pair", Running: true}, "lab pair is as the file says: up would change nothing\n"},
+		{"changed", rack.Difference{Lab: "pair", Running: true, Changes: []lab.Change{change}},
 			"vm00: memory 256MiB -> 1GiB (recreate)\n"},
-		{"dead", diffOutput{Lab: "pair", Running: true, Repairs: []string{"vm01: dead"}},
+		{"dead", rack.Difference{Lab: "pair", Running: true, Repairs: []string{"vm01: dead"}},
 			"vm01: dead (up starts it again)\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := diffText(tt.in, 2); got != tt.want {
+			if got := tt.in.Text(2); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
@@ -88,7 +89,7 @@ func TestImageGrid(t *testing.T) {
 		"  bb  template  whole    -       1 CPU, 256 MiB, 1 NIC, tcg  200 MiB  5m ago\n" +
 		"  cc  image     damaged  -       -                               0 B  -\n" +
 		"  dd  template  damaged  -       -                               0 B  -\n"
-	if diff := cmp.Diff(want, imageGrid(out, made.Add(5*time.Minute)).String()); diff != "" {
+	if diff := cmp.Diff(want, listview.Images(out, made.Add(5*time.Minute)).String()); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -193,7 +193,7 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"down pair --all", "down: want the name of a lab, a lab file, or --all"},
 		{"exec vm00", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
 		{"exec vm00 --", "exec: want a node and a command: rackless exec NODE -- COMMAND"},
-		{"console", "console: want a node, have 0 arguments"},
+		{"console", "console: want a node, which rackless ls shows, have 0 arguments"},
 		{"logs", "logs: want a node, or with --daemon a lab; have 0 arguments"},
 		{"logs vm00 --qemu --daemon", "logs: --qemu and --daemon are two logs: say one of them"},
 		{"logs vm00 --lines -1", "logs: --lines -1: want 0 (all) or more"},

@@ -24,6 +24,7 @@ import (
 	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/fabricview"
@@ -46,7 +47,7 @@ func shapes() map[string]func() any {
 		"recommend":      func() any { return new(recommendview.Document) },
 		"image-ls":       func() any { return new(images.Listing) },
 		"image-build":    func() any { return new(buildOutput) },
-		"lab-diff":       func() any { return new(diffOutput) },
+		"lab-diff":       func() any { return new(rack.Difference) },
 		"doctor":         func() any { return new(doctor.Report) },
 		"prepare":        func() any { return new(changeview.Prepare) },
 		"rollback":       func() any { return new(changeview.Rollback) },

@@ -48,7 +48,7 @@ type planOptions struct {
 func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit, policy: fleet.BestFit}
 	cmd := &cobra.Command{
-		Use:   "plan LAB.yaml",
+		Use:   "plan [LAB.yaml]",
 		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
 		Long: `Chooses devices, cores, memory and guest topology for every node of the lab, on this machine or on
 the machine of a snapshot, so that the sum of published penalties is as small as possible
@@ -85,16 +85,23 @@ times:
   rackless plan lab.yaml -o html > plan.html
   rackless plan lab.yaml --out plan/
   rackless plan lab.yaml -o json | jq '.nodes[].vcpus'`,
-		Args:              exactArgs(1, "LAB.yaml"),
+		Args:              maxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if o.fleet != "" {
-				return a.planFleet(cmd.Context(), o, args[0])
+			if o.fleet != "" && len(args) == 0 {
+				return usagef(cmd, "--fleet takes a file of requests")
 			}
-			return a.plan(cmd.Context(), o, args[0])
+			file, err := labFile(cmd, args)
+			if err != nil {
+				return err
+			}
+			if o.fleet != "" {
+				return a.planFleet(cmd.Context(), o, file)
+			}
+			return a.plan(cmd.Context(), o, file)
 		},
 	}
 	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON,

@@ -25,8 +25,9 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		args []string
 		want string
 	}{
-		{nil, "want LAB.yaml, have 0 arguments"},
-		{[]string{"a.yaml", "b.yaml"}, "want LAB.yaml, have 2 arguments"},
+		{nil, "there is no lab file in this directory: name one, or make one with rackless init"},
+		{[]string{"--fleet", "."}, "--fleet takes a file of requests"},
+		{[]string{"a.yaml", "b.yaml"}, "want one LAB.yaml, have 2 arguments"},
 		{[]string{pairLab, "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table, json, yaml, svg or html`},
 		{[]string{pairLab, "--host", "local", "--snapshot", epycHost}, "--host local and --snapshot " + epycHost +
 			" are both the host: leave one out"},

@@ -36,7 +36,7 @@ type recommendOptions struct {
 func newRecommendCmd(a *app) *cobra.Command {
 	var o recommendOptions
 	cmd := &cobra.Command{
-		Use:   "recommend LAB.yaml",
+		Use:   "recommend [LAB.yaml]",
 		Short: "Recommend a configuration for a lab on a host, and name the measurements behind it",
 		Long: `Recommends pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU to use with
 which NIC. It uses studies of this host if there are any, otherwise published figures, and says
@@ -51,7 +51,7 @@ and the formulas. It changes nothing on the host.`,
 		Example: `  rackless recommend lab.yaml
   rackless recommend examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar
   rackless recommend lab.yaml --study contention --model-out model.json`,
-		Args:              exactArgs(1, "LAB.yaml"),
+		Args:              maxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := notEmpty(cmd, "a file", "host", "snapshot", "model-out", "db"); err != nil {
@@ -60,7 +60,11 @@ and the formulas. It changes nothing on the host.`,
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			return a.recommend(cmd.Context(), o, args[0])
+			file, err := labFile(cmd, args)
+			if err != nil {
+				return err
+			}
+			return a.recommend(cmd.Context(), o, file)
 		},
 	}
 	f := cmd.Flags()

@@ -29,7 +29,12 @@ machines are replaced by substitutes. The same name always gets the same substit
 are kept. --keep-ids keeps the originals.`,
 		Example: `  rackless snapshot -o host.tar.zst
   rackless inspect --snapshot host.tar.zst`,
-		Args: exactArgs(0, "no argument"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return usagef(cmd, "the file to write stands behind -o: rackless snapshot -o %s", args[0])
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// There is no default: what is written says much about a machine, and belongs where its owner wants
 			// it.

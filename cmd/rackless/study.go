@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
@@ -161,7 +162,9 @@ func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) erro
 // readSpec reads the file of a study.
 func readSpec(file string) (spec *study.Spec, text []byte, err error) {
 	if text, err = userfile.Read(file, userfile.Text); err == nil {
-		spec, err = study.Parse(file, text)
+		if spec, err = study.Parse(file, text); err != nil {
+			err = inspect.Misplaced(file, text, "the file of a study", err)
+		}
 	}
 	if err != nil {
 		return nil, nil, usage(err)
@@ -354,7 +357,7 @@ the same report.
 --format html is one self-contained page; --out writes to a file.`,
 		Example: `  rackless study report contention
   rackless study report contention --format html --out contention.html`,
-		Args: exactArgs(1, "the name of a study or its file"),
+		Args: exactArgs(1, "the name of a study, which rackless study ls shows, or its file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			doc, err := a.studyDocument(cmd.Context(), path, args[0])
 			if err != nil {
@@ -435,6 +438,9 @@ func newStudyLsCmd(a *app) *cobra.Command {
 				g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed),
 					fmt.Sprint(s.Disturbed))
 			}
+			if g.Empty() {
+				return a.print(format, out, "no study has been run; run one with: rackless study run STUDY.yaml\n")
+			}
 			return a.print(format, out, g)
 		},
 	}
@@ -461,7 +467,7 @@ func newStudyRmCmd(a *app) *cobra.Command {
 		Long: `Deletes a study from the database, with its runs, figures and histograms. Its name can then be used
 again. The lab is not touched.`,
 		Example: `  rackless study rm demo`,
-		Args:    exactArgs(1, "the name of a study"),
+		Args:    exactArgs(1, "the name of a study, which rackless study ls shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := a.dbPath(path)
 			if err != nil {
@@ -469,7 +475,7 @@ again. The lab is not touched.`,
 			}
 			// Open would make a new file.
 			if _, err := os.Stat(path); err != nil {
-				return fmt.Errorf("no study has been run: %w", err)
+				return document.None(err)
 			}
 			db, err := store.Open(cmd.Context(), path)
 			if err != nil {

@@ -13,10 +13,10 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
-	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
 )
@@ -183,24 +183,24 @@ func accelText(accel string) string {
 func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
 	cmd.Args, cmd.ValidArgsFunction = maxArgs(1, "one LAB.yaml"), completeLabFiles
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if len(args) == 0 {
-			file, err := onlyLabFile(cmd)
-			if err != nil {
-				return err
-			}
-			args = []string{file}
-		}
-		l, err := loadLab(args[0])
+		file, err := labFile(cmd, args)
 		if err != nil {
 			return err
 		}
-		return run(cmd.Context(), l, args[0])
+		l, err := loadLab(file)
+		if err != nil {
+			return err
+		}
+		return run(cmd.Context(), l, file)
 	}
 	return cmd
 }
 
-// onlyLabFile returns the one lab file in this directory.
-func onlyLabFile(cmd *cobra.Command) (string, error) {
+// labFile returns the lab file that an optional argument names, or the only one in this directory.
+func labFile(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
 	files, err := lab.Files(os.DirFS("."))
 	switch {
 	case err != nil:
@@ -215,14 +215,4 @@ func onlyLabFile(cmd *cobra.Command) (string, error) {
 }
 
 // loadLab reads and checks a lab file.
-func loadLab(path string) (*lab.Lab, error) {
-	b, err := userfile.Read(path, userfile.Text)
-	if err != nil {
-		return nil, usage(err)
-	}
-	l, err := lab.Parse(path, b)
-	if err != nil {
-		return nil, usage(err)
-	}
-	return l, nil
-}
+func loadLab(path string) (*lab.Lab, error) { return planner.ReadLab(path) }

@@ -133,6 +133,9 @@ func flagError(cmd *cobra.Command, err error) error {
 			hint = "; did you mean --" + near + "?"
 		}
 	}
+	if strings.Contains(err.Error(), "missing unit in duration") {
+		hint = "; want a number with its unit, such as 30s or 5m"
+	}
 	return usagef(cmd, "%v%s", err, hint)
 }
 

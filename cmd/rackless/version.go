@@ -23,7 +23,7 @@ func newVersionCmd(a *app) *cobra.Command {
 		Short:   "Print the version of rackless",
 		Long:    "Prints the version of rackless, the release of Go that built it, and the platform it was built for.",
 		Example: "  rackless version\n  rackless version -o json",
-		Args:    cobra.NoArgs,
+		Args:    exactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
 			v := versionOutput{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 			return a.print(format, v, fmt.Sprintf("rackless %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch))

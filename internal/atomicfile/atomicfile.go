@@ -65,6 +65,9 @@ func Create(path string, perm fs.FileMode) (*File, error) {
 	tmp := fmt.Sprintf("%s.%.8s.new", path, rand.Text())
 	f, err := os.OpenFile(tmp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, perm)
 	if err != nil {
+		if e, ok := errors.AsType[*fs.PathError](err); ok {
+			e.Path = path // which the user knows
+		}
 		return nil, err
 	}
 	return &File{f, path, old}, nil

@@ -21,9 +21,14 @@ import (
 func Open(ctx context.Context, path string) (*store.DB, error) {
 	db, err := store.OpenReader(ctx, path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("no study has been run: %w", err)
+		return nil, None(err)
 	}
 	return db, err
+}
+
+// None is the error of a file of studies that is not there.
+func None(err error) error {
+	return fmt.Errorf("no study has been run: %w; run one with: rackless study run STUDY.yaml", err)
 }
 
 // Load analyses a study. repeat is the command that makes it again; "" where that is not known.

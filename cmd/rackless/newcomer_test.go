@@ -1,0 +1,66 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// What people type before they have read anything: each is answered with what is wrong, and what to type instead.
+func TestWhatANewcomerTypes(t *testing.T) {
+	t.Chdir("../..")
+	for line, want := range map[string]string{
+		"plna lab.yaml":                          `unknown command "plna"; did you mean plan?`,
+		"help upp":                               `unknown command "upp"; did you mean ui or up?`,
+		"help lab chekc":                         `lab: unknown command "chekc"; did you mean check?`,
+		"up pair":                                "pair: no such lab file; did you mean examples/pair.yaml?",
+		"up examples/piar.yaml":                  "examples/piar.yaml: no such lab file; did you mean examples/pair.yaml?",
+		"plan nothing.yaml":                      "nothing.yaml: no such lab file; there are examples/",
+		"lab check docs":                         "docs: a directory and no lab file; make one with: rackless init",
+		"recommend examples":                     "examples: a directory and no lab file; there are examples/",
+		"up README.md":                           "README.md:3:1: anchors",
+		"up --acel kvm a.yaml":                   "unknown flag: --acel; did you mean --accel?",
+		"up --accel kvmm a.yaml":                 "want auto, kvm or tcg",
+		"lab check a.yaml b.yaml":                "want one LAB.yaml, have 2 arguments",
+		"bench pair --tests ib_wirte_bw":         `"ib_wirte_bw": unknown; did you mean ib_write_bw?`,
+		"bench pair --pairs al":                  "want all, first or ring",
+		"exec vm00":                              "rackless exec NODE -- COMMAND",
+		"console":                                "want a node, which rackless ls shows",
+		"ssh vm00":                               "did you mean exec?",
+		"snapshot host.tar.zst":                  "rackless snapshot -o host.tar.zst",
+		"snapshot -o /none/x.zst":                "open /none/x.zst: no such file or directory",
+		"emulate dekstop":                        "did you mean desktop?",
+		"emulate desktop ls":                     "rackless emulate desktop -- ls",
+		"emulate examples/pair.yaml":             "is not the profile of an emulated host: it is a lab file: rackless up",
+		"study run examples/pair.yaml":           "is not the file of a study: it is a lab file: rackless up",
+		"up examples/studies/mtu.yaml":           "is not a lab file: it is the file of a study: rackless study run takes it",
+		"up examples/hosts/desktop.yaml":         "is not a lab file: it is the profile of an emulated host",
+		"study report demo":                      "run one with: rackless study run STUDY.yaml",
+		"results raw x":                          "want a number",
+		"plan examples/pair.yaml --time-limit 5": "want a number with its unit, such as 30s",
+		"fabric set pair --loss 200%":            "want 0% to 100%",
+		"report A B":                             `"A" is not the name of a lab`,
+		"version extra":                          "want no argument, have 1 argument",
+		"image rm":                               "want keys, which rackless image ls shows, or --all",
+		"explain RL999":                          "rackless explain lists the findings",
+		"init examples/pair.yaml":                "give another name",
+		"verify piar":                            "bring one up with: rackless up LAB.yaml",
+	} {
+		t.Run(line, func(t *testing.T) {
+			a, out, stderr := testApp(t)
+			code := a.run(t.Context(), strings.Fields(line))
+			if code != exitUsage && code != exitFailed || !strings.Contains(stderr.String(), want) || out.Len() > 0 {
+				t.Errorf("status %d, printed %q, said %q; want an error with %q", code, out, stderr, want)
+			}
+		})
+	}
+	for line, want := range map[string]string{ // help, wherever it is asked for
+		"help up": "rackless up [LAB.yaml] [flags]", "up -h a.yaml": "rackless up [LAB.yaml] [flags]",
+		"help lab check": "rackless lab check [LAB.yaml]", "help emulate desktop": "rackless emulate PROFILE",
+		"help up pair": "rackless up [LAB.yaml] [flags]", "study ls": "run one with: rackless study run",
+	} {
+		a, out, stderr := testApp(t)
+		if code := a.run(t.Context(), strings.Fields(line)); code != 0 || !strings.Contains(out.String(), want) {
+			t.Errorf("%s: status %d, %q, %q", line, code, out, stderr)
+		}
+	}
+}
