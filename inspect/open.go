@@ -321,7 +321,8 @@ func Relative(text []byte) string {
 	return ""
 }
 
-// Misplaced adds to an error about a text what it is, where it is a file of rackless that something else than want takes.
+// Misplaced adds to an error about a text what it is, where it is a file of rackless that something else than want
+// takes.
 func Misplaced(path string, text []byte, want string, err error) error {
 	if is := Relative(text); is != "" && !strings.HasPrefix(is, want) {
 		return fmt.Errorf("%s is not %s: it is %s\n%w", path, want, is, err)

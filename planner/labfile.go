@@ -17,10 +17,11 @@ import (
 // file is, where it is of another kind. All errors are *RequestError.
 func ReadLab(path string) (*lab.Lab, error) {
 	text, err := userfile.Read(path, userfile.Text)
-	if info, statErr := os.Stat(path); err != nil && (errors.Is(statErr, os.ErrNotExist) || statErr == nil && info.IsDir()) {
-		return nil, request(fmt.Errorf("%s: %s", path, instead(path, statErr == nil)))
-	}
 	if err != nil {
+		info, statErr := os.Stat(path)
+		if isDir := statErr == nil && info.IsDir(); isDir || errors.Is(statErr, os.ErrNotExist) {
+			err = fmt.Errorf("%s: %s", path, instead(path, isDir))
+		}
 		return nil, request(err)
 	}
 	l, err := lab.Parse(path, text)
