@@ -98,6 +98,7 @@ func (d *doctor) add(id, title string, f finding.Finding) {
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU())
+	d.add("connectx", "ConnectX adapters", d.checkConnectX(ctx))
 	d.progress.Begin("image")
 	d.add("image", "node image", d.checkImage(ctx))
 	d.add("apt", "apt and dpkg", d.checkPackages())
@@ -124,6 +125,28 @@ func (d *doctor) checkQEMU() finding.Finding {
 	}
 	d.qemu.Binary, d.qemu.Version = binary, version
 	return ok("%s %s", binary, version)
+}
+
+// checkConnectX looks for a QEMU that can have emulated ConnectX adapters. A lab without them needs none.
+func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
+	installed := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version}
+	if installed.Path != "" && installed.HasVFIOUser() {
+		return ok("QEMU %s has vfio-user", installed.Version)
+	}
+	images, _, err := image.QEMU.List(ctx, d.dirs.Images())
+	if err != nil {
+		return warn(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
+	}
+	recipe, err := image.QEMU.CurrentRecipe(ctx, image.Options{})
+	if err != nil {
+		return warn(err.Error(), "see the lines on apt below")
+	}
+	for _, i := range images {
+		if i.Key == recipe.Key() {
+			return ok("QEMU %s is in the cache", i.KernelVer)
+		}
+	}
+	return ok("up of a lab with them gets a QEMU of Debian 13 into the cache (52 MB to download)")
 }
 
 // checkImage looks for the image that up would use. With probe it builds the image if it is missing.

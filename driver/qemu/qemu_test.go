@@ -89,8 +89,17 @@ func TestArguments(t *testing.T) {
 	comma := one
 	comma.Dir, comma.NICs = "/r,x/pair/vm00", []NIC{{MAC: "52:54:00:aa:00:01", Socket: "/r,x/pair/p,,.sock"}}
 
+	cards := one
+	cards.Adapters = true
+	cards.NICs = []NIC{{MAC: "52:54:00:aa:00:01", Adapter: "/r/pair/x-vm00.sock"},
+		{MAC: "52:54:00:aa:00:02", Adapter: "/r/pair/x,vm00.1.sock"}}
+	ports := cards
+	ports.NICs = []NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
+
 	for name, m := range map[string]machine{
-		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
+		"adapters-template": {spec: ports, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
+		"adapters-clone":    {spec: cards, accel: "tcg", ram: "/proc/self/fd/7", share: true},
+		"template":          {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
 		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,
 			trustTSC: true},
 		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram"},
@@ -135,12 +144,13 @@ func TestTemplateKey(t *testing.T) {
 		"the place of things": {func(d *Driver, _ *Spec) {
 			d.Cache, d.Binary, d.Image.Dir = "/a", "/b", "/c"
 		}, true},
-		"CPUs":         {func(_ *Driver, s *Spec) { s.CPUs++ }, false},
-		"memory":       {func(_ *Driver, s *Spec) { s.Memory *= 2 }, false},
-		"one NIC more": {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
-		"QEMU":         {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
-		"image":        {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
-		"accelerator":  {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
+		"CPUs":                      {func(_ *Driver, s *Spec) { s.CPUs++ }, false},
+		"memory":                    {func(_ *Driver, s *Spec) { s.Memory *= 2 }, false},
+		"adapters in place of NICs": {func(_ *Driver, s *Spec) { s.Adapters = true }, false},
+		"one NIC more":              {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
+		"QEMU":                      {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
+		"image":                     {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
+		"accelerator":               {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
 		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *Spec) { s.Memory++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
