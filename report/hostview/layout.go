@@ -146,7 +146,7 @@ func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
 	}
 	y += 5
 	y += 12
-	for _, l := range r.lines(inner) {
+	for _, l := range r.lines(inner * 9 / 5) { // of two lines; they are not broken quite at their ends
 		y = p.paragraph(sh.margin, y, l, fontSmall, "soft", inner, 15, 2)
 	}
 	y -= 7

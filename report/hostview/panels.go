@@ -24,7 +24,7 @@ func headPanel(v *view, width int) *picture {
 	if v.Provenance.Emulated {
 		source = strings.TrimSpace(source + " Its devices are emulated.")
 	}
-	p.H = p.paragraph(0, y, source, fontPlain, "soft", width, 17, 2) - 8
+	p.H = p.paragraph(0, y, source, fontPlain, "soft", width, 17, 4) - 8
 	return p
 }
 
