@@ -61,9 +61,12 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	for i := range pl.Nodes {
 		n := &pl.Nodes[i]
 		emulators = emulators.Union(n.EmulatorCPUs).Union(n.IOThreadCPUs)
-		o := hostview.Owner{Name: n.Name, Role: hostview.RoleGuest, CPUs: n.CPUs(), Lines: []string{
-			fmt.Sprintf("%s on %s, CPUs %s", words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"),
-				setOrNone(n.CPUs())) + prefixed("; idle siblings: CPUs ", siblings(h, n.CPUs()).String()),
+		on := fmt.Sprintf("%s on %s, CPUs %s", words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"),
+			setOrNone(n.CPUs()))
+		if idle := siblings(h, n.CPUs()); !idle.IsEmpty() {
+			on += "; idle siblings: CPUs " + idle.String()
+		}
+		o := hostview.Owner{Name: n.Name, Role: hostview.RoleGuest, CPUs: n.CPUs(), Lines: []string{on,
 			"memory: " + memoryText(n)}}
 		for k := range n.Cards {
 			o.Lines = append(o.Lines, cardText(&n.Cards[k], n.GuestNUMA))
@@ -105,14 +108,6 @@ func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
 		}
 	}
 	return out.Difference(cpus)
-}
-
-// prefixed is the text behind a prefix, and nothing for none.
-func prefixed(prefix, s string) string {
-	if s == "" {
-		return ""
-	}
-	return prefix + s
 }
 
 // shares are the parts of NUMA nodes: memory of lab nodes, what others hold of the pages, and the rest, which is the

@@ -30,20 +30,9 @@ func (p page) flush() error {
 
 // wrap prints text folded to the width: the first line behind first, the others behind as many spaces
 // as indent says. Names in it may come from a dump or a file, so nothing in it reaches the terminal
-// that could steer it. A word is never cut, unlike in Terminal.Wrap: it may be a PCI address to copy.
+// that could steer it.
 func (p page) wrap(first string, indent int, s string) {
-	line, width := first, text.StringWidth(first)
-	for i, w := range strings.Fields(words.Printable(s)) {
-		wide := text.StringWidth(w)
-		if i > 0 && width+1+wide > p.Width {
-			p.Line(line)
-			line, width = strings.Repeat(" ", indent), indent
-		} else if i > 0 {
-			line, width = line+" ", width+1
-		}
-		line, width = line+w, width+wide
-	}
-	p.Line(line)
+	p.Line(show.Hang(first+strings.Join(strings.Fields(words.Printable(s)), " "), p.Width, indent))
 }
 
 // labelColumn is the width of the labels of a block.

@@ -17,7 +17,7 @@ func Fold(s string, width int) string {
 	for line := range strings.Lines(s) {
 		line, end := strings.CutSuffix(line, "\n")
 		if text.StringWidthWithoutEscSequences(line) > width {
-			line = fold(line, max(width, leastWidth), hanging(line, width))
+			line = Hang(line, max(width, leastWidth), hanging(line, width))
 		}
 		out.WriteString(line)
 		if end {
@@ -27,8 +27,9 @@ func Fold(s string, width int) string {
 	return out.String()
 }
 
-// fold breaks one line, and begins its further lines at column indent.
-func fold(line string, width, indent int) string {
+// Hang breaks one line between words, never within one: it may be an address to copy. Its further lines begin at column
+// indent.
+func Hang(line string, width, indent int) string {
 	words := strings.SplitAfter(line, " ")
 	at := 0
 	var out strings.Builder
@@ -88,7 +89,7 @@ func Reflow(s string, width int) string {
 		if strings.HasPrefix(line, " ") {
 			out[i] = Fold(line, width)
 		} else {
-			out[i] = fold(line, max(width, leastWidth), 0)
+			out[i] = Hang(line, max(width, leastWidth), 0)
 		}
 	}
 	return strings.Join(out, "\n")
