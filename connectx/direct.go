@@ -281,10 +281,10 @@ func (m *message) received(id uint64) {
 		Solicited: m.wr.Solicited})
 }
 
-// invalidate revokes a key.
+// invalidate revokes a key, if it is one that work requests may change: a peer may name any.
 func (p *Port) invalidate(key, pd uint32) bool {
 	k := p.Keys[key>>8]
-	if k == nil || k.Key != key || k.PD != pd {
+	if k == nil || k.Key != key || k.PD != pd || !k.UMR {
 		return false
 	}
 	k.Free = true

@@ -13,6 +13,7 @@ type mkey struct {
 	Key        uint32
 	PD         uint32
 	Free       bool
+	UMR        bool // changed and invalidated by work requests: keys of fast registration
 	Mode       uint8
 	Any        bool // the whole address space
 	Access     roce.Access
@@ -47,7 +48,7 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 
 // readKey fills a key from its context and the addresses of its pages.
 func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
-	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x),
+	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
 		Start: mkcStartAddr.get(x),
 		Len:   mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}

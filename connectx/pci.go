@@ -71,6 +71,7 @@ func (p *Port) hardReset() {
 	le.PutUint16(c[cfgPM+2:], 3)
 	p.fault = Healthy
 	p.dropState()
+	p.NICMode = nicDisabled // until a driver enters its command queue
 }
 
 // function is the port as QEMU sees it.
@@ -168,6 +169,9 @@ const (
 	segTimer    = 0x1000
 	segCounter  = 0x1010
 )
+
+// nicDisabled is what nic_interface says after a reset; a driver that did not expect it starts again.
+const nicDisabled = 1
 
 // clockHz is the frequency of the adapter's clock.
 const clockHz = 156250000

@@ -205,7 +205,7 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	// Control segment of 48 bytes, context of 64, then the addresses: in line, or in memory that a data segment names.
 	const ctrl, ctx = 48, 64
 	k := p.Keys[key>>8]
-	if len(w) < ctrl || k == nil || k.PD != q.PD && q.Service != serviceUMR {
+	if len(w) < ctrl || k == nil || !k.UMR || k.PD != q.PD && q.Service != serviceUMR {
 		return roce.LocalQPOp
 	}
 	mask, flags, octwords := be.Uint64(w[8:]), w[0], int(be.Uint16(w[4:]))
@@ -256,7 +256,7 @@ const (
 	umrStart  = 1 << 6
 	umrPD     = 1 << 7
 	umrKey    = 1 << 13
-	umrAccess = 1<<18 | 1<<19 | 1<<20 | 1<<21 | 1<<22
+	umrAccess = 0x1f << 17 // LR, LW, RR, RW, A
 	umrFree   = 1 << 29
 )
 

@@ -1,0 +1,258 @@
+package connectx_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/u-root/u-root/pkg/cpio"
+
+	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/image"
+)
+
+// firstProgram loads the driver of the adapter, gives it an address, and runs what comes over the console.
+const firstProgram = `#!/bin/busybox sh
+/bin/busybox mkdir -p /proc /sys /dev /tmp /run /bb
+/bin/busybox --install -s /bb
+export PATH=/sbin:/bin:/usr/sbin:/usr/bin:/bb HOME=/
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs dev /dev 2>/dev/null
+mount -t debugfs debugfs /sys/kernel/debug
+for m in configfs ib_core iw_cm ib_cm ib_uverbs ib_umad rdma_cm rdma_ucm mlxfw psample pci_hyperv_intf mlx5_core mlx5_ib; do
+	for f in /lib/modules/$m.ko /lib/modules/$m.ko.gz; do [ ! -f $f ] || insmod $f; done
+done
+read -r args </proc/cmdline
+for w in $args; do case $w in addr=*) addr=${w#addr=} ;; esac; done
+ulimit -l unlimited
+ip link set lo up
+ip addr add $addr/24 dev eth0
+ip link set eth0 up
+for i in 1 2 3 4 5 6 7 8 9 10; do
+	read -r s </sys/class/net/eth0/operstate
+	[ "$s" != up ] || break
+	sleep 0.3
+done
+echo READY $s
+stty -echo
+while read -r line; do
+	eval "$line" </dev/null 2>&1
+	echo "END@$?"
+done
+`
+
+// A machine is a guest with an emulated adapter, whose unmodified driver runs.
+type machine struct {
+	t    *testing.T
+	name string
+	con  net.Conn
+	buf  []byte
+}
+
+func boot(t *testing.T, dir, name, addr, adapter string, qemu, node *image.Image, initrd string) *machine {
+	t.Helper()
+	e := qemu.Emulator()
+	con := filepath.Join(dir, name+".con")
+	args := append(append([]string(nil), e.Lead...), "-nodefaults", "-no-reboot", "-display", "none", "-m", "512M",
+		"-object", "memory-backend-memfd,id=ram,size=512M,share=on", "-machine", "q35,hpet=off,memory-backend=ram",
+		"-accel", "tcg,thread=multi", "-cpu", "qemu64", "-kernel", node.KernelPath(), "-initrd", initrd,
+		"-append", "addr="+addr+" rdinit=/first "+image.KernelArgs,
+		"-chardev", "socket,id=con,server=on,wait=off,path="+con, "-serial", "chardev:con",
+		"-device", "pcie-root-port,id=rp0,chassis=1",
+		"-device", fmt.Sprintf(`{"driver":"vfio-user-pci","bus":"rp0","socket":{"type":"unix","path":%q}}`, adapter))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	cmd := exec.CommandContext(ctx, e.Path, args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cancel()
+		_ = cmd.Wait()
+		if t.Failed() {
+			t.Logf("%s: QEMU said: %s", name, out.Bytes())
+		}
+	})
+	m := &machine{t: t, name: name}
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		c, err := net.Dial("unix", con)
+		if err == nil {
+			m.con = c
+			return m
+		}
+		if time.Now().After(end) {
+			t.Fatalf("%s: %v: %s", name, err, out.Bytes())
+		}
+	}
+}
+
+// until reads the console up to a pattern.
+func (m *machine) until(pattern string, limit time.Duration) (before string, match []string) {
+	m.t.Helper()
+	re := regexp.MustCompile(pattern)
+	b := make([]byte, 4096)
+	for end := time.Now().Add(limit); ; {
+		if i := re.FindSubmatchIndex(m.buf); i != nil {
+			before = string(m.buf[:i[0]])
+			for _, s := range re.FindSubmatch(m.buf) {
+				match = append(match, string(s))
+			}
+			m.buf = m.buf[i[1]:]
+			return before, match
+		}
+		_ = m.con.SetReadDeadline(end)
+		n, err := m.con.Read(b)
+		if err != nil {
+			m.t.Fatalf("%s: %v before %q: %s", m.name, err, pattern, m.buf)
+		}
+		m.buf = append(m.buf, b[:n]...)
+	}
+}
+
+func (m *machine) start(command string) {
+	m.t.Helper()
+	m.buf = nil
+	if _, err := fmt.Fprintln(m.con, command); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// finish returns what a command printed, which must succeed.
+func (m *machine) finish(command string) string {
+	m.t.Helper()
+	out, end := m.until(`END@(\d+)\s`, 90*time.Second)
+	if end[1] != "0" {
+		m.t.Errorf("%s: %s: exit status %s\n%s", m.name, command, end[1], out)
+	}
+	return strings.ReplaceAll(out, "\r", "")
+}
+
+func (m *machine) run(command string) string {
+	m.t.Helper()
+	m.start(command)
+	return m.finish(command)
+}
+
+// The kernel's own drivers, Debian's libraries and the tools that people use drive the adapter, on both paths.
+func TestUnmodifiedDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two guests")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := image.Options{Cache: filepath.Join(cache, "rackless", "images")}
+	node, err := image.Node.Ensure(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	qemu, err := image.QEMU.Ensure(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	initrd := filepath.Join(dir, "initrd")
+	b, err := os.ReadFile(node.InitramfsPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The kernel unpacks one archive after another.
+	buf := bytes.NewBuffer(append(b, make([]byte, 512-len(b)%512)...))
+	w := cpio.Newc.Writer(buf)
+	if err := cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("first", firstProgram, 0o755)}); err == nil {
+		err = cpio.WriteTrailer(w)
+	}
+	if err == nil {
+		err = os.WriteFile(initrd, buf.Bytes(), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	s := connectx.NewServer(connectx.Options{Log: t.Logf})
+	defer s.Close()
+	var ports [2]*connectx.Port
+	var ms [2]*machine
+	for i, name := range []string{"a", "b"} {
+		adapter := filepath.Join(dir, name+".nic")
+		ports[i], err = s.AddNIC(connectx.NIC{Name: name, MAC: [6]byte{0x50, 0x6b, 0x4b, 0, 0, byte(i + 1)},
+			Socket: adapter,
+			Link:   true, Frames: func(f []byte) { ports[1-i].Deliver(f) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ms[i] = boot(t, dir, name, fmt.Sprintf("10.0.0.%d", i+1), adapter, qemu, node, initrd)
+	}
+	for _, m := range ms {
+		if _, up := m.until(`READY (\w+)\s`, 2*time.Minute); up[1] != "up" {
+			t.Fatalf("%s: the network is %s", m.name, up[1])
+		}
+	}
+	a, server := ms[0], ms[1]
+	for command, wants := range map[string][]string{
+		"ibstat": {"CA type: MT4117", "State: Active", "Physical state: LinkUp", "Rate: 25",
+			"Link layer: Ethernet"},
+		"ibv_devinfo":    {"fw_ver:\t\t\t\t14.32.1010", "board_id:\t\t\tMT_2420110034", "PORT_ACTIVE"},
+		"ethtool eth0":   {"Speed: 25000Mb/s", "Link detected: yes"},
+		"rdma link":      {"link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev eth0"},
+		"rdma statistic": {"rx_write_requests", "out_of_sequence", "np_cnp_sent"},
+		"cat /sys/class/infiniband/mlx5_0/ports/1/gids/3 /sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/3": {
+			":ffff:0a00:0001", "RoCE v2"},
+		"cat /sys/kernel/debug/mlx5/*/cc_params/np_cnp_dscp": {"48"},
+		"ping -c 3 10.0.0.2": {"3 packets received"},
+	} {
+		out := a.run(command)
+		for _, want := range wants {
+			if !strings.Contains(out, want) {
+				t.Errorf("%s: no %q in\n%s", command, want, out)
+			}
+		}
+	}
+	// between runs a tool as server on one guest and as client on the other.
+	between := func(asServer, asClient string) {
+		t.Helper()
+		server.start("timeout 60 " + asServer)
+		time.Sleep(700 * time.Millisecond) // until it listens: perftest says nothing that could be waited for
+		out := a.run("timeout 60 " + asClient)
+		server.finish(asServer)
+		t.Logf("%s: %s", asClient, out[max(0, len(out)-260):])
+	}
+	const dev = " -F -d mlx5_0 -x 3 "
+	for _, direct := range []bool{true, false} {
+		s.SetDirect(direct)
+		for _, tool := range []string{"ib_write_lat" + dev + "-n 1000", "ib_send_bw" + dev + "-n 500",
+			"ib_send_lat" + dev + "-e -n 200", "ib_read_bw" + dev + "-n 200", "ib_write_bw" + dev + "-s 1048576 -n 50",
+			"ib_atomic_bw" + dev + "-A FETCH_AND_ADD -n 500", "ib_send_bw" + dev + "-c UD -n 500",
+			"ib_write_bw" + dev + "-c UC -n 100", "ib_send_bw" + dev + "--use-srq -r 64 -q 4 -n 100",
+			"ib_send_lat" + dev + "-R -n 200"} {
+			between(tool, tool+" 10.0.0.2")
+		}
+		// rping compares all that it reads back.
+		between("rping -s -a 10.0.0.2 -V -S 65000 -C 50", "rping -c -a 10.0.0.2 -V -S 65000 -C 50")
+	}
+	// The driver notices a pulled cable, and goes on afterwards.
+	ports[0].SetLink(false)
+	if out := a.run("sleep 1; ibstat"); !strings.Contains(out, "State: Down") {
+		t.Errorf("without a cable ibstat says\n%s", out)
+	}
+	ports[0].SetLink(true)
+	if out := a.run("sleep 1; ibstat"); !strings.Contains(out, "State: Active") {
+		t.Errorf("with the cable again ibstat says\n%s", out)
+	}
+	// It leaves, and comes back.
+	a.run("rmmod mlx5_ib && rmmod mlx5_core && insmod /lib/modules/mlx5_core.ko.gz && insmod " +
+		"/lib/modules/mlx5_ib.ko.gz" +
+		" && ip addr add 10.0.0.1/24 dev eth0 && ip link set eth0 up && sleep 1")
+	between("ib_write_lat"+dev+"-n 1000", "ib_write_lat"+dev+"-n 1000 10.0.0.2")
+}
