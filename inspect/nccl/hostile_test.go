@@ -40,9 +40,6 @@ func TestErrorsNameThePlace(t *testing.T) {
 			`t.xml:2: <cpu> affinity: CPU list "0-7": at byte 0: "0-7" is not a word of 32 bits in hexadecimal`},
 		{"a node twice", "<system><cpu numaid=\"0\" affinity=\"1\"/>\n<cpu numaid=\"0\" affinity=\"2\"/></system>",
 			`t.xml:2: a second <cpu> with numaid="0"`},
-		{"a switch twice", "<system><cpu><pci busid=\"0000:01:00.0\"/>\n<pci busid=\"0000:01:00.0\"><pci " +
-			"busid=\"0000:02:00.0\"/></pci></cpu></system>",
-			`t.xml:2: a second switch with busid="0000:01:00.0"; the first <pci> of that address is in line 1`},
 		{"a GPU outside of a function", "<system><cpu>\n<gpu dev=\"0\"/></cpu></system>",
 			"t.xml:2: <gpu> in <cpu>; want it in <pci>"},
 		{"a link outside of a GPU", "<system><cpu><pci busid=\"0000:01:00.0\">\n<nvlink/></pci></cpu></system>",

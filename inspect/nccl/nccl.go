@@ -147,6 +147,9 @@ func (p *parser) addNode(e *element, id int) error {
 	return nil
 }
 
+// secondDomain is where switches are shown whose address is that of another one. No machine has such a domain.
+const secondDomain = 0xfffe0000
+
 // pci reads a PCI function and what is in it.
 func (p *parser) pci(e *element, at place) error {
 	a, err := address(e, "busid")
@@ -156,13 +159,19 @@ func (p *parser) pci(e *element, at place) error {
 	holds := func(name string) bool {
 		return slices.ContainsFunc(e.Kids, func(c *element) bool { return c.Name == name })
 	}
-	if line, twice := p.seen[a]; twice {
-		if holds("pci") {
-			return where.At(e.Line, "a second switch with busid=\"%s\"; the first <pci> of that "+
-				"address is in line %d", a, line)
-		}
+	if line, twice := p.seen[a]; twice && !holds("pci") {
 		p.note(e, "busid=\"%s\" is that of line %d as well; this one is not read", a, line)
 		return nil
+	} else if twice {
+		// NCCL makes a switch of each element, whatever it is called.
+		second := topology.PCIAddr{Domain: secondDomain, Bus: a.Bus, Device: a.Device, Function: a.Function}
+		for p.seen[second] > 0 {
+			second.Domain++
+		}
+		p.note(e, "busid=\"%s\" is that of the switch in line %d as well: NCCL takes them for two, and this one is "+
+			"shown as %s",
+			a, line, second)
+		a = second
 	}
 	p.seen[a] = e.Line
 	d := topology.PCIDevice{

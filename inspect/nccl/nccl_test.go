@@ -453,3 +453,45 @@ func TestSniff(t *testing.T) {
 		}
 	}
 }
+
+// NCCL makes a switch of each element that holds others, so that two of one name stay apart: their devices do not
+// share a switch. A device that is named twice is one.
+func TestASwitchThatIsNamedTwiceIsTwo(t *testing.T) {
+	for _, tt := range []struct{ second, want string }{
+		{"0000:17:00.0", "2 switches, path PHB"},
+		{"0000:18:00.0", "2 switches, path PHB"},
+		{"", "1 switches, path PIX"},
+	} {
+		text := `<system version="1"><cpu numaid="0"><pci busid="0000:17:00.0"><pci busid="0000:19:00.0" class="0x030200"/>`
+		if tt.second != "" {
+			text += `</pci><pci busid="` + tt.second + `">`
+		}
+		text += `<pci busid="0000:1a:00.0" class="0x020700"/><pci busid="0000:19:00.0" class="0x030200"/></pci></cpu></system>`
+		h, err := nccl.Parse([]byte(text), "t.xml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		switches := 0
+		for i := range h.PCI {
+			if h.PCI[i].Bridge != nil {
+				switches++
+			}
+		}
+		gpu, nic := h.PCI[0].Address, h.PCI[0].Address
+		for i := range h.PCI {
+			switch h.PCI[i].Address.Bus {
+			case 0x19:
+				gpu = h.PCI[i].Address
+			case 0x1a:
+				nic = h.PCI[i].Address
+			}
+		}
+		got := fmt.Sprintf("%d switches, path %s", switches, topology.NewTree(h).Between(gpu, nic))
+		if got != tt.want {
+			t.Errorf("with %q: %s; want %s", tt.second, got, tt.want)
+		}
+		if twice := len(h.Unread); twice == 0 {
+			t.Errorf("with %q: nothing is said", tt.second)
+		}
+	}
+}

@@ -208,3 +208,35 @@ func TestDiffPutsThingsThatDifferAlikeTogether(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 }
+
+// A topology of NCCL may be made for another machine. What the machine does not have is said and left out; switches that
+// are made up stay above devices that are there.
+func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
+	made := topology.PCIDevice{Address: *addr("ffff:ff:01.0"), Bridge: &topology.Bridge{}}
+	file := func(gpu string) *topology.Host {
+		below := function(gpu, 0x030200, topology.VendorNVIDIA)
+		below.Parent = &made.Address
+		h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceNCCL},
+			PCI: []topology.PCIDevice{made, below}, GPUs: []topology.GPU{{Address: addr(gpu)}}}
+		h.Complete()
+		return h
+	}
+	for _, tt := range []struct {
+		gpu  string
+		kind string
+		want string
+	}{
+		{"3b:00.0", topology.SourceTree, "2 functions, 1 GPUs, 0 contradictions"},
+		{"5e:00.0", topology.SourceTree, "1 functions, 1 GPUs, 1 contradictions"},
+		{"5e:00.0", topology.SourceTexts, "3 functions, 2 GPUs, 0 contradictions"}, // lspci -s tells of single ones
+	} {
+		whole := &topology.Host{Provenance: topology.Provenance{Kind: tt.kind},
+			PCI: []topology.PCIDevice{function("3b:00.0", 0x030200, topology.VendorNVIDIA)}}
+		whole.Complete()
+		h := compare.Join([]compare.Part{{Source: "sysfs", Host: whole}, {Source: "file", Host: file(tt.gpu)}})
+		got := fmt.Sprintf("%d functions, %d GPUs, %d contradictions", len(h.PCI), len(h.GPUs), len(h.Contradictions))
+		if got != tt.want {
+			t.Errorf("%s of %s: %s; want %s", tt.gpu, tt.kind, got, tt.want)
+		}
+	}
+}

@@ -29,6 +29,7 @@ func Join(parts []Part) *topology.Host {
 	var gpus []member[topology.GPU]
 	var reported []topology.Path
 	renamed := map[string]string{}
+	j.foreign(parts)
 	for i, p := range parts {
 		j.source = p.Source
 		scope := strconv.Itoa(i) + "/"
@@ -77,6 +78,67 @@ func Join(parts []Part) *topology.Host {
 	j.h.Complete()
 	j.h.Provenance.Filled = j.h.Parts()
 	return j.h
+}
+
+// tree returns the part that has all PCI functions of the machine, nil where none does.
+func tree(parts []Part) *Part {
+	for i := range parts {
+		switch h := parts[i].Host; h.Provenance.Kind {
+		case topology.SourceTree, topology.SourceLive, topology.SourceHwloc, topology.SourceLspci:
+			// A piece of lspci has no host bridge.
+			if len(h.PCI) > 0 && (h.Provenance.Kind != topology.SourceLspci || slices.ContainsFunc(h.PCI,
+				func(d topology.PCIDevice) bool { return d.Class != nil && d.Class.Sub() == topology.SubHostBridge })) {
+				return &parts[i]
+			}
+		}
+	}
+	return nil
+}
+
+// foreign takes devices out of a topology of NCCL that the machine does not have: such a file is written for a kind of
+// machine, and may have been made for another one. Its switches may be made up, and stay where a device is below one.
+func (j *joiner) foreign(parts []Part) {
+	whole := tree(parts)
+	if whole == nil {
+		return
+	}
+	there := map[topology.PCIAddr]bool{}
+	for i := range whole.Host.PCI {
+		there[whole.Host.PCI[i].Address] = true
+	}
+	for _, p := range parts {
+		if p.Host.Provenance.Kind != topology.SourceNCCL {
+			continue
+		}
+		var missing []string
+		used := map[topology.PCIAddr]bool{}
+		h := p.Host
+		above := topology.NewTree(h)
+		for i := range h.PCI {
+			if d := &h.PCI[i]; d.Bridge != nil {
+				continue
+			} else if !there[d.Address] {
+				missing = append(missing, d.Address.String())
+			} else {
+				for _, up := range above.Ancestors(d.Address) {
+					used[up.Address] = true
+				}
+			}
+		}
+		if len(missing) == 0 {
+			continue
+		}
+		h.PCI = slices.DeleteFunc(h.PCI, func(d topology.PCIDevice) bool {
+			return !there[d.Address] && !used[d.Address]
+		})
+		h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool { return g.Address != nil && !there[*g.Address] })
+		h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool { return n.Address != nil && !there[*n.Address] })
+		list := strings.Join(missing[:min(8, len(missing))], ", ")
+		if len(missing) > 8 {
+			list += fmt.Sprintf(" and %d more", len(missing)-8)
+		}
+		j.contradict("PCI functions", "the machine has no such function", whole.Source, list, p.Source)
+	}
 }
 
 // provenance says where the joined host is from: it is of the kind of a whole machine where one is among the parts.
