@@ -101,11 +101,11 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 	named := pages(t)
 	t.Chdir("../..")
 	var files []string
-	for _, lab := range []string{"examples/epyc-pair.yaml", "examples/epyc-lab.yaml"} {
+	for lab, host := range map[string]string{"examples/epyc-pair.yaml": "examples/hosts/epyc-7551p.ttar",
+		"examples/r740-one.yaml": "examples/hosts/r740.ttar"} {
 		dir := filepath.Join(t.TempDir(), "plan")
 		a, _, stderr := testApp(t)
-		if code := a.run(t.Context(), []string{"plan", lab, "--snapshot", "examples/hosts/epyc-7551p.ttar", "--out",
-			dir}); code != 0 {
+		if code := a.run(t.Context(), []string{"plan", lab, "--snapshot", host, "--out", dir}); code != 0 {
 			t.Fatalf("%s: status %d: %s", lab, code, stderr)
 		}
 		err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -116,7 +116,7 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	span := regexp.MustCompile("`((?:kernel|libexec|guests|domains|switch|firmware|systemd|udev|modprobe\\.d|tuned)[/.][^` ]*)")
+	span := regexp.MustCompile("`((?:kernel|libexec|guests|domains|switch|firmware|systemd|udev|modprobe\\.d|tuned)[/.][^`\\s]*)")
 	n := 0
 	for name, page := range named {
 		for _, m := range span.FindAllStringSubmatch(page, -1) {
