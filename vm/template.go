@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -14,6 +15,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/qapi"
 )
@@ -117,7 +120,9 @@ type Boot struct {
 	// wake up in.
 	Settle func(ctx context.Context, dir string) (release func(), err error)
 	Files  []string // memory and disk, in the directory
-	Limit  time.Duration
+	// Holes makes holes of the pages of zeros in Files, for clones that copy what is none.
+	Holes bool
+	Limit time.Duration
 }
 
 // Make boots a machine, stops it once its guest has settled, and keeps it as the template t, of which
@@ -159,6 +164,14 @@ func (c Cache) Make(ctx context.Context, t Template, b Boot) (_ *Template, err e
 	// Sockets and log are of the machine that was, and clones have their own.
 	for _, f := range append(m.Sockets, FileLog) {
 		if err := os.Remove(filepath.Join(work, f)); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range b.Files {
+		if !b.Holes {
+			break
+		}
+		if err := makeHoles(filepath.Join(work, f)); err != nil {
 			return nil, err
 		}
 	}
@@ -217,6 +230,51 @@ func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 		return nil, fmt.Errorf("save the machine's state: %w", err)
 	}
 	return state, <-got
+}
+
+// makeHoles frees the pages of a file that are all zeros.
+func makeHoles(path string) error {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	const page = 4096
+	buf, zeros := make([]byte, 1<<20), make([]byte, page)
+	free, empty := int64(0), int64(0) // the hole that grows: where it begins, and its length
+	punch := func() error {
+		if empty == 0 {
+			return nil
+		}
+		err := unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, free, empty)
+		empty = 0
+		if errors.Is(err, unix.EOPNOTSUPP) { // a file system without holes: the file stays as it is
+			return nil
+		}
+		return err
+	}
+	for at := int64(0); ; {
+		n, err := io.ReadFull(f, buf)
+		for p := 0; p < n; p += page {
+			if !bytes.Equal(buf[p:min(p+page, n)], zeros[:min(page, n-p)]) {
+				if err := punch(); err != nil {
+					return err
+				}
+				continue
+			}
+			if empty == 0 {
+				free = at + int64(p)
+			}
+			empty += page
+		}
+		at += int64(n)
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return errors.Join(punch(), f.Close())
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // write writes the state and the manifest of a template whose other files are in dir.

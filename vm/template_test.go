@@ -2,6 +2,7 @@ package vm
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -546,5 +547,26 @@ func hollow(t *testing.T, path string) {
 		if err := os.Truncate(path, size); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Pages of zeros become holes, and nothing that can be read changes.
+func TestHoles(t *testing.T) {
+	const size = 3<<20 + 4096
+	path := filepath.Join(t.TempDir(), "ram")
+	want := make([]byte, size)
+	want[0], want[1<<20+5000], want[2<<20-1], want[size-1] = 1, 2, 3, 4
+	if err := os.WriteFile(path, want, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := makeHoles(path); err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(path)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Errorf("the file has changed, %v", err)
+	}
+	if s, err := StampOf(path); err != nil || s.Size != size || s.Blocks*512 > 64<<10 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }

@@ -135,8 +135,9 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 			return d.vm(machine{spec: shape, accel: d.Accel, image: d.Image, ram: filepath.Join(dir, fileRAM),
 				share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}), nil
 		},
-		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC) },
+		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC, s.Adapters) },
 		Files:  []string{fileRAM},
+		Holes:  s.Adapters,
 		Limit:  cmp.Or(d.bootLimit, bootLimit),
 	})
 }
@@ -144,9 +145,18 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 // fileRAM is the memory of a template, in its directory.
 const fileRAM = "ram"
 
+// clearMemory leaves 16 MiB, so that nothing ends for want of memory. The root of the built-in image has no limit.
+const clearMemory = `while read -r key kib unit; do
+	[ "$key" != MemFree: ] || break
+done </proc/meminfo
+[ "$kib" -le 32768 ] || dd if=/dev/zero of=/zeros bs=64k count=$((kib / 64 - 256)) 2>/dev/null
+rm -f /zeros`
+
 // settle waits until the agent of a guest answers, the programs that configure a node wait for their
 // input, and its clock is right if it trusts that.
-func settle(ctx context.Context, dir string, trustTSC bool) (release func(), err error) {
+//
+// With clear the guest fills its free memory with zeros: what its boot has left there would be copied to each clone.
+func settle(ctx context.Context, dir string, trustTSC, clear bool) (release func(), err error) {
 	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
 	if err != nil {
 		return nil, err
@@ -159,6 +169,9 @@ func settle(ctx context.Context, dir string, trustTSC bool) (release func(), err
 	err = setup.Ready(ctx)
 	if err == nil && trustTSC {
 		err = vm.AwaitClock(ctx, guest.NewAgent(agent))
+	}
+	if err == nil && clear {
+		_, err = guest.NewAgent(agent).Output(ctx, "sh", "-c", clearMemory)
 	}
 	release = func() {
 		setup.Close()
