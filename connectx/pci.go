@@ -25,6 +25,7 @@ const (
 	cfgExp     = 0x60
 	cfgMSIX    = 0x9c
 	cfgDevCtl  = cfgExp + 8
+	cfgACS     = 0x100
 )
 
 // model is what distinguishes adapters.
@@ -33,13 +34,17 @@ type model struct {
 	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
 	sub          uint32
 	psid         string
-	width        byte // PCIe lanes
+	width        byte  // PCIe lanes
+	rate         int64 // of a port, in bits per second
 }
 
+// Rate returns the rate of a model's ports in bits per second, or 0 for one that is unknown.
+func Rate(name string) int64 { return models[name].rate }
+
 var models = map[string]model{
-	"":          {0x1015, 14, 32, 1010, "MT_2420110034", 8},
-	ConnectX4Lx: {0x1015, 14, 32, 1010, "MT_2420110034", 8},
-	ConnectX5:   {0x1017, 16, 35, 1012, "MT_0000000012", 16},
+	"":          {0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9},
+	ConnectX4Lx: {0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9},
+	ConnectX5:   {0x1017, 16, 35, 1012, "MT_0000000012", 16, 100e9},
 }
 
 var le, be = binary.LittleEndian, binary.BigEndian
@@ -69,6 +74,9 @@ func (p *Port) hardReset() {
 	le.PutUint32(c[cfgMSIX+8:], msixPBA)
 	c[cfgPM] = 1
 	le.PutUint16(c[cfgPM+2:], 3)
+	// Access control services of which none can be switched off: the functions of a card do not reach each other, and
+	// each is an IOMMU group of its own.
+	le.PutUint32(c[cfgACS:], 1<<16|0xd)
 	p.fault = Healthy
 	p.dropState()
 	p.NICMode = nicDisabled // until a driver enters its command queue

@@ -2,6 +2,7 @@ package emulate
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -55,11 +56,14 @@ type machine struct {
 	name    string // of the host, for process lists
 	dir     string // of its sockets and logs
 	profile *Profile
+	qemu    vm.Emulator
 	accel   string // "kvm" or "tcg"
 	boot    Boot
 	disk    string // overlay of the root disk
 	tools   string // image of the second disk; "" for none
 	ram     ram
+	// adapters is the directory of the sockets of its ConnectX adapters, or "" for the empty ports of a template.
+	adapters string
 }
 
 // socketSerial is that of the serial port ttyS0; the console is hvc0.
@@ -69,15 +73,47 @@ const socketSerial = "serial.sock"
 var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, socketSerial, vm.SocketConsole}
 
 // vm returns the process of the machine.
-func (m machine) vm(binary string) vm.Machine {
-	return vm.Machine{Name: "host " + m.name, Binary: binary, Dir: m.dir, Sockets: sockets, Args: m.args()}
+func (m machine) vm() vm.Machine {
+	return vm.Machine{Name: "host " + m.name, Binary: m.qemu.Path, Lead: m.qemu.Lead, Dir: m.dir, Sockets: sockets,
+		Args: m.args()}
 }
 
-// ram is where the memory of the NUMA nodes lies.
-type ram struct {
-	dir   string // files ram0, ram1 ...; "" for anonymous memory
-	share bool   // write to the files (a template being made), or copy on write
+// vmWithAdapters is vm, with the ConnectX adapters of the profile, if it has some. Their server maps the machine's
+// memory, so that it is no longer that of a template but a copy.
+func (m machine) vmWithAdapters() (vm.Machine, error) {
+	if !m.profile.hasConnectX() {
+		return m.vm(), nil
+	}
+	var files []*os.File
+	for i, n := range m.profile.NUMANodes {
+		from := ""
+		if m.ram.dir != "" {
+			from = m.ram.file(i)
+		}
+		f, err := vm.NewSharedMemory(from, int64(n.Memory))
+		if err != nil {
+			for _, f := range files {
+				f.Close()
+			}
+			return vm.Machine{}, err
+		}
+		files = append(files, f)
+	}
+	m.adapters, m.ram = m.dir, ram{open: true}
+	v := m.vm()
+	v.SharedMemory = files
+	return v, nil
 }
+
+// ram is where the memory of the NUMA nodes lies: in anonymous memory, if nothing is set.
+type ram struct {
+	dir   string // of files ram0, ram1 ...
+	share bool   // write to these files (a template being made), or copy on write
+	open  bool   // in open files, which others map too
+}
+
+// file is the file of a NUMA node.
+func (r ram) file(node int) string { return filepath.Join(r.dir, fmt.Sprintf("ram%d", node)) }
 
 // A Boot is what a host starts from.
 type Boot struct {
@@ -118,9 +154,11 @@ func (m machine) args() []string {
 	perNode := coresPerDie * p.ThreadsPerCore
 	for i, n := range p.NUMANodes {
 		backend := fmt.Sprintf("memory-backend-ram,id=ram%d,size=%s", i, mib(int64(n.Memory)))
-		if m.ram.dir != "" {
-			id := fmt.Sprintf("ram%d", i)
-			backend = vm.MemoryFile(id, int64(n.Memory), filepath.Join(m.ram.dir, id), m.ram.share)
+		switch id := fmt.Sprintf("ram%d", i); {
+		case m.ram.open:
+			backend = vm.MemoryFile(id, int64(n.Memory), sockets.SharedMemory(i), true)
+		case m.ram.dir != "":
+			backend = vm.MemoryFile(id, int64(n.Memory), m.ram.file(i), m.ram.share)
 		}
 		a = append(a, "-object", backend, "-numa", fmt.Sprintf("node,nodeid=%d,cpus=%d-%d,memdev=ram%d", i, i*perNode,
 			(i+1)*perNode-1, i))
@@ -170,19 +208,25 @@ func (m machine) args() []string {
 		// Without a ROM, which the firmware would run for nobody to see.
 		a = append(a, "-device", "VGA,bus=pcie.0,addr=0x5,romfile=")
 	}
-	return append(a, p.deviceArgs()...)
+	return append(a, p.deviceArgs(m.adapters)...)
 }
 
 // deviceArgs returns the arguments for the profile's devices, in the order of their addresses. The
 // firmware numbers buses depth first, and gives the root bus of a root complex (pxb-pcie) the
 // number that it is told: a port there leads to the bus with the next number.
-func (p *Profile) deviceArgs() []string {
-	d := deviceList{hubs: p.hubs()}
+func (p *Profile) deviceArgs(adapters string) []string {
+	d := deviceList{hubs: p.hubs(), adapters: adapters}
 	for _, r := range p.roots() {
 		bus := int(r.address.Bus)
 		rc, port := fmt.Sprintf("rc%02x", bus-1), fmt.Sprintf("port%02x", bus)
 		d.device("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", rc, bus-1, *r.node)
-		d.port("pcie-root-port,id=%s,bus=%s", port, rc)
+		reserve := ""
+		if r.nic != nil && r.nic.Model != "" {
+			// Clones find the adapter late: the port of a template keeps room for it, and its power on.
+			reserve = fmt.Sprintf(",hotplug=off,power_controller_present=off,pref64-reserve=%dM",
+				adapterRoom*r.nic.Ports)
+		}
+		d.port("pcie-root-port,id=%s,bus=%s"+reserve, port, rc)
 		switch {
 		case r.sw != nil:
 			up := fmt.Sprintf("up%02x", bus)
@@ -209,7 +253,9 @@ func (p *Profile) deviceArgs() []string {
 func (p *Profile) hubs() map[string]int {
 	var names []string
 	for _, n := range p.NICs {
-		names = append(names, n.Wires...)
+		if n.Model == "" {
+			names = append(names, n.Wires...)
+		}
 	}
 	slices.Sort(names)
 	hubs := make(map[string]int)
@@ -221,11 +267,15 @@ func (p *Profile) hubs() map[string]int {
 
 // deviceList collects arguments.
 type deviceList struct {
-	args    []string
-	hubs    map[string]int
-	chassis int
-	ends    int // of wires
+	args     []string
+	hubs     map[string]int
+	adapters string // directory of the sockets of ConnectX adapters
+	chassis  int
+	ends     int // of wires
 }
+
+// adapterRoom is the room for the registers of a ConnectX port, in MiB.
+const adapterRoom = 32
 
 func (d *deviceList) device(format string, args ...any) {
 	d.args = append(d.args, "-device", fmt.Sprintf(format, args...))
@@ -251,8 +301,18 @@ func (d *deviceList) card(c device, bus string, conventional bool) {
 }
 
 // nic adds a card: an 82576 (igb) with virtual functions, an 82574 (e1000e) without, or on a
-// conventional bus an 82540 (e1000). None has a boot ROM: it would take the firmware seconds.
+// conventional bus an 82540 (e1000), or a ConnectX in another process. None has a boot ROM: it
+// would take the firmware seconds.
 func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
+	if n.Model != "" {
+		for i := range n.Ports {
+			if d.adapters != "" {
+				d.args = append(d.args, "-device", vm.VFIOUser{ID: portID(n, i), Bus: bus, Function: i,
+					Multi: n.Ports > 1, Socket: adapterSocket(d.adapters, n, i)}.Device())
+			}
+		}
+		return
+	}
 	model := "e1000e"
 	switch {
 	case n.VFs > 0:
@@ -293,12 +353,12 @@ func mac(n *NIC, port int) string {
 	return fmt.Sprintf("52:54:00:%02x:%02x:%02x", n.Address.Bus, n.Address.Device, port)
 }
 
-// unplugged returns the ports without a wire.
+// unplugged returns the ports without a wire that QEMU emulates.
 func (p *Profile) unplugged() []string {
 	var ids []string
 	for i := range p.NICs {
 		n := &p.NICs[i]
-		for j := len(n.Wires); j < n.Ports; j++ {
+		for j := len(n.Wires); j < n.Ports && n.Model == ""; j++ {
 			ids = append(ids, portID(n, j))
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -21,14 +22,27 @@ const DaemonCommand = "host-daemon"
 // agentsSocket is where the daemon of a host shares its agent.
 const agentsSocket = "agents.sock"
 
-// RunDaemon shares the agent of a host that is kept among all that have something to run there,
-// until ctx ends. It writes daemon.Ready to w when it can be used.
+// RunDaemon shares the agent of a host that is kept among all that have something to run there, and emulates its
+// ConnectX adapters, until ctx ends. It writes daemon.Ready to w when it can be used.
 func RunDaemon(ctx context.Context, dir string, w io.Writer) error {
 	l, err := daemon.Listen(filepath.Join(dir, agentsSocket))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	s, err := loadState(dir)
+	if err != nil {
+		return err
+	}
+	if s.Profile.hasConnectX() {
+		a, err := newAdapters(dir, s.Profile, func(format string, args ...any) {
+			fmt.Fprintf(os.Stderr, format+"\n", args...) // its log
+		})
+		if err != nil {
+			return err
+		}
+		defer a.close()
+	}
 	fmt.Fprintln(w, daemon.Ready)
 	mux := &qapi.Mux{
 		Agent: filepath.Join(dir, vm.SocketAgent),

@@ -26,7 +26,9 @@ type Host struct {
 	State
 	Dir string // its own, with its disk and sockets
 
-	unlock func() // of a host that is not kept, while this process owns it
+	// Of a host that is not kept, while this process owns it.
+	unlock   func()
+	adapters *adapters // nil if it has none
 }
 
 // Options of Start.
@@ -113,7 +115,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err := o.Profile.Fits(); err != nil {
 		return nil, err
 	}
-	binary, version, err := vm.Find()
+	qemu, err := o.emulator(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +125,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	}
 	h := &Host{Dir: hostDir(o.Dirs, o.Name), State: State{
 		Version: stateVersion, Name: o.Name, Profile: o.Profile, Keep: o.Keep, Owner: owner, Boot: o.Boot.Key,
-		QEMU: version, Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
+		QEMU: qemu.Version, Accel: o.Accel, AccelReason: o.AccelReason, Made: time.Now().UTC(),
 	}}
 	if err := os.MkdirAll(h.Dir, 0o700); err != nil {
 		return nil, err
@@ -139,7 +141,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err := h.takeTools(ctx, o); err != nil {
 		return nil, err
 	}
-	t, err := h.template(ctx, binary, o)
+	t, err := h.template(ctx, qemu, o)
 	if err != nil {
 		return nil, err
 	}
@@ -153,19 +155,13 @@ func create(ctx context.Context, o Options) (*Host, error) {
 			return nil, err
 		}
 	}
-	if err := h.start(ctx, binary, o, t); err != nil {
+	if err := h.start(ctx, qemu, o, t); err != nil {
 		return nil, err
 	}
 	if err := h.identify(ctx); err != nil {
 		return nil, err
 	}
 	h.Ready = true
-	// Only kept hosts have several users of their one agent.
-	if h.Keep {
-		if err := startDaemon(ctx, h.Dir); err != nil {
-			return nil, err
-		}
-	}
 	return h, h.save()
 }
 
@@ -184,12 +180,12 @@ func (h *Host) takeTools(ctx context.Context, o Options) (err error) {
 }
 
 // template returns what the host is to be cloned from, or nil where it is to be booted; ColdReason then says why.
-func (h *Host) template(ctx context.Context, binary string, o Options) (*vm.Template, error) {
+func (h *Host) template(ctx context.Context, qemu vm.Emulator, o Options) (*vm.Template, error) {
 	if o.Cold {
 		h.ColdReason = "asked to boot"
 		return nil, nil
 	}
-	t, err := ensureTemplate(ctx, o, binary, h.QEMU, h.machine(o))
+	t, err := ensureTemplate(ctx, o, h.machine(qemu, o))
 	switch {
 	case err == nil:
 		return t, nil
@@ -202,8 +198,8 @@ func (h *Host) template(ctx context.Context, binary string, o Options) (*vm.Temp
 }
 
 // machine is the host's machine, as it is booted.
-func (h *Host) machine(o Options) machine {
-	m := machine{name: h.Name, dir: h.Dir, profile: h.Profile, accel: h.Accel, boot: o.Boot, tools: h.Tools}
+func (h *Host) machine(qemu vm.Emulator, o Options) machine {
+	m := machine{name: h.Name, dir: h.Dir, profile: h.Profile, qemu: qemu, accel: h.Accel, boot: o.Boot, tools: h.Tools}
 	if o.Boot.Disk != "" {
 		m.disk = h.path(fileDisk)
 	}
@@ -215,7 +211,7 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 	if err := h.Profile.Fits(); err != nil {
 		return err
 	}
-	binary, _, err := vm.Find()
+	qemu, err := o.emulator(ctx)
 	if err != nil {
 		return err
 	}
@@ -226,23 +222,29 @@ func (h *Host) boot(ctx context.Context, o Options) error {
 		return err
 	}
 	h.ColdReason = "it was off, and booted from its disk"
-	if err := h.start(ctx, binary, o, nil); err != nil {
+	if err := h.start(ctx, qemu, o, nil); err != nil {
 		return err
 	}
 	return h.save()
 }
 
 // start runs QEMU, from a template if there is one, and returns when the agent answers. On an error no QEMU is left.
-func (h *Host) start(ctx context.Context, binary string, o Options, t *vm.Template) (err error) {
+func (h *Host) start(ctx context.Context, qemu vm.Emulator, o Options, t *vm.Template) (err error) {
 	verb := "boot"
-	m := h.machine(o)
+	m := h.machine(qemu, o)
 	if t != nil {
 		verb, m.ram = "resume", ram{dir: t.Dir}
 	}
 	o.Progress.Begin(fmt.Sprintf("%s %s (%d CPUs, %v, %s)", verb, h.Name, h.Profile.CPUs(), h.Profile.Memory(),
 		h.Accel))
 	o.Progress.Watch(bootsAt(h.Dir))
-	q := m.vm(binary)
+	if err := h.serveAdapters(ctx); err != nil {
+		return err
+	}
+	q, err := m.vmWithAdapters()
+	if err != nil {
+		return err
+	}
 	q.Bound = !h.Keep
 	c, err := q.Start(t)
 	if err != nil {
@@ -277,7 +279,11 @@ func (h *Host) start(ctx context.Context, binary string, o Options, t *vm.Templa
 	if err != nil {
 		return err
 	}
-	return conn.Close()
+	if err := conn.Close(); err != nil || t == nil || !h.Profile.hasConnectX() {
+		return err
+	}
+	o.Progress.Begin("find the ConnectX adapters")
+	return h.findAdapters(ctx)
 }
 
 // fileDisk is the disk of a host or a template: what differs from what is below it.
@@ -414,7 +420,11 @@ func (h *Host) Close(ctx context.Context, d rack.Dirs) error {
 		return nil
 	}
 	defer h.unlock()
-	return removeLocked(ctx, d, h.Name)
+	err := removeLocked(ctx, d, h.Name)
+	if h.adapters != nil {
+		err = errors.Join(err, h.adapters.close())
+	}
+	return err
 }
 
 // removeLimit bounds the end of a host, which takes a fraction of a second.

@@ -52,13 +52,16 @@ type GPU struct {
 	Audio    bool              `yaml:"audio" json:"audio,omitempty"` // has an audio controller as its function 1
 }
 
-// A NIC is a network card: an Intel 82576 where it has virtual functions, else a card without.
+// A NIC is a network card: a ConnectX where Model says so, else an Intel 82576 where it has virtual functions, and a
+// card without where it has none.
 type NIC struct {
 	Address  topology.PCIAddr  `yaml:"address" json:"address"`
 	NUMANode int               `yaml:"numa_node" json:"numa_node"` // as its switch or bridge, where it is behind one
 	Behind   *topology.PCIAddr `yaml:"behind" json:"behind,omitempty"`
-	Ports    int               `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
-	VFs      int               `yaml:"vfs" json:"vfs"`     // of each port: 0, or all that the emulated card has, MaxVFs
+	// Model is that of a ConnectX, of which connectx.Rate knows the rate, or "".
+	Model string `yaml:"model" json:"model,omitempty"`
+	Ports int    `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
+	VFs   int    `yaml:"vfs" json:"vfs"`     // of each port: 0, or all that the emulated card has, MaxVFs
 	// Wires name the cable in each port, in order. Two ports with the same name are joined back to
 	// back; a port without one has no link.
 	Wires []string `yaml:"wires" json:"wires,omitempty"`

@@ -126,6 +126,15 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 			"21:50: vfs 7: a card on a conventional PCI bus has none: remove vfs"},
 		{"two ports of a card that has one", "ports: 2, vfs: 7", "ports: 2",
 			"20:52: ports 2: QEMU's card with two ports is the one with virtual functions: set vfs: 7"},
+		{"a ConnectX of another kind", "ports: 2, vfs: 7", "ports: 2, model: connectx-9",
+			"20:62: model \"connectx-9\": want connectx-4-lx or connectx-5, or leave it out for a card of Intel's"},
+		{"virtual functions of a ConnectX", "ports: 2, vfs: 7", "ports: 2, vfs: 7, model: connectx-5",
+			"20:60: vfs 7: QEMU hides the virtual functions of a ConnectX: remove vfs, or model"},
+		{"a ConnectX on a conventional bus", `behind: "41:00.0"}`, `behind: "41:00.0", model: connectx-5}`,
+			"21:52: model connectx-5: a conventional PCI bus has none: remove model"},
+		{"a wire between a ConnectX and another card", `vfs: 7, wires: [a, a]}`,
+			"model: connectx-5, wires: [a, b]}\n  - {address: \"51:00.0\", numa_node: 0, wires: [a]}",
+			"21:48: wire a joins a ConnectX and another card: want two of a kind"},
 		{"more wires than ports", "wires: [a, a]", "wires: [a, a, b]", "20:70: 3 wires in 2 ports"},
 		{"a wire with one end", "wires: [a, a]", "wires: [a]",
 			"20:71: wire a has one end: put it into a second port, or remove it"},
@@ -210,7 +219,7 @@ func TestBuiltinProfilesAreCalledAsTheirFilesAndDescribed(t *testing.T) {
 			t.Errorf("%s has no description or no file", p.Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"desktop", "epyc-7551p", "r740", "two-socket-h20"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"desktop", "epyc-7551p", "epyc-connectx", "r740", "two-socket-h20"}, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if Source("../epyc-7551p") != nil {

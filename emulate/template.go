@@ -26,7 +26,8 @@ func templates(d rack.Dirs, note func(format string, args ...any)) vm.Cache {
 }
 
 // templateKey names the template that serves a machine: a hash of everything that its guest can see.
-func templateKey(m machine, version string) string {
+func templateKey(m machine) string {
+	version := m.qemu.Version
 	m = machine{
 		profile: m.profile, accel: m.accel, boot: Boot{Key: m.boot.Key, Append: m.boot.Append}, ram: ram{dir: "ram"},
 		disk: placeholder(m.disk), tools: placeholder(m.tools),
@@ -43,20 +44,26 @@ func placeholder(path string) string {
 }
 
 // ensureTemplate opens the template for m, making it if the cache has none or a damaged one.
-func ensureTemplate(ctx context.Context, o Options, binary, version string, m machine) (*vm.Template, error) {
-	key, p := templateKey(m, version), m.profile
+func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, error) {
+	key, p := templateKey(m), m.profile
+	for _, n := range p.NICs {
+		if n.Model != "" && n.Behind != nil {
+			return nil, fmt.Errorf("a port of a PCIe switch keeps no room for the ConnectX %v, which clones find late",
+				n.Address)
+		}
+	}
 	c := templates(o.Dirs, o.Progress.Note)
-	t := vm.Template{Key: key, Profile: p.Name, Image: m.boot.Key, QEMU: version, Accelerator: m.accel,
+	t := vm.Template{Key: key, Profile: p.Name, Image: m.boot.Key, QEMU: m.qemu.Version, Accelerator: m.accel,
 		CPUs: p.CPUs(), Memory: int64(p.Memory())}
 	b := vm.Boot{
 		Machine: func(ctx context.Context, dir string) (vm.Machine, error) {
 			o.Progress.Watch(bootsAt(dir))
 			m.name, m.dir, m.ram = "template-"+key, dir, ram{dir: dir, share: true}
 			if m.boot.Disk == "" {
-				return m.vm(binary), nil
+				return m.vm(), nil
 			}
 			m.disk = filepath.Join(dir, fileDisk)
-			return m.vm(binary), makeOverlay(ctx, m.disk, m.boot.Disk, p.Disk)
+			return m.vm(), makeOverlay(ctx, m.disk, m.boot.Disk, p.Disk)
 		},
 		Settle: func(ctx context.Context, dir string) (func(), error) {
 			release, err := settle(ctx, dir, p, o.Progress)

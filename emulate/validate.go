@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -188,13 +189,21 @@ func (p *Profile) checkNIC(d device) *fault {
 	}
 	onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
 	switch {
+	case n.Model != "" && connectx.Rate(n.Model) == 0:
+		return faultf(d.path+".model", "model %q: want %s or %s, or leave it out for a card of Intel's", n.Model,
+			connectx.ConnectX4Lx, connectx.ConnectX5)
 	case n.Ports != 1 && n.Ports != 2:
 		return faultf(d.path+".ports", "ports %d: want 1 or 2", n.Ports)
+	case n.Model != "" && onBridge:
+		return faultf(d.path+".model", "model %s: a conventional PCI bus has none: remove model", n.Model)
+	case n.Model != "" && n.VFs != 0:
+		return faultf(d.path+".vfs", "vfs %d: QEMU hides the virtual functions of a ConnectX: remove vfs, or model",
+			n.VFs)
 	case n.VFs != 0 && n.VFs != MaxVFs:
 		return faultf(d.path+".vfs", "vfs %d: want 0, or %d, which is what QEMU's SR-IOV card has", n.VFs, MaxVFs)
 	case n.VFs > 0 && onBridge:
 		return faultf(d.path+".vfs", "vfs %d: a card on a conventional PCI bus has none: remove vfs", n.VFs)
-	case n.Ports == 2 && n.VFs == 0:
+	case n.Ports == 2 && n.VFs == 0 && n.Model == "":
 		return faultf(d.path+".ports", "ports 2: QEMU's card with two ports is the one with virtual functions: "+
 			"set vfs: %d", MaxVFs)
 	case len(n.Wires) > n.Ports:
@@ -254,6 +263,7 @@ func (p *Profile) pathOf(a topology.PCIAddr) string {
 
 func (p *Profile) checkWires() *fault {
 	ends := map[string][]string{} // paths, by name
+	connectX := map[string]bool{}
 	var names []string
 	for i, n := range p.NICs {
 		for j, w := range n.Wires {
@@ -265,6 +275,12 @@ func (p *Profile) checkWires() *fault {
 				names = append(names, w)
 			}
 			ends[w] = append(ends[w], at)
+			switch is := n.Model != ""; {
+			case len(ends[w]) == 1:
+				connectX[w] = is
+			case connectX[w] != is:
+				return faultf(at, "wire %s joins a ConnectX and another card: want two of a kind", w)
+			}
 		}
 	}
 	for _, w := range names {

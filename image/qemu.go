@@ -51,6 +51,25 @@ func (i *Image) Emulator() vm.Emulator {
 	}
 }
 
+// FindVFIOUser returns a QEMU with vfio-user: the installed one, or where that has none, one in the cache.
+func FindVFIOUser(ctx context.Context, o Options) (vm.Emulator, error) {
+	var e vm.Emulator
+	var err error
+	if e.Path, e.Version, err = vm.Find(); err == nil && e.HasVFIOUser() {
+		return e, nil
+	}
+	have := "none is installed"
+	if e.Path != "" {
+		have = "the installed one is " + e.Version
+	}
+	img, err := QEMU.Ensure(ctx, o)
+	if err != nil {
+		return e, fmt.Errorf("a ConnectX needs QEMU 10.1 or newer with vfio-user: %s, and no other can be had: %w",
+			have, err)
+	}
+	return img.Emulator(), nil
+}
+
 // buildQEMU unpacks QEMU and keeps what it needs, all in one directory.
 func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) error {
 	r := img.Recipe

@@ -108,8 +108,8 @@ func hostRecipe(release string, suites []string) Recipe {
 		Release: release,
 		Suites:  suites,
 		Packages: []string{
-			"dbus", "e2fsprogs", "ethtool", "fdisk", "grub-pc", "ibverbs-utils", "initramfs-tools", "iproute2",
-			"iputils-ping", "irqbalance",
+			"dbus", "e2fsprogs", "ethtool", "fdisk", "grub-pc", "ibverbs-providers", "ibverbs-utils",
+			"infiniband-diags", "initramfs-tools", "iproute2", "iputils-ping", "irqbalance",
 			"kmod", "less", "libvirt-clients", "libvirt-daemon", "libvirt-daemon-driver-qemu", "libvirt-daemon-system",
 			"linux-image-amd64",
 			"lz4", "netbase", "numactl", "ovmf", "pciutils", "perftest", "procps", "psmisc", "qemu-guest-agent",

@@ -45,8 +45,14 @@ func (s Sockets) Chardev(id, socket string) string {
 	return fmt.Sprintf("socket,id=%s,fd=%d,server=on,wait=off", id, firstDescriptor+slices.Index(s, socket))
 }
 
-// MemoryDescriptor is the file descriptor of a machine's Memory.
-func (s Sockets) MemoryDescriptor() int { return firstDescriptor + len(s) }
+// SharedMemory is the path of one of a machine's files of shared memory, by its place there, for MemoryFile.
+func (s Sockets) SharedMemory(i int) string {
+	return fmt.Sprintf("/proc/self/fd/%d", firstDescriptor+len(s)+i)
+}
+
+// niceShared is the priority of QEMUs with shared memory below that of the processes that emulate their devices: a
+// guest that polls such a device waits for its process, which otherwise waits for the end of the guest's time slice.
+const niceShared = 5
 
 // A Machine is one QEMU as it is to be started.
 type Machine struct {
@@ -58,9 +64,9 @@ type Machine struct {
 	Args    []string
 	// Bound machines end with this process, whatever ends that.
 	Bound bool
-	// Memory, if not nil, is the guest's memory, which Args name by MemoryDescriptor. Start closes it.
-	Memory *os.File
-	Nice   int // added to the priority of this process
+	// SharedMemory is the guest's memory where other processes emulate devices, which map it. Args name it by
+	// Sockets.SharedMemory. Start closes it.
+	SharedMemory []*os.File
 }
 
 // A Child is a QEMU that this process has started.
@@ -80,10 +86,8 @@ func (m Machine) Start(from *Template) (*Child, error) {
 	c := &Child{machine: m, exited: make(chan struct{})}
 	var files []*os.File
 	defer func() {
-		for _, f := range append(files, m.Memory) {
-			if f != nil {
-				f.Close()
-			}
+		for _, f := range append(files, m.SharedMemory...) {
+			f.Close()
 		}
 	}()
 	// QEMU gets the sockets as open files, in the order that Sockets.Chardev counts.
@@ -94,9 +98,7 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		}
 		files = append(files, f)
 	}
-	if m.Memory != nil {
-		files = append(files, m.Memory)
-	}
+	files = append(files, m.SharedMemory...)
 	args := append(slices.Clone(m.Lead), m.Args...)
 	if from != nil {
 		state, err := from.pipe()
@@ -140,9 +142,9 @@ func (c *Child) run(cmd *exec.Cmd) error {
 			started <- fmt.Errorf("start %s: %w", c.machine.Binary, err)
 			return
 		}
-		if c.machine.Nice > 0 {
+		if len(c.machine.SharedMemory) > 0 {
 			// Now, before QEMU has started its threads, which inherit it. One that has ended already needs none.
-			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, c.machine.Nice)
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, niceShared)
 		}
 		var err error
 		c.Process, err = FindProcess(cmd.Process.Pid)

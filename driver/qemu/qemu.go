@@ -46,17 +46,9 @@ type Driver struct {
 
 // vm returns the process of a machine.
 func (d *Driver) vm(m machine) vm.Machine {
-	v := vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: sockets,
+	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: sockets,
 		Args: m.args()}
-	if m.spec.Adapters {
-		v.Nice = adapterNice
-	}
-	return v
 }
-
-// adapterNice is the priority of QEMUs with ConnectX adapters below that of the server of the adapters: a guest that
-// polls waits for the server, which otherwise waits for the end of the guest's time slice.
-const adapterNice = 5
 
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
 func (d *Driver) templateKey(s Spec) string {
@@ -200,16 +192,16 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	} else {
 		m.image, reason = d.Image, cmp.Or(reason, "no template was prepared")
 	}
-	var memory *os.File
+	var memory []*os.File
 	if s.Adapters {
-		var err error
-		if memory, err = sharedMemory(m.ram, s.Memory); err != nil {
+		f, err := vm.NewSharedMemory(m.ram, s.Memory)
+		if err != nil {
 			return nil, err
 		}
-		m.ram, m.share = fmt.Sprintf("/proc/self/fd/%d", sockets.MemoryDescriptor()), true
+		memory, m.ram, m.share = []*os.File{f}, sockets.SharedMemory(0), true
 	}
 	v := d.vm(m)
-	v.Memory = memory
+	v.SharedMemory = memory
 	c, err := v.Start(t)
 	if err != nil {
 		return nil, err

@@ -25,9 +25,6 @@ func adapterSocket(labDir, node string, nic int) string {
 	return filepath.Join(labDir, "x-"+rack.PortName(node, nic)+".sock")
 }
 
-// portRates are the rates of the models, in bits per second.
-var portRates = map[lab.NICModel]int64{lab.NICConnectX4Lx: 25e9, lab.NICConnectX5: 100e9}
-
 // adapters are the ConnectX adapters of a lab.
 type adapters struct {
 	dir string
@@ -100,7 +97,7 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 	var mu sync.Mutex // frames come from any goroutine
 	var buf []byte
 	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Socket: socket, Model: string(model),
-		RateBits: portRates[model], Link: true, Frames: func(frame []byte) {
+		RateBits: connectx.Rate(string(model)), Link: true, Frames: func(frame []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			buf = binary.BigEndian.AppendUint32(buf[:0], uint32(len(frame)))

@@ -116,24 +116,19 @@ func (u *upRun) chooseEmulator(ctx context.Context) error {
 	if !hasConnectX(u.Lab) || u.emulatorErr == nil && e.HasVFIOUser() {
 		return nil
 	}
-	have := "none is installed"
-	if e.Path != "" {
-		have = "the installed one is " + e.Version
-	}
 	var begin sync.Once
-	img, err := image.QEMU.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Progress: func(step string) {
+	found, err := image.FindVFIOUser(ctx, image.Options{Cache: u.Dirs.Images(), Progress: func(step string) {
 		begin.Do(func() { u.progress.Begin("QEMU") })
 		u.progress.Say(step)
 	}})
 	if err == nil {
-		*e, u.emulatorErr = img.Emulator(), nil
+		*e, u.emulatorErr = found, nil
 		return nil
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX, which needs QEMU 10.1 or newer "+
-		"with vfio-user: %s, and no other can be had: %v", have, err)
+	u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", err)
 	l := *u.Lab
 	l.Nodes = slices.Clone(l.Nodes)
 	for i := range l.Nodes {

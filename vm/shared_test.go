@@ -1,4 +1,4 @@
-package qemu
+package vm
 
 import (
 	"bytes"
@@ -27,7 +27,7 @@ func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := sharedMemory(path, size)
+	f, err := NewSharedMemory(path, size)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,12 +43,12 @@ func TestSharedMemoryIsACopyOfWhatHoldsData(t *testing.T) {
 	if err := template.Truncate(size / 2); err != nil {
 		t.Fatal(err)
 	}
-	if f, err := sharedMemory(path, size); err != nil { // a template that ends early is a hole
+	if f, err := NewSharedMemory(path, size); err != nil { // a template that ends early is a hole
 		t.Error(err)
 	} else {
 		f.Close()
 	}
-	if _, err := sharedMemory(path+"x", size); err == nil {
+	if _, err := NewSharedMemory(path+"x", size); err == nil {
 		t.Error("no error without a template")
 	}
 }

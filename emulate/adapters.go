@@ -1,0 +1,146 @@
+package emulate
+
+import (
+	"context"
+	"errors"
+	"net"
+	"path/filepath"
+
+	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/vm"
+)
+
+// The ConnectX adapters of a host are emulated beside its QEMU: by the daemon of a host that is kept, which outlives
+// power cuts, else by the process that owns the host. Templates have none, but the ports that they are behind: their
+// state is in no template, and a clone looks for them when it has resumed.
+
+// connectXPorts calls f for each port of a ConnectX.
+func (p *Profile) connectXPorts(f func(n *NIC, port int)) {
+	for i := range p.NICs {
+		if n := &p.NICs[i]; n.Model != "" {
+			for j := range n.Ports {
+				f(n, j)
+			}
+		}
+	}
+}
+
+// hasConnectX says whether the machine has a ConnectX, and needs a QEMU with vfio-user.
+func (p *Profile) hasConnectX() bool {
+	has := false
+	p.connectXPorts(func(*NIC, int) { has = true })
+	return has
+}
+
+// adapterSocket is where QEMU connects to a port of a ConnectX.
+func adapterSocket(dir string, n *NIC, port int) string {
+	return filepath.Join(dir, portID(n, port)+".sock")
+}
+
+// adapters are the ConnectX adapters of a host, with the cables between them.
+type adapters struct {
+	server *connectx.Server
+	end    chan struct{} // closed when they end
+}
+
+// cableFrames is how many frames are on their way in one direction of a cable. More are lost.
+const cableFrames = 4096
+
+// newAdapters emulates the adapters of a profile, on sockets in the directory of the host.
+func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (*adapters, error) {
+	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), end: make(chan struct{})}
+	into := make(map[string]chan []byte) // frames that reach a port, by its ID
+	ends := make(map[string][]string)    // the ports of a wire
+	p.connectXPorts(func(n *NIC, port int) {
+		id := portID(n, port)
+		into[id] = make(chan []byte, cableFrames)
+		if port < len(n.Wires) {
+			ends[n.Wires[port]] = append(ends[n.Wires[port]], id)
+		}
+	})
+	var errs []error
+	p.connectXPorts(func(n *NIC, port int) {
+		hw, err := net.ParseMAC(mac(n, port))
+		if err != nil { // its form is ours
+			panic(err)
+		}
+		id := portID(n, port)
+		nic := connectx.NIC{Name: id, MAC: [6]byte(hw), Model: n.Model, RateBits: connectx.Rate(n.Model),
+			Socket: adapterSocket(dir, n, port), Frames: func([]byte) {}}
+		if port < len(n.Wires) {
+			pair := ends[n.Wires[port]]
+			peer := into[pair[0]]
+			if pair[0] == id {
+				peer = into[pair[1]]
+			}
+			nic.Link, nic.Frames = true, func(frame []byte) {
+				select {
+				case peer <- frame:
+				default:
+				}
+			}
+		}
+		added, err := a.server.AddNIC(nic)
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		go a.deliver(added, into[id])
+	})
+	if err := errors.Join(errs...); err != nil {
+		return nil, errors.Join(err, a.close())
+	}
+	return a, nil
+}
+
+// deliver hands frames to a port until the adapters end. It is not the sender who does: a frame that is answered by
+// another would never come to an end.
+func (a *adapters) deliver(port *connectx.Port, frames <-chan []byte) {
+	for {
+		select {
+		case f := <-frames:
+			port.Deliver(f)
+		case <-a.end:
+			return
+		}
+	}
+}
+
+func (a *adapters) close() error {
+	close(a.end)
+	return a.server.Close()
+}
+
+// serveAdapters sees to it that the adapters of the host are emulated, and that a daemon is there if the host is kept.
+func (h *Host) serveAdapters(ctx context.Context) (err error) {
+	if h.Keep {
+		conn, err := net.Dial("unix", h.path(agentsSocket))
+		if err != nil {
+			return startDaemon(ctx, h.Dir)
+		}
+		return conn.Close()
+	}
+	if h.Profile.hasConnectX() && h.adapters == nil {
+		h.adapters, err = newAdapters(h.Dir, h.Profile, nil)
+	}
+	return err
+}
+
+// findAdapters lets a clone find its adapters, which its template did not have, and load their drivers.
+func (h *Host) findAdapters(ctx context.Context) error {
+	_, err := h.run(ctx, "sh", "-c", "echo 1 >/sys/bus/pci/rescan && udevadm settle --timeout=120")
+	return err
+}
+
+// emulator returns the QEMU for a profile.
+func (o Options) emulator(ctx context.Context) (e vm.Emulator, err error) {
+	if o.Profile.hasConnectX() {
+		return image.FindVFIOUser(ctx, image.Options{Cache: o.Dirs.Images(), Progress: func(step string) {
+			o.Progress.Begin("QEMU")
+			o.Progress.Say(step)
+		}})
+	}
+	e.Path, e.Version, err = vm.Find()
+	return e, err
+}

@@ -1,0 +1,91 @@
+package vm
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// A VFIOUser is a PCI device that another process emulates.
+type VFIOUser struct {
+	ID, Bus  string
+	Function int    // of device 0 on the bus
+	Multi    bool   // whether the device has more functions
+	Socket   string // of the process
+}
+
+// Device returns the value of QEMU's option -device.
+func (d VFIOUser) Device() string {
+	type address struct {
+		Type string `json:"type"`
+		Path string `json:"path"`
+	}
+	// Only JSON can say a socket's address here.
+	b, err := json.Marshal(struct {
+		Driver string  `json:"driver"`
+		ID     string  `json:"id"`
+		Bus    string  `json:"bus"`
+		Addr   string  `json:"addr,omitempty"`
+		Multi  bool    `json:"multifunction,omitempty"`
+		Socket address `json:"socket"`
+	}{"vfio-user-pci", d.ID, d.Bus, fmt.Sprintf("0x0.%d", d.Function), d.Multi, address{"unix", d.Socket}})
+	if err != nil { // strings
+		panic(err)
+	}
+	return string(b)
+}
+
+// NewSharedMemory returns memory of a guest that another process can map: with the contents of a
+// template's memory file, or empty. Only what holds data is copied.
+func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
+	fd, err := unix.MemfdCreate("rackless-memory", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, fmt.Errorf("memory of the guest: memfd_create: %w", err)
+	}
+	f := os.NewFile(uintptr(fd), "memory of the guest")
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if err := f.Truncate(size); err != nil || template == "" {
+		return f, err
+	}
+	from, err := os.Open(template)
+	if err != nil {
+		return nil, err
+	}
+	defer from.Close()
+	return f, copyData(f, from, size)
+}
+
+// copyData copies what is not a hole.
+func copyData(to, from *os.File, size int64) error {
+	for at := int64(0); at < size; {
+		data, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
+		if errors.Is(err, unix.ENXIO) { // a hole up to the end
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("memory of the template: %w", err)
+		}
+		end, err := unix.Seek(int(from.Fd()), data, unix.SEEK_HOLE)
+		if err != nil {
+			return fmt.Errorf("memory of the template: %w", err)
+		}
+		if _, err := to.Seek(data, io.SeekStart); err != nil {
+			return err
+		}
+		for at = data; at < end; {
+			n, err := unix.Sendfile(int(to.Fd()), int(from.Fd()), &at, int(min(end-at, 1<<30)))
+			if err != nil || n == 0 {
+				return fmt.Errorf("copy the memory of the template: %d bytes, %w", n, err)
+			}
+		}
+	}
+	return nil
+}
