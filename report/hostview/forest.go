@@ -369,12 +369,29 @@ func (v *view) leafBranches(leaves []leaf) []branch {
 			b.Cards = append(b.Cards, l.card)
 			continue
 		}
-		out = append(out, branch{Wire: newWire(l.device.Link), Cards: []card{l.card}})
+		out = append(out, branch{Wire: v.wireOf(l.device), Cards: []card{l.card}})
 	}
 	for i := range out {
 		out[i].warn()
 	}
 	return out
+}
+
+// wireOf is the link that data of a function takes.
+func (v *view) wireOf(d *topology.PCIDevice) wire {
+	w := newWire(d.Link)
+	for i := range v.Host.GPUs {
+		// What PCI Express carries says nothing of a GPU that is joined to its processor otherwise.
+		if g := &v.Host.GPUs[i]; g.Address != nil && *g.Address == d.Address && g.IsCoherent() {
+			c2c := wire{Now: "C2C"}
+			if g.C2CGBps != nil {
+				c2c.GBps = *g.C2CGBps
+			}
+			c2c.Full = joined(", ", "NVLink C2C", gbpsText(c2c.GBps), prefixed("beside PCI Express ", w.Full))
+			return c2c
+		}
+	}
+	return w
 }
 
 // newWire is the link of a function: it runs to the bridge above it.

@@ -223,7 +223,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 		wire(seen.links, "wire", gbps, fmt.Sprintf("%g GB/s", gbps))
 	}
 	wire(seen.slow, "wire slow", 8, "below what the device can do")
-	wire(seen.warned, "wire slow warned", 8, "the same, with a warning")
+	wire(seen.warned, "wire slow warned", 8, "below what the device can do, with a warning")
 	wire(seen.dark, "wire dim", 0, "link whose rate is not known")
 	if seen.odd {
 		at := entry(24, "place not known")

@@ -383,7 +383,8 @@ func TestAWireShowsItsRate(t *testing.T) {
 	svg := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), epycFindings()).WriteSVG(b) }))
 	for _, want := range []string{`class="wire" stroke-width="2.8"`, ">7.88 GB/s<",
 		`class="wire slow" stroke-width="4"`,
-		`class="wire slow warned" stroke-width="2"`, `<text class="late" `, ">the same, with a warning<",
+		`class="wire slow warned" stroke-width="2"`, `<text class="late" `,
+		">below what the device can do, with a warning<",
 		`.hv .slow{stroke-dasharray:7 3;`} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s", want)
@@ -392,6 +393,26 @@ func TestAWireShowsItsRate(t *testing.T) {
 	calm := string(written(t, func(b *bytes.Buffer) error { return NewDocument(epyc(), nil).WriteSVG(b) }))
 	if strings.Contains(calm, `slow warned"`) || strings.Contains(calm, `"late"`) {
 		t.Error("a link that nothing warns of is orange")
+	}
+}
+
+// The PCI Express link of a GPU on NVLink C2C is not what its data takes.
+func TestAGPUOnC2CHasTheRateOfC2C(t *testing.T) {
+	h := &topology.Host{NUMANodes: []topology.NUMANode{{ID: 0}}}
+	for i, rate := range []*float64{new(450.0), nil} {
+		at := fmt.Sprintf("000%d:01:00.0", i)
+		function(h, at, "", "pci0000:00", 0, 0x030200, topology.VendorNVIDIA, 0x2342, "", link(1, 16, 1, 16))
+		h.GPUs = append(h.GPUs, topology.GPU{Address: new(addr(at)), Model: "NVIDIA GH200 480GB", C2CGBps: rate})
+	}
+	h.Complete()
+	var got []wire
+	for _, b := range newScene(newView(NewDocument(h, nil))).Groups[0].Rooms[0].Blocks[0].Branches {
+		got = append(got, b.Wire)
+	}
+	want := []wire{{GBps: 450, Now: "C2C", Full: "NVLink C2C, 450 GB/s, beside PCI Express Gen1 x16, 4 GB/s"},
+		{Now: "C2C", Full: "NVLink C2C, beside PCI Express Gen1 x16, 4 GB/s"}}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }
 
