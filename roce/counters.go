@@ -5,7 +5,7 @@ type Counters struct {
 	RxWrites, RxReads, RxAtomics                            uint64
 	OutOfBuffer, OutOfSequence, DuplicateRequest            uint64
 	RNRNakRetryErr, PacketSeqErr, ImpliedNakSeqErr          uint64
-	LocalAckTimeoutErr, AdpRetrans                          uint64
+	LocalAckTimeoutErr, AdpRetrans, SlowRestart             uint64
 	RespLocalLengthError, RespCQEError, RespCQEFlushError   uint64
 	RespRemoteAccessErrors                                  uint64
 	ReqCQEError, ReqCQEFlushError, ReqRemoteInvalid         uint64
@@ -33,6 +33,7 @@ func (c *Counters) Each(f func(name string, v uint64)) {
 	f("resp_cqe_flush_error", c.RespCQEFlushError)
 	f("req_cqe_flush_error", c.ReqCQEFlushError)
 	f("roce_adp_retrans", c.AdpRetrans)
+	f("roce_slow_restart", c.SlowRestart)
 	f("req_rnr_retries_exceeded", c.ReqRNRExceeded)
 	f("req_transport_retries_exceeded", c.ReqRetryExceeded)
 }

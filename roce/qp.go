@@ -36,6 +36,8 @@ const (
 	gsiQKey     = 0x80010000
 	defaultPKey = 0xffff
 	defaultHops = 64
+	// slowStart is the window in packets after a timeout. It grows by what is acknowledged.
+	slowStart = 4
 	// lateTimer is how late a timer may run without a second term.
 	lateTimer = time.Millisecond
 	// flushBatch bounds a flush, since a guest may post while it runs.
@@ -87,6 +89,9 @@ func (q *QP) Modify(to State, a *Attr) error {
 		psn := a.SendPSN & psnMask
 		q.snd.una, q.snd.next, q.snd.top = psn, psn, psn
 		q.snd.resetRetries(&q.attr)
+	}
+	if q.snd.window == 0 || to <= ReadyToReceive {
+		q.snd.window = q.attr.Window
 	}
 	q.state = to
 	q.port.wake(q)
@@ -293,5 +298,8 @@ func (q *QP) expire(now time.Duration) {
 	}
 	s.ackAt, s.wentBack, s.late = never, false, false
 	q.count.LocalAckTimeoutErr++
+	// Slow restart, as adapters have it: a peer that takes longer than the timer would get all of it again and again.
+	s.window = min(s.window, slowStart)
+	q.count.SlowRestart++
 	q.retry()
 }

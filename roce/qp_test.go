@@ -235,6 +235,34 @@ func TestTimerThatRunsLateHasASecondTerm(t *testing.T) {
 	}
 }
 
+// A peer that takes longer for a window than the timer allows, as an emulated machine does, and drops what it has no
+// room for, gets less at a time.
+func TestSlowPeerGetsLess(t *testing.T) {
+	s := newSim(t, RC, 25e9, func(a *Attr) { a.AckTimeout, a.MTU = 12, 4096 }) // 16.8 ms
+	a, b := s.nodes[0], s.nodes[1]
+	free := time.Duration(0)
+	const each, room = 2 * time.Millisecond, 64
+	s.carry = func(from *node, now time.Duration, frame []byte) {
+		if from == b {
+			s.deliver(a, now, frame)
+			return
+		}
+		if free = max(free, now); free-now < room*each {
+			free += each
+			s.deliver(b, free, frame)
+		}
+	}
+	a.fill(keyLocal)
+	for i := range 8 {
+		a.post(SendWR{ID: uint64(i), Op: WRWrite, Signaled: true, SG: local(i<<16, 1<<16), VA: remoteVA + uint64(i)<<16,
+			RKey: keyRemote})
+	}
+	s.run(20 * time.Second)
+	if len(a.done) != 8 || a.done[7].Status != OK || !bytes.Equal(a.mem[keyLocal].b[:8<<16], b.mem[keyRemote].b[:8<<16]) {
+		t.Errorf("completions %v, counters %+v", a.statuses(), a.count)
+	}
+}
+
 // script runs one request with the frames that lose says lost, by node and count from 1, and returns what passed.
 func script(t *testing.T, w SendWR, lose ...string) (*sim, string) {
 	s := newSim(t, RC, 25e9, nil)

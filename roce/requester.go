@@ -23,6 +23,7 @@ type sender struct {
 	top     uint32 // one after the highest that was sent
 	reads   int    // reads and atomics that are sent and not complete
 	unasked int    // packets since one that asks for an acknowledgement
+	window  int    // packets that may be outstanding: the QP's window, less after a timeout
 
 	retries, rnrs uint8 // left
 	ackAt         time.Duration
@@ -175,7 +176,7 @@ func (q *QP) room(w *txWR) bool {
 	}
 	// Numbers in flight are less than half of all, or old ones look new (9.7.2).
 	span := (w.psn + w.pkts - s.una) & psnMask
-	if psnDiff(w.psn+s.pkt, s.una) >= q.attr.Window || span >= 1<<23 {
+	if psnDiff(w.psn+s.pkt, s.una) >= s.window || span >= 1<<23 {
 		return false
 	}
 	return !w.Op.reads() || s.reads < int(q.attr.MaxReads)
@@ -285,7 +286,7 @@ func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 		n = int(min(mtu, w.length-off))
 		s.unasked++
 		p.Solicited = last && w.Solicited
-		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(AckEvery, q.attr.Window/4)))
+		p.AckReq = q.cfg.Type == RC && (last || s.unasked >= max(1, min(AckEvery, s.window/4)))
 	}
 	p.VA, p.RKey, p.Len, p.Imm = w.VA+uint64(off), w.RKey, w.length-off, w.Imm
 	if q.cfg.Type != RC {
@@ -480,8 +481,10 @@ func (q *QP) endHead() {
 
 // progress restarts timer and counts of retries if the oldest number has moved.
 func (q *QP) progress(now time.Duration, old uint32) {
-	if q.snd.una != old {
-		q.snd.resetRetries(&q.attr)
+	s := &q.snd
+	if n := psnDiff(s.una, old); n != 0 {
+		s.window = min(q.attr.Window, s.window+n)
+		s.resetRetries(&q.attr)
 		q.arm(now)
 	}
 }
