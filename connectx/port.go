@@ -44,6 +44,7 @@ type Port struct {
 
 	outMu  sync.Mutex // held while frames are given to nic.Frames, so that they stay in order
 	frames [][]byte   // to give to nic.Frames after unlock
+	pool   [][]byte   // frames that may be used again
 	cable  int        // bytes of them, and of those that nic.Frames has not taken yet
 	held   bool       // net sends nothing, as the cable takes nothing
 }
@@ -92,20 +93,34 @@ func (p *Port) unlock() {
 	}
 }
 
+// maxPool is how many frames are kept to be used again: what one turn of net sends.
+const maxPool = 512
+
+// copyFrame returns a copy of a frame, in one that was used before if there is any.
+func (p *Port) copyFrame(b []byte) []byte {
+	if n := len(p.pool); n > 0 {
+		f := p.pool[n-1]
+		p.pool = p.pool[:n-1]
+		return append(f[:0], b...)
+	}
+	return append(make([]byte, 0, max(len(b), 2048)), b...)
+}
+
 // flushFrames gives queued frames to the wire, one goroutine at a time.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
+		var done [][]byte
 		for n := 0; ; {
 			p.mu.Lock()
 			p.took(n)
-			f := p.frames
-			p.frames = nil
+			p.pool = append(p.pool, done[:min(len(done), maxPool-min(maxPool, len(p.pool)))]...)
+			done, p.frames = p.frames, done[:0]
 			p.mu.Unlock()
-			if len(f) == 0 {
+			if len(done) == 0 {
 				break
 			}
 			n = 0
-			for _, b := range f {
+			for _, b := range done {
 				n += len(b)
 				if p.nic.Frames != nil {
 					p.nic.Frames(b)

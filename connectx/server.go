@@ -60,8 +60,8 @@ type NIC struct {
 	RateBits int64         // bits per second of the port: 25e9 or 100e9; 0 is unpaced, and reported as 25 Gb/s
 	Latency  time.Duration // floor of the time that a message takes to the other port
 	Link     bool          // whether the link is up at the start
-	// Frames takes each Ethernet frame that the port sends. The frame is the callee's. It is called from any goroutine,
-	// with no lock of the server held, and may block for a moment.
+	// Frames takes each Ethernet frame that the port sends. The frame is valid during the call. It is called from any
+	// goroutine, with no lock of the server held, for one frame after the other, and may block for a moment.
 	Frames func(frame []byte)
 }
 

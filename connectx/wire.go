@@ -1,7 +1,6 @@
 package connectx
 
 import (
-	"slices"
 	"time"
 
 	"github.com/rackless/rackless/roce"
@@ -19,8 +18,8 @@ func (w *wire) Send(now time.Duration, frame []byte) {
 		p.count.txDropped++
 		return
 	}
-	f := slices.Clone(frame)
-	if to := [6]byte(f[:6]); to == p.nic.MAC && f[0]&1 == 0 {
+	f := p.copyFrame(frame)
+	if [6]byte(f) == [6]byte(f[6:]) { // from the port to itself
 		p.loop = append(p.loop, f)
 		return
 	}

@@ -363,7 +363,7 @@ func TestCableThatIsStuckPausesThePort(t *testing.T) {
 		g.lock()
 		defer g.unlock()
 		for range 100 {
-			g.transmit(make([]byte, 1500))
+			g.transmit(append([]byte{2}, make([]byte, 1499)...))
 		}
 	}
 	go send() // is stuck
