@@ -117,17 +117,14 @@ func newRootCmd(a *app) *cobra.Command {
 Without RDMA hardware the nodes are QEMU machines with software RoCE (rdma_rxe) on an emulated
 network, and every figure says so.
 
-  rackless inspect                     this machine's topology and devices, and what is
-                                       wrong with them
-  rackless plan lab.yaml               where its nodes go on a real host, proved to be the
-                                       best place
-  rackless prepare lab.yaml            prepares a host for the plan; rackless rollback
-                                       takes it back
+  rackless inspect                     this machine's devices, and what is wrong
+  rackless plan lab.yaml               the best place for its nodes on a host
+  rackless prepare lab.yaml            prepares a host; rollback takes that back
   rackless emulate desktop             a whole emulated host to practise on
-  rackless doctor                      what this machine can do as a host of labs, and what it lacks
-  rackless up examples/pair.yaml       two nodes that speak RoCE v2 to each other
+  rackless doctor                      what this machine can do, and lacks
+  rackless up examples/pair.yaml       two nodes that speak RoCE v2
   rackless verify pair                 every fact of it, checked, with evidence
-  rackless bench pair                  bandwidth and latency, and a page that shows them
+  rackless bench pair                  bandwidth and latency, and a page of them
   rackless study run study.yaml        whether a setting matters, with intervals
   rackless exec vm00 -- ibv_devinfo    anything else
   rackless down pair
@@ -137,7 +134,7 @@ found faults, or the lab does not fit on the host, 4 prepare or a study goes on 
 and emulate end with the command's own status.
 
 Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
-images and results; NO_COLOR turns colour off.`,
+images and results; NO_COLOR turns colour off; COLUMNS is the width of all output.`,
 		Example: "  rackless up examples/pair.yaml",
 		// run prints errors, once and with the exit code that belongs to them: cobra would add the
 		// whole help below a failure of a lab.

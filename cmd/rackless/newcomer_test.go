@@ -3,6 +3,9 @@ package main
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 // What people type before they have read anything: each is answered with what is wrong, and what to type instead.
@@ -61,6 +64,30 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		a, out, stderr := testApp(t)
 		if code := a.run(t.Context(), strings.Fields(line)); code != 0 || !strings.Contains(out.String(), want) {
 			t.Errorf("%s: status %d, %q, %q", line, code, out, stderr)
+		}
+	}
+}
+
+func TestHelpFitsEightyColumns(t *testing.T) {
+	a, _, _ := testApp(t)
+	var lines [][]string
+	walk(newRootCmd(a), func(c *cobra.Command) { lines = append(lines, strings.Fields(c.CommandPath())[1:]) })
+	for _, args := range lines {
+		a, out, stderr := testApp(t)
+		env := a.env
+		a.env = func(name string) string {
+			if name == "COLUMNS" {
+				return "80"
+			}
+			return env(name)
+		}
+		if code := a.run(t.Context(), append(args, "--help")); code != 0 || out.Len() == 0 {
+			t.Errorf("%q: status %d, %s", args, code, stderr)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 && args[0] != "completion" {
+				t.Errorf("%q: %d columns: %s", args, n, line)
+			}
 		}
 	}
 }

@@ -57,18 +57,25 @@ func hanging(line string, width int) int {
 	for i := begin; ; {
 		n := strings.Index(line[i:], "  ")
 		if n < 0 {
-			return min(at, width/2)
+			return min(at, width*3/5)
 		}
 		i += n
 		i += len(line[i:]) - len(strings.TrimLeft(line[i:], " "))
-		if column := text.StringWidthWithoutEscSequences(line[:i]); column <= width/2 {
+		if column := text.StringWidthWithoutEscSequences(line[:i]); column <= width*3/5 {
 			at = column
 		}
 	}
 }
 
-// Reflow is Fold for prose whose lines were broken for another width: those of a paragraph are joined first. Lines that
-// are indented stay lines.
+// continues reports whether a line goes on with the last column of the row above it, as where a description has two.
+func continues(row, line string) bool {
+	at := len(line) - len(strings.TrimLeft(line, " "))
+	const least = 12 // less is a list below a list
+	return at >= least && at < len(line) && at < len(row) && row[at-2:at] == "  " && row[at] != ' '
+}
+
+// Reflow is Fold for prose whose lines were broken for another width: those of a paragraph are joined first, and those
+// of a description in columns. Other lines that are indented stay lines.
 func Reflow(s string, width int) string {
 	if width <= 0 {
 		return s
@@ -78,8 +85,8 @@ func Reflow(s string, width int) string {
 	for line := range strings.Lines(s) {
 		line = strings.TrimSuffix(line, "\n")
 		is := line != "" && line[0] != ' '
-		if prose && is {
-			out[len(out)-1] += " " + line
+		if prose && is || !is && len(out) > 0 && continues(out[len(out)-1], line) {
+			out[len(out)-1] += " " + strings.TrimLeft(line, " ")
 		} else {
 			out = append(out, line)
 		}

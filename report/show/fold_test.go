@@ -35,3 +35,11 @@ func TestReflowJoinsProseAlone(t *testing.T) {
 		t.Errorf("without a terminal: %q", got)
 	}
 }
+
+func TestReflowJoinsADescriptionInColumns(t *testing.T) {
+	in := "  texts of a host    lscpu, numactl,\n                     rdma link\n  an archive         of /sys\n      and a list\n"
+	want := "  texts of a host    lscpu, numactl, rdma link\n  an archive         of /sys\n      and a list"
+	if got := Reflow(in, 80); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
