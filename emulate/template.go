@@ -116,8 +116,11 @@ func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (r
 	// udev may have the drivers of devices still to load when systemd has started everything.
 	// degraded is a unit that failed, which is the image's affair; a guest without systemd has
 	// started when its agent answers.
-	const settle = `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
+	settle := `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
 		`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
+	if p.hasConnectX() { // clones find theirs with the drivers at hand, in half the time
+		settle = "modprobe --all mlx5_core mlx5_ib; " + settle
+	}
 	_, err = guest.NewAgent(conn).Run(ctx, guest.Command{Argv: []string{"/bin/sh", "-c", settle}})
 	return func() { conn.Close() }, err
 }

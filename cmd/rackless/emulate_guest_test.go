@@ -6,7 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,6 +67,9 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 			t.Logf("%d CPUs until the agent answered: %v", p.CPUs(), time.Since(began).Round(100*time.Millisecond))
 			var out, complaints bytes.Buffer
 			exit, err := h.Exec(ctx, nil, []string{"/rackless", "inspect", "-o", "json"}, nil, &out, &complaints)
+			if p.NICs[0].Model != "" {
+				carriesRDMA(ctx, t, h)
+			}
 			if err := h.Close(context.WithoutCancel(ctx), d); err != nil {
 				t.Error(err)
 			}
@@ -78,6 +84,58 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 				t.Errorf("(-profile +host):\n%s", diff)
 			}
 		})
+	}
+}
+
+// writeOverACable writes from the first port of one ConnectX to that of another at the other end of a cable, which has a
+// network of its own: a host does not send to itself by a cable.
+const writeOverACable = `set -e
+here=/sys/bus/pci/devices/0000:41:00.0 there=/sys/bus/pci/devices/0000:61:00.0
+a=$(ls $here/net) b=$(ls $there/net) ra=$(ls $here/infiniband) rb=$(ls $there/infiniband)
+ip netns add far
+ip link set $b netns far
+far() { ip netns exec far "$@"; }
+ip link set $a up mtu 4200
+ip addr add 10.0.0.1/24 dev $a
+far ip link set $b up mtu 4200
+far ip addr add 10.0.0.2/24 dev $b
+for port in $ra $rb; do
+	n=0
+	until grep -q ffff:0a00 /sys/class/infiniband/$port/ports/1/gids/3 2>/dev/null; do
+		n=$((n + 1))
+		[ $n -lt 300 ]
+		sleep 0.1
+	done
+done
+ibstat $ra
+echo "GID 3: $(cat /sys/class/infiniband/$ra/ports/1/gid_attrs/types/3)"
+far ib_write_bw -d $rb -x 3 -s 65536 -n 200 >/dev/null 2>&1 &
+until ib_write_bw -d $ra -x 3 -s 65536 -n 200 --report_gbits 10.0.0.2; do
+	n=$((n + 1))
+	[ $n -lt 330 ]
+	sleep 1
+done`
+
+// carriesRDMA holds the ConnectX adapters of a host to what their driver and tools say of the real card.
+func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	exit, err := h.Exec(ctx, nil, []string{"sh", "-c", writeOverACable}, nil, &out, &complaints)
+	if err != nil || exit != 0 {
+		t.Errorf("exit status %d, %v: %s%s", exit, err, &out, &complaints)
+		return
+	}
+	for _, want := range []string{"CA type: MT4117\n", "State: Active\n", "Rate: 25\n", "GID 3: RoCE v2\n"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, &out)
+		}
+	}
+	row := regexp.MustCompile(`(?m)^ 65536 +200 +\S+ +(\S+)`).FindStringSubmatch(out.String())
+	if row == nil {
+		t.Fatalf("no bandwidth in:\n%s", &out)
+	}
+	if gbits, err := strconv.ParseFloat(row[1], 64); err != nil || gbits <= 0 || gbits > 25 {
+		t.Errorf("%s Gb/s over a cable of 25 Gb/s, %v", row[1], err)
 	}
 }
 
@@ -119,8 +177,12 @@ func describeProfile(p *emulate.Profile) []string {
 	for _, n := range p.NICs {
 		for port := range n.Ports {
 			a := function(n.Address, port)
-			out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.VFs > 0,
-				groupMates(p, n.Address, n.Behind)))
+			line := fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.VFs > 0,
+				groupMates(p, n.Address, n.Behind))
+			if n.Model != "" {
+				line += ", driver mlx5_core"
+			}
+			out = append(out, line)
 		}
 	}
 	for _, g := range p.GPUs {
@@ -222,8 +284,12 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 			g.Functions, mates(*g.Address)))
 	}
 	for _, n := range h.NICs {
-		out = append(out, fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil,
-			mates(*n.Address)))
+		line := fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil,
+			mates(*n.Address))
+		if d := tree.Device(*n.Address); d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
+			line += ", driver " + d.Driver
+		}
+		out = append(out, line)
 	}
 	for _, g := range h.GPUs {
 		for _, n := range h.NICs {
