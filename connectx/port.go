@@ -41,6 +41,7 @@ type Port struct {
 	list     []seg // for one call of domain.copy
 
 	wakeAt atomic.Int64 // the earliest deadline
+	lines  atomic.Int32 // written to the log
 
 	outMu  sync.Mutex // held while frames are given to nic.Frames, so that they stay in order
 	frames [][]byte   // to give to nic.Frames after unlock
@@ -154,11 +155,17 @@ func (p *Port) lockPeer(o *Port) bool {
 	return false
 }
 
+// maxLines is how many lines a port may write to the log, so that no guest can fill it.
+const maxLines = 1000
+
 func (p *Port) logf(format string, args ...any) {
-	if p.s.opt.Log != nil {
+	if p.s.opt.Log != nil && p.lines.Add(1) <= maxLines {
 		p.s.opt.Log(p.nic.Name+": "+format, args...)
 	}
 }
+
+// maxTick bounds one call of tick, as the ports share a thread.
+const maxTick = 2 * time.Millisecond
 
 // tick runs what is due.
 func (p *Port) tick(now time.Duration) {
@@ -169,6 +176,9 @@ func (p *Port) tick(now time.Duration) {
 		if at <= now {
 			delete(p.waiting, q)
 			p.runSend(q)
+		}
+		if p.s.now()-now > maxTick {
+			break // the others go on when all ports had their turn
 		}
 	}
 	for _, at := range p.waiting {

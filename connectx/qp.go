@@ -143,7 +143,7 @@ func (p *Port) setState(q *queue, to roce.State) {
 }
 
 // flushBatch bounds the requests that one flush ends: a guest may post while it runs.
-const flushBatch = 1 << 16
+const flushBatch = 1 << 10
 
 // flush ends all posted requests of a failed QP. The driver may post more, for which it rings no doorbell where they
 // are receives, so a failed queue is looked at again.

@@ -221,10 +221,14 @@ func armLimit(at int) handler {
 	}
 }
 
-// posted is how many receives wait in a queue.
+// posted is how many receives wait in a queue; a number that it cannot hold counts as none.
 func (p *Port) posted(q *queue) uint16 {
-	n, _ := p.mem.Load32(q.DBR)
-	return uint16(n) - q.RI
+	end, _ := p.mem.Load32(q.DBR)
+	n := uint16(end) - q.RI
+	if uint32(n) > 1<<q.RecvLog {
+		return 0
+	}
+	return n
 }
 
 // receives is the queue that a QP's receives come from.

@@ -40,6 +40,7 @@ type Server struct {
 
 	mu    sync.RWMutex
 	ports []*Port
+	ids   int // given to ports so far
 	gids  map[gidKey]*Port
 
 	timer *timer
@@ -92,6 +93,8 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	p.hardReset()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.ids++
+	p.id = s.ids
 	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps,
 		Log: p.logf},
 		(*function)(p))
@@ -102,7 +105,6 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	p.vfu, p.mem = v, &v.Mem
 	p.mu.Unlock()
 	s.ports = append(s.ports, p)
-	p.id = len(s.ports)
 	return p, nil
 }
 

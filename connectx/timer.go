@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/vfiouser"
 )
 
 // never is later than all deadlines.
@@ -47,6 +49,8 @@ func (t *timer) wake() { _, _ = unix.Write(t.fd, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 func (t *timer) run() {
 	runtime.LockOSThread()
 	defer close(t.done)
+	// Guests that spin on their CPUs would make it wait for milliseconds. It takes root.
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), vfiouser.Nice)
 	// By default the kernel may wake a thread 50 us late, to save power.
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1000, 0, 0, 0)
 	for !t.closed.Load() {

@@ -180,7 +180,9 @@ func fault(f roce.Fault) error {
 
 // Check implements roce.Memory.
 func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
-	_, f := d.p.translate(nil, key, d.pd, va, n, a)
+	list, f := d.p.translate(d.p.list[:0], key, d.pd, va, n, a)
+	clear(list)
+	d.p.list = list
 	return fault(f)
 }
 

@@ -114,12 +114,16 @@ func (s *Server) logf(format string, args ...any) {
 	}
 }
 
+// Nice is the priority of threads that a guest waits for, where it may be set: above that of the guests, which spin on
+// their CPUs while they wait.
+const Nice = -10
+
 // accept serves clients. It keeps its thread: a doorbell of the guest waits for this thread to be woken, and to start
 // another would take longer.
 func (s *Server) accept() {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
+	runtime.LockOSThread() // and it ends with the goroutine, as its priority is not for others
 	defer close(s.done)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), Nice)
 	defer unix.Close(s.lfd)
 	for !s.closed.Load() {
 		fd, _, err := unix.Accept4(s.lfd, unix.SOCK_CLOEXEC)
@@ -135,6 +139,9 @@ func (s *Server) accept() {
 		if s.closed.Load() {
 			_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 		}
+		// A client that reads no more is cut off, before all who wait for this one's locks are stopped.
+		tv := unix.NsecToTimeval(callTimeout.Nanoseconds())
+		_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 		s.rx = stream{fd: fd}
 		s.reader.Store(int64(unix.Gettid()))
 		s.dev.Connected()
@@ -405,6 +412,10 @@ func (s *Server) setIRQs(p []byte) unix.Errno {
 			if fd < 0 {
 				break
 			}
+			if !isEventFD(fd) {
+				_ = unix.Close(fd)
+				return unix.EINVAL
+			}
 			s.dropIRQs(int(i), int(i)+1)
 			s.irqs[i] = fd
 		}
@@ -412,6 +423,13 @@ func (s *Server) setIRQs(p []byte) unix.Errno {
 		s.dropIRQs(0, int(n))
 	}
 	return 0
+}
+
+// isEventFD refuses files that a write could block on, which would stop whoever raises the interrupt. Files of the
+// kernel's own kind have no type.
+func isEventFD(fd int) bool {
+	var st unix.Stat_t
+	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0
 }
 
 // inside checks an access to a region.

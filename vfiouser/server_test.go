@@ -237,6 +237,15 @@ func TestInterrupts(t *testing.T) {
 	if _, errno := c.call(cmdSetIRQs, words(20, 4|0x20, irqMSIX, 3, 2), fd, fd); errno != unix.EINVAL {
 		t.Errorf("vectors beyond the last: %v", errno)
 	}
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(pipe[0])
+	defer unix.Close(pipe[1])
+	if _, errno := c.call(cmdSetIRQs, words(20, 4|0x20, irqMSIX, 0, 1), pipe[1]); errno != unix.EINVAL {
+		t.Errorf("a pipe for an interrupt: %v", errno)
+	}
 	c.call(cmdSetIRQs, words(20, 1|0x20, irqMSIX, 0, 0))
 	d.s.Interrupt(1)
 	if _, err := unix.Read(fd, b); err != unix.EAGAIN {
