@@ -61,15 +61,11 @@ and 1 if no figure can be held against anything.`,
 
 func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, device, format string,
 	args []string) error {
-	var sources []importer.Source
-	for _, arg := range args {
-		src, closer, err := conduct.OpenSource(arg)
-		if err != nil {
-			return usage(err)
-		}
-		defer closer()
-		sources = append(sources, src)
+	sources, closeAll, err := conduct.OpenSources(args)
+	if err != nil {
+		return usage(err)
 	}
+	defer closeAll()
 	h, name, err := planner.ReadHost(ctx, snapshot, a.in)
 	if err != nil {
 		return err

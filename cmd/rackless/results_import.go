@@ -81,16 +81,11 @@ measure the runs, and neither interleaved nor randomised them.`,
 
 // resultsImport reads results and stores them as studies: all of them, or none if one is not understood.
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
-	var sources []importer.Source
-	for _, arg := range args {
-		// Sources are opened before the first is read: a wrong name costs nothing.
-		src, closer, err := conduct.OpenSource(arg)
-		if err != nil {
-			return usage(err)
-		}
-		defer closer()
-		sources = append(sources, src)
+	sources, closeAll, err := conduct.OpenSources(args)
+	if err != nil {
+		return usage(err)
 	}
+	defer closeAll()
 	studies, err := importer.Import(sources, o.Options)
 	if err != nil {
 		return fmt.Errorf("%w\nnothing was imported", err)

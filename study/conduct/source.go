@@ -10,9 +10,29 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
-// OpenSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign
+// OpenSources opens what arguments name, all before the first is read: a wrong name costs nothing. The caller closes
+// them.
+func OpenSources(args []string) (sources []importer.Source, closeAll func(), err error) {
+	var closers []func()
+	closeAll = func() {
+		for _, c := range closers {
+			c()
+		}
+	}
+	for _, arg := range args {
+		src, closeSource, err := openSource(arg)
+		if err != nil {
+			closeAll()
+			return nil, nil, err
+		}
+		sources, closers = append(sources, src), append(closers, closeSource)
+	}
+	return sources, closeAll, nil
+}
+
+// openSource opens what an argument names: LEVEL=PATH, or a PATH, which may have an equals sign
 // of its own. Links cannot lead out of it.
-func OpenSource(arg string) (src importer.Source, closeSource func(), err error) {
+func openSource(arg string) (src importer.Source, closeSource func(), err error) {
 	level, path := "", arg
 	info, err := os.Stat(arg)
 	if before, after, ok := strings.Cut(arg, "="); ok && errors.Is(err, os.ErrNotExist) {
