@@ -21,21 +21,16 @@ import (
 	"github.com/rackless/rackless/topology/compare"
 )
 
-// command matches a command line, as it stands above what it printed.
-func command(form string) *lazyregexp.Regexp {
-	return lazyregexp.New(`^(?:sudo )?(?:/\S*/)?` + form + `(?:\s|$)`)
-}
-
 // Kinds of texts that stand for themselves as well, or are read by what reads machines.
 var (
 	kindLspci = &texts.Kind{Name: "lspci", Heads: []string{""}, Hint: ":", Parse: lspci.Parse,
-		Command: command(`lspci`),
+		Command: texts.Command(`lspci`),
 		Form: lazyregexp.New(`^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] (?:"|Class |[0-9a-f]{4}: |` +
 			`[A-Z0-9][^:\n]*: )|^(?:Slot|Device):\s+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
 			`^-\[[0-9a-f:]+\]-`)}
 	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU0", "GPU1", "GPU2"}, Parse: smi.Parse,
 		Form:    lazyregexp.New(`^GPU[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),
-		Command: command(`nvidia-smi topo`)}
+		Command: texts.Command(`nvidia-smi topo`)}
 	kindHwloc  = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
 	kindNCCL   = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
 	kindDomain = &texts.Kind{Name: "domain XML", Element: "domain", Many: true, Parse: parseDomainText,
@@ -43,14 +38,14 @@ var (
 		More: append([]string{"name", "memory", "currentMemory", "iothreads", "cpu", "devices"},
 			partsOfDevices...)}
 	kindCmdline = &texts.Kind{Name: "/proc/cmdline", Parse: procFile("proc/cmdline"),
-		Command: command(`cat /proc/cmdline`),
+		Command: texts.Command(`cat /proc/cmdline`),
 		Heads:   []string{"BOOT_IMAGE=", "root=", "initrd=", "["}, Form: lazyregexp.New(
 			`^(?:\[ *[\d.]+\] (?:Kernel c|C)ommand line: )?(?:BOOT_IMAGE|root|initrd)=\S+(?: |$)`)}
 	kindCPUInfo = &texts.Kind{Name: "/proc/cpuinfo", Parse: procFile("proc/cpuinfo"),
-		Command: command(`cat /proc/cpuinfo`),
+		Command: texts.Command(`cat /proc/cpuinfo`),
 		Heads:   []string{"processor"}, Form: lazyregexp.New(`^processor\s*: 0$`)}
 	kindMeminfo = &texts.Kind{Name: "/proc/meminfo", Parse: procFile("proc/meminfo"),
-		Command: command(`cat /proc/meminfo`),
+		Command: texts.Command(`cat /proc/meminfo`),
 		Heads:   []string{"MemTotal:"}}
 )
 

@@ -116,16 +116,6 @@ func (r *reader) ibvDevinfo() {
 				_, p = rdma(r.nic(d.Name), d.Name, n)
 				width, speed = 0, 0
 			}
-		case "state":
-			p.State = portState(word(l.value))
-		case "phys_state":
-			p.PhysState = physState(word(l.value))
-		case "active_mtu":
-			p.ActiveMTU = count(word(l.value))
-		case "port_lid":
-			p.LID = lid(l.value)
-		case "link_layer":
-			p.LinkLayer = l.value
 		case "active_width", "active_speed":
 			number, _, _ := strings.Cut(strings.ReplaceAll(l.value, "X", " "), " ")
 			v, _ := strconv.ParseFloat(number, 64)
@@ -135,6 +125,36 @@ func (r *reader) ibvDevinfo() {
 				speed = v
 			}
 			rate(p, width*speed)
+		default:
+			r.portFact(p, l.line, l.key, word(l.value))
+		}
+	}
+}
+
+// portFact reads a line of a port, whose keys the tools write with spaces or underscores.
+func (r *reader) portFact(p *topology.RDMAPort, line int, key, value string) {
+	switch strings.ReplaceAll(strings.ToLower(key), "_", " ") {
+	case "state":
+		p.State = portState(value)
+	case "physical state", "phys state":
+		p.PhysState = physState(value)
+	case "active mtu":
+		p.ActiveMTU = count(value)
+	case "base lid", "port lid":
+		p.LID = lid(value)
+	case "rate":
+		number, _, _ := strings.Cut(value, " ")
+		if v, err := strconv.ParseFloat(number, 64); err == nil {
+			rate(p, v)
+		} else {
+			r.note(line, "%q is not a rate", value)
+		}
+	case "link layer":
+		// The rate may stand above: it counts for nothing where the layer shows that it is not known.
+		if p.LinkLayer = value; p.RateGbps != nil {
+			v := *p.RateGbps
+			p.RateGbps = nil
+			rate(p, v)
 		}
 	}
 }
@@ -177,35 +197,18 @@ func (r *reader) ibstat() {
 			d.Firmware = value
 		case "Node GUID":
 			d.NodeGUID = guid(value)
-		case "State":
-			p.State = portState(value)
-		case "Physical state":
-			p.PhysState = value
-		case "Rate":
-			if v, err := strconv.ParseFloat(value, 64); err == nil {
-				rate(p, v)
-			} else {
-				r.note(n, "%q is not a rate", value)
-			}
-		case "Base lid":
-			p.LID = lid(value)
-		case "Link layer":
-			// The rate stands above: it counts for nothing where the layer shows that it is not known.
-			if p.LinkLayer = value; p.RateGbps != nil {
-				v := *p.RateGbps
-				p.RateGbps = nil
-				rate(p, v)
-			}
+		default:
+			r.portFact(p, n, key, value)
 		}
 	}
 }
 
 var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
 
-// ibstatus reads a port for each block.
+// ibstatus reads a port for each block. Before the word of a state stands its number: "4: ACTIVE".
 func (r *reader) ibstatus() {
 	var p *topology.RDMAPort
-	for _, line := range r.lines() {
+	for n, line := range r.lines() {
 		if m := statusHead.FindStringSubmatch(line); m != nil {
 			_, p = rdma(r.nic(m[1]), m[1], count(m[2]))
 			continue
@@ -214,26 +217,14 @@ func (r *reader) ibstatus() {
 		if !ok || p == nil {
 			continue
 		}
-		value = strings.TrimSpace(value)
-		_, state, _ := strings.Cut(value, ": ")
-		switch strings.TrimSpace(key) {
-		case "default gid":
-			if g := gid(value); g != "" {
-				p.GIDs = []topology.GID{{GID: g}}
-			}
-		case "base lid":
-			p.LID = lid(value)
-		case "state":
-			p.State = portState(state)
-		case "phys state":
-			p.PhysState = state
-		case "link_layer":
-			p.LinkLayer = value
-		case "rate":
-			number, _, _ := strings.Cut(value, " ")
-			v, _ := strconv.ParseFloat(number, 64)
-			rate(p, v)
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		if _, state, numbered := strings.Cut(value, ": "); numbered && strings.HasSuffix(key, "state") {
+			value = state
 		}
+		if g := gid(value); key == "default gid" && g != "" {
+			p.GIDs = []topology.GID{{GID: g}}
+		}
+		r.portFact(p, n, key, value)
 	}
 }
 
