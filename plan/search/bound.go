@@ -210,17 +210,18 @@ func (t *tree) ascend() {
 	}
 	t.work.budget(ascendSteps)
 	defer t.work.endBudget()
-	t.subgradient()
-	if !t.proved() {
+	if t.subgradient(); !t.proved() && !t.different() {
 		t.roundPrices()
 	}
 	t.root = max(t.root, t.boundUnequal(equalSteps))
 }
 
-// rounds is how often subgradient changes the prices, ascendSteps bounds the work on all prices.
+// rounds is how often subgradient changes the prices, ascendSteps bounds the work on all
+// prices, and where it does not last for fewRounds there is none.
 const (
 	rounds      = 300
 	ascendSteps = 5_000_000
+	fewRounds   = 50
 )
 
 // subgradient raises the prices of what too many lab nodes want and lowers those of what is left,
@@ -237,7 +238,8 @@ func (t *tree) subgradient() {
 	excess, direction := newVector(m), newVector(m)
 	high := t.bound(t.least)
 	theta, since := int64(16), 0 // theta is the length of a step in sixteenths
-	for range rounds {
+	for n := range rounds {
+		before := t.work.steps
 		t.findExcess(&excess)
 		direction.turn(&excess, t.price)
 		// Polyak's step aims at the cost of the best placement. That may be far too high before good
@@ -249,8 +251,8 @@ func (t *tree) subgradient() {
 		}
 		t.price.step(&direction, weights, theta*gap/16, norm)
 		t.applyPrices()
-		if !t.cheapest() || t.work.add(0) {
-			break
+		if !t.cheapest() || t.work.add(0) || n == 0 && (t.work.steps-before)*fewRounds > ascendSteps {
+			break // with so few rounds the prices get no better than they were
 		}
 		if b := t.bound(t.least); b > high {
 			high, t.root = b, max(t.root, b)

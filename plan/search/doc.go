@@ -37,7 +37,8 @@
 //     L3 caches costs at least by counting caches and pieces (cover.go).
 //  3. Lagrangian relaxation (bound.go). Cores of a NUMA node, bundles, virtual functions and being on
 //     a port get a price each. For any prices of 0 or more it gives a lower bound. A common price for
-//     all ports comes first, then the subgradient method. Round prices near those that it finds are
+//     all ports comes first; cheapest columns that the work did not last for are looked for again
+//     there; then comes the subgradient method. Round prices near those that it finds are
 //     tried as well, since the best ones mostly are round. Equal lab nodes that cannot all cost the
 //     same are told apart by the cost of the cheapest of them, which brings the term "unequal" into
 //     the bound (equal.go). Before and after the subgradient method a linear program with column

@@ -35,16 +35,18 @@ type master struct {
 const (
 	// assembleSteps bounds the work on one linear program and the placement made of it.
 	masterSteps = 4_000_000
+	// longMaster is its bound where many lab nodes are all different.
+	longMaster = 10_000_000
 	// maxRows bounds its size.
 	maxRows = 256
 )
 
 // solveMaster raises the root bound by the linear program and looks for a placement that comes up to it.
-func (t *tree) solveMaster() {
+func (t *tree) solveMaster(steps int64) {
 	if t.best == nil || t.work.stopped != "" {
 		return
 	}
-	t.work.budget(masterSteps)
+	t.work.budget(steps)
 	defer t.work.endBudget()
 	if !t.patternsMade {
 		t.patternsMade, t.patternModel = true, t.newPatternModel()
@@ -66,6 +68,33 @@ func (t *tree) solveMaster() {
 	if !t.proved() {
 		p.round()
 	}
+}
+
+// masterFirst and masterLast are before and after better prices are found. Many different lab nodes make a large
+// program, which is solved once.
+func (t *tree) masterFirst() {
+	if !t.different() {
+		t.solveMaster(masterSteps)
+	}
+}
+
+func (t *tree) masterLast() {
+	if t.different() {
+		t.solveMaster(longMaster)
+	} else {
+		t.solveMaster(masterSteps)
+	}
+}
+
+// different reports whether there are many lab nodes that all ask for something else.
+func (t *tree) different() bool {
+	reps := 0
+	for i := range t.m.requests {
+		if t.m.requests[i].rep == i {
+			reps++
+		}
+	}
+	return reps > quickLabs/2
 }
 
 // start sets the program up with every lab node nowhere, which costs the gap: a basis that is

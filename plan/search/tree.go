@@ -25,14 +25,16 @@ type tree struct {
 	coverAll     int64         // what cover proves that all L3 caches cost
 	patternModel *patternModel // see contents.go; nil where there is none
 	inexact      bool
-	patternsMade bool // assembly was made, or found to be of no use
-	basic        bool // only likely splits of cores are tried
+	patternsMade bool  // assembly was made, or found to be of no use
+	oracle       int64 // in place of oracleSteps, unless 0
+	basic        bool  // only likely splits of cores are tried
 }
 
 // leastColumn is the cheapest column of a lab node alone, prices included.
 type leastColumn struct {
 	reduced int64
 	column  *column // nil where none was found
+	cut     bool    // the work ended first: reduced is a bound only
 }
 
 // A level is what one depth of the tree needs.
@@ -70,6 +72,7 @@ func (t *tree) solve() (int64, bool) {
 	t.root = t.bound(t.least)
 	if len(t.order) > 1 {
 		t.commonPortPrice()
+		t.refine()
 	}
 	t.greedy()
 	if t.best == nil && len(t.m.p.DeviceClashes()) > 0 {
@@ -86,7 +89,7 @@ func (t *tree) solve() (int64, bool) {
 	}
 	if len(t.order) > 1 {
 		// One lab node competes with nobody.
-		for _, raise := range []func(){t.solveMaster, t.ascend, t.solveMaster} {
+		for _, raise := range []func(){t.masterFirst, t.ascend, t.masterLast} {
 			if raise(); t.proved() {
 				return t.cost, true
 			}
@@ -176,16 +179,38 @@ func (t *tree) cheapestOf(i int, price *prices, limit int64, e *enumerator) leas
 	l := leastColumn{reduced: infinite}
 	e.relaxed, e.breakSymmetry, e.basic = true, false, false // prices may tell interchangeable devices apart
 	defer func() { e.relaxed = false }()
-	t.work.budget(oracleSteps)
+	t.work.budget(cmp.Or(t.oracle, oracleSteps))
 	defer t.work.endBudget()
 	if !e.run(i, price, limit, func(c *column, reduced int64) bool {
 		l.reduced, l.column = reduced, l.column.set(c)
 		e.limit = reduced
 		return false
 	}) {
-		l.reduced = min(l.reduced, e.lowerBound(i, price))
+		l.reduced, l.cut = min(l.reduced, e.lowerBound(i, price)), true
 	}
 	return l
+}
+
+// refineSteps bounds the work on all cheapest columns that were not found in oracleSteps.
+const refineSteps = 10_000_000
+
+// refine finds cheapest columns that the work did not last for, once. Mixes of 64 lab nodes have one or two with
+// many devices, whose bound is else that of the empty choice: it proves 20894 of 26702 in place of 25384.
+func (t *tree) refine() {
+	t.work.budget(refineSteps)
+	defer t.work.endBudget()
+	t.oracle = refineSteps
+	defer func() { t.oracle = 0 }()
+	for k, i := range t.order {
+		if k > 0 && t.m.requests[t.order[k-1]].rep == t.m.requests[i].rep {
+			t.least[i] = t.least[t.order[k-1]]
+		} else if t.least[i].cut {
+			if l := t.cheapestOf(i, t.price, infinite, t.enum(0)); !l.cut {
+				t.least[i] = l
+			}
+		}
+	}
+	t.root = max(t.root, t.bound(t.least))
 }
 
 // search tries all columns of the lab nodes in order beside those that are placed; it reports
