@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -469,92 +468,4 @@ func (s *Server) writeMulti(p []byte) unix.Errno {
 		}
 	}
 	return 0
-}
-
-// dmaHeader is the address, and a count of 32 bits. The specification says 64 bits, and QEMU 11.1 sends and expects 32.
-const dmaHeader = 12
-
-// callTimeout bounds the wait for the client's answer to an access to its memory.
-const callTimeout = time.Second
-
-// remote reads or writes memory of the client that came without a file, by messages.
-func (s *Server) remote(write bool, addr uint64, p []byte) bool {
-	for len(p) > 0 {
-		n := min(len(p), 64<<10)
-		m := make([]byte, headerSize+dmaHeader, headerSize+dmaHeader+n)
-		le.PutUint16(m[2:], cmdDMARead)
-		le.PutUint64(m[headerSize:], addr)
-		le.PutUint32(m[headerSize+8:], uint32(n))
-		if write {
-			le.PutUint16(m[2:], cmdDMAWrite)
-			m = append(m, p[:n]...)
-		}
-		le.PutUint32(m[4:], uint32(len(m)))
-		r := s.call(m)
-		if r == nil || le.Uint32(r[8:])&flagError != 0 || !write && len(r) < headerSize+dmaHeader+n {
-			return false
-		}
-		if !write {
-			copy(p[:n], r[headerSize+dmaHeader:])
-		}
-		addr, p = addr+uint64(n), p[n:]
-	}
-	return true
-}
-
-// call sends a command to the client, and returns its reply, or nil. On the connection's own thread, commands that
-// arrive meanwhile wait for their turn.
-func (s *Server) call(m []byte) []byte {
-	c := make(chan []byte, 1)
-	s.sendMu.Lock()
-	s.callID++
-	id := s.callID
-	s.calls[id] = c
-	s.sendMu.Unlock()
-	defer func() {
-		s.sendMu.Lock()
-		delete(s.calls, id)
-		s.sendMu.Unlock()
-	}()
-	le.PutUint16(m, id)
-	if s.send(m) != nil {
-		return nil
-	}
-	if s.reader.Load() != int64(unix.Gettid()) {
-		select {
-		case r := <-c:
-			return r
-		case <-time.After(callTimeout):
-			return nil
-		}
-	}
-	s.rx.deadline(callTimeout)
-	defer s.rx.deadline(0)
-	for {
-		r, err := s.rx.next()
-		if err != nil || len(s.pending) > 4096 {
-			return nil
-		}
-		if le.Uint32(r[8:])&0xf != flagReply {
-			s.pending = append(s.pending, append([]byte(nil), r...))
-			continue
-		}
-		s.gotReply(r)
-		select {
-		case r := <-c:
-			return r
-		default:
-		}
-	}
-}
-
-// gotReply hands a reply to its caller.
-func (s *Server) gotReply(m []byte) {
-	s.sendMu.Lock()
-	defer s.sendMu.Unlock()
-	id := le.Uint16(m)
-	if c := s.calls[id]; c != nil {
-		delete(s.calls, id)
-		c <- append([]byte(nil), m...)
-	}
 }
