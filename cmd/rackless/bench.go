@@ -147,6 +147,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 		return faultf("lab %s: %d checks failed: what is measured now would not be what it seems; "+
 			"--anyway measures all the same", r.Lab.Name, len(bad))
 	}
+	// From here on minutes are spent: everything that could be refused has been.
 	f.Engines, f.Pairs = engines, pairs
 	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
 	data, err := measure.Run(ctx, r, f.Request, findings, p, version)

@@ -110,6 +110,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 		return err
 	}
 
+	// One end for all ways to end: Ctrl-C, the limits, a disk that is full.
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	// What is not wanted is left out here, and not in the switch, which forwards frames meanwhile.
@@ -160,6 +161,7 @@ func macsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
 func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error,
 	err error) {
 	if f.file == "-" {
+		// Its bytes would reach the terminal as they came from the network, and some of them steer it.
 		if terminal.Of(a.out) != nil {
 			return nil, "", nil, usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a pipe, " +
 				"not to the terminal"))

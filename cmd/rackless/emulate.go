@@ -161,6 +161,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	if err != nil {
 		return err
 	}
+	// Ctrl-C during Start leaves nothing behind: Start removes what it made, and the host ends with this process.
 	o.Profile, o.Name, o.Keep, o.Cold = profile, name, f.keep, f.cold
 	h, err := emulate.Start(ctx, o)
 	if err != nil {

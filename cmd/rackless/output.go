@@ -67,6 +67,7 @@ func (a *app) exactFor(cmd *cobra.Command) {
 		return
 	}
 	switch strings.TrimPrefix(cmd.CommandPath(), "rackless ") {
+	// Verbs whose result is a file or the output of another program, in whatever form.
 	case "capture", "lab defaults", "lab schema", "logs", "results raw", "snapshot":
 		w.Exact()
 	}

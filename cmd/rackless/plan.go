@@ -296,7 +296,8 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 	return err
 }
 
-// planDocument is what plan prints as JSON, see docs/json.md: the plan, and what was asked beside it.
+// planDocument is what plan prints as JSON, see docs/json.md: the plan, and what was asked beside it. The
+// plan's keys are at the top, so that whoever reads a plan, as verify --plan does, reads this as well.
 type planDocument struct {
 	*plan.Plan
 	Compare []rivals.Outcome `json:"compare,omitempty"`

@@ -114,6 +114,7 @@ func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error 
 func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared, loaded bool) error {
 	ui := a.display()
 	defer ui.Close()
+	// Quiet, since each step has a line of its own in the result, and a log of CI would have all of them twice.
 	seen := &rack.Progress{Report: ui.Quiet()}
 	seen.Begin("look at this host")
 	machine := a.machine()

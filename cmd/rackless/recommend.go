@@ -94,6 +94,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if err != nil {
 		return err
 	}
+	// Without a model: what a model would change is part of the answer.
 	q, err := planner.New(name, labFile, l, "")
 	if err != nil {
 		return usage(err)

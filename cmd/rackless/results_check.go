@@ -59,8 +59,11 @@ and 1 if no figure can be held against anything.`,
 	return cmd
 }
 
+// resultsCheck holds the figures of logs against a machine. What it finds is printed whatever the status is: the status
+// is for scripts, and the reasons are for people.
 func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, device, format string,
 	args []string) error {
+	// Opened before the machine is read, which takes seconds: a wrong name costs nothing.
 	sources, closeAll, err := conduct.OpenSources(args)
 	if err != nil {
 		return usage(err)
@@ -79,6 +82,8 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	switch err := a.print(format, out, report.Appraisal(out)); {
 	case err != nil:
 		return err
+	// A figure that nothing is known of is no fault of the machine. Where that holds for all of them, the question was
+	// not answered, which must not look like a machine in order.
 	case unknown == len(out.Figures):
 		return fmt.Errorf("none of %s can be held against %s", words.Count(unknown, "figure"), out.Host)
 	case bad > 0:

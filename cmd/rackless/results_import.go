@@ -119,6 +119,7 @@ func (a *app) printImported(s *importer.Study) {
 	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
 		words.Count(len(f.Levels), "level"), f.Name, words.Printable(strings.Join(f.Levels, ", ")),
 		words.Count(s.Spec.Blocks, "repeat"), words.Count(s.Figures(), "figure"))
+	// A directory of a thousand failed logs would scroll away what was imported: three of each run tell the kind.
 	failures := 0
 	for _, r := range s.Runs {
 		failures += len(r.Failures)

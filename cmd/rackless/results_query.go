@@ -77,7 +77,9 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 	return cmd
 }
 
-// rowPrinter returns what prints rows of any columns: as a table, as CSV, or as one object after another.
+// rowPrinter returns what prints rows of any columns: as a table, as CSV, or as one object after another. CSV and
+// objects are written as they come, so that a query of a million rows takes no memory. A table needs all of its rows
+// before the first can be printed, since a column is as wide as its widest cell: it has a limit.
 func (a *app) rowPrinter(format string) (head func([]string) error, row func([]any) error, end func() error) {
 	var columns []string
 	texts := func(values []any) []string {

@@ -53,6 +53,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		return a.printRollback(store, form)
 	}
 	open := change.Open
+	// A damaged journal is refused unless the user has been told so: what it has lost stays as it is, and after this
+	// nobody knows that it was ever changed.
 	if known {
 		open = change.OpenKnown
 	}
@@ -74,6 +76,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		}
 		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), unknownRemains(j, marks))
 	}
+	// A device that goes back to its driver under a running guest takes the guest down.
 	if users := host.Users(s); len(users) > 0 {
 		return errors.Join(j.Close(), faultf("devices of the lab are in use: %s; take the lab down first: "+
 			"rackless down", strings.Join(users, ", ")))
@@ -103,6 +106,8 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	if err != nil {
 		return fmt.Errorf("%w\nthe journal keeps what remains: rackless rollback tries it again", err)
 	}
+	// The journal is believed for what it says, and not for what it does not say: a file of ours that it has no
+	// entry of is left over from a journal that was lost.
 	marks, err := host.Marks(s, nil, p)
 	if err == nil {
 		err = unknownRemains(j, marks)

@@ -227,7 +227,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 	if err != nil {
 		return false, err
 	}
-	db, err := store.Open(ctx, path)
+	db, err := store.Open(ctx, path) // each run is on the disk before the next begins: a kill costs one run
 	if err != nil {
 		return false, err
 	}
