@@ -277,7 +277,8 @@ func (p *Port) dropState() {
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
 	p.s.mu.Unlock()
 	p.tables = newTables()
-	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Rate: uint64(p.nic.RateBits), Congestion: &p.Cong})
+	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Rate: uint64(p.nic.RateBits), Congestion: &p.Cong,
+		Group: p.group})
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

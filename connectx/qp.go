@@ -184,6 +184,11 @@ func queryQP(p *Port, _, out []byte, id uint32) status {
 	x := out[0x18:]
 	copy(x, q.Ctx)
 	qpcState.put(x, uint64(q.State))
+	if q.wire != nil {
+		recv, send := q.wire.qp.PSNs()
+		qpcNextRcvPsn.put(x, uint64(recv))
+		qpcNextSendPsn.put(x, uint64(send))
+	}
 	qpcHwSqWqebbCounter.put(x, uint64(q.SI))
 	qpcHwRqCounter.put(x, uint64(q.RI))
 	return ok

@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/roce"
@@ -28,6 +29,17 @@ func (w *wire) Send(now time.Duration, frame []byte) {
 		p.held = true
 		p.net.Hold(now, true)
 	}
+}
+
+// group lists the QPs that joined a multicast group.
+func (p *Port) group(to roce.GID) (qpns []uint32) {
+	for m := range p.Mcast {
+		if m.GID == to {
+			qpns = append(qpns, m.QPN)
+		}
+	}
+	slices.Sort(qpns)
+	return qpns
 }
 
 // poll lets roce run, and takes over what became of its queues.

@@ -229,11 +229,3 @@ func (q *QP) passed(now time.Duration, n int) {
 		f.next = max(f.next, now) + time.Duration(float64(n)*8000/f.rate)
 	}
 }
-
-// Rate is what DCQCN lets the QP send, in bits/s; 0: as much as the port does.
-func (q *QP) Rate() uint64 {
-	if !q.flow.limited {
-		return 0
-	}
-	return uint64(q.flow.rate * 1e6)
-}

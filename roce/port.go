@@ -90,9 +90,6 @@ func (p *Port) Remove(q *QP) {
 	}
 }
 
-// SetRate changes the rate of the port, in bits/s.
-func (p *Port) SetRate(rate uint64) { p.cfg.Rate = rate }
-
 // SetLink takes the link up or down: while it is down nothing is sent or received, and timers run.
 func (p *Port) SetLink(up bool) { p.down = !up }
 

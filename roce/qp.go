@@ -63,9 +63,6 @@ func (q *QP) State() State { return q.state }
 // PSNs are the next to be expected and to be sent, as QUERY_QP shows them.
 func (q *QP) PSNs() (recv, send uint32) { return q.rcv.psn, q.snd.next }
 
-// Idle says that the QP has no request in flight: all that it took is complete.
-func (q *QP) Idle() bool { return q.snd.n == 0 }
-
 // Modify moves the QP to a state and takes over a. Reset forgets everything; Failed flushes. The QP takes no posted
 // request before the next Doorbell.
 func (q *QP) Modify(to State, a *Attr) error {

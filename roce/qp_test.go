@@ -258,7 +258,8 @@ func TestSlowPeerGetsLess(t *testing.T) {
 			RKey: keyRemote})
 	}
 	s.run(20 * time.Second)
-	if len(a.done) != 8 || a.done[7].Status != OK || !bytes.Equal(a.mem[keyLocal].b[:8<<16], b.mem[keyRemote].b[:8<<16]) {
+	if len(a.done) != 8 || a.done[7].Status != OK || !bytes.Equal(a.mem[keyLocal].b[:8<<16],
+		b.mem[keyRemote].b[:8<<16]) {
 		t.Errorf("completions %v, counters %+v", a.statuses(), a.count)
 	}
 }
