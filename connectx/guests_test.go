@@ -223,7 +223,10 @@ func TestUnmodifiedDriver(t *testing.T) {
 	between := func(asServer, asClient string) {
 		t.Helper()
 		server.start("timeout 60 " + asServer)
-		time.Sleep(700 * time.Millisecond) // until it listens: perftest says nothing that could be waited for
+		if strings.HasPrefix(asServer, "ib_") {
+			server.until("Waiting for client", 60*time.Second)
+		}
+		time.Sleep(time.Second) // it listens just after it says so, and rping says nothing
 		out := a.run("timeout 60 " + asClient)
 		server.finish(asServer)
 		t.Logf("%s: %s", asClient, out[max(0, len(out)-260):])
