@@ -17,6 +17,9 @@ import (
 
 // connectXPorts calls f for each port of a ConnectX.
 func (p *Profile) connectXPorts(f func(n *NIC, port int)) {
+	if p == nil { // a state of which only the head is there
+		return
+	}
 	for i := range p.NICs {
 		if n := &p.NICs[i]; n.Model != "" {
 			for j := range n.Ports {

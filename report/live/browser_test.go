@@ -116,7 +116,7 @@ func wanted(moves int, s browsertest.Screen) string {
 // movingFake is a source whose clock goes on, so that its counters do.
 func movingFake(t *testing.T) *fake {
 	f := typical(t)
-	f.began, f.fast = time.Now(), 10
+	f.began = time.Now()
 	return f
 }
 
@@ -142,7 +142,7 @@ func serveHour(t *testing.T) string {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.began, f.fast = time.Now(), 10
+	f.began = time.Now()
 	return ts.URL
 }
 
