@@ -420,11 +420,11 @@ func (h *Host) Close(ctx context.Context, d rack.Dirs) error {
 		return nil
 	}
 	defer h.unlock()
-	err := removeLocked(ctx, d, h.Name)
-	if h.adapters != nil {
-		err = errors.Join(err, h.adapters.close())
+	var err error
+	if h.adapters != nil { // they remove their sockets
+		err = h.adapters.close()
 	}
-	return err
+	return errors.Join(err, removeLocked(ctx, d, h.Name))
 }
 
 // removeLimit bounds the end of a host, which takes a fraction of a second.

@@ -49,7 +49,8 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	t.Cleanup(func() { nothingLeft(t, run) })
 	boot := emulate.Boot{
 		Kernel: img.KernelPath(), Initrd: withRackless(t, img.InitramfsPath()),
-		Append: "console=ttyS0 loglevel=3 intel_iommu=on iommu=pt panic=-1 cryptomgr.notests mitigations=off nokaslr",
+		Append: "console=ttyS0 loglevel=3 intel_iommu=on iommu=pt panic=-1 no_timer_check cryptomgr.notests " +
+			"mitigations=off nokaslr",
 	}
 	for _, p := range emulate.Builtin() {
 		t.Run(p.Name, func(t *testing.T) {
@@ -57,7 +58,7 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
-			d := rack.Dirs{Run: run, Cache: t.TempDir()}
+			d := rack.Dirs{Run: run, Cache: user.Cache} // with the QEMU of ConnectX adapters
 			began := time.Now()
 			h, err := emulate.Start(ctx, emulate.Options{Dirs: d, Profile: p, Boot: boot, Accel: "tcg", Cold: true,
 				Progress: &rack.Progress{}})
@@ -120,7 +121,9 @@ done`
 func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host) {
 	t.Helper()
 	var out, complaints bytes.Buffer
-	exit, err := h.Exec(ctx, nil, []string{"sh", "-c", writeOverACable}, nil, &out, &complaints)
+	// To the busybox shell, ip would be its own.
+	exit, err := h.Exec(ctx, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"dash", "-c", writeOverACable},
+		nil, &out, &complaints)
 	if err != nil || exit != 0 {
 		t.Errorf("exit status %d, %v: %s%s", exit, err, &out, &complaints)
 		return
