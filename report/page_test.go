@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -320,11 +319,8 @@ func TestCommandsAreListedOnceInTheOrderOfTheSamples(t *testing.T) {
 
 // The style sheet's colours, by name, in light and dark.
 func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
-	css, err := os.ReadFile("show/page.css")
-	if err != nil {
-		t.Fatal(err)
-	}
-	parts := strings.SplitN(string(css), "@media screen and (prefers-color-scheme: dark)", 2)
+	css := show.Style
+	parts := strings.SplitN(css, "@media screen and (prefers-color-scheme: dark)", 2)
 	light := colours(t, parts[0])
 	dark := colours(t, parts[1][:strings.Index(parts[1], "* {")])
 	for name, c := range map[string]map[string]float64{"light": light, "dark": dark} {
@@ -344,8 +340,7 @@ func TestColoursHaveTheContrastThatWCAGAsksFor(t *testing.T) {
 			}
 		}
 	}
-	heat := regexp.MustCompile(`\.h(\d) \{ background: (#\w{6}); color: (#\w{6}); \}`).FindAllStringSubmatch(
-		string(css), -1)
+	heat := regexp.MustCompile(`\.h(\d) \{ background: (#\w{6}); color: (#\w{6}); \}`).FindAllStringSubmatch(css, -1)
 	if len(heat) != heatSteps {
 		t.Fatalf("%d colours for a matrix, want %d", len(heat), heatSteps)
 	}
