@@ -118,7 +118,7 @@ func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (r
 	// started when its agent answers.
 	settle := `if [ -d /run/systemd/system ]; then systemctl start ` + consoleUnit +
 		`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
-	if p.hasConnectX() { // clones find theirs with the drivers at hand, in half the time
+	if p.hasConnectX() { // clones find theirs with the drivers at hand
 		settle = "modprobe --all mlx5_core mlx5_ib; " + settle
 	}
 	_, err = guest.NewAgent(conn).Run(ctx, guest.Command{Argv: []string{"/bin/sh", "-c", settle}})
