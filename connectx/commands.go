@@ -117,6 +117,8 @@ const (
 )
 
 // commands are the commands that the adapter knows. It answers others as an older firmware would: bad opcode.
+//
+// An unknown command must not succeed: the driver would take zeros for the number of a new object.
 var commands map[uint16]struct{ run handler }
 
 func init() {
@@ -151,7 +153,8 @@ func init() {
 	for op := range transitions {
 		table[op] = modifyQP(op)
 	}
-	// Objects of which only the number counts.
+	// Objects of which only the number counts, as the driver names them elsewhere: domains of XRC and of transport,
+	// TISs, flow counters and UARs.
 	for create, destroy := range map[uint16]uint16{opAllocXRCD: opFreeXRCD, opAllocDomain: opFreeDomain,
 		opCreateTIS: opDestroyTIS, opAllocFlowCnt: opFreeFlowCnt, opAllocUAR: opFreeUAR} {
 		table[create], table[destroy] = createOther(create), destroyOther(create)
@@ -162,6 +165,8 @@ func init() {
 	}
 }
 
+// createOther makes an object of which only the number counts. The number of a UAR is that of its page in the BAR, from
+// 16 on, so there are no more than the BAR has.
 func createOther(op uint16) handler {
 	k, limitTo := kindOther, uint32(1<<16)
 	if op == opAllocUAR {
@@ -186,6 +191,8 @@ func destroyOther(op uint16) handler {
 	}
 }
 
+// allocPD makes a protection domain. It is no more than a number, which keys and queues carry: translate refuses a key
+// to a queue of another domain.
 func allocPD(p *Port, _, out []byte, _ uint32) status {
 	n := p.number(kindOther, 1<<16, func(n uint32) bool { return p.PDs[n] })
 	if n == 0 {
@@ -201,13 +208,16 @@ func freePD(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
+// queryAdapter gives the vendor and the PSID (vsd_contd_psid), which ethtool -i and ibv_devinfo print as board id.
 func queryAdapter(p *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0x28:], 0x2c9) // Mellanox
 	copy(out[0x100:0x110], p.model.psid)
 	return ok
 }
 
-// teardown ends what the driver set up, apart from the command queue.
+// teardown ends what the driver set up, apart from the command queue. The pages stay: the driver takes those from boot
+// back after TEARDOWN_HCA (mlx5_reclaim_startup_pages), and waits for them. The command queue stays, or that could not
+// be asked for.
 func teardown(p *Port, _, _ []byte, _ uint32) status {
 	high, q, mode, pages := p.CmdQHigh, p.CmdQ, p.NICMode, p.Pages
 	p.dropState()
@@ -223,12 +233,16 @@ const (
 	maxBoot   = 1 << 12
 )
 
+// queryPages says how many pages the firmware wants: op_mod 1 is at boot, 2 at initialization. For others, such as the
+// regular asking at run time, it is 0.
 func queryPages(_ *Port, in, out []byte, _ uint32) status {
 	n := map[uint16]uint32{1: bootPages, 2: initPages}[opMod(in)]
 	be.PutUint32(out[0xc:], n)
 	return ok
 }
 
+// managePages keeps the addresses of given pages, to give them back. It never touches their memory. maxBoot bounds what
+// a guest can leave here. op_mod 0, with which a driver says that it has no pages, needs no answer.
 func managePages(p *Port, in, out []byte, _ uint32) status {
 	n := int(be.Uint32(in[0xc:]))
 	switch opMod(in) {
@@ -252,16 +266,19 @@ func managePages(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
+// queryISSI says which revisions of the command interface there are. mlx5_core takes 1 and falls back to 0.
 func queryISSI(_ *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0x6c:], 1<<0|1<<1) // versions 0 and 1 of the interface
 	return ok
 }
 
+// special answers QUERY_SPECIAL_CONTEXTS. resd_lkey ends the receive lists of linked queues: see nextRecv.
 func special(_ *Port, _, out []byte, _ uint32) status {
 	be.PutUint32(out[0xc:], reservedKey)
 	return ok
 }
 
+// queryPKey fills all asked entries with the default partition key: RoCE has no other.
 func queryPKey(p *Port, _, out []byte, _ uint32) status {
 	for i := 0x10; i+4 <= min(p.outLen, len(out)); i += 4 {
 		be.PutUint32(out[i:], 0xffff)

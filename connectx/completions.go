@@ -2,7 +2,8 @@ package connectx
 
 import "github.com/rackless/rackless/roce"
 
-// Opcodes of CQEs.
+// Opcodes of CQEs, in the high four bits of the last byte (MLX5_CQE_* of linux/mlx5/device.h). Its bit 0 is the owner,
+// which complete sets, and bit 1 marks a solicited event.
 const (
 	cqeRequest  = 0
 	cqeWriteImm = 1
@@ -13,9 +14,13 @@ const (
 	cqeResError = 14
 )
 
-// completion writes the CQE of a finished request of a QP.
+// completion writes the CQE of a finished request of a QP. A CQE (struct mlx5_cqe64; struct mlx5_err_cqe after a
+// failure) names its queue twice: by user_index at 32 for libmlx5, and by number at 56 for the kernel. For sends byte
+// 56 is the opcode of the request. wqe_counter at 60 is the index of the control segment of a send, or of the receive
+// WQE; c.ID of a send is index<<8 | opcode, from sendID.
 func (p *Port) completion(q *queue, c *roce.Completion) {
 	var b [64]byte
+	// Receives of an SRQ of XRC are completed under the user_index of the SRQ, not of the QP that got the message.
 	user := q.User
 	if s := p.receives(q); c.Recv && s != nil && s.Kind == queueSRQ {
 		user = s.User
@@ -34,6 +39,8 @@ func (p *Port) completion(q *queue, c *roce.Completion) {
 		if !c.Recv {
 			code = cqeReqError
 		}
+		// The numbers of roce.Status are those of the CQE's syndrome. An error completes as if solicited: whoever waits
+		// for solicited events only hears of it too.
 		b[55] = byte(c.Status)
 		b[63] = code << 4
 		p.complete(p.CQs[cqn], &b, true)
@@ -59,6 +66,8 @@ func (p *Port) receiveCQE(q *queue, c *roce.Completion, b *[64]byte) byte {
 		if f.Dst.Is4() {
 			l3 = 2
 		}
+		// flags_rqpn of a datagram: the sender's number, that there is a GRH, and its kind: 1 is IPv6, 2 IPv4 of RoCE
+		// v2.
 		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)
 	}
 	switch c.Op {

@@ -34,7 +34,8 @@ type traffic struct {
 	PrioTx, PrioRx [8]tally
 }
 
-// counts are other counters of a port.
+// counts are other counters of a port. They are not saved: a restored adapter starts them at 0. noBuffer are frames for
+// which the guest had posted no or too short a buffer, tooLong such as exceed the MTU.
 type counts struct {
 	noSet              *roce.Counters // of queues without a counter set
 	txDropped, tooLong uint64
@@ -42,6 +43,9 @@ type counts struct {
 	linkDowns          uint64
 }
 
+// queryVPortCounter fills in struct query_vport_counter_out: pairs of packets and bytes, received before sent. They are
+// errors, RDMA unicast (rx_vport_rdma_unicast_packets and kin), RDMA multicast, then the host's broadcast, unicast and
+// multicast.
 func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	t := &p.Traffic
 	rdmaRx, rdmaTx := p.rdma()
@@ -53,7 +57,8 @@ func queryVPortCounter(p *Port, _, out []byte, _ uint32) status {
 	return ok
 }
 
-// rdma is the RDMA traffic of both paths.
+// rdma is the RDMA traffic of both paths. Package roce counts the frames that pass. Messages that were copied directly
+// count as the frames that they would have been: see message.counted.
 func (p *Port) rdma() (rx, tx tally) {
 	rx, tx = p.Traffic.RDMARx, p.Traffic.RDMATx
 	rx.add(p.net.Counters.Rx)
@@ -61,6 +66,8 @@ func (p *Port) rdma() (rx, tx tally) {
 	return rx, tx
 }
 
+// allocCounter makes a counter set, one of the 128 that max_qp_cnt promises less the 0, which means none. Each counts
+// for the QPs that name it in counter_set_id.
 func allocCounter(p *Port, _, out []byte, _ uint32) status {
 	n := p.number(kindCounter, 128, func(n uint32) bool { return p.Counters[n] != nil })
 	if n == 0 {
@@ -84,6 +91,8 @@ var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests":
 	"resp_remote_access_errors": 0xac, "req_transport_retries_exceeded": 0xb4, "resp_cqe_flush_error": 0xbc,
 	"req_cqe_flush_error": 0xc0, "roce_adp_retrans": 0xc8}
 
+// queryCounter answers QUERY_Q_COUNTER for one set, and clears it if the guest asks so. The fields have 32 bits and
+// wrap, as on the card.
 func queryCounter(p *Port, in, out []byte, _ uint32) status {
 	c := p.Counters[uint32(in[0x1f])]
 	if c == nil {
@@ -106,7 +115,9 @@ const (
 	congNP = 2 // notification point
 )
 
-// congField is a parameter: its place, its bit of field_select (the kernel's cong.c), and where it is kept.
+// congField is a parameter: its place, its bit of field_select (the kernel's cong.c), and where it is kept. A field may
+// be a flag, a byte or a word of roce.Congestion; congBool, congU8 and congU32 make the functions for each. Values are
+// taken as they come: package roce bounds them where it uses them.
 type congField struct {
 	at  bits
 	sel uint
@@ -133,6 +144,8 @@ func congBool(at bits, sel uint, f func(*roce.Congestion) *bool) congField {
 	}, func(c *roce.Congestion, v uint64) { *f(c) = v != 0 }}
 }
 
+// congFields are the parameters of debugfs cc_params, by protocol. A new one needs its bit of field_select here, or the
+// guest's write to its file does nothing.
 var congFields = map[byte][]congField{
 	congRP: {
 		congBool(rpClampTgtRate, 1, func(c *roce.Congestion) *bool { return &c.ClampTargetRate }),
@@ -176,7 +189,8 @@ func modifyCong(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// queryCongStatus says for which priorities congestion control is on: all.
+// queryCongStatus says whether congestion control is on for a priority, of which in[11] has the number above the
+// protocol.
 func queryCongStatus(p *Port, in, out []byte, _ uint32) status {
 	on := p.Cong.React
 	if in[11]&0xf == congNP {
@@ -199,6 +213,8 @@ func modifyCongStatus(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
+// queryCongStatistics fills in those of hw_counters that are the port's, not a counter set's: rp_cnp_ignored,
+// rp_cnp_handled, np_ecn_marked_roce_packets, np_cnp_sent.
 func queryCongStatistics(p *Port, _, out []byte, _ uint32) status {
 	w := &p.net.Counters
 	for at, v := range map[int]uint64{0x18: w.CNPIgnored, 0x20: w.CNPHandled, 0x54: w.ECNMarked, 0x5c: w.CNPSent} {

@@ -10,13 +10,16 @@ import (
 // takes only what goes well at once. All else, such as errors, retries and datagrams, is the business of the wire.
 
 // sendBatch bounds what one call of runSend does: requests, and bytes. The timer's thread goes on from there, so that
-// no guest holds a lock for long.
+// no guest holds a lock for long. QEMU lets a guest's read fail after 5 s without an answer, and while a lock is held
+// the port's reads wait.
 const (
 	sendBatch = 256
 	sendBytes = 8 << 20
 )
 
-// runSend does the posted requests of a send queue, as far as they can go now.
+// runSend does the posted requests of a send queue, as far as they can go now. The port's lock is held. A queue that
+// waits for its time is left to the timer: otherwise a guest that rings for ever would have the head of the queue
+// looked at for ever.
 func (p *Port) runSend(q *queue) {
 	if _, waits := p.waiting[q]; waits {
 		return
@@ -59,7 +62,9 @@ const (
 	viaWire // it is for the wire
 )
 
-// onWire says whether a queue's requests go by the wire: all while one is on its way there.
+// onWire says whether a queue's requests go by the wire: all while one is on its way there. Requests must complete in
+// their order, so a queue comes back to the direct path only when all that went by the wire have ended. Datagrams
+// always go by the wire: they have no connection to take the peer from, and may be lost.
 func (p *Port) onWire(q *queue) bool {
 	if q.wire == nil {
 		return false
@@ -67,7 +72,11 @@ func (p *Port) onWire(q *queue) bool {
 	return q.wire.out > 0 || q.datagrams() || !p.s.direct.Load()
 }
 
-// sendOne does the request at the head.
+// sendOne does the request at the head. The WQE is read and checked under the port's own lock first. Taking the peer's
+// lock may have meant to release our own (lockPeer): then the queue, its state and the WQE are read again before
+// anything is done with them.
+//
+// Whatever would fail goes by the wire, which knows the retries, errors and state changes that follow.
 func (p *Port) sendOne(q *queue) (end int, n uint64) {
 	var b [maxWQE]byte
 	w, blocks, found := p.nextWQE(q, &b)
@@ -107,7 +116,8 @@ func (p *Port) sendOne(q *queue) (end int, n uint64) {
 	return m.run(), m.n
 }
 
-// unlockPeer releases a peer, whose own thread does what came up meanwhile.
+// unlockPeer releases a peer, whose own thread does what came up meanwhile. Its frames are not flushed here: nic.Frames
+// may block, and our own lock is still held.
 func (p *Port) unlockPeer(o *Port) {
 	if len(o.frames) > 0 || o.netDirty {
 		o.wakeBy(p.s.now())
@@ -115,7 +125,8 @@ func (p *Port) unlockPeer(o *Port) {
 	o.mu.Unlock()
 }
 
-// message is a request that is being done, with both ports locked.
+// message is a request that is being done, with both ports locked. Until its time has come nothing may change, as it is
+// looked at again from the start then: keys may be gone and the peer may have failed.
 type message struct {
 	p, peer  *Port
 	q, d     *queue // the sender's queue and the receiver's
@@ -125,7 +136,8 @@ type message struct {
 	src, dst []seg
 }
 
-// run does the message, if nothing stands against it.
+// run does the message, if nothing stands against it. All that can be refused is checked before the time on the wire is
+// booked. q.due holds the booked time while the message waits, so that it is booked once.
 func (m *message) run() int {
 	p, q := m.p, m.q
 	if !m.target() {
@@ -139,6 +151,7 @@ func (m *message) run() int {
 	if m.src, fits = p.gatherList(m.wr, q.PD, access); !fits {
 		return viaWire
 	}
+	// log_max_msg is 30.
 	if m.n = total(m.src); m.n > 1<<30 {
 		return viaWire
 	}
@@ -167,7 +180,8 @@ func (m *message) reads() bool {
 	return m.wr.Op == roce.WRRead || m.wr.Op == roce.WRCmpSwap || m.wr.Op == roce.WRFetchAdd
 }
 
-// target finds the receiver's queue.
+// target finds the receiver's queue. The peer must name us in turn: a QP takes packets from its own peer only, and a
+// guest may put any number and address into its context.
 func (m *message) target() bool {
 	if !m.p.up() || !m.peer.up() {
 		return false
@@ -178,7 +192,9 @@ func (m *message) target() bool {
 		(m.q.Service == serviceRC || !m.reads() && m.wr.Op != roce.WRSendInv)
 }
 
-// gatherList translates the list of a request, or its data in line.
+// gatherList translates the list of a request, or its data in line. The data segments name keys of the guest that
+// sends, so they are checked against the queue's PD. The memory of the lists is used while the lock on maps is held,
+// and not after.
 func (p *Port) gatherList(wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
 	if len(wr.Inline) > 0 {
 		return []seg{bytesSeg(wr.Inline)}, true
@@ -193,7 +209,8 @@ func (p *Port) gatherList(wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
 	return out, true
 }
 
-// do does the message, whose time has come.
+// do does the message, whose time has come. False: something stands against it, and nothing has been changed. So checks
+// come before taking a receive, and the copy comes last.
 func (m *message) do() bool {
 	c := m.peer.counters(m.d)
 	switch m.wr.Op {
@@ -218,6 +235,8 @@ func (m *message) do() bool {
 		move(m.src, m.dst)
 		c.RxReads++
 	case roce.WRCmpSwap, roce.WRFetchAdd:
+		// The memory must be mapped here in one piece: an atomic access is impossible by messages, and those would not
+		// be atomic for the guest's CPUs.
 		if m.n != 8 || m.wr.VA%8 != 0 || !m.remote(roce.RemoteAtomic, 8) || len(m.dst) != 1 || m.dst[0].b == nil {
 			return false
 		}
@@ -231,7 +250,8 @@ func (m *message) do() bool {
 	return true
 }
 
-// remote translates the memory of the receiver.
+// remote translates the memory of the receiver. The QP must grant the access, and the key must: both are the peer's
+// own. A message without bytes needs no valid key (IBTA 9.7.4.1.6).
 func (m *message) remote(a roce.Access, n uint64) bool {
 	if m.d.attr.Access&a == 0 {
 		return false
@@ -244,7 +264,8 @@ func (m *message) remote(a roce.Access, n uint64) bool {
 	return f == 0
 }
 
-// send does a SEND: the receiver's next request says where to. It stays posted if the message does not fit.
+// send does a SEND: the receiver's next request says where to. It stays posted if the message does not fit: the
+// position in the queue is put back, and the wire finds the same error, reports it to both sides and fails the QPs.
 func (m *message) send() bool {
 	peer := m.peer
 	s := peer.receives(m.d)
@@ -293,6 +314,8 @@ func (p *Port) invalidate(key, pd uint32) bool {
 
 // Headers of a RoCE v2 packet, without FCS: Ethernet, IP, and what follows.
 const (
+	// These sizes are those of the frames that package roce makes. Both paths must count alike, so a change of headers
+	// there is one here.
 	udpOverhead = 8 + 12 + 4 // UDP, BTH, ICRC
 	retHeader   = 16
 	aetHeader   = 4
@@ -300,7 +323,8 @@ const (
 	onWire      = 24 // preamble, FCS and the gap to the next frame
 )
 
-// flowOf is what a message costs on the wire: frames and bytes there, and of the answer.
+// flow is what a message costs on the wire: frames and bytes there, and of the answer. Ethernet 14, IPv4 20 or IPv6 40,
+// then udpOverhead; a tag adds 4. Only the first packet of a WRITE has a RETH.
 func (m *message) flow() (tx, rx roce.Traffic) {
 	head := uint64(14 + 20 + udpOverhead)
 	t := &m.q.attr.Path
@@ -333,7 +357,8 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 	return data, rx
 }
 
-// counted adds the message's frames to the counters of both ports.
+// counted adds the message's frames to the counters of both ports. The answer to a message is counted too: of
+// acknowledgements as many as the wire would carry without loss.
 func (m *message) counted() {
 	tx, rx := m.flow()
 	prio := m.q.attr.Path.Prio & 7
@@ -349,7 +374,8 @@ func (m *message) counted() {
 }
 
 // pace says when the message is there: when the wire has carried its last byte. The time counts from the doorbell, so
-// that messages which were posted together follow each other without gaps.
+// that messages which were posted together follow each other without gaps. Without rate and latency there is nothing to
+// wait for. A READ occupies the cable twice: the request here, the data from the peer.
 func (m *message) pace() time.Duration {
 	p, q := m.p, m.q
 	if p.nic.RateBits == 0 && p.nic.Latency == 0 {
@@ -365,10 +391,13 @@ func (m *message) pace() time.Duration {
 	return q.due
 }
 
-// maxLag is how far in the past a message may start, where this process was late.
+// maxLag is how far in the past a message may start, where this process was late. Without it a busy machine would show
+// less than the rate of the cable; with more, a queue that had been idle could send a burst above it.
 const maxLag = 2 * time.Millisecond
 
-// occupy books frames on the wire from one port to another, from a time on, and returns when they have passed.
+// occupy books frames on the wire from one port to another, from a time on, and returns when they have passed. The
+// sender's cable is shared with the frames of roce (Share), so that both paths together keep to the rate. The
+// receiver's is rxFree: several senders to one port share its cable, as behind a switch. Both ports are locked.
 func (p *Port) occupy(to *Port, start time.Duration, t roce.Traffic) time.Duration {
 	wire := func(rate int64) time.Duration {
 		if rate == 0 {

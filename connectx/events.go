@@ -1,6 +1,7 @@
 package connectx
 
-// Types of events (enum mlx5_event of linux/mlx5/device.h).
+// Types of events (enum mlx5_event of linux/mlx5/device.h). An EQ says by a bit of its mask which of them it takes;
+// completions name their EQ in the CQ.
 const (
 	eventCompletion = 0x00
 	eventCommEst    = 0x02
@@ -21,7 +22,8 @@ const (
 	portActive = 4
 )
 
-// eq is an event queue.
+// eq is an event queue. PI and CI count without end, in 32 bits; the place in the ring is their low Log bits. An EQ
+// raises its interrupt once for each time that it is armed.
 type eq struct {
 	Num    uint32
 	Log    uint8
@@ -32,6 +34,8 @@ type eq struct {
 	Ring   ring
 }
 
+// createEQ makes an event queue. Its number has 8 bits in doorbells and in commands. Bounds of size and vector are
+// checked before the ring is charged to the guest.
 func createEQ(p *Port, in, out []byte, _ uint32) status {
 	c := in[0x10:]
 	n := p.number(kindEQ, 64, func(n uint32) bool { return p.EQs[n] != nil })
@@ -45,6 +49,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 		return badParam
 	}
 	p.EQs[n] = e
+	// Commands complete on the EQ that asks for their type. The driver makes it first.
 	if e.Mask>>eventCommand&1 != 0 {
 		p.CmdEQ = n
 	}
@@ -52,6 +57,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
+// destroyEQ takes one away. Without the EQ of commands the driver polls again, as it does when it unloads.
 func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	n := uint32(in[11])
 	e := p.EQs[n]
@@ -66,12 +72,15 @@ func destroyEQ(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
-// event writes an entry, and raises the interrupt where the driver waits for one.
+// event writes an entry, and raises the interrupt where the driver waits for one. The entry (struct mlx5_eqe) has its
+// type at 1, the subtype at 3, data at 32 and the owner in its last byte, which alternates from round to round: the
+// driver knows a new entry by it, so that byte is written last (ring.put).
 func (p *Port) event(e *eq, typ, sub byte, data [28]byte) {
 	var b [64]byte
 	b[1], b[3] = typ, sub
 	copy(b[32:], data[:])
 	b[63] = byte(e.PI >> e.Log & 1)
+	// Never write over what the driver has not read. CI comes from a guest: at worst it spoils its own entries.
 	if e.PI-e.CI >= 1<<e.Log || !e.Ring.put(p.mem, uint64(e.PI&(1<<e.Log-1))*64, &b) {
 		return // overrun, or its buffer is gone: the driver's own doing
 	}
@@ -82,7 +91,8 @@ func (p *Port) event(e *eq, typ, sub byte, data [28]byte) {
 	}
 }
 
-// async reports an event to the queue that asked for its type.
+// async reports an event to the queue that asked for its type. The masks of the driver's EQs have no type in common. If
+// a guest's have, any of them gets it.
 func (p *Port) async(typ, sub byte, data [28]byte) {
 	for _, e := range p.EQs {
 		if e.Mask>>typ&1 != 0 {
@@ -92,7 +102,8 @@ func (p *Port) async(typ, sub byte, data [28]byte) {
 	}
 }
 
-// queueEvent reports what happened to a queue (struct mlx5_eqe_qp_srq).
+// queueEvent reports what happened to a queue (struct mlx5_eqe_qp_srq). The number is at 24 of the data, the kind of
+// queue at 20: 0 is a QP.
 func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 	var d [28]byte
 	d[20] = kind
@@ -100,7 +111,8 @@ func (p *Port) queueEvent(typ byte, kind byte, n uint32) {
 	p.async(typ, 0, d)
 }
 
-// portEvent says that the link has changed.
+// portEvent says that the link has changed. The driver asks for the port's state when it gets the event
+// (QUERY_VPORT_STATE, PAOS), so a change must be in the tables before.
 func (p *Port) portEvent() {
 	var d [28]byte
 	d[8] = 1 << 4 // port 1
@@ -111,10 +123,14 @@ func (p *Port) portEvent() {
 	p.async(eventPort, sub, d)
 }
 
-// up says whether the port carries frames: the cable is in and the driver wants it so.
+// up says whether the port carries frames: the cable is in and the driver wants it so. With hung commands frames still
+// pass, as on a card whose firmware hangs and whose pipeline does not.
 func (p *Port) up() bool { return p.link && !p.AdminDown && !p.gone && p.fault < FatalError }
 
-// cq is a completion queue.
+// cq is a completion queue. Counters are free-running; the driver and doorbells show 24 bits of them.
+//
+// Notified is last_notified_index: without it a re-armed queue would raise a second event for an entry that had one,
+// and `ib_send_lat -e` ends with "Couldn't post send".
 type cq struct {
 	Num      uint32
 	EQ       uint32
@@ -138,6 +154,8 @@ const (
 	armedSolicited
 )
 
+// createCQ makes a completion queue. c_eqn names the EQ for its events; the context is kept whole for QUERY_CQ. The
+// last bytes of the doorbell record, at DBR+4, are for arming, and are not read: the doorbell says the same.
 func createCQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:0x50]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
@@ -178,8 +196,8 @@ func destroyCQ(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
-// modifyCQ takes over another EQ, which is all that the driver changes besides moderation; a resize is refused, as
-// cq_resize is not offered.
+// modifyCQ takes over the moderation, which is only shown by QUERY_CQ: each armed queue raises its event at once. A
+// resize is refused, as cq_resize is not offered.
 func modifyCQ(p *Port, in, _ []byte, id uint32) status {
 	c := p.CQs[id]
 	if c == nil {
@@ -209,7 +227,9 @@ func queryCQ(p *Port, _, out []byte, id uint32) status {
 	return ok
 }
 
-// complete writes an entry to a queue.
+// complete writes an entry to a queue. The consumer index is the first word of the doorbell record, in 24 bits. A full
+// queue fails, with an event, instead of losing entries. A CQ that is gone takes nothing: the QP's number for it is the
+// guest's.
 func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	if c == nil || c.Failed {
 		return
@@ -225,6 +245,7 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 		}
 	}
 	b[63] |= byte(c.PI >> c.Log & 1)
+	// Of 128 bytes the second half is the CQE.
 	o := uint64(c.PI&(1<<c.Log-1))*c.size() + c.size() - 64
 	if !c.Ring.put(p.mem, o, b) {
 		return
@@ -255,7 +276,8 @@ const (
 	dbSend  = 0x800 // and up, in steps of 0x100
 )
 
-// doorbell does a write to a UAR page.
+// doorbell does a write to a UAR page. off is the offset in the page. All UAR pages are alike here: a process of the
+// guest may ring for another's queue, but only makes us look at its doorbell record, which it cannot write.
 func (p *Port) doorbell(off uint32, b []byte) {
 	switch {
 	case (off == dbEQArm || off == dbEQ) && len(b) >= 4:
@@ -265,7 +287,8 @@ func (p *Port) doorbell(off uint32, b []byte) {
 		if e == nil {
 			return
 		}
-		// CI counts 24 bits, PI 32.
+		// CI counts 24 bits, PI 32. The write without arming comes in the middle of a batch; the one with arming at its
+		// end.
 		e.CI = e.PI - (e.PI-v)&0xffffff
 		if off == dbEQ {
 			return
@@ -287,7 +310,8 @@ func (p *Port) doorbell(off uint32, b []byte) {
 }
 
 // arm asks for an event at the next entry, or the next solicited one. An entry that the driver has not consumed counts,
-// if there was no event for it.
+// if there was no event for it. Without the last condition an entry that came between the driver's last poll and this
+// doorbell would wait for ever. d is below half of the 24 bits, or ci is ahead of us.
 func (p *Port) arm(c *cq, v uint32) {
 	ci, last := v&0xffffff, c.PI
 	c.Armed = armedAny

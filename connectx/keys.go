@@ -8,7 +8,9 @@ import (
 	"github.com/rackless/rackless/vfiouser"
 )
 
-// mkey is a memory key: a range of virtual addresses, and the pages behind it.
+// mkey is a memory key: a range of virtual addresses, and the pages behind it. A key is index<<8 and a byte that the
+// driver chooses, so that a key of a region which is gone does not fit the next one with its index. Pages are the
+// adapter's addresses of 1<<Shift bytes each, the first of which holds Start.
 type mkey struct {
 	Key        uint32
 	PD         uint32
@@ -22,7 +24,7 @@ type mkey struct {
 	Pages      []uint64
 }
 
-// Modes of access.
+// Modes of access (access_mode of struct mkc). A key of another mode, such as KLM, can be made, but is refused in use.
 const (
 	modePhysical = 0
 	modeMTT      = 1
@@ -46,7 +48,8 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// readKey fills a key from its context and the addresses of its pages.
+// readKey fills a key from its context and the addresses of its pages. Each check of the lengths is a bound: the sum of
+// start and length must not wrap, the number of pages must be in the command, and within what the guest may allocate.
 func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
@@ -74,11 +77,13 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	}
 	k.Pages = make([]uint64, count)
 	for i := range k.Pages {
+		// The low bits of an entry are flags such as the right to write, which the key states as well.
 		k.Pages[i] = be.Uint64(pas[8*i:]) &^ 7
 	}
 	return ok
 }
 
+// keyAccess reads the rights. Remote rights count with those of the QP: both must grant an access.
 func keyAccess(x []byte) roce.Access {
 	var a roce.Access
 	for f, r := range map[bits]roce.Access{mkcLr: roce.LocalRead, mkcLw: roce.LocalWrite, mkcRr: roce.RemoteRead,
@@ -121,7 +126,10 @@ type seg struct {
 	b    []byte
 }
 
-// translate appends the memory behind n bytes at va of a key to out. pd is that of the queue which uses it.
+// translate appends the memory behind n bytes at va of a key to out. pd is that of the queue which uses it. This is the
+// one place that decides which memory a queue or a peer may reach: key, protection domain, rights and range are checked
+// for each use, as the key may have been destroyed or changed since the last. The slices are valid while the lock on
+// maps is held.
 func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
 	k := p.Keys[key>>8]
 	switch {
@@ -131,6 +139,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 		return out, roce.FaultDomain
 	case k.Access&a != a:
 		return out, roce.FaultRights
+	// The differences cannot wrap, where a sum of Start and Len could.
 	case va+n < va, !k.Any && (va < k.Start || va-k.Start > k.Len || n > k.Len-(va-k.Start)):
 		return out, roce.FaultRange
 	case n == 0:
@@ -143,6 +152,7 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 	default:
 		return out, roce.FaultKey
 	}
+	// Offsets count from the page that holds Start.
 	size := uint64(1) << k.Shift
 	for o := va - k.Start&^(size-1); n > 0; {
 		i := o >> k.Shift
@@ -165,7 +175,8 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 	return out, 0
 }
 
-// physical appends memory by its address as the adapter sees it. A range may consist of several mappings.
+// physical appends memory by its address as the adapter sees it. A range may consist of several mappings. A key of mode
+// 0 covers all of the guest's memory: only its kernel can make one, and it reaches no more than the guest's own.
 func (p *Port) physical(out []seg, addr, n uint64) ([]seg, roce.Fault) {
 	if addr+n < addr || n > 1<<40 {
 		return out, roce.FaultAddress
@@ -193,7 +204,8 @@ func total(v []seg) (n uint64) {
 	return n
 }
 
-// move copies from one list to another, as far as both reach.
+// move copies from one list to another, as far as both reach. Where one side is reached by messages, it goes through a
+// buffer of 64 KiB. A message that fails is not noticed: the range was mapped when it was translated.
 func move(dst, src []seg) {
 	var do, so uint64
 	for len(dst) > 0 && len(src) > 0 {
@@ -236,7 +248,8 @@ func (s *seg) write(o uint64, b []byte) bool {
 func bytesSeg(b []byte) seg { return seg{n: uint64(len(b)), b: b} }
 
 // atomically replaces the 8 bytes of guest memory at b by op of them, and returns the old number. The guest's CPUs use
-// the same memory, so it is one instruction here too.
+// the same memory, so it is one instruction here too. The number is little-endian in memory, as on all hosts that run
+// this; b is aligned to 8 bytes, which the callers check.
 func atomically(b []byte, op roce.AtomicOp) uint64 {
 	at := (*uint64)(unsafe.Pointer(&b[:8][0]))
 	for {

@@ -1,9 +1,12 @@
 package connectx
 
-// Layouts of the firmware interface: contexts, capabilities and registers, the fields that this
-// package uses. A field is its first bit, counted from the most significant bit of the first byte,
-// and its width. Names and places are those of Linux 6.1, include/linux/mlx5/mlx5_ifc.h, which
-// gives them for the adapters' firmware.
+// bits is a field of a structure of the firmware interface: contexts, capabilities and registers, as far as this
+// package uses them. It is the first bit, counted from the most significant bit of the first byte, shifted by 8, plus
+// the width in bits. Names and places are those of Linux 6.1, include/linux/mlx5/mlx5_ifc.h, which gives them for the
+// adapters' firmware.
+//
+// All structures are big-endian. A field of up to 32 bits lies within a word of 32 bits; one of 64 bits starts at a
+// byte. The caller sees to it that the bytes are there: see minBuffer.
 type bits uint32
 
 func (f bits) get(b []byte) uint64 {
@@ -18,6 +21,7 @@ func (f bits) get(b []byte) uint64 {
 func (f bits) get32(b []byte) uint32 { return uint32(f.get(b)) }
 func (f bits) is(b []byte) bool      { return f.get(b) != 0 }
 
+// put sets the field to the low bits of v, and leaves the bits beside it alone.
 func (f bits) put(b []byte, v uint64) {
 	at, n := int(f>>8), int(f&0xff)
 	last := (at + n - 1) / 8
@@ -38,7 +42,9 @@ func putAll(b []byte, m map[bits]uint64) {
 	}
 }
 
-// struct qpc
+// struct qpc, the context of a QP: 0xe8 bytes at 0x18 of CREATE_QP and of the commands that change its state. The
+// primary address path (struct ads) is at byte 0x18 of it. Logs are powers of two: of WQEs, and of their size in units
+// of 16 bytes for receives and in blocks of 64 bytes for sends.
 const (
 	qpcState            bits = 0x0<<8 | 4
 	qpcSt               bits = 0x8<<8 | 8
@@ -75,7 +81,8 @@ const (
 	qpcHwRqCounter      bits = 0x5c0<<8 | 32
 )
 
-// struct ads
+// struct ads, an address path. The source is an index into the table of GIDs, the destination a MAC (rmac) and a GID at
+// 0x10. ack_timeout is a power of two of 4.096 us, as in the InfiniBand specification.
 const (
 	adsAckTimeout   bits = 0x40<<8 | 5
 	adsSrcAddrIndex bits = 0x48<<8 | 8
@@ -90,7 +97,8 @@ const (
 	adsRmac310      bits = 0x140<<8 | 32
 )
 
-// struct wq
+// struct wq, within the contexts of RQs, SQs and RMPs at byte 0x30. The page addresses follow at 0xc0. wq_type 0 is a
+// linked list, 1 a ring.
 const (
 	wqWqType      bits = 0x0<<8 | 4
 	wqPageOffset  bits = 0x2b<<8 | 5
@@ -118,12 +126,13 @@ const (
 	rqcRmpn         bits = 0x88<<8 | 24
 )
 
-// struct rmpc
+// struct rmpc, a pool of receives that QPs share: an SRQ of the verbs.
 const (
 	rmpState bits = 0x8<<8 | 4
 )
 
-// struct xrc_srqc
+// struct xrc_srqc. Unlike the others it holds the address of its doorbell record in two parts, the lower one without
+// its low two bits.
 const (
 	xsrqState         bits = 0x0<<8 | 4
 	xsrqLogXrcSrqSize bits = 0x4<<8 | 4
@@ -139,7 +148,8 @@ const (
 	xsrqDbRecordAddrL bits = 0x160<<8 | 30
 )
 
-// struct cqc
+// struct cqc, at 0x10 of CREATE_CQ; the page addresses follow at 0x110. cqe_sz 0 is 64 bytes, 1 is 128. oi lets the
+// queue overrun.
 const (
 	cqcStatus            bits = 0x0<<8 | 4
 	cqcCqeSz             bits = 0x8<<8 | 3
@@ -157,7 +167,8 @@ const (
 	cqcDbrAddr           bits = 0x1c0<<8 | 64
 )
 
-// struct eqc
+// struct eqc, at 0x10 of CREATE_EQ; its mask of events is at 0x58, the page addresses at 0x110. intr is the MSI-X
+// vector.
 const (
 	eqcPageOffset      bits = 0x54<<8 | 6
 	eqcLogEqSize       bits = 0x63<<8 | 5
@@ -167,7 +178,8 @@ const (
 	eqcProducerCounter bits = 0x168<<8 | 24
 )
 
-// struct mkc
+// struct mkc, at 0x10 of CREATE_MKEY; the page addresses follow at 0x110. length64 means that the key covers all
+// addresses. free marks a key that has to be filled by a UMR request first.
 const (
 	mkcFree                    bits = 0x1<<8 | 1
 	mkcAccessMode42            bits = 0x3<<8 | 3
@@ -188,7 +200,7 @@ const (
 	mkcLogPageSize             bits = 0x1db<<8 | 5
 )
 
-// struct tirc
+// struct tirc, at 0x20 of CREATE_TIR. The key of the hash is at 0x28, what is hashed at 0x50.
 const (
 	tircDispType        bits = 0x20<<8 | 4
 	tircInlineRqn       bits = 0xe8<<8 | 24
@@ -203,7 +215,7 @@ const (
 	rqtcRqtActualSize bits = 0xd0<<8 | 16
 )
 
-// struct fte_match_set_lyr_2_4
+// struct fte_match_set_lyr_2_4, the outer headers of a match: see headers for the places of addresses and ports.
 const (
 	matchEthertype  bits = 0x30<<8 | 16
 	matchDmac4716   bits = 0x40<<8 | 32
@@ -214,7 +226,7 @@ const (
 	matchIpVersion  bits = 0x93<<8 | 4
 )
 
-// struct nic_vport_context
+// struct nic_vport_context: what the driver tells the adapter of the netdev. The list of addresses follows at 0x100.
 const (
 	vportMinWqeInlineMode bits = 0x5<<8 | 3
 	vportRoceEn           bits = 0x1f<<8 | 1
@@ -229,7 +241,7 @@ const (
 	vportAllowedListSize  bits = 0x794<<8 | 12
 )
 
-// struct roce_addr_layout
+// struct roce_addr_layout, a row of the table of GIDs, in SET_ROCE_ADDRESS. The GID itself is in the first 16 bytes.
 const (
 	gidVlanValid     bits = 0x83<<8 | 1
 	gidVlanId        bits = 0x84<<8 | 12
@@ -239,7 +251,7 @@ const (
 	gidRoceVersion   bits = 0xd8<<8 | 8
 )
 
-// struct cmd_hca_cap
+// struct cmd_hca_cap, the general capabilities: what they hold, and why, is in caps.go.
 const (
 	capVhcaId                      bits = 0x30<<8 | 16
 	capLogMaxSrqSz                 bits = 0x80<<8 | 8
@@ -378,7 +390,7 @@ const (
 	rpInitialAlphaValue        bits = 0x340<<8 | 32
 )
 
-// struct ptys_reg
+// struct ptys_reg: speeds of the port. The masks have a bit for each link mode.
 const (
 	ptysProtoMask           bits = 0x1d<<8 | 3
 	ptysEthProtoCapability  bits = 0x60<<8 | 32
@@ -387,14 +399,14 @@ const (
 	ptysEthProtoLpAdvertise bits = 0x180<<8 | 32
 )
 
-// struct paos_reg
+// struct paos_reg: whether the port is wanted up and is up; 1 is up, 2 down.
 const (
 	paosAdminStatus bits = 0x14<<8 | 4
 	paosOperStatus  bits = 0x1c<<8 | 4
 	paosAse         bits = 0x20<<8 | 1
 )
 
-// struct pmtu_reg
+// struct pmtu_reg: sizes of frames in bytes, with header and FCS.
 const (
 	pmtuMaxMtu   bits = 0x20<<8 | 16
 	pmtuAdminMtu bits = 0x40<<8 | 16
@@ -406,7 +418,7 @@ const (
 	pmlpWidth bits = 0x18<<8 | 8
 )
 
-// struct ppcnt_reg
+// struct ppcnt_reg: grp chooses a group of counters, prio_tc the priority of those that are by priority.
 const (
 	ppcntGrp    bits = 0x1a<<8 | 6
 	ppcntClr    bits = 0x20<<8 | 1

@@ -9,7 +9,8 @@ import (
 
 // Geometry of the function.
 const (
-	barSize   = 32 << 20
+	barSize = 32 << 20
+	// The driver asks for 1 vector for asynchronous events and one for each CPU; it does not load without MSI-X.
 	vectors   = 32
 	uarBase   = 0x10000 // doorbell pages start at page 16 of the BAR
 	pageSize  = 4096
@@ -28,7 +29,8 @@ const (
 	cfgACS     = 0x100
 )
 
-// model is what distinguishes adapters.
+// model is what distinguishes adapters. Firmware versions are those of real releases. In 14.1023 the minor is beyond
+// what the kernel's quirk for INTx knows, and it warns at each hotplug.
 type model struct {
 	device       uint16
 	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
@@ -41,6 +43,7 @@ type model struct {
 // Rate returns the rate of a model's ports in bits per second, or 0 for one that is unknown.
 func Rate(name string) int64 { return models[name].rate }
 
+// Device ids as in the table of mlx5_core (main.c). Both report one port; a card with two is two functions.
 var models = map[string]model{
 	"":          {0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9},
 	ConnectX4Lx: {0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9},
@@ -49,7 +52,9 @@ var models = map[string]model{
 
 var le, be = binary.LittleEndian, binary.BigEndian
 
-// hardReset is power on, or a function level reset.
+// hardReset is power on, or a function level reset. The interrupt pin stays 0, since no INTx is served. BAR 0 has 32
+// MiB, prefetchable: behind a root port it needs pref64-reserve at hotplug, or the guest has no space to assign. The
+// port's lock is held, or nobody knows the port yet.
 func (p *Port) hardReset() {
 	p.config = [4096]byte{}
 	c := p.config[:]
@@ -82,7 +87,8 @@ func (p *Port) hardReset() {
 	p.NICMode = nicDisabled // until a driver enters its command queue
 }
 
-// function is the port as QEMU sees it.
+// function is the port as QEMU sees it. Its methods come from the thread of the connection, one at a time, and take the
+// port's lock: the timer and other ports use the port meanwhile.
 type function Port
 
 // Connected implements vfiouser.Device.
@@ -96,7 +102,8 @@ func (f *function) Disconnected() {
 	p.hardReset()
 }
 
-// Reset implements vfiouser.Device.
+// Reset implements vfiouser.Device. QEMU resets a device when it connects, which must not undo Restore: a restored
+// guest resumes in the middle of its work. The first access to the BAR says that this is over.
 func (f *function) Reset() {
 	p := (*Port)(f)
 	p.lock()
@@ -118,6 +125,7 @@ func (f *function) Read(region int, off uint64, b []byte) {
 		}
 	case region == vfiouser.RegionConfig:
 		copy(b, p.config[off:])
+	// A read may have any length and place; each byte is made on its own.
 	case off < pageSize+0x100:
 		p.restored = false
 		for i := range b {
@@ -149,6 +157,9 @@ var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xf
 	cfgPM + 4: 0x03, cfgPM + 5: 0x01, cfgDevCtl: 0xff, cfgDevCtl + 1: 0x7f, cfgExp + 16: 0xc3, cfgExp + 17: 0x0f,
 	cfgExp + 0x28: 0x1f, cfgExp + 0x29: 0xe4, cfgExp + 0x30: 0x3f, cfgMSIX + 3: 0xc0}
 
+// configWrite changes configuration space. QEMU passes on what the guest writes, apart from what it emulates itself
+// (MSI-X). All other bits are read-only, so that a guest cannot make up another device. A function level reset must
+// work, as VFIO in the guest uses it before it hands the adapter on.
 func (p *Port) configWrite(off uint64, b []byte) {
 	for i, v := range b {
 		at := off + uint64(i)
@@ -156,6 +167,7 @@ func (p *Port) configWrite(off uint64, b []byte) {
 		case at == cfgDevCtl+1 && v&0x80 != 0: // initiate function level reset
 			p.hardReset()
 			return
+		// Bits below the size read as zeros: thereby software measures the BAR.
 		case at == cfgBAR0+3:
 			p.config[at] = v & ^byte(barSize>>24-1)
 		case at >= cfgBAR0+4 && at < cfgBAR0+8:
@@ -167,7 +179,9 @@ func (p *Port) configWrite(off uint64, b []byte) {
 	}
 }
 
-// The initialization segment (struct mlx5_init_seg of the kernel's linux/mlx5/device.h).
+// The initialization segment (struct mlx5_init_seg of the kernel's linux/mlx5/device.h), at the start of the BAR,
+// big-endian. What is not listed reads as zeros: so does "initializing" at 0x1fc, for which the driver waits at its
+// start.
 const (
 	segCmdQHigh = 0x10
 	segCmdQLow  = 0x14
@@ -178,18 +192,20 @@ const (
 	segCounter  = 0x1010
 )
 
-// nicDisabled is what nic_interface says after a reset; a driver that did not expect it starts again.
+// nicDisabled is what nic_interface says after a reset (MLX5_NIC_IFC_DISABLED). The poll of health.c sees it, so a
+// driver that did not expect the reset recovers instead of waiting for its commands.
 const nicDisabled = 1
 
 // clockHz is the frequency of the adapter's clock.
 const clockHz = 156250000
 
+// ticks is the clock of time stamps. The seconds are taken apart, since the product would overflow after two minutes.
 func (p *Port) ticks() uint64 {
 	d := p.s.now()
 	return uint64(d/time.Second)*clockHz + uint64(d%time.Second)*clockHz/uint64(time.Second)
 }
 
-// initSegment returns a byte of the segment.
+// initSegment returns a byte of the segment. Revision 5 of the command interface is the one that cmd.c accepts.
 func (p *Port) initSegment(at uint64) byte {
 	var w [8]byte
 	switch at &^ 7 {
@@ -214,6 +230,8 @@ func (p *Port) initSegment(at uint64) byte {
 	return w[at&7]
 }
 
+// initWrite takes a write to the segment. The address of the command queue comes in two halves, the low one last, with
+// nic_interface in bits 8 and 9. A command may run for milliseconds; the guest's write was posted and does not wait.
 func (p *Port) initWrite(off uint64, b []byte) {
 	if len(b) == 8 && off%8 == 0 {
 		p.initWrite(off, b[:4])

@@ -19,7 +19,10 @@ type Port struct {
 	vfu   *vfiouser.Server
 	mem   *vfiouser.Memory
 
-	// mu guards all that follows. Two ports are locked in the order of their ids: see lockPeer.
+	// mu guards all that follows, apart from the atomics. Two ports are locked in the order of their ids: see lockPeer.
+	//
+	// Order of the locks: outMu, Server.maps for reading, mu, Server.mu, those of vfiouser. Who holds mu must not take
+	// maps again: a writer that waits between two read locks of a thread stops it for ever.
 	mu sync.Mutex
 	tables
 	config   [4096]byte
@@ -71,17 +74,21 @@ func (p *Port) took(n int) {
 
 // limits of what a guest may allocate.
 const (
+	// Without them a guest could use up the memory of the process, which is that of all NICs of the lab. A page address
+	// takes 8 bytes here: 128 MiB at the most.
 	maxObjects = 1 << 18
 	maxPages   = 1 << 24 // page addresses in all objects
 )
 
-// lock takes the port, and keeps guest memory in place.
+// lock takes the port, and keeps guest memory in place. The read lock on maps lets slices of guest memory live until
+// unlock. A client's DMA_UNMAP is answered only when nobody uses the range.
 func (p *Port) lock() {
 	p.s.maps.RLock()
 	p.mu.Lock()
 }
 
-// unlock releases the port and sends the frames that were queued.
+// unlock releases the port and sends the frames that were queued. No callback runs with the lock held: Frames leads
+// into the lab's switch, which may call Deliver of another port or block.
 func (p *Port) unlock() {
 	if p.netDirty {
 		p.poll(p.s.now())
@@ -107,7 +114,9 @@ func (p *Port) copyFrame(b []byte) []byte {
 	return append(make([]byte, 0, max(len(b), 2048)), b...)
 }
 
-// flushFrames gives queued frames to the wire, one goroutine at a time.
+// flushFrames gives queued frames to the wire, one goroutine at a time. TryLock keeps them in order without waiting:
+// whoever holds outMu sends what others queue meanwhile. The lists of frames and of sent ones change places, so nothing
+// is allocated.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
 		var done [][]byte
@@ -139,8 +148,9 @@ func (p *Port) flushFrames() {
 	}
 }
 
-// lockPeer locks another port besides this one. False: this one was released in between, so that what was read from
-// its tables has to be read again; both are locked all the same.
+// lockPeer locks another port besides this one. False: this one was released in between, so that what was read from its
+// tables has to be read again; both are locked all the same. Two ports that send to each other would otherwise wait for
+// each other. TryLock is free of that, so the lower id is only waited for with nothing held.
 func (p *Port) lockPeer(o *Port) bool {
 	if p.id < o.id {
 		o.mu.Lock()
@@ -164,7 +174,8 @@ func (p *Port) logf(format string, args ...any) {
 	}
 }
 
-// maxTick bounds one call of tick, as the ports share a thread.
+// maxTick bounds one call of tick, as the ports share a thread. One guest that keeps its queues full would otherwise
+// make all others late.
 const maxTick = 2 * time.Millisecond
 
 // tick runs what is due.
@@ -223,7 +234,8 @@ func (p *Port) SetLink(up bool) {
 	p.portEvent()
 }
 
-// Close removes the adapter: its guest then reads all ones.
+// Close removes the adapter: its guest then reads all ones. gone stops accesses first, then the connection ends, and
+// only then are the tables dropped: the thread of the connection uses them until vfu.Close returns.
 func (p *Port) Close() error {
 	p.mu.Lock()
 	p.gone, p.link = true, false
@@ -244,7 +256,8 @@ func (p *Port) Close() error {
 	return err
 }
 
-// setGID enters an address of the port where others find it.
+// setGID enters an address of the port where others find it. The key has the MAC too: guests may have link-local
+// addresses in common. The map of the server is under its own lock, as all ports read it on each message.
 func (p *Port) setGID(i uint32, g gidEntry) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -271,7 +284,8 @@ func (p *Port) hasGID(k gidKey, but uint32) bool {
 	return false
 }
 
-// dropState forgets all that the driver set up.
+// dropState forgets all that the driver set up. Frames which wait for the cable are dropped with it. The old roce.Port
+// is left to the garbage collector: nothing calls it any more, as all its callers go through p.net.
 func (p *Port) dropState() {
 	p.s.mu.Lock()
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })

@@ -25,6 +25,8 @@ const (
 	optTimeout = 14
 )
 
+// transitions are the edges of the state diagram of a QP (IBTA 10.3.1), with what each of them takes over, as mlx5_ib
+// sends it. ERR and RST can be reached from each state.
 var transitions = map[uint16]transition{
 	opRst2Init: {from: []roce.State{roce.Reset}, to: roce.Init, take: []bits{qpcSt, qpcPd, qpcCqnSnd, qpcCqnRcv,
 		qpcSrqnRmpnXrqn, qpcQKey, qpcRre, qpcRwe, qpcRae, qpcCounterSetId, qpcDethSqpn}, path: true},
@@ -42,6 +44,8 @@ var transitions = map[uint16]transition{
 	op2Rst:      {to: roce.Reset},
 }
 
+// modifyQP makes the handler of a transition. A driver checks the order of states itself. A wrong one comes from a
+// guest that tries, and gets badQPState.
 func modifyQP(op uint16) handler {
 	t := transitions[op]
 	return func(p *Port, in, _ []byte, id uint32) status {
@@ -60,7 +64,9 @@ func modifyQP(op uint16) handler {
 	}
 }
 
-// takeQPC takes over the fields of a QPC that a transition brings.
+// takeQPC takes over the fields of a QPC that a transition brings. The QPC that is kept always has all fields, so that
+// QUERY_QP, Save and setAttr find them there. A transition brings the others as zeros, which must not overwrite what an
+// earlier one set.
 func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 	for _, f := range t.take {
 		f.put(q.Ctx, f.get(x))
@@ -71,6 +77,7 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 		}
 	}
 	at := q.Ctx[qpcPath:]
+	// The timeout belongs to the sender: it comes with RTR2RTS, outside of the path that INIT2RTR brought.
 	switch old := adsAckTimeout.get(at); {
 	case t.path || mask>>optPath&1 != 0:
 		copy(at[:adsSize], x[qpcPath:])
@@ -84,6 +91,7 @@ func (p *Port) takeQPC(q *queue, t *transition, mask uint32, x []byte) {
 	}
 	for f, v := range map[bits]*uint32{qpcCqnSnd: &q.SendCQ, qpcCqnRcv: &q.RecvCQ, qpcSrqnRmpnXrqn: &q.SRQ,
 		qpcPd: &q.PD} {
+		// A zero is a field that the driver has not given yet.
 		if n := f.get32(q.Ctx); n != 0 {
 			*v = n
 		}
@@ -98,7 +106,9 @@ const (
 	adsGID  = 0x10
 )
 
-// setAttr derives the attributes of the transport from the QPC.
+// setAttr derives the attributes of the transport from the QPC. It is done again when a row of the table of GIDs
+// changes, as the path holds the row's address. MTU is a code: 1 is 256 bytes, 5 is 4096. Any other counts as the
+// nearest of these, so that no length is 0.
 func (p *Port) setAttr(q *queue) {
 	x, a := q.Ctx, q.Ctx[qpcPath:]
 	var mac [6]byte
@@ -113,6 +123,7 @@ func (p *Port) setAttr(q *queue) {
 	t := &q.attr.Path
 	t.Prio, t.HopLimit, t.FlowLabel = uint8(adsEthPrio.get(a)), uint8(adsHopLimit.get(a)), adsFlowLabel.get32(a)
 	t.TClass, t.SrcPort = uint8(adsTclass.get(a)), uint16(adsUdpSport.get(a))
+	// For RoCE v2 mlx5_ib fills in dscp, the upper six bits of the traffic class, and not tclass.
 	if t.TClass == 0 {
 		t.TClass = uint8(adsDscp.get(a) << 2)
 	}
@@ -124,7 +135,8 @@ func (p *Port) setAttr(q *queue) {
 	}
 }
 
-// setState moves a QP to a state, with what follows from it.
+// setState moves a QP to a state, with what follows from it. Requests which were posted in RTR ring before they may
+// run, hence the look at RTS.
 func (p *Port) setState(q *queue, to roce.State) {
 	q.State = to
 	qpcState.put(q.Ctx, uint64(to))
@@ -146,7 +158,8 @@ func (p *Port) setState(q *queue, to roce.State) {
 const flushBatch = 1 << 10
 
 // flush ends all posted requests of a failed QP. The driver may post more, for which it rings no doorbell where they
-// are receives, so a failed queue is looked at again.
+// are receives, so a failed queue is looked at again. The pause doubles from 1 ms to 50 ms and ends after about half a
+// second without a request: a doorbell of the send queue starts it again.
 func (p *Port) flush(q *queue) {
 	did := false
 	var wr roce.RecvWR
@@ -176,6 +189,7 @@ func (p *Port) flush(q *queue) {
 	}
 }
 
+// queryQP answers QUERY_QP. Of QPs on the direct path the numbers of packets stand still: no packet has one.
 func queryQP(p *Port, _, out []byte, id uint32) status {
 	q := p.Queues[id]
 	if q == nil || q.Kind != queueQP {
@@ -205,7 +219,9 @@ func (p *Port) counters(q *queue) *roce.Counters {
 	return p.count.noSet
 }
 
-// umr changes a memory key by a work request: kernel drivers register memory so (fast registration).
+// umr changes a memory key by a work request: kernel drivers register memory so (fast registration). The guest's kernel
+// posts such requests for NVMe over Fabrics, iSER and NFS over RDMA, to a QP of its own. Only a key that was made for
+// it (umr_en) and is of the queue's domain can be changed; the driver's own UMR QP may change those of all domains.
 func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	// Control segment of 48 bytes, context of 64, then the addresses: in line, or in memory that a data segment names.
 	const ctrl, ctx = 48, 64
@@ -265,6 +281,8 @@ const (
 	umrFree   = 1 << 29
 )
 
+// umrContext takes over the fields of a key that the mask names. A page below 4 KiB would make the list of pages longer
+// than the memory behind it, so it is rounded up.
 func umrContext(k *mkey, x []byte, mask uint64) {
 	if mask&umrLen != 0 {
 		k.Len = mkcLen.get(x)

@@ -39,7 +39,12 @@ const (
 	wqError = 3
 )
 
-// queue is a QP, or one half of one.
+// queue is a QP, or one half of one: the driver's Ethernet queues are an SQ or an RQ alone, and an SRQ is receives
+// alone. All have numbers from one space, as doorbells and CQEs tell them apart by nothing else.
+//
+// Exported fields are saved. SI and RI are free-running 16-bit counters, compared by difference; SI counts blocks of 64
+// bytes and RI whole WQEs, as in the doorbell record (DBR): its first word is the guest's counter of receives, its
+// second that of sends.
 type queue struct {
 	Num      uint32
 	Kind     uint8
@@ -74,7 +79,8 @@ type queue struct {
 	wire *wireQP
 }
 
-// shape sets the geometry of a queue's ring, and checks it.
+// shape sets the geometry of a queue's ring, and checks it. Receives come first in the ring, then sends. The bounds
+// keep the size of a ring below 1 GiB, and shifts within their words.
 func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	size := uint64(0)
 	if !q.NoRecv {
@@ -109,6 +115,8 @@ func (p *Port) enter(q *queue, out []byte) status {
 	return ok
 }
 
+// destroyQueue takes a queue of any kind away. Messages in flight end with it, without completions: the driver has
+// flushed the QP before, or wants none.
 func destroyQueue(p *Port, _, _ []byte, id uint32) status {
 	q := p.Queues[id]
 	if q == nil {
@@ -123,8 +131,11 @@ func destroyQueue(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
+// qpcSize is that of struct qpc, in bytes. Restore checks it, as a saved context is indexed without further checks.
 const qpcSize = 0xe8
 
+// createQP makes a QP in state Reset; most of the context comes again with the transitions. Raw packet QPs are refused:
+// mlx5_ib builds them of an RQ and an SQ.
 func createQP(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x18 : 0x18+qpcSize]
 	q := &queue{Kind: queueQP, Service: uint8(qpcSt.get(x)), PD: qpcPd.get32(x), User: qpcUserIndex.get32(x),
@@ -156,6 +167,7 @@ func createWQ(kind uint8) handler {
 		case queueRQ:
 			q.RecvCQ, q.User, q.Counter = rqcCqn.get32(x), rqcUserIndex.get32(x), rqcCounterSetId.get32(x)
 			q.KeepVLAN = rqcVsd.is(x)
+		// It has no state to be modified to before use.
 		case queueRMP:
 			q.State = wqReady
 		}
@@ -169,6 +181,7 @@ func createWQ(kind uint8) handler {
 	}
 }
 
+// createXSRQ makes an SRQ of XRC. Its WQEs are always a linked list.
 func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	x := in[0x10:]
 	q := &queue{Kind: queueSRQ, State: wqReady, PD: xsrqPd.get32(x), RecvCQ: xsrqCqn.get32(x),
@@ -182,7 +195,8 @@ func createXSRQ(p *Port, in, out []byte, _ uint32) status {
 	return p.enter(q, out)
 }
 
-// modifyWQ changes the state of an RQ or SQ.
+// modifyWQ changes the state of an RQ or SQ. The driver moves its queues from Reset to Ready and back. Back at Reset,
+// the counters start at 0, as do those of the driver.
 func modifyWQ(kind uint8) handler {
 	return func(p *Port, in, _ []byte, id uint32) status {
 		q := p.Queues[id]
@@ -221,7 +235,8 @@ func armLimit(at int) handler {
 	}
 }
 
-// posted is how many receives wait in a queue; a number that it cannot hold counts as none.
+// posted is how many receives wait in a queue; a number that it cannot hold counts as none. The word is the guest's and
+// may be anything: without the check a wild one would have up to 65535 old WQEs taken for new.
 func (p *Port) posted(q *queue) uint16 {
 	end, _ := p.mem.Load32(q.DBR)
 	n := uint16(end) - q.RI
@@ -231,7 +246,8 @@ func (p *Port) posted(q *queue) uint16 {
 	return n
 }
 
-// receives is the queue that a QP's receives come from.
+// receives is the queue that a QP's receives come from. nil: the QP has none, or names a queue that is gone or of
+// another kind.
 func (p *Port) receives(q *queue) *queue {
 	if q.Kind != queueQP || q.Receives == receivesOwn {
 		return q
@@ -246,7 +262,12 @@ func (p *Port) receives(q *queue) *queue {
 // maxSegs bounds the list of a receive: the largest WQE holds so many.
 const maxSegs = 64
 
-// nextRecv takes the next posted receive; the ID is the index that its completion carries.
+// nextRecv takes the next posted receive; the ID is the index that its completion carries. A WQE of a ring is a list of
+// data segments, each length, key and address. In a linked queue it begins with a segment whose bytes 2 and 3 are the
+// index of the next one, and the completion carries the index of the WQE, which the driver puts back into its list. The
+// index is masked where it is used, so that the guest's list can lead nowhere else.
+//
+// A posted receive rings no doorbell. Whoever finds none has to come again: on the wire by the RNR timer of the sender.
 func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	s := p.receives(q)
 	if s == nil || s.NoRecv || s.DBR == 0 || p.posted(s) == 0 {
@@ -283,7 +304,8 @@ func (p *Port) nextRecv(q *queue, wr *roce.RecvWR) bool {
 	return true
 }
 
-// belowLimit raises the event of a shared queue that runs low, once.
+// belowLimit raises the event of a shared queue that runs low, once. It is disarmed by that, until the driver arms it
+// again with a new level (ARM_RQ).
 func (p *Port) belowLimit(s *queue) {
 	if s.Limit > 0 && p.posted(s) < s.Limit {
 		s.Limit = 0
@@ -311,14 +333,19 @@ const (
 	flagSolicit  = 0x02
 )
 
+// operations are the opcodes of a QP. A UMR request has done its work when it is parsed, so what is left of it is a NOP
+// that completes in its turn. Others are refused: to complete what was not done would be a lie to the driver.
 var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendInv, wqeWrite: roce.WRWrite,
 	wqeWriteImm: roce.WRWriteImm, wqeSend: roce.WRSend, wqeSendImm: roce.WRSendImm, wqeRead: roce.WRRead,
 	wqeCmpSwap: roce.WRCmpSwap, wqeFetchAdd: roce.WRFetchAdd, wqeLocalInv: roce.WRLocalInv, wqeUMR: roce.WRNop}
 
-// maxWQE is the largest WQE: 63 units of 16 bytes, in blocks of 64.
+// maxWQE is the largest WQE: 63 units of 16 bytes, in blocks of 64. max_wqe_sz_sq promises it.
 const maxWQE = 1024
 
 // nextWQE reads the WQE at the head of a send queue: its bytes, and how many blocks it takes. It does not consume it.
+// The WQE is copied: a guest that changes it afterwards cannot pass a check with one value and have another used. It
+// may wrap around the end of the queue, and is cut to the blocks that are posted. More posted blocks than the queue has
+// are a wild doorbell record, and count as none.
 func (p *Port) nextWQE(q *queue, b *[maxWQE]byte) (w []byte, blocks uint16, ok bool) {
 	if q.NoSend || q.DBR == 0 {
 		return nil, 0, false
@@ -345,10 +372,12 @@ func (p *Port) nextWQE(q *queue, b *[maxWQE]byte) (w []byte, blocks uint16, ok b
 	return b[:max(ctrlSize, min(16*units, 64*int(blocks)))], blocks, true
 }
 
-// id of a send request: what its completion says of it.
+// sendID is what the completion of a send request says of it: index and opcode, from the first word of its control
+// segment.
 func sendID(w []byte) uint64 { return uint64(be.Uint32(w) & 0xffffff) } // index and opcode
 
-// parse reads a WQE of a QP. What is wrong with it stands in wr.Fail.
+// parse reads a WQE of a QP. What is wrong with it stands in wr.Fail. Segments follow the control segment in this
+// order: address (datagrams), remote address, atomic operands, data. wr is kept between calls, with its lists.
 func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 	op := w[3]
 	*wr = sendWR{ID: sendID(w), Signaled: w[11]&flagComplete != 0, Solicited: w[11]&flagSolicit != 0,
@@ -393,7 +422,9 @@ func (p *Port) parse(q *queue, w []byte, wr *sendWR) {
 
 func (q *queue) datagrams() bool { return q.Service == serviceUD || q.Service == serviceGSI }
 
-// parseAV reads the address of a datagram (struct mlx5_av), and returns what follows; nil if it is too short.
+// parseAV reads the address of a datagram (struct mlx5_av), and returns what follows; nil if it is too short. The top
+// bit of byte 8 says that the address is 48 bytes long, the only form that RoCE uses. Its row of the table of GIDs
+// decides the source.
 func (p *Port) parseAV(q *queue, w []byte, wr *sendWR) []byte {
 	if len(w) < avSize || w[8]&0x80 == 0 {
 		return nil
@@ -415,7 +446,9 @@ func (p *Port) path(index uint32, mac [6]byte, to roce.GID) roce.Path {
 	return roce.Path{SrcMAC: g.MAC, DstMAC: mac, Src: g.GID, Dst: to, Tagged: g.Tagged, VLAN: g.VLAN}
 }
 
-// parseData reads data segments: pieces of memory, or the data itself.
+// parseData reads data segments: pieces of memory, or the data itself. A length with its top bit set is data in line,
+// padded to 16 bytes. Both kinds in one request are refused: roce takes one or the other. Lengths are checked against
+// the WQE here, keys when they are used.
 func parseData(w []byte, wr *sendWR) roce.Status {
 	for len(w) >= 16 {
 		n := be.Uint32(w)

@@ -2,7 +2,8 @@ package connectx
 
 import "github.com/rackless/rackless/roce"
 
-// Registers of ACCESS_REG. The data start after 16 bytes, in the command and in its answer.
+// Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes, in the command and in its
+// answer.
 const (
 	regPCAP  = 0x5001
 	regPMLP  = 0x5002
@@ -18,6 +19,9 @@ const (
 	keptSize = 256
 )
 
+// accessReg answers ACCESS_REG: op_mod 0 writes, 1 reads. The answer starts as an echo of the request, so that fields
+// which choose something (port, group) come back. Unknown registers keep what is written: tools that set and read one
+// again see their value. Their number and size are bounded.
 func accessReg(p *Port, in, out []byte, _ uint32) status {
 	reg, write := be.Uint32(in[8:])&0xffff, opMod(in) == 0
 	d, o := in[regData:], out[regData:]
@@ -47,7 +51,8 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
-// portState is the register by which the driver sets the port up or down.
+// portState is the register by which the driver sets the port up or down. The driver sets it down when the netdev goes
+// down. Status 1 is up, 2 is down.
 func (p *Port) portState(d, o []byte, write bool) {
 	if write {
 		was := p.up()
@@ -75,6 +80,9 @@ const (
 	mode100G  = 1 << 22
 )
 
+// linkModes fills in PTYS: all modes of the port's speed are offered, one is in use while the link is up. ethtool,
+// ibstat and the rate in the GID attributes come from it. A rate that is no speed of a card counts as 25 Gb/s below
+// 100.
 func (p *Port) linkModes(o []byte) {
 	all, one := uint64(modes25G), uint64(mode25G)
 	if p.nic.RateBits >= 100e9 || p.nic.RateBits == 0 && p.nic.Model == ConnectX5 {
@@ -87,7 +95,8 @@ func (p *Port) linkModes(o []byte) {
 		ptysEthProtoLpAdvertise: all})
 }
 
-// portCounters fills in a group of PPCNT: 64-bit counters, in the order of mlx5_ifc.h.
+// portCounters fills in a group of PPCNT: 64-bit counters, in the order of mlx5_ifc.h. ethtool -S shows them with the
+// suffix _phy, and those by priority as rx_prio3_pause and alike. Groups that are not here read as zeros.
 func (p *Port) portCounters(group, prio byte, o []byte) {
 	clear(o[:0xf8])
 	put := func(at int, v uint64) { be.PutUint64(o[at:], v) }

@@ -2,15 +2,16 @@ package connectx
 
 import "github.com/rackless/rackless/vfiouser"
 
-// ring is a buffer that the driver described by page addresses.
+// ring is a buffer that the driver described by page addresses. Only the addresses are kept; each access looks them up
+// in the guest's memory, which may have changed its mappings since.
 type ring struct {
 	Pages []uint64
 	Shift uint8 // of the page size
 	Off   uint64
 }
 
-// newRing reads the page addresses of a buffer of size bytes; logPage counts from 4 KiB, and
-// pageOff in 64ths of a page.
+// newRing reads the page addresses of a buffer of size bytes; logPage counts from 4 KiB, and pageOff in 64ths of a
+// page. The shift and the size are bounded first, so that no sum below can wrap.
 func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	if logPage > 18 || size == 0 || size > 1<<30 {
 		return ring{}, false
@@ -28,7 +29,8 @@ func (p *Port) newRing(pas []byte, logPage, pageOff, size uint64) (ring, bool) {
 	return r, true
 }
 
-// charge counts page addresses against the guest's limit.
+// charge counts page addresses against the guest's limit. Each page address that a guest has the server keep is
+// counted, until drop or destroyKey gives it back.
 func (p *Port) charge(n int) bool {
 	if p.NPages+n > maxPages {
 		return false
@@ -40,7 +42,7 @@ func (p *Port) charge(n int) bool {
 // drop gives back what newRing charged.
 func (p *Port) drop(r *ring) { p.NPages -= len(r.Pages) }
 
-// at returns the address of offset o, and how many bytes follow it in its page.
+// at returns the address of offset o, and how many bytes follow it in its page. Both are 0 beyond the end.
 func (r *ring) at(o uint64) (addr, left uint64) {
 	o += r.Off
 	i := o >> r.Shift
@@ -64,7 +66,8 @@ func (r *ring) read(m *vfiouser.Memory, o uint64, b []byte) bool {
 	return true
 }
 
-// put writes an entry of 64 bytes whose last word hands it over. Entries do not cross pages.
+// put writes an entry of 64 bytes whose last word hands it over. Entries do not cross pages. The rest comes first, then
+// the last word in one store: the guest polls its owner bit on another CPU.
 func (r *ring) put(m *vfiouser.Memory, o uint64, b *[64]byte) bool {
 	at, left := r.at(o)
 	if left < 64 {

@@ -10,7 +10,8 @@ import (
 	"github.com/rackless/rackless/roce"
 )
 
-// saved is what Save writes.
+// saved is what Save writes. The device id guards against restoring into another model. gob leaves out unexported
+// fields, which revive makes anew, and knows added or missing ones by their names.
 type saved struct {
 	Device uint16
 	Config []byte
@@ -59,7 +60,9 @@ func (p *Port) Restore(state []byte) error {
 	return nil
 }
 
-// revive makes the parts of a QP that are not saved.
+// revive makes the parts of a QP that are not saved. roce knows no shortcut to a state, so its half goes through the
+// states before, with the attributes of the saved context. Numbers of packets start at those that the QP was set up
+// with: both ends of a connection must be restored together.
 func (p *Port) revive(q *queue) {
 	p.setAttr(q)
 	q.rang = p.s.now()

@@ -33,12 +33,15 @@ type Server struct {
 	start time.Time
 	// direct says that messages between two adapters of the server are copied, without frames on the wire.
 	direct atomic.Bool
-	// maps is held for reading while guest memory is in use, and for writing while a table of it
-	// changes. It is one lock for all adapters, as a message has two of them: two read locks could
-	// wait for each other's writers.
+	// maps is held for reading while guest memory is in use, and for writing while a table of it changes. It is one
+	// lock for all adapters, as a message has two of them: two read locks could wait for each other's writers. Package
+	// vfiouser takes it for writing, with no other lock held.
 	maps sync.RWMutex
 
-	mu    sync.RWMutex
+	// mu guards ports, ids and gids. It is taken while a port's lock is held (setGID, dropState): the order is the
+	// port's lock first.
+	mu sync.RWMutex
+	// A slice that was read stays valid: Close makes a new one.
 	ports []*Port
 	ids   int // given to ports so far
 	gids  map[gidKey]*Port
@@ -46,7 +49,8 @@ type Server struct {
 	timer *timer
 }
 
-// gidKey finds the port of an address on the wire.
+// gidKey finds the port of an address on the wire. Both are needed: two guests may have the same link-local GID, and a
+// MAC may have many GIDs.
 type gidKey struct {
 	gid [16]byte
 	mac [6]byte
@@ -123,7 +127,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// lookup returns the port that has an address, if its cable is plugged in.
+// lookup returns the port that has an address, or nil. Whether its cable is plugged in is for the caller to see, under
+// that port's lock.
 func (s *Server) lookup(k gidKey) *Port {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -3,7 +3,8 @@ package connectx
 // Steering of received frames: flow tables lead from the root to TIRs, a TIR to an RQ, or by a hash
 // and an RQT to one of several.
 
-// tir says where the frames of a flow go.
+// tir says where the frames of a flow go. A TIR (transport interface receive) is the driver's name for it: one for each
+// kind of traffic, such as TCP over IPv4, with the fields to hash. Key is the key of the Toeplitz hash.
 type tir struct {
 	RQ       uint32 // the one queue
 	RQT      uint32 // or a table of them
@@ -46,6 +47,7 @@ func modifyTIR(p *Port, in, _ []byte, id uint32) status {
 	if t == nil {
 		return badResource
 	}
+	// LRO is not offered, and loopback has no meaning here.
 	n, mask := readTIR(in[0x20:]), be.Uint64(in[0x10:])
 	if mask&tirTable != 0 {
 		t.RQT, t.Indirect = n.RQT, true
@@ -61,7 +63,8 @@ func destroyTIR(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
-// logMaxRQT is the size of the largest table of receive queues.
+// logMaxRQT is the log of the size of the largest table of receive queues, as rss_ind_tbl_cap and log_max_rqt_size say.
+// mlx5e uses 128 entries where it can.
 const logMaxRQT = 7
 
 func readRQT(x []byte) []uint32 {
@@ -107,12 +110,13 @@ const (
 	maxDepth      = 64 // of tables that lead to each other
 )
 
+// flowKey is the place of an entry: its table, and its index there, by which entries have precedence.
 type flowKey struct{ Table, Index uint32 }
 
 // matchSize is the outer headers of a match (struct fte_match_set_lyr_2_4).
 const matchSize = 0x40
 
-// flow is an entry of a flow table.
+// flow is an entry of a flow table. Value is masked when it is set, so that a match is one comparison.
 type flow struct {
 	Mask, Value [matchSize]byte
 	Other       bool // it matches on more than this package looks at
@@ -127,6 +131,8 @@ type flowGroup struct {
 	Other bool
 }
 
+// createGroup notes the mask of a group. match_criteria_enable has a bit for each part of a match; bit 0 is the outer
+// headers. A group that matches on others, such as tunnels, gets frames of no kind: its entries are skipped.
 func createGroup(p *Port, in, out []byte, _ uint32) status {
 	n := p.number(kindOther, 1<<20, func(n uint32) bool { return p.Groups[n] != nil })
 	if n == 0 {
@@ -147,6 +153,8 @@ func destroyGroup(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
+// setFlow enters a flow. Tables of sent frames and of RDMA are accepted and do nothing: the driver fills them at its
+// start, and no traffic here goes through them. An entry that exists is overwritten.
 func setFlow(p *Port, in, _ []byte, _ uint32) status {
 	if in[0x10] != tableNICRx {
 		return ok
@@ -234,7 +242,9 @@ type target struct {
 	hashType byte
 }
 
-// headers writes a frame's headers as a match has them.
+// headers writes a frame's headers as a match has them. Fields that a frame does not have are zeros: an entry that asks
+// for them does not match. Places are those of struct fte_match_set_lyr_2_4; IPv4 addresses are in the last 4 of 16
+// bytes.
 func headers(f []byte) (m [matchSize]byte) {
 	copy(m[0:], f[6:12]) // source
 	be.PutUint16(m[6:], be.Uint16(f[12:]))
@@ -283,7 +293,8 @@ func (p *Port) steer(f []byte) []target {
 	return out
 }
 
-// walk follows a table: the entry with the longest mask wins, among those the first.
+// walk follows a table: of the entries that match, the one with the smallest index wins. Groups have ranges of indices,
+// so those with precise masks come first. Tables are a guest's and may lead in circles, which depth ends.
 func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) {
 	if depth == 0 || len(*out) >= maxDests {
 		return
@@ -336,7 +347,9 @@ const (
 	hashDstPort
 )
 
-// spread chooses the queue of a TIR by the hash of the headers.
+// spread chooses the queue of a TIR by the hash of the headers. Only the fields that the TIR names are hashed, always
+// in the order source, destination, ports, as Microsoft's RSS defines it. A table may name an RQ that is gone:
+// receiveInto then drops the frame.
 func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 	if !t.Indirect {
 		return target{rq: t.RQ}
@@ -374,7 +387,8 @@ func (p *Port) spread(t *tir, m *[matchSize]byte) target {
 	return target{rq: table[h%uint32(len(table))], hash: h, hashType: typ}
 }
 
-// toeplitz is the hash of receive side scaling.
+// toeplitz is the hash of receive side scaling. Each set bit of the input adds the 32 bits of the key that begin at its
+// place. w holds the next 64 of the key; the input is at most 36 bytes, for which the key of 40 is just enough.
 func toeplitz(key, in []byte) uint32 {
 	var h uint32
 	w := be.Uint64(key)

@@ -2,7 +2,8 @@ package connectx
 
 import "github.com/rackless/rackless/roce"
 
-// tables is what a driver has set up in an adapter: plain data, which Save writes. Exported fields are saved.
+// tables is what a driver has set up in an adapter: plain data, which Save writes. Exported fields are saved. All of it
+// is bounded: objects by maxObjects, page addresses by maxPages, lists by constants beside their commands.
 type tables struct {
 	CmdQ      uint64
 	CmdQHigh  uint32
@@ -44,6 +45,8 @@ type tables struct {
 type kind uint8
 
 const (
+	// Flow tables, TIRs, RQTs and others share kindOther: their numbers are looked up by type, so that two of them may
+	// be equal.
 	kindOther kind = iota
 	kindUAR
 	kindEQ
@@ -53,7 +56,8 @@ const (
 	kindCounter
 )
 
-// firstNumber is where the numbers of a kind start.
+// firstNumber is where the numbers of a kind start. 0 means "none" in answers and contexts. QPs 0 and 1 have a meaning
+// in InfiniBand, key index 1 is the reserved key, and the pages of the BAR before 16 are no UARs.
 var firstNumber = map[kind]uint32{kindOther: 1, kindUAR: 16, kindEQ: 1, kindKey: 0x200, kindCQ: 0x400, kindQueue: 0x100,
 	kindCounter: 1}
 
@@ -66,7 +70,9 @@ func newTables() tables {
 		Cong: roce.DefaultCongestion(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
-// number gives a new object its number, below limit and in use by none; 0 if there is none.
+// number gives a new object its number, below limit and in use by none; 0 if there is none. Numbers go up and around
+// instead of taking the lowest free one: a late packet or doorbell for a destroyed object then meets none, not a new
+// one. The loop ends, as maxObjects is checked first and limit bounds it.
 func (t *tables) number(k kind, limit uint32, used func(uint32) bool) uint32 {
 	if t.objects() >= maxObjects {
 		return 0
@@ -101,6 +107,7 @@ type gidEntry struct {
 	Tagged  bool
 }
 
+// mcast says that a QP has joined a multicast group.
 type mcast struct {
 	GID [16]byte
 	QPN uint32

@@ -16,6 +16,9 @@ const never = time.Duration(math.MaxInt64)
 
 // timer calls the ports whose deadline has come. It has a thread of its own: Go's timers are late by up to a
 // millisecond where a program is otherwise idle, and wires count in microseconds.
+//
+// A deadline is set and read without a lock. wakeBy stores wakeAt, then reads until; sleep stores until, then reads
+// wakeAt. So at least one of the two sees the other's value, and no deadline is slept over.
 type timer struct {
 	s      *Server
 	fd     int          // eventfd that ends a sleep
@@ -24,6 +27,7 @@ type timer struct {
 	done   chan struct{}
 }
 
+// newTimer starts the thread. The eventfd cannot block, so that a port may wake the timer with its lock held.
 func newTimer(s *Server) *timer {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {

@@ -19,6 +19,8 @@ const (
 	maxList      = 1 << 6
 )
 
+// queryVPort answers QUERY_NIC_VPORT_CONTEXT. What the driver may change comes from p.VPort, all else from the adapter:
+// a clone that was restored from another's state has its own addresses so.
 func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	o := out[0x10:]
 	if len(p.VPort) == vportSize {
@@ -50,6 +52,8 @@ func queryVPort(p *Port, in, out []byte, _ uint32) status {
 	return ok
 }
 
+// modifyVPort takes over the selected fields and one list. The lists are what the driver wants to receive; frames are
+// in fact steered by the flow tables, to which it enters the same addresses. So they are kept for QUERY only.
 func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 	x := in[0x100:]
 	sel := be.Uint32(in[0xc:])
@@ -81,6 +85,8 @@ func modifyVPort(p *Port, in, _ []byte, _ uint32) status {
 	return ok
 }
 
+// macList reads n addresses of 8 bytes, the first two of which are nothing. n is bounded by maxList, which minBuffer
+// holds.
 func macList(b []byte, n int) [][6]byte {
 	l := make([][6]byte, n)
 	for i := range l {

@@ -9,7 +9,8 @@ import (
 
 // The wire: frames of RDMA by package roce, which calls back for requests, memory and completions.
 
-// wire takes the frames that roce sends.
+// wire takes the frames that roce sends. It is called with the port's lock held, so frames are queued and given to the
+// cable by flushFrames.
 type wire Port
 
 // Send implements roce.Wire.
@@ -42,7 +43,8 @@ func (p *Port) group(to roce.GID) (qpns []uint32) {
 	return qpns
 }
 
-// poll lets roce run, and takes over what became of its queues.
+// poll lets roce run, and takes over what became of its queues. The port's lock is held. QPs that failed are moved to
+// their state here and not in the callback that tells it, because callbacks must not call back into roce.
 func (p *Port) poll(now time.Duration) {
 	p.netDirty = false
 	p.netAt = p.net.Poll(now)
@@ -70,7 +72,7 @@ func (p *Port) poll(now time.Duration) {
 	p.wakeBy(p.netAt)
 }
 
-// ring tells roce that requests were posted.
+// ring tells roce that requests were posted. The requests go out when the port is polled, at the latest by unlock.
 func (p *Port) ring(q *queue) {
 	q.wire.qp.Doorbell()
 	p.netDirty = true
@@ -78,15 +80,18 @@ func (p *Port) ring(q *queue) {
 
 // wireQP is roce's half of a QP.
 type wireQP struct {
-	p   *Port
-	q   *queue
-	qp  *roce.QP
+	p  *Port
+	q  *queue
+	qp *roce.QP
+	// While it is not 0, the direct path must not take the next: see onWire.
 	out int // requests that it has taken and not ended
 }
 
 var services = map[uint8]roce.QPType{serviceRC: roce.RC, serviceUC: roce.UC, serviceUD: roce.UD, serviceGSI: roce.GSI}
 
-// wireState moves roce's half of a QP to a state.
+// wireState moves roce's half of a QP to a state. QPs of a service that roce does not have, such as XRC and the
+// driver's UMR QP, have no such half. An attribute that roce refuses, such as a wrong MTU, is logged and leaves its
+// half behind: the guest's packets then go nowhere, which harms only it.
 func (p *Port) wireState(q *queue, to roce.State) {
 	typ, has := services[q.Service]
 	if !has {
@@ -98,6 +103,7 @@ func (p *Port) wireState(q *queue, to roce.State) {
 		}
 		c := roce.QPConfig{Type: typ, QPN: q.Num, SrcQP: qpcDethSqpn.get32(q.Ctx), Shared: q.Receives != receivesOwn,
 			Counters: p.counters(q), Mem: domain{p, q.PD}}
+		// set_deth_sqpn: its datagrams pose as those of QP 1.
 		if typ == roce.GSI && q.NoRecv { // the driver's second, which only sends
 			c.Type, c.SrcQP = roce.UD, 1
 		}
@@ -123,7 +129,8 @@ func (p *Port) wireState(q *queue, to roce.State) {
 // roce, so that their ends can be counted.
 const signaled = 1 << 32
 
-// NextSend implements roce.Owner.
+// NextSend implements roce.Owner. SI moves on here, as the request is copied: the driver may not reuse its place before
+// the completion anyway.
 func (w *wireQP) NextSend(wr *sendWR) bool {
 	var b [maxWQE]byte
 	wqe, blocks, found := w.p.nextWQE(w.q, &b)
@@ -151,7 +158,8 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 	return true
 }
 
-// Complete implements roce.Owner.
+// Complete implements roce.Owner. A datagram that could not be stored does not fail its QP. Unsignaled requests are
+// counted and end in silence.
 func (w *wireQP) Complete(c *roce.Completion) {
 	if c.Status != roce.OK && c.Status != roce.Flushed && (!c.Recv || !w.q.datagrams()) {
 		w.p.failed = append(w.p.failed, w.q)
@@ -165,7 +173,8 @@ func (w *wireQP) Complete(c *roce.Completion) {
 	w.p.completion(w.q, c)
 }
 
-// Event implements roce.Owner.
+// Event implements roce.Owner. Errors of the responder have no completion on this side, so the event is all that the
+// driver hears.
 func (w *wireQP) Event(e roce.Event) {
 	typ, has := map[roce.Event]byte{roce.EventCommEst: eventCommEst, roce.EventAccessError: eventAccess,
 		roce.EventInvalid: eventInvalid, roce.EventDrained: eventSQDrained}[e]
@@ -177,12 +186,14 @@ func (w *wireQP) Event(e roce.Event) {
 	}
 }
 
-// domain is the memory of a protection domain.
+// domain is the memory of a protection domain. Its methods run within calls of roce, under the port's lock. p.list is
+// one list for all of them, emptied after use so that it holds no memory of the guest.
 type domain struct {
 	p  *Port
 	pd uint32
 }
 
+// fault makes an error of a Fault: a Fault of 0 in an error would not be nil.
 func fault(f roce.Fault) error {
 	if f == 0 {
 		return nil
@@ -208,6 +219,7 @@ func (d domain) Write(key uint32, va uint64, b []byte, a roce.Access) error {
 	return d.copy(key, va, b, a, move)
 }
 
+// copy is Read and Write: f moves between the memory and the buffer.
 func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, f func(mem, buf []seg)) error {
 	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(len(b)), a)
 	if fail == 0 {

@@ -33,7 +33,8 @@ type Congestion struct {
 	CNPPrio            uint8  // np_cnp_prio
 }
 
-// DefaultCongestion is what an adapter starts with.
+// DefaultCongestion is what an adapter starts with. The values are those reported of real cards; the project has not
+// checked them on one.
 func DefaultCongestion() Congestion {
 	return Congestion{
 		Notify: 0xff, React: 0xff, ClampTargetRateAfterInc: true, TimeReset: 300, ByteReset: 32767, Threshold: 1,
@@ -59,7 +60,7 @@ type flow struct {
 // maxSteps bounds what is made up for after a pause: parameters are a guest's, and may lead nowhere.
 const maxSteps = 1 << 14
 
-// unpacedRate stands for the rate of a port without one, in Mbit/s.
+// unpacedRate stands for the rate of a port without one, in Mbit/s. A cut needs something to cut from.
 const unpacedRate = 100_000
 
 func (p *Port) congestion() *Congestion { return p.cfg.Congestion }
@@ -78,7 +79,9 @@ func (p *Port) lineRate() float64 {
 
 func (q *QP) reacts() bool { return q.port.congestion().React>>q.attr.Path.Prio&1 != 0 }
 
-// marked is the notification point: a packet came with a congestion mark. CNPs of a flow keep a distance.
+// marked is the notification point: a packet came with a congestion mark. CNPs of a flow keep a distance. A CNP tells
+// the sender of a flow to slow down. One within MinTimeBetweenCNPs is enough, however many packets are marked, and one
+// that still waits at the port counts for later marks too.
 func (q *QP) marked(now time.Duration) {
 	c := q.port.congestion()
 	if c.Notify>>q.attr.Path.Prio&1 == 0 {
@@ -92,7 +95,8 @@ func (q *QP) marked(now time.Duration) {
 	q.port.cnps = append(q.port.cnps, q)
 }
 
-// buildCNP makes a congestion notification packet (annex A17.9.3). Its ECN bits are those seen from a ConnectX-4 Lx.
+// buildCNP makes a congestion notification packet (annex A17.9.3). Its ECN bits are those seen from a ConnectX-4 Lx. It
+// goes to the peer's QP under its own DSCP and priority, so that the congestion which it tells of does not hold it up.
 func (q *QP) buildCNP(b []byte) []byte {
 	c := q.port.congestion()
 	p := q.base
@@ -103,7 +107,9 @@ func (q *QP) buildCNP(b []byte) []byte {
 	return p.Append(b)
 }
 
-// cut reduces the rate of the flow for a CNP.
+// cut reduces the rate of the flow for a CNP. The first CNP starts from the rate of the line with alpha at its initial
+// value. Later ones within RateReduceMonitorPeriod of a cut belong to the same congestion and change nothing. Each cut
+// starts recovery again: both counters and the timer begin anew.
 func (q *QP) cut(now time.Duration) {
 	c, f, k := q.port.congestion(), &q.flow, &q.port.Counters
 	if !q.reacts() {
@@ -143,9 +149,11 @@ func (q *QP) cut(now time.Duration) {
 	f.timerAt, f.alphaAt = now+micros(c.TimeReset), now+micros(c.DCETCPRTT)
 }
 
+// micros is a parameter as a time. A guest may set 0, which would make advance loop without progress: it counts as 1.
 func micros(n uint32) time.Duration { return time.Duration(max(1, n)) * time.Microsecond }
 
-// reduce cuts by alpha/2: alpha has ten bits there, and GD is 11.
+// reduce cuts by alpha/2: alpha has ten bits there, and GD is 11. The floor of 1 Mbit/s keeps divisions by the rate
+// finite.
 func (f *flow) reduce(c *Congestion) {
 	keep := 1 - f.alpha*1024/float64(uint64(1)<<min(c.GD, 63))
 	low := max(f.rate*float64(min(c.MinDecFac, 100))/100, float64(c.MinRate), 1)
@@ -172,14 +180,16 @@ func (f *flow) advance(now time.Duration, c *Congestion, line float64) {
 	}
 }
 
-// rescale moves the time of the next packet, after the rate has changed from old at some time.
+// rescale moves the time of the next packet, after the rate has changed from old at some time. The bytes which were
+// sent take longer at a lower rate, and the gap after them with it.
 func (f *flow) rescale(at time.Duration, old float64) {
 	if f.next > at {
 		f.next = at + time.Duration(float64(f.next-at)*old/f.rate)
 	}
 }
 
-// paced is when the next packet may go, or when to ask again.
+// paced is when the next packet may go, or when to ask again. The timer may raise the rate before that time, so it is
+// asked for again then.
 func (q *QP) paced(now time.Duration) time.Duration {
 	f := &q.flow
 	if !f.limited {
@@ -193,7 +203,8 @@ func (q *QP) paced(now time.Duration) time.Duration {
 }
 
 // increase is one step of recovery: fast at first, then additive, then hyper increase of the target, to which the rate
-// comes half of the way each time.
+// comes half of the way each time. Fast recovery ends when either counter has reached Threshold, and hyper increase
+// begins when both are above it.
 func (f *flow) increase(c *Congestion, line float64) {
 	lo, hi := min(f.byBytes, f.byTime), max(f.byBytes, f.byTime)
 	switch {

@@ -1,6 +1,7 @@
 package roce
 
-// Counters are those of a counter set (Q counters), with the meaning that hw_counters gives them.
+// Counters are those of a counter set (Q counters), with the meaning that hw_counters gives them. A counter set belongs
+// to the device, and may be shared by QPs. connectx shows its fields in 32 bits.
 type Counters struct {
 	RxWrites, RxReads, RxAtomics                            uint64
 	OutOfBuffer, OutOfSequence, DuplicateRequest            uint64

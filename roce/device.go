@@ -119,7 +119,9 @@ type SendWR struct {
 	Fail      Status // what the device found wrong with the request already
 }
 
-// AckEvery is after how many packets of a message an acknowledgement is asked for, besides at its end.
+// AckEvery is after how many packets of a message an acknowledgement is asked for, besides at its end. A smaller number
+// costs acknowledgements, a larger one lets more wait for the timer after a loss. It is well below the default window,
+// or the window would be empty before the first acknowledgement.
 const AckEvery = 64
 
 // RecvWR is a receive work request, filled as a SendWR is.
@@ -237,7 +239,9 @@ const (
 	Failed
 )
 
-// Attr are the attributes that Modify takes over. All count at each call, so pass the whole of them.
+// Attr are the attributes that Modify takes over. All count at each call, so pass the whole of them. The codes are
+// those of the QP context: AckTimeout, RNRTimer and the limits come from the guest as they are, and are bounded where
+// they are used.
 type Attr struct {
 	Path       Path
 	RemoteQPN  uint32

@@ -40,7 +40,8 @@ const (
 	opCNP     Opcode = 0x81 // annex A17.9.3
 )
 
-// header is a set of extended headers.
+// header is a set of extended headers. The first seven are headers, in the order of headerSizes; the rest says what the
+// packet does.
 type header uint16
 
 const (
@@ -63,7 +64,8 @@ const (
 // headerSizes are those of hRETH to hDETH, in the order in which packets carry them after DETH.
 var headerSizes = [...]int{16, 4, 28, 8, 4, 4, 8}
 
-// opInfo says what packets of an opcode look like; 0: there is no such packet.
+// opInfo says what packets of an opcode look like; 0: there is no such packet. UC has the opcodes of RC up to RDMA
+// WRITE, UD only whole SENDs with a DETH (table 35).
 var opInfo = func() (t [256]header) {
 	rc := [opCount]header{
 		opSendFirst:    hSend | hFirst | hPayload,
@@ -105,5 +107,6 @@ var opInfo = func() (t [256]header) {
 // psnMask holds a packet sequence number, and the other numbers of 24 bits.
 const psnMask = 1<<24 - 1
 
-// psnDiff is how far a is after b; negative where it is before. Half the numbers lie on each side (9.7.2).
+// psnDiff is how far a is after b; negative where it is before. Half the numbers lie on each side (9.7.2). Numbers wrap
+// at 2^24, so that they are compared by their difference, moved to the top of a signed word.
 func psnDiff(a, b uint32) int { return int(int32((a-b)<<8) >> 8) }

@@ -8,7 +8,8 @@ import (
 
 var be, le = binary.BigEndian, binary.LittleEndian
 
-// Packet is the headers of a RoCE v2 packet, and its payload.
+// Packet is the headers of a RoCE v2 packet, and its payload. Port keeps one to parse into, so nothing is allocated for
+// a packet.
 type Packet struct {
 	SrcMAC, DstMAC [6]byte
 	Tagged         bool
@@ -82,8 +83,9 @@ const (
 	maxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + 28 + 8 + maxPayload + 3 + sizeICRC
 )
 
-// Parse reads a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame.
-// IPv4 options, fragments and IPv6 extension headers are not RoCE: adapters neither send nor take them.
+// Parse reads a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4 options,
+// fragments and IPv6 extension headers are not RoCE: adapters neither send nor take them. Frames come from the lab's
+// switch, and their bytes from any guest: each header is read only after its length was checked.
 func Parse(frame []byte, p *Packet) error {
 	*p = Packet{}
 	if len(frame) < sizeEther {
@@ -160,6 +162,7 @@ func (p *Packet) parseBTH(b []byte) error {
 	p.DstQP = be.Uint32(b[4:]) & psnMask
 	p.AckReq, p.PSN = b[8]&0x80 != 0, be.Uint32(b[8:])&psnMask
 	b = b[sizeBTH:]
+	// Each header alone fits; where two follow each other, the second is checked again below.
 	for i, n := range headerSizes {
 		if p.h>>i&1 != 0 && len(b) < n {
 			return ErrShort
@@ -203,7 +206,8 @@ func (p *Packet) parseBTH(b []byte) error {
 }
 
 // appendHeaders appends to b all headers of p, with room for n bytes of payload counted in their lengths. IP and UDP
-// checksums are set: IPv4's own, and none for UDP, as adapters do (annex A17.4.5.2: UDP over IPv6 may be 0 too).
+// checksums are set: IPv4's own, and none for UDP, as adapters do (annex A17.4.5.2: UDP over IPv6 may be 0 too). The
+// lengths include padding and ICRC.
 func (p *Packet) appendHeaders(b []byte, n int) []byte {
 	p.h, p.pad = opInfo[p.Opcode], -n&3
 	l4 := sizeUDP + sizeBTH + n + p.pad + sizeICRC
@@ -322,8 +326,9 @@ type icrcHead [8 + 40 + sizeUDP + sizeBTH]byte
 var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
 
 // icrc is the invariant CRC of a packet (annex A17.3.3): the CRC-32 of Ethernet over eight bytes of ones in place of
-// the InfiniBand local header, then all from the IP header to the padding, with ones for the fields that change on
-// the way: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH.
+// the InfiniBand local header, then all from the IP header to the padding, with ones for the fields that change on the
+// way: traffic class, flow label, hop limit, checksums, and the congestion bits of the BTH. Routers change these
+// fields, so a check over them would fail. The sum is sent with its low byte first, as Ethernet's FCS is.
 func icrc(l3, l4 []byte) uint32 {
 	b := icrcHeads.Get().(*icrcHead)
 	defer icrcHeads.Put(b)

@@ -16,7 +16,8 @@ type PortConfig struct {
 	Congestion *Congestion
 }
 
-// Port sends the frames of its QPs, and others, at the rate of a cable, and gives arriving frames to its QPs.
+// Port sends the frames of its QPs, and others, at the rate of a cable, and gives arriving frames to its QPs. QPs have
+// turns, a packet each, so that one with a long message does not hold up the others.
 type Port struct {
 	Counters PortCounters
 	cfg      PortConfig
@@ -43,9 +44,11 @@ type Port struct {
 
 const (
 	// wireOverhead is what a frame takes on the cable besides its bytes: preamble, FCS and gap (IEEE 802.3, 4.4.2).
+	// minFrame is the size without FCS to which a shorter frame is padded.
 	wireOverhead = 8 + 4 + 12
 	minFrame     = 60
-	pollBatch    = 256
+	// pollBatch bounds one Poll, so that its caller's lock is free in between.
+	pollBatch = 256
 	// catchUp is how much of the cable's time a late Poll may make up for.
 	catchUp = time.Millisecond
 	// hostQueue is the room for frames of the host's stack, in bytes.
@@ -63,7 +66,8 @@ func NewPort(cfg PortConfig) *Port {
 	return &Port{cfg: cfg, qps: map[uint32]*QP{}, buf: make([]byte, 0, maxFrame)}
 }
 
-// NewQP adds a QP in state Reset. Its number must be free.
+// NewQP adds a QP in state Reset. Its number must be free. Packets to QP 1 go to the first GSI QP, whatever its number
+// in the device.
 func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
 	if cfg.QPN > psnMask || p.qps[cfg.QPN] != nil {
 		return nil, fmt.Errorf("QP number %#x is taken or has more than 24 bits", cfg.QPN)
@@ -76,7 +80,8 @@ func (p *Port) NewQP(cfg QPConfig) (*QP, error) {
 	return q, nil
 }
 
-// Remove takes a QP away, with all that it has in flight, and completes nothing.
+// Remove takes a QP away, with all that it has in flight, and completes nothing. It stays in the round of ready QPs
+// until its turn: in state Reset it wants nothing.
 func (p *Port) Remove(q *QP) {
 	q.clear()
 	q.state = Reset
@@ -115,7 +120,8 @@ func (p *Port) Enqueue(frame []byte, prio uint8) bool {
 // Backlog is how many bytes of the host's frames wait.
 func (p *Port) Backlog() int { return p.queued }
 
-// Receive takes a frame from the wire. False: it is neither RoCE v2 nor a pause frame, so it is the host's.
+// Receive takes a frame from the wire. False: it is neither RoCE v2 nor a pause frame, so it is the host's. An ICRC
+// that is wrong is counted and the packet dropped, as by a card: the sender repeats it.
 func (p *Port) Receive(now time.Duration, frame []byte) bool {
 	if p.down {
 		return true
@@ -153,7 +159,8 @@ func (p *Port) Receive(now time.Duration, frame []byte) bool {
 // multicastQP is the destination of packets to a group (10.5).
 const multicastQP = psnMask
 
-// give gives the packet in rx to a QP.
+// give gives the packet in rx to a QP. Packets for unknown QPs are dropped without an answer, so that a peer learns
+// nothing from them.
 func (p *Port) give(now time.Duration, qpn uint32, size int) {
 	q := p.qps[qpn]
 	if q == nil || !q.receive(now, &p.rx) {
@@ -179,7 +186,7 @@ func (p *Port) Hold(now time.Duration, on bool) {
 // forever is longer than any pause.
 const forever = time.Duration(math.MaxInt64)
 
-// stop pauses a priority until a time.
+// stop pauses a priority until a time. A pause that is under way ends first, so that its time is counted.
 func (p *Port) stop(now time.Duration, prio int, until time.Duration) {
 	p.Counters.RxPause[prio]++
 	p.endPause(now, prio)
@@ -196,7 +203,8 @@ const (
 	pausePrio  = 0x101
 )
 
-// pause stops priorities for a number of quanta of 512 bit times; 0 lets them go on.
+// pause stops priorities for a number of quanta of 512 bit times; 0 lets them go on. A quantum's length follows from
+// the rate. The fields of priorities are read only where the frame has all of them.
 func (p *Port) pause(now time.Duration, b []byte) {
 	rate := float64(p.cfg.Rate)
 	if rate == 0 {
@@ -217,7 +225,8 @@ func (p *Port) pause(now time.Duration, b []byte) {
 	}
 }
 
-// endPause ends a pause, now or when it was over, and counts its time.
+// endPause ends a pause, now or when it was over, and counts its time. QPs that were parked return to the round. They
+// are not looked at while their priority is stopped.
 func (p *Port) endPause(now time.Duration, prio int) {
 	if p.pausedUntil[prio] == 0 {
 		return
@@ -239,7 +248,8 @@ func (p *Port) wake(q *QP) {
 	}
 }
 
-// schedule has the QP looked at again at a time. It has one timer, the earliest of those asked for.
+// schedule has the QP looked at again at a time. It has one timer, the earliest of those asked for. A timer that comes
+// too early does no harm: expire looks at the QP's own times.
 func (p *Port) schedule(q *QP, at time.Duration) {
 	if at != never && (q.timer == never || at < q.timer) {
 		p.timers.set(q, at)
@@ -283,7 +293,7 @@ func (p *Port) waiting() bool {
 	return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0
 }
 
-// next is when Poll has something to do.
+// next is when Poll has something to do. A stop without end is not waited for: Hold ends it.
 func (p *Port) next(now time.Duration, more bool) time.Duration {
 	if more {
 		return now
@@ -325,6 +335,8 @@ func (p *Port) send(now time.Duration) bool {
 
 func (p *Port) paused(prio uint8) bool { return p.pausedUntil[prio] != 0 }
 
+// sendCNP sends a CNP that waits. They go before all else: they are small, and late ones mean a longer queue at the
+// switch.
 func (p *Port) sendCNP(now time.Duration) bool {
 	prio := p.congestion().CNPPrio & 7
 	if p.paused(prio) {
@@ -343,6 +355,7 @@ func (p *Port) sendCNP(now time.Duration) bool {
 	return false
 }
 
+// sendHost sends a frame of the host's stack: strict priority, the highest first.
 func (p *Port) sendHost(now time.Duration) bool {
 	for prio := 7; prio >= 0 && p.queued > 0; prio-- {
 		if r := &p.host[prio]; r.len() > 0 && !p.paused(uint8(prio)) {
@@ -389,6 +402,8 @@ func (p *Port) sendQP(now time.Duration) bool {
 // wireSize is what a frame takes on the cable, in bytes.
 func wireSize(frame []byte) int { return max(len(frame), minFrame) + wireOverhead }
 
+// transmit books the cable for a frame, counts it and sends it. Fractions of a nanosecond are kept, since at 100 Gb/s a
+// small frame takes 7 ns and rounding would show in the rate.
 func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) {
 	if p.cfg.Rate > 0 {
 		d := float64(wireSize(frame))*8e9/float64(p.cfg.Rate) + p.lineRest
@@ -405,7 +420,8 @@ func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) 
 	p.cfg.Wire.Send(now, frame)
 }
 
-// ring is a queue.
+// ring is a queue that reuses its space: what was taken out is cleared, for the garbage collector, and the rest moves
+// to the front only when it is full and more than half of it is free.
 type ring[T any] struct {
 	s    []T
 	head int

@@ -29,10 +29,13 @@ type QP struct {
 }
 
 const (
-	never       = time.Duration(-1)
-	defWindow   = 256
-	maxMessage  = 1 << 30 // what adapters offer as log_max_msg; at the smallest MTU half of the numbers
-	gsiQPN      = 1
+	never = time.Duration(-1)
+	// defWindow is a bound of this package; what cards use is not documented. 256 packets of 4 KiB are 1 MiB, or 84 us
+	// of 100 Gb/s.
+	defWindow  = 256
+	maxMessage = 1 << 30 // what adapters offer as log_max_msg; at the smallest MTU half of the numbers
+	gsiQPN     = 1
+	// The well-known Q_Key of QP 1. Keys with the top bit are for privileged users.
 	gsiQKey     = 0x80010000
 	defaultPKey = 0xffff
 	defaultHops = 64
@@ -53,6 +56,8 @@ func newQP(p *Port, cfg QPConfig) *QP {
 	return q
 }
 
+// clear forgets all but configuration, state and attributes. A new sender is dry, until a doorbell says that something
+// was posted.
 func (q *QP) clear() {
 	q.snd, q.rcv, q.flow, q.cnpAt, q.reported = sender{ackAt: never, dry: true}, responder{}, flow{}, never, false
 }
@@ -95,6 +100,7 @@ func (q *QP) Modify(to State, a *Attr) error {
 	return nil
 }
 
+// setAttr checks attributes and makes the headers that all packets of a connected QP share.
 func (q *QP) setAttr(a *Attr) error {
 	at := *a
 	if at.PKey == 0 {
@@ -133,7 +139,8 @@ func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 	return p
 }
 
-// sourcePort spreads flows over equal paths by the numbers of their QPs, as the kernel's verbs do.
+// sourcePort spreads flows over equal paths by the numbers of their QPs, as the kernel's verbs do. Switches choose a
+// path by it. It is the same for all packets of a QP, which must not overtake each other.
 func sourcePort(from, to uint32) uint16 {
 	v := uint64(from) * uint64(to)
 	v ^= v>>20 ^ v>>40
@@ -152,7 +159,7 @@ func (q *QP) Doorbell() {
 
 func (q *QP) receives() bool { return q.state >= ReadyToReceive && q.state <= SendDrain }
 
-// receive takes a packet that was sent to the QP's number.
+// receive takes a packet that was sent to the QP's number. False: the packet is not for this QP, and counts as dropped.
 func (q *QP) receive(now time.Duration, p *Packet) bool {
 	if !q.receives() || !samePartition(p.PKey, q.attr.PKey) {
 		return false
@@ -189,7 +196,8 @@ func (q *QP) receive(now time.Duration, p *Packet) bool {
 // samePartition says whether two partition keys may talk: same number, not both of limited members (10.9.3).
 func samePartition(a, b uint16) bool { return a<<1 == b<<1 && a<<1 != 0 && (a|b)&0x8000 != 0 }
 
-// fail moves the QP to Failed. If a request failed, it is the first in flight.
+// fail moves the QP to Failed. If a request failed, it is the first in flight. The state changes first, as completions
+// call the device, which may ask for it.
 func (q *QP) fail(why Status) {
 	if q.state == Failed {
 		return
@@ -202,7 +210,8 @@ func (q *QP) fail(why Status) {
 	q.flush()
 }
 
-// flush completes all requests with Flushed (10.3.1.7). Replies stay: the peer is to hear why.
+// flush completes all requests with Flushed (10.3.1.7). Replies stay: the peer is to hear why. What was in flight comes
+// before what is only posted, so all complete in their order.
 func (q *QP) flush() {
 	for q.snd.n > 0 {
 		q.completeSend(q.snd.at(0), Flushed)
@@ -239,6 +248,8 @@ const (
 )
 
 // want says what the QP sends next, in which priority, and from when on it may: never means later than now.
+// Acknowledgements are not paced and go first. Data of reads and requests have turns, or one direction could starve the
+// other.
 func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	prio = q.attr.Path.Prio
 	data := false

@@ -2,7 +2,8 @@ package roce
 
 import "time"
 
-// txWR is a send request in flight.
+// txWR is a send request in flight. psn is its first packet's number; a read takes as many numbers as it has responses
+// (9.7.2).
 type txWR struct {
 	SendWR
 	psn    uint32
@@ -54,7 +55,8 @@ func (s *sender) pop() {
 }
 
 // goBack sends again from the oldest number that is not acknowledged: go-back-N. Of a read only what is missing is
-// asked for.
+// asked for. Nothing was kept of what was sent: packets are made again from the guest's memory, which must not change
+// before the completion.
 func (s *sender) goBack() {
 	s.cur, s.pkt, s.reads, s.ackAt = 0, 0, 0, never
 	if s.n > 0 {
@@ -84,7 +86,8 @@ func (s *sender) slot() *txWR {
 	return w
 }
 
-// fetch takes the next request that is posted.
+// fetch takes the next request that is posted. Requests are taken from the device only when they may go soon, so a
+// failed QP has few of them to give back.
 func (q *QP) fetch() bool {
 	s := &q.snd
 	// A request that takes no number is not held up by the window.
@@ -107,7 +110,8 @@ func (q *QP) fetch() bool {
 	return true
 }
 
-// admit checks what this side can check of a request, and sets its length.
+// admit checks what this side can check of a request, and sets its length. The memory is checked here for the whole
+// request, and at each packet again: the key may go in between.
 func (q *QP) admit(w *txWR) Status {
 	ud := q.cfg.Type >= UD
 	if w.Op > WRLocalInv || q.cfg.Type != RC && (w.Op.reads() || w.Op == WRSendInv) || ud && w.Op.remote() {
@@ -168,7 +172,8 @@ func (q *QP) requestReady(now time.Duration) bool {
 	return false
 }
 
-// room says whether the next packet of w fits in what may be outstanding.
+// room says whether the next packet of w fits in what may be outstanding. For RC the window stands for the buffers of
+// the card. Reads are bounded by the responder's resources (max_rd_atomic).
 func (q *QP) room(w *txWR) bool {
 	s := &q.snd
 	if q.cfg.Type != RC {
@@ -267,7 +272,8 @@ func opcodeOf(w *txWR, i uint32) Opcode {
 	return op
 }
 
-// buildRequest makes the next request packet.
+// buildRequest makes the next request packet. An acknowledgement is asked for at the end of a message, and within it
+// often enough that a small window, as after a timeout, does not run dry.
 func (q *QP) buildRequest(now time.Duration, b []byte) []byte {
 	s := &q.snd
 	w := s.at(s.cur)
@@ -355,7 +361,8 @@ func (q *QP) sent(now time.Duration, w *txWR, last bool) {
 	}
 }
 
-// arm starts the local ACK timer (9.7.6.1.3) if something is outstanding.
+// arm starts the local ACK timer (9.7.6.1.3) if something is outstanding. The time is from 4.096 us to hours, by powers
+// of two; the code 0 is never.
 func (q *QP) arm(now time.Duration) {
 	s := &q.snd
 	s.ackAt = never
@@ -410,7 +417,8 @@ const (
 	nakOp       = 3
 )
 
-// response takes an answer of the peer (9.7.5).
+// response takes an answer of the peer (9.7.5). A peer, or who poses as one, may send any number: only those in flight
+// are looked at.
 func (q *QP) response(now time.Duration, p *Packet) {
 	s := &q.snd
 	if q.state != ReadyToSend && q.state != SendDrain {
@@ -557,7 +565,8 @@ func (q *QP) nak(now time.Duration, syndrome uint8) {
 	}
 }
 
-// rnr waits as long as a receiver without a buffer asks for, then sends again.
+// rnr waits as long as a receiver without a buffer asks for, then sends again. A later NAK for packets that were under
+// way meanwhile does not count again. 7 is without end (9.7.5.2.8).
 func (q *QP) rnr(now time.Duration, code uint8) {
 	s := &q.snd
 	if now < s.waitUntil {

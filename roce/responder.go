@@ -2,7 +2,8 @@ package roce
 
 import "slices"
 
-// responder is the side of a QP that executes requests (9.7.4).
+// responder is the side of a QP that executes requests (9.7.4). psn is the number that is expected next, msn the count
+// of messages done.
 type responder struct {
 	psn, msn uint32
 	nak      bool // a NAK for psn is out: others are dropped until psn comes
@@ -91,6 +92,8 @@ func (r *responder) jobs() (n int) {
 	return n
 }
 
+// save remembers a read or atomic, to answer duplicates from. The oldest goes when PeerReads are there: a peer has no
+// more outstanding, so it can ask for no older one.
 func (r *responder) save(s saved) {
 	if len(r.saved) < max(1, cap(r.saved)) {
 		r.saved = append(r.saved, s)
@@ -100,7 +103,8 @@ func (r *responder) save(s saved) {
 	r.oldest = (r.oldest + 1) % len(r.saved)
 }
 
-// request executes a request packet, in order.
+// request executes a request packet, in order. What is ahead is dropped and one NAK sent, since go-back-N has it all
+// come again.
 func (q *QP) request(p *Packet) {
 	r := &q.rcv
 	diff := psnDiff(p.PSN, r.psn)
@@ -164,7 +168,8 @@ func (q *QP) requestUC(p *Packet) {
 	}
 }
 
-// execute executes the packet with the expected number. If it cannot, it returns the syndrome that says so.
+// execute executes the packet with the expected number. If it cannot, it returns the syndrome that says so. First,
+// middle and last packets must follow each other, all but the last with a full MTU.
 func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	r := &q.rcv
 	kind := p.h & (hSend | hWrite)
@@ -199,7 +204,8 @@ func (q *QP) execute(p *Packet) (syndrome uint8, ok bool) {
 	return 0, true
 }
 
-// needRecv takes a receive request, unless one is held.
+// needRecv takes a receive request, unless one is held. One is held where a message of an unreliable QP was torn: it
+// serves the next.
 func (q *QP) needRecv() bool {
 	if q.rcv.held || q.nextRecv() {
 		return true
@@ -328,7 +334,7 @@ func denied(err error) uint8 {
 }
 
 // executeWrite stores a packet of an RDMA WRITE. Nothing changes where it needs a receive that is not there, since it
-// will come again.
+// will come again. Rights are checked for the whole message at its first packet, and for each piece when it is written.
 func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	n := uint32(len(p.Payload))
@@ -368,7 +374,8 @@ func (q *QP) executeWrite(p *Packet) (uint8, bool) {
 	return 0, true
 }
 
-// executeRead queues the responses to an RDMA READ.
+// executeRead queues the responses to an RDMA READ. Only the request is kept: the data is read when its packets are
+// sent, so a read of 1 GiB takes no memory here.
 func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	r := &q.rcv
 	if p.Len > maxMessage || r.jobs() >= int(q.attr.PeerReads) {
@@ -384,7 +391,8 @@ func (q *QP) executeRead(p *Packet, pkts uint32) (uint8, bool) {
 	return 0, true
 }
 
-// executeAtomic executes an atomic operation at once, and queues its response.
+// executeAtomic executes an atomic operation at once, and queues its response. The old value is saved: a repeated
+// request must not be executed twice.
 func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 	r := &q.rcv
 	if p.VA&7 != 0 || r.jobs() >= int(q.attr.PeerReads) {
@@ -405,7 +413,8 @@ func (q *QP) executeAtomic(p *Packet) (uint8, bool) {
 }
 
 // duplicate answers a request that was executed before (9.7.5.1.2, 9.7.4.5): SEND and WRITE with an acknowledgement,
-// READ from memory, atomics from what they returned. One that is not remembered gets no answer.
+// READ from memory, atomics from what they returned. One that is not remembered gets no answer. A repeated read may ask
+// for less, from a later packet on, but for nothing outside of what it asked for first.
 func (q *QP) duplicate(p *Packet) {
 	r := &q.rcv
 	q.count.DuplicateRequest++
@@ -461,7 +470,8 @@ func (r *responder) repeat(n response, s *saved) {
 	r.push(n)
 }
 
-// buildReply makes the packet for the first answer in the queue.
+// buildReply makes the packet for the first answer in the queue. Replies go on in state Failed, for the peer has to
+// hear of its NAK.
 func (q *QP) buildReply(b []byte) []byte {
 	r := &q.rcv
 	x := r.first()

@@ -12,7 +12,9 @@ const dmaHeader = 12
 // callTimeout bounds the wait for the client's answer to an access to its memory.
 const callTimeout = time.Second
 
-// remote reads or writes memory of the client that came without a file, by messages.
+// remote reads or writes memory of the client that came without a file, by messages. Memory calls it where an entry has
+// no file, such as ROMs and the low addresses that QEMU maps while it boots. It is slow and takes QEMU's big lock, so
+// no data path should lead here.
 func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 	for len(p) > 0 {
 		n := min(len(p), 64<<10)
@@ -38,7 +40,9 @@ func (s *Server) remote(write bool, addr uint64, p []byte) bool {
 }
 
 // call sends a command to the client, and returns its reply, or nil. On the connection's own thread, commands that
-// arrive meanwhile wait for their turn.
+// arrive meanwhile wait for their turn. The connection's own thread cannot wait for itself to read the reply, so it
+// reads on from here. It must not do the commands that come before the reply: it is in the middle of one, and holds the
+// locks of a device, among them the read lock on Memory, for which a DMA_MAP would wait for ever.
 func (s *Server) call(m []byte) []byte {
 	c := make(chan []byte, 1)
 	s.sendMu.Lock()
@@ -67,6 +71,7 @@ func (s *Server) call(m []byte) []byte {
 	defer s.rx.deadline(0)
 	for {
 		r, err := s.rx.next()
+		// The client decides how many come before its reply, so their number is bounded.
 		if err != nil || len(s.pending) > 4096 {
 			return nil
 		}
@@ -83,7 +88,8 @@ func (s *Server) call(m []byte) []byte {
 	}
 }
 
-// gotReply hands a reply to its caller.
+// gotReply hands a reply to its caller. A reply that nobody waits for, as it came too late, is dropped. The channel has
+// room for it, so this does not block.
 func (s *Server) gotReply(m []byte) {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()

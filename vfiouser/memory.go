@@ -35,16 +35,20 @@ type Memory struct {
 type fileID struct{ dev, ino uint64 }
 
 type file struct {
-	m        []byte
+	m []byte
+	// A file that the client may only read is mapped so: a write would be a SIGSEGV of this process, which has the
+	// devices of all guests.
 	writable bool
 }
 
+// entry is a range of the client's addresses. m is a part of a file's mapping.
 type entry struct {
 	addr, size uint64
 	m          []byte // nil: reached by messages
 	readonly   bool
 }
 
+// holds avoids sums, which could wrap: addresses are the client's, and with an IOMMU the guest's.
 func (e *entry) holds(addr, n uint64) bool {
 	return addr >= e.addr && addr-e.addr < e.size && n <= e.size-(addr-e.addr)
 }
@@ -52,6 +56,8 @@ func (e *entry) holds(addr, n uint64) bool {
 // Gen changes whenever the table does.
 func (m *Memory) Gen() uint64 { return m.gen.Load() }
 
+// find returns the mapping that holds all n bytes at addr, or nil. The last entry is tried first, since most accesses
+// are to one file of RAM. It points into the table, so changed forgets it.
 func (m *Memory) find(addr, n uint64) *entry {
 	if e := m.last.Load(); e != nil && e.holds(addr, n) {
 		return e
@@ -67,7 +73,8 @@ func (m *Memory) find(addr, n uint64) *entry {
 	return &m.table[i]
 }
 
-// Slice returns the n bytes at addr, or nil if they are not all in one mapping of a file that can be written.
+// Slice returns the n bytes at addr, or nil if they are not all in one mapping of a file that can be written. Guests
+// write to the same memory at any time. What is checked must be copied first.
 func (m *Memory) Slice(addr uint64, n int) []byte {
 	if n < 0 {
 		return nil
@@ -109,7 +116,8 @@ func (m *Memory) Write(addr uint64, p []byte) bool {
 	return true
 }
 
-// Load32 reads a big-endian word in one access, as a device does. addr is a multiple of 4.
+// Load32 reads a big-endian word in one access, as a device does. addr is a multiple of 4. A plain copy of four bytes
+// might show half of a doorbell record that the guest is writing.
 func (m *Memory) Load32(addr uint64) (uint32, bool) {
 	var w [4]byte
 	if b := m.Slice(addr&^3, 4); b != nil {
@@ -130,7 +138,9 @@ func (m *Memory) Store32(addr uint64, w [4]byte) bool {
 	return true
 }
 
-// mmap maps the whole of a file, if it is not mapped yet.
+// mmap maps the whole of a file, if it is not mapped yet. The client can pass any file. It is known by device and
+// inode, as each DMA_MAP brings a new descriptor. QEMU seals the size of its memfds by default; a file that shrinks
+// later would be a SIGBUS.
 func (m *Memory) mmap(fd int) (*file, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -162,7 +172,8 @@ func (m *Memory) mmap(fd int) (*file, error) {
 	return f, nil
 }
 
-// Map enters a mapping; fd is -1 for memory without a file, and stays the caller's.
+// Map enters a mapping; fd is -1 for memory without a file, and stays the caller's. The binary search depends on there
+// being no overlaps. Mappings of a guest behind an IOMMU come in pages, hence the size of the table.
 func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	m.lock.Lock()
 	defer m.lock.Unlock()
@@ -190,7 +201,8 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	return nil
 }
 
-// remove takes out the mappings that lie within a range, and returns whether there were any.
+// remove takes out the mappings that lie within a range, and returns whether there were any. The write lock is had when
+// no device uses the memory, and the reply goes out after that: the client may then give the range to others.
 func (m *Memory) remove(addr, size uint64, all bool) bool {
 	m.lock.Lock()
 	defer m.lock.Unlock()

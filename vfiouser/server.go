@@ -24,6 +24,7 @@ const (
 )
 
 // Device is the PCI device behind a connection. All calls but Interrupt's come from the goroutine of the connection.
+// Region accesses come in the order in which the guest made them, posted writes included.
 type Device interface {
 	// Connected is called before the first message of a client, Disconnected after its last.
 	Connected()
@@ -34,7 +35,7 @@ type Device interface {
 	Write(region int, off uint64, p []byte)
 }
 
-// Config describes a device.
+// Config describes a device. Maps is shared by the devices of a process that copy into each other's memory: see Memory.
 type Config struct {
 	Path    string        // of the Unix socket
 	BAR0    uint64        // size
@@ -52,10 +53,15 @@ type Server struct {
 	closed atomic.Bool
 	done   chan struct{}
 
-	mu   sync.Mutex // of what follows; never held while a device runs
-	conn int        // the client's socket, or -1
-	irqs []int      // eventfds by vector, or -1
+	// mu is the lock of conn and irqs. It is never held while a device runs; sendMu may be held when it is taken, not
+	// the other way round.
+	mu   sync.Mutex
+	conn int   // the client's socket, or -1
+	irqs []int // eventfds by vector, or -1
 
+	// sendMu keeps the messages of several threads whole, and guards calls and callID. A descriptor is closed with it
+	// held, so no message goes to a file that has got its number since. pending and rx belong to the connection's
+	// thread.
 	sendMu  sync.Mutex
 	reader  atomic.Int64 // thread of the connection
 	calls   map[uint16]chan []byte
@@ -64,7 +70,8 @@ type Server struct {
 	rx      stream
 }
 
-// Listen makes the socket and serves one client after the other until Close.
+// Listen makes the socket and serves one client after the other until Close. The socket is for its owner only: who
+// connects gets the interrupts and the memory of a device. One client at a time is served, as a device has one guest.
 func Listen(c Config, dev Device) (*Server, error) {
 	s := &Server{cfg: c, dev: dev, conn: -1, done: make(chan struct{}), calls: map[uint16]chan []byte{}}
 	s.Mem.lock, s.Mem.remote = c.Maps, s.remote
@@ -155,7 +162,7 @@ func (s *Server) accept() {
 	}
 }
 
-// hangUp closes what belongs to a connection.
+// hangUp closes what belongs to a connection. Who waits for a reply gets nil.
 func (s *Server) hangUp(fd int) {
 	s.mu.Lock()
 	s.conn = -1
@@ -172,7 +179,8 @@ func (s *Server) hangUp(fd int) {
 	s.pending = nil
 }
 
-// Interrupt raises an MSI-X vector.
+// Interrupt raises an MSI-X vector. QEMU has set up an eventfd for each vector that the guest enabled; masking is
+// QEMU's business. A full eventfd is an interrupt that is pending already, so a failed write loses nothing.
 func (s *Server) Interrupt(vector int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,6 +202,9 @@ func (s *Server) dropIRQs(from, to int) {
 
 // Commands of the protocol.
 const (
+	// DMA_READ and DMA_WRITE go from server to client, all others come from it. GET_REGION_IO_FDS and DIRTY_PAGES are
+	// refused: no BAR is shared, since one region with MMAP would end posted writes for the whole device in QEMU, and
+	// nothing tracks what the device writes.
 	cmdVersion = iota + 1
 	cmdDMAMap
 	cmdDMAUnmap
@@ -214,17 +225,19 @@ const (
 // Of the header: type reply, no reply wanted, error.
 const (
 	headerSize = 16
+	// The type is in the low four bits: 0 a command, 1 a reply.
 	flagReply  = 1
 	flagNoRply = 1 << 4
 	flagError  = 1 << 5
 )
 
-// maxData bounds the payload of a message.
+// maxData bounds the payload of a message. It is offered as max_data_xfer_size, and stream refuses more.
 const maxData = 1 << 20
 
 var le = binary.LittleEndian
 
-// serve handles messages until the connection ends.
+// serve handles messages until the connection ends. A command that is wrong gets an error and the connection goes on; a
+// message that cannot be cut out of the stream ends it.
 func (s *Server) serve() error {
 	for {
 		var m []byte
@@ -249,6 +262,7 @@ func (s *Server) serve() error {
 	}
 }
 
+// reply answers a message under its id and command. Errors are numbers of errno, without payload.
 func (s *Server) reply(m, out []byte, errno unix.Errno) error {
 	h := make([]byte, headerSize, headerSize+len(out))
 	copy(h, m[:4])
@@ -262,6 +276,7 @@ func (s *Server) reply(m, out []byte, errno unix.Errno) error {
 	return s.send(append(h, out...))
 }
 
+// send writes a whole message. It may block until the client reads, at most for the socket's send timeout.
 func (s *Server) send(m []byte) error {
 	s.sendMu.Lock()
 	defer s.sendMu.Unlock()
@@ -346,7 +361,8 @@ func words(v ...uint32) []byte {
 	return b
 }
 
-// version agrees on the protocol. QEMU takes the text as a C string: it ends with a zero.
+// version agrees on the protocol. QEMU takes the text as a C string: it ends with a zero. Without it QEMU says
+// "malformed capabilities" and gives up. write_multiple lets QEMU send small posted writes in batches.
 func (s *Server) version(p []byte) ([]byte, unix.Errno) {
 	if le.Uint16(p) != 0 {
 		return nil, unix.ENOTSUP
@@ -356,6 +372,8 @@ func (s *Server) version(p []byte) ([]byte, unix.Errno) {
 	return append(make([]byte, 4), fmt.Sprintf(caps, maxFDs, maxData, maxMaps)...), 0
 }
 
+// dmaMap enters a mapping, with the file that came along or none. Flags are read 1 and write 2. The descriptor is
+// closed in any case, as the mapping lives without it.
 func (s *Server) dmaMap(p []byte) ([]byte, unix.Errno) {
 	flags, off, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:]), le.Uint64(p[24:])
 	fd := s.rx.takeFD()
@@ -379,6 +397,8 @@ func (s *Server) size(region uint32) uint64 {
 	return 0
 }
 
+// regionInfo describes a region. Other regions than BAR 0 and configuration space have size 0, which means that they
+// are not there.
 func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	i := le.Uint32(p[8:])
 	if i >= numRegions {
@@ -392,7 +412,7 @@ func (s *Server) regionInfo(p []byte) ([]byte, unix.Errno) {
 	return o, 0
 }
 
-// setIRQs takes over eventfds, or takes them away.
+// setIRQs takes over eventfds, or takes them away. The range is checked by differences, as start+count could wrap.
 func (s *Server) setIRQs(p []byte) unix.Errno {
 	flags, index, start, count := le.Uint32(p[4:]), le.Uint32(p[8:]), le.Uint32(p[12:]), le.Uint32(p[16:])
 	if index != irqMSIX {
@@ -431,7 +451,7 @@ func isEventFD(fd int) bool {
 	return unix.Fstat(fd, &st) == nil && st.Mode&unix.S_IFMT == 0
 }
 
-// inside checks an access to a region.
+// inside checks an access to a region. Device relies on it: an access lies in its region and is not empty.
 func (s *Server) inside(off uint64, region, n uint32) bool {
 	size := s.size(region)
 	return n > 0 && n <= maxData && off < size && uint64(n) <= size-off
@@ -456,7 +476,8 @@ func (s *Server) write(off uint64, region uint32, b []byte) unix.Errno {
 	return 0
 }
 
-// writeMulti does a batch of small writes, which QEMU makes where its queue is long.
+// writeMulti does a batch of small writes, which QEMU makes where its queue is long. Each entry has an offset, a
+// region, a count up to 8 and 8 bytes of data. The writes before a wrong one are done.
 func (s *Server) writeMulti(p []byte) unix.Errno {
 	n := le.Uint64(p)
 	if n > uint64(len(p)-8)/24 {

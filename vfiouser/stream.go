@@ -12,7 +12,8 @@ import (
 // maxFDs bounds the files that come with a message: QEMU takes no more than 16 for an answer.
 const maxFDs = 16
 
-// stream cuts a socket's bytes into messages, with the files that came along.
+// stream cuts a socket's bytes into messages, with the files that came along. It reads as much as there is in one call:
+// under load that is many doorbells, and system calls are most of their cost. Only the connection's thread uses it.
 type stream struct {
 	fd    int
 	buf   []byte
@@ -31,7 +32,8 @@ type fdAt struct {
 	at uint64
 }
 
-// next returns the next message, valid until the call after this.
+// next returns the next message, valid until the call after this. The length is the client's; it is bounded before
+// anything is read for it.
 func (s *stream) next() ([]byte, error) {
 	if err := s.fill(headerSize); err != nil {
 		return nil, err
@@ -49,7 +51,8 @@ func (s *stream) next() ([]byte, error) {
 	return m, nil
 }
 
-// fill reads until n bytes are there.
+// fill reads until n bytes are there. A truncated control message ends the connection: files that were lost would be
+// missing in a later message.
 func (s *stream) fill(n int) error {
 	if s.tmp == nil {
 		s.tmp, s.oob = make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
@@ -80,6 +83,7 @@ func (s *stream) fill(n int) error {
 	return nil
 }
 
+// keepFDs notes files that came with the bytes read last.
 func (s *stream) keepFDs(oob []byte) {
 	msgs, _ := unix.ParseSocketControlMessage(oob)
 	for i := range msgs {
