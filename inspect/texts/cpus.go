@@ -18,7 +18,8 @@ var chinese = map[string]string{"架构": "Architecture", "CPU": "CPU(s)", "在�
 // nodeCPUs matches the line of a NUMA node of lscpu.
 var nodeCPUs = lazyregexp.New(`^NUMA (?:node|节点) ?(\d+) CPU(?:\(s\))?$`)
 
-// lscpu reads the summary. How threads are numbered is not in it, so cores are known where each has one thread.
+// lscpu reads the summary. How threads are numbered is not in it, so cores are known where each has one thread. What
+// the text says of caches is not read: it gives their number, and not which CPUs share one.
 func (r *reader) lscpu() {
 	read := map[string]string{}
 	take := func(line int, key, value string) {
@@ -35,6 +36,7 @@ func (r *reader) lscpu() {
 		}
 	}
 	if head := strings.TrimSpace(r.Text.Text); strings.HasPrefix(head, "{") {
+		// Newer releases of util-linux group fields in children. Older ones print one flat list.
 		type field struct {
 			Field, Data string
 			Children    []field
@@ -94,6 +96,7 @@ const maxCores = 4096
 // packages makes the packages that lscpu counts. Which CPUs are in which is known of one, and where
 // each is a NUMA node.
 func (r *reader) packages(n *int) {
+	// No machine has so many sockets: a wrong number from outside must not make as many packages.
 	if n == nil || *n > 64 || r.h.CPUs.Online.IsEmpty() {
 		return
 	}
@@ -112,8 +115,10 @@ func (r *reader) packages(n *int) {
 // A cpuTable collects which CPUs are in what. Sets are made at the end: each would be copied for each CPU.
 type cpuTable struct {
 	online, offline []int
-	nodes, sockets  map[int][]int
-	cores, caches   map[string][]int
+	// By the number of the node or socket.
+	nodes, sockets map[int][]int
+	// Cores by "socket/core", or by the list of siblings in libvirt's XML; L3 caches by the number in the column.
+	cores, caches map[string][]int
 }
 
 func newCPUTable() *cpuTable {
@@ -155,9 +160,13 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	if socket != nil {
 		t.sockets[*socket] = append(t.sockets[*socket], cpu)
 	}
+	// Releases differ in whether cores are numbered through the machine or within a socket. With the socket in the key
+	// both are right.
 	if core := value["CORE"]; count(core) != nil {
 		t.cores[value["SOCKET"]+"/"+core] = append(t.cores[value["SOCKET"]+"/"+core], cpu)
 	}
+	// lscpu -e has one column "L1d:L1i:L2:L3" with the four numbers in one word, lscpu -p a column for each cache. The
+	// last number of a title that ends with L3 is that of L3 in both.
 	for name, ids := range value {
 		if id := ids[strings.LastIndexByte(ids, ':')+1:]; strings.HasSuffix(name, "L3") && count(id) != nil {
 			t.caches[id] = append(t.caches[id], cpu)
@@ -165,7 +174,9 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	}
 }
 
-// lscpuTable reads a line for each CPU: lscpu -e in columns, lscpu -p with commas.
+// lscpuTable reads a line for each CPU: lscpu -e in columns, lscpu -p with commas. The titles of lscpu -p stand in a
+// comment: "# CPU,Core,Socket,Node,,L1d,L1i,L2,L3". Only the columns that are there are known, as -e=CPU,NODE prints
+// two.
 func (r *reader) lscpuTable() {
 	var columns []string
 	table := newCPUTable()
@@ -190,6 +201,7 @@ func (r *reader) lscpuTable() {
 		} else {
 			value := map[string]string{}
 			for i, name := range columns[:min(len(columns), len(words))] {
+				// lscpu -p writes "Core", and lscpu -e "CORE".
 				value[strings.ToUpper(name)] = words[i]
 			}
 			table.add(cpu, value)
@@ -199,6 +211,7 @@ func (r *reader) lscpuTable() {
 }
 
 var (
+	// Lines of numactl -H: "node 0 cpus: 0 1 2", "node 0 size: 64214 MB", and "0:  10  21" of the matrix of distances.
 	nodeLine     = lazyregexp.New(`^node (\d+) (cpus|size|free)$`)
 	distanceLine = lazyregexp.New(`^(\d+):((?: +\d+)+)$`)
 )
@@ -234,6 +247,7 @@ func (r *reader) numactl() {
 			}
 		}
 	}
+	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.
 	for i := range r.h.NUMANodes {
 		node := &r.h.NUMANodes[i]
 		if row := rows[node.ID]; len(row) == len(r.h.NUMANodes) {

@@ -36,6 +36,7 @@ var offloads = []string{"rx-checksumming", "tx-checksumming", "scatter-gather", 
 func (r *reader) ethtoolFeatures() {
 	d := r.subjectDevice("Features for ")
 	for p := range r.pairs() {
+		// A value may have a remark: "off [fixed]", "on [requested off]".
 		if word, _, _ := strings.Cut(p.value, " "); slices.Contains(offloads, p.key) &&
 			(word == "on" || word == "off") {
 			if d.Offloads == nil {
@@ -46,7 +47,8 @@ func (r *reader) ethtoolFeatures() {
 	}
 }
 
-// ethtoolRings reads how many descriptors the rings have: a block of the most that they can have, and one of now.
+// ethtoolRings reads how many descriptors the rings have: a block of the most that they can have, and one of now. Both
+// blocks have the same keys, so the heading "Current hardware settings:" is what tells them apart.
 func (r *reader) ethtoolRings() {
 	d := r.subjectDevice("Ring parameters for ")
 	now := false
@@ -69,7 +71,8 @@ func (r *reader) ethtoolRings() {
 	}
 }
 
-// ethtoolCounters reads the counters of errors and discards that are not 0.
+// ethtoolCounters reads the counters of errors and discards that are not 0. Counters of ordinary traffic are left out:
+// they say nothing about a fault and differ at each reading.
 func (r *reader) ethtoolCounters() {
 	d := r.subjectDevice("NIC statistics for ")
 	for p := range r.pairs() {
@@ -94,6 +97,7 @@ var moduleKeys = []string{"Identifier", "Vendor name", "Vendor PN", "Vendor SN",
 func (r *reader) ethtoolModule() {
 	d := r.subjectDevice("Module of ")
 	for p := range r.pairs() {
+		// Modules with several lanes have a line for each: "Laser output power (Channel 1)".
 		base, _, _ := strings.Cut(p.key, " (Channel")
 		if slices.Contains(moduleKeys, base) && p.value != "" && len(d.Module) < 64 {
 			if d.Module == nil {
@@ -116,6 +120,7 @@ func (r *reader) rdmaStatistic() {
 			}
 			words = words[2:]
 		}
+		// After the device, names and values take turns.
 		for i := 0; p != nil && i+1 < len(words); i += 2 {
 			n, err := strconv.ParseUint(words[i+1], 10, 64)
 			if err == nil && n > 0 && topology.IsTrouble(words[i]) && len(p.Counters) < maxSettings {
@@ -131,6 +136,7 @@ func (r *reader) rdmaStatistic() {
 // linkSpeed matches the speed of a port as mlxlink names it: of Ethernet in Gb/s, of InfiniBand for four lanes.
 var (
 	linkSpeed = lazyregexp.New(`^(?:([0-9.]+)(?:G|GbE)\b|IB-(\w+))`)
+	// Gb/s of one lane, as the kernel counts them: four lanes of EDR are 100.
 	laneRates = map[string]float64{"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10.3125, "FDR": 14.0625, "EDR": 25,
 		"HDR": 50, "NDR": 100, "XDR": 200}
 )
@@ -156,6 +162,7 @@ func (r *reader) mlxlink() {
 		case "Physical state":
 			port.PhysState = p.value
 		case "Speed":
+			// Which technology it is follows from the form of the speed alone.
 			if m := linkSpeed.FindStringSubmatch(p.value); m != nil {
 				port.LinkLayer = "Ethernet"
 				if speed, _ = strconv.ParseFloat(m[1], 64); m[2] != "" {

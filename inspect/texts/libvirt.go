@@ -8,6 +8,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// xmlLimits bound the work for a file from outside. In capabilities, each CPU and each pair of NUMA nodes is an
+// element: 1 << 18 has room for both.
 var xmlLimits = xmltree.Limits{Bytes: maxText, Elements: 1 << 18, Depth: 64}
 
 // xml reads the text as XML, and notes what is wrong with it.
@@ -20,7 +22,8 @@ func (r *reader) xml() *xmltree.Element {
 	return root
 }
 
-// at returns the first element on a path of names; an empty one where there is none.
+// at returns the first element on a path of names; an empty one where there is none. Lookups in an empty element find
+// nothing again, so callers ask for any path without a check.
 func at(e *xmltree.Element, path ...string) *xmltree.Element {
 	for _, name := range path {
 		next := &xmltree.Element{}
@@ -36,6 +39,8 @@ func at(e *xmltree.Element, path ...string) *xmltree.Element {
 func text(e *xmltree.Element) string { return strings.TrimSpace(string(e.Text)) }
 
 // capabilities reads the host of virsh capabilities: nodes, CPUs and caches.
+//
+// Source: https://libvirt.org/formatcaps.html.
 func (r *reader) capabilities() {
 	host := at(r.xml(), "host")
 	r.h.System.Arch = text(at(host, "cpu", "arch"))
@@ -59,6 +64,7 @@ func (r *reader) capabilities() {
 			if bytes != nil && pages.Attr("unit") == "" {
 				*bytes <<= 10 // KiB by default
 			}
+			// libvirt lists the base pages too. They are ordinary memory and not a pool.
 			if bytes != nil && total != nil && *bytes > 4096 {
 				node.Hugepages = append(node.Hugepages, topology.HugepagePool{SizeBytes: *bytes, Total: uint64(*total)})
 			}
@@ -76,11 +82,14 @@ func (r *reader) capabilities() {
 			}
 			value := map[string]string{"NODE": cell.Attr("id"), "SOCKET": cpu.Attr("socket_id")}
 			table.add(*n, value)
+			// All threads of a core state the same list, so the list is the key of the core. core_id is not: it counts
+			// within a socket.
 			if siblings := cpu.Attr("siblings"); siblings != "" {
 				table.cores[siblings] = append(table.cores[siblings], *n)
 			}
 		}
 	}
+	// Distances are read by position. A row with a gap would tell them of the wrong nodes.
 	for i := range r.h.NUMANodes {
 		if n := &r.h.NUMANodes[i]; len(n.Distances) != len(r.h.NUMANodes) {
 			n.Distances = nil
@@ -113,7 +122,10 @@ func (r *reader) nodedev() {
 	}
 }
 
+// nodedevPCI reads a PCI function with its place, its link and its virtual functions.
 func (r *reader) nodedevPCI(device, c *xmltree.Element) {
+	// The parts are decimal, or hexadecimal with 0x. They have 32, 8, 5 and 3 bits: VMD numbers its domains from
+	// 0x10000.
 	var parts [4]uint64
 	for i, name := range []string{"domain", "bus", "slot", "function"} {
 		v, err := strconv.ParseUint(text(at(c, name)), 0, []int{32, 8, 5, 3}[i])
@@ -142,6 +154,7 @@ func (r *reader) nodedevPCI(device, c *xmltree.Element) {
 	d.DriverKnown = d.Driver != ""
 	d.NUMANode = count(at(c, "numa").Attr("node"))
 	d.IOMMUGroup = count(at(c, "iommuGroup").Attr("number"))
+	// "computer" is libvirt's name for the machine itself: above such a function there is only a root bus.
 	if parent := nodedevAddress(text(at(device, "parent"))); parent != nil {
 		d.Parent = parent
 	} else {
@@ -151,6 +164,8 @@ func (r *reader) nodedevPCI(device, c *xmltree.Element) {
 		if d.Link == nil {
 			d.Link = &topology.Link{}
 		}
+		// There are two of these: validity="cap" has what the device can do, and "sta" what was negotiated. A speed or
+		// width of 0 tells nothing.
 		speed, err := strconv.ParseFloat(link.Attr("speed"), 64)
 		gts, width := &speed, count(link.Attr("width"))
 		if err != nil || speed <= 0 {
@@ -171,6 +186,7 @@ func (r *reader) nodedevPCI(device, c *xmltree.Element) {
 			d.PF = xmlAddress(at(sub, "address"))
 		case "virt_functions":
 			d.SRIOV = &topology.SRIOV{Total: count(sub.Attr("maxCount")), VFs: []topology.VF{}}
+			// libvirt lists the functions in the order of virtfn0, virtfn1, ... of sysfs: the position is the index.
 			for a := range sub.All("address") {
 				d.SRIOV.VFs = append(d.SRIOV.VFs, topology.VF{Index: len(d.SRIOV.VFs), Address: xmlAddress(a)})
 			}

@@ -98,6 +98,7 @@ func (r *reader) lshwText() lshwNode {
 				at.Size = json.Number(strconv.FormatUint(*v, 10))
 			}
 		case "configuration":
+			// Values have no quotes. Of one with blanks, such as a version with a board's name, the first word is kept.
 			for word := range strings.FieldsSeq(value) {
 				if k, v, ok := strings.Cut(word, "="); ok && at.Configuration != nil {
 					at.Configuration[k] = v
@@ -112,6 +113,7 @@ func (r *reader) lshwText() lshwNode {
 // it is a part of; whole is set where the text is of a whole machine, so that what has no bridge
 // above stands on a root bus.
 func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool, depth int) {
+	// The nesting comes from outside, and each level is a call.
 	if depth > 64 {
 		return
 	}
@@ -127,6 +129,7 @@ func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool,
 	case n.Class == "network" && on != nil: // below a virtio function
 		r.lshwNetdevs(n, *on)
 	case n.Class == "system" && depth == 0 && n.Product != "":
+		// lshw writes the number of the product behind its name: "PowerEdge R740 (SKU=NotProvided)".
 		r.h.System.Vendor, r.h.System.Product = n.Vendor, strings.TrimSpace(strings.Split(n.Product, " (")[0])
 	case n.Class == "processor" && r.h.System.CPUModel == "":
 		r.h.System.CPUModel = n.Product
@@ -141,6 +144,8 @@ func (r *reader) lshwNode(n *lshwNode, parent, on *topology.PCIAddr, whole bool,
 	}
 }
 
+// lshwPCI reads a PCI function. lshw tells the driver of each function, so a missing one means that there is none. It
+// prints names of vendors and no IDs (but with -numeric): only vendors that checks look for get theirs back.
 func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAddr, whole bool) {
 	d := topology.PCIDevice{Address: a, Parent: parent, ParentUnknown: parent == nil && !whole, VendorName: n.Vendor,
 		DeviceName: n.Product, Driver: n.config("driver"), DriverKnown: true}
@@ -150,6 +155,7 @@ func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAd
 	if class, ok := lshwClasses[n.Description]; ok {
 		d.Class = &class
 	} else if n.Class == "network" {
+		// 0x80 stands for "other" in both classes: what kind of NIC or screen it is, is not told.
 		d.Class = new(topology.ID24(0x028000))
 	} else if n.Class == "display" {
 		d.Class = new(topology.ID24(0x038000))

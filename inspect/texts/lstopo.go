@@ -10,6 +10,12 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// Parts of lines of lstopo. L# is hwloc's own number of an object, and P# the number of the operating system, which the
+// other tools use as well.
+//
+//	hwloc 1:    NUMANode L#0 (P#0 64GB)          PCI 15b3:1013       Net L#0 "ib0"
+//	hwloc 2:    NUMANode L#0 (P#0 64GB)          PCI 3b:00.0 (InfiniBand)    Net "ib0"
+//	with -v:    NUMANode L#0 (P#0 local=65Gi...) PCI L#0 (busid=0000:3b:00.0 id=15b3:1013 class=0207(...) ...)
 var (
 	lstopoPart = lazyregexp.New(
 		`^(Machine|System|NUMANode|Package|Socket|Die|L3Cache|L3|Core|PU|HostBridge|PCIBridge|PCI|` +
@@ -43,6 +49,8 @@ func (r *reader) lstopoTree() *object {
 		indent int
 		o      *object
 	}
+	// The objects that the next line may be below, each with a larger indentation than the one before. The root is at
+	// -1, and therefore never taken off.
 	stack := []open{{-1, root}}
 	n := -1
 	for line := range strings.SplitSeq(r.Text.Text, "\n") {
@@ -61,6 +69,8 @@ func (r *reader) lstopoTree() *object {
 		}
 		for part := range strings.SplitSeq(text, " + ") {
 			o := &object{up: at, line: n}
+			// An object of another kind (Group, L2) has no kind here, but stays in the tree: what is below it still
+			// finds what is above it.
 			if m := lstopoPart.FindStringSubmatch(part); m != nil {
 				o.kind, o.about = m[1], m[2]
 			}
@@ -77,6 +87,7 @@ func (o *object) all() iter.Seq[*object] {
 	return func(yield func(*object) bool) { o.each(yield) }
 }
 
+// each yields until yield returns false, and reports whether it did not.
 func (o *object) each(yield func(*object) bool) bool {
 	return yield(o) && !slices.ContainsFunc(o.below, func(b *object) bool { return !b.each(yield) })
 }
@@ -110,6 +121,7 @@ func (o *object) cpus() topology.CPUSet {
 	return topology.CPUs(list...)
 }
 
+// size is that of the memory or cache; nil where the text has none.
 func (o *object) size() *uint64 {
 	if m := lstopoSize.FindStringSubmatch(o.about); m != nil {
 		return size(m[1])
@@ -117,6 +129,7 @@ func (o *object) size() *uint64 {
 	return nil
 }
 
+// address is that of a PCI function or bridge; nil where the text has none, as of hwloc 1 without -v.
 func (o *object) address() *topology.PCIAddr {
 	if m := lstopoPCI.FindStringSubmatch(o.about); m != nil {
 		return address(m[1])
@@ -124,7 +137,9 @@ func (o *object) address() *topology.PCIAddr {
 	return nil
 }
 
-// nodeIn is the first NUMA node that is a leaf below o itself, or below a cache of memory there.
+// nodeIn is the first NUMA node that is a leaf below o itself, or below a cache of memory there. A node that has
+// objects below it is one of hwloc 1, which contains what it is near to. A cache of memory is that of a machine that
+// uses fast memory as a cache of the slow one.
 func (o *object) nodeIn() *object {
 	for _, b := range o.below {
 		if b.kind == "NUMANode" && len(b.below) == 0 {
@@ -202,6 +217,7 @@ func (r *reader) lstopoFunction(o *object) {
 				*id = &v
 			}
 		}
+		// lstopo tells class and subclass. The third byte, the programming interface, is not in the text.
 		if v, err := topology.ParseID24(m[3] + "00"); err == nil {
 			d.Class = &v
 		}
@@ -217,11 +233,13 @@ func (r *reader) lstopoFunction(o *object) {
 		d.Parent = bridge.address()
 		d.ParentUnknown = d.Parent == nil // only lstopo -v tells the addresses of bridges
 	default:
+		// Right below a host bridge, a function is on the root bus, so that its own bus is the name.
 		d.Root = fmt.Sprintf("pci%04x:%02x", a.Domain, a.Bus)
 		if m := lstopoBuses.FindStringSubmatch(bridge.about); m != nil {
 			d.Root = "pci" + m[1] + ":" + m[2]
 		}
 	}
+	// hwloc 1 has the bridge below the NUMA node, and hwloc 2 both below the same package or group.
 	node := o.find(func(u *object) bool { return u.kind == "NUMANode" || u.nodeIn() != nil })
 	if node != nil && node.kind != "NUMANode" {
 		node = node.nodeIn()
@@ -239,6 +257,7 @@ func (r *reader) lstopoNIC(o *object) {
 	if m == nil || on == nil {
 		return
 	}
+	// Some releases write the kind in brackets: OSDev[OpenFabrics] "mlx5_0".
 	fabrics := o.kind == "OpenFabrics" || strings.HasPrefix(o.about, "[OpenFabrics")
 	switch nic := r.nicAt(*on.address()); {
 	case fabrics:

@@ -17,11 +17,13 @@ func (r *reader) ipLink() {
 	var d *topology.Netdev
 	for _, line := range r.lines() {
 		if m := ipLine.FindStringSubmatch(line); m != nil {
+			// "eth0.100@eth0" stands on another device, and "eth0@if3" is the end of a pair in a container.
 			if d = nil; m[2] == "lo" || m[3] != "" || isSoftware(m[2]) {
 				continue
 			}
 			d = netdev(r.nic(m[2]), m[2])
 			d.MTU = count(m[5])
+			// Carrier is only known while the device is up: LOWER_UP is missing for each one that is down.
 			flags, words := strings.Split(m[4], ","), strings.Fields(m[6])
 			if slices.Contains(flags, "UP") {
 				d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
@@ -50,7 +52,8 @@ func isSoftware(name string) bool {
 	return slices.ContainsFunc(software, func(s string) bool { return strings.HasPrefix(name, s) })
 }
 
-// ethtool reads the settings of network devices.
+// ethtool reads the settings of network devices. A speed of "Unknown!", as ports without a link have, is no number and
+// left out.
 func (r *reader) ethtool() {
 	var d *topology.Netdev
 	for p := range r.pairs() {
@@ -98,7 +101,8 @@ func (r *reader) ethtoolDriver() {
 	}
 }
 
-// mlnxQoS reads which priorities pause, and how packets get theirs.
+// mlnxQoS reads which priorities pause, and how packets get theirs. The row "enabled" has 0 or 1 for each of the eight
+// priorities, 0 first.
 func (r *reader) mlnxQoS() {
 	q := &topology.QoS{}
 	for n, line := range r.lines() {

@@ -77,11 +77,13 @@ func (r *reader) nvidiaQuery() {
 	driver := ""
 	for line := range strings.Lines(r.Text.Text) {
 		text := strings.TrimLeft(line, " \t")
+		// nvidia-smi indents by four columns a level.
 		indent := min((len(line)-len(text)+3)/4, len(heads)-1)
 		key, value, ok := strings.Cut(strings.TrimSpace(text), " : ")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		if name, isGPU := strings.CutPrefix(key, "GPU "); isGPU && !ok && address(name) != nil {
 			a := *address(name)
+			// Both lists grow by one for each GPU, so the index is that of both.
 			index := len(r.h.GPUs)
 			r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
 				Vendor: "NVIDIA Corporation", DriverVer: driver})
@@ -99,9 +101,11 @@ func (r *reader) nvidiaQuery() {
 		if key == "Driver Version" {
 			driver = value
 		}
+		// "[Not Supported]" and the like are no values.
 		if g == nil || value == "N/A" || strings.HasPrefix(value, "[") {
 			continue
 		}
+		// The outermost heading is the GPU and left out: keys are "FB Memory Usage/Total".
 		switch strings.TrimPrefix(strings.Join(heads[min(1, indent):indent], "/")+"/"+key, "/") {
 		case "Product Name":
 			g.Model, d.DeviceName = value, value
@@ -146,6 +150,7 @@ func link(d *topology.PCIDevice) *topology.Link {
 
 // generation returns the speed of a generation of PCI Express, in GT/s.
 func generation(s string) *float64 {
+	// Of generations 1 to 6; from 3 on each doubles the one before.
 	speeds := []float64{2.5, 5, 8, 16, 32, 64}
 	if n := count(s); n != nil && *n >= 1 && *n <= len(speeds) {
 		return &speeds[*n-1]

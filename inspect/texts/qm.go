@@ -25,6 +25,7 @@ var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seab
 // Source: qm.conf(5).
 func (r *reader) qmConfig() {
 	t := topology.Tenant{Name: r.Subject}
+	// Proxmox VE leaves out keys that have their default: one core on one socket.
 	cores, sockets, mode := 1, 1, ""
 	var nodes *topology.CPUSet
 	known := 0
@@ -56,12 +57,15 @@ func (r *reader) qmConfig() {
 			if mb := count(p.value); mb != nil {
 				t.Hugepages = new(uint64(*mb) << 20)
 			} else {
+				// "any": of a size that the host chooses.
 				t.Hugepages = new(uint64(0))
 			}
 		case key == "numa" && p.key != "numa":
 			for option := range strings.SplitSeq(p.value, ",") {
 				name, value, _ := strings.Cut(option, "=")
 				switch name {
+				// "numa0: cpus=0-3,hostnodes=0;2-3,memory=4096,policy=bind": commas separate the keys, so ranges have
+				// semicolons between them.
 				case "hostnodes":
 					if set := r.cpus(p.line, strings.ReplaceAll(value, ";", ",")); set != nil {
 						if nodes != nil {

@@ -25,7 +25,8 @@ func portState(s string) string {
 	return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s))
 }
 
-// physState returns the state of the physical link in the words of the kernel: "LINK_UP" is "LinkUp".
+// physState returns the state of the physical link in the words of the kernel: "LINK_UP" is "LinkUp". Both forms are of
+// the same enumeration: ibv_devinfo prints the constant, the others the word of sysfs.
 func physState(s string) string {
 	if s != strings.ToUpper(s) {
 		return s
@@ -62,7 +63,8 @@ func gid(s string) string {
 	return strings.Join(groups, ":")
 }
 
-// lid returns an identifier that a subnet manager assigned; nil where there is none.
+// lid returns an identifier that a subnet manager assigned; nil where there is none. 0 stands for none. 0xffff is the
+// permissive LID, which a port has until a subnet manager has found it.
 func lid(s string) *int {
 	if n := count(s); n != nil && *n > 0 && *n < 0xffff {
 		return n
@@ -81,6 +83,8 @@ var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
 
 // ibvDevinfo reads the devices and their ports, with -v also rates and GIDs.
 func (r *reader) ibvDevinfo() {
+	// Lines above the first port are about the device. What looks like one of a port there goes into a port that is
+	// dropped.
 	var d *topology.RDMADevice
 	p := &topology.RDMAPort{}
 	width, speed := 0.0, 0.0
@@ -116,6 +120,8 @@ func (r *reader) ibvDevinfo() {
 				_, p = rdma(r.nic(d.Name), d.Name, n)
 				width, speed = 0, 0
 			}
+		// "active_width: 4X (2)" and "active_speed: 25.0 Gbps (32)": the speed is that of one lane. Whichever comes
+		// second completes the product.
 		case "active_width", "active_speed":
 			number, _, _ := strings.Cut(strings.ReplaceAll(l.value, "X", " "), " ")
 			v, _ := strconv.ParseFloat(number, 64)
@@ -233,7 +239,8 @@ var ibdevLine = lazyregexp.New(
 	`^(?:((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) )?(\S+) (?:\(.*?(?: fw (\S+) )?)?` +
 		`port (\d+) (?:\((\w+) *\) )?==> (\S+)(?: \((\w+) *\))?`)
 
-// ibdev2netdev reads which network device an RDMA device stands on, with -v also its function.
+// ibdev2netdev reads which network device an RDMA device stands on, with -v also its function. A device without a
+// network device, as of InfiniBand without IPoIB, has N/A there.
 func (r *reader) ibdev2netdev() {
 	for _, line := range r.lines() {
 		m := ibdevLine.FindStringSubmatch(line)
@@ -256,6 +263,7 @@ var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate 
 
 // rdmaLink reads the ports and the network devices that they stand on.
 func (r *reader) rdmaLink() {
+	// take enters one port. Both forms of output have the same keys.
 	take := func(device string, port *int, value map[string]string) {
 		nic := r.nic(device)
 		_, p := rdma(nic, device, port)

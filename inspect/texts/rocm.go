@@ -10,6 +10,9 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
+// Lines of the tables. rocm-smi writes "===== Weight between two GPUs =====" and "GPU[0] : (Topology) Numa Node: 0",
+// amd-smi "WEIGHT TABLE:" with rows by address, and rocm-smi --json keys such as "(Topology) Weight between DRM devices
+// 0 and 1".
 var (
 	tableTitle = lazyregexp.New(`^(?:=+ +)?(Weight|Hops|Link Type|[A-Z][A-Za-z -]*?)(?: between two GPUs| TABLE:)`)
 	gpuLine    = lazyregexp.New(`^(?i:GPU)[ \[]*(\d+)\]?\s*: \(Topology\) (Numa Node|Numa Affinity): *(-?\d+)`)
@@ -34,6 +37,7 @@ func (a *amd) set(table, from, to, value string) {
 	a.label(to)
 }
 
+// label notes a GPU in the order of its first mention. Their number is bounded, as each two of them may make a path.
 func (a *amd) label(name string) {
 	if !slices.Contains(a.labels, name) && len(a.labels) < 256 {
 		a.labels = append(a.labels, name)
@@ -93,6 +97,7 @@ func (r *reader) amdJSON(a *amd) {
 			}
 		}
 	}
+	// The objects of JSON have no order. By length first, GPU10 comes after GPU9.
 	slices.SortFunc(a.labels, func(x, y string) int { return cmp.Or(cmp.Compare(len(x), len(y)), cmp.Compare(x, y)) })
 }
 
@@ -142,11 +147,14 @@ func (a *amd) get(table, from, to string) string {
 	return cmp.Or(a.tables[table][[2]string{from, to}], a.tables[table][[2]string{to, from}])
 }
 
+// amdPath adds the path between the GPUs i and j, unless the tables disagree about it: then it notes what they say, and
+// leaves the path to the other sources.
 func (r *reader) amdPath(a *amd, i, j int, from, to string) {
 	p := topology.Path{A: r.h.GPUs[i].ID(), B: r.h.GPUs[j].ID()}
 	hops := count(a.get("hops", from, to))
 	nodeA, knownA := a.nodes[from]
 	nodeB, knownB := a.nodes[to]
+	// The matrices have each pair twice, which must be the same.
 	for _, table := range []string{"link type", "hops", "weight"} {
 		one, other := a.tables[table][[2]string{from, to}], a.tables[table][[2]string{to, from}]
 		if one != "" && other != "" && one != other {

@@ -70,6 +70,10 @@ type splitter struct {
 
 // Split finds texts of the given kinds in a file, which may be one text or many, with command lines or headings between
 // them. What is of no kind is passed over.
+//
+// A command line or heading names the kind of what stands below it. Without one, the beginning of a line tells the
+// kind. Such a text takes all further lines until the next text begins. XML and JSON are taken as whole values, so
+// nothing inside of them is taken for a line of another kind.
 func Split(text []byte, file string, kinds []*Kind) []Text {
 	s := &splitter{kinds: kinds, file: file, text: text}
 	for _, k := range kinds {
@@ -92,7 +96,9 @@ func Split(text []byte, file string, kinds []*Kind) []Text {
 	return slices.DeleteFunc(s.out, func(t Text) bool { return strings.TrimSpace(t.Text) == "" || !t.enough() })
 }
 
-// enough reports whether a text that no command line names has as many lines of its kind as it takes to be sure.
+// enough reports whether a text that no command line names has as many lines of its kind as it takes to be sure. Kinds
+// whose lines are ordinary words, such as counters or keys of a configuration, would otherwise be found by chance in
+// prose and logs.
 func (t *Text) enough() bool {
 	if t.Kind.Least == 0 || t.named {
 		return true
@@ -121,6 +127,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 				return whole
 			}
 		}
+		// The output of a command that no kind knows belongs to no text.
 		if sure {
 			s.end()
 			return whole
@@ -136,6 +143,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 			return used
 		}
 	}
+	// A heading and the first line of its text both begin one: below a command line the line only goes on with it.
 	if k := s.head(trimmed); k != nil {
 		if last := s.last(); last == nil || last.Kind != k || k.Single && !s.blank() {
 			s.begin(k, n, "", s.pos)
@@ -205,6 +213,7 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 	name = name[:len(name)-len(strings.TrimLeft(name, "abcdefghijklmnopqrstuvwxyz"))]
 	for _, k := range s.kinds {
 		last := s.out[max(0, len(s.out)-1):]
+		// Elements without their root are one text as long as only white space is between them.
 		goesOn := len(last) > 0 && last[0].Kind == k && s.fragments &&
 			len(bytes.TrimSpace(s.text[s.xmlEnd:s.pos])) == 0 &&
 			(slices.Contains(k.Fragments, name) || slices.Contains(k.More, name))
@@ -214,6 +223,8 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 		}
 		end := bytes.Index(rest, []byte("</"+name+">"))
 		if end < 0 && k.Element != name {
+			// Of an element without contents. The length of "</name>" is added below, which must lead behind "/>";
+			// where there is none either, end stays negative.
 			end = bytes.Index(rest, []byte("/>")) - len(name) - 1
 		}
 		if end < 0 {
@@ -239,6 +250,7 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 
 // json takes a value of JSON that is of a kind, or any other one, so that nothing is looked for inside of it.
 func (s *splitter) json(n int, rest []byte) int {
+	// Each try may read up to maxText bytes: a file with a brace in every line would take quadratic time.
 	if s.tries == tries {
 		return 0
 	}
@@ -255,6 +267,7 @@ func (s *splitter) json(n int, rest []byte) int {
 			s.tries++
 			return 0
 		}
+		// The first of a list of devices tells the kind of all.
 		object = list[0]
 	}
 	for _, k := range s.kinds {

@@ -233,6 +233,7 @@ func (r *reader) lines() iter.Seq2[int, string] {
 
 // count parses a small number that is not negative; nil where s is none.
 func count(s string) *int {
+	// 20 bits have room for numbers of CPUs, nodes and ports, and for sizes of rings. A larger number is none of these.
 	if n, err := strconv.ParseUint(s, 0, 20); err == nil {
 		return new(int(n))
 	}

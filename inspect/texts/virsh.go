@@ -15,7 +15,8 @@ func (r *reader) tenant() *topology.Tenant {
 	return entry(&r.h.Tenants, func(t *topology.Tenant) bool { return t.Name == name }, topology.Tenant{Name: name})
 }
 
-// pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned.
+// pin enters where a virtual CPU may run. One that may run on all CPUs of the host is not pinned. The number of virtual
+// CPUs follows from the highest one that is mentioned.
 func (t *tenantCPUs) pin(vcpu int, set topology.CPUSet, free bool) {
 	t.VCPUs = max(t.VCPUs, vcpu+1)
 	if !free && vcpu < topology.MaxCPUs {
@@ -37,6 +38,7 @@ func (r *reader) vcpuInfo() {
 				vcpu = *n
 			}
 		case "State":
+			// Each virtual CPU has a state of its own: that of the first stands for the domain.
 			if vcpu == 0 {
 				t.State = p.value
 			}
@@ -55,6 +57,7 @@ func (r *reader) vcpuInfo() {
 				t.pin(vcpu, topology.CPUs(cpus...), !strings.Contains(p.value, "-"))
 				continue
 			}
+			// "0-7 (out of 8)": all CPUs of the host are no pin.
 			list, of, _ := strings.Cut(p.value, " (out of ")
 			if set := r.cpus(p.line, list); set != nil {
 				t.pin(vcpu, *set, of != "" && strings.TrimSuffix(of, ")") == strconv.Itoa(set.Len()))
@@ -66,6 +69,7 @@ func (r *reader) vcpuInfo() {
 // pinLine matches a line of virsh vcpupin and emulatorpin: a virtual CPU, or "*" for the emulator.
 var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
 
+// vcpuPin reads vcpupin and emulatorpin, which print the same two columns.
 func (r *reader) vcpuPin() {
 	t := tenantCPUs{r.tenant()}
 	for n, line := range r.lines() {
