@@ -98,6 +98,7 @@ func same(name string, a, b reflect.Value) bool {
 	return strings.EqualFold(show(a), show(b))
 }
 
+// number is a fact as a number; NaN where it is none.
 func number(v reflect.Value) float64 {
 	switch {
 	case v.CanInt():

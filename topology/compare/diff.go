@@ -33,6 +33,9 @@ const maxThings = 16
 
 // Diff returns the facts that a and b differ in, as far as both tell them. Devices are held against each other by their
 // addresses, or by their names where the addresses of the two machines have nothing in common.
+//
+// Both hosts are flattened to facts: a part, the keys of the thing, and the path of the value in it. Equal differences
+// of many things become one with a count, as a lower link speed of eight GPUs is one statement.
 func Diff(a, b *topology.Host) []Difference {
 	var out []Difference
 	d := differ{a: facts(a, b), b: facts(b, a), partsA: parts(a), partsB: parts(b)}
@@ -46,6 +49,7 @@ func Diff(a, b *topology.Host) []Difference {
 		return cmp.Or(cmp.Compare(order(x.part), order(y.part)), cmp.Compare(x.fact, y.fact), cmp.Compare(len(x.thing),
 			len(y.thing)), cmp.Compare(x.thing, y.thing))
 	})
+	// The place in out of each difference, by all that its line says.
 	seen := map[[4]string]int{}
 	for _, name := range names {
 		va, inA := d.a[name]
@@ -81,6 +85,8 @@ type fact struct{ part, thing, fact string }
 
 func (f fact) last() string { return f.fact[strings.LastIndexByte(f.fact, '.')+1:] }
 
+// A differ has the facts of both hosts, and which parts each tells of: of a part that a host does not tell of, nothing
+// is missing.
 type differ struct {
 	a, b           map[fact]reflect.Value
 	partsA, partsB map[string]bool
@@ -101,6 +107,7 @@ func (d *differ) told(f fact, inA, inB bool) bool {
 		missing, missingParts = d.b, d.partsB
 	}
 	if f.fact == there {
+		// A NIC that is missing is said once, under nics, and not again under pci.
 		device := fact{"nics", f.thing, there}
 		_, nic := d.a[device]
 		_, other := d.b[device]
@@ -109,11 +116,13 @@ func (d *differ) told(f fact, inA, inB bool) bool {
 	if _, thing := missing[fact{f.part, f.thing, there}]; f.thing != "" && !thing {
 		return false // said by its not being there
 	}
+	// Other facts that only one host has are those that its source does not tell, which is no difference.
 	return slices.Contains([]string{"speed_mbps", "rate_gbps", "netdev", "function", "qos.pfc"}, f.last()) &&
 		f.thing != ""
 }
 
-// container reports whether what a thing is in is there, so that its not being there is said once.
+// container reports whether what a thing is in is there, so that its not being there is said once. A thing inside of
+// others has their keys before its own, separated by spaces: "mlx5_0 rdma_devices[mlx5_0] ports[1]".
 func (d *differ) container(f fact, missing map[fact]reflect.Value) bool {
 	i := strings.LastIndex(f.thing, " ")
 	if i < 0 {
@@ -164,6 +173,7 @@ func facts(h, other *topology.Host) map[fact]reflect.Value {
 	v := reflect.ValueOf(h).Elem()
 	for i := range v.NumField() {
 		name := field(v.Type().Field(i))
+		// The models of packages count although a model is a passing fact elsewhere: see walk.
 		if name == "packages" || !isPassing(name) && !slices.Contains(own, name) {
 			f.walk(fact{part: name}, v.Field(i))
 		}
@@ -211,6 +221,7 @@ func (f *flattener) set(at fact, v any) { f.out[at] = reflect.ValueOf(v) }
 // walk adds what is below a value.
 func (f *flattener) walk(at fact, v reflect.Value) {
 	switch {
+	// Zero means that the source does not tell; of plain booleans false is a statement.
 	case v.IsZero() && v.Kind() != reflect.Bool:
 	case v.Kind() == reflect.Pointer && !isLeaf(v.Type().Elem()):
 		f.walk(at, v.Elem())
@@ -235,6 +246,7 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 			if at.thing == "" && (at.part == "gpus" || at.part == "nics") {
 				k = cmp.Or(f.names[k], k)
 			}
+			// Keys are joined from the outside in, with the name of the list before those of inner lists.
 			next := fact{part: at.part, thing: k}
 			if at.thing != "" || at.fact != "" {
 				next.thing = strings.TrimSpace(at.thing + " " + at.fact + "[" + k + "]")
@@ -252,7 +264,8 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 }
 
 // orders adds in which order devices come: which function a name or a number stands for, and what kinds of addresses a
-// GID table has at which index.
+// GID table has at which index. That two equal machines number their GPUs differently breaks configurations that name
+// devices by number, and no other fact shows it.
 func (f *flattener) orders(h *topology.Host) {
 	for i := range h.GPUs {
 		g := &h.GPUs[i]

@@ -23,6 +23,11 @@ const maxContradictions = 200
 // Join makes one host of accounts of one machine. PCI functions are joined by their addresses, and
 // GPUs and NICs also by the names of their devices. Where two accounts tell a fact differently the
 // first counts, and Contradictions has both. The accounts are used up.
+//
+// First, all parts but NICs, GPUs and paths are merged in the order of the accounts. These three wait, as their IDs
+// mean something only within one account: mlx5_0 of one may be function 3b:00.0 of another. They are gathered by what
+// they have in common, placed on functions that the joined host has, and then paths are renamed to the IDs that have
+// come out.
 func Join(parts []Part) *topology.Host {
 	j := &joiner{from: map[string]string{}, h: &topology.Host{}}
 	var nics []member[topology.NIC]
@@ -32,6 +37,7 @@ func Join(parts []Part) *topology.Host {
 	j.foreign(parts)
 	for i, p := range parts {
 		j.source = p.Source
+		// "GPU0" of two accounts need not be the same GPU: until they are joined, an ID is that of its account.
 		scope := strconv.Itoa(i) + "/"
 		for _, n := range p.Host.NICs {
 			nics = append(nics, member[topology.NIC]{n, p.Source, []string{scope + n.ID()}})
@@ -65,6 +71,7 @@ func Join(parts []Part) *topology.Host {
 			renamed[old] = m.device.ID()
 		}
 	}
+	// A path to a device that no account lists would point to nothing.
 	for _, p := range reported {
 		a, b := renamed[p.A], renamed[p.B]
 		if a != "" && b != "" {
@@ -170,7 +177,8 @@ func provenance(parts []Part) topology.Provenance {
 	return p
 }
 
-// reported drops the second of two statements on one path, and says where they differ.
+// reported drops the second of two statements on one path, and says where they differ. A path has no direction, so its
+// key has the ends in order.
 func (j *joiner) reported() {
 	first := map[[2]string]topology.Path{}
 	j.h.Reported = slices.DeleteFunc(j.h.Reported, func(p topology.Path) bool {
@@ -185,7 +193,8 @@ func (j *joiner) reported() {
 	})
 }
 
-// nodes gives functions the NUMA nodes that are known of the devices on them.
+// nodes gives functions the NUMA nodes that are known of the devices on them. The function's own statement counts more,
+// which a tree has from sysfs.
 func (j *joiner) nodes() {
 	at := map[topology.PCIAddr]*int{}
 	for i := range j.h.GPUs {
@@ -205,7 +214,8 @@ func (j *joiner) nodes() {
 	}
 }
 
-// cores drops cores that share CPUs with others, which another account told.
+// cores drops cores that share CPUs with others, which another account told. Cores are known by their CPUs, so two
+// numberings of the same CPUs come out as cores of both. Only those of the account that came first stay.
 func (j *joiner) cores() {
 	var taken topology.CPUSet
 	j.h.Cores = slices.DeleteFunc(j.h.Cores, func(c topology.Core) bool {
@@ -226,6 +236,8 @@ type joiner struct {
 	from   map[string]string // the source of what is at a path, and of all below that has no entry
 }
 
+// contradict notes a fact that two sources tell differently. After maxContradictions it is silent: texts of two
+// machines differ in nearly everything.
 func (j *joiner) contradict(fact, value, source, other, by string) {
 	if len(j.h.Contradictions) < maxContradictions {
 		j.h.Contradictions = append(j.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
@@ -233,7 +245,8 @@ func (j *joiner) contradict(fact, value, source, other, by string) {
 	}
 }
 
-// sourceOf returns who told what is at a path.
+// sourceOf returns who told what is at a path. It is the source of the nearest part above, as what was taken as a whole
+// has one entry.
 func (j *joiner) sourceOf(path string) string {
 	for {
 		if s, ok := j.from[path]; ok {
@@ -247,7 +260,8 @@ func (j *joiner) sourceOf(path string) string {
 	}
 }
 
-// value adds what b tells to a. name is the last part of the path.
+// value adds what b tells to a. name is the last part of the path. What a lacks is taken over whole with its source;
+// lists are merged by the keys of their elements; all else is compared, and the first account stays.
 func (j *joiner) value(path, name string, a, b reflect.Value) {
 	switch {
 	case b.IsZero():
@@ -290,6 +304,7 @@ func placed(a, b *topology.PCIDevice) {
 		a.ParentUnknown, b.ParentUnknown = false, false
 	}
 	if a.NUMANode != nil && b.NUMANode != nil && a.NUMASource != b.NUMASource {
+		// Cleared, and not overwritten: value() then takes the stated one over, and finds no contradiction.
 		if b.NUMASource == "" {
 			a.NUMANode, a.NUMASource = nil, ""
 		} else {
@@ -327,6 +342,8 @@ type member[T any] struct {
 	ids    []string
 }
 
+// nicKeys are what a NIC is known by: its address, its RDMA devices and its network devices. Prefixes keep apart an
+// RDMA device and a network device of one name. A NIC of which only a name is known may be either.
 func nicKeys(n *topology.NIC) []string {
 	var out []string
 	if n.Address != nil {
@@ -350,6 +367,8 @@ func nicKeys(n *topology.NIC) []string {
 	return out
 }
 
+// gpuKeys are what a GPU is known by. A name such as GPU0 is one that a tool gave: it counts only where there is no
+// address.
 func gpuKeys(g *topology.GPU) []string {
 	if g.Address != nil {
 		return []string{g.Address.String()}
@@ -357,7 +376,9 @@ func gpuKeys(g *topology.GPU) []string {
 	return []string{"name " + g.Name}
 }
 
-// gather joins members that have a key in common, directly or through others.
+// gather joins members that have a key in common, directly or through others. It is union and find: chains such as
+// name, address, other name end in one group, whatever the order of the accounts. The first member of a group is its
+// root, so that the first account counts.
 func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []string) []member[T] {
 	root := make([]int, len(in)) // the first member of the group of each
 	find := func(i int) int {
@@ -379,6 +400,7 @@ func gather[T any](j *joiner, list string, in []member[T], keysOf func(*T) []str
 		}
 	}
 	var out []member[T]
+	// A second loop, since a later member may have joined two groups.
 	for i := range in {
 		if to := find(i); to != i {
 			j.absorb(list, &in[to], &in[i])
@@ -439,6 +461,14 @@ func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC]
 }
 
 // addressInName returns the address in a name by systemd's scheme; domain and function are left out where they are 0.
+//
+//	enp94s0f1np1:    bus 94, device 0, function 1 (and port 1, where reading stops)
+//	enP2p1s0:        domain 2
+//	rocep94s0f1:     an RDMA device by rdma-core's scheme, which is the same
+//
+// Numbers are decimal, unlike those of lspci.
+//
+// Source: systemd.net-naming-scheme(7).
 func addressInName(name string) (topology.PCIAddr, bool) {
 	rest := ""
 	for _, prefix := range []string{"en", "ib", "roce", "iwp", "wl"} {
@@ -447,6 +477,7 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 			break
 		}
 	}
+	// P is the domain, p the bus, s the device ("slot") and f the function. A letter that comes later wins.
 	part := map[byte]uint64{}
 	for len(rest) > 0 && strings.IndexByte("Ppsf", rest[0]) >= 0 {
 		letter := rest[0]
@@ -472,7 +503,8 @@ func (j *joiner) inferred(format string, args ...any) {
 }
 
 // placeByOrder gives RDMA devices of NVIDIA's NICs their functions where there are as many of both: the driver numbers
-// them in the order of their addresses.
+// them in the order of their addresses. Bonds are one device on two functions, and virtual functions have no fixed
+// order: with either of them, counts mean nothing.
 func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC] {
 	var named []*topology.NIC
 	taken := map[topology.PCIAddr]bool{}
@@ -500,6 +532,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 			"ibdev2netdev -v do", len(free), len(named), rdmaName(named[0]))
 		return nics
 	}
+	// By length first: mlx5_10 comes after mlx5_9.
 	slices.SortFunc(named, func(a, b *topology.NIC) int {
 		return cmp.Or(cmp.Compare(len(rdmaName(a)), len(rdmaName(b))), cmp.Compare(rdmaName(a), rdmaName(b)))
 	})
@@ -512,6 +545,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 	return gather(j, "nics", nics, nicKeys)
 }
 
+// rdmaName is the name by which the driver numbers a NIC; its own name where no RDMA device is known.
 func rdmaName(n *topology.NIC) string {
 	if len(n.RDMA) > 0 {
 		return n.RDMA[0]
@@ -537,6 +571,8 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 	if len(named) == 0 {
 		return gpus
 	}
+	// Matrices come from NVIDIA's tools or from AMD's. The GPUs of the other vendor are not among those that they
+	// number.
 	vendor := topology.VendorNVIDIA
 	if !strings.HasPrefix(named[0].device.Vendor, "NVIDIA") {
 		vendor = topology.VendorAMD
