@@ -74,6 +74,7 @@ func (v *view) wrong(d *topology.PCIDevice) bool {
 // NVMe, RAID and SAS are, the SATA controller of every chipset is not.
 func storageAlone(class topology.ID24) bool {
 	switch class.Sub() {
+	// SCSI, RAID, SAS and non-volatile memory, by base class and subclass of PCI.
 	case 0x0100, 0x0104, 0x0107, 0x0108:
 		return true
 	}
@@ -207,6 +208,7 @@ func (v *view) diskCard(d *topology.PCIDevice, disks []*topology.Disk) card {
 		model = cmp.Or(k.Model, model)
 	}
 	total, holds := "", ""
+	// A sum without one of the disks would be a wrong total.
 	if known {
 		total = words.Size(size)
 	}

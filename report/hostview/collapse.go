@@ -26,13 +26,17 @@ func (s *scene) collapse() bool {
 	return any
 }
 
-// collapsed are branches in which one stands for those that are alike, in the place of the first.
+// collapsed are branches in which one stands for those that are alike, in the place of the first. *any is set if there
+// were any.
 func collapsed(all []branch, any *bool) []branch {
 	var out []branch
 	alike := map[string][]branch{}
+	// What branches that stand for each other have in common; "" for one that stays by itself. GPUs and screens do, and
+	// cards with something in bold, which must not be overlooked.
 	key := func(b branch) string {
 		k := fmt.Sprint(b.Wire, b.Bridge != nil)
 		if b.Bridge != nil {
+			// A box may stand for a chain of bridges: only chains of one length are alike.
 			k += markKey(b.Bridge.Marks) + strings.Repeat("+", strings.Count(b.Bridge.Full, ", then "))
 		}
 		for _, c := range b.Cards {
@@ -61,6 +65,7 @@ func collapsed(all []branch, any *bool) []branch {
 		case len(cards) < leastAlike:
 			b.Fan = collapsed(b.Fan, any)
 			out = append(out, b)
+		// The others of same are in this one, and therefore left out.
 		case same[0].Cards[0].ID == b.Cards[0].ID:
 			*any = true
 			out = append(out, merged(same, cards))
@@ -69,7 +74,8 @@ func collapsed(all []branch, any *bool) []branch {
 	return out
 }
 
-// cardKey is what alike cards have in common.
+// cardKey is what alike cards have in common. Own is the line with names of that device alone, in which all cards
+// differ.
 func cardKey(c card) string {
 	k := "|" + c.Kind + markKey(c.Marks) + fmt.Sprint(c.Owners)
 	for _, l := range c.Lines {
@@ -89,7 +95,7 @@ func markKey(all []mark) string {
 	return k
 }
 
-// merged is the branch that stands for all of these.
+// merged is the branch that stands for all of these. The members stay on the card: pointing at it shows them all.
 func merged(all []branch, cards []card) branch {
 	b, c := all[0], cards[0]
 	var names, at, own, full []string

@@ -41,6 +41,7 @@ func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 			t.Title(title)
 		}
 		t.Wrap("  ", "    ", x.Text())
+		// Four names show which things these are. The JSON has more of them.
 		if x.Count > 1 || len(x.Things) > 0 {
 			of := strings.Join(x.Things[:min(len(x.Things), 4)], ", ")
 			if more := x.Count - min(len(x.Things), 4); more > 0 {

@@ -76,6 +76,7 @@ func (g *dotWriter) open(label, color string) {
 	g.line("label=%s; color=\"%s\";", quoted(label), color)
 }
 
+// close ends the cluster that was opened last.
 func (g *dotWriter) close() {
 	g.depth--
 	g.line("}")
@@ -185,6 +186,7 @@ func (g *dotWriter) nvlinks(sets []nvlinkSet) {
 			continue
 		}
 		for _, c := range set.Classes {
+			// Without constraint, NVLinks do not move devices out of the ranks, which show the depth of the PCI tree.
 			for _, p := range c.Pairs {
 				g.line("%s -- %s [penwidth=%d, %s, constraint=false, tooltip=%s];", g.ids[set.IDs[p[0]]],
 					g.ids[set.IDs[p[1]]], min(8, 1+c.Links), color, quoted(c.Label))

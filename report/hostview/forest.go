@@ -78,7 +78,7 @@ func (v *view) placeOf(node *int) int {
 	return unplaced
 }
 
-// shortAddr is the address without its domain where all are in domain 0, as lspci prints it.
+// shortAddr is the address without its domain where that is 0. lspci prints it so where all are in domain 0.
 func (v *view) shortAddr(a topology.PCIAddr) string {
 	s := a.String()
 	if a.Domain == 0 {
@@ -109,6 +109,7 @@ func (v *view) forests() map[int][]block {
 	for i := range v.Host.PCI {
 		d := &v.Host.PCI[i]
 		if c, drawn := cards[d.Address]; drawn {
+			// What the function itself states counts more than its GPU or NIC, whose node may come from another tool.
 			forest(cmp.Or(d.NUMANode, c.node)).add(v, d, c.card)
 		}
 	}
@@ -215,6 +216,7 @@ func (f *nodeForest) add(v *view, d *topology.PCIDevice, c card) {
 		f.roots[name] = at
 		f.order = append(f.order, name)
 	}
+	// Ancestors has the nearest first. The trie is walked from the root down.
 	up := v.tree.Ancestors(d.Address)
 	for _, bridge := range slices.Backward(up) {
 		i := slices.IndexFunc(at.kids, func(k *trie) bool { return k.bridge == bridge })
@@ -363,6 +365,8 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 func (v *view) leafBranches(leaves []leaf) []branch {
 	var out []branch
 	for i, l := range leaves {
+		// Virtual functions here are those whose physical function is elsewhere: each is a device of its own to who
+		// uses it.
 		if i > 0 && leaves[i-1].device.Address.SameDevice(l.device.Address) && leaves[i-1].device.PF == nil &&
 			l.device.PF == nil {
 			b := &out[len(out)-1]
@@ -401,6 +405,7 @@ func newWire(l *topology.Link) wire {
 		return w
 	}
 	w.Now, w.Most = linkTexts(l)
+	// A link of which only the most is known is drawn as heavy as that: wire.texts says "at most".
 	gts, lanes := l.SpeedGTs, l.Width
 	if w.Now == "" {
 		gts, lanes = l.MaxSpeedGTs, l.MaxWidth

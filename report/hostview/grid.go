@@ -80,8 +80,9 @@ func (g *grid) tell() {
 	}
 }
 
-// fitted is a grid that is at most width letters wide, if that can be had, with gap letters between
-// its columns: the names of its columns, which of them are to the right, and its rows.
+// fitted is a grid that is at most width letters wide, if that can be had, with gap letters between its columns: the
+// names of its columns, which of them are to the right, and its rows. It stays wider where all columns that are left
+// have to be whole.
 func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	keep := make([]int, len(g.Heads)) // places of the columns that stay
 	widths := make([]int, len(g.Heads))

@@ -196,8 +196,8 @@ func (p *picture) columns(at *Placement, blocks []block, columns, x, y, width in
 	return slices.Max(ends) - 4
 }
 
-// cells draws the cores of a room in at most width pixels, those that share a cache framed
-// together, and returns how high they are.
+// cells draws the cores of a room in at most width pixels, those that share a cache framed together, and returns how
+// high they are. Frames and pitch leave 2 pixels around each cell, and total is the number of cells in all caches.
 func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total int) int {
 	if total == 0 {
 		return 0

@@ -45,6 +45,7 @@ func (p *picture) loose(all []branch, y, width int) int {
 			cards = append(cards, c)
 		}
 	}
+	// Both of a row take the height of the higher one.
 	for i := 0; i < len(cards); i += 2 {
 		high := 0
 		for j := i; j < min(i+2, len(cards)); j++ {
@@ -58,6 +59,7 @@ func (p *picture) loose(all []branch, y, width int) int {
 // branches draws the lines of the tree that hang on a trunk at x, which begins at from, from y down
 // to at most the pixel right. It returns where they end.
 func (p *picture) branches(all []branch, level, x, from, y, right int) int {
+	// A branch is at least 40 pixels high, with its line in the middle.
 	trunk := y
 	for _, b := range all {
 		wireY := y + 20
@@ -128,6 +130,7 @@ func (p *picture) wired(b branch, x, y, right int) int {
 	left := x + length
 	end := p.wire(b.Wire, x, left, wireY)
 	top := y + 2
+	// Further functions of the device hang on the same wire, by a line from it to each card.
 	for i, c := range b.Cards {
 		h := p.card(c, left, top, right-left)
 		if i > 0 {

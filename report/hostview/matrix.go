@@ -34,6 +34,7 @@ var legend = []class{
 // is.
 func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
+	// Lists of CPUs are never shortened here: programs read them.
 	lines := append(matrixLines(v.matrix(), 1<<20), v.legendLines()...)
 	if _, err := io.WriteString(w, strings.Join(lines, "\n")+"\n"); err != nil {
 		return fmt.Errorf("write the matrix of host %q: %w", d.Provenance.Name, err)
@@ -117,6 +118,7 @@ func alikeRows(rows []matrixRow) []matrixRow {
 				names, titles = append(names, rows[m].Name), append(titles, rows[m].Title)
 			}
 			r.Name, r.Title = fmt.Sprintf("%s x%d", span(names), len(members)), span(titles)
+			// Among three or more members with equal rows all paths are the same, so any of them stands for all.
 			r.Cells = slices.Clone(r.Cells)
 			r.Cells[i] = r.Cells[members[1]]
 		}

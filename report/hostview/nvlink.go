@@ -27,7 +27,7 @@ type nvlinkClass struct {
 }
 
 // nvlinkRates are GB/s of one NVLink, one way, by what names of models contain: the data sheets of NVIDIA. The first
-// that fits counts.
+// that fits counts. Some names contain others, as H200 contains H20, but then both have the same rate.
 var nvlinkRates = []struct {
 	model string
 	rate  float64

@@ -25,6 +25,8 @@ func pack(items []*picture, width, high int, frame func(p *picture, i int, at re
 			y := out.H
 			for i := c.first; i < c.end; i++ {
 				at := rect{x, y, items[i].W, items[i].H}
+				// Only a picture that is alone in its column is made as high as the row. In a stack, none would be the
+				// right one to grow.
 				if c.end-c.first == 1 {
 					at.H = tall
 				}
@@ -61,7 +63,8 @@ func stacked(items []*picture) []stack {
 	return out
 }
 
-// packRows breaks stacks into rows of at most width pixels.
+// packRows breaks stacks into rows of at most width pixels. Where widths differ, each row takes as many as fit, in
+// their order.
 func packRows(all []stack, width int) [][]stack {
 	perRow := len(all)
 	if same := !slices.ContainsFunc(all, func(s stack) bool { return s.W != all[0].W }); same {

@@ -53,6 +53,7 @@ func (sh sheet) findingsPanel(v *view, width int) *picture {
 		x += p.text(x, y, g.ID, fontBold, "", 60) + 8
 		y = p.paragraph(x, y, some(g.Subjects, 4)+": "+g.Title, fontSmall, "", width-sh.margin-x, 14, 2) - 14
 	}
+	// The frame was drawn first, to be below the texts. Its height is known only now.
 	p.H = y + 10
 	p.Boxes[0].H = p.H
 	return p
@@ -94,6 +95,7 @@ func nvlinkText(set nvlinkSet) string {
 
 // nvlinkBar draws the GPUs in rows, each on a bar.
 func (sh sheet) nvlinkBar(set nvlinkSet, width int) *picture {
+	// Pixels of a GPU's box. Between two of them are 8.
 	const chip, high = 62, 24
 	inner := width - 2*sh.margin
 	perRow := min(len(set.GPUs), max(1, (inner+8)/(chip+8)))
@@ -146,6 +148,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	n := len(set.GPUs)
 	// 17 pixels of radius for each GPU give it an arc of about 107, so that chips 56 wide do not touch.
 	radius := max(60, n*17)
+	// On a narrow sheet the ring is as wide as the sheet, and chips may overlap.
 	if 2*radius+chip+2*sh.margin > width {
 		radius = (width - chip - 2*sh.margin) / 2
 	}
@@ -155,6 +158,7 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	cx, cy := sh.margin+side/2, 30+radius+high/2
 	at := make([][2]int, n)
 	for i := range n {
+		// The first GPU is at the top, and the others follow clockwise.
 		angle := 2*math.Pi*float64(i)/float64(n) - math.Pi/2
 		at[i] = [2]int{cx + int(math.Round(float64(radius)*math.Cos(angle))),
 			cy + int(math.Round(float64(radius)*math.Sin(angle)))}
@@ -219,6 +223,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 			p.line(class, wireWidth(gbps), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
 		}
 	}
+	// The weight is the root of the rate: each of these is twice as heavy as the one before.
 	for _, gbps := range []float64{1, 4, 16, 64} {
 		wire(seen.links, "wire", gbps, fmt.Sprintf("%g GB/s", gbps))
 	}
@@ -256,6 +261,7 @@ func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
 			p.box(rect{at, y - 11, 24, 12}, "cache", 2, "")
 			p.box(rect{at, y - 11, 10, 12}, "share k0", 2, "")
 		}
+		// With a placement, cells have the colours of owners and show nothing else.
 		seen.cells, seen.threads, seen.isolated = false, false, false
 	}
 	cell(seen.cells, coreCell{Threads: 1}, plain)

@@ -55,7 +55,8 @@ type Table struct {
 	Rows    [][]string
 }
 
-// sign is the letter of an owner. Owners of one colour differ in it, and a copy in black and white has it.
+// sign is the letter of an owner. Owners of one colour differ in it, and a copy in black and white has it. Lab nodes
+// have capitals, then numbers. The others have the small letter that their role begins with.
 func (p *Placement) sign(owner int) string {
 	switch role := p.Owners[owner].Role; {
 	case role == RoleFree:
@@ -71,7 +72,8 @@ func (p *Placement) sign(owner int) string {
 // guestColors is how many colours there are for lab nodes: more could not be told apart.
 const guestColors = 5
 
-// class is the class of an owner's colour.
+// class is the class of an owner's colour. The style sheet has the colours k0 to k4; lab nodes beyond them have one for
+// a second time, with another sign.
 func (p *Placement) class(owner int) string {
 	if role := p.Owners[owner].Role; role != RoleGuest {
 		return string(role)
@@ -101,6 +103,7 @@ type holding struct {
 // share puts what the placement says of a NUMA node into its room.
 func (v *view) share(r *room, n *topology.NUMANode) {
 	share := v.Placement.Nodes[n.ID]
+	// The first line, cores and memory, stays. The others are of the host without a plan, such as what is free.
 	r.Lines = append(r.Lines[:min(1, len(r.Lines))], share.Lines...)
 	if n.MemoryBytes != nil {
 		r.Memory = *n.MemoryBytes
@@ -140,6 +143,7 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	p.box(rect{x, y, width, 12}, "cache", 2, "memory: "+words.Size(r.Memory))
 	from := x
 	for _, h := range r.Holdings {
+		// Rounded down and cut at the end, so that parts of a sum that does not add up stay within the bar.
 		wide := min(int(float64(width)*float64(h.bytes)/float64(r.Memory)), x+width-from)
 		if wide > 0 {
 			p.box(rect{from, y, wide, 12}, "share "+at.class(h.owner), 2, at.Owners[h.owner].Name+": "+
@@ -173,6 +177,7 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 		return &picture{}
 	}
 	inner := width - 2*sh.margin
+	// Lab nodes say less than a root complex: narrower, more of them stand in a row.
 	if width >= 2*sh.column {
 		inner = sh.column * 5 / 6
 	}
@@ -199,7 +204,8 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 	return pack(rooms, width, 0, func(p *picture, _ int, r rect) { p.box(r, "panel", 6, "") })
 }
 
-// placementPage is the page of a placement: its tables in place of those of the host.
+// placementPage is the page of a placement: its tables in place of those of the host. Calm completes the heading "What
+// crosses NUMA nodes" where nothing does.
 func (v *view) placementPage() page {
 	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}

@@ -114,6 +114,7 @@ func newScene(v *view) *scene {
 			r.Title, r.Lines = "NUMA node not known", []string{"nothing says to which node these are attached"}
 		}
 		r.Full = r.Title + ": " + r.Lines[0]
+		// The title keeps them out of the group "", which a machine without known packages has.
 		add(" ", 1<<30, r, true)
 	}
 	slices.SortStableFunc(s.Groups, func(a, b roomGroup) int { return cmp.Compare(a.order, b.order) })
@@ -294,6 +295,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 		}
 		return slices.Compact(v.Placement.ownersOf(cpus))
 	}
+	// -1 is the group of the cores whose L3 is not known.
 	add := func(l3 *int, own topology.CPUSet, efficient bool) {
 		id := -1
 		if l3 != nil {

@@ -164,6 +164,7 @@ func (v *view) totalMemory() *uint64 {
 	return sum
 }
 
+// memoryText is the memory of the machine; nothing where it is not known.
 func (v *view) memoryText() string {
 	if m := v.totalMemory(); m != nil {
 		return words.Size(*m) + " memory"
@@ -171,6 +172,7 @@ func (v *view) memoryText() string {
 	return ""
 }
 
+// iommuText says whether the IOMMU is on; nothing where no source tells.
 func (v *view) iommuText() string {
 	on := v.Host.IOMMU.Enabled
 	switch {

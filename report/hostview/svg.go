@@ -39,7 +39,8 @@ func (v *view) describe() string {
 }
 
 // svg writes the picture of v. id is that of its title and description, unique in a page; style is empty where the page
-// has the style sheet.
+// has the style sheet. Classes and IDs are made here and need no escaping. Titles and texts come from the machine, and
+// are escaped.
 func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	fmt.Fprintf(b, `<svg xmlns="http://www.w3.org/2000/svg" class="%s" viewBox="0 0 %d %d" `+
 		`width="%[2]d" height="%[3]d" role="img" aria-labelledby="%[4]s-t %[4]s-d">`+"\n",
@@ -120,6 +121,7 @@ func (p *picture) svgCells(b *bytes.Buffer) {
 	}
 	for _, c := range p.Cells {
 		n := len(c.Classes)
+		// A disc, as two half circles: shape and not colour tells efficiency cores apart.
 		if c.Efficient && n == 1 {
 			draw(c.Classes[0], "M%d %da%d %[3]d 0 1 0 %[4]d 0a%[3]d %[3]d 0 1 0 -%[4]d 0z", c.X, c.Y+c.H/2, c.W/2,
 				c.W/2*2)
@@ -131,6 +133,7 @@ func (p *picture) svgCells(b *bytes.Buffer) {
 		}
 	}
 	for _, c := range p.Cells {
+		// Lines between threads are left out where a thread would have less than 4 pixels.
 		for t := 1; t < c.Threads && c.W >= 4*c.Threads; t++ {
 			draw("split", "M%d %dv%d", c.X+c.W*t/c.Threads, c.Y, c.H)
 		}

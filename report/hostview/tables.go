@@ -238,7 +238,8 @@ func nicMTU(n *topology.NIC) string {
 	return fmt.Sprintf("%d-%d", low, high)
 }
 
-// settings are those of a NIC's firmware that matter for RDMA and for virtual machines.
+// settings are those of a NIC's firmware that matter for RDMA and for virtual machines. Others, some 250 of them, are
+// in the JSON.
 var settings = []string{"SRIOV_EN", "NUM_OF_VFS", "ATS_ENABLED", "LINK_TYPE_P1", "LINK_TYPE_P2", "PCI_WR_ORDERING",
 	"ROCE_ADAPTIVE_ROUTING_EN", "ROCE_CC_PRIO_MASK_P1", "ROCE_CC_PRIO_MASK_P2", "CNP_DSCP_P1", "CNP_DSCP_P2",
 	"ROCE_CONTROL", "MAX_ACC_OUT_READ", "ADVANCED_PCI_SETTINGS", "INTERNAL_CPU_MODEL"}
@@ -275,6 +276,7 @@ func (v *view) settingGrid() grid {
 				}
 			}
 			for _, name := range slices.Sorted(maps.Keys(p.Module)) {
+				// "ength" stands for "Length (SMF)" as well as "Cable assembly length".
 				if strings.HasPrefix(name, "Vendor") || strings.Contains(name, "ength") {
 					module = append(module, p.Module[name])
 				}
@@ -319,6 +321,7 @@ func (v *view) diskGrid() grid {
 		{Name: "disk"}, {Name: "address"}, {Name: "node", Right: true, Keep: true}, {Name: "size", Right: true},
 		{Name: "holds", Least: 12}, {Name: "model", Least: 10, Drop: 1},
 	}}
+	// Two passes keep the order of the host within both parts.
 	for _, lived := range []bool{true, false} {
 		for i := range v.Host.Storage {
 			d := &v.Host.Storage[i]

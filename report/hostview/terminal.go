@@ -51,6 +51,7 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	}
 	grids := v.grids()
 	after := 0 // the paths stand behind the devices that they are between
+	// A machine without NICs has no such table: the paths follow the last of the three that is there.
 	for i, g := range grids {
 		if slices.Contains([]string{titleNodes, titleGPUs, titleNICs}, g.Title) {
 			after = i + 1

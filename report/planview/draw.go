@@ -23,6 +23,8 @@ func SVG(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(p
 func HTML(w io.Writer, pl *plan.Plan, h *topology.Host) error { return document(pl, h).WritePage(w) }
 
 // document is the host with the placement in it.
+//
+// Its findings are what crosses NUMA nodes, and not those of inspect: the picture of a plan is about the plan.
 func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	d := hostview.NewDocument(h, crossings(pl, h))
 	p := &hostview.Placement{Heading: "Plan of lab " + pl.Lab, Facts: []string{"On " + hostText(pl), costText(pl)},
@@ -41,7 +43,9 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 			}
 		}
 	}
+	// After the lab nodes, owners come in a fixed order: host, emulator threads, tenants, free. See owners.
 	tenant := len(pl.Nodes) + 2
+	// A device that the plan gives to a lab node is drawn as that node's.
 	for i := range h.Tenants {
 		for _, dev := range h.Tenants[i].Devices {
 			if id := dev.PCI.String(); len(p.Devices[id]) == 0 {
@@ -54,7 +58,8 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	return d
 }
 
-// owners are the lab nodes, and then who has the rest.
+// owners are the lab nodes, and then who has the rest. Their order is that of the places by which memory and devices
+// name them.
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet
@@ -84,6 +89,7 @@ func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 
 // free are the CPUs that nobody has.
 func free(pl *plan.Plan, h *topology.Host) topology.CPUSet {
+	// CPUs that are offline belong to nobody. A host that does not tell which are online has those of its NUMA nodes.
 	left := h.CPUs.Online
 	for i := range h.NUMANodes {
 		left = left.Union(h.NUMANodes[i].CPUs)
@@ -114,6 +120,7 @@ func siblings(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
 // host's.
 func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	out := map[int]hostview.NodeShare{}
+	// A copy with a map in it: who changes more than the map puts it back.
 	at := func(node int) hostview.NodeShare {
 		s := out[node]
 		if s.Bytes == nil {
@@ -132,6 +139,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 	for _, p := range pl.Hugepages {
 		s := at(p.NUMANode)
 		s.Lines = append(s.Lines, "hugepages: "+pagesText(p, ""))
+		// Pages that were in use before the lab are the tenants'.
 		s.Bytes[host+2] += uint64(p.Held) * p.PageBytes
 		out[p.NUMANode] = s
 	}
@@ -139,6 +147,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		n := &h.NUMANodes[i]
 		s := at(n.ID)
 		if n.MemoryBytes != nil {
+			// Never below 0, whatever the plan and the pages in use add up to.
 			left := *n.MemoryBytes
 			for _, b := range s.Bytes {
 				left -= min(left, b)
@@ -164,6 +173,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 			out = append(out, finding.Finding{ID: n.Name, Severity: severity, Subject: subject, Title: title})
 		}
 		runs := "its cores are on NUMA " + nodesText(on)
+		// The first node is taken for the one that it is meant to be on.
 		for _, id := range on[1:] {
 			add(finding.Warning, fmt.Sprintf("node %d", id), runs)
 		}
@@ -182,6 +192,7 @@ func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 			if c.NUMANode != nil && !slices.Contains(on, *c.NUMANode) {
 				add(finding.Warning, c.ID, fmt.Sprintf("device on NUMA node %d: %s", *c.NUMANode, runs))
 			}
+			// What the NIC reads from the GPU's memory crosses the interconnect then, wherever the cores are.
 			if c.Kind == plan.KindGPU && c.NUMANode != nil && len(nics) > 0 && !slices.Contains(nics, *c.NUMANode) {
 				add(finding.Warning, c.ID, "no NIC of the lab node is on the NUMA node of its GPU")
 			}

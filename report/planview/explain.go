@@ -58,6 +58,7 @@ type decisionGroup struct {
 	decisions []*plan.Decision
 }
 
+// newExplanation groups the decisions of a plan, and numbers the evidence that several of them rest on.
 func newExplanation(pl *plan.Plan) *explanation {
 	e := &explanation{}
 	// Alike decisions of several lab nodes are said once.

@@ -82,6 +82,7 @@ func (p page) node(n *plan.Node) {
 	p.labelled("emulator", "CPUs "+emulatorText(n))
 }
 
+// emulatorText has the CPUs of the emulator, and those of I/O threads where they are others.
 func emulatorText(n *plan.Node) string {
 	s := setOrNone(n.EmulatorCPUs)
 	if !n.IOThreadCPUs.IsEmpty() && !n.IOThreadCPUs.Equal(n.EmulatorCPUs) {
@@ -90,6 +91,7 @@ func emulatorText(n *plan.Node) string {
 	return s
 }
 
+// memoryText is "8 GiB on NUMA node 0 and 8 GiB on node 1, in pages of 1 GiB".
 func memoryText(n *plan.Node) string {
 	var parts []string
 	same := true
@@ -111,6 +113,7 @@ func memoryText(n *plan.Node) string {
 	return words.List(parts)
 }
 
+// cellText says which nodes of the host a NUMA node of the guest stands for, and what is in it.
 func cellText(c *plan.Cell) string {
 	var nodes []string
 	for _, n := range c.NUMANodes {
