@@ -77,6 +77,9 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 	var all []Figure
 	said := map[[2]string]bool{}
 	for _, k := range series.Keys {
+		// A metric that is judged is left out where its test has a better one. Any other one is left out where its test
+		// has one that is judged; else the first of them stays, so that the test appears with the reason why it is not
+		// judged.
 		better := judged
 		if slices.Contains(judged, k.metric) {
 			better = instead[k.metric]
@@ -149,6 +152,7 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	return f
 }
 
+// values are the figures of repeats, without what else is known of them.
 func values(all []importer.Sample) []float64 {
 	var out []float64
 	for _, x := range all {
@@ -175,6 +179,7 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Path) {
 		}
 		samples = append(samples, s)
 	}
+	// A shortfall of which no cause is known is low as well: the machine should give more.
 	verdicts := map[string]string{bench.VerdictWire: Normal, bench.VerdictExplained: Limited, bench.VerdictShort: Low,
 		bench.VerdictNoCause: Low, bench.VerdictNone: Unknown}
 	for _, j := range bench.Judge(samples, func(_, _, _ string) bench.Path { return w }) {
@@ -212,6 +217,7 @@ func (m *machine) related(devices []string) []finding.Finding {
 	}
 	var all []finding.Finding
 	for _, f := range m.findings {
+		// A finding may be about several devices: "mlx5_0, mlx5_1".
 		subjects := strings.FieldsFunc(f.Subject, func(r rune) bool { return r == ',' || r == ' ' })
 		if f.Severity != finding.Info && slices.ContainsFunc(subjects, func(s string) bool { return names[s] }) {
 			all = append(all, f)
@@ -221,7 +227,8 @@ func (m *machine) related(devices []string) []finding.Finding {
 }
 
 // uplink is the narrowest link between a device and the host, and where it is. Below a virtual machine's bridges there
-// is none: their links are made up.
+// is none: their links are made up. Its rate is that under load: the present width, and for GPUs, which slow down when
+// idle, the highest speed of both ends.
 func (m *machine) uplink(device topology.PCIAddr) (bench.PCILink, bool) {
 	d := m.tree.Device(device)
 	least, ok := m.tree.Trained(d)
@@ -325,6 +332,7 @@ func (m *machine) peers(f *Figure, hosts int) {
 	case f.Value < worst.GBpsMin:
 		f.Verdict = Limited
 	}
+	// Below one switch (PIX) there is no better path that GPUs without NVLink could have.
 	if f.Verdict != Normal && f.Verdict != Above && pair.Class > topology.PathPIX {
 		f.Causes = []bench.Cause{{What: "the path " + pair.Label(),
 			Evidence: "it is the slowest between two of the GPUs: " +

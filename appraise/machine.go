@@ -12,7 +12,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// memoryOf is what the memory channels of a kind of processor carry.
+// memoryOf is what the memory channels of a kind of processor carry. Its rate is that of one processor with all
+// channels filled, in GB/s of 10^9 bytes.
 type memoryOf struct {
 	name *lazyregexp.Regexp
 	gbps float64
@@ -63,6 +64,7 @@ func (m *machine) memory(f *Figure) {
 		f.Text = fmt.Sprintf("no expectation: the memory channels of %q are not known", model)
 		return
 	}
+	// STREAM prints MB/s of 10^6 bytes. Bound is in the unit of the figure.
 	value, c := f.Value, channels[i]
 	if f.Unit == "MB/s" {
 		value /= 1000
@@ -116,6 +118,7 @@ func (m *machine) storage(f *Figure, device string) {
 		f.Text = "no expectation: which of its drives it was, neither the log nor --device says"
 		return
 	}
+	// The narrowest link up to the host counts, which may be that of a switch above several drives.
 	link, ok := m.uplink(*drive.PCI)
 	if !ok || link.SpeedGTs == nil || link.Width == nil {
 		f.Text = fmt.Sprintf("no expectation: the PCIe link of %s is not known", drive.Name)
@@ -236,6 +239,8 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 	usual := fmt.Sprintf("%.3g%% of the %.4g GB/s of %d NICs of each of %d machines", 100*f.Value/f.Bound, f.Bound,
 		len(f.Devices), hosts)
 	switch {
+	// Where switches reduce, each byte passes a NIC once and not twice, which doubles the bus bandwidth at most. 2.2 is
+	// that with the margin of tooMuch.
 	case f.Value > 2.2*f.Bound:
 		f.Verdict, f.Text = Above, "more than in-network reduction gives: "+usual
 	case f.Value > tooMuch*f.Bound:

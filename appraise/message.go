@@ -16,6 +16,7 @@ import (
 func engineOf(test string) (bench.Engine, bool) {
 	base, words, _ := strings.Cut(test, "/")
 	switch {
+	// Tests of both ways print the sum of both, as perftest does with -b.
 	case strings.Contains(base, "bibw"), base == "imb_biband":
 		base, words = "ib_write_bw", "bidi"
 	case strings.HasPrefix(base, "osu_") || strings.HasPrefix(base, "ucx_") || base == "imb_uniband" ||
@@ -55,6 +56,7 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 		f.Text = "no expectation: " + why
 		return
 	}
+	// What the log says counts more: the port may have been set to another MTU since.
 	if origin.MTU > 0 {
 		side.IBMTU = origin.MTU
 	}
@@ -79,6 +81,7 @@ func (m *machine) side(device string, tcp bool) (side *bench.Side, why string) {
 	var best *topology.RDMADevice
 	devices := 0
 	for _, d := range m.RDMADevices() {
+		// Soft RoCE is of no interest unless the log is of it.
 		if topology.IsSoftRDMA(d.Name) && d.Name != device {
 			continue
 		}

@@ -23,6 +23,7 @@ func (m *machine) expect(p topology.Path) (topology.Expectation, bool) {
 		return topology.Expectation{}, false
 	}
 	if p.Class == topology.PathNVLink {
+		// Without a count of the path, all links of the GPU lead to the other one, as they do through NVSwitch.
 		links := p.Links
 		if links == 0 && a.NVLinks != nil {
 			links = *a.NVLinks

@@ -17,6 +17,7 @@ func (iperf3) server(_ Endpoint, o Options) []string {
 	return []string{"iperf3", "-s", "-1", "-p", strconv.Itoa(o.Port)}
 }
 
+// client asks for JSON: the text rounds rates to three digits.
 func (iperf3) client(_, server Endpoint, o Options) []string {
 	return []string{"iperf3", "-c", server.Addr.String(), "-p", strconv.Itoa(o.Port), "-t", strconv.Itoa(o.seconds()),
 		"--json"}

@@ -31,6 +31,7 @@ func (o Options) cost() messageCost {
 	return messageCost{time.Millisecond, 0.2e9}
 }
 
+// A messageCost is the time of a small message there and back, and the rate at which larger ones move.
 type messageCost struct {
 	perMessage    time.Duration
 	bitsPerSecond float64
@@ -173,6 +174,7 @@ func (p perftest) name() string {
 
 func (p perftest) server(ep Endpoint, o Options) []string { return p.args(ep, o) }
 
+// client appends the server's address, which is what tells perftest's client from its server.
 func (p perftest) client(client, server Endpoint, o Options) []string {
 	return append(p.args(client, o), server.Addr.String())
 }

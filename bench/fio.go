@@ -76,6 +76,7 @@ func ParseFio(output []byte) (Tests, error) {
 	return t.checked(toolFio, output)
 }
 
+// fioDocument reads the JSON. Options of the file's global section hold for each job that has none of its own.
 func (t *Tests) fioDocument(document []byte) ([]fioJob, error) {
 	var d struct {
 		Version   string            `json:"fio version"`
@@ -99,6 +100,7 @@ func (t *Tests) fioDocument(document []byte) ([]fioJob, error) {
 		}
 		for _, dir := range []*fioDirection{&job.Read, &job.Write, &job.Trim} {
 			dir.Bytes = cmp.Or(dir.Bytes, 1024*dir.KiB)
+			// Release 2 has microseconds, under other keys.
 			if dir.Lat.Mean == 0 && dir.Clat.Mean == 0 {
 				dir.Lat, dir.Clat = dir.OldLat.times(1e3), dir.OldClat.times(1e3)
 			}
@@ -123,10 +125,12 @@ func (d *fioDirection) join(o fioDirection) {
 		d.Clat.Mean = (d.Clat.Mean*d.IOPS + o.Clat.Mean*o.IOPS) / all
 	}
 	d.IOPS, d.Bytes = d.IOPS+o.IOPS, d.Bytes+o.Bytes
+	// Percentiles of parts do not add up to one of the whole.
 	d.Lat.Percentile, d.Clat.Percentile = nil, nil
 }
 
-// fioTests adds the tests of a job: its directions.
+// fioTests adds the tests of a job: its directions. What the options say of queue depth, copies and cache becomes part
+// of the name, so that different tests are never taken for repeats. Usual values are left out.
 func (t *Tests) fioTests(job fioJob, copies int) {
 	o := job.Options
 	kind := cmp.Or(o["rw"], o["readwrite"])
@@ -179,7 +183,8 @@ func (t *Tests) fioTests(job fioJob, copies int) {
 
 // figures are those of a direction. A rate that is missing is no result; a latency may be left out.
 func (d fioDirection) figures(size int64) ([]Figure, error) {
-	// Reads, writes and trims may have blocks of several sizes, and the options tell one.
+	// Reads, writes and trims may have blocks of several sizes, and the options tell one. The mean block is bytes by
+	// operations.
 	if share := d.Bytes / d.IOPS / float64(max(1, size)); share < 0.97 || share > 1.03 {
 		size = 0
 	}
@@ -214,14 +219,18 @@ func (d fioDirection) figures(size int64) ([]Figure, error) {
 
 // Lines of fio's text.
 var (
+	// "name: (g=0): rw=randread, bs=(R) 4096B-4096B, (W) ..., ioengine=libaio, iodepth=32"; release 2 has
+	// "bs=4K-4K/...".
 	fioDefinition = regexp.MustCompile(
 		`^(\S.*): \(g=([0-9]{1,9})\): rw=(\w+), bs=(?:\(R\) )?([0-9.]+\w*)-([0-9.]+\w*)[,/ ]` +
 			`.*?ioengine=(\w+), iodepth=([0-9]+)`)
+	// "name: (groupid=0, jobs=1): err= 0: pid=1234: ..."; with an error "err= 5 (file:..., error=Input/output error)".
 	fioResult = regexp.MustCompile(
 		`^(\S.*): \(groupid=([0-9]{1,9}), jobs=([0-9]{1,9})\): err= *([0-9]{1,9})(?:.*error=([^)]*))?`)
 	fioWay = regexp.MustCompile(`^\s+(read|write|trim) *: `)
 	fioBW  = regexp.MustCompile(`(?i)\bbw=([0-9.]+)([kmgt]?)(i?)B/s`)
 	fioOPS = regexp.MustCompile(`(?i)\biops=([0-9.]+)([kmg]?)`)
+	// Total and completion latency. That of the submission (slat) is a part of the total and left out.
 	fioLat = regexp.MustCompile(`^\s+(c?lat) \(([num]sec)\)\s*: min=.*avg= *([0-9.]+)([kM]?), stdev=`)
 	fioPer = regexp.MustCompile(`^\s+(?:clat|lat) percentiles \(([num]sec)\):`)
 	fioTh  = regexp.MustCompile(`([0-9.]+)th=\[ *([0-9]+)\]`)

@@ -15,6 +15,7 @@ var fiPingpongEngines = []Engine{{
 
 type fiPingpong struct{ noSetup }
 
+// check is perftest's: both need the same of a node, and the bounds of sizes and iterations serve here too.
 func (fiPingpong) check(client, server Endpoint, o Options) error {
 	return perftest{}.check(client, server, o)
 }
@@ -39,6 +40,7 @@ func (f fiPingpong) iterations(o Options) int {
 	return perftest{}.iterations(o)
 }
 
+// args are those of both sides. The endpoints are connected (msg), as RC of the other tools is.
 func (f fiPingpong) args(ep Endpoint, o Options) []string {
 	args := []string{"fi_pingpong", "-p", "verbs", "-e", "msg", "-d", ep.Device, "-I", strconv.Itoa(f.iterations(o))}
 	if size := f.size(o); size != 0 {

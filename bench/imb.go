@@ -148,6 +148,8 @@ func (t *imbText) checkRate(fields []string, size int64) error {
 	computed := float64(size) / us // in 10^6 bytes a second
 	for _, times := range []float64{1, 2, 4} {
 		for _, megabyte := range []float64{1e6, 1 << 20} {
+			// The two megabytes differ by 4.9 %. A hundredth is for the time, whose digits are few, and the rest for
+			// the rate, which has two decimals.
 			if math.Abs(rate*megabyte/1e6/computed/times-1) > 0.01+0.005/rate {
 				continue
 			}

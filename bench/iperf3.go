@@ -56,6 +56,7 @@ type iperf3Output struct {
 	Error string `json:"error"`
 }
 
+// An iperf3Sum is one end's total over all streams.
 type iperf3Sum struct {
 	BitsPerSecond float64 `json:"bits_per_second"`
 	Retransmits   *int64  `json:"retransmits"`

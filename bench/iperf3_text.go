@@ -14,7 +14,8 @@ var (
 	iperf3TextVersion = regexp.MustCompile(`(?m)^iperf (3\.[0-9][0-9A-Za-z.+-]*)`)
 	iperf3TextSent    = regexp.MustCompile(`(?m)^\[ *(?:\d+|SUM)\] Sent \d+ datagrams`)
 	iperf3TextHead    = regexp.MustCompile(`^\[ ID\]\s+Interval\s+Transfer\s+(?:Bandwidth|Bitrate)(?:\s|$)`)
-	iperf3TextRow     = regexp.MustCompile(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
+	// "[  5]   0.00-10.00  sec  1.10 GBytes   943 Mbits/sec    0             sender": TCP of a Linux client.
+	iperf3TextRow = regexp.MustCompile(`^\[ *(\d+|SUM)\] +(\d+\.\d+) *- *(\d+\.\d+) +sec +(.*)$`)
 )
 
 // Rates in bits are of 10^3, amounts of bytes of 2^10 (units.c).
@@ -85,6 +86,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 // addTextRow takes a row of the summary in, and returns whose it is. Of several streams the rows of
 // the sum come last, and take the place of theirs.
 func (r *Iperf3Result) addTextRow(titles, m []string, sent bool) (end string, err error) {
+	// Amount, unit, rate, unit; then Retr, or jitter, "ms" and Lost/Total with its share; last, whose row it is.
 	fields := strings.Fields(m[4])
 	if len(fields) < 4 {
 		return "", errors.New("want an amount and a rate")

@@ -34,6 +34,7 @@ func WriteSamples(w io.Writer, samples []Sample) error {
 // An error names the line, and no sample is returned with it: a result file is good or it is not.
 func ReadSamples(r io.Reader) ([]Sample, error) {
 	var samples []Sample
+	// No bufio.Scanner, which refuses lines over 64 KiB: samples carry command lines and what a failed tool printed.
 	in := bufio.NewReader(r)
 	for number := 1; ; number++ {
 		line, err := in.ReadBytes('\n')

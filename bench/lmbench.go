@@ -74,6 +74,7 @@ func ringSize(o Options) int64 {
 	for size<<20 < o.Bytes {
 		size *= 2
 	}
+	// Halved as long as it does not fit, or half of it still contains the size that was asked for.
 	for size > minRing && (size<<20 > o.Memory || o.Bytes > 0 && size<<19 >= o.Bytes) {
 		size /= 2
 	}

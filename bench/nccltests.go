@@ -371,6 +371,7 @@ type ncclResult struct {
 	InPlace    *ncclTimes `json:"in_place"`
 }
 
+// An ncclTimes has the figures of one kind of buffers: us, and GB/s of 10^9 bytes.
 type ncclTimes struct {
 	Time    float64  `json:"time"`
 	CPUTime float64  `json:"cpu_time"`

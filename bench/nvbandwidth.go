@@ -31,6 +31,7 @@ var nvbandwidthEngines = []Engine{
 // deviceLocal is the test case whose copies do not leave a GPU.
 const deviceLocal = "device_local_copy"
 
+// An nvbandwidth is one test case of the tool. Its other test cases are read from logs, but not run.
 type nvbandwidth struct {
 	noSetup
 	testcase string
@@ -235,6 +236,7 @@ func (m *nvMatrix) metric() string {
 func (m *nvMatrix) row(fields []string) error {
 	m.rows++
 	for i, f := range fields {
+		// A GPU does not copy to itself here: the diagonal of the matrix has no value.
 		if m.peers && i == m.rows-1 && (f == "N/A" || f == "0.00") {
 			continue
 		}
@@ -248,7 +250,8 @@ func (m *nvMatrix) row(fields []string) error {
 	return nil
 }
 
-// end closes the results of a test case.
+// end closes the results of a test case. After the matrix of one way the test case goes on with the other way and the
+// total: the last matrix counts.
 func (m *nvMatrix) end() {
 	if m.oneWay {
 		m.testcase, m.both = "", m.testcase

@@ -33,6 +33,7 @@ func (p ping) client(_, server Endpoint, o Options) []string {
 	return []string{"ping", "-c", strconv.Itoa(p.echoes(o)), "-i", "0.2", server.Addr.String()}
 }
 
+// echoes is how many are sent: what was asked for, else the usual number.
 func (ping) echoes(o Options) int {
 	switch {
 	case o.Iterations > 0:

@@ -88,6 +88,7 @@ func (t *Tests) addStressor(fields []string, instances string) error {
 	if err != nil {
 		return err
 	}
+	// One percent, and what rounding the time and the rate, to two decimals each, may add.
 	if share := ops / rate / seconds; math.Abs(share-1) > 0.01+half/seconds+0.005/rate {
 		return fmt.Errorf("%g operations in %g s are not %g a second", ops, seconds, rate)
 	}
