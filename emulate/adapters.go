@@ -36,7 +36,8 @@ func (p *Profile) hasConnectX() bool {
 	return has
 }
 
-// adapterSocket is where QEMU connects to a port of a ConnectX.
+// adapterSocket is where QEMU connects to a port of a ConnectX. QEMU and the process that emulates the adapter agree on
+// it without asking each other.
 func adapterSocket(dir string, n *NIC, port int) string {
 	return filepath.Join(dir, portID(n, port)+".sock")
 }
@@ -63,6 +64,8 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 		}
 	})
 	var errs []error
+	// All channels first: a port may send as soon as it is added. That a wire has two ends, the profile's check has
+	// made sure of.
 	p.connectXPorts(func(n *NIC, port int) {
 		hw, err := net.ParseMAC(mac(n, port))
 		if err != nil { // its form is ours
@@ -80,6 +83,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 			nic.Link, nic.Frames = true, func(frame []byte) {
 				select {
 				case peer <- frame:
+				// A full cable loses frames, as switches do. To wait would hold up the guest that sends.
 				default:
 				}
 			}

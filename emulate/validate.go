@@ -54,6 +54,7 @@ func (p *Profile) check() *fault {
 	return nil
 }
 
+// checkBasics checks the name, and the numbers that all other checks rely on.
 func (p *Profile) checkBasics() *fault {
 	switch {
 	case p.Name == "":
@@ -78,6 +79,7 @@ func (p *Profile) checkBasics() *fault {
 	return nil
 }
 
+// checkCPUs checks the cores and the memory of the nodes, one by one and together.
 func (p *Profile) checkCPUs() *fault {
 	for i, n := range p.NUMANodes {
 		at := fmt.Sprintf("numa_nodes[%d]", i)
@@ -132,6 +134,7 @@ func (p *Profile) checkDistances() *fault {
 			switch at := fmt.Sprintf("%s[%d]", at, j); {
 			case i == j && d != 10:
 				return faultf(at, "distance %d from node %d to itself: want 10", d, i)
+			// 255 stands for a node that cannot be reached.
 			case i != j && (d <= 10 || d > 254):
 				return faultf(at, "distance %d from node %d to node %d: want 11 to 254", d, i, j)
 			}
@@ -232,6 +235,8 @@ func (p *Profile) checkBuses() *fault {
 				r.address)
 		}
 		for i, b := range r.behind {
+			// Behind a switch on bus n, its ports are on n+1, and each has a bus of its own from n+2 on. Behind a
+			// bridge, all devices share n+1.
 			a, bus := b.address, int(r.address.Bus)+2+i
 			if r.bridge != nil {
 				bus = int(r.address.Bus) + 1
@@ -261,6 +266,8 @@ func (p *Profile) pathOf(a topology.PCIAddr) string {
 	return ""
 }
 
+// checkWires makes sure that each wire has two ends, both of a ConnectX or neither: a wire between ConnectX adapters is
+// in the process that emulates them, and any other one is a socket between two devices of QEMU.
 func (p *Profile) checkWires() *fault {
 	ends := map[string][]string{} // paths, by name
 	connectX := map[string]bool{}

@@ -27,6 +27,8 @@ const qemuRelease = "trixie"
 // the name of their program; see vm.Strays.
 const loaderName, qemuName = "qemu-system-x86_64", "qemu.elf"
 
+// qemuRecipe is what the image is made of. Format is to be raised when buildQEMU makes another image of the same
+// recipe.
 func qemuRecipe() Recipe {
 	return Recipe{
 		Format:  1,
@@ -42,16 +44,19 @@ func qemuRecipe() Recipe {
 	}
 }
 
-// Emulator returns how the QEMU of an image is started.
+// Emulator returns how the QEMU of an image is started. It runs by the loader and the libraries of the image, whatever
+// C library this machine has.
 func (i *Image) Emulator() vm.Emulator {
 	return vm.Emulator{
-		Path:    filepath.Join(i.Dir, loaderName),
+		Path: filepath.Join(i.Dir, loaderName),
+		// An image has one field for a version. In this one it is that of QEMU.
 		Version: i.KernelVer,
 		Lead:    []string{"--library-path", i.Dir, filepath.Join(i.Dir, qemuName), "-L", i.Dir},
 	}
 }
 
-// FindVFIOUser returns a QEMU with vfio-user: the installed one, or where that has none, one in the cache.
+// FindVFIOUser returns a QEMU with vfio-user: the installed one, or where that has none, one in the cache. The
+// installed one comes first: it is the one that the user updates, and nothing has to be downloaded.
 func FindVFIOUser(ctx context.Context, o Options) (vm.Emulator, error) {
 	var e vm.Emulator
 	var err error
@@ -113,6 +118,8 @@ func buildQEMU(ctx context.Context, o Options, work, out string, img *Image) err
 }
 
 // gather copies the program with its libraries and its firmware from root to the directory out, under their last names.
+// All are in one directory without subdirectories, so that it serves as the path of libraries (--library-path) and of
+// firmware (-L).
 func (i *Image) gather(root, out string, r Recipe) error {
 	program, err := findProgram(root, r.Programs[0])
 	if err != nil {
@@ -176,6 +183,7 @@ func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	set := func(key, value string) { options = append(options, key+" "+strconv.Quote(value)+";") }
 	set("Dir::State", dir)
 	set("Dir::State::lists", "lists")
+	// No package counts as installed, so that all dependencies are part of the answer.
 	set("Dir::State::status", "/dev/null")
 	set("Dir::Cache", filepath.Join(dir, "cache"))
 	set("Dir::Etc::sourcelist", filepath.Join(dir, "sources.list"))
@@ -187,6 +195,7 @@ func newApt(ctx context.Context, dir string, r Recipe) (apt, error) {
 	set("Dir::Bin::dpkg", "/bin/false")
 	set("APT::Install-Recommends", "false")
 	set("Acquire::Languages", "none")
+	// As root: the user _apt may not write into this directory.
 	set("APT::Sandbox::User", "")
 	err = os.MkdirAll(filepath.Join(dir, "lists", "partial"), 0o755)
 	for name, text := range map[string]string{"apt.conf": strings.Join(options, "\n") + "\n",
@@ -212,6 +221,7 @@ func (r Recipe) mirrors(targets string) (sources []source, err error) {
 		case len(f) != 3 || f[2] != "main" || strings.HasPrefix(f[0], "cdrom:"):
 		case strings.HasSuffix(f[1], "-security"):
 			security = f[0]
+		// A suite with a hyphen, such as bookworm-updates, names the mirror too, but only where no plain one does.
 		case archive == "" || !strings.Contains(f[1], "-"):
 			archive = f[0]
 		}

@@ -11,6 +11,7 @@ type Wiring struct {
 // Wiring returns how the ports of the problem hang together; nil where no card has two and no link is named.
 func (p *Problem) Wiring() *Wiring {
 	w := &Wiring{card: slices.Repeat([]int{-1}, len(p.Devices))}
+	// A card counts only once a second of its ports is found: until then its first port is alone.
 	cards, first, linked := false, map[string]int{}, false
 	for d := range p.Devices {
 		dev := &p.Devices[d]
@@ -29,6 +30,7 @@ func (p *Problem) Wiring() *Wiring {
 		if net := p.Devices[d].Net; linked && net > 0 {
 			w.net = append(w.net, net)
 		} else if linked {
+			// Below 0, so that it is no number of a link; each port without one has its own.
 			w.net = append(w.net, -d-1) // virtual functions of one port reach each other
 		}
 	}
@@ -50,8 +52,10 @@ func (w *Wiring) Card(d int) int {
 func (w *Wiring) Linked() bool { return w != nil && w.net != nil }
 
 // Between compares the ports of two lab nodes: cards counts those of which both have ports, but none in common;
-// unlinked the ports of the one with fewer that have no port of the other to reach.
+// unlinked the ports of the one with fewer that have no port of the other to reach. It is symmetric. A port that both
+// have counts for neither: both lab nodes are then on that card already.
 func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
+	// How many of the ports are of group k, in the sense of of.
 	on := func(of, ports []int, k int) (n int64) {
 		for _, d := range ports {
 			if of[d] == k {
@@ -61,6 +65,7 @@ func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
 		return n
 	}
 	for x, d := range a {
+		// Each card counts once, at its first port in a.
 		k := w.card[d]
 		if k < 0 || on(w.card, a[:x], k) > 0 || on(w.card, b, k) == 0 {
 			continue
@@ -72,6 +77,8 @@ func (w *Wiring) Between(a, b []int) (cards, unlinked int64) {
 	if w.net == nil {
 		return cards, 0
 	}
+	// Among the ports that reach each other, as many pairs can be made as the node with fewer of them has. The ports of
+	// the smaller node that are in no pair are unlinked.
 	unlinked = int64(min(len(a), len(b)))
 	for x, d := range a {
 		if k := w.net[d]; on(w.net, a[:x], k) == 0 {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A VFIOUser is a PCI device that another process emulates.
+// A VFIOUser is a PCI device that another process emulates. That process maps the guest's memory and so does DMA by
+// itself: a guest with such a device needs shared memory.
 type VFIOUser struct {
 	ID, Bus  string
 	Function int    // of device 0 on the bus
@@ -52,6 +53,7 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 			f.Close()
 		}
 	}()
+	// Memory takes no space before it is written: what is not copied is zero.
 	if err := f.Truncate(size); err != nil || template == "" {
 		return f, err
 	}
@@ -63,7 +65,7 @@ func NewSharedMemory(template string, size int64) (_ *os.File, err error) {
 	return f, copyData(f, from, size)
 }
 
-// copyData copies what is not a hole.
+// copyData copies what is not a hole. A file system that knows no holes says that all is data, and all is copied.
 func copyData(to, from *os.File, size int64) error {
 	for at := int64(0); at < size; {
 		data, err := unix.Seek(int(from.Fd()), at, unix.SEEK_DATA)
@@ -77,6 +79,8 @@ func copyData(to, from *os.File, size int64) error {
 		if err != nil {
 			return fmt.Errorf("memory of the template: %w", err)
 		}
+		// sendfile writes where the target is, and reads at its own position, which it moves. One call copies at most
+		// 0x7ffff000 bytes (sendfile(2)).
 		if _, err := to.Seek(data, io.SeekStart); err != nil {
 			return err
 		}

@@ -58,6 +58,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 			name := rack.PortName(n.Name, i)
 			wanted[name] = true
 			if have := a.there[name]; have != nil {
+				// Another model or address is another card.
 				if have.model == n.NIC && have.mac == nic.MAC {
 					continue
 				}
@@ -77,7 +78,8 @@ func (a *adapters) sync(l *lab.Lab) error {
 	return errors.Join(errs...)
 }
 
-// add plugs a new adapter into its port of the switch.
+// add plugs a new adapter into its port of the switch. The cable is there before the adapter, whose frames it takes
+// from the first one on.
 func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort string) error {
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
@@ -87,9 +89,11 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 		a.server = connectx.NewServer(connectx.Options{Log: func(format string, args ...any) {
 			a.log.Info("connectx: " + fmt.Sprintf(format, args...))
 		}})
+		// setDirect may have been called before there was a server.
 		a.server.SetDirect(!a.seen)
 		a.there = make(map[string]*adapter)
 	}
+	// Frames on a cable have their length before them, in 4 bytes, big-endian, as on QEMU's socket netdev.
 	cable, err := net.Dial("unix", switchPort)
 	if err != nil {
 		return err
@@ -135,6 +139,7 @@ func (a *adapters) receive(name string, port *connectx.Port, cable net.Conn) {
 			return // closed by remove, or the switch has ended
 		}
 		n := binary.BigEndian.Uint32(head[:])
+		// From here on, where frames begin is not known.
 		if n > fabric.MaxFrame {
 			a.log.Error("connectx: bad frame from the switch", "adapter", name, "bytes", n)
 			return

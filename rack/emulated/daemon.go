@@ -168,6 +168,7 @@ type request struct {
 	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
 }
 
+// answer writes the one line that a client waits for: an empty error is success.
 func answer(w io.Writer, err error) error {
 	why := ""
 	if err != nil {

@@ -17,6 +17,7 @@ func fits(name string, start []lab.Node) error {
 	return fitsIn(name, start, room.Available)
 }
 
+// fitsIn is fits on a machine with so much memory. NodeOverhead is what a QEMU needs beside its guest.
 func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
 	var want lab.Bytes
 	for _, n := range start {

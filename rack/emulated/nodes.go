@@ -188,6 +188,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 	return node, nil
 }
 
+// setup returns the conversation with a node that this Up has started; nil for one that ran before.
 func (u *upRun) setup(node string) *guest.Setup {
 	u.mu.Lock()
 	defer u.mu.Unlock()

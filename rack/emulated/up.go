@@ -109,7 +109,8 @@ type upRun struct {
 func hasConnectX(l *lab.Lab) bool { return slices.ContainsFunc(l.Nodes, lab.Node.ConnectX) }
 
 // chooseEmulator finds the QEMU of the lab's nodes. For ConnectX adapters that is the installed one where it can, else
-// one in the cache. Where neither can be had, the nodes have virtio NICs, and why is said.
+// one in the cache. Where neither can be had, the nodes have virtio NICs, and why is said. The lab that is kept then
+// says virtio too: it is compared with the next one, and shown by ls.
 func (u *upRun) chooseEmulator(ctx context.Context) error {
 	e := &u.emulator
 	e.Path, e.Version, u.emulatorErr = vm.Find()
@@ -339,7 +340,8 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	return syncAdapters(ctx, u.Dir)
 }
 
-// syncAdapters tells the lab's daemon that the state may have other adapters.
+// syncAdapters tells the lab's daemon that the state may have other adapters. A daemon that does not know the request
+// closes the connection without an answer.
 func syncAdapters(ctx context.Context, dir string) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
 	if err != nil {
