@@ -11,6 +11,7 @@ import (
 
 // newConsoleCmd makes rackless console. It also works if the agent does not answer, which exec needs.
 func newConsoleCmd(a *app) *cobra.Command {
+	// A console has no end of output. After the end of the input, this much silence stands for it.
 	quiet := time.Second
 	cmd := &cobra.Command{
 		Use:   "console NODE",

@@ -21,6 +21,7 @@ in. Results of measurements, images and templates stay. If the lab is not runnin
 		Example: `  rackless down pair
   rackless down --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
+			// Either --all or one lab: without both, nothing is ended by a slip.
 			if all != (len(args) == 0) || len(args) > 1 {
 				return usagef(cmd, "want the name of a lab, a lab file, or --all")
 			}

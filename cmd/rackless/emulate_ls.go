@@ -42,6 +42,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 		Args:              exactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
+			// With some hosts there may be an error too, of those that cannot be read.
 			hosts, err := emulate.List(d)
 			out := hostsOutput{Hosts: []emulate.Item{}}
 			for _, h := range hosts {
@@ -78,6 +79,7 @@ comments say how the profile differs from the real machine. Use it as a start fo
 		},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 1 {
+				// Find takes a path as well, but only built-in profiles have a source to print.
 				if strings.ContainsAny(args[0], "./") {
 					return usage(fmt.Errorf("%s is a file already", args[0]))
 				}
@@ -134,6 +136,7 @@ rackless process that made it.`,
 	}
 }
 
+// newEmulateCpCmd makes rackless emulate cp. The agent of the host copies, so it needs no network.
 func newEmulateCpCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
@@ -149,6 +152,7 @@ emulate NAME cp FILE :PATH" is the same.`,
 	}
 }
 
+// copyFile copies in the direction that the argument with the name of a host tells.
 func (a *app) copyFile(ctx context.Context, from, to string) error {
 	d, err := a.dirs()
 	if err != nil {

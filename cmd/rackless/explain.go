@@ -57,6 +57,7 @@ too; all codes in it are explained.`,
 				known(all) {
 				args = []string{all}
 			}
+			// What is a finding is not looked up as a code: RL numbers have digits, as codes do.
 			for i, id := range args {
 				var texts []string
 				if c, ok := finding.Find(id); ok {

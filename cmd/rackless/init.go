@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/lab"
 )
 
+// newInitCmd makes rackless init. Its file can be brought up as it is: a first lab should need no editing.
 func newInitCmd(a *app) *cobra.Command {
 	var emulated bool
 	cmd := &cobra.Command{
@@ -26,6 +27,7 @@ emulated. An existing file is never overwritten.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := append(args, "lab.yaml")[0]
 			devices := !emulated && hasDevices(cmd.Context())
+			// O_EXCL and not a look beforehand, so that a file that appears meanwhile is kept too.
 			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if errors.Is(err, fs.ErrExist) {
 				return usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
@@ -37,6 +39,7 @@ emulated. An existing file is never overwritten.`,
 			if err = errors.Join(err, f.Close()); err != nil {
 				return err
 			}
+			// A lab with devices has to be planned and its host prepared before up takes it.
 			next := "rackless up "
 			if devices {
 				next = "rackless plan "

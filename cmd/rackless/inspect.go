@@ -186,6 +186,7 @@ func (a *app) hostJobs(o inspectOptions, paths []string) (inspect.Jobs, error) {
 			return inspect.ReadRoot(ctx, o.root)
 		}}}}, nil
 	}
+	// What belongs together is decided by the contents of the files, so it is said where several became one host.
 	jobs, err := inspect.Select(paths, a.in, o.grouping)
 	if jobs.Joined > 0 {
 		fmt.Fprintf(a.err, "rackless: %d files are read as texts of one host; --each inspects each for itself\n",

@@ -15,6 +15,8 @@ import (
 	"github.com/rackless/rackless/study/importer"
 )
 
+// newResultsCheckCmd makes rackless results check, which answers for logs of any machine: no lab and no study is
+// needed.
 func newResultsCheckCmd(a *app) *cobra.Command {
 	var snapshot, device, format string
 	options := importer.Options{Version: version, Name: "check"}

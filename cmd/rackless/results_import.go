@@ -98,6 +98,7 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 	if err != nil {
 		return err
 	}
+	// All studies are kept or none: a second import of the same files then finds no half of the first.
 	err = errors.Join(conduct.Keep(ctx, db, studies, version, time.Now(), o.replace), db.Close())
 	if errors.Is(err, store.ErrTaken) {
 		return fmt.Errorf("%w; give the import another --name, or let it take that one's place with "+

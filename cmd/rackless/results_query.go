@@ -82,6 +82,7 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 // before the first can be printed, since a column is as wide as its widest cell: it has a limit.
 func (a *app) rowPrinter(format string) (head func([]string) error, row func([]any) error, end func() error) {
 	var columns []string
+	// NULL is an empty cell. Numbers have all of their digits, as CSV is read by programs; blobs are not for people.
 	texts := func(values []any) []string {
 		out := make([]string, len(values))
 		for i, v := range values {
@@ -111,6 +112,7 @@ func (a *app) rowPrinter(format string) (head func([]string) error, row func([]a
 		}, func() error { return nil }
 	}
 	var g *show.Grid
+	// The head comes even where there are no rows, so the grid is made there.
 	rows, size := 0, 0
 	return func(c []string) error {
 			g = show.NewGrid(printable(c)...)

@@ -36,6 +36,7 @@ and runs of early releases of rackless, have no output.`,
 			if err != nil {
 				return err
 			}
+			// Imported runs have none. An empty answer would look as if the tools had printed nothing.
 			if len(all) == 0 {
 				return fmt.Errorf("run %d has started no tool", run)
 			}

@@ -210,6 +210,7 @@ func notEmpty(cmd *cobra.Command, what string, names ...string) error {
 	return nil
 }
 
+// String is the word now; it makes oneOf a pflag.Value, together with Set and Type.
 func (o oneOf) String() string {
 	if o.value == nil { // pflag asks the zero value when it prints defaults
 		return ""
@@ -217,6 +218,7 @@ func (o oneOf) String() string {
 	return *o.value
 }
 
+// Set refuses a word that is none of the list. pflag puts the name of the flag before the message.
 func (o oneOf) Set(s string) error {
 	if !slices.Contains(o.words, s) {
 		return fmt.Errorf("want %s", alternatives(o.words))
@@ -225,6 +227,7 @@ func (o oneOf) Set(s string) error {
 	return nil
 }
 
+// Type stands for the value in the help of a flag.
 func (oneOf) Type() string { return "WORD" }
 
 // alternatives prints "a", "a or b", "a, b or c".
