@@ -88,7 +88,7 @@ func (t *Tests) fioDocument(document []byte) ([]fioJob, error) {
 		return nil, badResult(toolFio, "the JSON is cut off or has an unknown layout: %s", Shorten(err.Error()))
 	}
 	t.Version = strings.TrimPrefix(d.Version, "fio-")
-	if d.Timestamp > 0 && d.Timestamp < 1<<40 {
+	if d.Timestamp > 0 && d.Timestamp < yearTenThousand {
 		t.Started = time.Unix(d.Timestamp, 0).UTC()
 	}
 	for i := range d.Jobs {

@@ -199,3 +199,16 @@ func TestLayoutFields(t *testing.T) {
 		}
 	}
 }
+
+// A guest's table may forward each frame to itself, many times: the search ends nevertheless.
+func TestTablesThatLeadToThemselves(t *testing.T) {
+	p := &Port{}
+	p.Flows = map[flowKey]*flow{{Table: 1}: {Action: actionForward}}
+	for range maxDests {
+		p.Flows[flowKey{Table: 1}].Dests = append(p.Flows[flowKey{Table: 1}].Dests, destTable<<24|1)
+	}
+	p.Root = 1
+	if out := p.steer(make([]byte, 60)); len(out) != 0 {
+		t.Errorf("got %d targets, want none", len(out))
+	}
+}

@@ -96,19 +96,22 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	p := &Port{s: s, nic: n, model: m, link: n.Link}
 	p.hardReset()
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	s.ids++
 	p.id = s.ids
+	s.mu.Unlock()
+	// A client may connect before Listen returns: Connected waits for the port's lock until the port is complete. The
+	// server's lock is taken within it, as everywhere.
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	v, err := vfiouser.Listen(vfiouser.Config{Path: n.Socket, BAR0: barSize, Vectors: vectors, Maps: &s.maps,
-		Log: p.logf},
-		(*function)(p))
+		Log: p.logf}, (*function)(p))
 	if err != nil {
 		return nil, err
 	}
-	p.mu.Lock()
 	p.vfu, p.mem = v, &v.Mem
-	p.mu.Unlock()
+	s.mu.Lock()
 	s.ports = append(s.ports, p)
+	s.mu.Unlock()
 	return p, nil
 }
 

@@ -107,7 +107,7 @@ const (
 	actionForward = 4
 	actionDrop    = 2
 	maxDests      = 64
-	maxDepth      = 64 // of tables that lead to each other
+	maxVisits     = 64 // of tables, for one frame
 )
 
 // flowKey is the place of an entry: its table, and its index there, by which entries have precedence.
@@ -289,16 +289,19 @@ func headers(f []byte) (m [matchSize]byte) {
 func (p *Port) steer(f []byte) []target {
 	m := headers(f)
 	var out []target
-	p.walk(p.Root, &m, maxDepth, &out)
+	visits := maxVisits
+	p.walk(p.Root, &m, &visits, &out)
 	return out
 }
 
-// walk follows a table: of the entries that match, the one with the smallest index wins. Groups have ranges of indices,
-// so those with precise masks come first. Tables are a guest's and may lead in circles, which depth ends.
-func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) {
-	if depth == 0 || len(*out) >= maxDests {
+// walk follows a table: of the entries that match, the one with the smallest index wins. Groups
+// have ranges of indices, so those with precise masks come first. Tables are a guest's: they may
+// lead in circles, and each to many others. The number of visits bounds both.
+func (p *Port) walk(table uint32, m *[matchSize]byte, visits *int, out *[]target) {
+	if *visits == 0 || len(*out) >= maxDests {
 		return
 	}
+	*visits--
 	var best *flow
 	var at uint32
 	for k, f := range p.Flows {
@@ -311,7 +314,7 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) 
 	}
 	if best == nil {
 		if next := p.Misses[table]; next != 0 {
-			p.walk(next, m, depth-1, out)
+			p.walk(next, m, visits, out)
 		}
 		return
 	}
@@ -321,7 +324,7 @@ func (p *Port) walk(table uint32, m *[matchSize]byte, depth int, out *[]target) 
 	for _, d := range best.Dests {
 		switch d >> 24 {
 		case destTable:
-			p.walk(d&0xffffff, m, depth-1, out)
+			p.walk(d&0xffffff, m, visits, out)
 		case destTIR:
 			if t := p.TIRs[d&0xffffff]; t != nil && len(*out) < maxDests {
 				*out = append(*out, p.spread(t, m))

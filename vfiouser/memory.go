@@ -25,9 +25,11 @@ const maxMaps = 65535
 type Memory struct {
 	lock  *sync.RWMutex
 	files map[fileID]*file
-	table []entry // by address, without overlaps
-	last  atomic.Pointer[entry]
-	gen   atomic.Uint64
+	// outgrown are mappings of files that were smaller then.
+	outgrown []*file
+	table    []entry // by address, without overlaps
+	last     atomic.Pointer[entry]
+	gen      atomic.Uint64
 	// remote reads or writes memory that came without a file, by messages
 	remote func(write bool, addr uint64, p []byte) bool
 }
@@ -150,7 +152,7 @@ func (m *Memory) mmap(fd int) (*file, error) {
 	if f := m.files[id]; f != nil && int64(len(f.m)) == st.Size {
 		return f, nil
 	}
-	if st.Size <= 0 || st.Size > 1<<46 || len(m.files) >= 64 {
+	if st.Size <= 0 || st.Size > 1<<46 || len(m.files)+len(m.outgrown) >= 64 {
 		return nil, errors.New("vfio-user: a file of memory is empty or too large, or there are too many")
 	}
 	f := &file{writable: true}
@@ -165,8 +167,8 @@ func (m *Memory) mmap(fd int) (*file, error) {
 	if m.files == nil {
 		m.files = map[fileID]*file{}
 	}
-	if old := m.files[id]; old != nil { // grown: parts of the table may still point into the old mapping
-		id.ino |= 1 << 63
+	if old := m.files[id]; old != nil { // parts of the table may still point into the old mapping
+		m.outgrown = append(m.outgrown, old)
 	}
 	m.files[id] = f
 	return f, nil
@@ -226,6 +228,9 @@ func (m *Memory) clear() {
 	for _, f := range m.files {
 		_ = unix.Munmap(f.m)
 	}
-	m.files, m.table = nil, nil
+	for _, f := range m.outgrown {
+		_ = unix.Munmap(f.m)
+	}
+	m.files, m.outgrown, m.table = nil, nil, nil
 	m.changed()
 }

@@ -314,6 +314,28 @@ func TestMemory(t *testing.T) {
 	}
 }
 
+// A file that grows is mapped again, and each of its mappings is undone in the end.
+func TestMemoryThatGrows(t *testing.T) {
+	var m Memory
+	m.lock = new(sync.RWMutex)
+	fd := memfd(t, 0x1000)
+	for n := uint64(1); n <= 3; n++ {
+		if err := unix.Ftruncate(fd, int64(n*0x1000)); err != nil {
+			t.Fatal(err)
+		}
+		if err := m.Map(fd, (n-1)*0x1000, n*0x10000, 0x1000, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(m.files) != 1 || len(m.outgrown) != 2 {
+		t.Errorf("%d files and %d outgrown ones, want 1 and 2", len(m.files), len(m.outgrown))
+	}
+	m.clear()
+	if m.files != nil || m.outgrown != nil {
+		t.Error("something is mapped still")
+	}
+}
+
 // Memory that comes without a file is read and written by messages, while other commands arrive.
 func TestMemoryByMessages(t *testing.T) {
 	d, c := serve(t)

@@ -98,7 +98,8 @@ func (r *reader) ethtoolModule() {
 	d := r.subjectDevice("Module of ")
 	for p := range r.pairs() {
 		// Modules with several lanes have a line for each: "Laser output power (Channel 1)".
-		base, _, _ := strings.Cut(p.key, " (Channel")
+		base, _, _ := strings.Cut(p.key, "(Channel")
+		base = strings.TrimRight(base, " ")
 		if slices.Contains(moduleKeys, base) && p.value != "" && len(d.Module) < 64 {
 			if d.Module == nil {
 				d.Module = map[string]string{}

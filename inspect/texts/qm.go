@@ -25,12 +25,14 @@ var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seab
 // Source: qm.conf(5).
 func (r *reader) qmConfig() {
 	t := topology.Tenant{Name: r.Subject}
+	// Below "[PENDING]" and below the name of each snapshot stand settings that the machine does not have now.
+	r.Text.Text, _, _ = strings.Cut(r.Text.Text, "\n[")
 	// Proxmox VE leaves out keys that have their default: one core on one socket.
 	cores, sockets, mode := 1, 1, ""
 	var nodes *topology.CPUSet
 	known := 0
 	for p := range r.pairs() {
-		if p.indent > 0 || strings.HasPrefix(p.key, "[") {
+		if p.indent > 0 {
 			continue
 		}
 		known++

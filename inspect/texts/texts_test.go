@@ -184,6 +184,11 @@ memory: 8192
 name: gpu-vm
 numa0: cpus=0-3,hostnodes=1,memory=8192,policy=bind
 sockets: 2
+
+[before-upgrade]
+cores: 2
+name: old
+memory: 512
 `, `"tenants":[{"name":"gpu-vm","vcpus":8,"emulator_cpus":"0-3","floating_cpus":"0-3","memory_bytes":8589934592,` +
 			`"hugepage_bytes":1073741824,"memory_nodes":"1","memory_mode":"strict","devices":[{"pci":"0000:01:00.0",` +
 			`"managed":true}]}],"unread":[{"path":"a.txt:7","why":"hostpci1: \"mapping=nic\" is not a PCI address; which ` +
