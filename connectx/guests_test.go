@@ -175,7 +175,8 @@ func TestUnmodifiedDriver(t *testing.T) {
 	// The kernel unpacks one archive after another.
 	buf := bytes.NewBuffer(append(b, make([]byte, 512-len(b)%512)...))
 	w := cpio.Newc.Writer(buf)
-	if err := cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("first", firstProgram, 0o755)}); err == nil {
+	err = cpio.WriteRecords(w, []cpio.Record{cpio.StaticFile("first", firstProgram, 0o755)})
+	if err == nil {
 		err = cpio.WriteTrailer(w)
 	}
 	if err == nil {

@@ -126,11 +126,6 @@ const (
 	rqcRmpn         bits = 0x88<<8 | 24
 )
 
-// struct rmpc, a pool of receives that QPs share: an SRQ of the verbs.
-const (
-	rmpState bits = 0x8<<8 | 4
-)
-
 // struct xrc_srqc. Unlike the others it holds the address of its doorbell record in two parts, the lower one without
 // its low two bits.
 const (

@@ -153,7 +153,7 @@ func (s *Server) accept() {
 		s.dev.Connected()
 		err = s.serve()
 		s.reader.Store(0)
-		if err != nil && !s.closed.Load() {
+		if !s.closed.Load() {
 			s.logf("connection ends: %v", err)
 		}
 		s.hangUp(fd)
@@ -237,7 +237,7 @@ const maxData = 1 << 20
 var le = binary.LittleEndian
 
 // serve handles messages until the connection ends. A command that is wrong gets an error and the connection goes on; a
-// message that cannot be cut out of the stream ends it.
+// message that cannot be cut out of the stream ends it. The error is never nil.
 func (s *Server) serve() error {
 	for {
 		var m []byte
