@@ -261,7 +261,7 @@ func (m *message) remote(a roce.Access, n uint64) bool {
 	}
 	var f roce.Fault
 	m.dst, f = m.peer.translate(nil, m.wr.RKey, m.d.PD, m.wr.VA, n, a)
-	return f == 0
+	return f == 0 && m.peer.bound(m.wr.RKey, m.d.Num)
 }
 
 // send does a SEND: the receiver's next request says where to. It stays posted if the message does not fit: the
@@ -287,7 +287,8 @@ func (m *message) send() bool {
 			break
 		}
 	}
-	if total(m.dst) < m.n || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD) {
+	if total(m.dst) < m.n || m.wr.Op == roce.WRSendInv && !peer.invalidate(m.wr.Imm, m.d.PD,
+		m.d.Num, true) {
 		s.RI, s.Head = index, head
 		return false
 	}
@@ -302,10 +303,12 @@ func (m *message) received(id uint64) {
 		Solicited: m.wr.Solicited})
 }
 
-// invalidate revokes a key, if it is one that work requests may change: a peer may name any.
-func (p *Port) invalidate(key, pd uint32) bool {
+// invalidate revokes a key for a queue, if it is one that work requests may change: a fast registration of the queue's
+// domain, or a window that is bound to the queue. A peer may name any key. Of those it may revoke only such as grant
+// that (en_rinval), which the driver sets for what it hands to peers.
+func (p *Port) invalidate(key, pd, qpn uint32, remote bool) bool {
 	k := p.Keys[key>>8]
-	if k == nil || k.Key != key || k.PD != pd || !k.UMR {
+	if k == nil || k.Key != key || k.PD != pd || !k.UMR || remote && !k.RInval || !p.bound(key, qpn) {
 		return false
 	}
 	k.Free = true

@@ -8,14 +8,18 @@ import (
 	"github.com/rackless/rackless/vfiouser"
 )
 
-// mkey is a memory key: a range of virtual addresses, and the pages behind it. A key is index<<8 and a byte that the
-// driver chooses, so that a key of a region which is gone does not fit the next one with its index. Pages are the
-// adapter's addresses of 1<<Shift bytes each, the first of which holds Start.
+// mkey is a memory key: a range of virtual addresses, and the pages behind it. A key is index<<8
+// and a byte that the driver chooses, so that a key of a region which is gone does not fit the next
+// one with its index. Pages are the adapter's addresses of 1<<Shift bytes each, the first of which
+// holds Start. In mode KLM they are pairs of words, which follow each other in the range from Start
+// on: the length and the key of a piece, and its virtual address.
 type mkey struct {
 	Key        uint32
 	PD         uint32
 	Free       bool
-	UMR        bool // changed and invalidated by work requests: keys of fast registration
+	UMR        bool   // changed and invalidated by work requests: keys of fast registration, and windows
+	RInval     bool   // a peer may invalidate it
+	QPN        uint32 // of the queue that may use it: a window of type 2; anyQP: all of its domain
 	Mode       uint8
 	Any        bool // the whole address space
 	Access     roce.Access
@@ -24,12 +28,21 @@ type mkey struct {
 	Pages      []uint64
 }
 
-// Modes of access (access_mode of struct mkc). A key of another mode, such as KLM, can be made, but is refused in use.
+// Modes of access (access_mode of struct mkc). A key of another mode can be made, but is refused in use.
 const (
 	modePhysical = 0
 	modeMTT      = 1
-	modeKLM      = 2
+	modeKLM      = 2 // pieces of other keys: memory windows, and fast registration of lists with gaps
 )
+
+// anyQP is the number in a key that all queues of its domain may use.
+const anyQP = 0xffffff
+
+// bound says whether a queue may use a key, as far as the key is for one queue. No queue has the number 0.
+func (p *Port) bound(key, qpn uint32) bool {
+	k := p.Keys[key>>8]
+	return k == nil || k.QPN == anyQP || k.QPN == 0 || k.QPN == qpn
+}
 
 // reservedKey is the key that stands for physical addresses in receive lists, and ends them where it follows.
 const reservedKey = 0x100
@@ -55,8 +68,8 @@ func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
 		Start: mkcStartAddr.get(x),
 		Len:   mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
-	k.Access = keyAccess(x)
-	if k.Mode != modeMTT {
+	k.Access, k.RInval, k.QPN = keyAccess(x), mkcEnRinval.is(x), mkcQpn.get32(x)
+	if k.Mode != modeMTT && (k.Mode != modeKLM || !k.Free) {
 		return ok
 	}
 	if k.Free {
@@ -149,6 +162,8 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 	case modePhysical:
 		return p.physical(out, va, n)
 	case modeMTT:
+	case modeKLM:
+		return p.pieces(out, k, va, n, a)
 	default:
 		return out, roce.FaultKey
 	}
@@ -171,6 +186,36 @@ func (p *Port) translate(out []seg, key, pd uint32, va, n uint64, a roce.Access)
 			return out, f
 		}
 		o, n = o+l, n-l
+	}
+	return out, 0
+}
+
+// pieces appends memory behind a key of mode KLM. A piece needs the local right that the access stands for. Its own key
+// must not be another list: a guest could make a circle of such keys.
+func (p *Port) pieces(out []seg, k *mkey, va, n uint64, a roce.Access) ([]seg, roce.Fault) {
+	local := roce.LocalRead
+	if a&(roce.LocalWrite|roce.RemoteWrite|roce.RemoteAtomic) != 0 {
+		local = roce.LocalWrite
+	}
+	o := va - k.Start
+	for i := 0; n > 0 && i+1 < len(k.Pages); i += 2 {
+		size, key := k.Pages[i]>>32, uint32(k.Pages[i])
+		if o >= size {
+			o -= size
+			continue
+		}
+		l := min(n, size-o)
+		if in := p.Keys[key>>8]; in == nil || in.Mode == modeKLM {
+			return out, roce.FaultKey
+		}
+		var f roce.Fault
+		if out, f = p.translate(out, key, k.PD, k.Pages[i+1]+o, l, local); f != 0 {
+			return out, f
+		}
+		o, va, n = 0, va+l, n-l
+	}
+	if n > 0 {
+		return out, roce.FaultRange
 	}
 	return out, 0
 }

@@ -53,6 +53,7 @@ const (
 	qpcLogRqSize        bits = 0x49<<8 | 4
 	qpcLogRqStride      bits = 0x4d<<8 | 3
 	qpcNoSq             bits = 0x50<<8 | 1
+	qpcFre              bits = 0x394<<8 | 1
 	qpcLogSqSize        bits = 0x51<<8 | 4
 	qpcCounterSetId     bits = 0x60<<8 | 8
 	qpcUserIndex        bits = 0x88<<8 | 24
@@ -188,6 +189,7 @@ const (
 	mkcQpn                     bits = 0x20<<8 | 24
 	mkcMkey70                  bits = 0x38<<8 | 8
 	mkcLength64                bits = 0x60<<8 | 1
+	mkcEnRinval                bits = 0x67<<8 | 1
 	mkcPd                      bits = 0x68<<8 | 24
 	mkcStartAddr               bits = 0x80<<8 | 64
 	mkcLen                     bits = 0xc0<<8 | 64

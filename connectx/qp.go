@@ -158,8 +158,8 @@ func (p *Port) setState(q *queue, to roce.State) {
 const flushBatch = 1 << 10
 
 // flush ends all posted requests of a failed QP. The driver may post more, for which it rings no doorbell where they
-// are receives, so a failed queue is looked at again. The pause doubles from 1 ms to 50 ms and ends after about half a
-// second without a request: a doorbell of the send queue starts it again.
+// are receives, so a failed queue is looked at again until it is reset. The pause doubles from 1 ms to maxIdle. Its end
+// is a multiple of it, so that all failed queues are looked at together.
 func (p *Port) flush(q *queue) {
 	did := false
 	var wr roce.RecvWR
@@ -184,10 +184,12 @@ func (p *Port) flush(q *queue) {
 	if q.idle *= 2; did || q.idle == 0 {
 		q.idle = time.Millisecond
 	}
-	if q.idle < time.Minute {
-		p.wait(q, p.s.now()+min(q.idle, 50*time.Millisecond))
-	}
+	q.idle = min(q.idle, maxIdle)
+	p.wait(q, p.s.now().Truncate(q.idle)+q.idle)
 }
+
+// maxIdle is the longest pause after which a failed queue is flushed again.
+const maxIdle = 256 * time.Millisecond
 
 // queryQP answers QUERY_QP. Of QPs on the direct path the numbers of packets stand still: no packet has one.
 func queryQP(p *Port, _, out []byte, id uint32) status {
@@ -229,6 +231,11 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 	if len(w) < ctrl || k == nil || !k.UMR || k.PD != q.PD && q.Service != serviceUMR {
 		return roce.LocalQPOp
 	}
+	// A list of pages names any memory of the guest, so only queues of its kernel may change one: they have fast
+	// registration enabled. A list of pieces names keys, which are checked when it is used.
+	if k.Mode != modeKLM && q.Service != serviceUMR && !qpcFre.is(q.Ctx) {
+		return roce.LocalQPOp
+	}
 	mask, flags, octwords := be.Uint64(w[8:]), w[0], int(be.Uint16(w[4:]))
 	var x []byte
 	if w = w[ctrl:]; len(w) >= ctx {
@@ -243,17 +250,18 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 		if len(w) < 16 {
 			return roce.OK // no list
 		}
-		var f roce.Fault
-		var list []seg
 		n := uint64(be.Uint32(w) & 0x7fffffff)
-		if list, f = p.translate(nil, be.Uint32(w[4:]), q.PD, be.Uint64(w[8:]), n, roce.LocalRead); f != 0 ||
-			n > maxCommand {
+		if n > maxCommand {
+			return roce.LocalLength
+		}
+		list, f := p.translate(nil, be.Uint32(w[4:]), q.PD, be.Uint64(w[8:]), n, roce.LocalRead)
+		if f != 0 {
 			return roce.LocalProtection
 		}
 		pas = make([]byte, n)
 		move([]seg{bytesSeg(pas)}, list)
 	}
-	if k.Mode != modeMTT {
+	if k.Mode != modeMTT && k.Mode != modeKLM {
 		return roce.OK
 	}
 	n := min(octwords*2, len(pas)/8)
@@ -264,7 +272,10 @@ func (p *Port) umr(q *queue, key uint32, w []byte) roce.Status {
 		k.Pages = append(k.Pages, make([]uint64, grow)...)
 	}
 	for i := range n {
-		k.Pages[i] = be.Uint64(pas[8*i:]) &^ 7
+		k.Pages[i] = be.Uint64(pas[8*i:])
+		if k.Mode == modeMTT {
+			k.Pages[i] &^= 7
+		}
 	}
 	return roce.OK
 }
@@ -276,7 +287,9 @@ const (
 	umrPage   = 1 << 1
 	umrStart  = 1 << 6
 	umrPD     = 1 << 7
+	umrRInval = 1 << 8
 	umrKey    = 1 << 13
+	umrQPN    = 1 << 14
 	umrAccess = 0x1f << 17 // LR, LW, RR, RW, A
 	umrFree   = 1 << 29
 )
@@ -301,6 +314,12 @@ func umrContext(k *mkey, x []byte, mask uint64) {
 	}
 	if mask&umrAccess != 0 {
 		k.Access = keyAccess(x)
+	}
+	if mask&umrRInval != 0 {
+		k.RInval = mkcEnRinval.is(x)
+	}
+	if mask&umrQPN != 0 {
+		k.QPN = mkcQpn.get32(x)
 	}
 	if mask&umrFree != 0 {
 		k.Free = mkcFree.is(x)

@@ -2,7 +2,12 @@ package connectx
 
 import (
 	"bytes"
+	"fmt"
+	"maps"
 	"math/rand/v2"
+	"net"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
@@ -345,5 +350,224 @@ func TestSaveAndRestore(t *testing.T) {
 		if e := qb.cq.wait(); e[63]>>4 != cqeSend {
 			t.Fatalf("completion %x", e)
 		}
+	}
+}
+
+// statusOf is the status of a completion.
+func statusOf(e []byte) roce.Status {
+	if op := e[63] >> 4; op == cqeReqError || op == cqeResError {
+		return roce.Status(e[55])
+	}
+	return roce.OK
+}
+
+// umrWQE is a request that changes a memory key: control segment, context, and the list in line.
+func umrWQE(key uint32, mask uint64, list []uint64, set map[bits]uint64) testWQE {
+	b := make([]byte, 48+64)
+	b[0] = umrInline
+	be.PutUint16(b[4:], uint16(len(list)+1)/2)
+	be.PutUint64(b[8:], mask)
+	putAll(b[48:], set)
+	for _, v := range list {
+		b = be.AppendUint64(b, v)
+	}
+	b = append(b, make([]byte, -len(b)&63)...)
+	w := testWQE{op: wqeUMR, imm: key}
+	for ; len(b) > 0; b = b[16:] {
+		w.segs = append(w.segs, b[:16])
+	}
+	return w
+}
+
+// freeKey makes a key that a work request has to fill.
+func (g *guest) freeKey(mode uint64) uint32 {
+	return g.create(opCreateKey, 0x110, func(in []byte) {
+		putAll(in[0x10:], map[bits]uint64{mkcFree: 1, mkcUmrEn: 1, mkcAccessMode10: mode, mkcPd: uint64(g.pd),
+			mkcQpn: anyQP, mkcTranslationsOctwordSize: 4})
+	}) << 8
+}
+
+const umrAll = umrLen | umrPage | umrStart | umrRInval | umrKey | umrQPN | umrAccess | umrFree
+
+// Keys that work requests change: fast registration of pages and of lists with gaps, and memory windows.
+func TestKeysThatWorkRequestsChange(t *testing.T) {
+	const size = 2 * pageSize
+	rw := map[bits]uint64{mkcLr: 1, mkcLw: 1, mkcRr: 1, mkcRw: 1, mkcLen: size, mkcStartAddr: 0x7000_0000,
+		mkcLogPageSize: 12,
+		mkcMkey70:      0x17, mkcEnRinval: 1}
+	for _, c := range []struct {
+		name   string
+		mode   uint64
+		kernel bool                   // the peer's QP belongs to its kernel
+		qpn    func(q *testQP) uint32 // that the key is bound to
+		made   bool                   // the request succeeds
+		status roce.Status            // of a write to it
+	}{
+		{"pages", modeMTT, true, nil, true, roce.OK},
+		{"pages by a process", modeMTT, false, nil, false, 0},
+		{"pieces", modeKLM, false, nil, true, roce.OK},
+		{"a window of the queue", modeKLM, false, func(q *testQP) uint32 { return q.num }, true, roce.OK},
+		{"a window of another queue", modeKLM, false, func(q *testQP) uint32 {
+			return q.num + 1
+		}, true, roce.RemoteDenied},
+	} {
+		for _, direct := range []bool{true, false} {
+			t.Run(c.name, func(t *testing.T) {
+				s, g := newLab(t, 2, NIC{}, nil)
+				s.SetDirect(direct)
+				qa, qb := pair(g[0], g[1], serviceRC, nil)
+				if c.kernel {
+					g[1].p.lock()
+					qpcFre.put(g[1].p.Queues[qb.num].Ctx, 1)
+					g[1].p.unlock()
+				}
+				at, to := g[0].alloc(size), g[1].alloc(size)
+				ka, kb := g[0].key(at, size, g[0].pd, allRights...), g[1].key(to, size, g[1].pd, mkcLr, mkcLw)
+				list := []uint64{to + pageSize, to} // the pages in reverse
+				if c.mode == modeKLM {
+					list = []uint64{pageSize<<32 | uint64(kb), to + pageSize, pageSize<<32 | uint64(kb), to}
+				}
+				set := maps.Clone(rw)
+				set[mkcQpn] = anyQP
+				if c.qpn != nil {
+					set[mkcQpn] = uint64(c.qpn(qb))
+				}
+				key := g[1].freeKey(c.mode)
+				qb.send(umrWQE(key, umrAll, list, set))
+				if e := qb.cq.wait(); (e[63]>>4 == cqeRequest) != c.made {
+					t.Fatalf("the change completes as %x", e)
+				}
+				if !c.made {
+					return
+				}
+				key |= 0x17
+				fill(g[0].mem[at:at+size], 9)
+				qa.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(0x7000_0000, key), dataSeg(at, ka, size)}})
+				if e := qa.cq.wait(); statusOf(e) != c.status {
+					t.Fatalf("the write completes as %x", e)
+				}
+				if c.status != roce.OK {
+					return
+				}
+				if !bytes.Equal(g[0].mem[at:at+pageSize], g[1].mem[to+pageSize:to+2*pageSize]) ||
+					!bytes.Equal(g[0].mem[at+pageSize:at+size], g[1].mem[to:to+pageSize]) {
+					t.Error("the data is in the wrong place")
+				}
+				// The peer gives it up, and has no access afterwards.
+				qb.recv(kb, to, 64)
+				qa.send(testWQE{op: wqeSendInv, imm: key, segs: [][]byte{dataSeg(at, ka, 8)}})
+				if e := qb.cq.wait(); e[63]>>4 != cqeSendInv {
+					t.Errorf("the receive completes as %x", e)
+				}
+				qa.cq.wait()
+				qa.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(0x7000_0000, key), dataSeg(at, ka, 8)}})
+				if e := qa.cq.wait(); statusOf(e) != roce.RemoteDenied {
+					t.Errorf("a write after that completes as %x", e)
+				}
+			})
+		}
+	}
+}
+
+// A peer revokes only what grants it.
+func TestAPeerRevokesNoOtherKeys(t *testing.T) {
+	for name, set := range map[string]map[bits]uint64{
+		"a key of registered memory":          nil,
+		"fast registration without the right": {mkcEnRinval: 0},
+		"a window that is of another queue":   {mkcEnRinval: 1, mkcQpn: 0x4711},
+		"fast registration of another domain": {mkcEnRinval: 1, mkcPd: 0x99},
+	} {
+		for _, direct := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				s, g := newLab(t, 2, NIC{}, nil)
+				s.SetDirect(direct)
+				qa, qb := pair(g[0], g[1], serviceRC, nil)
+				at, to := g[0].alloc(pageSize), g[1].alloc(pageSize)
+				ka, kb := g[0].key(at, pageSize, g[0].pd, allRights...), g[1].key(to, pageSize, g[1].pd, allRights...)
+				key := kb
+				if set != nil {
+					key = g[1].freeKey(modeKLM)
+					k := g[1].p.Keys[key>>8]
+					x := make([]byte, 64)
+					putAll(x, map[bits]uint64{mkcQpn: anyQP, mkcPd: uint64(g[1].pd)})
+					putAll(x, set)
+					umrContext(k, x, umrAll|umrPD)
+					k.Key = key
+				}
+				qb.recv(kb, to, 64)
+				qa.send(testWQE{op: wqeSendInv, imm: key, segs: [][]byte{dataSeg(at, ka, 8)}})
+				if e := qa.cq.wait(); statusOf(e) != roce.RemoteDenied {
+					t.Errorf("it completes as %x", e)
+				}
+				if g[1].p.Keys[key>>8].Free {
+					t.Error("the key was revoked")
+				}
+			})
+		}
+	}
+}
+
+// Receives that are posted long after the failure are flushed, although no doorbell tells of them.
+func TestLateReceivesAreFlushed(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	q := g[0].newQP(serviceRC)
+	q.connect(0, 1, 0x200, nil)
+	g[0].must(op2Err, q.num, 16, nil)
+	// As if much time had passed.
+	g[0].p.lock()
+	for range 40 {
+		g[0].p.flush(g[0].p.Queues[q.num])
+	}
+	g[0].p.unlock()
+	q.recv(1, 0, 64)
+	if e := q.cq.wait(); statusOf(e) != roce.Flushed {
+		t.Errorf("completion %x", e)
+	}
+}
+
+// Adapters are added while clients connect to them, and while others change the tables of addresses.
+func TestClientsConnectBeforeListenReturns(t *testing.T) {
+	s := NewServer(Options{})
+	dir := t.TempDir()
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			names, _ := filepath.Glob(dir + "/*")
+			for _, n := range names {
+				if c, err := net.Dial("unix", n); err == nil {
+					c.Close()
+				}
+			}
+		}
+	})
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for i := range 40 {
+			p, err := s.AddNIC(NIC{Name: fmt.Sprint(i), Socket: filepath.Join(dir, fmt.Sprint(i)), MAC: mac(i)})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			p.lock()
+			p.setGID(1, gidEntry{GID: gidOf(i), MAC: mac(i)})
+			p.unlock()
+		}
+	}()
+	select {
+	case <-done:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the server does not go on")
+	}
+	close(stop)
+	wg.Wait()
+	if err := s.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -102,7 +102,7 @@ func (p *Port) wireState(q *queue, to roce.State) {
 			return
 		}
 		c := roce.QPConfig{Type: typ, QPN: q.Num, SrcQP: qpcDethSqpn.get32(q.Ctx), Shared: q.Receives != receivesOwn,
-			Counters: p.counters(q), Mem: domain{p, q.PD}}
+			Counters: p.counters(q), Mem: domain{p, q.PD, q.Num}}
 		// set_deth_sqpn: its datagrams pose as those of QP 1.
 		if typ == roce.GSI && q.NoRecv { // the driver's second, which only sends
 			c.Type, c.SrcQP = roce.UD, 1
@@ -153,7 +153,7 @@ func (w *wireQP) NextRecv(wr *roce.RecvWR) bool {
 		return false
 	}
 	if s := w.p.receives(w.q); s.PD != w.q.PD {
-		wr.Mem = domain{w.p, s.PD}
+		wr.Mem = domain{w.p, s.PD, w.q.Num}
 	}
 	return true
 }
@@ -189,8 +189,9 @@ func (w *wireQP) Event(e roce.Event) {
 // domain is the memory of a protection domain. Its methods run within calls of roce, under the port's lock. p.list is
 // one list for all of them, emptied after use so that it holds no memory of the guest.
 type domain struct {
-	p  *Port
-	pd uint32
+	p   *Port
+	pd  uint32
+	qpn uint32
 }
 
 // fault makes an error of a Fault: a Fault of 0 in an error would not be nil.
@@ -203,6 +204,9 @@ func fault(f roce.Fault) error {
 
 // Check implements roce.Memory.
 func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
+	if !d.p.bound(key, d.qpn) {
+		return roce.FaultKey
+	}
 	list, f := d.p.translate(d.p.list[:0], key, d.pd, va, n, a)
 	clear(list)
 	d.p.list = list
@@ -221,6 +225,9 @@ func (d domain) Write(key uint32, va uint64, b []byte, a roce.Access) error {
 
 // copy is Read and Write: f moves between the memory and the buffer.
 func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, f func(mem, buf []seg)) error {
+	if !d.p.bound(key, d.qpn) {
+		return roce.FaultKey
+	}
 	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(len(b)), a)
 	if fail == 0 {
 		f(list, []seg{bytesSeg(b)})
@@ -236,6 +243,8 @@ func (d domain) Atomic(key uint32, va uint64, op roce.AtomicOp) (uint64, error) 
 	switch {
 	case f != 0:
 		return 0, f
+	case !d.p.bound(key, d.qpn):
+		return 0, roce.FaultKey
 	case va%8 != 0:
 		return 0, roce.FaultAlign
 	case len(list) != 1 || list[0].b == nil || list[0].addr%8 != 0:
@@ -245,8 +254,8 @@ func (d domain) Atomic(key uint32, va uint64, op roce.AtomicOp) (uint64, error) 
 }
 
 // Invalidate implements roce.Memory.
-func (d domain) Invalidate(key uint32) error {
-	if !d.p.invalidate(key, d.pd) {
+func (d domain) Invalidate(key uint32, remote bool) error {
+	if !d.p.invalidate(key, d.pd, d.qpn, remote) {
 		return roce.FaultKey
 	}
 	return nil

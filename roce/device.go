@@ -50,9 +50,9 @@ type Memory interface {
 	Write(key uint32, va uint64, src []byte, a Access) error
 	// Atomic replaces the 8 bytes at va, a little-endian number, by op.Apply of it, in one step, and returns the old.
 	Atomic(key uint32, va uint64, op AtomicOp) (old uint64, err error)
-	// Invalidate revokes a key (SEND with invalidate, local invalidate). A peer may ask for any: it
-	// refuses those that are not made for it.
-	Invalidate(key uint32) error
+	// Invalidate revokes a key, for a request of this side or, remote, of the peer (SEND with invalidate). A peer may
+	// ask for any: it refuses those that are not made for it.
+	Invalidate(key uint32, remote bool) error
 }
 
 // AtomicOp is compare-and-swap or fetch-and-add.

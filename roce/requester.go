@@ -190,7 +190,7 @@ func (q *QP) room(w *txWR) bool {
 // local ends a request that needs no packet, in its turn.
 func (q *QP) local(w *txWR) {
 	s := &q.snd
-	if w.Op == WRLocalInv && w.got == 0 && q.cfg.Mem.Invalidate(w.Imm) != nil {
+	if w.Op == WRLocalInv && w.got == 0 && q.cfg.Mem.Invalidate(w.Imm, false) != nil {
 		w.Fail = LocalQPOp
 		return
 	}

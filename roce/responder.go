@@ -237,7 +237,7 @@ func (q *QP) executeSend(p *Packet) (uint8, bool) {
 	if p.h&hLast == 0 {
 		return 0, true
 	}
-	if p.h&hIETH != 0 && q.cfg.Mem.Invalidate(p.Imm) != nil {
+	if p.h&hIETH != 0 && q.cfg.Mem.Invalidate(p.Imm, true) != nil {
 		q.failRecv(FaultKey)
 		return aethNAK | nakAccess, false
 	}

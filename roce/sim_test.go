@@ -58,11 +58,11 @@ func (s space) Atomic(key uint32, va uint64, op AtomicOp) (uint64, error) {
 	return old, nil
 }
 
-func (s space) Invalidate(key uint32) error {
+func (s space) Invalidate(key uint32, remote bool) error {
 	if s[key] == nil {
 		return FaultKey
 	}
-	if s[key].a&(LocalRead|LocalWrite) != 0 { // of the node itself
+	if remote && s[key].a&(LocalRead|LocalWrite) != 0 { // of the node itself
 		return FaultRights
 	}
 	delete(s, key)
