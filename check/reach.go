@@ -23,15 +23,26 @@ const reachTimeout = 1000
 // PingPayload returns the payload in bytes of a ping that fills the lab's MTU.
 func PingPayload(l *lab.Lab) int { return l.Fabric.MTU - ipv4Headers }
 
-// Peers returns the addresses of all nodes of the lab but those given.
-func Peers(l *lab.Lab, but ...lab.Node) []netip.Addr {
+// Peers returns the addresses that a node reaches of all others but those given: those on the networks of its own NICs.
+func Peers(l *lab.Lab, me lab.Node, but ...lab.Node) []netip.Addr {
 	var peers []netip.Addr
 	for _, n := range l.Nodes {
 		if !slices.ContainsFunc(but, func(b lab.Node) bool { return b.Name == n.Name }) {
-			peers = append(peers, addrsOf(n)...)
+			peers = append(peers, reachable(me, n)...)
 		}
 	}
 	return peers
+}
+
+// reachable returns the addresses of a peer that are on a network of the node. A peer may have more NICs than the node,
+// and no lab routes between networks.
+func reachable(me, peer lab.Node) []netip.Addr {
+	if me.Name == peer.Name {
+		return nil
+	}
+	return slices.DeleteFunc(addrsOf(peer), func(a netip.Addr) bool {
+		return !slices.ContainsFunc(me.NICs, func(n lab.NIC) bool { return n.Addr.Contains(a) })
+	})
 }
 
 // Reach pings every node from every other at the full MTU with fragmentation forbidden, one process
@@ -65,7 +76,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	f := finding.Finding{ID: IDReach, Subject: me.Name,
 		Title: fmt.Sprintf("peers answer at MTU %d unfragmented", l.Fabric.MTU), Status: finding.OK,
 		Want: fmt.Sprintf("%d of %d", len(peers), len(peers))}
-	// A lab of one node has nobody to reach, which is no fault.
+	// A lab of one node has nobody to reach, nor has a node without a NIC, which is no fault.
 	if len(peers) == 0 {
 		f.Have = "no peers"
 		return f
@@ -91,10 +102,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 	}
 	var silent []string
 	for _, n := range l.Nodes { // in the lab's order
-		if n.Name == me.Name {
-			continue
-		}
-		for _, a := range addrsOf(n) {
+		for _, a := range reachable(me, n) {
 			alive, ok := said[a.String()]
 			if !ok { // the exit status of wrong arguments is that of a silent peer
 				f.Status, f.Have = finding.Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a,

@@ -1,7 +1,9 @@
 package check
 
 import (
+	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -104,15 +106,45 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 	}
 }
 
-func TestPeersAreAllAddressesOfTheOthers(t *testing.T) {
-	l := testLab(t, 3, 2)
-	want := []netip.Addr{l.Nodes[0].NICs[0].Addr.Addr(), l.Nodes[0].NICs[1].Addr.Addr(), l.Nodes[2].NICs[0].Addr.Addr(),
-		l.Nodes[2].NICs[1].Addr.Addr()}
-	if diff := cmp.Diff(want, Peers(l, lab.Node{Name: "vm01"}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-		t.Errorf("-want +got:\n%s", diff)
+// Of a peer with more NICs, those on networks where the node has none are no peers of it; one that is silent still is.
+func TestPeersAreTheAddressesOnTheNodesOwnNetworks(t *testing.T) {
+	l, err := lab.Parse("test.yaml", []byte("name: pair\nnodes:\n  one: {nics: 1}\n  none: {nics: 0}\n  two: {count: 2, "+
+		"nics: 2}\n"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if got := Peers(testLab(t, 1, 1), lab.Node{Name: "vm00"}); len(got) > 0 {
-		t.Errorf("one node has the peers %v", got)
+	at := func(name string) int {
+		return slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
+	}
+	addr := func(node string, nic int) netip.Addr { return l.Nodes[at(node)].NICs[nic].Addr.Addr() }
+	for _, tt := range []struct {
+		node string
+		but  []lab.Node
+		want []netip.Addr
+	}{
+		{"one", nil, []netip.Addr{addr("two00", 0), addr("two01", 0)}},
+		{"none", nil, nil},
+		{"two00", nil, []netip.Addr{addr("one", 0), addr("two01", 0), addr("two01", 1)}},
+		{"two00", l.Nodes[:at("one")+1], []netip.Addr{addr("two01", 0), addr("two01", 1)}},
+	} {
+		if diff := cmp.Diff(tt.want, Peers(l, l.Nodes[at(tt.node)], tt.but...), cmpopts.EquateEmpty(),
+			cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			t.Errorf("%s but %d (-want +got):\n%s", tt.node, len(tt.but), diff)
+		}
+	}
+	f := newFakeLab(t, l)
+	said := fmt.Sprintf("%v is alive\n%v is %%s\n", addr("two00", 0), addr("two01", 0))
+	for what, want := range map[string]string{
+		"alive": "2 of 2", "unreachable": fmt.Sprintf("1 of 2, silent: two01 (%v)", addr("two01", 0)),
+	} {
+		f.nodes["one"].fping = func([]string) (bench.Output, error) { return prints(0, fmt.Sprintf(said, what), "") }
+		if got := ReachFrom(t.Context(), l, at("one"), f); got.Have != want || (got.Status == finding.OK) != (what ==
+			"alive") {
+			t.Errorf("%s: %s, %s, want %s", what, got.Status, got.Have, want)
+		}
+	}
+	if got := ReachFrom(t.Context(), l, at("none"), f); got.Status != finding.OK || got.Have != "no peers" {
+		t.Errorf("a node without a NIC: %s, %s", got.Status, got.Have)
 	}
 }
 

@@ -98,7 +98,7 @@ func (u *upRun) reach(ctx context.Context) error {
 	// The i-th does not ping those before it: their pings have shown both directions.
 	targets := make(map[string][]netip.Addr)
 	for i, n := range from {
-		targets[n.Name] = check.Peers(u.Lab, append(slices.Clone(from[:i]), n)...)
+		targets[n.Name] = check.Peers(u.Lab, n, from[:i]...)
 	}
 	return rack.Each(ctx, from, workers(), func(ctx context.Context, n lab.Node) error {
 		peers := targets[n.Name]
