@@ -1,6 +1,8 @@
 package texts
 
 import (
+	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -58,14 +60,7 @@ func (r *reader) lscpu() {
 	}
 	s := &r.h.System
 	s.Arch, s.CPUModel = read["Architecture"], read["Model name"]
-	if vendor := strings.ToLower(read["Hypervisor vendor"]); vendor != "" {
-		s.Hypervisor, s.InVM = map[string]string{"microsoft": "hyper-v"}[vendor], new(true)
-		if s.Hypervisor == "" {
-			s.Hypervisor = vendor
-		}
-	} else if flags := " " + read["Flags"] + " "; len(flags) > 2 {
-		s.InVM = new(strings.Contains(flags, " hypervisor "))
-	}
+	r.virtual(read)
 	online, n := read["On-line CPU(s) list"], count(read["CPU(s)"])
 	switch {
 	case online != "":
@@ -87,6 +82,28 @@ func (r *reader) lscpu() {
 		for cpu := range r.h.CPUs.Online.All() {
 			r.h.Cores = append(r.h.Cores, topology.Core{CPUs: topology.CPUs(cpu)})
 		}
+	}
+}
+
+// hypervisors are names of makers in lscpu, in lower case, where the hypervisor has another name.
+var hypervisors = map[string]string{"microsoft": "hyper-v", "ibm": "z/vm"}
+
+// virtual reads what lscpu says of a hypervisor. Only x86 has a flag that tells a virtual machine from a real one. On
+// other architectures the firmware's name may give QEMU away, and nothing says that a machine is real.
+func (r *reader) virtual(read map[string]string) {
+	s := &r.h.System
+	vendor, kind := strings.ToLower(read["Hypervisor vendor"]), read["Virtualization type"]
+	x86 := strings.HasSuffix(s.Arch, "86") || s.Arch == "x86_64"
+	switch {
+	case vendor == "xen" && kind == "none": // its control domain, which sees the real machine
+	case vendor != "":
+		s.Hypervisor, s.InVM = cmp.Or(hypervisors[vendor], vendor), new(true)
+	case x86 && read["Flags"] != "":
+		s.InVM = new(slices.Contains(strings.Fields(read["Flags"]), "hypervisor"))
+	case read["BIOS Vendor ID"] == "QEMU":
+		s.Hypervisor, s.InVM = "qemu", new(true)
+	case kind == "full", kind == "para":
+		s.InVM = new(true)
 	}
 }
 

@@ -36,6 +36,35 @@ func asJSON(t *testing.T, h *topology.Host) string {
 	return strings.TrimPrefix(string(b), `{"provenance":{"kind":"","this_system":false},`)
 }
 
+// Only x86 has a flag for it: that another architecture's flags do not name a hypervisor says nothing.
+func TestLscpuTellsVirtualMachines(t *testing.T) {
+	real, virtual := new(false), new(true)
+	for _, test := range []struct {
+		text, hypervisor string
+		inVM             *bool
+	}{
+		{"Architecture: x86_64\nFlags: fpu vme\n", "", real},
+		{"Architecture: i686\nFlags: fpu hypervisor\n", "", virtual},
+		{"Architecture: x86_64\nFlags: fpu hypervisor lahf_lm\nHypervisor vendor: Microsoft\nVirtualization type: full\n",
+			"hyper-v", virtual},
+		{"Architecture: x86_64\nFlags: fpu hypervisor\nHypervisor vendor: Xen\nVirtualization type: none\n", "", nil},
+		{"Architecture: x86_64\n", "", nil},
+		{"Architecture: aarch64\nFlags: fp asimd evtstrm\n", "", nil},
+		{"Architecture: aarch64\nFlags: fp asimd\nBIOS Vendor ID: QEMU\nBIOS Model name: virt-7.2\n", "qemu", virtual},
+		{"Architecture: aarch64\nFlags: fp asimd\nBIOS Vendor ID: Ampere(R)\n", "", nil},
+		{"Architecture: ppc64le\nHypervisor vendor: pHyp\nVirtualization type: para\n", "phyp", virtual},
+		{"Architecture: ppc64le\nVirtualization type: para\n", "", virtual},
+		{"Architecture: s390x\nFlags: esan3 zarch\nHypervisor vendor: IBM\nVirtualization type: full\n", "z/vm", virtual},
+		{"Architecture: riscv64\n", "", nil},
+	} {
+		h, _ := read(t, test.text+"CPU(s): 1\n")
+		if diff := cmp.Diff(test.inVM, h.System.InVM); diff != "" || h.System.Hypervisor != test.hypervisor {
+			t.Errorf("%q: hypervisor %q, want %q; in a VM (-want +got):\n%s", test.text, h.System.Hypervisor,
+				test.hypervisor, diff)
+		}
+	}
+}
+
 func TestEachKindIsToldAndRead(t *testing.T) {
 	for _, test := range []struct{ kind, text, want string }{
 		{"lscpu", `Architecture: x86_64
