@@ -203,17 +203,21 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 	return nil
 }
 
-// remove takes out the mappings that lie within a range, and returns whether there were any. The write lock is had when
-// no device uses the memory, and the reply goes out after that: the client may then give the range to others.
+// remove takes out the mappings that lie within a range, and says whether none is there with a part
+// of it alone. A range without mappings is no error, as with the kernel's VFIO: QEMU clears a whole
+// address space when the guest changes its IOMMU domain. The write lock is had when no device uses
+// the memory, and the reply goes out after that: the client may then give the range to others.
 func (m *Memory) remove(addr, size uint64, all bool) bool {
 	m.lock.Lock()
 	defer m.lock.Unlock()
-	n := len(m.table)
+	whole := true
 	m.table = slices.DeleteFunc(m.table, func(e entry) bool {
-		return all || e.addr >= addr && e.addr-addr < size && e.size <= size-(e.addr-addr)
+		within := all || e.addr >= addr && e.addr-addr < size && e.size <= size-(e.addr-addr)
+		whole = whole && (within || e.addr-addr >= size && addr-e.addr >= e.size)
+		return within
 	})
 	m.changed()
-	return len(m.table) < n
+	return whole
 }
 
 func (m *Memory) changed() {

@@ -321,7 +321,7 @@ func (s *Server) handle(m []byte) ([]byte, unix.Errno) {
 	case cmdDMAUnmap:
 		flags, addr, size := le.Uint32(p[4:]), le.Uint64(p[8:]), le.Uint64(p[16:])
 		if !s.Mem.remove(addr, size, flags&2 != 0) {
-			return nil, unix.ENOENT
+			return nil, unix.EINVAL
 		}
 		return p[:24], 0
 	case cmdDeviceInfo:

@@ -303,8 +303,16 @@ func TestMemory(t *testing.T) {
 		}
 	}
 	m.lock.RUnlock()
-	if _, errno := c.call(cmdDMAUnmap, quads(24, 0x10000, 0x100)); errno != unix.ENOENT {
-		t.Errorf("unmap of a part: %v", errno)
+	for _, r := range []struct {
+		addr, size uint64
+		want       unix.Errno
+	}{
+		{0x10000, 0x100, unix.EINVAL}, {0, 0x10001, unix.EINVAL}, {0x10001, 1, unix.EINVAL}, // parts of a mapping
+		{1 << 40, 1 << 40, 0}, {0, 0x10000, 0}, // nothing is mapped there
+	} {
+		if _, errno := c.call(cmdDMAUnmap, quads(24, r.addr, r.size)); errno != r.want {
+			t.Errorf("unmap %#x+%#x: %v, want %v", r.addr, r.size, errno, r.want)
+		}
 	}
 	c.call(cmdDMAUnmap, append(words(24, 2), quads(0, 0)...)) // all
 	m.lock.RLock()
