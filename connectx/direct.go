@@ -90,7 +90,7 @@ func (p *Port) sendOne(q *queue) (end int, n uint64) {
 		p.completion(q, &roce.Completion{ID: wr.ID, Op: wr.Op, Status: wr.Fail})
 		return sent, 0
 	}
-	peer := p.s.lookup(gidKey{q.attr.Path.Dst, q.attr.Path.DstMAC})
+	peer := p.s.lookup(p.nic.Network, gidKey{q.attr.Path.Dst, q.attr.Path.DstMAC})
 	if wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop || peer == nil {
 		return viaWire, 0
 	}

@@ -318,6 +318,19 @@ func TestLinkAndFaults(t *testing.T) {
 	}
 }
 
+func TestPortsOfAnotherNetworkAreNotReachedDirectly(t *testing.T) {
+	s, g := newLab(t, 2, NIC{}, nil)
+	pair(g[0], g[1], serviceRC, nil)
+	for network, want := range map[string]*Port{"": g[1].p, "other": nil} {
+		g[1].p.nic.Network = network
+		for k, p := range s.gids {
+			if got := s.lookup("", k); p == g[1].p && got != want {
+				t.Errorf("network %q: found %p, want %p", network, got, want)
+			}
+		}
+	}
+}
+
 func TestSaveAndRestore(t *testing.T) {
 	s, g := newLab(t, 2, NIC{}, nil)
 	s.SetDirect(true)

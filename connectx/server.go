@@ -65,6 +65,7 @@ type NIC struct {
 	RateBits int64         // bits per second of the port: 25e9 or 100e9; 0 is unpaced, and reported as 25 Gb/s
 	Latency  time.Duration // floor of the time that a message takes to the other port
 	Link     bool          // whether the link is up at the start
+	Network  string        // what the port is plugged into: only ports of one network reach each other directly
 	// Frames takes each Ethernet frame that the port sends. The frame is valid during the call. It is called from any
 	// goroutine, with no lock of the server held, for one frame after the other, and may block for a moment.
 	Frames func(frame []byte)
@@ -130,10 +131,13 @@ func (s *Server) Close() error {
 	return err
 }
 
-// lookup returns the port that has an address, or nil. Whether its cable is plugged in is for the caller to see, under
-// that port's lock.
-func (s *Server) lookup(k gidKey) *Port {
+// lookup returns the port of a network that has an address, or nil. Whether its cable is plugged in
+// is for the caller to see, under that port's lock.
+func (s *Server) lookup(network string, k gidKey) *Port {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.gids[k]
+	if p := s.gids[k]; p != nil && p.nic.Network == network {
+		return p
+	}
+	return nil
 }

@@ -1,10 +1,12 @@
 package emulate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
 	"path/filepath"
+	"sync"
 
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/image"
@@ -42,63 +44,92 @@ func adapterSocket(dir string, n *NIC, port int) string {
 	return filepath.Join(dir, portID(n, port)+".sock")
 }
 
-// adapters are the ConnectX adapters of a host, with the cables between them.
+// adapters are the ConnectX adapters of a host, with the wires between them.
 type adapters struct {
 	server *connectx.Server
 	end    chan struct{} // closed when they end
 }
 
-// cableFrames is how many frames are on their way in one direction of a cable. More are lost.
-const cableFrames = 4096
-
 // newAdapters emulates the adapters of a profile, on sockets in the directory of the host.
 func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (*adapters, error) {
 	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), end: make(chan struct{})}
-	into := make(map[string]chan []byte) // frames that reach a port, by its ID
-	ends := make(map[string][]string)    // the ports of a wire
-	p.connectXPorts(func(n *NIC, port int) {
-		id := portID(n, port)
-		into[id] = make(chan []byte, cableFrames)
-		if port < len(n.Wires) {
-			ends[n.Wires[port]] = append(ends[n.Wires[port]], id)
-		}
-	})
+	wires := make(map[string]*wire)
 	var errs []error
-	// All channels first: a port may send as soon as it is added. That a wire has two ends, the profile's check has
-	// made sure of.
 	p.connectXPorts(func(n *NIC, port int) {
 		hw, err := net.ParseMAC(mac(n, port))
 		if err != nil { // its form is ours
 			panic(err)
 		}
-		id := portID(n, port)
-		nic := connectx.NIC{Name: id, MAC: [6]byte(hw), Model: n.Model, RateBits: connectx.Rate(n.Model),
-			Socket: adapterSocket(dir, n, port), Frames: func([]byte) {}}
+		nic := connectx.NIC{Name: portID(n, port), MAC: [6]byte(hw), Model: n.Model, RateBits: connectx.Rate(n.Model),
+			Socket: adapterSocket(dir, n, port)}
+		var frames chan []byte
 		if port < len(n.Wires) {
-			pair := ends[n.Wires[port]]
-			peer := into[pair[0]]
-			if pair[0] == id {
-				peer = into[pair[1]]
+			name := n.Wires[port]
+			w := wires[name]
+			if w == nil {
+				w = &wire{at: make(map[[6]byte]chan<- []byte)}
+				wires[name] = w
 			}
-			nic.Link, nic.Frames = true, func(frame []byte) {
-				select {
-				case peer <- frame:
-				// A full cable loses frames, as switches do. To wait would hold up the guest that sends.
-				default:
-				}
-			}
+			frames = w.plug()
+			nic.Link, nic.Network, nic.Frames = true, name, func(frame []byte) { w.send(frames, frame) }
 		}
 		added, err := a.server.AddNIC(nic)
 		if err != nil {
 			errs = append(errs, err)
 			return
 		}
-		go a.deliver(added, into[id])
+		go a.deliver(added, frames)
 	})
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, a.close())
 	}
 	return a, nil
+}
+
+// A wire joins the ports that are in it: two by a cable, more at a switch, which learns where addresses are.
+type wire struct {
+	mu   sync.Mutex
+	ends []chan<- []byte
+	at   map[[6]byte]chan<- []byte // where an address was last seen
+}
+
+// What a wire holds at most.
+const (
+	wireFrames    = 4096 // frames on their way to a port; more are lost
+	wireAddresses = 4096 // addresses that it learns; frames to others go everywhere
+)
+
+// plug adds a port, and returns the frames that reach it.
+func (w *wire) plug() chan []byte {
+	frames := make(chan []byte, wireFrames)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ends = append(w.ends, frames)
+	return frames
+}
+
+// send sends a frame, which is valid during the call, from the port with these frames of its own.
+func (w *wire) send(from chan<- []byte, frame []byte) {
+	if len(frame) < 12 {
+		return
+	}
+	frame = bytes.Clone(frame)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	source := [6]byte(frame[6:])
+	if _, known := w.at[source]; source[0]&1 == 0 && (known || len(w.at) < wireAddresses) { // no group
+		w.at[source] = from
+	}
+	to := w.at[[6]byte(frame)]
+	for _, end := range w.ends {
+		if end == from || to != nil && end != to {
+			continue
+		}
+		select {
+		case end <- frame:
+		default: // to wait would hold up the guest that sends
+		}
+	}
 }
 
 // deliver hands frames to a port until the adapters end. It is not the sender who does: a frame that is answered by

@@ -63,7 +63,7 @@ type NIC struct {
 	Ports int    `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
 	VFs   int    `yaml:"vfs" json:"vfs"`     // of each port: 0, or all that the emulated card has, MaxVFs
 	// Wires name the cable in each port, in order. Two ports with the same name are joined back to
-	// back; a port without one has no link.
+	// back, more by a switch; a port without one has no link.
 	Wires []string `yaml:"wires" json:"wires,omitempty"`
 }
 

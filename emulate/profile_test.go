@@ -134,7 +134,7 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 			"21:52: model connectx-5: a conventional PCI bus has none: remove model"},
 		{"a wire between a ConnectX and another card", `vfs: 7, wires: [a, a]}`,
 			"model: connectx-5, wires: [a, b]}\n  - {address: \"51:00.0\", numa_node: 0, wires: [a]}",
-			"21:48: wire a joins a ConnectX and another card: want two of a kind"},
+			"21:48: wire a joins a ConnectX and another card: want ports of a kind"},
 		{"more wires than ports", "wires: [a, a]", "wires: [a, a, b]", "20:70: 3 wires in 2 ports"},
 		{"a wire with one end", "wires: [a, a]", "wires: [a]",
 			"20:71: wire a has one end: put it into a second port, or remove it"},
