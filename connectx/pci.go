@@ -36,8 +36,11 @@ type model struct {
 	major, minor uint32 // of the firmware; the kernel's quirk for INTx masking expects a minor of 99 or less
 	sub          uint32
 	psid         string
-	width        byte  // PCIe lanes
-	rate         int64 // of a port, in bits per second
+	width        byte   // PCIe lanes
+	rate         int64  // of a port, in bits per second
+	hardware     uint16 // id of the chip, as tools read it
+	part, text   string // name and description of the board
+	vpi          bool   // the board can do InfiniBand too, so its firmware has a type of link
 }
 
 // Rate returns the rate of a model's ports in bits per second, or 0 for one that is unknown.
@@ -45,10 +48,14 @@ func Rate(name string) int64 { return models[name].rate }
 
 // Device ids as in the table of mlx5_core (main.c). Both report one port; a card with two is two functions.
 var models = map[string]model{
-	"":          {0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9},
-	ConnectX4Lx: {0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9},
-	ConnectX5:   {0x1017, 16, 35, 1012, "MT_0000000012", 16, 100e9},
+	"":          connectX4Lx,
+	ConnectX4Lx: connectX4Lx,
+	ConnectX5: {0x1017, 16, 35, 1012, "MT_0000000008", 16, 100e9, 0x20d, "MCX556A-ECA_Ax",
+		"ConnectX-5 VPI adapter card; EDR IB (100Gb/s) and 100GbE; dual-port QSFP28; PCIe3.0 x16", true},
 }
+
+var connectX4Lx = model{0x1015, 14, 32, 1010, "MT_2420110034", 8, 25e9, 0x20b, "MCX4121A-ACA_Ax",
+	"ConnectX-4 Lx EN network interface card; 25GbE dual-port SFP28; PCIe3.0 x8", false}
 
 var le, be = binary.LittleEndian, binary.BigEndian
 
@@ -73,7 +80,7 @@ func (p *Port) hardReset() {
 	le.PutUint16(c[cfgExp+18:], 0x1003|uint16(p.model.width)<<4)
 	le.PutUint32(c[cfgExp+0x2c:], 0xe) // 2.5 to 8 GT/s
 	le.PutUint16(c[cfgExp+0x30:], 3)
-	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM
+	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgVSC
 	le.PutUint16(c[cfgMSIX+2:], vectors-1)
 	le.PutUint32(c[cfgMSIX+4:], msixTable)
 	le.PutUint32(c[cfgMSIX+8:], msixPBA)
@@ -82,6 +89,7 @@ func (p *Port) hardReset() {
 	// Access control services of which none can be switched off: the functions of a card do not reach each other, and
 	// each is an IOMMU group of its own.
 	le.PutUint32(c[cfgACS:], 1<<16|0xd)
+	p.vscReset()
 	p.fault = Healthy
 	p.dropState()
 	p.NICMode = nicDisabled // until a driver enters its command queue
@@ -109,6 +117,7 @@ func (f *function) Reset() {
 	p.lock()
 	defer p.unlock()
 	if !p.restored {
+		p.nic.Firmware.reset()
 		p.hardReset()
 	}
 }
@@ -124,6 +133,7 @@ func (f *function) Read(region int, off uint64, b []byte) {
 			b[i] = 0xff
 		}
 	case region == vfiouser.RegionConfig:
+		p.vscTouch(off, len(b))
 		copy(b, p.config[off:])
 	// A read may have any length and place; each byte is made on its own.
 	case off < pageSize+0x100:
@@ -161,6 +171,12 @@ var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xf
 // (MSI-X). All other bits are read-only, so that a guest cannot make up another device. A function level reset must
 // work, as VFIO in the guest uses it before it hands the adapter on.
 func (p *Port) configWrite(off uint64, b []byte) {
+	if off >= vscControl && off < cfgVSC+vscSize {
+		if len(b) == 4 && off%4 == 0 {
+			p.vscWrite(off, le.Uint32(b))
+		}
+		return
+	}
 	for i, v := range b {
 		at := off + uint64(i)
 		switch {

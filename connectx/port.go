@@ -26,6 +26,7 @@ type Port struct {
 	mu sync.Mutex
 	tables
 	config   [4096]byte
+	icmd     icmd
 	link     bool
 	gone     bool // Close was called
 	restored bool // Restore was called, and the reset at QEMU's start is still to come

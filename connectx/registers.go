@@ -41,6 +41,9 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 	case regPPCNT:
 		p.portCounters(byte(ppcntGrp.get(d)), byte(ppcntPrioTc.get(d)), o[8:])
 	default:
+		if st, known := p.firmwareReg(reg, d, o, write); known {
+			return st
+		}
 		// A register of which the adapter only keeps what is in it.
 		if write && (p.Regs[reg] != nil || len(p.Regs) < keptRegs) {
 			p.Regs[reg] = append([]byte(nil), d[:keptSize]...)

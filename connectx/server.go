@@ -66,6 +66,7 @@ type NIC struct {
 	Latency  time.Duration // floor of the time that a message takes to the other port
 	Link     bool          // whether the link is up at the start
 	Network  string        // what the port is plugged into: only ports of one network reach each other directly
+	Firmware *Firmware     // of the card, shared by its functions; nil makes one for the adapter alone
 	// Frames takes each Ethernet frame that the port sends. The frame is valid during the call. It is called from any
 	// goroutine, with no lock of the server held, for one frame after the other, and may block for a moment.
 	Frames func(frame []byte)
@@ -93,6 +94,9 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	}
 	if n.RateBits < 0 || n.Latency < 0 {
 		return nil, fmt.Errorf("connectx: a rate of %d bit/s, a latency of %v", n.RateBits, n.Latency)
+	}
+	if n.Firmware == nil {
+		n.Firmware = &Firmware{ports: 1}
 	}
 	p := &Port{s: s, nic: n, model: m, link: n.Link}
 	p.hardReset()

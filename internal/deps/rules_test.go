@@ -139,7 +139,7 @@ var rules = map[string]rule{
 		why: whyHost},
 
 	"vfiouser": {why: "a protocol: what device it carries is its caller's business"},
-	"connectx": {may: []string{"roce", "vfiouser"},
+	"connectx": {may: []string{"internal/atomicfile", "roce", "vfiouser"},
 		why: "an adapter moves frames and messages; whose ports they are is the business of rack"},
 	"qapi": {why: "a protocol client: what it is used for is its caller's business"},
 	"vm": {may: []string{"guest", "internal/atomicfile", "internal/trace", "qapi"},

@@ -1,0 +1,148 @@
+package connectx
+
+// The vendor-specific capability, by which mstconfig and mstflint reach the firmware: a window of
+// configuration space to several address spaces. Offsets are those of the kernel's lib/pci_vsc.c
+// and of mstflint.
+const (
+	cfgVSC       = 0xc0
+	vscSize      = 0x18
+	vscControl   = cfgVSC + 0x04 // the space in the low 16 bits; bits 29 to 31 say that it is there
+	vscCounter   = cfgVSC + 0x08 // gives a ticket at each read
+	vscSemaphore = cfgVSC + 0x0c // the ticket of its owner, or 0
+	vscAddress   = cfgVSC + 0x10 // the top bit asks for a write; it changes when the access is done
+	vscData      = cfgVSC + 0x14
+	vscFlag      = 1 << 31
+	vscThere     = 1 << 29
+)
+
+// Address spaces. mstflint takes the window only where it has the first, the second and the last.
+const (
+	spaceICMDExt   = 1
+	spaceCR        = 2
+	spaceICMD      = 3
+	spaceSemaphore = 10
+)
+
+// crDevice is the word of the CR space with the hardware's id. All others read as zeros, which says among others that
+// the firmware is ready for commands.
+const crDevice = 0xf0014
+
+// Commands of tools to the firmware, in the ICMD space: a control word, and a mailbox.
+const (
+	icmdControl   = 0        // opcode in the top 16 bits, status in bits 8 to 15, and the bit by which it starts
+	icmdSizeAt    = 0x1000   // where the size of the mailbox is
+	icmdMailbox   = 0x100000 // the mailbox
+	icmdSize      = 0x320
+	icmdGo        = 1
+	icmdRegister  = 0x9001 // the one command: access to a register
+	icmdBadOpcode = 1
+	icmdData      = 20 // a register in the mailbox stands after the headers of an operation and of a register
+)
+
+// icmd is the state of the ICMD and semaphore spaces.
+type icmd struct {
+	control, owner uint32
+	mailbox        [icmdSize]byte
+}
+
+// vscReset sets up the capability.
+func (p *Port) vscReset() {
+	c := p.config[cfgVSC:]
+	c[0], c[1], c[2] = 9, cfgPM, vscSize
+	p.icmd = icmd{}
+}
+
+// vscTouch is called before a read of configuration space: each read of the counter gives another ticket.
+func (p *Port) vscTouch(off uint64, n int) {
+	if off < vscCounter+4 && off+uint64(n) > vscCounter {
+		c := p.config[vscCounter:]
+		le.PutUint32(c, max(1, le.Uint32(c)+1))
+	}
+}
+
+// vscWrite takes a write of a word to the capability. An access is done before its write returns.
+func (p *Port) vscWrite(at uint64, v uint32) {
+	word := func(at int) uint32 { return le.Uint32(p.config[at:]) }
+	put := func(at int, v uint32) { le.PutUint32(p.config[at:], v) }
+	space := word(vscControl) & 0xffff
+	switch at {
+	case vscControl:
+		switch v &= 0xffff; v {
+		case spaceICMDExt, spaceCR, spaceICMD, spaceSemaphore:
+			v |= vscThere
+		}
+		put(vscControl, v)
+	case vscSemaphore:
+		if v == 0 || word(vscSemaphore) == 0 {
+			put(vscSemaphore, v)
+		}
+	case vscAddress:
+		if v&vscFlag != 0 {
+			p.spaceWrite(space, v&^vscFlag, word(vscData))
+		} else {
+			put(vscData, p.spaceRead(space, v))
+		}
+		put(vscAddress, v^vscFlag)
+	case vscData:
+		put(vscData, v)
+	}
+}
+
+// spaceRead reads a word of an address space. Words of the mailbox are big-endian, as registers are.
+func (p *Port) spaceRead(space, at uint32) uint32 {
+	switch {
+	case space == spaceCR && at == crDevice:
+		return uint32(p.model.hardware)
+	case space == spaceSemaphore && at == 0:
+		return p.icmd.owner
+	case space != spaceICMD:
+	case at == icmdControl:
+		return p.icmd.control
+	case at == icmdSizeAt:
+		return icmdSize
+	case at >= icmdMailbox && at <= icmdMailbox+icmdSize-4:
+		return be.Uint32(p.icmd.mailbox[at-icmdMailbox:])
+	}
+	return 0
+}
+
+func (p *Port) spaceWrite(space, at, v uint32) {
+	switch {
+	case space == spaceSemaphore && at == 0:
+		if v == 0 || p.icmd.owner == 0 {
+			p.icmd.owner = v
+		}
+	case space != spaceICMD:
+	case at == icmdControl:
+		p.icmd.control = v
+		if v&icmdGo != 0 {
+			p.icmd.control = v&^(icmdGo|0xff00) | p.icmdRun(v>>16)<<8
+		}
+	case at >= icmdMailbox && at <= icmdMailbox+icmdSize-4:
+		be.PutUint32(p.icmd.mailbox[at-icmdMailbox:], v)
+	}
+}
+
+// icmdRun runs a command and returns its status. In the mailbox stand an operation TLV of 16 bytes, with the register
+// and whether it is written, the header of the register, and the register.
+func (p *Port) icmdRun(opcode uint32) uint32 {
+	if opcode != icmdRegister {
+		return icmdBadOpcode
+	}
+	m := p.icmd.mailbox[:]
+	in, out := make([]byte, minBuffer), make([]byte, minBuffer)
+	reg, write := be.Uint16(m[4:]), m[6]&0x7f == 2
+	be.PutUint32(in[8:], uint32(reg))
+	if !write {
+		in[7] = 1
+	}
+	copy(in[regData:], m[icmdData:])
+	bad := regBadParam
+	if accessReg(p, in, out, 0) == ok {
+		copy(m[icmdData:], out[regData:])
+		bad = 0
+	}
+	m[2] = m[2]&0x80 | bad
+	m[6] |= 0x80 // an answer
+	return 0
+}
