@@ -137,7 +137,7 @@ func (f *function) Read(region int, off uint64, b []byte) {
 		copy(b, p.config[off:])
 	// A read may have any length and place; each byte is made on its own.
 	case off < pageSize+0x100:
-		p.restored = false
+		p.resumed()
 		for i := range b {
 			b[i] = p.initSegment(off + uint64(i))
 		}
@@ -154,11 +154,25 @@ func (f *function) Write(region int, off uint64, b []byte) {
 	case region == vfiouser.RegionConfig:
 		p.configWrite(off, b)
 	case off >= uarBase:
-		p.restored = false
+		p.resumed()
 		p.doorbell(uint32(off%pageSize), b)
 	default:
-		p.restored = false
+		p.resumed()
 		p.initWrite(off, b)
+	}
+}
+
+// resumed notes that a restored guest runs. An interrupt that was on its way when its template stopped has been lost:
+// it is raised again, or the driver would wait for ever.
+func (p *Port) resumed() {
+	if !p.restored {
+		return
+	}
+	p.restored = false
+	for _, e := range p.EQs {
+		if e.PI != e.CI {
+			p.vfu.Interrupt(int(e.Vector))
+		}
 	}
 }
 

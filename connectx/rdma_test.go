@@ -331,6 +331,16 @@ func TestPortsOfAnotherNetworkAreNotReachedDirectly(t *testing.T) {
 	}
 }
 
+// A state serves adapters with another MAC and of the same shape.
+func TestShape(t *testing.T) {
+	if a := Shape(ConnectX4Lx); a != Shape(ConnectX4Lx) || a == Shape(ConnectX5) || len(a) != 16 {
+		t.Errorf("shape %q, of a ConnectX-5 %q", a, Shape(ConnectX5))
+	}
+	if g := GUID([6]byte{1, 2, 3, 4, 5, 6}); g != [8]byte{1, 2, 3, 0, 3, 4, 5, 6} {
+		t.Errorf("GUID %x", g)
+	}
+}
+
 func TestSaveAndRestore(t *testing.T) {
 	s, g := newLab(t, 2, NIC{}, nil)
 	s.SetDirect(true)

@@ -2,7 +2,9 @@ package connectx
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/gob"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -18,6 +20,21 @@ type saved struct {
 	Beat   uint32
 	Tables *tables
 }
+
+// Shape is a digest of what an adapter of a model tells its driver: a state that was saved is of use where it is the
+// same. stateFormat is raised where an older state would not do although the driver sees nothing new.
+func Shape(model string) string {
+	p := &Port{model: models[model], s: &Server{gids: map[gidKey]*Port{}}}
+	p.hardReset()
+	h := sha256.New()
+	fmt.Fprintln(h, stateFormat, p.model, barSize, p.config)
+	for _, c := range []map[bits]uint64{generalCaps, ethCaps, atomicCaps, roceCaps, flowCaps} {
+		fmt.Fprintln(h, c) // in the order of the keys
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8])
+}
+
+const stateFormat = 1
 
 // Save returns the state of the adapter, without guest memory. The guest must be stopped. Messages that are on the wire
 // are not saved: a template has none, and elsewhere their senders repeat them.

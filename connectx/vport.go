@@ -2,10 +2,12 @@ package connectx
 
 import "github.com/rackless/rackless/roce"
 
-// guid of the adapter, from its MAC as Mellanox does.
+// GUID of the adapter with a MAC, as Mellanox makes it.
+func GUID(mac [6]byte) [8]byte { return [8]byte{mac[0], mac[1], mac[2], 0, 3, mac[3], mac[4], mac[5]} }
+
 func (p *Port) guid() uint64 {
-	m := p.nic.MAC
-	return be.Uint64([]byte{m[0], m[1], m[2], 0, 3, m[3], m[4], m[5]})
+	g := GUID(p.nic.MAC)
+	return be.Uint64(g[:])
 }
 
 // The NIC vport context: addresses, MTU, promiscuous modes. Fields of field_select in modify_nic_vport_context_in.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/internal/atomicfile"
@@ -51,11 +52,17 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 		return false, "", err
 	}
 	defer unlock()
-	// An upgrade of QEMU or of the image may change the answer, and so may another user's rights.
-	var have Probe
-	if b, err := os.ReadFile(path); err == nil && json.Unmarshal(b, &have) == nil && have.BootID == p.BootID &&
-		have.QEMU == p.QEMU && have.Image == p.Image && have.UID == p.UID {
-		return have.Usable, have.Reason, nil
+	// Another QEMU or image may have another answer, and so may another user. Labs of several QEMUs take turns, so the
+	// answers for all are kept until the machine boots again. A file that cannot be read has none.
+	var known []Probe
+	if b, err := os.ReadFile(path); err == nil {
+		_ = json.Unmarshal(b, &known)
+	}
+	known = slices.DeleteFunc(known, func(k Probe) bool { return k.BootID != p.BootID })
+	for _, k := range known {
+		if k.QEMU == p.QEMU && k.Image == p.Image && k.UID == p.UID {
+			return k.Usable, k.Reason, nil
+		}
 	}
 	err = p.boot(ctx, filepath.Join(cache, ".k"))
 	if ctx.Err() != nil {
@@ -64,7 +71,7 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 	if p.Usable = err == nil; !p.Usable {
 		p.Reason = err.Error()
 	}
-	b, err := json.Marshal(p)
+	b, err := json.Marshal(append(known, p))
 	if err != nil {
 		return false, "", err
 	}

@@ -67,6 +67,9 @@ type Machine struct {
 	// SharedMemory is the guest's memory where other processes emulate devices, which map it. Args name it by
 	// Sockets.SharedMemory. Start closes it.
 	SharedMemory []*os.File
+	// Restore, if not nil, is called when a machine that goes on from a template has taken its state, before its CPUs
+	// run: it restores what the state lacks.
+	Restore func(ctx context.Context) error
 }
 
 // A Child is a QEMU that this process has started.
@@ -109,6 +112,9 @@ func (m Machine) Start(from *Template) (*Child, error) {
 		files = append(files, state)
 		// It waits until it is told over QMP to leave the memory out.
 		args = append(args, "-incoming", "defer")
+		if m.Restore != nil {
+			args = append(args, "-S")
+		}
 	}
 	log, err := os.OpenFile(c.log(), os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {

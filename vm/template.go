@@ -119,7 +119,9 @@ type Boot struct {
 	// a connection to it closes (its agent then polls ten times a second) is not what clones should
 	// wake up in.
 	Settle func(ctx context.Context, dir string) (release func(), err error)
-	Files  []string // memory and disk, in the directory
+	// Frozen, if not nil, is called when the machine of the directory has stopped and its state is saved, with its QMP.
+	Frozen func(ctx context.Context, dir string, q *qapi.Conn) error
+	Files  []string // memory, disk and what Frozen writes, in the directory
 	// Holes makes holes of the pages of zeros in Files, for clones that copy what is none.
 	Holes bool
 	Limit time.Duration
@@ -229,7 +231,10 @@ func (b Boot) freeze(ctx context.Context, dir string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("save the machine's state: %w", err)
 	}
-	return state, <-got
+	if err := <-got; err != nil || b.Frozen == nil {
+		return state, err
+	}
+	return state, b.Frozen(ctx, dir, q)
 }
 
 // makeHoles frees the pages of a file that are all zeros.
@@ -367,5 +372,11 @@ func (c *Child) Resume(ctx context.Context) error {
 		return err
 	}
 	// The answer only says that it has begun. A QEMU that cannot take the state says why and exits.
-	return awaitMigration(ctx, q)
+	if err := awaitMigration(ctx, q); err != nil || c.machine.Restore == nil {
+		return err
+	}
+	if err := c.machine.Restore(ctx); err != nil {
+		return err
+	}
+	return q.Call(ctx, "cont", nil, nil)
 }

@@ -1,21 +1,185 @@
 package qemu
 
 import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/vm"
 )
 
 // adapterArgs returns the arguments of a ConnectX adapter. Each is behind a root port of its own, with room for its
-// registers. A template has the ports alone: the state of an adapter is its server's and not in a template, so clones
-// find theirs when they look for it.
+// registers.
 func adapterArgs(i int, n NIC) []string {
 	port := fmt.Sprintf("cx%d", i)
-	args := []string{"-device",
+	return []string{"-device",
 		fmt.Sprintf("pcie-root-port,id=%s,chassis=%d,hotplug=off,power_controller_present=off,pref64-reserve=64M", port,
-			i+1)}
-	if n.Adapter == "" {
-		return args
+			i+1), "-device", vm.VFIOUser{ID: adapterID(i), Bus: port, Socket: n.Adapter}.Device()}
+}
+
+func adapterID(i int) string { return fmt.Sprintf("nic%d", i) }
+
+// AdapterState is the file of a template that has the state of an adapter, as connectx.Port saved it.
+func AdapterState(i int) string { return fmt.Sprintf("adapter%d", i) }
+
+// guestState is the file that has an adapterInGuest.
+func guestState(i int) string { return AdapterState(i) + ".json" }
+
+// An adapterInGuest is what a template's QEMU and its guest know of an adapter.
+type adapterInGuest struct {
+	PCI *vm.PCIDevice
+	// Names has the places in memory of each of adapterNames.
+	Names [][]int64
+}
+
+// adapterNames are what the driver has read from the adapter for ever: its GUID, in both byte orders, and its
+// permanent MAC, in the kernel's struct net_device followed by its kind and its length. Clones have names of
+// their own in these places of their memory.
+func adapterNames(mac [6]byte) [][]byte {
+	guid := connectx.GUID(mac)
+	swapped := guid
+	slices.Reverse(swapped[:])
+	permanent := make([]byte, 34)
+	copy(permanent, mac[:])
+	permanent[33] = byte(len(mac))
+	return [][]byte{guid[:], swapped[:], permanent}
+}
+
+// findNames returns the places of names in a file of memory.
+func findNames(path string, names [][]byte) ([][]int64, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
 	}
-	return append(args, "-device", vm.VFIOUser{ID: fmt.Sprintf("nic%d", i), Bus: port, Socket: n.Adapter}.Device())
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	m, err := unix.Mmap(int(f.Fd()), 0, int(fi.Size()), unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = unix.Munmap(m) }()
+	places := make([][]int64, len(names))
+	for i, name := range names {
+		for at := 0; ; at++ {
+			n := bytes.Index(m[at:], name)
+			if n < 0 {
+				break
+			}
+			at += n
+			places[i] = append(places[i], int64(at))
+		}
+	}
+	return places, nil
+}
+
+// A template has its adapters, which this process emulates while it is made. The guest's driver has taken them, so that
+// no clone waits for that. What QEMU and the server know of them is kept beside the memory.
+type templateAdapters struct {
+	server *connectx.Server
+	ports  []*connectx.Port
+	macs   [][6]byte
+}
+
+// serve makes the adapters of a template, and returns the NICs with their sockets.
+func (a *templateAdapters) serve(dir string, nics []NIC) ([]NIC, error) {
+	a.server = connectx.NewServer(connectx.Options{})
+	nics = slices.Clone(nics)
+	for i := range nics {
+		n := &nics[i]
+		mac, err := net.ParseMAC(n.MAC)
+		if err != nil {
+			return nil, err
+		}
+		n.Adapter = filepath.Join(dir, fmt.Sprintf("x%d.sock", i))
+		p, err := a.server.AddNIC(connectx.NIC{Name: adapterID(i), MAC: [6]byte(mac), Socket: n.Adapter, Model: n.Model,
+			RateBits: connectx.Rate(n.Model), Link: true})
+		if err != nil {
+			return nil, err
+		}
+		a.ports, a.macs = append(a.ports, p), append(a.macs, [6]byte(mac))
+	}
+	return nics, nil
+}
+
+// save writes the state of the adapters of the stopped template.
+func (a *templateAdapters) save(ctx context.Context, dir string, q *qapi.Conn) error {
+	for i, p := range a.ports {
+		var g adapterInGuest
+		var err error
+		if g.PCI, err = vm.ReadPCIDevice(ctx, q, filepath.Join(dir, vm.SocketTest), adapterID(i)); err != nil {
+			return err
+		}
+		if g.Names, err = findNames(filepath.Join(dir, fileRAM), adapterNames(a.macs[i])); err != nil {
+			return err
+		}
+		if len(g.Names[0]) == 0 {
+			return fmt.Errorf("the guest of the template has not taken adapter %d", i)
+		}
+		b, err := json.Marshal(g)
+		if err != nil {
+			return err
+		}
+		state, err := p.Save()
+		if err == nil {
+			err = errors.Join(os.WriteFile(filepath.Join(dir, guestState(i)), b, 0o600),
+				os.WriteFile(filepath.Join(dir, AdapterState(i)), state, 0o600))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *templateAdapters) close() {
+	if a.server != nil {
+		_ = a.server.Close() // of a machine that has ended
+	}
+}
+
+// readAdapters reads what the guest of a template knows of its adapters.
+func readAdapters(dir string, n int) ([]adapterInGuest, error) {
+	all := make([]adapterInGuest, n)
+	for i := range all {
+		b, err := os.ReadFile(filepath.Join(dir, guestState(i)))
+		if err == nil {
+			err = json.Unmarshal(b, &all[i])
+		}
+		if err != nil {
+			return nil, fmt.Errorf("adapter %d of the template: %w", i, err)
+		}
+	}
+	return all, nil
+}
+
+// rename gives adapters in the memory of a clone the names of its NICs.
+func rename(memory io.WriterAt, adapters []adapterInGuest, nics []NIC) error {
+	for i, a := range adapters {
+		mac, err := net.ParseMAC(nics[i].MAC)
+		if err != nil {
+			return err
+		}
+		for j, name := range adapterNames([6]byte(mac)) {
+			for _, at := range a.Names[j] {
+				if _, err := memory.WriteAt(name, at); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }

@@ -24,7 +24,7 @@ const maxNICMTU = 9216
 const socketSetup = "setup.sock"
 
 // sockets are those of a node in its directory.
-var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketSetup}
+var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketSetup, vm.SocketTest}
 
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
@@ -87,6 +87,9 @@ func (m machine) args() []string {
 		"-device", "virtio-rng-pci",
 		"-device", "vmgenid,guid=auto",
 	)
+	if s.Adapters {
+		a = append(a, vm.TestArgs(sockets)...)
+	}
 	for i, n := range s.NICs {
 		if s.Adapters {
 			a = append(a, adapterArgs(i, n)...)

@@ -23,6 +23,9 @@ type Spec struct {
 
 	// Attached, if not nil, is called when the node's sockets can be connected to and before its CPUs run.
 	Attached func(ctx context.Context) error
+	// Restore is called in a clone with adapters before its CPUs run: their server takes their states from the files
+	// AdapterState of the template's directory.
+	Restore func(ctx context.Context, template string) error
 }
 
 // A NIC is one network device of a node.
@@ -31,6 +34,7 @@ type NIC struct {
 	Socket string // the unix stream socket of the switch port that it is plugged into
 	// Adapter is the socket of the server that emulates the NIC as a ConnectX; "" for a virtio NIC.
 	Adapter string
+	Model   string // of the adapter
 }
 
 // A Node is one node as it was started.

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/qapi"
@@ -54,7 +55,13 @@ func (d *Driver) vm(m machine) vm.Machine {
 func (d *Driver) templateKey(s Spec) string {
 	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters},
 		accel: d.Accel, ram: "ram"}
-	return vm.Key(append(m.args(), d.Image.Key, image.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))...)
+	parts := append(m.args(), d.Image.Key, image.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
+	for _, n := range s.NICs {
+		if s.Adapters {
+			parts = append(parts, connectx.Shape(n.Model))
+		}
+	}
+	return vm.Key(parts...)
 }
 
 // Prepare makes ready what nodes of the shape of s start from, so that Start is fast: it opens the
@@ -117,18 +124,35 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	trustTSC bool) (*vm.Template, error) {
 	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters}
 	for i := range s.NICs {
-		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1)})
+		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
+	}
+	files := []string{fileRAM}
+	var adapters templateAdapters
+	defer adapters.close()
+	var frozen func(context.Context, string, *qapi.Conn) error
+	if s.Adapters {
+		frozen = adapters.save
+		for i := range s.NICs {
+			files = append(files, AdapterState(i), guestState(i))
+		}
 	}
 	t := vm.Template{Key: key, Image: d.Image.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
 		Memory: s.Memory, NICs: len(s.NICs)}
 	return c.Make(ctx, t, vm.Boot{
 		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
 			shape.Dir = dir
+			if s.Adapters {
+				var err error
+				if shape.NICs, err = adapters.serve(dir, shape.NICs); err != nil {
+					return vm.Machine{}, err
+				}
+			}
 			return d.vm(machine{spec: shape, accel: d.Accel, image: d.Image, ram: filepath.Join(dir, fileRAM),
 				share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}), nil
 		},
 		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC, s.Adapters) },
-		Files:  []string{fileRAM},
+		Frozen: frozen,
+		Files:  files,
 		Holes:  s.Adapters,
 		Limit:  cmp.Or(d.bootLimit, bootLimit),
 	})
@@ -193,15 +217,16 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 		m.image, reason = d.Image, cmp.Or(reason, "no template was prepared")
 	}
 	var memory []*os.File
+	var restore func(context.Context) error
 	if s.Adapters {
-		f, err := vm.NewSharedMemory(m.ram, s.Memory)
+		f, r, err := d.shareMemory(s, t, m.ram)
 		if err != nil {
 			return nil, err
 		}
-		memory, m.ram, m.share = []*os.File{f}, sockets.SharedMemory(0), true
+		memory, restore, m.ram, m.share = []*os.File{f}, r, sockets.SharedMemory(0), true
 	}
 	v := d.vm(m)
-	v.SharedMemory = memory
+	v.SharedMemory, v.Restore = memory, restore
 	c, err := v.Start(t)
 	if err != nil {
 		return nil, err
@@ -232,6 +257,32 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 		n.ColdReason = reason
 	}
 	return n, nil
+}
+
+// shareMemory returns the memory of a node with adapters, whose server maps it, and what restores the adapters of a
+// clone once its QEMU has taken the template's state.
+func (d *Driver) shareMemory(s Spec, t *vm.Template, ram string) (*os.File, func(context.Context) error, error) {
+	f, err := vm.NewSharedMemory(ram, s.Memory)
+	if err != nil || t == nil {
+		return f, nil, err
+	}
+	adapters, err := readAdapters(t.Dir, len(s.NICs))
+	if err == nil {
+		err = rename(f, adapters, s.NICs)
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, err
+	}
+	return f, func(ctx context.Context) error {
+		err := s.Restore(ctx, t.Dir)
+		for _, a := range adapters {
+			if err == nil {
+				err = a.PCI.Write(ctx, filepath.Join(s.Dir, vm.SocketTest))
+			}
+		}
+		return err
+	}, nil
 }
 
 // probeLimit bounds the trial boot under KVM. One that works takes about a second to its agent; one

@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/vm"
 )
@@ -94,11 +95,12 @@ func TestArguments(t *testing.T) {
 	cards.NICs = []NIC{{MAC: "52:54:00:aa:00:01", Adapter: "/r/pair/x-vm00.sock"},
 		{MAC: "52:54:00:aa:00:02", Adapter: "/r/pair/x,vm00.1.sock"}}
 	ports := cards
-	ports.NICs = []NIC{{MAC: "52:54:00:00:00:01"}, {MAC: "52:54:00:00:00:02"}}
+	ports.NICs = []NIC{{MAC: "52:54:00:00:00:01", Adapter: "/c/templates/t/x0.sock"},
+		{MAC: "52:54:00:00:00:02", Adapter: "/c/templates/t/x1.sock"}}
 
 	for name, m := range map[string]machine{
 		"adapters-template": {spec: ports, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
-		"adapters-clone":    {spec: cards, accel: "tcg", ram: "/proc/self/fd/7", share: true},
+		"adapters-clone":    {spec: cards, accel: "tcg", ram: sockets.SharedMemory(0), share: true},
 		"template":          {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
 		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,
 			trustTSC: true},
@@ -147,10 +149,13 @@ func TestTemplateKey(t *testing.T) {
 		"CPUs":                      {func(_ *Driver, s *Spec) { s.CPUs++ }, false},
 		"memory":                    {func(_ *Driver, s *Spec) { s.Memory *= 2 }, false},
 		"adapters in place of NICs": {func(_ *Driver, s *Spec) { s.Adapters = true }, false},
-		"one NIC more":              {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
-		"QEMU":                      {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
-		"image":                     {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
-		"accelerator":               {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
+		"another adapter": {func(_ *Driver, s *Spec) {
+			s.Adapters, s.NICs[0].Model = true, connectx.ConnectX5
+		}, false},
+		"one NIC more": {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
+		"QEMU":         {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
+		"image":        {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
+		"accelerator":  {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
 		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *Spec) { s.Memory++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -145,8 +145,8 @@ var rules = map[string]rule{
 	"vm": {may: []string{"guest", "internal/atomicfile", "internal/trace", "qapi"},
 		why: "one QEMU process: what machine it makes, and what for, is its callers' business"},
 	"driver/qemu": {
-		may: []string{"guest", "image", "lab", "qapi", "vm"},
-		why: "a driver makes nodes; rack joins them to the fabric and measures them",
+		may: []string{"connectx", "guest", "image", "lab", "qapi", "vm"},
+		why: "a driver makes nodes, and the adapters of a template; rack joins them to the fabric and measures them",
 	},
 	"libvirt": {
 		may: []string{"guest", "image", "internal/trace", "qapi", "render"},

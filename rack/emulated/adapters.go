@@ -8,10 +8,12 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 
 	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -115,6 +117,25 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 	a.there[name] = &adapter{model: model, mac: mac, port: port, cable: cable}
 	go a.receive(name, port, cable)
 	return nil
+}
+
+// restore gives the adapters of a node, whose guest is stopped, the states of those of its template.
+func (a *adapters) restore(node, template string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := 0; ; i++ {
+		have := a.there[rack.PortName(node, i)]
+		if have == nil {
+			return nil
+		}
+		state, err := os.ReadFile(filepath.Join(template, qemu.AdapterState(i)))
+		if err == nil {
+			err = have.port.Restore(state)
+		}
+		if err != nil {
+			return err
+		}
+	}
 }
 
 // setDirect says whether RDMA between adapters is copied from memory to memory. Where a link of the switch is impaired

@@ -150,6 +150,10 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}
+	if sel.Template != "" {
+		_ = answer(conn, a.cards.restore(sel.Node, sel.Template))
+		return
+	}
 	m := a.of(sel.Node)
 	// The answer tells that the agent's port is connected, or why not; a command would say so too.
 	if err := answer(conn, m.Open(ctx)); err != nil {
@@ -166,6 +170,8 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 type request struct {
 	Node     string `json:"node,omitempty"`     // whose agent the connection is for
 	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
+	// Template is the directory of the template whose adapters those of the node become.
+	Template string `json:"template,omitempty"`
 }
 
 // answer writes the one line that a client waits for: an empty error is success.

@@ -142,6 +142,9 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 			_, err := u.Agent(ctx, n.Name) // makes the daemon connect to the agent's port
 			return err
 		}
+		spec.Restore = func(ctx context.Context, template string) error {
+			return askDaemon(ctx, u.Dir, request{Node: n.Name, Template: template})
+		}
 		made, err := u.qemu.Start(ctx, spec)
 		if err != nil {
 			return nil, err

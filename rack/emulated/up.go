@@ -193,7 +193,7 @@ func (u *upRun) spec(n lab.Node) qemu.Spec {
 	for i, nic := range n.NICs {
 		made := qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path}
 		if n.ConnectX() {
-			made = qemu.NIC{MAC: nic.MAC, Adapter: adapterSocket(u.Dir, n.Name, i)}
+			made = qemu.NIC{MAC: nic.MAC, Adapter: adapterSocket(u.Dir, n.Name, i), Model: string(n.NIC)}
 		}
 		s.NICs = append(s.NICs, made)
 	}
@@ -343,6 +343,11 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 // syncAdapters tells the lab's daemon that the state may have other adapters. A daemon that does not know the request
 // closes the connection without an answer.
 func syncAdapters(ctx context.Context, dir string) error {
+	return askDaemon(ctx, dir, request{Adapters: true})
+}
+
+// askDaemon sends the lab's daemon a request about its adapters.
+func askDaemon(ctx context.Context, dir string, r request) error {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
 	if err != nil {
 		return err
@@ -352,7 +357,7 @@ func syncAdapters(ctx context.Context, dir string) error {
 	var got struct {
 		Error string `json:"error"`
 	}
-	err = json.NewEncoder(conn).Encode(request{Adapters: true})
+	err = json.NewEncoder(conn).Encode(r)
 	if err == nil {
 		err = json.NewDecoder(conn).Decode(&got)
 	}

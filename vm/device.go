@@ -1,0 +1,236 @@
+package vm
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/qapi"
+)
+
+// SocketTest is the socket of QEMU's qtest protocol, by which a PCI device is read and written as by the guest.
+const SocketTest = "qtest.sock"
+
+// TestArgs are QEMU's arguments for the qtest protocol. Nothing of it is logged.
+func TestArgs(s Sockets) []string {
+	return []string{"-chardev", s.Chardev("qtest", SocketTest), "-qtest", "chardev:qtest", "-qtest-log", "none"}
+}
+
+// A PCIDevice is what QEMU knows of a device that another process emulates: how the guest has set it up. QEMU does
+// not save it with a machine (a vfio-user device cannot migrate), so whoever clones the machine writes it back.
+type PCIDevice struct {
+	Bus, Slot, Function uint32
+	Config              [64]uint32 // configuration space, as the guest reads it
+	Vectors             [][4]uint32
+}
+
+// Places in configuration space.
+const (
+	pciCommand      = 0x04
+	pciBAR0         = 0x10
+	pciCapabilities = 0x34
+	capMSIX         = 0x11
+	msixEnable      = 1 << 31 // of the capability's first word
+	msixMaskAll     = 1 << 30
+)
+
+// ReadPCIDevice reads a device of the stopped machine behind q, by its identifier. All its MSI-X vectors are in BAR 0.
+func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDevice, error) {
+	var buses []struct {
+		Devices []pciNode `json:"devices"`
+	}
+	if err := q.Call(ctx, "query-pci", nil, &buses); err != nil {
+		return nil, err
+	}
+	var d *PCIDevice
+	for _, b := range buses {
+		d = cmp.Or(d, findPCI(b.Devices, id))
+	}
+	if d == nil {
+		return nil, fmt.Errorf("QEMU has no PCI device %s", id)
+	}
+	t, err := dialQTest(ctx, socket)
+	if err != nil {
+		return nil, err
+	}
+	defer t.close()
+	for i := range d.Config {
+		d.Config[i] = t.config(d, uint32(4*i))
+	}
+	if msix := d.msix(); msix != 0 {
+		n := d.Config[msix/4]>>16&0x7ff + 1
+		for i := range n {
+			var v [4]uint32
+			for j := range v {
+				v[j] = t.readl(d.table(msix) + uint64(16*i) + uint64(4*j))
+			}
+			d.Vectors = append(d.Vectors, v)
+		}
+	}
+	return d, t.err
+}
+
+// Write sets the device of a stopped machine up as it was read. First the BARs, then the command register which enables
+// them, then the vectors, which QEMU takes over where MSI-X is enabled.
+func (d *PCIDevice) Write(ctx context.Context, socket string) error {
+	t, err := dialQTest(ctx, socket)
+	if err != nil {
+		return err
+	}
+	defer t.close()
+	msix := d.msix()
+	for at := uint32(pciBAR0); at < 4*uint32(len(d.Config)); at += 4 {
+		if at != msix || msix == 0 {
+			t.setConfig(d, at, d.Config[at/4])
+		}
+	}
+	t.setConfig(d, pciCommand, d.Config[pciCommand/4]&0xffff) // in the status, ones clear
+	if msix != 0 && d.Config[msix/4]&msixEnable != 0 {
+		t.setConfig(d, msix, d.Config[msix/4]|msixMaskAll)
+		for i, v := range d.Vectors {
+			const masked = 1
+			if v[3]&masked != 0 { // as after a reset
+				continue
+			}
+			for j, w := range v {
+				t.writel(d.table(msix)+uint64(16*i)+uint64(4*j), w)
+			}
+		}
+		t.setConfig(d, msix, d.Config[msix/4])
+	}
+	return t.flush()
+}
+
+// msix returns where the MSI-X capability is, or 0.
+func (d *PCIDevice) msix() uint32 {
+	at := d.Config[pciCapabilities/4] & 0xfc
+	for range len(d.Config) { // a list that leads in a circle ends too
+		if at == 0 || d.Config[at/4]&0xff == capMSIX {
+			return at
+		}
+		at = d.Config[at/4] >> 8 & 0xfc
+	}
+	return 0
+}
+
+// table is the address of the MSI-X table, in BAR 0 of 64 bits.
+func (d *PCIDevice) table(msix uint32) uint64 {
+	bar := uint64(d.Config[pciBAR0/4]&^0xf) | uint64(d.Config[pciBAR0/4+1])<<32
+	return bar + uint64(d.Config[msix/4+1]&^7)
+}
+
+// A pciNode is a device in the answer to query-pci.
+type pciNode struct {
+	Bus      uint32 `json:"bus"`
+	Slot     uint32 `json:"slot"`
+	Function uint32 `json:"function"`
+	ID       string `json:"qdev_id"`
+	Bridge   struct {
+		Devices []pciNode `json:"devices"`
+	} `json:"pci_bridge"`
+}
+
+func findPCI(nodes []pciNode, id string) *PCIDevice {
+	for _, n := range nodes {
+		if n.ID == id {
+			return &PCIDevice{Bus: n.Bus, Slot: n.Slot, Function: n.Function}
+		}
+		if d := findPCI(n.Bridge.Devices, id); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// qtest is a conversation in QEMU's qtest protocol: a command a line, answered by OK, and a value where one is read.
+// Commands are sent together, and the first error is kept.
+type qtest struct {
+	nc    net.Conn
+	r     *bufio.Reader
+	out   []byte
+	asked int // commands in out
+	value uint64
+	err   error
+	stop  func() bool
+}
+
+func dialQTest(ctx context.Context, path string) (*qtest, error) {
+	nc, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, err
+	}
+	return &qtest{nc: nc, r: bufio.NewReader(nc), stop: context.AfterFunc(ctx, func() { nc.Close() })}, nil
+}
+
+func (t *qtest) close() {
+	t.stop()
+	t.nc.Close()
+}
+
+func (t *qtest) say(format string, args ...any) {
+	t.out = fmt.Appendf(t.out, format+"\n", args...)
+	t.asked++
+}
+
+// flush sends what was said and reads the answers.
+func (t *qtest) flush() error {
+	if _, err := t.nc.Write(t.out); err != nil {
+		t.fail(err)
+	}
+	for ; t.asked > 0 && t.err == nil; t.asked-- {
+		line, err := t.r.ReadString('\n')
+		if err != nil {
+			t.fail(err)
+			break
+		}
+		word, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if word != "OK" {
+			t.fail(fmt.Errorf("it said %.80q", line))
+		} else if value != "" {
+			t.value, err = strconv.ParseUint(value, 0, 64)
+			t.fail(err)
+		}
+	}
+	t.out, t.asked = nil, 0
+	return t.err
+}
+
+func (t *qtest) fail(err error) {
+	if t.err == nil && err != nil {
+		t.err = fmt.Errorf("access a device by qtest: %w", err)
+	}
+}
+
+// Configuration space is reached as since the first PCI machines, by an address and a data port.
+const (
+	pciAddress = 0xcf8
+	pciData    = 0xcfc
+)
+
+func (t *qtest) address(d *PCIDevice, at uint32) {
+	t.say("outl %#x %#x", pciAddress, 1<<31|d.Bus<<16|d.Slot<<11|d.Function<<8|at)
+}
+
+func (t *qtest) config(d *PCIDevice, at uint32) uint32 {
+	t.address(d, at)
+	t.say("inl %#x", pciData)
+	_ = t.flush() // the error is kept
+	return uint32(t.value)
+}
+
+func (t *qtest) setConfig(d *PCIDevice, at, value uint32) {
+	t.address(d, at)
+	t.say("outl %#x %#x", pciData, value)
+}
+
+func (t *qtest) readl(at uint64) uint32 {
+	t.say("readl %#x", at)
+	_ = t.flush()
+	return uint32(t.value)
+}
+
+func (t *qtest) writel(at uint64, value uint32) { t.say("writel %#x %#x", at, value) }
