@@ -33,6 +33,8 @@ const (
 	pciCommand      = 0x04
 	pciBAR0         = 0x10
 	pciCapabilities = 0x34
+	capPM           = 0x01
+	capExpress      = 0x10
 	capMSIX         = 0x11
 	msixEnable      = 1 << 31 // of the capability's first word
 	msixMaskAll     = 1 << 30
@@ -61,7 +63,7 @@ func ReadPCIDevice(ctx context.Context, q *qapi.Conn, socket, id string) (*PCIDe
 	for i := range d.Config {
 		d.Config[i] = t.config(d, uint32(4*i))
 	}
-	if msix := d.msix(); msix != 0 {
+	if msix := d.capability(capMSIX); msix != 0 {
 		n := d.Config[msix/4]>>16&0x7ff + 1
 		for i := range n {
 			var v [4]uint32
@@ -82,12 +84,10 @@ func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 		return err
 	}
 	defer t.close()
-	msix := d.msix()
-	for at := uint32(pciBAR0); at < 4*uint32(len(d.Config)); at += 4 {
-		if at != msix || msix == 0 {
-			t.setConfig(d, at, d.Config[at/4])
-		}
+	for _, at := range d.settings() {
+		t.setConfig(d, at, d.Config[at/4])
 	}
+	msix := d.capability(capMSIX)
 	t.setConfig(d, pciCommand, d.Config[pciCommand/4]&0xffff) // in the status, ones clear
 	if msix != 0 && d.Config[msix/4]&msixEnable != 0 {
 		t.setConfig(d, msix, d.Config[msix/4]|msixMaskAll)
@@ -105,11 +105,26 @@ func (d *PCIDevice) Write(ctx context.Context, socket string) error {
 	return t.flush()
 }
 
-// msix returns where the MSI-X capability is, or 0.
-func (d *PCIDevice) msix() uint32 {
+// settings are where the registers are that a guest sets: of the header, of power management and of PCI Express. Those
+// of other capabilities may do something when they are written.
+func (d *PCIDevice) settings() []uint32 {
+	all := []uint32{0x0c, pciBAR0, 0x14, 0x18, 0x1c, 0x20, 0x24, 0x30, 0x3c}
+	for id, registers := range map[uint32][]uint32{capPM: {4}, capExpress: {8, 0x10, 0x28, 0x30}} {
+		at := d.capability(id)
+		for _, r := range registers {
+			if at != 0 && at+r < uint32(4*len(d.Config)) {
+				all = append(all, at+r)
+			}
+		}
+	}
+	return all
+}
+
+// capability returns where the device has a capability, or 0.
+func (d *PCIDevice) capability(id uint32) uint32 {
 	at := d.Config[pciCapabilities/4] & 0xfc
 	for range len(d.Config) { // a list that leads in a circle ends too
-		if at == 0 || d.Config[at/4]&0xff == capMSIX {
+		if at == 0 || d.Config[at/4]&0xff == id {
 			return at
 		}
 		at = d.Config[at/4] >> 8 & 0xfc

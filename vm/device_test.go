@@ -105,6 +105,7 @@ func TestPCIDeviceIsWrittenAsItWasRead(t *testing.T) {
 	old.config[pciCommand/4] = 0x00100406
 	old.config[pciBAR0/4], old.config[pciBAR0/4+1] = 0x2000000c, 1
 	old.config[0x9c/4] |= msixEnable
+	old.config[0x68/4] = 0x2810 // of PCI Express: control of the device
 	for i, w := range []uint32{0xfee00000, 0, 0x25, 0} {
 		old.table[fakeTable+16+4*uint64(i)] = w
 	}
@@ -159,7 +160,7 @@ func TestCapabilitiesInACircle(t *testing.T) {
 	var d PCIDevice
 	d.Config[pciCapabilities/4] = 0x40
 	d.Config[0x40/4] = 0x40<<8 | 1
-	if at := d.msix(); at != 0 {
+	if at := d.capability(capMSIX); at != 0 {
 		t.Errorf("MSI-X at %#x", at)
 	}
 }
