@@ -78,8 +78,7 @@ func (p *Port) onWire(q *queue) bool {
 //
 // Whatever would fail goes by the wire, which knows the retries, errors and state changes that follow.
 func (p *Port) sendOne(q *queue) (end int, n uint64) {
-	var b [maxWQE]byte
-	w, blocks, found := p.nextWQE(q, &b)
+	w, blocks, found := p.nextWQE(q)
 	if !found {
 		return waits, 0
 	}
@@ -102,7 +101,7 @@ func (p *Port) sendOne(q *queue) (end int, n uint64) {
 				peer.mu.Unlock()
 				return waits, 0
 			}
-			if w, blocks, found = p.nextWQE(q, &b); found {
+			if w, blocks, found = p.nextWQE(q); found {
 				p.parse(q, w, wr)
 			}
 			if !found || wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop {
@@ -112,8 +111,13 @@ func (p *Port) sendOne(q *queue) (end int, n uint64) {
 		}
 		defer p.unlockPeer(peer)
 	}
-	m := message{p: p, q: q, wr: wr, blocks: blocks, peer: peer}
-	return m.run(), m.n
+	m := message{p: p, q: q, wr: wr, blocks: blocks, peer: peer, src: p.src[:0], dst: p.dst[:0]}
+	end = m.run()
+	// The lists are used again, and hold no memory of the guests meanwhile.
+	p.src, p.dst = m.src, m.dst
+	clear(p.src)
+	clear(p.dst)
+	return end, m.n
 }
 
 // unlockPeer releases a peer, whose own thread does what came up meanwhile. Its frames are not flushed here: nic.Frames
@@ -136,8 +140,8 @@ type message struct {
 	src, dst []seg
 }
 
-// run does the message, if nothing stands against it. All that can be refused is checked before the time on the wire is
-// booked. q.due holds the booked time while the message waits, so that it is booked once.
+// run does the message, if nothing stands against it. q.due holds the booked time while the message
+// waits, so that it is booked once.
 func (m *message) run() int {
 	p, q := m.p, m.q
 	if !m.target() {
@@ -148,11 +152,14 @@ func (m *message) run() int {
 		access = roce.LocalWrite
 	}
 	var fits bool
-	if m.src, fits = p.gatherList(m.wr, q.PD, access); !fits {
+	if m.src, fits = p.gatherList(m.src, m.wr, q.PD, access); !fits {
 		return viaWire
 	}
 	// log_max_msg is 30.
 	if m.n = total(m.src); m.n > 1<<30 {
+		return viaWire
+	}
+	if !m.promising() {
 		return viaWire
 	}
 	if at := m.pace(); at > p.s.now() {
@@ -192,18 +199,17 @@ func (m *message) target() bool {
 		(m.q.Service == serviceRC || !m.reads() && m.wr.Op != roce.WRSendInv)
 }
 
-// gatherList translates the list of a request, or its data in line. The data segments name keys of the guest that
-// sends, so they are checked against the queue's PD. The memory of the lists is used while the lock on maps is held,
-// and not after.
-func (p *Port) gatherList(wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
+// gatherList appends the translation of the list of a request, or its data in line. The data
+// segments name keys of the guest that sends, so they are checked against the queue's PD. The
+// memory of the lists is used while the lock on maps is held, and not after.
+func (p *Port) gatherList(out []seg, wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
 	if len(wr.Inline) > 0 {
-		return []seg{bytesSeg(wr.Inline)}, true
+		return append(out, bytesSeg(wr.Inline)), true
 	}
-	var out []seg
 	for _, e := range wr.SG {
 		var f roce.Fault
 		if out, f = p.translate(out, e.Key, pd, e.VA, uint64(e.Len), a); f != 0 {
-			return nil, false
+			return out, false
 		}
 	}
 	return out, true
@@ -212,32 +218,29 @@ func (p *Port) gatherList(wr *sendWR, pd uint32, a roce.Access) ([]seg, bool) {
 // do does the message, whose time has come. False: something stands against it, and nothing has been changed. So checks
 // come before taking a receive, and the copy comes last.
 func (m *message) do() bool {
+	if a := m.access(); a != 0 && !m.remote(a) {
+		return false
+	}
 	c := m.peer.counters(m.d)
 	switch m.wr.Op {
 	case roce.WRWrite:
-		if !m.remote(roce.RemoteWrite, m.n) {
-			return false
-		}
 		move(m.dst, m.src)
 		c.RxWrites++
 	case roce.WRWriteImm:
 		var r roce.RecvWR
-		if !m.remote(roce.RemoteWrite, m.n) || !m.peer.nextRecv(m.d, &r) {
+		if !m.peer.nextRecv(m.d, &r) {
 			return false
 		}
 		move(m.dst, m.src)
 		m.received(r.ID)
 		c.RxWrites++
 	case roce.WRRead:
-		if !m.remote(roce.RemoteRead, m.n) {
-			return false
-		}
 		move(m.src, m.dst)
 		c.RxReads++
 	case roce.WRCmpSwap, roce.WRFetchAdd:
 		// The memory must be mapped here in one piece: an atomic access is impossible by messages, and those would not
 		// be atomic for the guest's CPUs.
-		if m.n != 8 || m.wr.VA%8 != 0 || !m.remote(roce.RemoteAtomic, 8) || len(m.dst) != 1 || m.dst[0].b == nil {
+		if m.n != 8 || m.wr.VA%8 != 0 || len(m.dst) != 1 || m.dst[0].b == nil {
 			return false
 		}
 		var b [8]byte
@@ -250,17 +253,47 @@ func (m *message) do() bool {
 	return true
 }
 
+// access is what the request does to memory of the receiver that it names.
+func (m *message) access() roce.Access {
+	switch m.wr.Op {
+	case roce.WRWrite, roce.WRWriteImm:
+		return roce.RemoteWrite
+	case roce.WRRead:
+		return roce.RemoteRead
+	case roce.WRCmpSwap, roce.WRFetchAdd:
+		return roce.RemoteAtomic
+	}
+	return 0
+}
+
+// promising looks for what would have do refuse the message, before the time on the wire is booked for it. The wire
+// books it too, and would send it a second time later.
+func (m *message) promising() bool {
+	if m.q.due != 0 || m.p.nic.RateBits == 0 {
+		return true
+	}
+	a := m.access()
+	if a != 0 && !m.remote(a) {
+		return false
+	}
+	if a == 0 || m.wr.Op == roce.WRWriteImm {
+		s := m.peer.receives(m.d)
+		return s != nil && m.peer.posted(s) > 0
+	}
+	return true
+}
+
 // remote translates the memory of the receiver. The QP must grant the access, and the key must: both are the peer's
 // own. A message without bytes needs no valid key (IBTA 9.7.4.1.6).
-func (m *message) remote(a roce.Access, n uint64) bool {
+func (m *message) remote(a roce.Access) bool {
 	if m.d.attr.Access&a == 0 {
 		return false
 	}
-	if n == 0 {
+	if m.n == 0 {
 		return true
 	}
 	var f roce.Fault
-	m.dst, f = m.peer.translate(nil, m.wr.RKey, m.d.PD, m.wr.VA, n, a)
+	m.dst, f = m.peer.translate(m.dst[:0], m.wr.RKey, m.d.PD, m.wr.VA, m.n, a)
 	return f == 0 && m.peer.bound(m.wr.RKey, m.d.Num)
 }
 

@@ -19,9 +19,8 @@ func (p *Port) sendFrames(q *queue) {
 	if q.State != wqReady {
 		return
 	}
-	var b [maxWQE]byte
 	for range sendBatch {
-		w, blocks, found := p.nextWQE(q, &b)
+		w, blocks, found := p.nextWQE(q)
 		if !found {
 			return
 		}
@@ -30,9 +29,10 @@ func (p *Port) sendFrames(q *queue) {
 			return
 		}
 		q.SI += blocks
+		id, signaled := sendID(w), w[11]&flagComplete != 0
 		st := p.sendFrame(q, w)
-		if st != roce.OK || w[11]&flagComplete != 0 {
-			p.completion(q, &roce.Completion{ID: sendID(w), Status: st})
+		if st != roce.OK || signaled {
+			p.completion(q, &roce.Completion{ID: id, Status: st})
 		}
 		if st != roce.OK {
 			q.State = wqError
@@ -99,7 +99,7 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 	if st := parseData(data, &wr); st != roce.OK {
 		return nil, st
 	}
-	list, fits := p.gatherList(&wr, q.PD, roce.LocalRead)
+	list, fits := p.gatherList(nil, &wr, q.PD, roce.LocalRead)
 	if !fits {
 		return nil, roce.LocalProtection
 	}

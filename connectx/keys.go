@@ -260,9 +260,9 @@ func move(dst, src []seg) {
 			copy(d.b[do:do+n], s.b[so:so+n])
 		} else {
 			n = min(n, 64<<10)
-			var buf [64 << 10]byte
-			s.read(so, buf[:n])
-			d.write(do, buf[:n])
+			buf := make([]byte, n)
+			s.read(so, buf)
+			d.write(do, buf)
 		}
 		if do += n; do == d.n {
 			dst, do = dst[1:], 0

@@ -42,7 +42,9 @@ type Port struct {
 	failed   []*queue      // whose wireQP has failed
 	loop     [][]byte      // frames from the port to itself
 	wr       sendWR
-	list     []seg // for one call of domain.copy
+	wqe      [maxWQE]byte // that is being parsed
+	list     []seg        // for one call of domain.copy
+	src, dst []seg        // of the message that is being copied
 
 	wakeAt atomic.Int64 // the earliest deadline
 	lines  atomic.Int32 // written to the log

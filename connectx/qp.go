@@ -169,9 +169,8 @@ func (p *Port) flush(q *queue) {
 		c.RespCQEFlushError, c.RespCQEError = c.RespCQEFlushError+1, c.RespCQEError+1
 		did = true
 	}
-	var b [maxWQE]byte
 	for range flushBatch {
-		w, blocks, found := p.nextWQE(q, &b)
+		w, blocks, found := p.nextWQE(q)
 		if !found {
 			break
 		}

@@ -342,11 +342,13 @@ var operations = map[byte]roce.WROp{wqeNop: roce.WRNop, wqeSendInv: roce.WRSendI
 // maxWQE is the largest WQE: 63 units of 16 bytes, in blocks of 64. max_wqe_sz_sq promises it.
 const maxWQE = 1024
 
-// nextWQE reads the WQE at the head of a send queue: its bytes, and how many blocks it takes. It does not consume it.
-// The WQE is copied: a guest that changes it afterwards cannot pass a check with one value and have another used. It
-// may wrap around the end of the queue, and is cut to the blocks that are posted. More posted blocks than the queue has
-// are a wild doorbell record, and count as none.
-func (p *Port) nextWQE(q *queue, b *[maxWQE]byte) (w []byte, blocks uint16, ok bool) {
+// nextWQE reads the WQE at the head of a send queue: its bytes, and how many blocks it takes. It
+// does not consume it. The WQE is copied: a guest that changes it afterwards cannot pass a check
+// with one value and have another used. It may wrap around the end of the queue, and is cut to the
+// blocks that are posted. More posted blocks than the queue has are a wild doorbell record, and
+// count as none. The bytes are valid until the next call, or until the lock is released.
+func (p *Port) nextWQE(q *queue) (w []byte, blocks uint16, ok bool) {
+	b := &p.wqe
 	if q.NoSend || q.DBR == 0 {
 		return nil, 0, false
 	}

@@ -94,9 +94,7 @@ func (t *timer) sleep(until time.Duration) {
 	if t.fd < 0 {
 		d = min(d, time.Millisecond)
 	}
-	ts := unix.NsecToTimespec(d.Nanoseconds())
-	fds := []unix.PollFd{{Fd: int32(t.fd), Events: unix.POLLIN}}
-	if n, err := unix.Ppoll(fds, &ts, nil); err == nil && n > 0 {
+	if vfiouser.Wait(t.fd, d) {
 		var b [8]byte
 		_, _ = unix.Read(t.fd, b[:])
 	}

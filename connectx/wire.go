@@ -132,8 +132,7 @@ const signaled = 1 << 32
 // NextSend implements roce.Owner. SI moves on here, as the request is copied: the driver may not reuse its place before
 // the completion anyway.
 func (w *wireQP) NextSend(wr *sendWR) bool {
-	var b [maxWQE]byte
-	wqe, blocks, found := w.p.nextWQE(w.q, &b)
+	wqe, blocks, found := w.p.nextWQE(w.q)
 	if !found {
 		return false
 	}

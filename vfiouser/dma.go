@@ -68,7 +68,7 @@ func (s *Server) call(m []byte) []byte {
 		}
 	}
 	s.rx.deadline(callTimeout)
-	defer s.rx.deadline(0)
+	defer s.rx.deadline(-1)
 	for {
 		r, err := s.rx.next()
 		// The client decides how many come before its reply, so their number is bounded.

@@ -1,6 +1,7 @@
 package vfiouser
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/binary"
 	"errors"
@@ -92,14 +93,18 @@ func (m *Memory) Slice(addr uint64, n int) []byte {
 // Has says whether the n bytes at addr are in one mapping, of whatever kind.
 func (m *Memory) Has(addr uint64, n int) bool { return n >= 0 && m.find(addr, uint64(n)) != nil }
 
-// Read copies len(p) bytes from addr.
+// Read copies len(p) bytes from addr. Where messages are needed, they take copies: thereby p can be on the caller's
+// stack, and the common case allocates nothing.
 func (m *Memory) Read(addr uint64, p []byte) bool {
 	e := m.find(addr, uint64(len(p)))
 	switch {
 	case e == nil:
 		return false
 	case e.m == nil:
-		return m.remote != nil && m.remote(false, addr, p)
+		b := make([]byte, len(p))
+		done := m.remote != nil && m.remote(false, addr, b)
+		copy(p, b)
+		return done
 	}
 	copy(p, e.m[addr-e.addr:])
 	return true
@@ -112,7 +117,7 @@ func (m *Memory) Write(addr uint64, p []byte) bool {
 	case e == nil || e.readonly:
 		return false
 	case e.m == nil:
-		return m.remote != nil && m.remote(true, addr, p)
+		return m.remote != nil && m.remote(true, addr, bytes.Clone(p))
 	}
 	copy(e.m[addr-e.addr:], p)
 	return true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"time"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,6 +23,10 @@ type stream struct {
 	tmp   []byte
 	oob   []byte
 	files []fdAt
+	iov   unix.Iovec
+	hdr   unix.Msghdr   // of the last receive
+	gap   time.Duration // how long receives have waited, smoothed
+	limit time.Duration // of a receive; negative for none
 }
 
 // fdAt is a file, with the place in the stream of the last byte that was read with it: a read may begin with bytes of
@@ -56,31 +61,73 @@ func (s *stream) next() ([]byte, error) {
 func (s *stream) fill(n int) error {
 	if s.tmp == nil {
 		s.tmp, s.oob = make([]byte, 64<<10), make([]byte, unix.CmsgSpace(4*maxFDs))
+		s.gap, s.limit = maxGap, -1
+		tv := unix.NsecToTimeval(Nap.Nanoseconds())
+		if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
+			return err
+		}
 	}
 	if s.r == len(s.buf) {
 		s.buf, s.r = s.buf[:0], 0
 	}
 	for len(s.buf)-s.r < n {
-		k, ok, flags, _, err := unix.Recvmsg(s.fd, s.tmp, s.oob, unix.MSG_CMSG_CLOEXEC)
+		k, errno := s.receive()
 		switch {
-		case errors.Is(err, unix.EINTR):
+		case errno == unix.EINTR:
 			continue
-		case err != nil:
-			return err
+		case errno != 0:
+			return errno
 		case k == 0:
 			return io.EOF
-		case flags&unix.MSG_CTRUNC != 0:
+		case s.hdr.Flags&unix.MSG_CTRUNC != 0:
 			return errors.New("vfio-user: too many files with a message")
 		}
 		if s.r > 64<<10 { // keep the buffer short
 			s.buf, s.r = append(s.buf[:0], s.buf[s.r:]...), 0
 		}
 		s.buf = append(s.buf, s.tmp[:k]...)
-		if ok > 0 {
-			s.keepFDs(s.oob[:ok])
+		if n := s.hdr.Controllen; n > 0 {
+			s.keepFDs(s.oob[:n])
 		}
 	}
 	return nil
+}
+
+// A guest that rings often is waited for without sleeping: to put a thread to sleep and to wake it costs the guest and
+// this process more than the doorbell itself. maxGap is how long messages may be apart for that. It is less than the
+// two switches that are saved, so that a wait in vain at most doubles the cost of a message, and an idle guest, whose
+// gaps are longer, costs nothing.
+const maxGap = 6 * time.Microsecond
+
+// receive reads what there is, and waits if there is nothing: first without sleeping, then for a Nap, then for long.
+func (s *stream) receive() (int, unix.Errno) {
+	start := time.Now()
+	flags := unix.MSG_DONTWAIT
+	for {
+		if s.gap >= maxGap || time.Since(start) > 2*s.gap+time.Microsecond {
+			flags = 0
+		}
+		k, errno := s.recvmsg(flags)
+		if errno != unix.EAGAIN {
+			// A long pause counts like a few short ones, so that the next burst is soon recognized.
+			s.gap += (min(time.Since(start), 4*maxGap) - s.gap) / 8
+			return k, errno
+		}
+		if flags == 0 && !Wait(s.fd, s.limit) {
+			return 0, errno
+		}
+	}
+}
+
+// recvmsg waits for a Nap at most, which is the socket's timeout.
+func (s *stream) recvmsg(flags int) (int, unix.Errno) {
+	s.iov.Base = &s.tmp[0]
+	s.iov.SetLen(len(s.tmp))
+	s.hdr = unix.Msghdr{Iov: &s.iov, Iovlen: 1, Control: &s.oob[0]}
+	s.hdr.SetControllen(len(s.oob))
+	n, _, errno := unix.RawSyscall(unix.SYS_RECVMSG, uintptr(s.fd), uintptr(unsafe.Pointer(&s.hdr)),
+		uintptr(flags|unix.MSG_CMSG_CLOEXEC))
+	return int(n), errno
 }
 
 // keepFDs notes files that came with the bytes read last.
@@ -118,8 +165,5 @@ func (s *stream) closeFDs() {
 	s.files = nil
 }
 
-// deadline bounds each receive; 0 lifts the bound.
-func (s *stream) deadline(d time.Duration) {
-	tv := unix.NsecToTimeval(d.Nanoseconds())
-	_ = unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv)
-}
+// deadline bounds each receive; a negative one does not.
+func (s *stream) deadline(d time.Duration) { s.limit = d }

@@ -10,13 +10,18 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vfiouser"
 )
 
 // The daemon of a lab also emulates its ConnectX adapters: one server has all of them, so that what one adapter writes
@@ -94,6 +99,7 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 		// setDirect may have been called before there was a server.
 		a.server.SetDirect(!a.seen)
 		a.there = make(map[string]*adapter)
+		raise()
 	}
 	// Frames on a cable have their length before them, in 4 bytes, big-endian, as on QEMU's socket netdev.
 	cable, err := net.Dial("unix", switchPort)
@@ -115,6 +121,9 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 		return errors.Join(err, cable.Close())
 	}
 	a.there[name] = &adapter{model: model, mac: mac, port: port, cable: cable}
+	// Each adapter has a thread for its guest, and all have one for their timer. A thread that comes back from a system
+	// call must not wait for another to give up its share of the Go scheduler, which may take 10 ms.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()+1+len(a.there)))
 	go a.receive(name, port, cable)
 	return nil
 }
@@ -134,6 +143,21 @@ func (a *adapters) restore(node, template string) error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+}
+
+// raise gives all threads of the daemon the priority of those that guests wait for, where it may:
+// the Go scheduler hands over from one to another, and one that comes late to its turn delays all.
+// Threads to come inherit it.
+func raise() {
+	tasks, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return
+	}
+	for _, t := range tasks {
+		if id, err := strconv.Atoi(t.Name()); err == nil {
+			_ = unix.Setpriority(unix.PRIO_PROCESS, id, vfiouser.Nice)
 		}
 	}
 }
