@@ -179,6 +179,11 @@ func (m *Memory) mmap(fd int) (*file, error) {
 	return f, nil
 }
 
+func isReadOnly(fd int) bool {
+	flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_ACCMODE == unix.O_RDONLY
+}
+
 // Map enters a mapping; fd is -1 for memory without a file, and stays the caller's. The binary search depends on there
 // being no overlaps. Mappings of a guest behind an IOMMU come in pages, hence the size of the table.
 func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
@@ -188,7 +193,8 @@ func (m *Memory) Map(fd int, off, addr, size uint64, writable bool) error {
 		return errors.New("vfio-user: an empty mapping, or too many")
 	}
 	e := entry{addr: addr, size: size, readonly: !writable}
-	if fd >= 0 {
+	// Memory that the guest can write, of a file that is open for reading only, is the client's own copy on write.
+	if fd >= 0 && !(writable && isReadOnly(fd)) {
 		f, err := m.mmap(fd)
 		if err != nil {
 			return err

@@ -2,6 +2,7 @@ package vfiouser
 
 import (
 	"bytes"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -344,10 +345,22 @@ func TestMemoryThatGrows(t *testing.T) {
 	}
 }
 
-// Memory that comes without a file is read and written by messages, while other commands arrive.
+// Memory that comes without a file is read and written by messages, while other commands arrive. So is memory that the
+// client has copied on write: its file can only be read.
 func TestMemoryByMessages(t *testing.T) {
+	ro, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", memfd(t, 0x1000)), unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(ro)
+	for name, fds := range map[string][]int{"without a file": nil, "copied on write": {ro}} {
+		t.Run(name, func(t *testing.T) { memoryByMessages(t, fds...) })
+	}
+}
+
+func memoryByMessages(t *testing.T, fds ...int) {
 	d, c := serve(t)
-	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0x100000, 0x1000)); errno != 0 {
+	if _, errno := c.call(cmdDMAMap, quads(mapReadWrite|32, 0, 0x100000, 0x1000), fds...); errno != 0 {
 		t.Fatal(errno)
 	}
 	c.send(cmdRegionWrite, 0, region(0, 0, []byte{0xd0}))

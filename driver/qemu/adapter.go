@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -56,23 +54,22 @@ func adapterNames(mac [6]byte) [][]byte {
 	return [][]byte{guid[:], swapped[:], permanent}
 }
 
-// findNames returns the places of names in a file of memory.
-func findNames(path string, names [][]byte) ([][]int64, error) {
+// findNames adds the places of names in a file of memory, whose first byte is at an address.
+func findNames(places [][]int64, path string, from int64, names [][]byte) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer f.Close()
 	fi, err := f.Stat()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m, err := unix.Mmap(int(f.Fd()), 0, int(fi.Size()), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = unix.Munmap(m) }()
-	places := make([][]int64, len(names))
 	for i, name := range names {
 		for at := 0; ; at++ {
 			n := bytes.Index(m[at:], name)
@@ -80,10 +77,10 @@ func findNames(path string, names [][]byte) ([][]int64, error) {
 				break
 			}
 			at += n
-			places[i] = append(places[i], int64(at))
+			places[i] = append(places[i], from+int64(at))
 		}
 	}
-	return places, nil
+	return nil
 }
 
 // A template has its adapters, which this process emulates while it is made. The guest's driver has taken them, so that
@@ -92,6 +89,8 @@ type templateAdapters struct {
 	server *connectx.Server
 	ports  []*connectx.Port
 	macs   [][6]byte
+	blocks []block
+	flags  []uint64 // of the guest's pages
 }
 
 // serve makes the adapters of a template, and returns the NICs with their sockets.
@@ -115,34 +114,48 @@ func (a *templateAdapters) serve(dir string, nics []NIC) ([]NIC, error) {
 	return nics, nil
 }
 
-// save writes the state of the adapters of the stopped template.
+// save writes the state of the adapters of the stopped template, and of what its memory consists.
 func (a *templateAdapters) save(ctx context.Context, dir string, q *qapi.Conn) error {
+	var named [][]int64
 	for i, p := range a.ports {
-		var g adapterInGuest
+		names := adapterNames(a.macs[i])
+		g := adapterInGuest{Names: make([][]int64, len(names))}
 		var err error
 		if g.PCI, err = vm.ReadPCIDevice(ctx, q, filepath.Join(dir, vm.SocketTest), adapterID(i)); err != nil {
 			return err
 		}
-		if g.Names, err = findNames(filepath.Join(dir, fileRAM), adapterNames(a.macs[i])); err != nil {
-			return err
+		at := int64(0)
+		for j, b := range a.blocks {
+			if err := findNames(g.Names, filepath.Join(dir, blockFile(j)), at, names); err != nil {
+				return err
+			}
+			at += b.Bytes
 		}
 		if len(g.Names[0]) == 0 {
 			return fmt.Errorf("the guest of the template has not taken adapter %d", i)
 		}
-		b, err := json.Marshal(g)
-		if err != nil {
-			return err
-		}
+		named = append(named, g.Names...)
 		state, err := p.Save()
 		if err == nil {
-			err = errors.Join(os.WriteFile(filepath.Join(dir, guestState(i)), b, 0o600),
-				os.WriteFile(filepath.Join(dir, AdapterState(i)), state, 0o600))
+			err = os.WriteFile(filepath.Join(dir, AdapterState(i)), state, 0o600)
+		}
+		if err == nil {
+			err = writeJSON(filepath.Join(dir, guestState(i)), g)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	return nil
+	keepCold(a.blocks, a.flags, named)
+	return writeJSON(filepath.Join(dir, fileBlocks), a.blocks)
+}
+
+func writeJSON(path string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, b, 0o600)
 }
 
 func (a *templateAdapters) close() {
@@ -159,6 +172,9 @@ func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 		if err == nil {
 			err = json.Unmarshal(b, &all[i])
 		}
+		if a := all[i]; err == nil && (a.PCI == nil || len(a.Names) != len(adapterNames([6]byte{}))) {
+			err = fmt.Errorf("%s is not what was written", guestState(i))
+		}
 		if err != nil {
 			return nil, fmt.Errorf("adapter %d of the template: %w", i, err)
 		}
@@ -167,7 +183,7 @@ func readAdapters(dir string, n int) ([]adapterInGuest, error) {
 }
 
 // rename gives adapters in the memory of a clone the names of its NICs.
-func rename(memory io.WriterAt, adapters []adapterInGuest, nics []NIC) error {
+func rename(all []block, files []*os.File, adapters []adapterInGuest, nics []NIC) error {
 	for i, a := range adapters {
 		mac, err := net.ParseMAC(nics[i].MAC)
 		if err != nil {
@@ -175,7 +191,7 @@ func rename(memory io.WriterAt, adapters []adapterInGuest, nics []NIC) error {
 		}
 		for j, name := range adapterNames([6]byte(mac)) {
 			for _, at := range a.Names[j] {
-				if _, err := memory.WriteAt(name, at); err != nil {
+				if err := writeName(all, files, name, at); err != nil {
 					return err
 				}
 			}

@@ -2,7 +2,6 @@ package qemu
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -31,16 +30,17 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 		copy(b[80000:], []byte{0x52, 0x54, 0, 0, 0, 1, 9}) // the address that a clone changes by itself
 		return b
 	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, fileRAM)
-	if err := os.WriteFile(path, memory([6]byte{0x52, 0x54, 0, 0, 0, 1}), 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "ram")
+	old := [6]byte{0x52, 0x54, 0, 0, 0, 1}
+	if err := os.WriteFile(path, memory(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	places, err := findNames(path, adapterNames([6]byte{0x52, 0x54, 0, 0, 0, 1}))
-	if err != nil {
+	places := make([][]int64, 3)
+	const from = 1 << 20 // where the file is in the guest's memory
+	if err := findNames(places, path, from, adapterNames(old)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([][]int64{{4096, 50001}, {60000}, {70000}}, places); diff != "" {
+	if diff := cmp.Diff([][]int64{{from + 4096, from + 50001}, {from + 60000}, {from + 70000}}, places); diff != "" {
 		t.Errorf("places (-want +got):\n%s", diff)
 	}
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
@@ -48,37 +48,46 @@ func TestClonesHaveNamesOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if err := rename(f, []adapterInGuest{{Names: places}}, []NIC{{MAC: "52:54:00:99:d6:bb"}}); err != nil {
+	all := []block{{Bytes: from}, {Bytes: from, Shared: true}, {Bytes: from}}
+	adapters := []adapterInGuest{{Names: places}}
+	if err := rename(all, []*os.File{f}, adapters, []NIC{{MAC: "52:54:00:99:d6:bb"}}); err != nil {
 		t.Fatal(err)
 	}
 	got, err := os.ReadFile(path)
 	if err != nil || !bytes.Equal(got, memory([6]byte{0x52, 0x54, 0, 0x99, 0xd6, 0xbb})) {
 		t.Errorf("the clone's memory is another, %v", err)
 	}
-	if err := rename(f, []adapterInGuest{{Names: places}}, []NIC{{MAC: "none"}}); err == nil {
+	if err := rename(all, []*os.File{f}, adapters, []NIC{{MAC: "none"}}); err == nil {
 		t.Error("a MAC that is none")
+	}
+	for _, at := range []int64{0, 2 * from, 3 * from, 4 * from} {
+		if err := writeName(all, []*os.File{f}, nil, at); err == nil {
+			t.Errorf("a name at %#x, which is not shared", at)
+		}
 	}
 }
 
-// A template whose adapters cannot be read makes no node.
+// A template whose adapters or whose memory cannot be read makes no node.
 func TestTemplateWithoutItsAdapters(t *testing.T) {
 	dir := t.TempDir()
-	d := &Driver{}
-	s := Spec{Memory: 4096, NICs: []NIC{{MAC: "52:54:00:00:00:07"}}, Adapters: true,
-		Restore: func(context.Context, string) error { return nil }}
-	for name, content := range map[string]string{"": "adapter 0 of the template: open ", "{": "adapter 0 of the template: "} {
-		if name != "" {
-			if err := os.WriteFile(filepath.Join(dir, guestState(0)), []byte(name), 0o600); err != nil {
-				t.Fatal(err)
+	files := []string{guestState(0), fileBlocks, blockFile(0)}
+	contents := []string{`{"PCI": {}, "Names": [[], [], []]}`, `[{"bytes": 4096, "shared": true}]`, "contents"}
+	spec := Spec{Memory: 4096, NICs: []NIC{{MAC: "52:54:00:00:00:07"}}, Adapters: true}
+	for i := range len(files) + 1 {
+		m := machine{spec: spec}
+		memory, _, err := (&Driver{}).shareMemory(&m, &vm.Template{Dir: dir})
+		if i == len(files) {
+			if err != nil || len(memory) != 1 || len(m.blocks) != 1 || m.blocks[0].path != sockets.SharedMemory(0) {
+				t.Errorf("complete: %v, files %v, blocks %v", err, memory, m.blocks)
 			}
+			closeAll(memory)
+			return
 		}
-		if err := os.WriteFile(filepath.Join(dir, fileRAM), nil, 0o600); err != nil {
+		if err == nil || !strings.Contains(err.Error(), files[i]) {
+			t.Errorf("without %s: %v", files[i], err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, files[i]), []byte(contents[i]), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		_, _, err := d.shareMemory(s, &vm.Template{Dir: dir}, filepath.Join(dir, fileRAM))
-		if err == nil || !strings.HasPrefix(err.Error(), content) {
-			t.Errorf("%q: got %v, want %s", name, err, content)
-		}
-		_ = os.Remove(filepath.Join(dir, guestState(0)))
 	}
 }

@@ -33,6 +33,8 @@ type machine struct {
 	image *image.Image // booted; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory
 	share bool         // write to the memory file (a template being made), or copy on write (a clone)
+	// blocks are the memory of a node with adapters, in place of ram
+	blocks []block
 	// the guest's kernel is told not to doubt its TSC; whoever sets it sees that the clock is right,
 	// see vm.AwaitClock
 	trustTSC bool
@@ -56,6 +58,9 @@ func (m machine) args() []string {
 	if m.ram != "" {
 		a = append(a, "-object", vm.MemoryFile("ram", s.Memory, m.ram, m.share))
 		mach += ",memory-backend=ram"
+	}
+	for i, b := range m.blocks {
+		a = append(a, b.args(i, s.CPUs)...)
 	}
 	a = append(a, "-machine", mach)
 	if m.accel == "kvm" {

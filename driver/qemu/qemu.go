@@ -126,53 +126,77 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 	for i := range s.NICs {
 		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
 	}
-	files := []string{fileRAM}
+	m := machine{spec: shape, accel: d.Accel, image: d.Image, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
+	b := vm.Boot{
+		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
+			m.spec.Dir, m.ram = dir, filepath.Join(dir, fileRAM)
+			return d.vm(m), nil
+		},
+		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC, nil) },
+		Files:  []string{fileRAM},
+		Limit:  cmp.Or(d.bootLimit, bootLimit),
+	}
 	var adapters templateAdapters
 	defer adapters.close()
-	var frozen func(context.Context, string, *qapi.Conn) error
 	if s.Adapters {
-		frozen = adapters.save
-		for i := range s.NICs {
-			files = append(files, AdapterState(i), guestState(i))
+		if err := d.withAdapters(&b, &m, &adapters); err != nil {
+			return nil, err
 		}
 	}
 	t := vm.Template{Key: key, Image: d.Image.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
 		Memory: s.Memory, NICs: len(s.NICs)}
-	return c.Make(ctx, t, vm.Boot{
-		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
-			shape.Dir = dir
-			if s.Adapters {
-				var err error
-				if shape.NICs, err = adapters.serve(dir, shape.NICs); err != nil {
-					return vm.Machine{}, err
-				}
+	return c.Make(ctx, t, b)
+}
+
+// withAdapters makes the boot of a template that of one with adapters.
+func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
+	image, err := os.Stat(d.Image.InitramfsPath())
+	if err != nil {
+		return err
+	}
+	a.blocks = blocks(m.spec.Memory, image.Size())
+	b.Machine = func(_ context.Context, dir string) (_ vm.Machine, err error) {
+		m.spec.Dir, m.blocks = dir, a.blocks
+		for i := range m.blocks {
+			m.blocks[i].path = filepath.Join(dir, blockFile(i))
+		}
+		m.spec.NICs, err = a.serve(dir, m.spec.NICs)
+		return d.vm(*m), err
+	}
+	b.Settle = func(ctx context.Context, dir string) (func(), error) {
+		return settle(ctx, dir, m.trustTSC, func(ctx context.Context, agent *guest.Agent) (err error) {
+			if _, err = agent.Output(ctx, "sh", "-c", clearMemory); err == nil {
+				a.flags, err = pageFlags(ctx, agent)
 			}
-			return d.vm(machine{spec: shape, accel: d.Accel, image: d.Image, ram: filepath.Join(dir, fileRAM),
-				share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}), nil
-		},
-		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC, s.Adapters) },
-		Frozen: frozen,
-		Files:  files,
-		Holes:  s.Adapters,
-		Limit:  cmp.Or(d.bootLimit, bootLimit),
-	})
+			return err
+		})
+	}
+	b.Frozen, b.Holes, b.Files = a.save, true, []string{fileBlocks}
+	for i := range a.blocks {
+		b.Files = append(b.Files, blockFile(i))
+	}
+	for i := range m.spec.NICs {
+		b.Files = append(b.Files, AdapterState(i), guestState(i))
+	}
+	return nil
 }
 
 // fileRAM is the memory of a template, in its directory.
 const fileRAM = "ram"
 
-// clearMemory leaves 16 MiB, so that nothing ends for want of memory. The root of the built-in image has no limit.
-const clearMemory = `while read -r key kib unit; do
+// clearMemory fills the free memory of a guest with zeros: what its boot has left there would be copied to each clone.
+// It leaves 16 MiB, so that nothing ends for want of memory. The root of the built-in image has no limit.
+const clearMemory = `echo 3 >/proc/sys/vm/drop_caches
+while read -r key kib unit; do
 	[ "$key" != MemFree: ] || break
 done </proc/meminfo
 [ "$kib" -le 32768 ] || dd if=/dev/zero of=/zeros bs=64k count=$((kib / 64 - 256)) 2>/dev/null
 rm -f /zeros`
 
 // settle waits until the agent of a guest answers, the programs that configure a node wait for their
-// input, and its clock is right if it trusts that.
-//
-// With clear the guest fills its free memory with zeros: what its boot has left there would be copied to each clone.
-func settle(ctx context.Context, dir string, trustTSC, clear bool) (release func(), err error) {
+// input, and its clock is right if it trusts that. last, if not nil, is the last thing to do in the guest.
+func settle(ctx context.Context, dir string, trustTSC bool,
+	last func(context.Context, *guest.Agent) error) (release func(), err error) {
 	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
 	if err != nil {
 		return nil, err
@@ -186,8 +210,8 @@ func settle(ctx context.Context, dir string, trustTSC, clear bool) (release func
 	if err == nil && trustTSC {
 		err = vm.AwaitClock(ctx, guest.NewAgent(agent))
 	}
-	if err == nil && clear {
-		_, err = guest.NewAgent(agent).Output(ctx, "sh", "-c", clearMemory)
+	if err == nil && last != nil {
+		err = last(ctx, guest.NewAgent(agent))
 	}
 	release = func() {
 		setup.Close()
@@ -219,11 +243,10 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	var memory []*os.File
 	var restore func(context.Context) error
 	if s.Adapters {
-		f, r, err := d.shareMemory(s, t, m.ram)
-		if err != nil {
+		var err error
+		if memory, restore, err = d.shareMemory(&m, t); err != nil {
 			return nil, err
 		}
-		memory, restore, m.ram, m.share = []*os.File{f}, r, sockets.SharedMemory(0), true
 	}
 	v := d.vm(m)
 	v.SharedMemory, v.Restore = memory, restore
@@ -259,22 +282,27 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	return n, nil
 }
 
-// shareMemory returns the memory of a node with adapters, whose server maps it, and what restores the adapters of a
-// clone once its QEMU has taken the template's state.
-func (d *Driver) shareMemory(s Spec, t *vm.Template, ram string) (*os.File, func(context.Context) error, error) {
-	f, err := vm.NewSharedMemory(ram, s.Memory)
-	if err != nil || t == nil {
-		return f, nil, err
+// shareMemory gives a node with adapters memory that their server can map. It returns the files, and what restores the
+// adapters of a clone once its QEMU has taken the template's state.
+func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ func(context.Context) error, err error) {
+	s := m.spec
+	m.ram = ""
+	if t == nil {
+		m.blocks, files, err = emptyBlocks(s.Memory)
+		return files, nil, err
 	}
 	adapters, err := readAdapters(t.Dir, len(s.NICs))
-	if err == nil {
-		err = rename(f, adapters, s.NICs)
-	}
 	if err != nil {
-		f.Close()
 		return nil, nil, err
 	}
-	return f, func(ctx context.Context) error {
+	if m.blocks, files, err = readBlocks(t.Dir); err != nil {
+		return nil, nil, err
+	}
+	if err := rename(m.blocks, files, adapters, s.NICs); err != nil {
+		closeAll(files)
+		return nil, nil, err
+	}
+	return files, func(ctx context.Context) error {
 		err := s.Restore(ctx, t.Dir)
 		for _, a := range adapters {
 			if err == nil {

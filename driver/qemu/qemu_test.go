@@ -99,9 +99,10 @@ func TestArguments(t *testing.T) {
 		{MAC: "52:54:00:00:00:02", Adapter: "/c/templates/t/x1.sock"}}
 
 	for name, m := range map[string]machine{
-		"adapters-template": {spec: ports, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
-		"adapters-clone":    {spec: cards, accel: "tcg", ram: sockets.SharedMemory(0), share: true},
-		"template":          {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
+		"adapters-template": {spec: ports, accel: "tcg", image: image, blocks: []block{{256 << 20, true, "/c/templates/t/ram0"}}},
+		"adapters-clone": {spec: cards, accel: "tcg", blocks: []block{{16 << 20, true, sockets.SharedMemory(0)},
+			{240 << 20, false, "/c/templates/t/ram1"}}},
+		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
 		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,
 			trustTSC: true},
 		"clone":         {spec: one, accel: "tcg", ram: "/c/templates/t/ram"},
