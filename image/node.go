@@ -39,8 +39,8 @@ var Node = &Kind{name: "builtin", label: "the image", room: "1 GB",
 const KernelArgs = "console=ttyS0 loglevel=4 panic=-1 no_timer_check cryptomgr.notests mitigations=off nokaslr " +
 	"audit=0 selinux=0 apparmor=0 random.trust_cpu=on rootfstype=ramfs"
 
-// ConnectXArg makes a node bring ConnectX adapters up when it boots. NUMA is off, as QEMU has the parts of such a node's
-// memory in nodes.
+// ConnectXArg makes a node bring ConnectX adapters up when it boots. NUMA is off, as QEMU has the
+// parts of such a node's memory in nodes.
 const ConnectXArg = " rackless.nic=connectx numa=off"
 
 // currentNodeRecipe decides the release and the kernel from what this machine offers.
