@@ -48,6 +48,9 @@ var (
 		capSetDethSqpn: 1, capMaxQpCnt: 128, capEnhancedErrorQCounters: 1, capLocalCaAckDelay: 16, capAtomic: 1,
 		// mlx5_ib makes debugfs cc_params only where both are set (cong.c).
 		capCcQueryAllowed: 1, capCcModifyAllowed: 1,
+		// Without qos and vport_group_manager the driver has no dcbnl; qcam_reg leads to trust by DSCP (en_dcbnl.c),
+		// roce_accl to roce_slow_restart.
+		capQos: 1, capVportGroupManager: 1, capEts: 1, capQcamReg: 1, capRoceAccl: 1,
 	}
 	// struct per_protocol_networking_offload_caps. mlx5_eth_supported of en_main.c demands csum_cap, max_lso_cap,
 	// vlan_cap and rss_ind_tbl_cap: without one of them there is no netdev, and so the RDMA port stays down. Inline

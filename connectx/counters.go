@@ -89,7 +89,7 @@ var counterPlace = map[string]int{"rx_write_requests": 0x10, "rx_read_requests":
 	"packet_seq_err": 0x50, "implied_nak_seq_err": 0x58, "local_ack_timeout_err": 0x60, "resp_local_length_error": 0x78,
 	"resp_cqe_error": 0x90, "req_cqe_error": 0x94, "req_remote_invalid_request": 0xa0, "req_remote_access_errors": 0xa8,
 	"resp_remote_access_errors": 0xac, "req_transport_retries_exceeded": 0xb4, "resp_cqe_flush_error": 0xbc,
-	"req_cqe_flush_error": 0xc0, "roce_adp_retrans": 0xc8}
+	"req_cqe_flush_error": 0xc0, "roce_adp_retrans": 0xc8, "roce_slow_restart": 0xd0}
 
 // queryCounter answers QUERY_Q_COUNTER for one set, and clears it if the guest asks so. The fields have 32 bits and
 // wrap, as on the card.

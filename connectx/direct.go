@@ -397,7 +397,7 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 // acknowledgements as many as the wire would carry without loss.
 func (m *message) counted() {
 	tx, rx := m.flow()
-	prio := m.q.attr.Path.Prio & 7
+	prio := m.p.QoS.Priority(&m.q.attr.Path)
 	for _, x := range []struct {
 		from, to *Port
 		n        roce.Traffic

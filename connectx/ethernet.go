@@ -118,19 +118,14 @@ func (p *Port) gatherFrame(q *queue, head, data []byte) ([]byte, roce.Status) {
 // its bound, where frames are dropped: a driver expects that its card takes what was posted, at the speed of the cable.
 const maxBacklog = 256 << 10
 
-// transmit queues a frame for the wire. The priority is that of the tag. A frame without one has priority 0, as the
-// adapter trusts nothing else (no DSCP).
+// transmit queues a frame for the wire.
 func (p *Port) transmit(f []byte) {
 	if len(f) < 14 || !p.up() {
 		p.count.txDropped++
 		return
 	}
-	prio := byte(0)
-	if len(f) >= 18 && be.Uint16(f[12:]) == etherVLAN {
-		prio = f[14] >> 5
-	}
 	p.Traffic.EthTx.count(f)
-	p.net.Enqueue(f, prio)
+	p.net.Enqueue(f, p.priority(f))
 	p.netDirty = true
 }
 
@@ -144,6 +139,7 @@ func (p *Port) receive(f []byte) {
 		p.count.tooLong++
 		return
 	}
+	p.Traffic.PrioRx[p.priority(f)].add(roce.Traffic{Packets: 1, Bytes: uint64(len(f))})
 	for _, q := range p.steer(f) {
 		p.receiveInto(q, f)
 	}

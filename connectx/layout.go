@@ -264,6 +264,7 @@ const (
 	capLogMaxMrwSz                 bits = 0x109<<8 | 7
 	capLogMaxKlmListSize           bits = 0x11a<<8 | 6
 	capLogMaxRaReqQp               bits = 0x14a<<8 | 6
+	capRoceAccl                    bits = 0x149<<8 | 1
 	capLogMaxRaResQp               bits = 0x15a<<8 | 6
 	capCcQueryAllowed              bits = 0x161<<8 | 1
 	capCcModifyAllowed             bits = 0x162<<8 | 1
@@ -274,6 +275,8 @@ const (
 	capRetransmissionQCounters     bits = 0x182<<8 | 1
 	capMaxQpCnt                    bits = 0x186<<8 | 10
 	capPkeyTableSize               bits = 0x190<<8 | 16
+	capVportGroupManager           bits = 0x1a0<<8 | 1
+	capEts                         bits = 0x1a5<<8 | 1
 	capNicFlowTable                bits = 0x1a6<<8 | 1
 	capLocalCaAckDelay             bits = 0x1ab<<8 | 5
 	capEnhancedErrorQCounters      bits = 0x1b1<<8 | 1
@@ -287,6 +290,7 @@ const (
 	capUmrModifyEntitySizeDisabled bits = 0x207<<8 | 1
 	capUmrModifyAtomicDisabled     bits = 0x208<<8 | 1
 	capUmrIndirectMkeyDisabled     bits = 0x209<<8 | 1
+	capQos                         bits = 0x21b<<8 | 1
 	capEthNetOffloads              bits = 0x21c<<8 | 1
 	capRoce                        bits = 0x21d<<8 | 1
 	capAtomic                      bits = 0x21e<<8 | 1

@@ -56,12 +56,11 @@ type Port struct {
 	held   bool       // net sends nothing, as the cable takes nothing
 }
 
-// While more than cableHigh waits for the cable, the port sends nothing, until it is down to
-// cableLow. A switch that takes nothing more stops it so; to the guest it is a pause of all
-// priorities. One turn of net sends less than cableLow.
+// While more than cableHigh waits for the cable, the port sends nothing, until it is down to cableLow. This is what may
+// still come after a pause, so it is small. A switch that takes nothing more stops the port so, too.
 const (
-	cableHigh = 4 << 20
-	cableLow  = 2 << 20
+	cableHigh = 64 << 10
+	cableLow  = 32 << 10
 )
 
 // took notes that the cable has taken n bytes.
@@ -69,7 +68,7 @@ func (p *Port) took(n int) {
 	if p.cable -= n; p.held && p.cable <= cableLow {
 		p.held = false
 		now := p.s.now()
-		p.net.Hold(now, false)
+		p.net.Hold(false)
 		p.netAt = now
 		p.wakeBy(now)
 	}
@@ -295,7 +294,7 @@ func (p *Port) dropState() {
 	p.s.mu.Unlock()
 	p.tables = newTables()
 	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Rate: uint64(p.nic.RateBits), Congestion: &p.Cong,
-		Group: p.group})
+		QoS: &p.QoS, Group: p.group})
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

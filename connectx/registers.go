@@ -44,6 +44,9 @@ func accessReg(p *Port, in, out []byte, _ uint32) status {
 		if st, known := p.firmwareReg(reg, d, o, write); known {
 			return st
 		}
+		if p.qosReg(reg, write, d, o) {
+			break
+		}
 		// A register of which the adapter only keeps what is in it.
 		if write && (p.Regs[reg] != nil || len(p.Regs) < keptRegs) {
 			p.Regs[reg] = append([]byte(nil), d[:keptSize]...)
@@ -121,12 +124,8 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 		put(0x40, t.EthRx.Multi.Packets)
 		put(0x48, t.EthRx.Broad.Packets)
 		put(0x60, p.count.tooLong)
-		pauses := uint64(0)
-		for _, n := range w.RxPause {
-			pauses += n
-		}
-		put(0x78, pauses)
-		put(0x88, pauses)
+		put(0x78, w.RxControl)
+		put(0x88, w.RxLinkPause)
 	case 0x01: // RFC 2863
 		put(0x00, rx.Bytes+4*rx.Packets)
 		put(0x08, rx.Packets-t.EthRx.Multi.Packets-t.EthRx.Broad.Packets)
@@ -144,16 +143,7 @@ func (p *Port) portCounters(group, prio byte, o []byte) {
 	case 0x05: // extended
 		put(0x38, w.RxICRC)
 	case 0x10: // by priority
-		put(0x00, t.PrioRx[prio].Bytes+w.RxPrio[prio].Bytes)
-		put(0x20, t.PrioRx[prio].Packets+w.RxPrio[prio].Packets)
-		put(0x28, t.PrioTx[prio].Bytes+w.TxPrio[prio].Bytes)
-		put(0x48, t.PrioTx[prio].Packets+w.TxPrio[prio].Packets)
-		if prio == 0 { // arriving Ethernet frames count here, as the port does not trust their tags
-			put(0x00, t.PrioRx[0].Bytes+w.RxPrio[0].Bytes+ethRx.Bytes)
-			put(0x20, t.PrioRx[0].Packets+w.RxPrio[0].Packets+ethRx.Packets)
-		}
-		put(0x50, w.RxPause[prio])
-		put(0x58, w.PausedUS[prio])
+		p.prioCounters(prio, put)
 	case 0x12: // physical layer
 		be.PutUint32(o[0xc0:], uint32(p.count.linkDowns))
 	}

@@ -51,6 +51,8 @@ func (p *Port) Save() ([]byte, error) {
 // does not undo it.
 func (p *Port) Restore(state []byte) error {
 	t := newTables()
+	// gob leaves out what is zero, and zero is not what a new adapter has of these.
+	t.Cong, t.QoS = roce.Congestion{}, roce.QoS{}
 	in := saved{Tables: &t}
 	if err := gob.NewDecoder(bytes.NewReader(state)).Decode(&in); err != nil {
 		return fmt.Errorf("connectx: the saved state of an adapter: %w", err)

@@ -34,6 +34,8 @@ type tables struct {
 	MCList    [][6]byte
 	VLANs     []uint16
 	Cong      roce.Congestion
+	QoS       roce.QoS
+	Shares    [8]share // of traffic classes
 	MTU       uint32
 	AdminDown bool
 	Regs      map[uint32][]byte
@@ -67,7 +69,7 @@ func newTables() tables {
 		RQTs: map[uint32][]uint32{}, Flows: map[flowKey]*flow{}, Groups: map[uint32]*flowGroup{},
 		Misses:   map[uint32]uint32{},
 		Counters: map[uint32]*roce.Counters{}, Mcast: map[mcast]bool{}, Others: map[uint64]bool{},
-		Cong: roce.DefaultCongestion(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
+		Cong: roce.DefaultCongestion(), QoS: roce.DefaultQoS(), MTU: 1500 + 22, Regs: map[uint32][]byte{}}
 }
 
 // number gives a new object its number, below limit and in use by none; 0 if there is none. Numbers go up and around

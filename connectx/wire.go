@@ -14,7 +14,7 @@ import (
 type wire Port
 
 // Send implements roce.Wire.
-func (w *wire) Send(now time.Duration, frame []byte) {
+func (w *wire) Send(_ time.Duration, frame []byte) {
 	p := (*Port)(w)
 	if !p.up() { // lost: its sender finds out by its timers, as with a card
 		p.count.txDropped++
@@ -28,7 +28,7 @@ func (w *wire) Send(now time.Duration, frame []byte) {
 	p.frames = append(p.frames, f)
 	if p.cable += len(f); !p.held && p.cable > cableHigh {
 		p.held = true
-		p.net.Hold(now, true)
+		p.net.Hold(true)
 	}
 }
 

@@ -74,7 +74,7 @@ func nodeRecipe(release, kernel, kernelDigest string) Recipe {
 			"stress-ng", "sysbench", "tcpdump", "ucx-utils",
 		},
 		Programs: []string{
-			"bridge", "busybox", "dash", "devlink", "ethtool", "fi_info", "fi_pingpong", "fping", "ib_atomic_bw",
+			"bridge", "busybox", "dash", "dcb", "devlink", "ethtool", "fi_info", "fi_pingpong", "fping", "ib_atomic_bw",
 			"ib_atomic_lat", "ib_read_bw", "ib_read_lat",
 			"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ibstat", "ibv_devices", "ibv_devinfo",
 			"ibv_rc_pingpong",

@@ -77,14 +77,14 @@ func (p *Port) lineRate() float64 {
 	return rate
 }
 
-func (q *QP) reacts() bool { return q.port.congestion().React>>q.attr.Path.Prio&1 != 0 }
+func (q *QP) reacts() bool { return q.port.congestion().React>>q.prio()&1 != 0 }
 
 // marked is the notification point: a packet came with a congestion mark. CNPs of a flow keep a distance. A CNP tells
 // the sender of a flow to slow down. One within MinTimeBetweenCNPs is enough, however many packets are marked, and one
 // that still waits at the port counts for later marks too.
 func (q *QP) marked(now time.Duration) {
 	c := q.port.congestion()
-	if c.Notify>>q.attr.Path.Prio&1 == 0 {
+	if c.Notify>>q.prio()&1 == 0 {
 		return
 	}
 	q.port.Counters.ECNMarked++

@@ -48,12 +48,13 @@ func (t *Traffic) add(n int) { t.Packets++; t.Bytes += uint64(n) }
 type PortCounters struct {
 	// RDMA packets, as rx_vport_rdma_unicast_packets and its kin count them.
 	Rx, Tx, RxMulticast, TxMulticast Traffic
-	// By priority: what the port sent, the RDMA packets that its QPs took, and pause frames that it
-	// got (rx_prio3_pause).
+	// By priority: what the port sent, and the RDMA packets that its QPs took.
 	TxPrio, RxPrio [8]Traffic
-	RxPause        [8]uint64
-	// PausedUS is how long each priority was stopped, in microseconds (rx_prio3_pause_duration).
-	PausedUS [8]uint64
+	// By priority, those of the link with 0: pauses that the port obeyed (rx_prio3_pause), how often it went on after
+	// one, and how long they lasted, in microseconds (rx_prio3_pause_duration).
+	RxPause, RxTransitions, PausedUS [8]uint64
+	// Frames of MAC control, and pauses of the link among them.
+	RxControl, RxLinkPause uint64
 	// Dropped packets: ICRC wrong (rx_icrc_encapsulated), malformed or for no QP, and sent while the queue was full.
 	RxICRC, RxDropped, TxDropped uint64
 	// Congestion control: hw_counters have them for the port.

@@ -2,7 +2,6 @@ package roce
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -12,8 +11,9 @@ type PortConfig struct {
 	Rate uint64 // bits/s on the cable; 0: as fast as it is polled
 	// Group lists the QPs that joined a multicast group; nil: none can.
 	Group func(to GID) []uint32
-	// Congestion is read on each use, so that a device may change parameters at any time; nil: defaults.
+	// Congestion and QoS are read on each use, so that a device may change them at any time; nil: defaults.
 	Congestion *Congestion
+	QoS        *QoS
 }
 
 // Port sends the frames of its QPs, and others, at the rate of a cable, and gives arriving frames to its QPs. QPs have
@@ -34,9 +34,11 @@ type Port struct {
 	lineFree    time.Duration // when the last frame is on the cable
 	lineRest    float64       // and the rest of a nanosecond
 	busy        bool          // the cable was the limit when Poll ended
-	pausedUntil [8]time.Duration
-	pausedFrom  [8]time.Duration
-	parked      [8][]*QP // wait for their priority
+	held        bool
+	pausedUntil [forLink + 1]time.Duration
+	pausedFrom  [forLink + 1]time.Duration
+	classFree   [8]time.Duration // when a traffic class may send again by its rate
+	parked      [8][]*QP         // wait for their priority
 
 	rx  Packet
 	buf []byte
@@ -62,6 +64,10 @@ func NewPort(cfg PortConfig) *Port {
 	if cfg.Congestion == nil {
 		c := DefaultCongestion()
 		cfg.Congestion = &c
+	}
+	if cfg.QoS == nil {
+		c := DefaultQoS()
+		cfg.QoS = &c
 	}
 	return &Port{cfg: cfg, qps: map[uint32]*QP{}, buf: make([]byte, 0, maxFrame)}
 }
@@ -167,77 +173,8 @@ func (p *Port) give(now time.Duration, qpn uint32, size int) {
 		p.Counters.RxDropped++
 		return
 	}
-	p.Counters.RxPrio[q.attr.Path.Prio].add(size)
+	p.Counters.RxPrio[p.qos().of(p.rx.TClass, q.attr.Path.Prio)].add(size)
 	p.wake(q)
-}
-
-// Hold stops all priorities, as a pause of the link without end, and lets them go on: for a device whose cable takes
-// nothing more. Wire.Send may call it.
-func (p *Port) Hold(now time.Duration, on bool) {
-	until := now
-	if on {
-		until = forever
-	}
-	for prio := range 8 {
-		p.stop(now, prio, until)
-	}
-}
-
-// forever is longer than any pause.
-const forever = time.Duration(math.MaxInt64)
-
-// stop pauses a priority until a time. A pause that is under way ends first, so that its time is counted.
-func (p *Port) stop(now time.Duration, prio int, until time.Duration) {
-	p.Counters.RxPause[prio]++
-	p.endPause(now, prio)
-	if until > now {
-		p.pausedFrom[prio], p.pausedUntil[prio] = now, until
-	}
-}
-
-// etherPause is MAC control, with the opcodes of a pause of the link and of priorities (IEEE 802.3 annex 31B, 802.1Q
-// annex 36.2.1).
-const (
-	etherPause = 0x8808
-	pauseLink  = 1
-	pausePrio  = 0x101
-)
-
-// pause stops priorities for a number of quanta of 512 bit times; 0 lets them go on. A quantum's length follows from
-// the rate. The fields of priorities are read only where the frame has all of them.
-func (p *Port) pause(now time.Duration, b []byte) {
-	rate := float64(p.cfg.Rate)
-	if rate == 0 {
-		rate = pauseRate
-	}
-	stop := func(prio int, quanta uint16) { p.stop(now, prio, now+time.Duration(float64(quanta)*512e9/rate)) }
-	switch op := be.Uint16(b); {
-	case op == pauseLink:
-		for prio := range 8 {
-			stop(prio, be.Uint16(b[2:]))
-		}
-	case op == pausePrio && len(b) >= 20:
-		for prio := range 8 {
-			if be.Uint16(b[2:])>>prio&1 != 0 {
-				stop(prio, be.Uint16(b[4+2*prio:]))
-			}
-		}
-	}
-}
-
-// endPause ends a pause, now or when it was over, and counts its time. QPs that were parked return to the round. They
-// are not looked at while their priority is stopped.
-func (p *Port) endPause(now time.Duration, prio int) {
-	if p.pausedUntil[prio] == 0 {
-		return
-	}
-	d := min(now, p.pausedUntil[prio]) - p.pausedFrom[prio]
-	p.Counters.PausedUS[prio] += uint64(d / time.Microsecond)
-	p.pausedUntil[prio] = 0
-	for _, q := range p.parked[prio] {
-		p.ready.push(q)
-	}
-	p.parked[prio] = p.parked[prio][:0]
 }
 
 // wake puts a QP into the round of those that may have something to send.
@@ -266,11 +203,7 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 		p.schedule(q, q.deadline(now))
 		p.wake(q)
 	}
-	for prio, until := range p.pausedUntil {
-		if until != 0 && until <= now {
-			p.endPause(now, prio)
-		}
-	}
+	p.unpark(now)
 	// A late Poll sends what the cable would have carried since, unless the port was idle.
 	if p.busy {
 		p.lineFree = max(p.lineFree, now-catchUp)
@@ -279,12 +212,12 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 	}
 	p.busy = false
 	sent := 0
-	for ; sent < pollBatch && !p.down; sent++ {
+	for ; sent < pollBatch && !p.down && !p.held; sent++ {
 		if p.cfg.Rate > 0 && p.lineFree > now || !p.send(now) {
 			break
 		}
 	}
-	p.busy = !p.down && p.waiting() && (sent == pollBatch || p.lineFree > now)
+	p.busy = !p.down && !p.held && p.waiting() && (sent == pollBatch || p.lineFree > now)
 	return p.next(now, sent == pollBatch)
 }
 
@@ -293,7 +226,7 @@ func (p *Port) waiting() bool {
 	return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0
 }
 
-// next is when Poll has something to do. A stop without end is not waited for: Hold ends it.
+// next is when Poll has something to do.
 func (p *Port) next(now time.Duration, more bool) time.Duration {
 	if more {
 		return now
@@ -310,11 +243,7 @@ func (p *Port) next(now time.Duration, more bool) time.Duration {
 	if p.busy {
 		soonest(p.lineFree)
 	}
-	for _, until := range p.pausedUntil {
-		if until != 0 && until != forever {
-			soonest(until)
-		}
-	}
+	p.resumes(now, soonest)
 	return at
 }
 
@@ -333,13 +262,11 @@ func (p *Port) send(now time.Duration) bool {
 	return false
 }
 
-func (p *Port) paused(prio uint8) bool { return p.pausedUntil[prio] != 0 }
-
 // sendCNP sends a CNP that waits. They go before all else: they are small, and late ones mean a longer queue at the
 // switch.
 func (p *Port) sendCNP(now time.Duration) bool {
-	prio := p.congestion().CNPPrio & 7
-	if p.paused(prio) {
+	prio := p.qos().of(p.congestion().CNPDSCP<<2, p.congestion().CNPPrio)
+	if p.paused(now, prio) {
 		return false
 	}
 	for len(p.cnps) > 0 {
@@ -358,7 +285,7 @@ func (p *Port) sendCNP(now time.Duration) bool {
 // sendHost sends a frame of the host's stack: strict priority, the highest first.
 func (p *Port) sendHost(now time.Duration) bool {
 	for prio := 7; prio >= 0 && p.queued > 0; prio-- {
-		if r := &p.host[prio]; r.len() > 0 && !p.paused(uint8(prio)) {
+		if r := &p.host[prio]; r.len() > 0 && !p.paused(now, uint8(prio)) {
 			frame := r.pop()
 			p.queued -= len(frame)
 			p.transmit(now, frame, uint8(prio), false)
@@ -374,7 +301,7 @@ func (p *Port) sendQP(now time.Duration) bool {
 		q := p.ready.pop()
 		q.queued = false
 		k, prio, at := q.want(now)
-		if k != idle && p.paused(prio) {
+		if k != idle && p.paused(now, prio) {
 			q.queued = true
 			p.parked[prio] = append(p.parked[prio], q)
 			p.schedule(q, q.deadline(now))
@@ -410,6 +337,7 @@ func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) 
 		whole := time.Duration(d)
 		p.lineFree, p.lineRest = p.lineFree+whole, d-float64(whole)
 	}
+	p.limit(now, prio, wireSize(frame))
 	c := &p.Counters
 	c.TxPrio[prio].add(len(frame))
 	if rdma && frame[0]&1 != 0 {

@@ -91,18 +91,27 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 		resume       time.Duration // when priority 3 sends again
 		paused       uint64        // us
 		others       bool
+		deaf         bool // the port is set to obey no pauses
 	}{
 		// 0xffff quanta of 512 bits at 25 Gbit/s are 1342 us.
-		{"priority 3", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 1342 * time.Microsecond, 1342, true},
+		{"priority 3", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 1342 * time.Microsecond, 1342, true, false},
+		{"priority 3, twice", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff),
+			1442 * time.Microsecond, 1442, true, false},
+		{"priority 3, deaf", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 0, 0, true, true},
+		{"the link, deaf", pauseFrame(pauseLink, 0xffff), nil, 0, 0, true, true},
 		{"priority 3, then none", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), pauseFrame(pausePrio, 1<<3),
-			100 * time.Microsecond, 100, true},
-		{"the link", pauseFrame(pauseLink, 0xffff), nil, 1342 * time.Microsecond, 1342, false},
-		{"another priority", pauseFrame(pausePrio, 1<<4, 0, 0, 0, 0, 0xffff), nil, 0, 0, true},
-		{"a pause without classes", pauseFrame(pausePrio, 0, 9, 9, 9, 9), nil, 0, 0, true},
+			100 * time.Microsecond, 100, true, false},
+		{"the link", pauseFrame(pauseLink, 0xffff), nil, 1342 * time.Microsecond, 1342, false, false},
+		{"another priority", pauseFrame(pausePrio, 1<<4, 0, 0, 0, 0, 0xffff), nil, 0, 0, true, false},
+		{"a pause without classes", pauseFrame(pausePrio, 0, 9, 9, 9, 9), nil, 0, 0, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSim(t, RC, 25e9, nil)
 			a := s.nodes[0]
+			*a.port.cfg.QoS = QoS{RxPause: !c.deaf}
+			if !c.deaf {
+				a.port.cfg.QoS.RxPFC = 1 << 3
+			}
 			var first [8]time.Duration
 			s.carry = func(from *node, now time.Duration, frame []byte) {
 				prio := 0
@@ -128,8 +137,13 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 			if sends := first[0] <= time.Microsecond; sends != c.others {
 				t.Errorf("priority 0 sends after %v", first[0])
 			}
-			if got := a.port.Counters.PausedUS[3]; got != c.paused {
-				t.Errorf("paused for %d us, want %d", got, c.paused)
+			k := a.port.Counters
+			got := k.PausedUS[3]
+			if !c.others {
+				got = k.PausedUS[0]
+			}
+			if got != c.paused || k.RxTransitions[3]+k.RxTransitions[0] != min(1, c.paused) || k.RxControl == 0 {
+				t.Errorf("paused for %d us, want %d: %+v", got, c.paused, k)
 			}
 		})
 	}
@@ -138,17 +152,49 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 func TestHeldPortKeepsWhatItHas(t *testing.T) {
 	w := &tee{}
 	p := NewPort(PortConfig{Wire: w, Rate: 1e9})
-	p.Hold(0, true)
+	p.Hold(true)
 	for range 10 {
 		p.Enqueue(make([]byte, 100), 5)
 	}
 	if next := p.Poll(time.Microsecond); next != never || len(w.at) != 0 {
 		t.Errorf("held: %d frames, next at %v", len(w.at), next)
 	}
-	p.Hold(time.Second, false)
+	p.Hold(false)
 	runPort(p, time.Second, 2*time.Second, 0)
-	if len(w.at) != 10 || p.Counters.PausedUS[5] != 1e6 || p.Counters.RxPause[5] != 2 {
+	if len(w.at) != 10 || p.Counters.PausedUS[5] != 0 || p.Counters.RxPause[5] != 0 {
 		t.Errorf("%d frames, counters %+v", len(w.at), p.Counters)
+	}
+}
+
+// TestTrafficClassKeepsItsRate sends frames of two priorities, the class of one of which is limited.
+func TestTrafficClassKeepsItsRate(t *testing.T) {
+	q := DefaultQoS()
+	q.MaxRate[3] = 100e6
+	w := &tee{}
+	p := NewPort(PortConfig{Wire: w, Rate: 1e9, QoS: &q})
+	for range 10 {
+		p.Enqueue(make([]byte, 1226), 3)
+		p.Enqueue(make([]byte, 1226), 2)
+	}
+	runPort(p, 0, time.Second, 0)
+	// 1250 bytes on the wire take 10 us of the port, and 100 us of the class.
+	if len(w.at) != 20 || w.at[19] != 900*time.Microsecond || w.at[10] > 200*time.Microsecond {
+		t.Errorf("frames at %v", w.at)
+	}
+}
+
+// TestPriorityOfDSCP has a port that trusts the DSCP: what its QP sends with DSCP 26 is of priority 3.
+func TestPriorityOfDSCP(t *testing.T) {
+	q := DefaultQoS()
+	path := Path{Prio: 1, TClass: 26 << 2}
+	if n := q.Priority(&path); n != 1 {
+		t.Errorf("priority %d by the tag, want 1", n)
+	}
+	if q.TrustDSCP = true; q.Priority(&path) != 3 {
+		t.Errorf("priority %d by the DSCP, want 3", q.Priority(&path))
+	}
+	if q.Prio[26] = 0xff; q.Priority(&path) > 7 {
+		t.Error("a priority above 7")
 	}
 }
 

@@ -251,7 +251,7 @@ const (
 // Acknowledgements are not paced and go first. Data of reads and requests have turns, or one direction could starve the
 // other.
 func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
-	prio = q.attr.Path.Prio
+	prio = q.prio()
 	data := false
 	if r := q.rcv.first(); r != nil {
 		if r.op != replyRead {
@@ -264,7 +264,7 @@ func (q *QP) want(now time.Duration) (k kind, prio uint8, at time.Duration) {
 	} else if asks {
 		k = request
 		if q.cfg.Type >= UD {
-			prio = q.snd.at(q.snd.cur).To.Prio & 7
+			prio = q.port.qos().Priority(&q.snd.at(q.snd.cur).To)
 		}
 	} else {
 		return idle, 0, never

@@ -7,6 +7,7 @@ import "slices"
 type responder struct {
 	psn, msn uint32
 	nak      bool // a NAK for psn is out: others are dropped until psn comes
+	rnr      bool // an RNR NAK for psn is out: likewise, but what is dropped is not out of sequence
 
 	// The message that is being received: hSend, hWrite or 0.
 	message header
@@ -117,6 +118,8 @@ func (q *QP) request(p *Packet) {
 	case diff < 0:
 		q.duplicate(p)
 		return
+	case r.rnr:
+		return // was under way when the RNR NAK went out, and comes again after psn
 	default:
 		q.count.OutOfSequence++
 		if !r.nak {
@@ -129,7 +132,7 @@ func (q *QP) request(p *Packet) {
 		q.requestUC(p)
 		return
 	}
-	r.nak = false
+	r.nak, r.rnr = false, false
 	code, ok := q.execute(p)
 	if ok {
 		// The response of a read or atomic acknowledges it.
@@ -140,7 +143,7 @@ func (q *QP) request(p *Packet) {
 	}
 	r.acknowledge(code, p.PSN)
 	if code>>5 == aethRNR>>5 {
-		r.nak = true
+		r.rnr = true
 		return
 	}
 	ev := EventInvalid
