@@ -21,7 +21,10 @@ func TestQoSRegisters(t *testing.T) {
 	_, gs := newLab(t, 1, NIC{RateBits: 25e9}, nil)
 	g := gs[0]
 	none := func([]byte) {}
-	read := func(reg uint32, fill func(d []byte), f bits) uint64 { t.Helper(); return f.get(g.register(reg, false, fill)) }
+	read := func(reg uint32, fill func(d []byte), f bits) uint64 {
+		t.Helper()
+		return f.get(g.register(reg, false, fill))
+	}
 	for f, want := range map[bits]uint64{pfccPptx: 1, pfccPprx: 1, pfccPfcrx: 0, pfccPfctx: 0} {
 		if got := read(regPFCC, none, f); got != want {
 			t.Errorf("PFCC field %#x of a new adapter is %d, want %d", f, got, want)

@@ -54,7 +54,7 @@ func switchMiddle(dir string) error {
 			fmt.Fprintln(os.Stderr, err)
 		}
 	}()
-	ports := []Port{{"a", filepath.Join(dir, "a")}, {"b", filepath.Join(dir, "b")}}
+	ports := []Port{{Name: "a", Path: filepath.Join(dir, "a")}, {Name: "b", Path: filepath.Join(dir, "b")}}
 	return Run(ctx, Config{Ports: ports, Control: filepath.Join(dir, "control"), ready: func(*bridge) {
 		fmt.Println("ready")
 	}})
@@ -293,7 +293,7 @@ func between(b *testing.B, middle string) (fds [2]int, counters func() Counters,
 		}
 		if middle == "switch-shaped" { // all that costs time and holds back or loses next to nothing
 			l := Link{Rate: MaxRate, Jitter: 1, Delay: 1, Loss: 1e-18, ECN: RED{1 << 20, 2 << 20, 0.1},
-				PFC: PFC{4 << 20, 2 << 20}}
+				PFC: PFC{High: 4 << 20, Low: 2 << 20}}
 			if err := client.SetLink(context.Background(), AllPorts, l); err != nil {
 				b.Fatal(err)
 			}

@@ -57,6 +57,7 @@ type bridge struct {
 
 	epoch     time.Time // zero of the monotonic clock
 	shaped    []*port   // those with impaired links
+	paused    []*conn   // senders whose NICs were paused
 	timer     *timer    // nil before the first impairment
 	readLimit int       // of one read, at most readSize
 

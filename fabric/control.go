@@ -38,7 +38,8 @@ type request struct {
 	Command string `json:"command"`
 	// name; for set-link also AllPorts; for capture also that or nothing, which mean all
 	Port    string `json:"port,omitempty"`
-	Path    string `json:"path,omitempty"`    // add-port
+	Path    string `json:"path,omitempty"` // add-port
+	Rate    int64  `json:"rate_bits_per_second,omitempty"`
 	Snaplen int    `json:"snaplen,omitempty"` // capture: bytes kept of each frame, 0 for all
 	Link    *Link  `json:"link,omitempty"`    // set-link: the whole link; what is left out is not impaired
 }
@@ -195,7 +196,7 @@ func (c *control) answer(req request) response {
 			n := c.b.snapshot()
 			r.Counters = &n
 		case commandAddPort:
-			return c.b.addPort(Port{req.Port, req.Path})
+			return c.b.addPort(Port{req.Port, req.Path, req.Rate})
 		case commandRemovePort:
 			return c.b.removePort(req.Port)
 		case commandSetLink:

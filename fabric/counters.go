@@ -46,9 +46,10 @@ type PortCounters struct {
 	InFlight  int    `json:"in_flight_bytes"` // on the way for the link's delay now, prefixes included
 	Reordered uint64 `json:"reordered"`       // frames that overtook others on the link
 	ECNMarked uint64 `json:"ecn_marked"`      // frames that the link marked
-	// how often the node was not read from as a receiver with PFC did not keep up
-	Pauses uint64        `json:"pauses"`
-	Paused time.Duration `json:"paused_ns"` // for how long in all
+	// how often the node was held as a receiver with PFC did not keep up: it was not read from, or its NIC was paused
+	Pauses      uint64        `json:"pauses"`
+	Paused      time.Duration `json:"paused_ns"`    // for how long in all
+	PauseFrames uint64        `json:"pause_frames"` // sent to its NIC, counted by tx_frames too
 }
 
 // Drops counts the frames for a port that did not reach its node, by reason.
@@ -78,13 +79,13 @@ func (b *bridge) snapshot() Counters {
 		pc.Addresses = p.macs
 		pc.Link = p.link
 		if p.shape != nil {
-			pc.QueueBytes = p.shape.wait.bytes
+			pc.QueueBytes = p.shape.waiting()
 			pc.InFlight = p.shape.flight.bytes
 		}
 		if p.conn != nil {
 			pc.Connected = true
 			pc.QueueBytes += p.conn.queue.bytes
-			if p.conn.holds > 0 {
+			if p.conn.held() != 0 {
 				pc.Paused += time.Duration(b.mono() - p.conn.heldSince)
 			}
 		}

@@ -23,22 +23,13 @@ func markCE(frame []byte) bool {
 	if len(frame) < minFrame {
 		return false
 	}
-	kind := binary.BigEndian.Uint16(frame[12:])
-	ip := frame[minFrame:]
-	for range maxTags {
-		if kind != etherVLAN && kind != etherQinQ || len(ip) < 4 {
-			break
-		}
-		kind = binary.BigEndian.Uint16(ip[2:])
-		ip = ip[4:]
+	kind, ip, _ := network(frame)
+	if _, ok := trafficClass(kind, ip); !ok {
+		return false
 	}
 	shift := 0 // of the field in the second byte
-	switch {
-	case kind == etherIPv4 && len(ip) >= ipv4Header && ip[0]>>4 == 4 && ip[0]&0xf >= ipv4Header/4:
-	case kind == etherIPv6 && len(ip) >= ipv6Header && ip[0]>>4 == 6:
+	if kind == etherIPv6 {
 		shift = 4 // the traffic class is the second and third half byte; its two lowest bits are ECN
-	default:
-		return false
 	}
 	if ecn := ip[1] >> shift & ecnMask; ecn == notECT || ecn == ecnCE {
 		return false

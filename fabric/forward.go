@@ -53,7 +53,7 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 			}
 		}
 		switch {
-		case to == p:
+		case to == p || last.dst == controlAddress:
 			p.counters.RxFiltered++
 		case to != nil:
 			b.emit(to.conn, s)
@@ -69,8 +69,8 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 		if c.out.frames > 0 { // else closed by the flush of another
 			c.flush(buf)
 		}
-		if c.port.congested && p.conn != nil {
-			c.port.hold(p.conn)
+		if of := c.port.congested & c.sent; of != 0 && p.conn != nil {
+			c.port.hold(p.conn, of)
 		}
 	}
 	b.touched = b.touched[:0]
@@ -252,10 +252,10 @@ func (c *conn) block(on bool) {
 	}
 }
 
-// interest tells epoll what to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is held.
+// interest tells epoll what to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is stopped.
 func (c *conn) interest(blocked bool) {
 	ev := unix.EpollEvent{Fd: c.id}
-	if c.holds == 0 {
+	if !c.stopped() {
 		ev.Events |= unix.EPOLLIN
 	}
 	if blocked {

@@ -57,6 +57,9 @@ func (b *bridge) portNames() string {
 func (p *port) setLink(l Link) {
 	b, now := p.b, p.b.mono()
 	b.log.Info("fabric: link set", "port", p.Name, "link", l)
+	if l.PFC != p.link.PFC {
+		p.release(p.congested) // in the way in which they were held
+	}
 	p.link = l
 	b.tellDirect()
 	switch {
@@ -83,7 +86,6 @@ func (p *port) setLink(l Link) {
 
 // unshape takes the shaper of a port away.
 func (b *bridge) unshape(p *port) {
-	p.releaseSenders()
 	p.shape = nil
 	b.shaped = slices.DeleteFunc(b.shaped, func(o *port) bool { return o == p })
 }
@@ -95,6 +97,7 @@ func (c *conn) shapeOutbox(buf []byte) {
 	c.out = outbox{spans: spans[:0]}
 	now := c.port.b.mono()
 	s.advance(now) // so that what has gone is not counted as waiting
+	c.sent = 0
 	for _, sp := range spans {
 		for off := sp.off; off < sp.end; {
 			end := off + prefixLen + int(binary.BigEndian.Uint32(buf[off:]))
@@ -102,7 +105,7 @@ func (c *conn) shapeOutbox(buf []byte) {
 			if backlog > 0 {
 				backlog += s.out.bytes // it will stand behind
 			}
-			s.admit(buf[off:end], backlog, now)
+			c.sent |= 1 << s.admit(buf[off:end], backlog, now)
 			s.advance(now)
 			off = end
 		}
@@ -164,7 +167,7 @@ func (c *conn) transmit() {
 		c.queue.push(f.data(), f.len()-prefixLen)
 		s.release(f)
 	}
-	p.counters.QueuePeak = max(p.counters.QueuePeak, s.queued(c.queue.bytes))
+	p.counters.QueuePeak = max(p.counters.QueuePeak, s.waiting()+c.queue.bytes)
 	c.block(!c.queue.empty()) // which may close c
 	p.updatePFC()
 }
@@ -172,55 +175,6 @@ func (c *conn) transmit() {
 // adjacent reports whether b begins where v ends. Both lie in chunks, which do not move.
 func adjacent(v unix.Iovec, b []byte) bool {
 	return unsafe.Add(unsafe.Pointer(v.Base), v.Len) == unsafe.Pointer(unsafe.SliceData(b))
-}
-
-// updatePFC decides whether the port's queue is too long, and lets its senders go when it no longer is.
-func (p *port) updatePFC() {
-	limits := p.link.PFC
-	q := 0
-	if p.conn != nil {
-		q = p.shape.queued(p.conn.queue.bytes)
-	}
-	switch {
-	case limits != PFC{} && q > limits.High:
-		p.congested = true
-	case limits == PFC{} || q <= limits.Low:
-		p.releaseSenders()
-	}
-}
-
-// hold stops reading from a sender until the queue of p has become short.
-func (p *port) hold(sender *conn) {
-	if slices.Contains(p.held, sender) {
-		return
-	}
-	p.held = append(p.held, sender)
-	if sender.holds++; sender.holds == 1 {
-		sender.port.counters.Pauses++
-		sender.heldSince = p.b.mono()
-		sender.interest(sender.blocked)
-	}
-}
-
-// releaseSenders resumes reading from all senders that p has paused.
-func (p *port) releaseSenders() {
-	p.congested = false
-	held := p.held
-	p.held = nil
-	for _, c := range held {
-		if c.port.conn != c {
-			continue // closed by the failure of another
-		}
-		if c.holds--; c.holds == 0 {
-			c.endPause()
-			c.interest(c.blocked)
-		}
-	}
-}
-
-// endPause counts the time of a pause.
-func (c *conn) endPause() {
-	c.port.counters.Paused += time.Duration(c.port.b.mono() - c.heldSince)
 }
 
 // A timer wakes the loop when a frame is due on a link. It is armed only while one waits, and there
@@ -279,5 +233,5 @@ func (b *bridge) runLinks() error {
 		}
 		next = min(next, p.shape.next())
 	}
-	return b.timer.arm(next, now)
+	return b.timer.arm(min(next, b.repeatPauses(now)), now)
 }

@@ -379,9 +379,9 @@ func TestPFCLosesNothing(t *testing.T) {
 		name string
 		link Link
 	}{
-		{"a slow link", Link{Rate: 400e6, PFC: PFC{high, low}, Buffer: high}},
-		{"a slow link with delay", Link{Rate: 400e6, Delay: time.Millisecond, PFC: PFC{high, 0}}},
-		{"a slow node", Link{PFC: PFC{high, low}}},
+		{"a slow link", Link{Rate: 400e6, PFC: PFC{High: high, Low: low}, Buffer: high}},
+		{"a slow link with delay", Link{Rate: 400e6, Delay: time.Millisecond, PFC: PFC{High: high, Low: 0}}},
+		{"a slow node", Link{PFC: PFC{High: high, Low: low}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, nodes := attachAll(t, 4, func(cfg *Config) { cfg.QueueBytes = 64 << 10 })
@@ -444,14 +444,14 @@ func TestAPauseEndsWithItsCause(t *testing.T) {
 		{"the link is cleared", func(s *testSwitch, _ []*node) { s.set("p1", Link{}) }},
 		{"PFC alone is taken away", func(s *testSwitch, _ []*node) { s.set(AllPorts, Link{Delay: 1}) }},
 		{"its thresholds are raised", func(s *testSwitch, _ []*node) {
-			s.set("p1", Link{PFC: PFC{MaxBuffer, MaxBuffer}})
+			s.set("p1", Link{PFC: PFC{High: MaxBuffer, Low: MaxBuffer}})
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s, nodes := attachAll(t, 3, nil)
 			teach(t, nodes)
-			s.set("p1", Link{PFC: PFC{1000, 0}})
+			s.set("p1", Link{PFC: PFC{High: 1000, Low: 0}})
 			const n = 2000
 			sent := nodes[0].sendAll(append(to(1, 0, n, 2000), frame(station(2), station(0), 60, 99)))
 			s.until("held", "p0", func(p PortCounters) bool { return p.Pauses == 1 })
@@ -482,7 +482,7 @@ func TestAPauseEndsWithItsCause(t *testing.T) {
 func TestASenderThatGoesWhileHeldIsForgotten(t *testing.T) {
 	s, nodes := attachAll(t, 2, nil)
 	teach(t, nodes)
-	s.set("p1", Link{PFC: PFC{1000, 0}})
+	s.set("p1", Link{PFC: PFC{High: 1000, Low: 0}})
 	sent := nodes[0].sendAll(to(1, 0, 2000, 2000))
 	s.until("held", "p0", func(p PortCounters) bool { return p.Pauses == 1 })
 	nodes[0].conn.Close()
@@ -511,7 +511,7 @@ func TestPFCDoesNotDeadlock(t *testing.T) {
 	const ports, n, size = 4, 300, 4200
 	s, nodes := attachAll(t, ports, nil)
 	teach(t, nodes)
-	s.set(AllPorts, Link{Rate: 1e9, Delay: 100 * time.Microsecond, PFC: PFC{8 << 10, 0}})
+	s.set(AllPorts, Link{Rate: 1e9, Delay: 100 * time.Microsecond, PFC: PFC{High: 8 << 10, Low: 0}})
 	var wg sync.WaitGroup
 	for i, me := range nodes {
 		var frames [][]byte
@@ -685,7 +685,7 @@ func TestPropertyFramesSurviveChangesOfTheirLink(t *testing.T) {
 			l := drawLink(rt)
 			l.Loss, l.Reorder, l.Buffer = 0, 0, 0
 			l.Rate = max(l.Rate, 1e9) // so that the test has an end
-			l.PFC = PFC{64 << 10, 1000}
+			l.PFC = PFC{High: 64 << 10, Low: 1000}
 			if err := s.client.SetLink(t.Context(), "p1", l); err != nil {
 				rt.Fatal(err)
 			}

@@ -41,6 +41,9 @@ type Link struct {
 	Loss float64 `json:"loss,omitzero"`
 	// Reorder is the probability with which a frame skips the delay and so overtakes all that are delayed.
 	Reorder float64 `json:"reorder,omitzero"`
+	// Trust says where the priority of a frame comes from. Each priority has its own queue, to which Buffer, ECN and
+	// PFC apply, and the highest goes first. Without trust all frames are in one queue.
+	Trust Trust `json:"trust,omitzero"`
 	// ECN marks packets by what waits for the link.
 	ECN RED `json:"ecn,omitzero"`
 	// Buffer bounds what waits for the link, in bytes; an empty one takes any frame. 0 is the
@@ -65,12 +68,13 @@ type RED struct {
 	Probability float64 `json:"probability"`
 }
 
-// PFC makes a port lossless, as priority flow control does (IEEE 802.1Qbb), with all traffic in one
-// class: while the port's queue is above High bytes, the switch reads nothing more from the nodes
-// that send to it, until it is down to Low. The zero value holds nobody.
+// PFC makes queues of a port lossless, as priority flow control does (IEEE 802.1Qbb): while a queue is above High bytes,
+// the nodes that send to it are held, until it is down to Low. Of says which queues. Without it all of
+// them hold whole links. The zero value holds nobody.
 type PFC struct {
-	High int `json:"high_bytes"`
-	Low  int `json:"low_bytes"`
+	High int        `json:"high_bytes"`
+	Low  int        `json:"low_bytes"`
+	Of   Priorities `json:"priorities,omitzero"`
 }
 
 // Impaired reports whether l does anything to frames.
@@ -103,6 +107,11 @@ func (l Link) Validate() error {
 		return fmt.Errorf("link: delay %v: want 0s to %v", l.Delay, MaxDelay)
 	case l.Jitter < 0 || l.Jitter > l.Delay:
 		return fmt.Errorf("link: jitter %v: want 0s to the delay, %v", l.Jitter, l.Delay)
+	case l.Trust != "" && l.Trust != TrustPCP && l.Trust != TrustDSCP:
+		return fmt.Errorf("link: trust %q: want %s or %s", l.Trust, TrustPCP, TrustDSCP)
+	case l.PFC.Of != 0 && l.Trust == "":
+		return fmt.Errorf("link: pfc of priorities %v without trust: want a trust of %s or %s", l.PFC.Of, TrustDSCP,
+			TrustPCP)
 	case l.Reorder != 0 && l.Delay == 0:
 		return fmt.Errorf("link: reorder probability %v without a delay: want 0, or a delay for frames to overtake in",
 			l.Reorder)

@@ -52,6 +52,7 @@ var linkKeys = []linkKey{
 	setting("jitter", func(l *Link) *time.Duration { return &l.Jitter }, parseTime, formatTime),
 	setting("loss", func(l *Link) *float64 { return &l.Loss }, parsePercent, formatPercent),
 	setting("reorder", func(l *Link) *float64 { return &l.Reorder }, parsePercent, formatPercent),
+	setting("trust", func(l *Link) *Trust { return &l.Trust }, parseTrust, func(t Trust) string { return string(t) }),
 	setting("ecn", func(l *Link) *RED { return &l.ECN }, parseRED, formatRED),
 	setting("buffer", func(l *Link) *int { return &l.Buffer }, parseSize, formatSize),
 	setting("pfc", func(l *Link) *PFC { return &l.PFC }, parsePFC, formatPFC),
@@ -68,7 +69,7 @@ func LinkKeys() []string {
 }
 
 // Set sets one of LinkKeys to what a text says: rates as 1Gbit, sizes as 64KiB, times as 50us,
-// probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW. 0 takes any setting away.
+// probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW or HIGH:LOW:PRIORITIES, trust as dscp or pcp. 0 takes any setting away.
 // Whether the settings fit together is for Validate to say.
 func (l *Link) Set(key, text string) error {
 	if i := slices.Index(LinkKeys(), key); i >= 0 {
@@ -232,17 +233,37 @@ func formatRED(r RED) string {
 	return formatSize(r.Min) + ":" + formatSize(r.Max) + ":" + p + "%"
 }
 
-func parsePFC(s string) (PFC, error) {
-	high, low, ok := strings.Cut(s, ":")
-	if !ok {
-		return PFC{}, fmt.Errorf("thresholds %q: want HIGH:LOW, such as 64KiB:32KiB", s)
+func parseTrust(s string) (Trust, error) {
+	if t := Trust(s); t == TrustPCP || t == TrustDSCP {
+		return t, nil
 	}
-	h, err1 := orZero(high)
-	l, err2 := orZero(low)
-	return PFC{High: h, Low: l}, cmp.Or(err1, err2)
+	return "", fmt.Errorf("trust %q: want %s or %s", s, TrustDSCP, TrustPCP)
 }
 
-func formatPFC(p PFC) string { return formatSize(p.High) + ":" + formatSize(p.Low) }
+func parsePFC(s string) (PFC, error) {
+	high, rest, ok := strings.Cut(s, ":")
+	if !ok {
+		return PFC{}, fmt.Errorf("thresholds %q: want HIGH:LOW, such as 64KiB:32KiB, or HIGH:LOW:PRIORITIES, such as "+
+			"64KiB:32KiB:3", s)
+	}
+	var p PFC
+	var err1, err2, err3 error
+	low, of, some := strings.Cut(rest, ":")
+	p.High, err1 = orZero(high)
+	p.Low, err2 = orZero(low)
+	if some {
+		err3 = p.Of.UnmarshalText([]byte(of))
+	}
+	return p, cmp.Or(err1, err2, err3)
+}
+
+func formatPFC(p PFC) string {
+	text := formatSize(p.High) + ":" + formatSize(p.Low)
+	if p.Of != 0 {
+		text += ":" + p.Of.String()
+	}
+	return text
+}
 
 func parseSeed(s string) (uint64, error) {
 	n, err := strconv.ParseUint(s, 10, 64)

@@ -33,7 +33,7 @@ func TestLinkSetAndGet(t *testing.T) {
 		{"ecn", "0", Link{}, ""},
 		{"buffer", "256KiB", Link{Buffer: 256 << 10}, ""},
 		{"buffer", "1024KiB", Link{Buffer: 1 << 20}, "1MiB"},
-		{"pfc", "64KiB:0", Link{PFC: PFC{64 << 10, 0}}, ""},
+		{"pfc", "64KiB:0", Link{PFC: PFC{High: 64 << 10, Low: 0}}, ""},
 		{"seed", "18446744073709551615", Link{Seed: 1<<64 - 1}, ""},
 	}
 	for _, tt := range tests {
@@ -78,10 +78,11 @@ func TestLinkSetErrors(t *testing.T) {
 		{"ecn", "30KiB:90KiB", `marks "30KiB:90KiB": want MIN:MAX:PERCENT, such as 30KiB:90KiB:10%`},
 		{"ecn", "x:90KiB:1%", `size "x": ` + size},
 		{"ecn", "1B:2B:3", `percentage "3": ` + share},
-		{"pfc", "64KiB", `thresholds "64KiB": want HIGH:LOW, such as 64KiB:32KiB`},
+		{"pfc", "64KiB", `thresholds "64KiB": want HIGH:LOW, such as 64KiB:32KiB, or ` +
+			`HIGH:LOW:PRIORITIES, such as 64KiB:32KiB:3`},
 		{"pfc", "64KiB:", `size "": ` + size},
 		{"seed", "-1", `seed "-1": want a whole number below 2^64`},
-		{"mood", "bad", `link has no setting "mood": want one of rate, burst, delay, jitter, loss, reorder, ecn, buffer, pfc, seed`},
+		{"mood", "bad", `link has no setting "mood": want one of rate, burst, delay, jitter, loss, reorder, trust, ecn, buffer, pfc, seed`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.key+" "+tt.text, func(t *testing.T) {

@@ -16,6 +16,8 @@ const AllPorts = "all"
 type Port struct {
 	Name string `json:"name"` // unique in the switch
 	Path string `json:"path"` // of the listening socket, absolute, at most 107 bytes
+	// Rate is that of a NIC which obeys pauses, in bits a second; 0: it obeys none. PFC then stops reading from it.
+	Rate int64 `json:"rate_bits_per_second,omitzero"`
 }
 
 func (p Port) validate() error {
@@ -27,6 +29,8 @@ func (p Port) validate() error {
 	case !filepath.IsAbs(p.Path):
 		// The daemon's working directory is not its client's.
 		return fmt.Errorf("add port %q: path %q is not absolute", p.Name, p.Path)
+	case p.Rate < 0:
+		return fmt.Errorf("add port %q: rate of %d bit/s: want 0 or more", p.Name, p.Rate)
 	}
 	return nil
 }
@@ -43,9 +47,9 @@ type port struct {
 	swept    int64 // when aged ones were last searched for, Unix nanoseconds
 
 	link      Link
-	shape     *shaper // nil if link has no impairments
-	congested bool    // the queue is above PFC.High, or was and is still above PFC.Low
-	held      []*conn // senders that are not read from until it is not
+	shape     *shaper    // nil if link has no impairments
+	congested Priorities // whose queues are above PFC.High, or were and are still above PFC.Low
+	held      []hold     // the senders that fill them
 }
 
 // ready accepts a connection. A connection that is there already is replaced; the package comment says why.
@@ -114,8 +118,10 @@ type conn struct {
 	out     outbox // what goes to the node from the read in hand
 	blocked bool   // EPOLLOUT is asked for
 
-	holds     int   // ports that hold this sender; while there are any, EPOLLIN is not asked for
-	heldSince int64 // on the monotonic clock
+	sent       Priorities          // of the frames to the node in the read in hand
+	holds      [priorities + 1]int // ports that hold this sender, by priority, and its whole link
+	heldSince  int64               // on the monotonic clock
+	pauseAgain int64               // when the NIC has to hear of a pause again
 }
 
 // ready moves frames: first out of the queue, then in from the node.
@@ -123,7 +129,7 @@ func (c *conn) ready(events uint32) {
 	if events&unix.EPOLLOUT != 0 {
 		c.drain()
 	}
-	if c.holds > 0 {
+	if c.stopped() {
 		// The event is from before the pause. But the end of the stream is reported whatever is
 		// asked for, and would be again and again: what is still in it is taken, less than the
 		// node's send buffer.
@@ -175,18 +181,17 @@ func (c *conn) close() {
 	if p.shape != nil {
 		p.counters.Drops.Disconnected += p.shape.clear()
 	}
-	if c.holds > 0 {
+	if c.held() != 0 {
 		c.endPause()
 		for _, o := range p.b.shaped {
-			o.held = slices.DeleteFunc(o.held, func(h *conn) bool { return h == c })
+			o.held = slices.DeleteFunc(o.held, func(h hold) bool { return h.sender == c })
 		}
+		p.b.paused = slices.DeleteFunc(p.b.paused, func(o *conn) bool { return o == c })
 	}
 	p.b.unwatch(c.id)
 	unix.Close(c.fd)
 	p.b.table.forget(p)
 	p.conn = nil
 	p.counters.Since = p.b.now()
-	if p.congested {
-		p.releaseSenders()
-	}
+	p.release(p.congested)
 }

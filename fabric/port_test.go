@@ -149,18 +149,18 @@ func TestAddPortErrors(t *testing.T) {
 		port Port
 		want string
 	}{
-		{"no name", Port{"", "/a"}, `add port at "/a": the name is empty`},
-		{"the name for all", Port{"all", "/a"}, `add port "all": this name stands for all ports: choose another`},
-		{"a relative path", Port{"x", "a"}, `add port "x": path "a" is not absolute`},
-		{"a name twice", Port{"p0", "/a"},
+		{"no name", Port{Name: "", Path: "/a"}, `add port at "/a": the name is empty`},
+		{"the name for all", Port{Name: "all", Path: "/a"}, `add port "all": this name stands for all ports: choose another`},
+		{"a relative path", Port{Name: "x", Path: "a"}, `add port "x": path "a" is not absolute`},
+		{"a name twice", Port{Name: "p0", Path: "/a"},
 			fmt.Sprintf(`add port "p0": the switch has a port of this name, at %q: remove it first or choose another name`, s.port("p0").Path)},
-		{"a path twice", Port{"x", s.port("p0").Path},
+		{"a path twice", Port{Name: "x", Path: s.port("p0").Path},
 			fmt.Sprintf(`add port "x": port "p0" listens at %q already: choose another path`, s.port("p0").Path)},
-		{"a path that is too long", Port{"x", long},
+		{"a path that is too long", Port{Name: "x", Path: long},
 			`the path has 108 bytes and a unix socket's may have 107: use a directory with a shorter name`},
-		{"a file in the way", Port{"x", file},
+		{"a file in the way", Port{Name: "x", Path: file},
 			`the path exists and is not a socket (mode -rw-------): remove it or choose another path`},
-		{"a directory that is not there", Port{"x", "/no/such/directory/x"},
+		{"a directory that is not there", Port{Name: "x", Path: "/no/such/directory/x"},
 			`listen at "/no/such/directory/x": bind: no such file or directory`},
 	}
 	for _, tt := range tests {
@@ -190,9 +190,9 @@ func TestRunRefusesABadConfig(t *testing.T) {
 	}{
 		{"no control socket", Config{}, "start switch: no path for the control socket"},
 		{"a negative queue", Config{Control: control, QueueBytes: -1}, "start switch: queue of -1 bytes"},
-		{"a port twice", Config{Control: control, Ports: []Port{{"a", dir + "/a"}, {"a", dir + "/b"}}},
+		{"a port twice", Config{Control: control, Ports: []Port{{Name: "a", Path: dir + "/a"}, {Name: "a", Path: dir + "/b"}}},
 			"choose another name"},
-		{"a control socket in no directory", Config{Control: dir + "/no/control", Ports: []Port{{"a", dir + "/a"}}},
+		{"a control socket in no directory", Config{Control: dir + "/no/control", Ports: []Port{{Name: "a", Path: dir + "/a"}}},
 			"no such file or directory"},
 	}
 	for _, tt := range tests {
@@ -231,7 +231,7 @@ func TestSocketsOfAKilledSwitchAreReplaced(t *testing.T) {
 		l.Close()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg := Config{Control: filepath.Join(dir, "control"), Ports: []Port{{"p0", filepath.Join(dir, "p0.sock")}},
+	cfg := Config{Control: filepath.Join(dir, "control"), Ports: []Port{{Name: "p0", Path: filepath.Join(dir, "p0.sock")}},
 		ready: func(*bridge) {
 			cancel()
 		}}
@@ -275,7 +275,7 @@ func TestWithoutDescriptorsAConnectionIsRefusedAndDoesNotSpin(t *testing.T) {
 		}
 	}()
 	path := filepath.Join(t.TempDir(), "s")
-	if err := b.addPort(Port{"p", path}); err != nil {
+	if err := b.addPort(Port{Name: "p", Path: path}); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := net.Dial("unix", path)

@@ -66,7 +66,9 @@ type shaper struct {
 	pool     *chunks
 	fill     *chunk // takes the next frame
 
-	wait   line // has not left the switch
+	// What has not left the switch, by priority: the highest goes first, as is the default of switches (IEEE 802.1Q,
+	// 8.6.8.1).
+	wait   [priorities]line
 	flight line // is delayed; due in this order
 	out    line // has crossed the link and is to be given to the node
 
@@ -107,7 +109,11 @@ func (s *shaper) set(name string, l Link, limit int, now int64) {
 	if l.Rate != s.link.Rate || l.Burst != s.link.Burst {
 		s.free, s.rest = uint64(now), 0
 	}
+	sort := l.Trust != s.link.Trust
 	s.link, s.limit = l, limit
+	if sort {
+		s.sort()
+	}
 	if l.Buffer > 0 {
 		s.limit = l.Buffer
 	}
@@ -118,22 +124,58 @@ func (s *shaper) set(name string, l Link, limit int, now int64) {
 	s.last = min(s.last, latest)
 }
 
-// queued is what RED, PFC and the buffer go by: what waits for the link and, in backlog, what the node has not taken.
-func (s *shaper) queued(backlog int) int { return s.wait.bytes + backlog }
+// sort puts what waits into the queues of its priorities, when these are others. Frames of a flow keep their order.
+func (s *shaper) sort() {
+	old := s.wait
+	s.wait = [priorities]line{}
+	for i := len(old) - 1; i >= 0; i-- {
+		for !old[i].empty() {
+			f := old[i].pop()
+			s.wait[s.link.Trust.of(f.data()[prefixLen:])].push(f)
+		}
+	}
+}
 
-// admit takes a frame with its prefix, or drops it. It copies b.
-func (s *shaper) admit(b []byte, backlog int, now int64) {
-	q := s.queued(backlog)
-	if s.link.PFC == (PFC{}) && q > 0 && q+len(b) > s.limit {
+// queued is what RED, PFC and the buffer go by: what waits in a priority and, in backlog, what the node has not taken.
+func (s *shaper) queued(prio, backlog int) int { return s.wait[prio].bytes + backlog }
+
+// waiting is how many bytes wait in all.
+func (s *shaper) waiting() (n int) {
+	for i := range s.wait {
+		n += s.wait[i].bytes
+	}
+	return n
+}
+
+// turn is the line whose frame goes next; nil if all are empty.
+func (s *shaper) turn() *line {
+	for i := len(s.wait) - 1; i >= 0; i-- {
+		if !s.wait[i].empty() {
+			return &s.wait[i]
+		}
+	}
+	return nil
+}
+
+// admit takes a frame with its prefix, or drops it. It copies b, and returns the frame's priority.
+func (s *shaper) admit(b []byte, backlog int, now int64) (prio int) {
+	prio = s.link.Trust.of(b[prefixLen:])
+	limit := s.limit
+	if s.link.classes().has(prio) {
+		limit = s.link.PFC.High + headroom
+	}
+	q := s.queued(prio, backlog)
+	if q > 0 && q+len(b) > limit {
 		s.counters.Drops.BufferFull++
-		return
+		return prio
 	}
 	f := s.park(b)
 	f.at = now
 	if p := s.link.ECN.at(q); p > 0 && (p >= 1 || s.mark.Float64() < p) && markCE(f.data()[prefixLen:]) {
 		s.counters.ECNMarked++
 	}
-	s.wait.push(f)
+	s.wait[prio].push(f)
+	return prio
 }
 
 // at is the probability of a mark while q bytes wait.
@@ -153,7 +195,8 @@ func (s *shaper) advance(now int64) {
 		for !s.flight.empty() && s.flight.first().at <= now {
 			s.out.push(s.flight.pop())
 		}
-		if s.wait.empty() {
+		wait := s.turn()
+		if wait == nil {
 			return
 		}
 		if s.flight.bytes >= maxInFlight {
@@ -163,12 +206,12 @@ func (s *shaper) advance(now int64) {
 		if s.full { // what was missed is not made up for
 			s.full, s.open, s.free = false, now, max(s.free, uint64(now))
 		}
-		leave, free, rest := s.departure(s.wait.first())
+		leave, free, rest := s.departure(wait.first())
 		if leave > now {
 			return
 		}
 		s.free, s.rest = free, rest
-		f := s.wait.pop()
+		f := wait.pop()
 		switch {
 		case s.link.Loss > 0 && s.loss.Float64() < s.link.Loss:
 			s.counters.Drops.Lost++
@@ -221,8 +264,8 @@ func (s *shaper) next() int64 {
 	if !s.flight.empty() {
 		at = s.flight.first().at
 	}
-	if !s.wait.empty() && s.flight.bytes < maxInFlight {
-		leave, _, _ := s.departure(s.wait.first())
+	if wait := s.turn(); wait != nil && s.flight.bytes < maxInFlight {
+		leave, _, _ := s.departure(wait.first())
 		at = min(at, leave)
 	}
 	return at
@@ -254,7 +297,11 @@ func (s *shaper) release(f parked) {
 // clear forgets all frames and returns how many there were.
 func (s *shaper) clear() uint64 {
 	n := 0
-	for _, l := range []*line{&s.wait, &s.flight, &s.out} {
+	lines := []*line{&s.flight, &s.out}
+	for i := range s.wait {
+		lines = append(lines, &s.wait[i])
+	}
+	for _, l := range lines {
 		for n += l.frames(); !l.empty(); {
 			s.release(l.pop())
 		}

@@ -144,12 +144,12 @@ func TestPropertyTheRateIsKeptFromAboveAndBelow(t *testing.T) {
 			}
 		}
 		// What is in the queue now leaves without a gap.
-		if s.wait.empty() {
+		if s.wait[0].empty() {
 			return
 		}
 		began, rest := s.now, uint64(0)
-		for i := s.wait.head; i < len(s.wait.list); i++ {
-			rest += wireBits(s.wait.list[i].len() - prefixLen)
+		for i := s.wait[0].head; i < len(s.wait[0].list); i++ {
+			rest += wireBits(s.wait[0].list[i].len() - prefixLen)
 		}
 		s.run()
 		if most := float64(rest)/float64(l.Rate)*1e9 + 1; float64(s.now-began) > most {
@@ -477,7 +477,7 @@ func TestPropertyNothingIsDamagedAndNothingLeaks(t *testing.T) {
 			t.Fatalf("sent %d, came %d, marked %d; counted %+v, %d marked", len(sent), len(s.frames), marked, drops,
 				s.counters.ECNMarked)
 		}
-		if s.wait.bytes+s.flight.bytes+s.out.bytes != 0 || s.fill != nil && (s.fill.live != 0 ||
+		if s.waiting()+s.flight.bytes+s.out.bytes != 0 || s.fill != nil && (s.fill.live != 0 ||
 			len(s.fill.data) != 0) {
 			t.Fatal("something is left")
 		}

@@ -115,7 +115,7 @@ var levels = map[string][]string{
 }
 
 // links are the impairments that can be factors, as fabric set takes them.
-var links = []string{"rate", "delay", "jitter", "loss", "reorder", "ecn", "buffer", "pfc"}
+var links = []string{"rate", "delay", "jitter", "loss", "reorder", "trust", "ecn", "buffer", "pfc"}
 
 // contention is a load of N workers.
 var contention = regexp.MustCompile(`^(cpu|memory):([1-9][0-9]{0,3})$`)

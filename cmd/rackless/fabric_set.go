@@ -18,7 +18,9 @@ var linkFlags = map[string]struct{ kind, help string }{
 	"ecn": {"MIN:MAX:PERCENT", "queue from which packets are marked, from which all are, and how many just " +
 		"below that"},
 	"buffer": {"SIZE", "what may wait for the link, such as 256KiB"},
-	"pfc":    {"HIGH:LOW", "queue above which senders are held, and down to which, such as 64KiB:32KiB"},
+	"trust":  {"dscp|pcp", "what gives a frame its priority; each has its own queue"},
+	"pfc": {"HIGH:LOW[:PRIO,...]", "queue above which senders are held, and down to which, such as 64KiB:32KiB, or " +
+		"64KiB:32KiB:3 with --trust"},
 	"seed":   {"N", "of the random sequences"},
 }
 
@@ -62,6 +64,7 @@ percentages need the sign.`,
 		Example: `  rackless fabric set pair --rate 1Gbit --delay 50us
   rackless fabric set pair --port vm01 --loss 0.1% --seed 1
   rackless fabric set pair --rate 100Mbit --ecn 30KiB:90KiB:10% --pfc 128KiB:64KiB
+  rackless fabric set pair --rate 1Gbit --trust dscp --pfc 128KiB:64KiB:3
   rackless fabric set pair --clear`,
 		Args:              maxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
