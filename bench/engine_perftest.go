@@ -47,6 +47,7 @@ const (
 	leastIterations = 20    // of all queue pairs and both directions together; fewer say nothing about a bandwidth
 	mostIterations  = 10000 // more do not make a figure of an emulated NIC better
 	maxPairs        = 16384 // perftest's own
+	maxDSCP         = 63
 )
 
 // A perftest is one of perftest's programs, and how it is run.
@@ -61,6 +62,8 @@ type perftest struct {
 	timed     bool   // for a time, not a number of messages
 	immediate bool   // writes tell the other side's CPU
 	compare   bool   // atomics compare and swap; else they fetch and add
+	events    bool   // sleeps until a completion comes; else it polls
+	dscp      string // of what is sent; "": 0
 	gpu       string // number of the GPU whose memory is used; "": main memory
 	dmabuf    bool   // GPU memory is registered by way of dma-buf
 }
@@ -94,10 +97,11 @@ var perftestWords = []struct {
 	{"timed", func(p *perftest) *bool { return &p.timed }, nil},
 	{"imm", func(p *perftest) *bool { return &p.immediate }, []string{"--write_with_imm"}},
 	{"cas", func(p *perftest) *bool { return &p.compare }, []string{"-A", "CMP_AND_SWAP"}},
+	{"events", func(p *perftest) *bool { return &p.events }, []string{"-e"}},
 }
 
-// numberWord is a word that holds a number: of queue pairs, or of a GPU.
-var numberWord = regexp.MustCompile(`^(q|cuda)([0-9]{1,5})$`)
+// numberWord is a word that holds a number: of queue pairs, of a GPU, or a DSCP.
+var numberWord = regexp.MustCompile(`^(q|cuda|dscp)([0-9]{1,5})$`)
 
 // apply takes one word after the name of an engine.
 func (p *perftest) apply(word string) error {
@@ -120,11 +124,16 @@ func (p *perftest) apply(word string) error {
 		if p.pairs < 1 || p.pairs > maxPairs {
 			return fmt.Errorf("%s queue pairs; give 1 to %d", m[2], maxPairs)
 		}
+	case m != nil && m[1] == "dscp":
+		if n, _ := strconv.Atoi(m[2]); n > maxDSCP {
+			return fmt.Errorf("DSCP %s; give 0 to %d", m[2], maxDSCP)
+		}
+		p.dscp = m[2]
 	case m != nil && len(m[2]) < 4:
 		p.gpu = m[2]
 	default:
-		return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, bidi, timed, imm, cas, cudaN, dmabuf",
-			word)
+		return fmt.Errorf("%q is unknown; after a slash come rc, uc or ud, qN, dscpN, bidi, timed, imm, cas, events, "+
+			"cudaN, dmabuf", word)
 	}
 	return nil
 }
@@ -145,6 +154,8 @@ func (p perftest) permitted() error {
 		return errors.New("bidi and more queue pairs than one are for bandwidth")
 	case p.dmabuf && p.gpu == "":
 		return errors.New("dmabuf needs a GPU: add cuda0")
+	case p.events && (p.timed || !p.bandwidth && p.operation == "write"):
+		return errors.New("events are not for timed, nor for the latency of writes, which complete nothing")
 	}
 	return nil
 }
@@ -157,6 +168,9 @@ func (p perftest) name() string {
 	}
 	if p.pairs > 1 {
 		name += "/q" + strconv.Itoa(p.pairs)
+	}
+	if p.dscp != "" {
+		name += "/dscp" + p.dscp
 	}
 	for _, w := range perftestWords {
 		if *w.of(&p) {
@@ -229,6 +243,9 @@ func (p perftest) args(ep Endpoint, o Options) []string {
 	}
 	if p.pairs > 1 {
 		args = append(args, "-q", strconv.Itoa(p.pairs))
+	}
+	if n, err := strconv.Atoi(p.dscp); err == nil {
+		args = append(args, "--tclass="+strconv.Itoa(n<<2))
 	}
 	for _, w := range perftestWords {
 		if *w.of(&p) {

@@ -48,6 +48,8 @@ const (
 	UnitSegments = "segments"
 	UnitPercent  = "%"
 	UnitEvents   = "events/s"
+	UnitFrames   = "frames"
+	UnitTimes    = "times"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
 	UnitIOPS     = "IO/s"
 	// 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not

@@ -103,6 +103,16 @@ const (
 	MetricIOBandwidth = "io_bandwidth" // GB/s, fio
 	MetricIORate      = "io_rate"      // IO/s, fio: operations of storage a second
 
+	// of an incast in a study: many senders to one receiver, see docs/study.md
+	MetricGoodput          = "goodput"           // Gb/s, of all flows together
+	MetricGoodputMin       = "goodput_min"       // Gb/s, of the slowest flow
+	MetricFairness         = "fairness"          // %: Jain's index of the flows' goodputs
+	MetricDrops            = "drops"             // frames that the switch dropped
+	MetricMarks            = "ecn_marks"         // packets that the switch marked
+	MetricPauses           = "pauses"            // how often senders were held
+	MetricPausedTime       = "paused"            // %, of the senders' time
+	MetricCNPs             = "cnps"              // packets, that senders handled
+	MetricGoBacks          = "go_backs"          // how often senders went back after a loss
 	MetricRating           = "rating"            // MIPS: the average of the two below
 	MetricRatingCompress   = "rating_compress"   // MIPS, 7-Zip's rating of compressing
 	MetricRatingDecompress = "rating_decompress" // MIPS, 7-Zip's rating of decompressing

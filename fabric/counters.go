@@ -17,6 +17,7 @@ type Counters struct {
 type PortCounters struct {
 	Name      string    `json:"name"`
 	Path      string    `json:"path"`
+	Rate      int64     `json:"rate_bits_per_second,omitzero"` // of a NIC that obeys pauses
 	Connected bool      `json:"connected"`
 	Since     time.Time `json:"since"`      // when Connected last changed; when the port was added if it never did
 	Connects  uint64    `json:"connects"`   // connections accepted
@@ -75,7 +76,7 @@ func (b *bridge) snapshot() Counters {
 	}
 	for _, p := range b.ports {
 		pc := p.counters
-		pc.Name, pc.Path = p.Name, p.Path
+		pc.Name, pc.Path, pc.Rate = p.Name, p.Path, p.Rate
 		pc.Addresses = p.macs
 		pc.Link = p.link
 		if p.shape != nil {

@@ -120,6 +120,8 @@ func primary(test string) []string {
 	switch {
 	case name == "iperf3":
 		return []string{"throughput"}
+	case name == TestIncast:
+		return []string{"goodput", "fairness", "latency_p99"}
 	case name == "7zip":
 		return []string{"rating"}
 	case name == "ping":

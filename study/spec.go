@@ -23,7 +23,9 @@ type Spec struct {
 	Question string `json:"question,omitempty"` // what the study is to answer, in words
 	Lab      string `json:"lab"`                // path of the lab file, as written: relative to the study's file
 	// Pair are the client and the server of measurements between two nodes; empty: the lab's second and first node.
-	Pair    []string `json:"pair,omitempty"`
+	Pair []string `json:"pair,omitempty"`
+	// Setup are commands for a shell on each node, before each run: settings of DCB tools or of congestion control.
+	Setup   []string `json:"setup,omitempty"`
 	Factors []Factor `json:"factors"` // in the file's order
 	// Compare are levels of several factors that are compared at once, beside those of each factor by itself.
 	Compare []Joint   `json:"compare,omitempty"`
@@ -95,6 +97,16 @@ const (
 	prefixLink       = "link." // an impairment of every port of the fabric: link.loss
 )
 
+// TestIncast is a test of the whole lab: all nodes but one send to one, which no engine of bench does alone. A word after
+// a slash is as in bench: incast/dscp26.
+const TestIncast = "incast"
+
+// Incast says whether the measure is an incast, and of which word.
+func (m *Measure) Incast() (word string, ok bool) {
+	name, word, _ := strings.Cut(m.Test, "/")
+	return word, name == TestIncast
+}
+
 // ContentionNetwork is the level of contention that is traffic between nodes that are not measured.
 const ContentionNetwork = "network"
 
@@ -129,6 +141,7 @@ const (
 	maxBlocks   = 1000
 	maxMeasures = 32
 	maxJoints   = 16
+	maxSetup    = 32
 	maxWarmUps  = 100
 	maxCoolDown = time.Hour
 )
@@ -139,6 +152,7 @@ type file struct {
 	Question   string        `yaml:"question"`
 	Lab        string        `yaml:"lab"`
 	Pair       []string      `yaml:"pair"`
+	Setup      []string      `yaml:"setup"`
 	Factors    yaml.MapSlice `yaml:"factors"`
 	Compare    []fileJoint   `yaml:"compare"`
 	Measure    []Measure     `yaml:"measure"`
@@ -195,7 +209,7 @@ func CheckName(name string) error {
 // spec checks the file and fills in defaults.
 func (f *file) spec() (*Spec, error) {
 	s := &Spec{
-		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Design: cmp.Or(f.Design, DesignFull),
+		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Setup: f.Setup, Design: cmp.Or(f.Design, DesignFull),
 		Blocks: f.Blocks, Seed: DefaultSeed,
 		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
 	}
@@ -211,6 +225,8 @@ func (f *file) spec() (*Spec, error) {
 		return nil, errors.New("lab: which lab file is measured is missing")
 	case len(s.Pair) != 0 && (len(s.Pair) != 2 || s.Pair[0] == s.Pair[1]):
 		return nil, fmt.Errorf("pair %q: want the names of two nodes, client and server", s.Pair)
+	case len(s.Setup) > maxSetup:
+		return nil, fmt.Errorf("setup: %d commands, and a study has at most %d", len(s.Setup), maxSetup)
 	case s.Design != DesignFull && s.Design != DesignHalf:
 		return nil, fmt.Errorf("design %q: want %s or %s", s.Design, DesignFull, DesignHalf)
 	case s.Blocks < 0 || s.Blocks > maxBlocks:

@@ -21,7 +21,7 @@ var linkFlags = map[string]struct{ kind, help string }{
 	"trust":  {"dscp|pcp", "what gives a frame its priority; each has its own queue"},
 	"pfc": {"HIGH:LOW[:PRIO,...]", "queue above which senders are held, and down to which, such as 64KiB:32KiB, or " +
 		"64KiB:32KiB:3 with --trust"},
-	"seed":   {"N", "of the random sequences"},
+	"seed": {"N", "of the random sequences"},
 }
 
 // A linkFlag is a flag for one setting. A wrong value is refused when the command line is read.

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/internal/daemon"
 	"github.com/rackless/rackless/lab"
@@ -45,7 +46,11 @@ func ports(labDir string, l *lab.Lab) []fabric.Port {
 	var all []fabric.Port
 	for _, n := range l.Nodes {
 		for i := range n.NICs {
-			all = append(all, portOf(labDir, n.Name, i))
+			p := portOf(labDir, n.Name, i)
+			if n.ConnectX() { // which obeys pauses
+				p.Rate = connectx.Rate(string(n.NIC))
+			}
+			all = append(all, p)
 		}
 	}
 	return all

@@ -319,17 +319,18 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// New ports first, so that nodes that are started find theirs.
-	for _, w := range want {
-		if !slices.ContainsFunc(have.Ports, func(h fabric.PortCounters) bool { return h.Name == w.Name }) {
-			if err := sw.AddPort(ctx, w); err != nil {
+	// Nodes that are started find their ports. The port of a NIC that became another model is another one.
+	same := func(h fabric.PortCounters, w fabric.Port) bool { return h.Name == w.Name && h.Rate == w.Rate }
+	for _, h := range have.Ports {
+		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return same(h, w) }) {
+			if err := sw.RemovePort(ctx, h.Name); err != nil {
 				return err
 			}
 		}
 	}
-	for _, h := range have.Ports {
-		if !slices.ContainsFunc(want, func(w fabric.Port) bool { return h.Name == w.Name }) {
-			if err := sw.RemovePort(ctx, h.Name); err != nil {
+	for _, w := range want {
+		if !slices.ContainsFunc(have.Ports, func(h fabric.PortCounters) bool { return same(h, w) }) {
+			if err := sw.AddPort(ctx, w); err != nil {
 				return err
 			}
 		}

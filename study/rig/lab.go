@@ -93,7 +93,7 @@ func set(doc yaml.MapSlice, path []string, value any) (yaml.MapSlice, error) {
 // local reports whether all tests of the study are of one node alone.
 func (r *Rig) local() bool {
 	return !slices.ContainsFunc(r.spec.Measure, func(m study.Measure) bool {
-		e, err := bench.EngineByName(m.Test)
+		e, err := bench.EngineByName(m.Test) // an incast is none
 		return err != nil || !e.Local
 	})
 }

@@ -7,17 +7,21 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
+	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -103,7 +107,8 @@ func New(dirs rack.Dirs, spec *study.Spec, labFile string, o rack.Options, plann
 	}
 	// What cannot be done is known before anything is measured.
 	for _, m := range spec.Measure {
-		if _, err := bench.EngineByName(m.Test); err != nil {
+		_, incast := m.Incast()
+		if _, err := bench.EngineByName(m.Test); err != nil && !incast {
 			return nil, fmt.Errorf("measure: %w", err)
 		}
 		for _, place := range []bench.Place{{CPUs: m.CPU, Memory: m.NUMA}, {CPUs: m.ServerCPU, Memory: m.ServerNUMA}} {
@@ -141,6 +146,9 @@ func (r *Rig) check(settings map[string]string) error {
 	// The site asks the rig about its lab, which is that of the cell while it is checked.
 	r.lab = l
 	if err := r.site.check(l, settings); err != nil {
+		return err
+	}
+	if err := r.checkIncast(l); err != nil {
 		return err
 	}
 	client, server, err := r.pair(l)
@@ -238,7 +246,28 @@ func (r *Rig) upWith(ctx context.Context, l *lab.Lab, o rack.Options) error {
 	var err error
 	r.rack, err = rack.Up(ctx, r.dirs, l, o)
 	r.lab = l
-	return err
+	if err != nil {
+		return err
+	}
+	return r.setUp(ctx)
+}
+
+// setUp runs the study's own commands on all nodes.
+func (r *Rig) setUp(ctx context.Context) error {
+	if len(r.spec.Setup) == 0 {
+		return nil
+	}
+	script := "set -e\n" + strings.Join(r.spec.Setup, "\n")
+	return parallel.InOrder(ctx, r.lab.Nodes, func(ctx context.Context, n lab.Node) error {
+		res, err := r.rack.Run(ctx, n.Name, guest.Command{Argv: []string{"sh", "-c", script}})
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("exit status %d: %s", res.ExitCode, bytes.TrimSpace(append(res.Stderr, res.Stdout...)))
+		}
+		if err != nil {
+			err = fmt.Errorf("setup on %s: %w", n.Name, err)
+		}
+		return err
+	}, func(err error) error { return err })
 }
 
 // Rest ends the load, so that the machine is idle but for the nodes, and keeps others off their

@@ -1,0 +1,242 @@
+package rig
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/study"
+)
+
+// An incast is the pattern that congests a switch: many nodes send to one at once. The client of the pair and all
+// nodes beside the pair, but the last, write to the server. Meanwhile the client sends small messages to the last
+// node, to which nobody else sends: this flow is a victim where the client is paused because of what it does to the
+// server (head-of-line blocking).
+//
+// Nodes sleep until completions come. If they polled, their CPUs would be the bottleneck on emulated nodes.
+
+// Of an incast, where the study does not say.
+const (
+	incastBytes      = 64 << 10
+	incastMessages   = 300
+	victimBytes      = 64
+	victimIterations = 300
+	leastIncast      = 4 // nodes
+)
+
+// incastEngines are those of the flows and of the victim.
+func incastEngines(word string) (flow, victim bench.Engine, err error) {
+	if word != "" {
+		word = "/" + word
+	}
+	flow, err1 := bench.EngineByName("ib_write_bw" + word + "/events")
+	victim, err2 := bench.EngineByName("ib_send_lat" + word + "/events")
+	return flow, victim, cmp.Or(err1, err2)
+}
+
+// checkIncast refuses an incast that is not possible in a lab.
+func (r *Rig) checkIncast(l *lab.Lab) error {
+	for _, m := range r.spec.Measure {
+		word, ok := m.Incast()
+		if !ok {
+			continue
+		}
+		if r.options.Place != nil {
+			return fmt.Errorf("measure: %s: it takes the counters of an emulated lab's switch", m.Test)
+		}
+		if _, _, err := incastEngines(word); err != nil {
+			return fmt.Errorf("measure: %s: %w", m.Test, err)
+		}
+		if len(l.Nodes) < leastIncast {
+			return fmt.Errorf("measure: %s: it takes %d nodes or more: one that receives, two that send, and one for the "+
+				"victim; lab %s has %d", m.Test, leastIncast, l.Name, len(l.Nodes))
+		}
+	}
+	return nil
+}
+
+// incast measures. All figures are of the test; the goodput of each flow is of a test with the sender's name too.
+func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench.Sample, error) {
+	flow, victim, err := incastEngines(word)
+	if err != nil {
+		return nil, err
+	}
+	client, server, err := r.pair(r.lab)
+	if err != nil {
+		return nil, err
+	}
+	rest := others(r.lab, client, server)
+	if len(rest) < leastIncast-2 {
+		return nil, fmt.Errorf("incast: lab %s has %d nodes with a NIC beside %s and %s", r.lab.Name, len(rest), client,
+			server)
+	}
+	last := rest[len(rest)-1].Name
+	senders := []string{client}
+	for _, n := range rest[:len(rest)-1] {
+		senders = append(senders, n.Name)
+	}
+	before, err := r.incastCounts(ctx, senders)
+	if err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	flows, seen, err := r.incastFlows(ctx, m, flow, victim, append(senders, client), append(
+		slices.Repeat([]string{server}, len(senders)), last))
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(began)
+	after, err := r.incastCounts(ctx, senders)
+	if err != nil {
+		return nil, err
+	}
+	return summarize(m, senders, flows, seen, after.since(before), took), nil
+}
+
+// incastFlows runs all flows at once, the last of which is the victim.
+func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim bench.Engine, from, to []string) (
+	flows [][]bench.Sample, seen []bench.Sample, err error) {
+	runner := r.runner(m)
+	runner.Retries = -1 // a flow that runs again would run alone
+	all, errs := make([][]bench.Sample, len(from)), make([]error, len(from))
+	var wg sync.WaitGroup
+	for i := range from {
+		a, err1 := r.rack.Endpoint(from[i])
+		b, err2 := r.rack.Endpoint(to[i])
+		if err := cmp.Or(err1, err2); err != nil {
+			return nil, nil, err
+		}
+		e, o := flow, options(m)
+		o.Bytes, o.Iterations, o.Raw = cmp.Or(m.Bytes, incastBytes), cmp.Or(m.Iterations, incastMessages), false
+		if i == len(from)-1 {
+			e, o.Bytes, o.Iterations, o.Raw = victim, victimBytes, victimIterations, true
+		}
+		wg.Go(func() { all[i], errs[i] = runner.Run(ctx, e, a, b, o) })
+	}
+	wg.Wait()
+	last := len(all) - 1
+	return all[:last], all[last], errors.Join(errs...)
+}
+
+// incastCounts are counters of the switch and of the senders' adapters.
+type incastCounts struct {
+	drops, marks, pauses, cnps, goBacks uint64
+	paused                              time.Duration
+}
+
+func (c incastCounts) since(o incastCounts) incastCounts {
+	return incastCounts{c.drops - o.drops, c.marks - o.marks, c.pauses - o.pauses, c.cnps - o.cnps,
+		c.goBacks - o.goBacks, c.paused - o.paused}
+}
+
+// hwCounters are of a node's RDMA devices. A soft RoCE device has others, which count as 0.
+const hwCounters = `cd /sys/class/infiniband 2>/dev/null || exit 0
+for f in */ports/*/hw_counters; do
+	for c in rp_cnp_handled packet_seq_err local_ack_timeout_err; do [ ! -f $f/$c ] || echo $c $(cat $f/$c); done
+done`
+
+func (r *Rig) incastCounts(ctx context.Context, senders []string) (incastCounts, error) {
+	var c incastCounts
+	sw, err := r.rack.Switch()
+	if err != nil {
+		return c, err
+	}
+	ports, err := sw.Counters(ctx)
+	if err != nil {
+		return c, err
+	}
+	c.ofSwitch(ports)
+	for _, n := range senders {
+		res, err := r.rack.Run(ctx, n, guest.Command{Argv: []string{"sh", "-c", hwCounters}})
+		if err != nil {
+			return c, err
+		}
+		c.ofAdapter(res.Stdout)
+	}
+	return c, nil
+}
+
+func (c *incastCounts) ofSwitch(s fabric.Counters) {
+	for _, p := range s.Ports {
+		c.drops += p.Drops.Total()
+		c.marks += p.ECNMarked
+		c.pauses += p.Pauses
+		c.paused += p.Paused
+	}
+}
+
+// ofAdapter adds lines of a name and a number. A node may print anything: what is no such line is passed over.
+func (c *incastCounts) ofAdapter(text []byte) {
+	for line := range bytes.Lines(text) {
+		name, number, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
+		n, err := strconv.ParseUint(number, 10, 64)
+		if err != nil {
+			continue
+		}
+		if name == "rp_cnp_handled" {
+			c.cnps += n
+		} else {
+			c.goBacks += n
+		}
+	}
+}
+
+// summarize makes the samples of an incast. Where a flow has failed there is only its error.
+func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen []bench.Sample, c incastCounts,
+	took time.Duration) []bench.Sample {
+	var out []bench.Sample
+	var rates []float64
+	pick := func(list []bench.Sample, test, metric string) (value float64) {
+		for _, s := range list {
+			if s.Metric == metric || s.Error != "" {
+				s.Printed = list[0].Printed
+				s.Test, s.Bytes, s.Limit = test, m.Bytes, 0
+				out = append(out, s)
+				value = s.Value
+			}
+		}
+		return value
+	}
+	for i, f := range flows {
+		rates = append(rates, pick(f, m.Test+"/"+senders[i], bench.MetricBWAverage))
+	}
+	pick(seen, m.Test, bench.MetricLatencyTypical)
+	pick(seen, m.Test, bench.MetricLatencyP99)
+	if slices.ContainsFunc(out, func(s bench.Sample) bool { return s.Error != "" }) {
+		return slices.DeleteFunc(out, func(s bench.Sample) bool { return s.Error == "" })
+	}
+	sum, squares := 0.0, 0.0
+	for _, v := range rates {
+		sum, squares = sum+v, squares+v*v
+	}
+	base := flows[0][0]
+	base.Run += "-all"
+	base.Printed, base.Latencies, base.Limit = nil, nil, 0
+	for _, f := range []struct {
+		metric string
+		value  float64
+	}{
+		{bench.MetricGoodput, sum}, {bench.MetricGoodputMin, slices.Min(rates)},
+		{bench.MetricFairness, 100 * sum * sum / (float64(len(rates)) * squares)},
+		{bench.MetricDrops, float64(c.drops)}, {bench.MetricGoBacks, float64(c.goBacks)},
+		{bench.MetricMarks, float64(c.marks)}, {bench.MetricCNPs, float64(c.cnps)},
+		{bench.MetricPauses, float64(c.pauses)},
+		{bench.MetricPausedTime, 100 * c.paused.Seconds() / (took.Seconds() * float64(len(rates)))},
+	} {
+		base.Test, base.Bytes, base.Metric, base.Value = m.Test, m.Bytes, f.metric, f.value
+		base.Unit = bench.MetricOf(f.metric).Unit
+		out = append(out, base)
+	}
+	return out
+}
