@@ -232,15 +232,16 @@ func TestUnmodifiedDriver(t *testing.T) {
 		{"dcb pfc set dev eth0 prio-pfc all:off 3:on && dcb pfc show dev eth0", "3:on"},
 		{"ethtool -S eth0", "rx_prio3_pause_transition: 0"},
 		{"ethtool -a eth0 | grep RX:", "off"},
-		{"dcb app add dev eth0 dscp-prio 26:4 && dcb app show dev eth0", "26:4"},
-		{"dcb app del dev eth0 dscp-prio 26:4; dcb app show dev eth0; echo gone", "gone"},
+		{"dcb app replace dev eth0 dscp-prio 26:4 && dcb app show dev eth0", "26:4"},
+		{"! dcb app show dev eth0 | grep 26:4 || dcb app del dev eth0 dscp-prio 26:4 && echo gone", "gone"},
 		{"dcb ets set dev eth0 prio-tc 3:5 && dcb ets show dev eth0", "3:5"},
 		{"dcb maxrate set dev eth0 tc-maxrate 5:1Gbit && dcb maxrate show dev eth0", "5:1Gbit"},
 		{"ethtool -A eth0 rx on tx on && ethtool -S eth0", "rx_global_pause: 0"},
 		{"cat /sys/class/infiniband/mlx5_0/ports/1/hw_counters/roce_slow_restart", "0"},
-		{again("ibstat | grep 'State: Active'"), "Active"},
+		{"ibstat | grep 'State: Active'", "Active"},
 	} {
-		if out := a.run(c.command); !strings.Contains(out, c.want) {
+		// dcb of Debian 12 fails where a new second begins between its two messages to the kernel.
+		if out := a.run(again(c.command)); !strings.Contains(out, c.want) {
 			t.Errorf("%s: no %q in\n%s", c.command, c.want, out)
 		}
 	}

@@ -68,9 +68,9 @@ type RED struct {
 	Probability float64 `json:"probability"`
 }
 
-// PFC makes queues of a port lossless, as priority flow control does (IEEE 802.1Qbb): while a queue is above High bytes,
-// the nodes that send to it are held, until it is down to Low. Of says which queues. Without it all of
-// them hold whole links. The zero value holds nobody.
+// PFC makes queues of a port lossless, as priority flow control does (IEEE 802.1Qbb): while a queue
+// is above High bytes, the nodes that send to it are held, until it is down to Low. Of says which
+// queues. Without it all of them hold whole links. The zero value holds nobody.
 type PFC struct {
 	High int        `json:"high_bytes"`
 	Low  int        `json:"low_bytes"`

@@ -69,8 +69,9 @@ func LinkKeys() []string {
 }
 
 // Set sets one of LinkKeys to what a text says: rates as 1Gbit, sizes as 64KiB, times as 50us,
-// probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW or HIGH:LOW:PRIORITIES, trust as dscp or pcp. 0 takes any setting away.
-// Whether the settings fit together is for Validate to say.
+// probabilities as 0.1%, ecn as MIN:MAX:PROBABILITY, pfc as HIGH:LOW or HIGH:LOW:PRIORITIES, trust
+// as dscp or pcp. 0 takes any setting away. Whether the settings fit together is for Validate to
+// say.
 func (l *Link) Set(key, text string) error {
 	if i := slices.Index(LinkKeys(), key); i >= 0 {
 		return linkKeys[i].parse(l, text)

@@ -97,8 +97,8 @@ const (
 	prefixLink       = "link." // an impairment of every port of the fabric: link.loss
 )
 
-// TestIncast is a test of the whole lab: all nodes but one send to one, which no engine of bench does alone. A word after
-// a slash is as in bench: incast/dscp26.
+// TestIncast is a test of the whole lab: all nodes but one send to one, which no engine of bench
+// does alone. A word after a slash is as in bench: incast/dscp26.
 const TestIncast = "incast"
 
 // Incast says whether the measure is an incast, and of which word.
@@ -209,7 +209,8 @@ func CheckName(name string) error {
 // spec checks the file and fills in defaults.
 func (f *file) spec() (*Spec, error) {
 	s := &Spec{
-		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Setup: f.Setup, Design: cmp.Or(f.Design, DesignFull),
+		Name: f.Name, Question: f.Question, Lab: f.Lab, Pair: f.Pair, Setup: f.Setup,
+		Design: cmp.Or(f.Design, DesignFull),
 		Blocks: f.Blocks, Seed: DefaultSeed,
 		Margin: DefaultMargin, Confidence: DefaultConfidence, Protected: f.Protected,
 	}

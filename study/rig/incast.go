@@ -59,8 +59,8 @@ func (r *Rig) checkIncast(l *lab.Lab) error {
 			return fmt.Errorf("measure: %s: %w", m.Test, err)
 		}
 		if len(l.Nodes) < leastIncast {
-			return fmt.Errorf("measure: %s: it takes %d nodes or more: one that receives, two that send, and one for the "+
-				"victim; lab %s has %d", m.Test, leastIncast, l.Name, len(l.Nodes))
+			return fmt.Errorf("measure: %s: it takes %d nodes or more: one that receives, two that send, and one "+
+				"for the victim; lab %s has %d", m.Test, leastIncast, l.Name, len(l.Nodes))
 		}
 	}
 	return nil
