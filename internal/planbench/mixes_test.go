@@ -1,6 +1,7 @@
 package planbench
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -48,8 +49,11 @@ func BenchmarkMixes(b *testing.B) {
 	}
 }
 
+var long = flag.Bool("long", false, "plan all mixes, and not half of them")
+
 // TestMixesAreWithinTheGapOfTheDocs plans them in the usual number of steps, so that the plans are the same on any
-// machine, and compares the gaps with docs/performance.md. With -short it plans a quarter of them.
+// machine, and compares the gaps with docs/performance.md: the worst of half of them, or with -short of a quarter. With
+// -long it plans all of them, and compares the median too.
 func TestMixesAreWithinTheGapOfTheDocs(t *testing.T) {
 	t.Parallel()
 	docs, err := os.ReadFile("../../docs/performance.md")
@@ -65,8 +69,11 @@ func TestMixesAreWithinTheGapOfTheDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := uint64(1)
-	if testing.Short() {
+	step := uint64(2)
+	switch {
+	case *long:
+		step = 1
+	case testing.Short():
 		step = 4
 	}
 	var gaps []float64

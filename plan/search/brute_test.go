@@ -140,8 +140,11 @@ func (b *bruteForce) virtual(i, from int) {
 
 func TestSolveAgreesWithBruteForce(t *testing.T) {
 	t.Parallel()
-	problems := 3000
-	if testing.Short() {
+	problems := 1000
+	switch {
+	case *long:
+		problems = 3000
+	case testing.Short():
 		problems = 300
 	}
 	var solved, infeasible, skipped int

@@ -800,8 +800,11 @@ func TestSolveAgreesWithHiGHS(t *testing.T) {
 		"r740, two sizes": withAsks(r740Shape().Problem(),
 			ask{Cores: 30, Pages: 200, VFs: 1}, ask{Cores: 9, Pages: 60, VFs: 1}),
 	}
-	seeds := uint64(240)
-	if testing.Short() {
+	seeds := uint64(80)
+	switch {
+	case *long:
+		seeds = 240
+	case testing.Short():
 		seeds = 40
 	}
 	for seed := range seeds {

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"flag"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -89,10 +90,16 @@ func tolerance(share float64, n int) float64 {
 	return 2.6 * math.Sqrt(share*(1-share)/float64(n))
 }
 
-// studies is how many studies are simulated.
+// long asks for the long form of the simulations, which make test-long runs.
+var long = flag.Bool("long", false, "simulate four times as many studies")
+
+// studies is how many studies are simulated. What may differ by chance, see tolerance, is less for more of them.
 func studies(full int) int {
-	if testing.Short() {
+	switch {
+	case testing.Short():
 		return max(100, full/10)
+	case !*long:
+		return max(100, full/4)
 	}
 	return full
 }
