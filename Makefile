@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab study-demo studies publish-studies test test-fast test-faults race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab study-demo studies publish-studies test test-fast test-long test-faults race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -78,10 +78,15 @@ run-tests:
 
 test-fast: ## the tests that start no machine and no lab, in a few minutes
 	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
-	$(GO) test -vet=all -short -p $$(($$(nproc) + 1)) ./...
+	$(GO) test -vet=all -ldflags=-w -short -p $$(($$(nproc) + 1)) ./...
+
+test-long: ## the long form of tests that only compute: more simulated studies, and more plans held against other solvers
+	@hack/setup.sh test
+	$(GO) test -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
+	$(GO) test -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
 	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector

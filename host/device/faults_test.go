@@ -2,7 +2,11 @@ package device
 
 import (
 	"context"
+	"flag"
+	"math/rand/v2"
+	"path"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,9 +45,11 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// A faultTest dies at every point of making steps and of rolling them back. After each the process
-// is started again, and either rolls back, or makes the steps again first. Then the machine has to
-// be as it was.
+// everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of each kind.
+var everyPoint = flag.Bool("every-point", false, "die at every point on a real kernel, too: takes minutes")
+
+// A faultTest dies at points of making steps and of rolling them back. After each the process is started again, and
+// either rolls back, or makes the steps again first. Then the machine has to be as it was.
 type faultTest struct {
 	t     *testing.T
 	steps []change.Step
@@ -51,36 +57,75 @@ type faultTest struct {
 	same  func(*bench)
 	// both goes on in both ways after each death; otherwise the ways take turns, for machines that are slow.
 	both bool
+	// oneOfEach dies at one point of each kind, chosen by chance, and not at every point.
+	oneOfEach bool
 
 	making, undoing int // how many points there were
+	deaths          int
 }
 
 func (f *faultTest) run() {
 	f.t.Helper()
-	for n, more := 1, true; more; n++ {
-		for _, again := range f.ways(n) {
+	b := f.bench()
+	making := points(b.s, func() { b.must(b.make(f.steps)) })
+	undoing := points(b.s, func() { b.must(b.rollback()) })
+	f.same(b)
+	f.making, f.undoing = len(making), len(undoing)
+	for i, n := range f.chosen(making) {
+		for _, again := range f.ways(i) {
 			b := f.bench()
-			more = f.died(n, b, func() error { return b.make(f.steps) })
+			f.die(n, making[n], b, func() error { return b.make(f.steps) })
 			f.goOn(b, again)
-		}
-		if more {
-			f.making++
 		}
 	}
-	for n, more := 1, true; more; n++ {
-		for _, again := range f.ways(n) {
+	for i, n := range f.chosen(undoing) {
+		for _, again := range f.ways(i) {
 			b := f.bench()
 			b.must(b.make(f.steps))
-			more = f.died(n, b, b.rollback)
+			f.die(n, undoing[n], b, b.rollback)
 			f.goOn(b, again)
-		}
-		if more {
-			f.undoing++
 		}
 	}
 }
 
-// ways says how to go on after the n-th point: whether the steps are made again before they are rolled back.
+// points does something, and returns the single changes that it makes.
+func points(s *change.System, do func()) (all []string) {
+	s.Fault = func(what string) { all = append(all, what) }
+	do()
+	s.Fault = nil
+	return all
+}
+
+// kindOfPoint returns what the points of one kind have in common: the program or the file in sysfs, or the event and the
+// kind of step that the journal is told of.
+func kindOfPoint(point string) string {
+	words := strings.Fields(point)
+	switch words[0] {
+	case "journal":
+		return strings.Join(words[:min(3, len(words))], " ")
+	case "write":
+		return "write " + path.Base(point)
+	case "run", "set":
+		return words[0] + " " + words[1]
+	}
+	return words[0]
+}
+
+// chosen returns the points to die at, from 0.
+func (f *faultTest) chosen(points []string) []int {
+	all := rand.Perm(len(points))
+	seen := map[string]bool{}
+	all = slices.DeleteFunc(all, func(n int) bool {
+		kind := kindOfPoint(points[n])
+		again := f.oneOfEach && seen[kind]
+		seen[kind] = true
+		return again
+	})
+	slices.Sort(all)
+	return all
+}
+
+// ways says how to go on after a death: whether the steps are made again before they are rolled back.
 func (f *faultTest) ways(n int) []bool {
 	if f.both {
 		return []bool{false, true}
@@ -88,16 +133,19 @@ func (f *faultTest) ways(n int) []bool {
 	return []bool{n%2 == 0}
 }
 
-// died runs something that dies at its n-th point, and reports whether there was such a point.
-func (f *faultTest) died(n int, b *bench, what func() error) bool {
+// die runs something that dies at its n-th point, from 0.
+func (f *faultTest) die(n int, at string, b *bench, what func() error) {
 	f.t.Helper()
-	died := dieAt(b.s, n)
+	died := dieAt(b.s, n+1)
 	err := survive(f.t, what)
 	b.s.Fault = nil
-	if died.at == "" && err != nil {
-		f.t.Fatalf("point %d: %v", n, err)
+	if died.at == "" || kindOfPoint(died.at) != kindOfPoint(at) { // a network device may have another name
+		f.t.Fatalf("point %d was %q, and is %q: %v", n, at, died.at, err)
 	}
-	return died.at != ""
+	f.deaths++
+	if f.oneOfEach {
+		f.t.Logf("died before: %s", at)
+	}
 }
 
 func (f *faultTest) goOn(b *bench, again bool) {
@@ -122,14 +170,14 @@ func TestCutOffAnywhereEverythingComesBack(t *testing.T) {
 		}
 	}}
 	f.run()
-	t.Logf("died at %d points of preparing and at %d of rolling back", f.making, f.undoing)
+	t.Logf("died %d times at %d points of preparing and %d of rolling back", f.deaths, f.making, f.undoing)
 	if f.making < 50 || f.undoing < 40 {
 		t.Errorf("died at %d and %d points: there are more", f.making, f.undoing)
 	}
 }
 
-// insideFaults dies at every point with a real kernel. The steps are taken in parts, which do not
-// depend on each other: what is before a point is made again and again otherwise.
+// insideFaults dies at one point of each kind with a real kernel, or at every one with -every-point. The steps are
+// taken in parts, which do not depend on each other: what is before a point is made again and again otherwise.
 func insideFaults(t *testing.T) {
 	// Guards have tests of their own: here the machine is looked at once.
 	h, err := live(t.Context())
@@ -160,9 +208,9 @@ func insideFaults(t *testing.T) {
 			before := snapshot(t)
 			f := faultTest{t: t, steps: c.steps, bench: func() *bench {
 				return newInside(t)
-			}, same: func(b *bench) { b.same(before) }}
+			}, same: func(b *bench) { b.same(before) }, oneOfEach: !*everyPoint}
 			f.run()
-			t.Logf("died at %d points of preparing and at %d of rolling back", f.making, f.undoing)
+			t.Logf("died %d times at %d points of preparing and %d of rolling back", f.deaths, f.making, f.undoing)
 		})
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -56,7 +57,7 @@ $b mount -t tmpfs tmp /tmp
 for p in modprobe rmmod; do $b ln -sf $b /sbin/$p; done
 $b depmod
 echo BEGIN
-` + insideEnv + `=1 /device.test -test.v -test.run '^TestInAMachineWithARealKernel$/(PART)'
+` + insideEnv + `=1 /device.test -test.v -test.run '^TestInAMachineWithARealKernel$/(PART)' -every-point=EVERY
 echo END
 $b sleep 600
 `
@@ -172,7 +173,8 @@ func withTests(ctx context.Context, t *testing.T, img *image.Image) string {
 	dir := modulesOf(ctx, t, img)
 	records := []cpio.Record{
 		cpio.StaticFile("device.test", string(binary), 0o755),
-		cpio.StaticFile("device-init", strings.Replace(insideInit, "PART", os.Getenv(partEnv), 1), 0o755),
+		cpio.StaticFile("device-init", strings.NewReplacer("PART", os.Getenv(partEnv), "EVERY",
+			strconv.FormatBool(*everyPoint)).Replace(insideInit), 0o755),
 		cpio.Directory("lib/modules", 0o755), cpio.Directory("lib/modules/"+img.KernelVer, 0o755),
 	}
 	for name, data := range moduleClosure(t, dir, insideModules) {
