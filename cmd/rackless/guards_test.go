@@ -2,9 +2,11 @@ package main
 
 import (
 	"encoding/base64"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -37,78 +39,18 @@ func TestGuardsRefuseAndNothingIsChanged(t *testing.T) {
 	if out, status := h.host(t, "RACKLESS_FAULT=kill:1:begun rackless prepare lab.yaml --yes"); status != exitKilled {
 		t.Fatalf("status %d\n%s", status, out)
 	}
-	cases := []guardCase{
-		{
-			name: "a bridge in the IOMMU group",
-			do:   "echo 0000:02:00.0 >/sys/bus/pci/drivers/shpchp/bind",
-			undo: aloneInItsGroup,
-			want: []string{"of 0000:03:02.0 also has bridge 0000:02:00.0, which driver shpchp uses: the kernel does " +
-				"not give such a group away"},
-		},
-		{
-			name: "a foreign device in the IOMMU group",
-			do:   "echo 1 >/sys/bus/pci/rescan; udevadm settle",
-			undo: aloneInItsGroup,
-			want: []string{"the IOMMU group of 0000:03:02.0 has 0000:02:00.0 0000:03:01.0 0000:03:02.0, and had " +
-				"0000:02:00.0 0000:03:02.0"},
-		},
-		{
-			name: "the default route",
-			do: "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; ip route add default via 192.0.2.1 " +
-				"dev enp33s0",
-			undo: "ip addr flush dev enp33s0; ip link set enp33s0 down",
-			want: []string{"0000:21:00.0 carries the default route (enp33s0, ipv4)",
-				"0000:21:00.0 is in use by the host: enp33s0 has address 192.0.2.2"},
-		},
-		{
-			name:    "the way of the ssh session",
-			do:      "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up",
-			undo:    "ip addr flush dev enp33s0; ip link set enp33s0 down",
-			prepare: `SSH_CONNECTION="192.0.2.9 50000 192.0.2.2 22" rackless prepare --yes`,
-			want:    []string{"0000:21:00.0 carries the ssh session from 192.0.2.9 (through enp33s0)"},
-		},
-		{
-			name: "a GPU with a process",
-			do: "systemd-run --quiet --unit=viewer sh -c 'exec sleep 1000 " +
-				"</dev/dri/by-path/pci-0000:06:00.0-card'; sleep 1",
-			undo: "systemctl stop viewer",
-			want: []string{"0000:06:00.0 is in use: sleep ("},
-		},
-		{
-			name: "a virtual function in use",
-			do: "echo 1 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs; udevadm settle; ip addr add " +
-				"203.0.113.5/24 dev enp65s0v0",
-			undo: "echo 0 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs",
-			want: []string{"virtual function 0 of 0000:41:00.0: 0000:41:10.0 is in use: enp65s0v0 has address " +
-				"203.0.113.5"},
-		},
-		{
-			name: "a virtual machine of somebody else's",
-			do: `cat >holder.xml <<'END'
-<domain type='qemu'><name>holder</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os>
-<devices><hostdev mode='subsystem' type='pci' managed='no'><source><address domain='0' bus='0x21' slot='0' function='0'/></source></hostdev></devices></domain>
-END
-virsh define holder.xml`,
-			undo: "virsh undefine holder",
-			want: []string{"0000:21:00.0", "holder"},
-		},
-		{
-			name: "a device that is gone",
-			do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/remove",
-			undo: "echo 1 >/sys/bus/pci/rescan; udevadm settle\n" + aloneInItsGroup,
-			want: []string{"this host is not as it was when the plan was made, and nothing was changed",
-				"0000:41:00.0"},
-		},
-	}
-	for _, c := range append(cases, nicCases()...) {
-		t.Run(c.name, func(t *testing.T) {
-			h.mustHost(t, c.do)
-			command := c.prepare
-			if command == "" {
-				command = "rackless prepare --yes"
+	for _, round := range guardRounds() {
+		t.Run(fmt.Sprintf("%s, and %d more", round[0].name, len(round)-1), func(t *testing.T) {
+			command, want := "rackless prepare --yes", []string(nil)
+			for _, c := range round {
+				h.mustHost(t, c.do)
+				command = c.env + command
+				want = append(want, c.want...)
 			}
-			h.refuses(t, command, c.want...)
-			h.mustHost(t, c.undo)
+			h.refuses(t, command, want...)
+			for _, c := range slices.Backward(round) {
+				h.mustHost(t, c.undo)
+			}
 		})
 	}
 	// And nothing of it is left in the way. Where Debian's driverctl is installed, it knows of what was given away.
@@ -143,13 +85,14 @@ virsh define holder.xml`,
 type guardCase struct {
 	name     string
 	do, undo string
-	prepare  string   // instead of plain prepare
+	env      string   // of prepare
 	want     []string // in what it says
 }
 
-// nicCases use the NIC that goes to a lab node, enp33s0, or the port of virtual functions, enp65s0. A cable is between
-// the two.
-func nicCases() []guardCase {
+// guardRounds returns the cases that are made at once: prepare names all reasons, and a refusal takes an emulated host
+// seconds. They use the NIC that goes to a lab node, enp33s0, or the port of virtual functions, enp65s0, between which
+// there is a cable. What hides other reasons, or takes a NIC away from where they look, is a round of its own.
+func guardRounds() [][]guardCase {
 	// A NIC comes back from a namespace a while after the namespace has ended.
 	back := func(netdev string) string {
 		return "\nfor i in $(seq 60); do [ ! -e /sys/class/net/" + netdev +
@@ -157,69 +100,143 @@ func nicCases() []guardCase {
 			"/sys/class/net/" + netdev + " ]"
 	}
 	const busy = "0000:21:00.0 is in use by the host: "
-	return []guardCase{
+	return [][]guardCase{
 		{
-			name: "an IPv4 link-local address",
-			do:   "ip addr add 169.254.10.1/16 dev enp33s0",
-			undo: "ip addr flush dev enp33s0",
-			want: []string{busy + "enp33s0 has address 169.254.10.1"},
+			{
+				name: "a bridge in the IOMMU group",
+				do:   "echo 0000:02:00.0 >/sys/bus/pci/drivers/shpchp/bind",
+				undo: aloneInItsGroup,
+				want: []string{"of 0000:03:02.0 also has bridge 0000:02:00.0, which driver shpchp uses: the kernel " +
+					"does not give such a group away"},
+			},
+			{
+				name: "a container's macvlan",
+				do:   "ip netns add box; ip link add link enp33s0 name inner0 netns box type macvlan",
+				undo: "ip netns del box; sleep 1",
+				want: []string{busy + "macvlan inner0 in the network namespace of box stands on enp33s0"},
+			},
+			{
+				name: "the default route",
+				do: "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; ip route add default via " +
+					"192.0.2.1 dev enp33s0",
+				undo: "ip addr flush dev enp33s0; ip link set enp33s0 down",
+				want: []string{"0000:21:00.0 carries the default route (enp33s0, ipv4)",
+					"enp33s0 has address 192.0.2.2"},
+			},
+			{
+				name: "a name server",
+				do: "ip addr add 198.18.0.2/24 dev enp33s0; mkdir -p /run/systemd/resolve; echo " +
+					"nameserver 198.18.0.53 >/run/systemd/resolve/resolv.conf",
+				undo: "rm /run/systemd/resolve/resolv.conf",
+				want: []string{"0000:21:00.0 carries the name server 198.18.0.53 (through enp33s0): the host would " +
+					"lose DNS"},
+			},
+			{
+				name: "a VLAN with an address",
+				do: "ip link add link enp33s0 name lan7 type vlan id 7; ip addr add 198.51.100.2/24 dev lan7; " +
+					"ip link set lan7 up",
+				undo: "ip link del lan7",
+				want: []string{"vlan lan7 stands on enp33s0", "lan7 has address 198.51.100.2"},
+			},
+			{
+				name: "macvtap of a guest",
+				do:   "ip link add link enp33s0 name guest0 type macvtap mode bridge",
+				undo: "ip link del guest0",
+				want: []string{"guest0 stands on enp33s0"},
+			},
+			{
+				name: "a clock that a process has open",
+				do: "systemd-run --quiet --unit=clock sh -c 'exec sleep 1000 </dev/'$(ls " +
+					"/sys/bus/pci/devices/0000:21:00.0/ptp); sleep 1",
+				undo: "systemctl stop clock",
+				want: []string{"0000:21:00.0 is in use: sleep ("},
+			},
+			{
+				name: "a GPU with a process",
+				do: "systemd-run --quiet --unit=viewer sh -c 'exec sleep 1000 " +
+					"</dev/dri/by-path/pci-0000:06:00.0-card'; sleep 1",
+				undo: "systemctl stop viewer",
+				want: []string{"0000:06:00.0 is in use: sleep ("},
+			},
+			{
+				name: "a virtual function in use",
+				do: "echo 1 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs; udevadm settle; ip addr add " +
+					"203.0.113.5/24 dev enp65s0v0",
+				undo: "echo 0 >/sys/bus/pci/devices/0000:41:00.0/sriov_numvfs",
+				want: []string{"virtual function 0 of 0000:41:00.0: 0000:41:10.0 is in use: enp65s0v0 has address " +
+					"203.0.113.5"},
+			},
 		},
 		{
-			name: "a VLAN with an address",
-			do: "ip link add link enp33s0 name lan7 type vlan id 7; ip addr add 198.51.100.2/24 dev lan7; ip " +
-				"link set " +
-				"enp33s0 up; ip link set lan7 up",
-			undo: "ip link del lan7; ip link set enp33s0 down",
-			want: []string{busy + "vlan lan7 stands on enp33s0, lan7 has address 198.51.100.2"},
+			{
+				name: "the path of the ssh session",
+				do:   "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up",
+				undo: "ip addr flush dev enp33s0; ip link set enp33s0 down",
+				env:  `SSH_CONNECTION="192.0.2.9 50000 192.0.2.2 22" `,
+				want: []string{"0000:21:00.0 carries the ssh session from 192.0.2.9 (through enp33s0)"},
+			},
+			{
+				name: "ipvlan",
+				do:   "ip link add link enp33s0 name part0 type ipvlan",
+				undo: "ip link del part0",
+				want: []string{busy + "enp33s0 has address 192.0.2.2", "part0 stands on enp33s0"},
+			},
+			{
+				name: "an address of the port of virtual functions",
+				do:   "ip addr add 198.51.100.9/24 dev enp65s0",
+				undo: "ip addr flush dev enp65s0",
+				want: []string{"0000:41:00.0 is in use by the host: enp65s0 has address 198.51.100.9",
+					"0000:41:00.0 would be down for a moment"},
+			},
 		},
 		{
-			name: "macvtap of a guest",
-			do:   "ip link add link enp33s0 name guest0 type macvtap mode bridge",
-			undo: "ip link del guest0",
-			want: []string{"guest0 stands on enp33s0"},
+			{
+				name: "a bridge with an address",
+				do: "ip link add bridge9 type bridge; ip link set enp33s0 master bridge9; ip addr add " +
+					"198.51.100.2/24 dev bridge9",
+				undo: "ip link set enp33s0 nomaster; ip link del bridge9",
+				want: []string{"enp33s0 belongs to bridge9, bridge9 has address 198.51.100.2"},
+			},
+			{
+				name: "an IPv4 link-local address",
+				do:   "ip addr add 169.254.10.1/16 dev enp33s0",
+				undo: "ip addr flush dev enp33s0",
+				want: []string{busy + "enp33s0 has address 169.254.10.1"},
+			},
 		},
+		{{
+			name: "a virtual machine of somebody else's",
+			do: `cat >holder.xml <<'END'
+<domain type='qemu'><name>holder</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os>
+<devices><hostdev mode='subsystem' type='pci' managed='no'><source><address domain='0' bus='0x21' slot='0' function='0'/></source></hostdev></devices></domain>
+END
+virsh define holder.xml`,
+			undo: "virsh undefine holder",
+			want: []string{"0000:21:00.0", "holder"},
+		}},
 		{
-			name: "ipvlan",
-			do:   "ip link add link enp33s0 name part0 type ipvlan",
-			undo: "ip link del part0",
-			want: []string{"part0 stands on enp33s0"},
+			{
+				name: "a foreign device in the IOMMU group",
+				do:   "echo 1 >/sys/bus/pci/rescan; udevadm settle",
+				undo: aloneInItsGroup,
+				want: []string{"the IOMMU group of 0000:03:02.0 has 0000:02:00.0 0000:03:01.0 0000:03:02.0, and had " +
+					"0000:02:00.0 0000:03:02.0"},
+			},
+			{
+				name: "a device that is gone",
+				do:   "echo 1 >/sys/bus/pci/devices/0000:41:00.0/remove",
+				undo: "echo 1 >/sys/bus/pci/rescan; udevadm settle\n" + aloneInItsGroup,
+				want: []string{"this host is not as it was when the plan was made, and nothing was changed",
+					"0000:41:00.0"},
+			},
 		},
-		{
-			name: "a bridge with an address",
-			do: "ip link add bridge9 type bridge; ip link set enp33s0 master bridge9; ip addr add " +
-				"198.51.100.2/24 dev " +
-				"bridge9",
-			undo: "ip link set enp33s0 nomaster; ip link del bridge9",
-			want: []string{busy + "enp33s0 belongs to bridge9, bridge9 has address 198.51.100.2"},
-		},
-		{
-			name: "a container's macvlan",
-			do:   "ip netns add box; ip link add link enp33s0 name inner0 netns box type macvlan",
-			undo: "ip netns del box; sleep 1",
-			want: []string{busy + "macvlan inner0 in the network namespace of box stands on enp33s0"},
-		},
-		{
+		{{
 			name: "a NIC in a container",
 			do:   "ip netns add box; ip link set enp33s0 netns box",
 			undo: "ip netns del box" + back("enp33s0"),
 			want: []string{busy + "its network device enp33s0 is in the network namespace of box"},
-		},
-		{
-			name: "a clock that a process has open",
-			do: "systemd-run --quiet --unit=clock sh -c 'exec sleep 1000 </dev/'$(ls " +
-				"/sys/bus/pci/devices/0000:21:00.0/ptp); sleep 1",
-			undo: "systemctl stop clock",
-			want: []string{"0000:21:00.0 is in use: sleep ("},
-		},
-		{
-			name: "a name server",
-			do: "ip addr add 192.0.2.2/24 dev enp33s0; ip link set enp33s0 up; mkdir -p /run/systemd/resolve; echo " +
-				"nameserver 192.0.2.53 >/run/systemd/resolve/resolv.conf",
-			undo: "rm /run/systemd/resolve/resolv.conf; ip addr flush dev enp33s0; ip link set enp33s0 down",
-			want: []string{"0000:21:00.0 carries the name server 192.0.2.53 (through enp33s0): the host would " +
-				"lose DNS"},
-		},
-		{
+		}},
+		{{
 			// The server is at the other end of the cable, which is in a namespace of its own.
 			name: "a connection to network storage",
 			do: `ip netns add far; ip link set enp65s0 netns far
@@ -234,14 +251,7 @@ for i in $(seq 60); do ! grep -q ":0CBC 01 " /proc/net/tcp || break; sleep 1; do
 			undo: "systemctl stop near far; ip addr flush dev enp33s0; ip link set enp33s0 down; ip netns del far" +
 				back("enp65s0"),
 			want: []string{"0000:21:00.0 carries a connection with 192.0.2.9 for iSCSI (through enp33s0)"},
-		},
-		{
-			name: "an address of the port of virtual functions",
-			do:   "ip addr add 198.51.100.9/24 dev enp65s0",
-			undo: "ip addr flush dev enp65s0",
-			want: []string{"0000:41:00.0 is in use by the host: enp65s0 has address 198.51.100.9",
-				"0000:41:00.0 would be down for a moment"},
-		},
+		}},
 	}
 }
 
