@@ -15,7 +15,7 @@ import (
 )
 
 // The memory of a node with adapters is shared with their server, so a clone cannot share its template's: it is copied.
-// Most of what a template holds is of no use to an adapter, though: the kernel's code and the files of the image. The
+// Most of what a template holds is of no use to an adapter, though: the kernel itself and the files of the image. The
 // memory is made of blocks, so that those in which nothing else is stay the template's, copied on write. Should an
 // adapter reach into one all the same, its server asks QEMU for what is there (see vfiouser.Memory).
 //
@@ -45,9 +45,12 @@ func (b block) args(i, cpus int) []string {
 
 const mib = 1 << 20
 
-// blocks divides a memory, where the kernel and the files of the image are expected. The kernel is at 16 MiB; its code
-// and its constants have some 22 MiB. QEMU puts the packed image at the end; the files are unpacked below it and below
-// the kernel's table of pages, downwards. Elsewhere blocks are large. A wrong guess costs memory, nothing else.
+// blocksFormat is raised when templates that were made of other blocks are to be made again.
+const blocksFormat = 2
+
+// blocks divides a memory, where the kernel and the files of the image are expected. The kernel is at 16 MiB, with some
+// 50 MiB of code, constants, data and zeros. QEMU puts the packed image at the end; the files are unpacked below it and
+// below the kernel's table of pages, downwards. Elsewhere blocks are large. A wrong guess costs memory, nothing else.
 func blocks(memory, image int64) []block {
 	var all []block
 	at := int64(0)
@@ -58,7 +61,7 @@ func blocks(memory, image int64) []block {
 			at += n
 		}
 	}
-	const kernel, kernelEnd = 16 * mib, 40 * mib
+	const kernel, kernelEnd = 16 * mib, 68 * mib
 	end := (memory - image - memory/64 - 8*mib) / (4 * mib) * (4 * mib)
 	files := max(end-image/(4*mib)*(4*mib), kernelEnd)
 	if memory > 2<<30 || end <= files { // what is above 2 GiB is not next to it for the guest
@@ -66,7 +69,7 @@ func blocks(memory, image int64) []block {
 		return all
 	}
 	to(kernel, kernel)
-	to(kernelEnd, 4*mib)
+	to(kernelEnd, 2*mib)
 	to(files, memory)
 	to(end, 4*mib)
 	to(memory, memory)

@@ -58,7 +58,7 @@ func (d *Driver) templateKey(s Spec) string {
 	parts := append(m.args(), d.Image.Key, image.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
 	for _, n := range s.NICs {
 		if s.Adapters {
-			parts = append(parts, connectx.Shape(n.Model))
+			parts = append(parts, connectx.Shape(n.Model), fmt.Sprint(blocksFormat))
 		}
 	}
 	return vm.Key(parts...)
