@@ -13,7 +13,9 @@ func Starter(name string, devices bool) []byte {
 		nodes = "  vm: {count: 2, cpus: auto, memory: 16GiB, gpus: 1, nics: 1} # vm00 and vm01"
 	}
 	next := "rackless up"
+	more := "# defaults: {nic: connectx-4-lx} # emulated ConnectX adapters in place of virtio NICs with soft RoCE\n"
 	if devices {
+		more = ""
 		next = "rackless plan FILE shows where they go, rackless prepare FILE prepares the host, then rackless up FILE"
 	}
 	return fmt.Appendf(nil, `# yaml-language-server: $schema=lab.schema.json
@@ -24,6 +26,6 @@ name: %s
 # workload: rdma-latency # what matters most to the planner: see docs/planner.md
 nodes:
 %s
-# fabric: {mtu: 9000, subnet: 10.0.0.0/24} # default: MTU 4200
-`, about, next, name, nodes)
+%s# fabric: {mtu: 9000, subnet: 10.0.0.0/24} # default: MTU 4200
+`, about, next, name, nodes, more)
 }

@@ -2,6 +2,7 @@ package emulated
 
 import (
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -72,4 +73,49 @@ func parseText(t *testing.T, text string) *lab.Lab {
 		t.Fatal(err)
 	}
 	return l
+}
+
+// Where no QEMU with vfio-user can be had, nodes that ask for an adapter have virtio NICs, and up says why. The state
+// that is kept says so too, and labs that ask for none are not touched.
+func TestNodesWithoutAQEMUForAdapters(t *testing.T) {
+	programs := t.TempDir() // without apt
+	const old = "#!/bin/sh\necho QEMU emulator version 9.2.0\n"
+	if err := os.WriteFile(filepath.Join(programs, "qemu-system-x86_64"), []byte(old), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", programs)
+	for text, want := range map[string]struct{ nics, note string }{
+		"name: x\nnodes: {a: {nic: connectx-4-lx}, b: {}, c: {nic: connectx-5}}": {"virtio virtio virtio",
+			"the nodes have virtio NICs with soft RoCE in place of a ConnectX: a ConnectX needs QEMU 10.1 or newer " +
+				"with vfio-user: the installed one is 9.2.0, and no other can be had: "},
+		"name: x\nnodes: {a: {nic: virtio}, b: {}, c: {}}": {"virtio virtio virtio", ""},
+	} {
+		l := parseText(t, text)
+		asked := l.Nodes[0].NIC
+		var notes []string
+		r := &rack.Rack{Lab: l, State: &rack.State{Lab: l}, Dirs: rack.Dirs{Cache: t.TempDir()}}
+		u := &upRun{Rack: r, progress: &rack.Progress{Report: func(e rack.Event) {
+			if e.Note != "" {
+				notes = append(notes, e.Note)
+			}
+		}}}
+		if err := u.chooseEmulator(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var nics []string
+		for _, n := range u.Lab.Nodes {
+			nics = append(nics, string(n.NIC))
+		}
+		said := ""
+		if len(notes) > 0 {
+			said = notes[len(notes)-1]
+		}
+		if got := strings.Join(nics, " "); got != want.nics || !strings.HasPrefix(said, want.note) ||
+			(said == "") != (want.note == "") {
+			t.Errorf("%s: NICs %q, want %q; said %q, want %q", text, got, want.nics, said, want.note)
+		}
+		if u.State.Lab != u.Lab || l.Nodes[0].NIC != asked || u.emulator.Version != "9.2.0" || u.emulatorErr != nil {
+			t.Errorf("%s: the lab of the state is another, or QEMU %s, %v", text, u.emulator.Version, u.emulatorErr)
+		}
+	}
 }
