@@ -65,7 +65,7 @@ type Options struct {
 
 	// Accelerator is "tcg" or "kvm", as in Sample.Accelerator; "" stands for the Runner's. It
 	// decides how many iterations are chosen, and how long a queue pair waits for an answer. Nested
-	// is for nodes in an emulated host, whatever executes them there.
+	// is for nodes in an emulated host, whatever executes them there, and Adapter for emulated adapters.
 	Accelerator string
 	Port        int // TCP port of this run, on the server. The Runner sets it.
 	// Threads is the number of threads of an engine that loads CPUs or GPUs, on one node. The Runner

@@ -102,7 +102,7 @@ func TestChosenIterationsStayWithinPerftestsLimitsAndTheTime(t *testing.T) {
 		if !ok {
 			continue
 		}
-		for _, accel := range []string{"tcg", "kvm", ""} {
+		for _, accel := range []string{"tcg", "kvm", "", Adapter} {
 			for _, quick := range []bool{false, true} {
 				for _, size := range []int64{0, 1, 2, 4096, 65536, 1 << 20, 8 << 20} {
 					o := Options{Accelerator: accel, Quick: quick, Bytes: size}

@@ -101,6 +101,8 @@ const (
 	VerdictShort     = "short"    // below that, too: the causes are likely ones
 	VerdictNoCause   = "no cause" // below, and no known fact explains it
 	VerdictNone      = "none"     // there is nothing to compare it with
+	// below an emulated wire: what emulates is the limit, so that no cause is looked for
+	VerdictEmulated = "emulated"
 )
 
 // What counts as reached.
@@ -179,8 +181,8 @@ func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 // test and pair of nodes, at the message size that reports quote (64 KiB, or else the largest). It
 // compares copies between a node's memory and its GPUs with their PCIe links. path returns what is known
 // about a path. Judge ignores other samples of a single node, failed samples, those without a bandwidth,
-// and copies over unknown links. It compares emulated figures with nothing, because the rate of soft RoCE
-// is made up.
+// and copies over unknown links. It compares emulated figures with the wire alone, where their adapter keeps to the
+// rate of one (Sample.Limit), and those of soft RoCE with nothing: its rate is made up.
 func Judge(samples []Sample, path func(client, server string, run string) Path) []Judgement {
 	type key struct{ test, client, server string }
 	var groups group.By[key, Sample]
@@ -242,6 +244,8 @@ func judge(all []Sample, resent float64, w Path) Judgement {
 		Value: Median(values), Emulated: s.Emulated, Verdict: VerdictNone}
 	e, err := EngineByName(s.Test)
 	switch {
+	case s.Emulated && s.Limit > 0:
+		j.emulated(s.Limit)
 	case s.Emulated:
 		j.Text = "no expectation: it is emulated, and the rate of its wire is made up"
 	case err != nil:
@@ -257,6 +261,19 @@ func judge(all []Sample, resent float64, w Path) Judgement {
 		r.judge(&j, resent)
 	}
 	return j
+}
+
+// emulated compares a figure with the wire of an adapter that is emulated and keeps to the rate of its port. A figure
+// above the wire is none: see Wire.check.
+func (j *Judgement) emulated(limit float64) {
+	j.Wire, j.Bound, j.Verdict = limit, limit, VerdictEmulated
+	j.Text = fmt.Sprintf("%s of the emulated wire, which carries %s Gb/s, headers counted", part(j.Value/limit),
+		gbps(limit))
+	if j.Value >= WireShare*limit {
+		j.Verdict = VerdictWire
+		j.Text = fmt.Sprintf("within 98%% of the emulated wire: %s of %s Gb/s, headers counted", gbps(j.Value),
+			gbps(limit))
+	}
 }
 
 // A route is a Path with what is sent over it.

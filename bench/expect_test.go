@@ -112,13 +112,15 @@ func TestJudgementsOfRecordedRuns(t *testing.T) {
 				"4 on node 1"}},
 		// The same machine, GPU 2: nothing that is read of the machine tells its path from that of
 		// GPU 0, which is as fast as the port.
-		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81, way: func() Path {
-			w := onGPU("GPU 2", 0)
-			w.Client.Bond, w.Server.Bond = nil, nil
-			return w
-		}(), verdict: VerdictNoCause, bound: 196.03, says: []string{"91.2 % of the wire",
-			"no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, load of " +
-				"the host"}},
+		{name: "a slow path in one NUMA node", test: "ib_write_bw/cuda2", bytes: 65536, value: 178.81,
+			way: func() Path {
+				w := onGPU("GPU 2", 0)
+				w.Client.Bond, w.Server.Bond = nil, nil
+				return w
+			}(), verdict: VerdictNoCause, bound: 196.03, says: []string{"91.2 % of the wire",
+				"no cause was found in what is known: PCIe link, IB MTU, NUMA nodes; not known: stolen CPU time, " +
+					"load of " +
+					"the host"}},
 		// Intel X520-2, both ports of 10 Gb/s together, in a slot of PCIe 2.0 x4 ("never exceeds
 		// 13.90Gbps", https://ahelpme.com/tag/10-gigabit-sfi-sfp/, with the lines of dmesg on the
 		// slot): 5*4*8/10 = 16, *256/280 = 14.629. By TCP the wire carries 20*1448/1538 = 18.83.
@@ -483,6 +485,18 @@ func TestPCIeLimit(t *testing.T) {
 		})[0]
 		if j.Verdict != VerdictExplained || math.Abs(j.Bound-want) > 0.1 {
 			t.Errorf("%s: %s, bound %g, want %g", test, j.Verdict, j.Bound, want)
+		}
+	}
+}
+
+// An emulated adapter keeps to the rate of its port. Whether the host reaches that says nothing of a set-up.
+func TestEmulatedFiguresAreHeldAgainstTheirWire(t *testing.T) {
+	for value, want := range map[float64]string{24.4: VerdictWire, 12: VerdictEmulated} {
+		j := Judge([]Sample{{Test: "ib_write_bw", Client: "a", Server: "b", Metric: MetricBWAverage, Bytes: 65536,
+			Value: value, Emulated: true, Limit: 24.5}}, func(_, _, _ string) Path { return Path{} })
+		if len(j) != 1 || j[0].Verdict != want || j[0].Wire != 24.5 || j[0].Bound != 24.5 || j[0].Causes != nil ||
+			!j[0].Emulated || !strings.Contains(j[0].Text, "of the emulated wire") {
+			t.Errorf("%g: %+v", value, j)
 		}
 	}
 }

@@ -15,7 +15,11 @@ const (
 	PairsAll   = "all"   // each two nodes once: n(n-1)/2 pairs
 	PairsFirst = "first" // each other node against the first: n-1 pairs
 	PairsRing  = "ring"  // each node to the next, the last to the first: n pairs, one for two nodes
+	PairsAuto  = "auto"  // all of few nodes, a ring of many
 )
+
+// fewNodes are few enough for all pairs: ten. Each takes minutes of which no other is measured.
+const fewNodes = 5
 
 // Pairs returns the pairs of nodes to measure, in the order of the nodes. In all plans but the ring the
 // earlier node of a pair is the server.
@@ -29,6 +33,12 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 			return nil, fmt.Errorf("make pairs: node name %q is empty or given twice", n)
 		}
 		seen[n] = true
+	}
+	if plan == PairsAuto {
+		plan = PairsAll
+		if len(nodes) > fewNodes {
+			plan = PairsRing
+		}
 	}
 	var pairs []Pair
 	switch plan {
@@ -51,7 +61,7 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 		}
 	default:
 		return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s", plan,
-			strings.Join([]string{PairsAll, PairsFirst, PairsRing}, ", "))
+			strings.Join([]string{PairsAuto, PairsAll, PairsFirst, PairsRing}, ", "))
 	}
 	return pairs, nil
 }

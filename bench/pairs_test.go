@@ -17,6 +17,9 @@ func TestPairsFollowTheirPlan(t *testing.T) {
 		{"all of two are one pair", []string{"a", "b"}, PairsAll, []Pair{{"b", "a"}}},
 		{"first pairs all others with the first", []string{"a", "b", "c"}, PairsFirst, []Pair{{"b", "a"}, {"c", "a"}}},
 		{"a ring closes", []string{"a", "b", "c"}, PairsRing, []Pair{{"a", "b"}, {"b", "c"}, {"c", "a"}}},
+		{"all pairs of few nodes", []string{"a", "b", "c"}, PairsAuto, []Pair{{"b", "a"}, {"c", "a"}, {"c", "b"}}},
+		{"a ring of many", []string{"a", "b", "c", "d", "e", "f"}, PairsAuto, []Pair{{"a", "b"}, {"b", "c"}, {"c", "d"},
+			{"d", "e"}, {"e", "f"}, {"f", "a"}}},
 		{"a ring of two is one pair", []string{"a", "b"}, PairsRing, []Pair{{"a", "b"}}},
 	}
 	for _, tt := range tests {

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
 )
@@ -55,6 +56,9 @@ func Run(ctx context.Context, r *rack.Rack, q Request, findings []finding.Findin
 	return data, nil
 }
 
+// manyPairs are more than a small lab has.
+const manyPairs = 10
+
 // run runs every engine between every pair or on every node, one at a time: two at once would
 // measure each other.
 func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
@@ -75,6 +79,10 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	opts.Raw = opts.Iterations <= mostRaw
 	if r.State.EmulatedHost {
 		opts.Accelerator = bench.Nested
+	} else if r.State.Accel == "tcg" && !slices.ContainsFunc(nodes, func(ep bench.Endpoint) bool {
+		return ep.Wire.Rate == 0
+	}) {
+		opts.Accelerator = bench.Adapter
 	}
 	engines := q.Engines
 	if q.Suite != "" {
@@ -100,12 +108,25 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	}
 	var all []bench.Sample
 	watch := watched{began: time.Now()}
+	var takes, quick time.Duration
+	fast := opts
+	fast.Quick = true
 	for _, e := range engines {
+		n := len(pairs)
 		if e.Local {
-			watch.all += len(single)
-		} else {
-			watch.all += len(pairs)
+			n = len(single)
 		}
+		watch.all += n
+		takes += time.Duration(n) * e.Duration(opts)
+		quick += time.Duration(n) * e.Duration(fast)
+	}
+	// Whoever starts many measurements may wish to know before, and not after the first of them.
+	if len(pairs) > manyPairs {
+		hint := ""
+		if !opts.Quick && quick < takes/2 {
+			hint = ", and with --quick " + words.About(quick)
+		}
+		p.Note("%d measurements take %s on an idle machine%s", watch.all, words.About(takes), hint)
 	}
 	for _, e := range engines {
 		p.Begin(e.Name)

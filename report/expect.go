@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,26 +12,42 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
-// noExpectation is said once where figures are emulated, instead of for each.
-const noExpectation = "Emulated figures are held against nothing: they say nothing of hardware."
+// One of these is said once where figures are emulated, instead of for each.
+const (
+	noExpectation   = "Emulated figures are held against nothing: they say nothing of hardware."
+	wireExpectation = "Emulated figures are held against the emulated wire alone: they say nothing of hardware."
+)
 
-// judged parts the judgements: those of figures that have something to be held against, and whether
-// others were emulated.
-func (d Data) judged() (all []bench.Judgement, emulated bool) {
-	// A file may hold a verdict on an emulated figure, by an earlier release or by hand: it is not repeated.
+// judged are the judgements of figures that have something to be held against, and what is to be said of emulated
+// ones.
+func (d Data) judged() (all []bench.Judgement, note string) {
 	for _, j := range d.Judgements {
-		if j.Emulated || d.Emulated {
-			emulated = true
-			continue
+		switch {
+		case j.Emulated && j.Wire > 0 && (reached(j) || j.Verdict == bench.VerdictEmulated):
+			note = wireExpectation
+			all = append(all, j)
+		// A file may hold a verdict on an emulated figure, by an earlier release or by hand: it is not repeated.
+		case j.Emulated || d.Emulated:
+			note = cmp.Or(note, noExpectation)
+		default:
+			all = append(all, j)
 		}
-		all = append(all, j)
 	}
-	return all, emulated
+	return all, note
+}
+
+// open reports whether no verdict on a set-up follows from a judgement.
+func open(j bench.Judgement) bool {
+	return j.Verdict == bench.VerdictNone || j.Verdict == bench.VerdictEmulated
 }
 
 // judgedName is "ib_write_bw at 64 KiB, vm01 to vm00".
 func judgedName(j bench.Judgement) string {
-	return headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
+	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
+	if j.Emulated {
+		name += ", emulated"
+	}
+	return name
 }
 
 // judgedFigure is the figure of a judgement with its unit, as pages write it.
@@ -51,10 +68,10 @@ func causeTitle(c bench.Cause) string {
 
 // expectations prints what figures were held against.
 func (t *terminal) expectations(d Data) {
-	all, emulated := d.judged()
-	if emulated {
+	all, note := d.judged()
+	if note != "" {
 		fmt.Fprintln(t)
-		t.Wrap("", "", noExpectation)
+		t.Wrap("", "", note)
 	}
 	if len(all) == 0 {
 		return
@@ -67,6 +84,8 @@ func (t *terminal) expectations(d Data) {
 			sign, color = "ok ", text.FgGreen
 		case j.Verdict == bench.VerdictNone:
 			sign, color = "? ", text.Faint
+		case open(j):
+			color = text.Faint
 		}
 		t.Wrap("", "  ", fmt.Sprintf("%s%s: %s %s; %s", sign, judgedName(j), show.Figure(j.Value),
 			bench.MetricOf(j.Metric).Unit, j.Text), color)

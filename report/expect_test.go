@@ -31,8 +31,9 @@ func judged() Data {
 			Verdict: bench.VerdictNone, Text: "no expectation: neither the rate of the port nor its PCIe link " +
 				"is known"},
 	}
-	d.Beside = []bench.PublishedComparison{{Test: "ib_write_lat", Client: "vm01", Server: "vm00", Metric: bench.MetricLatencyTypical,
-		Bytes: 2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
+	d.Beside = []bench.PublishedComparison{{Test: "ib_write_lat", Client: "vm01", Server: "vm00",
+		Metric: bench.MetricLatencyTypical,
+		Bytes:  2, Value: 1.62, Published: 1.44, Of: "ConnectX-4 Lx"}}
 	return d
 }
 
@@ -62,6 +63,36 @@ func TestExpectationsAreShown(t *testing.T) {
 	if !strings.Contains(page, noExpectation) || !strings.Contains(strings.Join(strings.Fields(text), " "),
 		noExpectation) {
 		t.Error("an emulated result does not say that it is held against nothing")
+	}
+}
+
+// Those of an emulated adapter are held against its wire, and stay emulated. A verdict on a set-up is not repeated.
+func TestExpectationsOfAnEmulatedWireAreShown(t *testing.T) {
+	d := judged()
+	d.Emulated = true
+	for i := range d.Judgements {
+		d.Judgements[i].Emulated = true
+	}
+	d.Judgements[1].Verdict, d.Judgements[1].Text, d.Judgements[1].Causes = bench.VerdictEmulated,
+		"93.4 % of the emulated wire, which carries 24.50 Gb/s", nil
+	var m strings.Builder
+	if err := Markdown(&m, d); err != nil {
+		t.Fatal(err)
+	}
+	for form, out := range map[string]string{"terminal": onTerminal(t, d, TerminalOptions{}), "page": render(t, d),
+		"Markdown": m.String()} {
+		words := strings.Join(strings.Fields(out), " ")
+		for _, want := range []string{"vm01 to vm00, emulated", "within 98% of the wire",
+			"93.4 % of the emulated wire", wireExpectation} {
+			if !strings.Contains(words, want) {
+				t.Errorf("the %s does not say %q", form, want)
+			}
+		}
+		for _, bad := range []string{"contention for CPUs", "no expectation: neither", noExpectation, "IB MTU 1024"} {
+			if strings.Contains(words, bad) {
+				t.Errorf("the %s says %q of an emulated figure", form, bad)
+			}
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ var pageTemplate = sync.OnceValue(parsePage)
 func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"size": show.Size, "time": show.Time, "fold": words.Fold,
-		"name": judgedName, "figure": judgedFigure, "reached": reached, "cause": causeTitle,
+		"name": judgedName, "figure": judgedFigure, "reached": reached, "open": open, "cause": causeTitle,
 	}).Parse(pageHTML))
 }
 
@@ -95,7 +95,7 @@ type page struct {
 	Failures                 []failure
 	FindingsText             string
 	Judged                   []bench.Judgement
-	NoExpectation            string // what is said of emulated figures instead
+	NoExpectation            string // what is said of emulated figures
 	BesideTexts              []string
 	Faults                   []finding.Finding // failed, then unknown
 	Fine                     []finding.Finding
@@ -165,10 +165,7 @@ func newPage(d Data) page {
 			p.Groups = append(p.Groups, g)
 		}
 	}
-	var emulated bool
-	if p.Judged, emulated = d.judged(); emulated {
-		p.NoExpectation = noExpectation
-	}
+	p.Judged, p.NoExpectation = d.judged()
 	for _, b := range d.shownBeside() {
 		p.BesideTexts = append(p.BesideTexts, besideText(b, show.Unit("us")))
 	}

@@ -31,19 +31,20 @@ type benchFlags struct {
 
 // newBenchCmd makes rackless bench. Its flags are those of one measurement; what varies is the business of a study.
 func newBenchCmd(a *app) *cobra.Command {
-	f := benchFlags{pairs: bench.PairsAll}
+	f := benchFlags{pairs: bench.PairsAuto}
 	cmd := &cobra.Command{
 		Use:   "bench [NAME|LAB.yaml]",
 		Short: "Measure bandwidth and latency between the nodes of a running lab",
 		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes,
-ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes, one
-measurement at a time. It prints a table, and writes the figures to a result directory, as JSON
+ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes (of more
+than 5, between each and the next), one measurement at a time. It prints a table, and writes the figures to a result directory, as JSON
 lines and as one self-contained HTML page. Emulated figures say so: they check the setup, not the
 hardware. The name can be left out while one lab runs.
 
 Each bandwidth of hardware is compared with what its path can carry, headers included: "within 98%
 of the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU,
-one flow on a bond, NUMA node, contention), or that no cause was found.
+one flow on a bond, NUMA node, contention), or that no cause was found. Bandwidths of emulated
+adapters are compared with the wire that is emulated.
 
 --suite runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu
 (sysbench), memory (stress-ng, lmbench), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip),
@@ -74,8 +75,9 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	}
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
-	enumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first",
-		bench.PairsAll, bench.PairsFirst, bench.PairsRing)
+	enumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first, and auto "+
+		"is all of up to 5 nodes and a ring of more",
+		bench.PairsAuto, bench.PairsAll, bench.PairsFirst, bench.PairsRing)
 	fs.StringSliceVar(&f.tests, "tests", nil,
 		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
