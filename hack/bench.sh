@@ -6,6 +6,7 @@
 #   hack/bench.sh hosts [ARG]     inspect against hwloc's lstopo, ARG goes on to go test, e.g. -benchtime=51x
 #   hack/bench.sh plans [ARG]     the planner: cases, machines, a large host, a fleet; ARG goes on to the benchmarks of planbench, e.g. -test.bench=Fleet
 #   hack/bench.sh studies [ARG]   a million figures into the store and out of it as a report, ARG goes on to go test
+#   hack/bench.sh adapters [ARG]  emulated ConnectX adapters against soft RoCE, ARG goes on to the benchmarks of labbench
 #   hack/bench.sh labs [ARG]      labs, ARG goes on to the benchmarks of labbench, e.g. -test.bench='Lab/(pair|sixteen)$'
 #
 # GO names the go command, and ROUNDS how often plans and labs measure each case (5). Where virtme-ng is installed (pip install virtme-ng; apt-get install kmod), one of its nodes is timed in the same run.
@@ -51,8 +52,18 @@ labs() {
 	"$go" test -c -o bin/labbench.test ./internal/labbench
 	# All cases once, and again, and not one case after the other: a busy minute falls on all of them.
 	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
-		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=. -test.benchtime=1x -test.timeout=0 -rackless "$rackless" \
+		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Lab -test.benchtime=1x -test.timeout=0 -rackless "$rackless" \
 			-vng-kernel "$kernel" "$@")
+	done
+}
+
+# adapters measures all cases in each round, as labs does. The server alone, without guests: go test -bench=Write ./connectx
+adapters() {
+	local rackless=$PWD/bin/rackless
+	"$go" test -c -o bin/labbench.test ./internal/labbench
+	for ((round = 0; round < ${ROUNDS:-5}; round++)); do
+		(cd internal/labbench && ../../bin/labbench.test -test.run='^$' -test.bench=Adapters -test.benchtime=1x -test.timeout=0 \
+			-rackless "$rackless" "$@")
 	done
 }
 
@@ -64,15 +75,17 @@ hosts) hosts "$@" ;;
 plans) plans "$@" ;;
 studies) studies "$@" ;;
 labs) labs "$@" ;;
+adapters) adapters "$@" ;;
 all)
 	packages "$@"
 	hosts "$@"
 	plans "$@"
 	studies "$@"
 	labs "$@"
+	adapters "$@"
 	;;
 *)
-	echo "usage: hack/bench.sh [packages|hosts|plans|studies|labs] [ARGUMENT]..." >&2
+	echo "usage: hack/bench.sh [packages|hosts|plans|studies|labs|adapters] [ARGUMENT]..." >&2
 	exit 2
 	;;
 esac
