@@ -37,9 +37,9 @@ func newBenchCmd(a *app) *cobra.Command {
 		Short: "Measure bandwidth and latency between the nodes of a running lab",
 		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes,
 ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes (of more
-than 5, between each and the next), one measurement at a time. It prints a table, and writes the figures to a result directory, as JSON
-lines and as one self-contained HTML page. Emulated figures say so: they check the setup, not the
-hardware. The name can be left out while one lab runs.
+than 5, between each and the next), one measurement at a time. It prints a table, and writes the
+figures to a result directory, as JSON lines and as one self-contained HTML page. Emulated figures
+say so: they check the setup, not the hardware. The name can be left out while one lab runs.
 
 Each bandwidth of hardware is compared with what its path can carry, headers included: "within 98%
 of the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU,
