@@ -6,10 +6,10 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -19,14 +19,13 @@ import (
 	"github.com/rackless/rackless/internal/tally"
 )
 
-// everyStep asks for the long form of these tests. Without it prepare and rollback are still killed at
-// every step, in one of its two moments, and go on; at every sixth the other command then turns round.
-// The power is cut in one step of half of the kinds, in prepare or in rollback and in one of its
-// moments, and what goes on after a cut meets the next; the other command turns round after one cut of
-// each. A cut costs a boot, half a minute of CPU under emulation, which is why not every step has one
-// here.
-var everyStep = flag.Bool("every-step", false, "come to the end, and take back, after every power cut; turn round "+
-	"after every kill; and lead a study over boots: takes an hour")
+// everyStep asks for the long form of these tests. Without it prepare and rollback are killed at one step of each kind,
+// and go on; after two kills of each the other command then turns round. The power is cut in one step of half of the
+// kinds, in prepare or in rollback and in one of its moments, and what goes on after a cut meets the next; the other
+// command turns round after one cut. Chance chooses steps and moments. A cut costs a boot, half a minute of CPU
+// under emulation, which is why not every kind has one here.
+var everyStep = flag.Bool("every-step", false, "kill at every step, and turn round after every kill; come to the "+
+	"end, and take back, after every power cut; and lead a study over boots: takes an hour")
 
 // cutSeed chooses which kinds of step are cut in prepare and which in rollback (bits 0 and 1), and the
 // moments (bit 2). Together the eight are both commands and both moments of each kind.
@@ -36,11 +35,20 @@ var cutSeed = flag.Int("cut-seed", -1, "0 to 7 choose the kinds of step, the com
 // fromStep goes on with a long form that was ended.
 var fromStep = flag.Int("from-step", 1, "with -every-step, the first step at which the power is cut")
 
-func stride() int {
-	if *everyStep {
-		return 1
-	}
-	return 6
+// turns is how often the other command turns round after a kill, of prepare and of rollback.
+const turns = 2
+
+// uncut are the kinds of step that prepare of testdata/faults has none of, with the reason.
+var uncut = map[string]string{
+	"driverctl":              "TestGuardsRefuseAndNothingIsChanged installs that package",
+	"governor":               "emulated CPUs have none: host/tune",
+	"kernel-args-by-hand":    "another boot loader: host/boot",
+	"kernel-args-entries":    "another boot loader: host/boot",
+	"kernel-args-rpm-ostree": "another boot loader: host/boot",
+	"link":                   "no step of prepare makes one: host/change",
+	"mount":                  "of pages of 1 GiB: host/tune",
+	"nic-firmware":           "of a real ConnectX: host/device",
+	"partition":              "of a host that is prepared without kernel arguments: TestVirtualFunctionsBesideATenant",
 }
 
 // What prepare has nothing to do with: half of what a boot of the host costs, once systemd runs.
@@ -72,17 +80,39 @@ const (
 
 const cutProfile = "testdata/faults/host.yaml"
 
-// bootCutHost boots the host. One that boots often is stripped for it.
+// bootCutHost boots the host. One that boots often is stripped for it, and switched off and on for that to be in force.
 func bootCutHost(t *testing.T, name string, boots bool) *cutHost {
 	t.Helper()
 	h := &cutHost{small: newSmall(t, name, cutProfile)}
 	if boots {
 		h.mustHost(t, "systemctl mask --quiet "+idleUnits+"; printf 'blacklist %s\\n' "+idleModules+
-			" >/etc/modprobe.d/idle.conf; sync")
-		h.cut(t, "echo b >/proc/sysrq-trigger")
+			" >/etc/modprobe.d/idle.conf")
+		h.offAndOn(t, "blacklist ahci")
 	}
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/lab.yaml")
 	return h
+}
+
+// offAndOn has the host switch itself off. The next command boots it, says so, and finds what was written.
+func (h *cutHost) offAndOn(t *testing.T, written string) {
+	t.Helper()
+	h.host(t, "systemctl poweroff")
+	for deadline := time.Now().Add(commandLimit); ; time.Sleep(time.Second) {
+		out, _ := h.run(t, "emulate", "ls")
+		if strings.Contains(out, " off ") {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("host %s does not switch itself off:\n%s", h.name, out)
+		}
+	}
+	boot := exec.CommandContext(t.Context(), h.program, "emulate", "-n", h.name, "--", "cat", "/etc/modprobe.d/idle.conf")
+	boot.Env = h.env
+	out, err := boot.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "ok boot "+h.name+" ") || !strings.Contains(string(out), written) {
+		t.Fatalf("the command that boots host %s: %v\n%s", h.name, err, out)
+	}
+	h.awaitServices(t)
 }
 
 // learn prepares the host, to know the states and steps.
@@ -148,86 +178,96 @@ func (h *cutHost) rollback(t *testing.T) {
 	h.mustHost(t, cutRollback)
 }
 
-// chain kills a command at its first step, and what goes on with it one step later, until one comes
-// to its end. It returns how often it killed.
-func (h *cutHost) chain(t *testing.T, command, phase string) int {
+// chain kills a command at each of the steps: what goes on after a kill meets the next, and comes to its end at last.
+func (h *cutHost) chain(t *testing.T, command string, steps []string, phase string) {
 	t.Helper()
-	// The step at which the one before was killed is the first of the next.
-	out, status := h.host(t, fmt.Sprintf(`n=0; at=1
-while RACKLESS_FAULT=kill:$at:%s %s >log 2>&1; status=$?; [ $status = 137 ]; do
-	n=$((n + 1)); at=2
-	[ $n -lt 200 ] || exit 1
+	out, status := h.host(t, fmt.Sprintf(`for at in '%s'; do
+	RACKLESS_FAULT="kill:$at:%s" %s >log 2>&1; status=$?
+	[ $status = %d ] || { echo "$at: status $status"; cat log; exit 1; }
 done
-echo $n; [ $status = 0 ] || [ $status = %d ] || { cat log; exit $status; }`, phase, command, exitReboot))
+%s >log 2>&1; status=$?
+[ $status = 0 ] || [ $status = %d ] || { cat log; exit $status; }`, strings.Join(steps, "' '"), phase, command,
+		exitKilled, command, exitReboot))
 	if status != 0 {
-		t.Fatalf("%s, killed again and again where a step was %s: status %d\n%s", command, phase, status, out)
+		t.Fatalf("%s, killed where each of %q was %s: status %d\n%s", command, steps, phase, status, out)
 	}
-	n, err := strconv.Atoi(strings.TrimSpace(out))
-	if err != nil {
-		t.Fatal(err)
+}
+
+// turnRound kills a command at some of the steps and runs the other one, which leads to the state that the host was in.
+func (h *cutHost) turnRound(t *testing.T, command string, steps []string, other, state string) (kills int) {
+	t.Helper()
+	if !*everyStep {
+		steps = some(steps, turns)
 	}
-	return n
+	first := rand.IntN(len(phases))
+	for i, step := range steps {
+		phase := phases[(i+first)%len(phases)]
+		when := fmt.Sprintf("%s was killed where %s was %s", command, step, phase)
+		out, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT='kill:%s:%s' %s", step, phase, command))
+		if status != exitKilled {
+			t.Fatalf("%s: status %d\n%s", when, status, out)
+		}
+		if out, status := h.host(t, other); status != 0 && status != exitReboot {
+			t.Fatalf("%s: %s: status %d\n%s", when, other, status, out)
+		}
+		h.same(t, when+", and then "+other, state)
+	}
+	return len(steps)
+}
+
+// some returns n of the steps, by chance, in their order.
+func some(steps []string, n int) (chosen []string) {
+	for _, i := range slices.Sorted(slices.Values(rand.Perm(len(steps))[:n])) {
+		chosen = append(chosen, steps[i])
+	}
+	return chosen
 }
 
 // phases are the two moments of a step that differ: it is in the journal and nothing has been made
 // of it; all of it has been made, and the journal does not say so.
 var phases = []string{"begun", "made"}
 
-// phaseOf takes the moments in turn.
-func phaseOf(n int) string { return phases[n/stride()%2] }
-
-// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at every step,
-// with the program's own SIGKILL. What follows goes on, or goes the other way. A domain of somebody
-// else's runs on the host all the time, and notices nothing.
+// TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack kills prepare and rollback at a step of each kind, or at every
+// step, with the program's own SIGKILL. What follows goes on, or goes the other way. A domain of somebody else's runs
+// on the host all the time, and notices nothing.
 func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	t.Parallel()
 	h := bootCutHost(t, "killed", false)
 	tenant := h.newTenant(t)
 	h.learn(t)
-	h.rollback(t)
-	h.same(t, "after rollback", h.before)
+	kinds := kindsOf(h.making)
+	for kind := range host.Kinds() {
+		if _, ok := uncut[kind]; ok == slices.Contains(kinds, kind) {
+			t.Errorf("steps of kind %s are either made by prepare of testdata/faults, or named in uncut", kind)
+		}
+	}
+	takingBack, making := h.takingBack, h.making
+	if !*everyStep {
+		takingBack, making = oneOfEach(takingBack, kinds), oneOfEach(making, kinds)
+	}
+	first := rand.IntN(len(phases))
+	turned := h.turnRound(t, cutRollback, h.takingBack, cutPrepare, h.prepared)
+	h.chain(t, cutRollback, takingBack, phases[first])
+	h.same(t, "rolled back in spite of kills", h.before)
 	// Its CPUs are isolated by kernel arguments, which wait for a reboot: the script for slices is the other way.
 	h.scriptsDoTheSame(t, h.before, h.prepared, "hugepages", "vfio", "sriov", "governor", "irq")
-	kills := 0
-	for i, phase := range phases {
-		if i > 0 && !*everyStep {
-			break
-		}
-		other := phases[1-i]
-		n := h.chain(t, cutPrepare, phase)
-		h.same(t, "prepared in spite of kills", h.prepared)
-		m := h.chain(t, cutRollback, other)
+	turned += h.turnRound(t, cutPrepare, h.making, cutRollback, h.before)
+	h.chain(t, cutPrepare, making, phases[1-first])
+	h.same(t, "prepared in spite of kills", h.prepared)
+	kills := len(takingBack) + len(making)
+	if *everyStep {
+		h.chain(t, cutRollback, takingBack, phases[1-first])
 		h.same(t, "rolled back in spite of kills", h.before)
-		tally.Logf(t, "prepare was killed at %d of %d steps, each where it was %s, and went on; rollback at %d of "+
-			"%d, where it was %s", n, len(h.making), phase, m, len(h.takingBack), other)
-		if n != len(h.making) || m != len(h.takingBack) {
-			t.Errorf("there are %d and %d steps", len(h.making), len(h.takingBack))
-		}
-		kills += n + m
+		h.chain(t, cutPrepare, making, phases[first])
+		h.same(t, "prepared in spite of kills", h.prepared)
+		kills *= 2
 	}
-	turned := 0
-	for n := 1; ; n += stride() {
-		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phaseOf(n),
-			cutPrepare)); status != exitKilled {
-			break
-		}
-		h.rollback(t)
-		h.same(t, fmt.Sprintf("prepare was killed at step %d (%s): after rollback", n, phaseOf(n)), h.before)
-		turned++
-	}
-	for n := 1; ; n += stride() {
-		if _, status := h.host(t, fmt.Sprintf("RACKLESS_FAULT=kill:%d:%s %s", n, phaseOf(n), cutRollback)); status !=
-			exitKilled {
-			break
-		}
-		h.mustPrepare(t)
-		h.same(t, fmt.Sprintf("rollback was killed at step %d (%s): after prepare", n, phaseOf(n)), h.prepared)
-		turned++
-	}
+	h.rollback(t)
+	h.same(t, "after rollback", h.before)
 	tenant.undisturbed(t, "all of that")
 	tenant.hadItsCPU(t)
-	tally.Logf(t, "%d kills in all: after %d the same command went on, after %d the other one turned round",
-		kills+turned, kills, turned)
+	tally.Logf(t, "%d kills at %d kinds of step in prepare and rollback: after %d the same command went on, after %d the "+
+		"other one turned round", kills+turned, len(kinds), kills, turned)
 }
 
 // exitKilled is the status of a shell's command that SIGKILL ended.
@@ -281,12 +321,13 @@ func TestPowerCuts(t *testing.T) {
 	for i, kind := range kindsOf(h.making) {
 		kinds[(i+seed)%4] = append(kinds[(i+seed)%4], kind)
 	}
-	h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds[0]), seed/4, func(when string) {
+	turned := rand.IntN(2) // of which command the other one turns round
+	h.chainOfCuts(t, cutPrepare, oneOfEach(h.making, kinds[0]), seed/4, turned == 0, func(when string) {
 		h.rollback(t)
 		h.same(t, when+": after rollback", h.before)
 	})
 	h.same(t, "prepared in spite of power cuts", h.prepared)
-	h.chainOfCuts(t, cutRollback, oneOfEach(h.takingBack, kinds[2]), seed/4, func(when string) {
+	h.chainOfCuts(t, cutRollback, oneOfEach(h.takingBack, kinds[2]), seed/4, turned == 1, func(when string) {
 		h.mustPrepare(t)
 		h.same(t, when+": after prepare", h.prepared)
 	})
@@ -327,9 +368,10 @@ func oneOfEach(steps, kinds []string) []string {
 
 // chainOfCuts cuts the power at each of the steps, by turns where it has begun and where it was made,
 // from the phase that is told. What goes on after the boot is cut off at the next, and comes to its
-// end at last. After one cut, chosen by chance, the other command turns round, and all is made again
-// up to the next.
-func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turn func(when string)) {
+// end at last. If it turns, then after one cut, chosen by chance, the other command turns round, and all
+// is made again up to the next.
+func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phase int, turns bool,
+	turn func(when string)) {
 	t.Helper()
 	if len(steps) < 2 {
 		t.Fatalf("there are more kinds of step than those of %q", steps)
@@ -342,15 +384,15 @@ func (h *cutHost) chainOfCuts(t *testing.T, command string, steps []string, phas
 		}
 		when := fmt.Sprintf("the power was cut in %q where %s was %s", command, step, phase)
 		t.Log(when)
-		if i == turnAt {
+		if turns && i == turnAt {
 			turn(when)
 		}
 	}
 	if out, status := h.host(t, command); status != 0 && status != exitReboot {
 		t.Fatalf("%s, after %d power cuts: status %d\n%s", command, len(steps), status, out)
 	}
-	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind; it went on, and after one cut the other "+
-		"command turned round", command, len(steps))
+	after := map[bool]string{true: ", and after one cut the other command turned round"}[turns]
+	tally.Logf(t, "the power was cut in %q at %d steps, each of another kind; it went on%s", command, len(steps), after)
 }
 
 // cutAtEveryStep cuts the power at each step, of prepare and of rollback by turns. After a cut the
