@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log/slog"
@@ -244,6 +245,8 @@ func (p *place) down(name string) {
 	}
 }
 
+var kills = flag.Int("kills", 16, "how often a rackless is killed in the middle of up, at moments that chance chooses")
+
 // Whenever a rackless is killed, the next one either completes the lab or removes all of it.
 func TestKilledAtAnyMoment(t *testing.T) {
 	p := newPlace(t)
@@ -262,7 +265,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
-	for i := range 30 {
+	for i := range *kills {
 		after := time.Duration(random.Float64() * 1.1 * float64(whole))
 		what := fmt.Sprintf("seed %d, kill %d, after %v of about %v", seed, i, after, whole)
 		cmd, _ := p.child(l.Name, len(l.Nodes), nil)
