@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -276,25 +277,36 @@ func TestProcessesUsingFindsWhatIsBeingStarted(t *testing.T) {
 	if testing.Short() {
 		tries = 100
 	}
-	for i := range tries {
-		text := fmt.Sprintf("%s/being-started-%d", t.TempDir(), i)
+	dir := t.TempDir()
+	startAndFind := func(text string) error {
 		cmd := exec.Command(self, "stand-in", text)
 		in, err := cmd.StdinPipe()
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
+			return err
 		}
 		found, err := ProcessesUsing("", text)
 		if err != nil || len(found) != 1 || found[0].PID != cmd.Process.Pid {
-			t.Errorf("process %d: found %v, %v", cmd.Process.Pid, found, err)
+			err = fmt.Errorf("process %d: found %v, %v", cmd.Process.Pid, found, err)
 		}
 		in.Close()
-		if err := cmd.Wait(); err != nil {
-			t.Error(err)
-		}
+		return errors.Join(err, cmd.Wait())
 	}
+	// A try waits for its process more than it computes.
+	const beside = 4
+	var workers sync.WaitGroup
+	for w := range beside {
+		workers.Go(func() {
+			for i := w; i < tries; i += beside {
+				if err := startAndFind(fmt.Sprintf("%s/being-started-%d.", dir, i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
 }
 
 func TestProcessesUsingFindsByProgramAndArgument(t *testing.T) {
