@@ -3,6 +3,7 @@ package device
 import (
 	"context"
 	"flag"
+	"maps"
 	"math/rand/v2"
 	"path"
 	"slices"
@@ -57,7 +58,7 @@ type faultTest struct {
 	same  func(*bench)
 	// both goes on in both ways after each death; otherwise the ways take turns, for machines that are slow.
 	both bool
-	// oneOfEach dies at one point of each kind, chosen by chance, and not at every point.
+	// oneOfEach dies at one point of each kind, of either way, chosen by chance, and not at every point.
 	oneOfEach bool
 
 	making, undoing int // how many points there were
@@ -67,62 +68,65 @@ type faultTest struct {
 func (f *faultTest) run() {
 	f.t.Helper()
 	b := f.bench()
-	making := points(b.s, func() { b.must(b.make(f.steps)) })
-	undoing := points(b.s, func() { b.must(b.rollback()) })
+	making := points(b.s, false, func() { b.must(b.make(f.steps)) })
+	undoing := points(b.s, true, func() { b.must(b.rollback()) })
 	f.same(b)
 	f.making, f.undoing = len(making), len(undoing)
-	for i, n := range f.chosen(making) {
+	for i, p := range f.chosen(append(making, undoing...)) {
 		for _, again := range f.ways(i) {
 			b := f.bench()
-			f.die(n, making[n], b, func() error { return b.make(f.steps) })
-			f.goOn(b, again)
-		}
-	}
-	for i, n := range f.chosen(undoing) {
-		for _, again := range f.ways(i) {
-			b := f.bench()
-			b.must(b.make(f.steps))
-			f.die(n, undoing[n], b, b.rollback)
+			if p.undoing {
+				b.must(b.make(f.steps))
+				f.die(p, b, b.rollback)
+			} else {
+				f.die(p, b, func() error { return b.make(f.steps) })
+			}
 			f.goOn(b, again)
 		}
 	}
 }
 
+// A point is a single change of making steps or of rolling them back.
+type point struct {
+	undoing bool
+	n       int // of its way, from 1
+	what    string
+}
+
 // points does something, and returns the single changes that it makes.
-func points(s *change.System, do func()) (all []string) {
-	s.Fault = func(what string) { all = append(all, what) }
+func points(s *change.System, undoing bool, do func()) (all []point) {
+	s.Fault = func(what string) { all = append(all, point{undoing, len(all) + 1, what}) }
 	do()
 	s.Fault = nil
 	return all
 }
 
-// kindOfPoint returns what the points of one kind have in common: the program or the file in sysfs, or the event and the
-// kind of step that the journal is told of.
+// kindOfPoint returns what the points of one kind have in common: the program, the file in sysfs, or what the journal is
+// told.
 func kindOfPoint(point string) string {
 	words := strings.Fields(point)
 	switch words[0] {
-	case "journal":
-		return strings.Join(words[:min(3, len(words))], " ")
 	case "write":
 		return "write " + path.Base(point)
-	case "run", "set":
+	case "journal", "run", "set":
 		return words[0] + " " + words[1]
 	}
 	return words[0]
 }
 
-// chosen returns the points to die at, from 0.
-func (f *faultTest) chosen(points []string) []int {
-	all := rand.Perm(len(points))
-	seen := map[string]bool{}
-	all = slices.DeleteFunc(all, func(n int) bool {
-		kind := kindOfPoint(points[n])
-		again := f.oneOfEach && seen[kind]
-		seen[kind] = true
-		return again
-	})
-	slices.Sort(all)
-	return all
+// chosen returns the points to die at, in their order.
+func (f *faultTest) chosen(all []point) (chosen []point) {
+	if !f.oneOfEach {
+		return all
+	}
+	kinds := map[string]int{}
+	for _, i := range rand.Perm(len(all)) {
+		kinds[kindOfPoint(all[i].what)] = i
+	}
+	for _, i := range slices.Sorted(maps.Values(kinds)) {
+		chosen = append(chosen, all[i])
+	}
+	return chosen
 }
 
 // ways says how to go on after a death: whether the steps are made again before they are rolled back.
@@ -133,18 +137,18 @@ func (f *faultTest) ways(n int) []bool {
 	return []bool{n%2 == 0}
 }
 
-// die runs something that dies at its n-th point, from 0.
-func (f *faultTest) die(n int, at string, b *bench, what func() error) {
+// die runs something that dies at a point.
+func (f *faultTest) die(p point, b *bench, what func() error) {
 	f.t.Helper()
-	died := dieAt(b.s, n+1)
+	died := dieAt(b.s, p.n)
 	err := survive(f.t, what)
 	b.s.Fault = nil
-	if died.at == "" || kindOfPoint(died.at) != kindOfPoint(at) { // a network device may have another name
-		f.t.Fatalf("point %d was %q, and is %q: %v", n, at, died.at, err)
+	if died.at == "" || kindOfPoint(died.at) != kindOfPoint(p.what) { // a network device may have another name
+		f.t.Fatalf("point %d was %q, and is %q: %v", p.n, p.what, died.at, err)
 	}
 	f.deaths++
 	if f.oneOfEach {
-		f.t.Logf("died before: %s", at)
+		f.t.Logf("died before: %s", p.what)
 	}
 }
 
