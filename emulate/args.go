@@ -220,20 +220,18 @@ func (p *Profile) deviceArgs(adapters string) []string {
 		bus := int(r.address.Bus)
 		rc, port := fmt.Sprintf("rc%02x", bus-1), fmt.Sprintf("port%02x", bus)
 		d.device("pxb-pcie,id=%s,bus=pcie.0,bus_nr=%d,numa_node=%d", rc, bus-1, *r.node)
-		reserve := ""
-		if r.nic != nil && r.nic.Model != "" {
-			// Clones find the adapter late: the port of a template keeps room for it, and its power on.
-			reserve = fmt.Sprintf(",hotplug=off,power_controller_present=off,pref64-reserve=%dM",
-				adapterRoom*r.nic.Ports)
-		}
-		d.port("pcie-root-port,id=%s,bus=%s"+reserve, port, rc)
+		d.port("pcie-root-port,id=%s,bus=%s"+r.reserve(), port, rc)
 		switch {
 		case r.sw != nil:
 			up := fmt.Sprintf("up%02x", bus)
 			d.device("x3130-upstream,id=%s,bus=%s", up, port)
 			for i, b := range r.behind {
 				down := fmt.Sprintf("down%02x", b.address.Bus)
-				d.port("xio3130-downstream,id=%s,bus=%s,addr=0x%x", down, up, i)
+				late := ""
+				if b.connectX() > 0 {
+					late = comesLate
+				}
+				d.port("xio3130-downstream,id=%s,bus=%s,addr=0x%x"+late, down, up, i)
 				d.card(b, down, false)
 			}
 		case r.bridge != nil:
@@ -247,6 +245,57 @@ func (p *Profile) deviceArgs(adapters string) []string {
 		}
 	}
 	return d.args
+}
+
+// comesLate is for ports that have an adapter in a clone, and none in its template: the power is on, and nothing tells
+// the guest that there is a card now.
+const comesLate = ",hotplug=off,power_controller_present=off"
+
+// What the registers of devices take, in MiB.
+const (
+	adapterRoom = 32 // a port of a ConnectX
+	gpuRoom     = 16 // a stand-in for a GPU
+)
+
+// connectX is how many ports of a ConnectX a device is.
+func (d device) connectX() int {
+	if d.nic == nil || d.nic.Model == "" {
+		return 0
+	}
+	return d.nic.Ports
+}
+
+// reserve is what the root port needs so that clones find adapters late: room for their registers. Of those behind a
+// switch, the guest forgets the switch before it is saved, and finds it anew. It then places the GPUs there, whose
+// registers have addresses of 32 bits, in the window without prefetching.
+func (r root) reserve() string {
+	adapters, gpus, late := r.connectX(), 0, comesLate
+	for _, b := range r.behind {
+		adapters += b.connectX()
+		late = ""
+		if b.gpu != nil {
+			gpus++
+		}
+	}
+	if adapters == 0 {
+		return ""
+	}
+	late += fmt.Sprintf(",pref64-reserve=%dM", adapterRoom*adapters)
+	if gpus > 0 {
+		// Twice, as each window begins at a multiple of what is in it.
+		late += fmt.Sprintf(",mem-reserve=%dM", 2*gpuRoom*(gpus+1))
+	}
+	return late
+}
+
+// switchesWithConnectX are the upstream ports of switches that an adapter is behind.
+func (p *Profile) switchesWithConnectX() (upstream []string) {
+	for _, r := range p.roots() {
+		if r.sw != nil && slices.ContainsFunc(r.behind, func(b device) bool { return b.connectX() > 0 }) {
+			upstream = append(upstream, r.address.String())
+		}
+	}
+	return upstream
 }
 
 // hubs numbers the wires: QEMU's software hub joins the ports on it.
@@ -273,9 +322,6 @@ type deviceList struct {
 	chassis  int
 	ends     int // of wires
 }
-
-// adapterRoom is the room for the registers of a ConnectX port, in MiB.
-const adapterRoom = 32
 
 func (d *deviceList) device(format string, args ...any) {
 	d.args = append(d.args, "-device", fmt.Sprintf(format, args...))

@@ -13,9 +13,13 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// The command line of each profile is a golden file, an option a line.
-func TestArgumentsOfTheBuiltinProfiles(t *testing.T) {
-	for _, p := range Builtin() {
+// The command line of each built-in profile, and of one with Intel's cards, is a golden file, an option a line.
+func TestArgumentsOfProfiles(t *testing.T) {
+	intel, err := ParseProfile("small.yaml", []byte(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range append(Builtin(), intel) {
 		t.Run(p.Name, func(t *testing.T) {
 			m := machine{
 				name: "a", dir: "/run/a,b", profile: p.Scale(4), accel: "tcg", boot: Boot{Disk: "/cache/image.qcow2"},
@@ -51,6 +55,28 @@ func TestArgumentsOfTheBuiltinProfiles(t *testing.T) {
 				t.Errorf("(-want +got):\n%s\ngo test ./emulate -update writes it anew", diff)
 			}
 		})
+	}
+}
+
+// A template has the ports of its adapters, with room, and a switch that the guest forgets and finds again.
+func TestTemplatesHaveRoomForAdapters(t *testing.T) {
+	for _, p := range Builtin() {
+		args := strings.Join((machine{profile: p, accel: "tcg"}).args(), " ")
+		if n := strings.Count(args, "vfio-user-pci"); n != 0 {
+			t.Errorf("%s: the template has %d adapters", p.Name, n)
+		}
+		late, switches := 0, p.switchesWithConnectX()
+		for _, n := range p.NICs {
+			if n.Model != "" {
+				late++
+			}
+			if behind := n.Model != "" && n.Behind != nil; behind != (behind && slices.Contains(switches, n.Behind.String())) {
+				t.Errorf("%s: the switch %v is not found again", p.Name, n.Behind)
+			}
+		}
+		if got := strings.Count(args, comesLate); got != late {
+			t.Errorf("%s: %d ports are for what comes late, want %d", p.Name, got, late)
+		}
 	}
 }
 

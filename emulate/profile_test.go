@@ -219,7 +219,7 @@ func TestBuiltinProfilesAreCalledAsTheirFilesAndDescribed(t *testing.T) {
 			t.Errorf("%s has no description or no file", p.Name)
 		}
 	}
-	if diff := cmp.Diff([]string{"desktop", "epyc-7551p", "epyc-connectx", "r740", "two-socket-h20"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"desktop", "epyc-7551p", "r740", "two-socket-h20"}, names); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if Source("../epyc-7551p") != nil {

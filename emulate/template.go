@@ -46,12 +46,6 @@ func placeholder(path string) string {
 // ensureTemplate opens the template for m, making it if the cache has none or a damaged one.
 func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, error) {
 	key, p := templateKey(m), m.profile
-	for _, n := range p.NICs {
-		if n.Model != "" && n.Behind != nil {
-			return nil, fmt.Errorf("a port of a PCIe switch keeps no room for the ConnectX %v, which clones find late",
-				n.Address)
-		}
-	}
 	c := templates(o.Dirs, o.Progress.Note)
 	t := vm.Template{Key: key, Profile: p.Name, Image: m.boot.Key, QEMU: m.qemu.Version, Accelerator: m.accel,
 		CPUs: p.CPUs(), Memory: int64(p.Memory())}
@@ -120,6 +114,9 @@ func settle(ctx context.Context, dir string, p *Profile, seen *rack.Progress) (r
 		`; systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; fi; sync`
 	if p.hasConnectX() { // clones find theirs with the drivers at hand
 		settle = "modprobe --all mlx5_core mlx5_ib; " + settle
+	}
+	for _, up := range p.switchesWithConnectX() {
+		settle += "; echo 1 >/sys/bus/pci/devices/" + up + "/remove"
 	}
 	_, err = guest.NewAgent(conn).Run(ctx, guest.Command{Argv: []string{"/bin/sh", "-c", settle}})
 	return func() { conn.Close() }, err

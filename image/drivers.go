@@ -69,7 +69,7 @@ func (d driverSet) table() string {
 	return b.String()
 }
 
-// pack compresses a module in a form that busybox' insmod takes.
+// pack compresses a module in a form that busybox' gunzip takes.
 func pack(data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w, err := gzip.NewWriterLevel(&b, gzip.BestCompression)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/rack"
@@ -68,8 +69,13 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 			t.Logf("%d CPUs until the agent answered: %v", p.CPUs(), time.Since(began).Round(100*time.Millisecond))
 			var out, complaints bytes.Buffer
 			exit, err := h.Exec(ctx, nil, []string{"/rackless", "inspect", "-o", "json"}, nil, &out, &complaints)
-			if p.NICs[0].Model != "" {
-				carriesRDMA(ctx, t, h)
+			if n := p.NICs; n[0].Model != "" {
+				// Over the whole of the machine, where a wire has more ends than two; or over a card's own cable.
+				from, to := n[0].Address, n[len(n)-1].Address
+				if len(n) == 1 {
+					to.Function = 1
+				}
+				carriesRDMA(ctx, t, h, n[0].Model, from, to)
 			}
 			if err := h.Close(context.WithoutCancel(ctx), d); err != nil {
 				t.Error(err)
@@ -88,10 +94,10 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	}
 }
 
-// writeOverACable writes from the first port of one ConnectX to that of another at the other end of a cable, which has a
-// network of its own: a host does not send to itself by a cable.
-const writeOverACable = `set -e
-here=/sys/bus/pci/devices/0000:41:00.0 there=/sys/bus/pci/devices/0000:61:00.0
+// writeOverAWire writes from a port of a ConnectX to another on the same wire, which has a network of its own: a host
+// does not send to itself by a cable.
+const writeOverAWire = `set -e
+here=/sys/bus/pci/devices/$1 there=/sys/bus/pci/devices/$2
 a=$(ls $here/net) b=$(ls $there/net) ra=$(ls $here/infiniband) rb=$(ls $there/infiniband)
 ip netns add far
 ip link set $b netns far
@@ -118,17 +124,22 @@ until ib_write_bw -d $ra -x 3 -s 65536 -n 200 --report_gbits 10.0.0.2; do
 done`
 
 // carriesRDMA holds the ConnectX adapters of a host to what their driver and tools say of the real card.
-func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host) {
+func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model string, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
 	// To the busybox shell, ip would be its own.
-	exit, err := h.Exec(ctx, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"dash", "-c", writeOverACable},
-		nil, &out, &complaints)
+	exit, err := h.Exec(ctx, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"dash", "-c", writeOverAWire, "sh",
+		from.String(), to.String()}, nil, &out, &complaints)
 	if err != nil || exit != 0 {
 		t.Errorf("exit status %d, %v: %s%s", exit, err, &out, &complaints)
 		return
 	}
-	for _, want := range []string{"CA type: MT4117\n", "State: Active\n", "Rate: 25\n", "GID 3: RoCE v2\n"} {
+	card, rate := "MT4117", 25
+	if model == connectx.ConnectX5 {
+		card, rate = "MT4119", 100
+	}
+	for _, want := range []string{"CA type: " + card + "\n", "State: Active\n", fmt.Sprintf("Rate: %d\n", rate),
+		"GID 3: RoCE v2\n"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &out)
 		}
@@ -137,8 +148,8 @@ func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host) {
 	if row == nil {
 		t.Fatalf("no bandwidth in:\n%s", &out)
 	}
-	if gbits, err := strconv.ParseFloat(row[1], 64); err != nil || gbits <= 0 || gbits > 25 {
-		t.Errorf("%s Gb/s over a cable of 25 Gb/s, %v", row[1], err)
+	if gbits, err := strconv.ParseFloat(row[1], 64); err != nil || gbits <= 0 || gbits > float64(rate) {
+		t.Errorf("%s Gb/s over a cable of %d, %v", row[1], rate, err)
 	}
 }
 

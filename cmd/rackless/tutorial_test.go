@@ -196,8 +196,11 @@ func TestTutorial(t *testing.T) {
 		}
 		for i := range b.commands {
 			c := &b.commands[i]
-			if strings.HasPrefix(c.text, "rackless emulate rm") {
+			switch {
+			case strings.HasPrefix(c.text, "rackless emulate rm"):
 				after = e.fingerprint(t)
+			case strings.HasPrefix(c.text, "rackless down"):
+				e.documented(t, "vm00", "vm01")
 			}
 			began := time.Now()
 			got, status := e.tutorial(t, c)
@@ -207,6 +210,7 @@ func TestTutorial(t *testing.T) {
 				t.Fatalf("line %d: %s: status %d, want %d\n%s", c.line, c.text, status, b.status, got)
 			}
 			if strings.HasPrefix(c.text, "rackless emulate --keep") {
+				e.documented(t)
 				before = e.fingerprint(t)
 			}
 			if diff := cmp.Diff(b.masked(c.output), b.masked(got)); diff != "" && !*updateTutorial {
