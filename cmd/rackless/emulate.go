@@ -177,6 +177,9 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 // also be that host's name; without --scale and --memory it is taken as it is.
 func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emulate.Profile, *emulate.Host, error) {
 	h, err := emulate.Open(d, cmp.Or(f.name, arg))
+	if f.name != "" && err != nil && !errors.Is(err, emulate.ErrNoHost) {
+		return nil, nil, err // a wrong name, also before images are built
+	}
 	if err != nil || !h.Keep || !h.Ready { // none, or Start says what is wrong with it
 		p, err := f.profile(cmd, arg)
 		if err == nil {
