@@ -269,10 +269,12 @@ func (d device) connectX() int {
 // switch, the guest forgets the switch before it is saved, and finds it anew. It then places the GPUs there, whose
 // registers have addresses of 32 bits, in the window without prefetching.
 func (r root) reserve() string {
-	adapters, gpus, late := r.connectX(), 0, comesLate
+	if n := r.connectX(); n > 0 {
+		return fmt.Sprintf("%s,pref64-reserve=%dM", comesLate, n*adapterRoom)
+	}
+	adapters, gpus := 0, 0
 	for _, b := range r.behind {
 		adapters += b.connectX()
-		late = ""
 		if b.gpu != nil {
 			gpus++
 		}
@@ -280,12 +282,8 @@ func (r root) reserve() string {
 	if adapters == 0 {
 		return ""
 	}
-	late += fmt.Sprintf(",pref64-reserve=%dM", adapterRoom*adapters)
-	if gpus > 0 {
-		// Twice, as each window begins at a multiple of what is in it.
-		late += fmt.Sprintf(",mem-reserve=%dM", 2*gpuRoom*(gpus+1))
-	}
-	return late
+	// More than all take: the firmware does not know yet of what size the places begin at a multiple.
+	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", (adapters+1)*adapterRoom, 2*(gpus+1)*gpuRoom)
 }
 
 // switchesWithConnectX are the upstream ports of switches that an adapter is behind.

@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// The real system keeps what a real one keeps: after a power cut, what update-grub wrote is in force, and what was synced
-// is there. The tutorial, which a test follows, has reboots.
+// The real system keeps what a real one keeps: after a power cut, what update-grub wrote is in force, what was synced is
+// there, and so are the adapters. The tutorial, which a test follows, has reboots.
 func TestTheDiskAndTheBootLoaderSurvivePowerCuts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
@@ -41,8 +41,12 @@ func TestTheDiskAndTheBootLoaderSurvivePowerCuts(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(run)
+	r740, err := emulate.Find("r740")
+	if err != nil {
+		t.Fatal(err)
+	}
 	o := emulate.Options{
-		Dirs: rack.Dirs{Run: run, Cache: user.Cache}, Profile: emulate.Builtin()[0].Scale(4), Name: "reboot",
+		Dirs: rack.Dirs{Run: run, Cache: user.Cache}, Profile: r740.Scale(20), Name: "reboot",
 		Accel: "tcg",
 		Boot:  emulate.Boot{Key: img.Key, Disk: img.DiskPath()},
 		Progress: &rack.Progress{Report: func(e rack.Event) {
@@ -69,6 +73,14 @@ func TestTheDiskAndTheBootLoaderSurvivePowerCuts(t *testing.T) {
 		}
 		return strings.TrimSpace(out.String())
 	}
+	hasAdapters := func(when string) {
+		t.Helper()
+		const want = "rocep59s0f0 rocep59s0f1"
+		if got := sh("udevadm settle --timeout=300; ls /sys/class/infiniband | paste -sd' '"); got != want {
+			t.Errorf("%s: RDMA devices %s, want %s", when, got, want)
+		}
+	}
+	hasAdapters("at the start")
 	sh("echo 'GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX isolcpus=2 hugepages=16\"' >>/etc/default/grub; update-grub")
 
 	// What was written last is most likely not on the disk; whether it is is the kernel's affair.
@@ -92,4 +104,5 @@ func TestTheDiskAndTheBootLoaderSurvivePowerCuts(t *testing.T) {
 			t.Errorf("after the power cut: %s: %s: got %q, want %q", is.name, is.script, got, is.want)
 		}
 	}
+	hasAdapters("after the power cut")
 }

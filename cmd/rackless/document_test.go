@@ -45,7 +45,7 @@ const (
 
 // bandwidthRow is a row of a table of bandwidths.
 func bandwidthRow(size, iterations int) string {
-	return fmt.Sprintf(` %d +%d +\d+\.\d+ +(\d+\.\d+) +\d+\.\d+ *`, size, iterations)
+	return fmt.Sprintf(` %d +%d +\d+\.\d+ +(\d+\.\d+)\s+\d+\.\d+\s*`, size, iterations)
 }
 
 // typedOnClient is what they type on the second machine while the same runs on the first without its address.
