@@ -282,8 +282,9 @@ func (r root) reserve() string {
 	if adapters == 0 {
 		return ""
 	}
-	// More than all take: the firmware does not know yet of what size the places begin at a multiple.
-	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", (adapters+1)*adapterRoom, 2*(gpus+1)*gpuRoom)
+	// More than all take: the kernel rounds windows up, and the firmware does not know yet at multiples of what size
+	// they have to begin.
+	return fmt.Sprintf(",pref64-reserve=%dM,mem-reserve=%dM", (2*adapters+1)*adapterRoom, 2*(gpus+1)*gpuRoom)
 }
 
 // switchesWithConnectX are the upstream ports of switches that an adapter is behind.
