@@ -28,9 +28,11 @@ var typedOnHost = []typed{
 		`61:00\.0 Ethernet controller: Mellanox Technologies MT27710 Family \[ConnectX-4 Lx\]`,
 		`61:00\.1 Ethernet controller: Mellanox Technologies MT27710 Family \[ConnectX-4 Lx\]`,
 	}},
-	{"ip link set enp65s0f0np0 up && sleep 1 && ethtool enp65s0f0np0 && ip link set enp65s0f0np0 down",
+	{"ip link set enp65s0f0np0 up; for i in $(seq 60); do ethtool enp65s0f0np0 | grep 'detected: yes' && break; " +
+		"sleep 0.5; done; ethtool enp65s0f0np0; ip link set enp65s0f0np0 down",
 		[]string{`\tSpeed: 25000Mb/s`, `\tLink detected: yes`}},
-	{"lspci -tv", []string{`.*\[0000:41\]-+00\.0.*ConnectX-4 Lx\]`, `.*\[0000:61\]-+00\.0.*ConnectX-4 Lx\]`}},
+	{"lspci -tv", []string{`.*-\[41\]-.*-00\.0 +Mellanox Technologies MT27710 Family \[ConnectX-4 Lx\]`,
+		`.*-\[61\]-.*-00\.0 +Mellanox Technologies MT27710 Family \[ConnectX-4 Lx\]`}},
 	{"cd /sys/bus/pci/devices && cat 0000:06:00.0/numa_node 0000:21:00.0/numa_node 0000:41:00.0/numa_node " +
 		"0000:61:00.0/numa_node | paste -sd' '", []string{"0 1 2 3"}},
 	{"cat /sys/devices/system/cpu/isolated", []string{""}},
