@@ -423,3 +423,44 @@ func FuzzMessages(f *testing.F) {
 		_ = unix.Shutdown(c.fd, unix.SHUT_RDWR)
 	})
 }
+
+// FuzzHandle does any commands, without a socket. Each has its length before it.
+func FuzzHandle(f *testing.F) {
+	for cmd, n := range minPayload {
+		m := make([]byte, 1+headerSize+n)
+		m[0] = byte(headerSize + n)
+		le.PutUint16(m[3:], uint16(cmd))
+		f.Add(m, true)
+	}
+	d := &testDevice{}
+	fd := memfd(f, 1<<16)
+	f.Fuzz(func(t *testing.T, b []byte, file bool) {
+		s := &Server{cfg: Config{BAR0: 0x1000, Vectors: 4}, dev: d, conn: -1, calls: map[uint16]chan []byte{}}
+		s.Mem.lock, s.Mem.remote, s.irqs = new(sync.RWMutex), s.remote, []int{-1, -1, -1, -1}
+		d.s, d.log = s, nil
+		for n := 0; len(b) > 0 && n < 32; n++ {
+			l := min(max(int(b[0]), headerSize), len(b)-1)
+			m := b[1 : 1+l]
+			b = b[1+l:]
+			if l < headerSize {
+				break
+			}
+			if file {
+				if c, err := unix.Dup(fd); err == nil {
+					s.rx.files = append(s.rx.files, fdAt{fd: c})
+				}
+			}
+			s.rx.pos = 1
+			s.handle(m)
+			s.rx.endMessage()
+		}
+		for i := 1; i < len(s.Mem.table); i++ {
+			if a, e := s.Mem.table[i-1], s.Mem.table[i]; a.addr+a.size > e.addr {
+				t.Errorf("mappings overlap: %#x+%#x, %#x", a.addr, a.size, e.addr)
+			}
+		}
+		s.dropIRQs(0, len(s.irqs))
+		s.rx.closeFDs()
+		s.Mem.clear()
+	})
+}
