@@ -251,7 +251,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 		vf := id == IDVFs || id == IDPF // of the other example
 		if made := slices.ContainsFunc(all, func(f finding.Finding) bool {
 			return f.ID == id
-		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab), id) {
+		}); !made && !vf && !slices.Contains(finding.Names(finding.Lab, finding.Adapter), id) {
 			t.Errorf("%s is not made", id)
 		}
 	}

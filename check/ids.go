@@ -50,6 +50,14 @@ const (
 	IDTraffic  = "rdma-traffic"    // RDMA messages get through, and the device's counters show them
 	IDIdentity = "identity"        // no two nodes share a name, an address or a random state
 
+	IDAdapter         = "adapter"          // the node has its emulated adapters
+	IDAdapterBus      = "adapter-bus"      // they answer on PCIe
+	IDAdapterFirmware = "adapter-firmware" // their firmware runs
+	IDAdapterCommands = "adapter-commands" // and answers commands
+	IDAdapterCable    = "adapter-cable"    // their cables are plugged in
+	IDAdapterLink     = "adapter-link"     // their links are up
+	IDAdapterFlaps    = "adapter-flaps"    // and stay up
+
 	IDGuestCPUs     = "guest-cpus"
 	IDGuestSiblings = "guest-siblings"
 	IDGuestNUMA     = "guest-numa"

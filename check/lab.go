@@ -30,8 +30,10 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	wanted := func(ids ...string) bool {
 		return len(only) == 0 || slices.ContainsFunc(ids, func(id string) bool { return slices.Contains(only, id) })
 	}
-	var out []finding.Finding
 	nodes := make([]*facts.Node, len(l.Nodes))
+	// First of all: of a node whose adapter does not answer, nothing must be read that waits for it.
+	out := adapters(ctx, l, r)
+	known, lost := slices.Clone(out), lostAdapters(out)
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
 		// A place for each node, so that findings stand in the order of the lab whoever answers first.
 		perNode := make([][]finding.Finding, len(l.Nodes))
@@ -39,9 +41,14 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		// The active IB MTU costs a process on the node: not for those who ask for something else.
 		withIBMTU := wanted(IDIBMTU, IDTraffic)
 		parallel(len(l.Nodes), func(i int) {
+			if f, is := lost[l.Nodes[i].Name]; is {
+				perNode[i] = []finding.Finding{notRead(l.Nodes[i].Name, f)}
+				return
+			}
 			nodes[i], perNode[i] = nodeFindings(ctx, l, l.Nodes[i], r, withIBMTU)
+			explained(perNode[i], known)
 		})
-		out = append(slices.Concat(perNode...), identity(l, nodes))
+		out = append(append(out, slices.Concat(perNode...)...), identity(l, nodes))
 	}
 	if wanted(IDReach) && ctx.Err() == nil {
 		progress("reach every peer at full MTU")
@@ -99,4 +106,29 @@ func silent(id, node, why, fix string) finding.Finding {
 	f := unread(id, node, "node answers", "guest agent", why, fix)
 	f.Silent = true
 	return f
+}
+
+// notRead returns the one finding of a node whose adapter does not answer.
+func notRead(node string, why finding.Finding) finding.Finding {
+	f := silent(IDLink, node, "not read, as the node's kernel would wait for its adapter: "+why.Have, why.Fix)
+	f.Evidence = why.ID
+	return f
+}
+
+// adapters makes the checks of emulated adapters. A lab without them has none.
+func adapters(ctx context.Context, l *lab.Lab, r Reader) []finding.Finding {
+	var all []Adapter
+	if from, ok := r.(AdapterReader); ok {
+		var err error
+		if all, err = from.Adapters(ctx); err != nil && ctx.Err() == nil {
+			return []finding.Finding{{ID: IDAdapter, Subject: "lab " + l.Name, Status: finding.Failed,
+				Want: "connected",
+				Have: err.Error(), Evidence: "rackless nic ls", Consequence: adapterChecks[0].consequence,
+				Fix: "rackless up with the lab's file starts the daemon and the nodes again"}}
+		}
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	return adapterFindings(l, all)
 }

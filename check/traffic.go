@@ -216,7 +216,7 @@ func (t *trafficCheck) exchange(ctx context.Context, client, server []string) (r
 // obstacle returns what is known of a node that keeps RDMA messages from the first of its NICs.
 func obstacle(known []finding.Finding, n lab.Node, dev string) (finding.Finding, bool) {
 	subjects := []string{n.Name, n.Name + " " + n.NICs[0].Name, n.Name + " " + dev}
-	ids := []string{IDLink, IDMTU, IDPort, IDIBMTU, IDGID}
+	ids := []string{IDAdapterCable, IDAdapterLink, IDAdapterFlaps, IDLink, IDMTU, IDPort, IDIBMTU, IDGID}
 	i := slices.IndexFunc(known, func(f finding.Finding) bool {
 		return f.Status != finding.OK && slices.Contains(ids, f.ID) && slices.Contains(subjects, f.Subject)
 	})

@@ -25,8 +25,9 @@ var (
 		// Port type 1 is Ethernet. CQE version 1 makes a CQE carry the user_index of its queue, by which libmlx5 finds
 		// it.
 		capLogMaxRaReqQp: 4, capLogMaxRaResQp: 4, capGidTableSize: 4, capNumPorts: 1, capLogMaxMsg: 30,
-		capVportCounters: 1, capOutOfSeqCnt: 1, capRetransmissionQCounters: 1, capPortType: 1, capCqeVersion: 1,
-		capLogMaxPd: 16, capLogMaxXrcd: 8, capLogMaxTransportDomain: 8, capLogMaxRq: 12, capLogMaxSq: 12,
+		capVportCounters: 1, capOutOfSeqCnt: 1, capPortModuleEvent: 1, capRetransmissionQCounters: 1, capPortType: 1,
+		capCqeVersion: 1,
+		capLogMaxPd:   16, capLogMaxXrcd: 8, capLogMaxTransportDomain: 8, capLogMaxRq: 12, capLogMaxSq: 12,
 		capLogMaxTir: 11,
 		capLogMaxTis: 10, capLogMaxRqt: 10, capLogMaxRqtSize: logMaxRQT, capLogMaxStrideSzRq: 8, capLogMaxStrideSzSq: 8,
 		capLogMaxWqSz: 14, capLogMinStrideSzRq: 4, capLogMinStrideSzSq: 6, capLogMaxRmp: 12, capUarSz: 4,

@@ -9,6 +9,7 @@ const (
 	eventCQError    = 0x04
 	eventWQFatal    = 0x05
 	eventPort       = 0x09
+	eventModule     = 0x16
 	eventCommand    = 0x0a
 	eventInvalid    = 0x10
 	eventAccess     = 0x11
@@ -125,7 +126,7 @@ func (p *Port) portEvent() {
 
 // up says whether the port carries frames: the cable is in and the driver wants it so. With hung commands frames still
 // pass, as on a card whose firmware hangs and whose pipeline does not.
-func (p *Port) up() bool { return p.link && !p.AdminDown && !p.gone && p.fault < FatalError }
+func (p *Port) up() bool { return p.link && !p.AdminDown && !p.gone && !p.broken }
 
 // cq is a completion queue. Counters are free-running; the driver and doorbells show 24 bits of them.
 //

@@ -16,14 +16,15 @@ import (
 
 // A guest is the driver's side of an adapter: memory at address 0, and the commands of mlx5.
 type guest struct {
-	t    testing.TB
-	p    *Port
-	f    *function
-	mem  []byte
-	next uint64 // free memory
-	pd   uint32
-	eq   uint32
-	uar  uint64
+	t      testing.TB
+	p      *Port
+	f      *function
+	mem    []byte
+	next   uint64 // free memory
+	pd     uint32
+	eq     uint32
+	eqRing uint64
+	uar    uint64
 }
 
 const guestMemory = 8 << 20
@@ -99,6 +100,7 @@ func (g *guest) boot() {
 	g.pd = g.create(opAllocPD, 16, nil)
 	g.uar = uint64(g.create(opAllocUAR, 16, nil)) * pageSize
 	ring := g.alloc(16 << 10)
+	g.eqRing = ring
 	g.eq = g.create(opCreateEQ, 0x110+8*4, func(in []byte) {
 		eqcLogEqSize.put(in[0x10:], 8)
 		be.PutUint64(in[0x58:], ^uint64(0))

@@ -271,6 +271,7 @@ const (
 	capQcamReg                     bits = 0x16f<<8 | 1
 	capGidTableSize                bits = 0x170<<8 | 16
 	capOutOfSeqCnt                 bits = 0x180<<8 | 1
+	capPortModuleEvent             bits = 0x1b0<<8 | 1
 	capVportCounters               bits = 0x181<<8 | 1
 	capRetransmissionQCounters     bits = 0x182<<8 | 1
 	capMaxQpCnt                    bits = 0x186<<8 | 10

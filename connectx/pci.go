@@ -90,7 +90,10 @@ func (p *Port) hardReset() {
 	// each is an IOMMU group of its own.
 	le.PutUint32(c[cfgACS:], 1<<16|0xd)
 	p.vscReset()
-	p.fault = Healthy
+	if p.fault.ofFirmware() {
+		p.fault, p.broken = Healthy, false
+		p.faults++
+	}
 	p.dropState()
 	p.NICMode = nicDisabled // until a driver enters its command queue
 }
@@ -100,13 +103,20 @@ func (p *Port) hardReset() {
 type function Port
 
 // Connected implements vfiouser.Device.
-func (f *function) Connected() { f.Reset() }
+func (f *function) Connected() {
+	p := (*Port)(f)
+	p.lock()
+	p.connected = true
+	p.unlock()
+	f.Reset()
+}
 
 // Disconnected implements vfiouser.Device.
 func (f *function) Disconnected() {
 	p := (*Port)(f)
 	p.lock()
 	defer p.unlock()
+	p.connected = false
 	p.hardReset()
 }
 
@@ -195,6 +205,7 @@ func (p *Port) configWrite(off uint64, b []byte) {
 		at := off + uint64(i)
 		switch {
 		case at == cfgDevCtl+1 && v&0x80 != 0: // initiate function level reset
+			p.resets++
 			p.hardReset()
 			return
 		// Bits below the size read as zeros: thereby software measures the BAR.
@@ -216,10 +227,16 @@ const (
 	segCmdQHigh = 0x10
 	segCmdQLow  = 0x14
 	segDoorbell = 0x18
+	segInit     = 0x1fc // bit 31: it initializes; bit 30: the driver can reset it
 	segSeverity = 0x238 // of the health buffer; the top bit asks for a reset
 	segSyndrome = 0x23d
 	segTimer    = 0x1000
 	segCounter  = 0x1010
+)
+
+const (
+	canReset = 1 << 6
+	nicReset = 7 // in nic_interface: the driver resets the firmware (MLX5_NIC_IFC_SW_RESET)
 )
 
 // nicDisabled is what nic_interface says after a reset (MLX5_NIC_IFC_DISABLED). The poll of health.c sees it, so a
@@ -245,14 +262,16 @@ func (p *Port) initSegment(at uint64) byte {
 	case segCmdQHigh:
 		be.PutUint32(w[:], p.CmdQHigh)
 		be.PutUint32(w[4:], uint32(p.CmdQ)&^0xfff|p.NICMode<<8|logCmds<<4|logCmdStride)
+	case segInit &^ 7:
+		w[segInit&7] = canReset
 	case segSyndrome &^ 7:
-		if p.fault == FatalError {
+		if p.fault.stops() {
 			w[segSeverity&7], w[segSyndrome&7] = 0x80, fatalSyndrome
 		}
 	case segTimer:
 		be.PutUint64(w[:], p.ticks())
 	case segCounter: // the driver takes an adapter whose counter stands still for dead
-		if at == segCounter && p.fault != FatalError {
+		if at == segCounter && !p.fault.stops() {
 			p.beat++
 		}
 		be.PutUint32(w[:], p.beat)
@@ -275,11 +294,15 @@ func (p *Port) initWrite(off uint64, b []byte) {
 	case segCmdQHigh:
 		p.CmdQHigh = v
 	case segCmdQLow:
+		if v>>8&7 == nicReset {
+			p.softReset()
+			return
+		}
 		p.NICMode = v >> 8 & 3
 		p.CmdQ = uint64(p.CmdQHigh)<<32 | uint64(v&^0xfff)
 	case segDoorbell:
 		for i := range 1 << logCmds {
-			if v>>i&1 != 0 && p.fault == Healthy {
+			if v>>i&1 != 0 && !p.fault.ofFirmware() {
 				p.command(uint64(i))
 			}
 		}

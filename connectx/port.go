@@ -25,26 +25,32 @@ type Port struct {
 	// maps again: a writer that waits between two read locks of a thread stops it for ever.
 	mu sync.Mutex
 	tables
-	config   [4096]byte
-	icmd     icmd
-	link     bool
-	gone     bool // Close was called
-	restored bool // Restore was called, and the reset at QEMU's start is still to come
-	fault    Fault
-	beat     uint32
-	in, out  []byte // of the command that runs
-	outLen   int
-	waiting  map[*queue]time.Duration
-	rxFree   time.Duration // when the wire has delivered all that was copied to the port
-	net      *roce.Port
-	netDirty bool          // net is to be polled
-	netAt    time.Duration // and when at the latest
-	failed   []*queue      // whose wireQP has failed
-	loop     [][]byte      // frames from the port to itself
-	wr       sendWR
-	wqe      [maxWQE]byte // that is being parsed
-	list     []seg        // for one call of domain.copy
-	src, dst []seg        // of the message that is being copied
+	config    [4096]byte
+	icmd      icmd
+	link      bool
+	gone      bool // Close was called
+	connected bool // a client is
+	restored  bool // Restore was called, and the reset at QEMU's start is still to come
+	fault     Fault
+	faults    int             // how often it changed
+	broken    bool            // the link is down because of it
+	downAt    []time.Duration // when the link went down last
+	resets    uint64
+	downs     uint64 // how often the link went down; the guest's counter starts anew with each reset
+	beat      uint32
+	in, out   []byte // of the command that runs
+	outLen    int
+	waiting   map[*queue]time.Duration
+	rxFree    time.Duration // when the wire has delivered all that was copied to the port
+	net       *roce.Port
+	netDirty  bool          // net is to be polled
+	netAt     time.Duration // and when at the latest
+	failed    []*queue      // whose wireQP has failed
+	loop      [][]byte      // frames from the port to itself
+	wr        sendWR
+	wqe       [maxWQE]byte // that is being parsed
+	list      []seg        // for one call of domain.copy
+	src, dst  []seg        // of the message that is being copied
 
 	wakeAt atomic.Int64 // the earliest deadline
 	lines  atomic.Int32 // written to the log
@@ -226,14 +232,9 @@ func (p *Port) Deliver(frame []byte) {
 func (p *Port) SetLink(up bool) {
 	p.lock()
 	defer p.unlock()
-	if p.link == up {
-		return
-	}
+	was := p.up()
 	p.link = up
-	if !up {
-		p.count.linkDowns++
-	}
-	p.portEvent()
+	p.linkChanged(was)
 }
 
 // Close removes the adapter: its guest then reads all ones. gone stops accesses first, then the connection ends, and

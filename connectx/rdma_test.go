@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"path/filepath"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -611,5 +612,106 @@ func TestClientsConnectBeforeListenReturns(t *testing.T) {
 	wg.Wait()
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// Faults of the link are told to the driver by events, and end with SetFault alone.
+func TestFaultsOfTheLink(t *testing.T) {
+	_, g := newLab(t, 2, NIC{}, nil)
+	p, ring := g[0].p, g[0].eqRing
+	type event struct{ typ, sub, module byte }
+	seen := uint32(0)
+	events := func() (l []event) {
+		p.lock()
+		defer p.unlock()
+		for e := p.EQs[g[0].eq]; seen < e.PI; seen++ {
+			b := g[0].mem[ring+uint64(seen&255)*64:]
+			if b[1] == eventPort || b[1] == eventModule {
+				l = append(l, event{b[1], b[3], b[32+3]})
+			}
+		}
+		return l
+	}
+	down, up := event{eventPort, portDown, 0}, event{eventPort, portActive, 0}
+	for _, c := range []struct {
+		fault     Fault
+		down, end []event
+	}{
+		{LinkDown, []event{down}, []event{up}},
+		{Unplugged, []event{{eventModule, 0, moduleUnplugged}, down}, []event{{eventModule, 0, modulePlugged}, up}},
+		{Flapping, []event{down}, []event{up}},
+	} {
+		events()
+		p.SetFault(c.fault)
+		if got := events(); !reflect.DeepEqual(got, c.down) {
+			t.Errorf("%s: events %v, want %v", c.fault, got, c.down)
+		}
+		g[0].f.Write(7, cfgDevCtl, []byte{0, 0}) // nothing that ends it
+		if s := p.Status(); s.Up || s.Fault != c.fault {
+			t.Errorf("%s: %+v", c.fault, s)
+		}
+		p.SetFault(Healthy)
+		if got := events(); !reflect.DeepEqual(got, c.end) {
+			t.Errorf("after %s: events %v, want %v", c.fault, got, c.end)
+		}
+		if s := p.Status(); !s.Up || s.Fault != Healthy {
+			t.Errorf("after %s: %+v", c.fault, s)
+		}
+	}
+	if s := p.Status(); s.LinkDowns != 3 || s.Flaps {
+		t.Errorf("after three faults that were cleared: %+v", s)
+	}
+	for range flaps {
+		p.SetLink(false)
+		p.SetLink(true)
+	}
+	if !p.Status().Flaps {
+		t.Error("a link that went down three times does not flap")
+	}
+}
+
+// Commands that came while the firmware hung are answered when it no longer does.
+func TestHungCommandsAreAnsweredLate(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	g[0].p.SetFault(HungCommands)
+	in := make([]byte, 16)
+	be.PutUint16(in, opQueryISSI)
+	if st, _ := g[0].command(in, 0x70); st != 0xff {
+		t.Fatalf("a hung adapter answers %#x", st)
+	}
+	g[0].p.SetFault(Healthy)
+	if st, _ := g[0].answer(0x70); st != ok {
+		t.Errorf("status %#x", st)
+	}
+}
+
+// The driver resets a firmware that has stopped, and waits until the interface is disabled. That helps where the error
+// is no lasting one. A reset from outside always helps.
+func TestResetsOfTheFirmware(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	p := g[0].p
+	mode := func() byte {
+		b := make([]byte, 4)
+		g[0].f.Read(0, segCmdQLow, b)
+		return b[2] & 3
+	}
+	for _, c := range []struct {
+		fault, then Fault
+	}{{FatalError, FatalError}, {Assertion, Healthy}} {
+		p.SetFault(c.fault)
+		g[0].write32(segCmdQLow, nicReset<<8)
+		if s := p.Status(); s.Fault != c.then || mode() != nicDisabled {
+			t.Errorf("%s: %+v, interface %d", c.fault, s, mode())
+		}
+		p.ResetFunction()
+		if s := p.Status(); s.Fault != Healthy || s.Driver || mode() != nicDisabled {
+			t.Errorf("%s: after a reset %+v", c.fault, s)
+		}
+		g[0].boot()
+	}
+	p.SetFault(OffTheBus)
+	p.SetFault(Healthy)
+	if s := p.Status(); s.Driver || !s.Up {
+		t.Errorf("back on the bus: %+v", s)
 	}
 }

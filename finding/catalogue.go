@@ -21,6 +21,7 @@ const (
 	Domain  Group = "domain"  // virtual machines against their plan
 	Lab     Group = "lab"     // nodes against their lab
 	Guest   Group = "guest"   // what nodes see of their host, against the plan
+	Adapter Group = "adapter" // emulated adapters of nodes
 )
 
 // A Check explains one kind of finding. It is parsed from its file, of which each part has a fixed
@@ -56,7 +57,7 @@ var files embed.FS
 // tests of this package rule out.
 var Catalogue = sync.OnceValue(func() []Check {
 	var all []Check
-	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest} {
+	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter} {
 		names, _ := fs.Glob(files, "catalogue/"+string(g)+"/*.md") // sorted
 		for _, name := range names {
 			text, _ := files.ReadFile(name)

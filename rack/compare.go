@@ -43,7 +43,7 @@ func Compare(ctx context.Context, d Dirs, l *lab.Lab) (Difference, error) {
 		switch {
 		case st.Err != nil:
 			return out, fmt.Errorf("node %s: %w", st.Lab.Name, st.Err)
-		case st.State == vm.Dead || st.State == Starting:
+		case st.State == vm.Dead || st.State == Starting || st.State == NoAdapter:
 			out.Repairs = append(out.Repairs, fmt.Sprintf("%s: %s", st.Lab.Name, st.State))
 		}
 	}

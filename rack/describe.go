@@ -23,8 +23,9 @@ type Description struct {
 
 // A NodeDescription is a node as it is now.
 type NodeDescription struct {
-	Name       string           `json:"name"`
-	State      string           `json:"state"`           // "running", "paused", "dead", "starting" or "unknown"
+	Name string `json:"name"`
+	// "running", "paused", "dead", "no-adapter", "starting" or "unknown"
+	State      string           `json:"state"`
 	Error      string           `json:"error,omitempty"` // why it is unknown
 	PID        int              `json:"pid,omitempty"`
 	CPUs       int              `json:"cpus"`

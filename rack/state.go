@@ -54,6 +54,7 @@ type Node struct {
 	Console     string     `json:"console"` // unix socket of the serial console; likewise
 	Log         string     `json:"log"`     // file with what the console printed; likewise
 
+	Adapters  *vm.Process `json:"adapters,omitempty"` // the process that emulates its NICs, if it is another one
 	MachineID string      `json:"machine_id"`
 	Ready     bool        `json:"ready"` // configured
 	Facts     *facts.Node `json:"facts,omitempty"`

@@ -60,6 +60,9 @@ func (r *Rack) Endpoint(node string) (bench.Endpoint, error) {
 		if len(n.NICs) == 0 {
 			return bench.Endpoint{Node: node}, nil // what is measured on one node alone needs no address
 		}
+		if err := r.adapterWorks(node, n.NICs[0].Name); err != nil {
+			return bench.Endpoint{}, err
+		}
 		addr := n.NICs[0].Addr.Addr()
 		if f := r.State.Nodes[i].Facts; f != nil {
 			if device, gid, ok := f.RoCEv2(addr); ok {

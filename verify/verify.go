@@ -44,10 +44,11 @@ func OfHost(p *plan.Plan) *Target {
 // Checks returns the identifiers of the checks that can be made with what the target has.
 func (t *Target) Checks() []string {
 	made := map[finding.Group]bool{
-		finding.Host:   t.Plan != nil && t.Host != nil,
-		finding.Domain: t.Domains != nil,
-		finding.Lab:    t.Lab != nil,
-		finding.Guest:  t.Plan != nil && t.Lab != nil,
+		finding.Host:    t.Plan != nil && t.Host != nil,
+		finding.Domain:  t.Domains != nil,
+		finding.Lab:     t.Lab != nil,
+		finding.Guest:   t.Plan != nil && t.Lab != nil,
+		finding.Adapter: t.Lab != nil && slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX),
 	}
 	return slices.DeleteFunc(finding.Names(), func(id string) bool {
 		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil
@@ -94,9 +95,9 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if t.Domains != nil && wanted(finding.Domain) {
 		all = append(all, check.Domains(t.Plan, h, domains)...)
 	}
-	if t.Nodes != nil && wanted(finding.Lab) {
+	if t.Nodes != nil && wanted(finding.Lab, finding.Adapter) {
 		ids := slices.DeleteFunc(slices.Clone(only), func(id string) bool {
-			return finding.GroupOf(id) != finding.Lab
+			return finding.GroupOf(id) != finding.Lab && finding.GroupOf(id) != finding.Adapter
 		})
 		found, err := check.Lab(ctx, t.Lab, t.Nodes, ids, progress)
 		if err != nil {

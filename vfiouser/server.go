@@ -90,7 +90,7 @@ func Listen(c Config, dev Device) (*Server, error) {
 		_ = unix.Close(fd)
 		return nil, fmt.Errorf("vfio-user: bind %s: %w", c.Path, err)
 	}
-	if err := errors.Join(os.Chmod(c.Path, 0o600), unix.Listen(fd, 1)); err != nil {
+	if err := errors.Join(os.Chmod(c.Path, 0o600), unix.Listen(fd, 16)); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
 	}

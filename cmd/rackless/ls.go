@@ -31,6 +31,7 @@ func newLsCmd(a *app) *cobra.Command {
   running   its CPUs run
   paused    its CPUs are stopped
   dead      its process is gone: rackless up LAB.yaml starts it again
+  no-adapter  its ConnectX went with the lab's daemon: rackless up LAB.yaml starts it again
   starting  up works on it, or was killed: rackless up LAB.yaml continues
   unknown   its machine did not answer; the reason is on standard error
 
@@ -119,6 +120,9 @@ func (a *app) printLabs(out lsOutput, err error) error {
 			switch {
 			case n.Error != "":
 				fmt.Fprintf(a.err, "%s/%s: %s\n", l.Name, n.Name, n.Error)
+			case n.State == string(rack.NoAdapter):
+				fmt.Fprintf(a.err, "%s/%s: it has lost its ConnectX, as the lab's daemon ended: rackless up with "+
+					"the lab's file starts it again\n", l.Name, n.Name)
 			case n.State == "dead":
 				fmt.Fprintf(a.err, "%s/%s: its process %d is gone: rackless up with the lab's file starts it again\n",
 					l.Name, n.Name, n.PID)

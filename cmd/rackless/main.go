@@ -172,7 +172,7 @@ images and results; NO_COLOR turns colour off; COLUMNS is the width of all outpu
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a))
 	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
-		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a))
+		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),
 		newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
 	// Hidden, and so in no group.

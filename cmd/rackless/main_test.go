@@ -199,6 +199,9 @@ func TestWrongCommandLinesEndWithStatus2AndSayWhereToReadMore(t *testing.T) {
 		{"logs vm00 --qemu --daemon", "logs: --qemu and --daemon are two logs: say one of them"},
 		{"logs vm00 --lines -1", "logs: --lines -1: want 0 (all) or more"},
 		{"fabric --interval 1ms", "fabric: --interval 1ms: want 100ms or more"},
+		{"nic fault vm00", "nic fault: want --kind or --clear"},
+		{"nic fault vm00 --kind cable --clear", "nic fault: want --kind or --clear"},
+		{"nic fault vm00 --clear --for 5s", "nic fault: --for 5s: it is a time after which a --kind ends"},
 		{"capture --snaplen -1", "capture: --snaplen -1: want 0 (whole frames) or more"},
 		{"capture --snaplen 8 --node vm00", "capture: --snaplen 8: --node goes by the addresses, which are the first " +
 			"12 bytes"},

@@ -40,6 +40,7 @@ func shapes() map[string]func() any {
 		"ls":             func() any { return new(lsOutput) },
 		"emulate-ls":     func() any { return new(hostsOutput) },
 		"fabric":         func() any { return new(fabricview.Snapshot) },
+		"nic":            func() any { return new(nicOutput) },
 		"fabric-set":     func() any { return new(fabricview.Links) },
 		"baseline":       func() any { return new(baselineOutput) },
 		"results-check":  func() any { return new(appraise.Result) },

@@ -31,7 +31,8 @@ const DaemonCommand = "lab-daemon"
 const (
 	switchSocket = "fabric.sock" // control of the switch, see package fabric
 	// to the guest agents: a first line {"node":NAME}, answered {"error":WHY}, then as with the
-	// agent itself. {"adapters":true} makes the ConnectX adapters those of the lab's state, and has the same answer
+	// agent itself. {"adapters":true} makes the ConnectX adapters those of the lab's state, and {"fault":...} has
+	// one fail; both have the same answer. {"list":true} is answered with the adapters
 	agentsSocket = "agents.sock"
 )
 
@@ -147,8 +148,16 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 	if err != nil || json.Unmarshal(line, &sel) != nil {
 		return
 	}
-	if sel.Adapters {
-		_ = answer(conn, a.syncAdapters()) // a client that hangs up wants no answer
+	// A client that hangs up wants no answer.
+	switch {
+	case sel.Adapters:
+		_ = answer(conn, a.syncAdapters())
+		return
+	case sel.List:
+		_ = json.NewEncoder(conn).Encode(a.list())
+		return
+	case sel.Fault != nil:
+		_ = answer(conn, a.cards.fail(sel.Fault))
 		return
 	}
 	// The name becomes part of a path, so that it may lead nowhere else.
@@ -177,6 +186,8 @@ type request struct {
 	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
 	// Template is the directory of the template whose adapters those of the node become.
 	Template string `json:"template,omitempty"`
+	List     bool   `json:"list,omitempty"` // how the adapters are, see listed
+	Fault    *fault `json:"fault,omitempty"`
 }
 
 // answer writes the one line that a client waits for: an empty error is success.

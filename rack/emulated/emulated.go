@@ -46,7 +46,17 @@ func (r *emulatedLab) Close() error { return nil }
 
 // NodeState asks the node's QEMU.
 func (r *emulatedLab) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
-	return vm.QueryState(ctx, n.Process, filepath.Dir(n.Agent))
+	st, err := vm.QueryState(ctx, n.Process, filepath.Dir(n.Agent))
+	if err == nil && st != vm.Dead && lostAdapters(r.State, n) {
+		st = rack.NoAdapter
+	}
+	return st, err
+}
+
+// lostAdapters says whether the process that emulates a node's adapters has ended. QEMU does not connect to another
+// one. A node without a word of it has NICs of QEMU's own.
+func lostAdapters(s *rack.State, n *rack.Node) bool {
+	return n.Adapters != nil && (s.Daemon == nil || *n.Adapters != *s.Daemon || !s.Daemon.Alive())
 }
 
 // Logs are in the directory of the node.

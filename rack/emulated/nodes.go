@@ -143,7 +143,8 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 			return err
 		}
 		spec.Restore = func(ctx context.Context, template string) error {
-			return askDaemon(ctx, u.Dir, request{Node: n.Name, Template: template})
+			_, err := ask(ctx, u.Dir, request{Node: n.Name, Template: template})
+			return err
 		}
 		made, err := u.qemu.Start(ctx, spec)
 		if err != nil {
@@ -156,12 +157,11 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		node.Process, node.Started, node.Cloned, node.ColdReason = made.Process, made.Started, made.Cloned,
 			made.ColdReason
 		node.Accelerator, node.Agent, node.Console, node.Log = made.Accelerator, made.Agent, made.Console, made.Log
+		if n.ConnectX() {
+			node.Adapters = u.State.Daemon
+		}
 	}
-	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: u.Lab.Fabric.MTU,
-		Hosts: u.Lab.HostNames()}
-	for _, nic := range n.NICs {
-		id.NICs = append(id.NICs, guest.NIC{Device: nic.Name, MAC: nic.MAC, Addr: nic.Addr})
-	}
+	id := identity(u.Lab, n, node)
 	err := watch(ctx, node, func(ctx context.Context) (err error) {
 		if setup := u.setup(n.Name); setup != nil {
 			node.Facts, err = setup.Configure(ctx, id)
@@ -225,4 +225,13 @@ func watch(ctx context.Context, n *rack.Node, f func(context.Context) error) err
 		return fmt.Errorf("node %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// identity is what a node is told that it is.
+func identity(l *lab.Lab, n lab.Node, node *rack.Node) guest.Identity {
+	id := guest.Identity{Name: n.Name, MachineID: node.MachineID, MTU: l.Fabric.MTU, Hosts: l.HostNames()}
+	for _, nic := range n.NICs {
+		id.NICs = append(id.NICs, guest.NIC{Device: nic.Name, MAC: nic.MAC, Addr: nic.Addr})
+	}
+	return id
 }

@@ -2,13 +2,9 @@ package emulated
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"syscall"
@@ -86,7 +82,9 @@ func whole(s *rack.State) bool {
 	if s.Daemon == nil || !s.Daemon.Alive() || len(s.Nodes) != len(s.Lab.Nodes) {
 		return false
 	}
-	return !slices.ContainsFunc(s.Nodes, func(n *rack.Node) bool { return !n.Ready || !n.Process.Alive() })
+	return !slices.ContainsFunc(s.Nodes, func(n *rack.Node) bool {
+		return !n.Ready || !n.Process.Alive() || lostAdapters(s, n)
+	})
 }
 
 // An upRun is one run of Up. Rack.Lab is the lab that is asked for.
@@ -220,6 +218,9 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	if len(drop) > 0 {
 		p.Begin("stop nodes")
 		for _, n := range drop {
+			if n.Process.Alive() && lostAdapters(old, n) {
+				p.Note("node %s has lost its ConnectX, as the lab's daemon ended: it is started again", n.Name)
+			}
 			if err := n.Process.Kill(ctx); err != nil {
 				return err
 			}
@@ -267,7 +268,7 @@ func (u *upRun) sort(old *rack.State) (keep, drop []*rack.Node) {
 	}
 	for _, n := range old.Nodes {
 		wanted := slices.ContainsFunc(u.Lab.Nodes, func(w lab.Node) bool { return w.Name == n.Name })
-		if wanted && !recreate[n.Name] && n.Process.Alive() {
+		if wanted && !recreate[n.Name] && n.Process.Alive() && !lostAdapters(old, n) {
 			keep = append(keep, n)
 		} else {
 			drop = append(drop, n)
@@ -338,36 +339,7 @@ func (u *upRun) ensureDaemon(ctx context.Context) error {
 	if !hasConnectX(u.Lab) && (u.before == nil || !hasConnectX(u.before)) {
 		return nil
 	}
-	return syncAdapters(ctx, u.Dir)
-}
-
-// syncAdapters tells the lab's daemon that the state may have other adapters. A daemon that does not know the request
-// closes the connection without an answer.
-func syncAdapters(ctx context.Context, dir string) error {
-	return askDaemon(ctx, dir, request{Adapters: true})
-}
-
-// askDaemon sends the lab's daemon a request about its adapters.
-func askDaemon(ctx context.Context, dir string, r request) error {
-	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	var got struct {
-		Error string `json:"error"`
-	}
-	err = json.NewEncoder(conn).Encode(r)
-	if err == nil {
-		err = json.NewDecoder(conn).Decode(&got)
-	}
-	if errors.Is(err, io.EOF) {
-		return errors.New("the daemon of this lab is of an older rackless, without ConnectX: run rackless down first")
-	}
-	if err == nil && got.Error != "" {
-		err = errors.New(got.Error)
-	}
+	_, err = ask(ctx, u.Dir, request{Adapters: true}) // the state may have other adapters
 	return err
 }
 

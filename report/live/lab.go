@@ -120,7 +120,8 @@ func pictured(l labState) []report.Node {
 	}
 	var out []report.Node
 	for _, n := range l.Nodes {
-		x := report.Node{Name: n.Name, State: n.State, Off: n.State == "dead" || n.State == "unknown"}
+		x := report.Node{Name: n.Name, State: n.State, Off: n.State == "dead" ||
+			n.State == "no-adapter" || n.State == "unknown"}
 		for _, c := range n.NICs {
 			x.Address = cmp.Or(x.Address, c.Address)
 			if x.RDMADevice == "" && c.RDMA != "" && c.GID != nil {

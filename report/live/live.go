@@ -73,12 +73,12 @@ type Lab struct {
 }
 
 // States of a node.
-var nodeStates = []string{"running", "paused", "dead", "starting", "unknown"}
+var nodeStates = []string{"running", "paused", "dead", "no-adapter", "starting", "unknown"}
 
 // A Node is a node of a running lab.
 type Node struct {
 	Name    string
-	State   string // "running", "paused", "dead", "starting" or "unknown"
+	State   string // one of nodeStates
 	Error   string // why it is unknown
 	CPUs    int
 	Memory  int64     // bytes

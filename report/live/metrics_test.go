@@ -68,26 +68,31 @@ rackless_fabric_up{lab="pair"} 1
 # HELP rackless_node_state 1 for the state that the node is in, 0 for the others.
 # TYPE rackless_node_state gauge
 rackless_node_state{lab="half",node="vm00",state="dead"} 1
+rackless_node_state{lab="half",node="vm00",state="no-adapter"} 0
 rackless_node_state{lab="half",node="vm00",state="paused"} 0
 rackless_node_state{lab="half",node="vm00",state="running"} 0
 rackless_node_state{lab="half",node="vm00",state="starting"} 0
 rackless_node_state{lab="half",node="vm00",state="unknown"} 0
 rackless_node_state{lab="half",node="vm01",state="dead"} 0
+rackless_node_state{lab="half",node="vm01",state="no-adapter"} 0
 rackless_node_state{lab="half",node="vm01",state="paused"} 0
 rackless_node_state{lab="half",node="vm01",state="running"} 0
 rackless_node_state{lab="half",node="vm01",state="starting"} 0
 rackless_node_state{lab="half",node="vm01",state="unknown"} 1
 rackless_node_state{lab="half",node="vm02",state="dead"} 0
+rackless_node_state{lab="half",node="vm02",state="no-adapter"} 0
 rackless_node_state{lab="half",node="vm02",state="paused"} 0
 rackless_node_state{lab="half",node="vm02",state="running"} 0
 rackless_node_state{lab="half",node="vm02",state="starting"} 1
 rackless_node_state{lab="half",node="vm02",state="unknown"} 0
 rackless_node_state{lab="pair",node="vm00",state="dead"} 0
+rackless_node_state{lab="pair",node="vm00",state="no-adapter"} 0
 rackless_node_state{lab="pair",node="vm00",state="paused"} 0
 rackless_node_state{lab="pair",node="vm00",state="running"} 1
 rackless_node_state{lab="pair",node="vm00",state="starting"} 0
 rackless_node_state{lab="pair",node="vm00",state="unknown"} 0
 rackless_node_state{lab="pair",node="vm01",state="dead"} 0
+rackless_node_state{lab="pair",node="vm01",state="no-adapter"} 0
 rackless_node_state{lab="pair",node="vm01",state="paused"} 0
 rackless_node_state{lab="pair",node="vm01",state="running"} 1
 rackless_node_state{lab="pair",node="vm01",state="starting"} 0

@@ -208,7 +208,11 @@ func newLabView(id int, l labState, now time.Time) labView {
 	}
 	for _, n := range l.Nodes {
 		v.Nodes = append(v.Nodes, newNodeView(n, now))
-		if n.State == "dead" {
+		switch n.State {
+		case "no-adapter":
+			v.Warnings = append(v.Warnings, words.Printable(n.Name)+
+				" has lost its ConnectX, as the lab's daemon ended. rackless up with its lab file starts it again.")
+		case "dead":
 			v.Warnings = append(v.Warnings, words.Printable(n.Name)+
 				" is dead: its process is gone. rackless up with its lab file starts it again.")
 		}
@@ -231,7 +235,7 @@ func newNodeView(n Node, now time.Time) nodeView {
 	switch n.State {
 	case "running":
 		v.Class = "ok"
-	case "dead", "unknown":
+	case "dead", "no-adapter", "unknown":
 		v.Class = "off"
 	}
 	if n.Memory > 0 {

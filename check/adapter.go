@@ -1,0 +1,194 @@
+package check
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+)
+
+// An Adapter is an emulated adapter of a node, as the process that emulates it sees it. As JSON it is what rackless nic
+// ls prints, see docs/json.md.
+type Adapter struct {
+	Node      string `json:"node"`
+	NIC       string `json:"nic"` // its network device in the node
+	Model     string `json:"model"`
+	MAC       string `json:"mac"`
+	RateBits  int64  `json:"rate_bits_per_second"`
+	Connected bool   `json:"connected"` // the node's machine has it
+	Driver    bool   `json:"driver"`    // and a driver has set it up
+	LinkUp    bool   `json:"link_up"`
+	Flaps     bool   `json:"link_flaps"` // its link went down three times within a minute
+	LinkDowns uint64 `json:"link_downs"` // since it was made
+	Resets    uint64 `json:"resets"`
+	Fault     Fault  `json:"fault,omitempty"`
+}
+
+// Fault is how an adapter fails.
+type Fault string
+
+// Faults of adapters.
+const (
+	FaultLink     Fault = "link-down"
+	FaultCable    Fault = "cable"
+	FaultFlap     Fault = "flap"
+	FaultCommands Fault = "hung-command"
+	FaultFirmware Fault = "fw-fatal"
+	FaultAssert   Fault = "fw-assert"
+	FaultBus      Fault = "off-bus"
+)
+
+// An AdapterReader is a Reader of a lab with emulated adapters.
+type AdapterReader interface {
+	// Adapters returns the adapters of the lab, in the order of its nodes; none where no NIC is an emulated adapter.
+	Adapters(ctx context.Context) ([]Adapter, error)
+}
+
+// An adapterCheck is one of the checks that each adapter has.
+type adapterCheck struct {
+	id, title, want string
+	holds           func(a *Adapter) bool
+	have            string
+	where           string // beside the adapter itself, in the node
+	consequence     string
+	lost            bool // the node cannot be asked for facts of the adapter: its kernel would wait for an answer
+}
+
+// adapterChecks are in the order of what depends on what. An adapter fails one of them: a card that is gone has no
+// cable.
+var adapterChecks = []adapterCheck{
+	{id: IDAdapter, title: "the node has its adapters", want: "connected",
+		holds: func(a *Adapter) bool { return a.Connected },
+		have:  "no machine is connected to it: it was lost when the lab's daemon ended", where: "dmesg",
+		consequence: "the node has no network and no RDMA until it is started again", lost: true},
+	{id: IDAdapterBus, title: "adapters answer on PCIe", want: "answers",
+		holds: func(a *Adapter) bool { return a.Fault != FaultBus },
+		have:  "all reads give ones: it has lost its PCIe link", where: "dmesg (\"device's health compromised\")",
+		consequence: "the driver gives the adapter up; its netdev and its RDMA device are gone or dead", lost: true},
+	{id: IDAdapterFirmware, title: "the firmware of adapters runs", want: "health counter runs, no syndrome",
+		holds:       func(a *Adapter) bool { return a.Fault != FaultFirmware && a.Fault != FaultAssert },
+		have:        "fatal error: the health counter stands still, syndrome 0x1 (firmware internal error)",
+		where:       "dmesg (\"print_health_info\"); devlink health",
+		consequence: "the driver stops the adapter and tries to recover it; queue pairs and connections are lost",
+		lost:        true},
+	{id: IDAdapterCommands, title: "the firmware of adapters answers commands", want: "answers",
+		holds: func(a *Adapter) bool { return a.Fault != FaultCommands },
+		have:  "takes commands, and answers none",
+		where: "dmesg (\"wait_func: ... timeout\"), after 60 s",
+		consequence: "traffic of existing queues goes on, but whatever sets something up or reads a counter " +
+			"waits for a " +
+			"minute: ibv_devinfo, perftest, ethtool -S", lost: true},
+	{id: IDAdapterCable, title: "cables of adapters are plugged in", want: "plugged in",
+		holds: func(a *Adapter) bool { return a.Fault != FaultCable },
+		have:  "unplugged", where: "ethtool -S NIC (module_unplug); dmesg (\"Cable unplugged\")",
+		consequence: "the port is down: no frame leaves or arrives"},
+	{id: IDAdapterLink, title: "links of adapters are up", want: "up",
+		holds: func(a *Adapter) bool { return a.Fault != FaultLink },
+		have:  "down at the other end, with the cable in place", where: "/sys/class/net/NIC/carrier",
+		consequence: "the port is down: no frame leaves or arrives"},
+	{id: IDAdapterFlaps, title: "links of adapters stay up", want: "fewer than 3 times down within a minute",
+		holds: func(a *Adapter) bool { return a.Fault != FaultFlap && !a.Flaps },
+		have:  "goes down and up again", where: "/sys/class/net/NIC/carrier_down_count; ethtool -S NIC " +
+			"(link_down_events_phy)",
+		consequence: "transfers stall and are repeated, connections break after some seconds; no figure of this " +
+			"port means " +
+			"anything"},
+}
+
+// adapterFindings makes the checks of the adapters: one finding for those that hold, and one for each that does not.
+func adapterFindings(l *lab.Lab, all []Adapter) []finding.Finding {
+	var out []finding.Finding
+	failed := make([]bool, len(all))
+	for _, c := range adapterChecks {
+		good := true
+		for i := range all {
+			a := &all[i]
+			if failed[i] || c.holds(a) {
+				continue
+			}
+			good, failed[i] = false, true
+			out = append(out, finding.Finding{ID: c.id, Subject: a.Node + " " + a.NIC, Title: c.title,
+				Status: finding.Failed, Have: c.have, Want: c.want, Consequence: c.consequence,
+				Evidence: "rackless nic ls: " + a.text() + "; in the node: " + strings.ReplaceAll(c.where, "NIC",
+					a.NIC),
+				Fix: a.fix(l)})
+		}
+		if good {
+			out = append(out, finding.Finding{ID: c.id, Subject: "lab " + l.Name, Title: c.title, Status: finding.OK,
+				Have: words.Count(len(all), "adapter"), Want: c.want, Evidence: "rackless nic ls"})
+		}
+	}
+	return out
+}
+
+// text is what is known of the adapter from outside.
+func (a *Adapter) text() string {
+	link := "link down"
+	if a.LinkUp {
+		link = "link up"
+	}
+	fault := "no fault"
+	if a.Fault != "" {
+		fault = "fault " + string(a.Fault)
+	}
+	return fmt.Sprintf("%s, %s, %s", fault, link, words.Count(int(a.LinkDowns), "link down"))
+}
+
+// fix is what ends the fault.
+func (a *Adapter) fix(l *lab.Lab) string {
+	switch {
+	case !a.Connected:
+		return "rackless up with the lab's file starts the node again"
+	case a.Fault == "":
+		return "rackless fabric " + l.Name + " shows the port; find out who takes the link down"
+	}
+	which := l.Name + "/" + a.Node
+	if a.NIC != "eth0" {
+		which += " --nic " + a.NIC
+	}
+	return "rackless nic fault " + which + " --clear"
+}
+
+// lostAdapters returns the nodes that have an adapter of which their kernel cannot be asked, with the reason.
+func lostAdapters(known []finding.Finding) map[string]finding.Finding {
+	lost := make(map[string]finding.Finding)
+	for _, f := range known {
+		for _, c := range adapterChecks {
+			if node, _, ok := strings.Cut(f.Subject, " "); ok && c.lost && c.id == f.ID && f.Status == finding.Failed {
+				lost[node] = f
+			}
+		}
+	}
+	return lost
+}
+
+// explained gives the findings of a link that an adapter's fault has taken down the fix of that.
+func explained(out, adapters []finding.Finding) {
+	for i := range out {
+		f := &out[i]
+		if f.Status == finding.OK || f.ID != IDLink && f.ID != IDPort {
+			continue
+		}
+		node, dev, _ := strings.Cut(f.Subject, " ")
+		for _, a := range adapters {
+			owner, nic, _ := strings.Cut(a.Subject, " ")
+			if a.Status == finding.Failed && owner == node && (f.ID == IDPort || nic == dev) {
+				f.Fix = a.Fix
+			}
+		}
+	}
+}
+
+// Broken returns why a figure of a node's NIC would be one of a failed adapter; nil where its adapter works, or is not
+// emulated.
+func Broken(l *lab.Lab, all []Adapter, node, nic string) error {
+	for _, f := range adapterFindings(l, all) {
+		if f.Status == finding.Failed && f.Subject == node+" "+nic {
+			return fmt.Errorf("%s: the adapter of %s has failed (%s): %s; %s", node, nic, f.ID, f.Have, f.Fix)
+		}
+	}
+	return nil
+}

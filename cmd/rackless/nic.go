@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/show"
+)
+
+// nicOutput is what nic ls prints as JSON, see docs/json.md.
+type nicOutput struct {
+	Adapters []labAdapter `json:"adapters"` // by lab, in the order of its nodes
+}
+
+// A labAdapter is an adapter, and whose it is.
+type labAdapter struct {
+	Lab string `json:"lab"`
+	check.Adapter
+}
+
+// newNICCmd makes rackless nic, for the adapters that rackless emulates.
+func newNICCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "nic",
+		Short: "List the emulated ConnectX adapters of labs, make them fail, and reset them",
+		Long: `Acts on the adapters that a lab emulates for its nodes (nic: connectx-4-lx in the lab file). What
+belongs to the links between them, such as loss and delay, is set with rackless fabric set.`,
+		Example: `  rackless nic ls
+  rackless nic fault vm00 --kind cable`,
+	}
+	cmd.AddCommand(newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a))
+	return cmd
+}
+
+// newNICLsCmd makes rackless nic ls.
+func newNICLsCmd(a *app) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use:     "ls [LAB]",
+		Aliases: []string{"list"},
+		Short:   "List the emulated adapters, as they are now",
+		Long: `Lists the emulated adapters of all labs of this user, or of one, as the process that emulates them
+sees them: whether the machine of the node has the adapter, whether a driver has set it up, the
+link, how often the link went down, resets, and the fault that was set.`,
+		Example: `  rackless nic ls
+  rackless nic ls pair -o json`,
+		Args:              maxArgs(1, "at most one lab"),
+		ValidArgsFunction: a.completeLabs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			racks, err := a.openLabs(args)
+			if err != nil {
+				return err
+			}
+			out := nicOutput{Adapters: []labAdapter{}}
+			for _, r := range racks {
+				all, err := r.Adapters(cmd.Context())
+				if err != nil {
+					return err
+				}
+				for _, x := range all {
+					out.Adapters = append(out.Adapters, labAdapter{r.Lab.Name, x})
+				}
+			}
+			if len(out.Adapters) == 0 && !show.ForPrograms(format) {
+				return a.show("no running lab has emulated adapters; ask for them with nic: connectx-4-lx in a " +
+					"lab file\n")
+			}
+			return a.print(format, out, nicGrid(out))
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// nicGrid has one row an adapter.
+func nicGrid(out nicOutput) *show.Grid {
+	g := show.NewGrid("lab", "node", "nic", "model", "mac", "rate", "machine", "driver", "link", "downs>", "resets>",
+		"fault")
+	word := func(is bool, yes, no string) string {
+		if is {
+			return yes
+		}
+		return no
+	}
+	for _, x := range out.Adapters {
+		link := word(x.LinkUp, "up", "down")
+		if x.Flaps {
+			link += ", flaps"
+		}
+		g.Add(x.Lab, x.Node, x.NIC, x.Model, x.MAC, words.Rate(float64(x.RateBits)), word(x.Connected, "connected",
+			"lost"),
+			word(x.Driver, "ready", "none"), link, fmt.Sprint(x.LinkDowns), fmt.Sprint(x.Resets), string(x.Fault))
+	}
+	return g
+}
+
+// nicFaults are the kinds of faults, with what each is.
+var nicFaults = []struct {
+	kind check.Fault
+	help string
+}{
+	{check.FaultLink, "the link is down, with the cable in place"},
+	{check.FaultCable, "the cable is pulled: the driver reports \"Cable unplugged\""},
+	{check.FaultFlap, "the link goes down for a second, comes back for a second, and so on"},
+	{check.FaultCommands, "the firmware takes commands and answers none; the driver waits 60 s for each"},
+	{check.FaultFirmware, "the firmware has stopped with a fatal error, which the health buffer says"},
+	{check.FaultAssert, "likewise, but the reset by which the driver recovers it helps"},
+	{check.FaultBus, "the adapter has lost its PCIe link: all reads give ones"},
+}
+
+// newNICFaultCmd makes rackless nic fault.
+func newNICFaultCmd(a *app) *cobra.Command {
+	var kind, nic, format string
+	var unset bool
+	var last time.Duration
+	long := `Makes the adapter of a node fail, or with --clear work again, and prints how it is then. A new fault
+takes the place of an earlier one. Kinds:
+
+`
+	for _, f := range nicFaults {
+		long += fmt.Sprintf("  %-13s %s\n", f.kind, f.help)
+	}
+	cmd := &cobra.Command{
+		Use:   "fault NODE",
+		Short: "Make an emulated adapter fail, or work again",
+		Long: long + `
+Faults of the link last until --clear; the others end with a reset of the adapter too. --for ends
+the fault after that time, and waits for it. When --clear or --for is done, the driver has recovered
+the adapter, and its addresses are configured again.
+
+rackless verify has a finding for each of them, see rackless explain RL501.`,
+		Example: `  rackless nic fault vm00 --kind fw-fatal
+  rackless nic fault pair/vm00 --kind cable --for 5s
+  rackless nic fault vm00 --clear`,
+		Args:              exactArgs(1, "one node"),
+		ValidArgsFunction: a.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case unset == (kind != ""):
+				return usagef(cmd, "want --kind or --clear")
+			case last < 0 || last > 0 && unset:
+				return usagef(cmd, "--for %v: it is a time after which a --kind ends", last)
+			}
+			return a.onAdapter(cmd.Context(), format, args[0], nic, func(ctx context.Context, x rack.Adapted,
+				node string, i int) error {
+				err := x.SetFault(ctx, node, i, check.Fault(kind))
+				if err != nil || last == 0 {
+					return err
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(last):
+				}
+				// Whoever interrupts the wait wants its end all the same.
+				return x.SetFault(context.WithoutCancel(ctx), node, i, "")
+			})
+		},
+	}
+	var kinds []string
+	for _, f := range nicFaults {
+		kinds = append(kinds, string(f.kind))
+	}
+	enumFlag(cmd, &kind, "kind", "", "what fails", kinds...)
+	cmd.Flags().StringVar(&nic, "nic", "", "the `DEVICE` in the node, such as eth1; else its first")
+	cmd.Flags().BoolVar(&unset, "clear", false, "end the fault")
+	cmd.Flags().DurationVar(&last, "for", 0, "end the fault after this time")
+	offerWords(cmd, "nic", "for")
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// newNICResetCmd makes rackless nic reset.
+func newNICResetCmd(a *app) *cobra.Command {
+	var nic, format string
+	cmd := &cobra.Command{
+		Use:   "reset NODE",
+		Short: "Reset an emulated adapter while it is in use",
+		Long: `Resets the adapter of a node, as a reset of its PCI function does: it forgets all queues and
+registrations, and the driver, which did not ask for that, has to notice and to recover it. Returns
+when it has, and the node's addresses are configured again.`,
+		Example:           "  rackless nic reset vm00",
+		Args:              exactArgs(1, "one node"),
+		ValidArgsFunction: a.completeNodes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.onAdapter(cmd.Context(), format, args[0], nic, func(ctx context.Context, x rack.Adapted,
+				node string, i int) error {
+				return x.ResetAdapter(ctx, node, i)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&nic, "nic", "", "the `DEVICE` in the node, such as eth1; else its first")
+	offerWords(cmd, "nic")
+	outputFlag(cmd, &format)
+	return cmd
+}
+
+// onAdapter does something to the adapter of a node, and prints how it is then.
+func (a *app) onAdapter(ctx context.Context, format, arg, nic string,
+	do func(ctx context.Context, x rack.Adapted, node string, i int) error) error {
+	r, node, err := a.openNode(arg)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	x, i, err := r.Adapted(node, nic)
+	if err != nil {
+		return err
+	}
+	if err := do(ctx, x, node, i); err != nil {
+		return err
+	}
+	all, err := r.Adapters(ctx)
+	if err != nil {
+		return err
+	}
+	out := nicOutput{}
+	for _, x := range slices.DeleteFunc(all, func(x check.Adapter) bool { return x.Node != node }) {
+		out.Adapters = append(out.Adapters, labAdapter{r.Lab.Name, x})
+	}
+	return a.print(format, out, nicGrid(out))
+}

@@ -1,0 +1,225 @@
+package emulated
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/rackless/rackless/check"
+	"github.com/rackless/rackless/connectx"
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// Faults of adapters: the daemon has them, and the commands ask it.
+
+var _ rack.Adapted = (*emulatedLab)(nil)
+
+// A fault is what is to happen to an adapter.
+type fault struct {
+	Port  string      `json:"port"`
+	Kind  check.Fault `json:"kind,omitempty"` // "": none any more
+	Reset bool        `json:"reset,omitempty"`
+}
+
+// listed are the adapters of a lab.
+type listed struct {
+	Error    string          `json:"error,omitempty"`
+	Adapters []check.Adapter `json:"adapters"`
+}
+
+// fail does what is asked of an adapter.
+func (a *adapters) fail(f *fault) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	have := a.there[f.Port]
+	kind := connectx.Fault(f.Kind)
+	switch {
+	case have == nil:
+		return fmt.Errorf("there is no adapter %s", f.Port)
+	case f.Reset:
+		have.port.ResetFunction()
+	case kind != connectx.Healthy && !slices.Contains(connectx.Faults(), kind):
+		return fmt.Errorf("fault %q is unknown to the daemon of this lab", f.Kind)
+	default:
+		have.port.SetFault(kind)
+	}
+	a.log.Info("connectx: fault", "adapter", f.Port, "kind", f.Kind, "reset", f.Reset)
+	return nil
+}
+
+// list says how the adapters of the lab are.
+func (a *agents) list() listed {
+	out := listed{Adapters: []check.Adapter{}}
+	r, err := rack.Open(rack.Dirs{Run: filepath.Dir(a.dir)}, filepath.Base(a.dir))
+	if err != nil {
+		out.Error = err.Error()
+		return out
+	}
+	c := a.cards
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, n := range r.State.Lab.Nodes {
+		for i, nic := range n.NICs {
+			have := c.there[rack.PortName(n.Name, i)]
+			if have == nil {
+				continue
+			}
+			s := have.port.Status()
+			out.Adapters = append(out.Adapters, check.Adapter{Node: n.Name, NIC: nic.Name, Model: string(have.model),
+				MAC: have.mac, RateBits: connectx.Rate(string(have.model)), Connected: s.Connected, Driver: s.Driver,
+				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: check.Fault(s.Fault)})
+		}
+	}
+	return out
+}
+
+// ask sends a request to the daemon of a lab. A daemon that does not know it closes the connection without an answer.
+func ask(ctx context.Context, dir string, q request) (got listed, err error) {
+	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", filepath.Join(dir, agentsSocket))
+	if err != nil {
+		return got, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err = json.NewEncoder(conn).Encode(q); err == nil {
+		err = json.NewDecoder(conn).Decode(&got)
+	}
+	if errors.Is(err, io.EOF) {
+		return got, errors.New("the daemon of this lab is of an older rackless: run rackless down first")
+	}
+	if err == nil && got.Error != "" {
+		err = errors.New(got.Error)
+	}
+	return got, err
+}
+
+// Adapters implements rack.Adapted.
+func (r *emulatedLab) Adapters(ctx context.Context) ([]check.Adapter, error) {
+	if !hasConnectX(r.Lab) {
+		return nil, nil
+	}
+	got, err := ask(ctx, r.Dir, request{List: true})
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: its daemon does not answer: %w; rackless up starts it, and the nodes that had "+
+			"adapters, again", r.Lab.Name, err)
+	}
+	return got.Adapters, nil
+}
+
+// SetFault implements rack.Adapted.
+func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f check.Fault) error {
+	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Kind: f}, f == "")
+}
+
+// ResetAdapter implements rack.Adapted.
+func (r *emulatedLab) ResetAdapter(ctx context.Context, node string, nic int) error {
+	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Reset: true}, true)
+}
+
+// change does something to an adapter. Where it works afterwards, the node gets back what it had.
+func (r *emulatedLab) change(ctx context.Context, node string, f fault, works bool) error {
+	if _, err := ask(ctx, r.Dir, request{Fault: &f}); err != nil || !works {
+		return err
+	}
+	return r.mend(ctx, node)
+}
+
+// How long a driver may take to recover its adapter: it polls every 2 s, and waits for what it was doing. One that has
+// given the adapter up is bound anew after bindAfter.
+const (
+	mendLimit = 3 * time.Minute
+	bindAfter = 5 * time.Second
+)
+
+// bindScript binds the driver anew to adapters without a network device.
+const bindScript = `cd /sys/bus/pci/devices && for d in *; do
+	[ "$(cat $d/vendor)" = 0x15b3 ] && [ ! -e $d/net ] || continue
+	[ -e $d/driver ] && echo $d >$d/driver/unbind
+	echo $d >/sys/bus/pci/drivers/mlx5_core/bind
+done`
+
+// mend waits until the adapters of a node work, and configures them again where a driver that has recovered from an
+// error has made their network devices anew.
+func (r *emulatedLab) mend(ctx context.Context, node string) error {
+	i := slices.IndexFunc(r.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
+	have, ok := r.State.Node(node)
+	if i < 0 || !ok {
+		return fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
+	}
+	n := r.Lab.Nodes[i]
+	late := fmt.Errorf("node %s: its driver did not recover the adapter within %v; rackless exec %s -- dmesg "+
+		"says why; "+
+		"rackless down and up start the node again", node, mendLimit, node)
+	ctx, cancel := context.WithTimeoutCause(ctx, mendLimit, late)
+	defer cancel()
+	f, err := r.recovered(ctx, n)
+	if err != nil {
+		return err
+	}
+	mended := *have
+	if mended.Facts = f; !configured(r.Lab, n, f) {
+		agent, err := r.Rack.Agent(ctx, node)
+		if err != nil {
+			return err
+		}
+		if mended.Facts, err = agent.Configure(ctx, identity(r.Lab, n, have)); err != nil {
+			return err
+		}
+	}
+	return r.AwaitGIDs(ctx, n, &mended, 100*time.Millisecond)
+}
+
+// recovered waits until the drivers of a node have set up all adapters without a fault, and returns what the node says.
+func (r *emulatedLab) recovered(ctx context.Context, n lab.Node) (*facts.Node, error) {
+	for since := time.Now(); ; {
+		all, err := r.Adapters(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if settled(all, n.Name) {
+			f, err := r.Facts(ctx, n.Name)
+			if err != nil {
+				return nil, err
+			}
+			if !slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool { return f.Netdev(nic.Name) == nil }) {
+				return f, nil
+			}
+		}
+		if time.Since(since) > bindAfter {
+			// What it prints is of no interest: the adapter works afterwards, or ctx ends.
+			_, err := r.Run(ctx, n.Name, guest.Command{Argv: []string{"sh", "-c", bindScript}})
+			if err != nil {
+				return nil, err
+			}
+			since = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// settled says whether the drivers of all adapters of a node that have no fault have set them up.
+func settled(all []check.Adapter, node string) bool {
+	return !slices.ContainsFunc(all, func(a check.Adapter) bool { return a.Node == node && a.Fault == "" && !a.Driver })
+}
+
+// configured says whether the network devices of a node are as the lab has them.
+func configured(l *lab.Lab, n lab.Node, f *facts.Node) bool {
+	return !slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool {
+		d := f.Netdev(nic.Name)
+		_, _, gid := f.RoCEv2(nic.Addr.Addr())
+		return !gid || d.MTU == nil || *d.MTU != l.Fabric.MTU
+	})
+}
