@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -98,9 +99,9 @@ func (l Lock) Holder() (*Holder, error) {
 }
 
 // takeMachine takes the lock of the machine, or says who has it.
-func (l Lock) takeMachine() (unlock func(), err error) {
-	for range 3 { // its holder may end between the two looks
-		var listener *net.UnixListener
+func (l Lock) takeMachine() (listener *net.UnixListener, err error) {
+	// Its holder may end between the two looks. A child that it has just started may have the socket a while longer.
+	for range 100 {
 		if listener, err = net.ListenUnix("unix", &l.addr); err == nil {
 			go func() { // who asks is not left waiting
 				for {
@@ -113,7 +114,7 @@ func (l Lock) takeMachine() (unlock func(), err error) {
 					}
 				}
 			}()
-			return func() { listener.Close() }, nil
+			return listener, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) {
 			return nil, fmt.Errorf("lock this machine for a study: %w", err)
@@ -126,20 +127,30 @@ func (l Lock) takeMachine() (unlock func(), err error) {
 			return nil, fmt.Errorf("another study runs on this machine (%v), and two would measure each other; wait "+
 				"for it, or end it", by)
 		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	return nil, fmt.Errorf("lock this machine for a study: %w", err)
+}
+
+// leaveMachine gives the lock of the machine back. A child of this process has the socket, too, from its fork until it
+// runs its program: after the shutdown nobody can connect to that either.
+func leaveMachine(listener *net.UnixListener) {
+	if raw, err := listener.SyscallConn(); err == nil {
+		_ = raw.Control(func(fd uintptr) { _ = unix.Shutdown(int(fd), unix.SHUT_RDWR) })
+	}
+	listener.Close()
 }
 
 // Take takes the lock for a study of labs in the directory run, or says who has it. A file in that
 // directory is locked too: rackless ui sees by it that the study is one of these labs.
 func (l Lock) Take(run string) (unlock func(), err error) {
-	free, err := l.takeMachine()
+	listener, err := l.takeMachine()
 	if err != nil {
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
-			free()
+			leaveMachine(listener)
 		}
 	}()
 	if err := os.MkdirAll(run, 0o700); err != nil {
@@ -158,8 +169,9 @@ func (l Lock) Take(run string) (unlock func(), err error) {
 		return nil, fmt.Errorf("%s: %w", f.Name(), err)
 	}
 	return func() { // the kernel takes both away in any case
+		_ = unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &unix.Flock_t{Type: unix.F_UNLCK})
 		_ = f.Close()
-		free()
+		leaveMachine(listener)
 	}, nil
 }
 

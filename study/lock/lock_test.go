@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,6 +20,33 @@ func TestTheLockOfTheMachineHasAName(t *testing.T) {
 			t.Errorf("%q: %v, %v; want %q", name, l, err, want)
 		}
 	}
+}
+
+// A child has all open files of its parent until it runs its program, which on a busy machine takes a while.
+func TestAChildThatStartsDoesNotHoldTheLock(t *testing.T) {
+	t.Parallel()
+	l, err := FromEnv(func(string) string { return fmt.Sprintf("rackless-child-test-%d", os.Getpid()) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := l.takeMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := listener.File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaveMachine(listener)
+	if by, err := l.Holder(); by != nil || err != nil {
+		t.Errorf("after the study %v holds the lock, %v", by, err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { child.Close() })
+	again, err := l.takeMachine()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaveMachine(again)
 }
 
 func TestOneHolderAtATime(t *testing.T) {
