@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 
 # A build from an archive, or by root from another user's checkout, has no git to ask.
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-LAB     ?= examples/pair.yaml
+LAB     ?= examples/connectx.yaml
 FUZZTIME ?= 20s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
