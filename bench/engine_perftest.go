@@ -160,8 +160,8 @@ func (p perftest) permitted() error {
 		return errors.New("bidi and more queue pairs than one are for bandwidth")
 	case p.dmabuf && p.gpu == "":
 		return errors.New("dmabuf needs a GPU: add cuda0")
-	case p.events && (p.timed || !p.bandwidth && p.operation == "write"):
-		return errors.New("events are not for timed, nor for the latency of writes, which complete nothing")
+	case p.events && (p.timed || p.operation != "send"):
+		return errors.New("events are for send, and not for timed")
 	}
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 )
 
 // An incast is the pattern that congests a switch: many nodes send to one at once. The client of the pair and all
-// nodes beside the pair, but the last, write to the server. Meanwhile the client sends small messages to the last
+// nodes beside the pair, but the last, send to the server. Meanwhile the client sends small messages to the last
 // node, to which nobody else sends: this flow is a victim where the client is paused because of what it does to the
 // server (head-of-line blocking).
 //
@@ -40,7 +40,7 @@ func incastEngines(word string) (flow, victim bench.Engine, err error) {
 	if word != "" {
 		word = "/" + word
 	}
-	flow, err1 := bench.EngineByName("ib_write_bw" + word + "/events")
+	flow, err1 := bench.EngineByName("ib_send_bw" + word + "/events")
 	victim, err2 := bench.EngineByName("ib_send_lat" + word + "/events")
 	return flow, victim, cmp.Or(err1, err2)
 }
