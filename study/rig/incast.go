@@ -29,11 +29,18 @@ import (
 // Of an incast, where the study does not say.
 const (
 	incastBytes      = 64 << 10
-	incastMessages   = 300
+	incastMessages   = 600
 	victimBytes      = 64
 	victimIterations = 300
 	leastIncast      = 4 // nodes
 )
+
+// mostLate is how late the last flow may begin, of the time that all take. Flows that were not under way together say
+// nothing of an incast.
+const mostLate = 0.3
+
+// bits is how much a flow has carried.
+func bits(s bench.Sample) float64 { return 8 * float64(s.Bytes) * float64(s.Iterations) }
 
 // incastEngines are those of the flows and of the victim.
 func incastEngines(word string) (flow, victim bench.Engine, err error) {
@@ -109,6 +116,9 @@ func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim ben
 	flows [][]bench.Sample, seen []bench.Sample, err error) {
 	runner := r.runner(m)
 	runner.Retries = -1 // a flow that runs again would run alone
+	// Other ports than those of the incast before, of which connections may be left.
+	runner.FirstPort = bench.DefaultFirstPort + r.incasts%1000*len(from)
+	r.incasts++
 	all, errs := make([][]bench.Sample, len(from)), make([]error, len(from))
 	var wg sync.WaitGroup
 	for i := range from {
@@ -208,13 +218,23 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 		}
 		return value
 	}
+	var began, ended []float64 // of the flows' data, in seconds
+	first := flows[0][0].Started
 	for i, f := range flows {
 		rates = append(rates, pick(f, m.Test+"/"+senders[i], bench.MetricBWAverage))
+		end := f[0].Started.Sub(first).Seconds() + f[0].Seconds
+		began, ended = append(began, end-bits(f[0])/(rates[i]*1e9)), append(ended, end)
 	}
 	pick(seen, m.Test, bench.MetricLatencyTypical)
 	pick(seen, m.Test, bench.MetricLatencyP99)
 	if slices.ContainsFunc(out, func(s bench.Sample) bool { return s.Error != "" }) {
 		return slices.DeleteFunc(out, func(s bench.Sample) bool { return s.Error == "" })
+	}
+	length := slices.Max(ended) - slices.Min(began)
+	if late := slices.Max(began) - slices.Min(began); late > mostLate*length {
+		out[0].Error = fmt.Sprintf("the last flow began %.1f s after the first, and all took %.1f s: this machine was too "+
+			"busy to start them together", late, length)
+		return out[:1]
 	}
 	sum, squares := 0.0, 0.0
 	for _, v := range rates {
@@ -227,7 +247,7 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 		metric string
 		value  float64
 	}{
-		{bench.MetricGoodput, sum}, {bench.MetricGoodputMin, slices.Min(rates)},
+		{bench.MetricGoodput, float64(len(flows)) * bits(flows[0][0]) / length / 1e9}, {bench.MetricGoodputMin, slices.Min(rates)},
 		{bench.MetricFairness, 100 * sum * sum / (float64(len(rates)) * squares)},
 		{bench.MetricDrops, float64(c.drops)}, {bench.MetricGoBacks, float64(c.goBacks)},
 		{bench.MetricMarks, float64(c.marks)}, {bench.MetricCNPs, float64(c.cnps)},

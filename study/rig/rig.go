@@ -56,6 +56,8 @@ type Rig struct {
 	load  contender       // nil where there is none
 	spent float64         // CPU seconds of loads that have ended
 	seen  map[int]float64 // CPU seconds of nodes and switches, by process
+
+	incasts int // that were measured
 }
 
 // A site is what the lab of a study runs on. It knows which settings of a cell are possible there

@@ -67,12 +67,17 @@ func nodeDirs(t *testing.T) rack.Dirs {
 // newRig makes a rig of a study of two nodes, which are not started.
 func newRig(t *testing.T, labText, factors string) (*Rig, error) {
 	t.Helper()
+	return rigOf(t, labText, "iperf3", factors)
+}
+
+func rigOf(t *testing.T, labText, test, factors string) (*Rig, error) {
+	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "lab.yaml")
 	if err := os.WriteFile(file, []byte(labText), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: iperf3}]\nfactors:\n"+
+	spec, err := study.Parse("study.yaml", []byte("name: s\nlab: lab.yaml\nmeasure: [{test: "+test+"}]\nfactors:\n"+
 		factors))
 	if err != nil {
 		t.Fatal(err)
