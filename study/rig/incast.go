@@ -232,7 +232,8 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 	}
 	length := slices.Max(ended) - slices.Min(began)
 	if late := slices.Max(began) - slices.Min(began); late > mostLate*length {
-		out[0].Error = fmt.Sprintf("the last flow began %.1f s after the first, and all took %.1f s: this machine was too "+
+		out[0].Error = fmt.Sprintf("the last flow began %.1f s after the first, and all took %.1f s: this machine "+
+			"was too "+
 			"busy to start them together", late, length)
 		return out[:1]
 	}
@@ -247,7 +248,8 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 		metric string
 		value  float64
 	}{
-		{bench.MetricGoodput, float64(len(flows)) * bits(flows[0][0]) / length / 1e9}, {bench.MetricGoodputMin, slices.Min(rates)},
+		{bench.MetricGoodput, float64(len(flows)) * bits(flows[0][0]) / length / 1e9},
+		{bench.MetricGoodputMin, slices.Min(rates)},
 		{bench.MetricFairness, 100 * sum * sum / (float64(len(rates)) * squares)},
 		{bench.MetricDrops, float64(c.drops)}, {bench.MetricGoBacks, float64(c.goBacks)},
 		{bench.MetricMarks, float64(c.marks)}, {bench.MetricCNPs, float64(c.cnps)},
