@@ -86,6 +86,7 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
+	$(GO) test -timeout 30m -run TestHostileGuests -v ./connectx -rubbish=1m
 	$(GO) test -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
 	$(GO) test -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
 	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet' -v ./cmd/rackless -every-step

@@ -24,6 +24,8 @@ type guest struct {
 	pd     uint32
 	eq     uint32
 	eqRing uint64
+	gid    func(int) [16]byte // addresses of adapters; gidOf, if nil
+	vlan   uint16             // and their VLAN
 	uar    uint64
 }
 
@@ -269,7 +271,11 @@ func (g *guest) newQP(service uint8) *testQP {
 // connect moves a QP to RTS; i and peer are the numbers of the adapters.
 func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 	g := q.g
-	gid, to := gidOf(i), gidOf(peer)
+	of := gidOf
+	if g.gid != nil {
+		of = g.gid
+	}
+	gid, to := of(i), of(peer)
 	g.must(opSetAddress, 0, 0x30, func(in []byte) {
 		be.PutUint16(in[8:], 3)
 		copy(in[0x10:], gid[:])
@@ -278,6 +284,10 @@ func (q *testQP) connect(i, peer int, num uint32, change map[bits]uint64) {
 		gidSourceMac4732.put(x, uint64(be.Uint16(m[:])))
 		gidSourceMac310.put(x, uint64(be.Uint32(m[2:])))
 		gidRoceVersion.put(x, 2)
+		if g.vlan != 0 {
+			gidVlanValid.put(x, 1)
+			gidVlanId.put(x, uint64(g.vlan))
+		}
 	})
 	for _, op := range []uint16{opRst2Init, opInit2RTR, opRTR2RTS} {
 		g.must(op, q.num, 0x110, func(in []byte) {

@@ -3,7 +3,16 @@ package connectx
 import (
 	"bytes"
 	"encoding/gob"
+	"flag"
+	"maps"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/roce"
 	"github.com/rackless/rackless/vfiouser"
@@ -90,7 +99,8 @@ func FuzzParse(f *testing.F) {
 	_, gs := newLab(f, 1, NIC{}, nil)
 	p := gs[0].p
 	for op := range operations {
-		f.Add([]byte{0, 0, 0, op, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x80, 0, 0, 4, 1, 2, 3, 4}, byte(0))
+		f.Add([]byte{0, 0, 0, op, 0, 0, 0, 4, 0, 0, 0, 8, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 0x80, 0, 0, 4, 1, 2, 3,
+			4}, byte(0))
 	}
 	var wr sendWR
 	f.Fuzz(func(t *testing.T, w []byte, service byte) {
@@ -147,7 +157,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(state)
 	var empty bytes.Buffer
 	t := newTables()
-	if err := gob.NewEncoder(&empty).Encode(saved{Device: g.p.model.device, Config: make([]byte, 4096), Tables: &t}); err != nil {
+	if err := gob.NewEncoder(&empty).Encode(saved{Device: g.p.model.device, Config: make([]byte, 4096),
+		Tables: &t}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(empty.Bytes())
@@ -162,7 +173,8 @@ func FuzzRestore(f *testing.F) {
 				be.PutUint16(in, op)
 				be.PutUint32(in[8:], id)
 				g.p.lock()
-				g.p.in, g.p.out = append(g.p.in[:0], append(in, make([]byte, minBuffer)...)...), grown(g.p.out, minBuffer)
+				g.p.in, g.p.out = append(g.p.in[:0], append(in, make([]byte, minBuffer)...)...),
+					grown(g.p.out, minBuffer)
 				g.p.execute(0x100)
 				g.p.unlock()
 			}
@@ -173,4 +185,243 @@ func FuzzRestore(f *testing.F) {
 		g.f.Write(vfiouser.RegionBAR0, uarBase+dbSend, db)
 		g.p.tick(g.p.s.now())
 	})
+}
+
+// rubbish is how long hostile guests go on at least. make test-faults takes a minute.
+var rubbish = flag.Duration("rubbish", 0, "how long TestHostileGuests lasts at least")
+
+// A guest that writes rubbish everywhere, and a client that sends rubbish to its socket, do not disturb the others.
+func TestHostileGuests(t *testing.T) {
+	_, g := newLab(t, 4, NIC{}, nil)
+	qa, qb := pair(g[0], g[1], serviceRC, nil)
+	at, to := g[0].alloc(4096), g[1].alloc(4096)
+	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	attack := func(once func(r *rand.Rand)) {
+		seed := rand.Uint64()
+		t.Logf("seed %#x", seed)
+		r := rand.New(rand.NewPCG(seed, 1))
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					once(r)
+				}
+			}
+		})
+	}
+	attack(newVandal(g[2], qb.num, kb, to).once)
+	attack(func(r *rand.Rand) { vandalClient(g[3].p.nic.Socket, r) })
+
+	end := time.Now().Add(*rubbish)
+	for n := uint64(0); n < 200 || time.Now().Before(end); n++ {
+		le.PutUint64(g[0].mem[at:], n)
+		qa.send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to, kb), dataSeg(at, ka, 4096)}})
+		if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
+			t.Fatalf("message %d: completion %x", n, e)
+		}
+		if got := le.Uint64(g[1].mem[to:]); got != n {
+			t.Fatalf("message %d: %d arrived", n, got)
+		}
+	}
+	close(stop)
+	wg.Wait()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	if m.HeapAlloc > 1<<30 {
+		t.Errorf("the hostile guests have made the server take %d MiB", m.HeapAlloc>>20)
+	}
+}
+
+// A vandal is a guest that does what no driver does.
+type vandal struct {
+	*guest
+	ops    []uint16
+	qp     *testQP
+	victim uint32 // a queue of another guest, and a key and an address there
+	key    uint32
+	va     uint64
+	n      int
+}
+
+func newVandal(g *guest, victim, key uint32, va uint64) *vandal {
+	v := &vandal{guest: g, ops: slices.Sorted(maps.Keys(commands)), victim: victim, key: key, va: va}
+	v.start()
+	return v
+}
+
+// start sets the adapter up, as a driver does, with a queue that names one which is not its peer.
+func (v *vandal) start() {
+	v.f.Reset()
+	v.boot()
+	v.qp = v.newQP([]uint8{serviceRC, serviceUC, serviceUD}[v.n%3])
+	v.qp.connect(2, 1, v.victim, nil)
+}
+
+// once does one wild thing.
+func (v *vandal) once(r *rand.Rand) {
+	if v.n++; v.n%2000 == 0 {
+		v.start()
+	}
+	b := make([]byte, []int{1, 2, 4, 8, 64, 300}[r.IntN(6)])
+	for i := range b {
+		b[i] = byte(r.Uint32()) >> (r.IntN(9))
+	}
+	off := r.Uint64N(barSize-300) &^ 7
+	if r.IntN(4) > 0 {
+		off = []uint64{segDoorbell, segCmdQLow, uarBase + dbSend, uarBase + dbCQ, uarBase + dbEQArm}[r.IntN(5)]
+	}
+	switch r.IntN(8) {
+	case 0:
+		v.f.Read(vfiouser.RegionBAR0, off, b)
+	case 1:
+		if r.IntN(50) == 0 { // it may be a reset
+			v.f.Write(vfiouser.RegionConfig, r.Uint64N(4096-300), b)
+		}
+	case 2: // in its rings, doorbell records and mailboxes
+		copy(v.mem[r.Uint64N(guestMemory-300):], b)
+	case 3:
+		v.f.Write(vfiouser.RegionBAR0, off, b)
+	case 4, 5: // a command that exists
+		in := make([]byte, 16+len(b))
+		be.PutUint16(in, v.ops[r.IntN(len(v.ops))])
+		be.PutUint16(in[6:], uint16(r.IntN(3)))
+		be.PutUint32(in[8:], r.Uint32N(0x500))
+		copy(in[12:], b)
+		v.post(in, len(in)+r.IntN(3)*r.IntN(1<<12), r.IntN(1<<13))
+		v.write32(segDoorbell, 1)
+	default: // a request that names the victim
+		op := []byte{wqeWrite, wqeRead, wqeSend, wqeSendInv, wqeFetchAdd, wqeUMR, wqeLocalInv,
+			byte(r.Uint32())}[r.IntN(8)]
+		w := testWQE{op: op, imm: v.key, segs: [][]byte{remoteSeg(v.va, v.key), dataSeg(r.Uint64N(guestMemory),
+			r.Uint32(), 64)}}
+		for len(b) >= 16 && len(w.segs) < 20 {
+			w.segs, b = append(w.segs, b[:16]), b[16:]
+		}
+		v.qp.send(w)
+	}
+}
+
+// vandalClient sends messages of the protocol that say anything.
+func vandalClient(path string, r *rand.Rand) {
+	c, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return
+	}
+	defer unix.Close(c)
+	if unix.Connect(c, &unix.SockaddrUnix{Name: path}) != nil {
+		return
+	}
+	file, err := unix.MemfdCreate("rubbish", unix.MFD_CLOEXEC)
+	if err != nil {
+		return
+	}
+	defer unix.Close(file)
+	_ = unix.Ftruncate(file, 1<<20)
+	answer := make([]byte, 1<<16)
+	for range r.IntN(100) {
+		m := make([]byte, 16+r.IntN(80))
+		for i := range m[16:] {
+			m[16+i] = byte(r.Uint32()) >> r.IntN(9)
+		}
+		le.PutUint16(m[2:], uint16(r.IntN(18)))
+		le.PutUint32(m[4:], uint32(len(m)))
+		if r.IntN(30) == 0 {
+			le.PutUint32(m[4:], r.Uint32())
+		}
+		le.PutUint32(m[8:], uint32(r.IntN(64)))
+		var files []byte
+		if r.IntN(2) == 0 {
+			files = unix.UnixRights(file)
+		}
+		if unix.Sendmsg(c, m, files, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT) != nil {
+			return
+		}
+		_, _, _ = unix.Recvfrom(c, answer, unix.MSG_DONTWAIT)
+	}
+}
+
+// Both paths carry IPv4, IPv6 and VLANs alike, and the frames on the wire show it.
+func TestPaths(t *testing.T) {
+	six := func(i int) [16]byte { return [16]byte{0xfd, 1, 15: byte(i + 1)} }
+	for _, c := range []struct {
+		name string
+		gid  func(int) [16]byte
+		vlan uint16
+		want string // of the header, from the EtherType on
+	}{
+		{"IPv4", gidOf, 0, "\x08\x00\x45"}, {"IPv6", six, 0, "\x86\xdd\x60"},
+		{"IPv4 on a VLAN", gidOf, 100, "\x81\x00\x00\x64\x08\x00\x45"},
+		{"IPv6 on a VLAN", six, 7, "\x81\x00\x00\x07\x86\xdd\x60"},
+	} {
+		for _, direct := range []bool{true, false} {
+			t.Run(c.name, func(t *testing.T) {
+				var mu sync.Mutex
+				var seen [][]byte
+				s, g := newLab(t, 2, NIC{}, func(f []byte) bool {
+					mu.Lock()
+					defer mu.Unlock()
+					seen = append(seen, bytes.Clone(f[12:]))
+					return false
+				})
+				s.SetDirect(direct)
+				for i := range g {
+					g[i].gid, g[i].vlan = c.gid, c.vlan
+				}
+				qa, qb := pair(g[0], g[1], serviceRC, nil)
+				const n = 5000
+				at, to := g[0].alloc(n), g[1].alloc(n)
+				ka, kb := g[0].key(at, n, g[0].pd, allRights...), g[1].key(to, n, g[1].pd, allRights...)
+				fill(g[0].mem[at:at+n], 3)
+				qb.recv(kb, to, n)
+				qa.send(testWQE{op: wqeSend, segs: [][]byte{dataSeg(at, ka, n)}})
+				if e := qa.cq.wait(); e[63]>>4 != cqeRequest {
+					t.Fatalf("completion %x", e)
+				}
+				qb.cq.wait()
+				if !bytes.Equal(g[0].mem[at:at+n], g[1].mem[to:to+n]) {
+					t.Error("the data differ")
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				for _, f := range seen {
+					if !bytes.HasPrefix(f, []byte(c.want)) {
+						t.Errorf("frame %x, want %x", f[:8], c.want)
+					}
+				}
+				if (len(seen) > 0) == direct {
+					t.Errorf("%d frames on the wire", len(seen))
+				}
+			})
+		}
+	}
+}
+
+// A thousand queue pairs are connected and used.
+func TestManyQueuePairs(t *testing.T) {
+	s, g := newLab(t, 2, NIC{}, nil)
+	const n = 1000
+	at, to := g[0].alloc(8*n), g[1].alloc(8*n)
+	ka, kb := g[0].key(at, 8*n, g[0].pd, allRights...), g[1].key(to, 8*n, g[1].pd, allRights...)
+	var qa [n]*testQP
+	for i := range qa {
+		// The memory of the guest is small: all share rings that are used one after the other.
+		mark := [2]uint64{g[0].next, g[1].next}
+		qa[i], _ = pair(g[0], g[1], serviceRC, nil)
+		g[0].next, g[1].next = mark[0], mark[1]
+		s.SetDirect(i%2 == 0)
+		le.PutUint64(g[0].mem[at+uint64(8*i):], uint64(i)+1)
+		qa[i].send(testWQE{op: wqeWrite, segs: [][]byte{remoteSeg(to+uint64(8*i), kb), dataSeg(at+uint64(8*i), ka, 8)}})
+		if e := qa[i].cq.wait(); e[63]>>4 != cqeRequest {
+			t.Fatalf("queue %d: completion %x", i, e)
+		}
+		clear(g[0].mem[qa[i].dbr:][:8])
+		clear(g[0].mem[qa[i].cq.dbr:][:8])
+	}
+	if !bytes.Equal(g[0].mem[at:at+8*n], g[1].mem[to:to+8*n]) {
+		t.Error("the data differ")
+	}
 }
