@@ -75,6 +75,7 @@ func (t *tree) solve() (int64, bool) {
 		t.refine()
 	}
 	t.greedy()
+	t.greedyAgain()
 	if t.best == nil && len(t.m.p.DeviceClashes()) > 0 {
 		return 0, false // counted only now, since most labs have a place
 	}
