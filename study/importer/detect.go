@@ -106,6 +106,14 @@ func sniff(data []byte) string {
 			return l.name
 		}
 	}
+	// A command line or remarks may stand above a tool's JSON.
+	for _, at := range objectLine.FindAllIndex(data, maxObjects) {
+		for _, l := range logFormats {
+			if l.json != nil && l.json.Match(data[at[1]-1:]) {
+				return l.name
+			}
+		}
+	}
 	return ""
 }
 

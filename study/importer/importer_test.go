@@ -529,6 +529,10 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"several tools", "x.txt", "a note\n" + write + latency + testdata(t, ncclOld) + sysbench + write + imb + stream,
 			[]string{"1: ib_write_bw 1, imb_pingpong 24, nccl-tests 32, osu_latency 24, stream 1, sysbench_cpu 1",
 				"2: ib_write_bw 1"}, nil},
+		{"JSON behind the text of other tools", "x.txt", write + "$ iperf3 -c node2 --json\n" + tcp + latency +
+			"note: group_reporting\n" + bench("fio/recorded-3.33-randrw.json") + "done\n", []string{
+			"1: fio_randrw/t/psync/read 1, fio_randrw/t/psync/write 1, ib_write_bw 1, iperf3 1, osu_latency 24"}, nil},
+		{"JSON behind a command line", "x.txt", "$ iperf3 -c node2 --json\n" + tcp, []string{"1: iperf3 1"}, nil},
 		{"a tool that names another", "x.txt", "STREAM version 5.10 comes next\n" + write + write,
 			[]string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
 		{"OSU", "x.out", osu + latency + osu, []string{"1: osu_bw 23, osu_latency 24", "2: osu_bw 23"}, nil},

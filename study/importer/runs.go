@@ -49,11 +49,61 @@ func (f *file) texts(l logFormat) []*file {
 	return all
 }
 
+// objectLine is a line that may begin an object of JSON; maxObjects bounds how many are tried, since each try may read
+// up to the end of the file.
+var objectLine = regexp.MustCompile(`(?m)^[ \t]*\{`)
+
+const maxObjects = 64
+
+// objects cuts the JSON of tools out of a log in which text stands before or behind it. JSON that a tool prints between
+// its own lines of text stays where it is, for its parser.
+func (f *file) objects() []*file {
+	var all []*file
+	from := 0
+	add := func(to int, known bool) {
+		if known || sniff(f.data[from:to]) != "" {
+			part := f.part(from, to)
+			part.size = to - from
+			all = append(all, part)
+		}
+		from = to
+	}
+	for _, at := range objectLine.FindAllIndex(f.data, maxObjects) {
+		begin := at[1] - 1
+		if begin < from {
+			continue
+		}
+		var object json.RawMessage
+		if json.NewDecoder(bytes.NewReader(f.data[begin:])).Decode(&object) != nil {
+			continue
+		}
+		name, end := sniff(object), begin+len(object)
+		if l := formatOf(name); l.json == nil || sniff(f.data[from:begin]) == name || sniff(f.data[end:]) == name &&
+			!objectLine.Match(f.data[end:]) {
+			continue
+		}
+		add(begin, false)
+		add(end, true)
+	}
+	if len(all) == 0 {
+		return []*file{f}
+	}
+	add(len(f.data), false)
+	return all
+}
+
 // byTool cuts files of text in which several tools printed, one after the other, into a part for each stretch of one
 // tool. What stands above the first tool goes with it.
 func byTool(files []*file) []*file {
-	var all []*file
+	var all, parts []*file
 	for _, f := range files {
+		if trimmed := bytes.TrimSpace(f.data); bytes.HasPrefix(trimmed, []byte("[")) {
+			parts = append(parts, f)
+		} else {
+			parts = append(parts, f.objects()...)
+		}
+	}
+	for _, f := range parts {
 		type start struct {
 			at     int
 			format string
