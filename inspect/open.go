@@ -30,23 +30,15 @@ import (
 	"github.com/rackless/rackless/topology/compare"
 )
 
-// A format is a dump of another tool that is one text.
+// A format is a kind of text that is a whole machine by itself.
 type format struct {
-	name  string // as messages call it
+	*texts.Kind
 	sniff func(head []byte) bool
-	parse func(b []byte, name string) (*topology.Host, error)
 }
 
 // formats are asked in this order. Those that a text cannot be by accident come first.
-func formats() []format {
-	return []format{
-		{"JSON of rackless inspect", sniffHostJSON, parseHostJSON},
-		{"hwloc XML", hwlocxml.Sniff, hwlocxml.Parse},
-		{"NCCL topology XML", nccl.Sniff, nccl.Parse},
-		{"nvidia-smi topo -m", smi.Sniff, smi.Parse},
-		{"lspci -vvnn or -tv", lspci.Sniff, lspci.Parse},
-	}
-}
+var formats = []format{{kindHostJSON, sniffHostJSON}, {kindHwloc, hwlocxml.Sniff}, {kindNCCL, nccl.Sniff},
+	{kindSMI, smi.Sniff}, {kindLspci, lspci.Sniff}}
 
 // maxText bounds a dump that is one text.
 const maxText = 64 << 20
@@ -276,16 +268,16 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	}
 	text = paste.Clean(text)
 	if sniffHostJSON(text) {
-		return &Opened{Name: name, Format: formats()[0].name, text: text, parse: parseHostJSON}, nil
+		return &Opened{Name: name, Format: kindHostJSON.Name, text: text, parse: parseHostJSON}, nil
 	}
 	found := texts.Split(text, name, textKinds())
 	if isNew(found) {
 		return &Opened{Name: name, Format: kindNames(found), texts: found}, nil
 	}
 	for _, part := range [][]byte{text[:min(len(text), sniffLen)], text} {
-		for _, f := range formats() {
+		for _, f := range formats {
 			if f.sniff(part) {
-				return &Opened{Name: name, Format: f.name, text: text, texts: found, parse: f.parse}, nil
+				return &Opened{Name: name, Format: f.Name, text: text, texts: found, parse: f.Parse}, nil
 			}
 		}
 	}
@@ -332,11 +324,11 @@ func Misplaced(path string, text []byte, want string, err error) error {
 
 func unknownError(text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
-	for _, f := range formats() {
-		known = append(known, f.name)
+	for _, f := range formats {
+		known = append(known, f.Name)
 	}
 	for _, k := range textKinds() {
-		if !slices.Contains(known, k.Name) && k != kindLspci {
+		if !slices.Contains(known, k.Name) {
 			known = append(known, k.Name)
 		}
 	}
@@ -475,6 +467,6 @@ func isDump(file string) bool {
 		return true
 	}
 	head = paste.Clean(head)
-	return slices.ContainsFunc(formats(), func(f format) bool { return f.sniff(head) }) ||
+	return slices.ContainsFunc(formats, func(f format) bool { return f.sniff(head) }) ||
 		len(texts.Split(head, file, textKinds())) > 0
 }

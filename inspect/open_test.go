@@ -101,7 +101,7 @@ func TestOpenKnowsByContent(t *testing.T) {
 		{"d", "NCCL topology XML", topology.SourceNCCL},
 		{"e.zst", "nvidia-smi topo -m", topology.SourceTopo},
 		{"f.gz", "text archive", topology.SourceTree},
-		{"lspci", "lspci -vvnn or -tv", topology.SourceLspci},
+		{"lspci", "lspci", topology.SourceLspci},
 		{"long.txt", "nvidia-smi topo -m", topology.SourceTopo},
 	} {
 		t.Run(test.path, func(t *testing.T) {

@@ -23,7 +23,8 @@ import (
 
 // Kinds of texts that stand for themselves as well, or are read by what reads machines.
 var (
-	kindLspci = &texts.Kind{Name: "lspci", Heads: []string{""}, Hint: ":", Parse: lspci.Parse,
+	kindHostJSON = &texts.Kind{Name: "JSON of rackless inspect", Key: "pci", Parse: parseHostJSON}
+	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hint: ":", Parse: lspci.Parse,
 		Command: texts.Command(`lspci`),
 		Form: lazyregexp.New(`^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] (?:"|Class |[0-9a-f]{4}: |` +
 			`[A-Z0-9][^:\n]*: )|^(?:Slot|Device):\s+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
@@ -51,7 +52,7 @@ var (
 
 // textKinds are all kinds of texts, in the order in which their facts count where they contradict each other.
 func textKinds() []*texts.Kind {
-	return slices.Concat([]*texts.Kind{kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo, kindCmdline},
+	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo, kindCmdline},
 		texts.Kinds,
 		[]*texts.Kind{kindSMI, kindDomain})
 }
@@ -145,10 +146,10 @@ func kindNames(list []texts.Text) string {
 
 // isNew reports whether texts are read piece by piece: one of their kinds tells a part of a machine only.
 func isNew(list []texts.Text) bool {
-	old := []*texts.Kind{kindHwloc, kindNCCL, kindLspci, kindSMI}
 	var first *texts.Kind
 	for _, t := range list {
-		if !slices.Contains(old, t.Kind) || first != nil && first != t.Kind {
+		whole := slices.ContainsFunc(formats, func(f format) bool { return f.Kind == t.Kind && f.Kind != kindHostJSON })
+		if !whole || first != nil && first != t.Kind {
 			return true
 		}
 		first = t.Kind

@@ -96,10 +96,11 @@ func TestOddValuesAreNoted(t *testing.T) {
 	}
 }
 
+// They are named, each once.
 func TestUnknownElementsAreLeftOut(t *testing.T) {
 	t.Parallel()
-	h := parse(t, one(`<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"><c2c bw="1"/></gpu><new><pci busid="bad"/></new></pci><other/>`))
-	if len(h.PCI) != 1 || len(h.GPUs) != 1 || len(h.Unread) != 0 {
+	h := parse(t, one(`<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"><c2c bw="1"/></gpu><new><pci busid="bad"/></new></pci><other/><other/>`))
+	if len(h.PCI) != 1 || len(h.GPUs) != 1 || len(h.Unread) != 2 || !strings.Contains(h.Unread[1].Why, "<other>") {
 		t.Errorf("got %s", summary(h))
 	}
 }

@@ -42,12 +42,15 @@ func (p *parser) note(e *element, format string, args ...any) {
 }
 
 func parse(b []byte, name string) (*topology.Host, error) {
-	root, err := parseTree(b)
+	root, unknown, err := parseTree(b)
 	if err != nil {
 		return nil, err
 	}
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceNCCL, Name: name}}
 	p := &parser{h: h, seen: map[topology.PCIAddr]int{}, notes: where.Notes{Host: h, File: cmp.Or(name, "topology")}}
+	for _, e := range unknown {
+		p.notes.Note(e.Line, "<%s> is of no kind that is known here: such elements are not read", where.Clip(e.Name))
+	}
 	cpus := p.oneHost(root)
 	if len(cpus) == 0 {
 		return nil, where.At(root.Line, "no <cpu> in <system>: the topology is empty")

@@ -13,7 +13,7 @@ var limits = xmltree.Limits{Bytes: 16 << 20, Elements: 100_000, Depth: 64}
 type element = xmltree.Element
 
 // parents lists where the elements that are read may stand. An element in another place would be
-// lost without a word, so it is an error. Elements of other names are left out with all they hold:
+// lost without a word, so it is an error. Elements of other names are left out with all they hold, and a note says so:
 // newer versions have more (the nodes of plugins).
 var parents = map[string][]string{
 	"cpu":    {"system"},
@@ -26,26 +26,32 @@ var parents = map[string][]string{
 	"c2c":    {"gpu"},
 }
 
-// parseTree reads the elements that are known.
-func parseTree(b []byte) (*element, error) {
-	root, err := xmltree.Read(b, limits)
+// parseTree reads the elements that are known, and returns the first of each other name.
+func parseTree(b []byte) (root *element, unknown []*element, err error) {
+	root, err = xmltree.Read(b, limits)
 	if err == nil {
 		err = checkRoot(root)
 	}
 	if err == nil {
-		err = keepKnown(root)
+		err = keepKnown(root, &unknown)
 	}
-	return root, err
+	return root, unknown, err
 }
 
 // keepKnown leaves out elements of other names, and reports one that stands where it cannot.
-func keepKnown(e *element) error {
-	e.Kids = slices.DeleteFunc(e.Kids, func(k *element) bool { return parents[k.Name] == nil })
+func keepKnown(e *element, unknown *[]*element) error {
+	e.Kids = slices.DeleteFunc(e.Kids, func(k *element) bool {
+		isUnknown := parents[k.Name] == nil
+		if isUnknown && !slices.ContainsFunc(*unknown, func(u *element) bool { return u.Name == k.Name }) {
+			*unknown = append(*unknown, k)
+		}
+		return isUnknown
+	})
 	for _, k := range e.Kids {
 		if want := parents[k.Name]; !slices.Contains(want, e.Name) {
 			return where.At(k.Line, "<%s> in <%s>; want it in <%s>", k.Name, e.Name, want[0])
 		}
-		if err := keepKnown(k); err != nil {
+		if err := keepKnown(k, unknown); err != nil {
 			return err
 		}
 	}
