@@ -255,6 +255,9 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	case err != nil || !e.Copies():
 		f.Text = "no expectation: nothing is known of this test case but that of copies to and from one GPU"
 		return
+	case slices.ContainsFunc(m.gpus(), func(g topology.GPU) bool { return g.IsCoherent() }):
+		m.coherent(f)
+		return
 	case m.System.Arch != "" && m.System.Arch != "x86_64":
 		f.Text = "no expectation: processors other than x86-64 may have NVLink to their GPUs"
 		return
@@ -274,6 +277,25 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 		return
 	}
 	f.take(all, e, bench.Path{Client: side})
+}
+
+// coherent holds a copy against NVLink C2C, by what the topology of NCCL says of it: only that it cannot be more.
+func (m *machine) coherent(f *Figure) {
+	for _, g := range m.gpus() {
+		if g.C2CGBps == nil {
+			f.Text = fmt.Sprintf("no expectation: %s is joined by NVLink C2C, and what that carries the machine does "+
+				"not say (the topology of NCCL does)", g.ID())
+			return
+		}
+		f.Bound = max(f.Bound, *g.C2CGBps)
+		f.Devices = append(f.Devices, g.ID())
+	}
+	f.Text = fmt.Sprintf("no expectation: NVLink C2C carries %.4g GB/s by the topology of NCCL, and this is %.3g%% of it; "+
+		"what a copy reaches is not published", f.Bound, 100*f.Value/f.Bound)
+	if f.Value > tooMuch*f.Bound {
+		f.Verdict, f.Text = Above, fmt.Sprintf("more than the %.4g GB/s that NVLink C2C carries by the topology of NCCL: it "+
+			"was measured on another machine, or is of both directions", f.Bound)
+	}
 }
 
 // gpus are those that compute.

@@ -79,6 +79,14 @@ func cpu(h *topology.Host, model string) *topology.Host {
 	return h
 }
 
+// coherent joins the GPUs to the processor by NVLink C2C.
+func coherent(h *topology.Host, gbps *float64) *topology.Host {
+	for i := range h.GPUs {
+		h.GPUs[i].Model, h.GPUs[i].C2CGBps = "NVIDIA GH200 480GB", gbps
+	}
+	return h
+}
+
 // drive adds an NVMe drive, whose link could be 16 GT/s x16.
 func drive(h *topology.Host, l *topology.Link) *topology.Host {
 	a := topology.PCIAddr{Bus: 0x51}
@@ -174,6 +182,12 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 			"55.2512",
 			"6.1", "54.1033", "6.0", "109.3545", "12.1"), "", "gpu_bandwidth_h2d", appraise.Limited,
 			"the bridge 0000:01:00.0 above the GPU at 0000:02:00.0 on this machine had 16 GT/s x4 (Gen 4)"},
+		{"copies over C2C", coherent(host(good, good, good), new(450.0)), log(t, "nvbandwidth/synthetic-0.8.json"), "",
+			"gpu_bandwidth_h2d", appraise.Unknown, "NVLink C2C carries 450 GB/s"},
+		{"more than C2C carries", coherent(host(good, good, good), new(40.0)),
+			log(t, "nvbandwidth/synthetic-0.8.json"), "", "gpu_bandwidth_h2d", appraise.Above, "more than the 40 GB/s"},
+		{"C2C that is not known", coherent(host(good, good, good), nil), log(t, "nvbandwidth/synthetic-0.8.json"), "",
+			"gpu_bandwidth_h2d", appraise.Unknown, "what that carries the machine does not say"},
 		{"copies of another machine", host(good, good, good), log(t, "nvbandwidth/synthetic-0.8.json"), "",
 			"gpu_bandwidth_h2d", appraise.Above, "more than the machine can carry"},
 		{"GPUs below one switch", host(good, good, good), log(t, "nccl-tests/synthetic-2.17-all_reduce.json",

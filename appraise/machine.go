@@ -26,12 +26,14 @@ type memoryOf struct {
 // Source: the makers' specifications (AMD's product pages of EPYC, Intel ARK, NVIDIA's Grace data sheet, Marvell's and
 // Ampere's product briefs).
 var channels = []memoryOf{
-	{lazyregexp.New(`EPYC 7\d\d1\b`), 170.7, "8 x DDR4-2666"},
-	{lazyregexp.New(`EPYC 7\w\w[23]\b`), 204.8, "8 x DDR4-3200"},
+	{lazyregexp.New(`EPYC 7\d\d1P?\b`), 170.7, "8 x DDR4-2666"},
+	{lazyregexp.New(`EPYC 7\w\w[23][PX]?\b`), 204.8, "8 x DDR4-3200"},
 	{lazyregexp.New(`EPYC 9\w\w4\w*\b`), 460.8, "12 x DDR5-4800"},
 	{lazyregexp.New(`EPYC 9\w\w5\w*\b`), 614.4, "12 x DDR5-6400"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver|Bronze) [3-8]1\d\d`), 128, "6 x DDR4-2666"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver|Bronze) [3-8]2\d\d`), 140.8, "6 x DDR4-2933"},
+	// Cooper Lake has the names of Ice Lake, with an H.
+	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold) [5-8]3\d\dH`), 153.6, "6 x DDR4-3200"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver) [4-8]3\d\d`), 204.8, "8 x DDR4-3200"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver) [4-8]4\d\d`), 307.2, "8 x DDR5-4800"},
 	{lazyregexp.New(`Xeon\(R\) (?:Platinum|Gold|Silver) [4-8]5\d\d`), 358.4, "8 x DDR5-5600"},
