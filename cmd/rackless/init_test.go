@@ -28,19 +28,3 @@ func TestInitWritesALabFileAndNeverOverwrites(t *testing.T) {
 		t.Errorf("%v, %s", err, after)
 	}
 }
-
-// The README must say of a study what the study says.
-func TestReadmeAndStudySayTheSameOfLoss(t *testing.T) {
-	for file, want := range map[string]string{
-		"../../docs/studies/README.md": "at 1 % a tenth or less is left of it, and a quarter or more of TCP",
-		"../../README.md":              "1 % leaves RDMA a tenth of its bandwidth or less, and TCP a quarter or more",
-	} {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
-			t.Errorf("%s does not say %q", file, want)
-		}
-	}
-}

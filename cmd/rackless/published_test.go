@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/tally"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
@@ -89,6 +92,51 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 				t.Error("it does not say that it is emulated")
 			}
 		})
+	}
+}
+
+// TestWhatIsSaidOfLossFollowsFromItsRuns works out again what the README and the list of studies say of the study of
+// loss.
+func TestWhatIsSaidOfLossFollowsFromItsRuns(t *testing.T) {
+	t.Chdir("../..")
+	a := &app{}
+	doc, err := a.studyDocument(t.Context(), publishedStudies(t), "examples/studies/loss.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := map[string]stats.Interval{} // of the bandwidth without loss
+	for _, c := range doc.Result.Comparisons {
+		if c.Effect != nil && c.A == "0%" {
+			left[c.B+" "+c.Metric] = c.Effect.Interval
+		}
+	}
+	percents := func(key string) string { // lost, as a sentence has it
+		return fmt.Sprintf("%.0f to %.0f %%", 100-100*left[key].High, 100-100*left[key].Low)
+	}
+	rdma, tcp := left["1% "+bench.MetricBWAverage], left["1% "+bench.MetricThroughput]
+	if rdma.High > 0.1 || tcp.Low < 0.25 || tcp.Low == 0 {
+		t.Errorf("of RDMA is left %v, of TCP %v", rdma, tcp)
+	}
+	if half := left["0.5% "+bench.MetricBWAverage]; math.Abs(half.High-0.5) > 0.02 ||
+		math.Abs(half.Low-0.2) > 0.02 {
+		t.Errorf("of RDMA is left %v, not a fifth to half", half)
+	}
+	if fifth := left["0.1% "+bench.MetricThroughput]; fifth.Low > 0.8 || fifth.High < 0.8 {
+		t.Errorf("of TCP is left %v, not four fifths", fifth)
+	}
+	for file, want := range map[string]string{
+		"docs/studies/README.md": "at 0.1 % it loses " + percents("0.1% "+bench.MetricBWAverage) +
+			" (TCP a fifth), at 0.5 % half to four fifths (TCP " + percents("0.5% "+bench.MetricThroughput) +
+			"), and at 1 % a tenth or less is left of it, and a quarter or more of TCP",
+		"README.md": "loss of 1 % leaves RDMA a tenth of its bandwidth or less, and TCP a quarter or more",
+	} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(string(text)), " "), want) {
+			t.Errorf("%s does not say %q", file, want)
+		}
 	}
 }
 
