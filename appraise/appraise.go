@@ -290,10 +290,12 @@ func (m *machine) coherent(f *Figure) {
 		f.Bound = max(f.Bound, *g.C2CGBps)
 		f.Devices = append(f.Devices, g.ID())
 	}
-	f.Text = fmt.Sprintf("no expectation: NVLink C2C carries %.4g GB/s by the topology of NCCL, and this is %.3g%% of it; "+
+	f.Text = fmt.Sprintf("no expectation: NVLink C2C carries %.4g GB/s by the topology of NCCL, and this is "+
+		"%.3g%% of it; "+
 		"what a copy reaches is not published", f.Bound, 100*f.Value/f.Bound)
 	if f.Value > tooMuch*f.Bound {
-		f.Verdict, f.Text = Above, fmt.Sprintf("more than the %.4g GB/s that NVLink C2C carries by the topology of NCCL: it "+
+		f.Verdict, f.Text = Above, fmt.Sprintf("more than the %.4g GB/s that NVLink C2C carries by the topology of "+
+			"NCCL: it "+
 			"was measured on another machine, or is of both directions", f.Bound)
 	}
 }

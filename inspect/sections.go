@@ -52,7 +52,8 @@ var (
 
 // textKinds are all kinds of texts, in the order in which their facts count where they contradict each other.
 func textKinds() []*texts.Kind {
-	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo, kindCmdline},
+	return slices.Concat([]*texts.Kind{kindHostJSON, kindHwloc, kindLspci, kindNCCL, kindCPUInfo, kindMeminfo,
+		kindCmdline},
 		texts.Kinds,
 		[]*texts.Kind{kindSMI, kindDomain})
 }
