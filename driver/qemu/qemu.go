@@ -14,6 +14,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,7 +48,11 @@ type Driver struct {
 
 // vm returns the process of a machine.
 func (d *Driver) vm(m machine) vm.Machine {
-	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: sockets,
+	s := sockets
+	if !m.spec.Adapters { // the last one is for them
+		s = slices.Clip(s[:len(s)-1])
+	}
+	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: s,
 		Args: m.args()}
 }
 

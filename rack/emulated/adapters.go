@@ -142,6 +142,9 @@ func (a *adapters) restore(node, template string) error {
 	defer a.mu.Unlock()
 	for i := 0; ; i++ {
 		have := a.there[rack.PortName(node, i)]
+		if have == nil && i == 0 {
+			return fmt.Errorf("node %s has no adapter", node)
+		}
 		if have == nil {
 			return nil
 		}

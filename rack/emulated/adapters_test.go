@@ -1,12 +1,15 @@
 package emulated
 
 import (
+	"fmt"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 )
@@ -59,6 +62,33 @@ func TestAdaptersFollowTheLab(t *testing.T) {
 		}
 		if got != step.want {
 			t.Errorf("step %d: there are %s, want %s", i, got, step.want)
+		}
+		if i == 0 {
+			restores(t, a)
+		}
+	}
+}
+
+// A node gets all adapters of its template, of the same model, or none.
+func restores(t *testing.T, a *adapters) {
+	t.Helper()
+	template := t.TempDir()
+	for i, want := range []string{"adapter0: no such file", "adapter1: no such file", ""} {
+		err := a.restore("a", template)
+		if got := fmt.Sprint(err); (err == nil) != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("with %d states: got %v, want %s", i, err, want)
+		}
+		state, err := a.there["a"].port.Save()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(template, qemu.AdapterState(i)), state, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for node, want := range map[string]string{"b": "another adapter model", "c": "node c has no adapter"} {
+		if err := a.restore(node, template); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("node %s: got %v, want %s", node, err, want)
 		}
 	}
 }

@@ -160,12 +160,12 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 		_ = answer(conn, a.cards.fail(sel.Fault))
 		return
 	}
-	// The name becomes part of a path, so that it may lead nowhere else.
-	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
+	if sel.Restore != "" {
+		_ = answer(conn, a.cards.restore(sel.Restore, sel.Template))
 		return
 	}
-	if sel.Template != "" {
-		_ = answer(conn, a.cards.restore(sel.Node, sel.Template))
+	// The name becomes part of a path, so that it may lead nowhere else.
+	if sel.Node == "" || strings.ContainsAny(sel.Node, "/.") {
 		return
 	}
 	m := a.of(sel.Node)
@@ -184,7 +184,8 @@ func (a *agents) serve(ctx context.Context, conn net.Conn) {
 type request struct {
 	Node     string `json:"node,omitempty"`     // whose agent the connection is for
 	Adapters bool   `json:"adapters,omitempty"` // the state has other adapters now
-	// Template is the directory of the template whose adapters those of the node become.
+	// Restore names a node whose adapters become those of the template in a directory.
+	Restore  string `json:"restore,omitempty"`
 	Template string `json:"template,omitempty"`
 	List     bool   `json:"list,omitempty"` // how the adapters are, see listed
 	Fault    *fault `json:"fault,omitempty"`

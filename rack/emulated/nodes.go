@@ -143,7 +143,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 			return err
 		}
 		spec.Restore = func(ctx context.Context, template string) error {
-			_, err := ask(ctx, u.Dir, request{Node: n.Name, Template: template})
+			_, err := ask(ctx, u.Dir, request{Restore: n.Name, Template: template})
 			return err
 		}
 		made, err := u.qemu.Start(ctx, spec)
