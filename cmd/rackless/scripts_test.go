@@ -1,6 +1,7 @@
 package main
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -18,8 +19,9 @@ func valuesOf(t *testing.T, fingerprint string) string {
 }
 
 // scriptsDoTheSame runs the scripts that plan --out writes for a lab on a host that is rolled back.
-// They bring the host to the state that prepare brings it to, and back.
-func (h *small) scriptsDoTheSame(t *testing.T, before, prepared string, scripts ...string) {
+// They bring the host to the state that prepare brings it to, in the lines of a fingerprint that match
+// about, and back.
+func (h *small) scriptsDoTheSame(t *testing.T, before, prepared string, about *regexp.Regexp, scripts ...string) {
 	t.Helper()
 	h.mustHost(t, "rackless plan lab.yaml --out plan >/dev/null")
 	run := func(verb string) string {
@@ -27,7 +29,12 @@ func (h *small) scriptsDoTheSame(t *testing.T, before, prepared string, scripts 
 			" || { echo $s.sh "+verb+": status $?; exit 1; }; done 2>&1")
 	}
 	t.Logf("start:\n%s", run("start"))
-	if diff := diffLines(valuesOf(t, prepared), valuesOf(t, h.state(t))); diff != "" {
+	theirs := func(state string) string {
+		return strings.Join(about.FindAllString(valuesOf(t, state), -1), "\n")
+	}
+	if want := theirs(prepared); want == "" {
+		t.Errorf("no line is about %v in\n%s", about, prepared)
+	} else if diff := diffLines(want, theirs(h.state(t))); diff != "" {
 		t.Errorf("the scripts do not what prepare does (-prepare +scripts):\n%s", diff)
 	}
 	slices.Reverse(scripts)

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -206,7 +207,7 @@ func TestVirtualFunctionsBesideATenant(t *testing.T) {
 			prepared = h.state(t)
 		}
 	}
-	h.scriptsDoTheSame(t, before, prepared, "hugepages", "sriov", "governor", "cpuset", "irq")
+	h.scriptsDoTheSame(t, before, prepared, regexp.MustCompile(`(?s).*`), "hugepages", "sriov", "governor", "cpuset", "irq")
 	tenant.undisturbed(t, "the scripts")
 	tenant.hadItsCPU(t)
 	if diff := diffLines(before, h.state(t)); diff != "" {
