@@ -135,7 +135,7 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 		if err := os.WriteFile(file, page.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := browsertest.Screens
+		on := browsertest.Shown(testing.Short())
 		if lab.name != "two-nodes" && lab.name != "failures" && lab.name != "hardware" {
 			// one of each kind is enough for the others
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
@@ -296,7 +296,7 @@ func TestChromiumShowsAComparison(t *testing.T) {
 		if err := os.WriteFile(file, []byte(comparedPage(t, c.a, c.b)), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := browsertest.Screens
+		on := browsertest.Shown(testing.Short())
 		if c.name != "two-conditions" {
 			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}

@@ -49,6 +49,14 @@ var Screens = []Screen{
 	{"paper", 717, 1046, "dark", "print", "rgb(255, 255, 255)"},
 }
 
+// Shown returns the screens that a page is tested on: all, or in short one of each size, which have both schemes.
+func Shown(short bool) []Screen {
+	if !short {
+		return slices.Clone(Screens)
+	}
+	return []Screen{Screens[0], Screens[3], Screens[4]}
+}
+
 // A Browser is a Chromium driven by the DevTools protocol over two pipes: JSON messages that end
 // with a zero byte. It needs no port.
 type Browser struct {

@@ -149,7 +149,7 @@ func serveHour(t *testing.T) string {
 func TestChromiumShowsMovingPages(t *testing.T) {
 	b := browsertest.Start(t)
 	base, hour := serve(t, movingFake(t)), serveHour(t)
-	for _, s := range append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "narrow", Width: 320,
+	for _, s := range append(browsertest.Shown(testing.Short()), browsertest.Screen{Name: "narrow", Width: 320,
 		Height: 640, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"}) {
 		t.Run("overview on "+s.Name, func(t *testing.T) {
 			got := browse(t, b, base, "/", "ui-overview", s, wanted(2, s))

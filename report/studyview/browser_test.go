@@ -100,10 +100,10 @@ func TestChromiumShowsThePageWithoutNetworkOrErrors(t *testing.T) {
 		if err := os.WriteFile(file, written(t, func(b *bytes.Buffer) error { return Page(b, d) }), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		on := append(slices.Clone(browsertest.Screens), browsertest.Screen{Name: "small-laptop", Width: 1280,
+		on := append(browsertest.Shown(testing.Short()), browsertest.Screen{Name: "small-laptop", Width: 1280,
 			Height: 800, Scheme: "light", Media: "screen", Background: "rgb(255, 255, 255)"})
 		if name != "pin" {
-			on = []browsertest.Screen{on[0], on[3]}
+			on = []browsertest.Screen{browsertest.Screens[0], browsertest.Screens[3]}
 		}
 		for _, s := range on {
 			t.Run(name+" on "+s.Name, func(t *testing.T) {
