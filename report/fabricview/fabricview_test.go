@@ -86,9 +86,9 @@ func TestLinkGrids(t *testing.T) {
 		t.Errorf("fabric (-want +got):\n%s", diff)
 	}
 	want = "" +
-		"PORT   RATE  BURST  DELAY  JITTER  LOSS  REORDER              ECN  BUFFER  PFC  SEED\n" +
-		"vm00  1Gbit      -   50us       -  0.1%        -  30KiB:90KiB:10%       -    -     -\n" +
-		"vm01      -      -      -       -     -        -                -       -    -     -\n"
+		"PORT   RATE  BURST  DELAY  JITTER  LOSS  REORDER  TRUST              ECN  BUFFER  PFC  SEED\n" +
+		"vm00  1Gbit      -   50us       -  0.1%        -      -  30KiB:90KiB:10%       -    -     -\n" +
+		"vm01      -      -      -       -     -        -      -                -       -    -     -\n"
 	if diff := cmp.Diff(want, DescribeLinks("pair", c).Text()); diff != "" {
 		t.Errorf("fabric set (-want +got):\n%s", diff)
 	}

@@ -233,8 +233,7 @@ func summarize(m study.Measure, senders []string, flows [][]bench.Sample, seen [
 	length := slices.Max(ended) - slices.Min(began)
 	if late := slices.Max(began) - slices.Min(began); late > mostLate*length {
 		out[0].Error = fmt.Sprintf("the last flow began %.1f s after the first, and all took %.1f s: this machine "+
-			"was too "+
-			"busy to start them together", late, length)
+			"was too busy to start them together", late, length)
 		return out[:1]
 	}
 	sum, squares := 0.0, 0.0
