@@ -114,11 +114,12 @@ func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench
 // incastFlows runs all flows at once, the last of which is the victim.
 func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim bench.Engine, from, to []string) (
 	flows [][]bench.Sample, seen []bench.Sample, err error) {
-	runner := r.runner(m)
-	runner.Retries = -1 // a flow that runs again would run alone
-	// Other ports than those of the incast before, of which connections may be left.
-	runner.FirstPort = bench.DefaultFirstPort + r.incasts%1000*len(from)
-	r.incasts++
+	// One runner for all incasts: it asks a node for the version of a tool once, and uses other ports each time.
+	if r.flows == nil {
+		r.flows = r.runner(m)
+		r.flows.Retries = -1 // a flow that runs again would run alone
+	}
+	r.flows.Exec = r.rack
 	all, errs := make([][]bench.Sample, len(from)), make([]error, len(from))
 	var wg sync.WaitGroup
 	for i := range from {
@@ -132,7 +133,7 @@ func (r *Rig) incastFlows(ctx context.Context, m study.Measure, flow, victim ben
 		if i == len(from)-1 {
 			e, o.Bytes, o.Iterations, o.Raw = victim, victimBytes, victimIterations, true
 		}
-		wg.Go(func() { all[i], errs[i] = runner.Run(ctx, e, a, b, o) })
+		wg.Go(func() { all[i], errs[i] = r.flows.Run(ctx, e, a, b, o) })
 	}
 	wg.Wait()
 	last := len(all) - 1

@@ -57,7 +57,7 @@ type Rig struct {
 	spent float64         // CPU seconds of loads that have ended
 	seen  map[int]float64 // CPU seconds of nodes and switches, by process
 
-	incasts int // that were measured
+	flows *bench.Runner // of incasts
 }
 
 // A site is what the lab of a study runs on. It knows which settings of a cell are possible there
