@@ -699,6 +699,15 @@ func TestResetsOfTheFirmware(t *testing.T) {
 		fault, then Fault
 	}{{FatalError, FatalError}, {Assertion, Healthy}} {
 		p.SetFault(c.fault)
+		vsc := func(at uint64, v uint32) { g[0].f.Write(7, at, le.AppendUint32(nil, v)) }
+		vsc(vscControl, spaceSemaphore)
+		vsc(vscData, 0x77)
+		vsc(vscAddress, vscFlag|resetSemaphore)
+		vsc(vscAddress, resetSemaphore)
+		b := make([]byte, 4)
+		if g[0].f.Read(7, vscData, b); le.Uint32(b) != 0x77 {
+			t.Errorf("%s: the semaphore of resets is %x", c.fault, b)
+		}
 		g[0].write32(segCmdQLow, nicReset<<8)
 		if s := p.Status(); s.Fault != c.then || mode() != nicDisabled {
 			t.Errorf("%s: %+v, interface %d", c.fault, s, mode())

@@ -42,7 +42,22 @@ const (
 // icmd is the state of the ICMD and semaphore spaces.
 type icmd struct {
 	control, owner uint32
+	resetter       uint32 // who holds the semaphore of resets
 	mailbox        [icmdSize]byte
+}
+
+// resetSemaphore is what the driver takes before it resets a firmware that has stopped (MLX5_SEMAPHORE_SW_RESET).
+const resetSemaphore = 0x20
+
+// semaphore returns the word that has a semaphore's owner, or nil.
+func (m *icmd) semaphore(at uint32) *uint32 {
+	switch at {
+	case 0:
+		return &m.owner
+	case resetSemaphore:
+		return &m.resetter
+	}
+	return nil
 }
 
 // vscReset sets up the capability.
@@ -93,8 +108,10 @@ func (p *Port) spaceRead(space, at uint32) uint32 {
 	switch {
 	case space == spaceCR && at == crDevice:
 		return uint32(p.model.hardware)
-	case space == spaceSemaphore && at == 0:
-		return p.icmd.owner
+	case space == spaceSemaphore:
+		if s := p.icmd.semaphore(at); s != nil {
+			return *s
+		}
 	case space != spaceICMD:
 	case at == icmdControl:
 		return p.icmd.control
@@ -108,9 +125,9 @@ func (p *Port) spaceRead(space, at uint32) uint32 {
 
 func (p *Port) spaceWrite(space, at, v uint32) {
 	switch {
-	case space == spaceSemaphore && at == 0:
-		if v == 0 || p.icmd.owner == 0 {
-			p.icmd.owner = v
+	case space == spaceSemaphore:
+		if s := p.icmd.semaphore(at); s != nil && (v == 0 || *s == 0) {
+			*s = v
 		}
 	case space != spaceICMD:
 	case at == icmdControl:
