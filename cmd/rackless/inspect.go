@@ -74,7 +74,8 @@ of another tool, and "-" is standard input. The content decides the format:
                                              ethtool (-i, -k, -g, -S, -m), mlxlink, mlnx_qos,
                                              mlxconfig q, qm config, virsh capabilities, dumpxml
                                              (parts too), nodedev-dumpxml, vcpuinfo, vcpupin,
-                                             emulatorpin and numatune, /proc/cmdline, dmesg
+                                             emulatorpin and numatune, /proc/cmdline, dmesg,
+                                             find /sys/kernel/iommu_groups
 
 Texts of one host are put together: several texts in one FILE, or several FILEs (or files of a DIR)
 of different kinds. --together and --each override this. PCI addresses and names of devices join the

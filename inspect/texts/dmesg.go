@@ -55,3 +55,22 @@ func linkRate(speed, lanes string) (topology.Rate, bool) {
 	}
 	return topology.Rate{GTs: gts, Lanes: *width}, true
 }
+
+// groupLink matches a link of a function in its IOMMU group, as find and ls show it.
+var groupLink = lazyregexp.New(`(?:^|\s)/sys/kernel/iommu_groups/(\d+)/devices/` +
+	`([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])\b`)
+
+// iommuGroups reads which functions are in one IOMMU group. What they are, lspci tells.
+func (r *reader) iommuGroups() {
+	seen := map[topology.PCIAddr]bool{}
+	for _, line := range r.lines() {
+		m := groupLink.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if of, group := address(m[2]), count(m[1]); of != nil && group != nil && !seen[*of] {
+			seen[*of] = true
+			r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: *of, ParentUnknown: true, IOMMUGroup: group})
+		}
+	}
+}

@@ -107,6 +107,8 @@ var Kinds = []*Kind{
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
 	{Name: "dmesg", Heads: []string{""}, Hint: limitHint, Form: limitLine, read: (*reader).dmesgLimits,
 		Command: Command(`(?:dmesg|journalctl)\b.*`)},
+	{Name: "IOMMU groups", Heads: []string{""}, Hint: "/iommu_groups/", Form: groupLink, read: (*reader).iommuGroups,
+		Command: Command(`(?:find|ls) .*/sys/kernel/iommu_groups\S*.*`)},
 	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: Command(`lshw .*-json`)},
 	{Name: "lshw", Heads: []string{"*-", "description: "},
 		Form: lazyregexp.New(`^\*-[a-z0-9]+(?::\d+)?(?: +[A-Z].*)?$|` +

@@ -104,6 +104,10 @@ NUMA node1 CPU(s): 4-6
 				`"nvlinks":1},{"address":"0000:0c:00.0","kind":"discrete","index":1,` +
 				`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1}],` +
 				`"reported_paths":[{"a":"0000:03:00.0","b":"0000:0c:00.0","class":"NV"}]}`},
+		{"IOMMU groups", "lrwxrwxrwx 1 root root 0 May  1 10:00 /sys/kernel/iommu_groups/7/devices/0000:00:1f.0 -> ../x\n" +
+			"/sys/kernel/iommu_groups/13/devices/0000:01:00.0\n",
+			`"pci":[{"address":"0000:00:1f.0","parent_unknown":true,"iommu_group":7},` +
+				`{"address":"0000:01:00.0","parent_unknown":true,"iommu_group":13}]}`},
 		{"rocm-smi --showtopo", `{"system": {"(Topology) Hops between DRM devices 0 and 1": "3", ` +
 			`"(Topology) Link type between DRM devices 0 and 1": "PCIE"}, "card0": {"(Topology) Numa Node": "0"}, ` +
 			`"card1": {"(Topology) Numa Node": "1"}}`,
