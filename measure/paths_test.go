@@ -93,7 +93,7 @@ func TestWhatIsKnownOfAPath(t *testing.T) {
 	if c := w.path("", "", "r").Client; c.Rate != 100 || c.Steal != nil || c.GPU != nil || c.NUMANode != nil {
 		t.Errorf("a node that does not answer: %+v", c)
 	}
-	// An emulated lab is not asked anything: it would cost time, and its figures are held against nothing.
+	// An emulated lab is not asked anything: it would cost time, and its figures are held against their wire at most.
 	lab = &aLab{looks: map[string]int{}}
 	w = newPaths(lab, true, bench.Options{}, findings)
 	if _, err := w.observe(t.Context(), e, at("vm01"), at("vm00"), measured); err != nil || len(lab.asked) > 0 ||
