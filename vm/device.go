@@ -124,7 +124,10 @@ func (d *PCIDevice) settings() []uint32 {
 func (d *PCIDevice) capability(id uint32) uint32 {
 	at := d.Config[pciCapabilities/4] & 0xfc
 	for range len(d.Config) { // a list that leads in a circle ends too
-		if at == 0 || d.Config[at/4]&0xff == id {
+		if at == 0 || at > 0xf0 { // too late for the registers of any that is looked for
+			return 0
+		}
+		if d.Config[at/4]&0xff == id {
 			return at
 		}
 		at = d.Config[at/4] >> 8 & 0xfc

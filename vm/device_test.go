@@ -155,12 +155,15 @@ func TestPCIDeviceIsWrittenAsItWasRead(t *testing.T) {
 	}
 }
 
-// A list of capabilities that leads in a circle ends.
-func TestCapabilitiesInACircle(t *testing.T) {
-	var d PCIDevice
-	d.Config[pciCapabilities/4] = 0x40
-	d.Config[0x40/4] = 0x40<<8 | 1
-	if at := d.capability(capMSIX); at != 0 {
-		t.Errorf("MSI-X at %#x", at)
+// A list of capabilities that leads in a circle ends, and none reaches beyond configuration space.
+func TestCapabilitiesThatLeadNowhere(t *testing.T) {
+	for _, at := range []uint32{0x40, 0xfc} {
+		var d PCIDevice
+		d.Config[pciCapabilities/4] = at
+		d.Config[0x40/4] = 0x40<<8 | capPM
+		d.Config[0xfc/4] = capMSIX
+		if got := d.capability(capMSIX); got != 0 {
+			t.Errorf("list at %#x: MSI-X at %#x", at, got)
+		}
 	}
 }
