@@ -1,6 +1,7 @@
 package connectx
 
 import (
+	"bytes"
 	"encoding/binary"
 	"testing"
 )
@@ -11,6 +12,9 @@ func FuzzCommand(f *testing.F) {
 	g := gs[0]
 	for op := range commands {
 		f.Add(op, uint16(0), uint32(1), []byte{1, 2, 3}, uint32(300), uint32(300))
+	}
+	for _, reg := range []uint32{regPFCC, regQPTS, regQPDPM, regQTCT, regQETCR, regQCAM} {
+		f.Add(uint16(opAccessReg), uint16(0), reg, bytes.Repeat([]byte{0xff}, 200), uint32(0x110), uint32(0x110))
 	}
 	f.Add(uint16(opCreateQP), uint16(0), uint32(0), make([]byte, 0x120), uint32(0x140), uint32(16))
 	f.Add(uint16(opManagePages), uint16(2), uint32(0), []byte{0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff}, uint32(16),

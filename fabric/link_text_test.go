@@ -119,7 +119,7 @@ func TestPropertyALinkIsTheSameAfterGetAndSet(t *testing.T) {
 // What Set takes, Get prints so that Set takes it again for the same; and nothing that it takes breaks Validate.
 func FuzzLinkSet(f *testing.F) {
 	for _, text := range []string{"0", "1Gbit", "2.5Mbit", "50us", "0.1%", "100%", "30KiB:90KiB:10%", "64KiB:0",
-		"1500B", "-1s", "1.00000001kbit", "0.0000000001%"} {
+		"1500B", "-1s", "dscp", "64KiB:32KiB:3,4", "1.00000001kbit", "0.0000000001%"} {
 		for i := range linkKeys {
 			f.Add(uint8(i), text)
 		}
