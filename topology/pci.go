@@ -68,6 +68,12 @@ type PCIDevice struct {
 	Bridge *Bridge `json:"bridge,omitempty"`
 }
 
+// IsVirtual reports whether a function is a virtual one: it has a physical one here, or pci.ids calls its device so. In a
+// virtual machine that was given one, the physical one is not seen.
+func (d *PCIDevice) IsVirtual() bool {
+	return d.PF != nil || strings.Contains(d.DeviceName, "Virtual Function")
+}
+
 // IsVFIO reports whether a driver hands functions to virtual machines: vfio-pci, or a vendor's
 // variant of it (mlx5_vfio_pci, nvgrace-gpu-vfio-pci).
 func IsVFIO(driver string) bool {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -37,8 +38,8 @@ type FirmwareSetting struct {
 	Value     int              `json:"value"`
 	// AtLeast is set where more is as good: others may use the rest.
 	AtLeast bool `json:"at_least,omitempty"`
-	// Optional is set where a card without the parameter is as good: only those that can do
-	// InfiniBand, too, have a type of link.
+	// Optional is set where a card without the parameter is as good: of the chips that can do InfiniBand, only some
+	// boards have a type of link.
 	Optional bool `json:"optional,omitempty"`
 }
 
@@ -71,7 +72,16 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 		if err != nil || !isMellanox(h, a) {
 			return
 		}
+		d := h.Device(a)
 		a.Function = 0
+		if d != nil && d.IsVirtual() && count == 0 {
+			// One that is given whole. Those of an emulated host are functions of the card; the firmware is out of reach
+			// where its physical functions are on another machine.
+			if card := h.Device(a); card == nil || card.IsVirtual() || !isMellanox(h, a) {
+				return
+			}
+			count = 1
+		}
 		if _, seen := vfs[a]; !seen {
 			cards = append(cards, a)
 		}
@@ -95,12 +105,27 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 				&FirmwareSetting{Card: card, Parameter: paramSRIOV, Value: 1},
 				&FirmwareSetting{Card: card, Parameter: paramVFs, Value: n + 1, AtLeast: true})
 		}
-		for port := 1; port <= 2; port++ {
+		for port := 1; port <= 2 && !ethernetOnly(h, card); port++ {
 			out = append(out, &FirmwareSetting{Card: card, Parameter: paramLinkType + strconv.Itoa(port),
 				Value: linkEthernet, Optional: true})
 		}
 	}
 	return out
+}
+
+// ethernetChips are those that cannot do InfiniBand, so that no board with one has a type of link. Source: pci.ids, and
+// NVIDIA's data sheets.
+var ethernetChips = map[topology.ID16]string{0x1015: "ConnectX-4 Lx", 0x101d: "ConnectX-6 Dx", 0x101f: "ConnectX-6 Lx"}
+
+// ethernetOnly reports whether a card is known to be for Ethernet alone.
+func ethernetOnly(h *topology.Host, a topology.PCIAddr) bool {
+	if d := h.Device(a); d != nil && d.Device != nil {
+		return ethernetChips[*d.Device] != ""
+	}
+	n := h.NIC(a)
+	return n != nil && slices.ContainsFunc(slices.Collect(maps.Values(ethernetChips)), func(chip string) bool {
+		return strings.Contains(n.Model, chip)
+	})
 }
 
 // isMellanox reports whether the tools know the card.

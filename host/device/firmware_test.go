@@ -106,6 +106,52 @@ func TestFirmwareIsShown(t *testing.T) {
 	}
 }
 
+func TestFirmwareFitsTheCard(t *testing.T) {
+	t.Parallel()
+	const lx, lxVF, five, fiveVF = 0x1015, 0x1016, 0x1017, 0x1018
+	names := map[uint16]string{lx: "MT27710 Family [ConnectX-4 Lx]",
+		lxVF: "MT27710 Family [ConnectX-4 Lx Virtual Function]", five: "MT27800 Family [ConnectX-5]",
+		fiveVF: "MT27800 Family [ConnectX-5 Virtual Function]"}
+	for _, c := range []struct {
+		what    string
+		there   map[string]uint16 // functions of the host
+		numbers bool              // whether the host tells device numbers
+		given   []string
+		want    string
+	}{
+		{"Ethernet only", map[string]uint16{"0000:41:00.0": lx}, true, []string{"0000:41:00.0"}, ""},
+		{"Ethernet only, by name", map[string]uint16{"0000:41:00.0": lx}, false, []string{"0000:41:00.0"}, ""},
+		{"maybe InfiniBand", map[string]uint16{"0000:41:00.0": five}, true, []string{"0000:41:00.0"},
+			"LINK_TYPE_P1=2 LINK_TYPE_P2=2"},
+		{"virtual functions that are given whole", map[string]uint16{"0000:41:00.0": lx, "0000:41:00.2": lxVF,
+			"0000:41:00.4": lxVF}, true, []string{"0000:41:00.2", "0000:41:00.4"}, "SRIOV_EN=1 NUM_OF_VFS=3"},
+		{"a virtual machine with a virtual function", map[string]uint16{"0000:05:00.0": fiveVF}, true,
+			[]string{"0000:05:00.0"}, ""},
+		{"and with one whose slot has another", map[string]uint16{"0000:05:00.0": fiveVF, "0000:05:00.1": fiveVF}, true,
+			[]string{"0000:05:00.1"}, ""},
+	} {
+		h, p := &topology.Host{}, &plan.Plan{Nodes: []plan.Node{{Name: "a"}}}
+		for id, device := range c.there {
+			d := topology.PCIDevice{Address: addr(id), DeviceName: names[device]}
+			if c.numbers {
+				d.Vendor, d.Device = new(topology.VendorMellanox), new(topology.ID16(device))
+				h.PCI = append(h.PCI, d)
+			}
+			h.NICs = append(h.NICs, topology.NIC{Address: &d.Address, Model: names[device]})
+		}
+		for _, id := range c.given {
+			p.Nodes[0].Cards = append(p.Nodes[0].Cards, plan.NodeDevice{Kind: plan.KindNIC, ID: id})
+		}
+		var got []string
+		for _, f := range firmwareSettings(p, h) {
+			got = append(got, fmt.Sprintf("%s=%d", f.Parameter, f.Value))
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %v, want %s", c.what, got, c.want)
+		}
+	}
+}
+
 func TestFirmwareIsSetWhereAskedToAndComesBack(t *testing.T) {
 	t.Parallel()
 	for _, tool := range firmwareTools {
