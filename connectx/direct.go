@@ -433,7 +433,8 @@ const maxLag = 2 * time.Millisecond
 
 // occupy books frames on the wire from one port to another, from a time on, and returns when they have passed. The
 // sender's cable is shared with the frames of roce (Share), so that both paths together keep to the rate. The
-// receiver's is rxFree: several senders to one port share its cable, as behind a switch. Both ports are locked.
+// receiver's is rxFree: several senders to one port share its cable, as behind a switch. The functions of a port share
+// both. Both ports are locked.
 func (p *Port) occupy(to *Port, start time.Duration, t roce.Traffic) time.Duration {
 	wire := func(rate int64) time.Duration {
 		if rate == 0 {
@@ -441,7 +442,8 @@ func (p *Port) occupy(to *Port, start time.Duration, t roce.Traffic) time.Durati
 		}
 		return time.Duration(float64(t.Bytes+t.Packets*onWire) * 8e9 / float64(rate))
 	}
-	end := p.net.Share(max(start, p.net.Share(0)) + wire(p.nic.RateBits))
-	to.rxFree = max(end, to.rxFree+wire(to.nic.RateBits))
+	end := p.net.Share(p.nic.Cable.sending().Take(max(start, p.net.Share(0)), wire(p.nic.RateBits)))
+	takes := wire(to.nic.RateBits)
+	to.rxFree = to.nic.Cable.receiving().Take(max(end-takes, to.rxFree), takes)
 	return to.rxFree
 }

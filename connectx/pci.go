@@ -80,7 +80,7 @@ func (p *Port) hardReset() {
 	le.PutUint16(c[cfgExp+18:], 0x1003|uint16(p.model.width)<<4)
 	le.PutUint32(c[cfgExp+0x2c:], 0xe) // 2.5 to 8 GT/s
 	le.PutUint16(c[cfgExp+0x30:], 3)
-	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgVSC
+	c[cfgMSIX], c[cfgMSIX+1] = 0x11, cfgPM
 	le.PutUint16(c[cfgMSIX+2:], vectors-1)
 	le.PutUint32(c[cfgMSIX+4:], msixTable)
 	le.PutUint32(c[cfgMSIX+8:], msixPBA)
@@ -89,7 +89,9 @@ func (p *Port) hardReset() {
 	// Access control services of which none can be switched off: the functions of a card do not reach each other, and
 	// each is an IOMMU group of its own.
 	le.PutUint32(c[cfgACS:], 1<<16|0xd)
-	p.vscReset()
+	if p.icmd = (icmd{}); p.nic.VF == 0 {
+		p.vscReset()
+	}
 	if p.fault.ofFirmware() {
 		p.fault, p.broken = Healthy, false
 		p.faults++
@@ -145,6 +147,11 @@ func (f *function) Read(region int, off uint64, b []byte) {
 	case region == vfiouser.RegionConfig:
 		p.vscTouch(off, len(b))
 		copy(b, p.config[off:])
+		if off == 0 && len(b) <= 4 && p.nic.VF > 0 && p.nic.VF > p.nic.Firmware.VFs() {
+			for i := range b { // a kernel finds no function here; QEMU reads all at once, and knows it
+				b[i] = 0xff
+			}
+		}
 	// A read may have any length and place; each byte is made on its own.
 	case off < pageSize+0x100:
 		p.resumed()
@@ -195,7 +202,7 @@ var writable = map[uint64]byte{cfgCommand: 0x47, cfgCommand + 1: 0x05, 0x0c: 0xf
 // (MSI-X). All other bits are read-only, so that a guest cannot make up another device. A function level reset must
 // work, as VFIO in the guest uses it before it hands the adapter on.
 func (p *Port) configWrite(off uint64, b []byte) {
-	if off >= vscControl && off < cfgVSC+vscSize {
+	if off >= vscControl && off < cfgVSC+vscSize && p.nic.VF == 0 {
 		if len(b) == 4 && off%4 == 0 {
 			p.vscWrite(off, le.Uint32(b))
 		}

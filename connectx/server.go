@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rackless/rackless/roce"
 	"github.com/rackless/rackless/vfiouser"
 )
 
@@ -67,9 +68,31 @@ type NIC struct {
 	Link     bool          // whether the link is up at the start
 	Network  string        // what the port is plugged into: only ports of one network reach each other directly
 	Firmware *Firmware     // of the card, shared by its functions; nil makes one for the adapter alone
+	// VF is the number of a virtual function among those of its port, from 1; 0 is the physical function. A virtual one
+	// is on the bus only while the firmware's settings in force have so many.
+	VF int
+	// Cable is what a port's functions send and receive by, together at its rate; nil: the physical one has it alone.
+	Cable *Cable
 	// Frames takes each Ethernet frame that the port sends. The frame is valid during the call. It is called from any
 	// goroutine, with no lock of the server held, for one frame after the other, and may block for a moment.
 	Frames func(frame []byte)
+}
+
+// Cable is the cable of a port with virtual functions.
+type Cable struct{ tx, rx roce.Line }
+
+func (c *Cable) sending() *roce.Line {
+	if c == nil {
+		return nil
+	}
+	return &c.tx
+}
+
+func (c *Cable) receiving() *roce.Line {
+	if c == nil {
+		return nil
+	}
+	return &c.rx
 }
 
 // NewServer returns a server without adapters.
@@ -97,6 +120,9 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	}
 	if n.Firmware == nil {
 		n.Firmware = &Firmware{ports: 1}
+	}
+	if n.VF > 0 {
+		m.device++ // in the table of mlx5_core each physical function's id is followed by that of its virtual ones
 	}
 	p := &Port{s: s, nic: n, model: m, link: n.Link}
 	p.hardReset()

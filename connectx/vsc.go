@@ -60,16 +60,16 @@ func (m *icmd) semaphore(at uint32) *uint32 {
 	return nil
 }
 
-// vscReset sets up the capability.
+// vscReset puts the capability into the list. Virtual functions have none: settings are the physical one's.
 func (p *Port) vscReset() {
+	p.config[cfgMSIX+1] = cfgVSC
 	c := p.config[cfgVSC:]
 	c[0], c[1], c[2] = 9, cfgPM, vscSize
-	p.icmd = icmd{}
 }
 
 // vscTouch is called before a read of configuration space: each read of the counter gives another ticket.
 func (p *Port) vscTouch(off uint64, n int) {
-	if off < vscCounter+4 && off+uint64(n) > vscCounter {
+	if p.nic.VF == 0 && off < vscCounter+4 && off+uint64(n) > vscCounter {
 		c := p.config[vscCounter:]
 		le.PutUint32(c, max(1, le.Uint32(c)+1))
 	}

@@ -17,14 +17,21 @@ import (
 // power cuts, else by the process that owns the host. Templates have none, but the ports that they are behind: their
 // state is in no template, and a clone looks for them when it has resumed.
 
-// connectXPorts calls f for each port of a ConnectX.
-func (p *Profile) connectXPorts(f func(n *NIC, port int)) {
+// functions is how many PCI functions a ConnectX has: a physical one for each port, and then their virtual ones in
+// turns. Function f belongs to port f modulo the number of ports.
+func (n *NIC) functions() int { return n.Ports * (1 + n.VFs) }
+
+// maxFunctions is how many functions a device on a PCI bus has.
+const maxFunctions = 8
+
+// connectX calls f for each function of a ConnectX.
+func (p *Profile) connectX(f func(n *NIC, function int)) {
 	if p == nil { // a state of which only the head is there
 		return
 	}
 	for i := range p.NICs {
 		if n := &p.NICs[i]; n.Model != "" {
-			for j := range n.Ports {
+			for j := range n.functions() {
 				f(n, j)
 			}
 		}
@@ -34,15 +41,18 @@ func (p *Profile) connectXPorts(f func(n *NIC, port int)) {
 // hasConnectX says whether the machine has a ConnectX, and needs a QEMU with vfio-user.
 func (p *Profile) hasConnectX() bool {
 	has := false
-	p.connectXPorts(func(*NIC, int) { has = true })
+	p.connectX(func(*NIC, int) { has = true })
 	return has
 }
 
-// adapterSocket is where QEMU connects to a port of a ConnectX. QEMU and the process that emulates the adapter agree on
-// it without asking each other.
-func adapterSocket(dir string, n *NIC, port int) string {
-	return filepath.Join(dir, portID(n, port)+".sock")
+// adapterSocket is where QEMU connects to a function of a ConnectX. QEMU and the process that emulates the adapter agree
+// on it without asking each other.
+func adapterSocket(dir string, n *NIC, function int) string {
+	return filepath.Join(dir, portID(n, function)+".sock")
 }
+
+// fileFirmware ends the name of the file with the settings in the firmware of a ConnectX.
+const fileFirmware = ".flash"
 
 // adapters are the ConnectX adapters of a host, with the wires between them.
 type adapters struct {
@@ -55,13 +65,28 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 	a := &adapters{server: connectx.NewServer(connectx.Options{Log: log}), end: make(chan struct{})}
 	wires := make(map[string]*wire)
 	var errs []error
-	p.connectXPorts(func(n *NIC, port int) {
-		hw, err := net.ParseMAC(mac(n, port))
+	var firmware *connectx.Firmware // of the card whose functions are added
+	cables := make(map[int]*connectx.Cable)
+	p.connectX(func(n *NIC, function int) {
+		port := function % n.Ports
+		if function == 0 {
+			var err error
+			firmware, err = connectx.NewFirmware(filepath.Join(dir, portID(n, 0)+fileFirmware), n.Ports, n.VFs)
+			errs = append(errs, err)
+		}
+		if function < n.Ports && n.VFs > 0 {
+			cables[port] = &connectx.Cable{}
+		}
+		hw, err := net.ParseMAC(mac(n, function))
 		if err != nil { // its form is ours
 			panic(err)
 		}
-		nic := connectx.NIC{Name: portID(n, port), MAC: [6]byte(hw), Model: n.Model, RateBits: connectx.Rate(n.Model),
-			Socket: adapterSocket(dir, n, port)}
+		nic := connectx.NIC{Name: portID(n, function), MAC: [6]byte(hw), Model: n.Model,
+			RateBits: connectx.Rate(n.Model), Socket: adapterSocket(dir, n, function), Firmware: firmware,
+			VF: function / n.Ports}
+		if n.VFs > 0 {
+			nic.Cable = cables[port]
+		}
 		var frames chan []byte
 		if port < len(n.Wires) {
 			name := n.Wires[port]

@@ -253,16 +253,16 @@ const comesLate = ",hotplug=off,power_controller_present=off"
 
 // What the registers of devices take, in MiB.
 const (
-	adapterRoom = 32 // a port of a ConnectX
+	adapterRoom = 32 // a function of a ConnectX
 	gpuRoom     = 16 // a stand-in for a GPU
 )
 
-// connectX is how many ports of a ConnectX a device is.
+// connectX is how many functions of a ConnectX a device has.
 func (d device) connectX() int {
 	if d.nic == nil || d.nic.Model == "" {
 		return 0
 	}
-	return d.nic.Ports
+	return d.nic.functions()
 }
 
 // reserve is what the root port needs so that clones find adapters late: room for their registers. Of those behind a
@@ -350,10 +350,10 @@ func (d *deviceList) card(c device, bus string, conventional bool) {
 // would take the firmware seconds.
 func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	if n.Model != "" {
-		for i := range n.Ports {
+		for i := range n.functions() {
 			if d.adapters != "" {
 				d.args = append(d.args, "-device", vm.VFIOUser{ID: portID(n, i), Bus: bus, Function: i,
-					Multi: n.Ports > 1, Socket: adapterSocket(d.adapters, n, i)}.Device())
+					Multi: n.functions() > 1, Socket: adapterSocket(d.adapters, n, i)}.Device())
 			}
 		}
 		return
@@ -386,7 +386,7 @@ func (d *deviceList) nic(n *NIC, bus string, conventional bool) {
 	}
 }
 
-// portID is what QEMU calls a port.
+// portID is what QEMU calls a port, by its function.
 func portID(n *NIC, port int) string {
 	a := n.Address
 	return fmt.Sprintf("nic%02x-%02x-%d", a.Bus, a.Device, port)

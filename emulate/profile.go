@@ -61,7 +61,9 @@ type NIC struct {
 	// Model is that of a ConnectX, of which connectx.Rate knows the rate, or "".
 	Model string `yaml:"model" json:"model,omitempty"`
 	Ports int    `yaml:"ports" json:"ports"` // 1 or 2: functions 0 and 1; 0 in the file means 1
-	VFs   int    `yaml:"vfs" json:"vfs"`     // of each port: 0, or all that the emulated card has, MaxVFs
+	// VFs is how many virtual functions each port has: 0, or all that Intel's card has, MaxVFs. Those of a ConnectX are
+	// further functions of its device from the start, as long as the settings of its firmware allow them.
+	VFs int `yaml:"vfs" json:"vfs"`
 	// Wires name the cable in each port, in order. Two ports with the same name are joined back to
 	// back, more by a switch; a port without one has no link.
 	Wires []string `yaml:"wires" json:"wires,omitempty"`

@@ -129,7 +129,7 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		{"a ConnectX of another kind", "ports: 2, vfs: 7", "ports: 2, model: connectx-9",
 			"20:62: model \"connectx-9\": want connectx-4-lx or connectx-5, or leave it out for a card of Intel's"},
 		{"virtual functions of a ConnectX", "ports: 2, vfs: 7", "ports: 2, vfs: 7, model: connectx-5",
-			"20:60: vfs 7: QEMU hides the virtual functions of a ConnectX: remove vfs, or model"},
+			"20:60: vfs 7: want 0 to 3: all functions of a ConnectX are on one device"},
 		{"a ConnectX on a conventional bus", `behind: "41:00.0"}`, `behind: "41:00.0", model: connectx-5}`,
 			"21:52: model connectx-5: a conventional PCI bus has none: remove model"},
 		{"a wire between a ConnectX and another card", `vfs: 7, wires: [a, a]}`,

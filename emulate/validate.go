@@ -199,10 +199,10 @@ func (p *Profile) checkNIC(d device) *fault {
 		return faultf(d.path+".ports", "ports %d: want 1 or 2", n.Ports)
 	case n.Model != "" && onBridge:
 		return faultf(d.path+".model", "model %s: a conventional PCI bus has none: remove model", n.Model)
-	case n.Model != "" && n.VFs != 0:
-		return faultf(d.path+".vfs", "vfs %d: QEMU hides the virtual functions of a ConnectX: remove vfs, or model",
-			n.VFs)
-	case n.VFs != 0 && n.VFs != MaxVFs:
+	case n.Model != "" && (n.VFs < 0 || n.functions() > maxFunctions):
+		return faultf(d.path+".vfs", "vfs %d: want 0 to %d: all functions of a ConnectX are on one device", n.VFs,
+			maxFunctions/n.Ports-1)
+	case n.Model == "" && n.VFs != 0 && n.VFs != MaxVFs:
 		return faultf(d.path+".vfs", "vfs %d: want 0, or %d, which is what QEMU's SR-IOV card has", n.VFs, MaxVFs)
 	case n.VFs > 0 && onBridge:
 		return faultf(d.path+".vfs", "vfs %d: a card on a conventional PCI bus has none: remove vfs", n.VFs)

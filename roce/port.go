@@ -2,6 +2,7 @@ package roce
 
 import (
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -9,6 +10,8 @@ import (
 type PortConfig struct {
 	Wire Wire
 	Rate uint64 // bits/s on the cable; 0: as fast as it is polled
+	// Line is the cable's sending direction, where several ports share the cable; nil: the port has it alone.
+	Line *Line
 	// Group lists the QPs that joined a multicast group; nil: none can.
 	Group func(to GID) []uint32
 	// Congestion and QoS are read on each use, so that a device may change them at any time; nil: defaults.
@@ -58,6 +61,24 @@ const (
 	// pauseRate is the rate by which a port without one counts pauses.
 	pauseRate = 25e9
 )
+
+// Line is a direction of a cable that several ports share: who takes it waits for what the others sent.
+type Line struct {
+	mu   sync.Mutex
+	free time.Duration
+}
+
+// Take books the line from a time on, for as long as a frame takes, and returns when it has passed. A nil Line is one
+// that nobody else takes.
+func (l *Line) Take(from, takes time.Duration) time.Duration {
+	if l == nil {
+		return from + takes
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.free = max(l.free, from) + takes
+	return l.free
+}
 
 // NewPort returns a port without QPs, whose link is up.
 func NewPort(cfg PortConfig) *Port {
@@ -335,7 +356,7 @@ func (p *Port) transmit(now time.Duration, frame []byte, prio uint8, rdma bool) 
 	if p.cfg.Rate > 0 {
 		d := float64(wireSize(frame))*8e9/float64(p.cfg.Rate) + p.lineRest
 		whole := time.Duration(d)
-		p.lineFree, p.lineRest = p.lineFree+whole, d-float64(whole)
+		p.lineFree, p.lineRest = p.cfg.Line.Take(p.lineFree, whole), d-float64(whole)
 	}
 	p.limit(now, prio, wireSize(frame))
 	c := &p.Counters

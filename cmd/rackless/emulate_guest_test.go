@@ -57,7 +57,11 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			const coresPerNode = 2 // so that each node has more than one
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
-			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+			if p.Name == "epyc-7551p" {
+				p.NICs = slices.Clone(p.NICs)
+				p.NICs[1].VFs = 1 // functions 2 and 3, one for each port
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 			defer cancel()
 			d := rack.Dirs{Run: run, Cache: user.Cache} // with the QEMU of ConnectX adapters
 			began := time.Now()
@@ -76,6 +80,9 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 					to.Function = 1
 				}
 				carriesRDMA(ctx, t, h, n[0].Model, from, to)
+				if to.Function = 2; n[len(n)-1].VFs > 0 {
+					hasFirmware(ctx, t, h, from, to)
+				}
 			}
 			if err := h.Close(context.WithoutCancel(ctx), d); err != nil {
 				t.Error(err)
@@ -122,6 +129,84 @@ until ib_write_bw -d $ra -x 3 -s 65536 -n 200 --report_gbits 10.0.0.2; do
 	[ $n -lt 330 ]
 	sleep 1
 done`
+
+// writeToAVirtualFunction writes from the first port to a virtual function of the card at the other end of its cable.
+const writeToAVirtualFunction = `set -e
+here=/sys/bus/pci/devices/$1 virtual=/sys/bus/pci/devices/$2
+c=$(ls $virtual/net) ra=$(ls $here/infiniband) rc=$(ls $virtual/infiniband)
+ip netns add virtual
+ip link set $c netns virtual
+virtual() { ip netns exec virtual "$@"; }
+virtual ip link set $c up mtu 4200
+virtual ip addr add 10.0.0.3/24 dev $c
+until grep -q ffff:0a00 /sys/class/infiniband/$rc/ports/1/gids/3 2>/dev/null; do sleep 0.1; done
+ibstat $rc
+virtual ib_write_bw -d $rc -x 3 -s 65536 -n 100 >/dev/null 2>&1 &
+until ib_write_bw -d $ra -x 3 -s 65536 -n 100 --report_gbits 10.0.0.3; do
+	n=$((n + 1))
+	[ $n -lt 330 ]
+	sleep 1
+done`
+
+// setFirmware sets what the card's firmware has, and resets the card as a machine does when it starts: by the bridge
+// above it.
+const setFirmware = `set -e
+nic=0000:61:00
+ls -d /sys/bus/pci/devices/$nic.*
+mstflint -d $nic.0 query
+mstconfig -d $nic.0 --yes set SRIOV_EN=0 NUM_OF_VFS=3
+mstconfig -d $nic.1 -e query SRIOV_EN NUM_OF_VFS
+bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
+for f in $bridge/$nic.*; do echo 1 >$f/remove; done
+control=$(dd if=$bridge/config bs=1 skip=62 count=1 2>/dev/null | od -An -tu1)
+put() { printf "\\$(printf %o $1)" | dd of=$bridge/config bs=1 seek=62 conv=notrunc 2>/dev/null; }
+put $((control | 64))
+sleep 0.1
+put $((control & ~64))
+sleep 1
+echo 1 >/sys/bus/pci/rescan
+echo "after the reset:"
+ls -d /sys/bus/pci/devices/$nic.*
+mstconfig -d $nic.0 -e query SRIOV_EN NUM_OF_VFS
+mstconfig -d $nic.0 query LINK_TYPE_P1 || echo "exit status $?"`
+
+// hasFirmware holds a virtual function and the settings of a card's firmware to what driver and tools say of real ones.
+func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to topology.PCIAddr) {
+	t.Helper()
+	var out, complaints bytes.Buffer
+	for _, argv := range [][]string{{writeToAVirtualFunction, "write", from.String(), to.String()}, {setFirmware}} {
+		exit, err := h.Exec(ctx, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, append([]string{"dash", "-c"}, argv...),
+			nil, &out, &complaints)
+		if err != nil || exit != 0 {
+			t.Errorf("exit status %d, %v: %s%s", exit, err, &out, &complaints)
+			return
+		}
+	}
+	before, after, _ := strings.Cut(out.String(), "after the reset:")
+	for _, c := range []struct {
+		text, want string
+		there      bool
+	}{
+		{before, `(?m)^\s+CA type: MT4118$`, true},
+		{before, `(?m)^\s+State: Active$`, true},
+		{before, `(?m)^ 65536 +100 `, true},
+		{before, `(?m)^/sys/bus/pci/devices/0000:61:00.3$`, true},
+		{before, `(?m)^FW Version: +14\.32\.1010$`, true},
+		{before, `(?m)^PSID: +MT_2420110034$`, true},
+		{before, `(?m)^\* +SRIOV_EN +True\(1\) +True\(1\) +False\(0\) *$`, true},
+		{before, `(?m)^\* +NUM_OF_VFS +1 +1 +3 *$`, true},
+		{after, `(?m)^/sys/bus/pci/devices/0000:61:00.1$`, true},
+		{after, `(?m)^/sys/bus/pci/devices/0000:61:00.2$`, false},
+		{after, `(?m)^\* +SRIOV_EN +True\(1\) +False\(0\) +False\(0\) *$`, true},
+		{after, `(?m)^\* +NUM_OF_VFS +1 +3 +3 *$`, true},
+		{after, `The Device doesn't support LINK_TYPE_P1 parameter`, true},
+		{after, `(?m)^exit status 3$`, true},
+	} {
+		if regexp.MustCompile(c.want).MatchString(c.text) != c.there {
+			t.Errorf("%s: %v in:\n%s", c.want, !c.there, &out)
+		}
+	}
+}
 
 // carriesRDMA holds the ConnectX adapters of a host to what their driver and tools say of the real card.
 func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model string, from, to topology.PCIAddr) {
@@ -189,12 +274,16 @@ func describeProfile(p *emulate.Profile) []string {
 			functions, groupMates(p, g.Address, g.Behind)))
 	}
 	for _, n := range p.NICs {
-		for port := range n.Ports {
-			a := function(n.Address, port)
-			line := fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.VFs > 0,
+		functions := n.Ports
+		if n.Model != "" { // virtual functions are there like others
+			functions *= 1 + n.VFs
+		}
+		for f := range functions {
+			a := function(n.Address, f)
+			line := fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", a, n.NUMANode, n.Model == "" && n.VFs > 0,
 				groupMates(p, n.Address, n.Behind))
 			if n.Model != "" {
-				line += ", driver mlx5_core"
+				line += fmt.Sprintf(", driver mlx5_core, virtual %v", f >= n.Ports)
 			}
 			out = append(out, line)
 		}
@@ -301,7 +390,7 @@ func describeEmulated(p *emulate.Profile, h *topology.Host) []string {
 		line := fmt.Sprintf("NIC %v node %d SR-IOV %v, group with %v", n.Address, *n.NUMANode, n.SRIOV != nil,
 			mates(*n.Address))
 		if d := tree.Device(*n.Address); d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
-			line += ", driver " + d.Driver
+			line += fmt.Sprintf(", driver %s, virtual %v", d.Driver, strings.Contains(n.Model, "Virtual Function"))
 		}
 		out = append(out, line)
 	}
