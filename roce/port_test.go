@@ -57,6 +57,34 @@ func TestPortSendsAtTheRateOfItsCable(t *testing.T) {
 	}
 }
 
+func TestPortsThatShareACableShareItsRate(t *testing.T) {
+	const rate, size = 1e9, 1500
+	w, line := &tee{}, &Line{}
+	var ports []*Port
+	for range 3 {
+		p := NewPort(PortConfig{Wire: w, Rate: rate, Line: line})
+		for p.Enqueue(make([]byte, size), 0) {
+		}
+		ports = append(ports, p)
+	}
+	const end = 10 * time.Millisecond
+	for now := time.Duration(0); now < end; now += time.Microsecond {
+		for _, p := range ports {
+			p.Poll(now)
+		}
+	}
+	// One frame of each may be ahead.
+	got, want := float64(w.bytes*8)/end.Seconds(), float64(rate)
+	if ahead := 3 * 8 * (size + wireOverhead) / end.Seconds(); got > want+ahead || got < want*0.99 {
+		t.Errorf("%.3f Gbit/s", got/1e9)
+	}
+	least := slices.Min([]uint64{ports[0].Counters.TxPrio[0].Packets, ports[1].Counters.TxPrio[0].Packets,
+		ports[2].Counters.TxPrio[0].Packets})
+	if all := uint64(len(w.at)); least < all/4 {
+		t.Errorf("one port sent %d of %d frames", least, all)
+	}
+}
+
 // An idle cable saves nothing up.
 func TestPortThatWasIdleStartsAtItsRate(t *testing.T) {
 	w := &tee{}
