@@ -70,7 +70,8 @@ func nodeRecipe(release, kernel, kernelDigest string) Recipe {
 		Packages: []string{
 			"busybox-static", "dash", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags",
 			"iperf3", "iproute2",
-			"iputils-ping", "libfabric-bin", "mstflint", "netbase", "numactl", "perftest", "qemu-guest-agent", "rdmacm-utils",
+			"iputils-ping", "libfabric-bin", "mstflint", "netbase", "numactl", "perftest", "qemu-guest-agent",
+			"rdmacm-utils",
 			"stress-ng", "sysbench", "tcpdump", "ucx-utils",
 		},
 		Programs: []string{
@@ -78,14 +79,17 @@ func nodeRecipe(release, kernel, kernelDigest string) Recipe {
 			"ib_atomic_lat", "ib_read_bw", "ib_read_lat",
 			"ib_send_bw", "ib_send_lat", "ib_write_bw", "ib_write_lat", "ibstat", "ibv_devices", "ibv_devinfo",
 			"ibv_rc_pingpong",
-			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "mstconfig", "mstflint", "numactl", "numastat", "ping", "qemu-ga",
+			"ibv_uc_pingpong", "ibv_ud_pingpong", "ip", "iperf3", "mstconfig", "mstflint", "numactl", "numastat",
+			"ping", "qemu-ga",
 			"raw_ethernet_bw", "rdma",
 			"rping", "ss", "stress-ng", "sysbench", "tc", "tcpdump", "ucmatose", "ucx_info", "ucx_perftest",
 		},
 		Keep: []string{"usr/lib/*/libibverbs/*.so", "etc/libibverbs.d/*", "etc/protocols", "etc/services",
 			"usr/share/mstflint/mlxconfig_dbs/mlxconfig_host.db", // what mstconfig knows of settings
-			"usr/lib/*/ucx/libuct_ib.so.0",                       // opened by UCX by its name; the other transports are not needed
-			"usr/lib/*/libgcc_s.so.1",                            // opened by the C library when a thread is cancelled, as rping does
+			// opened by UCX by its name; the other transports are not needed
+			"usr/lib/*/ucx/libuct_ib.so.0",
+			// opened by the C library when a thread is cancelled, as rping does
+			"usr/lib/*/libgcc_s.so.1",
 		},
 		// libfabric needs a library of InfiniPath cards, which Debian 12 chooses among "alternatives".
 		Links: []Link{{Path: "usr/lib/libpsm_infinipath.so.1", Target: "usr/lib/libpsm1/libpsm_infinipath.so.1.*"}},

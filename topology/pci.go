@@ -68,8 +68,8 @@ type PCIDevice struct {
 	Bridge *Bridge `json:"bridge,omitempty"`
 }
 
-// IsVirtual reports whether a function is a virtual one: it has a physical one here, or pci.ids calls its device so. In a
-// virtual machine that was given one, the physical one is not seen.
+// IsVirtual reports whether a function is a virtual one: it has a physical one here, or pci.ids
+// calls its device so. In a virtual machine that was given one, the physical one is not seen.
 func (d *PCIDevice) IsVirtual() bool {
 	return d.PF != nil || strings.Contains(d.DeviceName, "Virtual Function")
 }
