@@ -45,8 +45,8 @@ func (p *Profile) hasConnectX() bool {
 	return has
 }
 
-// adapterSocket is where QEMU connects to a function of a ConnectX. QEMU and the process that emulates the adapter agree
-// on it without asking each other.
+// adapterSocket is where QEMU connects to a function of a ConnectX. QEMU and the process that
+// emulates the adapter agree on it without asking each other.
 func adapterSocket(dir string, n *NIC, function int) string {
 	return filepath.Join(dir, portID(n, function)+".sock")
 }

@@ -75,8 +75,8 @@ func firmwareSettings(p *plan.Plan, h *topology.Host) []*FirmwareSetting {
 		d := h.Device(a)
 		a.Function = 0
 		if d != nil && d.IsVirtual() && count == 0 {
-			// One that is given whole. Those of an emulated host are functions of the card; the firmware is out of reach
-			// where its physical functions are on another machine.
+			// One that is given whole. Those of an emulated host are functions of the card; the
+			// firmware is out of reach where its physical functions are on another machine.
 			if card := h.Device(a); card == nil || card.IsVirtual() || !isMellanox(h, a) {
 				return
 			}
