@@ -42,7 +42,7 @@ type Link struct {
 	// Reorder is the probability with which a frame skips the delay and so overtakes all that are delayed.
 	Reorder float64 `json:"reorder,omitzero"`
 	// Trust says where the priority of a frame comes from. Each priority has its own queue, to which Buffer, ECN and
-	// PFC apply, and the highest goes first. Without trust all frames are in one queue.
+	// PFC apply; 7 and 6 go first, the others have turns. Without trust all frames are in one queue.
 	Trust Trust `json:"trust,omitzero"`
 	// ECN marks packets by what waits for the link.
 	ECN RED `json:"ecn,omitzero"`

@@ -66,9 +66,10 @@ type shaper struct {
 	pool     *chunks
 	fill     *chunk // takes the next frame
 
-	// What has not left the switch, by priority: the highest goes first, as is the default of switches (IEEE 802.1Q,
-	// 8.6.8.1).
+	// What has not left the switch, by priority: 7 and 6, which are for control, go first, and the others have turns. A
+	// lossless one that is always full would otherwise starve those below it.
 	wait   [priorities]line
+	served int  // the priority that had its turn
 	flight line // is delayed; due in this order
 	out    line // has crossed the link and is to be given to the node
 
@@ -147,14 +148,19 @@ func (s *shaper) waiting() (n int) {
 	return n
 }
 
-// turn is the line whose frame goes next; nil if all are empty.
-func (s *shaper) turn() *line {
-	for i := len(s.wait) - 1; i >= 0; i-- {
-		if !s.wait[i].empty() {
-			return &s.wait[i]
+// turn is the priority whose frame goes next; -1 if none waits.
+func (s *shaper) turn() int {
+	const shared = priorities - 2
+	for i := range priorities {
+		prio := priorities - 1 - i
+		if i >= 2 {
+			prio = (s.served + 1 + i - 2) % shared
+		}
+		if !s.wait[prio].empty() {
+			return prio
 		}
 	}
-	return nil
+	return -1
 }
 
 // admit takes a frame with its prefix, or drops it. It copies b, and returns the frame's priority.
@@ -195,10 +201,11 @@ func (s *shaper) advance(now int64) {
 		for !s.flight.empty() && s.flight.first().at <= now {
 			s.out.push(s.flight.pop())
 		}
-		wait := s.turn()
-		if wait == nil {
+		prio := s.turn()
+		if prio < 0 {
 			return
 		}
+		wait := &s.wait[prio]
 		if s.flight.bytes >= maxInFlight {
 			s.full = true
 			return
@@ -212,6 +219,7 @@ func (s *shaper) advance(now int64) {
 		}
 		s.free, s.rest = free, rest
 		f := wait.pop()
+		s.served = prio
 		switch {
 		case s.link.Loss > 0 && s.loss.Float64() < s.link.Loss:
 			s.counters.Drops.Lost++
@@ -264,8 +272,8 @@ func (s *shaper) next() int64 {
 	if !s.flight.empty() {
 		at = s.flight.first().at
 	}
-	if wait := s.turn(); wait != nil && s.flight.bytes < maxInFlight {
-		leave, _, _ := s.departure(wait.first())
+	if prio := s.turn(); prio >= 0 && s.flight.bytes < maxInFlight {
+		leave, _, _ := s.departure(s.wait[prio].first())
 		at = min(at, leave)
 	}
 	return at
