@@ -66,7 +66,7 @@ func TestPairsRefusesWhatIsNoLab(t *testing.T) {
 		{"one node", []string{"a"}, PairsAll, "make pairs: 1 node; at least 2 are needed"},
 		{"a node twice", []string{"a", "b", "a"}, PairsAll, `make pairs: node name "a" is empty or given twice`},
 		{"a node without a name", []string{"a", ""}, PairsAll, `make pairs: node name "" is empty or given twice`},
-		{"another plan", []string{"a", "b"}, "star", `make pairs: plan "star" is unknown; use all, first, ring`},
+		{"another plan", []string{"a", "b"}, "star", `make pairs: plan "star" is unknown; use auto, all, first, ring`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
