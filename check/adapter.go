@@ -41,6 +41,20 @@ const (
 	FaultBus      Fault = "off-bus"
 )
 
+// Faults are all faults, with what each is.
+var Faults = []struct {
+	Kind Fault
+	Help string
+}{
+	{FaultLink, "the link is down, with the cable in place"},
+	{FaultCable, "the cable is pulled: the driver reports \"Cable unplugged\""},
+	{FaultFlap, "the link goes down for a second, comes back for a second, and so on"},
+	{FaultCommands, "the firmware takes commands and answers none; the driver waits 60 s for each"},
+	{FaultFirmware, "the firmware has stopped with a fatal error, which the health buffer says"},
+	{FaultAssert, "likewise, but the reset by which the driver recovers it helps"},
+	{FaultBus, "the adapter has lost its PCIe link: all reads give ones"},
+}
+
 // An AdapterReader is a Reader of a lab with emulated adapters.
 type AdapterReader interface {
 	// Adapters returns the adapters of the lab, in the order of its nodes; none where no NIC is an emulated adapter.

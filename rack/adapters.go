@@ -3,6 +3,7 @@ package rack
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/vm"
@@ -59,4 +60,18 @@ func (r *Rack) adapterWorks(node, nic string) error {
 		return err
 	}
 	return check.Broken(r.Lab, all, node, nic)
+}
+
+// Fail gives an adapter a fault. With last it waits for that time, and ends the fault.
+func Fail(ctx context.Context, x Adapted, node string, nic int, f check.Fault, last time.Duration) error {
+	err := x.SetFault(ctx, node, nic, f)
+	if err != nil || last == 0 {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(last):
+	}
+	// Whoever interrupts the wait wants its end all the same.
+	return x.SetFault(context.WithoutCancel(ctx), node, nic, "")
 }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
@@ -120,4 +122,21 @@ func (d Dirs) CheckRun() (names int, err error) {
 	// RUN/LAB/NODE/console.sock is the longest; a port's socket, RUN/LAB/p-NODE.7.sock, is shorter.
 	const maxSocketPath = 107 // unix(7)
 	return maxSocketPath - len(d.Run) - len("//"+"/console.sock"), nil
+}
+
+// MACsOf returns the addresses of the NICs of a node.
+func MACsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
+	i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == node })
+	if i < 0 {
+		return nil, fmt.Errorf("lab %s has no node %s", l.Name, node)
+	}
+	var macs []net.HardwareAddr
+	for _, nic := range l.Nodes[i].NICs {
+		m, err := net.ParseMAC(nic.MAC)
+		if err != nil {
+			return nil, err
+		}
+		macs = append(macs, m)
+	}
+	return macs, nil
 }

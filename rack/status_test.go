@@ -124,3 +124,16 @@ func TestFactsOfANodeInItsState(t *testing.T) {
 		t.Error("a number is taken for a name")
 	}
 }
+
+func TestMACsOf(t *testing.T) {
+	l, err := lab.Parse("x.yaml", []byte("name: x\nnodes:\n  a: {nics: 2}\n  b: {}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := MACsOf(l, "a"); err != nil || len(m) != 2 || m[1].String() != l.Nodes[0].NICs[1].MAC {
+		t.Errorf("got %v, %v", m, err)
+	}
+	if _, err := MACsOf(l, "c"); err == nil || err.Error() != "lab x has no node c" {
+		t.Errorf("got %v", err)
+	}
+}

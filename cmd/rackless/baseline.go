@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
@@ -69,7 +70,7 @@ value, and a bound that is left out does not apply.`,
 			// Before anything is read: a wrong tolerance is an error of the command line, whatever is stored.
 			all, byMetric, err := bench.ParseTolerances(tolerances)
 			if err != nil {
-				return usagef(cmd, "--tolerance %v", err)
+				return cli.Usagef(cmd, "--tolerance %v", err)
 			}
 			kept, data, err := a.storedResult(args)
 			if err != nil {
@@ -138,7 +139,7 @@ missing. Emulated figures are not compared with those of hardware.`,
 			b, err := bench.ReadBaseline(bytes.NewReader(text))
 			if err != nil {
 				// People edit this file, so that what is wrong in it is an error of theirs, with the status of one.
-				return usage(fmt.Errorf("%s: %w", path, err))
+				return cli.Usage(fmt.Errorf("%s: %w", path, err))
 			}
 			out := baselineOutput{Lab: data.Lab, Baseline: path, Made: b.Made, Measured: data.Generated, OK: true}
 			if out.Figures, err = b.Check(data.Samples); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -61,7 +62,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
   rackless bench pair --suite tcp
   rackless bench pair --suite mpi --cpu 0-3
   rackless bench pair --tests ib_write_bw/q4,ib_send_lat/ud --cpu 0`,
-		Args:              maxArgs(1, "one lab or lab file"),
+		Args:              cli.MaxArgs(1, "one lab or lab file"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.bench(cmd.Context(), args, f)
@@ -75,7 +76,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	}
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
-	enumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first, and auto "+
+	cli.EnumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first, "+
+		"and auto "+
 		"is all of up to 5 nodes and a ring of more",
 		bench.PairsAuto, bench.PairsAll, bench.PairsFirst, bench.PairsRing)
 	fs.StringSliceVar(&f.tests, "tests", nil,
@@ -97,8 +99,8 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &f.output)
-	offerWords(cmd, "tests", names(bench.Catalogue())...)
-	offerWords(cmd, "suite", bench.Suites()...)
+	cli.OfferWords(cmd, "tests", names(bench.Catalogue())...)
+	cli.OfferWords(cmd, "suite", bench.Suites()...)
 	return cmd
 }
 
@@ -107,10 +109,10 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	engines, err := bench.Select(f.Suite, f.tests)
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	if f.WarmUps < 0 || f.CoolDown < 0 {
-		return usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.WarmUps, f.CoolDown))
+		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.WarmUps, f.CoolDown))
 	}
 	// Checked first: to measure beside a study spoils the figures of both.
 	if by, err := a.studyHolder(); err != nil {
@@ -130,7 +132,7 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	}
 	pairs, err := bench.Pairs(nodes, f.pairs)
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 
 	p, end := a.progress()

@@ -1,22 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"os"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
-	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -50,13 +47,13 @@ v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:
-				return usagef(cmd, "want at most one lab, have %s", words.Count(len(args), "argument"))
+				return cli.Usagef(cmd, "want at most one lab, have %s", words.Count(len(args), "argument"))
 			case f.duration < 0:
-				return usagef(cmd, "--duration %v: want more than 0", f.duration)
+				return cli.Usagef(cmd, "--duration %v: want more than 0", f.duration)
 			case f.snaplen < 0:
-				return usagef(cmd, "--snaplen %d: want 0 (whole frames) or more", f.snaplen)
+				return cli.Usagef(cmd, "--snaplen %d: want 0 (whole frames) or more", f.snaplen)
 			case f.node != "" && f.snaplen > 0 && f.snaplen < fabric.MACPair:
-				return usagef(cmd, "--snaplen %d: --node goes by the addresses, which are the first %d bytes",
+				return cli.Usagef(cmd, "--snaplen %d: --node goes by the addresses, which are the first %d bytes",
 					f.snaplen, fabric.MACPair)
 			}
 			return nil
@@ -77,7 +74,8 @@ v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "end after this time, e.g. 10s (0: no end)")
 	fs.IntVarP(&f.snaplen, "snaplen", "s", 0, "keep only this many bytes of each frame (0: all)")
 	fs.BoolVar(&f.force, "force", false, "overwrite an existing file")
-	offer(cmd, "node", func(_ *cobra.Command, args []string, _ string) (names []string, _ cobra.ShellCompDirective) {
+	cli.Offer(cmd, "node", func(_ *cobra.Command, args []string, _ string) (names []string,
+		_ cobra.ShellCompDirective) {
 		r, err := a.openOne(args)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
@@ -87,7 +85,7 @@ v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
-	offer(cmd, "output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cli.Offer(cmd, "output", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return []string{"pcapng"}, cobra.ShellCompDirectiveFilterFileExt
 	})
 	return cmd
@@ -99,7 +97,7 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	// By the addresses of its NICs, and not by its port: frames to the node enter the switch at other
 	// ports.
 	if f.node != "" {
-		macs, err := macsOf(r.Lab, f.node)
+		macs, err := rack.MACsOf(r.Lab, f.node)
 		if err != nil {
 			return err
 		}
@@ -140,64 +138,19 @@ func (a *app) capture(ctx context.Context, r *rack.Rack, c *fabric.Client, f cap
 	return err
 }
 
-// macsOf returns the addresses of a node.
-func macsOf(l *lab.Lab, node string) ([]net.HardwareAddr, error) {
-	i := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == node })
-	if i < 0 {
-		return nil, fmt.Errorf("lab %s has no node %s", l.Name, node)
-	}
-	var macs []net.HardwareAddr
-	for _, nic := range l.Nodes[i].NICs {
-		m, err := net.ParseMAC(nic.MAC)
-		if err != nil {
-			return nil, err
-		}
-		macs = append(macs, m)
-	}
-	return macs, nil
-}
-
 // captureFile opens what is written to. closeFile takes whether the file is to be removed again.
 func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where string, closeFile func(remove bool) error,
 	err error) {
 	if f.file == "-" {
 		// Its bytes would reach the terminal as they came from the network, and some of them steer it.
 		if terminal.Of(a.out) != nil {
-			return nil, "", nil, usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a pipe, " +
+			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or " +
+				"a pipe, " +
 				"not to the terminal"))
 		}
 		return a.out, "standard output", func(bool) error { return nil }, nil
 	}
-	name := f.file
-	if name == "" {
-		name = labName + ".pcapng"
-	}
-	// An existing capture is replaced only once the new one has a packet: until then it lies beside it.
-	if f.force {
-		file, err := atomicfile.Create(name, 0o644)
-		if err != nil {
-			return nil, "", nil, err
-		}
-		return file, name, func(remove bool) error {
-			if remove {
-				return file.Discard()
-			}
-			return file.Commit()
-		}, nil
-	}
-	// O_EXCL, so that another capture that starts at the same time is not overwritten.
-	file, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o644)
-	if errors.Is(err, os.ErrExist) {
-		return nil, "", nil, fmt.Errorf("%s exists: --force overwrites it, -o names another", name)
-	}
-	if err != nil {
-		return nil, "", nil, err
-	}
-	return file, name, func(remove bool) error {
-		err := file.Close()
-		if remove {
-			err = errors.Join(err, os.Remove(name))
-		}
-		return err
-	}, nil
+	name := cmp.Or(f.file, labName+".pcapng")
+	w, closeFile, err = fabric.CaptureFile(name, f.force)
+	return w, name, closeFile, err
 }

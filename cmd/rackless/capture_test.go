@@ -6,8 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-
-	"github.com/rackless/rackless/lab"
 )
 
 func TestCaptureFile(t *testing.T) {
@@ -54,18 +52,5 @@ func TestCaptureFile(t *testing.T) {
 	a.out = slave
 	if _, _, err := open(captureFlags{file: "-"}); err == nil || !strings.Contains(err.Error(), "not to the terminal") {
 		t.Errorf("binary output to a terminal: %v", err)
-	}
-}
-
-func TestMacsOf(t *testing.T) {
-	l, err := lab.Parse("x.yaml", []byte("name: x\nnodes:\n  a: {nics: 2}\n  b: {}\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if m, err := macsOf(l, "a"); err != nil || len(m) != 2 || m[1].String() != l.Nodes[0].NICs[1].MAC {
-		t.Errorf("got %v, %v", m, err)
-	}
-	if _, err := macsOf(l, "c"); err == nil || err.Error() != "lab x has no node c" {
-		t.Errorf("got %v", err)
 	}
 }

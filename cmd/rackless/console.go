@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 )
 
@@ -25,7 +26,7 @@ console has been silent for a while after the end of the input. rackless exec is
 commands and getting their output and status.`,
 		Example: `  rackless console vm00
   echo uname -a | rackless console vm00`,
-		Args:              exactArgs(1, "a node, which rackless ls shows"),
+		Args:              cli.ExactArgs(1, "a node, which rackless ls shows"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			r, node, err := a.openNode(args[0])

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack/emulated"
 )
 
@@ -18,7 +19,7 @@ func newDaemonCmd(a *app) *cobra.Command {
 and logs to standard error, which is daemon.log in the directory of the lab.`,
 		Example: "  rackless " + emulated.DaemonCommand + " /run/rackless/pair",
 		Hidden:  true,
-		Args:    exactArgs(1, "the directory of a lab"),
+		Args:    cli.ExactArgs(1, "the directory of a lab"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			syscall.Umask(0o077) // what it makes for a lab is for the owner alone, also where it sets no mode
 			return emulated.RunDaemon(cmd.Context(), args[0], a.out, slog.New(slog.NewTextHandler(a.err, nil)))

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/doctor"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -29,7 +30,7 @@ builds it if it is missing.
 Ends with status 3 if something is lacking for emulated labs.`,
 		Example: `  rackless doctor
   rackless doctor -o json`,
-		Args: exactArgs(0, "no argument"),
+		Args: cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			// What the checks find is printed below: only the step that runs is shown meanwhile.
 			ui := a.display()
@@ -41,7 +42,7 @@ Ends with status 3 if something is lacking for emulated labs.`,
 			if err := a.print(format, out, out.Text(a.painter())); err != nil || out.Ready {
 				return err
 			}
-			return exitWith(exitFaults)
+			return cli.Exit(exitFaults)
 		}),
 	}
 	outputFlag(cmd, &format)

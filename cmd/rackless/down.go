@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -23,7 +24,7 @@ in. Results of measurements, images and templates stay. If the lab is not runnin
 		Args: func(cmd *cobra.Command, args []string) error {
 			// Either --all or one lab: without both, nothing is ended by a slip.
 			if all != (len(args) == 0) || len(args) > 1 {
-				return usagef(cmd, "want the name of a lab, a lab file, or --all")
+				return cli.Usagef(cmd, "want the name of a lab, a lab file, or --all")
 			}
 			return nil
 		},
@@ -85,7 +86,8 @@ func labName(arg string) (string, error) {
 		return l.Name, nil
 	}
 	if !isName(arg) {
-		return "", usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no lab file",
+		return "", cli.Usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no "+
+			"lab file",
 			arg))
 	}
 	return arg, nil

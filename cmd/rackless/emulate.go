@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -59,7 +60,7 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
   rackless emulate --keep --name try epyc-7551p -- rackless doctor`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
-				return usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+
+				return cli.Usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+
 					"come with rackless")
 			}
 			// Without a dash a second argument may be a command or a second profile, and guessing wrong would
@@ -68,11 +69,12 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
 				return nil
 			}
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
-				return usagef(cmd, "want one profile, have %s; a command stands behind --: rackless emulate %s -- %s",
+				return cli.Usagef(cmd, "want one profile, have %s; a command stands behind --: rackless emulate "+
+					"%s -- %s",
 					words.Count(len(args), "argument"), args[0], strings.Join(args[1:], " "))
 			}
 			if f.scale < 1 {
-				return usagef(cmd, "--scale %d: want 1 or more", f.scale)
+				return cli.Usagef(cmd, "--scale %d: want 1 or more", f.scale)
 			}
 			return nil
 		},
@@ -101,7 +103,7 @@ Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it 
 func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile, error) {
 	p, err := emulate.Find(arg)
 	if err != nil {
-		return nil, usage(err)
+		return nil, cli.Usage(err)
 	}
 	p = p.Scale(f.scale)
 	if f.memory == "" {
@@ -112,7 +114,7 @@ func (f emulateFlags) profile(cmd *cobra.Command, arg string) (*emulate.Profile,
 		p, err = p.WithMemory(total)
 	}
 	if err != nil {
-		return nil, usagef(cmd, "--memory: %v", err)
+		return nil, cli.Usagef(cmd, "--memory: %v", err)
 	}
 	return p, nil
 }
@@ -206,7 +208,7 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 	if err != nil {
 		return err
 	}
-	return exitWith(exit)
+	return cli.Exit(exit)
 }
 
 // hostShell connects the terminal with the console of a host, where root is logged in. Without a

@@ -11,10 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
-	"github.com/rackless/rackless/report/show"
 )
 
 // hostsOutput is what emulate ls prints as JSON, see docs/json.md.
@@ -39,7 +38,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
             again if it is kept and was not finished`,
 		Example: `  rackless emulate ls
   rackless emulate ls -o json`,
-		Args:              exactArgs(0, "no argument"),
+		Args:              cli.ExactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
 			// With some hosts there may be an error too, of those that cannot be read.
@@ -72,7 +71,7 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 comments say how the profile differs from the real machine. Use it as a start for your own.`,
 		Example: `  rackless emulate profiles
   rackless emulate profiles desktop >mine.yaml`,
-		Args: maxArgs(1, "at most one profile"),
+		Args: cli.MaxArgs(1, "at most one profile"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			names, _ := completeProfiles(cmd, args, word)
 			return names, cobra.ShellCompDirectiveNoFileComp
@@ -81,21 +80,16 @@ comments say how the profile differs from the real machine. Use it as a start fo
 			if len(args) == 1 {
 				// Find takes a path as well, but only built-in profiles have a source to print.
 				if strings.ContainsAny(args[0], "./") {
-					return usage(fmt.Errorf("%s is a file already", args[0]))
+					return cli.Usage(fmt.Errorf("%s is a file already", args[0]))
 				}
 				p, err := emulate.Find(args[0])
 				if err != nil {
-					return usage(err)
+					return cli.Usage(err)
 				}
 				_, err = a.out.Write(emulate.Source(p.Name))
 				return err
 			}
-			g := show.NewGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
-			for _, p := range emulate.Builtin() {
-				g.Add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), words.Bytes(int64(p.Memory())),
-					fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
-			}
-			_, err := fmt.Fprint(a.out, g)
+			_, err := fmt.Fprint(a.out, listview.Profiles(emulate.Builtin()))
 			return err
 		},
 	}
@@ -112,7 +106,7 @@ rackless process that made it.`,
 		Example: "  rackless emulate rm epyc-7551p",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "want the names of hosts, which rackless emulate ls shows")
+				return cli.Usagef(cmd, "want the names of hosts, which rackless emulate ls shows")
 			}
 			return nil
 		},
@@ -145,7 +139,7 @@ func newEmulateCpCmd(a *app) *cobra.Command {
 is a directory, the file keeps its name in it. A file is there whole or not at all. "rackless
 emulate NAME cp FILE :PATH" is the same.`,
 		Example: "  rackless emulate cp lab.yaml epyc-7551p:/root/\n  rackless emulate cp epyc-7551p:/root/plan.json .",
-		Args:    exactArgs(2, "a file and where it goes"),
+		Args:    cli.ExactArgs(2, "a file and where it goes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.copyFile(cmd.Context(), args[0], args[1])
 		},
@@ -159,7 +153,7 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 		return err
 	}
 	if err = emulate.Copy(ctx, d, from, to); errors.Is(err, emulate.ErrOneSide) {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	return err
 }
@@ -173,7 +167,7 @@ func newHostDaemonCmd(a *app) *cobra.Command {
 the host at once. It prints "ready" when it can be used.`,
 		Example: "  rackless emulate " + emulate.DaemonCommand + " /run/rackless/hosts/epyc-7551p",
 		Hidden:  true,
-		Args:    exactArgs(1, "the directory of a host"),
+		Args:    cli.ExactArgs(1, "the directory of a host"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			syscall.Umask(0o077) // as for the daemon of a lab
 			return emulate.RunDaemon(cmd.Context(), args[0], a.out)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 )
 
@@ -32,7 +33,7 @@ for pipes and variables, run sh -c '...'. For an interactive shell, see rackless
   echo text | rackless exec vm01 -- wc -c`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(execCommand(args)) == 0 {
-				return usagef(cmd, "want a node and a command: rackless exec NODE -- COMMAND")
+				return cli.Usagef(cmd, "want a node and a command: rackless exec NODE -- COMMAND")
 			}
 			return nil
 		},
@@ -51,12 +52,12 @@ for pipes and variables, run sh -c '...'. For an interactive shell, see rackless
 			}
 			exit, err := r.Stream(cmd.Context(), node, c, raw(a.out), raw(a.err))
 			if errors.Is(err, guest.ErrNoProgram) {
-				return &exitError{exit, err} // 127, as a shell has it
+				return &cli.Error{Code: exit, Err: err} // 127, as a shell has it
 			}
 			if err != nil {
 				return err
 			}
-			return exitWith(exit)
+			return cli.Exit(exit)
 		},
 	}
 	cmd.Flags().BoolVarP(&noStdin, "no-stdin", "n", false, "pass nothing on and leave standard input alone")

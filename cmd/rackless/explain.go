@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -68,7 +69,8 @@ too; all codes in it are explained.`,
 					}
 				}
 				if len(texts) == 0 {
-					return usage(fmt.Errorf("%q is no finding and no error code that is known; rackless explain lists "+
+					return cli.Usage(fmt.Errorf("%q is no finding and no error code that is known; rackless "+
+						"explain lists "+
 						"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id))
 				}
 				if i > 0 {

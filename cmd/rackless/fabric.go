@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -37,14 +38,14 @@ effect.
 for programs get one value each time.`,
 		Example: `  rackless fabric pair
   rackless fabric pair --watch`,
-		Args:              maxArgs(1, "at most one lab"),
+		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// Faster than that the terminal shows nothing that an eye could read, and the switch is asked in the
 			// loop that forwards frames.
 			const least = 100 * time.Millisecond
 			if interval < least {
-				return usagef(cmd, "--interval %v: want %v or more", interval, least)
+				return cli.Usagef(cmd, "--interval %v: want %v or more", interval, least)
 			}
 			r, c, err := a.openSwitch(args)
 			if err != nil {
@@ -98,7 +99,7 @@ func (a *app) openOne(args []string) (*rack.Rack, error) {
 			}
 		}
 	}
-	return nil, usage(fmt.Errorf("several labs run: say which of %s", strings.Join(names, ", ")))
+	return nil, cli.Usage(fmt.Errorf("several labs run: say which of %s", strings.Join(names, ", ")))
 }
 
 // openSwitch opens the lab that is named, or the only one that runs, and connects to its switch.

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/report/fabricview"
 )
 
@@ -66,11 +67,11 @@ percentages need the sign.`,
   rackless fabric set pair --rate 100Mbit --ecn 30KiB:90KiB:10% --pfc 128KiB:64KiB
   rackless fabric set pair --rate 1Gbit --trust dscp --pfc 128KiB:64KiB:3
   rackless fabric set pair --clear`,
-		Args:              maxArgs(1, "at most one lab"),
+		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(edits) == 0 && !reset {
-				return usagef(cmd, "want what to set, or --clear; rackless fabric shows what is set")
+				return cli.Usagef(cmd, "want what to set, or --clear; rackless fabric shows what is set")
 			}
 			r, c, err := a.openSwitch(args)
 			if err != nil {
@@ -83,7 +84,7 @@ percentages need the sign.`,
 			}
 			changes, err := fabric.ChangeLinks(before.Ports, ports, reset, edits)
 			if err != nil {
-				return usagef(cmd, "lab %s: %v", r.Lab.Name, err)
+				return cli.Usagef(cmd, "lab %s: %v", r.Lab.Name, err)
 			}
 			// All changes were checked together above: a wrong one leaves every link as it was.
 			for _, p := range changes {

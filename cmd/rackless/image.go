@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/images"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
 )
@@ -42,7 +43,7 @@ its build. up uses the image marked with *; that changes after an upgrade of rac
 release.`,
 		Example: `  rackless image ls
   rackless image ls -o json`,
-		Args: exactArgs(0, "no argument"),
+		Args: cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			out, err := images.List(ctx, d)
 			if err != nil {
@@ -76,7 +77,7 @@ with apt-get and unpacks them without privileges: about 50 MB, a minute. It prin
 image.`,
 		Example: `  rackless image build
   rackless image build --kernel /boot/vmlinuz-$(uname -r)`,
-		Args: exactArgs(0, "no argument"),
+		Args: cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			// Building takes a minute and downloads packages: without steps it would look hung.
 			p, end := a.progress()
@@ -110,7 +111,7 @@ would continue, but repairing it would build the image again.`,
   rackless image rm --all --templates`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.All != (len(args) == 0) {
-				return usagef(cmd, "want keys, which rackless image ls shows, or --all")
+				return cli.Usagef(cmd, "want keys, which rackless image ls shows, or --all")
 			}
 			return nil
 		},

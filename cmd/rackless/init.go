@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -23,14 +24,14 @@ func newInitCmd(a *app) *cobra.Command {
 and two RDMA NICs, each node gets one of both; otherwise, and with --emulated, the nodes are
 emulated. An existing file is never overwritten.`,
 		Example: "  rackless init\n  rackless init pair.yaml --emulated",
-		Args:    maxArgs(1, "at most one file"),
+		Args:    cli.MaxArgs(1, "at most one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := append(args, "lab.yaml")[0]
 			devices := !emulated && hasDevices(cmd.Context())
 			// O_EXCL and not a look beforehand, so that a file that appears meanwhile is kept too.
 			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 			if errors.Is(err, fs.ErrExist) {
-				return usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
+				return cli.Usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
 			}
 			if err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
@@ -104,7 +105,7 @@ that severity or a higher one.`,
 			return a.inspect(cmd.Context(), o, append(slices.Clone(args), o.snapshots...))
 		},
 	}
-	enumFlag(cmd, &o.form, "output", "o", "how to print a host",
+	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print a host",
 		formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML)
 	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
 		"inspect the file or directory `PATH` (the same as an argument)")
@@ -116,7 +117,7 @@ that severity or a higher one.`,
 	cmd.Flags().BoolVar(&o.wide, "wide", false,
 		"print tables with all columns, also where they are wider than the terminal")
 	cmd.MarkFlagsMutuallyExclusive("together", "each", "diff")
-	enumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
+	cli.EnumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
 	return cmd
 }
@@ -124,7 +125,7 @@ that severity or a higher one.`,
 // inspect prints the hosts at paths, or this machine.
 func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) error {
 	if o.root != "" && len(paths) > 0 {
-		return usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, paths[0]))
+		return cli.Usage(fmt.Errorf("--root %s is one machine: leave out %q", o.root, paths[0]))
 	}
 	if o.diff {
 		return a.diffHosts(ctx, o, paths)
@@ -136,7 +137,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
 	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
-		return usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
+		return cli.Usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
 			len(jobs.All)))
 	}
 	// A machine lives in memory for a millisecond: collecting less often costs some 100 MiB for a tenth
@@ -164,11 +165,11 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	case err != nil:
 		return err
 	case failed > 0 && !many:
-		return exitWith(exitFailed) // it has been said
+		return cli.Exit(exitFailed) // it has been said
 	case failed > 0:
 		return fmt.Errorf("not inspected: %d of %d", failed, len(jobs.All))
 	case faults > 0:
-		return exitWith(exitFaults)
+		return cli.Exit(exitFaults)
 	}
 	return nil
 }
@@ -199,11 +200,11 @@ func (a *app) hostJobs(o inspectOptions, paths []string) (inspect.Jobs, error) {
 // diffHosts prints how two hosts differ. A directory without a machine in it is one host, told by all its files.
 func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) error {
 	if len(paths) != 2 || o.root != "" {
-		return usage(fmt.Errorf("--diff compares two hosts, and there are %d: name two files or directories",
+		return cli.Usage(fmt.Errorf("--diff compares two hosts, and there are %d: name two files or directories",
 			len(paths)))
 	}
 	if o.form != formTable && !show.ForPrograms(o.form) {
-		return usage(fmt.Errorf("--diff has no form %q: table, json and yaml", o.form))
+		return cli.Usage(fmt.Errorf("--diff has no form %q: table, json and yaml", o.form))
 	}
 	var hosts [2]*topology.Host
 	var err error
@@ -219,7 +220,7 @@ func (a *app) diffHosts(ctx context.Context, o inspectOptions, paths []string) e
 		err = d.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
 	}
 	if err == nil && len(d.Differences) > 0 && o.failOn != failNever {
-		return exitWith(exitFaults)
+		return cli.Exit(exitFaults)
 	}
 	return err
 }

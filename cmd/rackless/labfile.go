@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/docs"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -69,7 +70,7 @@ func newLabSchemaCmd(a *app) *cobra.Command {
 and check lab files by it when the file begins with a line such as "# yaml-language-server:
 $schema=lab.schema.json".`,
 		Example: "  rackless lab schema > lab.schema.json",
-		Args:    exactArgs(0, "no argument"),
+		Args:    cli.ExactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := a.out.Write(docs.LabSchema)
 			return err

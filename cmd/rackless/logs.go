@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -34,11 +35,12 @@ On a terminal, control sequences are removed from the log; otherwise it is uncha
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:
-				return usagef(cmd, "want a node, or with --daemon a lab; have %s", words.Count(len(args), "argument"))
+				return cli.Usagef(cmd, "want a node, or with --daemon a lab; have %s",
+					words.Count(len(args), "argument"))
 			case f.qemu && f.daemon:
-				return usagef(cmd, "--qemu and --daemon are two logs: say one of them")
+				return cli.Usagef(cmd, "--qemu and --daemon are two logs: say one of them")
 			case f.lines < 0:
-				return usagef(cmd, "--lines %d: want 0 (all) or more", f.lines)
+				return cli.Usagef(cmd, "--lines %d: want 0 (all) or more", f.lines)
 			}
 			return nil
 		},

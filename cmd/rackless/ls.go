@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
@@ -38,7 +39,7 @@ func newLsCmd(a *app) *cobra.Command {
 GID is the index of the RoCE v2 GID of the address, which tools such as ib_write_bw take with -x.`,
 		Example: `  rackless ls
   rackless ls pair -o json`,
-		Args:              maxArgs(1, "at most one lab"),
+		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			// With some racks there may be an error too, of labs that cannot be read.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
@@ -154,7 +155,7 @@ images and results; NO_COLOR turns colour off; COLUMNS is the width of all outpu
 	root.SetIn(a.in)
 	root.SetOut(a.out)
 	root.SetErr(a.err)
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { _ = a.help(cmd) })
 	root.AddGroup(
 		&cobra.Group{ID: "lab", Title: "Labs:"},
@@ -185,6 +186,6 @@ images and results; NO_COLOR turns colour off; COLUMNS is the width of all outpu
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	describeBuiltins(root)
-	finish(root)
+	cli.Finish(root)
 	return root
 }

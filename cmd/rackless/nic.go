@@ -9,21 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/fabricview"
 	"github.com/rackless/rackless/report/show"
 )
-
-// nicOutput is what nic ls prints as JSON, see docs/json.md.
-type nicOutput struct {
-	Adapters []labAdapter `json:"adapters"` // by lab, in the order of its nodes
-}
-
-// A labAdapter is an adapter, and whose it is.
-type labAdapter struct {
-	Lab string `json:"lab"`
-	check.Adapter
-}
 
 // newNICCmd makes rackless nic, for the adapters that rackless emulates.
 func newNICCmd(a *app) *cobra.Command {
@@ -51,68 +41,32 @@ sees them: whether the machine of the node has the adapter, whether a driver has
 link, how often the link went down, resets, and the fault that was set.`,
 		Example: `  rackless nic ls
   rackless nic ls pair -o json`,
-		Args:              maxArgs(1, "at most one lab"),
+		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			racks, err := a.openLabs(args)
 			if err != nil {
 				return err
 			}
-			out := nicOutput{Adapters: []labAdapter{}}
+			out := fabricview.Adapters{Adapters: []fabricview.LabAdapter{}}
 			for _, r := range racks {
 				all, err := r.Adapters(cmd.Context())
 				if err != nil {
 					return err
 				}
 				for _, x := range all {
-					out.Adapters = append(out.Adapters, labAdapter{r.Lab.Name, x})
+					out.Adapters = append(out.Adapters, fabricview.LabAdapter{Lab: r.Lab.Name, Adapter: x})
 				}
 			}
 			if len(out.Adapters) == 0 && !show.ForPrograms(format) {
 				return a.show("no running lab has emulated adapters; ask for them with nic: connectx-4-lx in a " +
 					"lab file\n")
 			}
-			return a.print(format, out, nicGrid(out))
+			return a.print(format, out, fabricview.AdapterGrid(out))
 		},
 	}
 	outputFlag(cmd, &format)
 	return cmd
-}
-
-// nicGrid has one row an adapter.
-func nicGrid(out nicOutput) *show.Grid {
-	g := show.NewGrid("lab", "node", "nic", "model", "mac", "rate", "machine", "driver", "link", "downs>", "resets>",
-		"fault")
-	word := func(is bool, yes, no string) string {
-		if is {
-			return yes
-		}
-		return no
-	}
-	for _, x := range out.Adapters {
-		link := word(x.LinkUp, "up", "down")
-		if x.Flaps {
-			link += ", flaps"
-		}
-		g.Add(x.Lab, x.Node, x.NIC, x.Model, x.MAC, words.Rate(float64(x.RateBits)), word(x.Connected, "connected",
-			"lost"),
-			word(x.Driver, "ready", "none"), link, fmt.Sprint(x.LinkDowns), fmt.Sprint(x.Resets), string(x.Fault))
-	}
-	return g
-}
-
-// nicFaults are the kinds of faults, with what each is.
-var nicFaults = []struct {
-	kind check.Fault
-	help string
-}{
-	{check.FaultLink, "the link is down, with the cable in place"},
-	{check.FaultCable, "the cable is pulled: the driver reports \"Cable unplugged\""},
-	{check.FaultFlap, "the link goes down for a second, comes back for a second, and so on"},
-	{check.FaultCommands, "the firmware takes commands and answers none; the driver waits 60 s for each"},
-	{check.FaultFirmware, "the firmware has stopped with a fatal error, which the health buffer says"},
-	{check.FaultAssert, "likewise, but the reset by which the driver recovers it helps"},
-	{check.FaultBus, "the adapter has lost its PCIe link: all reads give ones"},
 }
 
 // newNICFaultCmd makes rackless nic fault.
@@ -124,8 +78,8 @@ func newNICFaultCmd(a *app) *cobra.Command {
 takes the place of an earlier one. Kinds:
 
 `
-	for _, f := range nicFaults {
-		long += fmt.Sprintf("  %-13s %s\n", f.kind, f.help)
+	for _, f := range check.Faults {
+		long += fmt.Sprintf("  %-13s %s\n", f.Kind, f.Help)
 	}
 	cmd := &cobra.Command{
 		Use:   "fault NODE",
@@ -139,39 +93,30 @@ rackless verify has a finding for each of them, see rackless explain RL501.`,
 		Example: `  rackless nic fault vm00 --kind fw-fatal
   rackless nic fault pair/vm00 --kind cable --for 5s
   rackless nic fault vm00 --clear`,
-		Args:              exactArgs(1, "one node"),
+		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case unset == (kind != ""):
-				return usagef(cmd, "want --kind or --clear")
+				return cli.Usagef(cmd, "want --kind or --clear")
 			case last < 0 || last > 0 && unset:
-				return usagef(cmd, "--for %v: it is a time after which a --kind ends", last)
+				return cli.Usagef(cmd, "--for %v: it is a time after which a --kind ends", last)
 			}
 			return a.onAdapter(cmd.Context(), format, args[0], nic, func(ctx context.Context, x rack.Adapted,
 				node string, i int) error {
-				err := x.SetFault(ctx, node, i, check.Fault(kind))
-				if err != nil || last == 0 {
-					return err
-				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(last):
-				}
-				// Whoever interrupts the wait wants its end all the same.
-				return x.SetFault(context.WithoutCancel(ctx), node, i, "")
+				return rack.Fail(ctx, x, node, i, check.Fault(kind), last)
 			})
 		},
 	}
 	var kinds []string
-	for _, f := range nicFaults {
-		kinds = append(kinds, string(f.kind))
+	for _, f := range check.Faults {
+		kinds = append(kinds, string(f.Kind))
 	}
-	enumFlag(cmd, &kind, "kind", "", "what fails", kinds...)
+	cli.EnumFlag(cmd, &kind, "kind", "", "what fails", kinds...)
 	cmd.Flags().StringVar(&nic, "nic", "", "the `DEVICE` in the node, such as eth1; else its first")
 	cmd.Flags().BoolVar(&unset, "clear", false, "end the fault")
 	cmd.Flags().DurationVar(&last, "for", 0, "end the fault after this time")
-	offerWords(cmd, "nic", "for")
+	cli.OfferWords(cmd, "nic", "for")
 	outputFlag(cmd, &format)
 	return cmd
 }
@@ -186,7 +131,7 @@ func newNICResetCmd(a *app) *cobra.Command {
 registrations, and the driver, which did not ask for that, has to notice and to recover it. Returns
 when it has, and the node's addresses are configured again.`,
 		Example:           "  rackless nic reset vm00",
-		Args:              exactArgs(1, "one node"),
+		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.onAdapter(cmd.Context(), format, args[0], nic, func(ctx context.Context, x rack.Adapted,
@@ -196,7 +141,7 @@ when it has, and the node's addresses are configured again.`,
 		},
 	}
 	cmd.Flags().StringVar(&nic, "nic", "", "the `DEVICE` in the node, such as eth1; else its first")
-	offerWords(cmd, "nic")
+	cli.OfferWords(cmd, "nic")
 	outputFlag(cmd, &format)
 	return cmd
 }
@@ -220,9 +165,9 @@ func (a *app) onAdapter(ctx context.Context, format, arg, nic string,
 	if err != nil {
 		return err
 	}
-	out := nicOutput{}
+	out := fabricview.Adapters{}
 	for _, x := range slices.DeleteFunc(all, func(x check.Adapter) bool { return x.Node != node }) {
-		out.Adapters = append(out.Adapters, labAdapter{r.Lab.Name, x})
+		out.Adapters = append(out.Adapters, fabricview.LabAdapter{Lab: r.Lab.Name, Adapter: x})
 	}
-	return a.print(format, out, nicGrid(out))
+	return a.print(format, out, fabricview.AdapterGrid(out))
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/show"
@@ -28,7 +29,7 @@ const (
 // JSON are in docs/json.md.
 func outputFlag(cmd *cobra.Command, format *string) {
 	*format = formatText
-	enumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON, formatYAML)
+	cli.EnumFlag(cmd, format, "output", "o", "how to print the result", formatText, formatJSON, formatYAML)
 }
 
 // print prints a value in a form for programs, or as the text that fmt makes of the other one.
@@ -141,13 +142,5 @@ func (a *app) inDirs(run func(context.Context, rack.Dirs, []string) error) func(
 
 // faultf is an error of what was looked at, and not of the program.
 func faultf(format string, args ...any) error {
-	return &exitError{exitFaults, fmt.Errorf(format, args...)}
-}
-
-// exitWith ends the program with the status of a command that has said everything itself.
-func exitWith(status int) error {
-	if status == 0 {
-		return nil
-	}
-	return &exitError{status, nil}
+	return &cli.Error{Code: exitFaults, Err: fmt.Errorf(format, args...)}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/appraise"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/google/go-cmp/cmp"
@@ -40,7 +41,7 @@ func shapes() map[string]func() any {
 		"ls":             func() any { return new(lsOutput) },
 		"emulate-ls":     func() any { return new(hostsOutput) },
 		"fabric":         func() any { return new(fabricview.Snapshot) },
-		"nic":            func() any { return new(nicOutput) },
+		"nic":            func() any { return new(fabricview.Adapters) },
 		"fabric-set":     func() any { return new(fabricview.Links) },
 		"baseline":       func() any { return new(baselineOutput) },
 		"results-check":  func() any { return new(appraise.Result) },
@@ -173,7 +174,7 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			return
 		}
 		text := formatText
-		if words := f.Value.(oneOf).words; !slices.Contains(words, formatJSON) || !slices.Contains(words, formatYAML) {
+		if words := cli.Words(f); !slices.Contains(words, formatJSON) || !slices.Contains(words, formatYAML) {
 			t.Errorf("%s: -o takes %v", c.CommandPath(), words)
 		}
 		if c.Name() == "inspect" || c.Name() == "plan" {
@@ -192,9 +193,9 @@ func TestAlternatives(t *testing.T) {
 	tests := []struct{ name, got, want string }{
 		{"one", words.Count(1, "node"), "1 node"},
 		{"none is many", words.Count(0, "node"), "0 nodes"},
-		{"one word", alternatives([]string{"a"}), "a"},
-		{"no word", alternatives(nil), ""},
-		{"three words", alternatives([]string{"a", "b", "c"}), "a, b or c"},
+		{"one word", cli.Alternatives([]string{"a"}), "a"},
+		{"no word", cli.Alternatives(nil), ""},
+		{"three words", cli.Alternatives([]string{"a", "b", "c"}), "a, b or c"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -85,14 +86,14 @@ times:
   rackless plan lab.yaml -o html > plan.html
   rackless plan lab.yaml --out plan/
   rackless plan lab.yaml -o json | jq '.nodes[].vcpus'`,
-		Args:              maxArgs(1, "one LAB.yaml"),
+		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
 			if o.fleet != "" && len(args) == 0 {
-				return usagef(cmd, "--fleet takes a file of requests")
+				return cli.Usagef(cmd, "--fleet takes a file of requests")
 			}
 			file, err := labFile(cmd, args)
 			if err != nil {
@@ -104,7 +105,7 @@ times:
 			return a.plan(cmd.Context(), o, file)
 		},
 	}
-	enumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON,
+	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print the plan", formTable, formatJSON,
 		formatYAML, formSVG, formHTML)
 	f := cmd.Flags()
 	o.add(cmd, "plan for")
@@ -119,11 +120,11 @@ times:
 		"limit of steps does not count then")
 	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
 		"the hosts in `DIR`")
-	enumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
-	offerWords(cmd, "whatif")
-	offerWords(cmd, "time-limit")
+	cli.EnumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
+	cli.OfferWords(cmd, "whatif")
+	cli.OfferWords(cmd, "time-limit")
 	for _, name := range []string{"out", "fleet"} {
-		offer(cmd, name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		cli.Offer(cmd, name, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		})
 	}
@@ -134,14 +135,14 @@ times:
 // variable of a script that is not set.
 func (o *planOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := notEmpty(cmd, "a file or directory", "host", "snapshot", "model", "out", "fleet"); err != nil {
+	if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot", "model", "out", "fleet"); err != nil {
 		return err
 	}
 	if err := o.hostFlags.check(cmd); err != nil {
 		return err
 	}
 	if o.limit <= 0 {
-		return usagef(cmd, "--time-limit %v: want more than 0", o.limit)
+		return cli.Usagef(cmd, "--time-limit %v: want more than 0", o.limit)
 	}
 	if f.Changed("time-limit") {
 		o.steps = math.MaxInt64 // who says how long waits as long
@@ -150,7 +151,7 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	without := func(one, why string, names ...string) error {
 		for _, name := range names {
 			if f.Changed(name) {
-				return usagef(cmd, "--%s and --%s do not go together: %s", one, name, why)
+				return cli.Usagef(cmd, "--%s and --%s do not go together: %s", one, name, why)
 			}
 		}
 		return nil
@@ -158,14 +159,14 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 	drawn := o.form == formSVG || o.form == formHTML
 	switch {
 	case drawn && (o.fleet != "" || o.dump || o.compare || o.explain && o.form == formSVG):
-		return usagef(cmd, "-o %s draws one plan: it goes with neither --fleet, --dump-problem nor --compare, and "+
+		return cli.Usagef(cmd, "-o %s draws one plan: it goes with neither --fleet, --dump-problem nor --compare, and "+
 			"--explain "+
 			"is for -o html", o.form)
 	case o.fleet != "":
 		return without("fleet", "it places many labs on many hosts, one after another",
 			"explain", "compare", "dump-problem", "out", "model", "whatif", "host", "snapshot", "time-limit")
 	case f.Changed("policy"):
-		return usagef(cmd, "--policy is for --fleet")
+		return cli.Usagef(cmd, "--policy is for --fleet")
 	case o.dump:
 		return without("dump-problem", "it prints the problem and does not solve it", "explain", "compare", "out",
 			"time-limit")
@@ -185,21 +186,21 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	}
 	q, err := planner.New(name, labFile, l, o.model)
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	q.Limit, q.Steps, q.Explain, q.Compare = o.limit, o.steps, o.explain, o.compare
 	edits := make([]advise.Edit, len(o.whatif))
 	// Edits are read before anything is planned: a slip in the second costs no search for the first.
 	for i, text := range o.whatif {
 		if edits[i], err = advise.ParseEdit(text); err != nil {
-			return usage(err) // it says --whatif's text
+			return cli.Usage(err) // it says --whatif's text
 		}
 	}
 	if o.dump {
 		// What is dumped is what would be solved: with the edits.
 		for _, e := range edits {
 			if h, l, err = e.Apply(h, l); err != nil {
-				return usage(err)
+				return cli.Usage(err)
 			}
 		}
 		if o.form == formTable {
@@ -235,7 +236,7 @@ func (a *app) refused(form string, q *planner.Query, err error) error {
 			return failed
 		}
 		if !fits {
-			return exitWith(exitFaults)
+			return cli.Exit(exitFaults)
 		}
 	}
 	if !fits {
@@ -258,7 +259,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 		files = directory.WithSums(files, made)
 		if err := directory.Write(o.outDir, files); err != nil {
 			if _, refused := errors.AsType[*directory.RefusedError](err); refused {
-				return usage(fmt.Errorf("--out: %w", err))
+				return cli.Usage(fmt.Errorf("--out: %w", err))
 			}
 			return err
 		}
@@ -316,7 +317,7 @@ func (a *app) planFleet(ctx context.Context, o planOptions, requests string) err
 	if requests != "-" {
 		var err error
 		if in, err = userfile.Open(requests); err != nil {
-			return usage(err)
+			return cli.Usage(err)
 		}
 		name = requests
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -57,11 +58,11 @@ ends with status 4, and continues at the next boot by itself (rackless-prepare.s
 LAB.yaml it continues with the lab that the host is prepared for.`,
 		Example: `  rackless prepare lab.yaml --dry-run
   rackless prepare lab.yaml --yes`,
-		Args:              maxArgs(1, "at most one lab file"),
+		Args:              cli.MaxArgs(1, "at most one lab file"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.resume && len(args) > 0 {
-				return usagef(cmd, "--resume continues with the lab that the host is prepared for: leave %s out",
+				return cli.Usagef(cmd, "--resume continues with the lab that the host is prepared for: leave %s out",
 					args[0])
 			}
 			return a.prepare(cmd.Context(), o, strings.Join(args, "")) // of which there is one, or none
@@ -180,11 +181,11 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 // agree shows steps and asks whether the host is to be changed; an error if not, or where nobody can be asked.
 func (a *app) agree(ctx context.Context, verb, form string, steps []change.Result, question string) error {
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
-		return usage(fmt.Errorf("%s changes this host: look with --dry-run, then say --yes", verb))
+		return cli.Usage(fmt.Errorf("%s changes this host: look with --dry-run, then say --yes", verb))
 	}
 	changeview.Write(a.out, steps, true)
 	if ok, err := a.confirm(ctx, question); err != nil || !ok {
-		return errors.Join(err, &exitError{exitFailed, errors.New("nothing was changed")})
+		return errors.Join(err, &cli.Error{Code: exitFailed, Err: errors.New("nothing was changed")})
 	}
 	return nil
 }
@@ -204,7 +205,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 			Lab: p.Lab.Name, Reboot: reboot, Steps: changeview.Steps(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
-		return &exitError{exitFaults, err}
+		return &cli.Error{Code: exitFaults, Err: err}
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nthe changes so far stay: rackless prepare continues, rackless rollback "+
@@ -223,7 +224,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 		fmt.Fprintln(a.out, text)
 	}
 	if reboot {
-		return exitWith(exitReboot)
+		return cli.Exit(exitReboot)
 	}
 	return nil
 }
@@ -242,7 +243,7 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		return err
 	}
 	if refused {
-		return exitWith(exitFaults)
+		return cli.Exit(exitFaults)
 	}
 	return nil
 }
@@ -277,14 +278,14 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	have, err := store.Load()
 	switch {
 	case errors.Is(err, host.ErrNotPrepared) && file == "":
-		return nil, false, usage(fmt.Errorf("%w: name a lab file", err))
+		return nil, false, cli.Usage(fmt.Errorf("%w: name a lab file", err))
 	case errors.Is(err, host.ErrNotPrepared):
 	case err != nil:
 		return nil, false, err
 	// Choices of the first preparation hold for all that follows: half of the steps would differ otherwise.
 	case file == "":
 		if o.Choices != (host.Choices{}) && o.Choices != have.Choices {
-			return nil, false, usage(errors.New("how the host is prepared was chosen when it was first prepared: " +
+			return nil, false, cli.Usage(errors.New("how the host is prepared was chosen when it was first prepared: " +
 				"rackless rollback first"))
 		}
 		return have, true, nil
@@ -297,7 +298,8 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 		if bytes.Equal(have.Lab.YAML(), l.YAML()) && (o.Choices == have.Choices || o.Choices == host.Choices{}) {
 			return have, true, nil
 		}
-		return nil, false, usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says something "+
+		return nil, false, cli.Usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says "+
+			"something "+
 			"else: rackless rollback first", have.Lab.Name, have.Made.Format(time.DateTime), file))
 	}
 	p, err = a.planHere(ctx, l, file, o.model)
@@ -327,7 +329,7 @@ func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.
 	file, model string) (*planner.Planned, error) {
 	q, err := planner.New(name, file, l, model)
 	if err != nil {
-		return nil, usage(err)
+		return nil, cli.Usage(err)
 	}
 	r, err := q.Solve(ctx, h, l)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
@@ -51,10 +52,10 @@ and the formulas. It changes nothing on the host.`,
 		Example: `  rackless recommend lab.yaml
   rackless recommend examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar
   rackless recommend lab.yaml --study contention --model-out model.json`,
-		Args:              maxArgs(1, "one LAB.yaml"),
+		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := notEmpty(cmd, "a file", "host", "snapshot", "model-out", "db"); err != nil {
+			if err := cli.NotEmpty(cmd, "a file", "host", "snapshot", "model-out", "db"); err != nil {
 				return err
 			}
 			if err := o.check(cmd); err != nil {
@@ -71,7 +72,7 @@ and the formulas. It changes nothing on the host.`,
 	o.add(cmd, "for")
 	f.StringArrayVar(&o.studies, "study", nil, "use only the study `NAME`; can be given several times")
 	dbFlag(cmd, &o.db)
-	enumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says",
+	cli.EnumFlag(cmd, &o.workload, "workload", "", "what the lab is for, in place of what its file says",
 		string(lab.WorkloadRDMALatency), string(lab.WorkloadRDMABandwidth),
 		string(lab.WorkloadGPUCompute), string(lab.WorkloadGPUCollective), string(lab.WorkloadCPUBandwidth),
 		string(lab.WorkloadMixed))
@@ -97,7 +98,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	// Without a model: what a model would change is part of the answer.
 	q, err := planner.New(name, labFile, l, "")
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	studies, err := a.recordedStudies(ctx, o.db, o.studies)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
@@ -43,14 +44,14 @@ for that, run a study.`,
 			}
 			// Lists and comparisons have JSON and text alone.
 			if format != "" && !show.ForPrograms(format) && format != formatText && (list || len(args) == 2) {
-				return usagef(cmd, "--format %s is of one result", format)
+				return cli.Usagef(cmd, "--format %s is of one result", format)
 			}
 			if show.ForPrograms(format) {
 				output = format
 			}
 			switch {
 			case list && len(args) > 1:
-				return usagef(cmd, "--list takes one lab at most")
+				return cli.Usagef(cmd, "--list takes one lab at most")
 			case list:
 				return a.listResults(kept, args, output)
 			case len(args) == 2:
@@ -82,7 +83,8 @@ for that, run a study.`,
 		},
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
-	enumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON, formatYAML,
+	cli.EnumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON,
+		formatYAML,
 		"csv")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
@@ -121,7 +123,8 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	}
 	// A result and its lab's name can be the same measurement: the last one.
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
-		return usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others", args[0],
+		return cli.Usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others",
+			args[0],
 			args[1], dirs[0]))
 	}
 	switch {

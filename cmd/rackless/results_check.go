@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/appraise"
 	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
@@ -43,7 +44,7 @@ and 1 if no figure can be held against anything.`,
   rackless results check nvbandwidth.json -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "want a log or a directory of logs")
+				return cli.Usagef(cmd, "want a log or a directory of logs")
 			}
 			return nil
 		},
@@ -56,7 +57,7 @@ and 1 if no figure can be held against anything.`,
 	cmd.Flags().StringVar(&device, "device", "",
 		"the RDMA or network device `NAME` of logs that name none (default: the "+
 			"fastest)")
-	enumFlag(cmd, &options.Format, "format", "", "what the logs are", importer.Formats()...)
+	cli.EnumFlag(cmd, &options.Format, "format", "", "what the logs are", importer.Formats()...)
 	outputFlag(cmd, &format)
 	return cmd
 }
@@ -68,7 +69,7 @@ func (a *app) resultsCheck(ctx context.Context, o importer.Options, snapshot, de
 	// Opened before the machine is read, which takes seconds: a wrong name costs nothing.
 	sources, closeAll, err := conduct.OpenSources(args)
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	defer closeAll()
 	h, name, err := planner.ReadHost(ctx, snapshot, a.in)

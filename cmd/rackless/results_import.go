@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/importer"
@@ -65,14 +66,14 @@ measure the runs, and neither interleaved nor randomised them.`,
   rackless study report pinning`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return usagef(cmd, "want a file or directory of results")
+				return cli.Usagef(cmd, "want a file or directory of results")
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error { return a.resultsImport(cmd.Context(), o, args) },
 	}
 	dbFlag(cmd, &o.db)
-	enumFlag(cmd, &o.Format, "format", "", "what the results are", importer.Formats()...)
+	cli.EnumFlag(cmd, &o.Format, "format", "", "what the results are", importer.Formats()...)
 	cmd.Flags().StringVar(&o.Name, "name", "", "`NAME` of the study (default: that of the first PATH)")
 	cmd.Flags().StringVar(&o.Factor, "factor", "", "`NAME` of what the levels of logs are levels of (default: variant)")
 	cmd.Flags().BoolVar(&o.replace, "replace", false, "replace a study of the same name")
@@ -83,7 +84,7 @@ measure the runs, and neither interleaved nor randomised them.`,
 func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []string) error {
 	sources, closeAll, err := conduct.OpenSources(args)
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	defer closeAll()
 	studies, err := importer.Import(sources, o.Options)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -45,7 +46,7 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 --timeout is stopped.`,
 		Example: `  rackless results query "SELECT metric, count(*), min(value), max(value) FROM sample GROUP BY metric"
   rackless results query --format csv "SELECT * FROM sample"`,
-		Args: exactArgs(1, "a question in SQL"),
+		Args: cli.ExactArgs(1, "a question in SQL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			db, err := a.readStudies(cmd.Context(), path)
 			if err != nil {
@@ -66,13 +67,13 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 			case err != nil && ctx.Err() != nil:
 				return err
 			case err != nil:
-				return usage(err) // what SQLite refuses is the statement: the caller's error
+				return cli.Usage(err) // what SQLite refuses is the statement: the caller's error
 			}
 			return end()
 		},
 	}
 	dbFlag(cmd, &path)
-	enumFlag(cmd, &format, "format", "", "how to print", "table", "csv", formatJSON, formatYAML)
+	cli.EnumFlag(cmd, &format, "format", "", "how to print", "table", "csv", formatJSON, formatYAML)
 	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
 	return cmd
 }

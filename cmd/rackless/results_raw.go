@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/study/conduct"
 )
 
@@ -21,11 +22,11 @@ RUN is the run's number: the column run of the view sample, and id of the table 
 and runs of early releases of rackless, have no output.`,
 		Example: `  rackless results query "SELECT DISTINCT run, cell, status FROM sample WHERE study = 'contention'"
   rackless results raw 17`,
-		Args: exactArgs(1, "the number of a run"),
+		Args: cli.ExactArgs(1, "the number of a run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil || run < 1 {
-				return usagef(cmd, "run %q: want a number, as the column run of the view sample has them", args[0])
+				return cli.Usagef(cmd, "run %q: want a number, as the column run of the view sample has them", args[0])
 			}
 			db, err := a.readStudies(cmd.Context(), path)
 			if err != nil {

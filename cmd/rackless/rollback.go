@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/changeview"
@@ -34,7 +35,7 @@ rollback and prepare refuse a journal that has lost lines. The message names the
 that are still known. --what-is-known undoes those, keeps the damaged journal under another name,
 lists what remains of rackless prepare after that, and ends with status 3.`,
 		Example: "  rackless rollback --dry-run",
-		Args:    exactArgs(0, "no argument"),
+		Args:    cli.ExactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.rollback(cmd.Context(), form, dryRun, yes, known)
 		},

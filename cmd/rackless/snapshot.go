@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 )
@@ -31,7 +32,7 @@ are kept. --keep-ids keeps the originals.`,
   rackless inspect --snapshot host.tar.zst`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return usagef(cmd, "the file to write stands behind -o: rackless snapshot -o %s", args[0])
+				return cli.Usagef(cmd, "the file to write stands behind -o: rackless snapshot -o %s", args[0])
 			}
 			return nil
 		},
@@ -39,13 +40,13 @@ are kept. --keep-ids keeps the originals.`,
 			// There is no default: what is written says much about a machine, and belongs where its owner wants
 			// it.
 			if out == "" {
-				return usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for " +
+				return cli.Usage(errors.New("where to? name a file with -o, such as -o host.tar.zst, or - for " +
 					"standard output"))
 			}
 			opts := inspect.SnapshotOptions{KeepIDs: keep, Tool: "rackless " + version}
 			if out == "-" {
 				if terminal.Of(a.out) != nil {
-					return usage(errors.New("standard output is a terminal: name a file with -o, or redirect"))
+					return cli.Usage(errors.New("standard output is a terminal: name a file with -o, or redirect"))
 				}
 				return inspect.WriteSnapshot(cmd.Context(), a.out, inspect.Live(), opts)
 			}
@@ -63,7 +64,7 @@ are kept. --keep-ids keeps the originals.`,
 // writeFile writes a new file, whole or not at all.
 func (a *app) writeFile(name string, force bool, write func(io.Writer) error) error {
 	if _, err := os.Lstat(name); err == nil && !force {
-		return usage(fmt.Errorf("%s is there already; --force writes over it", name))
+		return cli.Usage(fmt.Errorf("%s is there already; --force writes over it", name))
 	}
 	// It may name the machine: its owner decides who sees it.
 	if err := atomicfile.Write(name, 0o600, write); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -103,11 +104,11 @@ stop.`,
 		Example: `  rackless study run examples/studies/contention.yaml --dry-run
   rackless study run examples/studies/contention.yaml
   rackless study run examples/studies/isolation.yaml --reboot`,
-		Args: exactArgs(1, "a study file"),
+		Args: cli.ExactArgs(1, "a study file"),
 		RunE: func(cmd *cobra.Command, args []string) error { return a.studyRun(cmd.Context(), o, args[0]) },
 	}
 	dbFlag(cmd, &o.db)
-	enumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
+	cli.EnumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
 		"print the order of the runs and the smallest effect, and run nothing")
 	cmd.Flags().BoolVar(&o.restart, "restart", false, "delete the runs so far, and start over")
@@ -167,7 +168,7 @@ func readSpec(file string) (spec *study.Spec, text []byte, err error) {
 		}
 	}
 	if err != nil {
-		return nil, nil, usage(err)
+		return nil, nil, cli.Usage(err)
 	}
 	return spec, text, nil
 }
@@ -176,7 +177,7 @@ func readSpec(file string) (spec *study.Spec, text []byte, err error) {
 func (a *app) studyHolder() (*lock.Holder, error) {
 	l, err := lock.FromEnv(a.env)
 	if err != nil {
-		return nil, usage(err)
+		return nil, cli.Usage(err)
 	}
 	return l.Holder()
 }
@@ -185,7 +186,7 @@ func (a *app) studyHolder() (*lock.Holder, error) {
 func (a *app) lockStudies(run string) (unlock func(), err error) {
 	l, err := lock.FromEnv(a.env)
 	if err != nil {
-		return nil, usage(err)
+		return nil, cli.Usage(err)
 	}
 	return l.Take(run)
 }
@@ -215,7 +216,7 @@ func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec
 	}
 	r, err := rig.New(d, spec, labFile, up, planner)
 	if err != nil {
-		return nil, usage(fmt.Errorf("%s: %w", file, err))
+		return nil, cli.Usage(fmt.Errorf("%s: %w", file, err))
 	}
 	return r, nil
 }
@@ -357,7 +358,7 @@ the same report.
 --format html is one self-contained page; --out writes to a file.`,
 		Example: `  rackless study report contention
   rackless study report contention --format html --out contention.html`,
-		Args: exactArgs(1, "the name of a study, which rackless study ls shows, or its file"),
+		Args: cli.ExactArgs(1, "the name of a study, which rackless study ls shows, or its file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			doc, err := a.studyDocument(cmd.Context(), path, args[0])
 			if err != nil {
@@ -370,7 +371,7 @@ the same report.
 		},
 	}
 	dbFlag(cmd, &path)
-	enumFlag(cmd, &format, "format", "", "how to write it", formatText, "md", formatJSON, formatYAML, "csv", "html")
+	cli.EnumFlag(cmd, &format, "format", "", "how to write it", formatText, "md", formatJSON, formatYAML, "csv", "html")
 	cmd.Flags().StringVar(&out, "out", "", "write to `FILE` instead of printing")
 	return cmd
 }
@@ -419,7 +420,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 		Long:  `Lists the studies in the database, oldest first, with the number of runs by status.`,
 		Example: `  rackless study ls
   rackless study ls -o json`,
-		Args: maxArgs(0, "no arguments"),
+		Args: cli.MaxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := document.List{Studies: []document.Entry{}}
 			db, err := a.readStudies(cmd.Context(), path)
@@ -467,7 +468,7 @@ func newStudyRmCmd(a *app) *cobra.Command {
 		Long: `Deletes a study from the database, with its runs, figures and histograms. Its name can then be used
 again. The lab is not touched.`,
 		Example: `  rackless study rm demo`,
-		Args:    exactArgs(1, "the name of a study, which rackless study ls shows"),
+		Args:    cli.ExactArgs(1, "the name of a study, which rackless study ls shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := a.dbPath(path)
 			if err != nil {

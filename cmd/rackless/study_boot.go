@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/rig"
@@ -27,12 +28,12 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 				"rackless prepare %[2]s%[3]s; reboot\n"+
 				"then run the same command again to continue; with --reboot it does all of that by itself\n", err,
 				labFile, how)
-			return exitWith(exitReboot)
+			return cli.Exit(exitReboot)
 		}
 		return err
 	}
 	if a.uid != 0 {
-		return usage(errors.New("--reboot prepares this host and reboots it, which needs root"))
+		return cli.Usage(errors.New("--reboot prepares this host and reboots it, which needs root"))
 	}
 	on, err := rig.Continuation(a.binary(), spec.Name, file, o.db, o.accel, a.env)
 	if err != nil {
@@ -73,7 +74,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		if _, err := a.system().Program(ctx, "systemctl", "reboot"); err != nil {
 			return end(err)
 		}
-		return exitWith(exitReboot)
+		return cli.Exit(exitReboot)
 	}
 }
 
@@ -121,7 +122,7 @@ func (a *app) prepareForBoot(ctx context.Context, spec *study.Spec, file string,
 		p.Choices.NoReboot = !isolated
 		p.Made = time.Now().UTC().Truncate(time.Second)
 		err := a.prepareFor(ctx, prepareOptions{form: formTable, yes: true}, p, false)
-		if exit, ok := errors.AsType[*exitError](err); err != nil && (!ok || exit.code != exitReboot) {
+		if exit, ok := errors.AsType[*cli.Error](err); err != nil && (!ok || exit.Code != exitReboot) {
 			return false, fmt.Errorf("%w\nthe host is to be prepared for lab %s again: rackless prepare %s", err,
 				p.Lab.Name, rig.LabFile(file, spec.Lab))
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/ui"
 )
@@ -32,12 +33,12 @@ a file, which is created if it is missing, so the token stays the same. docs/ui.
 metrics.`,
 		Example: `  rackless ui
   rackless ui --listen 127.0.0.1:8080 --token-file ~/.config/rackless-token`,
-		Args: maxArgs(0, "no arguments"),
+		Args: cli.MaxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Only this machine's own address: the pages have no login but the token.
 			addr, err := ui.Loopback(listen)
 			if err != nil {
-				return usagef(cmd, "--listen %v", err)
+				return cli.Usagef(cmd, "--listen %v", err)
 			}
 			token := rand.Text() // 130 random bits
 			if cmd.Flags().Changed("token-file") {
@@ -65,7 +66,7 @@ func (a *app) serveUI(ctx context.Context, addr, token, db string) error {
 	}
 	held, err := lock.FromEnv(a.env)
 	if err != nil {
-		return usage(err)
+		return cli.Usage(err)
 	}
 	// The socket listens before the address is printed, so that whoever opens it at once is answered.
 	l, err := net.Listen("tcp", addr)

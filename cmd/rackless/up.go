@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
@@ -53,7 +54,7 @@ minute; after that a lab is up in seconds. Ctrl-C undoes what was begun.`,
 		}
 		// A flag that would be passed over is refused: whoever says --connect means a host.
 		if !rack.NeedsPlace(l) && (cmd.Flags().Changed("connect") || at.host != "") {
-			return usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
+			return cli.Usagef(cmd, "lab %s asks for nothing of a host: say driver: libvirt in %s", l.Name, file)
 		}
 		if rack.NeedsPlace(l) {
 			if o.Place, err = a.placement(ctx, l, file, at); err != nil {
@@ -62,7 +63,7 @@ minute; after that a lab is up in seconds. Ctrl-C undoes what was begun.`,
 		}
 		return a.up(ctx, d, l, o)
 	})
-	enumFlag(cmd, &o.Accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
+	cli.EnumFlag(cmd, &o.Accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
 	cmd.Flags().StringVar(&o.Kernel, "kernel", "",
 		"kernel image to use instead of Debian's, e.g. /boot/vmlinuz-$(uname -r)")
 	cmd.Flags().BoolVar(&o.Cold, "cold", false, "boot every node instead of cloning a template")
@@ -181,7 +182,7 @@ func accelText(accel string) string {
 // ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the
 // lab, and the file for messages.
 func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
-	cmd.Args, cmd.ValidArgsFunction = maxArgs(1, "one LAB.yaml"), completeLabFiles
+	cmd.Args, cmd.ValidArgsFunction = cli.MaxArgs(1, "one LAB.yaml"), completeLabFiles
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		file, err := labFile(cmd, args)
 		if err != nil {
@@ -206,9 +207,9 @@ func labFile(cmd *cobra.Command, args []string) (string, error) {
 	case err != nil:
 		return "", err
 	case len(files) == 0:
-		return "", usagef(cmd, "there is no lab file in this directory: name one, or make one with rackless init")
+		return "", cli.Usagef(cmd, "there is no lab file in this directory: name one, or make one with rackless init")
 	case len(files) > 1:
-		return "", usagef(cmd, "there are several lab files in this directory: name one of %s",
+		return "", cli.Usagef(cmd, "there are several lab files in this directory: name one of %s",
 			strings.Join(files, ", "))
 	}
 	return files[0], nil

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -55,9 +56,9 @@ made.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// A host and a lab are two targets: with both named, half of the findings would be of the other one.
 			if cmd.Flags().Changed("plan") {
-				return exactArgs(0, "no lab beside --plan")(cmd, args)
+				return cli.ExactArgs(0, "no lab beside --plan")(cmd, args)
 			}
-			return maxArgs(1, "one lab or lab file")(cmd, args)
+			return cli.MaxArgs(1, "one lab or lab file")(cmd, args)
 		},
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -75,7 +76,7 @@ made.`,
 			return a.verifyOnce(cmd.Context(), &o, v)
 		},
 	}
-	enumFlag(cmd, &o.form, "output", "o", "how to print the result", formatText, formatJSON, formatYAML, formJUnit)
+	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print the result", formatText, formatJSON, formatYAML, formJUnit)
 	f := cmd.Flags()
 	f.StringSliceVar(&o.only, "only", nil, "make only these checks, comma-separated, by name or RL number; see "+
 		"rackless explain")
@@ -83,10 +84,10 @@ made.`,
 	f.StringVar(&o.snapshot, "snapshot", "", "with --plan: the host of the snapshot `FILE`, and not this machine")
 	f.BoolVarP(&o.watch, "watch", "w", false, "check again and again, and print what changes")
 	f.DurationVar(&o.interval, "interval", o.interval, "time between two checks, with --watch")
-	offer(cmd, "only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	cli.Offer(cmd, "only", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return finding.Names(), cobra.ShellCompDirectiveNoFileComp // read when it is asked for
 	})
-	offerWords(cmd, "interval")
+	cli.OfferWords(cmd, "interval")
 	return cmd
 }
 
@@ -96,28 +97,28 @@ const formJUnit = "junit"
 // check refuses flags that contradict each other, and turns the names of checks into identifiers.
 func (o *verifyOptions) check(cmd *cobra.Command) error {
 	f := cmd.Flags()
-	if err := notEmpty(cmd, "a file", "plan", "snapshot"); err != nil {
+	if err := cli.NotEmpty(cmd, "a file", "plan", "snapshot"); err != nil {
 		return err
 	}
 	// Each round runs programs in the nodes: more often than that verify itself would be their load.
 	const least = time.Second
 	switch {
 	case o.snapshot != "" && o.plan == "":
-		return usagef(cmd, "--snapshot %s: a host is compared with a plan: add --plan", o.snapshot)
+		return cli.Usagef(cmd, "--snapshot %s: a host is compared with a plan: add --plan", o.snapshot)
 	case o.snapshot != "" && o.watch:
-		return usagef(cmd, "--watch and --snapshot do not go together: a snapshot does not change")
+		return cli.Usagef(cmd, "--watch and --snapshot do not go together: a snapshot does not change")
 	case o.watch && o.form == formJUnit:
-		return usagef(cmd, "--watch and -o junit do not go together: a report in XML has an end")
+		return cli.Usagef(cmd, "--watch and -o junit do not go together: a report in XML has an end")
 	case f.Changed("interval") && !o.watch:
-		return usagef(cmd, "--interval is for --watch")
+		return cli.Usagef(cmd, "--interval is for --watch")
 	case o.interval < least:
-		return usagef(cmd, "--interval %v: want %v or more", o.interval, least)
+		return cli.Usagef(cmd, "--interval %v: want %v or more", o.interval, least)
 	}
 	// Codes such as RL402 are taken as well, since findings and documents have those.
 	for i, name := range o.only {
 		c, ok := finding.Find(name)
 		if !ok || c.Name == "" {
-			return usage(fmt.Errorf("--only %s: no such check; rackless explain lists them", name))
+			return cli.Usage(fmt.Errorf("--only %s: no such check; rackless explain lists them", name))
 		}
 		o.only[i] = c.Name
 	}
@@ -138,7 +139,7 @@ func (a *app) verification(ctx context.Context, o *verifyOptions, args []string)
 			if t.Plan != nil {
 				what = "a host and its plan"
 			}
-			return nil, nil, usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what,
+			return nil, nil, cli.Usage(fmt.Errorf("--only %s: it is not among the checks of %s: %s", id, what,
 				strings.Join(all, ", ")))
 		}
 	}
@@ -213,7 +214,7 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	}
 	// Unknown counts as not OK: a script must not go on where a check could not be made.
 	if err == nil && len(finding.NotOK(findings)) > 0 {
-		return exitWith(exitFaults)
+		return cli.Exit(exitFaults)
 	}
 	return err
 }

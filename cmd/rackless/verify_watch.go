@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/verify"
@@ -53,7 +54,7 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 	}
 	// The status says how things were at the last look, for scripts that watch for a time.
 	if w.NotOK() > 0 {
-		return exitWith(exitFaults)
+		return cli.Exit(exitFaults)
 	}
 	if rounds == 0 { // nothing is known of what was never checked
 		return context.Cause(ctx)

@@ -5,6 +5,8 @@ import (
 	"runtime"
 
 	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/internal/cli"
 )
 
 // versionOutput is what version prints as JSON, see docs/json.md.
@@ -23,7 +25,7 @@ func newVersionCmd(a *app) *cobra.Command {
 		Short:   "Print the version of rackless",
 		Long:    "Prints the version of rackless, the release of Go that built it, and the platform it was built for.",
 		Example: "  rackless version\n  rackless version -o json",
-		Args:    exactArgs(0, "no argument"),
+		Args:    cli.ExactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
 			v := versionOutput{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 			return a.print(format, v, fmt.Sprintf("rackless %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch))

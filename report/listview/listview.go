@@ -68,3 +68,13 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 	}
 	return g
 }
+
+// Profiles has one row for each profile.
+func Profiles(all []*emulate.Profile) *show.Grid {
+	g := show.NewGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
+	for _, p := range all {
+		g.Add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), words.Bytes(int64(p.Memory())),
+			fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
+	}
+	return g
+}

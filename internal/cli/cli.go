@@ -1,0 +1,218 @@
+// Package cli has what all verbs of a cobra command line share: errors with exit codes, checks of arguments, and flags
+// that take one of a few words.
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
+)
+
+// CodeUsage is the exit code of errors of the caller: the command line or a file is wrong.
+const CodeUsage = 2
+
+// An Error ends the program with a code of its own. An empty err means that everything has been said.
+// Errors of all other kinds end the program with 1: only what a caller can tell apart has a code.
+type Error struct {
+	Code int
+	Err  error
+}
+
+// Error returns the text of the error, empty if everything has been said.
+func (e *Error) Error() string {
+	if e.Err == nil {
+		return ""
+	}
+	return e.Err.Error()
+}
+
+// Unwrap lets errors.Is and errors.As see the error inside.
+func (e *Error) Unwrap() error { return e.Err }
+
+// Exit ends the program with the status of a command that has said everything itself.
+func Exit(status int) error {
+	if status == 0 {
+		return nil
+	}
+	return &Error{status, nil}
+}
+
+// Usage marks an error as the caller's.
+func Usage(err error) error { return &Error{CodeUsage, err} }
+
+// Usagef is Usage with the command and where to read more.
+func Usagef(cmd *cobra.Command, format string, args ...any) error {
+	// The help is named and not printed: below forty lines of it the message would be out of sight.
+	where := ""
+	if cmd.HasParent() { // every message begins with "rackless: " already
+		where = strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ") + ": "
+	}
+	return Usage(fmt.Errorf("%s%s\nsee: %s --help", where, fmt.Sprintf(format, args...), cmd.CommandPath()))
+}
+
+// ExactArgs is cobra.ExactArgs with a message that names what is wanted.
+func ExactArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(n, n, what) }
+
+// MaxArgs allows up to n arguments.
+func MaxArgs(n int, what string) cobra.PositionalArgs { return RangeArgs(0, n, what) }
+
+// RangeArgs allows least to most arguments; what names them in the message.
+func RangeArgs(least, most int, what string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || len(args) > most {
+			return Usagef(cmd, "want %s, have %s", what, words.Count(len(args), "argument"))
+		}
+		return nil
+	}
+}
+
+// Finish makes the commands of a tree behave alike, where cobra leaves it to each: a command that
+// only holds others prints its help, and with a name that it does not have it is a usage error with
+// a suggestion; every error about arguments is a usage error.
+func Finish(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		Finish(c)
+	}
+	// cobra itself prints the help and ends with 0, also for a name that does not exist, which scripts
+	// would take for success.
+	if !cmd.Runnable() {
+		cmd.Args = unknownCommand
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		return
+	}
+	check := cmd.Args
+	// Without a check, cobra takes any arguments.
+	if check == nil {
+		return
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		if _, told := errors.AsType[*Error](err); err == nil || told {
+			return err
+		}
+		return Usagef(cmd, "%v", err)
+	}
+}
+
+// unknownCommand returns a usage error for a name that is no subcommand, with the names that are close to it.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	// cobra sets its default only where it looks for suggestions itself.
+	cmd.SuggestionsMinimumDistance = 2
+	names := cmd.SuggestionsFor(args[0])
+	for _, c := range cmd.Commands() {
+		if slices.Contains(c.SuggestFor, args[0]) { // no slip: what else is written alike is not meant
+			names = []string{c.Name()}
+		}
+	}
+	hint := ""
+	if len(names) > 0 {
+		hint = "; did you mean " + strings.Join(names, " or ") + "?"
+	}
+	return Usagef(cmd, "unknown command %q%s", args[0], hint)
+}
+
+// FlagError is what a wrong flag leads to: the flags' own words, the nearest flag that there is,
+// and where to read more.
+func FlagError(cmd *cobra.Command, err error) error {
+	hint := ""
+	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
+		if near := nearest(cmd, e.GetSpecifiedName()); near != "" {
+			hint = "; did you mean --" + near + "?"
+		}
+	}
+	if strings.Contains(err.Error(), "missing unit in duration") {
+		hint = "; want a number with its unit, such as 30s or 5m"
+	}
+	return Usagef(cmd, "%v%s", err, hint)
+}
+
+// nearest returns the flag of a command that is written most like name, or "".
+func nearest(cmd *cobra.Command, name string) string {
+	best, least := "", 3 // more than two slips are no slip
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := strictyaml.Distance(name, f.Name); !f.Hidden && d < least && d < len(f.Name) {
+			best, least = f.Name, d
+		}
+	})
+	return best
+}
+
+// oneOf is a flag that takes one of a few words. A wrong one is refused when the command line is read.
+type oneOf struct {
+	value *string
+	words []string
+}
+
+// EnumFlag adds a flag that takes one of the words, with completion. The value's present content is the default.
+func EnumFlag(cmd *cobra.Command, value *string, name, short, help string, words ...string) {
+	// The words stand in the help as well: a flag whose values have to be looked up elsewhere is not used.
+	cmd.Flags().VarP(oneOf{value, words}, name, short, help+": "+Alternatives(words))
+	OfferWords(cmd, name, words...)
+}
+
+// Offer says what a shell offers for a flag. It panics where there is no such flag.
+func Offer(cmd *cobra.Command, name string, f cobra.CompletionFunc) {
+	if err := cmd.RegisterFlagCompletionFunc(name, f); err != nil {
+		panic(err)
+	}
+}
+
+// OfferWords has a shell offer these words for a flag, and no files; without words, nothing.
+func OfferWords(cmd *cobra.Command, name string, words ...string) {
+	Offer(cmd, name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// NotEmpty refuses flags that are given an empty value: a variable of a script that is not set.
+func NotEmpty(cmd *cobra.Command, what string, names ...string) error {
+	for _, name := range names {
+		if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "" {
+			return Usagef(cmd, "--%s has an empty value: name %s, or leave it out", name, what)
+		}
+	}
+	return nil
+}
+
+// String is the word now; it makes oneOf a pflag.Value, together with Set and Type.
+func (o oneOf) String() string {
+	if o.value == nil { // pflag asks the zero value when it prints defaults
+		return ""
+	}
+	return *o.value
+}
+
+// Set refuses a word that is none of the list. pflag puts the name of the flag before the message.
+func (o oneOf) Set(s string) error {
+	if !slices.Contains(o.words, s) {
+		return fmt.Errorf("want %s", Alternatives(o.words))
+	}
+	*o.value = s
+	return nil
+}
+
+// Words returns the words of a flag that EnumFlag added, nil for others.
+func Words(f *pflag.Flag) []string {
+	o, _ := f.Value.(oneOf)
+	return o.words
+}
+
+// Type stands for the value in the help of a flag.
+func (oneOf) Type() string { return "WORD" }
+
+// Alternatives prints "a", "a or b", "a, b or c".
+func Alternatives(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
