@@ -50,9 +50,15 @@ func (s Sockets) SharedMemory(i int) string {
 	return fmt.Sprintf("/proc/self/fd/%d", firstDescriptor+len(s)+i)
 }
 
-// niceShared is the priority of QEMUs with shared memory below that of the processes that emulate their devices: a
-// guest that polls such a device waits for its process, which otherwise waits for the end of the guest's time slice.
-const niceShared = 5
+// niceShared returns the priority of QEMUs with shared memory, below that of the threads that emulate their devices: a
+// guest that polls such a device waits for its thread, which otherwise waits for the end of the guest's time slice. As
+// root those threads are above all others (vfiouser.Nice), and a QEMU need not be below other work of the machine.
+func niceShared() int {
+	if os.Geteuid() == 0 {
+		return 0
+	}
+	return 5
+}
 
 // A Machine is one QEMU as it is to be started.
 type Machine struct {
@@ -150,7 +156,7 @@ func (c *Child) run(cmd *exec.Cmd) error {
 		}
 		if len(c.machine.SharedMemory) > 0 {
 			// Now, before QEMU has started its threads, which inherit it. One that has ended already needs none.
-			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, niceShared)
+			_ = syscall.Setpriority(syscall.PRIO_PROCESS, cmd.Process.Pid, niceShared())
 		}
 		var err error
 		c.Process, err = FindProcess(cmd.Process.Pid)
