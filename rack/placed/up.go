@@ -1,11 +1,13 @@
 package placed
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -204,28 +206,72 @@ func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error 
 // ten.
 const nodeLimit = 20 * time.Minute
 
-// restartAfter is when a guest of an emulated host that does not answer is started again, once: five
-// times as long as guests there take on a machine that does nothing else.
-const restartAfter = 8 * time.Minute
+// restartAfter is when a guest of an emulated host that does not answer is started again: five times as long as guests
+// there take on a machine that does nothing else. restarts is how often.
+const (
+	restartAfter = 8 * time.Minute
+	restarts     = 3
+)
 
 // awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an
 // emulated host, and a guest under that host's KVM was seen to stand still in its boot
-// (docs/performance.md): it is started again.
+// (docs/performance.md): it is started again, at once where its console says so.
 func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
 	if !u.State.EmulatedHost || u.State.Accel != "kvm" {
 		return u.conn.AwaitAgent(ctx, domain)
 	}
-	patient, cancel := context.WithTimeout(ctx, restartAfter)
-	defer cancel()
-	agent, err := u.conn.AwaitAgent(patient, domain)
-	if err == nil || ctx.Err() != nil || patient.Err() == nil {
-		return agent, err
-	}
-	u.progress.Note("%s has not answered for %v: it is started anew (%v)", node, restartAfter, err)
-	if err := u.conn.Restart(ctx, domain); err != nil {
-		return nil, err
+	for range restarts {
+		patient, stop := context.WithCancelCause(ctx)
+		go func() { stop(u.standsStill(patient, node)) }()
+		agent, err := u.conn.AwaitAgent(patient, domain)
+		still := context.Cause(patient) // before it is stopped
+		stop(nil)
+		if err == nil || ctx.Err() != nil || still == nil {
+			return agent, err
+		}
+		u.progress.Note("%s %v: it is started anew (%v)", node, still, err)
+		if err := u.conn.Restart(ctx, domain); err != nil {
+			return nil, err
+		}
 	}
 	return u.conn.AwaitAgent(ctx, domain)
+}
+
+// standsStill waits until a guest has not answered for too long, or its console reports a lockup, and returns which.
+func (u *upRun) standsStill(ctx context.Context, node string) error {
+	console := ""
+	if u.input.ConsoleDir != "" {
+		console = render.ConsolePath(u.input.ConsoleDir, u.Lab.Name, node)
+	}
+	var old int64 // what it said before
+	if fi, err := os.Stat(console); err == nil {
+		old = fi.Size()
+	}
+	late := time.After(restartAfter)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-late:
+			return fmt.Errorf("has not answered for %v", restartAfter)
+		case <-time.After(5 * time.Second):
+		}
+		if lockedUp(console, old) {
+			return errors.New("has CPUs that stand still, as its console says")
+		}
+	}
+}
+
+// lockedUp reports whether the kernel wrote into its console, behind the first bytes, that a CPU stands still: it looks
+// for that itself, every few seconds (kernel/watchdog.c).
+func lockedUp(console string, behind int64) bool {
+	f, err := os.Open(console)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.NewSectionReader(f, behind, 1<<20))
+	return err == nil && bytes.Contains(text, []byte("watchdog: BUG: soft lockup - CPU#"))
 }
 
 // configureNode waits for the guest of a node and tells it who it is.
