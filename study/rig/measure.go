@@ -64,7 +64,7 @@ func options(m study.Measure) bench.Options {
 // placement and the nodes' answers, in the studies of docs/studies.
 const runTime = time.Second
 
-// incastTime is about what an incast took in the study examples/studies/incast.yaml.
+// incastTime is a guess of what an incast takes; a busy machine takes longer. It only makes the announced time.
 const incastTime = 10 * time.Second
 
 // Takes is about how long a run of the study takes, by what its file says of the tests: the mean
