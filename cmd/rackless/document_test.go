@@ -141,8 +141,16 @@ func wrong(list []typed, out string) (faults []string) {
 
 // typedInNodes types the commands in two nodes, and says what was wrong. run runs a script in the first or second one.
 func typedInNodes(run func(node int, script string) string) []string {
-	run(0, servers(typedOnClient))
-	faults := wrong(typedOnClient, run(1, script(typedOnClient)))
+	var out string
+	// perftest measures the clock of the CPU first. On a busy machine it says at times that it cannot, and its figures
+	// mean nothing then.
+	for range 5 {
+		run(0, servers(typedOnClient))
+		if out = run(1, script(typedOnClient)); !strings.Contains(out, "Correlation coefficient") {
+			break
+		}
+	}
+	faults := wrong(typedOnClient, out)
 	return append(faults, wrong(typedOnServer, run(0, script(typedOnServer)))...)
 }
 
