@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 )
 
 func TestAConsoleTellsOfALockup(t *testing.T) {
@@ -30,5 +31,22 @@ func TestAConsoleTellsOfALockup(t *testing.T) {
 	}
 	if lockedUp(filepath.Join(t.TempDir(), "none"), 0) {
 		t.Error("a console that is not there tells of a lockup")
+	}
+}
+
+func TestAGuestIsOverdueByTheOthers(t *testing.T) {
+	for _, tt := range []struct {
+		waited, other time.Duration
+		want          bool
+	}{
+		{7 * time.Minute, 0, false},
+		{9 * time.Minute, 0, true},
+		{2 * time.Minute, time.Minute, false},
+		{3 * time.Minute, time.Minute, true},
+		{7 * time.Minute, 5 * time.Minute, false},
+	} {
+		if got := overdue(tt.waited, tt.other); got != tt.want {
+			t.Errorf("waited %v, another took %v: got %v", tt.waited, tt.other, got)
+		}
 	}
 }
