@@ -282,13 +282,13 @@ func TestRefusedMessageIsPacedOnce(t *testing.T) {
 	p := g[0].p
 	start := p.s.now()
 	qa.send(testWQE{op: wqeSend, segs: [][]byte{dataSeg(at, key, 1000)}})
-	time.Sleep(200 * time.Millisecond) // the next try is after 655 ms
-	p.lock()
-	booked := p.net.Share(0) - start
-	p.unlock()
-	// 1000 bytes and headers take 87 ms of this wire.
-	if booked > 150*time.Millisecond {
-		t.Errorf("the wire is booked for %v", booked)
+	for booked := false; !booked; time.Sleep(time.Millisecond) {
+		p.lock()
+		booked = p.net.Share(0) > start
+		if due := p.Queues[qa.num].due; booked && due != 0 {
+			t.Errorf("a message that will be refused is booked until %v", due)
+		}
+		p.unlock()
 	}
 }
 
