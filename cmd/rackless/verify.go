@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -202,15 +203,12 @@ func (a *app) verifyOnce(ctx context.Context, o *verifyOptions, v *verify.Target
 	a.keep(o, v, findings)
 	switch o.form {
 	case formatJSON, formatYAML:
-		if findings == nil {
-			findings = []finding.Finding{} // none is [] for programs
-		}
-		err = show.Encode(a.out, o.form, findings)
+		err = show.Encode(a.out, o.form, append([]finding.Finding{}, findings...)) // none is [] for programs
 	case formJUnit:
 		err = report.JUnit(a.out, findings)
 	default:
 		err = a.show(report.Findings(findings, a.color()) +
-			fmt.Sprintf("%d checks, %d not ok\n", len(findings), len(finding.NotOK(findings))))
+			fmt.Sprintf("%s, %d not ok\n", words.Count(len(findings), "check"), len(finding.NotOK(findings))))
 	}
 	// Unknown counts as not OK: a script must not go on where a check could not be made.
 	if err == nil && len(finding.NotOK(findings)) > 0 {

@@ -40,8 +40,8 @@ func (a *app) watchVerify(ctx context.Context, o *verifyOptions, v *verify.Targe
 			}
 		}
 		if rounds == 0 && o.form == formatText {
-			fmt.Fprintf(a.out, "%s  %d checks, %d not ok; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339),
-				len(findings), w.NotOK(), o.interval)
+			fmt.Fprintf(a.out, "%s  %s, %d not ok; watching every %v, Ctrl-C ends it\n", at.Format(time.RFC3339),
+				words.Count(len(findings), "check"), w.NotOK(), o.interval)
 			if v.Unseen != "" {
 				fmt.Fprintf(a.err, "not checked: %s\n", v.Unseen)
 			}
