@@ -172,13 +172,16 @@ const startLimit = time.Second
 // there.
 func commandLine(dir string) []byte {
 	starting := true
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+	for began := time.Now(); ; {
 		b, err := os.ReadFile(filepath.Join(dir, "cmdline"))
 		if err != nil || len(b) > 0 || !starting || time.Since(began) > startLimit {
 			return b
 		}
-		// The start may have ended between the two reads: then the arguments are read once more.
-		starting = isStarting(dir)
+		// The start may have ended between the two reads: then the arguments are read once more, at once. Most of what
+		// has no arguments is kernel threads, of which there are hundreds.
+		if starting = isStarting(dir); starting {
+			time.Sleep(time.Millisecond)
+		}
 	}
 }
 
