@@ -46,7 +46,7 @@ var Faults = []struct {
 	Kind Fault
 	Help string
 }{
-	{FaultLink, "the link is down, with the cable in place"},
+	{FaultLink, "the port of the switch is shut, as by rackless fabric set --down"},
 	{FaultCable, "the cable is pulled: the driver reports \"Cable unplugged\""},
 	{FaultFlap, "the link goes down for a second, comes back for a second, and so on"},
 	{FaultCommands, "the firmware takes commands and answers none; the driver waits 60 s for each"},

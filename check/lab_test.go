@@ -85,10 +85,11 @@ func TestFaultsOfANode(t *testing.T) {
 			d := n.facts.Netdev("eth0")
 			d.State, d.Carrier = "down", new(false)
 		}, []string{
-			"link | vm01 eth0 | failed | operstate down, carrier 0 | the switch does not hold this port: rackless " +
-				"fabric pair shows it, rackless up LAB.yaml starts a dead switch again",
+			"link | vm01 eth0 | failed | operstate down, carrier 0 | rackless fabric pair shows the port: rackless " +
+				"fabric set pair --up opens one that is set down, and rackless up LAB.yaml starts a dead switch again",
 			noTraffic("vm01 eth0: link up: operstate down, carrier 0",
-				"the switch does not hold this port: rackless fabric pair shows it, rackless up LAB.yaml starts a "+
+				"rackless fabric pair shows the port: rackless fabric set pair --up opens one that is set down, and "+
+					"rackless up LAB.yaml starts a "+
 					"dead switch again"),
 		}},
 		{"the MTU is 1500, so the IB MTU is 1024 and pings do not fit", func(t *testing.T, f *fakeLab, n *fakeNode) {
@@ -276,7 +277,8 @@ func TestRulesOfHostsRunOnANode(t *testing.T) {
 	}{
 		{"a healthy node", "", "", nil},
 		{"its GIDs are all of RoCE v1", "RoCE v2", "IB/RoCE v1", []string{"RL090 eth0"}},
-		{"its only GIDs are link-local", "0000:0000:0000:0000:0000:ffff:0a00:0001", "fe80:0000:0000:0000:0000:0000:0000:0001",
+		{"its only GIDs are link-local", "0000:0000:0000:0000:0000:ffff:0a00:0001",
+			"fe80:0000:0000:0000:0000:0000:0000:0001",
 			[]string{"RL091 eth0"}},
 		{"its port is down and its link is up", "4: ACTIVE", "1: DOWN", []string{"RL092 eth0"}},
 	} {
@@ -454,7 +456,9 @@ func TestIdentity(t *testing.T) {
 			b.Netdev("eth0").MAC = "52:54:00:00:00:01"
 		},
 			"vm00 and vm01 have MAC 52:54:00:00:00:01"},
-		{"two have one node GUID", func(a, b, c *facts.Node) { rdmaDev(b, "rxe0").NodeGUID = rdmaDev(a, "rxe0").NodeGUID },
+		{"two have one node GUID", func(a, b, c *facts.Node) {
+			rdmaDev(b, "rxe0").NodeGUID = rdmaDev(a, "rxe0").NodeGUID
+		},
 			"vm00 and vm01 have node GUID 5054:00ff:fe00:0001"},
 		{"two have one address", func(a, b, c *facts.Node) {
 			port1(b, "rxe0").GIDs[1].GID = "0000:0000:0000:0000:0000:ffff:0a00:0001"

@@ -128,8 +128,8 @@ func linkFindings(l *lab.Lab, node string, nic lab.NIC, f *facts.Node) []finding
 			state += ", carrier 1"
 		default: // up, but nothing at the other end
 			state += ", carrier 0"
-			fixState = fmt.Sprintf("the switch does not hold this port: rackless fabric %s shows it, rackless up "+
-				"LAB.yaml starts a dead switch again", l.Name)
+			fixState = fmt.Sprintf("rackless fabric %s shows the port: rackless fabric set %[1]s --up opens one that "+
+				"is set down, and rackless up LAB.yaml starts a dead switch again", l.Name)
 		}
 	}
 	return []finding.Finding{

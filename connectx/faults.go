@@ -14,7 +14,6 @@ type Fault string
 // poll of the health buffer, every 2 s (health.c).
 const (
 	Healthy      Fault = ""
-	LinkDown     Fault = "link-down"    // nothing answers at the other end of the cable
 	Unplugged    Fault = "cable"        // the cable is out of its cage
 	Flapping     Fault = "flap"         // the link goes down and up again
 	HungCommands Fault = "hung-command" // the firmware takes commands and answers none
@@ -25,7 +24,7 @@ const (
 
 // Faults lists all faults.
 func Faults() []Fault {
-	return []Fault{LinkDown, Unplugged, Flapping, HungCommands, FatalError, Assertion, OffTheBus}
+	return []Fault{Unplugged, Flapping, HungCommands, FatalError, Assertion, OffTheBus}
 }
 
 // ofFirmware says that a reset ends the fault.

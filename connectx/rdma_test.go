@@ -637,7 +637,6 @@ func TestFaultsOfTheLink(t *testing.T) {
 		fault     Fault
 		down, end []event
 	}{
-		{LinkDown, []event{down}, []event{up}},
 		{Unplugged, []event{{eventModule, 0, moduleUnplugged}, down}, []event{{eventModule, 0, modulePlugged}, up}},
 		{Flapping, []event{down}, []event{up}},
 	} {
@@ -657,6 +656,11 @@ func TestFaultsOfTheLink(t *testing.T) {
 		if s := p.Status(); !s.Up || s.Fault != Healthy {
 			t.Errorf("after %s: %+v", c.fault, s)
 		}
+	}
+	p.SetLink(false)
+	p.SetLink(true)
+	if got := events(); !reflect.DeepEqual(got, []event{down, up}) {
+		t.Errorf("a link that goes down at the other end and comes back: events %v", got)
 	}
 	if s := p.Status(); s.LinkDowns != 3 || s.Flaps {
 		t.Errorf("after three faults that were cleared: %+v", s)

@@ -55,11 +55,13 @@ type bridge struct {
 	tell    func(direct bool) // see Config.Direct; nil for none
 	seen    bool              // frames must pass the switch: what tell was told last, the other way round
 
-	epoch     time.Time // zero of the monotonic clock
-	shaped    []*port   // those with impaired links
-	paused    []*conn   // senders whose NICs were paused
-	timer     *timer    // nil before the first impairment
-	readLimit int       // of one read, at most readSize
+	down      func(port string, down bool) error // see Config.Down; nil for none
+	downMu    sync.Mutex                         // held while down runs
+	epoch     time.Time                          // zero of the monotonic clock
+	shaped    []*port                            // those with impaired links
+	paused    []*conn                            // senders whose NICs were paused
+	timer     *timer                             // nil before the first impairment
+	readLimit int                                // of one read, at most readSize
 
 	mu     sync.Mutex
 	wakefd int // eventfd that ends epoll_wait when calls has something
@@ -257,6 +259,30 @@ func (b *bridge) tellDirect() {
 		b.tell(!seen)
 	}
 	b.seen = seen
+}
+
+// tellDown tells of ports that were set down or up, or have a new NIC. It must not run in the loop.
+func (b *bridge) tellDown(names []string) error {
+	if b.down == nil {
+		return nil
+	}
+	b.downMu.Lock()
+	defer b.downMu.Unlock()
+	var errs []error
+	for _, name := range names {
+		i, is := -1, false
+		err := b.do(func() error { // the state of now: another call may have changed it since
+			if i = b.portIndex(name); i >= 0 {
+				is = b.ports[i].link.Down
+			}
+			return nil
+		})
+		if err == nil && i >= 0 {
+			err = b.down(name, is)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // portIndex returns where a port is among those of the switch; -1 if it has none of the name.

@@ -187,6 +187,7 @@ func (c *control) reply(out *json.Encoder, r response) bool {
 // answer runs one command other than capture.
 func (c *control) answer(req request) response {
 	var r response
+	var turned []string // ports that were set down or up
 	// It runs in the loop, which alone looks at the state of the switch.
 	err := c.b.do(func() error {
 		switch req.Command {
@@ -203,6 +204,11 @@ func (c *control) answer(req request) response {
 			if req.Link == nil {
 				return fmt.Errorf("link of port %q: the request has no link", req.Port)
 			}
+			for _, p := range c.b.ports {
+				if (req.Port == AllPorts || req.Port == p.Name) && p.link.Down != req.Link.Down {
+					turned = append(turned, p.Name)
+				}
+			}
 			return c.b.setLink(req.Port, *req.Link)
 		default:
 			return fmt.Errorf("unknown command %q: this switch knows %s, %s, %s, %s, %s and %s", req.Command,
@@ -210,6 +216,9 @@ func (c *control) answer(req request) response {
 		}
 		return nil
 	})
+	if err == nil {
+		err = c.b.tellDown(turned)
+	}
 	if err != nil {
 		return response{Error: err.Error()}
 	}

@@ -31,7 +31,7 @@ type PortCounters struct {
 
 	RxFlooded  uint64 `json:"rx_flooded"`  // rx frames sent to all ports: broadcast, multicast or unknown address
 	RxFiltered uint64 `json:"rx_filtered"` // rx frames not forwarded as their receiver is behind the same port
-	RxNowhere  uint64 `json:"rx_nowhere"`  // rx frames to flood while no other port was connected
+	RxNowhere  uint64 `json:"rx_nowhere"`  // rx frames to flood while no other port was connected, or of a shut port
 	Drops      Drops  `json:"drops"`
 
 	// MAC addresses learned on this port, aged ones included until their room is needed

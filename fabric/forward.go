@@ -77,11 +77,25 @@ func (b *bridge) forward(p *port, buf []byte) (used int, err error) {
 	return used, err
 }
 
+// discard is forward for a port that is down.
+func (b *bridge) discard(p *port, buf []byte) (used int, err error) {
+	for {
+		n, err := nextFrame(buf[used:])
+		if n == 0 {
+			return used, err
+		}
+		used += n
+		p.counters.RxFrames++
+		p.counters.RxBytes += uint64(n - prefixLen)
+		p.counters.RxNowhere++
+	}
+}
+
 // flood sends a frame to all connected ports but its own.
 func (b *bridge) flood(from *port, s span) {
 	sent := false
 	for _, p := range b.ports {
-		if p != from && p.conn != nil {
+		if p != from && p.conn != nil && !p.link.Down {
 			b.emit(p.conn, s)
 			sent = true
 		}

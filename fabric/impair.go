@@ -60,8 +60,16 @@ func (p *port) setLink(l Link) {
 	if l.PFC != p.link.PFC {
 		p.release(p.congested) // in the way in which they were held
 	}
+	was := p.link.Down
 	p.link = l
 	b.tellDirect()
+	if l.Down && !was {
+		b.table.forget(p) // so that nothing is sent to it but by flood, which asks
+		if p.shape != nil {
+			p.counters.Drops.Disconnected += p.shape.clear()
+		}
+		p.release(p.congested)
+	}
 	switch {
 	case p.shape != nil:
 		p.shape.set(p.Name, l, b.queueLimit, now)

@@ -25,6 +25,9 @@ const (
 //
 // Links survive the reconnection of their node. They are comparable.
 type Link struct {
+	// Down takes the link away in both directions, as the switch does that shuts a port: no frame passes, what was
+	// learned there is forgotten, and Config.Down tells whoever has the other end.
+	Down bool `json:"down,omitzero"`
 	// Rate is in bits a second of what a real wire would carry: the frame, padded to 60 bytes, and
 	// 24 bytes for preamble, checksum and gap. 0: no limit. So TCP with an MTU of 1500 gets 94.9 %
 	// of it, as on a real NIC.
@@ -77,9 +80,9 @@ type PFC struct {
 	Of   Priorities `json:"priorities,omitzero"`
 }
 
-// Impaired reports whether l does anything to frames.
+// Impaired reports whether l does anything to frames that pass. Where it is down none do.
 func (l Link) Impaired() bool {
-	l.Seed = 0
+	l.Seed, l.Down = 0, false
 	return l != Link{}
 }
 

@@ -15,6 +15,10 @@ type PortLink struct {
 // A LinkEdit is one setting that a call asks for.
 type LinkEdit struct{ Key, Text string }
 
+// DownKey is the key of a LinkEdit that sets a port down ("yes") or up again ("no"). It is none of
+// LinkKeys, since it is no setting of frames that pass.
+const DownKey = "down"
+
 // ChangeLinks returns the new links of the named ports, or of all if none is named. It returns
 // either all of them or an error.
 func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEdit) ([]PortLink, error) {
@@ -37,7 +41,9 @@ func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEd
 			l = Link{}
 		}
 		for _, e := range edits {
-			if err := l.Set(e.Key, e.Text); err != nil {
+			if e.Key == DownKey {
+				l.Down = e.Text == "yes"
+			} else if err := l.Set(e.Key, e.Text); err != nil {
 				return nil, fmt.Errorf("--%s: %w", e.Key, err)
 			}
 		}

@@ -91,6 +91,13 @@ func (p *port) ready(uint32) {
 	p.counters.Connects++
 	p.counters.Since = p.b.now()
 	p.b.log.Info("fabric: connected", "port", p.Name)
+	if p.link.Down {
+		go func() {
+			if err := p.b.tellDown([]string{p.Name}); err != nil {
+				p.b.log.Error("fabric: set down", "port", p.Name, "error", err)
+			}
+		}()
+	}
 }
 
 // sendBuffer is asked for each node's socket, in bytes.
@@ -158,7 +165,11 @@ func (c *conn) receive() {
 		c.close()
 		return
 	}
-	used, err := b.forward(p, b.buf[:held+n])
+	forward := b.forward
+	if p.link.Down {
+		forward = b.discard
+	}
+	used, err := forward(p, b.buf[:held+n])
 	if err != nil {
 		var bad *frameError
 		if errors.As(err, &bad) {

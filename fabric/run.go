@@ -28,6 +28,11 @@ type Config struct {
 	// process exchange need not pass the switch. It is called when that changes, and must not call the switch.
 	Direct func(bool)
 
+	// Down, if not nil, is told of a port that was set down or up again, and of one that is down
+	// where a NIC connects to it: the NIC is to lose its carrier. It runs beside the switch, one
+	// call at a time. Who set the port gets its error.
+	Down func(port string, down bool) error
+
 	now   func() time.Time // nil: time.Now
 	ready func(*bridge)    // if not nil, called when all sockets are there
 }
@@ -52,7 +57,7 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.close()) }()
-	b.tell = cfg.Direct
+	b.tell, b.down = cfg.Direct, cfg.Down
 	// Before the ports are made: their sockets would take the place of the other switch's.
 	if err := probe(cfg.Control); err != nil {
 		return err

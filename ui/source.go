@@ -118,9 +118,12 @@ func liveFabric(c fabric.Counters, l *lab.Lab, ports func(node string) []string)
 	return out
 }
 
-// linkWords is "delay 50us, loss 0.1%"; empty where nothing impairs the link.
+// linkWords is "set down, delay 50us, loss 0.1%"; empty where nothing impairs the link.
 func linkWords(l fabric.Link) string {
 	var words []string
+	if l.Down {
+		words = append(words, "set down")
+	}
 	for _, key := range fabric.LinkKeys() {
 		// A seed alone impairs nothing.
 		if v := l.Get(key); v != "0" && key != "seed" {

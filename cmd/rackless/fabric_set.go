@@ -47,7 +47,7 @@ func (f linkFlag) Set(text string) error {
 func newFabricSetCmd(a *app) *cobra.Command {
 	var format string
 	var ports []string
-	var reset bool
+	var reset, down, up bool
 	var edits []fabric.LinkEdit
 	cmd := &cobra.Command{
 		Use:   "set [NAME|LAB.yaml]",
@@ -60,18 +60,26 @@ Impairments act in this order: buffer and ECN marks, rate, loss, reordering, del
 last until they are changed or the lab is down, and survive the restart of a node. docs/fabric.md
 says how each works and how accurate it is.
 
+--down shuts a port, as the console of a switch does: the node's NIC loses its carrier, in both
+directions no frame passes, and verify says so, until --up or --clear. Also nic fault does it.
+
 Sizes need a unit (B, KiB, MiB), and so do rates (kbit, Mbit, Gbit) and times (us, ms, s);
 percentages need the sign.`,
 		Example: `  rackless fabric set pair --rate 1Gbit --delay 50us
   rackless fabric set pair --port vm01 --loss 0.1% --seed 1
   rackless fabric set pair --rate 100Mbit --ecn 30KiB:90KiB:10% --pfc 128KiB:64KiB
   rackless fabric set pair --rate 1Gbit --trust dscp --pfc 128KiB:64KiB:3
+  rackless fabric set pair --port vm01 --down
   rackless fabric set pair --clear`,
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(edits) == 0 && !reset {
+			if len(edits) == 0 && !reset && !down && !up {
 				return cli.Usagef(cmd, "want what to set, or --clear; rackless fabric shows what is set")
+			}
+			if down || up {
+				edits = append(edits, fabric.LinkEdit{Key: fabric.DownKey, Text: map[bool]string{true: "yes",
+					false: "no"}[down]})
 			}
 			r, c, err := a.openSwitch(args)
 			if err != nil {
@@ -104,6 +112,9 @@ percentages need the sign.`,
 	for _, key := range fabric.LinkKeys() {
 		cmd.Flags().Var(linkFlag{key, &edits}, key, linkFlags[key].help)
 	}
+	cmd.Flags().BoolVar(&down, "down", false, "shut the port: the node's NIC loses its carrier, and no frame passes")
+	cmd.Flags().BoolVar(&up, "up", false, "open a port that was shut")
+	cmd.MarkFlagsMutuallyExclusive("down", "up")
 	cmd.Flags().StringSliceVar(&ports, "port", nil, "of this node only; can be repeated (NODE.1 is its second NIC)")
 	cmd.Flags().BoolVar(&reset, "clear", false, "remove all impairments first")
 	outputFlag(cmd, &format)

@@ -44,6 +44,7 @@ type adapters struct {
 	mu     sync.Mutex
 	server *connectx.Server // nil while there has been none
 	seen   bool             // RDMA must pass the switch as frames
+	off    map[string]bool  // ports that the switch has set down
 	there  map[string]*adapter
 }
 
@@ -117,7 +118,7 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort 
 	var mu sync.Mutex // frames come from any goroutine
 	var buf []byte
 	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Socket: socket, Model: string(model),
-		RateBits: rate, Link: true, Frames: func(frame []byte) {
+		RateBits: rate, Link: !a.off[name], Frames: func(frame []byte) {
 			mu.Lock()
 			defer mu.Unlock()
 			buf = binary.BigEndian.AppendUint32(buf[:0], uint32(len(frame)))

@@ -39,8 +39,8 @@ type listed struct {
 // fail does what is asked of an adapter.
 func (a *adapters) fail(f *fault) error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	have := a.there[f.Port]
+	a.mu.Unlock() // the switch waits for it, and what the port sends waits for the switch
 	kind := connectx.Fault(f.Kind)
 	switch {
 	case have == nil:
@@ -74,9 +74,13 @@ func (a *agents) list() listed {
 				continue
 			}
 			s := have.port.Status()
+			kind := check.Fault(s.Fault)
+			if kind == "" && c.off[rack.PortName(n.Name, i)] {
+				kind = check.FaultLink
+			}
 			out.Adapters = append(out.Adapters, check.Adapter{Node: n.Name, NIC: nic.Name, Model: string(have.model),
 				MAC: have.mac, RateBits: connectx.Rate(string(have.model)), Connected: s.Connected, Driver: s.Driver,
-				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: check.Fault(s.Fault)})
+				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: kind})
 		}
 	}
 	return out
@@ -115,8 +119,29 @@ func (r *emulatedLab) Adapters(ctx context.Context) ([]check.Adapter, error) {
 	return got.Adapters, nil
 }
 
-// SetFault implements rack.Adapted.
+// SetFault implements rack.Adapted. That nothing answers at the other end of the cable is the switch's doing.
 func (r *emulatedLab) SetFault(ctx context.Context, node string, nic int, f check.Fault) error {
+	c, err := r.Switch()
+	if err != nil {
+		return err
+	}
+	have, err := c.Counters(ctx)
+	if err != nil {
+		return err
+	}
+	port := rack.PortName(node, nic)
+	for _, p := range have.Ports {
+		if down := f == check.FaultLink; p.Name == port && p.Link.Down != down {
+			p.Link.Down = down
+			if err := c.SetLink(ctx, port, p.Link); err != nil {
+				return err
+			}
+		}
+	}
+	if f == check.FaultLink {
+		_, err := ask(ctx, r.Dir, request{Fault: &fault{Port: port}}) // it has no other fault any more
+		return err
+	}
 	return r.change(ctx, node, fault{Port: rack.PortName(node, nic), Kind: f}, f == "")
 }
 

@@ -108,7 +108,10 @@ func fabricGrid(out *Snapshot) *show.Grid {
 	}
 	for _, p := range out.Ports {
 		link := "down"
-		if p.Connected {
+		switch {
+		case p.Link.Down:
+			link = "set down"
+		case p.Connected:
 			link = "up"
 		}
 		row := []string{p.Name, link, strconv.FormatUint(p.RxFrames, 10), words.Bytes(p.RxBytes),
@@ -139,9 +142,13 @@ func DescribeLinks(name string, c fabric.Counters) *Links {
 
 // Text has a row for each port. Values are as the flags take them.
 func (l *Links) Text() string {
-	g := show.NewGrid(linkHead()...)
+	g := show.NewGrid(append(linkHead(), "link")...)
 	for _, p := range l.Ports {
-		g.Add(append([]string{p.Name}, linkCells(p.Link)...)...)
+		state := ""
+		if p.Link.Down {
+			state = "set down"
+		}
+		g.Add(append(append([]string{p.Name}, linkCells(p.Link)...), state)...)
 	}
 	return g.String()
 }

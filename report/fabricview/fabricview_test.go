@@ -85,10 +85,11 @@ func TestLinkGrids(t *testing.T) {
 	if diff := cmp.Diff(want, Describe("pair", c, nil).Text()); diff != "" {
 		t.Errorf("fabric (-want +got):\n%s", diff)
 	}
+	c.Ports[1].Link.Down = true
 	want = "" +
-		"PORT   RATE  BURST  DELAY  JITTER  LOSS  REORDER  TRUST              ECN  BUFFER  PFC  SEED\n" +
-		"vm00  1Gbit      -   50us       -  0.1%        -      -  30KiB:90KiB:10%       -    -     -\n" +
-		"vm01      -      -      -       -     -        -      -                -       -    -     -\n"
+		"PORT   RATE  BURST  DELAY  JITTER  LOSS  REORDER  TRUST              ECN  BUFFER  PFC  SEED  LINK\n" +
+		"vm00  1Gbit      -   50us       -  0.1%        -      -  30KiB:90KiB:10%       -    -     -  -\n" +
+		"vm01      -      -      -       -     -        -      -                -       -    -     -  set down\n"
 	if diff := cmp.Diff(want, DescribeLinks("pair", c).Text()); diff != "" {
 		t.Errorf("fabric set (-want +got):\n%s", diff)
 	}
