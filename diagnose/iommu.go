@@ -1,6 +1,7 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -116,6 +117,53 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 			v.describe(wanted[0])),
 		Fix: "try a slot that is wired to the processor, or look for ACS in the firmware; otherwise give " +
 			"all devices of the group to one machine"})
+}
+
+// listedGroups says what the groups show where the text tells little else of the devices: find or a script that walks
+// /sys/kernel/iommu_groups was run to see who shares one. On other machines each group speaks for itself, and virsh
+// was asked for one device.
+func listedGroups(v *view, add func(finding.Finding)) {
+	if v.fromFiles() || len(v.IOMMU.Groups) == 0 || strings.HasPrefix(v.Provenance.Tool, "virsh") ||
+		slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool { return d.Link != nil || len(d.BARs) > 0 }) {
+		return
+	}
+	var evidence, shared []string
+	alone, unnamed := 0, false
+	for g := range each(v.IOMMU.Groups) {
+		members := v.endpoints(g)
+		if len(members) == 0 {
+			continue
+		}
+		if !slices.ContainsFunc(members, func(a topology.PCIAddr) bool { return !v.related(a, members[0]) }) {
+			alone++
+			continue
+		}
+		for _, a := range members {
+			d := v.tree.Device(a)
+			unnamed = unnamed || d == nil || d.Class == nil
+		}
+		shared = append(shared, fmt.Sprintf("group %d (%s)", g.ID, addresses(members)))
+		evidence = append(evidence, at(groupPath(g), addresses(g.Devices)))
+	}
+	var says []string
+	if len(shared) > 0 {
+		says = append(says, "the devices of a group go to one virtual machine together: "+words.Few(shared, 6, ", "))
+	}
+	if alone > 0 {
+		says = append(says, fmt.Sprintf("%s can be given away alone", words.Count(alone, "device")))
+	}
+	f := finding.Finding{Subject: "host", Evidence: words.Few(evidence, 6, "; "), Consequence: strings.Join(says, "; "),
+		Fix: "give all devices of a group to one machine, or try another slot"}
+	switch {
+	case len(shared) == 0:
+		f.Title = "no IOMMU group is shared"
+		f.Evidence = at("/sys/kernel/iommu_groups", words.Count(len(v.IOMMU.Groups), "group"))
+		f.Consequence = cmp.Or(f.Consequence, "there are only bridges in the groups")
+		f.Fix = "none is needed: bind what you give away to vfio-pci"
+	case unnamed:
+		f.Fix += "; bridges do not count: lspci -nn tells which these are"
+	}
+	add(f)
 }
 
 // related reports whether two functions always go together: functions of one device, as a GPU and

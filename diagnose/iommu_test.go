@@ -25,6 +25,16 @@ func acs(h *topology.Host, a topology.ACS) {
 	}
 }
 
+// groupListing is what a script that walks the IOMMU groups tells.
+func groupListing() *topology.Host {
+	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceLspci}}
+	for i, class := range []topology.ID24{0x030000, 0x040300, 0x010802} {
+		a := topology.PCIAddr{Bus: uint8(1 + i/2), Function: uint8(i % 2)}
+		h.PCI = append(h.PCI, topology.PCIDevice{Address: a, Class: &class, IOMMUGroup: new(1 + i/2)})
+	}
+	return h
+}
+
 func iommuCases() []testCase {
 	return []testCase{
 		{id: "RL020", found: true, name: "off, with cards to give away", set: func(h *topology.Host) {
@@ -88,6 +98,26 @@ func iommuCases() []testCase {
 					topology.PCIDevice{Address: address("0000:00:1b.0"), Class: new(topology.ID24(0x040300)),
 						IOMMUGroup: new(7)})
 			}},
+
+		{id: "RL027", found: true, name: "a listing of a GPU with its audio, and of a drive", from: groupListing},
+		{id: "RL027", found: true, name: "a listing in which a group is shared", from: groupListing,
+			set: func(h *topology.Host) { h.PCI[2].IOMMUGroup = new(1) }},
+		{id: "RL027", found: true, name: "a listing of a bridge alone", from: groupListing, set: func(h *topology.Host) {
+			h.PCI = h.PCI[:1]
+			h.PCI[0].Class = new(topology.ID24(0x060400))
+		}},
+		{id: "RL027", found: true, name: "a listing without names in which a group is shared", from: groupListing,
+			set: func(h *topology.Host) {
+				for i := range h.PCI {
+					h.PCI[i].Class, h.PCI[i].IOMMUGroup = nil, new(1)
+				}
+			}},
+		{id: "RL027", found: false, name: "lspci -vvv tells the links too", from: groupListing, set: func(h *topology.Host) {
+			h.PCI[0].Link = &topology.Link{Width: new(16)}
+		}},
+		{id: "RL027", found: false, name: "a snapshot", from: groupListing, set: func(h *topology.Host) {
+			h.Provenance.Kind = topology.SourceLive
+		}},
 
 		{id: "RL022", found: true, name: "the GPU's audio kept its driver", set: func(h *topology.Host) {
 			dev(h, "0000:06:00.1").Driver = "snd_hda_intel"

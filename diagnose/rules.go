@@ -61,6 +61,7 @@ func rules() []rule {
 		{"RL024", acsOverride},
 		{"RL025", per(groups, reservedRegions)},
 		{"RL026", redirectedGuest},
+		{"RL027", listedGroups},
 		{"RL030", per(resettable, noReset)},
 		{"RL031", per(resettable, busResetOnly)},
 		{"RL032", per(devices, dead)},

@@ -24,11 +24,9 @@ import (
 // Kinds of texts that stand for themselves as well, or are read by what reads machines.
 var (
 	kindHostJSON = &texts.Kind{Name: "JSON of rackless inspect", Key: "pci", Parse: parseHostJSON}
-	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hint: ":", Parse: lspci.Parse,
+	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hints: []string{":", "roup "}, Parse: lspci.Parse,
 		Command: texts.Command(`lspci`),
-		Form: lazyregexp.New(`^(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7] (?:"|Class |[0-9a-f]{4}: |` +
-			`[A-Z0-9][^:\n]*: )|^(?:Slot|Device):\s+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
-			`^-\[[0-9a-f:]+\]-`)}
+		Form:    lspci.Line}
 	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU0", "GPU1", "GPU2"}, Parse: smi.Parse,
 		Form:    lazyregexp.New(`^GPU[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),
 		Command: texts.Command(`nvidia-smi topo`)}

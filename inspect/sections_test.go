@@ -127,6 +127,17 @@ func TestFilesOfOneMachineAreToldFromThoseOfMany(t *testing.T) {
 	}
 }
 
+func TestAListingOfGroupsBelowAnotherText(t *testing.T) {
+	t.Parallel()
+	for _, listing := range []string{"IOMMU Group 14 01:00.0 VGA compatible controller [0300]: NVIDIA [10de:2184]\n",
+		"IOMMU Group 14:\n\t01:00.0 VGA compatible controller [0300]: NVIDIA [10de:2184]\n"} {
+		h := readText(t, "$ lscpu\nCPU(s): 4\n$ ./iommu.sh\n"+listing)
+		if len(h.PCI) != 1 || h.PCI[0].IOMMUGroup == nil || *h.PCI[0].IOMMUGroup != 14 {
+			t.Errorf("%q: read %+v", listing, h.PCI)
+		}
+	}
+}
+
 func TestFilesOfProcAsTexts(t *testing.T) {
 	for _, text := range []string{"BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro isolcpus=2-3 iommu=pt\n",
 		"[    0.000000] Command line: BOOT_IMAGE=/vmlinuz root=/dev/sda1 ro isolcpus=2-3 iommu=pt\n",

@@ -21,18 +21,20 @@ const (
 // groupText is how scripts name an IOMMU group.
 const groupText = `(?i:IOMMU[ _]?)?(?i:Group):?[ \t]*([0-9]+)[ \t]*[:\-]?(?:[ \t]+\[[^\]\n]*\])*`
 
+// startForm matches how a text of lspci starts: a function, a record for programs, a drawing. Quotes and indentation
+// may stand before it.
+const startForm = `(?m)^([> \t]*)(?:[*\-]+>?[ \t]+)?(?:` +
+	`(?:` + groupText + `[ \t]+)?(?:\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?)?` +
+	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z0-9][^:\n]*: )|` +
+	`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
+	`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`
+
 var (
-	// start matches how a text of lspci starts: a function, a record for programs, a drawing.
-	// Quotes and indentation may stand before it.
-	start = lazyregexp.New(`(?m)^([> \t]*)(?:` +
-		`(?:` + groupText + `[ \t]+)?(?:\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?)?` +
-		`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z0-9][^:\n]*: )|` +
-		`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
-		`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`)
+	start = lazyregexp.New(startForm)
 	// group matches a line of a list of IOMMU groups, as scripts that walk /sys/kernel/iommu_groups
 	// print it: a heading above the functions of a group, or the group before each. Between it and
 	// the function, scripts print IDs and marks.
-	group = lazyregexp.New(`^[*\- \t]*` + groupText + `(?:[ \t]+(\S.*))?$`)
+	group = lazyregexp.New(`^[*#=\- \t]*` + groupText + `(?:[*#=\- \t]*|[ \t]+(\S.*))$`)
 	// function matches the line that starts a function in a list.
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
 	// path matches one with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
@@ -47,6 +49,10 @@ var (
 	dump  = lazyregexp.New(`^([0-9a-f]{2,3}):((?: [0-9a-f]{2}){1,16})$`)
 	drawn = lazyregexp.New(`^(?:-(?:\+-)?\[|[ |]*[+\\]-)`)
 )
+
+// Line matches a line with which a text of lspci in a longer text begins, without indentation: those by which Sniff
+// tells a text, and the heading of an IOMMU group.
+var Line = lazyregexp.New(startForm + `|^(?i:IOMMU group) \d+:?$`)
 
 // Sniff reports whether head, the start of a text, looks like lspci's.
 func Sniff(head []byte) bool { return start.Match(head) }
@@ -182,7 +188,7 @@ func heading(line string) []string {
 // and marks: "\t[10de:1b80] [R] 04:00.0 VGA compatible controller: ...". Other lines stay as they
 // are.
 func unmarked(line string) string {
-	rest := strings.TrimLeft(line, " \t*-")
+	rest := strings.TrimLeft(line, " \t*->")
 	for strings.HasPrefix(rest, "[") {
 		_, after, ok := strings.Cut(rest, "]")
 		if !ok {

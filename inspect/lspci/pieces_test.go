@@ -24,7 +24,8 @@ func TestPiecesOfADrawing(t *testing.T) {
 		name, text string
 		want       []string // functions with what is above them
 	}{
-		{"out of the middle", piece, []string{"0000:00:00.0 pci0000:00", "0000:97:00.0 pci0000:97", "0000:97:02.0 pci0000:97",
+		{"out of the middle", piece, []string{"0000:00:00.0 pci0000:00", "0000:97:00.0 pci0000:97",
+			"0000:97:02.0 pci0000:97",
 			"0000:98:00.0 0000:97:02.0", "0000:98:00.1 0000:97:02.0", "0000:99:00.0 0000:98:00.0",
 			"0000:99:01.0 0000:98:00.0", "0000:9a:00.0 0000:99:00.0", "0000:9a:00.1 0000:99:00.0",
 			"0000:9b:00.0 0000:99:01.0"}},
@@ -72,8 +73,13 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 		"one line each": "IOMMU Group 12 " + gpu + "\nIOMMU Group 12 " + audio + "\nIOMMU Group 7 " + nic + "\n",
 		"one line each, with a dash": "Group 12 - " + gpu + "\nGroup 12 - " + audio + "\nGroup 7 - " + nic +
 			"\n",
-		"IDs and marks before the address": "IOMMU Group 12:\n\t[10de:1b80] [R] " + gpu + "\n\t[10de:10f0]     " + audio +
+		"IDs and marks before the address": "IOMMU Group 12:\n\t[10de:1b80] [R] " + gpu + "\n\t[10de:10f0]     " +
+			audio +
 			"\nIOMMU Group 7:\n\t[8086:1533] " + nic + "\n",
+		"headings that are framed": "### Group 12 ###\n\t" + gpu + "\n\t" + audio + "\n### Group 7 ###\n\t" + nic +
+			"\n",
+		"arrows": "IOMMU Group 12:\n    -> 0000:" + gpu + "\n    -> 0000:" + audio +
+			"\nIOMMU Group 7:\n    -> 0000:" + nic + "\n",
 		"IDs on one line": "Group:  12  [10de:1b80] [R] " + gpu + "\nGroup:  12  [10de:10f0]     " + audio +
 			"\nGroup:  7   [8086:1533] " + nic + "\n",
 	} {
@@ -100,7 +106,8 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 // grep leaves the lines of a link without the capability that they are in.
 func TestLinksThatGrepLeaves(t *testing.T) {
 	t.Parallel()
-	h, err := Parse([]byte("04:00.0 3D controller: NVIDIA Corporation GA102 (rev a1)\n\t\tLnkCap:\tPort #0, Speed 16GT/s, "+
+	h, err := Parse([]byte("04:00.0 3D controller: NVIDIA Corporation GA102 (rev a1)\n\t\tLnkCap:\tPort #0, Speed "+
+		"16GT/s, "+
 		"Width x16, ASPM L0s L1\n\t\tLnkSta:\tSpeed 5GT/s (downgraded), Width x4 (downgraded)\n"), "x")
 	if err != nil {
 		t.Fatal(err)

@@ -195,7 +195,7 @@ func (s *splitter) head(line string) *Kind {
 			if last != nil && last.Kind == k && !k.Single {
 				continue
 			}
-			if k.Hint != "" && !strings.Contains(line, k.Hint) {
+			if k.Hints != nil && !slices.ContainsFunc(k.Hints, func(h string) bool { return strings.Contains(line, h) }) {
 				continue
 			}
 			if slices.ContainsFunc(k.Heads, func(h string) bool { return strings.HasPrefix(line, h) }) &&

@@ -38,8 +38,8 @@ type Kind struct {
 	Many bool
 	// Single is set where each such beginning of a line begins a new text.
 	Single bool
-	// Hint is what each such line has in it, so that others need no closer look; "" for none.
-	Hint string
+	// Hints are of what each such line has one in it, so that others need no closer look; nil for none.
+	Hints []string
 	// Least is how many lines of Form a text must have that no command line names.
 	Least int
 	// Parse reads texts of a kind that another package knows.
@@ -83,7 +83,7 @@ var Kinds = []*Kind{
 	{Name: "ibstat", Heads: []string{"CA '"}, read: (*reader).ibstat, Many: true, Command: Command(`ibstat`)},
 	{Name: "ibstatus", Heads: []string{"Infiniband device '"}, read: (*reader).ibstatus, Many: true,
 		Command: Command(`ibstatus`)},
-	{Name: "ibdev2netdev", Heads: []string{""}, Hint: "==> ", Form: ibdevLine, read: (*reader).ibdev2netdev,
+	{Name: "ibdev2netdev", Heads: []string{""}, Hints: []string{"==> "}, Form: ibdevLine, read: (*reader).ibdev2netdev,
 		Command: Command(`ibdev2netdev`)},
 	{Name: "rdma link", Heads: []string{"link ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0"}, Form: rdmaLine,
 		Key: "ifindex", read: (*reader).rdmaLink, Command: Command(`rdma (?:-\w+ )*link`)},
@@ -105,10 +105,12 @@ var Kinds = []*Kind{
 		Command: Command(`virsh .*nodedev-dumpxml (\S+)`)},
 	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, read: (*reader).qmConfig, Many: true,
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
-	{Name: "dmesg", Heads: []string{""}, Hint: limitHint, Form: limitLine, read: (*reader).dmesgLimits,
+	{Name: "dmesg", Heads: []string{""}, Hints: []string{limitHint, "Adding "},
+		Form: lazyregexp.New(limitForm + "|" + groupAddedForm), read: (*reader).dmesg,
 		Command: Command(`(?:dmesg|journalctl)\b.*`)},
-	{Name: "IOMMU groups", Heads: []string{""}, Hint: "/iommu_groups/", Form: groupLink, read: (*reader).iommuGroups,
-		Command: Command(`(?:find|ls) .*/sys/kernel/iommu_groups\S*.*`)},
+	{Name: "IOMMU groups", Heads: []string{""}, Hints: []string{"/devices", "iommu_groups", "iommugroup"},
+		Key: "iommugroup", Form: groupListing, read: (*reader).iommuGroups,
+		Command: Command(`(?:(?:find|ls|tree) .*/sys/kernel/iommu_groups\S*.*|pvesh get \S*/hardware/pci.*)`)},
 	{Name: "lshw -json", Key: "class", read: (*reader).lshw, Command: Command(`lshw .*-json`)},
 	{Name: "lshw", Heads: []string{"*-", "description: "},
 		Form: lazyregexp.New(`^\*-[a-z0-9]+(?::\d+)?(?: +[A-Z].*)?$|` +
@@ -188,6 +190,8 @@ type reader struct {
 	Text
 	h     *topology.Host
 	notes where.Notes
+
+	functions map[topology.PCIAddr]int // where they are in h.PCI, see function
 }
 
 // note says that a line, counted from 0 in the text, could not be read.

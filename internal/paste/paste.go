@@ -48,8 +48,8 @@ var marks = []mark{
 // same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it.
 var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: )?`)
 
-// program is the name of a tool with which it begins its lines itself.
-var program = []byte("stress-ng: ")
+// own is what tools and scripts begin their lines with themselves: the name of the tool, a group of IOMMU groups.
+var own = regexp.MustCompile(`(?:stress-ng|Group): $`)
 
 // maxMarks bounds how many marks are taken off: a quoted log of a launcher below a logger has three.
 const maxMarks = 4
@@ -135,7 +135,7 @@ func withoutSame(text []byte) []byte {
 	// Names end alike where their beginnings are cut off: "node1: " and "node12: " have "node1" in common.
 	common = same.Find(common)
 	if named := bytes.HasSuffix(common, []byte(": ")); len(common) == 0 || named && lines < 3 ||
-		bytes.HasSuffix(common, program) {
+		own.Match(common) {
 		return text
 	}
 	return each(text, func(line []byte) []byte { return bytes.TrimPrefix(line, common) })

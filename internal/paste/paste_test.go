@@ -56,6 +56,8 @@ func TestCleanFindsWhatTheToolPrinted(t *testing.T) {
 		{"a quoted log of srun in a journal", before(before(table, "3: "), "> Apr 19 11:24:10 gpu14 srun[7]: "), table},
 		{"ranks of a launcher, and not of all lines", "0: a\nb\nc\nd\n", "0: a\nb\nc\nd\n"},
 		{"addresses are no ranks", "00:1f.0 ISA bridge\n00:1f.2 SATA\n", "00:1f.0 ISA bridge\n00:1f.2 SATA\n"},
+		{"groups of a script", "Group:  1  01:00.0\nGroup:  2  02:00.0\nGroup:  3  03:00.0\n",
+			"Group:  1  01:00.0\nGroup:  2  02:00.0\nGroup:  3  03:00.0\n"},
 		{"addresses with a domain", "0000:00:00.0 Host\n0000:00:01.0 PCI\n0000:00:02.0 VGA\n",
 			"0000:00:00.0 Host\n0000:00:01.0 PCI\n0000:00:02.0 VGA\n"},
 		{"keys of which two are alike", "mode: a\nmode: b\n", "mode: a\nmode: b\n"},
