@@ -14,7 +14,8 @@ const pciAddress = `[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]`
 
 var (
 	// groupPath matches the directory of a group, or its name in a drawing of tree.
-	groupPath = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?(\d+)/devices(?:[/:]|$)|^[│├└─|` + "`" + `\\+\s-]+(\d+)$`)
+	groupPath = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?(\d+)/devices(?:[/:]|$)|` +
+		`^[│├└─|` + "`" + `\\+\s-]+(\d+)$`)
 	// groupListing matches the lines that only a listing of the groups has: a member by its path, the
 	// heading of ls, and the directory itself as tree begins with it.
 	groupListing = lazyregexp.New(`(?:^|[\s./])(?:iommu_groups/)?\d+/devices(?:/` + pciAddress + `\b|/?:$)|` +

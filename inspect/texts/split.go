@@ -195,7 +195,8 @@ func (s *splitter) head(line string) *Kind {
 			if last != nil && last.Kind == k && !k.Single {
 				continue
 			}
-			if k.Hints != nil && !slices.ContainsFunc(k.Hints, func(h string) bool { return strings.Contains(line, h) }) {
+			if in := func(hint string) bool { return strings.Contains(line, hint) }; k.Hints != nil &&
+				!slices.ContainsFunc(k.Hints, in) {
 				continue
 			}
 			if slices.ContainsFunc(k.Heads, func(h string) bool { return strings.HasPrefix(line, h) }) &&
