@@ -25,6 +25,7 @@ type Adapter struct {
 	LinkDowns uint64 `json:"link_downs"` // since it was made
 	Resets    uint64 `json:"resets"`
 	Fault     Fault  `json:"fault,omitempty"`
+	Crash     string `json:"crash,omitempty"` // the panic of rackless that the fault is, if it is one
 }
 
 // Fault is how an adapter fails.
@@ -124,8 +125,12 @@ func adapterFindings(l *lab.Lab, all []Adapter) []finding.Finding {
 				continue
 			}
 			good, failed[i] = false, true
+			have := c.have
+			if a.Crash != "" {
+				have += "; rackless, which emulates it, has failed: " + a.Crash
+			}
 			out = append(out, finding.Finding{ID: c.id, Subject: a.Node + " " + a.NIC, Title: c.title,
-				Status: finding.Failed, Have: c.have, Want: c.want, Consequence: c.consequence,
+				Status: finding.Failed, Have: have, Want: c.want, Consequence: c.consequence,
 				Evidence: "rackless nic ls: " + a.text() + "; in the node: " + strings.ReplaceAll(c.where, "NIC",
 					a.NIC),
 				Fix: a.fix(l)})
@@ -163,7 +168,11 @@ func (a *Adapter) fix(l *lab.Lab) string {
 	if a.NIC != "eth0" {
 		which += " --nic " + a.NIC
 	}
-	return "rackless nic fault " + which + " --clear"
+	which = "rackless nic fault " + which + " --clear"
+	if a.Crash != "" {
+		which += "; please report the stack in rackless logs --daemon " + l.Name
+	}
+	return which
 }
 
 // lostAdapters returns the nodes that have an adapter of which their kernel cannot be asked, with the reason.

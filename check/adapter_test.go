@@ -46,6 +46,8 @@ func TestFaultsOfAdapters(t *testing.T) {
 		{"lost", func(a *Adapter) { a.Connected = false }, IDAdapter, true},
 		{"off the bus", func(a *Adapter) { a.Fault = FaultBus }, IDAdapterBus, true},
 		{"fatal error", func(a *Adapter) { a.Fault, a.LinkUp = FaultFirmware, false }, IDAdapterFirmware, true},
+		{"crash", func(a *Adapter) { a.Fault, a.Crash, a.LinkUp = FaultFirmware, "nil map", false }, IDAdapterFirmware,
+			true},
 		{"assertion", func(a *Adapter) { a.Fault, a.LinkUp = FaultAssert, false }, IDAdapterFirmware, true},
 		{"hung", func(a *Adapter) { a.Fault = FaultCommands }, IDAdapterCommands, true},
 		{"lost and hung", func(a *Adapter) { a.Connected, a.Fault = false, FaultCommands }, IDAdapter, true},
@@ -71,6 +73,10 @@ func TestFaultsOfAdapters(t *testing.T) {
 					checks++
 					if g.Status != finding.OK {
 						failed = append(failed, g.ID+" "+g.Subject)
+						if crash := tt.name == "crash"; strings.HasSuffix(g.Have, "has failed: nil map") != crash ||
+							strings.HasSuffix(g.Fix, "rackless logs --daemon pair") != crash {
+							t.Errorf("it has %q; %q", g.Have, g.Fix)
+						}
 						if g.Fix == "" || g.Consequence == "" || g.Evidence == "" || g.Code == "" {
 							t.Errorf("the finding lacks something: %+v", g)
 						}

@@ -94,22 +94,21 @@ func (p *Port) sendOne(q *queue) (end int, n uint64) {
 		return viaWire, 0
 	}
 	if peer != p {
-		if !p.lockPeer(peer) {
+		kept := p.lockPeer(peer)
+		defer p.unlockPeer(peer)
+		if !kept {
 			// The queue may have run, failed or gone in between.
 			_, late := p.waiting[q]
 			if p.Queues[q.Num] != q || late || q.State != roce.ReadyToSend || p.onWire(q) {
-				peer.mu.Unlock()
 				return waits, 0
 			}
 			if w, blocks, found = p.nextWQE(q); found {
 				p.parse(q, w, wr)
 			}
 			if !found || wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop {
-				peer.mu.Unlock()
 				return sent, 0 // look again
 			}
 		}
-		defer p.unlockPeer(peer)
 	}
 	m := message{p: p, q: q, wr: wr, blocks: blocks, peer: peer, src: p.src[:0], dst: p.dst[:0]}
 	end = m.run()

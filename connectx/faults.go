@@ -52,7 +52,7 @@ func (p *Port) SetFault(f Fault) {
 	case was.ofFirmware():
 		p.restart()
 	}
-	p.fault = f
+	p.fault, p.crashed = f, ""
 	p.faults++
 	if f == Healthy {
 		p.downAt = nil
@@ -163,6 +163,7 @@ type Status struct {
 	Up        bool // the port carries frames
 	Flaps     bool // the link went down several times within a minute
 	Fault     Fault
+	Crash     string // the panic of this program that the fault is, if it is one
 	LinkDowns uint64 // how often the link went down
 	Resets    uint64 // of the function
 }
@@ -175,7 +176,7 @@ func (p *Port) Status() Status {
 		return at < p.s.now()-flapWindow
 	})
 	return Status{Connected: p.connected, Driver: p.CmdQ != 0 && len(p.EQs) > 0, Up: p.up(), Fault: p.fault,
-		Flaps: len(recent) >= flaps, LinkDowns: p.downs, Resets: p.resets}
+		Crash: p.crashed, Flaps: len(recent) >= flaps, LinkDowns: p.downs, Resets: p.resets}
 }
 
 // fatalSyndrome is what the health buffer says: an error of the firmware's (MLX5_HEALTH_SYNDR_FW_ERR).

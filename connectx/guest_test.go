@@ -38,6 +38,7 @@ func newLab(t testing.TB, n int, nic NIC, cut func(frame []byte) bool) (*Server,
 			fmt.Printf(f+"\n", a...)
 		}
 	}})
+	s.strict = true
 	dir := t.TempDir()
 	var gs []*guest
 	var mu sync.Mutex

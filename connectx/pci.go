@@ -93,7 +93,7 @@ func (p *Port) hardReset() {
 		p.vscReset()
 	}
 	if p.fault.ofFirmware() {
-		p.fault, p.broken = Healthy, false
+		p.fault, p.crashed, p.broken = Healthy, "", false
 		p.faults++
 	}
 	p.dropState()

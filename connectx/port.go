@@ -35,6 +35,7 @@ type Port struct {
 	faults    int             // how often it changed
 	broken    bool            // the link is down because of it
 	downAt    []time.Duration // when the link went down last
+	crashed   string          // the panic that stopped the adapter
 	resets    uint64
 	downs     uint64 // how often the link went down; the guest's counter starts anew with each reset
 	beat      uint32
@@ -96,10 +97,14 @@ func (p *Port) lock() {
 }
 
 // unlock releases the port and sends the frames that were queued. No callback runs with the lock held: Frames leads
-// into the lab's switch, which may call Deliver of another port or block.
+// into the lab's switch, which may call Deliver of another port or block. Deferred, it ends a panic of who held the
+// lock: see crash.
 func (p *Port) unlock() {
+	if v := recover(); v != nil {
+		p.crash(v)
+	}
 	if p.netDirty {
-		p.poll(p.s.now())
+		p.guard(p.pollNow)
 	}
 	n := len(p.frames)
 	p.mu.Unlock()
@@ -130,7 +135,7 @@ func (p *Port) flushFrames() {
 		var done [][]byte
 		for n := 0; ; {
 			p.mu.Lock()
-			p.took(n)
+			p.guard(func() { p.took(n) })
 			p.pool = append(p.pool, done[:min(len(done), maxPool-min(maxPool, len(p.pool)))]...)
 			done, p.frames = p.frames, done[:0]
 			p.mu.Unlock()

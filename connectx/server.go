@@ -47,7 +47,8 @@ type Server struct {
 	ids   int // given to ports so far
 	gids  map[gidKey]*Port
 
-	timer *timer
+	timer  *timer
+	strict bool // a panic ends the program, as tests want it
 }
 
 // gidKey finds the port of an address on the wire. Both are needed: two guests may have the same link-local GID, and a

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 
@@ -151,7 +152,7 @@ func (s *Server) accept() {
 		s.rx = stream{fd: fd}
 		s.reader.Store(int64(unix.Gettid()))
 		s.dev.Connected()
-		err = s.serve()
+		err = s.guarded()
 		s.reader.Store(0)
 		if !s.closed.Load() {
 			s.logf("connection ends: %v", err)
@@ -235,6 +236,17 @@ const (
 const maxData = 1 << 20
 
 var le = binary.LittleEndian
+
+// guarded is serve, which ends a panic. The connection ends with it; the other devices of the
+// process live on. Panics of the device itself are for the device to end.
+func (s *Server) guarded() (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("panic: %v\n%s", v, debug.Stack())
+		}
+	}()
+	return s.serve()
+}
 
 // serve handles messages until the connection ends. A command that is wrong gets an error and the connection goes on; a
 // message that cannot be cut out of the stream ends it. The error is never nil.

@@ -18,6 +18,8 @@ type testDevice struct {
 	log []string
 	bar [0x1000]byte
 	s   *Server
+
+	panics bool // writes of 0xee do, which the log is to say
 }
 
 func (d *testDevice) note(s string) {
@@ -47,6 +49,9 @@ func (d *testDevice) Write(region int, off uint64, p []byte) {
 		return
 	}
 	copy(d.bar[off:], p)
+	if off == 0 && p[0] == 0xee && d.panics {
+		panic("an error of the device")
+	}
 	if off == 0 && p[0] == 0xd0 { // DMA
 		d.note("")
 		d.s.Mem.lock.RLock()
@@ -69,7 +74,16 @@ type client struct {
 func serve(t testing.TB) (*testDevice, *client) {
 	d := &testDevice{}
 	path := filepath.Join(t.TempDir(), "s")
-	s, err := Listen(Config{Path: path, BAR0: 0x1000, Vectors: 4, Maps: new(sync.RWMutex)}, d)
+	said := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if !strings.Contains(text, "panic: ") {
+			return
+		}
+		if d.note(text); !d.panics {
+			panic(text)
+		}
+	}
+	s, err := Listen(Config{Path: path, BAR0: 0x1000, Vectors: 4, Maps: new(sync.RWMutex), Log: said}, d)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,6 +418,24 @@ func TestReconnect(t *testing.T) {
 	if len(d.s.Mem.files) != 0 {
 		t.Error("memory of the first client is mapped still")
 	}
+}
+
+// A panic ends the connection of its client, and says where it began.
+func TestPanic(t *testing.T) {
+	d, c := serve(t)
+	d.panics = true
+	c.send(cmdRegionWrite, flagNoRply, region(0, RegionBAR0, []byte{0xee}))
+	for end := time.Now().Add(5 * time.Second); !strings.HasSuffix(d.told(), " disconnected"); {
+		if time.Now().After(end) {
+			t.Fatalf("the device was told %q", d.told())
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if said := d.told(); !strings.Contains(said, "panic: an error of the device") ||
+		!strings.Contains(said, "testDevice).Write") {
+		t.Errorf("the log says %q", said)
+	}
+	dial(t, d.s.cfg.Path).call(cmdReset, nil)
 }
 
 // FuzzMessages sends any bytes, with a file.

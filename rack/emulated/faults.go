@@ -80,7 +80,8 @@ func (a *agents) list() listed {
 			}
 			out.Adapters = append(out.Adapters, check.Adapter{Node: n.Name, NIC: nic.Name, Model: string(have.model),
 				MAC: have.mac, RateBits: connectx.Rate(string(have.model)), Connected: s.Connected, Driver: s.Driver,
-				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: kind})
+				LinkUp: s.Up, Flaps: s.Flaps, LinkDowns: s.LinkDowns, Resets: s.Resets, Fault: kind,
+				Crash: s.Crash})
 		}
 	}
 	return out
