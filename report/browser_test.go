@@ -23,6 +23,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/browsertest"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -245,7 +246,7 @@ func wantPoints(d Data) []string {
 	}
 	for _, x := range d.Distributions {
 		for _, p := range x.Points {
-			if show.IsLandmark(p.Quantile) {
+			if chart.IsLandmark(p.Quantile) {
 				out = append(out, "0 "+show.Exact(p.Us))
 			}
 		}

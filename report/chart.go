@@ -7,10 +7,10 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -126,65 +126,11 @@ func (s scope) limit(k chartPoint) float64 {
 	return 0
 }
 
-// Geometry of a chart, in units of its viewBox. 400 wide is a phone's width: text of size 12 stays
-// readable there, and a laptop shows two or three charts in a row.
-const (
-	chartWidth  = 400
-	plotHeight  = 210
-	plotRight   = 388
-	lineHeight  = 18
-	letterWidth = 6.6 // of a letter of size 12, on average and a little too wide
-)
-
-// A chart is one picture of lines over message sizes, ready to print.
-type chart struct {
-	ID, Title, Desc string // Desc is for those who cannot see the picture
-	Emulated        bool
-	Height          int
-	YLabel          string // the unit and, if all series share it, the metric
-	YLabelY         int
-	Top, Bottom     int    // of the plot
-	Left            string // of the plot, as far right as the longest label of the axis needs
-	XTicks, YTicks  []tick
-	XLabel          string
-	Series          []series
-	Limits          []show.Line // what the wire carries
-	LimitKey        *series     // of Limits, in the legend; nil where there are none
-	Bars            []bar       // instead of Series
-}
-
-// A tick is a gridline and its label.
-type tick struct{ At, Label string }
-
-// A series is a line of a chart.
-type series struct {
-	Name          string    // in the legend: the test, or the metric where all series are of one test
-	Color, Dash   int       // classes of the style sheet
-	Line, Band    show.Line // Band is empty unless the series is over many pairs
-	Key           string    // the marker in the legend
-	KeyX, KeyY    string    // where the legend's piece of line starts,
-	KeyEnd, TextX string    // where it ends, and where the name starts
-	Marks         []mark
-
-	marker                int // the shape, so that series differ in more than colour
-	points                []chartPoint
-	testName, metric, run string
-}
-
-// A mark is a point of a line or a bar: an element that can be pointed at, with the figure in it.
-type mark struct {
-	Path    string // the marker's shape; a bar has none
-	Whisker string // a line from the lowest to the highest value; empty if there is one value
-	Title   string // the figure in words, which browsers show on pointing at the mark
-	Value   string // the figure exactly, for programs
-	Bytes   int64  // message size; 0: the tool has none
-}
-
 // charts draws everything in a scope that can be drawn. Lines need three sizes: a line between two
 // would claim something about all that lies between them. What was measured at fewer sizes, or
 // without one, becomes bars. Every figure with one of the metrics below is drawn exactly once.
-func (s scope) charts(id string) []chart {
-	var out []chart
+func (s scope) charts(id string) []chart.Chart {
+	var out []chart.Chart
 	// scale are points of other charts with which the bars share their scale.
 	add := func(title, by string, wanted func(chartPoint) bool, logY bool, scale ...chartPoint) {
 		lines, rest := s.linesAndBars(wanted)
@@ -249,127 +195,150 @@ func (s scope) linesAndBars(wanted func(chartPoint) bool) (lines, bars []chartPo
 	return lines, bars
 }
 
-// axes finds the two axes for the points, spreads included. Charts of lines do not share them: a
+// lineChart draws the points as lines, one for each test, metric and run. Charts of lines do not share their axes: a
 // latency of a read may be ten times that of a write, and both must be readable.
-func (s scope) axes(keys []chartPoint, logY bool) (x, y show.Axis) {
-	lo, hi, small, large := math.Inf(1), 0.0, int64(math.MaxInt64), int64(0)
-	for _, k := range keys {
-		p := s.points[k]
-		lo, hi = min(lo, p.Min), max(hi, p.Max)
-		// Bars are of few figures, and have their limits in words.
-		if logY {
+func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.Chart {
+	c := chart.New(id, title, chart.Width)
+	c.Emulated = s.Emulated
+	all := linesOf(keys)
+	limits := s.limitLines(all)
+	var legend []chart.Series
+	for _, l := range all {
+		legend = append(legend, l.Series)
+	}
+	if len(limits) > 0 {
+		legend = append(legend, chart.Series{Name: "wire limit, headers counted", Class: wireLimit})
+	}
+	c.Legend(legend...)
+	x, lo, hi := s.span(keys)
+	y, scale := chart.LinearAxis(hi), "linear from zero"
+	if logY {
+		for _, k := range keys {
 			hi = max(hi, s.limit(k))
 		}
-		small, large = min(small, k.Bytes), max(large, k.Bytes)
+		y, scale = chart.LogAxis(lo, hi), "logarithmic"
 	}
-	y = show.LinearAxis(hi)
-	if logY {
-		y = show.LogAxis(lo, hi)
+	xName := "message size"
+	if keys[0].Metric == bench.MetricLoadLatency {
+		xName = "size of what is read"
 	}
-	return show.SizeAxis(small, large), y
-}
-
-// lineChart draws the points as lines, one for each test, metric and run.
-func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart {
-	c := chart{ID: id, Title: title, Emulated: s.Emulated, XLabel: "message size"}
-	var all []series
-	for _, k := range keys {
-		if n := len(all); n == 0 || !all[n-1].like(k.Test, k.Metric) || all[n-1].run != k.Run {
-			all = append(all, series{testName: k.Test, metric: k.Metric, run: k.Run})
-		}
-		last := &all[len(all)-1]
-		last.points = append(last.points, k)
-	}
-	first, last := all[0], all[len(all)-1]
-	if first.metric == bench.MetricLoadLatency {
-		c.XLabel = "size of what is read"
-	}
-	oneTest := first.testName == last.testName && first.metric != last.metric
-	x, y := s.axes(keys, logY)
 	// All lines of a chart have one unit: lines of two units would share an axis that is true for one of them.
-	metric := bench.MetricOf(first.metric)
-	c.YLabel = show.Unit(metric.Unit)
-	if !oneTest && metric.Label != "message rate" {
-		c.YLabel += ", " + metric.Label
+	metric := bench.MetricOf(keys[0].Metric)
+	unit := show.Unit(metric.Unit)
+	yName := unit
+	if !oneTest(all) && metric.Label != "message rate" {
+		yName += ", " + metric.Label
 	}
-	for i := range all {
-		se := &all[i]
-		se.Name = se.testName
-		if oneTest { // same test: the lines differ in metric
-			se.Name = bench.MetricOf(se.metric).Label
-			se.Dash = i
+	p := c.Plot(x, y, xName, yName)
+	for _, l := range limits {
+		var points []chart.Point
+		for _, k := range l {
+			points = append(points, chart.Point{X: float64(k.Bytes), Y: s.limit(k)})
 		}
-		se.Color, se.marker = i, i
-		if i > 0 && se.run != "" {
-			se.Color = all[i-1].Color
-			if !all[i-1].like(se.testName, se.metric) { // else it is the other run of the same
-				se.Color++
-			}
+		p.Line(chart.Series{Class: wireLimit}, points)
+	}
+	// Over many pairs the spread is a band: whiskers of ten lines would hide each other.
+	for _, l := range all {
+		points := s.pointsOf(l.keys)
+		if s.Pairs > 1 && slices.ContainsFunc(points, func(p chart.Point) bool { return p.Low < p.High }) {
+			p.Band(l.Series, points)
 		}
-		se.asRun()
 	}
-	colorRuns(all)
-	limits := s.limitLines(all)
-	if len(limits) > 0 {
-		c.LimitKey = &series{Name: "wire limit, headers counted"}
+	for _, l := range all {
+		p.Curve(l.Series, s.pointsOf(l.keys), s.Pairs == 1)
 	}
-	c.frame(all, &x, &y, sizeTick)
-	for i := range all {
-		s.draw(&all[i], x, y)
-	}
-	for _, points := range limits {
-		var line show.Line
-		for _, p := range points {
-			line.To(x.At(float64(p.Bytes)), y.At(s.limit(p)))
-		}
-		c.Limits = append(c.Limits, line)
-	}
-	scale := "linear from zero"
-	if logY {
-		scale = "logarithmic"
-	}
-	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", c.XLabel, strings.ToLower(title),
-		show.Unit(metric.Unit), scale, words.Count(len(keys), "point"))
+	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", xName, strings.ToLower(title), unit,
+		scale, words.Count(len(keys), "point"))
 	if len(limits) > 0 {
 		c.Desc += " A dashed line is what the wire carries."
 	}
 	c.Desc += " The figures are in the tables below."
-	return c
+	return c.Done()
 }
 
-// sizeTick is a tick of an axis of message sizes.
-func sizeTick(v float64) string { return show.Size(int64(v)) }
+// wireLimit is the class of lines that show what the wire carries.
+const wireLimit = "wire-limit"
 
-// like reports whether a line is of a test and metric.
-func (se *series) like(test, metric string) bool { return se.testName == test && se.metric == metric }
+// span is the axis of the sizes of points, and how far their figures go, spreads included.
+func (s scope) span(keys []chartPoint) (x chart.Axis, lo, hi float64) {
+	small, large := int64(math.MaxInt64), int64(0)
+	lo = math.Inf(1)
+	for _, k := range keys {
+		p := s.points[k]
+		lo, hi = min(lo, p.Min), max(hi, p.Max)
+		small, large = min(small, k.Bytes), max(large, k.Bytes)
+	}
+	return chart.SizeAxis(small, large), lo, hi
+}
+
+// A line is what one line of a chart is of.
+type line struct {
+	chart.Series
+	keys []chartPoint // alike but for their sizes
+}
+
+// linesOf parts points, which are sorted, into lines, and decides how these look. The runs of two results have one
+// colour, which says what they are of; dash and marker say whose they are.
+func linesOf(keys []chartPoint) []line {
+	var all []line
+	for _, k := range keys {
+		if n := len(all); n > 0 {
+			last := all[n-1].keys[0]
+			if last.Bytes = k.Bytes; last == k {
+				all[n-1].keys = append(all[n-1].keys, k)
+				continue
+			}
+		}
+		all = append(all, line{keys: []chartPoint{k}})
+	}
+	for i := range all {
+		l, of := &all[i], all[i].keys[0]
+		l.Series = chart.Series{Name: of.Test, Color: i, Marker: i}
+		if oneTest(all) { // the lines differ in metric
+			l.Name, l.Dash = bench.MetricOf(of.Metric).Label, i
+		}
+		if i > 0 && of.Run != "" {
+			l.Color = all[i-1].Color
+			before := all[i-1].keys[0]
+			if before.Test != of.Test || before.Metric != of.Metric { // else it is the other run of the same
+				l.Color++
+			}
+		}
+		l.Series = asRun(l.Series, of.Run)
+	}
+	if len(all) == 2 && all[0].keys[0].Run != all[1].keys[0].Run {
+		all[0].Color, all[1].Color = 0, 1 // as the bars of two runs have them
+	}
+	return all
+}
+
+// oneTest reports whether lines are of one test, and differ in metric.
+func oneTest(all []line) bool {
+	first, last := all[0].keys[0], all[len(all)-1].keys[0]
+	return first.Test == last.Test && first.Metric != last.Metric
+}
 
 // asRun makes the line of a run look as such where two results are compared: the colour says what,
 // dash and marker whose.
-func (se *series) asRun() {
-	if se.run == "" {
-		return
+func asRun(s chart.Series, run string) chart.Series {
+	if run != "" {
+		s.Name = run + ": " + s.Name
+		s.Dash = 0
+		if run == "B" {
+			s.Dash = 1
+		}
+		s.Marker = s.Dash
 	}
-	se.Dash, se.marker = 0, 0
-	if se.run == "B" {
-		se.Dash, se.marker = 1, 1
-	}
-	se.Name = se.run + ": " + se.Name
-}
-
-// colorRuns gives two lines that are the runs of one thing a colour each, as the bars have them.
-func colorRuns(all []series) {
-	if len(all) == 2 && all[0].run == "A" && all[1].run == "B" {
-		all[0].Color, all[1].Color = 0, 1
-	}
+	return s
 }
 
 // limitLines are the lines of what the wire carries. Tests whose limits are nearly the same, since
 // they differ in headers alone, share one.
-func (s scope) limitLines(all []series) [][]chartPoint {
+func (s scope) limitLines(all []line) [][]chartPoint {
 	const near = 1.3
 	var out [][]chartPoint
-	for _, se := range all {
-		known := slices.DeleteFunc(slices.Clone(se.points), func(k chartPoint) bool { return s.limit(k) <= 0 })
+	for _, l := range all {
+		known := slices.DeleteFunc(slices.Clone(l.keys), func(k chartPoint) bool { return s.limit(k) <= 0 })
 		if len(known) < 2 {
 			continue
 		}
@@ -387,92 +356,6 @@ func (s scope) limitLines(all []series) [][]chartPoint {
 	return out
 }
 
-// frame lays out legend, plot and ticks, and gives the axes their coordinates.
-func (c *chart) frame(all []series, x, y *show.Axis, xLabel func(float64) string) {
-	width := func(s string) float64 { return letterWidth * float64(utf8.RuneCountInString(s)) }
-	// The labels of the y axis end five units left of the plot: 14 is that gap and the margin. Labels are measured by
-	// letterWidth, since the page may have any font.
-	left := 14.0
-	for _, t := range y.Ticks {
-		left = max(left, 14+width(show.Tick(t)))
-	}
-	c.Left = show.Px(left)
-	x.From, x.To = left, plotRight-8
-	if n := len(x.Ticks); n > 0 { // the last label, which stands below the end, whole
-		x.To = min(x.To, chartWidth-2-width(xLabel(x.Ticks[n-1]))/2)
-	}
-
-	// The legend stands above the plot and wraps like text.
-	legendX, legendY := 8.0, 14
-	entries := make([]*series, len(all))
-	for i := range all {
-		entries[i] = &all[i]
-	}
-	if c.LimitKey != nil {
-		entries = append(entries, c.LimitKey)
-	}
-	for _, se := range entries {
-		// The style sheet has so many colours and dashes. Lines that share both still differ in their markers.
-		se.Color %= 6
-		se.Dash %= 4
-		se.Name = show.Cut(se.Name, 40)
-		// 26 for the piece of line, 8 for the gaps around it, and 14 to the next entry.
-		room := 34 + width(se.Name) + 14
-		if legendX > 8 && legendX+room > chartWidth {
-			legendX, legendY = 8, legendY+lineHeight
-		}
-		middle := float64(legendY) - 4
-		se.KeyX, se.KeyEnd, se.KeyY = show.Px(legendX), show.Px(legendX+26), show.Px(middle)
-		se.TextX = show.Px(legendX + 31)
-		se.Key = show.Marker(se.marker, legendX+13, middle)
-		legendX += room
-	}
-	c.YLabelY = legendY + lineHeight + 4
-	c.Top = c.YLabelY + 12
-	c.Bottom = c.Top + plotHeight
-	c.Height = c.Bottom + 42
-	y.From, y.To = float64(c.Bottom), float64(c.Top)
-	for _, t := range y.Ticks {
-		c.YTicks = append(c.YTicks, tick{show.Px(y.At(t)), show.Tick(t)})
-	}
-	for _, t := range x.Ticks {
-		c.XTicks = append(c.XTicks, tick{show.Px(x.At(t)), xLabel(t)})
-	}
-	c.Series = all
-}
-
-// to draws the line on to a point, and the mark there.
-func (se *series) to(x, y float64, m mark) {
-	se.Line.To(x, y)
-	m.Path = show.Marker(se.marker, x, y)
-	se.Marks = append(se.Marks, m)
-}
-
-// draw fills in the line and the marks of a series, and the band between lowest and highest.
-func (s scope) draw(se *series, x, y show.Axis) {
-	// Over many pairs the spread is a band: whiskers of ten lines would hide each other.
-	spreads := false
-	for _, k := range se.points {
-		p, at, m := s.points[k], x.At(float64(k.Bytes)), s.mark(k)
-		if p.Min < p.Max && s.Pairs == 1 {
-			m.Whisker = show.Path("M%s %sV%s", at, y.At(p.Min), y.At(p.Max))
-		}
-		se.to(at, y.At(p.Median), m)
-		spreads = spreads || p.Min < p.Max
-	}
-	if !spreads || s.Pairs == 1 {
-		return
-	}
-	for _, k := range se.points {
-		se.Band.To(x.At(float64(k.Bytes)), y.At(s.points[k].Max))
-	}
-	// Back along the lowest values, so that the path encloses the band.
-	for _, k := range slices.Backward(se.points) {
-		se.Band.To(x.At(float64(k.Bytes)), y.At(s.points[k].Min))
-	}
-	se.Band = append(se.Band, 'z')
-}
-
 // derivedText says of a figure that no tool printed it.
 const derivedText = "computed from another column"
 
@@ -488,8 +371,19 @@ func (k chartPoint) name() string {
 	return name
 }
 
-// mark is the text and the data of a point; its shape is the caller's.
-func (s scope) mark(k chartPoint) mark {
+// pointsOf are points as a chart draws them.
+func (s scope) pointsOf(keys []chartPoint) []chart.Point {
+	var out []chart.Point
+	for _, k := range keys {
+		p := s.points[k]
+		out = append(out, chart.Point{X: float64(k.Bytes), Y: p.Median, Low: p.Min, High: p.Max, Title: s.title(k),
+			Value: show.Exact(p.Median), Bytes: k.Bytes})
+	}
+	return out
+}
+
+// title is a point in words.
+func (s scope) title(k chartPoint) string {
 	p := s.points[k]
 	m := bench.MetricOf(k.Metric)
 	title := fmt.Sprintf("%s: %s %s %s", k.name(), p.figure(p.Median), show.Unit(m.Unit), m.Label)
@@ -509,45 +403,35 @@ func (s scope) mark(k chartPoint) mark {
 	if s.Emulated {
 		title += ", emulated"
 	}
-	return mark{Title: title, Bytes: k.Bytes, Value: show.Exact(p.Median)}
-}
-
-// A bar is a row of a chart of bars.
-type bar struct {
-	mark
-	Label, Text string // what was measured, above the bar; the figure, behind it
-	LabelY, Y   int
-	Color       int // of the style sheet
-	Width       string
-	TextX       string
+	return title
 }
 
 // barChart draws the points as horizontal bars with their figures written at the end. They start at
 // zero, and the longest that there could be is the largest of these points and of those in scale.
-func (s scope) barChart(id, title string, keys, scale []chartPoint) chart {
-	c := chart{ID: id, Title: title, Emulated: s.Emulated}
-	_, y := s.axes(slices.Concat(keys, scale), false)
+func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart {
+	c := chart.New(id, title, chart.Width)
+	c.Emulated = s.Emulated
+	_, _, hi := s.span(slices.Concat(keys, scale))
+	a := chart.LinearAxis(hi).Over(chart.Margin, chart.Width-102) // 102: room for the figure after the longest bar
 	unit := show.Unit(bench.MetricOf(keys[0].Metric).Unit)
-	y.From, y.To = 8, plotRight-90 // 90: room for the figure after the longest bar
-	for i, k := range keys {
-		m := s.mark(k)
+	for _, k := range keys {
 		p := s.points[k]
-		b := bar{mark: m, Label: show.Cut(k.name()+", "+bench.MetricOf(k.Metric).Label, 56),
-			Text: p.figure(p.Median) + " " + unit}
+		c.Paragraph("", chart.TextFont, k.name()+", "+bench.MetricOf(k.Metric).Label)
+		class := "pt s0"
 		if k.Run == "B" {
-			b.Color = 1
+			class = "pt s1"
 		}
-		b.LabelY = 16 + i*44
-		b.Y = b.LabelY + 6
-		b.Width = show.Px(max(1, y.At(p.Median)-y.From)) // 1: the smallest that can be seen and pointed at
-		b.TextX = show.Px(y.At(p.Max) + 6)
+		y := c.Y + 2
+		c.Rect(class, a.From, y, max(1, a.At(p.Median)-a.From), 16, s.title(k)) // 1: it can be seen and pointed at
+		bar := &c.Shapes[len(c.Shapes)-1]
+		bar.Value, bar.Bytes = show.Exact(p.Median), k.Bytes
 		if p.Min < p.Max {
-			b.Whisker = show.Path("M%s %sH%s", y.At(p.Min), float64(b.Y+8), y.At(p.Max))
+			c.Path("whisker", chart.Path("M%s %sH%s", a.At(p.Min), y+8, a.At(p.Max)), "")
 		}
-		c.Bars = append(c.Bars, b)
+		c.Text("", a.At(p.Max)+6, y+12, p.figure(p.Median)+" "+unit)
+		c.Y += 28
 	}
-	c.Height = 16 + len(keys)*44
 	c.Desc = fmt.Sprintf("Bars from zero, %s in %s. %s. The figures are in the tables below.",
 		strings.ToLower(title), unit, words.Count(len(keys), "bar"))
-	return c
+	return c.Done()
 }

@@ -3,7 +3,6 @@ package report
 import (
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"regexp"
@@ -16,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/report/chart"
 )
 
 // titles lists the charts of a scope.
@@ -23,7 +23,7 @@ func titles(s scope) []string {
 	var out []string
 	for _, c := range s.charts("c") {
 		kind := "lines"
-		if len(c.Bars) > 0 {
+		if strings.HasPrefix(c.Desc, "Bars") {
 			kind = "bars"
 		}
 		out = append(out, c.Title+": "+kind)
@@ -112,7 +112,7 @@ func TestMarksSayEverythingInWords(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := collect(Data{Samples: c.samples}).scopes()[0]
-			if got := s.mark(s.keys[0]).Title; got != c.want {
+			if got := s.title(s.keys[0]); got != c.want {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 		})
@@ -132,21 +132,39 @@ func TestLinesStayInThePlot(t *testing.T) {
 			d.Samples = append(d.Samples, s, rate)
 		}
 		for _, c := range collect(d).scopes()[0].charts("c") {
-			for _, s := range c.Series {
-				for i, n := range numbers.FindAllString(string(s.Line), -1) {
-					var v float64
-					fmt.Sscan(n, &v)
-					low, high := float64(c.Top), float64(c.Bottom)
-					if i%2 == 0 {
-						low, high = 0, chartWidth
+			var plot []float64 // left and bottom of the plot
+			for _, s := range c.Shapes {
+				if s.Class == "axis" {
+					for _, n := range numbers.FindAllString(s.D, -1) {
+						plot = append(plot, parsed(t, n))
 					}
-					if v < low-0.1 || v > high+0.1 {
+				}
+			}
+			for _, s := range c.Shapes {
+				if len(plot) == 0 || !strings.HasPrefix(s.Class, "line") || strings.Contains(s.D, "h") { // of the legend
+					continue
+				}
+				for i, n := range numbers.FindAllString(s.D, -1) {
+					low, high := plot[1]-210, plot[1]
+					if i%2 == 0 {
+						low, high = plot[0], chart.Width
+					}
+					if v := parsed(t, n); v < low-0.1 || v > high+0.1 {
 						t.Errorf("%s: coordinate %v is not within %v and %v", c.Title, v, low, high)
 					}
 				}
 			}
 		}
 	})
+}
+
+// parsed is a coordinate.
+func parsed(t interface{ Fatal(args ...any) }, s string) float64 {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
 }
 
 func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
@@ -258,11 +276,8 @@ func TestBarsOfLatencyShareOneScale(t *testing.T) {
 	}
 	var widths []float64
 	for _, c := range charts {
-		w, err := strconv.ParseFloat(c.Bars[0].Width, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		widths = append(widths, w)
+		bar := c.Shapes[slices.IndexFunc(c.Shapes, func(s chart.Shape) bool { return s.Value != "" })]
+		widths = append(widths, parsed(t, numbers.FindAllString(bar.D, -1)[2]))
 	}
 	if ratio := widths[1] / widths[0]; math.Abs(ratio-2) > 0.01 {
 		t.Errorf("bars of 100 and 200 us are %v wide, want the second twice as wide", widths)

@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -177,50 +177,53 @@ func testsOf(keys []chartPoint) []string {
 // ratioChart draws B / A over the message size, for every test of bandwidth: on the axes of the
 // figures themselves a tenth can hardly be seen. ok is false where there are not three sizes that
 // both have.
-func (s scope) ratioChart(id string) (c chart, ok bool) {
-	c = chart{ID: id, Title: "B / A: bandwidth by message size", Emulated: s.Emulated, YLabel: "B / A, average",
-		XLabel: "message size", LimitKey: &series{Name: "the same"}}
+func (s scope) ratioChart(id string) (out chart.Chart, ok bool) {
 	ratio := func(k chartPoint) float64 {
 		b := k
 		b.Run = "B"
 		return s.points[b].Median / s.points[k].Median
 	}
-	var all []series
-	high, small, large := 1.2, int64(math.MaxInt64), int64(0)
-	for _, test := range testsOf(s.keys) {
-		se := series{Name: test, Color: len(all), marker: len(all)}
-		for _, k := range s.keys {
-			wanted := k.Test == test && k.Metric == bench.MetricBWAverage && k.Run == "A" && k.Bytes > 0
-			if wanted && s.points[k].Median > 0 && ratio(k) > 0 {
-				se.points = append(se.points, k)
-			}
-		}
+	both := slices.DeleteFunc(slices.Clone(s.keys), func(k chartPoint) bool {
+		return k.Metric != bench.MetricBWAverage || k.Run != "A" || k.Bytes == 0 || s.points[k].Median <= 0 ||
+			ratio(k) <= 0
+	})
+	high := 1.2
+	var used []chartPoint
+	var legend []chart.Series
+	var curves [][]chart.Point
+	for _, test := range testsOf(both) {
+		var points []chart.Point
+		keys := slices.DeleteFunc(slices.Clone(both), func(k chartPoint) bool { return k.Test != test })
 		// Two points are no curve: the table says it better.
-		if len(se.points) < 3 {
+		if len(keys) < 3 {
 			continue
 		}
-		for _, k := range se.points {
-			high, small, large = max(high, ratio(k)), min(small, k.Bytes), max(large, k.Bytes)
-		}
-		all = append(all, se)
-	}
-	if len(all) == 0 {
-		return c, false
-	}
-	x, y := show.SizeAxis(small, large), show.LinearAxis(high)
-	c.frame(all, &x, &y, sizeTick)
-	c.Limits = []show.Line{show.Line(show.Path("M%s %sH%s", x.From, y.At(1), x.To))}
-	for i := range all {
-		for _, k := range all[i].points {
-			title := fmt.Sprintf("%s: B is %s times A", chartPoint{Test: k.Test, Bytes: k.Bytes}.name(),
+		for _, k := range keys {
+			high = max(high, ratio(k))
+			title := fmt.Sprintf("%s: B is %s times A", chartPoint{Test: test, Bytes: k.Bytes}.name(),
 				ratioNumber(ratio(k)))
-			all[i].to(x.At(float64(k.Bytes)), y.At(ratio(k)), mark{Bytes: k.Bytes, Value: show.Exact(ratio(k)),
-				Title: title})
+			points = append(points, chart.Point{X: float64(k.Bytes), Y: ratio(k), Bytes: k.Bytes,
+				Value: show.Exact(ratio(k)), Title: title})
 		}
+		legend = append(legend, chart.Series{Name: test, Color: len(legend), Marker: len(legend)})
+		curves, used = append(curves, points), append(used, keys...)
+	}
+	if len(curves) == 0 {
+		return out, false
+	}
+	c := chart.New(id, "B / A: bandwidth by message size", chart.Width)
+	c.Emulated = s.Emulated
+	same := chart.Series{Name: "the same", Class: wireLimit}
+	c.Legend(append(slices.Clone(legend), same)...)
+	x, _, _ := s.span(used)
+	p := c.Plot(x, chart.LinearAxis(high), "message size", "B / A, average")
+	p.Line(same, []chart.Point{{X: x.Lo, Y: 1}, {X: x.Hi, Y: 1}})
+	for i, points := range curves {
+		p.Curve(legend[i], points, false)
 	}
 	c.Desc = "Lines over message size (to the base of two): the average bandwidth of B as a multiple of that of A, " +
 		"linear from zero. A dashed line is where both are the same. The figures are in the table below."
-	return c, true
+	return c.Done(), true
 }
 
 // CompareCSV writes one line for each figure, for other programs.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/group"
-	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -87,8 +87,8 @@ func (d Data) distributionsOf(s scope, run string) []ranOf {
 }
 
 // distributionCharts draws the latencies of a pair, one chart for each test and size.
-func distributionCharts(id string, emulated bool, all []ranOf) []chart {
-	var out []chart
+func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
+	var out []chart.Chart
 	slices.SortStableFunc(all, func(a, b ranOf) int {
 		return cmp.Or(compareTests(a.Test, b.Test), cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Run, b.Run))
 	})
@@ -110,49 +110,33 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart {
 }
 
 // distributionChart draws latencies by the share that is at most as long. ok is false where there is nothing to draw.
-func distributionChart(id string, emulated bool, all []ranOf) (c chart, ok bool) {
-	c = chart{ID: id, Title: "Latencies, to the slowest", Emulated: emulated, YLabel: "µs",
-		XLabel: "share of latencies up to this one"}
-	lo, hi, deepest := math.Inf(1), 0.0, 0.99
-	var curves []series
+func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok bool) {
+	title := "Latencies, to the slowest"
+	var curves []chart.Distribution
 	var points [][]stats.Point
 	for _, d := range all {
 		usable := d.usable()
 		if len(usable) < 2 {
 			continue
 		}
-		for _, p := range usable {
-			lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
-		}
 		n := len(curves)
-		se := series{Name: chartPoint{Test: d.Test, Bytes: d.Bytes}.name(), run: d.Run, Color: n, marker: n, Dash: n}
+		se := chart.Series{Name: chartPoint{Test: d.Test, Bytes: d.Bytes}.name(), Color: n, Marker: n, Dash: n}
 		if d.Run != "" {
-			se.Color = 0
-			c.Title = "Latencies of " + se.Name
+			title = "Latencies of " + se.Name
+			se = asRun(se, d.Run)
+			se.Color = se.Dash // one of each run, in the colours that bars of runs have
 		}
-		se.asRun()
-		curves, points = append(curves, se), append(points, usable)
+		points = append(points, usable)
+		curves = append(curves, chart.Distribution{Series: se, Points: usable, Title: func(p stats.Point) string {
+			return landmarkTitle(se.Name, p, emulated)
+		}})
 	}
 	if len(curves) == 0 {
 		return c, false
 	}
-	colorRuns(curves)
-	x, y := show.DepthAxis(deepest), show.LogAxis(lo, hi)
-	c.frame(curves, &x, &y, show.DepthTick)
-	for i := range curves {
-		se := &curves[i]
-		for _, p := range points[i] {
-			px, py := x.At(show.Depth(p.Quantile)), y.At(p.Us)
-			if show.IsLandmark(p.Quantile) {
-				se.to(px, py, mark{Value: show.Exact(p.Us), Title: landmarkTitle(se.Name, p, emulated)})
-			} else {
-				se.Line.To(px, py)
-			}
-		}
-	}
-	c.Desc = fmt.Sprintf("Latencies by the share that is at most as long, on an axis that widens the slowest: 90, "+
-		"99, 99.9 and 99.99 per cent are equally far apart. %s.", words.Count(len(curves), "line"))
-	return c, true
+	drawn := chart.New(id, title, chart.Width)
+	drawn.Emulated = emulated
+	return drawn.Latencies("", "µs", curves, chart.SpanOf(points...)), true
 }
 
 // landmarkTitle is a point of a distribution in words.

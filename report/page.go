@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -40,7 +41,7 @@ func parsePage() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{
 		"size": show.Size, "time": show.Time, "fold": words.Fold,
 		"name": judgedName, "figure": judgedFigure, "reached": reached, "open": open, "cause": causeTitle,
-	}).Parse(pageHTML))
+	}).Parse(pageHTML + chart.Template))
 }
 
 // Page writes the report as one HTML page that needs nothing else: no network, no file beside it.
@@ -105,7 +106,7 @@ type page struct {
 // A chartGroup is the charts of one scope.
 type chartGroup struct {
 	scope
-	Charts []chart
+	Charts []chart.Chart
 }
 
 // A figureTable is every figure of one test.

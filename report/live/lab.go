@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -28,14 +29,14 @@ type labPage struct {
 	ResultsErr string
 	Results    []resultView
 	Every      string // how often the ports are read
-	Hour       []chart
-	Devices    []chart
+	Hour       []hourChart
+	Devices    []hourChart
 	Events     []eventRow
 	Skipped    bool
 }
 
-// A chart is the hour of a port or a device.
-type chart struct {
+// An hourChart is the hour of a port or a device.
+type hourChart struct {
 	ID, Title, Now, Lost, Desc string
 	Top, Half                  string // values of the two grid lines
 	Rx, Tx                     string
@@ -155,7 +156,7 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 	if l.flow != nil {
 		for _, p := range l.flow.Ports {
 			if t, ok := h.ports[p.Name]; ok {
-				c := chart{ID: fmt.Sprint("p", len(v.Hour)+1), Title: newPortView(l.flow, p).Name,
+				c := hourChart{ID: fmt.Sprint("p", len(v.Hour)+1), Title: newPortView(l.flow, p).Name,
 					RxName: "from the node",
 					TxName: "to the node"}
 				v.Hour = append(v.Hour, c.of(t, portHour, now, words.Rate))
@@ -168,15 +169,15 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 	})
 	for _, k := range keys {
 		t, name := h.devices[k], words.Printable(k.node+" "+k.name)
-		c := chart{ID: fmt.Sprint("r", len(v.Devices)+1), Title: name, RxName: "received", TxName: "sent"}
+		c := hourChart{ID: fmt.Sprint("r", len(v.Devices)+1), Title: name, RxName: "received", TxName: "sent"}
 		v.Devices = append(v.Devices, c.of(t, deviceHour, now, packets))
 		v.Events = append(v.Events, eventRows(name, t.events)...)
 	}
 }
 
 // of draws a track.
-func (c chart) of(t track, w window, now time.Time, text func(float64) string) chart {
-	axis := show.LinearAxis(t.past.most())
+func (c hourChart) of(t track, w window, now time.Time, text func(float64) string) hourChart {
+	axis := chart.LinearAxis(t.past.most())
 	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
 	c.Rx, c.Tx = t.past.draw(chartBox, now, w.span, axis.Hi)
 	var missed time.Duration
@@ -185,7 +186,7 @@ func (c chart) of(t track, w window, now time.Time, text func(float64) string) c
 	}
 	for _, g := range t.past.gaps(now, w) {
 		missed += g.to.Sub(g.from)
-		c.Gaps = append(c.Gaps, gapBox{show.Px(x(g.from)), show.Px(x(g.to) - x(g.from)),
+		c.Gaps = append(c.Gaps, gapBox{chart.Px(x(g.from)), chart.Px(x(g.to) - x(g.from)),
 			fmt.Sprintf("not read from %s to %s UTC", clock(g.from), clock(g.to))})
 	}
 	var lost uint64

@@ -3,7 +3,7 @@ package live
 import (
 	"time"
 
-	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/chart"
 )
 
 // A past is what passed a port, the oldest first. It is never changed: pages may still be written from it.
@@ -61,7 +61,7 @@ type box struct{ x, y, w, h float64 }
 // draw draws a past that ends at a time. The lines are broken where nothing was read.
 func (p past) draw(b box, end time.Time, span time.Duration, top float64) (rx, tx string) {
 	at := func(t time.Time) float64 { return b.x + b.w*max(0, 1-end.Sub(t).Seconds()/span.Seconds()) }
-	var lines [2]show.Line
+	var lines [2]chart.Line
 	var parts [2]string
 	for i, x := range p {
 		for k, v := range [2]float64{x.rx, x.tx} {

@@ -2,9 +2,7 @@ package show
 
 import (
 	"math"
-	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -118,67 +116,5 @@ func TestCutCountsLettersNotBytes(t *testing.T) {
 		if got := Cut(in, 4); got != want {
 			t.Errorf("Cut(%q, 4) = %q, want %q", in, got, want)
 		}
-	}
-}
-
-// checkAxis holds for every axis: ends around the values, ticks in order and few, values land between the ends.
-func checkAxis(t *rapid.T, a Axis, lo, hi float64) {
-	const rounding = 1 + 1e-6
-	if a.Lo > lo*rounding || a.Hi*rounding < hi {
-		t.Errorf("axis from %v to %v does not hold %v to %v", a.Lo, a.Hi, lo, hi)
-	}
-	if n := len(a.Ticks); n < 2 || n > 8 {
-		t.Errorf("%d ticks for %v to %v: %v, want 2 to 8", n, lo, hi, a.Ticks)
-	}
-	if !slices.IsSorted(a.Ticks) || a.Ticks[0] < a.Lo/rounding || a.Ticks[len(a.Ticks)-1] > a.Hi*rounding {
-		t.Errorf("ticks %v of the axis from %v to %v", a.Ticks, a.Lo, a.Hi)
-	}
-	a.From, a.To = 100, 200
-	for _, v := range []float64{lo, hi} {
-		if at := a.At(v); !(at >= 99.9 && at <= 200.1) {
-			t.Errorf("%v is at %v, want it from 100 to 200", v, at)
-		}
-	}
-}
-
-func TestAxesHoldTheirValues(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		lo := math.Exp(rapid.Float64Range(-18, 25).Draw(t, "ln lowest"))
-		hi := lo * math.Exp(rapid.Float64Range(0, 20).Draw(t, "ln ratio"))
-		checkAxis(t, LogAxis(lo, hi), lo, hi)
-		checkAxis(t, LinearAxis(hi), 0, hi)
-		small := rapid.Int64Range(1, 1<<40).Draw(t, "smallest")
-		large := rapid.Int64Range(small, 1<<50).Draw(t, "largest")
-		checkAxis(t, SizeAxis(small, large), float64(small), float64(large))
-	})
-}
-
-func TestTicksAreRoundNumbers(t *testing.T) {
-	text := func(a Axis, f func(float64) string) string {
-		var out []string
-		for _, v := range a.Ticks {
-			out = append(out, f(v))
-		}
-		return strings.Join(out, ", ")
-	}
-	bytes := func(v float64) string { return Size(int64(v)) }
-	for _, c := range []struct{ got, want string }{
-		{text(LinearAxis(0.27), Figure), "0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3"},
-		{text(LinearAxis(0.3), Figure), "0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3"},
-		{text(LinearAxis(98), Figure), "0, 20, 40, 60, 80, 100"},
-		{text(LinearAxis(0), Figure), "0, 0.2, 0.4, 0.6, 0.8, 1"},
-		{text(LogAxis(385, 3100), Figure), "200, 500, 1000, 2000, 5000"},
-		{text(LogAxis(100, 100), Figure), "100, 200"},
-		{text(LogAxis(0.000003, 0.011), Figure), "0.000001, 0.00001, 0.0001, 0.001, 0.01, 0.1"},
-		{text(SizeAxis(2, 8<<20), bytes), "2 B, 32 B, 512 B, 8 KiB, 128 KiB, 2 MiB"},
-		{text(SizeAxis(64, 64), bytes), "64 B, 128 B"},
-		{text(SizeAxis(1500, 9000), bytes), "1 KiB, 2 KiB, 4 KiB, 8 KiB, 16 KiB"},
-	} {
-		if c.got != c.want {
-			t.Errorf("got ticks %s, want %s", c.got, c.want)
-		}
-	}
-	if a := SizeAxis(1<<62, math.MaxInt64); a.Hi != math.Ldexp(1, 63) {
-		t.Errorf("axis to the largest size ends at %v", a.Hi)
 	}
 }

@@ -48,23 +48,6 @@ func TestMarkdownIsEscapedEverywhere(t *testing.T) {
 	}
 }
 
-func TestPaths(t *testing.T) {
-	var l Line
-	l.To(0, 1.25)
-	l.To(10.04, -2)
-	for got, want := range map[string]string{
-		l.String():                   "M0 1.2L10 -2",
-		Path("M%s %sH%s", 1, 2.5, 3): "M1 2.5H3",
-		Circle(5, 5, 2):              "M3 5a2 2 0 1 0 4 0a2 2 0 1 0 -4 0z",
-		Marker(1, 5, 5):              "M2 2h6v6h-6z",
-		Marker(6, 5, 5):              "M5 1l4 7h-8z",
-	} {
-		if got != want {
-			t.Errorf("got %q, want %q", got, want)
-		}
-	}
-}
-
 func TestAHeadNamesWhatIsInIt(t *testing.T) {
 	h := NewHead("", "")
 	const empty = "sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=" // of no bytes at all

@@ -7,17 +7,21 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
+
+// A canvas is a chart that has the signs of studies: dots, verdicts, runs.
+type canvas struct{ *chart.Canvas }
 
 // maxDots is how many runs of a cell are drawn; of more, every second, third, ... in order of size,
 // so that the picture is the same.
 const maxDots = 400
 
 // dots draws all runs that count, by cell, one picture for each compared metric.
-func (v *view) dots() []chart {
-	var out []chart
+func (v *view) dots() []chart.Chart {
+	var out []chart.Chart
 	for _, m := range groups(v.Result.Comparisons).Keys {
 		var all []*study.Series
 		lo, hi := math.Inf(1), math.Inf(-1)
@@ -32,26 +36,25 @@ func (v *view) dots() []chart {
 			continue
 		}
 		unit := v.unit(m.Unit)
-		c := newCanvas(fmt.Sprintf("runs-%d", len(out)+1), nameOf(m), chartWidth)
-		a := valueAxis(lo, hi, inset, chartWidth-inset)
+		c := canvas{chart.New(fmt.Sprintf("runs-%d", len(out)+1), nameOf(m), chart.Width)}
+		a := chart.ValueAxis(lo, hi).Over(chart.Inset, chart.Width-chart.Inset)
 		total := 0
 		for i, s := range all {
 			if i > 0 {
-				c.y += 4
+				c.Y += 4
 			}
 			total += len(s.Values)
-			c.paragraph("", fontText, 0, s.Cell)
-			c.paragraph("tick", fontTick, 0, fmt.Sprintf("median %s %s; %s to %s in %s", show.Figure(s.Median), unit,
+			c.Paragraph("", chart.TextFont, s.Cell)
+			c.Note(fmt.Sprintf("median %s %s; %s to %s in %s", show.Figure(s.Median), unit,
 				show.Figure(s.Low), show.Figure(s.High), words.Count(len(s.Values), "run")))
 			c.dotStrip(a, s, unit)
 		}
 		// One axis for all cells of a metric: that strips lie below each other is what makes them comparable.
-		c.xAxis(a, show.Tick)
-		c.y += lineHeight
-		c.text("tick r", chartWidth-margin, c.y-4, fontTick.Fit(axisName(unit, a.Log), chartWidth-2*margin))
+		c.XAxis(a)
+		c.AxisName(a.Unit(unit))
 		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.",
 			words.Count(total, "run"), nameOf(m), unit, scaleWord(a.Log))
-		out = append(out, c.done())
+		out = append(out, c.Done())
 	}
 	return out
 }
@@ -63,17 +66,9 @@ func scaleWord(log bool) string {
 	return "linear"
 }
 
-// axisName is the unit of an axis, and that it is logarithmic, which the ticks alone do not tell at once.
-func axisName(unit string, log bool) string {
-	if log {
-		unit += ", logarithmic"
-	}
-	return unit
-}
-
 // dotStrip draws the runs of one cell as dots on a strip, and their median.
-func (c *canvas) dotStrip(a show.Axis, s *study.Series, unit string) {
-	_, middle := c.strip(a, 24)
+func (c canvas) dotStrip(a chart.Axis, s *study.Series, unit string) {
+	_, middle := c.Strip(a, 24)
 	every := (len(s.Values) + maxDots - 1) / maxDots
 	order := make([]int, len(s.Values))
 	for i := range order {
@@ -91,9 +86,9 @@ func (c *canvas) dotStrip(a show.Axis, s *study.Series, unit string) {
 		}
 		// Beside each other in height, so that equal runs can be told apart; the order of the heights means nothing.
 		y := middle + float64(n*5%9-4)*2
-		c.path("dot", show.Circle(a.At(value), y, 2.6),
+		c.Path("dot", chart.Circle(a.At(value), y, 2.6),
 			fmt.Sprintf("block %d: %s %s", s.Blocks[i], show.Figure(value), unit))
 	}
-	c.path("median", show.Path("M%s %sv28", a.At(s.Median), middle-14),
+	c.Path("median", chart.Path("M%s %sv28", a.At(s.Median), middle-14),
 		fmt.Sprintf("median %s %s", show.Figure(s.Median), unit))
 }

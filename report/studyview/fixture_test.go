@@ -281,7 +281,9 @@ func TestCleanedReachesEveryText(t *testing.T) {
 			t.Errorf("%q is left", word)
 		}
 	}
-	if after := written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, d) }); !bytes.Equal(before, after) {
+	if after := written(t, func(b *bytes.Buffer) error {
+		return Encode(b, show.JSON, d)
+	}); !bytes.Equal(before, after) {
 		t.Error("the document itself was changed")
 	}
 	if !strings.Contains(string(before), "10.77") {

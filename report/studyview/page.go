@@ -17,6 +17,7 @@ import (
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
@@ -34,7 +35,7 @@ var pageScript string
 // the only texts that it takes as they are.
 var pageTemplate = sync.OnceValue(func() *template.Template {
 	return template.Must(template.New("page.html").Funcs(template.FuncMap{"time": show.Time, "second": secondText,
-		"long": long, "fold": words.Fold}).Parse(pageHTML))
+		"long": long, "fold": words.Fold}).Parse(pageHTML + chart.Template))
 })
 
 // secondText is a time in a column that says that it is UTC.
@@ -79,8 +80,8 @@ type page struct {
 	Opposite               string // empty where there is nothing to say
 	Tally, Counts, Rule    string
 	FailedText             string // empty where none failed
-	Forests, Dots, Latency []chart
-	TimeLines              []chart
+	Forests, Dots, Latency []chart.Chart
+	TimeLines              []chart.Chart
 	Comparisons, Controls  comparisons
 	LookedFor              []string
 	Parts                  *report.Parts // nil where the lab was not recorded

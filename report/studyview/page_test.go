@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -205,10 +206,10 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := rapid.StringMatching(`[a-zA-Z中W =:-]{0,80}`).Draw(t, "text")
 		room := rapid.IntRange(30, 400).Draw(t, "room")
-		all := fontText.Lines(s, room)
+		all := chart.TextFont.Lines(s, room)
 		for _, l := range all {
-			if fontText.Width(l) > room {
-				t.Errorf("%q is %d wide, want at most %d", l, fontText.Width(l), room)
+			if chart.TextFont.Width(l) > room {
+				t.Errorf("%q is %d wide, want at most %d", l, chart.TextFont.Width(l), room)
 			}
 		}
 		squeeze := func(s string) string { return strings.Join(strings.Fields(s), "") }
@@ -216,7 +217,7 @@ func TestLinesKeepEveryLetter(t *testing.T) {
 			t.Errorf("%q became %q", s, all)
 		}
 	})
-	if got := fontText.Lines("at wrong-numa-node-on-purpose", 100); !slices.Equal(got,
+	if got := chart.TextFont.Lines("at wrong-numa-node-on-purpose", 100); !slices.Equal(got,
 		[]string{"at wrong-numa-", "node-on-", "purpose"}) {
 		t.Errorf("got %q", got)
 	}
@@ -228,7 +229,7 @@ func TestAxesHoldTheirValues(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		lo := math.Exp(rapid.Float64Range(-20, 20).Draw(t, "ln lowest"))
 		hi := lo * math.Exp(rapid.Float64Range(0, 25).Draw(t, "ln ratio"))
-		check := func(what string, a show.Axis, label func(float64) string, lo, hi float64) {
+		check := func(what string, a chart.Axis, lo, hi float64) {
 			for _, v := range []float64{lo, hi} {
 				if at := a.At(v); !(at >= a.From-0.1 && at <= a.To+0.1) {
 					t.Errorf("%s: %v is at %v, want it from %v to %v", what, v, at, a.From, a.To)
@@ -238,19 +239,18 @@ func TestAxesHoldTheirValues(t *testing.T) {
 				t.Errorf("%s from %v to %v has the ticks %v", what, a.Lo, a.Hi, a.Ticks)
 			}
 			for i := 1; i < len(a.Ticks); i++ {
-				if label(a.Ticks[i]) == label(a.Ticks[i-1]) {
-					t.Errorf("%s: %v and %v are both %q", what, a.Ticks[i-1], a.Ticks[i], label(a.Ticks[i]))
+				if a.Label(a.Ticks[i]) == a.Label(a.Ticks[i-1]) {
+					t.Errorf("%s: %v and %v are both %q", what, a.Ticks[i-1], a.Ticks[i], a.Label(a.Ticks[i]))
 				}
 			}
 		}
-		check("values", valueAxis(lo, hi, 20, 380), show.Tick, lo, hi)
 		low, high := min(1, lo), max(1, hi)
-		a, label := effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Ratio, Estimate: lo,
+		a := effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Ratio, Estimate: lo,
 			Margin: 0.05, Interval: stats.Interval{Low: low, High: high}}}})
-		check("ratios", a, label, low, high)
-		a, label = effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Difference, Estimate: lo,
+		check("ratios", a, low, high)
+		a = effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Difference, Estimate: lo,
 			Interval: stats.Interval{Low: -hi, High: hi}}}})
-		check("differences", a, label, -hi, hi)
+		check("differences", a, -hi, hi)
 	})
 }
 

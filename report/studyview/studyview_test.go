@@ -179,7 +179,9 @@ func TestJSONHasNeitherNaNNorInfinity(t *testing.T) {
 			}
 		}
 	}
-	if err := json.Unmarshal(written(t, func(b *bytes.Buffer) error { return Encode(b, show.JSON, d) }), &got); err != nil {
+	if err := json.Unmarshal(written(t, func(b *bytes.Buffer) error {
+		return Encode(b, show.JSON, d)
+	}), &got); err != nil {
 		t.Fatal(err)
 	}
 	s, r := got.Result.Series[0], got.Runs[0]

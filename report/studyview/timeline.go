@@ -6,30 +6,34 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
 )
 
+// wideWidth is the width of a chart that takes a line of a large screen alone.
+const wideWidth = 1200
+
 // timeLines draws the runs in the order in which they were made, once for narrow and once for wide
 // screens. Of imported runs that order is not known.
-func (v *view) timeLines() []chart {
+func (v *view) timeLines() []chart.Chart {
 	if len(v.Data.Runs) == 0 || v.Data.Spec.Imported != "" {
 		return nil
 	}
-	return []chart{v.timeLine("time-narrow", "narrow", chartWidth), v.timeLine("time-wide", "wide", wideWidth)}
+	return []chart.Chart{v.timeLine("time-narrow", "narrow", chart.Width), v.timeLine("time-wide", "wide", wideWidth)}
 }
 
 // dotSize is the radius of a run on an axis of runs, so that neighbours do not touch if that can be.
-func dotSize(x show.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
+func dotSize(x chart.Axis) float64 { return min(3.2, max(1, (x.At(1)-x.At(0))*0.42)) }
 
 // timeLine draws a row for each cell and a place for each run. Cells that the plan does not have, such as those of an
 // earlier version of the study, get rows below.
-func (v *view) timeLine(id, class string, width int) chart {
+func (v *view) timeLine(id, class string, width int) chart.Chart {
 	runs := v.Data.Runs
-	c := newCanvas(id, "Time line of the runs", width)
+	c := canvas{chart.New(id, "Time line of the runs", width)}
 	c.Class = class
 	// Runs stand beside each other in their order, however long each took.
-	x := show.Axis{Hi: float64(len(runs)), From: inset, To: float64(width) - inset}
+	x := chart.Axis{Hi: float64(len(runs)), From: chart.Inset, To: float64(width - chart.Inset)}
 	c.statuses()
 	cells := v.Data.Spec.CellTexts()
 	rows := make([]string, len(runs))
@@ -40,8 +44,8 @@ func (v *view) timeLine(id, class string, width int) chart {
 		}
 	}
 	for _, cell := range cells {
-		c.paragraph("", fontText, 0, cell)
-		top, middle := c.strip(x, 14)
+		c.Paragraph("", chart.TextFont, cell)
+		top, middle := c.Strip(x, 14)
 		c.blockLines(runs, x, top, 14)
 		var done strings.Builder
 		var others []int
@@ -50,13 +54,13 @@ func (v *view) timeLine(id, class string, width int) chart {
 			// The run is in another row, at the same place: a reader sees in which order the cells took turns.
 			case rows[i] != cell:
 			case o.Status == study.StatusDone: // one path for all: there may be thousands
-				done.WriteString(show.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))
+				done.WriteString(chart.Circle(x.At(float64(i)+0.5), middle, dotSize(x)))
 			default:
 				others = append(others, i)
 			}
 		}
 		if done.Len() > 0 {
-			c.path("done", done.String(), "")
+			c.Path("done", done.String(), "")
 		}
 		for _, i := range others {
 			o := &runs[i]
@@ -72,52 +76,52 @@ func (v *view) timeLine(id, class string, width int) chart {
 	c.Desc = fmt.Sprintf("%s in the order in which they were made, from left to right, a row for each cell: %d done, "+
 		"%d failed, %d disturbed. The table of all runs is below.",
 		words.Count(len(runs), "run"), v.Result.Runs.Done, v.Result.Runs.Failed, v.Result.Runs.Disturbed)
-	return c.done()
+	return c.Done()
 }
 
 // statuses writes the legend.
-func (c *canvas) statuses() {
-	x := float64(margin)
-	c.y += lineHeight
+func (c canvas) statuses() {
+	x := float64(chart.Margin)
+	c.Y += chart.LineHeight
 	for _, l := range []struct{ status, word string }{{study.StatusDone, "done"}, {study.StatusFailed, "failed"},
 		{study.StatusDisturbed, "disturbed, not counted"}} {
-		c.run(l.status, x+5, c.y-8, 3.6, "")
-		c.text("", x+14, c.y-4, l.word)
-		x += 30 + float64(fontText.Width(l.word))
+		c.run(l.status, x+5, c.Y-8, 3.6, "")
+		c.Text("", x+14, c.Y-4, l.word)
+		x += 30 + float64(chart.TextFont.Width(l.word))
 	}
-	c.y += 6
+	c.Y += 6
 }
 
 // run draws a run: a dot if it was done, a cross if it failed, a triangle if it was disturbed.
-func (c *canvas) run(status string, x, y, size float64, title string) {
+func (c canvas) run(status string, x, y, size float64, title string) {
 	switch status {
 	case study.StatusDone:
-		c.path("done", show.Circle(x, y, size), title)
+		c.Path("done", chart.Circle(x, y, size), title)
 	// Three shapes, and not only three colours: the page is printed, too, and read by those who see few colours.
 	case study.StatusDisturbed:
-		c.path("disturbed", show.Path("M%s %sl%s %sh-%sz", x, y-size-1, size+1, 2*size+1, 2*size+2), title)
+		c.Path("disturbed", chart.Path("M%s %sl%s %sh-%sz", x, y-size-1, size+1, 2*size+1, 2*size+2), title)
 	default:
 		w := 2 * size
-		c.path("failed", show.Path("M%s %sl%s %sm0 -%sl-%s %s", x-size, y-size, w, w, w, w, w), title)
+		c.Path("failed", chart.Path("M%s %sl%s %sm0 -%sl-%s %s", x-size, y-size, w, w, w, w, w), title)
 	}
 }
 
 // blockLines parts the blocks.
-func (c *canvas) blockLines(runs []study.Observation, x show.Axis, top, height float64) {
+func (c canvas) blockLines(runs []study.Observation, x chart.Axis, top, height float64) {
 	var d strings.Builder
 	for i := 1; i < len(runs); i++ {
 		if runs[i].Block != runs[i-1].Block {
-			d.WriteString(show.Path("M%s %sv%s", x.At(float64(i)), top, height))
+			d.WriteString(chart.Path("M%s %sv%s", x.At(float64(i)), top, height))
 		}
 	}
 	if d.Len() > 0 {
-		c.path("grid", d.String(), "")
+		c.Path("grid", d.String(), "")
 	}
 }
 
 // blockLabels numbers the blocks, as many of them as have room.
-func (c *canvas) blockLabels(runs []study.Observation, x show.Axis) {
-	c.y += 14
+func (c canvas) blockLabels(runs []study.Observation, x chart.Axis) {
+	c.Y += 14
 	end := 0.0
 	for i := 0; i < len(runs); {
 		j := i
@@ -128,9 +132,9 @@ func (c *canvas) blockLabels(runs []study.Observation, x show.Axis) {
 		if i == 0 {
 			label = "block " + label
 		}
-		half := float64(fontTick.Width(label)) / 2
-		if at := max(x.At(float64(i+j)/2), margin+half); at-half > end+6 || i == 0 {
-			c.text("tick m", at, c.y-2, label)
+		half := chart.LabelWidth(label) / 2
+		if at := max(x.At(float64(i+j)/2), chart.Margin+half); at-half > end+6 || i == 0 {
+			c.Text("tick m", at, c.Y-2, label)
 			end = at + half
 		}
 		i = j
@@ -142,7 +146,7 @@ const floorHeight = 80
 
 // floor draws how long the same piece of arithmetic took before each run. What moves it moves every
 // figure, and no factor does.
-func (c *canvas) floor(runs []study.Observation, x show.Axis) {
+func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	var all []float64
 	for _, o := range runs {
 		if o.Before != nil && o.Before.Loop > 0 && finite(o.Before.Loop) {
@@ -155,17 +159,17 @@ func (c *canvas) floor(runs []study.Observation, x show.Axis) {
 	// The median, which a few disturbed runs do not move. The limit is that by which study judges runs.
 	usual := slices.Sorted(slices.Values(all))[len(all)/2]
 	limit := usual * (1 + study.MaxLoop)
-	c.y += 10
-	c.paragraph("", fontText, 0, "Noise floor: time of a fixed piece of arithmetic before each run, ms")
-	top := c.y + 4
+	c.Y += 10
+	c.Paragraph("", chart.TextFont, "Noise floor: time of a fixed piece of arithmetic before each run, ms")
+	top := c.Y + 4
 	lowest, highest := slices.Min(all), slices.Max(all)
 	// The limit is in the plot even where no run came near it, so that a quiet machine looks quiet.
 	pad := 0.08 * (max(highest, limit) - lowest)
-	y := show.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
-	c.rect("ground", x.From-14, top, x.To-x.From+28, floorHeight, "")
+	y := chart.Axis{Lo: lowest - pad, Hi: max(highest, limit) + pad, From: top + floorHeight, To: top}
+	c.Rect("ground", x.From-14, top, x.To-x.From+28, floorHeight, "")
 	c.blockLines(runs, x, top, floorHeight)
-	c.path("limit", show.Path("M%s %sH%s", x.From-14, y.At(limit), x.To+14), "")
-	var line show.Line
+	c.Path("limit", chart.Path("M%s %sH%s", x.From-14, y.At(limit), x.To+14), "")
+	var line chart.Line
 	var dots strings.Builder
 	for i, o := range runs {
 		if o.Before == nil || o.Before.Loop <= 0 || !finite(o.Before.Loop) {
@@ -173,13 +177,14 @@ func (c *canvas) floor(runs []study.Observation, x show.Axis) {
 		}
 		px, py := x.At(float64(i)+0.5), y.At(o.Before.Loop)
 		line.To(px, py)
-		dots.WriteString(show.Circle(px, py, min(2.2, dotSize(x))))
+		dots.WriteString(chart.Circle(px, py, min(2.2, dotSize(x))))
 	}
-	c.path("line l0 thin", line.String(), "")
-	c.path("s0", dots.String(), "")
-	c.y = top + floorHeight + lineHeight
-	c.text("tick", margin, c.y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest), show.Figure(highest),
+	c.Path("line l0 thin", line.String(), "")
+	c.Path("s0", dots.String(), "")
+	c.Y = top + floorHeight + chart.LineHeight
+	c.Text("tick", chart.Margin, c.Y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest),
+		show.Figure(highest),
 		show.Figure(usual)))
-	c.paragraph("tick", fontTick, 0, fmt.Sprintf("Dashed: %s above the usual. A run that starts above it counts as "+
+	c.Note(fmt.Sprintf("Dashed: %s above the usual. A run that starts above it counts as "+
 		"disturbed.", percent(study.MaxLoop)))
 }

@@ -1,9 +1,12 @@
-package show
+package chart
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Px prints a coordinate. A tenth of a unit is finer than any screen here.
-func Px(v float64) string { return trimZeros(fmt.Sprintf("%.1f", v)) }
+func Px(v float64) string { return strings.TrimSuffix(fmt.Sprintf("%.1f", v), ".0") }
 
 // Path prints the path of an SVG element: each %s of the format is a coordinate.
 func Path(format string, coordinates ...float64) string {

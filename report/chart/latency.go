@@ -1,0 +1,95 @@
+package chart
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/study/stats"
+)
+
+// landmarks are the quantiles that have a mark and a line of the grid on an axis of probability.
+var landmarks = []float64{0.5, 0.9, 0.99, 0.999, 0.9999}
+
+// depth is the place of a quantile on an axis that widens the slowest: as far apart as 90 % and 99
+// % are 99 % and 99.9 %.
+func depth(quantile float64) float64 { return -math.Log10(1 - min(quantile, 1-1e-12)) }
+
+// IsLandmark reports whether a quantile is one of the landmarks, but for rounding.
+func IsLandmark(quantile float64) bool {
+	return slices.ContainsFunc(landmarks, func(q float64) bool { return math.Abs(q-quantile) < 1e-9 })
+}
+
+// A Distribution is the single latencies of a test. Its points have to rise, in both coordinates.
+type Distribution struct {
+	Series
+	Points []stats.Point
+	Title  func(p stats.Point) string // of a landmark, in words
+}
+
+// A Span is what the axes of a chart of latencies have to hold.
+type Span struct {
+	Low, High float64 // latencies
+	Deepest   float64 // quantile
+}
+
+// SpanOf is the span of some distributions.
+func SpanOf(all ...[]stats.Point) Span {
+	s := Span{math.Inf(1), 0, 0.99}
+	for _, points := range all {
+		for _, p := range points {
+			s = Span{min(s.Low, p.Us), max(s.High, p.Us), max(s.Deepest, p.Quantile)}
+		}
+	}
+	return s
+}
+
+// Latencies draws latencies by the share that is at most as long. what names them in the description.
+func (c *Canvas) Latencies(what, unit string, all []Distribution, s Span) Chart {
+	var keys []Series
+	for _, d := range all {
+		keys = append(keys, d.Series)
+	}
+	c.Legend(keys...)
+	x := Axis{Hi: depth(s.Deepest), Label: func(v float64) string {
+		return show.Figure(100-100*math.Pow(10, -v)) + "%"
+	}}
+	var ticks []float64
+	for _, q := range landmarks {
+		ticks = append(ticks, depth(q))
+	}
+	x.Candidates = [][]float64{ticks}
+	y := ValueAxis(s.Low, s.High)
+	p := c.Plot(x, y, "share of latencies up to this one", "latency, "+y.Unit(unit))
+	faint := false
+	for _, d := range all {
+		var points []Point
+		for _, at := range d.Points {
+			// Low quantiles have few latencies on their side, too. There it is the fastest that are not sure, and no
+			// one decides by these.
+			x := Point{X: depth(at.Quantile), Y: at.Us, Faint: !at.Supported && at.Quantile >= 0.5}
+			faint = faint || x.Faint
+			if IsLandmark(at.Quantile) {
+				x.Title, x.Value = d.Title(at), show.Exact(at.Us)
+			}
+			points = append(points, x)
+		}
+		p.Curve(d.Series, points, false)
+	}
+	if faint {
+		c.Note("Faint: fewer than ten latencies lie beyond, so that another run may show others.")
+	}
+	c.Desc = fmt.Sprintf("Latencies%s by the share that is at most as long, on an axis that widens the slowest: "+
+		"90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", what, words.Count(len(all), "line"))
+	return c.Done()
+}
+
+// Unit is the unit of an axis, and that it is logarithmic, which the ticks alone do not tell at once.
+func (a Axis) Unit(unit string) string {
+	if a.Log {
+		unit += ", logarithmic"
+	}
+	return unit
+}
