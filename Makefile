@@ -7,7 +7,7 @@ export CGO_ENABLED ?= 0
 
 # A build from an archive, or by root from another user's checkout, has no git to ask.
 VERSION ?= $(shell git describe --always --dirty 2>/dev/null || echo unknown)
-LAB     ?= examples/connectx.yaml
+LAB     ?= examples/pair.yaml
 FUZZTIME ?= 20s
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
@@ -40,7 +40,7 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	bin/rackless study run examples/studies/demo.yaml --restart
 	bin/rackless study report demo --format html --out out/demo.html
 	bin/rackless study report demo
-	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/pair.yaml"
+	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
 
 STUDIES := protected contention loss mtu aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
@@ -48,7 +48,7 @@ studies: ## run the studies of examples/studies on an idle machine, which takes 
 	@$(MAKE) --no-print-directory build
 	for s in $(STUDIES); do bin/rackless study run examples/studies/$$s.yaml --db out/studies.db || exit 1; done
 	@$(MAKE) --no-print-directory publish-studies
-	@echo "The lab is up; to take it down: bin/rackless down examples/pair.yaml"
+	@echo "The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
 
 publish-studies: build ## write docs/studies from the runs in out/studies.db, and its pages into out/studies
 	@test ! -s out/studies.db-wal || { echo "out/studies.db is being written, or its last writer was killed: run make studies again"; exit 1; }

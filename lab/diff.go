@@ -83,7 +83,9 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "memory", o.memory(), n.memory(), Recreate)
 		add(n.Name, "image", o.Image, n.Image, Recreate)
 		add(n.Name, "nics", o.nics(), n.nics(), Recreate)
-		add(n.Name, "nic", string(cmp.Or(o.NIC, NICVirtio)), string(cmp.Or(n.NIC, NICVirtio)), Recreate)
+		if n.NIC != NICAuto { // which leaves a running node as it is
+			add(n.Name, "nic", string(cmp.Or(o.NIC, NICVirtio)), string(cmp.Or(n.NIC, NICVirtio)), Recreate)
+		}
 		add(n.Name, "gpus", o.gpus(), n.gpus(), Recreate)
 		add(n.Name, "vfs", o.vfs(), n.vfs(), Recreate)
 		add(n.Name, "smt", string(cmp.Or(o.SMT, DefaultSetting)), string(cmp.Or(n.SMT, DefaultSetting)), Recreate)

@@ -105,8 +105,9 @@ type settings struct {
 	// 0000:41:00.0, a name such as NIC0, a selector, or a list of these. The default is 0 where the
 	// node has vfs. The qemu driver emulates a count of them.
 	NICs *fileDevices `json:"nics,omitempty"`
-	// What the NICs of an emulated node are: virtio with soft RoCE, or an emulated ConnectX, whose
-	// driver is mlx5. Nodes on a real host have the host's NICs.
+	// What the NICs of an emulated node are: an emulated ConnectX, whose driver is mlx5, or virtio with
+	// soft RoCE. auto is a ConnectX-4 Lx where a QEMU can be had that emulates one, else virtio; a node that
+	// runs keeps what it has. Nodes on a real host have the host's NICs.
 	NIC *NICModel `json:"nic,omitempty"`
 	// GPUs passed through to the node: a count, an address such as 0000:06:00.0, a name such as
 	// GPU0, a selector, or a list of these. The qemu driver cannot pass GPUs through.

@@ -50,7 +50,7 @@ const (
 	DefaultNICs     = 1 // 0 for a node that asks for virtual functions
 	DefaultGPUs     = 0
 	DefaultVFs      = 0
-	DefaultNIC      = NICVirtio
+	DefaultNIC      = NICAuto
 
 	DefaultHugepages = HugepagesAuto
 	DefaultTenants   = TenantsRead
@@ -181,7 +181,8 @@ type Node struct {
 	Image  string `json:"image"`  // DefaultImage, or what the driver takes as the name of an image
 	NICs   []NIC  `json:"nics"`   // ports that are whole NICs first, then those that are virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through
-	// What the NICs of an emulated node are. Labs that were recorded before there was a choice have virtio.
+	// What the NICs of an emulated node are; in a lab that is up, never NICAuto. Labs that were recorded before there
+	// was a choice have virtio.
 	NIC NICModel `json:"nic,omitempty"`
 
 	// What follows matters where nodes are placed on a real host.
@@ -226,13 +227,16 @@ type NICModel string
 
 // The models of emulated NICs.
 const (
+	// NICAuto is decided when the node comes up: a ConnectX-4 Lx where a QEMU can be had that emulates one, else virtio.
+	// A node that runs keeps what it has.
+	NICAuto        NICModel = "auto"
 	NICConnectX4Lx NICModel = "connectx-4-lx" // a Mellanox ConnectX-4 Lx, which the node's mlx5 driver drives
 	NICConnectX5   NICModel = "connectx-5"
 	NICVirtio      NICModel = "virtio" // a virtio NIC; RDMA is computed by the node's kernel (rxe)
 )
 
 // nicModels lists the models in the order in which messages and the schema name them.
-func nicModels() []NICModel { return []NICModel{NICConnectX4Lx, NICConnectX5, NICVirtio} }
+func nicModels() []NICModel { return []NICModel{NICAuto, NICConnectX4Lx, NICConnectX5, NICVirtio} }
 
 // Title is the name of a model as people write it.
 func (m NICModel) Title() string {
@@ -242,7 +246,7 @@ func (m NICModel) Title() string {
 	case NICConnectX5:
 		return "ConnectX-5"
 	}
-	return string(NICVirtio)
+	return string(m)
 }
 
 // ConnectX reports whether the NICs of the node are emulated ConnectX adapters.

@@ -51,9 +51,9 @@ func TestPairHasEveryDefault(t *testing.T) {
 		Hugepages: "auto", Tenants: "read",
 		Nodes: []Node{
 			{Name: "vm00", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:ca:ee:be", "10.0.0.1/24"),
-				NIC: "virtio", SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
+				NIC: "auto", SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
 			{Name: "vm01", CPUs: 1, Memory: 256 * MiB, Image: "builtin", NICs: nic("52:54:00:a5:94:8c", "10.0.0.2/24"),
-				NIC: "virtio", SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
+				NIC: "auto", SMT: "auto", GuestNUMA: "auto", NICRequests: []DeviceRequest{{Count: 1}}},
 		},
 	}
 	if diff := cmp.Diff(want, got, prefixes); diff != "" {
@@ -63,7 +63,7 @@ func TestPairHasEveryDefault(t *testing.T) {
 
 func TestExamples(t *testing.T) {
 	sizes := map[string]int{"pair": 2, "sixteen": 16, "sixtyfour": 64, "full": 6, "connectx": 2, "incast": 6,
-		"epyc-pair": 2, "epyc-lab": 2, "h20-four": 4, "h20-vfs": 8, "h20-two": 2, "r740-one": 1, "r740-eight": 8}
+		"soft-roce": 2, "epyc-pair": 2, "epyc-lab": 2, "h20-four": 4, "h20-vfs": 8, "h20-two": 2, "r740-one": 1, "r740-eight": 8}
 	files, err := filepath.Glob("../examples/*.yaml")
 	if err != nil || len(files) < len(sizes) {
 		t.Fatalf("found %q, %v", files, err)
@@ -152,9 +152,9 @@ nodes:
   own: {cpus: 2, memory: 384MiB, image: builtin, nics: 1, gpus: 0}
 `)
 	want := []Node{
-		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1, NIC: "virtio", SMT: Auto, GuestNUMA: Auto,
+		{Name: "plain", CPUs: 4, Memory: GiB, Image: "a.qcow2", GPUs: 1, NIC: "auto", SMT: Auto, GuestNUMA: Auto,
 			GPURequests: []DeviceRequest{{Count: 1}}, NICRequests: []DeviceRequest{{Count: 2}}},
-		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0, NIC: "virtio", SMT: Auto, GuestNUMA: Auto,
+		{Name: "own", CPUs: 2, Memory: 384 * MiB, Image: "builtin", GPUs: 0, NIC: "auto", SMT: Auto, GuestNUMA: Auto,
 			NICRequests: []DeviceRequest{{Count: 1}}},
 	}
 	if diff := cmp.Diff(want, l.Nodes, cmpopts.IgnoreFields(Node{}, "NICs")); diff != "" {

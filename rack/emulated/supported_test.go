@@ -64,7 +64,8 @@ func TestSupportedExamples(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found %q, %v", files, err)
 	}
-	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true}
+	runs := map[string]bool{"pair": true, "sixteen": true, "sixtyfour": true, "connectx": true, "incast": true,
+		"soft-roce": true}
 	for _, path := range files {
 		b, err := os.ReadFile(path)
 		if err != nil {

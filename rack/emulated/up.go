@@ -1,6 +1,7 @@
 package emulated
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,7 +27,7 @@ func (r *emulatedLab) Up(ctx context.Context, old *rack.State, o rack.Options, p
 	u := &upRun{Rack: r.Rack, opts: o, progress: p, setups: make(map[string]*guest.Setup)}
 	defer func() { err = errors.Join(err, u.closeSetups()) }()
 	// Before the labs are compared: it decides what the NICs are.
-	if err := u.chooseEmulator(ctx); err != nil {
+	if err := u.chooseEmulator(ctx, old); err != nil {
 		return err
 	}
 	if old != nil {
@@ -106,10 +107,38 @@ type upRun struct {
 
 func hasConnectX(l *lab.Lab) bool { return slices.ContainsFunc(l.Nodes, lab.Node.ConnectX) }
 
-// chooseEmulator finds the QEMU of the lab's nodes. For ConnectX adapters that is the installed one where it can, else
-// one in the cache. Where neither can be had, the nodes have virtio NICs, and why is said. The lab that is kept then
-// says virtio too: it is compared with the next one, and shown by ls.
-func (u *upRun) chooseEmulator(ctx context.Context) error {
+// setNICs gives each node of the lab the NICs that model returns. The lab that is kept says so: it is compared with the
+// next one, and shown by ls.
+func (u *upRun) setNICs(model func(lab.Node) lab.NICModel) {
+	l := *u.Lab
+	l.Nodes = slices.Clone(l.Nodes)
+	for i, n := range l.Nodes {
+		l.Nodes[i].NIC = model(n)
+	}
+	u.Lab, u.State.Lab = &l, &l
+}
+
+// decideNICs decides what the NICs are of nodes that leave it open. Those that run have theirs.
+func (u *upRun) decideNICs(old *rack.State) {
+	running := make(map[string]lab.NICModel)
+	if old != nil {
+		for _, n := range old.Lab.Nodes {
+			running[n.Name] = cmp.Or(n.NIC, lab.NICVirtio) // a state of a version without adapters
+		}
+	}
+	u.setNICs(func(n lab.Node) lab.NICModel {
+		if n.NIC != lab.NICAuto {
+			return n.NIC
+		}
+		return cmp.Or(running[n.Name], lab.NICConnectX4Lx)
+	})
+}
+
+// chooseEmulator decides what the NICs of the lab's nodes are, and finds their QEMU. For ConnectX adapters that is the
+// installed one where it can, else one in the cache. Where neither can be had, the nodes have virtio NICs, and why is
+// said.
+func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
+	u.decideNICs(old)
 	e := &u.emulator
 	e.Path, e.Version, u.emulatorErr = vm.Find()
 	if !hasConnectX(u.Lab) || u.emulatorErr == nil && e.HasVFIOUser() {
@@ -128,12 +157,7 @@ func (u *upRun) chooseEmulator(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", err)
-	l := *u.Lab
-	l.Nodes = slices.Clone(l.Nodes)
-	for i := range l.Nodes {
-		l.Nodes[i].NIC = lab.NICVirtio
-	}
-	u.Lab, u.State.Lab = &l, &l
+	u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })
 	return nil
 }
 

@@ -88,7 +88,9 @@ func TestNodesWithoutAQEMUForAdapters(t *testing.T) {
 		"name: x\nnodes: {a: {nic: connectx-4-lx}, b: {}, c: {nic: connectx-5}}": {"virtio virtio virtio",
 			"the nodes have virtio NICs with soft RoCE in place of a ConnectX: a ConnectX needs QEMU 10.1 or newer " +
 				"with vfio-user: the installed one is 9.2.0, and no other can be had: "},
-		"name: x\nnodes: {a: {nic: virtio}, b: {}, c: {}}": {"virtio virtio virtio", ""},
+		"name: x\nnodes: {a: {nic: virtio}, b: {}, c: {}}": {"virtio virtio virtio",
+			"the nodes have virtio NICs with soft RoCE in place of a ConnectX: "},
+		"name: x\ndefaults: {nic: virtio}\nnodes: {a: {}, b: {}, c: {}}": {"virtio virtio virtio", ""},
 	} {
 		l := parseText(t, text)
 		asked := l.Nodes[0].NIC
@@ -99,7 +101,7 @@ func TestNodesWithoutAQEMUForAdapters(t *testing.T) {
 				notes = append(notes, e.Note)
 			}
 		}}}
-		if err := u.chooseEmulator(t.Context()); err != nil {
+		if err := u.chooseEmulator(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
 		var nics []string
