@@ -227,8 +227,8 @@ type NICModel string
 
 // The models of emulated NICs.
 const (
-	// NICAuto is decided when the node comes up: a ConnectX-4 Lx where a QEMU can be had that emulates one, else virtio.
-	// A node that runs keeps what it has.
+	// NICAuto is decided when the node comes up: a ConnectX-4 Lx where a QEMU can be had that emulates one, else
+	// virtio. A node that runs keeps what it has.
 	NICAuto        NICModel = "auto"
 	NICConnectX4Lx NICModel = "connectx-4-lx" // a Mellanox ConnectX-4 Lx, which the node's mlx5 driver drives
 	NICConnectX5   NICModel = "connectx-5"
