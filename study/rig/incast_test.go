@@ -57,8 +57,10 @@ func TestIncastThatWasNoneFails(t *testing.T) {
 	m := study.Measure{Test: "incast"}
 	late := [][]bench.Sample{flowOf("a", 1, 0), flowOf("b", 1, 5)}
 	broken := [][]bench.Sample{flowOf("a", 1, 0), {{Run: "b", Error: "no route"}}}
-	for want, flows := range map[string][][]bench.Sample{"5.0 s after the first": late, "no route": broken} {
-		out := summarize(m, []string{"a", "b"}, flows, nil, incastCounts{}, time.Second)
+	fast := [][]bench.Sample{flowOf("a", 1, 0), flowOf("b", 1, 0)}
+	for want, flows := range map[string][][]bench.Sample{"5.0 s after the first": late, "no route": broken,
+		"a goodput of 2 Gb/s over a link of 1.9": fast} {
+		out := summarize(m, []string{"a", "b"}, flows, nil, incastCounts{rate: 1.9e9}, time.Second)
 		if len(out) != 1 || !strings.Contains(out[0].Error, want) {
 			t.Errorf("got %+v, want %s", out, want)
 		}
@@ -69,11 +71,13 @@ func TestIncastCounts(t *testing.T) {
 	var c incastCounts
 	c.ofAdapter([]byte("rp_cnp_handled 5\npacket_seq_err 2\n\nlocal_ack_timeout_err 1\nrp_cnp_handled -1\nx\n"))
 	c.ofSwitch(fabric.Counters{Ports: []fabric.PortCounters{{ECNMarked: 2, Pauses: 3, Paused: time.Second,
-		Drops: fabric.Drops{BufferFull: 4}}, {ECNMarked: 1}}})
-	if want := (incastCounts{drops: 4, marks: 3, pauses: 3, cnps: 5, goBacks: 3, paused: time.Second}); c != want {
+		Drops: fabric.Drops{BufferFull: 4}, Link: fabric.Link{Rate: 5}}, {ECNMarked: 1, Link: fabric.Link{Rate: 4}},
+		{}}})
+	if want := (incastCounts{drops: 4, marks: 3, pauses: 3, cnps: 5, goBacks: 3, paused: time.Second,
+		rate: 4}); c != want {
 		t.Errorf("got %+v, want %+v", c, want)
 	}
-	if d := c.since(c); d != (incastCounts{}) {
+	if d := c.since(c); d != (incastCounts{rate: 4}) {
 		t.Errorf("since itself: %+v", d)
 	}
 }
