@@ -2,9 +2,17 @@ package connectx
 
 import (
 	"bytes"
+	"context"
 	"fmt"
+	"path/filepath"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/fabric"
 
 	"github.com/rackless/rackless/vfiouser"
 )
@@ -39,6 +47,7 @@ func TestMessagesAllocateNothing(t *testing.T) {
 // it, in the same run, is what the copy alone takes.
 func BenchmarkWrite(b *testing.B) {
 	for _, n := range []uint32{2, 64 << 10, 1 << 20} {
+		b.Run(fmt.Sprintf("%d-frames", n), func(b *testing.B) { benchmarkFrames(b, n) })
 		for _, nic := range []NIC{{}, {RateBits: 100e9}} {
 			name := fmt.Sprintf("%d", n)
 			if nic.RateBits > 0 {
@@ -72,5 +81,96 @@ func benchmarkWrite(b *testing.B, n uint32, nic NIC) {
 				b.Fatal("no completion within a second")
 			}
 		}
+	}
+}
+
+// benchmarkFrames sends WRITEs as frames through the lab's switch. A link that they do not pass is impaired.
+func benchmarkFrames(b *testing.B, n uint32) {
+	const posted = 1 << (logSQ - 1)
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.NumCPU() + 3)) // as the lab's daemon
+	s, g := newLab(b, 2, NIC{}, nil)
+	joinSwitch(b, s, g)
+	qa, _ := pair(g[0], g[1], serviceRC, map[bits]uint64{qpcMtu: 5})
+	at, to := g[0].alloc(uint64(n)), g[1].alloc(uint64(n))
+	w := testWQE{op: wqeWrite, segs: [][]byte{
+		remoteSeg(to, g[1].key(to, uint64(n), g[1].pd, allRights...)),
+		dataSeg(at, g[0].key(at, uint64(n), g[0].pd, allRights...), n)}}
+	fill(g[0].mem[at:at+uint64(n)], 3)
+	b.SetBytes(int64(n))
+	b.ReportAllocs()
+	out, left := 0, b.N
+	b.ResetTimer()
+	for last := time.Now(); left > 0 || out > 0; {
+		if k := min(posted, left); out <= posted && k > 0 {
+			ws := make([]testWQE, k)
+			for i := range ws {
+				ws[i] = w
+			}
+			qa.send(ws...)
+			out, left = out+k, left-k
+		}
+		if qa.cq.poll() != nil {
+			out--
+			last = time.Now()
+			continue
+		}
+		if time.Since(last) > time.Second {
+			b.Fatal("no completion within a second")
+		}
+		unix.Nanosleep(&unix.Timespec{Nsec: 20000}, nil)
+	}
+	b.StopTimer()
+	if !bytes.Equal(g[1].mem[to:to+uint64(n)], g[0].mem[at:at+uint64(n)]) {
+		b.Error("the data did not arrive")
+	}
+}
+
+// joinSwitch puts a switch between the adapters.
+func joinSwitch(b *testing.B, s *Server, g []*guest) {
+	dir := b.TempDir()
+	plugs := &fabric.Plugs{}
+	cfg := fabric.Config{Control: filepath.Join(dir, "control"), Direct: s.SetDirect, Plugs: plugs}
+	for i := range len(g) + 1 {
+		cfg.Ports = append(cfg.Ports, fabric.Port{Name: fmt.Sprint(i), Path: filepath.Join(dir, fmt.Sprint(i))})
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if err := fabric.Run(ctx, cfg); err != nil {
+			b.Error(err)
+		}
+	})
+	b.Cleanup(func() {
+		cancel()
+		wg.Wait()
+	})
+	var c *fabric.Client
+	var err error
+	for range 1000 {
+		if c, err = fabric.Dial(cfg.Control); err == nil {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if err == nil {
+		err = c.SetLink(ctx, fmt.Sprint(len(g)), fabric.Link{Delay: 1000})
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	for i := range g {
+		plug, err := plugs.Plug(cfg.Ports[i].Name, 25e9)
+		if err != nil {
+			b.Fatal(err)
+		}
+		p := g[i].p
+		p.lock()
+		p.nic.Batch = plug.Send
+		p.unlock()
+		wg.Go(func() {
+			for f := plug.Receive(); len(f) > 0; f = plug.Receive() {
+				p.DeliverBatch(f)
+			}
+		})
 	}
 }

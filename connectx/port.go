@@ -47,7 +47,7 @@ type Port struct {
 	netDirty  bool          // net is to be polled
 	netAt     time.Duration // and when at the latest
 	failed    []*queue      // whose wireQP has failed
-	loop      [][]byte      // frames from the port to itself
+	loop      []byte        // frames from the port to itself, as in frames
 	wr        sendWR
 	wqe       [maxWQE]byte // that is being parsed
 	list      []seg        // for one call of domain.copy
@@ -56,10 +56,10 @@ type Port struct {
 	wakeAt atomic.Int64 // the earliest deadline
 	lines  atomic.Int32 // written to the log
 
-	outMu  sync.Mutex // held while frames are given to nic.Frames, so that they stay in order
-	frames [][]byte   // to give to nic.Frames after unlock
-	pool   [][]byte   // frames that may be used again
-	cable  int        // bytes of them, and of those that nic.Frames has not taken yet
+	outMu  sync.Mutex // held while frames are given to the cable, so that they stay in order
+	frames []byte     // to give to the cable after unlock, in the form of nic.Batch
+	spare  []byte     // has the room of those before
+	cable  int        // bytes of frames, and of those that the cable has not taken yet
 	held   bool       // net sends nothing, as the cable takes nothing
 }
 
@@ -114,41 +114,34 @@ func (p *Port) unlock() {
 	}
 }
 
-// maxPool is how many frames are kept to be used again: what one turn of net sends.
-const maxPool = 512
-
-// copyFrame returns a copy of a frame, in one that was used before if there is any.
-func (p *Port) copyFrame(b []byte) []byte {
-	if n := len(p.pool); n > 0 {
-		f := p.pool[n-1]
-		p.pool = p.pool[:n-1]
-		return append(f[:0], b...)
-	}
-	return append(make([]byte, 0, max(len(b), 2048)), b...)
+// appendFrame appends a frame in the form of a batch, and nextFrame takes the first off one. What does not begin with a
+// whole frame has none.
+func appendFrame(b, frame []byte) []byte {
+	return append(be.AppendUint32(b, uint32(len(frame))), frame...)
 }
 
-// flushFrames gives queued frames to the wire, one goroutine at a time. TryLock keeps them in order without waiting:
-// whoever holds outMu sends what others queue meanwhile. The lists of frames and of sent ones change places, so nothing
-// is allocated.
+func nextFrame(b []byte) (frame, rest []byte) {
+	if len(b) < 4 || uint64(len(b)-4) < uint64(be.Uint32(b)) {
+		return nil, nil
+	}
+	end := 4 + be.Uint32(b)
+	return b[4:end:end], b[end:]
+}
+
+// flushFrames gives queued frames to the cable, one goroutine at a time. TryLock keeps them in order without waiting:
+// whoever holds outMu sends what others queue meanwhile. Two buffers have turns, so nothing is allocated.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
-		var done [][]byte
 		for n := 0; ; {
 			p.mu.Lock()
 			p.guard(func() { p.took(n) })
-			p.pool = append(p.pool, done[:min(len(done), maxPool-min(maxPool, len(p.pool)))]...)
-			done, p.frames = p.frames, done[:0]
+			batch := p.frames
+			p.frames, p.spare = p.spare[:0], batch
 			p.mu.Unlock()
-			if len(done) == 0 {
+			if len(batch) == 0 {
 				break
 			}
-			n = 0
-			for _, b := range done {
-				n += len(b)
-				if p.nic.Frames != nil {
-					p.nic.Frames(b)
-				}
-			}
+			n = p.give(batch)
 		}
 		p.outMu.Unlock()
 		// Whoever queued a frame in between found the lock taken, and left it to us.
@@ -159,6 +152,20 @@ func (p *Port) flushFrames() {
 			return
 		}
 	}
+}
+
+// give gives a batch to the cable, and returns how many bytes the frames have.
+func (p *Port) give(batch []byte) (n int) {
+	if p.nic.Batch != nil {
+		p.nic.Batch(batch)
+	}
+	for f, rest := nextFrame(batch); f != nil; f, rest = nextFrame(rest) {
+		n += len(f)
+		if p.nic.Batch == nil && p.nic.Frames != nil {
+			p.nic.Frames(f)
+		}
+	}
+	return n
 }
 
 // lockPeer locks another port besides this one. False: this one was released in between, so that what was read from its
@@ -224,11 +231,26 @@ func (p *Port) wait(q *queue, at time.Duration) {
 func (p *Port) Deliver(frame []byte) {
 	p.lock()
 	defer p.unlock()
+	p.deliver(p.s.now(), frame)
+}
+
+// DeliverBatch hands frames to the port in the form of NIC.Batch. What they ask for is answered at the end, so that one
+// acknowledgement is enough for many.
+func (p *Port) DeliverBatch(frames []byte) {
+	p.lock()
+	defer p.unlock()
+	now := p.s.now()
+	for f, rest := nextFrame(frames); f != nil; f, rest = nextFrame(rest) {
+		p.deliver(now, f)
+	}
+}
+
+func (p *Port) deliver(now time.Duration, frame []byte) {
 	if !p.up() {
 		return
 	}
 	p.netDirty = true
-	if !p.net.Receive(p.s.now(), frame) {
+	if !p.net.Receive(now, frame) {
 		p.receive(frame)
 	}
 }
@@ -304,8 +326,8 @@ func (p *Port) dropState() {
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))
-	for _, f := range p.frames {
+	for f, rest := nextFrame(p.frames); f != nil; f, rest = nextFrame(rest) {
 		p.cable -= len(f)
 	}
-	p.frames, p.held = nil, false
+	p.frames, p.held = p.frames[:0], false
 }

@@ -77,6 +77,8 @@ type NIC struct {
 	// Frames takes each Ethernet frame that the port sends. The frame is valid during the call. It is called from any
 	// goroutine, with no lock of the server held, for one frame after the other, and may block for a moment.
 	Frames func(frame []byte)
+	// Batch, if not nil, takes them in place of Frames, many at once: each after its length in 4 bytes, big-endian.
+	Batch func(frames []byte)
 }
 
 // Cable is the cable of a port with virtual functions.

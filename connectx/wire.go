@@ -20,13 +20,12 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 		p.count.txDropped++
 		return
 	}
-	f := p.copyFrame(frame)
-	if [6]byte(f) == [6]byte(f[6:]) { // from the port to itself
-		p.loop = append(p.loop, f)
+	if [6]byte(frame) == [6]byte(frame[6:]) { // from the port to itself
+		p.loop = appendFrame(p.loop, frame)
 		return
 	}
-	p.frames = append(p.frames, f)
-	if p.cable += len(f); !p.held && p.cable > cableHigh {
+	p.frames = appendFrame(p.frames, frame)
+	if p.cable += len(frame); !p.held && p.cable > cableHigh {
 		p.held = true
 		p.net.Hold(true)
 	}
@@ -49,8 +48,8 @@ func (p *Port) poll(now time.Duration) {
 	p.netDirty = false
 	p.netAt = p.net.Poll(now)
 	for i := 0; len(p.loop) > 0 && i < sendBatch; i++ { // two QPs of the port could talk to each other for ever
-		f := p.loop[0]
-		p.loop = p.loop[1:]
+		var f []byte
+		f, p.loop = nextFrame(p.loop)
 		if !p.net.Receive(now, f) {
 			p.receive(f)
 		}
@@ -214,22 +213,28 @@ func (d domain) Check(key uint32, va, n uint64, a roce.Access) error {
 
 // Read implements roce.Memory.
 func (d domain) Read(key uint32, va uint64, b []byte, a roce.Access) error {
-	return d.copy(key, va, b, a, func(mem, buf []seg) { move(buf, mem) })
+	return d.copy(key, va, b, a, false)
 }
 
 // Write implements roce.Memory.
 func (d domain) Write(key uint32, va uint64, b []byte, a roce.Access) error {
-	return d.copy(key, va, b, a, move)
+	return d.copy(key, va, b, a, true)
 }
 
-// copy is Read and Write: f moves between the memory and the buffer.
-func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, f func(mem, buf []seg)) error {
+// copy is Read and Write.
+func (d domain) copy(key uint32, va uint64, b []byte, a roce.Access, write bool) error {
 	if !d.p.bound(key, d.qpn) {
 		return roce.FaultKey
 	}
 	list, fail := d.p.translate(d.p.list[:0], key, d.pd, va, uint64(len(b)), a)
-	if fail == 0 {
-		f(list, []seg{bytesSeg(b)})
+	for i := 0; fail == 0 && i < len(list); i++ {
+		s := &list[i]
+		if write {
+			s.write(0, b[:s.n])
+		} else {
+			s.read(0, b[:s.n])
+		}
+		b = b[s.n:]
 	}
 	clear(list)
 	d.p.list = list

@@ -32,8 +32,11 @@ type source interface {
 	ready(events uint32)
 }
 
-// A bridge is the switch. All fields but those under mu belong to the goroutine that runs loop.
+// A bridge is the switch. All fields but those under mu belong to who holds turn: the goroutine that runs loop, or a
+// NIC of this process (Plug).
 type bridge struct {
+	turn sync.Mutex
+
 	log        *slog.Logger
 	now        func() time.Time
 	queueLimit int
@@ -136,19 +139,23 @@ func (b *bridge) loop() error {
 		if err != nil {
 			return fmt.Errorf("switch: epoll_wait: %w", err)
 		}
-		for _, ev := range events[:n] {
-			// A source may have gone since the kernel filled events: an earlier event closed it.
-			if src := b.sources[ev.Fd]; src != nil {
-				src.ready(ev.Events)
-			}
-		}
-		if len(b.shaped) > 0 {
-			if err := b.runLinks(); err != nil {
-				return err
-			}
+		if err := b.handle(events[:n]); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+func (b *bridge) handle(events []unix.EpollEvent) error {
+	b.turn.Lock()
+	defer b.turn.Unlock()
+	for _, ev := range events {
+		// A source may have gone since the kernel filled events: an earlier event closed it.
+		if src := b.sources[ev.Fd]; src != nil {
+			src.ready(ev.Events)
+		}
+	}
+	return b.runLinks()
 }
 
 // do runs fn in the loop and returns its error, or errStopped if the loop has ended. It must not be
@@ -204,6 +211,9 @@ func (w waker) ready(uint32) {
 
 // close ends all connections and removes all sockets. The loop must not run any more.
 func (b *bridge) close() error {
+	b.refuseCalls()
+	b.turn.Lock()
+	defer b.turn.Unlock()
 	var errs []error
 	// From the end, so that no port moves while they are removed.
 	for len(b.ports) > 0 {

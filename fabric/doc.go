@@ -15,13 +15,17 @@
 //
 // # One thread
 //
-// One goroutine, in a loop around epoll, owns all forwarding state: no locks, no atomics, and one
+// One goroutine, in a loop around epoll, moves the frames of all sockets: one lock for a turn of the loop, and one
 // read buffer that stays in the CPU's cache however many ports there are. A read takes all that a
 // sender has waiting, frames are parsed in place, and the frames for one receiver leave with one
 // write straight from the read buffer. Only a receiver that does not keep up costs a third copy,
 // into a bounded queue. An idle port costs two file descriptors and no CPU time: there is no timer
 // before a link is impaired, and then it is armed only while something waits. Everything else
 // (control connections, captures) runs in other goroutines and hands closures to the loop.
+//
+// NICs of the same process need no socket (Plug). Who sends for them takes a turn itself, between
+// two turns of the loop: the frames are parsed where they were made, and copied once, to where the
+// receiving NIC takes them.
 //
 // # Links
 //

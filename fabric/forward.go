@@ -182,6 +182,9 @@ func appendIovec(v []unix.Iovec, b []byte) []unix.Iovec {
 // writev sends iovecs and returns how many bytes the socket took: 0 if it is full. It does not go through
 // unix.Writev, which would allocate on each call.
 func (c *conn) writev(v []unix.Iovec) (int, error) {
+	if c.plug != nil {
+		return c.plug.put(v), nil
+	}
 	for {
 		c.port.counters.Writes++
 		n, _, errno := unix.Syscall(unix.SYS_WRITEV, uintptr(c.fd), uintptr(unsafe.Pointer(unsafe.SliceData(v))),
@@ -268,6 +271,10 @@ func (c *conn) block(on bool) {
 
 // interest tells epoll what to report: EPOLLOUT if the socket is full, EPOLLIN unless the sender is stopped.
 func (c *conn) interest(blocked bool) {
+	if c.plug != nil { // which comes by itself, and obeys pauses
+		c.blocked = blocked
+		return
+	}
 	ev := unix.EpollEvent{Fd: c.id}
 	if !c.stopped() {
 		ev.Events |= unix.EPOLLIN

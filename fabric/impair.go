@@ -231,6 +231,9 @@ func (t *timer) arm(at, now int64) error {
 
 // runLinks does what is due on all impaired links, and sets the timer for what is due next.
 func (b *bridge) runLinks() error {
+	if len(b.shaped) == 0 {
+		return nil
+	}
 	now, next := b.mono(), int64(never)
 	for _, p := range b.shaped {
 		if p.conn == nil {

@@ -70,23 +70,29 @@ func (p *port) ready(uint32) {
 		p.b.log.Error("fabric: accept", "port", p.Name, "error", err)
 		return
 	}
+	// Room for one full read of a fast sender, so that it leaves with one write. The kernel caps this at
+	// net.core.wmem_max without an error, and less is only slower.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err != nil {
+		p.b.log.Warn("fabric: set send buffer", "port", p.Name, "error", err)
+	}
+	c := &conn{fd: fd}
+	if c.id, err = p.b.watch(fd, c); err != nil {
+		p.b.log.Error("fabric: accept", "port", p.Name, "error", err)
+		unix.Close(fd)
+		return
+	}
+	p.attach(c)
+}
+
+// attach connects a node, in place of one that is there.
+func (p *port) attach(c *conn) {
 	// The old one is mostly of a QEMU that died, and whose end has not been read yet.
 	if p.conn != nil {
 		p.counters.Replaced++
 		p.b.log.Warn("fabric: a new connection replaces the old one", "port", p.Name)
 		p.conn.close()
 	}
-	// Room for one full read of a fast sender, so that it leaves with one write. The kernel caps this at
-	// net.core.wmem_max without an error, and less is only slower.
-	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, sendBuffer); err != nil {
-		p.b.log.Warn("fabric: set send buffer", "port", p.Name, "error", err)
-	}
-	c := &conn{port: p, fd: fd, queue: queue{pool: &p.b.chunks}}
-	if c.id, err = p.b.watch(fd, c); err != nil {
-		p.b.log.Error("fabric: accept", "port", p.Name, "error", err)
-		unix.Close(fd)
-		return
-	}
+	c.port, c.queue.pool = p, &p.b.chunks
 	p.conn = c
 	p.counters.Connects++
 	p.counters.Since = p.b.now()
@@ -118,6 +124,7 @@ func (p *port) shed() {
 // A conn is the stream to one node.
 type conn struct {
 	port    *port
+	plug    *Plug // in place of a socket, which then has neither fd nor id
 	fd      int
 	id      int32  // in the epoll set
 	partial []byte // the first bytes of a frame whose rest has not come
@@ -165,23 +172,32 @@ func (c *conn) receive() {
 		c.close()
 		return
 	}
-	forward := b.forward
+	if used, whole := c.take(b.buf[:held+n]); whole {
+		c.partial = append(c.partial[:0], b.buf[used:held+n]...)
+	}
+}
+
+// take forwards the whole frames at the start of buf, and returns how many bytes they are. A wrong frame ends the
+// connection.
+func (c *conn) take(buf []byte) (used int, whole bool) {
+	p := c.port
+	forward := p.b.forward
 	if p.link.Down {
-		forward = b.discard
+		forward = p.b.discard
 	}
-	used, err := forward(p, b.buf[:held+n])
-	if err != nil {
-		var bad *frameError
-		if errors.As(err, &bad) {
-			p.counters.BadFrames++
-		}
-		b.log.Error("fabric: disconnect", "port", p.Name, "error", err)
-		if p.conn == c {
-			c.close()
-		}
-		return
+	used, err := forward(p, buf)
+	if err == nil {
+		return used, true
 	}
-	c.partial = append(c.partial[:0], b.buf[used:held+n]...)
+	var bad *frameError
+	if errors.As(err, &bad) {
+		p.counters.BadFrames++
+	}
+	p.b.log.Error("fabric: disconnect", "port", p.Name, "error", err)
+	if p.conn == c {
+		c.close()
+	}
+	return used, false
 }
 
 // close ends the connection: its queue is lost and its addresses are forgotten, as when a cable is pulled.
@@ -199,8 +215,12 @@ func (c *conn) close() {
 		}
 		p.b.paused = slices.DeleteFunc(p.b.paused, func(o *conn) bool { return o == c })
 	}
-	p.b.unwatch(c.id)
-	unix.Close(c.fd)
+	if c.plug != nil {
+		c.plug.pull()
+	} else {
+		p.b.unwatch(c.id)
+		unix.Close(c.fd)
+	}
 	p.b.table.forget(p)
 	p.conn = nil
 	p.counters.Since = p.b.now()

@@ -33,6 +33,9 @@ type Config struct {
 	// call at a time. Who set the port gets its error.
 	Down func(port string, down bool) error
 
+	// Plugs, if not nil, lets NICs of this process in while the switch runs.
+	Plugs *Plugs
+
 	now   func() time.Time // nil: time.Now
 	ready func(*bridge)    // if not nil, called when all sockets are there
 }
@@ -66,6 +69,9 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		if err := b.addPort(p); err != nil {
 			return err
 		}
+	}
+	if cfg.Plugs != nil {
+		cfg.Plugs.b.Store(b)
 	}
 	ctl, err := listenControl(b, cfg.Control)
 	if err != nil {

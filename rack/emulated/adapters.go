@@ -1,11 +1,8 @@
 package emulated
 
 import (
-	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -38,14 +35,17 @@ func adapterSocket(labDir, node string, nic int) string {
 
 // adapters are the ConnectX adapters of a lab.
 type adapters struct {
-	dir string
-	log *slog.Logger
+	dir   string
+	log   *slog.Logger
+	plugs *fabric.Plugs // of the lab's switch
 
-	mu     sync.Mutex
+	mu    sync.Mutex
+	off   map[string]bool // ports that the switch has set down
+	there map[string]*adapter
+
+	direct sync.Mutex       // guards the rest; the switch waits for it, so nobody who holds it waits for the switch
 	server *connectx.Server // nil while there has been none
 	seen   bool             // RDMA must pass the switch as frames
-	off    map[string]bool  // ports that the switch has set down
-	there  map[string]*adapter
 }
 
 // An adapter is one that is emulated, and its cable to the switch.
@@ -53,7 +53,7 @@ type adapter struct {
 	model lab.NICModel
 	mac   string
 	port  *connectx.Port
-	cable net.Conn
+	plug  *fabric.Plug
 }
 
 // sync makes the adapters those of a lab. The switch must have the ports of the lab.
@@ -76,8 +76,7 @@ func (a *adapters) sync(l *lab.Lab) error {
 				}
 				errs = append(errs, a.remove(name))
 			}
-			if err := a.add(name, n.NIC, nic.MAC, adapterSocket(a.dir, n.Name, i),
-				portOf(a.dir, n.Name, i).Path); err != nil {
+			if err := a.add(name, n.NIC, nic.MAC, adapterSocket(a.dir, n.Name, i)); err != nil {
 				errs = append(errs, fmt.Errorf("adapter %s: %w", name, err))
 			}
 		}
@@ -90,51 +89,48 @@ func (a *adapters) sync(l *lab.Lab) error {
 	return errors.Join(errs...)
 }
 
-// add plugs a new adapter into its port of the switch. The cable is there before the adapter, whose frames it takes
-// from the first one on.
-func (a *adapters) add(name string, model lab.NICModel, mac, socket, switchPort string) error {
+// add plugs a new adapter into its port of the switch. The plug is there before the adapter, whose frames it takes from
+// the first one on.
+func (a *adapters) add(name string, model lab.NICModel, mac, socket string) error {
 	hw, err := net.ParseMAC(mac)
 	if err != nil || len(hw) != 6 {
 		return fmt.Errorf("MAC %q: %v", mac, err)
 	}
-	if a.server == nil {
-		a.server = connectx.NewServer(connectx.Options{Log: func(format string, args ...any) {
-			a.log.Info("connectx: " + fmt.Sprintf(format, args...))
-		}})
-		// setDirect may have been called before there was a server.
-		a.server.SetDirect(!a.seen)
-		a.there = make(map[string]*adapter)
-		raise()
+	if a.there == nil {
+		a.start()
 	}
-	// Frames on a cable have their length before them, in 4 bytes, big-endian, as on QEMU's socket netdev.
-	cable, err := net.Dial("unix", switchPort)
+	rate := connectx.Rate(string(model))
+	plug, err := a.plugs.Plug(name, rate)
 	if err != nil {
 		return err
 	}
-	rate := connectx.Rate(string(model))
 	if os.Getenv(Unpaced) != "" {
 		rate = 0
 	}
-	var mu sync.Mutex // frames come from any goroutine
-	var buf []byte
 	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Socket: socket, Model: string(model),
-		RateBits: rate, Link: !a.off[name], Frames: func(frame []byte) {
-			mu.Lock()
-			defer mu.Unlock()
-			buf = binary.BigEndian.AppendUint32(buf[:0], uint32(len(frame)))
-			buf = append(buf, frame...)
-			// A cable that has ended loses what is sent.
-			_, _ = cable.Write(buf)
-		}})
+		RateBits: rate, Link: !a.off[name], Batch: plug.Send})
 	if err != nil {
-		return errors.Join(err, cable.Close())
+		plug.Pull()
+		return err
 	}
-	a.there[name] = &adapter{model: model, mac: mac, port: port, cable: cable}
+	a.there[name] = &adapter{model: model, mac: mac, port: port, plug: plug}
 	// Each adapter has a thread for its guest, and all have one for their timer. A thread that comes back from a system
 	// call must not wait for another to give up its share of the Go scheduler, which may take 10 ms.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), runtime.NumCPU()+1+len(a.there)))
-	go a.receive(name, port, cable)
+	go receive(port, plug)
 	return nil
+}
+
+// start makes the server. setDirect may have been called before.
+func (a *adapters) start() {
+	a.direct.Lock()
+	defer a.direct.Unlock()
+	a.server = connectx.NewServer(connectx.Options{Log: func(format string, args ...any) {
+		a.log.Info("connectx: " + fmt.Sprintf(format, args...))
+	}})
+	a.server.SetDirect(!a.seen)
+	a.there = make(map[string]*adapter)
+	raise()
 }
 
 // restore gives the adapters of a node, whose guest is stopped, the states of those of its template.
@@ -177,42 +173,28 @@ func raise() {
 // setDirect says whether RDMA between adapters is copied from memory to memory. Where a link of the switch is impaired
 // or somebody captures it is not, and its packets pass the switch.
 func (a *adapters) setDirect(on bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.direct.Lock()
+	defer a.direct.Unlock()
 	a.seen = !on
 	if a.server != nil {
 		a.server.SetDirect(on)
 	}
 }
 
-// receive hands the frames of a cable to its adapter until the cable ends. The link goes down with it.
-func (a *adapters) receive(name string, port *connectx.Port, cable net.Conn) {
-	defer port.SetLink(false)
-	r := bufio.NewReaderSize(cable, 256<<10)
-	frame := make([]byte, fabric.MaxFrame)
-	for {
-		var head [4]byte
-		if _, err := io.ReadFull(r, head[:]); err != nil {
-			return // closed by remove, or the switch has ended
-		}
-		n := binary.BigEndian.Uint32(head[:])
-		// From here on, where frames begin is not known.
-		if n > fabric.MaxFrame {
-			a.log.Error("connectx: bad frame from the switch", "adapter", name, "bytes", n)
-			return
-		}
-		if _, err := io.ReadFull(r, frame[:n]); err != nil {
-			return
-		}
-		port.Deliver(frame[:n])
+// receive hands the frames of a plug to its adapter until it is pulled. The link goes down with it.
+func receive(port *connectx.Port, plug *fabric.Plug) {
+	for frames := plug.Receive(); len(frames) > 0; frames = plug.Receive() {
+		port.DeliverBatch(frames)
 	}
+	port.SetLink(false)
 }
 
 // remove ends an adapter.
 func (a *adapters) remove(name string) error {
 	have := a.there[name]
 	delete(a.there, name)
-	return errors.Join(have.port.Close(), have.cable.Close())
+	defer have.plug.Pull()
+	return have.port.Close()
 }
 
 // close ends all adapters.

@@ -30,11 +30,14 @@ func TestAdaptersFollowTheLab(t *testing.T) {
 	}
 	both := parse("a: {nic: connectx-4-lx, nics: 2}, b: {nic: connectx-5}, c: {}")
 	control := filepath.Join(dir, switchSocket)
-	go func() { _ = fabric.Run(t.Context(), fabric.Config{Ports: ports(dir, both), Control: control}) }()
+	plugs := &fabric.Plugs{}
+	go func() {
+		_ = fabric.Run(t.Context(), fabric.Config{Ports: ports(dir, both), Control: control, Plugs: plugs})
+	}()
 	if err := waitSwitch(t.Context(), control); err != nil {
 		t.Fatal(err)
 	}
-	a := &adapters{dir: dir, log: slog.New(slog.DiscardHandler)}
+	a := &adapters{dir: dir, log: slog.New(slog.DiscardHandler), plugs: plugs}
 	defer a.close()
 	there := func(node string, nic int) bool {
 		conn, err := net.Dial("unix", adapterSocket(dir, node, nic))

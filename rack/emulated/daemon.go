@@ -68,7 +68,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 	if err != nil {
 		return err
 	}
-	cards := &adapters{dir: dir, log: log, off: make(map[string]bool)}
+	cards := &adapters{dir: dir, log: log, plugs: &fabric.Plugs{}, off: make(map[string]bool)}
 	// Without its switch the lab is not one, and without its agents neither: the end of one ends the other.
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -76,7 +76,8 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 	wg.Go(func() {
 		defer cancel()
 		switchErr = fabric.Run(ctx, fabric.Config{Ports: ports(dir, r.State.Lab),
-			Control: filepath.Join(dir, switchSocket), Log: log, Direct: cards.setDirect, Down: cards.setDown})
+			Control: filepath.Join(dir, switchSocket), Log: log, Direct: cards.setDirect, Down: cards.setDown,
+			Plugs: cards.plugs})
 	})
 	wg.Go(func() {
 		if waitSwitch(ctx, filepath.Join(dir, switchSocket)) != nil {

@@ -1,0 +1,127 @@
+package fabric
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plugIn starts a switch with a plug in p0 and a node at p1, which know each other.
+func plugIn(t *testing.T) (*testSwitch, *Plugs, *Plug, *node) {
+	t.Helper()
+	plugs := &Plugs{}
+	s := start(t, 2, func(cfg *Config) { cfg.Plugs = plugs })
+	n := s.attach("p1")
+	p, err := plugs.Plug("p0", 25e9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Send(framed(frame(broadcast, station(0), 64, 0)))
+	n.expect(frame(broadcast, station(0), 64, 0))
+	n.send(frame(station(0), station(1), 64, 0))
+	if got := p.Receive(); !bytes.Equal(got, framed(frame(station(0), station(1), 64, 0))) {
+		t.Fatalf("the plug got %x", got)
+	}
+	return s, plugs, p, n
+}
+
+// What a NIC does not take waits in the queue of its port, and what is too much is dropped, as behind a socket.
+func TestPlugThatDoesNotKeepUp(t *testing.T) {
+	s, _, p, n := plugIn(t)
+	const size, frames = 4000, 2000
+	for i := range frames {
+		n.send(frame(station(0), station(1), size, uint32(i)))
+	}
+	c := s.until("all arrived", "p0", func(c PortCounters) bool {
+		return c.TxFrames+c.Drops.QueueFull+uint64(c.QueueBytes/(size+prefixLen)) == frames+1
+	})
+	if c.Drops.QueueFull == 0 || c.QueueBytes < DefaultQueueBytes-size || c.QueueBytes > DefaultQueueBytes {
+		t.Fatalf("%+v", c)
+	}
+	got := 0
+	for want := frames - int(c.Drops.QueueFull); got < want; {
+		for b := p.Receive(); len(b) > 0; got++ {
+			k, err := nextFrame(b)
+			if err != nil || !bytes.Equal(b[prefixLen:k], frame(station(0), station(1), size, uint32(got))) {
+				t.Fatalf("frame %d: %d bytes, %v", got, k, err)
+			}
+			b = b[k:]
+		}
+	}
+	if c := s.portCounters("p0"); c.QueueBytes != 0 || c.TxFrames != uint64(got+1) || c.Drops.Total()+
+		c.TxFrames != frames+1 {
+		t.Errorf("after %d frames: %+v", got, c)
+	}
+}
+
+// A plug's frames meet what a link does to them, and pauses reach it.
+func TestPlugOnImpairedLinks(t *testing.T) {
+	s, _, p, n := plugIn(t)
+	s.set("p1", Link{Delay: 20 * time.Millisecond, Rate: 10e6, PFC: PFC{High: 4000, Low: 0}})
+	burst := to(1, 0, 6, 1500)
+	begin := time.Now()
+	p.Send(framed(burst...))
+	if f := p.Receive(); !bytes.Equal(f[prefixLen+12:][:6], []byte{0x88, 0x08, 0, 1, 0xff, 0xff}) {
+		t.Errorf("no pause: % x", f)
+	}
+	n.expect(burst...)
+	if d := time.Since(begin); d < 20*time.Millisecond+6*1500*8*100 {
+		t.Errorf("six frames took %v", d)
+	}
+	// The timer that the plug's turn armed also ends the pause.
+	const pause = prefixLen + pauseSize
+	for f := p.Receive(); f[len(f)-pause:][prefixLen+16] != 0; f = p.Receive() {
+	}
+	s.set("p0", Link{Delay: 20 * time.Millisecond})
+	begin = time.Now()
+	n.send(to(0, 1, 1, 100)...)
+	if f := p.Receive(); !bytes.Equal(f, framed(to(0, 1, 1, 100)...)) || time.Since(begin) < 20*time.Millisecond {
+		t.Errorf("after %v: %x", time.Since(begin), f)
+	}
+}
+
+// A plug ends where a connection would, and never takes the switch with it.
+func TestPlugIsPulled(t *testing.T) {
+	s, plugs, p, _ := plugIn(t)
+	ended := func(why string) {
+		t.Helper()
+		if b := p.Receive(); len(b) > 0 {
+			t.Errorf("%s: the plug got %x", why, b)
+		}
+		p.Send(framed(frame(station(1), station(0), 64, 7))) // is lost
+	}
+	again := func() {
+		t.Helper()
+		var err error
+		if p, err = plugs.Plug("p0", 25e9); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.attach("p0")
+	ended("replaced")
+	again()
+	p.Send([]byte{0, 0, 0, 1, 0})
+	ended("wrong frame")
+	again()
+	p.Pull()
+	ended("pulled")
+	again()
+	if c := s.portCounters("p0"); c.BadFrames != 1 || c.Replaced != 2 || c.Connects != 5 || c.RxFrames != 1 {
+		t.Errorf("%+v", c)
+	}
+	for port, rate := range map[string]int64{"p1": 0, "p7": 1} {
+		if _, err := plugs.Plug(port, rate); err == nil || !strings.Contains(err.Error(),
+			"no such port, or the NIC no rate") {
+			t.Errorf("port %s at %d bit/s: %v", port, rate, err)
+		}
+	}
+	s.stop()
+	ended("stopped")
+	if _, err := plugs.Plug("p0", 25e9); err != errStopped {
+		t.Errorf("got %v, want that it has stopped", err)
+	}
+	if _, err := new(Plugs).Plug("p0", 25e9); err == nil || !strings.Contains(err.Error(), "does not run") {
+		t.Errorf("got %v, want that it does not run", err)
+	}
+}
