@@ -440,11 +440,3 @@ func (b *branch) warn() {
 		return m.Severity != finding.Info && strings.HasPrefix(m.ID, "RL00")
 	})
 }
-
-// walk calls f for all branches.
-func walk(bs []branch, f func(branch)) {
-	for _, b := range bs {
-		f(b)
-		walk(b.Fan, f)
-	}
-}

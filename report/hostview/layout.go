@@ -52,7 +52,7 @@ func (sh sheet) layout(v *view, s *scene) *picture {
 		w = max(w, min(inner, 4*sh.column)) // or their panel would be far higher than wide
 	}
 	out := &picture{W: w + 2*sh.edge, H: sh.edge}
-	panels := []*picture{sh.guestsPanel(v, w), best, sh.nvlinkPanel(s, w), sh.legendPanel(v, s, w)}
+	panels := []*picture{sh.guestsPanel(v, w), best, sh.nvlinkPanel(s, w), legendPanel(v, best, w)}
 	if sh.alone {
 		panels = slices.Insert(panels, 3, sh.findingsPanel(v, w))
 		panels = slices.Insert(panels, 0, headPanel(v, w))

@@ -313,3 +313,11 @@ func TestLoopsAndDeepTreesAreDrawn(t *testing.T) {
 }
 
 func (r rect) bottom() int { return r.Y + r.H }
+
+// walk calls f for all branches.
+func walk(bs []branch, f func(branch)) {
+	for _, b := range bs {
+		f(b)
+		walk(b.Fan, f)
+	}
+}

@@ -123,12 +123,13 @@ func (p *picture) branches(all []branch, level, x, from, y, right int) int {
 // wired draws the wire from x and the cards at its end, and returns where they end.
 func (p *picture) wired(b branch, x, y, right int) int {
 	wireY := y + 20
-	length := wireLength
-	if !b.Wire.known() && b.Bridge == nil {
-		length = 18 // a device of the root bus has no link
+	left, end := x+wireLength, wireY
+	if b.Wire.known() || b.Bridge != nil {
+		end = p.wire(b.Wire, x, left, wireY)
+	} else { // a device of the root bus has no link
+		left = x + 18
+		p.line("trunk", 15, "", [2]int{x, wireY}, [2]int{left, wireY})
 	}
-	left := x + length
-	end := p.wire(b.Wire, x, left, wireY)
 	top := y + 2
 	// Further functions of the device hang on the same wire, by a line from it to each card.
 	for i, c := range b.Cards {

@@ -185,147 +185,132 @@ func (sh sheet) nvlinkRing(set nvlinkSet, width int) *picture {
 	return p
 }
 
-// legendPanel explains the signs that the picture has.
-func (sh sheet) legendPanel(v *view, s *scene, width int) *picture {
-	p := &picture{W: width}
-	x, y := 0, 14
-	// entry makes room for a sign of the given width and its words, and returns where the sign begins.
-	entry := func(sign int, words string) int {
-		need := sign + 6 + fontSmall.Width(words)
-		if x > 0 && x+need > width {
-			x, y = 0, y+18
-		}
-		at := x
-		p.text(x+sign+6, y, words, fontSmall, "soft", width-x-sign-6)
-		x += need + 18
-		return at
+// A legendBox is a panel that is filled like text.
+type legendBox struct {
+	*picture
+	x, y int
+}
+
+// entry makes room for a sign of the given width and its words, and returns where the sign begins.
+func (l *legendBox) entry(sign int, words string) int {
+	need := sign + 6 + fontSmall.Width(words)
+	if l.x > 0 && l.x+need > l.W {
+		l.x, l.y = 0, l.y+18
 	}
-	seen := s.contents()
+	at := l.x
+	l.text(at+sign+6, l.y, words, fontSmall, "soft", l.W-at-sign-6)
+	l.x += need + 18
+	return at
+}
+
+// legendPanel explains the signs that a picture has: what is not in it would only be read in vain.
+func legendPanel(v *view, drawn *picture, width int) *picture {
+	l := &legendBox{picture: &picture{W: width}, y: 14}
+	classes := drawn.classes()
 	for _, k := range []struct{ kind, words string }{{cardGPU, "GPU"}, {cardNIC, "NIC"}, {cardDisk, "storage"},
 		{cardScreen, "screen only"}, {cardOther, "other device"}} {
-		if seen.kinds[k.kind] {
-			at := entry(12, k.words)
-			p.box(rect{at, y - 10, 12, 12}, "band "+k.kind, 2, "")
+		if classes["band "+k.kind] {
+			at := l.entry(12, k.words)
+			l.box(rect{at, l.y - 10, 12, 12}, "band "+k.kind, 2, "")
 		}
 	}
-	if seen.stacks {
-		at := entry(16, "one card for several that are alike")
-		p.box(rect{at + 3, y - 8, 13, 12}, "stack", 2, "")
-		p.box(rect{at, y - 11, 13, 12}, "card", 2, "")
+	if classes["stack"] {
+		at := l.entry(16, "one card for several that are alike")
+		l.box(rect{at + 3, l.y - 8, 13, 12}, "stack", 2, "")
+		l.box(rect{at, l.y - 11, 13, 12}, "card", 2, "")
 	}
-	if seen.bridges {
-		at := entry(24, "root port, bridge or switch; +1: one more below it")
-		p.box(rect{at, y - 11, 24, 13}, "bridge", 3, "")
+	if classes["bridge"] {
+		at := l.entry(24, "root port, bridge or switch; +1: one more below it")
+		l.box(rect{at, l.y - 11, 24, 13}, "bridge", 3, "")
 	}
-	wire := func(on bool, class string, gbps float64, words string) {
-		if on {
-			at := entry(30, words)
-			p.line(class, wireWidth(gbps), "", [2]int{at, y - 4}, [2]int{at + 30, y - 4})
+	wire := func(class string, gbps float64, words string) {
+		at := l.entry(30, words)
+		l.line(class, wireWidth(gbps), "", [2]int{at, l.y - 4}, [2]int{at + 30, l.y - 4})
+	}
+	if classes["wire"] || classes["wire slow"] || classes["wire slow warned"] {
+		// The weight is the root of the rate: each of these is twice as heavy as the one before.
+		for _, gbps := range []float64{1, 4, 16, 64} {
+			wire("wire", gbps, fmt.Sprintf("%g GB/s", gbps))
 		}
 	}
-	// The weight is the root of the rate: each of these is twice as heavy as the one before.
-	for _, gbps := range []float64{1, 4, 16, 64} {
-		wire(seen.links, "wire", gbps, fmt.Sprintf("%g GB/s", gbps))
-	}
-	wire(seen.slow, "wire slow", 8, "below what the device can do")
-	wire(seen.warned, "wire slow warned", 8, "below what the device can do, with a warning")
-	wire(seen.dark, "wire dim", 0, "link whose rate is not known")
-	if seen.odd {
-		at := entry(24, "place not known")
-		p.box(rect{at, y - 11, 24, 13}, "root odd", 3, "")
-	}
-	plain := "core"
-	if len(v.Host.Cores) == 0 {
-		plain = "CPU"
-	}
-	if seen.caches {
-		plain += "; a frame is an L3 cache"
-	}
-	cell := func(on bool, c coreCell, words string) {
-		if on {
-			at := entry(14, words)
-			p.cell(rect{at, y - 11, 14, 14}, nil, c)
+	for _, w := range []struct {
+		class string
+		gbps  float64
+		words string
+	}{{"wire slow", 8, "below what the device can do"},
+		{"wire slow warned", 8, "below what the device can do, with a warning"},
+		{"wire dim", 0, "link whose rate is not known"}} {
+		if classes[w.class] {
+			wire(w.class, w.gbps, w.words)
 		}
 	}
-	if v.Placement != nil {
-		for i, o := range v.Placement.Owners {
-			if o.Role != RoleGuest && seen.owners[i] {
-				p.swatch(v.Placement, i, entry(14, o.Name), y-11)
-			}
-		}
-		if len(v.Placement.Owners) > 0 {
-			p.swatch(v.Placement, 0, entry(14, "lab node: its colour and letter; a frame is an L3 cache"), y-11)
-		}
-		if seen.bar {
-			at := entry(24, "memory, by owner")
-			p.box(rect{at, y - 11, 24, 12}, "cache", 2, "")
-			p.box(rect{at, y - 11, 10, 12}, "share k0", 2, "")
-		}
-		// With a placement, cells have the colours of owners and show nothing else.
-		seen.cells, seen.threads, seen.isolated = false, false, false
+	if classes["room odd"] {
+		at := l.entry(24, "place not known")
+		l.box(rect{at, l.y - 11, 24, 13}, "root odd", 3, "")
 	}
-	cell(seen.cells, coreCell{Threads: 1}, plain)
-	cell(seen.threads, coreCell{Threads: 2}, "core with two threads")
-	cell(seen.efficient, coreCell{Threads: 1, Efficient: true}, "efficiency core")
-	cell(seen.isolated, coreCell{Threads: 1, Isolated: true}, "isolated")
+	l.cells(v, drawn)
 	for i, sev := range []finding.Severity{finding.Error, finding.Warning, finding.Info} {
 		if slices.ContainsFunc(v.Findings, func(f finding.Finding) bool { return f.Severity.Rank() == i }) {
-			at := entry(markSize, []string{"error", "warning", "note"}[i])
-			p.Marks = append(p.Marks, markShape{rect{at, y - 9, markSize, markSize}, sev, ""})
+			at := l.entry(markSize, []string{"error", "warning", "note"}[i])
+			l.Marks = append(l.Marks, markShape{rect{at, l.y - 9, markSize, markSize}, sev, ""})
 		}
 	}
-	if len(p.Texts) == 0 {
-		return p
+	if len(l.Texts) > 0 {
+		l.H = l.y + 6
 	}
-	p.H = y + 6
-	return p
+	return l.picture
 }
 
-// contents is what a scene has that needs an explanation.
-type contents struct {
-	kinds                                            map[string]bool
-	links, slow, warned, dark, bridges, stacks, odd  bool
-	cells, caches, threads, efficient, isolated, bar bool
-	owners                                           map[int]bool
+// cells explains the cores of a picture. With a placement they have the colours of owners and show nothing else
+// but that they are efficient.
+func (l *legendBox) cells(v *view, drawn *picture) {
+	has := func(f func(cellShape) bool) bool { return slices.ContainsFunc(drawn.Cells, f) }
+	cell := func(c coreCell, words string, f func(cellShape) bool) {
+		if has(f) {
+			at := l.entry(14, words)
+			l.cell(rect{at, l.y - 11, 14, 14}, nil, c)
+		}
+	}
+	efficient := func(c cellShape) bool { return c.Efficient }
+	at := v.Placement
+	if at == nil {
+		plain := "core"
+		if len(v.Host.Cores) == 0 {
+			plain = "CPU"
+		}
+		if drawn.classes()["cache"] {
+			plain += "; a frame is an L3 cache"
+		}
+		cell(coreCell{Threads: 1}, plain, func(cellShape) bool { return true })
+		cell(coreCell{Threads: 2}, "core with two threads", func(c cellShape) bool { return c.Threads > 1 })
+		cell(coreCell{Threads: 1, Efficient: true}, "efficiency core", efficient)
+		cell(coreCell{Threads: 1, Isolated: true}, "isolated", func(c cellShape) bool { return c.Isolated })
+		return
+	}
+	for i, o := range at.Owners {
+		if o.Role != RoleGuest && has(func(c cellShape) bool { return slices.Contains(c.Owners, i) }) {
+			l.swatch(at, i, l.entry(14, o.Name), l.y-11)
+		}
+	}
+	if len(at.Owners) > 0 {
+		l.swatch(at, 0, l.entry(14, "lab node: its colour and letter; a frame is an L3 cache"), l.y-11)
+	}
+	if slices.ContainsFunc(drawn.Boxes, func(b boxShape) bool { return strings.HasPrefix(b.Class, "share ") }) {
+		left := l.entry(24, "memory, by owner")
+		l.box(rect{left, l.y - 11, 24, 12}, "cache", 2, "")
+		l.box(rect{left, l.y - 11, 10, 12}, "share k0", 2, "")
+	}
+	cell(coreCell{Threads: 1, Efficient: true}, "efficiency core", efficient)
 }
 
-// contents looks for what is drawn: a legend of things that are not there would only be read in vain.
-func (s *scene) contents() contents {
-	c := contents{kinds: map[string]bool{}, owners: map[int]bool{}}
-	see := func(b branch) {
-		c.links = c.links || b.Wire.GBps > 0
-		c.slow = c.slow || b.Wire.slow() && !b.Wire.Warned
-		c.warned = c.warned || b.Wire.slow() && b.Wire.Warned
-		c.bridges = c.bridges || b.Bridge != nil
-		c.dark = c.dark || b.Wire.GBps == 0 && (b.Bridge != nil && len(b.Cards) > 0 || b.Switch != nil)
-		for _, d := range b.Cards {
-			c.kinds[d.Kind] = true
-			for _, o := range d.Owners {
-				c.owners[o] = true
-			}
-			c.stacks = c.stacks || len(d.Members) > 0
-		}
+// classes are those of the boxes and lines of a picture.
+func (p *picture) classes() map[string]bool {
+	all := map[string]bool{}
+	for _, b := range p.Boxes {
+		all[b.Class] = true
 	}
-	for _, g := range s.Groups {
-		for _, r := range g.Rooms {
-			c.odd = c.odd || r.Odd
-			c.bar = c.bar || len(r.Holdings) > 0 && r.Memory > 0
-			for _, h := range r.Holdings {
-				c.owners[h.owner] = true
-			}
-			for _, b := range r.Blocks {
-				walk(b.Branches, see)
-			}
-			for _, k := range r.Caches {
-				for _, cell := range k.Cells {
-					c.cells = true
-					c.caches = c.caches || k.Known
-					c.threads = c.threads || cell.Threads > 1
-					c.efficient = c.efficient || cell.Efficient
-					c.isolated = c.isolated || cell.Isolated
-				}
-			}
-		}
+	for _, l := range p.Lines {
+		all[l.Class] = true
 	}
-	return c
+	return all
 }
