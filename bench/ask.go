@@ -39,11 +39,10 @@ func (r *Runner) ask(ctx context.Context, node string, argv ...string) (Output, 
 // toolVersion returns the output of the tool on the client's node when asked for its version. It is empty
 // if the tool cannot be asked.
 func (m *measurement) toolVersion(ctx context.Context) (Output, error) {
-	argv := m.engine.plugin.version()
-	if argv == nil {
+	if m.engine.versionCommand == nil {
 		return Output{}, nil
 	}
-	return m.ask(ctx, m.client.Node, argv...)
+	return m.ask(ctx, m.client.Node, m.engine.versionCommand...)
 }
 
 // plainWord needs no quotes.

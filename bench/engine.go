@@ -93,10 +93,18 @@ type Engine struct {
 	Package string // what brings the program: a Debian package, or words that say where it is had
 	Local   bool   // measures one node, see Runner.RunLocal
 
-	plugin plugin
+	metrics []string // those that parse returns; [MetricOf] has their units
+	// launches is set where the client command starts a program on both nodes and pins each program itself: pinning
+	// the command would pin only the launcher.
+	launches bool
+	// versionCommand prints the tool's version, nil if nothing does. versions find it there and in what the tool
+	// prints when it measures; nil: as usual.
+	versionCommand []string
+	versions       []versionLine
+	plugin         plugin
 }
 
-// A plugin holds what an engine knows about its tool. A new tool needs nothing else. Its values are comparable.
+// A plugin is what an engine does with its tool; what is fixed of the tool stands in Engine.
 type plugin interface {
 	// check rejects options that the tool would reject, before anything is started. It only looks at values.
 	check(client, server Endpoint, o Options) error
@@ -109,24 +117,7 @@ type plugin interface {
 	client(client, server Endpoint, o Options) []string
 	// parse turns the client's output into figures, and rejects everything else. The caller judges the exit status.
 	parse(out Output, o Options) ([]Figure, error)
-	// version is the command that prints the tool's version, nil if there is none.
-	version() []string
-	// metrics are those that parse returns. [MetricOf] has their units.
-	metrics() []string
 }
-
-// A launcher is a plugin whose client command starts a program on both nodes and pins each program
-// itself. Pinning the command would pin only the launcher.
-type launcher interface{ launches() }
-
-func (e Engine) launches() bool {
-	_, ok := e.plugin.(launcher)
-	return ok
-}
-
-// A versionFinder is a plugin whose tool prints its version, or that of its library, with its measurements or in
-// another form than other tools.
-type versionFinder interface{ versions() []versionLine }
 
 // A versionLine finds a version in what programs print, in its one group. name comes before it, for a library.
 type versionLine struct {
@@ -143,13 +134,12 @@ type fixedDuration interface {
 // An execFunc runs a short command on a node, and caches its output.
 type execFunc func(ctx context.Context, node string, argv ...string) (Output, error)
 
-// noSetup is embedded by plugins without checks, preparation, server or version command.
+// noSetup is embedded by plugins without checks, preparation or server.
 type noSetup struct{}
 
 func (noSetup) check(client, server Endpoint, o Options) error                        { return nil }
 func (noSetup) prepare(context.Context, execFunc, Endpoint, Endpoint, *Options) error { return nil }
 func (noSetup) server(Endpoint, Options) []string                                     { return nil }
-func (noSetup) version() []string                                                     { return nil }
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
@@ -212,7 +202,7 @@ func (e Engine) variant(words []string) (Engine, error) {
 	if err := p.permitted(); err != nil {
 		return Engine{}, err
 	}
-	e.plugin, e.Name = p, p.name()
+	e.plugin, e.Name, e.metrics = p, p.name(), p.metrics()
 	return e, nil
 }
 
@@ -240,7 +230,7 @@ func (e Engine) Duration(o Options) time.Duration {
 }
 
 // Metrics returns what the engine measures, as in Sample.Metric.
-func (e Engine) Metrics() []string { return e.plugin.metrics() }
+func (e Engine) Metrics() []string { return slices.Clone(e.metrics) }
 
 // seconds returns the duration of a test that is limited by time. Two seconds show that a path works;
 // figures for comparisons get five.
@@ -289,7 +279,7 @@ func (e Engine) parse(out Output, o Options) ([]Figure, error) {
 		return nil, err
 	}
 	for _, f := range figures {
-		if !slices.Contains(e.plugin.metrics(), f.Metric) || f.Unit != MetricOf(f.Metric).Unit {
+		if !slices.Contains(e.metrics, f.Metric) || f.Unit != MetricOf(f.Metric).Unit {
 			return nil, badResult(e.Tool, "a figure %s in %s is none of %s", f.Metric, f.Unit, e.Name)
 		}
 	}
@@ -305,9 +295,9 @@ var toolVersions = []versionLine{{"", regexp.MustCompile(
 // version finds the versions in what the tool answered when it was asked for its version, and in what it printed
 // when it measured. It is "" where the tool does not tell.
 func (e Engine) version(outputs ...Output) string {
-	lines := toolVersions
-	if t, ok := e.plugin.(versionFinder); ok {
-		lines = t.versions()
+	lines := e.versions
+	if lines == nil {
+		lines = toolVersions
 	}
 	var printed []byte
 	for _, out := range outputs {

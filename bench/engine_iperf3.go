@@ -7,7 +7,8 @@ import (
 
 var iperf3Engines = []Engine{{
 	Name: "iperf3", Tool: toolIperf3, About: "TCP throughput from client to server, without RDMA", Suite: SuiteTCP,
-	Program: "iperf3", Package: "iperf3", plugin: iperf3{},
+	Program: "iperf3", Package: "iperf3", metrics: []string{MetricThroughput, MetricRetransmits},
+	versionCommand: []string{"iperf3", "--version"}, plugin: iperf3{},
 }}
 
 type iperf3 struct{ noSetup }
@@ -22,9 +23,6 @@ func (iperf3) client(_, server Endpoint, o Options) []string {
 	return []string{"iperf3", "-c", server.Addr.String(), "-p", strconv.Itoa(o.Port), "-t", strconv.Itoa(o.seconds()),
 		"--json"}
 }
-
-func (iperf3) version() []string { return []string{"iperf3", "--version"} }
-func (iperf3) metrics() []string { return []string{MetricThroughput, MetricRetransmits} }
 
 func (iperf3) parse(out Output, _ Options) ([]Figure, error) {
 	res, err := ParseIperf3(bytes.NewReader(out.Stdout))

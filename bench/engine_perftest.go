@@ -78,7 +78,7 @@ type perftest struct {
 func perftestEngine(operation, figure, about string) Engine {
 	p := perftest{program: "ib_" + operation + "_" + figure, operation: operation, bandwidth: figure == "bw"}
 	return Engine{Name: p.program, Tool: toolPerftest, About: about, Suite: SuiteRDMA, Program: p.program,
-		Package: "perftest", plugin: p}
+		Package: "perftest", metrics: p.metrics(), versionCommand: []string{p.program, "--version"}, plugin: p}
 }
 
 var perftestEngines = []Engine{
@@ -198,8 +198,6 @@ func (p perftest) server(ep Endpoint, o Options) []string { return p.args(ep, o)
 func (p perftest) client(client, server Endpoint, o Options) []string {
 	return append(p.args(client, o), server.Addr.String())
 }
-
-func (p perftest) version() []string { return []string{p.program, "--version"} }
 
 // metrics depend on how the test ends. For a time (-D) perftest keeps no single latencies, so it prints neither
 // percentiles nor extremes, and adds a rate of transactions.

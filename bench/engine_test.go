@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"net/netip"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -81,7 +82,7 @@ func TestEveryEngineIsFoundByItsName(t *testing.T) {
 		t.Errorf("%d engines without a suite, want 8", n)
 	}
 	for _, e := range Engines() {
-		if got := mustEngine(t, e.Name); got != e || e.About == "" {
+		if got := mustEngine(t, e.Name); !reflect.DeepEqual(got, e) || e.About == "" {
 			t.Errorf("got %+v, want %+v", got, e)
 		}
 	}
@@ -180,7 +181,7 @@ func TestVersionsAreFoundInWhatTheToolsPrint(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := (Engine{plugin: perftest{}}).version(Output{Stdout: []byte(tt.in)}); got != tt.want {
+			if got := (Engine{}).version(Output{Stdout: []byte(tt.in)}); got != tt.want {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})

@@ -10,7 +10,7 @@ import (
 var fiPingpongEngines = []Engine{{
 	Name: "fi_pingpong", Tool: toolFiPingpong, About: "one-way latency of messages by libfabric over the RDMA device",
 	Suite: SuiteRDMA, Program: "fi_pingpong", Package: "libfabric-bin",
-	plugin: fiPingpong{},
+	metrics: []string{MetricLatencyAverage}, versionCommand: []string{"fi_info", "--version"}, plugin: fiPingpong{},
 }}
 
 type fiPingpong struct{ noSetup }
@@ -56,9 +56,6 @@ func (f fiPingpong) server(ep Endpoint, o Options) []string {
 func (f fiPingpong) client(client, server Endpoint, o Options) []string {
 	return append(f.args(client, o), "-P", strconv.Itoa(o.Port), server.Addr.String())
 }
-
-func (fiPingpong) version() []string { return []string{"fi_info", "--version"} }
-func (fiPingpong) metrics() []string { return []string{MetricLatencyAverage} }
 
 // parse puts what was asked for in the place of what the tool shortens: it prints 1k for 1500
 // iterations, and for 1100 bytes.

@@ -18,7 +18,8 @@ const lmbenchPlaces = "/usr/lib/lmbench/bin/x86_64-linux-gnu/lat_mem_rd " +
 var lmbenchEngines = []Engine{{
 	Name: latMemRd, Tool: toolLMBench, About: "how long a load takes that waits for the one before it, by the size " +
 		"of what is read", Suite: SuiteMemory, Program: latMemRd, Others: lmbenchPlaces,
-	Package: "lmbench (of Debian's non-free, Ubuntu's multiverse)", Local: true, plugin: memLatency{},
+	Package: "lmbench (of Debian's non-free, Ubuntu's multiverse)", Local: true,
+	metrics: []string{MetricLoadLatency}, plugin: memLatency{},
 }}
 
 const latMemRd = "lat_mem_rd"
@@ -80,8 +81,6 @@ func ringSize(o Options) int64 {
 	}
 	return size
 }
-
-func (memLatency) metrics() []string { return []string{MetricLoadLatency} }
 
 // parse takes what is printed to the standard error, as lmbench does it.
 func (memLatency) parse(out Output, o Options) ([]Figure, error) {

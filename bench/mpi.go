@@ -11,8 +11,20 @@ import (
 )
 
 func osuEngine(p osu, about string) Engine {
-	return Engine{Name: p.program, Tool: toolOSU, About: about, Suite: SuiteMPI, Program: p.program,
-		Package: "the OSU micro-benchmarks (5.4 or later), built with the nodes' MPI", plugin: p}
+	_, metric := osuTest(p.test)
+	return Engine{Name: p.program, Tool: toolOSU, About: about, Suite: SuiteMPI, Program: p.program, launches: true,
+		Package: "the OSU micro-benchmarks (5.4 or later), built with the nodes' MPI", metrics: []string{metric},
+		versionCommand: []string{"env", mpiHome, "mpirun", "--version"}, versions: osuVersions, plugin: p}
+}
+
+// osuVersions are that of the OSU micro-benchmarks and that of MPI: figures of one program over two libraries are two
+// things. mpirun says "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below, or
+// "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
+var osuVersions = []versionLine{
+	{"", regexp.MustCompile(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
+	{"Open MPI ", regexp.MustCompile(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
+	{"MPICH ", regexp.MustCompile(`(?m)^HYDRA build details:\s+Version:\s+([0-9][0-9A-Za-z.]*)$`)},
+	{"Intel MPI ", regexp.MustCompile(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
 }
 
 // All run with two ranks: 0 on the client, 1 on the server.
@@ -51,8 +63,6 @@ const (
 	osuQuickBytes     = 8       // for latency and collective operations
 	osuMostIterations = 10000   // its own choice for the latency of small messages
 )
-
-func (osu) launches() {}
 
 // check takes fewer iterations than perftest does, which has a limit of its own.
 func (osu) check(_, _ Endpoint, o Options) error {
@@ -213,30 +223,6 @@ func (p osu) iterations(o Options) int {
 	}
 	perIteration := messages*cost.perMessage.Seconds() + moved*8/cost.bitsPerSecond
 	return max(1, min(int(budget.Seconds()/perIteration), osuMostIterations))
-}
-
-func (osu) version() []string { return []string{"env", mpiHome, "mpirun", "--version"} }
-
-// versions are that of the OSU micro-benchmarks and that of MPI: figures of one program over two libraries are two
-// things. mpirun says "mpirun (Open MPI) 4.1.4", "HYDRA build details:" with the version of MPICH below, or
-// "Intel(R) MPI Library for Linux* OS, Version 2021.19.0 Build 20260929 (id: 1821d9b)".
-func (osu) versions() []versionLine {
-	return []versionLine{
-		{"", regexp.MustCompile(`(?m)^# OSU MPI.* Test v([0-9][0-9A-Za-z.]*)\s*$`)},
-		{"Open MPI ", regexp.MustCompile(`(?m)^\S+ \((?:Open MPI|OpenRTE)\) v?([0-9][0-9A-Za-z.]*)$`)},
-		{"MPICH ", regexp.MustCompile(`(?m)^HYDRA build details:\s+Version:\s+([0-9][0-9A-Za-z.]*)$`)},
-		{"Intel MPI ", regexp.MustCompile(`(?m)^Intel\(R\) MPI Library\b.*, Version ([0-9][0-9.]*)`)},
-	}
-}
-
-func (p osu) metrics() []string {
-	switch {
-	case p.bandwidth:
-		return []string{MetricBWAverage}
-	case p.collective:
-		return []string{MetricCollectiveTime}
-	}
-	return []string{MetricLatencyAverage}
 }
 
 // parse is stricter than ParseOSU: nothing closes the table, but which sizes it must have is known.

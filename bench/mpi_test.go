@@ -208,7 +208,7 @@ func TestMPIsAreToldApartByTheirVersions(t *testing.T) {
 			"2003-2026, Intel Corporation.\n", "7.5, Intel MPI 2021.19.0"},
 		{"none of them", "slurmstepd\n", "7.5"},
 	} {
-		if got := (Engine{plugin: osu{}}).version(table, Output{Stdout: []byte(tt.told)}); got != tt.want {
+		if got := mustEngine(t, "osu_bw").version(table, Output{Stdout: []byte(tt.told)}); got != tt.want {
 			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
 		}
 	}
@@ -432,7 +432,7 @@ func TestSuiteOfMPIIsMadeOfTwoRanks(t *testing.T) {
 		t.Fatalf("%d engines, error %v", len(engines), err)
 	}
 	for _, e := range engines {
-		if e.Local || !e.launches() || e.Server(n1, Options{}) != nil || !slices.Contains(e.Client(n2, n1, Options{}),
+		if e.Local || !e.launches || e.Server(n1, Options{}) != nil || !slices.Contains(e.Client(n2, n1, Options{}),
 			e.Program) {
 			t.Errorf("%+v", e)
 		}

@@ -19,6 +19,13 @@ var ncclEngines = []Engine{{
 	Name: "nccl_all_reduce", Tool: toolNCCLTests, About: "all-reduce over all GPUs of one node, by message size",
 	Suite: SuiteGPU, Program: "all_reduce_perf",
 	Package: "nccl-tests, built with the node's CUDA", Local: true, plugin: ncclTests{},
+	metrics: []string{MetricBusBandwidth, MetricCollectiveTime},
+	// Newer releases of nccl-tests tell their version above the table, and NCCL its own where NCCL_DEBUG=VERSION asks
+	// for it.
+	versions: []versionLine{
+		{"", regexp.MustCompile(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
+		{"NCCL ", regexp.MustCompile(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
+	},
 }}
 
 type ncclTests struct{ noSetup }
@@ -47,15 +54,6 @@ func gpus(ctx context.Context, ask execFunc, node string) (int, error) {
 	return n, nil
 }
 
-// versions: newer releases of nccl-tests tell their version above the table, and NCCL its own where
-// NCCL_DEBUG=VERSION asks for it.
-func (ncclTests) versions() []versionLine {
-	return []versionLine{
-		{"", regexp.MustCompile(`(?m)^# nccl-tests version ([0-9][0-9A-Za-z.+-]*)`)},
-		{"NCCL ", regexp.MustCompile(`(?m)^NCCL version ([0-9][0-9A-Za-z.+-]*)`)},
-	}
-}
-
 func (ncclTests) client(_, _ Endpoint, o Options) []string {
 	largest := "1G"
 	if o.Quick {
@@ -64,8 +62,6 @@ func (ncclTests) client(_, _ Endpoint, o Options) []string {
 	return []string{"env", "NCCL_DEBUG=VERSION", "all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g",
 		strconv.Itoa(max(1, o.Threads))}
 }
-
-func (ncclTests) metrics() []string { return []string{MetricBusBandwidth, MetricCollectiveTime} }
 
 func (ncclTests) parse(out Output, _ Options) ([]Figure, error) { return ParseNCCLTests(out.Stdout) }
 

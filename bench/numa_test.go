@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func TestMemoryIsMeasuredByNUMANode(t *testing.T) {
 		var got []string
 		for _, e := range ByNUMANode(mustEngine(t, tt.engine), tt.nodes) {
 			got = append(got, e.Name)
-			if again, err := EngineByName(e.Name); err != nil || again != e {
+			if again, err := EngineByName(e.Name); err != nil || !reflect.DeepEqual(again, e) {
 				t.Errorf("%s by its name is %+v, %v", e.Name, again, err)
 			}
 		}

@@ -16,7 +16,8 @@ import (
 
 func nvbandwidthEngine(name, about, testcase string) Engine {
 	return Engine{Name: name, Tool: toolNVBandwidth, About: about, Suite: SuiteGPU, Program: "nvbandwidth",
-		Package: "nvbandwidth, built with the node's CUDA", Local: true, plugin: nvbandwidth{testcase: testcase}}
+		Package: "nvbandwidth, built with the node's CUDA", Local: true, metrics: []string{MetricCopyBandwidth},
+		versions: []versionLine{{"", nvVersion}}, plugin: nvbandwidth{testcase: testcase}}
 }
 
 var nvbandwidthEngines = []Engine{
@@ -71,12 +72,6 @@ func (n nvbandwidth) client(ep, _ Endpoint, o Options) []string {
 	return args
 }
 
-func (nvbandwidth) metrics() []string { return []string{MetricCopyBandwidth} }
-
-func (nvbandwidth) versions() []versionLine {
-	return []versionLine{{"", regexp.MustCompile(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)}}
-}
-
 func (n nvbandwidth) parse(out Output, _ Options) ([]Figure, error) {
 	return ParseNVBandwidth(out.Stdout, n.testcase)
 }
@@ -129,7 +124,7 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 var nvJSON = regexp.MustCompile(`(?m)^\{\s*"nvbandwidth"\s*:`)
 
 // nvVersion is the line with the release.
-var nvVersion = regexp.MustCompile(`^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
+var nvVersion = regexp.MustCompile(`(?m)^nvbandwidth Version: v?([0-9][0-9A-Za-z.+-]*)`)
 
 // nvTitle is the line that says what was measured. A test case of both ways between GPUs has a matrix for each way, and
 // last their total.

@@ -206,7 +206,7 @@ func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
 			!cmp.Equal(want, got) {
 			t.Errorf("%s: %v, error %v, want %v", tt.testcase, words(got), err, words(want))
 		}
-		if v := (Engine{plugin: nvbandwidth{}}).version(Output{Stdout: in}); v != tt.version {
+		if v := mustEngine(t, "gpu_bandwidth_h2d").version(Output{Stdout: in}); v != tt.version {
 			t.Errorf("version %q, want %q", v, tt.version)
 		}
 	}

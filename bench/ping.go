@@ -11,7 +11,8 @@ import (
 
 var pingEngines = []Engine{{
 	Name: "ping", Tool: toolPing, About: "time of an ICMP echo there and back, and how many are lost", Suite: SuiteTCP,
-	Program: "ping", Package: "iputils-ping", plugin: ping{},
+	Program: "ping", Package: "iputils-ping", versionCommand: []string{"ping", "-V"}, plugin: ping{},
+	metrics: []string{MetricLatencyMin, MetricLatencyAverage, MetricLatencyMax, MetricLatencyStdev, MetricLoss},
 }}
 
 type ping struct{ noSetup }
@@ -46,12 +47,6 @@ func (ping) echoes(o Options) int {
 
 func (p ping) duration(o Options) time.Duration {
 	return time.Duration(p.echoes(o)) * 200 * time.Millisecond
-}
-
-func (ping) version() []string { return []string{"ping", "-V"} }
-
-func (ping) metrics() []string {
-	return []string{MetricLatencyMin, MetricLatencyAverage, MetricLatencyMax, MetricLatencyStdev, MetricLoss}
 }
 
 func (ping) parse(out Output, _ Options) ([]Figure, error) { return ParsePing(out.Stdout) }

@@ -280,7 +280,7 @@ type ended struct {
 // commands returns the command lines, with what holds them in their places. There is no server where the tool has none.
 func (m *measurement) commands(opts Options) (client, server []string) {
 	client = m.engine.Client(m.client, m.server, opts)
-	if !m.engine.launches() {
+	if !m.engine.launches {
 		client = m.opts.PlaceOf(m.client).wrap(client)
 	}
 	if !m.engine.Local {
@@ -483,7 +483,7 @@ func (m *measurement) judge(client ended) ([]Figure, error) {
 	var bad *BadResultError
 	if code := client.out.ExitCode; code != 0 {
 		exit := exitError(m.client.Node, m.engine.Program, client.out)
-		if m.engine.launches() {
+		if m.engine.launches {
 			exit.Text = firstWords(client.out)
 		}
 		err := error(exit)

@@ -23,6 +23,9 @@ var sevenZipEngines = []Engine{{
 	Name: "7zip", Tool: tool7Zip, About: "compressing and decompressing by one thread a CPU: integers, caches " +
 		"and memory", Suite: SuiteApps, Program: sevenZipProgram, Others: sevenZipOthers,
 	Package: "7zip or p7zip-full", Local: true, plugin: sevenZip{},
+	metrics: []string{MetricRating, MetricRatingCompress, MetricRatingDecompress},
+	// "7-Zip (z) 26.02 (x64) : Copyright ...", and as a part of p7zip "7-Zip [64] 16.02 : ...".
+	versions: []versionLine{{"", regexp.MustCompile(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)}},
 }}
 
 type sevenZip struct{ noSetup }
@@ -66,17 +69,8 @@ func (sevenZip) client(_, _ Endpoint, o Options) []string {
 		"-md" + strconv.Itoa(log)}
 }
 
-func (sevenZip) metrics() []string {
-	return []string{MetricRating, MetricRatingCompress, MetricRatingDecompress}
-}
-
 func (sevenZip) parse(out Output, o Options) ([]Figure, error) {
 	return Parse7Zip(out.Stdout, o.Threads)
-}
-
-// versions: it says "7-Zip (z) 26.02 (x64) : Copyright ...", and as a part of p7zip "7-Zip [64] 16.02 : ...".
-func (sevenZip) versions() []versionLine {
-	return []versionLine{{"", regexp.MustCompile(`(?m)^7-Zip (?:[(\[]\S+[)\]] )*([0-9]+\.[0-9]+)\b`)}}
 }
 
 // Lines of `7z b`. The averages of 16.02 have no speed.

@@ -76,7 +76,7 @@ func TestVersionsOfSevenZipAreInItsFirstLine(t *testing.T) {
 		"7-Zip 19.00 (x64)\n": "19.00",
 		"bash: 7z: not found": "",
 	} {
-		if got := (Engine{plugin: sevenZip{}}).version(Output{Stdout: []byte(in)}); got != want {
+		if got := mustEngine(t, "7zip").version(Output{Stdout: []byte(in)}); got != want {
 			t.Errorf("%q: got %q, want %q", in, got, want)
 		}
 	}

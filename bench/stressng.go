@@ -14,7 +14,8 @@ import (
 var stressEngines = []Engine{{
 	Name: "stress_stream", Tool: toolStressNG, About: "memory bandwidth of all CPUs together, by the four loops " +
 		"of STREAM", Suite: SuiteMemory, Program: "stress-ng", Package: "stress-ng",
-	Local: true, plugin: stressStream{},
+	Local: true, metrics: []string{MetricMemoryBandwidth}, versionCommand: []string{"stress-ng", "--version"},
+	plugin: stressStream{},
 }}
 
 type stressStream struct{ noSetup }
@@ -100,9 +101,6 @@ func (stressStream) client(_, _ Endpoint, o Options) []string {
 func (stressStream) duration(o Options) time.Duration {
 	return time.Duration(max(leastSeconds, o.seconds())) * time.Second
 }
-
-func (stressStream) version() []string { return []string{"stress-ng", "--version"} }
-func (stressStream) metrics() []string { return []string{MetricMemoryBandwidth} }
 
 // parse joins the streams: some releases print to one, some to the other.
 func (stressStream) parse(out Output, o Options) ([]Figure, error) {

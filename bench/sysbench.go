@@ -11,7 +11,8 @@ import (
 
 func sysbenchEngine(name, about string, all bool) Engine {
 	return Engine{Name: name, Tool: toolSysbench, About: about, Suite: SuiteCPU, Program: "sysbench",
-		Package: "sysbench", Local: true, plugin: sysbench{all: all}}
+		Package: "sysbench", Local: true, metrics: []string{MetricEventRate},
+		versionCommand: []string{"sysbench", "--version"}, plugin: sysbench{all: all}}
 }
 
 var sysbenchEngines = []Engine{
@@ -42,9 +43,6 @@ func (s sysbench) client(_, _ Endpoint, o Options) []string {
 	return []string{"sysbench", "cpu", "--cpu-max-prime=10000", "--threads=" + strconv.Itoa(threads),
 		"--time=" + strconv.Itoa(o.seconds()), "run"}
 }
-
-func (sysbench) version() []string { return []string{"sysbench", "--version"} }
-func (sysbench) metrics() []string { return []string{MetricEventRate} }
 
 func (sysbench) parse(out Output, o Options) ([]Figure, error) {
 	return ParseSysbenchCPU(out.Stdout, o.Threads)

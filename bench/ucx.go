@@ -13,7 +13,9 @@ import (
 
 func ucxEngine(name, about string, bandwidth bool) Engine {
 	return Engine{Name: name, Tool: toolUCX, About: about, Suite: SuiteRDMA, Program: "ucx_perftest",
-		Package: "ucx-utils", plugin: ucx{bandwidth: bandwidth}}
+		Package: "ucx-utils", metrics: ucx{bandwidth}.metrics(),
+		// A program of its own, which a node may not have: ucx_perftest does not tell.
+		versionCommand: []string{"sh", "-c", "ucx_info -v"}, plugin: ucx{bandwidth}}
 }
 
 // These are puts of UCX's lower layer (UCT) over a reliable connection: the same operation over the
@@ -31,9 +33,6 @@ type ucx struct {
 
 // like is the test of perftest that takes as long: it chooses the size and the number of iterations.
 func (u ucx) like() perftest { return perftest{bandwidth: u.bandwidth} }
-
-// version asks a program of its own, which a node may not have: ucx_perftest does not tell.
-func (ucx) version() []string { return []string{"sh", "-c", "ucx_info -v"} }
 
 // size returns the message size: UCX has no run over all sizes.
 func (u ucx) size(o Options) int64 {
