@@ -65,11 +65,12 @@ type AdapterReader interface {
 // An adapterCheck is one of the checks that each adapter has.
 type adapterCheck struct {
 	id, title, want string
-	holds           func(a *Adapter) bool
+	holds           func(a *Adapter) bool // as the emulation sees it
 	have            string
-	where           string // beside the adapter itself, in the node
+	where           string // what in the node says it
 	consequence     string
-	lost            bool // the node cannot be asked for facts of the adapter: its kernel would wait for an answer
+	fix             string // of an adapter that is not emulated
+	lost            bool   // the node cannot be asked for facts of the adapter: its kernel would wait for an answer
 }
 
 // adapterChecks are in the order of what depends on what. An adapter fails one of them: a card that is gone has no
@@ -77,70 +78,99 @@ type adapterCheck struct {
 var adapterChecks = []adapterCheck{
 	{id: IDAdapter, title: "the node has its adapters", want: "connected",
 		holds: func(a *Adapter) bool { return a.Connected },
-		have:  "no machine is connected to it: it was lost when the lab's daemon ended", where: "dmesg",
+		have:  "the node has lost it, as the lab's daemon ended or the connection to it", where: "lspci",
+		fix:         "give the node its card again: rackless down and up",
 		consequence: "the node has no network and no RDMA until it is started again", lost: true},
 	{id: IDAdapterBus, title: "adapters answer on PCIe", want: "answers",
-		holds: func(a *Adapter) bool { return a.Fault != FaultBus },
-		have:  "all reads give ones: it has lost its PCIe link", where: "dmesg (\"device's health compromised\")",
+		holds:       func(a *Adapter) bool { return a.Fault != FaultBus },
+		have:        "all reads give ones: it has lost its PCIe link",
+		where:       "configuration space; dmesg (\"PCI slot is unavailable\")",
+		fix:         "look at lspci -vv (LnkSta) and AER on the host; seat the card again",
 		consequence: "the driver gives the adapter up; its netdev and its RDMA device are gone or dead", lost: true},
 	{id: IDAdapterFirmware, title: "the firmware of adapters runs", want: "health counter runs, no syndrome",
 		holds:       func(a *Adapter) bool { return a.Fault != FaultFirmware && a.Fault != FaultAssert },
 		have:        "fatal error: the health counter stands still, syndrome 0x1 (firmware internal error)",
-		where:       "dmesg (\"print_health_info\"); devlink health",
+		where:       "dmesg (\"Fatal error\", \"print_health_info\")",
+		fix:         "keep the report for the vendor, bind the driver anew, update the firmware",
 		consequence: "the driver stops the adapter and tries to recover it; queue pairs and connections are lost",
 		lost:        true},
 	{id: IDAdapterCommands, title: "the firmware of adapters answers commands", want: "answers",
 		holds: func(a *Adapter) bool { return a.Fault != FaultCommands },
 		have:  "takes commands, and answers none",
-		where: "dmesg (\"wait_func: ... timeout\"), after 60 s",
+		where: "dmesg (\"wait_func: ... timeout\", after 60 s)",
+		fix:   "bind the driver anew, or reset the card; update the firmware",
 		consequence: "traffic of existing queues goes on, but whatever sets something up or reads a counter " +
 			"waits for a " +
 			"minute: ibv_devinfo, perftest, ethtool -S", lost: true},
 	{id: IDAdapterCable, title: "cables of adapters are plugged in", want: "plugged in",
 		holds: func(a *Adapter) bool { return a.Fault != FaultCable },
-		have:  "unplugged", where: "ethtool -S NIC (module_unplug); dmesg (\"Cable unplugged\")",
+		have:  "unplugged", where: "dmesg (\"Cable unplugged\")",
+		fix:         "plug the cable in; ethtool -m shows the module",
 		consequence: "the port is down: no frame leaves or arrives"},
 	{id: IDAdapterLink, title: "links of adapters are up", want: "up",
 		holds: func(a *Adapter) bool { return a.Fault != FaultLink },
 		have:  "down at the other end, with the cable in place", where: "/sys/class/net/NIC/carrier",
+		fix:         "look at the port of the switch, and at the speed and FEC of both ends",
 		consequence: "the port is down: no frame leaves or arrives"},
 	{id: IDAdapterFlaps, title: "links of adapters stay up", want: "fewer than 3 times down within a minute",
 		holds: func(a *Adapter) bool { return a.Fault != FaultFlap && !a.Flaps },
-		have:  "goes down and up again", where: "/sys/class/net/NIC/carrier_down_count; ethtool -S NIC " +
-			"(link_down_events_phy)",
+		have:  "goes down and up again", where: "dmesg (\"Link down\")",
+		fix: "exchange the cable, then the transceiver; compare the error counters of both ends",
 		consequence: "transfers stall and are repeated, connections break after some seconds; no figure of this " +
 			"port means " +
 			"anything"},
 }
 
-// adapterFindings makes the checks of the adapters: one finding for those that hold, and one for each that does not.
-func adapterFindings(l *lab.Lab, all []Adapter) []finding.Finding {
+// adapterFindings makes the checks of the adapters: one finding for those that hold, and one for
+// each that does not. What the node says is the evidence, and what the emulation says the cause; a
+// fault that the node has not noticed yet is one too.
+func adapterFindings(l *lab.Lab, all []adapterState) []finding.Finding {
 	var out []finding.Finding
 	failed := make([]bool, len(all))
 	for _, c := range adapterChecks {
 		good := true
 		for i := range all {
-			a := &all[i]
-			if failed[i] || c.holds(a) {
+			s := &all[i]
+			said := s.said(&c)
+			if failed[i] || said == "" && (s.emulated == nil || c.holds(s.emulated)) {
 				continue
 			}
 			good, failed[i] = false, true
-			have := c.have
-			if a.Crash != "" {
-				have += "; rackless, which emulates it, has failed: " + a.Crash
-			}
-			out = append(out, finding.Finding{ID: c.id, Subject: a.Node + " " + a.NIC, Title: c.title,
-				Status: finding.Failed, Have: have, Want: c.want, Consequence: c.consequence,
-				Evidence: "rackless nic ls: " + a.text() + "; in the node: " + strings.ReplaceAll(c.where, "NIC",
-					a.NIC),
-				Fix: a.fix(l)})
+			out = append(out, c.failed(l, s, said))
 		}
 		if good {
 			out = append(out, finding.Finding{ID: c.id, Subject: "lab " + l.Name, Title: c.title, Status: finding.OK,
-				Have: words.Count(len(all), "adapter"), Want: c.want, Evidence: "rackless nic ls"})
+				Have: words.Count(len(all), "adapter"), Want: c.want, Evidence: "in the nodes: " + c.where})
 		}
 	}
 	return out
+}
+
+// failed is the finding of an adapter that fails a check.
+func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.Finding {
+	f := finding.Finding{ID: c.id, Subject: s.node + " " + s.nic, Title: c.title, Status: finding.Failed, Have: c.have,
+		Want: c.want, Consequence: c.consequence, Evidence: "in the node: " + said, Fix: c.fix}
+	where := strings.ReplaceAll(c.where, "NIC", s.nic)
+	a := s.emulated
+	switch {
+	case a == nil:
+		return f
+	case c.holds(a):
+		f.Fix = "rackless nic reset " + a.name(l) + " resets it and binds the driver anew"
+	default:
+		f.Fix = a.fix(l)
+	}
+	if said == "" {
+		f.Evidence = "in the node: nothing in " + where + " yet"
+		if s.seen == nil {
+			f.Evidence = "in the node: " + where
+		}
+	}
+	f.Evidence += "; cause, by rackless nic ls: " + a.text()
+	if a.Crash != "" {
+		f.Have += "; rackless, which emulates it, has failed: " + a.Crash
+	}
+	return f
 }
 
 // text is what is known of the adapter from outside.
@@ -164,15 +194,19 @@ func (a *Adapter) fix(l *lab.Lab) string {
 	case a.Fault == "":
 		return "rackless fabric " + l.Name + " shows the port; find out who takes the link down"
 	}
-	which := l.Name + "/" + a.Node
-	if a.NIC != "eth0" {
-		which += " --nic " + a.NIC
-	}
-	which = "rackless nic fault " + which + " --clear"
+	which := "rackless nic fault " + a.name(l) + " --clear"
 	if a.Crash != "" {
 		which += "; please report the stack in rackless logs --daemon " + l.Name
 	}
 	return which
+}
+
+// name is the adapter as the arguments of rackless nic name it.
+func (a *Adapter) name(l *lab.Lab) string {
+	if a.NIC != "eth0" {
+		return l.Name + "/" + a.Node + " --nic " + a.NIC
+	}
+	return l.Name + "/" + a.Node
 }
 
 // lostAdapters returns the nodes that have an adapter of which their kernel cannot be asked, with the reason.
@@ -208,7 +242,7 @@ func explained(out, adapters []finding.Finding) {
 // Broken returns why a figure of a node's NIC would be one of a failed adapter; nil where its adapter works, or is not
 // emulated.
 func Broken(l *lab.Lab, all []Adapter, node, nic string) error {
-	for _, f := range adapterFindings(l, all) {
+	for _, f := range adapterFindings(l, states(all)) {
 		if f.Status == finding.Failed && f.Subject == node+" "+nic {
 			return fmt.Errorf("%s: the adapter of %s has failed (%s): %s; %s", node, nic, f.ID, f.Have, f.Fix)
 		}

@@ -61,6 +61,7 @@ type fakeNode struct {
 	fping    func(addrs []string) (bench.Output, error)
 	server   func(ctx context.Context) (bench.Output, error)
 	client   func(ctx context.Context, server string) (bench.Output, error)
+	adapters string        // what adapterScript prints
 	listens  chan struct{} // closed by the server when it listens
 }
 
@@ -163,6 +164,8 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 			return n.fping(addrs)
 		}
 		return bench.Output{Stdout: []byte(strings.Join(addrs, " is alive\n") + " is alive\n")}, nil
+	case "sh":
+		return bench.Output{Stdout: []byte(n.adapters)}, nil
 	case "ibv_rc_pingpong":
 		return f.pingpong(ctx, node, n, argv)
 	}

@@ -32,7 +32,11 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 	}
 	nodes := make([]*facts.Node, len(l.Nodes))
 	// First of all: of a node whose adapter does not answer, nothing must be read that waits for it.
-	out := adapters(ctx, l, r)
+	ids := make([]string, len(adapterChecks))
+	for i, c := range adapterChecks {
+		ids[i] = c.id
+	}
+	out := adapters(ctx, l, r, wanted(ids...))
 	known, lost := slices.Clone(out), lostAdapters(out)
 	if wanted(IDLink, IDMTU, IDAddress, IDPort, IDIBMTU, IDGID, IDIdentity, IDTraffic) {
 		// A place for each node, so that findings stand in the order of the lab whoever answers first.
@@ -115,8 +119,9 @@ func notRead(node string, why finding.Finding) finding.Finding {
 	return f
 }
 
-// adapters makes the checks of emulated adapters. A lab without them has none.
-func adapters(ctx context.Context, l *lab.Lab, r Reader) []finding.Finding {
+// adapters makes the checks of adapters: emulated ones, and those of a host that nodes have. With read the nodes are
+// asked what their kernels say of them. A lab without adapters has none.
+func adapters(ctx context.Context, l *lab.Lab, r Reader, read bool) []finding.Finding {
 	var all []Adapter
 	if from, ok := r.(AdapterReader); ok {
 		var err error
@@ -127,8 +132,12 @@ func adapters(ctx context.Context, l *lab.Lab, r Reader) []finding.Finding {
 				Fix: "rackless up with the lab's file starts the daemon and the nodes again"}}
 		}
 	}
-	if len(all) == 0 {
+	known := states(all)
+	if read {
+		known = seenAdapters(ctx, l, r, all)
+	}
+	if len(known) == 0 {
 		return nil
 	}
-	return adapterFindings(l, all)
+	return adapterFindings(l, known)
 }

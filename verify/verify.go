@@ -44,11 +44,12 @@ func OfHost(p *plan.Plan) *Target {
 // Checks returns the identifiers of the checks that can be made with what the target has.
 func (t *Target) Checks() []string {
 	made := map[finding.Group]bool{
-		finding.Host:    t.Plan != nil && t.Host != nil,
-		finding.Domain:  t.Domains != nil,
-		finding.Lab:     t.Lab != nil,
-		finding.Guest:   t.Plan != nil && t.Lab != nil,
-		finding.Adapter: t.Lab != nil && slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX),
+		finding.Host:   t.Plan != nil && t.Host != nil,
+		finding.Domain: t.Domains != nil,
+		finding.Lab:    t.Lab != nil,
+		finding.Guest:  t.Plan != nil && t.Lab != nil,
+		finding.Adapter: t.Lab != nil && (t.Lab.Driver == lab.DriverLibvirt ||
+			slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX)),
 	}
 	return slices.DeleteFunc(finding.Names(), func(id string) bool {
 		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil
