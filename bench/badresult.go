@@ -2,7 +2,9 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"unicode"
 )
@@ -53,6 +55,16 @@ func EachLine(tool string, output []byte, read func(line string) error) error {
 func BadOutput(tool string, output []byte, reason string) error {
 	text, n := lastLine(output)
 	return &BadResultError{Tool: tool, Line: n, Text: text, Reason: reason}
+}
+
+// firstSign is the error for the first line in which a program says why it gave up; nil where none does.
+func firstSign(tool string, output []byte, sign *regexp.Regexp) error {
+	return EachLine(tool, output, func(line string) error {
+		if sign.MatchString(line) {
+			return errors.New("the program gave up")
+		}
+		return nil
+	})
 }
 
 // Shorten cuts text to what an error may repeat, and drops bytes that are not UTF-8.

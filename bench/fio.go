@@ -227,9 +227,11 @@ var (
 	// "name: (groupid=0, jobs=1): err= 0: pid=1234: ..."; with an error "err= 5 (file:..., error=Input/output error)".
 	fioResult = regexp.MustCompile(
 		`^(\S.*): \(groupid=([0-9]{1,9}), jobs=([0-9]{1,9})\): err= *([0-9]{1,9})(?:.*error=([^)]*))?`)
-	fioWay = regexp.MustCompile(`^\s+(read|write|trim) *: `)
-	fioBW  = regexp.MustCompile(`(?i)\bbw=([0-9.]+)([kmgt]?)(i?)B/s`)
-	fioOPS = regexp.MustCompile(`(?i)\biops=([0-9.]+)([kmg]?)`)
+	// Of a job that could not begin: "fio: pid=0, err=22/file:filesetup.c:848, func=open(/x), error=Invalid argument".
+	fioGaveUp = regexp.MustCompile(`^fio: .*\berr(?:or)?[=:]|^fio: .*(?:failed|No space left)`)
+	fioWay    = regexp.MustCompile(`^\s+(read|write|trim) *: `)
+	fioBW     = regexp.MustCompile(`(?i)\bbw=([0-9.]+)([kmgt]?)(i?)B/s`)
+	fioOPS    = regexp.MustCompile(`(?i)\biops=([0-9.]+)([kmg]?)`)
 	// Total and completion latency. That of the submission (slat) is a part of the total and left out.
 	fioLat = regexp.MustCompile(`^\s+(c?lat) \(([num]sec)\)\s*: min=.*avg= *([0-9.]+)([kM]?), stdev=`)
 	fioPer = regexp.MustCompile(`^\s+(?:clat|lat) percentiles \(([num]sec)\):`)
@@ -314,6 +316,9 @@ func (t *Tests) fioText(output []byte) ([]fioJob, error) {
 		ended = ended || strings.HasPrefix(line, "Run status group")
 		return nil
 	})
+	if err == nil && len(jobs) == 0 {
+		err = firstSign(toolFio, output, fioGaveUp)
+	}
 	if err == nil && !ended {
 		err = BadOutput(toolFio, output, "the text is cut off or empty: no \"Run status group\" comes below the jobs")
 	}

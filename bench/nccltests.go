@@ -125,12 +125,12 @@ func ncclKind(element, operation string) string {
 
 // How a program of nccl-tests says that it gives up, and what NCCL warned of before.
 var (
-	ncclGaveUp  = regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b`)
+	ncclGaveUp  = regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `)
 	ncclWarning = regexp.MustCompile(`\bNCCL WARN (.*)`)
 )
 
 // ncclFailure is the error for the output of a program that gave up: it quotes the first warning of NCCL, which is
-// nearest to the cause, or else the line in which the program says so. It is nil for other outputs.
+// nearest to the cause, or else the line in which the program says so. It is nil for outputs without such a line.
 func ncclFailure(output []byte) error {
 	if !ncclGaveUp.Match(output) {
 		return nil

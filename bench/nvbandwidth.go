@@ -113,6 +113,10 @@ func ParseNVBandwidths(output []byte) (Tests, error) {
 		if open := m.testcase + m.both; err == nil && open != "" {
 			err = BadOutput(toolNVBandwidth, output, "the results of "+open+" are cut off or missing")
 		}
+		// What a test case printed before another one failed is right.
+		if open := cmp.Or(m.testcase, m.both); err != nil && open != "" && len(m.res.All) > 0 {
+			m.res.of(nvTestName(open)).Err, err = err, nil
+		}
 	}
 	if err != nil {
 		return Tests{}, err
@@ -169,6 +173,8 @@ func (m *nvMatrix) read(line string) error {
 	case m.testcase == "" && m.both != "" && nvTitle.MatchString(strings.TrimSpace(line)):
 		m.begin(m.both)
 		return m.unit(line)
+	case strings.HasPrefix(line, "[CUDA_ERROR") || strings.HasPrefix(line, "CUDA_ERROR"):
+		return errors.New("the program gave up")
 	case len(fields) == 0 || m.testcase == "":
 	case m.title && strings.HasPrefix(line, "Waived:"):
 		m.testcase = "" // the machine is none that the test case is for

@@ -29,9 +29,13 @@ var osuTests = map[string]struct{ program, metric string }{
 	"Latency":                                   {"osu_latency", MetricLatencyAverage},
 	"Multi Latency":                             {"osu_multi_lat", MetricLatencyAverage},
 	"Multi Latency Test":                        {"osu_multi_lat", MetricLatencyAverage},
+	"Multi-threaded Latency":                    {"osu_latency_mt", MetricLatencyAverage},
+	"Multi-process Latency":                     {"osu_latency_mp", MetricLatencyAverage},
 	"Allgather Latency":                         {"osu_allgather", MetricCollectiveTime},
 	"Allgatherv Latency":                        {"osu_allgatherv", MetricCollectiveTime},
 	"Allreduce Latency":                         {"osu_allreduce", MetricCollectiveTime},
+	"All-to-All Latency":                        {"osu_alltoall", MetricCollectiveTime}, // where it is not blocking
+	"All-to-Allv Latency":                       {"osu_alltoallv", MetricCollectiveTime},
 	"All-to-All Personalized Exchange Latency":  {"osu_alltoall", MetricCollectiveTime},
 	"All-to-Allv Personalized Exchange Latency": {"osu_alltoallv", MetricCollectiveTime},
 	"Broadcast Latency":                         {"osu_bcast", MetricCollectiveTime},
@@ -70,10 +74,13 @@ var osuTitle = regexp.MustCompile(
 	`(?m)^# OSU MPI(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
 // Lines below the title that say how a test differs from what it does without options, which is another test:
-// "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence".
+// "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence", and where the buffers are. Above the title stands how
+// many threads or processes each rank has.
 var (
-	osuVariant = regexp.MustCompile(`^# (?:Datatype|Synchronization): MPI_(?:Win_)?(\w+?)\.?\s*$`)
-	osuUsual   = []string{"CHAR", "INT", "flush"}
+	osuVariant = regexp.MustCompile(`^# (?:Datatype|Synchronization|Window creation): MPI_(?:Win_)?(\w+?)\.?\s*$`)
+	osuUsual   = []string{"CHAR", "INT", "flush", "allocate"}
+	osuBuffers = regexp.MustCompile(`^# Send Buffer on (\w+) .* Receive Buffer on (\w+)`)
+	osuRanks   = regexp.MustCompile(`^# Number of (?:Sender|Receiver) (?:threads|processes): ([0-9]+)\s*$`)
 )
 
 // mbToGb makes Gb/s of MB/s. OSU's MB is 10^6 bytes: all its releases divide the size by 1e6 (osu_bw.c, osu_bibw.c).
@@ -86,7 +93,7 @@ const mbToGb = 8e-3
 func ParseOSU(output []byte) (*OSUResult, error) {
 	var res OSUResult
 	var cols []column
-	rows := 0
+	rows, ranks := 0, ""
 	err := EachLine(toolOSU, output, func(line string) (err error) {
 		fields := strings.Fields(line)
 		title := osuTitle.FindStringSubmatch(strings.TrimSpace(line))
@@ -101,6 +108,13 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 			}
 			if title[2] != "" {
 				res.Program += "/" + strings.ToLower(title[2])
+			}
+			res.Program += ranks
+		case title == nil && osuRanks.MatchString(line):
+			ranks += "/" + osuRanks.FindStringSubmatch(line)[1]
+		case cols == nil && osuBuffers.MatchString(line):
+			if m := osuBuffers.FindStringSubmatch(line); m[1]+m[2] != "DEVICEDEVICE" {
+				res.Program += "/" + strings.ToLower(m[1]+"-"+m[2])
 			}
 		case cols == nil && osuVariant.MatchString(line):
 			if word := osuVariant.FindStringSubmatch(line)[1]; res.Program != "" && !slices.Contains(osuUsual, word) {
@@ -156,6 +170,8 @@ var (
 		{title: "# Size", read: sizeOrNone},
 		{title: "Min Latency(us)", read: aboveZero}, {title: "Max Latency(us)", read: aboveZero},
 		{title: "Overall(us)"}, {title: "# Overall(us)"}, {title: "Compute(us)"}, {title: "Overlap(%)"},
+		{title: "Coll. Init(us)"}, {title: "MPI_Test(us)"}, {title: "MPI_Wait(us)"},
+		{title: "Min Comm.(us)"}, {title: "Max Comm.(us)"},
 		{title: "Iterations", kind: columnIterations}, {title: "Transmit Size", read: aboveZero},
 		{title: "Validation", read: func(_ *Row, field string) error {
 			if field != "Pass" {

@@ -117,6 +117,42 @@ var perftestFailures = []struct{ text, reason string }{
 	{"Test exited with Error", "perftest gave up"},
 }
 
+// perftestSigns are lines of programs that have no result, with what to look at. A run that goes on may print them too.
+var perftestSigns = []struct{ text, reason string }{
+	{"Couldn't connect to", noServer}, {"Unable to init the socket connection", noServer},
+	{"Unable to open file descriptor for socket connection", noServer},
+	{"Failed to modify QP", "the queue pairs could not be connected: compare GID index (-x), MTU and subnet of both ends"},
+	{"Unable to find the Infiniband/RoCE device", noDevice}, {"Couldn't get context for the device", noDevice},
+	{"IB device", noDevice}, {"No IB devices found", noDevice},
+	{"Couldn't allocate MR", noMemory}, {"Couldn't create MR", noMemory}, {"Couldn't register MR", noMemory},
+	{"Couldn't read remote address", "the other end gave up: its output says why"},
+}
+
+// Reasons for several of them.
+const (
+	noServer = "the server was not reached: it is to be started first, with the same options, and its port (-p, by " +
+		"default 18515) to be open"
+	noDevice = "there is no such RDMA device, or it cannot be opened: ibv_devices lists them (-d)"
+	noMemory = "the memory could not be registered: ulimit -l; for memory of a GPU nvidia-peermem or --use_cuda_dmabuf"
+)
+
+// PerftestSign matches a line that only a program of perftest without a result prints.
+var PerftestSign = regexp.MustCompile(`(?m)^\s*(?:Couldn't connect to \S+:\d+$|Unable to init the socket connection|` +
+	`Unable to open file descriptor for socket connection|Unable to find the Infiniband/RoCE device|` +
+	`Couldn't get context for the device|IB device \S+ not found)`)
+
+// perftestSign is the error for the line of an output that says why there is no result; nil where none does.
+func perftestSign(output []byte) error {
+	return EachLine(toolPerftest, output, func(line string) error {
+		for _, s := range perftestSigns {
+			if strings.HasPrefix(strings.TrimSpace(line), s.text) {
+				return errors.New(s.reason)
+			}
+		}
+		return nil
+	})
+}
+
 // failedStatus is the line in which perftest gives the status of a completion with error, with its number.
 var failedStatus = regexp.MustCompile(`Failed status (?:[a-z ]+\()?([0-9]+)\b`)
 
@@ -183,6 +219,9 @@ func parsePerftestText(output []byte) (*PerftestResult, error) {
 		return p.read(strings.TrimSpace(line))
 	})
 	res := &p.res
+	if sign := perftestSign(output); sign != nil && len(res.Rows) == 0 {
+		return nil, sign
+	}
 	switch {
 	case err != nil:
 		return nil, err
@@ -323,6 +362,10 @@ var perftestMemory = []struct {
 	{regexp.MustCompile(`^Picking device No\. ([0-9]+)`), factCUDA},
 	{regexp.MustCompile(`^Using ROCm Device with ID: ([0-9]+)`), factROCm},
 	{regexp.MustCompile(`^using (DMA-BUF) for GPU buffer`), factDMABuf},
+	// The command line above the output.
+	{regexp.MustCompile(`\bib_\w+ .*--use_cuda(?:=| +)([0-9]+)`), factCUDA},
+	{regexp.MustCompile(`\bib_\w+ .*--use_rocm(?:=| +)([0-9]+)`), factROCm},
+	{regexp.MustCompile(`\bib_\w+ .*--use_(?:cuda|rocm)_(dmabuf)`), factDMABuf},
 }
 
 // addFacts takes the facts out of a line above the table.

@@ -398,7 +398,13 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"nothing", "", `read result of perftest: the output ends without a row of figures`},
 		{"a message instead of a table", "Did not detect devices\n Unable to find the Infiniband/RoCE device\n\n",
-			`read result of perftest, line 2 "Unable to find the Infiniband/RoCE device": the output ends without a row of figures`},
+			`read result of perftest, line 2 "Unable to find the Infiniband/RoCE device": there is no such RDMA device, or it cannot be opened: ibv_devices lists them (-d)`},
+		{"the server is not there", " Couldn't connect to 10.0.0.2:18515\nUnable to init the socket connection\n",
+			`read result of perftest, line 1 "Couldn't connect to 10.0.0.2:18515": the server was not reached: it is to be ` +
+				`started first, with the same options, and its port (-p, by default 18515) to be open`},
+		{"a queue pair that does not come up", bw + "Failed to modify QP 17 to RTR\n Unable to Connect the HCA's through the link\n",
+			`read result of perftest, line 2 "Failed to modify QP 17 to RTR": the queue pairs could not be connected: ` +
+				`compare GID index (-x), MTU and subnet of both ends`},
 		{"a header without rows", bw,
 			`read result of perftest, line 1 "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": the output ends without a row of figures`},
 		{"a row of zeros", bw + " 2 1000 0.00 0.00 0.000000\n",

@@ -168,12 +168,17 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case row == nil && ucxGaveUp.Match(output):
+		return nil, firstSign(toolUCX, output, ucxGaveUp)
 	case row == nil || len(row.Figures) == 0 || !bytes.HasSuffix(output, []byte("\n")):
 		// The row is the last line, and nothing closes the table: a line that was not ended may lack digits.
 		return nil, BadOutput(toolUCX, output, "the output ends without a whole row of results")
 	}
 	return row.Figures, nil
 }
+
+// ucxGaveUp is in lines of UCX's log on what went wrong.
+var ucxGaveUp = regexp.MustCompile(`\bUCX +(?:ERROR|FATAL)\b`)
 
 // ucxHeader finds the columns: a title belongs to the group that stands above it.
 func ucxHeader(groups, titles string) ([]column, error) {
@@ -210,6 +215,8 @@ var (
 	ucxTest = regexp.MustCompile(`\bucx_perftest\b.*\s-t\s+([a-z_]+)`)
 	ucxSize = regexp.MustCompile(`\bucx_perftest\b.*\s-s\s+([0-9]{1,12})(?:\s|$)|\| Message size: ([0-9]{1,12}) `)
 	ucxBox  = regexp.MustCompile(`(?s)\| API: +(\w+) layer .*?\| Test: +(\w[\w ]*?\w)(?: /| *\|)`)
+	// ucxMemory is where the buffers are, by the box or by the command line.
+	ucxMemory = regexp.MustCompile(`\| (?:Send|Recv) memory: +(\S+)|\bucx_perftest\b.*\s-m\s+([\w,-]+)`)
 	// ucxNames makes the words of the box those of the command line.
 	ucxNames = strings.NewReplacer("tag sync match", "tag_sync", "tag match", "tag", "active message", "am", " latency",
 		"_lat", " bandwidth", "_bw", " ", "_")
@@ -238,6 +245,11 @@ func ParseUCXLog(output []byte, name string) (Test, error) {
 		t.Name = "ucx_unnamed_bw"
 	case bytes.Contains(output, []byte("latency (usec)")):
 		t.Name = "ucx_unnamed_lat"
+	}
+	for _, m := range ucxMemory.FindAllSubmatch(output, 2) {
+		if memory := word(string(m[1]) + string(m[2])); memory != "host" && !strings.HasSuffix(t.Name, "/"+memory) {
+			t.Name += "/" + memory
+		}
 	}
 	var size int64
 	if m := ucxSize.FindSubmatch(output); m != nil {

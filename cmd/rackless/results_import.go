@@ -52,7 +52,7 @@ the format:
 Each run in a tool's logs is a repeat, and a file may contain several runs, one after the other.
 Runs of other message sizes are parts of one repeat. Details of a run in a log (both directions, GPU
 memory, connection, type) become part of the test's name, so that different tests never become
-repeats.
+repeats. So do others where runs of one level differ in them: device, MTU, number of GPUs, threads.
 
 The level of a log is LEVEL if PATH is given as LEVEL=PATH, otherwise the name of its directory. The
 others are compared with the first level; default comes before all others. More PATHs of a

@@ -37,10 +37,15 @@ var marks = []mark{
 	{regexp.MustCompile(`^\[pod/[^\]\s]+\] `), 0.9},
 	// dmesg -T of lines that a script has logged.
 	{regexp.MustCompile(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9},
-	// kubectl logs --timestamps, docker logs -t, ts, and the logs of CI.
-	{regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?\]? `), 0.9},
+	// kubectl logs --timestamps, docker logs -t, ts, the logs of CI, and Python's logging with its level.
+	{regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?\]?` +
+		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9},
+	// ts with a time alone.
+	{regexp.MustCompile(`^\[?` + clock + `\]? `), 0.9},
 	// journalctl and syslog.
 	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9},
+	// ts.
+	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9},
 	// srun --label.
 	{regexp.MustCompile(`^ *\d+: `), 0.8},
 }

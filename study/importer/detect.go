@@ -8,6 +8,8 @@ import (
 	"path"
 	"regexp"
 	"strings"
+
+	"github.com/rackless/rackless/bench"
 )
 
 const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
@@ -20,7 +22,7 @@ var (
 	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
 	// Of a program that gives up before it has a table, only its parameters may be left.
 	ncclHead      = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
-	osuHead       = regexp.MustCompile(`(?m)^# OSU MPI\S* \S.* Test v[0-9]`)
+	osuHead       = regexp.MustCompile(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*# OSU MPI\S* \S.* Test v[0-9]`)
 	sysbenchHead  = regexp.MustCompile(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
 	libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
 	// iperf3's --json has no name of the tool but here; the title is that of -T.
@@ -33,8 +35,19 @@ var (
 	stressHead = regexp.MustCompile(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `)
 	nvHead     = regexp.MustCompile(
 		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
-	nvJSON  = regexp.MustCompile(`^\{\s*"nvbandwidth"\s*:`)
-	ucxHead = regexp.MustCompile(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
+	nvJSON = regexp.MustCompile(`^\{\s*"nvbandwidth"\s*:`)
+	// What programs print that give up before they have said what they are.
+	gaveUp = []struct {
+		format string
+		sign   *regexp.Regexp
+	}{
+		{Perftest, bench.PerftestSign},
+		{NCCLTests, regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `)},
+		{Iperf3, iperf3GaveUp},
+		{UCX, regexp.MustCompile(`\bperftest\.c:\d+ +UCX +(?:ERROR|FATAL)\b`)},
+	}
+	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
+	ucxHead      = regexp.MustCompile(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
 )
 
 // detect finds the format by the contents of the files. Files that no format knows do not speak
@@ -112,6 +125,11 @@ func sniff(data []byte) string {
 			if l.json != nil && l.json.Match(data[at[1]-1:]) {
 				return l.name
 			}
+		}
+	}
+	for _, g := range gaveUp {
+		if g.sign.Match(data) {
+			return g.format
 		}
 	}
 	return ""

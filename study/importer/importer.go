@@ -184,6 +184,8 @@ type importing struct {
 type outcome struct {
 	group    string // host; "" where there is one
 	level    string
+	test     string   // of logs
+	setup    []string // of logs: see setups
 	repeat   int
 	started  time.Time
 	samples  []Sample

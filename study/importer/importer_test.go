@@ -454,6 +454,38 @@ func TestOtherLogs(t *testing.T) {
 	}
 }
 
+// A program that gives up early may not say what it is. Its log is known by that, and the line that says why is quoted.
+func TestLogsOfProgramsThatGaveUp(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ format, text, want string }{
+		{importer.Perftest, "Couldn't connect to 10.0.0.2:18515\nUnable to open file descriptor for socket " +
+			"connection\n",
+			`line 1 "Couldn't connect to 10.0.0.2:18515": the server was not reached`},
+		{importer.Perftest, "IB device mlx5_7 not found\n Unable to find the Infiniband/RoCE device\n",
+			`line 1 "IB device mlx5_7 not found": there is no such RDMA device`},
+		{importer.NCCLTests, "a:1:2 [0] NCCL INFO x\na:1:2 [0] ibvwrap.cc:252 NCCL WARN Call to ibv_modify_qp " +
+			"failed with " +
+			"error No such device\na: Test NCCL failure all_reduce.cu:44 'unhandled system error'\n",
+			"line 2 \"a:1:2 [0] ibvwrap.cc:252 NCCL WARN Call to ibv_modify_qp failed"},
+		{importer.NCCLTests, "gpu1: Test CUDA failure common.cu:894 'out of memory'\n", "line 1 "},
+		{importer.Iperf3, "iperf3: error - unable to connect to server: Connection refused\n", "line 1 "},
+		{importer.UCX, "[1.2] [a:1 :0]  sock.c:334  UCX  ERROR   connect(fd=8) failed: Connection refused\n" +
+			"[1.2] [a:1 :0]     perftest.c:920  UCX  ERROR   failed to connect\n", "sock.c:334"},
+		{importer.Fio, "t: (g=0): rw=read, bs=(R) 4096B-4096B, (W) 4096B-4096B, ioengine=libaio, " +
+			"iodepth=32\nfio-3.35\n" +
+			"fio: pid=0, err=22/file:filesetup.c:848, func=open(/x), error=Invalid argument\n\nRun status group 0 " +
+			"(all jobs):\n",
+			"error=Invalid argument"},
+	} {
+		_, err := importer.Import([]importer.Source{files("d", map[string]string{"x.log": tt.text})},
+			importer.Options{Name: "a"})
+		if err == nil || !strings.Contains(err.Error(), tt.want) || !strings.Contains(err.Error(),
+			"format "+tt.format) {
+			t.Errorf("%.40q: error %v, want %s", tt.text, err, tt.want)
+		}
+	}
+}
+
 // A script that calls a tool again and again leaves one log. Each run is of its own test, and a run
 // of another message size is part of the same repeat.
 func TestALogOfSeveralRuns(t *testing.T) {
@@ -469,7 +501,11 @@ func TestALogOfSeveralRuns(t *testing.T) {
 	imb, fio, stress := bench("imb/stackhpc-2019.5-pingpong.txt"), bench("fio/recorded-3.33-jobs.txt"),
 		bench("stress-ng/recorded-0.15.06-metrics.txt")
 	tag := bench("ucx/recorded-1.13.1-tcp-loopback-tag_bw.txt")
+	mbw := bench("osu/stackhpc-ib-gcc9-openmpi4-ucx-osu_mbw_mr_16.txt")
 	ucx := tag[strings.Index(tag, "+--------------+"):]
+	const nvTable = "nvbandwidth Version: v0.8\n\nRunning host_to_device_memcpy_ce.\n" +
+		"memcpy CE CPU(row) -> GPU(column) bandwidth (GB/s)\n           0\n 0     55.20\n" +
+		"SUM host_to_device_memcpy_ce 55.20\n"
 	sized := func(size string) string { return strings.Replace(write, " 65536 ", " "+size+" ", 1) }
 	cut := strings.TrimRight(write, "-\n") + "\n"
 	const memory = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)\n\nNumber of threads: 8\n\nRunning " +
@@ -498,6 +534,24 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			"Using ROCm Device with ID: 2, Name: x\n" +
 			write + cuda + write, []string{"1: ib_write_bw 1, ib_write_bw/cuda0/dmabuf 1, ib_write_bw/rocm2 1",
 			"2: ib_write_bw/cuda0/dmabuf 1"}, nil},
+		{"perftest, GPU memory by the command line", "x.log", "$ ib_write_bw -d mlx5_0 node2\n" + write +
+			"$ ib_write_bw -d mlx5_0 --use_cuda=0 node2\ninitializing CUDA\ncuMemAlloc() of a 131072 bytes GPU " +
+			"buffer\n" + write,
+			[]string{"1: ib_write_bw 1, ib_write_bw/cuda0 1"}, nil},
+		{"perftest, other MTU", "x.log", write + regexp.MustCompile(`Mtu( *): \d+`).ReplaceAllString(write,
+			"Mtu$1: 256"),
+			[]string{"1: ib_write_bw/mtu256 1, ib_write_bw/mtu4096 1"}, nil},
+		{"perftest, a start without a server", "x.log", "$ ib_write_bw node2\nCouldn't connect to node2:18515\n" +
+			"$ ib_write_bw node2\n" + write, []string{"1: ib_write_bw 1"}, nil},
+		{"nccl-tests, of more GPUs", "all_reduce.log", nccl + regexp.MustCompile(`(?m)^#\s+Rank\s+1 .*\n`).
+			ReplaceAllString(nccl, ""), []string{"1: nccl_all_reduce/gpus7 32, nccl_all_reduce/gpus8 32"}, nil},
+		{"OSU, of more pairs", "x.out", mbw + strings.Replace(mbw, "pairs: 8", "pairs: 16", 1),
+			[]string{"1: osu_mbw_mr/pairs16 23, osu_mbw_mr/pairs8 23"}, nil},
+		{"sysbench, of more threads", "x.txt", sysbench + strings.Replace(sysbench, "threads: 2", "threads: 4", 1),
+			[]string{"1: sysbench_cpu/threads2 1, sysbench_cpu/threads4 1"}, nil},
+		{"ucx_perftest, in GPU memory", "x.txt", "$ ucx_perftest node2 -t tag_bw -s 4096\n" + ucx +
+			"$ ucx_perftest node2 -t tag_bw -s 4096 -m cuda\n" + ucx, []string{"1: ucx_tag_bw 1, ucx_tag_bw/cuda 1"},
+			nil},
 		{"perftest, below a line in brackets", "x.log", "[node1:123] a warning of mpirun\n" + write + write,
 			[]string{"1: ib_write_bw 1", "2: ib_write_bw 1"}, nil},
 		{"perftest, several sizes", "x.log", sized("64") + sized("128") + sized("64") + sized("128"),
@@ -526,7 +580,8 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"nccl-tests, below the command lines", "x.txt", "$ ./build/reduce_scatter_perf -b 8 -e 1G\n" +
 			testdata(t, ncclOld) + "$ mpirun -np 2 /opt/nccl-tests/build/sendrecv_perf -g 1\n" + testdata(t, ncclOld) +
 			"$ ./build/all_reduce_perf -b 8\n", []string{"1: nccl_reduce_scatter 32, nccl_sendrecv 32"}, nil},
-		{"several tools", "x.txt", "a note\n" + write + latency + testdata(t, ncclOld) + sysbench + write + imb + stream,
+		{"several tools", "x.txt", "a note\n" + write + latency + testdata(t, ncclOld) + sysbench + write + imb +
+			stream,
 			[]string{"1: ib_write_bw 1, imb_pingpong 24, nccl-tests 32, osu_latency 24, stream 1, sysbench_cpu 1",
 				"2: ib_write_bw 1"}, nil},
 		{"JSON behind the text of other tools", "x.txt", write + "$ iperf3 -c node2 --json\n" + tcp + latency +
@@ -596,6 +651,13 @@ func TestALogOfSeveralRuns(t *testing.T) {
 		{"ucx_perftest, without its test's name", "x.log", ucx, []string{"1: ucx_unnamed_bw 1"}, nil},
 		{"ucx_perftest, the table of a latency below another run", "tag_lat.log", tag +
 			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"), []string{"1: ucx_tag_bw 1, ucx_tag_lat 1"}, nil},
+		{"nvbandwidth, up to a test case that fails", "x.txt", nvTable + "Running device_to_host_memcpy_ce.\n" +
+			"[CUDA_ERROR_OUT_OF_MEMORY] out of memory in expression cuMemAlloc(&buffer, size)\n",
+			[]string{"1: gpu_bandwidth_h2d 1"}, []string{"gpu_bandwidth_d2h: x.txt: read result of " +
+				"nvbandwidth, line 8 "}},
+		{"IMB, cut off in a later table", "x.out", imb + "# Benchmarking Sendrecv\n# #processes = 2\n" +
+			"       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]   Mbytes/sec\n            1  ",
+			[]string{"1: imb_pingpong 24"}, []string{"imb_sendrecv: d/x.out: read result of imb, line "}},
 		{"sysbench, without its first line", "x.txt", sysbench[strings.Index(sysbench, "Running the test"):],
 			[]string{"1: sysbench_cpu 1"}, nil},
 		{"sysbench 0.4", "x.txt", bench("sysbench/synthetic-0.4.12-cpu.txt"),

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"path"
@@ -110,8 +111,7 @@ func isLog(format string) bool { return formatOf(format).name != "" }
 // logs reads formats in which a file is a run or several. The level of a run is that of its source,
 // else the first directory below the source, else the source's own name.
 func (im *importing) logs() error {
-	type ofTest struct{ level, test string }
-	var outcomes group.By[ofTest, *outcome]
+	var all []*outcome
 	for _, f := range im.files {
 		src := im.sources[f.source]
 		level := src.Level
@@ -137,10 +137,14 @@ func (im *importing) logs() error {
 			if err != nil {
 				return err
 			}
-			for _, t := range tests {
-				outcomes.Add(ofTest{level, t.test}, t.outcome)
-			}
+			all = append(all, tests...)
 		}
+	}
+	nameSetups(all)
+	type ofTest struct{ level, test string }
+	var outcomes group.By[ofTest, *outcome]
+	for _, o := range all {
+		outcomes.Add(ofTest{o.level, o.test}, o)
 	}
 	for _, k := range outcomes.Keys {
 		numberRepeats(outcomes.Of(k))
@@ -149,33 +153,97 @@ func (im *importing) logs() error {
 	return nil
 }
 
-// An outcomeOf is the outcome of a test.
-type outcomeOf struct {
-	test string
-	*outcome
-}
-
 // outcomes reads a run. An error ends the import.
-func (f *file) outcomes(l logFormat, level string) ([]outcomeOf, error) {
+func (f *file) outcomes(l logFormat, level string) ([]*outcome, error) {
 	switch {
 	case l.name == Rackless:
-		o := &outcome{level: level}
-		return []outcomeOf{{"samples", o}}, f.rackless(o)
+		o := &outcome{level: level, test: "samples"}
+		return []*outcome{o}, f.rackless(o)
 	case l.read == nil:
-		return []outcomeOf{{"", &outcome{level: level, failures: []string{f.name + ": a log of no known tool"}}}}, nil
+		return []*outcome{{level: level, failures: []string{f.name + ": a log of no known tool"}}}, nil
 	}
-	var all []outcomeOf
+	var all []*outcome
 	for _, r := range l.read(f) {
-		o := &outcome{level: level, started: r.started}
+		o := &outcome{level: level, test: r.test, setup: f.setup(l), started: r.started}
 		origin := f.origin(level)
 		origin.Where = r.where
 		o.add(r, origin)
 		if r.err != nil {
 			o.fail(f, r.test, r.err)
 		}
-		all = append(all, outcomeOf{r.test, o})
+		all = append(all, o)
 	}
 	return all, nil
+}
+
+// setups are what logs say of a run beside its test. Where runs of one test differ in it they are no repeats, and the
+// word and the value become part of the name.
+var setups = []struct {
+	format, word string
+	line         *regexp.Regexp
+}{
+	{Perftest, "", regexp.MustCompile(`\bDevice"?\s*:\s*"?([\w-]+)`)},
+	{Perftest, "mtu", regexp.MustCompile(`\bMtu"?\s*:\s*"?([0-9]+)`)},
+	{Perftest, "depth", regexp.MustCompile(`\bTX depth"?\s*:\s*"?([0-9]+)`)},
+	{OSU, "pairs", regexp.MustCompile(`\[ pairs: ([0-9]+) \]`)},
+	{OSU, "window", regexp.MustCompile(`\[ window size: ([0-9]+) \]`)},
+	{Sysbench, "threads", sysbenchCount},
+	{Stream, "threads", regexp.MustCompile(`(?m)^Number of Threads counted = ([0-9]+)`)},
+	{Iperf3, "rate", regexp.MustCompile(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
+	{Iperf3, "blocks", regexp.MustCompile(`"blksize"\s*:\s*([0-9]+)`)},
+}
+
+// setup returns the words of setups for a run, "" for each that it does not say or that is of another format. The first
+// one is how many GPUs there were.
+func (f *file) setup(l logFormat) []string {
+	words := make([]string, 1, 1+len(setups))
+	if n := len(ncclRank.FindAllIndex(f.data, -1)); l.name == NCCLTests && n > 0 {
+		words[0] = fmt.Sprint("gpus", n)
+	}
+	for _, s := range setups {
+		word := ""
+		if m := s.line.FindSubmatch(f.data); l.name == s.format && m != nil {
+			word = s.word + string(m[1])
+		}
+		words = append(words, word)
+	}
+	return words
+}
+
+// nameSetups makes tests of their own of the runs of one test and level whose setups differ. Setups that only levels
+// differ in are what the levels are compared by.
+func nameSetups(all []*outcome) {
+	type place struct {
+		level, test string
+		word        int
+	}
+	seen, differs := map[place]string{}, map[place]bool{}
+	for _, o := range all {
+		for i, word := range o.setup {
+			p := place{o.level, o.test, i}
+			if len(o.samples) == 0 {
+				continue // a failed run makes no test of the good ones
+			}
+			if first := seen[p]; word != "" && first != "" && first != word {
+				differs[place{"", o.test, i}] = true
+			}
+			seen[p] = cmp.Or(seen[p], word)
+		}
+	}
+	for _, o := range all {
+		test := o.test
+		for i, word := range o.setup {
+			// A test of sysbench's memory has its threads in its name already.
+			if differs[place{"", test, i}] && word != "" && !slices.Contains(strings.Split(o.test, "/"), word) {
+				o.test += "/" + word
+			}
+		}
+		for i := range o.samples {
+			if o.test != test {
+				o.samples[i].Test, o.samples[i].Run = o.test, o.test
+			}
+		}
+	}
 }
 
 // A series is what is compared: figures of a test with one message size.
@@ -361,7 +429,7 @@ func (f *file) ucx() (reading, error) {
 func (f *file) iperf3() (reading, error) {
 	var res *bench.Iperf3Result
 	var err error
-	if iperf3Text.Match(f.data) {
+	if iperf3Text.Match(f.data) || iperf3GaveUp.Match(f.data) {
 		res, err = bench.ParseIperf3Text(f.data)
 	} else {
 		res, err = bench.ParseIperf3(bytes.NewReader(f.data))

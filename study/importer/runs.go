@@ -208,9 +208,11 @@ func fioSides(a, _ []byte) bool {
 	return !bytes.Contains(a, []byte(": (groupid=")) && !bytes.Contains(a, []byte(`"fio version"`))
 }
 
-// perftestMemory are the lines above a run's title in which perftest tells of the GPU whose memory it takes.
-const perftestMemory = `(?:(?:initializing CUDA|Perftest doesn't support|Using ROCm Device).*\n)` +
-	`(?:(?:initializing|Listing|CUDA|Picking|\[pid =|creating|making|using|Using|allocat|Calling).*\n|[ \t]*\n)*`
+// perftestMemory are the lines above a run's title: the command line, and what perftest tells of
+// the GPU whose memory it takes.
+const perftestMemory = `(?:(?:.*[\s/$#]|)ib_(?:write|read|send|atomic)_(?:bw|lat)(?: .*)?\n)?` +
+	`(?:(?:WARNING|Requested|Conflicting|\*|initializing|Perftest doesn't|Using ROCm|Listing|CUDA|Picking|` +
+	`\[pid =|creating|making|using|Using|allocat|Calling|cu[A-Z]\w+\().*\n|[ \t]*\r?\n)*`
 
 // perftestSides tells whether two parts of a log are the client and the server of one run that
 // print to one terminal: the first has but its title there when the second begins, and the second
