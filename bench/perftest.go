@@ -121,7 +121,8 @@ var perftestFailures = []struct{ text, reason string }{
 var perftestSigns = []struct{ text, reason string }{
 	{"Couldn't connect to", noServer}, {"Unable to init the socket connection", noServer},
 	{"Unable to open file descriptor for socket connection", noServer},
-	{"Failed to modify QP", "the queue pairs could not be connected: compare GID index (-x), MTU and subnet of both ends"},
+	{"Failed to modify QP", "the queue pairs could not be connected: compare GID index (-x), MTU and subnet of " +
+		"both ends"},
 	{"Unable to find the Infiniband/RoCE device", noDevice}, {"Couldn't get context for the device", noDevice},
 	{"IB device", noDevice}, {"No IB devices found", noDevice},
 	{"Couldn't allocate MR", noMemory}, {"Couldn't create MR", noMemory}, {"Couldn't register MR", noMemory},

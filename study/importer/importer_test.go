@@ -653,8 +653,7 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"), []string{"1: ucx_tag_bw 1, ucx_tag_lat 1"}, nil},
 		{"nvbandwidth, up to a test case that fails", "x.txt", nvTable + "Running device_to_host_memcpy_ce.\n" +
 			"[CUDA_ERROR_OUT_OF_MEMORY] out of memory in expression cuMemAlloc(&buffer, size)\n",
-			[]string{"1: gpu_bandwidth_h2d 1"}, []string{"gpu_bandwidth_d2h: x.txt: read result of " +
-				"nvbandwidth, line 8 "}},
+			[]string{"1: gpu_bandwidth_h2d 1"}, []string{"gpu_bandwidth_d2h: d/x.txt: read result of nvbandwidth, line 9 "}},
 		{"IMB, cut off in a later table", "x.out", imb + "# Benchmarking Sendrecv\n# #processes = 2\n" +
 			"       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]   Mbytes/sec\n            1  ",
 			[]string{"1: imb_pingpong 24"}, []string{"imb_sendrecv: d/x.out: read result of imb, line "}},
