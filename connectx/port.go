@@ -70,15 +70,21 @@ const (
 	cableLow  = 32 << 10
 )
 
-// took notes that the cable has taken n bytes.
-func (p *Port) took(n int) {
-	if p.cable -= n; p.held && p.cable <= cableLow {
-		p.held = false
-		now := p.s.now()
-		p.net.Hold(false)
-		p.netAt = now
-		p.wakeBy(now)
+// took notes that the cable has taken n bytes, and lets the port go on: here, or else by the timer.
+func (p *Port) took(n int, here bool) {
+	p.cable -= n
+	if !p.held || p.cable > cableLow {
+		return
 	}
+	p.held = false
+	p.net.Hold(false)
+	now := p.s.now()
+	if here {
+		p.poll(now)
+		return
+	}
+	p.netAt = now
+	p.wakeBy(now)
 }
 
 // limits of what a guest may allocate.
@@ -128,16 +134,22 @@ func nextFrame(b []byte) (frame, rest []byte) {
 	return b[4:end:end], b[end:]
 }
 
+// flushTurns is how often who gives frames to the cable has the port make more: it may be a guest's thread, which is to
+// return to its guest.
+const flushTurns = 8
+
 // flushFrames gives queued frames to the cable, one goroutine at a time. TryLock keeps them in order without waiting:
 // whoever holds outMu sends what others queue meanwhile. Two buffers have turns, so nothing is allocated.
 func (p *Port) flushFrames() {
 	for p.outMu.TryLock() {
-		for n := 0; ; {
+		for i, n := 0, 0; ; i++ {
+			p.s.maps.RLock()
 			p.mu.Lock()
-			p.guard(func() { p.took(n) })
+			p.guard(func() { p.took(n, i < flushTurns) })
 			batch := p.frames
 			p.frames, p.spare = p.spare[:0], batch
 			p.mu.Unlock()
+			p.s.maps.RUnlock()
 			if len(batch) == 0 {
 				break
 			}
@@ -321,8 +333,9 @@ func (p *Port) dropState() {
 	maps.DeleteFunc(p.s.gids, func(_ gidKey, o *Port) bool { return o == p })
 	p.s.mu.Unlock()
 	p.tables = newTables()
-	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Rate: uint64(p.nic.RateBits), Congestion: &p.Cong,
-		QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
+	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Rate: uint64(p.nic.RateBits),
+		Congestion: &p.Cong,
+		QoS:        &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

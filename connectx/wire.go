@@ -24,11 +24,22 @@ func (w *wire) Send(_ time.Duration, frame []byte) {
 		p.loop = appendFrame(p.loop, frame)
 		return
 	}
-	p.frames = appendFrame(p.frames, frame)
+	if n := len(p.frames); cap(p.frames)-n > 4 && &p.frames[:n+5][n+4] == &frame[0] { // made in its place
+		p.frames = be.AppendUint32(p.frames, uint32(len(frame)))[:n+4+len(frame)]
+	} else {
+		p.frames = appendFrame(p.frames, frame)
+	}
 	if p.cable += len(frame); !p.held && p.cable > cableHigh {
 		p.held = true
 		p.net.Hold(true)
 	}
+}
+
+// room is where the next frame would be in p.frames.
+func (w *wire) room() []byte {
+	w.frames = slices.Grow(w.frames, 4+roce.MaxFrame)
+	n := len(w.frames) + 4
+	return w.frames[n:n]
 }
 
 // group lists the QPs that joined a multicast group.

@@ -79,8 +79,8 @@ const (
 	sizeICRC   = 4
 	sizeCNP    = 16 // reserved bytes after the BTH
 	maxPayload = 4096
-	// maxFrame is the largest frame that a QP sends: tag, IPv6, RETH with immediate data.
-	maxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + 28 + 8 + maxPayload + 3 + sizeICRC
+	// MaxFrame is the largest frame that a QP sends: tag, IPv6, RETH with immediate data.
+	MaxFrame = sizeEther + 4 + 40 + sizeUDP + sizeBTH + 28 + 8 + maxPayload + 3 + sizeICRC
 )
 
 // Parse reads a frame without FCS into p, and checks its invariant CRC. Payload and L3 alias the frame. IPv4 options,
@@ -320,8 +320,9 @@ func (p *Packet) Append(b []byte) []byte {
 	return p.finish(append(b, p.Payload...), start)
 }
 
-// icrcHead holds what icrc reads in place of the headers. It is kept: crc32 has it escape.
-type icrcHead [8 + 40 + sizeUDP + sizeBTH]byte
+// icrcHead holds what icrc reads in place of the headers, and what follows them: the sum of 64
+// bytes and more takes less time than that of 48. It is kept: crc32 has it escape.
+type icrcHead [128]byte
 
 var icrcHeads = sync.Pool{New: func() any { return new(icrcHead) }}
 
@@ -341,9 +342,8 @@ func icrc(l3, l4 []byte) uint32 {
 		ip[0] |= 0x0f
 		ip[1], ip[2], ip[3], ip[7] = 0xff, 0xff, 0xff, 0xff
 	}
-	head := l4[:sizeUDP+sizeBTH]
 	udp := b[n:]
-	n += copy(udp, head)
+	n += copy(udp, l4)
 	udp[6], udp[7], udp[sizeUDP+4] = 0xff, 0xff, 0xff
-	return crc32.Update(crc32.ChecksumIEEE(b[:n]), crc32.IEEETable, l4[len(head):])
+	return crc32.Update(crc32.ChecksumIEEE(b[:n]), crc32.IEEETable, l4[n-8-len(l3):])
 }

@@ -9,6 +9,9 @@ import (
 // PortConfig is what a port keeps for life.
 type PortConfig struct {
 	Wire Wire
+	// Room is where Wire wants the next frame made: an empty slice with room for MaxFrame bytes. It may take a frame in
+	// place from there. nil: the port has a place of its own.
+	Room func() []byte
 	Rate uint64 // bits/s on the cable; 0: as fast as it is polled
 	// Line is the cable's sending direction, where several ports share the cable; nil: the port has it alone.
 	Line *Line
@@ -43,8 +46,7 @@ type Port struct {
 	classFree   [8]time.Duration // when a traffic class may send again by its rate
 	parked      [8][]*QP         // wait for their priority
 
-	rx  Packet
-	buf []byte
+	rx Packet
 }
 
 const (
@@ -90,7 +92,11 @@ func NewPort(cfg PortConfig) *Port {
 		c := DefaultQoS()
 		cfg.QoS = &c
 	}
-	return &Port{cfg: cfg, qps: map[uint32]*QP{}, buf: make([]byte, 0, maxFrame)}
+	if cfg.Room == nil {
+		buf := make([]byte, 0, MaxFrame)
+		cfg.Room = func() []byte { return buf }
+	}
+	return &Port{cfg: cfg, qps: map[uint32]*QP{}}
 }
 
 // NewQP adds a QP in state Reset. Its number must be free. Packets to QP 1 go to the first GSI QP, whatever its number
@@ -296,7 +302,7 @@ func (p *Port) sendCNP(now time.Duration) bool {
 		q.cnpOut = false
 		if q.receives() {
 			p.Counters.CNPSent++
-			p.transmit(now, q.buildCNP(p.buf[:0]), prio, true)
+			p.transmit(now, q.buildCNP(p.cfg.Room()), prio, true)
 			return true
 		}
 	}
@@ -333,7 +339,7 @@ func (p *Port) sendQP(now time.Duration) bool {
 			p.schedule(q, q.deadline(now))
 			continue
 		}
-		frame := q.build(now, k, p.buf[:0])
+		frame := q.build(now, k, p.cfg.Room())
 		p.wake(q)
 		if len(frame) == 0 {
 			continue

@@ -123,7 +123,8 @@ func TestPausedPriorityIsSilent(t *testing.T) {
 	}{
 		// 0xffff quanta of 512 bits at 25 Gbit/s are 1342 us.
 		{"priority 3", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 1342 * time.Microsecond, 1342, true, false},
-		{"priority 3, twice", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff),
+		{"priority 3, twice", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), pauseFrame(pausePrio, 1<<3, 0, 0, 0,
+			0xffff),
 			1442 * time.Microsecond, 1442, true, false},
 		{"priority 3, deaf", pauseFrame(pausePrio, 1<<3, 0, 0, 0, 0xffff), nil, 0, 0, true, true},
 		{"the link, deaf", pauseFrame(pauseLink, 0xffff), nil, 0, 0, true, true},

@@ -15,6 +15,8 @@ type QP struct {
 	count *Counters
 	base  Packet // headers of the path
 
+	end Completion // that the owner is told of
+
 	snd  sender
 	rcv  responder
 	flow flow

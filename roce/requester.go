@@ -229,11 +229,11 @@ func (q *QP) completeSend(w *txWR, st Status) {
 	case RetryExceeded:
 		q.count.ReqRetryExceeded++
 	}
-	c := Completion{ID: w.ID, Op: w.Op, Status: st}
+	q.end = Completion{ID: w.ID, Op: w.Op, Status: st}
 	if st == OK && w.Op.reads() {
-		c.Bytes = w.length
+		q.end.Bytes = w.length
 	}
-	q.cfg.Owner.Complete(&c)
+	q.cfg.Owner.Complete(&q.end)
 }
 
 // opcodeOf is the opcode of packet i of a request.

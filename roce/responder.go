@@ -308,7 +308,8 @@ func (q *QP) completeRecv(c Completion) {
 	default:
 		q.count.RespCQEError++
 	}
-	q.cfg.Owner.Complete(&c)
+	q.end = c
+	q.cfg.Owner.Complete(&q.end)
 }
 
 // grants says whether the QP and the key allow a peer n bytes at va. Without bytes any key will do (9.7.4.1.6).
