@@ -136,7 +136,7 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	case bench.MetricCopyBandwidth:
 		m.copies(&f, all)
 	case bench.MetricBusBandwidth:
-		m.peers(&f, all[0].Origin.Hosts)
+		m.peers(&f, all[0].Origin.Where)
 	case bench.MetricIOBandwidth:
 		m.storage(&f, cmp.Or(all[0].Origin.Device, m.device))
 	case triad:
@@ -191,9 +191,27 @@ func (f *Figure) take(all []importer.Sample, e bench.Engine, w bench.Path) {
 		if j.Wire > 0 && j.Value > tooMuch*j.Wire {
 			f.Verdict, f.Causes = Above, nil
 			f.Text = fmt.Sprintf("more than the machine can carry, which is %.4g %s: it was measured on another "+
-				"one, or "+
-				"went another way", j.Wire, f.Unit)
+				"one, or went another way", j.Wire, f.Unit)
 		}
+		f.overLink(e, w.Client.PCI)
+	}
+}
+
+// overLink marks a figure that is more than the bits of the NIC's PCIe link carry, whatever the headers are.
+func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
+	if e.Local || f.Unit != bench.UnitGbps || link.SpeedGTs == nil || link.Width == nil {
+		return
+	}
+	carries := 8 * topology.LinkGBps(*link.SpeedGTs, *link.Width)
+	if strings.Contains(e.Name, "/bidi") {
+		carries *= 2
+	}
+	if carries > 0 && f.Value > carries {
+		f.Verdict, f.Causes = Above, nil
+		f.Text = fmt.Sprintf("more than the PCIe link at %s carries, which is %.4g %s with %s: it was measured on "+
+			"another "+
+			"machine, or while the link had more lanes or speed", link.Address, carries, f.Unit,
+			topology.Rate{GTs: *link.SpeedGTs, Lanes: *link.Width})
 	}
 }
 
@@ -250,7 +268,7 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	e, err := bench.EngineByName(f.Test)
 	switch {
 	case strings.HasPrefix(f.Test, "nvbandwidth_device_to_device_memcpy_"):
-		m.peers(f, 1)
+		m.peers(f, importer.Where{Hosts: 1, Ranks: all[0].Origin.Ranks})
 		return
 	case err != nil || !e.Copies():
 		f.Text = "no expectation: nothing is known of this test case but that of copies to and from one GPU"
@@ -265,6 +283,8 @@ func (m *machine) copies(f *Figure, all []importer.Sample) {
 	side := bench.Side{Node: "this machine"}
 	for _, g := range m.gpus() {
 		link, ok := m.uplink(*g.Address)
+		// NCCL's topology and others have one figure of a link, which is that under load.
+		link.MaxSpeedGTs, link.MaxWidth = cmp.Or(link.MaxSpeedGTs, link.SpeedGTs), cmp.Or(link.MaxWidth, link.Width)
 		if !ok || link.MaxSpeedGTs == nil || link.MaxWidth == nil || link.SpeedGTs == nil {
 			f.Text = fmt.Sprintf("no expectation: the PCIe link of %s is not known", g.ID())
 			return
@@ -314,28 +334,48 @@ func (m *machine) gpus() (all []topology.GPU) {
 const peersShare = 0.7
 
 // peers judges what GPUs send each other: by the path of the pair that has the slowest one.
-func (m *machine) peers(f *Figure, hosts int) {
-	gpus := m.gpus()
+func (m *machine) peers(f *Figure, of importer.Where) {
+	if of.Hosts > 1 {
+		m.overNICs(f, of.Hosts)
+		return
+	}
+	gpus, all := m.measured(of.Ranks)
+	model := ""
+	if len(of.Ranks) > 0 {
+		model = of.Ranks[0].Model
+	}
 	switch {
-	case hosts > 1:
-		m.overNICs(f, hosts)
-		return
 	case len(gpus) < 2:
-		f.Text = "no expectation: the machine has no two GPUs with PCI addresses"
+		f.Text = "no expectation: the machine has no two GPUs"
 		return
+	case len(of.Ranks) > len(gpus):
+		f.Text = fmt.Sprintf("no expectation: the log is of %d GPUs, and the machine has %d", len(of.Ranks), len(gpus))
+		return
+	}
+	together := 0
+	if f.Metric == bench.MetricBusBandwidth {
+		together = m.together(gpus)
 	}
 	var worst topology.Expectation
 	var pair topology.Path
+	linked, told := false, true
 	for i := range gpus {
 		f.Devices = append(f.Devices, gpus[i].ID())
+		told = told && m.tellsNVLink(&gpus[i])
 		for j := range i {
 			p := m.tree.Path(gpus[j].ID(), gpus[i].ID())
-			e, ok := m.expect(p)
+			e, ok := m.expect(p, model, together)
 			if !ok {
 				f.Text = fmt.Sprintf("no expectation: what the path %s between %s and %s gives is not known", p.Label(),
 					p.A, p.B)
+				if gpus[i].Address == nil && p.Class != topology.PathNVLink {
+					f.Text += "; their PCIe links decide, which lspci -vv tells (inspect and --snapshot take " +
+						"it beside " +
+						"nvidia-smi topo -m)"
+				}
 				return
 			}
+			linked = linked || p.Class == topology.PathNVLink
 			if pair.A == "" || e.GBpsMax < worst.GBpsMax {
 				worst, pair = e, p
 			}
@@ -347,22 +387,40 @@ func (m *machine) peers(f *Figure, hosts int) {
 	if worst.Limit != nil {
 		usual += fmt.Sprintf(" at %s, which both go through", *worst.Limit)
 	}
+	if all {
+		usual += "; which of the GPUs were measured, their addresses do not tell"
+	}
 	f.Verdict, f.Text = Normal, usual
+	most := 2 * worst.GBpsMax
+	if worst.Link == "" {
+		most = 1.3 * worst.GBpsMax // of NVLink more is known than the class of a path
+	}
 	switch {
-	case f.Value > 2*worst.GBpsMax:
-		f.Verdict, f.Text = Above, "more than twice of what is usual: "+usual
+	case f.Value > most && !told:
+		f.Verdict, f.Text = Unknown, "no expectation: it is more than PCIe gives, so it went over NVLink, of "+
+			"which this "+
+			"machine tells nothing (nvidia-smi topo -m and nvidia-smi nvlink -s do); "+usual
+	case f.Value > most && linked && pair.Class != topology.PathNVLink:
+		f.Verdict, f.Text = Unknown, "no expectation: rings take the NVLinks between other pairs; "+usual
+	case f.Value > most:
+		f.Verdict, f.Text = Above, fmt.Sprintf("more than %.2g times what is usual: ", most/worst.GBpsMax)+usual
 	case f.Value < peersShare*worst.GBpsMin:
 		f.Verdict = Low
 	case f.Value < worst.GBpsMin:
 		f.Verdict = Limited
 	}
 	// Below one switch (PIX) there is no better path that GPUs without NVLink could have.
-	if f.Verdict != Normal && f.Verdict != Above && pair.Class > topology.PathPIX {
-		f.Causes = []bench.Cause{{What: "the path " + pair.Label(),
-			Evidence: "it is the slowest between two of the GPUs: " +
-				pair.A + " and " + pair.B, Fix: "take GPUs that are below one switch, or have NVLink; rackless " +
-				"inspect " +
-				"-o matrix " +
-				"shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}
+	if f.Verdict == Low && worst.Link == "" {
+		f.Causes = []bench.Cause{{What: "another way than NVLink",
+			Evidence: fmt.Sprintf("%.3g GB/s may be what PCIe or "+
+				"shared memory gives", f.Value), Possible: true, Ceiling: f.Bound,
+			Fix: "NCCL_DEBUG=INFO: channels are to go via P2P; NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are to be " +
+				"unset, the " +
+				"fabric manager to run, and in a container /dev/shm to be large"}}
+	} else if f.Verdict != Normal && f.Verdict != Above && f.Verdict != Unknown && pair.Class > topology.PathPIX {
+		f.Causes = []bench.Cause{{What: "the path " + pair.Label(), Evidence: "it is the slowest between two of the " +
+			"GPUs: " + pair.A + " and " + pair.B,
+			Fix: "take GPUs that are below one switch, or have NVLink; rackless " +
+				"inspect -o matrix shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}
 	}
 }

@@ -1,6 +1,7 @@
 package appraise_test
 
 import (
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -115,6 +116,34 @@ func machines(_ *testing.T, gbps float64) []*importer.Study {
 	return figures("nccl_all_reduce", bench.MetricBusBandwidth, bench.UnitGBps, gbps, 2)
 }
 
+// mesh is a machine as nvidia-smi topo tells it: GPUs that all have so many NVLinks to each other, or the path SYS.
+func mesh(gpus, links int) *topology.Host {
+	h := &topology.Host{}
+	for i := range gpus {
+		h.GPUs = append(h.GPUs, topology.GPU{Name: fmt.Sprint("GPU", i), Kind: topology.GPUDiscrete})
+		for j := range i {
+			p := topology.Path{A: fmt.Sprint("GPU", j), B: fmt.Sprint("GPU", i), Class: topology.PathNVLink,
+				Links: links}
+			if links == 0 {
+				p.Class = topology.PathSYS
+			}
+			h.Reported = append(h.Reported, p)
+		}
+	}
+	h.Complete()
+	return h
+}
+
+// ranks is a log of nccl-tests over GPUs of one machine.
+func ranks(gbps float64, gpus int, model string) []*importer.Study {
+	s := figures("nccl_all_reduce", bench.MetricBusBandwidth, bench.UnitGBps, gbps, 1)
+	origin := &s[0].Runs[0].Samples[0].Origin
+	for i := range gpus {
+		origin.Ranks = append(origin.Ranks, importer.Rank{Device: i, Bus: fmt.Sprintf("0x%02x", 2+i), Model: model})
+	}
+	return s
+}
+
 func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 	good, full := link(16, 16), "perftest/synthetic-write_bw-cx4lx-25g.txt"
 	for _, tt := range []struct {
@@ -195,6 +224,23 @@ func TestFiguresAreHeldAgainstTheMachine(t *testing.T) {
 			"545000.000000", "273.564796", "15.761348", "478.738393", "27.582359"), "", "nccl_all_reduce",
 			appraise.Normal,
 			"26 to 30 GB/s are usual"},
+		{"more than the NIC's link carries", host(link(8, 4), good, good), log(t, full, "24.50", "97.60"), "",
+			"ib_write_bw",
+			appraise.Above, "more than the PCIe link at 0000:41:00.0 carries, which is 31.51 Gb/s with Gen3 x4"},
+		{"a mesh of NVLinks that nvidia-smi topo tells", mesh(4, 6), ranks(360, 4, "NVIDIA H100 80GB HBM3"), "", "",
+			appraise.Normal, "NV6, 18 links of 25 GB/s"},
+		{"NVLinks that are not taken", mesh(4, 6), ranks(18, 4, "NVIDIA H100 80GB HBM3"), "", "", appraise.Low,
+			"another way than NVLink: 18 GB/s"},
+		{"a log of more GPUs", mesh(4, 6), ranks(360, 8, "NVIDIA H100 80GB HBM3"), "", "", appraise.Unknown,
+			"the log is of 8 GPUs, and the machine has 4"},
+		{"two of the GPUs", mesh(4, 12), ranks(230, 2, "NVIDIA A100-SXM4-80GB"), "", "", appraise.Normal,
+			"GPU0 and GPU1: NV12, 12 links of 25 GB/s"},
+		{"NVLinks by the data sheet", host(good, good, good), ranks(230, 2, "NVIDIA A100-SXM4-80GB"), "", "",
+			appraise.Normal, "12 links of 25 GB/s by the data sheet of NVIDIA A100-SXM4-80GB"},
+		{"more than PCIe, and nothing is known of NVLinks", host(good, good, good), ranks(230, 2, "NVIDIA X"), "", "",
+			appraise.Unknown, "so it went over NVLink"},
+		{"paths of a matrix without links", mesh(2, 0), ranks(12, 2, "NVIDIA L20"), "", "", appraise.Unknown,
+			"which lspci -vv tells"},
 		{"GPUs that are slow", host(good, good, good), log(t, "nccl-tests/synthetic-2.17-all_reduce.json",
 			"31400.000000",
 			"1500000.000000", "273.564796", "5.726623", "478.738393", "10.021590"), "", "nccl_all_reduce", appraise.Low,

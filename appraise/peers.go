@@ -3,37 +3,104 @@ package appraise
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
 )
 
-// nvlinkGBps is what a link of NVLink carries one way in 10^9 bytes a second, by the compute
-// capability of the GPU: NVIDIA's data sheets of P100 (4 links, 160 GB/s both ways), V100 (6, 300),
-// A100 (12, 600), H100 (18, 900) and B200 (18, 1800).
-var nvlinkGBps = map[string]float64{"sm_60": 20, "sm_70": 25, "sm_80": 25, "sm_90": 25, "sm_100": 50}
+// An nvlinkOf is the NVLink of a kind of GPU.
+type nvlinkOf struct {
+	name  *lazyregexp.Regexp
+	arch  string // compute capability of all such GPUs; "" where others have it too
+	links int
+	gbps  float64
+}
+
+// nvlinks are how many links of NVLink a kind of GPU has, and what each carries one way in 10^9 bytes a second.
+//
+// Source: NVIDIA's data sheets of P100 (160 GB/s both ways), V100 (300), A100 (600), A800 (400),
+// H100 (900), H800 (400) and B200 (1800), of A40, RTX A6000 and GeForce RTX 3090 (112.5), and of
+// Quadro RTX 8000 and GeForce RTX 2080 Ti (100).
+var nvlinks = []nvlinkOf{
+	{lazyregexp.New(`A800`), "", 8, 25},
+	{lazyregexp.New(`H800`), "", 8, 25},
+	{lazyregexp.New(`P100`), "sm_60", 4, 20},
+	{lazyregexp.New(`V100`), "sm_70", 6, 25},
+	{lazyregexp.New(`A100|A30\b`), "sm_80", 12, 25},
+	{lazyregexp.New(`H100|H200|H20\b`), "sm_90", 18, 25},
+	{lazyregexp.New(`B[23]00`), "sm_100", 18, 50},
+	{lazyregexp.New(`A40\b|A6000|A5000|A4500|RTX 3090`), "sm_86", 4, 14.0625},
+	{lazyregexp.New(`RTX 8000|TITAN RTX|2080 Ti|Quadro RTX`), "sm_75", 2, 25},
+}
+
+// allLinked matches names of GPUs that are modules on a board, where all links are in use.
+var allLinked = lazyregexp.New(`SXM|HBM3|\bH20$|\bH200$|\bB[23]00\b`)
 
 // Shares of NVLink that all-reduces reach. Published with NVSwitch: 235 of 300 GB/s (8 A100), 480 of 450 (8 H100, where
 // the switch adds).
 const nvlinkLeast, nvlinkMost = 0.75, 1.1
 
-// expect is what a path between two GPUs usually gives.
-func (m *machine) expect(p topology.Path) (topology.Expectation, bool) {
+// expect is what a path between two GPUs usually gives. model is what the log calls them. together is how many links a
+// collective operation has, whose rings go over the links to all other GPUs; 0 for copies from one to another.
+func (m *machine) expect(p topology.Path, model string, together int) (topology.Expectation, bool) {
 	a, b := m.gpu(p.A), m.gpu(p.B)
 	if a == nil || b == nil {
 		return topology.Expectation{}, false
 	}
-	if p.Class == topology.PathNVLink {
+	arch, name := cmp.Or(a.ComputeArch, b.ComputeArch), cmp.Or(model, a.Model, b.Model)
+	i := slices.IndexFunc(nvlinks, func(n nvlinkOf) bool { return n.name.MatchString(name) })
+	if i < 0 {
+		i = slices.IndexFunc(nvlinks, func(n nvlinkOf) bool { return n.arch == arch && arch != "" })
+	}
+	links, says := 0, ""
+	switch {
+	case p.Class == topology.PathNVLink:
 		// Without a count of the path, all links of the GPU lead to the other one, as they do through NVSwitch.
-		links := p.Links
+		links = p.Links
 		if links == 0 && a.NVLinks != nil {
 			links = *a.NVLinks
 		}
-		perLink := nvlinkGBps[cmp.Or(a.ComputeArch, b.ComputeArch)]
-		all := float64(links) * perLink
-		return topology.Expectation{GBpsMin: nvlinkLeast * all, GBpsMax: nvlinkMost * all,
-			Basis: fmt.Sprintf("%d links of %g GB/s", links, perLink)}, all > 0
+		if i >= 0 {
+			links = max(links, min(together, nvlinks[i].links))
+		}
+	case i >= 0 && !m.tellsNVLink(a) && allLinked.MatchString(name):
+		links, says = nvlinks[i].links, " by the data sheet of "+name+" (the machine does not tell its NVLinks)"
+	default:
+		return m.tree.Expect(p)
 	}
-	return m.tree.Expect(p)
+	if i < 0 {
+		return topology.Expectation{}, false
+	}
+	all := float64(links) * nvlinks[i].gbps
+	return topology.Expectation{GBpsMin: nvlinkLeast * all, GBpsMax: nvlinkMost * all,
+		Basis: fmt.Sprintf("%d links of %.4g GB/s%s", links, nvlinks[i].gbps, says)}, all > 0
+}
+
+// tellsNVLink reports whether the source of the machine says which NVLinks a GPU has, if it is none. Files that only
+// say where GPUs are, such as those for NCCL_TOPO_FILE and of lspci, do not.
+func (m *machine) tellsNVLink(g *topology.GPU) bool {
+	return g.NVLinks != nil || g.ComputeArch != "" || len(m.Reported) > 0
+}
+
+// together is how many links each of some GPUs has to the others at least.
+func (m *machine) together(gpus []topology.GPU) int {
+	least := 0
+	for i := range gpus {
+		links := 0
+		for j := range gpus {
+			if p := m.tree.Path(gpus[i].ID(), gpus[j].ID()); i != j && p.Class == topology.PathNVLink {
+				links += p.Links
+			}
+		}
+		if i == 0 || links < least {
+			least = links
+		}
+	}
+	return least
 }
 
 func (m *machine) gpu(id string) *topology.GPU {
@@ -43,4 +110,28 @@ func (m *machine) gpu(id string) *topology.GPU {
 		}
 	}
 	return nil
+}
+
+// measured are the GPUs that a log is of: those at its PCI addresses, or with its numbers where the machine has no
+// addresses; else all. all says that it is not known which.
+func (m *machine) measured(ranks []importer.Rank) (gpus []topology.GPU, all bool) {
+	gpus = slices.DeleteFunc(slices.Clone(m.GPUs), func(g topology.GPU) bool { return g.Kind == topology.GPUDisplay })
+	if len(ranks) == 0 || len(ranks) == len(gpus) {
+		return gpus, false
+	}
+	var found []topology.GPU
+	for _, r := range ranks {
+		i := slices.IndexFunc(gpus, func(g topology.GPU) bool {
+			if g.Address == nil {
+				return g.Name == "GPU"+strconv.Itoa(r.Device)
+			}
+			// "0000:3b:00", or of older releases "0x3b".
+			return strings.HasPrefix(g.Address.String(), r.Bus+".") || fmt.Sprintf("0x%02x", g.Address.Bus) == r.Bus
+		})
+		if i < 0 {
+			return gpus, true
+		}
+		found = append(found, gpus[i])
+	}
+	return found, false
 }

@@ -107,6 +107,14 @@ type Where struct {
 	Device string `json:"device,omitempty"` // RDMA device of the client
 	MTU    int    `json:"mtu,omitempty"`    // payload of an RDMA packet, in bytes
 	Hosts  int    `json:"hosts,omitempty"`  // how many machines there were
+	Ranks  []Rank `json:"ranks,omitempty"`  // GPUs of one machine, where the log lists them
+}
+
+// A Rank is a GPU that a log of nccl-tests lists.
+type Rank struct {
+	Device int    `json:"device"`          // its number for CUDA
+	Bus    string `json:"bus"`             // "0000:3b:00", or of older releases "0x3b"
+	Model  string `json:"model,omitempty"` //
 }
 
 // Figures counts the figures of a study.

@@ -59,6 +59,10 @@ var logFormats = []logFormat{
 // fioDisk matches a drive that fio wrote to, in its statistics of disks.
 var fioDisk = regexp.MustCompile(`(?m)^ +(nvme\w+): ios=|"name" ?: ?"(nvme\w+)"`)
 
+// nvDevice matches a GPU in the list of nvbandwidth: "Device 0: NVIDIA H100 80GB HBM3 (00000000:19:00)".
+var nvDevice = regexp.MustCompile(
+	`(?m)^Device (\d{1,3}): (.*) \(0000([0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2})\)\s*$`)
+
 // one reads a log of one test. The reading names the test also where there is an error.
 func one(read func(f *file) (reading, error)) func(*file) []reading {
 	return func(f *file) []reading {
@@ -83,10 +87,15 @@ func several(tool string, parse func([]byte) (bench.Tests, error)) func(*file) [
 		if err != nil {
 			return []reading{{test: tool, err: err}}
 		}
+		var gpus []Rank
+		for _, m := range nvDevice.FindAllSubmatch(f.data, maxRanks) {
+			device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
+			gpus = append(gpus, Rank{device, strings.ToLower(string(m[3])), string(m[2])})
+		}
 		var all []reading
 		for _, t := range res.All {
 			r := reading{test: t.Name, tool: tool, version: res.Version, started: res.Started, figures: t.Figures,
-				err: t.Err}
+				err: t.Err, where: Where{Ranks: gpus}}
 			if disks := fioDisk.FindAllSubmatch(f.data, 2); tool == Fio && len(disks) == 1 {
 				r.where.Device = string(disks[0][1]) + string(disks[0][2])
 			}
@@ -361,12 +370,16 @@ var ncclOperations = []string{"all_reduce", "all_gather", "reduce_scatter", "all
 const ncclCommandText = `(?:[^\n#]*[ /"'$>])?(?:all_reduce|all_gather|reduce_scatter|alltoallv?|` +
 	`broadcast|gather|hypercube|reduce|scatter|sendrecv)_perf[ \t]+-.*`
 
+// maxRanks is more than the GPUs of any machine.
+const maxRanks = 65
+
 // Lines that name the collective: newer releases of nccl-tests have one, and the JSON has the arguments. RCCL's tests
 // are the same programs, for GPUs of AMD.
 var (
 	ncclStarting = regexp.MustCompile(`(?m)^#\s*Collective test starting:\s*(\w+)_perf\b|"args":\["[^"]*?(\w+)_perf"`)
 	ncclCommand  = regexp.MustCompile(`(?m)^` + ncclCommandText)
 	ncclRank     = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .*\bon\s+(\S+) device |"hostname":"([^"]+)"`)
+	ncclGPU      = regexp.MustCompile(`(?m)^#\s+Rank\s+\d+ .* device +(\d{1,3}) \[(\S+)\] (.*?)\s*$`)
 	rccl         = regexp.MustCompile(`(?m)^#? ?rccl-tests: Version |^RCCL version `)
 )
 
@@ -404,10 +417,18 @@ func (f *file) ncclTests() []reading {
 	for _, m := range ncclRank.FindAllSubmatch(f.data, -1) {
 		hosts[string(m[1])+string(m[2])] = true
 	}
+	where := Where{Hosts: len(hosts)}
+	for _, m := range ncclGPU.FindAllSubmatch(f.data, maxRanks) {
+		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them
+		where.Ranks = append(where.Ranks, Rank{device, strings.ToLower(string(m[2])), string(m[3])})
+	}
+	if len(hosts) > 1 || len(where.Ranks) == maxRanks {
+		where.Ranks = nil
+	}
 	var all []reading
 	for _, k := range kinds.All {
 		all = append(all, reading{test: test + k.Name, tool: tool, version: kinds.Version, figures: k.Figures,
-			where: Where{Hosts: len(hosts)}, err: k.Err})
+			where: where, err: k.Err})
 	}
 	return all
 }
