@@ -115,7 +115,7 @@ func newRootCmd(a *app) *cobra.Command {
 		Short: "A rack without the rack: RDMA labs of many nodes on one machine",
 		Long: `rackless turns one machine into a multi-node RDMA lab, proves that it is right, and measures it.
 
-Without RDMA hardware the nodes are QEMU machines with software RoCE (rdma_rxe) on an emulated
+Without RDMA hardware the nodes are QEMU machines with emulated ConnectX adapters on an emulated
 network, and every figure says so.
 
   rackless inspect                     this machine's devices, and what is wrong

@@ -50,6 +50,9 @@ func readTree(dir string) (tree, error) {
 				slices.Contains([]string{"testdata", "vendor", "bin", "out"}, name)) {
 				return fs.SkipDir
 			}
+			if _, err := os.Stat(filepath.Join(file, "go.mod")); file != dir && err == nil { // another module
+				return fs.SkipDir
+			}
 			return nil
 		}
 		if !strings.HasSuffix(name, ".go") {

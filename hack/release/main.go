@@ -1,0 +1,237 @@
+// Command release makes what users download: for each architecture an archive and the packages of Debian, Fedora and
+// Alpine, their checksums, and a list of the modules in them. It needs no network once the modules are in Go's cache,
+// and the same source makes the same bytes on every machine. With -install it puts the files below a directory instead.
+//
+// It is a module of its own, so that what makes packages is no dependency of rackless.
+package main
+
+import (
+	"cmp"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "release:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	r := release{goCommand: cmp.Or(os.Getenv("GO"), "go")}
+	arches := flag.String("arch", "amd64,arm64", "architectures, as Go names them")
+	install := flag.String("install", "", "install for this machine below `DIR` (/usr/local), and make no packages")
+	uninstall := flag.String("uninstall", "", "remove what -install puts below `DIR`")
+	destDir := flag.String("destdir", "", "a directory that stands for / while files are installed")
+	flag.StringVar(&r.version, "version", "", "version, such as v0.2.0; default: what git describe says")
+	flag.StringVar(&r.source, "source", "../..", "the checkout")
+	flag.StringVar(&r.out, "out", "../../out/release", "where the release is written")
+	flag.Parse()
+	if flag.NArg() > 0 {
+		return fmt.Errorf("unknown argument %q", flag.Arg(0))
+	}
+	if err := r.describe(); err != nil {
+		return err
+	}
+	switch {
+	case *uninstall != "":
+		return r.uninstall(*destDir, *uninstall)
+	case *install != "":
+		return r.install(*destDir, *install)
+	}
+	return r.make(strings.Split(*arches, ","))
+}
+
+// A release is one version of rackless.
+type release struct {
+	goCommand, source, out string
+	version                string    // with its v
+	time                   time.Time // of everything in it
+}
+
+// describe fills in what was not given: version and time of the commit. Both can come from the environment where there
+// is no git, SOURCE_DATE_EPOCH as reproducible-builds.org defines it.
+func (r *release) describe() error {
+	if err := os.MkdirAll(r.out, 0o755); err != nil {
+		return err
+	}
+	if r.version == "" {
+		v, err := r.output("git", "describe", "--always", "--dirty", "--tags")
+		if err != nil {
+			return fmt.Errorf("which version is this? say -version: %w", err)
+		}
+		r.version = v
+	}
+	seconds := os.Getenv("SOURCE_DATE_EPOCH")
+	if seconds == "" {
+		var err error
+		if seconds, err = r.output("git", "log", "-1", "--format=%ct"); err != nil {
+			return fmt.Errorf("when was this made? set SOURCE_DATE_EPOCH: %w", err)
+		}
+	}
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	r.time = time.Unix(n, 0).UTC()
+	return nil
+}
+
+// output runs a command in the checkout and returns what it prints.
+func (r *release) output(name string, args ...string) (string, error) {
+	cmd := exec.Command(name, args...)
+	cmd.Dir = r.source
+	b, err := cmd.Output()
+	var failed *exec.ExitError
+	if errors.As(err, &failed) {
+		err = fmt.Errorf("%s: %w: %s", name, err, strings.TrimSpace(string(failed.Stderr)))
+	}
+	return strings.TrimSpace(string(b)), err
+}
+
+// build compiles rackless for an architecture and returns where the binary is.
+func (r *release) build(arch string) (string, error) {
+	out, err := filepath.Abs(filepath.Join(r.out, "build", "rackless-"+arch))
+	if err != nil {
+		return "", err
+	}
+	fmt.Println("build", arch)
+	cmd := exec.Command(r.goCommand, "build", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -buildid= -X main.version="+r.version, "-o", out, "./cmd/rackless")
+	cmd.Dir, cmd.Stdout, cmd.Stderr = r.source, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH="+arch, "GOAMD64=v1", "GOFLAGS=")
+	return out, cmd.Run()
+}
+
+// pages returns the manual pages and the completions, which rackless writes itself.
+func (r *release) pages(here string) (pages, completions map[string][]byte, err error) {
+	dir, err := filepath.Abs(filepath.Join(r.out, "build", "man"))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return nil, nil, err
+	}
+	fmt.Println("manual pages")
+	if _, err := r.output(r.goCommand, "test", "./cmd/rackless", "-run", "^TestManualPages$", "-man", dir,
+		"-man-version", r.version, "-man-time", strconv.FormatInt(r.time.Unix(), 10)); err != nil {
+		return nil, nil, err
+	}
+	found, err := filepath.Glob(filepath.Join(dir, "*.1"))
+	if err != nil || len(found) == 0 {
+		return nil, nil, fmt.Errorf("no manual pages in %s: %v", dir, err)
+	}
+	pages, completions = make(map[string][]byte), make(map[string][]byte)
+	for _, f := range found {
+		if pages[filepath.Base(f)], err = os.ReadFile(f); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, shell := range []string{"bash", "fish", "zsh"} {
+		text, err := r.output(here, "completion", shell)
+		if err != nil {
+			return nil, nil, err
+		}
+		completions[shell] = []byte(text + "\n")
+	}
+	return pages, completions, nil
+}
+
+// make writes the release.
+func (r *release) make(arches []string) error {
+	here, err := r.build(runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	pages, completions, err := r.pages(here)
+	if err != nil {
+		return err
+	}
+	var made []string
+	for _, arch := range arches {
+		binary := here
+		if arch != runtime.GOARCH {
+			if binary, err = r.build(arch); err != nil {
+				return err
+			}
+		}
+		files, err := r.tree(binary, pages, completions)
+		if err != nil {
+			return err
+		}
+		fmt.Println("package", arch)
+		names, err := r.packAll(arch, binary, files)
+		if err != nil {
+			return err
+		}
+		made = append(made, names...)
+	}
+	return r.checksums(made)
+}
+
+// install puts the files of this machine's architecture below destDir and prefix.
+func (r *release) install(destDir, prefix string) error {
+	binary, err := r.build(runtime.GOARCH)
+	if err != nil {
+		return err
+	}
+	pages, completions, err := r.pages(binary)
+	if err != nil {
+		return err
+	}
+	files, err := r.tree(binary, pages, completions)
+	if err != nil {
+		return err
+	}
+	if err := put(destDir, prefix, files); err != nil {
+		return err
+	}
+	fmt.Printf("installed %d files below %s\n", len(files), filepath.Join(destDir, prefix))
+	return nil
+}
+
+// put writes files below destDir and prefix.
+func put(destDir, prefix string, files []file) error {
+	for _, f := range files {
+		to := filepath.Join(destDir, prefix, f.path)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		// In place of the old one, which may be running.
+		if err := os.WriteFile(to+".new", f.content, f.mode); err != nil {
+			return err
+		}
+		if err := os.Rename(to+".new", to); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// uninstall removes what install has put there, by name: the version that was installed may have had other pages.
+func (r *release) uninstall(destDir, prefix string) error {
+	n := 0
+	for _, pattern := range installed {
+		found, err := filepath.Glob(filepath.Join(destDir, prefix, pattern))
+		if err != nil {
+			return err
+		}
+		for _, f := range found {
+			if err := os.RemoveAll(f); err != nil {
+				return err
+			}
+			n++
+		}
+	}
+	fmt.Printf("removed %d files and directories below %s\n", n, filepath.Join(destDir, prefix))
+	return nil
+}

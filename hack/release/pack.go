@@ -1,0 +1,165 @@
+package main
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	cdx "github.com/CycloneDX/cyclonedx-go"
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/apk"
+	_ "github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
+)
+
+const homepage = "https://github.com/rackless/rackless"
+
+// formats are the packages, and what they call the programs that rackless is better with. Nothing is needed: up unpacks
+// a QEMU where there is none.
+var formats = map[string][]string{
+	"deb": {"qemu-system-x86", "qemu-utils", "mmdebstrap"},
+	"rpm": {"qemu-system-x86-core", "qemu-img"},
+	"apk": nil, // knows no recommendations
+}
+
+// packAll writes the archive, the packages and the list of modules of an architecture, and returns their names.
+func (r *release) packAll(arch, binary string, tree []file) (names []string, err error) {
+	base := fmt.Sprintf("rackless_%s_linux_%s", strings.TrimPrefix(r.version, "v"), arch)
+	write := func(name string, make func(io.Writer) error) {
+		if err != nil {
+			return
+		}
+		var b bytes.Buffer
+		if err = make(&b); err == nil {
+			err = os.WriteFile(filepath.Join(r.out, name), b.Bytes(), 0o644)
+		}
+		names = append(names, name)
+	}
+	write(base+".tar.gz", func(w io.Writer) error { return r.archive(w, base, tree) })
+	for format := range formats {
+		write(base+"."+format, func(w io.Writer) error { return r.pack(w, format, arch, tree) })
+	}
+	write(base+".cdx.json", func(w io.Writer) error { return r.bom(w, binary) })
+	return names, err
+}
+
+// archive writes a tar file with one directory in it.
+func (r *release) archive(w io.Writer, top string, tree []file) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	t := tar.NewWriter(z)
+	for _, f := range tree {
+		if err := t.WriteHeader(&tar.Header{Name: path.Join(top, f.path), Mode: int64(f.mode),
+			Size: int64(len(f.content)), ModTime: r.time, Format: tar.FormatUSTAR}); err != nil {
+			return err
+		}
+		if _, err := t.Write(f.content); err != nil {
+			return err
+		}
+	}
+	if err := t.Close(); err != nil {
+		return err
+	}
+	return z.Close()
+}
+
+// pack writes a package. nfpm reads its files from disk, so they are laid out there first.
+func (r *release) pack(w io.Writer, format, arch string, tree []file) error {
+	dir, err := os.MkdirTemp(r.out, "tree")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	var contents files.Contents
+	for i, f := range tree {
+		at := filepath.Join(dir, fmt.Sprint(i))
+		if err := os.WriteFile(at, f.content, 0o600); err != nil {
+			return err
+		}
+		c := &files.Content{Source: at, Destination: path.Join("/usr", f.path), FileInfo: &files.ContentFileInfo{
+			Owner: "root", Group: "root", Mode: f.mode, MTime: r.time}}
+		if strings.HasPrefix(f.path, docPath) && format == "rpm" {
+			c.Type = files.TypeRPMDoc
+		}
+		contents = append(contents, c)
+	}
+	info := nfpm.WithDefaults(&nfpm.Info{
+		Name: "rackless", Arch: arch, Platform: "linux", Version: r.packageVersion(), Section: "admin",
+		Priority: "optional", Maintainer: "The rackless authors <rackless@users.noreply.github.com>",
+		Description: "RDMA labs of many nodes on one machine\n" +
+			"Brings up emulated or passed-through nodes, proves every fact of them and\n" +
+			"measures them; plans and prepares hosts for GPU and RDMA virtual machines.",
+		Vendor: "rackless", Homepage: homepage, License: "Apache-2.0", DisableGlobbing: true, MTime: r.time,
+		Overridables: nfpm.Overridables{Recommends: formats[format], Contents: contents,
+			RPM: nfpm.RPM{BuildHost: "rackless", Summary: "RDMA labs of many nodes on one machine"}},
+	})
+	if err := nfpm.PrepareForPackager(info, format); err != nil {
+		return err
+	}
+	p, err := nfpm.Get(format)
+	if err != nil {
+		return err
+	}
+	return p.Package(info, w)
+}
+
+// tag is the form of a release's name.
+var tag = regexp.MustCompile(`^v\d+\.\d+\.\d+(-[a-z]+\.\d+)?$`)
+
+// packageVersion is the version in a form that all package managers can order. What git describe says of a commit
+// behind a tag or before any is 0.0.0 with the commit's time, later than which every release is.
+func (r *release) packageVersion() string {
+	if tag.MatchString(r.version) {
+		return r.version[1:]
+	}
+	return "0.0.0~" + r.time.Format("20060102150405")
+}
+
+// bom writes the modules that a binary is made of, in the form of CycloneDX.
+func (r *release) bom(w io.Writer, binary string) error {
+	info, err := buildinfo.ReadFile(binary)
+	if err != nil {
+		return err
+	}
+	b := cdx.NewBOM()
+	b.Metadata = &cdx.Metadata{Timestamp: r.time.Format(time.RFC3339), Component: &cdx.Component{
+		Type: cdx.ComponentTypeApplication, Name: "rackless", Version: r.version, BOMRef: info.Path,
+		Licenses: &cdx.Licenses{{License: &cdx.License{ID: "Apache-2.0"}}}}}
+	list := []cdx.Component{{Type: cdx.ComponentTypeLibrary, Name: "std", Version: info.GoVersion,
+		PackageURL: "pkg:golang/std@" + strings.TrimPrefix(info.GoVersion, "go"), BOMRef: "std"}}
+	for _, m := range info.Deps {
+		url := "pkg:golang/" + m.Path + "@" + m.Version
+		list = append(list, cdx.Component{Type: cdx.ComponentTypeLibrary, Name: m.Path, Version: m.Version,
+			PackageURL: url, BOMRef: url})
+	}
+	b.Components = &list
+	return cdx.NewBOMEncoder(w, cdx.BOMFileFormatJSON).SetPretty(true).Encode(b)
+}
+
+// checksums writes SHA256SUMS, which sha256sum -c reads.
+func (r *release) checksums(names []string) error {
+	slices.Sort(names)
+	var b strings.Builder
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(r.out, name))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&b, "%x  %s\n", sha256.Sum256(content), name)
+	}
+	return os.WriteFile(filepath.Join(r.out, "SHA256SUMS"), []byte(b.String()), 0o644)
+}
