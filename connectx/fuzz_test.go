@@ -84,12 +84,14 @@ func FuzzWQE(f *testing.F) {
 	})
 }
 
-// FuzzFrame gives the adapter any frame from the wire.
+// FuzzFrame gives the adapter any frame from the wire, and any batch.
 func FuzzFrame(f *testing.F) {
 	_, g := newLab(f, 1, NIC{}, nil)
 	f.Add([]byte("\x02\x00\x00\x00\x00\x01\x02\x00\x00\x00\x00\x02\x08\x00\x45\x00"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		g[0].p.Deliver(b)
+		g[0].p.DeliverBatch(b)
+		g[0].p.DeliverBatch(append(appendFrame(nil, b), b...))
 		fixChecksums(append([]byte(nil), b...))
 		if len(b) > 2 {
 			segment(b, int(b[0]), int(b[1]))
