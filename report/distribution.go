@@ -113,7 +113,6 @@ func distributionCharts(id string, emulated bool, all []ranOf) []chart.Chart {
 func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok bool) {
 	title := "Latencies, to the slowest"
 	var curves []chart.Distribution
-	var points [][]stats.Point
 	for _, d := range all {
 		usable := d.usable()
 		if len(usable) < 2 {
@@ -126,7 +125,6 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 			se = asRun(se, d.Run)
 			se.Color = se.Dash // one of each run, in the colours that bars of runs have
 		}
-		points = append(points, usable)
 		curves = append(curves, chart.Distribution{Series: se, Points: usable, Title: func(p stats.Point) string {
 			return landmarkTitle(se.Name, p, emulated)
 		}})
@@ -136,7 +134,7 @@ func distributionChart(id string, emulated bool, all []ranOf) (c chart.Chart, ok
 	}
 	drawn := chart.New(id, title, chart.Width)
 	drawn.Emulated = emulated
-	return drawn.Latencies("", "µs", curves, chart.SpanOf(points...)), true
+	return drawn.Latencies("", "µs", curves, curves), true
 }
 
 // landmarkTitle is a point of a distribution in words.

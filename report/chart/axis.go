@@ -63,22 +63,20 @@ func (a Axis) fits() bool {
 }
 
 // LinearAxis starts at zero, because the length of what is drawn on it is read as the value. It
-// ends at the first tick at or above top, and has four to six steps.
+// ends at the first tick at or above top, and has at most six steps.
 func LinearAxis(top float64) Axis {
 	if top <= 0 {
 		top = 1
 	}
-	// A tenth of the top's power of ten: the factors below then give every top at most six steps.
-	unit := math.Pow(10, math.Floor(math.Log10(top))-1)
-	step := unit
-	for _, m := range []float64{1, 2, 2.5, 5, 10, 20, 25} {
-		step = m * unit
-		if top/step <= 6 {
-			break
+	for _, ticks := range Steps(0, top) {
+		step := ticks[1]
+		// 1e-9: a top that is a tick but for rounding gets no step more.
+		if n := math.Ceil(top/step - 1e-9); n <= 6 {
+			hi := n * step
+			return Axis{Hi: hi, Label: show.Tick, Candidates: [][]float64{multiples(step, 0, hi)}}
 		}
 	}
-	n := math.Ceil(top/step - 1e-9) // 1e-9: a top that is a tick but for rounding gets no step more
-	return Axis{Hi: n * step, Label: show.Tick, Candidates: [][]float64{multiples(step, 0, n*step)}}
+	panic("a step of half of top or more is among the steps")
 }
 
 // SizeAxis is the axis of message sizes: to the base of two, with ticks at powers of two.
@@ -118,7 +116,7 @@ func ValueAxis(lo, hi float64) Axis {
 // LogAxis holds values above zero, with a little room at both ends.
 func LogAxis(lo, hi float64) Axis {
 	a := Axis{Lo: lo / 1.1, Hi: hi * 1.1, Log: true, Label: show.Tick}
-	a.Candidates = decades(a.Lo, a.Hi)
+	a.Candidates = LogTicks(a.Lo, a.Hi)
 	return a
 }
 
@@ -144,9 +142,10 @@ func Steps(lo, hi float64) [][]float64 {
 	return out
 }
 
-// decades are candidates for the ticks of a logarithmic axis, from fine to coarse. Between values that are less than
-// five times apart there may be no power of ten, so these have regular steps too.
-func decades(lo, hi float64) [][]float64 {
+// LogTicks are candidates for the ticks of a logarithmic axis, from fine to coarse. Between values that are less than
+// five times apart there may be no power of ten, so these have regular steps too. 1, which is no effect of a ratio, is
+// among all of them where it is between the ends: it is a power of ten, and a multiple of all steps below it.
+func LogTicks(lo, hi float64) [][]float64 {
 	var out [][]float64
 	if hi/lo <= 5 {
 		out = Steps(lo, hi)

@@ -29,31 +29,21 @@ type Distribution struct {
 	Title  func(p stats.Point) string // of a landmark, in words
 }
 
-// A Span is what the axes of a chart of latencies have to hold.
-type Span struct {
-	Low, High float64 // latencies
-	Deepest   float64 // quantile
-}
-
-// SpanOf is the span of some distributions.
-func SpanOf(all ...[]stats.Point) Span {
-	s := Span{math.Inf(1), 0, 0.99}
-	for _, points := range all {
-		for _, p := range points {
-			s = Span{min(s.Low, p.Us), max(s.High, p.Us), max(s.Deepest, p.Quantile)}
-		}
-	}
-	return s
-}
-
-// Latencies draws latencies by the share that is at most as long. what names them in the description.
-func (c *Canvas) Latencies(what, unit string, all []Distribution, s Span) Chart {
+// Latencies draws some distributions by the share of latencies that is at most as long. The axes hold all of them, so
+// that several charts of one test can be compared. what names them in the description.
+func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	var keys []Series
-	for _, d := range all {
+	for _, d := range drawn {
 		keys = append(keys, d.Series)
 	}
 	c.Legend(keys...)
-	x := Axis{Hi: depth(s.Deepest), Label: func(v float64) string {
+	lo, hi, deepest := math.Inf(1), 0.0, 0.99
+	for _, d := range all {
+		for _, p := range d.Points {
+			lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
+		}
+	}
+	x := Axis{Hi: depth(deepest), Label: func(v float64) string {
 		return show.Figure(100-100*math.Pow(10, -v)) + "%"
 	}}
 	var ticks []float64
@@ -61,10 +51,10 @@ func (c *Canvas) Latencies(what, unit string, all []Distribution, s Span) Chart 
 		ticks = append(ticks, depth(q))
 	}
 	x.Candidates = [][]float64{ticks}
-	y := ValueAxis(s.Low, s.High)
+	y := ValueAxis(lo, hi)
 	p := c.Plot(x, y, "share of latencies up to this one", "latency, "+y.Unit(unit))
 	faint := false
-	for _, d := range all {
+	for _, d := range drawn {
 		var points []Point
 		for _, at := range d.Points {
 			// Low quantiles have few latencies on their side, too. There it is the fastest that are not sure, and no
@@ -82,7 +72,7 @@ func (c *Canvas) Latencies(what, unit string, all []Distribution, s Span) Chart 
 		c.Note("Faint: fewer than ten latencies lie beyond, so that another run may show others.")
 	}
 	c.Desc = fmt.Sprintf("Latencies%s by the share that is at most as long, on an axis that widens the slowest: "+
-		"90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", what, words.Count(len(all), "line"))
+		"90, 99, 99.9 and 99.99 per cent are equally far apart. %s.", what, words.Count(len(drawn), "line"))
 	return c.Done()
 }
 

@@ -155,58 +155,8 @@ func effectAxis(all []*study.Comparison) chart.Axis {
 	a.Lo = max(a.Lo, 1e-15) // the logarithm of an underflow is none
 	pad := max(math.Pow(a.Hi/a.Lo, 0.05), 1.001)
 	a.Lo, a.Hi = a.Lo/pad, a.Hi*pad
-	a.Candidates = ratioTicks(a.Lo, a.Hi)
+	a.Candidates = chart.LogTicks(a.Lo, a.Hi)
 	return a.Over(chart.Inset, chart.Width-chart.Inset)
-}
-
-// ratioTicks are candidates for the ticks between two ratios, from fine to coarse. All have 1, no effect.
-func ratioTicks(lo, hi float64) [][]float64 {
-	var out [][]float64
-	add := func(ticks []float64) { out = append(out, slices.Sorted(slices.Values(append(ticks, 1)))) }
-	// below and above are regular steps on the two sides of 1.
-	regular := func(below, above float64) {
-		// Nobody could read as many ticks, and making them takes time: scale would drop them all.
-		if (1-lo)/below > 100 || (hi-1)/above > 100 {
-			return
-		}
-		var ticks []float64
-		for k := 1.0; 1-k*below >= lo; k++ {
-			ticks = append(ticks, 1-k*below)
-		}
-		for k := 1.0; 1+k*above <= hi; k++ {
-			ticks = append(ticks, 1+k*above)
-		}
-		add(ticks)
-	}
-	if hi/lo < 12 {
-		for _, step := range []float64{0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2} {
-			regular(step, step)
-		}
-		for _, step := range [][2]float64{{0.2, 0.5}, {0.25, 0.5}, {0.25, 1}, {0.5, 1}, {0.5, 2}} {
-			regular(step[0], step[1])
-		}
-	}
-	// Ratios that are further apart have powers of ten, and as far as there is room what is between them.
-	span := int(math.Ceil(max(math.Log10(hi), -math.Log10(lo))))
-	for _, factors := range [][]float64{{1, 2, 5}, {1}} {
-		var ticks []float64
-		for e := 0; e <= span; e++ {
-			for _, f := range factors {
-				if v := f * math.Pow10(e); v > 1 {
-					ticks = append(ticks, v, 1/v)
-				}
-			}
-		}
-		add(ticks)
-	}
-	for every := 2; every <= 2*span; every *= 2 {
-		var ticks []float64
-		for e := every; e <= span; e += every {
-			ticks = append(ticks, math.Pow10(e), math.Pow10(-e))
-		}
-		add(ticks)
-	}
-	return out
 }
 
 // ratioLabel writes a ratio as study's texts do: per cent, and a factor where per cent would be hard to read.

@@ -32,13 +32,10 @@ func (v *view) distributions() []chart.Chart {
 	}
 	var out []chart.Chart
 	for _, k := range by.Keys {
-		var all [][]stats.Point
-		for _, d := range by.Of(k) {
-			all = append(all, d.Points)
-		}
+		all := by.Of(k)
 		parts := (len(all) + maxLines - 1) / maxLines
 		n := 0
-		for part := range slices.Chunk(by.Of(k), maxLines) {
+		for part := range slices.Chunk(all, maxLines) {
 			n++
 			title := k.test
 			if k.bytes > 0 {
@@ -48,7 +45,7 @@ func (v *view) distributions() []chart.Chart {
 				title += fmt.Sprintf(" (%d of %d)", n, parts)
 			}
 			c := chart.New(fmt.Sprintf("latency-%d", len(out)+1), title, chart.Width)
-			out = append(out, c.Latencies(" of "+title, v.unit("us"), part, chart.SpanOf(all...)))
+			out = append(out, c.Latencies(" of "+title, v.unit("us"), part, all))
 		}
 	}
 	return out

@@ -248,6 +248,9 @@ func TestAxesHoldTheirValues(t *testing.T) {
 		a := effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Ratio, Estimate: lo,
 			Margin: 0.05, Interval: stats.Interval{Low: low, High: high}}}})
 		check("ratios", a, low, high)
+		if !slices.ContainsFunc(a.Ticks, func(v float64) bool { return math.Abs(v-1) < 1e-9 }) {
+			t.Errorf("no effect is not among the ticks %v from %v to %v", a.Ticks, a.Lo, a.Hi)
+		}
 		a = effectAxis([]*study.Comparison{{Effect: &stats.Effect{Scale: stats.Difference, Estimate: lo,
 			Interval: stats.Interval{Low: -hi, High: hi}}}})
 		check("differences", a, -hi, hi)
