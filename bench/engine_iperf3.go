@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"strconv"
 )
 
@@ -25,7 +24,7 @@ func (iperf3) client(_, server Endpoint, o Options) []string {
 }
 
 func (iperf3) parse(out Output, _ Options) ([]Figure, error) {
-	res, err := ParseIperf3(bytes.NewReader(out.Stdout))
+	res, err := ParseIperf3(out.Stdout)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -406,7 +405,7 @@ func (p perftest) parse(out Output, o Options) ([]Figure, error) {
 	if err := EachLine(toolPerftest, out.Stderr, perftestFailure); err != nil {
 		return nil, err
 	}
-	res, err := ParsePerftest(bytes.NewReader(out.Stdout))
+	res, err := ParsePerftest(out.Stdout)
 	switch {
 	case err != nil:
 		return nil, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -36,12 +35,7 @@ func pcie(gts float64, width int, most ...int) PCILink {
 // recordedBandwidth reads a figure out of a recorded output of perftest.
 func recordedBandwidth(t *testing.T, file string, bytes int64) float64 {
 	t.Helper()
-	f, err := os.Open("testdata/perftest/" + file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	res, err := ParsePerftest(f)
+	res, err := ParsePerftest(readFile(t, "testdata/perftest/"+file))
 	if err != nil {
 		t.Fatal(err)
 	}

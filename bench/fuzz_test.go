@@ -69,7 +69,7 @@ func checkFigures(t *testing.T, figures []Figure, err error) {
 func FuzzParsePerftest(f *testing.F) {
 	addSeeds(f, "testdata/perftest/*")
 	f.Fuzz(func(t *testing.T, in []byte) {
-		res, err := ParsePerftest(bytes.NewReader(in))
+		res, err := ParsePerftest(in)
 		if err != nil {
 			checkFigures(t, nil, err)
 			return
@@ -85,7 +85,7 @@ func FuzzParsePerftest(f *testing.F) {
 func FuzzParseIperf3(f *testing.F) {
 	addSeeds(f, "testdata/iperf3/*")
 	f.Fuzz(func(t *testing.T, in []byte) {
-		res, err := ParseIperf3(bytes.NewReader(in))
+		res, err := ParseIperf3(in)
 		if err != nil {
 			checkFigures(t, nil, err)
 			return

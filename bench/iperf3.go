@@ -70,11 +70,7 @@ const yearTenThousand = 253402300800
 // ParseIperf3 reads the output of `iperf3 --json` on the client, TCP or UDP. The throughput is what the
 // receiver counted: what the sender handed to its kernel says little on UDP. Anything that is not a good
 // result is a *BadResultError; iperf3's own message is its reason where there is one.
-func ParseIperf3(r io.Reader) (*Iperf3Result, error) {
-	output, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read output of iperf3: %w", err)
-	}
+func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	var out iperf3Output
 	dec := json.NewDecoder(bytes.NewReader(output))
 	if err := dec.Decode(&out); err != nil {

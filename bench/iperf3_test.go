@@ -53,7 +53,7 @@ func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
 			if !strings.HasPrefix(in, "{") {
 				in = string(readFile(t, "testdata/iperf3/"+in))
 			}
-			got, err := ParseIperf3(strings.NewReader(in))
+			got, err := ParseIperf3([]byte(in))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,7 +114,7 @@ func TestIperf3OutputThatIsNoResultIsRefused(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := ParseIperf3(strings.NewReader(tt.in))
+			got, err := ParseIperf3([]byte(tt.in))
 			var bad *BadResultError
 			if !errors.As(err, &bad) {
 				t.Fatalf("got %+v, error %v, want a BadResultError", got, err)

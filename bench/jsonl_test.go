@@ -159,3 +159,7 @@ func TestWriteErrorsAreReturned(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
+
+type brokenReader struct{}
+
+func (brokenReader) Read([]byte) (int, error) { return 0, errors.New("pipe broke") }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -188,11 +187,7 @@ func perftestFailure(line string) error {
 //
 // Everything that is not a good result is a *BadResultError: a layout not known, a missing column, a cut row,
 // no row, a figure that is zero without being a rounded one, a line that says that the run failed.
-func ParsePerftest(r io.Reader) (*PerftestResult, error) {
-	output, err := io.ReadAll(r)
-	if err != nil {
-		return nil, fmt.Errorf("read output of perftest: %w", err)
-	}
+func ParsePerftest(output []byte) (*PerftestResult, error) {
 	if bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 		return parsePerftestJSON(output)
 	}

@@ -107,7 +107,7 @@ func TestAListOfLatenciesThatIsNoneIsRefused(t *testing.T) {
 
 func TestATableWithAListKeepsItsLineNumbers(t *testing.T) {
 	t.Parallel()
-	_, err := ParsePerftest(strings.NewReader(strings.Replace(rawText, "672.58", "672,58", 1)))
+	_, err := ParsePerftest([]byte(strings.Replace(rawText, "672.58", "672,58", 1)))
 	var bad *BadResultError
 	if !errors.As(err, &bad) || bad.Line != 12 {
 		t.Errorf("got %v, want an error in line 12", err)

@@ -40,9 +40,9 @@ const (
 	DefaultRetries     = 2
 	CalibrationRetries = 5 // of perftest that could not calibrate the CPU's clock
 	DefaultTimeLimit   = 3 * time.Minute
-	DefaultListenLimit = 30 * time.Second
-	DefaultFirstPort   = 20000
 
+	listenLimit = 30 * time.Second // for a server to listen
+	firstPort   = 20000            // below those that kernels give to clients by themselves, from 32768 on
 	// portCount ports from the first one on are used in turn: a port is not used again while a connection of
 	// its last run can still be in TIME_WAIT.
 	portCount = 8000
@@ -62,9 +62,7 @@ type Runner struct {
 	Retries int
 	// for one try of the client, beyond the time that it is to measure for; 0 means
 	// DefaultTimeLimit
-	TimeLimit   time.Duration
-	ListenLimit time.Duration // for the server to listen; 0 means DefaultListenLimit
-	FirstPort   int           // 0 means DefaultFirstPort
+	TimeLimit time.Duration
 
 	WarmUps  int           // measurements before each one, whose figures are dropped; whether they fail does not matter
 	CoolDown time.Duration // wait before each measurement, so that what the last one left behind has gone
@@ -120,9 +118,6 @@ type measurement struct {
 func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint, opts Options) ([]Sample, error) {
 	if opts.Accelerator == "" {
 		opts.Accelerator = r.Accelerator
-	}
-	if r.FirstPort < 0 || r.FirstPort > 1<<16-portCount {
-		return nil, fmt.Errorf("measure %s: first port %d; give 1 to %d", engine.Name, r.FirstPort, 1<<16-portCount)
 	}
 	if r.WarmUps < 0 || r.CoolDown < 0 {
 		return nil, fmt.Errorf("measure %s: %d warm-ups, cool-down of %v: both are 0 or more", engine.Name, r.WarmUps,
@@ -268,7 +263,7 @@ func (r *Runner) nextPort() (port, run int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.runs++
-	return cmp.Or(r.FirstPort, DefaultFirstPort) + (r.runs-1)%portCount, r.runs
+	return firstPort + (r.runs-1)%portCount, r.runs
 }
 
 // ended is how a command ended.
@@ -373,8 +368,7 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 
 // awaitListen returns once the server listens. Until then the server may end by itself, which is an error.
 func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan ended) error {
-	limit := cmp.Or(m.ListenLimit, DefaultListenLimit)
-	listenCtx, cancel := context.WithTimeout(ctx, limit)
+	listenCtx, cancel := context.WithTimeout(ctx, listenLimit)
 	defer cancel()
 	tick := time.NewTicker(listenPoll)
 	defer tick.Stop()
@@ -396,7 +390,7 @@ func (m *measurement) awaitListen(ctx context.Context, port int, serverEnd chan 
 				return context.Cause(ctx)
 			}
 			err := fmt.Errorf("wait for %s on %s: TCP port %d does not listen after %v", m.engine.Program,
-				m.server.Node, port, limit)
+				m.server.Node, port, listenLimit)
 			if lastErr != nil {
 				err = fmt.Errorf("%w; the last look failed: %w", err, lastErr)
 			}

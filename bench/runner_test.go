@@ -546,9 +546,6 @@ func TestBadArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
 		{"a duration below zero", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) {
 			o.Seconds = -1
 		}, `measure iperf3 from "n2" to "n1": duration of -1 s is below zero`},
-		{"ports that do not exist", "iperf3", func(c, s *Endpoint, o *Options, r *Runner) {
-			r.FirstPort = 65000
-		}, `measure iperf3: first port 65000; give 1 to 57536`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -571,16 +568,16 @@ func TestBadArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
 }
 
 func TestPortsAreUsedInTurn(t *testing.T) {
-	r := &Runner{FirstPort: 57536}
+	r := &Runner{}
 	seen := make(map[int]bool)
 	for range portCount {
 		p, _ := r.nextPort()
-		if p < 57536 || p > 65535 || seen[p] {
+		if p < firstPort || p > 32767 || seen[p] {
 			t.Fatalf("port %d is out of range or used twice", p)
 		}
 		seen[p] = true
 	}
-	if p, run := r.nextPort(); p != 57536 || run != portCount+1 {
+	if p, run := r.nextPort(); p != firstPort || run != portCount+1 {
 		t.Errorf("port %d of run %d, want the first one again", p, run)
 	}
 }

@@ -85,7 +85,7 @@ func TestWarningsBetweenHeaderAndRowAreKept(t *testing.T) {
 	} {
 		in := " #bytes #iterations BW peak[Gb/sec] BW average[Gb/sec] MsgRate[Mpps]\n" + warning +
 			"\n 65536 350 0.24 0.23 0.000439\n"
-		res, err := ParsePerftest(bytes.NewReader([]byte(in)))
+		res, err := ParsePerftest([]byte(in))
 		if err != nil {
 			t.Errorf("%s: %v", warning, err)
 			continue
@@ -132,14 +132,14 @@ func TestDigitsOfAnotherLocaleAreNoOtherFigures(t *testing.T) {
 func localeParsers() map[string]func([]byte) ([]Figure, error) {
 	all := maps.Clone(parsers)
 	all["iperf3"] = func(in []byte) ([]Figure, error) {
-		res, err := ParseIperf3(bytes.NewReader(in))
+		res, err := ParseIperf3(in)
 		if err != nil {
 			return nil, err
 		}
 		return res.Figures(), nil
 	}
 	all["perftest"] = func(in []byte) ([]Figure, error) {
-		res, err := ParsePerftest(bytes.NewReader(in))
+		res, err := ParsePerftest(in)
 		if err != nil {
 			return nil, err
 		}

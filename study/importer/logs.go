@@ -328,7 +328,7 @@ func (f *file) rackless(o *outcome) error {
 
 // perftest names the test from the title of the log and what stands below it, as bench names its engines.
 func (f *file) perftest() (reading, error) {
-	res, err := bench.ParsePerftest(bytes.NewReader(f.data))
+	res, err := bench.ParsePerftest(f.data)
 	if err == nil && !res.Complete {
 		err = bench.BadOutput("perftest", f.data,
 			"the table is cut off: the line below it is missing, so rows and digits may be, too")
@@ -453,7 +453,7 @@ func (f *file) iperf3() (reading, error) {
 	if iperf3Text.Match(f.data) || iperf3GaveUp.Match(f.data) {
 		res, err = bench.ParseIperf3Text(f.data)
 	} else {
-		res, err = bench.ParseIperf3(bytes.NewReader(f.data))
+		res, err = bench.ParseIperf3(f.data)
 	}
 	if err != nil {
 		return reading{test: "iperf3"}, err
