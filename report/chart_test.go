@@ -3,6 +3,8 @@ package report
 import (
 	"encoding/xml"
 	"errors"
+	"fmt"
+	"image"
 	"io"
 	"math"
 	"regexp"
@@ -167,35 +169,49 @@ func parsed(t interface{ Fatal(args ...any) }, s string) float64 {
 	return v
 }
 
+// boxesOf are the places of the boxes of a class.
+func boxesOf(t *testing.T, c chart.Chart, class string) (out []image.Rectangle) {
+	for _, s := range c.Shapes {
+		if s.Class != class {
+			continue
+		}
+		var x, y, w, r, h int
+		if _, err := fmt.Sscanf(s.D, "M%d %dh%da%d %d 0 0 1 %d %dv%d", &x, &y, &w, &r, &r, &r, &r, &h); err != nil {
+			t.Fatalf("%s: %v", s.D, err)
+		}
+		out = append(out, image.Rect(x-r, y, x+w+r, y+h+2*r))
+	}
+	return out
+}
+
 func TestPictureHoldsEveryNodeOnceWithoutOverlap(t *testing.T) {
 	for n := 1; n <= 64; n++ {
 		d := synthetic(n, nil, nil)
 		for _, p := range d.pictures() {
-			if len(p.Boxes) != n || len(p.Links) != n {
-				t.Fatalf("%d nodes, picture %s: %d boxes and %d links", n, p.ID, len(p.Boxes), len(p.Links))
+			nodes, all := boxesOf(t, p, "node"), boxesOf(t, p, "switch")
+			wires := slices.DeleteFunc(slices.Clone(p.Shapes), func(s chart.Shape) bool { return s.Class != "wire" })
+			if len(nodes) != n || len(wires) != n {
+				t.Fatalf("%d nodes, picture %s: %d boxes and %d links", n, p.ID, len(nodes), len(wires))
 			}
-			all := slices.Clone(p.Switch)
+			bar := all[len(all)-1]
 			if len(all) > 1 { // the spines meet the bar that joins them
 				all = all[:len(all)-1]
 			}
-			for _, b := range p.Boxes {
-				all = append(all, b.rect)
-			}
+			several := len(all) > 1
+			all = append(all, nodes...)
 			for i, a := range all {
-				if a.X < 0 || a.Y < 0 || a.X+a.W > p.Width || a.Y+a.H > p.Height {
-					t.Errorf("%d nodes, picture %s: %+v is outside of %d x %d", n, p.ID, a, p.Width, p.Height)
+				if !a.In(image.Rect(0, 0, p.Width, p.Height)) {
+					t.Errorf("%d nodes, picture %s: %v is outside of %d x %d", n, p.ID, a, p.Width, p.Height)
 				}
 				for _, b := range all[i+1:] {
-					if a.X < b.X+b.W && b.X < a.X+a.W && a.Y < b.Y+b.H && b.Y < a.Y+a.H {
-						t.Errorf("%d nodes, picture %s: %+v lies over %+v", n, p.ID, a, b)
+					if a.Overlaps(b) {
+						t.Errorf("%d nodes, picture %s: %v lies over %v", n, p.ID, a, b)
 					}
 				}
 			}
-			if bar := p.Switch[len(p.Switch)-1]; len(p.Switch) > 1 {
-				for _, b := range p.Boxes {
-					if b.Y < bar.Y+bar.H && bar.Y < b.Y+b.H {
-						t.Errorf("%d nodes, picture %s: box %+v lies over the bar %+v", n, p.ID, b.rect, bar)
-					}
+			for _, b := range nodes {
+				if several && b.Min.Y < bar.Max.Y && bar.Min.Y < b.Max.Y {
+					t.Errorf("%d nodes, picture %s: box %v lies over the bar %v", n, p.ID, b, bar)
 				}
 			}
 		}
@@ -226,13 +242,14 @@ func TestPictureNamesWhatANodeHas(t *testing.T) {
 			[]string{"a", "–", "–", "mlx5_0, GID 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := c.node.box(0, 0, boxHeight)
+			p := chart.New("lab", "", chart.Width)
+			c.node.draw(p, 0, 0, boxHeight)
 			var lines []string
-			for _, l := range b.Lines {
-				lines = append(lines, l.Text)
+			for _, s := range p.Shapes[1:] {
+				lines = append(lines, s.Text)
 			}
-			if diff := cmp.Diff(c.lines, lines); diff != "" || b.Title != c.title {
-				t.Errorf("title %q, want %q; lines (-want +got):\n%s", b.Title, c.title, diff)
+			if diff := cmp.Diff(c.lines, lines); diff != "" || p.Shapes[0].Title != c.title {
+				t.Errorf("title %q, want %q; lines (-want +got):\n%s", p.Shapes[0].Title, c.title, diff)
 			}
 		})
 	}

@@ -87,8 +87,8 @@ type page struct {
 	show.Head
 	Heading, Summary, Banner string // Banner is empty when nothing is emulated
 	CSVName                  string
-	HostImage                template.URL // the host's picture as a data URL; empty: none
-	Pictures                 []picture    // of the lab, for narrow and for wide screens
+	HostImage                template.URL  // the host's picture as a data URL; empty: none
+	Pictures                 []chart.Chart // of the lab, for narrow and for wide screens
 	Groups                   []chartGroup
 	Matrices                 []matrix
 	PairLists                []pairList // instead of Matrices

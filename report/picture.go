@@ -6,42 +6,9 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
 )
-
-// A picture is the lab as one drawing: nodes in columns, a spine of the switch between each two
-// columns, and the spines joined in the middle. With one spine it works from 2 nodes to 64 on a
-// phone; a laptop shows the same nodes in more columns.
-type picture struct {
-	ID, Class, Desc string
-	Width, Height   int
-	Boxes           []nodeBox
-	Links           []link // from the nodes to the switch
-	Switch          []rect // spines and, with more than one, the bar that joins them
-	LabelX, LabelY  int
-	Label           string
-}
-
-// A rect is a rectangle of the picture.
-type rect struct{ X, Y, W, H int }
-
-// A link is the path of a wire. Its class says how it is by the form of the line, and not by colour alone.
-type link struct{ D, Class, Title string }
-
-// A nodeBox is a node in the picture. Text too long for the box is cut; Title has it whole.
-type nodeBox struct {
-	rect
-	Title string
-	Off   bool
-	Lines []boxLine
-}
-
-// A boxLine is a line of text in a box, standing on Y.
-type boxLine struct {
-	X, Y  int
-	Text  string
-	Class string // name, small, or note of what is wrong
-}
 
 // Measures of the picture, in units of its viewBox. Two columns of boxes with their spine are as wide as a phone.
 const (
@@ -54,32 +21,29 @@ const (
 	pictureTop = 8
 )
 
-// pictures draws the lab for narrow screens and, if that would differ, for wide ones.
-func (d Data) pictures() []picture {
-	if len(d.Nodes) == 0 {
-		return nil
-	}
-	// Both pictures are in the page, and the style sheet shows the one that fits, with or without scripts.
+// pictures draws the lab for narrow screens and, if that would differ, for wide ones. Both are in the page, and the
+// style sheet shows the one that fits, with or without scripts.
+func (d Data) pictures() []chart.Chart {
 	switch n := len(d.Nodes); {
+	case n == 0:
+		return nil
 	case n <= 8:
-		return []picture{d.picture("lab", "", 1)}
+		return []chart.Chart{d.picture("lab", "", 1)}
 	case n <= 24:
-		return []picture{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 2)}
+		return []chart.Chart{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 2)}
 	default:
-		return []picture{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 3)}
+		return []chart.Chart{d.picture("lab", "narrow", 1), d.picture("lab-wide", "wide", 3)}
 	}
 }
 
-// picture draws the nodes with the given number of spines, each with a column of nodes at either side.
-func (d Data) picture(id, class string, spines int) picture {
+// picture draws the nodes in columns, a spine of the switch between each two columns, and the spines joined in the
+// middle. With one spine it works from 2 nodes to 64 on a phone; a laptop shows the same nodes in more columns.
+func (d Data) picture(id, class string, spines int) chart.Chart {
 	const cell = 2*boxWidth + 2*linkWidth + spineWidth // one spine with its two columns
 	columns := 2 * spines
 	rows := (len(d.Nodes) + columns - 1) / columns
-	p := picture{
-		ID: id, Class: class,
-		Width: spines*cell + (spines-1)*boxGap + 16,
-		Label: fmt.Sprintf("switch, %s", words.Count(len(d.Nodes), "port")),
-	}
+	p := chart.New(id, "Picture of the lab", spines*cell+(spines-1)*boxGap+16)
+	p.Class = class
 	high := boxHeight
 	for _, n := range d.Nodes {
 		high = max(high, boxHeight+boxLineGap*len(n.notes()))
@@ -97,89 +61,90 @@ func (d Data) picture(id, class string, spines int) picture {
 		return y
 	}
 	bottom := rowY(rows-1) + high
-	p.Height = bottom + pictureTop
+	p.Y = float64(bottom) + pictureTop - 4
+	spine := func(s int) int { return 8 + s*(cell+boxGap) + boxWidth + linkWidth }
 	var names []string
 	for i, n := range d.Nodes {
-		row, col := i/columns, i%columns
-		x := 8 + (col/2)*(cell+boxGap)
-		y := rowY(row)
-		from, long := x+boxWidth, linkWidth
-		if col%2 != 0 {
-			x += boxWidth + 2*linkWidth + spineWidth
+		y, s := rowY(i/columns), i%columns/2
+		// Left or right of its spine, which the wires of both reach.
+		x, from, long := spine(s)-linkWidth-boxWidth, spine(s)-linkWidth, linkWidth
+		if i%2 != 0 {
+			x = spine(s) + spineWidth + linkWidth
 			from, long = x, -linkWidth
 		}
-		p.Links = append(p.Links, n.links(from, y, long, high)...)
-		p.Boxes = append(p.Boxes, n.box(x, y, high))
+		n.drawWires(p, from, y, long, high)
+		n.draw(p, x, y, high)
 		names = append(names, n.Name)
 	}
 	for s := range spines {
-		p.Switch = append(p.Switch, rect{8 + s*(cell+boxGap) + boxWidth + linkWidth, pictureTop, spineWidth,
-			bottom - pictureTop})
+		p.Box("switch", spine(s), pictureTop, spineWidth, bottom-pictureTop, 4, "")
 	}
-	if spines > 1 {
-		y := rowY(above) - boxGap - barHeight
-		first, last := p.Switch[0], p.Switch[spines-1]
-		p.Switch = append(p.Switch, rect{first.X, y, last.X + last.W - first.X, barHeight})
-		p.LabelX, p.LabelY = p.Width/2, y+barHeight/2+4
-	} else {
-		p.LabelX, p.LabelY = p.Width/2, (pictureTop+bottom)/2
-		if rows == 1 {
-			p.Label = "switch" // upright beside a single box there is room for no more
-		}
+	label, port := "switch, "+words.Count(len(d.Nodes), "port"), "port up"
+	x, y := p.Width/2, (pictureTop+bottom)/2
+	switch {
+	case spines > 1:
+		bar := rowY(above) - boxGap - barHeight
+		p.Box("switch", spine(0), bar, spine(spines-1)+spineWidth-spine(0), barHeight, 4, "")
+		port, y = "port", bar+barHeight/2
+	case rows == 1:
+		label = "switch" // upright beside a single box there is room for no more
 	}
 	p.Desc = fmt.Sprintf("One switch in the middle with %s on it: %s.", words.Count(len(d.Nodes), "node"),
 		strings.Join(names, ", "))
 	if d.NoSwitch {
-		p.Label = "network"
+		label = "network"
 		p.Desc = fmt.Sprintf("%s on the host's own NICs: %s.", words.Count(len(d.Nodes), "node"),
 			strings.Join(names, ", "))
 	}
-	return p
+	p.Text(port, float64(x), float64(y)+4, label)
+	return p.Done()
 }
 
-// links are the wires of a node whose box begins at y, at equal distances.
-func (n Node) links(x, y, long, high int) []link {
+// drawWires draws the wires of a node whose box begins at y, at equal distances. Their class says how they are by the
+// form of the line, and not by colour alone.
+func (n Node) drawWires(p *chart.Canvas, x, y, long, high int) {
 	wires := n.Wires
 	if wires == nil {
 		wires = []Wire{{}}
 	}
-	var out []link
 	for i, w := range wires {
-		l := link{fmt.Sprintf("M%d %dh%d", x, y+high*(i+1)/(len(wires)+1), long), "wire", w.Text}
+		class := "wire"
 		switch {
 		case w.Down:
-			l.Class += " down"
+			class += " down"
 		case w.Impaired:
-			l.Class += " impaired"
+			class += " impaired"
 		}
-		out = append(out, l)
+		p.Path(class, fmt.Sprintf("M%d %dh%d", x, y+high*(i+1)/(len(wires)+1), long), w.Text)
 	}
-	return out
 }
 
-// box is the node's place in the picture. 14 bold letters of size 14 or 21 of size 11 fit a line.
-func (n Node) box(x, y, high int) nodeBox {
-	b := nodeBox{rect: rect{x, y, boxWidth, high}, Off: n.Off}
-	rdma := n.rdmaText()
-	b.Title = n.Name
-	b.Lines = append(b.Lines, boxLine{x + 9, y + 17, show.Cut(n.Name, 14), "name"})
-	for i, t := range []string{n.Address, cmp.Or(n.State, n.MAC), rdma} {
-		if t == "" {
-			t = "–"
-		} else {
-			b.Title += ", " + t
+// draw draws the box of the node. 14 bold letters of size 14 or 21 of size 11 fit a line; the title has all.
+func (n Node) draw(p *chart.Canvas, x, y, high int) {
+	class, title := "node", n.Name
+	if n.Off {
+		class += " off"
+	}
+	facts := []string{n.Address, cmp.Or(n.State, n.MAC), n.rdmaText()}
+	for _, t := range facts {
+		if t != "" {
+			title += ", " + t
 		}
-		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + i*boxLineGap, show.Cut(t, 21), "small"})
 	}
 	for _, w := range n.Wires {
 		if w.Note != "" {
-			b.Title += ", " + w.Note
+			title += ", " + w.Note
 		}
 	}
-	for i, t := range n.notes() {
-		b.Lines = append(b.Lines, boxLine{x + 9, y + 34 + (3+i)*boxLineGap, t, "small note"})
+	p.Box(class, x, y, boxWidth, high, 6, title)
+	line := func(class string, down int, s string) { p.Text(class, float64(x+9), float64(y+down), s) }
+	line("name", 17, show.Cut(n.Name, 14))
+	for i, t := range facts {
+		line("small", 34+i*boxLineGap, show.Cut(cmp.Or(t, "–"), 21))
 	}
-	return b
+	for i, t := range n.notes() {
+		line("small note", 34+(len(facts)+i)*boxLineGap, t)
+	}
 }
 
 // maxNotes is how many lines of notes a box has: the tables have all.

@@ -2,6 +2,7 @@ package chart
 
 import (
 	_ "embed" // for the template
+	"fmt"
 	"math"
 
 	"github.com/rackless/rackless/report/show"
@@ -64,6 +65,13 @@ func (c *Canvas) Path(class, d, title string) {
 // Rect adds a rectangle.
 func (c *Canvas) Rect(class string, x, y, w, h float64, title string) {
 	c.Path(class, Path("M%s %sh%sv%sh-%sz", x, y, w, h, w), title)
+}
+
+// Box adds a rectangle with round corners, in whole units.
+func (c *Canvas) Box(class string, x, y, w, h, r int, title string) {
+	corner := func(dx, dy int) string { return fmt.Sprintf("a%d %[1]d 0 0 1 %d %d", r, dx, dy) }
+	c.Path(class, fmt.Sprintf("M%d %dh%d%sv%d%sh-%[3]d%[7]sv-%[5]d%[8]sz", x+r, y, w-2*r, corner(r, r), h-2*r,
+		corner(-r, r), corner(-r, -r), corner(r, -r)), title)
 }
 
 // Text adds a line of text. It is not cut: the caller knows the room.
