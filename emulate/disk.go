@@ -1,7 +1,6 @@
 package emulate
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +10,6 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -20,35 +18,9 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/rackless/rackless/internal/atomicfile"
-	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm"
 )
-
-// makeOverlay makes a disk of the size whose contents are those of the image below until they are written to.
-func makeOverlay(ctx context.Context, path, below string, size lab.Bytes) error {
-	return runTool(ctx, "qemu-img", "qemu-utils", "create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path,
-		strconv.FormatInt(int64(size), 10))
-}
-
-// runTool runs a program of the Debian package.
-func runTool(ctx context.Context, name, pkg string, args ...string) error {
-	path, err := exec.LookPath(name)
-	if err != nil {
-		// mke2fs is in sbin, which is not in every user's PATH.
-		if path, err = exec.LookPath("/usr/sbin/" + name); err != nil {
-			return fmt.Errorf("%s is not in PATH: install Debian package %s", name, pkg)
-		}
-	}
-	trace.Runs("", append([]string{path}, args...))
-	out, err := exec.CommandContext(ctx, path, args...).CombinedOutput()
-	if err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		return fmt.Errorf("%s: %w: %s", name, err, bytes.TrimSpace(out))
-	}
-	return nil
-}
 
 // Label of the file system on the second disk, by which the host mounts it.
 const toolsLabel = "rackless"
@@ -103,7 +75,7 @@ func MakeTools(ctx context.Context, dir string, t Tools, progress func(string)) 
 		}
 	}
 	img := filepath.Join(work, "img")
-	if err := runTool(ctx, "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0",
+	if err := vm.RunTool(ctx, "mke2fs", "e2fsprogs", "-q", "-t", "ext4", "-O", "^has_journal", "-E", "root_owner=0:0",
 		"-m", "0", "-L", toolsLabel, "-d", tree, img,
 		strconv.FormatInt(int64(toolsSize/lab.KiB), 10)+"k"); err != nil {
 		return "", err

@@ -151,7 +151,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 			below = filepath.Join(t.Dir, fileDisk)
 			h.Template = t.Key
 		}
-		if err := makeOverlay(ctx, h.path(fileDisk), below, o.Profile.Disk); err != nil {
+		if err := vm.MakeOverlay(ctx, h.path(fileDisk), below, int64(o.Profile.Disk)); err != nil {
 			return nil, err
 		}
 	}

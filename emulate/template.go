@@ -57,7 +57,7 @@ func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, er
 				return m.vm(), nil
 			}
 			m.disk = filepath.Join(dir, fileDisk)
-			return m.vm(), makeOverlay(ctx, m.disk, m.boot.Disk, p.Disk)
+			return m.vm(), vm.MakeOverlay(ctx, m.disk, m.boot.Disk, int64(p.Disk))
 		},
 		Settle: func(ctx context.Context, dir string) (func(), error) {
 			release, err := settle(ctx, dir, p, o.Progress)

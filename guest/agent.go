@@ -161,6 +161,12 @@ func (a *Agent) start(ctx context.Context, c Command) (pid int, err error) {
 	return started.PID, err
 }
 
+// Detach starts a command and does not wait for it. Nothing that it prints is kept.
+func (a *Agent) Detach(ctx context.Context, argv ...string) error {
+	trace.Runs(a.Node, argv)
+	return a.call(ctx, "guest-exec", map[string]any{"path": argv[0], "arg": argv[1:]}, nil)
+}
+
 // status asks whether a command has ended.
 func (a *Agent) status(ctx context.Context, pid int) (status, error) {
 	var st status

@@ -24,6 +24,14 @@ type Identity struct {
 	MTU       int      // of every network device, bytes
 	Hosts     []string // lines of /etc/hosts for all nodes
 	NICs      []NIC    // in the order of eth0, eth1 ...
+	Keys      *Keys    // of a full node, which has ssh; nil for others
+}
+
+// Keys are those of a lab for ssh, all of the kind ssh-ed25519 and in base64. Private ones are the body of a key file of
+// OpenSSH.
+type Keys struct {
+	Private, Public         string // by which nodes and their users open each other
+	HostPrivate, HostPublic string // that all nodes show as servers
 }
 
 // A NIC is a network device as the guest is to configure it. It gets a soft RoCE device unless it has RDMA of its own.
@@ -115,6 +123,9 @@ func (s *Setup) Ready(ctx context.Context) error {
 // is.
 func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error) {
 	out, err := s.ask(ctx, id.words())
+	if k := id.Keys; err == nil && k != nil {
+		_, err = s.ask(ctx, []string{"keys", k.Private, k.Public, k.HostPrivate, k.HostPublic})
+	}
 	if err == nil {
 		_, err = s.ask(ctx, []string{"hosts", hosts(id.Hosts)})
 	}

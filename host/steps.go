@@ -111,3 +111,16 @@ func ArgumentsInForce(entries []*change.Entry) bool {
 		return boot.GivesArguments(e.Op)
 	})
 }
+
+// Survey says how the steps stand that the host was prepared by.
+func Survey(ctx context.Context, s *change.System, p *Prepared, m Machine) ([]change.Result, error) {
+	steps, err := Steps(s, p, m)
+	if err != nil {
+		return nil, err
+	}
+	// Guards are about changes: those that are made already need none.
+	for i := range steps {
+		steps[i].Guard = nil
+	}
+	return change.Survey(ctx, s, steps)
+}

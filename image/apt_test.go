@@ -157,7 +157,8 @@ func TestPreferencesTakeQEMUFromBackportsWhereThereAreAny(t *testing.T) {
 
 func TestInstallArgs(t *testing.T) {
 	r := Recipe{Packages: []string{"udev", "kmod"}}
-	args := installArgs(inputs{recipe: r, options: []string{`Acquire::http::Proxy "http://p/";`}}, "unshare")
+	args := installArgs(inputs{recipe: r, options: []string{`Acquire::http::Proxy "http://p/";`}}, "unshare",
+		[]string{diskName})
 	for _, want := range []string{"--mode=unshare", "--include=udev,kmod",
 		`--aptopt=Acquire::http::Proxy "http://p/";`} {
 		if !slices.Contains(args, want) {
@@ -174,7 +175,7 @@ func TestInstallArgs(t *testing.T) {
 
 func TestOwnFilesAreRootsAndScriptsCanRun(t *testing.T) {
 	var first, second bytes.Buffer
-	if err := errors.Join(writeTar(&first, own("host")), writeTar(&second, own("host"))); err != nil {
+	if err := errors.Join(writeTar(&first, eachHostFile), writeTar(&second, eachHostFile)); err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(first.Bytes(), second.Bytes()) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -58,25 +57,25 @@ func MissingTools(look func(string) (string, error)) (packages []string) {
 	return packages
 }
 
-// checkTools names what is missing on this machine.
-func checkTools() error {
+// checkTools names what is missing on this machine to build what.
+func checkTools(what string) error {
 	if missing := MissingTools(exec.LookPath); len(missing) > 0 {
-		return fmt.Errorf("the image of emulated hosts cannot be built here: packages are missing; run: apt-get "+
+		return fmt.Errorf("%s cannot be built here: packages are missing; run: apt-get "+
 			"install --no-install-recommends %s",
-			strings.Join(missing, " "))
+			what, strings.Join(missing, " "))
 	}
 	return nil
 }
 
 // buildHost installs a system on a disk, boots it once, and compresses the disk.
 func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img *Image) error {
-	if err := checkTools(); err != nil {
+	if err := checkTools("the image of emulated hosts"); err != nil {
 		return err
 	}
 	img.Disk = diskName
 	o.progress("install Debian %s for emulated hosts (%d packages and what they need)", in.recipe.Release,
 		len(in.recipe.Packages))
-	if err := install(ctx, o, work, in); err != nil {
+	if err := install(ctx, o, work, in, eachHostFile, []string{diskName, "vmlinuz", "initrd"}); err != nil {
 		return fmt.Errorf("install Debian %s for emulated hosts: %w", in.recipe.Release, err)
 	}
 	o.progress("boot it once, for grub-install and update-grub")
@@ -93,10 +92,18 @@ func (in inputs) buildHost(ctx context.Context, o Options, work, out string, img
 	return err
 }
 
-// install has mmdebstrap make the disk, the kernel and the initial file system in work.
-func install(ctx context.Context, o Options, work string, in inputs) error {
+// A tree calls add with each file of its own, by its path in the machine.
+type tree func(add func(name string, content []byte, mode int64) error) error
+
+// eachHostFile are the files of emulated hosts.
+func eachHostFile(add func(name string, content []byte, mode int64) error) error {
+	return eachFile(own("host"), add)
+}
+
+// install has mmdebstrap install the system with the files, and puts in work what its customize.sh has made.
+func install(ctx context.Context, o Options, work string, in inputs, files tree, made []string) error {
 	var tarball bytes.Buffer
-	if err := writeTar(&tarball, own("host")); err != nil {
+	if err := writeTar(&tarball, files); err != nil {
 		return err
 	}
 	for name, b := range map[string][]byte{"files.tar": tarball.Bytes(),
@@ -116,7 +123,7 @@ func install(ctx context.Context, o Options, work string, in inputs) error {
 		// gone with the rest if this is killed; without root, other users must get at it
 		env = append(env, "TMPDIR="+work)
 	}
-	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode), dir: work, stdin: sources.String(),
+	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode, made), dir: work, stdin: sources.String(),
 		env: env, ownMounts: root, watch: o.watch})
 	if root && errors.Is(err, syscall.EPERM) {
 		err = fmt.Errorf("%w; a container has to let its root mount: give it CAP_SYS_ADMIN, or do this as another user",
@@ -128,32 +135,33 @@ func install(ctx context.Context, o Options, work string, in inputs) error {
 // installArgs returns the arguments of mmdebstrap, to be run in the work directory. The hooks copy
 // by its own commands, which work across the name space's users, and by names that hold nothing for
 // a shell to see.
-func installArgs(in inputs, mode string) []string {
+func installArgs(in inputs, mode string, made []string) []string {
 	args := []string{
 		"--mode=" + mode, "--variant=minbase", "--format=null", "--include=" + strings.Join(in.recipe.Packages, ","),
 		"--skip=cleanup", // of a root directory that is thrown away: what is cleaned must be so before the disk is made
 		`--aptopt=APT::Install-Recommends "false";`, `--aptopt=Acquire::Languages "none";`,
 		"--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 		"--dpkgopt=path-exclude=/usr/share/doc/*",
+		// What is half made after a power cut is thrown away.
+		"--dpkgopt=force-unsafe-io",
 	}
 	for _, o := range in.options {
 		args = append(args, "--aptopt="+o)
 	}
-	download := func(name string) string { return "--customize-hook=download /mnt/out/" + name + " " + name }
-	return append(args,
+	args = append(args,
 		`--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`,
 		"--setup-hook=upload preferences /etc/apt/preferences.d/rackless",
-		"--customize-hook=tar-in files.tar /", `--customize-hook=chroot "$1" /mnt/customize.sh`,
-		download(diskName), download("vmlinuz"), download("initrd"),
-		"", "/dev/null", "-",
-	)
+		"--customize-hook=tar-in files.tar /", `--customize-hook=chroot "$1" /mnt/customize.sh`)
+	for _, name := range made {
+		args = append(args, "--customize-hook=download /mnt/out/"+name+" "+name)
+	}
+	return append(args, "", "/dev/null", "-")
 }
 
-// writeTar writes a tree as an archive owned by root, with the directory "files" as its root. The
-// same tree gives the same bytes.
-func writeTar(w io.Writer, tree fs.FS) error {
+// writeTar writes files as an archive owned by root. The same files give the same bytes.
+func writeTar(w io.Writer, files tree) error {
 	tw := tar.NewWriter(w)
-	err := eachFile(tree, func(name string, content []byte, mode int64) error {
+	err := files(func(name string, content []byte, mode int64) error {
 		err := tw.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(content)), Typeflag: tar.TypeReg,
 			Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)})
 		if err == nil {

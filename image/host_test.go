@@ -132,7 +132,7 @@ func TestErrorsOfBuildingSayWhatToDo(t *testing.T) {
 
 func TestMissingToolsAreNamedWithTheirPackages(t *testing.T) {
 	t.Setenv("PATH", t.TempDir())
-	err := checkTools()
+	err := checkTools("the image")
 	if err == nil || !strings.Contains(err.Error(),
 		"run: apt-get install --no-install-recommends mmdebstrap qemu-utils qemu-system-x86") {
 		t.Errorf("got %v", err)

@@ -146,9 +146,9 @@ func (r Recipe) Key() string {
 }
 
 // trees are what rackless adds to the images, a directory for each kind, in whose files all is laid
-// out as in the root of the machine. Those of hosts in files/mnt make the disk and are not on it.
+// out as in the root of the machine. Those in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host
+//go:embed all:node all:host all:full
 var trees embed.FS
 
 // own returns what rackless adds to images of a kind.

@@ -198,9 +198,11 @@ func checkUnused(d rack.Dirs, keys []string) error {
 	racks, err := rack.OpenAll(d)
 	errs := []error{err}
 	for _, r := range racks {
-		if slices.Contains(keys, r.State.Image) {
-			errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
-				r.Lab.Name, r.State.Image, r.Lab.Name))
+		for _, made := range append([]string{r.State.Image}, r.State.Images...) {
+			if slices.Contains(keys, made) {
+				errs = append(errs, fmt.Errorf("lab %s was made from image %s: rackless down %s first, or say --force",
+					r.Lab.Name, made, r.Lab.Name))
+			}
 		}
 	}
 	return errors.Join(errs...)

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/ast"
 
@@ -168,20 +167,6 @@ func (d *decoder) checkName(path, kind, name string, at place) {
 		return
 	}
 	d.Fail(at, e)
-}
-
-func (d *decoder) imageText(path string, n ast.Node) *string {
-	s, ok := d.Text(path, n, "text")
-	if !ok {
-		return nil
-	}
-	// A control character would be one in the messages and file names that follow.
-	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
-		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad image name", Have: strictyaml.Quote(s),
-			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})
-		return nil
-	}
-	return &s
 }
 
 // nicModel decodes what the NICs are, which is easily taken for how many.

@@ -97,9 +97,11 @@ type settings struct {
 	// Virtual CPUs of the node. auto leaves them to the planner; an emulated node has 1 then.
 	CPUs *orAuto[int] `json:"cpus,omitempty"`
 	// Memory of the node, in whole MiB and at least 256MiB. M and G are short for MiB and GiB. auto
-	// leaves it to the planner; an emulated node has 256MiB then.
+	// leaves it to the planner; an emulated node has 256MiB then. A full node has 512MiB, and at
+	// least 384MiB.
 	Memory *orAuto[Bytes] `json:"memory,omitempty"`
-	// What the node boots: builtin, or an image that the driver knows.
+	// What the node boots: builtin, a small system; debian-12 or debian-13, a full Debian system
+	// that is built once, with package sets as in debian-12+slurm+mpi; or the path of a disk image.
 	Image *string `json:"image,omitempty"`
 	// Ports of the node on the fabric that are whole NICs: a count, an address such as
 	// 0000:41:00.0, a name such as NIC0, a selector, or a list of these. The default is 0 where the

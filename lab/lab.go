@@ -178,7 +178,7 @@ type Node struct {
 	Name   string `json:"name"`
 	CPUs   int    `json:"cpus"`   // virtual CPUs
 	Memory Bytes  `json:"memory"` // whole MiB
-	Image  string `json:"image"`  // DefaultImage, or what the driver takes as the name of an image
+	Image  string `json:"image"`  // DefaultImage, that of a full node (Full), or the path of a disk image
 	NICs   []NIC  `json:"nics"`   // ports that are whole NICs first, then those that are virtual functions
 	GPUs   int    `json:"gpus"`   // GPUs passed through
 	// What the NICs of an emulated node are; in a lab that is up, never NICAuto. Labs that were recorded before there

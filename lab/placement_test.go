@@ -196,7 +196,7 @@ func TestALabThatIsTooLargeWrittenOutIsRefused(t *testing.T) {
 		"affinities": "name: x\nfabric: {subnet: 10.0.0.0/16}\naffinity:\n" +
 			strings.Repeat("- {nodes: [vm], numa: same}\n", 60) + "nodes: {vm: {count: 500}}",
 		"bytes": "name: x\nfabric: {subnet: 10.0.0.0/16}\nnodes: {vm: {count: 500, image: " +
-			strings.Repeat("\U000e0041", 255) + "}}",
+			"/" + strings.Repeat("\U000e0041", 254) + "}}",
 	} {
 		_, err := Parse("f", []byte(text))
 		if err == nil || !strings.Contains(err.Error(), "lab too large when its counts are written out") {

@@ -66,6 +66,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		e := entry{decoder: d, path: strictyaml.Join("nodes", n.name), own: n.node.settings, shared: defaults}
 		node := e.node()
 		e.checkPages(l.Hugepages, node)
+		e.checkFull(node)
 		for _, name := range n.expand() {
 			if !d.checkExpanded(n.name, name, from) {
 				break // one message for each entry of the file is enough
@@ -102,13 +103,18 @@ type entry struct {
 func (e *entry) node() Node {
 	o, s := &e.own, &e.shared
 	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
-	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: DefaultMemory})
+	image := or(o.Image, s.Image, DefaultImage)
+	enough := DefaultMemory
+	if isFull(image) {
+		enough = DefaultFullMemory
+	}
+	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: enough})
 	gpus, nics, vfs := or(o.GPUs, s.GPUs, anyOf(DefaultGPUs)), e.nics(), e.vfs()
 	e.checkPorts(nics.count(), vfs.count())
 	return Node{
 		CPUs: cpus.or(DefaultCPUs), AutoCPUs: cpus.auto,
-		Memory: memory.or(DefaultMemory), AutoMemory: memory.auto,
-		Image: or(o.Image, s.Image, DefaultImage), NIC: or(o.NIC, s.NIC, DefaultNIC),
+		Memory: memory.or(enough), AutoMemory: memory.auto,
+		Image: image, NIC: or(o.NIC, s.NIC, DefaultNIC),
 		SMT: or(o.SMT, s.SMT, DefaultSetting), GuestNUMA: or(o.GuestNUMA, s.GuestNUMA, DefaultSetting),
 		NICs: make([]NIC, nics.count()+vfs.count()), VFs: vfs.count(), GPUs: gpus.count(),
 		GPURequests: gpus.requests(), NICRequests: nics.requests(), VFRequests: vfs.requests(),

@@ -170,7 +170,11 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	orWord("memory", &jsonschema.Schema{Type: "string", Pattern: memoryPattern})
 	property(s, "memory").Default = DefaultMemory.String()
 	image := property(s, "image")
-	image.Pattern, image.MaxLength, image.Default = imagePattern, length(maxImage), DefaultImage
+	// Sets that are named twice pass here.
+	text := strings.TrimSuffix(strings.TrimPrefix(imagePattern, "^"), "+$")
+	image.Pattern = "^(" + strings.Join([]string{DefaultImage, "(" + strings.Join(FullReleases(), "|") + ")(\\+(" +
+		strings.Join(PackageSets(), "|") + "))*", text + "*[./]" + text + "*"}, "|") + ")$"
+	image.MaxLength, image.Default = length(maxImage), DefaultImage
 	for key, fallback := range map[string]int{"nics": DefaultNICs, "gpus": DefaultGPUs, "vfs": DefaultVFs} {
 		p := property(s, key)
 		*p = jsonschema.Schema{Ref: "#/$defs/" + key, Description: p.Description, Default: fallback}

@@ -123,7 +123,7 @@ func labText(t *rapid.T) string {
 				unit), "auto"}).Draw(t, "memory"))
 		}
 		if maybe(label + " image?") {
-			image := rapid.StringMatching(`[ -~ä-ü€]{1,40}`).Draw(t, "image")
+			image := rapid.StringMatching(`/[ -~ä-ü€]{0,39}`).Draw(t, "image")
 			keys = append(keys, "image: '"+strings.ReplaceAll(image, "'", "''")+"'")
 		}
 		if maybe(label + " nics?") {

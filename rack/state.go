@@ -28,8 +28,9 @@ type State struct {
 	// EmulatedHost is set where this machine is emulated itself (rackless emulate): its KVM is no hardware either.
 	EmulatedHost bool        `json:"emulated_host,omitempty"`
 	QEMU         string      `json:"qemu"`
-	Image        string      `json:"image"`  // key
-	Kernel       string      `json:"kernel"` // of the guests
+	Image        string      `json:"image"`            // key
+	Images       []string    `json:"images,omitempty"` // keys of those of full nodes
+	Kernel       string      `json:"kernel"`           // of the guests
 	Package      []string    `json:"packages"`
 	Daemon       *vm.Process `json:"daemon,omitempty"`
 	Nodes        []*Node     `json:"nodes"`

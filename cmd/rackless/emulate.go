@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
+	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
@@ -133,7 +134,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	// Read before the host is started, which takes minutes: more than the agent takes is refused at once.
 	var stdin []byte
 	if len(command) > 0 && !f.noStdin && terminal.Of(a.in) == nil {
-		if stdin, err = readStdin(ctx, a.in); err != nil {
+		if stdin, err = guest.ReadInput(ctx, a.in); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,7 @@
 package main
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -13,9 +9,6 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 )
-
-// maxStdin bounds what exec passes on: it goes to the guest agent in one message.
-const maxStdin = 16 << 20
 
 // newExecCmd makes rackless exec. Its exit status is the command's, as with ssh, so that scripts can rely on it.
 func newExecCmd(a *app) *cobra.Command {
@@ -46,7 +39,7 @@ for pipes and variables, run sh -c '...'. For an interactive shell, see rackless
 			defer r.Close()
 			c := guest.Command{Argv: execCommand(args)}
 			if !noStdin && terminal.Of(a.in) == nil {
-				if c.Stdin, err = readStdin(cmd.Context(), a.in); err != nil {
+				if c.Stdin, err = guest.ReadInput(cmd.Context(), a.in); err != nil {
 					return err
 				}
 			}
@@ -75,32 +68,4 @@ func execCommand(args []string) []string {
 		return args[2:]
 	}
 	return args[1:]
-}
-
-// readStdin reads all of the input. It gives up when ctx ends: a pipe that nobody closes would hold
-// the program for ever.
-func readStdin(ctx context.Context, in *os.File) ([]byte, error) {
-	type result struct {
-		data []byte
-		err  error
-	}
-	// Buffered, so that the reader ends even if nobody waits for it any more.
-	ch := make(chan result, 1)
-	go func() {
-		b, err := io.ReadAll(io.LimitReader(in, maxStdin+1))
-		ch <- result{b, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, fmt.Errorf("read standard input: %w (-n leaves it alone)", context.Cause(ctx))
-	case r := <-ch:
-		if r.err != nil {
-			return nil, fmt.Errorf("read standard input: %w", r.err)
-		}
-		if len(r.data) > maxStdin {
-			return nil, fmt.Errorf("read standard input: more than %d MiB, which is all that the guest agent "+
-				"takes at once", maxStdin>>20)
-		}
-		return r.data, nil
-	}
 }

@@ -3,15 +3,13 @@ package main
 import (
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -105,7 +103,7 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		}
 		return nil
 	}
-	if err := a.show(labGrid(out, time.Now())); err != nil {
+	if err := a.show(listview.Labs(out.Labs, time.Now())); err != nil {
 		return err
 	}
 	// What is wrong goes to standard error, so that the table stays one for other programs.
@@ -131,34 +129,4 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		}
 	}
 	return nil
-}
-
-// labGrid has one row a node. Nodes with several NICs list them in one field, by commas.
-func labGrid(out lsOutput, now time.Time) *show.Grid {
-	g := show.NewGrid("lab", "node", "state", "address", "rdma", "gid", "driver", "accel", "since", "made")
-	for _, l := range out.Labs {
-		for _, n := range l.Nodes {
-			var addrs, devs, gids []string
-			for _, nic := range n.NICs {
-				addrs = append(addrs, nic.Address)
-				if nic.RDMA != "" {
-					devs = append(devs, nic.RDMA)
-				}
-				if nic.GID != nil {
-					gids = append(gids, strconv.Itoa(*nic.GID))
-				}
-			}
-			// A node that was never started has neither.
-			since, made := "", ""
-			if n.Started != nil {
-				since, made = words.Ago(now.Sub(*n.Started)), "booted"
-				if n.Cloned {
-					made = "cloned"
-				}
-			}
-			g.Add(l.Name, n.Name, n.State, strings.Join(addrs, ","), strings.Join(devs, ","), strings.Join(gids, ","),
-				l.Driver, l.Accel, since, made)
-		}
-	}
-	return g
 }

@@ -24,7 +24,7 @@ func TestLabGrid(t *testing.T) {
 		"LAB   NODE  STATE     ADDRESS                  RDMA       GID  DRIVER  ACCEL  SINCE  MADE\n" +
 		"pair  vm00  running   10.0.0.1/24,10.0.1.1/24  rxe0,rxe1  1,1  qemu    tcg    5m     cloned\n" +
 		"pair  vm01  starting  10.0.0.2/24              -          -    qemu    tcg    -      -\n"
-	if diff := cmp.Diff(want, labGrid(out, began.Add(5*time.Minute)).String()); diff != "" {
+	if diff := cmp.Diff(want, listview.Labs(out.Labs, began.Add(5*time.Minute)).String()); diff != "" {
 		t.Error(diff)
 	}
 }

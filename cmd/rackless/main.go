@@ -99,7 +99,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 var otherNames = map[string][]string{
 	"doctor":  {"check", "preflight"},
 	"down":    {"delete", "destroy", "kill", "rm", "stop"},
-	"exec":    {"attach", "run", "sh", "shell", "ssh"},
+	"exec":    {"attach", "run", "sh", "shell"},
 	"fabric":  {"link", "links", "network", "tc"},
 	"inspect": {"graph", "lstopo", "show", "topo", "topology"},
 	"lab":     {"config", "validate"},
@@ -171,7 +171,8 @@ images and results; NO_COLOR turns colour off; COLUMNS is the width of all outpu
 		}
 	}
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a))
-	group("node", newExecCmd(a), newConsoleCmd(a), newLogsCmd(a))
+	group("node", newExecCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a),
+		newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
 	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),

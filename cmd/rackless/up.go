@@ -106,7 +106,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))
 	}
 	// The host may have been changed since: nodes on pages or devices that are gone would fail one by one.
-	survey, err := a.surveyPrepared(ctx, p)
+	survey, err := host.Survey(ctx, a.system(), p, a.machine())
 	if err != nil {
 		return nil, err
 	}
@@ -126,20 +126,6 @@ func changesBelow(changes []lab.Change) string {
 		b.WriteString("\n  " + c.String())
 	}
 	return b.String()
-}
-
-// surveyPrepared says how the steps stand that the host was prepared by.
-func (a *app) surveyPrepared(ctx context.Context, p *host.Prepared) ([]change.Result, error) {
-	s := a.system()
-	steps, err := host.Steps(s, p, a.machine())
-	if err != nil {
-		return nil, err
-	}
-	// Guards are about changes: those that are made already need none.
-	for i := range steps {
-		steps[i].Guard = nil
-	}
-	return change.Survey(ctx, s, steps)
 }
 
 // up brings the lab up, and prints how long that took or that nothing had to be done.

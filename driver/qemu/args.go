@@ -23,8 +23,36 @@ const maxNICMTU = 9216
 // socketSetup is where the setup port is connected to.
 const socketSetup = "setup.sock"
 
+// SSHPorts is how many connections a full node can have at once from this machine.
+const SSHPorts = 4
+
+// SSHSocket is the socket of the i-th port of a full node on which sshd can be started, by the name that [SSHPort]
+// returns.
+func SSHSocket(i int) string { return fmt.Sprintf("ssh%d.sock", i) }
+
+// SSHPort is the name by which the guest finds the port.
+func SSHPort(i int) string { return fmt.Sprintf("org.rackless.ssh.%d", i) }
+
+// SSHPortState is the file in which the guest's kernel says what it knows of the port: the agent's and the one of the
+// setup come before.
+func SSHPortState(i int) string { return fmt.Sprintf("/sys/kernel/debug/virtio-ports/vport0p%d", i+3) }
+
 // sockets are those of a node in its directory.
-var sockets = vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketSetup, vm.SocketTest}
+func (s Spec) sockets() vm.Sockets {
+	all := vm.Sockets{vm.SocketQMP, vm.SocketAgent, vm.SocketConsole, socketSetup}
+	for i := range SSHPorts {
+		if s.full() {
+			all = append(all, SSHSocket(i))
+		}
+	}
+	if s.Adapters {
+		all = append(all, vm.SocketTest)
+	}
+	return all
+}
+
+// full reports whether the node is a full one, which has a disk.
+func (s Spec) full() bool { return s.Image != nil && s.Image.IsFull() }
 
 // A machine is what differs between the ways to start one QEMU.
 type machine struct {
@@ -32,6 +60,7 @@ type machine struct {
 	accel string       // "kvm" or "tcg"
 	image *image.Image // booted; nil for a clone
 	ram   string       // memory file, or "" for anonymous memory
+	disk  string       // of a full node
 	share bool         // write to the memory file (a template being made), or copy on write (a clone)
 	// blocks are the memory of a node with adapters, in place of ram
 	blocks []block
@@ -46,12 +75,18 @@ type machine struct {
 // all nodes of a shape. Host-side things (sockets, MACs) may differ.
 func (m machine) args() []string {
 	s := m.spec
+	sockets := s.sockets()
 	a := []string{
 		"-name", "rackless-" + s.Lab + "-" + s.Name,
-		"-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-		"-m", strconv.FormatInt(s.Memory>>20, 10) + "M",
-		"-smp", strconv.Itoa(s.CPUs),
+		"-nodefaults", "-no-user-config",
 	}
+	if !s.full() { // which has its identity on its disk when it has started again
+		a = append(a, "-no-reboot")
+	}
+	a = append(a, "-display", "none",
+		"-m", strconv.FormatInt(s.Memory>>20, 10)+"M",
+		"-smp", strconv.Itoa(s.CPUs),
+	)
 	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half
 	// of what an idle node costs.
 	mach := "q35,hpet=off,vmport=off"
@@ -65,13 +100,16 @@ func (m machine) args() []string {
 	a = append(a, "-machine", mach)
 	if m.accel == "kvm" {
 		a = append(a, "-accel", "kvm", "-cpu", "host")
+	} else if s.full() {
+		// Programs of a distribution are built for more than qemu64: GROMACS wants SSE4.1, wheels of PyPI want AVX.
+		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "max")
 	} else {
 		// qemu64 has no vector extensions to speak of: user space then takes simple code paths,
 		// which are the cheap ones to translate.
 		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
 	}
 	if m.image != nil {
-		kernelArgs := image.KernelArgs + m.moreArgs
+		kernelArgs := m.image.KernelArgs() + m.moreArgs
 		if m.trustTSC {
 			kernelArgs += " tsc=reliable"
 		}
@@ -92,6 +130,13 @@ func (m machine) args() []string {
 		"-device", "virtio-rng-pci",
 		"-device", "vmgenid,guid=auto",
 	)
+	for i := range SSHPorts {
+		if s.full() {
+			id := fmt.Sprintf("ssh%d", i)
+			a = append(a, "-chardev", sockets.Chardev(id, SSHSocket(i)), "-device",
+				"virtserialport,bus=vser.0,chardev="+id+",name="+SSHPort(i))
+		}
+	}
 	if s.Adapters {
 		a = append(a, vm.TestArgs(sockets)...)
 	}
@@ -109,6 +154,11 @@ func (m machine) args() []string {
 		}
 		a = append(a, "-device", fmt.Sprintf("virtio-net-pci,netdev=n%d,mac=%s,host_mtu=%d,romfile=", i, n.MAC,
 			maxNICMTU))
+	}
+	if m.disk != "" {
+		// What a node wrote need not outlive the machine that it runs on.
+		a = append(a, "-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename="+vm.Escape(m.disk)+
+			",discard=unmap,file.discard=unmap,cache.no-flush=on", "-device", "virtio-blk-pci,drive=root")
 	}
 	return a
 }

@@ -133,7 +133,7 @@ func blockFile(i int) string { return fmt.Sprintf("%s%d", fileRAM, i) }
 
 // readBlocks opens the memory of a template for a clone: the blocks, and the files of those that are shared, which are
 // copies.
-func readBlocks(dir string) (all []block, files []*os.File, err error) {
+func readBlocks(dir string, sockets vm.Sockets) (all []block, files []*os.File, err error) {
 	b, err := os.ReadFile(filepath.Join(dir, fileBlocks))
 	if err == nil {
 		err = json.Unmarshal(b, &all)
@@ -156,7 +156,7 @@ func readBlocks(dir string) (all []block, files []*os.File, err error) {
 }
 
 // emptyBlocks is the memory of a node that boots.
-func emptyBlocks(size int64) ([]block, []*os.File, error) {
+func emptyBlocks(size int64, sockets vm.Sockets) ([]block, []*os.File, error) {
 	f, err := vm.NewSharedMemory("", size)
 	return []block{{Bytes: size, Shared: true, path: sockets.SharedMemory(0)}}, []*os.File{f}, err
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -18,6 +19,7 @@ type Spec struct {
 	CPUs   int   // virtual CPUs
 	Memory int64 // bytes
 	NICs   []NIC
+	Image  *image.Image // of a full node; nil stands for that of the driver
 	// Adapters says that the NICs are ConnectX adapters, which need a QEMU with vfio-user.
 	Adapters bool
 

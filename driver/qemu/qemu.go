@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
 	"time"
 
@@ -48,19 +47,22 @@ type Driver struct {
 
 // vm returns the process of a machine.
 func (d *Driver) vm(m machine) vm.Machine {
-	s := sockets
-	if !m.spec.Adapters { // the last one is for them
-		s = slices.Clip(s[:len(s)-1])
-	}
-	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: s,
+	return vm.Machine{Name: m.spec.Name, Binary: d.Binary, Lead: d.Lead, Dir: m.spec.Dir, Sockets: m.spec.sockets(),
 		Args: m.args()}
 }
 
+// image is what a node boots.
+func (d *Driver) image(s Spec) *image.Image { return cmp.Or(s.Image, d.Image) }
+
 // templateKey names the template that serves a shape: a hash of everything the guest can see.
 func (d *Driver) templateKey(s Spec) string {
-	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters},
-		accel: d.Accel, ram: "ram"}
-	parts := append(m.args(), d.Image.Key, image.KernelArgs, d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
+	m := machine{spec: Spec{CPUs: s.CPUs, Memory: s.Memory, NICs: make([]NIC, len(s.NICs)), Adapters: s.Adapters,
+		Image: s.Image}, accel: d.Accel, ram: "ram"}
+	img := d.image(s)
+	if img.IsFull() {
+		m.disk = fileDisk
+	}
+	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
 	for _, n := range s.NICs {
 		if s.Adapters {
 			parts = append(parts, connectx.Shape(n.Model), fmt.Sprint(blocksFormat))
@@ -120,24 +122,29 @@ func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 }
 
 // bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes
-// 4 s under TCG on an idle core.
-const bootLimit = 180 * time.Second
+// 4 s under TCG on an idle core, and that of a full node 20 s.
+const bootLimit, fullBootLimit = 180 * time.Second, 15 * time.Minute
+
+// systemStarted waits until systemd has nothing left to start and udev no device to look at, and writes what the disk
+// of a template is to have. A unit that failed is the image's affair.
+const systemStarted = "systemctl is-system-running --wait >/dev/null; udevadm settle --timeout=600; sync"
 
 // bootTemplate makes a template of the shape. With trustTSC its kernel does not doubt its TSC, and
 // vm.ErrClock says that it should have.
 func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spec,
 	trustTSC bool) (*vm.Template, error) {
-	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters}
+	shape := Spec{Lab: "template", Name: key, CPUs: s.CPUs, Memory: s.Memory, Adapters: s.Adapters, Image: s.Image}
 	for i := range s.NICs {
 		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
 	}
-	m := machine{spec: shape, accel: d.Accel, image: d.Image, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
+	img := d.image(s)
+	m := machine{spec: shape, accel: d.Accel, image: img, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
 	b := vm.Boot{
 		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
 			m.spec.Dir, m.ram = dir, filepath.Join(dir, fileRAM)
 			return d.vm(m), nil
 		},
-		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, trustTSC, nil) },
+		Settle: func(ctx context.Context, dir string) (func(), error) { return settle(ctx, dir, m, nil) },
 		Files:  []string{fileRAM},
 		Limit:  cmp.Or(d.bootLimit, bootLimit),
 	}
@@ -148,14 +155,30 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 			return nil, err
 		}
 	}
-	t := vm.Template{Key: key, Image: d.Image.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
+	if s.full() {
+		withDisk(&b, &m)
+	}
+	t := vm.Template{Key: key, Image: img.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
 		Memory: s.Memory, NICs: len(s.NICs)}
 	return c.Make(ctx, t, b)
 }
 
+// withDisk makes the boot of a template that of a full node.
+func withDisk(b *vm.Boot, m *machine) {
+	made := b.Machine
+	b.Machine = func(ctx context.Context, dir string) (vm.Machine, error) {
+		m.disk = filepath.Join(dir, fileDisk)
+		if err := vm.MakeOverlay(ctx, m.disk, m.image.DiskPath(), 0); err != nil {
+			return vm.Machine{}, err
+		}
+		return made(ctx, dir)
+	}
+	b.Files, b.Limit = append(b.Files, fileDisk), max(b.Limit, fullBootLimit)
+}
+
 // withAdapters makes the boot of a template that of one with adapters.
 func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
-	image, err := os.Stat(d.Image.InitramfsPath())
+	image, err := os.Stat(m.image.InitramfsPath())
 	if err != nil {
 		return err
 	}
@@ -169,7 +192,7 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 		return d.vm(*m), err
 	}
 	b.Settle = func(ctx context.Context, dir string) (func(), error) {
-		return settle(ctx, dir, m.trustTSC, func(ctx context.Context, agent *guest.Agent) (err error) {
+		return settle(ctx, dir, *m, func(ctx context.Context, agent *guest.Agent) (err error) {
 			if _, err = agent.Output(ctx, "sh", "-c", clearMemory); err == nil {
 				a.flags, err = pageFlags(ctx, agent)
 			}
@@ -189,18 +212,28 @@ func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error
 // fileRAM is the memory of a template, in its directory.
 const fileRAM = "ram"
 
+// fileDisk is the disk of a full node or of its template, in its directory.
+const fileDisk = "disk.qcow2"
+
 // clearMemory fills the free memory of a guest with zeros: what its boot has left there would be copied to each clone.
-// It leaves 16 MiB, so that nothing ends for want of memory. The root of the built-in image has no limit.
+// It leaves 16 MiB, so that nothing ends for want of memory. The root of the built-in image is memory without a limit;
+// that of a full node is a disk.
 const clearMemory = `echo 3 >/proc/sys/vm/drop_caches
+to=/zeros
+if [ -d /run/systemd/system ]; then
+	to=/run/zeros/zeros
+	mkdir -p /run/zeros && mount -t tmpfs -o size=100% tmpfs /run/zeros || exit
+fi
 while read -r key kib unit; do
 	[ "$key" != MemFree: ] || break
 done </proc/meminfo
-[ "$kib" -le 32768 ] || dd if=/dev/zero of=/zeros bs=64k count=$((kib / 64 - 256)) 2>/dev/null
-rm -f /zeros`
+[ "$kib" -le 32768 ] || dd if=/dev/zero of=$to bs=64k count=$((kib / 64 - 256)) 2>/dev/null
+rm -f $to
+[ $to = /zeros ] || umount /run/zeros`
 
 // settle waits until the agent of a guest answers, the programs that configure a node wait for their
 // input, and its clock is right if it trusts that. last, if not nil, is the last thing to do in the guest.
-func settle(ctx context.Context, dir string, trustTSC bool,
+func settle(ctx context.Context, dir string, m machine,
 	last func(context.Context, *guest.Agent) error) (release func(), err error) {
 	nc, err := net.Dial("unix", filepath.Join(dir, socketSetup))
 	if err != nil {
@@ -212,8 +245,11 @@ func settle(ctx context.Context, dir string, trustTSC bool,
 		return nil, errors.Join(err, setup.Close())
 	}
 	err = setup.Ready(ctx)
-	if err == nil && trustTSC {
+	if err == nil && m.trustTSC {
 		err = vm.AwaitClock(ctx, guest.NewAgent(agent))
+	}
+	if err == nil && m.spec.full() {
+		_, err = guest.NewAgent(agent).Output(ctx, "sh", "-c", systemStarted)
 	}
 	if err == nil && last != nil {
 		err = last(ctx, guest.NewAgent(agent))
@@ -240,10 +276,18 @@ func (d *Driver) Start(ctx context.Context, s Spec) (*Node, error) {
 	d.mu.Unlock()
 
 	m := machine{spec: s, accel: d.Accel}
+	below := d.image(s).DiskPath()
 	if t != nil {
-		m.ram = filepath.Join(t.Dir, fileRAM)
+		m.ram, below = filepath.Join(t.Dir, fileRAM), filepath.Join(t.Dir, fileDisk)
 	} else {
-		m.image, reason = d.Image, cmp.Or(reason, "no template was prepared")
+		m.image, reason = d.image(s), cmp.Or(reason, "no template was prepared")
+	}
+	if s.full() {
+		// A clone has its kernel for when it starts again.
+		m.image, m.disk = s.Image, filepath.Join(s.Dir, fileDisk)
+		if err := vm.MakeOverlay(ctx, m.disk, below, 0); err != nil {
+			return nil, err
+		}
 	}
 	var memory []*os.File
 	var restore func(context.Context) error
@@ -293,14 +337,14 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 	s := m.spec
 	m.ram = ""
 	if t == nil {
-		m.blocks, files, err = emptyBlocks(s.Memory)
+		m.blocks, files, err = emptyBlocks(s.Memory, s.sockets())
 		return files, nil, err
 	}
 	adapters, err := readAdapters(t.Dir, len(s.NICs))
 	if err != nil {
 		return nil, nil, err
 	}
-	if m.blocks, files, err = readBlocks(t.Dir); err != nil {
+	if m.blocks, files, err = readBlocks(t.Dir, s.sockets()); err != nil {
 		return nil, nil, err
 	}
 	if err := rename(m.blocks, files, adapters, s.NICs); err != nil {

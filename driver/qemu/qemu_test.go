@@ -98,9 +98,19 @@ func TestArguments(t *testing.T) {
 	ports.NICs = []NIC{{MAC: "52:54:00:00:00:01", Adapter: "/c/templates/t/x0.sock"},
 		{MAC: "52:54:00:00:00:02", Adapter: "/c/templates/t/x1.sock"}}
 
+	disk := *image
+	disk.Initramfs, disk.Disk = "initrd", "disk.qcow2"
+	full := one
+	full.Image, full.Memory = &disk, 512<<20
+	empty := unplugged
+	empty.Image, empty.Memory = &disk, 512<<20
+
 	for name, m := range map[string]machine{
+		"full-template": {spec: empty, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", share: true,
+			disk: "/c/templates/t/disk.qcow2"},
+		"full-clone": {spec: full, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", disk: "/r/pair/vm00/disk.qcow2"},
 		"adapters-template": {spec: ports, accel: "tcg", image: image, blocks: []block{{256 << 20, true, "/c/templates/t/ram0"}}},
-		"adapters-clone": {spec: cards, accel: "tcg", blocks: []block{{16 << 20, true, sockets.SharedMemory(0)},
+		"adapters-clone": {spec: cards, accel: "tcg", blocks: []block{{16 << 20, true, cards.sockets().SharedMemory(0)},
 			{240 << 20, false, "/c/templates/t/ram1"}}},
 		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
 		"trust-tsc": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true,

@@ -384,20 +384,31 @@ func TestEveryDebianPackageThatSetupInstallsIsJustified(t *testing.T) {
 	}
 }
 
-func TestEveryDebianPackageOfTheNodeImageIsJustified(t *testing.T) {
-	list := regexp.MustCompile(`Packages: \[\]string\{([^}]*)\}`).FindStringSubmatch(readDoc(t, "image/recipe.go"))
-	if list == nil {
-		t.Fatal("image/recipe.go: no list of packages found")
-	}
-	var unpacked []string
-	for _, m := range regexp.MustCompile(`"([^"]+)"`).FindAllStringSubmatch(list[1], -1) {
-		unpacked = append(unpacked, m[1])
-	}
-	slices.Sort(unpacked)
-	documented := rows(t, readDoc(t, "docs/dependencies.md"), "Debian packages in the node image")
-	slices.Sort(documented)
-	if d := cmp.Diff(documented, unpacked); d != "" {
-		t.Errorf("docs/dependencies.md and image/recipe.go disagree (-documented +unpacked):\n%s", d)
+func TestEveryDebianPackageOfNodesIsJustified(t *testing.T) {
+	words := regexp.MustCompile(`"([^"]+)"`)
+	for _, tt := range []struct{ file, lists, heading string }{
+		{"image/recipe.go", `Packages: \[\]string\{([^}]*)\}`, "Debian packages in the node image"},
+		{"image/full.go", `(?s)var fullPackages = \[\]string\{(.*?\n)\}\n`, "Debian packages in full nodes"},
+	} {
+		source := readDoc(t, tt.file)
+		list := regexp.MustCompile(tt.lists).FindStringSubmatch(source)
+		if list == nil {
+			t.Fatalf("%s: no list of packages found", tt.file)
+		}
+		text := list[1]
+		for _, set := range regexp.MustCompile(`(?m)^\t"[a-z]+": +\{([^}]*)\},$`).FindAllStringSubmatch(source, -1) {
+			text += set[1]
+		}
+		var have []string
+		for _, m := range words.FindAllStringSubmatch(text, -1) {
+			have = append(have, m[1])
+		}
+		slices.Sort(have)
+		documented := rows(t, readDoc(t, "docs/dependencies.md"), tt.heading)
+		slices.Sort(documented)
+		if d := cmp.Diff(documented, have); d != "" {
+			t.Errorf("docs/dependencies.md and %s disagree (-documented +installed):\n%s", tt.file, d)
+		}
 	}
 }
 

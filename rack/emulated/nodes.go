@@ -125,9 +125,15 @@ func workers() int { return 2 * runtime.NumCPU() }
 // takes 0.5 s, a boot 5 s; the machine may be shared and slow.
 const nodeLimit = 240 * time.Second
 
+// fullNodeLimit is the same of a full node, which boots for 20 s on an idle machine.
+const fullNodeLimit = 15 * time.Minute
+
 // startNode starts a node unless it runs, and configures it. have is the node as it runs, or nil.
 func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
+	if n.Full() {
+		limit = cmp.Or(u.opts.NodeLimit, fullNodeLimit)
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
 	defer cancel()
 	node := &rack.Node{Name: n.Name, MachineID: guest.NewMachineID()}
@@ -162,6 +168,9 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		}
 	}
 	id := identity(u.Lab, n, node)
+	if n.Full() {
+		id.Keys = u.keys
+	}
 	err := watch(ctx, node, func(ctx context.Context) (err error) {
 		if setup := u.setup(n.Name); setup != nil {
 			node.Facts, err = setup.Configure(ctx, id)

@@ -3,6 +3,7 @@ package emulated
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -50,8 +51,9 @@ func supported(n lab.Node) error {
 			maxPorts)
 	case n.CPUs > maxCPUs:
 		return fmt.Errorf("asks for %d CPUs, and driver qemu gives at most %d: set cpus: %d", n.CPUs, maxCPUs, maxCPUs)
-	case n.Image != lab.DefaultImage:
-		return fmt.Errorf("asks for image %q: this version has only %s", n.Image, lab.DefaultImage)
+	case n.Image != lab.DefaultImage && !n.Full():
+		return fmt.Errorf("asks for image %q: driver qemu has %s and %s", n.Image, lab.DefaultImage,
+			strings.Join(lab.FullReleases(), " and "))
 	}
 	for _, r := range n.NICRequests {
 		switch {

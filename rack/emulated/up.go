@@ -17,6 +17,7 @@ import (
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/ssh"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -99,6 +100,8 @@ type upRun struct {
 	emulator    vm.Emulator
 	emulatorErr error // why there is none
 	qemu        *qemu.Driver
+	images      map[string]*image.Image // by their names in the lab file
+	keys        *guest.Keys             // for ssh; nil in a lab without full nodes
 
 	mu      sync.Mutex
 	started []vm.Process            // of nodes, by this Up
@@ -179,17 +182,15 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 			return err
 		}
 	}
-	p.Begin("image")
-	img, err := image.Node.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say,
-		Watch: p.Watch})
-	if err != nil {
+	if err := u.ensureImages(ctx); err != nil {
 		return err
 	}
-	e := u.emulator
+	img, e := u.images[lab.DefaultImage], u.emulator
 	u.qemu = &qemu.Driver{Binary: e.Path, Version: e.Version, Lead: e.Lead, Image: img, Cache: u.Dirs.Templates(),
 		Cold: u.opts.Cold}
 	p.Begin("accelerator")
 	s := u.State
+	var err error
 	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
 		return u.qemu.ProbeKVM(ctx, u.Dirs.Cache)
 	})
@@ -198,6 +199,12 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	}
 	u.qemu.Accel = s.Accel
 	s.QEMU, s.Image, s.Kernel, s.Package = e.Version, img.Key, img.KernelVer, img.Packages
+	s.Images = nil
+	for _, n := range u.Lab.Nodes {
+		if full := u.images[n.Image]; n.Full() && !slices.Contains(s.Images, full.Key) {
+			s.Images = append(s.Images, full.Key)
+		}
+	}
 	p.Begin("template")
 	for _, n := range u.Lab.Nodes {
 		if err := u.qemu.Prepare(ctx, u.spec(n), p.Say); err != nil {
@@ -208,10 +215,39 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	return nil
 }
 
+// ensureImages makes the images of all nodes. The built-in one is always there: it is what tells whether KVM works.
+func (u *upRun) ensureImages(ctx context.Context) error {
+	p := u.progress
+	o := image.Options{Cache: u.Dirs.Images(), Kernel: u.opts.Kernel, Progress: p.Say, Watch: p.Watch}
+	u.images = make(map[string]*image.Image)
+	p.Begin("image")
+	var err error
+	if u.images[lab.DefaultImage], err = image.Node.Ensure(ctx, o); err != nil {
+		return err
+	}
+	for _, n := range u.Lab.Nodes {
+		if u.images[n.Image] != nil {
+			continue
+		}
+		if u.opts.Kernel != "" {
+			return fmt.Errorf("node %s: --kernel is for image %s, and not for %s, which has its own", n.Name,
+				lab.DefaultImage, n.Image)
+		}
+		p.Begin("image " + n.Image)
+		if u.images[n.Image], err = image.Full(n.Image).Ensure(ctx, o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // spec is the machine that a node of the lab becomes.
 func (u *upRun) spec(n lab.Node) qemu.Spec {
 	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory),
 		Adapters: n.ConnectX()}
+	if n.Full() {
+		s.Image = u.images[n.Image]
+	}
 	for i, nic := range n.NICs {
 		made := qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path}
 		if n.ConnectX() {
@@ -257,6 +293,12 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 	// A node that is recreated must not find the sockets and logs of the one before.
 	for _, n := range drop {
 		if err := os.RemoveAll(u.NodeDir(n.Name)); err != nil {
+			return err
+		}
+	}
+	if slices.ContainsFunc(u.Lab.Nodes, lab.Node.Full) {
+		var err error
+		if u.keys, err = ssh.EnsureKeys(u.Dir); err != nil {
 			return err
 		}
 	}

@@ -39,8 +39,20 @@ func init() {
 		// Hugepages are given back quickly; devices are reset, which takes seconds each.
 		DownLimit:  5 * time.Minute,
 		NeedsPlace: true,
+		Check:      supported,
 		New:        func(r *rack.Rack) rack.Runtime { return &placedLab{Rack: r} },
 	})
+}
+
+// supported refuses the images of full nodes: a node on a host boots the built-in image or a disk of the user.
+func supported(l *lab.Lab) error {
+	for _, n := range l.Nodes {
+		if n.Full() {
+			return fmt.Errorf("lab %s: node %s asks for image %s, which driver libvirt cannot make yet: "+
+				"give the path of a disk image, or leave image out", l.Name, n.Name, n.Image)
+		}
+	}
+	return nil
 }
 
 // A placedLab is the life of one lab that is placed on a host.

@@ -1,4 +1,4 @@
-// Package listview shows what there is on this machine as tables: emulated hosts, images and templates.
+// Package listview shows what there is on this machine as tables: labs, emulated hosts, images and templates.
 package listview
 
 import (

@@ -1,0 +1,193 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/internal/userfile"
+)
+
+// A full node is a Debian system on a disk, with systemd, sshd and whatever its package sets bring. mmdebstrap installs
+// it as it does that of emulated hosts; QEMU starts its kernel directly, so that it needs no boot loader and no firmware
+// has to find one. It becomes a node as those of the built-in image do: by rackless-node, on the setup port.
+
+// fullReleases are the releases of Debian that full nodes can have, by the names of their images.
+var fullReleases = map[string]string{"debian-12": "bookworm", "debian-13": "trixie"}
+
+// fullPackages are what every full node has, with what they depend on.
+var fullPackages = []string{
+	"busybox-static", "e2fsprogs", "ethtool", "fping", "ibverbs-providers", "ibverbs-utils", "infiniband-diags",
+	"initramfs-tools", "iperf3", "iproute2", "iputils-ping", "kmod", "less", "libfabric-bin", "linux-image-amd64",
+	"lz4", "mstflint", "netbase", "numactl", "openssh-client", "openssh-server", "pciutils", "perftest", "procps",
+	"psmisc", "python3", "qemu-guest-agent", "rdma-core", "rdmacm-utils", "rsync", "stress-ng", "sysbench",
+	"systemd-sysv", "tcpdump", "ucx-utils", "udev", "util-linux", "vim-tiny",
+}
+
+// fullSets are the packages of the sets that the name of an image can add.
+var fullSets = map[string][]string{
+	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
+	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
+}
+
+// fullShared are the files of the image of hosts that full nodes have too: they make a system that boots fast where its
+// CPU is emulated.
+var fullShared = []string{"etc/initramfs-tools/", "etc/systemd/journald.conf.d/", "etc/systemd/system/"}
+
+// Full returns the image of full nodes by its name in a lab file, such as debian-12 or debian-13+slurm+mpi.
+func Full(name string) *Kind {
+	release, rest, _ := strings.Cut(name, "+")
+	sets := strings.FieldsFunc(rest, func(r rune) bool { return r == '+' })
+	slices.Sort(sets)
+	sets = slices.Compact(sets)
+	canonical := strings.Join(append([]string{release}, sets...), "+")
+	return &Kind{name: canonical, label: "the image " + canonical, room: "6 GB",
+		recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
+			in, err := fullInputs(ctx, release, sets)
+			return in.recipe, in.buildFull, err
+		}}
+}
+
+// FullNames returns the names of all images of full nodes, in their canonical form.
+func FullNames() (names []string) {
+	for release := range fullReleases {
+		names = append(names, release)
+		for set := range fullSets {
+			names = append(names, release+"+"+set)
+		}
+		names = append(names, release+"+mpi+slurm")
+	}
+	slices.Sort(names)
+	return names
+}
+
+// fullInputs returns the recipe, and where its packages come from.
+func fullInputs(ctx context.Context, release string, sets []string) (in inputs, err error) {
+	codename, ok := fullReleases[release]
+	if !ok {
+		return in, fmt.Errorf("image %s: not a release that full nodes can have", release)
+	}
+	packages := slices.Clone(fullPackages)
+	for _, s := range sets {
+		more, ok := fullSets[s]
+		if !ok {
+			return in, fmt.Errorf("image %s: no package set %q", release, s)
+		}
+		packages = append(packages, more...)
+	}
+	slices.Sort(packages)
+	in.recipe = Recipe{Format: 1, Release: codename,
+		Suites:   []string{codename, codename + "-updates", codename + "-security"},
+		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: fullDigest()}
+	targets, dump, err := askApt(ctx)
+	if err != nil {
+		return in, err
+	}
+	in.options = aptOptions(dump)
+	in.sources, err = in.recipe.mirrors(targets)
+	return in, err
+}
+
+// eachFullFile calls add with each file that rackless adds to full nodes: their own, those that make a machine a node,
+// and those that they share with emulated hosts.
+func eachFullFile(add func(name string, content []byte, mode int64) error) error {
+	for _, kind := range []string{"host", "node", "full"} {
+		err := eachFile(own(kind), func(name string, content []byte, mode int64) error {
+			switch kind {
+			case "host":
+				if !slices.ContainsFunc(fullShared, func(dir string) bool { return strings.HasPrefix(name, dir) }) {
+					return nil
+				}
+			case "node":
+				// sbin is a link here, and shutdown is that of systemd.
+				if base := path.Base(name); !strings.HasPrefix(base, "rackless-") {
+					return nil
+				}
+				name = "usr/" + name
+			}
+			return add(name, content, mode)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fullDigest is the FilesDigest of full nodes.
+func fullDigest() string {
+	var all bytes.Buffer
+	if err := writeTar(&all, eachFullFile); err != nil { // embedded: cannot fail
+		panic(err)
+	}
+	sum := sha256.Sum256(all.Bytes())
+	return hex.EncodeToString(sum[:])
+}
+
+// buildFull installs a system, and keeps its disk and its kernel.
+func (in inputs) buildFull(ctx context.Context, o Options, work, out string, img *Image) error {
+	if err := checkTools(img.Name); err != nil {
+		return err
+	}
+	img.Kernel, img.Initramfs, img.Disk = "vmlinux", "initrd", diskName
+	o.progress("install Debian %s for full nodes (%d packages and what they need)", in.recipe.Release,
+		len(in.recipe.Packages))
+	err := install(ctx, o, work, in, eachFullFile, []string{"disk.tar", "vmlinuz", "initrd", "kernel", "packages"})
+	if err != nil {
+		return fmt.Errorf("install Debian %s for full nodes: %w", in.recipe.Release, err)
+	}
+	kernel, err := os.ReadFile(filepath.Join(work, "kernel"))
+	if err != nil {
+		return err
+	}
+	packages, err := os.ReadFile(filepath.Join(work, "packages"))
+	if err != nil {
+		return err
+	}
+	img.KernelVer, img.Packages = strings.TrimSpace(string(kernel)), strings.Fields(string(packages))
+	packed, err := userfile.Read(filepath.Join(work, "vmlinuz"), userfile.Kernel)
+	if err != nil {
+		return err
+	}
+	vmlinux, err := extractVmlinux(packed)
+	if err != nil {
+		return fmt.Errorf("kernel %s: %w", img.KernelVer, err)
+	}
+	if err := os.WriteFile(filepath.Join(out, img.Kernel), vmlinux, 0o644); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(work, "initrd"), filepath.Join(out, img.Initramfs)); err != nil {
+		return err
+	}
+	o.progress("compress the disk")
+	if _, err := run(ctx, command{name: "tar", dir: work, args: []string{"--extract", "--file", "disk.tar"}}); err != nil {
+		return err
+	}
+	_, err = run(ctx, command{name: "qemu-img", watch: o.watch, args: []string{
+		"convert", "-p", "-f", "raw", "-O", "qcow2", "-c", "-o", "compression_type=zstd",
+		filepath.Join(work, "disk.raw"), filepath.Join(out, diskName),
+	}})
+	return err
+}
+
+// fullArgs are the arguments of the kernel of full nodes, with the reasons of KernelArgs.
+const fullArgs = "console=ttyS0 root=/dev/vda rw quiet panic=-1 net.ifnames=0 no_timer_check cryptomgr.notests " +
+	"mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on systemd.show_status=no"
+
+// IsFull reports whether the image is that of full nodes, which have a disk.
+func (i *Image) IsFull() bool { return i.Disk != "" && i.Kernel != "" }
+
+// KernelArgs is the command line of the image's kernel.
+func (i *Image) KernelArgs() string {
+	if i.IsFull() {
+		return fullArgs
+	}
+	return KernelArgs
+}

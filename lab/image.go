@@ -1,0 +1,99 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+)
+
+// The images of full nodes are Debian systems, which rackless builds: a release, and package sets that are added to it,
+// as in debian-12+slurm+mpi.
+
+// FullReleases lists the releases of Debian that full nodes can have.
+func FullReleases() []string { return []string{"debian-12", "debian-13"} }
+
+// PackageSets lists what can be added to a release.
+func PackageSets() []string { return []string{"mpi", "slurm"} }
+
+const (
+	// DefaultFullMemory is the memory of a full node. Its system takes some 100 MiB of it.
+	DefaultFullMemory = 512 * MiB
+	// MinFullMemory is what a full node needs to boot, with room for a program.
+	MinFullMemory = 384 * MiB
+)
+
+// Full reports whether the node is a full one: a Debian system that rackless builds.
+func (n Node) Full() bool { return isFull(n.Image) }
+
+func isFull(image string) bool {
+	release, _, _ := strings.Cut(image, "+")
+	return slices.Contains(FullReleases(), release)
+}
+
+// imageText decodes builtin, the name of an image of full nodes, or the path of a disk image. Paths have a dot or a
+// slash, so that a slip in a name is not taken for one.
+func (d *decoder) imageText(path string, n ast.Node) *string {
+	s, ok := d.Text(path, n, "text")
+	if !ok {
+		return nil
+	}
+	// A control character would be one in the messages and file names that follow.
+	if !d.matches(imagePattern, s) || utf8.RuneCountInString(s) > maxImage {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "bad image name", Have: strictyaml.Quote(s),
+			Want: fmt.Sprintf("1 to %d characters on one line", maxImage)})
+		return nil
+	}
+	if s == DefaultImage || strings.ContainsAny(s, "./") {
+		return &s
+	}
+	release, rest, more := strings.Cut(s, "+")
+	e := Error{Key: path, What: "unknown image", Have: strictyaml.Quote(s),
+		Want: strictyaml.OrList(append(append([]string{DefaultImage}, FullReleases()...), "the path of a disk image"))}
+	if !slices.Contains(FullReleases(), release) {
+		// debian+slurm+mpi, or a slip.
+		if near := strictyaml.Nearest(release, append(FullReleases(), DefaultImage)); near != "" {
+			e.Fix = "did you mean " + near + "?"
+		}
+		if release == "debian" || release == "bookworm" {
+			e.Fix = "write " + strings.Join(append([]string{FullReleases()[0]}, strings.Fields(strings.ReplaceAll(rest,
+				"+", " "))...), "+")
+		}
+		d.Fail(strictyaml.PlaceOf(n), e)
+		return nil
+	}
+	sets := strings.Split(rest, "+")
+	for i, set := range sets {
+		switch {
+		case !more:
+		case !slices.Contains(PackageSets(), set):
+			e.What, e.Have = "unknown package set", strictyaml.Quote(set)
+			e.Want = strictyaml.OrList(PackageSets()) + ", as in " + release + "+" + strings.Join(PackageSets(), "+")
+			if near := strictyaml.Nearest(set, PackageSets()); near != "" {
+				e.Fix = "did you mean " + near + "?"
+			}
+			d.Fail(strictyaml.PlaceOf(n), e)
+			return nil
+		case slices.Contains(sets[:i], set):
+			d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "package set twice", Have: strictyaml.Quote(s),
+				Fix: "name " + set + " once"})
+			return nil
+		}
+	}
+	return &s
+}
+
+// checkFull checks the memory of a full node.
+func (e *entry) checkFull(n Node) {
+	if !n.Full() || n.AutoMemory || n.Memory >= MinFullMemory {
+		return
+	}
+	path, at := e.written("memory")
+	e.failOnce(at, Error{Key: path, What: "too little memory for a full node", Have: n.Memory.String(),
+		Want: fmt.Sprintf("at least %v, because image is %s", MinFullMemory, n.Image),
+		Fix:  fmt.Sprintf("write memory: %v, or leave it out", DefaultFullMemory)})
+}

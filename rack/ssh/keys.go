@@ -1,0 +1,97 @@
+// Package ssh is the way to full nodes by ssh: the keys of a lab, and the connection from this machine, which needs
+// neither a network nor root. sshd is started in the node by its agent, on a port of the machine whose other end is a
+// socket in the node's directory.
+package ssh
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/crypto/ssh"
+
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/atomicfile"
+)
+
+// Files in the directory of a lab. The private ones can be read by its user alone.
+const (
+	fileKey     = "id_ed25519"
+	fileHostKey = "host_ed25519"
+	fileKnown   = "known_hosts"
+)
+
+// EnsureKeys returns the keys of the lab in a directory, which are made once.
+func EnsureKeys(lab string) (*guest.Keys, error) {
+	var k guest.Keys
+	var err error
+	if k.Private, k.Public, err = ensure(filepath.Join(lab, fileKey)); err != nil {
+		return nil, err
+	}
+	if k.HostPrivate, k.HostPublic, err = ensure(filepath.Join(lab, fileHostKey)); err != nil {
+		return nil, err
+	}
+	// Whatever name a node has: its port leads to no other machine.
+	return &k, atomicfile.WriteFile(filepath.Join(lab, fileKnown), []byte("* ssh-ed25519 "+k.HostPublic+"\n"), 0o600)
+}
+
+// ensure reads a key, or makes it.
+func ensure(path string) (private, public string, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		b, err = newKey()
+		if err == nil {
+			err = atomicfile.WriteFile(path, b, 0o600)
+		}
+	}
+	if err != nil {
+		return "", "", err
+	}
+	signer, err := ssh.ParsePrivateKey(b)
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w; rackless down, then up, makes another one", path, err)
+	}
+	block, _ := pem.Decode(b) // which ParsePrivateKey has found
+	return base64.StdEncoding.EncodeToString(block.Bytes),
+		base64.StdEncoding.EncodeToString(signer.PublicKey().Marshal()), nil
+}
+
+// newKey returns a file with a new private key.
+func newKey() ([]byte, error) {
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	block, err := ssh.MarshalPrivateKey(key, "rackless")
+	if err != nil {
+		return nil, err
+	}
+	return pem.EncodeToMemory(block), nil
+}
+
+// ErrNoSSH is a node without an ssh server.
+var ErrNoSSH = errors.New("has no ssh server")
+
+// options are the arguments of ssh and scp for the nodes of the lab in a directory. self is this program; it carries the
+// connection. Nothing of the user's own configuration counts.
+func options(labDir, labName, self string) []string {
+	proxy := strings.ReplaceAll(quote(self), "%", "%%") + " ssh --stdio " + quote(labName) + "/%h"
+	args := []string{"-F", "none"}
+	for _, o := range []string{
+		"ProxyCommand=" + proxy, "User=root", "IdentityFile=" + filepath.Join(labDir, fileKey), "IdentitiesOnly=yes",
+		"IdentityAgent=none", "UserKnownHostsFile=" + filepath.Join(labDir, fileKnown), "GlobalKnownHostsFile=none",
+		"StrictHostKeyChecking=yes", "LogLevel=ERROR", "KexAlgorithms=^curve25519-sha256",
+	} {
+		args = append(args, "-o", o)
+	}
+	return args
+}
+
+// quote quotes a word for a shell.
+func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }

@@ -1,0 +1,199 @@
+package ssh
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/rackless/rackless/driver/qemu"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// check returns why a node cannot be reached by ssh.
+func check(r *rack.Rack, node string) error {
+	i := slices.IndexFunc(r.State.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
+	if i >= 0 && !r.State.Lab.Nodes[i].Full() {
+		return fmt.Errorf("node %s %w: it boots the image %s; use rackless exec, or say image: debian-12 in the lab file",
+			node, ErrNoSSH, r.State.Lab.Nodes[i].Image)
+	}
+	return nil
+}
+
+// Run becomes ssh to a node, which runs a command there, or a shell if that is empty. As always with ssh, the node's
+// shell reads the words of the command.
+func Run(r *rack.Rack, node string, command []string) error {
+	if err := check(r, node); err != nil {
+		return err
+	}
+	args := []string{node}
+	if len(command) > 0 {
+		args = append(append(args, "--"), command...)
+	}
+	return become(r, "ssh", args)
+}
+
+// Copy becomes scp. Paths on a node have the form NODE:PATH, or LAB/NODE:PATH, whose lab is r.
+func Copy(r *rack.Rack, recursive bool, paths []string) error {
+	args, err := copyArgs(r, recursive, paths)
+	if err != nil {
+		return err
+	}
+	return become(r, "scp", args)
+}
+
+func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err error) {
+	if recursive {
+		args = append(args, "-r")
+	}
+	args = append(args, "--")
+	for _, p := range paths {
+		node, path := split(p)
+		if node == "" {
+			if strings.HasPrefix(p, ":") {
+				p = "./" + p // scp would take what is before the colon for a host
+			}
+			args = append(args, p)
+			continue
+		}
+		lab, name, named := strings.Cut(node, "/")
+		if !named {
+			name = node
+		} else if lab != r.Lab.Name {
+			return nil, fmt.Errorf("%s is not of lab %s: copy within one lab, or by way of a file here", node, r.Lab.Name)
+		}
+		if _, ok := r.State.Node(name); !ok {
+			return nil, fmt.Errorf("lab %s has no node %s; a file of this machine is ./%s", r.Lab.Name, name, p)
+		}
+		if err := check(r, name); err != nil {
+			return nil, err
+		}
+		args = append(args, name+":"+path)
+	}
+	return args, nil
+}
+
+// FirstNode returns the first node that paths name, or "".
+func FirstNode(paths []string) string {
+	for _, p := range paths {
+		if node, _ := split(p); node != "" {
+			return node
+		}
+	}
+	return ""
+}
+
+// split splits [LAB/]NODE:PATH. As with scp, what begins with . or / is a file of this machine.
+func split(s string) (node, path string) {
+	node, path, ok := strings.Cut(s, ":")
+	if !ok || strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
+		return "", s
+	}
+	return node, path
+}
+
+// become runs a program of OpenSSH in the place of this one, so that terminal, signals and exit status are its own.
+func become(r *rack.Rack, program string, args []string) error {
+	path, err := exec.LookPath(program)
+	if err != nil {
+		return fmt.Errorf("%s is not in PATH: install Debian package openssh-client", program)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	argv := append(append([]string{path}, options(r.Dir, r.Lab.Name, self)...), args...)
+	trace.Runs("", argv)
+	return syscall.Exec(path, argv, os.Environ())
+}
+
+// Serve joins in and out to a sshd that it starts in a node, until one of them ends.
+func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.Writer) error {
+	if err := check(r, node); err != nil {
+		return err
+	}
+	agent, err := r.Agent(ctx, node)
+	if err != nil {
+		return err
+	}
+	defer agent.Close()
+	for i := range qemu.SSHPorts {
+		socket := filepath.Join(r.NodeDir(node), qemu.SSHSocket(i))
+		// QEMU serves one client of a port at a time, and lets others wait without a word.
+		l := flock.New(socket+".lock", flock.SetPermissions(0o600))
+		free, err := l.TryLock()
+		if err != nil {
+			return err
+		}
+		if free {
+			free, err = ended(ctx, agent, i)
+		}
+		if err == nil && free {
+			err = serve(ctx, agent, socket, qemu.SSHPort(i), in, out)
+		}
+		l.Close()
+		if err != nil {
+			return fmt.Errorf("node %s: %w", node, err)
+		}
+		if free {
+			return nil
+		}
+	}
+	return fmt.Errorf("node %s: all of its %d connections by ssh are in use: end one", node, qemu.SSHPorts)
+}
+
+// endLimit is how long a sshd whose client has gone has to end.
+const endLimit = 3 * time.Second
+
+// ended waits until nobody in the node has the i-th port open: the sshd of an earlier connection would read what is for
+// the next. It reports whether that came.
+func ended(ctx context.Context, agent *guest.Agent, i int) (bool, error) {
+	for began := time.Now(); time.Since(began) < endLimit; {
+		state, err := agent.ReadFile(ctx, qemu.SSHPortState(i))
+		if err != nil {
+			return false, err
+		}
+		if strings.Contains(string(state), "guest_connected: 0") {
+			return true, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	return false, nil
+}
+
+func serve(ctx context.Context, agent *guest.Agent, socket, port string, in io.Reader, out io.Writer) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", socket)
+	if err != nil {
+		return fmt.Errorf("%w; rackless up starts it again", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if err := agent.Detach(ctx, "/usr/lib/rackless/sshd", port); err != nil {
+		return fmt.Errorf("start sshd: %w", err)
+	}
+	// The end of either side is that of the connection. The client's comes first, as sshd closes no port.
+	over := make(chan error, 2)
+	go func() { _, err := io.Copy(conn, in); over <- err }()
+	go func() { _, err := io.Copy(out, conn); over <- err }()
+	if err := <-over; ctx.Err() == nil {
+		return err
+	}
+	return nil // ssh has hung up
+}
