@@ -19,6 +19,9 @@ mkdir -p /etc/systemd/system-generators
 for name in cryptsetup gpt-auto hibernate-resume integritysetup rc-local run system-update sysv veritysetup; do
 	ln -s /dev/null "/etc/systemd/system-generators/systemd-$name-generator"
 done
+# RDMA devices keep the names of their drivers, as in the small image: mlx5_0.
+mkdir -p /etc/udev/rules.d
+ln -s /dev/null /etc/udev/rules.d/60-rdma-persistent-naming.rules
 # sshd is started for each connection, so that it takes the keys that the node has then.
 systemctl --quiet disable ssh.service
 systemctl --quiet enable ssh.socket rackless-node.service
