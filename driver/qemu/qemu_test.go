@@ -108,7 +108,7 @@ func TestArguments(t *testing.T) {
 	for name, m := range map[string]machine{
 		"full-template": {spec: empty, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", share: true,
 			disk: "/c/templates/t/disk.qcow2"},
-		"full-clone": {spec: full, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", disk: "/r/pair/vm00/disk.qcow2"},
+		"full-clone":        {spec: full, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", disk: "/r/pair/vm00/disk.qcow2"},
 		"adapters-template": {spec: ports, accel: "tcg", image: image, blocks: []block{{256 << 20, true, "/c/templates/t/ram0"}}},
 		"adapters-clone": {spec: cards, accel: "tcg", blocks: []block{{16 << 20, true, cards.sockets().SharedMemory(0)},
 			{240 << 20, false, "/c/templates/t/ram1"}}},
