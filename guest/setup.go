@@ -27,8 +27,8 @@ type Identity struct {
 	Keys      *Keys    // of a full node, which has ssh; nil for others
 }
 
-// Keys are those of a lab for ssh, all of the kind ssh-ed25519 and in base64. Private ones are the body of a key file of
-// OpenSSH.
+// Keys are those of a lab for ssh, all of the kind ssh-ed25519 and in base64. Private ones are the
+// body of a key file of OpenSSH.
 type Keys struct {
 	Private, Public         string // by which nodes and their users open each other
 	HostPrivate, HostPublic string // that all nodes show as servers

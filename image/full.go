@@ -15,9 +15,10 @@ import (
 	"github.com/rackless/rackless/internal/userfile"
 )
 
-// A full node is a Debian system on a disk, with systemd, sshd and whatever its package sets bring. mmdebstrap installs
-// it as it does that of emulated hosts; QEMU starts its kernel directly, so that it needs no boot loader and no firmware
-// has to find one. It becomes a node as those of the built-in image do: by rackless-node, on the setup port.
+// A full node is a Debian system on a disk, with systemd, sshd and whatever its package sets bring.
+// mmdebstrap installs it as it does that of emulated hosts; QEMU starts its kernel directly, so
+// that it needs no boot loader and no firmware has to find one. It becomes a node as those of the
+// built-in image do: by rackless-node, on the setup port.
 
 // fullReleases are the releases of Debian that full nodes can have, by the names of their images.
 var fullReleases = map[string]string{"debian-12": "bookworm", "debian-13": "trixie"}
@@ -167,7 +168,8 @@ func (in inputs) buildFull(ctx context.Context, o Options, work, out string, img
 		return err
 	}
 	o.progress("compress the disk")
-	if _, err := run(ctx, command{name: "tar", dir: work, args: []string{"--extract", "--file", "disk.tar"}}); err != nil {
+	if _, err := run(ctx, command{name: "tar", dir: work, args: []string{"--extract", "--file", "disk.tar"}}); err !=
+		nil {
 		return err
 	}
 	_, err = run(ctx, command{name: "qemu-img", watch: o.watch, args: []string{

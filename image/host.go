@@ -123,8 +123,9 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 		// gone with the rest if this is killed; without root, other users must get at it
 		env = append(env, "TMPDIR="+work)
 	}
-	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode, made), dir: work, stdin: sources.String(),
-		env: env, ownMounts: root, watch: o.watch})
+	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode, made), dir: work,
+		stdin: sources.String(),
+		env:   env, ownMounts: root, watch: o.watch})
 	if root && errors.Is(err, syscall.EPERM) {
 		err = fmt.Errorf("%w; a container has to let its root mount: give it CAP_SYS_ADMIN, or do this as another user",
 			err)

@@ -10,8 +10,8 @@ import (
 	"github.com/rackless/rackless/internal/trace"
 )
 
-// MakeOverlay makes a disk whose contents are those of the image below until they are written to. A size of 0 is that of
-// the image.
+// MakeOverlay makes a disk whose contents are those of the image below until they are written to. A
+// size of 0 is that of the image.
 func MakeOverlay(ctx context.Context, path, below string, size int64) error {
 	args := []string{"create", "-q", "-f", "qcow2", "-F", "qcow2", "-b", below, path}
 	if size > 0 {

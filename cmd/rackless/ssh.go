@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/rack/ssh"
 )
 
-// newSSHCmd makes rackless ssh. The program ssh takes this one's place, so that terminal, signals and exit status are its
-// own; its connection is this program once more, with --stdio.
+// newSSHCmd makes rackless ssh. The program ssh takes this one's place, so that terminal, signals
+// and exit status are its own; its connection is this program once more, with --stdio.
 func newSSHCmd(a *app) *cobra.Command {
 	var stdio bool
 	cmd := &cobra.Command{

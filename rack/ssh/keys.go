@@ -78,8 +78,8 @@ func newKey() ([]byte, error) {
 // ErrNoSSH is a node without an ssh server.
 var ErrNoSSH = errors.New("has no ssh server")
 
-// options are the arguments of ssh and scp for the nodes of the lab in a directory. self is this program; it carries the
-// connection. Nothing of the user's own configuration counts.
+// options are the arguments of ssh and scp for the nodes of the lab in a directory. self is this
+// program; it carries the connection. Nothing of the user's own configuration counts.
 func options(labDir, labName, self string) []string {
 	proxy := strings.ReplaceAll(quote(self), "%", "%%") + " ssh --stdio " + quote(labName) + "/%h"
 	args := []string{"-F", "none"}

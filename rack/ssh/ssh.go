@@ -26,7 +26,8 @@ import (
 func check(r *rack.Rack, node string) error {
 	i := slices.IndexFunc(r.State.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	if i >= 0 && !r.State.Lab.Nodes[i].Full() {
-		return fmt.Errorf("node %s %w: it boots the image %s; use rackless exec, or say image: debian-12 in the lab file",
+		return fmt.Errorf("node %s %w: it boots the image %s; use rackless exec, or say image: debian-12 in the "+
+			"lab file",
 			node, ErrNoSSH, r.State.Lab.Nodes[i].Image)
 	}
 	return nil
@@ -72,7 +73,8 @@ func copyArgs(r *rack.Rack, recursive bool, paths []string) (args []string, err 
 		if !named {
 			name = node
 		} else if lab != r.Lab.Name {
-			return nil, fmt.Errorf("%s is not of lab %s: copy within one lab, or by way of a file here", node, r.Lab.Name)
+			return nil, fmt.Errorf("%s is not of lab %s: copy within one lab, or by way of a file here", node,
+				r.Lab.Name)
 		}
 		if _, ok := r.State.Node(name); !ok {
 			return nil, fmt.Errorf("lab %s has no node %s; a file of this machine is ./%s", r.Lab.Name, name, p)
