@@ -97,6 +97,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 
 // otherNames are what other tools call a command: ssh and docker, containerlab, kubectl, vagrant, hwloc.
 var otherNames = map[string][]string{
+	"cp":      {"copy", "scp"},
 	"doctor":  {"check", "preflight"},
 	"down":    {"delete", "destroy", "kill", "rm", "stop"},
 	"exec":    {"attach", "run", "sh", "shell"},

@@ -14,7 +14,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 	t.Chdir("../..")
 	for line, want := range map[string]string{
 		"plna lab.yaml":                          `unknown command "plna"; did you mean plan?`,
-		"help upp":                               `unknown command "upp"; did you mean ui or up?`,
+		"help upp":                               `unknown command "upp"; did you mean cp or ui or up?`,
 		"help lab chekc":                         `lab: unknown command "chekc"; did you mean check?`,
 		"up pair":                                "pair: no such lab file; did you mean examples/pair.yaml?",
 		"up examples/piar.yaml":                  "examples/piar.yaml: no such lab file; did you mean examples/pair.yaml?",
@@ -29,7 +29,7 @@ func TestWhatANewcomerTypes(t *testing.T) {
 		"bench pair --pairs al":                  "want auto, all, first or ring",
 		"exec vm00":                              "rackless exec NODE -- COMMAND",
 		"console":                                "want a node, which rackless ls shows",
-		"ssh vm00":                               "did you mean exec?",
+		"ssh vm00":                               "node vm00: no lab is running; bring one up with: rackless up LAB.yaml",
 		"snapshot host.tar.zst":                  "rackless snapshot -o host.tar.zst",
 		"snapshot -o /none/x.zst":                "open /none/x.zst: no such file or directory",
 		"emulate dekstop":                        "did you mean desktop?",

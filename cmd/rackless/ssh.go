@@ -15,9 +15,9 @@ func newSSHCmd(a *app) *cobra.Command {
 		Use:   "ssh NODE [--] [COMMAND [ARGUMENT]...]",
 		Short: "Open a shell on a full node by ssh, or run a command there",
 		Long: `Runs ssh to a node, given as NODE or LAB/NODE, and ends with its exit status. The node must boot
-a full image (image: debian-12 in the lab file). The connection needs no network and no root: it goes
-through a port of the virtual machine. The key is made for the lab and lies in its directory. Four
-connections to a node are possible at once. On the nodes, ssh NODE does the same between them.
+a full image (image: debian-12 in the lab file). The connection needs no network and no root: it
+goes through a port of the virtual machine. The key is made for the lab and lies in its directory.
+Four connections to a node are possible at once. On the nodes, ssh NODE does the same between them.
 
 With --stdio, the connection itself is joined to standard input and output, for ProxyCommand in the
 configuration of ssh and of other programs that use it.`,
