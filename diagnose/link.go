@@ -71,7 +71,7 @@ func (v *view) links() []judged {
 // matters reports whether the link of d is worth a finding: nobody minds the link of a sound card.
 func (v *view) matters(d *topology.PCIDevice) bool {
 	if d.Class == nil {
-		return false
+		return !v.fromFiles() // of a text that has its link and not its name, that was the question
 	}
 	switch d.Class.Base() {
 	case topology.ClassDisplay, topology.ClassAccelerator:

@@ -146,7 +146,8 @@ func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 // noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
 // port. A port that is DOWN without either has no cable.
 func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
-	if p.port.LinkLayer != "InfiniBand" {
+	// Without a GUID a subnet manager gives a port nothing: RL094.
+	if p.port.LinkLayer != "InfiniBand" || zero(p.dev.NodeGUID) && p.nic.PF == nil {
 		return
 	}
 	facts := []string{"state=" + p.port.State, "link_layer=InfiniBand"}
@@ -210,10 +211,24 @@ func (v *view) activeAt(a topology.PCIAddr) bool {
 	})
 }
 
-// zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs.
+// zeroGUID asks of virtual functions only. The firmware of a card gives physical functions theirs, so that what a text
+// of ibv_devinfo or ibstat tells without a GUID is a virtual one.
 func zeroGUID(v *view, add func(finding.Finding)) {
 	for n, d := range v.RDMADevices() {
-		if n.PF == nil || !zero(d.NodeGUID) {
+		switch {
+		case !zero(d.NodeGUID):
+			continue
+		case n.PF == nil && n.Address == nil && !v.fromFiles() && !topology.IsSoftRDMA(d.Name):
+			add(finding.Finding{Subject: n.ID(),
+				Evidence: at("/sys/class/infiniband/"+d.Name+"/node_guid", d.NodeGUID),
+				Consequence: "it is a virtual function without a GUID: rdma_cm does not work on it, and on " +
+					"InfiniBand its " +
+					"port gets no traffic",
+				Fix: "set its MAC (RoCE) or GUIDs (InfiniBand) on the physical function, on the host, then " +
+					"unbind and " +
+					"bind the function"})
+			continue
+		case n.PF == nil:
 			continue
 		}
 		add(finding.Finding{Subject: n.ID(),

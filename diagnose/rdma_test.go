@@ -99,6 +99,14 @@ func rdmaCases() []testCase {
 			set: func(h *topology.Host) {
 				vf(h, "", topology.RDMAPort{Number: 1})
 			}},
+		{id: "RL094", found: true, name: "zero in a text of ibv_devinfo, and no subnet manager is asked for",
+			from: func() *topology.Host {
+				return &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts},
+					NICs: []topology.NIC{{
+						Name: "mlx5_2", RDMA: []string{"mlx5_2"}, Devices: []topology.RDMADevice{{Name: "mlx5_2",
+							NodeGUID: "0000:0000:0000:0000", Ports: []topology.RDMAPort{{Number: 1, State: "INIT",
+								LinkLayer: "InfiniBand"}}}}}}}
+			}},
 		{id: "RL094", found: false, name: "zero of a physical function", set: func(h *topology.Host) {
 			nicAt(h, nic0).Devices[0].NodeGUID = "0000:0000:0000:0000"
 		}},

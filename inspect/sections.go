@@ -25,7 +25,7 @@ import (
 var (
 	kindHostJSON = &texts.Kind{Name: "JSON of rackless inspect", Key: "pci", Parse: parseHostJSON}
 	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hints: []string{":", "roup "}, Parse: lspci.Parse,
-		Command: texts.Command(`lspci`),
+		Command: texts.Command(`lspci(?:.* -\w*s ?((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]))?`),
 		Form:    lspci.Line}
 	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU0", "GPU1", "GPU2"}, Parse: smi.Parse,
 		Form:    lazyregexp.New(`^GPU[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),

@@ -36,12 +36,16 @@ type branch struct {
 type bus struct {
 	domain uint32
 	number uint8
-	above  *topology.PCIAddr // the bridge; nil for a root bus
+	above  *topology.PCIAddr // the bridge; nil for a root bus, and for one whose bridge was cut off
 	root   string
 }
 
+// cutOff is the bus of bridges at the upper edge of a piece: its number is not in the piece.
+var cutOff = &bus{}
+
 var (
 	rootBus   = lazyregexp.New(`^\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})\]`)
+	cutBridge = lazyregexp.New(`^[01][0-9a-f]\.[0-7]-\[(?:([0-9a-f]{4,8}):)?([0-9a-f]{2})(?:-[0-9a-f]{2})?\]`)
 	slotDrawn = lazyregexp.New(`^([01][0-9a-f])\.([0-7])`)
 	behind    = lazyregexp.New(`^-\[(?:[0-9a-f]{4,8}:)?([0-9a-f]{2})(?:-([0-9a-f]{2}))?\]`)
 )
@@ -60,6 +64,9 @@ func (p *parser) draw(line string, n int) error {
 		for i := len(p.drawing.open) - 1; i >= 0; i-- {
 			if b := p.drawing.open[i]; b.col == col+off {
 				p.drawing.open = p.drawing.open[:i+1]
+				if b.bus == cutOff {
+					return p.drawCut(line, col+2, n)
+				}
 				return p.drawItem(line, col+2, b.bus, n)
 			}
 		}
@@ -69,7 +76,23 @@ func (p *parser) draw(line string, n int) error {
 		p.drawing.open = []branch{{col, nil}}
 		return p.drawItem(line, col+2, nil, n)
 	}
+	if len(p.drawing.open) == 0 {
+		p.drawing.open = []branch{{col, cutOff}}
+		return p.drawCut(line, col+2, n)
+	}
 	return where.At(n, "the branch in column %d hangs on nothing that is drawn above it", col+1)
+}
+
+// drawCut reads what is on a bus whose number was cut off: of a bridge, what is behind it is known; of another function
+// not even the address.
+func (p *parser) drawCut(line string, at, n int) error {
+	m := cutBridge.FindStringSubmatch(line[min(at, len(line)):])
+	if m == nil {
+		p.notes.Note(n, "the bus of %q is cut off, so its address is not known", where.Clip(strings.TrimSpace(line)))
+		return nil
+	}
+	domain, _ := strconv.ParseUint(cmp.Or(m[1], "0"), 16, 32)
+	return p.drawBus(line, at+len(m[0]), &bus{domain: uint32(domain), number: hex8(m[2])}, n)
 }
 
 // drawBus reads what is on a bus, from the column behind its number: dashes, then a branch, a
@@ -114,7 +137,7 @@ func (p *parser) drawItem(line string, at int, b *bus, n int) error {
 	}
 	d := p.function(topology.PCIAddr{Domain: b.domain, Bus: b.number, Device: hex8(m[1]), Function: m[2][0] - '0'}, n)
 	if !d.drawn {
-		d.drawn, d.Parent, d.Root = true, b.above, b.root
+		d.drawn, d.Parent, d.Root, d.ParentUnknown = true, b.above, b.root, b.above == nil && b.root == ""
 	}
 	rest := line[at+len(m[0]):]
 	if m := behind.FindStringSubmatch(rest); m != nil {

@@ -39,7 +39,9 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"a branch on nothing", "-[0000:00]-+-00.0\n      \\-01.0\n",
 			"l.txt:2: the branch in column 7 hangs on nothing that is drawn above it"},
 		{"a drawing without its start", " |           +-00.3  X\n",
-			"l.txt:1: the branch in column 14 hangs on nothing that is drawn above it"},
+			"l.txt: no PCI function found; want the output of lspci -vvnn, of lspci -tv or of lspci -vmmkn"},
+		{"a branch that hangs on nothing", "-[0000:00]-+-00.0\n |           +-00.3  X\n",
+			"l.txt:2: the branch in column 14 hangs on nothing that is drawn above it"},
 		{"a root that is none", "-[0000:00]-+-00.0\n-[zz]-\n",
 			"l.txt:2: column 2: want the number of a root bus, such as [0000:40]"},
 		{"a drawn function that is none", "-[0000:00]-+-zz.0\n", "l.txt:1: column 14: want a function, such as 1c.0"},
@@ -99,9 +101,10 @@ func TestDetailsThatSayNothingStayUnknown(t *testing.T) {
 			"supported",
 		"Capabilities: [78] Express (v2) Endpoint, MSI 00\n\t\tLnkSta:\tSpeed 2.5GT/s, Width x0",
 		"Capabilities: [78] Express (v2) Endpoint, MSI 00\n\t\tLnkSta:\tSpeed -5GT/s, Width x99",
-		"Capabilities: [60] Power Management version 3\n\t\tLnkSta:\tSpeed 8GT/s, Width x8", // outside of its capability
-		"Region 9: Memory at 0 (64-bit, prefetchable) [size=16M]",                           // no such BAR
-		"Region 0: Memory at 0 (64-bit) [size=99999999999999999999G]",                       // a size that cannot be
+		// outside of its capability
+		"Capabilities: [60] Power Management version 3\n\t\tLnkSta:\tSpeed 8GT/s, Width x8",
+		"Region 9: Memory at 0 (64-bit, prefetchable) [size=16M]",     // no such BAR
+		"Region 0: Memory at 0 (64-bit) [size=99999999999999999999G]", // a size that cannot be
 		"Bus: primary=00, secondary=00, subordinate=00, sec-latency=0",
 		"Subsystem: Device 0000:0000",
 		"Status: D7",

@@ -37,6 +37,11 @@ var (
 	group = lazyregexp.New(`^[*#=\- \t]*` + groupText + `(?:[*#=\- \t]*|[ \t]+(\S.*))$`)
 	// function matches the line that starts a function in a list.
 	function = lazyregexp.New(`^((?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[01][0-9a-fA-F]\.[0-7])[ \t]+(\S.*)$`)
+	// named matches what names the function of the lines below where grep left only these: a command line that asks
+	// for one function, or its address alone, as a loop over functions prints it.
+	named = lazyregexp.New(`(?m)^(?:.*\blspci\b.* -\w*s[ \t]*|[> \t]*)` +
+		`((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7])(?::?[ \t]*\r?$|[ \t].*\blspci\b|[ \t]*[|>])`)
+	aLink = lazyregexp.New(`(?m)^[> \t]*Lnk(?:Cap|Sta):[ \t]+(?:Port #\d+, )?Speed `)
 	// path matches one with the bridges above (-PP): "00:01.0/01:00.0 VGA compatible controller: ...".
 	path = lazyregexp.New(`^((?:[0-9a-f]{4,8}:)?)` +
 		`([0-9a-f]{2}:[01][0-9a-f]\.[0-7](?:/[0-9a-f]{2}:[01][0-9a-f]\.[0-7])+)[ \t]+(\S.*)$`)
@@ -55,7 +60,7 @@ var (
 var Line = lazyregexp.New(startForm + `|^(?i:IOMMU group) \d+:?$`)
 
 // Sniff reports whether head, the start of a text, looks like lspci's.
-func Sniff(head []byte) bool { return start.Match(head) }
+func Sniff(head []byte) bool { return start.Match(head) || aLink.Match(head) && named.Match(head) }
 
 // Parse reads the text in b. name is what messages and the provenance call it. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
@@ -157,6 +162,11 @@ func (p *parser) line(line string, n int) error {
 	}
 	if m := function.FindStringSubmatch(line); m != nil {
 		return p.header(m[1], m[2], n)
+	}
+	if m := named.FindStringSubmatch(line); m != nil {
+		d, err := p.at(m[1], n)
+		p.current, p.inRecord = d, false
+		return err
 	}
 	if m := path.FindStringSubmatch(line); m != nil {
 		return p.path(m[1], strings.Split(m[2], "/"), m[3], n)
@@ -318,6 +328,9 @@ func (p *parser) place(found []*device) {
 	}
 	pci.Place(all, func(d *topology.PCIDevice) bool {
 		domain := d.Address.Domain
+		if d.ParentUnknown { // its bridge was cut off a drawing
+			return false
+		}
 		return d.Address.Bus == 0 || p.paths || leads[domain] && !unknown[domain]
 	})
 }

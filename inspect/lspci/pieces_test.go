@@ -31,6 +31,14 @@ func TestPiecesOfADrawing(t *testing.T) {
 			"0000:9b:00.0 0000:99:01.0"}},
 		{"the last root", lines[5] + `             \-1f.0  Intel Corporation C224 LPC` + "\n",
 			[]string{"0000:00:00.0 pci0000:00", "0000:00:1f.0 pci0000:00"}},
+		{"below a bus that is cut off", "        |  +-02.0-[3b-3d]----00.0-[3c-3d]--+-00.0-[3d]----00.0  " +
+			"NVIDIA A100\n" +
+			"        |  |                               \\-10.0-[3e]----00.0  Mellanox ConnectX-6\n" +
+			"        |  +-03.0-[40]----00.0  Samsung drive\n        |  \\-1f.0  Intel LPC\n" +
+			"        \\-[0000:80]-+-00.0  Intel Map\n",
+			[]string{"0000:3b:00.0 ", "0000:3c:00.0 0000:3b:00.0", "0000:3c:10.0 0000:3b:00.0",
+				"0000:3d:00.0 0000:3c:00.0",
+				"0000:3e:00.0 0000:3c:10.0", "0000:40:00.0 ", "0000:80:00.0 pci0000:80"}},
 	} {
 		if !Sniff([]byte(tt.text)) {
 			t.Errorf("%s: not taken for lspci's", tt.name)
@@ -100,6 +108,30 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: groups %v, want %v", name, got, want)
 		}
+	}
+}
+
+// Where grep has left only the lines of a link, the command line or the output of a loop says whose they are.
+func TestLinesOfALinkBelowAnAddress(t *testing.T) {
+	t.Parallel()
+	const lines = "\t\tLnkCap:\tPort #0, Speed 16GT/s, Width x16, ASPM not supported\n" +
+		"\t\tLnkSta:\tSpeed 8GT/s (downgraded), Width x8 (downgraded)\n"
+	for name, above := range map[string]string{
+		"a command line": "me@h:~$ sudo lspci -vvv -s 3b:00.0 | grep -i lnk\n",
+		"joined options": "# lspci -vvs 0000:3b:00.0 | grep Lnk\n",
+		"a loop":         "3b:00.0\n", "a loop with a colon": "0000:3b:00.0:\n",
+	} {
+		text := above + lines
+		if !Sniff([]byte(text)) {
+			t.Errorf("%s: not taken for lspci's", name)
+		}
+		h, err := Parse([]byte(text), "x")
+		if err != nil || len(h.PCI) != 1 || h.PCI[0].Address.String() != "0000:3b:00.0" || *h.PCI[0].Link.Width != 8 {
+			t.Errorf("%s: %v, read %+v", name, err, h)
+		}
+	}
+	if Sniff([]byte("me@h:~$ lspci -vvv -s 3b:00.0\nnothing\n")) {
+		t.Error("a command line alone is taken for lspci's output")
 	}
 }
 

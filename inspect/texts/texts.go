@@ -167,7 +167,11 @@ func (t Text) Read() (*topology.Host, error) {
 	r := &reader{Text: t, h: h, notes: where.Notes{Host: h, File: cmp.Or(t.File, t.Kind.Name)}}
 	if t.Kind.Parse != nil {
 		// Messages name lines of the file.
-		part, err := t.Kind.Parse([]byte(strings.Repeat("\n", max(0, t.Line-1))+t.Text), t.File)
+		above := strings.Repeat("\n", max(0, t.Line-1))
+		if above != "" && t.Subject != "" {
+			above = above[1:] + t.Subject + "\n" // what the command line asked for, which is not in the text
+		}
+		part, err := t.Kind.Parse([]byte(above+t.Text), t.File)
 		if part != nil {
 			part.Provenance.Tool = cmp.Or(part.Provenance.Tool, t.Kind.Name)
 		}
