@@ -116,43 +116,22 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 		rows[i] = []string{name, a, b, c.Text(), pText(c), v.Sign + " " + v.Word}
 	}
 	columns := t.columns(rows)
-	// All cells are folded before the table is laid out, so that it is known which lines are of which row: headings
-	// stand between the rows of one table, whose columns must stay below each other.
-	heads, headHigh := make([]show.Column, len(columns)), 0
+	heads := make([]show.Column, len(columns))
 	for i, c := range columns {
 		align := text.AlignLeft
 		if c.Right {
 			align = text.AlignRight
 		}
 		lines := strings.Split(fold(c.Head, c.width), "\n")
-		for n, l := range lines { // padded, so that the column is as wide as it was made, even where no folded cell is
+		for n, l := range lines { // padded, so that the column is as wide as it was made, whatever is in it
 			lines[n] = align.Apply(l, c.width)
 		}
-		headHigh = max(headHigh, len(lines))
 		heads[i] = show.Column{Name: strings.Join(lines, "\n"), Right: c.Right}
 	}
-	high := make([]int, len(rows)) // lines of each row
-	for i, r := range rows {
-		for k, c := range columns {
-			lines := strings.Split(fold(r[k], c.width), "\n")
-			high[i] = max(high[i], len(lines))
-			for n, l := range lines {
-				lines[n] = strings.TrimRight(l, " ")
-				if k == len(columns)-1 {
-					lines[n] = t.Colored(lines[n], verdictColor(&all[i]))
-				}
-			}
-			r[k] = strings.Join(lines, "\n")
-		}
+	head := show.Lines(heads, nil)
+	for _, l := range head {
+		t.Line(l)
 	}
-	lines := show.Lines(heads, rows)
-	take := func(n int) {
-		for _, l := range lines[:n] {
-			t.Line(l)
-		}
-		lines = lines[n:]
-	}
-	take(headHigh)
 	last := ""
 	for i := range all {
 		c := &all[i]
@@ -164,7 +143,15 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 			t.Title(group)
 			last = group
 		}
-		take(high[i])
+		for k := range columns {
+			rows[i][k] = fold(rows[i][k], columns[k].width)
+		}
+		rows[i][len(columns)-1] = t.Colored(rows[i][len(columns)-1], verdictColor(c))
+		// Each row is laid out by itself, under the heads that make its columns as wide as those of the others:
+		// headings stand between the rows of one table.
+		for _, l := range show.Lines(heads, rows[i : i+1])[len(head):] {
+			t.Line(l)
+		}
 		for _, s := range c.Confounded {
 			t.Wrap("    ! ", "      ", "confounded, so do not rely on it: "+s, text.FgYellow)
 		}
