@@ -16,6 +16,7 @@ func SideOf(ep Endpoint, place Place, node *facts.Node) Side {
 		return s
 	}
 	nic, d := node.RDMADevice(ep.Device)
+	// Of soft RoCE nothing here limits a figure: its rate is made up, and it has no PCIe link.
 	if d == nil || topology.IsSoftRDMA(d.Name) {
 		return s
 	}

@@ -63,6 +63,8 @@ func ParseFio(output []byte) (Tests, error) {
 	for len(jobs) > 0 {
 		job := jobs[0]
 		copies := 1
+		// Without group_reporting fio reports each copy of a job by itself, one after the other, under the name and the
+		// group that all have.
 		for copies < len(jobs) && jobs[copies].Name == job.Name && jobs[copies].Group == job.Group {
 			job.Error = cmp.Or(job.Error, jobs[copies].Error)
 			job.Read.join(jobs[copies].Read)
@@ -143,6 +145,7 @@ func (t *Tests) fioTests(job fioJob, copies int) {
 	}
 	for _, x := range []struct{ option, usual, prefix string }{
 		{"iodepth", "1", "d"}, {"numjobs", strconv.Itoa(copies), "j"}, {"direct", "0", "direct"}} {
+		// "direct" is a switch and has no number in the name.
 		if v := o[x.option]; v != "" && v != x.usual {
 			suffix += "/" + strings.Replace(x.prefix+word(v), "direct1", "direct", 1)
 		}
@@ -185,6 +188,8 @@ func (t *Tests) fioTests(job fioJob, copies int) {
 func (d fioDirection) figures(size int64) ([]Figure, error) {
 	// Reads, writes and trims may have blocks of several sizes, and the options tell one. The mean block is bytes by
 	// operations.
+	// The text has three or four digits of either rate, so that the quotient of a job with one block size is off by
+	// some per cent at most.
 	if share := d.Bytes / d.IOPS / float64(max(1, size)); share < 0.97 || share > 1.03 {
 		size = 0
 	}
@@ -275,6 +280,7 @@ func (t *Tests) fioText(output []byte) ([]fioJob, error) {
 			if m[5] != "" {
 				job.why = ": " + Shorten(m[5])
 			}
+			// Only what the group says of its copies tells "jobs=4" of one reported job from four jobs.
 			if m[3] != "1" {
 				job.Options = withOption(job.Options, "numjobs", m[3])
 			}

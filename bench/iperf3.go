@@ -76,6 +76,7 @@ func ParseIperf3(output []byte) (*Iperf3Result, error) {
 	if err := dec.Decode(&out); err != nil {
 		return nil, badJSON(output, dec.InputOffset(), err)
 	}
+	// A file with two runs would pass for one: the figures of the second would be lost without a word.
 	if _, err := dec.Token(); err != io.EOF {
 		return nil, badJSON(output, dec.InputOffset(), errors.New("more follows the JSON object"))
 	}
@@ -93,6 +94,7 @@ func ParseIperf3(output []byte) (*Iperf3Result, error) {
 		Reverse:  out.Start.TestStart.Reverse != 0,
 		Both:     out.Start.TestStart.Both != 0,
 	}
+	// A clock that was never set says 0, and what is beyond the year 9999 cannot be stored.
 	if at := out.Start.Timestamp.Seconds; at > 0 && at < yearTenThousand {
 		res.Started = time.Unix(at, 0).UTC()
 	}

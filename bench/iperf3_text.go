@@ -72,6 +72,7 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Without the row of the sum the throughput would be that of the last stream alone.
 	res.Streams = len(streams)
 	err = CheckValue(MetricThroughput, res.Throughput)
 	if res.Throughput == 0 || len(streams) > 1 && !sum {

@@ -67,6 +67,7 @@ func (s *Sample) check() error {
 		return fmt.Errorf("seconds %v: %w", s.Seconds, err)
 	}
 	if s.Error != "" {
+		// A reader that takes the mean of all values must not meet a figure of a run that failed.
 		if s.Metric != "" || s.Value != 0 {
 			return fmt.Errorf("a failed measurement has a metric %q and a value %v", s.Metric, s.Value)
 		}

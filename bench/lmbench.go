@@ -134,6 +134,7 @@ func ParseLatMemRd(output []byte) ([]Figure, error) {
 			if err != nil {
 				return err
 			}
+			// Sizes of a run grow; two runs that were appended to one file would be one curve that turns back.
 			if size <= last {
 				return errors.New("the size does not grow")
 			}

@@ -110,6 +110,7 @@ func pingSummary(line string) (sent, received int64, err error) {
 	if received, err = parseCount(m[2]); err != nil {
 		return 0, 0, errors.New("no echo came back")
 	}
+	// Some are of another process, or duplicates that are not called so: the times are of unknown echoes.
 	if received > sent {
 		return 0, 0, errors.New("more echoes came back than were sent")
 	}

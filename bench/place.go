@@ -93,6 +93,7 @@ func (p Place) verify(ctx context.Context, ask execFunc, node string) error {
 	if err != nil {
 		return err
 	}
+	// nproc counts the CPUs that taskset has left of the list.
 	if want, _ := countList(p.CPUs); p.CPUs != "" && cpus != want {
 		return unfit(node, "of CPUs %s it has %d, not %d", p.CPUs, cpus, want)
 	}

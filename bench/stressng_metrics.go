@@ -92,6 +92,7 @@ func (t *Tests) addStressor(fields []string, instances string) error {
 	if share := ops / rate / seconds; math.Abs(share-1) > 0.01+half/seconds+0.005/rate {
 		return fmt.Errorf("%g operations in %g s are not %g a second", ops, seconds, rate)
 	}
+	// Above it a float64 no longer holds each whole number.
 	if ops < 1<<53 {
 		x.Figures = append(x.Figures, newFigure(MetricEventRate, 0, int64(ops), rate))
 	}

@@ -83,6 +83,7 @@ func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endp
 		if err := r.installed(ctx, e, ep.Node); err != nil {
 			return err
 		}
+		// The first node is its own server here: engines that look between two nodes see that, and leave it out.
 		server := nodes[max(0, i-1)]
 		if e.Local {
 			server = Endpoint{}

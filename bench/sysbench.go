@@ -59,6 +59,7 @@ func ParseSysbenchCPU(output []byte, threads int) ([]Figure, error) {
 		if !known {
 			return nil
 		}
+		// Two runs in one output, of which none could be told to be the one that was asked for.
 		if _, twice := values[name]; twice {
 			return errors.New("it comes a second time")
 		}

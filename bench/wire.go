@@ -60,6 +60,7 @@ func (w Wire) Limit(e Engine, bytes int64) float64 {
 	if p.immediate {
 		overhead += immBytes
 	}
+	// The pad count of the base transport header makes the payload of a packet a multiple of four bytes.
 	padded := (bytes + 3) / 4 * 4
 	limit := w.links() * w.Rate * float64(bytes) / float64(padded+overhead)
 	if p.both {

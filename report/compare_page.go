@@ -129,6 +129,7 @@ func comparedCharts(a, b Data) []chartGroup {
 			s.Title = fmt.Sprintf("A: %s, B: %s", x.Title, y.Title)
 		}
 		s.points = map[chartPoint]point{}
+		// In any order: the keys are sorted below.
 		for run, of := range map[string]scope{"A": x, "B": sb[k]} {
 			for key, p := range of.points {
 				key.Run = run
@@ -145,6 +146,8 @@ func comparedCharts(a, b Data) []chartGroup {
 			one := s
 			one.keys = slices.DeleteFunc(slices.Clone(s.keys), func(k chartPoint) bool { return k.Test != test })
 			for _, c := range one.charts(fmt.Sprintf("c%d-%d", i+1, n+1)) {
+				// Charts of one test are beside those of others here, and their titles were made for charts of all
+				// tests.
 				if !strings.Contains(c.Title, test) {
 					c.Title = strings.TrimSuffix(c.Title, " by message size") + ", " + test
 				}

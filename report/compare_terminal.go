@@ -35,6 +35,7 @@ func CompareTerminal(w io.Writer, a, b Data, o TerminalOptions) error {
 	}
 	// The figures are sorted by pair.
 	for rest := c.Figures; len(rest) > 0; {
+		// A table for each pair: more columns than these do not fit beside each other.
 		n := slices.IndexFunc(rest, func(f ComparedFigure) bool {
 			return f.Client != rest[0].Client || f.Server != rest[0].Server
 		})

@@ -43,6 +43,8 @@ type (
 
 // JUnit writes findings as a JUnit report. Characters that XML cannot hold are replaced.
 func JUnit(w io.Writer, all []finding.Finding) error {
+	// Errors are kept apart from failures: a check that could not be read says nothing of the lab, and who reruns a job
+	// on errors alone is right to do so.
 	report := junitSuites{Name: "rackless verify"}
 	// The order in which trouble spreads: what is wrong with the host shows again in the nodes.
 	for _, name := range []string{"host", "virtual machines", "nodes"} {

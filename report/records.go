@@ -15,6 +15,8 @@ import (
 // CSV writes one line for each sample, for other programs: failed measurements too, so that none is
 // lost. The text is as it was recorded.
 func CSV(w io.Writer, d Data) error {
+	// 0 stands for what was not recorded: no run takes no time, and no wire carries nothing. An empty cell is no number
+	// for a spreadsheet.
 	known := func(v float64) string {
 		if v == 0 {
 			return ""
@@ -43,6 +45,7 @@ func CSV(w io.Writer, d Data) error {
 
 // Markdown writes the report for a page of a repository: what the page says in words, and its tables.
 func Markdown(w io.Writer, d Data) error {
+	// The model of the page, so that the two cannot say different things of one result.
 	p := newPage(d)
 	m := show.NewMarkdownWriter(w)
 	md := show.Markdown
@@ -93,6 +96,7 @@ func Markdown(w io.Writer, d Data) error {
 		m.Title("Command lines")
 		for _, c := range p.Commands {
 			lines := slices.DeleteFunc([]string{c.ServerCommand, c.Command}, func(s string) bool { return s == "" })
+			// A client that is started before its server gives up at once.
 			fmt.Fprintf(m, "%s, the server's first:\n\n", md(c.What))
 			m.Code(strings.Join(lines, "\n"))
 			fmt.Fprintln(m)

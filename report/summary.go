@@ -60,6 +60,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		return "Nothing was measured."
 	}
 	var parts []string
+	// Pairs of hardware come first. Their figures are the result, also where most pairs are emulated.
 	first := r.pairs[0]
 	same := len(slices.DeleteFunc(slices.Clone(r.pairs), func(p pair) bool { return p.Emulated != first.Emulated }))
 	seen := make(map[string]bool) // one test for each metric

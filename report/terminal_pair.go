@@ -156,6 +156,7 @@ func (r *results) failedAt(k figureKey) bool {
 // shift. A computed figure has no more digits than the one it was computed from.
 func (r *results) text(k figureKey, shift int) string {
 	s := spreadOf(r.values[k])
+	// The shift moves digits from behind the point to before it, so that as many decimals less are left.
 	v := s.Median * math.Pow10(shift)
 	if !r.derived[k] {
 		return show.Number(v, 3, max(0, s.Decimals-shift))

@@ -54,6 +54,7 @@ func (v *view) nodeGrid() grid {
 				cores++
 			}
 		}
+		// Without a list of cores, 0 of them would be wrong of every node.
 		coreText := strconv.Itoa(cores)
 		if len(v.Host.Cores) == 0 {
 			coreText = unknown
@@ -361,6 +362,7 @@ func (v *view) tenantGrid() grid {
 		for _, d := range t.Devices {
 			devices = append(devices, d.PCI.String())
 		}
+		// No VM has none: its source does not tell.
 		vcpus := unknown
 		if t.VCPUs > 0 {
 			vcpus = strconv.Itoa(t.VCPUs)

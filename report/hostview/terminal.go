@@ -169,6 +169,8 @@ func (t *terminal) findings(all []finding.Finding) {
 	for i, g := range groups {
 		kind := g.ID + g.Title
 		switch kinds[kind]++; {
+		// Findings of one kind that advise the same are one group already. These advise different things, such as
+		// another slot each.
 		case kinds[kind] <= maxAlike:
 			t.finding(g)
 		// With the first one too many all of the rest are told at once, so that no subject is missing.

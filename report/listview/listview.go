@@ -16,6 +16,8 @@ func Hosts(hosts []emulate.Item, now time.Time) *show.Grid {
 	g := show.NewGrid("host", "profile", "state", "CPUs>", "nodes>", "memory>", "disk>", "accel", "since", "made",
 		"kept")
 	for _, h := range hosts {
+		// A host that is not kept ends with the process that made it: a reader who wonders where it will go finds the
+		// process here.
 		since, made, kept := "", "booted", fmt.Sprintf("no, goes with process %d", h.Owner)
 		if h.Booted != nil {
 			since = words.Ago(now.Sub(*h.Booted))
@@ -50,6 +52,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 		g.Add("  "+t.Key, "template", t.State, "", shape, words.Bytes(t.Bytes), age(t.Made))
 	}
 	for _, i := range out.Images {
+		// The star marks what the next lab starts from. Other images serve labs that run, until they are pruned.
 		mark := " "
 		if i.Current {
 			mark = "*"

@@ -92,6 +92,7 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 		if x.Lab != l.Name {
 			continue
 		}
+		// A lab that was made anew under its name has other nodes: checks of the one before say nothing of it.
 		if x.Generated.After(l.Created) {
 			since = append(since, x)
 		}
@@ -124,6 +125,7 @@ func pictured(l labState) []report.Node {
 		x := report.Node{Name: n.Name, State: n.State, Off: n.State == "dead" ||
 			n.State == "no-adapter" || n.State == "unknown"}
 		for _, c := range n.NICs {
+			// The first NIC that has one: a box has room for one address, and the table has all of them.
 			x.Address = cmp.Or(x.Address, c.Address)
 			if x.RDMADevice == "" && c.RDMA != "" && c.GID != nil {
 				x.RDMADevice, x.GIDIndex = c.RDMA, *c.GID
@@ -177,6 +179,7 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 
 // of draws a track.
 func (c hourChart) of(t track, w window, now time.Time, text func(float64) string) hourChart {
+	// From zero, so that an hour of small ripples does not look like one of load.
 	axis := chart.LinearAxis(t.past.most())
 	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
 	c.Rx, c.Tx = t.past.draw(chartBox, now, w.span, axis.Hi)
@@ -193,6 +196,7 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 	for _, p := range t.past {
 		lost += p.lost
 	}
+	// What is older is not "now": the switch may be gone, or the page may be one that was kept open.
 	if n := len(t.past); n > 0 && now.Sub(t.past[n-1].at) <= w.most {
 		last := t.past[n-1]
 		c.Now = fmt.Sprintf("%s %s, %s %s", text(last.rx), c.RxName, text(last.tx), c.TxName)
@@ -221,6 +225,7 @@ func eventRows(name string, all []events) []eventRow {
 	first, last := all[0], all[len(all)-1]
 	var out []eventRow
 	for _, k := range slices.Sorted(maps.Keys(last.all)) {
+		// A device has dozens of counters. Those that never moved would bury the few that did.
 		if n := last.all[k]; n > 0 {
 			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}
 			if len(all) > 1 {

@@ -271,6 +271,7 @@ func newPortView(f *flow, p Port) portView {
 		RxBytes: words.Bytes(p.RxBytes), TxBytes: words.Bytes(p.TxBytes), RxFrames: countText(p.RxFrames),
 		Frames: countText(p.TxFrames), Spark: f.spark(p.Name),
 	}
+	// No rate before the second look: a 0 would be read as silence on the wire.
 	if x := f.rate(p.Name); x != nil {
 		v.RxRate, v.TxRate = words.Rate(x.rx), words.Rate(x.tx)
 	}
@@ -314,6 +315,7 @@ func newResultView(x Result) resultView {
 	if !x.Generated.IsZero() {
 		v.When = show.Time(x.Generated)
 	}
+	// Details are read of the latest ones only: a machine may hold thousands of results.
 	if !x.Detailed || x.Error != "" {
 		return v
 	}
@@ -328,6 +330,7 @@ func newResultView(x Result) resultView {
 	for _, f := range x.Findings {
 		count[f.Status]++
 	}
+	// Findings that could not be read count, too: nobody has seen that all is well there.
 	v.Bad = x.Failed > 0 || len(x.Findings) != count[finding.OK]
 	var checks []string
 	for _, status := range slices.Sorted(maps.Keys(count)) {

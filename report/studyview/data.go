@@ -40,10 +40,12 @@ func CSV(w io.Writer, d *Document) error {
 		}
 		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
 		run = run[:len(run):len(run)] // so that appending copies
+		// Who counts runs by their lines must count this one, too.
 		if len(o.Values) == 0 {
 			write(append(run, "", "", "", "", ""))
 		}
 		for _, v := range o.Values {
+			// Empty, and not 0 or NaN: programs take either for a measurement.
 			size, value := "", ""
 			if v.Bytes > 0 {
 				size = strconv.FormatInt(v.Bytes, 10)

@@ -97,6 +97,7 @@ func (m *markdown) write() {
 			name += " (" + c.Tool + ")"
 		}
 		fmt.Fprintf(m, "\n%s:\n\n", show.Markdown(name))
+		// One block, in the order in which the commands have to be started.
 		lines := c.Client
 		if c.Server != "" {
 			lines = "# server\n" + c.Server + "\n# client\n" + c.Client
@@ -119,6 +120,7 @@ func (m *markdown) comparisons(all []study.Comparison) {
 	for i := range all {
 		c := &all[i]
 		a, b := m.sides(c)
+		// The word alone: signs and colours of the page do not survive every renderer of Markdown.
 		verdict := verdictOf(c).Word
 		if len(c.Confounded) > 0 {
 			verdict += " (confounded)"

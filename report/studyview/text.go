@@ -149,7 +149,7 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 		rows[i][len(columns)-1] = t.Colored(rows[i][len(columns)-1], verdictColor(c))
 		// Each row is laid out by itself, under the heads that make its columns as wide as those of the others:
 		// headings stand between the rows of one table.
-		for _, l := range show.Lines(heads, rows[i : i+1])[len(head):] {
+		for _, l := range show.Lines(heads, rows[i:i+1])[len(head):] {
 			t.Line(l)
 		}
 		for _, s := range c.Confounded {
