@@ -16,6 +16,7 @@ const (
 
 // Capabilities. What would need more of the adapter than this package has is not offered: blue flame (each write would
 // be eight messages of QEMU's), striding RQs, compressed CQEs, on-demand paging, DEVX, eswitch, page loading by UMR.
+// XRC is offered, as mlx5_ib does not load without it, and its QPs are refused.
 var (
 	// struct cmd_hca_cap. The driver believes what stands here: a number above what the package can hold would show
 	// only when a guest uses it. So the bounds of tables.go, queues.go and steer.go are not below these.

@@ -69,6 +69,10 @@ func (p *Port) receiveCQE(q *queue, c *roce.Completion, b *[64]byte) byte {
 		// flags_rqpn of a datagram: the sender's number, that there is a GRH, and its kind: 1 is IPv6, 2 IPv4 of RoCE
 		// v2.
 		be.PutUint32(b[24:], f.SrcQP|1<<28|l3<<24)
+		if f.Tagged { // rdma_cm looks for the address of a message in its VLAN
+			b[29] |= 1
+			be.PutUint16(b[30:], f.TCI)
+		}
 	}
 	switch c.Op {
 	case roce.WRWriteImm:

@@ -124,9 +124,10 @@ func (p *Port) portEvent() {
 	p.async(eventPort, sub, d)
 }
 
-// up says whether the port carries frames: the cable is in and the driver wants it so. With hung commands frames still
-// pass, as on a card whose firmware hangs and whose pipeline does not.
-func (p *Port) up() bool { return p.link && !p.AdminDown && !p.gone && !p.broken }
+// up says whether the port carries frames: the cable is in, which virtual functions share, and the
+// driver wants it so. With hung commands frames still pass, as on a card whose firmware hangs and
+// whose pipeline does not.
+func (p *Port) up() bool { return p.link && !p.dark && !p.AdminDown && !p.gone && !p.broken }
 
 // cq is a completion queue. Counters are free-running; the driver and doorbells show 24 bits of them.
 //

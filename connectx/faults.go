@@ -98,8 +98,36 @@ func (p *Port) flap(fault int) {
 	})
 }
 
+// follow gives the virtual functions of a cable the link of its port, one after the other: who changed that holds the
+// port's lock, and each has its own.
+func (s *Server) follow(c *Cable) {
+	s.mu.RLock()
+	ports := s.ports
+	s.mu.RUnlock()
+	for _, p := range ports {
+		if p.nic.Cable == c && p.nic.VF > 0 {
+			p.lock()
+			was := p.up()
+			p.dark = c.dark.Load()
+			p.linkChanged(was)
+			p.unlock()
+		}
+	}
+}
+
+// shareLink has the virtual functions follow the link of the cable, and not what the driver of the
+// physical one wants of its own.
+func (p *Port) shareLink() {
+	if c := p.nic.Cable; c != nil && p.nic.VF == 0 && !p.gone {
+		if dark := !p.link || p.broken; c.dark.Swap(dark) != dark {
+			go p.s.follow(c)
+		}
+	}
+}
+
 // linkChanged tells the driver that the link is another than it was, if it is.
 func (p *Port) linkChanged(was bool) {
+	p.shareLink()
 	if p.up() == was {
 		return
 	}

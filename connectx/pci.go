@@ -95,6 +95,7 @@ func (p *Port) hardReset() {
 	if p.fault.ofFirmware() {
 		p.fault, p.crashed, p.broken = Healthy, "", false
 		p.faults++
+		p.shareLink()
 	}
 	p.dropState()
 	p.NICMode = nicDisabled // until a driver enters its command queue

@@ -34,6 +34,7 @@ type Port struct {
 	fault     Fault
 	faults    int             // how often it changed
 	broken    bool            // the link is down because of it
+	dark      bool            // of a virtual function: the link of its port is down
 	downAt    []time.Duration // when the link went down last
 	crashed   string          // the panic that stopped the adapter
 	resets    uint64

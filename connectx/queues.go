@@ -23,9 +23,7 @@ const (
 	serviceRC     = 0
 	serviceUC     = 1
 	serviceUD     = 2
-	serviceXRC    = 3
 	serviceGSI    = 8
-	serviceRaw    = 9
 	serviceUMR    = 0xc
 	receivesOwn   = 0
 	receivesSRQ   = 1
@@ -144,8 +142,9 @@ func createQP(p *Port, in, out []byte, _ uint32) status {
 		RecvLog: uint8(qpcLogRqSize.get(x)), StepLog: uint8(qpcLogRqStride.get(x)) + 4, DBR: qpcDbrAddr.get(x),
 		Counter: qpcCounterSetId.get32(x), Ctx: append([]byte(nil), x...)}
 	q.NoRecv = q.Receives != receivesOwn
-	if q.Service == serviceRaw {
-		return badParam // raw packets go through an RQ and an SQ
+	// Raw packets go through an RQ and an SQ. What no transport here carries would end in silence, such as XRC.
+	if _, has := services[q.Service]; !has && q.Service != serviceUMR {
+		return badParam
 	}
 	if st := p.shape(q, in[0x110:], qpcLogPageSize.get(x), qpcPageOffset.get(x)); st != ok {
 		return st

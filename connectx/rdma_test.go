@@ -222,7 +222,14 @@ func TestReceiveTooShort(t *testing.T) {
 }
 
 func TestDatagram(t *testing.T) {
+	for _, vlan := range []uint16{0, 7} {
+		testDatagram(t, vlan)
+	}
+}
+
+func testDatagram(t *testing.T, vlan uint16) {
 	_, g := newLab(t, 2, NIC{}, nil)
+	g[0].vlan, g[1].vlan = vlan, vlan
 	qa, qb := pair(g[0], g[1], serviceUD, nil)
 	at, to := g[0].alloc(4096), g[1].alloc(4096)
 	ka, kb := g[0].key(at, 4096, g[0].pd, allRights...), g[1].key(to, 4096, g[1].pd, allRights...)
@@ -241,7 +248,8 @@ func TestDatagram(t *testing.T) {
 		t.Fatalf("completion %x", e)
 	}
 	e := qb.cq.wait()
-	if e[63]>>4 != cqeSend || be.Uint32(e[44:]) != 45 || be.Uint32(e[24:]) != qa.num|1<<28|2<<24 {
+	if e[63]>>4 != cqeSend || be.Uint32(e[44:]) != 45 || be.Uint32(e[24:]) != qa.num|1<<28|2<<24 ||
+		be.Uint16(e[30:])&0xfff != vlan || e[29]&1 != 0 != (vlan != 0) {
 		t.Errorf("completion %x", e)
 	}
 	if got := string(g[1].mem[to+40 : to+45]); got != "hello" || g[1].mem[to+20] != 0x45 {
@@ -726,5 +734,20 @@ func TestResetsOfTheFirmware(t *testing.T) {
 	p.SetFault(Healthy)
 	if s := p.Status(); s.Driver || !s.Up {
 		t.Errorf("back on the bus: %+v", s)
+	}
+}
+
+// A QP whose packets nobody carries is refused, and not one whose requests end well without a trace.
+func TestServicesThatAreNotCarriedAreRefused(t *testing.T) {
+	_, g := newLab(t, 1, NIC{}, nil)
+	for service, want := range map[uint64]status{serviceRC: ok, serviceUMR: ok, 3: badParam, 5: badParam, 9: badParam} {
+		in := make([]byte, 0x110+8)
+		be.PutUint16(in, opCreateQP)
+		putAll(in[0x18:], map[bits]uint64{qpcSt: service, qpcPd: uint64(g[0].pd), qpcLogSqSize: 5, qpcLogRqSize: 4,
+			qpcLogRqStride: 1, qpcDbrAddr: g[0].alloc(8)})
+		g[0].pages(in[0x110:], g[0].alloc(pageSize), 1)
+		if st, _ := g[0].command(in, 16); st != want {
+			t.Errorf("service %d: status %#x, want %#x", service, st, want)
+		}
 	}
 }

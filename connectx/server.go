@@ -82,7 +82,10 @@ type NIC struct {
 }
 
 // Cable is the cable of a port with virtual functions.
-type Cable struct{ tx, rx roce.Line }
+type Cable struct {
+	tx, rx roce.Line
+	dark   atomic.Bool // the link of the port is down
+}
 
 func (c *Cable) sending() *roce.Line {
 	if c == nil {

@@ -27,6 +27,40 @@ func virtual(t *testing.T, rate int64) (*Server, *Firmware, []*guest) {
 	return s, f, g
 }
 
+func TestTheLinkOfAPortReachesItsVirtualFunctions(t *testing.T) {
+	_, _, g := virtual(t, 0)
+	ups := func(what string, want ...bool) {
+		t.Helper()
+		for i, w := range want {
+			for end := time.Now().Add(5 * time.Second); g[i].p.Status().Up != w; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%s: the link of function %d is up: %v", what, i, !w)
+				}
+			}
+		}
+	}
+	p, vf := g[0].p, g[1].p
+	p.SetLink(false)
+	ups("the cable is out", false, false, false, true)
+	vf.SetFault(Unplugged)
+	p.SetLink(true)
+	ups("a virtual function alone has a fault", true, false, true, true)
+	vf.SetFault(Healthy)
+	p.SetFault(Unplugged)
+	ups("a fault of the port", false, false, false, true)
+	p.SetFault(FatalError)
+	p.ResetFunction()
+	ups("a reset ends it", true, true, true, true)
+	p.lock()
+	p.AdminDown = true
+	p.linkChanged(true)
+	p.unlock()
+	ups("the driver of the physical function does not want it", false, true, true, true)
+	if n := vf.Status().LinkDowns; n < 2 {
+		t.Errorf("a virtual function lost its link %d times", n)
+	}
+}
+
 func TestVirtualFunctionsAreThereAsTheFirmwareSays(t *testing.T) {
 	_, _, g := virtual(t, 0)
 	w := []tool{{t, g[0].f}, {t, g[1].f}, {t, g[2].f}}

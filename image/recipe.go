@@ -95,7 +95,7 @@ func nodeRecipe(release, kernel, kernelDigest string) Recipe {
 		Links: []Link{{Path: "usr/lib/libpsm_infinipath.so.1", Target: "usr/lib/libpsm1/libpsm_infinipath.so.1.*"}},
 		Modules: []string{"virtio_pci", "virtio_console", "virtio_net", "virtio_rng", "rdma_rxe", "ib_uverbs",
 			"rdma_ucm"},
-		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet"},
+		Optional: []string{"crc32_generic", "crc32-pclmul", "ib_umad", "af_packet", "8021q"},
 		// NICs that people pass through: those with RDMA, and those of common boards. Together 12 MB, packed 4.
 		Drivers: []string{
 			"bnxt_en", "bnxt_re", "e1000e", "i40e", "iavf", "ice", "igb", "igbvf", "igc", "irdma", "ixgbe", "ixgbevf",
