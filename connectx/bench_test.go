@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -64,8 +65,9 @@ func BenchmarkWrite(b *testing.B) {
 			if nic.RateBits > 0 {
 				name += "-paced"
 			}
-			b.Run(name, func(b *testing.B) { benchmarkWrite(b, n, nic) })
+			b.Run(name, func(b *testing.B) { benchmarkWrite(b, n, nic, 1) })
 		}
+		b.Run(fmt.Sprintf("%d-list", n), func(b *testing.B) { benchmarkWrite(b, n, NIC{}, 16) })
 		b.Run(fmt.Sprintf("%d-memcpy", n), func(b *testing.B) {
 			from, to := bytes.Repeat([]byte{1}, int(n)), make([]byte, n)
 			b.SetBytes(int64(n))
@@ -76,23 +78,29 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-func benchmarkWrite(b *testing.B, n uint32, nic NIC) {
+func benchmarkWrite(b *testing.B, n uint32, nic NIC, list int) {
 	_, g := newLab(b, 2, nic, nil)
 	qa, _ := pair(g[0], g[1], serviceRC, nil)
 	at, to := g[0].alloc(uint64(n)), g[1].alloc(uint64(n))
 	w := testWQE{op: wqeWrite, segs: [][]byte{
 		remoteSeg(to, g[1].key(to, uint64(n), g[1].pd, allRights...)),
 		dataSeg(at, g[0].key(at, uint64(n), g[0].pd, allRights...), n)}}
-	b.SetBytes(int64(n))
+	ws := slices.Repeat([]testWQE{w}, list)
+	b.SetBytes(int64(n) * int64(list))
 	b.ReportAllocs()
+	cpu := cpuTime(b)
 	for b.Loop() {
-		qa.send(w)
-		for end := time.Now().Add(time.Second); qa.cq.poll() == nil; {
-			if time.Now().After(end) {
+		qa.send(ws...)
+		end := time.Now().Add(time.Second)
+		for i := 0; i < list; {
+			if qa.cq.poll() != nil {
+				i++
+			} else if time.Now().After(end) {
 				b.Fatal("no completion within a second")
 			}
 		}
 	}
+	b.ReportMetric(float64(cpuTime(b)-cpu)/float64(b.N*list), "cpu-ns/message")
 }
 
 // benchmarkFrames sends WRITEs as frames through the lab's switch. A link that they do not pass is impaired.

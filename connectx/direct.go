@@ -36,6 +36,12 @@ func (p *Port) runSend(q *queue) {
 	case q.State != roce.ReadyToSend:
 		return
 	}
+	var peer *Port // that the requests go to, locked until all are done; p itself, if it is that
+	defer func() {
+		if peer != nil && peer != p {
+			p.unlockPeer(peer)
+		}
+	}()
 	for n, bytes := 0, uint64(0); ; n++ {
 		if n == sendBatch || bytes > sendBytes {
 			p.wait(q, p.s.now())
@@ -45,7 +51,7 @@ func (p *Port) runSend(q *queue) {
 			p.ring(q)
 			return
 		}
-		end, k := p.sendOne(q)
+		end, k := p.sendOne(q, &peer)
 		if bytes += k; end == viaWire {
 			p.ring(q)
 		}
@@ -76,8 +82,10 @@ func (p *Port) onWire(q *queue) bool {
 // lock may have meant to release our own (lockPeer): then the queue, its state and the WQE are read again before
 // anything is done with them.
 //
+// to is nil before the first request of a batch. While a peer is locked its address cannot go.
+//
 // Whatever would fail goes by the wire, which knows the retries, errors and state changes that follow.
-func (p *Port) sendOne(q *queue) (end int, n uint64) {
+func (p *Port) sendOne(q *queue, to **Port) (end int, n uint64) {
 	w, blocks, found := p.nextWQE(q)
 	if !found {
 		return waits, 0
@@ -89,14 +97,16 @@ func (p *Port) sendOne(q *queue) (end int, n uint64) {
 		p.completion(q, &roce.Completion{ID: wr.ID, Op: wr.Op, Status: wr.Fail})
 		return sent, 0
 	}
-	peer := p.s.lookup(p.nic.Network, gidKey{q.attr.Path.Dst, q.attr.Path.DstMAC})
+	peer, had := *to, *to != nil
+	if !had {
+		peer = p.s.lookup(p.nic.Network, gidKey{q.attr.Path.Dst, q.attr.Path.DstMAC})
+	}
 	if wr.Fail != 0 || wr.Op == roce.WRLocalInv || wr.Op == roce.WRNop || peer == nil {
 		return viaWire, 0
 	}
-	if peer != p {
-		kept := p.lockPeer(peer)
-		defer p.unlockPeer(peer)
-		if !kept {
+	*to = peer
+	if !had && peer != p {
+		if !p.lockPeer(peer) {
 			// The queue may have run, failed or gone in between.
 			_, late := p.waiting[q]
 			if p.Queues[q.Num] != q || late || q.State != roce.ReadyToSend || p.onWire(q) {
@@ -161,7 +171,7 @@ func (m *message) run() int {
 	if !m.promising() {
 		return viaWire
 	}
-	if at := m.pace(); at > p.s.now() {
+	if at := m.pace(); at > 0 && at > p.s.now() {
 		p.wait(q, at)
 		return waits
 	}
