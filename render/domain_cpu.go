@@ -136,6 +136,17 @@ func (m *machine) features(n *plan.Node, why reasons) *libvirtxml.DomainFeatureL
 	if m.in.Emulated { // the rest is KVM's
 		return f
 	}
+	// QEMU 11.1.3's VMRUN leaves the vector of an interrupt that it injects in the CPU's exception_index. Whatever
+	// then makes that CPU leave its loop before the guest's next exit, as each change of the host's memory map does,
+	// delivers the interrupt a second time, although interrupts are disabled: the guest's handler waits for a lock
+	// that the first one holds. An end of interrupt that is a write to the APIC is an exit, and comes before the
+	// handlers of timers and IPIs take locks. With KVM's paravirtual one, a bit in memory, the first exit may come
+	// after all of the handler.
+	if m.host.System.Vendor == topology.VendorEmulated {
+		f.APIC.EOI = off.State
+		why.add("features/apic", "the QEMU of an emulated host may deliver an interrupt twice until the guest's next "+
+			"exit: the end of each interrupt is to be one, so that no lock is held yet")
+	}
 	if !n.Unpinned {
 		f.KVM = &libvirtxml.DomainFeatureKVM{HintDedicated: on, PollControl: on}
 		why.add("features/kvm", "each virtual CPU has a CPU of its own: the guest need not yield spinlocks to others "+

@@ -302,3 +302,25 @@ func checkDevices(t *testing.T, n *plan.Node, got []devicePlacement) {
 		t.Errorf("%d functions in the domain, %d in the plan", len(got), count)
 	}
 }
+
+// A guest of an emulated host says by an exit that it has got an interrupt, and one of a real host by a bit in memory.
+func TestGuestsOfEmulatedHostsExitAtTheEndOfInterrupts(t *testing.T) {
+	for vendor, want := range map[string]string{topology.VendorEmulated: "off", "Supermicro": ""} {
+		in := epycPair(t)
+		host := *in.Host
+		host.System.Vendor, in.Host = vendor, &host
+		artefacts, err := Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, a := range artefacts {
+			var d libvirtxml.Domain
+			if err := d.Unmarshal(string(a.Data)); err != nil {
+				t.Fatal(err)
+			}
+			if got := d.Features.APIC.EOI; got != want {
+				t.Errorf("%s on a host of %s: eoi='%s', want '%s'", a.Path, vendor, got, want)
+			}
+		}
+	}
+}
