@@ -107,7 +107,7 @@ func (a *nodeAdapter) message(at float64, text string) {
 	text = string([]rune(text)[:min(len([]rune(text)), maxMessage)])
 	switch {
 	case has("firmware version:"), has("health recovery succeeded"):
-		a.bus, a.fatal, a.syndrome, a.gaveUp, a.timeout = "", "", "", "", ""
+		a.bus, a.fatal, a.syndrome, a.gaveUp, a.timeout, a.unplugged = "", "", "", "", "", ""
 	case has("PCI slot is unavailable"):
 		a.bus = text
 	case has("Fatal error ") && has(" detected"), has("device's health compromised"):
@@ -183,10 +183,17 @@ type adapterState struct {
 
 // said is what the node says of a fault. Where the emulation is there to ask, it knows whether what was is over.
 func (s *adapterState) said(c *adapterCheck) string {
-	if s.seen == nil {
+	if s.seen == nil || c.id == IDAdapterLink && s.flaps() { // which is down now and then
 		return ""
 	}
 	return s.seen.says(c.id, s.emulated == nil || !c.holds(s.emulated))
+}
+
+func (s *adapterState) flaps() bool {
+	if a := s.emulated; a != nil {
+		return a.Fault == FaultFlap || a.Flaps
+	}
+	return s.seen.says(IDAdapterFlaps, true) != ""
 }
 
 // seenAdapters joins what the emulation and the nodes say. Of a node with cards of a host only

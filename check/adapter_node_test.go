@@ -46,6 +46,10 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 			"/sys/class/net/eth0/carrier: 0"},
 		{"set down in the node", strings.Replace(healthyAdapter, "0x1003 1", "0x1002 -", 1), "", "", ""},
 		{"flaps", downs(850, 870, 890), IDAdapterFlaps, "", "Link down 3 times within 50 s"},
+		{"flaps and is down now", strings.Replace(downs(850, 870, 890), "0x1003 1", "0x1003 0", 1), IDAdapterFlaps,
+			IDAdapterLink, ""},
+		{"unplugged before the driver was loaded anew", strings.Replace(recorded("cable"), "eth0 0x1003 0", "eth0 0x1003 1",
+			1) + "[  725.6] mlx5_core 0000:01:00.0: firmware version: 14.32.1010\n", "", "", ""},
 		{"goes down seldom", downs(800, 870, 890), "", "", ""},
 		{"another function", strings.ReplaceAll(recorded("fatal"), "01:00.0: ", "02:00.0: "), "", "", ""},
 	} {

@@ -54,6 +54,7 @@ func TestFaultsOfAdapters(t *testing.T) {
 		{"cable", func(a *Adapter) { a.Fault, a.LinkUp = FaultCable, false }, IDAdapterCable, false},
 		{"link", func(a *Adapter) { a.Fault, a.LinkUp = FaultLink, false }, IDAdapterLink, false},
 		{"flaps", func(a *Adapter) { a.Fault = FaultFlap }, IDAdapterFlaps, false},
+		{"flaps and is down now", func(a *Adapter) { a.Fault, a.LinkUp = FaultFlap, false }, IDAdapterFlaps, false},
 		{"flapped of itself", func(a *Adapter) { a.Flaps, a.LinkDowns = true, 3 }, IDAdapterFlaps, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
