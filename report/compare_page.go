@@ -58,10 +58,7 @@ func ComparePage(w io.Writer, a, b Data) error {
 	if err != nil {
 		return err
 	}
-	if err := show.Execute(w, compareTemplate(), p); err != nil {
-		return fmt.Errorf("write the comparison of lab %q with lab %q: %w", a.Lab, b.Lab, err)
-	}
-	return nil
+	return show.Wrapf(show.Execute(w, compareTemplate(), p), "write the comparison of lab %q with lab %q", a.Lab, b.Lab)
 }
 
 // newComparePage decides what the page shows. The CSV is of the data as they came, because programs read it; all that
@@ -238,8 +235,5 @@ func CompareCSV(w io.Writer, c Comparison) error {
 			strconv.Itoa(f.CountA), optional(f.B), strconv.Itoa(f.CountB), optional(f.Ratio), optional(f.Change),
 			f.Problem})
 	}
-	if err := csv.NewWriter(w).WriteAll(records); err != nil {
-		return fmt.Errorf("write a comparison as CSV: %w", err)
-	}
-	return nil
+	return show.Wrapf(csv.NewWriter(w).WriteAll(records), "write a comparison as CSV")
 }

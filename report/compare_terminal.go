@@ -48,10 +48,7 @@ func CompareTerminal(w io.Writer, a, b Data, o TerminalOptions) error {
 	if len(c.Figures) == 0 {
 		t.Line("Neither has a figure.")
 	}
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print the comparison of lab %q with lab %q: %w", a.Lab, b.Lab, err)
-	}
-	return nil
+	return show.Wrapf(t.Flush(), "print the comparison of lab %q with lab %q", a.Lab, b.Lab)
 }
 
 // asciiDash is for terminals, where figures have no signs beyond ASCII.

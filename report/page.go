@@ -48,10 +48,7 @@ func parsePage() *template.Template {
 // Its content security policy lets the browser load nothing at all, and apply and run only what is
 // in it. Without scripts all is there but sorting and the download.
 func Page(w io.Writer, d Data) error {
-	if err := show.Execute(w, pageTemplate(), newPage(d)); err != nil {
-		return fmt.Errorf("write the report of lab %q: %w", d.Lab, err)
-	}
-	return nil
+	return show.Wrapf(show.Execute(w, pageTemplate(), newPage(d)), "write the report of lab %q", d.Lab)
 }
 
 // Parts are what a page shows of the lab itself, without figures: for pages that show figures in other ways.

@@ -37,10 +37,7 @@ func CSV(w io.Writer, d Data) error {
 			strconv.FormatBool(s.Derived), number(s.Iterations), s.Tool, s.Version, s.Placement, s.Accelerator,
 			strconv.FormatBool(s.Emulated), s.Command, s.ServerCommand, s.Error})
 	}
-	if err := csv.NewWriter(w).WriteAll(records); err != nil {
-		return fmt.Errorf("write the report of lab %q as CSV: %w", d.Lab, err)
-	}
-	return nil
+	return show.Wrapf(csv.NewWriter(w).WriteAll(records), "write the report of lab %q as CSV", d.Lab)
 }
 
 // Markdown writes the report for a page of a repository: what the page says in words, and its tables.
@@ -102,10 +99,7 @@ func Markdown(w io.Writer, d Data) error {
 			fmt.Fprintln(m)
 		}
 	}
-	if err := m.Flush(); err != nil {
-		return fmt.Errorf("write the report of lab %q as Markdown: %w", d.Lab, err)
-	}
-	return nil
+	return show.Wrapf(m.Flush(), "write the report of lab %q as Markdown", d.Lab)
 }
 
 // plain is the table as texts.

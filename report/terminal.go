@@ -56,10 +56,7 @@ func Terminal(w io.Writer, d Data, o TerminalOptions) error {
 	t.beside(d)
 	t.failed()
 	t.findings(d.Findings)
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print the results of lab %q: %w", d.Lab, err)
-	}
-	return nil
+	return show.Wrapf(t.Flush(), "print the results of lab %q", d.Lab)
 }
 
 // A terminal is where Terminal prints.

@@ -1,7 +1,6 @@
 package hostview
 
 import (
-	"fmt"
 	"io"
 
 	"github.com/rackless/rackless/finding"
@@ -111,8 +110,5 @@ func (d *Document) WriteJSON(w io.Writer, indent bool) error {
 func (d *Document) WriteYAML(w io.Writer) error { return d.written(show.Encode(w, show.YAML, d)) }
 
 func (d *Document) written(err error) error {
-	if err != nil {
-		return fmt.Errorf("write host %q: %w", d.Provenance.Name, err)
-	}
-	return nil
+	return show.Wrapf(err, "write host %q", d.Provenance.Name)
 }

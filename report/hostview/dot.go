@@ -5,6 +5,8 @@ import (
 	"io"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/report/show"
 )
 
 // WriteDOT writes the machine as a graph for Graphviz: packages, NUMA nodes and root complexes as
@@ -34,10 +36,8 @@ func (d *Document) WriteDOT(w io.Writer) error {
 	g.nvlinks(s.NVLink)
 	g.depth--
 	g.line("}")
-	if _, err := io.WriteString(w, g.String()); err != nil {
-		return fmt.Errorf("write host %q as a graph: %w", d.Provenance.Name, err)
-	}
-	return nil
+	_, err := io.WriteString(w, g.String())
+	return show.Wrapf(err, "write host %q as a graph", d.Provenance.Name)
 }
 
 // dotColors are the fills of devices: light ones of the palette, on which black text can be read.

@@ -36,10 +36,8 @@ func (d *Document) WriteMatrix(w io.Writer) error {
 	v := newView(d)
 	// Lists of CPUs are never shortened here: programs read them.
 	lines := append(matrixLines(v.matrix(), 1<<20), v.legendLines()...)
-	if _, err := io.WriteString(w, strings.Join(lines, "\n")+"\n"); err != nil {
-		return fmt.Errorf("write the matrix of host %q: %w", d.Provenance.Name, err)
-	}
-	return nil
+	_, err := io.WriteString(w, strings.Join(lines, "\n")+"\n")
+	return show.Wrapf(err, "write the matrix of host %q", d.Provenance.Name)
 }
 
 // A matrixRow is a device in the matrix.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	_ "embed" // for the template and the style sheet
-	"fmt"
 	"html/template"
 	"io"
 	"slices"
@@ -51,10 +50,7 @@ func (d *Document) WritePage(w io.Writer) error {
 	if d.Placement != nil {
 		p = (*view).placementPage
 	}
-	if err := show.Execute(w, pageTemplate(), p(v)); err != nil {
-		return fmt.Errorf("write the page of host %q: %w", d.Provenance.Name, err)
-	}
-	return nil
+	return show.Wrapf(show.Execute(w, pageTemplate(), p(v)), "write the page of host %q", d.Provenance.Name)
 }
 
 // page is what the template prints. Everything that needs a decision is decided here, so that the

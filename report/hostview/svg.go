@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/rackless/rackless/report/show"
 )
 
 // MaxWidth is the width of the picture that WriteSVG draws, at most, in pixels.
@@ -23,10 +25,8 @@ func (d *Document) WriteSVG(w io.Writer) error {
 	s := newScene(v)
 	s.collapse()
 	wideSheet.layout(v, s).svg(&b, v, "host", "", pictureCSS)
-	if _, err := w.Write(b.Bytes()); err != nil {
-		return fmt.Errorf("draw host %q: %w", d.Provenance.Name, err)
-	}
-	return nil
+	_, err := w.Write(b.Bytes())
+	return show.Wrapf(err, "draw host %q", d.Provenance.Name)
 }
 
 // describe is the picture in one sentence, for those who cannot see it.

@@ -73,10 +73,7 @@ func (d *Document) WriteTable(w io.Writer, o TableOptions) error {
 	t.findings(v.Findings)
 	t.sourced(v)
 	t.unread(v)
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print host %q: %w", d.Provenance.Name, err)
-	}
-	return nil
+	return show.Wrapf(t.Flush(), "print host %q", d.Provenance.Name)
 }
 
 // A terminal is where WriteTable prints.

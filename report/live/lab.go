@@ -58,17 +58,11 @@ var chartBox = box{4, 16, 352, 64}
 func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 	ctx := r.Context()
 	labs, _, err := s.labs.get(ctx)
-	at := slices.IndexFunc(labs, func(l Lab) bool { return l.Name == r.PathValue("name") })
-	switch {
-	case at >= 0:
-	case err != nil:
-		failed(w, http.StatusServiceUnavailable, "Labs cannot be read", "", err)
-		return
-	default:
-		notFound(w)
+	found := pick(w, "Labs", labs, err, func(l *Lab) bool { return l.Name == r.PathValue("name") })
+	if found == nil {
 		return
 	}
-	l := s.labState(ctx, labs[at])
+	l := s.labState(ctx, *found)
 	results, _, resultsErr := s.results.get(ctx)
 	v, err := s.newLabPage(l, results)
 	if err != nil {

@@ -218,15 +218,25 @@ type progressView struct {
 	Err    string
 }
 
-// find returns the study of a name, as the list has it.
-func (s *server) find(r *http.Request) (*Study, error) {
-	all, _, err := s.studies.get(r.Context())
+// pick returns the one of a list that a request is for. Where there is none it answers, and returns nil: what could not
+// be read may be there.
+func pick[T any](w http.ResponseWriter, what string, all []T, err error, is func(*T) bool) *T {
 	for i := range all {
-		if all[i].Name == r.PathValue("name") {
-			return &all[i], nil
+		if is(&all[i]) {
+			return &all[i]
 		}
 	}
-	return nil, err
+	if err != nil {
+		failed(w, http.StatusServiceUnavailable, what+" cannot be read", "", err)
+	} else {
+		notFound(w)
+	}
+	return nil
+}
+
+// named finds the study of a request.
+func named(r *http.Request) func(*Study) bool {
+	return func(s *Study) bool { return s.Name == r.PathValue("name") }
 }
 
 // progress is the head of a study's page that was made when so many runs had ended.
@@ -239,13 +249,9 @@ func (s *server) progress(st *Study, since int) progressView {
 // study sends the page of a study as it is now, below its progress. A study of which nothing can be shown yet still has
 // the progress.
 func (s *server) study(w http.ResponseWriter, r *http.Request) {
-	st, err := s.find(r)
-	switch {
-	case err != nil:
-		failed(w, http.StatusServiceUnavailable, "Studies cannot be read", "", err)
-		return
-	case st == nil:
-		notFound(w)
+	all, _, err := s.studies.get(r.Context())
+	st := pick(w, "Studies", all, err, named(r))
+	if st == nil {
 		return
 	}
 	var page bytes.Buffer
@@ -287,17 +293,14 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 		notFound(w)
 		return
 	}
-	st, err := s.find(r)
-	var v progressView
-	switch {
-	case err != nil:
-		v.Source = fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)
-		v.Err = words.Printable(err.Error())
-	case st == nil:
-		notFound(w)
-		return
-	default:
+	all, _, err := s.studies.get(r.Context())
+	v := progressView{Source: fmt.Sprintf("/studies/%s/state?since=%d", url.PathEscape(r.PathValue("name")), since)}
+	if err != nil && !slices.ContainsFunc(all, func(x Study) bool { return named(r)(&x) }) {
+		v.Err = words.Printable(err.Error()) // in the head of a page that is open, which stays
+	} else if st := pick(w, "Studies", all, err, named(r)); st != nil {
 		v = s.progress(st, since)
+	} else {
+		return
 	}
 	write(w, http.StatusOK, kindHTML, render("nav", v))
 }
@@ -306,27 +309,21 @@ func (s *server) studyState(w http.ResponseWriter, r *http.Request) {
 // not ask for itself again.
 func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	all, _, err := s.results.get(r.Context())
-	at := slices.IndexFunc(all, func(x Result) bool {
+	found := pick(w, "Results", all, err, func(x *Result) bool {
 		return x.Lab == r.PathValue("lab") && x.Time == r.PathValue("time")
 	})
-	switch {
-	case at >= 0:
-	case err != nil:
-		failed(w, http.StatusServiceUnavailable, "Results cannot be read", "", err)
-		return
-	default:
-		notFound(w)
+	if found == nil {
 		return
 	}
 	var page bytes.Buffer
-	read := func(ctx context.Context) (report.Data, error) { return s.src.Result(ctx, all[at]) }
+	read := func(ctx context.Context) (report.Data, error) { return s.src.Result(ctx, *found) }
 	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: read}
 	data, _, err := once.get(r.Context())
 	if err == nil {
 		err = report.Page(&page, data)
 	}
 	if err != nil {
-		title := fmt.Sprintf("Result %s of lab %s", all[at].Time, all[at].Lab)
+		title := fmt.Sprintf("Result %s of lab %s", found.Time, found.Lab)
 		failed(w, http.StatusInternalServerError, title, "It cannot be read.", err)
 		return
 	}

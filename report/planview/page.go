@@ -22,10 +22,7 @@ type page struct{ *show.Terminal }
 func newPage(w io.Writer, o Options) page { return page{show.NewTerminal(w, o.Width, 100, false)} }
 
 func (p page) flush() error {
-	if err := p.Flush(); err != nil {
-		return fmt.Errorf("print plan: %w", err)
-	}
-	return nil
+	return show.Wrapf(p.Flush(), "print plan")
 }
 
 // wrap prints text folded to the width: the first line behind first, the others behind as many spaces

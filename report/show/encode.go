@@ -45,7 +45,7 @@ func encode(w io.Writer, form string, v any, indent string) error {
 	if form == YAML {
 		var err error
 		if out, err = toYAML(out); err != nil {
-			return fmt.Errorf("print as YAML: %w", err)
+			return Wrapf(err, "print as YAML")
 		}
 	}
 	_, err := w.Write(out)
@@ -60,4 +60,13 @@ func toYAML(text []byte) ([]byte, error) {
 		return nil, err
 	}
 	return yaml.MarshalWithOptions(v, yaml.IndentSequence(true))
+}
+
+// Wrapf puts what was being done before an error, as fmt.Errorf does. No error stays none, so that the last step of an
+// output, which is the one that can fail, needs no branch.
+func Wrapf(err error, format string, args ...any) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf(format+": %w", append(args, err)...)
 }

@@ -3,7 +3,6 @@ package studyview
 import (
 	"encoding/csv"
 	"encoding/json"
-	"fmt"
 	"io"
 	"math"
 	"strconv"
@@ -57,10 +56,7 @@ func CSV(w io.Writer, d *Document) error {
 		}
 	}
 	out.Flush()
-	if err := out.Error(); err != nil {
-		return fmt.Errorf("write study %q as CSV: %w", d.Data.Spec.Name, err)
-	}
-	return nil
+	return show.Wrapf(out.Error(), "write study %q as CSV", d.Data.Spec.Name)
 }
 
 // finite reports whether a value is a number: an analysis of too few runs has NaN and infinite ends.
@@ -138,8 +134,5 @@ func Encode(w io.Writer, form string, d *Document) error {
 		}
 		out.Runs = append(out.Runs, x)
 	}
-	if err := show.Encode(w, form, out); err != nil {
-		return fmt.Errorf("write study %q: %w", d.Data.Spec.Name, err)
-	}
-	return nil
+	return show.Wrapf(show.Encode(w, form, out), "write study %q", d.Data.Spec.Name)
 }

@@ -19,10 +19,7 @@ func Markdown(w io.Writer, d *Document) error {
 	}
 	m := &markdown{show.NewMarkdownWriter(w), v}
 	m.write()
-	if err := m.Flush(); err != nil {
-		return fmt.Errorf("write study %q as Markdown: %w", v.Result.Study, err)
-	}
-	return nil
+	return show.Wrapf(m.Flush(), "write study %q as Markdown", v.Result.Study)
 }
 
 // A markdown is where Markdown prints.

@@ -63,10 +63,7 @@ func Page(w io.Writer, d *Document) error {
 	if err != nil {
 		return err
 	}
-	if err := show.Execute(w, pageTemplate(), p); err != nil {
-		return fmt.Errorf("write the page of study %q: %w", v.Result.Study, err)
-	}
-	return nil
+	return show.Wrapf(show.Execute(w, pageTemplate(), p), "write the page of study %q", v.Result.Study)
 }
 
 // page is what the template prints. Everything that needs a decision is decided here, so that the

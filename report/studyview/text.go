@@ -22,10 +22,7 @@ func Text(w io.Writer, d *Document, o Options) error {
 	}
 	t := &terminal{show.NewTerminal(w, o.Width, 100, o.Color), v}
 	t.write()
-	if err := t.Flush(); err != nil {
-		return fmt.Errorf("print study %q: %w", v.Result.Study, err)
-	}
-	return nil
+	return show.Wrapf(t.Flush(), "print study %q", v.Result.Study)
 }
 
 // A terminal is where Text prints.
