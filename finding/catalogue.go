@@ -28,17 +28,19 @@ const (
 // heading: the title, a paragraph with name, severity and summary, then [readFrom], [means], [fix]
 // and [sources]. Texts are Markdown.
 type Check struct {
-	ID    string // "RL" and three digits; never used again for anything else
-	Group Group
-	Name  string // of checks of verify, by which they are also called: "link-mtu"; empty in Inspect
-	Title string // what a finding says, in a few words; of a check of verify, what is checked
+	ID    string `json:"id"` // "RL" and three digits; never used again for anything else
+	Group Group  `json:"group"`
+	// of checks of verify, by which they are also called: "link-mtu"; empty in Inspect
+	Name  string `json:"name,omitempty"`
+	Title string `json:"title"` // what a finding says, in a few words; of a check of verify, what is checked
 	// Severities are those that its findings can have, the worst first.
-	Severities []Severity
-	Summary    string // when it is found; of a check of verify, when it holds
-	Reads      string // list of files, below the root of the machine, and commands
-	Means      string // what it means, and how it is told from what looks alike
-	Fix        string // how to fix it
-	Sources    string // list of reports by users, "[owner/repository#number](URL)", and names of documents
+	Severities []Severity `json:"severities"`
+	Summary    string     `json:"summary"` // when it is found; of a check of verify, when it holds
+	Reads      string     `json:"reads"`   // list of files, below the root of the machine, and commands
+	Means      string     `json:"means"`   // what it means, and how it is told from what looks alike
+	Fix        string     `json:"fix"`     // how to fix it
+	// list of reports by users, "[owner/repository#number](URL)", and names of documents
+	Sources string `json:"sources"`
 }
 
 // Headings of the file of a check, in their order.

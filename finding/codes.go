@@ -28,15 +28,15 @@ const (
 
 // A Code is an error code that RDMA programs, drivers or cards print, with what is known of it.
 type Code struct {
-	Kind    string // CompletionStatus and so on
-	Number  int
-	Digits  string // Number as it is usually printed, such as 12 or 0x51
-	Name    string // the constant, such as IBV_WC_RETRY_EXC_ERR
-	Short   string // a few words, such as "transport retry counter exceeded"
-	Also    string // other words for it, with " / " between them
-	Meaning string // sentences
-	LookAt  string // where the cause is found; "" where there is nothing to look at
-	Source  string // of the whole kind
+	Kind    string `json:"kind"` // CompletionStatus and so on
+	Number  int    `json:"number"`
+	Digits  string `json:"digits"`            // Number as it is usually printed, such as 12 or 0x51
+	Name    string `json:"name"`              // the constant, such as IBV_WC_RETRY_EXC_ERR
+	Short   string `json:"short"`             // a few words, such as "transport retry counter exceeded"
+	Also    string `json:"also,omitempty"`    // other words for it, with " / " between them
+	Meaning string `json:"meaning"`           // sentences
+	LookAt  string `json:"look_at,omitempty"` // where the cause is found; "" where there is nothing to look at
+	Source  string `json:"source"`            // of the whole kind
 }
 
 // codes reads the page: a section a kind, with its source and a table.

@@ -12,9 +12,16 @@ import (
 	"github.com/rackless/rackless/report/show"
 )
 
+// An explanation is what explain prints for programs.
+type explanation struct {
+	Checks []finding.Check `json:"checks"`
+	Codes  []finding.Code  `json:"codes"`
+}
+
 // newExplainCmd makes rackless explain. The texts are in the binary: machines with a fault may have no network.
 func newExplainCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	var format string
+	cmd := &cobra.Command{
 		Use:   "explain [RL###|NAME|ERROR]...",
 		Short: "Explain a finding of inspect, a check of verify or an error code of RDMA, PCIe or GPUs",
 		Long: `Prints the full text of findings and checks: what is read, what it means, what it costs and how to
@@ -46,8 +53,7 @@ too; all codes in it are explained.`,
 				for _, c := range finding.Catalogue() {
 					g.Add(c.ID, string(c.Severities[0]), c.Name, c.Title)
 				}
-				_, err := fmt.Fprint(a.out, g)
-				return err
+				return a.print(format, explanation{Checks: finding.Catalogue(), Codes: []finding.Code{}}, g)
 			}
 			known := func(id string) bool {
 				_, ok := finding.Find(id)
@@ -59,26 +65,27 @@ too; all codes in it are explained.`,
 				args = []string{all}
 			}
 			// What is a finding is not looked up as a code: RL numbers have digits, as codes do.
-			for i, id := range args {
-				var texts []string
+			out := explanation{Checks: []finding.Check{}, Codes: []finding.Code{}}
+			var texts []string
+			for _, id := range args {
+				codes := finding.Codes(id)
 				if c, ok := finding.Find(id); ok {
-					texts = append(texts, c.Text())
-				} else {
-					for _, c := range finding.Codes(id) {
-						texts = append(texts, c.Text())
-					}
+					out.Checks, texts = append(out.Checks, c), append(texts, c.Text())
+					continue
 				}
-				if len(texts) == 0 {
+				out.Codes = append(out.Codes, codes...)
+				for _, c := range codes {
+					texts = append(texts, c.Text())
+				}
+				if len(codes) == 0 {
 					return cli.Usage(fmt.Errorf("%q is no finding and no error code that is known; rackless "+
 						"explain lists "+
 						"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id))
 				}
-				if i > 0 {
-					fmt.Fprintln(a.out)
-				}
-				fmt.Fprint(a.out, strings.Join(texts, "\n"))
 			}
-			return nil
+			return a.print(format, out, strings.Join(texts, "\n"))
 		},
 	}
+	outputFlag(cmd, &format)
+	return cmd
 }

@@ -100,12 +100,13 @@ var otherNames = map[string][]string{
 	"cp":      {"copy", "scp"},
 	"doctor":  {"check", "preflight"},
 	"down":    {"delete", "destroy", "kill", "rm", "stop"},
-	"exec":    {"attach", "run", "sh", "shell"},
+	"exec":    {"attach", "run", "sh", "shell", "ssh"},
 	"fabric":  {"link", "links", "network", "tc"},
-	"inspect": {"graph", "lstopo", "show", "topo", "topology"},
-	"lab":     {"config", "validate"},
+	"inspect": {"describe", "graph", "lstopo", "show", "topo", "topology"},
+	"lab":     {"config", "lint", "validate"},
 	"ls":      {"get", "inventory", "nodes", "ps", "stat", "status"},
 	"up":      {"apply", "create", "deploy", "launch", "start"},
+	"ui":      {"dashboard", "top", "web"},
 	"verify":  {"test"},
 }
 
