@@ -56,6 +56,18 @@ func Full(name string) *Kind {
 		}}
 }
 
+// Named returns the image with a name of a lab file: that of small nodes, or of full ones.
+func Named(name string) (*Kind, error) {
+	if name == Node.name {
+		return Node, nil
+	}
+	k := Full(name)
+	if names := FullNames(); !slices.Contains(names, k.name) {
+		return nil, fmt.Errorf("no image %q: want %s or %s", name, Node.name, strings.Join(names, ", "))
+	}
+	return k, nil
+}
+
 // FullNames returns the names of all images of full nodes, in their canonical form.
 func FullNames() (names []string) {
 	for release := range fullReleases {

@@ -18,7 +18,13 @@ func TestNamesOfFullImages(t *testing.T) {
 			t.Errorf("%s is not in %q", want, FullNames())
 		}
 	}
+	if k, err := Named("builtin"); k != Node || err != nil {
+		t.Errorf("builtin is %v, %v", k, err)
+	}
 	for _, name := range []string{"ubuntu", "debian-12+x"} {
+		if _, err := Named(name); err == nil || !strings.Contains(err.Error(), "debian-12+mpi+slurm") {
+			t.Errorf("%s: %v", name, err)
+		}
 		if _, err := Full(name).CurrentRecipe(t.Context(), Options{}); err == nil {
 			t.Errorf("%s has a recipe", name)
 		}

@@ -60,7 +60,11 @@ const (
 // List reads the cache. It verifies every image, so it reads all of their bytes.
 func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	out := Listing{Cache: d.Cache, Images: []Item{}, Templates: []Template{}}
-	for _, k := range []*image.Kind{image.Node, image.QEMU} {
+	kinds := []*image.Kind{image.Node, image.QEMU}
+	for _, name := range image.FullNames() {
+		kinds = append(kinds, image.Full(name))
+	}
+	for _, k := range kinds {
 		if err := out.add(ctx, d, k); err != nil {
 			return out, err
 		}
@@ -100,7 +104,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 // add lists the images of a kind.
 func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
 	images, damaged, err := k.List(ctx, d.Images())
-	if err != nil {
+	if err != nil || len(images)+len(damaged) == 0 {
 		return err
 	}
 	// The key of the current recipe tells which image up would use, whether it is in the cache or not.

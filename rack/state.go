@@ -29,7 +29,7 @@ type State struct {
 	EmulatedHost bool        `json:"emulated_host,omitempty"`
 	QEMU         string      `json:"qemu"`
 	Image        string      `json:"image"`            // key
-	Images       []string    `json:"images,omitempty"` // keys of those of full nodes
+	Images       []string    `json:"images,omitempty"` // keys of others that nodes have
 	Kernel       string      `json:"kernel"`           // of the guests
 	Package      []string    `json:"packages"`
 	Daemon       *vm.Process `json:"daemon,omitempty"`

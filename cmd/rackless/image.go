@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
 )
@@ -70,19 +71,24 @@ type buildOutput struct {
 func newImageBuildCmd(a *app) *cobra.Command {
 	var format, kernel string
 	cmd := &cobra.Command{
-		Use:   "build",
-		Short: "Build the node image now, so that the first up is fast",
-		Long: `Builds the image that up would use, unless a complete one is in the cache. It downloads packages
-with apt-get and unpacks them without privileges: about 50 MB, a minute. It prints the key of the
-image.`,
+		Use:   "build [IMAGE]",
+		Short: "Build a node image now, so that the first up is fast",
+		Long: `Builds the image that up would use, unless a complete one is in the cache. IMAGE is as in the lab
+file: builtin, for which packages are downloaded and unpacked (about 50 MB, a minute), or that of
+full nodes, such as debian-12+mpi, which mmdebstrap installs in some minutes. It prints the key.`,
 		Example: `  rackless image build
+  rackless image build debian-12+slurm+mpi
   rackless image build --kernel /boot/vmlinuz-$(uname -r)`,
-		Args: cli.ExactArgs(0, "no argument"),
-		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
+		Args: cli.MaxArgs(1, "at most one image"),
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
+			k, err := image.Named(append(args, lab.DefaultImage)[0])
+			if err != nil {
+				return &cli.Error{Code: exitUsage, Err: err}
+			}
 			// Building takes a minute and downloads packages: without steps it would look hung.
 			p, end := a.progress()
 			p.Begin("image")
-			img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say,
+			img, err := k.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say,
 				Watch: p.Watch})
 			p.End(err)
 			end()

@@ -107,26 +107,8 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		return err
 	}
 	// What is wrong goes to standard error, so that the table stays one for other programs.
-	for _, l := range out.Labs {
-		if l.Switch == string(rack.SwitchDead) {
-			fmt.Fprintf(a.err, "lab %s: its switch is not running: rackless up with its lab file starts it again\n",
-				l.Name)
-		} else if !l.Ready {
-			fmt.Fprintf(a.err, "lab %s: not ready: up works on it, or was killed; rackless up with its lab file "+
-				"continues\n", l.Name)
-		}
-		for _, n := range l.Nodes {
-			switch {
-			case n.Error != "":
-				fmt.Fprintf(a.err, "%s/%s: %s\n", l.Name, n.Name, n.Error)
-			case n.State == string(rack.NoAdapter):
-				fmt.Fprintf(a.err, "%s/%s: it has lost its ConnectX, as the lab's daemon ended: rackless up with "+
-					"the lab's file starts it again\n", l.Name, n.Name)
-			case n.State == "dead":
-				fmt.Fprintf(a.err, "%s/%s: its process %d is gone: rackless up with the lab's file starts it again\n",
-					l.Name, n.Name, n.PID)
-			}
-		}
+	for _, line := range listview.Wrong(out.Labs) {
+		fmt.Fprintln(a.err, line)
 	}
 	return nil
 }

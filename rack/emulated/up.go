@@ -198,11 +198,12 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 		return err
 	}
 	u.qemu.Accel = s.Accel
-	s.QEMU, s.Image, s.Kernel, s.Package = e.Version, img.Key, img.KernelVer, img.Packages
+	first := u.images[u.Lab.Nodes[0].Image]
+	s.QEMU, s.Image, s.Kernel, s.Package = e.Version, first.Key, first.KernelVer, first.Packages
 	s.Images = nil
 	for _, n := range u.Lab.Nodes {
-		if full := u.images[n.Image]; n.Full() && !slices.Contains(s.Images, full.Key) {
-			s.Images = append(s.Images, full.Key)
+		if k := u.images[n.Image].Key; k != first.Key && !slices.Contains(s.Images, k) {
+			s.Images = append(s.Images, k)
 		}
 	}
 	p.Begin("template")

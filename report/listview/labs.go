@@ -1,6 +1,7 @@
 package listview
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -38,4 +39,31 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 		}
 	}
 	return g
+}
+
+// Wrong says what is wrong with labs and nodes, and what to do about it, a line for each.
+func Wrong(labs []rack.Description) (lines []string) {
+	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
+	for _, l := range labs {
+		if l.Switch == string(rack.SwitchDead) {
+			add("lab %s: its switch is not running: rackless up with its lab file starts it again",
+				l.Name)
+		} else if !l.Ready {
+			add("lab %s: not ready: up works on it, or was killed; rackless up with its lab file "+
+				"continues", l.Name)
+		}
+		for _, n := range l.Nodes {
+			switch {
+			case n.Error != "":
+				add("%s/%s: %s", l.Name, n.Name, n.Error)
+			case n.State == string(rack.NoAdapter):
+				add("%s/%s: it has lost its ConnectX, as the lab's daemon ended: rackless up with "+
+					"the lab's file starts it again", l.Name, n.Name)
+			case n.State == "dead":
+				add("%s/%s: its process %d is gone: rackless up with the lab's file starts it again",
+					l.Name, n.Name, n.PID)
+			}
+		}
+	}
+	return lines
 }

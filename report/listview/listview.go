@@ -3,6 +3,7 @@ package listview
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rackless/rackless/emulate"
@@ -58,6 +59,9 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 			mark = "*"
 		}
 		what := "image"
+		if strings.HasPrefix(i.Name, "debian-") { // of full nodes
+			what = i.Name
+		}
 		if i.QEMU != "" {
 			what = "QEMU " + i.QEMU
 		}

@@ -1,0 +1,31 @@
+package emulated
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/lab"
+)
+
+// Every image of full nodes that a lab file can name can be built, and has no more names than there.
+func TestImagesOfLabFilesCanBeBuilt(t *testing.T) {
+	var named []string
+	for _, release := range lab.FullReleases() {
+		for sets := range 1 << len(lab.PackageSets()) {
+			name := release
+			for i, set := range lab.PackageSets() {
+				if sets>>i&1 == 1 {
+					name += "+" + set
+				}
+			}
+			if _, err := lab.Parse("f", []byte("name: x\nnodes: {vm: {image: "+name+"}}\n")); err != nil {
+				t.Error(err)
+			}
+			named = append(named, name)
+		}
+	}
+	if slices.Sort(named); !slices.Equal(named, image.FullNames()) {
+		t.Errorf("lab files name %q, and %q can be built", named, image.FullNames())
+	}
+}
