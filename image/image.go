@@ -37,6 +37,16 @@ func (i *Image) InitramfsPath() string { return filepath.Join(i.Dir, i.Initramfs
 // DiskPath returns the absolute path of the disk. It must not be written to: see Disk.
 func (i *Image) DiskPath() string { return filepath.Join(i.Dir, i.Disk) }
 
+// DiskSum returns the SHA-256 of the disk, as it was built.
+func (i *Image) DiskSum() string {
+	for _, s := range i.Sums {
+		if s.Name == i.Disk {
+			return s.SHA256
+		}
+	}
+	return ""
+}
+
 // files are those that the image cannot do without.
 func (i *Image) files() []string {
 	var names []string

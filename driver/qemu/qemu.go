@@ -63,6 +63,10 @@ func (d *Driver) templateKey(s Spec) string {
 		m.disk = fileDisk
 	}
 	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
+	if img.IsFull() {
+		// The disk of the template lies on this very file: that of another build of the same recipe has other blocks.
+		parts = append(parts, img.DiskSum())
+	}
 	for _, n := range s.NICs {
 		if s.Adapters {
 			parts = append(parts, connectx.Shape(n.Model), fmt.Sprint(blocksFormat))
