@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // A Figure is one number that a tool printed, in the unit that this package reports its metric in.
@@ -120,4 +122,41 @@ func parseCount(field string) (int64, error) {
 		return 0, errors.New("not above zero")
 	}
 	return n, nil
+}
+
+// Tests are what an output says where a tool runs several tests in turn.
+type Tests struct {
+	Version string    // of the tool; "" where it does not tell
+	Started time.Time // zero where it does not tell
+	All     []Test    // in the order printed
+}
+
+// A Test is one of them.
+type Test struct {
+	Name    string // with what differs from the usual: "imb_allreduce/np8"
+	Figures []Figure
+	Err     error // why there are no figures, or not all
+}
+
+// of returns the test with a name, a new one where there is none yet.
+func (t *Tests) of(name string) *Test {
+	i := slices.IndexFunc(t.All, func(x Test) bool { return x.Name == name })
+	if i < 0 {
+		i = len(t.All)
+		t.All = append(t.All, Test{Name: name})
+	}
+	return &t.All[i]
+}
+
+// checked returns the tests where there are some, each with figures or an error.
+func (t *Tests) checked(tool string, output []byte) (Tests, error) {
+	if len(t.All) == 0 {
+		return Tests{}, BadOutput(tool, output, "there is no result")
+	}
+	for i := range t.All {
+		if x := &t.All[i]; x.Err == nil && len(x.Figures) == 0 {
+			x.Err = badResult(tool, "%s has no figure", x.Name)
+		}
+	}
+	return *t, nil
 }
