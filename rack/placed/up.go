@@ -211,10 +211,10 @@ const nodeLimit = 20 * time.Minute
 
 // restartAfter is when a guest of an emulated host that does not answer is started again: five times as long as guests
 // there take on a machine that does nothing else. One that takes far longer than another node of its lab stands still,
-// too (overdue). restarts is how often.
+// too (overdue). restarts is how often: what stands still in four boots has another reason.
 const (
 	restartAfter = 8 * time.Minute
-	restarts     = 6
+	restarts     = 3
 )
 
 // overdue reports whether a guest has been waited for too long, where another one, on the same busy machine, took that
@@ -223,10 +223,9 @@ func overdue(waited, other time.Duration) bool {
 	return waited > restartAfter || other > 0 && waited > 2*other+30*time.Second
 }
 
-// awaitAgent waits for the guest of a domain that was started. QEMU can lose interrupts of an
-// emulated host, and a guest under that host's KVM was seen to stand still in its boot
-// (docs/performance.md): it is started again, at once where its console says so. In QEMU 11.1.3 a timer interrupt was
-// seen to be delivered to such a guest with interrupts disabled, so that a CPU waited for a lock of its own.
+// awaitAgent waits for the guest of a domain that was started. A guest under an emulated host's KVM that gets an
+// interrupt twice can stand still in its boot (docs/emulate.md). Since its ends of interrupts are exits this is rare,
+// and not impossible: it is then started again, at once where its console says so.
 func (u *upRun) awaitAgent(ctx context.Context, node, domain string) (*guest.Agent, error) {
 	if !u.State.EmulatedHost || u.State.Accel != "kvm" {
 		return u.conn.AwaitAgent(ctx, domain)
