@@ -121,9 +121,10 @@ func sharedGroup(v *view, g *topology.IOMMUGroup, add func(finding.Finding)) {
 
 // listedGroups says what the groups show where the text tells little else of the devices: find or a script that walks
 // /sys/kernel/iommu_groups was run to see who shares one. On other machines each group speaks for itself, and virsh
-// was asked for one device.
+// was asked for one device, as lspci -s is. A list may have been cut: of others nothing is said.
 func listedGroups(v *view, add func(finding.Finding)) {
 	if v.fromFiles() || len(v.IOMMU.Groups) == 0 || strings.HasPrefix(v.Provenance.Tool, "virsh") ||
+		len(v.PCI) < 2 && !strings.Contains(v.Provenance.Tool, "IOMMU groups") ||
 		slices.ContainsFunc(v.PCI, func(d topology.PCIDevice) bool { return d.Link != nil || len(d.BARs) > 0 }) {
 		return
 	}
@@ -156,7 +157,7 @@ func listedGroups(v *view, add func(finding.Finding)) {
 		Fix: "give all devices of a group to one machine, or try another slot"}
 	switch {
 	case len(shared) == 0:
-		f.Title = "no IOMMU group is shared"
+		f.Title = "no IOMMU group of the list is shared"
 		f.Evidence = at("/sys/kernel/iommu_groups", words.Count(len(v.IOMMU.Groups), "group"))
 		f.Consequence = cmp.Or(f.Consequence, "there are only bridges in the groups")
 		f.Fix = "none is needed: bind what you give away to vfio-pci"

@@ -102,8 +102,10 @@ func iommuCases() []testCase {
 		{id: "RL027", found: true, name: "a listing of a GPU with its audio, and of a drive", from: groupListing},
 		{id: "RL027", found: true, name: "a listing in which a group is shared", from: groupListing,
 			set: func(h *topology.Host) { h.PCI[2].IOMMUGroup = new(1) }},
+		{id: "RL027", found: false, name: "one device, as of lspci -vmmk -s", from: groupListing,
+			set: func(h *topology.Host) { h.PCI = h.PCI[:1] }},
 		{id: "RL027", found: true, name: "a listing of a bridge alone", from: groupListing, set: func(h *topology.Host) {
-			h.PCI = h.PCI[:1]
+			h.PCI, h.Provenance.Tool = h.PCI[:1], "IOMMU groups"
 			h.PCI[0].Class = new(topology.ID24(0x060400))
 		}},
 		{id: "RL027", found: true, name: "a listing without names in which a group is shared", from: groupListing,

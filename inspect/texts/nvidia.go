@@ -1,6 +1,7 @@
 package texts
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -82,15 +83,8 @@ func (r *reader) nvidiaQuery() {
 		key, value, ok := strings.Cut(strings.TrimSpace(text), " : ")
 		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
 		if name, isGPU := strings.CutPrefix(key, "GPU "); isGPU && !ok && address(name) != nil {
-			a := *address(name)
-			// Both lists grow by one for each GPU, so the index is that of both.
-			index := len(r.h.GPUs)
-			r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
-				Vendor: "NVIDIA Corporation", DriverVer: driver})
-			r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true,
-				Vendor: new(topology.VendorNVIDIA),
-				Class:  new(topology.ID24(0x030200)), Driver: "nvidia", DriverKnown: true})
-			g, d = &r.h.GPUs[index], &r.h.PCI[index]
+			g, d = r.nvidia(*address(name))
+			g.DriverVer = driver
 			continue
 		}
 		if !ok {
@@ -136,6 +130,70 @@ func (r *reader) nvidiaQuery() {
 			link(d).MaxWidth = count(strings.TrimSuffix(value, "x"))
 		case "PCI/GPU Link Info/Link Width/Current":
 			link(d).Width = count(strings.TrimSuffix(value, "x"))
+		}
+	}
+}
+
+// nvidia adds a GPU and its function. Both lists grow by one for each GPU, so the index is that of both.
+func (r *reader) nvidia(a topology.PCIAddr) (*topology.GPU, *topology.PCIDevice) {
+	index := len(r.h.GPUs)
+	r.h.GPUs = append(r.h.GPUs, topology.GPU{Address: &a, Index: &index, Kind: topology.GPUDiscrete,
+		Vendor: "NVIDIA Corporation"})
+	r.h.PCI = append(r.h.PCI, topology.PCIDevice{Address: a, ParentUnknown: true, Vendor: new(topology.VendorNVIDIA),
+		Class: new(topology.ID24(0x030200)), Driver: "nvidia", DriverKnown: true})
+	return &r.h.GPUs[index], &r.h.PCI[index]
+}
+
+// smiForm matches the head of the table that nvidia-smi prints, and of its --query-gpu where it has addresses.
+const smiForm = `^\| NVIDIA-SMI [\d.]+ .*Driver Version: ([\d.]+)|^(?:[a-z_.]+, ?)*pci\.bus_id(?:, ?[a-z_.]+)*$`
+
+var (
+	smiHead = lazyregexp.New(smiForm)
+	// smiGPU matches the first row of a GPU: "|   0  NVIDIA A100-SXM4-80GB   On  |   00000000:07:00.0 Off |".
+	smiGPU = lazyregexp.New(
+		`^\| +\d+ +(\S.*?) +(On|Off|N/A) +\| +([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]) `)
+)
+
+// nvidiaTable reads the table of nvidia-smi, or the values of its --query-gpu. A name that ends with dots is cut off.
+func (r *reader) nvidiaTable() {
+	driver := ""
+	var columns []string
+	for _, line := range r.lines() {
+		if m := smiHead.FindStringSubmatch(line); m != nil {
+			driver, columns = m[1], strings.Split(strings.ReplaceAll(line, " ", ""), ",")
+			continue
+		}
+		if m := smiGPU.FindStringSubmatch(line); m != nil && address(m[3]) != nil {
+			g, d := r.nvidia(*address(m[3]))
+			g.DriverVer, g.PersistMode = driver, new(m[2] == "On")
+			if !strings.HasSuffix(m[1], "...") {
+				g.Model, d.DeviceName = m[1], m[1]
+			}
+			continue
+		}
+		values := strings.Split(line, ",")
+		at := slices.Index(columns, "pci.bus_id")
+		if at < 0 || len(values) != len(columns) || address(strings.TrimSpace(values[at])) == nil {
+			continue
+		}
+		g, d := r.nvidia(*address(strings.TrimSpace(values[at])))
+		for i, value := range values {
+			switch value = strings.TrimSpace(value); columns[i] {
+			case "name", "gpu_name":
+				g.Model, d.DeviceName = value, value
+			case "driver_version":
+				g.DriverVer = value
+			case "memory.total":
+				g.MemoryBytes = size(value)
+			case "pcie.link.gen.max":
+				link(d).MaxSpeedGTs = generation(value)
+			case "pcie.link.gen.current":
+				link(d).SpeedGTs = generation(value)
+			case "pcie.link.width.max":
+				link(d).MaxWidth = count(value)
+			case "pcie.link.width.current":
+				link(d).Width = count(value)
+			}
 		}
 	}
 }

@@ -45,7 +45,8 @@ func TestLscpuTellsVirtualMachines(t *testing.T) {
 	}{
 		{"Architecture: x86_64\nFlags: fpu vme\n", "", real},
 		{"Architecture: i686\nFlags: fpu hypervisor\n", "", virtual},
-		{"Architecture: x86_64\nFlags: fpu hypervisor lahf_lm\nHypervisor vendor: Microsoft\nVirtualization type: full\n",
+		{"Architecture: x86_64\nFlags: fpu hypervisor lahf_lm\nHypervisor vendor: Microsoft\nVirtualization " +
+			"type: full\n",
 			"hyper-v", virtual},
 		{"Architecture: x86_64\nFlags: fpu hypervisor\nHypervisor vendor: Xen\nVirtualization type: none\n", "", nil},
 		{"Architecture: x86_64\n", "", nil},
@@ -54,7 +55,8 @@ func TestLscpuTellsVirtualMachines(t *testing.T) {
 		{"Architecture: aarch64\nFlags: fp asimd\nBIOS Vendor ID: Ampere(R)\n", "", nil},
 		{"Architecture: ppc64le\nHypervisor vendor: pHyp\nVirtualization type: para\n", "phyp", virtual},
 		{"Architecture: ppc64le\nVirtualization type: para\n", "", virtual},
-		{"Architecture: s390x\nFlags: esan3 zarch\nHypervisor vendor: IBM\nVirtualization type: full\n", "z/vm", virtual},
+		{"Architecture: s390x\nFlags: esan3 zarch\nHypervisor vendor: IBM\nVirtualization type: full\n", "z/vm",
+			virtual},
 		{"Architecture: riscv64\n", "", nil},
 	} {
 		h, _ := read(t, test.text+"CPU(s): 1\n")
@@ -104,7 +106,8 @@ NUMA node1 CPU(s): 4-6
 				`"nvlinks":1},{"address":"0000:0c:00.0","kind":"discrete","index":1,` +
 				`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1}],` +
 				`"reported_paths":[{"a":"0000:03:00.0","b":"0000:0c:00.0","class":"NV"}]}`},
-		{"IOMMU groups", "lrwxrwxrwx 1 root root 0 May  1 10:00 /sys/kernel/iommu_groups/7/devices/0000:00:1f.0 -> ../x\n" +
+		{"IOMMU groups", "lrwxrwxrwx 1 root root 0 May  1 10:00 /sys/kernel/iommu_groups/7/devices/0000:00:1f.0 " +
+			"-> ../x\n" +
 			"/sys/kernel/iommu_groups/13/devices/0000:01:00.0\n",
 			`"pci":[{"address":"0000:00:1f.0","parent_unknown":true,"iommu_group":7},` +
 				`{"address":"0000:01:00.0","parent_unknown":true,"iommu_group":13}]}`},
@@ -547,4 +550,30 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// The table that everybody pastes, and the values that one asks for.
+func TestNVIDIATables(t *testing.T) {
+	t.Parallel()
+	const table = "+------+\n| NVIDIA-SMI 550.54.15              Driver Version: 550.54.15      CUDA Version: " +
+		"12.4     |\n" +
+		"| GPU  Name                 Persistence-M | Bus-Id          Disp.A | Volatile Uncorr. ECC |\n" +
+		"|   0  NVIDIA A100-SXM4-80GB          On  |   00000000:07:00.0 Off |                    0 |\n" +
+		"| N/A   30C    P0             62W /  400W |       4MiB /  81920MiB |      0%      Default |\n" +
+		"|   1  Tesla V100-SXM2...  Off  | 00000000:0A:00.0 Off |                    0 |\n"
+	h, _ := read(t, table)
+	got := ""
+	for _, g := range h.GPUs {
+		got += fmt.Sprint(g.Address, " ", g.Model, " ", g.DriverVer, " ", *g.PersistMode, "; ")
+	}
+	if want := "0000:07:00.0 NVIDIA A100-SXM4-80GB 550.54.15 true; 0000:0a:00.0  550.54.15 false; "; got != want {
+		t.Errorf("read %s, want %s", got, want)
+	}
+	h, _ = read(t, "$ nvidia-smi --query-gpu=index,name,pci.bus_id,pcie.link.gen.max --format=csv\n"+
+		"index, name, pci.bus_id, pcie.link.gen.max, pcie.link.width.current\n"+
+		"0, NVIDIA L20, 00000000:3B:00.0, 4, 8\n1, NVIDIA L20, [Unknown], 4, 8\n2, cut\n")
+	if len(h.GPUs) != 1 || h.GPUs[0].Model != "NVIDIA L20" || *h.PCI[0].Link.MaxSpeedGTs != 16 ||
+		*h.PCI[0].Link.Width != 8 {
+		t.Errorf("read %+v", h.GPUs)
+	}
 }
