@@ -98,6 +98,7 @@ func Compare(a, b Data) Comparison {
 				f.Problem = "the units differ"
 			default:
 				f.Change = new(*f.B - *f.A)
+				// Counts, such as retransmits, may be 0: then there is a difference and no ratio.
 				if *f.A > 0 {
 					f.Ratio = new(*f.B / *f.A)
 				}

@@ -78,6 +78,7 @@ func (t *terminal) expectations(d Data) {
 	}
 	t.Title("Against what the path carries")
 	for _, j := range all {
+		// The sign says what the colour says, for terminals and readers without colours.
 		sign, color := "- ", text.FgYellow
 		switch {
 		case reached(j):

@@ -157,6 +157,7 @@ func (r *results) pairsTried() []pair {
 // manyPairs prints one row for each test and size over all pairs of a kind.
 func (t *terminal) manyPairs(emulated bool) {
 	var rows [][]string
+	// Pairs of which every measurement failed count, too: the heading must not say that they were not tried.
 	total := len(slices.DeleteFunc(t.r.pairsTried(), func(p pair) bool { return p.Emulated != emulated }))
 	failed := make(map[headline]int) // by test and size, without those that a later attempt made good
 	for _, f := range t.r.failures {

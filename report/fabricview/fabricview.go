@@ -167,6 +167,7 @@ func linkCells(l fabric.Link) []string {
 	var cells []string
 	for _, key := range fabric.LinkKeys() {
 		text := l.Get(key)
+		// Most links have one or two settings: zeros in all other columns would hide them.
 		if text == "0" {
 			text = ""
 		}

@@ -85,6 +85,7 @@ func storageAlone(class topology.ID24) bool {
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
 	title := titleOf(name, at)
+	// Findings call a device by its address or by a name of the system, such as eth0: about has the latter.
 	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
 		"\n"),
 		Marks: v.marks(append(about, id)...), Name: name, At: at}

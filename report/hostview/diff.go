@@ -35,6 +35,7 @@ func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 		if x.Part != part {
 			part = x.Part
 			title := titles[part]
+			// A part that a later version adds has a heading all the same.
 			if title == "" {
 				title = strings.ToUpper(part[:1]) + strings.ReplaceAll(part[1:], "_", " ")
 			}

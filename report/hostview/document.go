@@ -66,6 +66,7 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 		d.Reported = append(d.Reported, newPath(p))
 	}
 	t := topology.NewTree(h)
+	// Paths name both ends by ID and do not say which of them is a GPU.
 	gpus := make(map[string]bool, len(h.GPUs))
 	// A GPU that only drives a screen moves nothing that anybody waits for.
 	for i := range h.GPUs {

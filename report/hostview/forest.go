@@ -72,6 +72,7 @@ type card struct {
 
 // placeOf is the node that a device stands on, or unplaced.
 func (v *view) placeOf(node *int) int {
+	// The kernel says -1 of a device whose firmware does not tell its node.
 	if node = v.nodeOf(node); node != nil && *node >= 0 {
 		return *node
 	}
@@ -323,6 +324,7 @@ func (v *view) branch(t *trie) branch {
 		b.warn()
 		return b
 	}
+	// What fans out is a switch. Of a chain the last bridge is its upstream port, and the link is the one above that.
 	b := branch{Bridge: v.bridgeBox(chain[:1])}
 	if last := len(chain) - 1; last > 0 {
 		b.Bridge = v.bridgeBox(chain[:last])

@@ -238,6 +238,7 @@ func (p *picture) cells(at *Placement, caches []cacheCells, x, y, width, total i
 func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	shape := cellShape{rect: r, Classes: []string{"k0"}, coreCell: c}
 	if at != nil {
+		// Here a core is about who has it: hatching and lines between threads would hide the colours.
 		shape.Classes, shape.Isolated, shape.Threads = nil, false, 1
 		for _, o := range c.Owners {
 			shape.Classes = append(shape.Classes, at.class(o))

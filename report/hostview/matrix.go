@@ -73,6 +73,7 @@ func (v *view) matrix() []matrixRow {
 		for j := range rows {
 			rows[i].Cells[j] = v.classes[[2]string{rows[i].ID, rows[j].ID}]
 		}
+		// nvidia-smi marks the device itself so, and programs look for it.
 		rows[i].Cells[i] = "X"
 	}
 	return rows

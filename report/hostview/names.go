@@ -28,6 +28,7 @@ type view struct {
 // newView cleans the document and looks up what its outputs need: everything from outside is printable and on one line
 // from here on.
 func newView(d *Document) *view {
+	// Clean copies the document, and fixes would be put on one line with all other texts.
 	fixes := d.Findings
 	d = show.Clean(d, words.Printable)
 	for i, f := range fixes {

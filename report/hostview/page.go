@@ -122,6 +122,7 @@ func newPage(v *view) page {
 func (v *view) pictures() template.HTML {
 	var b bytes.Buffer
 	for i, s := range v.scenes() {
+		// Two sizes of each picture are in one page: each needs IDs of its own.
 		id := ""
 		if i > 0 {
 			id = "-every"

@@ -111,6 +111,7 @@ func (v *view) share(r *room, n *topology.NUMANode) {
 	for i, o := range v.Placement.Owners {
 		cpus := o.CPUs.Intersect(n.CPUs)
 		bytes := share.Bytes[i]
+		// Owners of other nodes would fill every room with lines that say nothing of it.
 		if cpus.IsEmpty() && bytes == 0 {
 			continue
 		}

@@ -330,6 +330,7 @@ func (v *view) cacheCells(cpus topology.CPUSet) []cacheCells {
 
 // cacheText describes an L3.
 func (v *view) cacheText(id *int) string {
+	// A source may say which L3 a core has and not list the caches.
 	if id == nil || *id >= len(v.Host.L3) {
 		return "L3 not known"
 	}

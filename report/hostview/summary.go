@@ -25,6 +25,7 @@ func (v *view) heading() string {
 			names = append(names, strings.TrimSpace(n))
 		}
 	}
+	// Many vendors begin the name of the product with their own.
 	if len(names) == 2 && strings.HasPrefix(strings.ToLower(names[1]), strings.ToLower(names[0])) {
 		names = names[1:] // "HP" and "HP EliteBook"
 	}

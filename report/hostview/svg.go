@@ -64,6 +64,7 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 		b.WriteString(strings.Join(points, " ") + `"`)
 		closeWithTitle(b, "polyline", s.Title)
 	}
+	// Chips of GPUs lie on the ends of their NVLinks, which meet in their middle.
 	svgBoxes(b, p.Tops)
 	for _, s := range p.Marks {
 		svgMark(b, s)

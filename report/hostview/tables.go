@@ -122,6 +122,7 @@ func (v *view) gpuGrid() grid {
 	add := func(name string, gpu *topology.GPU) {
 		d := v.device(gpu.Address)
 		model := modelText(gpu.Model, d)
+		// Such a GPU stands in the table, and its row must not be taken for one that computes.
 		if gpu.Kind == topology.GPUDisplay {
 			model += " (display)"
 		}

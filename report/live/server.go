@@ -317,6 +317,7 @@ func (s *server) result(w http.ResponseWriter, r *http.Request) {
 	}
 	var page bytes.Buffer
 	read := func(ctx context.Context) (report.Data, error) { return s.src.Result(ctx, *found) }
+	// For its limit and its guard against panics, though nobody shares this reading.
 	once := &reading[report.Data]{limit: 10 * time.Second, now: s.now, read: read}
 	data, _, err := once.get(r.Context())
 	if err == nil {

@@ -54,6 +54,8 @@ func Text(r *Document) string {
 			fmt.Fprintf(b, "  against: %s\n", w)
 		}
 		for _, e := range c.Evidence {
+			// What counted is in the sentences above. What did not is said with the reason, or a reader would miss a
+			// study of theirs.
 			if !e.Decides {
 				fmt.Fprintf(b, "  not counted: %s to %s, %s of %s: %s (%s): %s\n", e.From, e.To,
 					strings.ReplaceAll(e.Metric, "_", " "), e.Test, e.Effect, e.Source, e.Remark)

@@ -3,10 +3,33 @@ package show
 import (
 	"bufio"
 	"crypto/sha256"
+	_ "embed" // for the style sheets and the script
 	"encoding/base64"
 	"html/template"
 	"io"
 )
+
+// Base is the style of text and tables, for pages whose pictures have a style of their own.
+//
+//go:embed base.css
+var Base string
+
+//go:embed page.css
+var charts string
+
+// Style is the style sheet of the pages: Base, and charts. It is the one text in them that is not escaped.
+var Style = Base + charts
+
+// SortScript sorts the tables of class sort by the column whose head is pressed. Pages have it
+// beside nothing else that runs, and work without it.
+//
+//go:embed sort.js
+var SortScript string
+
+// SortStyle is the style of those tables, and of the button that downloads their figures; it goes behind Style.
+//
+//go:embed sort.css
+var SortStyle string
 
 // A Head is the style sheet and the script of a page that needs nothing but itself. The content security policy in
 // the page names their hashes, so that a browser applies and runs these and nothing that a text smuggled in.
