@@ -148,10 +148,18 @@ until ib_write_bw -d $ra -x 3 -s 65536 -n 100 --report_gbits 10.0.0.3; do
 	sleep 1
 done`
 
-// setFirmware sets what the card's firmware has, and resets the card as a machine does when it starts: by the bridge
-// above it.
+// setFirmware has prepare look at what the card's firmware has, sets it, and resets the card as a machine does when it
+// starts: by the bridge above it. prepare shows what it would do; it does not know the boot loader of this image.
 const setFirmware = `set -e
 nic=0000:61:00
+cat >/lab.yaml <<EOF
+name: fw
+driver: libvirt
+hugepages: 2MiB
+nodes:
+  a: {cpus: 1, memory: 256MiB, nics: "$nic.3"}
+EOF
+/rackless prepare /lab.yaml --firmware --dry-run || echo "prepare: exit status $?"
 ls -d /sys/bus/pci/devices/$nic.*
 mstflint -d $nic.0 query
 mstconfig -d $nic.0 --yes set SRIOV_EN=0 NUM_OF_VFS=3
@@ -190,6 +198,9 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 		{before, `(?m)^\s+CA type: MT4118$`, true},
 		{before, `(?m)^\s+State: Active$`, true},
 		{before, `(?m)^ 65536 +100 `, true},
+		{before, `(?m)^ +\d+ +pending +set NUM_OF_VFS=2 in the firmware of NIC 0000:61:00\.0 \(needs a reboot\)$`, true},
+		{before, `SRIOV_EN=1`, false}, // in place already
+		{before, `(?m)^prepare: exit status 3$`, true},
 		{before, `(?m)^/sys/bus/pci/devices/0000:61:00.3$`, true},
 		{before, `(?m)^FW Version: +14\.32\.1010$`, true},
 		{before, `(?m)^PSID: +MT_2420110034$`, true},
