@@ -173,7 +173,7 @@ images and results; NO_COLOR turns colour off; COLUMNS is the width of all outpu
 		}
 	}
 	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a))
-	group("node", newExecCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a),
+	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a),
 		newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))

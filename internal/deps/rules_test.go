@@ -246,6 +246,8 @@ var rules = map[string]rule{
 		"rack/placed": whyRack}},
 	"rack/ssh": {may: []string{"driver/qemu", "guest", "internal/atomicfile", "internal/trace", "lab", "rack"},
 		why: "the way to a node by ssh: what is done there is its callers' business"},
+	"rack/mpi": {may: []string{"bench", "guest", "internal/words", "lab"},
+		why: "a run of a program on nodes, which whoever has nodes can ask for"},
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},

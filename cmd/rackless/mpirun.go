@@ -1,0 +1,78 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/terminal"
+	"github.com/rackless/rackless/rack/mpi"
+)
+
+// newMPIRunCmd makes rackless mpirun.
+func newMPIRunCmd(a *app) *cobra.Command {
+	var o mpi.Options
+	var names []string
+	transport := string(mpi.Auto)
+	cmd := &cobra.Command{
+		Use:   "mpirun [LAB] [flags] -- PROGRAM [ARGUMENT]...",
+		Short: "Run an MPI program on the nodes of a lab, and prove that it used RDMA",
+		Long: `Runs an MPI program on full nodes (image: debian-12+mpi in the lab file), by Open MPI or MPICH,
+whichever the first node has. One rank runs on each CPU, bound to it, unless -n or --per-node says
+otherwise. The options for the nodes' devices, such as GID index and TCP's subnet, are made from
+what the nodes say. The program has to be on all nodes; rackless cp copies files.
+
+Packets of the RDMA devices are counted before and after, and printed on standard error. If the
+messages went by TCP instead, the exit status is 3; else it is that of the launcher.
+
+Transports: ucx and ofi (libfabric) go by RDMA, tcp does not; auto is ucx where the UCX of the nodes
+can use their devices, else ofi.`,
+		Example: `  rackless mpirun pair -- python3 -m mpi4py.bench ringtest
+  rackless mpirun pair -n 2 --transport tcp -- /root/osu_latency`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if n := cmd.ArgsLenAtDash(); n < 0 || n > 1 || n == len(args) {
+				return cli.Usagef(cmd, "want a lab and a program: rackless mpirun LAB -- PROGRAM")
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeLabs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dash := cmd.ArgsLenAtDash()
+			r, err := a.openOne(args[:dash])
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			o.Program, o.Stdout, o.Stderr = args[dash:], raw(a.out), raw(a.err)
+			o.Transport = mpi.Transport(transport)
+			if o.Nodes, err = mpi.NodesOf(r.State.Lab, names, r.Endpoint); err != nil {
+				return cli.Usage(err)
+			}
+			if terminal.Of(a.in) == nil {
+				if o.Stdin, err = guest.ReadInput(cmd.Context(), a.in); err != nil {
+					return err
+				}
+			}
+			res, err := mpi.Run(cmd.Context(), r, o)
+			if res != nil {
+				fmt.Fprint(a.err, res.Text())
+			}
+			if errors.Is(err, mpi.ErrFellBack) {
+				return &cli.Error{Code: exitFaults, Err: err}
+			}
+			if err != nil {
+				return err
+			}
+			return cli.Exit(res.Exit)
+		},
+	}
+	cmd.Flags().IntVarP(&o.Ranks, "ranks", "n", 0, "ranks of all nodes together (default: one for each CPU)")
+	cmd.Flags().IntVar(&o.PerNode, "per-node", 0, "ranks on each node at most (default: its CPUs)")
+	cmd.Flags().StringSliceVar(&names, "nodes", nil, "run on these nodes, in this order (default: all)")
+	cmd.Flags().BoolVar(&o.Oversubscribe, "oversubscribe", false, "allow more ranks than CPUs")
+	cli.EnumFlag(cmd, &transport, "transport", "", "what carries messages", mpi.Transports()...)
+	return cmd
+}

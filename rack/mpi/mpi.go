@@ -1,0 +1,308 @@
+// Package mpi runs MPI programs on the nodes of a lab, over the transport that fits their devices, and proves by the
+// counters of these devices what carried the messages.
+package mpi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+)
+
+// A Transport is what carries messages between nodes.
+type Transport string
+
+// The transports.
+const (
+	Auto Transport = "auto" // UCX, or OFI where the UCX of a node cannot use its device
+	UCX  Transport = "ucx"
+	OFI  Transport = "ofi" // libfabric
+	TCP  Transport = "tcp"
+)
+
+// Transports lists all, in the order in which help and errors name them.
+func Transports() []string { return []string{string(Auto), string(UCX), string(OFI), string(TCP)} }
+
+// Options say what is run, and where.
+type Options struct {
+	Nodes   []Node
+	Ranks   int // of all nodes together; 0: as many as the nodes take
+	PerNode int // at most so many on a node; 0: one for each of its CPUs
+	// Oversubscribe allows more ranks than the nodes have CPUs.
+	Oversubscribe bool
+	Transport     Transport
+	Program       []string // with its arguments
+	Stdin         []byte
+	Stdout        io.Writer
+	Stderr        io.Writer
+}
+
+// A Node is one that ranks run on.
+type Node struct {
+	bench.Endpoint
+	Subnet netip.Prefix // of its address
+	CPUs   int
+}
+
+// A Runner runs commands on nodes: a *rack.Rack.
+type Runner interface {
+	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
+	Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int, err error)
+}
+
+// A Result is a run that ended.
+type Result struct {
+	Exit      int       `json:"exit"` // of the launcher, which is that of the first rank that failed
+	Ranks     int       `json:"ranks"`
+	Launcher  string    `json:"launcher"` // such as "mpirun (Open MPI) 4.1.4"
+	Command   []string  `json:"command"`
+	Transport Transport `json:"transport"`
+	Nodes     []Traffic `json:"nodes"`
+}
+
+// Traffic is what a node sent and received in a run.
+type Traffic struct {
+	Node            string `json:"node"`
+	Device          string `json:"device"`
+	PacketsSent     uint64 `json:"packets_sent"` // by RDMA
+	PacketsReceived uint64 `json:"packets_received"`
+	BytesSent       uint64 `json:"bytes_sent"` // by the network device of its address, with those of soft RoCE
+}
+
+// ErrFellBack is the error of a run whose messages were to go by RDMA, and did not.
+var ErrFellBack = errors.New("no RDMA packet was sent")
+
+// quiet is what the network devices of all nodes may send together in a run of a program that sends no messages of its
+// own, for each rank: what starts it, over ssh.
+const quiet = 256 << 10
+
+// Run runs a program and waits for its end. A result comes with ErrFellBack too.
+func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
+	slots, err := o.slots()
+	if err != nil {
+		return nil, err
+	}
+	nodes := o.Nodes[:len(slots)]
+	probed, err := each(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, o.Program[0]) })
+	if err != nil {
+		return nil, err
+	}
+	res := &Result{Transport: choose(o.Transport, nodes, probed), Launcher: probed[0].launcher}
+	for _, s := range slots {
+		res.Ranks += s
+	}
+	res.Command = command(res.Transport, nodes, slots, probed[0], o.Program)
+	if res.Exit, err = r.Stream(ctx, nodes[0].Node, guest.Command{Argv: res.Command, Stdin: o.Stdin}, o.Stdout,
+		o.Stderr); err != nil {
+		return nil, err
+	}
+	after, err := each(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, "") })
+	if err != nil {
+		return nil, fmt.Errorf("the run ended with status %d, and then: %w", res.Exit, err)
+	}
+	for i, n := range nodes {
+		d := after[i].minus(probed[i])
+		res.Nodes = append(res.Nodes, Traffic{n.Node, n.Device, d.sent, d.received, d.bytes})
+	}
+	return res, res.proof()
+}
+
+// proof returns why messages did not go as they were to.
+func (res *Result) proof() error {
+	if res.Transport == TCP || len(res.Nodes) < 2 || res.Exit != 0 {
+		return nil
+	}
+	bytes := uint64(0)
+	for _, n := range res.Nodes {
+		if n.PacketsSent > 0 {
+			return nil
+		}
+		bytes += n.BytesSent
+	}
+	if bytes < quiet*uint64(res.Ranks) {
+		return nil
+	}
+	return fmt.Errorf("%w by any node, and %s went by TCP: the library fell back", ErrFellBack, words.Bytes(bytes))
+}
+
+// Text says what a run was and what carried it, in a line for the run and one for each node.
+func (res *Result) Text() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on %s by %s, %s\n", words.Count(res.Ranks, "rank"), words.Count(len(res.Nodes), "node"),
+		res.Transport, res.Launcher)
+	for _, n := range res.Nodes {
+		fmt.Fprintf(&b, "%s %s: RDMA sent %d, received %d packets; network device sent %s\n", n.Node, n.Device,
+			n.PacketsSent, n.PacketsReceived, words.Bytes(n.BytesSent))
+	}
+	return b.String()
+}
+
+// slots returns how many ranks run on each node; nodes at the end may have none.
+func (o *Options) slots() ([]int, error) {
+	if len(o.Nodes) == 0 || len(o.Program) == 0 {
+		return nil, errors.New("no nodes or no program")
+	}
+	if o.PerNode < 0 || o.Ranks < 0 {
+		return nil, errors.New("a number of ranks is negative")
+	}
+	var slots []int
+	room, cpus := 0, 0
+	for _, n := range o.Nodes {
+		s := cmp.Or(o.PerNode, n.CPUs)
+		if s > n.CPUs && !o.Oversubscribe {
+			return nil, fmt.Errorf("%d ranks on node %s, which has %s: --oversubscribe runs them all the same", s,
+				n.Node,
+				words.Count(n.CPUs, "CPU"))
+		}
+		slots, room, cpus = append(slots, s), room+s, cpus+n.CPUs
+	}
+	want := cmp.Or(o.Ranks, room)
+	if want > room && (o.PerNode > 0 || !o.Oversubscribe) {
+		return nil, fmt.Errorf("%d ranks on %s, which take %d (%s): --oversubscribe runs more than one on a CPU", want,
+			words.Count(len(o.Nodes), "node"), room, words.Count(cpus, "CPU"))
+	}
+	for i := 0; want > room; i, room = (i+1)%len(slots), room+1 {
+		slots[i]++
+	}
+	for i := range slots {
+		slots[i] = min(slots[i], want)
+		if want -= slots[i]; want == 0 {
+			return slots[:i+1], nil
+		}
+	}
+	return slots, nil
+}
+
+// each asks all nodes at once.
+func each(nodes []Node, ask func(Node) (probe, error)) ([]probe, error) {
+	out, errs := make([]probe, len(nodes)), make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		wg.Go(func() { out[i], errs[i] = ask(n) })
+	}
+	wg.Wait()
+	return out, errors.Join(errs...)
+}
+
+// choose is the transport of a run. One node needs none, and gets what it is asked for all the same.
+func choose(asked Transport, nodes []Node, probed []probe) Transport {
+	if asked != Auto && asked != "" {
+		return asked
+	}
+	for i, n := range nodes {
+		if strings.HasPrefix(n.Device, "rxe") && probed[i].oldUCX() {
+			return OFI
+		}
+	}
+	return UCX
+}
+
+// command is the launcher with its arguments and the program.
+func command(t Transport, nodes []Node, slots []int, p probe, program []string) []string {
+	env := environment(t, nodes, slots)
+	var hosts []string
+	ranks := 0
+	for i, n := range nodes {
+		hosts = append(hosts, fmt.Sprintf("%s:%d", n.Node, slots[i]))
+		ranks += slots[i]
+	}
+	// The guest agent runs commands without a home, in which Open MPI 5 keeps its session.
+	argv := []string{"env", "HOME=/root"}
+	if p.hydra() {
+		argv = append(argv, p.program, "-launcher", "ssh", "-hosts", strings.Join(hosts, ","), "-n", fmt.Sprint(ranks))
+		for _, e := range append(env, "MPIR_CVAR_CH4_NETMOD="+map[bool]string{true: "ucx", false: "ofi"}[t == UCX]) {
+			name, value, _ := strings.Cut(e, "=")
+			argv = append(argv, "-genv", name, value)
+		}
+		return append(argv, program...)
+	}
+	subnet := nodes[0].Subnet.Masked().String()
+	argv = append(argv, p.program, "--allow-run-as-root", "--host", strings.Join(hosts, ","), "-np", fmt.Sprint(ranks),
+		"--mca", "btl_tcp_if_include", subnet, "--mca", "oob_tcp_if_include", subnet, "--bind-to")
+	full := func(i int) bool { return slots[i] > nodes[i].CPUs }
+	if slices.ContainsFunc(indices(len(nodes)), full) {
+		argv = append(argv, "none", "--oversubscribe")
+	} else {
+		argv = append(argv, "core")
+	}
+	argv = append(argv, openMPI[t]...)
+	for _, e := range env {
+		argv = append(argv, "-x", e)
+	}
+	return append(argv, program...)
+}
+
+// openMPI selects a transport in Open MPI, and no other beside it: where it cannot be had, the run fails and does not
+// fall back.
+var openMPI = map[Transport][]string{
+	UCX: {"--mca", "pml", "ucx"},
+	OFI: {"--mca", "pml", "cm", "--mca", "mtl", "ofi", "--mca", "mtl_ofi_provider_include", "verbs;ofi_rxm"},
+	TCP: {"--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"},
+}
+
+// environment is what the libraries below MPI are told of the nodes' devices.
+func environment(t Transport, nodes []Node, slots []int) []string {
+	var devices, gids []string
+	ranks := 0
+	for i, n := range nodes {
+		devices, gids, ranks = append(devices, n.Device+":1"), append(gids, fmt.Sprint(n.GIDIndex)), ranks+slots[i]
+	}
+	slices.Sort(devices)
+	slices.Sort(gids)
+	switch t {
+	case UCX:
+		env := []string{"UCX_NET_DEVICES=" + strings.Join(slices.Compact(devices), ","), "UCX_TLS=rc_v,ud_v,self,sm"}
+		// Nodes with different cards have the address at different places, and UCX takes one index for all.
+		if gids = slices.Compact(gids); len(gids) == 1 {
+			env = append(env, "UCX_IB_GID_INDEX="+gids[0])
+		}
+		return env
+	case OFI:
+		// libfabric makes a completion queue for 256 peers otherwise, which is one entry more than soft RoCE has:
+		// 32768 where max_cqe is 32767.
+		return []string{"FI_PROVIDER=verbs;ofi_rxm", fmt.Sprintf("FI_UNIVERSE_SIZE=%d", max(16, ranks))}
+	}
+	return nil
+}
+
+func indices(n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = i
+	}
+	return out
+}
+
+// NodesOf are the nodes of a lab, or those of them that are named, in that order.
+func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpoint, error)) (nodes []Node, err error) {
+	if len(names) == 0 {
+		for _, n := range l.Nodes {
+			names = append(names, n.Name)
+		}
+	}
+	for i, name := range names {
+		k := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })
+		if k < 0 || slices.Contains(names[:i], name) {
+			return nil, fmt.Errorf("node %s: lab %s has none of that name, or it is named twice", name, l.Name)
+		}
+		if len(l.Nodes[k].NICs) == 0 {
+			return nil, fmt.Errorf("node %s has no NIC", name)
+		}
+		n := Node{Subnet: l.Nodes[k].NICs[0].Addr, CPUs: l.Nodes[k].CPUs}
+		if n.Endpoint, err = endpoint(name); err != nil {
+			return nil, err
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes, nil
+}
