@@ -33,8 +33,8 @@ var (
 	kindHwloc  = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
 	kindNCCL   = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
 	kindDomain = &texts.Kind{Name: "domain XML", Element: "domain", Many: true, Parse: parseDomainText,
-		Fragments: []string{"vcpu", "cputune", "numatune", "memoryBacking", "hostdev"},
-		More: append([]string{"name", "memory", "currentMemory", "iothreads", "cpu", "devices"},
+		Fragments: []string{"vcpu", "cputune", "vcpupin", "numatune", "memoryBacking", "hostdev"},
+		More: append([]string{"emulatorpin", "name", "memory", "currentMemory", "iothreads", "cpu", "devices"},
 			partsOfDevices...)}
 	kindCmdline = &texts.Kind{Name: "/proc/cmdline", Parse: procFile("proc/cmdline"),
 		Command: texts.Command(`cat /proc/cmdline`),
@@ -64,6 +64,9 @@ func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	text := bytes.TrimSpace(b)
 	if bytes.HasPrefix(text, []byte("<domain")) {
 		return b, false
+	}
+	if bytes.HasPrefix(text, []byte("<vcpupin")) {
+		return slices.Concat([]byte("<domain><cputune>"), b, []byte("</cputune></domain>")), true
 	}
 	for _, name := range partsOfDevices {
 		if bytes.HasPrefix(text, []byte("<"+name)) {

@@ -196,6 +196,8 @@ func FuzzTexts(f *testing.F) {
 func TestAPieceOfADomainIsATenant(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"<cputune>\n <vcpupin vcpu='0' cpuset='4'/>\n <emulatorpin cpuset='6'/>\n</cputune>`", "1 vCPUs, pins [{0 4}], no cells"},
+		{"    <vcpupin vcpu='0' cpuset='4'/>\n    <vcpupin vcpu='1' cpuset='5'/>\n    <emulatorpin cpuset='6'/>\n",
+			"2 vCPUs, pins [{0 4} {1 5}], no cells"},
 		{"  <vcpu placement='static'>2</vcpu>\n  <cpu mode='host-passthrough'><numa><cell id='0' cpus='0-1' memory='1'/>" +
 			"</numa></cpu>\n", "2 vCPUs, pins [], 1 cells"},
 		{"<hostdev mode='subsystem' type='pci'><source><address domain='0' bus='0x3b' slot='0' function='0'/></source>" +

@@ -27,10 +27,17 @@ var (
 	flagGroup  = lazyregexp.New(`\bIOMMU group ([0-9]+)`)
 )
 
+// strayText is what is wrong with the lines of a link that stand below no function.
+const strayText = "the state of a link, and no function above it"
+
 // detail reads a line that belongs to the current function. Lines that it does not know say nothing
 // that the model has a place for.
 func (p *parser) detail(s string, n int) {
 	d := p.current
+	if d == nil && strings.HasPrefix(s, "LnkSta:") && aLink.MatchString(s) {
+		p.notes.Note(n, strayText)
+		p.strayLink = cmp.Or(p.strayLink, n)
+	}
 	if d == nil || p.inRecord {
 		return
 	}

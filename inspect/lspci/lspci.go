@@ -60,7 +60,7 @@ var (
 var Line = lazyregexp.New(startForm + `|^(?i:IOMMU group) \d+:?$`)
 
 // Sniff reports whether head, the start of a text, looks like lspci's.
-func Sniff(head []byte) bool { return start.Match(head) || aLink.Match(head) && named.Match(head) }
+func Sniff(head []byte) bool { return start.Match(head) || aLink.Match(head) }
 
 // Parse reads the text in b. name is what messages and the provenance call it. The error is an *Error.
 func Parse(b []byte, name string) (*topology.Host, error) {
@@ -95,6 +95,7 @@ type parser struct {
 
 	paths      bool // a path from a root bus was seen (-PP): what has none stands on one
 	anyDriver  bool // a line on a driver or module was seen: those without one have none
+	strayLink  int  // line of the first link that is of no function
 	denied     int  // functions whose capabilities could not be read
 	deniedLine int  // the first of them
 }
@@ -123,6 +124,9 @@ func parse(b []byte, name string) (*topology.Host, error) {
 		if len(p.devices) > maxDevices {
 			return nil, where.At(n, "more than %d functions", maxDevices)
 		}
+	}
+	if len(p.devices) == 0 && p.strayLink > 0 {
+		return nil, where.At(p.strayLink, "%s; copy the line with the address above it as well", strayText)
 	}
 	if len(p.devices) == 0 {
 		return nil, where.At(0, "no PCI function found; want the output of lspci -vvnn, of lspci -tv or of "+

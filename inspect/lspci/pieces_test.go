@@ -130,6 +130,14 @@ func TestLinesOfALinkBelowAnAddress(t *testing.T) {
 			t.Errorf("%s: %v, read %+v", name, err, h)
 		}
 	}
+	if _, err := Parse([]byte(lines), "x"); !Sniff([]byte(lines)) || err == nil ||
+		err.Error() != "x:2: the state of a link, and no function above it; copy the line with the address above it as well" {
+		t.Errorf("the lines alone: error %v", err)
+	}
+	h, err := Parse([]byte(lines+"5e:00.0 3D controller: NVIDIA A100\n"+lines), "x")
+	if err != nil || len(h.PCI) != 1 || len(h.Unread) != 1 || h.Unread[0].Path != "x:2" {
+		t.Errorf("lines above the first function: %v, read %+v", err, h)
+	}
 	if Sniff([]byte("me@h:~$ lspci -vvv -s 3b:00.0\nnothing\n")) {
 		t.Error("a command line alone is taken for lspci's output")
 	}
