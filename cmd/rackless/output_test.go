@@ -175,7 +175,11 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 			return
 		}
 		text := formatText
-		if words := cli.Words(f); !slices.Contains(words, formatJSON) || !slices.Contains(words, formatYAML) {
+		var words []string
+		if complete, ok := c.GetFlagCompletionFunc("output"); ok {
+			words, _ = complete(c, nil, "")
+		}
+		if !slices.Contains(words, formatJSON) || !slices.Contains(words, formatYAML) {
 			t.Errorf("%s: -o takes %v", c.CommandPath(), words)
 		}
 		if c.Name() == "inspect" || c.Name() == "plan" {

@@ -199,12 +199,6 @@ func (o oneOf) Set(s string) error {
 	return nil
 }
 
-// Words returns the words of a flag that EnumFlag added, nil for others.
-func Words(f *pflag.Flag) []string {
-	o, _ := f.Value.(oneOf)
-	return o.words
-}
-
 // Type stands for the value in the help of a flag.
 func (oneOf) Type() string { return "WORD" }
 

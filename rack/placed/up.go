@@ -211,10 +211,10 @@ const nodeLimit = 20 * time.Minute
 
 // restartAfter is when a guest of an emulated host that does not answer is started again: five times as long as guests
 // there take on a machine that does nothing else. One that takes far longer than another node of its lab stands still,
-// too (overdue). restarts is how often: what stands still in four boots has another reason.
+// too (overdue). restarts is how often: what stands still in seven boots has another reason.
 const (
 	restartAfter = 8 * time.Minute
-	restarts     = 3
+	restarts     = 6
 )
 
 // overdue reports whether a guest has been waited for too long, where another one, on the same busy machine, took that
