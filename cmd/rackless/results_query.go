@@ -2,17 +2,13 @@ package main
 
 import (
 	"context"
-	"encoding/csv"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -59,10 +55,10 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 					"--timeout allows it more time, or 0 any", limit))
 			}
 			defer cancel()
-			head, row, end := a.rowPrinter(format)
+			head, row, end := show.Rows(a.out, format)
 			err = db.Query(ctx, args[0], head, row)
 			switch {
-			case errors.Is(err, errFull):
+			case errors.Is(err, show.ErrFull):
 				fmt.Fprintln(a.err, err)
 			case err != nil && ctx.Err() != nil:
 				return err
@@ -76,75 +72,4 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 	cli.EnumFlag(cmd, &format, "format", "", "how to print", "table", "csv", formatJSON, formatYAML)
 	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
 	return cmd
-}
-
-// rowPrinter returns what prints rows of any columns: as a table, as CSV, or as one object after another. CSV and
-// objects are written as they come, so that a query of a million rows takes no memory. A table needs all of its rows
-// before the first can be printed, since a column is as wide as its widest cell: it has a limit.
-func (a *app) rowPrinter(format string) (head func([]string) error, row func([]any) error, end func() error) {
-	var columns []string
-	// NULL is an empty cell. Numbers have all of their digits, as CSV is read by programs; blobs are not for people.
-	texts := func(values []any) []string {
-		out := make([]string, len(values))
-		for i, v := range values {
-			switch v := v.(type) {
-			case nil:
-			case float64:
-				out[i] = strconv.FormatFloat(v, 'g', -1, 64)
-			case []byte:
-				out[i] = fmt.Sprintf("%d bytes", len(v))
-			default:
-				out[i] = fmt.Sprint(v)
-			}
-		}
-		return out
-	}
-	switch format {
-	case "csv":
-		w := csv.NewWriter(a.out)
-		return w.Write, func(v []any) error { return w.Write(texts(v)) }, func() error { w.Flush(); return w.Error() }
-	case formatJSON, formatYAML:
-		return func(c []string) error { columns = c; return nil }, func(v []any) error {
-			object := make(map[string]any, len(v))
-			for i, c := range columns {
-				object[c] = v[i]
-			}
-			return show.EncodeNext(a.out, format, object)
-		}, func() error { return nil }
-	}
-	var g *show.Grid
-	// The head comes even where there are no rows, so the grid is made there.
-	rows, size := 0, 0
-	return func(c []string) error {
-			g = show.NewGrid(printable(c)...)
-			return nil
-		}, func(v []any) error {
-			cells := printable(texts(v))
-			rows, size = rows+1, size+len(strings.Join(cells, ""))
-			if rows > maxTableRows || size > maxTableText {
-				return errFull
-			}
-			g.Add(cells...)
-			return nil
-		}, func() error {
-			_, err := fmt.Fprint(a.out, g)
-			return err
-		}
-}
-
-// A table is laid out in memory, and nobody reads one that is longer.
-const (
-	maxTableRows = 10_000
-	maxTableText = 16 << 20 // bytes
-)
-
-var errFull = errors.New("there is more: a table shows the first 10000 rows or 16 MiB, --format csv and json print all")
-
-// printable makes texts from outside safe to show in a table.
-func printable(texts []string) []string {
-	out := make([]string, len(texts))
-	for i, s := range texts {
-		out[i] = words.Printable(s)
-	}
-	return out
 }

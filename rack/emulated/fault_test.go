@@ -120,7 +120,7 @@ func limited(t *testing.T) context.Context {
 	return ctx
 }
 
-// parse returns a lab with nodes vm00, vm01 ...
+// parse returns a lab with nodes vm00, vm01 ... Their QEMU is that of the PATH, for which tests put others.
 func parse(t *testing.T, name string, nodes int) *lab.Lab {
 	t.Helper()
 	l, err := lab.Parse("lab.yaml", []byte(text(name, nodes)))
@@ -131,7 +131,7 @@ func parse(t *testing.T, name string, nodes int) *lab.Lab {
 }
 
 func text(name string, nodes int) string {
-	return fmt.Sprintf("name: %s\nnodes:\n  vm: {count: %d}\n", name, nodes)
+	return fmt.Sprintf("name: %s\nnodes:\n  vm: {count: %d, nic: virtio}\n", name, nodes)
 }
 
 // up brings a lab up in this process.
