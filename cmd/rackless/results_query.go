@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/listview"
 )
 
 // newResultsCmd makes rackless results, which only groups its subcommands.
@@ -55,10 +55,10 @@ A table shows the first 10000 rows; csv and json print all. A query that has not
 					"--timeout allows it more time, or 0 any", limit))
 			}
 			defer cancel()
-			head, row, end := show.Rows(a.out, format)
+			head, row, end := listview.Rows(a.out, format)
 			err = db.Query(ctx, args[0], head, row)
 			switch {
-			case errors.Is(err, show.ErrFull):
+			case errors.Is(err, listview.ErrFull):
 				fmt.Fprintln(a.err, err)
 			case err != nil && ctx.Err() != nil:
 				return err

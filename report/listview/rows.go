@@ -1,4 +1,4 @@
-package show
+package listview
 
 import (
 	"encoding/csv"
@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
 )
 
 // A table is laid out in memory, and nobody reads one that is longer.
@@ -28,21 +29,21 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 	case "csv":
 		w := csv.NewWriter(out)
 		return w.Write, func(v []any) error { return w.Write(cellTexts(v)) }, func() error { w.Flush(); return w.Error() }
-	case JSON, YAML:
+	case show.JSON, show.YAML:
 		var columns []string
 		return func(c []string) error { columns = c; return nil }, func(v []any) error {
 			object := make(map[string]any, len(v))
 			for i, c := range columns {
 				object[c] = v[i]
 			}
-			return EncodeNext(out, form, object)
+			return show.EncodeNext(out, form, object)
 		}, func() error { return nil }
 	}
-	var g *Grid
+	var g *show.Grid
 	// The head comes even where there are no rows, so the grid is made there.
 	rows, size := 0, 0
 	return func(c []string) error {
-			g = NewGrid(printable(c)...)
+			g = show.NewGrid(printable(c)...)
 			return nil
 		}, func(v []any) error {
 			cells := printable(cellTexts(v))
