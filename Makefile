@@ -42,7 +42,7 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	bin/rackless study report demo
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
 
-STUDIES := protected contention loss mtu aa-idle aa-load aa-loss
+STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory build

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -23,6 +24,10 @@ import (
 
 // madeLine is the only line of a report that is not the runs' doing.
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
+
+// published are the studies under docs/studies.
+var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "aa-idle",
+	"aa-load", "aa-loss"}
 
 // publishedStudies unpacks the figures under docs/studies.
 func publishedStudies(t *testing.T) string {
@@ -56,9 +61,9 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 	t.Chdir("../..") // where make ran
 	const dir = "docs/studies"
 	db := publishedStudies(t)
-	for _, name := range []string{"protected", "contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
+	for _, name := range published {
 		t.Run(name, func(t *testing.T) {
-			published, err := os.ReadFile(filepath.Join(dir, name+".md"))
+			text, err := os.ReadFile(filepath.Join(dir, name+".md"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -71,7 +76,7 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 			if err := a.writeStudy(&now, "md", doc); err != nil {
 				t.Fatal(err)
 			}
-			was, is := madeLine.ReplaceAllString(string(published), ""), madeLine.ReplaceAllString(now.String(), "")
+			was, is := madeLine.ReplaceAllString(string(text), ""), madeLine.ReplaceAllString(now.String(), "")
 			if diff := diffLines(was, is); diff != "" {
 				t.Errorf("make publish-studies writes it anew (-published +now):\n%s", diff)
 			}
@@ -140,6 +145,64 @@ func TestWhatIsSaidOfLossFollowsFromItsRuns(t *testing.T) {
 	}
 }
 
+// TestWhatIsSaidOfConnectXFollowsFromItsRuns works out again what the list of studies says of those on emulated adapters.
+func TestWhatIsSaidOfConnectXFollowsFromItsRuns(t *testing.T) {
+	t.Chdir("../..")
+	text, err := os.ReadFile("docs/studies/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := publishedStudies(t)
+	const neither, ecn, pfc = "0", "32KiB:160KiB:100%", "512KiB:256KiB:3"
+	for _, s := range []struct {
+		study, factor, a, b string
+		with                string // a level of the other factor, if there is one
+		metric              string
+		format              string // of the lower and the upper end of the effect: percents, or times
+	}{
+		{"loss-connectx", "link.loss", "0%", "0.1%", "", bench.MetricBWAverage, "With 0.1 % it loses %.0f to %.0f %%"},
+		{"loss-connectx", "link.loss", "0%", "0.1%", "", bench.MetricThroughput, "(TCP %.0f to %.0f %%), with 0.5 %"},
+		{"loss-connectx", "link.loss", "0%", "0.5%", "", bench.MetricBWAverage, "with 0.5 % %.0f to %.0f %%"},
+		{"loss-connectx", "link.loss", "0%", "0.5%", "", bench.MetricThroughput, "(TCP %.0f to %.0f %%), and with 1 %"},
+		{"loss-connectx", "link.loss", "0%", "1%", "", bench.MetricBWAverage, "with 1 % %.0f to %.0f %%"},
+		{"loss-connectx", "link.loss", "0%", "1%", "", bench.MetricThroughput, "(TCP %.0f to %.0f %%) |"},
+		{"mtu-connectx", "lab.fabric.mtu", "1500", "9000", "", bench.MetricThroughput, "TCP gains %.0f to %.0f %%"},
+		{"incast", "link.ecn", neither, ecn, "link.pfc=" + neither, bench.MetricGoodput, "ECN raises it by %.0f to %.0f %%"},
+		{"incast", "link.pfc", neither, pfc, "link.ecn=" + neither, bench.MetricGoodput, "PFC by %.0f to %.0f %%"},
+		{"incast", "link.pfc", neither, pfc, "link.ecn=" + neither, bench.MetricLatencyP99, "has %.0f to %.0f times its p99"},
+		{"incast", "link.ecn", neither, ecn, "link.pfc=" + pfc, bench.MetricLatencyP99, "cuts that by %.0f to %.0f %%"},
+	} {
+		e := publishedEffect(t, db, s.study, func(c study.Comparison) bool {
+			return c.Factor == s.factor && c.A == s.a && c.B == s.b && c.Metric == s.metric && strings.Contains(c.Where, s.with)
+		})
+		low, high := 100*(e.Low-1), 100*(e.High-1)
+		switch {
+		case strings.Contains(s.format, "times"):
+			low, high = e.Low, e.High
+		case high < 0:
+			low, high = -high, -low
+		}
+		say := strings.Replace(s.format, "%.0f to %.0f", fmt.Sprintf("%.0f to %.0f", low, high), 1)
+		if say = strings.ReplaceAll(say, "%%", "%"); !strings.Contains(string(text), say) {
+			t.Errorf("docs/studies/README.md does not say %q", say)
+		}
+	}
+}
+
+// publishedEffect returns the effect in the one comparison of a published study that is asked for.
+func publishedEffect(t *testing.T, db, name string, asked func(study.Comparison) bool) stats.Interval {
+	t.Helper()
+	doc, err := (&app{}).studyDocument(t.Context(), db, "examples/studies/"+name+".yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(doc.Result.Comparisons, asked)
+	if i < 0 || doc.Result.Comparisons[i].Effect == nil {
+		t.Fatalf("study %s has no such effect", name)
+	}
+	return doc.Result.Comparisons[i].Effect.Interval
+}
+
 // What is said beforehand of how long a run takes is right to a factor of two for the published
 // studies, whose runs were made on TCG nodes.
 func TestHowLongRunsTakeIsEstimated(t *testing.T) {
@@ -154,7 +217,7 @@ func TestHowLongRunsTakeIsEstimated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer db.Close()
-	for _, name := range []string{"protected", "contention", "loss", "mtu", "aa-idle", "aa-load", "aa-loss"} {
+	for _, name := range published {
 		t.Run(name, func(t *testing.T) {
 			file := "examples/studies/" + name + ".yaml"
 			text, err := os.ReadFile(file)

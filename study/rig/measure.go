@@ -3,9 +3,11 @@ package rig
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
 )
 
@@ -74,6 +76,9 @@ func (r *Rig) Takes() (time.Duration, error) {
 	accel := r.options.Accel
 	if accel != "kvm" && accel != "tcg" {
 		accel = r.site.accelerator()
+	}
+	if accel == "tcg" && !slices.ContainsFunc(r.lab.Nodes, func(n lab.Node) bool { return !n.ConnectX() }) {
+		accel = bench.Adapter
 	}
 	tests := runTime
 	for _, m := range r.spec.Measure {
