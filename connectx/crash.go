@@ -21,6 +21,21 @@ func (p *Port) guard(f func()) {
 	f()
 }
 
+// outside calls f, which leads out of the adapter, with nothing locked, and ends its panic: the cable is
+// code of the lab's switch, whose frames are the guests' own.
+func (p *Port) outside(f func()) {
+	defer func() {
+		if v := recover(); v != nil {
+			p.s.maps.RLock()
+			defer p.s.maps.RUnlock()
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.crash(v)
+		}
+	}()
+	f()
+}
+
 // pollNow is poll at this moment.
 func (p *Port) pollNow() { p.poll(p.s.now()) }
 

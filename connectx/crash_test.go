@@ -30,6 +30,26 @@ func TestAPanicFailsOneAdapter(t *testing.T) {
 			g[0].p.net, g[0].p.nic.Latency = nil, time.Nanosecond
 			return nil
 		}, func(_ []*guest, q *testQP, w testWQE) { q.send(w) }},
+		{"in the cable", "give", func(g []*guest) func() {
+			g[0].p.nic.Batch = nilPointer
+			return func() { g[0].p.nic.Batch = nil }
+		}, func(g []*guest, q *testQP, w testWQE) {
+			g[0].p.s.SetDirect(false)
+			q.send(w)
+		}},
+		{"where frames come from", "Receive", func([]*guest) func() { return nil },
+			func(g []*guest, _ *testQP, _ testWQE) {
+				calls := 0
+				g[0].p.Receive(func() []byte {
+					if calls++; calls == 1 {
+						nilPointer(nil)
+					}
+					return nil
+				})
+				if calls != 2 {
+					t.Errorf("asked for frames %d times", calls)
+				}
+			}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, g := newLab(t, 3, NIC{}, nil)
@@ -98,4 +118,10 @@ func TestAPanicFailsOneAdapter(t *testing.T) {
 			send(0, 2)
 		})
 	}
+}
+
+// nilPointer panics like an error of ours.
+func nilPointer([]byte) {
+	var p *Port
+	p.lock()
 }

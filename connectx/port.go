@@ -169,15 +169,18 @@ func (p *Port) flushFrames() {
 
 // give gives a batch to the cable, and returns how many bytes the frames have.
 func (p *Port) give(batch []byte) (n int) {
-	if p.nic.Batch != nil {
-		p.nic.Batch(batch)
-	}
 	for f, rest := nextFrame(batch); f != nil; f, rest = nextFrame(rest) {
 		n += len(f)
-		if p.nic.Batch == nil && p.nic.Frames != nil {
+	}
+	p.outside(func() {
+		if p.nic.Batch != nil {
+			p.nic.Batch(batch)
+			return
+		}
+		for f, rest := nextFrame(batch); f != nil && p.nic.Frames != nil; f, rest = nextFrame(rest) {
 			p.nic.Frames(f)
 		}
-	}
+	})
 	return n
 }
 
@@ -255,6 +258,19 @@ func (p *Port) DeliverBatch(frames []byte) {
 	now := p.s.now()
 	for f, rest := nextFrame(frames); f != nil; f, rest = nextFrame(rest) {
 		p.deliver(now, f)
+	}
+}
+
+// Receive hands the port what next returns, as DeliverBatch does, until that is nothing. A panic of next fails the
+// adapter, and is no end.
+func (p *Port) Receive(next func() []byte) {
+	for more := true; more; {
+		p.outside(func() {
+			frames := next()
+			if more = len(frames) > 0; more {
+				p.DeliverBatch(frames)
+			}
+		})
 	}
 }
 

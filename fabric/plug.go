@@ -53,7 +53,8 @@ func (s *Plugs) Plug(port string, rate int64) (*Plug, error) {
 	return p, nil
 }
 
-// turn runs what a plug asks for, while the loop stands still and the plug is in its port.
+// turn runs what a plug asks for, while the loop stands still and the plug is in its port. A panic is for the caller to
+// end; the switch goes on without the frames in hand.
 func (p *Plug) turn(f func()) {
 	b := p.c.port.b
 	b.turn.Lock()
@@ -61,10 +62,19 @@ func (p *Plug) turn(f func()) {
 	if p.c.port.conn != p.c {
 		return
 	}
+	defer b.drop()
 	f()
 	if err := b.runLinks(); err != nil {
 		b.log.Error("fabric: frames on impaired links stay there", "error", err)
 	}
+}
+
+// drop forgets the frames in hand. Only a panic leaves some: they would be taken for a part of the next ones.
+func (b *bridge) drop() {
+	for _, c := range b.touched {
+		c.out = outbox{}
+	}
+	b.touched = b.touched[:0]
 }
 
 // Send forwards whole frames, each after its length in 4 bytes, big-endian. The switch keeps no reference to them. What

@@ -125,3 +125,43 @@ func TestPlugIsPulled(t *testing.T) {
 		t.Errorf("got %v, want that it does not run", err)
 	}
 }
+
+// A panic while a plug sends is that of its NIC: the switch goes on, and sends nothing of what was in hand.
+func TestPlugThatPanics(t *testing.T) {
+	plugs := &Plugs{}
+	s := start(t, 3, func(cfg *Config) { cfg.Plugs = plugs })
+	n, other := s.attach("p1"), s.attach("p2")
+	p, err := plugs.Plug("p0", 25e9)
+	if err != nil {
+		t.Fatal(err)
+	}
+	place := func(f func(p1 *port) *port) {
+		if err := s.bridge.do(func() error {
+			p1 := s.bridge.ports[1]
+			p1.conn.port = f(p1)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	place(func(*port) *port { return &port{} }) // of no switch
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic")
+			}
+		}()
+		p.Send(framed(frame(broadcast, station(0), 1000, 1))) // p1 is before p2
+	}()
+	place(func(p1 *port) *port { return p1 })
+	for i, size := range []int{64, 1000} {
+		f := frame(broadcast, station(0), size, uint32(2+i))
+		p.Send(framed(f))
+		n.expect(f)
+		other.expect(f)
+	}
+	n.send(frame(station(0), station(1), 64, 0))
+	if got := p.Receive(); !bytes.Equal(got, framed(frame(station(0), station(1), 64, 0))) {
+		t.Errorf("the plug got %x", got)
+	}
+}

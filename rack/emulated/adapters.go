@@ -183,9 +183,7 @@ func (a *adapters) setDirect(on bool) {
 
 // receive hands the frames of a plug to its adapter until it is pulled. The link goes down with it.
 func receive(port *connectx.Port, plug *fabric.Plug) {
-	for frames := plug.Receive(); len(frames) > 0; frames = plug.Receive() {
-		port.DeliverBatch(frames)
-	}
+	port.Receive(plug.Receive)
 	port.SetLink(false)
 }
 
