@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -259,7 +261,7 @@ func TestEveryCheckOfGuestsIsMade(t *testing.T) {
 
 // A node with a card has a driver's device, with a name of its own; see node.go.
 func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
-	nic := testLab(t, 2, 1).Nodes[0].NICs[0]
+	n := testLab(t, 2, 1).Nodes[0]
 	const (
 		soft     = "net/eth0/mtu 1500\n"
 		card     = soft + "net/eth0/class 0x020000\n"
@@ -286,9 +288,72 @@ func TestTheRDMADeviceOfANICIsFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := rdmaDeviceOf(f, nic, 0); got.name != tt.want || (got.port != nil) != tt.found {
+			if got := rdmaDeviceOf(f, n, 0); got.name != tt.want || (got.port != nil) != tt.found {
 				t.Errorf("got %q, %v", got.name, got.port)
 			}
+		})
+	}
+}
+
+// A node makes a soft RoCE device for a ConnectX whose driver makes none. That is not the device that the lab asks for:
+// verify says so and why, and up fails once the driver has had its time.
+func TestSoftRoCEInPlaceOfAnAdaptersRDMA(t *testing.T) {
+	const eth0 = "net/eth0/mtu 4200\nnet/eth0/class 0x020000\n"
+	const rxe0, mlx5 = "rdma/rxe0/parent eth0\n", "rdma/mlx5_0/parent eth0\nrdma/mlx5_0/1/state 4: ACTIVE\n"
+	for _, tt := range []struct {
+		name, facts, later string // what the node says at first, and then
+		image, says        string // its image; what its kernel says of the driver
+		have, fix          string // of the finding and the error; "" if all is well
+	}{
+		{name: "its driver's", facts: eth0 + mlx5},
+		{name: "both", facts: eth0 + rxe0 + mlx5},
+		{name: "its driver's, after a while", facts: eth0 + rxe0, later: eth0 + rxe0 + mlx5},
+		{"soft", eth0 + rxe0, eth0 + rxe0, "", "module mlx5_ib is not loaded\n",
+			"soft RoCE (rxe0) in its place: module mlx5_ib is not loaded", "in the node: rdma link delete rxe0, then " +
+				"gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko"},
+		{"soft, and a full node", eth0 + rxe0, eth0 + rxe0, "debian-13",
+			"[    3.1] mlx5_ib.rdma mlx5_core.rdma.0: probe with driver mlx5_ib.rdma failed with error -12\n",
+			"soft RoCE (rxe0) in its place: [    3.1] mlx5_ib.rdma mlx5_core.rdma.0: probe with driver mlx5_ib.rdma " +
+				"failed with error -12", "in the node: rdma link delete rxe0, then modprobe mlx5_ib"},
+		{"none", eth0, eth0, "debian-13", "", "no such device", "in the node: modprobe mlx5_ib"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFakeLab(t, testLab(t, 1, 1))
+				n := &f.lab.Nodes[0]
+				n.NIC, n.Image = lab.NICConnectX4Lx, tt.image
+				parse := func(text string) *facts.Node {
+					parsed, err := facts.Parse([]byte(text))
+					if err != nil {
+						t.Fatal(err)
+					}
+					return parsed
+				}
+				first := parse(tt.facts)
+				later := first
+				if tt.later != "" {
+					later = parse(tt.later)
+				}
+				f.nodes[n.Name].facts, f.nodes[n.Name].adapters = later, tt.says
+				got, err := AdapterRDMA(t.Context(), *n, first, f)
+				if tt.have == "" {
+					if err != nil || got == nil {
+						t.Fatalf("%v, %v", got, err)
+					}
+				} else if want := "node vm00: the RDMA device of eth0, a ConnectX-4 Lx: " + tt.have + "; " +
+					tt.fix; err == nil || err.Error() != want {
+					t.Errorf("got %v, want %s", err, want)
+				}
+				_, findings := nodeFindings(t.Context(), f.lab, *n, f, false)
+				i := slices.IndexFunc(findings, func(f finding.Finding) bool { return f.ID == IDPort })
+				port := findings[i]
+				switch {
+				case tt.have == "" && port.Subject != n.Name+" mlx5_0":
+					t.Errorf("%+v", port)
+				case tt.have != "" && (port.Status != finding.Failed || port.Have != tt.have || port.Fix != tt.fix):
+					t.Errorf("%+v", port)
+				}
+			})
 		})
 	}
 }

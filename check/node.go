@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/lab"
@@ -27,7 +28,8 @@ func nodeFindings(ctx context.Context, l *lab.Lab, n lab.Node, r Reader, withIBM
 	// One line of findings a NIC, in the order in which the parts depend on each other: link, RDMA port,
 	// MTU, GID.
 	for i, nic := range n.NICs {
-		dev := rdmaDeviceOf(f, nic, i)
+		dev := rdmaDeviceOf(f, n, i)
+		dev.asked(ctx, n, r)
 		out = append(out, linkFindings(l, n.Name, nic, f)...)
 		port := portFinding(n.Name, nic, dev)
 		if dev.card && n.ConnectX() {
@@ -75,18 +77,22 @@ type rdmaDevice struct {
 	name string
 	port *topology.RDMAPort // its first; nil where it is not there
 	card bool               // the NIC is a card with a driver, and not one for which soft RoCE makes a device
+	soft string             // the soft RoCE device that an emulated ConnectX has in place of that of its driver
+	why  string             // the reason why an emulated ConnectX has none, as its node says it
+	load string             // and the command that loads the driver there
 }
 
-// rdmaDeviceOf finds the device of a NIC: the one that says so, or has GIDs of it. Where there is
-// none it has the name that nodes give to soft RoCE devices, which they make one for each NIC, in
-// order; a card's device has a name of its own.
-func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
-	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index)}
+// rdmaDeviceOf finds the device of a node's NIC: the one that says so, or has GIDs of it. Where there is none it has
+// the name that nodes give to soft RoCE devices, which they make one for each NIC without RDMA, in order; a card's
+// device has a name of its own. Of an emulated ConnectX a soft one does not count.
+func rdmaDeviceOf(f *facts.Node, n lab.Node, index int) rdmaDevice {
+	nic := n.NICs[index]
+	dev := rdmaDevice{name: "rxe" + strconv.Itoa(index), card: n.ConnectX()}
 	if f == nil {
 		return dev
 	}
-	if _, dev.card = f.Cards[nic.Name]; dev.card {
-		dev.name = "RDMA device of " + nic.Name
+	if _, is := f.Cards[nic.Name]; is || dev.card {
+		dev.card, dev.name = true, "RDMA device of "+nic.Name
 	} else if _, d := f.RDMADevice(dev.name); d != nil {
 		dev.port = d.Port(1)
 		return dev
@@ -96,12 +102,85 @@ func rdmaDeviceOf(f *facts.Node, nic lab.NIC, index int) rdmaDevice {
 		// GIDs name their network device. Without one, as on a link that never was up, the function that both
 		// belong to says it.
 		named := slices.ContainsFunc(port.GIDs, func(g topology.GID) bool { return g.Netdev == nic.Name })
-		if named || on.Has(nic.Name) {
+		switch {
+		case !named && !on.Has(nic.Name):
+		case n.ConnectX() && topology.IsSoftRDMA(d.Name):
+			dev.soft = d.Name
+		default:
 			dev.name, dev.port = d.Name, port
-			break
+			return dev
 		}
 	}
 	return dev
+}
+
+// driverScript prints why the driver of a ConnectX has made no RDMA device, as far as the kernel says it.
+const driverScript = `[ -d /sys/module/mlx5_ib ] || echo "module mlx5_ib is not loaded"
+dmesg | grep -F mlx5_ib | tail -n 1`
+
+// asked asks the node of an emulated ConnectX without an RDMA device for the reason. The drivers of a small node are
+// packed, without a list for modprobe.
+func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
+	if d.port != nil || !n.ConnectX() {
+		return
+	}
+	d.load = "gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko"
+	if n.Full() {
+		d.load = "modprobe mlx5_ib"
+	}
+	out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", driverScript})
+	if err != nil {
+		d.why = err.Error()
+		return
+	}
+	said := []rune(strings.Join(strings.FieldsFunc(string(out.Stdout), func(c rune) bool { return c == '\n' }), "; "))
+	d.why = string(said[:min(len(said), maxMessage)])
+}
+
+// absent says what there is in place of the device.
+func (d *rdmaDevice) absent() string {
+	text := "no such device"
+	if d.soft != "" {
+		text = "soft RoCE (" + d.soft + ") in its place"
+	}
+	if d.why != "" {
+		text += ": " + d.why
+	}
+	return text
+}
+
+// driverPatience is how long a node may take to make the RDMA devices of its adapters once it has been configured: a
+// full node loads their driver beside its other services.
+const driverPatience = 10 * time.Second
+
+// AdapterRDMA returns what a node says of itself once each of its emulated ConnectX has the RDMA device of its driver.
+// have is what it has said before. That one has none is an error with its reason: a node makes a soft RoCE device for a
+// NIC without RDMA, and so would work, as another one than the lab asks for.
+func AdapterRDMA(ctx context.Context, n lab.Node, have *facts.Node, r Reader) (*facts.Node, error) {
+	for until := time.Now().Add(driverPatience); n.ConnectX(); {
+		i := 0
+		for i < len(n.NICs) && rdmaDeviceOf(have, n, i).port != nil {
+			i++
+		}
+		if i == len(n.NICs) {
+			break
+		}
+		if dev := rdmaDeviceOf(have, n, i); time.Now().After(until) {
+			dev.asked(ctx, n, r)
+			return nil, fmt.Errorf("node %s: the RDMA device of %s, a %s: %s; %s", n.Name, n.NICs[i].Name,
+				n.NIC.Title(), dev.absent(), dev.add(n.NICs[i]))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(settlePause):
+		}
+		var err error
+		if have, err = r.Facts(ctx, n.Name); err != nil {
+			return nil, fmt.Errorf("node %s: %w", n.Name, err)
+		}
+	}
+	return have, nil
 }
 
 // linkFindings checks one network device. One that is missing fails all of its checks, so that each
@@ -145,7 +224,12 @@ func inNode(format string, args ...any) string { return "in the node: " + fmt.Sp
 // add is the fix for an RDMA device that is missing. The kernel's complaint about a checksum that
 // it cannot load reads as if the network device were missing.
 func (d *rdmaDevice) add(nic lab.NIC) string {
-	if d.card {
+	switch {
+	case d.soft != "":
+		return inNode("rdma link delete %s, then %s", d.soft, d.load)
+	case d.load != "":
+		return inNode("%s", d.load)
+	case d.card:
 		return inNode("load the RDMA part of the driver of %s (modprobe mlx5_ib, bnxt_re, irdma, ...), bring the "+
 			"link up, and give it its address", nic.Name)
 	}
@@ -158,7 +242,7 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	const want = "ACTIVE on Ethernet"
 	subject := node + " " + d.name
 	if d.port == nil {
-		return judge(IDPort, subject, "RDMA port active", "no such device", want, "/sys/class/infiniband", d.add(nic))
+		return judge(IDPort, subject, "RDMA port active", d.absent(), want, "/sys/class/infiniband", d.add(nic))
 	}
 	return judge(IDPort, subject, "RDMA port active", d.port.State+" on "+d.port.LinkLayer, want,
 		"/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer", inNode("ip link set %s up", nic.Name))
@@ -176,7 +260,7 @@ func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d r
 	argv := ibMTUCommand(d.name)
 	command := strings.Join(argv, " ")
 	if d.port == nil {
-		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", "no such device", d.add(nic))
+		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", d.absent(), d.add(nic))
 	}
 	res, err := r.Exec(ctx, node, argv)
 	if err != nil {
@@ -215,7 +299,7 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		Status: finding.OK,
 		Want:   "a RoCE v2 entry for the address"}
 	if d.port == nil {
-		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, "no such device", "/sys/class/infiniband", d.add(nic)
+		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, d.absent(), "/sys/class/infiniband", d.add(nic)
 		return f
 	}
 	var table []string

@@ -88,7 +88,7 @@ type trafficCheck struct {
 }
 
 // firstDevice returns the RDMA device of a node's first NIC.
-func firstDevice(f *facts.Node, n lab.Node) rdmaDevice { return rdmaDeviceOf(f, n.NICs[0], 0) }
+func firstDevice(f *facts.Node, n lab.Node) rdmaDevice { return rdmaDeviceOf(f, n, 0) }
 
 // command is the side without a peer's address: the server's.
 func (t *trafficCheck) command(dev string, gid int) []string {

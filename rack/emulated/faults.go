@@ -201,6 +201,9 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 			return err
 		}
 	}
+	if mended.Facts, err = check.AdapterRDMA(ctx, n, mended.Facts, r.Rack); err != nil {
+		return err
+	}
 	return r.AwaitGIDs(ctx, n, &mended, 100*time.Millisecond)
 }
 

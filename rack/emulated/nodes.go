@@ -191,6 +191,9 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		}
 	}
 	if err == nil {
+		node.Facts, err = check.AdapterRDMA(ctx, n, node.Facts, u.Rack)
+	}
+	if err == nil {
 		err = u.AwaitGIDs(ctx, n, node, 100*time.Millisecond)
 	}
 	if err != nil {
