@@ -106,23 +106,49 @@ func (s *Server) follow(c *Cable) {
 	s.mu.RUnlock()
 	for _, p := range ports {
 		if p.nic.Cable == c && p.nic.VF > 0 {
-			p.lock()
-			was := p.up()
-			p.dark = c.dark.Load()
-			p.linkChanged(was)
-			p.unlock()
+			p.setDark(c.dark.Load())
 		}
 	}
 }
 
+func (p *Port) setDark(dark bool) {
+	p.lock()
+	defer p.unlock()
+	was := p.up()
+	p.dark = dark
+	p.linkChanged(was)
+}
+
 // shareLink has the virtual functions follow the link of the cable, and not what the driver of the
-// physical one wants of its own.
+// physical one wants of its own, and the port at the other end of the cable the light of this one.
 func (p *Port) shareLink() {
-	if c := p.nic.Cable; c != nil && p.nic.VF == 0 && !p.gone {
+	if p.gone || p.nic.VF > 0 {
+		return
+	}
+	if c := p.nic.Cable; c != nil {
 		if dark := !p.link || p.broken; c.dark.Swap(dark) != dark {
 			go p.s.follow(c)
 		}
 	}
+	if light := p.shines(); p.far != nil && p.light.Swap(light) != light {
+		go p.far.seeFar()
+	}
+}
+
+// shines says whether the other end of the cable sees the port: the cable is in, the adapter works, and its driver
+// wants the link, or its firmware keeps it up all the same, as it does by default.
+func (p *Port) shines() bool {
+	return !p.broken && (!p.AdminDown || p.nic.Firmware.keepsLink(p.nic.Port))
+}
+
+// seeFar gives the port the link that the other end of its cable allows. Its light is read with the lock held, so that
+// of several changes the last one counts.
+func (p *Port) seeFar() {
+	p.lock()
+	defer p.unlock()
+	was := p.up()
+	p.link = p.far.light.Load()
+	p.linkChanged(was)
 }
 
 // linkChanged tells the driver that the link is another than it was, if it is.

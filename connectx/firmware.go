@@ -33,6 +33,8 @@ const (
 	tlvPCI        = 0x80       // nv_global_pci_conf
 	tlvPCICap     = 0x81       // nv_global_pci_cap
 	tlvLink       = 0x01000012 // nv_vpi_link_type of port 0, which counts from 1
+	tlvKeepLink   = 0x01000190 // nv_keep_link_up of port 0
+	tlvPortBits   = 0xff0000   // the number of the port
 )
 
 // Fields of settings. Numbers are those of mstflint's data base, counted from the most significant bit.
@@ -48,7 +50,19 @@ const (
 	capMaxPFs     bits = 0x28<<8 | 8
 	linkType      bits = 0x1c<<8 | 2
 	linkEthernet       = 2
+	keepEthernet  bits = 0x1f<<8 | 1
 )
+
+// portSettings are the settings of a port, by the type of port 0. Each is a word.
+var portSettings = map[uint32]struct {
+	field  bits
+	normal uint64 // as delivered
+	fixed  bool   // nothing else can be set
+	vpi    bool   // only boards have it that can do InfiniBand, which there is none of here
+}{
+	tlvLink:     {field: linkType, normal: linkEthernet, fixed: true, vpi: true},
+	tlvKeepLink: {field: keepEthernet, normal: 1},
+}
 
 // Firmware is the flash of a card with its settings. The functions of a card share it. Settings take effect when the
 // card is reset, as a machine does when it starts, but not by the reset of one function (FLR).
@@ -85,7 +99,13 @@ func NewFirmware(path string, ports, vfs int) (*Firmware, error) {
 		err = json.Unmarshal(b, &f.saved)
 	}
 	for typ, v := range f.saved {
-		if size := map[uint32]int{tlvPCI: 12, tlvLink: 4}[typ&0xff00ffff]; err == nil && len(v) != size {
+		size := 0
+		if _, is := portSettings[typ&^tlvPortBits]; is {
+			size = 4
+		} else if typ == tlvPCI {
+			size = pciSize
+		}
+		if err == nil && len(v) != size {
 			err = fmt.Errorf("setting %#x has %d bytes: want %d", typ, len(v), size)
 		}
 	}
@@ -114,12 +134,33 @@ func (f *Firmware) VFs() int {
 	return int(pciVFs.get(b))
 }
 
+// keepsLink says whether a port's link stays up while its driver does not want it, as the settings in force have it.
+// port counts from 0.
+func (f *Firmware) keepsLink(port int) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return keepEthernet.is(f.port(f.inForce, tlvKeepLink|uint32(port+1)<<16))
+}
+
+// port returns a setting of a port.
+func (f *Firmware) port(s settings, typ uint32) []byte {
+	if b := s[typ]; b != nil {
+		return b
+	}
+	b, is := make([]byte, 4), portSettings[typ&^tlvPortBits]
+	is.field.put(b, is.normal)
+	return b
+}
+
+// pciSize is the size of the setting of virtual functions.
+const pciSize = 12
+
 // pci returns the setting of virtual functions.
 func (f *Firmware) pci(s settings) []byte {
 	if b := s[tlvPCI]; b != nil {
 		return b
 	}
-	b := make([]byte, 12)
+	b := make([]byte, pciSize)
 	putAll(b, map[bits]uint64{pciSRIOVValid: 1, pciVFs: defaultVFs, pciPFsValid: 1, pciPFs: uint64(f.ports)})
 	if f.vfs > 0 {
 		putAll(b, map[bits]uint64{pciSRIOV: 1, pciVFs: uint64(f.vfs)})
@@ -129,7 +170,9 @@ func (f *Firmware) pci(s settings) []byte {
 
 // read returns a setting or its default, and whether it can be written. nil: the card has none of the kind.
 func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable bool) {
-	switch port := int(typ >> 16 & 0xff); {
+	port := int(typ & tlvPortBits >> 16)
+	ofPort, is := portSettings[typ&^tlvPortBits]
+	switch {
 	case typ == tlvPCI:
 		return f.pci(s), true
 	case typ == tlvPCICap:
@@ -143,13 +186,8 @@ func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable
 		return b, false
 	case typ == tlvAddressCap: // 8 addresses and GUIDs are the card's, from these on
 		return []byte{0xc0, 0, 0, 0, 0, 8, 0, 8}, false
-	case p.model.vpi && typ&^0xff0000 == tlvLink && port >= 1 && port <= f.ports:
-		if b := s[typ]; b != nil {
-			return b, true
-		}
-		b := make([]byte, 4)
-		linkType.put(b, linkEthernet)
-		return b, true
+	case is && (p.model.vpi || !ofPort.vpi) && port >= 1 && port <= f.ports:
+		return f.port(s, typ), true
 	}
 	return nil, false
 }
@@ -160,13 +198,13 @@ func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
 	if !writable || v != nil && len(v) != len(was) {
 		return false
 	}
-	switch {
+	switch ofPort := portSettings[typ&^tlvPortBits]; {
 	case v == nil:
 	case typ == tlvPCI:
 		if pciVFs.get(v) > maxVFs || pciPFs.get(v) != uint64(f.ports) {
 			return false
 		}
-	case linkType.get(v) != linkEthernet: // there is no InfiniBand here
+	case ofPort.fixed && ofPort.field.get(v) != ofPort.normal:
 		return false
 	}
 	next := settings{}

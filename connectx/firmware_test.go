@@ -222,6 +222,8 @@ func TestFirmwareRefusesSettings(t *testing.T) {
 		{"Ethernet", five[0], port2, []byte{0, 0, 0, 8}, 0},
 		{"InfiniBand", five[0], port1, []byte{0, 0, 0, 4}, regBadParam},
 		{"a port that is not there", five[0], port3, []byte{0, 0, 0, 8}, regBadParam},
+		{"a link that goes down", w[0], tlvKeepLink + 2<<16, make([]byte, 4), 0},
+		{"a link that goes down, of no port", w[0], tlvKeepLink, make([]byte, 4), regBadParam},
 	} {
 		if st := c.w.set(c.typ, c.v); st != c.want {
 			t.Errorf("%s: status %d, want %d", c.what, st, c.want)

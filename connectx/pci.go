@@ -95,9 +95,9 @@ func (p *Port) hardReset() {
 	if p.fault.ofFirmware() {
 		p.fault, p.crashed, p.broken = Healthy, "", false
 		p.faults++
-		p.shareLink()
 	}
 	p.dropState()
+	p.shareLink()
 	p.NICMode = nicDisabled // until a driver enters its command queue
 }
 

@@ -35,6 +35,7 @@ type Port struct {
 	faults    int             // how often it changed
 	broken    bool            // the link is down because of it
 	dark      bool            // of a virtual function: the link of its port is down
+	far       *Port           // at the other end of a cable that joins two: see Join
 	downAt    []time.Duration // when the link went down last
 	crashed   string          // the panic that stopped the adapter
 	resets    uint64
@@ -56,6 +57,7 @@ type Port struct {
 
 	wakeAt atomic.Int64 // the earliest deadline
 	lines  atomic.Int32 // written to the log
+	light  atomic.Bool  // the other end of the cable sees the port
 
 	outMu  sync.Mutex // held while frames are given to the cable, so that they stay in order
 	frames []byte     // to give to the cable after unlock, in the form of nic.Batch

@@ -63,6 +63,7 @@ func (p *Port) portState(d, o []byte, write bool) {
 	if write {
 		was := p.up()
 		p.AdminDown = paosAdminStatus.get(d) == 2
+		p.shareLink()
 		if p.up() != was {
 			p.portEvent()
 		}

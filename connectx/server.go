@@ -69,6 +69,7 @@ type NIC struct {
 	Link     bool          // whether the link is up at the start
 	Network  string        // what the port is plugged into: only ports of one network reach each other directly
 	Firmware *Firmware     // of the card, shared by its functions; nil makes one for the adapter alone
+	Port     int           // of the card, from 0, for the settings of its firmware
 	// VF is the number of a virtual function among those of its port, from 1; 0 is the physical function. A virtual one
 	// is on the bus only while the firmware's settings in force have so many.
 	VF int
@@ -150,6 +151,18 @@ func (s *Server) AddNIC(n NIC) (*Port, error) {
 	s.ports = append(s.ports, p)
 	s.mu.Unlock()
 	return p, nil
+}
+
+// Join joins two ports back to back: each has a link while the other one shows light.
+func Join(a, b *Port) {
+	for p, far := range map[*Port]*Port{a: b, b: a} {
+		p.lock()
+		p.far = far
+		p.light.Store(p.shines())
+		p.unlock()
+	}
+	a.seeFar()
+	b.seeFar()
 }
 
 // Close removes all adapters.

@@ -27,9 +27,9 @@ func virtual(t *testing.T, rate int64) (*Server, *Firmware, []*guest) {
 	return s, f, g
 }
 
-func TestTheLinkOfAPortReachesItsVirtualFunctions(t *testing.T) {
-	_, _, g := virtual(t, 0)
-	ups := func(what string, want ...bool) {
+// upsOf waits until the links of adapters are as wanted.
+func upsOf(t *testing.T, g []*guest) func(what string, want ...bool) {
+	return func(what string, want ...bool) {
 		t.Helper()
 		for i, w := range want {
 			for end := time.Now().Add(5 * time.Second); g[i].p.Status().Up != w; time.Sleep(time.Millisecond) {
@@ -39,6 +39,51 @@ func TestTheLinkOfAPortReachesItsVirtualFunctions(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A port at the end of a cable has a link while the other end shows light. The firmware keeps that up when the driver
+// does not want it, unless it is told not to.
+func TestPortsBackToBackFollowEachOther(t *testing.T) {
+	_, _, g := virtual(t, 0)
+	Join(g[0].p, g[3].p)
+	ups, far := upsOf(t, g), g[3].p
+	ups("joined", true, true, true, true)
+	far.SetFault(Unplugged)
+	ups("the cable is out at the other end", false, false, false, false)
+	far.SetFault(Healthy)
+	ups("and in again", true, true, true, true)
+	g[0].p.SetFault(FatalError)
+	ups("the firmware has stopped", false, false, false, false)
+	g[0].p.ResetFunction()
+	ups("and runs again", true, true, true, true)
+	admin := func(status uint64) {
+		d := make([]byte, 16)
+		paosAdminStatus.put(d, status)
+		far.lock()
+		defer far.unlock()
+		far.portState(d, d, true)
+	}
+	const up, down = 1, 2
+	admin(down)
+	ups("the driver of the other end does not want it", true, true, true, false)
+	admin(up)
+	w := tool{t, g[3].f}
+	if st := w.set(tlvKeepLink|1<<16, make([]byte, 4)); st != 0 {
+		t.Fatalf("status %d", st)
+	}
+	admin(down)
+	ups("nor will the firmware after a reset", true, true, true, false)
+	w.f.Reset()
+	ups("after a reset", true, true, true, true)
+	admin(down)
+	ups("and neither does the firmware", false, false, false, false)
+	w.f.Reset()
+	ups("a reset has forgotten the driver", true, true, true, true)
+}
+
+func TestTheLinkOfAPortReachesItsVirtualFunctions(t *testing.T) {
+	_, _, g := virtual(t, 0)
+	ups := upsOf(t, g)
 	p, vf := g[0].p, g[1].p
 	p.SetLink(false)
 	ups("the cable is out", false, false, false, true)

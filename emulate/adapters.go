@@ -66,6 +66,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 	wires := make(map[string]*wire)
 	var errs []error
 	var firmware *connectx.Firmware // of the card whose functions are added
+	ends := make(map[string][]*connectx.Port)
 	cables := make(map[int]*connectx.Cable)
 	p.connectX(func(n *NIC, function int) {
 		port := function % n.Ports
@@ -83,7 +84,7 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 		}
 		nic := connectx.NIC{Name: portID(n, function), MAC: [6]byte(hw), Model: n.Model,
 			RateBits: connectx.Rate(n.Model), Socket: adapterSocket(dir, n, function), Firmware: firmware,
-			VF: function / n.Ports}
+			Port: port, VF: function / n.Ports}
 		if n.VFs > 0 {
 			nic.Cable = cables[port]
 		}
@@ -103,8 +104,16 @@ func newAdapters(dir string, p *Profile, log func(format string, args ...any)) (
 			errs = append(errs, err)
 			return
 		}
+		if frames != nil && function < n.Ports {
+			ends[n.Wires[port]] = append(ends[n.Wires[port]], added)
+		}
 		go a.deliver(added, frames)
 	})
+	for _, of := range ends {
+		if len(of) == 2 { // more are at a switch, whose ports are up whatever the others do
+			connectx.Join(of[0], of[1])
+		}
+	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, a.close())
 	}

@@ -162,8 +162,12 @@ EOF
 /rackless prepare /lab.yaml --firmware --dry-run || echo "prepare: exit status $?"
 ls -d /sys/bus/pci/devices/$nic.*
 mstflint -d $nic.0 query
-mstconfig -d $nic.0 --yes set SRIOV_EN=0 NUM_OF_VFS=3
-mstconfig -d $nic.1 -e query SRIOV_EN NUM_OF_VFS
+other=$(ls /sys/bus/pci/devices/0000:41:00.0/net)
+carrier() { sleep 0.5; echo "$1: carrier $(cat /sys/class/net/$other/carrier)"; }
+mstconfig -d $nic.0 --yes set SRIOV_EN=0 NUM_OF_VFS=3 KEEP_ETH_LINK_UP_P1=0
+mstconfig -d $nic.1 -e query SRIOV_EN NUM_OF_VFS KEEP_ETH_LINK_UP_P1
+ip netns exec far ip link set $(ip netns exec far ls /sys/class/net | grep -v lo) down
+carrier "kept"
 bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
 for f in $bridge/$nic.*; do echo 1 >$f/remove; done
 control=$(dd if=$bridge/config bs=1 skip=62 count=1 2>/dev/null | od -An -tu1)
@@ -176,6 +180,9 @@ echo 1 >/sys/bus/pci/rescan
 echo "after the reset:"
 ls -d /sys/bus/pci/devices/$nic.*
 mstconfig -d $nic.0 -e query SRIOV_EN NUM_OF_VFS
+carrier "not kept"
+ip link set $(ls /sys/bus/pci/devices/$nic.0/net) up
+carrier "wanted"
 mstconfig -d $nic.0 query LINK_TYPE_P1 || echo "exit status $?"`
 
 // hasFirmware holds a virtual function and the settings of a card's firmware to what driver and tools say of real ones.
@@ -206,6 +213,10 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 		{before, `(?m)^PSID: +MT_2420110034$`, true},
 		{before, `(?m)^\* +SRIOV_EN +True\(1\) +True\(1\) +False\(0\) *$`, true},
 		{before, `(?m)^\* +NUM_OF_VFS +1 +1 +3 *$`, true},
+		{before, `(?m)^\* +KEEP_ETH_LINK_UP_P1 +True\(1\) +True\(1\) +False\(0\) *$`, true},
+		{before, `(?m)^kept: carrier 1$`, true},
+		{after, `(?m)^not kept: carrier 0$`, true},
+		{after, `(?m)^wanted: carrier 1$`, true},
 		{after, `(?m)^/sys/bus/pci/devices/0000:61:00.1$`, true},
 		{after, `(?m)^/sys/bus/pci/devices/0000:61:00.2$`, false},
 		{after, `(?m)^\* +SRIOV_EN +True\(1\) +False\(0\) +False\(0\) *$`, true},

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// cardScript prints what the firmware of the first card has at its default, now and after the next reset, and the
+// functions of the card.
+const cardScript = `mstconfig -d 0000:21:00.0 -e query NUM_OF_VFS && ls -d /sys/bus/pci/devices/0000:21:*`
+
+// TestVirtualFunctionsOfAConnectX has prepare set in the firmware of a card what a lab needs of it, gives two nodes a
+// virtual function each, and takes all of it back. The card has one function less than it could have, as somebody set
+// it so by hand. It is one of make test-faults, since the host boots three times.
+func TestVirtualFunctionsOfAConnectX(t *testing.T) {
+	h := newStudyHost(t, "cards", "cards-host.yaml", "cards-lab.yaml")
+	card := func(when, firmware string, functions int) {
+		t.Helper()
+		out := h.mustHost(t, cardScript)
+		row := regexp.MustCompile(`(?m)^\W*NUM_OF_VFS +(\d+) +(\d+) +(\d+) *$`).FindStringSubmatch(out)
+		if row == nil || strings.Join(row[1:], " ") != firmware ||
+			strings.Count(out, "/sys/bus/pci/devices/0000:21:00.") != functions {
+			t.Errorf("%s, want NUM_OF_VFS %s and %d functions:\n%s", when, firmware, functions, out)
+		}
+	}
+	card("as delivered", "2 2 2", 3)
+	h.mustHost(t, "mstconfig -d 0000:21:00.0 --yes set NUM_OF_VFS=1")
+	h.reboot(t)
+	card("set by hand", "2 1 1", 2)
+	before := h.state(t)
+
+	out, status := h.host(t, "rackless prepare lab.yaml --firmware --yes")
+	const step = "set NUM_OF_VFS=2 in the firmware of NIC 0000:21:00.0"
+	if status != exitReboot || !strings.Contains(out, step) || strings.Contains(out, "SRIOV_EN") {
+		t.Fatalf("prepare: status %d\n%s", status, out)
+	}
+	card("prepared", "2 1 2", 2)
+	h.reboot(t)
+	if out, status = h.host(t, "rackless prepare"); status != 0 || !strings.Contains(out, "this host is prepared for") {
+		t.Fatalf("prepare after the boot: status %d\n%s", status, out)
+	}
+	card("prepared and booted", "2 2 2", 3)
+
+	h.mustHost(t, "rackless up lab.yaml")
+	for _, c := range []struct{ command, want string }{
+		{"rackless verify virtual", `, 0 not ok`},
+		{"rackless exec near -- ibstat", `CA type: MT4118`},
+		{"rackless exec far -- ethtool -i eth0", `driver: mlx5_core`},
+		{"rackless bench virtual --tests ib_write_bw --quick", `ib_write_bw`},
+	} {
+		out := h.mustHost(t, c.command)
+		t.Logf("%s:\n%s", c.command, out)
+		if !regexp.MustCompile(c.want).MatchString(out) {
+			t.Errorf("%s: no %q", c.command, c.want)
+		}
+	}
+	if out := h.mustHost(t, "rackless down virtual && rackless rollback --yes"); !strings.Contains(out, step) {
+		t.Errorf("rollback:\n%s", out)
+	}
+	card("rolled back", "2 2 1", 3)
+	h.reboot(t)
+	card("rolled back and booted", "2 1 1", 2)
+	if diff := diffLines(groupsByDevice(before), groupsByDevice(h.state(t))); diff != "" {
+		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
+	}
+}
