@@ -132,7 +132,8 @@ func TestEachFaultOfAGuestIsFound(t *testing.T) {
 		{"a CPU is missing", func(c *planCase, f *facts.Node) {
 			f.CPUs.Online = topology.CPURange(0, 26)
 		}, []string{"failed guest-cpus | vm00 | 27 CPUs: 0-26"}},
-		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs.Online = topology.CPUSet{} }, []string{"unknown guest-cpus"}},
+		{"CPUs are not known", func(c *planCase, f *facts.Node) { f.CPUs.Online = topology.CPUSet{} },
+			[]string{"unknown guest-cpus"}},
 		{"no siblings, as on AMD without topoext", func(c *planCase, f *facts.Node) {
 			f.Cores = coresOf(28, func(cpu int) int { return cpu })
 		}, []string{"failed guest-siblings | vm00 | 28 cores; not as in the plan: 0, 1, 2, 3 and 24 more"}},
