@@ -185,13 +185,14 @@ ip link set $(ls /sys/bus/pci/devices/$nic.0/net) up
 carrier "wanted"
 mstconfig -d $nic.0 query LINK_TYPE_P1 || echo "exit status $?"`
 
+const programPath = "PATH=/usr/sbin:/usr/bin:/sbin:/bin"
+
 // hasFirmware holds a virtual function and the settings of a card's firmware to what driver and tools say of real ones.
 func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to topology.PCIAddr) {
 	t.Helper()
 	var out, complaints bytes.Buffer
 	for _, argv := range [][]string{{writeToAVirtualFunction, "write", from.String(), to.String()}, {setFirmware}} {
-		exit, err := h.Exec(ctx, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, append([]string{"dash", "-c"}, argv...),
-			nil, &out, &complaints)
+		exit, err := h.Exec(ctx, []string{programPath}, append([]string{"dash", "-c"}, argv...), nil, &out, &complaints)
 		if err != nil || exit != 0 {
 			t.Errorf("exit status %d, %v: %s%s", exit, err, &out, &complaints)
 			return
@@ -205,7 +206,8 @@ func hasFirmware(ctx context.Context, t *testing.T, h *emulate.Host, from, to to
 		{before, `(?m)^\s+CA type: MT4118$`, true},
 		{before, `(?m)^\s+State: Active$`, true},
 		{before, `(?m)^ 65536 +100 `, true},
-		{before, `(?m)^ +\d+ +pending +set NUM_OF_VFS=2 in the firmware of NIC 0000:61:00\.0 \(needs a reboot\)$`, true},
+		{before, `(?m)^ +\d+ +pending +set NUM_OF_VFS=2 in the firmware of NIC 0000:61:00\.0 \(needs a reboot\)$`,
+			true},
 		{before, `SRIOV_EN=1`, false}, // in place already
 		{before, `(?m)^prepare: exit status 3$`, true},
 		{before, `(?m)^/sys/bus/pci/devices/0000:61:00.3$`, true},
@@ -235,8 +237,8 @@ func carriesRDMA(ctx context.Context, t *testing.T, h *emulate.Host, model strin
 	t.Helper()
 	var out, complaints bytes.Buffer
 	// To the busybox shell, ip would be its own.
-	exit, err := h.Exec(ctx, []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}, []string{"dash", "-c", writeOverAWire, "sh",
-		from.String(), to.String()}, nil, &out, &complaints)
+	exit, err := h.Exec(ctx, []string{programPath}, []string{"dash", "-c", writeOverAWire, "sh", from.String(),
+		to.String()}, nil, &out, &complaints)
 	if err != nil || exit != 0 {
 		t.Errorf("exit status %d, %v: %s%s", exit, err, &out, &complaints)
 		return

@@ -106,7 +106,8 @@ func (h *cutHost) offAndOn(t *testing.T, written string) {
 			t.Fatalf("host %s does not switch itself off:\n%s", h.name, out)
 		}
 	}
-	boot := exec.CommandContext(t.Context(), h.program, "emulate", "-n", h.name, "--", "cat", "/etc/modprobe.d/idle.conf")
+	boot := exec.CommandContext(t.Context(), h.program, "emulate", "-n", h.name, "--", "cat",
+		"/etc/modprobe.d/idle.conf")
 	boot.Env = h.env
 	out, err := boot.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "ok boot "+h.name+" ") || !strings.Contains(string(out), written) {
@@ -266,8 +267,8 @@ func TestKilledAtAnyStepPrepareGoesOnAndRollbackTakesBack(t *testing.T) {
 	h.same(t, "after rollback", h.before)
 	tenant.undisturbed(t, "all of that")
 	tenant.hadItsCPU(t)
-	tally.Logf(t, "%d kills at %d kinds of step in prepare and rollback: after %d the same command went on, after %d the "+
-		"other one turned round", kills+turned, len(kinds), kills, turned)
+	tally.Logf(t, "%d kills at %d kinds of step in prepare and rollback: after %d the same command went on, after %d "+
+		"the other one turned round", kills+turned, len(kinds), kills, turned)
 }
 
 // wholeCards are the lines of a fingerprint about the cards that go to a lab node as a whole.
