@@ -50,6 +50,8 @@ type fakeLab struct {
 	calls []string       // "node program", in order
 	pairs map[string]int // of running ibv_rc_pingpong, by node
 	clash []string       // what ran twice at a time
+
+	run func(node string, argv []string) (bench.Output, error) // in place of the programs below, unless nil
 }
 
 // A fakeNode says how a node answers. A nil function answers as a healthy node does.
@@ -151,6 +153,9 @@ func (f *fakeLab) Exec(ctx context.Context, node string, argv []string) (bench.O
 	f.mu.Unlock()
 	if ctx.Err() != nil {
 		return bench.Output{}, context.Cause(ctx)
+	}
+	if f.run != nil {
+		return f.run(node, argv)
 	}
 	switch argv[0] {
 	case "ibv_devinfo":

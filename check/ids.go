@@ -65,4 +65,8 @@ const (
 	IDGuestNode     = "guest-device-node"
 	IDGuestLink     = "guest-link"
 	IDGPUDirect     = "gpudirect"
+
+	IDSetup      = "setup"       // the check of a step of setup succeeds
+	IDSlurmNodes = "slurm-nodes" // Slurm can use its nodes
+	IDSlurmJob   = "slurm-job"   // a job runs on all of them
 )

@@ -63,6 +63,19 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		progress("send RDMA messages around the ring")
 		out = append(out, traffic(ctx, l, nodes, out, r)...)
 	}
+	if wanted(IDSetup) && ctx.Err() == nil {
+		perNode := make([][]finding.Finding, len(l.Nodes))
+		parallel(len(l.Nodes), func(i int) {
+			if _, is := lost[l.Nodes[i].Name]; !is {
+				perNode[i] = steps(ctx, l.Nodes[i], r)
+			}
+		})
+		out = append(out, slices.Concat(perNode...)...)
+	}
+	if wanted(IDSlurmNodes, IDSlurmJob) && l.Slurm != nil && ctx.Err() == nil {
+		progress("run a job on all nodes of Slurm")
+		out = append(out, slurm(ctx, l, r, wanted(IDSlurmJob))...)
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

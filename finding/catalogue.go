@@ -22,6 +22,7 @@ const (
 	Lab     Group = "lab"     // nodes against their lab
 	Guest   Group = "guest"   // what nodes see of their host, against the plan
 	Adapter Group = "adapter" // emulated adapters of nodes
+	Setup   Group = "setup"   // what a lab file asks for inside its nodes
 )
 
 // A Check explains one kind of finding. It is parsed from its file, of which each part has a fixed
@@ -59,7 +60,7 @@ var files embed.FS
 // tests of this package rule out.
 var Catalogue = sync.OnceValue(func() []Check {
 	var all []Check
-	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter} {
+	for _, g := range []Group{Inspect, Host, Domain, Lab, Guest, Adapter, Setup} {
 		names, _ := fs.Glob(files, "catalogue/"+string(g)+"/*.md") // sorted
 		for _, name := range names {
 			text, _ := files.ReadFile(name)

@@ -73,6 +73,29 @@ install_highs() {
 	fi
 }
 
+# Slurm judges what is written for it in tests, which run its daemons by themselves: it is unpacked and not installed.
+slurm=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/slurm
+unpack_slurm() {
+	if [ "$mode" = lab ] || [ "$mode" = emulate ] || [ -x "$slurm/usr/sbin/slurmctld" ]; then return; fi
+	echo "unpacking Slurm in $slurm, which takes 13 MB: it judges what is written for it in tests; nothing is installed"
+	rm -rf "$slurm.new"
+	mkdir -p "$slurm.new/debs"
+	# What is installed already is not among them.
+	if (cd "$slurm.new/debs" && apt-get --quiet=2 -o APT::Sandbox::User= download $(apt-get --simulate \
+		--no-install-recommends install slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge |
+		sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*/\1=\2/p') && for deb in *.deb; do dpkg-deb -x "$deb" ..; done); then
+		rm -rf "$slurm.new/debs" "$slurm"
+		# The packages' scripts would make these links.
+		for program in slurmctld slurmd slurmstepd; do
+			[ -e "$slurm.new/usr/sbin/$program" ] || ln -s "$program-wlm" "$slurm.new/usr/sbin/$program"
+		done
+		mv "$slurm.new" "$slurm"
+	else
+		rm -rf "$slurm.new"
+		echo "Slurm could not be unpacked: the tests that need it are skipped" >&2
+	fi
+}
+
 # need notes that Debian's package $1 is missing, which elsewhere is called $2 and is wanted because of $3.
 packages=() reports=() # reports hold what people read
 need() {
@@ -213,6 +236,7 @@ else
 fi
 if [ ${#packages[@]} -eq 0 ] && have_lists; then
 	install_highs
+	unpack_slurm
 	echo "nothing to install"
 	exit
 fi
@@ -233,4 +257,5 @@ packages=()
 survey "$mode"
 if [ ${#packages[@]} -gt 0 ]; then die "still missing after the installation: ${packages[*]}"; fi
 install_highs
+unpack_slurm
 echo "done"

@@ -63,6 +63,7 @@ func (d *decoder) document(body ast.Node) *file {
 		{"fabric", func(path string, n ast.Node) { f.Fabric = d.fabric(path, n) }},
 		{"affinity", func(path string, n ast.Node) { f.Affinity = d.affinity(path, n) }},
 		{"links", func(path string, n ast.Node) { f.Links = d.links(path, n) }},
+		{"slurm", func(path string, n ast.Node) { f.Slurm = d.slurm(path, n) }},
 		{"defaults", func(path string, n ast.Node) {
 			f.Defaults = new(settings)
 			if !strictyaml.IsNull(n) { // "defaults:" with every line below it commented out
@@ -139,6 +140,7 @@ func (d *decoder) settingKeys(s *settings) []key {
 		{"vfs", func(path string, n ast.Node) { s.VFs = d.devices(path, n, vfKind) }},
 		{"smt", func(path string, n ast.Node) { s.SMT = d.setting(path, n) }},
 		{"guest_numa", func(path string, n ast.Node) { s.GuestNUMA = d.setting(path, n) }},
+		{"setup", func(path string, n ast.Node) { s.Setup = d.steps(path, n) }},
 	}
 }
 

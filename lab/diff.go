@@ -63,6 +63,7 @@ func Diff(from, to *Lab) []Change {
 	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)),
 		orNone(list(to.Affinity, Affinity.flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
+	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)
 
@@ -91,6 +92,7 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "smt", string(cmp.Or(o.SMT, DefaultSetting)), string(cmp.Or(n.SMT, DefaultSetting)), Recreate)
 		add(n.Name, "guest_numa", string(cmp.Or(o.GuestNUMA, DefaultSetting)),
 			string(cmp.Or(n.GuestNUMA, DefaultSetting)), Recreate)
+		add(n.Name, "setup", orNone(list(o.Setup, Step.flow)), orNone(list(n.Setup, Step.flow)), Live)
 		// NICs that come or go are told by "nics"; only those that stay can change.
 		stay := min(len(o.NICs), len(n.NICs))
 		if from.Name == to.Name { // else every MAC differs, and the lab is rebuilt anyway

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -73,6 +74,11 @@ func TestDiff(t *testing.T) {
 		{"a node with devices", pair, "name: pair\nnodes: {a: {}, b: {}, c: {cpus: auto, vfs: 2, gpus: {model: H20}}}",
 			[]string{"c: added with cpus auto, memory 256MiB, image builtin, nics 0, gpus {count: 1, model: " +
 				"\"H20\"}, vfs 2 (live)"}, Live},
+		{"steps of setup", pair, "name: pair\nnodes: {a: {setup: [swapoff -a, {run: \"x\", check: y}]}, b: {}}",
+			[]string{`a: setup none -> "swapoff -a", {run: x, check: "y"} (live)`}, Live},
+		{"the controller of Slurm", "name: x\nnodes: {a: {image: debian-12+slurm}, b: {image: debian-12+slurm}}",
+			"name: x\nslurm: {controller: b}\nnodes: {a: {image: debian-12+slurm}, b: {image: debian-12+slurm}}",
+			[]string{"lab: slurm.controller a -> b (live)"}, Live},
 		{"a count that grows", "name: x\nnodes: {vm: {count: 2}}", "name: x\nnodes: {vm: {count: 3}}",
 			[]string{"vm02: added with cpus 1, memory 256MiB, image builtin, nics 1 (live)"}, Live},
 	}
@@ -137,6 +143,9 @@ func TestDiffProperties(t *testing.T) {
 		text := labText(t)
 		a, b := parse(text), parse(labText(t))
 		there, back := Diff(a, b), Diff(b, a)
+		// A NIC that is left open stays as it is, so that it differs one way alone.
+		nic := func(c Change) bool { return c.Key == "nic" }
+		there, back = slices.DeleteFunc(there, nic), slices.DeleteFunc(back, nic)
 		if len(there) != len(back) {
 			t.Fatalf("%d changes there, %d back:\n%v\n%v", len(there), len(back), there, back)
 		}

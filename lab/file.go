@@ -33,6 +33,8 @@ type file struct {
 	// Ports of a real host that a cable or a switch joins, by address or by a name such as mlx5_0: a list for each
 	// cable or switch. A lab is planned on ports that reach each other. Absent: all ports reach each other.
 	Links [][]string `json:"links,omitempty"`
+	// Slurm on the nodes whose images have it, such as debian-12+slurm.
+	Slurm *fileSlurm `json:"slurm,omitempty"`
 	// Settings for every node that does not have its own.
 	Defaults *settings `json:"defaults,omitempty"`
 	// The nodes by name, in the order in which they get their addresses.
@@ -73,6 +75,11 @@ type fileFabric struct {
 	// IPv4 subnet of the first NICs: the n-th node has the n-th address. The second NICs get the
 	// next subnet of the same size, and so on.
 	Subnet *netip.Prefix `json:"subnet,omitempty"`
+}
+
+type fileSlurm struct {
+	// Node with slurmctld. Absent: the first node with Slurm.
+	Controller *string `json:"controller,omitempty"`
 }
 
 type fileAffinity struct {
@@ -121,6 +128,17 @@ type settings struct {
 	SMT *Setting `json:"smt,omitempty"`
 	// Whether the node sees NUMA nodes, as those of the real host that it is on.
 	GuestNUMA *Setting `json:"guest_numa,omitempty"`
+	// Steps that set the node up when it is up: commands for its shell, which may run again. verify
+	// names a step whose check fails.
+	Setup *[]fileStep `json:"setup,omitempty"`
+}
+
+type fileStep struct {
+	// Commands that set the node up. They may run more than once.
+	Run *string `json:"run"`
+	// Commands that succeed where the node is as it should be: then run is left out. Without a check,
+	// run is run once on each node that is started.
+	Check *string `json:"check,omitempty"`
 }
 
 // orAuto is a value that can be left to the planner.

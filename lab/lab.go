@@ -74,6 +74,7 @@ type Lab struct {
 	Workload Workload `json:"workload"`
 	Fabric   Fabric   `json:"fabric"`
 	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
+	Slurm    *Slurm   `json:"slurm,omitempty"`
 
 	// What follows matters where nodes are placed on a real host.
 
@@ -183,7 +184,8 @@ type Node struct {
 	GPUs   int    `json:"gpus"`   // GPUs passed through
 	// What the NICs of an emulated node are; in a lab that is up, never NICAuto. Labs that were recorded before there
 	// was a choice have virtio.
-	NIC NICModel `json:"nic,omitempty"`
+	NIC   NICModel `json:"nic,omitempty"`
+	Setup []Step   `json:"setup,omitempty"` // what is done in the node once it is up, in this order
 
 	// What follows matters where nodes are placed on a real host.
 

@@ -83,6 +83,7 @@ func (d *decoder) resolve(f *file) *Lab {
 		return nil
 	}
 	l.Links = f.Links
+	l.Slurm = d.resolveSlurm(f.Slurm, l)
 	l.Affinity = d.resolveAffinity(f.Affinity, f.Nodes, l.Nodes, expanded)
 	if !d.checkSubnet(l) {
 		return nil
@@ -117,6 +118,7 @@ func (e *entry) node() Node {
 		Image: image, NIC: or(o.NIC, s.NIC, DefaultNIC),
 		SMT: or(o.SMT, s.SMT, DefaultSetting), GuestNUMA: or(o.GuestNUMA, s.GuestNUMA, DefaultSetting),
 		NICs: make([]NIC, nics.count()+vfs.count()), VFs: vfs.count(), GPUs: gpus.count(),
+		Setup:       stepsOf(or(o.Setup, s.Setup, nil)),
 		GPURequests: gpus.requests(), NICRequests: nics.requests(), VFRequests: vfs.requests(),
 	}
 }
@@ -144,7 +146,7 @@ func anyOf(count int) fileDevices {
 // named returns a node of this name that shares nothing with n.
 func (n Node) named(name string) Node {
 	n.Name = name
-	n.NICs = slices.Clone(n.NICs)
+	n.NICs, n.Setup = slices.Clone(n.NICs), slices.Clone(n.Setup)
 	for _, requests := range []*[]DeviceRequest{&n.GPURequests, &n.NICRequests, &n.VFRequests} {
 		own := slices.Clone(*requests)
 		for i := range own {

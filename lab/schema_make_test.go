@@ -91,7 +91,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
 	// Their lines may all be commented out, which YAML reads as null.
-	for _, key := range []string{"host", "fabric", "affinity", "links", "defaults"} {
+	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "defaults"} {
 		nullable(s, key)
 	}
 	port := &jsonschema.Schema{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern},
@@ -182,6 +182,22 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 	words(property(s, "nic"), nicModels(), DefaultNIC)
 	words(property(s, "smt"), choices(), DefaultSetting)
 	words(property(s, "guest_numa"), choices(), DefaultSetting)
+	steps := property(s, "setup")
+	steps.MaxItems = length(maxSteps)
+	steps.Items = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{steps.Items, script("")}}
+	nullable(s, "setup")
+}
+
+// JSONSchemaExtend bounds the commands of a step.
+func (fileStep) JSONSchemaExtend(s *jsonschema.Schema) {
+	for _, key := range []string{"run", "check"} {
+		*property(s, key) = *script(property(s, key).Description)
+	}
+}
+
+func script(description string) *jsonschema.Schema {
+	return &jsonschema.Schema{Type: "string", Pattern: `[^ \t\r\n]`, MaxLength: length(maxScript),
+		Description: description}
 }
 
 // schema describes a request for devices.

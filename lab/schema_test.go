@@ -96,10 +96,10 @@ func TestSchemaDescribesEveryKey(t *testing.T) {
 		}
 	}
 	walk("", root)
-	if keys != 11+4+2+2+3+9+10+14 {
-		t.Errorf("found %d keys, want 11 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
-			"affinity, 9 of defaults, "+
-			"10 of a node and 4 or 5 of each kind of devices", keys)
+	if keys != 12+4+2+2+3+1+10+11+2*2+14 {
+		t.Errorf("found %d keys, want 12 of the lab, 4 of host and reserve, 2 of a NUMA node, 2 of fabric, 3 of an "+
+			"affinity, 1 of Slurm, 10 of defaults, 11 of a node, 2 of a step in each, "+
+			"and 4 or 5 of each kind of devices", keys)
 	}
 }
 
@@ -269,7 +269,8 @@ func TestSchemaAndParserAgree(t *testing.T) {
 			good},
 		{"links", head("links: [[0000:41:00.0, mlx5_1], ['61:00.0', NIC3, NIC4]]"), good},
 		{"null links", head("links:"), good},
-		{"a link of one port", head("links: [[mlx5_0]]"), bad}, {"a link that is no list", head("links: [mlx5_0]"), bad},
+		{"a link of one port", head("links: [[mlx5_0]]"), bad},
+		{"a link that is no list", head("links: [mlx5_0]"), bad},
 		{"a link of counts", head("links: [[1, 2]]"), bad}, {"a link of words", head("links: [[any, other]]"), bad},
 		{"a port in two links", head("links: [[mlx5_0, mlx5_1], [mlx5_1, mlx5_2]]"), parseOnly},
 		{"an affinity of one node", head("affinity: [{nodes: [vm], numa: same}]"), parseOnly},
@@ -306,7 +307,8 @@ func TestSchemaAndParserAgree(t *testing.T) {
 		{"memory as a list", node("memory: [256MiB]"), bad}, {"null memory", node("memory: ~"), bad},
 		{"a full node", node("image: debian-12"), good}, {"package sets", node("image: debian-13+slurm+mpi"), good},
 		{"another system", node("image: ubuntu"), bad}, {"another package set", node("image: debian-12+x"), bad},
-		{"no package set", node("image: debian-12+"), bad}, {"an image as a list", node("image: [a]"), bad}, {"an image as keys", node("image: {a: b}"), bad},
+		{"no package set", node("image: debian-12+"), bad},
+		{"an image as a list", node("image: [a]"), bad}, {"an image as keys", node("image: {a: b}"), bad},
 		{"a block of text as image", "name: x\nnodes:\n  vm:\n    image: |-\n      a.qcow2\n", good},
 		{"a block of text that ends with a line end", "name: x\nnodes:\n  vm:\n    image: |\n      a.qcow2\n", bad},
 		{"an image of 255", node("image: /" + strings.Repeat("ö", 255-1)), good},

@@ -36,6 +36,9 @@ func (l *Lab) YAML() []byte {
 	if len(l.Links) > 0 {
 		fmt.Fprintf(&b, "links: [%s] # ports that reach each other\n", list(l.Links, flowLink))
 	}
+	if l.Slurm != nil {
+		fmt.Fprintf(&b, "slurm: {controller: %s} # the node with slurmctld\n", scalar(l.Slurm.Controller))
+	}
 	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
 	fmt.Fprintf(&b, "defaults: {nic: %s, vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n",
 		DefaultNIC, DefaultVFs, DefaultSetting, DefaultSetting)
@@ -54,6 +57,9 @@ func (l *Lab) YAML() []byte {
 		}
 		if n.GuestNUMA != DefaultSetting {
 			fmt.Fprintf(&b, ", guest_numa: %s", word(string(n.GuestNUMA)))
+		}
+		if len(n.Setup) > 0 {
+			fmt.Fprintf(&b, ", setup: [%s]", list(n.Setup, Step.flow))
 		}
 		b.WriteByte('}')
 		// One NIC fits beside the node, several get a line each.

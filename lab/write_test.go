@@ -126,6 +126,10 @@ func labText(t *rapid.T) string {
 			image := rapid.StringMatching(`/[ -~ä-ü€]{0,39}`).Draw(t, "image")
 			keys = append(keys, "image: '"+strings.ReplaceAll(image, "'", "''")+"'")
 		}
+		if maybe(label + " setup?") {
+			add("setup", rapid.SampledFrom([]string{"[]", "[modprobe x]",
+				"[{run: \"a\\nb\", check: 'no'}, 'x: \"y'' # z']"}).Draw(t, "setup"))
+		}
 		if maybe(label + " nics?") {
 			add("nics", devices(true))
 		}

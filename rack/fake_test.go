@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -134,7 +135,8 @@ func (f *fakeLab) Close() error {
 	return nil
 }
 
-// A fakeAgent runs programs that print the node's name and their arguments, and end with 3.
+// A fakeAgent runs programs that print the node's name and their arguments, and end with 3. It runs shells on this
+// machine, with the name of the node as NODE.
 type fakeAgent struct {
 	node string
 	argv []string
@@ -149,8 +151,14 @@ func (a *fakeAgent) Call(_ context.Context, command string, args, result any) er
 		a.argv = append([]string{m["path"].(string)}, m["arg"].([]string)...)
 		answer["pid"] = 1
 	case "guest-exec-status":
-		out := fmt.Appendf(nil, "%s: %q", a.node, a.argv)
-		answer = map[string]any{"exited": true, "exitcode": 3, "out-data": out}
+		code, out := 3, fmt.Appendf(nil, "%s: %q", a.node, a.argv)
+		if a.argv[0] == "sh" {
+			c := exec.Command(a.argv[0], a.argv[1:]...)
+			c.Env = append(os.Environ(), "NODE="+a.node)
+			out, _ = c.CombinedOutput()
+			code = c.ProcessState.ExitCode()
+		}
+		answer = map[string]any{"exited": true, "exitcode": code, "out-data": out}
 	default:
 		return fmt.Errorf("a fake agent has no %s", command)
 	}

@@ -57,7 +57,8 @@ type Node struct {
 
 	Adapters  *vm.Process `json:"adapters,omitempty"` // the process that emulates its NICs, if it is another one
 	MachineID string      `json:"machine_id"`
-	Ready     bool        `json:"ready"` // configured
+	Ready     bool        `json:"ready"`            // configured
+	SetUp     []string    `json:"set_up,omitempty"` // what was run of the steps that have no check
 	Facts     *facts.Node `json:"facts,omitempty"`
 }
 

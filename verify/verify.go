@@ -50,6 +50,8 @@ func (t *Target) Checks() []string {
 		finding.Guest:  t.Plan != nil && t.Lab != nil,
 		finding.Adapter: t.Lab != nil && (t.Lab.Driver == lab.DriverLibvirt ||
 			slices.ContainsFunc(t.Lab.Nodes, lab.Node.ConnectX)),
+		finding.Setup: t.Lab != nil && (t.Lab.Slurm != nil ||
+			slices.ContainsFunc(t.Lab.Nodes, func(n lab.Node) bool { return len(n.Setup) > 0 })),
 	}
 	return slices.DeleteFunc(finding.Names(), func(id string) bool {
 		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil
@@ -96,9 +98,10 @@ func (t *Target) Findings(ctx context.Context, only []string, progress func(what
 	if t.Domains != nil && wanted(finding.Domain) {
 		all = append(all, check.Domains(t.Plan, h, domains)...)
 	}
-	if t.Nodes != nil && wanted(finding.Lab, finding.Adapter) {
+	inNodes := []finding.Group{finding.Lab, finding.Adapter, finding.Setup}
+	if t.Nodes != nil && wanted(inNodes...) {
 		ids := slices.DeleteFunc(slices.Clone(only), func(id string) bool {
-			return finding.GroupOf(id) != finding.Lab && finding.GroupOf(id) != finding.Adapter
+			return !slices.Contains(inNodes, finding.GroupOf(id))
 		})
 		found, err := check.Lab(ctx, t.Lab, t.Nodes, ids, progress)
 		if err != nil {

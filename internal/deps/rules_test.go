@@ -92,7 +92,8 @@ var rules = map[string]rule{
 	"inspect/nccl": {may: []string{"inspect/where", "inspect/xmltree", "internal/lazyregexp", "topology"},
 		why: whyImport},
 	"inspect/where": {may: []string{"topology"}, why: "where something is wrong, in one form: a text and a number"},
-	"inspect/smi":   {may: []string{"inspect/where", "internal/lazyregexp", "internal/paste", "topology"}, why: whyImport},
+	"inspect/smi": {may: []string{"inspect/where", "internal/lazyregexp", "internal/paste", "topology"},
+		why: whyImport},
 	"inspect/texts": {may: []string{"inspect/where", "inspect/xmltree", "internal/lazyregexp", "topology"},
 		why: whyImport},
 	"finding": {why: "a finding has one form and one explanation, whoever makes it", never: pure()},
@@ -124,6 +125,8 @@ var rules = map[string]rule{
 		may: []string{"internal/words", "internal/cmdline", "lab", "plan", "topology"},
 		why: "artefacts follow from a plan alone, and nothing here runs them", never: pure(),
 	},
+	"render/slurm": {may: []string{"render", "topology"},
+		why: "files for Slurm follow from what a cluster is, whether a lab or real machines", never: pure()},
 	"render/directory": {may: []string{"internal/atomicfile", "internal/userfile", "plan", "render"},
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
@@ -159,7 +162,8 @@ var rules = map[string]rule{
 		"rack": whyFabric,
 	}},
 
-	"roce": {why: "the transport of an emulated NIC knows neither the device nor the network around it", never: timed()},
+	"roce": {why: "the transport of an emulated NIC knows neither the device nor the network around it",
+		never: timed()},
 
 	"bench": {any: true, never: map[string]string{
 		"driver/...": whyBench, "libvirt": whyBench, "fabric": whyBench, "guest": whyBench, "rack": whyBench,
@@ -184,9 +188,10 @@ var rules = map[string]rule{
 	"study/importer": {may: []string{"internal/paste", "internal/group", "bench", "study"},
 		why: "results of others, from bytes: opening files is its caller's business, keeping them that of " +
 			"study/conduct", never: timed()},
-	"appraise": {may: []string{"bench", "facts", "finding", "internal/group", "internal/lazyregexp", "study/importer", "topology"},
-		why: "figures, a host and what is wrong with it are given; where they come from, and how the answer is shown, is " +
-			"its caller's business", never: pure()},
+	"appraise": {may: []string{"bench", "facts", "finding", "internal/group", "internal/lazyregexp", "study/importer",
+		"topology"},
+		why: "figures, a host and what is wrong with it are given; where they come from, and how the answer is " +
+			"shown is its caller's business", never: pure()},
 	"study/conduct": {
 		may: []string{"bench", "internal/words", "study", "study/importer", "study/stats", "study/store"},
 		why: "it makes runs in order and writes them down; what they are made on is behind an interface",
@@ -226,9 +231,8 @@ var rules = map[string]rule{
 			"report/show", "report/studyview"},
 		why: "pages show what a source says; where it has it from is not their business",
 	},
-	"report/planview": {may: []string{"finding", "internal/words", "lab", "plan", "plan/advise", "plan/fleet", "plan/rivals",
-		"report/hostview", "report/show",
-		"topology"},
+	"report/planview": {may: []string{"finding", "internal/words", "lab", "plan", "plan/advise", "plan/fleet",
+		"plan/rivals", "report/hostview", "report/show", "topology"},
 		why: "a plan is printed as it was made; nothing is decided here"},
 
 	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,
@@ -237,7 +241,7 @@ var rules = map[string]rule{
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
 		may: []string{"bench", "check", "fabric", "facts", "guest", "internal/atomicfile", "internal/trace",
-			"internal/words", "lab", "plan", "topology", "vm"},
+			"internal/words", "lab", "plan", "rack/slurm", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
 		never: map[string]string{"libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
@@ -248,6 +252,8 @@ var rules = map[string]rule{
 		why: "the way to a node by ssh: what is done there is its callers' business"},
 	"rack/mpi": {may: []string{"bench", "guest", "internal/words", "lab"},
 		why: "a run of a program on nodes, which whoever has nodes can ask for"},
+	"rack/slurm": {may: []string{"facts", "guest", "internal/atomicfile", "lab", "render", "render/slurm"},
+		why: "it runs Slurm on nodes, whoever makes these"},
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
@@ -265,8 +271,8 @@ var rules = map[string]rule{
 	"cmd/rackless":   {any: true},
 	"docs":           {why: "documents as files, embedded: who prints them knows what they are"},
 	"examples/hosts": {why: "profiles as files, embedded: what they mean is the business of emulate"},
-	"internal/atomicfile": {may: []string{"internal/trace"}, why: "files that are there whole or not at all: what is in them is their writer's " +
-		"business"},
+	"internal/atomicfile": {may: []string{"internal/trace"},
+		why: "files that are there whole or not at all: what is in them is their writer's business"},
 	"internal/browsertest": {why: "a browser for tests of whoever makes pages"},
 	"internal/cmdline": {may: []string{"topology"},
 		why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
@@ -292,6 +298,7 @@ var rules = map[string]rule{
 	"internal/synthetic": {may: []string{"topology"},
 		why: "a machine of one line of text; what it is tested with is its readers' business", never: pure()},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
+	"internal/slurmtest":   {may: []string{"render"}, why: "a Slurm for tests of whoever writes files for it"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/strictyaml":  {why: "YAML as people write it, for whoever reads it", never: timed()},
 	"internal/trace": {why: "what a command reads, runs and changes, as lines: why it does so is its callers' business",

@@ -1,0 +1,173 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+)
+
+// A Step is one step of setting a node up, for the node's shell. It may run again at any time.
+type Step struct {
+	Run string `json:"run"`
+	// Check succeeds where the node is as Run makes it: then Run is left out. Without a Check, Run is run once on each
+	// node that is started.
+	Check string `json:"check,omitempty"`
+}
+
+const (
+	maxSteps  = 32   // of a node
+	maxScript = 8192 // bytes of Run and of Check: they are arguments of the shell, and are kept with the lab
+)
+
+// title is the step in a few words, on one line: the first line of what it runs.
+func (s Step) title() string {
+	line, _, _ := strings.Cut(strings.TrimSpace(s.Run), "\n")
+	return strictyaml.Shorten(line)
+}
+
+// Title names the i-th step, from 0, for messages: "step 1 (modprobe mlx5_core)".
+func (n Node) Title(i int) string { return fmt.Sprintf("step %d (%s)", i+1, n.Setup[i].title()) }
+
+func (s Step) flow() string {
+	if s.Check == "" {
+		return scalar(s.Run)
+	}
+	return fmt.Sprintf("{run: %s, check: %s}", scalar(s.Run), scalar(s.Check))
+}
+
+// Has reports whether the image of a full node has a package set.
+func (n Node) Has(set string) bool {
+	_, sets, _ := strings.Cut(n.Image, "+")
+	return n.Full() && slices.Contains(strings.Split(sets, "+"), set)
+}
+
+// Slurm says how Slurm runs on the nodes whose images have it.
+type Slurm struct {
+	Controller string `json:"controller"` // node with slurmctld
+}
+
+// SlurmNodes returns the names of the nodes on which Slurm runs, in the order of the lab.
+func (l *Lab) SlurmNodes() (names []string) {
+	for _, n := range l.Nodes {
+		if n.Has("slurm") {
+			names = append(names, n.Name)
+		}
+	}
+	return names
+}
+
+// controller is the node with slurmctld, or none.
+func (l *Lab) controller() string {
+	if l.Slurm == nil {
+		return "none"
+	}
+	return l.Slurm.Controller
+}
+
+// resolveSlurm chooses the node with slurmctld: the first that has it, unless the file says another.
+func (d *decoder) resolveSlurm(f *fileSlurm, l *Lab) *Slurm {
+	nodes := l.SlurmNodes()
+	const path = "slurm.controller"
+	if f == nil || f.Controller == nil {
+		if len(nodes) == 0 {
+			return nil
+		}
+		return &Slurm{Controller: nodes[0]}
+	}
+	if !slices.Contains(nodes, *f.Controller) {
+		e := Error{Key: path, What: "not a node with Slurm", Have: strictyaml.Quote(*f.Controller),
+			Want: strictyaml.OrList(nodes)}
+		if len(nodes) == 0 {
+			e.Want, e.Fix = "a node whose image has Slurm", "write image: "+FullReleases()[0]+"+slurm"
+		} else if near := strictyaml.Nearest(*f.Controller, nodes); near != "" {
+			e.Fix = "did you mean " + near + "?"
+		}
+		d.Fail(d.Values[path], e)
+	}
+	return &Slurm{Controller: *f.Controller}
+}
+
+func (d *decoder) slurm(path string, n ast.Node) *fileSlurm {
+	var f fileSlurm
+	if strictyaml.IsNull(n) {
+		return &f
+	}
+	d.mapping(path, n, []key{{"controller", func(path string, n ast.Node) {
+		if s, ok := d.Text(path, n, "the name of a node"); ok {
+			f.Controller = &s
+		}
+	}}})
+	return &f
+}
+
+// steps decodes a list of steps. A text is what a step runs.
+func (d *decoder) steps(path string, n ast.Node) *[]fileStep {
+	const want = "a list of steps, such as [{run: modprobe nvme-rdma, check: test -e /sys/module/nvme_rdma}]"
+	all := []fileStep{}
+	list, ok := n.(*ast.SequenceNode)
+	if !ok {
+		if !strictyaml.IsNull(n) {
+			d.Fail(d.ValuePlace(path, n), Error{Key: path, What: "wrong type", Have: strictyaml.Describe(n),
+				Want: want, Fix: "begin each step with a dash"})
+		}
+		return &all
+	}
+	if len(list.Values) > maxSteps {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "too many steps",
+			Have: fmt.Sprint(len(list.Values)), Want: fmt.Sprintf("at most %d", maxSteps)})
+	}
+	for i, value := range list.Values {
+		path := fmt.Sprintf("%s[%d]", path, i)
+		var s fileStep
+		if !strictyaml.IsMapping(value) {
+			s.Run = d.script(path, value)
+		} else {
+			before := len(d.Errs)
+			d.mapping(path, value, []key{
+				{"run", func(path string, n ast.Node) { s.Run = d.script(path, n) }},
+				{"check", func(path string, n ast.Node) { s.Check = d.script(path, n) }},
+			})
+			if s.Run == nil && len(d.Errs) == before {
+				d.Fail(strictyaml.PlaceOf(value), Error{Key: path, What: "step without run",
+					Fix: "add what makes the check succeed: {run: ..., check: ...}"})
+			}
+		}
+		all = append(all, s)
+	}
+	return &all
+}
+
+// script decodes commands for a shell.
+func (d *decoder) script(path string, n ast.Node) *string {
+	s, ok := d.Text(path, n, "commands for a shell")
+	if !ok {
+		return nil
+	}
+	e := Error{Key: path, What: "bad commands"}
+	switch {
+	case strings.TrimSpace(s) == "":
+		e.Have, e.Want = strictyaml.Quote(s), "commands for a shell"
+	case len(s) > maxScript:
+		e.Have, e.Want = fmt.Sprintf("%d bytes", len(s)), fmt.Sprintf("at most %d", maxScript)
+		e.Fix = "copy a script to the nodes with rackless cp, and run it"
+	case strings.ContainsRune(s, 0) || !utf8.ValidString(s):
+		e.Have, e.Want = strictyaml.Quote(s), "text without the byte 0"
+	default:
+		return &s
+	}
+	d.Fail(strictyaml.PlaceOf(n), e)
+	return nil
+}
+
+// stepsOf returns what a Node holds of steps; nil for none.
+func stepsOf(all []fileStep) (steps []Step) {
+	for _, s := range all {
+		steps = append(steps, Step{Run: or(s.Run, nil, ""), Check: or(s.Check, nil, "")})
+	}
+	return steps
+}

@@ -1,0 +1,110 @@
+package rack
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack/slurm"
+)
+
+// setUp does what a lab file asks for in nodes that are up: the steps of each node in their order, then Slurm. Where
+// all of it has been done nothing is changed, and no step of the progress begins.
+func (r *Rack) setUp(ctx context.Context, p *Progress) error {
+	if err := r.runSteps(ctx, p); err != nil {
+		return fmt.Errorf("%w; lab %s is up without it: rackless up tries again", err, r.Lab.Name)
+	}
+	if err := slurm.Start(ctx, r.Lab, r.Dir, r, func() { p.Begin("Slurm") }); err != nil {
+		return fmt.Errorf("%w; lab %s is up without Slurm: rackless up tries again", err, r.Lab.Name)
+	}
+	p.End(nil)
+	return nil
+}
+
+// setupAtOnce is how many nodes are set up at the same time.
+const setupAtOnce = 8
+
+func (r *Rack) runSteps(ctx context.Context, p *Progress) error {
+	nodes := slices.DeleteFunc(slices.Clone(r.Lab.Nodes), func(n lab.Node) bool { return len(n.Setup) == 0 })
+	var mu sync.Mutex // of progress and state
+	begun := false
+	return Each(ctx, nodes, setupAtOnce, func(ctx context.Context, n lab.Node) error {
+		for i, s := range n.Setup {
+			done, err := r.holds(ctx, n.Name, s)
+			if err != nil {
+				return err
+			}
+			if done {
+				continue
+			}
+			mu.Lock()
+			if !begun {
+				p.Begin("setup")
+			}
+			begun = true
+			p.Note("%s: %s", n.Name, n.Title(i))
+			mu.Unlock()
+			if err := r.runStep(ctx, n.Name, s); err != nil {
+				return fmt.Errorf("node %s: setup: %s: %w", n.Name, n.Title(i), err)
+			}
+			if s.Check != "" {
+				continue
+			}
+			mu.Lock()
+			node, _ := r.State.Node(n.Name)
+			node.SetUp = append(node.SetUp, s.Run)
+			err = r.Save()
+			mu.Unlock()
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// holds reports whether a step need not be run: its check says so, or, where it has none, it has been run on this node.
+func (r *Rack) holds(ctx context.Context, node string, s lab.Step) (bool, error) {
+	if s.Check == "" {
+		n, ok := r.State.Node(node)
+		return ok && slices.Contains(n.SetUp, s.Run), nil
+	}
+	res, err := r.Run(ctx, node, guest.Command{Argv: []string{"sh", "-c", s.Check}})
+	return err == nil && res.ExitCode == 0, err
+}
+
+// runStep runs a step, and its check after it.
+func (r *Rack) runStep(ctx context.Context, node string, s lab.Step) error {
+	for _, script := range []string{s.Run, s.Check} {
+		if script == "" {
+			continue
+		}
+		res, err := r.Run(ctx, node, guest.Command{Argv: []string{"sh", "-c", script}})
+		if err != nil {
+			return err
+		}
+		if res.ExitCode != 0 {
+			what := "it ended with status"
+			if script == s.Check {
+				what = "it was run, but its check still ends with status"
+			}
+			return fmt.Errorf("%s %d%s", what, res.ExitCode, lastLine(res))
+		}
+	}
+	return nil
+}
+
+// lastLine is the last thing that a command said, as the end of an error message.
+func lastLine(res guest.Result) string {
+	for _, out := range [][]byte{res.Stderr, res.Stdout} {
+		if out = bytes.TrimSpace(out); len(out) > 0 {
+			return ": " + strings.ToValidUTF8(string(out[bytes.LastIndexByte(out, '\n')+1:]), "?")
+		}
+	}
+	return ""
+}

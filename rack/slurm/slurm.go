@@ -1,0 +1,202 @@
+// Package slurm runs Slurm on the full nodes of a lab: it writes their configuration from what the nodes are, and
+// starts munge, slurmd and slurmctld. All of it is on the disks of the nodes, so that a node that is started again
+// takes jobs again.
+package slurm
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/render/slurm"
+)
+
+// Nodes are those of a running lab: a *rack.Rack.
+type Nodes interface {
+	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
+	Facts(ctx context.Context, node string) (*facts.Node, error)
+}
+
+// Start makes Slurm run on the nodes of a lab that have it, as the lab is now. Where it runs so already nothing is
+// changed. begin is called before the first change. dir is the directory of the lab, in which its munge key stays.
+func Start(ctx context.Context, l *lab.Lab, dir string, nodes Nodes, begin func()) error {
+	if l.Slurm == nil {
+		return nil
+	}
+	key, err := ensureKey(filepath.Join(dir, fileKey))
+	if err != nil {
+		return err
+	}
+	cluster, err := clusterOf(ctx, l, nodes)
+	if err != nil {
+		return err
+	}
+	files, err := slurm.Files(cluster)
+	if err != nil {
+		return err
+	}
+	changed := false
+	var mu sync.Mutex
+	err = each(l.SlurmNodes(), func(name string) error {
+		c := configure(files, key, name == l.Slurm.Controller)
+		res, err := nodes.Run(ctx, name, guest.Command{Argv: []string{"sh", "-c", c.check}})
+		if err != nil || res.ExitCode == 0 {
+			return err
+		}
+		mu.Lock()
+		if !changed {
+			begin()
+		}
+		changed = true
+		mu.Unlock()
+		res, err = nodes.Run(ctx, name, guest.Command{Argv: []string{"sh", "-c", c.run}, Stdin: c.archive})
+		return failed(name, "configure Slurm", res, err)
+	})
+	if err != nil || !changed {
+		return err
+	}
+	res, err := nodes.Run(ctx, l.Slurm.Controller, guest.Command{Argv: []string{"sh", "-c", awaitIdle}})
+	return failed(l.Slurm.Controller, "wait for Slurm's nodes", res, err)
+}
+
+// clusterOf is the lab as Slurm is told of it.
+func clusterOf(ctx context.Context, l *lab.Lab, nodes Nodes) (slurm.Cluster, error) {
+	names := l.SlurmNodes()
+	c := slurm.Cluster{Name: l.Name, Controller: l.Slurm.Controller, MPI: "pmix",
+		Nodes: make([]slurm.Node, len(names)), Made: "Made by rackless up for lab " + l.Name + "."}
+	err := each(names, func(name string) error {
+		f, err := nodes.Facts(ctx, name)
+		if err != nil {
+			return err
+		}
+		n, err := slurm.NodeOf(name, &f.Host)
+		c.Nodes[slices.Index(names, name)] = n
+		return err
+	})
+	for _, n := range l.Nodes {
+		if n.Has("slurm") && !n.Has("mpi") {
+			c.MPI = "" // PMIx comes with Open MPI
+		}
+	}
+	c.Switches = []slurm.Switch{{Name: "fabric", Nodes: names}}
+	return c, err
+}
+
+// fileKey is the key of munge, by which the nodes of a lab know each other.
+const fileKey = "munge.key"
+
+// ensureKey reads the key, or makes it. It can be read by the lab's user alone.
+func ensureKey(path string) ([]byte, error) {
+	key, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		key = make([]byte, 128)
+		rand.Read(key) // never fails, see crypto/rand
+		err = atomicfile.WriteFile(path, key, 0o600)
+	}
+	if err == nil && len(key) < 32 {
+		err = fmt.Errorf("%s has %d bytes, and munge takes no less than 32; rackless down, then up, makes another one",
+			path, len(key))
+	}
+	return key, err
+}
+
+// A configuration is what makes Slurm run on a node.
+type configuration struct {
+	check   string // commands that succeed where it does
+	run     string // commands that read the archive
+	archive []byte
+}
+
+// digestFile is the file of a node that has the digest of its configuration.
+const digestFile = "/etc/slurm/rackless.sha256"
+
+func configure(files []render.Artifact, key []byte, controller bool) configuration {
+	units := []string{"munge", "slurmd"}
+	if controller { // first, so that the slurmd beside it need not ask again
+		units = []string{"munge", "slurmctld", "slurmd"}
+	}
+	var b bytes.Buffer
+	t := tar.NewWriter(&b)
+	// Writing to memory does not fail.
+	add := func(name, owner string, mode int64, data []byte) {
+		_ = t.WriteHeader(&tar.Header{Name: name, Mode: mode, Size: int64(len(data)), Uname: owner, Gname: owner})
+		_, _ = t.Write(data)
+	}
+	for _, f := range files {
+		add("etc/slurm/"+f.Path, "root", int64(f.Mode.Perm()), f.Data)
+	}
+	add("etc/munge/munge.key", "munge", 0o600, key)
+	for _, u := range units {
+		// Names, addresses and devices are there when the node has been told who it is.
+		add("etc/systemd/system/"+u+".service.d/rackless.conf", "root", 0o644,
+			[]byte("[Unit]\nAfter=rackless-node.service\n"))
+		_ = t.WriteHeader(&tar.Header{Typeflag: tar.TypeSymlink, Mode: 0o777,
+			Name:     "etc/systemd/system/multi-user.target.wants/" + u + ".service",
+			Linkname: "/lib/systemd/system/" + u + ".service"})
+	}
+	sum := sha256.Sum256(b.Bytes())
+	digest := hex.EncodeToString(sum[:])
+	add(digestFile[1:], "root", 0o644, []byte(digest+"\n"))
+	_ = t.Close()
+	return configuration{archive: b.Bytes(),
+		check: fmt.Sprintf(`read -r sum <%s && [ "$sum" = %s ] || exit 1
+for u in %s; do systemctl --quiet is-active $u || exit 1; done`, digestFile, digest, strings.Join(units, " ")),
+		run: fmt.Sprintf(`set -e
+[ -x /usr/sbin/slurmd ] || { echo "Slurm is not installed" >&2; exit 1; }
+rm -f /etc/slurm/*.conf /etc/systemd/system/multi-user.target.wants/slurmctld.service
+tar -x -C / -f -
+systemctl daemon-reload
+if [ ! -e /etc/systemd/system/multi-user.target.wants/slurmctld.service ]; then systemctl stop slurmctld; fi
+systemctl restart %s`, strings.Join(units, " "))}
+}
+
+// awaitIdle waits until Slurm can use all nodes, and says after a while why it cannot.
+const awaitIdle = `n=0
+while [ $n -lt 600 ]; do
+	all=$(sinfo --noheader --Node --format='%N %T' 2>&1) &&
+		! echo "$all" | grep -Eqv ' (idle|mixed|allocated|completing)$' && exit 0
+	n=$((n + 1))
+	sleep 0.2
+done
+echo "$all"
+sinfo --noheader --list-reasons
+tail -n 5 /var/log/slurm/slurmctld.log
+exit 1`
+
+// failed is the error of a command that did not do what it is for.
+func failed(node, what string, res guest.Result, err error) error {
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("exit status %d: %s", res.ExitCode,
+			strings.Join(strings.Fields(string(res.Stdout)+" "+string(res.Stderr)), " "))
+	}
+	if err != nil {
+		return fmt.Errorf("node %s: %s: %w; its log is in /var/log/slurm of the node", node, what, err)
+	}
+	return nil
+}
+
+// each calls f for all names at once.
+func each(names []string, f func(name string) error) error {
+	errs := make([]error, len(names))
+	var wg sync.WaitGroup
+	for i, n := range names {
+		wg.Go(func() { errs[i] = f(n) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

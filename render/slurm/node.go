@@ -1,0 +1,159 @@
+package slurm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// NodeOf returns a machine as Slurm counts it, with its GPUs that compute and its NICs that have RDMA, each with the
+// cores of its NUMA node. The memory is all that its kernel has.
+func NodeOf(name string, h *topology.Host) (Node, error) {
+	n := Node{Name: name}
+	order := ordered(h)
+	if len(order) == 0 {
+		return n, fmt.Errorf("node %s: its cores are not known", name)
+	}
+	sockets := make(map[int]int)
+	for _, c := range order {
+		sockets[*cmp.Or(c.Package, new(0))]++
+		n.Threads = max(n.Threads, c.CPUs.Len())
+	}
+	n.Sockets, n.Cores = len(sockets), len(order)/len(sockets)
+	for s, cores := range sockets {
+		if cores != n.Cores {
+			return n, fmt.Errorf("node %s: socket %d has %d cores and others %d: Slurm wants as many in each", name, s,
+				cores, n.Cores)
+		}
+	}
+	n.MemoryMiB = memory(h)
+	for i := range h.GPUs {
+		if d, ok := gpu(h, i); ok {
+			d.Cores = near(h, order, h.GPUs[i].NUMANode)
+			n.Devices = append(n.Devices, d)
+		}
+	}
+	for _, nic := range h.NICs {
+		for _, rdma := range rdmaOf(&nic) {
+			n.Devices = append(n.Devices, Device{Kind: NIC, Type: rdma, File: nicFile(rdma),
+				Cores: near(h, order, nic.NUMANode)})
+		}
+	}
+	return n, nil
+}
+
+// nicFile is a file that is there where an RDMA device is. Slurm heeds the cores of devices with a file alone, and the
+// number of the one below /dev/infiniband follows from no other fact.
+func nicFile(rdma string) string { return "/sys/class/infiniband/" + rdma + "/node_guid" }
+
+// rdmaOf returns the RDMA devices of a NIC.
+func rdmaOf(nic *topology.NIC) []string {
+	names := slices.Clone(nic.RDMA)
+	for _, d := range nic.Devices {
+		if !slices.Contains(names, d.Name) {
+			names = append(names, d.Name)
+		}
+	}
+	return names
+}
+
+// memory is the memory of a machine in whole MiB; 0 where it is not known.
+func memory(h *topology.Host) int64 {
+	if h.Memory.TotalBytes != nil {
+		return int64(*h.Memory.TotalBytes >> 20)
+	}
+	sum := uint64(0)
+	for _, n := range h.NUMANodes {
+		sum += *cmp.Or(n.MemoryBytes, new(uint64(0)))
+	}
+	return int64(sum >> 20)
+}
+
+// gpu returns the i-th GPU as a device; false for one that only drives a screen, and for others of whose files nothing
+// is known here.
+func gpu(h *topology.Host, i int) (Device, bool) {
+	g := &h.GPUs[i]
+	d := Device{Kind: GPU, Type: gpuType(g.Model)}
+	vendor := strings.ToLower(g.Vendor + " " + g.Driver)
+	index := 0 // among those of the vendor, as the driver counts them
+	for k := range h.GPUs[:i] {
+		if h.GPUs[k].Vendor == g.Vendor && h.GPUs[k].Driver == g.Driver {
+			index++
+		}
+	}
+	switch {
+	case strings.Contains(vendor, "nvidia"):
+		d.File = fmt.Sprintf("/dev/nvidia%d", *cmp.Or(g.Index, &index))
+	case strings.Contains(vendor, "amd"):
+		d.File = fmt.Sprintf("/dev/dri/renderD%d", 128+index)
+	default:
+		return d, false
+	}
+	return d, true
+}
+
+// gpuType makes a type of the name of a model: "NVIDIA GeForce RTX 3090" is rtx_3090.
+func gpuType(model string) string {
+	if _, marketing, ok := strings.Cut(model, "["); ok { // as lspci has it: "GA102 [GeForce RTX 3090]"
+		model, _, _ = strings.Cut(marketing, "]")
+	}
+	var words []string
+	for _, w := range strings.FieldsFunc(strings.ToLower(model), func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < '0' || r > '9')
+	}) {
+		if !slices.Contains([]string{"nvidia", "amd", "geforce", "tesla", "instinct", "radeon"}, w) {
+			words = append(words, w)
+		}
+	}
+	return strings.Join(words, "_")
+}
+
+// near returns the cores of a NUMA node, by their places in the order; none where the machine has but one node, or
+// where it is not known on which a device is.
+func near(h *topology.Host, order []topology.Core, node *int) (cores topology.CPUSet) {
+	if node == nil || len(h.NUMANodes) < 2 {
+		return cores
+	}
+	n := h.NUMANode(*node)
+	for i, c := range order {
+		if n != nil && c.CPUs.Overlaps(n.CPUs) {
+			cores = cores.Union(topology.CPUs(i))
+		}
+	}
+	return cores
+}
+
+// ordered returns the cores as hwloc and Slurm number them: by socket, NUMA node and cache, each by its lowest CPU.
+func ordered(h *topology.Host) []topology.Core {
+	sockets := make(map[int]topology.CPUSet)
+	for _, c := range h.Cores {
+		s := *cmp.Or(c.Package, new(0))
+		sockets[s] = sockets[s].Union(c.CPUs)
+	}
+	var numa, caches []topology.CPUSet
+	for _, n := range h.NUMANodes {
+		numa = append(numa, n.CPUs)
+	}
+	for _, l := range h.L3 {
+		caches = append(caches, l.CPUs)
+	}
+	key := func(c topology.Core) (key [4]int) {
+		key[0] = sockets[*cmp.Or(c.Package, new(0))].Min()
+		for i, sets := range [][]topology.CPUSet{numa, caches} {
+			if k := slices.IndexFunc(sets, c.CPUs.Overlaps); k >= 0 {
+				key[i+1] = sets[k].Min()
+			}
+		}
+		key[3] = c.CPUs.Min()
+		return key
+	}
+	cores := slices.Clone(h.Cores)
+	slices.SortFunc(cores, func(a, b topology.Core) int {
+		ka, kb := key(a), key(b)
+		return slices.Compare(ka[:], kb[:])
+	})
+	return cores
+}

@@ -1,0 +1,314 @@
+// Package slurm writes the configuration of Slurm for a cluster: slurm.conf, gres.conf, topology.conf and cgroup.conf.
+// The same files serve a lab, whose nodes are known from inside ([NodeOf]), and real machines, known from a dump or
+// from a plan. They are the same on all nodes of a cluster.
+//
+// They are for Slurm 22.05 (Debian 12) and newer.
+package slurm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Cluster is what Slurm has to know.
+type Cluster struct {
+	Name       string
+	Controller string   // machine with slurmctld; it need not be one of Nodes
+	Nodes      []Node   // at least one; in the order in which the files name them
+	Switches   []Switch // the network between the nodes; without any there is no topology.conf
+	// MPI is the plugin by which srun starts MPI programs unless it is told another: "pmix", "pmi2". Empty: none.
+	MPI string
+	// Made says what made the files and from what, in one line.
+	Made string
+}
+
+// A Node is a machine that runs jobs.
+type Node struct {
+	Name      string
+	Sockets   int   // of the machine
+	Cores     int   // of a socket
+	Threads   int   // of a core
+	MemoryMiB int64 // that jobs may have together; 0: Slurm does not count memory
+	Devices   []Device
+}
+
+// A Device is a GPU or a NIC that jobs ask for, as in --gres=gpu:1,nic:1.
+type Device struct {
+	Kind string // GPU or NIC
+	Type string // such as "h100" or "mlx5_0": --gres=nic:mlx5_0:1; may be empty
+	File string // such as /dev/nvidia0; empty where it is not known: then Slurm does not heed Cores
+	// Cores are those next to the device, in the order of Slurm, which is that of hwloc: the first core of the first
+	// socket is 0. Empty: all are as good.
+	Cores topology.CPUSet
+}
+
+// Kinds of devices, by Slurm's names.
+const (
+	GPU = "gpu"
+	NIC = "nic"
+)
+
+// A Switch joins nodes, or other switches.
+type Switch struct {
+	Name     string
+	Nodes    []string
+	Switches []string
+}
+
+// name is what becomes a part of a line: Slurm reads blanks, commas, brackets and equals signs as its own.
+var name = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
+
+// check refuses what Slurm could not read, or would read as something else.
+func (c Cluster) check() error {
+	if len(c.Nodes) == 0 {
+		return errors.New("no node")
+	}
+	words := []string{c.Name, c.Controller}
+	if c.MPI != "" {
+		words = append(words, c.MPI)
+	}
+	seen := make(map[string]bool)
+	for _, n := range c.Nodes {
+		if seen[n.Name] {
+			return fmt.Errorf("node %s: there are two of that name", n.Name)
+		}
+		seen[n.Name] = true
+		if n.Sockets < 1 || n.Cores < 1 || n.Threads < 1 || n.MemoryMiB < 0 {
+			return fmt.Errorf("node %s: %d sockets of %d cores with %d threads, %d MiB: want at least 1 of each",
+				n.Name, n.Sockets, n.Cores, n.Threads, n.MemoryMiB)
+		}
+		words = append(words, n.Name)
+		for _, d := range n.Devices {
+			words = append(words, d.Kind, cmp.Or(d.Type, "any"))
+			if strings.ContainsAny(d.File, " ,[]=#\n") {
+				return fmt.Errorf("node %s: file %q of %s", n.Name, d.File, d.Kind)
+			}
+			if cores := n.Sockets * n.Cores; !d.Cores.IsSubsetOf(topology.CPURange(0, cores-1)) {
+				return fmt.Errorf("node %s: cores %s of %s, and it has %d", n.Name, d.Cores, d.Kind, cores)
+			}
+		}
+	}
+	for _, s := range c.Switches {
+		words = append(append(append(words, s.Name), s.Nodes...), s.Switches...)
+		for _, n := range s.Nodes {
+			if !seen[n] {
+				return fmt.Errorf("switch %s: no node %s", s.Name, n)
+			}
+		}
+	}
+	for _, w := range words {
+		if !name.MatchString(w) {
+			return fmt.Errorf("%q is no name for Slurm: want letters, digits, hyphens, dots and underscores", w)
+		}
+	}
+	return nil
+}
+
+// Files returns the files of a cluster for /etc/slurm. The same cluster gives the same bytes.
+func Files(c Cluster) ([]render.Artifact, error) {
+	if err := c.check(); err != nil {
+		return nil, fmt.Errorf("slurm: %w", err)
+	}
+	all := []render.Artifact{c.file("slurm.conf", c.slurmConf()), c.file("cgroup.conf", c.cgroupConf())}
+	if gres := c.gresConf(); gres != "" {
+		all = append(all, c.file("gres.conf", gres))
+	}
+	if len(c.Switches) > 0 {
+		all = append(all, c.file("topology.conf", c.topologyConf()))
+	}
+	return all, nil
+}
+
+func (c Cluster) file(path, text string) render.Artifact {
+	made := strings.Join(strings.Fields(cmp.Or(c.Made, "Made by rackless.")), " ")
+	return render.Artifact{Path: path, Mode: 0o644, Data: []byte("# " + made + "\n" + text)}
+}
+
+func (c Cluster) slurmConf() string {
+	var b strings.Builder
+	memory := !slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.MemoryMiB == 0 })
+	fmt.Fprintf(&b, "ClusterName=%s\nSlurmctldHost=%s\n", c.Name, c.Controller)
+	b.WriteString(`AuthType=auth/munge
+SlurmUser=slurm
+StateSaveLocation=/var/lib/slurm/slurmctld
+SlurmdSpoolDir=/var/lib/slurm/slurmd
+SlurmctldPidFile=/run/slurmctld.pid
+SlurmdPidFile=/run/slurmd.pid
+SlurmctldLogFile=/var/log/slurm/slurmctld.log
+SlurmdLogFile=/var/log/slurm/slurmd.log
+AccountingStorageType=accounting_storage/none
+
+# A node that was down, or was started again, is used again as soon as it answers.
+ReturnToService=2
+
+# Jobs get cores and memory, not whole nodes, and are bound to their cores.
+SelectType=select/cons_tres
+`)
+	fmt.Fprintf(&b, "SelectTypeParameters=%s\n",
+		map[bool]string{true: "CR_Core_Memory", false: "CR_Core"}[memory])
+	b.WriteString("ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup,task/affinity\n")
+	fmt.Fprintf(&b, "\n# How srun starts MPI programs; srun --mpi=list names all ways.\nMpiDefault=%s\n",
+		cmp.Or(c.MPI, "none"))
+	if len(c.Switches) > 0 {
+		b.WriteString("\n# Jobs get nodes of few switches: topology.conf.\nTopologyPlugin=topology/tree\n")
+	}
+	if kinds := c.kinds(); len(kinds) > 0 {
+		fmt.Fprintf(&b, "\n# gres.conf says which cores are next to them.\nGresTypes=%s\n", strings.Join(kinds, ","))
+	}
+	b.WriteString("\n")
+	for _, g := range grouped(c.Nodes, Node.line) {
+		fmt.Fprintf(&b, "NodeName=%s %s State=UNKNOWN\n", HostList(g.names), g.text)
+	}
+	var names []string
+	for _, n := range c.Nodes {
+		names = append(names, n.Name)
+	}
+	fmt.Fprintf(&b, "PartitionName=all Nodes=%s Default=YES MaxTime=INFINITE State=UP", HostList(names))
+	if memory { // else a job that does not ask gets all memory of its nodes, and others wait
+		fmt.Fprintf(&b, " DefMemPerCPU=%d", c.memoryPerCPU())
+	}
+	b.WriteByte('\n')
+	return b.String()
+}
+
+// memoryPerCPU is the memory of a CPU in MiB where nodes have least.
+func (c Cluster) memoryPerCPU() int64 {
+	least := int64(math.MaxInt64)
+	for _, n := range c.Nodes {
+		least = min(least, n.MemoryMiB/int64(n.Sockets*n.Cores*n.Threads))
+	}
+	return max(1, least)
+}
+
+// line is what a node has, in slurm.conf.
+func (n Node) line() string {
+	s := fmt.Sprintf("CPUs=%d Sockets=%d CoresPerSocket=%d ThreadsPerCore=%d", n.Sockets*n.Cores*n.Threads,
+		n.Sockets, n.Cores, n.Threads)
+	if n.MemoryMiB > 0 {
+		s += fmt.Sprintf(" RealMemory=%d", n.MemoryMiB)
+	}
+	var gres []string
+	for i, d := range n.Devices {
+		word := d.word()
+		if slices.IndexFunc(n.Devices, func(o Device) bool { return o.word() == word }) < i {
+			continue
+		}
+		count := 0
+		for _, o := range n.Devices {
+			if o.word() == word {
+				count++
+			}
+		}
+		gres = append(gres, fmt.Sprintf("%s:%d", word, count))
+	}
+	if len(gres) > 0 {
+		s += " Gres=" + strings.Join(gres, ",")
+	}
+	return s
+}
+
+func (d Device) word() string {
+	if d.Type == "" {
+		return d.Kind
+	}
+	return d.Kind + ":" + d.Type
+}
+
+// kinds are the kinds of devices that nodes have, in the order of the constants.
+func (c Cluster) kinds() (kinds []string) {
+	for _, n := range c.Nodes {
+		for _, d := range n.Devices {
+			kinds = append(kinds, d.Kind)
+		}
+	}
+	slices.Sort(kinds)
+	return slices.Compact(kinds)
+}
+
+func (c Cluster) gresConf() string {
+	var b strings.Builder
+	for _, g := range grouped(c.Nodes, Node.devices) {
+		for line := range strings.Lines(g.text) {
+			fmt.Fprintf(&b, "NodeName=%s %s", HostList(g.names), line)
+		}
+	}
+	return b.String()
+}
+
+// devices are the lines of a node in gres.conf.
+func (n Node) devices() string {
+	var b strings.Builder
+	for _, d := range n.Devices {
+		b.WriteString("Name=" + d.Kind)
+		if d.Type != "" {
+			b.WriteString(" Type=" + d.Type)
+		}
+		if d.File != "" {
+			b.WriteString(" File=" + d.File)
+		} else {
+			b.WriteString(" Count=1")
+		}
+		if !d.Cores.IsEmpty() {
+			b.WriteString(" Cores=" + d.Cores.String())
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+func (c Cluster) topologyConf() string {
+	var b strings.Builder
+	for _, s := range c.Switches {
+		fmt.Fprintf(&b, "SwitchName=%s", s.Name)
+		if len(s.Nodes) > 0 {
+			b.WriteString(" Nodes=" + HostList(s.Nodes))
+		}
+		if len(s.Switches) > 0 {
+			b.WriteString(" Switches=" + HostList(s.Switches))
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}
+
+// cgroupConf keeps jobs on their cores, within their memory, and off the GPUs that they did not ask for.
+func (c Cluster) cgroupConf() string {
+	devices := "no"
+	for _, n := range c.Nodes {
+		if slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Kind == GPU && d.File != "" }) {
+			devices = "yes"
+		}
+	}
+	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + devices + "\n"
+}
+
+// A group is nodes of which the same is said.
+type group struct {
+	names []string
+	text  string
+}
+
+// grouped returns what is said of nodes, in the order of the first node of each text. Of nodes of which nothing is said
+// there is no group.
+func grouped(nodes []Node, say func(Node) string) (all []group) {
+	for _, n := range nodes {
+		text := say(n)
+		if text == "" {
+			continue
+		}
+		i := slices.IndexFunc(all, func(g group) bool { return g.text == text })
+		if i < 0 {
+			i, all = len(all), append(all, group{text: text})
+		}
+		all[i].names = append(all[i].names, n.Name)
+	}
+	return all
+}
