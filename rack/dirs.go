@@ -35,28 +35,7 @@ type Dirs struct {
 // RACKLESS_DATA come first, then those of the XDG base directory specification. Without HOME, as in a unit of systemd,
 // the account says where home is.
 func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
-	home := getenv("HOME")
-	if !filepath.IsAbs(home) {
-		home = ""
-		if account, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-			home = account.HomeDir
-		}
-	}
-	below := func(dir string) string {
-		if !filepath.IsAbs(home) {
-			return "" // and not below the current directory
-		}
-		return filepath.Join(home, dir)
-	}
-	pick := func(own, xdg, fallback string) string {
-		switch {
-		case getenv(own) != "":
-			return getenv(own)
-		case xdg != "" && filepath.IsAbs(getenv(xdg)):
-			return filepath.Join(getenv(xdg), "rackless")
-		}
-		return fallback
-	}
+	places := places{getenv, home(getenv, uid)}
 	run := "/run/rackless"
 	if uid != 0 {
 		run = fmt.Sprintf("/tmp/rackless-%d", uid)
@@ -66,9 +45,9 @@ func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 		xdgRun = "" // sudo may leave the caller's, which root should not fill
 	}
 	d := Dirs{
-		Run:   pick("RACKLESS_RUN", xdgRun, run),
-		Cache: pick("RACKLESS_CACHE", "XDG_CACHE_HOME", below(".cache/rackless")),
-		Data:  pick("RACKLESS_DATA", "XDG_DATA_HOME", below(".local/share/rackless")),
+		Run:   places.pick("RACKLESS_RUN", xdgRun, run),
+		Cache: places.pick("RACKLESS_CACHE", "XDG_CACHE_HOME", places.below(".cache/rackless")),
+		Data:  places.pick("RACKLESS_DATA", "XDG_DATA_HOME", places.below(".local/share/rackless")),
 	}
 	if d.Cache == "" || d.Data == "" {
 		return Dirs{}, fmt.Errorf("user %d has no home directory: set HOME, or RACKLESS_CACHE and RACKLESS_DATA", uid)
@@ -81,6 +60,61 @@ func DefaultDirs(getenv func(string) string, uid int) (Dirs, error) {
 		*p = abs
 	}
 	return d, nil
+}
+
+// places finds the directories of a user.
+type places struct {
+	getenv func(string) string
+	home   string // absolute, or "" where there is none
+}
+
+// home returns the home directory of a user, by HOME or else by the account, or "".
+func home(getenv func(string) string, uid int) string {
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		return home
+	}
+	if account, err := user.LookupId(strconv.Itoa(uid)); err == nil && filepath.IsAbs(account.HomeDir) {
+		return account.HomeDir
+	}
+	return ""
+}
+
+// below returns a directory below home, or "" and not one below the current directory.
+func (p places) below(dir string) string {
+	if p.home == "" {
+		return ""
+	}
+	return filepath.Join(p.home, dir)
+}
+
+// pick returns what rackless's own variable names, else its directory below that of an XDG variable, else the fallback.
+func (p places) pick(own, xdg, fallback string) string {
+	switch {
+	case p.getenv(own) != "":
+		return p.getenv(own)
+	case xdg != "" && filepath.IsAbs(p.getenv(xdg)):
+		return filepath.Join(p.getenv(xdg), "rackless")
+	}
+	return fallback
+}
+
+// ConfigFile returns this user's config file: the one that RACKLESS_CONFIG names, else rackless/config.yaml in
+// XDG_CONFIG_HOME or ~/.config, or "" if it is not there. A file that others can write is refused, since it says what
+// rackless does.
+func ConfigFile(getenv func(string) string, uid int) (string, error) {
+	if file := getenv("RACKLESS_CONFIG"); file != "" {
+		return file, nil
+	}
+	p := places{getenv, home(getenv, uid)}
+	dir := p.pick("", "XDG_CONFIG_HOME", p.below(".config/rackless"))
+	file := filepath.Join(dir, "config.yaml")
+	if _, err := os.Stat(file); dir == "" || errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err := checkOurs(file, uid); err != nil {
+		return "", fmt.Errorf("config file: %w", err)
+	}
+	return file, nil
 }
 
 // Check refuses directories that somebody else owns or can write: what lies there is run, or is believed to be this

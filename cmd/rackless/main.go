@@ -47,6 +47,25 @@ func (a *app) dirs() (rack.Dirs, error) {
 	return d, d.Check(a.uid)
 }
 
+// setDefaults sets the flags that the command line leaves out, by the environment and the user's config file.
+func (a *app) setDefaults(cmd *cobra.Command) error {
+	var d cli.Defaults
+	file, err := rack.ConfigFile(a.env, a.uid)
+	if err != nil {
+		return cli.Usage(err)
+	}
+	if file != "" {
+		text, err := userfile.Read(file, userfile.Text)
+		if err != nil {
+			return cli.Usage(err)
+		}
+		if d, err = cli.ReadDefaults(cmd.Root(), file, text); err != nil {
+			return err
+		}
+	}
+	return d.Set(cmd, a.env)
+}
+
 // tell begins --verbose. A live line of progress would be drawn over: steps are plain lines then.
 func (a *app) tell() {
 	env := a.env
@@ -136,8 +155,12 @@ Exit codes: 0 done, 1 failed, 2 wrong command line or lab file, 3 the check or m
 found faults, or the lab does not fit on the host, 4 prepare or a study goes on after a reboot. exec
 and emulate end with the command's own status.
 
+Flags that you always give can stand in ~/.config/rackless/config.yaml, such as "up: {accel: tcg}",
+or in the environment, such as RACKLESS_UP_ACCEL=tcg. docs/config.md has all of it.
+
 Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
-images and results; NO_COLOR turns colour off; COLUMNS is the width of all output.`,
+images and results, and RACKLESS_CONFIG the config file; NO_COLOR turns colour off; COLUMNS is the
+width of all output.`,
 		Example: "  rackless up examples/pair.yaml",
 		// run prints errors, once and with the exit code that belongs to them: cobra would add the
 		// whole help below a failure of a lab.
@@ -148,11 +171,15 @@ images and results; NO_COLOR turns colour off; COLUMNS is the width of all outpu
 	var verbose bool
 	root.PersistentFlags().BoolVar(&verbose, "verbose", false,
 		"say on standard error what is read, run and changed")
-	root.PersistentPreRun = func(cmd *cobra.Command, _ []string) {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := a.setDefaults(cmd); err != nil {
+			return err
+		}
 		a.exactFor(cmd)
 		if verbose {
 			a.tell()
 		}
+		return nil
 	}
 	root.SetIn(a.in)
 	root.SetOut(a.out)
