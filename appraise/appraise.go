@@ -358,6 +358,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	var worst topology.Expectation
 	var pair topology.Path
+	var unknown *topology.Path // the slowest of which nothing is known
 	linked, told := false, true
 	for i := range gpus {
 		f.Devices = append(f.Devices, gpus[i].ID())
@@ -366,20 +367,20 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 			p := m.tree.Path(gpus[j].ID(), gpus[i].ID())
 			e, ok := m.expect(p, model, together)
 			if !ok {
-				f.Text = fmt.Sprintf("no expectation: what the path %s between %s and %s gives is not known", p.Label(),
-					p.A, p.B)
-				if gpus[i].Address == nil && p.Class != topology.PathNVLink {
-					f.Text += "; their PCIe links decide, which lspci -vv tells (inspect and --snapshot take " +
-						"it beside " +
-						"nvidia-smi topo -m)"
+				if unknown == nil || unknown.Class < p.Class {
+					unknown = &p
 				}
-				return
+				continue
 			}
 			linked = linked || p.Class == topology.PathNVLink
 			if pair.A == "" || e.GBpsMax < worst.GBpsMax {
 				worst, pair = e, p
 			}
 		}
+	}
+	if unknown != nil {
+		f.Text = m.notKnown(*unknown)
+		return
 	}
 	f.Bound = worst.GBpsMax
 	usual := fmt.Sprintf("%.4g to %.4g GB/s are usual for the slowest pair, %s and %s: %s, %s", worst.GBpsMin,

@@ -70,7 +70,10 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 	case i >= 0 && !m.tellsNVLink(a) && allLinked.MatchString(name):
 		links, says = nvlinks[i].links, " by the data sheet of "+name+" (the machine does not tell its NVLinks)"
 	default:
-		return m.tree.Expect(p)
+		if e, ok := m.tree.Expect(p); ok || a.Address != nil || b.Address != nil {
+			return e, ok
+		}
+		return byDataSheet(p.Class, name)
 	}
 	if i < 0 {
 		return topology.Expectation{}, false
@@ -78,6 +81,59 @@ func (m *machine) expect(p topology.Path, model string, together int) (topology.
 	all := float64(links) * nvlinks[i].gbps
 	return topology.Expectation{GBpsMin: nvlinkLeast * all, GBpsMax: nvlinkMost * all,
 		Basis: fmt.Sprintf("%d links of %.4g GB/s%s", links, nvlinks[i].gbps, says)}, all > 0
+}
+
+// pcis are the links of PCI Express that kinds of GPUs have by their data sheets, all with 16 lanes, in GT/s.
+var pcis = []struct {
+	name *lazyregexp.Regexp
+	gts  float64
+}{
+	{lazyregexp.New(`H[128]00|H20\b|B[123]00|RTX PRO|RTX 50[789]0|MI3[0-5]\d`), 32},
+	{lazyregexp.New(`A100|A800|A30\b|A10G?\b|A40\b|L4\b|L40S?\b|L20\b|RTX A?[456]000\b|RTX [34]0[789]0|MI[12]\d0`), 16},
+	{lazyregexp.New(`V100|P100|P40\b|T4\b|GTX 10[78]0|RTX 20[78]0|Quadro|TITAN|MI[56]0`), 8},
+}
+
+// geForce matches GPUs that have no peer-to-peer: their data passes the root complex.
+var geForce = lazyregexp.New(`GeForce`)
+
+// byDataSheet is what a path of a class gives between GPUs of a model whose links the machine does not tell.
+func byDataSheet(c topology.PathClass, model string) (topology.Expectation, bool) {
+	if geForce.MatchString(model) && (c == topology.PathPIX || c == topology.PathPXB) {
+		c = topology.PathPHB
+	}
+	for _, pci := range pcis {
+		if pci.name.MatchString(model) {
+			e, ok := topology.Expect(c, pci.gts, 16)
+			e.Link = fmt.Sprintf("%s by the data sheet of %s (the machine does not tell its links)",
+				topology.Rate{GTs: pci.gts, Lanes: 16}, model)
+			return e, ok
+		}
+	}
+	return topology.Expectation{}, false
+}
+
+// notKnown says why nothing is expected of a path, with what its class gives where the links of the GPUs decide.
+func (m *machine) notKnown(p topology.Path) string {
+	why := fmt.Sprintf("no expectation: what the path %s between %s and %s gives is not known", p.Label(), p.A, p.B)
+	if g := m.gpu(p.A); g == nil || g.Address != nil {
+		return why
+	}
+	var ranges []string
+	for _, gts := range []float64{8, 16, 32} {
+		if e, ok := topology.Expect(p.Class, gts, 16); ok {
+			ranges = append(ranges, fmt.Sprintf("%.4g to %.4g GB/s on %s", e.GBpsMin, e.GBpsMax,
+				topology.Rate{GTs: gts, Lanes: 16}))
+		}
+	}
+	switch {
+	case p.Class == topology.PathNVLink:
+		return why + ": neither the log nor the machine says which model the GPUs are (nvidia-smi -L does)"
+	case ranges == nil:
+		return why + ": the machine tells no class of it"
+	}
+	return fmt.Sprintf("no expectation: the slowest path, %s between %s and %s, gives %s; which link the GPUs have, "+
+		"lspci -vv tells, or nvidia-smi -L their model (inspect and --snapshot take both beside nvidia-smi topo -m)",
+		p.Label(), p.A, p.B, strings.Join(ranges, ", "))
 }
 
 // tellsNVLink reports whether the source of the machine says which NVLinks a GPU has, if it is none. Files that only

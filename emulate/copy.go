@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/rack"
@@ -17,6 +18,9 @@ import (
 
 // chunk is how many bytes of a file go into a host at once: the agent takes 16 MiB.
 const chunk = 8 << 20
+
+// cut is the status of a script that finds what it did before lost.
+const cut = "75"
 
 // ErrOneSide is a copy that has both its ends on one machine.
 var ErrOneSide = errors.New("want a file here and one in a host, as in: rackless emulate cp lab.yaml NAME:/root/")
@@ -35,8 +39,9 @@ func inHost(arg string) (host, path string, ok bool) {
 	return host, path, ok && host != "" && !strings.Contains(host, "/")
 }
 
-// Copy copies a file between this machine and a host that runs. One of the two is NAME:PATH.
-func Copy(ctx context.Context, d rack.Dirs, from, to string) error {
+// Copy copies a file between this machine and a host that runs. One of the two is NAME:PATH. A host that restarts is
+// waited for, and the copy made anew; waits is called with what is waited for.
+func Copy(ctx context.Context, d rack.Dirs, from, to string, waits func(what string)) error {
 	source, sourcePath, out := inHost(from)
 	target, targetPath, in := inHost(to)
 	if in == out {
@@ -58,11 +63,23 @@ func Copy(ctx context.Context, d rack.Dirs, from, to string) error {
 	if !h.Running() {
 		return fmt.Errorf("host %s is off: rackless emulate %s boots it", h.Name, h.Name)
 	}
-	if in {
-		return h.copyIn(ctx, from, targetPath)
+	for {
+		if err := h.AwaitBoot(ctx, waits); err != nil {
+			return err
+		}
+		if in {
+			err = h.copyIn(ctx, from, targetPath)
+		} else {
+			err = h.copyOut(ctx, sourcePath, to)
+		}
+		if !errors.Is(err, errCut) && !restarted(err) || !h.downSoon(ctx) {
+			return err
+		}
 	}
-	return h.copyOut(ctx, sourcePath, to)
 }
+
+// errCut is a command that ended as commands do when their host goes down.
+var errCut = errors.New("it was cut off")
 
 // copyIn writes beside the target first, so that a copy that ends early leaves the old file.
 func (h *Host) copyIn(ctx context.Context, from, to string) error {
@@ -98,8 +115,9 @@ func (h *Host) copyIn(ctx context.Context, from, to string) error {
 			break
 		}
 	}
-	return h.script(ctx, `chmod "$1" "$0" && mv -f "$0" "$2"`, nil, io.Discard, part,
-		fmt.Sprintf("%o", info.Mode().Perm()), target.String())
+	// A restart between two pieces may have lost the first.
+	return h.script(ctx, `test "$(wc -c <"$0")" -eq "$3" || exit `+cut+`; chmod "$1" "$0" && mv -f "$0" "$2"`, nil,
+		io.Discard, part, fmt.Sprintf("%o", info.Mode().Perm()), target.String(), fmt.Sprint(info.Size()))
 }
 
 func (h *Host) copyOut(ctx context.Context, from, to string) error {
@@ -117,6 +135,9 @@ func (h *Host) script(ctx context.Context, line string, stdin []byte, out io.Wri
 	argv := append([]string{"sh", "-c", "cd /root && " + line}, args...)
 	exit, err := h.Exec(ctx, nil, argv, stdin, out, &said)
 	if err == nil && exit != 0 {
+		if exit == 128+int(syscall.SIGTERM) || exit == 128+int(syscall.SIGKILL) || fmt.Sprint(exit) == cut {
+			return fmt.Errorf("host %s: %w: %s", h.Name, errCut, strings.TrimSpace(said.String()))
+		}
 		err = fmt.Errorf("host %s: %s", h.Name, strings.TrimSpace(said.String()))
 	}
 	return err

@@ -28,11 +28,11 @@ func TestACopyHasOneEndInAHost(t *testing.T) {
 	}
 	d := rack.Dirs{Run: t.TempDir()}
 	for _, c := range [][2]string{{"a", "b"}, {"try:/a", "try:/b"}} {
-		if err := Copy(t.Context(), d, c[0], c[1]); !errors.Is(err, ErrOneSide) {
+		if err := Copy(t.Context(), d, c[0], c[1], nil); !errors.Is(err, ErrOneSide) {
 			t.Errorf("%v: %v", c, err)
 		}
 	}
-	if err := Copy(t.Context(), d, "copy.go", "try:/b"); err == nil || errors.Is(err, ErrOneSide) {
+	if err := Copy(t.Context(), d, "copy.go", "try:/b", nil); err == nil || errors.Is(err, ErrOneSide) {
 		t.Errorf("a host that is not there: %v", err)
 	}
 }

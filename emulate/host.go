@@ -384,6 +384,47 @@ func (h *Host) agent(ctx context.Context) (*guest.Agent, error) {
 	return a, nil
 }
 
+// AwaitBoot returns when the agent of a host that restarts is there again; at once for one that is up. waits is called
+// with what is waited for.
+func (h *Host) AwaitBoot(ctx context.Context, waits func(what string)) error {
+	if !agentGone(ctx, h.Dir) {
+		return nil
+	}
+	waits(fmt.Sprintf("host %s restarts: waiting for it, at most %v", h.Name, bootLimit))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootLimit, fmt.Errorf("host %s did not answer within %v; its console "+
+		"ended: %s", h.Name, bootLimit, vm.LastLines(h.SerialLog())))
+	defer cancel()
+	for agentGone(ctx, h.Dir) {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(200 * time.Millisecond):
+		}
+		if !h.Running() {
+			return fmt.Errorf("host %s went off: rackless emulate %s boots it", h.Name, h.Name)
+		}
+	}
+	return nil
+}
+
+// downSoon reports whether a host goes down within the seconds that it takes from the end of its commands to that of
+// its agent.
+func (h *Host) downSoon(ctx context.Context) bool {
+	const patience = 10 * time.Second
+	for began := time.Now(); time.Since(began) < patience && ctx.Err() == nil; time.Sleep(200 * time.Millisecond) {
+		if agentGone(ctx, h.Dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// restarted reports whether an error is of a command that had no answer because the host went down.
+func restarted(err error) bool {
+	e, ok := errors.AsType[*qapi.Error](err)
+	return ok && (e.Class == qapi.ClassGone || e.Class == qapi.ClassUnreachable)
+}
+
 // Exec executes a command as root, writes its output as it comes and returns its exit status: 127
 // where there is no such program.
 func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byte,
@@ -394,7 +435,10 @@ func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byt
 	}
 	defer a.Close()
 	c := guest.Command{Argv: append(append([]string{"env"}, environment...), argv...), Stdin: stdin}
-	if exit, err = a.Stream(ctx, c, stdout, stderr); err != nil {
+	if exit, err = a.Stream(ctx, c, stdout, stderr); restarted(err) {
+		return exit, fmt.Errorf("host %s: %w; whether the command did its work is not known, and the next one waits for "+
+			"the boot", h.Name, err)
+	} else if err != nil {
 		return exit, fmt.Errorf("host %s: %w", h.Name, err)
 	}
 	return exit, nil

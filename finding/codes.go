@@ -1,6 +1,7 @@
 package finding
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"regexp"
@@ -76,27 +77,52 @@ func FindCode(kind string, number int) (Code, bool) {
 	return Code{}, false
 }
 
-// printed are the forms in which programs print codes. A bare syndrome is the card's own with the kernel and the
-// vendor's with perftest; their numbers do not meet.
+// Parts of the forms: what stands between a word and its number, and the number.
+const (
+	codeIs     = `(?:[ _](?:code|number|value))?["']?[ \t=:#(\[]*(?:is )?`
+	codeNumber = `(0x[0-9a-f]+|[0-9]+)\b`
+)
+
+// printed are the forms in which programs print codes. Each takes what it matches away from those below it: a vendor's
+// syndrome is none of the card's own. A bare syndrome is the card's own with the kernel and the vendor's with perftest;
+// their numbers do not meet.
 var printed = []struct {
 	form  *regexp.Regexp
-	kinds []string
+	base  int      // of numbers without 0x; 0 for 10
+	kinds []string // of the groups of the form, or all of them of its only one
 }{
-	{regexp.MustCompile(`\bXid\b[ :]*(?:\([^)]*\)[ :]*)?([0-9]+)\b`), []string{Xid}},
-	{regexp.MustCompile(`(?i)\bstatus [a-z ]+\((0x[0-9a-f]+)\)`), []string{CommandStatus}},
-	{regexp.MustCompile(`(?i)\berrno[ =:#]*([0-9]+)\b`), []string{CallError}},
-	{regexp.MustCompile(`(?i)(?:\b|\b[a-z]+_)(?:status|error)[ =:#]*([0-9]+)\b`), []string{CompletionStatus}},
-	{regexp.MustCompile(`(?i)\b(?:vendor[ _](?:err(?:or|_synd)?|syndrome?)|vend)[ =:#]*(0x[0-9a-f]+|[0-9]+)\b`),
-		[]string{VendorError}},
-	{regexp.MustCompile(`(?i)(?:^|[^r _]\s+|\()synd(?:rome?)?[ =:#]*(0x[0-9a-f]+|[0-9]+)\b`),
+	{regexp.MustCompile(`(?i)\bXids?\b(?: errors?| codes?| number)?[ :=#]*(?:\([^)]*\)[ :]*)?` + codeNumber), 0,
+		[]string{Xid}},
+	{regexp.MustCompile(`(?i)\bstatus [a-z ]+\((0x[0-9a-f]+)\)(?:,? syndrome ?\(0x[0-9a-f]+\))?`), 0,
+		[]string{CommandStatus}},
+	// Drivers of storage in the kernel print it in hexadecimal without a mark, beside the status in parentheses.
+	{regexp.MustCompile(`(?i)\(([0-9]+)\) vend_err ([0-9a-f]{1,2})\b`), 16,
+		[]string{CompletionStatus, VendorError}},
+	{regexp.MustCompile(`(?i)\b(?:flushed|error|exceeded|aborted) \(([0-9]+)/` + codeNumber), 0,
+		[]string{CompletionStatus, VendorError}},
+	// Of libfabric "err" is one of its own, and what the provider says is the status.
+	{regexp.MustCompile(`(?i)\berr: [0-9]+, prov_err(?:no)?: ?[^(\n]*\(([0-9]+)\)`), 0, []string{CompletionStatus}},
+	{regexp.MustCompile(`(?i)(?:^|[^a-z])vend(?:or)?(?:[ _.-]*(?:err(?:or)?|synd(?:r(?:ome?)?)?))*` + codeIs +
+		codeNumber), 0, []string{VendorError}},
+	{regexp.MustCompile(`(?i)(?:^|[^\w])synd(?:r(?:ome?)?)?` + codeIs + codeNumber), 0,
 		[]string{CompletionSyndrome, VendorError}},
+	// Completions with error as the kernel and libmlx5 dump them, of which the last byte tells that they are such.
+	{regexp.MustCompile(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ){7}[de][0-9a-f]\b`),
+		16, []string{VendorError, CompletionSyndrome}},
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{8} [0-9a-f]{4}([0-9a-f]{2})([0-9a-f]{2}) [0-9a-f]{8} [0-9a-f]{6}[de][0-9a-f]\b`),
+		16, []string{VendorError, CompletionSyndrome}},
+	{regexp.MustCompile(`(?i)\berrno` + codeIs + codeNumber), 0, []string{CallError}},
+	{regexp.MustCompile(`(?i)(?:^|[^a-z])(?:err(?:or)?|ret(?:urned)?|rc|status|result)[ =:(]*-([0-9]+)\b`), 0,
+		[]string{CallError}},
+	{regexp.MustCompile(`(?i)(?:^|[^a-z]|wc)(?:status|error|err)` + codeIs + codeNumber), 0, []string{CompletionStatus}},
 }
 
 var (
 	// ofCall matches a call of libibverbs, whose errors are numbers of errno.
-	ofCall = regexp.MustCompile(`\bibv_(?:[a-oq-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
+	ofCall = regexp.MustCompile(`\bibv_(?:[a-oq-vx-z]|post)[a-z_]+|\b(?:rdma|mlx5dv|efadv)_[a-z_]+|` +
 		`(?i:(?:modify|create|allocate|register|alloc)[a-z ]* (?:QP|MR|CQ|PD)\b)`)
-	callNumber = regexp.MustCompile(`\(([0-9]+)\)|\[([0-9]+)\]|\b(?:error|status|with|rc|ret)[ =:]+(-?[0-9]+)\b`)
+	callNumber = regexp.MustCompile(`\(([0-9]+)\)|\[([0-9]+)\]|` +
+		`(?:\b(?:error|status|with|rc|ret)[ =:]+|[:=] ?-)([0-9]+)\b`)
 	// aerFlag matches an error as the kernel ("[12] Timeout") and lspci ("CESta: Timeout+") write it.
 	aerFlag = regexp.MustCompile(`\[ *[0-9]+\] *(\w+)|\b(\w+)\+`)
 	aerText = regexp.MustCompile(`\bAER\b|PCIe Bus Error|\b[CU]ESta:|^ *(?:\S.*: +)?\[ *[0-9]+\]`)
@@ -104,60 +130,114 @@ var (
 	uncorrected = regexp.MustCompile(`UESta:|severity=Uncorrect|(?i:uncorrect)`)
 )
 
-// Codes returns the codes that a text names: one as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all
-// of a line that a program printed.
-func Codes(text string) (found []Code) {
-	add := func(kind string, number string) {
-		n, err := strconv.ParseInt(strings.TrimPrefix(number, "-"), 0, 32)
-		if c, ok := FindCode(kind, int(n)); ok && err == nil && !slices.Contains(found, c) {
-			found = append(found, c)
-		}
+// number adds the code of a kind with a number in digits, and reports whether there is one.
+func (f *found) number(kind, digits string, base int) bool {
+	if base == 0 && !strings.HasPrefix(strings.ToLower(digits), "0x") {
+		base = 10
 	}
+	n, err := strconv.ParseInt(strings.TrimPrefix(digits, "-"), base, 32)
+	c, ok := FindCode(kind, int(n))
+	if ok && err == nil && !slices.Contains(*f, c) {
+		*f = append(*f, c)
+	}
+	return ok && err == nil
+}
+
+// has reports whether one of the codes is of a kind.
+func (f *found) has(kind string) bool {
+	return slices.ContainsFunc(*f, func(c Code) bool { return c.Kind == kind })
+}
+
+// found are the codes of a text.
+type found []Code
+
+// Codes returns the codes that a text names: one as a person types it ("status 12", "IBV_WC_RETRY_EXC_ERR"), or all
+// of what a program printed.
+func Codes(text string) []Code {
+	var f found
 	call := ofCall.MatchString(text)
 	if call {
 		for _, m := range callNumber.FindAllStringSubmatch(text, -1) {
-			add(CallError, m[1]+m[2]+m[3])
+			f.number(CallError, m[1]+m[2]+m[3], 10)
 		}
 	}
-	for _, p := range printed {
-		for _, m := range p.form.FindAllStringSubmatch(text, -1) {
-			for _, kind := range p.kinds {
-				if !call || kind != CompletionStatus {
-					add(kind, m[1])
-				}
-			}
-		}
-	}
+	f.printed(text, call)
 	if aerText.MatchString(text) {
 		for _, m := range aerFlag.FindAllStringSubmatch(text, -1) {
 			for _, c := range codes() {
 				if (c.Kind == Corrected && !uncorrected.MatchString(text) || c.Kind == Uncorrected) &&
 					c.calls(m[1]+m[2]) {
-					add(c.Kind, c.Digits)
+					f.number(c.Kind, c.Digits, 0)
 				}
 			}
 		}
 	}
-	if len(found) > 0 {
-		return found
+	// A status may stand there in words beside the number of its vendor.
+	if len(f) == 0 || !call && !f.has(CompletionStatus) && !f.has(CompletionSyndrome) && f.has(VendorError) {
+		f.words(text, call)
 	}
-	// The words alone: of several that a line has, the longest.
+	kinds := []string{CompletionStatus, CompletionSyndrome, VendorError}
+	slices.SortStableFunc(f, func(a, b Code) int {
+		return cmp.Compare(slices.Index(kinds, a.Kind), slices.Index(kinds, b.Kind))
+	})
+	return f
+}
+
+// printed adds the codes that stand in a text as numbers.
+func (f *found) printed(text string, call bool) {
+	for _, p := range printed {
+		for _, m := range p.form.FindAllStringSubmatch(text, -1) {
+			for i, kind := range p.kinds {
+				digits, base := m[min(i+1, len(m)-1)], p.base
+				if kind == CompletionStatus {
+					base = 0
+				}
+				if call && kind == CompletionStatus || f.number(kind, digits, base) || kind != CompletionSyndrome {
+					continue
+				}
+				// A person may leave the 0x out.
+				if _, vendor := FindCode(VendorError, decimal(digits)); !vendor {
+					f.number(kind, strings.TrimPrefix(digits, "0x"), 16)
+				}
+			}
+		}
+		text = p.form.ReplaceAllString(text, " ; ")
+	}
+}
+
+// decimal is the number that digits are; -1 for none.
+func decimal(digits string) int {
+	n, err := strconv.ParseInt(digits, 10, 32)
+	if err != nil {
+		return -1
+	}
+	return int(n)
+}
+
+// words adds the code that the words of a text name: of several the longest.
+func (f *found) words(text string, call bool) {
 	longest := 0
+	var best []Code
 	for _, c := range codes() {
 		n := c.named(text, call)
 		if n > longest {
-			longest, found = n, nil
+			longest, best = n, nil
 		}
-		if n > 0 && n == longest && (len(found) == 0 || found[0].Kind == c.Kind) {
-			found = append(found, c)
+		if n > 0 && n == longest && (len(best) == 0 || best[0].Kind == c.Kind) {
+			best = append(best, c)
 		}
 	}
-	return found
+	*f = append(*f, best...)
 }
 
 // words are the words for a code.
 func (c Code) words() []string {
-	return append(strings.Split(c.Also, " / "), c.Short, c.Name)
+	words := append(strings.Split(c.Also, " / "), c.Short, c.Name)
+	// The kernel's constants begin with IB_WC, and people leave the beginning out.
+	if bare, ok := strings.CutPrefix(c.Name, "IBV_WC_"); ok {
+		words = append(words, "IB_WC_"+bare, "WC_"+bare, bare)
+	}
+	return words
 }
 
 func (c Code) calls(name string) bool {
@@ -170,7 +250,9 @@ func (c Code) named(text string, call bool) int {
 	lower, longest := strings.ToLower(text), 0
 	for _, w := range c.words() {
 		at := strings.Index(lower, strings.ToLower(w))
-		own := c.Kind == CallError && call || strings.Count(w, " ") >= 2 && c.Kind != CallError ||
+		// ENOMEM is nothing else wherever it stands.
+		own := c.Kind == CallError && (call || w == c.Name && strings.Contains(text, w)) ||
+			strings.Count(w, " ") >= 2 && c.Kind != CallError ||
 			strings.Contains(w, "_") || (c.Kind == Corrected || c.Kind == Uncorrected) && aerText.MatchString(text) &&
 			strings.Contains(w, " ") || c.Kind == AsyncEvent && strings.Contains(lower, "event")
 		if w != "" && (len(w) == len(text) && at == 0 || own && at >= 0 && isWord(lower, at, len(w))) {

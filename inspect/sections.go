@@ -45,7 +45,7 @@ var (
 		Heads:   []string{"processor"}, Form: lazyregexp.New(`^processor\s*: 0$`)}
 	kindMeminfo = &texts.Kind{Name: "/proc/meminfo", Parse: procFile("proc/meminfo"),
 		Command: texts.Command(`cat /proc/meminfo`),
-		Heads:   []string{"MemTotal:"}}
+		Heads:   []string{"MemTotal:", "HugePages_Total:", "AnonHugePages:"}}
 )
 
 // textKinds are all kinds of texts, in the order in which their facts count where they contradict each other.

@@ -23,6 +23,10 @@ const (
 // sending it again is safe.
 const ClassUnreachable = "AgentUnreachable"
 
+// ClassGone is the class of the Error that a Mux answers with when the guest restarted or went off under a command.
+// Whether it was carried out is not known.
+const ClassGone = "AgentGone"
+
 // A Mux shares one guest agent between many clients, each of which sees an agent of its own.
 //
 // QEMU accepts one connection at a time on the agent's port, and qemu-ga polls ten times a second
@@ -65,6 +69,8 @@ func (m *Mux) Serve(ctx context.Context, nc io.ReadWriter) error {
 			reply = map[string]any{"return": raw}
 		} else if e, ok := errors.AsType[*Error](err); ok {
 			reply = errorReply(e.Class, e.Desc)
+		} else if errors.Is(err, errGone) {
+			reply = errorReply(ClassGone, errGone.Error())
 		} else {
 			reply = errorReply(classGeneric, err.Error())
 		}
@@ -107,7 +113,7 @@ func (m *Mux) forward(ctx context.Context, req any, command string) (json.RawMes
 	return raw, err
 }
 
-// errGone is why a command has no answer when the guest restarted under it. Whether it was carried out is not known.
+// errGone is what ClassGone stands for.
 var errGone = errors.New("the guest agent has ended: the guest restarts, or is off")
 
 // answer sends one command and waits for what the agent answers, for as long as there is an agent.

@@ -202,7 +202,7 @@ func TestMuxTellsThatTheGuestRestarts(t *testing.T) {
 	})}
 	c := dialMux(t, serveMux(t, m))
 	err := c.Call(limited(t), "ask", nil, nil)
-	if err == nil || !strings.Contains(err.Error(), errGone.Error()) {
+	if e, ok := errors.AsType[*Error](err); !ok || e.Class != ClassGone {
 		t.Errorf("got %v, want that the agent has ended", err)
 	}
 	var got string

@@ -202,6 +202,9 @@ func (f emulateFlags) resolve(cmd *cobra.Command, d rack.Dirs, arg string) (*emu
 
 // useHost runs the command in the host, or opens its console.
 func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []string, stdin []byte) error {
+	if err := h.AwaitBoot(ctx, a.waits); err != nil {
+		return err
+	}
 	if len(command) == 0 {
 		return a.hostShell(ctx, h)
 	}
@@ -211,6 +214,9 @@ func (a *app) useHost(ctx context.Context, h *emulate.Host, env, command []strin
 	}
 	return cli.Exit(exit)
 }
+
+// waits tells what a command waits for.
+func (a *app) waits(what string) { fmt.Fprintln(a.err, what) }
 
 // hostShell connects the terminal with the console of a host, where root is logged in. Without a
 // terminal, what is read is typed there.

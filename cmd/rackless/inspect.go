@@ -69,9 +69,9 @@ of another tool, and "-" is standard input. The content decides the format:
   text of nvidia-smi topo -m                 also inside a longer text
   text of lspci -vvnn or lspci -tv
   texts that tell a part of a host           lscpu (-e, -p, -J), numactl -H, lstopo, lshw (-json),
-                                             nvidia-smi (-q, nvlink -s), rocm-smi --showtopo,
-                                             amd-smi topology, ibv_devinfo -v, ibstat, show_gids,
-                                             ibdev2netdev, rdma link and statistic, ip link,
+                                             nvidia-smi (-q, nvlink -s), rocm-smi, amd-smi,
+                                             ibv_devinfo -v, ibstat, show_gids, ibdev2netdev,
+                                             rdma link, dev and statistic, ip link,
                                              ethtool (-i, -k, -g, -S, -m), mlxlink, mlnx_qos,
                                              mlxconfig q, qm config, virsh capabilities, dumpxml
                                              (parts too), nodedev-dumpxml, vcpuinfo, vcpupin,

@@ -87,10 +87,7 @@ LAB.yaml it continues with the lab that the host is prepared for.`,
 func (a *app) prepare(ctx context.Context, o prepareOptions, file string) error {
 	store := a.store()
 	if !o.resume && a.uid == 0 { // the unit itself is what would be waited for
-		err := tune.AwaitBootUnit(ctx, a.system(), func() {
-			fmt.Fprintln(a.err, "rackless-prepare.service goes on with the preparation after the boot: waiting for it")
-		})
-		if err != nil {
+		if err := tune.AwaitBootUnit(ctx, a.system(), a.waits); err != nil {
 			return err
 		}
 	}

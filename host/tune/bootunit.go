@@ -10,22 +10,34 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lazyregexp"
 )
 
 // bootUnitName is the unit that goes on with the preparation at each boot.
 const bootUnitName = "rackless-prepare.service"
 
+// bootUnitLimit bounds the wait for the unit: a host of hundreds of devices is prepared in minutes.
+const bootUnitLimit = 20 * time.Minute
+
+// hasJob matches the number of a unit's job; systemctl may print the property without one.
+var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
+
 // AwaitBootUnit returns when the unit does not work: after a boot it goes on with the preparation, which takes some
-// seconds. told is called if it works, before the wait. Without systemd there is no unit to wait for.
-func AwaitBootUnit(ctx context.Context, s *change.System, told func()) error {
+// seconds. waits is called if it works or is about to, with what is waited for. Without systemd there is no unit to wait
+// for.
+func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit, fmt.Errorf("%s still works after %v: see journalctl -u %s",
+		bootUnitName, bootUnitLimit, bootUnitName))
+	defer cancel()
 	for first := true; ; first = false {
-		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState", "--value", bootUnitName)
-		// A unit of type oneshot is activating while its program runs.
-		if err != nil || strings.TrimSpace(string(state)) != "activating" {
+		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState,Job", bootUnitName)
+		// A unit of type oneshot is activating while its program runs. Before that, a boot has a job to start it.
+		if err != nil || !strings.Contains(string(state), "=activating") && !hasJob.Match(state) {
 			return context.Cause(ctx)
 		}
 		if first {
-			told()
+			waits(fmt.Sprintf("%s goes on with the preparation after the boot: waiting for it, at most %v", bootUnitName,
+				bootUnitLimit))
 		}
 		select {
 		case <-ctx.Done():

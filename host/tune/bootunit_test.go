@@ -1,10 +1,15 @@
 package tune
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+
+	"github.com/rackless/rackless/host/change"
 )
 
 func TestTheBootUnit(t *testing.T) {
@@ -115,5 +120,39 @@ func TestTheBootUnitIsMadeAndUndone(t *testing.T) {
 	}
 	if want := "systemctl daemon-reload systemctl daemon-reload"; strings.Join(m.ran, " ") != want {
 		t.Errorf("ran %q", m.ran)
+	}
+}
+
+func TestPrepareWaitsForTheUnitOfTheBoot(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		states []string // the last one stays
+		told   string
+		err    string
+	}{
+		{"no unit", []string{"ActiveState=inactive\nJob=\n"}, "", ""},
+		{"it has a job, then works, then is done", []string{"Job=12\nActiveState=inactive\n", "Job=12\nActiveState=activating\n",
+			"ActiveState=active\n"}, "rackless-prepare.service goes on with the preparation after the boot: waiting for it, " +
+			"at most 20m0s", ""},
+		{"it never ends", []string{"Job=12\nActiveState=activating\n"}, "waiting for it, at most 20m0s",
+			"rackless-prepare.service still works after 20m0s: see journalctl -u rackless-prepare.service"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			asked, told := 0, []string{}
+			s := &change.System{Run: func(_ context.Context, argv []string) ([]byte, error) {
+				if !slices.Contains(argv, bootUnitName) {
+					t.Errorf("%s: %q was run", tt.name, argv)
+				}
+				asked++
+				return []byte(tt.states[min(asked, len(tt.states))-1]), nil
+			}}
+			err := AwaitBootUnit(t.Context(), s, func(what string) { told = append(told, what) })
+			if got := strings.Join(told, "\n"); !strings.HasSuffix(got, tt.told) || tt.told == "" && got != "" {
+				t.Errorf("%s: told %q, want %q", tt.name, got, tt.told)
+			}
+			if err == nil && tt.err != "" || err != nil && err.Error() != tt.err {
+				t.Errorf("%s: %v, want %q", tt.name, err, tt.err)
+			}
+		})
 	}
 }

@@ -70,10 +70,21 @@ func (r *reader) lscpu() {
 	case n != nil && *n > 0 && *n <= topology.MaxCPUs:
 		r.h.CPUs.Online = topology.CPURange(0, *n-1)
 	}
+	if r.h.CPUs.Online.IsEmpty() { // a piece of the text
+		for _, node := range r.h.NUMANodes {
+			r.h.CPUs.Online = r.h.CPUs.Online.Union(node.CPUs)
+		}
+	}
 	if off := read["Off-line CPU(s) list"]; off != "" {
 		r.h.CPUs.Offline = r.cpus(0, off)
 	}
 	threads := count(read["Thread(s) per core"])
+	if each, sockets := count(read["Core(s) per socket"]), count(read["Socket(s)"]); r.h.CPUs.Online.IsEmpty() &&
+		threads != nil && each != nil && sockets != nil {
+		if n := *threads * *each * *sockets; n > 0 && *threads <= 8 && *sockets <= 64 && n <= topology.MaxCPUs {
+			r.h.CPUs.Online = topology.CPURange(0, n-1)
+		}
+	}
 	if threads != nil && *threads > 1 {
 		r.h.CPUs.SMT = "on"
 	}
@@ -262,6 +273,11 @@ func (r *reader) numactl() {
 					rows[id] = append(rows[id], *d)
 				}
 			}
+		}
+	}
+	if len(r.h.NUMANodes) == 0 && len(rows) <= topology.MaxCPUs { // the matrix alone
+		for id := range rows {
+			r.node(id)
 		}
 	}
 	// The columns of the matrix are the nodes in the order of their numbers, which may have gaps.

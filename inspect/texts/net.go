@@ -1,6 +1,7 @@
 package texts
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,8 +13,37 @@ import (
 // ipLine matches the first line of a network device: "2: eth0@if3: <BROADCAST,UP> mtu 9000 qdisc mq state UP ...".
 var ipLine = lazyregexp.New(`^(\d+): ([^\s:@]+)(?:@(\S+))?: <([A-Z_,0-9-]*)> mtu (\d+) (.*)`)
 
+// ipJSON reads ip -j link and ip -j addr.
+func (r *reader) ipJSON() {
+	var list []struct {
+		Name      string   `json:"ifname"`
+		Parent    string   `json:"link"`
+		Type      string   `json:"link_type"`
+		Flags     []string `json:"flags"`
+		MTU       *int     `json:"mtu"`
+		Master    string   `json:"master"`
+		OperState string   `json:"operstate"`
+		MAC       string   `json:"address"`
+	}
+	r.json(&list)
+	for _, l := range list {
+		if l.Name == "" || l.Type == "loopback" || l.Parent != "" || isSoftware(l.Name) {
+			continue
+		}
+		d := netdev(r.nic(l.Name), l.Name)
+		d.MTU, d.State, d.Master, d.MAC = l.MTU, strings.ToLower(l.OperState), l.Master, l.MAC
+		if slices.Contains(l.Flags, "UP") {
+			d.Carrier = new(slices.Contains(l.Flags, "LOWER_UP"))
+		}
+	}
+}
+
 // ipLink reads network devices. Those that are made of software belong to no NIC and are left out.
 func (r *reader) ipLink() {
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		r.ipJSON()
+		return
+	}
 	var d *topology.Netdev
 	for _, line := range r.lines() {
 		if m := ipLine.FindStringSubmatch(line); m != nil {
@@ -55,13 +85,10 @@ func isSoftware(name string) bool {
 // ethtool reads the settings of network devices. A speed of "Unknown!", as ports without a link have, is no number and
 // left out.
 func (r *reader) ethtool() {
-	var d *topology.Netdev
+	d := r.subjectDevice("Settings for ")
 	for p := range r.pairs() {
 		if name, ok := strings.CutPrefix(p.key, "Settings for "); ok {
 			d = netdev(r.nic(name), name)
-			continue
-		}
-		if d == nil {
 			continue
 		}
 		switch p.key {
@@ -152,8 +179,15 @@ func (r *reader) mlxconfig() {
 			continue
 		}
 		m := settingLine.FindStringSubmatch(line)
-		if m == nil || nic == nil {
+		if m == nil {
 			continue
+		}
+		if nic == nil {
+			if at := address(r.Subject); at != nil {
+				nic = r.nicAt(*at)
+			} else if nic = r.nic(cmp.Or(r.Subject, "unnamed")); r.Subject == "" {
+				r.note(n, "which NIC this is, is not told: mlxconfig -d DEVICE names it above its text")
+			}
 		}
 		words := strings.Fields(m[2])
 		if nic.Settings == nil {

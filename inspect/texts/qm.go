@@ -20,6 +20,9 @@ var qmLine = lazyregexp.New(`^(?:boot: (?:order=|[acdn]+\b|c)|bios: (?:ovmf|seab
 	`balloon: \d|` +
 	`hugepages: (?:1024|2|any)$|numa\d*: |cpu: (?:host|x86|kvm|[A-Z])|args: -|memory: \d+$|efidisk0: )`)
 
+// qmSure matches a line that no other program writes.
+var qmSure = lazyregexp.New(`^(?:hostpci\d+: |vmgenid: |smbios1: uuid|meta: creation-qemu|scsihw: virtio)`)
+
 // qmConfig reads a machine of Proxmox VE as a tenant.
 //
 // Source: qm.conf(5).

@@ -81,12 +81,57 @@ func rate(p *topology.RDMAPort, gbps float64) {
 
 var gidEntry = lazyregexp.New(`^GID\[ *(\d+)\]$`)
 
+// Lines of ibv_devinfo: what names a device, and those that only it has, also in a piece that begins in the middle of a
+// device.
+var (
+	hcaLine     = lazyregexp.New(`^hca_id:`)
+	devinfoLine = lazyregexp.New(`^(?:hca_id|` + devinfoKeys + `):\s|^transport:\s+(?:InfiniBand|iWARP|usNIC)|` +
+		`^port:\s+\d+(?:$|\s+state:)|^state:\s+PORT_|^GID\[`)
+	// devinfoInline matches where one key stands behind another one, in a text that has lost its ends of lines.
+	devinfoInline = lazyregexp.New(`(\S)[ \t]+((?:transport|port|state|` + devinfoKeys + `):\s)`)
+)
+
+const devinfoKeys = `fw_ver|node_guid|sys_image_guid|vendor_part_id|hw_ver|board_id|phys_port_cnt|(?:max|active)_mtu|` +
+	`sm_lid|port_lid|port_lmc|link_layer|active_width|active_speed|phys_state`
+
+// unfold begins a line before each key that stands behind another one. Two passes, as matches do not overlap.
+func (r *reader) unfold(inline *lazyregexp.Regexp) {
+	for range 2 {
+		r.Text.Text = inline.ReplaceAllString(r.Text.Text, "$1\n$2")
+	}
+}
+
+// piece returns the device and port that a text is about before a line names one: that of the command line, or one
+// without a name. A text that begins with such a line has none. port is how a line with the number of a port begins.
+func (r *reader) piece(names *lazyregexp.Regexp, port string) (*topology.RDMADevice, *topology.RDMAPort) {
+	begun, numbered := false, false
+	for _, line := range r.lines() {
+		if names.MatchString(line) {
+			break
+		}
+		begun = begun || r.Kind.Form.MatchString(line)
+		numbered = numbered || strings.HasPrefix(line, port)
+	}
+	if !begun {
+		return nil, &topology.RDMAPort{}
+	}
+	name := r.Subject
+	if name == "" {
+		r.note(0, "which RDMA device this is, is not told: %s names it in its first line", r.Kind.Name)
+		name = "unnamed"
+	}
+	if numbered {
+		return rdma(r.nic(name), name, nil)
+	}
+	return rdma(r.nic(name), name, new(1)) // the line with its number is above the piece, and most devices have one port
+}
+
 // ibvDevinfo reads the devices and their ports, with -v also rates and GIDs.
 func (r *reader) ibvDevinfo() {
 	// Lines above the first port are about the device. What looks like one of a port there goes into a port that is
 	// dropped.
-	var d *topology.RDMADevice
-	p := &topology.RDMAPort{}
+	r.unfold(devinfoInline)
+	d, p := r.piece(hcaLine, "port:")
 	width, speed := 0.0, 0.0
 	for l := range r.pairs() {
 		if l.key == "hca_id" && l.value != "" {
@@ -176,14 +221,26 @@ func gidType(s string) string {
 	return ""
 }
 
+// Lines of ibstat: what names a device, which has a colon for one port alone, and those that only ibstat has, also in a
+// piece that begins in the middle of a device.
+var (
+	caLine     = lazyregexp.New(`^(?:CA|iWARP RNIC):? '([^']+)'`)
+	ibstatLine = lazyregexp.New(`^(?:CA|iWARP RNIC):? '|^Port \d+:(?: +State:.*)?$|` +
+		`^State: (?:Active|Down|Initializing|Armed|Polling)$|^Physical state: [A-Z]\w+$|^Rate: [\d.]+$|` +
+		`^(?:Base|SM) lid: \d+$|^LMC: \d$|^Capability mask: 0x|^Port GUID: 0x|^Link layer: (?:InfiniBand|Ethernet)$`)
+	// ibstatInline is devinfoInline for ibstat.
+	ibstatInline = lazyregexp.New(`(\S)[ \t]+((?:CA type|Number of ports|(?:Firm|Hard)ware version|` +
+		`(?:Node|System image|Port) GUID|Port \d+|State|Physical state|Rate|(?:Base|SM) lid|LMC|Capability mask|` +
+		`Link layer):)`)
+)
+
 // ibstat reads the devices and their ports.
 func (r *reader) ibstat() {
-	var d *topology.RDMADevice
-	p := &topology.RDMAPort{}
+	r.unfold(ibstatInline)
+	d, p := r.piece(caLine, "Port ")
 	for n, line := range r.lines() {
-		if name, ok := strings.CutPrefix(line, "CA '"); ok {
-			name, _, _ = strings.Cut(name, "'")
-			d, _ = rdma(r.nic(name), name, nil)
+		if m := caLine.FindStringSubmatch(line); m != nil {
+			d, _ = rdma(r.nic(m[1]), m[1], nil)
 			p = &topology.RDMAPort{}
 			continue
 		}
@@ -258,6 +315,53 @@ func (r *reader) ibdev2netdev() {
 	}
 }
 
+// rdmaDevLine matches a line of rdma dev.
+var rdmaDevLine = lazyregexp.New(`^\d+: ([\w.-]+): node_type (\w+) (.*)`)
+
+// rdmaDev reads the devices.
+func (r *reader) rdmaDev() {
+	take := func(name string, value map[string]string) {
+		d, _ := rdma(r.nic(name), name, nil)
+		d.Firmware, d.NodeGUID = value["fw"], guid(value["node_guid"])
+	}
+	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
+		for _, value := range r.jsonList() {
+			if value["ifname"] != "" {
+				take(value["ifname"], value)
+			}
+		}
+		return
+	}
+	for _, line := range r.lines() {
+		if m := rdmaDevLine.FindStringSubmatch(line); m != nil {
+			take(m[1], words(m[3]))
+		}
+	}
+}
+
+// words are the values of "key value key value".
+func words(s string) map[string]string {
+	list, value := strings.Fields(s), map[string]string{}
+	for i := 0; i+1 < len(list); i += 2 {
+		value[list[i]] = list[i+1]
+	}
+	return value
+}
+
+// jsonList reads a list of objects, whose values it takes as text.
+func (r *reader) jsonList() (out []map[string]string) {
+	var list []map[string]any
+	r.json(&list)
+	for _, object := range list {
+		value := map[string]string{}
+		for k, v := range object {
+			value[k] = fmt.Sprint(v)
+		}
+		out = append(out, value)
+	}
+	return out
+}
+
 // rdmaLine matches a line of rdma link. Versions before 5 of iproute2 number the devices.
 var rdmaLine = lazyregexp.New(`^(?:link |\d+/\d+: )([\w.-]+)/(\d+):? (.*\bstate .*)`)
 
@@ -274,13 +378,7 @@ func (r *reader) rdmaLink() {
 		}
 	}
 	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "[") {
-		var list []map[string]any
-		r.json(&list)
-		for _, link := range list {
-			value := map[string]string{}
-			for k, v := range link {
-				value[k] = fmt.Sprint(v)
-			}
+		for _, value := range r.jsonList() {
 			if name := value["ifname"]; name != "" && count(value["port"]) != nil {
 				take(name, count(value["port"]), value)
 			}
@@ -292,11 +390,7 @@ func (r *reader) rdmaLink() {
 		if m == nil {
 			continue
 		}
-		words, value := strings.Fields(m[3]), map[string]string{}
-		for i := 0; i+1 < len(words); i += 2 {
-			value[words[i]] = words[i+1]
-		}
-		take(m[1], count(m[2]), value)
+		take(m[1], count(m[2]), words(m[3]))
 	}
 }
 

@@ -16,12 +16,17 @@ import (
 var (
 	tableTitle = lazyregexp.New(`^(?:=+ +)?(Weight|Hops|Link Type|[A-Z][A-Za-z -]*?)(?: between two GPUs| TABLE:)`)
 	gpuLine    = lazyregexp.New(`^(?i:GPU)[ \[]*(\d+)\]?\s*: \(Topology\) (Numa Node|Numa Affinity): *(-?\d+)`)
-	gpuLabel   = lazyregexp.New(`^(?:GPU\d+|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$`)
-	jsonPair   = lazyregexp.New(`^\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)$`)
+	// Other lines about one GPU: "GPU[0]		: PCI Bus: 0000:C1:00.0".
+	gpuFact  = lazyregexp.New(`^GPU\[(\d+)\]\s*:\s*([A-Z][^:]*?)\s*:\s*(\S.*)$`)
+	rocmLine = lazyregexp.New(`^=+ *(?:ROCm System Management Interface|(?:Weight|Hops|Link Type|Link accessibility|` +
+		`Bandwidth) between two GPUs|Numa Nodes|(?:Concise|Product) Info|PCI Bus ID) *=+$|^GPU\[\d+\]\s*: |` + conciseText)
+	gpuLabel = lazyregexp.New(`^(?:GPU\d+|(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])$`)
+	jsonPair = lazyregexp.New(`^\(Topology\) (Weight|Hops|Link type) between DRM devices (\d+) and (\d+)$`)
 )
 
 // An amd is the tables of AMD's tools: a value for two GPUs, by the title of the table in lower case.
 type amd struct {
+	facts  map[string]*topology.GPU // what is told of each beside the tables
 	labels []string
 	tables map[string]map[[2]string]string
 	nodes  map[string]int
@@ -37,20 +42,35 @@ func (a *amd) set(table, from, to, value string) {
 	a.label(to)
 }
 
-// label notes a GPU in the order of its first mention. Their number is bounded, as each two of them may make a path.
+// maxGPUs bounds the GPUs of one text, as each two of them may make a path.
+const maxGPUs = 256
+
+// label notes a GPU in the order of its first mention.
 func (a *amd) label(name string) {
-	if !slices.Contains(a.labels, name) && len(a.labels) < 256 {
+	if !slices.Contains(a.labels, name) && len(a.labels) < maxGPUs {
 		a.labels = append(a.labels, name)
 	}
 }
 
-// amdTopology reads the matrices of rocm-smi --showtopo, whose GPUs have numbers, and of amd-smi topology, whose GPUs
-// have addresses.
-func (r *reader) amdTopology() {
-	a := &amd{tables: map[string]map[[2]string]string{}, nodes: map[string]int{}}
-	if strings.HasPrefix(strings.TrimSpace(r.Text.Text), "{") {
+// amdTools reads what rocm-smi and amd-smi print: lists, and matrices, where GPUs have numbers with rocm-smi and
+// addresses with amd-smi.
+func (r *reader) amdTools() {
+	a := &amd{tables: map[string]map[[2]string]string{}, nodes: map[string]int{}, facts: map[string]*topology.GPU{}}
+	switch first := strings.TrimSpace(r.Text.Text); {
+	case strings.HasPrefix(first, "{"):
 		r.amdJSON(a)
+	case strings.HasPrefix(first, "["):
+		r.amdSMIJSON(a)
+	default:
+		r.amdTables(a)
+		r.concise(a)
+		r.amdSMI(a)
 	}
+	r.amdHost(a)
+}
+
+// amdTables reads the matrices, and lines about single GPUs.
+func (r *reader) amdTables(a *amd) {
 	table, columns := "", []string(nil)
 	for n, line := range r.lines() {
 		words := strings.Fields(line)
@@ -61,6 +81,8 @@ func (r *reader) amdTopology() {
 			if node := count(m[3]); node != nil {
 				a.nodes["GPU"+m[1]] = *node
 			}
+		} else if m := gpuFact.FindStringSubmatch(line); m != nil {
+			a.fact("GPU"+m[1], m[2], m[3])
 		} else if len(words) == 0 || table == "" || !gpuLabel.MatchString(words[0]) {
 			continue
 		} else if !slices.ContainsFunc(words, func(w string) bool { return !gpuLabel.MatchString(w) }) {
@@ -76,7 +98,6 @@ func (r *reader) amdTopology() {
 			}
 		}
 	}
-	r.amdHost(a)
 }
 
 // amdJSON reads rocm-smi --showtopo --json.
@@ -94,6 +115,8 @@ func (r *reader) amdJSON(a *amd) {
 			} else if node := count(s); isCard && node != nil && strings.HasPrefix(key, "(Topology) Numa") {
 				a.label("GPU" + number)
 				a.nodes["GPU"+number] = *node
+			} else if isCard {
+				a.fact("GPU"+number, key, s)
 			}
 		}
 	}
@@ -107,10 +130,13 @@ func (r *reader) amdJSON(a *amd) {
 // Source: rsmi_topo_get_link_type in rocm_smi_lib.
 func (r *reader) amdHost(a *amd) {
 	for i, label := range a.labels {
-		g := topology.GPU{Name: label, Index: new(i), Kind: topology.GPUDiscrete,
-			Vendor: "Advanced Micro Devices, Inc. [AMD/ATI]"}
+		g := topology.GPU{}
+		if known := a.facts[label]; known != nil {
+			g = *known
+		}
+		g.Name, g.Kind, g.Vendor = label, topology.GPUDiscrete, "Advanced Micro Devices, Inc. [AMD/ATI]"
 		if at := address(label); at != nil {
-			g.Address, g.Name = at, ""
+			g.Address, g.Name, g.Index = at, "", cmp.Or(g.Index, new(i))
 		} else {
 			g.Index = count(strings.TrimPrefix(label, "GPU"))
 		}

@@ -93,6 +93,15 @@ func Split(text []byte, file string, kinds []*Kind) []Text {
 		s.pos += used
 	}
 	s.end()
+	// What looked like the beginning of a text and is none belongs to the text that it stands in.
+	belongs := make([]int, len(s.out))
+	for i := range s.out {
+		if belongs[i] = i; s.out[i].within > 0 && !s.out[i].enough() {
+			belongs[i] = belongs[s.out[i].within-1]
+			s.out[belongs[i]].Text += s.out[i].Text
+			s.out[i].Text = ""
+		}
+	}
 	return slices.DeleteFunc(s.out, func(t Text) bool { return strings.TrimSpace(t.Text) == "" || !t.enough() })
 }
 
@@ -103,13 +112,20 @@ func (t *Text) enough() bool {
 	if t.Kind.Least == 0 || t.named {
 		return true
 	}
-	n := 0
+	n, lines := 0, 0
 	for line := range strings.Lines(t.Text) {
-		if t.Kind.Form.MatchString(strings.TrimSpace(line)) {
+		line = strings.TrimSpace(line)
+		switch {
+		case line == "":
+			continue
+		case t.Kind.Sure != nil && t.Kind.Sure.MatchString(line):
+			return true
+		case t.Kind.Form.MatchString(line):
 			n++
 		}
+		lines++
 	}
-	return n >= t.Kind.Least
+	return n >= t.Kind.Least || n > 1 && n == lines
 }
 
 // line takes the line at the beginning of rest, which is line n of the file from 0, and returns how many bytes of rest
@@ -144,7 +160,7 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 		}
 	}
 	// A heading and the first line of its text both begin one: below a command line the line only goes on with it.
-	if k := s.head(trimmed); k != nil {
+	if k := s.head(strings.TrimRight(trimmed, " \t\r")); k != nil {
 		if last := s.last(); last == nil || last.Kind != k || k.Single && !s.blank() {
 			s.begin(k, n, "", s.pos)
 		}
@@ -173,8 +189,12 @@ func (s *splitter) last() *Text {
 
 // begin begins a text with line n, which is at start.
 func (s *splitter) begin(k *Kind, n int, subject string, start int) {
+	within := 0
+	if s.last() != nil {
+		within = len(s.out)
+	}
 	s.end()
-	s.out = append(s.out, Text{Kind: k, File: s.file, Line: n + 1, Subject: subject})
+	s.out = append(s.out, Text{Kind: k, File: s.file, Line: n + 1, Subject: subject, within: within})
 	s.open, s.start = true, start
 }
 

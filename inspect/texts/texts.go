@@ -40,8 +40,11 @@ type Kind struct {
 	Single bool
 	// Hints are of what each such line has one in it, so that others need no closer look; nil for none.
 	Hints []string
-	// Least is how many lines of Form a text must have that no command line names.
+	// Least is how many lines of Form a text must have that no command line names; fewer are enough where it has
+	// no others.
 	Least int
+	// Sure matches a line that needs no others beside it; nil where Least counts in any case.
+	Sure *lazyregexp.Regexp
 	// Parse reads texts of a kind that another package knows.
 	Parse func(b []byte, name string) (*topology.Host, error)
 
@@ -57,12 +60,18 @@ type Text struct {
 	Subject string
 	Text    string
 	named   bool // a command line stands above it
+	within  int  // the number of the text, from 1, that would have gone on here; 0 for none
 }
+
+// digitHeads are beginnings of lines that are numbered.
+var digitHeads = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
 // Kinds are the kinds of texts that this package reads.
 var Kinds = []*Kind{
-	{Name: "lscpu", Heads: []string{"Architecture:", "CPU op-mode(s):", "CPU(s):", "架构："}, Key: "lscpu",
-		read:    (*reader).lscpu,
+	{Name: "lscpu", Heads: []string{"Architecture:", "CPU op-mode(s):", "CPU(s):", "架构：", "On-line CPU(s) list:",
+		"Thread(s) per core:", "Core(s) per socket:", "Socket(s):", "NUMA node"}, Form: lazyregexp.New(
+		`^(?:Architecture|CPU op-mode\(s\)|CPU\(s\)|On-line CPU\(s\) list|Thread\(s\) per core|Core\(s\) per socket|` +
+			`Socket\(s\)|NUMA node(?:\(s\)|\d+ CPU\(s\))):|^架构：`), Key: "lscpu", read: (*reader).lscpu,
 		Command: Command(`lscpu(?: -J| --json)?`)},
 	{Name: "lscpu -e", Heads: []string{"CPU "},
 		Form: lazyregexp.New(`^CPU +(?:[A-Z1-9a-z:]+ +)*(?:NODE|SOCKET|CORE)\b`),
@@ -70,40 +79,50 @@ var Kinds = []*Kind{
 	{Name: "lscpu -p", Heads: []string{"# CPU,"}, read: (*reader).lscpuTable,
 		Command: Command(`lscpu (?:-p|--parse)\S*`)},
 	{Name: "numactl -H", Heads: []string{"available: ", "node "},
-		Form: lazyregexp.New(`^available: \d+ nodes?\b|^node \d+ (?:cpus|size): *\d`),
+		Form: lazyregexp.New(`^available: \d+ nodes?\b|^node \d+ (?:cpus|size): *\d|^node distances:$`),
 		read: (*reader).numactl, Command: Command(`numactl (?:-H|--hardware)`)},
-	{Name: "rocm-smi --showtopo", Heads: []string{"====", "GPU["}, Form: lazyregexp.New(
-		`^=+ +(?:(?:Weight|Hops|Link Type|Link accessibility|Bandwidth) between two GPUs|Numa Nodes) +=+|` +
-			`^GPU\[\d+\]\s*: \(Topology\)`), Key: "card0", read: (*reader).amdTopology,
-		Command: Command(`rocm-smi .*--showtopo\w*`)},
-	{Name: "amd-smi topology", Heads: []string{"ACCESS TABLE:", "WEIGHT TABLE:", "HOPS TABLE:", "LINK TYPE TABLE:"},
-		read: (*reader).amdTopology, Command: Command(`amd-smi topology`)},
-	{Name: "ibv_devinfo", Heads: []string{"hca_id:"}, read: (*reader).ibvDevinfo, Many: true,
-		Command: Command(`ibv_devinfo`)},
-	{Name: "ibstat", Heads: []string{"CA '"}, read: (*reader).ibstat, Many: true, Command: Command(`ibstat`)},
+	{Name: "rocm-smi", Heads: []string{"====", "GPU[", "GPU  ", "Device  "}, Form: rocmLine, Key: "card0",
+		read: (*reader).amdTools, Command: Command(`rocm-smi\b.*`)},
+	{Name: "amd-smi", Heads: []string{"ACCESS TABLE:", "WEIGHT TABLE:", "HOPS TABLE:", "LINK TYPE TABLE:", "GPU: ",
+		"| AMD-SMI "}, Form: lazyregexp.New(`^[A-Z ]+ TABLE:|^GPU: \d+$|^\| AMD-SMI `), Key: "gpu",
+		read: (*reader).amdTools, Command: Command(`amd-smi\b.*`)},
+	{Name: "ibv_devinfo", Heads: []string{"hca_id:", "transport:", "fw_ver:", "node_guid:", "port:", "state:", "max_mtu:",
+		"active_mtu:", "sm_lid:", "port_lid:", "active_width:", "active_speed:", "phys_state:"}, Form: devinfoLine,
+		Least: 3, Sure: lazyregexp.New(`^hca_id:|^state:\s+PORT_|^port:.*\bstate:\s+PORT_`), read: (*reader).ibvDevinfo, Many: true,
+		Command: Command(`ibv_devinfo(?:.* -d ?(\S+))?`)},
+	{Name: "ibstat", Heads: []string{"CA", "iWARP RNIC", "Port ", "State: ", "Physical state: ", "Rate: ", "Base lid: ",
+		"SM lid: ", "Capability mask: "}, Form: ibstatLine, Least: 3, Sure: lazyregexp.New(`^(?:CA|iWARP RNIC):? '|^Port \d+: State:`),
+		read: (*reader).ibstat, Many: true, Command: Command(`ibstat(?: ([a-zA-Z]\S*))?`)},
 	{Name: "ibstatus", Heads: []string{"Infiniband device '"}, read: (*reader).ibstatus, Many: true,
 		Command: Command(`ibstatus`)},
 	{Name: "ibdev2netdev", Heads: []string{""}, Hints: []string{"==> "}, Form: ibdevLine, read: (*reader).ibdev2netdev,
 		Command: Command(`ibdev2netdev`)},
-	{Name: "rdma link", Heads: []string{"link ", "1", "2", "3", "4", "5", "6", "7", "8", "9", "0"}, Form: rdmaLine,
-		Key: "ifindex", read: (*reader).rdmaLink, Command: Command(`rdma (?:-\w+ )*link`)},
-	{Name: "show_gids", Heads: []string{"DEV"}, Form: lazyregexp.New(`^DEV\s+PORT\s+INDEX\s+GID`),
+	{Name: "rdma dev", Heads: digitHeads, Form: rdmaDevLine, Key: "node_type", read: (*reader).rdmaDev,
+		Command: Command(`rdma (?:-\w+ )*dev`)},
+	{Name: "rdma link", Heads: append([]string{"link "}, digitHeads...), Form: rdmaLine,
+		Key: "physical_state", read: (*reader).rdmaLink, Command: Command(`rdma (?:-\w+ )*link`)},
+	{Name: "show_gids", Heads: []string{""}, Hints: []string{"DEV", ":0000:"}, Form: lazyregexp.New(
+		`^DEV\s+PORT\s+INDEX\s+GID|^[a-zA-Z][\w.-]*\s+\d+\s+\d+\s+(?:[0-9a-f]{4}:){7}[0-9a-f]{4}\b`),
 		read: (*reader).showGIDs, Many: true, Command: Command(`show_gids`)},
-	{Name: "ip link", Heads: []string{"1", "2", "3", "4", "5", "6", "7", "8", "9"}, Form: ipLine,
+	{Name: "ip link", Heads: digitHeads, Form: ipLine, Key: "operstate",
 		read: (*reader).ipLink, Many: true, Command: Command(`ip (?:-\w+ )*(?:l|link|a|addr|address)\b`)},
-	{Name: "ethtool", Heads: []string{"Settings for "}, read: (*reader).ethtool, Many: true,
+	{Name: "ethtool", Heads: []string{"Settings for ", "Supported ports:", "Speed:", "Duplex:", "Auto-negotiation:",
+		"Link detected:"}, Form: lazyregexp.New(`^Settings for |^Supported ports: \[|^Speed: (?:\d+Mb/s|Unknown!)|` +
+		`^Duplex: (?:Full|Half|Unknown)|^Auto-negotiation: o|^Link detected: (?:yes|no)\b`), Least: 3,
+		Sure: lazyregexp.New(`^Settings for |^Speed: \d+Mb/s$`), read: (*reader).ethtool, Many: true,
 		Command: Command(`ethtool ([^-\s]\S*)`)},
 	{Name: "ethtool -i", Heads: []string{"driver: "}, Single: true, read: (*reader).ethtoolDriver, Many: true,
 		Command: Command(`ethtool (?:-i|--driver) (\S+)`)},
 	{Name: "mlnx_qos", Heads: []string{"DCBX mode:", "Priority trust state:"}, read: (*reader).mlnxQoS, Many: true,
 		Command: Command(`mlnx_qos (?:-i |--interface[= ])(\S+)`)},
-	{Name: "mlxconfig q", Heads: []string{"Device #", "Device type:"}, read: (*reader).mlxconfig, Many: true,
+	{Name: "mlxconfig q", Heads: []string{"Device #", "Device type:", "SRIOV_EN", "NUM_OF_VFS", "LINK_TYPE_P", "*"},
+		Form: lazyregexp.New(`^Device (?:#\d+|type):|^\*? *(?:SRIOV_EN|NUM_OF_VFS|LINK_TYPE_P\d)\s+\w+`), read: (*reader).mlxconfig, Many: true,
 		Command: Command(`(?:mlx|mst)config (?:-d|--dev) (\S+)`)},
 	{Name: "virsh capabilities", Element: "capabilities", read: (*reader).capabilities,
 		Command: Command(`virsh .*capabilities`)},
 	{Name: "virsh nodedev-dumpxml", Element: "device", read: (*reader).nodedev, Many: true,
 		Command: Command(`virsh .*nodedev-dumpxml (\S+)`)},
-	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, read: (*reader).qmConfig, Many: true,
+	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, Sure: qmSure, read: (*reader).qmConfig, Many: true,
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
 	{Name: "dmesg", Heads: []string{""}, Hints: []string{limitHint, "Adding "},
 		Form: lazyregexp.New(limitForm + "|" + groupAddedForm), read: (*reader).dmesg,

@@ -99,7 +99,7 @@ NUMA node1 CPU(s): 4-6
 			"  0:  10  17\n  2:  17  10\n",
 			`"numa_nodes":[{"id":0,"cpus":"0-1","memory_bytes":16777216,"distances":[10,17]},` +
 				`{"id":2,"cpus":"","memory_bytes":0,"distances":[17,10]}],"cpus":{"online":"0-1"}}`},
-		{"amd-smi topology", "WEIGHT TABLE:\n             0000:03:00.0 0000:0c:00.0\n0000:03:00.0 0            40\n" +
+		{"amd-smi", "WEIGHT TABLE:\n             0000:03:00.0 0000:0c:00.0\n0000:03:00.0 0            40\n" +
 			"0000:0c:00.0 40           0\nLINK TYPE TABLE:\n             0000:03:00.0 0000:0c:00.0\n" +
 			"0000:03:00.0 SELF         XGMI\n0000:0c:00.0 XGMI         SELF\n",
 			`"gpus":[{"address":"0000:03:00.0","kind":"discrete","index":0,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]",` +
@@ -111,7 +111,7 @@ NUMA node1 CPU(s): 4-6
 			"/sys/kernel/iommu_groups/13/devices/0000:01:00.0\n",
 			`"pci":[{"address":"0000:00:1f.0","parent_unknown":true,"iommu_group":7},` +
 				`{"address":"0000:01:00.0","parent_unknown":true,"iommu_group":13}]}`},
-		{"rocm-smi --showtopo", `{"system": {"(Topology) Hops between DRM devices 0 and 1": "3", ` +
+		{"rocm-smi", `{"system": {"(Topology) Hops between DRM devices 0 and 1": "3", ` +
 			`"(Topology) Link type between DRM devices 0 and 1": "PCIE"}, "card0": {"(Topology) Numa Node": "0"}, ` +
 			`"card1": {"(Topology) Numa Node": "1"}}`,
 			`"gpus":[{"kind":"discrete","name":"GPU0","index":0,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]",` +
@@ -159,6 +159,17 @@ NUMA node1 CPU(s): 4-6
 		{"rdma link", `[{"ifindex":0,"ifname":"irdma0","port":1,"state":"ACTIVE","physical_state":"LINK_UP","netdev":"e0"}]`,
 			`"nics":[{"name":"irdma0","netdevs":null,"rdma":null,"ports":[{"name":"e0"}],"rdma_devices":[{"name":"irdma0",` +
 				`"ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp"}]}]}]}`},
+		{"rdma dev", "0: mlx5_0: node_type ca fw 20.38.1002 node_guid 0c42:a103:0065:1eb2 sys_image_guid " +
+			"0c42:a103:0065:1eb2 adaptive-moderation on \n1: rxe0: node_type ca node_guid 5054:00ff:fe12:3456\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"20.38.1002",` +
+				`"node_guid":"0c42:a103:0065:1eb2"}]},{"name":"rxe0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"rxe0",` +
+				`"node_guid":"5054:00ff:fe12:3456"}]}]}`},
+		{"rdma dev", `[{"ifindex":0,"ifname":"mlx5_0","node_type":"ca","fw":"20.38.1002"}]`,
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"20.38.1002"}]}]}`},
+		{"ip link", `[{"ifname":"lo","link_type":"loopback","operstate":"UNKNOWN"},{"ifname":"eth0","flags":["UP"],"mtu":9000,` +
+			`"operstate":"DOWN","link_type":"ether","address":"b8:3f:d2:00:00:01"}]`,
+			`"nics":[{"name":"eth0","netdevs":null,"rdma":null,"ports":[{"name":"eth0","mac":"b8:3f:d2:00:00:01","mtu":9000,` +
+				`"state":"down","carrier":false}]}]}`},
 		{"show_gids", "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n---\t----\t-----\t---\n" +
 			"mlx5_0\t1\t0\tfe80:0000:0000:0000:0ac0:ebff:fe21:03da\t\t\tv1\trdma0\n" +
 			"mlx5_0\t1\t3\t0000:0000:0000:0000:0000:ffff:c0a8:d3f2\t192.168.211.242  \tv2\trdma0\nn_gids_found=2\n",
@@ -397,6 +408,91 @@ GPU 00000000:3B:00.0
 			t.Errorf("%s (-want +got):\n%s", test.kind, diff)
 		}
 	}
+}
+
+// What people copy begins and ends anywhere. A piece is read as far as it goes, and says what is not told.
+func TestPiecesAreRead(t *testing.T) {
+	const port = `"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed","ports":[{"number":1,`
+	untold := func(kind string) string {
+		return `,"unread":[{"path":"a.txt:1","why":"which RDMA device this is, is not told: ` + kind +
+			` names it in its first line"}]}`
+	}
+	for _, test := range []struct{ kind, text, want string }{
+		{"ibstat", "\tPort 1:\n\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 200\n\t\tBase lid: 12\n",
+			port + `"state":"ACTIVE","phys_state":"LinkUp","rate_gbps":200,"lid":12}]}]}]` + untold("ibstat")},
+		{"ibstat", "State: Down\nPhysical state: Polling\nRate: 40\n",
+			port + `"state":"DOWN","phys_state":"Polling"}]}]}]` + untold("ibstat")},
+		{"ibstat", "Port 1: State: Active Physical state: LinkUp Rate: 100 Base lid: 0 Link layer: Ethernet\n", port +
+			`"state":"ACTIVE","phys_state":"LinkUp","link_layer":"Ethernet","rate_gbps":100}]}]}]` + untold("ibstat")},
+		{"ibstat", "CA: 'mlx5_3'\nPort 2:\nState: Initializing\n", `"nics":[{"name":"mlx5_3","netdevs":null,"rdma":null,` +
+			`"rdma_devices":[{"name":"mlx5_3","ports":[{"number":2,"state":"INIT"}]}]}]}`},
+		{"ibv_devinfo", "fw_ver: 26.33.1048\nport: 1\nstate: PORT_ACTIVE (4)\nactive_mtu: 1024 (3)\n",
+			`"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed","firmware":"26.33.1048",` +
+				`"ports":[{"number":1,"state":"ACTIVE","active_mtu":1024}]}]}]` + untold("ibv_devinfo")},
+		{"ibv_devinfo", "port: 1 state: PORT_ACTIVE (4) max_mtu: 4096 (5) active_mtu: 4096 (5) link_layer: Ethernet\n", port +
+			`"state":"ACTIVE","link_layer":"Ethernet","active_mtu":4096}]}]}]` + untold("ibv_devinfo")},
+		{"ibv_devinfo", "$ ibv_devinfo -d mlx5_1 | grep state\n\t\tstate: PORT_DOWN (1)\n", `"nics":[{"name":"mlx5_1",` +
+			`"netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1,"state":"DOWN"}]}]}]}`},
+		{"qm config", "cores: 8\nmemory: 32768\n",
+			`"tenants":[{"name":"a machine of Proxmox VE","vcpus":8,"memory_bytes":34359738368}]}`},
+		{"qm config", "hostpci0: 0000:81:00,pcie=1\n", `"tenants":[{"name":"a machine of Proxmox VE","vcpus":1,"devices":[` +
+			`{"pci":"0000:81:00.0","managed":true}]}]}`},
+		{"lscpu", "NUMA node0 CPU(s):     0-3\nNUMA node1 CPU(s):     4-7\n",
+			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-7"}],"cpus":{"online":"0-7"}}`},
+		{"lscpu", "Thread(s) per core: 2\nCore(s) per socket: 4\nSocket(s): 1\n",
+			`"packages":[{"id":0,"cpus":"0-7"}],"cpus":{"online":"0-7","smt":"on"}}`},
+		{"numactl -H", "node distances:\nnode   0   1 \n  0:  10  21 \n  1:  21  10 \n",
+			`"numa_nodes":[{"id":0,"cpus":"","distances":[10,21]},{"id":1,"cpus":"","distances":[21,10]}]}`},
+		{"ethtool", "$ ethtool eth1 | grep -i speed\n\tSpeed: 25000Mb/s\n", `"nics":[{"name":"eth1","netdevs":null,"rdma":null,` +
+			`"ports":[{"name":"eth1","speed_mbps":25000}]}]}`},
+		{"mlxconfig q", "# mlxconfig -d 81:00.0 q | grep NUM_OF\n         NUM_OF_VFS                  8           \n",
+			`"nics":[{"address":"0000:81:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
+		{"rocm-smi", "===== Concise Info =====\nGPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap  VRAM%  GPU%  \n" +
+			"0    39.0c           36.0W   800Mhz  1600Mhz  0%   auto  560.0W    0%   0%    \n=====\n", amdGPU("GPU0", 0, ``)},
+		{"rocm-smi", "Device  Node  IDs              Temp        Power     Partitions    SCLK    MCLK    Fan  Perf  PwrCap  VRAM%  " +
+			"GPU%\n              (DID,     GUID)  (Junction)  (Socket)  (Mem, Compute, ID)\n=====\n" +
+			"0       2     0x74a1,   28851  41.0°C      140.0W    NPS1, SPX, 0  132Mhz  900Mhz  0%   auto  750.0W  0%     0%\n",
+			amdGPU("GPU0", 0, `,"model":"Aqua Vanjaram [Instinct MI300X]","compute_partition":"SPX"`)},
+		{"rocm-smi", "== ROCm System Management Interface ==\nGPU[1]\t\t: Card Series: \t\tAMD Instinct MI300X\n",
+			amdGPU("GPU1", 1, `,"model":"AMD Instinct MI300X"`)},
+		{"amd-smi", "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n        DEVICE_ID: 0x74a1\n    NUMA:\n" +
+			"        NODE: 1\n    VRAM:\n        SIZE: 16 MB\n", amdGPU("GPU0", 0,
+			`,"model":"AMD Instinct MI300X","numa_node":1,"memory_bytes":16777216`)},
+		{"amd-smi", "| AMD-SMI 26.0.0     amdgpu version: 6.14.14  ROCm version: 7.0.0    |\n" +
+			"| 0000:75:00.0    AMD Instinct MI355X | 0 %      43 °C   0          174/1400 W |\n" +
+			"|   3       0       5        SPX/NPS1 | 0 %        N/A               283/16 MB |\n",
+			strings.Replace(amdGPU("", 3, `,"model":"AMD Instinct MI355X","memory_bytes":16777216,"compute_partition":"SPX"`),
+				`{"kind"`, `{"address":"0000:75:00.0","kind"`, 1)},
+		{"amd-smi", `[{"gpu":0,"bdf":"0000:0C:00.0","links":[{"gpu":0,"link_type":"SELF"},{"gpu":1,"link_type":"XGMI","num_hops":1}]},` +
+			`{"gpu":1,"bdf":"0000:22:00.0","links":[]}]`, `"gpus":[{"address":"0000:0c:00.0","kind":"discrete","index":0,` +
+			`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1},{"address":"0000:22:00.0","kind":"discrete",` +
+			`"index":1,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1}],` +
+			`"reported_paths":[{"a":"0000:0c:00.0","b":"0000:22:00.0","class":"NV"}]}`},
+	} {
+		h, text := read(t, test.text)
+		if text.Kind.Name != test.kind {
+			t.Errorf("%s is taken for %s", test.kind, text.Kind.Name)
+		}
+		if diff := cmp.Diff(test.want, asJSON(t, h)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.kind, diff)
+		}
+	}
+	// Words that some text begins with stand in others, too.
+	for _, text := range []string{"Rate: 5 of them\n", "cores: 8\n", "Port 1:\n", "port: 1\nhost: a\n", "state: down\n",
+		"Speed: 3200 MT/s\n"} {
+		if found := Split([]byte(text), "a.txt", Kinds); len(found) > 0 {
+			t.Errorf("%q is taken for %s", text, found[0].Kind.Name)
+		}
+	}
+}
+
+// amdGPU is a GPU of AMD with a name and a number, and what follows the vendor.
+func amdGPU(name string, index int, more string) string {
+	if name != "" {
+		name = `"name":"` + name + `",`
+	}
+	return fmt.Sprintf(`"gpus":[{"kind":"discrete",%s"index":%d,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]"%s}]}`,
+		name, index, more)
 }
 
 func TestRecordedTexts(t *testing.T) {

@@ -10,9 +10,10 @@ import (
 	"unicode/utf16"
 )
 
-// spaces are what web pages, editors and terminals put in the place of spaces, or between letters.
+// spaces are what web pages, editors and terminals put in the place of spaces, quotes and hyphens, or between letters.
 var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060", "",
-	"\ufeff", "", "\r\n", "\n")
+	"\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-", "\u2011", "-",
+	"\u2012", "-", "\u2013", "-", "\u2014", "--", "\u2212", "-")
 
 // Escape matches an escape sequence of a terminal, also as logs write the escape character.
 const Escape = `(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|` +
@@ -25,33 +26,46 @@ var escape = regexp.MustCompile(Escape)
 type mark struct {
 	form  *regexp.Regexp
 	share float64
+	own   *regexp.Regexp // matches a line that a tool begins so itself; nil for none
 }
 
-const clock = `\d\d:\d\d:\d\d(?:[.,]\d+)?`
+const (
+	clock = `\d\d:\d\d:\d\d(?:[.,]\d+)?`
+	date  = `\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?`
+)
 
 var marks = []mark{
 	// mpirun --tag-output, with --timestamp-output before it.
 	{regexp.MustCompile(`^(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` (?:[A-Z]+ )?\d{4})?` +
-		`\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`), 0.5},
+		`\[[\w.@-]*\d+,\d+\]<std(?:out|err)>:`), 0.5, nil},
+	// torchrun --tee, and newer ones.
+	{regexp.MustCompile(`^\[(?:default\d+\]:|rank\d+\]:? )`), 0.5, nil},
+	// docker compose logs.
+	{regexp.MustCompile(`^[A-Za-z][\w.-]* +\| `), 0.9, nil},
 	// kubectl logs --prefix.
-	{regexp.MustCompile(`^\[pod/[^\]\s]+\] `), 0.9},
+	{regexp.MustCompile(`^\[pod/[^\]\s]+\] `), 0.9, nil},
 	// dmesg -T of lines that a script has logged.
-	{regexp.MustCompile(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9},
+	{regexp.MustCompile(`^\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d ` + clock + ` \d{4}\] `), 0.9, nil},
+	// rsyslog and journalctl -o short-iso.
+	{regexp.MustCompile(`^` + date + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
+	// Files of containerd, and logs of GitLab.
+	{regexp.MustCompile(`^` + date + ` (?:std(?:out|err) [FP] ?|\d\d[OE][ +])`), 0.9, nil},
 	// kubectl logs --timestamps, docker logs -t, ts, the logs of CI, and Python's logging with its level.
-	{regexp.MustCompile(`^\[?\d{4}-\d\d-\d\d[T ]` + clock + `(?:Z|[+-]\d\d:?\d\d)?\]?` +
-		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9},
+	{regexp.MustCompile(`^\[?` + date + `\]?` +
+		`(?:(?: - [\w.]+)? (?:- |\[)?(?:DEBUG|INFO|WARNING|ERROR)(?: -|\]|:)?)? `), 0.9, nil},
 	// ts with a time alone.
-	{regexp.MustCompile(`^\[?` + clock + `\]? `), 0.9},
+	{regexp.MustCompile(`^\[?` + clock + `\]? `), 0.9, nil},
 	// journalctl and syslog.
-	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9},
+	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` [\w.-]+ [\w./-]+(?:\[\d+\])?: `), 0.9, nil},
 	// ts.
-	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9},
+	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9, nil},
 	// srun --label.
-	{regexp.MustCompile(`^ *\d+: `), 0.8},
+	{regexp.MustCompile(`^ *\d+: `), 0.8, regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)`)}, // ip and rdma
 }
 
-// same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it.
-var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: )?`)
+// same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or of
+// a file, as grep does.
+var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 
 // own is what tools and scripts begin their lines with themselves: the name of the tool, a group of IOMMU groups.
 var own = regexp.MustCompile(`(?:stress-ng|Group): $`)
@@ -139,8 +153,9 @@ func withoutSame(text []byte) []byte {
 	}
 	// Names end alike where their beginnings are cut off: "node1: " and "node12: " have "node1" in common.
 	common = same.Find(common)
-	if named := bytes.HasSuffix(common, []byte(": ")); len(common) == 0 || named && lines < 3 ||
-		own.Match(common) {
+	// A key may stand twice, and names of nodes have numbers.
+	if named := bytes.HasSuffix(common, []byte(": ")); len(common) == 0 || named && (lines < 2 || lines == 2 &&
+		!bytes.ContainsAny(common, "0123456789")) || own.Match(common) {
 		return text
 	}
 	return each(text, func(line []byte) []byte { return bytes.TrimPrefix(line, common) })
@@ -159,6 +174,9 @@ func shared(a, b []byte) int {
 func withoutMark(text []byte) []byte {
 	for _, m := range marks {
 		lines, marked := 0, 0
+		if m.own != nil && m.own.Match(text) {
+			continue
+		}
 		for line := range bytes.Lines(text) {
 			if len(bytes.TrimSpace(line)) == 0 {
 				continue

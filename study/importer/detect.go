@@ -6,48 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
-	"regexp"
 	"strings"
-
-	"github.com/rackless/rackless/bench"
-)
-
-const perftestTitleText = `[ \t]*(?:RDMA_(?:Write|Read)(?:_imm)?|Send(?:_imm)?|Atomic \w+|Raw Ethernet \w+)` +
-	`(?: Bidirectional)?(?: Post List)? (?:BW|Latency)(?: forwarding)?(?: Multicast)? Test[ \t]*\r?$`
-
-var (
-	perftestTitle = regexp.MustCompile(`(?m)^` + perftestTitleText)
-	perftestHead  = regexp.MustCompile(`(?m)^\s*#bytes\s+#iterations\b`)
-	perftestJSON  = regexp.MustCompile(`^\{[^\0]{0,200}?test_info`) // up to 6.06 without quotes
-	perftestLog   = regexp.MustCompile(`(?m)^(?:` + perftestTitleText + `|\s*#bytes\s+#iterations\b)`)
-	// Of a program that gives up before it has a table, only its parameters may be left.
-	ncclHead      = regexp.MustCompile(`(?m)^#\s+(?:size\s+count\s.*\bbusbw\b|nThread \d+ nGpus \d+ minBytes \d+ )`)
-	osuHead       = regexp.MustCompile(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*# OSU MPI\S* \S.* Test v[0-9]`)
-	sysbenchHead  = regexp.MustCompile(`(?m)^(?:sysbench [0-9]|Running the test with following options:)`)
-	libfabricHead = regexp.MustCompile(`(?m)^bytes\s+#sent\s+#ack\s`)
-	// iperf3's --json has no name of the tool but here; the title is that of -T.
-	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
-	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)$`)
-	ncclJSON   = regexp.MustCompile(`^\{\s*"version"\s*:\s*\d+\s*,\s*"start_time"\s*:`)
-	imbHead    = regexp.MustCompile(`(?m)^#\s+Intel ?\(R\) MPI Benchmark|^# Benchmarking \S+ *$`)
-	fioHead    = regexp.MustCompile(`(?m)^(?:\S.*: \(groupid=\d+, jobs=\d+\): err=|fio-\d[\w.-]*$|\{\s*"fio version")`)
-	fioJSON    = regexp.MustCompile(`^\{\s*"fio version"`)
-	stressHead = regexp.MustCompile(`(?m)^stress-ng: (?:info|metrc): +\[\d+\] `)
-	nvHead     = regexp.MustCompile(
-		`(?m)^nvbandwidth Version: |^Running \w+(?:memcpy|copy|latency)\w*\.\s*$|^\{\s*"nvbandwidth"`)
-	nvJSON = regexp.MustCompile(`^\{\s*"nvbandwidth"\s*:`)
-	// What programs print that give up before they have said what they are.
-	gaveUp = []struct {
-		format string
-		sign   *regexp.Regexp
-	}{
-		{Perftest, bench.PerftestSign},
-		{NCCLTests, regexp.MustCompile(`\bTest (?:NCCL|CUDA) failure\b|\bNCCL WARN `)},
-		{Iperf3, iperf3GaveUp},
-		{UCX, regexp.MustCompile(`\bperftest\.c:\d+ +UCX +(?:ERROR|FATAL)\b`)},
-	}
-	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
-	ucxHead      = regexp.MustCompile(`(?m)^\| +(?:Stage|Test) +\| +# iterations +\|`)
 )
 
 // detect finds the format by the contents of the files. Files that no format knows do not speak
@@ -127,9 +86,9 @@ func sniff(data []byte) string {
 			}
 		}
 	}
-	for _, g := range gaveUp {
-		if g.sign.Match(data) {
-			return g.format
+	for _, l := range logFormats {
+		if l.gaveUp != nil && l.gaveUp.Match(data) {
+			return l.name
 		}
 	}
 	return ""

@@ -1,0 +1,51 @@
+package importer
+
+import (
+	"regexp"
+	"strconv"
+
+	"github.com/rackless/rackless/bench"
+)
+
+// iperf3Format is of what the client of iperf3 prints.
+var iperf3Format = logFormat{name: Iperf3, head: iperf3Text, json: iperf3JSON, read: one((*file).iperf3),
+	start: iperf3Text, gaveUp: iperf3GaveUp, setups: []setup{
+		{word: "rate", line: regexp.MustCompile(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
+		{word: "blocks", line: regexp.MustCompile(`"blksize"\s*:\s*([0-9]+)`)},
+	}}
+
+var (
+	// iperf3's --json has no name of the tool but here; the title is that of -T.
+	iperf3JSON   = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
+	iperf3Text   = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)$`)
+	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
+)
+
+// iperf3 reads what the client printed, as text or with --json. The test's name says what a plain
+// run has not: UDP, the way back, several streams.
+func (f *file) iperf3() (reading, error) {
+	var res *bench.Iperf3Result
+	var err error
+	if iperf3Text.Match(f.data) || iperf3GaveUp.Match(f.data) {
+		res, err = bench.ParseIperf3Text(f.data)
+	} else {
+		res, err = bench.ParseIperf3(f.data)
+	}
+	if err != nil {
+		return reading{test: "iperf3"}, err
+	}
+	test := "iperf3"
+	if res.Protocol == "UDP" {
+		test += "/udp"
+	}
+	if res.Reverse {
+		test += "/reverse"
+	}
+	if res.Both {
+		test += "/bidir"
+	}
+	if res.Streams > 1 {
+		test += "/streams" + strconv.Itoa(res.Streams)
+	}
+	return reading{test: test, tool: "iperf3", version: res.Version, started: res.Started, figures: res.Figures()}, nil
+}
