@@ -136,8 +136,8 @@ func newEmulateCpCmd(a *app) *cobra.Command {
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
 		Short: "Copy a file into an emulated host that runs, or out of it",
 		Long: `Copies one file, as root of the host. NAME: stands before the path that is in the host. Where PATH
-is a directory, the file keeps its name in it. A file is there whole or not at all. A host that restarts
-is waited for. "rackless emulate NAME cp FILE :PATH" is the same.`,
+is a directory, the file keeps its name in it. A file is there whole or not at all. A host that
+restarts is waited for. "rackless emulate NAME cp FILE :PATH" is the same.`,
 		Example: "  rackless emulate cp lab.yaml epyc-7551p:/root/\n  rackless emulate cp epyc-7551p:/root/plan.json .",
 		Args:    cli.ExactArgs(2, "a file and where it goes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
