@@ -107,14 +107,17 @@ var printed = []struct {
 	{regexp.MustCompile(`(?i)(?:^|[^\w])synd(?:r(?:ome?)?)?` + codeIs + codeNumber), 0,
 		[]string{CompletionSyndrome, VendorError}},
 	// Completions with error as the kernel and libmlx5 dump them, of which the last byte tells that they are such.
-	{regexp.MustCompile(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ){7}[de][0-9a-f]\b`),
+	{regexp.MustCompile(`(?i)\b0*30:? (?:[0-9a-f]{2} ){6}([0-9a-f]{2}) ([0-9a-f]{2}) (?:[0-9a-f]{2} ` +
+		`){7}[de][0-9a-f]\b`),
 		16, []string{VendorError, CompletionSyndrome}},
-	{regexp.MustCompile(`(?i)\b[0-9a-f]{8} [0-9a-f]{4}([0-9a-f]{2})([0-9a-f]{2}) [0-9a-f]{8} [0-9a-f]{6}[de][0-9a-f]\b`),
+	{regexp.MustCompile(`(?i)\b[0-9a-f]{8} [0-9a-f]{4}([0-9a-f]{2})([0-9a-f]{2}) [0-9a-f]{8} ` +
+		`[0-9a-f]{6}[de][0-9a-f]\b`),
 		16, []string{VendorError, CompletionSyndrome}},
 	{regexp.MustCompile(`(?i)\berrno` + codeIs + codeNumber), 0, []string{CallError}},
 	{regexp.MustCompile(`(?i)(?:^|[^a-z])(?:err(?:or)?|ret(?:urned)?|rc|status|result)[ =:(]*-([0-9]+)\b`), 0,
 		[]string{CallError}},
-	{regexp.MustCompile(`(?i)(?:^|[^a-z]|wc)(?:status|error|err)` + codeIs + codeNumber), 0, []string{CompletionStatus}},
+	{regexp.MustCompile(`(?i)(?:^|[^a-z]|wc)(?:status|error|err)` + codeIs + codeNumber), 0,
+		[]string{CompletionStatus}},
 }
 
 var (

@@ -23,11 +23,13 @@ const bootUnitLimit = 20 * time.Minute
 var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
 
 // AwaitBootUnit returns when the unit does not work: after a boot it goes on with the preparation, which takes some
-// seconds. waits is called if it works or is about to, with what is waited for. Without systemd there is no unit to wait
+// seconds. waits is called if it works or is about to, with what is waited for. Without systemd there is no unit to
+// wait
 // for.
 func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit, fmt.Errorf("%s still works after %v: see journalctl -u %s",
-		bootUnitName, bootUnitLimit, bootUnitName))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit,
+		fmt.Errorf("%s still works after %v: see journalctl -u %s",
+			bootUnitName, bootUnitLimit, bootUnitName))
 	defer cancel()
 	for first := true; ; first = false {
 		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState,Job", bootUnitName)
@@ -36,7 +38,8 @@ func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string
 			return context.Cause(ctx)
 		}
 		if first {
-			waits(fmt.Sprintf("%s goes on with the preparation after the boot: waiting for it, at most %v", bootUnitName,
+			waits(fmt.Sprintf("%s goes on with the preparation after the boot: waiting for it, at most %v",
+				bootUnitName,
 				bootUnitLimit))
 		}
 		select {

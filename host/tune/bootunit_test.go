@@ -71,7 +71,8 @@ func TestAProgramThatOthersCouldReplaceIsRefused(t *testing.T) {
 		{"a name without a directory", "rackless", nil, false, `"rackless" is not an absolute path without dots`},
 		{"a path with dots", "/usr/local/bin/../bin/rackless", nil, false, "is not an absolute path without dots"},
 		{"a path with a space", "/usr/local/my bin/rackless", nil, false,
-			`"/usr/local/my bin/rackless" has ' ' in its path, which does not go into a unit of systemd: install rackless to /usr/local/bin`},
+			`"/usr/local/my bin/rackless" has ' ' in its path, which does not go into a unit of systemd: ` +
+				`install rackless to /usr/local/bin`},
 		{"a path with a new line", "/usr/bin/x\nExecStart=/bin/sh", nil, false, `has '\n' in its path`},
 		{"a path with a variable", "/usr/bin/$HOME", nil, false, `has '$' in its path`},
 	} {
@@ -131,8 +132,10 @@ func TestPrepareWaitsForTheUnitOfTheBoot(t *testing.T) {
 		err    string
 	}{
 		{"no unit", []string{"ActiveState=inactive\nJob=\n"}, "", ""},
-		{"it has a job, then works, then is done", []string{"Job=12\nActiveState=inactive\n", "Job=12\nActiveState=activating\n",
-			"ActiveState=active\n"}, "rackless-prepare.service goes on with the preparation after the boot: waiting for it, " +
+		{"it has a job, then works, then is done", []string{"Job=12\nActiveState=inactive\n",
+			"Job=12\nActiveState=activating\n",
+			"ActiveState=active\n"}, "rackless-prepare.service goes on with the preparation after the boot: " +
+			"waiting for it, " +
 			"at most 20m0s", ""},
 		{"it never ends", []string{"Job=12\nActiveState=activating\n"}, "waiting for it, at most 20m0s",
 			"rackless-prepare.service still works after 20m0s: see journalctl -u rackless-prepare.service"},

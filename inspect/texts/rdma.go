@@ -123,7 +123,8 @@ func (r *reader) piece(names *lazyregexp.Regexp, port string) (*topology.RDMADev
 	if numbered {
 		return rdma(r.nic(name), name, nil)
 	}
-	return rdma(r.nic(name), name, new(1)) // the line with its number is above the piece, and most devices have one port
+	// The line with its number is above the piece, and most devices have one port.
+	return rdma(r.nic(name), name, new(1))
 }
 
 // ibvDevinfo reads the devices and their ports, with -v also rates and GIDs.

@@ -81,7 +81,8 @@ NUMA node0 CPU(s): 0-3
 NUMA node1 CPU(s): 4-6
 `, `"system":{"arch":"x86_64","cpu_model":"Some CPU","hypervisor":"kvm","in_vm":true},` +
 			`"packages":[{"id":0,"cpus":"0-3","model":"Some CPU"},{"id":1,"cpus":"4-6","model":"Some CPU"}],` +
-			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-6"}],"cpus":{"online":"0-6","offline":"7","smt":"on"}}`},
+			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-6"}],"cpus":{"online":"0-6","offline":"7",` +
+			`"smt":"on"}}`},
 		{"lscpu", `{"lscpu":[{"field":"Architecture:","data":"aarch64","children":[{"field":"CPU(s):","data":"2"}]}]}`,
 			`"system":{"arch":"aarch64"},"cpus":{"online":"0-1"}}`},
 		{"lscpu", "架构：                   x86_64\nCPU:                     4\n每个核的线程数：         2\nNUMA 节点0 CPU：      " +
@@ -102,7 +103,8 @@ NUMA node1 CPU(s): 4-6
 		{"amd-smi", "WEIGHT TABLE:\n             0000:03:00.0 0000:0c:00.0\n0000:03:00.0 0            40\n" +
 			"0000:0c:00.0 40           0\nLINK TYPE TABLE:\n             0000:03:00.0 0000:0c:00.0\n" +
 			"0000:03:00.0 SELF         XGMI\n0000:0c:00.0 XGMI         SELF\n",
-			`"gpus":[{"address":"0000:03:00.0","kind":"discrete","index":0,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]",` +
+			`"gpus":[{"address":"0000:03:00.0","kind":"discrete","index":0,"vendor":"Advanced Micro Devices, ` +
+				`Inc. [AMD/ATI]",` +
 				`"nvlinks":1},{"address":"0000:0c:00.0","kind":"discrete","index":1,` +
 				`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1}],` +
 				`"reported_paths":[{"a":"0000:03:00.0","b":"0000:0c:00.0","class":"NV"}]}`},
@@ -118,12 +120,14 @@ NUMA node1 CPU(s): 4-6
 				`"numa_node":0},{"kind":"discrete","name":"GPU1","index":1,` +
 				`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","numa_node":1}],` +
 				`"reported_paths":[{"a":"GPU0","b":"GPU1","class":"SYS"}]}`},
-		{"ibv_devinfo", "hca_id:\tmlx5_0\n\tfw_ver:\t\t16.35.2000\n\tnode_guid:\t98:03:9b:03:00:8f:c1:a2\n\t\tport:\t1\n" +
+		{"ibv_devinfo", "hca_id:\tmlx5_0\n\tfw_ver:\t\t16.35.2000\n\tnode_guid:\t98:03:9b:03:00:8f:c1:a2\n" +
+			"\t\tport:\t1\n" +
 			"\t\t\tstate:\t\t\tPORT_ACTIVE (4)\n\t\t\tactive_mtu:\t\t1024 (3)\n\t\t\tport_lid:\t\t0\n" +
 			"\t\t\tlink_layer:\t\tEthernet\n\t\t\tactive_width:\t\t4X (2)\n\t\t\tactive_speed:\t\t25.0 Gbps (32)\n" +
 			"\t\t\tphys_state:\t\tLINK_UP (5)\n\t\t\tGID[  0]:\t\tfe80::9a03:9bff:fe8f:c1a2, RoCE v1\n" +
 			"\t\t\tGID[  3]:\t\t::ffff:10.0.0.1, RoCE v2\n",
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"16.35.2000",` +
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"firmware":"16.35.2000",` +
 				`"node_guid":"9803:9b03:008f:c1a2","ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp",` +
 				`"link_layer":"Ethernet","rate_gbps":100,"active_mtu":1024,"gids":[{"index":0,` +
 				`"gid":"fe80:0000:0000:0000:9a03:9bff:fe8f:c1a2","type":"IB/RoCE v1"},{"index":3,` +
@@ -131,7 +135,8 @@ NUMA node1 CPU(s): 4-6
 		{"ibstat", "CA 'mlx5_0'\n\tFirmware version: 28.39.1002\n\tNode GUID: 0x946dae0300cde72c\n\tPort 1:\n" +
 			"\t\tState: Active\n\t\tPhysical state: LinkUp\n\t\tRate: 400\n\t\tBase lid: 75\n\t\tLink layer: " +
 			"InfiniBand\n",
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"28.39.1002",` +
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"firmware":"28.39.1002",` +
 				`"node_guid":"946d:ae03:00cd:e72c","ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp",` +
 				`"link_layer":"InfiniBand","rate_gbps":400,"lid":75}]}]}]}`},
 		{"ibdev2netdev", "0000:5e:00.0 mlx5_0 (MT4119 - MCX555A-ECAT) CX555A - ConnectX-5 QSFP28 fw " +
@@ -139,7 +144,8 @@ NUMA node1 CPU(s): 4-6
 			"(ACTIVE) ==> ib0 (Up)\nmlx5_1 port 1 ==> eth1 (Down)\n",
 			`"nics":[{"address":"0000:5e:00.0","name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"ib0",` +
 				`"state":"up"}],"rdma_devices":[{"name":"mlx5_0","firmware":"16.26.4012","ports":[{"number":1,` +
-				`"state":"ACTIVE"}]}]},{"name":"mlx5_1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","state":"down"}],` +
+				`"state":"ACTIVE"}]}]},{"name":"mlx5_1","netdevs":null,"rdma":null,"ports":[{"name":"eth1",` +
+				`"state":"down"}],` +
 				`"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1}]}]}]}`},
 		{"dmesg", "[    5.1] mlx5_core 0000:65:00.0: 31.504 Gb/s available PCIe bandwidth, limited by 8.0 GT/s PCIe " +
 			"x4 link at " +
@@ -148,33 +154,43 @@ NUMA node1 CPU(s): 4-6
 			"x4 link at " +
 			"0000:b0:02.0 (capable of 63.008 Gb/s with 8 GT/s x8 link)\n",
 			`"pci":[{"address":"0000:65:00.0","parent_unknown":true,"link":{"max_speed_gts":16,"max_width":16},` +
-				`"path_limit":{"at":"0000:17:00.0","speed_gts":8,"width":4}},{"address":"0000:b1:00.0","parent_unknown":true,` +
-				`"link":{"max_speed_gts":8,"max_width":8},"path_limit":{"at":"0000:b0:02.0","speed_gts":8,"width":4}}]}`},
+				`"path_limit":{"at":"0000:17:00.0","speed_gts":8,"width":4}},{"address":"0000:b1:00.0",` +
+				`"parent_unknown":true,` +
+				`"link":{"max_speed_gts":8,"max_width":8},"path_limit":{"at":"0000:b0:02.0","speed_gts":8,` +
+				`"width":4}}]}`},
 		{"rdma link", "link mlx5_0/1 state ACTIVE physical_state LINK_UP netdev eno33 \n2/1: rxe0/1: state DOWN " +
 			"physical_state DISABLED\n",
 			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"eno33"}],"rdma_devices":[{` +
 				`"name":"mlx5_0","ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp"}]}]},{"name":"rxe0",` +
 				`"netdevs":null,"rdma":null,"rdma_devices":[{"name":"rxe0","ports":[{"number":1,"state":"DOWN",` +
 				`"phys_state":"Disabled"}]}]}]}`},
-		{"rdma link", `[{"ifindex":0,"ifname":"irdma0","port":1,"state":"ACTIVE","physical_state":"LINK_UP","netdev":"e0"}]`,
-			`"nics":[{"name":"irdma0","netdevs":null,"rdma":null,"ports":[{"name":"e0"}],"rdma_devices":[{"name":"irdma0",` +
+		{"rdma link", `[{"ifindex":0,"ifname":"irdma0","port":1,"state":"ACTIVE","physical_state":"LINK_UP",` +
+			`"netdev":"e0"}]`,
+			`"nics":[{"name":"irdma0","netdevs":null,"rdma":null,"ports":[{"name":"e0"}],` +
+				`"rdma_devices":[{"name":"irdma0",` +
 				`"ports":[{"number":1,"state":"ACTIVE","phys_state":"LinkUp"}]}]}]}`},
 		{"rdma dev", "0: mlx5_0: node_type ca fw 20.38.1002 node_guid 0c42:a103:0065:1eb2 sys_image_guid " +
 			"0c42:a103:0065:1eb2 adaptive-moderation on \n1: rxe0: node_type ca node_guid 5054:00ff:fe12:3456\n",
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"20.38.1002",` +
-				`"node_guid":"0c42:a103:0065:1eb2"}]},{"name":"rxe0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"rxe0",` +
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"firmware":"20.38.1002",` +
+				`"node_guid":"0c42:a103:0065:1eb2"}]},{"name":"rxe0","netdevs":null,"rdma":null,` +
+				`"rdma_devices":[{"name":"rxe0",` +
 				`"node_guid":"5054:00ff:fe12:3456"}]}]}`},
 		{"rdma dev", `[{"ifindex":0,"ifname":"mlx5_0","node_type":"ca","fw":"20.38.1002"}]`,
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","firmware":"20.38.1002"}]}]}`},
-		{"ip link", `[{"ifname":"lo","link_type":"loopback","operstate":"UNKNOWN"},{"ifname":"eth0","flags":["UP"],"mtu":9000,` +
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"firmware":"20.38.1002"}]}]}`},
+		{"ip link", `[{"ifname":"lo","link_type":"loopback","operstate":"UNKNOWN"},{"ifname":"eth0",` +
+			`"flags":["UP"],"mtu":9000,` +
 			`"operstate":"DOWN","link_type":"ether","address":"b8:3f:d2:00:00:01"}]`,
-			`"nics":[{"name":"eth0","netdevs":null,"rdma":null,"ports":[{"name":"eth0","mac":"b8:3f:d2:00:00:01","mtu":9000,` +
+			`"nics":[{"name":"eth0","netdevs":null,"rdma":null,"ports":[{"name":"eth0",` +
+				`"mac":"b8:3f:d2:00:00:01","mtu":9000,` +
 				`"state":"down","carrier":false}]}]}`},
 		{"show_gids", "DEV\tPORT\tINDEX\tGID\t\t\t\t\tIPv4  \t\tVER\tDEV\n---\t----\t-----\t---\n" +
 			"mlx5_0\t1\t0\tfe80:0000:0000:0000:0ac0:ebff:fe21:03da\t\t\tv1\trdma0\n" +
 			"mlx5_0\t1\t3\t0000:0000:0000:0000:0000:ffff:c0a8:d3f2\t192.168.211.242  \tv2\trdma0\nn_gids_found=2\n",
 			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"ports":[{"name":"rdma0"}],"rdma_devices":[{` +
-				`"name":"mlx5_0","ports":[{"number":1,"gids":[{"index":0,"gid":"fe80:0000:0000:0000:0ac0:ebff:fe21:03da",` +
+				`"name":"mlx5_0","ports":[{"number":1,"gids":[{"index":0,` +
+				`"gid":"fe80:0000:0000:0000:0ac0:ebff:fe21:03da",` +
 				`"type":"IB/RoCE v1","netdev":"rdma0"},{"index":3,"gid":"0000:0000:0000:0000:0000:ffff:c0a8:d3f2",` +
 				`"type":"RoCE v2","netdev":"rdma0"}]}]}]}]}`},
 		{"ip link", "2: eth0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 9000 qdisc mq master bond0 state UP mode " +
@@ -186,20 +202,23 @@ NUMA node1 CPU(s): 4-6
 		{"ethtool -i", "$ ethtool -i eth5\ndriver: mlx5_core\nversion: 5.8\nfirmware-version: 22.35.1012 " +
 			"(MT_0000000436)\n" +
 			"bus-info: 0000:c1:00.1\n",
-			`"nics":[{"address":"0000:c1:00.1","netdevs":null,"rdma":null,"driver":"mlx5_core","firmware":"22.35.1012",` +
+			`"nics":[{"address":"0000:c1:00.1","netdevs":null,"rdma":null,"driver":"mlx5_core",` +
+				`"firmware":"22.35.1012",` +
 				`"ports":[{"name":"eth5"}]}]}`},
 		{"mlnx_qos", "[root@n1 ~]# mlnx_qos -i eth5\nDCBX mode: OS controlled\nPriority trust state: dscp\n" +
 			"PFC configuration:\n\tpriority    0   1   2   3   4   5   6   7\n\tenabled     0   0   0   1   0   0   " +
 			"0   0   \n" +
 			"\tbuffer      0   0   0   1   0   0   0   0   \n",
-			`"nics":[{"name":"eth5","netdevs":null,"rdma":null,"ports":[{"name":"eth5","qos":{"trust":"dscp","pfc":[3]}}]}]}`},
+			`"nics":[{"name":"eth5","netdevs":null,"rdma":null,"ports":[{"name":"eth5","qos":{"trust":"dscp",` +
+				`"pfc":[3]}}]}]}`},
 		{"mlxconfig q", "Device #1:\n----------\n\nDevice type:        ConnectX7\nDevice:             " +
 			"0000:18:00.0\n\n" +
 			"Configurations:                  Default   Current   Next Boot\n*       SRIOV_EN                 " +
 			"False(0)  False(0)  True(1)\n" +
 			"        NUM_OF_VFS               0         8         8\n",
 			`"nics":[{"address":"0000:18:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8",` +
-				`"SRIOV_EN":"True(1)"}}],"unread":[{"path":"a.txt:8","why":"SRIOV_EN is False(0) now and True(1) after the ` +
+				`"SRIOV_EN":"True(1)"}}],"unread":[{"path":"a.txt:8","why":"SRIOV_EN is False(0) now and ` +
+				`True(1) after the ` +
 				`next reset of the firmware"}]}`},
 		{"virsh capabilities", `<capabilities><host><cpu><arch>x86_64</arch></cpu><iommu support='yes'/><topology>
 <cells num='1'><cell id='0'><memory unit='KiB'>1024</memory><pages unit='KiB' size='2048'>7</pages><distances>
@@ -207,7 +226,8 @@ NUMA node1 CPU(s): 4-6
 <cpu id='1' socket_id='0' core_id='0' siblings='0-1'/></cpus></cell></cells></topology><cache>
 <bank id='0' level='3' type='both' size='16' unit='MiB' cpus='0-1'/></cache></host></capabilities>`,
 			`"system":{"arch":"x86_64"},"packages":[{"id":0,"cpus":"0-1"}],"numa_nodes":[{"id":0,"cpus":"0-1",` +
-				`"memory_bytes":1048576,"distances":[10],"hugepages":[{"size_bytes":2097152,"total":7}]}],"l3":[{"id":0,` +
+				`"memory_bytes":1048576,"distances":[10],"hugepages":[{"size_bytes":2097152,"total":7}]}],` +
+				`"l3":[{"id":0,` +
 				`"cpus":"0-1","size_bytes":16777216}],"cores":[{"id":0,"cpus":"0-1"}],"cpus":{"online":"0-1"},` +
 				`"iommu":{"enabled":true}}`},
 		{"virsh nodedev-dumpxml", `<device><name>pci_0000_5e_00_1</name><parent>pci_0000_5d_02_0</parent>
@@ -238,17 +258,21 @@ name: old
 memory: 512
 `, `"tenants":[{"name":"gpu-vm","vcpus":8,"emulator_cpus":"0-3","floating_cpus":"0-3","memory_bytes":8589934592,` +
 			`"hugepage_bytes":1073741824,"memory_nodes":"1","memory_mode":"strict","devices":[{"pci":"0000:01:00.0",` +
-			`"managed":true}]}],"unread":[{"path":"a.txt:7","why":"hostpci1: \"mapping=nic\" is not a PCI address; which ` +
+			`"managed":true}]}],"unread":[{"path":"a.txt:7","why":"hostpci1: \"mapping=nic\" is not a PCI ` +
+			`address; which ` +
 			`device a mapping stands for is in another file"}]}`},
 		{"lshw -json", `[{"id":"n","class":"system","vendor":"Dell","product":"R750 (SKU)","children":[{"id":"pci",
 "class":"bridge","businfo":"pci@0000:00:01.0","description":"PCI bridge","children":[{"id":"network","class":"network",
 "description":"Ethernet interface","businfo":"pci@0000:5e:00.0","logicalname":"eth0","serial":"b8:3f:d2:11:22:33",
-"vendor":"Mellanox Technologies","product":"MT27800","configuration":{"driver":"mlx5_core","firmware":"16.35.2000 (MT_1)",
-"link":"yes"}}]}]}]`, `"system":{"vendor":"Dell","product":"R750"},"pci":[{"address":"0000:00:01.0","root":"pci0000:00",` +
-			`"class":"0x060400","driver_known":true},{"address":"0000:5e:00.0","parent":"0000:00:01.0","class":"0x020000",` +
-			`"vendor":"0x15b3","vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core",` +
-			`"driver_known":true}],"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000",` +
-			`"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
+"vendor":"Mellanox Technologies","product":"MT27800","configuration":{"driver":"mlx5_core","firmware":
+"16.35.2000 (MT_1)","link":"yes"}}]}]}]`,
+			`"system":{"vendor":"Dell","product":"R750"},"pci":[{"address":"0000:00:01.0","root":"pci0000:00",` +
+				`"class":"0x060400","driver_known":true},{"address":"0000:5e:00.0","parent":"0000:00:01.0",` +
+				`"class":"0x020000",` +
+				`"vendor":"0x15b3","vendor_name":"Mellanox Technologies","device_name":"MT27800",` +
+				`"driver":"mlx5_core","driver_known":true}],"nics":[{"address":"0000:5e:00.0","netdevs":null,` +
+				`"rdma":null,"firmware":"16.35.2000",` +
+				`"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
 		{"lshw", `node1
     description: Rack Mount Chassis
     product: R750 (SKU)
@@ -273,8 +297,10 @@ memory: 512
 `, `"system":{"vendor":"Dell","product":"R750","cpu_model":"Some CPU"},"memory":{"total_bytes":2147483648},` +
 			`"pci":[{"address":"0000:00:01.0","root":"pci0000:00","class":"0x060400","driver_known":true},` +
 			`{"address":"0000:5e:00.0","parent":"0000:00:01.0","class":"0x020000","vendor":"0x15b3",` +
-			`"vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core","driver_known":true}],` +
-			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000","ports":[{"name":"eth0",` +
+			`"vendor_name":"Mellanox Technologies","device_name":"MT27800","driver":"mlx5_core",` +
+			`"driver_known":true}],` +
+			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware":"16.35.2000",` +
+			`"ports":[{"name":"eth0",` +
 			`"mac":"b8:3f:d2:11:22:33","carrier":true}]}]}`},
 		{"lshw", "  *-display UNCLAIMED\n       description: 3D controller\n       vendor: NVIDIA Corporation\n" +
 			"       bus info: pci@0000:3b:00.0\n", `"pci":[{"address":"0000:3b:00.0","parent_unknown":true,` +
@@ -295,7 +321,8 @@ memory: 512
     PU L#2 (P#1)
     PU L#3 (P#3)
 `, `"packages":[{"id":0,"cpus":"0,2"},{"id":1,"cpus":"1,3"}],"numa_nodes":[{"id":0,"cpus":"0,2",` +
-			`"memory_bytes":67645734912},{"id":1,"cpus":"1,3","memory_bytes":67645734912}],"l3":[{"id":0,"cpus":"0,2",` +
+			`"memory_bytes":67645734912},{"id":1,"cpus":"1,3","memory_bytes":67645734912}],"l3":[{"id":0,` +
+			`"cpus":"0,2",` +
 			`"size_bytes":33554432},{"id":0,"cpus":"1,3","size_bytes":33554432}],"cores":[{"id":0,"cpus":"0,2"},` +
 			`{"id":0,"cpus":"1,3"}],"cpus":{"online":"0-3"},"pci":[{"address":"0000:3b:00.0","parent_unknown":true,` +
 			`"class":"0x020700","numa_node":0}],"nics":[{"address":"0000:3b:00.0","netdevs":null,"rdma":null,` +
@@ -322,7 +349,8 @@ memory: 512
 		{"nvidia-smi nvlink --status", "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n" +
 			"\t Link 1: <inactive>\nGPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-2)\n",
 			`"gpus":[{"kind":"discrete","name":"GPU0","index":0,"vendor":"NVIDIA Corporation",` +
-				`"model":"NVIDIA H100 80GB HBM3","uuid":"GPU-1","nvlinks":1},{"kind":"discrete","name":"GPU1","index":1,` +
+				`"model":"NVIDIA H100 80GB HBM3","uuid":"GPU-1","nvlinks":1},{"kind":"discrete","name":"GPU1",` +
+				`"index":1,` +
 				`"vendor":"NVIDIA Corporation","model":"NVIDIA H100 80GB HBM3","uuid":"GPU-2","nvlinks":0}]}`},
 		{"nvidia-smi -q", `==============NVSMI LOG==============
 
@@ -354,9 +382,11 @@ GPU 00000000:3B:00.0
     BAR1 Memory Usage
         Total                             : 65536 MiB
 `, `"pci":[{"address":"0000:3b:00.0","parent_unknown":true,"class":"0x030200","vendor":"0x10de","device":"0x20f1",` +
-			`"device_name":"NVIDIA A100-PCIE-40GB","driver":"nvidia","driver_known":true,"link":{"speed_gts":2.5,"width":8,` +
+			`"device_name":"NVIDIA A100-PCIE-40GB","driver":"nvidia","driver_known":true,` +
+			`"link":{"speed_gts":2.5,"width":8,` +
 			`"max_speed_gts":16,"max_width":16}}],"gpus":[{"address":"0000:3b:00.0","kind":"discrete","index":0,` +
-			`"vendor":"NVIDIA Corporation","model":"NVIDIA A100-PCIE-40GB","memory_bytes":42949672960,"driver_version":` +
+			`"vendor":"NVIDIA Corporation","model":"NVIDIA A100-PCIE-40GB","memory_bytes":42949672960,` +
+			`"driver_version":` +
 			`"535.104.05","uuid":"GPU-1","vbios":"92.00.25","mig":"Disabled","persistence_mode":true,` +
 			`"bar1_bytes":68719476736}]}`},
 		{"ethtool -k", "Features for eth1:\nrx-checksumming: on\ngeneric-receive-offload: off [fixed]\nrx-all: off\n",
@@ -368,22 +398,26 @@ GPU 00000000:3B:00.0
 				`"max":8192},"tx":{"size":512,"max":8192}}}]}]}`},
 		{"ethtool -S", "$ ethtool -S eth1\nNIC statistics:\n     rx_packets: 12\n     rx_discards_phy: 3\n" +
 			"     rx_crc_errors_phy: 0\n",
-			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","counters":{"rx_discards_phy":3}}]}]}`},
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1",` +
+				`"counters":{"rx_discards_phy":3}}]}]}`},
 		{"ethtool -S", "     rx_out_of_buffer: 7\n     rx_discards_phy: 0\n     tx_discards_phy: 0\n",
 			`"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"ports":[{"name":"unnamed","counters":{` +
-				`"rx_out_of_buffer":7}}]}],"unread":[{"path":"a.txt:1","why":"which network device this is, is not told: ` +
+				`"rx_out_of_buffer":7}}]}],"unread":[{"path":"a.txt:1","why":"which network device this is, is ` +
+				`not told: ` +
 				`ethtool -S NETDEV names it above its text"}]}`},
 		{"ethtool -m", "# ethtool -m eth1\n\tIdentifier          : 0x11 (QSFP28)\n\tVendor name         : Mellanox\n" +
 			"\tRate identifier     : 0x00 (unspecified)\n\tLength (Copper or Active cable) : 3m\n",
 			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","module":{"Identifier":` +
 				`"0x11 (QSFP28)","Length (Copper or Active cable)":"3m","Vendor name":"Mellanox"}}]}]}`},
 		{"rdma statistic", "link mlx5_0/1 rx_write_requests 5 out_of_sequence 2 \n    rnr_nak_retry_err 1\n",
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","ports":[{"number":1,` +
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"ports":[{"number":1,` +
 				`"counters":{"out_of_sequence":2,"rnr_nak_retry_err":1}}]}]}]}`},
 		{"mlxlink", "$ sudo mlxlink -d mlx5_0\nOperational Info\n----------------\nState            : Active\n" +
 			"Physical state   : LinkUp\nSpeed            : IB-HDR\nWidth            : 2x\nRecommendation   : " +
 			"Bad signal integrity\n",
-			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0","ports":[{"number":1,` +
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"ports":[{"number":1,` +
 				`"state":"ACTIVE","phys_state":"LinkUp","link_layer":"InfiniBand","rate_gbps":100,"lanes":2,` +
 				`"diagnosis":"Bad signal integrity"}]}]}]}`},
 		{"mlxlink", "$ mlxlink -d 81:00.0\nOperational Info\nState : Active\nSpeed : 100G\nWidth : 4x\n" +
@@ -392,7 +426,8 @@ GPU 00000000:3B:00.0
 		{"virsh vcpuinfo", "# virsh vcpuinfo vm1\nVCPU:           0\nCPU:            2\nState:          running\n" +
 			"CPU Affinity:   --y-\n\nVCPU:           1\nCPU Affinity:   yyyy\n\nVCPU:           2\n" +
 			"CPU Affinity:   0-1 (out of 4)\n\nVCPU:           3\nCPU Affinity:   0-3 (out of 4)\n",
-			`"tenants":[{"name":"vm1","state":"running","vcpus":4,"pins":[{"vcpu":0,"cpus":"2"},{"vcpu":2,"cpus":"0-1"}]}]}`},
+			`"tenants":[{"name":"vm1","state":"running","vcpus":4,"pins":[{"vcpu":0,"cpus":"2"},{"vcpu":2,` +
+				`"cpus":"0-1"}]}]}`},
 		{"virsh vcpupin", "$ virsh vcpupin vm1\n VCPU   CPU Affinity\n----------------------\n 0      4\n 1      5,7\n",
 			`"tenants":[{"name":"vm1","vcpus":2,"pins":[{"vcpu":0,"cpus":"4"},{"vcpu":1,"cpus":"5,7"}]}]}`},
 		{"virsh emulatorpin", "$ virsh emulatorpin vm1\nemulator: CPU Affinity\n-----------------\n       *: 0-3\n",
@@ -412,7 +447,8 @@ GPU 00000000:3B:00.0
 
 // What people copy begins and ends anywhere. A piece is read as far as it goes, and says what is not told.
 func TestPiecesAreRead(t *testing.T) {
-	const port = `"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed","ports":[{"number":1,`
+	const port = `"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed",` +
+		`"ports":[{"number":1,`
 	untold := func(kind string) string {
 		return `,"unread":[{"path":"a.txt:1","why":"which RDMA device this is, is not told: ` + kind +
 			` names it in its first line"}]}`
@@ -424,18 +460,23 @@ func TestPiecesAreRead(t *testing.T) {
 			port + `"state":"DOWN","phys_state":"Polling"}]}]}]` + untold("ibstat")},
 		{"ibstat", "Port 1: State: Active Physical state: LinkUp Rate: 100 Base lid: 0 Link layer: Ethernet\n", port +
 			`"state":"ACTIVE","phys_state":"LinkUp","link_layer":"Ethernet","rate_gbps":100}]}]}]` + untold("ibstat")},
-		{"ibstat", "CA: 'mlx5_3'\nPort 2:\nState: Initializing\n", `"nics":[{"name":"mlx5_3","netdevs":null,"rdma":null,` +
-			`"rdma_devices":[{"name":"mlx5_3","ports":[{"number":2,"state":"INIT"}]}]}]}`},
+		{"ibstat", "CA: 'mlx5_3'\nPort 2:\nState: Initializing\n",
+			`"nics":[{"name":"mlx5_3","netdevs":null,"rdma":null,` +
+				`"rdma_devices":[{"name":"mlx5_3","ports":[{"number":2,"state":"INIT"}]}]}]}`},
 		{"ibv_devinfo", "fw_ver: 26.33.1048\nport: 1\nstate: PORT_ACTIVE (4)\nactive_mtu: 1024 (3)\n",
-			`"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed","firmware":"26.33.1048",` +
+			`"nics":[{"name":"unnamed","netdevs":null,"rdma":null,"rdma_devices":[{"name":"unnamed",` +
+				`"firmware":"26.33.1048",` +
 				`"ports":[{"number":1,"state":"ACTIVE","active_mtu":1024}]}]}]` + untold("ibv_devinfo")},
-		{"ibv_devinfo", "port: 1 state: PORT_ACTIVE (4) max_mtu: 4096 (5) active_mtu: 4096 (5) link_layer: Ethernet\n", port +
+		{"ibv_devinfo", "port: 1 state: PORT_ACTIVE (4) max_mtu: 4096 (5) active_mtu: 4096 (5) link_layer: " +
+			"Ethernet\n", port +
 			`"state":"ACTIVE","link_layer":"Ethernet","active_mtu":4096}]}]}]` + untold("ibv_devinfo")},
-		{"ibv_devinfo", "$ ibv_devinfo -d mlx5_1 | grep state\n\t\tstate: PORT_DOWN (1)\n", `"nics":[{"name":"mlx5_1",` +
-			`"netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1,"state":"DOWN"}]}]}]}`},
+		{"ibv_devinfo", "$ ibv_devinfo -d mlx5_1 | grep state\n\t\tstate: PORT_DOWN (1)\n",
+			`"nics":[{"name":"mlx5_1","netdevs":null,"rdma":null,` +
+				`"rdma_devices":[{"name":"mlx5_1","ports":[{"number":1,"state":"DOWN"}]}]}]}`},
 		{"qm config", "cores: 8\nmemory: 32768\n",
 			`"tenants":[{"name":"a machine of Proxmox VE","vcpus":8,"memory_bytes":34359738368}]}`},
-		{"qm config", "hostpci0: 0000:81:00,pcie=1\n", `"tenants":[{"name":"a machine of Proxmox VE","vcpus":1,"devices":[` +
+		{"qm config", "hostpci0: 0000:81:00,pcie=1\n", `"tenants":[{"name":"a machine of Proxmox VE","vcpus":1,` +
+			`"devices":[` +
 			`{"pci":"0000:81:00.0","managed":true}]}]}`},
 		{"lscpu", "NUMA node0 CPU(s):     0-3\nNUMA node1 CPU(s):     4-7\n",
 			`"numa_nodes":[{"id":0,"cpus":"0-3"},{"id":1,"cpus":"4-7"}],"cpus":{"online":"0-7"}}`},
@@ -443,29 +484,39 @@ func TestPiecesAreRead(t *testing.T) {
 			`"packages":[{"id":0,"cpus":"0-7"}],"cpus":{"online":"0-7","smt":"on"}}`},
 		{"numactl -H", "node distances:\nnode   0   1 \n  0:  10  21 \n  1:  21  10 \n",
 			`"numa_nodes":[{"id":0,"cpus":"","distances":[10,21]},{"id":1,"cpus":"","distances":[21,10]}]}`},
-		{"ethtool", "$ ethtool eth1 | grep -i speed\n\tSpeed: 25000Mb/s\n", `"nics":[{"name":"eth1","netdevs":null,"rdma":null,` +
-			`"ports":[{"name":"eth1","speed_mbps":25000}]}]}`},
+		{"ethtool", "$ ethtool eth1 | grep -i speed\n\tSpeed: 25000Mb/s\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,` +
+				`"ports":[{"name":"eth1","speed_mbps":25000}]}]}`},
 		{"mlxconfig q", "# mlxconfig -d 81:00.0 q | grep NUM_OF\n         NUM_OF_VFS                  8           \n",
 			`"nics":[{"address":"0000:81:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
-		{"rocm-smi", "===== Concise Info =====\nGPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap  VRAM%  GPU%  \n" +
-			"0    39.0c           36.0W   800Mhz  1600Mhz  0%   auto  560.0W    0%   0%    \n=====\n", amdGPU("GPU0", 0, ``)},
-		{"rocm-smi", "Device  Node  IDs              Temp        Power     Partitions    SCLK    MCLK    Fan  Perf  PwrCap  VRAM%  " +
+		{"rocm-smi", "===== Concise Info =====\nGPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap " +
+			" VRAM%  GPU%  \n" +
+			"0    39.0c           36.0W   800Mhz  1600Mhz  0%   auto  560.0W    0%   0%    \n=====\n",
+			amdGPU("GPU0", 0, ``)},
+		{"rocm-smi", "Device  Node  IDs              Temp        Power     Partitions    SCLK    MCLK    Fan  " +
+			"Perf  PwrCap  VRAM%  " +
 			"GPU%\n              (DID,     GUID)  (Junction)  (Socket)  (Mem, Compute, ID)\n=====\n" +
-			"0       2     0x74a1,   28851  41.0°C      140.0W    NPS1, SPX, 0  132Mhz  900Mhz  0%   auto  750.0W  0%     0%\n",
+			"0       2     0x74a1,   28851  41.0°C      140.0W    NPS1, SPX, 0  132Mhz  900Mhz  0%   auto  " +
+			"750.0W  0%     0%\n",
 			amdGPU("GPU0", 0, `,"model":"Aqua Vanjaram [Instinct MI300X]","compute_partition":"SPX"`)},
 		{"rocm-smi", "== ROCm System Management Interface ==\nGPU[1]\t\t: Card Series: \t\tAMD Instinct MI300X\n",
 			amdGPU("GPU1", 1, `,"model":"AMD Instinct MI300X"`)},
-		{"amd-smi", "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n        DEVICE_ID: 0x74a1\n    NUMA:\n" +
+		{"amd-smi", "GPU: 0\n    ASIC:\n        MARKET_NAME: AMD Instinct MI300X\n        DEVICE_ID: 0x74a1\n   " +
+			" NUMA:\n" +
 			"        NODE: 1\n    VRAM:\n        SIZE: 16 MB\n", amdGPU("GPU0", 0,
 			`,"model":"AMD Instinct MI300X","numa_node":1,"memory_bytes":16777216`)},
 		{"amd-smi", "| AMD-SMI 26.0.0     amdgpu version: 6.14.14  ROCm version: 7.0.0    |\n" +
 			"| 0000:75:00.0    AMD Instinct MI355X | 0 %      43 °C   0          174/1400 W |\n" +
 			"|   3       0       5        SPX/NPS1 | 0 %        N/A               283/16 MB |\n",
-			strings.Replace(amdGPU("", 3, `,"model":"AMD Instinct MI355X","memory_bytes":16777216,"compute_partition":"SPX"`),
+			strings.Replace(amdGPU("", 3, `,"model":"AMD Instinct MI355X","memory_bytes":16777216,`+
+				`"compute_partition":"SPX"`),
 				`{"kind"`, `{"address":"0000:75:00.0","kind"`, 1)},
-		{"amd-smi", `[{"gpu":0,"bdf":"0000:0C:00.0","links":[{"gpu":0,"link_type":"SELF"},{"gpu":1,"link_type":"XGMI","num_hops":1}]},` +
-			`{"gpu":1,"bdf":"0000:22:00.0","links":[]}]`, `"gpus":[{"address":"0000:0c:00.0","kind":"discrete","index":0,` +
-			`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1},{"address":"0000:22:00.0","kind":"discrete",` +
+		{"amd-smi", `[{"gpu":0,"bdf":"0000:0C:00.0","links":[{"gpu":0,"link_type":"SELF"},{"gpu":1,` +
+			`"link_type":"XGMI","num_hops":1}]},` +
+			`{"gpu":1,"bdf":"0000:22:00.0","links":[]}]`, `"gpus":[{"address":"0000:0c:00.0","kind":"discrete",` +
+			`"index":0,` +
+			`"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1},{"address":"0000:22:00.0",` +
+			`"kind":"discrete",` +
 			`"index":1,"vendor":"Advanced Micro Devices, Inc. [AMD/ATI]","nvlinks":1}],` +
 			`"reported_paths":[{"a":"0000:0c:00.0","b":"0000:22:00.0","class":"NV"}]}`},
 	} {

@@ -138,7 +138,8 @@ var rules = map[string]rule{
 		"bench": whyHost, "emulate": whyHost, "vm": whyHost}},
 	"host/boot":   {may: []string{"host/change", "internal/cmdline", "internal/lazyregexp", "topology"}, why: whyHost},
 	"host/device": {may: []string{"host/change", "inspect", "lab", "plan", "render", "topology"}, why: whyHost},
-	"host/tune": {may: []string{"internal/words", "host/change", "inspect", "internal/cmdline", "internal/lazyregexp", "lab",
+	"host/tune": {may: []string{"internal/words", "host/change", "inspect", "internal/cmdline",
+		"internal/lazyregexp", "lab",
 		"plan", "render", "topology"},
 		why: whyHost},
 

@@ -12,7 +12,8 @@ import (
 
 // spaces are what web pages, editors and terminals put in the place of spaces, quotes and hyphens, or between letters.
 var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060", "",
-	"\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-", "\u2011", "-",
+	"\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-",
+	"\u2011", "-",
 	"\u2012", "-", "\u2013", "-", "\u2014", "--", "\u2212", "-")
 
 // Escape matches an escape sequence of a terminal, also as logs write the escape character.
@@ -63,7 +64,8 @@ var marks = []mark{
 	{regexp.MustCompile(`^ *\d+: `), 0.8, regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)`)}, // ip and rdma
 }
 
-// same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or of
+// same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or
+// of
 // a file, as grep does.
 var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\w./-]+\.(?:txt|log|out):)?`)
 

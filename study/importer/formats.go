@@ -14,7 +14,8 @@ type logFormat struct {
 	head, json *regexp.Regexp
 	// read reads a run, which may be one of several tests.
 	read func(f *file) []reading
-	// start matches the first line of a run, with a ruler above it that is not the one that closes the run before: a run
+	// start matches the first line of a run, with a ruler above it that is not the one that closes the run before: a
+	// run
 	// that was cut off ends there. nil where a file is one in any case. What is JSON is cut into its objects.
 	start *regexp.Regexp
 	// sides tells whether what begins at one start and what begins at the next are one run after
