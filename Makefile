@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab study-demo studies publish-studies test test-fast test-long test-faults test-release release install uninstall race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies test test-fast test-long test-faults test-release release install uninstall race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,17 @@ study-demo: setup ## a small real study in some minutes: what loss does to RDMA 
 	bin/rackless study report demo --format html --out out/demo.html
 	bin/rackless study report demo
 	@echo "The page is out/demo.html. The lab is up; to take it down: bin/rackless down examples/soft-roce.yaml"
+
+CLUSTER_TESTS := mpi_mbw_mr/n2,mpi_mbw_mr/n4,mpi_alltoall/n2,mpi_alltoall/n4
+cluster-demo: setup-emulate ## four Debian nodes: MPI over RDMA with its proof, LAMMPS on 1, 2 and 4 nodes and outside of them; its page is out/cluster.html
+	@$(MAKE) --no-print-directory build
+	@mkdir -p out
+	bin/rackless up examples/cluster.yaml
+	bin/rackless bench cluster --tests $(CLUSTER_TESTS)
+	bin/rackless study run examples/studies/cluster.yaml --restart
+	bin/rackless study report cluster --format html --out out/cluster.html
+	bin/rackless study report cluster
+	@echo "The page is out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
 
 STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies

@@ -30,6 +30,8 @@ const (
 	toolNVBandwidth = "nvbandwidth"
 	toolIMB         = "imb"
 	toolFio         = "fio"
+	toolMPI         = "mpi"
+	toolLAMMPS      = "lammps"
 )
 
 // An Endpoint is one side of a measurement.
@@ -72,6 +74,7 @@ type Options struct {
 	// sets it to the number of CPUs that the engine may use.
 	Threads int
 	Memory  int64 // bytes that the engines that load memory may take, on one node. The Runner sets it.
+	Ranks   int   // of an engine with a Group, all together. The Runner sets it.
 
 	// Program is the name that the node has for a program with several names, see Engine.Others. The Runner sets it.
 	Program string
@@ -91,8 +94,9 @@ type Engine struct {
 	Program string // what is started on the nodes
 	Others  string // other names of the program, with blanks between them: releases and packages differ
 	Package string // what brings the program: a Debian package, or words that say where it is had
-	Local   bool   // measures one node, see Runner.RunLocal
+	Local   bool   // measures one node, or several together by a Group: see Runner.RunLocal
 
+	group   *Group   // nil where the engine measures one node, or two
 	metrics []string // those that parse returns; [MetricOf] has their units
 	// launches is set where the client command starts a program on both nodes and pins each program itself: pinning
 	// the command would pin only the launcher.
@@ -143,8 +147,8 @@ func (noSetup) server(Endpoint, Options) []string                               
 
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
-	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines,
-	sevenZipEngines)
+	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines,
+	sevenZipEngines, lammpsEngines)
 
 // defaults are the engines of rackless bench without --suite. Every node image contains their tools.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",
@@ -159,8 +163,8 @@ func Engines() []Engine {
 // Catalogue returns all engines, in the order to run them in.
 func Catalogue() []Engine { return slices.Clone(catalogue) }
 
-// EngineByName returns the engine with this name. Those of perftest and of memory take words after
-// slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1".
+// EngineByName returns the engine with this name. Those of perftest, of memory and with a Group take words after
+// slashes, see docs/measuring.md: "ib_write_bw/uc/q4", "stress_stream/numa1", "mpi_alltoall/n4/p2".
 func EngineByName(name string) (Engine, error) {
 	base, words, varied := strings.Cut(name, "/")
 	i := slices.IndexFunc(catalogue, func(e Engine) bool { return e.Name == base })
@@ -189,6 +193,15 @@ func EngineByName(name string) (Engine, error) {
 func (e Engine) variant(words []string) (Engine, error) {
 	if e.Suite == SuiteMemory {
 		return e.onNUMA(words)
+	}
+	if e.group != nil {
+		var g Group
+		for _, w := range words {
+			if err := g.apply(w); err != nil {
+				return Engine{}, err
+			}
+		}
+		return e.In(g), nil
 	}
 	p, ok := e.plugin.(perftest)
 	if !ok {

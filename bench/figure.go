@@ -54,6 +54,8 @@ const (
 	UnitTimes    = "times"
 	UnitGBps     = "GB/s" // 10^9 bytes a second
 	UnitIOPS     = "IO/s"
+	UnitSteps    = "steps/s"
+	UnitNsPerDay = "ns/day"
 	// 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not
 	// those of the CPU
 	UnitMIPS = "MIPS"

@@ -149,7 +149,11 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 	},
 	"nvbandwidth": func(in []byte) ([]Figure, error) { return ParseNVBandwidth(in, "host_to_device_memcpy_ce") },
 	"lmbench":     ParseLatMemRd,
-	"7-zip":       func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+	"lammps": func(in []byte) ([]Figure, error) {
+		run, err := ParseLAMMPS(in)
+		return run.Figures, err
+	},
+	"7-zip": func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
 }
 
 // FuzzTests are the parsers of outputs of several tests.

@@ -51,6 +51,8 @@ var metrics = []Metric{
 	{Name: MetricBusBandwidth, Unit: UnitGBps, Label: "bus bandwidth"},
 	{Name: MetricCopyBandwidth, Unit: UnitGBps, Label: "copies"},
 	{Name: MetricCollectiveTime, Unit: UnitUsec, Label: "time", Lower: true},
+	{Name: MetricStepRate, Unit: UnitSteps, Label: "steps"},
+	{Name: MetricSimulated, Unit: UnitNsPerDay, Label: "simulated"},
 	{Name: MetricRating, Unit: UnitMIPS, Label: "rating"},
 	{Name: MetricRatingCompress, Unit: UnitMIPS, Label: "compressing"},
 	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},

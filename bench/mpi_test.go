@@ -152,7 +152,8 @@ func TestWhatMPILacksIsSaid(t *testing.T) {
 				"available\n-----\n")}},
 			"n2: mpirun cannot start a program on n1: exit status 213: There are not enough slots available"},
 		{"both ranks on the client", "osu_bw", n1, Options{}, cluster{tryMPI: {Stdout: []byte("vm01\nvm01\n")}},
-			`n2: mpirun started no program on n1: its host name "vm00" is not among what two ranks printed: "vm01\nvm01"`},
+			`n2: mpirun started no program on n1: its host name "vm00" is not among what two ranks printed: ` +
+				`"vm01\nvm01"`},
 		{"IPv6", "osu_bw", v6, Options{}, nil,
 			"n1: mpirun takes a host with an IPv4 address (a colon begins a number of processes); the node " +
 				"has fd00::1"},
@@ -332,12 +333,14 @@ func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 		{"a barrier", "# OSU MPI Barrier Latency Test v7.3\n# Avg Latency(us)   Min Latency(us)\n      12.50   11.00\n",
 			"osu_barrier", "collective_time 0 12.5"},
 		{"one-sided", "# OSU MPI_Put Latency Test v5.9\n# Window creation: MPI_Win_create\n" +
-			"# Synchronization: MPI_Win_fence\n# Size          Latency (us)\n1    2.20\n", "osu_put_latency/create/fence",
-			"latency_average 1 2.2"},
-		{"between GPU and host", "# OSU MPI-CUDA Latency Test v7.4\n# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n" +
+			"# Synchronization: MPI_Win_fence\n# Size          Latency (us)\n1    2.20\n",
+			"osu_put_latency/create/fence", "latency_average 1 2.2"},
+		{"between GPU and host", "# OSU MPI-CUDA Latency Test v7.4\n" +
+			"# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)\n" +
 			"# Size          Latency (us)\n8    3.20\n", "osu_latency/cuda/device-host", "latency_average 8 3.2"},
 		{"a barrier that is not blocking", "# OSU MPI Non-blocking Barrier Latency Test v7.4\n" +
-			"# Overall(us)   Compute(us)    Coll. Init(us)   MPI_Test(us)   MPI_Wait(us)    Pure Comm.(us)    Overlap(%)\n" +
+			"# Overall(us)   Compute(us)    Coll. Init(us)   MPI_Test(us)   MPI_Wait(us)    " +
+			"Pure Comm.(us)    Overlap(%)\n" +
 			"7.12          3.40              0.22           0.00           3.44            3.31          0.00\n",
 			"osu_ibarrier", "collective_time 0 3.31"},
 		{"all to all, not blocking", "# OSU MPI Non-blocking All-to-All Latency Test v7.4\n" +
@@ -345,8 +348,8 @@ func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 			"1                       8.08              4.40              4.19             12.27\n", "osu_ialltoall",
 			"collective_time 1 4.19"},
 		{"of several threads", "# Number of Sender threads: 1 \n# Number of Receiver threads: 2\n" +
-			"# OSU MPI Multi-threaded Latency Test v7.4\n# Size          Latency (us)\n1    5.07\n", "osu_latency_mt/1/2",
-			"latency_average 1 5.07"},
+			"# OSU MPI Multi-threaded Latency Test v7.4\n# Size          Latency (us)\n1    5.07\n",
+			"osu_latency_mt/1/2", "latency_average 1 5.07"},
 	} {
 		res, err := ParseOSU([]byte(tt.output))
 		if err != nil {
@@ -439,14 +442,14 @@ func TestLinesAroundATableOfOSUAreNoRows(t *testing.T) {
 	}
 }
 
-func TestSuiteOfMPIIsMadeOfTwoRanks(t *testing.T) {
+func TestSuiteOfMPIIsMadeOfTwoRanksOrGroups(t *testing.T) {
 	engines, err := Suite(SuiteMPI)
-	if err != nil || len(engines) != 5 {
+	if err != nil || len(engines) != 9 {
 		t.Fatalf("%d engines, error %v", len(engines), err)
 	}
 	for _, e := range engines {
-		if e.Local || !e.launches || e.Server(n1, Options{}) != nil || !slices.Contains(e.Client(n2, n1, Options{}),
-			e.Program) {
+		if _, group := e.Group(); e.Local != group || !e.launches || e.Server(n1, Options{}) != nil ||
+			!slices.Contains(e.Client(n2, n1, Options{}), e.Program) {
 			t.Errorf("%+v", e)
 		}
 	}

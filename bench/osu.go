@@ -69,9 +69,9 @@ func osuTest(name string) (program, metric string) {
 }
 
 // The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind
-// MPI is the call of a one-sided test, and where the buffers are.
+// MPI is the call of a one-sided test, and where the buffers are. Our own program prints the same tables.
 var osuTitle = regexp.MustCompile(
-	`(?m)^# OSU MPI(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
+	`(?m)^# (?:OSU|rackless) MPI(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
 // Lines below the title that say how a test differs from what it does without options, which is another test:
 // "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence", and where the buffers are. Above the title stands how

@@ -55,8 +55,9 @@ const (
 // measurements that share a node or a link then disturb each other.
 type Runner struct {
 	Exec        Nodes
-	Accelerator string // what executes the nodes' CPUs: "kvm" or "tcg"
-	Emulated    bool   // marks all samples: the RDMA device or the CPU is emulated
+	Launcher    Launcher // for engines with a Group; nil: they cannot run
+	Accelerator string   // what executes the nodes' CPUs: "kvm" or "tcg"
+	Emulated    bool     // marks all samples: the RDMA device or the CPU is emulated
 
 	// more tries after a failed one; 0 means DefaultRetries, below 0 none; see CalibrationRetries
 	Retries int
@@ -109,6 +110,7 @@ type measurement struct {
 	engine         Engine
 	client, server Endpoint
 	opts           Options
+	launched       Launch // of the last attempt, where the engine has a Group
 }
 
 // Run measures once, with retries, and returns a sample a figure. If all attempts fail it returns one sample
@@ -124,7 +126,7 @@ func (r *Runner) Run(ctx context.Context, engine Engine, client, server Endpoint
 			r.CoolDown)
 	}
 	m := &measurement{Runner: r, engine: engine, client: client, server: server, opts: opts}
-	err := engine.check(client, server, opts)
+	err := m.allowed()
 	if err == nil {
 		err = m.coolDown(ctx)
 	}
@@ -188,6 +190,9 @@ func (m *measurement) nodes() []Endpoint {
 // prepare finds out whether the nodes can run the engine where they are asked to. An *UnfitError is
 // final: trying again would not help.
 func (m *measurement) prepare(ctx context.Context) error {
+	if g, ok := m.engine.Group(); ok && g.Bare {
+		return nil
+	}
 	for _, ep := range m.nodes() {
 		if err := m.installed(ctx, m.engine, ep.Node); err != nil {
 			return err
@@ -352,6 +357,10 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
 	close(clientOver)
 	base.Seconds = time.Since(began).Seconds()
+	if l := m.launched; l.Command != nil {
+		base.Command, base.Placement, base.RDMAPackets = quote(l.Command), l.Where, l.RDMAPackets
+		told.Stdout = []byte(l.MPI)
+	}
 	if serverArgs == nil {
 		base.Version = m.engine.version(told, client.out)
 	}
@@ -427,7 +436,13 @@ func (m *measurement) runClient(ctx context.Context, args []string, serverEnd ch
 	defer cancel()
 	clientEnd := make(chan ended, 1)
 	go func() {
-		out, err := m.Exec.Exec(clientCtx, m.client.Node, args)
+		var out Output
+		var err error
+		if m.engine.group != nil {
+			out, err = m.launch(clientCtx)
+		} else {
+			out, err = m.Exec.Exec(clientCtx, m.client.Node, args)
+		}
 		// An executor may return what was printed so far, and no error, for a command that it has killed.
 		if err == nil && clientCtx.Err() != nil {
 			err = clientCtx.Err() // what was killed has no result, whatever it printed

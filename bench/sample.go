@@ -63,7 +63,10 @@ type Sample struct {
 	Command       string `json:"command"`
 	ServerCommand string `json:"server_command,omitempty"`
 	// where client and server were held: "not pinned", or CPUs and NUMA nodes
-	Placement   string `json:"placement,omitempty"`
+	Placement string `json:"placement,omitempty"`
+	// RDMAPackets is how many packets the RDMA devices of all nodes sent meanwhile: the proof of an MPI program
+	// that it did not fall back to TCP.
+	RDMAPackets uint64 `json:"rdma_packets,omitempty"`
 	WarmUps     int    `json:"warm_ups,omitempty"` // measurements made just before, whose figures were dropped
 	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": what executed the nodes' CPUs
 	// true if the RDMA device or the CPU was emulated: not a figure of hardware
@@ -107,6 +110,8 @@ const (
 	MetricCopyBandwidth   = "copy_bandwidth"    // GB/s, of the slowest GPU
 	MetricBusBandwidth    = "bus_bandwidth"     // GB/s, as nccl-tests defines it
 	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
+	MetricStepRate        = "step_rate"         // steps/s, of a simulation
+	MetricSimulated       = "simulated"         // ns/day, of molecules
 
 	MetricIOBandwidth = "io_bandwidth" // GB/s, fio
 	MetricIORate      = "io_rate"      // IO/s, fio: operations of storage a second

@@ -79,6 +79,9 @@ func Select(suite string, names []string) (out []Engine, err error) {
 // looks, and measures nothing. Each node is looked at as the client of the one before it, as in the
 // plans of Pairs, and the first as its own: what has to be between two nodes is looked for there.
 func (r *Runner) Fits(ctx context.Context, e Engine, opts Options, nodes ...Endpoint) error {
+	if err := r.Allowed(e, opts); err != nil {
+		return &UnfitError{nodes[0].Node, err.Error()}
+	}
 	for i, ep := range nodes {
 		if err := r.installed(ctx, e, ep.Node); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -32,8 +33,12 @@ var fullPackages = []string{
 	"systemd-sysv", "tcpdump", "ucx-utils", "udev", "util-linux", "vim-tiny",
 }
 
+// setApps is the set of fullSets with applications.
+const setApps = "apps"
+
 // fullSets are the packages of the sets that the name of an image can add.
 var fullSets = map[string][]string{
+	"apps":  {"lammps"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
 }
@@ -71,11 +76,13 @@ func Named(name string) (*Kind, error) {
 // FullNames returns the names of all images of full nodes, in their canonical form.
 func FullNames() (names []string) {
 	for release := range fullReleases {
-		names = append(names, release)
-		for set := range fullSets {
-			names = append(names, release+"+"+set)
+		some := []string{release} // with each selection of the sets, in order
+		for _, set := range slices.Sorted(maps.Keys(fullSets)) {
+			for _, name := range some {
+				some = append(some, name+"+"+set)
+			}
 		}
-		names = append(names, release+"+mpi+slurm")
+		names = append(names, some...)
 	}
 	slices.Sort(names)
 	return names

@@ -64,6 +64,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	for _, name := range image.FullNames() {
 		kinds = append(kinds, image.Full(name))
 	}
+	kinds = append(kinds, image.Bares()...)
 	for _, k := range kinds {
 		if err := out.add(ctx, d, k); err != nil {
 			return out, err

@@ -14,9 +14,11 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/report"
 )
 
@@ -33,6 +35,9 @@ type Request struct {
 	ServerCPU, ServerNUMA string
 	WarmUps               int           // measurements before each one, whose figures are dropped
 	CoolDown              time.Duration // before each measurement
+	Repeat                int           // how often everything is measured, one round after the other; 0: once
+	// Images is where images are kept, for what is measured outside of nodes.
+	Images string
 }
 
 // mostRaw is the number of iterations up to which every latency is kept, for the distribution: what
@@ -64,6 +69,18 @@ const manyPairs = 10
 func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
 	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.Emulated(), WarmUps: q.WarmUps,
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
+	launcher := mpi.ForLab(r, image.Options{Cache: q.Images, Progress: func(s string) { p.Note("%s", s) }})
+	runner.Launcher = launcher
+	// Too many ranks are no reason to lose what was measured before.
+	for _, e := range q.Engines {
+		err := runner.Allowed(e, q.Options)
+		if g, together := e.Group(); err == nil && together {
+			err = launcher.Ready(ctx, g)
+		}
+		if err != nil && q.Suite == "" {
+			return nil, err
+		}
+	}
 	var nodes []bench.Endpoint
 	endpoints := make(map[string]bench.Endpoint)
 	for _, n := range r.Lab.Nodes {
@@ -97,6 +114,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 			return nil, err
 		}
 	}
+	engines = slices.Repeat(engines, max(1, q.Repeat))
 	var single, pairs [][2]bench.Endpoint
 	for _, ep := range nodes {
 		single = append(single, [2]bench.Endpoint{ep})
@@ -111,11 +129,17 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	var takes, quick time.Duration
 	fast := opts
 	fast.Quick = true
-	for _, e := range engines {
-		n := len(pairs)
-		if e.Local {
-			n = len(single)
+	endsOf := func(e bench.Engine) [][2]bench.Endpoint {
+		switch _, together := e.Group(); {
+		case together:
+			return single[:1]
+		case e.Local:
+			return single
 		}
+		return pairs
+	}
+	for _, e := range engines {
+		n := len(endsOf(e))
 		watch.all += n
 		takes += time.Duration(n) * e.Duration(opts)
 		quick += time.Duration(n) * e.Duration(fast)
@@ -131,10 +155,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	for _, e := range engines {
 		p.Begin(e.Name)
 		var failed error // the reason has been said when the last attempt ended
-		ends := pairs
-		if e.Local {
-			ends = single
-		}
+		ends := endsOf(e)
 		for i, end := range ends {
 			if len(ends) > 1 {
 				p.Count(i, len(ends))

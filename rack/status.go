@@ -53,6 +53,18 @@ func (r *Rack) Status(ctx context.Context) []NodeStatus {
 	return all
 }
 
+// Alive returns why a node has ended, or nil: also where that cannot be known. It asks QEMU and not the node.
+func (r *Rack) Alive(ctx context.Context, node string) error {
+	n, ok := r.State.Node(node)
+	if !ok {
+		return fmt.Errorf("node %s has not been started", node)
+	}
+	if st, err := r.runtime.NodeState(ctx, n); err == nil && st == vm.Dead {
+		return fmt.Errorf("node %s has ended: see rackless logs %s; rackless up makes it anew", node, node)
+	}
+	return nil
+}
+
 // DaemonLog is the file to which the lab's daemon writes.
 func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, "daemon.log") }
 

@@ -124,11 +124,13 @@ func primary(test string) []string {
 		return []string{"goodput", "fairness", "latency_p99"}
 	case name == "7zip":
 		return []string{"rating"}
+	case name == "lammps":
+		return []string{"step_rate"}
 	case name == "ping":
 		return []string{"latency_average"}
 	case strings.HasSuffix(name, "_lat"):
 		return []string{"latency_typical", "latency_p99"}
-	case strings.HasSuffix(name, "_bw"), name == "osu_mbw_mr":
+	case strings.HasSuffix(name, "_bw"), strings.HasSuffix(name, "_mbw_mr"):
 		return []string{"bw_average"}
 	}
 	return nil

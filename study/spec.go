@@ -13,6 +13,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/study/stats"
 )
@@ -95,6 +96,11 @@ const (
 	FactorHugepages  = "hugepages"
 	prefixLab        = "lab."  // a key of the lab file: lab.fabric.mtu
 	prefixLink       = "link." // an impairment of every port of the fabric: link.loss
+	// Where the ranks run of tests that measure several nodes together.
+	FactorMPINodes     = "mpi.nodes"     // the first so many of the lab
+	FactorMPIRanks     = "mpi.ranks"     // on each node
+	FactorMPITransport = "mpi.transport" // auto, or one of bench.GroupTransports
+	FactorMPIBare      = "mpi.bare"      // true: on this machine, outside of nodes
 )
 
 // TestIncast is a test of the whole lab: all nodes but one send to one, which no engine of bench
@@ -124,6 +130,26 @@ var levels = map[string][]string{
 	FactorIsolation:  {IsolationNone, IsolationCpuset, IsolationIsolcpus},
 	FactorContention: {"idle", ContentionNetwork},
 	FactorHugepages:  {"off", "2MiB", "1GiB"},
+
+	FactorMPINodes: nil, FactorMPIRanks: nil, // numbers
+	FactorMPITransport: append([]string{"auto"}, bench.GroupTransports...),
+	FactorMPIBare:      {"false", "true"},
+}
+
+// Group returns where the ranks run of a test in a cell, as its factors say; what none says is as the test has it.
+func Group(g bench.Group, settings map[string]string) bench.Group {
+	for factor, to := range map[string]*int{FactorMPINodes: &g.Nodes, FactorMPIRanks: &g.PerNode} {
+		if n, err := strconv.Atoi(settings[factor]); err == nil {
+			*to = n
+		}
+	}
+	if t := settings[FactorMPITransport]; t != "" {
+		g.Transport = strings.TrimPrefix(t, "auto")
+	}
+	if b := settings[FactorMPIBare]; b != "" {
+		g.Bare = b == "true"
+	}
+	return g
 }
 
 // links are the impairments that can be factors, as fabric set takes them.
@@ -417,11 +443,17 @@ func (f *Factor) check() error {
 	case isLink || isLab:
 		return nil
 	case !ok:
-		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, or an "+
-			"impairment such as link.loss", f.Name,
-			FactorPlacement, FactorIsolation, FactorContention, FactorHugepages)
+		return fmt.Errorf("factor %s: want %s, %s, %s, %s, a key of the lab file such as lab.fabric.mtu, an "+
+			"impairment such as link.loss, or what ranks run on, such as %s", f.Name,
+			FactorPlacement, FactorIsolation, FactorContention, FactorHugepages, FactorMPINodes)
 	}
 	for _, l := range f.Levels {
+		if known == nil {
+			if n, err := strconv.Atoi(l); err != nil || n < 1 {
+				return fmt.Errorf("factor %s: level %s: want a number from 1 on", f.Name, l)
+			}
+			continue
+		}
 		if slices.Contains(known, l) || f.Name == FactorContention && contention.MatchString(l) {
 			continue
 		}

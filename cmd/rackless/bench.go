@@ -30,6 +30,9 @@ type benchFlags struct {
 	output string
 }
 
+// maxRepeat bounds --repeat: more is a slip.
+const maxRepeat = 1000
+
 // newBenchCmd makes rackless bench. Its flags are those of one measurement; what varies is the business of a study.
 func newBenchCmd(a *app) *cobra.Command {
 	f := benchFlags{pairs: bench.PairsAuto}
@@ -48,9 +51,13 @@ one flow on a bond, NUMA node, contention), or that no cause was found. Bandwidt
 adapters are compared with the wire that is emulated.
 
 --suite runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu
-(sysbench), memory (stress-ng, lmbench), gpu (nccl-tests), mpi (OSU micro-benchmarks), apps (7-Zip),
-or all. The tests of cpu, memory, gpu and apps measure one node after the other; those of mpi start
-one rank on each of two nodes. If the nodes lack a tool, its tests are left out, and a line says so.
+(sysbench), memory (stress-ng, lmbench), gpu (nccl-tests), mpi, apps (7-Zip, LAMMPS), or all. The
+tests of cpu, memory, gpu and apps measure one node after the other. Those of mpi that begin with
+osu_ start one rank on each of two nodes; mpi_ and lammps measure all nodes together, and fail if
+the counters of the nodes' devices do not prove that messages went by RDMA. Words after slashes say
+where: mpi_alltoall/n4/p2 takes the first 4 nodes with 2 ranks on each (default: all, with a rank
+for each CPU), mpi_mbw_mr/tcp another transport, lammps/n2/bare as many ranks outside of the nodes.
+If the nodes lack a tool, its tests are left out, and a line says so.
 perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi,
 ib_read_bw/timed, ib_write_bw/imm, ib_write_bw/cuda0/dmabuf. Those of memory take NUMA nodes:
 stress_stream/numa1, lat_mem_rd/numa0-1 (CPUs of 0, memory of 1).
@@ -61,6 +68,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
   rackless bench sixteen --pairs first --tests ib_write_bw,ib_write_lat
   rackless bench pair --suite tcp
   rackless bench pair --suite mpi --cpu 0-3
+  rackless bench cluster --repeat 5 --tests mpi_alltoall/n2,mpi_alltoall/n4,lammps
   rackless bench pair --tests ib_write_bw/q4,ib_send_lat/ud --cpu 0`,
 		Args:              cli.MaxArgs(1, "one lab or lab file"),
 		ValidArgsFunction: a.completeLabs,
@@ -95,6 +103,7 @@ Ends with status 3 if a measurement failed after its retries, or a check before 
 	fs.StringVar(&f.ServerNUMA, "server-numa", "",
 		"NUMA nodes of the server's node to take memory from (default: as --numa)")
 	fs.IntVar(&f.WarmUps, "warm-ups", 0, "measurements before each one, whose figures are dropped")
+	fs.IntVar(&f.Repeat, "repeat", 1, "how often everything is measured: the page shows medians and their spread")
 	fs.DurationVar(&f.CoolDown, "cool-down", 0, "wait before each measurement")
 	fs.BoolVar(&f.anyway, "anyway", false, "measure although a check failed, or a study runs on this machine")
 	fs.BoolVar(&f.all, "all", false, "print all message sizes that were measured, not only the usual ones")
@@ -111,8 +120,9 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 	if err != nil {
 		return cli.Usage(err)
 	}
-	if f.WarmUps < 0 || f.CoolDown < 0 {
-		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v: both are 0 or more", f.WarmUps, f.CoolDown))
+	if f.WarmUps < 0 || f.CoolDown < 0 || f.Repeat < 1 || f.Repeat > maxRepeat {
+		return cli.Usage(fmt.Errorf("--warm-ups %d, --cool-down %v, --repeat %d: the first two are 0 or more, "+
+			"the last 1 to %d", f.WarmUps, f.CoolDown, f.Repeat, maxRepeat))
 	}
 	// Checked first: to measure beside a study spoils the figures of both.
 	if by, err := a.studyHolder(); err != nil {
@@ -152,7 +162,11 @@ func (a *app) bench(ctx context.Context, args []string, f benchFlags) error {
 			"--anyway measures all the same", r.Lab.Name, len(bad))
 	}
 	// From here on minutes are spent: everything that could be refused has been.
-	f.Engines, f.Pairs = engines, pairs
+	dirs, err := a.dirs()
+	if err != nil {
+		return err
+	}
+	f.Engines, f.Pairs, f.Images = engines, pairs, dirs.Images()
 	// The findings go into the result too: a reader a year later sees in what state the lab was measured.
 	data, err := measure.Run(ctx, r, f.Request, findings, p, version)
 	end()

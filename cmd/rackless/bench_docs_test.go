@@ -23,10 +23,13 @@ func TestThePageOnMeasuringHasTheEnginesOfTheSuites(t *testing.T) {
 	size := regexp.MustCompile(`l3-size \d+M`)
 	// What is said below the table.
 	mpi := regexp.MustCompile(
-		`^env HOME\S+ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 (.* -m )\d+:\d+ -i \d+ -x \d+`)
+		`^env HOME\S+ OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 I_MPI_PERHOST=1 ` +
+			`(.* -m )\d+:\d+ -i \d+ -x \d+`)
+	sizes := regexp.MustCompile(`^(osu_\w+ -m )\d+:\d+ -i \d+ -x \d+$`)
 	log := regexp.MustCompile(`-md\d+`)
 	text := func(argv []string) string {
 		s := log.ReplaceAllString(mpi.ReplaceAllString(words.Replace(strings.Join(argv, " ")), "${1}SIZES"), "-mdLOG")
+		s = sizes.ReplaceAllString(s, "${1}SIZES")
 		return size.ReplaceAllString(warm.ReplaceAllString(numbers.ReplaceAllString(s, " $1 N"), " -w N/10"),
 			"l3-size SIZE")
 	}

@@ -252,7 +252,7 @@ var rules = map[string]rule{
 		"rack/placed": whyRack}},
 	"rack/ssh": {may: []string{"driver/qemu", "guest", "internal/atomicfile", "internal/trace", "lab", "rack"},
 		why: "the way to a node by ssh: what is done there is its callers' business"},
-	"rack/mpi": {may: []string{"bench", "guest", "internal/words", "lab"},
+	"rack/mpi": {may: []string{"bench", "guest", "image", "internal/words", "lab", "rack"},
 		why: "a run of a program on nodes, which whoever has nodes can ask for"},
 	"rack/slurm": {may: []string{"facts", "guest", "internal/atomicfile", "lab", "render", "render/slurm"},
 		why: "it runs Slurm on nodes, whoever makes these"},

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
@@ -56,6 +57,8 @@ type Node struct {
 
 // A Runner runs commands on nodes: a *rack.Rack.
 type Runner interface {
+	// Alive returns why a node has ended, or nil. It does not disturb the node.
+	Alive(ctx context.Context, node string) error
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
 	Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int, err error)
 }
@@ -93,7 +96,7 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 		return nil, err
 	}
 	nodes := o.Nodes[:len(slots)]
-	probed, err := each(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, o.Program[0]) })
+	probed, err := onEach(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, o.Program[0]) })
 	if err != nil {
 		return nil, err
 	}
@@ -102,11 +105,12 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 		res.Ranks += s
 	}
 	res.Command = command(res.Transport, nodes, slots, probed[0], o.Program)
-	if res.Exit, err = r.Stream(ctx, nodes[0].Node, guest.Command{Argv: res.Command, Stdin: o.Stdin}, o.Stdout,
+	if res.Exit, err = stream(ctx, r, nodes, guest.Command{Argv: res.Command, Stdin: o.Stdin,
+		MaxPoll: endPoll}, o.Stdout,
 		o.Stderr); err != nil {
 		return nil, err
 	}
-	after, err := each(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, "") })
+	after, err := onEach(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, "") })
 	if err != nil {
 		return nil, fmt.Errorf("the run ended with status %d, and then: %w", res.Exit, err)
 	}
@@ -115,6 +119,41 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 		res.Nodes = append(res.Nodes, Traffic{n.Node, n.Device, d.sent, d.received, d.bytes})
 	}
 	return res, res.proof()
+}
+
+// endPoll bounds the pause between two looks whether a run has ended. Each costs the first node a few milliseconds.
+const endPoll = 100 * time.Millisecond
+
+// lifePause is the time between two looks whether all nodes live.
+const lifePause = time.Second
+
+// stream runs a command on the first node, and ends it when a node ends: ranks wait for ever for one that is gone.
+func stream(ctx context.Context, r Runner, nodes []Node, c guest.Command, stdout, stderr io.Writer) (int, error) {
+	ctx, end := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer end(nil)
+	watch.Go(func() {
+		tick := time.NewTicker(lifePause)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			for _, n := range nodes {
+				if err := r.Alive(ctx, n.Node); err != nil && ctx.Err() == nil {
+					end(fmt.Errorf("a node ended during the run: %w", err))
+				}
+			}
+		}
+	})
+	exit, err := r.Stream(ctx, nodes[0].Node, c, stdout, stderr)
+	if ctx.Err() != nil {
+		return exit, context.Cause(ctx)
+	}
+	return exit, err
 }
 
 // proof returns why messages did not go as they were to.
@@ -160,9 +199,8 @@ func (o *Options) slots() ([]int, error) {
 	for _, n := range o.Nodes {
 		s := cmp.Or(o.PerNode, n.CPUs)
 		if s > n.CPUs && !o.Oversubscribe {
-			return nil, fmt.Errorf("%d ranks on node %s, which has %s: --oversubscribe runs them all the same", s,
-				n.Node,
-				words.Count(n.CPUs, "CPU"))
+			return nil, fmt.Errorf("%d ranks on node %s, which has %s: give it more in the lab file (cpus: %d); "+
+				"rackless mpirun runs them all the same with --oversubscribe", s, n.Node, words.Count(n.CPUs, "CPU"), s)
 		}
 		slots, room, cpus = append(slots, s), room+s, cpus+n.CPUs
 	}
@@ -181,17 +219,6 @@ func (o *Options) slots() ([]int, error) {
 		}
 	}
 	return slots, nil
-}
-
-// each asks all nodes at once.
-func each(nodes []Node, ask func(Node) (probe, error)) ([]probe, error) {
-	out, errs := make([]probe, len(nodes)), make([]error, len(nodes))
-	var wg sync.WaitGroup
-	for i, n := range nodes {
-		wg.Go(func() { out[i], errs[i] = ask(n) })
-	}
-	wg.Wait()
-	return out, errors.Join(errs...)
 }
 
 // choose is the transport of a run. One node needs none, and gets what it is asked for all the same.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
@@ -37,7 +38,7 @@ func TestRanksAreSpreadOverNodes(t *testing.T) {
 		{[]int{4, 2, 2}, 5, 0, false, "[4 1]"},
 		{[]int{1, 1}, 3, 0, false, "3 ranks on 2 nodes, which take 2 (2 CPUs): --oversubscribe"},
 		{[]int{1, 1}, 3, 0, true, "[2 1]"},
-		{[]int{1, 1}, 0, 2, false, "2 ranks on node n0, which has 1 CPU: --oversubscribe"},
+		{[]int{1, 1}, 0, 2, false, "2 ranks on node n0, which has 1 CPU: give it more in the lab file (cpus: 2)"},
 		{[]int{1, 1}, 0, 2, true, "[2 2]"},
 		{[]int{1, 1}, 5, 2, true, "5 ranks on 2 nodes, which take 4"},
 		{[]int{1}, -1, 0, true, "negative"},
@@ -122,6 +123,14 @@ type fake struct {
 	runs int
 	lack string // a node without the program
 	dead string
+	ends string // a node that ends during the run, which goes on until it is ended
+}
+
+func (f *fake) Alive(_ context.Context, node string) error {
+	if node == f.ends {
+		return fmt.Errorf("node %s has ended", node)
+	}
+	return nil
 }
 
 func (f *fake) Run(_ context.Context, node string, c guest.Command) (guest.Result, error) {
@@ -141,8 +150,12 @@ func (f *fake) Run(_ context.Context, node string, c guest.Command) (guest.Resul
 	return guest.Result{Stdout: []byte(text)}, nil
 }
 
-func (f *fake) Stream(_ context.Context, _ string, _ guest.Command, stdout, _ io.Writer) (int, error) {
+func (f *fake) Stream(ctx context.Context, _ string, _ guest.Command, stdout, _ io.Writer) (int, error) {
 	f.runs++
+	if f.ends != "" {
+		<-ctx.Done()
+		return 137, ctx.Err()
+	}
 	fmt.Fprintln(stdout, "out")
 	return f.exit, nil
 }
@@ -154,18 +167,23 @@ func TestRunsProveWhatCarriedThem(t *testing.T) {
 		want      string // of the error
 		exit      int
 	}{
-		"RDMA":                  {&fake{rdma: 9, tcp: 50e6}, Auto, "", 0},
-		"fell back":             {&fake{tcp: 50e6}, Auto, "no RDMA packet was sent by any node, and ", 0},
-		"TCP, as asked":         {&fake{tcp: 50e6}, TCP, "", 0},
-		"no messages":           {&fake{tcp: 100e3}, Auto, "", 0},
-		"a program that failed": {&fake{tcp: 50e6, exit: 7}, Auto, "", 7},
-		"a node without it":     {&fake{lack: "b"}, Auto, "b: no program prog: it has to be on all nodes", 0},
+		"RDMA":                      {&fake{rdma: 9, tcp: 50e6}, Auto, "", 0},
+		"fell back":                 {&fake{tcp: 50e6}, Auto, "no RDMA packet was sent by any node, and ", 0},
+		"TCP, as asked":             {&fake{tcp: 50e6}, TCP, "", 0},
+		"no messages":               {&fake{tcp: 100e3}, Auto, "", 0},
+		"a program that failed":     {&fake{tcp: 50e6, exit: 7}, Auto, "", 7},
+		"a node without it":         {&fake{lack: "b"}, Auto, "b: no program prog: it has to be on all nodes", 0},
+		"a node that dies in a run": {&fake{ends: "b"}, Auto, "a node ended during the run: node b has ended", 0},
 		"a node that died": {&fake{dead: "b", exit: 1}, Auto, "the run ended with status 1, and then: b: the node",
 			0},
 	} {
 		var out bytes.Buffer
-		res, err := Run(t.Context(), c.fake, Options{Nodes: []Node{node("a", "mlx5_0", 3, 1), node("b", "mlx5_0", 3, 1)},
-			Transport: c.transport, Program: []string{"prog"}, Stdout: &out})
+		var res *Result
+		var err error
+		synctest.Test(t, func(t *testing.T) {
+			res, err = Run(t.Context(), c.fake, Options{Nodes: []Node{node("a", "mlx5_0", 3, 1),
+				node("b", "mlx5_0", 3, 1)}, Transport: c.transport, Program: []string{"prog"}, Stdout: &out})
+		})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -78,6 +78,7 @@ type page struct {
 	Tally, Counts, Rule    string
 	FailedText             string // empty where none failed
 	Forests, Dots, Latency []chart.Chart
+	Scaling                []chart.Chart // where the number of nodes is a factor
 	TimeLines              []chart.Chart
 	Comparisons, Controls  comparisons
 	LookedFor              []string
@@ -120,7 +121,8 @@ func (v *view) page(d *Document) (*page, error) {
 	p := &page{
 		Document: *v.Document, Head: show.NewHead(show.Style+show.SortStyle+pageCSS, show.SortScript+pageScript),
 		Heading: v.heading(), Words: v.Result.Words, Tally: v.tally(), Counts: v.counts(), Rule: v.rule(),
-		Forests: v.forests(), Dots: v.dots(), Latency: v.distributions(), TimeLines: v.timeLines(),
+		Forests: v.forests(), Scaling: v.scaling(), Dots: v.dots(), Latency: v.distributions(),
+		TimeLines:   v.timeLines(),
 		Comparisons: v.comparisonTable(v.Result.Comparisons), Controls: v.comparisonTable(v.Result.Controls),
 		OppositeTitle: oppositeTitle, Opposite: v.opposite(), LookedFor: v.Result.LookedFor(), Made: v.made(),
 		CSVName: fileName(v.Data.Spec.Name) + ".csv",

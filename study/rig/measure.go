@@ -7,7 +7,9 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/study"
 )
 
@@ -30,6 +32,10 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		return nil, err
 	}
 	runner := r.runner(m)
+	g, together := e.Group()
+	if together {
+		client = r.lab.Nodes[0].Name
+	}
 	from, err := r.rack.Endpoint(client)
 	if err != nil {
 		return nil, err
@@ -38,6 +44,19 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 	// An emulated host executes its nodes many times slower than their own accelerator says.
 	if r.rack.State.EmulatedHost {
 		o.Accelerator = bench.Nested
+	}
+	if together {
+		g = study.Group(g, r.settings)
+		launcher := mpi.ForLab(r.rack, image.Options{Cache: r.dirs.Images(), Progress: r.tell})
+		if err := launcher.Ready(ctx, g); err != nil {
+			return nil, err
+		}
+		runner.Launcher = launcher
+		samples, err := runner.RunLocal(ctx, e.In(g), from, o)
+		for i := range samples { // its name is the same in all cells, which are compared
+			samples[i].Test = m.Test
+		}
+		return samples, err
 	}
 	if e.Local {
 		return runner.RunLocal(ctx, e, from, o)

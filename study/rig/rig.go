@@ -26,6 +26,7 @@ import (
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/rack/mpi"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -51,11 +52,12 @@ type Rig struct {
 	looked    bool            // Look was called, and found nothing wrong
 	dissolved bool            // the nodes have lost the partition of CPUs that prepare made
 
-	rack  *rack.Rack // nil before the first Apply
-	lab   *lab.Lab
-	load  contender       // nil where there is none
-	spent float64         // CPU seconds of loads that have ended
-	seen  map[int]float64 // CPU seconds of nodes and switches, by process
+	rack     *rack.Rack // nil before the first Apply
+	lab      *lab.Lab
+	settings map[string]string // of the cell that was applied
+	load     contender         // nil where there is none
+	spent    float64           // CPU seconds of loads that have ended
+	seen     map[int]float64   // CPU seconds of nodes and switches, by process
 
 	flows *bench.Runner // of incasts
 }
@@ -153,6 +155,14 @@ func (r *Rig) check(settings map[string]string) error {
 	if err := r.checkIncast(l); err != nil {
 		return err
 	}
+	for _, m := range r.spec.Measure {
+		e, _ := bench.EngineByName(m.Test) // an incast is none
+		if g, ok := e.Group(); ok {
+			if _, _, err := (&mpi.Launcher{Lab: l}).Size(study.Group(g, settings)); err != nil {
+				return fmt.Errorf("measure: %s: %w", m.Test, err)
+			}
+		}
+	}
 	client, server, err := r.pair(l)
 	if err != nil || settings[study.FactorContention] != study.ContentionNetwork {
 		return err
@@ -177,6 +187,7 @@ func (r *Rig) Apply(ctx context.Context, settings map[string]string) error {
 	if err != nil {
 		return err
 	}
+	r.settings = settings
 	return r.site.apply(ctx, l, settings)
 }
 

@@ -1,0 +1,265 @@
+package bench
+
+import (
+	"context"
+	_ "embed" // for the program of the ranks
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Group says where the ranks of an engine run that measures several nodes together: the words after its name.
+type Group struct {
+	Nodes     int    // the first so many nodes of the lab; 0: all. "n4"
+	PerNode   int    // ranks on each node; 0: one for each CPU. "p2"
+	Transport string // one of GroupTransports; "" chooses by the nodes' devices
+	// Bare runs the same number of ranks on this machine instead, outside of all nodes. "bare"
+	Bare bool
+}
+
+// GroupTransports are the words for what carries messages between nodes: UCX, libfabric, TCP.
+var GroupTransports = []string{"ucx", "ofi", "tcp"}
+
+// maxGroup bounds the numbers of a Group: larger ones are slips of the pen.
+const maxGroup = 4096
+
+// apply changes the group by one word.
+func (g *Group) apply(word string) error {
+	number := func(to *int) error {
+		n, err := strconv.Atoi(word[1:])
+		if err != nil || n < 1 || n > maxGroup || *to != 0 {
+			return fmt.Errorf("%q: want one number of 1 to %d after %q", word, maxGroup, word[:1])
+		}
+		*to = n
+		return nil
+	}
+	switch {
+	case word == "bare":
+		g.Bare = true
+	case slices.Contains(GroupTransports, word) && g.Transport == "":
+		g.Transport = word
+	case strings.HasPrefix(word, "n"):
+		return number(&g.Nodes)
+	case strings.HasPrefix(word, "p"):
+		return number(&g.PerNode)
+	default:
+		return fmt.Errorf("word %q: want nN for the first N nodes, pN for N ranks on each, %s, or bare", word,
+			strings.Join(GroupTransports, ", "))
+	}
+	return nil
+}
+
+// words are those that make the group.
+func (g Group) words() (all []string) {
+	if g.Nodes > 0 {
+		all = append(all, fmt.Sprintf("n%d", g.Nodes))
+	}
+	if g.PerNode > 0 {
+		all = append(all, fmt.Sprintf("p%d", g.PerNode))
+	}
+	if g.Transport != "" {
+		all = append(all, g.Transport)
+	}
+	if g.Bare {
+		all = append(all, "bare")
+	}
+	return all
+}
+
+// Group returns where the ranks run of an engine that measures several nodes together; false for other engines.
+func (e Engine) Group() (Group, bool) {
+	if e.group == nil {
+		return Group{}, false
+	}
+	return *e.group, true
+}
+
+// In returns an engine that measures several nodes together for another group. Its name has the words of the group.
+func (e Engine) In(g Group) Engine {
+	base, _, _ := strings.Cut(e.Name, "/")
+	e.Name, e.group = strings.Join(append([]string{base}, g.words()...), "/"), &g
+	return e
+}
+
+// A Program is what the ranks of a group run.
+type Program struct {
+	Names []string // the first one that all nodes have is run
+	Args  []string
+	// Source is a program in C, which is compiled on nodes that lack all of Names; "" if there is none. SourceArgs come
+	// before Args there.
+	Source     string
+	SourceArgs []string
+	Stdin      []byte // of rank 0
+}
+
+// A Launch is how a program ran.
+type Launch struct {
+	Output
+	Command []string // of the launcher, which is mpirun
+	MPI     string   // what the launcher says of its version
+	Where   string   // nodes, ranks and transport, in words
+	// RDMAPackets is how many packets the RDMA devices of all nodes have sent; 0 where none were to.
+	RDMAPackets uint64
+}
+
+// A Launcher starts a program on several nodes at once, as mpirun does.
+type Launcher interface {
+	// Size returns the number of nodes and of ranks of a group, or why the lab cannot have it. It asks no node.
+	Size(g Group) (nodes, ranks int, err error)
+	// Launch runs a program and waits for its end. It fails where messages did not go by RDMA, and were to.
+	Launch(ctx context.Context, g Group, p Program) (Launch, error)
+}
+
+// grouped is a plugin of an engine with a Group.
+type grouped interface {
+	program(o Options) Program
+}
+
+// launch runs the program of an engine with a group.
+func (m *measurement) launch(ctx context.Context) (Output, error) {
+	var err error
+	m.launched, err = m.Launcher.Launch(ctx, *m.engine.group, m.engine.plugin.(grouped).program(m.opts))
+	return m.launched.Output, err
+}
+
+// Allowed tells why an engine cannot measure all nodes together with these options, or nil, also for other engines. It
+// asks no node.
+func (r *Runner) Allowed(e Engine, opts Options) error {
+	if e.group == nil {
+		return nil
+	}
+	m := &measurement{Runner: r, engine: e, client: Endpoint{Node: "the first node"}, opts: opts}
+	if err := m.allowed(); err != nil {
+		return fmt.Errorf("%s: %w", e.Name, err)
+	}
+	return nil
+}
+
+// allowed rejects what the tool would reject, before anything is started.
+func (m *measurement) allowed() error {
+	if err := m.size(); err != nil {
+		return err
+	}
+	return m.engine.check(m.client, m.server, m.opts)
+}
+
+// size finds out how many ranks the engine has, and enters it into its name and the options.
+func (m *measurement) size() error {
+	if m.engine.group == nil {
+		return nil
+	}
+	if m.Launcher == nil {
+		return errors.New("nothing here starts programs on several nodes")
+	}
+	g := *m.engine.group
+	nodes, ranks, err := m.Launcher.Size(g)
+	if err != nil {
+		return err
+	}
+	// Links of many nodes carry more than that of one.
+	m.opts.Ranks, m.client.Wire = ranks, Wire{}
+	g.Nodes, g.PerNode = nodes, max(1, ranks/nodes)
+	m.engine = m.engine.In(g)
+	return nil
+}
+
+// mpiEngines measure all nodes of a lab together, by the OSU micro-benchmarks where the nodes have them.
+var mpiEngines = []Engine{
+	mpiEngine("mpi_latency", mpiTest{osu: osu{program: "osu_multi_lat", test: "Multi Latency"}, pairs: true},
+		"one-way latency of MPI messages between pairs of ranks that all send, by message size"),
+	mpiEngine("mpi_mbw_mr", mpiTest{osu: osu{program: "osu_mbw_mr", test: "Multiple Bandwidth / Message Rate",
+		bandwidth: true}, pairs: true},
+		"bandwidth and message rate of all pairs of ranks together, by message size"),
+	mpiEngine("mpi_allreduce", mpiTest{osu: osu{program: "osu_allreduce", test: "Allreduce Latency", collective: true,
+		word: 4}},
+		"time of an MPI all-reduce over all ranks, by message size"),
+	mpiEngine("mpi_alltoall", mpiTest{osu: osu{program: "osu_alltoall",
+		test: "All-to-All Personalized Exchange Latency", collective: true}},
+		"time of an MPI all-to-all over all ranks, by message size"),
+}
+
+func mpiEngine(name string, p mpiTest, about string) Engine {
+	_, metric := osuTest(p.test)
+	metrics := []string{metric}
+	if metric == MetricBWAverage {
+		metrics = append(metrics, MetricMessageRate)
+	}
+	return Engine{Name: name, Tool: toolMPI, About: about, Suite: SuiteMPI, Local: true, group: &Group{},
+		Program: p.osu.program, Others: "mpicc.openmpi mpicc",
+		Package: "a compiler for MPI (image: debian-12+mpi in the lab file, or libopenmpi-dev and gcc), or the OSU " +
+			"micro-benchmarks",
+		metrics: metrics, launches: true,
+		versions: slices.Concat([]versionLine{rankProgramVersion}, osuVersions), plugin: p}
+}
+
+// An mpiTest is one of the OSU micro-benchmarks over all ranks of a group, or the test of our own program that prints
+// the same table.
+type mpiTest struct {
+	osu
+	pairs bool // half of the ranks send to the other half
+}
+
+func (p mpiTest) check(client, server Endpoint, o Options) error {
+	if o.CPU != "" || o.NUMA != "" || client.Place != (Place{}) {
+		return errGroupPlace
+	}
+	if p.word > 0 && o.Bytes%p.word != 0 {
+		return fmt.Errorf("it works on numbers of %d bytes: a message of %d bytes is none", p.word, o.Bytes)
+	}
+	if p.pairs && o.Ranks%2 != 0 {
+		return fmt.Errorf("it measures pairs of ranks, and %d is odd", o.Ranks)
+	}
+	if o.Ranks == 1 {
+		return errors.New("one rank sends no messages: it takes two or more")
+	}
+	return p.osu.check(client, server, o)
+}
+
+var errGroupPlace = errors.New("mpirun binds the ranks of a group to the cores of their nodes: leave out the CPUs " +
+	"and NUMA nodes")
+
+func (mpiTest) prepare(context.Context, execFunc, Endpoint, Endpoint, *Options) error { return nil }
+
+// client is what each rank runs.
+func (p mpiTest) client(_, _ Endpoint, o Options) []string {
+	return append([]string{p.osu.program}, p.args(o)...)
+}
+
+// args are those of the OSU micro-benchmarks, with as many iterations as fit where nodes share this machine's CPUs.
+func (p mpiTest) args(o Options) []string {
+	if o.Iterations == 0 && o.Accelerator != "kvm" {
+		o.Iterations = max(2, p.osu.iterations(o)*2/max(2, p.messages(o.Ranks)))
+	}
+	return p.osu.args(o)
+}
+
+// messages is about how many messages an iteration sends, with those of two ranks as 2.
+func (p mpiTest) messages(ranks int) int {
+	switch {
+	case p.pairs:
+		return ranks
+	case p.word > 0: // a reduction, in a number of steps that grows with the logarithm
+		steps := 0
+		for n := 1; n < ranks; n *= 2 {
+			steps++
+		}
+		return ranks * steps
+	}
+	return ranks * (ranks - 1)
+}
+
+func (p mpiTest) program(o Options) Program {
+	return Program{Names: []string{p.osu.program}, Args: p.args(o), Source: rankProgram,
+		SourceArgs: []string{strings.TrimPrefix(p.osu.program, "osu_")}}
+}
+
+// rankProgram does what the OSU micro-benchmarks do, for nodes that have none.
+//
+//go:embed programs/mpi.c
+var rankProgram string
+
+// rankProgramVersion finds the version of rankProgram in what it prints.
+var rankProgramVersion = versionLine{"rackless ", regexp.MustCompile(`(?m)^# rackless MPI.* Test v([0-9]+)\s*$`)}

@@ -1,0 +1,212 @@
+package mpi
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+)
+
+// A Launcher runs the programs of package bench on the nodes of a lab, or beside them on this machine.
+type Launcher struct {
+	Runner
+	Lab      *lab.Lab
+	Endpoint func(node string) (bench.Endpoint, error)
+	// Bare runs a command on this machine with the packages that the nodes have, and without installing them. nil: it
+	// cannot.
+	Bare func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error)
+	// BareCPUs is how many ranks may run on this machine at a time, each on a CPU of its own; more share them.
+	BareCPUs int
+}
+
+// nodes are those of a group.
+func (l *Launcher) nodes(g bench.Group) ([]Node, error) {
+	n := cmp.Or(g.Nodes, len(l.Lab.Nodes))
+	if n > len(l.Lab.Nodes) {
+		return nil, fmt.Errorf("%s: lab %s has %d", words.Count(n, "node"), l.Lab.Name, len(l.Lab.Nodes))
+	}
+	var names []string
+	for _, node := range l.Lab.Nodes[:n] {
+		names = append(names, node.Name)
+	}
+	at := l.Endpoint
+	if at == nil { // only to count: no node is asked
+		at = func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
+	}
+	return NodesOf(l.Lab, names, at)
+}
+
+// Size returns how many nodes and ranks a group has.
+func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
+	counter := Launcher{Lab: l.Lab}
+	all, err := counter.nodes(g)
+	if err != nil {
+		return 0, 0, err
+	}
+	slots, err := (&Options{Nodes: all, PerNode: g.PerNode, Program: []string{"x"}}).slots()
+	for _, s := range slots {
+		ranks += s
+	}
+	return len(slots), ranks, err
+}
+
+// Ready returns why the programs of a group cannot run, and prepares what takes long.
+func (l *Launcher) Ready(ctx context.Context, g bench.Group) error {
+	_, _, err := l.Size(g)
+	if err == nil && g.Bare && l.Bare != nil {
+		_, err = l.bareVersion(ctx)
+	}
+	return err
+}
+
+func (l *Launcher) bareVersion(ctx context.Context) (string, error) {
+	out, err := l.Bare(ctx, []string{"mpirun.openmpi", "--version"}, nil)
+	if err == nil && out.ExitCode != 0 {
+		err = fmt.Errorf("mpirun outside of nodes: exit status %d: %s", out.ExitCode, bytes.TrimSpace(out.Stderr))
+	}
+	first, _, _ := strings.Cut(string(out.Stdout), "\n")
+	return first, err
+}
+
+// Launch runs a program. A run by RDMA on several nodes whose devices have sent nothing is an error.
+func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (bench.Launch, error) {
+	if g.Bare {
+		return l.bare(ctx, g, p)
+	}
+	nodes, err := l.nodes(g)
+	if err != nil {
+		return bench.Launch{}, err
+	}
+	argv, err := l.find(ctx, nodes, p)
+	if err != nil {
+		return bench.Launch{}, err
+	}
+	var stdout, stderr bytes.Buffer
+	res, err := Run(ctx, l, Options{Nodes: nodes, PerNode: g.PerNode, Transport: Transport(g.Transport), Program: argv,
+		Stdin: p.Stdin, Stdout: &stdout, Stderr: &stderr})
+	out := bench.Launch{Output: bench.Output{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}}
+	if res == nil {
+		return out, err
+	}
+	out.ExitCode, out.Command, out.MPI = res.Exit, res.Command, res.Launcher
+	out.Where = fmt.Sprintf("%s on %s by %s", words.Count(res.Ranks, "rank"), words.Count(len(nodes), "node"),
+		res.Transport)
+	for _, n := range res.Nodes {
+		out.RDMAPackets += n.PacketsSent
+	}
+	// The ranks of a measurement always send messages: no packets are no proof, however little went by TCP.
+	if err == nil && res.Exit == 0 && res.Transport != TCP && len(nodes) > 1 && out.RDMAPackets == 0 {
+		err = fmt.Errorf("%w by any node: the library fell back to another transport", ErrFellBack)
+	}
+	return out, err
+}
+
+// bare runs as many ranks on this machine as the nodes have.
+func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (bench.Launch, error) {
+	if l.Bare == nil || len(p.Names) == 0 || p.Source != "" {
+		return bench.Launch{}, errors.New("only programs of packages run outside of nodes, such as lammps")
+	}
+	_, ranks, err := l.Size(g)
+	if err != nil {
+		return bench.Launch{}, err
+	}
+	argv := []string{"mpirun.openmpi", "--allow-run-as-root", "-np", fmt.Sprint(ranks), "--mca", "btl", "self,vader",
+		"--mca", "pml", "ob1"}
+	if ranks > l.BareCPUs {
+		argv = append(argv, "--bind-to", "none", "--oversubscribe")
+	}
+	argv = append(append(argv, p.Names[0]), p.Args...)
+	version, err := l.bareVersion(ctx)
+	if err != nil {
+		return bench.Launch{}, err
+	}
+	out, err := l.Bare(ctx, argv, p.Stdin)
+	return bench.Launch{Output: out, Command: argv, MPI: version,
+		Where: words.Count(ranks, "rank") + " on this machine, outside of nodes"}, err
+}
+
+// have prints the first of some programs that a node has.
+const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done; exit 1`
+
+// compile makes a program of its standard input, where there is none at the path yet, and prints it.
+const compile = `[ -x "$1" ] || {
+	cc=$(command -v mpicc.openmpi || command -v mpicc) || { echo "no mpicc" >&2; exit 3; }
+	$cc -O2 -s -o "$1.new" -x c - && mv "$1.new" "$1"
+} && cat "$1"`
+
+// receive keeps a program from its standard input, where there is none at the path yet.
+const receive = `[ -x "$1" ] || { cat >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }`
+
+// find returns the command of each rank: a program that all nodes have, or one that is compiled on the first node and
+// copied to the others.
+func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program) ([]string, error) {
+	own := ""
+	look := slices.Clone(p.Names)
+	if p.Source != "" {
+		own = fmt.Sprintf("/usr/local/bin/rackless-ranks-%.4x", sha256.Sum256([]byte(p.Source)))
+		look = append(look, own)
+	}
+	found, err := onEach(nodes, func(n Node) (string, error) {
+		res, err := l.Run(ctx, n.Node, guest.Command{Argv: append([]string{"sh", "-c", have, "sh"}, look...)})
+		return string(bytes.TrimSpace(res.Stdout)), err
+	})
+	if err != nil {
+		return nil, err
+	}
+	// Ranks of different programs would not understand each other.
+	if all := slices.Compact(slices.Sorted(slices.Values(found))); len(all) == 1 && all[0] != "" && all[0] != own {
+		return append([]string{all[0]}, p.Args...), nil
+	}
+	if own == "" {
+		i := slices.Index(found, "")
+		return nil, fmt.Errorf("%s: no program %s: it has to be on all nodes; package sets of images are in "+
+			"docs/nodes.md", nodes[max(0, i)].Node, strings.Join(p.Names, " or "))
+	}
+	if slices.ContainsFunc(found, func(f string) bool { return f != own }) {
+		if err := l.give(ctx, nodes, own, p.Source); err != nil {
+			return nil, err
+		}
+	}
+	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil
+}
+
+// give compiles a program on the first node, and copies it to the others.
+func (l *Launcher) give(ctx context.Context, nodes []Node, path, source string) error {
+	run := func(n Node, script string, stdin []byte) ([]byte, error) {
+		res, err := l.Run(ctx, n.Node, guest.Command{Argv: []string{"sh", "-c", script, "sh", path}, Stdin: stdin})
+		if err == nil && res.ExitCode != 0 {
+			err = fmt.Errorf("exit status %d: %s", res.ExitCode, bytes.TrimSpace(res.Stderr))
+		}
+		if err != nil {
+			err = fmt.Errorf("%s: %s: %w", n.Node, path, err)
+		}
+		return res.Stdout, err
+	}
+	program, err := run(nodes[0], compile, []byte(source))
+	if err != nil {
+		return fmt.Errorf("compile a test of MPI: %w; it takes image: debian-12+mpi, or libopenmpi-dev and gcc", err)
+	}
+	_, err = onEach(nodes[1:], func(n Node) ([]byte, error) { return run(n, receive, program) })
+	return err
+}
+
+// onEach asks all nodes at once.
+func onEach[T any](nodes []Node, ask func(Node) (T, error)) ([]T, error) {
+	out, errs := make([]T, len(nodes)), make([]error, len(nodes))
+	var wg sync.WaitGroup
+	for i, n := range nodes {
+		wg.Go(func() { out[i], errs[i] = ask(n) })
+	}
+	wg.Wait()
+	return out, errors.Join(errs...)
+}

@@ -1,0 +1,148 @@
+package mpi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/lab"
+)
+
+// programs is a lab whose nodes have some programs.
+type programs struct {
+	fake
+	has      map[string][]string // by node
+	compiled int
+	noMPICC  bool
+}
+
+func (p *programs) Run(ctx context.Context, node string, c guest.Command) (guest.Result, error) {
+	switch c.Argv[2] {
+	case have:
+		for _, name := range c.Argv[4:] {
+			if slices.Contains(p.has[node], name) {
+				return guest.Result{Stdout: []byte(name + "\n")}, nil
+			}
+		}
+		return guest.Result{ExitCode: 1}, nil
+	case compile:
+		if p.noMPICC {
+			return guest.Result{ExitCode: 3, Stderr: []byte("no mpicc\n")}, nil
+		}
+		p.compiled++
+		p.has[node] = append(p.has[node], c.Argv[4])
+		return guest.Result{Stdout: append([]byte("ELF of "), c.Stdin...)}, nil
+	case receive:
+		if string(c.Stdin) != "ELF of main" {
+			return guest.Result{ExitCode: 1}, nil
+		}
+		p.has[node] = append(p.has[node], c.Argv[4])
+		return guest.Result{}, nil
+	}
+	return p.fake.Run(ctx, node, c)
+}
+
+func testLab(t *testing.T) *lab.Lab {
+	t.Helper()
+	l, err := lab.Parse("x.yaml", []byte("name: x\ndefaults: {cpus: 2}\nnodes: {a: {}, b: {}, c: {}}\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func TestSizesOfGroups(t *testing.T) {
+	l := &Launcher{Lab: testLab(t)}
+	for g, want := range map[bench.Group][2]int{{}: {3, 6}, {Nodes: 2}: {2, 4}, {PerNode: 1}: {3, 3},
+		{Nodes: 1, PerNode: 2}: {1, 2}} {
+		if nodes, ranks, err := l.Size(g); err != nil || [2]int{nodes, ranks} != want {
+			t.Errorf("%+v: %d, %d, %v", g, nodes, ranks, err)
+		}
+	}
+	for g, want := range map[bench.Group]string{{Nodes: 4}: "4 nodes: lab x has 3",
+		{PerNode: 3}: "3 ranks on node a, which has 2 CPUs: give it more in the lab file (cpus: 3)"} {
+		if _, _, err := l.Size(g); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", g, err)
+		}
+	}
+}
+
+func TestLaunches(t *testing.T) {
+	suite := bench.Program{Names: []string{"osu_x"}, Source: "main", SourceArgs: []string{"x"},
+		Args: []string{"-i", "9"}}
+	everywhere := func(name string) map[string][]string {
+		return map[string][]string{"a": {name}, "b": {name}, "c": {name}}
+	}
+	for name, c := range map[string]struct {
+		lab      *programs
+		group    bench.Group
+		program  bench.Program
+		command  string // its end
+		compiled int
+		want     string // of the error
+	}{
+		"the field's program": {&programs{fake: fake{rdma: 5}, has: everywhere("osu_x")}, bench.Group{}, suite,
+			" osu_x -i 9", 0, ""},
+		"our own, compiled once": {&programs{fake: fake{rdma: 5}, has: map[string][]string{"b": {"osu_x"}}},
+			bench.Group{}, suite, " x -i 9", 1, ""},
+		"one node needs no RDMA": {&programs{fake: fake{}, has: everywhere("lmp")}, bench.Group{Nodes: 1},
+			bench.Program{Names: []string{"lmp_mpi", "lmp"}}, " lmp", 0, ""},
+		"not one packet is no proof": {&programs{fake: fake{tcp: 10}, has: everywhere("osu_x")}, bench.Group{}, suite,
+			"", 0, "no RDMA packet was sent by any node"},
+		"TCP, as asked": {&programs{fake: fake{tcp: 9e6}, has: everywhere("osu_x")}, bench.Group{Transport: "tcp"},
+			suite, " osu_x -i 9", 0, ""},
+		"a program that a node lacks": {&programs{has: map[string][]string{"a": {"lmp"}}}, bench.Group{},
+			bench.Program{Names: []string{"lmp"}}, "", 0, "b: no program lmp: it has to be on all nodes"},
+		"no compiler": {&programs{has: map[string][]string{}, noMPICC: true}, bench.Group{}, suite, "", 0,
+			"compile a test of MPI: a: /usr/local/bin/rackless-ranks-"},
+	} {
+		l := &Launcher{Runner: c.lab, Lab: testLab(t), Endpoint: func(node string) (bench.Endpoint, error) {
+			return bench.Endpoint{Node: node, Device: "mlx5_0", GIDIndex: 3}, nil
+		}}
+		out, err := l.Launch(t.Context(), c.group, c.program)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if c.lab.compiled != c.compiled || !strings.HasSuffix(strings.Join(out.Command, " "), c.command) {
+			t.Errorf("%s: compiled %d times, ran %q", name, c.lab.compiled, out.Command)
+		}
+		if err == nil && (string(out.Stdout) != "out\n" || out.MPI != "mpirun (Open MPI) 4.1.4" ||
+			out.RDMAPackets != 5*3*min(1, c.lab.rdma)) {
+			t.Errorf("%s: %+v", name, out)
+		}
+	}
+}
+
+func TestRunsOutsideOfNodes(t *testing.T) {
+	l := &Launcher{Lab: testLab(t), BareCPUs: 2}
+	l.Bare = func(context.Context, []string, []byte) (bench.Output, error) {
+		return bench.Output{Stdout: []byte("mpirun (Open MPI) 4.1.4\nmore\n")}, nil
+	}
+	out, err := l.Launch(t.Context(), bench.Group{Bare: true, Nodes: 2}, bench.Program{Names: []string{"lmp"},
+		Args: []string{"-log", "none"}})
+	if got := strings.Join(out.Command, " "); err != nil || !strings.Contains(got, "-np 4 ") ||
+		!strings.HasSuffix(got, " --oversubscribe lmp -log none") || out.MPI != "mpirun (Open MPI) 4.1.4" ||
+		out.Where != "4 ranks on this machine, outside of nodes" {
+		t.Errorf("%+v, %v", out, err)
+	}
+	lmp := bench.Program{Names: []string{"lmp"}}
+	if out, err = l.Launch(t.Context(), bench.Group{Bare: true, Nodes: 1}, lmp); err != nil ||
+		slices.Contains(out.Command, "--oversubscribe") {
+		t.Errorf("%+v, %v", out, err)
+	}
+	lmp.Source = "x"
+	if _, err := l.Launch(t.Context(), bench.Group{Bare: true}, lmp); err == nil ||
+		!strings.Contains(err.Error(), "only programs of packages run outside of nodes") {
+		t.Error(err)
+	}
+	l.Bare = func(context.Context, []string, []byte) (bench.Output, error) {
+		return bench.Output{}, errors.New("unshare: Operation not permitted")
+	}
+	if err := l.Ready(t.Context(), bench.Group{Bare: true}); err == nil || !strings.Contains(err.Error(), "unshare") {
+		t.Error(err)
+	}
+}
