@@ -17,10 +17,9 @@ import (
 
 	"github.com/rackless/rackless/connectx"
 	"github.com/rackless/rackless/emulate"
-	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/vm"
 )
 
 // rackless inspect, run inside, reads each built-in profile back. The machines boot the small image
@@ -29,17 +28,9 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	if _, version, err := vm.Find(); err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
-		}
-		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
-	}
+	m := kerneltest.Find(t)
+	m.Add(t, kerneltest.Self(t, "rackless"))
 	user, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	img, err := image.Node.Ensure(t.Context(), image.Options{Cache: user.Images(), Progress: func(string) {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +40,7 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	}
 	t.Cleanup(func() { nothingLeft(t, run) })
 	boot := emulate.Boot{
-		Kernel: img.KernelPath(), Initrd: withRackless(t, img.InitramfsPath()),
+		Kernel: m.Image.KernelPath(), Initrd: m.Initrd,
 		Append: "console=ttyS0 loglevel=3 intel_iommu=on iommu=pt panic=-1 no_timer_check cryptomgr.notests " +
 			"mitigations=off nokaslr",
 	}

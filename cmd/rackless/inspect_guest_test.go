@@ -1,38 +1,29 @@
 package main
 
 import (
-	"bufio"
-	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/kerneltest"
 	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/vm"
 )
 
 // hostArgs describe a machine that has what this one lacks: two packages and NUMA nodes, an IOMMU,
 // and a second root complex on node 1 with a switch, a NIC that has virtual functions, and a
 // screen.
-var hostArgs = strings.Fields(
-	`-machine q35,kernel-irqchip=split -accel tcg,thread=multi -cpu qemu64 -m 2048 -smp 8,sockets=2,cores=4,threads=1
+var hostArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 2048
+-smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1024M -object memory-backend-ram,id=m1,size=1024M
 -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
 -device intel-iommu -device pxb-pcie,id=pxb1,bus_nr=64,numa_node=1,bus=pcie.0
 -device pcie-root-port,id=rp1,bus=pxb1,chassis=2 -device x3130-upstream,id=up,bus=rp1
 -device xio3130-downstream,id=d1,bus=up,chassis=3 -device xio3130-downstream,id=d2,bus=up,chassis=4
--device igb,bus=d1 -device secondary-vga,bus=d2 -nodefaults -display none -no-reboot`)
+-device igb,bus=d1 -device secondary-vga,bus=d2`)
 
 // guestInit inspects the machine, and waits to be switched off: by itself it might be off before
 // the serial line has passed all on.
@@ -54,28 +45,10 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	program, version, err := vm.Find()
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
-		}
-		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
-	}
-	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-	defer cancel()
-	img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append(hostArgs, "-kernel", img.KernelPath(), "-initrd", withRackless(t, img.InitramfsPath()), "-serial",
-		"stdio",
-		"-append", "console=ttyS0 loglevel=3 rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3 panic=-1 "+
-			"cryptomgr.notests")
-	text := between(t, exec.CommandContext(ctx, program, args...), "BEGIN", "END")
+	m := kerneltest.Find(t)
+	// By the name of rackless this program is rackless: TestMain.
+	m.Add(t, kerneltest.Self(t, "rackless"), cpio.StaticFile("inspect", guestInit, 0o755))
+	text := m.Run(t, hostArgs, "rdinit=/inspect intel_iommu=on iommu=pt isolcpus=2-3")
 	var h topology.Host
 	if err := json.Unmarshal([]byte(text), &h); err != nil {
 		t.Fatalf("%v\n%s", err, text)
@@ -83,40 +56,6 @@ func TestInspectInAMachineOfKnownTopology(t *testing.T) {
 	if diff := cmp.Diff(knownTopology, describeKnown(&h)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-}
-
-// between starts a program, returns the lines that it prints between two others, and ends it.
-func between(t *testing.T, cmd *exec.Cmd, first, last string) string {
-	t.Helper()
-	var complaints, all, text strings.Builder
-	cmd.Stderr = &complaints
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait() // it was killed: how it ended says nothing
-	defer cmd.Process.Kill()
-	inside := false
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := strings.TrimRight(lines.Text(), "\r")
-		fmt.Fprintln(&all, line)
-		switch {
-		case strings.HasSuffix(line, first): // the firmware leaves escape sequences before it
-			inside = true
-		case line == last:
-			return text.String()
-		case inside:
-			fmt.Fprintln(&text, line)
-		}
-	}
-	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(),
-		all.String())
-	return ""
 }
 
 // knownTopology is what hostArgs and guestInit make.
@@ -174,42 +113,4 @@ func describeKnown(h *topology.Host) []string {
 		}
 	}
 	return out
-}
-
-// withRackless returns the image's initial file system with this program added: the kernel takes
-// several archives, one after the other.
-func withRackless(t *testing.T, initramfs string) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	program, err := os.ReadFile(self) // by the name of rackless it is rackless: TestMain
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "initrd")
-	out, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	in, err := os.Open(initramfs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	w := cpio.Newc.Writer(out)
-	if err := cpio.WriteRecords(w, []cpio.Record{
-		cpio.StaticFile("rackless", string(program), 0o755), cpio.StaticFile("inspect", guestInit, 0o755),
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if err := cpio.WriteTrailer(w); err != nil {
-		t.Fatal(err)
-	}
-	return path
 }

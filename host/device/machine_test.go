@@ -1,13 +1,9 @@
 package device
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"debug/elf"
 	"errors"
-	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -16,13 +12,11 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/u-root/u-root/pkg/cpio"
 
 	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/internal/kerneltest"
 )
 
 // insideEnv is set where this test binary runs in the machine that it has booted.
@@ -33,11 +27,9 @@ const partEnv = "RACKLESS_DEVICE_PART"
 
 // machineArgs describe a host: an IOMMU, two NICs with virtual functions, a screen that is not the
 // console and one that is, and a disk, each in a slot of its own. The NICs are on one wire, so that
-// their links are up. One thread runs both CPUs: with a thread each, QEMU 10 aborted
-// (iotlb_to_section) when a CPU was in a function's memory while another one moved it. The clock counts
-// instructions and jumps where both CPUs wait: drivers and resets wait for minutes in all.
-var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -accel tcg,thread=single -icount shift=3,sleep=off -cpu qemu64 -m 1024 -smp 2
--device intel-iommu,intremap=on -nodefaults -display none -no-reboot
+// their links are up.
+var machineArgs = strings.Fields(`-machine q35,kernel-irqchip=split -cpu qemu64 -m 1024 -smp 2
+-device intel-iommu,intremap=on
 -netdev hubport,id=n0,hubid=0 -netdev hubport,id=n1,hubid=0
 -device VGA,bus=pcie.0,addr=0x2
 -device pcie-root-port,id=rp0,chassis=1,slot=1,bus=pcie.0,addr=0x4 -device igb,bus=rp0,netdev=n0,mac=52:54:00:00:00:01
@@ -76,103 +68,27 @@ func TestInAMachineWithARealKernel(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	program, version, err := vm.Find()
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatalf("qemu-system-x86_64 %s: %v", version, err)
-		}
-		t.Skipf("qemu-system-x86_64 %s cannot be used: %v", version, err)
-	}
-	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
-	defer cancel()
-	img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	m := kerneltest.Find(t)
 	disk := filepath.Join(t.TempDir(), "disk")
 	// Without checksums of its own, ext4 does without a module for them.
-	if out, err := exec.CommandContext(ctx, "/sbin/mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^has_journal",
-		disk, "16M").CombinedOutput(); err != nil {
+	if out, err := exec.Command("/sbin/mke2fs", "-q", "-t", "ext4", "-O", "^metadata_csum,^has_journal", disk,
+		"16M").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	args := append(slices.Clone(machineArgs), "-drive", "file="+disk+",if=none,id=d0,format=raw",
-		"-kernel", img.KernelPath(), "-initrd", withTests(ctx, t, img), "-serial", "stdio",
-		"-append", "console=ttyS0 loglevel=3 rdinit=/device-init intel_iommu=on iommu=pt panic=-1 cryptomgr.notests "+
-			"mitigations=off")
-	text := between(t, exec.CommandContext(ctx, program, args...), "BEGIN", "END")
+	m.Add(t, insideFiles(t, m.Image)...)
+	text := m.Run(t, append(slices.Clone(machineArgs), "-drive", "file="+disk+",if=none,id=d0,format=raw"),
+		"rdinit=/device-init intel_iommu=on iommu=pt mitigations=off")
 	if !strings.Contains(text, "\nPASS\n") || strings.Contains(text, "FAIL") {
 		t.Error("a test in the machine failed")
 	}
 }
 
-// between starts a program, returns the lines that it prints between two others, and ends it.
-func between(t *testing.T, cmd *exec.Cmd, first, last string) string {
+// insideFiles are this test binary and the modules, for the machine's initial file system.
+func insideFiles(t *testing.T, img *image.Image) []cpio.Record {
 	t.Helper()
-	var complaints, all, text strings.Builder
-	cmd.Stderr = &complaints
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait() // it was killed: how it ended says nothing
-	defer cmd.Process.Kill()
-	inside := false
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<20)
-	for lines.Scan() {
-		line := strings.TrimRight(lines.Text(), "\r")
-		fmt.Fprintln(&all, line)
-		switch {
-		case strings.HasSuffix(line, first): // the firmware leaves escape sequences before it
-			inside = true
-		case line == last:
-			return text.String()
-		case inside:
-			t.Log(line)
-			fmt.Fprintln(&text, line)
-		}
-	}
-	t.Fatalf("%s ended before it printed %s: %v\n%s\n%s", cmd.Path, last, lines.Err(), complaints.String(),
-		all.String())
-	return ""
-}
-
-// withTests returns the image's initial file system with this test binary and the modules added:
-// the kernel takes several archives, one after the other.
-func withTests(ctx context.Context, t *testing.T, img *image.Image) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	binary, err := os.ReadFile(self)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "initrd")
-	out, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	in, err := os.Open(img.InitramfsPath())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	dir := modulesOf(ctx, t, img)
+	dir := modulesOf(t, img)
 	records := []cpio.Record{
-		cpio.StaticFile("device.test", string(binary), 0o755),
+		kerneltest.Self(t, "device.test"),
 		cpio.StaticFile("device-init", strings.NewReplacer("PART", os.Getenv(partEnv), "EVERY",
 			strconv.FormatBool(*everyPoint)).Replace(insideInit), 0o755),
 		cpio.Directory("lib/modules", 0o755), cpio.Directory("lib/modules/"+img.KernelVer, 0o755),
@@ -184,19 +100,12 @@ func withTests(ctx context.Context, t *testing.T, img *image.Image) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	records = append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/modules.builtin", string(builtin), 0o644))
-	if err := cpio.WriteRecords(cpio.Newc.Writer(out), records); err != nil {
-		t.Fatal(err)
-	}
-	if err := cpio.WriteTrailer(cpio.Newc.Writer(out)); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return append(records, cpio.StaticFile("lib/modules/"+img.KernelVer+"/modules.builtin", string(builtin), 0o644))
 }
 
 // modulesOf returns the directory with all modules of the image's kernel, from the very package
 // that the kernel is from.
-func modulesOf(ctx context.Context, t *testing.T, img *image.Image) string {
+func modulesOf(t *testing.T, img *image.Image) string {
 	t.Helper()
 	at := slices.IndexFunc(img.Packages, func(p string) bool { return strings.HasPrefix(p, "linux-image-") })
 	if at < 0 {
@@ -207,7 +116,7 @@ func modulesOf(ctx context.Context, t *testing.T, img *image.Image) string {
 		{"apt-get", "--quiet", "-o", "APT::Sandbox::User=", "download", img.Packages[at]},
 		{"sh", "-c", "dpkg-deb --fsys-tarfile linux-image-*.deb | tar -x --wildcards '*/lib/modules/*'"},
 	} {
-		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+		cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 		cmd.Dir = work
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", strings.Join(argv, " "), err, out)

@@ -1,12 +1,8 @@
 package tune
 
 import (
-	"bufio"
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,13 +12,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/u-root/u-root/pkg/cpio"
 
-	"github.com/rackless/rackless/image"
-	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/internal/kerneltest"
 )
 
 // inGuest is set for the process that systemd starts in the machine of TestOnARealKernelUnderSystemd.
@@ -46,10 +39,10 @@ func TestMain(m *testing.M) {
 // guestArgs describe the machine: two NUMA nodes of four CPUs and 1.5 GiB each, pages of 1 GiB, and
 // a NIC that has interrupts.
 var guestArgs = strings.Fields(
-	`-machine q35 -accel tcg,thread=single -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
+	`-machine q35 -cpu qemu64,+pdpe1gb -m 3072 -smp 8,sockets=2,cores=4,threads=1
 -object memory-backend-ram,id=m0,size=1536M -object memory-backend-ram,id=m1,size=1536M
 -numa node,nodeid=0,cpus=0-3,memdev=m0 -numa node,nodeid=1,cpus=4-7,memdev=m1 -numa dist,src=0,dst=1,val=21
--device virtio-rng-pci -device virtio-serial-pci -nodefaults -display none -no-reboot`)
+-device virtio-rng-pci -device virtio-serial-pci`)
 
 // guestPrograms are what the machine has beside the image: a systemd of this machine, with the
 // libraries that it needs. It is the real one that is told to limit slices.
@@ -80,33 +73,10 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
-	program, _, err := vm.Find()
-	for _, p := range guestPrograms {
-		if _, e := os.Stat(p); e != nil {
-			err = errors.Join(err, e)
-		}
-	}
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("no machine with systemd can be booted here: %v", err)
-	}
-	d, err := rack.DefaultDirs(os.Getenv, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	img, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: func(string) {}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	args := append(slices.Clone(guestArgs), "-kernel", img.KernelPath(), "-initrd",
-		guestInitramfs(t, img.InitramfsPath()), "-serial", "stdio",
-		"-append", "console=ttyS0 loglevel=3 rdinit=/usr/lib/systemd/systemd panic=-1 cryptomgr.notests "+
-			"systemd.show_status=0 systemd.unified_cgroup_hierarchy=1")
-	report, all := runGuest(t, exec.CommandContext(ctx, program, args...))
+	m := kerneltest.Find(t, guestPrograms...)
+	m.Add(t, guestRecords(t)...)
+	report := m.Run(t, guestArgs, "rdinit=/usr/lib/systemd/systemd systemd.show_status=0 "+
+		"systemd.unified_cgroup_hierarchy=1")
 	for line := range strings.Lines(report) {
 		if text, ok := strings.CutPrefix(line, "FAIL "); ok {
 			message, err := strconv.Unquote(strings.TrimSpace(text))
@@ -114,56 +84,16 @@ func TestOnARealKernelUnderSystemd(t *testing.T) {
 				message = text
 			}
 			t.Errorf("in the machine: %s", message)
-		} else {
-			t.Logf("in the machine: %s", strings.TrimSpace(line))
 		}
 	}
 	if !strings.Contains(report, "done") {
-		t.Errorf("it did not come to its end:\n%s", all)
+		t.Error("it did not come to its end")
 	}
 }
 
-// runGuest starts a machine, returns what it says between BEGIN and END and all that it says, and ends it.
-func runGuest(t *testing.T, cmd *exec.Cmd) (report, all string) {
+// guestRecords are the files of the machine beside those of the image.
+func guestRecords(t *testing.T) []cpio.Record {
 	t.Helper()
-	var complaints, text, inside strings.Builder
-	cmd.Stderr = &complaints
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer cmd.Wait() // it was killed: how it ended says nothing
-	defer cmd.Process.Kill()
-	began := false
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 1<<22)
-	for lines.Scan() {
-		line := strings.TrimRight(lines.Text(), "\r")
-		fmt.Fprintln(&text, line)
-		switch {
-		case strings.HasSuffix(line, "BEGIN"):
-			began = true
-		case line == "END":
-			return inside.String(), text.String()
-		case began:
-			fmt.Fprintln(&inside, line)
-		}
-	}
-	t.Fatalf("%s ended before its machine did: %v\n%s\n%s", cmd.Path, lines.Err(), complaints.String(), text.String())
-	return "", ""
-}
-
-// guestInitramfs returns the image's initial file system with more added: the kernel takes several
-// archives, one after the other.
-func guestInitramfs(t *testing.T, initramfs string) string {
-	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	files := map[string]cpio.Record{} // by path
 	add := func(name, from string) {
 		b, err := os.ReadFile(from)
@@ -172,12 +102,16 @@ func guestInitramfs(t *testing.T, initramfs string) string {
 		}
 		files[name] = cpio.StaticFile(name, string(b), 0o755)
 	}
-	add("tune.test", self)
+	files["tune.test"] = kerneltest.Self(t, "tune.test")
 	for _, p := range guestPrograms {
 		add(p[1:], p)
 		for _, lib := range libraries(t, p) {
 			add(lib[1:], lib)
 		}
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, lib := range libraries(t, self) { // where it was built with cgo
 		add(lib[1:], lib)
@@ -196,28 +130,7 @@ func guestInitramfs(t *testing.T, initramfs string) string {
 		slices.Reverse(above)
 		records = append(append(records, above...), files[name])
 	}
-	path := filepath.Join(t.TempDir(), "initrd")
-	out, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer out.Close()
-	in, err := os.Open(initramfs)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer in.Close()
-	if _, err := io.Copy(out, in); err != nil {
-		t.Fatal(err)
-	}
-	w := cpio.Newc.Writer(out)
-	if err := cpio.WriteRecords(w, records); err != nil {
-		t.Fatal(err)
-	}
-	if err := cpio.WriteTrailer(w); err != nil {
-		t.Fatal(err)
-	}
-	return path
+	return records
 }
 
 var libraryPath = regexp.MustCompile(`(?m)(?:=> |^\s*)(/\S+) \(0x`)

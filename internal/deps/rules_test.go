@@ -292,6 +292,8 @@ var rules = map[string]rule{
 	"internal/deps": {why: "it judges the others"},
 	"internal/hostfixture": {may: []string{"inspect/tree", "topology"},
 		why: "it writes files for tests as a kernel would; what they come to is their readers' business"},
+	"internal/kerneltest": {may: []string{"image", "rack", "vm"},
+		why: "a machine for tests of whoever needs a real kernel; what is tested in it is their business"},
 	"internal/lazyregexp": {why: "regular expressions, later"},
 	"internal/paste":      {why: "text in, text out; what it says is its reader's business", never: pure()},
 	"internal/planbench":  {any: true, never: map[string]string{"cmd/...": whyCmd}},
