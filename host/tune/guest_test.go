@@ -60,7 +60,8 @@ var guestFiles = map[string]string{
 	"etc/systemd/system/virtqemud.service": "[Unit]\nDefaultDependencies=no\n[Service]\nExecStart=/bin/busybox " +
 		"sleep 10000\n",
 	// A machine, as libvirt and systemd-machined place it.
-	"etc/systemd/system/guest.service": "[Unit]\nDefaultDependencies=no\n[Service]\nSlice=machine.slice\nExecStart=/bin/busybox sleep 10000\n",
+	"etc/systemd/system/guest.service": "[Unit]\nDefaultDependencies=no\n[Service]\nSlice=machine.slice\n" +
+		"ExecStart=/bin/busybox sleep 10000\n",
 	"etc/systemd/system/tune.service": "[Unit]\nDefaultDependencies=no\nAfter=irqbalance.service virtqemud.service " +
 		"guest.service\n[Service]\nType=oneshot\nTimeoutStartSec=infinity\n" +
 		"ExecStart=/tune.test\nEnvironment=" + inGuest +

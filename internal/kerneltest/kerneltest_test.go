@@ -22,7 +22,8 @@ func TestWhatTheProgramPrintedIsBetweenBeginAndEnd(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			text, all, ended := between(t, strings.NewReader(tt.console))
-			if text != tt.want || ended != tt.ended || !strings.HasPrefix(strings.ReplaceAll(tt.console, "\r", ""), all) {
+			read := strings.ReplaceAll(tt.console, "\r", "")
+			if text != tt.want || ended != tt.ended || !strings.HasPrefix(read, all) {
 				t.Errorf("got %q of %q, ended %v", text, all, ended)
 			}
 		})
