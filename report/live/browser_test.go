@@ -37,17 +37,20 @@ const probe = `(async () => {
     progress: document.querySelectorAll('progress').length,
     unscoped: document.querySelectorAll('th:not([scope])').length,
     uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
-    unnamed: [...document.querySelectorAll('nav, section, [role=region], progress')].filter(e => !e.getAttribute('aria-label') &&
+    unnamed: [...document.querySelectorAll('nav, section, [role=region], progress')].filter(e =>
+      !e.getAttribute('aria-label') &&
       !document.getElementById(e.getAttribute('aria-labelledby') ?? '')?.textContent).length,
     mains: document.querySelectorAll('main').length, headings: document.querySelectorAll('h1').length,
-    unreachable: [...document.querySelectorAll('.scroll')].filter(e => e.scrollWidth > e.clientWidth && e.tabIndex !== 0).length,
+    unreachable: [...document.querySelectorAll('.scroll')].filter(e =>
+      e.scrollWidth > e.clientWidth && e.tabIndex !== 0).length,
     background: getComputedStyle(document.body).backgroundColor,
     broken: [...document.querySelectorAll('[data-live] thead th')].filter(e => {
       const r = document.createRange();
       r.selectNodeContents(e);
       return r.getClientRects().length > e.textContent.trim().split(/[ ,]+/).length;
     }).map(e => e.textContent),
-    wide: [...document.querySelectorAll('body *')].filter(e => !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80)),
+    wide: [...document.querySelectorAll('body *')].filter(e =>
+      !e.closest('.scroll') && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 80)),
     sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     silence: document.getElementById('silence')?.textContent ?? '',
     address: location.href, links: [...document.links].map(a => a.getAttribute('href')),
@@ -183,8 +186,8 @@ func TestChromiumShowsMovingPages(t *testing.T) {
 			continue // what is in these has tests of its own
 		}
 		t.Run("study on "+s.Name, func(t *testing.T) {
-			if got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0, s)); !slices.Contains(got.Links,
-				"/") {
+			got := browse(t, b, base, "/studies/contention", "ui-study", s, wanted(0, s))
+			if !slices.Contains(got.Links, "/") {
 				t.Errorf("no way back: %q", got.Links)
 			}
 		})
@@ -232,13 +235,15 @@ func TestChromiumFollowsAStudyAndPauses(t *testing.T) {
     `+poke+`
     await new Promise(r => setTimeout(r, 100));
   }
-  return before + ', then ' + document.querySelector('.new')?.textContent + ', ' + document.querySelector('progress').value;
+  const after = document.querySelector('.new')?.textContent;
+  return before + ', then ' + after + ', ' + document.querySelector('progress').value;
 })()`)
 	if seen.Probe != "nothing, then Show 3 new runs, 13" || len(seen.Problems) > 0 {
 		t.Errorf("got %q, %q; want that three new runs are offered", seen.Probe, seen.Problems)
 	}
 	seen = b.OpenServed(t, base+"/?token="+token, "ui-paused", browsertest.Screens[2], `(async () => {
-  const wait = ms => new Promise(r => setTimeout(r, ms)), clock = document.getElementById('clock'), button = document.getElementById('pause');
+  const wait = ms => new Promise(r => setTimeout(r, ms));
+  const clock = document.getElementById('clock'), button = document.getElementById('pause');
   const until = async f => { for (let i = 0; i < 300 && !f(); i++) await wait(100); return f(); };
   const real = window.fetch;
   let asked = 0, open = 0;
@@ -263,7 +268,8 @@ func TestChromiumKeepsOpenWhatWasOpened(t *testing.T) {
 	f := movingFake(t)
 	f.labs[1].Reason = assertion
 	seen := b.OpenServed(t, serve(t, f)+"/?token="+token, "ui-opened", browsertest.Screens[0], `(async () => {
-  const details = document.querySelector('details'), clock = document.getElementById('clock'), first = clock.textContent;
+  const details = document.querySelector('details'), clock = document.getElementById('clock');
+  const first = clock.textContent;
   details.querySelector('summary').click();
   for (let i = 0; i < 300 && clock.textContent === first; i++) await new Promise(r => setTimeout(r, 100));
   return [details.isConnected, details.open, details.textContent.includes('kvm_buf_set_msrs')].join(' ');
