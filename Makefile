@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies test test-fast test-long test-faults test-release release install uninstall race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies test test-fast test-long test-faults test-judges test-release release install uninstall race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -94,6 +94,11 @@ test-fast: ## the tests that start no machine and no lab, in a few minutes
 test-long: ## the long form of tests that only compute: more simulated studies, and more plans held against other solvers
 	@hack/setup.sh test
 	$(GO) test -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
+
+test-judges: ## the files of rackless export held against the programs that read them: KubeVirt, Nova, Ansible, ReFrame; the first time it fetches 700 MB
+	hack/judges.sh
+	$(GO) test -count=1 ./render/export -judges
+	cd hack/judges && $(GO) vet . && $(GO) test -count=1 -timeout 30m .
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test

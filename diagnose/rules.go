@@ -148,3 +148,12 @@ func Host(h *topology.Host) []finding.Finding {
 	finding.Sort(out)
 	return out
 }
+
+// Tenant returns what is wrong with h because of one more tenant: what Host finds with it and not without. Findings of
+// several tenants are among them where it is one of those.
+func Tenant(h *topology.Host, t topology.Tenant) []finding.Finding {
+	with := *h
+	with.Tenants = append(slices.Clone(h.Tenants), t)
+	without := Host(h)
+	return slices.DeleteFunc(Host(&with), func(f finding.Finding) bool { return slices.Contains(without, f) })
+}

@@ -2,8 +2,11 @@ package inspect
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"io"
 	"math/bits"
+	"os"
 	"slices"
 	"strings"
 
@@ -11,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -82,6 +86,80 @@ func (r *reader) readDomain(uri, uuid, state string) {
 		t.UUID, t.State = uuid, state
 		r.h.Tenants = append(r.h.Tenants, *t)
 	}
+}
+
+// A Machine is a virtual machine with the text that describes it.
+type Machine struct {
+	File   string // where the text is from: a file, "standard input", or the domain
+	Text   string
+	Tenant topology.Tenant
+}
+
+// ReadMachine reads the virtual machine that a name stands for: a file with domain XML or a configuration of Proxmox VE,
+// "-" for standard input, or a domain of libvirt on a host: as it will be at its next start where host is "", which is
+// this machine, and as it was where host is a snapshot.
+func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Machine, error) {
+	file := name
+	var text []byte
+	var err error
+	switch _, statErr := os.Stat(name); {
+	case name == "-":
+		file = "standard input"
+		text, err = userfile.ReadFrom(stdin, file, userfile.Text)
+	case statErr == nil || strings.ContainsAny(name, "/."):
+		text, err = userfile.Read(name, userfile.Text)
+	default:
+		file = name + ".xml"
+		if text, err = domainText(ctx, name, host); err != nil {
+			err = fmt.Errorf("%s is no file here, and no domain of the host (%w): name a file with domain XML or qm config, "+
+				"or a domain that virsh list --all has", name, err)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return ParseMachine(ctx, string(text), file)
+}
+
+// domainText returns the description of a domain of this machine, or of a snapshot.
+func domainText(ctx context.Context, name, host string) ([]byte, error) {
+	if host == "" {
+		return runCommand(ctx, "virsh", "--connect", libvirtURI, "--readonly", "dumpxml", "--inactive", "--domain", name)
+	}
+	o, err := Open(host)
+	if err != nil {
+		return nil, err
+	}
+	defer o.Close()
+	if o.Source.Run == nil {
+		return nil, fmt.Errorf("%s has no output of virsh", host)
+	}
+	for _, s := range domainStates {
+		list, err := o.Source.Run(ctx, virshList(libvirtURI, s.option)...)
+		if err != nil {
+			return nil, fmt.Errorf("virsh list in %s: %w", host, err)
+		}
+		for uuid := range strings.FieldsSeq(string(list)) {
+			text, err := o.Source.Run(ctx, virshDumpXML(libvirtURI, uuid)...)
+			if t, _ := parseDomain(text); err == nil && t != nil && (t.Name == name || uuid == name) {
+				return text, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("%s has no domain of this name", host)
+}
+
+// ParseMachine reads the one virtual machine that a text describes.
+func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
+	h, err := ReadStream(ctx, strings.NewReader(text), file)
+	if err != nil {
+		return nil, err
+	}
+	if len(h.Tenants) != 1 {
+		return nil, fmt.Errorf("%s describes %d virtual machines: want one, as domain XML or qm config", file,
+			len(h.Tenants))
+	}
+	return &Machine{File: file, Text: text, Tenant: h.Tenants[0]}, nil
 }
 
 // uuidShape is the form of a UUID, so that one can be an argument of a command.

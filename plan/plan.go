@@ -155,6 +155,56 @@ type Advice struct {
 	Why  string `json:"why"`
 }
 
+// A Port is a network port of a lab node with the device that it is; Card is nil where the plan has none, and the port
+// is emulated.
+type Port struct {
+	lab.NIC
+	Card *NodeDevice
+}
+
+// Ports pairs the ports of a lab node with what they are: whole NICs first, then virtual functions, and what is left
+// over is emulated. Names and addresses of ports are counted in this order everywhere: another one would give a card
+// the address of its neighbour.
+func (n *Node) Ports() []Port {
+	ports := make([]Port, len(n.NICs))
+	next := 0
+	for i, nic := range n.NICs {
+		ports[i].NIC = nic
+	}
+	for _, kind := range []string{KindNIC, KindVF} {
+		for i := range n.Cards {
+			if n.Cards[i].Kind == kind && next < len(ports) {
+				ports[next].Card = &n.Cards[i]
+				next++
+			}
+		}
+	}
+	return ports
+}
+
+// Topology returns the sockets of the guest, the cores of each and the threads of each core. A cell that has virtual
+// CPUs is a socket, where all of them have as many: then caches, cores and NUMA nodes nest in the guest as on the host.
+// Sockets are all of one size, so unequal cells share one socket, as with sub-NUMA clustering; equal is false then.
+func (n *Node) Topology() (sockets, cores, threads int, equal bool) {
+	threads, equal = 1, true
+	if n.SMT {
+		threads = n.Threads
+	}
+	size := 0
+	for _, c := range n.Cells {
+		if c.VCPUs == 0 {
+			continue
+		}
+		sockets++
+		equal = equal && (size == 0 || size == c.VCPUs)
+		size = c.VCPUs
+	}
+	if !equal || sockets == 0 {
+		sockets = 1
+	}
+	return sockets, len(n.VCPUs) / (sockets * threads), threads, equal
+}
+
 // CPUs returns the host CPUs of the virtual CPUs. Numbers that no CPU has, in a plan from a file,
 // are left out.
 func (n *Node) CPUs() topology.CPUSet {

@@ -27,27 +27,30 @@ func All(in Input) ([]Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	planJSON, err := marshalPlan(in.Plan)
+	planFile, err := PlanFile(in.Plan)
 	if err != nil {
-		return nil, fmt.Errorf("render plan.json: %w", err)
+		return nil, err
 	}
 	all := []Artifact{
 		{Path: "README.md", Mode: 0o644, Data: v.readme()},
-		{Path: "plan.json", Mode: 0o644, Data: planJSON},
+		planFile,
 		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
 	}
 	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(), v.tuned(), domains, v.guests(),
 		v.switches()), nil
 }
 
-// marshalPlan writes the plan for people, too: indented, with < and > as they are.
-func marshalPlan(p *plan.Plan) ([]byte, error) {
+// PlanFile returns the plan itself as a file for people, too: indented, with < and > as they are. A directory with
+// it is known to be of a plan.
+func PlanFile(p *plan.Plan) (Artifact, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
-	err := e.Encode(p)
-	return b.Bytes(), err
+	if err := e.Encode(p); err != nil {
+		return Artifact{}, fmt.Errorf("render plan.json: %w", err)
+	}
+	return Artifact{Path: "plan.json", Mode: 0o644, Data: b.Bytes()}, nil
 }
 
 // A view is a plan as the artefacts of host, guests and network look at it. Domains have a model of their own, the
@@ -119,28 +122,17 @@ func newView(in Input) (*view, error) {
 	return v, nil
 }
 
-// portsOf pairs the ports of a lab node with what they are: whole NICs first, then virtual
-// functions, and what is left over is emulated. Names and addresses of ports are counted in this
-// order everywhere: another one here would give a card the address of its neighbour.
+// portsOf returns the ports of a lab node, with the addresses of the NICs that they are on.
 func portsOf(n *plan.Node) []port {
-	var cards []*plan.NodeDevice
-	for _, kind := range []string{plan.KindNIC, plan.KindVF} {
-		for i := range n.Cards {
-			if n.Cards[i].Kind == kind {
-				cards = append(cards, &n.Cards[i])
+	var ports []port
+	for _, p := range n.Ports() {
+		own := port{node: n.Name, nic: p.NIC, card: p.Card}
+		if p.Card != nil {
+			if a, err := topology.ParsePCIAddr(p.Card.ID); err == nil {
+				own.pf = &a
 			}
 		}
-	}
-	ports := make([]port, len(n.NICs))
-	for i, nic := range n.NICs {
-		ports[i] = port{node: n.Name, nic: nic}
-		if i >= len(cards) {
-			continue
-		}
-		ports[i].card = cards[i]
-		if a, err := topology.ParsePCIAddr(cards[i].ID); err == nil {
-			ports[i].pf = &a
-		}
+		ports = append(ports, own)
 	}
 	return ports
 }

@@ -56,7 +56,7 @@ func pinWhy(n *plan.Node, c *plan.Cell) string {
 	} else {
 		fmt.Fprintf(&b, "on the host's NUMA node %s", numbers(c.NUMANodes))
 	}
-	if topologyThreads(n) > 1 {
+	if _, _, threads, _ := n.Topology(); threads > 1 {
 		fmt.Fprintf(&b, "; every %d virtual CPUs are the threads of one core, in the guest as on the host", n.Threads)
 	}
 	return b.String()
@@ -65,37 +65,14 @@ func pinWhy(n *plan.Node, c *plan.Cell) string {
 // numbers prints a list of numbers as a CPU list: "0,2".
 func numbers(list []int) string { return topology.CPUs(list...).String() }
 
-// topologyThreads returns how many threads a core of the guest has.
-func topologyThreads(n *plan.Node) int {
-	if n.SMT {
-		return n.Threads
-	}
-	return 1
-}
-
-// cpuTopology makes a socket of each cell that has virtual CPUs, where all have as many: then
-// caches, cores and NUMA nodes nest in the guest as on the host. Sockets are all of one size, so
-// unequal cells share one socket, as with sub-NUMA clustering.
 func cpuTopology(n *plan.Node, why reasons) *libvirtxml.DomainCPUTopology {
-	sockets := 0
-	equal := true
-	size := 0
-	for _, c := range n.Cells {
-		if c.VCPUs == 0 {
-			continue
-		}
-		sockets++
-		equal = equal && (size == 0 || size == c.VCPUs)
-		size = c.VCPUs
-	}
-	t := &libvirtxml.DomainCPUTopology{Sockets: sockets, Threads: topologyThreads(n)}
-	if !equal {
-		t.Sockets = 1
+	t := &libvirtxml.DomainCPUTopology{}
+	equal := false
+	if t.Sockets, t.Cores, t.Threads, equal = n.Topology(); !equal {
 		why.add("cpu/topology", "one socket, because sockets are all of one size and the guest's NUMA nodes are not. "+
 			"Its kernel may say once at boot that siblings of a cache are on different nodes; it then goes by "+
 			"the nodes")
 	}
-	t.Cores = len(n.VCPUs) / (t.Sockets * t.Threads)
 	return t
 }
 

@@ -172,6 +172,16 @@ func (m *machine) deviceWhy(c *plan.NodeDevice, id string) string {
 	return b.String()
 }
 
+// Address returns the PCI address of a device of a plan: of a virtual function that does not exist yet, the one that it
+// will have. It fails where Domains does.
+func Address(in Input, id string) (topology.PCIAddr, error) {
+	m, err := newMachine(in)
+	if err != nil {
+		return topology.PCIAddr{}, err
+	}
+	return m.address(id)
+}
+
 // address returns the PCI address that a plan means by id: an address, or a virtual function that need not exist yet.
 func (m *machine) address(id string) (topology.PCIAddr, error) {
 	pf, index, ok := strings.Cut(id, "/vf")

@@ -26,12 +26,8 @@ func (v *view) guests() []Artifact {
 		all = append(all,
 			text(dir+"meta-data", v.header("For cloud-init (NoCloud). Another instance-id makes it run once more.")+
 				"instance-id: "+yamlQuote("rackless-"+v.plan.Lab+"-"+node)+"\nlocal-hostname: "+yamlQuote(node)+"\n"),
-			text(dir+"user-data", v.page("user-data", struct {
-				Node    string
-				Several bool
-			}{node, len(links) > 1})),
-			text(dir+"network-config", v.header("For cloud-init (NoCloud): network configuration, version 2.")+
-				v.netplan(links, management[i], "")),
+			text(dir+"user-data", v.userData(i, links)),
+			text(dir+"network-config", v.networkConfig(links, management[i])),
 			Artifact{Path: dir + "60-rackless.yaml", Mode: 0o600,
 				Data: []byte(v.header("For /etc/netplan of a node that is there already, without the management "+
 					"interface: then netplan try. "+
@@ -43,6 +39,41 @@ func (v *view) guests() []Artifact {
 		}
 	}
 	return all
+}
+
+// A Seed is what cloud-init reads in a lab node, whatever starts it.
+type Seed struct {
+	UserData, NetworkConfig string
+	// ManagementMAC is the address of the interface that NetworkConfig configures by DHCP; "" where it has none.
+	ManagementMAC string
+}
+
+// Seeds returns the seeds of the lab nodes in the order of the plan: those of [All], for systems that take them as
+// values.
+func Seeds(in Input) ([]Seed, error) {
+	v, err := newView(in)
+	if err != nil {
+		return nil, fmt.Errorf("render seeds: %w", err)
+	}
+	seeds := make([]Seed, len(v.plan.Nodes))
+	for i, mac := range v.managementMACs() {
+		links := v.links(i)
+		seeds[i] = Seed{UserData: v.userData(i, links), NetworkConfig: v.networkConfig(links, mac), ManagementMAC: mac}
+	}
+	return seeds, nil
+}
+
+// userData returns what cloud-init does in lab node i.
+func (v *view) userData(i int, links []link) string {
+	return v.page("user-data", struct {
+		Node    string
+		Several bool
+	}{v.plan.Nodes[i].Name, len(links) > 1})
+}
+
+// networkConfig returns what cloud-init configures of the network.
+func (v *view) networkConfig(links []link, management string) string {
+	return v.header("For cloud-init (NoCloud): network configuration, version 2.") + v.netplan(links, management, "")
 }
 
 // managementMACs returns the addresses of the management interfaces as the domains have them; ""

@@ -111,7 +111,7 @@ func TestHostileTextInYAMLAndJSON(t *testing.T) {
 				parseKeyfile(t, a.Data)
 			}
 		}
-		if data, err := marshalPlan(in.Plan); err != nil || !json.Valid(data) {
+		if f, err := PlanFile(in.Plan); err != nil || !json.Valid(f.Data) {
 			t.Errorf("plan.json of %q: %v", s, err)
 		}
 	}

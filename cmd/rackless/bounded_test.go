@@ -44,9 +44,15 @@ var readsFiles = map[string]string{
 	"bench":                     "bench /dev/zero",
 	"capture":                   "capture /dev/zero",
 	"capture --output":          onlyWritten,
+	"check --host":              "check vm.xml --host /dev/zero",
+	"check --snapshot":          "check vm.xml --snapshot /dev/zero",
 	"down":                      "down /dev/zero",
 	"emulate":                   "emulate /dev/zero",
 	"emulate cp":                "emulate cp /dev/zero try:/root",
+	"export":                    "export ansible /dev/zero",
+	"export --host":             "export nova lab.yaml --host /dev/zero",
+	"export --out":              "export incus placed.yaml --snapshot host.ttar --out written",
+	"export --snapshot":         "export nova lab.yaml --snapshot /dev/zero",
 	"fabric":                    "fabric /dev/zero",
 	"fabric set":                "fabric set /dev/zero --delay 1ms",
 	"image build --kernel":      "image build --kernel /dev/zero",
@@ -165,6 +171,7 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 		}
 	}
 	mustWrite(t, filepath.Join(dir, "measured", "report.json"), `{"lab": "pair"}`)
+	mustWrite(t, filepath.Join(dir, "vm.xml"), "<domain><name>vm</name><vcpu>1</vcpu></domain>")
 	mustWrite(t, filepath.Join(dir, "plan.json"), fmt.Sprintf(`{"schema": %q}`, plan.Schema))
 	return dir
 }

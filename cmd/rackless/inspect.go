@@ -90,6 +90,9 @@ With --diff two hosts are compared, each a FILE or a DIR: the order of devices, 
 nodes, MTU, firmware and other facts that both tell. Addresses and serial numbers are left out. With
 --fail-on, the exit status is 3 if they differ.
 
+-o nccl-env and -o ucx-env print the variables by which NCCL and UCX use the RDMA ports that are up,
+each with its reason, and which ports are nearest to each GPU.
+
 Tables fit the terminal, or COLUMNS where it is set, and say which columns they leave out. With
 --wide, in a file and in a pipe they have all of them.
 
@@ -99,6 +102,7 @@ that severity or a higher one.`,
   rackless inspect -o svg > host.svg
   rackless inspect -o json | jq '.gpus'
   rackless inspect --snapshot host.tar.zst -o matrix
+  rackless inspect -o nccl-env > nccl.env
   rackless inspect lspci.txt lscpu.txt topo.txt
   rackless inspect node1.tar.zst node2.tar.zst --diff`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -106,7 +110,7 @@ that severity or a higher one.`,
 		},
 	}
 	cli.EnumFlag(cmd, &o.form, "output", "o", "how to print a host",
-		formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML)
+		formTable, formatJSON, formatYAML, formMatrix, formSVG, formDOT, formHTML, hostview.NCCLEnv, hostview.UCXEnv)
 	cmd.Flags().StringArrayVar(&o.snapshots, "snapshot", nil,
 		"inspect the file or directory `PATH` (the same as an argument)")
 	cmd.Flags().StringVar(&o.root, "root", "", "inspect the machine whose root directory is `DIR`, without "+
@@ -136,7 +140,8 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	}
 	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
-	if many && (o.form == formSVG || o.form == formDOT || o.form == formHTML) {
+	one := []string{formSVG, formDOT, formHTML, hostview.NCCLEnv, hostview.UCXEnv}
+	if many && slices.Contains(one, o.form) {
 		return cli.Usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
 			len(jobs.All)))
 	}
@@ -269,6 +274,8 @@ func (a *app) writeHost(w io.Writer, doc *hostview.Document, o inspectOptions, m
 		return doc.WriteDOT(w)
 	case formHTML:
 		return doc.WritePage(w)
+	case hostview.NCCLEnv, hostview.UCXEnv:
+		return doc.WriteEnv(w, o.form)
 	default:
 		// A file and the next program of a pipe have no edge: nothing is left out for want of room.
 		width := a.width()

@@ -117,7 +117,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 // otherNames are what other tools call a command: ssh and docker, containerlab, kubectl, vagrant, hwloc.
 var otherNames = map[string][]string{
 	"cp":      {"copy", "scp"},
-	"doctor":  {"check", "preflight"},
+	"doctor":  {"preflight"},
 	"down":    {"delete", "destroy", "kill", "rm", "stop"},
 	"exec":    {"attach", "run", "sh", "shell", "ssh"},
 	"fabric":  {"link", "links", "network", "tc"},
@@ -199,12 +199,13 @@ width of all output.`,
 			root.AddCommand(c)
 		}
 	}
-	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a))
+	group("lab", newPlanCmd(a), newUpCmd(a), newDownCmd(a), newLsCmd(a), newLabCmd(a), newInitCmd(a),
+		newExportCmd(a))
 	group("node", newExecCmd(a), newMPIRunCmd(a), newSSHCmd(a), newCpCmd(a), newConsoleCmd(a),
 		newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
-	group("machine", newInspectCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),
+	group("machine", newInspectCmd(a), newCheckCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a), newExplainCmd(a),
 		newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
 	// Hidden, and so in no group.
 	root.AddCommand(newDaemonCmd(a))

@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -69,12 +70,13 @@ func (a *app) exactFor(cmd *cobra.Command) {
 	}
 	switch strings.TrimPrefix(cmd.CommandPath(), "rackless ") {
 	// Verbs whose result is a file or the output of another program, in whatever form.
-	case "capture", "lab defaults", "lab schema", "logs", "results raw", "snapshot":
+	case "capture", "export", "lab defaults", "lab schema", "logs", "results raw", "snapshot":
 		w.Exact()
 	}
 	for _, name := range []string{"output", "format"} {
 		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains([]string{formatJSON, formatYAML, formSVG, formDOT,
-			formHTML, formJUnit, "csv"}, f.Value.String()) {
+			formHTML, formJUnit, "csv", hostview.NCCLEnv,
+			hostview.UCXEnv}, f.Value.String()) {
 			w.Exact()
 		}
 	}

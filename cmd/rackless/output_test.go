@@ -23,6 +23,7 @@ import (
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/images"
+	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
@@ -45,6 +46,7 @@ func shapes() map[string]func() any {
 		"fabric-set":     func() any { return new(fabricview.Links) },
 		"baseline":       func() any { return new(baselineOutput) },
 		"results-check":  func() any { return new(appraise.Result) },
+		"check":          func() any { return new([]*mend.Verdict) },
 		"study-ls":       func() any { return new(document.List) },
 		"recommend":      func() any { return new(recommendview.Document) },
 		"image-ls":       func() any { return new(images.Listing) },

@@ -14,15 +14,12 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/fleet"
 	"github.com/rackless/rackless/plan/rivals"
 	"github.com/rackless/rackless/planner"
-	"github.com/rackless/rackless/render"
-	"github.com/rackless/rackless/render/directory"
 	"github.com/rackless/rackless/report/planview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
@@ -250,21 +247,16 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 	// Files first: a directory that cannot be written is an error before the plan is printed, and not
 	// below it.
 	if o.outDir != "" {
-		made := fmt.Sprintf("rackless %s: plan of lab %s (%s) for %s", version, r.Lab.Name, q.File, r.Plan.Host.Name)
-		files, err := host.Artifacts(render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host, Made: made})
+		in := inputOf(r, q.File)
+		files, err := host.Artifacts(in)
 		if err != nil {
 			return err
 		}
-		// The sums are how a later plan knows that nobody has edited the files that it is about to replace.
-		files = directory.WithSums(files, made)
-		if err := directory.Write(o.outDir, files); err != nil {
-			if _, refused := errors.AsType[*directory.RefusedError](err); refused {
-				return cli.Usage(fmt.Errorf("--out: %w", err))
-			}
+		said, err := writeFiles(o.outDir, files, in.Made)
+		if err != nil {
 			return err
 		}
-		// Deferred, so that it stands below the plan.
-		defer fmt.Fprintf(a.err, "%s in %s: begin with README.md\n", words.Count(len(files), "file"), o.outDir)
+		defer fmt.Fprint(a.err, said) // so that it stands below the plan
 	}
 	if show.ForPrograms(o.form) {
 		return show.Encode(a.out, o.form, planDocument{Plan: r.Plan, Compare: r.Others, WhatIf: r.WhatIf})

@@ -128,9 +128,15 @@ var rules = map[string]rule{
 	},
 	"render/slurm": {may: []string{"render", "topology"},
 		why: "files for Slurm follow from what a cluster is, whether a lab or real machines", never: pure()},
+	"render/export": {may: []string{"lab", "plan", "render", "topology"},
+		why: "files for other systems follow from a plan alone, and nothing here runs them", never: pure()},
 	"render/directory": {may: []string{"internal/atomicfile", "internal/userfile", "plan", "render"},
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
+	"mend": {
+		may: []string{"diagnose", "finding", "inspect", "internal/lazyregexp", "lab", "planner", "render", "render/export",
+			"topology"},
+		why: "a machine that exists is judged and described anew; who applies that is its callers' business"},
 	"host/change": {may: []string{"internal/atomicfile", "internal/trace"},
 		why: "how a change is made and taken back; what is changed is the business of the ops"},
 	"host": {any: true, never: map[string]string{"driver/...": whyHost, "libvirt": whyHost, "guest": whyHost,

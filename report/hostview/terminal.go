@@ -151,6 +151,14 @@ func severityStyle(s finding.Severity) (mark string, color text.Color) {
 	return "i", text.FgCyan
 }
 
+// WriteFindings writes findings alone, as WriteTable writes them, below a title.
+func WriteFindings(w io.Writer, title string, all []finding.Finding, o TableOptions) error {
+	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
+	t.Wrap("", "", title, text.Bold)
+	t.findings(all)
+	return t.Flush()
+}
+
 // findings prints the findings, the worst first. Of many that are alike only a few are printed whole; one line names
 // the subjects of the others.
 func (t *terminal) findings(all []finding.Finding) {

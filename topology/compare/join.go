@@ -83,6 +83,7 @@ func Join(parts []Part) *topology.Host {
 	j.cores()
 	j.nodes()
 	j.h.Complete()
+	j.iommu()
 	j.h.Provenance.Filled = j.h.Parts()
 	return j.h
 }
@@ -243,6 +244,24 @@ func (j *joiner) contradict(fact, value, source, other, by string) {
 		j.h.Contradictions = append(j.h.Contradictions, topology.Contradiction{Fact: fact, Value: value, Source: source,
 			Other: other, By: by})
 	}
+}
+
+// iommu settles the case that one tool says there is no IOMMU and another lists its groups. The kernel's groups count:
+// libvirt asks once when it starts, and in a container it sees none.
+func (j *joiner) iommu() {
+	on := j.h.IOMMU.Enabled
+	if on == nil || *on {
+		return
+	}
+	i := slices.IndexFunc(j.h.PCI, func(d topology.PCIDevice) bool { return d.IOMMUGroup != nil })
+	if i < 0 {
+		return
+	}
+	d := &j.h.PCI[i]
+	j.contradict("iommu.enabled", "true", fmt.Sprintf("%s: %s is in IOMMU group %d",
+		j.sourceOf("pci["+d.Address.String()+"].iommu_group"), d.Address, *d.IOMMUGroup), "false",
+		j.sourceOf("iommu.enabled"))
+	j.h.IOMMU.Enabled = new(true)
 }
 
 // sourceOf returns who told what is at a path. It is the source of the nearest part above, as what was taken as a whole

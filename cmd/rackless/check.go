@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/report/show"
+)
+
+// checkOptions are the flags of check.
+type checkOptions struct {
+	hostFlags
+	form, failOn string
+	diff         bool
+}
+
+// newCheckCmd makes rackless check.
+func newCheckCmd(a *app) *cobra.Command {
+	o := checkOptions{form: formatText, failOn: string(finding.Warning)}
+	cmd := &cobra.Command{
+		Use:   "check MACHINE...",
+		Short: "Say what is wrong with a virtual machine on a host, and print the diff that mends it",
+		Long: `Holds virtual machines that exist against a host: pins against the siblings of a core, threads of
+the emulator, NUMA nodes of memory, hugepages, the NUMA nodes and the PCI tree that the guest sees,
+and what other virtual machines of the host have. A MACHINE is a file with domain XML of libvirt or
+with a configuration of Proxmox VE ("qm config"), "-" for standard input, or the name of a domain on
+this machine or in the snapshot. The findings are those that inspect has of the tenants of a host;
+"rackless explain RL064" says more about one.
+
+What the description itself can mend comes as a diff of it: the emulator is moved first, then the
+memory, and only if that is not enough, the machine is planned anew on the host beside its other
+tenants. patch applies it. check changes nothing.
+
+With --host none there is no host: what is wrong in the description by itself.`,
+		Example: `  rackless check vm.xml
+  rackless check win10 -o json
+  virsh dumpxml --inactive win10 > win10.xml; rackless check win10.xml --diff | patch win10.xml
+  rackless check 100.conf --host host.tar.zst`,
+		Args: cli.RangeArgs(1, 1000, "a file with domain XML or qm config, or a domain of this machine"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot"); err != nil {
+				return err
+			}
+			if err := o.hostFlags.check(cmd); err != nil {
+				return err
+			}
+			return a.check(cmd.Context(), o, args)
+		},
+	}
+	outputFlag(cmd, &o.form)
+	o.add(cmd, "check against")
+	cmd.Flags().BoolVar(&o.diff, "diff", false, "print the diff alone")
+	cli.EnumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
+		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
+	return cmd
+}
+
+// noHost is the host of machines that are judged alone.
+const noHost = "none"
+
+// check judges each of the machines.
+func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
+	machines := make([]*inspect.Machine, len(names))
+	from := o.chosen() // of domains that are named
+	if from == planner.Local || from == noHost {
+		from = ""
+	}
+	for i, name := range names {
+		var err error
+		if machines[i], err = inspect.ReadMachine(ctx, name, from, a.in); err != nil {
+			return cli.Usage(err)
+		}
+	}
+	h, hostName := mend.Nowhere(), noHost
+	if o.chosen() != noHost {
+		var err error
+		if h, hostName, err = a.planHost(ctx, o.chosen()); err != nil {
+			return err
+		}
+	}
+	verdicts := []*mend.Verdict{}
+	fault := false
+	for _, m := range machines {
+		v, err := mend.Check(ctx, h, hostName, m)
+		if err != nil {
+			return err
+		}
+		verdicts = append(verdicts, v)
+		fault = fault || slices.ContainsFunc(v.Findings, func(f finding.Finding) bool {
+			return atLeast(f.Severity, o.failOn)
+		})
+	}
+	if err := a.printVerdicts(o, verdicts); err != nil {
+		return err
+	}
+	if fault {
+		return cli.Exit(exitFaults)
+	}
+	return nil
+}
+
+func (a *app) printVerdicts(o checkOptions, verdicts []*mend.Verdict) error {
+	if show.ForPrograms(o.form) {
+		return show.Encode(a.out, o.form, verdicts)
+	}
+	var b bytes.Buffer
+	for i, v := range verdicts {
+		if o.diff {
+			b.WriteString(v.Diff)
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		title := v.Machine
+		if v.Host != noHost {
+			title += " on " + v.Host
+		}
+		options := hostview.TableOptions{Width: a.width(), Color: a.color()}
+		if err := hostview.WriteFindings(&b, title, v.Findings, options); err != nil {
+			return err
+		}
+		if v.Diff != "" {
+			fmt.Fprintf(&b, "\nThis mends %s:\n\n%s", strings.Join(v.Mended, ", "), v.Diff)
+		}
+		if v.Unmended != "" {
+			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not mended: "+v.Unmended, a.width()))
+		}
+	}
+	_, err := a.out.Write(b.Bytes())
+	return err
+}

@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/render/directory"
+	"github.com/rackless/rackless/render/export"
+)
+
+// newExportCmd makes rackless export: one verb for all systems, with a row for each in package export.
+func newExportCmd(a *app) *cobra.Command {
+	var host hostFlags
+	var outDir string
+	var names, table []string
+	for _, f := range export.Formats() {
+		names = append(names, f.Name)
+		table = append(table, fmt.Sprintf("  %-9s  %s", f.Name, f.Files))
+	}
+	cmd := &cobra.Command{
+		Use:   "export FORMAT [LAB.yaml]",
+		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Incus, Ansible, ReFrame",
+		Long: `Plans the lab on a host, as plan does, and prints the files by which another system runs it there.
+Formats:
+
+` + strings.Join(table, "\n") + `
+
+Of ansible and reframe the lab file alone counts: no host is read. Each file says what the other
+system cannot be told. With --out the files are written into a directory, with the plan and with
+checksums; an earlier export there is replaced. docs/export.md says what has judged each format.`,
+		Example: `  rackless export kubevirt lab.yaml --out kubevirt/
+  rackless export nova examples/h20-vfs.yaml --host examples/hosts/h20.txt
+  rackless export ansible lab.yaml > inventory.yaml`,
+		Args: cli.RangeArgs(1, 2, "a format ("+cli.Alternatives(names)+") and one LAB.yaml"),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 {
+				return names, cobra.ShellCompDirectiveNoFileComp
+			}
+			return completeLabFiles(cmd, args[1:], word)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			format, ok := export.Find(args[0])
+			if !ok {
+				return cli.Usagef(cmd, "format %q: want %s", args[0], cli.Alternatives(names))
+			}
+			if err := cli.NotEmpty(cmd, "a file or directory", "host", "snapshot", "out"); err != nil {
+				return err
+			}
+			if err := host.check(cmd); err != nil {
+				return err
+			}
+			if format.Unplaced {
+				given := func(name string) bool { return cmd.Flags().Changed(name) }
+				if i := slices.IndexFunc([]string{"host", "snapshot", "out"}, given); i >= 0 {
+					return cli.Usagef(cmd, "%s is one file, of the lab alone: leave out --%s", format.Name,
+						[]string{"host", "snapshot", "out"}[i])
+				}
+			}
+			file, err := labFile(cmd, args[1:])
+			if err != nil {
+				return err
+			}
+			return a.export(cmd.Context(), format, file, host.chosen(), outDir)
+		},
+	}
+	host.add(cmd, "plan for")
+	cmd.Flags().StringVar(&outDir, "out", "", "write the files to `DIR`")
+	cli.Offer(cmd, "out", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return nil, cobra.ShellCompDirectiveFilterDirs
+	})
+	return cmd
+}
+
+// export prints or writes the files of one format.
+func (a *app) export(ctx context.Context, format export.Format, file, host, outDir string) error {
+	l, err := loadLab(file)
+	if err != nil {
+		return err
+	}
+	in := render.Input{Lab: l, Made: fmt.Sprintf("rackless %s: lab %s (%s)", version, l.Name, file)}
+	if !format.Unplaced {
+		if in, err = a.planned(ctx, l, file, host); err != nil {
+			return err
+		}
+	}
+	files, err := format.Render(in)
+	if err != nil {
+		return err
+	}
+	if outDir == "" {
+		_, err = a.out.Write(export.Stream(files))
+		return err
+	}
+	// The plan says what the files were made of, and tells a directory of an export from others.
+	made, err := render.PlanFile(in.Plan)
+	if err != nil {
+		return err
+	}
+	said, err := writeFiles(outDir, append(files, made), in.Made)
+	fmt.Fprint(a.err, said)
+	return err
+}
+
+// planned plans a lab on a host.
+func (a *app) planned(ctx context.Context, l *lab.Lab, file, host string) (render.Input, error) {
+	h, name, err := a.planHost(ctx, host)
+	if err != nil {
+		return render.Input{}, err
+	}
+	q, err := planner.New(name, file, l, "")
+	if err != nil {
+		return render.Input{}, cli.Usage(err)
+	}
+	r, err := q.Solve(ctx, h, l)
+	if err != nil {
+		return render.Input{}, a.refused(formatText, &q, err)
+	}
+	return inputOf(r, file), nil
+}
+
+// inputOf is what files are rendered from.
+func inputOf(r *planner.Planned, file string) render.Input {
+	return render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host,
+		Made: fmt.Sprintf("rackless %s: plan of lab %s (%s) for %s", version, r.Lab.Name, file, r.Plan.Host.Name)}
+}
+
+// writeFiles makes dir a directory of these files, with their sums, and returns what to say of that. The sums are how a
+// later plan knows that nobody has edited the files that it is about to replace.
+func writeFiles(dir string, files []render.Artifact, made string) (said string, err error) {
+	first := files[0].Path
+	files = directory.WithSums(files, made)
+	if err := directory.Write(dir, files); err != nil {
+		if _, refused := errors.AsType[*directory.RefusedError](err); refused {
+			return "", cli.Usage(fmt.Errorf("--out: %w", err))
+		}
+		return "", err
+	}
+	return fmt.Sprintf("%s in %s: begin with %s\n", words.Count(len(files), "file"), dir, first), nil
+}

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Installs what judges the formats of rackless export: the tools that read them, each in a Python environment of its own
+# in the cache, where the tests look. Nothing is installed on the machine. docs/export.md says what each one judges.
+#
+#   hack/judges.sh          all of them
+#   hack/judges.sh ansible  one
+set -euo pipefail
+
+cache=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/judges
+
+# install makes environment $1 with the packages that follow, unless it has them already.
+install() {
+	local name=$1
+	shift
+	if [ "$(cat "$cache/$name/packages" 2>/dev/null)" = "$*" ]; then return; fi
+	echo "installing $* in $cache/$name"
+	rm -rf "${cache:?}/$name"
+	python3 -m venv "$cache/$name"
+	"$cache/$name/bin/pip" install --quiet --disable-pip-version-check "$@"
+	echo "$*" >"$cache/$name/packages"
+}
+
+mkdir -p "$cache"
+[ $# -gt 0 ] || set -- ansible reframe nova
+for judge; do
+	case $judge in
+	ansible) install ansible 'ansible-core==2.19.14' ;;
+	reframe) install reframe 'ReFrame-HPC==4.10.4' ;;
+	nova) install nova 'nova==34.0.0' ;;
+	*)
+		echo "judges.sh: $judge: want ansible, reframe or nova" >&2
+		exit 2
+		;;
+	esac
+done

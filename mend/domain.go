@@ -1,0 +1,220 @@
+package mend
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"libvirt.org/go/libvirtxml"
+
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+)
+
+// domainXML is libvirt's description. Only the elements that change are written anew; everything else keeps its bytes,
+// comments and order, so that the diff is about what is wrong.
+type domainXML struct{}
+
+func parse(text string) (*libvirtxml.Domain, error) {
+	var d libvirtxml.Domain
+	if err := d.Unmarshal(text); err != nil {
+		return nil, fmt.Errorf("only a whole domain can be mended: %w", err)
+	}
+	if d.CPUTune == nil {
+		d.CPUTune = &libvirtxml.DomainCPUTune{}
+	}
+	return &d, nil
+}
+
+func (domainXML) emulator(text string, cpus topology.CPUSet) (string, error) {
+	d, err := parse(text)
+	if err != nil {
+		return "", err
+	}
+	d.CPUTune.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: cpus.String()}
+	for i := range d.CPUTune.IOThreadPin {
+		d.CPUTune.IOThreadPin[i].CPUSet = cpus.String()
+	}
+	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
+}
+
+func (domainXML) reorder(text string, cpus []int) (string, error) {
+	d, err := parse(text)
+	if err != nil {
+		return "", err
+	}
+	d.CPUTune.VCPUPin = nil
+	for v, cpu := range cpus {
+		d.CPUTune.VCPUPin = append(d.CPUTune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(v), CPUSet: fmt.Sprint(cpu)})
+	}
+	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
+}
+
+func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (string, error) {
+	d, err := parse(text)
+	if err != nil {
+		return "", err
+	}
+	pins := map[int]topology.CPUSet{}
+	var all topology.CPUSet
+	for _, p := range t.Pins {
+		pins[p.VCPU], all = p.CPUs, all.Union(p.CPUs)
+	}
+	nodes := nodesOf(h, all)
+	if nodes.IsEmpty() {
+		return "", errors.New("no virtual CPU is pinned to a NUMA node that the host is known to have")
+	}
+	tune := &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: nodes.String()}}
+	if d.CPU != nil && d.CPU.Numa != nil {
+		for i, c := range d.CPU.Numa.Cell {
+			own := nodes
+			if list, err := topology.ParseCPUSet(c.CPUs); err == nil && !list.IsEmpty() {
+				var cpus topology.CPUSet
+				for v := range list.All() {
+					cpus = cpus.Union(pins[v])
+				}
+				own = nodesOf(h, cpus)
+			}
+			tune.MemNodes = append(tune.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: uint(i), Mode: "strict",
+				Nodeset: own.String()})
+		}
+	}
+	return replace(text, &libvirtxml.Domain{NUMATune: tune}, "numatune")
+}
+
+func (domainXML) place(text string, p *placement) (string, error) {
+	d, err := parse(text)
+	if err != nil {
+		return "", err
+	}
+	files, err := render.Domains(p.input)
+	if err != nil {
+		return "", err
+	}
+	planned, err := parse(string(files[0].Data))
+	if err != nil {
+		return "", err
+	}
+	tune := planned.CPUTune
+	iothreads := tune.IOThreadPin
+	tune.IOThreadPin = nil
+	for i := range d.IOThreads {
+		for _, pin := range iothreads[:min(1, len(iothreads))] {
+			pin.IOThread = i + 1
+			tune.IOThreadPin = append(tune.IOThreadPin, pin)
+		}
+	}
+	if tune.EmulatorPin == nil {
+		tune.EmulatorPin = d.CPUTune.EmulatorPin
+	}
+	d.CPUTune.VCPUPin, d.CPUTune.EmulatorPin, d.CPUTune.IOThreadPin = tune.VCPUPin, tune.EmulatorPin, tune.IOThreadPin
+	vcpu := *planned.VCPU
+	if d.VCPU != nil {
+		vcpu.Current = d.VCPU.Current
+	}
+	if text, err = replace(text, &libvirtxml.Domain{VCPU: &vcpu}, "vcpu"); err != nil {
+		return "", err
+	}
+	if text, err = replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune"); err != nil {
+		return "", err
+	}
+	cpu := d.CPU
+	if cpu == nil {
+		cpu = &libvirtxml.DomainCPU{Mode: "host-passthrough"}
+	}
+	numa := planned.NUMATune
+	if p.cells {
+		cpu.Topology, cpu.Numa = planned.CPU.Topology, planned.CPU.Numa
+	} else if numa != nil && cpu.Numa != nil {
+		// One cell stays one, with its memory on all nodes of the plan.
+		for i := range cpu.Numa.Cell {
+			numa.MemNodes = append(numa.MemNodes, libvirtxml.DomainNUMATuneMemNode{CellID: uint(i), Mode: "strict",
+				Nodeset: numa.Memory.Nodeset})
+		}
+	}
+	if text, err = replace(text, &libvirtxml.Domain{NUMATune: numa}, "numatune"); err != nil {
+		return "", err
+	}
+	if !p.cells {
+		return text, nil
+	}
+	return replace(text, &libvirtxml.Domain{CPU: cpu}, "cpu")
+}
+
+// order is that of libvirt's documents, for elements that a domain does not have yet: a new one goes behind the last
+// that stands before it here.
+var order = []string{"name", "uuid", "title", "description", "metadata", "maxMemory", "memory", "currentMemory",
+	"memoryBacking", "vcpu", "vcpus", "iothreads", "iothreadids", "cputune", "numatune", "resource", "os", "features",
+	"cpu"}
+
+// replace puts an element of a domain, alone in d, in the place of that of the text.
+func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
+	data, err := render.XML(d)
+	if err != nil {
+		return "", err
+	}
+	fresh, err := children(string(data))
+	if err != nil {
+		return "", err
+	}
+	at, ok := fresh[name]
+	if !ok {
+		return text, nil // nothing to say: the text keeps what it has
+	}
+	element := strings.TrimSpace(string(data[at.from:at.to]))
+	have, err := children(text)
+	if err != nil {
+		return "", err
+	}
+	if old, ok := have[name]; ok {
+		return text[:old.from] + element + text[old.to:], nil
+	}
+	behind := -1
+	for _, before := range order {
+		if before == name {
+			break
+		}
+		if e, ok := have[before]; ok {
+			behind = max(behind, e.to)
+		}
+	}
+	if behind < 0 {
+		return "", errors.New("no element of the domain stands before <" + name + ">: is it a domain?")
+	}
+	return text[:behind] + "\n  " + element + text[behind:], nil
+}
+
+// A span is the bytes of an element.
+type span struct{ from, to int }
+
+// children returns where the elements right below the root are; of several of one name, the first.
+func children(text string) (map[string]span, error) {
+	found := map[string]span{}
+	d := xml.NewDecoder(strings.NewReader(text))
+	depth, begin, name := 0, 0, ""
+	for {
+		before := int(d.InputOffset())
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			if depth++; depth == 2 {
+				begin, name = before+bytes.IndexByte([]byte(text[before:]), '<'), e.Name.Local
+			}
+		case xml.EndElement:
+			if depth--; depth == 1 {
+				if _, ok := found[name]; !ok {
+					found[name] = span{begin, int(d.InputOffset())}
+				}
+			}
+		}
+	}
+}

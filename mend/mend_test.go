@@ -1,0 +1,261 @@
+package mend_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/synthetic"
+	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/topology"
+)
+
+var update = flag.Bool("update", false, "write the golden files of this package anew")
+
+// domain is a domain by its elements.
+func domain(name string, vcpus, gib int, elements ...string) string {
+	return fmt.Sprintf("<domain type='kvm'>\n  <name>%s</name>\n  <memory unit='GiB'>%d</memory>\n  <vcpu>%d</vcpu>\n  %s\n"+
+		"</domain>\n", name, gib, vcpus, strings.Join(elements, "\n  "))
+}
+
+// pins is a <cputune> with a CPU for each virtual CPU, and what else stands in it.
+func pins(rest string, cpus ...int) string {
+	var b strings.Builder
+	b.WriteString("<cputune>\n")
+	for v, cpu := range cpus {
+		fmt.Fprintf(&b, "    <vcpupin vcpu='%d' cpuset='%d'/>\n", v, cpu)
+	}
+	if rest != "" {
+		b.WriteString("    " + rest + "\n")
+	}
+	return b.String() + "  </cputune>"
+}
+
+// twoNodes is a host of two sockets with eight cores of two threads: CPUs 0 and 1 are a core, 0 to 15 a node.
+const twoNodes = "pack:2 [numa(memory=64GiB)] core:8 pu:2"
+
+const (
+	emulator = "<emulatorpin cpuset='0-1'/>"
+	threads  = "<cpu mode='host-passthrough'><topology sockets='1' cores='2' threads='2'/></cpu>"
+	snapshot = "../diagnose/testdata/cases/"
+)
+
+// machines are virtual machines with the host that each is held against: a snapshot that has a domain of the name, a
+// machine in one line of text, or none. wrong are the checks that find something, and left those that no edit mends.
+var machines = []struct{ name, text, beside, host, wrong, left string }{
+	{name: "vm-a", host: snapshot + "siblings-torn.tar.gz", wrong: "RL066"},
+	{name: "gpu-vm", host: snapshot + "flat-guest.tar.gz", wrong: "RL037 RL067 RL077", left: "RL037 RL077"},
+	{name: "testdata/insights-rhel_7_4_xml.xml", host: twoNodes},
+	{name: "testdata/insights-xml_rhosp.xml", host: "numa:2 core:12 pu:1", wrong: "RL064"},
+	{name: "testdata/insights-xml_numa.xml", host: "numa:2 core:3 pu:1", wrong: "RL064"},
+	{name: "testdata/insights-xml_numa.xml", wrong: "RL064", left: "RL064"},
+
+	{name: "right", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 4, 5), threads)},
+	{name: "right, floating", host: twoNodes, text: domain("vm", 4, 4, threads)},
+	{name: "right, on both nodes with cells", host: twoNodes, text: domain("vm", 4, 4, pins("<emulatorpin cpuset='0,16'/>",
+		2, 3, 18, 19), "<numatune><memory mode='strict' nodeset='0-1'/></numatune>", "<cpu><numa><cell id='0' cpus='0-1' "+
+		"memory='2' unit='GiB'/><cell id='1' cpus='2-3' memory='2' unit='GiB'/></numa></cpu>")},
+	{name: "emulator not pinned", host: twoNodes, text: domain("vm", 4, 4, pins("", 2, 3, 4, 5), threads), wrong: "RL064"},
+	{name: "emulator on its own CPUs", host: twoNodes, text: domain("vm", 4, 4,
+		pins("<emulatorpin cpuset='2-5'/>", 2, 3, 4, 5), threads), wrong: "RL064"},
+	{name: "siblings torn", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 4, 3, 5), threads), wrong: "RL066"},
+	{name: "siblings torn, no whole cores", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 4, 6, 8), threads),
+		wrong: "RL066"},
+	{name: "pins on CPUs that are not there", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 30, 99)), wrong: "RL062"},
+	{name: "one virtual CPU without a pin", host: twoNodes, text: domain("vm", 3, 4, pins(emulator, 2, 3)), wrong: "RL063"},
+	{name: "memory on the other node", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 2, 3),
+		"<numatune><memory mode='strict' nodeset='1'/></numatune>"), wrong: "RL071"},
+	{name: "memory on a node that is not there", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 2, 3),
+		"<numatune><memory mode='strict' nodeset='3'/></numatune>"), wrong: "RL070 RL071"},
+	{name: "more memory than its node has", host: twoNodes, text: domain("vm", 2, 90, pins(emulator, 2, 3),
+		"<numatune><memory mode='strict' nodeset='0'/></numatune>"), wrong: "RL070"},
+	{name: "more memory than the host has", host: twoNodes, text: domain("vm", 2, 900, pins(emulator, 2, 3),
+		"<numatune><memory mode='strict' nodeset='0'/></numatune>"), wrong: "RL070", left: "RL070"},
+	{name: "on both nodes and sees one", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 18, 19), threads),
+		wrong: "RL067"},
+	{name: "on the CPUs of another", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 4, 5)),
+		beside: domain("other", 2, 4, pins(emulator, 4, 5)), wrong: "RL060"},
+	{name: "on the cores of another", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 4, 6)),
+		beside: domain("other", 2, 4, pins(emulator, 5, 7)), wrong: "RL065"},
+	{name: "what it was is no other", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 4, 5)),
+		beside: domain("vm", 2, 4, pins(emulator, 4, 5))},
+	{name: "Proxmox on both nodes with memory on one", host: twoNodes, text: "name: vm\ncores: 4\nmemory: 4096\n" +
+		"ostype: l26\nnuma: 1\naffinity: 2-5\nnuma0: cpus=0-3,hostnodes=5,memory=4096,policy=bind\n" +
+		"scsihw: virtio-scsi-single\n", wrong: "RL070"},
+}
+
+func hostOf(t testing.TB, name string) *topology.Host {
+	t.Helper()
+	if name == "" {
+		return mend.Nowhere()
+	}
+	if strings.Contains(name, ":") {
+		h, err := synthetic.Host(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h
+	}
+	h, err := inspect.ReadFile(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// read returns a machine of the table, and its host.
+func read(t *testing.T, name, text, beside, host string) (*inspect.Machine, *topology.Host) {
+	t.Helper()
+	h := hostOf(t, host)
+	if beside != "" {
+		other, err := inspect.ParseMachine(t.Context(), beside, "other.xml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.Tenants = append(h.Tenants, other.Tenant)
+	}
+	m, err := inspect.ParseMachine(t.Context(), text, "vm.xml")
+	if text == "" {
+		if strings.Contains(host, ":") {
+			host = ""
+		}
+		m, err = inspect.ReadMachine(t.Context(), name, host, nil)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m, h
+}
+
+func TestMachines(t *testing.T) {
+	t.Parallel()
+	for _, c := range machines {
+		title := strings.ReplaceAll(filepath.Base(c.name), " ", "-")
+		if c.host == "" {
+			title += "-alone"
+		}
+		t.Run(title, func(t *testing.T) {
+			t.Parallel()
+			m, h := read(t, c.name, c.text, c.beside, c.host)
+			v, err := mend.Check(t.Context(), h, "host", m)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := checks(v); got != c.wrong {
+				t.Errorf("finds %q, want %q: %+v", got, c.wrong, v.Findings)
+			}
+			var left []string
+			for _, id := range strings.Fields(c.wrong) {
+				if !slices.Contains(v.Mended, id) {
+					left = append(left, id)
+				}
+			}
+			if got := strings.Join(left, " "); got != c.left {
+				t.Errorf("leaves %q, want %q: %s", got, c.left, v.Unmended)
+			}
+			if v.Diff == "" {
+				return
+			}
+			golden(t, filepath.Join("testdata", title+".diff"), v.Diff)
+			// The diff applies, and what it makes has nothing of that wrong any more, and nothing else.
+			mended, err := inspect.ParseMachine(t.Context(), patched(t, m, v.Diff), m.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := mend.Check(t.Context(), h, "host", mended)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := checks(again); got != c.left {
+				t.Errorf("the mended machine has %q, want %q: %+v", got, c.left, again.Findings)
+			}
+		})
+	}
+}
+
+func checks(v *mend.Verdict) string {
+	var ids []string
+	for _, f := range v.Findings {
+		if !slices.Contains(ids, f.ID) {
+			ids = append(ids, f.ID)
+		}
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
+}
+
+// patched applies a diff with patch(1), as users do.
+func patched(t testing.TB, m *inspect.Machine, diff string) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "machine")
+	if err := os.WriteFile(file, []byte(m.Text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("patch", "--quiet", file)
+	cmd.Stdin = strings.NewReader(diff)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("patch: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; make it with: go test ./mend -update", err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s differs (-want +got); if it should: go test ./mend -update\n%s", path, diff)
+	}
+}
+
+// With -corpus, a directory, what is found of each domain in it is printed: for people who look for false alarms.
+var corpus = flag.String("corpus", "", "print what is found of each description in this `DIR`")
+
+func TestCorpus(t *testing.T) {
+	if *corpus == "" {
+		t.Skip("no -corpus")
+	}
+	files, err := filepath.Glob(filepath.Join(*corpus, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		m, err := inspect.ReadMachine(t.Context(), file, "", nil)
+		if err != nil {
+			fmt.Printf("%s: %v\n", filepath.Base(file), err)
+			continue
+		}
+		v, err := mend.Check(t.Context(), mend.Nowhere(), "none", m)
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		fmt.Printf("%s: %s\n", filepath.Base(file), checks(v))
+		for _, f := range v.Findings {
+			fmt.Printf("    %s %s: %s\n", f.ID, f.Severity, f.Evidence)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+package mend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+)
+
+// A placement is a plan of one machine, as a lab of one node.
+type placement struct {
+	input render.Input
+	cells bool // the guest gets the NUMA nodes of the plan
+}
+
+// nodeName is what the machine is called in its lab.
+const nodeName = "vm"
+
+// plan finds the best place for the machine on the host, with the devices that it has. Where they cannot be given away
+// the devices are the fault of other findings, and the machine is placed without them.
+func (j *job) plan(ctx context.Context, cells bool) (*placement, error) {
+	var first error
+	for _, devices := range []bool{true, false} {
+		file, err := j.lab(cells, devices)
+		if err != nil {
+			return nil, err
+		}
+		l, err := lab.Parse(j.machine.File, []byte(file))
+		if err != nil {
+			return nil, fmt.Errorf("%s is no machine that rackless can plan: %w", j.machine.Tenant.Name, err)
+		}
+		q, err := planner.New(j.hostName, j.machine.File, l, "")
+		if err != nil {
+			return nil, err
+		}
+		r, err := q.Solve(ctx, j.host, l)
+		if err == nil {
+			return &placement{input: render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host}, cells: r.Plan.Nodes[0].GuestNUMA}, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if !planner.DoesNotFit(err) {
+			break
+		}
+	}
+	return nil, fmt.Errorf("no other place for %s: %w", j.machine.Tenant.Name, first)
+}
+
+// lab writes the machine as a lab file.
+func (j *job) lab(cells, withDevices bool) (string, error) {
+	t := &j.machine.Tenant
+	if t.VCPUs == 0 || t.MemoryBytes == nil {
+		return "", errors.New("the description does not tell the number of virtual CPUs and the memory")
+	}
+	pages := "off"
+	if t.Hugepages != nil {
+		size := *t.Hugepages
+		if size == 0 && j.host.Memory.DefaultHuge != nil {
+			size = *j.host.Memory.DefaultHuge
+		}
+		pages = map[uint64]string{1 << 30: "1GiB", 2 << 20: "2MiB"}[size]
+		if pages == "" {
+			pages = "auto"
+		}
+	}
+	smt, numa := "off", "off"
+	if t.GuestThreads > 1 {
+		smt = "on"
+	}
+	if cells {
+		numa = "on"
+	}
+	node := []string{fmt.Sprintf("cpus: %d", t.VCPUs), fmt.Sprintf("memory: %dMiB", *t.MemoryBytes>>20), "smt: " + smt,
+		"guest_numa: " + numa}
+	asked := map[string][]string{"gpus": nil, "nics": nil, "vfs": nil}
+	for _, td := range t.Devices {
+		d := j.host.Device(td.PCI)
+		switch {
+		case d == nil || !withDevices:
+		case d.IsGPU():
+			asked["gpus"] = append(asked["gpus"], d.Address.String())
+		case d.IsNIC() && d.PF != nil:
+			asked["vfs"] = append(asked["vfs"], d.PF.String())
+		case d.IsNIC():
+			asked["nics"] = append(asked["nics"], d.Address.String())
+		}
+	}
+	for _, kind := range []string{"gpus", "nics", "vfs"} {
+		if list := asked[kind]; len(list) > 0 {
+			node = append(node, kind+`: ["`+strings.Join(list, `", "`)+`"]`)
+		}
+	}
+	if len(asked["nics"]) == 0 {
+		node = append(node, "nics: 0")
+	}
+	return fmt.Sprintf("name: check\nhugepages: %s\nnodes:\n  %s: {%s}\n", pages, nodeName, strings.Join(node, ", ")), nil
+}
+
+// nodesOf returns the NUMA nodes of the host that CPUs are on.
+func nodesOf(h *topology.Host, cpus topology.CPUSet) topology.CPUSet {
+	var nodes topology.CPUSet
+	for _, n := range h.NUMANodes {
+		if n.CPUs.Overlaps(cpus) {
+			nodes = nodes.Union(topology.CPUs(n.ID))
+		}
+	}
+	return nodes
+}

@@ -1,0 +1,66 @@
+package mend
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/topology"
+)
+
+// proxmox is a configuration of Proxmox VE: a line for each key.
+type proxmox struct{}
+
+// isProxmox tells the two descriptions apart: XML begins with an angle bracket.
+func isProxmox(text string) bool { return !strings.HasPrefix(strings.TrimSpace(text), "<") }
+
+func (proxmox) emulator(string, topology.CPUSet) (string, error) {
+	return "", errors.New("in Proxmox VE the affinity of a machine holds QEMU's own threads too")
+}
+
+func (proxmox) reorder(string, []int) (string, error) {
+	return "", errors.New("Proxmox VE has no pins of single virtual CPUs")
+}
+
+func (proxmox) memory(string, *topology.Tenant, *topology.Host) (string, error) {
+	return "", errors.New("the memory of a machine of Proxmox VE is bound with its CPUs, by numaN")
+}
+
+// placed matches the lines that say where a machine runs.
+var placed = lazyregexp.New(`^(affinity|numa\d*): `)
+
+func (proxmox) place(text string, p *placement) (string, error) {
+	files, err := export.Proxmox(p.input)
+	if err != nil {
+		return "", err
+	}
+	var fresh []string
+	for line := range strings.Lines(string(files[0].Data)) {
+		if placed.MatchString(line) {
+			fresh = append(fresh, line)
+		}
+	}
+	// Below the first section stand snapshots, which are what they were.
+	now, snapshots, cut := strings.Cut(text, "\n[")
+	if cut {
+		now, snapshots = now+"\n", "["+snapshots
+	}
+	var b strings.Builder
+	done := false
+	for line := range strings.Lines(now) {
+		if !placed.MatchString(line) {
+			b.WriteString(line)
+			continue
+		}
+		if !done { // where the first of them stood
+			b.WriteString(strings.Join(fresh, ""))
+		}
+		done = true
+	}
+	if !done {
+		fmt.Fprintf(&b, "%s", strings.Join(fresh, ""))
+	}
+	return b.String() + snapshots, nil
+}

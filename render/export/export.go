@@ -1,0 +1,284 @@
+// Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
+// OpenStack Nova, Proxmox VE, Incus, Ansible, ReFrame. Nothing here runs or writes anything, and the same input gives
+// the same bytes.
+//
+// What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each format.
+package export
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/topology"
+)
+
+// A Format is a system that labs are written for.
+type Format struct {
+	Name  string // as the command line takes it
+	Files string // what is written, for people
+	// Unplaced is set where the lab file says it all: the input has neither plan nor host.
+	Unplaced bool
+	Render   func(render.Input) ([]render.Artifact, error)
+}
+
+// Formats are all formats, in the order in which documents list them.
+func Formats() []Format {
+	return []Format{
+		{Name: "kubevirt", Files: "VirtualMachines, networks and node settings for KubeVirt", Render: KubeVirt},
+		{Name: "nova", Files: "nova.conf and a script of flavors, ports and servers for OpenStack", Render: Nova},
+		{Name: "proxmox", Files: "a configuration of each machine for Proxmox VE (untested)", Render: Proxmox},
+		{Name: "incus", Files: "a script and the configuration of each instance for Incus", Render: Incus},
+		{Name: "ansible", Files: "an inventory for Ansible", Unplaced: true, Render: Ansible},
+		{Name: "reframe", Files: "a site configuration for ReFrame", Unplaced: true, Render: ReFrame},
+	}
+}
+
+// Find returns the format of a name.
+func Find(name string) (Format, bool) {
+	for _, f := range Formats() {
+		if f.Name == name {
+			return f, true
+		}
+	}
+	return Format{}, false
+}
+
+// Stream returns the files one after another, each below a comment with its name: what is printed where no directory
+// is named. Files of YAML are still a stream of documents.
+func Stream(files []render.Artifact) []byte {
+	var b bytes.Buffer
+	for i, f := range files {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		if len(files) > 1 {
+			fmt.Fprintf(&b, "# ==> %s <==\n", f.Path)
+		}
+		b.Write(f.Data)
+	}
+	return b.Bytes()
+}
+
+// check refuses an input without a plan, and one of a host whose devices have no addresses.
+func check(in *render.Input) error {
+	if in.Plan == nil || in.Lab == nil {
+		return errors.New("no plan or no lab")
+	}
+	in.Host = cmp.Or(in.Host, &topology.Host{})
+	for i := range in.Plan.Nodes {
+		n := &in.Plan.Nodes[i]
+		if len(n.VCPUs) == 0 || n.Threads < 1 || len(n.Cells) == 0 {
+			return fmt.Errorf("node %q of the plan has no vcpus, threads or cells: the plan was edited; make it again", n.Name)
+		}
+		for _, c := range n.Cards {
+			if _, err := topology.ParsePCIAddr(c.ID); err != nil {
+				return fmt.Errorf("device %q of node %q has no PCI address: the host was read from what names devices only "+
+					"(%s); read the machine itself (rackless snapshot) and plan again", c.ID, n.Name,
+					cmp.Or(in.Plan.Host.Provenance.Kind, "a matrix"))
+			}
+		}
+	}
+	return nil
+}
+
+// A share is what a lab node has of one NUMA node of the host.
+type share struct {
+	node  int   // of the host
+	vcpus []int // ascending
+	bytes uint64
+}
+
+// shares returns what a lab node has of each NUMA node of the host, in the order of its virtual CPUs: for systems whose
+// guests have a NUMA node for each of the host's, whether the plan shows them or not.
+func shares(h *topology.Host, n *plan.Node) []share {
+	var all []share
+	at := func(node int) *share {
+		for i := range all {
+			if all[i].node == node {
+				return &all[i]
+			}
+		}
+		all = append(all, share{node: node})
+		return &all[len(all)-1]
+	}
+	for _, c := range n.Cells {
+		for v := c.FirstVCPU; v < c.FirstVCPU+c.VCPUs && v < len(n.VCPUs); v++ {
+			node := 0
+			if len(c.NUMANodes) > 0 {
+				node = c.NUMANodes[0]
+			}
+			if core := h.Core(n.VCPUs[v]); core != nil && core.NUMANode != nil {
+				node = *core.NUMANode
+			}
+			s := at(node)
+			s.vcpus = append(s.vcpus, v)
+		}
+	}
+	for _, m := range n.Memory {
+		at(m.NUMANode).bytes += m.Bytes
+	}
+	return all
+}
+
+// withCPUs returns the shares that have virtual CPUs. Memory of the others goes to the first of them, which the note
+// says; it is empty where there is none.
+func withCPUs(all []share) (kept []share, note string) {
+	for _, s := range all {
+		if len(s.vcpus) > 0 {
+			kept = append(kept, s)
+		}
+	}
+	for _, s := range all {
+		if len(s.vcpus) == 0 && len(kept) > 0 {
+			kept[0].bytes += s.bytes
+			note = "a NUMA node of memory alone cannot be said: its memory is on the first node here"
+		}
+	}
+	return kept, note
+}
+
+// pageBytes returns the size of a lab node's hugepages; 0 for none.
+func pageBytes(n *plan.Node) uint64 {
+	for _, m := range n.Memory {
+		if m.PageBytes > 0 {
+			return m.PageBytes
+		}
+	}
+	return 0
+}
+
+// ids are vendor and device of a PCI function as four digits each.
+type ids struct{ vendor, device string }
+
+// idsOf returns the numbers by which other systems pick a device. A host of a dump without them cannot be exported.
+func idsOf(h *topology.Host, id string) (ids, error) {
+	a, err := topology.ParsePCIAddr(id)
+	if err != nil {
+		return ids{}, err
+	}
+	d := h.Device(a)
+	if d == nil || d.Vendor == nil || d.Device == nil {
+		return ids{}, fmt.Errorf("the host's source does not tell vendor and device number of %s: take a snapshot of the "+
+			"machine (rackless snapshot) and plan again", id)
+	}
+	return ids{fmt.Sprintf("%04x", uint16(*d.Vendor)), fmt.Sprintf("%04x", uint16(*d.Device))}, nil
+}
+
+// whole returns the cards of a lab node that are given as a whole: GPUs and NICs, in the order of the plan.
+func whole(n *plan.Node) []plan.NodeDevice {
+	var cards []plan.NodeDevice
+	for _, c := range n.Cards {
+		if c.Kind != plan.KindVF {
+			cards = append(cards, c)
+		}
+	}
+	return cards
+}
+
+// near reports whether each device of a lab node is on a NUMA node of its CPUs, as far as the host tells.
+func near(h *topology.Host, n *plan.Node) bool {
+	cpus, _ := withCPUs(shares(h, n))
+	for _, c := range n.Cards {
+		found := c.NUMANode == nil
+		for _, s := range cpus {
+			found = found || s.node == *c.NUMANode
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}
+
+// dns returns a name as Kubernetes and Incus take it: lower case, digits and hyphens.
+func dns(s string) string { return strings.ToLower(strings.ReplaceAll(s, "_", "-")) }
+
+// unique refuses node names that other systems would take for one.
+func unique(nodes []string, name func(string) string) error {
+	first := map[string]string{}
+	for _, n := range nodes {
+		short := name(n)
+		if other, ok := first[short]; ok {
+			return fmt.Errorf("nodes %q and %q would both be named %q: rename one in the lab file", other, n, short)
+		}
+		first[short] = n
+	}
+	return nil
+}
+
+// planned are the names of the plan's nodes.
+func planned(in render.Input) []string {
+	var names []string
+	for _, n := range in.Plan.Nodes {
+		names = append(names, n.Name)
+	}
+	return names
+}
+
+// gib is the unit of memory that most systems take.
+const (
+	mib = 1 << 20
+	gib = 1 << 30
+)
+
+// kibi writes an amount of memory as Kubernetes and Incus take it: a whole number of the largest unit, with the suffix
+// of 1 GiB given.
+func kibi(n uint64, suffix string) string {
+	if n%gib == 0 {
+		return fmt.Sprintf("%dGi%s", n/gib, suffix)
+	}
+	return fmt.Sprintf("%dMi%s", n/mib, suffix)
+}
+
+// columns is where comments are wrapped.
+const columns = 100
+
+// comment returns text as lines that begin with "# ".
+func comment(text string) string {
+	var b strings.Builder
+	line := "#"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > columns {
+			b.WriteString(line + "\n")
+			line = "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+	return b.String()
+}
+
+// head is the comment at the top of each file: what made it, and what the file is.
+func head(in render.Input, what string) string {
+	return comment(cmp.Or(in.Made, "Made by rackless.")) + comment(what)
+}
+
+// document writes one document of YAML with a comment above it, and reasons beside lines: by path, as "$.spec.domain".
+func document(above string, v any, why map[string]string) ([]byte, error) {
+	comments := yaml.CommentMap{}
+	for path, reason := range why {
+		lines := strings.Split(strings.TrimSuffix(comment(reason), "\n"), "\n")
+		for i := range lines {
+			lines[i] = strings.TrimPrefix(lines[i], "#")
+		}
+		comments[path] = []*yaml.Comment{yaml.HeadComment(lines...)}
+	}
+	data, err := yaml.MarshalWithOptions(v, yaml.Indent(2), yaml.IndentSequence(false), yaml.UseLiteralStyleIfMultiline(true),
+		yaml.WithComment(comments))
+	if err != nil {
+		return nil, err
+	}
+	return append([]byte("---\n"+above), data...), nil
+}
+
+// text is an artefact that everybody may read.
+func text(path, data string) render.Artifact {
+	return render.Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
+}

@@ -1,0 +1,201 @@
+package export_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/topology"
+)
+
+var update = flag.Bool("update", false, "write the golden files of this package anew")
+
+const examples = "../../examples/"
+
+// cases are labs with the machines that they are planned on, and no host for those that the lab file alone describes.
+var cases = []struct{ name, lab, host string }{
+	{"epyc-pair", "epyc-pair.yaml", "epyc-7551p.ttar"},
+	{"r740-one", "r740-one.yaml", "r740.ttar"},
+	{"r740-eight", "r740-eight.yaml", "r740.ttar"},
+	{"pair", "pair.yaml", ""},
+	{"slurm", "../render/export/testdata/slurm.yaml", ""},
+}
+
+func input(t testing.TB, labFile, host string) render.Input {
+	t.Helper()
+	l, err := planner.ReadLab(examples + labFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := render.Input{Lab: l, Made: "rackless test: lab " + l.Name}
+	if host == "" {
+		return in
+	}
+	h, _, err := planner.ReadHost(t.Context(), examples+"hosts/"+host, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := planner.New(host, labFile, l, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := q.Solve(t.Context(), h, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in.Plan, in.Host = r.Plan, r.Host
+	return in
+}
+
+func TestFilesOfEachFormat(t *testing.T) {
+	t.Parallel()
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			in := input(t, c.lab, c.host)
+			for _, f := range export.Formats() {
+				if f.Unplaced != (c.host == "") {
+					continue
+				}
+				files, err := f.Render(in)
+				if err != nil {
+					t.Fatalf("%s: %v", f.Name, err)
+				}
+				again, err := f.Render(in)
+				if diff := cmp.Diff(files, again); diff != "" || err != nil {
+					t.Errorf("%s: not the same bytes again: %v\n%s", f.Name, err, diff)
+				}
+				dir := filepath.Join("testdata", c.name, f.Name)
+				if *update {
+					if err := os.RemoveAll(dir); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, file := range files {
+					golden(t, filepath.Join(dir, filepath.FromSlash(file.Path)), file.Data)
+				}
+			}
+		})
+	}
+}
+
+// golden compares got with a file, or writes it with -update.
+func golden(t *testing.T, path string, got []byte) {
+	t.Helper()
+	if *update {
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatalf("%v; make it with: go test ./render/export -update", err)
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s differs (-want +got); if it should: go test ./render/export -update\n%s", path, diff)
+	}
+}
+
+// A host that is known by a matrix of names has no devices that another system could be told.
+func TestAHostWithoutAddressesIsRefused(t *testing.T) {
+	t.Parallel()
+	in := input(t, "h20-two.yaml", "h20.txt")
+	for _, f := range export.Formats() {
+		if f.Unplaced {
+			continue
+		}
+		if _, err := f.Render(in); err == nil || !strings.Contains(err.Error(), "rackless snapshot") {
+			t.Errorf("%s: error %v does not say how to read the machine", f.Name, err)
+		}
+		if _, err := f.Render(render.Input{}); err == nil {
+			t.Errorf("%s: no error without a plan", f.Name)
+		}
+	}
+}
+
+// Two names that differ only in what other systems do not know would be one machine.
+func TestNamesThatBecomeOneAreRefused(t *testing.T) {
+	t.Parallel()
+	in := input(t, "epyc-pair.yaml", "epyc-7551p.ttar")
+	in.Plan.Nodes[0].Name, in.Plan.Nodes[1].Name = "vm_0", "vm-0"
+	for _, name := range []string{"kubevirt", "incus"} {
+		f, _ := export.Find(name)
+		if _, err := f.Render(in); err == nil || !strings.Contains(err.Error(), `would both be named "epyc-pair-vm-0"`) {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}
+
+// What is written for Proxmox VE is read back as the machine that was planned.
+func TestProxmoxIsReadBackAsPlanned(t *testing.T) {
+	t.Parallel()
+	for _, c := range cases[:3] {
+		in := input(t, c.lab, c.host)
+		files, err := export.Proxmox(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, file := range files {
+			h, err := inspect.ReadStream(t.Context(), bytes.NewReader(file.Data), file.Path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := &in.Plan.Nodes[i]
+			var nodes topology.CPUSet
+			for _, m := range n.Memory {
+				nodes = nodes.Union(topology.CPUs(m.NUMANode))
+			}
+			got := h.Tenants[0]
+			if got.VCPUs != len(n.VCPUs) || !got.Floating.Equal(n.CPUs()) || *got.MemoryBytes != n.MemoryBytes ||
+				!got.MemoryNodes.Equal(nodes) || got.MemoryMode != "strict" || len(got.Devices) != len(n.Cards) {
+				t.Errorf("%s %s is read back as %+v", c.name, n.Name, got)
+			}
+		}
+	}
+}
+
+// The stream of several files of YAML is one stream of documents.
+func TestStreamNamesItsFiles(t *testing.T) {
+	t.Parallel()
+	one := []render.Artifact{{Path: "a", Data: []byte("x\n")}}
+	if got := string(export.Stream(one)); got != "x\n" {
+		t.Errorf("one file is printed as %q", got)
+	}
+	two := append(one, render.Artifact{Path: "b", Data: []byte("---\ny: 1\n")})
+	if got, want := string(export.Stream(two)), "# ==> a <==\nx\n\n# ==> b <==\n---\ny: 1\n"; got != want {
+		t.Errorf("two files are printed as %q, want %q", got, want)
+	}
+}
+
+// Nodes with package sets are told to ReFrame and Ansible by what their image has.
+func TestPackageSets(t *testing.T) {
+	t.Parallel()
+	for image, want := range map[string]string{"builtin": "false false", "debian-12": "false false",
+		"debian-12+mpi": "true false", "debian-13+mpi+slurm": "true true", "./a+mpi": "false false"} {
+		n := lab.Node{Image: image}
+		if got := strings.TrimSpace(strings.Join([]string{word(n.Has("mpi")), word(n.Has("slurm"))}, " ")); got != want {
+			t.Errorf("image %s: %s, want %s", image, got, want)
+		}
+	}
+}
+
+func word(b bool) string {
+	if b {
+		return "true"
+	}
+	return "false"
+}

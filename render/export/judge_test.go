@@ -1,0 +1,229 @@
+package export_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/render/export"
+	"github.com/rackless/rackless/topology"
+)
+
+var judges = flag.Bool("judges", false, "fail where a judge is not installed, instead of leaving it out")
+
+// judge returns a program of an environment that hack/judges.sh installs.
+func judge(t *testing.T, environment, program string) string {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("-short")
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(cache, "rackless", "judges", environment, "bin", program)
+	if _, err := os.Stat(path); err != nil {
+		if *judges {
+			t.Fatalf("%v: install it with hack/judges.sh %s", err, environment)
+		}
+		t.Skipf("no %s: make test-judges installs it", environment)
+	}
+	return path
+}
+
+// ask runs a judge on files in a directory of their own, and returns its answer.
+func ask(t *testing.T, files []render.Artifact, argv ...string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	for _, f := range files {
+		path := filepath.Join(dir, filepath.FromSlash(f.Path))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, f.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out, complaint bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &complaint
+	cmd.Env = append(os.Environ(), "HOME="+dir, "USER=root", "RACKLESS_RUN=/run/labs", "PYTHONDONTWRITEBYTECODE=1")
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%s: %v\n%s%s", strings.Join(argv, " "), err, out.Bytes(), complaint.Bytes())
+	}
+	if said := complaint.String(); strings.Contains(strings.ToLower(said), "warn") {
+		t.Errorf("%s: %s", argv[0], said)
+	}
+	return out.Bytes()
+}
+
+func TestAnsibleReadsTheInventory(t *testing.T) {
+	t.Parallel()
+	inventory := judge(t, "ansible", "ansible-inventory")
+	for _, c := range cases {
+		if c.host != "" {
+			continue
+		}
+		in := input(t, c.lab, "")
+		files, err := export.Ansible(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var list struct {
+			Meta struct {
+				Hosts map[string]map[string]any `json:"hostvars"`
+			} `json:"_meta"`
+		}
+		out := ask(t, files, inventory, "-i", "inventory.yaml", "--list")
+		if err := json.Unmarshal(out, &list); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, n := range in.Lab.Nodes {
+			vars := list.Meta.Hosts[n.Name]
+			nics, _ := vars["lab_nics"].([]any)
+			if vars["ansible_host"] == nil || len(nics) != len(n.NICs) || vars["lab_mtu"] != float64(in.Lab.Fabric.MTU) {
+				t.Errorf("%s: %s is read as %v", c.name, n.Name, vars)
+			}
+		}
+		if len(list.Meta.Hosts) != len(in.Lab.Nodes) {
+			t.Errorf("%s: %d hosts, want %d", c.name, len(list.Meta.Hosts), len(in.Lab.Nodes))
+		}
+		if c.name != "slurm" {
+			continue
+		}
+		// The arguments of ssh are templates of Ansible, which it fills in itself.
+		said := string(ask(t, files, filepath.Join(filepath.Dir(inventory), "ansible"), "-i", "inventory.yaml", "login", "-c", "local",
+			"-m", "debug", "-a", `{"msg": "{{ ansible_ssh_common_args }} {{ ansible_ssh_private_key_file }}"}`))
+		for _, want := range []string{"ProxyCommand='rackless ssh --stdio cluster/%h'", "/run/labs/cluster/known_hosts",
+			"/run/labs/cluster/id_ed25519"} {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: no %s in %s", c.name, want, said)
+			}
+		}
+	}
+}
+
+// helloTest is a test of ReFrame that runs on any system.
+const helloTest = `import reframe as rfm
+import reframe.utility.sanity as sn
+
+@rfm.simple_test
+class Hello(rfm.RunOnlyRegressionTest):
+    valid_systems = ['*']
+    valid_prog_environs = ['*']
+    executable = 'echo hello'
+
+    @sanity_function
+    def said(self):
+        return sn.assert_found('hello', self.stdout)
+`
+
+func TestReFrameReadsTheSite(t *testing.T) {
+	t.Parallel()
+	reframe := judge(t, "reframe", "reframe")
+	for _, c := range cases {
+		if c.host != "" {
+			continue
+		}
+		in := input(t, c.lab, "")
+		files, err := export.ReFrame(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := ask(t, files, reframe, "-C", "reframe.json", "--system="+in.Lab.Name, "--show-config=systems")
+		for _, n := range in.Lab.Nodes {
+			if !bytes.Contains(out, []byte(`"`+n.Name+`"`)) {
+				t.Errorf("%s: ReFrame does not know node %s: %s", c.name, n.Name, out)
+			}
+		}
+		if c.name == "pair" { // whose partition is this machine: it runs there
+			files = append(files, render.Artifact{Path: "hello.py", Data: []byte(helloTest)})
+			out := ask(t, files, reframe, "-C", "reframe.json", "--system="+in.Lab.Name, "-c", "hello.py", "-r")
+			if !bytes.Contains(out, []byte("PASSED")) {
+				t.Errorf("the test did not pass: %s", out)
+			}
+		}
+	}
+}
+
+// computeHost is the host of a plan as Nova's own classes take it.
+type computeHost struct {
+	Cells []computeCell `json:"cells"`
+}
+
+type computeCell struct {
+	ID       int         `json:"id"`
+	CPUs     []int       `json:"cpus"`
+	Siblings [][]int     `json:"siblings"`
+	MiB      uint64      `json:"memory_mb"`
+	Pages    [][2]uint64 `json:"pages"` // KiB, count
+}
+
+func computeHostOf(h *topology.Host, p *plan.Plan) computeHost {
+	var c computeHost
+	for _, n := range h.NUMANodes {
+		cell := computeCell{ID: n.ID, MiB: *n.MemoryBytes >> 20, Siblings: [][]int{}, Pages: [][2]uint64{}}
+		for cpu := range n.CPUs.All() {
+			cell.CPUs = append(cell.CPUs, cpu)
+		}
+		for _, core := range h.Cores {
+			if core.CPUs.IsSubsetOf(n.CPUs) && core.CPUs.Len() > 1 {
+				var threads []int
+				for cpu := range core.CPUs.All() {
+					threads = append(threads, cpu)
+				}
+				cell.Siblings = append(cell.Siblings, threads)
+			}
+		}
+		for _, pages := range p.Hugepages {
+			if pages.NUMANode == n.ID {
+				cell.Pages = append(cell.Pages, [2]uint64{pages.PageBytes >> 10, uint64(pages.Count)})
+			}
+		}
+		c.Cells = append(c.Cells, cell)
+	}
+	return c
+}
+
+// Nova's own code reads what is written, and finds a place for all servers of the lab on the host of the plan.
+func TestNovaPlacesTheServers(t *testing.T) {
+	t.Parallel()
+	python := judge(t, "nova", "python")
+	script, err := filepath.Abs("testdata/judge-nova.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range cases[:3] {
+		in := input(t, c.lab, c.host)
+		files, err := export.Nova(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(computeHostOf(in.Host, in.Plan))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, render.Artifact{Path: "host.json", Data: data})
+		out := ask(t, files, python, script)
+		want := map[string]int{}
+		for _, n := range in.Plan.Nodes {
+			want[in.Plan.Lab+"-"+n.Name] = len(n.VCPUs)
+		}
+		got := map[string]int{}
+		if err := json.Unmarshal(out, &got); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: virtual CPUs that Nova pins, by server (-want +got):\n%s", c.name, diff)
+		}
+	}
+}

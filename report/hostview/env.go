@@ -1,0 +1,197 @@
+package hostview
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// Forms of a host that are environment variables, for a shell and for files of variables.
+const (
+	NCCLEnv = "nccl-env"
+	UCXEnv  = "ucx-env"
+)
+
+// An rdmaLink is an RDMA port that programs between nodes should use, or that they should not, and why.
+type rdmaLink struct {
+	nic  *topology.NIC
+	name string // mlx5_0
+	port *topology.RDMAPort
+	left string // why it is left out
+}
+
+// WriteEnv writes the variables by which NCCL or UCX use the RDMA devices of the host, each below the reason for its
+// value. What they choose well by themselves is a comment.
+func (d *Document) WriteEnv(w io.Writer, form string) error {
+	links := rdmaLinks(d.Host)
+	var b strings.Builder
+	say := func(format string, args ...any) { fmt.Fprintf(&b, "# "+format+"\n", args...) }
+	say("%s of %s, for a shell (set -a; . FILE) and for --env-file.", map[string]string{NCCLEnv: "NCCL's variables",
+		UCXEnv: "UCX's variables"}[form], cmp.Or(d.Provenance.Name, "this machine"))
+	var names []string
+	var used []rdmaLink
+	for _, x := range links {
+		if x.left != "" {
+			say("Not %s: %s.", x.device(), x.left)
+			continue
+		}
+		used = append(used, x)
+		names = append(names, x.device())
+	}
+	if len(used) == 0 {
+		say("No RDMA port is up: there is nothing to set.")
+		_, err := io.WriteString(w, b.String())
+		return err
+	}
+	nearest(d.Host, used, say)
+	if form == UCXEnv {
+		say("The ports that are up, so that UCX takes no other, such as Ethernet for management.")
+		fmt.Fprintf(&b, "UCX_NET_DEVICES=%s\n", strings.Join(names, ","))
+	} else {
+		say("The ports that are up. The first = asks for these names, and not for all that begin so.")
+		fmt.Fprintf(&b, "NCCL_IB_HCA==%s\n", strings.Join(names, ","))
+	}
+	gidIndex(&b, form, used, say)
+	if form == NCCLEnv {
+		bootstrap(&b, d.Host, used, say)
+		guestTree(d.Host, say)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func (x rdmaLink) device() string { return fmt.Sprintf("%s:%d", x.name, x.port.Number) }
+
+// roce reports whether the port is Ethernet, where a GID says which protocol and address packets have.
+func (x rdmaLink) roce() bool { return x.port.LinkLayer == "Ethernet" }
+
+// rdmaLinks returns the RDMA ports of a host in the order of its NICs.
+func rdmaLinks(h *topology.Host) []rdmaLink {
+	var all []rdmaLink
+	fastest := 0.0
+	routed := map[string]bool{}
+	for _, r := range h.Routes {
+		routed[r.Netdev] = true
+	}
+	for nic, dev := range h.RDMADevices() {
+		for i := range dev.Ports {
+			p := &dev.Ports[i]
+			x := rdmaLink{nic: nic, name: dev.Name, port: p}
+			switch {
+			case topology.IsSoftRDMA(dev.Name):
+				x.left = "it is computed by the kernel"
+			case p.State != "" && p.State != "ACTIVE":
+				x.left = "it is " + p.State
+			case p.RateGbps != nil:
+				fastest = max(fastest, *p.RateGbps)
+			}
+			all = append(all, x)
+		}
+	}
+	for i := range all {
+		x := &all[i]
+		if r := x.port.RateGbps; x.left == "" && r != nil && *r*2 <= fastest {
+			x.left = fmt.Sprintf("it has %g Gb/s, and others have %g", *r, fastest)
+			if slices.ContainsFunc(x.nic.Netdevs, func(n string) bool { return routed[n] }) {
+				x.left += "; the default route goes over it"
+			}
+		}
+	}
+	return all
+}
+
+// nearest says which ports are nearest to each GPU, which NCCL decides by itself and people pin processes by.
+func nearest(h *topology.Host, used []rdmaLink, say func(string, ...any)) {
+	tree := topology.NewTree(h)
+	for i := range h.GPUs {
+		g := &h.GPUs[i]
+		if g.Kind == topology.GPUDisplay {
+			continue
+		}
+		var best []string
+		var class topology.PathClass
+		for _, x := range used {
+			p := tree.Path(g.ID(), x.nic.ID())
+			switch {
+			case p.Class == topology.PathUnknown || len(best) > 0 && p.Class > class:
+				continue
+			case len(best) == 0 || p.Class < class:
+				best, class = nil, p.Class
+			}
+			best = append(best, x.device())
+		}
+		if len(best) > 0 {
+			say("Nearest to GPU %s: %s (%s).", g.ID(), strings.Join(best, ", "), class)
+		}
+	}
+}
+
+// gidIndex sets the GID of RoCE where one index is right on all ports, which both libraries take one of.
+func gidIndex(b *strings.Builder, form string, used []rdmaLink, say func(string, ...any)) {
+	name := map[string]string{NCCLEnv: "NCCL_IB_GID_INDEX", UCXEnv: "UCX_IB_GID_INDEX"}[form]
+	var found, missing []string
+	index, same, roce := -1, true, false
+	for _, x := range used {
+		if !x.roce() {
+			continue
+		}
+		roce = true
+		i := slices.IndexFunc(x.port.GIDs, func(g topology.GID) bool { return g.IsV2() && g.Addr().Is4() })
+		if i < 0 {
+			missing = append(missing, x.device())
+			continue
+		}
+		g := x.port.GIDs[i]
+		found = append(found, fmt.Sprintf("%s has %d (%s)", x.device(), g.Index, g.Addr()))
+		same = same && (index < 0 || index == g.Index)
+		index = g.Index
+	}
+	switch {
+	case !roce:
+		say("%s is for RoCE, and these ports are InfiniBand.", name)
+	case len(missing) > 0:
+		say("%s is not set: no RoCE v2 GID of an IPv4 address is known of %s. Give each port an address.", name,
+			strings.Join(missing, ", "))
+	case same:
+		say("The RoCE v2 GID of the port's IPv4 address: %s.", strings.Join(found, ", "))
+		fmt.Fprintf(b, "%s=%d\n", name, index)
+	default:
+		say("%s is not set, as one index is not right on all ports: %s.", name, strings.Join(found, ", "))
+		if form == NCCLEnv {
+			say("NCCL 2.21 and newer find the GID of each port by these.")
+			b.WriteString("NCCL_IB_ROCE_VERSION_NUM=2\nNCCL_IB_ADDR_FAMILY=AF_INET\n")
+		}
+	}
+}
+
+// bootstrap sets the network over which the ranks of NCCL find each other.
+func bootstrap(b *strings.Builder, h *topology.Host, used []rdmaLink, say func(string, ...any)) {
+	for _, r := range h.Routes {
+		say("Ranks find each other over the network of the default route; data goes over the ports above.")
+		fmt.Fprintf(b, "NCCL_SOCKET_IFNAME==%s\n", r.Netdev)
+		return
+	}
+	var devs []string
+	for _, x := range used {
+		devs = append(devs, x.nic.Netdevs...)
+	}
+	if len(devs) > 0 {
+		say("There is no default route: ranks find each other over the network devices of the ports above.")
+		fmt.Fprintf(b, "NCCL_SOCKET_IFNAME==%s\n", strings.Join(slices.Compact(devs), ","))
+	}
+}
+
+// guestTree says when NCCL cannot see how near GPUs and NICs are.
+func guestTree(h *topology.Host, say func(string, ...any)) {
+	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
+	if h.IsVirtual() && len(h.GPUs) > 0 && len(h.NICs) > 0 && !slices.ContainsFunc(h.PCI, isSwitch) {
+		say("NCCL_TOPO_FILE is worth having here: this is a virtual machine whose PCI tree has no switch, so that NCCL " +
+			"does not know which GPU and NIC are near. Make the file from the host's tree (NCCL_TOPO_DUMP_FILE there).")
+		return
+	}
+	say("NCCL_TOPO_FILE is not needed: the PCI tree shows how near GPUs and NICs are.")
+}
