@@ -30,12 +30,6 @@ const (
 // Full reports whether the node is a full one: a Debian system that rackless builds.
 func (n Node) Full() bool { return isFull(n.Image) }
 
-// Has reports whether the node is a full one with a package set.
-func (n Node) Has(set string) bool {
-	_, sets, _ := strings.Cut(n.Image, "+")
-	return n.Full() && slices.Contains(strings.Split(sets, "+"), set)
-}
-
 func isFull(image string) bool {
 	release, _, _ := strings.Cut(image, "+")
 	return slices.Contains(FullReleases(), release)

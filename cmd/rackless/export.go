@@ -29,7 +29,7 @@ func newExportCmd(a *app) *cobra.Command {
 	}
 	cmd := &cobra.Command{
 		Use:   "export FORMAT [LAB.yaml]",
-		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Incus, Ansible, ReFrame",
+		Short: "Write a lab for another system: KubeVirt, OpenStack, Proxmox VE, Incus, Slurm and more",
 		Long: `Plans the lab on a host, as plan does, and prints the files by which another system runs it there.
 Formats:
 

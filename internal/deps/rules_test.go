@@ -128,7 +128,7 @@ var rules = map[string]rule{
 	},
 	"render/slurm": {may: []string{"render", "topology"},
 		why: "files for Slurm follow from what a cluster is, whether a lab or real machines", never: pure()},
-	"render/export": {may: []string{"lab", "plan", "render", "topology"},
+	"render/export": {may: []string{"lab", "plan", "render", "render/slurm", "topology"},
 		why: "files for other systems follow from a plan alone, and nothing here runs them", never: pure()},
 	"render/directory": {may: []string{"internal/atomicfile", "internal/userfile", "plan", "render"},
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},

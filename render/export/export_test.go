@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/export"
@@ -179,23 +178,4 @@ func TestStreamNamesItsFiles(t *testing.T) {
 	if got, want := string(export.Stream(two)), "# ==> a <==\nx\n\n# ==> b <==\n---\ny: 1\n"; got != want {
 		t.Errorf("two files are printed as %q, want %q", got, want)
 	}
-}
-
-// Nodes with package sets are told to ReFrame and Ansible by what their image has.
-func TestPackageSets(t *testing.T) {
-	t.Parallel()
-	for image, want := range map[string]string{"builtin": "false false", "debian-12": "false false",
-		"debian-12+mpi": "true false", "debian-13+mpi+slurm": "true true", "./a+mpi": "false false"} {
-		n := lab.Node{Image: image}
-		if got := strings.TrimSpace(strings.Join([]string{word(n.Has("mpi")), word(n.Has("slurm"))}, " ")); got != want {
-			t.Errorf("image %s: %s, want %s", image, got, want)
-		}
-	}
-}
-
-func word(b bool) string {
-	if b {
-		return "true"
-	}
-	return "false"
 }

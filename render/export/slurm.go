@@ -1,0 +1,80 @@
+package export
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/render"
+	"github.com/rackless/rackless/render/slurm"
+	"github.com/rackless/rackless/topology"
+)
+
+// Slurm returns the configuration of a cluster of the plan's nodes, whose controller is the first of them unless the
+// lab file names one. The nodes are as the plan says that their guests will see themselves.
+func Slurm(in render.Input) ([]render.Artifact, error) {
+	if err := check(&in); err != nil {
+		return nil, fmt.Errorf("export slurm: %w", err)
+	}
+	c := slurm.Cluster{Name: in.Plan.Lab, Made: in.Made}
+	if in.Lab.Slurm != nil {
+		c.Controller = in.Lab.Slurm.Controller
+	}
+	for i := range in.Plan.Nodes {
+		n := &in.Plan.Nodes[i]
+		node, err := slurm.NodeOf(n.Name, guest(in.Host, n))
+		if err != nil {
+			return nil, fmt.Errorf("export slurm: %w", err)
+		}
+		c.Controller = cmp.Or(c.Controller, n.Name)
+		c.Nodes = append(c.Nodes, node)
+	}
+	return slurm.Files(c)
+}
+
+// guest returns a lab node as its own system will see it: cores, NUMA nodes, and the devices on them.
+func guest(h *topology.Host, n *plan.Node) *topology.Host {
+	g := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceSynthetic, Name: n.Name}}
+	// The kernel keeps some for itself, and a node with less than it says is drained.
+	g.Memory.TotalBytes = new(n.MemoryBytes / 16 * 15)
+	sockets, cores, threads, _ := n.Topology()
+	for core := range sockets * cores {
+		first := core * threads
+		c := topology.Core{ID: core, Package: new(core / cores), CPUs: topology.CPURange(first, first+threads-1)}
+		for _, cell := range n.Cells {
+			if n.GuestNUMA && first >= cell.FirstVCPU && first < cell.FirstVCPU+cell.VCPUs {
+				c.NUMANode = new(cell.Cell)
+			}
+		}
+		g.Cores = append(g.Cores, c)
+	}
+	for _, cell := range n.Cells {
+		if n.GuestNUMA && cell.VCPUs > 0 {
+			g.NUMANodes = append(g.NUMANodes, topology.NUMANode{ID: cell.Cell,
+				CPUs: topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)})
+		}
+	}
+	for _, c := range n.Cards {
+		a, _ := topology.ParsePCIAddr(c.ID) // check has seen to it that it is one
+		cell := c.Cell
+		if !n.GuestNUMA {
+			cell = nil
+		}
+		if c.Kind == plan.KindGPU {
+			card := topology.GPU{Address: &a, Kind: topology.GPUDiscrete, Model: c.Model, NUMANode: cell}
+			for i := range h.GPUs {
+				if h.GPUs[i].ID() == c.ID {
+					card.Vendor = h.GPUs[i].Vendor
+				}
+			}
+			g.GPUs = append(g.GPUs, card)
+			continue
+		}
+		nic := topology.NIC{Address: &a, Model: c.Model, NUMANode: cell}
+		if d := h.Device(a); d != nil && d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
+			nic.RDMA = []string{fmt.Sprintf("mlx5_%d", len(g.NICs))} // as its driver counts them
+		}
+		g.NICs = append(g.NICs, nic)
+	}
+	return g
+}
