@@ -95,9 +95,9 @@ type Machine struct {
 	Tenant topology.Tenant
 }
 
-// ReadMachine reads the virtual machine that a name stands for: a file with domain XML or a configuration of Proxmox VE,
-// "-" for standard input, or a domain of libvirt on a host: as it will be at its next start where host is "", which is
-// this machine, and as it was where host is a snapshot.
+// ReadMachine reads the virtual machine that a name stands for: a file with domain XML or a configuration of Proxmox
+// VE, "-" for standard input, or a domain of libvirt on a host: as it will be at its next start where host is "", which
+// is this machine, and as it was where host is a snapshot.
 func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Machine, error) {
 	file := name
 	var text []byte
@@ -111,8 +111,8 @@ func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Mach
 	default:
 		file = name + ".xml"
 		if text, err = domainText(ctx, name, host); err != nil {
-			err = fmt.Errorf("%s is no file here, and no domain of the host (%w): name a file with domain XML or qm config, "+
-				"or a domain that virsh list --all has", name, err)
+			err = fmt.Errorf("%s is no file here, and no domain of the host (%w): name a file with domain XML or qm "+
+				"config, or a domain that virsh list --all has", name, err)
 		}
 	}
 	if err != nil {
@@ -124,7 +124,8 @@ func ReadMachine(ctx context.Context, name, host string, stdin io.Reader) (*Mach
 // domainText returns the description of a domain of this machine, or of a snapshot.
 func domainText(ctx context.Context, name, host string) ([]byte, error) {
 	if host == "" {
-		return runCommand(ctx, "virsh", "--connect", libvirtURI, "--readonly", "dumpxml", "--inactive", "--domain", name)
+		return runCommand(ctx, "virsh", "--connect", libvirtURI, "--readonly", "dumpxml", "--inactive", "--domain",
+			name)
 	}
 	o, err := Open(host)
 	if err != nil {

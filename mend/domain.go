@@ -48,7 +48,8 @@ func (domainXML) reorder(text string, cpus []int) (string, error) {
 	}
 	d.CPUTune.VCPUPin = nil
 	for v, cpu := range cpus {
-		d.CPUTune.VCPUPin = append(d.CPUTune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(v), CPUSet: fmt.Sprint(cpu)})
+		d.CPUTune.VCPUPin = append(d.CPUTune.VCPUPin, libvirtxml.DomainCPUTuneVCPUPin{VCPU: uint(v),
+			CPUSet: fmt.Sprint(cpu)})
 	}
 	return replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune")
 }
@@ -67,7 +68,8 @@ func (domainXML) memory(text string, t *topology.Tenant, h *topology.Host) (stri
 	if nodes.IsEmpty() {
 		return "", errors.New("no virtual CPU is pinned to a NUMA node that the host is known to have")
 	}
-	tune := &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: nodes.String()}}
+	tune := &libvirtxml.DomainNUMATune{Memory: &libvirtxml.DomainNUMATuneMemory{Mode: "strict",
+		Nodeset: nodes.String()}}
 	if d.CPU != nil && d.CPU.Numa != nil {
 		for i, c := range d.CPU.Numa.Cell {
 			own := nodes

@@ -1,6 +1,7 @@
 // Package mend judges a virtual machine that exists on a host, and edits its description so that nothing is wrong with
-// where it runs: domain XML of libvirt, or a configuration of Proxmox VE. It changes the text alone, and as little of it
-// as it can: the thread of the emulator first, then where the memory is, and a whole new placement by the planner last.
+// where it runs: domain XML of libvirt, or a configuration of Proxmox VE. It changes the text alone, and as little of
+// it as it can: the thread of the emulator first, then where the memory is, and a whole new placement by the planner
+// last.
 package mend
 
 import (
@@ -22,8 +23,8 @@ type Verdict struct {
 	Machine  string            `json:"machine"`
 	Host     string            `json:"host"`
 	Findings []finding.Finding `json:"findings"`
-	// Diff changes the description so that the findings of Mended are gone, as diff -u prints it; empty where no edit of
-	// the description does that.
+	// Diff changes the description so that the findings of Mended are gone, as diff -u prints it; empty where no edit
+	// of the description does that.
 	Diff   string   `json:"diff,omitempty"`
 	Mended []string `json:"mended,omitempty"` // the checks, each once
 	// Unmended says why findings that a description can cause are still there.
@@ -32,11 +33,14 @@ type Verdict struct {
 
 // mendable are the checks of what a description says of CPUs, memory and cells. All others are about the host, or about
 // which devices the machine has.
-var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL070", "RL071", "RL072"}
+var mendable = []string{"RL060", "RL061", "RL062", "RL063", "RL064", "RL065", "RL066", "RL067", "RL070", "RL071",
+	"RL072"}
 
 // wrong returns the findings that an edit of the description could mend.
 func wrong(all []finding.Finding) []finding.Finding {
-	return slices.DeleteFunc(slices.Clone(all), func(f finding.Finding) bool { return !slices.Contains(mendable, f.ID) })
+	return slices.DeleteFunc(slices.Clone(all), func(f finding.Finding) bool {
+		return !slices.Contains(mendable, f.ID)
+	})
 }
 
 // A syntax reads a description and writes parts of it anew.
@@ -160,7 +164,8 @@ func (j *job) moveEmulator(context.Context) (string, error) {
 func (j *job) emulatorOf(text string) (string, error) {
 	cpus := housekeeping(j.host, &j.machine.Tenant)
 	if cpus.IsEmpty() {
-		return "", errors.New("no CPU of the host is left for the threads of the emulator: each is isolated or a tenant's")
+		return "", errors.New("no CPU of the host is left for the threads of the emulator: each is isolated or a " +
+			"tenant's")
 	}
 	return j.syntax.emulator(text, cpus)
 }

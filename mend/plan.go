@@ -40,7 +40,8 @@ func (j *job) plan(ctx context.Context, cells bool) (*placement, error) {
 		}
 		r, err := q.Solve(ctx, j.host, l)
 		if err == nil {
-			return &placement{input: render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host}, cells: r.Plan.Nodes[0].GuestNUMA}, nil
+			return &placement{input: render.Input{Plan: r.Plan, Lab: r.Lab, Host: r.Host},
+				cells: r.Plan.Nodes[0].GuestNUMA}, nil
 		}
 		if first == nil {
 			first = err
@@ -99,7 +100,8 @@ func (j *job) lab(cells, withDevices bool) (string, error) {
 	if len(asked["nics"]) == 0 {
 		node = append(node, "nics: 0")
 	}
-	return fmt.Sprintf("name: check\nhugepages: %s\nnodes:\n  %s: {%s}\n", pages, nodeName, strings.Join(node, ", ")), nil
+	return fmt.Sprintf("name: check\nhugepages: %s\nnodes:\n  %s: {%s}\n", pages, nodeName,
+		strings.Join(node, ", ")), nil
 }
 
 // nodesOf returns the NUMA nodes of the host that CPUs are on.

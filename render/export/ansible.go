@@ -37,7 +37,8 @@ func Ansible(in render.Input) ([]render.Artifact, error) {
 	if l == nil {
 		return nil, errors.New("export ansible: no lab")
 	}
-	g := inventory{Hosts: map[string]inventoryHost{}, Vars: map[string]any{"ansible_user": "root", "lab_mtu": l.Fabric.MTU}}
+	g := inventory{Hosts: map[string]inventoryHost{}, Vars: map[string]any{"ansible_user": "root",
+		"lab_mtu": l.Fabric.MTU}}
 	full := l.Driver != lab.DriverLibvirt
 	for _, n := range l.Nodes {
 		full = full && n.Full()
@@ -52,11 +53,11 @@ func Ansible(in render.Input) ([]render.Artifact, error) {
 		}
 		g.Hosts[n.Name] = h
 	}
-	about := "An inventory of the lab's nodes. They are reached by their first address on the fabric, from a machine that " +
-		"is on it; give ansible_host another value for a management network."
+	about := "An inventory of the lab's nodes. They are reached by their first address on the fabric, from a " +
+		"machine that is on it; give ansible_host another value for a management network."
 	if full {
-		about = "An inventory of the lab's nodes. They are reached through rackless ssh, without a network: on the machine " +
-			"and by the user that the lab runs on."
+		about = "An inventory of the lab's nodes. They are reached through rackless ssh, without a network: on the " +
+			"machine and by the user that the lab runs on."
 		dir := "{{ rackless_run }}/" + l.Name
 		g.Vars["rackless_run"] = runDir
 		g.Vars["ansible_ssh_private_key_file"] = dir + "/id_ed25519"

@@ -1,8 +1,9 @@
 // Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Incus, Slurm, Ansible, ReFrame. Nothing here runs or writes anything, and the same input gives
-// the same bytes.
+// OpenStack Nova, Proxmox VE, Incus, Slurm, Ansible, ReFrame. Nothing here runs or writes anything, and the same input
+// gives the same bytes.
 //
-// What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each format.
+// What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each
+// format.
 package export
 
 import (
@@ -76,12 +77,13 @@ func check(in *render.Input) error {
 	for i := range in.Plan.Nodes {
 		n := &in.Plan.Nodes[i]
 		if len(n.VCPUs) == 0 || n.Threads < 1 || len(n.Cells) == 0 {
-			return fmt.Errorf("node %q of the plan has no vcpus, threads or cells: the plan was edited; make it again", n.Name)
+			return fmt.Errorf("node %q of the plan has no vcpus, threads or cells: the plan was edited; make it "+
+				"again", n.Name)
 		}
 		for _, c := range n.Cards {
 			if _, err := topology.ParsePCIAddr(c.ID); err != nil {
-				return fmt.Errorf("device %q of node %q has no PCI address: the host was read from what names devices only "+
-					"(%s); read the machine itself (rackless snapshot) and plan again", c.ID, n.Name,
+				return fmt.Errorf("device %q of node %q has no PCI address: the host was read from what names "+
+					"devices only (%s); read the machine itself (rackless snapshot) and plan again", c.ID, n.Name,
 					cmp.Or(in.Plan.Host.Provenance.Kind, "a matrix"))
 			}
 		}
@@ -166,8 +168,8 @@ func idsOf(h *topology.Host, id string) (ids, error) {
 	}
 	d := h.Device(a)
 	if d == nil || d.Vendor == nil || d.Device == nil {
-		return ids{}, fmt.Errorf("the host's source does not tell vendor and device number of %s: take a snapshot of the "+
-			"machine (rackless snapshot) and plan again", id)
+		return ids{}, fmt.Errorf("the host's source does not tell vendor and device number of %s: take a snapshot "+
+			"of the machine (rackless snapshot) and plan again", id)
 	}
 	return ids{fmt.Sprintf("%04x", uint16(*d.Vendor)), fmt.Sprintf("%04x", uint16(*d.Device))}, nil
 }
@@ -271,7 +273,8 @@ func document(above string, v any, why map[string]string) ([]byte, error) {
 		}
 		comments[path] = []*yaml.Comment{yaml.HeadComment(lines...)}
 	}
-	data, err := yaml.MarshalWithOptions(v, yaml.Indent(2), yaml.IndentSequence(false), yaml.UseLiteralStyleIfMultiline(true),
+	data, err := yaml.MarshalWithOptions(v, yaml.Indent(2), yaml.IndentSequence(false),
+		yaml.UseLiteralStyleIfMultiline(true),
 		yaml.WithComment(comments))
 	if err != nil {
 		return nil, err

@@ -28,8 +28,8 @@ func Incus(in render.Input) ([]render.Artifact, error) {
 		return nil, err
 	}
 	var b strings.Builder
-	b.WriteString("#!/bin/sh\n" + head(in, "Makes the nodes of the lab as virtual machines of Incus; incus start NAME starts "+
-		"each.") + "set -eu\ncd \"$(dirname \"$0\")\"\n")
+	b.WriteString("#!/bin/sh\n" + head(in, "Makes the nodes of the lab as virtual machines of Incus; incus start "+
+		"NAME starts each.") + "set -eu\ncd \"$(dirname \"$0\")\"\n")
 	var files []render.Artifact
 	for i := range in.Plan.Nodes {
 		n := &in.Plan.Nodes[i]
@@ -39,9 +39,11 @@ func Incus(in render.Input) ([]render.Artifact, error) {
 		if err != nil {
 			return nil, fmt.Errorf("export incus: node %q: %w", n.Name, err)
 		}
-		data, err := document(head(in, fmt.Sprintf("Node %s. Not carried: which virtual CPU runs on which CPU of the list; "+
-			"where QEMU's own threads run; NUMA nodes of the guest, which are Incus's choice; the MAC address of a NIC that is "+
-			"given whole.", n.Name)), v, map[string]string{"$.config.'limits.cpu'": "CPUs of the host, not a number of CPUs"})
+		data, err := document(head(in, fmt.Sprintf("Node %s. Not carried: which virtual CPU runs on which CPU of "+
+			"the list; where QEMU's own threads run; NUMA nodes of the guest, which are Incus's choice; the MAC "+
+			"address of a NIC that is given "+
+			"whole.", n.Name)), v, map[string]string{"$.config.'limits.cpu'": "CPUs of the host, not a number of " +
+			"CPUs"})
 		if err != nil {
 			return nil, err
 		}

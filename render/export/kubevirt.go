@@ -142,22 +142,24 @@ func (k *kube) kubelet() ([]byte, error) {
 	why := map[string]string{
 		"$.reservedSystemCPUs": "what the plan leaves to the host" + map[bool]string{
 			true: ", less a core for each machine, on which QEMU's own threads run"}[k.isolated],
-		"$.reservedMemory": fmt.Sprintf("the sum of all nodes has to be systemReserved, kubeReserved and the %d MiB of "+
-			"evictionHard", evictionHard),
-		"$.topologyManagerPolicy": "each machine fits in one NUMA node of the host: CPUs, pages and devices have to be there",
+		"$.reservedMemory": fmt.Sprintf("the sum of all nodes has to be systemReserved, kubeReserved and the %d MiB "+
+			"of evictionHard", evictionHard),
+		"$.topologyManagerPolicy": "each machine fits in one NUMA node of the host: CPUs, pages and devices have to " +
+			"be there",
 	}
 	if spans {
 		c.TopologyManagerPolicy = "restricted"
-		why["$.topologyManagerPolicy"] = "machines span NUMA nodes: CPUs, pages and devices on as few as can be, or no start"
+		why["$.topologyManagerPolicy"] = "machines span NUMA nodes: CPUs, pages and devices on as few as can be, or " +
+			"no start"
 	}
 	if k.smt {
 		c.CPUManagerPolicyOptions = map[string]string{"full-pcpus-only": "true"}
 		why["$.cpuManagerPolicyOptions"] = "no two machines on the threads of one core"
 	}
-	return document(head(k.in, "For the kubelet of the host: merge it into the file of its --config, drain the host, remove "+
-		"/var/lib/kubelet/cpu_manager_state and memory_manager_state, and restart it. Kubernetes chooses the CPUs: of the "+
-		"plan's numbers only those of the host are here. Hugepages come from the kernel arguments of the plan (rackless "+
-		"plan --out)."), c, why)
+	return document(head(k.in, "For the kubelet of the host: merge it into the file of its --config, drain the "+
+		"host, remove /var/lib/kubelet/cpu_manager_state and memory_manager_state, and restart it. Kubernetes "+
+		"chooses the CPUs: of the plan's numbers only those of the host are here. Hugepages come from the kernel "+
+		"arguments of the plan (rackless plan --out)."), c, why)
 }
 
 // cluster returns what KubeVirt has to permit.
@@ -178,11 +180,13 @@ func (k *kube) cluster() ([]byte, error) {
 		}
 		c.Permitted.PCI = append(c.Permitted.PCI, pciHostDevice{Selector: k.selectors[name], Resource: name})
 	}
-	return document(head(k.in, "For the KubeVirt of the cluster: kubectl -n kubevirt patch kubevirt kubevirt --type=merge "+
-		"--patch-file kubevirt.yaml, with the feature gates and devices that it has already added to these lists. The devices "+
-		"have to be bound to vfio-pci on the host (rackless prepare, or the units of rackless plan --out)."), p,
-		map[string]string{"$.spec.configuration.developerConfiguration.featureGates": "CPUManager: hosts are labelled by " +
-			"whether they can pin. AlignCPUs: QEMU's threads get a whole core. HostDevices: PCI devices of the host"})
+	return document(head(k.in, "For the KubeVirt of the cluster: kubectl -n kubevirt patch kubevirt kubevirt "+
+		"--type=merge --patch-file kubevirt.yaml, with the feature gates and devices that it has already added to "+
+		"these lists. The devices have to be bound to vfio-pci on the host (rackless prepare, or the units of "+
+		"rackless plan --out)."), p,
+		map[string]string{"$.spec.configuration.developerConfiguration.featureGates": "CPUManager: hosts are " +
+			"labelled by whether they can pin. AlignCPUs: QEMU's threads get a whole core. HostDevices: PCI devices " +
+			"of the host"})
 }
 
 // networks returns, for each NIC with virtual functions in the plan, the policy that makes them and the network that
@@ -203,8 +207,8 @@ func (k *kube) networks() ([]byte, error) {
 		policy.Spec = sriovPolicySpec{ResourceName: k.resource(pf.PF), NumVFs: pf.Count, MTU: k.in.Lab.Fabric.MTU,
 			NodeSelector: k.selector(), DeviceType: "vfio-pci",
 			NICSelector: nicSelector{Vendor: id.vendor, RootDevices: []string{pf.PF}}}
-		doc, err := document(head(k.in, "For the SR-IOV network operator: the virtual functions of NIC "+pf.PF+", and the "+
-			"network of their ports. kubectl apply it."), policy, map[string]string{
+		doc, err := document(head(k.in, "For the SR-IOV network operator: the virtual functions of NIC "+pf.PF+", "+
+			"and the network of their ports. kubectl apply it."), policy, map[string]string{
 			"$.spec.deviceType": "the guest's own driver, with RDMA, and not the host's"})
 		if err != nil {
 			return nil, err
@@ -212,8 +216,8 @@ func (k *kube) networks() ([]byte, error) {
 		network := networkAttachment{meta: meta{APIVersion: "k8s.cni.cncf.io/v1", Kind: "NetworkAttachmentDefinition",
 			Metadata: &metadata{Name: name, Annotations: map[string]string{
 				"k8s.v1.cni.cncf.io/resourceName": sriovPrefix + k.resource(pf.PF)}}}}
-		network.Spec.Config = fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "type": "sriov", "spoofchk": "off", "trust": `+
-			`"on"}`, name)
+		network.Spec.Config = fmt.Sprintf(`{"cniVersion": "1.0.0", "name": %q, "type": "sriov", "spoofchk": "off", `+
+			`"trust": "on"}`, name)
 		second, err := document("", network, nil)
 		if err != nil {
 			return nil, err
@@ -237,10 +241,11 @@ func (k *kube) machines() ([]byte, error) {
 		n := &k.in.Plan.Nodes[i]
 		above := ""
 		if i == 0 {
-			above = head(k.in, fmt.Sprintf("The nodes of the lab. First kubectl label node HOST %s=%s, then kubectl apply this, "+
-				"then virtctl start each. Not carried: which CPUs and which of several equal devices a machine gets, which "+
-				"Kubernetes decides; the order and the PCI tree of devices in the guest; other functions of a card, such as the "+
-				"audio of a GPU, which stay bound to vfio-pci on the host.", nodeLabel, dns(k.in.Plan.Lab)))
+			above = head(k.in, fmt.Sprintf("The nodes of the lab. First kubectl label node HOST %s=%s, then kubectl "+
+				"apply this, then virtctl start each. Not carried: which CPUs and which of several equal devices a "+
+				"machine gets, which Kubernetes decides; the order and the PCI tree of devices in the guest; other "+
+				"functions of a card, such as the audio of a GPU, which stay bound to vfio-pci on the "+
+				"host.", nodeLabel, dns(k.in.Plan.Lab)))
 		}
 		secret := secret{meta: meta{APIVersion: "v1", Kind: "Secret", Metadata: &metadata{Name: k.name(n.Name)}},
 			Data: map[string]string{"userdata": seeds[i].UserData, "networkdata": seeds[i].NetworkConfig}}
@@ -272,8 +277,8 @@ func (k *kube) machine(n *plan.Node, management string) (virtualMachine, map[str
 		"$.spec.template.spec.nodeSelector":      "the host that the plan is for",
 		domain + ".cpu.dedicatedCpuPlacement":    "each virtual CPU has a CPU of its own",
 		domain + ".devices.autoattachMemBalloon": "pages that devices write to, and hugepages, cannot be given back",
-		domain + ".firmware": "UEFI, for GPUs with large memories; without secure boot, under which the kernel would " +
-			"refuse drivers that are built on the node",
+		domain + ".firmware": "UEFI, for GPUs with large memories; without secure boot, under which the kernel " +
+			"would refuse drivers that are built on the node",
 	}
 	d := &t.Spec.Domain
 	d.CPU.Sockets, d.CPU.Cores, d.CPU.Threads, _ = n.Topology()
@@ -307,7 +312,8 @@ func (k *kube) machine(n *plan.Node, management string) (virtualMachine, map[str
 		if p.Card == nil || p.Card.Kind != plan.KindVF {
 			continue
 		}
-		d.Devices.Interfaces = append(d.Devices.Interfaces, networkInterface{Name: p.Name, MAC: p.MAC, SRIOV: &struct{}{}})
+		d.Devices.Interfaces = append(d.Devices.Interfaces, networkInterface{Name: p.Name, MAC: p.MAC,
+			SRIOV: &struct{}{}})
 		t.Spec.Networks = append(t.Spec.Networks, network{Name: p.Name, Multus: &multus{k.network(p.Card.ID)}})
 	}
 	ref := localReference{k.name(n.Name)}

@@ -34,7 +34,8 @@ func Nova(in render.Input) ([]render.Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []render.Artifact{text("nova.conf", n.conf()), {Path: "openstack.sh", Mode: 0o755, Data: []byte(n.script())}}
+	files := []render.Artifact{text("nova.conf", n.conf()), {Path: "openstack.sh", Mode: 0o755,
+		Data: []byte(n.script())}}
 	for i, s := range seeds {
 		files = append(files, text("user-data/"+in.Plan.Nodes[i].Name, s.UserData))
 	}
@@ -61,7 +62,8 @@ func (n *nova) device(c *plan.NodeDevice) error {
 	}
 	name := c.Kind + "-" + id.vendor + "-" + id.device
 	n.aliases[c.ID] = name
-	line := fmt.Sprintf(`alias = {"vendor_id": %q, "product_id": %q, "device_type": %q, "name": %q}`, id.vendor, id.device,
+	line := fmt.Sprintf(`alias = {"vendor_id": %q, "product_id": %q, "device_type": %q, "name": %q}`, id.vendor,
+		id.device,
 		kind, name)
 	if !slices.Contains(n.lines, line) {
 		n.lines = append(n.lines, line)
@@ -73,9 +75,9 @@ func (n *nova) device(c *plan.NodeDevice) error {
 // conf returns the settings of the compute host. oslo.config reads no comment behind a value.
 func (n *nova) conf() string {
 	var b strings.Builder
-	b.WriteString(head(n.in, "Additions to nova.conf of the compute host. [pci] alias belongs into that of nova-api too. The "+
-		"devices have to be free of drivers of the host; hugepages come from the kernel arguments of the plan (rackless plan "+
-		"--out). Not carried: which CPUs of cpu_dedicated_set a server gets, which Nova decides."))
+	b.WriteString(head(n.in, "Additions to nova.conf of the compute host. [pci] alias belongs into that of nova-api "+
+		"too. The devices have to be free of drivers of the host; hugepages come from the kernel arguments of the "+
+		"plan (rackless plan --out). Not carried: which CPUs of cpu_dedicated_set a server gets, which Nova decides."))
 	held := ""
 	for _, p := range n.in.Plan.Hugepages {
 		if p.Held > 0 {
@@ -99,8 +101,8 @@ func (n *nova) conf() string {
 		}
 	}
 	fmt.Fprintf(&b, "[compute]\n%scpu_dedicated_set = %s\n%scpu_shared_set = %s\n\n",
-		comment("Cores of the lab's nodes."), cpus, comment("Cores that the plan leaves to the host: the emulator threads of "+
-			"servers run there."), n.in.Plan.Housekeeping.CPUs)
+		comment("Cores of the lab's nodes."), cpus, comment("Cores that the plan leaves to the host: the emulator "+
+			"threads of servers run there."), n.in.Plan.Housekeeping.CPUs)
 	b.WriteString("[libvirt]\nvirt_type = kvm\ncpu_mode = host-passthrough\n\n")
 	if len(n.specs)+len(n.in.Plan.VFs) > 0 {
 		b.WriteString("[pci]\n")
@@ -110,7 +112,8 @@ func (n *nova) conf() string {
 		for _, pf := range n.in.Plan.VFs {
 			if pf.Lab > 0 {
 				fmt.Fprintf(&b, "%sdevice_spec = {\"address\": %q, \"physical_network\": %q, \"trusted\": \"true\"}\n",
-					comment(fmt.Sprintf("The virtual functions of this NIC, of which the host makes %d.", pf.Count)), pf.PF,
+					comment(fmt.Sprintf("The virtual functions of this NIC, of which the host makes %d.",
+						pf.Count)), pf.PF,
 					physicalNetwork)
 			}
 		}
@@ -188,8 +191,9 @@ func imageProperties() []string {
 func (n *nova) script() string {
 	var b strings.Builder
 	lab := n.in.Plan.Lab
-	b.WriteString("#!/bin/sh\n" + head(n.in, "Makes flavors, ports and servers in an OpenStack cloud. IMAGE is an image with "+
-		"cloud-init, NETWORK a network for management, and the fabric a flat network of Neutron on the physical network "+
+	b.WriteString("#!/bin/sh\n" + head(n.in, "Makes flavors, ports and servers in an OpenStack cloud. IMAGE is an "+
+		"image with cloud-init, NETWORK a network for management, and the fabric a flat network of Neutron on the "+
+		"physical network "+
 		physicalNetwork+"."))
 	b.WriteString("set -eu\n: \"${IMAGE:?name an image}\" \"${NETWORK:?name a network for management}\"\n\n")
 	b.WriteString("openstack image set \"$IMAGE\"")
@@ -201,7 +205,8 @@ func (n *nova) script() string {
 	for i, f := range fabrics {
 		fmt.Fprintf(&b, "\nopenstack network create %s-%d --mtu %d \\\n    --provider-network-type flat "+
 			"--provider-physical-network %s\n", lab, i, n.in.Lab.Fabric.MTU, physicalNetwork)
-		fmt.Fprintf(&b, "openstack subnet create %s-%d --network %s-%d --subnet-range %s --gateway none --no-dhcp\n", lab, i,
+		fmt.Fprintf(&b, "openstack subnet create %s-%d --network %s-%d --subnet-range %s --gateway none "+
+			"--no-dhcp\n", lab, i,
 			lab, i, f)
 	}
 	flavors := map[string]string{} // name by what it is
@@ -224,15 +229,17 @@ func (n *nova) script() string {
 			}
 			b.WriteString("\n")
 		}
-		server := fmt.Sprintf("openstack server create %s-%s --flavor %s --image \"$IMAGE\" --network \"$NETWORK\"", lab,
+		server := fmt.Sprintf("openstack server create %s-%s --flavor %s --image \"$IMAGE\" --network \"$NETWORK\"",
+			lab,
 			node.Name, name)
 		for _, p := range node.Ports() {
 			if p.Card == nil || p.Card.Kind != plan.KindVF {
 				continue
 			}
 			port := fmt.Sprintf("%s-%s-%s", lab, node.Name, p.Name)
-			fmt.Fprintf(&b, "openstack port create %s --network %s-%d --vnic-type direct --disable-port-security \\\n    "+
-				"--mac-address %s --fixed-ip ip-address=%s\n", port, lab, slices.Index(fabrics, p.Addr.Masked().String()), p.MAC,
+			fmt.Fprintf(&b, "openstack port create %s --network %s-%d --vnic-type direct --disable-port-security "+
+				"\\\n    --mac-address %s --fixed-ip ip-address=%s\n", port, lab, slices.Index(fabrics,
+				p.Addr.Masked().String()), p.MAC,
 				p.Addr.Addr())
 			server += " --port " + port
 		}

@@ -34,10 +34,10 @@ func proxmox(in render.Input, n *plan.Node) (string, error) {
 	line := func(key, format string, args ...any) { fmt.Fprintf(&b, key+": "+format+"\n", args...) }
 	sockets, cores, threads, _ := n.Topology()
 	homes, note := withCPUs(shares(in.Host, n))
-	b.WriteString(head(in, fmt.Sprintf("Node %s. Untested: no Proxmox VE was at hand. For /etc/pve/qemu-server, with a free "+
-		"number as its name; then add a disk and a network (qm set). Not carried: which virtual CPU runs on which CPU, since "+
-		"affinity holds the whole process, QEMU's own threads too; threads of a core, which Proxmox VE does not show to a "+
-		"guest. %s", n.Name, note)))
+	b.WriteString(head(in, fmt.Sprintf("Node %s. Untested: no Proxmox VE was at hand. For /etc/pve/qemu-server, "+
+		"with a free number as its name; then add a disk and a network (qm set). Not carried: which virtual CPU "+
+		"runs on which CPU, since affinity holds the whole process, QEMU's own threads too; threads of a core, "+
+		"which Proxmox VE does not show to a guest. %s", n.Name, note)))
 	line("name", "%s", dns(in.Plan.Lab+"-"+n.Name))
 	line("machine", "q35")
 	line("bios", "ovmf")

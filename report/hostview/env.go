@@ -189,8 +189,9 @@ func bootstrap(b *strings.Builder, h *topology.Host, used []rdmaLink, say func(s
 func guestTree(h *topology.Host, say func(string, ...any)) {
 	isSwitch := func(d topology.PCIDevice) bool { return d.Bridge != nil && d.Bridge.Port == topology.PortSwitch }
 	if h.IsVirtual() && len(h.GPUs) > 0 && len(h.NICs) > 0 && !slices.ContainsFunc(h.PCI, isSwitch) {
-		say("NCCL_TOPO_FILE is worth having here: this is a virtual machine whose PCI tree has no switch, so that NCCL " +
-			"does not know which GPU and NIC are near. Make the file from the host's tree (NCCL_TOPO_DUMP_FILE there).")
+		say("NCCL_TOPO_FILE is worth having here: this is a virtual machine whose PCI tree has no switch, so that " +
+			"NCCL does not know which GPU and NIC are near. Make the file from the host's tree (NCCL_TOPO_DUMP_FILE " +
+			"there).")
 		return
 	}
 	say("NCCL_TOPO_FILE is not needed: the PCI tree shows how near GPUs and NICs are.")
