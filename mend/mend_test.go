@@ -22,7 +22,8 @@ var update = flag.Bool("update", false, "write the golden files of this package 
 
 // domain is a domain by its elements.
 func domain(name string, vcpus, gib int, elements ...string) string {
-	return fmt.Sprintf("<domain type='kvm'>\n  <name>%s</name>\n  <memory unit='GiB'>%d</memory>\n  <vcpu>%d</vcpu>\n  %s\n"+
+	return fmt.Sprintf("<domain type='kvm'>\n  <name>%s</name>\n  <memory unit='GiB'>%d</memory>\n  "+
+		"<vcpu>%d</vcpu>\n  %s\n"+
 		"</domain>\n", name, gib, vcpus, strings.Join(elements, "\n  "))
 }
 
@@ -60,17 +61,24 @@ var machines = []struct{ name, text, beside, host, wrong, left string }{
 
 	{name: "right", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 4, 5), threads)},
 	{name: "right, floating", host: twoNodes, text: domain("vm", 4, 4, threads)},
-	{name: "right, on both nodes with cells", host: twoNodes, text: domain("vm", 4, 4, pins("<emulatorpin cpuset='0,16'/>",
-		2, 3, 18, 19), "<numatune><memory mode='strict' nodeset='0-1'/></numatune>", "<cpu><numa><cell id='0' cpus='0-1' "+
+	{name: "right, on both nodes with cells", host: twoNodes, text: domain("vm", 4, 4, pins("<emulatorpin "+
+		"cpuset='0,16'/>",
+		2, 3, 18, 19), "<numatune><memory mode='strict' nodeset='0-1'/></numatune>", "<cpu><numa><cell id='0' "+
+		"cpus='0-1' "+
 		"memory='2' unit='GiB'/><cell id='1' cpus='2-3' memory='2' unit='GiB'/></numa></cpu>")},
-	{name: "emulator not pinned", host: twoNodes, text: domain("vm", 4, 4, pins("", 2, 3, 4, 5), threads), wrong: "RL064"},
+	{name: "emulator not pinned", host: twoNodes, text: domain("vm", 4, 4, pins("", 2, 3, 4, 5), threads),
+		wrong: "RL064"},
 	{name: "emulator on its own CPUs", host: twoNodes, text: domain("vm", 4, 4,
 		pins("<emulatorpin cpuset='2-5'/>", 2, 3, 4, 5), threads), wrong: "RL064"},
-	{name: "siblings torn", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 4, 3, 5), threads), wrong: "RL066"},
-	{name: "siblings torn, no whole cores", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 4, 6, 8), threads),
+	{name: "siblings torn", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 4, 3, 5), threads),
 		wrong: "RL066"},
-	{name: "pins on CPUs that are not there", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 30, 99)), wrong: "RL062"},
-	{name: "one virtual CPU without a pin", host: twoNodes, text: domain("vm", 3, 4, pins(emulator, 2, 3)), wrong: "RL063"},
+	{name: "siblings torn, no whole cores", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 4, 6, 8),
+		threads),
+		wrong: "RL066"},
+	{name: "pins on CPUs that are not there", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 30, 99)),
+		wrong: "RL062"},
+	{name: "one virtual CPU without a pin", host: twoNodes, text: domain("vm", 3, 4, pins(emulator, 2, 3)),
+		wrong: "RL063"},
 	{name: "memory on the other node", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 2, 3),
 		"<numatune><memory mode='strict' nodeset='1'/></numatune>"), wrong: "RL071"},
 	{name: "memory on a node that is not there", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 2, 3),
@@ -79,7 +87,8 @@ var machines = []struct{ name, text, beside, host, wrong, left string }{
 		"<numatune><memory mode='strict' nodeset='0'/></numatune>"), wrong: "RL070"},
 	{name: "more memory than the host has", host: twoNodes, text: domain("vm", 2, 900, pins(emulator, 2, 3),
 		"<numatune><memory mode='strict' nodeset='0'/></numatune>"), wrong: "RL070", left: "RL070"},
-	{name: "on both nodes and sees one", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 18, 19), threads),
+	{name: "on both nodes and sees one", host: twoNodes, text: domain("vm", 4, 4, pins(emulator, 2, 3, 18, 19),
+		threads),
 		wrong: "RL067"},
 	{name: "on the CPUs of another", host: twoNodes, text: domain("vm", 2, 4, pins(emulator, 4, 5)),
 		beside: domain("other", 2, 4, pins(emulator, 4, 5)), wrong: "RL060"},

@@ -124,7 +124,8 @@ func admits(t *testing.T, object []byte) (faults []string) {
 	}
 	config, _, _ := testutils.NewFakeClusterConfigUsingKVConfig(&kubevirt.KubeVirtConfiguration{
 		DeveloperConfiguration: &kubevirt.DeveloperConfiguration{FeatureGates: gates(t)}})
-	for _, c := range admitters.ValidateVirtualMachineInstanceSpec(field.NewPath("spec"), &vm.Spec.Template.Spec, config) {
+	for _, c := range admitters.ValidateVirtualMachineInstanceSpec(field.NewPath("spec"), &vm.Spec.Template.Spec,
+		config) {
 		faults = append(faults, c.Field+": "+c.Message)
 	}
 	return faults

@@ -133,7 +133,8 @@ func TestNamesThatBecomeOneAreRefused(t *testing.T) {
 	in.Plan.Nodes[0].Name, in.Plan.Nodes[1].Name = "vm_0", "vm-0"
 	for _, name := range []string{"kubevirt", "incus"} {
 		f, _ := export.Find(name)
-		if _, err := f.Render(in); err == nil || !strings.Contains(err.Error(), `would both be named "epyc-pair-vm-0"`) {
+		if _, err := f.Render(in); err == nil || !strings.Contains(err.Error(), `would both be named `+
+			`"epyc-pair-vm-0"`) {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

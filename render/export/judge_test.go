@@ -90,7 +90,8 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 		for _, n := range in.Lab.Nodes {
 			vars := list.Meta.Hosts[n.Name]
 			nics, _ := vars["lab_nics"].([]any)
-			if vars["ansible_host"] == nil || len(nics) != len(n.NICs) || vars["lab_mtu"] != float64(in.Lab.Fabric.MTU) {
+			if vars["ansible_host"] == nil || len(nics) != len(n.NICs) ||
+				vars["lab_mtu"] != float64(in.Lab.Fabric.MTU) {
 				t.Errorf("%s: %s is read as %v", c.name, n.Name, vars)
 			}
 		}
@@ -101,7 +102,8 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 			continue
 		}
 		// The arguments of ssh are templates of Ansible, which it fills in itself.
-		said := string(ask(t, files, filepath.Join(filepath.Dir(inventory), "ansible"), "-i", "inventory.yaml", "login", "-c", "local",
+		said := string(ask(t, files, filepath.Join(filepath.Dir(inventory), "ansible"), "-i", "inventory.yaml",
+			"login", "-c", "local",
 			"-m", "debug", "-a", `{"msg": "{{ ansible_ssh_common_args }} {{ ansible_ssh_private_key_file }}"}`))
 		for _, want := range []string{"ProxyCommand='rackless ssh --stdio cluster/%h'", "/run/labs/cluster/known_hosts",
 			"/run/labs/cluster/id_ed25519"} {
