@@ -134,8 +134,8 @@ var rules = map[string]rule{
 		why: "it writes what was rendered: what that is, and for whom, is its callers' business"},
 
 	"mend": {
-		may: []string{"diagnose", "finding", "inspect", "internal/lazyregexp", "lab", "planner", "render", "render/export",
-			"topology"},
+		may: []string{"diagnose", "finding", "inspect", "internal/lazyregexp", "lab", "planner", "render",
+			"render/export", "topology"},
 		why: "a machine that exists is judged and described anew; who applies that is its callers' business"},
 	"host/change": {may: []string{"internal/atomicfile", "internal/trace"},
 		why: "how a change is made and taken back; what is changed is the business of the ops"},
