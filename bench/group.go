@@ -236,19 +236,20 @@ func (p mpiTest) args(o Options) []string {
 	return p.osu.args(o)
 }
 
-// messages is about how many messages an iteration sends, with those of two ranks as 2.
+// messages is about how many messages an iteration sends. Collective operations have a barrier after each, in a number
+// of steps that grows with the logarithm, as a reduction does.
 func (p mpiTest) messages(ranks int) int {
+	steps := 0
+	for n := 1; n < ranks; n *= 2 {
+		steps++
+	}
 	switch {
 	case p.pairs:
 		return ranks
-	case p.word > 0: // a reduction, in a number of steps that grows with the logarithm
-		steps := 0
-		for n := 1; n < ranks; n *= 2 {
-			steps++
-		}
-		return ranks * steps
+	case p.word > 0:
+		return 2 * ranks * steps
 	}
-	return ranks * (ranks - 1)
+	return ranks * (ranks - 1 + steps)
 }
 
 func (p mpiTest) program(o Options) Program {
