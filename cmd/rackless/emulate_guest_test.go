@@ -25,6 +25,7 @@ import (
 // rackless inspect, run inside, reads each built-in profile back. The machines boot the small image
 // of nested nodes: what a kernel sees of its machine does not depend on what else is there.
 func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}
@@ -46,13 +47,14 @@ func TestEmulatedHostsAreWhatTheirProfilesSay(t *testing.T) {
 	}
 	for _, p := range emulate.Builtin() {
 		t.Run(p.Name, func(t *testing.T) {
+			t.Parallel()
 			const coresPerNode = 2 // so that each node has more than one
 			p := p.Scale(p.NUMANodes[0].Cores / coresPerNode)
 			if p.Name == "epyc-7551p" {
 				p.NICs = slices.Clone(p.NICs)
 				p.NICs[1].VFs = 1 // functions 2 and 3, one for each port
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), commandLimit)
 			defer cancel()
 			d := rack.Dirs{Run: run, Cache: user.Cache} // with the QEMU of ConnectX adapters
 			began := time.Now()

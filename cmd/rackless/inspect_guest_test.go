@@ -42,6 +42,7 @@ $b sleep 600
 // A real kernel shows what it was given, and inspect, run there, says so: every reader of /sys at
 // work on a machine whose truth is known.
 func TestInspectInAMachineOfKnownTopology(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")
 	}

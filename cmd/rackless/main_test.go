@@ -35,6 +35,7 @@ func TestScripts(t *testing.T) {
 
 // TestLabs runs the scripts that start real labs.
 func TestLabs(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("labs are not started with -short")
 	}

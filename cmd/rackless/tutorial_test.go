@@ -137,10 +137,10 @@ func (b *block) masked(text string) string {
 
 func TestFiguresThatDifferAreMasked(t *testing.T) {
 	t.Parallel()
-	const wide = "vm01 to vm00\n size  write  write\n       Gb/s   kpps\n───────\n 2 B   0.000011  0.66\n\nvm01 to " +
-		"vm00, emulated: iperf3 33 segments\n"
-	const computed = "vm01 to vm00\n size  write      write\n       Gb/s       pps\n──────────\n 2 B   " +
-		"~0.0000011  66\n" +
+	const wide = "vm01 to vm00\n size  write  write\n       Gb/s   kpps\n───────\n 2 B   0.000011  0.66\n\n" +
+		"vm01 to vm00, emulated: iperf3 33 segments\n"
+	const computed = "vm01 to vm00\n size  write      write\n       Gb/s       pps\n──────────\n" +
+		" 2 B   ~0.0000011  66\n" +
 		"~: the tool printed 0, for want of decimals; computed from another\ncolumn\n\nvm01 to vm00, emulated: " +
 		"iperf3 3 segments\n"
 	figures := block{figures: true}
@@ -174,7 +174,10 @@ func TestTutorialIsReadAndWrittenAsItIs(t *testing.T) {
 // way as well: prepare with its reboot, up with passthrough, verify, bench, down, rollback; what
 // the host was like at the start, file by file, is what it is like at the end.
 func TestTutorial(t *testing.T) {
-	// Not parallel: guests inside an emulated host suffer most from other emulated hosts beside them.
+	// go test starts the first and the last parallel test first, by the names of files, and then goes back from the
+	// last: this one, which takes longest, begins early, and the other one with guests inside a host, which take
+	// most, begins when it has ended or nearly so.
+	t.Parallel()
 	needEmulation(t)
 	page, err := os.ReadFile("../../docs/tutorial.md")
 	if err != nil {
@@ -249,8 +252,8 @@ func (e *emulatedHost) tutorial(t *testing.T, c *tutorialCommand) (output string
 
 var iommuGroup = regexp.MustCompile(`(?m)^(/sys/bus/pci/devices/\S+)/iommu_group (\S*iommu_groups/)(\d+)$`)
 
-// groupsByDevice names IOMMU groups by their first device. Their numbers follow from the order in which the kernel finds
-// devices: a host that resumes from a template finds its adapters later than one that boots.
+// groupsByDevice names IOMMU groups by their first device. Their numbers follow from the order in which the kernel
+// finds devices: a host that resumes from a template finds its adapters later than one that boots.
 func groupsByDevice(fingerprint string) string {
 	first := make(map[string]string)
 	return iommuGroup.ReplaceAllStringFunc(fingerprint, func(line string) string {

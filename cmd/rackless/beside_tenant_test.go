@@ -24,7 +24,8 @@ echo "process $pid $(cut -d' ' -f22 /proc/$pid/stat)"
 virsh dumpxml tenant
 for t in /proc/$pid/task/*; do
 	case "$(cat $t/comm)" in
-	CPU*|qemu-system*) echo "$(cat $t/comm) $(grep -E 'Cpus_allowed_list|Mems_allowed_list' $t/status | tr '\n\t' '  ')" ;;
+	CPU*|qemu-system*)
+		echo "$(cat $t/comm) $(grep -E 'Cpus_allowed_list|Mems_allowed_list' $t/status | tr '\n\t' '  ')" ;;
 	esac
 done
 cat /proc/$pid/cgroup
@@ -35,7 +36,8 @@ for p in /run/libvirt/qemu/*.pid; do
 		[ -z "$mask" ] || [ $((0x${mask##*,} & 2)) = 0 ] || echo "on the tenant's CPU: $(cat $t/comm) of $p"
 	done
 done
-for t in /proc/$pid/task/*; do cat $t/schedstat; done | awk '{ran += $1; waited += $2} END {printf "ran %.0f waited %.0f\n", ran, waited}'
+for t in /proc/$pid/task/*; do cat $t/schedstat; done |
+	awk '{ran += $1; waited += $2} END {printf "ran %.0f waited %.0f\n", ran, waited}'
 `
 
 // A tenant is a domain of somebody else's on an emulated host.
@@ -120,7 +122,10 @@ func (h *small) onlyRebootMissing(t *testing.T, out string, status int) {
 // pinScript watches a virtual CPU, moves it to the CPU of the other node, has up say what differs, and moves it back.
 const pinScript = `
 pin() { virsh vcpupin "$1" | awk '$1 == "0" {print $2}'; }
-await() { for i in $(seq 120); do ! grep -q "$1" watched || return 0; sleep 1; done; echo "$1 never came"; cat watched; exit 1; }
+await() {
+	for i in $(seq 120); do ! grep -q "$1" watched || return 0; sleep 1; done
+	echo "$1 never came"; cat watched; exit 1
+}
 of=$(pin parts.vm00) to=$(pin parts.vm01)
 rackless verify parts --only RL302 --watch --interval 1s >watched 2>&1 & watch=$!
 await 'watching every 1s'
@@ -177,7 +182,7 @@ func (h *small) whatDriftsIsSeen(t *testing.T) {
 // verifies and measures them, and takes all of it back, without a reboot, while a domain of
 // somebody else's runs. What drifts from the plan meanwhile is seen.
 func TestVirtualFunctionsBesideATenant(t *testing.T) {
-	// Not parallel: guests inside an emulated host suffer most from other emulated hosts beside them.
+	t.Parallel()
 	h := newSmall(t, "vfs", "testdata/faults/host.yaml")
 	h.putFile(t, "/root/lab.yaml", "testdata/faults/vfs.yaml")
 	tenant := h.newTenant(t)
@@ -207,7 +212,8 @@ func TestVirtualFunctionsBesideATenant(t *testing.T) {
 			prepared = h.state(t)
 		}
 	}
-	h.scriptsDoTheSame(t, before, prepared, regexp.MustCompile(`(?s).*`), "hugepages", "sriov", "governor", "cpuset", "irq")
+	h.scriptsDoTheSame(t, before, prepared, regexp.MustCompile(`(?s).*`), "hugepages", "sriov", "governor", "cpuset",
+		"irq")
 	tenant.undisturbed(t, "the scripts")
 	tenant.hadItsCPU(t)
 	if diff := diffLines(before, h.state(t)); diff != "" {
