@@ -141,8 +141,19 @@ until ib_write_bw -d $ra -x 3 -s 65536 -n 100 --report_gbits 10.0.0.3; do
 	sleep 1
 done`
 
-// setFirmware has prepare look at what the card's firmware has, sets it, and resets the card as a machine does when it
-// starts: by the bridge above it. prepare shows what it would do; it does not know the boot loader of this image.
+// resetCard resets the card nic as a machine does when it starts: by the bridge above it.
+const resetCard = `bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
+for f in $bridge/$nic.*; do echo 1 >$f/remove; done
+control=$(dd if=$bridge/config bs=1 skip=62 count=1 2>/dev/null | od -An -tu1)
+put() { printf "\\$(printf %o $1)" | dd of=$bridge/config bs=1 seek=62 conv=notrunc 2>/dev/null; }
+put $((control | 64))
+sleep 0.1
+put $((control & ~64))
+sleep 1
+echo 1 >/sys/bus/pci/rescan`
+
+// setFirmware has prepare look at what the card's firmware has, sets it, and resets the card. prepare shows what it
+// would do; it does not know the boot loader of this image.
 const setFirmware = `set -e
 nic=0000:61:00
 cat >/lab.yaml <<EOF
@@ -161,15 +172,7 @@ mstconfig -d $nic.0 --yes set SRIOV_EN=0 NUM_OF_VFS=3 KEEP_ETH_LINK_UP_P1=0
 mstconfig -d $nic.1 -e query SRIOV_EN NUM_OF_VFS KEEP_ETH_LINK_UP_P1
 ip netns exec far ip link set $(ip netns exec far ls /sys/class/net | grep -v lo) down
 carrier "kept"
-bridge=$(readlink -f /sys/bus/pci/devices/$nic.0/..)
-for f in $bridge/$nic.*; do echo 1 >$f/remove; done
-control=$(dd if=$bridge/config bs=1 skip=62 count=1 2>/dev/null | od -An -tu1)
-put() { printf "\\$(printf %o $1)" | dd of=$bridge/config bs=1 seek=62 conv=notrunc 2>/dev/null; }
-put $((control | 64))
-sleep 0.1
-put $((control & ~64))
-sleep 1
-echo 1 >/sys/bus/pci/rescan
+` + resetCard + `
 echo "after the reset:"
 ls -d /sys/bus/pci/devices/$nic.*
 mstconfig -d $nic.0 -e query SRIOV_EN NUM_OF_VFS

@@ -12,7 +12,7 @@ const cardScript = `mstconfig -d 0000:21:00.0 -e query NUM_OF_VFS && ls -d /sys/
 
 // TestVirtualFunctionsOfAConnectX has prepare set in the firmware of a card what a lab needs of it, gives two nodes a
 // virtual function each, and takes all of it back. The card has one function less than it could have, as somebody set
-// it so by hand. It is one of make test-faults, since the host boots three times.
+// it so by hand. It is one of make test-faults, since machines boot in the host.
 func TestVirtualFunctionsOfAConnectX(t *testing.T) {
 	h := newStudyHost(t, "cards", "cards-host.yaml", "cards-lab.yaml")
 	card := func(when, firmware string, functions int) {
@@ -25,8 +25,8 @@ func TestVirtualFunctionsOfAConnectX(t *testing.T) {
 		}
 	}
 	card("as delivered", "2 2 2", 3)
-	h.mustHost(t, "mstconfig -d 0000:21:00.0 --yes set NUM_OF_VFS=1")
-	h.reboot(t)
+	const reset = "nic=0000:21:00\n" + resetCard + "\nudevadm settle"
+	h.mustHost(t, "mstconfig -d 0000:21:00.0 --yes set NUM_OF_VFS=1\n"+reset)
 	card("set by hand", "2 1 1", 2)
 	before := h.state(t)
 
@@ -59,8 +59,8 @@ func TestVirtualFunctionsOfAConnectX(t *testing.T) {
 		t.Errorf("rollback:\n%s", out)
 	}
 	card("rolled back", "2 2 1", 3)
-	h.reboot(t)
-	card("rolled back and booted", "2 1 1", 2)
+	h.mustHost(t, reset)
+	card("rolled back and reset", "2 1 1", 2)
 	if diff := diffLines(groupsByDevice(before), groupsByDevice(h.state(t))); diff != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
 	}
