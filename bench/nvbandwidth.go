@@ -176,7 +176,7 @@ func (m *nvMatrix) read(line string) error {
 	case strings.HasPrefix(line, "[CUDA_ERROR") || strings.HasPrefix(line, "CUDA_ERROR"):
 		return errors.New("the program gave up")
 	case len(fields) == 0 || m.testcase == "":
-	case m.title && strings.HasPrefix(line, "Waived:"):
+	case m.title && strings.HasPrefix(strings.ToLower(line), "waived"):
 		m.testcase = "" // the machine is none that the test case is for
 	case m.title:
 		return m.unit(line)

@@ -160,7 +160,7 @@ func ParseUCX(output []byte, size int64) ([]Figure, error) {
 			r, err := makeRow(cols, strings.Fields(strings.TrimPrefix(line, "Final:")), Row{Bytes: size})
 			row = &r
 			return err
-		default:
+		case row == nil || ucxGaveUp.MatchString(line): // below a complete table anything may stand
 			return errors.New("unknown line in the table")
 		}
 		return nil

@@ -25,6 +25,23 @@ type Item struct {
 	Dir        string     `json:"dir"`
 }
 
+// A Machine is a profile as rackless emulate profiles shows it.
+type Machine struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+	CPUs        int    `json:"cpus"`
+	NUMANodes   int    `json:"numa_nodes"`
+	Memory      int64  `json:"memory_bytes"`
+	GPUs        int    `json:"gpus"` // stand-ins
+	NICs        int    `json:"nics"`
+}
+
+// Describe is the machine of a profile.
+func (p *Profile) Describe() Machine {
+	return Machine{Name: p.Name, Description: p.Description, CPUs: p.CPUs(), NUMANodes: len(p.NUMANodes),
+		Memory: int64(p.Memory()), GPUs: len(p.GPUs), NICs: len(p.NICs)}
+}
+
 // Describe is the host as it is now. The process counts, and not what the state says of it: a host
 // may have been switched off from inside.
 func (h *Host) Describe() Item {

@@ -78,7 +78,13 @@ func (o *Opened) Read(ctx context.Context) (*topology.Host, error) {
 		return compare.Join(found), nil
 	}
 	if o.parse != nil {
-		return o.parse(o.text, o.Name)
+		h, err := o.parse(o.text, o.Name)
+		if err != nil && len(o.texts) == 1 { // prose may stand around it
+			if piece, failed := o.texts[0].Read(); failed == nil {
+				return piece, nil
+			}
+		}
+		return h, err
 	}
 	h, err := Read(ctx, o.Source)
 	if err != nil {

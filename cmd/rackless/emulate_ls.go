@@ -62,9 +62,15 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// profilesOutput is what emulate profiles prints as JSON, see docs/json.md.
+type profilesOutput struct {
+	Profiles []emulate.Machine `json:"profiles"`
+}
+
 // newEmulateProfilesCmd makes rackless emulate profiles. A printed profile is a file that emulate takes.
 func newEmulateProfilesCmd(a *app) *cobra.Command {
-	return &cobra.Command{
+	var format string
+	cmd := &cobra.Command{
 		Use:   "profiles [PROFILE]",
 		Short: "List the machines that come with rackless, or print the file of one",
 		Long: `Lists the profiles that come with rackless. With a name it prints the file of that profile. Its
@@ -89,10 +95,15 @@ comments say how the profile differs from the real machine. Use it as a start fo
 				_, err = a.out.Write(emulate.Source(p.Name))
 				return err
 			}
-			_, err := fmt.Fprint(a.out, listview.Profiles(emulate.Builtin()))
-			return err
+			out := profilesOutput{}
+			for _, p := range emulate.Builtin() {
+				out.Profiles = append(out.Profiles, p.Describe())
+			}
+			return a.print(format, out, listview.Profiles(out.Profiles))
 		},
 	}
+	outputFlag(cmd, &format)
+	return cmd
 }
 
 // newEmulateRmCmd makes rackless emulate rm.

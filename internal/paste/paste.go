@@ -72,6 +72,13 @@ var same = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*(?:[A-Za-z][\w.-]*: |[\
 // own is what tools and scripts begin their lines with themselves: the name of the tool, a group of IOMMU groups.
 var own = regexp.MustCompile(`(?:stress-ng|Group): $`)
 
+// lead is the part of same that is no name.
+var lead = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
+
+// fence matches a line that is nothing but a mark of Markdown, HTML or BBCode around what a tool printed.
+var fence = regexp.MustCompile("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>" +
+	"(?:[^<\\n]*</summary>)?)+|\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
+
 // maxMarks bounds how many marks are taken off: a quoted log of a launcher below a logger has three.
 const maxMarks = 4
 
@@ -88,6 +95,9 @@ func Clean(text []byte) []byte {
 	}
 	if bytes.IndexByte(text, '\r') >= 0 {
 		text = overwritten(text)
+	}
+	if bytes.ContainsAny(text, "`~<[") {
+		text = fence.ReplaceAll(text, nil)
 	}
 	for range maxMarks {
 		before := len(text)
@@ -156,8 +166,11 @@ func withoutSame(text []byte) []byte {
 	// Names end alike where their beginnings are cut off: "node1: " and "node12: " have "node1" in common.
 	common = same.Find(common)
 	// A key may stand twice, and names of nodes have numbers.
-	if named := bytes.HasSuffix(common, []byte(": ")); len(common) == 0 || named && (lines < 2 || lines == 2 &&
-		!bytes.ContainsAny(common, "0123456789")) || own.Match(common) {
+	if named := bytes.HasSuffix(common, []byte(": ")); own.Match(common) || named && (lines < 2 || lines == 2 &&
+		!bytes.ContainsAny(common, "0123456789")) {
+		common = lead.Find(common)
+	}
+	if len(common) == 0 {
 		return text
 	}
 	return each(text, func(line []byte) []byte { return bytes.TrimPrefix(line, common) })

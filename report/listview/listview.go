@@ -77,11 +77,11 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 }
 
 // Profiles has one row for each profile.
-func Profiles(all []*emulate.Profile) *show.Grid {
+func Profiles(all []emulate.Machine) *show.Grid {
 	g := show.NewGrid("profile", "CPUs>", "nodes>", "memory>", "GPUs>", "NICs>", "what")
 	for _, p := range all {
-		g.Add(p.Name, fmt.Sprint(p.CPUs()), fmt.Sprint(len(p.NUMANodes)), words.Bytes(int64(p.Memory())),
-			fmt.Sprint(len(p.GPUs)), fmt.Sprint(len(p.NICs)), p.Description)
+		g.Add(p.Name, fmt.Sprint(p.CPUs), fmt.Sprint(p.NUMANodes), words.Bytes(p.Memory), fmt.Sprint(p.GPUs),
+			fmt.Sprint(p.NICs), p.Description)
 	}
 	return g
 }

@@ -17,7 +17,7 @@ var iperf3Format = logFormat{name: Iperf3, head: iperf3Text, json: iperf3JSON, r
 var (
 	// iperf3's --json has no name of the tool but here; the title is that of -T.
 	iperf3JSON   = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
-	iperf3Text   = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)$`)
+	iperf3Text   = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
 	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
 )
 
