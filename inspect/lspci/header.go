@@ -23,6 +23,9 @@ var (
 	// The end of a name that pci.ids does not have.
 	unknownDevice = lazyregexp.New(`^(.*?):? ?(?:Unknown d|D)evice ([0-9a-f]{4})$`)
 
+	// spaced matches a class and a name with no colon between them, as tools that list IOMMU groups print them: behind
+	// the class its number or a wide gap.
+	spaced = lazyregexp.New(`^(\S.*?\[[0-9a-f]{4}\]) +(\S.*)$|^(\S.*?) {2,}(\S.*)$`)
 	// Fields of a record on one line (-mm): "Host bridge" "Intel Corporation" "440FX" -r02 -p00 "" "".
 	field = lazyregexp.New(`"(?:[^"\\]|\\.)*"|-[rp][0-9a-f]{2}|\S+`)
 )
@@ -65,6 +68,9 @@ func (p *parser) listed(rest string, n int) (id topology.PCIDevice, err error) {
 		iface = 0 // the function answers every read with ones: this is none of it
 	}
 	class, name, ok := strings.Cut(rest, ": ")
+	if m := spaced.FindStringSubmatch(rest); !ok && m != nil && p.group != nil {
+		class, name, ok = m[1]+m[3], m[2]+m[4], true
+	}
 	if !ok {
 		return id, where.At(n, "%q: want a class, a colon and a name behind the address", where.Clip(rest))
 	}

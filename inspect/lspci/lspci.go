@@ -21,11 +21,17 @@ const (
 // groupText is how scripts name an IOMMU group.
 const groupText = `(?i:IOMMU[ _]?)?(?i:Group):?[ \t]*([0-9]+)[ \t]*[:\-]?(?:[ \t]+\[[^\]\n]*\])*`
 
+// idText is the ID of a function and the mark of one that can be reset, as scripts print them before its address.
+const idText = `\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?`
+
 // startForm matches how a text of lspci starts: a function, a record for programs, a drawing. Quotes and indentation
 // may stand before it.
 const startForm = `(?m)^([> \t]*)(?:[*\-]+>?[ \t]+)?(?:` +
-	`(?:` + groupText + `[ \t]+)?(?:\[[0-9a-f]{4}:[0-9a-f]{4}\][ \t]+(?:\[R\][ \t]+)?)?` +
+	`(?:` + groupText + `[ \t]+)?(?:` + idText + `)?` +
 	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][0-9a-f:./]* (?:"|Class |[0-9a-f]{4}: |[A-Z0-9][^:\n]*: )|` +
+	// Tools that list IOMMU groups leave the colon behind the class out.
+	`(?:` + groupText + `[ \t]+|` + idText + `)(?:` + idText + `)?` +
+	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][ \t]+[A-Z0-9]|` +
 	`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
 	`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`
 
@@ -143,9 +149,10 @@ func (p *parser) line(line string, n int) error {
 	if m := heading(line); m != nil && (p.current == nil || p.group != nil || m[2] != "") {
 		p.current = nil
 		p.group = p.number("IOMMU group", m[1], n)
-		if line = m[2]; line == "" {
+		if m[2] == "" {
 			return nil
 		}
+		line = withID(m[2], strings.TrimSuffix(line, m[2]))
 	} else if p.group != nil {
 		line = unmarked(line)
 	}
@@ -211,7 +218,18 @@ func unmarked(line string) string {
 		rest = strings.TrimLeft(after, " \t")
 	}
 	if function.MatchString(rest) {
-		return rest
+		return withID(rest, strings.TrimSuffix(line, rest))
+	}
+	return line
+}
+
+// shownID matches the ID of a function.
+var shownID = lazyregexp.New(`\[[0-9a-f]{4}:[0-9a-f]{4}\]`)
+
+// withID returns the line of a function with the ID that stands before it at its end, where lspci has it.
+func withID(line, before string) string {
+	if ids := shownID.FindAllString(before, 1); ids != nil && !shownID.MatchString(line) {
+		return line + " " + ids[0]
 	}
 	return line
 }

@@ -88,6 +88,12 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 			"\n",
 		"arrows": "IOMMU Group 12:\n    -> 0000:" + gpu + "\n    -> 0000:" + audio +
 			"\nIOMMU Group 7:\n    -> 0000:" + nic + "\n",
+		"no colon behind the class": strings.ReplaceAll("IOMMU Group  12: 0000:"+gpu+"\n        Subsystem: x [1b21:1142]\n"+
+			"        Kernel driver in use: vfio-pci\nIOMMU Group  12: 0000:"+audio+"\nIOMMU Group   7: 0000:"+nic+"\n",
+			"]: NVIDIA", "] NVIDIA"),
+		"columns": "Group 12:\t[10de:1b80] [R] 04:00.0  VGA compatible controller        GP104 [GeForce GTX 1080]\n" +
+			"Group 12:\t[10de:10f0]     04:00.1  Audio device                     GP104 High Definition Audio\n" +
+			"Group 7:\t[8086:1533]     0a:00.0  Ethernet controller              I210 Gigabit Network Connection\n",
 		"IDs on one line": "Group:  12  [10de:1b80] [R] " + gpu + "\nGroup:  12  [10de:10f0]     " + audio +
 			"\nGroup:  7   [8086:1533] " + nic + "\n",
 	} {
