@@ -54,6 +54,7 @@ type Opened struct {
 	Source Source // of a directory, an archive or a snapshot; its FS is nil otherwise
 
 	tool  string // what wrote it, where that is known
+	note  string // what of the text is not read
 	text  []byte
 	texts []texts.Text // what is in it, of one text or of many
 	parse func(b []byte, name string) (*topology.Host, error)
@@ -70,6 +71,14 @@ func (o *Opened) Close() error {
 
 // Read reads the machine.
 func (o *Opened) Read(ctx context.Context) (*topology.Host, error) {
+	h, err := o.read(ctx)
+	if h != nil && o.note != "" {
+		h.Unread = append(h.Unread, topology.Unread{Path: o.Name, Why: o.note})
+	}
+	return h, err
+}
+
+func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
 	if isNew(o.texts) {
 		found, err := parts(o.texts)
 		if err != nil {
@@ -272,18 +281,25 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	if inside != "" {
 		return nil, fmt.Errorf("%s: it is not an archive, so there is no %q in it", name, inside)
 	}
+	text, ranks := paste.First(text)
+	note := ""
+	if len(ranks) > 1 {
+		note = fmt.Sprintf("the lines are of %d ranks or nodes (%s): those of %s are read, and others have to "+
+			"be cut out",
+			len(ranks), strings.Join(ranks[:min(8, len(ranks))], ", "), ranks[0])
+	}
 	text = paste.Clean(text)
 	if sniffHostJSON(text) {
 		return &Opened{Name: name, Format: kindHostJSON.Name, text: text, parse: parseHostJSON}, nil
 	}
 	found := texts.Split(text, name, textKinds())
 	if isNew(found) {
-		return &Opened{Name: name, Format: kindNames(found), texts: found}, nil
+		return &Opened{Name: name, Format: kindNames(found), texts: found, note: note}, nil
 	}
 	for _, part := range [][]byte{text[:min(len(text), sniffLen)], text} {
 		for _, f := range formats {
 			if f.sniff(part) {
-				return &Opened{Name: name, Format: f.Name, text: text, texts: found, parse: f.Parse}, nil
+				return &Opened{Name: name, Format: f.Name, text: text, texts: found, parse: f.Parse, note: note}, nil
 			}
 		}
 	}

@@ -88,7 +88,8 @@ func TestListsOfIOMMUGroups(t *testing.T) {
 			"\n",
 		"arrows": "IOMMU Group 12:\n    -> 0000:" + gpu + "\n    -> 0000:" + audio +
 			"\nIOMMU Group 7:\n    -> 0000:" + nic + "\n",
-		"no colon behind the class": strings.ReplaceAll("IOMMU Group  12: 0000:"+gpu+"\n        Subsystem: x [1b21:1142]\n"+
+		"no colon behind the class": strings.ReplaceAll("IOMMU Group  12: 0000:"+gpu+"\n        Subsystem: x "+
+			"[1b21:1142]\n"+
 			"        Kernel driver in use: vfio-pci\nIOMMU Group  12: 0000:"+audio+"\nIOMMU Group   7: 0000:"+nic+"\n",
 			"]: NVIDIA", "] NVIDIA"),
 		"columns": "Group 12:\t[10de:1b80] [R] 04:00.0  VGA compatible controller        GP104 [GeForce GTX 1080]\n" +
@@ -137,7 +138,8 @@ func TestLinesOfALinkBelowAnAddress(t *testing.T) {
 		}
 	}
 	if _, err := Parse([]byte(lines), "x"); !Sniff([]byte(lines)) || err == nil ||
-		err.Error() != "x:2: the state of a link, and no function above it; copy the line with the address above it as well" {
+		err.Error() != "x:2: the state of a link, and no function above it; copy the line with the address "+
+			"above it as well" {
 		t.Errorf("the lines alone: error %v", err)
 	}
 	h, err := Parse([]byte(lines+"5e:00.0 3D controller: NVIDIA A100\n"+lines), "x")

@@ -61,8 +61,11 @@ var marks = []mark{
 	// ts.
 	{regexp.MustCompile(`^[A-Z][a-z]{2} [ \d]\d ` + clock + ` `), 0.9, nil},
 	// srun --label.
-	{regexp.MustCompile(`^ *\d+: `), 0.8, regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)`)}, // ip and rdma
+	{regexp.MustCompile(`^ *\d+: `), 0.8, numbered},
 }
+
+// numbered matches a line of ip and rdma, which number devices as srun labels lines.
+var numbered = regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)`)
 
 // same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or
 // of

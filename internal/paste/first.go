@@ -1,0 +1,62 @@
+package paste
+
+import (
+	"bytes"
+	"regexp"
+	"slices"
+)
+
+// labels match what tells the ranks or nodes apart whose lines a launcher has put together.
+var labels = []*regexp.Regexp{
+	regexp.MustCompile(`^(?:.{0,40}?)\[[\w.@-]*\d+,(\d+)\]<std(?:out|err)>:`), // mpirun --tag-output
+	regexp.MustCompile(`^\[((?:default|rank)\d+)\]:`),                         // torchrun
+	regexp.MustCompile(`^ *(\d+): `),                                          // srun --label
+	regexp.MustCompile(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
+}
+
+// maxLabels bounds the ranks of one text.
+const maxLabels = 4096
+
+// First returns the lines of the first of several ranks or nodes that printed into one text, and the labels of all of
+// them; what the others printed is left empty, so that lines keep their number. A text of one has no labels.
+func First(text []byte) ([]byte, []string) {
+	if numbered.Match(text) {
+		return text, nil
+	}
+	for _, form := range labels {
+		if all := labelsOf(text, form); len(all) > 1 {
+			return each(text, func(line []byte) []byte {
+				if m := form.FindSubmatch(line); m != nil && string(m[1]) != all[0] {
+					return line[len(bytes.TrimRight(line, "\r\n")):]
+				}
+				return line
+			}), all
+		}
+	}
+	return text, nil
+}
+
+// labelsOf returns the labels of nearly all lines in the order of their first lines; nil where one has a single line,
+// as
+// keys have.
+func labelsOf(text []byte, form *regexp.Regexp) (all []string) {
+	count := map[string]int{}
+	lines, labelled := 0, 0
+	for line := range bytes.Lines(text) {
+		if len(bytes.TrimSpace(line)) == 0 {
+			continue
+		}
+		lines++
+		if m := form.FindSubmatch(line); m != nil && len(count) <= maxLabels {
+			labelled++
+			if count[string(m[1])]++; count[string(m[1])] == 1 {
+				all = append(all, string(m[1]))
+			}
+		}
+	}
+	single := func(label string) bool { return count[label] < 2 }
+	if labelled*10 < lines*9 || slices.ContainsFunc(all, single) {
+		return nil
+	}
+	return all
+}
