@@ -79,8 +79,9 @@ var own = regexp.MustCompile(`(?:stress-ng|Group): $`)
 var lead = regexp.MustCompile(`^(?:[ \t]*(?:> ?)+)?[ \t]*`)
 
 // fence matches a line that is nothing but a mark of Markdown, HTML or BBCode around what a tool printed.
-var fence = regexp.MustCompile("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>" +
-	"(?:[^<\\n]*</summary>)?)+|\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
+var fence = regexp.MustCompile("(?mi)^[ \t>]*(?:`{3,}[\\w+-]*|~{3,}\\w*|" +
+	"(?:</?(?:pre|code|details|summary)\\b[^>\\n]*>(?:[^<\\n]*</summary>)?)+|" +
+	"\\[/?(?:code|quote|spoiler|pre)\\b[^\\]\\n]*\\])[ \\t]*$")
 
 // maxMarks bounds how many marks are taken off: a quoted log of a launcher below a logger has three.
 const maxMarks = 4
