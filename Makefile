@@ -47,7 +47,7 @@ cluster-demo: setup-emulate ## four Debian nodes: MPI over RDMA with its proof, 
 	@$(MAKE) --no-print-directory build
 	@mkdir -p out
 	bin/rackless up examples/cluster.yaml
-	bin/rackless bench cluster --tests $(CLUSTER_TESTS)
+	bin/rackless bench cluster --quick --tests $(CLUSTER_TESTS)
 	bin/rackless study run examples/studies/cluster.yaml --restart
 	bin/rackless study report cluster --format html --out out/cluster.html
 	bin/rackless study report cluster

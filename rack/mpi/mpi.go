@@ -96,7 +96,9 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 		return nil, err
 	}
 	nodes := o.Nodes[:len(slots)]
-	probed, err := onEach(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, o.Program[0]) })
+	probed, err := onEach(nodes, func(n Node) (probe, error) {
+		return probeNode(ctx, r, n, o.versions(n), o.Program[0])
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +112,7 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 		o.Stderr); err != nil {
 		return nil, err
 	}
-	after, err := onEach(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, "") })
+	after, err := onEach(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, "", "") })
 	if err != nil {
 		return nil, fmt.Errorf("the run ended with status %d, and then: %w", res.Exit, err)
 	}
@@ -221,13 +223,29 @@ func (o *Options) slots() ([]int, error) {
 	return slots, nil
 }
 
+// versions are those that a run needs to know of a node: of the launcher that it starts, and of UCX where it may not
+// work with the device.
+func (o *Options) versions(n Node) string {
+	v := ""
+	if n.Node == o.Nodes[0].Node {
+		v = "launcher "
+	}
+	if (o.Transport == Auto || o.Transport == "") && soft(n) {
+		v += "ucx"
+	}
+	return v
+}
+
+// soft reports whether a node's device is soft RoCE.
+func soft(n Node) bool { return strings.HasPrefix(n.Device, "rxe") }
+
 // choose is the transport of a run. One node needs none, and gets what it is asked for all the same.
 func choose(asked Transport, nodes []Node, probed []probe) Transport {
 	if asked != Auto && asked != "" {
 		return asked
 	}
 	for i, n := range nodes {
-		if strings.HasPrefix(n.Device, "rxe") && probed[i].oldUCX() {
+		if soft(n) && probed[i].oldUCX() {
 			return OFI
 		}
 	}

@@ -114,6 +114,22 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// Programs that print versions are run where their answer is needed.
+func TestVersionsThatARunAsksFor(t *testing.T) {
+	o := Options{Nodes: []Node{node("a", "rxe0", 1, 1), node("b", "mlx5_0", 3, 1), node("c", "rxe0", 1, 1)}}
+	for transport, want := range map[Transport]string{Auto: "launcher ucx,,ucx", "": "launcher ucx,,ucx",
+		OFI: "launcher ,,"} {
+		o.Transport = transport
+		var got []string
+		for _, n := range o.Nodes {
+			got = append(got, o.versions(n))
+		}
+		if s := strings.Join(got, ","); s != want {
+			t.Errorf("%q: got %q, want %q", transport, s, want)
+		}
+	}
+}
+
 // fake is a lab whose nodes count what a run sends.
 type fake struct {
 	mu   sync.Mutex

@@ -18,27 +18,30 @@ type probe struct {
 	bytes             uint64 // that the network device of the node's address has sent
 }
 
-// script prints a line for each thing that a probe asks. $1 is the RDMA device, $2 the address, $3 the program, "" if
-// only counters are wanted. soft RoCE counts packets in hw_counters, cards count those of a port.
+// script prints a line for each thing that a probe asks. $1 is the RDMA device, $2 the address, $3 which versions are
+// wanted, since programs that print them take long where CPUs are emulated, $4 the program, "" if only counters are
+// wanted. soft RoCE counts packets in hw_counters, cards count those of a port.
 const script = `cd /sys/class/infiniband/"$1"/ports/1 || exit
 for f in hw_counters/sent_pkts hw_counters/rcvd_pkts counters/port_xmit_packets counters/port_rcv_packets; do
 	[ ! -r $f ] || echo "$(basename $f) $(cat $f)"
 done
 dev=$(ip -o -4 addr show to "$2" | awk '{ print $2; exit }')
 [ -z "$dev" ] || echo "tx_bytes $(cat /sys/class/net/"$dev"/statistics/tx_bytes)"
-[ -n "$3" ] || exit 0
-command -v "$3" >/dev/null && echo "program yes"
+[ -n "$4" ] || exit 0
+command -v "$4" >/dev/null && echo "program yes"
 for m in mpirun.openmpi mpirun.mpich mpirun; do
 	command -v $m >/dev/null || continue
 	echo "mpirun $m"
-	HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /'
+	case $3 in *launcher*) HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /' ;; esac
 	break
 done
+case $3 in *ucx*) ;; *) exit 0 ;; esac
 ucx_info -v 2>/dev/null | head -n 2 | sed 's/^/ucx /'`
 
-func probeNode(ctx context.Context, r Runner, n Node, program string) (probe, error) {
+// probeNode asks a node, for versions too: those of "launcher" and of "ucx".
+func probeNode(ctx context.Context, r Runner, n Node, versions, program string) (probe, error) {
 	res, err := r.Run(ctx, n.Node, guest.Command{Argv: []string{"sh", "-c", script, "sh", n.Device, n.Addr.String(),
-		program}})
+		versions, program}})
 	if err != nil {
 		return probe{}, err
 	}
