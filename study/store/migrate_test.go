@@ -21,7 +21,7 @@ func TestAnOldFileIsBroughtUpToDate(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, q := range []string{
-		migrations[0], "PRAGMA user_version = 1",
+		migrations()[0], "PRAGMA user_version = 1",
 		"INSERT INTO study (id, name, spec, digest, lab, created, rackless) VALUES (1, 's', '{}', '', '', " +
 			"'2026-01-02T03:04:05Z', 'v0')",
 		"INSERT INTO run (id, study, block, place, attempt, cell, status, started) VALUES (7, 1, 1, 1, 1, '{}', " +
@@ -59,7 +59,7 @@ func TestAnOldFileIsBroughtUpToDate(t *testing.T) {
 		t.Errorf("the view has %d figures, %v", seen, err)
 	}
 	if err := db.sql.QueryRowContext(context.Background(), "PRAGMA user_version").Scan(&version); err != nil ||
-		version != len(migrations) {
+		version != len(migrations()) {
 		t.Errorf("version %d, %v", version, err)
 	}
 	// What refers to nothing is refused still, when the run ends.

@@ -12,6 +12,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,98 +49,20 @@ type DB struct {
 // ErrNoStudy is returned where the file has no study of a name.
 var ErrNoStudy = errors.New("there is no such study")
 
+//go:embed schema
+var schemaFiles embed.FS
+
 // migrations lead a file from each version of the schema to the next. They are never changed, only
 // added to: files of any age are out there.
-var migrations = []string{
-	`CREATE TABLE study (
-		id       INTEGER PRIMARY KEY,
-		name     TEXT NOT NULL UNIQUE,
-		spec     TEXT NOT NULL,   -- JSON, with defaults
-		digest   TEXT NOT NULL,   -- SHA-256 of the study file and the lab file, in hexadecimal
-		lab      TEXT NOT NULL,   -- the lab file with its defaults
-		created  TEXT NOT NULL,   -- UTC, RFC 3339
-		rackless TEXT NOT NULL,   -- version
-		environment TEXT          -- JSON: names and values of what the first run was made on
-	) STRICT;
-	CREATE TABLE run (
-		id          INTEGER PRIMARY KEY,
-		study       INTEGER NOT NULL REFERENCES study(id) ON DELETE CASCADE,
-		block       INTEGER NOT NULL, -- from 1
-		place       INTEGER NOT NULL, -- in the block, from 1
-		attempt     INTEGER NOT NULL, -- from 1
-		cell        TEXT NOT NULL,    -- JSON: factor to level
-		status      TEXT NOT NULL CHECK (status IN ('running','done','failed','disturbed')),
-		started     TEXT NOT NULL,    -- UTC, RFC 3339
-		seconds     REAL,
-		error       TEXT,             -- why it failed, or what disturbed it
-		before      TEXT,             -- JSON: state of the host before it
-		after       TEXT,             -- JSON: and after it
-		UNIQUE (study, block, place, attempt)
-	) STRICT;
-	CREATE TABLE series (
-		id     INTEGER PRIMARY KEY,
-		test   TEXT NOT NULL,
-		metric TEXT NOT NULL,
-		bytes  INTEGER NOT NULL, -- message size; 0 where there is none
-		unit   TEXT NOT NULL,
-		UNIQUE (test, metric, bytes, unit)
-	) STRICT;
-	CREATE TABLE value (
-		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
-		n      INTEGER NOT NULL, -- in the run, from 0
-		series INTEGER NOT NULL REFERENCES series(id),
-		value  REAL NOT NULL,
-		PRIMARY KEY (run, n)
-	) STRICT, WITHOUT ROWID;
-	CREATE TABLE invocation (
-		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
-		n      INTEGER NOT NULL, -- of its first value
-		raw    TEXT NOT NULL,    -- JSON: a sample as bench writes it, with tool, version and commands
-		PRIMARY KEY (run, n)
-	) STRICT, WITHOUT ROWID;
-	CREATE VIEW sample AS
-		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
-		FROM value JOIN series ON series.id = value.series
-			JOIN run ON run.id = value.run JOIN study ON study.id = run.study;
-	CREATE TABLE histogram (
-		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE,
-		test   TEXT NOT NULL,
-		metric TEXT NOT NULL,
-		bytes  INTEGER NOT NULL DEFAULT 0,
-		data   BLOB NOT NULL              -- HdrHistogram, V2 compressed, in ns
-	) STRICT;
-	CREATE INDEX histogram_run ON histogram (run);`,
-
-	// References of values are looked at when a transaction ends. Looked at with each statement,
-	// they have SQLite keep what every page was before it.
-	`CREATE TABLE later (
-		run    INTEGER NOT NULL REFERENCES run(id) ON DELETE CASCADE DEFERRABLE INITIALLY DEFERRED,
-		n      INTEGER NOT NULL, -- in the run, from 0
-		series INTEGER NOT NULL REFERENCES series(id) DEFERRABLE INITIALLY DEFERRED,
-		value  REAL NOT NULL,
-		PRIMARY KEY (run, n)
-	) STRICT, WITHOUT ROWID;
-	INSERT INTO later SELECT run, n, series, value FROM value;
-	DROP VIEW sample;
-	DROP TABLE value;
-	ALTER TABLE later RENAME TO value;
-	CREATE VIEW sample AS
-		SELECT study.name AS study, run.id AS run, block, place, attempt, cell, status, test, metric, bytes, value, unit
-		FROM value JOIN series ON series.id = value.series
-			JOIN run ON run.id = value.run JOIN study ON study.id = run.study;`,
-
-	`ALTER TABLE study ADD COLUMN survey TEXT; -- JSON: nodes, machine and checks of the lab, as the first run found it
-	`,
-
-	`CREATE TABLE output (
-		run    INTEGER NOT NULL,
-		n      INTEGER NOT NULL, -- of the invocation
-		stream TEXT NOT NULL,    -- 'client stdout' and so on
-		data   BLOB NOT NULL,    -- what was printed there, byte by byte, in gzip's format
-		PRIMARY KEY (run, n, stream),
-		FOREIGN KEY (run, n) REFERENCES invocation(run, n) ON DELETE CASCADE
-	) STRICT;`,
-}
+var migrations = sync.OnceValue(func() (all []string) {
+	for {
+		text, err := schemaFiles.ReadFile(fmt.Sprintf("schema/%d.sql", len(all)+1))
+		if err != nil {
+			return all
+		}
+		all = append(all, string(text))
+	}
+})
 
 // readable is the oldest version of the schema that can be asked without being brought up to date:
 // what came later are tables that files without them have nothing for.
@@ -246,25 +169,25 @@ func (d *DB) migrate(ctx context.Context, readOnly bool) error {
 		return err
 	}
 	switch {
-	case have > len(migrations):
+	case have > len(migrations()):
 		return fmt.Errorf("its schema has version %d, and this rackless knows %d: it was written by a newer one", have,
-			len(migrations))
-	case have == len(migrations):
+			len(migrations()))
+	case have == len(migrations()):
 		return nil
 	case readOnly && have >= readable:
 		d.old = have < outputSince
 		return nil
 	case readOnly:
 		return fmt.Errorf("its schema has version %d of %d: rackless study run or results import brings it up to date",
-			have, len(migrations))
+			have, len(migrations()))
 	}
 	return d.change(ctx, func(tx *sql.Tx) error {
 		// Another process may have been first.
 		if err := tx.QueryRowContext(ctx, "PRAGMA user_version").Scan(&have); err != nil {
 			return err
 		}
-		for ; have < len(migrations); have++ {
-			if _, err := tx.ExecContext(ctx, migrations[have]); err != nil {
+		for ; have < len(migrations()); have++ {
+			if _, err := tx.ExecContext(ctx, migrations()[have]); err != nil {
 				return fmt.Errorf("migrate schema from version %d: %w", have, err)
 			}
 		}
