@@ -35,6 +35,12 @@ func (c PathClass) String() string {
 	return "PathClass(" + strconv.Itoa(int(c)) + ")"
 }
 
+// UnmarshalText reads a class as nvidia-smi prints it.
+func (c *PathClass) UnmarshalText(text []byte) (err error) {
+	*c, _, err = ParsePathLabel(string(text))
+	return err
+}
+
 // A Path is what lies between two devices.
 type Path struct {
 	A, B  string    // IDs of GPU or NIC: address, or name where there is none
