@@ -24,6 +24,17 @@ func Count[N int | int64](n N, what string) string {
 	return fmt.Sprintf("%d %s", n, what)
 }
 
+// If is text that is there only on a condition.
+func If(is bool, text string) string { return Either(is, text, "") }
+
+// Either is one of two texts.
+func Either(is bool, yes, no string) string {
+	if is {
+		return yes
+	}
+	return no
+}
+
 // List joins words: "a", "a and b", "a, b and c".
 func List(words []string) string {
 	if len(words) < 2 {
@@ -116,19 +127,22 @@ func About(d time.Duration) string {
 	return fmt.Sprintf("about %.1f h", d.Hours())
 }
 
-// Ago prints how long something has lasted in its largest unit, as a person says it: "42s", "3m", "5h", "2d".
-func Ago(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0s" // the clock was set back
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
+// Ago prints how long ago something was in its largest unit: "42s", "3m", "5h", "2d".
+func Ago(d time.Duration) string { return largest(d, "s", "m", "h", "d") }
+
+// Lasting is Ago for sentences: "42 s", "3 min", "5 h", "2 days".
+func Lasting(d time.Duration) string { return largest(d, " s", " min", " h", " days") }
+
+// largest prints a duration in the largest unit of which there are two. Where a clock was set back it is 0.
+func largest(d time.Duration, units ...string) string {
+	n := int(max(0, d.Seconds()))
+	for i, next := range []int{60, 60, 24} {
+		if n < 2*next {
+			return strconv.Itoa(n) + units[i]
+		}
+		n /= next
 	}
-	return fmt.Sprintf("%dd", int(d.Hours()/24))
+	return strconv.Itoa(n) + units[3]
 }
 
 // maxPlain bounds, in characters, how much of a text from outside a message repeats.

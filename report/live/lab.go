@@ -76,7 +76,7 @@ func (s *server) lab(w http.ResponseWriter, r *http.Request) {
 // newLabPage decides what the page of a lab shows.
 func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 	now := s.now()
-	v := &labPage{labView: newLabView(1, l, now), At: show.Time(now), Nav: wayBack(), Every: lasting(sampleEvery)}
+	v := &labPage{labView: newLabView(1, l, now), At: show.Time(now), Nav: wayBack(), Every: words.Lasting(sampleEvery)}
 	d := report.Data{Lab: l.Name, Emulated: l.Emulated, NoSwitch: !l.HasSwitch, Nodes: pictured(l)}
 	for _, n := range d.Nodes {
 		v.Key = v.Key || slices.ContainsFunc(n.Wires, func(w report.Wire) bool { return w.Down || w.Impaired })
@@ -95,7 +95,7 @@ func (s *server) newLabPage(l labState, results []Result) (*labPage, error) {
 		}
 	}
 	if c, ok := lastChecks([]labState{l}, since)[l.Name]; ok {
-		v.CheckedAgo, d.Findings = lasting(now.Sub(c.at)), c.findings
+		v.CheckedAgo, d.Findings = words.Lasting(now.Sub(c.at)), c.findings
 	}
 	parts, err := d.Parts()
 	if err != nil {
@@ -203,7 +203,7 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 		c.Desc = "Last hour: two readings are needed for a rate."
 	}
 	if missed > 0 {
-		c.Desc += " Not read for " + lasting(missed) + " of it."
+		c.Desc += " Not read for " + words.Lasting(missed) + " of it."
 	}
 	return c
 }
@@ -223,7 +223,7 @@ func eventRows(name string, all []events) []eventRow {
 		if n := last.all[k]; n > 0 {
 			row := eventRow{Device: name, Name: words.Printable(k), Count: countText(n), Hour: "–"}
 			if len(all) > 1 {
-				row.Hour = fmt.Sprintf("%s in %s", countText(n-first.all[k]), lasting(last.at.Sub(first.at)))
+				row.Hour = fmt.Sprintf("%s in %s", countText(n-first.all[k]), words.Lasting(last.at.Sub(first.at)))
 			}
 			out = append(out, row)
 		}

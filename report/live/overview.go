@@ -194,7 +194,7 @@ func errorText(err error) string {
 func newLabView(id int, l labState, now time.Time) labView {
 	v := labView{ID: id, Name: words.Printable(l.Name), Href: "/labs/" + url.PathEscape(l.Name), Emulated: l.Emulated,
 		Switch: l.HasSwitch, PortsErr: errorText(l.flowErr)}
-	about := []string{"up for " + lasting(now.Sub(l.Created))}
+	about := []string{"up for " + words.Lasting(now.Sub(l.Created))}
 	if l.Driver != "" {
 		about = append(about, "made by "+l.Driver)
 	}
@@ -242,7 +242,7 @@ func newNodeView(n Node, now time.Time) nodeView {
 		v.Memory = show.Size(n.Memory)
 	}
 	if !n.Started.IsZero() {
-		v.Since = lasting(now.Sub(n.Started))
+		v.Since = words.Lasting(now.Sub(n.Started))
 	}
 	var addresses, devices, gids []string
 	for _, c := range n.NICs {
@@ -300,7 +300,7 @@ func newStudyView(x Study) studyView {
 		v.Count = fmt.Sprintf("%d of %s", x.Done, words.Count(x.Total, "run"))
 	}
 	if x.Left > 0 && !x.Complete {
-		v.TimeLeft = "about " + lasting(x.Left)
+		v.TimeLeft = "about " + words.Lasting(x.Left)
 	}
 	return v
 }
@@ -342,18 +342,3 @@ func newResultView(x Result) resultView {
 
 // countText sets thousands apart: counters are long.
 func countText(n uint64) string { return show.Grouped(strconv.FormatUint(n, 10)) }
-
-// lasting says how long something lasts or has lasted, as a person says it.
-func lasting(d time.Duration) string {
-	switch {
-	case d < 0:
-		return "0 s" // the clock was set back
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%d s", int(d.Seconds()))
-	case d < 2*time.Hour:
-		return fmt.Sprintf("%d min", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%d h", int(d.Hours()))
-	}
-	return words.Count(int(d.Hours()/24), "day")
-}
