@@ -25,10 +25,6 @@ func newBaselineCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "baseline",
 		Short: "Compare a measurement with an earlier one, with a tolerance, for example in CI",
-		Long: `Saves the figures of a measurement as the baseline of a lab, with a tolerance for each, and compares
-later measurements with it. It uses the stored measurements of rackless bench.`,
-		Example: `  rackless baseline save pair
-  rackless baseline check pair`,
 	}
 	cmd.AddCommand(newBaselineSaveCmd(a), newBaselineCheckCmd(a))
 	return cmd
@@ -54,16 +50,8 @@ func newBaselineSaveCmd(a *app) *cobra.Command {
 	var out string
 	var tolerances []string
 	cmd := &cobra.Command{
-		Use:   "save [NAME|LAB.yaml|DIRECTORY]",
-		Short: "Save the last measurement of a lab as its baseline",
-		Long: `Writes figures of a stored measurement as a baseline: averages, medians and p99, each with a
-tolerance in the worse direction. The measurement is the last one, the last one of the named lab, or
-that of a result directory. METRIC=SHARE sets the tolerance of one metric, and METRIC=LOWER:UPPER
-sets bounds on both sides. The file is JSON and may be edited: lower and upper are shares of the
-value, and a bound that is left out does not apply.`,
-		Example: `  rackless baseline save pair --tolerance 5%
-  rackless baseline save pair --tolerance 5%,latency_p99=30%,bw_average=2%:5%
-  rackless baseline save pair --out ci/pair.json`,
+		Use:               "save [NAME|LAB.yaml|DIRECTORY]",
+		Short:             "Save the last measurement of a lab as its baseline",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -113,13 +101,8 @@ type baselineOutput struct {
 func newBaselineCheckCmd(a *app) *cobra.Command {
 	var file, format string
 	cmd := &cobra.Command{
-		Use:   "check [NAME|LAB.yaml|DIRECTORY]",
-		Short: "Compare the last measurement of a lab with its baseline",
-		Long: `Compares a stored measurement with the lab's baseline: the last one, the last one of the named lab,
-or that of a result directory. Ends with status 3 if a figure is outside its bounds, failed or is
-missing. Emulated figures are not compared with those of hardware.`,
-		Example: `  rackless baseline check pair
-  rackless baseline check pair --baseline ci/pair.json -o json`,
+		Use:               "check [NAME|LAB.yaml|DIRECTORY]",
+		Short:             "Compare the last measurement of a lab with its baseline",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -37,39 +37,8 @@ const maxRepeat = 1000
 func newBenchCmd(a *app) *cobra.Command {
 	f := benchFlags{pairs: bench.PairsAuto}
 	cmd := &cobra.Command{
-		Use:   "bench [NAME|LAB.yaml]",
-		Short: "Measure bandwidth and latency between the nodes of a running lab",
-		Long: `Verifies the lab, then runs perftest's ib_write_bw, ib_read_bw, ib_send_bw over all message sizes,
-ib_write_lat, ib_send_lat, ib_read_lat, ib_atomic_lat and iperf3 between every two nodes (of more
-than 5, between each and the next), one measurement at a time. It prints a table, and writes the
-figures to a result directory, as JSON lines and as one self-contained HTML page. Emulated figures
-say so: they check the setup, not the hardware. The name can be left out while one lab runs.
-
-Each bandwidth of hardware is compared with what its path can carry, headers included: "within 98%
-of the wire", or the likely causes of a shortfall with their evidence and fix (PCIe link, IB MTU,
-one flow on a bond, NUMA node, contention), or that no cause was found. Bandwidths of emulated
-adapters are compared with the wire that is emulated.
-
---suite runs the tests of a suite: rdma (perftest, UCX, libfabric), tcp (iperf3, ping), cpu
-(sysbench), memory (stress-ng, lmbench), gpu (nccl-tests), mpi, apps (7-Zip, LAMMPS), or all. The
-tests of cpu, memory, gpu and apps measure one node after the other. Those of mpi that begin with
-osu_ start one rank on each of two nodes; mpi_ and lammps measure all nodes together, and fail if
-the counters of the nodes' devices do not prove that messages went by RDMA. Words after slashes say
-where: mpi_alltoall/n4/p2 takes the first 4 nodes with 2 ranks on each (default: all, with a rank
-for each CPU), mpi_mbw_mr/tcp another transport, lammps/n2/bare as many ranks outside of the nodes.
-If the nodes lack a tool, its tests are left out, and a line says so.
-perftest's tests take words after slashes: ib_send_lat/ud, ib_write_bw/uc/q4, ib_write_bw/bidi,
-ib_read_bw/timed, ib_write_bw/imm, ib_write_bw/cuda0/dmabuf. Those of memory take NUMA nodes:
-stress_stream/numa1, lat_mem_rd/numa0-1 (CPUs of 0, memory of 1).
-
-Ends with status 3 if a measurement failed after its retries, or a check before it.`,
-		Example: `  rackless bench pair
-  rackless bench pair --quick
-  rackless bench sixteen --pairs first --tests ib_write_bw,ib_write_lat
-  rackless bench pair --suite tcp
-  rackless bench pair --suite mpi --cpu 0-3
-  rackless bench cluster --repeat 5 --tests mpi_alltoall/n2,mpi_alltoall/n4,lammps
-  rackless bench pair --tests ib_write_bw/q4,ib_send_lat/ud --cpu 0`,
+		Use:               "bench [NAME|LAB.yaml]",
+		Short:             "Measure bandwidth and latency between the nodes of a running lab",
 		Args:              cli.MaxArgs(1, "one lab or lab file"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {

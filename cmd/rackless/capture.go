@@ -33,17 +33,6 @@ func newCaptureCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "capture [NAME|LAB.yaml]",
 		Short: "Capture the packets on the switch of a lab, as pcapng for Wireshark",
-		Long: `Writes every frame that enters the switch to a file, with one pcapng interface for each port, until
-Ctrl-C, --count or --duration. Frames are captured outside the nodes, so capturing takes no CPU time
-from them. Each frame appears once, at the port where it entered. With --node, only frames from and
-to that node, and those to all nodes, are kept. The name of the lab can be left out while one runs.
-
-The file is valid at any time. It ends with the number of frames that each port saw, and how many
-are missing because the disk was too slow. An existing file is not overwritten without --force. RoCE
-v2 is UDP port 4791; Wireshark decodes it as InfiniBand.`,
-		Example: `  rackless capture pair -o pair.pcapng
-  rackless capture pair --node vm00 --duration 10s
-  rackless capture pair -o - | tshark -r - -Y infiniband`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) > 1:

@@ -15,17 +15,8 @@ func newConsoleCmd(a *app) *cobra.Command {
 	// A console has no end of output. After the end of the input, this much silence stands for it.
 	quiet := time.Second
 	cmd := &cobra.Command{
-		Use:   "console NODE",
-		Short: "Open the serial console of a node: a root shell",
-		Long: `Connects this terminal with the serial console of a node, given as NODE or LAB/NODE. A shell waits
-there; Enter shows its prompt. Every key goes to the node, Ctrl-C too; Ctrl-] leaves. One console
-can be open at a time.
-
-If standard input is not a terminal, it is typed into the console, and the command ends when the
-console has been silent for a while after the end of the input. rackless exec is better for running
-commands and getting their output and status.`,
-		Example: `  rackless console vm00
-  echo uname -a | rackless console vm00`,
+		Use:               "console NODE",
+		Short:             "Open the serial console of a node: a root shell",
 		Args:              cli.ExactArgs(1, "a node, which rackless ls shows"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {

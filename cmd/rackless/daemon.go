@@ -13,10 +13,8 @@ import (
 // newDaemonCmd is what up starts for every lab; it is not for people.
 func newDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   emulated.DaemonCommand + " DIR",
-		Short: "Run the switch of a lab and hold the connections to its agents",
-		Long: `Up starts this once a lab, in the background. It prints "ready" when the lab's sockets can be used,
-and logs to standard error, which is daemon.log in the directory of the lab.`,
+		Use:     emulated.DaemonCommand + " DIR",
+		Short:   "Run the switch of a lab and hold the connections to its agents",
 		Example: "  rackless " + emulated.DaemonCommand + " /run/rackless/pair",
 		Hidden:  true,
 		Args:    cli.ExactArgs(1, "the directory of a lab"),

@@ -17,20 +17,7 @@ func newDoctorCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check what this machine can do as a host of labs, and how to fix what it lacks",
-		Long: `Checks everything that up needs, and what makes it fast, and prints one line for each with what was
-found; then what emulate needs, and what this machine needs to give its own devices to labs. It
-installs and changes nothing. To find out whether KVM can be used, it boots the node image under
-KVM, up to 8 seconds; the answer is kept until the machine reboots. That needs the image: --probe
-builds it if it is missing.
-
-  ok    as it should be
-  warn  labs come up, but slower or smaller than they could
-  lack  labs do not come up
-
-Ends with status 3 if something is lacking for emulated labs.`,
-		Example: `  rackless doctor
-  rackless doctor -o json`,
-		Args: cli.ExactArgs(0, "no argument"),
+		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			// What the checks find is printed below: only the step that runs is shown meanwhile.
 			ui := a.display()

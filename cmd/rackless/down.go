@@ -17,10 +17,6 @@ func newDownCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "down NAME|LAB.yaml | --all",
 		Short: "Stop a lab and remove everything but its results",
-		Long: `Stops the lab's nodes and its switch and removes everything that belongs to it, whatever state it is
-in. Results of measurements, images and templates stay. If the lab is not running, that is no error.`,
-		Example: `  rackless down pair
-  rackless down --all`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// Either --all or one lab: without both, nothing is ended by a slip.
 			if all != (len(args) == 0) || len(args) > 1 {

@@ -42,23 +42,6 @@ func newEmulateCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "emulate PROFILE|HOST.yaml [flags] [-- COMMAND...]",
 		Short: "Run a command, or a shell, in an emulated host: NUMA, IOMMU, SR-IOV, a real Debian",
-		Long: `Starts an emulated host and runs a command in it as root, or opens a shell. rackless is installed in
-the host. The host is like the machine that its profile describes: NUMA nodes with their distances,
-root complexes on their nodes, IOMMU groups, NICs with virtual functions, PCIe switches. GPUs are
-stand-ins that compute nothing, and no figure measured in it applies to the real machine.
-
-  rackless emulate profiles            the machines that come with rackless
-  rackless emulate ls                  the existing hosts
-  rackless emulate cp FILE NAME:PATH   copies a file to a host, or from it
-  rackless emulate rm NAME             stops a kept host and removes it
-
-The host is removed afterwards, with its disk, however this program ends. With --keep it stays, and
-the next emulate with its name uses it at once; if its machine is off, it boots from its disk.
-Ctrl-] leaves a shell; the host never gets that key. emulate ends with the status of COMMAND.
-Standard input is passed on unless it is a terminal, up to 16 MiB; -n leaves it alone.`,
-		Example: `  rackless emulate epyc-7551p --scale 4 -- rackless inspect
-  rackless emulate desktop
-  rackless emulate --keep --name try epyc-7551p -- rackless doctor`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || cmd.ArgsLenAtDash() == 0 {
 				return cli.Usagef(cmd, "want a profile or a file with one; rackless emulate profiles lists those that "+

@@ -26,18 +26,9 @@ type hostsOutput struct {
 func newEmulateLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:     "ls",
-		Aliases: []string{"list"},
-		Short:   "List the emulated hosts of this user",
-		Long: `Lists the emulated hosts of this user:
-
-  running   its machine runs
-  off       its machine is switched off: rackless emulate NAME boots it from its disk
-  starting  a rackless process makes it
-  left      the rackless process that made it was killed: the next emulate removes it, or makes it
-            again if it is kept and was not finished`,
-		Example: `  rackless emulate ls
-  rackless emulate ls -o json`,
+		Use:               "ls",
+		Aliases:           []string{"list"},
+		Short:             "List the emulated hosts of this user",
 		Args:              cli.ExactArgs(0, "no argument"),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.inDirs(func(_ context.Context, d rack.Dirs, _ []string) error {
@@ -73,11 +64,7 @@ func newEmulateProfilesCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "profiles [PROFILE]",
 		Short: "List the machines that come with rackless, or print the file of one",
-		Long: `Lists the profiles that come with rackless. With a name it prints the file of that profile. Its
-comments say how the profile differs from the real machine. Use it as a start for your own.`,
-		Example: `  rackless emulate profiles
-  rackless emulate profiles desktop >mine.yaml`,
-		Args: cli.MaxArgs(1, "at most one profile"),
+		Args:  cli.MaxArgs(1, "at most one profile"),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, word string) ([]string, cobra.ShellCompDirective) {
 			names, _ := completeProfiles(cmd, args, word)
 			return names, cobra.ShellCompDirectiveNoFileComp
@@ -111,10 +98,6 @@ func newEmulateRmCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm NAME...",
 		Short: "Stop kept emulated hosts and remove their disks",
-		Long: `Stops hosts and removes everything that belongs to them, whatever state they are in. Images and
-templates stay. A host that does not exist is an error. A host that is not kept ends with the
-rackless process that made it.`,
-		Example: "  rackless emulate rm epyc-7551p",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.Usagef(cmd, "want the names of hosts, which rackless emulate ls shows")
@@ -146,11 +129,7 @@ func newEmulateCpCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
 		Short: "Copy a file into an emulated host that runs, or out of it",
-		Long: `Copies one file, as root of the host. NAME: stands before the path that is in the host. Where PATH
-is a directory, the file keeps its name in it. A file is there whole or not at all. A host that
-restarts is waited for. "rackless emulate NAME cp FILE :PATH" is the same.`,
-		Example: "  rackless emulate cp lab.yaml epyc-7551p:/root/\n  rackless emulate cp epyc-7551p:/root/plan.json .",
-		Args:    cli.ExactArgs(2, "a file and where it goes"),
+		Args:  cli.ExactArgs(2, "a file and where it goes"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.copyFile(cmd.Context(), args[0], args[1])
 		},
@@ -172,10 +151,8 @@ func (a *app) copyFile(ctx context.Context, from, to string) error {
 // newHostDaemonCmd is what emulate starts for a host that is kept; it is not for people.
 func newHostDaemonCmd(a *app) *cobra.Command {
 	return &cobra.Command{
-		Use:   emulate.DaemonCommand + " DIR",
-		Short: "Hold the connection to the agent of an emulated host",
-		Long: `emulate starts this in the background, once for each kept host, so that several commands can run in
-the host at once. It prints "ready" when it can be used.`,
+		Use:     emulate.DaemonCommand + " DIR",
+		Short:   "Hold the connection to the agent of an emulated host",
 		Example: "  rackless emulate " + emulate.DaemonCommand + " /run/rackless/hosts/epyc-7551p",
 		Hidden:  true,
 		Args:    cli.ExactArgs(1, "the directory of a host"),

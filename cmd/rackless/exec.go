@@ -16,14 +16,6 @@ func newExecCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [-n] NODE [--] COMMAND [ARGUMENT]...",
 		Short: "Run a command on a node",
-		Long: `Runs a command on a node, given as NODE or LAB/NODE, and ends with its exit status: 127 if the node
-has no such program, 128 plus the number of the signal if a signal ended it. Standard input is
-passed on unless it is a terminal, up to 16 MiB; use -n in a loop that reads lines itself. Output is
-passed through as it comes. Ctrl-C ends the command on the node too. There is no shell in between:
-for pipes and variables, run sh -c '...'. For an interactive shell, see rackless console.`,
-		Example: `  rackless exec vm00 -- ibv_devinfo
-  rackless exec pair/vm00 -- sh -c 'echo hello; exit 3'
-  echo text | rackless exec vm01 -- wc -c`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(execCommand(args)) == 0 {
 				return cli.Usagef(cmd, "want a node and a command: rackless exec NODE -- COMMAND")

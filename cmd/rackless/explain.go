@@ -24,19 +24,6 @@ func newExplainCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain [RL###|NAME|ERROR]...",
 		Short: "Explain a finding of inspect, a check of verify or an error code of RDMA, PCIe or GPUs",
-		Long: `Prints the full text of findings and checks: what is read, what it means, what it costs and how to
-fix it, with sources. Without an argument it lists all of them. Checks of verify have a name as well
-as a number. The same texts are in docs/checks.md.
-
-It also explains error codes of RDMA, as perftest, NCCL, UCX or the kernel's mlx5 drivers print
-them, of calls of libibverbs, PCIe errors (AER) and the Xid of NVIDIA's driver. A whole line works
-too; all codes in it are explained.`,
-		Example: `  rackless explain
-  rackless explain RL003
-  rackless explain link-mtu
-  rackless explain "status 12"
-  rackless explain Xid 79
-  rackless explain "Got completion with error 4, opcode 0, len 0, vendor err 81"`,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			var ids []string
 			for _, c := range finding.Catalogue() {

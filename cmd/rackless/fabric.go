@@ -25,19 +25,8 @@ func newFabricCmd(a *app) *cobra.Command {
 	var watch bool
 	interval := time.Second
 	cmd := &cobra.Command{
-		Use:   "fabric [NAME|LAB.yaml]",
-		Short: "Show the traffic through the switch of a lab, port by port",
-		Long: `Prints the counters of the lab's switch: frames and bytes from each node (RX) and to it (TX),
-without preamble and checksum, and dropped frames. The name can be left out while one lab runs. A
-frame for several nodes counts once at RX and once for each node at TX.
-
-If links are impaired (see rackless fabric set --help), a second table shows the settings and their
-effect.
-
---watch prints the counters again and again, with the rates in between, until Ctrl-C. The formats
-for programs get one value each time.`,
-		Example: `  rackless fabric pair
-  rackless fabric pair --watch`,
+		Use:               "fabric [NAME|LAB.yaml]",
+		Short:             "Show the traffic through the switch of a lab, port by port",
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {

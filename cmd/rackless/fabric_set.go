@@ -50,27 +50,8 @@ func newFabricSetCmd(a *app) *cobra.Command {
 	var reset, down, up bool
 	var edits []fabric.LinkEdit
 	cmd := &cobra.Command{
-		Use:   "set [NAME|LAB.yaml]",
-		Short: "Make links to nodes slow, lossy or congested while they are in use",
-		Long: `Impairs the links from the switch to the nodes: what a node receives, not what it sends. Without
---port, all links change. Settings that are not named stay as they are; 0 removes a setting, and
---clear removes all earlier ones. The resulting links are printed.
-
-Impairments act in this order: buffer and ECN marks, rate, loss, reordering, delay with jitter. They
-last until they are changed or the lab is down, and survive the restart of a node. docs/fabric.md
-says how each works and how accurate it is.
-
---down shuts a port, as the console of a switch does: the node's NIC loses its carrier, in both
-directions no frame passes, and verify says so, until --up or --clear. Also nic fault does it.
-
-Sizes need a unit (B, KiB, MiB), and so do rates (kbit, Mbit, Gbit) and times (us, ms, s);
-percentages need the sign.`,
-		Example: `  rackless fabric set pair --rate 1Gbit --delay 50us
-  rackless fabric set pair --port vm01 --loss 0.1% --seed 1
-  rackless fabric set pair --rate 100Mbit --ecn 30KiB:90KiB:10% --pfc 128KiB:64KiB
-  rackless fabric set pair --rate 1Gbit --trust dscp --pfc 128KiB:64KiB:3
-  rackless fabric set pair --port vm01 --down
-  rackless fabric set pair --clear`,
+		Use:               "set [NAME|LAB.yaml]",
+		Short:             "Make links to nodes slow, lossy or congested while they are in use",
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {

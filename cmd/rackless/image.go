@@ -21,12 +21,6 @@ func newImageCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "List, build and remove node images and the templates made from them",
-		Long: `A node image is a kernel and an initial file system, built from Debian packages that the machine's
-apt offers; none of them is installed. A template is a booted machine of one shape, which nodes are
-copies of. up makes both when they are missing, and keeps them in the cache. They can be removed at
-any time: running nodes keep what they use.`,
-		Example: `  rackless image ls
-  rackless image build`,
 	}
 	cmd.AddCommand(newImageLsCmd(a), newImageBuildCmd(a), newImageRmCmd(a))
 	return cmd
@@ -39,12 +33,7 @@ func newImageLsCmd(a *app) *cobra.Command {
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List the images and templates in the cache, and whether they are whole",
-		Long: `Lists images with their templates below them. Every image is read and compared with the checksums of
-its build. up uses the image marked with *; that changes after an upgrade of rackless or of Debian's
-release.`,
-		Example: `  rackless image ls
-  rackless image ls -o json`,
-		Args: cli.ExactArgs(0, "no argument"),
+		Args:    cli.ExactArgs(0, "no argument"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, _ []string) error {
 			out, err := images.List(ctx, d)
 			if err != nil {
@@ -73,13 +62,7 @@ func newImageBuildCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "build [IMAGE]",
 		Short: "Build a node image now, so that the first up is fast",
-		Long: `Builds the image that up would use, unless a complete one is in the cache. IMAGE is as in the lab
-file: builtin, for which packages are downloaded and unpacked (about 50 MB, a minute), or that of
-full nodes, such as debian-12+mpi, which mmdebstrap installs in some minutes. It prints the key.`,
-		Example: `  rackless image build
-  rackless image build debian-12+slurm+mpi
-  rackless image build --kernel /boot/vmlinuz-$(uname -r)`,
-		Args: cli.MaxArgs(1, "at most one image"),
+		Args:  cli.MaxArgs(1, "at most one image"),
 		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
 			k, err := image.Named(append(args, lab.DefaultImage)[0])
 			if err != nil {
@@ -110,11 +93,6 @@ func newImageRmCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm KEY... | --all",
 		Short: "Remove images with their templates from the cache",
-		Long: `Removes images and the templates made from them; with --templates, only the templates. A key can
-also be that of a template. What a running lab was made from is kept, except with --force: its nodes
-would continue, but repairing it would build the image again.`,
-		Example: `  rackless image rm 8c41225de07c4423
-  rackless image rm --all --templates`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if o.All != (len(args) == 0) {
 				return cli.Usagef(cmd, "want keys, which rackless image ls shows, or --all")

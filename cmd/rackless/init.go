@@ -20,11 +20,7 @@ func newInitCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init [LAB.yaml]",
 		Short: "Write a commented lab file to begin with",
-		Long: `Writes a lab file of two nodes, lab.yaml unless another name is given. If this machine has two GPUs
-and two RDMA NICs, each node gets one of both; otherwise, and with --emulated, the nodes are
-emulated. An existing file is never overwritten.`,
-		Example: "  rackless init\n  rackless init pair.yaml --emulated",
-		Args:    cli.MaxArgs(1, "at most one file"),
+		Args:  cli.MaxArgs(1, "at most one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			file := append(args, "lab.yaml")[0]
 			devices := !emulated && hasDevices(cmd.Context())

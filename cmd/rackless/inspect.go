@@ -54,57 +54,6 @@ func newInspectCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [FILE|DIR|-]...",
 		Short: "Show this machine's topology and devices, and what is wrong with them",
-		Long: `Reads CPUs, NUMA nodes, memory, PCI devices, GPUs, NICs and what uses them. It prints them with the
-paths between GPUs and NICs, then findings: what is wrong, where it was read, the consequence and
-the fix. "rackless explain RL003" says more about one. It changes nothing and does not need root,
-but reads more as root.
-
-Without an argument it inspects this machine. A FILE is a snapshot ("rackless snapshot") or a dump
-of another tool, and "-" is standard input. The content decides the format:
-
-  archive or directory with /sys and /proc   rackless snapshot, hwloc-gather-topology, ghw
-  JSON                                       rackless inspect -o json
-  hwloc XML, version 1 or 2                  lstopo --of xml
-  NCCL or RCCL topology XML                  NCCL_TOPO_DUMP_FILE
-  text of nvidia-smi topo -m                 also inside a longer text
-  text of lspci -vvnn or lspci -tv
-  texts that tell a part of a host           lscpu (-e, -p, -J), numactl -H, lstopo, lshw (-json),
-                                             nvidia-smi (-q, nvlink -s), rocm-smi, amd-smi,
-                                             ibv_devinfo -v, ibstat, show_gids, ibdev2netdev,
-                                             rdma link, dev and statistic, ip link,
-                                             ethtool (-i, -k, -g, -S, -m), mlxlink, mlnx_qos,
-                                             mlxconfig q, qm config, virsh capabilities, dumpxml
-                                             (parts too), nodedev-dumpxml, vcpuinfo, vcpupin,
-                                             emulatorpin and numatune, /proc/cmdline, dmesg,
-                                             find /sys/kernel/iommu_groups
-
-Texts of one host are put together: several texts in one FILE, or several FILEs (or files of a DIR)
-of different kinds. --together and --each override this. PCI addresses and names of devices join the
-texts, and contradictions are listed.
-
-A DIR without /sys and /proc otherwise contains many hosts: each file in it is inspected, on all
-cores. As JSON, each host is one line. A file that cannot be read is named on standard error, the
-others are printed, and the exit status is 1.
-
-With --diff two hosts are compared, each a FILE or a DIR: the order of devices, GIDs, links, NUMA
-nodes, MTU, firmware and other facts that both tell. Addresses and serial numbers are left out. With
---fail-on, the exit status is 3 if they differ.
-
--o nccl-env and -o ucx-env print the variables by which NCCL and UCX use the RDMA ports that are up,
-each with its reason, and which ports are nearest to each GPU.
-
-Tables fit the terminal, or COLUMNS where it is set, and say which columns they leave out. With
---wide, in a file and in a pipe they have all of them.
-
-A finding does not make inspect fail. With --fail-on, the exit status is 3 if there is a finding of
-that severity or a higher one.`,
-		Example: `  rackless inspect
-  rackless inspect -o svg > host.svg
-  rackless inspect -o json | jq '.gpus'
-  rackless inspect --snapshot host.tar.zst -o matrix
-  rackless inspect -o nccl-env > nccl.env
-  rackless inspect lspci.txt lscpu.txt topo.txt
-  rackless inspect node1.tar.zst node2.tar.zst --diff`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.inspect(cmd.Context(), o, append(slices.Clone(args), o.snapshots...))
 		},

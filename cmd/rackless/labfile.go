@@ -18,10 +18,6 @@ func newLabCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
 		Short: "Check a lab file, print it with its defaults, or compare it with the running lab",
-		Long: `Works on lab files without starting anything. examples/full.yaml describes the lab file, and so does
-its JSON schema, for editors and other tools.`,
-		Example: `  rackless lab check lab.yaml
-  rackless lab schema > lab.schema.json`,
 	}
 	cmd.AddCommand(newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a))
 	return cmd
@@ -32,9 +28,6 @@ func newLabCheckCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "check [LAB.yaml]",
 		Short: "Check a lab file: list every fault with its line, exit with status 2 if there is one",
-		Long: `Reads the file as up does, and prints a summary of the lab. A correct file does not mean that this
-machine has room for the lab: rackless doctor says how many nodes fit.`,
-		Example: "  rackless lab check examples/pair.yaml",
 	}, func(_ context.Context, l *lab.Lab, file string) error {
 		cpus, memory := l.Totals()
 		fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", file, l.Name,
@@ -52,9 +45,6 @@ func newLabDefaultsCmd(a *app) *cobra.Command {
 	return ofLabFile(&cobra.Command{
 		Use:   "defaults [LAB.yaml]",
 		Short: "Print a lab file with every default written out, and the addresses that follow",
-		Long: `Prints the lab as a lab file with every value written out: what up will make, with every name, MAC
-and IP address. The output is a lab file with the same meaning.`,
-		Example: "  rackless lab defaults examples/sixteen.yaml",
 	}, func(_ context.Context, l *lab.Lab, _ string) error {
 		_, err := a.out.Write(l.YAML())
 		return err
@@ -66,11 +56,7 @@ func newLabSchemaCmd(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON schema of the lab file",
-		Long: `Prints the JSON schema (draft 2020-12) of the lab file. Editors with a YAML language server complete
-and check lab files by it when the file begins with a line such as "# yaml-language-server:
-$schema=lab.schema.json".`,
-		Example: "  rackless lab schema > lab.schema.json",
-		Args:    cli.ExactArgs(0, "no argument"),
+		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := a.out.Write(docs.LabSchema)
 			return err
@@ -84,12 +70,6 @@ func newLabDiffCmd(a *app) *cobra.Command {
 	cmd := ofLabFile(&cobra.Command{
 		Use:   "diff [LAB.yaml]",
 		Short: "Show what up would change in the running lab, and what that interrupts",
-		Long: `Compares the file with the running lab of the same name. Each change has an effect:
-
-  live      applied while the nodes run
-  recreate  the node is made again; the others continue
-  rebuild   the whole lab is made again`,
-		Example: "  rackless lab diff pair.yaml",
 	}, func(ctx context.Context, l *lab.Lab, _ string) error {
 		d, err := a.dirs()
 		if err != nil {

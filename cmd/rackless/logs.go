@@ -24,14 +24,6 @@ func newLogsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs NODE | logs --daemon LAB",
 		Short: "Print the output of a node's console, its QEMU or the lab's switch",
-		Long: `Prints the output of a node's serial console since the node was started, whether a console was open
-or not. The node is given as NODE or LAB/NODE. A cloned node did not boot: its kernel's boot
-messages are in the node's own memory (rackless exec NODE -- dmesg).
-
-On a terminal, control sequences are removed from the log; otherwise it is unchanged.`,
-		Example: `  rackless logs vm00 -f
-  rackless logs vm00 --qemu
-  rackless logs pair --daemon`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) != 1:

@@ -22,21 +22,9 @@ type lsOutput struct {
 func newLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:     "ls [LAB]",
-		Aliases: []string{"list"},
-		Short:   "List the running labs and their nodes, as they are now",
-		Long: `Lists the nodes of all labs of this user, or of one. Each node's machine is asked for its state:
-
-  running   its CPUs run
-  paused    its CPUs are stopped
-  dead      its process is gone: rackless up LAB.yaml starts it again
-  no-adapter  its ConnectX went with the lab's daemon: rackless up LAB.yaml starts it again
-  starting  up works on it, or was killed: rackless up LAB.yaml continues
-  unknown   its machine did not answer; the reason is on standard error
-
-GID is the index of the RoCE v2 GID of the address, which tools such as ib_write_bw take with -x.`,
-		Example: `  rackless ls
-  rackless ls pair -o json`,
+		Use:               "ls [LAB]",
+		Aliases:           []string{"list"},
+		Short:             "List the running labs and their nodes, as they are now",
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {

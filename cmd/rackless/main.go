@@ -134,34 +134,6 @@ func newRootCmd(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "rackless",
 		Short: "A rack without the rack: RDMA labs of many nodes on one machine",
-		Long: `rackless turns one machine into a multi-node RDMA lab, proves that it is right, and measures it.
-
-Without RDMA hardware the nodes are QEMU machines with emulated ConnectX adapters on an emulated
-network, and every figure says so.
-
-  rackless inspect                     this machine's devices, and what is wrong
-  rackless plan lab.yaml               the best place for its nodes on a host
-  rackless prepare lab.yaml            prepares a host; rollback takes that back
-  rackless emulate desktop             a whole emulated host to practise on
-  rackless doctor                      what this machine can do, and lacks
-  rackless up examples/pair.yaml       two nodes that speak RoCE v2
-  rackless verify pair                 every fact of it, checked, with evidence
-  rackless bench pair                  bandwidth and latency, and a page of them
-  rackless study run study.yaml        whether a setting matters, with intervals
-  rackless exec vm00 -- ibv_devinfo    anything else
-  rackless down pair
-
-Exit codes: 0 done, 1 failed, 2 wrong command line or lab file, 3 the check or measurement ran and
-found faults, or the lab does not fit on the host, 4 prepare or a study goes on after a reboot. exec
-and emulate end with the command's own status.
-
-Flags that you always give can stand in ~/.config/rackless/config.yaml, such as "up: {accel: tcg}",
-or in the environment, such as RACKLESS_UP_ACCEL=tcg. docs/config.md has all of it.
-
-Environment: RACKLESS_RUN, RACKLESS_CACHE and RACKLESS_DATA move the directories of running labs,
-images and results, and RACKLESS_CONFIG the config file; NO_COLOR turns colour off; COLUMNS is the
-width of all output.`,
-		Example: "  rackless up examples/pair.yaml",
 		// run prints errors, once and with the exit code that belongs to them: cobra would add the
 		// whole help below a failure of a lab.
 		SilenceUsage:  true,
@@ -214,6 +186,7 @@ width of all output.`,
 	// errors are usage errors too.
 	root.SetHelpCommandGroupID("machine")
 	root.SetCompletionCommandGroupID("machine")
+	setHelp(root)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	describeBuiltins(root)

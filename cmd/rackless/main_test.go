@@ -163,6 +163,21 @@ func TestEveryCommandHasHelpWithAnExample(t *testing.T) {
 	})
 }
 
+func TestEveryFileOfHelpHasItsCommand(t *testing.T) {
+	a, _, _ := testApp(t)
+	names := map[string]bool{"lab-daemon.md": true, "emulate-host-daemon.md": true} // hidden
+	walk(newRootCmd(a), func(c *cobra.Command) { names[helpName(c)] = true })
+	files, err := helpFiles.ReadDir("help")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if !names[f.Name()] {
+			t.Errorf("help/%s is of no command", f.Name())
+		}
+	}
+}
+
 func TestEveryVisibleCommandStandsInAGroup(t *testing.T) {
 	a, _, _ := testApp(t)
 	for _, c := range newRootCmd(a).Commands() {

@@ -20,18 +20,6 @@ func newMPIRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mpirun [LAB] [flags] -- PROGRAM [ARGUMENT]...",
 		Short: "Run an MPI program on the nodes of a lab, and prove that it used RDMA",
-		Long: `Runs an MPI program on full nodes (image: debian-12+mpi in the lab file), by Open MPI or MPICH,
-whichever the first node has. One rank runs on each CPU, bound to it, unless -n or --per-node says
-otherwise. The options for the nodes' devices, such as GID index and TCP's subnet, are made from
-what the nodes say. The program has to be on all nodes; rackless cp copies files.
-
-Packets of the RDMA devices are counted before and after, and printed on standard error. If the
-messages went by TCP instead, the exit status is 3; else it is that of the launcher.
-
-Transports: ucx and ofi (libfabric) go by RDMA, tcp does not; auto is ucx where the UCX of the nodes
-can use their devices, else ofi.`,
-		Example: `  rackless mpirun pair -- python3 -m mpi4py.bench ringtest
-  rackless mpirun pair -n 2 --transport tcp -- /root/osu_latency`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if n := cmd.ArgsLenAtDash(); n < 0 || n > 1 || n == len(args) {
 				return cli.Usagef(cmd, "want a lab and a program: rackless mpirun LAB -- PROGRAM")

@@ -20,10 +20,6 @@ func newNICCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "nic",
 		Short: "List the emulated ConnectX adapters of labs, make them fail, and reset them",
-		Long: `Acts on the adapters that a lab emulates for its nodes (nic: connectx-4-lx in the lab file). What
-belongs to the links between them, such as loss and delay, is set with rackless fabric set.`,
-		Example: `  rackless nic ls
-  rackless nic fault vm00 --kind cable`,
 	}
 	cmd.AddCommand(newNICLsCmd(a), newNICFaultCmd(a), newNICResetCmd(a))
 	return cmd
@@ -33,14 +29,9 @@ belongs to the links between them, such as loss and delay, is set with rackless 
 func newNICLsCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:     "ls [LAB]",
-		Aliases: []string{"list"},
-		Short:   "List the emulated adapters, as they are now",
-		Long: `Lists the emulated adapters of all labs of this user, or of one, as the process that emulates them
-sees them: whether the machine of the node has the adapter, whether a driver has set it up, the
-link, how often the link went down, resets, and the fault that was set.`,
-		Example: `  rackless nic ls
-  rackless nic ls pair -o json`,
+		Use:               "ls [LAB]",
+		Aliases:           []string{"list"},
+		Short:             "List the emulated adapters, as they are now",
 		Args:              cli.MaxArgs(1, "at most one lab"),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,9 +81,6 @@ the fault after that time, and waits for it. When --clear or --for is done, the 
 the adapter, and its addresses are configured again.
 
 rackless verify has a finding for each of them, see rackless explain RL501.`,
-		Example: `  rackless nic fault vm00 --kind fw-fatal
-  rackless nic fault pair/vm00 --kind cable --for 5s
-  rackless nic fault vm00 --clear`,
 		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,12 +113,8 @@ rackless verify has a finding for each of them, see rackless explain RL501.`,
 func newNICResetCmd(a *app) *cobra.Command {
 	var nic, format string
 	cmd := &cobra.Command{
-		Use:   "reset NODE",
-		Short: "Reset an emulated adapter while it is in use",
-		Long: `Resets the adapter of a node, as a reset of its PCI function does: it forgets all queues and
-registrations, and the driver, which did not ask for that, has to notice and to recover it. Returns
-when it has, and the node's addresses are configured again.`,
-		Example:           "  rackless nic reset vm00",
+		Use:               "reset NODE",
+		Short:             "Reset an emulated adapter while it is in use",
 		Args:              cli.ExactArgs(1, "one node"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -46,43 +46,8 @@ type planOptions struct {
 func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit, policy: fleet.BestFit}
 	cmd := &cobra.Command{
-		Use:   "plan [LAB.yaml]",
-		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
-		Long: `Chooses devices, cores, memory and guest topology for every node of the lab, on this machine or on
-the machine of a snapshot, so that the sum of published penalties is as small as possible
-(docs/planner.md). It changes nothing on the host.
-
-The search is exact: the plan says that it is optimal, or how far from optimal it may be and what
-stopped the search. If the lab cannot be placed, plan prints the smallest set of requests and facts
-that conflict, and ends with status 3. If one node asks for something that the host does not have at
-all, that is an error of the lab file, with status 2.
-
--o svg draws the plan: the owner of each core, of memory and of devices, and what crosses NUMA
-nodes. -o html is a page with that picture and its tables.
-
---explain adds for each choice the runner-up, its cost and the evidence, and what would improve the
-host. --compare places the same lab by the rules of libvirt, of guides, of Nova, Kubernetes and
-Incus (docs/rivals.md). --out writes everything that is needed to apply the plan by hand: domain
-XML, kernel arguments, units, guest configuration, and a README with the order. It replaces an
-earlier plan in one step, and refuses if anything was added to that or changed.
-
---whatif changes host or lab before planning, and shows the difference. It can be given several
-times:
-
-  swap 0000:41:00.0 0000:06:00.0   the two cards change slots
-  move 0000:41:00.0 to 0           the card goes to a slot of NUMA node 0
-  add node vm02                    one more lab node, like the last (or: add node vm02 like vm00)
-  remove node vm01
-  reserve 8                        the host keeps 8 cores
-  cpus vm00 14, memory vm00 64GiB, workload gpu-compute, smt off, hugepages 2MiB
-  without 0000:21:00.0, without tenants
-
---fleet plans many requests over many hosts, one after another; see docs/planner.md.`,
-		Example: `  rackless plan examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar --explain
-  rackless plan examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar --whatif 'reserve 8'
-  rackless plan lab.yaml -o html > plan.html
-  rackless plan lab.yaml --out plan/
-  rackless plan lab.yaml -o json | jq '.nodes[].vcpus'`,
+		Use:               "plan [LAB.yaml]",
+		Short:             "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
 		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {

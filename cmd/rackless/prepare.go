@@ -42,22 +42,8 @@ type prepareOptions struct {
 func newPrepareCmd(a *app) *cobra.Command {
 	var o prepareOptions
 	cmd := &cobra.Command{
-		Use:   "prepare [LAB.yaml]",
-		Short: "Prepare this host for the plan of a lab, step by step, with undo",
-		Long: `Plans the lab on this machine, shows what has to change on it, and changes it: kernel arguments,
-hugepages on each NUMA node, devices bound to vfio-pci, virtual functions, CPU isolation,
-interrupts, memory settings. rackless rollback undoes all of it.
-
-Before each change, the old state is written to a journal and forced to the disk; after it, the new
-state is read back. After a kill or a power cut at any moment, prepare continues and rollback
-undoes. A second prepare changes nothing. If a step is refused (the disk that the system runs from,
-the NIC of this session, memory that the host needs), nothing is changed at all.
-
-Kernel arguments need a reboot, and some steps are only possible after it. prepare then says so,
-ends with status 4, and continues at the next boot by itself (rackless-prepare.service). Without
-LAB.yaml it continues with the lab that the host is prepared for.`,
-		Example: `  rackless prepare lab.yaml --dry-run
-  rackless prepare lab.yaml --yes`,
+		Use:               "prepare [LAB.yaml]",
+		Short:             "Prepare this host for the plan of a lab, step by step, with undo",
 		Args:              cli.MaxArgs(1, "at most one lab file"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -37,21 +37,8 @@ type recommendOptions struct {
 func newRecommendCmd(a *app) *cobra.Command {
 	var o recommendOptions
 	cmd := &cobra.Command{
-		Use:   "recommend [LAB.yaml]",
-		Short: "Recommend a configuration for a lab on a host, and name the measurements behind it",
-		Long: `Recommends pinning, guest NUMA, SMT siblings, isolation, page size, MTU and which GPU to use with
-which NIC. It uses studies of this host if there are any, otherwise published figures, and says
-which for each setting. Undecided and confounded results decide nothing, and neither do measurements
-on emulated machines. If a setting makes no difference, the level that changes less of the host is
-recommended. If studies and documents disagree, both are named.
-
-It uses all studies in the database, or those that --study names. Measured GPU-NIC bandwidths, and
-weights that the studies determine, form a model for the planner. --model-out writes it for rackless
-plan --model, and the output says what it would change in the plan. docs/recommend.md has the rules
-and the formulas. It changes nothing on the host.`,
-		Example: `  rackless recommend lab.yaml
-  rackless recommend examples/epyc-pair.yaml --snapshot examples/hosts/epyc-7551p.ttar
-  rackless recommend lab.yaml --study contention --model-out model.json`,
+		Use:               "recommend [LAB.yaml]",
+		Short:             "Recommend a configuration for a lab on a host, and name the measurements behind it",
 		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,21 +20,8 @@ func newReportCmd(a *app) *cobra.Command {
 	var output, format, html string
 	var list, all bool
 	cmd := &cobra.Command{
-		Use:   "report [RESULT [RESULT]]",
-		Short: "Show a measurement again, or two side by side",
-		Long: `Prints the tables of a stored measurement, and where its page is: the last measurement, or the last
-one of the named lab. RESULT is a lab's name, a lab file, a result directory, or LAB/TIME as --list
-prints them. --html makes the page again from the stored figures. --format md is for a page of a
-repository, csv has a line for each sample, and json is everything that was recorded.
-
-Two results are shown side by side: first the differences in their conditions, then each figure of A
-(the first) and B, with ratio and difference. Two single runs have no interval and give no verdict;
-for that, run a study.`,
-		Example: `  rackless report
-  rackless report pair --html pair.html
-  rackless report pair --format csv
-  rackless report --list
-  rackless report pair/20261121T225318Z pair --html compared.html`,
+		Use:               "report [RESULT [RESULT]]",
+		Short:             "Show a measurement again, or two side by side",
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: a.completeLabs,
 		RunE: func(cmd *cobra.Command, args []string) error {

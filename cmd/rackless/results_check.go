@@ -24,24 +24,6 @@ func newResultsCheckCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [LEVEL=]PATH...",
 		Short: "Hold the figures of logs against a machine: are they normal, and if not, what limits them",
-		Long: `Reads logs as results import does, and holds each figure against what the machine carries: the wire
-with its headers, the narrowest PCIe link between a device and the host, the MTU, the path between
-GPUs, the NICs of each machine, the PCIe link of an NVMe drive, the memory channels of known CPUs.
-The machine is what --snapshot names (anything that inspect reads), else this one.
-
-  normal    what such a path gives at its best
-  limited   as much as the machine gives as it is set up; it says what limits it
-  low       less than that; likely causes, and findings of the devices on the way
-  above     more than the machine can carry: it was measured on another one, or went another way
-  unknown   nothing says what it should be: CPU tests, drives below what their link carries
-
-The device is the one that the log names, as perftest's logs do, else --device. The other end is
-taken for one like this. Nothing is kept.
-
-The exit status is 3 if a figure is low, above, or limited where a device on the way has a finding,
-and 1 if no figure can be held against anything.`,
-		Example: `  rackless results check ib_write_bw.txt --snapshot node1.tar.zst
-  rackless results check nvbandwidth.json -o json`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.Usagef(cmd, "want a log or a directory of logs")

@@ -29,41 +29,6 @@ func newResultsImportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import [LEVEL=]PATH...",
 		Short: "Import other people's results as a study",
-		Long: `Reads results and stores them as a study, for results query and study report. The content decides
-the format:
-
-  vcpu-benchmarks  a tree RESULTS/GPU/CONFIG of 6erun/vcpu_benchmarks: CONFIG is a level of
-                   placement, each GPU a study of its own
-  superbench       results-summary.jsonl of SuperBench: each node is a level of node; units from
-                   its documentation
-  perftest         logs of perftest, as text or JSON
-  nccl-tests       logs of nccl-tests and RCCL's tests, and the JSON of -J
-  iperf3           the client's output, as text or with --json
-  osu, imb         tables of the OSU micro-benchmarks and of the Intel MPI Benchmarks
-  libfabric, ucx   tables of fi_pingpong and of ucx_perftest
-  nvbandwidth      its matrices, as text or JSON
-  sysbench         logs of its CPU and memory tests
-  stress-ng        its metrics (--metrics, --metrics-brief)
-  stream           tables of STREAM
-  fio              its output, as text or JSON
-  rackless         samples.jsonl of rackless bench: a file is a repeat
-  logs             logs of several of these tools together
-
-Each run in a tool's logs is a repeat, and a file may contain several runs, one after the other.
-Runs of other message sizes are parts of one repeat. Details of a run in a log (both directions, GPU
-memory, connection, type) become part of the test's name, so that different tests never become
-repeats. So do others where runs of one level differ in them: device, MTU, number of GPUs, threads.
-
-The level of a log is LEVEL if PATH is given as LEVEL=PATH, otherwise the name of its directory. The
-others are compared with the first level; default comes before all others. More PATHs of a
-vcpu-benchmarks tree are more repeats.
-
-Values that are zero, negative or not a number are failures with their reasons, never figures.
-Either everything is imported or nothing. The report of such a study says that rackless did not
-measure the runs, and neither interleaved nor randomised them.`,
-		Example: `  rackless results import ~/vcpu_benchmarks/results --name vcpu
-  rackless results import default=logs/before pin=logs/after --name pinning
-  rackless study report pinning`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return cli.Usagef(cmd, "want a file or directory of results")

@@ -17,10 +17,6 @@ func newResultsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "results",
 		Short: "Query the study database in SQL, import other results, hold them against a machine",
-		Long: `All studies of a user are in one SQLite file, with every figure and the state of the machine during
-its run. docs/study.md describes its tables.`,
-		Example: `  rackless results query "SELECT cell, metric, avg(value) FROM sample GROUP BY cell, metric"
-  rackless results import ~/vcpu_benchmarks/results`,
 	}
 	cmd.AddCommand(newResultsQueryCmd(a), newResultsRawCmd(a), newResultsImportCmd(a), newResultsCheckCmd(a))
 	return cmd
@@ -33,16 +29,7 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query SQL",
 		Short: "Query the study database in SQL, read-only",
-		Long: `Runs one SQL statement on the study database. The file is opened read-only, and only statements that
-read are run, so no statement can change the file or make another one. The view sample has a row for
-each figure, with study, block, place, attempt, cell (JSON), status, test, metric, bytes, value and
-unit; docs/study.md describes the tables below it. You can query while a study runs.
-
-A table shows the first 10000 rows; csv and json print all. A query that has not finished within
---timeout is stopped.`,
-		Example: `  rackless results query "SELECT metric, count(*), min(value), max(value) FROM sample GROUP BY metric"
-  rackless results query --format csv "SELECT * FROM sample"`,
-		Args: cli.ExactArgs(1, "a question in SQL"),
+		Args:  cli.ExactArgs(1, "a question in SQL"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			db, err := a.readStudies(cmd.Context(), path)
 			if err != nil {

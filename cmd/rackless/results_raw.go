@@ -16,13 +16,7 @@ func newResultsRawCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "raw RUN",
 		Short: "Print the original output of the tools of a run",
-		Long: `Prints for each start of a tool in a run the command lines, and then what client and server printed.
-A line before each stream names it. For a start that failed it prints the reason and what there is.
-RUN is the run's number: the column run of the view sample, and id of the table run. Imported runs,
-and runs of early releases of rackless, have no output.`,
-		Example: `  rackless results query "SELECT DISTINCT run, cell, status FROM sample WHERE study = 'contention'"
-  rackless results raw 17`,
-		Args: cli.ExactArgs(1, "the number of a run"),
+		Args:  cli.ExactArgs(1, "the number of a run"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			run, err := strconv.ParseInt(args[0], 10, 64)
 			if err != nil || run < 1 {

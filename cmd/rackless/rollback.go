@@ -24,18 +24,7 @@ func newRollbackCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback",
 		Short: "Undo everything that prepare has changed on this host",
-		Long: `Undoes everything that the journal of prepare records, last change first, and reads each thing back:
-files byte for byte, drivers, virtual functions, pages, values. Kernel arguments disappear from the
-boot loader at once, and from the kernel at the next boot.
-
-What cannot be undone is named, stays in the journal, and can be tried again. rollback refuses while
-a device of the lab is in use.
-
-rollback and prepare refuse a journal that has lost lines. The message names the lines and the steps
-that are still known. --what-is-known undoes those, keeps the damaged journal under another name,
-lists what remains of rackless prepare after that, and ends with status 3.`,
-		Example: "  rackless rollback --dry-run",
-		Args:    cli.ExactArgs(0, "no argument"),
+		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.rollback(cmd.Context(), form, dryRun, yes, known)
 		},

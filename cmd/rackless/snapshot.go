@@ -22,14 +22,6 @@ func newSnapshotCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "snapshot -o FILE",
 		Short: "Save everything that inspect reads of this machine in one file",
-		Long: `Writes everything that inspect reads of this machine, and nothing else, into one archive (tar,
-zstd). On any machine, "rackless inspect FILE" then prints what inspect prints here.
-
-Serial numbers are never read. MAC and IP addresses, GUIDs, UUIDs, host names and names of virtual
-machines are replaced by substitutes. The same name always gets the same substitute, so relations
-are kept. --keep-ids keeps the originals.`,
-		Example: `  rackless snapshot -o host.tar.zst
-  rackless inspect --snapshot host.tar.zst`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return cli.Usagef(cmd, "the file to write stands behind -o: rackless snapshot -o %s", args[0])

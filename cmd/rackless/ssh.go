@@ -12,17 +12,8 @@ import (
 func newSSHCmd(a *app) *cobra.Command {
 	var stdio bool
 	cmd := &cobra.Command{
-		Use:   "ssh NODE [--] [COMMAND [ARGUMENT]...]",
-		Short: "Open a shell on a full node by ssh, or run a command there",
-		Long: `Runs ssh to a node, given as NODE or LAB/NODE, and ends with its exit status. The node must boot
-a full image (image: debian-12 in the lab file). The connection needs no network and no root: it
-goes through a port of the virtual machine. The key is made for the lab and lies in its directory.
-Four connections to a node are possible at once. On the nodes, ssh NODE does the same between them.
-
-With --stdio, the connection itself is joined to standard input and output, for ProxyCommand in the
-configuration of ssh and of other programs that use it.`,
-		Example: `  rackless ssh vm00
-  rackless ssh pair/vm00 -- 'ssh vm01 hostname'`,
+		Use:               "ssh NODE [--] [COMMAND [ARGUMENT]...]",
+		Short:             "Open a shell on a full node by ssh, or run a command there",
 		Args:              cli.RangeArgs(1, 1<<20, "a node, and a command if you like"),
 		ValidArgsFunction: a.completeNodes,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -48,11 +39,7 @@ func newCpCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cp [-r] SOURCE... TARGET",
 		Short: "Copy files to a full node, from one, or between two",
-		Long: `Copies files with scp. A path on a node has the form NODE:PATH or LAB/NODE:PATH; without a leading
-slash it is below /root. All nodes of a command are of one lab. See rackless ssh.`,
-		Example: `  rackless cp input.txt vm00:
-  rackless cp -r pair/vm01:/var/log logs`,
-		Args: cli.RangeArgs(2, 1<<20, "a source and a target, such as FILE NODE:PATH"),
+		Args:  cli.RangeArgs(2, 1<<20, "a source and a target, such as FILE NODE:PATH"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			node := ssh.FirstNode(args)
 			if node == "" {

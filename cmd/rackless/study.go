@@ -41,14 +41,6 @@ func newStudyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "study",
 		Short: "Find out whether settings matter, by runs in random order and intervals",
-		Long: `A study varies settings (placement, isolation, contention, MTU, loss, any key of the lab file) and
-measures every combination many times in random order. It says, with intervals and corrected tests,
-what the figures show: better, worse, equivalent or undecided.
-
-docs/study.md describes the study file, how a comparison is kept fair, and where the raw figures
-are.`,
-		Example: `  rackless study run examples/studies/contention.yaml
-  rackless study report contention`,
 	}
 	cmd.AddCommand(newStudyRunCmd(a), newStudyReportCmd(a), newStudyLsCmd(a), newStudyRmCmd(a))
 	return cmd
@@ -86,26 +78,8 @@ func newStudyRunCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run STUDY.yaml",
 		Short: "Make the runs of a study, or continue them",
-		Long: `Prints what will run and the smallest effect that this number of blocks can show, then makes the
-runs. Each run is recorded when it ends: after Ctrl-C, a kill or a reboot the same command continues
-with the next run. A run that fails, or that something else on the machine disturbed, is recorded as
-such and repeated, three times in all.
-
-The lab is brought up as each run needs it, is verified before the first one, and stays up at the
-end. stress-ng makes the load on this machine. A lab with driver: libvirt, or one that asks for this
-host's devices, needs a host that rackless prepare has prepared. Its domains are restarted when a
-run needs them in another form, and are back as planned at the end.
-
-If the cells need the host booted in different ways (isolation: isolcpus and another level), the
-study ends with status 4 before a run that needs the other boot, and says how to continue. With
---reboot it prepares the host for that run by the same plan, reboots it and continues by itself
-(rackless-study-NAME.service), until the study ends, fails, or is stopped with Ctrl-C or systemctl
-stop.`,
-		Example: `  rackless study run examples/studies/contention.yaml --dry-run
-  rackless study run examples/studies/contention.yaml
-  rackless study run examples/studies/isolation.yaml --reboot`,
-		Args: cli.ExactArgs(1, "a study file"),
-		RunE: func(cmd *cobra.Command, args []string) error { return a.studyRun(cmd.Context(), o, args[0]) },
+		Args:  cli.ExactArgs(1, "a study file"),
+		RunE:  func(cmd *cobra.Command, args []string) error { return a.studyRun(cmd.Context(), o, args[0]) },
 	}
 	dbFlag(cmd, &o.db)
 	cli.EnumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
@@ -350,15 +324,7 @@ func newStudyReportCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report NAME|STUDY.yaml",
 		Short: "Report a study: effects with intervals, verdicts, disturbed runs",
-		Long: `Analyses the runs so far, and prints what they show: for each metric and comparison the effect with
-its interval and a verdict (better, worse, equivalent, undecided); what failed, what was disturbed,
-and what is known to mislead such studies. You can run it while the study runs. The same runs give
-the same report.
-
---format html is one self-contained page; --out writes to a file.`,
-		Example: `  rackless study report contention
-  rackless study report contention --format html --out contention.html`,
-		Args: cli.ExactArgs(1, "the name of a study, which rackless study ls shows, or its file"),
+		Args:  cli.ExactArgs(1, "the name of a study, which rackless study ls shows, or its file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			doc, err := a.studyDocument(cmd.Context(), path, args[0])
 			if err != nil {
@@ -417,10 +383,7 @@ func newStudyLsCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ls",
 		Short: "List studies and their number of runs",
-		Long:  `Lists the studies in the database, oldest first, with the number of runs by status.`,
-		Example: `  rackless study ls
-  rackless study ls -o json`,
-		Args: cli.MaxArgs(0, "no arguments"),
+		Args:  cli.MaxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := document.List{Studies: []document.Entry{}}
 			db, err := a.readStudies(cmd.Context(), path)
@@ -465,10 +428,7 @@ func newStudyRmCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm NAME",
 		Short: "Delete a study with all its runs",
-		Long: `Deletes a study from the database, with its runs, figures and histograms. Its name can then be used
-again. The lab is not touched.`,
-		Example: `  rackless study rm demo`,
-		Args:    cli.ExactArgs(1, "the name of a study, which rackless study ls shows"),
+		Args:  cli.ExactArgs(1, "the name of a study, which rackless study ls shows"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, err := a.dbPath(path)
 			if err != nil {

@@ -21,19 +21,7 @@ func newUICmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Serve labs, studies and results as live pages to this machine, and metrics to Prometheus",
-		Long: `Serves pages to a browser on this machine until Ctrl-C: running labs with the counters of their
-fabric, studies as they run, stored results. The pages change nothing. The printed address contains
-a token; the browser then keeps a cookie instead. The server listens only on this machine's loopback
-address. To see the pages from elsewhere, use a tunnel with the same port on both ends: ssh -L
-8080:127.0.0.1:8080 HOST.
-
-/metrics is for Prometheus: counters of the fabric and of RDMA devices, states of nodes and checks,
-progress of studies. It needs the token as a bearer token. With --token-file the token is read from
-a file, which is created if it is missing, so the token stays the same. docs/ui.md describes the
-metrics.`,
-		Example: `  rackless ui
-  rackless ui --listen 127.0.0.1:8080 --token-file ~/.config/rackless-token`,
-		Args: cli.MaxArgs(0, "no arguments"),
+		Args:  cli.MaxArgs(0, "no arguments"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// Only this machine's own address: the pages have no login but the token.
 			addr, err := ui.Loopback(listen)

@@ -30,23 +30,6 @@ func newUpCmd(a *app) *cobra.Command {
 	cmd = ofLabFile(&cobra.Command{
 		Use:   "up [LAB.yaml]",
 		Short: "Bring a lab up, or update a running one to its file",
-		Long: `Brings the lab up: image, template, switch, nodes, RoCE devices. Without LAB.yaml it uses the only
-lab file in this directory. A second up changes nothing. If the file has changed, up says what
-differs and applies it: some changes apply while a node runs; for others the node is made again, and
-the other nodes continue. rackless lab diff shows this beforehand. Nodes and switches that have died
-are started again.
-
-A lab with driver: libvirt, or one that asks for devices of a host, runs on a host that rackless
-prepare has prepared. Its nodes are libvirt domains there, placed and pinned as planned, with the
-devices passed through. For domains that have changed, up shows the difference, and restarts them
-only with --recreate. --connect names the libvirt of another host, and --host the output of inspect
-there.
-
-The first up builds the node image from Debian packages and boots a template, which takes up to a
-minute; after that a lab is up in seconds. Ctrl-C undoes what was begun.`,
-		Example: `  rackless up examples/pair.yaml
-  rackless up --accel tcg --cold lab.yaml
-  rackless up lab.yaml --connect qemu+ssh://root@host/system --host host.json`,
 	}, func(ctx context.Context, l *lab.Lab, file string) error {
 		d, err := a.dirs()
 		if err != nil {

@@ -36,24 +36,6 @@ func newVerifyCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify [NAME|LAB.yaml]",
 		Short: "Check every fact about a running lab or a prepared host, with evidence and fixes",
-		Long: `Checks the running lab from inside its nodes: links, MTU, active IB MTU, GID tables and the RoCE v2
-GID index (found, never assumed), every peer at full MTU without fragmentation, RDMA messages around
-the ring with the device counters before and after, and that no two nodes share a name, an address
-or a random state. The name can be left out while one lab runs.
-
-With --plan it compares a host, instead of a lab, with a plan that "rackless plan -o json" printed:
-isolated CPUs and their siblings, interrupts and threads of others on them, hugepages by NUMA node,
-IOMMU groups, drivers, links, virtual functions. The host is this machine, or that of --snapshot,
-which does not show running threads and interrupts.
-
---watch repeats the checks until Ctrl-C, and prints what starts and stops failing. "rackless
-explain" lists all checks, and explains each. Ends with status 3 if a check failed or could not be
-made.`,
-		Example: `  rackless verify pair
-  rackless verify pair -o junit > verify.xml
-  rackless verify pair --watch --only link,RL402
-  rackless verify --plan plan.json
-  rackless verify --plan plan.json --snapshot host.tar.zst`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			// A host and a lab are two targets: with both named, half of the findings would be of the other one.
 			if cmd.Flags().Changed("plan") {

@@ -21,11 +21,9 @@ type versionOutput struct {
 func newVersionCmd(a *app) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version of rackless",
-		Long:    "Prints the version of rackless, the release of Go that built it, and the platform it was built for.",
-		Example: "  rackless version\n  rackless version -o json",
-		Args:    cli.ExactArgs(0, "no argument"),
+		Use:   "version",
+		Short: "Print the version of rackless",
+		Args:  cli.ExactArgs(0, "no argument"),
 		RunE: func(*cobra.Command, []string) error {
 			v := versionOutput{Version: version, Go: runtime.Version(), OS: runtime.GOOS, Arch: runtime.GOARCH}
 			return a.print(format, v, fmt.Sprintf("rackless %s (%s, %s/%s)\n", v.Version, v.Go, v.OS, v.Arch))
