@@ -46,8 +46,9 @@ type planOptions struct {
 func newPlanCmd(a *app) *cobra.Command {
 	o := planOptions{form: formTable, limit: planner.DefaultLimit, policy: fleet.BestFit}
 	cmd := &cobra.Command{
-		Use:               "plan [LAB.yaml]",
-		Short:             "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write the files",
+		Use: "plan [LAB.yaml]",
+		Short: "Place the nodes of a lab on a host, prove that no cheaper placement exists, and write " +
+			"the files",
 		Args:              cli.MaxArgs(1, "one LAB.yaml"),
 		ValidArgsFunction: completeLabFiles,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -3,6 +3,7 @@ package live
 import (
 	"errors"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -31,109 +32,20 @@ func TestMetricsAreNamedAsPrometheusWantsThem(t *testing.T) {
 	}
 }
 
+// golden reads a file of testdata.
+func golden(t *testing.T, name string) string {
+	b, err := os.ReadFile("testdata/" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
 func TestMetricsSayWhatTheSourceSays(t *testing.T) {
 	t.Parallel()
 	f := typical(t)
 	f.pass(4 * time.Second)
-	const want = `
-# HELP rackless_check_age_seconds How long ago that was.
-# TYPE rackless_check_age_seconds gauge
-rackless_check_age_seconds{lab="pair"} 3604
-# HELP rackless_check_state 1 for the outcome that the check had when the lab was last verified, by verify or by bench, 0 for the others.
-# TYPE rackless_check_state gauge
-rackless_check_state{check="link",code="RL401",lab="pair",state="failed",subject="vm00 eth0"} 0
-rackless_check_state{check="link",code="RL401",lab="pair",state="ok",subject="vm00 eth0"} 1
-rackless_check_state{check="link",code="RL401",lab="pair",state="unknown",subject="vm00 eth0"} 0
-rackless_check_state{check="rdma-active-mtu",code="RL405",lab="pair",state="failed",subject="vm00 rxe0"} 1
-rackless_check_state{check="rdma-active-mtu",code="RL405",lab="pair",state="ok",subject="vm00 rxe0"} 0
-rackless_check_state{check="rdma-active-mtu",code="RL405",lab="pair",state="unknown",subject="vm00 rxe0"} 0
-# HELP rackless_fabric_port_receive_bytes_total Ethernet bytes from the node into the switch, without preamble and checksum.
-# TYPE rackless_fabric_port_receive_bytes_total counter
-rackless_fabric_port_receive_bytes_total{lab="pair",nic="eth0",node="vm00"} 6.4463136e+07
-rackless_fabric_port_receive_bytes_total{lab="pair",nic="eth0",node="vm01"} 6.4963136e+07
-# HELP rackless_fabric_port_transmit_drops_total Frames for the node that did not reach it, by reason.
-# TYPE rackless_fabric_port_transmit_drops_total counter
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm00",reason="buffer_full"} 0
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm00",reason="disconnected"} 0
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm00",reason="lost"} 0
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm00",reason="queue_full"} 0
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm01",reason="buffer_full"} 0
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm01",reason="disconnected"} 0
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm01",reason="lost"} 48
-rackless_fabric_port_transmit_drops_total{lab="pair",nic="eth0",node="vm01",reason="queue_full"} 0
-# HELP rackless_fabric_up 1 if the switch of the lab answered.
-# TYPE rackless_fabric_up gauge
-rackless_fabric_up{lab="half"} 0
-rackless_fabric_up{lab="pair"} 1
-# HELP rackless_node_state 1 for the state that the node is in, 0 for the others.
-# TYPE rackless_node_state gauge
-rackless_node_state{lab="half",node="vm00",state="dead"} 1
-rackless_node_state{lab="half",node="vm00",state="no-adapter"} 0
-rackless_node_state{lab="half",node="vm00",state="paused"} 0
-rackless_node_state{lab="half",node="vm00",state="running"} 0
-rackless_node_state{lab="half",node="vm00",state="starting"} 0
-rackless_node_state{lab="half",node="vm00",state="unknown"} 0
-rackless_node_state{lab="half",node="vm01",state="dead"} 0
-rackless_node_state{lab="half",node="vm01",state="no-adapter"} 0
-rackless_node_state{lab="half",node="vm01",state="paused"} 0
-rackless_node_state{lab="half",node="vm01",state="running"} 0
-rackless_node_state{lab="half",node="vm01",state="starting"} 0
-rackless_node_state{lab="half",node="vm01",state="unknown"} 1
-rackless_node_state{lab="half",node="vm02",state="dead"} 0
-rackless_node_state{lab="half",node="vm02",state="no-adapter"} 0
-rackless_node_state{lab="half",node="vm02",state="paused"} 0
-rackless_node_state{lab="half",node="vm02",state="running"} 0
-rackless_node_state{lab="half",node="vm02",state="starting"} 1
-rackless_node_state{lab="half",node="vm02",state="unknown"} 0
-rackless_node_state{lab="pair",node="vm00",state="dead"} 0
-rackless_node_state{lab="pair",node="vm00",state="no-adapter"} 0
-rackless_node_state{lab="pair",node="vm00",state="paused"} 0
-rackless_node_state{lab="pair",node="vm00",state="running"} 1
-rackless_node_state{lab="pair",node="vm00",state="starting"} 0
-rackless_node_state{lab="pair",node="vm00",state="unknown"} 0
-rackless_node_state{lab="pair",node="vm01",state="dead"} 0
-rackless_node_state{lab="pair",node="vm01",state="no-adapter"} 0
-rackless_node_state{lab="pair",node="vm01",state="paused"} 0
-rackless_node_state{lab="pair",node="vm01",state="running"} 1
-rackless_node_state{lab="pair",node="vm01",state="starting"} 0
-rackless_node_state{lab="pair",node="vm01",state="unknown"} 0
-# HELP rackless_rdma_age_seconds How long ago the RDMA counters of the lab were read.
-# TYPE rackless_rdma_age_seconds gauge
-rackless_rdma_age_seconds{lab="pair"} 0
-# HELP rackless_rdma_port_events_total What the device itself counts, by the name that its driver gives it in hw_counters.
-# TYPE rackless_rdma_port_events_total counter
-rackless_rdma_port_events_total{counter="duplicate_request",device="rxe0",lab="pair",node="vm00",port="1"} 2
-rackless_rdma_port_events_total{counter="duplicate_request",device="rxe0",lab="pair",node="vm01",port="1"} 2
-rackless_rdma_port_events_total{counter="sent_pkts",device="rxe0",lab="pair",node="vm00",port="1"} 100
-rackless_rdma_port_events_total{counter="sent_pkts",device="rxe0",lab="pair",node="vm01",port="1"} 100
-# HELP rackless_rdma_port_transmit_packets_total Packets that the port sent: port_xmit_packets.
-# TYPE rackless_rdma_port_transmit_packets_total counter
-rackless_rdma_port_transmit_packets_total{device="rxe0",lab="pair",node="vm00",port="1"} 100
-rackless_rdma_port_transmit_packets_total{device="rxe0",lab="pair",node="vm01",port="1"} 100
-# HELP rackless_rdma_up 1 if the RDMA counters of the node were read; 0 also while a study measures, which reading them would disturb.
-# TYPE rackless_rdma_up gauge
-rackless_rdma_up{lab="half",node="vm00"} 0
-rackless_rdma_up{lab="half",node="vm01"} 0
-rackless_rdma_up{lab="half",node="vm02"} 0
-rackless_rdma_up{lab="pair",node="vm00"} 1
-rackless_rdma_up{lab="pair",node="vm01"} 1
-# HELP rackless_results Measurements of the lab that are stored.
-# TYPE rackless_results gauge
-rackless_results{lab="pair"} 2
-rackless_results{lab="torn"} 1
-# HELP rackless_study_planned_runs Runs that the study will have; absent where a budget of time decides.
-# TYPE rackless_study_planned_runs gauge
-rackless_study_planned_runs{study="contention"} 32
-rackless_study_planned_runs{study="demo"} 24
-# HELP rackless_study_remaining_seconds About how long the study still takes, as its runs have taken so far; absent while that is not known.
-# TYPE rackless_study_remaining_seconds gauge
-rackless_study_remaining_seconds{study="contention"} 540
-rackless_study_remaining_seconds{study="demo"} 0
-# HELP rackless_study_running 1 while runs of the study are made.
-# TYPE rackless_study_running gauge
-rackless_study_running{study="contention"} 1
-rackless_study_running{study="demo"} 0
-`
+	want := golden(t, "metrics.txt")
 	names := []string{}
 	for line := range strings.Lines(want) {
 		if rest, ok := strings.CutPrefix(line, "# TYPE "); ok {
@@ -267,15 +179,7 @@ func TestTheLaterOfTwoVerificationsIsShown(t *testing.T) {
 			err)
 	}
 	f.labs[i].Checked = start.Add(-time.Minute)
-	want := `# HELP rackless_check_age_seconds How long ago that was.
-# TYPE rackless_check_age_seconds gauge
-rackless_check_age_seconds{lab="pair"} 60
-# HELP rackless_check_state 1 for the outcome that the check had when the lab was last verified, by verify or by bench, 0 for the others.
-# TYPE rackless_check_state gauge
-rackless_check_state{check="link",code="RL401",lab="pair",state="failed",subject="vm01 eth0"} 1
-rackless_check_state{check="link",code="RL401",lab="pair",state="ok",subject="vm01 eth0"} 0
-rackless_check_state{check="link",code="RL401",lab="pair",state="unknown",subject="vm01 eth0"} 0
-`
+	want := golden(t, "checks.txt")
 	if err := testutil.GatherAndCompare(newServer(t, f).registry(t.Context()), strings.NewReader(want),
 		names...); err != nil {
 		t.Errorf("a verify after the measurement: %v", err)
