@@ -14,6 +14,8 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
 )
@@ -154,11 +156,7 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 
 // values are the figures of repeats, without what else is known of them.
 func values(all []importer.Sample) []float64 {
-	var out []float64
-	for _, x := range all {
-		out = append(out, x.Value)
-	}
-	return out
+	return lists.Map(all, func(x importer.Sample) float64 { return x.Value })
 }
 
 // tooMuch is from where on a figure is more than a limit that has headers counted: how large the packets of PCIe are is
@@ -388,9 +386,7 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	if worst.Limit != nil {
 		usual += fmt.Sprintf(" at %s, which both go through", *worst.Limit)
 	}
-	if all {
-		usual += "; which of the GPUs were measured, their addresses do not tell"
-	}
+	usual += words.If(all, "; which of the GPUs were measured, their addresses do not tell")
 	f.Verdict, f.Text = Normal, usual
 	most := 2 * worst.GBpsMax
 	if worst.Link == "" {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
 )
@@ -102,8 +104,7 @@ const linkShare = 0.8
 func (m *machine) storage(f *Figure, device string) {
 	var drive *topology.Disk
 	candidates := 0
-	for i := range m.Storage {
-		d := &m.Storage[i]
+	for d := range lists.Refs(m.Storage) {
 		if d.PCI == nil || !strings.HasPrefix(d.Name, "nvme") {
 			continue
 		}
@@ -184,9 +185,7 @@ func (m *machine) latency(f *Figure, all []importer.Sample) {
 				"passed-through " +
 				"NIC"}}
 	}
-	if why != "" {
-		f.Text += "; " + why
-	}
+	f.Text += words.If(why != "", "; "+why)
 }
 
 // overNICs judges the bus bandwidth of a collective operation over several machines: rings and trees pass each byte

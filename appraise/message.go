@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/topology"
 )
@@ -67,9 +68,7 @@ func (m *machine) message(f *Figure, all []importer.Sample) {
 	}
 	other := bench.Side{Node: "the other end", Rate: side.Rate, IBMTU: side.IBMTU, MTU: side.MTU}
 	f.take(all, e, bench.Path{Client: *side, Server: other})
-	if why != "" {
-		f.Text += "; " + why
-	}
+	f.Text += words.If(why != "", "; "+why)
 }
 
 // side is the end of a path that is this machine: the device that the log names, else its fastest, and then the reason

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
@@ -167,22 +168,14 @@ func (c *adapterCheck) failed(l *lab.Lab, s *adapterState, said string) finding.
 		}
 	}
 	f.Evidence += "; cause, by rackless nic ls: " + a.text()
-	if a.Crash != "" {
-		f.Have += "; rackless, which emulates it, has failed: " + a.Crash
-	}
+	f.Have += words.If(a.Crash != "", "; rackless, which emulates it, has failed: "+a.Crash)
 	return f
 }
 
 // text is what is known of the adapter from outside.
 func (a *Adapter) text() string {
-	link := "link down"
-	if a.LinkUp {
-		link = "link up"
-	}
-	fault := "no fault"
-	if a.Fault != "" {
-		fault = "fault " + string(a.Fault)
-	}
+	link := words.Either(a.LinkUp, "link up", "link down")
+	fault := words.Either(a.Fault != "", "fault "+string(a.Fault), "no fault")
 	return fmt.Sprintf("%s, %s, %s", fault, link, words.Count(int(a.LinkDowns), "link down"))
 }
 
@@ -224,8 +217,7 @@ func lostAdapters(known []finding.Finding) map[string]finding.Finding {
 
 // explained gives the findings of a link that an adapter's fault has taken down the fix of that.
 func explained(out, adapters []finding.Finding) {
-	for i := range out {
-		f := &out[i]
+	for f := range lists.Refs(out) {
 		if f.Status == finding.OK || f.ID != IDLink && f.ID != IDPort {
 			continue
 		}

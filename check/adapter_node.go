@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -149,9 +151,7 @@ func (a *nodeAdapter) says(id string, past bool) string {
 		}
 		text := "dmesg: " + a.fatal
 		for _, more := range []string{a.syndrome, a.gaveUp} {
-			if more != "" {
-				text += "; " + more
-			}
+			text += words.If(more != "", "; "+more)
 		}
 		return text
 	case IDAdapterCommands:
@@ -242,15 +242,9 @@ func states(emulated []Adapter) []adapterState {
 // join gives a node's adapters what the node says of them. Functions are in the order of the NICs; one whose network
 // device is there says which it is.
 func join(n lab.Node, emulated []adapterState, seen []nodeAdapter) []adapterState {
-	var own []adapterState
-	for _, s := range emulated {
-		if s.node == n.Name {
-			own = append(own, s)
-		}
-	}
+	own := lists.Filter(emulated, func(s adapterState) bool { return s.node == n.Name })
 	if len(own) == 0 {
-		for i := range seen {
-			a := &seen[i]
+		for a := range lists.Refs(seen) {
 			lost := a.nic == "" && (a.ones || a.bus != "" || a.fatal != "")
 			if lost || slices.ContainsFunc(n.NICs, func(nic lab.NIC) bool { return nic.Name == a.nic }) {
 				own = append(own, adapterState{node: n.Name, nic: cmp.Or(a.nic, a.pci), seen: a})

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -35,8 +36,7 @@ type Domain struct {
 // it is known, and may be nil; it is not compared. It is pure.
 func Domains(p *plan.Plan, h *topology.Host, domains []Domain) []finding.Finding {
 	var out []finding.Finding
-	for i := range p.Nodes {
-		n := &p.Nodes[i]
+	for n := range lists.Refs(p.Nodes) {
 		k := slices.IndexFunc(domains, func(d Domain) bool { return d.Node == n.Name })
 		if k < 0 {
 			out = append(out, finding.Finding{ID: IDDomain, Subject: n.Name, Status: finding.Failed,
@@ -147,9 +147,7 @@ func (c *domainCheck) vcpus() {
 		f.Fix = "define the domain of the plan again, shut the node down and start it"
 		if len(fixes) == len(wrong) {
 			f.Fix = strings.Join(fixes[:min(len(fixes), 3)], "; ")
-			if len(fixes) > 3 {
-				f.Fix += "; and so on"
-			}
+			f.Fix += words.If(len(fixes) > 3, "; and so on")
 		}
 	}
 	c.judge(len(wrong) == 0, f)
@@ -185,8 +183,7 @@ func (c *domainCheck) emulator() {
 		return
 	}
 	var threads []*facts.Thread
-	for i := range c.d.Process.Threads {
-		t := &c.d.Process.Threads[i]
+	for t := range lists.Refs(c.d.Process.Threads) {
 		if !slices.Contains(c.d.VCPUs, t.TID) && !slices.Contains(c.d.IOThreads, t.TID) {
 			threads = append(threads, t)
 		}
@@ -424,10 +421,7 @@ func (c *domainCheck) memory() {
 	}
 	var sizes []string
 	for _, size := range slices.Sorted(maps.Keys(bySize)) {
-		name := "pages of unknown size"
-		if size > 0 {
-			name = "pages of " + words.Exact(size)
-		}
+		name := words.Either(size > 0, "pages of "+words.Exact(size), "pages of unknown size")
 		sizes = append(sizes, fmt.Sprintf("%s in %s", amount(bySize[size]), name))
 	}
 	pages.Have = strings.Join(sizes, ", ")
@@ -442,10 +436,7 @@ func nodesText(bytes map[int]uint64) string {
 			parts = append(parts, fmt.Sprintf("%s on node %d", amount(bytes[node]), node))
 		}
 	}
-	if len(parts) == 0 {
-		return "nothing"
-	}
-	return strings.Join(parts, ", ")
+	return words.Either(len(parts) == 0, "nothing", strings.Join(parts, ", "))
 }
 
 // amount writes an amount of memory: whole GiB, else MiB.

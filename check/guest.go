@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -21,8 +22,7 @@ import (
 func Guests(p *plan.Plan, h *topology.Host, nodes map[string]*facts.Node) []finding.Finding {
 	host := newHostCheck(p, h, nil, nil)
 	var out []finding.Finding
-	for i := range p.Nodes {
-		n := &p.Nodes[i]
+	for n := range lists.Refs(p.Nodes) {
 		f := nodes[n.Name]
 		if f == nil {
 			out = append(out, silent(IDGuestCPUs, n.Name, "it does not answer",
@@ -138,8 +138,7 @@ func (c *guestCheck) numa() {
 			wrong = append(wrong, fmt.Sprintf("node %d is not in the plan", n.ID))
 		}
 	}
-	for i := range c.n.Cells {
-		cell := &c.n.Cells[i]
+	for cell := range lists.Refs(c.n.Cells) {
 		n := c.f.NUMANode(cell.Cell)
 		if n == nil {
 			wrong = append(wrong, fmt.Sprintf("no node %d", cell.Cell))
@@ -205,8 +204,7 @@ func (c *guestCheck) cardKind(card *plan.NodeDevice) (kind deviceKind, d *topolo
 // its paravirtual NIC, is of another vendor.
 func (c *guestCheck) functions(kind deviceKind) []*topology.PCIDevice {
 	var all []*topology.PCIDevice
-	for i := range c.f.PCI {
-		d := &c.f.PCI[i]
+	for d := range lists.Refs(c.f.PCI) {
 		if d.Class != nil && d.Vendor != nil && d.Class.Base() == kind.base && *d.Vendor == kind.vendor {
 			all = append(all, d)
 		}
@@ -258,10 +256,7 @@ func (c *guestCheck) devices() {
 		}
 	}
 	for _, kind := range order {
-		want := 0
-		for _, card := range cards[kind] {
-			want += c.members(card, kind)
-		}
+		want := lists.Sum(cards[kind], func(card *plan.NodeDevice) int { return c.members(card, kind) })
 		// More than planned is wrong as well: the domain may be one of another plan.
 		have := len(c.functions(kind))
 		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
@@ -279,8 +274,7 @@ func (c *guestCheck) devices() {
 func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*plan.NodeDevice) {
 	const fix = "the domain has to have an expander bus for each cell with devices: " + fixRedefine
 	port := 0
-	for i := range c.n.Cards {
-		card := &c.n.Cards[i]
+	for card := range lists.Refs(c.n.Cards) {
 		// NICs and virtual functions are the ports of the node in the order of its cards; see render.
 		if card.Kind == plan.KindGPU || port >= len(c.n.NICs) {
 			continue
@@ -342,10 +336,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 
 // nodeList writes the NUMA nodes of devices, of one after the other.
 func nodeList(nodes []int) string {
-	if len(nodes) == 0 {
-		return "none"
-	}
-	return "node " + words.Join(nodes, ", ")
+	return words.Either(len(nodes) == 0, "none", "node "+words.Join(nodes, ", "))
 }
 
 // links checks the links of whole cards. Functions of a kind are compared from the best to the

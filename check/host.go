@@ -10,6 +10,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -234,8 +235,7 @@ func (c *hostCheck) governor() {
 	evidence := fileCPU + "cpu*/cpufreq/scaling_governor"
 	other := map[string]topology.CPUSet{}
 	known := topology.CPUSet{}
-	for i := range c.h.Cores {
-		core := &c.h.Cores[i]
+	for core := range lists.Refs(c.h.Cores) {
 		if !core.CPUs.Overlaps(c.lab) || core.Governor == "" {
 			continue
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -79,9 +80,7 @@ func (c *hostCheck) isolatedByGroups() bool {
 func (c *hostCheck) isolation() {
 	const file = fileCPU + "isolated"
 	evidence := file
-	if c.run != nil {
-		evidence += ", /sys/fs/cgroup/*/cpuset.cpus.partition, cpuset.cpus.effective"
-	}
+	evidence += words.If(c.run != nil, ", /sys/fs/cgroup/*/cpuset.cpus.partition, cpuset.cpus.effective")
 	kernel, known := c.isolatedByKernel()
 	siblings := c.whole.Difference(c.lab)
 	if !known && c.groups.kept.IsEmpty() {
@@ -98,10 +97,7 @@ func (c *hostCheck) isolation() {
 	if c.groups.how != "" {
 		how = append(how, "control groups: "+c.groups.how)
 	}
-	have := "nothing isolates them"
-	if len(how) > 0 {
-		have = strings.Join(how, "; ")
-	}
+	have := words.Either(len(how) > 0, strings.Join(how, "; "), "nothing isolates them")
 	missing := c.lab.Difference(force)
 	f := finding.Finding{ID: IDIsolated, Have: have, Want: list(c.lab), Evidence: evidence}
 	if !missing.IsEmpty() {
@@ -204,8 +200,7 @@ func (c *hostCheck) threads() {
 		return
 	}
 	var foreign, kernel []string // those of programs are named first: they can be moved
-	for i := range c.run.Threads {
-		t := &c.run.Threads[i]
+	for t := range lists.Refs(c.run.Threads) {
 		// Threads of one CPU alone belong to that CPU, and nobody can move them.
 		if t.Fixed || ofTheMachine(t) || slices.Contains(c.own, t.PID) || c.servesOwn(t) {
 			continue
@@ -266,8 +261,7 @@ func (c *hostCheck) interrupts() {
 		c.unread(f.ID, hostSubject, f.Want, f.Evidence)
 		return
 	case c.run == nil:
-		for i := range c.h.IRQs {
-			q := &c.h.IRQs[i]
+		for q := range lists.Refs(c.h.IRQs) {
 			// The count is of all CPUs: one that may be served elsewhere proves nothing.
 			if q.CPUs.IsEmpty() || !q.CPUs.IsSubsetOf(c.lab) || q.Count == nil || *q.Count == 0 ||
 				c.tree.ForGuest(q.Device) {
@@ -278,8 +272,7 @@ func (c *hostCheck) interrupts() {
 		}
 		n = len(c.h.IRQs)
 	default:
-		for i := range c.run.Interrupts {
-			q := &c.run.Interrupts[i]
+		for q := range lists.Refs(c.run.Interrupts) {
 			var served uint64
 			for cpu := range q.CPUs.Intersect(c.lab).All() {
 				served += q.Counts[cpu]

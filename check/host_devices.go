@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -41,8 +42,7 @@ func sysPCI(a topology.PCIAddr) string { return "/sys/bus/pci/devices/" + a.Stri
 // devices checks each function of each node, and the link of each card once: all its functions share it.
 func (c *hostCheck) devices() {
 	links := c.links()
-	for i := range c.p.Nodes {
-		n := &c.p.Nodes[i]
+	for n := range lists.Refs(c.p.Nodes) {
 		ours := map[topology.PCIAddr]bool{}
 		for _, id := range n.Devices {
 			if a, err := c.address(id); err == nil {
@@ -151,8 +151,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	seen[id] = true
 	var blocked []string
 	others := 0
-	for i := range c.h.PCI {
-		m := &c.h.PCI[i]
+	for m := range lists.Refs(c.h.PCI) {
 		// Bridges stay with the kernel: VFIO asks nothing of those whose driver leaves memory alone.
 		if m.IOMMUGroup == nil || *m.IOMMUGroup != id || m.IsBridge() || ours[m.Address] {
 			continue

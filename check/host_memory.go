@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -108,9 +109,7 @@ func (c *hostCheck) hugetlbfs() {
 	}
 	var sizes []uint64
 	for _, p := range c.p.Hugepages {
-		if !slices.Contains(sizes, p.PageBytes) {
-			sizes = append(sizes, p.PageBytes)
-		}
+		sizes = lists.Add(sizes, p.PageBytes)
 	}
 	for _, size := range sizes {
 		subject, want := "pages of "+words.Exact(size), "a hugetlbfs of that size"

@@ -2,11 +2,11 @@ package check
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -56,8 +56,7 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 		}
 	}
 	// Several devices of the same two nodes may share a value: it is told once.
-	slices.Sort(shared)
-	shared = slices.Compact(shared)
+	shared = lists.Distinct(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
 		Status: finding.OK,
 		Have:   fmt.Sprintf("%d nodes, nothing shared", known),

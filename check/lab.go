@@ -9,6 +9,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -85,11 +86,7 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 
 // addrsOf returns all addresses of a node.
 func addrsOf(n lab.Node) []netip.Addr {
-	var all []netip.Addr
-	for _, nic := range n.NICs {
-		all = append(all, nic.Addr.Addr())
-	}
-	return all
+	return lists.Map(n.NICs, func(nic lab.NIC) netip.Addr { return nic.Addr.Addr() })
 }
 
 // parallel calls f for 0..n-1, a few at once, and returns when all have returned.

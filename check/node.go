@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -139,14 +140,8 @@ func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 
 // absent says what there is in place of the device.
 func (d *rdmaDevice) absent() string {
-	text := "no such device"
-	if d.soft != "" {
-		text = "soft RoCE (" + d.soft + ") in its place"
-	}
-	if d.why != "" {
-		text += ": " + d.why
-	}
-	return text
+	text := words.Either(d.soft != "", "soft RoCE ("+d.soft+") in its place", "no such device")
+	return text + words.If(d.why != "", ": "+d.why)
 }
 
 // driverPatience is how long a node may take to make the RDMA devices of its adapters once it has been configured: a

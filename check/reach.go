@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -82,12 +84,8 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 		return f
 	}
 	f.Evidence = strings.Join(argv, " ") + " " + peers[0].String()
-	if len(peers) > 1 {
-		f.Evidence += " ..."
-	}
-	for _, a := range peers {
-		argv = append(argv, a.String())
-	}
+	f.Evidence += words.If(len(peers) > 1, " ...")
+	argv = append(argv, lists.Map(peers, netip.Addr.String)...)
 	res, err := r.Exec(ctx, me.Name, argv)
 	if err != nil {
 		f.Status, f.Have, f.Fix = finding.Unknown, err.Error(), "rackless ls shows whether the node runs"

@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -45,10 +46,7 @@ func traffic(ctx context.Context, l *lab.Lab, nodes []*facts.Node, known []findi
 	}
 	n := len(members)
 	turns := ringTurns(n)
-	pairs := 0
-	for _, turn := range turns {
-		pairs += len(turn)
-	}
+	pairs := lists.Sum(turns, func(turn []int) int { return len(turn) })
 	out := make([]finding.Finding, pairs)
 	for _, turn := range turns {
 		parallel(len(turn), func(k int) {

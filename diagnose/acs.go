@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -46,9 +47,7 @@ func acsRedirect(v *view, add func(finding.Finding)) {
 				switches[top] = f
 			}
 			for _, p := range ports {
-				if !slices.Contains(f.ports, p) {
-					f.ports = append(f.ports, p)
-				}
+				f.ports = lists.Add(f.ports, p)
 			}
 		}
 	}

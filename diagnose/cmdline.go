@@ -17,10 +17,7 @@ type param struct {
 }
 
 func (p param) String() string {
-	if p.hasValue {
-		return p.name + "=" + p.value
-	}
-	return p.name
+	return words.Either(p.hasValue, p.name+"="+p.value, p.name)
 }
 
 // parameters returns the parameters of the command line of h. Where the line itself is not known,

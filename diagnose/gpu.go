@@ -227,10 +227,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 		if !port.NoAtomics {
 			continue
 		}
-		what := "Routing-"
-		if port.Bridge != nil && port.Bridge.Port == "root port" {
-			what = "32bit- 64bit-"
-		}
+		what := words.Either(port.Bridge != nil && port.Bridge.Port == "root port", "32bit- 64bit-", "Routing-")
 		facts = append(facts, at(pci(port.Address)+"/config", "AtomicOpsCap: "+what))
 	}
 	if len(facts) == 0 {

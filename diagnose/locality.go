@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -25,10 +26,7 @@ func unknownNode(v *view, add func(finding.Finding)) {
 		fix = "give the virtual machine a pcie-expander-bus per guest NUMA node and put the device behind a root " +
 			"port on it"
 	}
-	unknown := "numa_node=-1"
-	if !v.fromFiles() {
-		unknown = "no NUMA node"
-	}
+	unknown := words.Either(!v.fromFiles(), "no NUMA node", "numa_node=-1")
 	var lost, inherited []string // without a node, and with one from elsewhere
 	first := ""                  // evidence on the first of the latter
 	for d := range each(v.PCI) {
@@ -66,10 +64,7 @@ func unknownNode(v *view, add func(finding.Finding)) {
 
 // moreDevices tells how many devices a finding has beside the one in its evidence.
 func moreDevices(list []string) string {
-	if len(list) < 2 {
-		return ""
-	}
-	return fmt.Sprintf(" (and %d more)", len(list)-1)
+	return words.If(len(list) >= 2, fmt.Sprintf(" (and %d more)", len(list)-1))
 }
 
 // A pairing is a GPU with its nearest NIC for RDMA.
@@ -216,9 +211,7 @@ func contradicted(v *view, add func(finding.Finding)) {
 	facts := make([]string, len(paths))
 	for i, p := range paths {
 		facts[i] = fmt.Sprintf("path %s to %s: SYS on one NUMA node", p.A, p.B)
-		if inferred[p.A] || inferred[p.B] {
-			facts[i] += " (the NIC's is inferred)"
-		}
+		facts[i] += words.If(inferred[p.A] || inferred[p.B], " (the NIC's is inferred)")
 	}
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
 	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +

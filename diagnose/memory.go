@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -104,9 +105,7 @@ func (v *view) poolSizes() []uint64 {
 	var out []uint64
 	add := func(pools []topology.HugepagePool) {
 		for _, p := range pools {
-			if !slices.Contains(out, p.SizeBytes) {
-				out = append(out, p.SizeBytes)
-			}
+			out = lists.Add(out, p.SizeBytes)
 		}
 	}
 	add(v.Memory.Hugepages)
@@ -125,10 +124,7 @@ func noPool(v *view, add func(finding.Finding)) {
 			continue
 		}
 		seen = append(seen, a.size)
-		var sizes []string
-		for _, bytes := range v.poolSizes() {
-			sizes = append(sizes, fmt.Sprintf("hugepages-%dkB", bytes>>10))
-		}
+		sizes := lists.Map(v.poolSizes(), func(bytes uint64) string { return fmt.Sprintf("hugepages-%dkB", bytes>>10) })
 		add(finding.Finding{Subject: "host",
 			Evidence: all(cmdlineIs(a.written...), at("/sys/kernel/mm/hugepages", "no hugepages-"+
 				fmt.Sprint(a.size>>10)+"kB", "only "+

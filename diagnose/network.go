@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -146,12 +147,7 @@ const roceHeaders = 96
 
 // roceMTU returns the RDMA MTU that fits into a device's MTU; 0 where none does.
 func roceMTU(mtu int) int {
-	for _, m := range []int{4096, 2048, 1024, 512, 256} {
-		if mtu-roceHeaders >= m {
-			return m
-		}
-	}
-	return 0
+	return lists.Find([]int{4096, 2048, 1024, 512, 256}, func(m int) bool { return mtu-roceHeaders >= m })
 }
 
 // mtuOf returns the MTU of a network device or bond; nil where it is not known.
@@ -186,9 +182,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 			byMTU[*mtu] = c
 		}
 		c.netdevs = append(c.netdevs, netdev)
-		if !slices.Contains(c.subjects, p.nic.ID()) {
-			c.subjects = append(c.subjects, p.nic.ID())
-		}
+		c.subjects = lists.Add(c.subjects, p.nic.ID())
 	}
 	for _, mtu := range slices.Sorted(maps.Keys(byMTU)) {
 		c, got := byMTU[mtu], roceMTU(mtu)

@@ -179,9 +179,7 @@ func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
 			"virtual function has no port of its own in it",
 		Fix: "set node and port GUID of the function (ip link set NETDEV vf N node_guid GUID, port_guid GUID, state " +
 			"auto), turn on virtualisation in the subnet manager (virt_enabled 2), and bind the function again"}
-	if zero(p.dev.NodeGUID) {
-		f.Consequence += "; its node GUID is zero (RL094), which is why"
-	}
+	f.Consequence += words.If(zero(p.dev.NodeGUID), "; its node GUID is zero (RL094), which is why")
 	return f
 }
 

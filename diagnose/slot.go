@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -35,10 +36,7 @@ func (v *view) betterSlot(p pairing) string {
 				move.what, move.card, v.describe(other.Address), move.to)
 		}
 	}
-	where := "on one NUMA node"
-	if p.via == topology.PathNODE {
-		where = "below one root complex"
-	}
+	where := words.Either(p.via == topology.PathNODE, "below one root complex", "on one NUMA node")
 	seen := ""
 	if !v.fromFiles() {
 		seen = " (" + v.Provenance.Kind + " need not list empty ports)"
@@ -54,10 +52,7 @@ func portLanes(port *topology.PCIDevice) string {
 		return ""
 	}
 	w, s := width(port.Link.MaxWidth), speed(port.Link.MaxSpeedGTs)
-	if w == 0 || s == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", %.0f lanes at %g GT/s", w, s)
+	return words.If(w != 0 && s != 0, fmt.Sprintf(", %.0f lanes at %g GT/s", w, s))
 }
 
 // lanesOf returns how many lanes a card uses: what its link has now, else at most.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -99,10 +100,7 @@ func pinnedOffline(v *view, t *topology.Tenant, add func(finding.Finding)) {
 
 // someUnpinned leaves tenants without any pin alone: they float on purpose.
 func someUnpinned(v *view, t *topology.Tenant, add func(finding.Finding)) {
-	own := map[int]bool{}
-	for _, p := range t.Pins {
-		own[p.VCPU] = true
-	}
+	own := lists.SetOf(t.Pins, func(p topology.Pin) int { return p.VCPU })
 	if len(own) == 0 || len(own) >= t.VCPUs {
 		return
 	}

@@ -1,21 +1,20 @@
 package diagnose
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
 // nodeSet writes the nodes of a tenant.
 func nodeSet(t *topology.Tenant) string {
-	mode := t.MemoryMode
-	if mode == "" {
-		mode = "strict"
-	}
+	mode := cmp.Or(t.MemoryMode, "strict")
 	return fmt.Sprintf("numatune %s nodeset=%s", mode, t.MemoryNodes)
 }
 
@@ -195,9 +194,7 @@ func sharedDevice(v *view, add func(finding.Finding)) {
 	owners := map[topology.PCIAddr][]*topology.Tenant{}
 	for i := range v.Tenants {
 		for _, d := range v.Tenants[i].Devices {
-			if !slices.Contains(owners[d.PCI], &v.Tenants[i]) {
-				owners[d.PCI] = append(owners[d.PCI], &v.Tenants[i])
-			}
+			owners[d.PCI] = lists.Add(owners[d.PCI], &v.Tenants[i])
 		}
 	}
 	for _, a := range slices.SortedFunc(maps.Keys(owners), topology.PCIAddr.Compare) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -37,12 +38,7 @@ func newView(h *topology.Host) *view {
 		emulated: h.System.Vendor == topology.VendorEmulated,
 		virtual:  h.IsVirtual(),
 	}
-	withCPUs := 0
-	for i := range h.NUMANodes {
-		if !h.NUMANodes[i].CPUs.IsEmpty() {
-			withCPUs++
-		}
-	}
+	withCPUs := lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
 	// A machine that is known by its matrix alone has nodes without CPU lists.
 	v.several = withCPUs > 1 || withCPUs == 0 && len(h.NUMANodes) > 1
 	for i := range h.GPUs {
@@ -214,9 +210,7 @@ func (v *view) describe(a topology.PCIAddr) string {
 		if d.DeviceName != "" {
 			extra = append(extra, d.DeviceName)
 		}
-		if len(extra) > 0 {
-			s += " (" + strings.Join(extra, ", ") + ")"
-		}
+		s += words.If(len(extra) > 0, " ("+strings.Join(extra, ", ")+")")
 	}
 	return s
 }

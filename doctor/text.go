@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -38,10 +39,7 @@ func (r Report) Text(paint func(code, s string) string) string {
 func lines(b *strings.Builder, checks []finding.Finding, paint func(code, s string) string) {
 	// Green, yellow and red of ECMA-48. The words say the same, for those who see or have no colours.
 	color := map[finding.Status]string{finding.OK: "32", finding.Warn: "33", finding.Lack: "31"}
-	width := 0
-	for _, c := range checks {
-		width = max(width, len(c.Title))
-	}
+	width := lists.Max(checks, func(c finding.Finding) int { return len(c.Title) })
 	for _, c := range checks {
 		fmt.Fprintf(b, "  %s  %-*s  %s\n", paint(color[c.Status], fmt.Sprintf("%-4s", c.Status)), width, c.Title,
 			c.Evidence)

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
@@ -513,10 +514,7 @@ func removeLocked(ctx context.Context, d rack.Dirs, name string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, p := range append(procs, daemons...) {
-		errs = append(errs, p.Kill(ctx))
-	}
+	errs := lists.Map(append(procs, daemons...), func(p vm.Process) error { return p.Kill(ctx) })
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}

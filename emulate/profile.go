@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -89,11 +90,7 @@ const MaxVFs = 7
 
 // Cores is the number of cores of the machine.
 func (p *Profile) Cores() int {
-	n := 0
-	for _, node := range p.NUMANodes {
-		n += node.Cores
-	}
-	return n
+	return lists.Sum(p.NUMANodes, func(node NUMANode) int { return node.Cores })
 }
 
 // CPUs is the number of CPUs that the machine's kernel sees.
@@ -101,11 +98,7 @@ func (p *Profile) CPUs() int { return p.Cores() * p.ThreadsPerCore }
 
 // Memory is the memory of all nodes.
 func (p *Profile) Memory() lab.Bytes {
-	var b lab.Bytes
-	for _, n := range p.NUMANodes {
-		b += n.Memory
-	}
-	return b
+	return lists.Sum(p.NUMANodes, func(n NUMANode) lab.Bytes { return n.Memory })
 }
 
 // Scale returns the same machine with fewer cores: one for every n, but at least one in each NUMA

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/vm"
@@ -17,11 +19,7 @@ import (
 func templates(d rack.Dirs, note func(format string, args ...any)) vm.Cache {
 	return vm.Cache{Dir: filepath.Join(d.Cache, "hosts", "templates"), Note: note, Used: func() ([]string, error) {
 		hosts, err := List(d)
-		var keys []string
-		for _, h := range hosts {
-			keys = append(keys, h.Template)
-		}
-		return keys, err
+		return lists.Map(hosts, func(h *Host) string { return h.Template }), err
 	}}
 }
 
@@ -37,10 +35,7 @@ func templateKey(m machine) string {
 
 // placeholder replaces the path of a file in a key, because the guest cannot see the path.
 func placeholder(path string) string {
-	if path == "" {
-		return ""
-	}
-	return "there"
+	return words.If(path != "", "there")
 }
 
 // ensureTemplate opens the template for m, making it if the cache has none or a damaged one.

@@ -1,6 +1,7 @@
 package emulate
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -187,9 +188,7 @@ func (p *Profile) checkPlace(d device, all []device) *fault {
 // checkNIC holds a card to what QEMU's models can be, and sets the number of its ports.
 func (p *Profile) checkNIC(d device) *fault {
 	n := d.nic
-	if n.Ports == 0 {
-		n.Ports = 1
-	}
+	n.Ports = cmp.Or(n.Ports, 1)
 	onBridge := n.Behind != nil && slices.ContainsFunc(p.Bridges, func(b Bridge) bool { return b.Address == *n.Behind })
 	switch {
 	case n.Model != "" && connectx.Rate(n.Model) == 0:

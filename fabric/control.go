@@ -2,6 +2,7 @@ package fabric
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -228,9 +229,7 @@ func (c *control) answer(req request) response {
 // capture streams pcapng until the client closes its side, or the whole connection. A client that
 // closes only its sending side gets the rest and the statistics.
 func (c *control) capture(req request, conn *net.UnixConn, in io.Reader, out *json.Encoder) {
-	if req.Port == "" {
-		req.Port = AllPorts
-	}
+	req.Port = cmp.Or(req.Port, AllPorts)
 	if req.Snaplen < 0 {
 		c.reply(out, response{Error: fmt.Sprintf("capture: snaplen %d is negative", req.Snaplen)})
 		return

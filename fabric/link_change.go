@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A PortLink is the link from the switch to a node.
@@ -22,10 +24,7 @@ const DownKey = "down"
 // ChangeLinks returns the new links of the named ports, or of all if none is named. It returns
 // either all of them or an error.
 func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEdit) ([]PortLink, error) {
-	var names []string
-	for _, p := range have {
-		names = append(names, p.Name)
-	}
+	names := lists.Map(have, func(p PortCounters) string { return p.Name })
 	for _, n := range named {
 		if !slices.Contains(names, n) {
 			return nil, fmt.Errorf("--port %s: the switch has no such port; it has %s", n, strings.Join(names, ", "))

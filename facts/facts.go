@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -161,11 +162,7 @@ func Parse(out []byte) (*Node, error) {
 
 // sorted returns the values of a map in the order of their keys.
 func sorted[K comparable, V any](m map[K]*V, compare func(a, b K) int) []V {
-	var all []V
-	for _, key := range slices.SortedFunc(maps.Keys(m), compare) {
-		all = append(all, *m[key])
-	}
-	return all
+	return lists.Map(slices.SortedFunc(maps.Keys(m), compare), func(key K) V { return *m[key] })
 }
 
 // A parser gathers by number, address and name what the lines say.

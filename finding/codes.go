@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 //go:embed codes.md
@@ -69,12 +71,7 @@ var codes = sync.OnceValue(func() (all []Code) {
 
 // FindCode returns the code of a kind and number.
 func FindCode(kind string, number int) (Code, bool) {
-	for _, c := range codes() {
-		if c.Kind == kind && c.Number == number {
-			return c, true
-		}
-	}
-	return Code{}, false
+	return lists.Lookup(codes(), func(c Code) bool { return c.Kind == kind && c.Number == number })
 }
 
 // Parts of the forms: what stands between a word and its number, and the number.

@@ -8,6 +8,8 @@ package finding
 import (
 	"cmp"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Severity says how much a finding matters.
@@ -96,13 +98,7 @@ func Worst(all []Finding) Severity {
 
 // Count returns how many findings have the status.
 func Count(all []Finding, s Status) int {
-	n := 0
-	for _, f := range all {
-		if f.Status == s {
-			n++
-		}
-	}
-	return n
+	return lists.Count(all, func(f Finding) bool { return f.Status == s })
 }
 
 // NotOK returns the checks that failed or could not be made.

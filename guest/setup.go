@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An Identity is what makes a node itself: everything in which the clones of a template must differ.
@@ -60,9 +62,7 @@ func (id Identity) words() []string {
 		hex.EncodeToString(seed[:]), strconv.Itoa(id.MTU)}
 	for _, n := range id.NICs {
 		device := n.Device
-		if n.Path != "" {
-			device += "@" + n.Path
-		}
+		device += words.If(n.Path != "", "@"+n.Path)
 		w = append(w, device, cmp.Or(n.MAC, "-"), n.Addr.String())
 	}
 	return w
@@ -138,9 +138,7 @@ func (s *Setup) Configure(ctx context.Context, id Identity) (*facts.Node, error)
 // Reach pings the addresses with payload bytes each, fragmentation forbidden, and returns those that answered.
 func (s *Setup) Reach(ctx context.Context, payload int, addrs []netip.Addr) ([]netip.Addr, error) {
 	words := []string{"reach", strconv.Itoa(payload)}
-	for _, a := range addrs {
-		words = append(words, a.String())
-	}
+	words = append(words, lists.Map(addrs, netip.Addr.String)...)
 	out, err := s.ask(ctx, words)
 	if err != nil {
 		return nil, s.wrap(ctx, "ping the peers", err)

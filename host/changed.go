@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -162,13 +163,9 @@ func (c *comparison) group(h *topology.Host, d *topology.PCIDevice) []topology.P
 
 // tenants finds virtual machines that are where the lab nodes go.
 func (c *comparison) tenants() {
-	own := map[string]bool{}
-	for i := range c.p.Plan.Nodes {
-		own[render.DomainName(c.p.Plan.Lab, c.p.Plan.Nodes[i].Name)] = true
-	}
+	own := lists.SetOf(c.p.Plan.Nodes, func(n plan.Node) string { return render.DomainName(c.p.Plan.Lab, n.Name) })
 	given, devices := c.given(), functions(c.p.Plan)
-	for i := range c.now.Tenants {
-		t := &c.now.Tenants[i]
+	for t := range lists.Refs(c.now.Tenants) {
 		if own[t.Name] || c.p.Lab.Tenants == lab.TenantsIgnore {
 			continue
 		}

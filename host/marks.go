@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -77,9 +78,7 @@ func (m *marks) file(full string, d fs.DirEntry, err error) error {
 		return nil
 	}
 	m.found = append(m.found, path)
-	if strings.HasPrefix(path, "/etc/udev/") {
-		m.names += string(text)
-	}
+	m.names += words.If(strings.HasPrefix(path, "/etc/udev/"), string(text))
 	return nil
 }
 

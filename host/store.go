@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,10 +25,7 @@ type Store struct {
 }
 
 func (s Store) dir() string {
-	if s.Dir == "" {
-		return DefaultDir
-	}
-	return s.Dir
+	return cmp.Or(s.Dir, DefaultDir)
 }
 
 // Journal returns the path of the journal.

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
@@ -161,9 +162,7 @@ func chain(from, to string, entries []fileAffinity, all []Affinity, of func(Affi
 			if slices.Contains(a.Nodes, to) {
 				return lines
 			}
-			for _, n := range a.Nodes {
-				queue = append(queue, step{n, lines})
-			}
+			queue = append(queue, lists.Map(a.Nodes, func(n string) step { return step{n, lines} })...)
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Patterns of how a device is named. An address is what sysfs, lspci (without the domain) and
@@ -269,10 +270,7 @@ func (r DeviceRequest) flow() string {
 	if r.RateMbps > 0 {
 		keys = append(keys, "rate: "+formatRate(r.RateMbps))
 	}
-	if len(keys) == 1 {
-		return strconv.Itoa(r.Count)
-	}
-	return "{" + strings.Join(keys, ", ") + "}"
+	return words.Either(len(keys) == 1, strconv.Itoa(r.Count), "{"+strings.Join(keys, ", ")+"}")
 }
 
 // flowList writes requests as the value of a key; count is what they are without requests, as in

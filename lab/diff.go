@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // An Effect says what it takes to apply a change to a running lab.
@@ -29,10 +31,7 @@ type Change struct {
 
 // String prints the change as one line: "vm00: memory 256MiB -> 1GiB (recreate)".
 func (c Change) String() string {
-	subject := c.Node
-	if subject == "" {
-		subject = "lab"
-	}
+	subject := cmp.Or(c.Node, "lab")
 	switch {
 	case c.Key == "node" && c.Old == "":
 		return fmt.Sprintf("%s: added with %s (%s)", subject, c.New, c.Effect)
@@ -106,19 +105,12 @@ func Diff(from, to *Lab) []Change {
 // Dearest returns the effect of a set of changes as a whole; "" if there are none.
 func Dearest(changes []Change) Effect {
 	order := []Effect{"", Live, Recreate, Rebuild}
-	worst := 0
-	for _, c := range changes {
-		worst = max(worst, slices.Index(order, c.Effect))
-	}
+	worst := lists.Max(changes, func(c Change) int { return slices.Index(order, c.Effect) })
 	return order[worst]
 }
 
 func byName(nodes []Node) map[string]Node {
-	m := make(map[string]Node, len(nodes))
-	for _, n := range nodes {
-		m[n.Name] = n
-	}
-	return m
+	return lists.By(nodes, func(n Node) string { return n.Name })
 }
 
 // summary says what a node is, for a change that adds or removes it whole.

@@ -3,6 +3,7 @@ package lab
 import (
 	"net/netip"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
@@ -165,20 +166,12 @@ type fileDevice struct {
 
 // count adds the requests up.
 func (f fileDevices) count() int {
-	n := 0
-	for _, r := range f {
-		n += r.Count
-	}
-	return n
+	return lists.Sum(f, func(r fileDevice) int { return r.Count })
 }
 
 // requests returns what a Node holds of them; nil for none.
 func (f fileDevices) requests() []DeviceRequest {
-	var all []DeviceRequest
-	for _, r := range f {
-		all = append(all, r.DeviceRequest.clone())
-	}
-	return all
+	return lists.Map(f, func(r fileDevice) DeviceRequest { return r.DeviceRequest.clone() })
 }
 
 type fileNode struct {

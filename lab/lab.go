@@ -5,7 +5,10 @@
 // always give the same Lab, down to the MAC addresses.
 package lab
 
-import "net/netip"
+import (
+	"cmp"
+	"net/netip"
+)
 
 // The limits of version 1 of the lab file. The JSON schema is built from the same constants.
 const (
@@ -242,13 +245,7 @@ func nicModels() []NICModel { return []NICModel{NICAuto, NICConnectX4Lx, NICConn
 
 // Title is the name of a model as people write it.
 func (m NICModel) Title() string {
-	switch m {
-	case NICConnectX4Lx:
-		return "ConnectX-4 Lx"
-	case NICConnectX5:
-		return "ConnectX-5"
-	}
-	return string(m)
+	return cmp.Or(map[NICModel]string{NICConnectX4Lx: "ConnectX-4 Lx", NICConnectX5: "ConnectX-5"}[m], string(m))
 }
 
 // ConnectX reports whether the NICs of the node are emulated ConnectX adapters.

@@ -399,10 +399,6 @@ func TestImports(t *testing.T) {
 			if why, ok := bad[name]; ok {
 				t.Errorf("%s imports %s: %s", path, name, why)
 			}
-			if strings.HasPrefix(name, "github.com/rackless/rackless/") &&
-				name != "github.com/rackless/rackless/internal/strictyaml" {
-				t.Errorf("%s imports %s: lab stands at the beginning of the data's way", path, name)
-			}
 		}
 	}
 }

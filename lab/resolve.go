@@ -11,7 +11,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Parse reads a lab file. The name is only used in messages. What it returns is complete and valid: every default is
@@ -173,10 +175,7 @@ func (e *entry) checkPorts(nics, vfs int) {
 	if nics+vfs <= MaxNICs {
 		return
 	}
-	key := "nics"
-	if vfs > 0 {
-		key = "vfs"
-	}
+	key := words.Either(vfs > 0, "vfs", "nics")
 	path, at := e.written(key)
 	e.failOnce(at, Error{Key: path, What: "too many ports", Have: fmt.Sprintf("nics %d and vfs %d", nics, vfs),
 		Want: fmt.Sprintf("at most %d together", MaxNICs)})
@@ -191,13 +190,9 @@ func (e *entry) checkPages(pages Hugepages, n Node) {
 	path, at := e.written("memory")
 	fault := Error{Key: path, What: "memory is not whole pages", Have: n.Memory.String(),
 		Want: fmt.Sprintf("a multiple of %s, because hugepages is %s (line %d)", page, pages, e.Keys["hugepages"].Line)}
-	if path == e.path {
-		fault.Have += ", the default"
-	}
+	fault.Have += words.If(path == e.path, ", the default")
 	fault.Fix = fmt.Sprintf("write memory: %s", (n.Memory+page-1)/page*page)
-	if pages == Hugepages1GiB && n.Memory%(2*MiB) == 0 {
-		fault.Fix += ", or hugepages: 2MiB"
-	}
+	fault.Fix += words.If(pages == Hugepages1GiB && n.Memory%(2*MiB) == 0, ", or hugepages: 2MiB")
 	e.failOnce(at, fault)
 }
 
@@ -305,12 +300,7 @@ func (d *decoder) checkWritten(l *Lab) {
 	have, want := fmt.Sprintf("%d bytes", len(text)), fmt.Sprintf("at most %d", MaxFileSize)
 	if len(text) <= MaxFileSize {
 		// A token is a mark, or a text between two marks. Counting them properly costs as much as all the rest.
-		marks := 0
-		for _, c := range text {
-			if strings.IndexByte("{}[],:#\n", c) >= 0 {
-				marks++
-			}
-		}
+		marks := lists.Count(text, func(c byte) bool { return strings.IndexByte("{}[],:#\n", c) >= 0 })
 		if 2*marks < maxTokens {
 			return
 		}
@@ -352,10 +342,7 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 			Fix:  fmt.Sprintf("use %s or a larger one", wider)})
 		return false
 	}
-	nics := 0
-	for _, n := range l.Nodes {
-		nics = max(nics, len(n.NICs))
-	}
+	nics := lists.Max(l.Nodes, func(n Node) int { return len(n.NICs) })
 	for k := range nics {
 		// Going up, the first bad subnet is met before the end of IPv4: multicast is in between.
 		sub := nthSubnet(p, k)

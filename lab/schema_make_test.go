@@ -85,9 +85,9 @@ func makeSchema() []byte {
 func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	name := property(s, "name")
 	name.Pattern, name.MaxLength = namePattern, length(MaxName)
-	words(property(s, "driver"), drivers(), DefaultDriver)
-	words(property(s, "workload"), Workloads(), DefaultWorkload)
-	words(property(s, "hugepages"), pageSizes(), DefaultHugepages)
+	oneOfThese(property(s, "driver"), drivers(), DefaultDriver)
+	oneOfThese(property(s, "workload"), Workloads(), DefaultWorkload)
+	oneOfThese(property(s, "hugepages"), pageSizes(), DefaultHugepages)
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
 	// Their lines may all be commented out, which YAML reads as null.
@@ -148,7 +148,7 @@ func (fileAffinity) JSONSchemaExtend(s *jsonschema.Schema) {
 	*nodes = jsonschema.Schema{Type: "array", Items: &jsonschema.Schema{Type: "string"}, MinItems: length(1),
 		Description: nodes.Description}
 	for _, key := range []string{"numa", "nic"} {
-		words(property(s, key), togethernesses(), "")
+		oneOfThese(property(s, key), togethernesses(), "")
 		s.AnyOf = append(s.AnyOf, &jsonschema.Schema{Required: []string{key}})
 	}
 }
@@ -179,9 +179,9 @@ func (settings) JSONSchemaExtend(s *jsonschema.Schema) {
 		p := property(s, key)
 		*p = jsonschema.Schema{Ref: "#/$defs/" + key, Description: p.Description, Default: fallback}
 	}
-	words(property(s, "nic"), nicModels(), DefaultNIC)
-	words(property(s, "smt"), choices(), DefaultSetting)
-	words(property(s, "guest_numa"), choices(), DefaultSetting)
+	oneOfThese(property(s, "nic"), nicModels(), DefaultNIC)
+	oneOfThese(property(s, "smt"), choices(), DefaultSetting)
+	oneOfThese(property(s, "guest_numa"), choices(), DefaultSetting)
 	steps := property(s, "setup")
 	steps.MaxItems = length(maxSteps)
 	steps.Items = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{steps.Items, script("")}}
@@ -294,7 +294,7 @@ func numbers(s *jsonschema.Schema, low, high int, fallback any) {
 	s.Minimum, s.Maximum, s.Default = number(low), number(high), fallback
 }
 
-func words[T ~string](s *jsonschema.Schema, all []T, fallback T) {
+func oneOfThese[T ~string](s *jsonschema.Schema, all []T, fallback T) {
 	for _, w := range all {
 		s.Enum = append(s.Enum, string(w))
 	}

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // YAML returns the lab as a lab file with every default written out and the reasons beside them. Parse gives the same
@@ -63,10 +65,7 @@ func (l *Lab) YAML() []byte {
 		}
 		b.WriteByte('}')
 		// One NIC fits beside the node, several get a line each.
-		lead := " # "
-		if len(n.NICs) > 1 {
-			lead = "\n    # "
-		}
+		lead := words.Either(len(n.NICs) > 1, "\n    # ", " # ")
 		for _, nic := range n.NICs {
 			fmt.Fprintf(&b, "%s%s %s %s", lead, nic.Name, nic.Addr, nic.MAC)
 		}
@@ -78,10 +77,7 @@ func (l *Lab) YAML() []byte {
 // The values of a node's keys, as a lab file writes them.
 
 func (n Node) cpus() string {
-	if n.AutoCPUs {
-		return string(Auto)
-	}
-	return strconv.Itoa(n.CPUs)
+	return words.Either(n.AutoCPUs, string(Auto), strconv.Itoa(n.CPUs))
 }
 
 func (n Node) memory() string {
@@ -109,10 +105,7 @@ func (r Reserve) flow() string {
 	if len(nodes) > 0 {
 		keys = append(keys, "numa_nodes: {"+strings.Join(nodes, ", ")+"}")
 	}
-	if len(keys) == 0 {
-		return ""
-	}
-	return "{" + strings.Join(keys, ", ") + "}"
+	return words.If(len(keys) != 0, "{"+strings.Join(keys, ", ")+"}")
 }
 
 func kept(cores *int, memory *Bytes) []string {
@@ -129,12 +122,8 @@ func kept(cores *int, memory *Bytes) []string {
 // flow writes an affinity as an entry of the list.
 func (a Affinity) flow() string {
 	text := "{nodes: [" + list(a.Nodes, scalar) + "]"
-	if a.NUMA != "" {
-		text += ", numa: " + string(a.NUMA)
-	}
-	if a.NIC != "" {
-		text += ", nic: " + string(a.NIC)
-	}
+	text += words.If(a.NUMA != "", ", numa: "+string(a.NUMA))
+	text += words.If(a.NIC != "", ", nic: "+string(a.NIC))
 	return text + "}"
 }
 

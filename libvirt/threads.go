@@ -12,6 +12,8 @@ import (
 
 	api "github.com/digitalocean/go-libvirt"
 	"github.com/prometheus/procfs"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Threads are what a domain runs as on its machine. What is neither a virtual CPU nor an I/O thread
@@ -126,11 +128,7 @@ func parseIOThreads(answer []byte) ([]int, error) {
 		}
 		byNumber[n] = t.Thread
 	}
-	var threads []int
-	for _, n := range slices.Sorted(maps.Keys(byNumber)) {
-		threads = append(threads, byNumber[n])
-	}
-	return threads, nil
+	return lists.Map(slices.Sorted(maps.Keys(byNumber)), func(n int) int { return byNumber[n] }), nil
 }
 
 // processOf returns the process that a thread of this machine belongs to.

@@ -11,6 +11,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -37,12 +39,8 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 	}
 	add("QEMU", s.QEMU)
 	accel := s.Accel
-	if s.Emulate != "" {
-		accel += " (no KVM: " + s.Emulate + ")"
-	}
-	if s.EmulatedHost {
-		accel += " of an emulated host (rackless emulate)"
-	}
+	accel += words.If(s.Emulate != "", " (no KVM: "+s.Emulate+")")
+	accel += words.If(s.EmulatedHost, " of an emulated host (rackless emulate)")
 	add("accelerator", accel)
 	add("node kernel", s.Kernel)
 	add("node image", s.Image)
@@ -60,9 +58,7 @@ func environment(s *rack.State, samples []bench.Sample) []report.Fact {
 				s.Lab.Nodes[i].ConnectX() {
 				what += fmt.Sprintf(", emulated %s", s.Lab.Nodes[i].NIC.Title())
 			}
-			if !slices.Contains(rdma, what) {
-				rdma = append(rdma, what)
-			}
+			rdma = lists.Add(rdma, what)
 		}
 	}
 	slices.Sort(rdma)

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/mpi"
@@ -146,10 +147,7 @@ func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *
 	}
 	// Whoever starts many measurements may wish to know before, and not after the first of them.
 	if len(pairs) > manyPairs {
-		hint := ""
-		if !opts.Quick && quick < takes/2 {
-			hint = ", and with --quick " + words.About(quick)
-		}
+		hint := words.If(!opts.Quick && quick < takes/2, ", and with --quick "+words.About(quick))
 		p.Note("%d measurements take %s on an idle machine%s", watch.all, words.About(takes), hint)
 	}
 	for _, e := range engines {
@@ -195,9 +193,7 @@ func (w *watched) next(client, server string) (look func() string, left func() t
 	mean := began.Sub(w.began) / time.Duration(max(1, done))
 	w.begun++
 	what := fmt.Sprintf("%d of %d, %s", w.begun, w.all, client)
-	if server != "" {
-		what += " to " + server
-	}
+	what += words.If(server != "", " to "+server)
 	if done == 0 {
 		return func() string { return what }, nil
 	}
@@ -210,10 +206,7 @@ func noteFailure(p *rack.Progress, e bench.Progress) {
 	if e.Err == nil {
 		return
 	}
-	where := "on " + e.Client
-	if e.Server != "" {
-		where = "from " + e.Client + " to " + e.Server
-	}
+	where := words.Either(e.Server != "", "from "+e.Client+" to "+e.Server, "on "+e.Client)
 	p.Note("%s %s: attempt %d failed: %v", e.Engine, where, e.Attempt, e.Err)
 }
 
@@ -235,10 +228,7 @@ func runnable(ctx context.Context, runner *bench.Runner, engines []bench.Engine,
 		}
 	}
 	for _, why := range out.Keys {
-		verb := "is"
-		if len(out.Of(why)) > 1 {
-			verb = "are"
-		}
+		verb := words.Either(len(out.Of(why)) > 1, "are", "is")
 		p.Note("%s %s left out: %s", strings.Join(out.Of(why), ", "), verb, why)
 	}
 	return fit, nil
@@ -258,10 +248,7 @@ func byNUMANode(ctx context.Context, r *rack.Rack, engines []bench.Engine) ([]be
 		}
 		nodes = append(nodes, f)
 	}
-	var out []bench.Engine
-	for _, e := range engines {
-		out = append(out, bench.ByNUMANode(e, numaNodes(nodes))...)
-	}
+	out := lists.Flat(engines, func(e bench.Engine) []bench.Engine { return bench.ByNUMANode(e, numaNodes(nodes)) })
 	return out, nil
 }
 

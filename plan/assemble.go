@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -62,9 +63,7 @@ func (a *assembly) wiringNotes() (notes []string) {
 				ports[card] = map[int]bool{}
 			}
 			ports[card][d] = true
-			if !slices.Contains(on[card], name) {
-				on[card] = append(on[card], name)
-			}
+			on[card] = lists.Add(on[card], name)
 		}
 		for j := range i {
 			if !a.wiring.Linked() {
@@ -226,10 +225,7 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 	whole := append(slices.Clone(pl.GPUs), nics...)
 	// A function that is a device of its own stays with its own entry; what comes along goes to the
 	// first of its bundle.
-	taken := map[string]bool{}
-	for _, d := range whole {
-		taken[a.p.Devices[d].ID] = true
-	}
+	taken := lists.SetOf(whole, func(d int) string { return a.p.Devices[d].ID })
 	for _, d := range whole {
 		dev := &a.p.Devices[d]
 		card := NodeDevice{ID: dev.ID, Kind: dev.Kind, Model: dev.Model, NUMANode: dev.NUMANode,
@@ -336,11 +332,7 @@ func (a *assembly) pfCounts(vfs [][]ownVF) []PFCount {
 			c.Count = max(c.Count, v.index+1)
 		}
 	}
-	var counts []PFCount
-	for _, d := range slices.Sorted(maps.Keys(byPF)) {
-		counts = append(counts, *byPF[d])
-	}
-	return counts
+	return lists.Map(slices.Sorted(maps.Keys(byPF)), func(d int) PFCount { return *byPF[d] })
 }
 
 // hugepages adds up the pages of the lab nodes, and those that are in use on the same nodes.
@@ -373,6 +365,5 @@ func (a *assembly) hugepages() []Hugepages {
 // keysOf returns the keys of either map, ascending.
 func keysOf(a, b map[int]int64) []int {
 	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
-	slices.Sort(keys)
-	return slices.Compact(keys)
+	return lists.Distinct(keys)
 }

@@ -5,6 +5,8 @@ import (
 	"maps"
 	"math"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Term is one part of a plan's cost. Cost is Value times Weight.
@@ -20,11 +22,7 @@ type Term struct {
 
 // Cost adds up the terms.
 func Cost(terms []Term) int64 {
-	var sum int64
-	for _, t := range terms {
-		sum += t.Cost
-	}
-	return sum
+	return lists.Sum(terms, func(t Term) int64 { return t.Cost })
 }
 
 // Evaluate returns what a placement costs: the terms of each lab node in the order of the problem,
@@ -52,9 +50,7 @@ func Evaluate(p *Problem, pl *Placement) []Term {
 		if len(n.GPUs) > 1 {
 			var steps int64
 			for i, a := range n.GPUs {
-				for _, b := range n.GPUs[i+1:] {
-					steps += int64(p.Path(a, b).Steps)
-				}
+				steps += lists.Sum(n.GPUs[i+1:], func(b int) int64 { return int64(p.Path(a, b).Steps) })
 			}
 			add(TermGPUGPUPath, steps, p.Weights.GPUGPUPath)
 		}
@@ -171,8 +167,7 @@ func (n *NodePlacement) ports() []int {
 // nics returns the NICs that serve the lab node, each once, ascending.
 func (n *NodePlacement) nics() []int {
 	nics := n.ports()
-	slices.Sort(nics)
-	return slices.Compact(nics)
+	return lists.Distinct(nics)
 }
 
 // An evaluation indexes a placement.
@@ -202,8 +197,7 @@ func newEvaluation(p *Problem, pl *Placement) *evaluation {
 		}
 		e.owners[c.L3][owner] = true
 	}
-	for i := range p.Cores {
-		c := &p.Cores[i]
+	for c := range lists.Refs(p.Cores) {
 		e.hybrid = e.hybrid || c.Efficiency
 		if c.Tenant != "" {
 			own(c, tenantOwner)

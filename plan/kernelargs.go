@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -38,10 +39,7 @@ func (a *assembly) kernelArgs(pl *Plan) (args, why []string) {
 	if len(pl.Hugepages) == 0 {
 		return args, why
 	}
-	size := "2M"
-	if a.p.HugepageBytes == 1<<30 {
-		size = "1G"
-	}
+	size := words.Either(a.p.HugepageBytes == 1<<30, "1G", "2M")
 	var counts []string
 	for _, n := range pl.Hugepages {
 		if n.Count+n.Held > 0 {

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Layout answers what an exchange has to know of a placement of its problem: a placement is
@@ -93,10 +95,7 @@ func (l *Layout) MemoryFits(pl *Placement) bool {
 		}
 	}
 	for i := range pl.Nodes {
-		var sum int64
-		for _, m := range pl.Nodes[i].Memory {
-			sum += m.Pages
-		}
+		sum := lists.Sum(pl.Nodes[i].Memory, func(m NodePage) int64 { return m.Pages })
 		if sum != l.p.Requests[i].Pages {
 			return false
 		}

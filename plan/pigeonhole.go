@@ -3,6 +3,8 @@ package plan
 import (
 	"cmp"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Clash is a set of requests that ask for more of a kind than there is for them, wherever they go. All others can
@@ -70,8 +72,7 @@ func (p *Problem) DeviceClashes() []Clash {
 				}
 				m.ask(i, whole+min(1, len(r.VFs)), any)
 			}
-			slices.Sort(parts)
-			try(m, k, slices.Compact(parts)...)
+			try(m, k, lists.Distinct(parts)...)
 		}
 	}
 	return all
@@ -191,8 +192,7 @@ func (m *matching) tooMany() []int {
 					requests = append(requests, m.units[h].request)
 				}
 			}
-			slices.Sort(requests)
-			return slices.Compact(requests)
+			return lists.Distinct(requests)
 		}
 	}
 	return nil

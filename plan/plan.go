@@ -3,6 +3,7 @@ package plan
 import (
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -223,8 +224,5 @@ func DeviceName(kind, id string) string {
 	if kind == KindGPU || kind == KindNIC {
 		kind = strings.ToUpper(kind)
 	}
-	if strings.HasPrefix(id, kind) {
-		return id
-	}
-	return kind + " " + id
+	return words.Either(strings.HasPrefix(id, kind), id, kind+" "+id)
 }

@@ -3,6 +3,7 @@ package plan
 import (
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -119,10 +120,7 @@ type Device struct {
 // Card returns the address of the card that the device is a function of, "" where the ID is no address.
 func (d *Device) Card() string {
 	card, _, ok := strings.Cut(d.ID, ".")
-	if !ok || !strings.Contains(card, ":") {
-		return ""
-	}
-	return card
+	return words.If(ok && strings.Contains(card, ":"), card)
 }
 
 // A PairPath is what lies between a GPU and a NIC, or between two GPUs. A and B are indexes of

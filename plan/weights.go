@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -137,9 +138,7 @@ type NodeWeights struct {
 func (w Weights) Of(r *Request) NodeWeights {
 	devices := int64(0)
 	for _, wants := range [][]Want{r.GPUs, r.NICs, r.VFs} {
-		for _, want := range wants {
-			devices += int64(want.Count)
-		}
+		devices += lists.Sum(wants, func(want Want) int64 { return int64(want.Count) })
 	}
 	cores := int64(r.Cores)
 	n := NodeWeights{

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -101,11 +102,7 @@ func OpenNode(d Dirs, node string) (*Rack, string, error) {
 }
 
 func (r *Rack) names() []string {
-	var names []string
-	for _, n := range r.State.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
+	return lists.Map(r.State.Nodes, func(n *Node) string { return n.Name })
 }
 
 // Close ends the connections to the nodes.

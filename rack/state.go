@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
@@ -157,8 +158,7 @@ func (s *State) order() {
 func (s *State) seen() *lab.Lab {
 	l := *s.Lab
 	l.Nodes = slices.Clone(l.Nodes)
-	for i := range l.Nodes {
-		n := &l.Nodes[i]
+	for n := range lists.Refs(l.Nodes) {
 		node, ok := s.Node(n.Name)
 		if !ok || node.Facts == nil {
 			continue

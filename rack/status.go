@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -74,10 +75,7 @@ func (r *Rack) NodeDir(node string) string { return filepath.Join(r.Dir, node) }
 // PortName returns the name of the switch port of a NIC: the first NIC's port has the node's name,
 // others have ".1", ".2" ... after it.
 func PortName(node string, nic int) string {
-	if nic == 0 {
-		return node
-	}
-	return fmt.Sprintf("%s.%d", node, nic)
+	return words.Either(nic == 0, node, fmt.Sprintf("%s.%d", node, nic))
 }
 
 // Ports returns the names of the switch ports of a node, in the order of its NICs.

@@ -15,10 +15,7 @@ import (
 func Appraisal(r *appraise.Result) string {
 	g := show.NewGrid("test", "bytes>", "measured>", "unit", "verdict")
 	for _, f := range r.Figures {
-		size := ""
-		if f.Bytes > 0 {
-			size = show.Size(f.Bytes)
-		}
+		size := words.If(f.Bytes > 0, show.Size(f.Bytes))
 		g.Add(words.Printable(f.Test), size, show.Figure(f.Value), f.Unit, f.Verdict)
 	}
 	var b strings.Builder
@@ -59,13 +56,8 @@ func Deviations(all []bench.Deviation) *show.Grid {
 			measured, change = strconv.FormatFloat(*x.Measured, 'g', 4, 64), fmt.Sprintf("%+.1f%%", 100*x.Change)
 		}
 		pair := x.Client
-		if x.Server != "" {
-			pair += " to " + x.Server
-		}
-		bytes := ""
-		if x.Bytes > 0 {
-			bytes = strconv.FormatInt(x.Bytes, 10)
-		}
+		pair += words.If(x.Server != "", " to "+x.Server)
+		bytes := words.If(x.Bytes > 0, strconv.FormatInt(x.Bytes, 10))
 		g.Add(mark, x.Test, pair, x.Metric, bytes, strconv.FormatFloat(x.Value, 'g', 4, 64), measured, x.Unit, change,
 			x.Reason)
 	}

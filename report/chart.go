@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -202,10 +203,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	c.Emulated = s.Emulated
 	all := linesOf(keys)
 	limits := s.limitLines(all)
-	var legend []chart.Series
-	for _, l := range all {
-		legend = append(legend, l.Series)
-	}
+	legend := lists.Map(all, func(l line) chart.Series { return l.Series })
 	if len(limits) > 0 {
 		legend = append(legend, chart.Series{Name: "wire limit, headers counted", Class: wireLimit})
 	}
@@ -218,17 +216,12 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 		}
 		y, scale = chart.LogAxis(lo, hi), "logarithmic"
 	}
-	xName := "message size"
-	if keys[0].Metric == bench.MetricLoadLatency {
-		xName = "size of what is read"
-	}
+	xName := words.Either(keys[0].Metric == bench.MetricLoadLatency, "size of what is read", "message size")
 	// All lines of a chart have one unit: lines of two units would share an axis that is true for one of them.
 	metric := bench.MetricOf(keys[0].Metric)
 	unit := show.Unit(metric.Unit)
 	yName := unit
-	if !oneTest(all) && metric.Label != "message rate" {
-		yName += ", " + metric.Label
-	}
+	yName += words.If(!oneTest(all) && metric.Label != "message rate", ", "+metric.Label)
 	p := c.Plot(x, y, xName, yName)
 	for _, l := range limits {
 		var points []chart.Point
@@ -249,9 +242,7 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	}
 	c.Desc = fmt.Sprintf("Lines over %s (to the base of two), %s in %s, %s. %s.", xName, strings.ToLower(title), unit,
 		scale, words.Count(len(keys), "point"))
-	if len(limits) > 0 {
-		c.Desc += " A dashed line is what the wire carries."
-	}
+	c.Desc += words.If(len(limits) > 0, " A dashed line is what the wire carries.")
 	c.Desc += " The figures are in the tables below."
 	return c.Done()
 }
@@ -365,10 +356,7 @@ func (k chartPoint) name() string {
 	if k.Run != "" {
 		name = k.Run + ": " + name
 	}
-	if k.Bytes > 0 {
-		name += ", " + show.Size(k.Bytes)
-	}
-	return name
+	return name + words.If(k.Bytes > 0, ", "+show.Size(k.Bytes))
 }
 
 // pointsOf are points as a chart draws them.
@@ -388,22 +376,14 @@ func (s scope) title(k chartPoint) string {
 	m := bench.MetricOf(k.Metric)
 	title := fmt.Sprintf("%s: %s %s %s", k.name(), p.figure(p.Median), show.Unit(m.Unit), m.Label)
 	if p.N > 1 {
-		what := "repeats"
-		if s.Pairs > 1 {
-			what = "pairs"
-		}
+		what := words.Either(s.Pairs > 1, "pairs", "repeats")
 		title += fmt.Sprintf(", median of %d %s, %s to %s", p.N, what, p.figure(p.Min), p.figure(p.Max))
 	}
 	if limit := s.limit(k); limit > 0 {
 		title += fmt.Sprintf("; the wire carries %s", show.Short(limit))
 	}
-	if p.derived {
-		title += ", " + derivedText
-	}
-	if s.Emulated {
-		title += ", emulated"
-	}
-	return title
+	title += words.If(p.derived, ", "+derivedText)
+	return title + words.If(s.Emulated, ", emulated")
 }
 
 // barChart draws the points as horizontal bars with their figures written at the end. They start at
@@ -417,10 +397,7 @@ func (s scope) barChart(id, title string, keys, scale []chartPoint) chart.Chart 
 	for _, k := range keys {
 		p := s.points[k]
 		c.Paragraph("", chart.TextFont, k.name()+", "+bench.MetricOf(k.Metric).Label)
-		class := "pt s0"
-		if k.Run == "B" {
-			class = "pt s1"
-		}
+		class := words.Either(k.Run == "B", "pt s1", "pt s0")
 		y := c.Y + 2
 		c.Rect(class, a.From, y, max(1, a.At(p.Median)-a.From), 16, s.title(k)) // 1: it can be seen and pointed at
 		bar := &c.Shapes[len(c.Shapes)-1]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -162,12 +163,7 @@ func namedAs(a, b Data) (named Data, renamed bool) {
 
 // compared says what a result is. A failure that a later attempt made good is none.
 func compared(d Data, r *results) Compared {
-	failed := 0
-	for _, f := range r.failures {
-		if !f.Retried {
-			failed++
-		}
-	}
+	failed := lists.Count(r.failures, func(f failure) bool { return !f.Retried })
 	return Compared{Lab: d.Lab, Measured: d.Generated, Rackless: d.Rackless, Emulated: d.Emulated || r.emulated > 0,
 		Samples: r.total, Failed: failed}
 }
@@ -175,13 +171,8 @@ func compared(d Data, r *results) Compared {
 // name is the first line about a result.
 func (c Compared) name() string {
 	s := fmt.Sprintf("lab %s, measured %s, rackless %s", orDash(c.Lab), show.Time(c.Measured), orDash(c.Rackless))
-	if c.Emulated {
-		s += ", emulated"
-	}
-	if c.Failed > 0 {
-		s += ", " + words.Count(c.Failed, "failed measurement")
-	}
-	return s
+	s += words.If(c.Emulated, ", emulated")
+	return s + words.If(c.Failed > 0, ", "+words.Count(c.Failed, "failed measurement"))
 }
 
 // notRecorded stands in the place of a value that one of the results does not have.
@@ -300,26 +291,19 @@ func differences(a, b Data, renamed bool) []Difference {
 
 // number prints a number; 0 is one that was not recorded.
 func number[N int | int64](n N) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
+	return words.If(n != 0, fmt.Sprint(n))
 }
 
 // joined are texts, each once and sorted.
 func joined(all []string, sep string) string {
-	slices.Sort(all)
-	all = slices.DeleteFunc(slices.Compact(all), func(s string) bool { return s == "" })
+	all = slices.DeleteFunc(lists.Distinct(all), func(s string) bool { return s == "" })
 	return strings.Join(all, sep)
 }
 
 // overSamples is what all samples say.
 func overSamples(text func(s bench.Sample) string) func(Data) string {
 	return func(d Data) string {
-		var all []string
-		for _, s := range d.Samples {
-			all = append(all, text(s))
-		}
+		all := lists.Map(d.Samples, text)
 		return joined(all, "; ")
 	}
 }
@@ -339,10 +323,7 @@ func overNodes(d Data, text func(Node) string) string {
 
 // testsIn are the tests of either, each once.
 func testsIn(a, b Data) []string {
-	var tests []string
-	for _, s := range slices.Concat(a.Samples, b.Samples) {
-		tests = append(tests, s.Test)
-	}
+	tests := lists.Map(slices.Concat(a.Samples, b.Samples), func(s bench.Sample) string { return s.Test })
 	slices.SortFunc(tests, compareTests)
 	return slices.Compact(tests)
 }
@@ -357,13 +338,7 @@ func plainCommand(s string) string { return runsOwn.ReplaceAllString(s, "") }
 
 // graveDifferences counts the differences that matter.
 func (c Comparison) graveDifferences() int {
-	n := 0
-	for _, d := range c.Differences {
-		if d.Matters {
-			n++
-		}
-	}
-	return n
+	return lists.Count(c.Differences, func(d Difference) bool { return d.Matters })
 }
 
 // warning says how far the comparison may be trusted, in a sentence that stands first.
@@ -407,10 +382,7 @@ func (f ComparedFigure) ratioText() string {
 
 // ratioNumber has three decimals: a ratio is computed, and its zeros are digits.
 func ratioNumber(v float64) string {
-	if v >= 100 {
-		return show.Figure(v)
-	}
-	return fmt.Sprintf("%.3f", v)
+	return words.Either(v >= 100, show.Figure(v), fmt.Sprintf("%.3f", v))
 }
 
 // changeText is how far B is from A, with its sign. It has no more decimals than the figures themselves had.
@@ -431,13 +403,10 @@ func (c Comparison) sentences(a Data, unit func(string) string) []string {
 	for _, h := range collect(a).headlines() {
 		var ratios []float64
 		var first *ComparedFigure
-		for i := range c.Figures {
-			f := &c.Figures[i]
+		for f := range lists.Refs(c.Figures) {
 			if f.Test == h.Test && f.Metric == h.Metric && f.Bytes == h.Bytes && f.Ratio != nil {
 				ratios = append(ratios, *f.Ratio)
-				if first == nil {
-					first = f
-				}
+				first = cmp.Or(first, f)
 			}
 		}
 		if first == nil {

@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -84,12 +85,8 @@ func newComparePage(a, b Data) (*comparePage, error) {
 	if a.Lab != b.Lab {
 		p.Heading = fmt.Sprintf("Lab %s and lab %s side by side", a.Lab, b.Lab)
 	}
-	var pairs []string
-	for _, f := range c.Figures {
-		pairs = append(pairs, between(f.Client, f.Server))
-	}
-	slices.Sort(pairs)
-	p.Pairs = len(slices.Compact(pairs))
+	pairs := lists.Map(c.Figures, func(f ComparedFigure) string { return between(f.Client, f.Server) })
+	p.Pairs = len(lists.Distinct(pairs))
 	for _, f := range c.Figures {
 		p.Rows = append(p.Rows, comparedRow{ComparedFigure: f, Pair: between(f.Client, f.Server),
 			Size:  cmp.Or(sizeText(f.Bytes), notRecorded),
@@ -167,9 +164,7 @@ func comparedCharts(a, b Data) []chartGroup {
 func testsOf(keys []chartPoint) []string {
 	var tests []string
 	for _, k := range keys {
-		if !slices.Contains(tests, k.Test) {
-			tests = append(tests, k.Test)
-		}
+		tests = lists.Add(tests, k.Test)
 	}
 	return tests
 }

@@ -63,10 +63,7 @@ func (t *terminal) differences(c Comparison) {
 	}
 	t.Wrap("", "", "What differs in the conditions", text.Bold)
 	for _, d := range c.Differences {
-		sign := "! "
-		if !d.Matters {
-			sign = "  "
-		}
+		sign := words.Either(!d.Matters, "  ", "! ")
 		t.Wrap(sign, "  ", d.What)
 		t.Wrap("    A  ", "       ", asciiDash.Replace(d.A))
 		t.Wrap("    B  ", "       ", asciiDash.Replace(d.B))

@@ -9,6 +9,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -44,10 +45,7 @@ func open(j bench.Judgement) bool {
 // judgedName is "ib_write_bw at 64 KiB, vm01 to vm00".
 func judgedName(j bench.Judgement) string {
 	name := headline{Test: j.Test, Bytes: j.Bytes}.name() + ", " + between(j.Client, j.Server)
-	if j.Emulated {
-		name += ", emulated"
-	}
-	return name
+	return name + words.If(j.Emulated, ", emulated")
 }
 
 // judgedFigure is the figure of a judgement with its unit, as pages write it.
@@ -60,10 +58,7 @@ func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
 
 // causeTitle is a cause with how sure it is.
 func causeTitle(c bench.Cause) string {
-	if c.Possible {
-		return "perhaps: " + c.What
-	}
-	return c.What
+	return words.Either(c.Possible, "perhaps: "+c.What, c.What)
 }
 
 // expectations prints what figures were held against.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -22,10 +23,7 @@ func (p pair) String() string { return between(p.Client, p.Server) }
 
 // between names the nodes of a measurement: two, or the one that was measured alone.
 func between(client, server string) string {
-	if server == "" {
-		return client
-	}
-	return client + " to " + server
+	return words.Either(server == "", client, client+" to "+server)
 }
 
 // A figureKey says what was measured; the samples that agree in it are repeats of one measurement.
@@ -70,10 +68,7 @@ type failure struct {
 // What is what failed: "ib_write_bw, vm00 to vm01, 64 KiB".
 func (f failure) What() string {
 	what := f.Sample.Test + ", " + f.pair().String()
-	if f.Sample.Bytes > 0 {
-		what += ", " + show.Size(f.Sample.Bytes)
-	}
-	return what
+	return what + words.If(f.Sample.Bytes > 0, ", "+show.Size(f.Sample.Bytes))
 }
 
 func (f failure) pair() pair { return pair{f.Sample.Client, f.Sample.Server, f.Emulated} }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -184,10 +185,7 @@ func (r *results) tables(d Data) []figureTable {
 	for _, test := range r.tests {
 		t := figureTable{Test: test, OnePair: true, Open: len(r.pairs) <= maxPairCharts}
 		keys := slices.DeleteFunc(slices.Clone(r.keys), func(k figureKey) bool { return k.Test != test })
-		var names []string
-		for _, k := range keys {
-			names = append(names, k.Metric)
-		}
+		names := lists.Map(keys, func(k figureKey) string { return k.Metric })
 		slices.SortFunc(names, compareMetrics)
 		names = slices.Compact(names)
 		for _, n := range names {
@@ -229,10 +227,7 @@ func (t *figureTable) align() {
 	// A browser cannot align at the point, and right alignment alone would set 9.5 below 10.25 as if they were alike.
 	// The classes add the width of the missing letters.
 	for column := range t.Columns {
-		longest := 0
-		for _, row := range t.Rows {
-			longest = max(longest, decimalsIn(row.Cells[column].Text))
-		}
+		longest := lists.Max(t.Rows, func(row figureRow) int { return decimalsIn(row.Cells[column].Text) })
 		for _, row := range t.Rows {
 			c := &row.Cells[column]
 			missing := min(longest-decimalsIn(c.Text), most)

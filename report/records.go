@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -18,20 +20,14 @@ func CSV(w io.Writer, d Data) error {
 	// 0 stands for what was not recorded: no run takes no time, and no wire carries nothing. An empty cell is no number
 	// for a spreadsheet.
 	known := func(v float64) string {
-		if v == 0 {
-			return ""
-		}
-		return show.Exact(v)
+		return words.If(v != 0, show.Exact(v))
 	}
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}
 	// A failed measurement has no value, and not 0: a spreadsheet would take that into its mean.
 	for _, s := range d.Samples {
-		value := ""
-		if s.Error == "" {
-			value = show.Exact(s.Value)
-		}
+		value := words.If(s.Error == "", show.Exact(s.Value))
 		records = append(records, []string{s.Run, s.Started.UTC().Format(time.RFC3339Nano), known(s.Seconds),
 			number(s.Attempt), s.Client, s.Server, s.Test, s.Metric, number(s.Bytes), value, s.Unit, known(s.Limit),
 			strconv.FormatBool(s.Derived), number(s.Iterations), s.Tool, s.Version, s.Placement, s.Accelerator,
@@ -83,10 +79,7 @@ func Markdown(w io.Writer, d Data) error {
 	}
 	if len(p.Environment) > 0 {
 		m.Title("Environment")
-		var rows [][]string
-		for _, e := range p.Environment {
-			rows = append(rows, []string{e.Key, e.Value})
-		}
+		rows := lists.Map(p.Environment, func(e Fact) []string { return []string{e.Key, e.Value} })
 		m.Table([]string{"", ""}, rows)
 	}
 	if len(p.Commands) > 0 {
@@ -105,16 +98,12 @@ func Markdown(w io.Writer, d Data) error {
 // plain is the table as texts.
 func (t figureTable) plain() (heads []string, rows [][]string) {
 	heads = []string{"client to server", "size>"}
-	for _, c := range t.Columns {
-		heads = append(heads, c.Title+">")
-	}
+	heads = append(heads, lists.Map(t.Columns, func(c figureColumn) string { return c.Title + ">" })...)
 	for _, r := range t.Rows {
 		row := []string{r.pair.String(), r.Size}
 		for _, c := range r.Cells {
 			text := c.Text
-			if c.Repeats != "" {
-				text += " (" + c.Repeats + ")"
-			}
+			text += words.If(c.Repeats != "", " ("+c.Repeats+")")
 			row = append(row, text)
 		}
 		rows = append(rows, row)

@@ -54,10 +54,7 @@ func (d Data) emulatedNICs() string {
 // summary puts the result in one sentence: one bandwidth, one latency.
 func (d Data) summary(r *results, unit func(string) string) string {
 	if len(r.keys) == 0 {
-		if len(r.failures) > 0 {
-			return "No measurement succeeded."
-		}
-		return "Nothing was measured."
+		return words.Either(len(r.failures) > 0, "No measurement succeeded.", "Nothing was measured.")
 	}
 	var parts []string
 	// Pairs of hardware come first. Their figures are the result, also where most pairs are emulated.
@@ -74,18 +71,13 @@ func (d Data) summary(r *results, unit func(string) string) string {
 		m := bench.MetricOf(h.Metric)
 		all := spreadOfMedians(repeats)
 		text := fmt.Sprintf("%s %s %s %s", h.Test, all.short(all.Median), unit(m.Unit), m.Label)
-		if h.Bytes > 0 {
-			text += " at " + show.Size(h.Bytes)
-		}
+		text += words.If(h.Bytes > 0, " at "+show.Size(h.Bytes))
 		if len(pairs) > 1 {
 			text += fmt.Sprintf(" (%s to %s)", all.short(all.Min), all.short(all.Max))
 		}
 		if part, ok := r.ofWire(h, pairs, repeats); ok && len(d.Judgements) == 0 {
 			// else those say it, and of the wire at its best
-			least := ""
-			if len(pairs) > 1 {
-				least = "at least "
-			}
+			least := words.If(len(pairs) > 1, "at least ")
 			// never rounded up to more than was reached
 			text += fmt.Sprintf(", %s%.1f%% of the wire", least, math.Floor(1000*part)/10)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -75,9 +76,7 @@ func newTerminal(w io.Writer, o TerminalOptions) *terminal {
 
 // print writes the lines of a table under its title.
 func (t *terminal) print(title string, emulated bool, lines []string) {
-	if emulated {
-		title += ", emulated"
-	}
+	title += words.If(emulated, ", emulated")
 	t.Title(title)
 	for _, line := range lines {
 		t.Line(line)
@@ -86,11 +85,7 @@ func (t *terminal) print(title string, emulated bool, lines []string) {
 
 // width is how many columns of a terminal lines need.
 func width(lines []string) int {
-	most := 0
-	for _, line := range lines {
-		most = max(most, text.StringWidth(line))
-	}
-	return most
+	return lists.Max(lines, text.StringWidth)
 }
 
 // failedWord stands in the cell of a figure whose measurement failed. Capitals are seen without colours too.
@@ -107,10 +102,7 @@ func fill(heads []string, rows, columns [][]string) []string {
 			}
 			return 0
 		}
-		most := 0
-		for _, s := range column {
-			most = max(most, decimals(s))
-		}
+		most := lists.Max(column, decimals)
 		for i, s := range column {
 			if s != "" && '0' <= s[len(s)-1] && s[len(s)-1] <= '9' { // words stay at the right edge
 				s += strings.Repeat(" ", most-decimals(s))
@@ -127,18 +119,12 @@ const resultLegend = "result: average for bandwidth, typical (median) for latenc
 // headlineUnit is the unit of a result, with a word where the legend above would be wrong about it.
 func headlineUnit(metric string) string {
 	unit := bench.MetricOf(metric).Unit
-	if metric == bench.MetricLatencyAverage {
-		unit += ", average"
-	}
-	return unit
+	return unit + words.If(metric == bench.MetricLatencyAverage, ", average")
 }
 
 // sizeText is a size; empty for a tool that has none.
 func sizeText(n int64) string {
-	if n == 0 {
-		return ""
-	}
-	return show.Size(n)
+	return words.If(n != 0, show.Size(n))
 }
 
 func sizeOrDash(n int64) string { return orDash(sizeText(n)) }
@@ -213,9 +199,7 @@ func (t *terminal) pairList(l pairList, first, last int) {
 	header := []string{"client to server"}
 	for _, c := range l.Columns[first:last] {
 		head := strings.ReplaceAll(shortTest(c.Test), "_", "\n")
-		if c.Bytes > 0 {
-			head += "\n" + show.Size(c.Bytes)
-		}
+		head += words.If(c.Bytes > 0, "\n"+show.Size(c.Bytes))
 		header = append(header, head+"\n"+asciiUnit(c.Unit))
 	}
 	var rows [][]string
@@ -280,9 +264,7 @@ func (t *terminal) failed() {
 	for _, f := range t.r.failures {
 		s := f.Sample
 		what := strings.TrimSpace(s.Test+" "+sizeText(s.Bytes)) + ", " + f.pair().String()
-		if f.Retried {
-			what += " (a later attempt succeeded)"
-		}
+		what += words.If(f.Retried, " (a later attempt succeeded)")
 		t.Wrap("- ", "  ", what+": "+f.Reason)
 		for _, c := range [][2]string{{"server", s.ServerCommand}, {"client", s.Command}} {
 			if c[1] != "" { // not folded: it is there to be copied

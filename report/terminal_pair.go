@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -47,8 +48,7 @@ func (r *results) sizes(of func(k figureKey) bool) []int64 {
 			sizes = append(sizes, k.Bytes)
 		}
 	}
-	slices.Sort(sizes)
-	return slices.Compact(sizes)
+	return lists.Distinct(sizes)
 }
 
 // A testKind says which table a test is in.
@@ -131,8 +131,7 @@ func (t *terminal) sizesOf(p pair, tests ...string) (shown []int64, measured int
 		all, shown = []int64{0}, []int64{0}
 	}
 	slices.Sort(all)
-	slices.Sort(shown)
-	return slices.Compact(shown), len(slices.Compact(all))
+	return lists.Distinct(shown), len(slices.Compact(all))
 }
 
 // failedAt reports whether the figure is missing because its measurement failed.
@@ -190,9 +189,7 @@ func (t *terminal) cell(n *notes, k figureKey, shift int) string {
 		return "-"
 	}
 	n.derived = n.derived || t.r.derived[k]
-	if n.repeats[0] == 0 {
-		n.repeats[0] = len(v)
-	}
+	n.repeats[0] = cmp.Or(n.repeats[0], len(v))
 	n.repeats = [2]int{min(n.repeats[0], len(v)), max(n.repeats[1], len(v))}
 	return t.r.text(k, shift)
 }
@@ -325,16 +322,12 @@ func (t *terminal) latency(p pair, tests []string) {
 // other prints a test that has neither table in one line for each size, as iperf3, which has no sizes.
 func (t *terminal) other(p pair, test string) {
 	where := p.String()
-	if p.Emulated {
-		where += ", emulated"
-	}
+	where += words.If(p.Emulated, ", emulated")
 	var n notes
 	sizes, measured := t.sizesOf(p, test)
 	for _, size := range sizes {
 		what := test
-		if size != 0 {
-			what += " at " + show.Size(size)
-		}
+		what += words.If(size != 0, " at "+show.Size(size))
 		var parts []string
 		for _, k := range t.r.keys {
 			if k.Pair == p && k.Test == test && k.Bytes == size {

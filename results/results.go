@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 )
 
@@ -149,9 +150,7 @@ func (s Store) Last(lab string) (string, error) {
 	}
 	if len(all) == 0 {
 		what := "no measurement is stored"
-		if lab != "" {
-			what += " of lab " + lab
-		}
+		what += words.If(lab != "", " of lab "+lab)
 		return "", fmt.Errorf("%s in %s; make one with: rackless bench NAME", what, s.Dir())
 	}
 	return all[len(all)-1].Dir, nil

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/bench"
@@ -89,10 +90,7 @@ type Quantity struct {
 // spoken names it in a sentence: "bw average of ib_write_bw, 64 KiB".
 func (q Quantity) spoken() string {
 	text := strings.ReplaceAll(q.Metric, "_", " ") + " of " + q.Test
-	if q.Bytes > 0 {
-		text += ", " + words.Exact(q.Bytes)
-	}
-	return text
+	return text + words.If(q.Bytes > 0, ", "+words.Exact(q.Bytes))
 }
 
 // Analyse says what the runs of a study show. It is a pure function of them and of the seed.
@@ -244,10 +242,7 @@ func (o *Observation) figures() []Value {
 
 // SettingsText writes the settings of a run in the order of the factors.
 func (s *Spec) SettingsText(settings map[string]string) string {
-	var parts []string
-	for _, f := range s.Factors {
-		parts = append(parts, f.Name+"="+settings[f.Name])
-	}
+	parts := lists.Map(s.Factors, func(f Factor) string { return f.Name + "=" + settings[f.Name] })
 	return strings.Join(parts, " ")
 }
 
@@ -365,8 +360,7 @@ func (a *analysis) compare() {
 	for i := range all {
 		var effects []stats.Effect
 		var of []*Comparison
-		for j := range controls {
-			c := &controls[j]
+		for c := range lists.Refs(controls) {
 			// Only controls of the same two levels, and where the other factors were the same.
 			if c.Factor == all[i].Factor && c.B == all[i].B && c.Where == all[i].Where && c.Effect != nil {
 				effects, of = append(effects, *c.Effect), append(of, c)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Cell is one level of each factor, in the order of Spec.Factors: the index of the level.
@@ -29,10 +31,7 @@ func (s *Spec) Cells() []Cell {
 	// Statistics for Experimenters, 2nd edition, chapter 6): of an even number of second levels.
 	// With three factors main effects are mixed with interactions of two.
 	return slices.DeleteFunc(cells, func(c Cell) bool {
-		sum := 0
-		for _, l := range c {
-			sum += l
-		}
+		sum := lists.Sum(c, func(l int) int { return l })
 		return sum%2 == 1
 	})
 }
@@ -122,8 +121,7 @@ type Pairing struct {
 // other factor on both sides.
 func (s *Spec) Pairings() []Pairing {
 	var all []Pairing
-	for i := range s.Compare {
-		j := &s.Compare[i]
+	for j := range lists.Refs(s.Compare) {
 		for _, c := range s.Cells() {
 			if slices.Equal(c, s.with(c, j.From)) {
 				all = append(all, Pairing{Where: c, Joint: j})

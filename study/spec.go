@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -457,10 +458,7 @@ func (f *Factor) check() error {
 		if slices.Contains(known, l) || f.Name == FactorContention && contention.MatchString(l) {
 			continue
 		}
-		more := ""
-		if f.Name == FactorContention {
-			more = ", cpu:N, memory:N"
-		}
+		more := words.If(f.Name == FactorContention, ", cpu:N, memory:N")
 		return fmt.Errorf("factor %s: level %s: want one of %s%s", f.Name, l, strings.Join(known, ", "), more)
 	}
 	return nil
@@ -522,10 +520,7 @@ func (s *Spec) measures(all []Measure) error {
 
 // Key names a measurement in a study: the test, and the size where one is set.
 func (m *Measure) Key() string {
-	if m.Bytes > 0 {
-		return m.Test + "/" + strconv.FormatInt(m.Bytes, 10)
-	}
-	return m.Test
+	return words.Either(m.Bytes > 0, m.Test+"/"+strconv.FormatInt(m.Bytes, 10), m.Test)
 }
 
 // Comparisons is how many comparisons are judged together, as far as that is known before anything

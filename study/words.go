@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/stats"
 )
 
@@ -85,8 +87,7 @@ func (a *analysis) words() []string {
 	var effects, equivalent group.By[string, string]
 	var problems []string
 	undecided := 0
-	for i := range a.result.Comparisons {
-		c := &a.result.Comparisons[i]
+	for c := range lists.Refs(a.result.Comparisons) {
 		doubt := ""
 		if len(c.Confounded) > 0 {
 			doubt = "; confounded, so do not rely on it: " + strings.Join(c.Confounded, "; ")
@@ -145,18 +146,12 @@ func with(c *Comparison) string {
 		}
 	}
 	text := fmt.Sprintf("With %s instead of %s", strings.Join(factors, and), c.A)
-	if c.Where != "" {
-		text += ", at " + c.Where
-	}
-	return text
+	return text + words.If(c.Where != "", ", at "+c.Where)
 }
 
 // verb says what happened to a metric.
 func verb(c *Comparison) string {
-	if c.Effect.Estimate > c.Effect.NoEffect() {
-		return "rises"
-	}
-	return "falls"
+	return words.Either(c.Effect.Estimate > c.Effect.NoEffect(), "rises", "falls")
 }
 
 // span writes the size of an effect without its sign: "31.0% to 52.0%", in the order of size.
@@ -284,9 +279,7 @@ func confounds(runs []Observation) []string {
 		if now == nil {
 			continue
 		}
-		if first == nil {
-			first = now
-		}
+		first = cmp.Or(first, now)
 		moved := func(format, was, now string) {
 			if was != now {
 				add(format, now, o.Run, was)

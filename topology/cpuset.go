@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // MaxCPUs bounds the numbers in a CPU set: 0 to MaxCPUs-1. The largest kernels are built for 8192;
@@ -276,11 +278,7 @@ func (s CPUSet) All() iter.Seq[int] {
 
 // Len returns how many members there are.
 func (s CPUSet) Len() int {
-	n := 0
-	for _, w := range s.words {
-		n += bits.OnesCount64(w)
-	}
-	return n
+	return lists.Sum(s.words, bits.OnesCount64)
 }
 
 // IsEmpty reports whether there is no member.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Kinds of GPUs.
@@ -119,8 +121,7 @@ func (h *Host) completePCI() {
 	slices.SortStableFunc(h.PCI, func(a, b PCIDevice) int { return a.Address.Compare(b.Address) })
 	h.PCI = slices.CompactFunc(h.PCI, func(a, b PCIDevice) bool { return a.Address == b.Address })
 	t := NewTree(h)
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	for d := range lists.Refs(h.PCI) {
 		up := t.Ancestors(d.Address)
 		t.guessPort(d, up)
 		if len(up) > 0 && d.Root == "" {
@@ -140,8 +141,7 @@ func (h *Host) completePCI() {
 	// What a bridge stands on, what is behind it stands on too. A bridge may come after its
 	// children, so this is a pass of its own.
 	inherited := map[*PCIDevice]int{}
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	for d := range lists.Refs(h.PCI) {
 		up := t.Ancestors(d.Address)
 		at := slices.IndexFunc(up, func(bridge *PCIDevice) bool { return bridge.NUMANode != nil })
 		if d.NUMANode == nil && at >= 0 {
@@ -210,8 +210,7 @@ func (h *Host) nodeOf(local *CPUSet) (int, bool) {
 // completeVFs joins virtual functions and their physical one, where only one side was read.
 func (h *Host) completeVFs() {
 	t := NewTree(h)
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	for d := range lists.Refs(h.PCI) {
 		if d.SRIOV == nil {
 			continue
 		}
@@ -231,8 +230,7 @@ func (h *Host) completeVFs() {
 	// The other way round. Virtual functions are numbered by rising address, so their order is
 	// their index where all of them were read.
 	found := map[*PCIDevice][]VF{}
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	for d := range lists.Refs(h.PCI) {
 		if d.PF == nil {
 			continue
 		}
@@ -250,20 +248,14 @@ func (h *Host) completeVFs() {
 
 // completeGroups collects the IOMMU groups from the devices, keeping what was read of a group itself.
 func (h *Host) completeGroups() {
-	groups := map[int]IOMMUGroup{}
-	for _, g := range h.IOMMU.Groups {
-		groups[g.ID] = g
-	}
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	groups := lists.By(h.IOMMU.Groups, func(g IOMMUGroup) int { return g.ID })
+	for d := range lists.Refs(h.PCI) {
 		if d.IOMMUGroup == nil {
 			continue
 		}
 		g := groups[*d.IOMMUGroup]
 		g.ID = *d.IOMMUGroup
-		if !slices.Contains(g.Devices, d.Address) {
-			g.Devices = append(g.Devices, d.Address)
-		}
+		g.Devices = lists.Add(g.Devices, d.Address)
 		groups[g.ID] = g
 	}
 	h.IOMMU.Groups = nil
@@ -292,8 +284,7 @@ func (h *Host) completeGPUs() {
 		}
 	}
 	t := NewTree(h)
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
+	for g := range lists.Refs(h.GPUs) {
 		d := t.at(g.Address)
 		if d == nil {
 			continue
@@ -375,8 +366,7 @@ func (h *Host) completeNICs() {
 		}
 	}
 	t := NewTree(h)
-	for i := range h.NICs {
-		n := &h.NICs[i]
+	for n := range lists.Refs(h.NICs) {
 		if d := t.at(n.Address); d != nil {
 			n.Model = cmp.Or(n.Model, d.DeviceName)
 			n.Driver = cmp.Or(n.Driver, d.Driver)
@@ -408,8 +398,7 @@ func (h *Host) completeNICs() {
 
 // sortedSet sorts, drops duplicates and is never nil.
 func sortedSet(names []string) []string {
-	slices.Sort(names)
-	names = slices.Compact(names)
+	names = lists.Distinct(names)
 	if names == nil {
 		names = []string{}
 	}
@@ -424,8 +413,7 @@ const NoID = -1
 func (h *Host) numberPackages() {
 	taken := map[int]bool{}
 	var without []*Package
-	for i := range h.Packages {
-		p := &h.Packages[i]
+	for p := range lists.Refs(h.Packages) {
 		if p.ID == NoID || taken[p.ID] {
 			without = append(without, p)
 			continue
@@ -476,8 +464,7 @@ func (h *Host) completeCPUs() {
 // completeStorage gives disks the NUMA node of their function.
 func (h *Host) completeStorage() {
 	t := NewTree(h)
-	for i := range h.Storage {
-		d := &h.Storage[i]
+	for d := range lists.Refs(h.Storage) {
 		if f := t.at(d.PCI); f != nil {
 			d.NUMANode = cmp.Or(d.NUMANode, f.NUMANode)
 		}

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A GPU is a display or processing accelerator. A device known only by another tool's name for it
@@ -221,8 +223,7 @@ func (h *Host) Bond(name string) *Bond {
 // RDMADevices yields the RDMA devices, each with the NIC that it stands on.
 func (h *Host) RDMADevices() iter.Seq2[*NIC, *RDMADevice] {
 	return func(yield func(*NIC, *RDMADevice) bool) {
-		for i := range h.NICs {
-			n := &h.NICs[i]
+		for n := range lists.Refs(h.NICs) {
 			for j := range n.Devices {
 				if !yield(n, &n.Devices[j]) {
 					return

@@ -51,21 +51,7 @@ var expected = map[PathClass]struct{ gen4, gen5, us [2]float64 }{
 // Generation returns the PCI Express generation of a speed in GT/s: 2.5 is 1, 5 is 2, 8 is 3, ...,
 // 64 is 6. It is 0 for any other speed.
 func Generation(gts float64) int {
-	switch gts {
-	case 2.5:
-		return 1
-	case 5:
-		return 2
-	case 8:
-		return 3
-	case 16:
-		return 4
-	case 32:
-		return 5
-	case 64:
-		return 6
-	}
-	return 0
+	return map[float64]int{2.5: 1, 5: 2, 8: 3, 16: 4, 32: 5, 64: 6}[gts]
 }
 
 // LinkGBps returns what a link can carry one way after line coding, in 10^9 bytes per second:

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo
@@ -252,11 +254,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 // source shows it as one.
 func bridges(way []*PCIDevice) int {
 	n := len(way)
-	for _, d := range way {
-		if d.isSwitch() {
-			n++
-		}
-	}
+	n += lists.Count(way, (*PCIDevice).isSwitch)
 	return n
 }
 
@@ -340,8 +338,7 @@ func (t *Tree) NodePaths() []NodePath {
 			}
 		}
 	}
-	for i := range t.host.GPUs {
-		g := &t.host.GPUs[i]
+	for g := range lists.Refs(t.host.GPUs) {
 		add(g.ID(), g.Address, g.NUMANode)
 	}
 	for i := range t.host.NICs {
@@ -379,10 +376,7 @@ func (t *Tree) Path(a, b string) Path {
 // Paths returns the paths between all GPUs and NICs that are known, each pair once, GPUs first, in
 // the order of the Host. A virtual function is left out: it is where its physical function is.
 func (t *Tree) Paths() []Path {
-	var ids []string
-	for i := range t.host.GPUs {
-		ids = append(ids, t.host.GPUs[i].ID())
-	}
+	ids := lists.Map(t.host.GPUs, func(g GPU) string { return g.ID() })
 	for i := range t.host.NICs {
 		if t.host.NICs[i].PF == nil {
 			ids = append(ids, t.host.NICs[i].ID())

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report"
@@ -337,9 +338,7 @@ func (u *Source) detail(r results.Result) live.Result {
 		}
 		out.Figures++
 		out.Emulated = out.Emulated || s.Emulated
-		if !slices.Contains(out.Tests, s.Test) {
-			out.Tests = append(out.Tests, s.Test)
-		}
+		out.Tests = lists.Add(out.Tests, s.Test)
 	}
 	u.mu.Lock()
 	defer u.mu.Unlock()

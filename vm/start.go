@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Sockets that machines have in their directories. QEMU serves one client of each at a time.
@@ -289,8 +290,5 @@ func Escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
 
 // OnOff is a boolean as QEMU's options have it.
 func OnOff(b bool) string {
-	if b {
-		return "on"
-	}
-	return "off"
+	return words.Either(b, "on", "off")
 }

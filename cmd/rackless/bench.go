@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/measure"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -46,9 +47,7 @@ func newBenchCmd(a *app) *cobra.Command {
 		},
 	}
 	names := func(engines []bench.Engine) (all []string) {
-		for _, e := range engines {
-			all = append(all, e.Name)
-		}
+		all = append(all, lists.Map(engines, func(e bench.Engine) string { return e.Name })...)
 		return all
 	}
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
@@ -180,12 +179,7 @@ func (a *app) printSamples(form string, samples []bench.Sample) error {
 // faults returns the exit status for failed measurements, which have been printed.
 func faults(samples []bench.Sample) error {
 	// Each failure has a row of its own in the table above, with its reason.
-	n := 0
-	for _, s := range samples {
-		if s.Error != "" {
-			n++
-		}
-	}
+	n := lists.Count(samples, func(s bench.Sample) bool { return s.Error != "" })
 	if n == 0 {
 		return nil
 	}

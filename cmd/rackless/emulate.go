@@ -219,10 +219,7 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	if t == nil {
 		return terminal.Pipe(ctx, conn, a.in, raw(a.out), time.Second)
 	}
-	fate := "the host is removed then"
-	if h.Keep {
-		fate = "the host stays"
-	}
+	fate := words.Either(h.Keep, "the host stays", "the host is removed then")
 	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
 	defer terminal.FollowSize(ctx, t, h.SetConsoleSize)()
 	return terminal.Connect(ctx, conn, t, raw(a.out))

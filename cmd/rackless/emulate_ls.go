@@ -12,6 +12,7 @@ import (
 
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
 )
@@ -168,10 +169,7 @@ func completeProfiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveDefault // of the command
 	}
-	var names []string
-	for _, p := range emulate.Builtin() {
-		names = append(names, p.Name+"\t"+p.Description)
-	}
+	names := lists.Map(emulate.Builtin(), func(p *emulate.Profile) string { return p.Name + "\t" + p.Description })
 	return names, cobra.ShellCompDirectiveDefault
 }
 

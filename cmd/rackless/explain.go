@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -61,9 +62,7 @@ func newExplainCmd(a *app) *cobra.Command {
 					continue
 				}
 				out.Codes = append(out.Codes, codes...)
-				for _, c := range codes {
-					texts = append(texts, c.Text())
-				}
+				texts = append(texts, lists.Map(codes, finding.Code.Text)...)
 				if len(codes) == 0 {
 					return cli.Usage(fmt.Errorf("%q is no finding and no error code that is known; rackless "+
 						"explain lists "+

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
 
@@ -37,10 +38,7 @@ func newInitCmd(a *app) *cobra.Command {
 				return err
 			}
 			// A lab with devices has to be planned and its host prepared before up takes it.
-			next := "rackless up "
-			if devices {
-				next = "rackless plan "
-			}
+			next := words.Either(devices, "rackless plan ", "rackless up ")
 			fmt.Fprintf(a.out, "%s is written; next: %s%s\n", file, next, file)
 			return nil
 		},

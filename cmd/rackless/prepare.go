@@ -350,10 +350,7 @@ func (a *app) system() *change.System {
 // binary is the path of this program, for the unit that goes on at boot; "" where it is not known.
 func (a *app) binary() string {
 	path, err := os.Executable()
-	if err != nil {
-		return ""
-	}
-	return path
+	return words.If(err == nil, path)
 }
 
 // confirm asks a yes-or-no question on the terminal.

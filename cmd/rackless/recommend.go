@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
@@ -154,9 +155,7 @@ func (a *app) recordedStudies(ctx context.Context, path string, names []string) 
 		if err != nil {
 			return nil, err
 		}
-		for _, s := range found {
-			names = append(names, s.Name)
-		}
+		names = append(names, lists.Map(found, func(s *store.Study) string { return s.Name })...)
 	}
 	var out []recommend.Study
 	for _, name := range names {

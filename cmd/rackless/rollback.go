@@ -103,10 +103,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		err = unknownRemains(j, marks)
 	}
 	if !show.ForPrograms(form) {
-		how := "this host is as it was: %s taken back\n"
-		if err != nil {
-			how = "%s taken back\n"
-		}
+		how := words.Either(err != nil, "%s taken back\n", "this host is as it was: %s taken back\n")
 		fmt.Fprintf(a.out, how, words.Count(len(results), "step"))
 		if out.Reboot {
 			fmt.Fprintln(a.out, "The kernel still runs with the arguments of the plan: reboot when it suits.")

@@ -301,9 +301,7 @@ func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress, doin
 		return
 	}
 	step := fmt.Sprintf("block %d run %d: %s", p.Run.Block, p.Run.Place, p.Cell)
-	if p.Attempt > 1 {
-		step += fmt.Sprintf(", attempt %d", p.Attempt)
-	}
+	step += words.If(p.Attempt > 1, fmt.Sprintf(", attempt %d", p.Attempt))
 	steps.Begin(step)
 	what, began := words.Count(p.Done, "run")+" done", time.Now()
 	if p.Total > 0 {

@@ -142,10 +142,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 
 // accelText names an accelerator, and says of one that is an emulation that it is.
 func accelText(accel string) string {
-	if accel == "kvm" {
-		return accel
-	}
-	return accel + " (emulated)"
+	return words.Either(accel == "kvm", accel, accel+" (emulated)")
 }
 
 // ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the

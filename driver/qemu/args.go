@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -110,12 +111,8 @@ func (m machine) args() []string {
 	}
 	if m.image != nil {
 		kernelArgs := m.image.KernelArgs() + m.moreArgs
-		if m.trustTSC {
-			kernelArgs += " tsc=reliable"
-		}
-		if s.Adapters {
-			kernelArgs += image.ConnectXArg
-		}
+		kernelArgs += words.If(m.trustTSC, " tsc=reliable")
+		kernelArgs += words.If(s.Adapters, image.ConnectXArg)
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
 	a = append(a,

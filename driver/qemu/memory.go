@@ -11,6 +11,8 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -37,9 +39,7 @@ func (b block) args(i, cpus int) []string {
 		object += ",readonly=on,rom=off"
 	}
 	node := fmt.Sprintf("node,nodeid=%d,memdev=ram%d", i, i)
-	if i == 0 {
-		node += fmt.Sprintf(",cpus=0-%d", cpus-1)
-	}
+	node += words.If(i == 0, fmt.Sprintf(",cpus=0-%d", cpus-1))
 	return []string{"-object", object, "-numa", node}
 }
 
@@ -89,8 +89,7 @@ const (
 func keepCold(all []block, flags []uint64, places [][]int64) {
 	const page = 4096
 	at := int64(0)
-	for i := range all {
-		b := &all[i]
+	for b := range lists.Refs(all) {
 		from, end := at, at+b.Bytes
 		at = end
 		if end > int64(len(flags))*page {

@@ -8,13 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Kinds are the ops of this package.
@@ -175,6 +175,5 @@ func optional(s *change.System, path string) (string, error) {
 
 // unique returns the strings sorted, each once.
 func unique(list []string) []string {
-	slices.Sort(list)
-	return slices.Compact(list)
+	return lists.Distinct(list)
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A loader is a boot loader as an op that gives it the arguments.
@@ -111,10 +112,7 @@ func detectGRUB(s *change.System, args []string, certain bool, hand func(found, 
 		return &entries{Args: args, Dirs: dirs, Env: env, Grubby: find(s, "grubby")}, err
 	}
 	if len(configs) > 1 {
-		var paths []string
-		for _, c := range configs {
-			paths = append(paths, c.path)
-		}
+		paths := lists.Map(configs, func(c grubConfig) string { return c.path })
 		return hand("more than one menu of GRUB: "+strings.Join(paths, ", "), "in "+grubSettings+
 			", and make the right one of these anew; remove the others, and rackless does it"), nil
 	}

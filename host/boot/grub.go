@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A grub is GRUB with its menu in grub.cfg, which grub-mkconfig makes.
@@ -244,10 +245,7 @@ func missing(had, have []*menuEntry) string {
 			names = append(names, e.String())
 		}
 	}
-	if names == nil {
-		return "one that is there twice"
-	}
-	return strings.Join(names, ", ")
+	return words.Either(names == nil, "one that is there twice", strings.Join(names, ", "))
 }
 
 // bootFile reports whether a file that GRUB names is on this machine. GRUB's paths begin at the

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A menu is what a grub.cfg comes to, as far as it can be read without running it. Conditions are not evaluated: the
@@ -30,10 +31,7 @@ type menuEntry struct {
 }
 
 func (e *menuEntry) String() string {
-	if e.id != "" {
-		return fmt.Sprintf("%q (%s)", e.title, e.id)
-	}
-	return fmt.Sprintf("%q", e.title)
+	return words.Either(e.id != "", fmt.Sprintf("%q (%s)", e.title, e.id), fmt.Sprintf("%q", e.title))
 }
 
 // leaves returns the entries that boot something, those of submenus too.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // The assignments in /etc/default/grub that make the kernel's command line. Entries get the first
@@ -66,9 +67,7 @@ func (d *grubDefaults) with(values [2]string) (string, error) {
 		}
 		if at[0] < 0 {
 			name := [2]string{grubAlways, grubDefault}[i]
-			if text != "" && !strings.HasSuffix(text, "\n") {
-				text += "\n"
-			}
+			text += words.If(text != "" && !strings.HasSuffix(text, "\n"), "\n")
 			text += name + `="` + values[i] + "\"\n"
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An optionsFile is a file with pieces of a command line in it, in one of three forms.
@@ -107,10 +108,7 @@ func (f *optionsFile) with(pieces []string) (string, error) {
 }
 
 func lineEnded(text string) string {
-	if text == "" || strings.HasSuffix(text, "\n") {
-		return text
-	}
-	return text + "\n"
+	return words.Either(text == "" || strings.HasSuffix(text, "\n"), text, text+"\n")
 }
 
 // padEnv makes an environment block as long as it was: GRUB writes into it without making it longer.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A rpmOSTree is a system whose kernel arguments belong to its deployments (Fedora CoreOS,
@@ -111,12 +112,7 @@ func kargsOptions(from, to []string) []string {
 			}
 		}
 	}
-	var options []string
-	for _, word := range from[same:] {
-		options = append(options, "--delete="+word)
-	}
-	for _, word := range to[same:] {
-		options = append(options, "--append="+word)
-	}
+	options := lists.Map(from[same:], func(word string) string { return "--delete=" + word })
+	options = append(options, lists.Map(to[same:], func(word string) string { return "--append=" + word })...)
 	return options
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Status is how a step stands.
@@ -228,8 +230,7 @@ func adopt(ctx context.Context, s *System, j *Journal, step *Step) error {
 // brought it about: where the machine went down in the midst of [Make], and came back with what
 // that step is for, nobody has done so. [Rollback] takes it back then.
 func Adopt(ctx context.Context, s *System, j *Journal, steps []Step) error {
-	for i := range steps {
-		step := &steps[i]
+	for step := range lists.Refs(steps) {
 		if step.Before == nil || j.find(keyOf(step.Op)) != nil {
 			continue
 		}

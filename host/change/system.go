@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 )
 
@@ -74,11 +75,7 @@ func (s *System) List(dir string) ([]string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names, err
+	return lists.Map(entries, os.DirEntry.Name), err
 }
 
 // Numbers returns the numbers N for which a directory has an entry prefixN, as the kernel names

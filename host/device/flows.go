@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -62,9 +64,7 @@ func carriedFlows(ctx context.Context, s *change.System, k *kernel, pid int) (ma
 			}
 			for _, a := range functions {
 				c := carried{fmt.Sprintf("%s carries %s (%s%s): %s", a, f.what, through, netdev, f.fix), f.soft}
-				if !slices.Contains(found[a], c) {
-					found[a] = append(found[a], c)
-				}
+				found[a] = lists.Add(found[a], c)
 			}
 		}
 	}
@@ -98,8 +98,7 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 			netdevs = append(netdevs, a.Netdev)
 		}
 	}
-	slices.Sort(netdevs)
-	return slices.Compact(netdevs), nil
+	return lists.Distinct(netdevs), nil
 }
 
 // possible returns the network devices that a flow without a route may come back to: those with an address of its kind.
@@ -172,9 +171,7 @@ func mountFlows(s *change.System, _ procfs.FS) ([]flow, error) {
 				continue
 			}
 			for _, f := range serversOf(mount[4], of[0], of[1], of[2]) {
-				if !slices.Contains(flows, f) {
-					flows = append(flows, f)
-				}
+				flows = lists.Add(flows, f)
 			}
 		}
 	}
@@ -193,9 +190,7 @@ func serversOf(at, kind, source, options string) []flow {
 	}
 	for option := range strings.SplitSeq(options, ",") {
 		name, value, _ := strings.Cut(option, "=")
-		if slices.Contains([]string{"addr", "mountaddr", "mon_addr"}, name) {
-			source += "," + value
-		}
+		source += words.If(slices.Contains([]string{"addr", "mountaddr", "mon_addr"}, name), ","+value)
 	}
 	var flows []flow
 	for _, a := range addressesIn(source) {

@@ -1,6 +1,7 @@
 package device
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -134,10 +135,7 @@ func (f function) setOverride(driver string) error {
 		return err
 	}
 	// An empty write never reaches the kernel's driver; a newline alone does, and lifts the override.
-	value := driver
-	if value == "" {
-		value = "\n"
-	}
+	value := cmp.Or(driver, "\n")
 	if err := f.k.write(f.s, f.path("driver_override"), value); err != nil {
 		return err
 	}
@@ -201,10 +199,7 @@ func (f function) bind(ctx context.Context, driver string) error {
 }
 
 func orNone(driver string) string {
-	if driver == "" {
-		return "no driver"
-	}
-	return driver
+	return cmp.Or(driver, "no driver")
 }
 
 // load makes sure that the kernel has a driver. Drivers are mostly named like their modules; where

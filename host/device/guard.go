@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -141,8 +142,7 @@ func (sc *scene) hostUses(a topology.PCIAddr) []error {
 		}
 	}
 	errs = append(errs, sc.route(a), sc.needed(a))
-	for i := range sc.live.Tenants {
-		t := &sc.live.Tenants[i]
+	for t := range lists.Refs(sc.live.Tenants) {
 		if t.State == "shut off" {
 			continue
 		}

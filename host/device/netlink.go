@@ -19,6 +19,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // netlinkNetwork is the machine's own network.
@@ -299,9 +301,7 @@ func (netlinkNetwork) RouteTo(_ context.Context, to netip.Addr) ([]string, error
 		if err != nil {
 			return fmt.Errorf("route to %s: %w", to, err)
 		}
-		if !slices.Contains(names, link.Name) {
-			names = append(names, link.Name)
-		}
+		names = lists.Add(names, link.Name)
 		return nil
 	}
 	for _, r := range routes {

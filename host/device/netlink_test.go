@@ -24,7 +24,7 @@ func encode(kind uint16, value []byte) []byte {
 	return append(b, make([]byte, (4-len(b)%4)%4)...)
 }
 
-func words(v ...uint32) []byte {
+func native32(v ...uint32) []byte {
 	var b []byte
 	for _, w := range v {
 		b = binary.NativeEndian.AppendUint32(b, w)
@@ -39,7 +39,7 @@ func vfList(fields ...[]byte) []byte {
 }
 
 func vfMAC(index uint32, mac ...byte) []byte {
-	return encode(nl.IFLA_VF_MAC, append(words(index), append(mac, make([]byte, 32-len(mac))...)...))
+	return encode(nl.IFLA_VF_MAC, append(native32(index), append(mac, make([]byte, 32-len(mac))...)...))
 }
 
 func TestVirtualFunctionsAreReadFromNetlink(t *testing.T) {
@@ -47,12 +47,12 @@ func TestVirtualFunctionsAreReadFromNetlink(t *testing.T) {
 	const unset = 1<<32 - 1
 	got, err := parseVFs(bytes.Join([][]byte{
 		encode(unix.IFLA_IFNAME, []byte("eno1\x00")),
-		vfList(vfMAC(0, 0x52, 0x54, 0, 0x12, 0x34, 0x56), encode(nl.IFLA_VF_VLAN, words(0, 7, 3)),
-			encode(nl.IFLA_VF_VLAN_LIST|unix.NLA_F_NESTED, encode(1, append(words(0, 7, 3), 0x88, 0xa8, 0, 0))),
-			encode(nl.IFLA_VF_RATE, words(0, 10, 1000)), encode(nl.IFLA_VF_SPOOFCHK, words(0, 1)),
-			encode(nl.IFLA_VF_TRUST, words(0, unset)),
-			encode(nl.IFLA_VF_LINK_STATE, words(0, 2)), encode(nl.IFLA_VF_IB_NODE_GUID,
-				append(words(0, 0), binary.NativeEndian.AppendUint64(nil, 0x505400fffe123456)...)),
+		vfList(vfMAC(0, 0x52, 0x54, 0, 0x12, 0x34, 0x56), encode(nl.IFLA_VF_VLAN, native32(0, 7, 3)),
+			encode(nl.IFLA_VF_VLAN_LIST|unix.NLA_F_NESTED, encode(1, append(native32(0, 7, 3), 0x88, 0xa8, 0, 0))),
+			encode(nl.IFLA_VF_RATE, native32(0, 10, 1000)), encode(nl.IFLA_VF_SPOOFCHK, native32(0, 1)),
+			encode(nl.IFLA_VF_TRUST, native32(0, unset)),
+			encode(nl.IFLA_VF_LINK_STATE, native32(0, 2)), encode(nl.IFLA_VF_IB_NODE_GUID,
+				append(native32(0, 0), binary.NativeEndian.AppendUint64(nil, 0x505400fffe123456)...)),
 			encode(nl.IFLA_VF_STATS, nil)),
 	}, nil))
 	want := []VFSettings{{
@@ -98,10 +98,10 @@ func TestAnAnswerOfARealKernel(t *testing.T) {
 func TestAnswersThatAreNoneAreErrors(t *testing.T) {
 	t.Parallel()
 	for name, b := range map[string][]byte{
-		"too short":             vfList(encode(nl.IFLA_VF_RATE, words(0, 1))),
+		"too short":             vfList(encode(nl.IFLA_VF_RATE, native32(0, 1))),
 		"of another function":   vfList(vfMAC(1, 2, 0, 0, 0, 0, 1)),
 		"an attribute cut off":  {16, 0, 22, 0, 1},
-		"a MAC without padding": vfList(encode(nl.IFLA_VF_MAC, words(0, 1))),
+		"a MAC without padding": vfList(encode(nl.IFLA_VF_MAC, native32(0, 1))),
 	} {
 		if vfs, err := parseVFs(b); err == nil {
 			t.Errorf("%s: %+v", name, vfs)
@@ -110,7 +110,7 @@ func TestAnswersThatAreNoneAreErrors(t *testing.T) {
 }
 
 func FuzzParseVFs(f *testing.F) {
-	f.Add(vfList(vfMAC(0, 2, 0, 0, 0, 0, 1), encode(nl.IFLA_VF_RATE, words(0, 1, 2))))
+	f.Add(vfList(vfMAC(0, 2, 0, 0, 0, 0, 1), encode(nl.IFLA_VF_RATE, native32(0, 1, 2))))
 	f.Add([]byte{16, 0, 22, 0, 1})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if vfs, err := parseVFs(b); err != nil && vfs != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/procfs"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -34,9 +35,7 @@ func sshPeers(s *change.System, pid int) ([]peer, error) {
 		return nil, err
 	}
 	for _, p := range established {
-		if !slices.Contains(peers, p) {
-			peers = append(peers, p)
-		}
+		peers = lists.Add(peers, p)
 	}
 	return peers, nil
 }

@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -179,10 +180,7 @@ func (o *SRIOV) Done(state change.State) bool {
 }
 
 func flagText(on bool) string {
-	if on {
-		return "1"
-	}
-	return "0"
+	return words.Either(on, "1", "0")
 }
 
 // Do implements change.Op.

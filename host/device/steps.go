@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
@@ -91,8 +93,7 @@ func (b *builder) card(a topology.PCIAddr) identity {
 // a card go together, the audio of a GPU with it: they share an IOMMU group, and often a reset.
 func (b *builder) collect() error {
 	var errs []error
-	for i := range b.p.Nodes {
-		n := &b.p.Nodes[i]
+	for n := range lists.Refs(b.p.Nodes) {
 		for _, c := range n.Cards {
 			if c.Kind == plan.KindVF {
 				continue
@@ -112,9 +113,7 @@ func (b *builder) collect() error {
 					continue
 				}
 				what := strings.ToUpper(c.Kind)
-				if c.Model != "" {
-					what += ", " + c.Model
-				}
+				what += words.If(c.Model != "", ", "+c.Model)
 				if id != c.ID {
 					what = "comes with " + c.ID
 				}
@@ -140,14 +139,8 @@ func (b *builder) collectVFs() error {
 		byPF[a] = op
 		b.pfs = append(b.pfs, op)
 	}
-	for i := range b.p.Nodes {
-		n := &b.p.Nodes[i]
-		port := 0
-		for _, c := range n.Cards {
-			if c.Kind == plan.KindNIC {
-				port++
-			}
-		}
+	for n := range lists.Refs(b.p.Nodes) {
+		port := lists.Count(n.Cards, func(c plan.NodeDevice) bool { return c.Kind == plan.KindNIC })
 		for _, c := range n.Cards {
 			if c.Kind != plan.KindVF {
 				continue

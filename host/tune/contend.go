@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A Contender is a running service that sets what a lab sets, too. Who comes last has it, so people
@@ -34,9 +35,7 @@ func Contenders(ctx context.Context, s *change.System) ([]Contender, error) {
 		return nil, nil
 	}
 	argv := []string{"systemctl", "show", "--property=ActiveState", "--value", "--"}
-	for _, c := range contenders {
-		argv = append(argv, c.Service)
-	}
+	argv = append(argv, lists.Map(contenders, func(c Contender) string { return c.Service })...)
 	out, err := s.Query(ctx, argv...)
 	if err != nil {
 		return nil, err

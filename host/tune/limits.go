@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/host/change"
@@ -206,13 +207,7 @@ func GuardCPUs(p *plan.Plan, h *topology.Host) error {
 
 // coresIn counts the cores that are wholly in a set.
 func coresIn(h *topology.Host, cpus topology.CPUSet) int {
-	n := 0
-	for _, c := range h.Cores {
-		if c.CPUs.IsSubsetOf(cpus) {
-			n++
-		}
-	}
-	return n
+	return lists.Count(h.Cores, func(c topology.Core) bool { return c.CPUs.IsSubsetOf(cpus) })
 }
 
 // A hostUse is a device that the host lives on, and its NUMA node.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/host/change"
@@ -280,12 +281,7 @@ func (v *view) pagesBefore(p *Pool) func(context.Context, *change.System) (chang
 		if err != nil {
 			return "", false, err
 		}
-		var args []string
-		for _, arg := range v.plan.KernelArgs {
-			if strings.HasPrefix(arg, "hugepages") {
-				args = append(args, arg)
-			}
-		}
+		args := lists.Filter(v.plan.KernelArgs, func(arg string) bool { return strings.HasPrefix(arg, "hugepages") })
 		now, err := p.count(s)
 		was := v.pagesOf(p)
 		return change.State(strconv.FormatUint(was, 10)), cmdline.Has(line, args) && now == p.Pages && was < now, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -110,10 +111,7 @@ func (v *view) limit(unit string, cpus topology.CPUSet) *Unit {
 
 // limitLines are the settings of a drop-in that limits a unit to CPUs.
 func limitLines(unit string, cpus topology.CPUSet) []string {
-	section := "[Slice]"
-	if strings.HasSuffix(unit, ".scope") {
-		section = "[Scope]"
-	}
+	section := words.Either(strings.HasSuffix(unit, ".scope"), "[Scope]", "[Slice]")
 	return []string{section, "AllowedCPUs=", "AllowedCPUs=" + cpus.String()}
 }
 

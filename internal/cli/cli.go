@@ -114,10 +114,7 @@ func unknownCommand(cmd *cobra.Command, args []string) error {
 			names = []string{c.Name()}
 		}
 	}
-	hint := ""
-	if len(names) > 0 {
-		hint = "; did you mean " + strings.Join(names, " or ") + "?"
-	}
+	hint := words.If(len(names) > 0, "; did you mean "+strings.Join(names, " or ")+"?")
 	return Usagef(cmd, "unknown command %q%s", args[0], hint)
 }
 

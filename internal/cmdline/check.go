@@ -1,6 +1,7 @@
 package cmdline
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -10,13 +11,7 @@ import (
 // Limit returns how long a kernel's command line may be, its final NUL included (COMMAND_LINE_SIZE
 // in arch/*/include/uapi/asm/setup.h). An architecture is named as uname or as Go names it.
 func Limit(arch string) int {
-	switch arch {
-	case "s390x":
-		return 4096
-	case "riscv64":
-		return 1024
-	}
-	return 2048 // x86, arm64, powerpc
+	return cmp.Or(map[string]int{"s390x": 4096, "riscv64": 1024}[arch], 2048) // x86, arm64, powerpc
 }
 
 // Check refuses arguments that no boot loader could carry as they are, or that the kernel would

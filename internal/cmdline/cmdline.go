@@ -10,6 +10,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Split returns the words of a command line that are for the kernel: those before "--".
@@ -93,10 +96,7 @@ func normal(word string) string {
 	if key == pageSize {
 		value = canonicalSize(value)
 	}
-	if hasValue {
-		return key + "=" + value
-	}
-	return key
+	return words.Either(hasValue, key+"="+value, key)
 }
 
 // The arguments that set pages aside come in pairs: a count belongs to the size before it.
@@ -141,10 +141,7 @@ func (m *matcher) sets(word string) bool {
 	if key == pageSize {
 		m.size = canonicalSize(value)
 	}
-	if !m.keys[key] {
-		return false
-	}
-	return !isPages(key) || m.size == "" || m.words[pageSize+"="+m.size]
+	return m.keys[key] && (!isPages(key) || m.size == "" || m.words[pageSize+"="+m.size])
 }
 
 // pages returns the words of a command line that set pages aside and are the arguments' business, in their normal form.
@@ -176,13 +173,7 @@ func Keys(args []string) []string {
 // Replaced returns the words of a command line that set one of args to something else.
 func Replaced(line string, args []string) []string {
 	m := newMatcher(args)
-	var gone []string
-	for _, word := range Split(line) {
-		if m.sets(word) && !m.words[normal(word)] {
-			gone = append(gone, word)
-		}
-	}
-	return gone
+	return lists.Filter(Split(line), func(word string) bool { return m.sets(word) && !m.words[normal(word)] })
 }
 
 // Has reports whether the kernel reads all of args, and no other value of the same: which of two

@@ -28,7 +28,7 @@ var cmdlines = []struct {
 }
 
 // words returns names and values of a command line.
-func words(line string) [][2]string {
+func wordsOf(line string) [][2]string {
 	var all [][2]string
 	for _, word := range Split(line) {
 		name, value, _ := Cut(word)
@@ -42,7 +42,7 @@ func TestWordsOfACommandLine(t *testing.T) {
 	for _, test := range cmdlines {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(test.want, words(test.line)); diff != "" {
+			if diff := cmp.Diff(test.want, wordsOf(test.line)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
@@ -69,7 +69,7 @@ func FuzzWords(f *testing.F) {
 		f.Add(test.line)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		for _, w := range words(line) {
+		for _, w := range wordsOf(line) {
 			if !strings.Contains(line, w[0]) || !strings.Contains(line, w[1]) {
 				t.Errorf("%q has no parameter %q", line, w)
 			}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Mapping decodes a mapping with a fixed set of keys: each is called for those that are there, with the index of the
@@ -188,10 +190,7 @@ func Join(path, name string) string {
 		// The full name stays part of the path: paths are also what the decoder looks places up by.
 		name = strconv.Quote(name)
 	}
-	if path == "" {
-		return name
-	}
-	return path + "." + name
+	return words.Either(path == "", name, path+"."+name)
 }
 
 // QuoteFix advises quotes where a scalar was meant as text.

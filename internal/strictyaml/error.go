@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An Error is one fault of a file, with its place and what to do about it.
@@ -120,10 +122,7 @@ func excerpt(lines []string, line, column int) string {
 	}
 	var b strings.Builder
 	for n := first; n <= line; n++ {
-		mark := " "
-		if n == line {
-			mark = ">"
-		}
+		mark := words.Either(n == line, ">", " ")
 		fmt.Fprintln(&b, strings.TrimRight(fmt.Sprintf("%s %4d | %s", mark, n, window(lines[n-1], shift)), " "))
 	}
 	fmt.Fprintf(&b, "       | %s^", strings.Repeat(" ", max(0, column-1-shift)))

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -62,9 +63,7 @@ func Advice(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.Lab, 
 			continue // certain is only what lies below the bound, not below the cost of the plan
 		}
 		why := a.effect(c.problem, &found.Placement, after)
-		if c.note != "" {
-			why += "; " + c.note
-		}
+		why += words.If(c.note != "", "; "+c.note)
 		all = append(all, gained{plan.Advice{What: c.what, Gain: gain, Why: why}, c.key})
 	}
 	// Stable: of equal gains the change that was thought of first is the easier one.
@@ -199,10 +198,7 @@ func (a *advisor) virtualFunctions() {
 		}
 		q := changed(a.p)
 		more := &q.Devices[i]
-		next := 0
-		for _, v := range d.FreeVFs {
-			next = max(next, v+1)
-		}
+		next := lists.Max(d.FreeVFs, func(v int) int { return v + 1 })
 		for range asked - used[i] {
 			more.FreeVFs = append(more.FreeVFs, next)
 			next++
@@ -235,10 +231,7 @@ func (a *advisor) reserve() {
 func (a *advisor) memory() {
 	used := a.PagesUsed(&a.base.Placement)
 	// No NUMA node can use more than the whole lab asks for, and an exact size would only move the question.
-	var most int64
-	for i := range a.p.Requests {
-		most += a.p.Requests[i].Pages
-	}
+	most := lists.Sum(a.p.Requests, func(r plan.Request) int64 { return r.Pages })
 	for i := range a.p.NUMANodes {
 		n := &a.p.NUMANodes[i]
 		if n.Pages == nil || *n.Pages-used[n.ID] > *n.Pages/8 {
@@ -255,10 +248,7 @@ func (a *advisor) memory() {
 // groups separates devices that go together only because the IOMMU cannot tell them apart. Functions
 // of one card stay together: they share a slot, and no setting changes that.
 func (a *advisor) groups() {
-	next := 0
-	for i := range a.p.Devices {
-		next = max(next, a.p.Devices[i].Bundle+1)
-	}
+	next := lists.Max(a.p.Devices, func(d plan.Device) int { return d.Bundle + 1 })
 	seen := map[int]bool{}
 	for i := range a.p.Devices {
 		bundle := a.p.Devices[i].Bundle

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -171,8 +172,7 @@ func (a *advisor) relocated(e Edit) (*plan.Problem, bool) {
 		}
 	}
 	tree := topology.NewTree(h)
-	for i := range q.Paths {
-		path := &q.Paths[i]
+	for path := range lists.Refs(q.Paths) {
 		x, y := &q.Devices[path.A], &q.Devices[path.B]
 		if !moved[cardKey(x.ID)] && !moved[cardKey(y.ID)] || strings.HasPrefix(path.Class, "NV") {
 			continue

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -72,8 +73,7 @@ func (e Edit) eachNode(l *lab.Lab) error {
 		}
 		nodes = nodes[i : i+1]
 	}
-	for i := range nodes {
-		n := &nodes[i]
+	for n := range lists.Refs(nodes) {
 		switch e.Op {
 		case OpCPUs:
 			n.AutoCPUs, n.CPUs = e.Count == 0, cmp.Or(e.Count, n.CPUs)
@@ -177,10 +177,7 @@ func (e Edit) applyToHost(h *topology.Host) error {
 		}
 		return e.swap(h, a, b)
 	case OpMove:
-		var ids []string
-		for _, n := range h.NUMANodes {
-			ids = append(ids, strconv.Itoa(n.ID))
-		}
+		ids := lists.Map(h.NUMANodes, func(n topology.NUMANode) string { return strconv.Itoa(n.ID) })
 		if to := strconv.Itoa(e.Count); !slices.Contains(ids, to) {
 			return e.fail(to, "the host has no such NUMA node", "its NUMA nodes: "+strings.Join(ids, ", "))
 		}

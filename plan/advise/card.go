@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -29,12 +30,10 @@ type part struct {
 // partsOf returns the GPUs and NICs of a host.
 func partsOf(h *topology.Host) []part {
 	var all []part
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
+	for g := range lists.Refs(h.GPUs) {
 		all = append(all, part{g.ID(), []string{g.Name}, g.Address, &g.NUMANode, g})
 	}
-	for i := range h.NICs {
-		n := &h.NICs[i]
+	for n := range lists.Refs(h.NICs) {
 		all = append(all, part{n.ID(), append([]string{n.Name}, n.Netdevs...), n.Address, &n.NUMANode, nil})
 	}
 	return all
@@ -113,11 +112,7 @@ func someText(names []string) string {
 
 // ids returns what paths call the parts of the card.
 func (c *card) ids() []string {
-	var ids []string
-	for _, p := range c.parts {
-		ids = append(ids, p.id)
-	}
-	return ids
+	return lists.Map(c.parts, func(p part) string { return p.id })
 }
 
 // linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
@@ -141,12 +136,7 @@ func (c *card) inOneSlot() bool {
 
 // numaNode returns where the card is, nil if that is not known.
 func (c *card) numaNode() *int {
-	var nodes []*int
-	for _, d := range c.functions {
-		nodes = append(nodes, d.NUMANode)
-	}
-	for _, p := range c.parts {
-		nodes = append(nodes, *p.node)
-	}
+	nodes := lists.Map(c.functions, func(d *topology.PCIDevice) *int { return d.NUMANode })
+	nodes = append(nodes, lists.Map(c.parts, func(p part) *int { return *p.node })...)
 	return cmp.Or(nodes...)
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -293,10 +294,7 @@ func (d *decider) otherSetting(one *draft, i int, text string, change func(r *pl
 	case len(class) > 3:
 		text += fmt.Sprintf(", for all %d lab nodes like it", len(class))
 	case len(class) > 1:
-		var names []string
-		for _, j := range class {
-			names = append(names, d.p.Requests[j].Name)
-		}
+		names := lists.Map(class, func(j int) string { return d.p.Requests[j].Name })
 		text += ", for " + words.List(names) + " together"
 	}
 	switch a.found {
@@ -379,9 +377,7 @@ func (d *decider) smt(one *draft, i int) {
 	need := r.VCPUs / other
 	text = fmt.Sprintf("%s: %s instead of %d", text, words.Count(need, "core"), r.Cores)
 	asked := len(likes(d.p, i)) * (need - r.Cores)
-	for _, o := range d.p.Requests {
-		asked += o.Cores
-	}
+	asked += lists.Sum(d.p.Requests, func(o plan.Request) int { return o.Cores })
 	if have := usable - d.p.ReserveCores; asked > have {
 		one.RunnerUp = text
 		one.becausef("the lab would need %s and there are %d beside the %d that the host keeps",

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -38,8 +39,7 @@ func Differences(before, after *plan.Plan) []string {
 	for i := range before.Nodes {
 		old[before.Nodes[i].Name] = &before.Nodes[i]
 	}
-	for i := range after.Nodes {
-		n := &after.Nodes[i]
+	for n := range lists.Refs(after.Nodes) {
 		was := old[n.Name]
 		delete(old, n.Name)
 		if was == nil {

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
 )
@@ -63,14 +65,9 @@ type EditError struct {
 
 func (e *EditError) Error() string {
 	s := fmt.Sprintf("what-if %q: ", e.In)
-	if e.Part != "" {
-		s += strconv.Quote(e.Part) + ": "
-	}
+	s += words.If(e.Part != "", strconv.Quote(e.Part)+": ")
 	s += e.Why
-	if e.Fix != "" {
-		s += "; " + e.Fix
-	}
-	return s
+	return s + words.If(e.Fix != "", "; "+e.Fix)
 }
 
 // ParseEdit reads an edit: "swap 0000:41:00.0 0000:06:00.0", "move 0000:41:00.0 to 0", "add node
@@ -140,10 +137,7 @@ func (p *editParser) parse() (Edit, error) {
 	case OpMemory:
 		return p.memory()
 	case OpWorkload:
-		var all []string
-		for _, w := range lab.Workloads() {
-			all = append(all, string(w))
-		}
+		all := lists.Map(lab.Workloads(), func(w lab.Workload) string { return string(w) })
 		if !slices.Contains(all, args[0]) {
 			return Edit{}, &EditError{In: p.in, Part: args[0], Why: "is not a workload",
 				Fix: "workloads: " + strings.Join(all, ", ")}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -34,21 +35,13 @@ func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 	next := pl.Exchangeable()
 	n := &next.Nodes[i]
 	var give, take []int // cores given up; cores taken
-	for _, id := range n.Cores {
-		if o.Cores[id].NUMANode == from {
-			give = append(give, id)
-		}
-	}
+	give = append(give, lists.Filter(n.Cores, func(id int) bool { return o.Cores[id].NUMANode == from })...)
 	wide := func(id, request int) bool { return len(o.Cores[id].CPUs) >= o.p.Requests[request].Threads }
 	useful := func(id, node int) bool {
 		return len(take) < len(give) && o.Cores[id].NUMANode == node && wide(id, i)
 	}
 	takeFree := func(node int) {
-		for _, id := range o.Free(pl) {
-			if useful(id, node) {
-				take = append(take, id)
-			}
-		}
+		take = append(take, lists.Filter(o.Free(pl), func(id int) bool { return useful(id, node) })...)
 	}
 	if freeFirst {
 		takeFree(to)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -153,8 +154,7 @@ func (e Edit) swapReported(h *topology.Host, a, b *card) {
 	for _, p := range h.Reported {
 		old[[2]string{p.A, p.B}], old[[2]string{p.B, p.A}] = p, p
 	}
-	for i := range h.Reported {
-		p := &h.Reported[i]
+	for p := range lists.Refs(h.Reported) {
 		if q, ok := old[[2]string{at(p.A), at(p.B)}]; ok {
 			p.Class, p.Links, p.PCIe = q.Class, q.Links, q.PCIe
 		}
@@ -186,8 +186,7 @@ func regroup(h *topology.Host) {
 
 // restore gives disks on the cards the NUMA nodes of their functions.
 func restore(h *topology.Host, cards ...*card) {
-	for i := range h.Storage {
-		disk := &h.Storage[i]
+	for disk := range lists.Refs(h.Storage) {
 		for _, c := range cards {
 			if d := c.function(disk.PCI); d != nil {
 				disk.NUMANode = deepCopy(d.NUMANode)
@@ -317,8 +316,7 @@ func freePorts(h *topology.Host, node int, c *card) []*topology.PCIDevice {
 		lanes = valueOr(l.MaxWidth, valueOr(l.Width, 0))
 	}
 	var wide, narrow []*topology.PCIDevice
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	for d := range lists.Refs(h.PCI) {
 		port := d.Bridge != nil && (d.Bridge.Port == "root port" || d.Bridge.Port == "downstream port")
 		switch {
 		case !port || taken[d.Address] || valueOr(d.NUMANode, -1) != node:
@@ -343,8 +341,7 @@ func valueOr(p *int, fallback int) int {
 // others lead to memory controllers and the chipset.
 func rootOn(h *topology.Host, node int, c *card) string {
 	best, rank := "", 0
-	for i := range h.PCI {
-		d := &h.PCI[i]
+	for d := range lists.Refs(h.PCI) {
 		if valueOr(d.NUMANode, -1) != node || d.Root == "" || c.function(&d.Address) != nil {
 			continue
 		}
@@ -380,8 +377,7 @@ func (e Edit) remove(h *topology.Host, c *card) error {
 		return own(n.Address) || slices.Contains(ids, n.ID())
 	})
 	h.Storage = slices.DeleteFunc(h.Storage, func(d topology.Disk) bool { return own(d.PCI) })
-	for i := range h.Tenants {
-		t := &h.Tenants[i]
+	for t := range lists.Refs(h.Tenants) {
 		t.Devices = slices.DeleteFunc(t.Devices, func(d topology.TenantDevice) bool { return own(&d.PCI) })
 	}
 	gone := map[topology.PCIAddr]bool{} // the card points into h.PCI, which changes below

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/search"
 )
@@ -168,9 +169,7 @@ func likes(p *plan.Problem, i int) []int {
 // nicsOf returns the NICs that serve a lab node: whole ones, then those of virtual functions.
 func nicsOf(n *plan.NodePlacement) []int {
 	nics := slices.Clone(n.NICs)
-	for _, v := range n.VFs {
-		nics = append(nics, v.Device)
-	}
+	nics = append(nics, lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
 	return nics
 }
 

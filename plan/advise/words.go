@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -52,26 +53,17 @@ func coresText(on map[int]int64) string {
 			parts = append(parts, fmt.Sprintf("%d on node %d", on[node], node))
 		}
 	}
-	if len(parts) == 0 {
-		return "no cores"
-	}
-	return words.List(parts)
+	return words.Either(len(parts) == 0, "no cores", words.List(parts))
 }
 
 // memoryText is "16 GiB on NUMA node 0 and 16 GiB on node 2".
 func memoryText(p *plan.Problem, memory []plan.NodePage) string {
 	var parts []string
 	for _, m := range memory {
-		where := "NUMA node"
-		if len(parts) > 0 {
-			where = "node"
-		}
+		where := words.Either(len(parts) > 0, "node", "NUMA node")
 		parts = append(parts, fmt.Sprintf("%s on %s %d", words.Exact(uint64(m.Pages)*p.PageBytes), where, m.NUMANode))
 	}
-	if len(parts) == 0 {
-		return "no memory"
-	}
-	return words.List(parts)
+	return words.Either(len(parts) == 0, "no memory", words.List(parts))
 }
 
 // cpusOf is the CPU list of cores.
@@ -85,10 +77,7 @@ func (o *oracle) cpusOf(cores []int) string {
 
 // nodesText is "NUMA node 0", "NUMA nodes 0 and 2".
 func nodesText(nodes []int) string {
-	var parts []string
-	for _, n := range nodes {
-		parts = append(parts, strconv.Itoa(n))
-	}
+	parts := lists.Map(nodes, strconv.Itoa)
 	if len(parts) == 1 {
 		return "NUMA node " + parts[0]
 	}

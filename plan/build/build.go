@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -162,11 +163,7 @@ func (b *problemBuilder) checkLimits() {
 	limit(len(h.Bonds), maxOthers, "bonds")
 	limit(len(h.Tenants), maxOthers, "tenants")
 	devices := len(h.GPUs)
-	for i := range h.NICs {
-		if h.NICs[i].PF == nil {
-			devices++
-		}
-	}
+	devices += lists.Count(h.NICs, func(n topology.NIC) bool { return n.PF == nil })
 	limit(devices, MaxHostDevices, "GPUs and NICs")
 	limit(len(b.lab.Nodes), lab.MaxNodes, "lab nodes")
 	total := uint64(0)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -54,8 +55,7 @@ func (b *problemBuilder) online(cpus topology.CPUSet) topology.CPUSet {
 func (b *problemBuilder) takeCores() {
 	var lost topology.CPUSet
 	slow := b.slowCores()
-	for i := range b.host.Cores {
-		c := &b.host.Cores[i]
+	for c := range lists.Refs(b.host.Cores) {
 		cpus := b.online(c.CPUs)
 		if cpus.IsEmpty() {
 			continue
@@ -155,10 +155,7 @@ func (b *problemBuilder) makeCores() {
 			places = append(places, p)
 		}
 	}
-	total := 0
-	for _, p := range places {
-		total += min(p.cpus.Len(), 2*MaxHostCores+1)
-	}
+	total := lists.Sum(places, func(p place) int { return min(p.cpus.Len(), 2*MaxHostCores+1) })
 	if total == 0 {
 		return
 	}

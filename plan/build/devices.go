@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -97,8 +98,7 @@ func (b *problemBuilder) addLinks() {
 // knows where they are.
 func (b *problemBuilder) noteUnknownNodes() {
 	var ids []string
-	for i := range b.p.Devices {
-		d := &b.p.Devices[i]
+	for d := range lists.Refs(b.p.Devices) {
 		if d.NUMANode == nil && (d.Whole || d.VFs > 0) && (b.wantsDevices(d.Kind) ||
 			d.Kind == plan.KindNIC && b.wantsDevices(plan.KindVF)) {
 			ids = append(ids, plan.DeviceName(d.Kind, words.Plain(d.ID)))
@@ -151,13 +151,7 @@ func trailingNumber(s string) (text string, n int) {
 
 // kindWord returns what messages call a kind of device.
 func kindWord(kind string) string {
-	switch kind {
-	case plan.KindGPU:
-		return "GPU"
-	case plan.KindVF:
-		return "virtual function"
-	}
-	return "NIC"
+	return cmp.Or(map[string]string{plan.KindGPU: "GPU", plan.KindVF: "virtual function"}[kind], "NIC")
 }
 
 // gpu makes a Device of a GPU. One whose virtual functions exist (SR-IOV vGPUs) is not
@@ -169,9 +163,7 @@ func (b *problemBuilder) gpu(g *topology.GPU) (plan.Device, deviceFacts) {
 	if g.Address != nil {
 		f.card = []topology.PCIAddr{*g.Address}
 		for _, a := range g.Functions {
-			if !slices.Contains(f.card, a) {
-				f.card = append(f.card, a)
-			}
+			f.card = lists.Add(f.card, a)
 		}
 		if p := b.tree.Device(*g.Address); p != nil {
 			node = cmp.Or(node, p.NUMANode)

@@ -18,9 +18,7 @@ type RequestError struct {
 func (e *RequestError) Error() string {
 	text := ""
 	for _, part := range []string{e.Node, e.Key} {
-		if part != "" {
-			text += part + ": "
-		}
+		text += words.If(part != "", part+": ")
 	}
 	return text + e.What
 }

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
@@ -136,8 +137,7 @@ func (b *problemBuilder) reserveMemory(m *memoryUse) {
 // but a program that is no tenant may hold some too, and a tenant that is shut off uses none yet.
 func (b *problemBuilder) holdMemory(m *memoryUse) {
 	huge := make([]uint64, len(m.bytes))
-	for i := range b.tenants {
-		t := &b.tenants[i]
+	for t := range lists.Refs(b.tenants) {
 		name := tenantName(t)
 		if t.MemoryBytes == nil {
 			b.note("tenant %s: its memory is not known and not taken off", name)
@@ -277,18 +277,12 @@ func (b *problemBuilder) canPages(size uint64) (ok bool, why string) {
 		pools = append(pools, b.host.NUMANodes[i].Hugepages...)
 	}
 	if len(pools) > 0 {
-		var sizes []uint64
-		for _, p := range pools {
-			sizes = append(sizes, p.SizeBytes)
-		}
+		sizes := lists.Map(pools, func(p topology.HugepagePool) uint64 { return p.SizeBytes })
 		if slices.Contains(sizes, size) {
 			return true, ""
 		}
 		slices.Sort(sizes)
-		var has []string
-		for _, s := range slices.Compact(sizes) {
-			has = append(has, bytesText(min(s, MaxHostMemory)))
-		}
+		has := lists.Map(slices.Compact(sizes), func(s uint64) string { return bytesText(min(s, MaxHostMemory)) })
 		return false, b.name + " has hugepages of " + listText(has) + " only"
 	}
 	switch arch := b.host.System.Arch; arch {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -15,8 +16,7 @@ import (
 // addRequests turns the nodes of the lab into Requests: first what they ask for themselves, then
 // what is left is shared among those that ask for "auto".
 func (b *problemBuilder) addRequests() {
-	for i := range b.lab.Nodes {
-		n := &b.lab.Nodes[i]
+	for n := range lists.Refs(b.lab.Nodes) {
 		r := plan.Request{Name: n.Name, GuestNUMA: string(b.setting(n.Name, "guest_numa", n.GuestNUMA))}
 		if b.lab.ShownNUMA(n) == lab.Off {
 			r.GuestNUMA = string(lab.Off)
@@ -154,9 +154,7 @@ func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 // tooManyCPUs says that a lab node alone asks for more cores than there are.
 func (b *problemBuilder) tooManyCPUs(s *coreSupply, r *plan.Request, most int) string {
 	text := fmt.Sprintf("%d need %s", r.VCPUs, words.Count(r.Cores, "core"))
-	if r.Threads > 1 {
-		text += fmt.Sprintf(" with %d threads each", r.Threads)
-	}
+	text += words.If(r.Threads > 1, fmt.Sprintf(" with %d threads each", r.Threads))
 	text += fmt.Sprintf(", and %s can give %d: it has %s", b.name, max(most, 0), b.coresThere(s.free))
 	if wide := s.with(r.Threads); wide < s.free {
 		text += fmt.Sprintf(", %d of them so wide", wide)

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -26,8 +27,7 @@ func (b *problemBuilder) addPackages() {
 		}
 		packagesOn[c.NUMANode][c.Package] = true
 	}
-	slices.Sort(ids)
-	ids = slices.Compact(ids)
+	ids = lists.Distinct(ids)
 	if len(ids) == 0 {
 		b.note("the host does not tell which package its cores are in")
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -163,8 +164,7 @@ func (b *problemBuilder) netdevsBehind(netdev string) []string {
 func (b *problemBuilder) findScreen() {
 	var screens []*topology.PCIDevice
 	var boot *topology.PCIDevice
-	for i := range b.host.PCI {
-		d := &b.host.PCI[i]
+	for d := range lists.Refs(b.host.PCI) {
 		if d.Class == nil || d.Class.Sub() != topology.SubVGA || d.PF != nil {
 			continue
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -67,8 +68,7 @@ func (b *problemBuilder) checkTogether(node, key, kind string, wants []plan.Want
 		}
 		all = append(all, w.Any...)
 	}
-	slices.Sort(all)
-	all = slices.Compact(all)
+	all = lists.Distinct(all)
 	if n := b.offer(kind, all); n < total {
 		b.fail(node, key, "asks for %d in all and %s can give %s", total, b.name, b.offerText(kind, n, all))
 	}
@@ -111,11 +111,7 @@ func (b *problemBuilder) offer(kind string, devices []int) int {
 	if kind != plan.KindVF {
 		return len(devices)
 	}
-	n := 0
-	for _, d := range devices {
-		n += b.p.Devices[d].VFs
-	}
-	return n
+	return lists.Sum(devices, func(d int) int { return b.p.Devices[d].VFs })
 }
 
 // offerText says how many there are, and on which devices.
@@ -124,10 +120,7 @@ func (b *problemBuilder) offerText(kind string, n int, devices []int) string {
 		return fmt.Sprint(n)
 	}
 	ids := b.ids(devices)
-	of := ""
-	if kind == plan.KindVF {
-		of = "of "
-	}
+	of := words.If(kind == plan.KindVF, "of ")
 	return fmt.Sprintf("%d (%s%s)", n, of, listText(ids))
 }
 
@@ -152,10 +145,7 @@ func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string 
 
 // deviceKind returns the kind of the devices that give what is asked for.
 func deviceKind(kind string) string {
-	if kind == plan.KindVF {
-		return plan.KindNIC
-	}
-	return kind
+	return words.Either(kind == plan.KindVF, plan.KindNIC, kind)
 }
 
 // notGiven returns why a device does not give what is asked for, or "".
@@ -204,10 +194,7 @@ func (b *problemBuilder) bySelector(node, key, kind string, r lab.DeviceRequest)
 	if len(any) > 0 || r == (lab.DeviceRequest{Count: r.Count}) || there > 0 && len(excluded.Keys) == 0 {
 		return any // too few, perhaps: the caller says so
 	}
-	var parts []string
-	for _, why := range excluded.Keys {
-		parts = append(parts, listText(excluded.Of(why))+" "+why)
-	}
+	parts := lists.Map(excluded.Keys, func(why string) string { return listText(excluded.Of(why)) + " " + why })
 	text := strings.Join(parts, "; ")
 	if there == 0 {
 		text = "it has no " + kindWord(deviceKind(kind)) + " at all"
@@ -245,10 +232,7 @@ func (b *problemBuilder) mismatch(i int, r lab.DeviceRequest) string {
 }
 
 func plainOr(name, unknown string) string {
-	if name == "" {
-		return unknown
-	}
-	return words.Plain(name)
+	return words.Either(name == "", unknown, words.Plain(name))
 }
 
 func containsFold(s, part string) bool {
@@ -330,10 +314,7 @@ func (b *problemBuilder) cardOf(a topology.PCIAddr, kind string) int {
 // elsewhere says what an address is that is no device of the kind, or "": a device of another kind,
 // a screen, a virtual function.
 func (b *problemBuilder) elsewhere(kind, name string) string {
-	other := plan.KindNIC
-	if deviceKind(kind) == plan.KindNIC {
-		other = plan.KindGPU
-	}
+	other := words.Either(deviceKind(kind) == plan.KindNIC, plan.KindGPU, plan.KindNIC)
 	if found := b.lookUp(name, other); len(found) > 0 {
 		return fmt.Sprintf("%s is a %s: ask for it under %ss", words.Plain(name), kindWord(other), other)
 	}
@@ -374,9 +355,7 @@ func (b *problemBuilder) devicesThere(kind string) string {
 		}
 	}
 	what := kindWord(deviceKind(kind)) + "s"
-	if kind == plan.KindVF {
-		what += " with virtual functions"
-	}
+	what += words.If(kind == plan.KindVF, " with virtual functions")
 	if len(ids) == 0 {
 		return "it has no " + what
 	}
@@ -385,9 +364,5 @@ func (b *problemBuilder) devicesThere(kind string) string {
 
 // ids returns the IDs of devices as messages show them.
 func (b *problemBuilder) ids(devices []int) []string {
-	var ids []string
-	for _, d := range devices {
-		ids = append(ids, words.Plain(b.p.Devices[d].ID))
-	}
-	return ids
+	return lists.Map(devices, func(d int) string { return words.Plain(b.p.Devices[d].ID) })
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -217,12 +218,7 @@ func (c *conflict) findParts() {
 	}
 	for _, i := range c.set {
 		r := &c.p.Requests[i]
-		playing := 0
-		for _, what := range allParts {
-			if c.plays(r, what) {
-				playing++
-			}
-		}
+		playing := lists.Count(allParts, func(what string) bool { return c.plays(r, what) })
 		for _, what := range allParts {
 			// The last part stays, so that the message can say what the lab node is in the set for.
 			if playing > 1 && c.plays(r, what) && c.drop(without(what, []string{r.Name})) {
@@ -322,11 +318,7 @@ func amount(p *plan.Problem, r *plan.Request, what string) int64 {
 	case what == plan.DemandSMT && r.Threads > 1:
 		return int64(r.Threads)
 	}
-	var n int64
-	for _, w := range wantsOf(r, what) {
-		n += int64(w.Count)
-	}
-	return n
+	return lists.Sum(wantsOf(r, what), func(w plan.Want) int64 { return int64(w.Count) })
 }
 
 // wantsOf returns what a request asks for in devices of a kind.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -74,13 +75,8 @@ func anyOf(p *plan.Problem, requests []int, what string) []int {
 	var all []int
 	for _, i := range requests {
 		for _, w := range wantsOf(&p.Requests[i], what) {
-			for _, d := range w.Any {
-				if d >= 0 && d < len(p.Devices) {
-					all = append(all, d)
-				}
-			}
+			all = append(all, lists.Filter(w.Any, func(d int) bool { return d >= 0 && d < len(p.Devices) })...)
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return lists.Distinct(all)
 }

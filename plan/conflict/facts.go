@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -67,9 +68,7 @@ func (c *conflict) lifts() []lift {
 		what := demandOf(dev.Kind)
 		if !dev.Whole && dev.Tenant == "" && c.parts.all[what] && c.wouldServe(d, what) {
 			text := words.Plain(dev.ID) + " stays"
-			if dev.Refused != "" {
-				text += ": " + words.Plain(dev.Refused)
-			}
+			text += words.If(dev.Refused != "", ": "+words.Plain(dev.Refused))
 			add(plan.Fact{Kind: plan.FactRefused, Devices: []string{dev.ID}, Text: text}, givable(d))
 		}
 	}
@@ -110,10 +109,7 @@ func (c *conflict) wouldServe(d int, what string) bool {
 
 // tenants returns the names of all tenants that hold cores or devices.
 func (c *conflict) tenants() []string {
-	names := map[string]bool{}
-	for _, k := range c.p.Cores {
-		names[k.Tenant] = true
-	}
+	names := lists.SetOf(c.p.Cores, func(k plan.Core) string { return k.Tenant })
 	for _, dev := range c.p.Devices {
 		names[dev.Tenant] = true
 	}
@@ -133,12 +129,7 @@ func (c *conflict) tenantFact(name string) plan.Fact {
 			others = append(others, what)
 		}
 	}
-	cores := 0
-	for _, k := range c.p.Cores {
-		if k.Tenant == name {
-			cores++
-		}
-	}
+	cores := lists.Count(c.p.Cores, func(k plan.Core) bool { return k.Tenant == name })
 	if cores > 0 {
 		add(words.Count(cores, "core"), c.parts.all[plan.DemandCores] || c.parts.all[plan.DemandSMT] || c.reserved())
 	}
@@ -157,10 +148,7 @@ func (c *conflict) tenantFact(name string) plan.Fact {
 
 // demandOf returns what asks for whole devices of a kind.
 func demandOf(kind string) string {
-	if kind == plan.KindGPU {
-		return plan.DemandGPUs
-	}
-	return plan.DemandNICs
+	return words.Either(kind == plan.KindGPU, plan.DemandGPUs, plan.DemandNICs)
 }
 
 // bundles returns the bundles of several devices of which the conflict could use one. A bundle of one

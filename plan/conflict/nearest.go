@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -23,10 +24,7 @@ func (c *conflict) nearest() string {
 	alone := ""
 	if len(offers) == 0 && len(c.set) > 0 && len(c.set) < len(c.all) {
 		if own := c.offers(c.set); len(own) > 0 {
-			fit := " alone fit "
-			if len(c.set) == 1 {
-				fit = " alone fits "
-			}
+			fit := words.Either(len(c.set) == 1, " alone fits ", " alone fit ")
 			alone = "; " + c.nodeList(c.set) + fit + strings.Join(own, ", or ")
 		}
 	}
@@ -79,11 +77,7 @@ func (c *conflict) offers(keep []int) []string {
 }
 
 func (c *conflict) names(requests []int) []string {
-	var names []string
-	for _, i := range requests {
-		names = append(names, c.p.Requests[i].Name)
-	}
-	return names
+	return lists.Map(requests, func(i int) string { return c.p.Requests[i].Name })
 }
 
 // cuts offers to cut what plays a part in the conflict, for the requests in whom.
@@ -129,10 +123,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	}
 	most := slices.Max(amounts)
 	low := largest(floor, most-1, helps)
-	var sum int64
-	for _, n := range amounts {
-		sum += max(0, n-low)
-	}
+	sum := lists.Sum(amounts, func(n int64) int64 { return max(0, n-low) })
 	of, less := "", " less"
 	if len(who) > 1 {
 		of, less = " each", " less in all"
@@ -143,10 +134,7 @@ func (c *conflict) cut(keep, whom []int, what string) string {
 	// number writes the cut with what was asked for: "26 instead of 28 vCPUs", "at most 26 vCPUs"
 	// where not all asked for the same.
 	number := func(to, from, unit string) string {
-		if most == slices.Min(amounts) {
-			return to + " instead of " + from + unit
-		}
-		return "at most " + to + unit
+		return words.Either(most == slices.Min(amounts), to+" instead of "+from+unit, "at most "+to+unit)
 	}
 	switch {
 	case what == plan.DemandCores:

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -95,9 +96,7 @@ func moreCores(p *plan.Problem) {
 	for _, k := range p.Cores {
 		threads = max(threads, len(k.CPUs))
 		next = max(next, k.ID+1)
-		if !slices.Contains(nodes, k.NUMANode) {
-			nodes = append(nodes, k.NUMANode)
-		}
+		nodes = lists.Add(nodes, k.NUMANode)
 	}
 	cpu := 1 << 20 // beyond any that a host has
 	for _, node := range nodes {
@@ -128,8 +127,7 @@ func withoutBusy(p *plan.Problem) {
 // atMost returns the edit that cuts what the named lab nodes ask for or, where names is nil, all.
 func atMost(what string, names []string, most int64) edit {
 	return func(p *plan.Problem) {
-		for i := range p.Requests {
-			r := &p.Requests[i]
+		for r := range lists.Refs(p.Requests) {
 			if names != nil && !slices.Contains(names, r.Name) {
 				continue
 			}

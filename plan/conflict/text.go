@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -165,9 +166,7 @@ func (c *conflict) message() string {
 	}
 	head := c.nodeList(c.set) + " cannot " + all + "be placed: "
 	clauses := []string{c.needs()}
-	for _, k := range c.parts.affinity {
-		clauses = append(clauses, c.affinityText(k))
-	}
+	clauses = append(clauses, lists.Map(c.parts.affinity, c.affinityText)...)
 	clauses = append(clauses, c.there())
 	clauses = slices.DeleteFunc(clauses, func(s string) bool { return s == "" })
 	text := strings.Join(clauses, ", and ")
@@ -182,9 +181,7 @@ func (c *conflict) message() string {
 		facts = append(facts, "a NIC that is given away, or anything that goes together with it, gives no virtual "+
 			"functions")
 	}
-	if len(facts) > 0 {
-		text += ": " + strings.Join(facts, "; ")
-	}
+	text += words.If(len(facts) > 0, ": "+strings.Join(facts, "; "))
 	return head + text
 }
 
@@ -254,9 +251,7 @@ func (c *conflict) inAll() (asked, there string) {
 				all++
 			}
 		}
-		for _, d := range anyOf(c.p, c.set, what) {
-			can += int64(c.p.Gives(d, what))
-		}
+		can += lists.Sum(anyOf(c.p, c.set, what), func(d int) int64 { return int64(c.p.Gives(d, what)) })
 		if n <= can {
 			return "", ""
 		}
@@ -308,10 +303,7 @@ func (c *conflict) there() string {
 		return c.p.Affinity[k].NUMA != "" && !c.parts.noNUMA
 	}) {
 		_, on := freeCores(c.p)
-		have := " have"
-		if len(on) == 1 {
-			have = " has"
-		}
+		have := words.Either(len(on) == 1, " has", " have")
 		parts = append(parts, words.Count(len(on), "NUMA node")+have+" cores to give")
 	}
 	parts = slices.DeleteFunc(parts, func(s string) bool { return s == "" })
@@ -348,10 +340,7 @@ func (c *conflict) memoryThere() string {
 }
 
 func thereAre(n int64, one string) string {
-	if n == 1 {
-		return "there is 1 " + one
-	}
-	return "there are " + words.Count(n, one)
+	return words.Either(n == 1, "there is 1 "+one, "there are "+words.Count(n, one))
 }
 
 // devicesThere says how many devices of a kind there are and which of them the lab nodes can get.
@@ -373,10 +362,7 @@ func (c *conflict) devicesThere(what string) string {
 	if len(can) == 0 || len(can) > 4 {
 		return text
 	}
-	var names []string
-	for _, d := range can {
-		names = append(names, words.Plain(c.p.Devices[d].ID))
-	}
+	names := lists.Map(can, func(d int) string { return words.Plain(c.p.Devices[d].ID) })
 	return text + " (" + strings.Join(names, ", ") + ")"
 }
 
@@ -414,8 +400,5 @@ func (c *conflict) coresThere() string {
 			why = append(why, fmt.Sprintf("tenant %s holds %d", words.Plain(name), held[name]))
 		}
 	}
-	if len(why) > 0 {
-		text += " (" + strings.Join(why, ", ") + ")"
-	}
-	return text
+	return text + words.If(len(why) > 0, " ("+strings.Join(why, ", ")+")")
 }

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -314,8 +315,7 @@ func (q *query) template(ctx context.Context, s *shape) (*template, error) {
 // asks adds up what the requests of a problem ask for.
 func asks(p *plan.Problem) amounts {
 	var a amounts
-	for i := range p.Requests {
-		r := &p.Requests[i]
+	for r := range lists.Refs(p.Requests) {
 		a.cores += int64(r.Cores)
 		a.bytes += r.Pages * int64(p.PageBytes)
 		a.gpus += total(r.GPUs)
@@ -327,9 +327,7 @@ func asks(p *plan.Problem) amounts {
 }
 
 func total(wants []plan.Want) (n int64) {
-	for _, w := range wants {
-		n += int64(w.Count)
-	}
+	n += lists.Sum(wants, func(w plan.Want) int64 { return int64(w.Count) })
 	return n
 }
 

@@ -3,6 +3,7 @@ package fleet
 import (
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -72,12 +73,7 @@ func available(wants []plan.Want, left func(int) bool) []plan.Want {
 	}
 	wants = slices.Clone(wants)
 	for i := range wants {
-		var some []int
-		for _, d := range wants[i].Any {
-			if left(d) {
-				some = append(some, d)
-			}
-		}
+		some := lists.Filter(wants[i].Any, left)
 		wants[i].Any = some
 	}
 	return wants
@@ -116,8 +112,7 @@ func (n *host) hold(asked *plan.Problem, placed *Placed) *holding {
 	}
 	// virtual functions of each NIC: the free ones go out in order, as plan.Assemble hands them out
 	taken := map[int]int{}
-	for i := range pl.Nodes {
-		node := &pl.Nodes[i]
+	for node := range lists.Refs(pl.Nodes) {
 		for _, id := range node.Cores {
 			h.cores = append(h.cores, index[id])
 		}

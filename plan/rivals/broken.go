@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -89,19 +90,13 @@ func (h *host) floating(add func(string, ...any)) {
 			add("%s float over the same CPUs", nameList(names))
 		}
 	}
-	verb := "float"
-	if len(all) == 1 {
-		verb = "floats"
-	}
+	verb := words.Either(len(all) == 1, "floats", "float")
 	add("%s %s over the host's CPUs too: nothing is kept for it", nameList(all), verb)
 }
 
 func (h *host) floatTogether(i, j int) bool {
 	a, b := slices.Index(h.floats, i), slices.Index(h.floats, j)
-	if a < 0 || b < 0 {
-		return false
-	}
-	return overlap(h.floatsOn[a], h.floatsOn[b])
+	return a >= 0 && b >= 0 && overlap(h.floatsOn[a], h.floatsOn[b])
 }
 
 // reserveKept checks what is left for the host: in all, by NUMA node and by package.
@@ -142,14 +137,9 @@ func (h *host) affinityKept(add func(string, ...any)) {
 	set := func(list []int) []int { return slices.Compact(slices.Sorted(slices.Values(list))) }
 	var numa, nics [][]int // by lab node
 	for _, n := range h.placed {
-		var nodes []int
-		for _, c := range n.Cores {
-			nodes = append(nodes, node[c])
-		}
+		nodes := lists.Map(n.Cores, func(c int) int { return node[c] })
 		ports := slices.Clone(n.NICs)
-		for _, v := range n.VFs {
-			ports = append(ports, v.Device)
-		}
+		ports = append(ports, lists.Map(n.VFs, func(v plan.VFCount) int { return v.Device })...)
 		numa, nics = append(numa, set(nodes)), append(nics, set(ports))
 	}
 	check := func(i, j int, want, what string, x, y []int) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -27,9 +29,7 @@ func wants(r *plan.Request) []want {
 	var list []want
 	for kind, ws := range [][]plan.Want{wantGPU: r.GPUs, wantNIC: r.NICs, wantVF: r.VFs} {
 		first := len(list)
-		for _, w := range ws {
-			list = append(list, want{w, kind})
-		}
+		list = append(list, lists.Map(ws, func(w plan.Want) want { return want{w, kind} })...)
 		slices.SortStableFunc(list[first:], func(a, b want) int { return cmp.Compare(len(a.Any), len(b.Any)) })
 	}
 	return list
@@ -37,10 +37,7 @@ func wants(r *plan.Request) []want {
 
 func (w want) text() string {
 	kind := [...]string{wantGPU: "GPUs", wantNIC: "NICs", wantVF: "virtual functions"}[w.kind]
-	if w.Text != "" {
-		return fmt.Sprintf("%s (%s)", kind, w.Text)
-	}
-	return kind
+	return words.Either(w.Text != "", fmt.Sprintf("%s (%s)", kind, w.Text), kind)
 }
 
 // left is how many units of a device request i may take for w: 1 or 0 whole, or virtual functions.

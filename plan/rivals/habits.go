@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -97,12 +98,8 @@ func (h *host) byHand(i int, siblings bool) error {
 		return fmt.Errorf("%d CPUs are left, %d vCPUs to pin", len(left), r.VCPUs)
 	}
 	pins := left[:r.VCPUs]
-	var nodes []int
-	for _, c := range pins {
-		nodes = append(nodes, h.p.Cores[h.coreOf[c]].NUMANode)
-	}
-	slices.Sort(nodes)
-	return h.pin(n, i, pins, slices.Compact(nodes))
+	nodes := lists.Map(pins, func(c int) int { return h.p.Cores[h.coreOf[c]].NUMANode })
+	return h.pin(n, i, pins, lists.Distinct(nodes))
 }
 
 // pin places request i on CPUs, with memory by first touch on the allowed NUMA nodes.

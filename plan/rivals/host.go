@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -149,10 +150,7 @@ func (h *host) free(cpu int) bool {
 // thread's own NUMA node, and when that is used up from the nearest of the allowed ones. It takes
 // nothing where all of them together have too few.
 func (h *host) touch(pages int64, cores []int, allowed []int) ([]plan.NodePage, error) {
-	var there int64
-	for _, n := range allowed {
-		there += h.pages[n]
-	}
+	there := lists.Sum(allowed, func(n int) int64 { return h.pages[n] })
 	if there < pages {
 		return nil, fmt.Errorf("not enough memory: %d pages of %s on NUMA nodes %s, %d asked for", there,
 			words.Exact(h.p.PageBytes), numbers(allowed), pages)

@@ -7,6 +7,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -215,10 +216,7 @@ func (h *host) pod(i int, policy string) error {
 
 	all := h.allNodes()
 	ws := wants(r)
-	var resources [][]hint
-	for _, w := range ws {
-		resources = append(resources, h.deviceHints(w, i))
-	}
+	resources := lists.Map(ws, func(w want) []hint { return h.deviceHints(w, i) })
 	resources = append(resources, h.cpuHints(t, free, need))
 	if r.Pages > 0 {
 		resources = append(resources, h.memoryHints(r.Pages))

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -57,12 +58,7 @@ func (t cpuTopology) perSocket() int { return len(t) / max(1, len(t.count(bySock
 // others are broken: by groups of the first level, the ones with the fewest free CPUs
 // first, then the lowest; inside each by the next level. The last level is the CPU's number.
 func (t cpuTopology) order(free map[int]bool, levels ...level) []cpu {
-	var list []cpu
-	for _, c := range t {
-		if free[c.id] {
-			list = append(list, c)
-		}
-	}
+	list := lists.Filter(t, func(c cpu) bool { return free[c.id] })
 	counts := make([]map[int]int, len(levels))
 	for k, by := range levels {
 		counts[k] = t.count(by, free)

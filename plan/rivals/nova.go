@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -45,10 +46,7 @@ func (h *host) nova(i int, pack bool) error {
 			continue
 		}
 		if k > 0 {
-			policy := "legacy"
-			if f.preferred {
-				policy = "preferred"
-			}
+			policy := words.Either(f.preferred, "preferred", "legacy")
 			h.note("%s: no host cells for hw:numa_nodes=%d; placed with hw:numa_nodes=%d and PCI NUMA policy %s",
 				r.Name, len(flavors[0].cells), len(f.cells), policy)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -50,11 +51,7 @@ var systems = []system{
 
 // All returns the rivals, always in the same order.
 func All() []Rival {
-	var all []Rival
-	for _, s := range systems {
-		all = append(all, s.Rival)
-	}
-	return all
+	return lists.Map(systems, func(s system) Rival { return s.Rival })
 }
 
 // Place places the lab by the rules of one rival. An error says that there is no such rival or that
@@ -158,10 +155,7 @@ func validHost(p *plan.Problem) error {
 			return fmt.Errorf("core %d: NUMA node %d is not listed, or it has no CPUs", c.ID, c.NUMANode)
 		}
 	}
-	pairs := map[[2]int]bool{}
-	for _, q := range p.Paths {
-		pairs[[2]int{min(q.A, q.B), max(q.A, q.B)}] = true
-	}
+	pairs := lists.SetOf(p.Paths, func(q plan.PairPath) [2]int { return [2]int{min(q.A, q.B), max(q.A, q.B)} })
 	for a, d := range p.Devices {
 		if d.NUMANode != nil && !nodes[*d.NUMANode] {
 			return fmt.Errorf("device %q: NUMA node %d is not listed", d.ID, *d.NUMANode)

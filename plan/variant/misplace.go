@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -68,8 +69,7 @@ func homes(n *plan.Node) topology.CPUSet {
 // each: the host keeps one there.
 func (a *arranger) housekeeping() map[int][]*topology.Core {
 	free := map[int][]*topology.Core{}
-	for i := range a.host.Cores {
-		c := &a.host.Cores[i]
+	for c := range lists.Refs(a.host.Cores) {
 		if c.NUMANode != nil && !c.CPUs.IsEmpty() && c.CPUs.IsSubsetOf(a.plan.Housekeeping.CPUs) {
 			free[*c.NUMANode] = append(free[*c.NUMANode], c)
 		}
@@ -88,8 +88,7 @@ func (a *arranger) move(n *plan.Node, free map[int][]*topology.Core) error {
 	}
 	home := n.Cells[0].NUMANodes[0]
 	to, far := -1, 0
-	for i := range a.host.NUMANodes {
-		node := &a.host.NUMANodes[i]
+	for node := range lists.Refs(a.host.NUMANodes) {
 		if homes(n).Contains(node.ID) || len(free[node.ID]) < len(n.VCPUs) || !room(node, n) {
 			continue
 		}

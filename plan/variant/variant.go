@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -39,8 +40,7 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 	}
 	v := copyOf(p)
 	a := arranger{host: h, plan: v}
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
+	for n := range lists.Refs(v.Nodes) {
 		if err := a.arrange(n, level); err != nil {
 			return nil, fmt.Errorf("node %s: %w", n.Name, err)
 		}
@@ -58,8 +58,7 @@ func Of(p *plan.Plan, h *topology.Host, level string) (*plan.Plan, error) {
 // Pages returns the plan with the memory of its lab nodes in pages of so many bytes; 0 means no hugepages.
 func Pages(p *plan.Plan, bytes uint64) (*plan.Plan, error) {
 	v := copyOf(p)
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
+	for n := range lists.Refs(v.Nodes) {
 		for k, m := range n.Memory {
 			if bytes > 0 && m.Bytes%bytes != 0 {
 				return nil, fmt.Errorf("node %s: %d bytes on NUMA node %d are no whole pages of %d bytes", n.Name,
@@ -78,8 +77,7 @@ func copyOf(p *plan.Plan) *plan.Plan {
 	v.Optimal, v.Cost, v.Bound, v.Terms = false, 0, 0, []plan.Term{}
 	v.Nodes = slices.Clone(p.Nodes)
 	v.Notes = slices.Clone(p.Notes)
-	for i := range v.Nodes {
-		n := &v.Nodes[i]
+	for n := range lists.Refs(v.Nodes) {
 		n.VCPUs, n.Memory = slices.Clone(n.VCPUs), slices.Clone(n.Memory)
 		n.Cells, n.Cards = slices.Clone(n.Cells), slices.Clone(n.Cards)
 	}
@@ -132,8 +130,7 @@ func (a *arranger) arrange(n *plan.Node, level string) error {
 		}
 	}
 	var vcpus []int
-	for i := range n.Cells {
-		c := &n.Cells[i]
+	for c := range lists.Refs(n.Cells) {
 		first := len(vcpus)
 		var last *topology.Core
 		for _, cpu := range n.VCPUs[c.FirstVCPU : c.FirstVCPU+c.VCPUs] {

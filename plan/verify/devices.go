@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -160,10 +161,7 @@ func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 		}
 	}
 	if len(units) != len(have) {
-		asked := 0
-		for k := range wants {
-			asked += wants[k].Count
-		}
+		asked := lists.Sum(wants, func(w plan.Want) int { return w.Count })
 		c.of(i, "%s: have %d, want %d", what, len(have), asked)
 		return
 	}
@@ -174,10 +172,7 @@ func (c *checker) answer(i int, what string, have []int, wants []plan.Want) {
 	}
 	for d := range have {
 		if !augment(d, have, units, taker, make([]bool, len(units))) {
-			var texts []string
-			for k := range wants {
-				texts = append(texts, strconv.Quote(wants[k].Text))
-			}
+			texts := lists.Map(wants, func(w plan.Want) string { return strconv.Quote(w.Text) })
 			c.of(i, "%s: %s is not among what was asked for: %s", what, c.p.Devices[have[d]].ID,
 				strings.Join(texts, ", "))
 			return

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -246,8 +247,7 @@ func (c *checker) readTenants() {
 	if !c.believesTenants() {
 		return
 	}
-	for i := range c.h.Tenants {
-		t := &c.h.Tenants[i]
+	for t := range lists.Refs(c.h.Tenants) {
 		hold(tenantName(t), c.heldBy(t).All())
 	}
 }

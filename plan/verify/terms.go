@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -99,8 +100,7 @@ func (c *checker) recompute() []plan.Term {
 		prints[i] = c.footprint(i)
 	}
 	paths := make(map[[2]int]*plan.PairPath, 2*len(c.p.Paths))
-	for k := range c.p.Paths {
-		q := &c.p.Paths[k]
+	for q := range lists.Refs(c.p.Paths) {
 		paths[[2]int{q.A, q.B}], paths[[2]int{q.B, q.A}] = q, q
 	}
 	own := make([]int64, len(c.nodes))

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -151,8 +152,7 @@ func (c *checker) align() {
 		c.index[c.p.Requests[i].Name] = i
 	}
 	last := -1
-	for k := range c.pl.Nodes {
-		n := &c.pl.Nodes[k]
+	for n := range lists.Refs(c.pl.Nodes) {
 		i, ok := c.index[n.Name]
 		switch {
 		case !ok:
@@ -243,19 +243,12 @@ func (c *checker) nodesOf(i int) []string {
 }
 
 func (c *checker) nicsOf(i int) []string {
-	var names []string
-	for _, d := range sorted(c.found[i].ports()) {
-		names = append(names, c.p.Devices[d].ID)
-	}
-	return names
+	return lists.Map(sorted(c.found[i].ports()), func(d int) string { return c.p.Devices[d].ID })
 }
 
 // numbersOf returns the different numbers of a list, ascending.
 func numbersOf[T any](list []T, number func(T) int) []int {
-	var out []int
-	for _, x := range list {
-		out = append(out, number(x))
-	}
+	out := lists.Map(list, number)
 	return sorted(out)
 }
 

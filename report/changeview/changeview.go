@@ -66,10 +66,7 @@ func Write(w io.Writer, results []change.Result, reasons bool) {
 			inPlace++
 			continue
 		}
-		note := ""
-		if r.Boot && r.Status == change.Pending {
-			note = " (needs a reboot)"
-		}
+		note := words.If(r.Boot && r.Status == change.Pending, " (needs a reboot)")
 		fmt.Fprintf(w, "%3d  %-8s  %s%s\n", i+1, r.Status, r.What, note)
 		if !reasons {
 			continue

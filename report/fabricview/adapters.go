@@ -24,16 +24,11 @@ func AdapterGrid(out Adapters) *show.Grid {
 	g := show.NewGrid("lab", "node", "nic", "model", "mac", "rate", "machine", "driver", "link", "downs>", "resets>",
 		"fault")
 	word := func(is bool, yes, no string) string {
-		if is {
-			return yes
-		}
-		return no
+		return words.Either(is, yes, no)
 	}
 	for _, x := range out.Adapters {
 		link := word(x.LinkUp, "up", "down")
-		if x.Flaps {
-			link += ", flaps"
-		}
+		link += words.If(x.Flaps, ", flaps")
 		g.Add(x.Lab, x.Node, x.NIC, x.Model, x.MAC, words.Rate(float64(x.RateBits)),
 			word(x.Connected, "connected", "lost"), word(x.Driver, "ready", "none"), link, fmt.Sprint(x.LinkDowns),
 			fmt.Sprint(x.Resets), string(x.Fault))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -144,10 +145,7 @@ func DescribeLinks(name string, c fabric.Counters) *Links {
 func (l *Links) Text() string {
 	g := show.NewGrid(append(linkHead(), "link")...)
 	for _, p := range l.Ports {
-		state := ""
-		if p.Link.Down {
-			state = "set down"
-		}
+		state := words.If(p.Link.Down, "set down")
 		g.Add(append(append([]string{p.Name}, linkCells(p.Link)...), state)...)
 	}
 	return g.String()
@@ -156,9 +154,7 @@ func (l *Links) Text() string {
 // linkHead are the heads of a table of links: the flags of rackless fabric set, by the same names.
 func linkHead() []string {
 	head := []string{"port"}
-	for _, key := range fabric.LinkKeys() {
-		head = append(head, key+">")
-	}
+	head = append(head, lists.Map(fabric.LinkKeys(), func(key string) string { return key + ">" })...)
 	return head
 }
 

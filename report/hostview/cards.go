@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/finding"
@@ -25,20 +26,17 @@ const (
 // something is wrong with. Virtual functions are counted on the card of their physical function.
 func (v *view) cards(disks map[topology.PCIAddr][]*topology.Disk) map[topology.PCIAddr]placedCard {
 	out := map[topology.PCIAddr]placedCard{}
-	for i := range v.Host.GPUs {
-		g := &v.Host.GPUs[i]
+	for g := range lists.Refs(v.Host.GPUs) {
 		if d := v.device(g.Address); d != nil && !v.isVF(d) {
 			out[d.Address] = placedCard{v.gpuCard(g, d), g.NUMANode}
 		}
 	}
-	for i := range v.Host.NICs {
-		n := &v.Host.NICs[i]
+	for n := range lists.Refs(v.Host.NICs) {
 		if d := v.device(n.Address); d != nil && !v.isVF(d) {
 			out[d.Address] = placedCard{v.nicCard(n, d), n.NUMANode}
 		}
 	}
-	for i := range v.Host.PCI {
-		d := &v.Host.PCI[i]
+	for d := range lists.Refs(v.Host.PCI) {
 		if _, ok := out[d.Address]; ok || d.IsBridge() || v.isVF(d) {
 			continue
 		}
@@ -105,10 +103,7 @@ func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 
 // titleOf is "GPU0 41:00.0", or the name alone where the source knows the device by it.
 func titleOf(name, at string) string {
-	if name == at {
-		return name
-	}
-	return strings.TrimSpace(name + " " + at)
+	return words.Either(name == at, name, strings.TrimSpace(name+" "+at))
 }
 
 // gpuCard is the card of a GPU; d is its function, or nil where the source does not know the PCI tree. A finding may
@@ -143,9 +138,7 @@ func (v *view) gpuCard(g *topology.GPU, d *topology.PCIDevice) card {
 		parts, bar = joined(" · ", parts, bar), "" // one line has no room for all
 	}
 	about := []string{g.Name}
-	for _, f := range g.Functions {
-		about = append(about, f.String())
-	}
+	about = append(about, lists.Map(g.Functions, topology.PCIAddr.String)...)
 	return v.newCard(g.ID(), cardGPU, v.names[g.ID()], at, about, joined("", model),
 		joined(" · ", memory, links, bar), joined(" · ", driver, group, parts))
 }

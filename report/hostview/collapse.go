@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -79,9 +80,7 @@ func collapsed(all []branch, any *bool) []branch {
 func cardKey(c card) string {
 	k := "|" + c.Kind + markKey(c.Marks) + fmt.Sprint(c.Owners)
 	for _, l := range c.Lines {
-		if l != c.Own {
-			k += "|" + l
-		}
+		k += words.If(l != c.Own, "|"+l)
 	}
 	return k
 }

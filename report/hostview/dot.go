@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -92,10 +93,7 @@ func (g *dotWriter) node(label string, attributes ...string) string {
 
 // room writes a NUMA node. Its cores are one node of the graph, so that a node without devices is seen too.
 func (g *dotWriter) room(r room) {
-	color := "#1b1f24"
-	if r.Odd {
-		color = "#8b949e"
-	}
+	color := words.Either(r.Odd, "#8b949e", "#1b1f24")
 	g.open(r.Title+markLines(r.Marks), color)
 	hub := g.node(strings.Join(r.lines(240), "\n"), "shape=plaintext")
 	for _, b := range r.Blocks {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -107,15 +109,13 @@ func (v *view) forests() map[int][]block {
 		return nodes[id]
 	}
 	// In two passes: which bridges stand above something drawn is known only when all of that hangs in its tree.
-	for i := range v.Host.PCI {
-		d := &v.Host.PCI[i]
+	for d := range lists.Refs(v.Host.PCI) {
 		if c, drawn := cards[d.Address]; drawn {
 			// What the function itself states counts more than its GPU or NIC, whose node may come from another tool.
 			forest(cmp.Or(d.NUMANode, c.node)).add(v, d, c.card)
 		}
 	}
-	for i := range v.Host.PCI {
-		d := &v.Host.PCI[i]
+	for d := range lists.Refs(v.Host.PCI) {
 		if _, drawn := cards[d.Address]; drawn || v.partOfCard(d, cards) {
 			continue
 		}
@@ -286,10 +286,7 @@ func (f *nodeForest) blocks(v *view) []block {
 // the latter would say that they have a root in common, so each bridge has a block of its own, and devices without a
 // bridge stand beside each other.
 func (v *view) rootBlocks(name string, root *trie) []block {
-	var bridges []branch
-	for _, k := range root.kids {
-		bridges = append(bridges, v.branch(k))
-	}
+	bridges := lists.Map(root.kids, v.branch)
 	leaves := v.leafBranches(root.leaves)
 	if name != "" {
 		return []block{{Title: "Root complex " + strings.TrimPrefix(name, "pci"), Branches: append(bridges, leaves...)}}
@@ -347,9 +344,7 @@ func (v *view) bridgeBox(chain []*topology.PCIDevice) *bridgeBox {
 	if _, short, ok := strings.Cut(b.Text, ":"); ok {
 		b.Text = short
 	}
-	if len(chain) > 1 {
-		b.Text += " +" + strconv.Itoa(len(chain)-1)
-	}
+	b.Text += words.If(len(chain) > 1, " +"+strconv.Itoa(len(chain)-1))
 	var full []string
 	for _, d := range chain {
 		s := d.Address.String()
@@ -429,10 +424,7 @@ func gbpsText(gbps float64) string {
 
 // warn notes whether a finding is about the link: checks RL001 to RL009 are about links.
 func (b *branch) warn() {
-	var all []mark
-	for _, c := range b.Cards {
-		all = append(all, c.Marks...)
-	}
+	all := lists.Flat(b.Cards, func(c card) []mark { return c.Marks })
 	for _, box := range []*bridgeBox{b.Bridge, b.Switch} {
 		if box != nil {
 			all = append(all, box.Marks...)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
@@ -95,9 +96,7 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 	}
 	total := func() int {
 		sum := gap * (len(keep) - 1)
-		for _, i := range keep {
-			sum += widths[i]
-		}
+		sum += lists.Sum(keep, func(i int) int { return widths[i] })
 		return sum
 	}
 	for total() > width {
@@ -126,14 +125,10 @@ func (g *grid) fitted(width, gap int) (heads []head, rows [][]string) {
 		}
 		keep = append(keep[:drop:drop], keep[drop+1:]...)
 	}
-	for _, i := range keep {
-		heads = append(heads, g.Heads[i])
-	}
+	heads = append(heads, lists.Map(keep, func(i int) head { return g.Heads[i] })...)
 	for _, r := range g.Rows {
 		row := make([]string, 0, len(keep))
-		for _, i := range keep {
-			row = append(row, r[i].fit(widths[i]))
-		}
+		row = append(row, lists.Map(keep, func(i int) string { return r[i].fit(widths[i]) })...)
 		rows = append(rows, row)
 	}
 	return heads, rows

@@ -3,6 +3,8 @@ package hostview
 import (
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -103,10 +105,7 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 		rooms[i] = sh.layoutRoom(v, r, columns, width)
 	}
 	frame := func(p *picture, i int, at rect) {
-		class := "room"
-		if g.Rooms[i].Odd {
-			class = "room odd"
-		}
+		class := words.Either(g.Rooms[i].Odd, "room odd", "room")
 		p.box(at, class, 6, g.Rooms[i].Full)
 	}
 	packed := pack(rooms, width, high, frame)
@@ -121,10 +120,7 @@ func (sh sheet) layoutGroup(v *view, g roomGroup, columns, width, high int) *pic
 
 // layoutRoom draws what is in a room; its frame is drawn by who knows how high the row is.
 func (sh sheet) layoutRoom(v *view, r room, columns, width int) *picture {
-	cells := 0
-	for _, c := range r.Caches {
-		cells += len(c.Cells)
-	}
+	cells := lists.Sum(r.Caches, func(c cacheCells) int { return len(c.Cells) })
 	columns = max(1, min(columns, len(r.Blocks)))
 	inner := columns*sh.column + (columns-1)*gap
 	switch {

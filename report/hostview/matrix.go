@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/topology"
@@ -174,18 +175,12 @@ func betweenLines(rows []matrixRow) []string {
 func matrixTable(rows, columns []matrixRow, heads []string, more func(matrixRow) []string) []string {
 	// Programs read the output of nvidia-smi topo -m by its columns: an empty head stands above the names there, too.
 	table := []show.Column{{}}
-	for _, c := range columns {
-		table = append(table, show.Column{Name: c.Name})
-	}
-	for _, h := range heads {
-		table = append(table, show.Column{Name: h})
-	}
+	table = append(table, lists.Map(columns, func(c matrixRow) show.Column { return show.Column{Name: c.Name} })...)
+	table = append(table, lists.Map(heads, func(h string) show.Column { return show.Column{Name: h} })...)
 	var cells [][]string
 	for _, r := range rows {
 		row := []string{r.Name}
-		for _, c := range r.Cells[:len(columns)] {
-			row = append(row, classCell(c))
-		}
+		row = append(row, lists.Map(r.Cells[:len(columns)], classCell)...)
 		cells = append(cells, append(row, more(r)...))
 	}
 	return show.Lines(table, cells)

@@ -1,6 +1,10 @@
 package hostview
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
+)
 
 // pack places pictures in rows of at most width pixels, as evenly as it can where all are of one
 // width. Low ones of one width that follow each other stand in one column. Those in a row are made
@@ -48,10 +52,7 @@ type stack struct{ first, end, W, H int }
 
 // stacked puts pictures that follow each other and are equally wide into stacks no higher than the highest picture.
 func stacked(items []*picture) []stack {
-	highest := 0
-	for _, q := range items {
-		highest = max(highest, q.H)
-	}
+	highest := lists.Max(items, func(q *picture) int { return q.H })
 	var out []stack
 	for i, q := range items {
 		if n := len(out) - 1; n >= 0 && out[n].W == q.W && out[n].H+gap+q.H <= highest {

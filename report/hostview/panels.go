@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -84,10 +85,7 @@ func nvlinkText(set nvlinkSet) string {
 	}
 	var parts []string
 	for _, c := range set.Classes {
-		var pairs []string
-		for _, p := range c.Pairs {
-			pairs = append(pairs, set.GPUs[p[0]]+" and "+set.GPUs[p[1]])
-		}
+		pairs := lists.Map(c.Pairs, func(p [2]int) string { return set.GPUs[p[0]] + " and " + set.GPUs[p[1]] })
 		parts = append(parts, c.text()+": "+some(pairs, 40))
 	}
 	return set.Name + " " + strings.Join(parts, "; ")
@@ -274,13 +272,8 @@ func (l *legendBox) cells(v *view, drawn *picture) {
 	efficient := func(c cellShape) bool { return c.Efficient }
 	at := v.Placement
 	if at == nil {
-		plain := "core"
-		if len(v.Host.Cores) == 0 {
-			plain = "CPU"
-		}
-		if drawn.classes()["cache"] {
-			plain += "; a frame is an L3 cache"
-		}
+		plain := words.Either(len(v.Host.Cores) == 0, "CPU", "core")
+		plain += words.If(drawn.classes()["cache"], "; a frame is an L3 cache")
 		cell(coreCell{Threads: 1}, plain, func(cellShape) bool { return true })
 		cell(coreCell{Threads: 2}, "core with two threads", func(c cellShape) bool { return c.Threads > 1 })
 		cell(coreCell{Threads: 1, Efficient: true}, "efficiency core", efficient)
@@ -305,10 +298,7 @@ func (l *legendBox) cells(v *view, drawn *picture) {
 
 // classes are those of the boxes and lines of a picture.
 func (p *picture) classes() map[string]bool {
-	all := map[string]bool{}
-	for _, b := range p.Boxes {
-		all[b.Class] = true
-	}
+	all := lists.SetOf(p.Boxes, func(b boxShape) string { return b.Class })
 	for _, l := range p.Lines {
 		all[l.Class] = true
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
@@ -159,11 +160,7 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 func (p *Placement) guests() int {
 	n := 0
 	if p != nil {
-		for _, o := range p.Owners {
-			if o.Role == RoleGuest {
-				n++
-			}
-		}
+		n += lists.Count(p.Owners, func(o Owner) bool { return o.Role == RoleGuest })
 	}
 	return n
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/finding"
@@ -82,8 +83,7 @@ func newScene(v *view) *scene {
 		}
 		s.Groups[i].Rooms = append(s.Groups[i].Rooms, r)
 	}
-	for i := range v.Host.NUMANodes {
-		n := &v.Host.NUMANodes[i]
+	for n := range lists.Refs(v.Host.NUMANodes) {
 		title, at := v.groupOf(n)
 		add(title, at, v.nodeRoom(n, forests[n.ID]), false)
 		delete(forests, n.ID)
@@ -171,8 +171,7 @@ func (v *view) packagesOf(cpus topology.CPUSet) []int {
 			ids = append(ids, *c.Package)
 		}
 	}
-	slices.Sort(ids)
-	return slices.Compact(ids)
+	return lists.Distinct(ids)
 }
 
 // packageTitle is "Package 0 · AMD EPYC 7551P", or "Packages 0 and 1".
@@ -181,10 +180,7 @@ func (v *view) packageTitle(ids []int) string {
 	case len(ids) > 2 && len(ids) == len(v.Host.Packages):
 		return fmt.Sprintf("All %d packages", len(ids))
 	case len(ids) > 1:
-		var names []string
-		for _, id := range ids {
-			names = append(names, strconv.Itoa(id))
-		}
+		names := lists.Map(ids, strconv.Itoa)
 		return "Packages " + some(names, 6)
 	}
 	title := fmt.Sprintf("Package %d", ids[0])
@@ -257,20 +253,14 @@ func (v *view) machineRoom(blocks []block) room {
 
 // coresText counts the cores of a node.
 func (v *view) coresText(cpus topology.CPUSet) string {
-	cores := 0
-	for i := range v.Host.Cores {
-		if v.Host.Cores[i].CPUs.Overlaps(cpus) {
-			cores++
-		}
-	}
+	cores := lists.Count(v.Host.Cores, func(c topology.Core) bool { return c.CPUs.Overlaps(cpus) })
 	return counted(cores, "core")
 }
 
 // tenantsOn names the tenants whose virtual CPUs are pinned to some of the CPUs.
 func (v *view) tenantsOn(cpus topology.CPUSet) []string {
 	var names []string
-	for i := range v.Host.Tenants {
-		t := &v.Host.Tenants[i]
+	for t := range lists.Refs(v.Host.Tenants) {
 		if slices.ContainsFunc(t.Pins, func(p topology.Pin) bool { return p.CPUs.Overlaps(cpus) }) {
 			names = append(names, t.Name)
 		}
@@ -349,9 +339,7 @@ func (v *view) marks(about ...string) []mark {
 		for _, f := range v.findings[s] {
 			m := mark{drawable(f.ID), f.Severity, drawable(fmt.Sprintf("%s, %s: %s. %s", f.ID, f.Severity, f.Title,
 				f.Evidence))}
-			if !slices.Contains(out, m) {
-				out = append(out, m)
-			}
+			out = lists.Add(out, m)
 		}
 	}
 	slices.SortStableFunc(out, func(a, b mark) int {

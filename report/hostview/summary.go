@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/topology"
@@ -73,10 +74,7 @@ func (v *view) filled() string {
 	if len(parts) == 0 {
 		parts = v.Host.Parts()
 	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return "It tells: " + strings.ReplaceAll(strings.Join(parts, ", "), "_", " ") + "."
+	return words.If(len(parts) != 0, "It tells: "+strings.ReplaceAll(strings.Join(parts, ", "), "_", " ")+".")
 }
 
 // facts are lines about the machine as a whole; what is not known is left out of them.
@@ -108,10 +106,7 @@ func (v *view) cpuModel() string {
 
 // prefixed is prefix and s, or nothing.
 func prefixed(prefix, s string) string {
-	if s == "" {
-		return ""
-	}
-	return prefix + s
+	return words.If(s != "", prefix+s)
 }
 
 // smtWords are the kernel's words for the state of SMT, in English.
@@ -211,10 +206,7 @@ func (v *view) tuningText() string {
 	default:
 		hugepages = "hugepages " + hugepages
 	}
-	var bytes uint64
-	for _, s := range m.Swap {
-		bytes += s.SizeBytes
-	}
+	bytes := lists.Sum(m.Swap, func(s topology.Swap) uint64 { return s.SizeBytes })
 	swap := ""
 	if bytes > 0 {
 		swap = "swap " + words.Size(bytes)

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -55,10 +57,7 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 	svgBoxes(b, p.Boxes)
 	p.svgCells(b)
 	for _, s := range p.Lines {
-		var points []string
-		for _, pt := range s.Points {
-			points = append(points, fmt.Sprintf("%d,%d", pt[0], pt[1]))
-		}
+		points := lists.Map(s.Points, func(pt [2]int) string { return fmt.Sprintf("%d,%d", pt[0], pt[1]) })
 		fmt.Fprintf(b, `<polyline class="%s" stroke-width="%s" points="`, s.Class,
 			strconv.FormatFloat(float64(s.Width)/10, 'f', -1, 64))
 		b.WriteString(strings.Join(points, " ") + `"`)
@@ -78,9 +77,7 @@ func (p *picture) svg(b *bytes.Buffer, v *view, id, class, style string) {
 			weight = ` font-weight="700"`
 		}
 		before, after := "", ""
-		if s.ID != "" {
-			class += fmt.Sprintf(` id="%s-%s"`, id, s.ID)
-		}
+		class += words.If(s.ID != "", fmt.Sprintf(` id="%s-%s"`, id, s.ID))
 		if s.Link != "" {
 			before, after = fmt.Sprintf(`<a href="#%s-%s">`, id, s.Link), "</a>"
 		}

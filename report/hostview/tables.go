@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/topology"
@@ -46,8 +47,7 @@ func (v *view) nodeGrid() grid {
 	if kinds {
 		g.Heads = append(g.Heads, head{Name: "kind", Least: 4})
 	}
-	for i := range v.Host.NUMANodes {
-		n := &v.Host.NUMANodes[i]
+	for n := range lists.Refs(v.Host.NUMANodes) {
 		cores := 0
 		for j := range v.Host.Cores {
 			if c := v.Host.Cores[j].NUMANode; c != nil && *c == n.ID {
@@ -88,8 +88,7 @@ func (v *view) l3Text(cpus topology.CPUSet) string {
 		return unknown
 	}
 	count, sizes := 0, map[uint64]bool{} // 0: not known
-	for i := range v.Host.L3 {
-		c := &v.Host.L3[i]
+	for c := range lists.Refs(v.Host.L3) {
 		if !c.CPUs.Overlaps(cpus) {
 			continue
 		}
@@ -123,9 +122,7 @@ func (v *view) gpuGrid() grid {
 		d := v.device(gpu.Address)
 		model := modelText(gpu.Model, d)
 		// Such a GPU stands in the table, and its row must not be taken for one that computes.
-		if gpu.Kind == topology.GPUDisplay {
-			model += " (display)"
-		}
+		model += words.If(gpu.Kind == topology.GPUDisplay, " (display)")
 		var link *topology.Link
 		var group *int
 		if d != nil {
@@ -216,10 +213,7 @@ func nicSpeed(n *topology.NIC) string {
 		}
 	}
 	// One port with a link is enough for the NIC to be of use, and its speed is then merely not known.
-	if down > 0 && down == len(n.Ports) {
-		return "down"
-	}
-	return unknown
+	return words.Either(down > 0 && down == len(n.Ports), "down", unknown)
 }
 
 // nicMTU is the MTU of the ports, a range where they differ.
@@ -234,10 +228,7 @@ func nicMTU(n *topology.NIC) string {
 		return unknown
 	}
 	low, high := slices.Min(all), slices.Max(all)
-	if low == high {
-		return strconv.Itoa(low)
-	}
-	return fmt.Sprintf("%d-%d", low, high)
+	return words.Either(low == high, strconv.Itoa(low), fmt.Sprintf("%d-%d", low, high))
 }
 
 // settings are those of a NIC's firmware that matter for RDMA and for virtual machines. Others, some 250 of them, are
@@ -305,8 +296,7 @@ func (v *view) bondGrid() grid {
 		{Name: "bond"}, {Name: "mode"}, {Name: "hash"}, {Name: "members", Least: 12}, {Name: "speed", Right: true},
 		{Name: "MTU", Right: true}, {Name: "RDMA", Least: 6},
 	}}
-	for i := range v.Host.Bonds {
-		b := &v.Host.Bonds[i]
+	for b := range lists.Refs(v.Host.Bonds) {
 		speed := unknown
 		if b.SpeedMbps != nil {
 			speed = speedText(*b.SpeedMbps)
@@ -325,8 +315,7 @@ func (v *view) diskGrid() grid {
 	}}
 	// Two passes keep the order of the host within both parts.
 	for _, lived := range []bool{true, false} {
-		for i := range v.Host.Storage {
-			d := &v.Host.Storage[i]
+		for d := range lists.Refs(v.Host.Storage) {
 			if len(d.Mounts) > 0 != lived {
 				continue
 			}
@@ -353,21 +342,14 @@ func (v *view) tenantGrid() grid {
 		{Name: "name", Least: 10}, {Name: "state"}, {Name: "vCPUs", Right: true}, {Name: "on CPUs", Least: 12},
 		{Name: "memory", Right: true}, {Name: "nodes", Least: 6, Drop: 1}, {Name: "devices", Least: 12},
 	}}
-	for i := range v.Host.Tenants {
-		t := &v.Host.Tenants[i]
+	for t := range lists.Refs(v.Host.Tenants) {
 		var held topology.CPUSet
 		for _, p := range t.Pins {
 			held = held.Union(p.CPUs)
 		}
-		var devices []string
-		for _, d := range t.Devices {
-			devices = append(devices, d.PCI.String())
-		}
+		devices := lists.Map(t.Devices, func(d topology.TenantDevice) string { return d.PCI.String() })
 		// No VM has none: its source does not tell.
-		vcpus := unknown
-		if t.VCPUs > 0 {
-			vcpus = strconv.Itoa(t.VCPUs)
-		}
+		vcpus := words.Either(t.VCPUs > 0, strconv.Itoa(t.VCPUs), unknown)
 		row := cells(t.Name, orUnknown(t.State), vcpus, "any", optionalSize(t.MemoryBytes), "any", listText(devices))
 		switch {
 		case !held.IsEmpty():

@@ -236,10 +236,7 @@ func (t *terminal) unread(v *view) {
 	if len(all) == 0 {
 		return
 	}
-	what := "1 file or command"
-	if len(all) > 1 {
-		what = fmt.Sprintf("%d files or commands", len(all))
-	}
+	what := words.Either(len(all) > 1, fmt.Sprintf("%d files or commands", len(all)), "1 file or command")
 	t.Title("Not read: " + what)
 	for i, u := range all {
 		if i == maxUnread {

@@ -54,10 +54,7 @@ func Images(out images.Listing, now time.Time) *show.Grid {
 	}
 	for _, i := range out.Images {
 		// The star marks what the next lab starts from. Other images serve labs that run, until they are pruned.
-		mark := " "
-		if i.Current {
-			mark = "*"
-		}
+		mark := words.Either(i.Current, "*", " ")
 		what := "image"
 		if strings.HasPrefix(i.Name, "debian-") { // of full nodes
 			what = i.Name

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // The hour that is kept of each lab. The switch counts for itself, so that it can be read often; a device's counters
@@ -99,14 +101,10 @@ func (h *history) fabric(lab string, f Fabric) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	l := h.of(lab)
-	have := make(map[string]bool)
-	for i := range f.Ports {
-		have[f.Ports[i].Name] = true
-	}
+	have := lists.SetOf(f.Ports, func(p Port) string { return p.Name })
 	maps.DeleteFunc(l.ports, func(name string, _ track) bool { return !have[name] || !f.Started.Equal(l.switched) })
 	l.switched = f.Started
-	for i := range f.Ports {
-		p := &f.Ports[i]
+	for p := range lists.Refs(f.Ports) {
 		l.skipped = !add(h, l.ports, p.Name, f.counts(p), portHour) || l.skipped
 	}
 }
@@ -148,12 +146,7 @@ func nextEvents(all []events, now events) []events {
 			}
 		}
 	}
-	var out []events
-	for _, e := range all {
-		if now.at.Sub(e.at) <= deviceHour.span {
-			out = append(out, e)
-		}
-	}
+	out := lists.Filter(all, func(e events) bool { return now.at.Sub(e.at) <= deviceHour.span })
 	// A table says what was added, and draws nothing: few are enough.
 	if n := len(out); n > 1 && out[n-1].at.Sub(out[n-2].at) < eventStep {
 		out = out[:n-1]

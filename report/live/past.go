@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 )
@@ -123,8 +124,7 @@ func (f *flow) next(now Fabric) *flow {
 	for i := range f.Ports {
 		before[f.Ports[i].Name] = f.counts(&f.Ports[i])
 	}
-	for i := range now.Ports {
-		p := &now.Ports[i]
+	for p := range lists.Refs(now.Ports) {
 		out.past[p.Name] = f.past[p.Name].next(before[p.Name], now.counts(p), minute)
 	}
 	return out

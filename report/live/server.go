@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	_ "embed" // for templates, style sheet, script and icon
 	"fmt"
@@ -98,9 +99,7 @@ func newPages(src Source, o Options) *server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Limit == 0 {
-		o.Limit = 3 * time.Second
-	}
+	o.Limit = cmp.Or(o.Limit, 3*time.Second)
 	s := &server{src: src, version: o.Version, now: o.Now}
 	s.labs = newReading(o, freshLabs, o.Limit, src.Labs)
 	s.studies = newReading(o, freshStudies, o.Limit, src.Studies)

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/rivals"
@@ -30,8 +31,7 @@ func Compare(w io.Writer, pl *plan.Plan, outcomes []rivals.Outcome, o Options) e
 	name := func(o *rivals.Outcome) string { return cmp.Or(names[o.Rival], o.Rival) }
 	// The names come last: they are the only cells that may be long, and only the last column folds.
 	rows := [][]string{{strconv.FormatInt(pl.Cost, 10), "", "none", "rackless"}}
-	for i := range outcomes {
-		out := &outcomes[i]
+	for out := range lists.Refs(outcomes) {
 		cost, against, broken := "-", "", "refuses"
 		if out.Placement != nil {
 			cost, against, broken = strconv.FormatInt(out.Cost, 10), "same", "none"

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report/hostview"
@@ -37,9 +38,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 	for i := range pl.Nodes {
 		for _, c := range pl.Nodes[i].Cards {
 			for _, id := range append(c.Functions, c.ID) {
-				if !slices.Contains(p.Devices[id], i) {
-					p.Devices[id] = append(p.Devices[id], i)
-				}
+				p.Devices[id] = lists.Add(p.Devices[id], i)
 			}
 		}
 	}
@@ -63,8 +62,7 @@ func document(pl *plan.Plan, h *topology.Host) *hostview.Document {
 func owners(pl *plan.Plan, h *topology.Host) []hostview.Owner {
 	var out []hostview.Owner
 	var emulators topology.CPUSet
-	for i := range pl.Nodes {
-		n := &pl.Nodes[i]
+	for n := range lists.Refs(pl.Nodes) {
 		emulators = emulators.Union(n.EmulatorCPUs).Union(n.IOThreadCPUs)
 		on := fmt.Sprintf("%s on %s, CPUs %s", words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"),
 			setOrNone(n.CPUs()))
@@ -143,8 +141,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 		s.Bytes[host+2] += uint64(p.Held) * p.PageBytes
 		out[p.NUMANode] = s
 	}
-	for i := range h.NUMANodes {
-		n := &h.NUMANodes[i]
+	for n := range lists.Refs(h.NUMANodes) {
 		s := at(n.ID)
 		if n.MemoryBytes != nil {
 			// Never below 0, whatever the plan and the pages in use add up to.
@@ -163,8 +160,7 @@ func shares(pl *plan.Plan, h *topology.Host) map[int]hostview.NodeShare {
 // beside the sign.
 func crossings(pl *plan.Plan, h *topology.Host) []finding.Finding {
 	var out []finding.Finding
-	for i := range pl.Nodes {
-		n := &pl.Nodes[i]
+	for n := range lists.Refs(pl.Nodes) {
 		on := nodesOf(h, n.CPUs())
 		if len(on) == 0 {
 			continue // the host does not tell
@@ -222,10 +218,7 @@ func nodesOf(h *topology.Host, cpus topology.CPUSet) []int {
 
 // nodesText is "node 0", or "nodes 0 and 1".
 func nodesText(ids []int) string {
-	var names []string
-	for _, id := range ids {
-		names = append(names, strconv.Itoa(id))
-	}
+	names := lists.Map(ids, strconv.Itoa)
 	if len(ids) == 1 {
 		return "node " + names[0]
 	}
@@ -237,8 +230,7 @@ func tables(pl *plan.Plan) []hostview.Table {
 	nodes := hostview.Table{Title: "Lab nodes", Columns: show.Columns("node", "vCPUs>", "cores>", "CPUs", "memory",
 		"emulator CPUs")}
 	devices := hostview.Table{Title: "Devices", Columns: show.Columns("node", "device", "model")}
-	for i := range pl.Nodes {
-		n := &pl.Nodes[i]
+	for n := range lists.Refs(pl.Nodes) {
 		nodes.Rows = append(nodes.Rows, []string{n.Name, strconv.Itoa(len(n.VCPUs)), strconv.Itoa(n.Cores),
 			setOrNone(n.CPUs()), memoryText(n), emulatorText(n)})
 		for k := range n.Cards {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
@@ -75,8 +76,7 @@ func newExplanation(pl *plan.Plan) *explanation {
 		}
 	}
 	rests := map[string]int{} // how many decisions that are printed rest on a line of evidence
-	for i := range pl.Decisions {
-		d := &pl.Decisions[i]
+	for d := range lists.Refs(pl.Decisions) {
 		title, rank := "Host", 0
 		if d.Node != "" {
 			alike := nodes[keyOf(d)]

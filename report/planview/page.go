@@ -94,9 +94,7 @@ func cardText(c *plan.NodeDevice, guestNUMA bool) string {
 	if c.Cell != nil && guestNUMA {
 		where = append(where, fmt.Sprintf("guest node %d", *c.Cell))
 	}
-	if len(where) > 0 {
-		s += " (" + strings.Join(where, ", ") + ")"
-	}
+	s += words.If(len(where) > 0, " ("+strings.Join(where, ", ")+")")
 	if c.Kind != plan.KindVF && len(c.Functions) > 1 {
 		s += " with " + words.List(c.Functions[1:])
 	}
@@ -115,10 +113,7 @@ func costText(p *plan.Plan) string {
 		s = fmt.Sprintf("cost %d basis points, within %d %% of the least: no plan costs less than %d", p.Cost, gap,
 			p.Bound)
 	}
-	if p.Stopped != "" {
-		s += ", stopped by " + p.Stopped
-	}
-	return s
+	return s + words.If(p.Stopped != "", ", stopped by "+p.Stopped)
 }
 
 // subject names the lab nodes of a term. The term "unequal" may have hundreds.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/report/show"
@@ -50,18 +51,14 @@ func (p page) heading(pl *plan.Plan) string {
 // hostText says what a plan is for.
 func hostText(pl *plan.Plan) string {
 	s := cmp.Or(pl.Host.Model, pl.Host.Name, "the host")
-	if pl.Host.Model != "" && pl.Host.Name != "" {
-		s += " (" + pl.Host.Name + ")"
-	}
+	s += words.If(pl.Host.Model != "" && pl.Host.Name != "", " ("+pl.Host.Name+")")
 	return s + fmt.Sprintf(", workload %s: %s", pl.Workload, words.Count(len(pl.Nodes), "lab node"))
 }
 
 // node prints the block of a lab node.
 func (p page) node(n *plan.Node) {
 	head := fmt.Sprintf("%s: %s on %s", n.Name, words.Count(len(n.VCPUs), "virtual CPU"), words.Count(n.Cores, "core"))
-	if n.SMT {
-		head += " with siblings"
-	}
+	head += words.If(n.SMT, " with siblings")
 	p.title(head + ", " + words.Size(n.MemoryBytes))
 	p.labelled("CPUs", setOrNone(n.CPUs()))
 	p.labelled("memory", memoryText(n))
@@ -98,10 +95,7 @@ func memoryText(n *plan.Node) string {
 	for i, m := range n.Memory {
 		// A node whose parts have pages of two sizes is not said to have either.
 		same = same && m.PageBytes == n.Memory[0].PageBytes
-		where := "NUMA node"
-		if i > 0 {
-			where = "node"
-		}
+		where := words.Either(i > 0, "node", "NUMA node")
 		parts = append(parts, fmt.Sprintf("%s on %s %d", words.Size(m.Bytes), where, m.NUMANode))
 	}
 	switch {
@@ -115,14 +109,8 @@ func memoryText(n *plan.Node) string {
 
 // cellText says which nodes of the host a NUMA node of the guest stands for, and what is in it.
 func cellText(c *plan.Cell) string {
-	var nodes []string
-	for _, n := range c.NUMANodes {
-		nodes = append(nodes, strconv.Itoa(n))
-	}
-	what := "NUMA node "
-	if len(nodes) != 1 {
-		what = "NUMA nodes "
-	}
+	nodes := lists.Map(c.NUMANodes, strconv.Itoa)
+	what := words.Either(len(nodes) != 1, "NUMA nodes ", "NUMA node ")
 	s := "stands for " + what + words.List(nodes) + ": "
 	switch c.VCPUs {
 	case 0:
@@ -142,9 +130,7 @@ func (p page) nodeTable(pl *plan.Plan) {
 	var rows [][]string
 	for _, n := range pl.Nodes {
 		var on, shown []string
-		for _, m := range n.Memory {
-			on = append(on, strconv.Itoa(m.NUMANode))
-		}
+		on = append(on, lists.Map(n.Memory, func(m plan.NodeMemory) string { return strconv.Itoa(m.NUMANode) })...)
 		// Two spaces set the CPUs apart from the devices in the one column that folds.
 		shown = append(shown, setOrNone(n.CPUs())+" ")
 		for _, c := range n.Cards {
@@ -198,10 +184,7 @@ func hostRows(pl *plan.Plan) [][2]string {
 // pagesText is "16 x 1 GiB on NUMA node 0 beside 4 in use".
 func pagesText(h plan.Hugepages, where string) string {
 	s := fmt.Sprintf("%d x %s%s", h.Count, words.Size(h.PageBytes), where)
-	if h.Held > 0 {
-		s += fmt.Sprintf(" beside %d in use", h.Held)
-	}
-	return s
+	return s + words.If(h.Held > 0, fmt.Sprintf(" beside %d in use", h.Held))
 }
 
 // maxTerms is how many terms of the cost are listed.

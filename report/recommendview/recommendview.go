@@ -116,9 +116,7 @@ func recommendGPUs(b *strings.Builder, all []recommend.Ranking) {
 			if x.Gbps > 0 {
 				bandwidth = fmt.Sprintf("%.2f Gb/s", x.Gbps)
 			}
-			if x.Tied {
-				place += ", not told from the one above"
-			}
+			place += words.If(x.Tied, ", not told from the one above")
 			g.Add(x.GPU, x.Path, bandwidth, place)
 		}
 		for line := range strings.Lines(g.String()) {

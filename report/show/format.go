@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Size prints a count of bytes in the largest binary unit that divides it, so that no digit is lost:
@@ -90,10 +92,7 @@ func Exact(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // Unit is the unit as the page prints it. Tools print "us" because they stay within ASCII; a page need not.
 func Unit(unit string) string {
-	if unit == "us" {
-		return "µs"
-	}
-	return unit
+	return words.Either(unit == "us", "µs", unit)
 }
 
 // Time prints a time in UTC; the zero time is one that was not recorded.

@@ -6,6 +6,8 @@ import (
 	"io"
 	"strings"
 	"unicode"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Markdown makes text mean itself in Markdown, on one line. An underscore inside a word marks
@@ -53,10 +55,7 @@ func (m MarkdownWriter) List(items []string) {
 func (m MarkdownWriter) Table(heads []string, rows [][]string) {
 	var names, rules []string
 	for _, c := range Columns(heads...) {
-		rule := "---"
-		if c.Right {
-			rule = "---:"
-		}
+		rule := words.Either(c.Right, "---:", "---")
 		names, rules = append(names, Markdown(c.Name)), append(rules, rule)
 	}
 	line := func(cells []string) { fmt.Fprintf(m, "| %s |\n", strings.Join(cells, " | ")) }

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -27,8 +28,7 @@ func (v *view) dots() []chart.Chart {
 	for _, m := range groups(v.Result.Comparisons).Keys {
 		var all []*study.Series
 		lo, hi := math.Inf(1), math.Inf(-1)
-		for i := range v.Result.Series {
-			s := &v.Result.Series[i]
+		for s := range lists.Refs(v.Result.Series) {
 			if m == s.Quantity && finite(s.Low) && finite(s.High) && finite(s.Median) {
 				all = append(all, s)
 				lo, hi = min(lo, s.Low), max(hi, s.High)
@@ -62,10 +62,7 @@ func (v *view) dots() []chart.Chart {
 }
 
 func scaleWord(log bool) string {
-	if log {
-		return "logarithmic"
-	}
-	return "linear"
+	return words.Either(log, "logarithmic", "linear")
 }
 
 // dotStrip draws the runs of one cell as dots on a strip, and their median.
@@ -122,12 +119,8 @@ func (v *view) distributions() []chart.Chart {
 		for part := range slices.Chunk(all, maxLines) {
 			n++
 			title := k.test
-			if k.bytes > 0 {
-				title += ", " + show.Size(k.bytes)
-			}
-			if parts > 1 {
-				title += fmt.Sprintf(" (%d of %d)", n, parts)
-			}
+			title += words.If(k.bytes > 0, ", "+show.Size(k.bytes))
+			title += words.If(parts > 1, fmt.Sprintf(" (%d of %d)", n, parts))
 			c := chart.New(fmt.Sprintf("latency-%d", len(out)+1), title, chart.Width)
 			out = append(out, c.Latencies(" of "+title, v.unit("us"), part, all))
 		}
@@ -189,9 +182,7 @@ func (v *view) forest(id string, m study.Quantity, all []*study.Comparison) char
 		drawn++
 		verdict := verdictOf(x)
 		says := verdict.Word + ": " + x.Text()
-		if len(x.Confounded) > 0 {
-			says += ", confounded: do not rely on it"
-		}
+		says += words.If(len(x.Confounded) > 0, ", confounded: do not rely on it")
 		c.Paragraph("strong", show.Font{Size: 12, Bold: true}, verdict.Sign+" "+says)
 		top, middle := c.Strip(a, 20)
 		if e.Margin > 0 {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -21,9 +22,7 @@ func CSV(w io.Writer, d *Document) error {
 	}
 	out := csv.NewWriter(w)
 	head := []string{"study", "run", "block", "place", "attempt"}
-	for _, f := range d.Data.Spec.Factors {
-		head = append(head, f.Name)
-	}
+	head = append(head, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return f.Name })...)
 	// Errors stay in the writer, which is asked once a run: one that takes no more need not be given a million lines.
 	write := func(record []string) { _ = out.Write(record) }
 	write(append(head, "status", "started", "test", "metric", "bytes", "value", "unit"))
@@ -34,9 +33,7 @@ func CSV(w io.Writer, d *Document) error {
 		o := &d.Data.Runs[i]
 		run := []string{d.Data.Spec.Name, strconv.FormatInt(o.Run, 10), strconv.Itoa(o.Block), strconv.Itoa(o.Place),
 			strconv.Itoa(o.Attempt)}
-		for _, f := range d.Data.Spec.Factors {
-			run = append(run, o.Cell[f.Name])
-		}
+		run = append(run, lists.Map(d.Data.Spec.Factors, func(f study.Factor) string { return o.Cell[f.Name] })...)
 		run = append(run, o.Status, o.Started.UTC().Format(time.RFC3339))
 		run = run[:len(run):len(run)] // so that appending copies
 		// Who counts runs by their lines must count this one, too.

@@ -93,10 +93,7 @@ func SmallestEffects(s *study.Spec, blocks int) string {
 			found = append(found, fmt.Sprintf("%.1f%% where it varies by %g%% from block to block", 100*e, 100*spread))
 		}
 	}
-	if found == nil {
-		return "none, whatever its size"
-	}
-	return strings.Join(found, ", ")
+	return words.Either(found == nil, "none, whatever its size", strings.Join(found, ", "))
 }
 
 // Order prints the order of the first block, and of all where there are few.

@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
@@ -73,16 +74,11 @@ func (m *markdown) write() {
 		m.Table([]string{"cell", "failed>", "of>", "last error"}, rows)
 	}
 	m.Title("How it was made")
-	var rows [][]string
-	for _, s := range m.made() {
-		rows = append(rows, []string{s.Name, s.Value})
-	}
+	rows := lists.Map(m.made(), func(s setting) []string { return []string{s.Name, s.Value} })
 	if m.Lab != nil {
 		rows = append(rows, []string{"checks before the first run", report.FindingsText(m.Lab.Findings)})
 	}
-	for _, f := range m.Environment {
-		rows = append(rows, []string{f.Name, f.Value})
-	}
+	rows = append(rows, lists.Map(m.Environment, func(f study.Fact) []string { return []string{f.Name, f.Value} })...)
 	m.Table([]string{"", ""}, rows)
 	m.Title("To repeat it")
 	if m.Repeat != "" {
@@ -90,15 +86,10 @@ func (m *markdown) write() {
 	}
 	for _, c := range m.Commands {
 		name := c.Test
-		if c.Tool != "" {
-			name += " (" + c.Tool + ")"
-		}
+		name += words.If(c.Tool != "", " ("+c.Tool+")")
 		fmt.Fprintf(m, "\n%s:\n\n", show.Markdown(name))
 		// One block, in the order in which the commands have to be started.
-		lines := c.Client
-		if c.Server != "" {
-			lines = "# server\n" + c.Server + "\n# client\n" + c.Client
-		}
+		lines := words.Either(c.Server != "", "# server\n"+c.Server+"\n# client\n"+c.Client, c.Client)
 		m.Code(lines)
 	}
 	if m.Repeat == "" && len(m.Commands) == 0 {
@@ -114,14 +105,11 @@ func (m *markdown) write() {
 // comparisons writes a table of comparisons, and below it what is to be said of its rows.
 func (m *markdown) comparisons(all []study.Comparison) {
 	var rows [][]string
-	for i := range all {
-		c := &all[i]
+	for c := range lists.Refs(all) {
 		a, b := m.sides(c)
 		// The word alone: signs and colours of the page do not survive every renderer of Markdown.
 		verdict := verdictOf(c).Word
-		if len(c.Confounded) > 0 {
-			verdict += " (confounded)"
-		}
+		verdict += words.If(len(c.Confounded) > 0, " (confounded)")
 		rows = append(rows, []string{c.Factor, c.A, c.B, c.Where, nameOf(c.Quantity), a, b, c.Text(), c.BootstrapText(),
 			pText(c), verdict})
 	}

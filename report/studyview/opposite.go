@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study"
@@ -21,8 +22,7 @@ const oppositeTitle = "Why this is the opposite of what is published."
 // explain it.
 func (v *view) opposite() string {
 	worse := make(map[string]bool) // tests
-	for i := range v.Result.Comparisons {
-		c := &v.Result.Comparisons[i]
+	for c := range lists.Refs(v.Result.Comparisons) {
 		if c.Judged != nil && c.Judged.Verdict == stats.Worse && pins(c) {
 			worse[c.Test] = true
 		}

@@ -15,6 +15,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/chart"
@@ -188,8 +189,7 @@ func fileName(s string) string {
 // comparisonTable are comparisons as rows, each with the exact values that a press on a head sorts by.
 func (v *view) comparisonTable(all []study.Comparison) comparisons {
 	out := comparisons{Notes: notes(all)}
-	for i := range all {
-		c := &all[i]
+	for c := range lists.Refs(all) {
 		row := comparisonRow{Comparison: c, Name: nameOf(c.Quantity), Levels: c.B + " against " + c.A,
 			EffectText: c.Text(), PText: pText(c), Verdict: verdictOf(c)}
 		row.AText, row.BText = v.sides(c)
@@ -219,8 +219,7 @@ func (v *view) runRows(p *page) {
 	}
 	// Columns are in the order in which metrics first appear, since runs of one study need not have the same metrics.
 	column := map[study.Quantity]int{}
-	for i := range runs {
-		o := &runs[i]
+	for o := range lists.Refs(runs) {
 		row := runRow{Observation: o}
 		for _, f := range p.Factors {
 			row.Levels = append(row.Levels, o.Cell[f])

@@ -133,9 +133,7 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 	for i := range all {
 		c := &all[i]
 		group := fmt.Sprintf("%s: A = %s, B = %s", c.Factor, c.A, c.B)
-		if c.Where != "" {
-			group += ", at " + c.Where
-		}
+		group += words.If(c.Where != "", ", at "+c.Where)
 		if group != last {
 			t.Title(group)
 			last = group

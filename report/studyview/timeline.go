@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/chart"
 	"github.com/rackless/rackless/report/show"
@@ -39,9 +40,7 @@ func (v *view) timeLine(id, class string, width int) chart.Chart {
 	rows := make([]string, len(runs))
 	for i := range runs {
 		rows[i] = v.Data.Spec.SettingsText(runs[i].Cell)
-		if !slices.Contains(cells, rows[i]) {
-			cells = append(cells, rows[i])
-		}
+		cells = lists.Add(cells, rows[i])
 	}
 	for _, cell := range cells {
 		c.Paragraph("", chart.TextFont, cell)
@@ -65,9 +64,7 @@ func (v *view) timeLine(id, class string, width int) chart.Chart {
 		for _, i := range others {
 			o := &runs[i]
 			title := fmt.Sprintf("run %d, block %d, attempt %d: %s", o.Run, o.Block, o.Attempt, o.Status)
-			if o.Error != "" {
-				title += ": " + words.Fold(o.Error).Text
-			}
+			title += words.If(o.Error != "", ": "+words.Fold(o.Error).Text)
 			c.run(o.Status, x.At(float64(i)+0.5), middle, 3.6, title)
 		}
 	}

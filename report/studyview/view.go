@@ -118,9 +118,7 @@ func (v *view) tally() string {
 		}
 	}
 	s := words.Count(len(all), "comparison")
-	if len(parts) > 0 {
-		s += ": " + strings.Join(parts, ", ")
-	}
+	s += words.If(len(parts) > 0, ": "+strings.Join(parts, ", "))
 	return s + "."
 }
 
@@ -128,12 +126,8 @@ func (v *view) tally() string {
 func (v *view) counts() string {
 	n := v.Result.Runs
 	s := fmt.Sprintf("%s: %d done", words.Count(n.Done+n.Failed+n.Disturbed, "run"), n.Done)
-	if n.Failed > 0 {
-		s += fmt.Sprintf(", %d failed", n.Failed)
-	}
-	if n.Disturbed > 0 {
-		s += fmt.Sprintf(", %d disturbed and not counted", n.Disturbed)
-	}
+	s += words.If(n.Failed > 0, fmt.Sprintf(", %d failed", n.Failed))
+	s += words.If(n.Disturbed > 0, fmt.Sprintf(", %d disturbed and not counted", n.Disturbed))
 	s += fmt.Sprintf("; %s complete", words.Count(v.Result.Blocks, "block"))
 	if d := time.Duration(v.Result.Seconds * float64(time.Second)); d > 0 {
 		s += ", in " + durationText(d)
@@ -173,9 +167,7 @@ func (v *view) rule() string {
 // nameOf names what is compared: "ib_write_bw, 64 KiB: bw average".
 func nameOf(q study.Quantity) string {
 	name := q.Test
-	if q.Bytes > 0 {
-		name += ", " + show.Size(q.Bytes)
-	}
+	name += words.If(q.Bytes > 0, ", "+show.Size(q.Bytes))
 	return name + ": " + strings.ReplaceAll(q.Metric, "_", " ")
 }
 
@@ -263,19 +255,12 @@ func (v *view) made() []setting {
 		if m.Bytes > 0 {
 			text = m.Test + ", " + show.Size(m.Bytes)
 		}
-		if m.Iterations > 0 {
-			text += fmt.Sprintf(", %d iterations", m.Iterations)
-		}
-		if m.Seconds > 0 {
-			text += fmt.Sprintf(", %d s", m.Seconds)
-		}
+		text += words.If(m.Iterations > 0, fmt.Sprintf(", %d iterations", m.Iterations))
+		text += words.If(m.Seconds > 0, fmt.Sprintf(", %d s", m.Seconds))
 		if len(m.Metrics) > 0 {
 			text += "; compared: " + strings.ReplaceAll(strings.Join(m.Metrics, ", "), "_", " ")
 		}
-		name := "Measured"
-		if m.Control {
-			name = "Control"
-		}
+		name := words.Either(m.Control, "Control", "Measured")
 		out = append(out, setting{name, text})
 	}
 	design := "every combination of levels"

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/study/store"
@@ -179,8 +180,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 		return nil, 0, err
 	}
 	slots = map[place]*slot{}
-	for i := range runs {
-		r := &runs[i]
+	for r := range lists.Refs(runs) {
 		if r.Status == study.StatusRunning {
 			// rackless was killed, or the machine went down.
 			r.Status, r.Error = study.StatusFailed, cutOff+"rackless ended before the run did"
@@ -241,9 +241,7 @@ func Outcomes(ctx context.Context, db *store.DB) (map[int64]store.Outcome, error
 
 func mean(v []float64) float64 {
 	sum := 0.0
-	for _, x := range v {
-		sum += x
-	}
+	sum += lists.Sum(v, func(x float64) float64 { return x })
 	return sum / float64(len(v))
 }
 
@@ -468,8 +466,7 @@ func Load(ctx context.Context, db *store.DB, name string) (*Record, error) {
 		return o.Status == study.StatusRunning // under way, or cut off
 	})
 	byID := map[int64]*study.Observation{}
-	for i := range d.Runs {
-		o := &d.Runs[i]
+	for o := range lists.Refs(d.Runs) {
 		o.Histograms, o.Tools = latencies[o.Run], map[string]string{}
 		byID[o.Run] = o
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"
@@ -46,9 +47,7 @@ func keptRun(r importer.Run) (*store.MadeRun, error) {
 		Status: study.StatusDone, Started: r.Started}}
 	if n := len(r.Failures); n > 0 {
 		out.Status, out.Error = study.StatusFailed, strings.Join(r.Failures[:min(n, maxFailures)], "; ")
-		if n > maxFailures {
-			out.Error += fmt.Sprintf("; and %d more", n-maxFailures)
-		}
+		out.Error += words.If(n > maxFailures, fmt.Sprintf("; and %d more", n-maxFailures))
 	}
 	// As in rows: the raw sample, with tool and origin, is written once for all figures of a test, which are most of a
 	// file.

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -62,8 +64,7 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	r := &Recommendation{Lab: l.Name, Workload: l.Workload, Rankings: []Ranking{}, Fitted: []Fitted{}, Kept: []string{},
 		Studies: []Source{}}
 	var all []Evidence
-	for i := range studies {
-		s := &studies[i]
+	for s := range lists.Refs(studies) {
 		carry, why := Where(s, h)
 		found, confounds, err := s.evidence(carry)
 		if err != nil {
@@ -76,14 +77,8 @@ func Recommend(h *topology.Host, l *lab.Lab, p *plan.Problem, studies []Study, d
 	rs := rules(h, l, p)
 	// Each setting is decided by itself: studies that change several at once are told apart in evidence, and together
 	// looks at the outcome.
-	for i := range rs {
-		rule := &rs[i]
-		var own []Evidence
-		for _, e := range all {
-			if e.Setting == rule.setting && e.matters(l.Workload) {
-				own = append(own, e)
-			}
-		}
+	for rule := range lists.Refs(rs) {
+		own := lists.Filter(all, func(e Evidence) bool { return e.Setting == rule.setting && e.matters(l.Workload) })
 		slices.SortStableFunc(own, func(a, b Evidence) int { return order(a.Carry) - order(b.Carry) })
 		if rule.setting == Reserve {
 			r.Settings = append(r.Settings, reserve(rule, own, len(h.Cores)))
@@ -123,9 +118,7 @@ type pair struct{ a, b string }
 func pairsOf(levels []string) []pair {
 	var all []pair
 	for i, a := range levels {
-		for _, b := range levels[i+1:] {
-			all = append(all, pair{a, b})
-		}
+		all = append(all, lists.Map(levels[i+1:], func(b string) pair { return pair{a, b} })...)
 	}
 	return all
 }
@@ -321,11 +314,7 @@ func (v pairVerdict) text(p pair) string {
 }
 
 func turnedAll(all []Evidence) []Evidence {
-	var out []Evidence
-	for _, e := range all {
-		out = append(out, e.turned())
-	}
-	return out
+	return lists.Map(all, Evidence.turned)
 }
 
 // tell writes the strongest piece of evidence, and how many more there are.
@@ -333,13 +322,9 @@ func tell(all []Evidence) string {
 	// The first of the strongest.
 	e := slices.MaxFunc(all, func(a, b Evidence) int { return cmp.Compare(a.strength(), b.strength()) })
 	text := strings.ReplaceAll(e.Metric, "_", " ") + " of " + e.Test
-	if e.Where != "" {
-		text += ", " + e.Where
-	}
+	text += words.If(e.Where != "", ", "+e.Where)
 	text += ": " + e.shown() + " (" + e.Source + ")"
-	if e.together {
-		text += ", " + e.Remark
-	}
+	text += words.If(e.together, ", "+e.Remark)
 	if n := len(all) - 1; n > 0 {
 		text += fmt.Sprintf(", and %d more", n)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -104,10 +106,7 @@ func (e Evidence) turned() Evidence {
 
 // shown is the effect, with the direction that it is told in where that is not the usual one.
 func (e *Evidence) shown() string {
-	if e.isTurned {
-		return fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To)
-	}
-	return e.Effect
+	return words.Either(e.isTurned, fmt.Sprintf("%s with %s in place of %s", e.Effect, e.From, e.To), e.Effect)
 }
 
 // A Study is a study as it was made, with what is known of the machine that it was made on.
@@ -209,8 +208,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	}
 	// A study whose A/A comparison finds a difference has an error that all its other verdicts share.
 	doubt := doubt(found)
-	for i := range found {
-		c := &found[i]
+	for c := range lists.Refs(found) {
 		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
 		var changed []Setting
 		for _, setting := range slices.Sorted(maps.Keys(to)) {
@@ -256,8 +254,7 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 		}
 	}
 	// A step that changes several settings at once tells nothing of each where the same study took them one by one.
-	for i := range all {
-		e := &all[i]
+	for e := range lists.Refs(all) {
 		single := slices.ContainsFunc(all, func(o Evidence) bool {
 			return o.Setting == e.Setting && !o.together && o.To != levelWrong && o.From != levelWrong
 		})

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
 	"github.com/rackless/rackless/lab"
@@ -84,9 +85,7 @@ type fitter struct {
 func (f *fitter) set(weight string, value float64, published int64, source, how string) {
 	v := int64(math.Round(min(max(value, 0), build.MaxWeight)))
 	f.r.Fitted = append(f.r.Fitted, Fitted{weight, v, published, how})
-	if !slices.Contains(f.used, source) {
-		f.used = append(f.used, source)
-	}
+	f.used = lists.Add(f.used, source)
 }
 
 // keep notes why weights stay as published. Every weight is either fitted or kept with a reason.
@@ -120,9 +119,7 @@ func (f *fitter) ofMetric(s Setting, from, to, metric string) (found []Evidence,
 // meanLoss is the mean over several tests, not below 0.
 func meanLoss(all []Evidence) float64 {
 	sum := 0.0
-	for i := range all {
-		sum += all[i].loss()
-	}
+	sum += lists.Sum(all, func(e Evidence) float64 { return e.loss() })
 	return max(0, sum/float64(len(all)))
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -48,8 +49,7 @@ type pairSource struct {
 // same paths, else by the class of the path. It returns what was measured.
 func (r *Recommendation) rank(h *topology.Host, studies []Study, documents []Document) []pairSource {
 	var sources []pairSource
-	for i := range studies {
-		s := &studies[i]
+	for s := range lists.Refs(studies) {
 		carry, _ := Where(s, h)
 		if carry != MeasuredHere && carry != MeasuredOnKind {
 			continue
@@ -153,8 +153,7 @@ func gpuOf(h *topology.Host, name string) string {
 
 func nicOf(h *topology.Host, name string) string {
 	var found []string
-	for i := range h.NICs {
-		n := &h.NICs[i]
+	for n := range lists.Refs(h.NICs) {
 		if slices.Contains(slices.Concat([]string{n.ID(), n.Name}, n.RDMA, n.Netdevs), name) {
 			found = append(found, n.ID())
 		}

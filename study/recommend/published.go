@@ -7,7 +7,9 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study/stats"
 	"github.com/rackless/rackless/topology"
@@ -93,8 +95,7 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	numa, threads := shape(h)
 	gpus := slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
 	var all []Evidence
-	for i := range documents {
-		d := &documents[i]
+	for d := range lists.Refs(documents) {
 		carry := Published
 		if d.ofKind(h) {
 			carry = PublishedForKind
@@ -134,8 +135,6 @@ func (f *Figure) evidence(title string, carry Carry) Evidence {
 			e.Effect = fmt.Sprintf("x%g to x%g", f.Low, f.High)
 		}
 	}
-	if f.Says != "" && e.Effect != f.Says {
-		e.Effect += ": " + f.Says
-	}
+	e.Effect += words.If(f.Says != "" && e.Effect != f.Says, ": "+f.Says)
 	return e
 }

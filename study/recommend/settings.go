@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/study"
@@ -105,11 +106,7 @@ func rules(h *topology.Host, l *lab.Lab, p *plan.Problem) []rule {
 // shape returns how many NUMA nodes with CPUs a host has, and how many threads its cores have at
 // most; 0 where it is not known.
 func shape(h *topology.Host) (numa, threads int) {
-	for i := range h.NUMANodes {
-		if !h.NUMANodes[i].CPUs.IsEmpty() {
-			numa++
-		}
-	}
+	numa += lists.Count(h.NUMANodes, func(n topology.NUMANode) bool { return !n.CPUs.IsEmpty() })
 	for i := range h.Cores {
 		threads = max(threads, h.Cores[i].CPUs.Len())
 	}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/variant"
@@ -212,10 +214,7 @@ type BootError struct {
 
 // Error implements error.
 func (e *BootError) Error() string {
-	how := "without isolcpus for CPUs %s"
-	if e.Isolated {
-		how = "with CPUs %s isolated (isolcpus)"
-	}
+	how := words.Either(e.Isolated, "with CPUs %s isolated (isolcpus)", "without isolcpus for CPUs %s")
 	return "the next run takes this host booted " + fmt.Sprintf(how, e.CPUs)
 }
 
@@ -344,8 +343,7 @@ func (r *hostSite) pcieLinks() []string {
 			all = append(all, card.ID+speed+" x"+width)
 		}
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
+	return lists.Distinct(all)
 }
 
 // loadCPUs gives load the lab's CPUs too at the level none. A host that was prepared without isolcpus

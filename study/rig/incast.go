@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
 )
@@ -90,9 +91,7 @@ func (r *Rig) incast(ctx context.Context, m study.Measure, word string) ([]bench
 	}
 	last := rest[len(rest)-1].Name
 	senders := []string{client}
-	for _, n := range rest[:len(rest)-1] {
-		senders = append(senders, n.Name)
-	}
+	senders = append(senders, lists.Map(rest[:len(rest)-1], func(n lab.Node) string { return n.Name })...)
 	before, err := r.incastCounts(ctx, senders)
 	if err != nil {
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/study"
 )
@@ -101,10 +102,7 @@ func (r *Rig) local() bool {
 // pair returns the client and the server that are measured. Where only single nodes are measured,
 // of a lab of one node, there is no server.
 func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
-	var names []string
-	for _, n := range l.Nodes {
-		names = append(names, n.Name)
-	}
+	names := lists.Map(l.Nodes, func(n lab.Node) string { return n.Name })
 	if len(r.spec.Pair) == 2 {
 		for _, p := range r.spec.Pair {
 			if !slices.Contains(names, p) {

@@ -14,6 +14,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/topology"
 )
@@ -159,9 +160,7 @@ func (l *load) time(m machine) float64 {
 		return err == nil && group == l.cmd.Process.Pid
 	})
 	sum := 0.0
-	for _, pid := range workers {
-		sum += m.processTime(pid)
-	}
+	sum += lists.Sum(workers, m.processTime)
 	return sum
 }
 

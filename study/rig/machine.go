@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/facts"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/topology"
 )
@@ -25,10 +26,7 @@ type machine struct{ root fs.FS }
 // text reads a file without its newline; "" where it cannot be read.
 func (m machine) text(name string) string {
 	b, err := fs.ReadFile(m.root, name)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
+	return words.If(err == nil, strings.TrimSpace(string(b)))
 }
 
 // state reads what may move a figure without any factor having a part in it.
@@ -140,9 +138,7 @@ func (r *Rig) Environment() []study.Fact {
 	all = append(all, r.site.environment()...)
 	add(study.FactKernel, r.machine.text("proc/sys/kernel/osrelease"))
 	how := s.Accel
-	if r.rack.Emulated() {
-		how += " (emulated: not figures of hardware)"
-	}
+	how += words.If(r.rack.Emulated(), " (emulated: not figures of hardware)")
 	add("accelerator", how)
 	add(study.FactQEMU, s.QEMU)
 	add(study.FactNodeKernel, s.Kernel)

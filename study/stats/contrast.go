@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // Defaults of a Question.
@@ -275,10 +277,7 @@ func mean(values []float64) float64 {
 	if len(values) == 0 {
 		return 0
 	}
-	var sum float64
-	for _, v := range values {
-		sum += v
-	}
+	sum := lists.Sum(values, func(v float64) float64 { return v })
 	return sum / float64(len(values))
 }
 
@@ -288,9 +287,6 @@ func deviation(values []float64) float64 {
 		return 0
 	}
 	m := mean(values)
-	var sum float64
-	for _, v := range values {
-		sum += (v - m) * (v - m)
-	}
+	sum := lists.Sum(values, func(v float64) float64 { return (v - m) * (v - m) })
 	return math.Sqrt(sum / float64(len(values)-1))
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A trend says how values change over time.
@@ -116,9 +118,7 @@ func kendallP(s int, values []float64) float64 {
 	}
 	inversions := (n*(n-1)/2 - s) / 2 // of an order that rises as much
 	p := 0.0
-	for _, v := range share[:inversions+1] {
-		p += v
-	}
+	p += lists.Sum(share[:inversions+1], func(v float64) float64 { return v })
 	return min(1, 2*p)
 }
 

@@ -181,10 +181,7 @@ const MinBeyond = 10
 // and for those below the median, below it. A p99.9 of n values rests on the n/1000 slowest; that
 // of 1000 values is one of them.
 func Supported(n int64, quantile float64) bool {
-	if !(quantile > 0 && quantile < 1) {
-		return false
-	}
-	return beyond(n, max(quantile, 1-quantile)) >= MinBeyond
+	return (quantile > 0 && quantile < 1) && beyond(n, max(quantile, 1-quantile)) >= MinBeyond
 }
 
 // beyond is how many of n values lie above a quantile. The small term keeps 10,000 x (1 - 0.999)

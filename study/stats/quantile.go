@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A HistogramBlock holds the latencies of one block: a histogram for each run of a level.
@@ -218,10 +220,7 @@ func (c *merger) quantileOf(blocks []cumulative, subset []int) int {
 	low, high := 0, len(c.buckets)-1
 	for low < high {
 		middle := (low + high) / 2
-		var sum int64
-		for _, i := range subset {
-			sum += blocks[i][middle]
-		}
+		sum := lists.Sum(subset, func(i int) int64 { return blocks[i][middle] })
 		if sum >= rank {
 			high = middle
 		} else {

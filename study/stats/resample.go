@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // exactBlocks is up to how many blocks all subsets are gone through: 65,536 of them, in milliseconds.
@@ -27,10 +29,7 @@ type resampled struct {
 func resample(d []float64, resamples int, seed uint64) resampled {
 	r := resampled{exact: len(d) <= exactBlocks}
 	// Sums that differ only in the order of their additions must count as equal.
-	var tolerance float64
-	for _, v := range d {
-		tolerance += math.Abs(v)
-	}
+	tolerance := lists.Sum(d, math.Abs)
 	tolerance *= 1e-12
 	var low, high int // subsets with a sum of at most 0, of at least 0
 	add := func(sum float64, n int) {
@@ -51,10 +50,7 @@ func resample(d []float64, resamples int, seed uint64) resampled {
 	} else {
 		r.values = make([]float64, 0, resamples)
 		eachSubset(len(d), resamples, seed, func(subset []int) {
-			var sum float64
-			for _, i := range subset {
-				sum += d[i]
-			}
+			sum := lists.Sum(subset, func(i int) float64 { return d[i] })
 			add(sum, len(subset))
 		})
 	}

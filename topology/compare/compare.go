@@ -3,6 +3,7 @@
 package compare
 
 import (
+	"cmp"
 	"encoding"
 	"fmt"
 	"math"
@@ -56,10 +57,7 @@ func of[T any]() reflect.Type { return reflect.TypeFor[T]() }
 // field returns the name of a field as JSON has it.
 func field(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-	if name == "" {
-		name = strings.ToLower(f.Name)
-	}
-	return name
+	return cmp.Or(name, strings.ToLower(f.Name))
 }
 
 // isLeaf reports whether values of a type are single facts: they have a text of their own, or no parts.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -198,8 +199,7 @@ func names(h, other *topology.Host) map[string]string {
 				f(g.ID(), fmt.Sprintf("GPU %d", *g.Index))
 			}
 		}
-		for i := range h.NICs {
-			n := &h.NICs[i]
+		for n := range lists.Refs(h.NICs) {
 			for _, name := range slices.Concat(n.RDMA, n.Netdevs) {
 				f(n.ID(), name)
 				break
@@ -267,14 +267,12 @@ func (f *flattener) walk(at fact, v reflect.Value) {
 // GID table has at which index. That two equal machines number their GPUs differently breaks configurations that name
 // devices by number, and no other fact shows it.
 func (f *flattener) orders(h *topology.Host) {
-	for i := range h.GPUs {
-		g := &h.GPUs[i]
+	for g := range lists.Refs(h.GPUs) {
 		if g.Address != nil && g.Index != nil {
 			f.set(fact{"order", fmt.Sprintf("GPU %d", *g.Index), "function"}, g.Address.String())
 		}
 	}
-	for i := range h.NICs {
-		n := &h.NICs[i]
+	for n := range lists.Refs(h.NICs) {
 		names := slices.Concat(n.RDMA, n.Netdevs)
 		for _, name := range names {
 			if n.Address != nil {

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -110,10 +112,7 @@ func (j *joiner) foreign(parts []Part) {
 	if whole == nil {
 		return
 	}
-	there := map[topology.PCIAddr]bool{}
-	for i := range whole.Host.PCI {
-		there[whole.Host.PCI[i].Address] = true
-	}
+	there := lists.SetOf(whole.Host.PCI, func(p topology.PCIDevice) topology.PCIAddr { return p.Address })
 	for _, p := range parts {
 		if p.Host.Provenance.Kind != topology.SourceNCCL {
 			continue
@@ -142,9 +141,7 @@ func (j *joiner) foreign(parts []Part) {
 		h.GPUs = slices.DeleteFunc(h.GPUs, func(g topology.GPU) bool { return g.Address != nil && !there[*g.Address] })
 		h.NICs = slices.DeleteFunc(h.NICs, func(n topology.NIC) bool { return n.Address != nil && !there[*n.Address] })
 		list := strings.Join(missing[:min(8, len(missing))], ", ")
-		if len(missing) > 8 {
-			list += fmt.Sprintf(" and %d more", len(missing)-8)
-		}
+		list += words.If(len(missing) > 8, fmt.Sprintf(" and %d more", len(missing)-8))
 		j.contradict("PCI functions", "the machine has no such function", whole.Source, list, p.Source)
 	}
 }
@@ -368,18 +365,10 @@ func nicKeys(n *topology.NIC) []string {
 	if n.Address != nil {
 		out = append(out, n.Address.String())
 	}
-	for _, d := range n.Devices {
-		out = append(out, "rdma "+d.Name)
-	}
-	for _, name := range n.RDMA {
-		out = append(out, "rdma "+name)
-	}
-	for _, p := range n.Ports {
-		out = append(out, "net "+p.Name)
-	}
-	for _, name := range n.Netdevs {
-		out = append(out, "net "+name)
-	}
+	out = append(out, lists.Map(n.Devices, func(d topology.RDMADevice) string { return "rdma " + d.Name })...)
+	out = append(out, lists.Map(n.RDMA, func(name string) string { return "rdma " + name })...)
+	out = append(out, lists.Map(n.Ports, func(p topology.Netdev) string { return "net " + p.Name })...)
+	out = append(out, lists.Map(n.Netdevs, func(name string) string { return "net " + name })...)
 	if len(out) == 0 || n.Address == nil && len(n.RDMA)+len(n.Devices)+len(n.Ports)+len(n.Netdevs) == 0 {
 		out = append(out, "name "+n.Name, "rdma "+n.Name, "net "+n.Name)
 	}
@@ -462,12 +451,8 @@ func (j *joiner) placeByName(nics []member[topology.NIC]) []member[topology.NIC]
 			continue
 		}
 		names := []string{n.Name}
-		for _, p := range n.Ports {
-			names = append(names, p.Name)
-		}
-		for _, d := range n.Devices {
-			names = append(names, d.Name)
-		}
+		names = append(names, lists.Map(n.Ports, func(p topology.Netdev) string { return p.Name })...)
+		names = append(names, lists.Map(n.Devices, func(d topology.RDMADevice) string { return d.Name })...)
 		for _, name := range names {
 			if a, ok := addressInName(name); ok && j.h.Device(a) != nil {
 				n.Address = &a
@@ -537,8 +522,7 @@ func (j *joiner) placeByOrder(nics []member[topology.NIC]) []member[topology.NIC
 		}
 	}
 	var free []topology.PCIAddr
-	for i := range j.h.PCI {
-		d := &j.h.PCI[i]
+	for d := range lists.Refs(j.h.PCI) {
 		if d.IsNIC() && d.PF == nil && d.Vendor != nil && *d.Vendor == topology.VendorMellanox && !taken[d.Address] {
 			free = append(free, d.Address)
 		}
@@ -597,8 +581,7 @@ func (j *joiner) placeGPUs(gpus []member[topology.GPU]) []member[topology.GPU] {
 		vendor = topology.VendorAMD
 	}
 	var free []topology.PCIAddr
-	for i := range j.h.PCI {
-		d := &j.h.PCI[i]
+	for d := range lists.Refs(j.h.PCI) {
 		if d.IsGPU() && d.PF == nil && d.Vendor != nil && *d.Vendor == vendor && !matched[d.Address] {
 			free = append(free, d.Address)
 		}
