@@ -20,13 +20,16 @@ type probe struct {
 
 // script prints a line for each thing that a probe asks. $1 is the RDMA device, $2 the address, $3 which versions are
 // wanted, since programs that print them take long where CPUs are emulated, $4 the program, "" if only counters are
-// wanted. soft RoCE counts packets in hw_counters, cards count those of a port.
+// wanted. It starts few processes, for the same reason. soft RoCE counts packets in hw_counters, cards count those of a
+// port.
 const script = `cd /sys/class/infiniband/"$1"/ports/1 || exit
 for f in hw_counters/sent_pkts hw_counters/rcvd_pkts counters/port_xmit_packets counters/port_rcv_packets; do
-	[ ! -r $f ] || echo "$(basename $f) $(cat $f)"
+	[ ! -r $f ] || { read -r n <$f && echo "${f##*/} $n"; }
 done
-dev=$(ip -o -4 addr show to "$2" | awk '{ print $2; exit }')
-[ -z "$dev" ] || echo "tx_bytes $(cat /sys/class/net/"$dev"/statistics/tx_bytes)"
+addr=$(ip -o -4 addr show to "$2")
+dev=${addr#*: }
+dev=/sys/class/net/${dev%% *}/statistics/tx_bytes
+[ -z "$addr" ] || { read -r n <"$dev" && echo "tx_bytes $n"; }
 [ -n "$4" ] || exit 0
 command -v "$4" >/dev/null && echo "program yes"
 for m in mpirun.openmpi mpirun.mpich mpirun; do
