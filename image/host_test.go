@@ -100,7 +100,8 @@ func TestKeysOfImagesInCachesStay(t *testing.T) {
 		Backported: []string{"q"}, DiskMiB: 4096, FilesDigest: "x"}
 	for want, r := range map[string]Recipe{
 		`{"format":1,"release":"r","kernel":"k","packages":["p"],"programs":["b"],"keep":["f"],` +
-			`"links":[{"path":"l","target":"t"}],"modules":["m"],"optional":["o"],"drivers":["d"],"files_digest":"x"}`: node,
+			`"links":[{"path":"l","target":"t"}],"modules":["m"],"optional":["o"],"drivers":["d"],` +
+			`"files_digest":"x"}`: node,
 		`{"format":1,"release":"r","suites":["s"],"packages":["p"],"backported":["q"],"disk_mib":4096,` +
 			`"files_digest":"x"}`: host,
 	} {
@@ -226,6 +227,7 @@ func TestHost(t *testing.T) {
 		for _, is := range []struct{ name, script, want string }{
 			{"all units started", "systemctl is-system-running --wait", "running"},
 			{"the kernel is the one in the manifest", "uname --kernel-release", img.KernelVer},
+			{"no end of an interrupt can be lost", "dmesg | grep -c 'x2apic enabled'", "1"},
 			{"systemd runs it", "cat /proc/1/comm", "systemd"},
 			{"cgroups are version 2", "stat --file-system --format %T /sys/fs/cgroup", "cgroup2fs"},
 			{"the root file system is the partition, writable",
@@ -249,7 +251,9 @@ func TestHost(t *testing.T) {
 				"ls -d /etc/apt/apt.conf.d/*mmdebstrap* /etc/dpkg/dpkg.cfg.d/*mmdebstrap* /etc/apt/sources.list " +
 					"/mnt/* 2>/dev/null; true", ""},
 			{"a user's arguments go into grub.cfg",
-				`echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX rackless.test=1 hugepages=16"' >/etc/default/grub.d/x.cfg && update-grub 2>/dev/null && grep -c rackless.test=1 /boot/grub/grub.cfg`, "3"},
+				`echo 'GRUB_CMDLINE_LINUX="$GRUB_CMDLINE_LINUX rackless.test=1 hugepages=16"' ` +
+					">/etc/default/grub.d/x.cfg && update-grub 2>/dev/null && " +
+					"grep -c rackless.test=1 /boot/grub/grub.cfg", "3"},
 		} {
 			if got := sh(is.script); got != is.want {
 				t.Errorf("%s: %s: got %q, want %q", is.name, is.script, got, is.want)
@@ -285,7 +289,8 @@ func TestSetupInstallsTheToolsOfTheImage(t *testing.T) {
 	}
 	_, rest, _ := strings.Cut(string(script), `if [ "$1" != lab ]; then`)
 	block, _, _ := strings.Cut(rest, "\tfi\n")
-	for _, p := range append(MissingTools(func(string) (string, error) { return "", os.ErrNotExist }), "e2fsprogs", "uidmap") {
+	none := func(string) (string, error) { return "", os.ErrNotExist }
+	for _, p := range append(MissingTools(none), "e2fsprogs", "uidmap") {
 		if p != "qemu-system-x86" && !strings.Contains(block, "need "+p+" ") { // QEMU is what every lab needs
 			t.Errorf("hack/setup.sh emulate does not install %s", p)
 		}
