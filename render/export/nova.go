@@ -94,15 +94,11 @@ func (n *nova) conf() string {
 	for i := range n.in.Plan.Nodes {
 		cpus = cpus.Union(n.in.Plan.Nodes[i].CPUs())
 	}
-	// Siblings of cores with one virtual CPU belong to the lab as well.
-	for _, c := range n.in.Host.Cores {
-		if c.CPUs.Overlaps(cpus) {
-			cpus = cpus.Union(c.CPUs)
-		}
-	}
 	fmt.Fprintf(&b, "[compute]\n%scpu_dedicated_set = %s\n%scpu_shared_set = %s\n\n",
-		comment("Cores of the lab's nodes."), cpus, comment("Cores that the plan leaves to the host: the emulator "+
-			"threads of servers run there."), n.in.Plan.Housekeeping.CPUs)
+		comment("CPUs of the lab's nodes. Of a core with one virtual CPU the other thread is not among them, and "+
+			"stays idle: hw:cpu_thread_policy=isolate would take no host with hyperthreads."), cpus,
+		comment("Cores that the plan leaves to the host: the emulator threads of servers run there."),
+		n.in.Plan.Housekeeping.CPUs)
 	b.WriteString("[libvirt]\nvirt_type = kvm\ncpu_mode = host-passthrough\n\n")
 	if len(n.specs)+len(n.in.Plan.VFs) > 0 {
 		b.WriteString("[pci]\n")
@@ -126,11 +122,8 @@ func (n *nova) flavor(node *plan.Node) (specs []string, notes []string) {
 	add := func(format string, args ...any) { specs = append(specs, fmt.Sprintf(format, args...)) }
 	sockets, cores, threads, _ := node.Topology()
 	add("hw:cpu_policy=dedicated")
-	switch {
-	case node.Threads > 1:
+	if node.Threads > 1 {
 		add("hw:cpu_thread_policy=require")
-	case n.in.Host.CPUs.SMT == "on":
-		add("hw:cpu_thread_policy=isolate")
 	}
 	add("hw:emulator_threads_policy=share")
 	add("hw:cpu_sockets=%d", sockets)

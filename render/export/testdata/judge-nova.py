@@ -1,6 +1,7 @@
 """Reads what rackless export nova wrote with Nova's own code, and places its servers on the host of host.json.
 
-It prints the number of CPUs that Nova pins for each server, as JSON. What Nova refuses ends it with an exception.
+It prints the number of CPUs that Nova pins for each server, as JSON; 0 for one that it finds no place for. What Nova
+refuses ends it with an exception.
 """
 
 import json
@@ -38,7 +39,6 @@ dedicated = hardware.get_cpu_dedicated_set()
 shared = hardware.get_cpu_shared_set()
 if not dedicated or not shared or dedicated & shared:
     sys.exit("cpu_dedicated_set %s, cpu_shared_set %s" % (dedicated, shared))
-hardware.get_cpu_dedicated_set_nozero()
 
 specs = [devspec.PciDeviceSpec(json.loads(s)) for s in CONF.pci.device_spec]
 aliases = pci_request.get_alias_from_config() if hasattr(pci_request, "get_alias_from_config") else \
@@ -51,7 +51,7 @@ for c in host["cells"]:
     cpus = set(c["cpus"])
     cells.append(objects.NUMACell(
         id=c["id"], socket=None, cpuset=cpus & shared, pcpuset=cpus & dedicated, memory=c["memory_mb"],
-        cpu_usage=0, memory_usage=0, pinned_cpus=set(), siblings=[set(s) & dedicated for s in c["siblings"]],
+        cpu_usage=0, memory_usage=0, pinned_cpus=set(), siblings=[s for s in (set(s) & (dedicated | shared) for s in c["siblings"]) if s],
         mempages=[objects.NUMAPagesTopology(size_kb=4, total=c["memory_mb"] * 256 - sum(k * n for k, n in c["pages"]) // 4,
                                             used=0, reserved=0)] +
                  [objects.NUMAPagesTopology(size_kb=k, total=n, used=0, reserved=0) for k, n in c["pages"]],
@@ -80,9 +80,10 @@ for words in commands("openstack.sh"):
         asked = dict(re.findall(r"([\w-]+):(\d+)", flavor.extra_specs.get("pci_passthrough:alias", "")))
         if sorted(r.alias_name for r in requests.requests) != sorted(asked):
             sys.exit("%s asks for %s, and Nova reads %s" % (words[3], asked, requests))
-        found = hardware.numa_fit_instance_to_host(topology, wanted)
+        found = hardware.numa_fit_instance_to_host(topology, wanted, None)
         if found is None:
-            sys.exit("Nova finds no place for %s: %s on %s" % (words[3], wanted, topology))
+            pinned[words[3]] = 0
+            continue
         topology = hardware.numa_usage_from_instance_numa(topology, found)
         pins = {}
         for cell in found.cells:

@@ -19,7 +19,6 @@ openstack subnet create r740-eight-0 --network r740-eight-0 --subnet-range 10.0.
 
 openstack flavor create r740-eight-vm00 --vcpus 5 --ram 20480 --disk 20 \
     --property hw:cpu_policy=dedicated \
-    --property hw:cpu_thread_policy=isolate \
     --property hw:emulator_threads_policy=share \
     --property hw:cpu_sockets=1 \
     --property hw:cpu_cores=5 \
@@ -44,7 +43,6 @@ openstack server create r740-eight-vm02 --flavor r740-eight-vm00 --image "$IMAGE
 
 openstack flavor create r740-eight-vm03 --vcpus 5 --ram 20480 --disk 20 \
     --property hw:cpu_policy=dedicated \
-    --property hw:cpu_thread_policy=isolate \
     --property hw:emulator_threads_policy=share \
     --property hw:cpu_sockets=1 \
     --property hw:cpu_cores=5 \
@@ -63,7 +61,6 @@ openstack server create r740-eight-vm03 --flavor r740-eight-vm03 --image "$IMAGE
 
 openstack flavor create r740-eight-vm04 --vcpus 5 --ram 20480 --disk 20 \
     --property hw:cpu_policy=dedicated \
-    --property hw:cpu_thread_policy=isolate \
     --property hw:emulator_threads_policy=share \
     --property hw:cpu_sockets=1 \
     --property hw:cpu_cores=5 \
@@ -82,7 +79,6 @@ openstack server create r740-eight-vm04 --flavor r740-eight-vm04 --image "$IMAGE
 
 openstack flavor create r740-eight-vm05 --vcpus 5 --ram 20480 --disk 20 \
     --property hw:cpu_policy=dedicated \
-    --property hw:cpu_thread_policy=isolate \
     --property hw:emulator_threads_policy=share \
     --property hw:cpu_sockets=1 \
     --property hw:cpu_cores=5 \

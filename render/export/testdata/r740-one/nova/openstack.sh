@@ -19,7 +19,6 @@ openstack subnet create r740-one-0 --network r740-one-0 --subnet-range 10.0.0.0/
 
 openstack flavor create r740-one-vm --vcpus 44 --ram 163840 --disk 20 \
     --property hw:cpu_policy=dedicated \
-    --property hw:cpu_thread_policy=isolate \
     --property hw:emulator_threads_policy=share \
     --property hw:cpu_sockets=1 \
     --property hw:cpu_cores=44 \
