@@ -84,8 +84,8 @@ func Join(parts []Part) *topology.Host {
 	j.reported()
 	j.cores()
 	j.nodes()
-	j.h.Complete()
 	j.iommu()
+	j.h.Complete()
 	j.h.Provenance.Filled = j.h.Parts()
 	return j.h
 }
