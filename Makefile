@@ -98,7 +98,6 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 test-judges: ## the files of rackless export held against the programs that read them: KubeVirt, Nova, Ansible, ReFrame; the first time it fetches 700 MB
 	hack/judges.sh
 	$(GO) test -count=1 ./render/export -judges
-	cd hack/judges && $(GO) vet . && $(GO) test -count=1 -timeout 30m .
 
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what judges the formats of rackless export: the tools that read them, each in a Python environment of its own
-# in the cache, where the tests look. Nothing is installed on the machine. docs/export.md says what each one judges.
+# in the cache, and the source of KubeVirt in that of Go modules. Nothing is installed on the machine. docs/export.md says what each one judges.
 #
 #   hack/judges.sh          all of them
 #   hack/judges.sh ansible  one
@@ -21,14 +21,15 @@ install() {
 }
 
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova
+[ $# -gt 0 ] || set -- ansible reframe nova kubevirt
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
 	reframe) install reframe 'ReFrame-HPC==4.10.4' ;;
 	nova) install nova 'nova==34.0.0' ;;
+	kubevirt) (cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0) ;;
 	*)
-		echo "judges.sh: $judge: want ansible, reframe or nova" >&2
+		echo "judges.sh: $judge: want ansible, reframe, nova or kubevirt" >&2
 		exit 2
 		;;
 	esac

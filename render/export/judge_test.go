@@ -238,3 +238,44 @@ func TestNovaPlacesTheServers(t *testing.T) {
 		}
 	}
 }
+
+// The definitions of KubeVirt, by which an API server judges its objects, know every key that is written and take its
+// value; and a misspelt key is found, else the judge would be none.
+func TestKubeVirtTakesTheObjects(t *testing.T) {
+	t.Parallel()
+	if !*judges {
+		t.Skip("make test-judges fetches the source of KubeVirt")
+	}
+	python := judge(t, "nova", "python") // which has YAML and JSON schemas
+	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script, err := filepath.Abs("testdata/judge-kubevirt.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	definitions := filepath.Join(strings.TrimSpace(string(cache)), "kubevirt.io/kubevirt@v1.6.0/pkg/virt-operator",
+		"resource/generate/components/validations_generated.go")
+	for _, c := range cases[:3] {
+		files, err := export.KubeVirt(input(t, c.lab, c.host))
+		if err != nil {
+			t.Fatal(err)
+		}
+		said := func() string {
+			return strings.TrimSpace(string(ask(t, files, python, script, definitions, "kubevirt.yaml", "machines.yaml")))
+		}
+		if got := said(); got != "[]" {
+			t.Errorf("%s: %s", c.name, got)
+		}
+		if c.name != "epyc-pair" {
+			continue
+		}
+		for i := range files {
+			files[i].Data = bytes.ReplaceAll(files[i].Data, []byte("dedicatedCpuPlacement"), []byte("dedicatedCpuPlacment"))
+		}
+		if got := said(); !strings.Contains(got, "dedicatedCpuPlacment") {
+			t.Errorf("a misspelt key is not found: %s", got)
+		}
+	}
+}

@@ -1,7 +1,7 @@
 package export
 
 // The objects of Kubernetes that are written, with the keys that are used of them. They are ours, so that the program
-// does not contain Kubernetes; hack/judges holds what is written against the real ones.
+// does not contain Kubernetes; make test-judges holds what is written against KubeVirt's definitions.
 
 type meta struct {
 	APIVersion string    `json:"apiVersion"`
