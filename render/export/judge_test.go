@@ -263,7 +263,8 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 			t.Fatal(err)
 		}
 		said := func() string {
-			return strings.TrimSpace(string(ask(t, files, python, script, definitions, "kubevirt.yaml", "machines.yaml")))
+			return strings.TrimSpace(string(ask(t, files, python, script, definitions, "kubevirt.yaml",
+				"machines.yaml")))
 		}
 		if got := said(); got != "[]" {
 			t.Errorf("%s: %s", c.name, got)
@@ -272,7 +273,8 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 			continue
 		}
 		for i := range files {
-			files[i].Data = bytes.ReplaceAll(files[i].Data, []byte("dedicatedCpuPlacement"), []byte("dedicatedCpuPlacment"))
+			files[i].Data = bytes.ReplaceAll(files[i].Data, []byte("dedicatedCpuPlacement"),
+				[]byte("dedicatedCpuPlacment"))
 		}
 		if got := said(); !strings.Contains(got, "dedicatedCpuPlacment") {
 			t.Errorf("a misspelt key is not found: %s", got)

@@ -209,8 +209,8 @@ func TestDiffPutsThingsThatDifferAlikeTogether(t *testing.T) {
 	}
 }
 
-// A topology of NCCL may be made for another machine. What the machine does not have is said and left out; switches that
-// are made up stay above devices that are there.
+// A topology of NCCL may be made for another machine. What the machine does not have is said and left out; switches
+// that are made up stay above devices that are there.
 func TestDevicesOfAnotherMachineAreLeftOut(t *testing.T) {
 	made := topology.PCIDevice{Address: *addr("ffff:ff:01.0"), Bridge: &topology.Bridge{}}
 	file := func(gpu string) *topology.Host {
