@@ -104,7 +104,7 @@ test-faults: ## kill prepare and rollback, and cut the power, at every step, in 
 	$(GO) test -timeout 30m -run TestHostileGuests -v ./connectx -rubbish=1m
 	$(GO) test -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
 	$(GO) test -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
-	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestVirtualFunctionsOfAConnectX' -v ./cmd/rackless -every-step
+	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector
 	@hack/setup.sh race

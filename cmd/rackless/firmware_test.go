@@ -10,10 +10,10 @@ import (
 // functions of the card.
 const cardScript = `mstconfig -d 0000:21:00.0 -e query NUM_OF_VFS && ls -d /sys/bus/pci/devices/0000:21:*`
 
-// TestVirtualFunctionsOfAConnectX has prepare set in the firmware of a card what a lab needs of it, gives two nodes a
-// virtual function each, and takes all of it back. The card has one function less than it could have, as somebody set
-// it so by hand. It is one of make test-faults, since machines boot in the host.
-func TestVirtualFunctionsOfAConnectX(t *testing.T) {
+// TestPrepareSetsTheFirmwareOfAConnectX has prepare set in the firmware of a card what a lab with its virtual functions
+// needs, and takes it back. The card has one function less than it could have, as somebody set it so by hand. It is one
+// of make test-faults, since the host boots for it.
+func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	h := newStudyHost(t, "cards", "cards-host.yaml", "cards-lab.yaml")
 	card := func(when, firmware string, functions int) {
 		t.Helper()
@@ -42,20 +42,7 @@ func TestVirtualFunctionsOfAConnectX(t *testing.T) {
 	}
 	card("prepared and booted", "2 2 2", 3)
 
-	h.mustHost(t, "rackless up lab.yaml")
-	for _, c := range []struct{ command, want string }{
-		{"rackless verify virtual", `, 0 not ok`},
-		{"rackless exec near -- ibstat", `CA type: MT4118`},
-		{"rackless exec far -- ethtool -i eth0", `driver: mlx5_core`},
-		{"rackless bench virtual --tests ib_write_bw --quick", `ib_write_bw`},
-	} {
-		out := h.mustHost(t, c.command)
-		t.Logf("%s:\n%s", c.command, out)
-		if !regexp.MustCompile(c.want).MatchString(out) {
-			t.Errorf("%s: no %q", c.command, c.want)
-		}
-	}
-	if out := h.mustHost(t, "rackless down virtual && rackless rollback --yes"); !strings.Contains(out, step) {
+	if out := h.mustHost(t, "rackless rollback --yes"); !strings.Contains(out, step) {
 		t.Errorf("rollback:\n%s", out)
 	}
 	card("rolled back", "2 2 1", 3)

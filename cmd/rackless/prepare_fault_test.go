@@ -47,7 +47,7 @@ var uncut = map[string]string{
 	"kernel-args-rpm-ostree": "another boot loader: host/boot",
 	"link":                   "no step of prepare makes one: host/change",
 	"mount":                  "of pages of 1 GiB: host/tune",
-	"nic-firmware":           "of a ConnectX: TestVirtualFunctionsOfAConnectX",
+	"nic-firmware":           "of a ConnectX: TestPrepareSetsTheFirmwareOfAConnectX",
 	"partition":              "of a host that is prepared without kernel arguments: TestVirtualFunctionsBesideATenant",
 }
 
