@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"slices"
@@ -76,10 +77,37 @@ func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	return slices.Concat([]byte("<domain>"), b, []byte("</domain>")), true
 }
 
+// closed ends the elements of XML that was cut off, and reports whether it was. What else is wrong with it stays.
+func closed(b []byte) ([]byte, bool) {
+	var open []string
+	d := xml.NewDecoder(bytes.NewReader(b))
+	for end := int64(0); ; end = d.InputOffset() {
+		token, err := d.Token()
+		if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok && strings.Contains(syntax.Msg, "unexpected EOF") {
+			whole := bytes.Clone(b[:end])
+			for _, name := range slices.Backward(open) {
+				whole = append(whole, "</"+name+">"...)
+			}
+			return whole, len(open) > 0
+		}
+		if err != nil {
+			return b, false
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			open = append(open, t.Name.Local)
+		case xml.EndElement:
+			open = open[:max(0, len(open)-1)]
+		}
+	}
+}
+
 // parseDomainText reads the XML of a domain, or elements of it, as a machine that is known to have a tenant.
 func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: name}}
+	b, cut := closed(b)
 	whole, fragment := wholeDomain(b)
+	fragment = fragment || cut
 	t, problems := parseDomain(whole)
 	if t != nil && fragment {
 		// What is not in the piece is not known.
@@ -95,6 +123,9 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	}
 	if t == nil {
 		return nil, &where.Error{File: name, Err: errors.Join(problems...)}
+	}
+	if cut {
+		problems = append(problems, errors.New("the text is cut off: what would follow is not known"))
 	}
 	for _, err := range problems {
 		h.Unread = append(h.Unread, topology.Unread{Path: cmp.Or(name, "domain XML"), Why: err.Error()})

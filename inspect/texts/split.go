@@ -242,6 +242,10 @@ func (s *splitter) xml(line string, n int, rest []byte, indent int) int {
 		if name == "" || k.Element != name && !fragment && !goesOn {
 			continue
 		}
+		// A root is never empty: this is an element of the same name, such as the topology of a guest.
+		if tag, _, _ := strings.Cut(line, ">"); k.Element == name && strings.HasSuffix(tag, "/") {
+			continue
+		}
 		end := bytes.Index(rest, []byte("</"+name+">"))
 		if end < 0 && k.Element != name {
 			// Of an element without contents. The length of "</name>" is added below, which must lead behind "/>";
