@@ -210,7 +210,7 @@ func (t *tree) ascend() {
 	}
 	t.work.budget(ascendSteps)
 	defer t.work.endBudget()
-	if t.subgradient(); !t.proved() && !t.different() {
+	if t.subgradient(); !t.proved() {
 		t.roundPrices()
 	}
 	t.root = max(t.root, t.boundUnequal(equalSteps))

@@ -30,11 +30,15 @@ func (t *tree) dive(i int, price *prices, low int64, e *enumerator) (*column, in
 		if now := scale * t.s.cost(); now < cost {
 			best, cost = best.set(c), now
 			e.limit = cost - base
+			t.s.enough = cost / scale
 		}
 		t.s.remove(i)
 		return false
 	})
-	for _, a := range e.anchors() {
+	defer func() { t.s.enough = 0 }()
+	anchors := e.anchors()
+	for k := range anchors {
+		a := anchors[(k+t.s.turn)%len(anchors)]
 		if t.work.stopped != "" || cost <= low {
 			break
 		}

@@ -48,11 +48,12 @@
 //  4. A greedy placement, hardest lab node first, each at its least cost beside those before it. A
 //     few likely columns from each NUMA node come first (dive.go), so that a search that is stopped
 //     has found something. Where there are 64 lab nodes or more, they make a whole placement before
-//     step 2. Where many are all different, they are placed again, those first that were served worst.
-//     Then two and three lab nodes at a time are taken off and placed again as well as
-//     possible, a large neighbourhood search (local.go), and cores and devices are exchanged where
-//     lab nodes span NUMA nodes (exchange.go). Up to 16 lab nodes are searched for a few steps (5)
-//     before prices are found (3): a small tree takes less time than good prices do.
+//     step 2. Where many are all different, they are placed again, those first that were served worst;
+//     then the linear program and ruin and recreate (ruin.go) have the work that is left. Else two
+//     and three lab nodes at a time are taken off and placed again as well as possible, a large
+//     neighbourhood search (local.go), and cores and devices are exchanged where lab nodes span NUMA
+//     nodes (exchange.go). Up to 16 lab nodes are searched for a few steps (5) before prices are
+//     found (3): a small tree takes less time than good prices do.
 //  5. The tree. At each depth the bound of the lab nodes to come is their cheapest columns in what
 //     is left. One whose cheapest column still fits keeps it, so that little has to be found again.
 //

@@ -15,23 +15,15 @@ import (
 // node gives some on the first and gets as many on the second, the other the reverse or nothing; or both leave
 // the first one.
 
-// exchangeSteps bounds the work on exchanges, manyExchanges where many lab nodes are all different: in a mix of
-// internal/planbench they make 12408 of 13462.
-const (
-	exchangeSteps = 2_000_000
-	manyExchanges = 6_000_000
-)
+// exchangeSteps bounds the work on exchanges.
+const exchangeSteps = 2_000_000
 
 // exchange exchanges cores for as long as that helps.
 func (t *tree) exchange() {
 	if t.best == nil {
 		return
 	}
-	steps := int64(exchangeSteps)
-	if t.different() {
-		steps = manyExchanges
-	}
-	t.work.budget(steps)
+	t.work.budget(exchangeSteps)
 	defer t.work.endBudget()
 	for better := true; better && !t.proved(); {
 		better = false

@@ -79,10 +79,7 @@ func (t *tree) insert(i int) *column {
 
 func (t *tree) insertion(i int) *column {
 	e := t.enum(0)
-	// What a NIC's other users will suffer is known, and steers better as a price.
-	for d := range t.m.devices {
-		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
-	}
+	t.steerPorts()
 	low := t.least[i].reduced
 	if len(t.order) > 1 {
 		low = t.cheapestOf(i, t.steer, infinite, e).reduced
@@ -119,6 +116,13 @@ func (t *tree) insertion(i int) *column {
 		}
 	}
 	return best
+}
+
+// steerPorts sets what a NIC's other users will suffer as a price: that is known, and steers better so.
+func (t *tree) steerPorts() {
+	for d := range t.m.devices {
+		t.steer.nic[d] = 2 * scale * t.m.p.Weights.NICShared * int64(t.s.users[d])
+	}
 }
 
 // The steps of the local search: a large neighbourhood search that takes two or three lab nodes off

@@ -1,5 +1,7 @@
 package search
 
+import "slices"
+
 // The linear program of patterns.go, solved by the revised simplex method, with columns made when
 // they are wanted (Gilmore and Gomory 1961). It has a row for each class: each member is at home
 // somewhere or spans; one for each group of bins: each has one pattern; and one for each size:
@@ -40,7 +42,7 @@ const (
 	// assembleSteps bounds the work on one linear program and the placement made of it.
 	masterSteps = 4_000_000
 	// longMaster is its bound where many lab nodes are all different.
-	longMaster = 10_000_000
+	longMaster = 11_000_000
 	// maxRows bounds its size.
 	maxRows = 256
 )
@@ -74,21 +76,8 @@ func (t *tree) solveMaster(steps int64) {
 	}
 }
 
-// masterFirst and masterLast are before and after better prices are found. Many different lab nodes make a large
-// program, which is solved once.
-func (t *tree) masterFirst() {
-	if !t.different() {
-		t.solveMaster(masterSteps)
-	}
-}
-
-func (t *tree) masterLast() {
-	if t.different() {
-		t.solveMaster(longMaster)
-	} else {
-		t.solveMaster(masterSteps)
-	}
-}
+// master is solveMaster before and after better prices are found.
+func (t *tree) master() { t.solveMaster(masterSteps) }
 
 // different reports whether there are many lab nodes that all ask for something else.
 func (t *tree) different() bool {
@@ -240,12 +229,28 @@ func (p *master) sharpen() bool {
 	more := false
 	for r := range p.basis {
 		q := &p.basis[r]
-		if q.group < 0 || p.t.work.add(1) {
+		if p.t.work.add(1) {
+			continue
+		}
+		if c := q.rows[0].row; q.group < 0 {
+			if len(q.rows) > 2 && p.findSplits(c) {
+				more = true
+			}
 			continue
 		}
 		if n := p.pack(&p.bins[p.groups[q.group][0]], q.pattern); n > 0 {
 			q.cost += p.share * int64(n)
 			more = true
+		}
+	}
+	for r := range p.basis { // what else spans with those that were found now, too
+		if q := &p.basis[r]; more && q.group < 0 && len(q.rows) > 2 {
+			var parts []int
+			for _, x := range q.rows[1:] {
+				parts = append(parts, x.row-len(p.classes)-len(p.groups))
+			}
+			slices.Sort(parts)
+			q.cost = p.spanCost(q.rows[0].row, parts)
 		}
 	}
 	return more

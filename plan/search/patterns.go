@@ -2,6 +2,8 @@ package search
 
 import (
 	"cmp"
+	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -68,6 +70,7 @@ const maxPatterns = 50_000
 type patternModel struct {
 	t       *tree
 	bins    []bin
+	binOf   []int   // of a NUMA node
 	groups  [][]int // of bins that are alike in all
 	classes [][]int // of interchangeable lab nodes
 	sizes   []int   // of lab nodes and portions, largest first; a portion counts with the next one that is not larger
@@ -83,15 +86,32 @@ type patternModel struct {
 	base []int64 // of a class: what a member costs at least, scaled
 	// of a class: what a member costs beyond base on 2, 3 ... NUMA nodes, fine; the last one is for
 	// more, too
-	span  [][]int64
-	share int64 // what a share of an L3 cache costs, fine
-	page  int64 // what a page costs at least that is not where it is due, fine
+	span [][]int64
+	// of a class: the ways to span that cost less than beside, which is what all others cost at least beyond base, fine
+	splits [][]split
+	beside []int64
+	known  []bool // whether that was looked for
+	share  int64  // what a share of an L3 cache costs, fine
+	page   int64  // what a page costs at least that is not where it is due, fine
 
 	v, g  []int64 // duals by class and by size, fine
 	gains []int64 // of patterns, as the last call of bestPattern found them
 	sums  []int64 // scratch of bestPattern: gains before what all pay together
 	pages []int64 // likewise: pages due
 }
+
+// A split is how the cores of a lab node that spans are split.
+type split struct {
+	cost  int64 // the least beyond base, fine
+	parts []int // sizes of its portions, ascending
+}
+
+// splitSteps bounds the work on the splits of one lab node, and splitShares what they may cost more than the cheapest, in
+// shares of L3 caches.
+const (
+	splitSteps  = 1_600_000
+	splitShares = 4
+)
 
 // maxSpan bounds how many portions of a lab node are told apart.
 const maxSpan = 6
@@ -103,8 +123,14 @@ func (t *tree) newPatternModel() *patternModel {
 	if len(a.bins) < 2 || m.p.Weights.L3Shared == 0 {
 		return nil
 	}
+	a.binOf = make([]int, len(m.nodes))
 	for k := range a.bins {
 		a.room = max(a.room, a.bins[k].room)
+		for n, in := range a.bins[k].within {
+			if in {
+				a.binOf[n] = k
+			}
+		}
 	}
 	var asked []int
 	for i := range m.requests {
@@ -335,6 +361,8 @@ func (a *patternModel) reprice() bool {
 			zero(u.local, len(a.classes))
 	}
 	a.base, a.span = zero(a.base, len(a.classes)), make([][]int64, len(a.classes))
+	a.splits, a.beside = make([][]split, len(a.classes)), zero(a.beside, len(a.classes))
+	a.known = zero(a.known, len(a.classes))
 	for c, members := range a.classes {
 		i := members[0]
 		r := &m.requests[i]
@@ -385,6 +413,64 @@ func (a *patternModel) reprice() bool {
 		a.groups[g] = append(a.groups[g], k)
 	}
 	return true
+}
+
+// findSplits lists how lab nodes of a class with devices span. What that costs follows from where the devices are: with
+// the least cost of any split alone, four GPUs are served as well by three cores and one as by one on each NUMA node.
+// It reports whether that is new.
+func (a *patternModel) findSplits(c int) bool {
+	t, i := a.t, a.classes[c][0]
+	if a.known[c] || t.m.requests[i].devices == 0 {
+		return false
+	}
+	a.known[c] = true
+	e := t.enum(0)
+	within := min(splitShares*scale*t.m.p.Weights.L3Shared, a.gap/a.fine)
+	least := map[string]split{}
+	e.relaxed, e.breakSymmetry, e.basic, e.spanning = false, false, false, 2
+	t.work.budget(splitSteps)
+	defer func() { t.work.endBudget(); e.spanning = 0 }()
+	if !e.run(i, t.price, a.base[c]+within, func(col *column, reduced int64) bool {
+		q := split{max(0, reduced-a.base[c]) * a.fine, a.partsOf(col)}
+		key := fmt.Sprint(q.parts)
+		if old, ok := least[key]; len(q.parts) > 1 && (!ok || q.cost < old.cost) {
+			least[key] = q
+		}
+		return false
+	}) {
+		return false
+	}
+	a.beside[c] = within * a.fine
+	for _, key := range slices.Sorted(maps.Keys(least)) {
+		a.splits[c] = append(a.splits[c], least[key])
+	}
+	return true
+}
+
+// partsOf returns the sizes of a column's portions, ascending.
+func (a *patternModel) partsOf(c *column) []int {
+	cores := make([]int, len(a.bins))
+	for _, pc := range c.cores {
+		cores[a.binOf[a.t.m.pools[pc.pool].node]] += pc.n
+	}
+	var parts []int
+	for _, n := range cores {
+		if n > 0 {
+			parts = append(parts, slices.IndexFunc(a.sizes, func(size int) bool { return size <= n }))
+		}
+	}
+	slices.Sort(parts)
+	return parts
+}
+
+// spanCost returns what a lab node of a class costs at least with its cores in portions of these sizes.
+func (a *patternModel) spanCost(c int, parts []int) int64 {
+	for _, q := range a.splits[c] {
+		if slices.Equal(q.parts, parts) {
+			return q.cost
+		}
+	}
+	return max(a.beside[c], a.span[c][min(len(parts)-2, len(a.span[c])-1)])
 }
 
 // refine returns a cost in fine parts, not more than the gap.
@@ -539,7 +625,7 @@ func (a *patternModel) cheapestSpan(c int) (parts []int, reduced, cost int64) {
 				continue
 			}
 			for s, size := range a.sizes {
-				if size >= cores {
+				if size >= cores || size > n {
 					continue
 				}
 				x := from(n, s)
@@ -556,9 +642,25 @@ func (a *patternModel) cheapestSpan(c int) (parts []int, reduced, cost int64) {
 	reduced = infinite
 	k := 0
 	for x, span := range a.span[c] {
+		if span < infinite {
+			span = max(span, a.beside[c])
+		}
 		if now := span + rows[x+2][cores].cost; span < infinite && now < reduced {
 			reduced, cost, k = now, span, x+2
 		}
+	}
+	best := -1
+	for x, q := range a.splits[c] {
+		now := q.cost
+		for _, s := range q.parts {
+			now += a.g[s]
+		}
+		if now < reduced {
+			reduced, cost, best = now, q.cost, x
+		}
+	}
+	if best >= 0 {
+		return a.splits[c][best].parts, reduced, cost
 	}
 	for n := cores; k > 0; {
 		s := rows[k][n].size

@@ -69,6 +69,11 @@ func TestAnyCreditsGiveABound(t *testing.T) {
 				continue
 			}
 			q := a.start()
+			if r.Chance(50) {
+				for c := range a.classes {
+					a.findSplits(c)
+				}
+			}
 			for c := range q.v {
 				q.v[c] = int64(r.In(-100, 1500)) * scale * q.fine
 			}

@@ -79,7 +79,9 @@ type state struct {
 	ports    []int // of priceWiring, as others
 	others   []int
 	work     *meter
-	coarse   bool // L3 caches are not looked at: see tree.quickPlacement
+	enough   int64 // what costs so much is not wanted, so that its memory is not looked at; 0 for all
+	turn     int   // the NUMA node that dives begin with
+	coarse   bool  // L3 caches are not looked at: see tree.quickPlacement
 }
 
 // A portion is a lab node's cores of a pool.
@@ -296,9 +298,9 @@ func (s *state) place(i int, c *column) {
 	s.placed++
 	s.own += c.own
 	s.priceUnequal(i)
-	s.priceMemory(i, c)
 	s.priceEmulator(i, emptied)
 	s.priceL3(c)
+	s.priceMemory(i, c)
 }
 
 // priceWiring adds what c and those that are placed cost each other by where their ports are.
@@ -480,6 +482,9 @@ func (s *state) priceMemory(i int, c *column) {
 	if s.sharesFit() {
 		s.memory = 0
 		return
+	}
+	if s.enough > 0 && s.cost() >= s.enough {
+		return // too dear whatever its memory costs
 	}
 	if s.flow == nil {
 		s.flow = newFlow(s)

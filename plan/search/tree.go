@@ -88,9 +88,16 @@ func (t *tree) solve() (int64, bool) {
 			return t.cost, t.best != nil
 		}
 	}
+	if t.different() {
+		// Prices and exchanges of two or three get nowhere in their time.
+		t.recreate(firstRecreate)
+		t.solveMaster(longMaster)
+		t.recreate(t.work.limit)
+		return min(t.root, t.cost), t.best != nil
+	}
 	if len(t.order) > 1 {
 		// One lab node competes with nobody.
-		for _, raise := range []func(){t.masterFirst, t.ascend, t.masterLast} {
+		for _, raise := range []func(){t.master, t.ascend, t.master} {
 			if raise(); t.proved() {
 				return t.cost, true
 			}
