@@ -87,7 +87,8 @@ type patternModel struct {
 	// of a class: what a member costs beyond base on 2, 3 ... NUMA nodes, fine; the last one is for
 	// more, too
 	span [][]int64
-	// of a class: the ways to span that cost less than beside, which is what all others cost at least beyond base, fine
+	// of a class: the ways to span that cost less than beside, which is what all others cost at least
+	// beyond base, fine
 	splits [][]split
 	beside []int64
 	known  []bool // whether that was looked for
@@ -106,8 +107,8 @@ type split struct {
 	parts []int // sizes of its portions, ascending
 }
 
-// splitSteps bounds the work on the splits of one lab node, and splitShares what they may cost more than the cheapest, in
-// shares of L3 caches.
+// splitSteps bounds the work on the splits of one lab node, and splitShares what they may cost more than the
+// cheapest, in shares of L3 caches.
 const (
 	splitSteps  = 1_600_000
 	splitShares = 4
