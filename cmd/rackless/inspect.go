@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -45,6 +46,9 @@ type inspectOptions struct {
 	grouping  inspect.Grouping
 	diff      bool
 	wide      bool
+	hosts     []string // files of names, or names, to read by ssh
+	save      string   // directory of their snapshots
+	summary   bool
 }
 
 // newInspectCmd makes rackless inspect. The same verb reads this machine, a snapshot and many
@@ -55,6 +59,7 @@ func newInspectCmd(a *app) *cobra.Command {
 		Use:   "inspect [FILE|DIR|-]...",
 		Short: "Show this machine's topology and devices, and what is wrong with them",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			o.summary = o.summary || len(o.hosts) > 0 && !cmd.Flags().Changed("output")
 			return a.inspect(cmd.Context(), o, append(slices.Clone(args), o.snapshots...))
 		},
 	}
@@ -70,6 +75,7 @@ func newInspectCmd(a *app) *cobra.Command {
 	cmd.Flags().BoolVar(&o.wide, "wide", false,
 		"print tables with all columns, also where they are wider than the terminal")
 	cmd.MarkFlagsMutuallyExclusive("together", "each", "diff")
+	a.addHostFlags(cmd, &o)
 	cli.EnumFlag(cmd, &o.failOn, "fail-on", "", "exit with 3 on a finding of this severity or a worse one",
 		failNever, string(finding.Info), string(finding.Warning), string(finding.Error))
 	return cmd
@@ -82,6 +88,9 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	}
 	if o.diff {
 		return a.diffHosts(ctx, o, paths)
+	}
+	if o.summary {
+		return a.summarize(ctx, o, paths)
 	}
 	jobs, err := a.hostJobs(o, paths)
 	if err != nil {
@@ -101,7 +110,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	}
 	var failed, faults int
 	// In the order of the arguments, so that the output of one command line is always the same.
-	err = parallel.InOrder(ctx, jobs.All, func(ctx context.Context, j inspect.Job) printedHost {
+	err = parallel.InOrderBy(ctx, o.workers(), jobs.All, func(ctx context.Context, j inspect.Job) printedHost {
 		return a.printHost(ctx, j, o, many)
 	}, func(p printedHost) error {
 		if p.err != nil {
@@ -115,13 +124,19 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 		_, err := a.out.Write(p.text)
 		return err
 	})
+	if failed > 0 && !many {
+		return cmp.Or(err, cli.Exit(exitFailed)) // it has been said
+	}
+	return ended(err, failed, faults, len(jobs.All))
+}
+
+// ended is the error of reading many hosts.
+func ended(err error, failed, faults, all int) error {
 	switch {
 	case err != nil:
 		return err
-	case failed > 0 && !many:
-		return cli.Exit(exitFailed) // it has been said
 	case failed > 0:
-		return fmt.Errorf("not inspected: %d of %d", failed, len(jobs.All))
+		return fmt.Errorf("not inspected: %d of %d", failed, all)
 	case faults > 0:
 		return cli.Exit(exitFaults)
 	}
@@ -137,6 +152,9 @@ type printedHost struct {
 
 // hostJobs says what there is to read.
 func (a *app) hostJobs(o inspectOptions, paths []string) (inspect.Jobs, error) {
+	if len(o.hosts) > 0 {
+		return a.remoteJobs(o, paths)
+	}
 	if o.root != "" {
 		return inspect.Jobs{All: []inspect.Job{{Name: o.root, Read: func(ctx context.Context) (*topology.Host, error) {
 			return inspect.ReadRoot(ctx, o.root)

@@ -30,6 +30,7 @@ import (
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/fabricview"
+	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
@@ -62,6 +63,7 @@ func shapes() map[string]func() any {
 		"report-list":      func() any { return new([]results.Result) },
 		"report-compare":   func() any { return new(report.Comparison) },
 
+		"inspect-summary":    func() any { return new(hostview.Group) },
 		"plan":               func() any { return new(planDocument) },
 		"plan-infeasible":    func() any { return new(plan.Infeasible) },
 		"plan-problem":       func() any { return new(plan.Problem) },

@@ -215,6 +215,8 @@ var rules = map[string]rule{
 			"report/chart", "report/show", "study/stats"},
 		why: "a report is made from results alone, so that one can be made on another machine a year later",
 	},
+	"inspect/remote": {may: []string{"inspect", "internal/trace", "topology"},
+		why: "the way to a machine by ssh: what is read there is the business of inspect"},
 	"report/hostview": {may: []string{"finding", "report/show", "topology", "topology/compare"},
 		why: "a host is drawn from the model alone, whatever it was read from"},
 
@@ -308,6 +310,7 @@ var rules = map[string]rule{
 	"internal/synthetic": {may: []string{"topology"},
 		why: "a machine of one line of text; what it is tested with is its readers' business", never: pure()},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
+	"internal/sshtest":     {why: "a server of ssh for tests of whoever has a client"},
 	"internal/slurmtest":   {may: []string{"render"}, why: "a Slurm for tests of whoever writes files for it"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/strictyaml":  {why: "YAML as people write it, for whoever reads it", never: timed()},

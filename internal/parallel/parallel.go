@@ -10,9 +10,15 @@ import (
 // InOrder does the jobs on all cores and hands the results on in the order of the jobs, as soon as
 // each one's turn comes. It stops at the first error of use and when ctx ends.
 func InOrder[J, R any](ctx context.Context, jobs []J, do func(context.Context, J) R, use func(R) error) error {
+	return InOrderBy(ctx, runtime.GOMAXPROCS(0), jobs, do, use)
+}
+
+// InOrderBy is InOrder with so many jobs at once, for jobs that wait more than they compute.
+func InOrderBy[J, R any](ctx context.Context, workers int, jobs []J, do func(context.Context, J) R,
+	use func(R) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	workers := min(runtime.GOMAXPROCS(0), len(jobs))
+	workers = min(workers, len(jobs))
 	// A worker may be ahead of the slowest by a few jobs a core: what has been read and not printed yet takes memory.
 	tickets := make(chan struct{}, 4*workers)
 	results := make([]chan R, len(jobs))

@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -34,22 +35,29 @@ func (d Diff) WriteTable(w io.Writer, o TableOptions) error {
 	for _, x := range d.Differences {
 		if x.Part != part {
 			part = x.Part
-			title := titles[part]
-			// A part that a later version adds has a heading all the same.
-			if title == "" {
-				title = strings.ToUpper(part[:1]) + strings.ReplaceAll(part[1:], "_", " ")
-			}
-			t.Title(title)
+			t.Title(partTitle(part))
 		}
 		t.Wrap("  ", "    ", x.Text())
-		// Four names show which things these are. The JSON has more of them.
-		if x.Count > 1 || len(x.Things) > 0 {
-			of := strings.Join(x.Things[:min(len(x.Things), 4)], ", ")
-			if more := x.Count - min(len(x.Things), 4); more > 0 {
-				of += fmt.Sprintf(" and %s", words.Count(more, "other"))
-			}
+		if of := thingsOf(x); of != "" {
 			t.Wrap("    ", "    ", of, text.Faint)
 		}
 	}
 	return t.Flush()
+}
+
+// partTitle is the heading of a part. One that a later version adds has a heading all the same.
+func partTitle(part string) string {
+	return cmp.Or(titles[part], strings.ToUpper(part[:1])+strings.ReplaceAll(part[1:], "_", " "))
+}
+
+// thingsOf names the things of a difference. Four names show which these are; the JSON has more of them.
+func thingsOf(d compare.Difference) string {
+	if d.Count <= 1 && len(d.Things) == 0 {
+		return ""
+	}
+	of := strings.Join(d.Things[:min(len(d.Things), 4)], ", ")
+	if more := d.Count - min(len(d.Things), 4); more > 0 {
+		of += " and " + words.Count(more, "other")
+	}
+	return of
 }

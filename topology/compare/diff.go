@@ -306,14 +306,17 @@ func gidKind(g *topology.GID) string {
 }
 
 // Text says the difference in one line, without the things.
-func (d Difference) Text() string {
+func (d Difference) Text() string { return d.Say("in A", "in B") }
+
+// Say is Text with other words for where the values are: "elsewhere", "here".
+func (d Difference) Say(inA, inB string) string {
 	fact := strings.ReplaceAll(d.Fact, "_", " ")
 	switch {
 	case d.Fact == there && d.A == "":
-		return "only in B"
+		return "only " + inB
 	case d.Fact == there:
-		return "only in A"
+		return "only " + inA
 	}
 	value := func(s string) string { return cmp.Or(s, "none") }
-	return fmt.Sprintf("%s: %s in A, %s in B", fact, value(d.A), value(d.B))
+	return fmt.Sprintf("%s: %s %s, %s %s", fact, value(d.A), inA, value(d.B), inB)
 }

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/diagnose"
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/inspect/remote"
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/parallel"
+	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/topology"
+)
+
+// remoteWorkers is how many hosts are read at once by ssh, which waits most of the time.
+const remoteWorkers = 16
+
+// addHostFlags adds what is for many hosts.
+func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.hosts, "hosts", nil, "inspect the hosts of the file `FILE`, or one host ssh://NAME, by ssh")
+	f.StringVar(&o.save, "save", "", "with --hosts, keep a snapshot of each host in `DIR`")
+	f.BoolVar(&o.summary, "summary", false, "print all hosts in one table, what is wrong with which, and which differ")
+	cmd.MarkFlagsMutuallyExclusive("summary", "diff")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "diff")
+	cmd.MarkFlagsMutuallyExclusive("hosts", "root")
+}
+
+// workers is how many hosts are read at once.
+func (o inspectOptions) workers() int {
+	if len(o.hosts) > 0 {
+		return remoteWorkers
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// remoteJobs are the hosts of --hosts.
+func (a *app) remoteJobs(o inspectOptions, paths []string) (jobs inspect.Jobs, err error) {
+	if len(paths) > 0 {
+		return jobs, cli.Usage(fmt.Errorf("--hosts reads hosts by ssh: leave out %q", paths[0]))
+	}
+	var text strings.Builder
+	for _, h := range o.hosts {
+		if strings.HasPrefix(h, "ssh://") {
+			fmt.Fprintln(&text, h)
+			continue
+		}
+		list, err := userfile.Read(h, userfile.Text)
+		if err == nil {
+			_, err = remote.Hosts(h, string(list)) // for messages with this file's lines
+		}
+		if err != nil {
+			return jobs, cli.Usage(err)
+		}
+		text.Write(append(list, '\n'))
+	}
+	hosts, err := remote.Hosts("--hosts", text.String())
+	if err != nil {
+		return jobs, cli.Usage(err)
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return jobs, err
+	}
+	if o.save != "" {
+		if err := os.MkdirAll(o.save, 0o700); err != nil {
+			return jobs, err
+		}
+	}
+	client := remote.Client{Program: program}
+	jobs.Many = true
+	for _, host := range hosts {
+		jobs.All = append(jobs.All, inspect.Job{Name: host, Read: func(ctx context.Context) (*topology.Host, error) {
+			return client.Read(ctx, host, o.keep(host))
+		}})
+	}
+	return jobs, nil
+}
+
+// keep returns what keeps the snapshot of a host, or nil.
+func (o inspectOptions) keep(host string) func([]byte) error {
+	if o.save == "" {
+		return nil
+	}
+	name := strings.NewReplacer("ssh://", "", "/", "_", ":", "_").Replace(host) + ".tar.zst"
+	return func(snapshot []byte) error {
+		return atomicfile.Write(filepath.Join(o.save, name), 0o600, func(w io.Writer) error {
+			_, err := w.Write(snapshot)
+			return err
+		})
+	}
+}
+
+// short returns the names of files without the directory that all are in.
+func short(names []string) []string {
+	out := slices.Clone(names)
+	for i, n := range names {
+		if filepath.Dir(n) != filepath.Dir(names[0]) || strings.Contains(n, "://") {
+			return names
+		}
+		out[i] = filepath.Base(n)
+	}
+	return out
+}
+
+// readHost is a host that was read, or why it was not.
+type readHost struct {
+	name string
+	doc  *hostview.Document
+	err  error
+}
+
+// summarize prints hosts at a glance.
+func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) error {
+	if o.form != formTable && !show.ForPrograms(o.form) {
+		return cli.Usage(fmt.Errorf("--summary has no form %q: table, json and yaml", o.form))
+	}
+	jobs, err := a.hostJobs(o, paths)
+	if err != nil {
+		return err
+	}
+	var names []string
+	var docs []*hostview.Document
+	var failed, faults int
+	err = parallel.InOrderBy(ctx, o.workers(), jobs.All, func(ctx context.Context, j inspect.Job) readHost {
+		h, err := j.Read(ctx)
+		if err != nil {
+			return readHost{j.Name, nil, err}
+		}
+		return readHost{j.Name, hostview.NewDocument(h, diagnose.Host(h)), nil}
+	}, func(r readHost) error {
+		if r.err != nil {
+			failed++
+			fmt.Fprintf(a.err, "rackless: %v\n", r.err) // it names the host
+			return nil
+		}
+		if slices.ContainsFunc(r.doc.Findings, func(f finding.Finding) bool { return atLeast(f.Severity, o.failOn) }) {
+			faults++
+		}
+		names, docs = append(names, r.name), append(docs, r.doc)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	g := hostview.NewGroup(short(names), docs)
+	if show.ForPrograms(o.form) {
+		err = show.Encode(a.out, o.form, g)
+	} else {
+		err = g.WriteTable(a.out, hostview.TableOptions{Width: a.width(), Color: a.color()})
+	}
+	return ended(err, failed, faults, len(jobs.All))
+}

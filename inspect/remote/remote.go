@@ -1,0 +1,123 @@
+// Package remote reads machines by ssh: it copies this program to each, has it write a snapshot, and removes it.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/topology"
+)
+
+// maxSnapshot bounds what a host may send, in bytes. A snapshot of 512 CPUs and 200 devices has 1 MiB.
+const maxSnapshot = 64 << 20
+
+// maxNoise bounds what a host's login scripts may print before the snapshot, in bytes.
+const maxNoise = 64 << 10
+
+// magic begins a snapshot, as all of Zstandard.
+var magic = []byte{0x28, 0xb5, 0x2f, 0xfd}
+
+// script runs at the other end, in any shell that has single quotes. Nothing of it is from outside. The program comes
+// in by standard input, so that one connection does all, and is removed however the script ends. %s is the machine that
+// the program is for, as uname says.
+const script = `exec sh -c 'set -u; umask 077
+is="$(uname -s) $(uname -m)"
+[ "$is" = "%s" ] || { echo "is $is, and this rackless is for %[1]s" >&2; exit 69; }
+dir=$(mktemp -d) || exit 73
+end() { rm -rf "$dir"; }
+trap end EXIT
+trap "exit 1" HUP INT TERM
+cat >"$dir/rackless" && chmod 700 "$dir/rackless" && "$dir/rackless" snapshot --keep-ids -o -'`
+
+// uname is what uname -m says on machines for which Go has this program compiled.
+var uname = map[string]string{"amd64": "x86_64", "arm64": "aarch64"}
+
+// A Client reads machines.
+type Client struct {
+	Program string   // the file to copy: this program, static
+	Options []string // of ssh, before its own
+}
+
+// Snapshot returns a snapshot of a host, which is what ssh takes for one: a name of ~/.ssh/config, user@name, or
+// ssh://user@name:port. ssh asks for no password and for no fingerprint: it has to get there by itself.
+func (c Client) Snapshot(ctx context.Context, host string) ([]byte, error) {
+	program, err := os.Open(c.Program)
+	if err != nil {
+		return nil, err
+	}
+	defer program.Close()
+	args := append([]string{"-o", "BatchMode=yes", "-o", "ConnectTimeout=15", "-T", "-C"}, c.Options...)
+	args = append(args, "--", host, fmt.Sprintf(script, "Linux "+uname[runtime.GOARCH]))
+	cmd := exec.CommandContext(ctx, "ssh", args...)
+	trace.Runs("", cmd.Args)
+	var complaints tail
+	cmd.Stdin, cmd.Stderr = program, &complaints
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	text, err := io.ReadAll(io.LimitReader(out, maxSnapshot+1))
+	if len(text) > maxSnapshot {
+		_ = cmd.Process.Kill() // it would wait for a reader
+		err = fmt.Errorf("sends more than %d MiB", maxSnapshot>>20)
+	}
+	if ended := cmd.Wait(); err == nil {
+		err = ended
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w%s", host, errors.Join(ctx.Err(), err), complaints.after(": "))
+	}
+	at := bytes.Index(text[:min(len(text), maxNoise)], magic)
+	if at < 0 {
+		return nil, fmt.Errorf("%s: sent no snapshot%s", host, complaints.after(": "))
+	}
+	return text[at:], nil
+}
+
+// Read reads a host. save, if there is one, gets the snapshot first.
+func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte) error) (*topology.Host, error) {
+	snapshot, err := c.Snapshot(ctx, host)
+	if err == nil && save != nil {
+		err = save(snapshot)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return inspect.ReadStream(ctx, bytes.NewReader(snapshot), host)
+}
+
+// A tail keeps the end of what a program complains of.
+type tail struct{ text []byte }
+
+// maxTail is how much of it a message has, in bytes.
+const maxTail = 400
+
+// Write keeps the end. It never fails.
+func (t *tail) Write(p []byte) (int, error) {
+	t.text = append(t.text, p...)
+	if over := len(t.text) - maxTail; over > 0 {
+		t.text = t.text[over:]
+	}
+	return len(p), nil
+}
+
+// after is the text in one line behind a separator, or "" where there is none.
+func (t *tail) after(separator string) string {
+	lines := strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' })
+	if len(lines) == 0 {
+		return ""
+	}
+	return separator + strings.Join(lines, "; ")
+}

@@ -1,0 +1,191 @@
+package hostview
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/topology/compare"
+)
+
+// A Group is many hosts at a glance: what each has, what is wrong with which, and which are not as the others.
+type Group struct {
+	Hosts    []Member       `json:"hosts"`
+	Findings []GroupFinding `json:"findings"` // the worst first
+	// Typical is the host that shares its facts with most others; "" for no host.
+	Typical  string         `json:"typical,omitempty"`
+	Outliers []GroupOutlier `json:"outliers"` // the rarest first
+}
+
+// A Member is a host of a group.
+type Member struct {
+	Name        string  `json:"name"`
+	Model       string  `json:"model"` // of the machine, else of its CPUs
+	CPUs        int     `json:"cpus"`  // online
+	NUMANodes   int     `json:"numa_nodes"`
+	MemoryBytes *uint64 `json:"memory_bytes,omitempty"`
+	GPUs        int     `json:"gpus"`
+	NICs        int     `json:"nics"`
+	Kernel      string  `json:"kernel,omitempty"`
+	Findings    int     `json:"findings"`
+	Worst       string  `json:"worst,omitempty"` // severity
+}
+
+// A GroupFinding is what several hosts have in common.
+type GroupFinding struct {
+	finding.Finding          // of the first of them
+	Hosts           []string `json:"hosts"`
+}
+
+// A GroupOutlier is what some hosts differ in from the typical one: A is its value, B theirs.
+type GroupOutlier struct {
+	compare.Difference
+	Hosts []string `json:"hosts"`
+}
+
+// NewGroup makes the document of hosts, in the order of their names' list.
+func NewGroup(names []string, docs []*Document) Group {
+	g := Group{Hosts: []Member{}, Findings: []GroupFinding{}, Outliers: []GroupOutlier{}}
+	hosts := make([]*topology.Host, len(docs))
+	for i, d := range docs {
+		hosts[i] = d.Host
+		g.Hosts = append(g.Hosts, newMember(names[i], d))
+		g.add(names[i], d.Findings)
+	}
+	slices.SortStableFunc(g.Findings, func(a, b GroupFinding) int {
+		return cmp.Or(cmp.Compare(a.Severity.Rank(), b.Severity.Rank()), cmp.Compare(len(a.Hosts), len(b.Hosts)))
+	})
+	if len(hosts) < 2 {
+		return g
+	}
+	typical, outliers := compare.Outliers(hosts)
+	g.Typical = names[typical]
+	for _, o := range outliers {
+		x := GroupOutlier{Difference: o.Difference}
+		for _, h := range o.Hosts {
+			x.Hosts = append(x.Hosts, names[h])
+		}
+		g.Outliers = append(g.Outliers, x)
+	}
+	return g
+}
+
+func newMember(name string, d *Document) Member {
+	model := cmp.Or(d.System.CPUModel, "unknown")
+	if d.System.Vendor+d.System.Product != "" {
+		model = (&view{Document: d}).heading()
+	}
+	m := Member{Name: name, Model: model, CPUs: d.CPUs.Online.Len(), NUMANodes: len(d.NUMANodes),
+		MemoryBytes: d.Memory.TotalBytes, NICs: len(physicalNICs(d.NICs)), Kernel: d.Kernel.Release,
+		Findings: len(d.Findings)}
+	for i := range d.GPUs {
+		if d.GPUs[i].Kind != topology.GPUDisplay {
+			m.GPUs++
+		}
+	}
+	if len(d.Findings) > 0 {
+		m.Worst = string(finding.Worst(d.Findings))
+	}
+	return m
+}
+
+// physicalNICs are NICs without their virtual functions.
+func physicalNICs(all []topology.NIC) []topology.NIC {
+	return slices.DeleteFunc(slices.Clone(all), func(n topology.NIC) bool { return n.PF != nil })
+}
+
+// add files a host's findings with those of others that say the same.
+func (g *Group) add(host string, findings []finding.Finding) {
+	for _, f := range findings {
+		i := slices.IndexFunc(g.Findings, func(x GroupFinding) bool {
+			return x.ID == f.ID && x.Severity == f.Severity && x.Subject == f.Subject && x.Title == f.Title
+		})
+		if i < 0 {
+			i = len(g.Findings)
+			g.Findings = append(g.Findings, GroupFinding{Finding: f})
+		}
+		g.Findings[i].Hosts = append(g.Findings[i].Hosts, host)
+	}
+}
+
+// WriteTable writes a line for each host, the findings with the hosts that have them, and what hosts differ in from the
+// typical one.
+func (g Group) WriteTable(w io.Writer, o TableOptions) error {
+	t := &terminal{Terminal: show.NewTerminal(w, o.Width, 80, o.Color)}
+	grid := show.NewGrid("host", "machine", "cpus>", "numa>", "memory>", "gpus>", "nics>", "kernel", "findings")
+	for _, m := range g.Hosts {
+		memory, found := "", "none"
+		if m.MemoryBytes != nil {
+			memory = words.Size(*m.MemoryBytes)
+		}
+		if m.Findings > 0 {
+			found = fmt.Sprintf("%d, worst %s", m.Findings, m.Worst)
+		}
+		grid.Add(m.Name, m.Model, strconv.Itoa(m.CPUs), strconv.Itoa(m.NUMANodes), memory, strconv.Itoa(m.GPUs),
+			strconv.Itoa(m.NICs), m.Kernel, found)
+	}
+	fmt.Fprint(t, grid.Fit(o.Width))
+	if len(g.Findings) > 0 {
+		t.Title("Findings")
+	}
+	for _, f := range g.Findings {
+		t.Wrap("  ", "    ", fmt.Sprintf("%s %s: %s (%s)", f.Severity, f.ID, f.Title, f.Subject))
+		t.Wrap("    ", "    ", g.some(f.Hosts), text.Faint)
+	}
+	g.writeOutliers(t)
+	return t.Flush()
+}
+
+// writeOutliers writes what differs, by the hosts that differ so: of one odd machine all is said in one place.
+func (g Group) writeOutliers(t *terminal) {
+	if g.Typical == "" {
+		return
+	}
+	if len(g.Outliers) == 0 {
+		t.Title(fmt.Sprintf("All %d hosts are alike in what they tell", len(g.Hosts)))
+		return
+	}
+	t.Title(fmt.Sprintf("What differs from %s, which is as most are", g.Typical))
+	var byHosts group.By[string, GroupOutlier]
+	for _, o := range g.Outliers {
+		byHosts.Add(g.some(o.Hosts), o)
+	}
+	for _, hosts := range byHosts.Keys {
+		t.Wrap("  ", "    ", hosts)
+		outliers := byHosts.Of(hosts)
+		for _, o := range outliers[:min(len(outliers), maxOutliers)] {
+			t.Wrap("    ", "      ", partTitle(o.Part)+": "+o.Say("elsewhere", "here"))
+			if of := thingsOf(o.Difference); of != "" {
+				t.Wrap("      ", "      ", of, text.Faint)
+			}
+		}
+		if more := len(outliers) - maxOutliers; more > 0 {
+			t.Wrap("    ", "      ", "and "+words.Count(more, "other difference")+", which -o json has")
+		}
+	}
+}
+
+// Bounds of what is printed: hosts in a line, and differences of the same hosts. Another kind of machine differs in
+// hundreds.
+const (
+	maxNamed    = 8
+	maxOutliers = 12
+)
+
+// some names hosts, and says how many of all they are.
+func (g Group) some(hosts []string) string {
+	names := words.List(hosts)
+	if len(hosts) > maxNamed {
+		names = words.List(append(slices.Clone(hosts[:maxNamed]), words.Count(len(hosts)-maxNamed, "other")))
+	}
+	return fmt.Sprintf("%s (%d of %d)", names, len(hosts), len(g.Hosts))
+}

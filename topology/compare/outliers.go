@@ -1,0 +1,76 @@
+package compare
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/rackless/rackless/topology"
+)
+
+// An Outlier is a difference from the typical host of a group, and the hosts that have it: B is their value.
+type Outlier struct {
+	Difference
+	Hosts []int `json:"-"` // indexes into the group
+}
+
+// maxTypical bounds the search for the typical host. Each round takes a host that is more like the others.
+const maxTypical = 4
+
+// Outliers says what hosts of a group differ in from its typical host, the rarest differences first: the one of 64
+// hosts whose link is slow, before a second kind of host. The typical host is one that shares its facts with most
+// others. Of fewer than three hosts none is typical: it is the first.
+func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
+	for range maxTypical {
+		outliers = from(hosts, typical)
+		next := mostAlike(hosts, typical, outliers)
+		if len(hosts) < 3 || next == typical {
+			break
+		}
+		typical = next
+	}
+	slices.SortStableFunc(outliers, func(a, b Outlier) int { return cmp.Compare(len(a.Hosts), len(b.Hosts)) })
+	return typical, outliers
+}
+
+// from returns what differs from one host, with all hosts that differ so.
+func from(hosts []*topology.Host, typical int) (out []Outlier) {
+	at := map[[4]string]int{}
+	for i, h := range hosts {
+		if i == typical {
+			continue
+		}
+		for _, d := range Diff(hosts[typical], h) {
+			key := [4]string{d.Part, d.Fact, d.A, d.B}
+			j, ok := at[key]
+			if !ok {
+				j = len(out)
+				at[key] = j
+				out = append(out, Outlier{Difference: d})
+			}
+			out[j].Hosts = append(out[j].Hosts, i)
+		}
+	}
+	return out
+}
+
+// mostAlike returns the host that has the most of what most hosts have and the least of what few have. What most hosts
+// differ in from the typical one is the fault of that one.
+func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
+	score := make([]int, len(hosts))
+	for _, o := range outliers {
+		worth := -1
+		if 2*len(o.Hosts) > len(hosts) {
+			worth = 1
+		}
+		for _, h := range o.Hosts {
+			score[h] += worth
+		}
+	}
+	best := typical
+	for h, s := range score {
+		if s > score[best] {
+			best = h
+		}
+	}
+	return best
+}
