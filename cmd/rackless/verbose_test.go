@@ -53,7 +53,7 @@ func TestEveryPlaceThatRunsAProgramTellsOfIt(t *testing.T) {
 	n := 0
 	err := filepath.WalkDir("../..", func(path string, e fs.DirEntry, err error) error {
 		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") ||
-			strings.Contains(path, "browsertest") || strings.Contains(path, "libvirttest") ||
+			strings.HasSuffix(filepath.Dir(path), "test") || // what tests run is no part of rackless, either
 			strings.HasPrefix(path, "../../hack/") { // no part of rackless
 			return err
 		}
