@@ -28,7 +28,10 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 	switch form {
 	case "csv":
 		w := csv.NewWriter(out)
-		return w.Write, func(v []any) error { return w.Write(cellTexts(v)) }, func() error { w.Flush(); return w.Error() }
+		return w.Write, func(v []any) error { return w.Write(cellTexts(v)) }, func() error {
+			w.Flush()
+			return w.Error()
+		}
 	case show.JSON, show.YAML:
 		var columns []string
 		return func(c []string) error { columns = c; return nil }, func(v []any) error {
