@@ -21,7 +21,7 @@ func (proxmox) emulator(string, topology.CPUSet) (string, error) {
 }
 
 func (proxmox) reorder(string, []int) (string, error) {
-	return "", errors.New("Proxmox VE has no pins of single virtual CPUs")
+	return "", errors.New("no pins of single virtual CPUs in Proxmox VE")
 }
 
 func (proxmox) memory(string, *topology.Tenant, *topology.Host) (string, error) {
