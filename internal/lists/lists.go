@@ -76,10 +76,7 @@ func Max[E any, N number](all []E, f func(E) N) (most N) {
 	return most
 }
 
-// Set returns the values as the keys of a map, for fast lookup.
-func Set[E comparable](all []E) map[E]bool { return SetOf(all, func(x E) E { return x }) }
-
-// SetOf is Set of what f makes of each value.
+// SetOf returns what f makes of each value as the keys of a map, for fast lookup.
 func SetOf[E any, K comparable](all []E, f func(E) K) map[K]bool {
 	out := make(map[K]bool, len(all))
 	for _, x := range all {
@@ -109,16 +106,6 @@ func Refs[E any](all []E) iter.Seq[*E] {
 			}
 		}
 	}
-}
-
-// At returns the address of the first value that is reports true for; nil if there is none.
-func At[E any](all []E, is func(*E) bool) *E {
-	for x := range Refs(all) {
-		if is(x) {
-			return x
-		}
-	}
-	return nil
 }
 
 // Distinct sorts a list in its place and returns its values, each once.
