@@ -33,6 +33,7 @@ type Nodes interface {
 type Output struct {
 	Stdout, Stderr []byte
 	ExitCode       int
+	CPU            time.Duration // that a command outside of nodes has used on this machine; 0 of those on nodes
 }
 
 // Defaults of a Runner.

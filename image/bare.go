@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/rackless/rackless/internal/trace"
 )
@@ -95,9 +96,16 @@ mount --rbind /proc "$r/proc" && mount --rbind /dev "$r/dev" && mount --rbind /s
 	mount -t tmpfs none "$r/tmp" &&
 	exec chroot "$r" "$@"`
 
+// A BareRun is what became of a command outside of nodes.
+type BareRun struct {
+	Stdout, Stderr []byte
+	ExitCode       int
+	CPU            time.Duration // that it and what it started have used, all CPUs together
+}
+
 // RunBare runs a command with the programs of an image of Bare alone. It takes root, or user namespaces. A status other
 // than 0 is no error.
-func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (stdout, stderr []byte, exit int, err error) {
+func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (BareRun, error) {
 	root := filepath.Join(i.Dir, bareRoot)
 	args := []string{"--mount"}
 	if os.Geteuid() != 0 {
@@ -113,7 +121,7 @@ func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (stdou
 	for _, pattern := range []string{"usr/lib/*/blas", "usr/lib/*/lapack", "usr/lib/*/openblas*"} {
 		found, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
-			return nil, nil, 0, err
+			return BareRun{}, err
 		}
 		for _, dir := range found {
 			libraries = append(libraries, strings.TrimPrefix(dir, root))
@@ -126,12 +134,16 @@ func (i *Image) RunBare(ctx context.Context, argv []string, stdin []byte) (stdou
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // mpirun ends its ranks then
 	cmd.WaitDelay = stopLimit
-	err = cmd.Run()
+	err := cmd.Run()
+	ran := BareRun{Stdout: out.Bytes(), Stderr: errs.Bytes()}
+	if s := cmd.ProcessState; s != nil {
+		ran.ExitCode, ran.CPU = s.ExitCode(), s.UserTime()+s.SystemTime()
+	}
 	if _, ended := errors.AsType[*exec.ExitError](err); ended && ctx.Err() == nil {
-		return out.Bytes(), errs.Bytes(), cmd.ProcessState.ExitCode(), nil
+		return ran, nil
 	}
 	if err != nil {
 		err = fmt.Errorf("run %s outside of nodes: %w", argv[0], err)
 	}
-	return out.Bytes(), errs.Bytes(), 0, err
+	return ran, err
 }

@@ -24,7 +24,7 @@ func ForLab(r *rack.Rack, images image.Options) *Launcher {
 					return bench.Output{}, err
 				}
 			}
-			stdout, stderr, exit, err := unpacked.RunBare(ctx, argv, stdin)
-			return bench.Output{Stdout: stdout, Stderr: stderr, ExitCode: exit}, err
+			ran, err := unpacked.RunBare(ctx, argv, stdin)
+			return bench.Output{Stdout: ran.Stdout, Stderr: ran.Stderr, ExitCode: ran.ExitCode, CPU: ran.CPU}, err
 		}}
 }

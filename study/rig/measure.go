@@ -51,6 +51,13 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 		if err := launcher.Ready(ctx, g); err != nil {
 			return nil, err
 		}
+		// What a program outside of nodes uses is the study's own, as what the nodes use.
+		bare := launcher.Bare
+		launcher.Bare = func(ctx context.Context, argv []string, stdin []byte) (bench.Output, error) {
+			out, err := bare(ctx, argv, stdin)
+			r.spent += out.CPU.Seconds()
+			return out, err
+		}
 		runner.Launcher = launcher
 		samples, err := runner.RunLocal(ctx, e.In(g), from, o)
 		for i := range samples { // its name is the same in all cells, which are compared

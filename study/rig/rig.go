@@ -56,7 +56,7 @@ type Rig struct {
 	lab      *lab.Lab
 	settings map[string]string // of the cell that was applied
 	load     contender         // nil where there is none
-	spent    float64           // CPU seconds of loads that have ended
+	spent    float64           // CPU seconds of loads and of programs outside of nodes that have ended
 	seen     map[int]float64   // CPU seconds of nodes and switches, by process
 
 	flows *bench.Runner // of incasts
