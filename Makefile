@@ -53,7 +53,7 @@ cluster-demo: setup-emulate ## four Debian nodes: MPI over RDMA with its proof, 
 	bin/rackless study report cluster
 	@echo "The page is out/cluster.html. The lab is up; to take it down: bin/rackless down cluster"
 
-STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast aa-idle aa-load aa-loss
+STUDIES := protected contention loss mtu loss-connectx mtu-connectx incast cluster aa-idle aa-load aa-loss
 studies: ## run the studies of examples/studies on an idle machine, which takes long, and write docs/studies
 	@hack/setup.sh test
 	@$(MAKE) --no-print-directory build

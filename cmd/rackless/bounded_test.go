@@ -59,7 +59,7 @@ var readsFiles = map[string]string{
 	"inspect":                   "- inspect -",
 	"inspect --hosts":           "inspect --hosts /dev/zero",
 	"inspect --root":            "inspect --root endless",
-	"inspect --save":            onlyWritten,
+	"inspect --save":            "inspect --hosts /dev/zero --save written",
 	"inspect --snapshot":        "inspect --snapshot endless/report.json",
 	"init":                      onlyWritten,
 	"lab check":                 "lab check /dev/zero",

@@ -26,8 +26,8 @@ import (
 var madeLine = regexp.MustCompile(`(?m)This report was made .*\n`)
 
 // published are the studies under docs/studies.
-var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "aa-idle",
-	"aa-load", "aa-loss"}
+var published = []string{"protected", "contention", "loss", "mtu", "loss-connectx", "mtu-connectx", "incast", "cluster",
+	"aa-idle", "aa-load", "aa-loss"}
 
 // publishedStudies unpacks the figures under docs/studies.
 func publishedStudies(t *testing.T) string {
@@ -145,7 +145,8 @@ func TestWhatIsSaidOfLossFollowsFromItsRuns(t *testing.T) {
 	}
 }
 
-// TestWhatIsSaidOfConnectXFollowsFromItsRuns works out again what the list of studies says of those on emulated adapters.
+// TestWhatIsSaidOfConnectXFollowsFromItsRuns works out again what the list of studies says of those on emulated
+// adapters.
 func TestWhatIsSaidOfConnectXFollowsFromItsRuns(t *testing.T) {
 	t.Chdir("../..")
 	text, err := os.ReadFile("docs/studies/README.md")
@@ -167,16 +168,26 @@ func TestWhatIsSaidOfConnectXFollowsFromItsRuns(t *testing.T) {
 		{"loss-connectx", "link.loss", "0%", "1%", "", bench.MetricBWAverage, "with 1 % %.0f to %.0f %%"},
 		{"loss-connectx", "link.loss", "0%", "1%", "", bench.MetricThroughput, "(TCP %.0f to %.0f %%) |"},
 		{"mtu-connectx", "lab.fabric.mtu", "1500", "9000", "", bench.MetricThroughput, "TCP gains %.0f to %.0f %%"},
-		{"incast", "link.ecn", neither, ecn, "link.pfc=" + neither, bench.MetricGoodput, "ECN raises it by %.0f to %.0f %%"},
+		{"incast", "link.ecn", neither, ecn, "link.pfc=" + neither, bench.MetricGoodput,
+			"ECN raises it by %.0f to %.0f %%"},
 		{"incast", "link.pfc", neither, pfc, "link.ecn=" + neither, bench.MetricGoodput, "PFC by %.0f to %.0f %%"},
-		{"incast", "link.pfc", neither, pfc, "link.ecn=" + neither, bench.MetricLatencyP99, "has %.0f to %.0f times its p99"},
+		{"incast", "link.pfc", neither, pfc, "link.ecn=" + neither, bench.MetricLatencyP99,
+			"has %.0f to %.0f times its p99"},
 		{"incast", "link.ecn", neither, ecn, "link.pfc=" + pfc, bench.MetricLatencyP99, "cuts that by %.0f to %.0f %%"},
+		{"cluster", "mpi.nodes", "1", "2", "mpi.bare=false", bench.MetricStepRate,
+			"two nodes are %.0f to %.0f %% faster"},
+		{"cluster", "mpi.nodes", "1", "4", "mpi.bare=false", bench.MetricStepRate, "and four %.0f to %.0f %% slower"},
+		{"cluster", "mpi.nodes", "1", "2", "mpi.bare=true", bench.MetricStepRate, "two ranks gain %.0f to %.0f %%"},
+		{"cluster", "mpi.bare", "true", "false", "mpi.nodes=1", bench.MetricStepRate, "costs a factor of %.0f to %.0f"},
 	} {
 		e := publishedEffect(t, db, s.study, func(c study.Comparison) bool {
-			return c.Factor == s.factor && c.A == s.a && c.B == s.b && c.Metric == s.metric && strings.Contains(c.Where, s.with)
+			return c.Factor == s.factor && c.A == s.a && c.B == s.b && c.Metric == s.metric &&
+				strings.Contains(c.Where, s.with)
 		})
 		low, high := 100*(e.Low-1), 100*(e.High-1)
 		switch {
+		case strings.Contains(s.format, "factor"): // by which it falls
+			low, high = 1/e.High, 1/e.Low
 		case strings.Contains(s.format, "times"):
 			low, high = e.Low, e.High
 		case high < 0:
