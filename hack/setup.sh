@@ -81,6 +81,7 @@ unpack_slurm() {
 	rm -rf "$slurm.new"
 	mkdir -p "$slurm.new/debs"
 	# What is installed already is not among them.
+	# shellcheck disable=SC2046 # a word is the name of a package
 	if (cd "$slurm.new/debs" && apt-get --quiet=2 -o APT::Sandbox::User= download $(apt-get --simulate \
 		--no-install-recommends install slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge |
 		sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*/\1=\2/p') && for deb in *.deb; do dpkg-deb -x "$deb" ..; done); then
