@@ -63,7 +63,7 @@ func (a *app) remoteJobs(o inspectOptions, paths []string) (jobs inspect.Jobs, e
 			_, err = remote.Hosts(h, string(list)) // for messages with this file's lines
 		}
 		if err != nil {
-			return jobs, cli.Usage(err)
+			return jobs, cli.Usage(fmt.Errorf("--hosts: %w", err))
 		}
 		text.Write(append(list, '\n'))
 	}
