@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/cgroup"
+	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
@@ -46,8 +48,9 @@ type Options struct {
 // Look examines this machine. Without Options.Probe it tries KVM only if the node image exists, because
 // building the image takes a minute and downloads packages.
 func Look(ctx context.Context, o Options) Report {
-	d := &doctor{dirs: o.Dirs, root: os.DirFS("/"), look: exec.LookPath, probe: o.Probe, noBoot: o.NoBoot,
-		progress: o.Progress}
+	root := os.DirFS("/")
+	d := &doctor{dirs: o.Dirs, root: root, system: distro.Of(root), look: exec.LookPath, probe: o.Probe,
+		noBoot: o.NoBoot, progress: o.Progress}
 	d.run(ctx)
 	r := d.report()
 	r.Emulated, r.RealHost = d.emulated(ctx), d.realHost()
@@ -59,6 +62,7 @@ func Look(ctx context.Context, o Options) Report {
 type doctor struct {
 	dirs     rack.Dirs
 	root     fs.FS                        // "/", which tests replace
+	system   distro.System                // of root
 	look     func(string) (string, error) // exec.LookPath
 	probe    bool
 	noBoot   bool
@@ -97,7 +101,7 @@ func (d *doctor) add(id, title string, f finding.Finding) {
 // run makes all checks, in the order in which up needs the things: later checks use what earlier ones found.
 func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
-	d.add("qemu", "QEMU", d.checkQEMU())
+	d.add("qemu", "QEMU", d.checkQEMU(ctx))
 	d.add("connectx", "ConnectX adapters", d.checkConnectX(ctx))
 	d.progress.Begin("image")
 	d.add("image", "node image", d.checkImage(ctx))
@@ -115,68 +119,80 @@ func (d *doctor) run(ctx context.Context) {
 }
 
 // checkQEMU finds QEMU, and records its path and version for the checks of KVM and of templates.
-func (d *doctor) checkQEMU() finding.Finding {
+// Where there is none, one in the cache serves, which up unpacks where apt has it.
+func (d *doctor) checkQEMU(ctx context.Context) finding.Finding {
 	binary, version, err := vm.Find()
-	if binary == "" {
-		return lack(err.Error(), "make setup, or apt-get install qemu-system-x86")
+	if err == nil {
+		d.qemu.Binary, d.qemu.Version = binary, version
+		return ok("%s %s", binary, version)
 	}
-	if err != nil {
-		return lack(binary+" "+version, err.Error())
+	img, cacheErr := image.QEMU.Find(ctx, image.Options{Cache: d.dirs.Images()})
+	switch {
+	case cacheErr == nil:
+		e := img.Emulator()
+		d.qemu.Binary, d.qemu.Version, d.qemu.Lead = e.Path, e.Version, e.Lead
+		return ok("QEMU %s is in the cache", e.Version)
+	case d.unpacks():
+		return ok("up unpacks a QEMU of Debian 13 into the cache (%s); nothing is installed", qemuDownload)
 	}
-	d.qemu.Binary, d.qemu.Version = binary, version
-	return ok("%s %s", binary, version)
+	return lack(err.Error(), d.install("qemu-system-x86", "QEMU 8.0 or newer")+", or "+importFile)
+}
+
+// unpacks reports whether up can get what it lacks from Debian.
+func (d *doctor) unpacks() bool {
+	_, err := d.look("apt-get")
+	return err == nil && d.system.Debian()
+}
+
+// qemuDownload is what unpacking QEMU fetches.
+const qemuDownload = "52 MB to download"
+
+// importFile is how images come to a machine that cannot make them.
+const importFile = "import the image file of a release: rackless image import FILE"
+
+// install returns how the package that Debian calls name is installed here. what says what it is where nobody knows.
+func (d *doctor) install(name, what string) string {
+	return cmp.Or(d.system.Install(name), "install "+what)
 }
 
 // checkConnectX looks for a QEMU that can have emulated ConnectX adapters. A lab without them needs none.
 func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
-	installed := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version}
-	if installed.Path != "" && installed.HasVFIOUser() {
-		return ok("QEMU %s has vfio-user", installed.Version)
+	have := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version, Lead: d.qemu.Lead}
+	if have.Path != "" && have.HasVFIOUser() {
+		return ok("QEMU %s has vfio-user", have.Version)
 	}
-	images, _, err := image.QEMU.List(ctx, d.dirs.Images())
-	if err != nil {
+	img, err := image.QEMU.Find(ctx, image.Options{Cache: d.dirs.Images()})
+	switch {
+	case err == nil:
+		return ok("QEMU %s is in the cache", img.KernelVer)
+	case !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, image.ErrDamaged):
 		return warn(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
+	case d.unpacks():
+		return ok("up of a lab with them gets a QEMU of Debian 13 into the cache (%s)", qemuDownload)
 	}
-	recipe, err := image.QEMU.CurrentRecipe(ctx, image.Options{})
-	if err != nil {
-		return warn(err.Error(), "see the lines on apt below")
-	}
-	for _, i := range images {
-		if i.Key == recipe.Key() {
-			return ok("QEMU %s is in the cache", i.KernelVer)
-		}
-	}
-	return ok("up of a lab with them gets a QEMU of Debian 13 into the cache (52 MB to download)")
+	return warn("they need QEMU 10.1 or newer with vfio-user: nodes have soft RoCE instead", importFile)
 }
 
 // checkImage looks for the image that up would use. With probe it builds the image if it is missing.
 func (d *doctor) checkImage(ctx context.Context) finding.Finding {
 	const fix = "up builds it, or: rackless image build"
-	recipe, err := image.Node.CurrentRecipe(ctx, image.Options{})
-	if err != nil {
-		return warn(err.Error(), "only Debian's packages are known; on another system the image cannot be built")
-	}
+	o := image.Options{Cache: d.dirs.Images(), Progress: d.progress.Say, Watch: d.progress.Watch}
 	if d.probe {
-		o := image.Options{Cache: d.dirs.Images(), Progress: d.progress.Say, Watch: d.progress.Watch}
 		if _, err := image.Node.Ensure(ctx, o); err != nil {
 			return lack(err.Error(), "see the lines on apt and on the cache below")
 		}
 	}
-	images, damaged, err := image.Node.List(ctx, d.dirs.Images())
-	if err != nil {
-		return lack(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
+	img, err := image.Node.Find(ctx, o)
+	switch {
+	case err == nil:
+		d.image = img
+		return ok("%s, whole: Debian %s, kernel %s", img.Key, img.Recipe.Release, img.KernelVer)
+	case errors.Is(err, image.ErrDamaged):
+		return warn(img.Dir+" is damaged", fix+" makes it again")
+	case errors.Is(err, fs.ErrNotExist):
+		return warn("none in "+d.dirs.Images(), fix)
 	}
-	key := recipe.Key()
-	for _, i := range images {
-		if i.Key == key {
-			d.image = i
-			return ok("%s, whole: Debian %s, kernel %s", key, recipe.Release, i.KernelVer)
-		}
-	}
-	if slices.Contains(damaged, key) {
-		return warn(key+" is damaged", fix+" makes it again")
-	}
-	return warn(key+" is not in "+d.dirs.Images(), fix)
+	return lack(err.Error(), "make the cache readable, or set RACKLESS_CACHE")
 }
 
 // toBuild returns the finding that something is missing which only the build of an image needs. Where
@@ -196,8 +212,7 @@ func (d *doctor) checkPackages() finding.Finding {
 		return err == nil
 	})
 	if len(missing) > 0 {
-		return d.toBuild(strings.Join(missing, ", ")+" not in PATH",
-			"images are built on Debian or Ubuntu; elsewhere copy a cache from such a machine (RACKLESS_CACHE)")
+		return d.toBuild(strings.Join(missing, ", ")+" not in PATH: "+d.system.Name+" makes no images", importFile)
 	}
 	return ok("%s", strings.Join(programs, ", "))
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/distro"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -62,7 +63,7 @@ func TestDoctorOnPackages(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &doctor{look: tt.look, root: tt.root, image: tt.image}
+			d := &doctor{look: tt.look, root: tt.root, image: tt.image, system: distro.System{Name: "Fedora"}}
 			if got := withFix(t, "apt", d.checkPackages()).Status; got != tt.apt {
 				t.Errorf("apt: got %s, want %s", got, tt.apt)
 			}
@@ -70,6 +71,37 @@ func TestDoctorOnPackages(t *testing.T) {
 				t.Errorf("lists: got %s, want %s", got, tt.lists)
 			}
 		})
+	}
+}
+
+// Without an installed QEMU the fix is that of the distribution, and on Debian there is nothing to fix.
+func TestDoctorWithoutQEMU(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	there := func(string) (string, error) { return "/usr/bin/apt-get", nil }
+	none := func(string) (string, error) { return "", errors.New("not found") }
+	for _, tt := range []struct {
+		osRelease string
+		look      func(string) (string, error)
+		want      finding.Status
+		fix       string
+	}{
+		{"ID=debian\n", there, finding.OK, ""},
+		{"ID=debian\n", none, finding.Lack, "apt-get install --no-install-recommends qemu-system-x86, or import the " +
+			"image file of a release: rackless image import FILE"},
+		{"ID=fedora\n", none, finding.Lack, "dnf install qemu-system-x86-core, or import"},
+		{"ID=manjaro\nID_LIKE=arch\n", none, finding.Lack, "pacman -S qemu-system-x86, or import"},
+		{"ID=opensuse-leap\nID_LIKE=\"suse opensuse\"\n", none, finding.Lack, "zypper install qemu-x86, or import"},
+		{"ID=alpine\n", none, finding.Lack, "apk add qemu-system-x86_64, or import"},
+		{"ID=x\n", none, finding.Lack, "install QEMU 8.0 or newer, or import"},
+	} {
+		d := &doctor{dirs: rack.Dirs{Cache: t.TempDir()}, system: distro.Parse(tt.osRelease), look: tt.look}
+		if f := withFix(t, "qemu", d.checkQEMU(t.Context())); f.Status != tt.want || !strings.HasPrefix(f.Fix, tt.fix) {
+			t.Errorf("%s: %+v", tt.osRelease, f)
+		}
+		f := withFix(t, "connectx", d.checkConnectX(t.Context()))
+		if want := map[bool]finding.Status{true: finding.OK, false: finding.Warn}[tt.fix == ""]; f.Status != want {
+			t.Errorf("%s: %+v, want %s", tt.osRelease, f, want)
+		}
 	}
 }
 

@@ -25,7 +25,7 @@ func part(items []finding.Finding) Part {
 
 // emulated looks at what rackless emulate needs beside what labs need.
 func (d *doctor) emulated(ctx context.Context) Part {
-	e := &doctor{dirs: d.dirs, root: d.root, look: d.look}
+	e := &doctor{dirs: d.dirs, root: d.root, system: d.system, look: d.look}
 	have := e.checkHostImage(ctx)
 	e.add("host-image", "host image", have)
 	e.add("host-tools", "tools", e.checkHostTools(have.Status == finding.OK))
@@ -55,8 +55,11 @@ func (d *doctor) checkHostTools(built bool) finding.Finding {
 	if len(missing) == 0 {
 		return ok("mmdebstrap, qemu-img, mke2fs")
 	}
-	f := lack("packages are missing: "+strings.Join(missing, ", "), "make setup-emulate, or apt-get install "+
-		"--no-install-recommends "+strings.Join(missing, " "))
+	f := lack("packages are missing: "+strings.Join(missing, ", "), d.system.Install(missing...))
+	if !d.system.Debian() {
+		f = lack("its image is built of the packages of Debian itself, and this is "+d.system.Name,
+			"use Debian 12 or newer, in a virtual machine or a container")
+	}
 	if built {
 		f.Status = finding.Warn
 	}
@@ -80,7 +83,7 @@ func checkHostMemory() finding.Finding {
 
 // realHost looks at what prepare and up need of a host whose devices a lab is to have.
 func (d *doctor) realHost() Part {
-	h := &doctor{root: d.root, look: d.look}
+	h := &doctor{root: d.root, system: d.system, look: d.look}
 	h.add("root", "root", checkRoot(os.Getuid()))
 	h.add("systemd", "systemd", h.checkPath("systemd runs here", "run/systemd/system",
 		"prepare goes on after a reboot by a unit of systemd, and isolates the host by its slices"))
@@ -139,7 +142,8 @@ func (d *doctor) checkLibvirt() finding.Finding {
 			return ok("/%s", socket)
 		}
 	}
-	return lack("no socket of libvirt below /run/libvirt", "apt-get install libvirt-daemon-system, and start it")
+	return lack("no socket of libvirt below /run/libvirt", d.install("libvirt-daemon-system", "libvirt")+
+		", and start it")
 }
 
 // checkDevices counts what a lab may have. Of PCI functions the class says what they are (PCI Code and ID Assignment).

@@ -2,9 +2,11 @@ package doctor
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/distro"
 )
 
 func TestARealHost(t *testing.T) {
@@ -51,11 +53,18 @@ func TestToolsOfEmulatedHosts(t *testing.T) {
 	for _, c := range []struct {
 		look  func(string) (string, error)
 		built bool
+		id    string
 		want  finding.Status
-	}{{all, false, finding.OK}, {none, false, finding.Lack}, {none, true, finding.Warn}} {
-		d := &doctor{root: files(), look: c.look}
-		if f := withFix(t, "tools", d.checkHostTools(c.built)); f.Status != c.want {
-			t.Errorf("got %+v, want %s", f, c.want)
+		fix   string
+	}{
+		{all, false, "debian", finding.OK, ""},
+		{none, false, "debian", finding.Lack, "apt-get install --no-install-recommends mmdebstrap qemu-utils"},
+		{none, true, "debian", finding.Warn, "apt-get install"},
+		{none, false, "arch", finding.Lack, "use Debian 12 or newer, in a virtual machine or a container"},
+	} {
+		d := &doctor{root: files(), look: c.look, system: distro.System{ID: c.id}}
+		if f := withFix(t, "tools", d.checkHostTools(c.built)); f.Status != c.want || !strings.HasPrefix(f.Fix, c.fix) {
+			t.Errorf("got %+v, want %+v", f, c)
 		}
 	}
 }

@@ -207,13 +207,9 @@ func (h *Host) findAdapters(ctx context.Context) error {
 }
 
 // emulator returns the QEMU for a profile.
-func (o Options) emulator(ctx context.Context) (e vm.Emulator, err error) {
-	if o.Profile.hasConnectX() {
-		return image.FindVFIOUser(ctx, image.Options{Cache: o.Dirs.Images(), Progress: func(step string) {
-			o.Progress.Begin("QEMU")
-			o.Progress.Say(step)
-		}})
-	}
-	e.Path, e.Version, err = vm.Find()
-	return e, err
+func (o Options) emulator(ctx context.Context) (vm.Emulator, error) {
+	return image.FindQEMU(ctx, image.Options{Cache: o.Dirs.Images(), Progress: func(step string) {
+		o.Progress.Begin("QEMU")
+		o.Progress.Say(step)
+	}}, o.Profile.hasConnectX())
 }

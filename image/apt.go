@@ -7,6 +7,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/distro"
 )
 
 // The system is installed from where this machine's apt gets its packages, and in the way that apt
@@ -33,13 +35,9 @@ func (s source) line() string {
 
 // currentInputs asks this machine's apt.
 func currentInputs(ctx context.Context) (inputs, error) {
-	osRelease, err := os.ReadFile("/etc/os-release")
-	if err != nil {
-		return inputs{}, err
-	}
-	id, release := system(string(osRelease))
-	if id != "debian" {
-		release = ""
+	release := ""
+	if s := thisSystem(); s.Debian() {
+		release = s.Codename
 	}
 	targets, dump, err := askApt(ctx)
 	if err != nil {
@@ -74,20 +72,8 @@ func askApt(ctx context.Context) (targets, dump string, err error) {
 	return string(t), string(d), nil
 }
 
-// system reads the identifier of the system ("debian") and the code name of its release from an
-// os-release file.
-func system(osRelease string) (id, codename string) {
-	for line := range strings.Lines(osRelease) {
-		key, v, _ := strings.Cut(strings.TrimSpace(line), "=")
-		switch v = strings.Trim(v, `"`); key {
-		case "ID":
-			id = v
-		case "VERSION_CODENAME":
-			codename = v
-		}
-	}
-	return id, codename
-}
+// thisSystem is what this machine runs.
+func thisSystem() distro.System { return distro.Of(os.DirFS("/")) }
 
 // parseSources picks the suites of a release from lines of "URI codename component", in their
 // order, each once. Other releases that apt knows as well stay out: their packages do not fit.

@@ -112,19 +112,6 @@ func TestSourcesThatCannotServe(t *testing.T) {
 	}
 }
 
-func TestCodename(t *testing.T) {
-	for _, tt := range []struct{ name, osRelease, want string }{
-		{"Debian", "NAME=\"Debian GNU/Linux\"\nVERSION_CODENAME=bookworm\nID=debian\n", "debian bookworm"},
-		{"quoted values", "ID=\"debian\"\nVERSION_CODENAME=\"trixie\"\n", "debian trixie"},
-		{"a derivative", "ID=ubuntu\nID_LIKE=debian\nVERSION_CODENAME=noble\n", "ubuntu noble"},
-		{"nothing", "", " "},
-	} {
-		if id, release := system(tt.osRelease); id+" "+release != tt.want {
-			t.Errorf("%s: got %q and %q, want %q", tt.name, id, release, tt.want)
-		}
-	}
-}
-
 func TestAptOptionsSayHowMirrorsAreReached(t *testing.T) {
 	// As apt-config dump --no-empty prints it, shortened.
 	dump := `Acquire::AllowInsecureRepositories "0";

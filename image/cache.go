@@ -23,8 +23,8 @@ import (
 // manifestName is the file in an image's directory that describes it.
 const manifestName = "manifest.json"
 
-// errDamaged marks an entry whose files are not what its manifest says.
-var errDamaged = errors.New("damaged")
+// ErrDamaged marks an image whose files are not what its manifest says.
+var ErrDamaged = errors.New("damaged")
 
 // errOtherKind is an entry that holds an image of another kind than the one asked for: the kinds share one directory.
 var errOtherKind = errors.New("an image of another kind")
@@ -49,24 +49,12 @@ func at(root, key string) entry {
 func (e entry) workDir() string { return filepath.Join(e.root, buildPrefix+e.key) }
 
 // open reads the manifest of an image of a kind and checks that all files are as they were built. An
-// error is os.ErrNotExist, errDamaged, errOtherKind or something in the way; with it comes as much of
+// error is os.ErrNotExist, ErrDamaged, errOtherKind or something in the way; with it comes as much of
 // the image as there was to read.
 func (e entry) open(ctx context.Context, kind string) (*Image, error) {
-	img := &Image{Dir: e.dir}
-	b, err := os.ReadFile(filepath.Join(e.dir, manifestName))
-	if errors.Is(err, os.ErrNotExist) {
-		if _, err := os.Stat(e.dir); err == nil {
-			return img, fmt.Errorf("%w: %s has no %s", errDamaged, e.dir, manifestName)
-		}
-	}
+	img, err := e.manifest()
 	if err != nil {
 		return img, err
-	}
-	if err := json.Unmarshal(b, img); err != nil {
-		return img, fmt.Errorf("%w: %s: %v", errDamaged, manifestName, err)
-	}
-	if img.Key != e.key {
-		return img, fmt.Errorf("%w: %s is of another image", errDamaged, manifestName)
 	}
 	if img.Name != kind {
 		return img, errOtherKind
@@ -74,11 +62,32 @@ func (e entry) open(ctx context.Context, kind string) (*Image, error) {
 	return img, img.check(ctx)
 }
 
+// manifest reads the manifest of an image, and nothing else of it.
+func (e entry) manifest() (*Image, error) {
+	img := &Image{Dir: e.dir}
+	b, err := os.ReadFile(filepath.Join(e.dir, manifestName))
+	if errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(e.dir); err == nil {
+			return img, fmt.Errorf("%w: %s has no %s", ErrDamaged, e.dir, manifestName)
+		}
+	}
+	if err != nil {
+		return img, err
+	}
+	if err := json.Unmarshal(b, img); err != nil {
+		return img, fmt.Errorf("%w: %s: %v", ErrDamaged, manifestName, err)
+	}
+	if img.Key != e.key {
+		return img, fmt.Errorf("%w: %s is of another image", ErrDamaged, manifestName)
+	}
+	return img, nil
+}
+
 // check reads all files of an image through.
 func (i *Image) check(ctx context.Context) error {
 	for _, name := range i.files() {
 		if !slices.ContainsFunc(i.Sums, func(f sum) bool { return f.Name == name }) {
-			return fmt.Errorf("%w: %s has no sum of %q", errDamaged, manifestName, name)
+			return fmt.Errorf("%w: %s has no sum of %q", ErrDamaged, manifestName, name)
 		}
 	}
 	for _, want := range i.Sums {
@@ -87,7 +96,7 @@ func (i *Image) check(ctx context.Context) error {
 			return err
 		}
 		if err != nil || have != want {
-			return fmt.Errorf("%w: %s is not what was built", errDamaged, want.Name)
+			return fmt.Errorf("%w: %s is not what was built", ErrDamaged, want.Name)
 		}
 	}
 	return nil

@@ -55,12 +55,12 @@ func TestWhatCannotBeOpened(t *testing.T) {
 	}{
 		{"no entry", func(e entry) error { return os.RemoveAll(e.dir) }, "host", os.ErrNotExist},
 		{"no manifest", func(e entry) error { return os.Remove(filepath.Join(e.dir, manifestName)) }, "host",
-			errDamaged},
+			ErrDamaged},
 		{"a file cut short", func(e entry) error { return os.Truncate(filepath.Join(e.dir, "disk"), 1) }, "host",
-			errDamaged},
+			ErrDamaged},
 		{"a file without a sum", func(e entry) error {
 			return replace(`"name": "disk"`, `"name": "kernel"`)(e.dir)
-		}, "host", errDamaged},
+		}, "host", ErrDamaged},
 		{"another kind", func(entry) error { return nil }, "builtin", errOtherKind},
 		{"another kind that is damaged", func(e entry) error { return os.Remove(filepath.Join(e.dir, "disk")) },
 			"builtin", errOtherKind},

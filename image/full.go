@@ -55,9 +55,9 @@ func Full(name string) *Kind {
 	sets = slices.Compact(sets)
 	canonical := strings.Join(append([]string{release}, sets...), "+")
 	return &Kind{name: canonical, label: "the image " + canonical, room: "6 GB",
-		recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
-			in, err := fullInputs(ctx, release, sets)
-			return in.recipe, in.buildFull, err
+		recipe: func(context.Context, Options) (Recipe, builder, error) {
+			r, err := fullRecipe(release, sets)
+			return r, buildFull, err
 		}}
 }
 
@@ -88,31 +88,24 @@ func FullNames() (names []string) {
 	return names
 }
 
-// fullInputs returns the recipe, and where its packages come from.
-func fullInputs(ctx context.Context, release string, sets []string) (in inputs, err error) {
+// fullRecipe returns the recipe of a release with sets of packages.
+func fullRecipe(release string, sets []string) (r Recipe, err error) {
 	codename, ok := fullReleases[release]
 	if !ok {
-		return in, fmt.Errorf("image %s: not a release that full nodes can have", release)
+		return r, fmt.Errorf("image %s: not a release that full nodes can have", release)
 	}
 	packages := slices.Clone(fullPackages)
 	for _, s := range sets {
 		more, ok := fullSets[s]
 		if !ok {
-			return in, fmt.Errorf("image %s: no package set %q", release, s)
+			return r, fmt.Errorf("image %s: no package set %q", release, s)
 		}
 		packages = append(packages, more...)
 	}
 	slices.Sort(packages)
-	in.recipe = Recipe{Format: 1, Release: codename,
+	return Recipe{Format: 1, Release: codename,
 		Suites:   []string{codename, codename + "-updates", codename + "-security"},
-		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: fullDigest()}
-	targets, dump, err := askApt(ctx)
-	if err != nil {
-		return in, err
-	}
-	in.options = aptOptions(dump)
-	in.sources, err = in.recipe.mirrors(targets)
-	return in, err
+		Packages: slices.Compact(packages), DiskMiB: 8192, FilesDigest: fullDigest()}, nil
 }
 
 // eachFullFile calls add with each file that rackless adds to full nodes: their own, those that make a machine a node,
@@ -152,14 +145,22 @@ func fullDigest() string {
 }
 
 // buildFull installs a system, and keeps its disk and its kernel.
-func (in inputs) buildFull(ctx context.Context, o Options, work, out string, img *Image) error {
+func buildFull(ctx context.Context, o Options, work, out string, img *Image) error {
 	if err := checkTools(img.Name); err != nil {
+		return err
+	}
+	targets, dump, err := askApt(ctx)
+	if err != nil {
+		return err
+	}
+	in := inputs{recipe: img.Recipe, options: aptOptions(dump)}
+	if in.sources, err = in.recipe.mirrors(targets); err != nil {
 		return err
 	}
 	img.Kernel, img.Initramfs, img.Disk = "vmlinux", "initrd", diskName
 	o.progress("install Debian %s for full nodes (%d packages and what they need)", in.recipe.Release,
 		len(in.recipe.Packages))
-	err := install(ctx, o, work, in, eachFullFile, []string{"disk.tar", "vmlinuz", "initrd", "kernel", "packages"})
+	err = install(ctx, o, work, in, eachFullFile, []string{"disk.tar", "vmlinuz", "initrd", "kernel", "packages"})
 	if err != nil {
 		return fmt.Errorf("install Debian %s for full nodes: %w", in.recipe.Release, err)
 	}

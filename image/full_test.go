@@ -25,7 +25,7 @@ func TestNamesOfFullImages(t *testing.T) {
 		if _, err := Named(name); err == nil || !strings.Contains(err.Error(), "debian-12+mpi+slurm") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if _, err := Full(name).CurrentRecipe(t.Context(), Options{}); err == nil {
+		if _, _, err := Full(name).recipe(t.Context(), Options{}); err == nil {
 			t.Errorf("%s has a recipe", name)
 		}
 	}
@@ -33,9 +33,8 @@ func TestNamesOfFullImages(t *testing.T) {
 
 // The order in which sets are named makes no other image; another set or release does.
 func TestRecipesOfFullImages(t *testing.T) {
-	need(t, "apt-get", "apt")
 	recipe := func(name string) Recipe {
-		r, err := Full(name).CurrentRecipe(t.Context(), Options{})
+		r, _, err := Full(name).recipe(t.Context(), Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -53,7 +52,8 @@ func TestRecipesOfFullImages(t *testing.T) {
 			t.Errorf("with package sets there is no %s", p)
 		}
 	}
-	if want := []string{"trixie", "trixie-updates", "trixie-security"}; !slices.Equal(recipe("debian-13").Suites, want) {
+	if want := []string{"trixie", "trixie-updates", "trixie-security"}; !slices.Equal(
+		recipe("debian-13").Suites, want) {
 		t.Errorf("suites are %q", recipe("debian-13").Suites)
 	}
 }

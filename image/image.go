@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/rackless/rackless/vm"
@@ -25,7 +27,9 @@ type Image struct {
 	Packages  []string  `json:"packages"`            // name=version of every package that files are from
 	Built     time.Time `json:"built"`
 	Recipe    Recipe    `json:"recipe"`
-	Sums      []sum     `json:"files"` // of the files, as they were built
+	// Imported images come from an archive of another machine.
+	Imported bool  `json:"imported,omitempty"`
+	Sums     []sum `json:"files"` // of the files, as they were built
 }
 
 // KernelPath returns the absolute path of the kernel.
@@ -97,10 +101,20 @@ type Kind struct {
 // the directory work, in which out is, for itself.
 type builder func(ctx context.Context, o Options, work, out string, img *Image) error
 
-// CurrentRecipe returns the recipe that Ensure would follow now. Its Key names the image.
-func (k *Kind) CurrentRecipe(ctx context.Context, o Options) (Recipe, error) {
+// CurrentKey returns the key of the image that Ensure would return now, of those in the cache or of a new one.
+func (k *Kind) CurrentKey(ctx context.Context, o Options, cached []*Image) (string, error) {
 	r, _, err := k.recipe(ctx, o)
-	return r, err
+	if err != nil {
+		return "", err
+	}
+	key := r.Key()
+	if slices.ContainsFunc(cached, func(i *Image) bool { return i.Key == key }) {
+		return key, nil
+	}
+	if i := slices.IndexFunc(cached, func(i *Image) bool { return i.serves(r) }); i >= 0 {
+		return cached[i].Key, nil
+	}
+	return key, nil
 }
 
 // Ensure returns the image, building it if the cache has none, or a damaged one, for the recipe. Two
@@ -114,15 +128,19 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 		build = o.build
 	}
 	e := at(o.Cache, r.Key())
-	img, err := e.open(ctx, k.name)
+	img, err := k.find(ctx, e, r)
 	if err == nil {
 		return img, nil
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, errDamaged) {
+	if !errors.Is(err, os.ErrNotExist) && !errors.Is(err, ErrDamaged) {
 		return nil, unusable(err)
+	}
+	if _, none := exec.LookPath("apt-get"); none != nil && o.build == nil {
+		return nil, fmt.Errorf("%s cannot be made here: it is made of Debian packages, and %s has no apt: import the "+
+			"image file of a release: rackless image import FILE", k.label, thisSystem().Name)
 	}
 	unlock, err := e.lock(ctx)
 	if err != nil {
@@ -131,7 +149,7 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 	defer unlock()
 	if img, err := e.open(ctx, k.name); err == nil { // another process built it while this one waited
 		return img, nil
-	} else if errors.Is(err, errDamaged) {
+	} else if errors.Is(err, ErrDamaged) {
 		// Building again takes a minute: the user is told why it is not the cached one.
 		o.progress("the cached image %s is damaged (%v): building it again", e.key, err)
 	}
@@ -145,6 +163,48 @@ func (k *Kind) Ensure(ctx context.Context, o Options) (*Image, error) {
 			"more space", k.label, o.Cache, err, k.room)
 	}
 	return img, err
+}
+
+// Find returns the image that Ensure would return without building one. Where there is none the error is
+// os.ErrNotExist or ErrDamaged.
+func (k *Kind) Find(ctx context.Context, o Options) (*Image, error) {
+	r, _, err := k.recipe(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return k.find(ctx, at(o.Cache, r.Key()), r)
+}
+
+// find returns the image of the recipe, whose place is e, or one that was imported and serves instead.
+func (k *Kind) find(ctx context.Context, e entry, r Recipe) (*Image, error) {
+	img, err := e.open(ctx, k.name)
+	if !errors.Is(err, os.ErrNotExist) {
+		return img, err
+	}
+	keys, listErr := vm.Keys(e.root)
+	if listErr != nil {
+		return img, listErr
+	}
+	for _, key := range keys {
+		other := at(e.root, key)
+		if found, err := other.manifest(); err != nil || found.Name != k.name || !found.serves(r) {
+			continue
+		}
+		if found, err := other.open(ctx, k.name); err == nil {
+			return found, nil
+		}
+	}
+	return img, err
+}
+
+// serves reports whether the image is used where one of the recipe is asked for. Of imported images the release of
+// Debian may be another: nodes do not depend on what the machine runs.
+func (i *Image) serves(r Recipe) bool {
+	have := i.Recipe
+	if i.Imported {
+		have.Release = r.Release
+	}
+	return have.Key() == r.Key()
 }
 
 // make builds an image in a directory beside its place and moves it there when it is whole. The
@@ -180,7 +240,7 @@ func (k *Kind) List(ctx context.Context, cache string) (images []*Image, damaged
 		switch {
 		case err == nil:
 			images = append(images, img)
-		case errors.Is(err, errDamaged):
+		case errors.Is(err, ErrDamaged):
 			if img.Name == k.name || img.Name == "" {
 				damaged = append(damaged, key)
 			}

@@ -190,7 +190,7 @@ func TestBuildersWaitForEachOther(t *testing.T) {
 
 func TestWaitingForABuilderEndsWithItsContext(t *testing.T) {
 	cache := t.TempDir()
-	r, err := Node.CurrentRecipe(t.Context(), Options{})
+	r, _, err := Node.recipe(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func TestWaitingForABuilderEndsWithItsContext(t *testing.T) {
 
 func TestEnsureRemovesWhatKilledBuildersLeft(t *testing.T) {
 	cache := t.TempDir()
-	r, err := Node.CurrentRecipe(t.Context(), Options{})
+	r, _, err := Node.recipe(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,12 +45,7 @@ const ConnectXArg = " rackless.nic=connectx numa=off"
 
 // currentNodeRecipe decides the release and the kernel from what this machine offers.
 func currentNodeRecipe(o Options) (Recipe, error) {
-	osRelease, err := os.ReadFile("/etc/os-release")
-	if err != nil {
-		return Recipe{}, err
-	}
-	_, release := system(string(osRelease))
-	release = cmp.Or(release, "unknown")
+	release := cmp.Or(thisSystem().Codename, "unknown")
 	if o.Kernel == "" {
 		return nodeRecipe(release, "linux-image-amd64", ""), nil
 	}

@@ -55,22 +55,20 @@ func (i *Image) Emulator() vm.Emulator {
 	}
 }
 
-// FindVFIOUser returns a QEMU with vfio-user: the installed one, or where that has none, one in the cache. The
-// installed one comes first: it is the one that the user updates, and nothing has to be downloaded.
-func FindVFIOUser(ctx context.Context, o Options) (vm.Emulator, error) {
-	var e vm.Emulator
-	var err error
-	if e.Path, e.Version, err = vm.Find(); err == nil && e.HasVFIOUser() {
-		return e, nil
+// FindQEMU returns the installed QEMU, or where there is none that will do, one in the cache. The installed one comes
+// first: it is the one that the user updates, and nothing has to be downloaded. vfioUser asks for one that connects to
+// devices in other processes.
+func FindQEMU(ctx context.Context, o Options, vfioUser bool) (e vm.Emulator, err error) {
+	e.Path, e.Version, err = vm.Find()
+	if err == nil {
+		if !vfioUser || e.HasVFIOUser() {
+			return e, nil
+		}
+		err = fmt.Errorf("a ConnectX needs QEMU 10.1 or newer with vfio-user, and the installed one is %s", e.Version)
 	}
-	have := "none is installed"
-	if e.Path != "" {
-		have = "the installed one is " + e.Version
-	}
-	img, err := QEMU.Ensure(ctx, o)
-	if err != nil {
-		return e, fmt.Errorf("a ConnectX needs QEMU 10.1 or newer with vfio-user: %s, and no other can be had: %w",
-			have, err)
+	img, other := QEMU.Ensure(ctx, o)
+	if other != nil {
+		return e, fmt.Errorf("%w; no other can be had: %w", err, other)
 	}
 	return img.Emulator(), nil
 }

@@ -108,12 +108,10 @@ func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
 	if err != nil || len(images)+len(damaged) == 0 {
 		return err
 	}
-	// The key of the current recipe tells which image up would use, whether it is in the cache or not.
-	recipe, err := k.CurrentRecipe(ctx, image.Options{})
+	current, err := k.CurrentKey(ctx, image.Options{}, images)
 	if err != nil {
 		return err
 	}
-	current := recipe.Key()
 	for _, i := range images {
 		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
 			Kernel: i.KernelVer, Built: &i.Built}

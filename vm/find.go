@@ -26,8 +26,8 @@ type Emulator struct {
 func Find() (path, version string, err error) {
 	path, err = exec.LookPath("qemu-system-x86_64")
 	if err != nil {
-		return "", "", errors.New("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer (Debian: " +
-			"qemu-system-x86, on Debian 12 from bookworm-backports; make setup does it)")
+		return "", "", errors.New("qemu-system-x86_64 is not in PATH: install QEMU 8.0 or newer; rackless doctor " +
+			"says how")
 	}
 	if version, err = (Emulator{Path: path}).AskVersion(); err != nil {
 		return "", "", err
@@ -76,8 +76,8 @@ func checkVersion(version string) error {
 		return fmt.Errorf("QEMU version %q: want a number first", version)
 	}
 	if n < minVersion {
-		return fmt.Errorf("QEMU %s is too old: rackless needs %d.0 or newer (on Debian 12: apt-get install -t "+
-			"bookworm-backports qemu-system-x86; make setup does it)", version, minVersion)
+		return fmt.Errorf("QEMU %s is too old: rackless needs %d.0 or newer; rackless doctor says how to get it",
+			version, minVersion)
 	}
 	return nil
 }

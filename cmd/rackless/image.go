@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -20,9 +21,9 @@ import (
 func newImageCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
-		Short: "List, build and remove node images and the templates made from them",
+		Short: "List, build, export, import and remove node images and the templates made from them",
 	}
-	cmd.AddCommand(newImageLsCmd(a), newImageBuildCmd(a), newImageRmCmd(a))
+	cmd.AddCommand(newImageLsCmd(a), newImageBuildCmd(a), newImageExportCmd(a), newImageImportCmd(a), newImageRmCmd(a))
 	return cmd
 }
 
@@ -68,14 +69,12 @@ func newImageBuildCmd(a *app) *cobra.Command {
 			if err != nil {
 				return &cli.Error{Code: exitUsage, Err: err}
 			}
-			// Building takes a minute and downloads packages: without steps it would look hung.
-			p, end := a.progress()
-			p.Begin("image")
-			img, err := k.Ensure(ctx, image.Options{Cache: d.Images(), Kernel: kernel, Progress: p.Say,
-				Watch: p.Watch})
-			p.End(err)
-			end()
-			if err != nil {
+			var img *image.Image
+			if err := a.inCache(d, func(o image.Options) error {
+				o.Kernel = kernel
+				img, err = k.Ensure(ctx, o)
+				return err
+			}); err != nil {
 				return err
 			}
 			return a.print(format, buildOutput{img.Key, img.Dir, img.KernelVer}, img.Key+"\n")
@@ -84,6 +83,77 @@ func newImageBuildCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &format)
 	cmd.Flags().StringVar(&kernel, "kernel", "",
 		"kernel image to use instead of Debian's; its modules are in /lib/modules or beside it")
+	return cmd
+}
+
+// inCache does what takes a minute or downloads packages: without steps it would look hung.
+func (a *app) inCache(d rack.Dirs, do func(o image.Options) error) error {
+	p, end := a.progress()
+	defer end()
+	p.Begin("image")
+	err := do(image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
+	p.End(err)
+	return err
+}
+
+// newImageExportCmd makes rackless image export.
+func newImageExportCmd(a *app) *cobra.Command {
+	var format, key string
+	cmd := &cobra.Command{
+		Use:   "export FILE [IMAGE...]",
+		Short: "Write QEMU and node images into one file, for machines that cannot make them",
+		Args:  cli.RangeArgs(1, 9, "a FILE to write, and images"),
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
+			names := args[1:]
+			if len(names) == 0 {
+				names = []string{lab.DefaultImage}
+			}
+			var c images.Carried
+			if err := a.inCache(d, func(o image.Options) (err error) {
+				c, err = images.Export(ctx, args[0], names, key, o)
+				return err
+			}); err != nil {
+				return err
+			}
+			return a.print(format, c, c.Digest+"\n")
+		}),
+	}
+	outputFlag(cmd, &format)
+	cmd.Flags().StringVar(&key, "key", "", "sign with this private key (PEM, Ed25519)")
+	return cmd
+}
+
+// newImageImportCmd makes rackless image import.
+func newImageImportCmd(a *app) *cobra.Command {
+	var format, key, digest string
+	cmd := &cobra.Command{
+		Use:     "import FILE|URL",
+		Aliases: []string{"pull"},
+		Short:   "Take QEMU and node images from a file into the cache, once they are verified",
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || key == "" && digest == "" {
+				return cli.Usagef(cmd, "want one FILE or URL, and what to verify it by: --digest or --key")
+			}
+			return nil
+		},
+		RunE: a.inDirs(func(ctx context.Context, d rack.Dirs, args []string) error {
+			var c images.Carried
+			if err := a.inCache(d, func(o image.Options) (err error) {
+				c, err = images.Import(ctx, args[0], digest, key, o)
+				return err
+			}); err != nil {
+				return err
+			}
+			var text strings.Builder
+			for _, i := range c.Images {
+				fmt.Fprintf(&text, "imported %s (%s)\n", i.Key, i.Name)
+			}
+			return a.print(format, c, text.String())
+		}),
+	}
+	outputFlag(cmd, &format)
+	cmd.Flags().StringVar(&key, "key", "", "public key of who has signed the file (PEM, Ed25519)")
+	cmd.Flags().StringVar(&digest, "digest", "", "digest that export has printed (sha256:...)")
 	return cmd
 }
 

@@ -246,7 +246,8 @@ var rules = map[string]rule{
 
 	"emulate": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"host": "an emulated host is a machine like others; what is done in it is not its business"}},
-	"image": {may: []string{"guest", "internal/atomicfile", "internal/trace", "internal/userfile", "qapi", "vm"},
+	"image": {may: []string{"guest", "internal/atomicfile", "internal/distro", "internal/trace", "internal/userfile",
+		"qapi", "vm"},
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
 		may: []string{"bench", "check", "fabric", "facts", "guest", "internal/atomicfile", "internal/trace",
@@ -266,8 +267,9 @@ var rules = map[string]rule{
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
-	"images": {may: []string{"image", "rack", "vm"}, why: "it lists what others have made"},
-	"ui":     {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
+	"images": {may: []string{"image", "internal/atomicfile", "internal/userfile", "rack", "vm"},
+		why: "it lists, carries and removes what others have made"},
+	"ui": {any: true, never: map[string]string{"cmd/...": whyCmd, "host": "the pages show, and change nothing"}},
 	"planner": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"rack": "a plan follows from a host and a lab: " +
 			"what runs is not asked", "render": "a plan is made first and written later"}},
@@ -287,6 +289,7 @@ var rules = map[string]rule{
 		why: "kernel arguments as text: where they are written is their writers' business", never: pure()},
 	"internal/cgroup": {why: "what control groups allow this process, as numbers: what follows is its callers' " +
 		"business"},
+	"internal/distro":   {why: "what distributions are called and what they call things: who asks is their business"},
 	"internal/parallel": {why: "jobs on all cores; what they do is their callers' business"},
 	"internal/terminal": {may: []string{"internal/atomicfile", "internal/userfile", "rack"},
 		why: "how things are shown on a terminal; what they are is their callers' business"},

@@ -142,25 +142,23 @@ func (u *upRun) decideNICs(old *rack.State) {
 // said.
 func (u *upRun) chooseEmulator(ctx context.Context, old *rack.State) error {
 	u.decideNICs(old)
-	e := &u.emulator
-	e.Path, e.Version, u.emulatorErr = vm.Find()
-	if !hasConnectX(u.Lab) || u.emulatorErr == nil && e.HasVFIOUser() {
-		return nil
-	}
 	var begin sync.Once
-	found, err := image.FindVFIOUser(ctx, image.Options{Cache: u.Dirs.Images(), Progress: func(step string) {
+	u.emulator, u.emulatorErr = image.FindQEMU(ctx, image.Options{Cache: u.Dirs.Images(), Progress: func(step string) {
 		begin.Do(func() { u.progress.Begin("QEMU") })
 		u.progress.Say(step)
-	}})
-	if err == nil {
-		*e, u.emulatorErr = found, nil
-		return nil
-	}
+	}}, hasConnectX(u.Lab))
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", err)
-	u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })
+	if e := &u.emulator; u.emulatorErr != nil && hasConnectX(u.Lab) {
+		why := u.emulatorErr
+		if e.Path, e.Version, u.emulatorErr = vm.Find(); u.emulatorErr != nil {
+			u.emulatorErr = why
+			return nil
+		}
+		u.progress.Note("the nodes have virtio NICs with soft RoCE in place of a ConnectX: %v", why)
+		u.setNICs(func(lab.Node) lab.NICModel { return lab.NICVirtio })
+	}
 	return nil
 }
 

@@ -1,0 +1,310 @@
+package image
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// An archive of images is a tar file, compressed with zstd: the index, its signature if it is signed, and the files of
+// the images in the order of the index, named by their SHA-256. The index has the digests of all files, so that whoever
+// knows the index to be good knows that of everything.
+const (
+	indexName     = "index.json"
+	signatureName = "index.json.sig"
+	blobDir       = "sha256/"
+)
+
+// Bounds of what is read of a foreign archive.
+const (
+	maxIndex       = 4 << 20
+	maxArchiveFile = 32 << 30
+	maxWindow      = 128 << 20 // of zstd, in memory
+)
+
+// An archiveIndex says what is in an archive.
+type archiveIndex struct {
+	Format int      `json:"format"`
+	Arch   string   `json:"arch"` // that the images run on, as Go names it
+	Images []*Image `json:"images"`
+}
+
+// A Trust says which archives are believed: those whose index has the digest, or is signed with the key. One of them
+// must be set.
+type Trust struct {
+	Digest string // "sha256:" and hexadecimal digits, as Export returns it
+	Key    ed25519.PublicKey
+}
+
+// verify checks an index before anything of it is read.
+func (t Trust) verify(index, signature []byte) error {
+	switch have := digestOf(index); {
+	case t.Digest == "" && t.Key == nil:
+		return errors.New("nothing says whether to believe the archive: give its digest or the public key of its maker")
+	case t.Digest != "" && t.Digest != have:
+		return fmt.Errorf("its digest is %s, and not %s", have, t.Digest)
+	case t.Key != nil && signature == nil:
+		return errors.New("it is not signed")
+	case t.Key != nil && !ed25519.Verify(t.Key, index, signature):
+		return errors.New("its signature is not by this key")
+	}
+	return nil
+}
+
+func digestOf(index []byte) string {
+	sum := sha256.Sum256(index)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// Export writes images as an archive, which is signed if key is not nil, and returns its digest.
+func Export(ctx context.Context, w io.Writer, images []*Image, key ed25519.PrivateKey) (digest string, err error) {
+	x := archiveIndex{Format: 1, Arch: runtime.GOARCH}
+	for _, img := range images {
+		made := *img
+		made.Imported = false // an archive of an imported image is that of the image as it was made
+		x.Images = append(x.Images, &made)
+	}
+	index, err := json.MarshalIndent(x, "", "  ")
+	if err != nil {
+		return "", err
+	}
+	z, err := zstd.NewWriter(w, zstd.WithEncoderLevel(zstd.SpeedBetterCompression))
+	if err != nil {
+		return "", err
+	}
+	t := tar.NewWriter(z)
+	add := func(name string, size int64, r io.Reader) {
+		if err != nil {
+			return
+		}
+		err = t.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: size, ModTime: time.Unix(0, 0)})
+		if err == nil {
+			_, err = io.Copy(t, untilDone{ctx, r})
+		}
+	}
+	add(indexName, int64(len(index)), bytes.NewReader(index))
+	if key != nil {
+		add(signatureName, ed25519.SignatureSize, bytes.NewReader(ed25519.Sign(key, index)))
+	}
+	for _, img := range images {
+		for _, s := range img.Sums {
+			f, openErr := os.Open(filepath.Join(img.Dir, s.Name))
+			if openErr != nil {
+				return "", openErr
+			}
+			add(blobDir+s.SHA256, s.Size, f)
+			f.Close()
+		}
+	}
+	return digestOf(index), errors.Join(err, t.Close(), z.Close())
+}
+
+// Import puts the images of an archive into the cache. Those that it has are left alone. An image gets its place when
+// all of its files are there and are what the index says.
+func Import(ctx context.Context, r io.Reader, o Options, trust Trust) ([]*Image, error) {
+	z, err := zstd.NewReader(untilDone{ctx, r}, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderLowmem(true))
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	if err := os.MkdirAll(o.Cache, 0o755); err != nil {
+		return nil, unusable(err)
+	}
+	if err := sweep(o.Cache); err != nil {
+		return nil, unusable(err)
+	}
+	images, err := importTar(ctx, tar.NewReader(z), o, trust.verify)
+	switch {
+	case ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case isNoSpace(err):
+		err = fmt.Errorf("%w; make room in %s, or set RACKLESS_CACHE to a directory with more space", err, o.Cache)
+	}
+	return images, err
+}
+
+// verification says whether an index is to be believed.
+type verification func(index, signature []byte) error
+
+func importTar(ctx context.Context, t *tar.Reader, o Options, verify verification) (images []*Image, err error) {
+	index, next, err := readIndex(t, verify)
+	if err != nil {
+		return nil, err
+	}
+	in := archiveReader{t, next}
+	for _, img := range index.Images {
+		img, err := in.image(ctx, o, img)
+		if err != nil {
+			return images, err
+		}
+		images = append(images, img)
+	}
+	if in.next != nil {
+		return images, fmt.Errorf("it has %.80q, which is not in its index", in.next.Name)
+	}
+	return images, nil
+}
+
+// readIndex reads and verifies the index. next is the header behind it and its signature, nil at the end.
+func readIndex(t *tar.Reader, verify verification) (index archiveIndex, next *tar.Header, err error) {
+	small := func(name string, limit int64) ([]byte, error) {
+		if next.Name != name || next.Typeflag != tar.TypeReg || next.Size > limit {
+			return nil, errors.New("not an archive of images: rackless image export makes one")
+		}
+		return io.ReadAll(io.LimitReader(t, limit))
+	}
+	if next, err = t.Next(); err != nil {
+		return index, nil, fmt.Errorf("not an archive of images: %w", err)
+	}
+	text, err := small(indexName, maxIndex)
+	if err != nil {
+		return index, nil, err
+	}
+	var signature []byte
+	if next, err = nextHeader(t); err == nil && next != nil && next.Name == signatureName {
+		if signature, err = small(signatureName, ed25519.SignatureSize); err == nil {
+			next, err = nextHeader(t)
+		}
+	}
+	if err != nil {
+		return index, nil, err
+	}
+	if err := verify(text, signature); err != nil {
+		return index, nil, fmt.Errorf("the archive is not believed: %w", err)
+	}
+	if err := json.Unmarshal(text, &index); err != nil {
+		return index, nil, fmt.Errorf("%s: %w", indexName, err)
+	}
+	return index, next, index.check()
+}
+
+// nextHeader returns nil at the end.
+func nextHeader(t *tar.Reader) (*tar.Header, error) {
+	h, err := t.Next()
+	if errors.Is(err, io.EOF) {
+		return nil, nil
+	}
+	return h, err
+}
+
+// fileName are the names that files of images have: no path, nothing hidden.
+var fileName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._+-]{0,99}$`)
+
+// sha256Hex are digests as an index has them.
+var sha256Hex = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// check refuses an index whose images this machine cannot use, or could not keep apart.
+func (x archiveIndex) check() error {
+	if x.Format != 1 || x.Arch != runtime.GOARCH || len(x.Images) == 0 {
+		return fmt.Errorf("the archive has %d images for %s in format %d, and this rackless takes those for %s in "+
+			"format 1", len(x.Images), x.Arch, x.Format, runtime.GOARCH)
+	}
+	for _, img := range x.Images {
+		if img == nil || img.Key == "" || img.Key != img.Recipe.Key() || !portable(img.Name) {
+			return fmt.Errorf("%s: an image of another version of rackless, or of a kind that is not exchanged",
+				indexName)
+		}
+		seen := []string{manifestName}
+		for _, s := range img.Sums {
+			if !fileName.MatchString(s.Name) || slices.Contains(seen, s.Name) || !sha256Hex.MatchString(s.SHA256) ||
+				s.Size < 0 || s.Size > maxArchiveFile {
+				return fmt.Errorf("%s: image %s has a file %.80q of %d bytes, which is not taken", indexName, img.Key,
+					s.Name, s.Size)
+			}
+			seen = append(seen, s.Name)
+		}
+		have, want := seen[1:], img.files()
+		slices.Sort(have)
+		slices.Sort(want)
+		if !slices.Equal(have, want) {
+			return fmt.Errorf("%s: image %s has the files %q, and needs %q", indexName, img.Key, have, want)
+		}
+	}
+	return nil
+}
+
+// portable reports whether images of the kind with a name run on other machines: those of labs do.
+func portable(name string) bool {
+	return name == QEMU.name || name == Node.name || slices.Contains(FullNames(), name)
+}
+
+// An archiveReader reads the files of an archive, in the order of its index.
+type archiveReader struct {
+	tar  *tar.Reader
+	next *tar.Header // of the file to be read; nil at the end
+}
+
+// image takes the files of an image, which the index has as img, into the cache.
+func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Image, error) {
+	e := at(o.Cache, img.Key)
+	unlock, err := e.lock(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	sums := img.Sums
+	if have, err := e.open(ctx, img.Name); err == nil {
+		for _, s := range sums {
+			if err := r.file(s, io.Discard); err != nil {
+				return nil, err
+			}
+		}
+		return have, nil
+	}
+	img.Imported, img.Sums = true, nil
+	return img, e.make(ctx, o, img, func(_ context.Context, o Options, _, out string, _ *Image) error {
+		var mode fs.FileMode = 0o644
+		if img.Name == QEMU.name {
+			mode = 0o755
+		}
+		for _, s := range sums {
+			o.progress("%s of image %s", s.Name, img.Key)
+			f, err := os.OpenFile(filepath.Join(out, s.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
+			if err != nil {
+				return err
+			}
+			if err := errors.Join(r.file(s, f), f.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// file copies the next file of the archive, which must be the one of the index.
+func (r *archiveReader) file(want sum, to io.Writer) error {
+	h := r.next
+	if h == nil {
+		return fmt.Errorf("the archive ends before %s: it was cut off", want.Name)
+	}
+	if h.Name != blobDir+want.SHA256 || h.Typeflag != tar.TypeReg || h.Size != want.Size {
+		return fmt.Errorf("the archive has %.80q of %d bytes where %s is to be, of %d", h.Name, h.Size, want.Name,
+			want.Size)
+	}
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(to, sum), r.tar)
+	if err != nil {
+		return fmt.Errorf("%s: %w", want.Name, err)
+	}
+	if n != want.Size || hex.EncodeToString(sum.Sum(nil)) != want.SHA256 {
+		return fmt.Errorf("%s is not what the index says: the archive is damaged", want.Name)
+	}
+	r.next, err = nextHeader(r.tar)
+	return err
+}

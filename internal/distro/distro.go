@@ -1,0 +1,95 @@
+// Package distro knows distributions of Linux: which one a machine has, and how packages are installed there.
+package distro
+
+import (
+	"cmp"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A System is what os-release(5) says. The zero value is one that says nothing.
+type System struct {
+	ID       string   // "debian", "fedora", "opensuse-leap"
+	Like     []string // IDs of those that it is made from, the nearest first
+	Codename string   // of its release, as "bookworm"; many have none
+	Name     string   // for people
+}
+
+// Of returns the system whose root is given. One without a file that can be read has no ID.
+func Of(root fs.FS) System {
+	for _, name := range []string{"etc/os-release", "usr/lib/os-release"} {
+		if b, err := fs.ReadFile(root, name); err == nil {
+			return Parse(string(b))
+		}
+	}
+	return System{Name: "an unknown system"}
+}
+
+// Parse reads an os-release file.
+func Parse(osRelease string) System {
+	values := make(map[string]string)
+	for line := range strings.Lines(osRelease) {
+		if key, v, ok := strings.Cut(strings.TrimSpace(line), "="); ok {
+			values[key] = unquote(v)
+		}
+	}
+	return System{ID: values["ID"], Like: strings.Fields(values["ID_LIKE"]), Codename: values["VERSION_CODENAME"],
+		Name: cmp.Or(values["PRETTY_NAME"], values["NAME"], values["ID"], "an unknown system")}
+}
+
+// unquote removes the quotes of a shell, which are written around a value as a whole.
+func unquote(v string) string {
+	if s, err := strconv.Unquote(v); err == nil && v[0] == '"' {
+		return s
+	}
+	return strings.Trim(v, `"'`)
+}
+
+// Debian reports whether the packages of the system are those of Debian itself.
+func (s System) Debian() bool { return s.ID == "debian" }
+
+// A manager installs packages. names are what it calls packages of Debian where the name differs; an empty one means
+// that it has no such package.
+type manager struct {
+	command string
+	names   map[string]string
+}
+
+// managers are by the ID of a system, or of one that it is like.
+var managers = map[string]manager{
+	"debian": {"apt-get install --no-install-recommends", nil},
+	"fedora": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm",
+		"qemu-system-x86": "qemu-system-x86-core"}},
+	// Its QEMU is built for KVM alone, and is not in PATH.
+	"rhel": {"dnf install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-kvm", "qemu-system-x86": ""}},
+	"arch": {"pacman -S", map[string]string{"libvirt-daemon-system": "libvirt"}},
+	"suse": {"zypper install", map[string]string{"libvirt-daemon-system": "libvirt-daemon-qemu",
+		"qemu-system-x86": "qemu-x86"}},
+	"alpine": {"apk add", map[string]string{"libvirt-daemon-system": "libvirt-daemon",
+		"qemu-system-x86": "qemu-system-x86_64"}},
+}
+
+// Install returns the command that installs packages, which are given by their names in Debian. It is empty where the
+// system or one of the packages is not known.
+func (s System) Install(debian ...string) string {
+	for _, id := range append([]string{s.ID}, s.Like...) {
+		m, ok := managers[id]
+		if !ok {
+			continue
+		}
+		words := []string{m.command}
+		for _, name := range debian {
+			if other, ok := m.names[name]; ok {
+				name = other
+			}
+			words = append(words, name)
+		}
+		if slices.Contains(words, "") {
+			return ""
+		}
+		return strings.Join(words, " ")
+	}
+	return ""
+}
