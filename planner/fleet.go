@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/parallel"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -78,6 +79,21 @@ func ReadFleet(ctx context.Context, dir, policy string) (*fleet.Fleet, error) {
 		return f.Add(r.name, r.host)
 	})
 	return f, err
+}
+
+// A FleetCapacity is what plan --fleet --capacity prints as JSON, see docs/json.md.
+type FleetCapacity struct {
+	Lab   string       `json:"lab"`
+	Fits  int          `json:"fits"` // on all hosts
+	Hosts []fleet.Room `json:"hosts"`
+}
+
+// Capacity says how many more of a lab the hosts take.
+func Capacity(ctx context.Context, f *fleet.Fleet, l *lab.Lab) (c FleetCapacity, err error) {
+	c.Lab = l.Name
+	c.Hosts, err = f.Capacity(ctx, l)
+	c.Fits = lists.Sum(c.Hosts, func(r fleet.Room) int { return r.Fits })
+	return c, err
 }
 
 // A Stream places requests, one a line, on the hosts of a fleet.

@@ -195,11 +195,7 @@ const explainSteps = 1_000_000
 // infeasible returns why a lab cannot be placed.
 func infeasible(ctx context.Context, q *Query, p *plan.Problem) error {
 	reason, err := conflict.Find(ctx, p, func(ctx context.Context, p *plan.Problem) (bool, error) {
-		_, err := search.Solve(ctx, p, search.Options{Steps: explainSteps})
-		if errors.Is(err, search.ErrInfeasible) {
-			return false, nil
-		}
-		return err == nil, err
+		return search.Fits(ctx, p, explainSteps)
 	})
 	if err != nil {
 		return fmt.Errorf("%s cannot be placed on %s; looking for the reason: %w", q.File, p.Host, err)

@@ -69,6 +69,7 @@ func shapes() map[string]func() any {
 		"plan-problem":       func() any { return new(plan.Problem) },
 		"plan-fleet":         func() any { return new(planner.FleetAnswer) },
 		"plan-fleet-summary": func() any { return new(planner.FleetSummary) },
+		"plan-capacity":      func() any { return new(planner.FleetCapacity) },
 	}
 }
 

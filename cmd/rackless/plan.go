@@ -40,6 +40,8 @@ type planOptions struct {
 	steps   int64 // of the search; 0 is the usual limit
 	fleet   string
 	policy  string
+	// capacity asks how many more of one lab the fleet takes.
+	capacity bool
 }
 
 // newPlanCmd makes rackless plan. It never changes the host, so it needs no root and can plan for another machine.
@@ -55,12 +57,15 @@ func newPlanCmd(a *app) *cobra.Command {
 			if err := o.check(cmd); err != nil {
 				return err
 			}
-			if o.fleet != "" && len(args) == 0 {
+			if o.fleet != "" && !o.capacity && len(args) == 0 {
 				return cli.Usagef(cmd, "--fleet takes a file of requests")
 			}
 			file, err := labFile(cmd, args)
 			if err != nil {
 				return err
+			}
+			if o.capacity {
+				return a.planCapacity(cmd.Context(), o, file)
 			}
 			if o.fleet != "" {
 				return a.planFleet(cmd.Context(), o, file)
@@ -83,6 +88,7 @@ func newPlanCmd(a *app) *cobra.Command {
 		"limit of steps does not count then")
 	f.StringVar(&o.fleet, "fleet", "", "the argument is a file of requests, one lab a line as JSON; place them on "+
 		"the hosts in `DIR`")
+	f.BoolVar(&o.capacity, "capacity", false, "with --fleet, say how many more of LAB.yaml each host takes")
 	cli.EnumFlag(cmd, &o.policy, "policy", "", "how --fleet chooses the host", fleet.BestFit, fleet.Nova)
 	cli.OfferWords(cmd, "whatif")
 	cli.OfferWords(cmd, "time-limit")
@@ -125,6 +131,10 @@ func (o *planOptions) check(cmd *cobra.Command) error {
 		return cli.Usagef(cmd, "-o %s draws one plan: it goes with neither --fleet, --dump-problem nor --compare, and "+
 			"--explain "+
 			"is for -o html", o.form)
+	case o.capacity && o.fleet == "":
+		return cli.Usagef(cmd, "--capacity is for --fleet")
+	case o.capacity && f.Changed("policy"):
+		return without("capacity", "it places one lab alone, at the cheapest place of each host", "policy")
 	case o.fleet != "":
 		return without("fleet", "it places many labs on many hosts, one after another",
 			"explain", "compare", "dump-problem", "out", "model", "whatif", "host", "snapshot", "time-limit")
@@ -289,4 +299,24 @@ func (a *app) planFleet(ctx context.Context, o planOptions, requests string) err
 		s.Encode = func(w io.Writer, v any) error { return show.EncodeNext(w, o.form, v) }
 	}
 	return s.Run(ctx, in, a.out)
+}
+
+// planCapacity says how many more of a lab each host of a directory takes.
+func (a *app) planCapacity(ctx context.Context, o planOptions, file string) error {
+	l, err := loadLab(file)
+	if err != nil {
+		return err
+	}
+	hosts, err := planner.ReadFleet(ctx, o.fleet, o.policy)
+	if err != nil {
+		return err
+	}
+	c, err := planner.Capacity(ctx, hosts, l)
+	if err != nil {
+		return err
+	}
+	if show.ForPrograms(o.form) {
+		return show.Encode(a.out, o.form, c)
+	}
+	return planview.Capacity(a.out, c.Lab, c.Hosts, planview.Options{Width: a.width()})
 }

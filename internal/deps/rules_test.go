@@ -120,7 +120,8 @@ var rules = map[string]rule{
 		why:   whyPlan,
 		never: pure()},
 	"plan/variant": {may: []string{"lab", "plan", "topology"}, why: whyPlan, never: pure()},
-	"plan/fleet": {may: []string{"lab", "plan", "plan/build", "plan/rivals", "plan/search", "topology"}, why: whyPlan,
+	"plan/fleet": {may: []string{"lab", "plan", "plan/build", "plan/conflict", "plan/rivals", "plan/search",
+		"topology"}, why: whyPlan,
 		never: pure()},
 	"render": {
 		may: []string{"internal/cmdline", "lab", "plan", "topology"},

@@ -29,6 +29,15 @@ var ErrInfeasible = errors.New("no placement keeps all rules")
 // ErrStopped says that the search was stopped before it found a placement, or the proof that there is none.
 var ErrStopped = errors.New("search stopped before it found a placement")
 
+// Fits reports whether there is a placement. An error means that it could not tell in so many steps.
+func Fits(ctx context.Context, p *plan.Problem, steps int64) (bool, error) {
+	_, err := Solve(ctx, p, Options{Steps: steps})
+	if errors.Is(err, ErrInfeasible) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Solve returns the cheapest placement of a problem. Errors are [ErrInfeasible], [ErrStopped], or
 // about numbers in the problem that cannot be.
 func Solve(ctx context.Context, p *plan.Problem, o Options) (*Result, error) {
