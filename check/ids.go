@@ -40,6 +40,8 @@ const (
 
 // Identifiers of the checks of nodes.
 const (
+	IDSwitchLinks = "switch-links" // the links of the switch are as they were set
+
 	IDLink     = "link"            // the network device is up and has a carrier
 	IDMTU      = "link-mtu"        // its MTU is the lab's
 	IDAddress  = "address"         // it has the lab's MAC address; the IP address shows in IDGID

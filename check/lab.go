@@ -55,6 +55,9 @@ func Lab(ctx context.Context, l *lab.Lab, r Reader, only []string, progress func
 		})
 		out = append(append(out, slices.Concat(perNode...)...), identity(l, nodes))
 	}
+	if wanted(IDSwitchLinks) && ctx.Err() == nil {
+		out = append(out, switchLinks(ctx, r)...)
+	}
 	if wanted(IDReach) && ctx.Err() == nil {
 		progress("reach every peer at full MTU")
 		out = append(out, Reach(ctx, l, r)...)

@@ -110,8 +110,8 @@ func TestChecksAreFoundByShortIDsAndByName(t *testing.T) {
 // Scripts depend on these.
 func TestNamesOfTheChecksOfALabStay(t *testing.T) {
 	t.Parallel()
-	want := []string{"link", "link-mtu", "address", "rdma-port", "rdma-active-mtu", "rdma-gid", "identity", "reach",
-		"rdma-traffic"}
+	want := []string{"switch-links", "link", "link-mtu", "address", "rdma-port", "rdma-active-mtu", "rdma-gid",
+		"identity", "reach", "rdma-traffic"}
 	if diff := cmp.Diff(want, Names(Lab)); diff != "" {
 		t.Error(diff)
 	}

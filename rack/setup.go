@@ -13,9 +13,9 @@ import (
 	"github.com/rackless/rackless/rack/slurm"
 )
 
-// setUp does what a lab file asks for in nodes that are up: the steps of each node in their order, then Slurm. Where
+// SetUp does what a lab file asks for in nodes that are up: the steps of each node in their order, then Slurm. Where
 // all of it has been done nothing is changed, and no step of the progress begins.
-func (r *Rack) setUp(ctx context.Context, p *Progress) error {
+func (r *Rack) SetUp(ctx context.Context, p *Progress) error {
 	if err := r.runSteps(ctx, p); err != nil {
 		return fmt.Errorf("%w; lab %s is up without it: rackless up tries again", err, r.Lab.Name)
 	}

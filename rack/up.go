@@ -84,7 +84,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	if err = r.runtime.Up(ctx, old, o, p); err == nil {
 		r.Lab = r.State.seen()
 		// A lab whose nodes cannot be set up stays, so that its user can see why.
-		if err = r.setUp(ctx, p); err != nil {
+		if err = r.SetUp(ctx, p); err != nil {
 			return nil, errors.Join(err, r.Close())
 		}
 		return r, nil

@@ -12,7 +12,7 @@ import (
 func OfLab(ctx context.Context, r *rack.Rack) (*Target, error) {
 	hosted, ok := r.Hosted()
 	if !ok {
-		return &Target{Lab: r.Lab, Nodes: r}, nil
+		return &Target{Lab: r.Lab, Nodes: r, LinksSet: r.LinksSet()}, nil
 	}
 	p, err := hosted.Placement()
 	if err != nil {

@@ -30,6 +30,8 @@ type Target struct {
 	Domains func(context.Context) ([]check.Domain, error) // virtual machines of the plan
 	Lab     *lab.Lab                                      // whose nodes are read through Nodes
 	Nodes   check.Reader
+
+	LinksSet bool // how the links of the lab's switch are to be is recorded
 }
 
 // OfHost is this machine, compared with a plan.
@@ -54,7 +56,8 @@ func (t *Target) Checks() []string {
 			slices.ContainsFunc(t.Lab.Nodes, func(n lab.Node) bool { return len(n.Setup) > 0 })),
 	}
 	return slices.DeleteFunc(finding.Names(), func(id string) bool {
-		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil
+		return !made[finding.GroupOf(id)] || id == check.IDJournal && t.Strays == nil ||
+			id == check.IDSwitchLinks && !t.LinksSet
 	})
 }
 

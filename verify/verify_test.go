@@ -118,8 +118,9 @@ func TestWhatAppliesFollowsFromTheTarget(t *testing.T) {
 	for _, tt := range tests {
 		var want []string
 		for _, id := range finding.Names() {
-			stray := id == check.IDJournal && tt.target.Strays == nil // a snapshot has no journal
-			if slices.Contains(tt.want, finding.GroupOf(id)) && !stray {
+			// A snapshot has no journal, and no links were asked for.
+			absent := id == check.IDJournal && tt.target.Strays == nil || id == check.IDSwitchLinks
+			if slices.Contains(tt.want, finding.GroupOf(id)) && !absent {
 				want = append(want, id)
 			}
 		}

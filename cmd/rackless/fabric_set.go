@@ -75,14 +75,8 @@ func newFabricSetCmd(a *app) *cobra.Command {
 			if err != nil {
 				return cli.Usagef(cmd, "lab %s: %v", r.Lab.Name, err)
 			}
-			// All changes were checked together above: a wrong one leaves every link as it was.
-			for _, p := range changes {
-				if err := c.SetLink(cmd.Context(), p.Name, p.Link); err != nil {
-					return err
-				}
-			}
 			// What is printed is what the switch has, and not what it was told.
-			after, err := c.Counters(cmd.Context())
+			after, err := r.SetLinks(cmd.Context(), c, changes)
 			if err != nil {
 				return err
 			}

@@ -17,9 +17,10 @@ import (
 func newLabCmd(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "Check a lab file, print it with its defaults, or compare it with the running lab",
+		Short: "Work on a lab file, and break a running lab to learn from it",
 	}
-	cmd.AddCommand(newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a))
+	cmd.AddCommand(newLabCheckCmd(a), newLabDefaultsCmd(a), newLabDiffCmd(a), newLabSchemaCmd(a),
+		newLabBreakCmd(a), newLabJudgeCmd(a), newLabMendCmd(a))
 	return cmd
 }
 

@@ -66,7 +66,8 @@ func runScripts(t *testing.T, want func(name string) bool) {
 		cache = d.Cache
 	}
 	testscript.Run(t, testscript.Params{
-		Cmds:  map[string]func(*testscript.TestScript, bool, []string){"document": documentCommand},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"document": documentCommand,
+			"follow": followCommand, "puzzles": puzzlesCommand},
 		Files: slices.DeleteFunc(all, func(path string) bool { return !want(filepath.Base(path)) }),
 		Setup: func(env *testscript.Env) error {
 			// Short, since sockets lie below it; the directory of a script is not.

@@ -15,11 +15,11 @@ type transcript struct {
 	output         []string // lines; "..." stands for some that are left out
 }
 
-// transcripts returns those of all pages but the tutorial, which has a test that follows it.
+// transcripts returns those of all pages but those that a test follows.
 func transcripts(t *testing.T) (all []transcript) {
 	t.Helper()
 	for name, page := range pages(t) {
-		if name == "docs/tutorial.md" {
+		if name == "docs/tutorial.md" || slices.Contains(followed, name) {
 			continue
 		}
 		inside := false

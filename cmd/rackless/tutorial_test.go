@@ -15,7 +15,7 @@ import (
 )
 
 var updateTutorial = flag.Bool("update-tutorial", false,
-	"follow docs/tutorial.md on an emulated host, and write what its commands print")
+	"follow the tutorial, the course and the first lab, and write what their commands print")
 
 // A block is a fenced block of the tutorial with commands and what they print.
 type block struct {
@@ -27,13 +27,13 @@ type block struct {
 
 type tutorialCommand struct {
 	line   int
-	prompt string // "laptop$" or "host#"
+	prompt string // "laptop$", "host#" or, on pages with one machine, "$"
 	text   string
 	output string
 }
 
 // tutorialPrompt is what a line with a command begins with.
-var tutorialPrompt = regexp.MustCompile(`^(laptop\$|host#) (.*)$`)
+var tutorialPrompt = regexp.MustCompile(`^(laptop\$|host#|\$) (.*)$`)
 
 // parseTutorial splits a page into text and blocks: pieces are strings and *blocks, in order.
 func parseTutorial(page string) ([]any, error) {

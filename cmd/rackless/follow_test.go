@@ -1,0 +1,92 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/rackless/rackless/course"
+)
+
+// followed are the pages whose commands a script types, one after the other, by the command follow.
+var followed = []string{"docs/course.md", "docs/first-lab.md"}
+
+var (
+	// What a command says while it works is not shown: it differs from run to run.
+	progressLine = regexp.MustCompile(`(?m)^(ok|failed) .* \d+\.\d\d s\n`)
+	accelerators = regexp.MustCompile(`on (tcg \(emulated\)|kvm)`)
+)
+
+// followCommand is a command of scripts: "follow PAGE" types the commands of a page of docs, and holds what they print
+// against what the page shows. With -update-tutorial it writes the page.
+func followCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: follow PAGE")
+	}
+	path := filepath.Join("../../docs", args[0])
+	page, err := os.ReadFile(path)
+	ts.Check(err)
+	pieces, err := parseTutorial(string(page))
+	ts.Check(err)
+	n := 0
+	for _, piece := range pieces {
+		b, ok := piece.(*block)
+		if !ok {
+			continue
+		}
+		for i := range b.commands {
+			c := &b.commands[i]
+			n++
+			// Two programs may print at once: what one has said of an error comes last.
+			err := ts.Exec("sh", "-c", c.text)
+			got := ts.ReadFile("stdout")
+			if err != nil || strings.Contains(got, "Usage:") {
+				got += ts.ReadFile("stderr")
+			}
+			if got = progressLine.ReplaceAllString(got, ""); got != "" && !strings.HasSuffix(got, "\n") {
+				got += "\n"
+			}
+			mask := func(s string) string { return accelerators.ReplaceAllString(b.masked(s), "on ACCEL") }
+			shown := transcript{output: strings.Split(strings.TrimSuffix(mask(c.output), "\n"), "\n")}
+			switch missing := shown.missing(mask(got)); {
+			case *updateTutorial:
+				c.output = got
+			case !strings.Contains(c.output, "...") && mask(got) != mask(c.output):
+				ts.Fatalf("%s:%d: %s prints something else (-page +printed):\n%s", path, c.line, c.text,
+					cmp.Diff(mask(c.output), mask(got)))
+			case missing != "":
+				ts.Fatalf("%s:%d: %s does not print\n%s\nbut\n%s", path, c.line, c.text, missing, got)
+			}
+		}
+	}
+	if n < 10 {
+		ts.Fatalf("%s has %d commands, want at least 10", path, n)
+	}
+	if *updateTutorial {
+		ts.Check(os.WriteFile(path, []byte(writeTutorial(pieces)), 0o644))
+	}
+}
+
+// puzzlesCommand is a command of scripts: "puzzles LAB" breaks a running lab by each puzzle. verify sees each by the
+// check that the table names. Each is mended before the next.
+func puzzlesCommand(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: puzzles LAB")
+	}
+	for i, p := range course.Puzzles {
+		ts.Check(ts.Exec("rackless", "lab", "break", args[0], "--puzzle", fmt.Sprint(i+1)))
+		if text := ts.ReadFile("stdout"); strings.Contains(text, p.Cause) || !strings.Contains(text, "Find out why") {
+			ts.Fatalf("puzzle %d: break prints\n%s", i+1, text)
+		}
+		err := ts.Exec("rackless", "verify", args[0], "--only", p.Finding)
+		if out := ts.ReadFile("stdout"); err == nil || !strings.Contains(out, "FAILED") {
+			ts.Fatalf("puzzle %d (%s): verify does not see it by %s:\n%s", i+1, p.Name, p.Finding, out)
+		}
+		ts.Check(ts.Exec("rackless", "lab", "mend", args[0]))
+	}
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/course"
+	"github.com/rackless/rackless/internal/cli"
+)
+
+// newLabBreakCmd makes rackless lab break.
+func newLabBreakCmd(a *app) *cobra.Command {
+	var number int
+	var list bool
+	cmd := a.ofPuzzle(&cobra.Command{
+		Use:   "break [LAB]",
+		Short: "Break a running lab, for its users to find out why",
+	}, func(ctx context.Context, l *course.Lab) error {
+		if number == 0 {
+			number = 1 + rand.IntN(len(course.Puzzles))
+		}
+		p, err := l.Break(ctx, number)
+		if err != nil {
+			return err
+		}
+		return a.show(fmt.Sprintf("lab %s is broken.\n\n  %s\n\nFind out why, and repair it. rackless lab judge %[1]s "+
+			"says whether it works again, with --hint\nwhere to look; rackless lab mend %[1]s gives up.\n", l.Lab.Name,
+			p.Story))
+	})
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		switch most := len(course.Puzzles); {
+		case list:
+			var b strings.Builder
+			for i, p := range course.Puzzles {
+				fmt.Fprintf(&b, "%2d  %s\n", i+1, strings.ReplaceAll(p.Story, "NODE", "a node"))
+			}
+			return a.show(b.String())
+		case number < 0 || number > most || cmd.Flags().Changed("puzzle") && number == 0:
+			return cli.Usagef(cmd, "--puzzle %d: want 1 to %d", number, most)
+		}
+		return run(cmd, args)
+	}
+	cmd.Flags().IntVar(&number, "puzzle", 0, "which puzzle, by its `NUMBER`; else one by chance")
+	cmd.Flags().BoolVar(&list, "list", false, "list the puzzles, and break nothing")
+	cli.OfferWords(cmd, "puzzle")
+	return cmd
+}
+
+// newLabJudgeCmd makes rackless lab judge. It does not say what is wrong: verify does.
+func newLabJudgeCmd(a *app) *cobra.Command {
+	var hint bool
+	cmd := a.ofPuzzle(&cobra.Command{
+		Use:   "judge [LAB]",
+		Short: "Say whether a lab that was broken works again, and not what is wrong",
+	}, func(ctx context.Context, l *course.Lab) error {
+		if hint {
+			p, err := l.Puzzle()
+			if err != nil {
+				return err
+			}
+			return a.show(p.Hint + "\n")
+		}
+		o, err := l.Judge(ctx)
+		if err != nil {
+			return err
+		}
+		if o.NotOK > 0 {
+			if err := a.show(fmt.Sprintf("not yet: of %d checks %d do not hold\n", o.Checks, o.NotOK)); err != nil {
+				return err
+			}
+			return cli.Exit(exitFaults)
+		}
+		return a.show(fmt.Sprintf("solved: all %d checks hold.\n%s\nMore: rackless explain %s\n", o.Checks,
+			o.Puzzle.Cause, o.Puzzle.Finding))
+	})
+	cmd.Flags().BoolVar(&hint, "hint", false, "say where to look, and check nothing")
+	return cmd
+}
+
+// newLabMendCmd makes rackless lab mend.
+func newLabMendCmd(a *app) *cobra.Command {
+	return a.ofPuzzle(&cobra.Command{
+		Use:   "mend [LAB]",
+		Short: "Take back what lab break did, and say what it was",
+	}, func(ctx context.Context, l *course.Lab) error {
+		p, err := l.Mend(ctx)
+		if err != nil {
+			return err
+		}
+		return a.show(fmt.Sprintf("%s\nIt was taken back. More: rackless explain %s\n", p.Cause, p.Finding))
+	})
+}
+
+// ofPuzzle completes a command that works on the puzzle of a running lab.
+func (a *app) ofPuzzle(cmd *cobra.Command, do func(ctx context.Context, l *course.Lab) error) *cobra.Command {
+	cmd.Args = cli.MaxArgs(1, "at most one lab")
+	cmd.ValidArgsFunction = a.completeLabs
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		r, err := a.openOne(args)
+		if err != nil {
+			return err
+		}
+		defer r.Close()
+		p, end := a.progress()
+		defer end()
+		err = do(cmd.Context(), &course.Lab{Rack: r, Progress: p})
+		p.End(err)
+		return err
+	}
+	return cmd
+}

@@ -1,0 +1,269 @@
+// Package course breaks a running lab in ways that users meet, and judges whether it works again: the puzzles of
+// docs/course.md. What was broken is recorded in the directory of the lab, so that it can be taken back, and ends with
+// the lab.
+package course
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/verify"
+)
+
+// puzzleFile, in the directory of a lab, is there while the lab is broken.
+const puzzleFile = "puzzle.json"
+
+// A record is what is kept of a puzzle.
+type record struct {
+	Number int               `json:"number"`
+	Links  []fabric.PortLink `json:"links,omitempty"` // as they were before
+}
+
+// A Lab is a running lab that puzzles break.
+type Lab struct {
+	*rack.Rack
+	Progress *rack.Progress // told what is done
+}
+
+// An Outcome is what Judge says.
+type Outcome struct {
+	Puzzle Puzzle
+	Checks int
+	NotOK  int
+}
+
+// Puzzle returns the puzzle that the lab is broken by.
+func (l *Lab) Puzzle() (Puzzle, error) {
+	_, p, err := l.open()
+	return p, err
+}
+
+func (l *Lab) open() (k record, p Puzzle, err error) {
+	path := filepath.Join(l.Dir, puzzleFile)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return k, p, fmt.Errorf("lab %s has no puzzle: rackless lab break %[1]s --puzzle 1", l.Lab.Name)
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &k)
+	}
+	if err == nil && (k.Number < 1 || k.Number > len(Puzzles)) {
+		err = fmt.Errorf("puzzle %d is not in this version", k.Number)
+	}
+	if err != nil {
+		return k, p, fmt.Errorf("%s: %w; rackless down ends the lab with its puzzle", path, err)
+	}
+	return k, l.named(Puzzles[k.Number-1]), nil
+}
+
+// named puts the name of the node into the texts of a puzzle.
+func (l *Lab) named(p Puzzle) Puzzle {
+	for _, text := range []*string{&p.Story, &p.Hint, &p.Cause} {
+		*text = strings.ReplaceAll(*text, "NODE", l.Lab.Nodes[p.Node].Name)
+	}
+	return p
+}
+
+// Break breaks the lab by a puzzle, 1 to len(Puzzles), and returns it. A lab that the puzzle does not fit, or that has
+// the fault already, is left as it is.
+func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
+	unlock, err := l.Dirs.Lock(ctx, l.Lab.Name, nil)
+	if err != nil {
+		return p, err
+	}
+	defer unlock()
+	if k, _, err := l.open(); err == nil {
+		return p, fmt.Errorf("lab %s is broken already, by puzzle %d: rackless lab mend %[1]s repairs it", l.Lab.Name,
+			k.Number)
+	}
+	if len(l.Lab.Nodes) < 2 {
+		return p, fmt.Errorf("lab %s has one node, and puzzles need two", l.Lab.Name)
+	}
+	p = l.named(Puzzles[number-1])
+	c, err := l.Switch()
+	if err != nil {
+		return p, err
+	}
+	before, err := c.Counters(ctx)
+	if err != nil {
+		return p, err
+	}
+	k := record{Number: number}
+	for _, port := range before.Ports {
+		k.Links = append(k.Links, fabric.PortLink{Name: port.Name, Link: port.Link})
+	}
+	text, err := json.Marshal(k)
+	if err != nil {
+		return p, err
+	}
+	if err := atomicfile.WriteFile(filepath.Join(l.Dir, puzzleFile), text, 0o600); err != nil {
+		return p, err
+	}
+	if err := l.doBreak(ctx, p, c, before); err != nil {
+		// The caller may have been interrupted.
+		return p, errors.Join(fmt.Errorf("puzzle %d: %w", number, err), l.mend(context.WithoutCancel(ctx), k, p))
+	}
+	return p, nil
+}
+
+// doBreak does what breaks the lab, if verify has a check that sees it.
+func (l *Lab) doBreak(ctx context.Context, p Puzzle, c *fabric.Client, now fabric.Counters) error {
+	port := []string{rack.PortName(l.Lab.Nodes[p.Node].Name, 0)}
+	if p.setting != nil {
+		// What waits for a receiver waits at its port: of a sender that is broken, that of the next node.
+		at := port
+		if p.Node == 0 {
+			at = []string{rack.PortName(l.Lab.Nodes[1].Name, 0)}
+		}
+		changes, err := fabric.ChangeLinks(now.Ports, at, false, p.setting)
+		if err != nil {
+			return err
+		}
+		if now, err = l.SetLinks(ctx, c, changes); err != nil {
+			return err
+		}
+	}
+	if err := l.RecordLinks(now); err != nil {
+		return err
+	}
+	if have, err := l.failing(ctx, p.Finding); err != nil {
+		return err
+	} else if len(have) > 0 {
+		return fmt.Errorf("lab %s has this fault already: %s: %s: %s; see rackless verify %[1]s", l.Lab.Name,
+			have[0].Subject, have[0].Title, have[0].Have)
+	}
+	if err := l.script(ctx, p, p.breaks); err != nil {
+		return err
+	}
+	if p.link != nil {
+		changes, err := fabric.ChangeLinks(now.Ports, port, false, p.link)
+		if err != nil {
+			return err
+		}
+		for _, x := range changes {
+			if err := c.SetLink(ctx, x.Name, x.Link); err != nil {
+				return err
+			}
+		}
+	}
+	if p.fault != "" {
+		node := l.Lab.Nodes[p.Node].Name
+		x, nic, err := l.Adapted(node, "")
+		if err != nil {
+			return err
+		}
+		return x.SetFault(ctx, node, nic, p.fault)
+	}
+	return nil
+}
+
+// failing makes one check, and returns what does not hold.
+func (l *Lab) failing(ctx context.Context, check string) ([]finding.Finding, error) {
+	t, err := verify.OfLab(ctx, l.Rack)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.Contains(t.Checks(), check) {
+		return nil, fmt.Errorf("lab %s cannot have this fault, as verify has no check %s for it; the puzzles are made "+
+			"for examples/course.yaml", l.Lab.Name, check)
+	}
+	all, err := t.Findings(ctx, []string{check}, l.Progress.Begin)
+	return finding.NotOK(all), err
+}
+
+// script runs a script of a puzzle in its node.
+func (l *Lab) script(ctx context.Context, p Puzzle, script string) error {
+	if script == "" {
+		return nil
+	}
+	n := l.Lab.Nodes[p.Node]
+	if len(n.NICs) == 0 {
+		return fmt.Errorf("node %s has no NIC", n.Name)
+	}
+	peer := l.Lab.Nodes[(p.Node+1)%len(l.Lab.Nodes)]
+	nic := n.NICs[0]
+	variables := fmt.Sprintf("dev=%s addr=%v len=%d mtu=%d peer=%v\n", nic.Name, nic.Addr.Addr(), nic.Addr.Bits(),
+		l.Lab.Fabric.MTU, peer.NICs[0].Addr.Addr())
+	res, err := l.Run(ctx, n.Name, guest.Command{Argv: []string{"sh", "-c", variables + script}})
+	if err == nil && res.ExitCode != 0 {
+		err = fmt.Errorf("node %s: exit status %d: %s", n.Name, res.ExitCode, res.Stderr)
+	}
+	return err
+}
+
+// Mend takes back what Break did, also where a part of it was repaired by hand, and returns the puzzle.
+func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
+	unlock, err := l.Dirs.Lock(ctx, l.Lab.Name, nil)
+	if err != nil {
+		return Puzzle{}, err
+	}
+	defer unlock()
+	k, p, err := l.open()
+	if err != nil {
+		return p, err
+	}
+	return p, l.mend(ctx, k, p)
+}
+
+func (l *Lab) mend(ctx context.Context, k record, p Puzzle) error {
+	var errs []error
+	if p.fault != "" {
+		node := l.Lab.Nodes[p.Node].Name
+		x, nic, err := l.Adapted(node, "")
+		if err == nil {
+			err = x.SetFault(ctx, node, nic, "")
+		}
+		errs = append(errs, err)
+	}
+	// Last what the lab file asks for: an adapter that was reset has lost what was set in its driver.
+	return errors.Join(append(errs, l.script(ctx, p, p.mends), l.SetUp(ctx, l.Progress), l.close(ctx, k))...)
+}
+
+// close gives the switch the links from before the puzzle, and ends it.
+func (l *Lab) close(ctx context.Context, k record) error {
+	c, err := l.Switch()
+	if err != nil {
+		return err
+	}
+	if _, err := l.SetLinks(ctx, c, k.Links); err != nil {
+		return err
+	}
+	return os.Remove(filepath.Join(l.Dir, puzzleFile))
+}
+
+// Judge makes all checks. Where they hold, the puzzle is solved, and it ends.
+func (l *Lab) Judge(ctx context.Context) (o Outcome, err error) {
+	unlock, err := l.Dirs.Lock(ctx, l.Lab.Name, nil)
+	if err != nil {
+		return o, err
+	}
+	defer unlock()
+	k, p, err := l.open()
+	if err != nil {
+		return o, err
+	}
+	t, err := verify.OfLab(ctx, l.Rack)
+	if err != nil {
+		return o, err
+	}
+	all, err := t.Findings(ctx, nil, l.Progress.Begin)
+	if err != nil {
+		return o, err
+	}
+	o = Outcome{Puzzle: p, Checks: len(all), NotOK: len(finding.NotOK(all))}
+	if o.NotOK > 0 {
+		return o, nil
+	}
+	return o, l.close(ctx, k)
+}

@@ -1,0 +1,77 @@
+package course
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// That each puzzle breaks a lab, that verify sees it and that it is mended is tested on a running one, in cmd/rackless.
+func TestEveryPuzzleIsWhole(t *testing.T) {
+	t.Parallel()
+	names := make(map[string]bool)
+	for i, p := range Puzzles {
+		n := i + 1
+		if names[p.Name] {
+			t.Errorf("puzzle %d: there are two called %s", n, p.Name)
+		}
+		names[p.Name] = true
+		for what, text := range map[string]string{"story": p.Story, "hint": p.Hint, "cause": p.Cause} {
+			if !strings.HasSuffix(text, ".") || len(text) > 130 && what != "cause" {
+				t.Errorf("puzzle %d: %s %q: want a sentence that fits a line", n, what, text)
+			}
+		}
+		if c, ok := finding.Find(p.Finding); !ok || c.Name != p.Finding {
+			t.Errorf("puzzle %d: verify has no check %s", n, p.Finding)
+		}
+		if p.breaks == "" && p.link == nil && p.fault == "" {
+			t.Errorf("puzzle %d breaks nothing", n)
+		}
+		var l fabric.Link
+		for _, e := range append(p.setting, p.link...) {
+			if err := l.Set(e.Key, e.Text); err != nil && e.Key != fabric.DownKey {
+				t.Errorf("puzzle %d: %v", n, err)
+			}
+		}
+		if err := l.Validate(); err != nil {
+			t.Errorf("puzzle %d: %v", n, err)
+		}
+	}
+}
+
+func TestARecordOfAnotherVersionIsRefused(t *testing.T) {
+	t.Parallel()
+	nodes := []lab.Node{{Name: "vm00"}, {Name: "vm01"}}
+	l := &Lab{Rack: &rack.Rack{Dir: t.TempDir(), Lab: &lab.Lab{Name: "pair", Nodes: nodes}}}
+	for text, want := range map[string]string{
+		"": "lab pair has no puzzle", `{"number": 11}`: "puzzle 11 is not in this version", "{": "unexpected end",
+		`{"number": 1}`: "",
+	} {
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(l.Dir, puzzleFile), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p, err := l.Puzzle()
+		if got := errorText(err); (want == "") != (got == "") || !strings.Contains(got, want) {
+			t.Errorf("%q: error %q, want %q", text, got, want)
+		}
+		if want == "" && !strings.Contains(p.Cause, "vm01") {
+			t.Errorf("the cause does not name the node: %s", p.Cause)
+		}
+		os.Remove(filepath.Join(l.Dir, puzzleFile))
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
