@@ -116,7 +116,8 @@ func TestThePagesNameFilesThatAPlanHas(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	span := regexp.MustCompile("`((?:kernel|libexec|guests|domains|switch|firmware|systemd|udev|modprobe\\.d|tuned)[/.][^`\\s]*)")
+	span := regexp.MustCompile("`((?:kernel|libexec|guests|domains|switch|firmware|systemd|udev|modprobe\\.d|tuned)" +
+		"[/.][^`\\s]*)")
 	n := 0
 	for name, page := range named {
 		for _, m := range span.FindAllStringSubmatch(page, -1) {
