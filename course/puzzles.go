@@ -14,9 +14,9 @@ type Puzzle struct {
 	Finding string // the check of verify that fails
 	Node    int    // which node is broken, by its place in the lab
 
-	// What is done. A script runs in the node, with these variables: dev, addr, len and mtu are its NIC, its address, the
-	// length of the prefix and the MTU; peer is the address of the other node. mends takes breaks back, also where a
-	// part of it was repaired by hand. It is not needed where a step of setup does it.
+	// What is done. A script runs in the node, with these variables: dev, addr, len and mtu are its NIC, its address,
+	// the length of the prefix and the MTU; peer is the address of the other node. mends takes breaks back, also where
+	// a part of it was repaired by hand. It is not needed where a step of setup does it.
 	breaks, mends string
 	setting       []fabric.LinkEdit // of the port of the node: made before, and in order
 	link          []fabric.LinkEdit // of the same port: what breaks it
@@ -94,7 +94,7 @@ var Puzzles = []Puzzle{
 	},
 	{
 		Name: "ecn", Finding: check.IDSwitchLinks, Node: 1, setting: busy,
-		Story: "The link to NODE is full. Its queue in the switch is as long as it can get, and senders do not slow down.",
+		Story: "The link to NODE is full, and its queue in the switch stays long: senders do not slow down.",
 		Hint:  "DCQCN slows down where packets are marked: np_ecn_marked_roce_packets on NODE, rackless fabric.",
 		Cause: "The switch no longer marked packets to NODE (ECN).",
 		link:  []fabric.LinkEdit{{Key: "ecn", Text: "0"}},
