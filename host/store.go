@@ -31,6 +31,9 @@ func (s Store) dir() string {
 // Journal returns the path of the journal.
 func (s Store) Journal() string { return filepath.Join(s.dir(), "journal") }
 
+// Adopted returns the directory with the journals of domains of others that were adopted.
+func (s Store) Adopted() string { return filepath.Join(s.dir(), "adopted") }
+
 func (s Store) file() string { return filepath.Join(s.dir(), "prepared.json") }
 
 // schema names the form of the file.

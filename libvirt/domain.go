@@ -155,14 +155,49 @@ func (c *Conn) own(ctx context.Context, name string) (Domain, error) {
 func (c *Conn) define(ctx context.Context, name string, xml []byte) error {
 	c.validate.Lock()
 	defer c.validate.Unlock()
+	return c.defineWith(ctx, name, xml, api.DomainDefineValidate)
+}
+
+func (c *Conn) defineWith(ctx context.Context, name string, xml []byte, flags api.DomainDefineFlags) error {
 	trace.Changes("define domain %s", name)
 	_, err := ask(ctx, c, probeLimit, func(l *api.Libvirt) (api.Domain, error) {
-		return l.DomainDefineXMLFlags(string(xml), api.DomainDefineValidate)
+		return l.DomainDefineXMLFlags(string(xml), flags)
 	})
 	if err != nil {
 		return fmt.Errorf("define domain %s: %w", name, err)
 	}
 	return nil
+}
+
+// Foreign returns a domain of somebody else by its name, and its definition as it will be at its next start, with its
+// secrets, in libvirt's form. One of rackless is an error, and so is one that libvirt forgets when it ends.
+func (c *Conn) Foreign(ctx context.Context, name string) (d Domain, xml []byte, err error) {
+	if d, err = c.Get(ctx, name); err != nil {
+		return d, nil, err
+	}
+	if d.Node != nil {
+		return d, nil, fmt.Errorf("domain %s at %s is node %s of lab %s: rackless up changes it, from the lab's file",
+			name, c.URI, d.Node.Node, d.Node.Lab)
+	}
+	kept, err := ask(ctx, c, queryLimit, func(l *api.Libvirt) (int32, error) { return l.DomainIsPersistent(d.ref) })
+	if err == nil && kept == 0 {
+		err = errors.New("it is transient: it has no next start, and to define it would make it stay")
+	}
+	if err != nil {
+		return d, nil, fmt.Errorf("domain %s at %s: %w", name, c.URI, err)
+	}
+	xml, err = c.xml(ctx, d.ref, api.DomainXMLInactive|api.DomainXMLSecure)
+	return d, xml, err
+}
+
+// RedefineForeign gives a domain of somebody else another definition, which counts from its next start. Its user has to
+// have said its name.
+func (c *Conn) RedefineForeign(ctx context.Context, name string, xml []byte) error {
+	if _, _, err := c.Foreign(ctx, name); err != nil {
+		return err
+	}
+	// Without validation by the schema: the rest of the text is as libvirt gave it, whatever its schema says of that.
+	return c.defineWith(ctx, name, xml, 0)
 }
 
 // Start starts a defined domain of rackless. One that runs already is an error.

@@ -189,6 +189,24 @@ func replace(text string, d *libvirtxml.Domain, name string) (string, error) {
 	return text[:behind] + "\n  " + element + text[behind:], nil
 }
 
+// Beside returns domain XML without the elements that mending writes anew.
+func Beside(text string) (string, error) {
+	have, err := children(text)
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	at := 0
+	for _, name := range []string{"vcpu", "cputune", "numatune", "cpu"} { // in the order of libvirt's documents
+		if e, ok := have[name]; ok && e.from >= at {
+			b.WriteString(strings.TrimSpace(text[at:e.from]))
+			at = e.to
+		}
+	}
+	b.WriteString(strings.TrimSpace(text[at:]))
+	return b.String(), nil
+}
+
 // A span is the bytes of an element.
 type span struct{ from, to int }
 

@@ -27,6 +27,7 @@ type Verdict struct {
 	// of the description does that.
 	Diff   string   `json:"diff,omitempty"`
 	Mended []string `json:"mended,omitempty"` // the checks, each once
+	Text   string   `json:"-"`                // the description after Diff; empty where there is none
 	// Unmended says why findings that a description can cause are still there.
 	Unmended string `json:"unmended,omitempty"`
 }
@@ -140,6 +141,7 @@ func (j *job) mend(ctx context.Context, v *Verdict) error {
 		}
 	}
 	if best != j.machine.Text {
+		v.Text = best
 		v.Diff = string(diff.Diff(j.machine.File, []byte(j.machine.Text), j.machine.File+" (mended)", []byte(best)))
 	}
 	if len(left) > 0 {

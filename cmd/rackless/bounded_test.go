@@ -37,6 +37,8 @@ const (
 // there: /dev/zero, or a link to it. The same is done with a FIFO into which nobody writes. "-" as
 // the first argument gives it as standard input.
 var readsFiles = map[string]string{
+	"adopt --host":              "adopt vm.xml --dry-run --host /dev/zero",
+	"adopt --snapshot":          "adopt vm.xml --dry-run --snapshot /dev/zero",
 	"baseline check":            "baseline check endless",
 	"baseline check --baseline": "baseline check measured --baseline /dev/zero",
 	"baseline save":             "baseline save endless",

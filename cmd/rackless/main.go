@@ -177,7 +177,8 @@ func newRootCmd(a *app) *cobra.Command {
 		newLogsCmd(a))
 	group("measure", newVerifyCmd(a), newBenchCmd(a), newReportCmd(a), newUICmd(a), newBaselineCmd(a), newStudyCmd(a),
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
-	group("machine", newInspectCmd(a), newCheckCmd(a), newPrepareCmd(a), newRollbackCmd(a), newSnapshotCmd(a),
+	group("machine", newInspectCmd(a), newCheckCmd(a), newAdoptCmd(a), newPrepareCmd(a), newRollbackCmd(a),
+		newSnapshotCmd(a),
 		newExplainCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
 	// Hidden, and so in no group.
 	root.AddCommand(newDaemonCmd(a))

@@ -49,6 +49,7 @@ func shapes() map[string]func() any {
 		"baseline":         func() any { return new(baselineOutput) },
 		"results-check":    func() any { return new(appraise.Result) },
 		"check":            func() any { return new([]*mend.Verdict) },
+		"adopt":            func() any { return new(adopted) },
 		"study-ls":         func() any { return new(document.List) },
 		"recommend":        func() any { return new(recommendview.Document) },
 		"image-ls":         func() any { return new(images.Listing) },
@@ -155,7 +156,7 @@ func keys(t reflect.Type) []string {
 		var all []string
 		for i := range t.NumField() {
 			f := t.Field(i)
-			if !f.IsExported() && !f.Anonymous { // no JSON has it
+			if !f.IsExported() && !f.Anonymous || f.Tag.Get("json") == "-" { // no JSON has it
 				continue
 			}
 			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/mend"
+	"github.com/rackless/rackless/mend/adopt"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/rack/placed"
+	"github.com/rackless/rackless/report/show"
+)
+
+// adoptOptions are the flags of adopt.
+type adoptOptions struct {
+	checkOptions
+	uri               string
+	dryRun, yes, undo bool
+}
+
+// newAdoptCmd makes rackless adopt.
+func newAdoptCmd(a *app) *cobra.Command {
+	o := adoptOptions{checkOptions: checkOptions{form: formatText, failOn: failNever}}
+	cmd := &cobra.Command{
+		Use:   "adopt DOMAIN",
+		Short: "Mend a domain of libvirt that exists, from its next start on; --undo brings it back",
+		Args:  cli.ExactArgs(1, "one domain, or a file with --dry-run"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := cli.NotEmpty(cmd, "a file, directory or URI", "host", "snapshot", "connect"); err != nil {
+				return err
+			}
+			if err := o.hostFlags.check(cmd); err != nil {
+				return err
+			}
+			return a.adopt(cmd.Context(), o, args[0])
+		},
+	}
+	outputFlag(cmd, &o.form)
+	o.add(cmd, "plan on")
+	f := cmd.Flags()
+	f.StringVar(&o.uri, "connect", placed.DefaultURI, "libvirt `URI` of the host")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show the diff, and change nothing")
+	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	f.BoolVar(&o.undo, "undo", false, "bring back the description from before the domain was adopted")
+	return cmd
+}
+
+// adopted is what adopt prints as JSON, see docs/json.md.
+type adopted struct {
+	*mend.Verdict
+	State   libvirt.State `json:"state"`
+	Changed bool          `json:"changed"`
+}
+
+// adopt mends one domain, or takes that back.
+func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error) {
+	if _, err := os.Stat(name); err == nil {
+		if !o.dryRun || o.undo {
+			return cli.Usage(fmt.Errorf("%s is a file, and adopt changes domains: add --dry-run, or use "+
+				"rackless check %[1]s --diff | patch %[1]s", name))
+		}
+		return a.check(ctx, o.checkOptions, []string{name})
+	}
+	conn, err := libvirt.Connect(ctx, o.uri)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, conn.Close()) }()
+	if !o.undo && !conn.Local() && o.chosen() == planner.Local {
+		return cli.Usage(fmt.Errorf("--connect %s is another machine: name a snapshot of it with --host", o.uri))
+	}
+	d, err := adopt.Find(ctx, conn, a.store().Adopted(), name)
+	if err != nil {
+		return err
+	}
+	out := adopted{State: d.State}
+	apply, question := d.Undo, "Bring back domain %s as it was?"
+	if o.undo {
+		before, err := d.Before()
+		if err != nil {
+			return err
+		}
+		out.Verdict = &mend.Verdict{Machine: name, Host: o.uri, Findings: []finding.Finding{},
+			Diff: string(diff.Diff(name+".xml", []byte(d.Text), name+".xml (before)", []byte(before)))}
+	} else {
+		if out.Verdict, err = a.judge(ctx, o, d); err != nil {
+			return err
+		}
+		question = "Give domain %s this description from its next start on?"
+		apply = func(ctx context.Context) error { return d.Apply(ctx, out.Text) }
+	}
+	if !show.ForPrograms(o.form) {
+		if err := a.showAdoption(o, out.Verdict); err != nil {
+			return err
+		}
+	}
+	// To undo what is as it was still closes the journal.
+	if !o.dryRun && (out.Diff != "" || o.undo) {
+		if !o.yes {
+			if err := a.agree(ctx, "adopt", o.form, nil, fmt.Sprintf(question, name)); err != nil {
+				return err
+			}
+		}
+		if err := apply(ctx); err != nil {
+			return err
+		}
+		out.Changed = true
+	}
+	return a.print(o.form, out, a.adoptionText(o, &out))
+}
+
+// judge plans a domain on the host.
+func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*mend.Verdict, error) {
+	m, err := d.Machine(ctx)
+	if err != nil {
+		return nil, err
+	}
+	h, hostName, err := a.planHost(ctx, o.chosen())
+	if err != nil {
+		return nil, err
+	}
+	return mend.Check(ctx, h, hostName, m)
+}
+
+// showAdoption prints what is wrong and the diff.
+func (a *app) showAdoption(o adoptOptions, v *mend.Verdict) error {
+	if o.undo {
+		_, err := fmt.Fprint(a.out, v.Diff)
+		return err
+	}
+	return a.printVerdicts(o.checkOptions, []*mend.Verdict{v})
+}
+
+// adoptionText is the last line.
+func (a *app) adoptionText(o adoptOptions, out *adopted) string {
+	const later = "\nIt runs as before until it is shut down and started again; a reboot in the guest is not enough."
+	text := "\n"
+	switch {
+	case !out.Changed && out.Diff == "":
+		return "domain " + out.Machine + " stays as it is\n"
+	case !out.Changed:
+		return "" // a dry run
+	case o.undo:
+		text += "domain " + out.Machine + " has its old description again"
+	default:
+		text += "domain " + out.Machine + " has the new description; to take it back: rackless adopt " + out.Machine +
+			" --undo"
+		if o.uri != placed.DefaultURI {
+			text += " --connect " + o.uri
+		}
+	}
+	if out.State.Active() {
+		text += later
+	}
+	return text + "\n"
+}

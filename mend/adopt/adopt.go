@@ -1,0 +1,141 @@
+// Package adopt gives a domain of libvirt that is somebody else's the description that mend makes of it, and takes that
+// back. A change counts from the domain's next start. The description that there was is in a journal of the domain's
+// own before anything is changed, and comes back byte for byte.
+package adopt
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"reflect"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/libvirt"
+	"github.com/rackless/rackless/mend"
+)
+
+// A Domain is a domain of somebody else whose user has said its name.
+type Domain struct {
+	libvirt.Domain
+	Text string // as it will be at its next start
+
+	conn    *libvirt.Conn
+	journal string
+}
+
+// Find returns a domain by its name. Its journal is below dir.
+func Find(ctx context.Context, conn *libvirt.Conn, dir, name string) (*Domain, error) {
+	d, text, err := conn.Foreign(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return &Domain{Domain: d, Text: string(text), conn: conn, journal: filepath.Join(dir, d.UUID)}, nil
+}
+
+// Machine is the domain as mend judges it.
+func (d *Domain) Machine(ctx context.Context) (*inspect.Machine, error) {
+	return inspect.ParseMachine(ctx, d.Text, d.Name+".xml")
+}
+
+// Apply defines the domain anew, with a text that was made of d.Text. It may be called again for a domain that was
+// adopted before: what is taken back later is the description before the first time.
+func (d *Domain) Apply(ctx context.Context, text string) (err error) {
+	j, err := change.Open(d.journal, d.kinds())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	op := &definition{Name: d.Name, UUID: d.UUID, XML: text, conn: d.conn}
+	_, err = change.Make(ctx, &change.System{Root: "/"}, j, []change.Step{{Op: op, What: "define domain " + d.Name,
+		Guard: func(ctx context.Context, s *change.System) error {
+			if now, err := op.Read(ctx, s); err != nil || string(now) != d.Text {
+				return cmp.Or(err, fmt.Errorf("domain %s was changed in the meantime: look again", d.Name))
+			}
+			return nil
+		}}}, nil)
+	return err
+}
+
+// ErrNotAdopted is a domain that rackless has not changed, or that was taken back.
+var ErrNotAdopted = errors.New("rackless has not adopted it")
+
+// Before returns the description from before the domain was adopted.
+func (d *Domain) Before() (string, error) {
+	entries, err := change.ReadJournal(d.journal, d.kinds())
+	if err == nil && len(entries) == 0 {
+		err = fmt.Errorf("domain %s at %s: %w", d.Name, d.conn.URI, ErrNotAdopted)
+	}
+	if err != nil {
+		return "", err
+	}
+	return string(entries[0].Before), nil
+}
+
+// Undo brings the description back from before the domain was adopted. What somebody else has changed since beside
+// that would be lost: then nothing is done, which is an error.
+func (d *Domain) Undo(ctx context.Context) (err error) {
+	before, err := d.Before()
+	if err != nil {
+		return err
+	}
+	was, err := mend.Beside(before)
+	if err != nil {
+		return err
+	}
+	if is, err := mend.Beside(d.Text); err != nil || is != was {
+		return cmp.Or(err, fmt.Errorf("domain %s has been changed since it was adopted, beside its CPUs and memory "+
+			"nodes, and that would be lost: take back by hand what --undo --dry-run shows (virsh edit %[1]s)", d.Name))
+	}
+	j, err := change.Open(d.journal, d.kinds())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	_, err = change.Rollback(ctx, &change.System{Root: "/"}, j, nil)
+	return err
+}
+
+func (d *Domain) kinds() change.Kinds {
+	return change.Kinds{kind: func() change.Op { return &definition{conn: d.conn} }}
+}
+
+// kind names the op in journals.
+const kind = "libvirt domain"
+
+// A definition is the op: the definition of one domain. Its state is the whole of the domain's XML.
+type definition struct {
+	Name string `json:"name"`
+	UUID string `json:"uuid"`
+	XML  string `json:"xml"`
+
+	conn *libvirt.Conn
+}
+
+func (*definition) Kind() string      { return kind }
+func (o *definition) Subject() string { return o.UUID }
+
+func (o *definition) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	d, text, err := o.conn.Foreign(ctx, o.Name)
+	if err == nil && d.UUID != o.UUID {
+		err = fmt.Errorf("domain %s is another one now: its UUID is %s, and was %s", o.Name, d.UUID, o.UUID)
+	}
+	return change.State(text), err
+}
+
+// Done compares what the two texts say of the machine: libvirt writes what it is given in a form of its own.
+func (o *definition) Done(s change.State) bool {
+	now, err := inspect.ParseMachine(context.Background(), string(s), o.Name)
+	wanted, err2 := inspect.ParseMachine(context.Background(), o.XML, o.Name)
+	return err == nil && err2 == nil && reflect.DeepEqual(now.Tenant, wanted.Tenant)
+}
+
+func (o *definition) Do(ctx context.Context, _ *change.System) error {
+	return o.conn.RedefineForeign(ctx, o.Name, []byte(o.XML))
+}
+
+func (o *definition) Restore(ctx context.Context, _ *change.System, before change.State) error {
+	return o.conn.RedefineForeign(ctx, o.Name, []byte(before))
+}
