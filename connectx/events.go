@@ -41,7 +41,7 @@ func createEQ(p *Port, in, out []byte, _ uint32) status {
 	c := in[0x10:]
 	n := p.number(kindEQ, 64, func(n uint32) bool { return p.EQs[n] != nil })
 	e := &eq{Num: n, Log: uint8(eqcLogEqSize.get(c)), Vector: eqcIntr.get32(c), Mask: be.Uint64(in[0x58:])}
-	if n == 0 || e.Log > 22 || e.Vector >= vectors {
+	if n == 0 || e.Log > maxEventLog || e.Vector >= vectors {
 		return limit
 	}
 	var fits bool
@@ -159,12 +159,12 @@ const (
 // createCQ makes a completion queue. c_eqn names the EQ for its events; the context is kept whole for QUERY_CQ. The
 // last bytes of the doorbell record, at DBR+4, are for arming, and are not read: the doorbell says the same.
 func createCQ(p *Port, in, out []byte, _ uint32) status {
-	x := in[0x10:0x50]
+	x := in[0x10 : 0x10+cqcSize]
 	n := p.number(kindCQ, 1<<24, func(n uint32) bool { return p.CQs[n] != nil })
 	c := &cq{Num: n, EQ: cqcCEqnOrApuElement.get32(x) & 0xff, Log: uint8(cqcLogCqSize.get(x)),
 		Wide:    cqcCqeSz.get(x) == 1,
 		Overrun: cqcOi.is(x), DBR: cqcDbrAddr.get(x)}
-	if n == 0 || c.Log > 22 {
+	if n == 0 || c.Log > maxEventLog {
 		return limit
 	}
 	if p.EQs[c.EQ] == nil {

@@ -88,7 +88,7 @@ func (p *Port) shape(q *queue, pas []byte, logPage, pageOff uint64) status {
 	if !q.NoSend {
 		size += 64 << q.SendLog
 	}
-	if q.RecvLog > 15 || q.SendLog > 15 || q.StepLog > 12 {
+	if q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
 		return limit
 	}
 	if q.NoSend && q.NoRecv {
@@ -129,8 +129,21 @@ func destroyQueue(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
-// qpcSize is that of struct qpc, in bytes. Restore checks it, as a saved context is indexed without further checks.
-const qpcSize = 0xe8
+// Sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, and of struct cqc, as far as they are kept. Restore
+// checks them, as a saved context is indexed without further checks.
+const (
+	qpcSize = 0xe8
+	wqcSize = 0xf0
+	cqcSize = 0x40
+)
+
+// Bounds of a queue: its entries (of sends, blocks of 64 bytes), the size of a receive, and the entries of a CQ or EQ,
+// as powers of two.
+const (
+	maxQueueLog = 15
+	maxStepLog  = 12
+	maxEventLog = 22
+)
 
 // createQP makes a QP in state Reset; most of the context comes again with the transitions. Raw packet QPs are refused:
 // mlx5_ib builds them of an RQ and an SQ.
@@ -157,7 +170,7 @@ func createWQ(kind uint8) handler {
 	return func(p *Port, in, out []byte, _ uint32) status {
 		x := in[0x20:]
 		w := x[0x30:]
-		q := &queue{Kind: kind, PD: wqPd.get32(w), DBR: wqDbrAddr.get(w), Ctx: append([]byte(nil), x[:0xf0]...)}
+		q := &queue{Kind: kind, PD: wqPd.get32(w), DBR: wqDbrAddr.get(w), Ctx: append([]byte(nil), x[:wqcSize]...)}
 		log, step := uint8(wqLogWqSz.get(w)), uint8(wqLogWqStride.get(w))
 		q.NoSend, q.NoRecv = kind != queueSQ, kind == queueSQ
 		switch kind {

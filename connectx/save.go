@@ -60,6 +60,9 @@ func (p *Port) Restore(state []byte) error {
 	if in.Device != p.model.device || len(in.Config) != len(p.config) {
 		return errors.New("connectx: the saved state is that of another adapter model")
 	}
+	if !t.sound() {
+		return errors.New("connectx: the saved state of an adapter is damaged")
+	}
 	p.lock()
 	defer p.unlock()
 	p.hardReset()
@@ -72,12 +75,36 @@ func (p *Port) Restore(state []byte) error {
 		p.setGID(i, g)
 	}
 	for _, q := range p.Queues {
-		if q.Kind == queueQP && q.State != roce.Reset && len(q.Ctx) == qpcSize {
+		if q.Kind == queueQP && q.State != roce.Reset {
 			p.revive(q)
 		}
 	}
 	return nil
 }
+
+// sound tells whether contexts have the sizes, and queues the bounds, that all else takes for granted.
+func (t *tables) sound() bool {
+	for _, q := range t.Queues {
+		size, known := contextSizes[q.Kind]
+		if !known || len(q.Ctx) != size || q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
+			return false
+		}
+	}
+	for _, c := range t.CQs {
+		if len(c.Ctx) != cqcSize || c.Log > maxEventLog {
+			return false
+		}
+	}
+	for _, e := range t.EQs {
+		if e.Log > maxEventLog || e.Vector >= vectors {
+			return false
+		}
+	}
+	return (t.Caps == nil || len(t.Caps) == capSize) && (t.VPort == nil || len(t.VPort) == vportSize)
+}
+
+// contextSizes are the lengths of queue.Ctx by kind.
+var contextSizes = map[uint8]int{queueQP: qpcSize, queueSQ: wqcSize, queueRQ: wqcSize, queueRMP: wqcSize, queueSRQ: 0}
 
 // revive makes the parts of a QP that are not saved. roce knows no shortcut to a state, so its half goes through the
 // states before, with the attributes of the saved context. Numbers of packets start at those that the QP was set up
