@@ -267,9 +267,10 @@ func (u *Unit) releaseSlice(ctx context.Context, s *change.System) error {
 	return nil
 }
 
-// How long is waited for others to do what they were told, and how often is looked.
+// How long to wait for others to do what they were told, and how often to look. On a machine that is busy, a service
+// that systemd has started has needed more than 5 s until its exec.
 const (
-	awaitLimit = 5 * time.Second
+	awaitLimit = 30 * time.Second
 	awaitPause = 20 * time.Millisecond
 )
 
