@@ -129,8 +129,8 @@ func destroyQueue(p *Port, _, _ []byte, id uint32) status {
 	return ok
 }
 
-// Sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, and of struct cqc, as far as they are kept. Restore
-// checks them, as a saved context is indexed without further checks.
+// Sizes in bytes of struct qpc, of the contexts of RQs, SQs and RMPs, and of struct cqc, as far as they are kept.
+// Restore checks them, as a saved context is indexed without further checks.
 const (
 	qpcSize = 0xe8
 	wqcSize = 0xf0
