@@ -86,7 +86,8 @@ func (p *Port) Restore(state []byte) error {
 func (t *tables) sound() bool {
 	for _, q := range t.Queues {
 		size, known := contextSizes[q.Kind]
-		if !known || len(q.Ctx) != size || q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
+		if !known || len(q.Ctx) != size ||
+			q.RecvLog > maxQueueLog || q.SendLog > maxQueueLog || q.StepLog > maxStepLog {
 			return false
 		}
 	}
