@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/xml"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/inspect/xmltree"
 	"github.com/rackless/rackless/internal/lazyregexp"
 	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/topology/compare"
@@ -28,8 +28,8 @@ var (
 	kindLspci    = &texts.Kind{Name: "lspci", Heads: []string{""}, Hints: []string{":", "roup "}, Parse: lspci.Parse,
 		Command: texts.Command(`lspci(?:.* -\w*s ?((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]))?`),
 		Form:    lspci.Line}
-	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU0", "GPU1", "GPU2"}, Parse: smi.Parse,
-		Form:    lazyregexp.New(`^GPU[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),
+	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU", "NIC"}, Parse: smi.Parse,
+		Form:    lazyregexp.New(`^(?:GPU|NIC)[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),
 		Command: texts.Command(`nvidia-smi topo`)}
 	kindHwloc  = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
 	kindNCCL   = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
@@ -77,35 +77,10 @@ func wholeDomain(b []byte) (whole []byte, fragment bool) {
 	return slices.Concat([]byte("<domain>"), b, []byte("</domain>")), true
 }
 
-// closed ends the elements of XML that was cut off, and reports whether it was. What else is wrong with it stays.
-func closed(b []byte) ([]byte, bool) {
-	var open []string
-	d := xml.NewDecoder(bytes.NewReader(b))
-	for end := int64(0); ; end = d.InputOffset() {
-		token, err := d.Token()
-		if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok && strings.Contains(syntax.Msg, "unexpected EOF") {
-			whole := bytes.Clone(b[:end])
-			for _, name := range slices.Backward(open) {
-				whole = append(whole, "</"+name+">"...)
-			}
-			return whole, len(open) > 0
-		}
-		if err != nil {
-			return b, false
-		}
-		switch t := token.(type) {
-		case xml.StartElement:
-			open = append(open, t.Name.Local)
-		case xml.EndElement:
-			open = open[:max(0, len(open)-1)]
-		}
-	}
-}
-
 // parseDomainText reads the XML of a domain, or elements of it, as a machine that is known to have a tenant.
 func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	h := &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceTexts, Name: name}}
-	b, cut := closed(b)
+	b, cut := xmltree.Closed(b)
 	whole, fragment := wholeDomain(b)
 	fragment = fragment || cut
 	t, problems := parseDomain(whole)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/report/show"
 )
 
 // newLabCmd holds the commands that work on lab files.
@@ -24,21 +26,73 @@ func newLabCmd(a *app) *cobra.Command {
 	return cmd
 }
 
+// labCheckOutput is the JSON of rackless lab check for a file that is right.
+type labCheckOutput struct {
+	File        string `json:"file"`
+	Lab         string `json:"lab"`
+	Driver      string `json:"driver"`
+	Nodes       int    `json:"nodes"`
+	Subnet      string `json:"subnet"`
+	MTU         int    `json:"mtu"`                  // bytes
+	RDMAPayload int    `json:"rdma_payload"`         // bytes
+	UpRefuses   string `json:"up_refuses,omitempty"` // why up does not start it all the same
+}
+
+// labFaultsOutput is the JSON of rackless lab check for a file with faults.
+type labFaultsOutput struct {
+	File   string     `json:"file"`
+	Faults []labFault `json:"faults"`
+}
+
+// labFault is one fault of a lab file.
+type labFault struct {
+	Line   int    `json:"line"` // from 1; 0 for one of the whole file
+	Column int    `json:"column"`
+	Key    string `json:"key,omitempty"` // such as nodes.vm00.cpus
+	What   string `json:"what"`
+	Have   string `json:"have,omitempty"`
+	Want   string `json:"want,omitempty"`
+	Fix    string `json:"fix,omitempty"`
+}
+
 // newLabCheckCmd makes rackless lab check. All faults are listed at once, with status 2, as up would end.
 func newLabCheckCmd(a *app) *cobra.Command {
-	return ofLabFile(&cobra.Command{
-		Use:   "check [LAB.yaml]",
-		Short: "Check a lab file: list every fault with its line, exit with status 2 if there is one",
-	}, func(_ context.Context, l *lab.Lab, file string) error {
-		cpus, memory := l.Totals()
-		fmt.Fprintf(a.out, "%s: lab %s: %s, %s, %s, %v, MTU %d (RDMA payload %d)\n", file, l.Name,
-			words.Count(len(l.Nodes), "node"), cpus, memory, l.Fabric.Subnet, l.Fabric.MTU, l.Fabric.RDMAPayload())
-		// The file is right all the same: it may be meant for another machine, or for a plan.
-		if err := rack.Check(l); err != nil {
-			fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
-		}
-		return nil
-	})
+	var format string
+	cmd := &cobra.Command{
+		Use:               "check [LAB.yaml]",
+		Short:             "Check a lab file: list every fault with its line, exit with status 2 if there is one",
+		Args:              cli.MaxArgs(1, "one LAB.yaml"),
+		ValidArgsFunction: completeLabFiles,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			file, err := labFile(cmd, args)
+			if err != nil {
+				return err
+			}
+			l, err := loadLab(file)
+			if faults, ok := errors.AsType[lab.Errors](err); ok && show.ForPrograms(format) {
+				out := labFaultsOutput{File: file}
+				for _, f := range faults {
+					out.Faults = append(out.Faults, labFault{f.Line, f.Column, f.Key, f.What, f.Have, f.Want, f.Fix})
+				}
+				return errors.Join(a.print(format, out, nil), err)
+			}
+			if err != nil {
+				return err
+			}
+			out := labCheckOutput{file, l.Name, rack.DriverOf(l), len(l.Nodes), l.Fabric.Subnet.String(), l.Fabric.MTU,
+				l.Fabric.RDMAPayload(), ""}
+			// The file is right all the same: it may be meant for another machine, or for a plan.
+			if err := rack.Check(l); err != nil {
+				out.UpRefuses = err.Error()
+				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
+			}
+			cpus, memory := l.Totals()
+			return a.print(format, out, fmt.Sprintf("%s: lab %s: %s, %s, %s, %s, MTU %d (RDMA payload %d)\n", file,
+				l.Name, words.Count(len(l.Nodes), "node"), cpus, memory, out.Subnet, out.MTU, out.RDMAPayload))
+		},
+	}
+	outputFlag(cmd, &format)
+	return cmd
 }
 
 // newLabDefaultsCmd makes rackless lab defaults. Its output is a lab file with the same meaning.

@@ -54,6 +54,8 @@ func shapes() map[string]func() any {
 		"recommend":        func() any { return new(recommendview.Document) },
 		"image-ls":         func() any { return new(images.Listing) },
 		"image-build":      func() any { return new(buildOutput) },
+		"lab-check":        func() any { return new(labCheckOutput) },
+		"lab-check-faults": func() any { return new(labFaultsOutput) },
 		"lab-diff":         func() any { return new(rack.Difference) },
 		"doctor":           func() any { return new(doctor.Report) },
 		"prepare":          func() any { return new(changeview.Prepare) },

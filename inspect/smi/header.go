@@ -1,6 +1,7 @@
 package smi
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ type header struct {
 	cols   []int // where the name of each starts; nil where the header does not stand on one line
 	titles []title
 	line   int
+	lost   int // how many rows are cut off at the top, where the header is too
 }
 
 // A title is a column behind the paths.
@@ -167,11 +169,16 @@ func titles(words []token) (out []title, ok bool) {
 }
 
 // headerFromRows makes up for a lost header: the rows name the columns. It holds for two rows or
-// more, of which the first starts with the X of its own column.
+// more, of which the first has the X of its own column. Columns before that X are those of rows that are lost as well:
+// nvidia-smi counts GPUs from 0, and NICs behind them.
 func headerFromRows(tokens []token, i int) (h header, ok bool) {
 	h.line = tokens[i].line
 	labels, _ := readLabels(tokens[i+1:rowEnd(tokens, i+1, looksLikeDevice)], maxDevices)
-	if len(labels) == 0 || labels[0].Class != topology.PathSelf {
+	h.lost = slices.IndexFunc(labels, func(l label) bool { return l.Class == topology.PathSelf })
+	if h.lost < 0 {
+		return h, false
+	}
+	if h.names, ok = namesBefore(tokens[i].text, h.lost); !ok {
 		return h, false
 	}
 	for at := i; at+1 < len(tokens) && looksLikeDevice(tokens[at].text) && len(h.names) < maxDevices; {
@@ -181,7 +188,28 @@ func headerFromRows(tokens []token, i int) (h header, ok bool) {
 		h.names = append(h.names, tokens[at].text)
 		at = rowEnd(tokens, at+1, looksLikeDevice)
 	}
-	return h, len(h.names) > 1
+	return h, len(h.names) > h.lost+1 && (h.lost == 0 || len(h.names) == len(labels))
+}
+
+// namesBefore returns the names of the n columns before that of a device; ok is false where its name does not tell
+// them.
+func namesBefore(device string, n int) (names []string, ok bool) {
+	gpus, nics := n, 0
+	if number, isNIC := strings.CutPrefix(device, "NIC"); isNIC {
+		nics, _ = strconv.Atoi(number)
+		if gpus -= nics; gpus < 1 {
+			return nil, false
+		}
+	} else if k := gpuIndex(device); n > 0 && (k == nil || *k != n) {
+		return nil, false
+	}
+	for i := range gpus {
+		names = append(names, fmt.Sprintf("GPU%d", i))
+	}
+	for i := range nics {
+		names = append(names, fmt.Sprintf("NIC%d", i))
+	}
+	return names, true
 }
 
 func looksLikeDevice(s string) bool { return isGPU(s) || nicName.MatchString(s) }

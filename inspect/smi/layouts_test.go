@@ -238,3 +238,52 @@ func TestFirstCompleteMatrixIsRead(t *testing.T) {
 		})
 	}
 }
+
+// What people copy may begin below the header, and below the first rows as well. The other rows have these paths too.
+func TestRowsWithoutTheFirstAreRead(t *testing.T) {
+	t.Parallel()
+	rows := []string{
+		"GPU0\t X \tNV18\tSYS\tPIX\tSYS\t0-31\t0\t\tN/A", "GPU1\tNV18\t X \tNODE\tSYS\tPXB\t0-31\t0\t\tN/A",
+		"GPU2\tSYS\tNODE\t X \tSYS\tPHB\t32-63\t1\t\tN/A", "NIC0\tPIX\tSYS\tSYS\t X \tSYS",
+		"NIC1\tSYS\tPXB\tPHB\tSYS\t X ",
+	}
+	for first := 1; first < 4; first++ {
+		text := strings.Join(rows[first:], "\n") + "\n\nNIC Legend:\n\n  NIC0: mlx5_4\n  NIC1: mlx5_5\n"
+		m, err := smi.ParseMatrix([]byte(text))
+		if err != nil {
+			t.Fatalf("from row %d: %v", first, err)
+		}
+		got := ""
+		for i, d := range m.Devices {
+			got += fmt.Sprintf("%s %s %s%v\n", d.Name, d.RDMA, d.CPUAffinity, m.Cells[i])
+		}
+		want := ""
+		for i, row := range rows {
+			f := strings.Fields(row)
+			rdma, affinity := "", ""
+			if i >= 3 {
+				rdma = fmt.Sprintf("mlx5_%d", i+1)
+			} else if i >= first {
+				affinity = f[6]
+			}
+			for j := range first {
+				if i < first && i != j {
+					f[1+j] = ""
+				}
+			}
+			want += fmt.Sprintf("%s %s %s%v\n", f[0], rdma, affinity, f[1:6])
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("from row %d (-want +got):\n%s", first, diff)
+		}
+		if !smi.Sniff([]byte(text)) {
+			t.Errorf("from row %d: it is not taken for a matrix", first)
+		}
+	}
+	for _, text := range []string{"NIC0 X SYS\nGPU1 SYS X\n", "GPU3 NV1 X\nGPU4 NV1 X\n", "GPU2 X\n",
+		"GPU1 NV2 X SYS\nsome words\n"} {
+		if m, err := smi.ParseMatrix([]byte(text)); err == nil {
+			t.Errorf("%q is read as %v", text, m.Cells)
+		}
+	}
+}

@@ -125,5 +125,9 @@ func dropPrefix(line []token, last string) []token {
 	return line
 }
 
-// strictNIC matches names that are NICs wherever they stand.
-var strictNIC = lazyregexp.New(`^(?:NIC[0-9]{1,4}|mlx[0-9]_(?:bond_)?[0-9]+)$`)
+var (
+	// strictNIC matches names that are NICs wherever they stand.
+	strictNIC = lazyregexp.New(`^(?:NIC[0-9]{1,4}|mlx[0-9]_(?:bond_)?[0-9]+)$`)
+	// strictName matches names of the rows of a matrix without its head.
+	strictName = lazyregexp.New(`^(?:GPU|NIC)[0-9]{1,4}$`)
+)

@@ -80,7 +80,7 @@ func ParseMatrix(b []byte) (*Matrix, error) {
 		if found != nil && len(found.Notes) >= maxNotes {
 			break
 		}
-		m, next, err := matrixAt(tokens, i)
+		m, next, err := matrixAt(tokens, i, found == nil && first == nil)
 		switch {
 		case err != nil && found == nil && (first == nil || first.Why == peerAccess):
 			first = err
@@ -153,9 +153,9 @@ func sameMatrix(a, b *Matrix) bool {
 
 // matrixAt reads the matrix whose header, or first row where the header is lost, starts at token i.
 // It returns the token behind what it has read. Without an error and without a matrix there is none
-// at i: the words are prose.
-func matrixAt(tokens []token, i int) (m *Matrix, next int, err *Error) {
-	if !isGPU(tokens[i].text) {
+// at i: the words are prose. The first rows may be cut off together with the header where none stand above.
+func matrixAt(tokens []token, i int, alone bool) (m *Matrix, next int, err *Error) {
+	if !strictName.MatchString(tokens[i].text) {
 		return nil, i + 1, nil
 	}
 	if h, next, ok := headerAt(tokens, i); ok {
@@ -163,11 +163,14 @@ func matrixAt(tokens []token, i int) (m *Matrix, next int, err *Error) {
 		m, err := r.matrix()
 		return m, r.at, err
 	}
-	if h, ok := headerFromRows(tokens, i); ok {
+	if h, ok := headerFromRows(tokens, i); ok && (h.lost == 0 || alone) {
 		r := rowReader{tokens: tokens, at: i, header: h}
 		m, err := r.matrix()
 		if m != nil {
 			m.note(m.Line, "no header line: the columns are taken from the rows")
+			if h.lost > 0 {
+				m.note(m.Line, "the first %d rows are cut off: paths between their devices are not known", h.lost)
+			}
 		}
 		return m, r.at, err
 	}

@@ -44,9 +44,15 @@ func (r *rowReader) matrix() (*Matrix, *Error) {
 	}
 	isDevice := func(s string) bool { return names[s] }
 	r.m = &Matrix{Line: r.header.line}
-	for row, name := range r.header.names {
+	for i, name := range r.header.names[:r.header.lost] {
+		r.m.Devices = append(r.m.Devices, Device{Name: name, Index: gpuIndex(name), Line: r.header.line})
+		r.m.Cells = append(r.m.Cells, make([]Cell, len(r.header.names)))
+		r.m.Cells[i][i].Class = topology.PathSelf
+	}
+	for row := r.header.lost; row < len(r.header.names); row++ {
+		name := r.header.names[row]
 		if err := r.findRow(name); err != nil {
-			if row == 0 {
+			if row == r.header.lost {
 				return nil, nil
 			}
 			return nil, err
@@ -58,7 +64,7 @@ func (r *rowReader) matrix() (*Matrix, *Error) {
 		start := r.at
 		cells, err := r.row(&d, row, r.tokens[r.at:end])
 		if err != nil {
-			if row == 0 && r.at == start {
+			if row == r.header.lost && r.at == start {
 				return nil, nil
 			}
 			r.at = end
@@ -66,6 +72,9 @@ func (r *rowReader) matrix() (*Matrix, *Error) {
 		}
 		r.m.Devices = append(r.m.Devices, d)
 		r.m.Cells = append(r.m.Cells, cells)
+		for i := range r.header.lost {
+			r.m.Cells[i][row] = cells[i] // a path is the same in both directions
+		}
 		if row+1 < len(r.header.names) {
 			r.at = end
 		}

@@ -14,7 +14,7 @@ import (
 
 var (
 	sniffHeader = lazyregexp.New(`GPU[0-9]+[^\n]*CPU\s+Affinity`)
-	sniffRow    = lazyregexp.New(`(?m)^\s*GPU[0-9]+\s+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s`)
+	sniffRow    = lazyregexp.New(`(?m)^\s*(?:GPU|NIC)[0-9]+\s+(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s`)
 )
 
 // Sniff reports whether head, the start of a text, looks like the output of nvidia-smi topo -m or a text that holds it.

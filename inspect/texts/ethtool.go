@@ -13,7 +13,7 @@ import (
 func (r *reader) subjectDevice(head string) *topology.Netdev {
 	name := r.Subject
 	for _, line := range r.lines() {
-		if rest, ok := strings.CutPrefix(line, head); ok {
+		if _, rest, ok := strings.Cut(line, head); ok {
 			name = strings.TrimSuffix(rest, ":")
 		}
 		if line != "" {
@@ -34,7 +34,7 @@ var offloads = []string{"rx-checksumming", "tx-checksumming", "scatter-gather", 
 
 // ethtoolFeatures reads which offloads are on.
 func (r *reader) ethtoolFeatures() {
-	d := r.subjectDevice("Features for ")
+	d := r.subjectDevice("s for ") // "Features", once "Offload parameters"
 	for p := range r.pairs() {
 		// A value may have a remark: "off [fixed]", "on [requested off]".
 		if word, _, _ := strings.Cut(p.value, " "); slices.Contains(offloads, p.key) &&
@@ -55,6 +55,9 @@ func (r *reader) ethtoolRings() {
 	for p := range r.pairs() {
 		name := strings.ToLower(p.key)
 		n := count(p.value)
+		if strings.Contains(p.key, " parameters for ") && !strings.HasPrefix(p.key, "Ring") {
+			return // what ethtool -l or -c prints below it has the same keys
+		}
 		if now = now || strings.HasPrefix(p.key, "Current hardware"); n == nil || name != "rx" && name != "tx" {
 			continue
 		}
@@ -142,16 +145,18 @@ var (
 		"HDR": 50, "NDR": 100, "XDR": 200}
 )
 
-// mlxlink reads the state of a port, and what the tool says is wrong with it. Of a device that is named by its address,
-// the names of its RDMA and network devices are not told.
+// mlxlink reads the state of a port, and what the tool says is wrong with it. Of a device that is named by its address
+// or its path in /dev/mst, the names of its RDMA and network devices are not told.
 func (r *reader) mlxlink() {
 	if r.Subject == "" {
 		r.note(0, "the command line does not say which device this is: mlxlink -d DEVICE")
 		return
 	}
-	port, at := &topology.RDMAPort{}, address(r.Subject)
-	if at == nil {
-		_, port = rdma(r.nic(r.Subject), r.Subject, new(1))
+	port, nic := &topology.RDMAPort{}, r.nic(r.Subject)
+	if at := address(r.Subject); at != nil {
+		*nic = topology.NIC{Address: at}
+	} else if !strings.HasPrefix(r.Subject, "/") {
+		_, port = rdma(nic, r.Subject, new(1))
 	}
 	lanes, speed := 0, 0.0
 	for p := range r.pairs() {
@@ -194,13 +199,12 @@ func (r *reader) mlxlink() {
 	if speed > 0 && port.State == "ACTIVE" {
 		port.RateGbps = &speed
 	}
-	if at != nil {
-		nic := r.nicAt(*at)
+	if len(nic.Devices) == 0 {
 		if port.RateGbps != nil {
 			nic.SpeedMbps = new(int64(speed * 1000))
 		}
 		if port.Diagnosis != "" {
-			r.note(0, "mlxlink says of %s: %s", at, port.Diagnosis)
+			r.note(0, "mlxlink says of %s: %s", nic.ID(), port.Diagnosis)
 		}
 	}
 }

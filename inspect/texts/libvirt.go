@@ -14,7 +14,12 @@ var xmlLimits = xmltree.Limits{Bytes: maxText, Elements: 1 << 18, Depth: 64}
 
 // xml reads the text as XML, and notes what is wrong with it.
 func (r *reader) xml() *xmltree.Element {
-	root, err := xmltree.Read([]byte(r.Text.Text), xmlLimits)
+	b := []byte(r.Text.Text)
+	root, err := xmltree.Read(b, xmlLimits)
+	if whole, cut := xmltree.Closed(b); err != nil && cut {
+		r.note(0, "the text is cut off: what would follow is not known")
+		root, err = xmltree.Read(whole, xmlLimits)
+	}
 	if err != nil {
 		r.note(0, "%v", err)
 		return &xmltree.Element{}

@@ -174,6 +174,35 @@ func (r *reader) lshwPCI(n *lshwNode, a topology.PCIAddr, parent *topology.PCIAd
 	}
 }
 
+// lshwBus reads the table of lshw -businfo. Its columns stand below their titles, and that of devices may be empty. It
+// has neither makers nor drivers.
+func (r *reader) lshwBus() {
+	device, class, what := -1, 0, 0
+	for line := range strings.SplitSeq(r.Text.Text, "\n") {
+		if strings.HasPrefix(strings.TrimSpace(line), "Bus info ") {
+			device, class = strings.Index(line, "Device"), strings.Index(line, "Class")
+			what = strings.Index(line, "Desc")
+		}
+		if device < 0 || len(line) <= what || !strings.Contains(line[:device], "pci@") {
+			continue
+		}
+		n := lshwNode{Class: strings.TrimSpace(line[class:what]), Product: strings.TrimSpace(line[what:])}
+		a := address(strings.TrimPrefix(strings.TrimSpace(line[:device]), "pci@"))
+		if a == nil {
+			continue
+		}
+		if name := strings.TrimSpace(line[device:class]); name != "" {
+			n.LogicalName = name
+		}
+		if len(r.h.PCI) == 0 || r.h.PCI[len(r.h.PCI)-1].Address != *a {
+			r.lshwPCI(&n, *a, nil, false)
+			r.h.PCI[len(r.h.PCI)-1].DriverKnown = false
+		} else if n.Class == "network" { // a further network device of one function
+			r.lshwNetdevs(&n, *a)
+		}
+	}
+}
+
 // config returns a value of the configuration, "" where there is none.
 func (n *lshwNode) config(key string) string {
 	if v, ok := n.Configuration[key]; ok {

@@ -170,7 +170,7 @@ const maxSettings = 1000
 func (r *reader) mlxconfig() {
 	var nic *topology.NIC
 	for n, line := range r.lines() {
-		if name, ok := strings.CutPrefix(line, "Device:"); ok {
+		if key, name, _ := strings.Cut(line, ":"); key == "Device" || key == "PCI device" {
 			if name = strings.TrimSpace(name); address(name) != nil {
 				nic = r.nicAt(*address(name))
 			} else if name != "" {
@@ -202,5 +202,43 @@ func (r *reader) mlxconfig() {
 			r.note(n, "%s is %s now and %s after the next reset of the firmware", m[1], words[1], words[2])
 		}
 		nic.Settings[m[1]] = words[len(words)-1]
+	}
+}
+
+// mstLine matches the lines of mst status that name a device: of the table that -v prints, and of the list without it.
+var mstLine = lazyregexp.New(`^DEVICE_TYPE +MST |^\w+\(rev:\w+\)\s+(\S+)\s+(\S+)(.*)$|` +
+	`^(/dev/mst/mt\S+) +- PCI|^domain:bus:dev\.fn=(\S+)`)
+
+// mstStatus reads the functions behind the devices of Mellanox's tools, and with -v their RDMA and network devices and
+// NUMA nodes. Empty columns have no mark: the form of a word tells its column.
+func (r *reader) mstStatus() {
+	path := ""
+	for _, line := range r.lines() {
+		m := mstLine.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if path = cmp.Or(m[4], path); m[1] != "" {
+			path = m[1]
+		}
+		at := address(cmp.Or(m[2], m[5]))
+		if at == nil {
+			continue
+		}
+		nic := r.nicAt(*at)
+		if strings.HasPrefix(path, "/dev/") {
+			nic.Name = path
+		}
+		for word := range strings.FieldsSeq(strings.ReplaceAll(m[3], ",", " ")) {
+			if name, isNet := strings.CutPrefix(word, "net-"); isNet {
+				netdev(nic, name)
+			} else if node, err := strconv.Atoi(word); err == nil {
+				if node >= 0 { // -1 stands for none
+					nic.NUMANode = &node
+				}
+			} else if word != "NA" && word != "-" && nic.Devices == nil {
+				rdma(nic, word, nil)
+			}
+		}
 	}
 }

@@ -30,6 +30,9 @@ func (r *reader) qmConfig() {
 	t := topology.Tenant{Name: r.Subject}
 	// Below "[PENDING]" and below the name of each snapshot stand settings that the machine does not have now.
 	r.Text.Text, _, _ = strings.Cut(r.Text.Text, "\n[")
+	if strings.Contains(r.Text.Text, "\nrootfs: ") {
+		return // of pct config, which is a container
+	}
 	// Proxmox VE leaves out keys that have their default: one core on one socket.
 	cores, sockets, mode := 1, 1, ""
 	var nodes *topology.CPUSet

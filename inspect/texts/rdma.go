@@ -267,6 +267,16 @@ func (r *reader) ibstat() {
 	}
 }
 
+// ibvDevices reads the list of devices, which has their GUIDs.
+func (r *reader) ibvDevices() {
+	for _, line := range r.lines() {
+		if f := strings.Fields(line); len(f) == 2 && guid(f[1]) != "" && !strings.HasPrefix(f[0], "-") {
+			d, _ := rdma(r.nic(f[0]), f[0], nil)
+			d.NodeGUID = guid(f[1])
+		}
+	}
+}
+
 var statusHead = lazyregexp.New(`^Infiniband device '([^']+)' port (\d+) status:`)
 
 // ibstatus reads a port for each block. Before the word of a state stands its number: "4: ACTIVE".

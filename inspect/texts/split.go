@@ -17,9 +17,9 @@ var (
 	title = lazyregexp.New("^(?:[=#*~-]{2,}>?|#)[ \\t]*[`\"]?([^=#*~`\"<]+?)(?:\\.(?:txt|log|out))?[`\"]?[ " +
 		"\\t]*:?[=#*~<-]*$")
 	// bare matches a line that is a command line alone, as scripts write above what they collect.
-	bare = lazyregexp.New("^[`]?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|ibv_devinfo|ibstat|ibstatus|" +
-		"ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|virsh|qm|cat|lshw|lspci|nvidia-smi)" +
-		"(?: [\\w=./:-]+)*)[`]?:?$")
+	bare = lazyregexp.New("^[`]?(?:sudo )?((?:/\\S*/)?(?:lscpu|numactl|rocm-smi|amd-smi|ibv_devinfo|ibv_devices|" +
+		"ibstat|ibstatus|ibdev2netdev|rdma|show_gids|ip|ethtool|mlnx_qos|mlxconfig|mstconfig|mst|virsh|qm|cat|lshw|" +
+		"lspci|nvidia-smi)(?: [\\w=./:-]+)*)[`]?:?$")
 )
 
 // command returns the command line that a line shows; "" where it is none. sure is set where the line is one whatever
@@ -161,7 +161,8 @@ func (s *splitter) line(line string, n int, rest []byte) int {
 	}
 	// A heading and the first line of its text both begin one: below a command line the line only goes on with it.
 	if k := s.head(strings.TrimRight(trimmed, " \t\r")); k != nil {
-		if last := s.last(); last == nil || last.Kind != k || k.Single && !s.blank() {
+		if last := s.last(); last == nil || last.Kind != k || k.First.MatchString(strings.TrimSpace(line)) &&
+			!s.blank() {
 			s.begin(k, n, "", s.pos)
 		}
 	}
@@ -201,7 +202,8 @@ func (s *splitter) begin(k *Kind, n int, subject string, start int) {
 // whole adds a text that is known from beginning to end.
 func (s *splitter) whole(k *Kind, n int, subject, text string) {
 	s.begin(k, n, subject, s.pos)
-	s.out[len(s.out)-1].Text, s.open = text, false
+	last := &s.out[len(s.out)-1]
+	last.Text, last.named, s.open = text, true, false
 }
 
 // head returns the kind whose texts a line begins. A line of a kind that goes on is not looked at more closely.
@@ -212,7 +214,7 @@ func (s *splitter) head(line string) *Kind {
 	last := s.last()
 	for _, list := range [][]*Kind{s.heads[line[0]], s.any} {
 		for _, k := range list {
-			if last != nil && last.Kind == k && !k.Single {
+			if last != nil && last.Kind == k && k.First == nil {
 				continue
 			}
 			if in := func(hint string) bool { return strings.Contains(line, hint) }; k.Hints != nil &&

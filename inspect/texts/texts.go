@@ -36,8 +36,8 @@ type Kind struct {
 	Fragments, More []string
 	// Many is set where there may be several such texts of one machine, as of one device each.
 	Many bool
-	// Single is set where each such beginning of a line begins a new text.
-	Single bool
+	// First matches a line that begins a further text of the same kind; nil where such texts are one.
+	First *lazyregexp.Regexp
 	// Hints are of what each such line has one in it, so that others need no closer look; nil for none.
 	Hints []string
 	// Least is how many lines of Form a text must have that no command line names; fewer are enough where it has
@@ -59,7 +59,7 @@ type Text struct {
 	// Subject is the device that the command line above named, "" where there is none.
 	Subject string
 	Text    string
-	named   bool // a command line stands above it
+	named   bool // a command line stands above it, or its elements tell what it is
 	within  int  // the number of the text, from 1, that would have gone on here; 0 for none
 }
 
@@ -68,11 +68,12 @@ var digitHeads = []string{"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}
 
 // Kinds are the kinds of texts that this package reads.
 var Kinds = []*Kind{
-	{Name: "lscpu", Heads: []string{"Architecture:", "CPU op-mode(s):", "CPU(s):", "架构：", "On-line CPU(s) list:",
-		"Thread(s) per core:", "Core(s) per socket:", "Socket(s):", "NUMA node"}, Form: lazyregexp.New(
-		`^(?:Architecture|CPU op-mode\(s\)|CPU\(s\)|On-line CPU\(s\) list|Thread\(s\) per core|Core\(s\) per socket|` +
-			`Socket\(s\)|NUMA node(?:\(s\)|\d+ CPU\(s\))):|^架构：`), Key: "lscpu", read: (*reader).lscpu,
-		Command: Command(`lscpu(?: -J| --json)?`)},
+	{Name: "lscpu", Heads: []string{"Architecture", "CPU op-mode(s):", "CPU(s):", "架构：", "Architektur:",
+		"Arquitectura:", "On-line CPU(s) list:", "Thread(s) per core:", "Core(s) per socket:", "Socket(s):",
+		"NUMA node"}, Form: lazyregexp.New(
+		`^(?:CPU op-mode\(s\)|CPU\(s\)|On-line CPU\(s\) list|Thread\(s\) per core|Core\(s\) per socket|` +
+			`Socket\(s\)|NUMA node\(s\)):|` + lscpuSure), Least: 2, Sure: lazyregexp.New(lscpuSure),
+		Key: "lscpu", read: (*reader).lscpu, Command: Command(`lscpu(?: -J| --json)?`)},
 	{Name: "lscpu -e", Heads: []string{"CPU "},
 		Form: lazyregexp.New(`^CPU +(?:[A-Z1-9a-z:]+ +)*(?:NODE|SOCKET|CORE)\b`),
 		read: (*reader).lscpuTable, Command: Command(`lscpu (?:-e|--extended)\S*`)},
@@ -96,6 +97,8 @@ var Kinds = []*Kind{
 		"SM lid: ", "Capability mask: "}, Form: ibstatLine, Least: 3,
 		Sure: lazyregexp.New(`^(?:CA|iWARP RNIC):? '|^Port \d+: State:`),
 		read: (*reader).ibstat, Many: true, Command: Command(`ibstat(?: ([a-zA-Z]\S*))?`)},
+	{Name: "ibv_devices", Heads: []string{"device "}, Form: lazyregexp.New(`^device\s+node GUID$`), Many: true,
+		read: (*reader).ibvDevices, Command: Command(`ibv_devices`)},
 	{Name: "ibstatus", Heads: []string{"Infiniband device '"}, read: (*reader).ibstatus, Many: true,
 		Command: Command(`ibstatus`)},
 	{Name: "ibdev2netdev", Heads: []string{""}, Hints: []string{"==> "}, Form: ibdevLine, read: (*reader).ibdev2netdev,
@@ -114,18 +117,25 @@ var Kinds = []*Kind{
 		`^Duplex: (?:Full|Half|Unknown)|^Auto-negotiation: o|^Link detected: (?:yes|no)\b`), Least: 3,
 		Sure: lazyregexp.New(`^Settings for |^Speed: \d+Mb/s$`), read: (*reader).ethtool, Many: true,
 		Command: Command(`ethtool ([^-\s]\S*)`)},
-	{Name: "ethtool -i", Heads: []string{"driver: "}, Single: true, read: (*reader).ethtoolDriver, Many: true,
+	{Name: "ethtool -i", Heads: []string{"driver: ", "firmware-version: ", "expansion-rom-version:", "bus-info: ",
+		"supports-"}, Form: lazyregexp.New(`^driver: |^firmware-version: |^expansion-rom-version:|` +
+		`^bus-info: [0-9a-f]{4}:|^supports-[a-z-]+: (?:yes|no)$`), Least: 3, Sure: lazyregexp.New(`^driver: `),
+		First: lazyregexp.New(`^driver: `), read: (*reader).ethtoolDriver, Many: true,
 		Command: Command(`ethtool (?:-i|--driver) (\S+)`)},
 	{Name: "mlnx_qos", Heads: []string{"DCBX mode:", "Priority trust state:"}, read: (*reader).mlnxQoS, Many: true,
 		Command: Command(`mlnx_qos (?:-i |--interface[= ])(\S+)`)},
-	{Name: "mlxconfig q", Heads: []string{"Device #", "Device type:", "SRIOV_EN", "NUM_OF_VFS", "LINK_TYPE_P", "*"},
-		Form: lazyregexp.New(`^Device (?:#\d+|type):|^\*? *(?:SRIOV_EN|NUM_OF_VFS|LINK_TYPE_P\d)\s+\w+`),
+	{Name: "mlxconfig q", Heads: []string{"Device #", "Device type:", "PCI device:", "SRIOV_EN", "NUM_OF_VFS",
+		"LINK_TYPE_P", "*"},
+		Form: lazyregexp.New(`^Device (?:#\d+|type):|^PCI device: +[0-9a-f:]{5,}\.[0-7]$|` +
+			`^\*? *(?:SRIOV_EN|NUM_OF_VFS|LINK_TYPE_P\d)\s+\w+`),
 		read: (*reader).mlxconfig, Many: true,
 		Command: Command(`(?:mlx|mst)config (?:-d|--dev) (\S+)`)},
+	{Name: "mst status", Heads: []string{"DEVICE_TYPE ", "ConnectX", "BlueField", "/dev/mst/mt", "domain:bus:dev.fn="},
+		Form: mstLine, read: (*reader).mstStatus, Command: Command(`mst status\b.*`)},
 	{Name: "virsh capabilities", Element: "capabilities", read: (*reader).capabilities,
 		Command: Command(`virsh .*capabilities`)},
 	{Name: "virsh nodedev-dumpxml", Element: "device", read: (*reader).nodedev, Many: true,
-		Command: Command(`virsh .*nodedev-dumpxml (\S+)`)},
+		Command: virsh(`nodedev-dumpxml`)},
 	{Name: "qm config", Heads: qmHeads, Form: qmLine, Least: 3, Sure: qmSure, read: (*reader).qmConfig, Many: true,
 		Command: Command(`(?:qm config|cat /etc/pve/qemu-server/)\s*(\d+)(?:\.conf)?`)},
 	{Name: "dmesg", Heads: []string{""}, Hints: []string{limitHint, "Adding "},
@@ -140,6 +150,8 @@ var Kinds = []*Kind{
 			`^description: (?:Computer|(?:Rack Mount|Main Server) Chassis|(?:[A-Z]\w+ )*(?:Desktop|Tower) ?` +
 			`Computer|Notebook|Server|Blade|Multi-system)$`),
 		read: (*reader).lshw, Command: Command(`lshw(?: -\S+| \w+)*`)},
+	{Name: "lshw -businfo", Heads: []string{"Bus info "}, Form: lazyregexp.New(`^Bus info +Device +Class +Description`),
+		read: (*reader).lshwBus, Command: Command(`lshw .*-businfo.*`)},
 	{Name: "lstopo", Heads: []string{"Machine", "System"}, Form: lazyregexp.New(
 		`^(?:Machine|System)(?: L#0)?(?: \((?:P#0|\d+[KMGT]i?B|total).*\)|$)`), read: (*reader).lstopo,
 		Command: Command(`(?:lstopo|lstopo-no-graphics|hwloc-ls)`)},
@@ -151,37 +163,50 @@ var Kinds = []*Kind{
 	{Name: "nvidia-smi", Heads: []string{""}, Hints: []string{"| NVIDIA-SMI ", "pci.bus_id"},
 		Form: lazyregexp.New(smiForm), read: (*reader).nvidiaTable,
 		Command: Command(`nvidia-smi(?: *$| .*--query-gpu\S+.*)`)},
-	{Name: "ethtool -k", Heads: []string{"Features for "}, Single: true, Many: true, read: (*reader).ethtoolFeatures,
+	{Name: "ethtool -k", Heads: append([]string{"Features for ", "Offload parameters for "}, offloads...),
+		Form:  lazyregexp.New(`^(?:Features|Offload parameters) for |^[a-z-]+: (?:on|off)(?: \[[a-z ]+\])?$`),
+		First: lazyregexp.New(` for \S+:$`), Many: true, read: (*reader).ethtoolFeatures,
 		Command: Command(`ethtool (?:-k|--show-features|--show-offload) (\S+)`)},
-	{Name: "ethtool -g", Heads: []string{"Ring parameters for "}, Single: true, Many: true,
-		read:    (*reader).ethtoolRings,
+	{Name: "ethtool -g", Heads: []string{"Ring parameters for ", "Pre-set maximums:", "RX"}, Form: lazyregexp.New(
+		`^Ring parameters for |^Pre-set maximums:$|^RX(?: Mini| Jumbo)?:\s+(?:\d+|n/a)$`), Least: math.MaxInt,
+		Sure:  lazyregexp.New(`^Ring parameters for |^RX (?:Mini|Jumbo):`),
+		First: lazyregexp.New(`^Ring parameters for `), Many: true, read: (*reader).ethtoolRings,
 		Command: Command(`ethtool (?:-g|--show-ring) (\S+)`)},
 	{Name: "ethtool -S", Heads: []string{"NIC statistics", "rx_", "tx_", "rx", "tx"}, Many: true,
 		Form: lazyregexp.New(`^(?:NIC statistics(?: for \S+)?:$|[rt]x(?:\d+_|_)\w+: \d+$)`), Least: 3,
 		read: (*reader).ethtoolCounters, Command: Command(`ethtool (?:-S|--statistics) (\S+)`)},
 	{Name: "ethtool -m", Heads: []string{"Identifier"}, Form: lazyregexp.New(`^Identifier\s+: 0x[0-9a-f]{2} \(`),
-		Many:   true,
-		Single: true, read: (*reader).ethtoolModule,
+		First: lazyregexp.New(`^Identifier`), Many: true, read: (*reader).ethtoolModule,
 		Command: Command(`ethtool (?:-m|--dump-module-eeprom|--module-info) (\S+)`)},
 	{Name: "rdma statistic", Heads: []string{"link "}, Form: lazyregexp.New(`^link \S+/\d+:? (?:\w+ \d+ ?)+$`),
 		Many: true,
 		read: (*reader).rdmaStatistic, Command: Command(`rdma (?:-\w+ )*stat(?:istic)?`)},
-	{Name: "mlxlink", Heads: []string{"Operational Info"}, Many: true, Single: true, read: (*reader).mlxlink,
+	{Name: "mlxlink", Heads: []string{"Operational Info"}, Many: true, read: (*reader).mlxlink,
+		First:   lazyregexp.New(`^Operational Info`),
 		Command: Command(`mlxlink (?:-d|--device) (\S+)`)},
-	{Name: "virsh vcpuinfo", Heads: []string{"VCPU:"}, Form: lazyregexp.New(`^VCPU: +\d+$`), Many: true,
-		read: (*reader).vcpuInfo, Command: Command(`virsh .*vcpuinfo (\S+)`)},
+	{Name: "virsh dominfo", Heads: []string{"Id:", "OS Type:"},
+		Form: lazyregexp.New(`^Id: +(?:\d+|-)$|^OS Type: +\w+$`), Least: 2, Sure: lazyregexp.New(`^OS Type: +hvm$`),
+		First: lazyregexp.New(`^Id:`), Many: true, read: (*reader).domInfo, Command: virsh(`dominfo`)},
+	{Name: "virsh vcpuinfo", Heads: []string{"VCPU:", "CPU Affinity:"}, Many: true,
+		Form: lazyregexp.New(`^VCPU: +\d+$|^CPU Affinity: +(?:[y-]+|[\d,-]+ \(out of \d+\))$`),
+		read: (*reader).vcpuInfo, Command: virsh(`vcpuinfo`)},
 	{Name: "virsh vcpupin", Heads: []string{"VCPU"}, Form: lazyregexp.New(`^VCPU:? +CPU Affinity$`), Many: true,
-		read: (*reader).vcpuPin, Command: Command(`virsh .*vcpupin (\S+)`)},
+		read: (*reader).vcpuPin, Command: virsh(`vcpupin`)},
 	{Name: "virsh emulatorpin", Heads: []string{"emulator:"}, Form: lazyregexp.New(`^emulator: CPU Affinity$`),
 		Many: true,
-		read: (*reader).vcpuPin, Command: Command(`virsh .*emulatorpin (\S+)`)},
+		read: (*reader).vcpuPin, Command: virsh(`emulatorpin`)},
 	{Name: "virsh numatune", Heads: []string{"numa_mode"}, Form: lazyregexp.New(`^numa_mode\s*: \w+`), Many: true,
-		read: (*reader).numaTune, Command: Command(`virsh .*numatune (\S+)`)},
+		read: (*reader).numaTune, Command: virsh(`numatune`)},
 }
 
 // Command matches a command line that runs what follows, with or without a path and sudo.
 func Command(form string) *lazyregexp.Regexp {
 	return lazyregexp.New(`^(?:sudo (?:-\w+ )*)?(?:LC_ALL=\w+ |LANG=\w+ )*(?:/\S*/)?` + form + `(?:\s|$)`)
+}
+
+// virsh matches a command of virsh that asks for a domain or device, whose name may have options before it.
+func virsh(verb string) *lazyregexp.Regexp {
+	return Command(`virsh .*` + verb + `(?: --[a-z]+)*[ =](\S+)`)
 }
 
 // maxText bounds a text of a kind: the largest known, lshw of a machine with a hundred drives, has 2 MB.

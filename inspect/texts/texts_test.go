@@ -432,6 +432,37 @@ GPU 00000000:3B:00.0
 			`"tenants":[{"name":"vm1","vcpus":2,"pins":[{"vcpu":0,"cpus":"4"},{"vcpu":1,"cpus":"5,7"}]}]}`},
 		{"virsh emulatorpin", "$ virsh emulatorpin vm1\nemulator: CPU Affinity\n-----------------\n       *: 0-3\n",
 			`"tenants":[{"name":"vm1","emulator_cpus":"0-3"}]}`},
+		{"mst status", "MST modules:\n------------\n    MST PCI module is not loaded\nPCI devices:\n------------\n" +
+			"DEVICE_TYPE             MST                           PCI       RDMA            NET         NUMA\n" +
+			"ConnectX7(rev:0)        /dev/mst/mt4129_pciconf0      18:00.0   mlx5_0          net-ibp24s0   0 \n\n" +
+			"BlueField3(rev:1)       /dev/mst/mt41692_pciconf0     ca:00.0                   net-p0,net-pf0hpf  -1\n",
+			`"nics":[{"address":"0000:18:00.0","name":"/dev/mst/mt4129_pciconf0","netdevs":null,"rdma":null,` +
+				`"numa_node":0,"ports":[{"name":"ibp24s0"}],"rdma_devices":[{"name":"mlx5_0"}]},` +
+				`{"address":"0000:ca:00.0","name":"/dev/mst/mt41692_pciconf0","netdevs":null,"rdma":null,` +
+				`"ports":[{"name":"p0"},{"name":"pf0hpf"}]}]}`},
+		{"mst status", "/dev/mst/mt4119_pciconf0         - PCI configuration cycles access.\n" +
+			"     domain:bus:dev.fn=0000:5e:00.0 addr.reg=88 data.reg=92 cr_bar.gw_offset=-1\n", `"nics":[{"address":` +
+			`"0000:5e:00.0","name":"/dev/mst/mt4119_pciconf0","netdevs":null,"rdma":null}]}`},
+		{"mlxlink", "$ mlxlink -d /dev/mst/mt4129_pciconf0\nOperational Info\nState : Active\n" +
+			"Speed : IB-NDR\nWidth : 4x\n",
+			`"nics":[{"name":"/dev/mst/mt4129_pciconf0","netdevs":null,"rdma":null,"speed_mbps":400000}]}`},
+		{"ibv_devices", "    device          \t   node GUID\n    ------          \t----------------\n" +
+			"    mlx5_0          \t946dae0300cde72c\n",
+			`"nics":[{"name":"mlx5_0","netdevs":null,"rdma":null,"rdma_devices":[{"name":"mlx5_0",` +
+				`"node_guid":"946d:ae03:00cd:e72c"}]}]}`},
+		{"lshw -businfo", "Bus info          Device      Class      Description\n========\n" +
+			"                              system     PowerEdge R750\n" +
+			"pci@0000:4b:00.0  ens2f0      network    Ethernet Controller E810-C\n" +
+			"pci@0000:17:00.0              display    GA100 [A100 PCIe 80GB]\n",
+			`"pci":[{"address":"0000:4b:00.0","parent_unknown":true,"class":"0x028000",` +
+				`"device_name":"Ethernet Controller E810-C"},{"address":"0000:17:00.0","parent_unknown":true,` +
+				`"class":"0x038000","device_name":"GA100 [A100 PCIe 80GB]"}],"nics":[{"address":"0000:4b:00.0",` +
+				`"netdevs":null,"rdma":null,"ports":[{"name":"ens2f0"}]}]}`},
+		{"virsh dominfo", "Id:             3\nName:           vm1\nOS Type:        hvm\nState:          running\n" +
+			"CPU(s):         8\nCPU time:       1.4s\nMax memory:     1024 KiB\n",
+			`"tenants":[{"name":"vm1","state":"running","vcpus":8,"memory_bytes":1048576}]}`},
+		{"virsh vcpupin", "$ virsh -c qemu:///system vcpupin --domain vm1\n VCPU   CPU Affinity\n----\n 0      4\n",
+			`"tenants":[{"name":"vm1","vcpus":1,"pins":[{"vcpu":0,"cpus":"4"}]}]}`},
 		{"virsh numatune", "$ virsh numatune vm1\nnuma_mode      : strict\nnuma_nodeset   : 1\n",
 			`"tenants":[{"name":"vm1","memory_nodes":"1","memory_mode":"strict"}]}`},
 	} {
@@ -487,6 +518,37 @@ func TestPiecesAreRead(t *testing.T) {
 		{"ethtool", "$ ethtool eth1 | grep -i speed\n\tSpeed: 25000Mb/s\n",
 			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,` +
 				`"ports":[{"name":"eth1","speed_mbps":25000}]}]}`},
+		{"ethtool -i", "firmware-version: 22.39.1002 (MT_0000000436)\nexpansion-rom-version: \n" +
+			"bus-info: 0000:c1:00.0\n",
+			`"nics":[{"address":"0000:c1:00.0","netdevs":null,"rdma":null,"firmware":"22.39.1002"}]}`},
+		{"ethtool -k", "$ ethtool -k eth1 | grep offload\ngeneric-receive-offload: off [fixed]\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","offloads":{` +
+				`"generic-receive-offload":false}}]}]}`},
+		{"ethtool -k", "Offload parameters for eth1:\nrx-checksumming: on\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","offloads":{` +
+				`"rx-checksumming":true}}]}]}`},
+		{"ethtool -g", "$ ethtool -g eth1\nRX:\t\t8192\nRX Mini:\tn/a\nCurrent hardware settings:\nRX:\t\t1024\n\n" +
+			"Channel parameters for eth1:\nPre-set maximums:\nRX:\t\t63\n",
+			`"nics":[{"name":"eth1","netdevs":null,"rdma":null,"ports":[{"name":"eth1","rings":{"rx":{"size":1024,` +
+				`"max":8192}}}]}]}`},
+		{"virsh vcpuinfo", "CPU:            2\nCPU Affinity:   --y-\n\nVCPU:           4\nCPU Affinity:   y---\n",
+			`"tenants":[{"name":"a domain without a name","vcpus":5,"pins":[{"vcpu":3,"cpus":"2"},{"vcpu":4,` +
+				`"cpus":"0"}]}]}`},
+		{"mlxconfig q", "PCI device:     5e:00.0\nConfigurations:    Current\n         NUM_OF_VFS        8     \n",
+			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
+		{"virsh capabilities", "<capabilities><host><cpu><arch>x86_64</arch></cpu><topology><cells num='2'>\n" +
+			"<cell id='0'>\n<memory unit='KiB'>1024</memory>\n", `"system":{"arch":"x86_64"},` +
+			`"numa_nodes":[{"id":0,"cpus":"","memory_bytes":1048576}],"unread":[{"path":"a.txt:1","why":"the text is cut off: what would follow is ` +
+			`not known"}]}`},
+		{"lscpu", "Architektur:          x86_64\n  Liste der Online-CPU(s): 0-3\n  Modellname: Some CPU\n" +
+			"    Sockel:            1\n  NUMA-Knoten0 CPU(s): 0-3\n",
+			`"system":{"arch":"x86_64","cpu_model":"Some CPU"},"packages":[{"id":0,"cpus":"0-3","model":"Some CPU"}],` +
+				`"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3"}}`},
+		{"lscpu", "Architecture :          x86_64\n  Liste de processeur(s) en ligne : 0-3\n" +
+			"  Nœud NUMA 0 de processeur(s) : 0-3\n",
+			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3"}}`},
+		{"lscpu", "Arquitectura:          x86_64\n CPU(s):      4\nCPU(s) del nodo NUMA 0: 0-3\n",
+			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3"}}`},
 		{"mlxconfig q", "# mlxconfig -d 81:00.0 q | grep NUM_OF\n         NUM_OF_VFS                  8           \n",
 			`"nics":[{"address":"0000:81:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
 		{"rocm-smi", "===== Concise Info =====\nGPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap " +
@@ -530,7 +592,9 @@ func TestPiecesAreRead(t *testing.T) {
 	}
 	// Words that some text begins with stand in others, too.
 	for _, text := range []string{"Rate: 5 of them\n", "cores: 8\n", "Port 1:\n", "port: 1\nhost: a\n", "state: down\n",
-		"Speed: 3200 MT/s\n"} {
+		"Speed: 3200 MT/s\n", "CPU(s):         8\nCPU time:       1.4s\nMax memory:     1024 KiB\n",
+		"Channel parameters for eth1:\nPre-set maximums:\nRX:\t\t63\nTX:\t\t63\nCurrent hardware settings:\nRX:\t\t8\n",
+		"supports-color: yes\n"} {
 		if found := Split([]byte(text), "a.txt", Kinds); len(found) > 0 {
 			t.Errorf("%q is taken for %s", text, found[0].Kind.Name)
 		}
@@ -644,6 +708,7 @@ func TestMatricesOfROCm(t *testing.T) {
 func TestOtherTextsAreOfNoKind(t *testing.T) {
 	for _, text := range []string{
 		"name: x\nmemory: 4096\nreplicas: 2\n",
+		"arch: amd64\ncores: 4\nmemory: 2048\nostype: debian\nrootfs: local:subvol-101\n",
 		"The available: 2 nodes were full.\n",
 		"node: 0 cpus\nlink up\n",
 		"# CPU usage\n1,2,3\n",

@@ -29,7 +29,7 @@ type tenantCPUs struct{ *topology.Tenant }
 // vcpuInfo reads a block for each virtual CPU. Its affinity is a letter for each CPU of the host: "y" or "-"; with
 // --pretty it is a list.
 func (r *reader) vcpuInfo() {
-	t, vcpu := tenantCPUs{r.tenant()}, -1
+	t, vcpu := tenantCPUs{r.tenant()}, r.firstVCPU()
 	for p := range r.pairs() {
 		switch p.key {
 		case "VCPU":
@@ -44,7 +44,7 @@ func (r *reader) vcpuInfo() {
 			}
 		case "CPU Affinity":
 			if vcpu < 0 {
-				r.note(p.line, "an affinity above the number of its virtual CPU")
+				r.note(p.line, "which virtual CPU has this affinity is not told")
 				continue
 			}
 			if strings.Trim(p.value, "y-") == "" && p.value != "" {
@@ -66,6 +66,17 @@ func (r *reader) vcpuInfo() {
 	}
 }
 
+// firstVCPU is the virtual CPU whose block begins the text, where the line with its number is cut off: the one before
+// that of the next block. It is -1 where nothing tells.
+func (r *reader) firstVCPU() int {
+	for p := range r.pairs() {
+		if n := count(p.value); p.key == "VCPU" && n != nil {
+			return *n - 1
+		}
+	}
+	return -1
+}
+
 // pinLine matches a line of virsh vcpupin and emulatorpin: a virtual CPU, or "*" for the emulator.
 var pinLine = lazyregexp.New(`^(\d+|\*):? +([0-9,^-]+)$`)
 
@@ -83,6 +94,20 @@ func (r *reader) vcpuPin() {
 		} else if set != nil {
 			t.EmulatorCPUs = set
 		}
+	}
+}
+
+// domInfo reads what virsh dominfo says of a domain.
+func (r *reader) domInfo() {
+	value := map[string]string{}
+	for p := range r.pairs() {
+		value[p.key] = p.value
+	}
+	r.Subject = cmp.Or(value["Name"], r.Subject)
+	t := r.tenant()
+	t.State, t.MemoryBytes = value["State"], size(value["Max memory"])
+	if n := count(value["CPU(s)"]); n != nil && *n <= topology.MaxCPUs {
+		t.VCPUs = *n
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
@@ -53,6 +54,31 @@ func (e *Element) All(name string) iter.Seq[*Element] {
 // bounds the recursion of those who walk the tree.
 type Limits struct {
 	Bytes, Elements, Depth int
+}
+
+// Closed ends the elements of XML that was cut off, and reports whether it was. What else is wrong with it stays.
+func Closed(b []byte) ([]byte, bool) {
+	var open []string
+	d := xml.NewDecoder(bytes.NewReader(b))
+	for end := int64(0); ; end = d.InputOffset() {
+		token, err := d.Token()
+		if syntax, ok := errors.AsType[*xml.SyntaxError](err); ok && strings.Contains(syntax.Msg, "unexpected EOF") {
+			whole := bytes.Clone(b[:end])
+			for _, name := range slices.Backward(open) {
+				whole = append(whole, "</"+name+">"...)
+			}
+			return whole, len(open) > 0
+		}
+		if err != nil {
+			return b, false
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			open = append(open, t.Name.Local)
+		case xml.EndElement:
+			open = open[:max(0, len(open)-1)]
+		}
+	}
 }
 
 // maxAttributes bounds those of one element. NCCL takes 16, and hwloc writes some 20.

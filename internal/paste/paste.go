@@ -64,8 +64,8 @@ var marks = []mark{
 	{regexp.MustCompile(`^ *\d+: `), 0.8, numbered},
 }
 
-// numbered matches a line of ip and rdma, which number devices as srun labels lines.
-var numbered = regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)`)
+// numbered matches a line of tools that number lines as srun labels them: ip and rdma, virsh vcpupin, numactl.
+var numbered = regexp.MustCompile(`(?m)^ *\d+: [\w.@-]+: (?:node_type |<)|^\W*VCPU: CPU Affinity|^\W*node distances:`)
 
 // same is what may stand before all lines alike: quotes and indentation, or the name of a node, as pdsh writes it, or
 // of

@@ -371,6 +371,8 @@ func nicKeys(n *topology.NIC) []string {
 	out = append(out, lists.Map(n.Netdevs, func(name string) string { return "net " + name })...)
 	if len(out) == 0 || n.Address == nil && len(n.RDMA)+len(n.Devices)+len(n.Ports)+len(n.Netdevs) == 0 {
 		out = append(out, "name "+n.Name, "rdma "+n.Name, "net "+n.Name)
+	} else if strings.HasPrefix(n.Name, "/dev/") { // of Mellanox's tools
+		out = append(out, "name "+n.Name)
 	}
 	return out
 }
