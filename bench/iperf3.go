@@ -228,7 +228,8 @@ func ParseIperf3Text(output []byte) (*Iperf3Result, error) {
 			if !iperf3TextHead.MatchString(line) {
 				return errors.New("unknown layout: the columns are not those of a test one way")
 			}
-		case headers == 2 && m != nil:
+		// The row of an end is of the summary, also where the intervals above are cut off.
+		case m != nil && (headers == 2 || strings.HasSuffix(line, "sender") || strings.HasSuffix(line, "receiver")):
 			end, err := res.addTextRow(titles, m, sent)
 			if err != nil {
 				return err

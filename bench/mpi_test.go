@@ -347,6 +347,8 @@ func TestTablesOfOSUBesideTheUsual(t *testing.T) {
 			"# Size           Overall(us)       Compute(us)    Pure Comm.(us)        Overlap(%)\n" +
 			"1                       8.08              4.40              4.19             12.27\n", "osu_ialltoall",
 			"collective_time 1 4.19"},
+		{"of NCCL", "# OSU NCCL-CUDA Allreduce Latency Test v7.4\n# Size       Avg Latency(us)\n4    25.41\n",
+			"osu_allreduce/nccl/cuda", "collective_time 4 25.41"},
 		{"of several threads", "# Number of Sender threads: 1 \n# Number of Receiver threads: 2\n" +
 			"# OSU MPI Multi-threaded Latency Test v7.4\n# Size          Latency (us)\n1    5.07\n",
 			"osu_latency_mt/1/2", "latency_average 1 5.07"},

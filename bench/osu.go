@@ -38,6 +38,7 @@ var osuTests = map[string]struct{ program, metric string }{
 	"All-to-Allv Latency":                       {"osu_alltoallv", MetricCollectiveTime},
 	"All-to-All Personalized Exchange Latency":  {"osu_alltoall", MetricCollectiveTime},
 	"All-to-Allv Personalized Exchange Latency": {"osu_alltoallv", MetricCollectiveTime},
+	"All-to-Allw Personalized Exchange Latency": {"osu_alltoallw", MetricCollectiveTime},
 	"Broadcast Latency":                         {"osu_bcast", MetricCollectiveTime},
 	"Gather Latency":                            {"osu_gather", MetricCollectiveTime},
 	"Gatherv Latency":                           {"osu_gatherv", MetricCollectiveTime},
@@ -69,9 +70,11 @@ func osuTest(name string) (program, metric string) {
 }
 
 // The line above a table: "# OSU MPI-CUDA Bi-Directional Bandwidth Test v7.5". What stands behind
-// MPI is the call of a one-sided test, and where the buffers are. Our own program prints the same tables.
+// MPI is the call of a one-sided test, and where the buffers are. NCCL may stand in its place. Our own program prints
+// the same tables.
 var osuTitle = regexp.MustCompile(
-	`(?m)^# (?:OSU|rackless) MPI(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) Test v([0-9][0-9A-Za-z.]*)\s*$`)
+	`(?m)^# (?:OSU|rackless) (?:MPI|([NRX]CCL))(_\w+)?(?:-([A-Z]+)(?: MANAGED)?)? (\S.*) ` +
+		`Test v([0-9][0-9A-Za-z.]*)\s*$`)
 
 // Lines below the title that say how a test differs from what it does without options, which is another test:
 // "# Datatype: MPI_FLOAT.", "# Synchronization: MPI_Win_fence", and where the buffers are. Above the title stands how
@@ -102,12 +105,14 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 		case title != nil && res.Test != "" || cols != nil && header:
 			return errors.New("a second table")
 		case title != nil:
-			res.Test, res.Version = strings.TrimSpace(strings.TrimPrefix(title[1], "_")+" "+title[3]), title[4]
+			res.Test, res.Version = strings.TrimSpace(strings.TrimPrefix(title[2], "_")+" "+title[4]), title[5]
 			if res.Program, _ = osuTest(res.Test); res.Program == "" {
 				return fmt.Errorf("a table of %q is not read", Shorten(res.Test))
 			}
-			if title[2] != "" {
-				res.Program += "/" + strings.ToLower(title[2])
+			for _, by := range []string{title[1], title[3]} {
+				if by != "" {
+					res.Program += "/" + strings.ToLower(by)
+				}
 			}
 			res.Program += ranks
 		case title == nil && osuRanks.MatchString(line):

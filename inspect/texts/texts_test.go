@@ -537,9 +537,10 @@ func TestPiecesAreRead(t *testing.T) {
 		{"mlxconfig q", "PCI device:     5e:00.0\nConfigurations:    Current\n         NUM_OF_VFS        8     \n",
 			`"nics":[{"address":"0000:5e:00.0","netdevs":null,"rdma":null,"firmware_settings":{"NUM_OF_VFS":"8"}}]}`},
 		{"virsh capabilities", "<capabilities><host><cpu><arch>x86_64</arch></cpu><topology><cells num='2'>\n" +
-			"<cell id='0'>\n<memory unit='KiB'>1024</memory>\n", `"system":{"arch":"x86_64"},` +
-			`"numa_nodes":[{"id":0,"cpus":"","memory_bytes":1048576}],"unread":[{"path":"a.txt:1","why":"the text is cut off: what would follow is ` +
-			`not known"}]}`},
+			"<cell id='0'>\n<memory unit='KiB'>1024</memory>\n",
+			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"","memory_bytes":1048576}],` +
+				`"unread":[{"path":"a.txt:1","why":"the text is cut off: what would follow is ` +
+				`not known"}]}`},
 		{"lscpu", "Architektur:          x86_64\n  Liste der Online-CPU(s): 0-3\n  Modellname: Some CPU\n" +
 			"    Sockel:            1\n  NUMA-Knoten0 CPU(s): 0-3\n",
 			`"system":{"arch":"x86_64","cpu_model":"Some CPU"},"packages":[{"id":0,"cpus":"0-3","model":"Some CPU"}],` +

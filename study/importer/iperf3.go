@@ -8,7 +8,7 @@ import (
 )
 
 // iperf3Format is of what the client of iperf3 prints.
-var iperf3Format = logFormat{name: Iperf3, head: iperf3Text, json: iperf3JSON, read: one((*file).iperf3),
+var iperf3Format = logFormat{name: Iperf3, head: iperf3Head, json: iperf3JSON, read: one((*file).iperf3),
 	start: iperf3Text, gaveUp: iperf3GaveUp, setups: []setup{
 		{word: "rate", line: regexp.MustCompile(`"target_bitrate"\s*:\s*([1-9][0-9]*)`)},
 		{word: "blocks", line: regexp.MustCompile(`"blksize"\s*:\s*([0-9]+)`)},
@@ -16,8 +16,11 @@ var iperf3Format = logFormat{name: Iperf3, head: iperf3Text, json: iperf3JSON, r
 
 var (
 	// iperf3's --json has no name of the tool but here; the title is that of -T.
-	iperf3JSON   = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
-	iperf3Text   = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
+	iperf3JSON = regexp.MustCompile(`^\{\s*(?:"title"\s*:\s*"[^"\n]*"\s*,\s*)?"start"\s*:`)
+	iperf3Text = regexp.MustCompile(`(?m)^(?:Connecting to host \S+, port \d+|Server listening on \d+.*)[ \t]*$`)
+	// People copy the rows of the ends alone, which iperf of version 2 does not print.
+	iperf3Head = regexp.MustCompile(iperf3Text.String() +
+		`|(?m)^\[ *(?:\d+|SUM)\] .* [KMGT]?bits/sec .*\b(?:sender|receiver)[ \t]*$`)
 	iperf3GaveUp = regexp.MustCompile(`(?m)^iperf3: error - `)
 )
 
@@ -26,7 +29,7 @@ var (
 func (f *file) iperf3() (reading, error) {
 	var res *bench.Iperf3Result
 	var err error
-	if iperf3Text.Match(f.data) || iperf3GaveUp.Match(f.data) {
+	if iperf3Head.Match(f.data) || iperf3GaveUp.Match(f.data) {
 		res, err = bench.ParseIperf3Text(f.data)
 	} else {
 		res, err = bench.ParseIperf3(f.data)

@@ -12,7 +12,8 @@ var osuFormat = logFormat{name: OSU, head: osuHead, read: one((*file).osu), star
 	{word: "window", line: regexp.MustCompile(`\[ window size: ([0-9]+) \]`)},
 }}
 
-var osuHead = regexp.MustCompile(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*# OSU MPI\S* \S.* Test v[0-9]`)
+var osuHead = regexp.MustCompile(`(?m)^(?:# Number of (?:Sender|Receiver) .*\n)*` +
+	`# OSU (?:MPI|[NRX]CCL)\S* \S.* Test v[0-9]`)
 
 // osu reads the table of one of the OSU micro-benchmarks. Nothing closes such a table: where it was
 // cut off behind a row is not seen.
