@@ -73,8 +73,8 @@ var rules = map[string]rule{
 	"inspect": {
 		may: []string{
 			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
-			"inspect/smi", "inspect/texts", "inspect/tree", "internal/cmdline", "internal/lazyregexp", "internal/paste",
-			"internal/trace", "internal/userfile", "topology", "topology/compare",
+			"inspect/smi", "inspect/texts", "inspect/tree", "inspect/xmltree", "internal/cmdline",
+			"internal/lazyregexp", "internal/paste", "internal/trace", "internal/userfile", "topology", "topology/compare",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
