@@ -33,7 +33,9 @@ const startForm = `(?m)^([> \t]*)(?:[*\-]+>?[ \t]+)?(?:` +
 	`(?:` + groupText + `[ \t]+|` + idText + `)(?:` + idText + `)?` +
 	`(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7][ \t]+[A-Z0-9]|` +
 	`(?:Slot|Device):[ \t]+(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[01][0-9a-f]\.[0-7]|` +
-	`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-)`
+	`(?:-(?:\+-)?|[+\\]-)\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}\]-|` +
+	// A piece of a drawing begins anywhere: with a bridge that leads to other buses.
+	`[+\\]-[01][0-9a-f]\.[0-7]-\[(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}(?:-[0-9a-f]{2})?\]-)`
 
 var (
 	start = lazyregexp.New(startForm)

@@ -74,7 +74,8 @@ var rules = map[string]rule{
 		may: []string{
 			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
 			"inspect/smi", "inspect/texts", "inspect/tree", "inspect/xmltree", "internal/cmdline",
-			"internal/lazyregexp", "internal/paste", "internal/trace", "internal/userfile", "topology", "topology/compare",
+			"internal/lazyregexp", "internal/paste", "internal/trace", "internal/userfile",
+			"topology", "topology/compare",
 		},
 		why: "reading a machine is for whoever plans, checks or draws it; it knows none of them",
 	},
