@@ -98,6 +98,18 @@ func (p places) pick(own, xdg, fallback string) string {
 	return fallback
 }
 
+// UserDir returns the directory that an XDG variable names, or else the one below this user's home.
+func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string, error) {
+	if dir := getenv(xdg); filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	dir := places{getenv, home(getenv, uid)}.below(belowHome)
+	if dir == "" {
+		return "", fmt.Errorf("user %d has no home directory: set HOME or %s", uid, xdg)
+	}
+	return dir, nil
+}
+
 // ConfigFile returns this user's config file: the one that RACKLESS_CONFIG names, else rackless/config.yaml in
 // XDG_CONFIG_HOME or ~/.config, or "" if it is not there. A file that others can write is refused, since it says what
 // rackless does.

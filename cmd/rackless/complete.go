@@ -70,7 +70,7 @@ func nodeNames(d rack.Dirs) (out []string, err error) {
 }
 
 // describeBuiltins gives the commands that cobra makes what all of ours have.
-func describeBuiltins(root *cobra.Command) {
+func describeBuiltins(a *app, root *cobra.Command) {
 	for _, c := range root.Commands() {
 		switch c.Name() {
 		case "help":
@@ -91,6 +91,7 @@ func describeBuiltins(root *cobra.Command) {
 			for _, shell := range c.Commands() {
 				shell.Example = "  rackless completion " + shell.Name()
 			}
+			c.AddCommand(newCompletionInstallCmd(a))
 		}
 	}
 }

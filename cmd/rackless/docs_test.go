@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"os"
@@ -27,7 +28,16 @@ func pages(t *testing.T) map[string]string {
 		t.Fatalf("no pages: %v", err)
 	}
 	out := make(map[string]string)
-	for _, path := range append(all, "../../README.md", "../../CONTRIBUTING.md") {
+	for _, pattern := range []string{"../../*.md", "../../.git*/*/*"} {
+		more, err := filepath.Glob(pattern)
+		if err != nil || len(more) == 0 {
+			t.Fatalf("no %s: %v", pattern, err)
+		}
+		all = append(all, more...)
+	}
+	// The changelog is of its time.
+	all = slices.DeleteFunc(all, func(path string) bool { return strings.HasSuffix(path, "CHANGELOG.md") })
+	for _, path := range all {
 		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -259,6 +269,25 @@ func TestTheREADMEShowsTheLabFileThatItNames(t *testing.T) {
 	}
 	if spans == 0 {
 		t.Error("README.md no longer shows a lab of sixteen")
+	}
+}
+
+func TestTheSnippetsForEditorsAreLabFiles(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../examples/vscode/rackless.code-snippets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]struct{ Body []string }
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	filled := func(name string) string {
+		return regexp.MustCompile(`\$\{\d:([^}]*)\}`).ReplaceAllString(strings.Join(all[name].Body, "\n"), "$1")
+	}
+	file := filled("rackless lab") + "\n  " + filled("rackless node") + "\n"
+	if l, err := lab.Parse("snippets", []byte(file)); err != nil || len(l.Nodes) != 3 {
+		t.Errorf("%v in\n%s", err, file)
 	}
 }
 

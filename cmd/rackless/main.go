@@ -190,7 +190,7 @@ func newRootCmd(a *app) *cobra.Command {
 	setHelp(root)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	describeBuiltins(root)
+	describeBuiltins(a, root)
 	cli.Finish(root)
 	return root
 }
