@@ -99,6 +99,10 @@ test-judges: ## the files of rackless export held against the programs that read
 	hack/judges.sh
 	$(GO) test -count=1 ./render/export -judges
 
+.PHONY: site
+site: build ## the documents as a site with a search, in out/site; the first time it installs mkdocs-material in the cache (166 MB)
+	hack/site/build.sh
+
 test-faults: ## kill prepare and rollback, and cut the power, at every step, in an emulated host, and studies over boots of one, of every placement and by a clock that is set: takes over an hour
 	@hack/setup.sh test
 	$(GO) test -timeout 30m -run TestHostileGuests -v ./connectx -rubbish=1m
@@ -119,7 +123,7 @@ lint: ## gofmt, width of lines, go vet, staticcheck, dead code, and shellcheck w
 	$(GO) vet ./...
 	$(GO) run $(STATICCHECK) ./...
 	@dead=$$($(GO) run $(DEADCODE) ./cmd/rackless) && test -z "$$dead" || { echo "rackless never calls: $$dead"; exit 1; }
-	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh .ci/run; else echo "no shellcheck: scripts not checked"; fi
+	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh hack/site/*.sh .ci/run; else echo "no shellcheck: scripts not checked"; fi
 
 release: ## packages and archives for users in out/release, with checksums and the list of modules in them; needs no network
 	cd hack/release && $(GO) run .

@@ -291,19 +291,67 @@ func TestTheSnippetsForEditorsAreLabFiles(t *testing.T) {
 	}
 }
 
-func TestEveryFileThatThePagesLinkToExists(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`) // relative ones: no scheme
-	n := 0
-	for name, page := range pages(t) {
+// anchors returns the names that links to the headings of a page may have: as GitHub makes them, and as the site does.
+func anchors(page string) map[string]bool {
+	out := make(map[string]bool)
+	fenced := false
+	odd, hyphens := regexp.MustCompile(`[^\w\- ]`), regexp.MustCompile(`[- ]+`)
+	for line := range strings.Lines(page) {
+		if strings.HasPrefix(line, "```") {
+			fenced = !fenced
+		}
+		hashes, title, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if fenced || !ok || strings.Trim(hashes, "#") != "" {
+			continue
+		}
+		name := strings.TrimSpace(odd.ReplaceAllString(strings.ToLower(title), ""))
+		// Where the two differ, a link would fail in one of them.
+		if github, site := strings.ReplaceAll(name, " ", "-"), hyphens.ReplaceAllString(name, "-"); github == site {
+			out[site] = true
+		}
+	}
+	return out
+}
+
+func TestEveryLinkOfThePagesLeadsSomewhere(t *testing.T) {
+	t.Parallel()
+	link := regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`) // relative ones: no scheme
+	all := pages(t)
+	n := map[bool]int{} // by whether a heading is named
+	for name, page := range all {
 		for _, m := range link.FindAllStringSubmatch(page, -1) {
-			n++
-			if _, err := os.Stat(filepath.Join("../..", filepath.Dir(name), m[1])); err != nil {
+			n[m[2] != ""]++
+			target := name
+			if m[1] != "" {
+				target = filepath.Join(filepath.Dir(name), m[1])
+			}
+			text, err := os.ReadFile(filepath.Join("../..", target))
+			if info, statErr := os.Stat(filepath.Join("../..", target)); statErr == nil && info.IsDir() {
+				err = nil
+			}
+			if err != nil {
 				t.Errorf("%s: link to %s: %v", name, m[1], err)
+			} else if m[2] != "" && !anchors(string(text))[m[2]] {
+				t.Errorf("%s: link to %s#%s: the page has no such heading", name, m[1], m[2])
 			}
 		}
 	}
-	if n < 7 {
-		t.Errorf("%d links found, want at least 7", n)
+	if n[false] < 50 || n[true] < 10 {
+		t.Errorf("%d links to files and %d to headings found, want at least 50 and 10", n[false], n[true])
+	}
+}
+
+// A page that the site does not list is one that nobody finds.
+func TestTheSiteListsEveryPage(t *testing.T) {
+	t.Parallel()
+	config, err := os.ReadFile("../../hack/site/mkdocs.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range pages(t) {
+		if page, ok := strings.CutPrefix(name, "docs/"); ok && !strings.Contains(string(config), ": "+page+"\n") {
+			t.Errorf("hack/site/mkdocs.yml does not list %s", page)
+		}
 	}
 }
 
