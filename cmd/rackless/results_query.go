@@ -56,7 +56,9 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 		},
 	}
 	dbFlag(cmd, &path)
-	cli.EnumFlag(cmd, &format, "format", "", "how to print", "table", "csv", formatJSON, formatYAML)
+	cli.EnumFlag(cmd, &format, "output", "o", "how to print the result", "table", "csv", formatJSON, formatYAML)
+	cli.EnumFlag(cmd, &format, "format", "", "the same as --output", "table", "csv", formatJSON, formatYAML)
+	cmd.Flag("format").Hidden = true // its name before all verbs had -o
 	cmd.Flags().DurationVar(&limit, "timeout", time.Minute, "stop the query after this `TIME`; 0: never")
 	return cmd
 }

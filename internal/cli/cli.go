@@ -125,6 +125,10 @@ func FlagError(cmd *cobra.Command, err error) error {
 	if e, ok := errors.AsType[*pflag.NotExistError](err); ok {
 		if near := nearest(cmd, e.GetSpecifiedName()); near != "" {
 			hint = "; did you mean --" + near + "?"
+		} else if f := cmd.Flag("output"); f != nil && slices.Contains([]string{"json", "yaml"}, e.GetSpecifiedName()) {
+			hint = "; did you mean -o " + e.GetSpecifiedName() + "?"
+		} else if e.GetSpecifiedName() == "f" {
+			hint = "; files are given without a flag"
 		}
 	}
 	if strings.Contains(err.Error(), "missing unit in duration") {

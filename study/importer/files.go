@@ -111,7 +111,11 @@ func readAll(sources []Source) ([]*file, error) {
 			all = append(all, f)
 		}
 		if len(rels) == 0 {
-			return nil, &Error{File: src.Name, What: "there is no file in it"}
+			what := "there is no file in it"
+			if info, err := fs.Stat(src.FS, src.Path); err == nil && !info.IsDir() {
+				what = "neither a file nor a directory: write what it gives into a file"
+			}
+			return nil, &Error{File: src.Name, What: what}
 		}
 	}
 	return all, nil
