@@ -203,7 +203,7 @@ func seenAdapters(ctx context.Context, l *lab.Lab, r Reader, emulated []Adapter)
 	perNode := make([][]nodeAdapter, len(l.Nodes))
 	parallel(len(l.Nodes), func(i int) {
 		n := l.Nodes[i]
-		if !n.ConnectX() && l.Driver != lab.DriverLibvirt {
+		if !n.ConnectX() && !l.Driver.Placed() {
 			return
 		}
 		for until := time.Now().Add(settleLimit); ; {

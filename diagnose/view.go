@@ -219,7 +219,8 @@ func (v *view) describe(a topology.PCIAddr) string {
 // another tool's account of them.
 func (v *view) fromFiles() bool {
 	switch v.Provenance.Kind {
-	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci, topology.SourceTexts:
+	case topology.SourceHwloc, topology.SourceNCCL, topology.SourceTopo, topology.SourceLspci, topology.SourceTexts,
+		topology.SourceVSphere:
 		return false
 	}
 	return true

@@ -19,6 +19,15 @@ type Jobs struct {
 	All    []Job
 	Many   bool // several hosts were asked for, even if it is one in the end
 	Joined int  // how many files were taken for texts of one host, unasked
+
+	Close func() // releases what the jobs share; nil where that is nothing
+}
+
+// Done releases what the jobs share.
+func (j *Jobs) Done() {
+	if j.Close != nil {
+		j.Close()
+	}
 }
 
 // Grouping says which files are of one host. The zero value leaves it to their content.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/inspect/hwlocxml"
 	"github.com/rackless/rackless/inspect/lspci"
 	"github.com/rackless/rackless/inspect/nccl"
@@ -38,7 +39,7 @@ type format struct {
 
 // formats are asked in this order. Those that a text cannot be by accident come first.
 var formats = []format{{kindHostJSON, sniffHostJSON}, {kindHwloc, hwlocxml.Sniff}, {kindNCCL, nccl.Sniff},
-	{kindSMI, smi.Sniff}, {kindLspci, lspci.Sniff}}
+	{kindSMI, smi.Sniff}, {kindLspci, lspci.Sniff}, {kindESXi, esxi.Sniff}}
 
 // maxText bounds a dump that is one text.
 const maxText = 64 << 20
@@ -281,6 +282,9 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	if inside != "" {
 		return nil, fmt.Errorf("%s: it is not an archive, so there is no %q in it", name, inside)
 	}
+	if esxi.Sniff(text) {
+		return &Opened{Name: name, Format: kindESXi.Name, text: text, parse: esxi.Parse}, nil
+	}
 	text, ranks := paste.First(text)
 	note := ""
 	if len(ranks) > 1 {
@@ -459,7 +463,7 @@ func List(path string) ([]string, error) {
 		if info, err := os.Stat(file); err != nil || !info.Mode().IsRegular() {
 			continue
 		}
-		if hasDumpSuffix(e.Name()) || isDump(file) {
+		if isDump(file) {
 			out = append(out, file)
 		}
 	}
@@ -485,7 +489,10 @@ func isDump(file string) bool {
 	}
 	defer f.Close()
 	head, err := readHead(f, sniffLen)
-	if err != nil || tree.IsArchive(head) || tree.IsText(head) {
+	switch kind := esxi.Type(head); {
+	case kind != "": // of the objects that govc saves, those that are hosts
+		return esxi.Sniff(head)
+	case err != nil || hasDumpSuffix(file) || tree.IsArchive(head) || tree.IsText(head):
 		return true
 	}
 	head = paste.Clean(head)

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/inspect/esxi"
 	"github.com/rackless/rackless/inspect/hwlocxml"
 	"github.com/rackless/rackless/inspect/lspci"
 	"github.com/rackless/rackless/inspect/nccl"
@@ -31,6 +32,7 @@ var (
 	kindSMI = &texts.Kind{Name: "nvidia-smi topo -m", Heads: []string{"GPU", "NIC"}, Parse: smi.Parse,
 		Form:    lazyregexp.New(`^(?:GPU|NIC)[0-9]+\s.*(?:CPU\s+Affinity|\s(?:X|NV[0-9]+|PIX|PXB|PHB|NODE|SYS|SOC)\s)`),
 		Command: texts.Command(`nvidia-smi topo`)}
+	kindESXi   = &texts.Kind{Name: "host of vSphere (govc object.save)", Parse: esxi.Parse}
 	kindHwloc  = &texts.Kind{Name: "hwloc XML", Element: "topology", Parse: hwlocxml.Parse}
 	kindNCCL   = &texts.Kind{Name: "NCCL topology XML", Element: "system", Parse: nccl.Parse}
 	kindDomain = &texts.Kind{Name: "domain XML", Element: "domain", Many: true, Parse: parseDomainText,

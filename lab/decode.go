@@ -63,6 +63,7 @@ func (d *decoder) document(body ast.Node) *file {
 		{"fabric", func(path string, n ast.Node) { f.Fabric = d.fabric(path, n) }},
 		{"affinity", func(path string, n ast.Node) { f.Affinity = d.affinity(path, n) }},
 		{"links", func(path string, n ast.Node) { f.Links = d.links(path, n) }},
+		{"vsphere", func(path string, n ast.Node) { f.VSphere = d.vsphere(path, n) }},
 		{"slurm", func(path string, n ast.Node) { f.Slurm = d.slurm(path, n) }},
 		{"defaults", func(path string, n ast.Node) {
 			f.Defaults = new(settings)

@@ -62,6 +62,7 @@ func Diff(from, to *Lab) []Change {
 	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)),
 		orNone(list(to.Affinity, Affinity.flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
+	add("", "vsphere", from.VSphere.flow(), to.VSphere.flow(), Rebuild)
 	add("", "slurm.controller", from.controller(), to.controller(), Live)
 	add("", "fabric.mtu", strconv.Itoa(from.Fabric.MTU), strconv.Itoa(to.Fabric.MTU), Live)
 	add("", "fabric.subnet", from.Fabric.Subnet.String(), to.Fabric.Subnet.String(), Live)

@@ -36,6 +36,8 @@ type file struct {
 	Links [][]string `json:"links,omitempty"`
 	// Slurm on the nodes whose images have it, such as debian-12+slurm.
 	Slurm *fileSlurm `json:"slurm,omitempty"`
+	// Where in vSphere the nodes go, for driver vsphere.
+	VSphere *VSphere `json:"vsphere,omitempty"`
 	// Settings for every node that does not have its own.
 	Defaults *settings `json:"defaults,omitempty"`
 	// The nodes by name, in the order in which they get their addresses.
@@ -81,6 +83,29 @@ type fileFabric struct {
 type fileSlurm struct {
 	// Node with slurmctld. Absent: the first node with Slurm.
 	Controller *string `json:"controller,omitempty"`
+}
+
+// VSphere says where in vSphere the nodes of a lab go, and what they are made from, in the names of the inventory.
+// [Parse] fills in Clone.
+type VSphere struct {
+	// ESXi host that the nodes are placed on.
+	Host string `json:"host"`
+	// Virtual machine or template that the nodes are clones of.
+	Template string `json:"template"`
+	// Absent where there is one only.
+	Datacenter string `json:"datacenter,omitempty"`
+	// Folder of the nodes. Absent: that of the data centre.
+	Folder string `json:"folder,omitempty"`
+	// Port group of the virtual functions. If it is of a distributed switch, the switch gets the MTU of the fabric.
+	PortGroup string `json:"port_group,omitempty"`
+	// full has disks of its own, linked lies on the disks of the template's snapshot, instant is made from the memory
+	// of a template that runs.
+	Clone Clone `json:"clone,omitempty"`
+	// Settings of each node's virtual machine beside those of the plan, or in their place: cpu_shares, memory_shares,
+	// secure_boot, and parameters of its configuration file, such as pciPassthru.64bitMMIOSizeGB.
+	Settings map[string]string `json:"settings,omitempty"`
+	// How the host saves power: static is "High performance", dynamic "Balanced", low "Low power". Absent: as it is.
+	PowerPolicy PowerPolicy `json:"power_policy,omitempty"`
 }
 
 type fileAffinity struct {

@@ -78,6 +78,7 @@ type Lab struct {
 	Fabric   Fabric   `json:"fabric"`
 	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
 	Slurm    *Slurm   `json:"slurm,omitempty"`
+	VSphere  *VSphere `json:"vsphere,omitempty"` // of driver vsphere
 
 	// What follows matters where nodes are placed on a real host.
 
@@ -259,10 +260,14 @@ const (
 	DriverAuto    Driver = "auto"    // decided when the lab comes up, by what the machine can do
 	DriverQEMU    Driver = "qemu"    // QEMU processes started by rackless itself: no daemon, no root
 	DriverLibvirt Driver = "libvirt" // domains that virsh and virt-manager show; needed for passthrough
+	DriverVSphere Driver = "vsphere" // virtual machines of an ESXi host, through a vCenter or the host itself
 )
 
+// Placed reports whether nodes go on the devices of a host, as a plan says.
+func (d Driver) Placed() bool { return d == DriverLibvirt || d == DriverVSphere }
+
 // drivers lists the drivers in the order in which messages and the schema name them.
-func drivers() []Driver { return []Driver{DriverAuto, DriverQEMU, DriverLibvirt} }
+func drivers() []Driver { return []Driver{DriverAuto, DriverQEMU, DriverLibvirt, DriverVSphere} }
 
 // A Workload says what the lab is for: placement and advice are weighted by it.
 type Workload string

@@ -86,6 +86,8 @@ func (d *decoder) resolve(f *file) *Lab {
 	}
 	l.Links = f.Links
 	l.Slurm = d.resolveSlurm(f.Slurm, l)
+	l.VSphere = f.VSphere
+	d.checkVSphere(l)
 	l.Affinity = d.resolveAffinity(f.Affinity, f.Nodes, l.Nodes, expanded)
 	if !d.checkSubnet(l) {
 		return nil

@@ -91,7 +91,7 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	tenants := property(s, "tenants")
 	tenants.Pattern, tenants.MaxLength, tenants.Default = tenantsPattern, length(maxPath), DefaultTenants
 	// Their lines may all be commented out, which YAML reads as null.
-	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "defaults"} {
+	for _, key := range []string{"host", "fabric", "affinity", "links", "slurm", "vsphere", "defaults"} {
 		nullable(s, key)
 	}
 	port := &jsonschema.Schema{Type: "string", AnyOf: []*jsonschema.Schema{{Pattern: addressPattern},
@@ -102,6 +102,21 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	for _, k := range []deviceKind{gpuKind, nicKind, vfKind} {
 		s.Definitions[k.key] = k.schema()
 		s.Definitions[k.key+"_selector"] = k.selectorSchema()
+	}
+}
+
+// JSONSchemaExtend adds the words of the settings.
+func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
+	oneOfThese(property(s, "clone"), clones(), CloneFull)
+	oneOfThese(property(s, "power_policy"), powerPolicies(), "")
+	settings := property(s, "settings")
+	settings.PropertyNames = &jsonschema.Schema{Pattern: settingPattern, MaxLength: length(maxInventoryName)}
+	settings.MaxProperties = length(maxSettings)
+	settings.AdditionalProperties = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "number"}, {Type: "boolean"},
+		{Type: "string", Pattern: matchPattern, MaxLength: length(maxInventoryName)}}}
+	for _, key := range (&VSphere{}).texts() {
+		p := property(s, key.name)
+		p.Pattern, p.MaxLength = matchPattern, length(maxInventoryName)
 	}
 }
 

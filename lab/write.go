@@ -38,6 +38,9 @@ func (l *Lab) YAML() []byte {
 	if len(l.Links) > 0 {
 		fmt.Fprintf(&b, "links: [%s] # ports that reach each other\n", list(l.Links, flowLink))
 	}
+	if l.VSphere != nil {
+		fmt.Fprintf(&b, "vsphere: %s\n", l.VSphere.flow())
+	}
 	if l.Slurm != nil {
 		fmt.Fprintf(&b, "slurm: {controller: %s} # the node with slurmctld\n", scalar(l.Slurm.Controller))
 	}
@@ -155,6 +158,8 @@ func driverNote(d Driver) string {
 		return "QEMU processes of rackless itself"
 	case DriverLibvirt:
 		return "libvirt domains"
+	case DriverVSphere:
+		return "virtual machines of an ESXi host"
 	}
 	return "decided when the lab comes up"
 }

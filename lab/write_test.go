@@ -48,11 +48,20 @@ func TestResolvedFileSaysWhatTheMTUDoes(t *testing.T) {
 
 func TestResolvedFileNamesItsDriver(t *testing.T) {
 	for _, d := range drivers() {
-		l := mustParse(t, "name: x\ndriver: "+string(d)+"\nnodes: {vm: {}}")
+		l := mustParse(t, "name: x\ndriver: "+string(d)+"\n"+forDriver(d)+"nodes: {vm: {}}")
 		if got := string(l.YAML()); !strings.Contains(got, "\ndriver: "+string(d)+" # ") {
 			t.Errorf("driver %s is not explained in:\n%s", d, got)
 		}
 	}
+}
+
+// forDriver is what a driver needs in a lab file.
+func forDriver(d Driver) string {
+	if d == DriverVSphere {
+		return "vsphere: {host: e1, template: 'a b', port_group: \"true\", settings: {a.b: TRUE, n: 0x10}, " +
+			"clone: linked, power_policy: low}\n"
+	}
+	return ""
 }
 
 // reserveText draws a value of reserve.
@@ -88,7 +97,8 @@ func labText(t *rapid.T) string {
 	name := rapid.StringMatching(`[a-z0-9][a-z0-9-]{0,19}`)
 	fmt.Fprintf(&b, "name: '%s'\n", name.Draw(t, "name"))
 	if maybe("driver?") {
-		fmt.Fprintf(&b, "driver: %s\n", rapid.SampledFrom(drivers()).Draw(t, "driver"))
+		driver := rapid.SampledFrom(drivers()).Draw(t, "driver")
+		fmt.Fprintf(&b, "driver: %s\n%s", driver, forDriver(driver))
 	}
 	if maybe("workload?") {
 		fmt.Fprintf(&b, "workload: %s\n", rapid.SampledFrom(Workloads()).Draw(t, "workload"))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/userfile"
@@ -14,13 +15,14 @@ import (
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vsphere"
 )
 
 // Local names the machine that runs rackless.
 const Local = "local"
 
 // ReadHost reads the host to plan for, and says how to call it: this machine where host is Local,
-// standard input where it is "-", else a file as inspect takes.
+// standard input where it is "-", a host of vSphere where it is vsphere://NAME, else a file as inspect takes.
 func ReadHost(ctx context.Context, host string, stdin io.Reader) (h *topology.Host, name string, err error) {
 	switch host {
 	case Local:
@@ -29,6 +31,10 @@ func ReadHost(ctx context.Context, host string, stdin io.Reader) (h *topology.Ho
 	case "-":
 		h, err = inspect.ReadStream(ctx, stdin, "standard input")
 		return h, "standard input", err
+	}
+	if strings.HasPrefix(host, vsphere.Scheme) {
+		h, err = vsphere.ReadHost(ctx, host)
+		return h, host, err
 	}
 	h, err = inspect.ReadFile(ctx, host)
 	return h, host, err
@@ -114,4 +120,13 @@ func jsonLine(data []byte, err error) string {
 		return ""
 	}
 	return fmt.Sprintf("line %d: ", 1+bytes.Count(data[:offset-1], []byte("\n")))
+}
+
+// HostOf returns the host to plan a lab for, as ReadHost takes it: where host is Local, and the lab names a host of
+// vSphere, that one.
+func HostOf(l *lab.Lab, host string) string {
+	if host == Local && l.VSphere != nil {
+		return vsphere.Scheme + l.VSphere.Host
+	}
+	return host
 }

@@ -11,7 +11,7 @@ type Description struct {
 	Ready    bool              `json:"ready"`  // up has finished
 	Switch   string            `json:"switch"` // "running", "dead", or "none" on a host's own NICs
 	Driver   string            `json:"driver"`
-	Accel    string            `json:"accelerator"`                  // "kvm" or "tcg"
+	Accel    string            `json:"accelerator"`                  // "kvm", "tcg" or "esxi"
 	Reason   string            `json:"accelerator_reason,omitempty"` // why it is not kvm
 	Emulated bool              `json:"emulated"`
 	Kernel   string            `json:"kernel"`
@@ -50,7 +50,8 @@ func (r *Rack) Describe(ctx context.Context) Description {
 	s := r.State
 	l := Description{
 		Name: r.Lab.Name, Ready: s.Ready, Switch: string(r.SwitchState()), Driver: s.Driver, Accel: s.Accel,
-		Reason: s.Emulate, Emulated: s.Accel != "kvm", Kernel: s.Kernel, Image: s.Image, Dir: r.Dir, Created: s.Created,
+		Reason: s.Emulate, Emulated: !IsHardware(s.Accel), Kernel: s.Kernel, Image: s.Image, Dir: r.Dir,
+		Created: s.Created,
 	}
 	for _, st := range r.Status(ctx) {
 		l.Nodes = append(l.Nodes, describeNode(st))

@@ -145,7 +145,8 @@ func (r *Rack) Console(ctx context.Context, node string) (net.Conn, error) {
 // or RDMA that the kernel computes in place of a card.
 func (r *Rack) Emulated() bool {
 	s := r.State
-	return r.driver.Emulated || s.EmulatedHost || s.Accel != "kvm" || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
+	emulated := r.driver.Emulated || s.EmulatedHost || !IsHardware(s.Accel)
+	return emulated || slices.ContainsFunc(s.Nodes, func(n *Node) bool {
 		return n.Facts != nil && slices.ContainsFunc(n.Facts.NICs, func(nic topology.NIC) bool {
 			return slices.ContainsFunc(nic.Devices, func(d topology.RDMADevice) bool {
 				return topology.IsSoftRDMA(d.Name)

@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -33,6 +34,9 @@ type Driver struct {
 	// Check returns an error for what the driver cannot do, before anything is changed; nil: it can
 	// do whatever a lab file may ask for.
 	Check func(l *lab.Lab) error
+	// Survey returns the steps that Up would make, and changes nothing; nil where Up only makes nodes, and changes no
+	// host.
+	Survey func(ctx context.Context, l *lab.Lab, place *Placement) ([]change.Result, error)
 	// New returns the life of one lab. It is called whenever a lab is opened, and so must neither
 	// block nor change anything: connections are made once they are needed.
 	New func(r *Rack) Runtime
@@ -140,6 +144,19 @@ func Check(l *lab.Lab) error {
 	}
 	return d.Check(l)
 }
+
+// Survey returns the steps that Up would make for a lab; false for a driver that has none to show.
+func Survey(ctx context.Context, l *lab.Lab, place *Placement) (steps []change.Result, has bool, err error) {
+	d, err := driverNamed(l.Name, DriverOf(l))
+	if err != nil || d.Survey == nil {
+		return nil, false, err
+	}
+	steps, err = d.Survey(ctx, l, place)
+	return steps, true, err
+}
+
+// IsHardware reports whether what executes the CPUs of nodes is the processor itself, and no emulation of one.
+func IsHardware(accelerator string) bool { return accelerator == "kvm" || accelerator == "esxi" }
 
 // NeedsPlace reports whether Up takes a Placement for the lab.
 func NeedsPlace(l *lab.Lab) bool {

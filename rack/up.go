@@ -40,6 +40,11 @@ type Placement struct {
 	Host *topology.Host `json:"host"` // that the plan was made for
 }
 
+// An UnfinishedError says what somebody has to do before Up can go on. What it has made so far stays.
+type UnfinishedError struct{ Do string }
+
+func (e *UnfinishedError) Error() string { return e.Do }
+
 // Up makes the lab run as described: nodes that run already as they should are left alone, so that
 // a second Up changes nothing. If it fails, what it started is stopped again, and a lab that it
 // made is removed.
@@ -89,8 +94,9 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		}
 		return r, nil
 	}
+	_, stays := errors.AsType[*UnfinishedError](err)
 	err = errors.Join(err, r.Close())
-	if old == nil {
+	if old == nil && !stays {
 		// The caller may have been interrupted; cleaning up must go on all the same.
 		err = errors.Join(err, d.remove(context.WithoutCancel(ctx), l.Name))
 	}

@@ -58,6 +58,7 @@ const (
 	SourceTopo      = "nvidia-smi" // the text of nvidia-smi topo -m
 	SourceLspci     = "lspci"      // the text of lspci -vvnn or lspci -tv
 	SourceTexts     = "texts"      // texts of tools that tell a part each: lscpu, ibstat, lspci, ...
+	SourceVSphere   = "vsphere"    // vCenter's or ESXi's account of a host, live or from govc object.save
 	SourceSynthetic = "synthetic"  // made from a description; no such machine was read
 )
 

@@ -113,7 +113,7 @@ func (a *app) export(ctx context.Context, format export.Format, file, host, outD
 
 // planned plans a lab on a host.
 func (a *app) planned(ctx context.Context, l *lab.Lab, file, host string) (render.Input, error) {
-	h, name, err := a.planHost(ctx, host)
+	h, name, err := a.planHost(ctx, planner.HostOf(l, host))
 	if err != nil {
 		return render.Input{}, err
 	}

@@ -92,10 +92,11 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	if o.summary {
 		return a.summarize(ctx, o, paths)
 	}
-	jobs, err := a.hostJobs(o, paths)
+	jobs, err := a.hostJobs(ctx, o, paths)
 	if err != nil {
 		return err
 	}
+	defer jobs.Done()
 	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
 	one := []string{formSVG, formDOT, formHTML, hostview.NCCLEnv, hostview.UCXEnv}
@@ -151,9 +152,9 @@ type printedHost struct {
 }
 
 // hostJobs says what there is to read.
-func (a *app) hostJobs(o inspectOptions, paths []string) (inspect.Jobs, error) {
+func (a *app) hostJobs(ctx context.Context, o inspectOptions, paths []string) (inspect.Jobs, error) {
 	if len(o.hosts) > 0 {
-		return a.remoteJobs(o, paths)
+		return a.remoteJobs(ctx, o, paths)
 	}
 	if o.root != "" {
 		return inspect.Jobs{All: []inspect.Job{{Name: o.root, Read: func(ctx context.Context) (*topology.Host, error) {

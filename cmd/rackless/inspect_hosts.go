@@ -23,6 +23,7 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vsphere"
 )
 
 // remoteWorkers is how many hosts are read at once by ssh, which waits most of the time.
@@ -31,7 +32,9 @@ const remoteWorkers = 16
 // addHostFlags adds what is for many hosts.
 func (a *app) addHostFlags(cmd *cobra.Command, o *inspectOptions) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.hosts, "hosts", nil, "inspect the hosts of the file `FILE`, or one host ssh://NAME, by ssh")
+	f.StringArrayVar(&o.hosts, "hosts", nil, "inspect the hosts of the file `FILE` or one host ssh://NAME by ssh, or "+
+		"those of vSphere: vsphere:// for all, vsphere://NAME for one")
+	addInsecure(cmd)
 	f.StringVar(&o.save, "save", "", "with --hosts, keep a snapshot of each host in `DIR`")
 	f.BoolVar(&o.summary, "summary", false, "print all hosts in one table, what is wrong with which, and which differ")
 	cmd.MarkFlagsMutuallyExclusive("summary", "diff")
@@ -48,9 +51,15 @@ func (o inspectOptions) workers() int {
 }
 
 // remoteJobs are the hosts of --hosts.
-func (a *app) remoteJobs(o inspectOptions, paths []string) (jobs inspect.Jobs, err error) {
+func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) (jobs inspect.Jobs, err error) {
 	if len(paths) > 0 {
-		return jobs, cli.Usage(fmt.Errorf("--hosts reads hosts by ssh: leave out %q", paths[0]))
+		return jobs, cli.Usage(fmt.Errorf("--hosts reads other hosts: leave out %q", paths[0]))
+	}
+	if strings.HasPrefix(o.hosts[0], vsphere.Scheme) {
+		if len(o.hosts) > 1 || o.save != "" {
+			return jobs, cli.Usage(fmt.Errorf("--hosts %s goes with neither another --hosts nor --save", o.hosts[0]))
+		}
+		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], vsphere.Scheme))
 	}
 	var text strings.Builder
 	for _, h := range o.hosts {
@@ -86,6 +95,34 @@ func (a *app) remoteJobs(o inspectOptions, paths []string) (jobs inspect.Jobs, e
 		jobs.All = append(jobs.All, inspect.Job{Name: host, Read: func(ctx context.Context) (*topology.Host, error) {
 			return client.Read(ctx, host, o.keep(host))
 		}})
+	}
+	return jobs, nil
+}
+
+// addInsecure adds --insecure to a verb that talks to vSphere. govc's variable says the same.
+func addInsecure(cmd *cobra.Command) {
+	cmd.Flags().BoolFunc("insecure", "trust whatever server answers as the vCenter (the same as GOVC_INSECURE=1)",
+		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
+}
+
+// vsphereJobs are the hosts of vSphere, or one of them.
+func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error) {
+	conn, err := vsphere.Open(ctx, "")
+	if err != nil {
+		return jobs, err
+	}
+	jobs.Close = func() { conn.Close(context.WithoutCancel(ctx)) } // a session ends by itself, too
+	hosts := []string{name}
+	if name == "" {
+		jobs.Many = true
+		if hosts, err = conn.Hosts(ctx); err != nil {
+			jobs.Close()
+			return jobs, err
+		}
+	}
+	for _, h := range hosts {
+		jobs.All = append(jobs.All, inspect.Job{Name: vsphere.Scheme + h,
+			Read: func(ctx context.Context) (*topology.Host, error) { return conn.Read(ctx, h) }})
 	}
 	return jobs, nil
 }
@@ -128,10 +165,11 @@ func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) e
 	if o.form != formTable && !show.ForPrograms(o.form) {
 		return cli.Usage(fmt.Errorf("--summary has no form %q: table, json and yaml", o.form))
 	}
-	jobs, err := a.hostJobs(o, paths)
+	jobs, err := a.hostJobs(ctx, o, paths)
 	if err != nil {
 		return err
 	}
+	defer jobs.Done()
 	var names []string
 	var docs []*hostview.Document
 	var failed, faults int

@@ -153,7 +153,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return err
 	}
-	h, name, err := a.planHost(ctx, o.chosen())
+	h, name, err := a.planHost(ctx, planner.HostOf(l, o.chosen()))
 	if err != nil {
 		return err
 	}

@@ -164,7 +164,7 @@ func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []chang
 // agree shows steps and asks whether the host is to be changed; an error if not, or where nobody can be asked.
 func (a *app) agree(ctx context.Context, verb, form string, steps []change.Result, question string) error {
 	if show.ForPrograms(form) || terminal.Of(a.err) == nil {
-		return cli.Usage(fmt.Errorf("%s changes this host: look with --dry-run, then say --yes", verb))
+		return cli.Usage(fmt.Errorf("%s changes the host: look with --dry-run, then say --yes", verb))
 	}
 	changeview.Write(a.out, steps, true)
 	if ok, err := a.confirm(ctx, question); err != nil || !ok {
@@ -276,6 +276,10 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 	l, err := loadLab(file)
 	if err != nil {
 		return nil, false, err
+	}
+	if l.VSphere != nil {
+		return nil, false, cli.Usage(fmt.Errorf("lab %s goes on host %s of vSphere, which rackless up prepares: see "+
+			"rackless up --dry-run", l.Name, l.VSphere.Host))
 	}
 	if have != nil {
 		if bytes.Equal(have.Lab.YAML(), l.YAML()) && (o.Choices == have.Choices || o.Choices == host.Choices{}) {

@@ -14,12 +14,15 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/placed"
+	_ "github.com/rackless/rackless/rack/vcenter" // the driver vsphere
+	"github.com/rackless/rackless/report/changeview"
 )
 
 // newUpCmd makes rackless up. The same verb starts, repairs and changes a lab: it compares the lab with its file.
@@ -44,6 +47,9 @@ func newUpCmd(a *app) *cobra.Command {
 				return err
 			}
 		}
+		if goOn, err := a.agreeUp(ctx, l, at, o.Place); err != nil || !goOn {
+			return err
+		}
 		return a.up(ctx, d, l, o)
 	})
 	cli.EnumFlag(cmd, &o.Accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
@@ -56,14 +62,54 @@ func newUpCmd(a *app) *cobra.Command {
 	cmd.Flags().StringVar(&at.host, "host", "", "what inspect -o json printed on the host, in `FILE`, where that is "+
 		"another machine")
 	cmd.Flags().BoolVar(&o.Recreate, "recreate", false, "restart running domains that have changed")
+	cmd.Flags().BoolVar(&at.dryRun, "dry-run", false, "with driver vsphere, show each step and what it changes, and "+
+		"change nothing")
+	cmd.Flags().BoolVar(&at.yes, "yes", false, "with driver vsphere, do not ask")
+	addInsecure(cmd)
 	return cmd
 }
 
-// placeOptions say where a lab is placed.
-type placeOptions struct{ uri, host string }
+// placeOptions say where a lab is placed, and whether the host may be changed for it.
+type placeOptions struct {
+	uri, host   string
+	dryRun, yes bool
+}
+
+// agreeUp shows the steps that up makes on a host, where its driver has some, and asks whether to make them. It
+// reports whether up goes on.
+func (a *app) agreeUp(ctx context.Context, l *lab.Lab, at placeOptions, place *rack.Placement) (bool, error) {
+	if at.yes && !at.dryRun {
+		return true, nil
+	}
+	steps, has, err := rack.Survey(ctx, l, place)
+	switch {
+	case err != nil:
+		return false, err
+	case !has && at.dryRun:
+		return false, cli.Usage(fmt.Errorf("lab %s has driver %s, which has no steps to show: see rackless lab diff",
+			l.Name, rack.DriverOf(l)))
+	case !has:
+		return true, nil
+	case at.dryRun:
+		changeview.Write(a.out, steps, true)
+		return false, nil
+	}
+	left := lists.Count(steps, func(r change.Result) bool { return r.Status != change.InPlace })
+	if left == 0 {
+		return true, nil
+	}
+	return true, a.agree(ctx, "up", formTable, steps, fmt.Sprintf("Make %s in vSphere?", words.Count(left, "step")))
+}
 
 // placement returns where a lab goes: as this host was prepared for it, or as planned for another host.
 func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOptions) (*rack.Placement, error) {
+	if l.VSphere != nil {
+		if at.host != "" {
+			return nil, cli.Usage(fmt.Errorf("--host %s: lab %s goes on host %s of vSphere, as its file says", at.host,
+				l.Name, l.VSphere.Host))
+		}
+		at.host, at.uri = planner.HostOf(l, planner.Local), ""
+	}
 	// Another host cannot be asked for what it is prepared: the lab is planned for it here and now.
 	if at.host != "" {
 		h, name, err := a.planHost(ctx, at.host)
@@ -142,7 +188,7 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 
 // accelText names an accelerator, and says of one that is an emulation that it is.
 func accelText(accel string) string {
-	return words.Either(accel == "kvm", accel, accel+" (emulated)")
+	return words.Either(rack.IsHardware(accel), accel, accel+" (emulated)")
 }
 
 // ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the

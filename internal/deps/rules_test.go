@@ -72,8 +72,8 @@ var rules = map[string]rule{
 		never: pure()},
 	"inspect": {
 		may: []string{
-			"facts", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci", "inspect/where",
-			"inspect/smi", "inspect/texts", "inspect/tree", "inspect/xmltree", "internal/cmdline",
+			"facts", "inspect/esxi", "inspect/hwlocxml", "inspect/lspci", "inspect/nccl", "inspect/pci",
+			"inspect/where", "inspect/smi", "inspect/texts", "inspect/tree", "inspect/xmltree", "internal/cmdline",
 			"internal/lazyregexp", "internal/paste", "internal/trace", "internal/userfile",
 			"topology", "topology/compare",
 		},
@@ -84,6 +84,7 @@ var rules = map[string]rule{
 	"inspect/xmltree": {may: []string{"inspect/where"},
 		why: "XML as elements with their lines; what they mean is the " +
 			"business of importers"},
+	"inspect/esxi":     {may: []string{"inspect/where", "internal/lazyregexp", "topology"}, why: whyImport},
 	"inspect/hwlocxml": {may: []string{"inspect/where", "inspect/xmltree", "topology"}, why: whyImport},
 	"inspect/pci": {may: []string{"internal/pciids", "topology"},
 		why: "registers and addresses, wherever they were read"},
@@ -166,6 +167,11 @@ var rules = map[string]rule{
 	"libvirt": {
 		may: []string{"guest", "image", "internal/trace", "qapi", "render"},
 		why: "a driver makes nodes of domains that were rendered; where they go is the business of plan",
+	},
+	"vsphere": {
+		may: []string{"host/change", "inspect/esxi", "internal/lists", "internal/trace", "internal/userfile",
+			"internal/words", "lab", "plan", "topology"},
+		why: "hosts are read and changed through a vCenter; when, and for whom, is its callers' business",
 	},
 	"guest": {may: []string{"facts", "internal/trace", "qapi"},
 		why: "what is inside a machine does not depend on what starts it, or where"},
@@ -254,8 +260,8 @@ var rules = map[string]rule{
 		"qapi", "vm"},
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
-		may: []string{"bench", "check", "fabric", "facts", "guest", "internal/atomicfile", "internal/trace",
-			"lab", "plan", "rack/slurm", "topology", "vm"},
+		may: []string{"bench", "check", "fabric", "facts", "guest", "host/change", "internal/atomicfile",
+			"internal/trace", "lab", "plan", "rack/slurm", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
 		never: map[string]string{"libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
@@ -269,6 +275,8 @@ var rules = map[string]rule{
 	"rack/slurm": {may: []string{"facts", "guest", "internal/atomicfile", "lab", "render", "render/slurm"},
 		why: "it runs Slurm on nodes, whoever makes these"},
 	"rack/placed": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack}},
+	"rack/vcenter": {any: true, never: map[string]string{"cmd/...": whyCmd, "rack/emulated": whyRack,
+		"rack/placed": whyRack}},
 	"verify": {any: true, never: map[string]string{"cmd/...": whyCmd,
 		"report/...": "what was found is shown later: report reads findings"}},
 	"images": {may: []string{"image", "internal/atomicfile", "internal/userfile", "rack", "vm"},
@@ -319,6 +327,7 @@ var rules = map[string]rule{
 	"internal/synthetic": {may: []string{"topology"},
 		why: "a machine of one line of text; what it is tested with is its readers' business", never: pure()},
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
+	"internal/vspheretest": {why: "a vCenter for tests of whoever talks to one"},
 	"internal/sshtest":     {why: "a server of ssh for tests of whoever has a client"},
 	"internal/slurmtest":   {may: []string{"render"}, why: "a Slurm for tests of whoever writes files for it"},
 	"internal/tally":       {why: "what tests count, where make prints it"},

@@ -22,9 +22,9 @@ const (
 // host, hugepages, tenants, affinity, links, smt, guest_numa) is not refused: an emulated node has no place
 // there. Devices of a host are refused: an emulated device is no substitute.
 func Supported(l *lab.Lab) error {
-	if l.Driver == lab.DriverLibvirt {
-		return fmt.Errorf("lab %s: driver libvirt puts nodes on a host, and is not for emulated ones: use auto or qemu",
-			l.Name)
+	if l.Driver.Placed() {
+		return fmt.Errorf("lab %s: driver %s puts nodes on a host, and is not for emulated ones: use auto or qemu",
+			l.Name, l.Driver)
 	}
 	for _, n := range l.Nodes {
 		if err := supported(n); err != nil {

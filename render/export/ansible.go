@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/render"
 )
 
@@ -39,7 +38,7 @@ func Ansible(in render.Input) ([]render.Artifact, error) {
 	}
 	g := inventory{Hosts: map[string]inventoryHost{}, Vars: map[string]any{"ansible_user": "root",
 		"lab_mtu": l.Fabric.MTU}}
-	full := l.Driver != lab.DriverLibvirt
+	full := !l.Driver.Placed()
 	for _, n := range l.Nodes {
 		full = full && n.Full()
 	}

@@ -53,6 +53,7 @@ func (v *view) source() string {
 		topology.SourceNCCL: "NCCL's topology file",
 		topology.SourceTopo: "the text of nvidia-smi topo -m", topology.SourceLspci: "the text of lspci",
 		topology.SourceTexts:     "texts of tools",
+		topology.SourceVSphere:   "the API of vSphere",
 		topology.SourceSynthetic: "a description: no such machine was read",
 	}[p.Kind]
 	return "From " + cmp.Or(kind, p.Kind) + prefixed(", ", p.Name) + prefixed(", written by ", p.Tool) + "."

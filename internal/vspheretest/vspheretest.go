@@ -1,0 +1,471 @@
+// Package vspheretest runs vCenter's simulator for tests, made strict: what it accepts and a vCenter refuses is
+// refused, and what it lacks is there. Which of the refusals are those of a vCenter is known from its documentation
+// alone.
+package vspheretest
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/view"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+	"github.com/vmware/govmomi/vim25/xml"
+)
+
+// Names in the inventory.
+const (
+	Host      = "DC0_C0_H0"         // the host of the paper on RoCE SR-IOV: two sockets, ConnectX-4 Lx, ConnectX-5
+	Template  = "DC0_C0_RP0_VM0"    // a virtual machine that is off
+	Running   = "DC0_C0_RP0_VM1"    // one that is on
+	PortGroup = "DC0_DVPG0"         // of the switch DVS0
+	PF        = "0000:3b:00.0"      // of the ConnectX-5, without virtual functions
+	SystemID  = "5e1c55c0-host-c0h" // what passthrough calls the host
+)
+
+// VFs is how many virtual functions each port of the ConnectX-5 offers.
+const VFs = 16
+
+// A Server is a simulated vCenter.
+type Server struct {
+	Model *simulator.Model
+	URL   *url.URL // with user and password
+
+	// Lose is how many calls that change something are answered before the connection is lost: the next one is made,
+	// and its answer is not sent; later ones do not arrive. Negative: it is not lost.
+	Lose atomic.Int64
+	// Meddle, if not nil, is called with each virtual machine that is about to be changed: somebody else at work.
+	Meddle func(vm *simulator.VirtualMachine)
+
+	login string // an empty file: the user's own is not read
+
+	// Calls counts calls that change something.
+	Calls atomic.Int64
+}
+
+// T is a test or a benchmark.
+type T interface {
+	Helper()
+	Fatal(args ...any)
+	TempDir() string
+	Cleanup(func())
+	Context() context.Context
+}
+
+// New starts a vCenter with one host that is worth planning for, which ends with the test.
+func New(t T) *Server {
+	t.Helper()
+	log.SetOutput(io.Discard) // of the simulator, which tells of every refusal
+	m := simulator.VPX()
+	if err := m.Create(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Remove)
+	s := &Server{Model: m, login: filepath.Join(t.TempDir(), "login")}
+	if err := os.WriteFile(s.login, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Lose.Store(-1)
+	s.equip()
+	m.Map().Handler = s.judge
+	m.Service.TLS = new(tls.Config)
+	inner := m.Service.NewServer()
+	t.Cleanup(inner.Close)
+	front := httptest.NewUnstartedServer(s.lossy(m.Service.ServeMux))
+	front.Config.ErrorLog = log.New(io.Discard, "", 0)
+	front.StartTLS()
+	t.Cleanup(front.Close)
+	s.URL = &url.URL{Scheme: "https", Host: front.Listener.Addr().String(), Path: inner.URL.Path, User: inner.URL.User}
+	return s
+}
+
+// Env is the environment in which the server is reached.
+func (s *Server) Env(name string) string {
+	password, _ := s.URL.User.Password()
+	return map[string]string{"GOVC_URL": "https://" + s.URL.Host + s.URL.Path, "GOVC_INSECURE": "1",
+		"GOVC_USERNAME": s.URL.User.Username(), "GOVC_PASSWORD": password, "RACKLESS_VSPHERE": s.login}[name]
+}
+
+// changing are the calls that change something.
+var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
+	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task"}
+
+// lossy counts the calls that change something, and loses the connection where Lose says.
+func (s *Server) lossy(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(strings.NewReader(string(body)))
+		lose := s.Lose.Load()
+		if slices.ContainsFunc(changing, func(c string) bool { return strings.Contains(string(body), c) }) {
+			n := s.Calls.Add(1)
+			if lose >= 0 && n == lose+1 {
+				next.ServeHTTP(httptest.NewRecorder(), r) // it is made
+			}
+		}
+		if lose >= 0 && s.Calls.Load() > lose {
+			panic(http.ErrAbortHandler)
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// equip gives the host what the simulator's lacks.
+func (s *Server) equip() {
+	r := s.Model.Map()
+	for _, e := range r.All("HostSystem") {
+		h := e.(*simulator.HostSystem)
+		if h.Name != Host {
+			continue
+		}
+		hw := *h.Hardware
+		hw.SystemInfo.Vendor, hw.SystemInfo.Model = "Dell Inc.", "PowerEdge R740 vSAN Ready Node"
+		hw.CpuInfo = types.HostCpuInfo{NumCpuPackages: 2, NumCpuCores: 48, NumCpuThreads: 96, Hz: 2_992_968_000}
+		hw.MemorySize = 384 << 30
+		hw.NumaInfo = &types.HostNumaInfo{Type: "NUMA", NumNodes: 2}
+		hw.CpuPkg = nil
+		for node := range 2 {
+			var cpus []int16
+			for c := range 48 {
+				cpus = append(cpus, int16(48*node+c))
+			}
+			hw.CpuPkg = append(hw.CpuPkg, types.HostCpuPackage{Index: int16(node), Vendor: "intel", Hz: hw.CpuInfo.Hz,
+				Description: "Intel(R) Xeon(R) Gold 6248R CPU @ 3.00GHz", ThreadId: cpus})
+			hw.NumaInfo.NumaNode = append(hw.NumaInfo.NumaNode, types.HostNumaNode{TypeId: byte(node), CpuID: cpus,
+				MemorySize: 192 << 30, MemoryRangeBegin: int64(node) * 192 << 30, MemoryRangeLength: 192 << 30})
+		}
+		network := *h.Config.Network
+		network.Pnic = nil
+		hw.PciDevice = slices.Clone(hw.PciDevice[:1])
+		config := *h.Config
+		for i, card := range []struct {
+			pci, name    string
+			device, node int
+		}{{"0000:1a:00.0", "MT27710 Family [ConnectX-4 Lx]", 0x1015, 0}, {PF, "MT27800 Family [ConnectX-5]", 0x1017, 0},
+			{"0000:3b:00.1", "MT27800 Family [ConnectX-5]", 0x1017, 0},
+			{"0000:af:00.0", "MT27800 Family [ConnectX-5]", 0x1017, 1}} {
+			hw.PciDevice = append(hw.PciDevice, types.HostPciDevice{Id: card.pci, ClassId: 0x0200, VendorId: 0x15b3,
+				DeviceId: int16(card.device), SubVendorId: 0x15b3, VendorName: "Mellanox Technologies",
+				DeviceName: card.name})
+			node := &hw.NumaInfo.NumaNode[card.node]
+			node.PciId = append(node.PciId, card.pci)
+			nic := types.PhysicalNic{Key: fmt.Sprintf("key-vim.host.PhysicalNic-vmnic%d", i), Driver: "nmlx5_core",
+				Device: fmt.Sprintf("vmnic%d", i), Pci: card.pci, Mac: fmt.Sprintf("0C:42:A1:00:00:%02X", i),
+				LinkSpeed: &types.PhysicalNicLinkInfo{SpeedMb: 100_000, Duplex: true}}
+			info := types.HostPciPassthruInfo{Id: card.pci, DependentDevice: card.pci, PassthruCapable: true}
+			if i == 0 {
+				nic.LinkSpeed.SpeedMb = 25_000
+				config.PciPassthruInfo = append(config.PciPassthruInfo, &info)
+			} else {
+				config.PciPassthruInfo = append(config.PciPassthruInfo, &types.HostSriovInfo{HostPciPassthruInfo: info,
+					SriovCapable: true, MaxVirtualFunctionSupported: VFs})
+			}
+			network.Pnic = append(network.Pnic, nic)
+		}
+		config.Network = &network
+		h.Hardware, h.Config = &hw, &config
+		s.targets(h)
+		r.Put(&HostPciPassthruSystem{mo.HostPciPassthruSystem{
+			ExtensibleManagedObject: mo.ExtensibleManagedObject{Self: *h.ConfigManager.PciPassthruSystem}}, h})
+		r.Put(&HostPowerSystem{mo.HostPowerSystem{Self: *h.ConfigManager.PowerSystem,
+			Capability: types.PowerSystemCapability{AvailablePolicy: policies}, Info: types.PowerSystemInfo{
+				CurrentPolicy: policies[1]}}})
+	}
+	for _, e := range r.All("VirtualMachine") {
+		vm := e.(*simulator.VirtualMachine)
+		vm.Config.ExtraConfig = nil
+		if vm.Name == Template {
+			vm.Runtime.PowerState, vm.Summary.Runtime.PowerState = types.VirtualMachinePowerStatePoweredOff,
+				types.VirtualMachinePowerStatePoweredOff
+		}
+	}
+	for _, e := range r.All("DistributedVirtualSwitch") {
+		dvs := e.(*simulator.DistributedVirtualSwitch)
+		if config, ok := dvs.Config.(*types.VMwareDVSConfigInfo); ok {
+			config.MaxMtu = 1500
+		}
+	}
+}
+
+// targets says how virtual machines name the functions of the host.
+func (s *Server) targets(h *simulator.HostSystem) {
+	target := &types.ConfigTarget{}
+	for _, d := range h.Hardware.PciDevice {
+		target.PciPassthrough = append(target.PciPassthrough, &types.VirtualMachinePciPassthroughInfo{PciDevice: d,
+			SystemId: SystemID})
+	}
+	cluster := s.Model.Map().Get(*h.Parent).(*simulator.ClusterComputeResource)
+	browser := s.Model.Map().Get(*cluster.EnvironmentBrowser).(*simulator.EnvironmentBrowser)
+	browser.QueryConfigTargetResponse.Returnval = target
+}
+
+// freeSpace is counted down by the simulator for clones that it refuses.
+var freeSpace = regexp.MustCompile(`<freeSpace>\d+</freeSpace>`)
+
+// Inventory returns all that is in the inventory, but what is counted up by any work: tasks, times and versions.
+func (s *Server) Inventory(t T) string {
+	t.Helper()
+	c, err := govmomi.NewClient(t.Context(), s.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := view.NewManager(c.Client).CreateContainerView(t.Context(), c.ServiceContent.RootFolder, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []types.ObjectContent
+	if err := v.Retrieve(t.Context(), []string{"ManagedEntity"}, nil, &all); err != nil {
+		t.Fatal(err)
+	}
+	slices.SortFunc(all, func(a, b types.ObjectContent) int { return strings.Compare(a.Obj.String(), b.Obj.String()) })
+	var b bytes.Buffer
+	for _, o := range all {
+		o.PropSet = slices.DeleteFunc(o.PropSet, func(p types.DynamicProperty) bool { return p.Name == "recentTask" })
+		text, err := xml.MarshalIndent(o, "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Write(append(freeSpace.ReplaceAll(text, nil), '\n'))
+	}
+	for _, e := range s.Model.Map().AllReference("HostPowerSystem") {
+		fmt.Fprintf(&b, "%+v\n", e)
+	}
+	return b.String()
+}
+
+// Save writes the host as govc object.save does: all properties, indented.
+func (s *Server) Save(t T) []byte {
+	t.Helper()
+	c, err := govmomi.NewClient(t.Context(), s.URL, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var host types.ManagedObjectReference
+	for _, e := range s.Model.Map().All("HostSystem") {
+		if e.Entity().Name == Host {
+			host = e.Reference()
+		}
+	}
+	var content []types.ObjectContent
+	if err := c.PropertyCollector().RetrieveOne(t.Context(), host, nil, &content); err != nil {
+		t.Fatal(err)
+	}
+	text, err := xml.MarshalIndent(content[0], "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// policies are those of an ESXi host.
+var policies = []types.HostPowerPolicy{{Key: 1, Name: "PowerPolicy.static.name", ShortName: "static"},
+	{Key: 2, Name: "PowerPolicy.dynamic.name", ShortName: "dynamic"},
+	{Key: 3, Name: "PowerPolicy.low.name", ShortName: "low"}}
+
+// VM returns a virtual machine by its name, or nil.
+func (s *Server) VM(name string) *simulator.VirtualMachine {
+	for _, e := range s.Model.Map().All("VirtualMachine") {
+		if vm := e.(*simulator.VirtualMachine); vm.Name == name {
+			return vm
+		}
+	}
+	return nil
+}
+
+// Snapshot makes a snapshot of a virtual machine.
+func (s *Server) Snapshot(ctx context.Context, name string) error {
+	c, err := govmomi.NewClient(ctx, s.URL, true)
+	if err != nil {
+		return err
+	}
+	task, err := object.NewVirtualMachine(c.Client, s.VM(name).Self).CreateSnapshot(ctx, "base", "", false, false)
+	if err != nil {
+		return err
+	}
+	return task.WaitEx(ctx)
+}
+
+// judge refuses what a vCenter refuses and its simulator does not.
+func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
+	switch req := m.Body.(type) {
+	case *types.ReconfigVM_Task:
+		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
+			if s.Meddle != nil {
+				s.Meddle(vm)
+			}
+			return nil, s.judgeSpec(vm, &req.Spec)
+		}
+	case *types.Destroy_Task:
+		vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine)
+		if ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
+			return nil, &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
+				RequestedState: types.VirtualMachinePowerStatePoweredOff}
+		}
+	case *types.ReconfigureDvs_Task:
+		if dvs, ok := ctx.Map.Get(req.This).(*simulator.DistributedVirtualSwitch); ok {
+			return nil, judgeSwitch(dvs, req.Spec)
+		}
+	case *types.PowerOnVM_Task:
+		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
+			return nil, s.judgePower(vm)
+		}
+	}
+	return nil, nil
+}
+
+// judgeSpec refuses a change of a virtual machine.
+func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMachineConfigSpec) types.BaseMethodFault {
+	on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
+	switch {
+	case spec.ChangeVersion != "" && spec.ChangeVersion != vm.Config.ChangeVersion:
+		return new(types.ConcurrentAccess)
+	case on && (spec.CpuAffinity != nil || spec.NumCPUs != 0 || spec.NumCoresPerSocket != nil):
+		return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
+			RequestedState: types.VirtualMachinePowerStatePoweredOff}
+	}
+	for _, c := range spec.DeviceChange {
+		d := c.GetVirtualDeviceConfigSpec()
+		card, ok := d.Device.(*types.VirtualSriovEthernetCard)
+		if !ok || d.Operation != types.VirtualDeviceConfigSpecOperationAdd {
+			continue
+		}
+		if info := s.pf(card.SriovBacking.PhysicalFunctionBacking.Id); info == nil {
+			return &types.InvalidVmConfig{Property: "sriovBacking.physicalFunctionBacking"}
+		}
+	}
+	return nil
+}
+
+// judgePower refuses to start a virtual machine whose virtual functions are not there, or whose memory is not reserved.
+func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault {
+	for _, d := range vm.Config.Hardware.Device {
+		card, ok := d.(*types.VirtualSriovEthernetCard)
+		if !ok {
+			continue
+		}
+		id := card.SriovBacking.PhysicalFunctionBacking.Id
+		if vm.Config.MemoryReservationLockedToMax == nil || !*vm.Config.MemoryReservationLockedToMax {
+			return &types.InvalidVmConfig{Property: "memoryReservationLockedToMax"}
+		}
+		used := int32(1)
+		for _, e := range s.Model.Map().All("VirtualMachine") {
+			other := e.(*simulator.VirtualMachine)
+			if other.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
+				continue
+			}
+			for _, d := range other.Config.Hardware.Device {
+				if o, ok := d.(*types.VirtualSriovEthernetCard); ok && o.SriovBacking.PhysicalFunctionBacking.Id == id {
+					used++
+				}
+			}
+		}
+		if used > s.pf(id).NumVirtualFunction {
+			return &types.InsufficientHostCapacityFault{}
+		}
+	}
+	return nil
+}
+
+// pf returns what the host says about a physical function, or nil.
+func (s *Server) pf(id string) *types.HostSriovInfo {
+	for _, e := range s.Model.Map().All("HostSystem") {
+		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {
+			if info, ok := p.(*types.HostSriovInfo); ok && info.Id == id {
+				return info
+			}
+		}
+	}
+	return nil
+}
+
+// A HostPciPassthruSystem sets the number of virtual functions, in force at once. Its name is that of the managed
+// object.
+type HostPciPassthruSystem struct {
+	mo.HostPciPassthruSystem
+	host *simulator.HostSystem
+}
+
+// UpdatePassthruConfig changes a function, or refuses the request.
+func (p *HostPciPassthruSystem) UpdatePassthruConfig(_ *simulator.Context,
+	req *types.UpdatePassthruConfig) soap.HasFault {
+	body := &methods.UpdatePassthruConfigBody{}
+	for _, c := range req.Config {
+		if !p.update(c) {
+			body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "config"})
+			return body
+		}
+	}
+	body.Res = new(types.UpdatePassthruConfigResponse)
+	return body
+}
+
+func (p *HostPciPassthruSystem) update(c types.BaseHostPciPassthruConfig) bool {
+	for _, have := range p.host.Config.PciPassthruInfo {
+		info := have.GetHostPciPassthruInfo()
+		if info.Id != c.GetHostPciPassthruConfig().Id {
+			continue
+		}
+		sriov, ok := c.(*types.HostSriovConfig)
+		if !ok {
+			info.PassthruEnabled, info.PassthruActive = c.GetHostPciPassthruConfig().PassthruEnabled,
+				c.GetHostPciPassthruConfig().PassthruEnabled
+			return true
+		}
+		s, ok := have.(*types.HostSriovInfo)
+		if !ok || sriov.NumVirtualFunction < 0 || sriov.NumVirtualFunction > s.MaxVirtualFunctionSupported {
+			return false
+		}
+		s.SriovEnabled, s.SriovActive = sriov.SriovEnabled, sriov.SriovEnabled
+		s.NumVirtualFunction, s.NumVirtualFunctionRequested = sriov.NumVirtualFunction, sriov.NumVirtualFunction
+		return true
+	}
+	return false
+}
+
+// A HostPowerSystem changes the power policy. Its name is that of the managed object.
+type HostPowerSystem struct{ mo.HostPowerSystem }
+
+// ConfigurePowerPolicy changes the policy.
+func (p *HostPowerSystem) ConfigurePowerPolicy(_ *simulator.Context, req *types.ConfigurePowerPolicy) soap.HasFault {
+	body := &methods.ConfigurePowerPolicyBody{}
+	for _, policy := range policies {
+		if policy.Key == req.Key {
+			p.Info.CurrentPolicy = policy
+			body.Res = new(types.ConfigurePowerPolicyResponse)
+			return body
+		}
+	}
+	body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "key"})
+	return body
+}
+
+// judgeSwitch refuses a wrong version or MTU, and sets the MTU: the simulator accepts one, and forgets it.
+func judgeSwitch(s *simulator.DistributedVirtualSwitch, change types.BaseDVSConfigSpec) types.BaseMethodFault {
+	spec, ok := change.(*types.VMwareDVSConfigSpec)
+	config, isVMware := s.Config.(*types.VMwareDVSConfigInfo)
+	switch {
+	case !ok || !isVMware || spec.MaxMtu < 1280 || spec.MaxMtu > 9000:
+		return &types.InvalidArgument{InvalidProperty: "spec"}
+	case spec.ConfigVersion != config.ConfigVersion:
+		return new(types.ConcurrentAccess)
+	}
+	config.MaxMtu = spec.MaxMtu
+	return nil
+}

@@ -1,0 +1,163 @@
+package lab
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml/ast"
+
+	"github.com/rackless/rackless/internal/strictyaml"
+)
+
+// A Clone says how a node is made from its template.
+type Clone string
+
+// The ways to clone.
+const (
+	CloneFull    Clone = "full"    // with disks of its own
+	CloneLinked  Clone = "linked"  // its disks lie on those of the template's snapshot
+	CloneInstant Clone = "instant" // from the memory of a template that runs
+)
+
+func clones() []Clone { return []Clone{CloneFull, CloneLinked, CloneInstant} }
+
+// A PowerPolicy is how an ESXi host saves power.
+type PowerPolicy string
+
+// The policies, by the names that the API has for them.
+const (
+	PowerStatic  PowerPolicy = "static"  // "High performance"
+	PowerDynamic PowerPolicy = "dynamic" // "Balanced"
+	PowerLow     PowerPolicy = "low"     // "Low power"
+)
+
+func powerPolicies() []PowerPolicy { return []PowerPolicy{PowerStatic, PowerDynamic, PowerLow} }
+
+// maxInventoryName is the longest name that vCenter gives to an object.
+const maxInventoryName = 80
+
+// A vsphereKey is a key of vsphere that is a name, and where it is.
+type vsphereKey struct {
+	name  string
+	value *string
+}
+
+// texts are the keys that are names, in the order in which they are written.
+func (v *VSphere) texts() []vsphereKey {
+	return []vsphereKey{{"host", &v.Host}, {"template", &v.Template}, {"datacenter", &v.Datacenter},
+		{"folder", &v.Folder}, {"port_group", &v.PortGroup}}
+}
+
+// flow writes the value of the key; "none" if there is none.
+func (v *VSphere) flow() string {
+	if v == nil {
+		return "none"
+	}
+	var keys []string
+	for _, t := range v.texts() {
+		if *t.value != "" {
+			keys = append(keys, t.name+": "+scalar(*t.value))
+		}
+	}
+	keys = append(keys, "clone: "+string(v.Clone))
+	if v.PowerPolicy != "" {
+		keys = append(keys, "power_policy: "+string(v.PowerPolicy))
+	}
+	var settings []string
+	for _, name := range slices.Sorted(maps.Keys(v.Settings)) {
+		settings = append(settings, name+": "+strconv.Quote(v.Settings[name]))
+	}
+	if len(settings) > 0 {
+		keys = append(keys, "settings: {"+strings.Join(settings, ", ")+"}")
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+// settingPattern matches the name of a setting.
+const (
+	settingPattern = `^[A-Za-z][A-Za-z0-9_.]*$`
+	maxSettings    = 64
+)
+
+// settings decodes settings, whose values may look like numbers and truth values.
+func (d *decoder) settings(path string, n ast.Node) map[string]string {
+	all := map[string]string{}
+	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
+		name := k.GetToken().Value
+		if !d.matches(settingPattern, name) || len(name) > maxInventoryName {
+			return "", &Error{What: "not the name of a setting", Have: strictyaml.Describe(k)}
+		}
+		return name, nil
+	}, func(name string, at place, n ast.Node) {
+		switch n.(type) {
+		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
+			if text := n.GetToken().Value; d.matches(matchPattern, text) && len(text) <= maxInventoryName &&
+				len(all) < maxSettings {
+				all[name] = text
+				return
+			}
+		}
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, name), What: "not the value of a setting",
+			Have: strictyaml.Describe(n), Want: fmt.Sprintf("1 to %d characters on one line, of at most %d settings",
+				maxInventoryName, maxSettings)})
+	})
+	return all
+}
+
+func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
+	if strictyaml.IsNull(n) {
+		return nil
+	}
+	v := &VSphere{Clone: CloneFull}
+	keys := []key{
+		{"settings", func(path string, n ast.Node) { v.Settings = d.settings(path, n) }},
+		{"clone", func(path string, n ast.Node) { v.Clone = or(enum(d, path, n, clones(), nil), nil, v.Clone) }},
+		{"power_policy", func(path string, n ast.Node) {
+			v.PowerPolicy = or(enum(d, path, n, powerPolicies(), map[string]string{
+				"high-performance": "write static", "balanced": "write dynamic", "low-power": "write low"}), nil, "")
+		}},
+	}
+	for _, t := range v.texts() {
+		keys = append(keys, key{t.name, func(path string, n ast.Node) {
+			s, ok := d.Text(path, n, "a name of the inventory")
+			if ok && (!d.matches(matchPattern, s) || len(s) > maxInventoryName) {
+				d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: "not a name of the inventory",
+					Have: strictyaml.Quote(s), Want: fmt.Sprintf("1 to %d characters on one line", maxInventoryName)})
+			}
+			*t.value = s
+		}})
+	}
+	before := len(d.Errs)
+	d.mapping(path, n, keys)
+	for _, t := range v.texts()[:2] {
+		if *t.value == "" && len(d.Errs) == before {
+			d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, t.name), What: "missing key",
+				Fix: "name the " + t.name + " as the inventory of vSphere does"})
+		}
+	}
+	return v
+}
+
+// checkVSphere refuses a lab whose driver lacks what it needs, and keys that nothing would read.
+func (d *decoder) checkVSphere(l *Lab) {
+	switch {
+	case l.Driver == DriverVSphere && l.VSphere == nil:
+		d.Fail(d.Values["driver"], Error{Key: "driver", What: "vsphere without what it needs", Have: "no key vsphere",
+			Fix: "add vsphere: {host: NAME, template: NAME}"})
+	case l.Driver != DriverVSphere && l.VSphere != nil:
+		d.Fail(d.Keys["vsphere"], Error{Key: "vsphere", What: "not read", Have: "driver: " + string(l.Driver),
+			Fix: "write driver: vsphere"})
+	case l.VSphere == nil:
+		return
+	}
+	for _, n := range l.Nodes {
+		if n.VFs > 0 && l.VSphere != nil && l.VSphere.PortGroup == "" {
+			d.Fail(d.Keys["vsphere"], Error{Key: "vsphere.port_group", What: "missing key",
+				Have: "vfs in node " + n.Name, Fix: "name the port group of the virtual functions"})
+			return
+		}
+	}
+}

@@ -1,0 +1,243 @@
+// Package vcenter runs labs in vSphere: each node is a virtual machine of an ESXi host, with the CPUs, memory and
+// devices that a plan gives it. It registers the driver "vsphere" at package rack.
+//
+// Up makes the steps of package vsphere, in a journal, and Down takes back all that the journal knows of: the virtual
+// machines, and what was changed of the host. rackless does not reach into the guests.
+package vcenter
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/vm"
+	"github.com/rackless/rackless/vsphere"
+)
+
+func init() {
+	rack.Register(rack.Driver{
+		Name:  string(lab.DriverVSphere),
+		Where: "in vSphere",
+		// Disks of many gigabytes are removed one virtual machine after another.
+		DownLimit:  30 * time.Minute,
+		NeedsPlace: true,
+		Check:      supported,
+		Survey:     survey,
+		New:        func(r *rack.Rack) rack.Runtime { return &runtime{Rack: r} },
+	})
+}
+
+// supported refuses what is done inside of nodes.
+func supported(l *lab.Lab) error {
+	for _, n := range l.Nodes {
+		switch {
+		case n.Image != lab.DefaultImage:
+			return fmt.Errorf("lab %s: node %s asks for image %s, and driver vsphere clones %s: leave image out",
+				l.Name, n.Name, n.Image, l.VSphere.Template)
+		case len(n.Setup) > 0:
+			return fmt.Errorf("lab %s: node %s has setup, and driver vsphere does not reach into guests: put it into "+
+				"%s", l.Name, n.Name, l.VSphere.Template)
+		}
+	}
+	return nil
+}
+
+// survey says how each step stands.
+func survey(ctx context.Context, l *lab.Lab, place *rack.Placement) ([]change.Result, error) {
+	c, err := vsphere.Open(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close(context.WithoutCancel(ctx)) // a session ends by itself, too
+	steps, err := vsphere.Steps(ctx, c, l, place.Plan, place.Host)
+	if err != nil {
+		return nil, err
+	}
+	return change.Survey(ctx, new(change.System), steps)
+}
+
+// A runtime is the life of one lab in vSphere.
+type runtime struct {
+	*rack.Rack
+
+	mu   sync.Mutex
+	conn *vsphere.Conn // once it is needed
+	err  error         // why there is none
+
+	asking sync.Mutex // held while a node is asked for its state
+}
+
+// session returns the connection, which Close ends. One that could not be made is not tried again: Status asks for each
+// node.
+func (r *runtime) session(ctx context.Context) (*vsphere.Conn, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil && r.err == nil {
+		r.conn, r.err = vsphere.Open(ctx, r.State.URI)
+	}
+	return r.conn, r.err
+}
+
+// Close ends the session.
+func (r *runtime) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.conn == nil {
+		return nil
+	}
+	c := r.conn
+	r.conn = nil
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	c.Close(ctx) // where the connection is lost, vCenter ends the session itself
+	return nil
+}
+
+// journal is where the changes of the lab are written. It outlives a restart of this machine, which a lab's own
+// directory may not.
+func (r *runtime) journal() string {
+	return filepath.Join(r.Dirs.Data, "vsphere", r.Lab.Name, "journal")
+}
+
+// Up makes the steps that are left.
+func (r *runtime) Up(ctx context.Context, old *rack.State, o rack.Options, p *rack.Progress) error {
+	p.Begin("vSphere")
+	if old != nil {
+		r.State.URI = old.URI
+	}
+	c, err := r.session(ctx)
+	if err != nil {
+		return err
+	}
+	steps, err := vsphere.Steps(ctx, c, r.State.Lab, o.Place.Plan, o.Place.Host)
+	if err != nil {
+		return err
+	}
+	r.State.URI, r.State.Accel = c.URL, "esxi"
+	if err := os.MkdirAll(r.Dir, 0o700); err != nil {
+		return err
+	}
+	if err := r.Save(); err != nil {
+		return err
+	}
+	if err := r.make(ctx, c, steps, p); err != nil {
+		return err
+	}
+	for _, n := range r.State.Lab.Nodes {
+		node := &rack.Node{Name: n.Name, Accelerator: r.State.Accel, Started: time.Now().UTC(), Ready: true}
+		if old != nil {
+			if have, ok := old.Node(n.Name); ok {
+				node.Started = have.Started
+			}
+		}
+		r.State.Nodes = append(r.State.Nodes, node)
+	}
+	r.State.Ready = true
+	return r.Save()
+}
+
+func (r *runtime) make(ctx context.Context, c *vsphere.Conn, steps []change.Step, p *rack.Progress) (err error) {
+	j, err := change.Open(r.journal(), vsphere.Kinds(c))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Close()) }()
+	n := 0
+	results, err := change.Make(ctx, new(change.System), j, steps, func(s change.Result) {
+		if s.Status == change.Pending {
+			p.Note("%s", s.What)
+			return
+		}
+		n++
+		p.Count(n, len(steps))
+	})
+	if err != nil {
+		return err
+	}
+	for _, s := range results {
+		if s.Status == change.Boot || s.Status == change.Waiting {
+			return &rack.UnfinishedError{Do: fmt.Sprintf("host %s has to be restarted (%s): put it into maintenance "+
+				"mode, restart it, then rackless up again; rackless down %s takes back what was made",
+				r.Lab.VSphere.Host, s.What, r.Lab.Name)}
+		}
+	}
+	return nil
+}
+
+// Down takes back what the journal knows of. Where it knows nothing, vSphere is not asked.
+func (r *runtime) Down(ctx context.Context) (err error) {
+	entries, err := change.ReadJournal(r.journal(), vsphere.Kinds(nil))
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	c, err := r.session(ctx)
+	if err != nil {
+		return err
+	}
+	j, err := change.Open(r.journal(), vsphere.Kinds(c))
+	if err != nil {
+		return err
+	}
+	_, err = change.Rollback(ctx, new(change.System), j, nil)
+	if err = errors.Join(err, j.Close()); err != nil {
+		return err
+	}
+	return os.RemoveAll(filepath.Dir(r.journal()))
+}
+
+// NodeState is what the node's virtual machine is doing.
+func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error) {
+	c, err := r.session(ctx)
+	if err != nil {
+		return "", err
+	}
+	// One after another: the simulator of vCenter blocks for ever on questions of one session that cross.
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	s, err := c.PowerState(ctx, r.State.Lab, n.Name)
+	switch s {
+	case types.VirtualMachinePowerStatePoweredOn:
+		return vm.Running, err
+	case types.VirtualMachinePowerStateSuspended:
+		return vm.Paused, err
+	}
+	return vm.Dead, err
+}
+
+// Agent returns an error: nothing of rackless is in the guest.
+func (r *runtime) Agent(_ context.Context, node string) (*guest.Agent, error) {
+	return nil, fmt.Errorf("node %s is a virtual machine of vSphere, and rackless does not reach into it: use ssh, "+
+		"with the inventory of rackless export ansible", node)
+}
+
+// Console returns an error that says where the console is.
+func (r *runtime) Console(_ context.Context, n *rack.Node) (net.Conn, error) {
+	return nil, fmt.Errorf("the console of node %s is that of virtual machine %s in the vSphere Client", n.Name,
+		vsphere.VMName(r.Lab, n.Name))
+}
+
+// Logs are in the datastore, where rackless does not look.
+func (r *runtime) Logs(string) rack.Logs { return rack.Logs{} }
+
+// Switch returns an error: the NICs are the host's.
+func (r *runtime) Switch() (*fabric.Client, error) {
+	return nil, fmt.Errorf("lab %s is on NICs of its host: there is no switch of rackless between them", r.Lab.Name)
+}
+
+// SwitchState is always SwitchNone.
+func (r *runtime) SwitchState() rack.SwitchState { return rack.SwitchNone }

@@ -1,0 +1,315 @@
+package vcenter_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/planner"
+	"github.com/rackless/rackless/rack"
+	_ "github.com/rackless/rackless/rack/vcenter"
+	"github.com/rackless/rackless/vm"
+)
+
+// A bench is a simulated vCenter that the environment of this process names, and where a lab's files go.
+type bench struct {
+	*vspheretest.Server
+	dirs  rack.Dirs
+	ports string // what nodes have: "vfs" or "nics"
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	s := vspheretest.New(t)
+	for _, name := range []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE", "RACKLESS_VSPHERE"} {
+		t.Setenv(name, s.Env(name))
+	}
+	dir := t.TempDir()
+	return &bench{s, rack.Dirs{Run: filepath.Join(dir, "run"), Cache: filepath.Join(dir, "cache"),
+		Data: filepath.Join(dir, "data")}, "vfs"}
+}
+
+// plan plans a lab of some nodes on the host.
+func (b *bench) plan(t *testing.T, nodes int, more string) (*lab.Lab, *rack.Placement) {
+	t.Helper()
+	l, err := lab.Parse("lab.yaml", fmt.Appendf(nil, `name: roce
+driver: vsphere
+vsphere: {host: %s, template: %s, port_group: %s, power_policy: static%s}
+fabric: {mtu: 9000}
+nodes: {vm: {count: %d, cpus: 2, memory: 4GiB, %s: 1}}
+`, vspheretest.Host, vspheretest.Template, vspheretest.PortGroup, more, nodes, b.ports))
+	if err != nil {
+		t.Fatal(err)
+	}
+	h, name, err := planner.ReadHost(t.Context(), planner.HostOf(l, planner.Local), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q, err := planner.New(name, "lab.yaml", l, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := q.Solve(t.Context(), h, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Lab, &rack.Placement{Plan: r.Plan, Host: r.Host}
+}
+
+func (b *bench) up(t *testing.T, l *lab.Lab, p *rack.Placement) (*rack.Rack, error) {
+	t.Helper()
+	return rack.Up(t.Context(), b.dirs, l, rack.Options{Place: p})
+}
+
+func (b *bench) down(t *testing.T) {
+	t.Helper()
+	if _, err := rack.Down(context.WithoutCancel(t.Context()), b.dirs, "roce"); err != nil {
+		t.Errorf("down: %v", err)
+	}
+}
+
+// The lab of the paper on RoCE SR-IOV, on one host in place of sixteen.
+func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
+	b := newBench(t)
+	before := b.Inventory(t)
+	l, place := b.plan(t, 16, `, settings: {cpu_shares: high, pciPassthru.64bitMMIOSizeGB: 128}`)
+
+	// The diff comes first, and changes nothing.
+	survey, has, err := rack.Survey(t.Context(), l, place)
+	if err != nil || !has {
+		t.Fatalf("survey: %v, %v", has, err)
+	}
+	pending := 0
+	for _, r := range survey {
+		if r.Status == change.Pending || r.Status == change.Waiting {
+			pending++
+		}
+	}
+	if want := 2 + len(place.Plan.VFs) + 3*16; pending != want || b.Calls.Load() != 0 {
+		t.Errorf("survey: %d steps to make with %d calls, want %d with none", pending, b.Calls.Load(), want)
+	}
+
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := r.Status(t.Context())
+	for i, n := range place.Plan.Nodes {
+		have := b.VM("roce." + n.Name)
+		if have == nil {
+			t.Fatalf("%s is not there", n.Name)
+		}
+		checkNode(t, n.Name, have, place.Plan.Nodes[i].CPUs().String(), n.Cards[0].ID)
+		node, _ := r.State.Node(n.Name)
+		if s := status[i]; s.State != vm.Running || s.Err != nil || !node.Ready {
+			t.Errorf("%s: state %v, %v", n.Name, s.State, s.Err)
+		}
+	}
+	if r.Emulated() {
+		t.Error("it says that the CPUs are emulated")
+	}
+	// A machine that restarts forgets which labs run, and not what it has changed.
+	if err := os.RemoveAll(b.dirs.Run); err != nil {
+		t.Fatal(err)
+	}
+	calls := b.Calls.Load()
+	if again, err := b.up(t, l, place); err != nil || b.Calls.Load() != calls {
+		t.Errorf("up again: %v, with %d more calls", err, b.Calls.Load()-calls)
+	} else {
+		again.Close()
+	}
+	if err := r.Close(); err != nil {
+		t.Error(err)
+	}
+	noSecrets(t, b)
+
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+	if left, _ := filepath.Glob(filepath.Join(b.dirs.Data, "vsphere", "*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func checkNode(t *testing.T, name string, have *simulator.VirtualMachine, cpus, pf string) {
+	t.Helper()
+	c := have.Config
+	var affinity []string
+	for _, cpu := range c.CpuAffinity.AffinitySet {
+		affinity = append(affinity, fmt.Sprint(cpu))
+	}
+	card := (*types.VirtualSriovEthernetCard)(nil)
+	for _, d := range c.Hardware.Device {
+		if s, ok := d.(*types.VirtualSriovEthernetCard); ok {
+			card = s
+		}
+	}
+	if c.Hardware.NumCPU != 2 || c.Hardware.MemoryMB != 4096 || *c.MemoryAllocation.Reservation != 4096 ||
+		!*c.MemoryReservationLockedToMax || *c.CpuAllocation.Reservation%2992 != 0 ||
+		*c.CpuAllocation.Reservation == 0 || c.CpuAllocation.Shares.Level != types.SharesLevelHigh {
+		t.Errorf("%s: got %+v, CPU %+v, memory %+v", name, c.Hardware, c.CpuAllocation, c.MemoryAllocation)
+	}
+	if len(affinity) != 2 || !strings.HasPrefix(cpus, affinity[0]) {
+		t.Errorf("%s: CPU affinity %v, want %s", name, affinity, cpus)
+	}
+	if card == nil || !*card.AllowGuestOSMtuChange || card.SriovBacking.PhysicalFunctionBacking.Id != pf ||
+		card.SriovBacking.PhysicalFunctionBacking.SystemId != vspheretest.SystemID {
+		t.Errorf("%s: SR-IOV adapter %+v, want one of %s", name, card, pf)
+	}
+}
+
+// noSecrets fails if a file of the lab has the password.
+func noSecrets(t *testing.T, b *bench) {
+	t.Helper()
+	password, _ := b.URL.User.Password()
+	err := filepath.Walk(filepath.Dir(b.dirs.Run), func(path string, info os.FileInfo, err error) error {
+		if err != nil || !info.Mode().IsRegular() {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		if strings.Contains(string(text), `"`+password+`"`) || strings.Contains(string(text), password+"@") {
+			t.Errorf("%s has the password", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Whenever the connection is lost, before the answer to a call that was made, down takes back what there is.
+func TestTheConnectionIsLost(t *testing.T) {
+	b := newBench(t)
+	before := b.Inventory(t)
+	l, place := b.plan(t, 1, "")
+	all := int64(0)
+	for lose := int64(0); lose < 20; lose++ {
+		b.Calls.Store(0)
+		b.Lose.Store(lose)
+		r, err := b.up(t, l, place)
+		all = b.Calls.Load()
+		b.Lose.Store(-1)
+		if err == nil {
+			r.Close()
+			b.down(t)
+			break
+		}
+		b.down(t)
+		if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+			t.Fatalf("the connection was lost at call %d: the inventory after down (-before +after):\n%s", lose+1, diff)
+		}
+	}
+	if want := int64(2 + len(place.Plan.VFs) + 3); all != want {
+		t.Errorf("%d calls change something, want %d", all, want)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	b := newBench(t)
+	before := b.Inventory(t)
+	refused := func(name, want string, l *lab.Lab, place *rack.Placement) {
+		t.Helper()
+		if r, err := b.up(t, l, place); err == nil {
+			r.Close()
+			t.Errorf("%s: it came up", name)
+		} else if !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", name, err, want)
+		}
+		b.down(t)
+		if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+			t.Fatalf("%s: the inventory afterwards (-before +after):\n%s", name, diff)
+		}
+	}
+	l, place := b.plan(t, 2, "")
+
+	other, wrong := b.plan(t, 2, "")
+	for i := range wrong.Host.PCI {
+		if d := &wrong.Host.PCI[i]; d.Address.String() == wrong.Plan.Nodes[0].Cards[0].ID {
+			d.Address.Bus = 0x99
+			wrong.Plan.Nodes[0].Cards[0].ID, wrong.Plan.VFs[0].PF = d.Address.String(), d.Address.String()
+			break
+		}
+	}
+	refused("an unknown function", "has no function 0000:99:", other, wrong)
+
+	b.Meddle = func(vm *simulator.VirtualMachine) { vm.Config.ChangeVersion += "x" }
+	refused("somebody else at work", "somebody else has changed it meanwhile", l, place)
+	b.Meddle = nil
+
+	b.VM(vspheretest.Running).Name = "roce.vm01"
+	before = b.Inventory(t)
+	refused("a virtual machine of somebody else", "roce.vm01 is there, and not of lab roce", l, place)
+	b.VM("roce.vm01").Name = vspheretest.Running
+	before = b.Inventory(t)
+
+	odd, at := b.plan(t, 2, ", settings: {cpu_share: high}")
+	refused("an unknown setting", `setting "cpu_share" is not known`, odd, at)
+
+	linked, at := b.plan(t, 2, ", clone: linked")
+	refused("a linked clone without a snapshot", "has no snapshot", linked, at)
+}
+
+// A linked clone lies on the snapshot of its template; a whole NIC is passed through.
+func TestLinkedClonesWithWholeNICs(t *testing.T) {
+	b := newBench(t)
+	if err := b.Snapshot(t.Context(), vspheretest.Template); err != nil {
+		t.Fatal(err)
+	}
+	b.ports = "nics"
+	before := b.Inventory(t)
+	l, place := b.plan(t, 2, ", clone: linked")
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	for _, n := range place.Plan.Nodes {
+		var ids []string
+		for _, d := range b.VM("roce." + n.Name).Config.Hardware.Device {
+			if p, ok := d.(*types.VirtualPCIPassthrough); ok {
+				ids = append(ids, p.Backing.(*types.VirtualPCIPassthroughDeviceBackingInfo).Id)
+			}
+		}
+		if want := []string{n.Cards[0].ID}; !cmp.Equal(ids, want) {
+			t.Errorf("%s has %v passed through, want %v", n.Name, ids, want)
+		}
+	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
+// CPUs cannot change while a node runs.
+func TestARunningNodeIsNotChanged(t *testing.T) {
+	b := newBench(t)
+	before := b.Inventory(t)
+	l, place := b.plan(t, 2, "")
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	for i := range place.Plan.Nodes {
+		place.Plan.Nodes[i].VCPUs = place.Plan.Nodes[i].VCPUs[:1]
+	}
+	_, err = b.up(t, l, place)
+	if err == nil || !strings.Contains(err.Error(), "it runs, and this can be changed only") {
+		t.Errorf("got %v", err)
+	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}

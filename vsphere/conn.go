@@ -1,0 +1,305 @@
+// Package vsphere reads the hosts of a vCenter or of a single ESXi host, and changes virtual machines and hosts there
+// as a plan says. What a change is, and how it is taken back, is a step of package change, with its journal: so a
+// connection that is lost in the middle of a change is no different from a kill.
+//
+// One table, settings, says which setting of a virtual machine is read where and written how. The diff, the change and
+// the rollback all go through it.
+//
+// All of this has been tested against vCenter's simulator, never against a vCenter.
+package vsphere
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/vmware/govmomi"
+	"github.com/vmware/govmomi/find"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/session"
+	"github.com/vmware/govmomi/view"
+	"github.com/vmware/govmomi/vim25"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/inspect/esxi"
+	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/topology"
+)
+
+// Scheme begins what names hosts of vSphere where a host is asked for: vsphere:// for all, vsphere://NAME for one.
+const Scheme = "vsphere://"
+
+// A Login says which vCenter, as whom. It is in no file of rackless: String leaves out user and password.
+type Login struct {
+	url      *url.URL // without a user
+	user     *url.Userinfo
+	insecure bool
+}
+
+// insecureKey is the parameter of a Login's URL that turns off the check of the server's certificate.
+const insecureKey = "no_verify"
+
+// variables are what govc reads too, so that who uses govc has nothing left to set.
+var variables = []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE"}
+
+// ReadLogin reads the login from the environment, as govc does. What is not there is read from a file of lines
+// NAME=VALUE that only its owner may read: the one that RACKLESS_VSPHERE names, or vsphere in the user's directory of
+// settings for rackless.
+func ReadLogin(getenv func(string) string) (*Login, error) {
+	values, path, err := readFile(getenv)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range variables {
+		if v := getenv(name); v != "" {
+			values[name] = v
+		}
+	}
+	if values["GOVC_URL"] == "" {
+		return nil, fmt.Errorf("no vCenter is named: set GOVC_URL, GOVC_USERNAME and GOVC_PASSWORD, or write them "+
+			"into %s (mode 0600)", path)
+	}
+	u, err := soap.ParseURL(values["GOVC_URL"])
+	if err != nil { // it may quote a password
+		return nil, errors.New("GOVC_URL is not a URL such as https://vcenter.example.org/sdk")
+	}
+	l := &Login{user: u.User}
+	if values["GOVC_USERNAME"] != "" {
+		l.user = url.UserPassword(values["GOVC_USERNAME"], values["GOVC_PASSWORD"])
+	}
+	if u.Scheme != "https" {
+		return nil, fmt.Errorf("GOVC_URL begins with %s://: want https://, since it carries a password", u.Scheme)
+	}
+	if l.user.Username() == "" {
+		return nil, errors.New("GOVC_USERNAME and GOVC_PASSWORD are not set")
+	}
+	l.insecure = u.Query().Get(insecureKey) == "1"
+	if text := values["GOVC_INSECURE"]; text != "" {
+		if l.insecure, err = strconv.ParseBool(text); err != nil {
+			return nil, fmt.Errorf("GOVC_INSECURE is %q: want 1 or 0", text)
+		}
+	}
+	l.url = &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
+	return l, nil
+}
+
+// readFile reads the file of a login, if there is one, and returns its path.
+func readFile(getenv func(string) string) (values map[string]string, path string, err error) {
+	values = map[string]string{}
+	path = getenv("RACKLESS_VSPHERE")
+	asked := path != ""
+	if !asked {
+		dir, err := os.UserConfigDir()
+		if err != nil {
+			return values, "the file that RACKLESS_VSPHERE names", nil
+		}
+		path = filepath.Join(dir, "rackless", "vsphere")
+	}
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) && !asked {
+		return values, path, nil
+	}
+	if err != nil {
+		return nil, path, err
+	}
+	if info.Mode().Perm()&0o077 != 0 {
+		return nil, path, fmt.Errorf("%s has mode %#o, and it holds a password: chmod 600 %s", path, info.Mode().Perm(),
+			path)
+	}
+	text, err := userfile.Read(path, userfile.Text)
+	if err != nil {
+		return nil, path, err
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		if !ok || !slices.Contains(variables, name) {
+			return nil, path, fmt.Errorf("%s:%d: want %s=VALUE", path, i+1, strings.Join(variables, "=VALUE or "))
+		}
+		values[name] = strings.Trim(value, `"'`)
+	}
+	return values, path, nil
+}
+
+// String is the URL without user and password, for states and messages.
+func (l *Login) String() string {
+	u := *l.url
+	if l.insecure {
+		u.RawQuery = insecureKey + "=1"
+	}
+	return u.String()
+}
+
+// A Conn is a session at a vCenter or an ESXi host. Its methods may be called from several goroutines.
+type Conn struct {
+	URL    string // without user and password
+	client *govmomi.Client
+
+	// What was found stays for the session, which is short: labs would ask for it hundreds of times.
+	mu        sync.Mutex
+	places    map[string]place
+	hostsSeen map[string]types.ManagedObjectReference
+}
+
+// Connect opens a session, which Close ends.
+func Connect(ctx context.Context, l *Login) (*Conn, error) {
+	trace.Runs("", []string{"vsphere", l.String()})
+	s := soap.NewClient(l.url, l.insecure)
+	if err := s.SetRootCAs(os.Getenv("GOVC_TLS_CA_CERTS")); os.Getenv("GOVC_TLS_CA_CERTS") != "" && err != nil {
+		return nil, fmt.Errorf("GOVC_TLS_CA_CERTS: %w", err)
+	}
+	v, err := vim25.NewClient(ctx, s)
+	if err != nil {
+		if soap.IsCertificateUntrusted(err) {
+			err = fmt.Errorf("%w\nname its authority in GOVC_TLS_CA_CERTS; --insecure trusts whoever answers", err)
+		}
+		return nil, fmt.Errorf("%s: %w", l, err)
+	}
+	c := &Conn{URL: l.String(), client: &govmomi.Client{Client: v, SessionManager: session.NewManager(v)},
+		places: map[string]place{}}
+	if err := c.client.Login(ctx, l.user); err != nil {
+		return nil, fmt.Errorf("%s: login as %s: %w", l, l.user.Username(), err)
+	}
+	return c, nil
+}
+
+// Open connects to the vCenter that the environment of this process names. If at is not empty, it has to be that one:
+// the URL of an earlier session.
+func Open(ctx context.Context, at string) (*Conn, error) {
+	l, err := ReadLogin(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	if at != "" {
+		u, err := url.Parse(at)
+		if err != nil || u.Host != l.url.Host {
+			return nil, fmt.Errorf("it is at %s, and the login is for %s: set GOVC_URL", at, l)
+		}
+		l.insecure = l.insecure || u.Query().Get(insecureKey) == "1"
+	}
+	return Connect(ctx, l)
+}
+
+// Close ends the session.
+func (c *Conn) Close(ctx context.Context) error { return c.client.Logout(ctx) }
+
+// Hosts returns the names of all hosts, sorted.
+func (c *Conn) Hosts(ctx context.Context) ([]string, error) {
+	refs, err := c.hosts(ctx)
+	return slices.Sorted(maps.Keys(refs)), err
+}
+
+func (c *Conn) hosts(ctx context.Context) (map[string]types.ManagedObjectReference, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.hostsSeen != nil {
+		return c.hostsSeen, nil
+	}
+	v, err := view.NewManager(c.client.Client).CreateContainerView(ctx, c.client.ServiceContent.RootFolder,
+		[]string{"HostSystem"}, true)
+	if err != nil {
+		return nil, err
+	}
+	defer v.Destroy(context.WithoutCancel(ctx)) // it ends with the session, too
+	var found []mo.HostSystem
+	if err := v.Retrieve(ctx, []string{"HostSystem"}, []string{"name"}, &found); err != nil {
+		return nil, err
+	}
+	all := map[string]types.ManagedObjectReference{}
+	for _, h := range found {
+		all[h.Name] = h.Self
+	}
+	c.hostsSeen = all
+	return all, nil
+}
+
+// host finds a host by its name, which is unique in a vCenter.
+func (c *Conn) host(ctx context.Context, name string) (*object.HostSystem, error) {
+	all, err := c.hosts(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if ref, ok := all[name]; ok {
+		return object.NewHostSystem(c.client.Client, ref), nil
+	}
+	names := slices.Sorted(maps.Keys(all))
+	if len(names) > 8 {
+		names = append(names[:8], "...")
+	}
+	return nil, fmt.Errorf("%s has no host %q; it has %s", c.URL, name, strings.Join(names, ", "))
+}
+
+// Read reads a host.
+func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
+	h, err := c.host(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	var content []types.ObjectContent
+	err = property.DefaultCollector(c.client.Client).RetrieveOne(ctx, h.Reference(), esxi.Properties(), &content)
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", name, err)
+	}
+	if len(content) != 1 {
+		return nil, fmt.Errorf("host %s: it is gone", name)
+	}
+	return esxi.Host(content[0].PropSet, Scheme+name)
+}
+
+// ReadHost reads the host that a name such as vsphere://esxi01 stands for, in a session of its own.
+func ReadHost(ctx context.Context, name string) (*topology.Host, error) {
+	c, err := Open(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.Read(ctx, strings.TrimPrefix(name, Scheme))
+	return h, errors.Join(err, c.Close(context.WithoutCancel(ctx)))
+}
+
+// place returns a folder of virtual machines of a data centre, and what finds other things there. Where there is one
+// data centre only, it may be left out; without a folder it is the data centre's.
+func (c *Conn) place(ctx context.Context, datacenter, folder string) (*find.Finder, *object.Folder, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := path.Join("/", datacenter, folder)
+	if have, ok := c.places[key]; ok {
+		return have.finder, have.folder, nil
+	}
+	f := find.NewFinder(c.client.Client)
+	dc, err := f.DatacenterOrDefault(ctx, datacenter)
+	if err != nil {
+		return nil, nil, err
+	}
+	at, err := f.SetDatacenter(dc).DefaultFolder(ctx)
+	if err == nil && folder != "" {
+		at, err = f.Folder(ctx, path.Join(at.InventoryPath, folder))
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	c.places[key] = place{f, at}
+	return f, at, nil
+}
+
+// A place is where the virtual machines of a lab are.
+type place struct {
+	finder *find.Finder
+	folder *object.Folder
+}

@@ -1,0 +1,574 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/property"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/lab"
+)
+
+// Kinds makes the ops that a journal names, for a session.
+func Kinds(c *Conn) change.Kinds {
+	return change.Kinds{
+		kindClone:    func() change.Op { return &cloneOp{machine: machine{conn: c}} },
+		kindSettings: func() change.Op { return &settingsOp{machine: machine{conn: c}} },
+		kindPower:    func() change.Op { return &powerOp{machine: machine{conn: c}} },
+		kindHost:     func() change.Op { return &hostOp{conn: c} },
+	}
+}
+
+// Kinds of ops in the journal.
+const (
+	kindClone    = "vsphere-clone"
+	kindSettings = "vsphere-settings"
+	kindPower    = "vsphere-power"
+	kindHost     = "vsphere-host"
+)
+
+// markKey is the parameter of a virtual machine that says of which lab it is. Nothing without it is ever removed.
+const markKey = "rackless.lab"
+
+// absent is the state of a virtual machine that is not there.
+const absent = ""
+
+// A machine names a virtual machine of a lab.
+type machine struct {
+	Name       string `json:"name"`
+	Datacenter string `json:"datacenter,omitempty"`
+	Folder     string `json:"folder,omitempty"` // "" is that of the data centre
+	conn       *Conn
+}
+
+func (m *machine) Subject() string { return path.Join(m.Datacenter, m.Folder, m.Name) }
+
+// find returns the machine and its configuration; nil where it is not there.
+func (m *machine) find(ctx context.Context) (*object.VirtualMachine, *mo.VirtualMachine, error) {
+	_, folder, err := m.conn.place(ctx, m.Datacenter, m.Folder)
+	if err != nil {
+		return nil, nil, err
+	}
+	found, err := object.NewSearchIndex(m.conn.client.Client).FindChild(ctx, folder, m.Name)
+	if err != nil || found == nil {
+		return nil, nil, err
+	}
+	vm, ok := found.(*object.VirtualMachine)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s is there, and no virtual machine", m.Name)
+	}
+	var have mo.VirtualMachine
+	err = vm.Properties(ctx, vm.Reference(), []string{"config", "runtime.powerState"}, &have)
+	switch {
+	case fault.Is(err, &types.ManagedObjectNotFound{}):
+		return nil, nil, nil
+	case err == nil && have.Config == nil:
+		err = fmt.Errorf("%s: its configuration cannot be read: is its host connected?", m.Name)
+	}
+	return vm, &have, err
+}
+
+// settle waits for what vCenter does with an object already: after a connection was lost, what was asked for goes on.
+func (c *Conn) settle(ctx context.Context, ref types.ManagedObjectReference) error {
+	var e mo.ManagedEntity
+	pc := property.DefaultCollector(c.client.Client)
+	if err := pc.RetrieveOne(ctx, ref, []string{"recentTask"}, &e); err != nil {
+		return err
+	}
+	for _, ref := range e.RecentTask {
+		var t mo.Task
+		err := pc.RetrieveOne(ctx, ref, []string{"info.state"}, &t)
+		if err == nil && (t.Info.State == types.TaskInfoStateQueued || t.Info.State == types.TaskInfoStateRunning) {
+			// How it ends is seen in what there is afterwards.
+			if err := object.NewTask(c.client.Client, ref).WaitEx(ctx); err != nil && ctx.Err() != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// done waits for a task that was asked for.
+func done(ctx context.Context, t *object.Task, err error) error {
+	if err != nil {
+		return explain(err)
+	}
+	return explain(t.WaitEx(ctx))
+}
+
+// explain says what a fault means where vCenter's words do not.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case fault.Is(err, &types.ConcurrentAccess{}):
+		return fmt.Errorf("somebody else has changed it meanwhile: %w", err)
+	case fault.Is(err, &types.InvalidPowerState{}):
+		return fmt.Errorf("it runs, and this can be changed only while it does not: rackless down, then up: %w", err)
+	}
+	return err
+}
+
+// A cloneOp makes a virtual machine from a template, without starting it.
+type cloneOp struct {
+	machine
+	Lab      string    `json:"lab"`
+	Template string    `json:"template"`
+	Host     string    `json:"host"`
+	Clone    lab.Clone `json:"clone"`
+}
+
+func (o *cloneOp) Kind() string { return kindClone }
+
+// Read returns the lab that the machine says it is of; "?" for one of nobody.
+func (o *cloneOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	_, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return absent, err
+	}
+	if mark := parameter(markKey).get(have.Config); mark != "" {
+		return change.State(mark), nil
+	}
+	return "?", nil
+}
+
+func (o *cloneOp) Done(s change.State) bool { return string(s) == o.Lab }
+
+func (o *cloneOp) Do(ctx context.Context, s *change.System) error {
+	f, folder, err := o.conn.place(ctx, o.Datacenter, o.Folder)
+	if err != nil {
+		return err
+	}
+	template, err := f.VirtualMachine(ctx, o.Template)
+	if err != nil {
+		return err
+	}
+	// A clone that was asked for before the connection was lost is awaited, and not made twice.
+	if err := o.conn.settle(ctx, template.Reference()); err != nil {
+		return err
+	}
+	switch now, err := o.Read(ctx, s); {
+	case err != nil || o.Done(now):
+		return err
+	case now != absent:
+		return fmt.Errorf("%s is there, and not of lab %s: give it another name, or the lab another folder", o.Name,
+			o.Lab)
+	}
+	where, err := o.location(ctx)
+	if err != nil {
+		return err
+	}
+	mark := []types.BaseOptionValue{&types.OptionValue{Key: markKey, Value: o.Lab}}
+	if o.Clone == lab.CloneInstant {
+		folder := folder.Reference()
+		where.Folder = &folder
+		res, err := methods.InstantClone_Task(ctx, o.conn.client, &types.InstantClone_Task{This: template.Reference(),
+			Spec: types.VirtualMachineInstantCloneSpec{Name: o.Name, Location: *where, Config: mark}})
+		if err != nil {
+			return explain(err)
+		}
+		return done(ctx, object.NewTask(o.conn.client.Client, res.Returnval), nil)
+	}
+	spec := types.VirtualMachineCloneSpec{Location: *where, Config: &vmSpec{ExtraConfig: mark}}
+	if o.Clone == lab.CloneLinked {
+		var have mo.VirtualMachine
+		if err := template.Properties(ctx, template.Reference(), []string{"snapshot"}, &have); err != nil {
+			return err
+		}
+		if have.Snapshot == nil || have.Snapshot.CurrentSnapshot == nil {
+			return fmt.Errorf("%s has no snapshot, and a linked clone lies on one: make one, or write clone: full",
+				o.Template)
+		}
+		spec.Snapshot = have.Snapshot.CurrentSnapshot
+		spec.Location.DiskMoveType = string(types.VirtualMachineRelocateDiskMoveOptionsCreateNewChildDiskBacking)
+	}
+	t, err := template.Clone(ctx, folder, o.Name, spec)
+	return done(ctx, t, err)
+}
+
+// location is where a clone goes: the host, and the resource pool of its cluster.
+func (o *cloneOp) location(ctx context.Context) (*types.VirtualMachineRelocateSpec, error) {
+	h, err := o.conn.host(ctx, o.Host)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := h.ResourcePool(ctx)
+	if err != nil {
+		return nil, err
+	}
+	host, at := h.Reference(), pool.Reference()
+	return &types.VirtualMachineRelocateSpec{Host: &host, Pool: &at}, nil
+}
+
+// Restore removes the machine, with its disks. One that is not the lab's is left alone.
+func (o *cloneOp) Restore(ctx context.Context, s *change.System, _ change.State) error {
+	f, _, err := o.conn.place(ctx, o.Datacenter, o.Folder)
+	if err != nil {
+		return err
+	}
+	// A template that is gone makes no clones any more.
+	if template, err := f.VirtualMachine(ctx, o.Template); err == nil {
+		if err := o.conn.settle(ctx, template.Reference()); err != nil {
+			return err
+		}
+	}
+	vm, have, err := o.find(ctx)
+	if err != nil || have == nil || parameter(markKey).get(have.Config) != o.Lab {
+		return err
+	}
+	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
+		return err
+	}
+	if have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+		t, err := vm.PowerOff(ctx)
+		if err := done(ctx, t, err); err != nil {
+			return err
+		}
+	}
+	t, err := vm.Destroy(ctx)
+	return done(ctx, t, err)
+}
+
+// A settingsOp gives a virtual machine what the plan wants of its settings.
+type settingsOp struct {
+	machine
+	Want map[string]string `json:"want"`
+}
+
+func (o *settingsOp) Kind() string { return kindSettings }
+
+// Read returns the settings that the op is about, as they are.
+func (o *settingsOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	_, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return absent, err
+	}
+	return change.Encode(o.read(have.Config))
+}
+
+func (o *settingsOp) read(c *vmConfig) (map[string]string, error) {
+	now := map[string]string{}
+	for name := range o.Want {
+		s, err := settingNamed(name)
+		if err != nil {
+			return nil, err
+		}
+		now[name] = s.get(c)
+	}
+	return now, nil
+}
+
+func (o *settingsOp) Done(s change.State) bool {
+	now, err := change.Decode[map[string]string](s)
+	return err == nil && maps.Equal(now, o.Want)
+}
+
+func (o *settingsOp) Do(ctx context.Context, _ *change.System) error { return o.write(ctx, o.Want) }
+
+func (o *settingsOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
+	want, err := change.Decode[map[string]string](before)
+	if err != nil {
+		return err
+	}
+	return o.write(ctx, want)
+}
+
+// Restored reports whether the settings are as before. A machine that is gone has none.
+func (o *settingsOp) Restored(before, now change.State) bool { return now == absent || now == before }
+
+// write sets what differs, all at once; it refuses a machine that somebody changes meanwhile.
+func (o *settingsOp) write(ctx context.Context, want map[string]string) error {
+	vm, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return err
+	}
+	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
+		return err
+	}
+	if vm, have, err = o.find(ctx); err != nil || have == nil {
+		return err
+	}
+	spec := vmSpec{ChangeVersion: have.Config.ChangeVersion}
+	differs := false
+	for _, name := range order(slices.Collect(maps.Keys(want))) {
+		s, err := settingNamed(name)
+		if err != nil {
+			return err
+		}
+		if s.get(have.Config) == want[name] {
+			continue
+		}
+		differs = true
+		if err := s.set(&spec, have.Config, want[name]); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+	}
+	if !differs {
+		return nil
+	}
+	t, err := vm.Reconfigure(ctx, spec)
+	return done(ctx, t, err)
+}
+
+// A powerOp starts a virtual machine.
+type powerOp struct{ machine }
+
+func (o *powerOp) Kind() string { return kindPower }
+
+func (o *powerOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	_, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return absent, err
+	}
+	return change.State(have.Runtime.PowerState), nil
+}
+
+func (o *powerOp) Done(s change.State) bool {
+	return s == change.State(types.VirtualMachinePowerStatePoweredOn)
+}
+
+func (o *powerOp) Do(ctx context.Context, _ *change.System) error {
+	vm, have, err := o.find(ctx)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		return fmt.Errorf("%s is gone", o.Name)
+	}
+	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
+		return err
+	}
+	if now, err := o.Read(ctx, nil); err != nil || o.Done(now) {
+		return err
+	}
+	t, err := vm.PowerOn(ctx)
+	return done(ctx, t, err)
+}
+
+func (o *powerOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
+	vm, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return err
+	}
+	if err := o.conn.settle(ctx, vm.Reference()); err != nil {
+		return err
+	}
+	now, err := o.Read(ctx, nil)
+	if err != nil || !o.Done(now) || o.Done(before) {
+		return err
+	}
+	t, err := vm.PowerOff(ctx)
+	return done(ctx, t, err)
+}
+
+// Restored reports whether it is off again, or gone.
+func (o *powerOp) Restored(before, now change.State) bool { return now == absent || now == before }
+
+// A hostOp changes a setting of a host, or of a switch that it is on.
+type hostOp struct {
+	Host    string `json:"host"`
+	Setting string `json:"setting"`
+	Of      string `json:"of,omitempty"` // the function or the switch
+	Want    string `json:"want"`
+	conn    *Conn
+}
+
+// A hostSetting says how a setting of a host is read and written.
+type hostSetting struct {
+	get func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error)
+	set func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error
+}
+
+// Names of the settings of a host.
+const (
+	hostVFs         = "virtual_functions"
+	hostPassthrough = "passthrough"
+	hostPower       = "power_policy"
+	switchMTU       = "switch_mtu"
+)
+
+var hostSettings = map[string]hostSetting{
+	hostVFs: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		info, err := o.function(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		sriov, ok := info.(*types.HostSriovInfo)
+		if !ok || !sriov.SriovCapable {
+			return "", fmt.Errorf("%s has no virtual functions on host %s", o.Of, o.Host)
+		}
+		if !sriov.SriovEnabled {
+			return "0", nil
+		}
+		return strconv.Itoa(int(sriov.NumVirtualFunctionRequested)), nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return err
+		}
+		return o.update(ctx, h, &types.HostSriovConfig{HostPciPassthruConfig: types.HostPciPassthruConfig{Id: o.Of},
+			SriovEnabled: n > 0, NumVirtualFunction: int32(n)})
+	}},
+	hostPassthrough: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		info, err := o.function(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		return strconv.FormatBool(info.GetHostPciPassthruInfo().PassthruEnabled), nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		return o.update(ctx, h, &types.HostPciPassthruConfig{Id: o.Of, PassthruEnabled: text == "true"})
+	}},
+	hostPower: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		p, err := o.powerSystem(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		return p.Info.CurrentPolicy.ShortName, nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		p, err := o.powerSystem(ctx, h)
+		if err != nil {
+			return err
+		}
+		for _, policy := range p.Capability.AvailablePolicy {
+			if policy.ShortName == text {
+				_, err := methods.ConfigurePowerPolicy(ctx, o.conn.client, &types.ConfigurePowerPolicy{This: p.Self,
+					Key: policy.Key})
+				return explain(err)
+			}
+		}
+		return fmt.Errorf("host %s has no power policy %s", o.Host, text)
+	}},
+	switchMTU: {func(ctx context.Context, o *hostOp, _ *object.HostSystem) (string, error) {
+		_, config, err := o.dvs(ctx)
+		if err != nil {
+			return "", err
+		}
+		return strconv.Itoa(int(config.MaxMtu)), nil
+	}, func(ctx context.Context, o *hostOp, _ *object.HostSystem, text string) error {
+		s, config, err := o.dvs(ctx)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return err
+		}
+		t, err := s.Reconfigure(ctx, &types.VMwareDVSConfigSpec{MaxMtu: int32(n),
+			DVSConfigSpec: types.DVSConfigSpec{ConfigVersion: config.ConfigVersion}})
+		return done(ctx, t, err)
+	}},
+}
+
+func (o *hostOp) Kind() string { return kindHost }
+
+func (o *hostOp) Subject() string { return strings.Join([]string{o.Host, o.Setting, o.Of}, " ") }
+
+func (o *hostOp) Done(s change.State) bool { return string(s) == o.Want }
+
+func (o *hostOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	setting, h, err := o.at(ctx)
+	if err != nil {
+		return "", err
+	}
+	text, err := setting.get(ctx, o, h)
+	return change.State(text), err
+}
+
+func (o *hostOp) Do(ctx context.Context, _ *change.System) error { return o.write(ctx, o.Want) }
+
+func (o *hostOp) Restore(ctx context.Context, s *change.System, before change.State) error {
+	now, err := o.Read(ctx, s)
+	if err != nil || now == before {
+		return err
+	}
+	return o.write(ctx, string(before))
+}
+
+func (o *hostOp) write(ctx context.Context, text string) error {
+	setting, h, err := o.at(ctx)
+	if err != nil {
+		return err
+	}
+	return setting.set(ctx, o, h, text)
+}
+
+func (o *hostOp) at(ctx context.Context) (hostSetting, *object.HostSystem, error) {
+	s, ok := hostSettings[o.Setting]
+	if !ok {
+		return s, nil, fmt.Errorf("setting %q of a host is not known to this version of rackless", o.Setting)
+	}
+	h, err := o.conn.host(ctx, o.Host)
+	return s, h, err
+}
+
+// function returns what the host says about passing a function through.
+func (o *hostOp) function(ctx context.Context, h *object.HostSystem) (types.BaseHostPciPassthruInfo, error) {
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"config.pciPassthruInfo"}, &have); err != nil {
+		return nil, err
+	}
+	if have.Config != nil {
+		for _, p := range have.Config.PciPassthruInfo {
+			if p.GetHostPciPassthruInfo().Id == o.Of {
+				return p, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("host %s has no function %s that can be passed through", o.Host, o.Of)
+}
+
+func (o *hostOp) update(ctx context.Context, h *object.HostSystem, c types.BaseHostPciPassthruConfig) error {
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"configManager.pciPassthruSystem"}, &have); err != nil {
+		return err
+	}
+	if have.ConfigManager.PciPassthruSystem == nil {
+		return fmt.Errorf("host %s passes nothing through", o.Host)
+	}
+	_, err := methods.UpdatePassthruConfig(ctx, o.conn.client, &types.UpdatePassthruConfig{
+		This: *have.ConfigManager.PciPassthruSystem, Config: []types.BaseHostPciPassthruConfig{c}})
+	return explain(err)
+}
+
+func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.HostPowerSystem, error) {
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"configManager.powerSystem"}, &have); err != nil {
+		return nil, err
+	}
+	if have.ConfigManager.PowerSystem == nil {
+		return nil, fmt.Errorf("host %s has no power policies", o.Host)
+	}
+	p := &mo.HostPowerSystem{}
+	err := h.Properties(ctx, *have.ConfigManager.PowerSystem, []string{"info", "capability"}, p)
+	p.Self = *have.ConfigManager.PowerSystem
+	return p, err
+}
+
+// dvs returns a distributed switch and its configuration.
+func (o *hostOp) dvs(ctx context.Context) (*object.DistributedVirtualSwitch, *types.VMwareDVSConfigInfo, error) {
+	var ref types.ManagedObjectReference
+	if !ref.FromString(o.Of) {
+		return nil, nil, fmt.Errorf("%q is not a distributed switch", o.Of)
+	}
+	s := object.NewDistributedVirtualSwitch(o.conn.client.Client, ref)
+	var have mo.DistributedVirtualSwitch
+	if err := s.Properties(ctx, s.Reference(), []string{"config"}, &have); err != nil {
+		return nil, nil, err
+	}
+	config, ok := have.Config.(*types.VMwareDVSConfigInfo)
+	if !ok {
+		return nil, nil, fmt.Errorf("switch %s is not one of VMware's", o.Of)
+	}
+	return s, config, nil
+}

@@ -1,0 +1,294 @@
+package vsphere
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/topology"
+)
+
+type (
+	vmConfig = types.VirtualMachineConfigInfo
+	vmSpec   = types.VirtualMachineConfigSpec
+)
+
+// A setting is one thing of a virtual machine that a plan decides, as text; "" is unset.
+type setting struct {
+	name string
+	get  func(c *vmConfig) string
+	set  func(s *vmSpec, have *vmConfig, text string) error
+}
+
+// settings are all of them, in the order in which a diff shows them. What else has a name with a dot is a parameter of
+// the virtual machine's configuration file, and needs no line here.
+var settings = []setting{
+	number("cpus", func(c *vmConfig) int64 { return int64(c.Hardware.NumCPU) },
+		func(s *vmSpec, n int64) { s.NumCPUs = int32(n) }),
+	number("cores_per_socket", func(c *vmConfig) int64 { return int64(value(c.Hardware.NumCoresPerSocket)) },
+		func(s *vmSpec, n int64) { s.NumCoresPerSocket = new(int32(n)) }),
+	number("memory_mib", func(c *vmConfig) int64 { return int64(c.Hardware.MemoryMB) },
+		func(s *vmSpec, n int64) { s.MemoryMB = n }),
+	number("cpu_reservation_mhz", func(c *vmConfig) int64 { return value(value(c.CpuAllocation).Reservation) },
+		func(s *vmSpec, n int64) { allocation(&s.CpuAllocation).Reservation = &n }),
+	number("memory_reservation_mib", func(c *vmConfig) int64 { return value(value(c.MemoryAllocation).Reservation) },
+		func(s *vmSpec, n int64) { allocation(&s.MemoryAllocation).Reservation = &n }),
+	truth("memory_reservation_locked", func(c *vmConfig) *bool { return c.MemoryReservationLockedToMax },
+		func(s *vmSpec, on bool) { s.MemoryReservationLockedToMax = &on }),
+	shares("cpu_shares", func(c *vmConfig) *types.ResourceAllocationInfo { return c.CpuAllocation },
+		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.CpuAllocation }),
+	shares("memory_shares", func(c *vmConfig) *types.ResourceAllocationInfo { return c.MemoryAllocation },
+		func(s *vmSpec) **types.ResourceAllocationInfo { return &s.MemoryAllocation }),
+	{"latency_sensitivity", func(c *vmConfig) string { return string(value(c.LatencySensitivity).Level) },
+		func(s *vmSpec, _ *vmConfig, text string) error {
+			s.LatencySensitivity = &types.LatencySensitivity{
+				Level: types.LatencySensitivitySensitivityLevel(cmp.Or(text, "normal"))}
+			return nil
+		}},
+	{"cpu_affinity", func(c *vmConfig) string { return cpuList(value(c.CpuAffinity).AffinitySet) },
+		func(s *vmSpec, _ *vmConfig, text string) error {
+			set, err := topology.ParseCPUSet(text)
+			// An empty set takes the affinity away.
+			s.CpuAffinity = &types.VirtualMachineAffinityInfo{AffinitySet: []int32{}}
+			for cpu := range set.All() {
+				s.CpuAffinity.AffinitySet = append(s.CpuAffinity.AffinitySet, int32(cpu))
+			}
+			return err
+		}},
+	truth("secure_boot", func(c *vmConfig) *bool { return value(c.BootOptions).EfiSecureBootEnabled },
+		func(s *vmSpec, on bool) { s.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &on} }),
+	devices("passthrough", passthroughText, passthroughDevice),
+	devices("sriov", sriovText, sriovDevice),
+}
+
+// settingNamed returns the line of a setting.
+func settingNamed(name string) (setting, error) {
+	if i := slices.IndexFunc(settings, func(s setting) bool { return s.name == name }); i >= 0 {
+		return settings[i], nil
+	}
+	if strings.Contains(name, ".") {
+		return parameter(name), nil
+	}
+	return setting{}, fmt.Errorf("setting %q is not known to this version of rackless", name)
+}
+
+// value returns what a pointer points to; the zero value where that is nothing.
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func allocation(a **types.ResourceAllocationInfo) *types.ResourceAllocationInfo {
+	if *a == nil {
+		*a = new(types.ResourceAllocationInfo)
+	}
+	return *a
+}
+
+func number(name string, get func(*vmConfig) int64, set func(*vmSpec, int64)) setting {
+	return setting{name, func(c *vmConfig) string { return strconv.FormatInt(get(c), 10) },
+		func(s *vmSpec, _ *vmConfig, text string) error {
+			n, err := strconv.ParseInt(text, 10, 32)
+			set(s, n)
+			return err
+		}}
+}
+
+func truth(name string, get func(*vmConfig) *bool, set func(*vmSpec, bool)) setting {
+	return setting{name, func(c *vmConfig) string { return strconv.FormatBool(value(get(c))) },
+		func(s *vmSpec, _ *vmConfig, text string) error {
+			on, err := strconv.ParseBool(text)
+			set(s, on)
+			return err
+		}}
+}
+
+// shares are "normal", "high", "low", or a number.
+func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
+	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
+	return setting{name, func(c *vmConfig) string {
+		s := value(value(get(c)).Shares)
+		if s.Level == types.SharesLevelCustom {
+			return strconv.Itoa(int(s.Shares))
+		}
+		return string(s.Level)
+	}, func(s *vmSpec, _ *vmConfig, text string) error {
+		info := types.SharesInfo{Level: types.SharesLevel(text)}
+		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
+			info = types.SharesInfo{Level: types.SharesLevelCustom, Shares: int32(n)}
+		}
+		allocation(of(s)).Shares = &info
+		return nil
+	}}
+}
+
+// parameter is a parameter of the configuration file. vSphere removes one that is set to nothing.
+func parameter(name string) setting {
+	return setting{name, func(c *vmConfig) string {
+		for _, o := range c.ExtraConfig {
+			if v := o.GetOptionValue(); v.Key == name {
+				return fmt.Sprint(v.Value)
+			}
+		}
+		return ""
+	}, func(s *vmSpec, _ *vmConfig, text string) error {
+		s.ExtraConfig = append(s.ExtraConfig, &types.OptionValue{Key: name, Value: text})
+		return nil
+	}}
+}
+
+func cpuList(list []int32) string {
+	var set topology.CPUSet
+	for _, c := range list {
+		if c >= 0 && c < topology.MaxCPUs {
+			set = set.Union(topology.CPUs(int(c)))
+		}
+	}
+	return set.String()
+}
+
+// devices are all devices of one kind, each as text, in order. To set them is to remove those that are too many and to
+// add those that are missing.
+func devices(name string, text func(types.BaseVirtualDevice) (string, bool),
+	device func(string) (types.BaseVirtualDevice, error)) setting {
+	list := func(c *vmConfig) (texts []string, found []types.BaseVirtualDevice) {
+		for _, d := range c.Hardware.Device {
+			if t, ok := text(d); ok {
+				texts, found = append(texts, t), append(found, d)
+			}
+		}
+		return texts, found
+	}
+	const separator = "; "
+	return setting{name, func(c *vmConfig) string {
+		texts, _ := list(c)
+		slices.Sort(texts)
+		return strings.Join(texts, separator)
+	}, func(s *vmSpec, have *vmConfig, want string) error {
+		var missing []string
+		if want != "" {
+			missing = strings.Split(want, separator)
+		}
+		change := func(op types.VirtualDeviceConfigSpecOperation, d types.BaseVirtualDevice) {
+			s.DeviceChange = append(s.DeviceChange, &types.VirtualDeviceConfigSpec{Operation: op, Device: d})
+		}
+		texts, found := list(have)
+		for i, t := range texts {
+			if at := slices.Index(missing, t); at >= 0 {
+				missing = slices.Delete(missing, at, at+1)
+			} else {
+				change(types.VirtualDeviceConfigSpecOperationRemove, found[i])
+			}
+		}
+		for _, t := range missing {
+			d, err := device(t)
+			if err != nil {
+				return err
+			}
+			// New devices of one request are told apart by negative keys.
+			d.GetVirtualDevice().Key = int32(-1 - len(s.DeviceChange))
+			change(types.VirtualDeviceConfigSpecOperationAdd, d)
+		}
+		return nil
+	}}
+}
+
+// functionText writes a function of a host: its address, what it is, and the system that has it.
+func functionText(b *types.VirtualPCIPassthroughDeviceBackingInfo) string {
+	return fmt.Sprintf("%s %04x:%s %s", b.Id, uint16(b.VendorId), b.DeviceId, b.SystemId)
+}
+
+// function reads what functionText wrote.
+func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error) {
+	words := strings.Fields(text)
+	if len(words) == 3 {
+		vendor, device, _ := strings.Cut(words[1], ":")
+		if id, err := strconv.ParseUint(vendor, 16, 16); err == nil {
+			return &types.VirtualPCIPassthroughDeviceBackingInfo{Id: words[0], DeviceId: device, SystemId: words[2],
+				VendorId: int16(id)}, nil
+		}
+	}
+	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
+}
+
+func passthroughText(d types.BaseVirtualDevice) (string, bool) {
+	if p, ok := d.(*types.VirtualPCIPassthrough); ok {
+		if b, ok := p.Backing.(*types.VirtualPCIPassthroughDeviceBackingInfo); ok {
+			return functionText(b), true
+		}
+	}
+	return "", false
+}
+
+func passthroughDevice(text string) (types.BaseVirtualDevice, error) {
+	b, err := function(text)
+	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Backing: b}}, err
+}
+
+// Parts of the text of an SR-IOV adapter: "FUNCTION on NETWORK, guest may set MTU".
+const (
+	onNetwork = " on "
+	guestMTU  = ", guest may set MTU"
+)
+
+func sriovText(d types.BaseVirtualDevice) (string, bool) {
+	card, ok := d.(*types.VirtualSriovEthernetCard)
+	if !ok || card.SriovBacking == nil || card.SriovBacking.PhysicalFunctionBacking == nil {
+		return "", false
+	}
+	text := functionText(card.SriovBacking.PhysicalFunctionBacking) + onNetwork + networkText(card.Backing)
+	if value(card.AllowGuestOSMtuChange) {
+		text += guestMTU
+	}
+	return text, true
+}
+
+func sriovDevice(text string) (types.BaseVirtualDevice, error) {
+	text, mtu := strings.CutSuffix(text, guestMTU)
+	pf, network, _ := strings.Cut(text, onNetwork)
+	b, err := function(pf)
+	card := &types.VirtualSriovEthernetCard{AllowGuestOSMtuChange: &mtu,
+		SriovBacking: &types.VirtualSriovEthernetCardSriovBackingInfo{PhysicalFunctionBacking: b}}
+	card.Backing = networkBacking(network)
+	return card, err
+}
+
+// networkText writes a network: the name of a standard one, or the key and the switch of a distributed port group.
+func networkText(b types.BaseVirtualDeviceBackingInfo) string {
+	switch b := b.(type) {
+	case *types.VirtualEthernetCardDistributedVirtualPortBackingInfo:
+		return b.Port.PortgroupKey + "@" + b.Port.SwitchUuid
+	case *types.VirtualEthernetCardNetworkBackingInfo:
+		return b.DeviceName
+	}
+	return ""
+}
+
+func networkBacking(text string) types.BaseVirtualDeviceBackingInfo {
+	if key, uuid, ok := strings.Cut(text, "@"); ok {
+		return &types.VirtualEthernetCardDistributedVirtualPortBackingInfo{
+			Port: types.DistributedVirtualSwitchPortConnection{PortgroupKey: key, SwitchUuid: uuid}}
+	}
+	return &types.VirtualEthernetCardNetworkBackingInfo{
+		VirtualDeviceDeviceBackingInfo: types.VirtualDeviceDeviceBackingInfo{DeviceName: text}}
+}
+
+// order sorts names of settings as the table has them, parameters after it.
+func order(names []string) []string {
+	all := lists.Map(settings, func(s setting) string { return s.name })
+	at := func(name string) int {
+		if i := slices.Index(all, name); i >= 0 {
+			return i
+		}
+		return len(all)
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(cmp.Compare(at(a), at(b)), cmp.Compare(a, b)) })
+	return names
+}

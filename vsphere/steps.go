@@ -1,0 +1,350 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// VMName is the name of a node's virtual machine, as that of its domain under libvirt.
+func VMName(l *lab.Lab, node string) string { return l.Name + "." + node }
+
+// Steps returns what leads from what there is to the nodes of a lab as planned: first the host, then each virtual
+// machine, and the start of all of them last. It changes nothing.
+func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.Host) ([]change.Step, error) {
+	m := &maker{conn: c, lab: l, plan: p, host: h}
+	if err := m.look(ctx); err != nil {
+		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
+	}
+	steps := m.hostSteps()
+	var starts []change.Step
+	for i := range p.Nodes {
+		node, start, err := m.nodeSteps(ctx, &p.Nodes[i])
+		if err != nil {
+			return nil, fmt.Errorf("lab %s: node %s: %w", l.Name, p.Nodes[i].Name, err)
+		}
+		steps, starts = append(steps, node...), append(starts, start)
+	}
+	return append(steps, starts...), nil
+}
+
+// A maker makes the steps of a lab.
+type maker struct {
+	conn *Conn
+	lab  *lab.Lab
+	plan *plan.Plan
+	host *topology.Host
+
+	template *vmConfig
+	system   string // what passthrough calls the host
+	network  string // of the virtual functions, as networkText writes it; "" without any
+	dvs      string // its distributed switch; "" if it is of a standard one
+	mtu      int32  // of that switch
+}
+
+// look finds what the lab names, so that nothing is begun that cannot end.
+func (m *maker) look(ctx context.Context) error {
+	v := m.lab.VSphere
+	f, _, err := m.conn.place(ctx, v.Datacenter, v.Folder)
+	if err != nil {
+		return err
+	}
+	template, err := f.VirtualMachine(ctx, v.Template)
+	if err != nil {
+		return err
+	}
+	var have mo.VirtualMachine
+	if err := template.Properties(ctx, template.Reference(), []string{"config"}, &have); err != nil {
+		return err
+	}
+	if m.template = have.Config; m.template == nil {
+		return fmt.Errorf("the configuration of %s cannot be read", v.Template)
+	}
+	if m.system, err = m.systemID(ctx); err != nil || v.PortGroup == "" {
+		return err
+	}
+	n, err := f.Network(ctx, v.PortGroup)
+	if err != nil {
+		return err
+	}
+	backing, err := n.EthernetCardBackingInfo(ctx)
+	if err != nil {
+		return err
+	}
+	m.network = networkText(backing)
+	group, ok := n.(*object.DistributedVirtualPortgroup)
+	if !ok {
+		return nil
+	}
+	var of mo.DistributedVirtualPortgroup
+	err = group.Properties(ctx, group.Reference(), []string{"config.distributedVirtualSwitch"}, &of)
+	if err != nil || of.Config.DistributedVirtualSwitch == nil {
+		return err
+	}
+	m.dvs = of.Config.DistributedVirtualSwitch.String()
+	_, config, err := (&hostOp{Of: m.dvs, conn: m.conn}).dvs(ctx)
+	if err != nil {
+		return err
+	}
+	m.mtu = config.MaxMtu
+	return nil
+}
+
+// systemID asks what passthrough calls the host.
+func (m *maker) systemID(ctx context.Context) (string, error) {
+	h, err := m.conn.host(ctx, m.lab.VSphere.Host)
+	if err != nil {
+		return "", err
+	}
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"parent"}, &have); err != nil || have.Parent == nil {
+		return "", err
+	}
+	b, err := object.NewComputeResource(m.conn.client.Client, *have.Parent).EnvironmentBrowser(ctx)
+	if err != nil {
+		return "", err
+	}
+	target, err := b.QueryConfigTarget(ctx, h)
+	if err != nil || target == nil {
+		return "", err
+	}
+	for _, p := range target.PciPassthrough {
+		return p.GetVirtualMachinePciPassthroughInfo().SystemId, nil
+	}
+	return "", nil
+}
+
+// hostSteps are those of the host and of the switch.
+func (m *maker) hostSteps() (steps []change.Step) {
+	add := func(setting, of, want, what, why, risk string) *change.Step {
+		steps = append(steps, change.Step{What: what, Why: why, Risk: risk,
+			Op: &hostOp{Host: m.lab.VSphere.Host, Setting: setting, Of: of, Want: want, conn: m.conn}})
+		return &steps[len(steps)-1]
+	}
+	host := m.lab.VSphere.Host
+	if policy := m.lab.VSphere.PowerPolicy; policy != "" {
+		add(hostPower, "", string(policy), fmt.Sprintf("set the power policy of %s to %s", host, policy),
+			"the lab file asks for it", "all virtual machines of the host")
+	}
+	if m.dvs != "" {
+		mtu := max(m.mtu, int32(m.lab.Fabric.MTU))
+		add(switchMTU, m.dvs, strconv.Itoa(int(mtu)), fmt.Sprintf("raise the MTU of the switch of %s from %d to %d",
+			m.lab.VSphere.PortGroup, m.mtu, mtu), "the fabric of the lab has this MTU",
+			"all hosts of the switch; their links may go down for a moment")
+	}
+	for _, pf := range m.plan.VFs {
+		want := max(pf.Count, m.enabledVFs(pf.PF))
+		s := add(hostVFs, pf.PF, strconv.Itoa(want),
+			fmt.Sprintf("give %s of %s %s", pf.PF, host, words.Count(want, "virtual function")),
+			fmt.Sprintf("the lab takes %d of them", pf.Lab), "some drivers want the host restarted for it")
+		s.Boot, s.InForce = true, m.inForce(s.Op.(*hostOp))
+	}
+	for i := range m.plan.Nodes {
+		for _, card := range m.plan.Nodes[i].Cards {
+			if card.Kind != plan.KindVF {
+				add(hostPassthrough, card.ID, "true", fmt.Sprintf("pass %s of %s through", card.ID, host),
+					fmt.Sprintf("node %s gets it", m.plan.Nodes[i].Name), "the host loses the device")
+			}
+		}
+	}
+	return steps
+}
+
+// enabledVFs is how many virtual functions a function has: those that are there may be in use.
+func (m *maker) enabledVFs(pf string) int {
+	for i := range m.host.PCI {
+		if d := &m.host.PCI[i]; d.Address.String() == pf && d.SRIOV != nil {
+			return value(d.SRIOV.Enabled)
+		}
+	}
+	return 0
+}
+
+// inForce reports whether the virtual functions that were asked for are there, or wait for a restart of the host.
+func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, error) {
+	return func(ctx context.Context, _ *change.System) (bool, error) {
+		h, err := m.conn.host(ctx, o.Host)
+		if err != nil {
+			return false, err
+		}
+		info, err := o.function(ctx, h)
+		if err != nil {
+			return false, err
+		}
+		s, ok := info.(*types.HostSriovInfo)
+		return ok && s.SriovActive && s.NumVirtualFunction == s.NumVirtualFunctionRequested, nil
+	}
+}
+
+// nodeSteps make one node, and start it.
+func (m *maker) nodeSteps(ctx context.Context, n *plan.Node) (steps []change.Step, start change.Step, err error) {
+	v := m.lab.VSphere
+	vm := machine{Name: VMName(m.lab, n.Name), Datacenter: v.Datacenter, Folder: v.Folder, conn: m.conn}
+	want, err := m.want(n)
+	if err != nil {
+		return nil, start, err
+	}
+	_, have, err := vm.find(ctx)
+	if err != nil {
+		return nil, start, err
+	}
+	config := m.template
+	if have != nil {
+		config = have.Config
+	}
+	// A node without what it asks for would not start: the functions come first, and with a restart of the host.
+	var ready func(context.Context, *change.System) (bool, error)
+	for _, card := range n.Cards {
+		if card.Kind == plan.KindVF {
+			force := m.inForce(&hostOp{Host: v.Host, Of: card.ID, conn: m.conn})
+			before := ready
+			ready = func(ctx context.Context, s *change.System) (bool, error) {
+				if before != nil {
+					if ok, err := before(ctx, s); err != nil || !ok {
+						return ok, err
+					}
+				}
+				return force(ctx, s)
+			}
+		}
+	}
+	steps = []change.Step{
+		{Op: &cloneOp{machine: vm, Lab: m.lab.Name, Template: v.Template, Host: v.Host, Clone: v.Clone},
+			What: fmt.Sprintf("clone %s as %s on %s (%s)", v.Template, vm.Name, v.Host, v.Clone)},
+		{Op: &settingsOp{machine: vm, Want: want}, What: "configure " + vm.Name, Why: diff(config, want)},
+	}
+	return steps, change.Step{Op: &powerOp{vm}, What: "start " + vm.Name, Ready: ready}, nil
+}
+
+// diff lists what would change in a virtual machine, a line a setting.
+func diff(have *vmConfig, want map[string]string) string {
+	var lines []string
+	for _, name := range order(slices.Collect(maps.Keys(want))) {
+		s, err := settingNamed(name)
+		if err != nil {
+			continue // want refuses it
+		}
+		was := s.get(have)
+		if was == want[name] {
+			continue
+		}
+		if was == "" {
+			was = "unset"
+		}
+		lines = append(lines, fmt.Sprintf("%s: %s -> %s", name, was, want[name]))
+	}
+	return strings.Join(lines, "\n")
+}
+
+// want is what a node's virtual machine has to be: the one place that says what becomes of a plan in vSphere.
+func (m *maker) want(n *plan.Node) (map[string]string, error) {
+	sockets, _, _, _ := n.Topology()
+	mib := strconv.FormatUint(n.MemoryBytes>>20, 10)
+	w := map[string]string{
+		"cpus":             strconv.Itoa(len(n.VCPUs)),
+		"cores_per_socket": strconv.Itoa(len(n.VCPUs) / sockets),
+		"memory_mib":       mib,
+		// Passthrough needs all memory in place, and so does a memory node that is meant to stay the same.
+		"memory_reservation_mib":    mib,
+		"memory_reservation_locked": "true",
+		"cpu_reservation_mhz":       strconv.FormatInt(int64(n.Cores)*m.coreMHz(), 10),
+		"latency_sensitivity":       "normal",
+		"cpu_affinity":              n.CPUs().String(),
+	}
+	// ESXi gives each CPU of such a machine a core of its own, and chooses which itself.
+	if m.lab.Workload == lab.WorkloadRDMALatency && n.Threads == 1 {
+		w["latency_sensitivity"], w["cpu_affinity"] = "high", ""
+	}
+	var nodes topology.CPUSet
+	for _, mem := range n.Memory {
+		nodes = nodes.Union(topology.CPUs(mem.NUMANode))
+	}
+	w["numa.nodeAffinity"] = numbers(nodes)
+	largest := 0
+	for _, cell := range n.Cells {
+		largest = max(largest, cell.VCPUs)
+		if n.GuestNUMA && len(n.Cells) > 1 {
+			w[fmt.Sprintf("sched.node%d.affinity", cell.Cell)] = numbers(topology.CPUs(cell.NUMANodes...))
+		}
+	}
+	w["numa.vcpu.maxPerVirtualNode"] = strconv.Itoa(max(largest, 1))
+	var through, vfs []string
+	for _, card := range n.Cards {
+		text, err := m.function(card.ID)
+		if err != nil {
+			return nil, err
+		}
+		if card.Kind == plan.KindVF {
+			vfs = append(vfs, text+onNetwork+m.network+guestMTU)
+		} else {
+			through = append(through, text)
+		}
+	}
+	slices.Sort(through)
+	slices.Sort(vfs)
+	w["passthrough"], w["sriov"] = strings.Join(through, "; "), strings.Join(vfs, "; ")
+	if slices.ContainsFunc(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU }) {
+		w["pciPassthru.use64bitMMIO"] = "TRUE"
+	}
+	for name, text := range m.lab.VSphere.Settings {
+		if _, err := settingNamed(name); err != nil {
+			return nil, fmt.Errorf("vsphere.settings: %w", err)
+		}
+		w[name] = text
+	}
+	return w, nil
+}
+
+// numbers writes a set as vSphere's parameters do: "0,1".
+func numbers(set topology.CPUSet) string {
+	var list []string
+	for n := range set.All() {
+		list = append(list, strconv.Itoa(n))
+	}
+	return strings.Join(list, ",")
+}
+
+// coreMHz is the frequency of a core, of which reservations are multiples.
+func (m *maker) coreMHz() int64 {
+	if len(m.host.Cores) == 0 {
+		return 0
+	}
+	return value(m.host.Cores[0].MaxKHz) / 1000
+}
+
+// function writes a function of the host as a setting does.
+func (m *maker) function(id string) (string, error) {
+	for i := range m.host.PCI {
+		d := &m.host.PCI[i]
+		if d.Address.String() != id || d.Vendor == nil || d.Device == nil {
+			continue
+		}
+		if m.system == "" {
+			return "", fmt.Errorf("host %s does not say what its devices are called for passthrough",
+				m.lab.VSphere.Host)
+		}
+		return functionText(&types.VirtualPCIPassthroughDeviceBackingInfo{Id: id, VendorId: int16(*d.Vendor),
+			DeviceId: fmt.Sprintf("%04x", uint16(*d.Device)), SystemId: m.system}), nil
+	}
+	return "", fmt.Errorf("the host has no function %s", id)
+}
+
+// PowerState returns whether the virtual machine of a node runs; "" where there is none.
+func (c *Conn) PowerState(ctx context.Context, l *lab.Lab, node string) (types.VirtualMachinePowerState, error) {
+	s, err := (&powerOp{machine{Name: VMName(l, node), Datacenter: l.VSphere.Datacenter, Folder: l.VSphere.Folder,
+		conn: c}}).Read(ctx, nil)
+	return types.VirtualMachinePowerState(s), err
+}
