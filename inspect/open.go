@@ -147,8 +147,11 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// ReadFile reads the machine at path, which is anything that Open knows.
+// ReadFile reads the machine at path, which is anything that Open knows, or a directory with texts of one machine.
 func ReadFile(ctx context.Context, path string) (*topology.Host, error) {
+	if list, err := List(path); err == nil && OneMachine(list) {
+		return ReadTogether(ctx, list)
+	}
 	o, err := Open(path)
 	if err != nil {
 		return nil, err

@@ -125,6 +125,19 @@ func TestFilesOfOneMachineAreToldFromThoseOfMany(t *testing.T) {
 	if err != nil || len(h.GPUs) != 2 || len(h.Tenants) != 1 || h.CPUs.Online.String() != "0-1" {
 		t.Errorf("%+v %v", h, err)
 	}
+	// What takes one machine takes a directory of its texts, and none with several machines.
+	one := t.TempDir()
+	for _, f := range []string{lscpu, gpu} {
+		if err := os.Link(f, filepath.Join(one, filepath.Base(f))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if h, err := ReadFile(t.Context(), one); err != nil || len(h.GPUs) != 2 || h.CPUs.Online.String() != "0-1" {
+		t.Errorf("%+v %v", h, err)
+	}
+	if _, err := ReadFile(t.Context(), dir); err == nil {
+		t.Error("several machines are read as one")
+	}
 }
 
 func TestAListingOfGroupsBelowAnotherText(t *testing.T) {
@@ -195,16 +208,18 @@ func FuzzTexts(f *testing.F) {
 // something else.
 func TestAPieceOfADomainIsATenant(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
-		{"<cputune>\n <vcpupin vcpu='0' cpuset='4'/>\n <emulatorpin cpuset='6'/>\n</cputune>`", "1 vCPUs, pins [{0 4}], no cells"},
+		{"<cputune>\n <vcpupin vcpu='0' cpuset='4'/>\n <emulatorpin cpuset='6'/>\n</cputune>`",
+			"1 vCPUs, pins [{0 4}], no cells"},
 		{"    <vcpupin vcpu='0' cpuset='4'/>\n    <vcpupin vcpu='1' cpuset='5'/>\n    <emulatorpin cpuset='6'/>\n",
 			"2 vCPUs, pins [{0 4} {1 5}], no cells"},
-		{"  <vcpu placement='static'>2</vcpu>\n  <cpu mode='host-passthrough'><numa><cell id='0' cpus='0-1' memory='1'/>" +
-			"</numa></cpu>\n", "2 vCPUs, pins [], 1 cells"},
-		{"<hostdev mode='subsystem' type='pci'><source><address domain='0' bus='0x3b' slot='0' function='0'/></source>" +
-			"</hostdev>\n<hostdev mode='subsystem' type='pci'><source><address bus='0x5e' slot='0' function='1'/></source>" +
+		{"  <vcpu placement='static'>2</vcpu>\n  <cpu mode='host-passthrough'><numa>" +
+			"<cell id='0' cpus='0-1' memory='1'/></numa></cpu>\n", "2 vCPUs, pins [], 1 cells"},
+		{"<hostdev mode='subsystem' type='pci'><source>" +
+			"<address domain='0' bus='0x3b' slot='0' function='0'/></source></hostdev>\n" +
+			"<hostdev mode='subsystem' type='pci'><source><address bus='0x5e' slot='0' function='1'/></source>" +
 			"</hostdev>\n", "0 vCPUs, pins [], no cells 0000:3b:00.0 0000:5e:00.1"},
-		{"<numatune><memory mode='strict' nodeset='1'/></numatune>\nsome words\n<cputune><vcpupin vcpu='1' cpuset='5'/>" +
-			"</cputune>\n", "2 vCPUs, pins [{1 5}], no cells"},
+		{"<numatune><memory mode='strict' nodeset='1'/></numatune>\nsome words\n" +
+			"<cputune><vcpupin vcpu='1' cpuset='5'/></cputune>\n", "2 vCPUs, pins [{1 5}], no cells"},
 	} {
 		h := readText(t, tt.text)
 		tenant := h.Tenants[0]

@@ -73,6 +73,26 @@ func (r *reader) ipLink() {
 	}
 }
 
+// ipBrief matches a line of ip -br link or ip -br addr: a device with its state and, of link, its MAC address and
+// flags.
+var ipBrief = lazyregexp.New(`^([\w.-]+)(@\S+)? +(UP|DOWN|UNKNOWN|DORMANT|LOWERLAYERDOWN) +` +
+	`(?:([0-9a-f]{2}(?::[0-9a-f]{2}){5,19}) +<([A-Z_,0-9-]*)>$|[0-9a-f.:]+/\d+)`)
+
+// ipBrief reads the short form of network devices.
+func (r *reader) ipBrief() {
+	for _, line := range r.lines() {
+		m := ipBrief.FindStringSubmatch(line)
+		if m == nil || m[1] == "lo" || m[2] != "" || isSoftware(m[1]) {
+			continue
+		}
+		d := netdev(r.nic(m[1]), m[1])
+		d.State, d.MAC = strings.ToLower(m[3]), m[4]
+		if flags := strings.Split(m[5], ","); slices.Contains(flags, "UP") {
+			d.Carrier = new(slices.Contains(flags, "LOWER_UP"))
+		}
+	}
+}
+
 // software are beginnings of names that devices without a NIC have by custom.
 var software = []string{"docker", "br-", "veth", "virbr", "vnet", "tap", "tun", "bond", "team", "dummy", "ifb", "cali",
 	"flannel", "cni", "vxlan", "wg", "ovs", "fwbr", "fwpr", "fwln", "vmbr", "sit", "gre", "erspan", "ip6tnl", "tunl",

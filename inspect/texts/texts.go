@@ -110,6 +110,8 @@ var Kinds = []*Kind{
 	{Name: "show_gids", Heads: []string{""}, Hints: []string{"DEV", ":0000:"}, Form: lazyregexp.New(
 		`^DEV\s+PORT\s+INDEX\s+GID|^[a-zA-Z][\w.-]*\s+\d+\s+\d+\s+(?:[0-9a-f]{4}:){7}[0-9a-f]{4}\b`),
 		read: (*reader).showGIDs, Many: true, Command: Command(`show_gids`)},
+	{Name: "ip -br link", Heads: []string{""}, Hints: []string{" UP ", " DOWN ", " UNKNOWN "}, Form: ipBrief,
+		read: (*reader).ipBrief, Many: true, Command: Command(`ip (?:-\w+ )*-br\w* (?:-\w+ )*(?:l|a)\w*`)},
 	{Name: "ip link", Heads: digitHeads, Form: ipLine, Key: "operstate",
 		read: (*reader).ipLink, Many: true, Command: Command(`ip (?:-\w+ )*(?:l|link|a|addr|address)\b`)},
 	{Name: "ethtool", Heads: []string{"Settings for ", "Supported ports:", "Speed:", "Duplex:", "Auto-negotiation:",

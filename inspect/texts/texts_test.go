@@ -199,6 +199,13 @@ NUMA node1 CPU(s): 4-6
 			"4: eth0.5@eth0: <UP> mtu 1500 qdisc noqueue state UP\n    link/ether b8:3f:d2:11:22:33\n",
 			`"nics":[{"name":"eth0","netdevs":null,"rdma":null,"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33",` +
 				`"mtu":9000,"state":"up","carrier":true,"master":"bond0"}]}]}`},
+		{"ip -br link", "$ ip -br link\nlo      UNKNOWN    00:00:00:00:00:00 <LOOPBACK,UP,LOWER_UP> \n" +
+			"eth0    DOWN       b8:3f:d2:11:22:33 <NO-CARRIER,BROADCAST,MULTICAST,UP> \n" +
+			"eth0.5@eth0  UP    b8:3f:d2:11:22:33 <BROADCAST,UP,LOWER_UP> \n",
+			`"nics":[{"name":"eth0","netdevs":null,"rdma":null,"ports":[{"name":"eth0","mac":"b8:3f:d2:11:22:33",` +
+				`"state":"down","carrier":false}]}]}`},
+		{"ip -br link", "ens1f0           UP             10.0.0.1/24 fe80::1/64 \n",
+			`"nics":[{"name":"ens1f0","netdevs":null,"rdma":null,"ports":[{"name":"ens1f0","state":"up"}]}]}`},
 		{"ethtool -i", "$ ethtool -i eth5\ndriver: mlx5_core\nversion: 5.8\nfirmware-version: 22.35.1012 " +
 			"(MT_0000000436)\n" +
 			"bus-info: 0000:c1:00.1\n",
