@@ -52,6 +52,8 @@ type Server struct {
 	// Lose is how many calls that change something are answered before the connection is lost: the next one is made,
 	// and its answer is not sent; later ones do not arrive. Negative: it is not lost.
 	Lose atomic.Int64
+	// NeedsRestart is set for a host whose driver makes virtual functions when it starts.
+	NeedsRestart bool
 	// Meddle, if not nil, is called with each virtual machine that is about to be changed: somebody else at work.
 	Meddle func(vm *simulator.VirtualMachine)
 
@@ -183,7 +185,7 @@ func (s *Server) equip() {
 		h.Hardware, h.Config = &hw, &config
 		s.targets(h)
 		r.Put(&HostPciPassthruSystem{mo.HostPciPassthruSystem{
-			ExtensibleManagedObject: mo.ExtensibleManagedObject{Self: *h.ConfigManager.PciPassthruSystem}}, h})
+			ExtensibleManagedObject: mo.ExtensibleManagedObject{Self: *h.ConfigManager.PciPassthruSystem}}, h, s})
 		r.Put(&HostPowerSystem{mo.HostPowerSystem{Self: *h.ConfigManager.PowerSystem,
 			Capability: types.PowerSystemCapability{AvailablePolicy: policies}, Info: types.PowerSystemInfo{
 				CurrentPolicy: policies[1]}}})
@@ -395,11 +397,11 @@ func (s *Server) pf(id string) *types.HostSriovInfo {
 	return nil
 }
 
-// A HostPciPassthruSystem sets the number of virtual functions, in force at once. Its name is that of the managed
-// object.
+// A HostPciPassthruSystem sets the number of virtual functions. Its name is that of the managed object.
 type HostPciPassthruSystem struct {
 	mo.HostPciPassthruSystem
-	host *simulator.HostSystem
+	host   *simulator.HostSystem
+	server *Server
 }
 
 // UpdatePassthruConfig changes a function, or refuses the request.
@@ -432,11 +434,29 @@ func (p *HostPciPassthruSystem) update(c types.BaseHostPciPassthruConfig) bool {
 		if !ok || sriov.NumVirtualFunction < 0 || sriov.NumVirtualFunction > s.MaxVirtualFunctionSupported {
 			return false
 		}
-		s.SriovEnabled, s.SriovActive = sriov.SriovEnabled, sriov.SriovEnabled
-		s.NumVirtualFunction, s.NumVirtualFunctionRequested = sriov.NumVirtualFunction, sriov.NumVirtualFunction
+		s.SriovEnabled, s.NumVirtualFunctionRequested = sriov.SriovEnabled, sriov.NumVirtualFunction
+		if !p.server.NeedsRestart {
+			inForce(s)
+		}
 		return true
 	}
 	return false
+}
+
+// inForce makes the virtual functions that were asked for.
+func inForce(s *types.HostSriovInfo) {
+	s.SriovActive, s.NumVirtualFunction = s.SriovEnabled, s.NumVirtualFunctionRequested
+}
+
+// Restart makes what a restart of the host would.
+func (s *Server) Restart() {
+	for _, e := range s.Model.Map().All("HostSystem") {
+		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {
+			if info, ok := p.(*types.HostSriovInfo); ok {
+				inForce(info)
+			}
+		}
+	}
 }
 
 // A HostPowerSystem changes the power policy. Its name is that of the managed object.

@@ -2,6 +2,7 @@ package vcenter_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -286,6 +287,34 @@ func TestLinkedClonesWithWholeNICs(t *testing.T) {
 		}
 	}
 	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
+// Where the host has to be restarted, what was made stays, and the next up goes on.
+func TestTheHostHasToBeRestarted(t *testing.T) {
+	b := newBench(t)
+	b.NeedsRestart = true
+	before := b.Inventory(t)
+	l, place := b.plan(t, 1, "")
+	_, err := b.up(t, l, place)
+	_, unfinished := errors.AsType[*rack.UnfinishedError](err)
+	if !unfinished || !strings.Contains(err.Error(), "has to be restarted") {
+		t.Fatalf("got %v, want an unfinished up", err)
+	}
+	node := "roce." + place.Plan.Nodes[0].Name
+	if have := b.VM(node); have == nil || have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+		t.Errorf("%s is not there and off: %+v", node, have)
+	}
+	b.Restart()
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	b.down(t)
+	b.Restart()
 	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
 		t.Errorf("the inventory after down (-before +after):\n%s", diff)
 	}
