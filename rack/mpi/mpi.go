@@ -52,6 +52,7 @@ type Options struct {
 type Node struct {
 	bench.Endpoint
 	Subnet netip.Prefix // of its address
+	NIC    string       // network device that has it
 	CPUs   int
 }
 
@@ -343,7 +344,7 @@ func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpo
 		if len(l.Nodes[k].NICs) == 0 {
 			return nil, fmt.Errorf("node %s has no NIC", name)
 		}
-		n := Node{Subnet: l.Nodes[k].NICs[0].Addr, CPUs: l.Nodes[k].CPUs}
+		n := Node{Subnet: l.Nodes[k].NICs[0].Addr, NIC: l.Nodes[k].NICs[0].Name, CPUs: l.Nodes[k].CPUs}
 		if n.Endpoint, err = endpoint(name); err != nil {
 			return nil, err
 		}
