@@ -108,6 +108,8 @@ test-faults: ## kill prepare and rollback, and cut the power, at every step, in 
 	$(GO) test -timeout 30m -run TestHostileGuests -v ./connectx -rubbish=1m
 	$(GO) test -timeout 30m -run TestInAMachineWithARealKernel -v ./host/device -every-point
 	$(GO) test -timeout 30m -run TestKilledAtAnyMoment -v ./rack/emulated -kills 60
+	mkdir -p out && hack/cloud-image.sh out/cloud.qcow2
+	RACKLESS_CLOUD_IMAGE=$(CURDIR)/out/cloud.qcow2 $(GO) test -timeout 30m -run TestLabs/e2e_cloud -v ./cmd/rackless
 	$(GO) test -timeout 3h -run 'TestKilledAtAnyStep|TestPowerCuts|TestAStudyGoesOnOverBoots|TestAStudyOfEveryPlacement|TestAStudyWhoseClockIsSet|TestPrepareSetsTheFirmwareOfAConnectX' -v ./cmd/rackless -every-step
 
 race: ## run the short tests under the race detector

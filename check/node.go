@@ -126,7 +126,7 @@ func (d *rdmaDevice) asked(ctx context.Context, n lab.Node, r bench.Executor) {
 		return
 	}
 	d.load = "gunzip -c /lib/modules/mlx5_ib.ko.gz >/tmp/mlx5_ib.ko && insmod /tmp/mlx5_ib.ko"
-	if n.Full() {
+	if n.HasDisk() {
 		d.load = "modprobe mlx5_ib"
 	}
 	out, err := r.Exec(ctx, n.Name, []string{"sh", "-c", driverScript})

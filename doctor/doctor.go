@@ -103,6 +103,7 @@ func (d *doctor) run(ctx context.Context) {
 	d.progress.Begin("QEMU")
 	d.add("qemu", "QEMU", d.checkQEMU(ctx))
 	d.add("connectx", "ConnectX adapters", d.checkConnectX(ctx))
+	d.add("home", "shared /home", d.checkHome())
 	d.progress.Begin("image")
 	d.add("image", "node image", d.checkImage(ctx))
 	d.add("apt", "apt and dpkg", d.checkPackages())
@@ -171,6 +172,19 @@ func (d *doctor) checkConnectX(ctx context.Context) finding.Finding {
 		return ok("up of a lab with them gets a QEMU of Debian 13 into the cache (%s)", qemuDownload)
 	}
 	return warn("they need QEMU 10.1 or newer with vfio-user: nodes have soft RoCE instead", importFile)
+}
+
+// checkHome looks for what full nodes share a /home by. A lab without home: shared needs none.
+func (d *doctor) checkHome() finding.Finding {
+	installed := vm.Emulator{Path: d.qemu.Binary, Version: d.qemu.Version}
+	switch {
+	case installed.Path == "":
+		return warn("not known without QEMU", "see the line above")
+	case !installed.Has("virtio-9p-pci"):
+		return warn("QEMU "+installed.Version+" has no virtio-9p-pci: labs with home: shared do not come up",
+			"install a QEMU that was built with virtfs, such as Debian's")
+	}
+	return ok("QEMU %s has virtio-9p-pci", installed.Version)
 }
 
 // checkImage looks for the image that up would use. With probe it builds the image if it is missing.

@@ -135,9 +135,12 @@ func eachFullFile(add func(name string, content []byte, mode int64) error) error
 }
 
 // fullDigest is the FilesDigest of full nodes.
-func fullDigest() string {
+func fullDigest() string { return treeDigest(eachFullFile) }
+
+// treeDigest returns the SHA-256 of files.
+func treeDigest(files tree) string {
 	var all bytes.Buffer
-	if err := writeTar(&all, eachFullFile); err != nil { // embedded: cannot fail
+	if err := writeTar(&all, files); err != nil { // embedded: cannot fail
 		panic(err)
 	}
 	sum := sha256.Sum256(all.Bytes())
@@ -203,8 +206,12 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 const fullArgs = "console=ttyS0 root=/dev/vda rw quiet panic=-1 net.ifnames=0 no_timer_check cryptomgr.notests " +
 	"mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on systemd.show_status=no"
 
-// IsFull reports whether the image is that of full nodes, which have a disk.
-func (i *Image) IsFull() bool { return i.Disk != "" && i.Kernel != "" }
+// IsFull reports whether the image is that of full nodes, which have a disk: built by rackless, or the user's own.
+func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
+
+// BootsItself reports whether the image is a user's, whose boot loader starts its kernel: it takes no other, and no
+// arguments.
+func (i *Image) BootsItself() bool { return i.Name == ownName }
 
 // KernelArgs is the command line of the image's kernel.
 func (i *Image) KernelArgs() string {

@@ -27,13 +27,13 @@ import (
 //
 // A host boots from an overlay of the disk, by SeaBIOS and GRUB in the disk's own boot sector, as a
 // machine without UEFI does.
-var Host = &Kind{name: "host", label: "the image of emulated hosts", room: "4 GB",
+var Host = &Kind{name: hostName, label: "the image of emulated hosts", room: "4 GB",
 	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
 		in, err := currentInputs(ctx)
 		return in.recipe, in.buildHost, err
 	}}
 
-const diskName = "disk.qcow2"
+const diskName, hostName = "disk.qcow2", "host"
 
 // tools are the programs that building takes, with their Debian packages. Those that work on the
 // disk are the image's own.

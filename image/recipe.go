@@ -43,6 +43,10 @@ type Recipe struct {
 	// modules of hardware, kept packed and loaded where it is found; not every kernel has all
 	Drivers []string `json:"drivers,omitempty"`
 
+	// Disk is a user's disk image, by its absolute path, and DiskVersion tells whether it has changed.
+	Disk        string `json:"disk,omitempty"`
+	DiskVersion string `json:"disk_version,omitempty"`
+
 	FilesDigest string `json:"files_digest"` // SHA-256 over the files that rackless itself adds
 }
 
@@ -148,7 +152,7 @@ func (r Recipe) Key() string {
 // trees are what rackless adds to the images, a directory for each kind, in whose files all is laid
 // out as in the root of the machine. Those in files/mnt make a disk and are not on it.
 //
-//go:embed all:node all:host all:full
+//go:embed all:node all:host all:full all:own
 var trees embed.FS
 
 // own returns what rackless adds to images of a kind.

@@ -64,7 +64,7 @@ func List(ctx context.Context, d rack.Dirs) (Listing, error) {
 	for _, name := range image.FullNames() {
 		kinds = append(kinds, image.Full(name))
 	}
-	kinds = append(kinds, image.Bares()...)
+	kinds = append(append(kinds, image.Bares()...), image.Seeds, image.Own(""))
 	for _, k := range kinds {
 		if err := out.add(ctx, d, k); err != nil {
 			return out, err
@@ -108,11 +108,15 @@ func (l *Listing) add(ctx context.Context, d rack.Dirs, k *image.Kind) error {
 	if err != nil || len(images)+len(damaged) == 0 {
 		return err
 	}
+	// The key tells which image up would use, whether it is in the cache or not.
 	current, err := k.CurrentKey(ctx, image.Options{}, images)
-	if err != nil {
+	if err != nil && !k.IsOwn() {
 		return err
 	}
 	for _, i := range images {
+		if k.IsOwn() { // each has the recipe of its user's file, which may be gone
+			current, _ = image.Own(i.Recipe.Disk).CurrentKey(ctx, image.Options{}, nil)
+		}
 		item := Item{Key: i.Key, Name: i.Name, State: Whole, Current: i.Key == current, Release: i.Recipe.Release,
 			Kernel: i.KernelVer, Built: &i.Built}
 		if k == image.QEMU {

@@ -83,6 +83,7 @@ func Diff(from, to *Lab) []Change {
 		add(n.Name, "cpus", o.cpus(), n.cpus(), Recreate)
 		add(n.Name, "memory", o.memory(), n.memory(), Recreate)
 		add(n.Name, "image", o.Image, n.Image, Recreate)
+		add(n.Name, "home", string(from.HomeOf(o)), string(to.HomeOf(n)), Recreate)
 		add(n.Name, "nics", o.nics(), n.nics(), Recreate)
 		if n.NIC != NICAuto { // which leaves a running node as it is
 			add(n.Name, "nic", string(cmp.Or(o.NIC, NICVirtio)), string(cmp.Or(n.NIC, NICVirtio)), Recreate)

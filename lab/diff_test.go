@@ -79,6 +79,9 @@ func TestDiff(t *testing.T) {
 		{"the controller of Slurm", "name: x\nnodes: {a: {image: debian-12+slurm}, b: {image: debian-12+slurm}}",
 			"name: x\nslurm: {controller: b}\nnodes: {a: {image: debian-12+slurm}, b: {image: debian-12+slurm}}",
 			[]string{"lab: slurm.controller a -> b (live)"}, Live},
+		{"a shared home", "name: x\nnodes: {a: {image: debian-12}, b: {}}",
+			"name: x\nhome: shared\nnodes: {a: {image: debian-12}, b: {}}",
+			[]string{"a: home own -> shared (recreate)"}, Recreate},
 		{"a count that grows", "name: x\nnodes: {vm: {count: 2}}", "name: x\nnodes: {vm: {count: 3}}",
 			[]string{"vm02: added with cpus 1, memory 256MiB, image builtin, nics 1 (live)"}, Live},
 	}

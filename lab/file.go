@@ -38,6 +38,8 @@ type file struct {
 	Slurm *fileSlurm `json:"slurm,omitempty"`
 	// Where in vSphere the nodes go, for driver vsphere.
 	VSphere *VSphere `json:"vsphere,omitempty"`
+	// /home of the full nodes: own is on the disk of each, shared is one directory of the lab for all of them.
+	Home *Home `json:"home,omitempty"`
 	// Settings for every node that does not have its own.
 	Defaults *settings `json:"defaults,omitempty"`
 	// The nodes by name, in the order in which they get their addresses.

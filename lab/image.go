@@ -35,6 +35,12 @@ func isFull(image string) bool {
 	return slices.Contains(FullReleases(), release)
 }
 
+// OwnImage reports whether the node boots a disk image of the user's, whose path Image is.
+func (n Node) OwnImage() bool { return n.HasDisk() && !n.Full() }
+
+// HasDisk reports whether the node has a disk with a system of its own: a full node, or one with the user's image.
+func (n Node) HasDisk() bool { return n.Image != "" && n.Image != DefaultImage }
+
 // imageText decodes builtin, the name of an image of full nodes, or the path of a disk image. Paths have a dot or a
 // slash, so that a slip in a name is not taken for one.
 func (d *decoder) imageText(path string, n ast.Node) *string {

@@ -79,6 +79,8 @@ type Lab struct {
 	Nodes    []Node   `json:"nodes"` // in the order of the file, counts expanded; never empty
 	Slurm    *Slurm   `json:"slurm,omitempty"`
 	VSphere  *VSphere `json:"vsphere,omitempty"` // of driver vsphere
+	// Home is HomeShared, or "" for HomeOwn.
+	Home Home `json:"home,omitempty"`
 
 	// What follows matters where nodes are placed on a real host.
 
@@ -124,6 +126,25 @@ const (
 // pageSizes lists the values of Hugepages in the order in which messages and the schema name them.
 func pageSizes() []Hugepages {
 	return []Hugepages{HugepagesAuto, Hugepages1GiB, Hugepages2MiB, HugepagesOff}
+}
+
+// Home says where /home of the nodes with a disk is.
+type Home string
+
+// The places of /home.
+const (
+	HomeOwn    Home = "own"    // on the disk of each node
+	HomeShared Home = "shared" // one directory of the lab, which goes with it
+)
+
+func homes() []Home { return []Home{HomeOwn, HomeShared} }
+
+// HomeOf returns where /home of a node is.
+func (l *Lab) HomeOf(n Node) Home {
+	if l.Home == HomeShared && n.HasDisk() {
+		return HomeShared
+	}
+	return HomeOwn
 }
 
 // A Setting is a choice that may be left to the planner.

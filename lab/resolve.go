@@ -85,6 +85,13 @@ func (d *decoder) resolve(f *file) *Lab {
 		return nil
 	}
 	l.Links = f.Links
+	if or(f.Home, nil, HomeOwn) == HomeShared {
+		l.Home = HomeShared
+	}
+	if l.Home == HomeShared && !slices.ContainsFunc(l.Nodes, Node.HasDisk) {
+		d.Fail(d.Values["home"], Error{Key: "home", What: "no node has a /home", Have: string(l.Home),
+			Fix: "write image: " + FullReleases()[0] + ", or leave home out"})
+	}
 	l.Slurm = d.resolveSlurm(f.Slurm, l)
 	l.VSphere = f.VSphere
 	d.checkVSphere(l)
@@ -110,7 +117,7 @@ func (e *entry) node() Node {
 	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
 	image := or(o.Image, s.Image, DefaultImage)
 	enough := DefaultMemory
-	if isFull(image) {
+	if image != DefaultImage {
 		enough = DefaultFullMemory
 	}
 	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: enough})

@@ -45,6 +45,8 @@ func TestFaultsOfSetupAndSlurmHaveAdvice(t *testing.T) {
 		"nodes: {vm: {setup: [" + many("x,", 33) + "]}}":   "too many steps (have 33",
 		"nodes: {vm: {setup: [" + many("x", 8193) + "]}}":  "(have 8193 bytes",
 		"slurm: {controller: vm}\nnodes: {vm: {}}":         "write image: debian-12+slurm",
+		"home: shared\nnodes: {vm: {}}":                    "no node has a /home (have shared); write image: debian-12",
+		"home: nfs\nnodes: {vm: {image: debian-12}}":       "home: unknown value (have \"nfs\", want own or shared)",
 		"slurm: {controler: vm}\nnodes: {vm: {}}":          "did you mean controller?",
 		"slurm: {controller: vm1}\nnodes: {vm01: " + slurm: "did you mean vm01?",
 	} {

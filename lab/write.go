@@ -44,6 +44,9 @@ func (l *Lab) YAML() []byte {
 	if l.Slurm != nil {
 		fmt.Fprintf(&b, "slurm: {controller: %s} # the node with slurmctld\n", scalar(l.Slurm.Controller))
 	}
+	if l.Home == HomeShared {
+		fmt.Fprintf(&b, "home: %s # one /home for all nodes with a disk\n", l.Home)
+	}
 	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
 	fmt.Fprintf(&b, "defaults: {nic: %s, vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n",
 		DefaultNIC, DefaultVFs, DefaultSetting, DefaultSetting)

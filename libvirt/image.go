@@ -40,6 +40,39 @@ func (c *Conn) Install(ctx context.Context, img *image.Image) (*render.Boot, err
 		"/system there", img.Key, c.URI)
 }
 
+// InstallSeed makes a disk that a node reads once available where libvirt is, in place of one of the same name, and
+// returns its path there.
+func (c *Conn) InstallSeed(ctx context.Context, name, file string) (string, error) {
+	if c.Local() && !c.system() {
+		return file, nil
+	}
+	if !c.system() {
+		return "", fmt.Errorf("install %s at %s: in a session of another machine it is not known where to: use "+
+			"/system there", name, c.URI)
+	}
+	return c.installSeed(ctx, name, file, poolDir)
+}
+
+func (c *Conn) installSeed(ctx context.Context, name, file, dir string) (path string, err error) {
+	pool, err := c.ensurePool(ctx, dir)
+	if err == nil {
+		path, err = ask(ctx, c, uploadLimit, func(l *api.Libvirt) (string, error) {
+			if err := uploadFile(ctx, l, pool, name, file); err != nil {
+				return "", err
+			}
+			vol, err := l.StorageVolLookupByName(pool, name)
+			if err != nil {
+				return "", err
+			}
+			return l.StorageVolGetPath(vol)
+		})
+	}
+	if err != nil {
+		err = fmt.Errorf("install %s at %s: %w", name, c.URI, err)
+	}
+	return path, err
+}
+
 // whole names the empty volume that says that an image is whole: an upload that was broken off
 // leaves a volume of full size, too.
 func whole(key string) string { return key + "-whole" }

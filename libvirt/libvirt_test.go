@@ -60,6 +60,12 @@ func TestLifeOfALab(t *testing.T) {
 	if again, err := c.install(ctx, img, filepath.Join(d.Dir, "pool")); err != nil || *again != *boot {
 		t.Errorf("installed again: %+v, %v, want %+v", again, err, boot)
 	}
+	for range 2 { // the second takes the place of the first
+		path, err := c.installSeed(ctx, "pair.vm00-seed.iso", img.KernelPath(), filepath.Join(d.Dir, "pool"))
+		if fi, statErr := os.Stat(path); err != nil || statErr != nil || fi.Size() == 0 {
+			t.Errorf("the seed is at %q, %v, %v", path, err, statErr)
+		}
+	}
 	specs := pair(t, boot)
 	wire(t, specs)
 

@@ -3,6 +3,8 @@ package rack
 import (
 	"context"
 	"time"
+
+	"github.com/rackless/rackless/lab"
 )
 
 // A Description is a lab as it is now. As JSON it is what rackless ls prints, see docs/json.md.
@@ -17,6 +19,7 @@ type Description struct {
 	Kernel   string            `json:"kernel"`
 	Image    string            `json:"image"`
 	Dir      string            `json:"dir"`
+	Home     string            `json:"home,omitempty"` // the directory that is /home of all full nodes
 	Created  time.Time         `json:"created"`
 	Nodes    []NodeDescription `json:"nodes"` // in the order of the lab file
 }
@@ -52,6 +55,9 @@ func (r *Rack) Describe(ctx context.Context) Description {
 		Name: r.Lab.Name, Ready: s.Ready, Switch: string(r.SwitchState()), Driver: s.Driver, Accel: s.Accel,
 		Reason: s.Emulate, Emulated: !IsHardware(s.Accel), Kernel: s.Kernel, Image: s.Image, Dir: r.Dir,
 		Created: s.Created,
+	}
+	if r.Lab.Home == lab.HomeShared {
+		l.Home = r.HomeDir()
 	}
 	for _, st := range r.Status(ctx) {
 		l.Nodes = append(l.Nodes, describeNode(st))

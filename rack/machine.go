@@ -5,7 +5,9 @@ import (
 
 	"github.com/prometheus/procfs"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vm"
 )
 
 // NodeOverhead is the host memory that a QEMU takes besides the guest's own: measured 24 to 40 MiB
@@ -60,4 +62,21 @@ func Accelerator(want string, probe func() (usable bool, reason string, err erro
 		return "", "", fmt.Errorf("KVM was asked for but cannot be used: %s", reason)
 	}
 	return "tcg", reason, nil
+}
+
+// Memory returns the bytes that the nodes of the lab and its daemon take of this machine now; ok is false where that
+// cannot be read.
+func (r *Rack) Memory() (bytes int64, ok bool) {
+	all := lists.Map(r.State.Nodes, func(n *Node) vm.Process { return n.Process })
+	if r.State.Daemon != nil {
+		all = append(all, *r.State.Daemon)
+	}
+	for _, p := range all {
+		m, err := p.Memory()
+		if err != nil {
+			return 0, false
+		}
+		bytes += m
+	}
+	return bytes, true
 }

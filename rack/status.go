@@ -69,6 +69,9 @@ func (r *Rack) Alive(ctx context.Context, node string) error {
 // DaemonLog is the file to which the lab's daemon writes.
 func (r *Rack) DaemonLog() string { return filepath.Join(r.Dir, "daemon.log") }
 
+// HomeDir returns the directory that is /home of all nodes with a disk, where they share one. No node has its name.
+func (r *Rack) HomeDir() string { return filepath.Join(r.Dir, "home.dir") }
+
 // NodeDir returns the directory of a node.
 func (r *Rack) NodeDir(node string) string { return filepath.Join(r.Dir, node) }
 

@@ -33,6 +33,8 @@ type Input struct {
 
 	// Boot is what nodes boot; nil means a disk with a cloud image, by UEFI.
 	Boot *Boot
+	// Seeds are paths on the machine of libvirt, by node: disks that cloud-init reads (NoCloud) in nodes without Boot.
+	Seeds map[string]string
 	// ConsoleDir is a directory on the machine of libvirt for what the consoles of nodes print; ""
 	// keeps nothing. See [ConsolePath].
 	ConsoleDir string

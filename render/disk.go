@@ -20,6 +20,7 @@ const (
 	networkPort
 	serialPort
 	randomPort
+	seedPort // where there is a seed
 )
 
 // devices returns all devices: the controllers of t, what is emulated, what is passed through.
@@ -57,6 +58,9 @@ func (m *machine) devices(n *plan.Node, t *tree, why reasons) *libvirtxml.Domain
 	}
 	if m.in.Boot == nil {
 		d.Disks = []libvirtxml.DomainDisk{m.disk(n, why)}
+		if seed := m.in.Seeds[n.Name]; seed != "" {
+			d.Disks = append(d.Disks, seedDisk(seed, why))
+		}
 		d.Interfaces = []libvirtxml.DomainInterface{m.management(n, why)}
 	}
 	if m.arch == archX86 {
@@ -101,6 +105,19 @@ func (m *machine) disk(n *plan.Node, why reasons) libvirtxml.DomainDisk {
 			File: &libvirtxml.DomainDiskSourceFile{File: DiskPath(m.in.Plan.Lab, n.Name)}},
 		Target:  &libvirtxml.DomainDiskTarget{Dev: "vda", Bus: "virtio"},
 		Address: behind(diskPort),
+	}
+}
+
+func seedDisk(path string, why reasons) libvirtxml.DomainDisk {
+	why.addAt("devices/disk", 1, "cloud-init finds it by its label and makes the system a node: names, network, "+
+		"packages, guest agent")
+	return libvirtxml.DomainDisk{
+		Device:   "disk",
+		Driver:   &libvirtxml.DomainDiskDriver{Name: "qemu", Type: "raw"},
+		Source:   &libvirtxml.DomainDiskSource{File: &libvirtxml.DomainDiskSourceFile{File: path}},
+		Target:   &libvirtxml.DomainDiskTarget{Dev: "vdb", Bus: "virtio"},
+		ReadOnly: &libvirtxml.DomainDiskReadOnly{},
+		Address:  behind(seedPort),
 	}
 }
 

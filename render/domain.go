@@ -200,7 +200,11 @@ func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	t, err := layOut(n, slots)
+	emulated := emulatedPorts
+	if m.in.Seeds[n.Name] != "" {
+		emulated++
+	}
+	t, err := layOut(n, slots, emulated)
 	return slots, t, err
 }
 

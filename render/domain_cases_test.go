@@ -234,6 +234,16 @@ func domainCases() []domainCase {
 			return i
 		}
 	}
+	seeded := func(in func(testing.TB) Input) func(testing.TB) Input {
+		return func(t testing.TB) Input {
+			i := in(t)
+			i.Seeds = make(map[string]string)
+			for _, n := range i.Plan.Nodes {
+				i.Seeds[n.Name] = "/var/lib/libvirt/rackless/" + DomainName(i.Plan.Lab, n.Name) + "-seed.iso"
+			}
+			return i
+		}
+	}
 	level := func(in func(testing.TB) Input, level string) func(testing.TB) Input {
 		return func(t testing.TB) Input {
 			i := in(t)
@@ -250,6 +260,7 @@ func domainCases() []domainCase {
 		{"epyc-pair", epycPair},
 		{"h20", h20},
 		{"r740-vf", r740},
+		{"r740-vf-seed", seeded(r740)},
 		{"epyc-pair-builtin", booted(epycPair, false)},
 		{"h20-builtin-emulated", booted(h20, true)},
 		{"r740-vf-emulated", translated(r740)},
@@ -276,6 +287,8 @@ func domainCases() []domainCase {
 			cells: [][]home{{{0, span(1, 2), 1026 * mib}, {3, span(12, 13), 0}}, {{1, span(4, 7), 514 * mib}}}})},
 		{"arm64", on(arm, shape{name: "vm", threads: 1, page: 2 * mib, farther: 40, house: []int{0}, cards: gpu(1),
 			cells: [][]home{{{0, span(2, 9), 8 * gib}}, {{1, span(72, 79), 8 * gib}}}})},
+		{"arm64-seed", seeded(on(arm, shape{name: "vm", threads: 1, page: 2 * mib, house: []int{0},
+			cells: [][]home{{{0, span(2, 9), 8 * gib}}}}))},
 		{"many-vcpus", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 21, house: []int{0, 256},
 			cards: gpu(1),
 			cells: [][]home{{{0, siblings(1, 80, 256), 64 * gib}}, {{1, siblings(128, 207, 256), 64 * gib}}}})},

@@ -61,12 +61,12 @@ type placed struct {
 }
 
 // layOut builds the tree. Controllers are numbered from 0 in an order in which each stands behind
-// one before it, as libvirt demands.
-func layOut(n *plan.Node, slots []slot) (*tree, error) {
+// one before it, as libvirt demands. emulated is the number of ports for emulated devices.
+func layOut(n *plan.Node, slots []slot, emulated int) (*tree, error) {
 	t := &tree{why: map[int]string{}}
 	t.add(pcieRoot, nil, nil)
-	for i := range emulatedPorts {
-		t.add(pcieRootPort, nil, portAddress(0, emulatedSlot, i, emulatedPorts))
+	for i := range emulated {
+		t.add(pcieRootPort, nil, portAddress(0, emulatedSlot, i, emulated))
 	}
 	var plain []slot
 	byCell := make([][]slot, len(n.Cells))
@@ -83,7 +83,7 @@ func layOut(n *plan.Node, slots []slot) (*tree, error) {
 	for i, s := range plain {
 		t.port(s, 0, plainSlot, i, len(plain))
 	}
-	return t, t.expanders(byCell, 1+emulatedPorts+len(plain))
+	return t, t.expanders(byCell, 1+emulated+len(plain))
 }
 
 // expanders adds the expander buses, each with its root ports. used is how many buses there are already.

@@ -24,8 +24,7 @@ func (v *view) guests() []Artifact {
 		links := v.links(i)
 		dir := guestDir(node)
 		all = append(all,
-			text(dir+"meta-data", v.header("For cloud-init (NoCloud). Another instance-id makes it run once more.")+
-				"instance-id: "+yamlQuote("rackless-"+v.plan.Lab+"-"+node)+"\nlocal-hostname: "+yamlQuote(node)+"\n"),
+			text(dir+"meta-data", v.metaData(node)),
 			text(dir+"user-data", v.userData(i, links)),
 			text(dir+"network-config", v.networkConfig(links, management[i])),
 			Artifact{Path: dir + "60-rackless.yaml", Mode: 0o600,
@@ -43,7 +42,7 @@ func (v *view) guests() []Artifact {
 
 // A Seed is what cloud-init reads in a lab node, whatever starts it.
 type Seed struct {
-	UserData, NetworkConfig string
+	MetaData, UserData, NetworkConfig string
 	// ManagementMAC is the address of the interface that NetworkConfig configures by DHCP; "" where it has none.
 	ManagementMAC string
 }
@@ -58,9 +57,16 @@ func Seeds(in Input) ([]Seed, error) {
 	seeds := make([]Seed, len(v.plan.Nodes))
 	for i, mac := range v.managementMACs() {
 		links := v.links(i)
-		seeds[i] = Seed{UserData: v.userData(i, links), NetworkConfig: v.networkConfig(links, mac), ManagementMAC: mac}
+		seeds[i] = Seed{MetaData: v.metaData(v.plan.Nodes[i].Name), UserData: v.userData(i, links),
+			NetworkConfig: v.networkConfig(links, mac), ManagementMAC: mac}
 	}
 	return seeds, nil
+}
+
+// metaData returns what cloud-init is told of a node.
+func (v *view) metaData(node string) string {
+	return v.header("For cloud-init (NoCloud). Another instance-id makes it run once more.") +
+		"instance-id: " + yamlQuote("rackless-"+v.plan.Lab+"-"+node) + "\nlocal-hostname: " + yamlQuote(node) + "\n"
 }
 
 // userData returns what cloud-init does in lab node i.

@@ -65,8 +65,11 @@ func (e Emulator) HasVFIOUser() bool {
 	if n, _ := fmt.Sscanf(e.Version, "%d.%d", &major, &minor); n < 2 || major < 10 || major == 10 && minor < 1 {
 		return false
 	}
-	return e.command("-device", "vfio-user-pci,help").Run() == nil
+	return e.Has("vfio-user-pci")
 }
+
+// Has reports whether the emulator has a device.
+func (e Emulator) Has(device string) bool { return e.command("-device", device+",help").Run() == nil }
 
 // checkVersion refuses a QEMU that is too old.
 func checkVersion(version string) error {

@@ -55,6 +55,17 @@ func procStat(pid int) (procfs.ProcStat, error) {
 	return p.Stat()
 }
 
+// Memory returns the bytes that the process takes of the machine's memory; of pages that it shares with others, its
+// share (Pss).
+func (p Process) Memory() (int64, error) {
+	proc, err := procfs.NewProc(p.PID)
+	if err != nil {
+		return 0, err
+	}
+	m, err := proc.ProcSMapsRollup()
+	return int64(m.Pss), err
+}
+
 // isZombie reports whether the first thread of a process has ended.
 func isZombie(s procfs.ProcStat) bool { return s.State == "Z" || s.State == "X" }
 

@@ -94,8 +94,8 @@ func (a *app) printLabs(out lsOutput, err error) error {
 	if err := a.show(listview.Labs(out.Labs, time.Now())); err != nil {
 		return err
 	}
-	// What is wrong goes to standard error, so that the table stays one for other programs.
-	for _, line := range listview.Wrong(out.Labs) {
+	// What is beside the table goes to standard error, so that the table stays one for other programs.
+	for _, line := range listview.Beside(out.Labs) {
 		fmt.Fprintln(a.err, line)
 	}
 	return nil

@@ -28,6 +28,9 @@ func TestMain(m *testing.M) {
 // Scripts that start labs have names that begin with this.
 const e2e = "e2e_"
 
+// cloudImage names a disk image for e2e_cloud, which hack/cloud-image.sh makes.
+const cloudImage = "RACKLESS_CLOUD_IMAGE"
+
 // TestScripts runs the command line as a user would, without a lab.
 func TestScripts(t *testing.T) {
 	runScripts(t, func(name string) bool { return !strings.HasPrefix(name, e2e) })
@@ -68,6 +71,13 @@ func runScripts(t *testing.T, want func(name string) bool) {
 	testscript.Run(t, testscript.Params{
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){"document": documentCommand,
 			"follow": followCommand, "puzzles": puzzlesCommand},
+		Condition: func(cond string) (bool, error) {
+			name, ok := strings.CutPrefix(cond, "env:")
+			if !ok {
+				return false, fmt.Errorf("no condition %s", cond)
+			}
+			return os.Getenv(name) != "", nil
+		},
 		Files: slices.DeleteFunc(all, func(path string) bool { return !want(filepath.Base(path)) }),
 		Setup: func(env *testscript.Env) error {
 			// Short, since sockets lie below it; the directory of a script is not.
@@ -82,6 +92,7 @@ func runScripts(t *testing.T, want func(name string) bool) {
 			env.Setenv("RACKLESS_CACHE", cache)
 			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
 			env.Setenv("EXAMPLES", examples)
+			env.Setenv(cloudImage, os.Getenv(cloudImage))
 			return nil
 		},
 	})

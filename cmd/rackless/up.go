@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -180,6 +181,10 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 	how := "as it was"
 	if worked {
 		how = "after " + words.Seconds(time.Since(began))
+	}
+	// Small nodes take little.
+	if bytes, ok := r.Memory(); ok && slices.ContainsFunc(r.Lab.Nodes, lab.Node.HasDisk) {
+		how += ", in " + words.Bytes(bytes) + " of memory"
 	}
 	fmt.Fprintf(a.out, "lab %s is up: %s on %s, %s\n", l.Name, words.Count(len(r.State.Nodes), "node"),
 		accelText(r.State.Accel), how)

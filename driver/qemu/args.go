@@ -109,7 +109,7 @@ func (m machine) args() []string {
 		// which are the cheap ones to translate.
 		a = append(a, "-accel", "tcg,thread=multi", "-cpu", "qemu64")
 	}
-	if m.image != nil {
+	if m.image != nil && !m.image.BootsItself() {
 		kernelArgs := m.image.KernelArgs() + m.moreArgs
 		kernelArgs += words.If(m.trustTSC, " tsc=reliable")
 		kernelArgs += words.If(s.Adapters, image.ConnectXArg)
@@ -156,6 +156,14 @@ func (m machine) args() []string {
 		// What a node wrote need not outlive the machine that it runs on.
 		a = append(a, "-blockdev", "driver=qcow2,node-name=root,file.driver=file,file.filename="+vm.Escape(m.disk)+
 			",discard=unmap,file.discard=unmap,cache.no-flush=on", "-device", "virtio-blk-pci,drive=root")
+	}
+	if s.Home.Dir != "" {
+		a = append(a, "-fsdev", "local,id=home,multidevs=remap,security_model="+s.Home.Security+",path="+
+			vm.Escape(s.Home.Dir), "-device", "virtio-9p-pci,fsdev=home,mount_tag=home")
+	}
+	if m.image != nil && m.image.SeedPath() != "" {
+		a = append(a, "-blockdev", "driver=raw,node-name=seed,read-only=on,file.driver=file,file.filename="+
+			vm.Escape(m.image.SeedPath()), "-device", "virtio-blk-pci,drive=seed")
 	}
 	return a
 }

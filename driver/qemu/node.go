@@ -20,6 +20,8 @@ type Spec struct {
 	Memory int64 // bytes
 	NICs   []NIC
 	Image  *image.Image // of a full node; nil stands for that of the driver
+	// Home is shared by all nodes as their /home, unless it is empty.
+	Home Home
 	// Adapters says that the NICs are ConnectX adapters, which need a QEMU with vfio-user.
 	Adapters bool
 
@@ -28,6 +30,14 @@ type Spec struct {
 	// Restore is called in a clone with adapters before its CPUs run: their server takes their states from the files
 	// AdapterState of the template's directory.
 	Restore func(ctx context.Context, template string) error
+}
+
+// A Home is a directory of this machine that a guest can mount, and nothing outside of it.
+type Home struct {
+	Dir string
+	// Security is QEMU's security_model: what the guest's users, modes and special files are on this machine, where all
+	// files belong to the user that runs QEMU.
+	Security string
 }
 
 // A NIC is one network device of a node.

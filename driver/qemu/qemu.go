@@ -7,6 +7,7 @@
 package qemu
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -62,6 +63,9 @@ func (d *Driver) templateKey(s Spec) string {
 	if img.IsFull() {
 		m.disk = fileDisk
 	}
+	if s.Home.Dir != "" {
+		m.spec.Home = templateHome("")
+	}
 	parts := append(m.args(), img.Key, img.KernelArgs(), d.Version, fmt.Sprint(vm.TrustTSC(d.Accel)))
 	if img.IsFull() {
 		// The disk of the template lies on this very file: that of another build of the same recipe has other blocks.
@@ -99,6 +103,8 @@ func (d *Driver) Prepare(ctx context.Context, s Spec, progress func(string)) err
 		d.templates[key] = t
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case d.image(s).BootsItself():
+		return fmt.Errorf("image %s does not become a node: %w", d.image(s).Recipe.Disk, err)
 	default:
 		d.reason[key] = err.Error()
 		c.Note("no template (%v): nodes will be booted", err)
@@ -112,7 +118,7 @@ const clockAttempts = 3
 // makeTemplate boots the template, again where its kernel could not measure its clock.
 func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spec) (*vm.Template, error) {
 	c.Note("boot the template (%d CPU, %d MiB, %s)", s.CPUs, s.Memory>>20, d.Accel)
-	if vm.TrustTSC(d.Accel) {
+	if vm.TrustTSC(d.Accel) && !d.image(s).BootsItself() { // whose kernel takes no argument
 		for range clockAttempts {
 			t, err := d.bootTemplate(ctx, c, key, s, true)
 			if !errors.Is(err, vm.ErrClock) {
@@ -126,8 +132,9 @@ func (d *Driver) makeTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 }
 
 // bootLimit bounds the boot of a template or a cold node until its agent answers. By hand it takes
-// 4 s under TCG on an idle core, and that of a full node 20 s.
-const bootLimit, fullBootLimit = 180 * time.Second, 15 * time.Minute
+// 4 s under TCG on an idle core, and that of a full node 20 s; a user's image starts more, and took
+// 20 minutes beside 35 busy processes.
+const bootLimit, fullBootLimit = 180 * time.Second, 30 * time.Minute
 
 // systemStarted waits until systemd has nothing left to start and udev no device to look at, and writes what the disk
 // of a template is to have. A unit that failed is the image's affair.
@@ -142,6 +149,7 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 		shape.NICs = append(shape.NICs, NIC{MAC: fmt.Sprintf("52:54:00:00:00:%02x", i+1), Model: s.NICs[i].Model})
 	}
 	img := d.image(s)
+	home := s.Home.Dir != ""
 	m := machine{spec: shape, accel: d.Accel, image: img, share: true, trustTSC: trustTSC, moreArgs: d.moreArgs}
 	b := vm.Boot{
 		Machine: func(_ context.Context, dir string) (vm.Machine, error) {
@@ -160,17 +168,26 @@ func (d *Driver) bootTemplate(ctx context.Context, c vm.Cache, key string, s Spe
 		}
 	}
 	if s.full() {
-		withDisk(&b, &m)
+		withDisk(&b, &m, home)
 	}
 	t := vm.Template{Key: key, Image: img.Key, QEMU: d.Version, Accelerator: d.Accel, CPUs: s.CPUs,
 		Memory: s.Memory, NICs: len(s.NICs)}
 	return c.Make(ctx, t, b)
 }
 
+// templateHome is what the machine of a template in a directory has for the /home of its clones: nothing.
+func templateHome(dir string) Home { return Home{Dir: filepath.Join(dir, "home"), Security: "none"} }
+
 // withDisk makes the boot of a template that of a full node.
-func withDisk(b *vm.Boot, m *machine) {
+func withDisk(b *vm.Boot, m *machine, home bool) {
 	made := b.Machine
 	b.Machine = func(ctx context.Context, dir string) (vm.Machine, error) {
+		if home {
+			m.spec.Home = templateHome(dir)
+			if err := os.MkdirAll(m.spec.Home.Dir, 0o700); err != nil {
+				return vm.Machine{}, err
+			}
+		}
 		m.disk = filepath.Join(dir, fileDisk)
 		if err := vm.MakeOverlay(ctx, m.disk, m.image.DiskPath(), 0); err != nil {
 			return vm.Machine{}, err
@@ -182,11 +199,14 @@ func withDisk(b *vm.Boot, m *machine) {
 
 // withAdapters makes the boot of a template that of one with adapters.
 func (d *Driver) withAdapters(b *vm.Boot, m *machine, a *templateAdapters) error {
-	image, err := os.Stat(m.image.InitramfsPath())
-	if err != nil {
-		return err
+	a.blocks = []block{{Bytes: m.spec.Memory, Shared: true}}
+	if !m.image.BootsItself() { // whose kernel cannot be told to see no NUMA nodes
+		initramfs, err := os.Stat(m.image.InitramfsPath())
+		if err != nil {
+			return err
+		}
+		a.blocks = blocks(m.spec.Memory, initramfs.Size())
 	}
-	a.blocks = blocks(m.spec.Memory, image.Size())
 	b.Machine = func(_ context.Context, dir string) (_ vm.Machine, err error) {
 		m.spec.Dir, m.blocks = dir, a.blocks
 		for i := range m.blocks {
@@ -235,6 +255,33 @@ done </proc/meminfo
 rm -f $to
 [ $to = /zeros ] || umount /run/zeros`
 
+// loginLimit is how long a user's system has been up when it is clear that nothing of its seed was started.
+const loginLimit = 2 * time.Minute
+
+// giveUp returns a context that ends when a system has long asked for a login on its console.
+func giveUp(ctx context.Context, console string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		var up time.Time
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Second):
+			}
+			said, err := os.ReadFile(console)
+			switch {
+			case up.IsZero() && err == nil && bytes.Contains(said, []byte(" login: ")):
+				up = time.Now()
+			case !up.IsZero() && time.Since(up) > loginLimit:
+				cancel(errors.New("its system is up, and cloud-init has not run what is on the seed: is cloud-init " +
+					"installed and enabled, with the data source NoCloud?"))
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
 // settle waits until the agent of a guest answers, the programs that configure a node wait for their
 // input, and its clock is right if it trusts that. last, if not nil, is the last thing to do in the guest.
 func settle(ctx context.Context, dir string, m machine,
@@ -248,7 +295,12 @@ func settle(ctx context.Context, dir string, m machine,
 	if err != nil {
 		return nil, errors.Join(err, setup.Close())
 	}
-	err = setup.Ready(ctx)
+	ready, stop := ctx, context.CancelFunc(func() {})
+	if m.image.BootsItself() {
+		ready, stop = giveUp(ctx, filepath.Join(dir, vm.FileConsole))
+	}
+	err = setup.Ready(ready)
+	stop()
 	if err == nil && m.trustTSC {
 		err = vm.AwaitClock(ctx, guest.NewAgent(agent))
 	}

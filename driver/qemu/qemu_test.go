@@ -105,11 +105,24 @@ func TestArguments(t *testing.T) {
 	empty := unplugged
 	empty.Image, empty.Memory = &disk, 512<<20
 
+	home := full
+	home.Home = Home{Dir: "/r,x/pair/home.dir", Security: "mapped-xattr"}
+	own := *image
+	own.Name, own.Kernel, own.Initramfs, own.Disk = "own", "", "", "disk.qcow2"
+	users := empty
+	users.Image = &own
+
 	for name, m := range map[string]machine{
+		"full-home": {spec: home, accel: "tcg", image: &disk, ram: "/c/templates/t/ram",
+			disk: "/r/pair/vm00/disk.qcow2"},
+		"own-template": {spec: users, accel: "tcg", image: &own, ram: "/c/templates/t/ram", share: true,
+			disk: "/c/templates/t/disk.qcow2"},
 		"full-template": {spec: empty, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", share: true,
 			disk: "/c/templates/t/disk.qcow2"},
-		"full-clone":        {spec: full, accel: "tcg", image: &disk, ram: "/c/templates/t/ram", disk: "/r/pair/vm00/disk.qcow2"},
-		"adapters-template": {spec: ports, accel: "tcg", image: image, blocks: []block{{256 << 20, true, "/c/templates/t/ram0"}}},
+		"full-clone": {spec: full, accel: "tcg", image: &disk, ram: "/c/templates/t/ram",
+			disk: "/r/pair/vm00/disk.qcow2"},
+		"adapters-template": {spec: ports, accel: "tcg", image: image,
+			blocks: []block{{256 << 20, true, "/c/templates/t/ram0"}}},
 		"adapters-clone": {spec: cards, accel: "tcg", blocks: []block{{16 << 20, true, cards.sockets().SharedMemory(0)},
 			{240 << 20, false, "/c/templates/t/ram1"}}},
 		"template": {spec: unplugged, accel: "tcg", image: image, ram: "/c/templates/t/ram", share: true},
@@ -164,9 +177,12 @@ func TestTemplateKey(t *testing.T) {
 			s.Adapters, s.NICs[0].Model = true, connectx.ConnectX5
 		}, false},
 		"one NIC more": {func(_ *Driver, s *Spec) { s.NICs = append(s.NICs, NIC{}) }, false},
-		"QEMU":         {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
-		"image":        {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
-		"accelerator":  {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
+		"a shared /home": {func(_ *Driver, s *Spec) {
+			s.Home = Home{Dir: "/r/home.dir", Security: "mapped-xattr"}
+		}, false},
+		"QEMU":        {func(d *Driver, _ *Spec) { d.Version = "10.0.3" }, false},
+		"image":       {func(d *Driver, _ *Spec) { d.Image.Key = "l" }, false},
+		"accelerator": {func(d *Driver, _ *Spec) { d.Accel = "kvm" }, false},
 		"less than a MiB, which QEMU is not given": {func(_ *Driver, s *Spec) { s.Memory++ }, false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -131,7 +131,7 @@ const fullNodeLimit = 15 * time.Minute
 // startNode starts a node unless it runs, and configures it. have is the node as it runs, or nil.
 func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*rack.Node, error) {
 	limit := cmp.Or(u.opts.NodeLimit, nodeLimit)
-	if n.Full() {
+	if n.HasDisk() {
 		limit = cmp.Or(u.opts.NodeLimit, fullNodeLimit)
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("node %s did not answer within %v", n.Name, limit))
@@ -168,7 +168,7 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		}
 	}
 	id := identity(u.Lab, n, node)
-	if n.Full() {
+	if n.HasDisk() {
 		id.Keys = u.keys
 	}
 	err := watch(ctx, node, func(ctx context.Context) (err error) {
@@ -188,6 +188,15 @@ func (u *upRun) startNode(ctx context.Context, n lab.Node, have *rack.Node) (*ra
 		d := fmt.Sprintf("rxe%d", i)
 		if _, made := node.Facts.RDMADevice(d); made == nil {
 			err = fmt.Errorf("node %s has no RDMA device %s", n.Name, d)
+		}
+	}
+	if err != nil && n.OwnImage() && !n.ConnectX() {
+		err = fmt.Errorf("%w; the kernel of %s may lack rdma_rxe, as Debian's cloud kernel does: leave nic out for a "+
+			"ConnectX, which needs mlx5_ib", err, n.Image)
+	}
+	if err == nil && u.Lab.HomeOf(n) == lab.HomeShared {
+		if err = u.shareHome(ctx, n); err != nil {
+			err = fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}
 	if err == nil {

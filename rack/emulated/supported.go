@@ -3,7 +3,6 @@ package emulated
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -51,9 +50,9 @@ func supported(n lab.Node) error {
 			maxPorts)
 	case n.CPUs > maxCPUs:
 		return fmt.Errorf("asks for %d CPUs, and driver qemu gives at most %d: set cpus: %d", n.CPUs, maxCPUs, maxCPUs)
-	case n.Image != lab.DefaultImage && !n.Full():
-		return fmt.Errorf("asks for image %q: driver qemu has %s and %s", n.Image, lab.DefaultImage,
-			strings.Join(lab.FullReleases(), " and "))
+	case n.OwnImage() && n.Memory < lab.MinFullMemory:
+		return fmt.Errorf("has %v for the system of %s: set memory: %v, or more", n.Memory, n.Image,
+			lab.DefaultFullMemory)
 	}
 	for _, r := range n.NICRequests {
 		switch {

@@ -22,7 +22,9 @@ func TestWhatTheDriverCannotDoIsRefused(t *testing.T) {
 			"different}]\n" +
 			"nodes: {vm: {count: 2, smt: off, guest_numa: on}}", ""},
 		"another driver": {"driver: libvirt\nnodes: {vm: {}}", "lab x: driver libvirt puts nodes on a host"},
-		"an image":       {"nodes: {vm: {image: a.qcow2}}", `lab x: node vm asks for image "a.qcow2"`},
+		"an image":       {"nodes: {vm: {image: a.qcow2}}", ""},
+		"an image in the memory of a small node": {"nodes: {vm: {image: a.qcow2, memory: 256MiB}}",
+			"lab x: node vm has 256MiB for the system of a.qcow2: set memory: 512MiB, or more"},
 		"a GPU": {"nodes: {vm: {gpus: 1}}",
 			"lab x: node vm asks for 1 GPU, which driver qemu cannot give: set gpus: 0; to place the lab on a host " +
 				"that has them, see rackless plan"},

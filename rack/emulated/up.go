@@ -102,6 +102,7 @@ type upRun struct {
 	qemu        *qemu.Driver
 	images      map[string]*image.Image // by their names in the lab file
 	keys        *guest.Keys             // for ssh; nil in a lab without full nodes
+	home        qemu.Home               // of all full nodes, where they share one
 
 	mu      sync.Mutex
 	started []vm.Process            // of nodes, by this Up
@@ -183,6 +184,11 @@ func (u *upRun) prepare(ctx context.Context, old *rack.State) error {
 	if err := u.ensureImages(ctx); err != nil {
 		return err
 	}
+	if u.Lab.Home == lab.HomeShared {
+		if err := u.ensureHome(); err != nil {
+			return err
+		}
+	}
 	img, e := u.images[lab.DefaultImage], u.emulator
 	u.qemu = &qemu.Driver{Binary: e.Path, Version: e.Version, Lead: e.Lead, Image: img, Cache: u.Dirs.Templates(),
 		Cold: u.opts.Cold}
@@ -233,7 +239,11 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 				lab.DefaultImage, n.Image)
 		}
 		p.Begin("image " + n.Image)
-		if u.images[n.Image], err = image.Full(n.Image).Ensure(ctx, o); err != nil {
+		kind := image.Full(n.Image)
+		if n.OwnImage() {
+			kind = image.Own(n.Image)
+		}
+		if u.images[n.Image], err = kind.Ensure(ctx, o); err != nil {
 			return err
 		}
 	}
@@ -244,8 +254,11 @@ func (u *upRun) ensureImages(ctx context.Context) error {
 func (u *upRun) spec(n lab.Node) qemu.Spec {
 	s := qemu.Spec{Lab: u.Lab.Name, Name: n.Name, Dir: u.NodeDir(n.Name), CPUs: n.CPUs, Memory: int64(n.Memory),
 		Adapters: n.ConnectX()}
-	if n.Full() {
+	if n.HasDisk() {
 		s.Image = u.images[n.Image]
+	}
+	if u.Lab.HomeOf(n) == lab.HomeShared {
+		s.Home = u.home
 	}
 	for i, nic := range n.NICs {
 		made := qemu.NIC{MAC: nic.MAC, Socket: portOf(u.Dir, n.Name, i).Path}
@@ -295,7 +308,7 @@ func (u *upRun) reconcile(ctx context.Context, old *rack.State) error {
 			return err
 		}
 	}
-	if slices.ContainsFunc(u.Lab.Nodes, lab.Node.Full) {
+	if slices.ContainsFunc(u.Lab.Nodes, lab.Node.HasDisk) {
 		var err error
 		if u.keys, err = ssh.EnsureKeys(u.Dir); err != nil {
 			return err

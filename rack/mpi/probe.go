@@ -18,10 +18,10 @@ type probe struct {
 	bytes             uint64 // that the network device of the node's address has sent
 }
 
-// script prints a line for each thing that a probe asks. $1 is the RDMA device, $2 the network device, $3 which versions
-// are wanted, $4 the program, "" if only counters are wanted. Programs take long where CPUs are emulated: it starts few,
-// and what they say of their versions is kept until a package or the launcher changes. soft RoCE counts packets in
-// hw_counters, cards count those of a port.
+// script prints a line for each thing that a probe asks. $1 is the RDMA device, $2 the network device, $3 which
+// versions are wanted, $4 the program, "" if only counters are wanted. Programs take long where CPUs are emulated: it
+// starts few, and what they say of their versions is kept until a package or the launcher changes. soft RoCE counts
+// packets in hw_counters, cards count those of a port.
 const script = `cd /sys/class/infiniband/"$1"/ports/1 || exit
 for f in hw_counters/sent_pkts hw_counters/rcvd_pkts counters/port_xmit_packets counters/port_rcv_packets; do
 	[ ! -r $f ] || { read -r n <$f && echo "${f##*/} $n"; }

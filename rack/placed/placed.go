@@ -44,8 +44,13 @@ func init() {
 	})
 }
 
-// supported refuses the images of full nodes: a node on a host boots the built-in image or a disk of the user.
+// supported refuses a /home that nodes share, and the images of full nodes: a node on a host boots the built-in image
+// or a disk of the user.
 func supported(l *lab.Lab) error {
+	if l.Home == lab.HomeShared {
+		return fmt.Errorf("lab %s: home: shared is for emulated nodes; on a host, let the nodes mount a file server",
+			l.Name)
+	}
 	for _, n := range l.Nodes {
 		if n.Full() {
 			return fmt.Errorf("lab %s: node %s asks for image %s, which driver libvirt cannot make yet: "+
@@ -246,7 +251,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 	for i, n := range p.State.Lab.Nodes {
 		names[i] = p.domain(n.Name)
 	}
-	if err := c.Down(ctx, names, grace); err != nil || p.State.Image == "" {
+	if err := c.Down(ctx, names, grace); err != nil {
 		return err
 	}
 	// What up has given libvirt goes with its last lab.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -109,11 +110,14 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 	if u.conn.Local() && strings.HasSuffix(u.opts.Place.URI, "/system") {
 		u.input.ConsoleDir = libvirtLogs
 	}
-	if !u.ownImages() {
+	if u.ownImages() {
+		err = u.seeds(ctx)
+	} else {
 		u.State.Image, u.State.Kernel, u.State.Package = img.Key, img.KernelVer, img.Packages
-		if u.input.Boot, err = u.conn.Install(ctx, img); err != nil {
-			return nil, err
-		}
+		u.input.Boot, err = u.conn.Install(ctx, img)
+	}
+	if err != nil {
+		return nil, err
 	}
 	artifacts, err := render.Domains(u.input)
 	if err != nil {
@@ -124,6 +128,34 @@ func (u *upRun) specs(ctx context.Context) ([]libvirt.Spec, error) {
 		specs[i] = libvirt.Spec{Name: render.DomainName(u.Lab.Name, u.State.Lab.Nodes[i].Name), XML: a.Data}
 	}
 	return specs, nil
+}
+
+// seeds gives libvirt a disk for each node, by which cloud-init makes the user's system the node of the plan.
+func (u *upRun) seeds(ctx context.Context) error {
+	u.progress.Begin("seeds")
+	common, err := image.Seeds.Ensure(ctx, image.Options{Cache: u.Dirs.Images(), Progress: u.progress.Say,
+		Watch: u.progress.Watch})
+	if err != nil {
+		return err
+	}
+	seeds, err := render.Seeds(u.input)
+	if err == nil {
+		err = os.MkdirAll(u.Dir, 0o700)
+	}
+	u.input.Seeds = make(map[string]string)
+	for i, s := range seeds {
+		node := u.input.Plan.Nodes[i].Name
+		name := render.DomainName(u.Lab.Name, node) + "-seed.iso"
+		file := filepath.Join(u.Dir, name)
+		if err == nil {
+			err = common.WriteSeed(file, map[string][]byte{"meta-data": []byte(s.MetaData),
+				"network-config": []byte(s.NetworkConfig), "user-data": []byte(s.UserData)})
+		}
+		if err == nil {
+			u.input.Seeds[node], err = u.conn.InstallSeed(ctx, name, file)
+		}
+	}
+	return err
 }
 
 // accelerator decides what executes the nodes. Of this machine's KVM a boot tells whether it works,

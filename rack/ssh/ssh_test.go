@@ -52,9 +52,10 @@ func TestKeysStay(t *testing.T) {
 }
 
 func testRack() *rack.Rack {
-	l := &lab.Lab{Name: "pair", Nodes: []lab.Node{{Name: "vm00", Image: "debian-12"}, {Name: "small", Image: "builtin"}}}
+	l := &lab.Lab{Name: "pair", Nodes: []lab.Node{{Name: "vm00", Image: "debian-12"},
+		{Name: "small", Image: "builtin"}}}
 	return &rack.Rack{Lab: l, Dir: "/r/pair",
-		State: &rack.State{Lab: l, Nodes: []*rack.Node{{Name: "vm00"}, {Name: "small"}}}}
+		State: &rack.State{Lab: l, Driver: "qemu", Nodes: []*rack.Node{{Name: "vm00"}, {Name: "small"}}}}
 }
 
 func TestPathsOfCopies(t *testing.T) {

@@ -41,10 +41,14 @@ func Labs(labs []rack.Description, now time.Time) *show.Grid {
 	return g
 }
 
-// Wrong says what is wrong with labs and nodes, and what to do about it, a line for each.
-func Wrong(labs []rack.Description) (lines []string) {
+// Beside says what the table does not: the shared /home of a lab, what is wrong with labs and nodes, and what to do
+// about it, a line for each.
+func Beside(labs []rack.Description) (lines []string) {
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	for _, l := range labs {
+		if l.Home != "" {
+			add("lab %s: /home of its full nodes is %s, and goes with the lab", l.Name, l.Home)
+		}
 		if l.Switch == string(rack.SwitchDead) {
 			add("lab %s: its switch is not running: rackless up with its lab file starts it again",
 				l.Name)
