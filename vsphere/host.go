@@ -1,0 +1,213 @@
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/vmware/govmomi/object"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/host/change"
+)
+
+// A hostOp changes a setting of a host, or of a switch that it is on.
+type hostOp struct {
+	Host    string `json:"host"`
+	Setting string `json:"setting"`
+	Of      string `json:"of,omitempty"` // the function or the switch
+	Want    string `json:"want"`
+	conn    *Conn
+}
+
+// A hostSetting says how a setting of a host is read and written.
+type hostSetting struct {
+	get func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error)
+	set func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error
+}
+
+// Names of the settings of a host.
+const (
+	hostVFs         = "virtual_functions"
+	hostPassthrough = "passthrough"
+	hostPower       = "power_policy"
+	switchMTU       = "switch_mtu"
+)
+
+var hostSettings = map[string]hostSetting{
+	hostVFs: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		info, err := o.function(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		sriov, ok := info.(*types.HostSriovInfo)
+		if !ok || !sriov.SriovCapable {
+			return "", fmt.Errorf("%s has no virtual functions on host %s", o.Of, o.Host)
+		}
+		if !sriov.SriovEnabled {
+			return "0", nil
+		}
+		return strconv.Itoa(int(sriov.NumVirtualFunctionRequested)), nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return err
+		}
+		return o.update(ctx, h, &types.HostSriovConfig{HostPciPassthruConfig: types.HostPciPassthruConfig{Id: o.Of},
+			SriovEnabled: n > 0, NumVirtualFunction: int32(n)})
+	}},
+	hostPassthrough: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		info, err := o.function(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		return strconv.FormatBool(info.GetHostPciPassthruInfo().PassthruEnabled), nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		return o.update(ctx, h, &types.HostPciPassthruConfig{Id: o.Of, PassthruEnabled: text == "true"})
+	}},
+	hostPower: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		p, err := o.powerSystem(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		return p.Info.CurrentPolicy.ShortName, nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		p, err := o.powerSystem(ctx, h)
+		if err != nil {
+			return err
+		}
+		for _, policy := range p.Capability.AvailablePolicy {
+			if policy.ShortName == text {
+				_, err := methods.ConfigurePowerPolicy(ctx, o.conn.client, &types.ConfigurePowerPolicy{This: p.Self,
+					Key: policy.Key})
+				return explain(err)
+			}
+		}
+		return fmt.Errorf("host %s has no power policy %s", o.Host, text)
+	}},
+	switchMTU: {func(ctx context.Context, o *hostOp, _ *object.HostSystem) (string, error) {
+		_, config, err := o.dvs(ctx)
+		if err != nil {
+			return "", err
+		}
+		return strconv.Itoa(int(config.MaxMtu)), nil
+	}, func(ctx context.Context, o *hostOp, _ *object.HostSystem, text string) error {
+		s, config, err := o.dvs(ctx)
+		if err != nil {
+			return err
+		}
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil {
+			return err
+		}
+		t, err := s.Reconfigure(ctx, &types.VMwareDVSConfigSpec{MaxMtu: int32(n),
+			DVSConfigSpec: types.DVSConfigSpec{ConfigVersion: config.ConfigVersion}})
+		return done(ctx, t, err)
+	}},
+}
+
+func (o *hostOp) Kind() string { return kindHost }
+
+func (o *hostOp) Subject() string { return strings.Join([]string{o.Host, o.Setting, o.Of}, " ") }
+
+func (o *hostOp) Done(s change.State) bool { return string(s) == o.Want }
+
+func (o *hostOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	setting, h, err := o.at(ctx)
+	if err != nil {
+		return "", err
+	}
+	text, err := setting.get(ctx, o, h)
+	return change.State(text), err
+}
+
+func (o *hostOp) Do(ctx context.Context, _ *change.System) error { return o.write(ctx, o.Want) }
+
+func (o *hostOp) Restore(ctx context.Context, s *change.System, before change.State) error {
+	now, err := o.Read(ctx, s)
+	if err != nil || now == before {
+		return err
+	}
+	return o.write(ctx, string(before))
+}
+
+func (o *hostOp) write(ctx context.Context, text string) error {
+	setting, h, err := o.at(ctx)
+	if err != nil {
+		return err
+	}
+	return setting.set(ctx, o, h, text)
+}
+
+func (o *hostOp) at(ctx context.Context) (hostSetting, *object.HostSystem, error) {
+	s, ok := hostSettings[o.Setting]
+	if !ok {
+		return s, nil, fmt.Errorf("setting %q of a host is not known to this version of rackless", o.Setting)
+	}
+	h, err := o.conn.host(ctx, o.Host)
+	return s, h, err
+}
+
+// function returns what the host says about passing a function through.
+func (o *hostOp) function(ctx context.Context, h *object.HostSystem) (types.BaseHostPciPassthruInfo, error) {
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"config.pciPassthruInfo"}, &have); err != nil {
+		return nil, err
+	}
+	if have.Config != nil {
+		for _, p := range have.Config.PciPassthruInfo {
+			if p.GetHostPciPassthruInfo().Id == o.Of {
+				return p, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("host %s has no function %s that can be passed through", o.Host, o.Of)
+}
+
+func (o *hostOp) update(ctx context.Context, h *object.HostSystem, c types.BaseHostPciPassthruConfig) error {
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"configManager.pciPassthruSystem"}, &have); err != nil {
+		return err
+	}
+	if have.ConfigManager.PciPassthruSystem == nil {
+		return fmt.Errorf("host %s passes nothing through", o.Host)
+	}
+	_, err := methods.UpdatePassthruConfig(ctx, o.conn.client, &types.UpdatePassthruConfig{
+		This: *have.ConfigManager.PciPassthruSystem, Config: []types.BaseHostPciPassthruConfig{c}})
+	return explain(err)
+}
+
+func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.HostPowerSystem, error) {
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"configManager.powerSystem"}, &have); err != nil {
+		return nil, err
+	}
+	if have.ConfigManager.PowerSystem == nil {
+		return nil, fmt.Errorf("host %s has no power policies", o.Host)
+	}
+	p := &mo.HostPowerSystem{}
+	err := h.Properties(ctx, *have.ConfigManager.PowerSystem, []string{"info", "capability"}, p)
+	p.Self = *have.ConfigManager.PowerSystem
+	return p, err
+}
+
+// dvs returns a distributed switch and its configuration.
+func (o *hostOp) dvs(ctx context.Context) (*object.DistributedVirtualSwitch, *types.VMwareDVSConfigInfo, error) {
+	var ref types.ManagedObjectReference
+	if !ref.FromString(o.Of) {
+		return nil, nil, fmt.Errorf("%q is not a distributed switch", o.Of)
+	}
+	s := object.NewDistributedVirtualSwitch(o.conn.client.Client, ref)
+	var have mo.DistributedVirtualSwitch
+	if err := s.Properties(ctx, s.Reference(), []string{"config"}, &have); err != nil {
+		return nil, nil, err
+	}
+	config, ok := have.Config.(*types.VMwareDVSConfigInfo)
+	if !ok {
+		return nil, nil, fmt.Errorf("switch %s is not one of VMware's", o.Of)
+	}
+	return s, config, nil
+}
