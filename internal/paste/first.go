@@ -14,12 +14,24 @@ var labels = []*regexp.Regexp{
 	regexp.MustCompile(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
 }
 
+// block matches the line that Ansible prints above what a node has printed.
+var block = regexp.MustCompile(`(?m)^([\w.-]+) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d+ >>[ \t\r]*$`)
+
 // maxLabels bounds the ranks of one text.
 const maxLabels = 4096
 
 // First returns the lines of the first of several ranks or nodes that printed into one text, and the labels of all of
 // them; what the others printed is left empty, so that lines keep their number. A text of one has no labels.
 func First(text []byte) ([]byte, []string) {
+	if heads := block.FindAllSubmatchIndex(text, maxLabels); len(heads) > 1 {
+		var all []string
+		for _, m := range heads {
+			all = append(all, string(text[m[2]:m[3]]))
+		}
+		second := heads[1][0]
+		rest := each(text[second:], func(line []byte) []byte { return line[len(bytes.TrimRight(line, "\r\n")):] })
+		return slices.Concat(text[:second], rest), all
+	}
 	if numbered.Match(text) {
 		return text, nil
 	}
