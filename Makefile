@@ -95,9 +95,11 @@ test-long: ## the long form of tests that only compute: more simulated studies, 
 	@hack/setup.sh test
 	$(GO) test -timeout 30m ./internal/planbench ./plan/build ./plan/search ./study ./study/stats -long
 
-test-judges: ## the files of rackless export held against the programs that read them: KubeVirt, Nova, Ansible, ReFrame; the first time it fetches 700 MB
+AXE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/rackless/judges/axe/package/axe.min.js
+test-judges: ## the files of rackless export held against the programs that read them: KubeVirt, Nova, Ansible, ReFrame; the pages against axe-core (npm, Chromium); the first time it fetches 700 MB
 	hack/judges.sh
 	$(GO) test -count=1 ./render/export -judges
+	$(GO) test -count=1 -run Chromium ./report ./report/studyview ./report/live -axe $(AXE)
 
 .PHONY: site
 site: build ## the documents as a site with a search, in out/site; the first time it installs mkdocs-material in the cache (166 MB)

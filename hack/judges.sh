@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs what judges the formats of rackless export: the tools that read them, each in a Python environment of its own
+# Installs what judges the formats of rackless export, and its pages: the tools that read them, each in a Python environment of its own
 # in the cache, and the source of KubeVirt in that of Go modules. Nothing is installed on the machine. docs/export.md says what each one judges.
 #
 #   hack/judges.sh          all of them
@@ -21,15 +21,22 @@ install() {
 }
 
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova kubevirt
+[ $# -gt 0 ] || set -- ansible reframe nova kubevirt axe
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
 	reframe) install reframe 'ReFrame-HPC==4.10.4' ;;
 	nova) install nova 'nova==34.0.0' ;;
 	kubevirt) (cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0) ;;
+	axe)
+		# One file of it is read, in the browser of the tests.
+		if [ ! -s "$cache/axe/package/axe.min.js" ]; then
+			mkdir -p "$cache/axe"
+			(cd "$cache/axe" && tar xzf "$(npm pack --silent axe-core@4.14.1)")
+		fi
+		;;
 	*)
-		echo "judges.sh: $judge: want ansible, reframe, nova or kubevirt" >&2
+		echo "judges.sh: $judge: want ansible, reframe, nova, kubevirt or axe" >&2
 		exit 2
 		;;
 	esac

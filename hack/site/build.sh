@@ -32,8 +32,8 @@ cp finding/codes.md "$pages/reference/codes.md"
 } >"$pages/reference/lab-file.md"
 {
 	echo "# Commands"
-	for help in rackless.md $(cd cmd/rackless/help && ls | grep -v '^rackless.md$'); do
-		name=${help%.md}
+	for help in cmd/rackless/help/*.md; do
+		name=$(basename "$help" .md)
 		verb=${name//-/ }
 		[ "$name" != rackless ] || verb=""
 		case $name in *daemon) continue ;; esac # hidden

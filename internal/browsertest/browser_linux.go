@@ -31,6 +31,15 @@ type TB interface {
 
 var screenshots = flag.String("screenshots", "", "write a picture of every page of the browser test into this folder")
 
+// axe judges whether people with disabilities can use a page, by the rules of WCAG 2.2 A and AA.
+var axe = flag.String("axe", "", "judge every page of the browser tests by the axe-core in this `FILE`, axe.min.js")
+
+// axeRun gives a line for each rule that a page breaks, with the first elements that do.
+const axeRun = `
+axe.run({runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]}).then(r =>
+	r.violations.map(v => "axe: " + v.id + " (" + v.impact + "): " + v.help + ": " +
+		v.nodes.length + ", such as " + v.nodes.slice(0, 3).map(n => n.target + " " + n.failureSummary)).join("\x00"))`
+
 // A Screen is a device that the page is read on.
 type Screen struct {
 	Name          string
@@ -217,6 +226,26 @@ func (b *Browser) OpenServed(t TB, address, name string, s Screen, probe string)
 	return b.open(t, address, u.Scheme+"://"+u.Host+"/", name, s, probe)
 }
 
+// judge returns what axe-core finds on the page of a tab. It is evaluated, and not loaded: pages forbid scripts of
+// others.
+func (b *Browser) judge(t TB, tab string) []string {
+	t.Helper()
+	program, err := os.ReadFile(*axe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answer struct {
+		Result           struct{ Value string }
+		ExceptionDetails json.RawMessage
+	}
+	b.call(t, tab, "Runtime.evaluate", object{"expression": string(program) + ";" + axeRun, "returnByValue": true,
+		"awaitPromise": true}, &answer)
+	if answer.ExceptionDetails != nil {
+		return []string{"axe: " + string(answer.ExceptionDetails)}
+	}
+	return strings.FieldsFunc(answer.Result.Value, func(r rune) bool { return r == 0 })
+}
+
 // open shows a page, which may request what begins with own.
 func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) Seen {
 	t.Helper()
@@ -247,6 +276,9 @@ func (b *Browser) open(t TB, address, own, name string, s Screen, probe string) 
 	out := Seen{Probe: answer.Result.Value}
 	if answer.ExceptionDetails != nil {
 		out.Problems = append(out.Problems, "the probe: "+string(answer.ExceptionDetails))
+	}
+	if *axe != "" && s.Media == "screen" {
+		out.Problems = append(out.Problems, b.judge(t, tab)...)
 	}
 	for _, m := range b.events {
 		// Tabs that were open before may still tell of something.
