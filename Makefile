@@ -13,7 +13,7 @@ STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 DEADCODE := golang.org/x/tools/cmd/deadcode@v0.51.0
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies test test-fast test-long test-faults test-judges test-release release install uninstall race lint fuzz bench update clean
+.PHONY: help setup setup-emulate build lab cluster-demo study-demo studies publish-studies test test-fast test-long test-faults test-judges test-release release release-images install uninstall race lint fuzz bench update clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -132,6 +132,9 @@ lint: ## gofmt, width of lines, go vet, staticcheck, dead code, and shellcheck w
 release: ## packages and archives for users in out/release, with checksums and the list of modules in them; needs no network
 	cd hack/release && $(GO) run .
 
+release-images: ## the file with QEMU and node images for systems without apt, in out/release; KEY=FILE signs it
+	cd hack/release && $(GO) run . -images -key "$(if $(KEY),$(abspath $(KEY)))"
+
 PREFIX ?= /usr/local
 install: ## compile rackless and put it with its manual pages and completions below PREFIX (/usr/local; DESTDIR stands for /)
 	cd hack/release && $(GO) run . -install "$(PREFIX)" -destdir "$(DESTDIR)"
@@ -139,7 +142,7 @@ install: ## compile rackless and put it with its manual pages and completions be
 uninstall: ## remove what install has put below PREFIX
 	cd hack/release && $(GO) run . -uninstall "$(PREFIX)" -destdir "$(DESTDIR)"
 
-test-release: ## make the release twice from two places and compare, and install and remove its package in a fresh Debian: about 10 minutes
+test-release: ## make the release twice and compare, install and remove its package in a fresh Debian, and measure labs on systems that have nothing but its files: about 15 minutes
 	cd hack/release && $(GO) vet . && $(GO) test -timeout 30m -v . -whole -deb-chroot "$$(mktemp -d)"
 
 # By default go test makes each input of interest smaller for a minute, which leaves no time for others.

@@ -273,8 +273,8 @@ func (r *archiveReader) image(ctx context.Context, o Options, img *Image) (*Imag
 		if img.Name == QEMU.name {
 			mode = 0o755
 		}
+		o.progress("take image %s (%s) from the archive", img.Key, img.Name)
 		for _, s := range sums {
-			o.progress("%s of image %s", s.Name, img.Key)
 			f, err := os.OpenFile(filepath.Join(out, s.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
 			if err != nil {
 				return err

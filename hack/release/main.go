@@ -31,6 +31,8 @@ func run() error {
 	arches := flag.String("arch", "amd64,arm64", "architectures, as Go names them")
 	install := flag.String("install", "", "install for this machine below `DIR` (/usr/local), and make no packages")
 	uninstall := flag.String("uninstall", "", "remove what -install puts below `DIR`")
+	images := flag.Bool("images", false, "write the file with the images of labs, and make no packages")
+	key := flag.String("key", "", "sign that file with this private key (PEM, Ed25519)")
 	destDir := flag.String("destdir", "", "a directory that stands for / while files are installed")
 	flag.StringVar(&r.version, "version", "", "version, such as v0.2.0; default: what git describe says")
 	flag.StringVar(&r.source, "source", "../..", "the checkout")
@@ -47,6 +49,9 @@ func run() error {
 		return r.uninstall(*destDir, *uninstall)
 	case *install != "":
 		return r.install(*destDir, *install)
+	case *images:
+		_, _, err := r.images(*key)
+		return err
 	}
 	return r.make(strings.Split(*arches, ","))
 }
@@ -176,6 +181,27 @@ func (r *release) make(arches []string) error {
 		made = append(made, names...)
 	}
 	return r.checksums(made)
+}
+
+// images writes what labs run on into one file, for systems that cannot make it, and its digest beside it. It is made
+// from what Debian's mirrors have today, so it is not the same bytes tomorrow.
+func (r *release) images(key string) (file, digest string, err error) {
+	binary, err := r.build(runtime.GOARCH)
+	if err != nil {
+		return "", "", err
+	}
+	if file, err = filepath.Abs(filepath.Join(r.out, r.base(runtime.GOARCH)+"_images.tar.zst")); err != nil {
+		return "", "", err
+	}
+	args := []string{"image", "export", file}
+	if key != "" {
+		args = append(args, "--key", key)
+	}
+	if digest, err = r.output(binary, args...); err != nil {
+		return "", "", err
+	}
+	fmt.Println(file, digest)
+	return file, digest, os.WriteFile(file+".digest", []byte(digest+"\n"), 0o644)
 }
 
 // install puts the files of this machine's architecture below destDir and prefix.

@@ -34,9 +34,14 @@ var formats = map[string][]string{
 	"apk": nil, // knows no recommendations
 }
 
+// base begins the names of the files of an architecture.
+func (r *release) base(arch string) string {
+	return fmt.Sprintf("rackless_%s_linux_%s", strings.TrimPrefix(r.version, "v"), arch)
+}
+
 // packAll writes the archive, the packages and the list of modules of an architecture, and returns their names.
 func (r *release) packAll(arch, binary string, tree []file) (names []string, err error) {
-	base := fmt.Sprintf("rackless_%s_linux_%s", strings.TrimPrefix(r.version, "v"), arch)
+	base := r.base(arch)
 	write := func(name string, make func(io.Writer) error) {
 		if err != nil {
 			return

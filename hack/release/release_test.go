@@ -197,18 +197,13 @@ func TestDebInAFreshSystem(t *testing.T) {
 	if err := r.make([]string{"amd64"}); err != nil {
 		t.Fatal(err)
 	}
-	must := func(name string, args ...string) string {
-		t.Helper()
-		out, err := exec.Command(name, args...).CombinedOutput()
-		if err != nil {
-			t.Fatalf("%s: %v: %s", name, err, out)
-		}
-		return string(out)
-	}
-	must("mmdebstrap", "--variant=minbase", "bookworm", *chroot)
+	must(t, "mmdebstrap", "--variant=minbase", "bookworm", *chroot)
 	defer os.RemoveAll(*chroot)
-	must("cp", filepath.Join(r.out, "rackless_1.2.3-rc.1_linux_amd64.deb"), filepath.Join(*chroot, "r.deb"))
-	in := func(args ...string) string { t.Helper(); return must("chroot", append([]string{*chroot}, args...)...) }
+	must(t, "cp", filepath.Join(r.out, "rackless_1.2.3-rc.1_linux_amd64.deb"), filepath.Join(*chroot, "r.deb"))
+	in := func(args ...string) string {
+		t.Helper()
+		return must(t, "chroot", append([]string{*chroot}, args...)...)
+	}
 	before := in("find", "/usr", "/etc", "-newermt", "1970-01-01", "-type", "f")
 	in("dpkg", "-i", "/r.deb")
 	if got := in("rackless", "version"); !strings.Contains(got, "v1.2.3-rc.1") {

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// labLimit is what a person is asked to wait for, from the downloaded files to a measured lab.
+const labLimit = 3 * time.Minute
+
+// measured is what a person does where nothing but the files of the release is there. Each step is said before it runs.
+const measured = `set -e
+cd /home/user
+export HOME=/home/user
+for c in git make qemu-system-x86_64; do
+	if command -v $c; then echo "$c is here, and is not to be needed"; exit 9; fi
+done
+test "$(id -u)" != 0
+set -x
+tar -xzf /rackless.tar.gz
+PATH=$PATH:$(echo /home/user/rackless_*/bin)
+rackless image import /images.tar.zst --digest "$1"
+rackless up rackless_*/share/doc/rackless/examples/pair.yaml
+rackless verify pair
+rackless bench pair --quick
+rackless down pair
+`
+
+// foreignRoots are systems in which nobody is root, and nothing can be installed.
+var foreignRoots = map[string]func(t *testing.T, dir string){
+	"busybox and nothing else": func(t *testing.T, dir string) {
+		must(t, "sh", "-c", `mkdir "$0/bin" && cp "$1"/bin/busybox "$0/bin" || cp "$1"/usr/bin/busybox "$0/bin"`, dir,
+			unpacked(t, "busybox-static"))
+		must(t, "chroot", dir, "/bin/busybox", "--install", "-s", "/bin")
+	},
+	"Ubuntu 24.04": func(t *testing.T, dir string) {
+		keyring := filepath.Join(unpacked(t, "ubuntu-keyring"), "usr/share/keyrings/ubuntu-archive-keyring.gpg")
+		must(t, "mmdebstrap", "--variant=minbase", "--keyring="+keyring, "noble", dir,
+			"http://archive.ubuntu.com/ubuntu")
+	},
+	"Debian 13 without apt": func(t *testing.T, dir string) {
+		must(t, "mmdebstrap", "--variant=minbase", "trixie", dir)
+		must(t, "sh", "-c", `cd "$0/usr/bin" && rm -f apt* dpkg*`, dir)
+	},
+}
+
+// unpacked returns a directory with what is in a package of Debian, which is not installed.
+func unpacked(t *testing.T, name string) string {
+	t.Helper()
+	dir := t.TempDir()
+	must(t, "sh", "-c", `cd "$0" && apt-get -q -o APT::Sandbox::User= download "$1" && dpkg-deb -x *.deb .`, dir, name)
+	return dir
+}
+
+func must(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v: %s", name, err, out)
+	}
+	return string(out)
+}
+
+// From the files of the release to a measured lab, on systems that have nothing that rackless could build on.
+func TestALabOnForeignSystems(t *testing.T) {
+	if !*whole {
+		t.Skip("makes systems and starts labs in them: run with -whole")
+	}
+	r := testRelease(t)
+	if err := r.make([]string{"amd64"}); err != nil {
+		t.Fatal(err)
+	}
+	images, digest, err := r.images("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, populate := range foreignRoots {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			populate(t, root)
+			must(t, "install", "-d", "-m", "1777", root+"/tmp", root+"/proc", root+"/dev")
+			must(t, "install", "-d", "-o", "1000", "-g", "1000", root+"/home/user")
+			must(t, "cp", filepath.Join(r.out, r.base("amd64")+".tar.gz"), root+"/rackless.tar.gz")
+			must(t, "cp", images, root+"/images.tar.zst")
+			must(t, "chmod", "755", root)
+			ctx, cancel := context.WithTimeoutCause(t.Context(), labLimit, errors.New("longer than people wait"))
+			defer cancel()
+			began := time.Now()
+			// What is started in it ends with it, however it ends, and so do its mounts.
+			cmd := exec.CommandContext(ctx, "unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c",
+				`mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" &&
+				exec chroot --userspec=1000:1000 "$0" /bin/sh -c "$1" sh "$2"`,
+				root, measured, digest)
+			cmd.Env = []string{"PATH=/usr/bin:/bin:/usr/sbin:/sbin"}
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v, %v\n%s", err, context.Cause(ctx), out)
+			}
+			t.Logf("from the files to a measured lab in %v\n%s", time.Since(began).Round(time.Second), out)
+			if !strings.Contains(string(out), "ib_write_bw") {
+				t.Error("nothing was measured")
+			}
+		})
+	}
+}
