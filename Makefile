@@ -118,13 +118,14 @@ race: ## run the short tests under the race detector
 	@hack/setup.sh race
 	CGO_ENABLED=1 $(GO) test -race -short -timeout 30m ./...
 
-lint: ## gofmt, width of lines, go vet, staticcheck, dead code, and shellcheck where it is installed
+lint: ## gofmt, width of lines, go vet, builds for macOS and Windows, staticcheck, dead code, and shellcheck where it is installed
 	@unformatted=$$($$($(GO) env GOROOT)/bin/gofmt -l $$(git ls-files -co --exclude-standard '*.go')) && \
 		test -z "$$unformatted" || { echo "not formatted, run gofmt -w on: $$unformatted"; exit 1; }
 	@wide=$$(git ls-files '*.go' | grep -v _test.go | xargs awk '{ l = $$0; gsub(/\t/, "    ", l) } \
 		length(l) > 120 && l !~ /https:/ { print FILENAME ":" FNR }') && \
 		test -z "$$wide" || { echo "over 120 columns, a tab counted as four: $$wide"; exit 1; }
 	$(GO) vet ./...
+	for os in darwin windows; do GOOS=$$os $(GO) build -o /dev/null ./cmd/rackless || exit 1; done
 	$(GO) run $(STATICCHECK) ./...
 	@dead=$$($(GO) run $(DEADCODE) ./cmd/rackless) && test -z "$$dead" || { echo "rackless never calls: $$dead"; exit 1; }
 	@if command -v shellcheck >/dev/null; then shellcheck hack/*.sh hack/site/*.sh .ci/run; else echo "no shellcheck: scripts not checked"; fi

@@ -78,7 +78,7 @@ func (l *Lab) named(p Puzzle) Puzzle {
 // Break breaks the lab by a puzzle, 1 to len(Puzzles), and returns it. A lab that the puzzle does not fit, or that has
 // the fault already, is left as it is.
 func (l *Lab) Break(ctx context.Context, number int) (p Puzzle, err error) {
-	unlock, err := l.Dirs.Lock(ctx, l.Lab.Name, nil)
+	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
 		return p, err
 	}
@@ -204,7 +204,7 @@ func (l *Lab) script(ctx context.Context, p Puzzle, script string) error {
 
 // Mend takes back what Break did, also where a part of it was repaired by hand, and returns the puzzle.
 func (l *Lab) Mend(ctx context.Context) (Puzzle, error) {
-	unlock, err := l.Dirs.Lock(ctx, l.Lab.Name, nil)
+	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
 		return Puzzle{}, err
 	}
@@ -244,7 +244,7 @@ func (l *Lab) close(ctx context.Context, k record) error {
 
 // Judge makes all checks. Where they hold, the puzzle is solved, and it ends.
 func (l *Lab) Judge(ctx context.Context) (o Outcome, err error) {
-	unlock, err := l.Dirs.Lock(ctx, l.Lab.Name, nil)
+	unlock, err := rack.Lock(ctx, l.Dirs, l.Lab.Name, nil)
 	if err != nil {
 		return o, err
 	}

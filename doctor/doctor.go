@@ -346,7 +346,7 @@ func checkDir(path, env string, lacking finding.Status) finding.Finding {
 // checkSockets checks that the names of lab and node fit into the paths of unix sockets, which the kernel
 // limits to 107 bytes (unix(7), sun_path).
 func (d *doctor) checkSockets() finding.Finding {
-	names, err := d.dirs.CheckRun()
+	names, err := rack.CheckRun(d.dirs)
 	const long = 2 * lab.MaxName
 	switch {
 	case err != nil:

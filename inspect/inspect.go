@@ -11,7 +11,9 @@ package inspect
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 
 	"github.com/rackless/rackless/topology"
@@ -41,6 +43,10 @@ func Read(ctx context.Context, src Source) (*topology.Host, error) {
 		ThisSystem: src.Live}}
 	if src.Live {
 		h.Provenance.Kind = topology.SourceLive
+	}
+	if src.Live && runtime.GOOS != "linux" {
+		return nil, fmt.Errorf("this machine runs %s, and only Linux can be inspected: name a file, or a host by ssh",
+			runtime.GOOS)
 	}
 	r := &reader{ctx: ctx, fs: src.FS, run: src.Run, live: src.Live, h: h}
 	if !slices.ContainsFunc([]string{"sys/devices", "sys/bus/pci/devices", "proc/cpuinfo"}, r.exists) {

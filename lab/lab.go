@@ -8,6 +8,7 @@ package lab
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 )
 
 // The limits of version 1 of the lab file. The JSON schema is built from the same constants.
@@ -323,4 +324,16 @@ func rdmaPayload(mtu int) int {
 		}
 	}
 	return 0
+}
+
+// RunBy returns the driver that runs the lab: the one that its file says. With "auto" a lab that asks for GPUs or
+// virtual functions goes to a host that has them: an emulated device is no substitute for one that was asked for.
+func (l *Lab) RunBy() Driver {
+	switch {
+	case l.Driver != DriverAuto && l.Driver != "":
+		return l.Driver
+	case slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.GPUs+n.VFs > 0 }):
+		return DriverLibvirt
+	}
+	return DriverQEMU
 }

@@ -15,23 +15,23 @@ import (
 // Down ends a lab and removes everything of it but results. A lab that is not there is not an
 // error; it returns whether one was.
 func Down(ctx context.Context, d Dirs, name string) (bool, error) {
-	unlock, err := d.Lock(ctx, name, nil)
+	unlock, err := Lock(ctx, d, name, nil)
 	if err != nil {
 		return false, err
 	}
 	defer unlock()
-	if _, err := os.Stat(d.lab(name)); errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(d.Lab(name)); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return true, d.remove(ctx, name)
+	return true, remove(ctx, d, name)
 }
 
 // remove ends what belongs to a lab and deletes its directory. The caller holds the lock.
 //
 // A state that cannot be read is one that a killed rackless did not write, or that is damaged. Then
 // what there may be are processes of the default driver, which finds them without a state.
-func (d Dirs) remove(ctx context.Context, name string) error {
-	s, err := d.loadState(name)
+func remove(ctx context.Context, d Dirs, name string) error {
+	s, err := loadState(d, name)
 	if err != nil {
 		s = &State{Lab: &lab.Lab{Name: name}, Driver: string(lab.DriverQEMU)}
 	}

@@ -12,14 +12,14 @@ import (
 
 // Lock takes the lock of a lab: one process at a time changes it. waiting, if not nil, is called once
 // if another holds it.
-func (d Dirs) Lock(ctx context.Context, name string, waiting func(holder string)) (unlock func(), err error) {
+func Lock(ctx context.Context, d Dirs, name string, waiting func(holder string)) (unlock func(), err error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	if err := OwnDir("running labs", d.Run); err != nil {
 		return nil, err
 	}
-	return LockFile(ctx, "lab "+name, d.lab(name), func(holder string) error {
+	return LockFile(ctx, "lab "+name, d.Lab(name), func(holder string) error {
 		if waiting != nil {
 			waiting(holder)
 		}

@@ -33,7 +33,7 @@ type Rack struct {
 
 // Open finds a running lab. Close it after use.
 func Open(d Dirs, name string) (*Rack, error) {
-	s, err := d.loadState(name)
+	s, err := loadState(d, name)
 	if errors.Is(err, ErrNotRunning) {
 		names, listErr := d.Names()
 		if listErr == nil && len(names) > 0 {
@@ -54,7 +54,7 @@ func newRack(d Dirs, s *State) (*Rack, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Rack{Lab: s.seen(), State: s, Dirs: d, Dir: d.lab(s.Lab.Name), driver: driver,
+	r := &Rack{Lab: s.seen(), State: s, Dirs: d, Dir: d.Lab(s.Lab.Name), driver: driver,
 		agents: make(map[string]*guest.Agent)}
 	r.runtime = driver.New(r)
 	return r, nil

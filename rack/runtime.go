@@ -123,18 +123,8 @@ func driverNamed(labName, name string) (*Driver, error) {
 	return d, nil
 }
 
-// DriverOf returns the name of the driver that runs a lab: the one that its file says. With
-// "auto" a lab that asks for GPUs or virtual functions goes to a host that has them: an emulated
-// device is no substitute for one that was asked for.
-func DriverOf(l *lab.Lab) string {
-	switch {
-	case l.Driver != lab.DriverAuto && l.Driver != "":
-		return string(l.Driver)
-	case slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs+n.VFs > 0 }):
-		return string(lab.DriverLibvirt)
-	}
-	return string(lab.DriverQEMU)
-}
+// DriverOf returns the name of the driver that runs a lab.
+func DriverOf(l *lab.Lab) string { return string(l.RunBy()) }
 
 // Check returns an error for what the driver of a lab cannot do, as Up does before it changes anything.
 func Check(l *lab.Lab) error {

@@ -260,14 +260,14 @@ func TestNodesOfManyLabs(t *testing.T) {
 // One process at a time changes a lab; others wait and are told for whom.
 func TestTheLockOfALab(t *testing.T) {
 	d := Dirs{Run: filepath.Join(t.TempDir(), "run")}
-	unlock, err := d.Lock(t.Context(), "locked", nil)
+	unlock, err := Lock(t.Context(), d, "locked", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	told := make(chan string, 1)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		second, err := d.Lock(t.Context(), "locked", func(holder string) { told <- holder })
+		second, err := Lock(t.Context(), d, "locked", func(holder string) { told <- holder })
 		if err != nil {
 			t.Error(err)
 			return
@@ -288,7 +288,7 @@ func TestTheLockOfALab(t *testing.T) {
 		t.Errorf("left: %v, %v", left, err)
 	}
 	for _, name := range []string{"", ".", "..", "a/b", "hosts"} {
-		if _, err := d.Lock(t.Context(), name, nil); err == nil {
+		if _, err := Lock(t.Context(), d, name, nil); err == nil {
 			t.Errorf("lab %q is locked", name)
 		}
 	}

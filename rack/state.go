@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/vm"
 )
@@ -66,12 +67,12 @@ type Node struct {
 // ErrNotRunning is returned for a lab that has no state.
 var ErrNotRunning = errors.New("no such lab is running")
 
-func (d Dirs) loadState(name string) (*State, error) {
+func loadState(d Dirs, name string) (*State, error) {
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	s := new(State)
-	err := ReadState(d.lab(name), "remove the lab with: rackless down "+name, s, &s.Version, stateVersion)
+	err := ReadState(d.Lab(name), "remove the lab with: rackless down "+name, s, &s.Version, stateVersion)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("lab %s: %w", name, ErrNotRunning)
 	}
@@ -114,7 +115,7 @@ func WriteState(dir string, state any) error {
 // checkName refuses what cannot be the name of a lab. The empty one above all, which an unset shell
 // variable makes of an argument: its directory would be that of all labs.
 func checkName(name string) error {
-	if name == hostsDir {
+	if name == userdirs.HostsDir {
 		return fmt.Errorf("lab %q: the name stands for emulated hosts: give the lab another one", name)
 	}
 	if name == "" || name == "." || name == ".." || strings.ContainsRune(name, '/') {

@@ -104,7 +104,7 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 	var all []*Rack
 	var errs []error
 	for _, name := range names {
-		s, err := d.loadState(name)
+		s, err := loadState(d, name)
 		if errors.Is(err, ErrNotRunning) {
 			continue
 		}
@@ -124,7 +124,7 @@ func OpenAll(d Dirs) ([]*Rack, error) {
 // CheckRun refuses a directory for running labs that Up would refuse, without making it, and
 // returns the number of bytes that are left in a socket's path for the names of a lab and of a node
 // together.
-func (d Dirs) CheckRun() (names int, err error) {
+func CheckRun(d Dirs) (names int, err error) {
 	if fi, err := os.Lstat(d.Run); err == nil {
 		if err := checkOwner("running labs", d.Run, fi); err != nil {
 			return 0, err

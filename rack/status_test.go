@@ -21,10 +21,10 @@ func record(t *testing.T, d Dirs, name string, nodes ...*Node) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.MkdirAll(d.lab(name), 0o700); err != nil {
+	if err := os.MkdirAll(d.Lab(name), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := (&Rack{Dir: d.lab(name), State: &State{Version: stateVersion, Lab: l, Driver: "fake", Nodes: nodes}}).
+	if err := (&Rack{Dir: d.Lab(name), State: &State{Version: stateVersion, Lab: l, Driver: "fake", Nodes: nodes}}).
 		Save(); err != nil {
 		t.Fatal(err)
 	}
@@ -54,10 +54,10 @@ func TestOpenAllReturnsWhatCanBeReadBesideTheError(t *testing.T) {
 	d := Dirs{Run: t.TempDir()}
 	record(t, d, "good")
 	record(t, d, "worse")
-	if err := os.Mkdir(d.lab("begun"), 0o700); err != nil { // up has made it and not yet written its state
+	if err := os.Mkdir(d.Lab("begun"), 0o700); err != nil { // up has made it and not yet written its state
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(d.lab("worse"), "state.json"), []byte("{"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Lab("worse"), "state.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	all, err := OpenAll(d)
@@ -73,10 +73,10 @@ func TestCheckRun(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := (Dirs{Run: "/" + strings.Repeat("a", 50)}).CheckRun(); err != nil || n != 107-51-15 {
+	if n, err := CheckRun(Dirs{Run: "/" + strings.Repeat("a", 50)}); err != nil || n != 107-51-15 {
 		t.Errorf("got %d, %v", n, err)
 	}
-	if _, err := (Dirs{Run: file}).CheckRun(); err == nil || !strings.Contains(err.Error(),
+	if _, err := CheckRun(Dirs{Run: file}); err == nil || !strings.Contains(err.Error(),
 		"is not a directory of this user's") {
 		t.Errorf("a file: %v", err)
 	}

@@ -62,7 +62,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 		return nil, fmt.Errorf("lab %s goes on a host: plan it there first", l.Name)
 	}
 	// After the checks above: what is refused anyway must not wait for another process.
-	unlock, err := d.Lock(ctx, l.Name, func(holder string) {
+	unlock, err := Lock(ctx, d, l.Name, func(holder string) {
 		p.Note("waiting for process %s, which works on lab %s", holder, l.Name)
 	})
 	if err != nil {
@@ -70,7 +70,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	}
 	defer unlock()
 
-	old, err := d.loadState(l.Name)
+	old, err := loadState(d, l.Name)
 	switch fresh := errors.Is(err, ErrNotRunning); {
 	case err != nil && !fresh:
 		return nil, err
@@ -98,7 +98,7 @@ func Up(ctx context.Context, d Dirs, l *lab.Lab, o Options) (r *Rack, err error)
 	err = errors.Join(err, r.Close())
 	if old == nil && !stays {
 		// The caller may have been interrupted; cleaning up must go on all the same.
-		err = errors.Join(err, d.remove(context.WithoutCancel(ctx), l.Name))
+		err = errors.Join(err, remove(context.WithoutCancel(ctx), d, l.Name))
 	}
 	return nil, err
 }

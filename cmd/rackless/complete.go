@@ -5,12 +5,12 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 )
 
 // offered returns the words that read finds in the directories of rackless, without those that the
 // command line has already. What cannot be read is left to be typed.
-func (a *app) offered(args []string, read func(rack.Dirs) ([]string, error),
+func (a *app) offered(args []string, read func(userdirs.Dirs) ([]string, error),
 	then cobra.ShellCompDirective) ([]string, cobra.ShellCompDirective) {
 	d, err := a.dirs()
 	if err != nil {
@@ -29,7 +29,7 @@ func (a *app) completeLabs(_ *cobra.Command, args []string, _ string) ([]string,
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return a.offered(nil, rack.Dirs.Names, cobra.ShellCompDirectiveDefault)
+	return a.offered(nil, userdirs.Dirs.Names, cobra.ShellCompDirectiveDefault)
 }
 
 // completeLabFiles offers files that can be lab files.
@@ -38,35 +38,6 @@ func completeLabFiles(_ *cobra.Command, args []string, _ string) ([]string, cobr
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
-}
-
-// completeNodes offers the nodes of all running labs.
-func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveDefault // of the command
-	}
-	return a.offered(nil, nodeNames, cobra.ShellCompDirectiveNoFileComp)
-}
-
-// nodeNames returns the nodes of all running labs: by name where only one lab has it, and as LAB/NODE.
-func nodeNames(d rack.Dirs) (out []string, err error) {
-	racks, err := rack.OpenAll(d)
-	labs := make(map[string]int) // by node: how many have one of this name
-	// Twice: a name is only offered alone once it is known that no other lab has it.
-	for _, r := range racks {
-		for _, n := range r.Lab.Nodes {
-			labs[n.Name]++
-		}
-	}
-	for _, r := range racks {
-		for _, n := range r.Lab.Nodes {
-			if labs[n.Name] == 1 {
-				out = append(out, n.Name)
-			}
-			out = append(out, r.Lab.Name+"/"+n.Name)
-		}
-	}
-	return out, err
 }
 
 // describeBuiltins gives the commands that cobra makes what all of ours have.

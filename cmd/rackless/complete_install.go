@@ -11,7 +11,7 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 )
 
 // A completer is where a shell looks for the completions of a user.
@@ -67,7 +67,7 @@ To undo it, remove the file that it names.`,
 }
 
 func (a *app) installCompletion(root *cobra.Command, c completer) error {
-	base, err := rack.UserDir(a.env, a.uid, c.xdg, c.home)
+	base, err := userdirs.UserDir(a.env, a.uid, c.xdg, c.home)
 	if err != nil {
 		return err
 	}

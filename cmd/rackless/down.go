@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -7,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -68,28 +69,4 @@ func newDownCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "stop every lab of this user")
 	return cmd
-}
-
-// labName returns the name of the lab that an argument means: itself, or the name in the lab file
-// that it leads to. What it returns is the name of a directory below that of the running labs, so
-// nothing else must get through.
-func labName(arg string) (string, error) {
-	if strings.ContainsAny(arg, "./") {
-		l, err := loadLab(arg)
-		if err != nil {
-			return "", err
-		}
-		return l.Name, nil
-	}
-	if !isName(arg) {
-		return "", cli.Usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no "+
-			"lab file",
-			arg))
-	}
-	return arg, nil
-}
-
-// isName reports whether a word can be the name of a lab or of a node.
-func isName(s string) bool {
-	return s != "" && len(s) <= lab.MaxName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }

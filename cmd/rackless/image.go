@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -119,7 +121,7 @@ func newImageExportCmd(a *app) *cobra.Command {
 		}),
 	}
 	outputFlag(cmd, &format)
-	cmd.Flags().StringVar(&key, "key", "", "sign with this private key (PEM, Ed25519)")
+	cmd.Flags().StringVar(&key, "key", "", "sign with the private key in this `FILE` (PEM, Ed25519)")
 	return cmd
 }
 
@@ -152,7 +154,7 @@ func newImageImportCmd(a *app) *cobra.Command {
 		}),
 	}
 	outputFlag(cmd, &format)
-	cmd.Flags().StringVar(&key, "key", "", "public key of who has signed the file (PEM, Ed25519)")
+	cmd.Flags().StringVar(&key, "key", "", "`FILE` with the public key of who has signed the images (PEM, Ed25519)")
 	cmd.Flags().StringVar(&digest, "digest", "", "digest that export has printed (sha256:...)")
 	return cmd
 }

@@ -23,7 +23,6 @@ import (
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
-	"github.com/rackless/rackless/vsphere"
 )
 
 // remoteWorkers is how many hosts are read at once by ssh, which waits most of the time.
@@ -55,11 +54,11 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 	if len(paths) > 0 {
 		return jobs, cli.Usage(fmt.Errorf("--hosts reads other hosts: leave out %q", paths[0]))
 	}
-	if strings.HasPrefix(o.hosts[0], vsphere.Scheme) {
+	if strings.HasPrefix(o.hosts[0], vsphereScheme) {
 		if len(o.hosts) > 1 || o.save != "" {
 			return jobs, cli.Usage(fmt.Errorf("--hosts %s goes with neither another --hosts nor --save", o.hosts[0]))
 		}
-		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], vsphere.Scheme))
+		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], vsphereScheme))
 	}
 	var text strings.Builder
 	for _, h := range o.hosts {
@@ -103,28 +102,6 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 func addInsecure(cmd *cobra.Command) {
 	cmd.Flags().BoolFunc("insecure", "trust whatever server answers as the vCenter (the same as GOVC_INSECURE=1)",
 		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
-}
-
-// vsphereJobs are the hosts of vSphere, or one of them.
-func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error) {
-	conn, err := vsphere.Open(ctx, "")
-	if err != nil {
-		return jobs, err
-	}
-	jobs.Close = func() { conn.Close(context.WithoutCancel(ctx)) } // a session ends by itself, too
-	hosts := []string{name}
-	if name == "" {
-		jobs.Many = true
-		if hosts, err = conn.Hosts(ctx); err != nil {
-			jobs.Close()
-			return jobs, err
-		}
-	}
-	for _, h := range hosts {
-		jobs.All = append(jobs.All, inspect.Job{Name: vsphere.Scheme + h,
-			Read: func(ctx context.Context) (*topology.Host, error) { return conn.Read(ctx, h) }})
-	}
-	return jobs, nil
 }
 
 // keep returns what keeps the snapshot of a host, or nil.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +13,7 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -79,10 +81,10 @@ func newLabCheckCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			out := labCheckOutput{file, l.Name, rack.DriverOf(l), len(l.Nodes), l.Fabric.Subnet.String(), l.Fabric.MTU,
+			out := labCheckOutput{file, l.Name, string(l.RunBy()), len(l.Nodes), l.Fabric.Subnet.String(), l.Fabric.MTU,
 				l.Fabric.RDMAPayload(), ""}
 			// The file is right all the same: it may be meant for another machine, or for a plan.
-			if err := rack.Check(l); err != nil {
+			if err := upRefuses(l); err != nil {
 				out.UpRefuses = err.Error()
 				fmt.Fprintf(a.err, "the file is right, but up will refuse it: %v\n", err)
 			}
@@ -119,23 +121,65 @@ func newLabSchemaCmd(a *app) *cobra.Command {
 	}
 }
 
-// newLabDiffCmd makes rackless lab diff. It shows before up what up would interrupt.
-func newLabDiffCmd(a *app) *cobra.Command {
-	var format string
-	cmd := ofLabFile(&cobra.Command{
-		Use:   "diff [LAB.yaml]",
-		Short: "Show what up would change in the running lab, and what that interrupts",
-	}, func(ctx context.Context, l *lab.Lab, _ string) error {
-		d, err := a.dirs()
+// ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the
+// lab, and the file for messages.
+func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = cli.MaxArgs(1, "one LAB.yaml"), completeLabFiles
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		file, err := labFile(cmd, args)
 		if err != nil {
 			return err
 		}
-		out, err := rack.Compare(ctx, d, l)
+		l, err := loadLab(file)
 		if err != nil {
 			return err
 		}
-		return a.print(format, out, out.Text(len(l.Nodes)))
-	})
-	outputFlag(cmd, &format)
+		return run(cmd.Context(), l, file)
+	}
 	return cmd
+}
+
+// labFile returns the lab file that an optional argument names, or the only one in this directory.
+func labFile(cmd *cobra.Command, args []string) (string, error) {
+	if len(args) > 0 {
+		return args[0], nil
+	}
+	files, err := lab.Files(os.DirFS("."))
+	switch {
+	case err != nil:
+		return "", err
+	case len(files) == 0:
+		return "", cli.Usagef(cmd, "there is no lab file in this directory: name one, or make one with rackless init")
+	case len(files) > 1:
+		return "", cli.Usagef(cmd, "there are several lab files in this directory: name one of %s",
+			strings.Join(files, ", "))
+	}
+	return files[0], nil
+}
+
+// loadLab reads and checks a lab file.
+func loadLab(path string) (*lab.Lab, error) { return planner.ReadLab(path) }
+
+// labName returns the name of the lab that an argument means: itself, or the name in the lab file
+// that it leads to. What it returns is the name of a directory below that of the running labs, so
+// nothing else must get through.
+func labName(arg string) (string, error) {
+	if strings.ContainsAny(arg, "./") {
+		l, err := loadLab(arg)
+		if err != nil {
+			return "", err
+		}
+		return l.Name, nil
+	}
+	if !isName(arg) {
+		return "", cli.Usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no "+
+			"lab file",
+			arg))
+	}
+	return arg, nil
+}
+
+// isName reports whether a word can be the name of a lab or of a node.
+func isName(s string) bool {
+	return s != "" && len(s) <= lab.MaxName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/rack"
 )
 
 // version is stamped by the Makefile.
@@ -39,8 +39,8 @@ type app struct {
 }
 
 // dirs are the directories of this user, of which nobody else has a hand in any.
-func (a *app) dirs() (rack.Dirs, error) {
-	d, err := rack.DefaultDirs(a.env, a.uid)
+func (a *app) dirs() (userdirs.Dirs, error) {
+	d, err := userdirs.Default(a.env, a.uid)
 	if err != nil {
 		return d, err
 	}
@@ -50,7 +50,7 @@ func (a *app) dirs() (rack.Dirs, error) {
 // setDefaults sets the flags that the command line leaves out, by the environment and the user's config file.
 func (a *app) setDefaults(cmd *cobra.Command) error {
 	var d cli.Defaults
-	file, err := rack.ConfigFile(a.env, a.uid)
+	file, err := userdirs.ConfigFile(a.env, a.uid)
 	if err != nil {
 		return cli.Usage(err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/terminal"
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/userdirs"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
 )
@@ -25,6 +26,9 @@ const (
 	formatJSON = show.JSON
 	formatYAML = show.YAML
 )
+
+// formJUnit is the form that servers of continuous integration read.
+const formJUnit = "junit"
 
 // outputFlag adds -o to a verb that lists something; format is text after it. The shapes of the
 // JSON are in docs/json.md.
@@ -126,13 +130,13 @@ func (a *app) display() *terminal.Display {
 }
 
 // progress shows the steps of a longer operation. A second call of end does nothing, so that it can be deferred too.
-func (a *app) progress() (p *rack.Progress, end func()) {
+func (a *app) progress() (p *steps.Progress, end func()) {
 	ui := a.display()
-	return &rack.Progress{Report: ui.Event}, ui.Close
+	return &steps.Progress{Report: ui.Event}, ui.Close
 }
 
 // inDirs is the RunE of a verb that works in the directories of rackless.
-func (a *app) inDirs(run func(context.Context, rack.Dirs, []string) error) func(*cobra.Command, []string) error {
+func (a *app) inDirs(run func(context.Context, userdirs.Dirs, []string) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, args []string) error {
 		d, err := a.dirs()
 		if err != nil {

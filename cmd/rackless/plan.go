@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/lab"
@@ -224,7 +223,7 @@ func (a *app) finishPlan(o *planOptions, q *planner.Query, r *planner.Planned) e
 	// below it.
 	if o.outDir != "" {
 		in := inputOf(r, q.File)
-		files, err := host.Artifacts(in)
+		files, err := planArtifacts(in)
 		if err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/report/listview"
+	"github.com/rackless/rackless/report/show"
 )
 
 // newResultsCmd makes rackless results, which only groups its subcommands.
@@ -42,10 +42,10 @@ func newResultsQueryCmd(a *app) *cobra.Command {
 					"--timeout allows it more time, or 0 any", limit))
 			}
 			defer cancel()
-			head, row, end := listview.Rows(a.out, format)
+			head, row, end := show.Rows(a.out, format)
 			err = db.Query(ctx, args[0], head, row)
 			switch {
-			case errors.Is(err, listview.ErrFull):
+			case errors.Is(err, show.ErrFull):
 				fmt.Fprintln(a.err, err)
 			case err != nil && ctx.Err() != nil:
 				return err

@@ -2,37 +2,23 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/check"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/measure"
-	"github.com/rackless/rackless/plan"
-	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/rack/placed"
-	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
-	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/document"
-	"github.com/rackless/rackless/study/lock"
-	"github.com/rackless/rackless/study/rig"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -59,261 +45,6 @@ func (a *app) dbPath(path string) (string, error) {
 	}
 	d, err := a.dirs()
 	return filepath.Join(d.Data, "studies.db"), err
-}
-
-// studyRunOptions are the flags of study run.
-type studyRunOptions struct {
-	db      string
-	accel   string
-	dryRun  bool
-	restart bool
-	reboot  bool
-	anyway  bool
-}
-
-// newStudyRunCmd makes rackless study run. There is no verb to continue: the same command does,
-// after whatever ended it.
-func newStudyRunCmd(a *app) *cobra.Command {
-	var o studyRunOptions
-	cmd := &cobra.Command{
-		Use:   "run STUDY.yaml",
-		Short: "Make the runs of a study, or continue them",
-		Args:  cli.ExactArgs(1, "a study file"),
-		RunE:  func(cmd *cobra.Command, args []string) error { return a.studyRun(cmd.Context(), o, args[0]) },
-	}
-	dbFlag(cmd, &o.db)
-	cli.EnumFlag(cmd, &o.accel, "accel", "", "what executes the nodes' CPUs", "auto", "kvm", "tcg")
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false,
-		"print the order of the runs and the smallest effect, and run nothing")
-	cmd.Flags().BoolVar(&o.restart, "restart", false, "delete the runs so far, and start over")
-	cmd.Flags().BoolVar(&o.anyway, "anyway", false, "measure although a check of the lab failed")
-	cmd.Flags().BoolVar(&o.reboot, "reboot", false,
-		"prepare and reboot this host whenever the next run needs another boot, and continue")
-	return cmd
-}
-
-// studyRun reads the study file and makes the runs, over boots of the host if they are needed.
-func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
-	spec, text, err := readSpec(file)
-	if err != nil {
-		return err
-	}
-	d, err := a.dirs()
-	if err != nil {
-		return err
-	}
-	design := func(o studyRunOptions) (*rig.Rig, error) {
-		r, err := a.studyRig(ctx, o, d, spec, file)
-		if err != nil {
-			return nil, err
-		}
-		return r, a.printDesign(ctx, o, spec, r)
-	}
-	// Nothing is started and no lock taken: a design can be looked at beside a study that runs.
-	if o.dryRun {
-		if _, err := design(o); err != nil {
-			return err
-		}
-		studyview.Order(a.out, spec)
-		return nil
-	}
-	// Held until all runs are made, or the host boots: two studies would measure each other.
-	unlock, err := a.lockStudies(d.Run)
-	if err != nil {
-		return err
-	}
-	defer unlock()
-	// The design is made anew after each boot: the host is another one then, and the plan may have been
-	// taken back.
-	return a.studyWithBoots(ctx, o, spec, file, func(o studyRunOptions) (bool, error) {
-		r, err := design(o)
-		if err != nil {
-			return false, err
-		}
-		return a.conductStudy(ctx, o, spec, text, r)
-	})
-}
-
-// readSpec reads the file of a study.
-func readSpec(file string) (spec *study.Spec, text []byte, err error) {
-	if text, err = userfile.Read(file, userfile.Text); err == nil {
-		if spec, err = study.Parse(file, text); err != nil {
-			err = inspect.Misplaced(file, text, "the file of a study", err)
-		}
-	}
-	if err != nil {
-		return nil, nil, cli.Usage(err)
-	}
-	return spec, text, nil
-}
-
-// studyHolder returns who runs a study on this machine; nil where nobody does.
-func (a *app) studyHolder() (*lock.Holder, error) {
-	l, err := lock.FromEnv(a.env)
-	if err != nil {
-		return nil, cli.Usage(err)
-	}
-	return l.Holder()
-}
-
-// lockStudies keeps other studies from running on this machine.
-func (a *app) lockStudies(run string) (unlock func(), err error) {
-	l, err := lock.FromEnv(a.env)
-	if err != nil {
-		return nil, cli.Usage(err)
-	}
-	return l.Take(run)
-}
-
-// studyRig makes what a study is measured on. Nothing is started.
-func (a *app) studyRig(ctx context.Context, o studyRunOptions, d rack.Dirs, spec *study.Spec,
-	file string) (*rig.Rig, error) {
-	labFile := rig.LabFile(file, spec.Lab)
-	l, err := loadLab(labFile)
-	if err != nil {
-		return nil, err
-	}
-	// A lab on a host is placed once: each run has the CPUs and devices of the plan, or of a variant of it.
-	up := rack.Options{Accel: o.accel}
-	var planner rig.Planner
-	if rack.NeedsPlace(l) {
-		if up.Place, err = a.placement(ctx, l, labFile, placeOptions{uri: placed.DefaultURI}); err != nil {
-			return nil, err
-		}
-		planner = func(l *lab.Lab) (*plan.Plan, error) {
-			r, err := a.planOn(ctx, up.Place.Host, "this machine", l, labFile, "")
-			if err != nil {
-				return nil, err
-			}
-			return r.Plan, nil
-		}
-	}
-	r, err := rig.New(d, spec, labFile, up, planner)
-	if err != nil {
-		return nil, cli.Usage(fmt.Errorf("%s: %w", file, err))
-	}
-	return r, nil
-}
-
-// conductStudy makes the runs that are left. It reports whether it made any.
-func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.Spec, text []byte,
-	r *rig.Rig) (worked bool, err error) {
-	path, err := a.dbPath(o.db)
-	if err != nil {
-		return false, err
-	}
-	db, err := store.Open(ctx, path) // each run is on the disk before the next begins: a kill costs one run
-	if err != nil {
-		return false, err
-	}
-	// The digest is of the study's file and of the lab's: runs of two versions must not be put together.
-	s, err := conduct.Begin(ctx, db, spec, conduct.Digest(text, r.LabText()), string(r.LabText()), version, o.restart)
-	if err != nil {
-		return false, errors.Join(err, db.Close())
-	}
-	steps, end := a.progress()
-	defer end()
-	// The rig calls it once, when the lab is up for the first run.
-	r.Look = func(ctx context.Context, lab *rack.Rack) error { return a.surveyLab(ctx, o, db, s, lab) }
-	var doing atomic.Value // what the rig is at, which it tells from the run and the display asks for
-	r.Progress = func(what string) { doing.Store(", " + what) }
-	c := &conduct.Conductor{DB: db, Study: s, Spec: spec, Rig: r, Rackless: version,
-		Progress: func(p conduct.Progress) {
-			worked = true
-			doing.Store("")
-			studyProgress(steps, spec, p, &doing)
-		}}
-	err = c.Run(ctx)
-	end()
-	// The load ends, and the lab stays as the last cell had it: it is taken down before the host boots.
-	if _, boot := errors.AsType[*rig.BootError](err); boot && o.reboot {
-		return worked, errors.Join(err, r.Leave(), db.Close())
-	}
-	var outcomes map[int64]store.Outcome
-	if err == nil {
-		outcomes, err = conduct.Outcomes(ctx, db)
-	}
-	// What was changed goes back also after Ctrl-C.
-	if err = errors.Join(err, r.Close(), db.Close()); err != nil {
-		return worked, fmt.Errorf("%w\nthe runs so far are kept: the same command continues", err)
-	}
-	fmt.Fprintf(a.out, "\nstudy %s is in %s; see it with: rackless study report %s\n", spec.Name, path, spec.Name)
-	outcome := outcomes[s.ID]
-	if outcome.GivenUp > 0 {
-		fmt.Fprintf(a.out, "given up, after %d attempts each that failed or were disturbed: %s, whose blocks do "+
-			"not count\n", conduct.MaxAttempts, words.Count(outcome.GivenUp, "run"))
-	}
-	if outcome.Done == 0 && outcome.GivenUp > 0 {
-		return worked, faultf("no run of study %s counts: the report says why", spec.Name)
-	}
-	return worked, nil
-}
-
-// surveyLab verifies the lab of a study, and keeps what the first run found.
-func (a *app) surveyLab(ctx context.Context, o studyRunOptions, db *store.DB, s *store.Study, lab *rack.Rack) error {
-	findings, err := check.Lab(ctx, lab.Lab, lab, nil, func(string) {})
-	if err != nil {
-		return err
-	}
-	if bad := finding.NotOK(findings); len(bad) > 0 && !o.anyway {
-		shown := a.show(report.Findings(bad, a.color()))
-		return &conduct.StopError{Err: errors.Join(shown,
-			faultf("lab %s: %s failed: what is measured now would not be what it seems; "+
-				"--anyway measures all the same", lab.Lab.Name, words.Count(len(bad), "check")))}
-	}
-	// Only what the first run found is kept: it describes the machine that the study began on.
-	if s.Survey != nil {
-		return nil
-	}
-	if s.Survey, err = json.Marshal(measure.Describe(ctx, lab, findings, nil, version)); err != nil {
-		return err
-	}
-	return db.SetSurvey(ctx, s)
-}
-
-// printDesign says what is run, and what that can show.
-func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec, r *rig.Rig) error {
-	path, err := a.dbPath(o.db)
-	if err != nil {
-		return err
-	}
-	return studyview.Design(a.out, s, func() (run time.Duration, how string, err error) {
-		if run, err = r.Takes(); err != nil {
-			return 0, "", err
-		}
-		return conduct.Estimate(ctx, path, s, run)
-	})
-}
-
-// studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how
-// many the budget holds, and what they can show.
-func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress, doing *atomic.Value) {
-	if p.Status != "" {
-		var err error
-		if p.Status != study.StatusDone {
-			steps.Note("%s: %s", p.Status, p.Error)
-		}
-		// The display marks a failed step: that is for failures of rackless or the lab.
-		if p.Status == study.StatusFailed { // a disturbed run is not one: its note has said it
-			err = errors.New(p.Status)
-		}
-		steps.End(err)
-		return
-	}
-	step := fmt.Sprintf("block %d run %d: %s", p.Run.Block, p.Run.Place, p.Cell)
-	step += words.If(p.Attempt > 1, fmt.Sprintf(", attempt %d", p.Attempt))
-	steps.Begin(step)
-	what, began := words.Count(p.Done, "run")+" done", time.Now()
-	if p.Total > 0 {
-		what = fmt.Sprintf("%d of %d", p.Done+1, p.Total)
-	}
-	steps.WatchLeft(func() string { return fmt.Sprint(what, doing.Load()) },
-		func() time.Duration { return p.Left - time.Since(began) })
-	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
-		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
-		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, words.Count(blocks, "block"),
-			studyview.SmallestEffects(s, blocks))
-	}
 }
 
 // newStudyReportCmd makes rackless study report.
@@ -445,4 +176,17 @@ func newStudyRmCmd(a *app) *cobra.Command {
 	}
 	dbFlag(cmd, &path)
 	return cmd
+}
+
+// readSpec reads the file of a study.
+func readSpec(file string) (spec *study.Spec, text []byte, err error) {
+	if text, err = userfile.Read(file, userfile.Text); err == nil {
+		if spec, err = study.Parse(file, text); err != nil {
+			err = inspect.Misplaced(file, text, "the file of a study", err)
+		}
+	}
+	if err != nil {
+		return nil, nil, cli.Usage(err)
+	}
+	return spec, text, nil
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -5,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -195,42 +196,3 @@ func (a *app) up(ctx context.Context, d rack.Dirs, l *lab.Lab, o rack.Options) e
 func accelText(accel string) string {
 	return words.Either(rack.IsHardware(accel), accel, accel+" (emulated)")
 }
-
-// ofLabFile completes a verb whose one argument is a lab file, by default the only one in this directory: run gets the
-// lab, and the file for messages.
-func ofLabFile(cmd *cobra.Command, run func(ctx context.Context, l *lab.Lab, file string) error) *cobra.Command {
-	cmd.Args, cmd.ValidArgsFunction = cli.MaxArgs(1, "one LAB.yaml"), completeLabFiles
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		file, err := labFile(cmd, args)
-		if err != nil {
-			return err
-		}
-		l, err := loadLab(file)
-		if err != nil {
-			return err
-		}
-		return run(cmd.Context(), l, file)
-	}
-	return cmd
-}
-
-// labFile returns the lab file that an optional argument names, or the only one in this directory.
-func labFile(cmd *cobra.Command, args []string) (string, error) {
-	if len(args) > 0 {
-		return args[0], nil
-	}
-	files, err := lab.Files(os.DirFS("."))
-	switch {
-	case err != nil:
-		return "", err
-	case len(files) == 0:
-		return "", cli.Usagef(cmd, "there is no lab file in this directory: name one, or make one with rackless init")
-	case len(files) > 1:
-		return "", cli.Usagef(cmd, "there are several lab files in this directory: name one of %s",
-			strings.Join(files, ", "))
-	}
-	return files[0], nil
-}
-
-// loadLab reads and checks a lab file.
-func loadLab(path string) (*lab.Lab, error) { return planner.ReadLab(path) }

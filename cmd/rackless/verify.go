@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -73,9 +75,6 @@ func newVerifyCmd(a *app) *cobra.Command {
 	cli.OfferWords(cmd, "interval")
 	return cmd
 }
-
-// formJUnit is the form that servers of continuous integration read.
-const formJUnit = "junit"
 
 // check refuses flags that contradict each other, and turns the names of checks into identifiers.
 func (o *verifyOptions) check(cmd *cobra.Command) error {

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 	"syscall"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrorName returns an error of reading as one line that ErrorOf knows: "EACCES" for an error of
@@ -17,7 +15,7 @@ func ErrorName(err error) string {
 	err = cause(err)
 	var errno syscall.Errno
 	if errors.As(err, &errno) {
-		if name := unix.ErrnoName(errno); name != "" {
+		if name := errnoName(errno); name != "" {
 			return name
 		}
 	}
@@ -56,8 +54,8 @@ func ErrorOf(name string) error {
 var errnos = sync.OnceValue(func() map[string]syscall.Errno {
 	const last = 4095 // MAX_ERRNO of the kernel
 	out := make(map[string]syscall.Errno)
-	for e := syscall.Errno(1); e <= last; e++ {
-		if name := unix.ErrnoName(e); name != "" {
+	for e := firstErrno; e <= firstErrno+last; e++ {
+		if name := errnoName(e); name != "" {
 			out[name] = e
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"runtime"
+	"syscall"
 
 	"github.com/rackless/rackless/internal/trace"
 )
@@ -115,12 +115,15 @@ func SyncTree(path string) error {
 
 // SyncDir forces the names in a directory to the disk.
 func SyncDir(dir string) error {
+	if runtime.GOOS == "windows" { // which cannot
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err
 	}
 	defer d.Close()
-	if err := d.Sync(); !errors.Is(err, unix.EINVAL) { // which some network file systems say of a directory
+	if err := d.Sync(); !errors.Is(err, syscall.EINVAL) { // which some network file systems say of a directory
 		return err
 	}
 	return nil

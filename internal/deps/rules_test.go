@@ -261,7 +261,7 @@ var rules = map[string]rule{
 		why: "an image is built from packages, and does not depend on what boots it, or where"},
 	"rack": {
 		may: []string{"bench", "check", "fabric", "facts", "guest", "host/change", "internal/atomicfile",
-			"internal/trace", "lab", "plan", "rack/slurm", "topology", "vm"},
+			"internal/steps", "internal/trace", "internal/userdirs", "lab", "plan", "rack/slurm", "topology", "vm"},
 		why: "what makes the nodes of a lab is behind rack.Runtime, so that another hypervisor is a package " +
 			"of its own",
 		never: map[string]string{"libvirt": whyRack, "driver/qemu": whyRack, "cmd/...": whyCmd},
@@ -305,7 +305,9 @@ var rules = map[string]rule{
 		"business"},
 	"internal/distro":   {why: "what distributions are called and what they call things: who asks is their business"},
 	"internal/parallel": {why: "jobs on all cores; what they do is their callers' business"},
-	"internal/terminal": {may: []string{"internal/atomicfile", "internal/userfile", "rack"},
+	"internal/steps":    {why: "steps as events: what is done in them is their callers' business"},
+	"internal/userdirs": {why: "where a user's things are: what they are is the business of who keeps them"},
+	"internal/terminal": {may: []string{"internal/atomicfile", "internal/steps", "internal/userfile"},
 		why: "how things are shown on a terminal; what they are is their callers' business"},
 	"internal/lists": {why: "what package slices lacks, for everybody who has lists"},
 	"internal/group": {why: "values by key in the order of the keys, for everybody who groups"},

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/rack"
 )
 
 // A Display shows the progress of a longer operation. On a terminal the current step is one live line
@@ -126,9 +126,9 @@ func (u *Display) erase() {
 	}
 }
 
-// Event shows one event of package rack. Names and notes may come from a lab file or a guest, so they are
+// Event shows one event of package steps. Names and notes may come from a lab file or a guest, so they are
 // made safe first.
-func (u *Display) Event(e rack.Event) {
+func (u *Display) Event(e steps.Event) {
 	e.Step, e.Note = words.Printable(e.Step), words.Visible(e.Note)
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -155,11 +155,11 @@ func (u *Display) Event(e rack.Event) {
 
 // Quiet returns a receiver of events that shows only the live line, for commands that print the results of
 // steps themselves.
-func (u *Display) Quiet() func(rack.Event) {
+func (u *Display) Quiet() func(steps.Event) {
 	if !u.live {
-		return func(rack.Event) {}
+		return func(steps.Event) {}
 	}
-	return func(e rack.Event) {
+	return func(e steps.Event) {
 		if e.End {
 			u.mu.Lock()
 			defer u.mu.Unlock()

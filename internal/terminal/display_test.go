@@ -14,24 +14,24 @@ import (
 	"golang.org/x/sys/unix"
 	"golang.org/x/term"
 
-	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/internal/steps"
 )
 
-// steps is an operation as package rack reports it.
-func steps(u *Display) {
-	u.Event(rack.Event{Step: "image"})
-	u.Event(rack.Event{Step: "image", Note: "download 3 packages"})
-	u.Event(rack.Event{Step: "image", End: true, Took: 1500 * time.Millisecond})
-	u.Event(rack.Event{Step: "nodes"})
-	u.Event(rack.Event{Step: "nodes", Done: 0, Total: 2})
-	u.Event(rack.Event{Step: "nodes", Done: 1, Total: 2})
-	u.Event(rack.Event{Step: "nodes", End: true, Err: errors.New("no"), Took: 20 * time.Millisecond})
+// operation is one as package rack reports it.
+func operation(u *Display) {
+	u.Event(steps.Event{Step: "image"})
+	u.Event(steps.Event{Step: "image", Note: "download 3 packages"})
+	u.Event(steps.Event{Step: "image", End: true, Took: 1500 * time.Millisecond})
+	u.Event(steps.Event{Step: "nodes"})
+	u.Event(steps.Event{Step: "nodes", Done: 0, Total: 2})
+	u.Event(steps.Event{Step: "nodes", Done: 1, Total: 2})
+	u.Event(steps.Event{Step: "nodes", End: true, Err: errors.New("no"), Took: 20 * time.Millisecond})
 }
 
 func TestPipedProgressIsPlainLines(t *testing.T) {
 	var b bytes.Buffer
 	u := NewDisplay(&b, func(string) string { return "" })
-	steps(u)
+	operation(u)
 	u.Close()
 	u.Close() // a second time does nothing
 	const want = "   download 3 packages\nok image 1.50 s\nfailed nodes 1/2 0.02 s\n"
@@ -44,11 +44,11 @@ func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
 	var b bytes.Buffer
 	now := time.Unix(0, 0)
 	u := &Display{w: &b, live: true, width: func() int { return 20 }, now: func() time.Time { return now }}
-	u.Event(rack.Event{Step: "nodes"})
+	u.Event(steps.Event{Step: "nodes"})
 	now = now.Add(2 * time.Second)
-	u.Event(rack.Event{Step: "nodes", Done: 3, Total: 16})
-	u.Event(rack.Event{Step: "nodes", Note: "hello"})
-	u.Event(rack.Event{Step: "nodes", End: true, Took: 2 * time.Second})
+	u.Event(steps.Event{Step: "nodes", Done: 3, Total: 16})
+	u.Event(steps.Event{Step: "nodes", Note: "hello"})
+	u.Event(steps.Event{Step: "nodes", End: true, Took: 2 * time.Second})
 	want := strings.Join([]string{
 		ClearLine + "| nodes 0.00 s",
 		ClearLine + "| nodes 3/16 2.00 s", // 19 columns: it fits, and the last stays free
@@ -60,7 +60,7 @@ func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
 		t.Errorf("got  %q\nwant %q", &b, want)
 	}
 	b.Reset()
-	u.Event(rack.Event{Step: "a step with a long name"})
+	u.Event(steps.Event{Step: "a step with a long name"})
 	if got, want := b.String(), ClearLine+"| a step wi~ 0.00 s"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -74,7 +74,7 @@ func TestLiveProgressIsOneLineThatIsTakenBack(t *testing.T) {
 func TestColoursAreForTerminalsThatWantThem(t *testing.T) {
 	var b bytes.Buffer
 	u := &Display{w: &b, color: true, now: time.Now}
-	u.Event(rack.Event{Step: "x", End: true})
+	u.Event(steps.Event{Step: "x", End: true})
 	if !strings.Contains(b.String(), "\x1b[32mok\x1b[0m x") {
 		t.Errorf("got %q", &b)
 	}
@@ -127,7 +127,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	if !u.live || !u.color || u.width() != 40 {
 		t.Errorf("live %v, color %v, width %d", u.live, u.color, u.width())
 	}
-	steps(u)
+	operation(u)
 	u.Close()
 	if got := screen(); !strings.Contains(got, "\x1b[32mok\x1b[0m image 1.50 s") || !strings.HasSuffix(got, "\n") {
 		t.Errorf("got %q", got)
@@ -242,19 +242,19 @@ func TestALiveLineSaysWhatIsDoneAndWhatIsLeft(t *testing.T) {
 	u := &Display{w: &b, live: true, width: func() int { return 60 }, now: func() time.Time { return now }}
 	u.Remember(filepath.Join(t.TempDir(), "none", "times.json"))
 	last := func() string { return b.String()[strings.LastIndex(b.String(), ClearLine)+len(ClearLine):] }
-	u.Event(rack.Event{Step: "boot"})
-	u.Event(rack.Event{Step: "boot", Live: func() string { return "\x1b[32m[  OK  ]\x1b[0m Started \x07udev" }})
+	u.Event(steps.Event{Step: "boot"})
+	u.Event(steps.Event{Step: "boot", Live: func() string { return "\x1b[32m[  OK  ]\x1b[0m Started \x07udev" }})
 	now = now.Add(40 * time.Second)
-	u.Event(rack.Event{Step: "boot", Done: 1, Total: 2})
+	u.Event(steps.Event{Step: "boot", Done: 1, Total: 2})
 	if want := "| boot 1/2: [  OK  ] Started udev 40.00 s"; last() != want {
 		t.Errorf("got %q, want %q", last(), want)
 	}
-	u.Event(rack.Event{Live: func() string { return strings.Repeat("x", 80) },
+	u.Event(steps.Event{Live: func() string { return strings.Repeat("x", 80) },
 		Left: func() time.Duration { return 150 * time.Second }})
 	if want := "| boot 1/2: xxxxxxxxxxxxxxxxxxxx~ 40.00 s, about 2 min left"; last() != want {
 		t.Errorf("got %q (%d columns), want %q", last(), len(last()), want)
 	}
-	u.Event(rack.Event{Step: "boot", End: true})
+	u.Event(steps.Event{Step: "boot", End: true})
 	if !strings.HasSuffix(b.String(), "ok boot 1/2 0.00 s\n") {
 		t.Errorf("got %q", &b)
 	}
@@ -267,8 +267,8 @@ func TestWhatAStepTookIsRemembered(t *testing.T) {
 		var b bytes.Buffer
 		u := &Display{w: &b, live: true, width: func() int { return 80 }, now: func() time.Time { return now }}
 		u.Remember(path)
-		u.Event(rack.Event{Step: "boot"})
-		u.Event(rack.Event{Step: "boot", End: true, Took: took, Err: err})
+		u.Event(steps.Event{Step: "boot"})
+		u.Event(steps.Event{Step: "boot", End: true, Took: took, Err: err})
 		first, _, _ := strings.Cut(strings.TrimPrefix(b.String(), ClearLine), ClearLine)
 		return first
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/rack"
 )
 
 // past is how long steps took the last time, by name, in a file: what an image, a template or a test takes differs
@@ -36,7 +36,7 @@ func (u *Display) Remember(path string) {
 }
 
 // learn keeps how long a step took that has ended well.
-func (p *past) learn(e rack.Event) {
+func (p *past) learn(e steps.Event) {
 	if p.path == "" || e.Err != nil || e.Took < worthKnowing {
 		return
 	}

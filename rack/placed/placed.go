@@ -255,7 +255,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 		return err
 	}
 	// What up has given libvirt goes with its last lab.
-	unlock, err := p.Dirs.Lock(ctx, imagesLock, nil)
+	unlock, err := rack.Lock(ctx, p.Dirs, imagesLock, nil)
 	if err != nil {
 		return err
 	}

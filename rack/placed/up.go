@@ -72,7 +72,7 @@ func (p *placedLab) Up(ctx context.Context, old *rack.State, o rack.Options, pro
 // define makes the domains run. It holds the lock of the images meanwhile: an image that no domain
 // boots yet would be removed by a `down` of the last other lab.
 func (u *upRun) define(ctx context.Context, old *rack.State) ([]libvirt.Change, error) {
-	unlock, err := u.Dirs.Lock(ctx, imagesLock, nil)
+	unlock, err := rack.Lock(ctx, u.Dirs, imagesLock, nil)
 	if err != nil {
 		return nil, err
 	}

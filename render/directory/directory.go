@@ -12,8 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/userfile"
@@ -145,7 +144,7 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 		return atomicfile.SyncDir(filepath.Dir(dir))
 	case errors.Is(err, fs.ErrNotExist): // dir, since fresh is there
 		return atomicfile.Rename(fresh, dir)
-	case errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EOPNOTSUPP):
+	case errors.Is(err, syscall.EINVAL), errors.Is(err, syscall.ENOSYS), errors.Is(err, syscall.EOPNOTSUPP):
 	default:
 		return err
 	}
@@ -160,14 +159,6 @@ func putInPlace(fresh, dir string, swap func(a, b string) error) error {
 		return err
 	}
 	return os.RemoveAll(aside)
-}
-
-// exchange makes two directories change places in one step, see rename(2).
-func exchange(a, b string) error {
-	if err := unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE); err != nil {
-		return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}
-	}
-	return nil
 }
 
 // replaceable returns what is at dir now, nil where there is nothing, and an error where it is

@@ -1,4 +1,4 @@
-package rack
+package userdirs
 
 import (
 	"os"
@@ -21,19 +21,19 @@ func TestDirectoriesWithoutHome(t *testing.T) {
 		"the variables of XDG, too":  {"HOME": ".", "XDG_CACHE_HOME": "cache", "XDG_DATA_HOME": "."},
 		"one of ours, and no others": {"RACKLESS_RUN": "/run/other"},
 	} {
-		d, err := DefaultDirs(func(k string) string { return env[k] }, os.Getuid())
+		d, err := Default(func(k string) string { return env[k] }, os.Getuid())
 		if err != nil || d.Cache != filepath.Join(me.HomeDir, ".cache/rackless") ||
 			d.Data != filepath.Join(me.HomeDir, ".local/share/rackless") {
 			t.Errorf("%s: %+v, %v", name, d, err)
 		}
 	}
 	const nobody = 1<<31 - 7 // has no account
-	if d, err := DefaultDirs(func(string) string { return "" }, nobody); err == nil || d != (Dirs{}) ||
+	if d, err := Default(func(string) string { return "" }, nobody); err == nil || d != (Dirs{}) ||
 		!strings.Contains(err.Error(), "has no home directory: set HOME, or RACKLESS_CACHE and RACKLESS_DATA") {
 		t.Errorf("without an account: %+v, %v", d, err)
 	}
 	env := map[string]string{"RACKLESS_CACHE": "/c", "RACKLESS_DATA": "/d"}
-	if d, err := DefaultDirs(func(k string) string { return env[k] }, nobody); err != nil || d.Cache != "/c" {
+	if d, err := Default(func(k string) string { return env[k] }, nobody); err != nil || d.Cache != "/c" {
 		t.Errorf("with both directories: %+v, %v", d, err)
 	}
 }

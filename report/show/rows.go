@@ -1,4 +1,4 @@
-package listview
+package show
 
 import (
 	"encoding/csv"
@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/report/show"
 )
 
 // A table is laid out in memory, and nobody reads one that is longer.
@@ -32,21 +31,21 @@ func Rows(out io.Writer, form string) (head func([]string) error, row func([]any
 			w.Flush()
 			return w.Error()
 		}
-	case show.JSON, show.YAML:
+	case JSON, YAML:
 		var columns []string
 		return func(c []string) error { columns = c; return nil }, func(v []any) error {
 			object := make(map[string]any, len(v))
 			for i, c := range columns {
 				object[c] = v[i]
 			}
-			return show.EncodeNext(out, form, object)
+			return EncodeNext(out, form, object)
 		}, func() error { return nil }
 	}
-	var g *show.Grid
+	var g *Grid
 	// The head comes even where there are no rows, so the grid is made there.
 	rows, size := 0, 0
 	return func(c []string) error {
-			g = show.NewGrid(printable(c)...)
+			g = NewGrid(printable(c)...)
 			return nil
 		}, func(v []any) error {
 			cells := printable(cellTexts(v))

@@ -1,4 +1,5 @@
-package rack
+// Package steps reports the steps of a longer operation to whoever shows them.
+package steps
 
 import (
 	"fmt"

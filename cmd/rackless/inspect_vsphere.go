@@ -1,0 +1,36 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vsphere"
+)
+
+// vsphereScheme begins the name of a vCenter or of a host of one.
+const vsphereScheme = vsphere.Scheme
+
+// vsphereJobs are the hosts of vSphere, or one of them.
+func vsphereJobs(ctx context.Context, name string) (jobs inspect.Jobs, err error) {
+	conn, err := vsphere.Open(ctx, "")
+	if err != nil {
+		return jobs, err
+	}
+	jobs.Close = func() { conn.Close(context.WithoutCancel(ctx)) } // a session ends by itself, too
+	hosts := []string{name}
+	if name == "" {
+		jobs.Many = true
+		if hosts, err = conn.Hosts(ctx); err != nil {
+			jobs.Close()
+			return jobs, err
+		}
+	}
+	for _, h := range hosts {
+		jobs.All = append(jobs.All, inspect.Job{Name: vsphere.Scheme + h,
+			Read: func(ctx context.Context) (*topology.Host, error) { return conn.Read(ctx, h) }})
+	}
+	return jobs, nil
+}

@@ -1,0 +1,40 @@
+//go:build linux
+
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/rackless/rackless/host"
+	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/rack"
+)
+
+// planArtifacts are the files of a plan, with the scripts that prepare its host.
+var planArtifacts = host.Artifacts
+
+// upRefuses says what up on this machine refuses of a lab that is right.
+var upRefuses = rack.Check
+
+// newLabDiffCmd makes rackless lab diff. It shows before up what up would interrupt.
+func newLabDiffCmd(a *app) *cobra.Command {
+	var format string
+	cmd := ofLabFile(&cobra.Command{
+		Use:   "diff [LAB.yaml]",
+		Short: "Show what up would change in the running lab, and what that interrupts",
+	}, func(ctx context.Context, l *lab.Lab, _ string) error {
+		d, err := a.dirs()
+		if err != nil {
+			return err
+		}
+		out, err := rack.Compare(ctx, d, l)
+		if err != nil {
+			return err
+		}
+		return a.print(format, out, out.Text(len(l.Nodes)))
+	})
+	outputFlag(cmd, &format)
+	return cmd
+}

@@ -1,0 +1,17 @@
+//go:build unix
+
+package userdirs
+
+import (
+	"io/fs"
+	"syscall"
+)
+
+// ownerOf returns the user to whom a file belongs.
+func ownerOf(fi fs.FileInfo) (uid int, known bool) {
+	st, known := fi.Sys().(*syscall.Stat_t)
+	if !known {
+		return 0, false
+	}
+	return int(st.Uid), true
+}

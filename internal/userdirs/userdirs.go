@@ -1,0 +1,184 @@
+// Package userdirs says where rackless keeps what is a user's: running labs, the cache, results, the config file.
+package userdirs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Dirs are the places where rackless keeps things.
+type Dirs struct {
+	Run   string // running labs: short-lived and short-named, since socket paths are limited
+	Cache string // images and templates: can be deleted at any time
+	Data  string // results of measurements: the user's
+}
+
+// Default returns the directories for this user. The variables RACKLESS_RUN, RACKLESS_CACHE and
+// RACKLESS_DATA come first, then those of the XDG base directory specification. Without HOME, as in a unit of systemd,
+// the account says where home is.
+func Default(getenv func(string) string, uid int) (Dirs, error) {
+	places := places{getenv, home(getenv, uid)}
+	run := "/run/rackless"
+	if uid != 0 {
+		run = fmt.Sprintf("/tmp/rackless-%d", uid)
+	}
+	xdgRun := "XDG_RUNTIME_DIR"
+	if uid == 0 {
+		xdgRun = "" // sudo may leave the caller's, which root should not fill
+	}
+	d := Dirs{
+		Run:   places.pick("RACKLESS_RUN", xdgRun, run),
+		Cache: places.pick("RACKLESS_CACHE", "XDG_CACHE_HOME", places.below(".cache/rackless")),
+		Data:  places.pick("RACKLESS_DATA", "XDG_DATA_HOME", places.below(".local/share/rackless")),
+	}
+	if d.Cache == "" || d.Data == "" {
+		return Dirs{}, fmt.Errorf("user %d has no home directory: set HOME, or RACKLESS_CACHE and RACKLESS_DATA", uid)
+	}
+	for _, p := range []*string{&d.Run, &d.Cache, &d.Data} {
+		abs, err := filepath.Abs(*p) // the daemon and QEMU run elsewhere
+		if err != nil {
+			return Dirs{}, err
+		}
+		*p = abs
+	}
+	return d, nil
+}
+
+// places finds the directories of a user.
+type places struct {
+	getenv func(string) string
+	home   string // absolute, or "" where there is none
+}
+
+// home returns the home directory of a user, by HOME or else by the account, or "".
+func home(getenv func(string) string, uid int) string {
+	if home := getenv("HOME"); filepath.IsAbs(home) {
+		return home
+	}
+	if account, err := user.LookupId(strconv.Itoa(uid)); err == nil && filepath.IsAbs(account.HomeDir) {
+		return account.HomeDir
+	}
+	return ""
+}
+
+// below returns a directory below home, or "" and not one below the current directory.
+func (p places) below(dir string) string {
+	if p.home == "" {
+		return ""
+	}
+	return filepath.Join(p.home, dir)
+}
+
+// pick returns what rackless's own variable names, else its directory below that of an XDG variable, else the fallback.
+func (p places) pick(own, xdg, fallback string) string {
+	switch {
+	case p.getenv(own) != "":
+		return p.getenv(own)
+	case xdg != "" && filepath.IsAbs(p.getenv(xdg)):
+		return filepath.Join(p.getenv(xdg), "rackless")
+	}
+	return fallback
+}
+
+// UserDir returns the directory that an XDG variable names, or else the one below this user's home.
+func UserDir(getenv func(string) string, uid int, xdg, belowHome string) (string, error) {
+	if dir := getenv(xdg); filepath.IsAbs(dir) {
+		return dir, nil
+	}
+	dir := places{getenv, home(getenv, uid)}.below(belowHome)
+	if dir == "" {
+		return "", fmt.Errorf("user %d has no home directory: set HOME or %s", uid, xdg)
+	}
+	return dir, nil
+}
+
+// ConfigFile returns this user's config file: the one that RACKLESS_CONFIG names, else rackless/config.yaml in
+// XDG_CONFIG_HOME or ~/.config, or "" if it is not there. A file that others can write is refused, since it says what
+// rackless does.
+func ConfigFile(getenv func(string) string, uid int) (string, error) {
+	if file := getenv("RACKLESS_CONFIG"); file != "" {
+		return file, nil
+	}
+	p := places{getenv, home(getenv, uid)}
+	dir := p.pick("", "XDG_CONFIG_HOME", p.below(".config/rackless"))
+	file := filepath.Join(dir, "config.yaml")
+	if _, err := os.Stat(file); dir == "" || errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err := checkOurs(file, uid); err != nil {
+		return "", fmt.Errorf("config file: %w", err)
+	}
+	return file, nil
+}
+
+// Check refuses directories that somebody else owns or can write: what lies there is run, or is believed to be this
+// user's. Those that are not there yet are made later.
+func (d Dirs) Check(uid int) error {
+	for _, x := range [][2]string{{d.Run, "RACKLESS_RUN"}, {d.Cache, "RACKLESS_CACHE"}, {d.Data, "RACKLESS_DATA"}} {
+		if err := checkOurs(x[0], uid); err != nil {
+			return fmt.Errorf("%w, or set %s to another directory", err, x[1])
+		}
+	}
+	return nil
+}
+
+// checkOurs refuses a directory of somebody else, and one that somebody else can write or put another in the place of.
+func checkOurs(dir string, uid int) error {
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	for at := dir; ; at = filepath.Dir(at) {
+		fi, err := os.Stat(at)
+		if err == nil {
+			owner, known := ownerOf(fi)
+			writable := fi.Mode()&0o002 != 0 && fi.Mode()&fs.ModeSticky == 0 // as /tmp is not
+			switch {
+			case at == dir && known && owner != uid && owner != 0:
+				return fmt.Errorf("%s belongs to user %d, and not to %d who runs rackless: chown it", dir, owner, uid)
+			case writable, at == dir && fi.Mode()&0o022 != 0:
+				return fmt.Errorf("%s can be written by others (mode %04o): chmod go-w %s", at, fi.Mode().Perm(), at)
+			}
+		}
+		if at == filepath.Dir(at) {
+			return nil
+		}
+	}
+}
+
+// Images returns the directory of the image cache.
+func (d Dirs) Images() string { return filepath.Join(d.Cache, "images") }
+
+// Templates returns the directory of the template cache.
+func (d Dirs) Templates() string { return filepath.Join(d.Cache, "templates") }
+
+// Lab returns the directory of a lab.
+func (d Dirs) Lab(name string) string { return filepath.Join(d.Run, name) }
+
+// HostsDir is the directory, beside those of the labs, in which package emulate has its hosts.
+const HostsDir = "hosts"
+
+// Names returns the names of all labs that have a directory, sorted.
+func (d Dirs) Names() ([]string, error) {
+	entries, err := os.ReadDir(d.Run)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && e.Name() != HostsDir && !strings.HasPrefix(e.Name(), ".") { // a trial boot has .k
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

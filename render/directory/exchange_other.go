@@ -1,0 +1,16 @@
+//go:build !linux
+
+package directory
+
+import (
+	"os"
+	"syscall"
+)
+
+// exchange is for Linux.
+func exchange(a, b string) error {
+	if _, err := os.Lstat(b); err != nil {
+		return err
+	}
+	return syscall.ENOSYS
+}
