@@ -108,7 +108,10 @@ func split(r *plan.Request, k int) []guestCell {
 // fit finds the first permutation of host cells that holds the flavor, and the devices that go with it.
 func (h *host) fit(i int, f flavor, pack bool) (cells []int, devices plan.NodePlacement, ok bool) {
 	r := &h.p.Requests[i]
-	order := h.hostCells(r, pack)
+	order := h.nodes // a guest with a cell for each is tried on them as they are
+	if len(f.cells) < len(h.nodes) {
+		order = h.hostCells(r, pack)
+	}
 	type key struct{ node, cores int }
 	fits := map[key]bool{} // nothing is taken before claim, so that a verdict holds
 	pinned := func(node, cores int) bool {

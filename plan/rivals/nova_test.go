@@ -125,6 +125,22 @@ func TestNovaOrdersHostCells(t *testing.T) {
 	}
 }
 
+// A guest cell for each host cell leaves nothing to choose, and Nova does not sort then: the larger guest cell goes to
+// the first host cell, although the second has more CPUs free.
+func TestNovaDoesNotSortHostCellsThatAllAreNeeded(t *testing.T) {
+	t.Parallel()
+	p := machine{nodes: 2, cores: 4, threads: 1, packages: 2, l3: 4, far: 20, pages: 16}.problem()
+	p.Cores[0].Tenant = "web"
+	p.Requests = []plan.Request{{Name: "a", VCPUs: 5, Threads: 1, Cores: 5, Pages: 2, GuestNUMA: "auto"}}
+	o, err := Place(p, "nova")
+	if err != nil || o.Placement == nil {
+		t.Fatalf("%+v, %v", o, err)
+	}
+	if diff := cmp.Diff([]int{1, 2, 3, 4, 5}, o.Placement.Nodes[0].Cores); diff != "" {
+		t.Errorf("cores (-want +got)\n%s", diff)
+	}
+}
+
 func TestNovaReservesInEachNUMANode(t *testing.T) {
 	t.Parallel()
 	h := newHost(epycPair())
