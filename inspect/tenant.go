@@ -93,6 +93,7 @@ type Machine struct {
 	File   string // where the text is from: a file, "standard input", or the domain
 	Text   string
 	Tenant topology.Tenant
+	Unread []string // what of the text could not be understood, so that Tenant lacks it
 }
 
 // ReadMachine reads the virtual machine that a name stands for: a file with domain XML or a configuration of Proxmox
@@ -160,7 +161,11 @@ func ParseMachine(ctx context.Context, text, file string) (*Machine, error) {
 		return nil, fmt.Errorf("%s describes %d virtual machines: want one, as domain XML or qm config", file,
 			len(h.Tenants))
 	}
-	return &Machine{File: file, Text: text, Tenant: h.Tenants[0]}, nil
+	m := &Machine{File: file, Text: text, Tenant: h.Tenants[0]}
+	for _, u := range h.Unread {
+		m.Unread = append(m.Unread, u.Why)
+	}
+	return m, nil
 }
 
 // uuidShape is the form of a UUID, so that one can be an argument of a command.
@@ -264,8 +269,24 @@ func (p *domainParser) memory(d *libvirtxml.Domain) {
 		place(m.Mode, m.Nodeset)
 	}
 	for _, m := range d.NUMATune.MemNodes {
+		if !hasCell(d, m.CellID) {
+			p.problem("<memnode>", fmt.Errorf("the guest has no NUMA cell %d: libvirt refuses this", m.CellID))
+		}
 		place(m.Mode, m.Nodeset)
 	}
+}
+
+// hasCell reports whether the guest of a domain has a NUMA cell.
+func hasCell(d *libvirtxml.Domain, id uint) bool {
+	if d.CPU == nil || d.CPU.Numa == nil {
+		return false
+	}
+	for i, c := range d.CPU.Numa.Cell {
+		if c.ID == nil && i == int(id) || c.ID != nil && *c.ID == id {
+			return true
+		}
+	}
+	return false
 }
 
 // hugepages reads the size of the pages. Guest nodes may have different ones: the largest is told,

@@ -156,6 +156,7 @@ func TestParseDomain(t *testing.T) {
 			want: &topology.Tenant{
 				Pins: pins(1, 5, 2, 6), MemoryBytes: new(uint64(6 << 30)), MemoryNodes: set(1, 2), MemoryMode: "strict",
 			},
+			problems: []string{"<memnode>: the guest has no NUMA cell 2: libvirt refuses this"},
 		},
 		{
 			name:     "not a domain",

@@ -23,6 +23,8 @@ type Verdict struct {
 	Machine  string            `json:"machine"`
 	Host     string            `json:"host"`
 	Findings []finding.Finding `json:"findings"`
+	// Unread says what of the description could not be understood. Nothing is known of that.
+	Unread []string `json:"unread,omitempty"`
 	// Diff changes the description so that the findings of Mended are gone, as diff -u prints it; empty where no edit
 	// of the description does that.
 	Diff   string   `json:"diff,omitempty"`
@@ -77,7 +79,7 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	if isProxmox(m.Text) {
 		j.syntax = proxmox{}
 	}
-	v := &Verdict{Machine: m.Tenant.Name, Host: hostName, Findings: j.judge(m.Tenant)}
+	v := &Verdict{Machine: m.Tenant.Name, Host: hostName, Findings: j.judge(m.Tenant), Unread: m.Unread}
 	if v.Findings == nil {
 		v.Findings = []finding.Finding{} // as JSON a list, even when it is empty
 	}

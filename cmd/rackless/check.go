@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/hostview"
@@ -97,7 +98,7 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 			return err
 		}
 		verdicts = append(verdicts, v)
-		fault = fault || slices.ContainsFunc(v.Findings, func(f finding.Finding) bool {
+		fault = fault || len(v.Unread) > 0 && o.failOn != failNever || slices.ContainsFunc(v.Findings, func(f finding.Finding) bool {
 			return atLeast(f.Severity, o.failOn)
 		})
 	}
@@ -130,6 +131,9 @@ func (a *app) printVerdicts(o checkOptions, verdicts []*mend.Verdict) error {
 		options := hostview.TableOptions{Width: a.width(), Color: a.color()}
 		if err := hostview.WriteFindings(&b, title, v.Findings, options); err != nil {
 			return err
+		}
+		for _, why := range v.Unread {
+			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not understood: "+words.Printable(why), a.width()))
 		}
 		if v.Diff != "" {
 			fmt.Fprintf(&b, "\nThis mends %s:\n\n%s", strings.Join(v.Mended, ", "), v.Diff)
