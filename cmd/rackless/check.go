@@ -98,7 +98,8 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 			return err
 		}
 		verdicts = append(verdicts, v)
-		fault = fault || len(v.Unread) > 0 && o.failOn != failNever || slices.ContainsFunc(v.Findings, func(f finding.Finding) bool {
+		fault = fault || len(v.Unread) > 0 && o.failOn != failNever
+		fault = fault || slices.ContainsFunc(v.Findings, func(f finding.Finding) bool {
 			return atLeast(f.Severity, o.failOn)
 		})
 	}
