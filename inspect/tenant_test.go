@@ -30,7 +30,8 @@ const pinnedDomain = `<domain type='kvm' id='3'>
   <uuid>6695eb01-f6a4-8304-79aa-97f2502e193f</uuid>
   <memory unit='GiB'>32</memory>
   <currentMemory unit='GiB'>16</currentMemory>
-  <memoryBacking><hugepages><page size='2' unit='M' nodeset='1'/><page size='1' unit='G' nodeset='0'/></hugepages><locked/></memoryBacking>
+  <memoryBacking><hugepages><page size='2' unit='M' nodeset='1'/><page size='1' unit='G' nodeset='0'/>
+    </hugepages><locked/></memoryBacking>
   <vcpu placement='static' cpuset='0-7,^3,32-39' current='2'>4</vcpu>
   <iothreads>2</iothreads><os><type arch='x86_64'>hvm</type></os>
   <cputune>
@@ -45,18 +46,24 @@ const pinnedDomain = `<domain type='kvm' id='3'>
     <memory mode='strict' nodeset='0,2'/>
     <memnode cellid='0' mode='preferred' nodeset='3'/>
   </numatune>
-  <cpu mode='host-passthrough'><numa><cell id='0' cpus='0-1' memory='16' unit='GiB'/><cell id='1' cpus='2-3' memory='16' unit='GiB'/></numa></cpu>
+  <cpu mode='host-passthrough'><numa><cell id='0' cpus='0-1' memory='16' unit='GiB'/>
+    <cell id='1' cpus='2-3' memory='16' unit='GiB'/></numa></cpu>
   <devices>
-    <disk type='file'><source file='/a.qcow2'/><target dev='vda' bus='virtio'/><address type='pci' domain='0x0000' bus='0x00' slot='0x04' function='0x0'/></disk>
-    <disk type='nvme'><source type='pci' managed='yes' namespace='1'><address domain='0x0000' bus='0x44' slot='0x00' function='0x0'/></source><target dev='vdb' bus='virtio'/></disk>
-    <interface type='bridge'><source bridge='br0'/><address type='pci' domain='0x0000' bus='0x01' slot='0x00' function='0x0'/></interface>
+    <disk type='file'><source file='/a.qcow2'/><target dev='vda' bus='virtio'/>
+      <address type='pci' domain='0x0000' bus='0x00' slot='0x04' function='0x0'/></disk>
+    <disk type='nvme'><source type='pci' managed='yes' namespace='1'>
+      <address domain='0x0000' bus='0x44' slot='0x00' function='0x0'/></source><target dev='vdb' bus='virtio'/>
+      </disk>
+    <interface type='bridge'><source bridge='br0'/>
+      <address type='pci' domain='0x0000' bus='0x01' slot='0x00' function='0x0'/></interface>
     <interface type='hostdev' managed='yes'>
       <mac address='52:54:00:6d:90:02'/>
       <source><address type='pci' domain='0x0000' bus='0x41' slot='0x02' function='0x1'/></source>
       <address type='pci' domain='0x0000' bus='0x06' slot='0x00' function='0x0'/>
     </interface>
     <hostdev mode='subsystem' type='usb'><source><address bus='1' device='2'/></source></hostdev>
-    <hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='c2177883-f1bb-47f0-914d-32a22e3a8804'/></source></hostdev>
+    <hostdev mode='subsystem' type='mdev' model='vfio-pci'><source>
+      <address uuid='c2177883-f1bb-47f0-914d-32a22e3a8804'/></source></hostdev>
     <hostdev mode='subsystem' type='pci' managed='no'>
       <source><address bus='6' slot='0' function='1'/></source>
       <address type='pci' domain='0x0000' bus='0x07' slot='0x00' function='0x0'/>
@@ -76,7 +83,8 @@ func TestWhatTheGuestOfATenantSees(t *testing.T) {
 		{name: "threads, cells and a switch",
 			in: `<domain><name>a</name><cpu><topology sockets='1' cores='2' threads='2'/>` +
 				`<numa><cell id='0' cpus='0-1' memory='1'/><cell id='1' cpus='2-3' memory='1'/></numa></cpu><devices>` +
-				`<controller type='pci' model='pcie-switch-upstream-port'/><controller type='pci' model='pcie-root-port'/>` +
+				`<controller type='pci' model='pcie-switch-upstream-port'/>` +
+				`<controller type='pci' model='pcie-root-port'/>` +
 				`</devices></domain>`, threads: 2, cells: 2, upstream: 1},
 		{name: "nothing of it", in: `<domain><name>a</name><devices/></domain>`},
 	} {
@@ -184,9 +192,12 @@ func TestParseDomain(t *testing.T) {
 			name: "what cannot be understood is left out and told",
 			in: `<domain><name>a</name><memory unit='parsec'>3</memory><vcpu cpuset='5-2'>70000</vcpu>
 				<memoryBacking><hugepages><page size='18446744073709551615'/></hugepages></memoryBacking>
-				<cputune><vcpupin vcpu='70000' cpuset='1'/><vcpupin vcpu='1' cpuset='1,,2'/><emulatorpin cpuset='70000'/></cputune>
-				<devices><hostdev mode='subsystem' type='pci'><source><address bus='0x100' slot='0' function='0'/></source></hostdev>
-				<hostdev mode='subsystem' type='pci'><source><address bus='1' slot='0x20' function='0'/></source></hostdev></devices></domain>`,
+				<cputune><vcpupin vcpu='70000' cpuset='1'/><vcpupin vcpu='1' cpuset='1,,2'/>
+				<emulatorpin cpuset='70000'/></cputune>
+				<devices><hostdev mode='subsystem' type='pci'><source>
+				<address bus='0x100' slot='0' function='0'/></source></hostdev>
+				<hostdev mode='subsystem' type='pci'><source>
+				<address bus='1' slot='0x20' function='0'/></source></hostdev></devices></domain>`,
 			want: &topology.Tenant{Name: "a"},
 			problems: []string{
 				`<vcpu>: 70000 are more than 65536 CPUs`,
