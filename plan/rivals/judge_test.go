@@ -120,7 +120,8 @@ func novaAttempts(p *plan.Problem, pack bool) novaHost {
 			cells, devices, ok := h.fit(i, f, pack)
 			if ok {
 				for g, cell := range cells {
-					took := novaTook{Cell: cell, CPUs: h.novaPins(cell, f.cells[g].cores, r.Threads), Pages: f.cells[g].pages}
+					took := novaTook{Cell: cell, CPUs: h.novaPins(cell, f.cells[g].cores, r.Threads),
+						Pages: f.cells[g].pages}
 					for _, cpu := range took.CPUs {
 						for _, sibling := range p.Cores[h.coreOf[cpu]].CPUs {
 							if policy == "isolate" && sibling != cpu {
@@ -142,8 +143,8 @@ func novaAttempts(p *plan.Problem, pack bool) novaHost {
 	return out
 }
 
-// onCores puts the first thread of a core in the place of each CPU. Which thread isolate takes follows from the order of
-// a Python set; the others stay empty, so that it makes no difference.
+// onCores puts the first thread of a core in the place of each CPU. Which thread isolate takes follows from the order
+// of a Python set; the others stay empty, so that it makes no difference.
 func (h *novaHost) onCores(took []novaTook) {
 	for i := range took {
 		for k, cpu := range took[i].CPUs {
