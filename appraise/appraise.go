@@ -320,11 +320,8 @@ func (m *machine) coherent(f *Figure) {
 
 // gpus are those that compute.
 func (m *machine) gpus() (all []topology.GPU) {
-	for _, g := range m.GPUs {
-		if g.Kind != topology.GPUDisplay && g.Address != nil {
-			all = append(all, g)
-		}
-	}
+	all = append(all, lists.Filter(m.GPUs,
+		func(g topology.GPU) bool { return g.Kind != topology.GPUDisplay && g.Address != nil })...)
 	return all
 }
 

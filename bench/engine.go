@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
 )
 
@@ -169,10 +170,7 @@ func EngineByName(name string) (Engine, error) {
 	base, words, varied := strings.Cut(name, "/")
 	i := slices.IndexFunc(catalogue, func(e Engine) bool { return e.Name == base })
 	if i < 0 {
-		var names []string
-		for _, e := range catalogue {
-			names = append(names, e.Name)
-		}
+		names := lists.Map(catalogue, func(e Engine) string { return e.Name })
 		hint := "use one of " + strings.Join(names, ", ")
 		if near := strictyaml.Nearest(base, names); near != "" {
 			hint = "did you mean " + near + "? " + hint

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -236,10 +237,7 @@ func quoted(all []Sample) []Sample {
 // judge is Judge of repeats of one figure.
 func judge(all []Sample, resent float64, w Path) Judgement {
 	s := all[0]
-	var values []float64
-	for _, x := range all {
-		values = append(values, x.Value)
-	}
+	values := lists.Map(all, func(x Sample) float64 { return x.Value })
 	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
 		Value: Median(values), Emulated: s.Emulated, Verdict: VerdictNone}
 	e, err := EngineByName(s.Test)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"github.com/rackless/rackless/internal/lists"
 	"regexp"
 	"slices"
 	"strconv"
@@ -233,12 +234,7 @@ func osuHeader(test, line string) ([]column, error) {
 		titles = append(titles, title)
 	}
 	cols, err := columnsOf(titles, known)
-	figures := 0
-	for _, c := range cols {
-		if c.metric == metric {
-			figures++
-		}
-	}
+	figures := lists.Count(cols, func(c column) bool { return c.metric == metric })
 	if err == nil && figures != 1 {
 		err = fmt.Errorf("unknown layout: %d columns are what a test of %s measures, want 1", figures, test)
 	}

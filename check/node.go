@@ -12,6 +12,7 @@ import (
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/topology"
@@ -297,10 +298,10 @@ func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, d.absent(), "/sys/class/infiniband", d.add(nic)
 		return f
 	}
-	var table []string
-	for _, g := range d.port.GIDs {
-		table = append(table, fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev))
-	}
+	table := lists.Map(d.port.GIDs,
+		func(g topology.GID) string {
+			return fmt.Sprintf("%d: %s %s %s", g.Index, gidText(&g), g.Type, g.Netdev)
+		})
 	f.Evidence = fmt.Sprintf("/sys/class/infiniband/%s/ports/1/gids, gid_attrs (%s)", d.name, strings.Join(table, "; "))
 	// Any index will do: tools of the house look it up, and do not count on a fixed one.
 	if i, ok := d.port.RoCEv2Index(addr); ok {

@@ -124,10 +124,8 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 		"rackless fabric " + l.Name
 	// The node's own MTU is in the way, and not the peer: the fix is here.
 	if nics := tooLong(me, string(res.Stderr)); len(nics) > 0 {
-		var fixes []string
-		for _, nic := range nics {
-			fixes = append(fixes, fmt.Sprintf("ip link set %s mtu %d", nic, l.Fabric.MTU))
-		}
+		fixes := lists.Map(nics,
+			func(nic string) string { return fmt.Sprintf("ip link set %s mtu %d", nic, l.Fabric.MTU) })
 		f.Have += "; message too long for " + strings.Join(nics, ", ")
 		f.Fix = inNode("%s", strings.Join(fixes, "; "))
 	}

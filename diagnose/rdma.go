@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -68,10 +69,8 @@ func gidTypesKnown(p *topology.RDMAPort) bool {
 
 // gidFacts is the evidence on a GID table.
 func gidFacts(p *rdmaPort) string {
-	var facts []string
-	for _, g := range p.port.GIDs {
-		facts = append(facts, fmt.Sprintf("gids/%d=%s (%s)", g.Index, g.GID, g.Type))
-	}
+	facts := lists.Map(p.port.GIDs,
+		func(g topology.GID) string { return fmt.Sprintf("gids/%d=%s (%s)", g.Index, g.GID, g.Type) })
 	return at(p.path(), words.Few(facts, 3, " "))
 }
 

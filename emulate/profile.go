@@ -180,11 +180,8 @@ func (p *Profile) roots() []root {
 			continue
 		}
 		r := root{device: d, last: int(d.address.Bus)}
-		for _, b := range devices {
-			if b.up != nil && *b.up == d.address && (d.sw != nil || d.bridge != nil) {
-				r.behind = append(r.behind, b)
-			}
-		}
+		r.behind = append(r.behind, lists.Filter(devices,
+			func(b device) bool { return b.up != nil && *b.up == d.address && (d.sw != nil || d.bridge != nil) })...)
 		switch {
 		case d.sw != nil: // the bus of its downstream ports, and one for each of them
 			r.last += 1 + len(r.behind)

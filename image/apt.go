@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/distro"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // The system is installed from where this machine's apt gets its packages, and in the way that apt
@@ -47,10 +48,7 @@ func currentInputs(ctx context.Context) (inputs, error) {
 	if err != nil {
 		return inputs{}, err
 	}
-	var suites []string
-	for _, s := range sources {
-		suites = append(suites, s.suite)
-	}
+	suites := lists.Map(sources, func(s source) string { return s.suite })
 	slices.Sort(suites)
 	return inputs{recipe: hostRecipe(release, slices.Compact(suites)), sources: sources,
 		options: aptOptions(dump)}, nil
@@ -133,10 +131,7 @@ func preferences(r Recipe) string {
 	if !ok {
 		return ""
 	}
-	var src []string
-	for _, name := range r.Backported {
-		src = append(src, "src:"+name)
-	}
+	src := lists.Map(r.Backported, func(name string) string { return "src:" + name })
 	// 500 is the priority of the release itself: the newer version wins. Backports have 100.
 	return fmt.Sprintf("Package: %s\nPin: release n=%s\nPin-Priority: 500\n", strings.Join(src, " "), suite)
 }

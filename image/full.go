@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
 )
 
@@ -78,9 +79,7 @@ func FullNames() (names []string) {
 	for release := range fullReleases {
 		some := []string{release} // with each selection of the sets, in order
 		for _, set := range slices.Sorted(maps.Keys(fullSets)) {
-			for _, name := range some {
-				some = append(some, name+"+"+set)
-			}
+			some = append(some, lists.Map(some, func(name string) string { return name + "+" + set })...)
 		}
 		names = append(names, some...)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/rackless/rackless/internal/lists"
 	"io"
 	"os"
 	"os/exec"
@@ -146,9 +147,7 @@ func installArgs(in inputs, mode string, made []string) []string {
 		// What is half made after a power cut is thrown away.
 		"--dpkgopt=force-unsafe-io",
 	}
-	for _, o := range in.options {
-		args = append(args, "--aptopt="+o)
-	}
+	args = append(args, lists.Map(in.options, func(o string) string { return "--aptopt=" + o })...)
 	args = append(args,
 		`--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`,
 		"--setup-hook=upload preferences /etc/apt/preferences.d/rackless",

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -53,12 +54,7 @@ func (i *Image) DiskSum() string {
 
 // files are those that the image cannot do without.
 func (i *Image) files() []string {
-	var names []string
-	for _, name := range []string{i.Kernel, i.Initramfs, i.Disk} {
-		if name != "" {
-			names = append(names, name)
-		}
-	}
+	names := lists.Filter([]string{i.Kernel, i.Initramfs, i.Disk}, func(name string) bool { return name != "" })
 	return append(names, i.Others...)
 }
 

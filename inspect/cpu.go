@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -372,10 +373,7 @@ func (r *reader) coresFromCPUInfo() {
 // cpus returns the CPUs that the file lists, and CPU 0 where it lists none but is there: kernels
 // for one CPU need no number.
 func (c cpuinfo) cpus() topology.CPUSet {
-	var ids []int
-	for _, p := range c.processors {
-		ids = append(ids, p.id)
-	}
+	ids := lists.Map(c.processors, func(p processor) int { return p.id })
 	if ids == nil && len(c.common) > 0 {
 		ids = []int{0}
 		// "cpus active" of Alpha and "ncpus active" of SPARC; they are numbered from 0.

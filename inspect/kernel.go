@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -302,11 +303,8 @@ var modulesOfInterest = slices.Concat(
 func (r *reader) readModules() {
 	loaded, known := r.loadedModules()
 	r.h.Kernel.ModulesKnown = known
-	for _, name := range slices.Sorted(slices.Values(modulesOfInterest)) {
-		if loaded[name] {
-			r.h.Kernel.Modules = append(r.h.Kernel.Modules, name)
-		}
-	}
+	r.h.Kernel.Modules = append(r.h.Kernel.Modules, lists.Filter(slices.Sorted(slices.Values(modulesOfInterest)),
+		func(name string) bool { return loaded[name] })...)
 }
 
 // loadedModules returns the modules that are loaded and the drivers that are built in. Both have a

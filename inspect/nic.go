@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -81,9 +82,7 @@ func (r *reader) below(d *topology.PCIDevice, class string) []string {
 	dir := "sys/bus/pci/devices/" + d.Address.String()
 	var out []string
 	add := func(dir string) {
-		for _, name := range r.dir(dir) {
-			out = append(out, dir+"/"+name)
-		}
+		out = append(out, lists.Map(r.dir(dir), func(name string) string { return dir + "/" + name })...)
 	}
 	add(dir + "/" + class)
 	if d.Vendor != nil && *d.Vendor == topology.VendorRedHat {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -115,9 +116,7 @@ func (r *reader) readDistances(columns []int) {
 			continue
 		}
 		n.Distances = make([]int, 0, len(picked))
-		for _, at := range picked {
-			n.Distances = append(n.Distances, (*row)[at])
-		}
+		n.Distances = append(n.Distances, lists.Map(picked, func(at int) int { return (*row)[at] })...)
 	}
 }
 

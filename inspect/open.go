@@ -24,6 +24,7 @@ import (
 	"github.com/rackless/rackless/inspect/texts"
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/paste"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/internal/userfile"
@@ -353,9 +354,7 @@ func Misplaced(path string, text []byte, want string, err error) error {
 
 func unknownError(text []byte) error {
 	known := []string{"a snapshot", "an archive of /sys and /proc (tar, plain or with gzip, bzip2, xz or zstd)"}
-	for _, f := range formats {
-		known = append(known, f.Name)
-	}
+	known = append(known, lists.Map(formats, func(f format) string { return f.Name })...)
 	for _, k := range textKinds() {
 		if !slices.Contains(known, k.Name) {
 			known = append(known, k.Name)

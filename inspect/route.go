@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -30,9 +31,7 @@ func (r *reader) readRoutes() {
 	}
 	net := netdevs{reader: r}
 	for i := range routes {
-		for _, a := range net.functions(routes[i].Netdev) {
-			routes[i].PCI = append(routes[i].PCI, a.String())
-		}
+		routes[i].PCI = append(routes[i].PCI, lists.Map(net.functions(routes[i].Netdev), topology.PCIAddr.String)...)
 	}
 	slices.SortStableFunc(routes, func(a, b topology.Route) int {
 		return cmp.Or(cmp.Compare(a.Family, b.Family), cmp.Compare(pointed(a.Metric), pointed(b.Metric)),

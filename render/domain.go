@@ -6,6 +6,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"libvirt.org/go/libvirtxml"
@@ -105,12 +106,8 @@ func newMachine(in Input) (*machine, error) {
 
 // isAMD tells by the CPU's name, which is all that a Host has of it. Hygon's are AMD's design.
 func isAMD(model string) bool {
-	for _, word := range []string{"AMD", "EPYC", "Ryzen", "Hygon"} {
-		if strings.Contains(model, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"AMD", "EPYC", "Ryzen", "Hygon"},
+		func(word string) bool { return strings.Contains(model, word) })
 }
 
 // checkName refuses what the lab file would not have taken: a plan may come from a file that was

@@ -5,6 +5,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -88,12 +89,7 @@ func layOut(n *plan.Node, slots []slot, emulated int) (*tree, error) {
 
 // expanders adds the expander buses, each with its root ports. used is how many buses there are already.
 func (t *tree) expanders(byCell [][]slot, used int) error {
-	count := 0
-	for _, slots := range byCell {
-		if len(slots) > 0 {
-			count++
-		}
-	}
+	count := lists.Count(byCell, func(slots []slot) bool { return len(slots) > 0 })
 	if count == 0 {
 		return nil
 	}

@@ -8,6 +8,7 @@ import (
 	"text/template"
 
 	"github.com/rackless/rackless/internal/cmdline"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -204,11 +205,7 @@ func (v *view) pageChecks() []string {
 
 // mountUnits returns the names of the units that mount hugepages.
 func (v *view) mountUnits() []string {
-	var names []string
-	for _, m := range v.hugepageMounts() {
-		names = append(names, strings.TrimPrefix(m.Path, "systemd/"))
-	}
-	return names
+	return lists.Map(v.hugepageMounts(), func(m Artifact) string { return strings.TrimPrefix(m.Path, "systemd/") })
 }
 
 // A pageJob is a job as the page shows it.

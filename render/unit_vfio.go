@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -23,12 +24,7 @@ func (v *view) driversOf(a topology.PCIAddr) []string {
 	if d == nil {
 		return nil
 	}
-	var names []string
-	for _, name := range append([]string{d.Driver}, d.Candidates...) {
-		if isDriver(name) {
-			names = append(names, name)
-		}
-	}
+	names := lists.Filter(append([]string{d.Driver}, d.Candidates...), isDriver)
 	if len(names) > 0 || d.Class == nil || d.Vendor == nil {
 		return names
 	}

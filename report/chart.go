@@ -224,10 +224,8 @@ func (s scope) lineChart(id, title string, keys []chartPoint, logY bool) chart.C
 	yName += words.If(!oneTest(all) && metric.Label != "message rate", ", "+metric.Label)
 	p := c.Plot(x, y, xName, yName)
 	for _, l := range limits {
-		var points []chart.Point
-		for _, k := range l {
-			points = append(points, chart.Point{X: float64(k.Bytes), Y: s.limit(k)})
-		}
+		points := lists.Map(l,
+			func(k chartPoint) chart.Point { return chart.Point{X: float64(k.Bytes), Y: s.limit(k)} })
 		p.Line(chart.Series{Class: wireLimit}, points)
 	}
 	// Over many pairs the spread is a band: whiskers of ten lines would hide each other.

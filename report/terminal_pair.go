@@ -238,10 +238,8 @@ func (t *terminal) bandwidth(p pair, tests []string) {
 	var columns [][]string
 	add := func(test, unit, metric string, shift int) {
 		header = append(header, shortName(test)+"\n"+unit)
-		var column []string
-		for _, size := range shown {
-			column = append(column, t.cell(&n, figureKey{p, test, size, metric}, shift))
-		}
+		column := lists.Map(shown,
+			func(size int64) string { return t.cell(&n, figureKey{p, test, size, metric}, shift) })
 		columns = append(columns, column)
 	}
 	for _, test := range tests {

@@ -151,11 +151,8 @@ func counted(runs []Observation) []Observation {
 			taken[k] = o.Run
 			c.Values = append(c.Values, v)
 		}
-		for _, h := range o.Histograms {
-			if taken[place{o.Block, o.Place, h.Test}] == o.Run {
-				c.Histograms = append(c.Histograms, h)
-			}
-		}
+		c.Histograms = append(c.Histograms, lists.Filter(o.Histograms,
+			func(h Latencies) bool { return taken[place{o.Block, o.Place, h.Test}] == o.Run })...)
 		out = append(out, c)
 	}
 	return out

@@ -108,10 +108,8 @@ func (a *analysis) words() []string {
 				doubt))
 		}
 	}
-	var out []string
-	for _, k := range effects.Keys {
-		out = append(out, fmt.Sprintf("%s, %s.", k, strings.Join(effects.Of(k), "; ")))
-	}
+	out := lists.Map(effects.Keys,
+		func(k string) string { return fmt.Sprintf("%s, %s.", k, strings.Join(effects.Of(k), "; ")) })
 	for _, k := range equivalent.Keys {
 		out = append(out, fmt.Sprintf("%s, no change that matters (%g%%) in %s.", k, 100*a.spec.Margin,
 			strings.Join(equivalent.Of(k), ", ")))

@@ -20,6 +20,7 @@ import (
 	"github.com/rackless/rackless/host/tune"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
@@ -151,12 +152,8 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 
 // confirmSteps asks the user whether what is left to do shall be made; an error if not.
 func (a *app) confirmSteps(ctx context.Context, o prepareOptions, survey []change.Result) error {
-	left := 0
-	for _, r := range survey {
-		if r.Status == change.Pending || r.Status == change.Refused {
-			left++
-		}
-	}
+	left := lists.Count(survey,
+		func(r change.Result) bool { return r.Status == change.Pending || r.Status == change.Refused })
 	if left == 0 {
 		return nil
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // An entries is a boot loader that reads one file an entry (The Boot Loader Specification, type 1):
@@ -237,12 +238,8 @@ func (o *entries) witness(ctx context.Context, s *change.System) error {
 	}
 	env, _ := fileText(st.Files[o.Env])
 	variable := parseOptions(envForm, env).line()
-	seen := 0
-	for _, m := range grubbyArgs.Get().FindAllStringSubmatch(string(out), -1) {
-		if cmdline.Has(strings.ReplaceAll(m[1], kernelopts, variable), o.Args) {
-			seen++
-		}
-	}
+	seen := lists.Count(grubbyArgs.Get().FindAllStringSubmatch(string(out), -1),
+		func(m []string) bool { return cmdline.Has(strings.ReplaceAll(m[1], kernelopts, variable), o.Args) })
 	if seen < len(lines) {
 		return fmt.Errorf("%d entries in %s have the arguments, and %s --info=ALL shows them in %d: does this "+
 			"machine start from elsewhere?", len(lines), strings.Join(o.Dirs, " and "), o.Grubby, seen)

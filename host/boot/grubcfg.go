@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -241,12 +242,7 @@ func choose(entries []*menuEntry, name string) *menuEntry {
 	if n, err := strconv.Atoi(name); err == nil && n >= 0 && n < len(entries) {
 		return entries[n]
 	}
-	for _, e := range entries {
-		if name != "" && (e.id == name || e.title == name) {
-			return e
-		}
-	}
-	return nil
+	return lists.Find(entries, func(e *menuEntry) bool { return name != "" && (e.id == name || e.title == name) })
 }
 
 // ours returns the entry that the next boot is about: the default one or, where that starts no
@@ -255,12 +251,7 @@ func (m *menu) ours(saved string) *menuEntry {
 	if e := m.defaultEntry(saved); e != nil && e.kernel != "" {
 		return e
 	}
-	for _, e := range leaves(m.entries) {
-		if e.kernel != "" {
-			return e
-		}
-	}
-	return nil
+	return lists.Find(leaves(m.entries), func(e *menuEntry) bool { return e.kernel != "" })
 }
 
 // savedEntry returns saved_entry of GRUB's environment block; "" where it is not set.

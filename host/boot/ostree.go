@@ -34,13 +34,9 @@ func (o *rpmOSTree) line(ctx context.Context, s *change.System) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	var words []string
-	for _, word := range strings.Fields(string(out)) {
-		// It names the deployment, and is another in each.
-		if !strings.HasPrefix(word, "ostree=") {
-			words = append(words, word)
-		}
-	}
+	// It names the deployment, and is another in each.
+	words := lists.Filter(strings.Fields(string(out)),
+		func(word string) bool { return !strings.HasPrefix(word, "ostree=") })
 	return strings.Join(words, " "), nil
 }
 

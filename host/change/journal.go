@@ -14,6 +14,7 @@ import (
 	"github.com/gofrs/flock"
 
 	"github.com/rackless/rackless/internal/atomicfile"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // The events of a journal.
@@ -216,12 +217,7 @@ func (j *Journal) apply(r *record) error {
 }
 
 func (j *Journal) find(key opKey) *Entry {
-	for _, e := range j.entries {
-		if e.key() == key {
-			return e
-		}
-	}
-	return nil
+	return lists.Find(j.entries, func(e *Entry) bool { return e.key() == key })
 }
 
 // write appends a record and forces it to the disk, and the head after it. In the other order a power cut in between
@@ -272,12 +268,7 @@ func (j *Journal) Entries() []*Entry { return append([]*Entry(nil), j.entries...
 // Unfinished returns, of entries, an op that was begun, or was being restored, and did not come to
 // its end; nil where there is none.
 func Unfinished(entries []*Entry) *Entry {
-	for _, e := range entries {
-		if !e.Done {
-			return e
-		}
-	}
-	return nil
+	return lists.Find(entries, func(e *Entry) bool { return !e.Done })
 }
 
 // Gap says what an earlier damage of the journal has lost; "" where there was none.

@@ -76,11 +76,8 @@ func (f *flow) netdevs(ctx context.Context, network Network) (netdevs []string, 
 	if f.remote.IsLoopback() {
 		return nil, nil
 	}
-	for _, known := range []string{f.netdev, f.remote.Zone()} {
-		if known != "" {
-			netdevs = append(netdevs, known)
-		}
-	}
+	netdevs = append(netdevs, lists.Filter([]string{f.netdev, f.remote.Zone()},
+		func(known string) bool { return known != "" })...)
 	// There is no route to a link-local address without its device.
 	if f.remote.IsValid() && !(f.remote.Is6() && f.remote.IsLinkLocalUnicast()) {
 		routed, err := network.RouteTo(ctx, f.remote.WithZone(""))
@@ -192,11 +189,8 @@ func serversOf(at, kind, source, options string) []flow {
 		name, value, _ := strings.Cut(option, "=")
 		source += words.If(slices.Contains([]string{"addr", "mountaddr", "mon_addr"}, name), ","+value)
 	}
-	var flows []flow
-	for _, a := range addressesIn(source) {
-		flows = append(flows, flow{what: fmt.Sprintf("%s from %s", what, a), fix: fix, remote: a})
-	}
-	return flows
+	return lists.Map(addressesIn(source),
+		func(a netip.Addr) flow { return flow{what: fmt.Sprintf("%s from %s", what, a), fix: fix, remote: a} })
 }
 
 // addressesIn returns the IP addresses in the source of a mount or in a list of options, with ports or without.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // meansLatency is a bit of the kind of a matrix (hwloc/distances.h).
@@ -169,10 +170,7 @@ func (p *parser) oldMatrices() []matrix {
 	if p.nodes[0].built {
 		return nil
 	}
-	var ids []int
-	for _, node := range p.nodes {
-		ids = append(ids, node.id)
-	}
+	ids := lists.Map(p.nodes, func(node *node) int { return node.id })
 	level := p.nodeLevel(p.machine, 0)
 	var out []matrix
 	for e := range p.machine.All("distances") {

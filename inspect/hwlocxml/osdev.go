@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -239,9 +240,7 @@ func (d *devices) finish() {
 	for _, id := range slices.Sorted(maps.Keys(d.nics)) {
 		d.h.NICs = append(d.h.NICs, *d.nics[id])
 	}
-	for _, g := range d.order {
-		d.h.GPUs = append(d.h.GPUs, g.GPU)
-	}
+	d.h.GPUs = append(d.h.GPUs, lists.Map(d.order, func(g *gpu) topology.GPU { return g.GPU })...)
 	for i := range d.h.NUMANodes {
 		n := &d.h.NUMANodes[i]
 		for j := range d.h.GPUs {

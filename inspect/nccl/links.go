@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -36,10 +37,7 @@ type link struct {
 func (p *parser) addLinks() error {
 	direct := map[pair]link{}
 	switched := map[topology.PCIAddr]int{}
-	known := map[topology.PCIAddr]bool{}
-	for _, g := range p.gpus {
-		known[g.address] = true
-	}
+	known := lists.SetOf(p.gpus, func(g gpu) topology.PCIAddr { return g.address })
 	for i, g := range p.gpus {
 		total, nvlink := 0, false
 		for _, l := range g.links {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -132,12 +133,8 @@ func headerAt(tokens []token, i int) (h header, next int, ok bool) {
 func isHeaderWord(s string) bool { return isTitleWord(s) || isGPU(s) || nicName.MatchString(s) }
 
 func isTitlePrefix(s string) bool {
-	for _, word := range []string{"Affinity", "NUMA", "ID"} {
-		if s != "" && strings.HasPrefix(word, s) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc([]string{"Affinity", "NUMA", "ID"},
+		func(word string) bool { return s != "" && strings.HasPrefix(word, s) })
 }
 
 // splitHeader splits a word that is several run together. The columns of the parts are not known;
@@ -146,11 +143,8 @@ func splitHeader(t token) []token {
 	if !runTogether.MatchString(t.text) {
 		return []token{t}
 	}
-	var parts []token
-	for _, w := range headerWord.FindAllString(t.text, -1) {
-		parts = append(parts, token{text: w, line: t.line, col: t.col})
-	}
-	return parts
+	return lists.Map(headerWord.FindAllString(t.text, -1),
+		func(w string) token { return token{text: w, line: t.line, col: t.col} })
 }
 
 // titles puts title words together, in the order of the kinds, each at most once. The last title may be cut off.

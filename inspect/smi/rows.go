@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -176,17 +177,13 @@ func readLabels(words []token, want int) (labels []label, used int) {
 				return labels, used
 			}
 		}
-		for _, c := range cells {
-			labels = append(labels, label{c, t})
-		}
+		labels = append(labels, lists.Map(cells, func(c Cell) label { return label{c, t} })...)
 		used++
 	}
 	// A path behind the last column is one too many.
 	if len(labels) == want && used < len(words) {
 		if cells, ok := splitLabels(words[used].text); ok && words[used].line <= words[used-1].line+1 {
-			for _, c := range cells {
-				labels = append(labels, label{c, words[used]})
-			}
+			labels = append(labels, lists.Map(cells, func(c Cell) label { return label{c, words[used]} })...)
 			used++
 		}
 	}
@@ -348,9 +345,7 @@ func (r *rowReader) tail(d *Device, words []token, line int) (int, *Error) {
 	kinds := []titleKind{cpuAffinity, numaAffinity, gpuNUMAID}
 	if r.header.titles != nil {
 		kinds = kinds[:0]
-		for _, t := range r.header.titles {
-			kinds = append(kinds, t.kind)
-		}
+		kinds = append(kinds, lists.Map(r.header.titles, func(t title) titleKind { return t.kind })...)
 	}
 	values, n := tailValues(words, line, d.IsGPU())
 	// Too many values: a terminal broke a list between digits.

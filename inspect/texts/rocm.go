@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -144,12 +145,8 @@ func (r *reader) amdHost(a *amd) {
 		if node, ok := a.nodes[label]; ok {
 			g.NUMANode = &node
 		}
-		links := 0
-		for _, other := range a.labels {
-			if strings.EqualFold(a.get("link type", label, other), "XGMI") {
-				links++
-			}
-		}
+		links := lists.Count(a.labels,
+			func(other string) bool { return strings.EqualFold(a.get("link type", label, other), "XGMI") })
 		if links > 0 {
 			g.NVLinks = &links
 		}

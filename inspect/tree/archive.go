@@ -12,6 +12,7 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"github.com/klauspost/compress/zstd"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/xi2/xz"
 )
 
@@ -83,12 +84,7 @@ type packing struct {
 
 // packingOf returns the packing of a file that starts with head, one without a name where it is not packed.
 func packingOf(head []byte) packing {
-	for _, p := range packings {
-		if bytes.HasPrefix(head, []byte(p.magic)) {
-			return p
-		}
-	}
-	return packing{}
+	return lists.Find(packings, func(p packing) bool { return bytes.HasPrefix(head, []byte(p.magic)) })
 }
 
 // ArchiveHead is how many bytes IsArchive wants to see.

@@ -2,6 +2,7 @@ package tree
 
 import (
 	"fmt"
+	"github.com/rackless/rackless/internal/lists"
 	"io/fs"
 	"slices"
 	"strings"
@@ -174,12 +175,7 @@ func (n *node) built(name string) *node {
 	if n.index != nil {
 		return n.index[name]
 	}
-	for _, c := range n.children {
-		if c.name == name {
-			return c
-		}
-	}
-	return nil
+	return lists.Find(n.children, func(c *node) bool { return c.name == name })
 }
 
 func (b *Builder) attach(dir *node, name string, n node) *node {

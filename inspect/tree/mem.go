@@ -2,6 +2,7 @@ package tree
 
 import (
 	"bytes"
+	"github.com/rackless/rackless/internal/lists"
 	"io/fs"
 	"slices"
 	"syscall"
@@ -222,9 +223,7 @@ func FindRoots(fsys fs.FS, depth int) []string {
 				found = append(found, dir)
 				continue
 			}
-			for _, e := range entries {
-				next = append(next, join(dir, e.Name()))
-			}
+			next = append(next, lists.Map(entries, func(e fs.DirEntry) string { return join(dir, e.Name()) })...)
 		}
 		if found != nil {
 			slices.Sort(found)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
@@ -64,10 +65,8 @@ func (d *decider) pageSize() draft {
 		return one
 	}
 	one.Choice = words.Exact(d.p.HugepageBytes) + " pages"
-	var parts []string
-	for _, n := range d.plan.Hugepages {
-		parts = append(parts, fmt.Sprintf("%d on NUMA node %d", n.Count, n.NUMANode))
-	}
+	parts := lists.Map(d.plan.Hugepages,
+		func(n plan.Hugepages) string { return fmt.Sprintf("%d on NUMA node %d", n.Count, n.NUMANode) })
 	if len(parts) > 0 {
 		one.Choice += ", set aside per NUMA node: " + words.List(parts)
 		one.because("a plain hugepages=N is spread evenly over all NUMA nodes, and a strict memory policy then finds " +

@@ -97,10 +97,10 @@ func nodeDifferences(was, is *plan.Node) []string {
 func orNone(s topology.CPUSet) string { return cmp.Or(s.String(), "none") }
 
 func nodeMemory(n *plan.Node) string {
-	var parts []string
-	for _, m := range n.Memory {
-		parts = append(parts, fmt.Sprintf("%s on NUMA node %d", words.Exact(m.Bytes), m.NUMANode))
-	}
+	parts := lists.Map(n.Memory,
+		func(m plan.NodeMemory) string {
+			return fmt.Sprintf("%s on NUMA node %d", words.Exact(m.Bytes), m.NUMANode)
+		})
 	return cmp.Or(words.List(parts), "none")
 }
 

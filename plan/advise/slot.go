@@ -67,12 +67,8 @@ func (c *card) plug(slots map[uint8]slot) {
 
 // function returns the card's function at a, physical or virtual; nil if it has none.
 func (c *card) function(a *topology.PCIAddr) *topology.PCIDevice {
-	for _, d := range slices.Concat(c.functions, c.virtual) {
-		if a != nil && d.Address == *a {
-			return d
-		}
-	}
-	return nil
+	return lists.Find(slices.Concat(c.functions, c.virtual),
+		func(d *topology.PCIDevice) bool { return a != nil && d.Address == *a })
 }
 
 // swap makes two cards change slots. Made twice, it changes nothing: a test holds it to that on every

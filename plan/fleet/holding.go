@@ -113,9 +113,7 @@ func (n *host) hold(asked *plan.Problem, placed *Placed) *holding {
 	// virtual functions of each NIC: the free ones go out in order, as plan.Assemble hands them out
 	taken := map[int]int{}
 	for node := range lists.Refs(pl.Nodes) {
-		for _, id := range node.Cores {
-			h.cores = append(h.cores, index[id])
-		}
+		h.cores = append(h.cores, lists.Map(node.Cores, func(id int) int { return index[id] })...)
 		for _, m := range node.Memory {
 			k := slices.IndexFunc(p.NUMANodes, func(x plan.NUMANode) bool { return x.ID == m.NUMANode })
 			if p.NUMANodes[k].Pages != nil {

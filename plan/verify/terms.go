@@ -340,11 +340,8 @@ func (c *checker) cardsOf(ports []int) []string {
 	var cards []string
 	for _, d := range ports {
 		card, others := c.p.Devices[d].Card(), 0
-		for _, o := range c.p.Devices {
-			if o.Kind == plan.KindNIC && o.Card() == card {
-				others++
-			}
-		}
+		others += lists.Count(c.p.Devices,
+			func(o plan.Device) bool { return o.Kind == plan.KindNIC && o.Card() == card })
 		if card != "" && others > 1 {
 			cards = append(cards, card)
 		}

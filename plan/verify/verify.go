@@ -235,11 +235,8 @@ func (c *checker) together(i, j int, what, asked string, a, b []string) {
 }
 
 func (c *checker) nodesOf(i int) []string {
-	var names []string
-	for _, node := range numbersOf(c.found[i].cores, (*coreView).numaNode) {
-		names = append(names, fmt.Sprint(node))
-	}
-	return names
+	return lists.Map(numbersOf(c.found[i].cores, (*coreView).numaNode),
+		func(node int) string { return fmt.Sprint(node) })
 }
 
 func (c *checker) nicsOf(i int) []string {

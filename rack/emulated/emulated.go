@@ -21,6 +21,7 @@ import (
 
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/qapi"
 	"github.com/rackless/rackless/rack"
@@ -138,9 +139,7 @@ func (r *emulatedLab) Down(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, n := range r.State.Nodes {
-		procs = append(procs, n.Process)
-	}
+	procs = append(procs, lists.Map(r.State.Nodes, func(n *rack.Node) vm.Process { return n.Process })...)
 	if r.State.Daemon != nil {
 		procs = append(procs, *r.State.Daemon)
 	}
@@ -152,9 +151,7 @@ func (r *emulatedLab) Down(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, killDaemons(ctx, r.Dir))
-	for _, p := range procs {
-		errs = append(errs, p.Wait(ctx))
-	}
+	errs = append(errs, lists.Map(procs, func(p vm.Process) error { return p.Wait(ctx) })...)
 	return errors.Join(errs...)
 }
 
@@ -164,9 +161,6 @@ func killDaemons(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	var errs []error
-	for _, p := range procs {
-		errs = append(errs, p.Kill(ctx))
-	}
+	errs := lists.Map(procs, func(p vm.Process) error { return p.Kill(ctx) })
 	return errors.Join(errs...)
 }

@@ -3,6 +3,7 @@ package emulated
 import (
 	"fmt"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -19,10 +20,7 @@ func fits(name string, start []lab.Node) error {
 
 // fitsIn is fits on a machine with so much memory. NodeOverhead is what a QEMU needs beside its guest.
 func fitsIn(name string, start []lab.Node, available lab.Bytes) error {
-	var want lab.Bytes
-	for _, n := range start {
-		want += n.Memory + rack.NodeOverhead
-	}
+	want := lists.Sum(start, func(n lab.Node) lab.Bytes { return n.Memory + rack.NodeOverhead })
 	if want <= available {
 		return nil
 	}

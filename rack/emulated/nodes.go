@@ -14,6 +14,7 @@ import (
 	"github.com/rackless/rackless/check"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 )
@@ -80,12 +81,7 @@ func (u *upRun) reach(ctx context.Context) error {
 		return nil
 	}
 	u.progress.Begin("reach")
-	var from []lab.Node
-	for _, n := range u.Lab.Nodes {
-		if u.setups[n.Name] != nil {
-			from = append(from, n)
-		}
-	}
+	from := lists.Filter(u.Lab.Nodes, func(n lab.Node) bool { return u.setups[n.Name] != nil })
 	if len(from) == 0 { // settings of running nodes have changed
 		if f := check.ReachFrom(ctx, u.Lab, 0, u.Rack); f.Status != finding.OK {
 			return fmt.Errorf("node %s: %s of its peers answer; %s", f.Subject, f.Have, f.Fix)

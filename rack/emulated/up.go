@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/ssh"
@@ -429,10 +430,7 @@ const undoLimit = 30 * time.Second
 func (u *upRun) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoLimit)
 	defer cancel()
-	var errs []error
-	for _, n := range u.started {
-		errs = append(errs, n.Kill(ctx))
-	}
+	errs := lists.Map(u.started, func(n vm.Process) error { return n.Kill(ctx) })
 	u.State.Nodes = slices.DeleteFunc(u.State.Nodes, func(n *rack.Node) bool {
 		return slices.Contains(u.started, n.Process)
 	})

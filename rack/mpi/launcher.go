@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
@@ -35,10 +36,7 @@ func (l *Launcher) nodes(g bench.Group) ([]Node, error) {
 	if n > len(l.Lab.Nodes) {
 		return nil, fmt.Errorf("%s: lab %s has %d", words.Count(n, "node"), l.Lab.Name, len(l.Lab.Nodes))
 	}
-	var names []string
-	for _, node := range l.Lab.Nodes[:n] {
-		names = append(names, node.Name)
-	}
+	names := lists.Map(l.Lab.Nodes[:n], func(node lab.Node) string { return node.Name })
 	at := l.Endpoint
 	if at == nil { // only to count: no node is asked
 		at = func(name string) (bench.Endpoint, error) { return bench.Endpoint{Node: name}, nil }
@@ -54,9 +52,7 @@ func (l *Launcher) Size(g bench.Group) (nodes, ranks int, err error) {
 		return 0, 0, err
 	}
 	slots, err := (&Options{Nodes: all, PerNode: g.PerNode, Program: []string{"x"}}).slots()
-	for _, s := range slots {
-		ranks += s
-	}
+	ranks += lists.Sum(slots, func(s int) int { return s })
 	return len(slots), ranks, err
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 )
@@ -332,9 +333,7 @@ func indices(n int) []int {
 // NodesOf are the nodes of a lab, or those of them that are named, in that order.
 func NodesOf(l *lab.Lab, names []string, endpoint func(node string) (bench.Endpoint, error)) (nodes []Node, err error) {
 	if len(names) == 0 {
-		for _, n := range l.Nodes {
-			names = append(names, n.Name)
-		}
+		names = append(names, lists.Map(l.Nodes, func(n lab.Node) string { return n.Name })...)
 	}
 	for i, name := range names {
 		k := slices.IndexFunc(l.Nodes, func(n lab.Node) bool { return n.Name == name })

@@ -15,6 +15,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
@@ -133,11 +134,7 @@ func shares(h *topology.Host, n *plan.Node) []share {
 // withCPUs returns the shares that have virtual CPUs. Memory of the others goes to the first of them, which the note
 // says; it is empty where there is none.
 func withCPUs(all []share) (kept []share, note string) {
-	for _, s := range all {
-		if len(s.vcpus) > 0 {
-			kept = append(kept, s)
-		}
-	}
+	kept = append(kept, lists.Filter(all, func(s share) bool { return len(s.vcpus) > 0 })...)
 	for _, s := range all {
 		if len(s.vcpus) == 0 && len(kept) > 0 {
 			kept[0].bytes += s.bytes
@@ -176,13 +173,7 @@ func idsOf(h *topology.Host, id string) (ids, error) {
 
 // whole returns the cards of a lab node that are given as a whole: GPUs and NICs, in the order of the plan.
 func whole(n *plan.Node) []plan.NodeDevice {
-	var cards []plan.NodeDevice
-	for _, c := range n.Cards {
-		if c.Kind != plan.KindVF {
-			cards = append(cards, c)
-		}
-	}
-	return cards
+	return lists.Filter(n.Cards, func(c plan.NodeDevice) bool { return c.Kind != plan.KindVF })
 }
 
 // near reports whether each device of a lab node is on a NUMA node of its CPUs, as far as the host tells.
@@ -218,11 +209,7 @@ func unique(nodes []string, name func(string) string) error {
 
 // planned are the names of the plan's nodes.
 func planned(in render.Input) []string {
-	var names []string
-	for _, n := range in.Plan.Nodes {
-		names = append(names, n.Name)
-	}
-	return names
+	return lists.Map(in.Plan.Nodes, func(n plan.Node) string { return n.Name })
 }
 
 // gib is the unit of memory that most systems take.

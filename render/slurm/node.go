@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -66,9 +67,7 @@ func memory(h *topology.Host) int64 {
 		return int64(*h.Memory.TotalBytes >> 20)
 	}
 	sum := uint64(0)
-	for _, n := range h.NUMANodes {
-		sum += *cmp.Or(n.MemoryBytes, new(uint64(0)))
-	}
+	sum += lists.Sum(h.NUMANodes, func(n topology.NUMANode) uint64 { return *cmp.Or(n.MemoryBytes, new(uint64(0))) })
 	return int64(sum >> 20)
 }
 
@@ -134,12 +133,8 @@ func ordered(h *topology.Host) []topology.Core {
 		sockets[s] = sockets[s].Union(c.CPUs)
 	}
 	var numa, caches []topology.CPUSet
-	for _, n := range h.NUMANodes {
-		numa = append(numa, n.CPUs)
-	}
-	for _, l := range h.L3 {
-		caches = append(caches, l.CPUs)
-	}
+	numa = append(numa, lists.Map(h.NUMANodes, func(n topology.NUMANode) topology.CPUSet { return n.CPUs })...)
+	caches = append(caches, lists.Map(h.L3, func(l topology.L3) topology.CPUSet { return l.CPUs })...)
 	key := func(c topology.Core) (key [4]int) {
 		key[0] = sockets[*cmp.Or(c.Package, new(0))].Min()
 		for i, sets := range [][]topology.CPUSet{numa, caches} {

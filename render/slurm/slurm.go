@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
@@ -167,10 +168,7 @@ SelectType=select/cons_tres
 	for _, g := range grouped(c.Nodes, Node.line) {
 		fmt.Fprintf(&b, "NodeName=%s %s State=UNKNOWN\n", HostList(g.names), g.text)
 	}
-	var names []string
-	for _, n := range c.Nodes {
-		names = append(names, n.Name)
-	}
+	names := lists.Map(c.Nodes, func(n Node) string { return n.Name })
 	fmt.Fprintf(&b, "PartitionName=all Nodes=%s Default=YES MaxTime=INFINITE State=UP", HostList(names))
 	if memory { // else a job that does not ask gets all memory of its nodes, and others wait
 		fmt.Fprintf(&b, " DefMemPerCPU=%d", c.memoryPerCPU())
@@ -201,12 +199,7 @@ func (n Node) line() string {
 		if slices.IndexFunc(n.Devices, func(o Device) bool { return o.word() == word }) < i {
 			continue
 		}
-		count := 0
-		for _, o := range n.Devices {
-			if o.word() == word {
-				count++
-			}
-		}
+		count := lists.Count(n.Devices, func(o Device) bool { return o.word() == word })
 		gres = append(gres, fmt.Sprintf("%s:%d", word, count))
 	}
 	if len(gres) > 0 {
@@ -225,9 +218,7 @@ func (d Device) word() string {
 // kinds are the kinds of devices that nodes have, in the order of the constants.
 func (c Cluster) kinds() (kinds []string) {
 	for _, n := range c.Nodes {
-		for _, d := range n.Devices {
-			kinds = append(kinds, d.Kind)
-		}
+		kinds = append(kinds, lists.Map(n.Devices, func(d Device) string { return d.Kind })...)
 	}
 	slices.Sort(kinds)
 	return slices.Compact(kinds)

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -154,9 +155,7 @@ func LogTicks(lo, hi float64) [][]float64 {
 	powers := func(first, every int, factors ...float64) {
 		var ticks []float64
 		for e := first; e <= last; e += every {
-			for _, f := range factors {
-				ticks = append(ticks, f*math.Pow10(e))
-			}
+			ticks = append(ticks, lists.Map(factors, func(f float64) float64 { return f * math.Pow10(e) })...)
 		}
 		out = append(out, ticks)
 	}

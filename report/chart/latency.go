@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/study/stats"
@@ -32,10 +33,7 @@ type Distribution struct {
 // Latencies draws some distributions by the share of latencies that is at most as long. The axes hold all of them, so
 // that several charts of one test can be compared. what names them in the description.
 func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
-	var keys []Series
-	for _, d := range drawn {
-		keys = append(keys, d.Series)
-	}
+	keys := lists.Map(drawn, func(d Distribution) Series { return d.Series })
 	c.Legend(keys...)
 	lo, hi, deepest := math.Inf(1), 0.0, 0.99
 	for _, d := range all {
@@ -46,10 +44,7 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 	x := Axis{Hi: depth(deepest), Label: func(v float64) string {
 		return show.Figure(100-100*math.Pow(10, -v)) + "%"
 	}}
-	var ticks []float64
-	for _, q := range landmarks {
-		ticks = append(ticks, depth(q))
-	}
+	ticks := lists.Map(landmarks, depth)
 	x.Candidates = [][]float64{ticks}
 	y := ValueAxis(lo, hi)
 	p := c.Plot(x, y, "share of latencies up to this one", "latency, "+y.Unit(unit))

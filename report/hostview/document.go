@@ -4,6 +4,7 @@ import (
 	"io"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
@@ -62,9 +63,7 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 		PCI: present(h.PCI), GPUs: present(h.GPUs), NICs: present(h.NICs),
 		Host: h, Paths: []Path{}, Findings: present(findings),
 	}
-	for _, p := range h.Reported {
-		d.Reported = append(d.Reported, newPath(p))
-	}
+	d.Reported = append(d.Reported, lists.Map(h.Reported, newPath)...)
 	t := topology.NewTree(h)
 	// Paths name both ends by ID and do not say which of them is a GPU.
 	gpus := make(map[string]bool, len(h.GPUs))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -73,10 +74,7 @@ func (x rdmaLink) roce() bool { return x.port.LinkLayer == "Ethernet" }
 func rdmaLinks(h *topology.Host) []rdmaLink {
 	var all []rdmaLink
 	fastest := 0.0
-	routed := map[string]bool{}
-	for _, r := range h.Routes {
-		routed[r.Netdev] = true
-	}
+	routed := lists.SetOf(h.Routes, func(r topology.Route) string { return r.Netdev })
 	for nic, dev := range h.RDMADevices() {
 		for i := range dev.Ports {
 			p := &dev.Ports[i]

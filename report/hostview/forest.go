@@ -291,10 +291,8 @@ func (v *view) rootBlocks(name string, root *trie) []block {
 	if name != "" {
 		return []block{{Title: "Root complex " + strings.TrimPrefix(name, "pci"), Branches: append(bridges, leaves...)}}
 	}
-	var out []block
-	for _, b := range bridges {
-		out = append(out, block{Title: "Root complex not known", Branches: []branch{b}})
-	}
+	out := lists.Map(bridges,
+		func(b branch) block { return block{Title: "Root complex not known", Branches: []branch{b}} })
 	if len(leaves) > 0 {
 		out = append(out, block{Title: "PCI tree not known", Branches: leaves, Loose: true})
 	}
@@ -330,9 +328,7 @@ func (v *view) branch(t *trie) branch {
 		b.Wire = newWire(chain[last].Link)
 	}
 	b.warn()
-	for _, k := range t.kids {
-		b.Fan = append(b.Fan, v.branch(k))
-	}
+	b.Fan = append(b.Fan, lists.Map(t.kids, v.branch)...)
 	b.Fan = append(b.Fan, leaves...)
 	return b
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
@@ -71,9 +72,7 @@ func NewGroup(names []string, docs []*Document) Group {
 	g.Typical = names[typical]
 	for _, o := range outliers {
 		x := GroupOutlier{Difference: o.Difference}
-		for _, h := range o.Hosts {
-			x.Hosts = append(x.Hosts, names[h])
-		}
+		x.Hosts = append(x.Hosts, lists.Map(o.Hosts, func(h int) string { return names[h] })...)
 		g.Outliers = append(g.Outliers, x)
 	}
 	return g

@@ -236,9 +236,7 @@ func (p *picture) cell(r rect, at *Placement, c coreCell) {
 	if at != nil {
 		// Here a core is about who has it: hatching and lines between threads would hide the colours.
 		shape.Classes, shape.Isolated, shape.Threads = nil, false, 1
-		for _, o := range c.Owners {
-			shape.Classes = append(shape.Classes, at.class(o))
-		}
+		shape.Classes = append(shape.Classes, lists.Map(c.Owners, at.class)...)
 		if len(c.Owners) == 0 {
 			shape.Classes = []string{string(RoleFree)}
 		}

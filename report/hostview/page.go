@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/topology"
@@ -103,17 +104,13 @@ func newPage(v *view) page {
 		Expected: v.expected(), Routes: v.routeTexts(), Unread: v.Host.Unread,
 		Contradictions: v.contradictions(), Inferred: v.Host.Inferred,
 	}
-	for _, g := range grouped(v.Findings) {
-		p.Findings = append(p.Findings, newPageFinding(g))
-	}
+	p.Findings = append(p.Findings, lists.Map(grouped(v.Findings), newPageFinding)...)
 	// A single device has no path to another one.
 	if all := v.matrix(); len(all) > 1 {
 		p.Matrix, p.Legend = alikeRows(all), legend
 		p.Alike = len(p.Matrix) < len(all)
 	}
-	for _, g := range v.grids() {
-		p.Grids = append(p.Grids, newPageGrid(g))
-	}
+	p.Grids = append(p.Grids, lists.Map(v.grids(), newPageGrid)...)
 	return p
 }
 

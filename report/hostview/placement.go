@@ -207,17 +207,13 @@ func (sh sheet) guestsPanel(v *view, width int) *picture {
 func (v *view) placementPage() page {
 	p := page{Head: show.NewHead(show.Base+pictureCSS+pageCSS, ""), Heading: v.heading(), Facts: v.facts(),
 		Emulated: v.Provenance.Emulated, Summary: v.summary(), Calm: "Nothing does.", Pictures: v.pictures()}
-	for _, g := range grouped(v.Findings) {
-		p.Findings = append(p.Findings, newPageFinding(g))
-	}
+	p.Findings = append(p.Findings, lists.Map(grouped(v.Findings), newPageFinding)...)
 	for _, t := range v.Placement.Tables {
 		g := grid{Title: t.Title}
 		for _, c := range t.Columns {
 			g.Heads = append(g.Heads, head{Name: c.Name, Right: c.Right})
 		}
-		for _, r := range t.Rows {
-			g.Rows = append(g.Rows, cells(r...))
-		}
+		g.Rows = append(g.Rows, lists.Map(t.Rows, func(r []string) []cell { return cells(r...) })...)
 		p.Grids = append(p.Grids, newPageGrid(g))
 	}
 	return p

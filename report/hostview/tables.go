@@ -206,12 +206,8 @@ func nicSpeed(n *topology.NIC) string {
 	if n.SpeedMbps != nil {
 		return speedText(*n.SpeedMbps)
 	}
-	down := 0
-	for _, p := range n.Ports {
-		if p.Carrier != nil && !*p.Carrier || p.State == "down" {
-			down++
-		}
-	}
+	down := lists.Count(n.Ports,
+		func(p topology.Netdev) bool { return p.Carrier != nil && !*p.Carrier || p.State == "down" })
 	// One port with a link is enough for the NIC to be of use, and its speed is then merely not known.
 	return words.Either(down > 0 && down == len(n.Ports), "down", unknown)
 }

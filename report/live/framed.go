@@ -3,6 +3,7 @@ package live
 import (
 	"bytes"
 	"errors"
+	"github.com/rackless/rackless/internal/lists"
 	"html"
 	"regexp"
 )
@@ -22,10 +23,8 @@ func framed(page, nav, end []byte) (out []byte, csp string, err error) {
 	if !found || at == nil {
 		return nil, "", errors.New("the page has no head with a content security policy, or no body")
 	}
-	var hashes []string
-	for _, m := range ownHashes.FindAllStringSubmatch(html.UnescapeString(string(head[at[2]:at[3]])), -1) {
-		hashes = append(hashes, m[1]+" "+m[2])
-	}
+	hashes := lists.Map(ownHashes.FindAllStringSubmatch(html.UnescapeString(string(head[at[2]:at[3]])), -1),
+		func(m []string) string { return m[1] + " " + m[2] })
 	// A policy in the page would hold beside that of the response, and forbid what is added.
 	main := max(0, bytes.LastIndex(body, []byte("</main>")))
 	return bytes.Join([][]byte{head[:at[0]], head[at[1]:], []byte(assets), []byte("</head>\n<body>\n"), nav,

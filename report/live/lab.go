@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/chart"
@@ -186,10 +187,7 @@ func (c hourChart) of(t track, w window, now time.Time, text func(float64) strin
 		c.Gaps = append(c.Gaps, gapBox{chart.Px(x(g.from)), chart.Px(x(g.to) - x(g.from)),
 			fmt.Sprintf("not read from %s to %s UTC", clock(g.from), clock(g.to))})
 	}
-	var lost uint64
-	for _, p := range t.past {
-		lost += p.lost
-	}
+	lost := lists.Sum(t.past, func(p point) uint64 { return p.lost })
 	// What is older is not "now": the switch may be gone, or the page may be one that was kept open.
 	if n := len(t.past); n > 0 && now.Sub(t.past[n-1].at) <= w.most {
 		last := t.past[n-1]

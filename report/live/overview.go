@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
@@ -167,9 +168,7 @@ func (s *server) newOverview(st *state) *overviewView {
 		}
 		v.Studies = append(v.Studies, newStudyView(x))
 	}
-	for _, x := range st.results[:min(len(st.results), MaxResults)] {
-		v.Results = append(v.Results, newResultView(x))
-	}
+	v.Results = append(v.Results, lists.Map(st.results[:min(len(st.results), MaxResults)], newResultView)...)
 	// Counted, so that nobody takes the list for all there is.
 	v.Older = max(0, len(st.results)-MaxResults)
 	v.Summary = fmt.Sprintf("%s with %s, %d running; %s, %d running; %s.", words.Count(len(st.labs), "lab"),

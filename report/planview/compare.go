@@ -90,10 +90,8 @@ func termsAgainst(ours, theirs []plan.Term) string {
 	size := func(name string) int64 { return max(more[name], -more[name]) }
 	names = slices.DeleteFunc(names, func(name string) bool { return more[name] == 0 })
 	slices.SortStableFunc(names, func(a, b string) int { return cmp.Compare(size(b), size(a)) })
-	var words []string
-	for _, name := range names[:min(len(names), maxRivalTerms)] {
-		words = append(words, fmt.Sprintf("%s %+d", meaningOr(name), more[name]))
-	}
+	words := lists.Map(names[:min(len(names), maxRivalTerms)],
+		func(name string) string { return fmt.Sprintf("%s %+d", meaningOr(name), more[name]) })
 	return strings.Join(words, "; ")
 }
 

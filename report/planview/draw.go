@@ -238,9 +238,7 @@ func tables(pl *plan.Plan) []hostview.Table {
 		}
 	}
 	host := hostview.Table{Title: "Host", Columns: show.Columns("what", "how much")}
-	for _, r := range hostRows(pl) {
-		host.Rows = append(host.Rows, r[:])
-	}
+	host.Rows = append(host.Rows, lists.Map(hostRows(pl), func(r [2]string) []string { return r[:] })...)
 	costs, _ := termRows(pl)
 	out := []hostview.Table{nodes, devices, host, {Title: "What it costs, in hundredths of a percent",
 		Columns: termColumns(), Rows: costs}}
@@ -254,8 +252,6 @@ func tables(pl *plan.Plan) []hostview.Table {
 			d.Choice, next})
 	}
 	notes := hostview.Table{Title: "Notes", Columns: show.Columns("what")}
-	for _, n := range pl.Notes {
-		notes.Rows = append(notes.Rows, []string{n})
-	}
+	notes.Rows = append(notes.Rows, lists.Map(pl.Notes, func(n string) []string { return []string{n} })...)
 	return slices.DeleteFunc(append(out, reasons, notes), func(t hostview.Table) bool { return len(t.Rows) == 0 })
 }

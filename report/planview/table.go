@@ -166,10 +166,8 @@ func hostRows(pl *plan.Plan) [][2]string {
 	if !pl.Housekeeping.TenantCPUs.IsEmpty() {
 		out = append(out, [2]string{"tenants", "CPUs " + pl.Housekeeping.TenantCPUs.String()})
 	}
-	var pages []string
-	for _, h := range pl.Hugepages {
-		pages = append(pages, pagesText(h, fmt.Sprintf(" on NUMA node %d", h.NUMANode)))
-	}
+	pages := lists.Map(pl.Hugepages,
+		func(h plan.Hugepages) string { return pagesText(h, fmt.Sprintf(" on NUMA node %d", h.NUMANode)) })
 	out = append(out, [2]string{"hugepages", cmp.Or(strings.Join(pages, ", "), "none")})
 	for _, v := range pl.VFs {
 		out = append(out, [2]string{"VFs", fmt.Sprintf("%s has to have %d, of them %d for the lab", v.PF, v.Count,

@@ -119,9 +119,7 @@ func Encode(w io.Writer, form string, d *Document) error {
 	for _, s := range d.Result.Series {
 		x := jsonSeries{Series: s, Median: number(s.Median), Low: number(s.Low), High: number(s.High),
 			Values: []number{}}
-		for _, v := range s.Values {
-			x.Values = append(x.Values, number(v))
-		}
+		x.Values = append(x.Values, lists.Map(s.Values, func(v float64) number { return number(v) })...)
 		out.Result.Series = append(out.Result.Series, x)
 	}
 	for _, o := range d.Data.Runs {

@@ -208,9 +208,7 @@ func (v *view) comparisonTable(all []study.Comparison) comparisons {
 
 // runRows fills in the table of runs: a row for each run, a column for each metric.
 func (v *view) runRows(p *page) {
-	for _, f := range v.Data.Spec.Factors {
-		p.Factors = append(p.Factors, f.Name)
-	}
+	p.Factors = append(p.Factors, lists.Map(v.Data.Spec.Factors, func(f study.Factor) string { return f.Name })...)
 	runs := v.Data.Runs
 	// The first ones: the time line has all runs, and CSV and JSON have their figures.
 	if len(runs) > maxPageRuns {
@@ -221,9 +219,7 @@ func (v *view) runRows(p *page) {
 	column := map[study.Quantity]int{}
 	for o := range lists.Refs(runs) {
 		row := runRow{Observation: o}
-		for _, f := range p.Factors {
-			row.Levels = append(row.Levels, o.Cell[f])
-		}
+		row.Levels = append(row.Levels, lists.Map(p.Factors, func(f string) string { return o.Cell[f] })...)
 		// The last figure of each metric, of which a run may have many.
 		row.Figures = make([]figureCell, len(column))
 		for _, x := range o.Values {

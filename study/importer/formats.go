@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A logFormat is a format in which a file is what one run of a tool printed, or several runs one after the other.
@@ -42,12 +43,7 @@ var logFormats = []logFormat{ncclFormat, perftestFormat, osuFormat, sysbenchForm
 
 // formatOf is the format with a name; one without a name where there is none.
 func formatOf(name string) logFormat {
-	for _, l := range logFormats {
-		if l.name == name {
-			return l
-		}
-	}
-	return logFormat{}
+	return lists.Find(logFormats, func(l logFormat) bool { return l.name == name })
 }
 
 func isLog(format string) bool { return formatOf(format).name != "" }

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/study"
 )
 
@@ -40,9 +41,7 @@ const (
 // Formats returns all formats, Auto first.
 func Formats() []string {
 	formats := []string{Auto, VCPUBenchmarks, SuperBench}
-	for _, l := range logFormats {
-		formats = append(formats, l.name)
-	}
+	formats = append(formats, lists.Map(logFormats, func(l logFormat) string { return l.name })...)
 	return append(formats, Logs)
 }
 
@@ -119,11 +118,7 @@ type Rank struct {
 
 // Figures counts the figures of a study.
 func (s *Study) Figures() int {
-	n := 0
-	for _, r := range s.Runs {
-		n += len(r.Samples)
-	}
-	return n
+	return lists.Sum(s.Runs, func(r Run) int { return len(r.Samples) })
 }
 
 // An Error is what cannot be read.
@@ -393,12 +388,7 @@ func (im *importing) environment(group string, s *Study) []study.Fact {
 		facts = append(facts, study.Fact{Name: "host", Value: group})
 	}
 	for i, src := range im.sources {
-		n := 0
-		for _, f := range im.files {
-			if f.source == i {
-				n++
-			}
-		}
+		n := lists.Count(im.files, func(f *file) bool { return f.source == i })
 		facts = append(facts, study.Fact{Name: "source", Value: fmt.Sprintf("%s (files: %d)", src.Name, n)})
 	}
 	facts = append(facts, study.Fact{Name: "SHA-256 of all files", Value: s.Digest})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // ncclFormat is of nccl-tests and of RCCL's, which are the same programs.
@@ -79,10 +80,8 @@ func (f *file) ncclTests() []reading {
 	if err != nil {
 		return []reading{{test: test, err: err}}
 	}
-	hosts := map[string]bool{}
-	for _, m := range ncclRank.FindAllSubmatch(f.data, -1) {
-		hosts[string(m[1])+string(m[2])] = true
-	}
+	hosts := lists.SetOf(ncclRank.FindAllSubmatch(f.data, -1),
+		func(m [][]byte) string { return string(m[1]) + string(m[2]) })
 	where := Where{Hosts: len(hosts)}
 	for _, m := range ncclGPU.FindAllSubmatch(f.data, maxRanks) {
 		device, _ := strconv.Atoi(string(m[1])) // digits, and few of them

@@ -178,11 +178,8 @@ func comparisons(d *study.Data) (all []study.Comparison, confounds []string, err
 			if err != nil {
 				return nil, nil, err
 			}
-			for _, c := range more.Comparisons {
-				if c.Factor == f.Name && slices.Index(f.Levels, c.B) > first {
-					all = append(all, c)
-				}
-			}
+			all = append(all, lists.Filter(more.Comparisons,
+				func(c study.Comparison) bool { return c.Factor == f.Name && slices.Index(f.Levels, c.B) > first })...)
 		}
 	}
 	study.Judge(all)
@@ -210,12 +207,8 @@ func (s *Study) evidence(carry Carry) (all []Evidence, confounds []string, err e
 	doubt := doubt(found)
 	for c := range lists.Refs(found) {
 		from, to := settingsOf(c.Factor, c.A), settingsOf(c.Factor, c.B)
-		var changed []Setting
-		for _, setting := range slices.Sorted(maps.Keys(to)) {
-			if from[setting] != to[setting] {
-				changed = append(changed, setting)
-			}
-		}
+		changed := lists.Filter(slices.Sorted(maps.Keys(to)),
+			func(setting Setting) bool { return from[setting] != to[setting] })
 		for _, setting := range changed {
 			e := Evidence{
 				Setting: setting, From: from[setting], To: to[setting], Verdict: stats.Undecided, Test: c.Test,

@@ -123,11 +123,6 @@ func (r *Rig) pair(l *lab.Lab) (client, server string, err error) {
 
 // others are the nodes of a lab that are not measured.
 func others(l *lab.Lab, client, server string) []lab.Node {
-	var rest []lab.Node
-	for _, n := range l.Nodes {
-		if n.Name != client && n.Name != server && len(n.NICs) > 0 {
-			rest = append(rest, n)
-		}
-	}
-	return rest
+	return lists.Filter(l.Nodes,
+		func(n lab.Node) bool { return n.Name != client && n.Name != server && len(n.NICs) > 0 })
 }
