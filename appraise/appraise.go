@@ -131,7 +131,7 @@ func quoted(all []importer.Sample) []importer.Sample {
 // figure judges the samples of one size.
 func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	f := Figure{Level: k.level, Test: k.test, Metric: k.metric, Bytes: all[0].Bytes, Unit: all[0].Unit,
-		Verdict: Unknown, Value: bench.Median(values(all))}
+		Verdict: Unknown, Value: bench.Median(lists.Map(all, func(x importer.Sample) float64 { return x.Value }))}
 	switch k.metric {
 	case bench.MetricBWAverage, bench.MetricThroughput:
 		m.message(&f, all)
@@ -152,11 +152,6 @@ func (m *machine) figure(k seriesKey, all []importer.Sample) Figure {
 	}
 	f.Findings = m.related(f.Devices)
 	return f
-}
-
-// values are the figures of repeats, without what else is known of them.
-func values(all []importer.Sample) []float64 {
-	return lists.Map(all, func(x importer.Sample) float64 { return x.Value })
 }
 
 // tooMuch is from where on a figure is more than a limit that has headers counted: how large the packets of PCIe are is

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -237,7 +236,10 @@ func quoted(all []Sample) []Sample {
 // judge is Judge of repeats of one figure.
 func judge(all []Sample, resent float64, w Path) Judgement {
 	s := all[0]
-	values := lists.Map(all, func(x Sample) float64 { return x.Value })
+	var values []float64
+	for _, x := range all {
+		values = append(values, x.Value)
+	}
 	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
 		Value: Median(values), Emulated: s.Emulated, Verdict: VerdictNone}
 	e, err := EngineByName(s.Test)

@@ -238,10 +238,7 @@ func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 // printable replaces what could move a terminal's cursor: anybody may name a thread.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return '?'
-		}
-		return r
+		return words.Either(r < ' ' || r > '~', '?', r)
 	}, s)
 }
 

@@ -14,9 +14,6 @@ import (
 // running is libvirt's word for the state of a domain that runs.
 const running = "running"
 
-// domainName is libvirt's name of a lab node. Package render gives it; a check must not depend on how things got so.
-func domainName(lab, node string) string { return lab + "." + node }
-
 // pool returns the pages of a size on a NUMA node. Where there are none it is nil, and why says
 // what the host has in their place; why is empty where the host does not tell.
 func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, why string) {
@@ -38,7 +35,7 @@ func (c *hostCheck) pool(node int, size uint64) (pool *topology.HugepagePool, wh
 // up reports whether a lab node runs.
 func (c *hostCheck) up(node string) bool {
 	return slices.ContainsFunc(c.h.Tenants, func(t topology.Tenant) bool {
-		return t.Name == domainName(c.p.Lab, node) && t.State == running
+		return t.Name == c.p.Lab+"."+node && t.State == running
 	})
 }
 

@@ -244,16 +244,13 @@ func portFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 		"/sys/class/infiniband/"+d.name+"/ports/1/state, link_layer", inNode("ip link set %s up", nic.Name))
 }
 
-// ibMTUCommand prints the port's attributes; the active MTU is in no file of sysfs.
-func ibMTUCommand(dev string) []string { return []string{"ibv_devinfo", "-d", dev} }
-
 // ibMTUFinding compares the MTU that the RDMA device uses. The kernel takes the largest of 256,
 // 512, 1024, 2048 and 4096 that the link's MTU holds with its headers; two ends that differ drop
 // what is too long for one of them.
 func ibMTUFinding(ctx context.Context, l *lab.Lab, node string, nic lab.NIC, d rdmaDevice, r Reader) finding.Finding {
 	const title = "active IB MTU"
 	subject := node + " " + d.name
-	argv := ibMTUCommand(d.name)
+	argv := []string{"ibv_devinfo", "-d", d.name}
 	command := strings.Join(argv, " ")
 	if d.port == nil {
 		return unread(IDIBMTU, subject, title, "/sys/class/infiniband", d.absent(), d.add(nic))

@@ -29,18 +29,13 @@ const (
 type status byte
 
 const (
-	ok           status = 0
-	badOp        status = 0x02
-	badParam     status = 0x03
-	badSystem    status = 0x04
-	badResource  status = 0x05
-	busy         status = 0x06
-	limit        status = 0x08
-	badState     status = 0x09
-	noResource   status = 0x0f
-	badQPState   status = 0x10
-	badInLength  status = 0x50
-	badOutLength status = 0x51
+	ok          status = 0
+	badOp       status = 0x02
+	badParam    status = 0x03
+	badResource status = 0x05
+	limit       status = 0x08
+	badQPState  status = 0x10
+	badInLength status = 0x50
 )
 
 // command runs an entry of the command queue. The entry is copied once, and the command too: a guest that changes them

@@ -37,8 +37,6 @@ const (
 	opQueryQP       = 0x50b
 	opSQD2RTS       = 0x50c
 	opInit2Init     = 0x50e
-	opCreatePSV     = 0x600
-	opDestroyPSV    = 0x601
 	opArmRQ         = 0x703
 	opCreateXSRQ    = 0x705
 	opDestroyXSRQ   = 0x706

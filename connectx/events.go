@@ -7,13 +7,11 @@ const (
 	eventCommEst    = 0x02
 	eventSQDrained  = 0x03
 	eventCQError    = 0x04
-	eventWQFatal    = 0x05
 	eventPort       = 0x09
 	eventModule     = 0x16
 	eventCommand    = 0x0a
 	eventInvalid    = 0x10
 	eventAccess     = 0x11
-	eventSRQLast    = 0x13
 	eventSRQLimit   = 0x14
 )
 

@@ -78,7 +78,6 @@ const (
 	qpcRqType           bits = 0x565<<8 | 3
 	qpcSrqnRmpnXrqn     bits = 0x568<<8 | 24
 	qpcHwSqWqebbCounter bits = 0x5a0<<8 | 16
-	qpcSwSqWqebbCounter bits = 0x5b0<<8 | 16
 	qpcHwRqCounter      bits = 0x5c0<<8 | 32
 )
 
@@ -90,7 +89,6 @@ const (
 	adsHopLimit     bits = 0x58<<8 | 8
 	adsTclass       bits = 0x64<<8 | 8
 	adsFlowLabel    bits = 0x6c<<8 | 20
-	adsEcn          bits = 0x108<<8 | 2
 	adsDscp         bits = 0x10a<<8 | 6
 	adsUdpSport     bits = 0x110<<8 | 16
 	adsEthPrio      bits = 0x121<<8 | 3
@@ -124,13 +122,11 @@ const (
 	rqcUserIndex    bits = 0x28<<8 | 24
 	rqcCqn          bits = 0x48<<8 | 24
 	rqcCounterSetId bits = 0x60<<8 | 8
-	rqcRmpn         bits = 0x88<<8 | 24
 )
 
 // struct xrc_srqc. Unlike the others it holds the address of its doorbell record in two parts, the lower one without
 // its low two bits.
 const (
-	xsrqState         bits = 0x0<<8 | 4
 	xsrqLogXrcSrqSize bits = 0x4<<8 | 4
 	xsrqLogRqStride   bits = 0x25<<8 | 3
 	xsrqPageOffset    bits = 0x40<<8 | 6
@@ -138,8 +134,6 @@ const (
 	xsrqLogPageSize   bits = 0x82<<8 | 6
 	xsrqUserIndex     bits = 0x88<<8 | 24
 	xsrqPd            bits = 0xc8<<8 | 24
-	xsrqLwm           bits = 0xe0<<8 | 16
-	xsrqWqeCnt        bits = 0xf0<<8 | 16
 	xsrqDbRecordAddrH bits = 0x140<<8 | 32
 	xsrqDbRecordAddrL bits = 0x160<<8 | 30
 )
@@ -157,8 +151,6 @@ const (
 	cqcCEqnOrApuElement  bits = 0xa0<<8 | 32
 	cqcLogPageSize       bits = 0xc3<<8 | 5
 	cqcLastNotifiedIndex bits = 0x108<<8 | 24
-	cqcLastSolicitIndex  bits = 0x128<<8 | 24
-	cqcConsumerCounter   bits = 0x148<<8 | 24
 	cqcProducerCounter   bits = 0x168<<8 | 24
 	cqcDbrAddr           bits = 0x1c0<<8 | 64
 )
@@ -166,12 +158,10 @@ const (
 // struct eqc, at 0x10 of CREATE_EQ; its mask of events is at 0x58, the page addresses at 0x110. intr is the MSI-X
 // vector.
 const (
-	eqcPageOffset      bits = 0x54<<8 | 6
-	eqcLogEqSize       bits = 0x63<<8 | 5
-	eqcIntr            bits = 0xb4<<8 | 12
-	eqcLogPageSize     bits = 0xc3<<8 | 5
-	eqcConsumerCounter bits = 0x148<<8 | 24
-	eqcProducerCounter bits = 0x168<<8 | 24
+	eqcPageOffset  bits = 0x54<<8 | 6
+	eqcLogEqSize   bits = 0x63<<8 | 5
+	eqcIntr        bits = 0xb4<<8 | 12
+	eqcLogPageSize bits = 0xc3<<8 | 5
 )
 
 // struct mkc, at 0x10 of CREATE_MKEY; the page addresses follow at 0x110. length64 means that the key covers all
@@ -199,28 +189,20 @@ const (
 
 // struct tirc, at 0x20 of CREATE_TIR. The key of the hash is at 0x28, what is hashed at 0x50.
 const (
-	tircDispType        bits = 0x20<<8 | 4
-	tircInlineRqn       bits = 0xe8<<8 | 24
-	tircRxHashSymmetric bits = 0x100<<8 | 1
-	tircIndirectTable   bits = 0x108<<8 | 24
-	tircRxHashFn        bits = 0x120<<8 | 4
+	tircDispType      bits = 0x20<<8 | 4
+	tircInlineRqn     bits = 0xe8<<8 | 24
+	tircIndirectTable bits = 0x108<<8 | 24
+	tircRxHashFn      bits = 0x120<<8 | 4
 )
 
 // struct rqtc
 const (
-	rqtcRqtMaxSize    bits = 0xb0<<8 | 16
 	rqtcRqtActualSize bits = 0xd0<<8 | 16
 )
 
 // struct fte_match_set_lyr_2_4, the outer headers of a match: see headers for the places of addresses and ports.
 const (
-	matchEthertype  bits = 0x30<<8 | 16
-	matchDmac4716   bits = 0x40<<8 | 32
-	matchDmac150    bits = 0x60<<8 | 16
-	matchFirstVid   bits = 0x74<<8 | 12
-	matchIpProtocol bits = 0x80<<8 | 8
-	matchCvlanTag   bits = 0x90<<8 | 1
-	matchIpVersion  bits = 0x93<<8 | 4
+	matchIpVersion bits = 0x93<<8 | 4
 )
 
 // struct nic_vport_context: what the driver tells the adapter of the netdev. The list of addresses follows at 0x100.
@@ -250,7 +232,6 @@ const (
 
 // struct cmd_hca_cap, the general capabilities: what they hold, and why, is in caps.go.
 const (
-	capVhcaId                      bits = 0x30<<8 | 16
 	capLogMaxSrqSz                 bits = 0x80<<8 | 8
 	capLogMaxQpSz                  bits = 0x88<<8 | 8
 	capLogMaxQp                    bits = 0x9b<<8 | 5
@@ -275,7 +256,6 @@ const (
 	capVportCounters               bits = 0x181<<8 | 1
 	capRetransmissionQCounters     bits = 0x182<<8 | 1
 	capMaxQpCnt                    bits = 0x186<<8 | 10
-	capPkeyTableSize               bits = 0x190<<8 | 16
 	capVportGroupManager           bits = 0x1a0<<8 | 1
 	capEts                         bits = 0x1a5<<8 | 1
 	capNicFlowTable                bits = 0x1a6<<8 | 1
@@ -284,8 +264,6 @@ const (
 	capPortType                    bits = 0x1b6<<8 | 2
 	capNumPorts                    bits = 0x1b8<<8 | 8
 	capLogMaxMsg                   bits = 0x1c3<<8 | 5
-	capMaxTc                       bits = 0x1cc<<8 | 4
-	capDcbx                        bits = 0x1d1<<8 | 1
 	capCqeVersion                  bits = 0x1fc<<8 | 4
 	capCompactAddressVector        bits = 0x200<<8 | 1
 	capUmrModifyEntitySizeDisabled bits = 0x207<<8 | 1
@@ -322,7 +300,6 @@ const (
 	capLogMaxRmp                   bits = 0x383<<8 | 5
 	capLogMaxRqt                   bits = 0x38b<<8 | 5
 	capLogMaxRqtSize               bits = 0x393<<8 | 5
-	capLogMaxTisPerSq              bits = 0x39b<<8 | 5
 	capLogMaxStrideSzRq            bits = 0x3a3<<8 | 5
 	capLogMinStrideSzRq            bits = 0x3ab<<8 | 5
 	capLogMaxStrideSzSq            bits = 0x3b3<<8 | 5
@@ -368,7 +345,6 @@ const (
 const (
 	npMinTimeBetweenCnps bits = 0xa0<<8 | 32
 	npCnpDscp            bits = 0xd2<<8 | 6
-	npCnpPrioMode        bits = 0xdc<<8 | 1
 	npCnp802pPrio        bits = 0xdd<<8 | 3
 )
 
@@ -394,7 +370,6 @@ const (
 
 // struct ptys_reg: speeds of the port. The masks have a bit for each link mode.
 const (
-	ptysProtoMask           bits = 0x1d<<8 | 3
 	ptysEthProtoCapability  bits = 0x60<<8 | 32
 	ptysEthProtoAdmin       bits = 0xc0<<8 | 32
 	ptysEthProtoOper        bits = 0x120<<8 | 32
@@ -405,7 +380,6 @@ const (
 const (
 	paosAdminStatus bits = 0x14<<8 | 4
 	paosOperStatus  bits = 0x1c<<8 | 4
-	paosAse         bits = 0x20<<8 | 1
 )
 
 // struct pmtu_reg: sizes of frames in bytes, with header and FCS.
@@ -423,6 +397,5 @@ const (
 // struct ppcnt_reg: grp chooses a group of counters, prio_tc the priority of those that are by priority.
 const (
 	ppcntGrp    bits = 0x1a<<8 | 6
-	ppcntClr    bits = 0x20<<8 | 1
 	ppcntPrioTc bits = 0x3d<<8 | 3
 )

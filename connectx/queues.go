@@ -20,14 +20,13 @@ const (
 
 // Services of a QP (st of the QPC), and where its receives come from (rq_type).
 const (
-	serviceRC     = 0
-	serviceUC     = 1
-	serviceUD     = 2
-	serviceGSI    = 8
-	serviceUMR    = 0xc
-	receivesOwn   = 0
-	receivesSRQ   = 1
-	receivesNever = 3
+	serviceRC   = 0
+	serviceUC   = 1
+	serviceUD   = 2
+	serviceGSI  = 8
+	serviceUMR  = 0xc
+	receivesOwn = 0
+	receivesSRQ = 1
 )
 
 // States of RQs and SQs.

@@ -5,7 +5,6 @@ import "github.com/rackless/rackless/roce"
 // Registers of ACCESS_REG (MLX5_REG_* of linux/mlx5/driver.h). The data start after 16 bytes, in the command and in its
 // answer.
 const (
-	regPCAP  = 0x5001
 	regPMLP  = 0x5002
 	regPMTU  = 0x5003
 	regPTYS  = 0x5004

@@ -58,10 +58,7 @@ func iommuOff(v *view, add func(finding.Finding)) {
 
 // cardsToGive is Warning where there is a card that one would give to a virtual machine.
 func (v *view) cardsToGive() finding.Severity {
-	if len(v.gpus) > 0 || len(v.fabric) > 0 {
-		return finding.Warning
-	}
-	return finding.Info
+	return words.Either(len(v.gpus) > 0 || len(v.fabric) > 0, finding.Warning, finding.Info)
 }
 
 // endpoints returns the members of a group that are not bridges. A member that is not among the

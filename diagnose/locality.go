@@ -115,10 +115,7 @@ func (v *view) pairings() []pairing {
 
 // off is 1 where GPU and NIC are not known to be on one NUMA node.
 func off(g *topology.GPU, n *topology.NIC) int {
-	if g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode {
-		return 0
-	}
-	return 1
+	return words.Either(g.NUMANode != nil && n.NUMANode != nil && *g.NUMANode == *n.NUMANode, 0, 1)
 }
 
 // gpuIDs is the subject of findings on several GPUs.

@@ -126,10 +126,7 @@ func (v *view) servesLabs() bool {
 
 // ifServing is Warning on a host that serves labs and Info elsewhere.
 func (v *view) ifServing() finding.Severity {
-	if v.serves {
-		return finding.Warning
-	}
-	return finding.Info
+	return words.Either(v.serves, finding.Warning, finding.Info)
 }
 
 // gpuAt returns the GPU at a, of any kind, or nil.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A full node is a Debian system on a disk, with systemd, sshd and whatever its package sets bring.
@@ -214,8 +215,5 @@ func (i *Image) BootsItself() bool { return i.Name == ownName }
 
 // KernelArgs is the command line of the image's kernel.
 func (i *Image) KernelArgs() string {
-	if i.IsFull() {
-		return fullArgs
-	}
-	return KernelArgs
+	return words.Either(i.IsFull(), fullArgs, KernelArgs)
 }

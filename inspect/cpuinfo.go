@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -154,10 +155,7 @@ func (c cpuinfo) arch() string {
 	switch {
 	case c.isX86():
 		// A 32-bit kernel runs on 64-bit CPUs too. Only it looks for this bug of 1994.
-		if c.get("fdiv_bug") != "" || !c.hasFlag("lm") {
-			return "i686"
-		}
-		return "x86_64"
+		return words.Either(c.get("fdiv_bug") != "" || !c.hasFlag("lm"), "i686", "x86_64")
 	case c.get("CPU implementer") != "":
 		if a := c.get("CPU architecture"); a == "8" || a == "9" || strings.HasPrefix(a, "AArch64") {
 			return "aarch64"

@@ -43,7 +43,7 @@ func (r *reader) readIRQs() {
 	}
 	var kept []topology.IRQ
 	for i, number := range numbers {
-		cpus := r.irqCPUs(number)
+		cpus := r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
 		if cpus == nil || cpus.IsEmpty() || i >= ofNICs && !cpus.Overlaps(isolated) {
 			continue
 		}
@@ -70,13 +70,6 @@ func unionKnown(a, b *topology.CPUSet) topology.CPUSet {
 // function without them is shared with others, and not one of a NIC for RDMA.
 func (r *reader) msiIRQs(a topology.PCIAddr) []int {
 	return r.numbered("sys/bus/pci/devices/"+a.String()+"/msi_irqs", "")
-}
-
-// irqCPUs returns the CPUs that serve an interrupt, nil where it cannot be told: per-CPU interrupts
-// have no such files. The effective set is what the hardware does (4.15); it is empty while nobody
-// uses the interrupt. The set asked for is what older kernels show.
-func (r *reader) irqCPUs(number int) *topology.CPUSet {
-	return r.cpus("proc/irq/"+strconv.Itoa(number), "effective_affinity_list", "smp_affinity_list", "smp_affinity")
 }
 
 // describeIRQs adds how often each was served, and by its actions what it is for, unless a PCI function owns it.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/pci"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -52,10 +53,7 @@ const (
 //
 // Source: drivers/pci/pci-sysfs.c, resource_show; include/linux/pci.h, "PCI resource numbers".
 func parseBARs(text string, bridge bool) ([]topology.BAR, error) {
-	last := 12
-	if bridge {
-		last = 6
-	}
+	last := words.Either(bridge, 6, 12)
 	var bars []topology.BAR
 	index := -1
 	for line := range strings.Lines(text) {

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -214,8 +215,5 @@ func (n *netdevs) openVSwitch(name string) []string {
 			same = append(same, port)
 		}
 	}
-	if len(same) > 0 {
-		return same
-	}
-	return ports
+	return words.Either(len(same) > 0, same, ports)
 }

@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -170,10 +171,7 @@ func (r *reader) readHypervisor(info cpuinfo) {
 func (r *reader) readS390Hypervisor() {
 	for line := range strings.Lines(r.word("proc/sysinfo")) {
 		if value, ok := strings.CutPrefix(line, "VM00 Control Program:"); ok {
-			name := "z/vm"
-			if strings.Contains(value, "KVM") {
-				name = "kvm"
-			}
+			name := words.Either(strings.Contains(value, "KVM"), "kvm", "z/vm")
 			r.h.System.Hypervisor, r.h.System.InVM = name, new(true)
 			return
 		}

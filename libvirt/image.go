@@ -91,8 +91,6 @@ func (c *Conn) install(ctx context.Context, img *image.Image, dir string) (*rend
 	return &render.Boot{Kernel: paths[0], Initramfs: paths[1], Args: image.KernelArgs}, nil
 }
 
-func volumeName(key, file string) string { return key + "-" + filepath.Base(file) }
-
 // ensurePool makes the pool unless it is there, and starts it unless it runs.
 func (c *Conn) ensurePool(ctx context.Context, dir string) (api.StoragePool, error) {
 	text, err := (&libvirtxml.StoragePool{Type: "dir", Name: Pool,
@@ -134,7 +132,7 @@ func upload(ctx context.Context, l *api.Libvirt, pool api.StoragePool, key strin
 	var paths []string
 	// The volumes come first and the mark that the image is whole last.
 	for _, f := range files {
-		name := volumeName(key, f)
+		name := key + "-" + filepath.Base(f)
 		if !present {
 			if err := uploadFile(ctx, l, pool, name, f); err != nil {
 				return nil, err

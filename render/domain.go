@@ -11,6 +11,7 @@ import (
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
@@ -207,10 +208,7 @@ func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 
 // virtType is libvirt's name of what executes the guest.
 func (m *machine) virtType() string {
-	if m.in.Emulated {
-		return "qemu"
-	}
-	return "kvm"
+	return words.Either(m.in.Emulated, "qemu", "kvm")
 }
 
 func (m *machine) ioThreadWhy() string {
@@ -223,10 +221,7 @@ func (m *machine) ioThreadWhy() string {
 // onReboot says what becomes of a guest that boots again. One that has its root in memory would be
 // nobody then, without name and addresses.
 func (m *machine) onReboot() string {
-	if m.in.Boot != nil {
-		return "destroy"
-	}
-	return "restart"
+	return words.Either(m.in.Boot != nil, "destroy", "restart")
 }
 
 func (m *machine) header(n *plan.Node) string {

@@ -187,10 +187,7 @@ var sampleConditions = []struct {
 	text func(s bench.Sample) string
 }{
 	{"emulated", func(s bench.Sample) string {
-		if s.Emulated {
-			return "yes: figures check the setup, not the hardware"
-		}
-		return "no"
+		return words.Either(s.Emulated, "yes: figures check the setup, not the hardware", "no")
 	}},
 	{"accelerator", func(s bench.Sample) string { return s.Accelerator }},
 	{"tool", func(s bench.Sample) string { return strings.TrimSpace(s.Tool + " " + s.Version) }},
@@ -235,7 +232,7 @@ func differences(a, b Data, renamed bool) []Difference {
 				if s.Test != test {
 					return ""
 				}
-				return plainCommand(of(s))
+				return runsOwn.ReplaceAllString(of(s), "")
 			})
 		}
 		client := command(func(s bench.Sample) string { return s.Command })
@@ -332,9 +329,6 @@ func testsIn(a, b Data) []string {
 // TCP, and the address of the server.
 var runsOwn = regexp.MustCompile(
 	` (-p|-P|-B|--port=?) ?\d{4,5}\b| (\d{1,3}\.){3}\d{1,3}$| [0-9a-fA-F:]*:[0-9a-fA-F:]+$`)
-
-// plainCommand is a command without what is the run's own.
-func plainCommand(s string) string { return runsOwn.ReplaceAllString(s, "") }
 
 // graveDifferences counts the differences that matter.
 func (c Comparison) graveDifferences() int {

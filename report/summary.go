@@ -28,10 +28,7 @@ func (d Data) banner(r *results) string {
 	// Who emulates decides how slow it is, and with it what the figures may be compared with.
 	by := "TCG"
 	if slices.ContainsFunc(d.Samples, func(s bench.Sample) bool { return s.Accelerator == "kvm" }) {
-		by = "KVM"
-		if d.EmulatedHost {
-			by = "KVM in an emulated host"
-		}
+		by = words.Either(d.EmulatedHost, "KVM in an emulated host", "KVM")
 	}
 	return fmt.Sprintf(emulatedBanner, d.emulatedNICs(), by)
 }

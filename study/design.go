@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Cell is one level of each factor, in the order of Spec.Factors: the index of the level.
@@ -87,10 +88,7 @@ func (s *Spec) Block(number int) []Run {
 	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	first := s.takesIsolcpus(cells[0])
 	half := func(c Cell) int {
-		if s.takesIsolcpus(c) == first {
-			return 0
-		}
-		return 1
+		return words.Either(s.takesIsolcpus(c) == first, 0, 1)
 	}
 	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(half(a), half(b)) })
 	back := slices.Clone(cells)

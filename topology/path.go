@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A PathClass says what traffic between two devices has to cross, in the words of nvidia-smi topo
@@ -221,10 +222,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	upA, upB := t.Ancestors(a), t.Ancestors(b)
 	for i, bridge := range upA {
 		if j := slices.Index(upB, bridge); j >= 0 {
-			if bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1 {
-				return PathPIX
-			}
-			return PathPXB
+			return words.Either(bridges(upA[:i]) <= 1 && bridges(upB[:j]) <= 1, PathPIX, PathPXB)
 		}
 	}
 	cut := isCut(topmost(da, upA)) || isCut(topmost(db, upB))
@@ -244,10 +242,7 @@ func (t *Tree) Between(a, b PCIAddr) PathClass {
 	if da.NUMANode == nil || db.NUMANode == nil {
 		return PathUnknown
 	}
-	if *da.NUMANode == *db.NUMANode {
-		return PathNODE
-	}
-	return PathSYS
+	return words.Either(*da.NUMANode == *db.NUMANode, PathNODE, PathSYS)
 }
 
 // bridges counts bridges on a way. A switch is two, the port up and the port down, also where the

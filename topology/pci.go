@@ -2,6 +2,7 @@ package topology
 
 import (
 	"cmp"
+	"github.com/rackless/rackless/internal/words"
 	"strings"
 )
 
@@ -115,10 +116,7 @@ func (l *Link) Best() (gts *float64, lanes *int) {
 }
 
 func lesser[T cmp.Ordered](have, limit *T) *T {
-	if have == nil || limit == nil || *have <= *limit {
-		return have
-	}
-	return limit
+	return words.Either(have == nil || limit == nil || *have <= *limit, have, limit)
 }
 
 // A PortLink is the other end of a link.

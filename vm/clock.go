@@ -70,15 +70,8 @@ func AwaitClock(ctx context.Context, a *guest.Agent) error {
 		}
 	}
 	log, err := a.Output(ctx, "dmesg")
-	if err == nil && !measuredTSC(log) {
+	if err == nil && !bytes.Contains(log, []byte("tsc: Refined TSC clocksource calibration: ")) {
 		err = ErrClock
 	}
 	return err
-}
-
-// measuredTSC reports whether the log of a kernel says that it has measured the TSC a second time,
-// and kept what it found: it does within 1 % of the first (Linux, arch/x86/kernel/tsc.c,
-// tsc_refine_calibration_work).
-func measuredTSC(log []byte) bool {
-	return bytes.Contains(log, []byte("tsc: Refined TSC clocksource calibration: "))
 }

@@ -55,10 +55,7 @@ func (s Sockets) SharedMemory(i int) string {
 // guest that polls such a device waits for its thread, which otherwise waits for the end of the guest's time slice. As
 // root those threads are above all others (vfiouser.Nice), and a QEMU need not be below other work of the machine.
 func niceShared() int {
-	if os.Geteuid() == 0 {
-		return 0
-	}
-	return 5
+	return words.Either(os.Geteuid() == 0, 0, 5)
 }
 
 // A Machine is one QEMU as it is to be started.

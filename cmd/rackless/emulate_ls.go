@@ -15,6 +15,7 @@ import (
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
 )
@@ -44,10 +45,7 @@ func newEmulateLsCmd(a *app) *cobra.Command {
 			// Hosts that cannot be read are an error, but not for those that can.
 			text := listview.Hosts(out.Hosts, time.Now()).String()
 			if len(out.Hosts) == 0 {
-				text = ""
-				if err == nil {
-					text = "no host is emulated; start one with: rackless emulate PROFILE\n"
-				}
+				text = words.If(err == nil, "no host is emulated; start one with: rackless emulate PROFILE\n")
 			}
 			return errors.Join(a.print(format, out, text), err)
 		}),

@@ -14,7 +14,6 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/cmdline"
-	"github.com/rackless/rackless/internal/lists"
 )
 
 // Kinds are the ops of this package.
@@ -171,9 +170,4 @@ func optional(s *change.System, path string) (string, error) {
 		return "", nil
 	}
 	return string(b), err
-}
-
-// unique returns the strings sorted, each once.
-func unique(list []string) []string {
-	return lists.Distinct(list)
 }

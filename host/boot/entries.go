@@ -191,7 +191,7 @@ func (o *entries) guard(ctx context.Context, s *change.System) error {
 		}
 		dirs = append(dirs, path.Dir(file))
 	}
-	return canWrite(s, unique(dirs)...)
+	return canWrite(s, lists.Distinct(dirs)...)
 }
 
 func (o *entries) Do(ctx context.Context, s *change.System) error {

@@ -38,10 +38,7 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 		if operator != "=" || value == nil {
 			return nil, fmt.Errorf("line %d: %s is set in a way that only a shell can read", line, name)
 		}
-		i := 0
-		if name == grubDefault {
-			i = 1
-		}
+		i := words.Either(name == grubDefault, 1, 0)
 		// The last one counts.
 		d.at[i] = [2]int{m[8] + value[2], m[8] + value[3]}
 		d.values[i] = rest[value[2]:value[3]]

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -332,11 +331,6 @@ func (f function) idle(ctx context.Context) error {
 		err = fmt.Errorf("%s is in use: %s; take that from it first", f.a, carries)
 	}
 	return err
-}
-
-// realDir returns where the function's directory really is, as a path below the root that tests move.
-func (f function) realDir() (string, error) {
-	return filepath.EvalSymlinks(f.s.Path(pciDevices + "/" + f.a.String()))
 }
 
 // virtual returns the virtual functions that exist, by index.

@@ -67,7 +67,7 @@ func (f function) named(path string) deviceFile {
 
 // listedFiles returns what the kernel lists below the function.
 func (f function) listedFiles() ([]deviceFile, error) {
-	top, err := f.realDir()
+	top, err := filepath.EvalSymlinks(f.s.Path(pciDevices + "/" + f.a.String()))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

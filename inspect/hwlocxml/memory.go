@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -34,10 +35,7 @@ func memoryKind(e *element) string {
 		return "gpu"
 	}
 	// Specific-purpose memory (SPM) may be HBM or CXL: not told.
-	if infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus") {
-		return "nvdimm"
-	}
-	return ""
+	return words.If(infoOf(e, "DAXType") == "NVM" || strings.Contains(infoOf(e, "DAXParent"), "/ndbus"), "nvdimm")
 }
 
 // readNodes reads the NUMA nodes.
@@ -105,10 +103,7 @@ func ownCPUs(nodes []*node) {
 // (DAX) that was made a node.
 func special(n *node) int {
 	ordinary := n.kind == "" || n.kind == "dram"
-	if !ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "" {
-		return 1
-	}
-	return 0
+	return words.Either(!ordinary || subtypeOf(n.e) == "SPM" || infoOf(n.e, "DAXDevice") != "", 1, 0)
 }
 
 // memoryMode returns how Knights Landing uses its MCDRAM, which the machine or the package says:

@@ -58,7 +58,7 @@ func (p *parser) net(e *element) topology.NIC {
 	port := p.count(e, "port", 255)
 	if port == nil || *port == 0 {
 		n.Netdevs = []string{name}
-		if !isVirtual(name) {
+		if !slices.ContainsFunc(virtual, func(start string) bool { return strings.HasPrefix(name, start) }) {
 			n.Name = name
 		}
 		return n
@@ -106,9 +106,3 @@ func mergeDevices(devices []topology.RDMADevice) []topology.RDMADevice {
 // virtual are the starts of names that container engines, virtual machines and tunnels give to what they make.
 var virtual = []string{"br-", "veth", "cali", "docker", "virbr", "tunl", "tun", "tap", "vnet", "flannel", "cni", "lxc",
 	"lxd", "vxlan", "cilium", "kube", "dummy", "lo", "genev", "wg"}
-
-// isVirtual reports whether a network interface without a PCI function is made by software.
-// Interfaces of hypervisors have none either, and are what the machine is reached by: those stay.
-func isVirtual(name string) bool {
-	return slices.ContainsFunc(virtual, func(start string) bool { return strings.HasPrefix(name, start) })
-}

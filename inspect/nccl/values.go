@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -107,10 +108,7 @@ func arch(e *element) string {
 		if gcn == "910" {
 			gcn = "90a"
 		}
-		if !isWord(gcn) {
-			return ""
-		}
-		return "gfx" + gcn
+		return words.Either(!isWord(gcn), "", "gfx"+gcn)
 	}
 	if sm := e.Attr("sm"); isWord(sm) {
 		return "sm_" + sm

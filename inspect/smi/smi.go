@@ -47,7 +47,7 @@ func (m *Matrix) host(name string) *topology.Host {
 	for _, n := range m.Notes {
 		notes.Note(n.Line, "%s", n.Why)
 	}
-	nodes := newNodes()
+	nodes := &nodes{map[int]topology.CPUSet{}, map[int]bool{}, map[int]bool{}}
 	for i := range m.Devices {
 		d := &m.Devices[i]
 		if !d.IsGPU() {
@@ -109,10 +109,6 @@ type nodes struct {
 	cpus map[int]topology.CPUSet
 	odd  map[int]bool // nodes that GPUs say different things of
 	gpu  map[int]bool // nodes that are the memory of a GPU
-}
-
-func newNodes() *nodes {
-	return &nodes{map[int]topology.CPUSet{}, map[int]bool{}, map[int]bool{}}
 }
 
 func (n *nodes) add(node int, cpus topology.CPUSet) {

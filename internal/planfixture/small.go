@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 )
@@ -109,10 +110,7 @@ func smallCores(r *Rand, p *plan.Problem, nodes int) {
 			c.L3 = r.In(-1, l3s-1)
 			c.Efficiency = r.Chance(20)
 		}
-		threads := 2
-		if c.Efficiency || r.Chance(5) {
-			threads = 1
-		}
+		threads := words.Either(c.Efficiency || r.Chance(5), 1, 2)
 		for range threads {
 			c.CPUs = append(c.CPUs, cpu)
 			cpu++

@@ -76,10 +76,7 @@ func unfinished(text []byte) int {
 	}
 	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
 		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
-			if utf8.FullRune(last) {
-				return 0
-			}
-			return n
+			return words.Either(utf8.FullRune(last), 0, n)
 		}
 	}
 	return 0

@@ -27,8 +27,8 @@ func Count[N int | int64](n N, what string) string {
 // If is text that is there only on a condition.
 func If(is bool, text string) string { return Either(is, text, "") }
 
-// Either is one of two texts.
-func Either(is bool, yes, no string) string {
+// Either is one of two values, most often texts.
+func Either[T any](is bool, yes, no T) T {
 	if is {
 		return yes
 	}

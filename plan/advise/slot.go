@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -78,10 +79,7 @@ func (e Edit) swap(h *topology.Host, a, b *card) error {
 	case slices.Equal(a.functions, b.functions) && slices.Equal(a.ids(), b.ids()):
 		return e.fail(b.id, "is the same card as "+a.id, "name two cards")
 	case linkedA != linkedB:
-		linked := a
-		if linkedB {
-			linked = b
-		}
+		linked := words.Either(linkedB, b, a)
 		return e.fail(linked.id, "is joined to other GPUs by NVLink, so it is no card that changes slots with one "+
 			"that is not", "")
 	case (len(a.functions) == 0) != (len(b.functions) == 0):

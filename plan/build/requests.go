@@ -145,10 +145,7 @@ func threadsFor(s *coreSupply, vcpus int, atLeastTwo bool, most int) int {
 		}
 		widest = max(widest, t)
 	}
-	if !atLeastTwo && vcpus <= min(s.with(1), most) {
-		return 1
-	}
-	return widest
+	return words.Either(!atLeastTwo && vcpus <= min(s.with(1), most), 1, widest)
 }
 
 // tooManyCPUs says that a lab node alone asks for more cores than there are.

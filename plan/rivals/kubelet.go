@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -226,10 +227,7 @@ func (h *host) pod(i int, policy string) error {
 		return errors.New("TopologyAffinityError: resources cannot be allocated with topology locality")
 	}
 
-	mask := best.mask
-	if best.any {
-		mask = all
-	}
+	mask := words.Either(best.any, all, best.mask)
 	var n plan.NodePlacement
 	for _, w := range ws {
 		if err := h.alignedDevices(&n, w, i, mask); err != nil {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 )
 
@@ -20,10 +21,7 @@ func (h *host) cpuTopology() cpuTopology {
 	unknown := slices.ContainsFunc(h.p.Cores, func(c plan.Core) bool { return c.Package < 0 })
 	var t cpuTopology
 	for _, c := range h.p.Cores {
-		socket := c.Package
-		if unknown {
-			socket = c.NUMANode
-		}
+		socket := words.Either(unknown, c.NUMANode, c.Package)
 		for _, id := range c.CPUs {
 			t = append(t, cpu{id, c.ID, socket, c.NUMANode})
 		}
@@ -51,8 +49,7 @@ func (t cpuTopology) count(by level, free map[int]bool) map[int]int {
 }
 
 // perCore and perSocket are averages, rounded down: the CPU manager takes all cores and all sockets for equal.
-func (t cpuTopology) perCore() int   { return max(1, len(t)/max(1, len(t.count(byCore, nil)))) }
-func (t cpuTopology) perSocket() int { return len(t) / max(1, len(t.count(bySocket, nil))) }
+func (t cpuTopology) perCore() int { return max(1, len(t)/max(1, len(t.count(byCore, nil)))) }
 
 // order sorts the free CPUs, so that parts of the machine that are broken already are used up before
 // others are broken: by groups of the first level, the ones with the fewest free CPUs
@@ -83,7 +80,7 @@ func (t cpuTopology) packed(free map[int]bool, n int) []int {
 	}
 	// What is higher goes first: a NUMA node that holds sockets, or a socket that holds NUMA nodes.
 	nodeSize := t.count(byNode, nil)
-	high, highSize := level(bySocket), func(int) int { return t.perSocket() }
+	high, highSize := level(bySocket), func(int) int { return len(t) / max(1, len(t.count(bySocket, nil))) }
 	low, lowSize := level(byNode), func(g int) int { return nodeSize[g] }
 	if len(t.count(bySocket, nil)) >= len(nodeSize) {
 		high, low, highSize, lowSize = low, high, lowSize, highSize

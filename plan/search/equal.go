@@ -87,7 +87,7 @@ func (t *tree) classOptions(members []int) (options []classOption, dearest int64
 	// Not relaxed, for exact own costs; and with all names of devices, since each device has to be seen at its cost.
 	e.relaxed, e.breakSymmetry, e.basic = false, false, false
 	at := map[int64]int{}
-	use := newClassUse()
+	use := &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}}
 	if !e.run(i, t.price, limit, func(c *column, reduced int64) bool {
 		even := scale*c.own + t.start.price.charge(t.m, c)
 		k, ok := at[c.own]
@@ -118,10 +118,6 @@ func dearestOf(least []leastColumn, members []int) int64 {
 
 // classUse says at what own cost, at least, a lab node can have a device.
 type classUse struct{ gpu, nic, vf map[int]int64 }
-
-func newClassUse() *classUse {
-	return &classUse{gpu: map[int]int64{}, nic: map[int]int64{}, vf: map[int]int64{}}
-}
 
 func (u *classUse) add(c *column) {
 	for _, d := range c.gpus {

@@ -43,10 +43,6 @@ const packSteps = 60000
 // cacheLimit bounds the memory of remembered packings.
 const cacheLimit = 1 << 16
 
-func newPacker(m *model, work *meter) *packer {
-	return &packer{m: m, work: work, cache: map[string]packed{}, covers: make([]*covering, len(m.comps))}
-}
-
 // bounds returns between what the least shares of a component are: the same where they were found in time.
 func (p *packer) bounds(k int, at []portion) packed {
 	if n, ok := p.easy(k, at); ok {

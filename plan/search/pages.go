@@ -23,9 +23,6 @@ type pageCost struct {
 	least int64   // what the pages that rounding leaves over pay, in all
 }
 
-// memoryCounts reports whether memory can cost anything at all.
-func (m *model) memoryCounts() bool { return m.limited && !m.oddLocal }
-
 // priceMemory finds the bounds of all requests.
 func (m *model) priceMemory() {
 	if !m.limited {

@@ -183,7 +183,7 @@ func (m *model) bins() []bin {
 			}
 		}
 	}
-	counts := m.memoryCounts()
+	counts := m.limited && !m.oddLocal
 	var bins []bin
 	for g := range group {
 		if group[g] != g {

@@ -126,7 +126,7 @@ func newState(m *model, work *meter) *state {
 	for i := range m.devices {
 		s.vfLeft[i] = m.devices[i].vfs
 	}
-	s.packs = newPacker(m, work)
+	s.packs = &packer{m: m, work: work, cache: map[string]packed{}, covers: make([]*covering, len(m.comps))}
 	return s
 }
 

@@ -158,7 +158,7 @@ func (c *checker) recompute() []plan.Term {
 		if cards := c.cardsOf(f.ports); len(cards) > 0 {
 			add(plan.TermCardShared, c.cardSharers(i, prints), w.CardShared)
 		}
-		if len(f.ports) > 0 && c.linked() {
+		if len(f.ports) > 0 && slices.ContainsFunc(c.p.Devices, func(d plan.Device) bool { return d.Net != 0 }) {
 			add(plan.TermUnlinked, c.unreached(i, prints), w.Unlinked)
 		}
 		far, off := c.memoryTerms(i, f)
@@ -365,11 +365,6 @@ func (c *checker) cardSharers(i int, prints []footprint) int64 {
 		}
 	}
 	return n
-}
-
-// linked reports whether the lab says which ports are joined.
-func (c *checker) linked() bool {
-	return slices.ContainsFunc(c.p.Devices, func(d plan.Device) bool { return d.Net != 0 })
 }
 
 // unreached counts ports of lab node i and each other one, of the one with fewer, without a port of the other on the

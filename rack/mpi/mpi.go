@@ -228,10 +228,7 @@ func (o *Options) slots() ([]int, error) {
 // versions are those that a run needs to know of a node: of the launcher that it starts, and of UCX where it may not
 // work with the device.
 func (o *Options) versions(n Node) string {
-	v := ""
-	if n.Node == o.Nodes[0].Node {
-		v = "launcher "
-	}
+	v := words.If(n.Node == o.Nodes[0].Node, "launcher ")
 	if (o.Transport == Auto || o.Transport == "") && soft(n) {
 		v += "ucx"
 	}

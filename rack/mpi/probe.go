@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/guest"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A probe is what a node says of itself before and after a run.
@@ -103,10 +104,7 @@ func parseProbe(text []byte) (p probe, found bool) {
 // minus is what was counted since before. A counter that went back, as after a reboot, counts from zero.
 func (p probe) minus(before probe) probe {
 	since := func(now, then uint64) uint64 {
-		if now < then {
-			return now
-		}
-		return now - then
+		return words.Either(now < then, now, now-then)
 	}
 	return probe{sent: since(p.sent, before.sent), received: since(p.received, before.received),
 		bytes: since(p.bytes, before.bytes)}

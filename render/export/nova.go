@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
@@ -159,10 +160,7 @@ func (n *nova) flavor(node *plan.Node) (specs []string, notes []string) {
 		counts[name]++
 	}
 	if len(node.Cards) > 0 {
-		policy := "preferred"
-		if near(n.in.Host, node) {
-			policy = "required"
-		}
+		policy := words.Either(near(n.in.Host, node), "required", "preferred")
 		add("hw:pci_numa_affinity_policy=%s", policy)
 	}
 	for i, name := range order {

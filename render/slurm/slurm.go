@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
 )
@@ -209,10 +210,7 @@ func (n Node) line() string {
 }
 
 func (d Device) word() string {
-	if d.Type == "" {
-		return d.Kind
-	}
-	return d.Kind + ":" + d.Type
+	return words.Either(d.Type == "", d.Kind, d.Kind+":"+d.Type)
 }
 
 // kinds are the kinds of devices that nodes have, in the order of the constants.

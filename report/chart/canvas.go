@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 )
 
@@ -147,10 +148,7 @@ type Line []byte
 
 // To draws the line on to a point; the first one is where it starts.
 func (l *Line) To(x, y float64) {
-	verb := "L"
-	if len(*l) == 0 {
-		verb = "M"
-	}
+	verb := words.Either(len(*l) == 0, "M", "L")
 	*l = append(*l, verb+Path("%s %s", x, y)...)
 }
 

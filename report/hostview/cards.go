@@ -82,7 +82,7 @@ func storageAlone(class topology.ID24) bool {
 // newCard makes a card; lines that would be empty are left out. about is what findings call it.
 func (v *view) newCard(id, kind, name, at string, about []string, lines ...string) card {
 	lines = slices.DeleteFunc(lines, func(l string) bool { return l == "" })
-	title := titleOf(name, at)
+	title := words.Either(name == at, name, strings.TrimSpace(name+" "+at))
 	// Findings call a device by its address or by a name of the system, such as eth0: about has the latter.
 	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
 		"\n"),
@@ -99,11 +99,6 @@ func (v *view) addressOrName(a *topology.PCIAddr, name string) string {
 		return name
 	}
 	return v.shortAddr(*a)
-}
-
-// titleOf is "GPU0 41:00.0", or the name alone where the source knows the device by it.
-func titleOf(name, at string) string {
-	return words.Either(name == at, name, strings.TrimSpace(name+" "+at))
 }
 
 // gpuCard is the card of a GPU; d is its function, or nil where the source does not know the PCI tree. A finding may

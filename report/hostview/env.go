@@ -67,9 +67,6 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 
 func (x rdmaLink) device() string { return fmt.Sprintf("%s:%d", x.name, x.port.Number) }
 
-// roce reports whether the port is Ethernet, where a GID says which protocol and address packets have.
-func (x rdmaLink) roce() bool { return x.port.LinkLayer == "Ethernet" }
-
 // rdmaLinks returns the RDMA ports of a host in the order of its NICs.
 func rdmaLinks(h *topology.Host) []rdmaLink {
 	var all []rdmaLink
@@ -134,7 +131,7 @@ func gidIndex(b *strings.Builder, form string, used []rdmaLink, say func(string,
 	var found, missing []string
 	index, same, roce := -1, true, false
 	for _, x := range used {
-		if !x.roce() {
+		if x.port.LinkLayer != "Ethernet" {
 			continue
 		}
 		roce = true

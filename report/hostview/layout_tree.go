@@ -1,6 +1,7 @@
 package hostview
 
 import (
+	"github.com/rackless/rackless/internal/words"
 	"math"
 	"slices"
 )
@@ -219,10 +220,7 @@ func (p *picture) card(c card, x, y, width int) int {
 		at += 15
 	}
 	for i, l := range c.Lines {
-		f := fontSmall
-		if i < c.Strong {
-			f = fontBold
-		}
+		f := words.Either(i < c.Strong, fontBold, fontSmall)
 		at = p.paragraph(left, at, l, f, "", room, 14, 3)
 	}
 	at -= 12

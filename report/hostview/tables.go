@@ -55,10 +55,7 @@ func (v *view) nodeGrid() grid {
 			}
 		}
 		// Without a list of cores, 0 of them would be wrong of every node.
-		coreText := strconv.Itoa(cores)
-		if len(v.Host.Cores) == 0 {
-			coreText = unknown
-		}
+		coreText := words.Either(len(v.Host.Cores) == 0, unknown, strconv.Itoa(cores))
 		row := cells(strconv.Itoa(n.ID), "", coreText, optionalSize(n.MemoryBytes), optionalSize(n.FreeBytes),
 			poolsText(n.Hugepages), v.l3Text(n.CPUs), distancesText(n.Distances))
 		row[1].cpus = &n.CPUs

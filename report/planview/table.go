@@ -26,7 +26,7 @@ func Table(w io.Writer, pl *plan.Plan, o Options) error {
 }
 
 func (p page) plan(pl *plan.Plan) {
-	p.wrap("", 2, p.heading(pl))
+	p.wrap("", 2, fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl)))
 	p.wrap("", 2, costText(pl)+".")
 	if pl.Host.Provenance.Emulated {
 		p.wrap("", 2, "The host is emulated: its paths are those of an emulator.")
@@ -42,10 +42,6 @@ func (p page) plan(pl *plan.Plan) {
 	p.host(pl)
 	p.terms(pl)
 	p.notes(pl)
-}
-
-func (p page) heading(pl *plan.Plan) string {
-	return fmt.Sprintf("Plan of lab %s on %s", pl.Lab, hostText(pl))
 }
 
 // hostText says what a plan is for.

@@ -1,6 +1,7 @@
 package show
 
 import (
+	"github.com/rackless/rackless/internal/words"
 	"math"
 	"strings"
 )
@@ -104,10 +105,7 @@ func (f Font) fitting(s string, room int) int {
 	sum, last := 0.0, 0
 	for i, r := range s {
 		if sum += f.advance(r); sum > float64(room) && i > 0 {
-			if last > i/2 {
-				return last
-			}
-			return i
+			return words.Either(last > i/2, last, i)
 		}
 		if strings.ContainsRune(" -_/.,:=+", r) {
 			last = i + 1

@@ -55,14 +55,10 @@ func (v *view) dots() []chart.Chart {
 		c.XAxis(a)
 		c.AxisName(a.Unit(unit))
 		c.Desc = fmt.Sprintf("A dot for each of %s that count, by cell, with a line at the median: %s in %s, %s scale.",
-			words.Count(total, "run"), nameOf(m), unit, scaleWord(a.Log))
+			words.Count(total, "run"), nameOf(m), unit, words.Either(a.Log, "logarithmic", "linear"))
 		out = append(out, c.Done())
 	}
 	return out
-}
-
-func scaleWord(log bool) string {
-	return words.Either(log, "logarithmic", "linear")
 }
 
 // dotStrip draws the runs of one cell as dots on a strip, and their median.

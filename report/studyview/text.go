@@ -115,10 +115,7 @@ func (t *terminal) comparisons(title string, all []study.Comparison) {
 	columns := t.columns(rows)
 	heads := make([]show.Column, len(columns))
 	for i, c := range columns {
-		align := text.AlignLeft
-		if c.Right {
-			align = text.AlignRight
-		}
+		align := words.Either(c.Right, text.AlignRight, text.AlignLeft)
 		lines := strings.Split(fold(c.Head, c.width), "\n")
 		for n, l := range lines { // padded, so that the column is as wide as it was made, whatever is in it
 			lines[n] = align.Apply(l, c.width)

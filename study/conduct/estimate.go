@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/store"
 )
@@ -44,10 +45,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 			}
 		}
 	}
-	took := others
-	if len(own) > 0 {
-		took = own
-	}
+	took := words.Either(len(own) > 0, own, others)
 	if len(took) == 0 {
 		return 0, 0, nil
 	}

@@ -262,7 +262,7 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 		out = p.a
 		why = fmt.Sprintf("%s is better than %s: %s", p.b, p.a, tell(e))
 	case worse:
-		why = fmt.Sprintf("%s is better than %s: %s", p.a, p.b, tell(turnedAll(e)))
+		why = fmt.Sprintf("%s is better than %s: %s", p.a, p.b, tell(lists.Map(e, Evidence.turned)))
 	case same:
 		why = fmt.Sprintf("%s makes no difference that matters beside %s, which changes less: %s", p.b, p.a, tell(e))
 	case mixed:
@@ -277,10 +277,7 @@ func (c *Choice) drop(p pair, w weighing) (out string) {
 
 // or is where evidence is from, unless it has been said already.
 func (c Carry) or(other Carry) Carry {
-	if c == NoEvidence {
-		return other
-	}
-	return c
+	return words.Either(c == NoEvidence, other, c)
 }
 
 // farNodes says what is known of nodes that are pinned far from their devices, which is never recommended.
@@ -311,10 +308,6 @@ func (v pairVerdict) text(p pair) string {
 		return "no difference that matters"
 	}
 	return "each is better in something"
-}
-
-func turnedAll(all []Evidence) []Evidence {
-	return lists.Map(all, Evidence.turned)
 }
 
 // tell writes the strongest piece of evidence, and how many more there are.

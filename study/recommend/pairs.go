@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/stats"
@@ -134,10 +135,7 @@ func classRank(c topology.PathClass) int {
 // between is the way over PCIe: NVLinks join GPUs only.
 func between(t *topology.Tree, gpu, nic string) topology.PathClass {
 	p := t.Path(gpu, nic)
-	if p.Class == topology.PathNVLink {
-		return p.PCIe
-	}
-	return p.Class
+	return words.Either(p.Class == topology.PathNVLink, p.PCIe, p.Class)
 }
 
 // gpuOf and nicOf find a device of the host by any of its names; "" where there is none, or more than one.
@@ -226,7 +224,7 @@ func (s *Study) pairs(h *topology.Host) []measuredPair {
 	for _, l := range spec.Factors[factor].Levels {
 		if gpu := gpuOf(h, l); gpu != "" && len(values[l]) > 0 && level[gpu] == "" {
 			level[gpu] = l
-			all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: round(stats.Median(values[l]))})
+			all = append(all, measuredPair{gpu: gpu, nic: nic, gbps: math.Round(stats.Median(values[l])*100) / 100})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b measuredPair) int { return cmp.Compare(b.gbps, a.gbps) })
@@ -282,9 +280,6 @@ func (s *Study) nic(h *topology.Host) string {
 	}
 	return only(found)
 }
-
-// round keeps a hundredth: perftest prints no more.
-func round(v float64) float64 { return math.Round(v*100) / 100 }
 
 // model turns measured pairs into those of the planner's model. The loss of a pair is against the
 // best of the file, so pairs of one kind of source are taken, the best.

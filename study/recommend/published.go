@@ -96,10 +96,7 @@ func published(documents []Document, h *topology.Host, l *lab.Lab) []Evidence {
 	gpus := slices.ContainsFunc(l.Nodes, func(n lab.Node) bool { return n.GPUs > 0 })
 	var all []Evidence
 	for d := range lists.Refs(documents) {
-		carry := Published
-		if d.ofKind(h) {
-			carry = PublishedForKind
-		}
+		carry := words.Either(d.ofKind(h), PublishedForKind, Published)
 		for _, f := range d.Figures {
 			if f.NeedsNUMA && numa == 1 || f.NeedsSMT && threads == 1 || f.NeedsGPUs && !gpus {
 				continue

@@ -101,10 +101,7 @@ func (m machine) turbo(cpus []string) string {
 // processTime returns how long a process has used CPUs, in seconds; 0 where it is gone.
 func (m machine) processTime(pid int) float64 {
 	t, err := facts.ParseProcessTime(m.text(fmt.Sprintf("proc/%d/stat", pid)))
-	if err != nil {
-		return 0
-	}
-	return t
+	return words.Either(err != nil, 0, t)
 }
 
 // State reads the state of the host. loop is what Loop gave, 0 where it was not asked.

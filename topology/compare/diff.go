@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -162,10 +163,7 @@ func order(part string) int {
 	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
 		"pci",
 		"reported_paths"}, part)
-	if i < 0 {
-		return 100
-	}
-	return i
+	return words.Either(i < 0, 100, i)
 }
 
 // facts returns all facts of a host that another may share.
