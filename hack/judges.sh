@@ -21,7 +21,7 @@ install() {
 }
 
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova kubevirt axe
+[ $# -gt 0 ] || set -- ansible reframe nova kubevirt kubelet axe
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
@@ -35,8 +35,12 @@ for judge; do
 			(cd "$cache/axe" && tar xzf "$(npm pack --silent axe-core@4.14.1)")
 		fi
 		;;
+	kubelet)
+		mkdir -p "$cache/kubelet"
+		(cd "$(dirname "$0")/judge/kubelet" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/kubelet/kubelet" .)
+		;;
 	*)
-		echo "judges.sh: $judge: want ansible, reframe, nova, kubevirt or axe" >&2
+		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt or axe" >&2
 		exit 2
 		;;
 	esac

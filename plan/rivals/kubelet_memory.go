@@ -36,7 +36,8 @@ func (h *host) bookMemory(pages int64, t hint) ([]int, error) {
 	}
 	mask := t.mask
 	enough := !t.any && over(mask, h.unbooked) >= pages
-	if !enough || !h.groupFree(mask) {
+	// The kubelet gives no hint of a single node that a group has, but takes one that others have led to.
+	if !enough || mask.count() > 1 && !h.groupFree(mask) {
 		// Too small a set, as after merging with another resource: the smallest that includes it and will do.
 		var found hint
 		for _, o := range h.memoryHints(pages) {
