@@ -27,6 +27,10 @@ func All(in Input) ([]Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
+	topologies, err := ncclTopologies(in)
+	if err != nil {
+		return nil, err
+	}
 	planFile, err := PlanFile(in.Plan)
 	if err != nil {
 		return nil, err
@@ -36,8 +40,8 @@ func All(in Input) ([]Artifact, error) {
 		planFile,
 		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
 	}
-	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(), v.tuned(), domains, v.guests(),
-		v.switches()), nil
+	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(),
+		v.tuned(), domains, v.guests(), topologies, v.switches()), nil
 }
 
 // PlanFile returns the plan itself as a file for people, too: indented, with < and > as they are. A directory with

@@ -1,0 +1,174 @@
+package render
+
+import (
+	"encoding/xml"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// The elements of NCCL's topology XML that matter for distance. NCCL adds the rest, such as the GPUs' numbers, from
+// the guest itself. Sources: NCCL, src/graph/xml.cc and topo.cc.
+type (
+	ncclSystem struct {
+		XMLName xml.Name  `xml:"system"`
+		Version int       `xml:"version,attr"`
+		CPUs    []ncclCPU `xml:"cpu"`
+	}
+	ncclCPU struct {
+		Node     int        `xml:"numaid,attr"`
+		Affinity string     `xml:"affinity,attr"`
+		Arch     string     `xml:"arch,attr"`
+		PCI      []*ncclPCI `xml:"pci"`
+	}
+	ncclPCI struct {
+		BusID string           `xml:"busid,attr"`
+		Class topology.ID24    `xml:"class,attr"`
+		Speed string           `xml:"link_speed,attr"` // empty where it is not known
+		Width int              `xml:"link_width,attr"` // 0 where it is not known
+		PCI   []*ncclPCI       `xml:"pci"`
+		host  topology.PCIAddr // of a switch: its upstream port on the host
+	}
+)
+
+// ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs: the guest's devices below the switches
+// that they are below on the host, of which the guest's own tree shows none.
+func ncclTopologies(in Input) ([]Artifact, error) {
+	m, err := newMachine(in)
+	if err != nil {
+		return nil, err
+	}
+	var all []Artifact
+	for i := range m.in.Plan.Nodes {
+		n := &m.in.Plan.Nodes[i]
+		if !slices.ContainsFunc(n.Cards, func(c plan.NodeDevice) bool { return c.Kind == plan.KindGPU }) {
+			continue
+		}
+		_, t, err := m.tree(n)
+		if err != nil {
+			return nil, err
+		}
+		path := guestDir(n.Name) + "nccl-topology.xml"
+		// NCCL's own parser takes spaces alone for indentation, and older versions double quotes alone.
+		data, err := xml.MarshalIndent(m.ncclTopology(n, t), "", "  ")
+		if err != nil {
+			return nil, err
+		}
+		head := "<!--\n" + comment("  ", xmlComment(strings.TrimSuffix(m.in.Made, ".")+". For NCCL in node "+n.Name+
+			" of lab "+m.in.Plan.Lab+": copy it there, and set NCCL_TOPO_FILE to its path in /etc/nccl.conf. It shows "+
+			"GPUs and NICs below the switches of the host. Their addresses are those that the firmware gives in the "+
+			"domain of this plan: compare them with lspci.")) + "-->\n"
+		all = append(all, Artifact{Path: path, Mode: 0o644, Data: slices.Concat([]byte(head), data, []byte("\n"))})
+	}
+	return all, nil
+}
+
+// ncclTopology returns the tree of one node. Devices whose NUMA node is not known are left out: NCCL then reads of
+// them what the guest shows.
+func (m *machine) ncclTopology(n *plan.Node, t *tree) *ncclSystem {
+	hostTree := topology.NewTree(m.host)
+	physical := map[topology.PCIAddr]topology.PCIAddr{} // of virtual functions, which need not exist yet
+	for i := range n.Cards {
+		c := &n.Cards[i]
+		if pf, err := topology.ParsePCIAddr(c.ID); err == nil && c.Kind == plan.KindVF {
+			if vf, err := m.address(functionOf(c)); err == nil {
+				physical[vf] = pf
+			}
+		}
+	}
+	s := &ncclSystem{Version: 1}
+	for _, cell := range n.Cells {
+		cpus := topology.CPUSet{}
+		if cell.VCPUs > 0 {
+			cpus = topology.CPURange(cell.FirstVCPU, cell.FirstVCPU+cell.VCPUs-1)
+		}
+		s.CPUs = append(s.CPUs, ncclCPU{Node: cell.Cell, Affinity: cpus.Mask(), Arch: m.arch})
+	}
+	made := 0 // switches, which have no address in the guest
+	buses := t.buses()
+	for _, p := range t.devices {
+		if p.cell == nil {
+			continue
+		}
+		for _, f := range p.functions {
+			on := f.host
+			if pf, ok := physical[on]; ok {
+				on = pf
+			}
+			d := hostTree.Device(on)
+			if d == nil || d.Class == nil || !isNCCLs(d.Class.Base()) {
+				continue
+			}
+			below := &s.CPUs[*p.cell].PCI
+			for _, bridge := range slices.Backward(hostTree.Ancestors(on)) {
+				if !isSwitch(bridge) {
+					continue
+				}
+				k := slices.IndexFunc(*below, func(x *ncclPCI) bool { return x.host == bridge.Address })
+				if k < 0 {
+					made++
+					k = len(*below)
+					*below = append(*below, newNCCLPCI(bridge, madeUp(made)))
+					(*below)[k].host = bridge.Address
+				}
+				below = &(*below)[k].PCI
+			}
+			guest := topology.PCIAddr{Bus: uint8(buses[p.bus]), Function: f.guest}
+			*below = append(*below, newNCCLPCI(d, guest))
+		}
+	}
+	return s
+}
+
+// madeUp returns the address of a switch that the guest does not have. NCCL takes such ones from clouds' files.
+func madeUp(n int) topology.PCIAddr {
+	return topology.PCIAddr{Domain: 0xffff, Bus: 0xff - uint8(n/32), Device: uint8(n % 32)}
+}
+
+// isNCCLs reports whether NCCL looks for devices of a class.
+func isNCCLs(base uint8) bool {
+	return base == topology.ClassDisplay || base == topology.ClassNetwork || base == topology.ClassAccelerator
+}
+
+// isSwitch reports whether a bridge begins a switch, seen from the processor.
+func isSwitch(d *topology.PCIDevice) bool {
+	return d.Bridge != nil && (d.Bridge.Port == "upstream port" || d.Bridge.Port == topology.PortSwitch)
+}
+
+func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
+	x := &ncclPCI{BusID: at.String()}
+	if d.Class != nil {
+		x.Class = *d.Class
+	}
+	if d.Link != nil {
+		gts, lanes := d.Link.Best()
+		if gts != nil {
+			x.Speed = strconv.FormatFloat(*gts, 'f', 1, 64) + " GT/s PCIe"
+		}
+		if lanes != nil {
+			x.Width = *lanes
+		}
+	}
+	return x
+}
+
+// buses returns the number of the bus behind each controller, by the controller's index, as firmware numbers them.
+func (t *tree) buses() []int {
+	numbers := make([]int, len(t.controllers))
+	last := make([]int, len(t.controllers)) // the highest bus so far, by root bus
+	for i, c := range t.controllers {
+		switch c.Model {
+		case pcieExpanderBus:
+			numbers[i] = int(*c.PCI.Target.BusNr)
+			last[i] = numbers[i]
+		case pcieRootPort:
+			root := *c.Address.PCI.Bus
+			last[root]++
+			numbers[i] = last[root]
+		}
+	}
+	return numbers
+}

@@ -1,0 +1,110 @@
+package render
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/inspect/nccl"
+	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
+)
+
+// switchedHost has a switch on each of two sockets, a GPU and two NICs below it, and a third NIC at a root port of its
+// own on the first. The last NIC of the second socket is below a second switch, cascaded.
+func switchedHost(t *testing.T) *topology.Host {
+	h := dualSocket(16)
+	add := func(node int, class topology.ID24, port, address, parent string) {
+		d := topology.PCIDevice{Address: addr(t, address), Class: &class, NUMANode: &node,
+			Link: &topology.Link{MaxSpeedGTs: new(16.0), MaxWidth: new(16)}}
+		if port != "" {
+			d.Bridge = &topology.Bridge{Port: port}
+		}
+		if parent == "" {
+			d.Root = "pci0000:" + address[5:7]
+		} else {
+			d.Parent = new(addr(t, parent))
+		}
+		h.PCI = append(h.PCI, d)
+	}
+	const bridge, gpu, nic = 0x060400, 0x030200, 0x020000
+	for node, bus := range []string{"1", "9"} {
+		add(node, bridge, "root port", "0000:"+bus+"0:01.0", "")
+		add(node, bridge, "upstream port", "0000:"+bus+"1:00.0", "0000:"+bus+"0:01.0")
+		add(node, bridge, "downstream port", "0000:"+bus+"2:00.0", "0000:"+bus+"1:00.0")
+		add(node, bridge, "downstream port", "0000:"+bus+"2:01.0", "0000:"+bus+"1:00.0")
+		add(node, gpu, "", "0000:"+bus+"3:00.0", "0000:"+bus+"2:00.0")
+		add(node, nic, "", "0000:"+bus+"4:00.0", "0000:"+bus+"2:01.0")
+	}
+	add(0, bridge, "root port", "0000:10:02.0", "")
+	h.PCI[len(h.PCI)-1].Root = "pci0000:10"
+	add(0, nic, "", "0000:1f:00.0", "0000:10:02.0")
+	add(1, bridge, "downstream port", "0000:92:02.0", "0000:91:00.0")
+	add(1, bridge, "upstream port", "0000:95:00.0", "0000:92:02.0")
+	add(1, bridge, "downstream port", "0000:96:00.0", "0000:95:00.0")
+	add(1, nic, "", "0000:97:00.0", "0000:96:00.0")
+	return h
+}
+
+// TestNCCLSeesThePathsOfTheHost reads the file as inspect does, and wants each path between devices of one NUMA node as
+// it is on the host, with the addresses that follow from the domain.
+func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
+	t.Parallel()
+	h := switchedHost(t)
+	in := input("switched", "a host", h, shape{name: "vm", threads: 2, page: gib, farther: 21, house: []int{0},
+		cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}, {{1, siblings(17, 4, 32), 8 * gib}}},
+		cards: []plan.NodeDevice{card(plan.KindGPU, "GPU", 0, 0, "0000:13:00.0"),
+			vfCard("0000:14:00.0", 0, 0, 0, "0000:14:00.2"), card(plan.KindNIC, "NIC", 0, 0, "0000:1f:00.0"),
+			card(plan.KindGPU, "GPU", 1, 1, "0000:93:00.0"), card(plan.KindNIC, "NIC", 1, 1, "0000:94:00.0"),
+			card(plan.KindNIC, "NIC", 1, 1, "0000:97:00.0")}})
+	// Bus 0 and the four buses of emulated devices leave the first expander 32, and the second half of the rest, 144.
+	onHost := map[string]string{"0000:21:00.0": "0000:13:00.0", "0000:22:00.0": "0000:14:00.0",
+		"0000:23:00.0": "0000:1f:00.0", "0000:91:00.0": "0000:93:00.0", "0000:92:00.0": "0000:94:00.0",
+		"0000:93:00.0": "0000:97:00.0"}
+	files, err := ncclTopologies(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) != 1 || files[0].Path != "guests/vm/nccl-topology.xml" {
+		t.Fatalf("files: %v", files)
+	}
+	guest, err := nccl.Parse(files[0].Data, "nccl-topology.xml")
+	if err != nil {
+		t.Fatalf("%v\n%s", err, files[0].Data)
+	}
+	if _, body, _ := strings.Cut(string(files[0].Data), "-->"); strings.ContainsAny(body, "'\t") {
+		t.Errorf("NCCL's parser knows no tabs, and not everywhere single quotes:\n%s", body)
+	}
+	hostTree, guestTree := topology.NewTree(h), topology.NewTree(guest)
+	classes := map[topology.PathClass]int{}
+	for a, hostA := range onHost {
+		d := guestTree.Device(addr(t, a))
+		if d == nil {
+			t.Fatalf("no %s in\n%s", a, files[0].Data)
+		}
+		if w := d.Link; w == nil || w.MaxWidth == nil || *w.MaxWidth != 16 || *w.MaxSpeedGTs != 16 {
+			t.Errorf("link of %s: %+v", a, w)
+		}
+		for b, hostB := range onHost {
+			want := hostTree.Between(addr(t, hostA), addr(t, hostB))
+			if got := guestTree.Between(addr(t, a), addr(t, b)); got != want {
+				t.Errorf("%s to %s: %v; on the host %s to %s: %v", a, b, got, hostA, hostB, want)
+			}
+			classes[want]++
+		}
+	}
+	for _, c := range []topology.PathClass{topology.PathPIX, topology.PathPXB, topology.PathPHB, topology.PathSYS} {
+		if classes[c] == 0 {
+			t.Errorf("no path %v on the host: the test shows nothing of it", c)
+		}
+	}
+}
+
+func TestNodesWithoutGPUsHaveNoTopologyForNCCL(t *testing.T) {
+	t.Parallel()
+	files, err := ncclTopologies(input("l", "h", switchedHost(t), shape{name: "vm", threads: 2, page: gib, farther: 21,
+		house: []int{0}, cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}},
+		cards: []plan.NodeDevice{card(plan.KindNIC, "NIC", 0, 0, "0000:14:00.0")}}))
+	if err != nil || len(files) != 0 {
+		t.Errorf("%v, %v", files, err)
+	}
+}
