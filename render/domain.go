@@ -202,7 +202,10 @@ func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 	if m.in.Seeds[n.Name] != "" {
 		emulated++
 	}
-	t, err := layOut(n, slots, emulated)
+	t, err := layOut(n, m.groups(slots), emulated)
+	if err != nil { // without switches more fit
+		t, err = layOut(n, alone(slots), emulated)
+	}
 	return slots, t, err
 }
 

@@ -268,6 +268,7 @@ func domainCases() []domainCase {
 		{"epyc-pair-pin", level(epycPair, variant.Pin)},
 		{"epyc-pair-pin-numa-smt", level(epycPair, variant.PinSMT)},
 		{"epyc-pair-wrong-numa", level(epycPair, variant.WrongNUMA)},
+		{"switches", switched},
 		{"memory-only-cell", on(intelHost(), shape{name: "vm", threads: 2, page: gib, farther: 17, house: []int{0},
 			cards: gpu(1),
 			cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}, {{2, nil, 4 * gib}}}})},

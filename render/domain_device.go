@@ -16,7 +16,9 @@ import (
 type slot struct {
 	functions []function // ascending by guest
 	cell      *int       // where it belongs; nil where that is not known
-	why       string     // what it is
+	kind      string     // of the card: a GPU, a NIC or a virtual function of one; "" of what comes with another
+	card      topology.PCIAddr
+	why       string // what it is
 }
 
 // A function is a PCI function of the host in its place in the guest's slot.
@@ -103,7 +105,11 @@ func (g *gathering) card(c *plan.NodeDevice, mac string) {
 		at, together := g.byDevice[device]
 		if c.Kind == plan.KindVF || g.m.isVF(a) || !together {
 			at = len(g.slots)
-			g.slots = append(g.slots, slot{cell: c.Cell, why: g.m.deviceWhy(c, id)})
+			s := slot{cell: c.Cell, why: g.m.deviceWhy(c, id)}
+			if card, err := topology.ParsePCIAddr(c.ID); err == nil && i == 0 {
+				s.kind, s.card = c.Kind, card
+			}
+			g.slots = append(g.slots, s)
 			if c.Kind != plan.KindVF && !g.m.isVF(a) {
 				g.byDevice[device] = at
 			}

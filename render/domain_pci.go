@@ -2,11 +2,13 @@ package render
 
 import (
 	"fmt"
+	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/plan"
+	"github.com/rackless/rackless/topology"
 )
 
 // The guest's PCI tree. Bus 0 is the machine's own. Emulated devices and devices of no known place
@@ -29,7 +31,7 @@ const (
 	expanderSlot  = 0x0a
 	maxExpanders  = 17
 	portsPerSlot  = 8  // functions of a slot, a root port each
-	slotsPerBus   = 32 // of an expander bus, whose slots are all free
+	slotsPerBus   = 32 // of an expander bus or within a switch, whose slots are all free
 	emulatedPorts = 4  // disk, network, serial, random numbers
 
 	// Buses are numbered by the guest's firmware, depth first, from the number of their root bus
@@ -53,6 +55,8 @@ const (
 	pcieRoot        = "pcie-root"         // bus 0, that the machine has by itself
 	pcieRootPort    = "pcie-root-port"    // a slot for one device
 	pcieExpanderBus = "pcie-expander-bus" // another root bus, with a NUMA node of its own
+	pcieUpstream    = "pcie-switch-upstream-port"
+	pcieDownstream  = "pcie-switch-downstream-port"
 )
 
 // placed is a slot with the index of the controller that it is behind.
@@ -61,35 +65,49 @@ type placed struct {
 	bus int
 }
 
+// A group is the slots behind one root port: one, or those behind the switch below it.
+type group []slot
+
+// buses returns how many buses the groups take: one for each port, and one within each switch.
+func buses(groups []group) (n int) {
+	for _, g := range groups {
+		n += len(g)
+		if len(g) > 1 {
+			n += 2
+		}
+	}
+	return n
+}
+
 // layOut builds the tree. Controllers are numbered from 0 in an order in which each stands behind
 // one before it, as libvirt demands. emulated is the number of ports for emulated devices.
-func layOut(n *plan.Node, slots []slot, emulated int) (*tree, error) {
+func layOut(n *plan.Node, groups []group, emulated int) (*tree, error) {
 	t := &tree{why: map[int]string{}}
 	t.add(pcieRoot, nil, nil)
 	for i := range emulated {
 		t.add(pcieRootPort, nil, portAddress(0, emulatedSlot, i, emulated))
 	}
-	var plain []slot
-	byCell := make([][]slot, len(n.Cells))
-	for _, s := range slots {
-		if s.cell == nil || len(n.Cells) < 2 {
-			plain = append(plain, s)
+	var plain []group
+	byCell := make([][]group, len(n.Cells))
+	for _, g := range groups {
+		if cell := g[0].cell; cell == nil || len(n.Cells) < 2 {
+			plain = append(plain, g)
 		} else {
-			byCell[*s.cell] = append(byCell[*s.cell], s)
+			byCell[*cell] = append(byCell[*cell], g)
 		}
 	}
 	if most := plainSlots * portsPerSlot; len(plain) > most {
 		return nil, fmt.Errorf("%d devices on bus 0 of the guest; at most %d fit", len(plain), most)
 	}
-	for i, s := range plain {
-		t.port(s, 0, plainSlot, i, len(plain))
+	for i, g := range plain {
+		t.port(g, 0, plainSlot, i, len(plain))
 	}
-	return t, t.expanders(byCell, 1+emulated+len(plain))
+	return t, t.expanders(byCell, 1+emulated+buses(plain))
 }
 
 // expanders adds the expander buses, each with its root ports. used is how many buses there are already.
-func (t *tree) expanders(byCell [][]slot, used int) error {
-	count := lists.Count(byCell, func(slots []slot) bool { return len(slots) > 0 })
+func (t *tree) expanders(byCell [][]group, used int) error {
+	count := lists.Count(byCell, func(groups []group) bool { return len(groups) > 0 })
 	if count == 0 {
 		return nil
 	}
@@ -100,14 +118,14 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 	first := (used + plainBuses - 1) / plainBuses * plainBuses
 	share := (allBuses - first) / count
 	var at []int // indexes of controllers
-	for cell, slots := range byCell {
-		if len(slots) == 0 {
+	for cell, groups := range byCell {
+		if len(groups) == 0 {
 			continue
 		}
 		// One bus for the expander itself.
-		if most := min(share-1, slotsPerBus*portsPerSlot); len(slots) > most {
+		if most := min(share-1, slotsPerBus*portsPerSlot); buses(groups) > most {
 			return fmt.Errorf("%d devices on NUMA node %d of the guest; at most %d fit: give the lab node fewer "+
-				"devices, or set guest_numa: off", len(slots), cell, most)
+				"devices, or set guest_numa: off", buses(groups), cell, most)
 		}
 		k := len(at)
 		at = append(at, t.add(pcieExpanderBus,
@@ -117,11 +135,11 @@ func (t *tree) expanders(byCell [][]slot, used int) error {
 			"its devices are", cell)
 	}
 	k := 0
-	for _, slots := range byCell {
-		for i, s := range slots {
-			t.port(s, at[k], 0, i, len(slots))
+	for _, groups := range byCell {
+		for i, g := range groups {
+			t.port(g, at[k], 0, i, len(groups))
 		}
-		if len(slots) > 0 {
+		if len(groups) > 0 {
 			k++
 		}
 	}
@@ -141,10 +159,66 @@ func (t *tree) add(model string, target *libvirtxml.DomainControllerPCITarget,
 	return index
 }
 
-// port adds a root port for s: number i of count on the bus, from a slot on.
-func (t *tree) port(s slot, bus, from, i, count int) {
-	index := t.add(pcieRootPort, nil, portAddress(bus, from, i, count))
-	t.devices = append(t.devices, placed{s, index})
+// port adds a root port for g, number i of count on the bus, from a slot on; and below it a switch for several.
+func (t *tree) port(g group, bus, from, i, count int) {
+	root := t.add(pcieRootPort, nil, portAddress(bus, from, i, count))
+	if len(g) == 1 {
+		t.devices = append(t.devices, placed{g[0], root})
+		return
+	}
+	within := t.add(pcieUpstream, nil, pciAddress(0, root, 0, 0))
+	t.why[within] = "GPUs and NICs that are below one switch of the host: the guest sees that, and NCCL uses " +
+		"GPUDirect RDMA between them. The speed of an emulated switch is made up: the node's nccl-topology.xml has " +
+		"that of the host"
+	for k, s := range g {
+		t.devices = append(t.devices, placed{s, t.add(pcieDownstream, nil, pciAddress(0, within, k, 0))})
+	}
+}
+
+// alone puts each slot behind a root port of its own.
+func alone(slots []slot) []group {
+	groups := make([]group, len(slots))
+	for i, s := range slots {
+		groups[i] = group{s}
+	}
+	return groups
+}
+
+// groups puts GPUs and NICs of one guest NUMA node that are below one switch of the host together, as far as a switch
+// has slots. All else is alone.
+func (m *machine) groups(slots []slot) []group {
+	at := make([]int, len(slots)) // the first slot of its group, by slot
+	size := make([]int, len(slots))
+	pci := topology.NewTree(m.host)
+	join := func(i, j int) bool {
+		a, b := slots[i], slots[j]
+		if (a.kind == plan.KindGPU) == (b.kind == plan.KindGPU) || a.kind == "" || b.kind == "" ||
+			a.cell != b.cell && (a.cell == nil || b.cell == nil || *a.cell != *b.cell) {
+			return false
+		}
+		class := pci.Between(a.card, b.card)
+		return class == topology.PathPIX || class == topology.PathPXB
+	}
+	for i := range slots {
+		at[i], size[i] = i, 1
+		for j := range i {
+			first, other := min(at[i], at[j]), max(at[i], at[j])
+			if first == other || size[first]+size[other] > slotsPerBus || !join(i, j) {
+				continue
+			}
+			size[first] += size[other]
+			for k := range i + 1 {
+				if at[k] == other {
+					at[k] = first
+				}
+			}
+		}
+	}
+	byFirst := make([]group, len(slots))
+	for i, s := range slots {
+		byFirst[at[i]] = append(byFirst[at[i]], s)
+	}
+	return slices.DeleteFunc(byFirst, func(g group) bool { return g == nil })
 }
 
 // portAddress packs root ports eight to a slot.

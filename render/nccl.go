@@ -35,7 +35,8 @@ type (
 )
 
 // ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs: the guest's devices below the switches
-// that they are below on the host, of which the guest's own tree shows none.
+// that they are below on the host, with the links of the host. The switches that the guest has are emulated, and say
+// 2.5 GT/s and one lane, which NCCL believes.
 func ncclTopologies(in Input) ([]Artifact, error) {
 	m, err := newMachine(in)
 	if err != nil {
@@ -155,19 +156,24 @@ func newNCCLPCI(d *topology.PCIDevice, at topology.PCIAddr) *ncclPCI {
 	return x
 }
 
-// buses returns the number of the bus behind each controller, by the controller's index, as firmware numbers them.
+// buses returns the number of the bus behind each controller, by the controller's index, as firmware numbers them:
+// depth first, which is the order of the controllers behind a root bus.
 func (t *tree) buses() []int {
 	numbers := make([]int, len(t.controllers))
 	last := make([]int, len(t.controllers)) // the highest bus so far, by root bus
+	roots := make([]int, len(t.controllers))
 	for i, c := range t.controllers {
 		switch c.Model {
-		case pcieExpanderBus:
-			numbers[i] = int(*c.PCI.Target.BusNr)
+		case pcieRoot, pcieExpanderBus:
+			roots[i] = i
+			if c.PCI.Target != nil {
+				numbers[i] = int(*c.PCI.Target.BusNr)
+			}
 			last[i] = numbers[i]
-		case pcieRootPort:
-			root := *c.Address.PCI.Bus
+		default:
+			root := roots[*c.Address.PCI.Bus]
 			last[root]++
-			numbers[i] = last[root]
+			roots[i], numbers[i] = root, last[root]
 		}
 	}
 	return numbers

@@ -11,7 +11,7 @@ import (
 
 // switchedHost has a switch on each of two sockets, a GPU and two NICs below it, and a third NIC at a root port of its
 // own on the first. The last NIC of the second socket is below a second switch, cascaded.
-func switchedHost(t *testing.T) *topology.Host {
+func switchedHost(t testing.TB) *topology.Host {
 	h := dualSocket(16)
 	add := func(node int, class topology.ID24, port, address, parent string) {
 		d := topology.PCIDevice{Address: addr(t, address), Class: &class, NUMANode: &node,
@@ -45,21 +45,27 @@ func switchedHost(t *testing.T) *topology.Host {
 	return h
 }
 
-// TestNCCLSeesThePathsOfTheHost reads the file as inspect does, and wants each path between devices of one NUMA node as
-// it is on the host, with the addresses that follow from the domain.
-func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
-	t.Parallel()
-	h := switchedHost(t)
-	in := input("switched", "a host", h, shape{name: "vm", threads: 2, page: gib, farther: 21, house: []int{0},
+// switched is a node with most of what switchedHost has: on the first switch a virtual function.
+func switched(t testing.TB) Input {
+	return input("switched", "a host", switchedHost(t), shape{name: "vm", threads: 2, page: gib, farther: 21,
+		house: []int{0}, nics: 4,
 		cells: [][]home{{{0, siblings(1, 4, 32), 8 * gib}}, {{1, siblings(17, 4, 32), 8 * gib}}},
 		cards: []plan.NodeDevice{card(plan.KindGPU, "GPU", 0, 0, "0000:13:00.0"),
 			vfCard("0000:14:00.0", 0, 0, 0, "0000:14:00.2"), card(plan.KindNIC, "NIC", 0, 0, "0000:1f:00.0"),
 			card(plan.KindGPU, "GPU", 1, 1, "0000:93:00.0"), card(plan.KindNIC, "NIC", 1, 1, "0000:94:00.0"),
 			card(plan.KindNIC, "NIC", 1, 1, "0000:97:00.0")}})
+}
+
+// TestNCCLSeesThePathsOfTheHost reads the file as inspect does, and wants each path between devices of one NUMA node as
+// it is on the host, with the addresses that follow from the domain.
+func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
+	t.Parallel()
+	in := switched(t)
 	// Bus 0 and the four buses of emulated devices leave the first expander 32, and the second half of the rest, 144.
-	onHost := map[string]string{"0000:21:00.0": "0000:13:00.0", "0000:22:00.0": "0000:14:00.0",
-		"0000:23:00.0": "0000:1f:00.0", "0000:91:00.0": "0000:93:00.0", "0000:92:00.0": "0000:94:00.0",
-		"0000:93:00.0": "0000:97:00.0"}
+	// A switch takes two.
+	onHost := map[string]string{"0000:23:00.0": "0000:13:00.0", "0000:24:00.0": "0000:14:00.0",
+		"0000:25:00.0": "0000:1f:00.0", "0000:93:00.0": "0000:93:00.0", "0000:94:00.0": "0000:94:00.0",
+		"0000:95:00.0": "0000:97:00.0"}
 	files, err := ncclTopologies(in)
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +80,7 @@ func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
 	if _, body, _ := strings.Cut(string(files[0].Data), "-->"); strings.ContainsAny(body, "'\t") {
 		t.Errorf("NCCL's parser knows no tabs, and not everywhere single quotes:\n%s", body)
 	}
-	hostTree, guestTree := topology.NewTree(h), topology.NewTree(guest)
+	hostTree, guestTree := topology.NewTree(in.Host), topology.NewTree(guest)
 	classes := map[topology.PathClass]int{}
 	for a, hostA := range onHost {
 		d := guestTree.Device(addr(t, a))

@@ -13,7 +13,7 @@ import (
 type Port struct {
 	lab.NIC
 	// Path is where the guest has the NIC: its directory below /sys/devices, e.g.
-	// "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers the bus at the *, all
+	// "pci0000:20/0000:20:00.0/0000:*:00.0". The guest's firmware numbers the buses at the *, all
 	// else follows from the domain. Empty where the port is no device of the host.
 	Path string
 	// OwnMAC is set where the port keeps the address that is burned in, whatever the lab says: a
@@ -70,12 +70,16 @@ func (m *machine) ports(n *plan.Node) ([]Port, error) {
 	return ports, nil
 }
 
-// path returns the directory of a root port below /sys/devices. Root ports are on root buses, whose
-// numbers the domain says: 0, and those of the expander buses.
+// path returns the directory of a port below /sys/devices. Root ports are on root buses, whose numbers the domain says:
+// 0, and those of the expander buses. The firmware numbers the others.
 func (t *tree) path(port int) string {
 	a := t.controllers[port].Address.PCI
+	parent := t.controllers[*a.Bus]
+	if parent.Model != pcieRoot && parent.Model != pcieExpanderBus {
+		return fmt.Sprintf("%s/0000:*:%02x.%d", t.path(int(*a.Bus)), *a.Slot, *a.Function)
+	}
 	root := uint(0)
-	if target := t.controllers[*a.Bus].PCI.Target; target != nil {
+	if target := parent.PCI.Target; target != nil {
 		root = *target.BusNr
 	}
 	return fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d", root, root, *a.Slot, *a.Function)

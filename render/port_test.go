@@ -35,6 +35,12 @@ func TestPortsAreWhereTheGuestFindsThem(t *testing.T) {
 			"eth1 pci0000:90/0000:90:00.2/0000:*:00.0 keeps its own MAC",
 		}},
 		{"a virtual function", r740(t), "vm", []string{"eth0 pci0000:20/0000:20:00.0/0000:*:00.0"}},
+		{"a virtual function and NICs behind switches", switched(t), "vm", []string{
+			"eth0 pci0000:20/0000:20:00.1/0000:*:00.0 keeps its own MAC",
+			"eth1 pci0000:90/0000:90:00.0/0000:*:00.0/0000:*:01.0/0000:*:00.0 keeps its own MAC",
+			"eth2 pci0000:90/0000:90:00.0/0000:*:00.0/0000:*:02.0/0000:*:00.0 keeps its own MAC",
+			"eth3 pci0000:20/0000:20:00.0/0000:*:00.0/0000:*:01.0/0000:*:00.0",
+		}},
 		{"functions of one card", input("l", "h", intelHost(), shape{name: "vm", threads: 1, flat: true, nics: 2,
 			cells: [][]home{{{0, span(1, 2), gib}}},
 			cards: append(cards("nic", "0000:41:00.0"), cards("nic", "0000:41:00.1")...)}), "vm",
@@ -103,15 +109,24 @@ func TestPortsAgreeWithTheDomain(t *testing.T) {
 			}
 			where := map[topology.PCIAddr]string{}
 			add := func(host, guest *libvirtxml.DomainAddressPCI) {
+				path := fmt.Sprintf("0000:*:%02x.%d", *guest.Slot, *guest.Function)
 				port := controllers[*guest.Bus].Address.PCI
+				for {
+					above := controllers[*port.Bus]
+					if above.Model == pcieRoot || above.Model == pcieExpanderBus {
+						break
+					}
+					path = fmt.Sprintf("0000:*:%02x.%d/%s", *port.Slot, *port.Function, path)
+					port = above.Address.PCI
+				}
 				root := uint(0)
 				if bus := controllers[*port.Bus].PCI; bus.Target != nil && bus.Target.BusNr != nil {
 					root = *bus.Target.BusNr
 				}
 				a := topology.PCIAddr{Domain: uint32(*host.Domain), Bus: uint8(*host.Bus), Device: uint8(*host.Slot),
 					Function: uint8(*host.Function)}
-				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/0000:*:%02x.%d", root, root, *port.Slot,
-					*port.Function, *guest.Slot, *guest.Function)
+				where[a] = fmt.Sprintf("pci0000:%02x/0000:%02x:%02x.%d/%s", root, root, *port.Slot, *port.Function,
+					path)
 			}
 			for _, h := range d.Devices.Hostdevs {
 				add(h.SubsysPCI.Source.Address, h.Address.PCI)
