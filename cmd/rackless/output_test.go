@@ -191,7 +191,7 @@ func TestEveryVerbWithOutputFlagIsDocumented(t *testing.T) {
 		if !slices.Contains(words, formatJSON) || !slices.Contains(words, formatYAML) {
 			t.Errorf("%s: -o takes %v", c.CommandPath(), words)
 		}
-		if c.Name() == "inspect" || c.Name() == "plan" {
+		if slices.Contains([]string{"inspect", "plan", "query"}, c.Name()) {
 			text = formTable // one of several forms for people
 		}
 		if f.Shorthand != "o" || f.DefValue != text {

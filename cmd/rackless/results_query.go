@@ -24,7 +24,8 @@ func newResultsCmd(a *app) *cobra.Command {
 
 // newResultsQueryCmd makes rackless results query. SQL is the interface for questions that no verb answers.
 func newResultsQueryCmd(a *app) *cobra.Command {
-	var path, format string
+	var path string
+	format := formTable
 	var limit time.Duration
 	cmd := &cobra.Command{
 		Use:   "query SQL",
