@@ -11,8 +11,8 @@ import (
 const cardScript = `mstconfig -d 0000:21:00.0 -e query NUM_OF_VFS && ls -d /sys/bus/pci/devices/0000:21:*`
 
 // TestPrepareSetsTheFirmwareOfAConnectX has prepare set in the firmware of a card what a lab with its virtual functions
-// needs, and takes it back. The card has one function less than it could have, as somebody set it so by hand. It is one
-// of make test-faults, since the host boots for it.
+// needs, has the lab's nodes drive the functions, and takes it back. The card has one function less than it could
+// have, as somebody set it so by hand. It is one of make test-faults, since the host boots for it.
 func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	h := newStudyHost(t, "cards", "cards-host.yaml", "cards-lab.yaml")
 	card := func(when, firmware string, functions int) {
@@ -41,6 +41,7 @@ func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 		t.Fatalf("prepare after the boot: status %d\n%s", status, out)
 	}
 	card("prepared and booted", "2 2 2", 3)
+	h.nodesDriveTheirFunctions(t)
 
 	if out := h.mustHost(t, "rackless rollback --yes"); !strings.Contains(out, step) {
 		t.Errorf("rollback:\n%s", out)
@@ -51,4 +52,22 @@ func TestPrepareSetsTheFirmwareOfAConnectX(t *testing.T) {
 	if diff := diffLines(groupsByDevice(before), groupsByDevice(h.state(t))); diff != "" {
 		t.Errorf("the host is not as it was (-before +after):\n%s", diff)
 	}
+}
+
+// nodesDriveTheirFunctions starts the lab: the driver in each node takes its virtual function, and they reach each
+// other by RDMA.
+func (h *small) nodesDriveTheirFunctions(t *testing.T) {
+	t.Helper()
+	h.mustHost(t, "rackless up lab.yaml && rackless verify virtual")
+	for _, node := range []string{"near", "far"} {
+		out := h.mustHost(t, "rackless exec "+node+" -- ibv_devinfo")
+		if !regexp.MustCompile(`(?s)hca_id:\s+mlx5_0\n.*vendor_part_id:\s+4118\n.*PORT_ACTIVE`).MatchString(out) {
+			t.Errorf("node %s does not drive a virtual function of a ConnectX-4 Lx:\n%s", node, out)
+		}
+	}
+	out := h.mustHost(t, "rackless bench virtual --tests ib_write_lat -o json")
+	if !strings.Contains(out, `"ib_write_lat"`) {
+		t.Errorf("bench:\n%s", out)
+	}
+	h.mustHost(t, "rackless down virtual")
 }
