@@ -291,15 +291,8 @@ func wireTrouble(counter string) bool {
 // noPeerMemory is a warning only where the driver says that it has no dma-buf, which does the same
 // without a module.
 func noPeerMemory(v *view, add func(finding.Finding)) {
-	if !v.Kernel.ModulesKnown {
+	if !v.Kernel.ModulesKnown || v.Kernel.PeerMemory() != "" {
 		return
-	}
-	// nv_peer_mem is the module of before 2021, which did the same from outside of the driver.
-	for _, m := range v.Kernel.Modules {
-		switch strings.ReplaceAll(m, "-", "_") {
-		case "nvidia_peermem", "nv_peer_mem":
-			return
-		}
 	}
 	var gpus []string
 	severity := finding.Info

@@ -55,6 +55,13 @@ func newView(h *topology.Host) *view {
 	return v
 }
 
+// Cards returns the GPUs of h that compute and its NICs that are or could be for RDMA, without virtual functions: what
+// the rules judge.
+func Cards(h *topology.Host) ([]*topology.GPU, []*topology.NIC) {
+	v := newView(h)
+	return v.gpus, v.fabric
+}
+
 // each yields pointers to the elements of a list: those of the model are large, and need no copy.
 func each[T any](list []T) iter.Seq[*T] {
 	return func(yield func(*T) bool) {

@@ -1,5 +1,7 @@
 package topology
 
+import "strings"
+
 // Schema names the JSON form of a Host. Keys are added, never changed in meaning or removed.
 const Schema = "rackless/host/v1"
 
@@ -212,6 +214,18 @@ type Kernel struct {
 	Modules []string `json:"modules,omitempty"`
 	// ModulesKnown is set where the list of modules could be read, so that a module not listed is not loaded.
 	ModulesKnown bool `json:"modules_known,omitempty"`
+}
+
+// PeerMemory returns the loaded module that lets RDMA devices register memory of NVIDIA's GPUs, or "". nv_peer_mem is
+// that of before 2021, from outside of the driver.
+func (k *Kernel) PeerMemory() string {
+	for _, m := range k.Modules {
+		switch strings.ReplaceAll(m, "-", "_") {
+		case "nvidia_peermem", "nv_peer_mem":
+			return m
+		}
+	}
+	return ""
 }
 
 // A KernelParameter is one parameter as it was asked for, and what the kernel says is in force.

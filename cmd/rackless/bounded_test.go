@@ -57,6 +57,7 @@ var readsFiles = map[string]string{
 	"export --snapshot":         "export nova lab.yaml --snapshot /dev/zero",
 	"fabric":                    "fabric /dev/zero",
 	"fabric set":                "fabric set /dev/zero --delay 1ms",
+	"gpudirect":                 "- gpudirect -",
 	"image build --kernel":      "image build --kernel /dev/zero",
 	"image export":              onlyWritten,
 	"image export --key":        "image export written --key /dev/zero",

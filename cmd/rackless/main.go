@@ -179,7 +179,7 @@ func newRootCmd(a *app) *cobra.Command {
 		newRecommendCmd(a), newResultsCmd(a), newFabricCmd(a), newCaptureCmd(a), newNICCmd(a))
 	group("machine", newInspectCmd(a), newCheckCmd(a), newAdoptCmd(a), newPrepareCmd(a), newRollbackCmd(a),
 		newSnapshotCmd(a),
-		newExplainCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
+		newExplainCmd(a), newGPUDirectCmd(a), newDoctorCmd(a), newImageCmd(a), newEmulateCmd(a), newVersionCmd(a))
 	// Hidden, and so in no group.
 	root.AddCommand(newDaemonCmd(a))
 

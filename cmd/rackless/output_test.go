@@ -22,6 +22,7 @@ import (
 
 	"github.com/rackless/rackless/doctor"
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/gpudirect"
 	"github.com/rackless/rackless/images"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/plan"
@@ -62,6 +63,7 @@ func shapes() map[string]func() any {
 		"rollback":         func() any { return new(changeview.Rollback) },
 		"version":          func() any { return new(versionOutput) },
 		"explain":          func() any { return new(explanation) },
+		"gpudirect":        func() any { return new([]*gpudirect.Report) },
 		"verify":           func() any { return new([]finding.Finding) },
 		"report-list":      func() any { return new([]results.Result) },
 		"report-compare":   func() any { return new(report.Comparison) },

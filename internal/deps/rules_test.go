@@ -103,6 +103,9 @@ var rules = map[string]rule{
 	"diagnose": {may: []string{"finding", "internal/cmdline", "topology"},
 		why:   "a finding follows from the facts alone, so that it can be had from a snapshot a year later",
 		never: pure()},
+	"gpudirect": {may: []string{"diagnose", "finding", "topology"},
+		why:   "what hinders GPUDirect follows from the facts alone, as findings do",
+		never: pure()},
 
 	"lab": {may: []string{"internal/strictyaml"}, why: "the lab file is read by everybody and knows nobody",
 		never: pure()},
