@@ -99,7 +99,7 @@ func (a *app) inspect(ctx context.Context, o inspectOptions, paths []string) err
 	defer jobs.Done()
 	many := jobs.Many
 	// Pictures and pages have no form for several hosts in one file.
-	one := []string{formSVG, formDOT, formHTML, hostview.NCCLEnv, hostview.UCXEnv}
+	one := append([]string{formSVG, formDOT, formHTML}, hostview.EnvForms...)
 	if many && slices.Contains(one, o.form) {
 		return cli.Usage(fmt.Errorf("-o %s is of one host, and there are %d: name one, or take -o json", o.form,
 			len(jobs.All)))
@@ -242,7 +242,7 @@ func (a *app) writeHost(w io.Writer, doc *hostview.Document, o inspectOptions, m
 		return doc.WriteDOT(w)
 	case formHTML:
 		return doc.WritePage(w)
-	case hostview.NCCLEnv, hostview.UCXEnv:
+	case hostview.NCCLEnv, hostview.UCXEnv, hostview.OpenMPIEnv, hostview.MVAPICHEnv:
 		return doc.WriteEnv(w, o.form)
 	default:
 		// A file and the next program of a pipe have no edge: nothing is left out for want of room.

@@ -78,9 +78,8 @@ func (a *app) exactFor(cmd *cobra.Command) {
 		w.Exact()
 	}
 	for _, name := range []string{"output", "format"} {
-		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains([]string{formatJSON, formatYAML, formSVG, formDOT,
-			formHTML, formJUnit, "csv", hostview.NCCLEnv,
-			hostview.UCXEnv}, f.Value.String()) {
+		if f := cmd.Flags().Lookup(name); f != nil && slices.Contains(append([]string{formatJSON, formatYAML, formSVG,
+			formDOT, formHTML, formJUnit, "csv"}, hostview.EnvForms...), f.Value.String()) {
 			w.Exact()
 		}
 	}

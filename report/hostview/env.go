@@ -8,14 +8,44 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
 // Forms of a host that are environment variables, for a shell and for files of variables.
 const (
-	NCCLEnv = "nccl-env"
-	UCXEnv  = "ucx-env"
+	NCCLEnv    = "nccl-env"
+	UCXEnv     = "ucx-env"
+	OpenMPIEnv = "openmpi-env"
+	MVAPICHEnv = "mvapich-env"
 )
+
+// EnvForms are all of them.
+var EnvForms = []string{NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv}
+
+// A library is what reads the variables of a form, with the names that it has for them.
+type library struct {
+	title   string // with the source of the names
+	devices string // "NAME=" and what stands before the first device
+	between string // devices
+	noPort  bool   // devices are named without their port
+	why     string // the reason for devices
+	gid     string // the index of a RoCE GID
+	network string // the network devices over which ranks find each other, as devices
+}
+
+var libraries = map[string]library{
+	NCCLEnv: {"NCCL's variables", "NCCL_IB_HCA==", ",", false,
+		"The ports that are up. The first = asks for these names, and not for all that begin so.",
+		"NCCL_IB_GID_INDEX", "NCCL_SOCKET_IFNAME=="},
+	UCXEnv: {"UCX's variables", "UCX_NET_DEVICES=", ",", false,
+		"The ports that are up, so that UCX takes no other, such as Ethernet for management.", "UCX_IB_GID_INDEX", ""},
+	OpenMPIEnv: {"Variables of Open MPI 4 over UCX (names: ompi_info --param all all, ucx_info -c)",
+		"UCX_NET_DEVICES=", ",", false, "The ports that are up, so that UCX takes no other.", "UCX_IB_GID_INDEX",
+		"OMPI_MCA_oob_tcp_if_include="},
+	MVAPICHEnv: {"Variables of MVAPICH2 (names: chapter 11 of its user guide)", "MV2_IBA_HCA=", ":", true,
+		"The devices with a port that is up.", "MV2_DEFAULT_GID_INDEX", ""},
+}
 
 // An rdmaLink is an RDMA port that programs between nodes should use, or that they should not, and why.
 type rdmaLink struct {
@@ -25,23 +55,23 @@ type rdmaLink struct {
 	left string // why it is left out
 }
 
-// WriteEnv writes the variables by which NCCL or UCX use the RDMA devices of the host, each below the reason for its
-// value. What they choose well by themselves is a comment.
+// WriteEnv writes the variables by which a library uses the RDMA devices of the host, each below the reason for its
+// value. What the library chooses well by itself is a comment.
 func (d *Document) WriteEnv(w io.Writer, form string) error {
-	links := rdmaLinks(d.Host)
+	lib := libraries[form]
 	var b strings.Builder
 	say := func(format string, args ...any) { fmt.Fprintf(&b, "# "+format+"\n", args...) }
-	say("%s of %s, for a shell (set -a; . FILE) and for --env-file.", map[string]string{NCCLEnv: "NCCL's variables",
-		UCXEnv: "UCX's variables"}[form], cmp.Or(d.Provenance.Name, "this machine"))
+	say("%s of %s, for a shell (set -a; . FILE) and for --env-file.", lib.title,
+		cmp.Or(d.Provenance.Name, "this machine"))
 	var names []string
 	var used []rdmaLink
-	for _, x := range links {
+	for _, x := range rdmaLinks(d.Host) {
 		if x.left != "" {
 			say("Not %s: %s.", x.device(), x.left)
 			continue
 		}
 		used = append(used, x)
-		names = append(names, x.device())
+		names = lists.Add(names, words.Either(lib.noPort, x.name, x.device()))
 	}
 	if len(used) == 0 {
 		say("No RDMA port is up: there is nothing to set.")
@@ -49,20 +79,38 @@ func (d *Document) WriteEnv(w io.Writer, form string) error {
 		return err
 	}
 	nearest(d.Host, used, say)
-	if form == UCXEnv {
-		say("The ports that are up, so that UCX takes no other, such as Ethernet for management.")
-		fmt.Fprintf(&b, "UCX_NET_DEVICES=%s\n", strings.Join(names, ","))
-	} else {
-		say("The ports that are up. The first = asks for these names, and not for all that begin so.")
-		fmt.Fprintf(&b, "NCCL_IB_HCA==%s\n", strings.Join(names, ","))
+	if form == OpenMPIEnv {
+		say("UCX or an error, so that nothing goes over TCP without notice.")
+		b.WriteString("OMPI_MCA_pml=ucx\n")
+	}
+	say("%s", lib.why)
+	fmt.Fprintf(&b, "%s%s\n", lib.devices, strings.Join(names, lib.between))
+	if form == MVAPICHEnv {
+		mvapich(&b, d.Host, used, say)
 	}
 	gidIndex(&b, form, used, say)
+	if lib.network != "" {
+		bootstrap(&b, d.Host, lib.network, used, say)
+	}
 	if form == NCCLEnv {
-		bootstrap(&b, d.Host, used, say)
 		guestTree(d.Host, say)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// mvapich sets what MVAPICH2 does not find out by itself.
+//
+// Source: MVAPICH2's user guide; NVIDIA's GPUDirect RDMA user manual, section 3.1.
+func mvapich(b *strings.Builder, h *topology.Host, used []rdmaLink, say func(string, ...any)) {
+	if slices.ContainsFunc(used, func(x rdmaLink) bool { return x.port.LinkLayer == "Ethernet" }) {
+		say("The ports are RoCE.")
+		b.WriteString("MV2_USE_RoCE=1\n")
+	}
+	if slices.ContainsFunc(h.GPUs, func(g topology.GPU) bool { return g.Driver == "nvidia" }) {
+		say("Buffers may be in memory of GPUs; with GPUDirect RDMA where rackless gpudirect says ok (MVAPICH2-GDR).")
+		b.WriteString("MV2_USE_CUDA=1\n")
+	}
 }
 
 func (x rdmaLink) device() string { return fmt.Sprintf("%s:%d", x.name, x.port.Number) }
@@ -125,9 +173,9 @@ func nearest(h *topology.Host, used []rdmaLink, say func(string, ...any)) {
 	}
 }
 
-// gidIndex sets the GID of RoCE where one index is right on all ports, which both libraries take one of.
+// gidIndex sets the GID of RoCE where one index is right on all ports, which all libraries take one of.
 func gidIndex(b *strings.Builder, form string, used []rdmaLink, say func(string, ...any)) {
-	name := map[string]string{NCCLEnv: "NCCL_IB_GID_INDEX", UCXEnv: "UCX_IB_GID_INDEX"}[form]
+	name := libraries[form].gid
 	var found, missing []string
 	index, same, roce := -1, true, false
 	for _, x := range used {
@@ -163,11 +211,11 @@ func gidIndex(b *strings.Builder, form string, used []rdmaLink, say func(string,
 	}
 }
 
-// bootstrap sets the network over which the ranks of NCCL find each other.
-func bootstrap(b *strings.Builder, h *topology.Host, used []rdmaLink, say func(string, ...any)) {
+// bootstrap sets the network over which ranks find each other.
+func bootstrap(b *strings.Builder, h *topology.Host, variable string, used []rdmaLink, say func(string, ...any)) {
 	for _, r := range h.Routes {
 		say("Ranks find each other over the network of the default route; data goes over the ports above.")
-		fmt.Fprintf(b, "NCCL_SOCKET_IFNAME==%s\n", r.Netdev)
+		fmt.Fprintf(b, "%s%s\n", variable, r.Netdev)
 		return
 	}
 	var devs []string
@@ -176,7 +224,7 @@ func bootstrap(b *strings.Builder, h *topology.Host, used []rdmaLink, say func(s
 	}
 	if len(devs) > 0 {
 		say("There is no default route: ranks find each other over the network devices of the ports above.")
-		fmt.Fprintf(b, "NCCL_SOCKET_IFNAME==%s\n", strings.Join(slices.Compact(devs), ","))
+		fmt.Fprintf(b, "%s%s\n", variable, strings.Join(slices.Compact(devs), ","))
 	}
 }
 

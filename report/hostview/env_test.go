@@ -64,6 +64,15 @@ func TestVariablesForLibraries(t *testing.T) {
 			"# Not mlx5_2:1: it has 25 Gb/s, and others have 200; the default route goes over it.",
 			"# Nearest to GPU 0000:12:00.0: mlx5_0:1 (P", "NCCL_TOPO_FILE is not needed"}},
 		{name: "UCX", form: UCXEnv, variables: "UCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\nUCX_IB_GID_INDEX=3\n"},
+		{name: "Open MPI", form: OpenMPIEnv, variables: "OMPI_MCA_pml=ucx\nUCX_NET_DEVICES=mlx5_0:1,mlx5_1:1\n" +
+			"UCX_IB_GID_INDEX=3\nOMPI_MCA_oob_tcp_if_include=eno1\n"},
+		{name: "MVAPICH2", form: MVAPICHEnv, set: func(h *topology.Host) { h.GPUs[0].Driver = "nvidia" },
+			variables: "MV2_IBA_HCA=mlx5_0:mlx5_1\nMV2_USE_RoCE=1\nMV2_USE_CUDA=1\nMV2_DEFAULT_GID_INDEX=3\n"},
+		{name: "MVAPICH2 on InfiniBand", form: MVAPICHEnv, set: func(h *topology.Host) {
+			for i := range h.NICs {
+				h.NICs[i].Devices[0].Ports[0].LinkLayer = "InfiniBand"
+			}
+		}, variables: "MV2_IBA_HCA=mlx5_0:mlx5_1\n"},
 		{name: "GIDs that differ", form: NCCLEnv, set: differ, variables: "NCCL_IB_HCA==mlx5_0:1,mlx5_1:1\n" +
 			"NCCL_IB_ROCE_VERSION_NUM=2\nNCCL_IB_ADDR_FAMILY=AF_INET\nNCCL_SOCKET_IFNAME==eno1\n",
 			reasons: []string{"mlx5_0:1 has 3 (10.0.0.1), mlx5_1:1 has 5 (10.0.1.1)"}},
