@@ -11,17 +11,13 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/lab"
-	"github.com/rackless/rackless/plan/advise"
 	"github.com/rackless/rackless/plan/build"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/recommendview"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/recommend"
-	"github.com/rackless/rackless/study/store"
-	"github.com/rackless/rackless/topology"
 )
 
 // recommendOptions are the flags of recommend.
@@ -107,9 +103,11 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	out.Host = name
 	// Both plans take a search each: they are made only if there is something to compare.
 	if out.Model != nil && p != nil {
-		if err := comparePlans(ctx, q, h, l, &out); err != nil {
+		changes, refused, err := q.ModelChanges(ctx, h, l, out.Model)
+		if err != nil {
 			return err
 		}
+		out.Plan = recommendview.Plan{Differences: append(out.Plan.Differences, changes...), Refused: refused}
 	}
 	if err = a.print(o.format, out, recommendview.Text(&out)); err != nil || o.modelOut == "" {
 		return err
@@ -117,28 +115,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	return a.writeModel(o.modelOut, out.Model)
 }
 
-// comparePlans says what the model changes in the plan.
-func comparePlans(ctx context.Context, q planner.Query, h *topology.Host, l *lab.Lab,
-	out *recommendview.Document) error {
-	// With the weights that come with rackless, which is what plan uses without --model.
-	before, err := q.Solve(ctx, h, l)
-	if err == nil {
-		q.Model, q.ModelFile = out.Model, "the fitted model"
-		var after *planner.Planned
-		if after, err = q.Solve(ctx, h, l); err == nil {
-			out.Plan.Differences = append(out.Plan.Differences, advise.Differences(before.Plan, after.Plan)...)
-			return nil
-		}
-	}
-	if planner.DoesNotFit(err) {
-		out.Plan.Refused = err.Error()
-		return nil
-	}
-	return err
-}
-
-// recordedStudies reads studies from their file: those that are named, or all. Studies that have no
-// figures yet are left out unless they are named.
+// recordedStudies reads studies from their file: those that are named, or all.
 func (a *app) recordedStudies(ctx context.Context, path string, names []string) ([]recommend.Study, error) {
 	db, err := a.readStudies(ctx, path)
 	// A file or a study that was named has to be there; one by default need not.
@@ -149,42 +126,7 @@ func (a *app) recordedStudies(ctx context.Context, path string, names []string) 
 		return nil, err
 	}
 	defer db.Close()
-	all := len(names) == 0
-	if all {
-		found, err := db.Studies(ctx)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, lists.Map(found, func(s *store.Study) string { return s.Name })...)
-	}
-	var out []recommend.Study
-	for _, name := range names {
-		s, err := recordedStudy(ctx, db, name)
-		if err != nil {
-			return nil, err
-		}
-		if all && !s.Measured() {
-			continue
-		}
-		out = append(out, *s)
-	}
-	return out, nil
-}
-
-// recordedStudy reads one study as evidence. Its lab file is optional: imported studies have none.
-func recordedStudy(ctx context.Context, db *store.DB, name string) (*recommend.Study, error) {
-	rec, err := conduct.Load(ctx, db, name)
-	if err != nil {
-		return nil, err
-	}
-	s := &recommend.Study{Name: name, Data: rec.Data, Environment: rec.Study.Environment, Emulated: rec.Emulated}
-	if rec.Study.Lab != "" { // imported ones have none
-		// A file that an older version wrote may be wrong by now: the study is good without it.
-		if l, err := lab.Parse("lab of study "+name, []byte(rec.Study.Lab)); err == nil {
-			s.Lab = l
-		}
-	}
-	return s, nil
+	return document.Evidence(ctx, db, names)
 }
 
 // writeModel writes the model, whole or not at all.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/importer"
 	"github.com/rackless/rackless/study/store"
@@ -74,32 +72,8 @@ func (a *app) resultsImport(ctx context.Context, o resultsImportOptions, args []
 		return err
 	}
 	for _, s := range studies {
-		a.printImported(s)
+		fmt.Fprint(a.out, s.Text())
 	}
 	fmt.Fprintf(a.out, "kept in %s; see it with: rackless study report %s\n", path, studies[0].Spec.Name)
 	return nil
-}
-
-// printImported says what became of the results.
-func (a *app) printImported(s *importer.Study) {
-	f := s.Spec.Factors[0]
-	fmt.Fprintf(a.out, "study %s: %s, %s of %s (%s), %s, %s\n", s.Spec.Name, s.Spec.Imported,
-		words.Count(len(f.Levels), "level"), f.Name, words.Printable(strings.Join(f.Levels, ", ")),
-		words.Count(s.Spec.Blocks, "repeat"), words.Count(s.Figures(), "figure"))
-	// A directory of a thousand failed logs would scroll away what was imported: three of each run tell the kind.
-	failures := 0
-	for _, r := range s.Runs {
-		failures += len(r.Failures)
-		for _, why := range r.Failures[:min(len(r.Failures), 3)] {
-			fmt.Fprintf(a.out, "  failed: %s=%s, repeat %d: %s\n", f.Name, words.Printable(r.Cell[f.Name]), r.Block,
-				words.Printable(why))
-		}
-	}
-	if failures > 0 {
-		fmt.Fprintf(a.out, "  %s in all: they are no figures, and the report tells of them\n",
-			words.Count(failures, "failure"))
-	}
-	for _, n := range s.Notes {
-		fmt.Fprintf(a.out, "  note: %s\n", words.Printable(n))
-	}
 }

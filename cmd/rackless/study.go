@@ -3,21 +3,15 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/userfile"
-	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
-	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/store"
 )
@@ -59,10 +53,13 @@ func newStudyReportCmd(a *app) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if out == "" {
-				return a.writeStudy(a.out, format, doc)
+			write := func(w io.Writer) error {
+				return studyview.Write(w, format, doc, studyview.Options{Color: a.color(), Width: a.width()})
 			}
-			return atomicfile.Write(out, 0o644, func(w io.Writer) error { return a.writeStudy(w, format, doc) })
+			if out == "" {
+				return write(a.out)
+			}
+			return atomicfile.Write(out, 0o644, write)
 		},
 	}
 	dbFlag(cmd, &path)
@@ -76,9 +73,9 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 	repeat := ""
 	// By its file a study has a command that makes its runs again, which the report repeats.
 	if ext := filepath.Ext(name); ext == ".yaml" || ext == ".yml" {
-		spec, _, err := readSpec(name)
+		spec, _, err := document.ReadSpec(name)
 		if err != nil {
-			return nil, err
+			return nil, cli.Usage(err)
 		}
 		repeat, name = "rackless study run "+name, spec.Name
 	}
@@ -88,22 +85,6 @@ func (a *app) studyDocument(ctx context.Context, path, name string) (*studyview.
 	}
 	defer db.Close()
 	return document.Load(ctx, db, name, repeat)
-}
-
-// writeStudy writes an analysed study in the format that was asked for.
-func (a *app) writeStudy(w io.Writer, format string, doc *studyview.Document) error {
-	// The formats are made of one document, so that they never say different things of a study.
-	switch format {
-	case "md":
-		return studyview.Markdown(w, doc)
-	case formatJSON, formatYAML:
-		return studyview.Encode(w, format, doc)
-	case "csv":
-		return studyview.CSV(w, doc)
-	case "html":
-		return studyview.Page(w, doc)
-	}
-	return studyview.Text(w, doc, studyview.Options{Color: a.color(), Width: a.width()})
 }
 
 // newStudyLsCmd makes rackless study ls.
@@ -126,15 +107,10 @@ func newStudyLsCmd(a *app) *cobra.Command {
 					return err
 				}
 			}
-			g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
-			for _, s := range out.Studies {
-				g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed),
-					fmt.Sprint(s.Disturbed))
-			}
-			if g.Empty() {
+			if len(out.Studies) == 0 {
 				return a.print(format, out, "no study has been run; run one with: rackless study run STUDY.yaml\n")
 			}
-			return a.print(format, out, g)
+			return a.print(format, out, out.Grid())
 		},
 	}
 	dbFlag(cmd, &path)
@@ -176,17 +152,4 @@ func newStudyRmCmd(a *app) *cobra.Command {
 	}
 	dbFlag(cmd, &path)
 	return cmd
-}
-
-// readSpec reads the file of a study.
-func readSpec(file string) (spec *study.Spec, text []byte, err error) {
-	if text, err = userfile.Read(file, userfile.Text); err == nil {
-		if spec, err = study.Parse(file, text); err != nil {
-			err = inspect.Misplaced(file, text, "the file of a study", err)
-		}
-	}
-	if err != nil {
-		return nil, nil, cli.Usage(err)
-	}
-	return spec, text, nil
 }

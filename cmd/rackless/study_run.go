@@ -25,6 +25,7 @@ import (
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/document"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/study/rig"
 	"github.com/rackless/rackless/study/store"
@@ -63,9 +64,9 @@ func newStudyRunCmd(a *app) *cobra.Command {
 
 // studyRun reads the study file and makes the runs, over boots of the host if they are needed.
 func (a *app) studyRun(ctx context.Context, o studyRunOptions, file string) error {
-	spec, text, err := readSpec(file)
+	spec, text, err := document.ReadSpec(file)
 	if err != nil {
-		return err
+		return cli.Usage(err)
 	}
 	d, err := a.dirs()
 	if err != nil {
@@ -177,7 +178,7 @@ func (a *app) conductStudy(ctx context.Context, o studyRunOptions, spec *study.S
 		Progress: func(p conduct.Progress) {
 			worked = true
 			doing.Store("")
-			studyProgress(steps, spec, p, &doing)
+			document.ShowProgress(steps, spec, p, &doing)
 		}}
 	err = c.Run(ctx)
 	end()
@@ -239,35 +240,4 @@ func (a *app) printDesign(ctx context.Context, o studyRunOptions, s *study.Spec,
 		}
 		return conduct.Estimate(ctx, path, s, run)
 	})
-}
-
-// studyProgress shows a run as a step. Once a block of a study with a budget is done, it says how
-// many the budget holds, and what they can show.
-func studyProgress(steps *rack.Progress, s *study.Spec, p conduct.Progress, doing *atomic.Value) {
-	if p.Status != "" {
-		var err error
-		if p.Status != study.StatusDone {
-			steps.Note("%s: %s", p.Status, p.Error)
-		}
-		// The display marks a failed step: that is for failures of rackless or the lab.
-		if p.Status == study.StatusFailed { // a disturbed run is not one: its note has said it
-			err = errors.New(p.Status)
-		}
-		steps.End(err)
-		return
-	}
-	step := fmt.Sprintf("block %d run %d: %s", p.Run.Block, p.Run.Place, p.Cell)
-	step += words.If(p.Attempt > 1, fmt.Sprintf(", attempt %d", p.Attempt))
-	steps.Begin(step)
-	what, began := words.Count(p.Done, "run")+" done", time.Now()
-	if p.Total > 0 {
-		what = fmt.Sprintf("%d of %d", p.Done+1, p.Total)
-	}
-	steps.WatchLeft(func() string { return fmt.Sprint(what, doing.Load()) },
-		func() time.Duration { return p.Left - time.Since(began) })
-	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
-		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
-		steps.Note("by the first block, %v hold about %s, which find %s", s.Budget, words.Count(blocks, "block"),
-			studyview.SmallestEffects(s, blocks))
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"time"
 
@@ -281,4 +282,20 @@ func (v *view) made() []setting {
 		out = append(out, setting{"Between", fmt.Sprintf("%s (client) and %s (server)", s.Pair[0], s.Pair[1])})
 	}
 	return out
+}
+
+// Write writes an analysed study in a format: md, json, yaml, csv, html, or text, for which the options are.
+func Write(w io.Writer, format string, doc *Document, o Options) error {
+	// The formats are made of one document, so that they never say different things of a study.
+	switch format {
+	case "md":
+		return Markdown(w, doc)
+	case show.JSON, show.YAML:
+		return Encode(w, format, doc)
+	case "csv":
+		return CSV(w, doc)
+	case "html":
+		return Page(w, doc)
+	}
+	return Text(w, doc, o)
 }

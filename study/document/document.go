@@ -10,7 +10,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/report"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
@@ -67,6 +70,16 @@ type List struct {
 	Studies []Entry `json:"studies"`
 }
 
+// Grid has one row a study.
+func (l List) Grid() *show.Grid {
+	g := show.NewGrid("study", "begun", "lab", "done>", "failed>", "disturbed>")
+	for _, s := range l.Studies {
+		g.Add(s.Name, s.Created.Local().Format(time.DateTime), s.Lab, fmt.Sprint(s.Done), fmt.Sprint(s.Failed),
+			fmt.Sprint(s.Disturbed))
+	}
+	return g
+}
+
 // An Entry is a study, with its runs by how they ended.
 type Entry struct {
 	Name      string    `json:"name"`
@@ -99,4 +112,14 @@ func Entries(ctx context.Context, db *store.DB) ([]Entry, error) {
 			Disturbed: o.Disturbed})
 	}
 	return all, nil
+}
+
+// ReadSpec reads and checks the file of a study. It returns the text too, whose digest runs are kept with.
+func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
+	if text, err = userfile.Read(file, userfile.Text); err == nil {
+		if spec, err = study.Parse(file, text); err != nil {
+			err = inspect.Misplaced(file, text, "the file of a study", err)
+		}
+	}
+	return spec, text, err
 }
