@@ -146,3 +146,20 @@ func (s Store) Known() (p *Prepared, journal bool) {
 	_, err = os.Lstat(s.Journal())
 	return p, err == nil
 }
+
+// Unrecorded returns an error that lists what a rollback could not undo, because the journal does not record
+// it; nil if there is nothing.
+func Unrecorded(j *change.Journal, marks []string) error {
+	if j.Gap() == "" && len(marks) == 0 {
+		return nil
+	}
+	text := "this host may not be as it was"
+	if j.Gap() != "" {
+		text += ": its journal was damaged, and only what it still knew was taken back (" + j.Gap() + ")"
+	}
+	if len(marks) > 0 {
+		text += "\nmade by rackless prepare, and not in its journal; take it back by hand:\n  " +
+			strings.Join(marks, "\n  ")
+	}
+	return errors.New(text)
+}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/rackless/rackless/host/boot"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/device"
 	"github.com/rackless/rackless/host/tune"
+	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -123,4 +125,23 @@ func Survey(ctx context.Context, s *change.System, p *Prepared, m Machine) ([]ch
 		steps[i].Guard = nil
 	}
 	return change.Survey(ctx, s, steps)
+}
+
+// ThisMachine is what steps need of this machine. binary is the path of this program, for the unit that continues at
+// boot; "" where it is not known.
+func ThisMachine(binary string) Machine {
+	// Each guard looks at the machine, before all steps and before each. Guards that follow each
+	// other within seconds share one look.
+	const fresh = 10 * time.Second
+	var h *topology.Host
+	var at time.Time
+	return Machine{Binary: binary, Inspect: func(ctx context.Context) (*topology.Host, error) {
+		if h != nil && time.Since(at) < fresh {
+			return h, nil
+		}
+		var err error
+		h, err = inspect.Read(ctx, inspect.Live())
+		at = time.Now()
+		return h, err
+	}}
 }

@@ -51,7 +51,7 @@ func newMPIRunCmd(a *app) *cobra.Command {
 				fmt.Fprint(a.err, res.Text())
 			}
 			if errors.Is(err, mpi.ErrFellBack) {
-				return &cli.Error{Code: exitFaults, Err: err}
+				return fault(err)
 			}
 			if err != nil {
 				return err

@@ -145,7 +145,15 @@ func (a *app) inDirs(run func(context.Context, userdirs.Dirs, []string) error) f
 	}
 }
 
+// fault makes an error one of what was looked at, and not of the program; nil stays nil.
+func fault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &cli.Error{Code: exitFaults, Err: err}
+}
+
 // faultf is an error of what was looked at, and not of the program.
 func faultf(format string, args ...any) error {
-	return &cli.Error{Code: exitFaults, Err: fmt.Errorf(format, args...)}
+	return fault(fmt.Errorf(format, args...))
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -18,7 +17,6 @@ import (
 	"github.com/rackless/rackless/host"
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/host/tune"
-	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/terminal"
@@ -104,7 +102,7 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 	// Quiet, since each step has a line of its own in the result, and a log of CI would have all of them twice.
 	seen := &rack.Progress{Report: ui.Quiet()}
 	seen.Begin("look at this host")
-	machine := a.machine()
+	machine := host.ThisMachine(a.binary())
 	now, err := machine.Inspect(ctx) // the guards' first look, too
 	seen.End(nil)
 	if err != nil {
@@ -145,7 +143,7 @@ func (a *app) prepareFor(ctx context.Context, o prepareOptions, p *host.Prepared
 		return err
 	}
 	began := time.Now()
-	results, err := store.Make(ctx, s, j, steps, a.stepProgress(o.form, seen, len(steps)))
+	results, err := store.Make(ctx, s, j, steps, changeview.Progress(a.beside(o.form), seen, len(steps)))
 	ui.Close()
 	return a.finishPrepare(o, p, results, err, time.Since(began))
 }
@@ -166,7 +164,7 @@ func (a *app) agree(ctx context.Context, verb, form string, steps []change.Resul
 		return cli.Usage(fmt.Errorf("%s changes the host: look with --dry-run, then say --yes", verb))
 	}
 	changeview.Write(a.out, steps, true)
-	if ok, err := a.confirm(ctx, question); err != nil || !ok {
+	if ok, err := terminal.Confirm(ctx, a.in, a.err, question); err != nil || !ok {
 		return errors.Join(err, &cli.Error{Code: exitFailed, Err: errors.New("nothing was changed")})
 	}
 	return nil
@@ -187,7 +185,7 @@ func (a *app) finishPrepare(o prepareOptions, p *host.Prepared, results []change
 			Lab: p.Lab.Name, Reboot: reboot, Steps: changeview.Steps(results)}))
 	}
 	if _, refused := errors.AsType[*change.RefusedError](err); refused {
-		return &cli.Error{Code: exitFaults, Err: err}
+		return fault(err)
 	}
 	if err != nil {
 		return fmt.Errorf("%w\nthe changes so far stay: rackless prepare continues, rackless rollback "+
@@ -228,29 +226,6 @@ func (a *app) printSurvey(o prepareOptions, p *host.Prepared, survey []change.Re
 		return cli.Exit(exitFaults)
 	}
 	return nil
-}
-
-// stepProgress tells of each step as it ends, and on a terminal of the one that is being made: update-grub and the
-// initial file system take minutes on slow machines.
-func (a *app) stepProgress(form string, seen *rack.Progress, all int) func(change.Result) {
-	n := 0
-	return func(r change.Result) {
-		if r.Status == change.Pending {
-			seen.Begin(fmt.Sprintf("%d of %d, %s", n+1, all, r.What))
-			return
-		}
-		seen.End(nil)
-		n++
-		// What is in place is told at the end or not at all.
-		if r.Status == change.InPlace {
-			return
-		}
-		out := a.out
-		if show.ForPrograms(form) {
-			out = a.err
-		}
-		fmt.Fprintf(out, "%-8s  %s\n", r.Status, r.What)
-	}
 }
 
 // prepared returns for what the host is to be prepared: what it is prepared for already, which is
@@ -324,26 +299,13 @@ func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.
 	return r, nil
 }
 
+// beside is where progress goes: to the result, or to standard error where that is for programs.
+func (a *app) beside(form string) io.Writer {
+	return words.Either(show.ForPrograms(form), a.err, a.out)
+}
+
 // store is where it is kept for what this host is prepared. RACKLESS_STATE moves it.
 func (a *app) store() host.Store { return host.Store{Dir: a.env("RACKLESS_STATE")} }
-
-// machine is what the steps need of this machine.
-func (a *app) machine() host.Machine {
-	// Each guard looks at the machine, before all steps and before each. Guards that follow each
-	// other within seconds share one look.
-	const fresh = 10 * time.Second
-	var h *topology.Host
-	var at time.Time
-	return host.Machine{Binary: a.binary(), Inspect: func(ctx context.Context) (*topology.Host, error) {
-		if h != nil && time.Since(at) < fresh {
-			return h, nil
-		}
-		var err error
-		h, err = inspect.Read(ctx, inspect.Live())
-		at = time.Now()
-		return h, err
-	}}
-}
 
 // system is this machine.
 func (a *app) system() *change.System {
@@ -354,21 +316,4 @@ func (a *app) system() *change.System {
 func (a *app) binary() string {
 	path, err := os.Executable()
 	return words.If(err == nil, path)
-}
-
-// confirm asks a yes-or-no question on the terminal.
-func (a *app) confirm(ctx context.Context, question string) (bool, error) {
-	fmt.Fprintf(a.err, "%s [y/N] ", question)
-	answer := make(chan string, 1)
-	go func() {
-		// The end of input is no, and so is a line that is longer than any answer.
-		line, _ := bufio.NewReader(io.LimitReader(a.in, 1<<10)).ReadString('\n')
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case <-ctx.Done():
-		return false, context.Cause(ctx)
-	case text := <-answer:
-		return text == "y" || text == "yes", nil
-	}
 }

@@ -66,7 +66,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 		if err != nil || len(marks) > 0 {
 			end = func(j *change.Journal) error { return j.Close() } // the plan is needed still
 		}
-		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), unknownRemains(j, marks))
+		return errors.Join(end(j), err, a.print(form, out, nothingToTakeBack), fault(host.Unrecorded(j, marks)))
 	}
 	// A device that goes back to its driver under a running guest takes the guest down.
 	if users := host.Users(s); len(users) > 0 {
@@ -86,7 +86,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	}
 	ui := a.display()
 	results, stays, err := store.Rollback(ctx, s, j,
-		a.stepProgress(form, &rack.Progress{Report: ui.Quiet()}, len(entries)))
+		changeview.Progress(a.beside(form), &rack.Progress{Report: ui.Quiet()}, len(entries)))
 	ui.Close()
 	if stays != nil {
 		fmt.Fprintf(a.err, "pages that the boot has set aside may stay until the next one: %v\n", stays)
@@ -102,7 +102,7 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	// entry of is left over from a journal that was lost.
 	marks, err := host.Marks(s, nil, p)
 	if err == nil {
-		err = unknownRemains(j, marks)
+		err = fault(host.Unrecorded(j, marks))
 	}
 	if !show.ForPrograms(form) {
 		how := words.Either(err != nil, "%s taken back\n", "this host is as it was: %s taken back\n")
@@ -114,23 +114,6 @@ func (a *app) rollback(ctx context.Context, form string, dryRun, yes, known bool
 	return err
 }
 
-// unknownRemains returns an error that lists what a rollback could not undo, because the journal does not record
-// it; nil if there is nothing.
-func unknownRemains(j *change.Journal, marks []string) error {
-	if j.Gap() == "" && len(marks) == 0 {
-		return nil
-	}
-	text := "this host may not be as it was"
-	if j.Gap() != "" {
-		text += ": its journal was damaged, and only what it still knew was taken back (" + j.Gap() + ")"
-	}
-	if len(marks) > 0 {
-		text += "\nmade by rackless prepare, and not in its journal; take it back by hand:\n  " +
-			strings.Join(marks, "\n  ")
-	}
-	return faultf("%s", text)
-}
-
 const nothingToTakeBack = "nothing to take back\n"
 
 // printRollback prints what rollback would take back.
@@ -139,11 +122,7 @@ func (a *app) printRollback(store host.Store, form string) error {
 	if err != nil {
 		return err // of a damaged journal it names the steps, too
 	}
-	var results []change.Result
-	for _, e := range change.RollbackOrder(entries) {
-		results = append(results, change.Result{Step: change.Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(),
-			Subject: e.Op.Subject(), Status: change.Pending})
-	}
+	results := change.Undone(entries)
 	if show.ForPrograms(form) || len(results) == 0 {
 		return a.print(form, changeview.Rollback{Schema: changeview.RollbackSchema, DryRun: true,
 			Steps: changeview.Steps(results)},

@@ -3,12 +3,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -124,39 +122,14 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 		}
 		return &rack.Placement{URI: at.uri, Plan: r.Plan, Host: r.Host}, nil
 	}
-	p, err := a.store().Load()
-	switch {
-	case errors.Is(err, host.ErrNotPrepared):
-		return nil, faultf("%w: rackless prepare %s", err, file)
-	case err != nil:
-		return nil, err
-	// Compared as YAML with its defaults, so that comments and the order of keys in the file do not count.
-	case !bytes.Equal(p.Lab.YAML(), l.YAML()):
-		return nil, faultf("this host is prepared for lab %s as it was on %s, and %s says something else: "+
-			"rackless rollback, then rackless prepare %s%s",
-			p.Lab.Name, p.Made.Format(time.DateTime), file, file, changesBelow(lab.Diff(p.Lab, l)))
+	p, err := a.store().For(ctx, a.system(), host.ThisMachine(a.binary()), l, file)
+	if _, unfit := errors.AsType[*host.UnfitError](err); unfit {
+		return nil, fault(err)
 	}
-	// The host may have been changed since: nodes on pages or devices that are gone would fail one by one.
-	survey, err := host.Survey(ctx, a.system(), p, a.machine())
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range survey {
-		if r.Status != change.InPlace {
-			return nil, faultf("this host is not as lab %s needs it (%s: %s): rackless prepare", l.Name, r.What,
-				r.Status)
-		}
-	}
 	return &rack.Placement{URI: at.uri, Plan: p.Plan, Host: p.Host}, nil
-}
-
-// changesBelow writes changes in lines of their own.
-func changesBelow(changes []lab.Change) string {
-	var b strings.Builder
-	for _, c := range changes {
-		b.WriteString("\n  " + c.String())
-	}
-	return b.String()
 }
 
 // up brings the lab up, and prints how long that took or that nothing had to be done.

@@ -268,6 +268,13 @@ func RollbackOrder(entries []*Entry) []*Entry {
 	return append(all, late...)
 }
 
+// Undone lists what a rollback of entries is going to take back, in its order.
+func Undone(entries []*Entry) []Result {
+	return lists.Map(RollbackOrder(entries), func(e *Entry) Result {
+		return Result{Step: Step{Op: e.Op, What: e.What}, Kind: e.Op.Kind(), Subject: e.Op.Subject(), Status: Pending}
+	})
+}
+
 // Rollback takes back everything that the journal knows of, in [RollbackOrder], and reads each
 // thing back. It goes on after a failure where it can: what remains is in the error, one line a
 // thing, and in the journal, so that Rollback can be called again.

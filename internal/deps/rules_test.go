@@ -234,7 +234,7 @@ var rules = map[string]rule{
 	"report/hostview": {may: []string{"finding", "report/show", "topology", "topology/compare"},
 		why: "a host is drawn from the model alone, whatever it was read from"},
 
-	"report/changeview": {may: []string{"host/change"},
+	"report/changeview": {may: []string{"host/change", "internal/steps"},
 		why: "steps are shown as they were made; to make them is host's business"},
 	"report/chart": {may: []string{"report/show", "study/stats"},
 		why: "how charts look; what is in them is their writers' business"},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -89,5 +90,24 @@ func writeReason(w io.Writer, word, text string) {
 			fmt.Fprintf(w, "               %-5s %s\n", word, line)
 		}
 		word = ""
+	}
+}
+
+// Progress tells of each step as it ends, and on a terminal of the one that is being made: update-grub and the
+// initial file system take minutes on slow machines.
+func Progress(out io.Writer, seen *steps.Progress, all int) func(change.Result) {
+	n := 0
+	return func(r change.Result) {
+		if r.Status == change.Pending {
+			seen.Begin(fmt.Sprintf("%d of %d, %s", n+1, all, r.What))
+			return
+		}
+		seen.End(nil)
+		n++
+		// What is in place is told at the end or not at all.
+		if r.Status == change.InPlace {
+			return
+		}
+		fmt.Fprintf(out, "%-8s  %s\n", r.Status, r.What)
 	}
 }
