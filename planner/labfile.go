@@ -64,3 +64,27 @@ func instead(path string, isDir bool) string {
 	}
 	return text + "; there are " + strings.Join(names, ", ")
 }
+
+// LabName returns the name of the lab that an argument means: itself, or the name in the lab file
+// that it leads to. What it returns is the name of a directory below that of the running labs, so
+// nothing else must get through. Its errors are *RequestError.
+func LabName(arg string) (string, error) {
+	if strings.ContainsAny(arg, "./") {
+		l, err := ReadLab(arg)
+		if err != nil {
+			return "", err
+		}
+		return l.Name, nil
+	}
+	if !isName(arg) {
+		return "", request(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no "+
+			"lab file",
+			arg))
+	}
+	return arg, nil
+}
+
+// isName reports whether a word can be the name of a lab or of a node.
+func isName(s string) bool {
+	return s != "" && len(s) <= lab.MaxName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
+}

@@ -8,15 +8,21 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/steps"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
+	"github.com/rackless/rackless/study/recommend"
 	"github.com/rackless/rackless/study/store"
 )
 
@@ -122,4 +128,76 @@ func ReadSpec(file string) (spec *study.Spec, text []byte, err error) {
 		}
 	}
 	return spec, text, err
+}
+
+// Evidence reads studies for package recommend: those that are named, or all. Studies that have no figures yet are
+// left out unless they are named.
+func Evidence(ctx context.Context, db *store.DB, names []string) ([]recommend.Study, error) {
+	all := len(names) == 0
+	if all {
+		found, err := db.Studies(ctx)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, lists.Map(found, func(s *store.Study) string { return s.Name })...)
+	}
+	var out []recommend.Study
+	for _, name := range names {
+		s, err := evidence(ctx, db, name)
+		if err != nil {
+			return nil, err
+		}
+		if all && !s.Measured() {
+			continue
+		}
+		out = append(out, *s)
+	}
+	return out, nil
+}
+
+// evidence reads one study as evidence. Its lab file is optional: imported studies have none.
+func evidence(ctx context.Context, db *store.DB, name string) (*recommend.Study, error) {
+	rec, err := conduct.Load(ctx, db, name)
+	if err != nil {
+		return nil, err
+	}
+	s := &recommend.Study{Name: name, Data: rec.Data, Environment: rec.Study.Environment, Emulated: rec.Emulated}
+	if rec.Study.Lab != "" { // imported ones have none
+		// A file that an older version wrote may be wrong by now: the study is good without it.
+		if l, err := lab.Parse("lab of study "+name, []byte(rec.Study.Lab)); err == nil {
+			s.Lab = l
+		}
+	}
+	return s, nil
+}
+
+// ShowProgress shows a run as a step. Once a block of a study with a budget is done, it says how
+// many the budget holds, and what they can show. doing is what the run is at.
+func ShowProgress(to *steps.Progress, s *study.Spec, p conduct.Progress, doing *atomic.Value) {
+	if p.Status != "" {
+		var err error
+		if p.Status != study.StatusDone {
+			to.Note("%s: %s", p.Status, p.Error)
+		}
+		// The display marks a failed step: that is for failures of rackless or the lab.
+		if p.Status == study.StatusFailed { // a disturbed run is not one: its note has said it
+			err = errors.New(p.Status)
+		}
+		to.End(err)
+		return
+	}
+	step := fmt.Sprintf("block %d run %d: %s", p.Run.Block, p.Run.Place, p.Cell)
+	step += words.If(p.Attempt > 1, fmt.Sprintf(", attempt %d", p.Attempt))
+	to.Begin(step)
+	what, began := words.Count(p.Done, "run")+" done", time.Now()
+	if p.Total > 0 {
+		what = fmt.Sprintf("%d of %d", p.Done+1, p.Total)
+	}
+	to.WatchLeft(func() string { return fmt.Sprint(what, doing.Load()) },
+		func() time.Duration { return p.Left - time.Since(began) })
+	if blocks := p.Total / max(1, len(s.Block(1))); s.Budget > 0 && p.Status == "" && p.Run.Block == 2 &&
+		p.Run.Place == 1 && p.Attempt == 1 && blocks > 0 {
+		to.Note("by the first block, %v hold about %s, which find %s", s.Budget, words.Count(blocks, "block"),
+			studyview.SmallestEffects(s, blocks))
+	}
 }
