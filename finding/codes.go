@@ -285,3 +285,40 @@ func (c Code) Text() string {
 	}
 	return b.String()
 }
+
+// An Explanation is what rackless explain prints for programs.
+type Explanation struct {
+	Checks []Check `json:"checks"`
+	Codes  []Code  `json:"codes"`
+}
+
+// Explain explains findings, by number or name, and error codes, each of one word or all of them of one line of a log.
+func Explain(words []string) (Explanation, string, error) {
+	known := func(id string) bool {
+		_, ok := Find(id)
+		return ok || len(Codes(id)) > 0
+	}
+	// A line of a log may come without quotes.
+	if all := strings.Join(words, " "); slices.ContainsFunc(words, func(id string) bool { return !known(id) }) &&
+		known(all) {
+		words = []string{all}
+	}
+	// What is a finding is not looked up as a code: RL numbers have digits, as codes do.
+	out := Explanation{Checks: []Check{}, Codes: []Code{}}
+	var texts []string
+	for _, id := range words {
+		codes := Codes(id)
+		if c, ok := Find(id); ok {
+			out.Checks, texts = append(out.Checks, c), append(texts, c.Text())
+			continue
+		}
+		out.Codes = append(out.Codes, codes...)
+		texts = append(texts, lists.Map(codes, Code.Text)...)
+		if len(codes) == 0 {
+			return out, "", fmt.Errorf("%q is no finding and no error code that is known; rackless "+
+				"explain lists "+
+				"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id)
+		}
+	}
+	return out, strings.Join(texts, "\n"), nil
+}

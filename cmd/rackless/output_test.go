@@ -62,7 +62,7 @@ func shapes() map[string]func() any {
 		"prepare":          func() any { return new(changeview.Prepare) },
 		"rollback":         func() any { return new(changeview.Rollback) },
 		"version":          func() any { return new(versionOutput) },
-		"explain":          func() any { return new(explanation) },
+		"explain":          func() any { return new(finding.Explanation) },
 		"gpudirect":        func() any { return new([]*gpudirect.Report) },
 		"verify":           func() any { return new([]finding.Finding) },
 		"report-list":      func() any { return new([]results.Result) },
