@@ -53,3 +53,25 @@ func ChangeLinks(have []PortCounters, named []string, reset bool, edits []LinkEd
 	}
 	return out, nil
 }
+
+// A LinkFlag is a flag for one setting. A wrong value is refused when the command line is read.
+type LinkFlag struct {
+	Key   string
+	Edits *[]LinkEdit
+}
+
+// String returns no default: a setting that is not named stays as it is.
+func (f LinkFlag) String() string { return "" }
+
+// Type returns the placeholder that the help shows for the value.
+func (f LinkFlag) Type() string { return linkKeys[slices.Index(LinkKeys(), f.Key)].kind }
+
+// Set keeps the edit, and refuses a wrong value. Edits are kept in the order of the command line, since a later one may
+// take an earlier one away.
+func (f LinkFlag) Set(text string) error {
+	*f.Edits = append(*f.Edits, LinkEdit{Key: f.Key, Text: text})
+	return new(Link).Set(f.Key, text)
+}
+
+// Help returns the text of the flag.
+func (f LinkFlag) Help() string { return linkKeys[slices.Index(LinkKeys(), f.Key)].help }

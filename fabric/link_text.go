@@ -15,6 +15,8 @@ import (
 // where it returns an error.
 type linkKey struct {
 	name  string
+	kind  string // of its value, for the help of a flag
+	help  string
 	parse func(l *Link, text string) error
 	text  func(l Link) string
 }
@@ -23,10 +25,10 @@ type linkKey struct {
 const noSetting = "0"
 
 // setting makes the linkKey of a field; parse and format need not know noSetting.
-func setting[T comparable](name string, field func(*Link) *T, parse func(string) (T, error),
+func setting[T comparable](name, kind, help string, field func(*Link) *T, parse func(string) (T, error),
 	format func(T) string) linkKey {
 	var zero T
-	return linkKey{name, func(l *Link, text string) error {
+	return linkKey{name, kind, help, func(l *Link, text string) error {
 		if text == noSetting {
 			*field(l) = zero
 			return nil
@@ -46,17 +48,28 @@ func setting[T comparable](name string, field func(*Link) *T, parse func(string)
 
 // linkKeys are all settings, in the order in which they act and are shown.
 var linkKeys = []linkKey{
-	setting("rate", func(l *Link) *int64 { return &l.Rate }, parseRate, formatRate),
-	setting("burst", func(l *Link) *int { return &l.Burst }, parseSize, formatSize),
-	setting("delay", func(l *Link) *time.Duration { return &l.Delay }, parseTime, formatTime),
-	setting("jitter", func(l *Link) *time.Duration { return &l.Jitter }, parseTime, formatTime),
-	setting("loss", func(l *Link) *float64 { return &l.Loss }, parsePercent, formatPercent),
-	setting("reorder", func(l *Link) *float64 { return &l.Reorder }, parsePercent, formatPercent),
-	setting("trust", func(l *Link) *Trust { return &l.Trust }, parseTrust, func(t Trust) string { return string(t) }),
-	setting("ecn", func(l *Link) *RED { return &l.ECN }, parseRED, formatRED),
-	setting("buffer", func(l *Link) *int { return &l.Buffer }, parseSize, formatSize),
-	setting("pfc", func(l *Link) *PFC { return &l.PFC }, parsePFC, formatPFC),
-	setting("seed", func(l *Link) *uint64 { return &l.Seed }, parseSeed, formatSeed),
+	setting("rate", "RATE", "bits a second on the wire, such as 1Gbit",
+		func(l *Link) *int64 { return &l.Rate }, parseRate, formatRate),
+	setting("burst", "SIZE", "what may leave at once after a pause, with --rate",
+		func(l *Link) *int { return &l.Burst }, parseSize, formatSize),
+	setting("delay", "TIME", "added to each frame, such as 50us",
+		func(l *Link) *time.Duration { return &l.Delay }, parseTime, formatTime),
+	setting("jitter", "TIME", "varies the delay by up to this, both ways; keeps the order",
+		func(l *Link) *time.Duration { return &l.Jitter }, parseTime, formatTime),
+	setting("loss", "PERCENT", "of the frames are lost, such as 0.1%",
+		func(l *Link) *float64 { return &l.Loss }, parsePercent, formatPercent),
+	setting("reorder", "PERCENT", "of the frames skip the delay, and overtake",
+		func(l *Link) *float64 { return &l.Reorder }, parsePercent, formatPercent),
+	setting("trust", "dscp|pcp", "what gives a frame its priority; each has its own queue",
+		func(l *Link) *Trust { return &l.Trust }, parseTrust, func(t Trust) string { return string(t) }),
+	setting("ecn", "MIN:MAX:PERCENT", "queue from which packets are marked, from which all are, and how many just "+
+		"below that", func(l *Link) *RED { return &l.ECN }, parseRED, formatRED),
+	setting("buffer", "SIZE", "what may wait for the link, such as 256KiB",
+		func(l *Link) *int { return &l.Buffer }, parseSize, formatSize),
+	setting("pfc", "HIGH:LOW[:PRIO,...]", "queue above which senders are held, and down to which, such as "+
+		"64KiB:32KiB, or 64KiB:32KiB:3 with --trust", func(l *Link) *PFC { return &l.PFC }, parsePFC, formatPFC),
+	setting("seed", "N", "of the random sequences",
+		func(l *Link) *uint64 { return &l.Seed }, parseSeed, formatSeed),
 }
 
 // LinkKeys returns the names of the settings of a Link, as Set and Get take them.
