@@ -5,16 +5,22 @@
 package mend
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/rackless/rackless/diagnose"
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/report/hostview"
+	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -92,6 +98,9 @@ func Check(ctx context.Context, h *topology.Host, hostName string, m *inspect.Ma
 	}
 	return v, j.mend(ctx, v)
 }
+
+// NoHost is the name of the host of machines that are judged alone.
+const NoHost = "none"
 
 // Nowhere is the host of machines that are judged by their description alone.
 func Nowhere() *topology.Host {
@@ -251,4 +260,36 @@ func housekeeping(h *topology.Host, t *topology.Tenant) topology.CPUSet {
 		}
 	}
 	return free
+}
+
+// Write prints verdicts one below the other, or their diffs alone.
+func Write(w io.Writer, verdicts []*Verdict, diff bool, o hostview.TableOptions) error {
+	var b bytes.Buffer
+	for i, v := range verdicts {
+		if diff {
+			b.WriteString(v.Diff)
+			continue
+		}
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		title := v.Machine
+		if v.Host != NoHost {
+			title += " on " + v.Host
+		}
+		if err := hostview.WriteFindings(&b, title, v.Findings, o); err != nil {
+			return err
+		}
+		for _, why := range v.Unread {
+			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not understood: "+words.Printable(why), o.Width))
+		}
+		if v.Diff != "" {
+			fmt.Fprintf(&b, "\nThis mends %s:\n\n%s", strings.Join(v.Mended, ", "), v.Diff)
+		}
+		if v.Unmended != "" {
+			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not mended: "+v.Unmended, o.Width))
+		}
+	}
+	_, err := w.Write(b.Bytes())
+	return err
 }

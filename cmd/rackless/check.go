@@ -1,18 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"context"
-	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
-	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report/hostview"
@@ -67,14 +63,11 @@ With --host none there is no host: what is wrong in the description by itself.`,
 	return cmd
 }
 
-// noHost is the host of machines that are judged alone.
-const noHost = "none"
-
 // check judges each of the machines.
 func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	machines := make([]*inspect.Machine, len(names))
 	from := o.chosen() // of domains that are named
-	if from == planner.Local || from == noHost {
+	if from == planner.Local || from == mend.NoHost {
 		from = ""
 	}
 	for i, name := range names {
@@ -83,8 +76,8 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 			return cli.Usage(err)
 		}
 	}
-	h, hostName := mend.Nowhere(), noHost
-	if o.chosen() != noHost {
+	h, hostName := mend.Nowhere(), mend.NoHost
+	if o.chosen() != mend.NoHost {
 		var err error
 		if h, hostName, err = a.planHost(ctx, o.chosen()); err != nil {
 			return err
@@ -116,33 +109,5 @@ func (a *app) printVerdicts(o checkOptions, verdicts []*mend.Verdict) error {
 	if show.ForPrograms(o.form) {
 		return show.Encode(a.out, o.form, verdicts)
 	}
-	var b bytes.Buffer
-	for i, v := range verdicts {
-		if o.diff {
-			b.WriteString(v.Diff)
-			continue
-		}
-		if i > 0 {
-			b.WriteByte('\n')
-		}
-		title := v.Machine
-		if v.Host != noHost {
-			title += " on " + v.Host
-		}
-		options := hostview.TableOptions{Width: a.width(), Color: a.color()}
-		if err := hostview.WriteFindings(&b, title, v.Findings, options); err != nil {
-			return err
-		}
-		for _, why := range v.Unread {
-			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not understood: "+words.Printable(why), a.width()))
-		}
-		if v.Diff != "" {
-			fmt.Fprintf(&b, "\nThis mends %s:\n\n%s", strings.Join(v.Mended, ", "), v.Diff)
-		}
-		if v.Unmended != "" {
-			fmt.Fprintf(&b, "\n%s\n", show.Fold("Not mended: "+v.Unmended, a.width()))
-		}
-	}
-	_, err := a.out.Write(b.Bytes())
-	return err
+	return mend.Write(a.out, verdicts, o.diff, hostview.TableOptions{Width: a.width(), Color: a.color()})
 }

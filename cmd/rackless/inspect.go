@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"runtime/debug"
 	"slices"
 
@@ -214,7 +213,9 @@ func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, ma
 	if many && o.form != formatJSON {
 		fmt.Fprintf(&b, "==> %s <==\n", j.Name)
 	}
-	p.err = a.writeHost(&b, doc, o, many)
+	// A file and the next program of a pipe have no edge: nothing is left out for want of room.
+	table := hostview.TableOptions{Width: a.width(), Wide: o.wide || a.width() == 0, Color: a.color()}
+	p.err = doc.Write(&b, o.form, many, table)
 	if many && o.form != formatJSON {
 		b.WriteByte('\n')
 	}
@@ -225,28 +226,4 @@ func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, ma
 // atLeast reports whether s is as bad as limit or worse.
 func atLeast(s finding.Severity, limit string) bool {
 	return limit != failNever && s.Rank() <= finding.Severity(limit).Rank()
-}
-
-// writeHost writes a host in the form that was asked for.
-func (a *app) writeHost(w io.Writer, doc *hostview.Document, o inspectOptions, many bool) error {
-	switch o.form {
-	case formatJSON:
-		return doc.WriteJSON(w, !many)
-	case formatYAML:
-		return doc.WriteYAML(w)
-	case formMatrix:
-		return doc.WriteMatrix(w)
-	case formSVG:
-		return doc.WriteSVG(w)
-	case formDOT:
-		return doc.WriteDOT(w)
-	case formHTML:
-		return doc.WritePage(w)
-	case hostview.NCCLEnv, hostview.UCXEnv, hostview.OpenMPIEnv, hostview.MVAPICHEnv:
-		return doc.WriteEnv(w, o.form)
-	default:
-		// A file and the next program of a pipe have no edge: nothing is left out for want of room.
-		width := a.width()
-		return doc.WriteTable(w, hostview.TableOptions{Width: width, Wide: o.wide || width == 0, Color: a.color()})
-	}
 }

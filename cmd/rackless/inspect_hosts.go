@@ -3,9 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -16,13 +14,10 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/inspect/remote"
-	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/parallel"
-	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/report/hostview"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // remoteWorkers is how many hosts are read at once by ssh, which waits most of the time.
@@ -60,22 +55,7 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 		}
 		return vsphereJobs(ctx, strings.TrimPrefix(o.hosts[0], vsphereScheme))
 	}
-	var text strings.Builder
-	for _, h := range o.hosts {
-		if strings.HasPrefix(h, "ssh://") {
-			fmt.Fprintln(&text, h)
-			continue
-		}
-		list, err := userfile.Read(h, userfile.Text)
-		if err == nil {
-			_, err = remote.Hosts(h, string(list)) // for messages with this file's lines
-		}
-		if err != nil {
-			return jobs, cli.Usage(fmt.Errorf("--hosts: %w", err))
-		}
-		text.Write(append(list, '\n'))
-	}
-	hosts, err := remote.Hosts("--hosts", text.String())
+	hosts, err := remote.Inventory("--hosts", o.hosts)
 	if err != nil {
 		return jobs, cli.Usage(err)
 	}
@@ -83,51 +63,13 @@ func (a *app) remoteJobs(ctx context.Context, o inspectOptions, paths []string) 
 	if err != nil {
 		return jobs, err
 	}
-	if o.save != "" {
-		if err := os.MkdirAll(o.save, 0o700); err != nil {
-			return jobs, err
-		}
-	}
-	client := remote.Client{Program: program}
-	jobs.Many = true
-	for _, host := range hosts {
-		jobs.All = append(jobs.All, inspect.Job{Name: host, Read: func(ctx context.Context) (*topology.Host, error) {
-			return client.Read(ctx, host, o.keep(host))
-		}})
-	}
-	return jobs, nil
+	return remote.Client{Program: program}.Jobs(hosts, o.save)
 }
 
 // addInsecure adds --insecure to a verb that talks to vSphere. govc's variable says the same.
 func addInsecure(cmd *cobra.Command) {
 	cmd.Flags().BoolFunc("insecure", "trust whatever server answers as the vCenter (the same as GOVC_INSECURE=1)",
 		func(string) error { return os.Setenv("GOVC_INSECURE", "1") })
-}
-
-// keep returns what keeps the snapshot of a host, or nil.
-func (o inspectOptions) keep(host string) func([]byte) error {
-	if o.save == "" {
-		return nil
-	}
-	name := strings.NewReplacer("ssh://", "", "/", "_", ":", "_").Replace(host) + ".tar.zst"
-	return func(snapshot []byte) error {
-		return atomicfile.Write(filepath.Join(o.save, name), 0o600, func(w io.Writer) error {
-			_, err := w.Write(snapshot)
-			return err
-		})
-	}
-}
-
-// short returns the names of files without the directory that all are in.
-func short(names []string) []string {
-	out := slices.Clone(names)
-	for i, n := range names {
-		if filepath.Dir(n) != filepath.Dir(names[0]) || strings.Contains(n, "://") {
-			return names
-		}
-		out[i] = filepath.Base(n)
-	}
-	return out
 }
 
 // readHost is a host that was read, or why it was not.
@@ -171,7 +113,7 @@ func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) e
 	if err != nil {
 		return err
 	}
-	g := hostview.NewGroup(short(names), docs)
+	g := hostview.NewGroup(names, docs)
 	if show.ForPrograms(o.form) {
 		err = show.Encode(a.out, o.form, g)
 	} else {

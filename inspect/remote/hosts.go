@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/userfile"
 )
 
 // maxHosts bounds a list: a range that was meant otherwise would start as many programs.
@@ -92,4 +94,24 @@ func expand(word string) ([]string, error) {
 		}
 	}
 	return all, nil
+}
+
+// Inventory returns the hosts of some arguments of a flag: files with lists, or hosts that begin with ssh://.
+func Inventory(flag string, args []string) ([]string, error) {
+	var text strings.Builder
+	for _, a := range args {
+		if strings.HasPrefix(a, "ssh://") {
+			fmt.Fprintln(&text, a)
+			continue
+		}
+		list, err := userfile.Read(a, userfile.Text)
+		if err == nil {
+			_, err = Hosts(a, string(list)) // for messages with this file's lines
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", flag, err)
+		}
+		text.Write(append(list, '\n'))
+	}
+	return Hosts(flag, text.String())
 }

@@ -9,10 +9,12 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/trace"
 	"github.com/rackless/rackless/topology"
 )
@@ -96,6 +98,29 @@ func (c Client) Read(ctx context.Context, host string, save func(snapshot []byte
 		return nil, err
 	}
 	return inspect.ReadStream(ctx, bytes.NewReader(snapshot), host)
+}
+
+// Jobs are hosts to be read. The snapshot of each is kept in the directory save; "" keeps none.
+func (c Client) Jobs(hosts []string, save string) (inspect.Jobs, error) {
+	jobs := inspect.Jobs{Many: true}
+	if save != "" {
+		if err := os.MkdirAll(save, 0o700); err != nil {
+			return jobs, err
+		}
+	}
+	for _, host := range hosts {
+		var keep func([]byte) error
+		if save != "" {
+			name := strings.NewReplacer("ssh://", "", "/", "_", ":", "_").Replace(host) + ".tar.zst"
+			keep = func(snapshot []byte) error {
+				return atomicfile.WriteFile(filepath.Join(save, name), snapshot, 0o600)
+			}
+		}
+		jobs.All = append(jobs.All, inspect.Job{Name: host, Read: func(ctx context.Context) (*topology.Host, error) {
+			return c.Read(ctx, host, keep)
+		}})
+	}
+	return jobs, nil
 }
 
 // A tail keeps the end of what a program complains of.

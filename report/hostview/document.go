@@ -112,3 +112,25 @@ func (d *Document) WriteYAML(w io.Writer) error { return d.written(show.Encode(w
 func (d *Document) written(err error) error {
 	return show.Wrapf(err, "write host %q", d.Provenance.Name)
 }
+
+// Write writes the host in a form: json, yaml, matrix, svg, dot, html, one of the forms of WriteEnv, or else tables.
+// The JSON of one of many takes one line.
+func (d *Document) Write(w io.Writer, form string, many bool, o TableOptions) error {
+	switch form {
+	case show.JSON:
+		return d.WriteJSON(w, !many)
+	case show.YAML:
+		return d.WriteYAML(w)
+	case "matrix":
+		return d.WriteMatrix(w)
+	case "svg":
+		return d.WriteSVG(w)
+	case "dot":
+		return d.WriteDOT(w)
+	case "html":
+		return d.WritePage(w)
+	case NCCLEnv, UCXEnv, OpenMPIEnv, MVAPICHEnv:
+		return d.WriteEnv(w, form)
+	}
+	return d.WriteTable(w, o)
+}

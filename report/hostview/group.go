@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -53,8 +55,9 @@ type GroupOutlier struct {
 	Hosts []string `json:"hosts"`
 }
 
-// NewGroup makes the document of hosts, in the order of their names' list.
+// NewGroup makes the document of hosts, in the order of their names' list. Names of files of one directory lose it.
 func NewGroup(names []string, docs []*Document) Group {
+	names = short(names)
 	g := Group{Hosts: []Member{}, Findings: []GroupFinding{}, Outliers: []GroupOutlier{}}
 	hosts := make([]*topology.Host, len(docs))
 	for i, d := range docs {
@@ -187,4 +190,16 @@ func (g Group) some(hosts []string) string {
 		names = words.List(append(slices.Clone(hosts[:maxNamed]), words.Count(len(hosts)-maxNamed, "other")))
 	}
 	return fmt.Sprintf("%s (%d of %d)", names, len(hosts), len(g.Hosts))
+}
+
+// short returns the names of files without the directory that all are in.
+func short(names []string) []string {
+	out := slices.Clone(names)
+	for i, n := range names {
+		if filepath.Dir(n) != filepath.Dir(names[0]) || strings.Contains(n, "://") {
+			return names
+		}
+		out[i] = filepath.Base(n)
+	}
+	return out
 }
