@@ -8,23 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/rackless/rackless/driver/qemu"
 	"github.com/rackless/rackless/emulate"
 	"github.com/rackless/rackless/guest"
-	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/terminal"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
-	"github.com/rackless/rackless/vm"
 )
 
 // emulateFlags are the flags of emulate.
@@ -145,7 +141,7 @@ func (a *app) emulate(cmd *cobra.Command, f emulateFlags, arg string, command []
 	for _, name := range gone {
 		p.Note("removed host %s, whose rackless was killed", name)
 	}
-	o, err := a.emulateOptions(ctx, d, p)
+	o, err := emulate.Prepare(ctx, d, p)
 	if err != nil {
 		return err
 	}
@@ -225,43 +221,4 @@ func (a *app) hostShell(ctx context.Context, h *emulate.Host) error {
 	fmt.Fprintf(a.err, "console of host %s: Enter shows the prompt, Ctrl-] leaves; %s\n", h.Name, fate)
 	defer terminal.FollowSize(ctx, t, h.SetConsoleSize)()
 	return terminal.Connect(ctx, conn, t, raw(a.out))
-}
-
-// emulateOptions makes ready what every host is made from: the image, the accelerator, the second disk.
-func (a *app) emulateOptions(ctx context.Context, d rack.Dirs, p *rack.Progress) (o emulate.Options, err error) {
-	o = emulate.Options{Dirs: d, Progress: p}
-	defer func() { p.End(err) }()
-	binary, version, err := vm.Find()
-	if err != nil {
-		return o, err
-	}
-	p.Begin("image of nested nodes")
-	nested, err := image.Node.Ensure(ctx, image.Options{Cache: d.Images(), Progress: p.Say, Watch: p.Watch})
-	if err != nil {
-		return o, err
-	}
-	p.Begin("image of the host")
-	if o.Boot, err = emulate.BootFromImage(ctx, d, p); err != nil {
-		return o, err
-	}
-	p.Begin("accelerator")
-	// The nodes' image is what is tried: it boots in a second, where the host's own takes minutes.
-	usable, reason, err := (&qemu.Driver{Binary: binary, Version: version, Image: nested}).ProbeKVM(ctx, d.Cache)
-	if err != nil {
-		return o, err
-	}
-	o.Accel = "kvm"
-	if !usable {
-		o.Accel, o.AccelReason = "tcg", reason
-	}
-	if o.Program, err = os.Executable(); err != nil {
-		return o, err
-	}
-	// Made when a host is created or booted: one that runs keeps the disk that it has.
-	o.Tools = func(ctx context.Context, progress func(string)) (string, error) {
-		return emulate.MakeTools(ctx, filepath.Join(d.Cache, "hosts", "tools"), emulate.Tools{
-			Program: o.Program, Files: map[string]string{filepath.Join("cache/images", nested.Key): nested.Dir},
-		}, progress)
-	}
-	return o, nil
 }
