@@ -223,3 +223,24 @@ func (r *Rack) drop(node string) {
 		delete(r.agents, node)
 	}
 }
+
+// NodeNames returns the nodes of all running labs: by name where only one lab has it, and as LAB/NODE.
+func NodeNames(d Dirs) (out []string, err error) {
+	racks, err := OpenAll(d)
+	labs := make(map[string]int) // by node: how many have one of this name
+	// Twice: a name is only offered alone once it is known that no other lab has it.
+	for _, r := range racks {
+		for _, n := range r.Lab.Nodes {
+			labs[n.Name]++
+		}
+	}
+	for _, r := range racks {
+		for _, n := range r.Lab.Nodes {
+			if labs[n.Name] == 1 {
+				out = append(out, n.Name)
+			}
+			out = append(out, r.Lab.Name+"/"+n.Name)
+		}
+	}
+	return out, err
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 )
 
@@ -42,7 +43,7 @@ func newDownCmd(a *app) *cobra.Command {
 				}
 				return err
 			}
-			name, err := labName(args[0])
+			name, err := planner.LabName(args[0])
 			if err != nil {
 				return err
 			}

@@ -43,18 +43,7 @@ type labCheckOutput struct {
 // labFaultsOutput is the JSON of rackless lab check for a file with faults.
 type labFaultsOutput struct {
 	File   string     `json:"file"`
-	Faults []labFault `json:"faults"`
-}
-
-// labFault is one fault of a lab file.
-type labFault struct {
-	Line   int    `json:"line"` // from 1; 0 for one of the whole file
-	Column int    `json:"column"`
-	Key    string `json:"key,omitempty"` // such as nodes.vm00.cpus
-	What   string `json:"what"`
-	Have   string `json:"have,omitempty"`
-	Want   string `json:"want,omitempty"`
-	Fix    string `json:"fix,omitempty"`
+	Faults lab.Errors `json:"faults"`
 }
 
 // newLabCheckCmd makes rackless lab check. All faults are listed at once, with status 2, as up would end.
@@ -72,11 +61,7 @@ func newLabCheckCmd(a *app) *cobra.Command {
 			}
 			l, err := loadLab(file)
 			if faults, ok := errors.AsType[lab.Errors](err); ok && show.ForPrograms(format) {
-				out := labFaultsOutput{File: file}
-				for _, f := range faults {
-					out.Faults = append(out.Faults, labFault{f.Line, f.Column, f.Key, f.What, f.Have, f.Want, f.Fix})
-				}
-				return errors.Join(a.print(format, out, nil), err)
+				return errors.Join(a.print(format, labFaultsOutput{File: file, Faults: faults}, nil), err)
 			}
 			if err != nil {
 				return err
@@ -159,27 +144,3 @@ func labFile(cmd *cobra.Command, args []string) (string, error) {
 
 // loadLab reads and checks a lab file.
 func loadLab(path string) (*lab.Lab, error) { return planner.ReadLab(path) }
-
-// labName returns the name of the lab that an argument means: itself, or the name in the lab file
-// that it leads to. What it returns is the name of a directory below that of the running labs, so
-// nothing else must get through.
-func labName(arg string) (string, error) {
-	if strings.ContainsAny(arg, "./") {
-		l, err := loadLab(arg)
-		if err != nil {
-			return "", err
-		}
-		return l.Name, nil
-	}
-	if !isName(arg) {
-		return "", cli.Usage(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no "+
-			"lab file",
-			arg))
-	}
-	return arg, nil
-}
-
-// isName reports whether a word can be the name of a lab or of a node.
-func isName(s string) bool {
-	return s != "" && len(s) <= lab.MaxName && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-") == ""
-}

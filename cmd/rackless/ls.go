@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/listview"
 	"github.com/rackless/rackless/report/show"
@@ -65,7 +66,7 @@ func (a *app) openLabs(args []string) ([]*rack.Rack, error) {
 
 // openLab opens the running lab that an argument names.
 func (a *app) openLab(arg string) (*rack.Rack, error) {
-	name, err := labName(arg)
+	name, err := planner.LabName(arg)
 	if err != nil {
 		return nil, err
 	}
@@ -101,4 +102,12 @@ func (a *app) printLabs(out lsOutput, err error) error {
 		fmt.Fprintln(a.err, line)
 	}
 	return nil
+}
+
+// completeNodes offers the nodes of all running labs.
+func (a *app) completeNodes(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveDefault // of the command
+	}
+	return a.offered(nil, rack.NodeNames, cobra.ShellCompDirectiveNoFileComp)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/study/lock"
 	"github.com/rackless/rackless/vm"
@@ -307,8 +308,8 @@ func TestNamesThatAreNoneNeverReachTheDisk(t *testing.T) {
 		})
 	}
 	for _, path := range []string{"..", ".", "/", "../pair", "./"} {
-		if _, err := labName(path); err == nil {
-			t.Errorf("labName(%q) took it for a name", path)
+		if _, err := planner.LabName(path); err == nil {
+			t.Errorf("LabName(%q) took it for a name", path)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/report"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/results"
@@ -133,7 +134,7 @@ func findResult(kept results.Store, args []string) (string, error) {
 	if dir := kept.Find(args[0]); dir != "" {
 		return dir, nil
 	}
-	name, err := labName(args[0])
+	name, err := planner.LabName(args[0])
 	if err != nil {
 		return "", err
 	}
@@ -151,7 +152,7 @@ func (a *app) listResults(kept results.Store, args []string, output string) erro
 	name := ""
 	if len(args) == 1 {
 		var err error
-		if name, err = labName(args[0]); err != nil {
+		if name, err = planner.LabName(args[0]); err != nil {
 			return err
 		}
 	}

@@ -15,13 +15,15 @@ import (
 	"github.com/rackless/rackless/render"
 )
 
-// needsLinux is a verb that works on labs and hosts, which are Linux.
-func needsLinux(name string) *cobra.Command {
-	return &cobra.Command{Use: name, Short: "Needs Linux", DisableFlagParsing: true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return cli.Usagef(cmd, "needs Linux, and this is %s: here files are inspected, planned and reported",
-				runtime.GOOS)
-		}}
+// needsLinux makes a verb that works on labs and hosts, which are Linux.
+func needsLinux(name string) func(*app) *cobra.Command {
+	return func(*app) *cobra.Command {
+		return &cobra.Command{Use: name, Short: "Needs Linux", DisableFlagParsing: true,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				return cli.Usagef(cmd, "needs Linux, and this is %s: here files are inspected, planned and reported",
+					runtime.GOOS)
+			}}
+	}
 }
 
 // upRefuses knows nothing of the machine that runs the lab.
@@ -40,31 +42,15 @@ func vsphereJobs(context.Context, string) (jobs inspect.Jobs, err error) {
 	return jobs, errors.New("hosts of vSphere are read on Linux")
 }
 
-func newAdoptCmd(*app) *cobra.Command    { return needsLinux("adopt") }
-func newBenchCmd(*app) *cobra.Command    { return needsLinux("bench") }
-func newCaptureCmd(*app) *cobra.Command  { return needsLinux("capture") }
-func newConsoleCmd(*app) *cobra.Command  { return needsLinux("console") }
-func newCpCmd(*app) *cobra.Command       { return needsLinux("cp") }
-func newDaemonCmd(*app) *cobra.Command   { return needsLinux("lab-daemon") }
-func newDoctorCmd(*app) *cobra.Command   { return needsLinux("doctor") }
-func newDownCmd(*app) *cobra.Command     { return needsLinux("down") }
-func newEmulateCmd(*app) *cobra.Command  { return needsLinux("emulate") }
-func newExecCmd(*app) *cobra.Command     { return needsLinux("exec") }
-func newFabricCmd(*app) *cobra.Command   { return needsLinux("fabric") }
-func newImageCmd(*app) *cobra.Command    { return needsLinux("image") }
-func newLabBreakCmd(*app) *cobra.Command { return needsLinux("break") }
-func newLabDiffCmd(*app) *cobra.Command  { return needsLinux("diff") }
-func newLabJudgeCmd(*app) *cobra.Command { return needsLinux("judge") }
-func newLabMendCmd(*app) *cobra.Command  { return needsLinux("mend") }
-func newLogsCmd(*app) *cobra.Command     { return needsLinux("logs") }
-func newLsCmd(*app) *cobra.Command       { return needsLinux("ls") }
-func newMPIRunCmd(*app) *cobra.Command   { return needsLinux("mpirun") }
-func newNICCmd(*app) *cobra.Command      { return needsLinux("nic") }
-func newPrepareCmd(*app) *cobra.Command  { return needsLinux("prepare") }
-func newRollbackCmd(*app) *cobra.Command { return needsLinux("rollback") }
-func newSSHCmd(*app) *cobra.Command      { return needsLinux("ssh") }
-func newSnapshotCmd(*app) *cobra.Command { return needsLinux("snapshot") }
-func newStudyRunCmd(*app) *cobra.Command { return needsLinux("run") }
-func newUICmd(*app) *cobra.Command       { return needsLinux("ui") }
-func newUpCmd(*app) *cobra.Command       { return needsLinux("up") }
-func newVerifyCmd(*app) *cobra.Command   { return needsLinux("verify") }
+var (
+	newAdoptCmd, newBenchCmd, newCaptureCmd       = needsLinux("adopt"), needsLinux("bench"), needsLinux("capture")
+	newConsoleCmd, newCpCmd, newDaemonCmd         = needsLinux("console"), needsLinux("cp"), needsLinux("lab-daemon")
+	newDoctorCmd, newDownCmd, newEmulateCmd       = needsLinux("doctor"), needsLinux("down"), needsLinux("emulate")
+	newExecCmd, newFabricCmd, newImageCmd         = needsLinux("exec"), needsLinux("fabric"), needsLinux("image")
+	newLabBreakCmd, newLabDiffCmd, newLabJudgeCmd = needsLinux("break"), needsLinux("diff"), needsLinux("judge")
+	newLabMendCmd, newLogsCmd, newLsCmd           = needsLinux("mend"), needsLinux("logs"), needsLinux("ls")
+	newMPIRunCmd, newNICCmd, newPrepareCmd        = needsLinux("mpirun"), needsLinux("nic"), needsLinux("prepare")
+	newRollbackCmd, newSSHCmd, newSnapshotCmd     = needsLinux("rollback"), needsLinux("ssh"), needsLinux("snapshot")
+	newStudyRunCmd, newUICmd, newUpCmd            = needsLinux("run"), needsLinux("ui"), needsLinux("up")
+	newVerifyCmd                                  = needsLinux("verify")
+)

@@ -14,15 +14,16 @@ import (
 
 // An Error is one fault of a file, with its place and what to do about it.
 type Error struct {
-	File    string // as given to Parse
-	Line    int    // from 1; 0 if the fault has no Place, as in an empty file
-	Column  int    // from 1, in characters
-	Key     string // dotted path such as "nodes.vm00.cpus"; "" for the document as a whole
-	What    string // what is wrong, in a few words
-	Have    string // as found in the file, quoted if it is text; may be ""
-	Want    string // what is allowed there; may be ""
-	Fix     string // what to do next; may be ""
-	Excerpt string // the line and up to two before it, with a marker under the column; "" without a place
+	File   string `json:"-"`              // as given to Parse
+	Line   int    `json:"line"`           // from 1; 0 if the fault has no Place, as in an empty file
+	Column int    `json:"column"`         // from 1, in characters
+	Key    string `json:"key,omitempty"`  // dotted path such as "nodes.vm00.cpus"; "" for the document as a whole
+	What   string `json:"what"`           // what is wrong, in a few words
+	Have   string `json:"have,omitempty"` // as found in the file, quoted if it is text; may be ""
+	Want   string `json:"want,omitempty"` // what is allowed there; may be ""
+	Fix    string `json:"fix,omitempty"`  // what to do next; may be ""
+	// Excerpt is the line and up to two before it, with a marker under the column; "" without a place.
+	Excerpt string `json:"-"`
 }
 
 // Error returns "file:line:column: key: what (have ..., want ...); fix" and below it the excerpt.
