@@ -1,10 +1,12 @@
 package main
 
 import (
+	"path/filepath"
 	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/userdirs"
 )
 
@@ -65,4 +67,32 @@ func describeBuiltins(a *app, root *cobra.Command) {
 			c.AddCommand(newCompletionInstallCmd(a))
 		}
 	}
+}
+
+// newCompletionInstallCmd makes rackless completion install.
+func newCompletionInstallCmd(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:       "install [bash|zsh|fish]",
+		Short:     "Write the completion script where the shell of this user finds it",
+		Example:   "  rackless completion install",
+		Args:      cli.MaxArgs(1, "at most one shell"),
+		ValidArgs: []string{"bash", "zsh", "fish"},
+		Long: `Writes the script for a shell, or for the one that SHELL names, to the directory in which that
+shell looks for completions of this user. It changes no start-up file, and says what is left to do.
+To undo it, remove the file that it names.`,
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		shell := filepath.Base(a.env("SHELL"))
+		if len(args) > 0 {
+			shell = args[0]
+		}
+		said, err := cli.InstallCompletion(cmd, shell, func(xdg, home string) (string, error) {
+			return userdirs.UserDir(a.env, a.uid, xdg, home)
+		})
+		if err != nil {
+			return err
+		}
+		return a.show(said)
+	}
+	return cmd
 }
