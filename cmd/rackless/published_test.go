@@ -16,6 +16,7 @@ import (
 
 	"github.com/rackless/rackless/bench"
 	"github.com/rackless/rackless/internal/tally"
+	"github.com/rackless/rackless/report/studyview"
 	"github.com/rackless/rackless/study"
 	"github.com/rackless/rackless/study/conduct"
 	"github.com/rackless/rackless/study/stats"
@@ -73,7 +74,7 @@ func TestPublishedStudiesAreWhatTheirRunsShow(t *testing.T) {
 				t.Fatal(err)
 			}
 			var now bytes.Buffer
-			if err := a.writeStudy(&now, "md", doc); err != nil {
+			if err := studyview.Write(&now, "md", doc, studyview.Options{}); err != nil {
 				t.Fatal(err)
 			}
 			was, is := madeLine.ReplaceAllString(string(text), ""), madeLine.ReplaceAllString(now.String(), "")
