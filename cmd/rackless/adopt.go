@@ -125,7 +125,7 @@ func (a *app) judge(ctx context.Context, o adoptOptions, d *adopt.Domain) (*mend
 	if err != nil {
 		return nil, err
 	}
-	h, hostName, err := a.planHost(ctx, o.chosen())
+	h, hostName, err := planner.ReadHost(ctx, o.chosen(), a.in)
 	if err != nil {
 		return nil, err
 	}

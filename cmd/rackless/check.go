@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -79,7 +78,7 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 	h, hostName := mend.Nowhere(), mend.NoHost
 	if o.chosen() != mend.NoHost {
 		var err error
-		if h, hostName, err = a.planHost(ctx, o.chosen()); err != nil {
+		if h, hostName, err = planner.ReadHost(ctx, o.chosen(), a.in); err != nil {
 			return err
 		}
 	}
@@ -91,10 +90,7 @@ func (a *app) check(ctx context.Context, o checkOptions, names []string) error {
 			return err
 		}
 		verdicts = append(verdicts, v)
-		fault = fault || len(v.Unread) > 0 && o.failOn != failNever
-		fault = fault || slices.ContainsFunc(v.Findings, func(f finding.Finding) bool {
-			return atLeast(f.Severity, o.failOn)
-		})
+		fault = fault || len(v.Unread) > 0 && o.failOn != failNever || fails(v.Findings, o.failOn)
 	}
 	if err := a.printVerdicts(o, verdicts); err != nil {
 		return err

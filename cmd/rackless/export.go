@@ -11,7 +11,6 @@ import (
 
 	"github.com/rackless/rackless/internal/cli"
 	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/render/directory"
@@ -89,9 +88,11 @@ func (a *app) export(ctx context.Context, format export.Format, file, host, outD
 	}
 	in := render.Input{Lab: l, Made: fmt.Sprintf("rackless %s: lab %s (%s)", version, l.Name, file)}
 	if !format.Unplaced {
-		if in, err = a.planned(ctx, l, file, host); err != nil {
+		r, err := a.planAt(ctx, planner.HostOf(l, host), l, file, "")
+		if err != nil {
 			return err
 		}
+		in = inputOf(r, file)
 	}
 	files, err := format.Render(in)
 	if err != nil {
@@ -109,23 +110,6 @@ func (a *app) export(ctx context.Context, format export.Format, file, host, outD
 	said, err := writeFiles(outDir, append(files, made), in.Made)
 	fmt.Fprint(a.err, said)
 	return err
-}
-
-// planned plans a lab on a host.
-func (a *app) planned(ctx context.Context, l *lab.Lab, file, host string) (render.Input, error) {
-	h, name, err := a.planHost(ctx, planner.HostOf(l, host))
-	if err != nil {
-		return render.Input{}, err
-	}
-	q, err := planner.New(name, file, l, "")
-	if err != nil {
-		return render.Input{}, cli.Usage(err)
-	}
-	r, err := q.Solve(ctx, h, l)
-	if err != nil {
-		return render.Input{}, a.refused(formatText, &q, err)
-	}
-	return inputOf(r, file), nil
 }
 
 // inputOf is what files are rendered from.

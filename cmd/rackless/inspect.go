@@ -206,7 +206,7 @@ func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, ma
 		return p
 	}
 	doc := hostview.NewDocument(h, diagnose.Host(h))
-	p.fault = slices.ContainsFunc(doc.Findings, func(f finding.Finding) bool { return atLeast(f.Severity, o.failOn) })
+	p.fault = fails(doc.Findings, o.failOn)
 	// A host is printed whole or not at all: what writing it fails on half way is not left in the output
 	// of many.
 	var b bytes.Buffer
@@ -223,7 +223,9 @@ func (a *app) printHost(ctx context.Context, j inspect.Job, o inspectOptions, ma
 	return p
 }
 
-// atLeast reports whether s is as bad as limit or worse.
-func atLeast(s finding.Severity, limit string) bool {
-	return limit != failNever && s.Rank() <= finding.Severity(limit).Rank()
+// fails reports whether one of the findings is as bad as limit or worse.
+func fails(all []finding.Finding, limit string) bool {
+	return limit != failNever && slices.ContainsFunc(all, func(f finding.Finding) bool {
+		return f.Severity.Rank() <= finding.Severity(limit).Rank()
+	})
 }

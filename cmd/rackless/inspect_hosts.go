@@ -5,13 +5,11 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/diagnose"
-	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/inspect/remote"
 	"github.com/rackless/rackless/internal/cli"
@@ -104,7 +102,7 @@ func (a *app) summarize(ctx context.Context, o inspectOptions, paths []string) e
 			fmt.Fprintf(a.err, "rackless: %v\n", r.err) // it names the host
 			return nil
 		}
-		if slices.ContainsFunc(r.doc.Findings, func(f finding.Finding) bool { return atLeast(f.Severity, o.failOn) }) {
+		if fails(r.doc.Findings, o.failOn) {
 			faults++
 		}
 		names, docs = append(names, r.name), append(docs, r.doc)

@@ -152,7 +152,7 @@ func (a *app) plan(ctx context.Context, o planOptions, labFile string) error {
 	if err != nil {
 		return err
 	}
-	h, name, err := a.planHost(ctx, planner.HostOf(l, o.chosen()))
+	h, name, err := planner.ReadHost(ctx, planner.HostOf(l, o.chosen()), a.in)
 	if err != nil {
 		return err
 	}
@@ -272,11 +272,6 @@ type planDocument struct {
 	WhatIf  *planner.WhatIf  `json:"whatif,omitempty"`
 }
 
-// planHost reads the host to plan for, and says how to call it.
-func (a *app) planHost(ctx context.Context, host string) (h *topology.Host, name string, err error) {
-	return planner.ReadHost(ctx, host, a.in)
-}
-
 // planFleet places the requests of a file, or of standard input, on the hosts of a directory.
 func (a *app) planFleet(ctx context.Context, o planOptions, requests string) error {
 	name := "standard input"
@@ -318,4 +313,27 @@ func (a *app) planCapacity(ctx context.Context, o planOptions, file string) erro
 		return show.Encode(a.out, o.form, c)
 	}
 	return planview.Capacity(a.out, c.Lab, c.Hosts, planview.Options{Width: a.width()})
+}
+
+// planOn plans a lab on a host, which messages call by name.
+func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab,
+	file, model string) (*planner.Planned, error) {
+	q, err := planner.New(name, file, l, model)
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	r, err := q.Solve(ctx, h, l)
+	if err != nil {
+		return nil, a.refused(formTable, &q, err)
+	}
+	return r, nil
+}
+
+// planAt plans a lab on the host that a flag names.
+func (a *app) planAt(ctx context.Context, host string, l *lab.Lab, file, model string) (*planner.Planned, error) {
+	h, name, err := planner.ReadHost(ctx, host, a.in)
+	if err != nil {
+		return nil, err
+	}
+	return a.planOn(ctx, h, name, l, file, model)
 }

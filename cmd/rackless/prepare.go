@@ -26,7 +26,6 @@ import (
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/report/changeview"
 	"github.com/rackless/rackless/report/show"
-	"github.com/rackless/rackless/topology"
 )
 
 // prepareOptions are the flags of prepare.
@@ -273,30 +272,12 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 
 // planHere plans a lab on this machine.
 func (a *app) planHere(ctx context.Context, l *lab.Lab, file, model string) (*host.Prepared, error) {
-	h, name, err := a.planHost(ctx, planner.Local)
-	if err != nil {
-		return nil, err
-	}
-	r, err := a.planOn(ctx, h, name, l, file, model)
+	r, err := a.planAt(ctx, planner.Local, l, file, model)
 	if err != nil {
 		return nil, err
 	}
 	return &host.Prepared{Lab: r.Lab, Plan: r.Plan, Host: r.Host, Made: time.Now().UTC().Truncate(time.Second),
 		By: version}, nil
-}
-
-// planOn plans a lab on a host, which messages call by name.
-func (a *app) planOn(ctx context.Context, h *topology.Host, name string, l *lab.Lab,
-	file, model string) (*planner.Planned, error) {
-	q, err := planner.New(name, file, l, model)
-	if err != nil {
-		return nil, cli.Usage(err)
-	}
-	r, err := q.Solve(ctx, h, l)
-	if err != nil {
-		return nil, a.refused(formTable, &q, err)
-	}
-	return r, nil
 }
 
 // beside is where progress goes: to the result, or to standard error where that is for programs.

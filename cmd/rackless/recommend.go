@@ -75,7 +75,7 @@ func (a *app) recommend(ctx context.Context, o recommendOptions, labFile string)
 	if o.workload != "" {
 		l.Workload = lab.Workload(o.workload)
 	}
-	h, name, err := a.planHost(ctx, o.chosen())
+	h, name, err := planner.ReadHost(ctx, o.chosen(), a.in)
 	if err != nil {
 		return err
 	}

@@ -112,11 +112,7 @@ func (a *app) placement(ctx context.Context, l *lab.Lab, file string, at placeOp
 	}
 	// Another host cannot be asked for what it is prepared: the lab is planned for it here and now.
 	if at.host != "" {
-		h, name, err := a.planHost(ctx, at.host)
-		if err != nil {
-			return nil, err
-		}
-		r, err := a.planOn(ctx, h, name, l, file, "")
+		r, err := a.planAt(ctx, at.host, l, file, "")
 		if err != nil {
 			return nil, err
 		}

@@ -152,7 +152,7 @@ func (a *app) verifyTarget(ctx context.Context, o *verifyOptions, args []string)
 		// A snapshot has no processes, whose state could be checked.
 		t.Running, t.Strays = nil, nil
 		t.Host = func(ctx context.Context) (*topology.Host, error) {
-			h, _, err := a.planHost(ctx, o.snapshot)
+			h, _, err := planner.ReadHost(ctx, o.snapshot, a.in)
 			return h, err
 		}
 	}
