@@ -11,10 +11,14 @@ func TestFabricSetRefusesWhatCannotBe(t *testing.T) {
 	tests := []struct{ args, want string }{
 		{"", "fabric set: want what to set, or --clear; rackless fabric shows what is set"},
 		{"a b --clear", "fabric set: want at most one lab, have 2 arguments"},
-		{"--rate 1", `fabric set: invalid argument "1" for "--rate" flag: rate "1": want a number with a unit, such as 100Mbit, 2.5Gbit or 25Gbit`},
-		{"--loss 0.1", `fabric set: invalid argument "0.1" for "--loss" flag: percentage "0.1": want 0% to 100%, such as 0.1%`},
-		{"--pfc 64KiB", `fabric set: invalid argument "64KiB" for "--pfc" flag: thresholds "64KiB": want HIGH:LOW, such as 64KiB:32KiB, or HIGH:LOW:PRIORITIES, such as 64KiB:32KiB:3`},
-		{"--ecn 1:2:3", `fabric set: invalid argument "1:2:3" for "--ecn" flag: size "1": want a whole number with a unit, such as 64KiB or 1500B`},
+		{"--rate 1", `fabric set: invalid argument "1" for "--rate" flag: rate "1": want a number with a unit, ` +
+			`such as 100Mbit, 2.5Gbit or 25Gbit`},
+		{"--loss 0.1", `fabric set: invalid argument "0.1" for "--loss" flag: percentage "0.1": want 0% to 100%, ` +
+			`such as 0.1%`},
+		{"--pfc 64KiB", `fabric set: invalid argument "64KiB" for "--pfc" flag: thresholds "64KiB": want HIGH:LOW, ` +
+			`such as 64KiB:32KiB, or HIGH:LOW:PRIORITIES, such as 64KiB:32KiB:3`},
+		{"--ecn 1:2:3", `fabric set: invalid argument "1:2:3" for "--ecn" flag: size "1": want a whole number with ` +
+			`a unit, such as 64KiB or 1500B`},
 		{"--latency 1ms", "fabric set: unknown flag: --latency"},
 		{"--clear --lost 1%", "fabric set: unknown flag: --lost; did you mean --loss?"},
 	}
