@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/mend"
 	"github.com/rackless/rackless/mend/adopt"
@@ -116,7 +117,8 @@ func (a *app) adopt(ctx context.Context, o adoptOptions, name string) (err error
 		}
 		out.Changed = true
 	}
-	return a.print(o.form, out, a.adoptionText(o, &out))
+	connect := words.If(o.uri != placed.DefaultURI, o.uri)
+	return a.print(o.form, out, d.Outcome(out.Machine, connect, o.undo, out.Changed, out.Diff != ""))
 }
 
 // judge plans a domain on the host.
@@ -139,28 +141,4 @@ func (a *app) showAdoption(o adoptOptions, v *mend.Verdict) error {
 		return err
 	}
 	return a.printVerdicts(o.checkOptions, []*mend.Verdict{v})
-}
-
-// adoptionText is the last line.
-func (a *app) adoptionText(o adoptOptions, out *adopted) string {
-	const later = "\nIt runs as before until it is shut down and started again; a reboot in the guest is not enough."
-	text := "\n"
-	switch {
-	case !out.Changed && out.Diff == "":
-		return "domain " + out.Machine + " stays as it is\n"
-	case !out.Changed:
-		return "" // a dry run
-	case o.undo:
-		text += "domain " + out.Machine + " has its old description again"
-	default:
-		text += "domain " + out.Machine + " has the new description; to take it back: rackless adopt " + out.Machine +
-			" --undo"
-		if o.uri != placed.DefaultURI {
-			text += " --connect " + o.uri
-		}
-	}
-	if out.State.Active() {
-		text += later
-	}
-	return text + "\n"
 }

@@ -3,16 +3,13 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/gpudirect"
 	"github.com/rackless/rackless/internal/lists"
-	"github.com/rackless/rackless/internal/words"
-	"github.com/rackless/rackless/report/show"
+	"github.com/rackless/rackless/report/hostview"
 )
 
 // newGPUDirectCmd makes rackless gpudirect.
@@ -57,38 +54,9 @@ func (a *app) gpuDirect(ctx context.Context, format string, paths []string) erro
 		}
 		reports = append(reports, r)
 	}
-	var text strings.Builder
-	for i, r := range reports {
-		fmt.Fprintf(&text, "%sGPUDirect RDMA in %s: %s\n\n%s", words.If(i > 0, "\n"), r.Host, verdicts[r.Status],
-			gpuDirectGrid(r).Fit(a.width()))
-	}
-	if err := a.print(format, reports, text.String()); err != nil {
+	if err := a.print(format, reports, hostview.GPUDirect(reports, a.width())); err != nil {
 		return err
 	}
 	faults := lists.Count(reports, func(r *gpudirect.Report) bool { return r.Status == finding.Failed })
 	return ended(nil, failed, faults, len(jobs.All))
-}
-
-// verdicts are statuses in words.
-var verdicts = map[finding.Status]string{finding.OK: "ok", finding.Failed: "not ok", finding.Unknown: "not known"}
-
-// gpuDirectGrid has a line for each fact of the machine and each pair. Of a pair it shows the checks that decide.
-func gpuDirectGrid(r *gpudirect.Report) *show.Grid {
-	g := show.NewGrid("what", "path", "verdict", "evidence", "fix")
-	for _, f := range r.Facts {
-		g.Add(f.ID, "", verdicts[f.Status], f.Evidence, f.Fix)
-	}
-	for _, p := range r.Pairs {
-		var evidence, fixes []string
-		for _, f := range p.Checks {
-			if f.Status == p.Status {
-				evidence = append(evidence, f.Evidence)
-				fixes = lists.Add(fixes, f.Fix)
-			}
-		}
-		fixes = slices.DeleteFunc(fixes, func(s string) bool { return s == "" })
-		g.Add(p.GPU+" to "+p.NIC, p.Path.String(), verdicts[p.Status], strings.Join(evidence, "; "),
-			strings.Join(fixes, "; "))
-	}
-	return g
 }

@@ -232,7 +232,7 @@ var rules = map[string]rule{
 	"inspect/remote": {may: []string{"inspect", "internal/atomicfile", "internal/trace", "internal/userfile",
 		"topology"},
 		why: "the way to a machine by ssh: what is read there is the business of inspect"},
-	"report/hostview": {may: []string{"finding", "report/show", "topology", "topology/compare"},
+	"report/hostview": {may: []string{"finding", "gpudirect", "report/show", "topology", "topology/compare"},
 		why: "a host is drawn from the model alone, whatever it was read from"},
 
 	"report/changeview": {may: []string{"host/change", "internal/steps"},

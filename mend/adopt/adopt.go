@@ -139,3 +139,28 @@ func (o *definition) Do(ctx context.Context, _ *change.System) error {
 func (o *definition) Restore(ctx context.Context, _ *change.System, before change.State) error {
 	return o.conn.RedefineForeign(ctx, o.Name, []byte(before))
 }
+
+// Outcome says what became of the domain that the user calls by name. connect is the URI that its user has to name; ""
+// for the usual one. differs says that the other description is another one.
+func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) string {
+	const later = "\nIt runs as before until it is shut down and started again; a reboot in the guest is not enough."
+	text := "\n"
+	switch {
+	case !changed && !differs:
+		return "domain " + name + " stays as it is\n"
+	case !changed:
+		return "" // a dry run
+	case undo:
+		text += "domain " + name + " has its old description again"
+	default:
+		text += "domain " + name + " has the new description; to take it back: rackless adopt " + name +
+			" --undo"
+		if connect != "" {
+			text += " --connect " + connect
+		}
+	}
+	if d.State.Active() {
+		text += later
+	}
+	return text + "\n"
+}
