@@ -39,7 +39,8 @@ func newLabBreakCmd(a *app) *cobra.Command {
 		case list:
 			var b strings.Builder
 			for i, p := range course.Puzzles {
-				fmt.Fprintf(&b, "%2d  %s\n", i+1, strings.ReplaceAll(p.Story, "NODE", "a node"))
+				story := strings.ReplaceAll(p.Story, "NODE", "one node")
+				fmt.Fprintf(&b, "%2d  %s\n", i+1, strings.ToUpper(story[:1])+story[1:])
 			}
 			return a.show(b.String())
 		case number < 0 || number > most || cmd.Flags().Changed("puzzle") && number == 0:
