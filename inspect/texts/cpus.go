@@ -13,8 +13,9 @@ import (
 // translated are keys of lscpu in other languages, as people paste them: Chinese, German, French and Spanish; and one
 // that lscpu itself had before version 2.23.
 var translated = map[string]string{
-	"架构": "Architecture", "CPU": "CPU(s)", "在线 CPU 列表": "On-line CPU(s) list", "每个核的线程数": "Thread(s) per core",
-	"每个座的核数": "Core(s) per socket", "座": "Socket(s)", "型号名称": "Model name", "超管理器厂商": "Hypervisor vendor",
+	"架构": "Architecture", "CPU": "CPU(s)", "在线 CPU 列表": "On-line CPU(s) list",
+	"每个核的线程数": "Thread(s) per core", "每个座的核数": "Core(s) per socket", "座": "Socket(s)",
+	"型号名称": "Model name", "超管理器厂商": "Hypervisor vendor",
 
 	"Architektur": "Architecture", "Liste der Online-CPU(s)": "On-line CPU(s) list",
 	"Thread(s) pro Kern": "Thread(s) per core", "Kern(e) pro Sockel": "Core(s) per socket", "Sockel": "Socket(s)",
