@@ -144,7 +144,6 @@ type tarEntry struct {
 	name string
 	text string
 	kind byte
-	size int64 // where it is not that of the text
 }
 
 func blob(text string) tarEntry { return tarEntry{name: blobDir + hexOf(text), text: text} }
