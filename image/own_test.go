@@ -18,6 +18,9 @@ import (
 func qemuImg(t *testing.T, args ...string) {
 	t.Helper()
 	if _, err := exec.LookPath("qemu-img"); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%v: install Debian's qemu-utils", err)
+		}
 		t.Skip("qemu-img is not installed")
 	}
 	if out, err := exec.Command("qemu-img", args...).CombinedOutput(); err != nil {
