@@ -209,9 +209,7 @@ func (m *nvMatrix) read(line string) error {
 }
 
 // begin opens the results of a test case.
-func (m *nvMatrix) begin(testcase string) {
-	*m = nvMatrix{res: m.res, testcase: testcase, title: true}
-}
+func (m *nvMatrix) begin(testcase string) { *m = nvMatrix{res: m.res, testcase: testcase, title: true} }
 
 // unit reads what is measured.
 func (m *nvMatrix) unit(line string) error {

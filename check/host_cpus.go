@@ -237,9 +237,7 @@ func (c *hostCheck) servesOwn(t *facts.Thread) bool {
 
 // printable replaces what could move a terminal's cursor: anybody may name a thread.
 func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		return words.Either(r < ' ' || r > '~', '?', r)
-	}, s)
+	return strings.Map(func(r rune) rune { return words.Either(r < ' ' || r > '~', '?', r) }, s)
 }
 
 // interrupts finds interrupts of the host on the lab's CPUs. What runs now tells for each CPU how

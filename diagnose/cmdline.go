@@ -16,9 +16,7 @@ type param struct {
 	hasValue    bool // "name=value", also with an empty value
 }
 
-func (p param) String() string {
-	return words.Either(p.hasValue, p.name+"="+p.value, p.name)
-}
+func (p param) String() string { return words.Either(p.hasValue, p.name+"="+p.value, p.name) }
 
 // parameters returns the parameters of the command line of h. Where the line itself is not known,
 // those that a reader has listed stand in.

@@ -113,9 +113,7 @@ func rdmaOffBond(v *view, b *topology.Bond, add func(finding.Finding)) {
 		devices = append(devices, hardwareRDMA(n)...)
 		cards = append(cards, *n.Address)
 	}
-	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool {
-		return !a.SameDevice(cards[0])
-	})
+	different := allRDMA && slices.ContainsFunc(cards, func(a topology.PCIAddr) bool { return !a.SameDevice(cards[0]) })
 	var why string
 	switch b.Mode {
 	// No NIC follows these modes, whatever cards its members are on.

@@ -75,9 +75,7 @@ func each[T any](list []T) iter.Seq[*T] {
 
 // computes reports whether g is a card (or module) to compute on. One without a kind is named by a
 // tool that lists only such.
-func (v *view) computes(g *topology.GPU) bool {
-	return g.Kind == "" || g.Kind == topology.GPUDiscrete
-}
+func (v *view) computes(g *topology.GPU) bool { return g.Kind == "" || g.Kind == topology.GPUDiscrete }
 
 // fastMbps is from where on a NIC is taken for one of the fabric: nobody pays for 25 Gb/s to browse.
 const fastMbps = 25_000

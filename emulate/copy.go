@@ -27,9 +27,7 @@ const cut = "75"
 var ErrOneSide = errors.New("want a file here and one in a host, as in: rackless emulate cp lab.yaml NAME:/root/")
 
 // Within is the path in a host of what begins with a colon; any other path is one of this machine.
-func Within(host, arg string) string {
-	return words.Either(strings.HasPrefix(arg, ":"), host+arg, arg)
-}
+func Within(host, arg string) string { return words.Either(strings.HasPrefix(arg, ":"), host+arg, arg) }
 
 // inHost takes NAME:PATH apart. A path of this machine that has a colon is written with a slash before it, as for scp.
 func inHost(arg string) (host, path string, ok bool) {
@@ -122,9 +120,7 @@ func (h *Host) copyOut(ctx context.Context, from, to string) error {
 	if info, err := os.Stat(to); err == nil && info.IsDir() {
 		to = filepath.Join(to, path.Base(from))
 	}
-	return atomicfile.Write(to, 0o644, func(w io.Writer) error {
-		return h.script(ctx, `cat "$0"`, nil, w, from)
-	})
+	return atomicfile.Write(to, 0o644, func(w io.Writer) error { return h.script(ctx, `cat "$0"`, nil, w, from) })
 }
 
 // script runs a line of shell in root's home directory of the host, and turns its failure into an error.

@@ -34,9 +34,7 @@ func templateKey(m machine) string {
 }
 
 // placeholder replaces the path of a file in a key, because the guest cannot see the path.
-func placeholder(path string) string {
-	return words.If(path != "", "there")
-}
+func placeholder(path string) string { return words.If(path != "", "there") }
 
 // ensureTemplate opens the template for m, making it if the cache has none or a damaged one.
 func ensureTemplate(ctx context.Context, o Options, m machine) (*vm.Template, error) {

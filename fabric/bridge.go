@@ -177,9 +177,7 @@ func (b *bridge) do(fn func() error) error {
 }
 
 // halt ends the loop.
-func (b *bridge) halt() error {
-	return b.do(func() error { b.stop = true; return nil })
-}
+func (b *bridge) halt() error { return b.do(func() error { b.stop = true; return nil }) }
 
 // refuseCalls answers all that was asked too late.
 func (b *bridge) refuseCalls() {

@@ -147,9 +147,7 @@ func (c *conn) held() (of uint16) {
 func (c *conn) stopped() bool { return c.port.Rate == 0 && c.held() != 0 }
 
 // endPause counts the time of a pause.
-func (c *conn) endPause() {
-	c.port.counters.Paused += time.Duration(c.port.b.mono() - c.heldSince)
-}
+func (c *conn) endPause() { c.port.counters.Paused += time.Duration(c.port.b.mono() - c.heldSince) }
 
 // pause tells the NIC what is held, and lets go of the rest. It has to be told again before its pause is over.
 func (c *conn) pause(off uint16) {

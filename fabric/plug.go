@@ -79,9 +79,7 @@ func (b *bridge) drop() {
 
 // Send forwards whole frames, each after its length in 4 bytes, big-endian. The switch keeps no reference to them. What
 // a plug sends that was pulled is lost.
-func (p *Plug) Send(frames []byte) {
-	p.turn(func() { p.c.take(frames) })
-}
+func (p *Plug) Send(frames []byte) { p.turn(func() { p.c.take(frames) }) }
 
 // Receive waits for frames, and returns them as Send takes them; they are valid until the next call. None: the plug was
 // pulled. One goroutine at a time may call it.

@@ -28,9 +28,7 @@ type entry struct {
 	seen int64 // Unix nanoseconds of the last frame from this address
 }
 
-func newTable() *table {
-	return &table{entries: make(map[mac]*entry)}
-}
+func newTable() *table { return &table{entries: make(map[mac]*entry)} }
 
 // lookup returns the port behind m, or nil if it is not known at time now (Unix nanoseconds).
 func (t *table) lookup(m mac, now int64) *port {

@@ -109,9 +109,7 @@ func Adopt(ctx context.Context, s *change.System, j *change.Journal, p *Prepared
 // ArgumentsInForce reports whether the kernel runs with arguments that a rollback of these entries
 // takes off the boot loader: they are in force until the next boot.
 func ArgumentsInForce(entries []*change.Entry) bool {
-	return slices.ContainsFunc(entries, func(e *change.Entry) bool {
-		return boot.GivesArguments(e.Op)
-	})
+	return slices.ContainsFunc(entries, func(e *change.Entry) bool { return boot.GivesArguments(e.Op) })
 }
 
 // Survey says how the steps stand that the host was prepared by.

@@ -27,9 +27,7 @@ type Store struct {
 	Dir string // "" is DefaultDir
 }
 
-func (s Store) dir() string {
-	return cmp.Or(s.Dir, DefaultDir)
-}
+func (s Store) dir() string { return cmp.Or(s.Dir, DefaultDir) }
 
 // Journal returns the path of the journal.
 func (s Store) Journal() string { return filepath.Join(s.dir(), "journal") }

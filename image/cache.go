@@ -41,9 +41,7 @@ type sum struct {
 type entry struct{ root, key, dir string }
 
 // at returns the entry of the image with the key in the cache's directory root.
-func at(root, key string) entry {
-	return entry{root: root, key: key, dir: filepath.Join(root, key)}
-}
+func at(root, key string) entry { return entry{root: root, key: key, dir: filepath.Join(root, key)} }
 
 // workDir is where the holder of the entry's lock makes the image. It is removed by sweep if its maker was killed.
 func (e entry) workDir() string { return filepath.Join(e.root, buildPrefix+e.key) }

@@ -214,6 +214,4 @@ func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
 func (i *Image) BootsItself() bool { return i.Name == ownName }
 
 // KernelArgs is the command line of the image's kernel.
-func (i *Image) KernelArgs() string {
-	return words.Either(i.IsFull(), fullArgs, KernelArgs)
-}
+func (i *Image) KernelArgs() string { return words.Either(i.IsFull(), fullArgs, KernelArgs) }

@@ -16,9 +16,7 @@ import (
 // QEMU is the emulator of Debian 13's backports with its loader and its libraries, for labs that need a newer one than
 // the machine has. It is unpacked and not installed.
 var QEMU = &Kind{name: "qemu", label: "QEMU", room: "400 MB",
-	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) {
-		return qemuRecipe(), buildQEMU, nil
-	}}
+	recipe: func(ctx context.Context, _ Options) (Recipe, builder, error) { return qemuRecipe(), buildQEMU, nil }}
 
 // qemuRelease is the release of Debian whose backports have a QEMU with vfio-user.
 const qemuRelease = "trixie"

@@ -87,9 +87,7 @@ func (d *identities) learnHost(root fs.FS) {
 func (d *identities) isHost(word string) bool {
 	return slices.ContainsFunc(d.hosts, func(name string) bool {
 		return strings.EqualFold(name, word) || slices.ContainsFunc(wordShape.FindAllString(name, -1),
-			func(part string) bool {
-				return len(part) > 2 && strings.EqualFold(part, word)
-			})
+			func(part string) bool { return len(part) > 2 && strings.EqualFold(part, word) })
 	})
 }
 

@@ -103,9 +103,7 @@ func pciVendors(h *topology.Host) map[string]bool {
 }
 
 // isAliasFile reports whether a recorded file is depmod's list of aliases.
-func isAliasFile(name string) bool {
-	return path.Base(name) == "modules.alias"
-}
+func isAliasFile(name string) bool { return path.Base(name) == "modules.alias" }
 
 // usedAliases returns the lines that readCandidates uses: a snapshot need not hold a list of
 // everything that there is, of a megabyte or two.

@@ -192,9 +192,7 @@ type fileDevice struct {
 }
 
 // count adds the requests up.
-func (f fileDevices) count() int {
-	return lists.Sum(f, func(r fileDevice) int { return r.Count })
-}
+func (f fileDevices) count() int { return lists.Sum(f, func(r fileDevice) int { return r.Count }) }
 
 // requests returns what a Node holds of them; nil for none.
 func (f fileDevices) requests() []DeviceRequest {

@@ -82,9 +82,7 @@ func (l *Lab) YAML() []byte {
 
 // The values of a node's keys, as a lab file writes them.
 
-func (n Node) cpus() string {
-	return words.Either(n.AutoCPUs, string(Auto), strconv.Itoa(n.CPUs))
-}
+func (n Node) cpus() string { return words.Either(n.AutoCPUs, string(Auto), strconv.Itoa(n.CPUs)) }
 
 func (n Node) memory() string {
 	if n.AutoMemory {

@@ -169,9 +169,7 @@ func cause(err error) string {
 }
 
 // moveEmulator puts QEMU's own threads on CPUs that nobody is pinned to.
-func (j *job) moveEmulator(context.Context) (string, error) {
-	return j.emulatorOf(j.machine.Text)
-}
+func (j *job) moveEmulator(context.Context) (string, error) { return j.emulatorOf(j.machine.Text) }
 
 // emulatorOf moves the emulator in a text with the pins of the machine as it is.
 func (j *job) emulatorOf(text string) (string, error) {

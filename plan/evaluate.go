@@ -21,9 +21,7 @@ type Term struct {
 }
 
 // Cost adds up the terms.
-func Cost(terms []Term) int64 {
-	return lists.Sum(terms, func(t Term) int64 { return t.Cost })
-}
+func Cost(terms []Term) int64 { return lists.Sum(terms, func(t Term) int64 { return t.Cost }) }
 
 // Evaluate returns what a placement costs: the terms of each lab node in the order of the problem,
 // then those of several. Terms of value 0 are there too, so that nothing is left to guess. The

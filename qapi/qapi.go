@@ -32,9 +32,7 @@ type Error struct {
 	Desc    string // for people
 }
 
-func (e *Error) Error() string {
-	return fmt.Sprintf("%s: %s", e.Command, e.Desc)
-}
+func (e *Error) Error() string { return fmt.Sprintf("%s: %s", e.Command, e.Desc) }
 
 // An Event is a message that QEMU sent on its own, e.g. "SHUTDOWN". The agent sends none.
 type Event struct {

@@ -166,6 +166,4 @@ func text(path string, data string) Artifact {
 	return Artifact{Path: path, Mode: 0o644, Data: []byte(data)}
 }
 
-func program(path string, data []byte) Artifact {
-	return Artifact{Path: path, Mode: 0o755, Data: data}
-}
+func program(path string, data []byte) Artifact { return Artifact{Path: path, Mode: 0o755, Data: data} }

@@ -210,9 +210,7 @@ func (m *machine) tree(n *plan.Node) ([]slot, *tree, error) {
 }
 
 // virtType is libvirt's name of what executes the guest.
-func (m *machine) virtType() string {
-	return words.Either(m.in.Emulated, "qemu", "kvm")
-}
+func (m *machine) virtType() string { return words.Either(m.in.Emulated, "qemu", "kvm") }
 
 func (m *machine) ioThreadWhy() string {
 	if m.in.Boot != nil {
@@ -223,9 +221,7 @@ func (m *machine) ioThreadWhy() string {
 
 // onReboot says what becomes of a guest that boots again. One that has its root in memory would be
 // nobody then, without name and addresses.
-func (m *machine) onReboot() string {
-	return words.Either(m.in.Boot != nil, "destroy", "restart")
-}
+func (m *machine) onReboot() string { return words.Either(m.in.Boot != nil, "destroy", "restart") }
 
 func (m *machine) header(n *plan.Node) string {
 	text := fmt.Sprintf("%s. Node %s of lab %s. rackless is not needed to use this file: virsh define %s, then virsh "+

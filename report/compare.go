@@ -287,9 +287,7 @@ func differences(a, b Data, renamed bool) []Difference {
 }
 
 // number prints a number; 0 is one that was not recorded.
-func number[N int | int64](n N) string {
-	return words.If(n != 0, fmt.Sprint(n))
-}
+func number[N int | int64](n N) string { return words.If(n != 0, fmt.Sprint(n)) }
 
 // joined are texts, each once and sorted.
 func joined(all []string, sep string) string {

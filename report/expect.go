@@ -57,9 +57,7 @@ func judgedFigure(j bench.Judgement) string {
 func reached(j bench.Judgement) bool { return j.Verdict == bench.VerdictWire }
 
 // causeTitle is a cause with how sure it is.
-func causeTitle(c bench.Cause) string {
-	return words.Either(c.Possible, "perhaps: "+c.What, c.What)
-}
+func causeTitle(c bench.Cause) string { return words.Either(c.Possible, "perhaps: "+c.What, c.What) }
 
 // expectations prints what figures were held against.
 func (t *terminal) expectations(d Data) {

@@ -19,9 +19,7 @@ import (
 func CSV(w io.Writer, d Data) error {
 	// 0 stands for what was not recorded: no run takes no time, and no wire carries nothing. An empty cell is no number
 	// for a spreadsheet.
-	known := func(v float64) string {
-		return words.If(v != 0, show.Exact(v))
-	}
+	known := func(v float64) string { return words.If(v != 0, show.Exact(v)) }
 	records := [][]string{{"run", "started", "seconds", "attempt", "client", "server", "test", "metric", "bytes",
 		"value", "unit", "limit", "derived", "iterations", "tool", "version", "placement", "accelerator", "emulated",
 		"command", "server_command", "error"}}

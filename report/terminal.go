@@ -84,9 +84,7 @@ func (t *terminal) print(title string, emulated bool, lines []string) {
 }
 
 // width is how many columns of a terminal lines need.
-func width(lines []string) int {
-	return lists.Max(lines, text.StringWidth)
-}
+func width(lines []string) int { return lists.Max(lines, text.StringWidth) }
 
 // failedWord stands in the cell of a figure whose measurement failed. Capitals are seen without colours too.
 const failedWord = "FAILED"
@@ -123,9 +121,7 @@ func headlineUnit(metric string) string {
 }
 
 // sizeText is a size; empty for a tool that has none.
-func sizeText(n int64) string {
-	return words.If(n != 0, show.Size(n))
-}
+func sizeText(n int64) string { return words.If(n != 0, show.Size(n)) }
 
 func sizeOrDash(n int64) string { return orDash(sizeText(n)) }
 

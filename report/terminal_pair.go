@@ -22,9 +22,7 @@ func pickSizes(sizes []int64) []int64 {
 	if len(sizes) <= len(usualSizes) {
 		return sizes
 	}
-	distance := func(a, b int64) float64 {
-		return math.Abs(math.Log(max(1, float64(a))) - math.Log(float64(b)))
-	}
+	distance := func(a, b int64) float64 { return math.Abs(math.Log(max(1, float64(a))) - math.Log(float64(b))) }
 	var out []int64
 	// By ratio: between 1 KiB and 4 KiB, 2 KiB is as near to the one as to the other.
 	for _, usual := range usualSizes {

@@ -249,9 +249,7 @@ func (p *Port) Poll(now time.Duration) (next time.Duration) {
 }
 
 // waiting says whether a frame may want the cable.
-func (p *Port) waiting() bool {
-	return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0
-}
+func (p *Port) waiting() bool { return p.ready.len() > 0 || len(p.cnps) > 0 || p.queued > 0 }
 
 // next is when Poll has something to do.
 func (p *Port) next(now time.Duration, more bool) time.Duration {

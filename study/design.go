@@ -87,9 +87,7 @@ func (s *Spec) Block(number int) []Run {
 	rng := rand.New(rand.NewPCG(s.Seed, uint64(number)))
 	rng.Shuffle(len(cells), func(i, j int) { cells[i], cells[j] = cells[j], cells[i] })
 	first := s.takesIsolcpus(cells[0])
-	half := func(c Cell) int {
-		return words.Either(s.takesIsolcpus(c) == first, 0, 1)
-	}
+	half := func(c Cell) int { return words.Either(s.takesIsolcpus(c) == first, 0, 1) }
 	slices.SortStableFunc(cells, func(a, b Cell) int { return cmp.Compare(half(a), half(b)) })
 	back := slices.Clone(cells)
 	slices.Reverse(back)

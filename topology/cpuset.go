@@ -277,9 +277,7 @@ func (s CPUSet) All() iter.Seq[int] {
 }
 
 // Len returns how many members there are.
-func (s CPUSet) Len() int {
-	return lists.Sum(s.words, bits.OnesCount64)
-}
+func (s CPUSet) Len() int { return lists.Sum(s.words, bits.OnesCount64) }
 
 // IsEmpty reports whether there is no member.
 func (s CPUSet) IsEmpty() bool { return len(s.words) == 0 }

@@ -20,9 +20,7 @@ type Record struct {
 }
 
 // recordFile returns the path of a lab's record.
-func recordFile(d rack.Dirs, lab string) string {
-	return filepath.Join(d.Data, "checks", lab+".json")
-}
+func recordFile(d rack.Dirs, lab string) string { return filepath.Join(d.Data, "checks", lab+".json") }
 
 // SaveRecord replaces the record of a lab. The file is written completely or not at all.
 func SaveRecord(d rack.Dirs, lab string, k Record) error {

@@ -54,9 +54,7 @@ func (s Sockets) SharedMemory(i int) string {
 // niceShared returns the priority of QEMUs with shared memory, below that of the threads that emulate their devices: a
 // guest that polls such a device waits for its thread, which otherwise waits for the end of the guest's time slice. As
 // root those threads are above all others (vfiouser.Nice), and a QEMU need not be below other work of the machine.
-func niceShared() int {
-	return words.Either(os.Geteuid() == 0, 0, 5)
-}
+func niceShared() int { return words.Either(os.Geteuid() == 0, 0, 5) }
 
 // A Machine is one QEMU as it is to be started.
 type Machine struct {
@@ -286,6 +284,4 @@ func LastLines(path string) string {
 func Escape(v string) string { return strings.ReplaceAll(v, ",", ",,") }
 
 // OnOff is a boolean as QEMU's options have it.
-func OnOff(b bool) string {
-	return words.Either(b, "on", "off")
-}
+func OnOff(b bool) string { return words.Either(b, "on", "off") }

@@ -44,9 +44,7 @@ func newBenchCmd(a *app) *cobra.Command {
 		Short:             "Measure bandwidth and latency between the nodes of a running lab",
 		Args:              cli.MaxArgs(1, "one lab or lab file"),
 		ValidArgsFunction: a.completeLabs,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.bench(cmd.Context(), args, f)
-		},
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.bench(cmd.Context(), args, f) },
 	}
 	names := func(engines []bench.Engine) (all []string) {
 		all = append(all, lists.Map(engines, func(e bench.Engine) string { return e.Name })...)

@@ -131,9 +131,7 @@ func newEmulateCpCmd(a *app) *cobra.Command {
 		Use:   "cp FILE NAME:PATH | NAME:FILE PATH",
 		Short: "Copy a file into an emulated host that runs, or out of it",
 		Args:  cli.ExactArgs(2, "a file and where it goes"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.copyFile(cmd.Context(), args[0], args[1])
-		},
+		RunE:  func(cmd *cobra.Command, args []string) error { return a.copyFile(cmd.Context(), args[0], args[1]) },
 	}
 }
 

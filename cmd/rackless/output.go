@@ -154,6 +154,4 @@ func fault(err error) error {
 }
 
 // faultf is an error of what was looked at, and not of the program.
-func faultf(format string, args ...any) error {
-	return fault(fmt.Errorf(format, args...))
-}
+func faultf(format string, args ...any) error { return fault(fmt.Errorf(format, args...)) }

@@ -42,9 +42,7 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 		return err
 	}
 	// Once the study ends or fails, nothing must go on with it at the next boot, also after Ctrl-C.
-	end := func(err error) error {
-		return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system()))
-	}
+	end := func(err error) error { return errors.Join(err, on.Remove(context.WithoutCancel(ctx), a.system())) }
 	led := on.Installed(a.system()) // the host was booted this way for a run that needs it
 	for {
 		worked, err := run(o)

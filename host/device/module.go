@@ -73,9 +73,7 @@ func moduleState(s *change.System, name string) (change.State, error) {
 		if err != nil {
 			return "", err
 		}
-		if slices.ContainsFunc(strings.Fields(list), func(path string) bool {
-			return moduleName(path) == name
-		}) {
+		if slices.ContainsFunc(strings.Fields(list), func(path string) bool { return moduleName(path) == name }) {
 			return moduleBuiltIn, nil
 		}
 	}

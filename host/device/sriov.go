@@ -179,9 +179,7 @@ func (o *SRIOV) Done(state change.State) bool {
 	return true
 }
 
-func flagText(on bool) string {
-	return words.Either(on, "1", "0")
-}
+func flagText(on bool) string { return words.Either(on, "1", "0") }
 
 // Do implements change.Op.
 func (o *SRIOV) Do(ctx context.Context, s *change.System) error {

@@ -83,9 +83,7 @@ func (r *reader) lstopoTree() *object {
 }
 
 // all yields o and the objects below it.
-func (o *object) all() iter.Seq[*object] {
-	return func(yield func(*object) bool) { o.each(yield) }
-}
+func (o *object) all() iter.Seq[*object] { return func(yield func(*object) bool) { o.each(yield) } }
 
 // each yields until yield returns false, and reports whether it did not.
 func (o *object) each(yield func(*object) bool) bool {

@@ -21,9 +21,7 @@ func word(s string) string {
 var portStates = map[string]string{"initializing": "INIT", "initialize": "INIT", "armed": "ARMED", "active": "ACTIVE",
 	"down": "DOWN", "port_active": "ACTIVE", "port_down": "DOWN", "port_init": "INIT", "port_armed": "ARMED"}
 
-func portState(s string) string {
-	return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s))
-}
+func portState(s string) string { return cmp.Or(portStates[strings.ToLower(s)], strings.ToUpper(s)) }
 
 // physState returns the state of the physical link in the words of the kernel: "LINK_UP" is "LinkUp". Both forms are of
 // the same enumeration: ibv_devinfo prints the constant, the others the word of sysfs.

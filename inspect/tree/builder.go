@@ -36,9 +36,7 @@ func (b *Builder) File(name string, data []byte) error {
 }
 
 // Dir adds a directory, or does nothing where there is one.
-func (b *Builder) Dir(name string) error {
-	return b.put(name, node{mode: fs.ModeDir | 0o555})
-}
+func (b *Builder) Dir(name string) error { return b.put(name, node{mode: fs.ModeDir | 0o555}) }
 
 // Link adds a symbolic link. Its target is kept as it is written; it need not exist.
 func (b *Builder) Link(name, target string) error {

@@ -42,9 +42,7 @@ var (
 func Dir(path string) (*Directory, error) { return openDirectory(path, true) }
 
 func openDirectory(path string, useOpenat2 bool) (*Directory, error) {
-	fd, err := retry(func() (int, error) {
-		return unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	})
+	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0) })
 	if err != nil {
 		return nil, pathError("open", path, err)
 	}
@@ -315,9 +313,7 @@ func (f *diskFile) ReadDir(n int) ([]fs.DirEntry, error) {
 			return nil, err
 		}
 		list := &listing{}
-		if err := raw.Control(func(fd uintptr) {
-			list.left, list.err = f.tree.readDir(int(fd), f.name)
-		}); err != nil {
+		if err := raw.Control(func(fd uintptr) { list.left, list.err = f.tree.readDir(int(fd), f.name) }); err != nil {
 			return nil, err
 		}
 		if list.err != nil {

@@ -82,9 +82,7 @@ func (m *Mem) walk(name string, last bool) (*node, error) {
 	})
 }
 
-func pathError(op, name string, err error) error {
-	return &fs.PathError{Op: op, Path: name, Err: err}
-}
+func pathError(op, name string, err error) error { return &fs.PathError{Op: op, Path: name, Err: err} }
 
 // Bytes returns the content of a file without copying it. The caller must not write to it.
 func (m *Mem) Bytes(name string) ([]byte, error) {

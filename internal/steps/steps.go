@@ -55,9 +55,7 @@ func (p *Progress) WatchLeft(look func() string, left func() time.Duration) {
 }
 
 // Count tells how much of the step is done.
-func (p *Progress) Count(done, total int) {
-	p.emit(Event{Step: p.step, Done: done, Total: total})
-}
+func (p *Progress) Count(done, total int) { p.emit(Event{Step: p.step, Done: done, Total: total}) }
 
 // End ends the step that is open, if one is.
 func (p *Progress) End(err error) {

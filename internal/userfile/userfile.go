@@ -38,9 +38,7 @@ func Stream(f io.Reader, name string) io.ReadCloser {
 // one that waits in open or read.
 func stream(name string, open func() (io.ReadCloser, error)) io.ReadCloser {
 	r, w := io.Pipe()
-	context.AfterFunc(ended, func() {
-		w.CloseWithError(fmt.Errorf("read %s: %w", name, context.Cause(ended)))
-	})
+	context.AfterFunc(ended, func() { w.CloseWithError(fmt.Errorf("read %s: %w", name, context.Cause(ended))) })
 	go func() {
 		f, err := open()
 		if err == nil {

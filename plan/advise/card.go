@@ -111,9 +111,7 @@ func someText(names []string) string {
 }
 
 // ids returns what paths call the parts of the card.
-func (c *card) ids() []string {
-	return lists.Map(c.parts, func(p part) string { return p.id })
-}
+func (c *card) ids() []string { return lists.Map(c.parts, func(p part) string { return p.id }) }
 
 // linked reports whether the card is joined to others by NVLink. Such a GPU is a module on a board
 // of its own, or wears a bridge: it does not change places with a card.

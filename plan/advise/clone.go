@@ -7,9 +7,7 @@ import "reflect"
 // naming their fields, so that a field added to a Host is copied too.
 //
 // A struct with unexported fields (topology.CPUSet, netip.Prefix) is copied as a value: such types are immutable.
-func deepCopy[T any](v T) T {
-	return copyValue(reflect.ValueOf(&v).Elem()).Interface().(T)
-}
+func deepCopy[T any](v T) T { return copyValue(reflect.ValueOf(&v).Elem()).Interface().(T) }
 
 func copyValue(v reflect.Value) reflect.Value {
 	switch v.Kind() {

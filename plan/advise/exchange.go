@@ -37,9 +37,7 @@ func (o *oracle) elsewhere(pl *plan.Placement, i, from, to, other int, freeFirst
 	var give, take []int // cores given up; cores taken
 	give = append(give, lists.Filter(n.Cores, func(id int) bool { return o.Cores[id].NUMANode == from })...)
 	wide := func(id, request int) bool { return len(o.Cores[id].CPUs) >= o.p.Requests[request].Threads }
-	useful := func(id, node int) bool {
-		return len(take) < len(give) && o.Cores[id].NUMANode == node && wide(id, i)
-	}
+	useful := func(id, node int) bool { return len(take) < len(give) && o.Cores[id].NUMANode == node && wide(id, i) }
 	takeFree := func(node int) {
 		take = append(take, lists.Filter(o.Free(pl), func(id int) bool { return useful(id, node) })...)
 	}

@@ -122,9 +122,7 @@ func (b *problemBuilder) findRoutes() {
 		}
 		through := b.netdevsBehind(r.Netdev)
 		carries := func(name string) bool { return slices.Contains(through, name) }
-		member := func(p topology.Netdev) bool {
-			return carries(p.Name) || p.Master != "" && p.Master == r.Netdev
-		}
+		member := func(p topology.Netdev) bool { return carries(p.Name) || p.Master != "" && p.Master == r.Netdev }
 		for _, n := range b.host.NICs {
 			if n.Address == nil {
 				continue

@@ -144,9 +144,7 @@ func (b *problemBuilder) othersRefused(kind string, r lab.DeviceRequest) string 
 }
 
 // deviceKind returns the kind of the devices that give what is asked for.
-func deviceKind(kind string) string {
-	return words.Either(kind == plan.KindVF, plan.KindNIC, kind)
-}
+func deviceKind(kind string) string { return words.Either(kind == plan.KindVF, plan.KindNIC, kind) }
 
 // notGiven returns why a device does not give what is asked for, or "".
 func (b *problemBuilder) notGiven(kind string, device int) string {

@@ -113,9 +113,7 @@ func moreCores(p *plan.Problem) {
 }
 
 // withoutAffinity drops an affinity, by its place in the whole problem.
-func withoutAffinity(k int) edit {
-	return func(p *plan.Problem) { p.Affinity[k] = plan.Affinity{} }
-}
+func withoutAffinity(k int) edit { return func(p *plan.Problem) { p.Affinity[k] = plan.Affinity{} } }
 
 // withoutBusy lets the lab have all cores of a package.
 func withoutBusy(p *plan.Problem) {
@@ -186,9 +184,7 @@ func withoutTenant(name string) edit {
 }
 
 // givable returns the edit that gives a device that was refused.
-func givable(d int) edit {
-	return func(p *plan.Problem) { give(p, d) }
-}
+func givable(d int) edit { return func(p *plan.Problem) { give(p, d) } }
 
 // give makes a device one that may be given, to whoever would have taken it.
 func give(p *plan.Problem, d int) {
@@ -265,11 +261,7 @@ func manyVFs(d int) edit {
 }
 
 // unlimitedMemory returns the edit that lets a NUMA node give any amount.
-func unlimitedMemory(k int) edit {
-	return func(p *plan.Problem) { p.NUMANodes[k].Pages = nil }
-}
+func unlimitedMemory(k int) edit { return func(p *plan.Problem) { p.NUMANodes[k].Pages = nil } }
 
 // notBusy returns the edit that frees the core that a package keeps.
-func notBusy(k int) edit {
-	return func(p *plan.Problem) { p.Packages[k].Busy = "" }
-}
+func notBusy(k int) edit { return func(p *plan.Problem) { p.Packages[k].Busy = "" } }

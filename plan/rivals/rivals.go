@@ -50,9 +50,7 @@ var systems = []system{
 }
 
 // All returns the rivals, always in the same order.
-func All() []Rival {
-	return lists.Map(systems, func(s system) Rival { return s.Rival })
-}
+func All() []Rival { return lists.Map(systems, func(s system) Rival { return s.Rival }) }
 
 // Place places the lab by the rules of one rival. An error says that there is no such rival or that
 // the problem is not consistent. If a rival finds no place, the Outcome has Refused.

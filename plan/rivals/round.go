@@ -52,9 +52,7 @@ func (h *host) choose(r *plan.Request, share map[int]int64, prefer func(a, b int
 			byNode[n] = append(byNode[n], c)
 		}
 	}
-	few := func(c int) int {
-		return min(len(h.p.Cores[c].CPUs), r.Threads)
-	}
+	few := func(c int) int { return min(len(h.p.Cores[c].CPUs), r.Threads) }
 	for _, n := range h.nodes {
 		slices.SortStableFunc(byNode[n], func(a, b int) int {
 			return cmp.Or(cmp.Compare(few(b), few(a)), prefer(a, b), cmp.Compare(h.p.Cores[a].ID, h.p.Cores[b].ID))

@@ -275,9 +275,7 @@ func (e *enumerator) givenOn(node int) int {
 	return e.given(func(p *pool) bool { return p.node == node })
 }
 
-func (e *enumerator) givenIn(pk int) int {
-	return e.given(func(p *pool) bool { return p.pkg == pk })
-}
+func (e *enumerator) givenIn(pk int) int { return e.given(func(p *pool) bool { return p.pkg == pk }) }
 
 func (e *enumerator) given(match func(*pool) bool) int {
 	sum := 0

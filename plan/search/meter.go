@@ -42,9 +42,7 @@ func (w *meter) endBudget() {
 const lookEvery = 8192
 
 // add counts n steps and reports whether to stop, this part of the work or all of it.
-func (w *meter) add(n int64) bool {
-	return w.addHard(n) || w.soft > 0 && w.steps >= w.soft
-}
+func (w *meter) add(n int64) bool { return w.addHard(n) || w.soft > 0 && w.steps >= w.soft }
 
 // addHard counts n steps and reports whether to stop all work.
 func (w *meter) addHard(n int64) bool {

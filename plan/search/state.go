@@ -131,9 +131,7 @@ func newState(m *model, work *meter) *state {
 }
 
 // cost is what the placed lab nodes cost together.
-func (s *state) cost() int64 {
-	return s.own + s.shared + s.unequal + s.memory + s.emulator + s.l3
-}
+func (s *state) cost() int64 { return s.own + s.shared + s.unequal + s.memory + s.emulator + s.l3 }
 
 // room respects what the host keeps of the NUMA node and the package. It returns how many cores of
 // a pool a lab node may still get.

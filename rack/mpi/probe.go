@@ -103,9 +103,7 @@ func parseProbe(text []byte) (p probe, found bool) {
 
 // minus is what was counted since before. A counter that went back, as after a reboot, counts from zero.
 func (p probe) minus(before probe) probe {
-	since := func(now, then uint64) uint64 {
-		return words.Either(now < then, now, now-then)
-	}
+	since := func(now, then uint64) uint64 { return words.Either(now < then, now, now-then) }
 	return probe{sent: since(p.sent, before.sent), received: since(p.received, before.received),
 		bytes: since(p.bytes, before.bytes)}
 }

@@ -209,9 +209,7 @@ func (n Node) line() string {
 	return s
 }
 
-func (d Device) word() string {
-	return words.Either(d.Type == "", d.Kind, d.Kind+":"+d.Type)
-}
+func (d Device) word() string { return words.Either(d.Type == "", d.Kind, d.Kind+":"+d.Type) }
 
 // kinds are the kinds of devices that nodes have, in the order of the constants.
 func (c Cluster) kinds() (kinds []string) {

@@ -41,9 +41,7 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 			lo, hi, deepest = min(lo, p.Us), max(hi, p.Us), max(deepest, p.Quantile)
 		}
 	}
-	x := Axis{Hi: depth(deepest), Label: func(v float64) string {
-		return show.Figure(100-100*math.Pow(10, -v)) + "%"
-	}}
+	x := Axis{Hi: depth(deepest), Label: func(v float64) string { return show.Figure(100-100*math.Pow(10, -v)) + "%" }}
 	ticks := lists.Map(landmarks, depth)
 	x.Candidates = [][]float64{ticks}
 	y := ValueAxis(lo, hi)

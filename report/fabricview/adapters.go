@@ -23,9 +23,7 @@ type LabAdapter struct {
 func AdapterGrid(out Adapters) *show.Grid {
 	g := show.NewGrid("lab", "node", "nic", "model", "mac", "rate", "machine", "driver", "link", "downs>", "resets>",
 		"fault")
-	word := func(is bool, yes, no string) string {
-		return words.Either(is, yes, no)
-	}
+	word := func(is bool, yes, no string) string { return words.Either(is, yes, no) }
 	for _, x := range out.Adapters {
 		link := word(x.LinkUp, "up", "down")
 		link += words.If(x.Flaps, ", flaps")

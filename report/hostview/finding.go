@@ -64,9 +64,7 @@ func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding)
 		out[i].Evidences = append(out[i].Evidences, f.Evidence)
 	}
 	// Stable, so that findings of one severity stay in the order of the checks.
-	slices.SortStableFunc(out, func(a, b findingGroup) int {
-		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
-	})
+	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(a.Severity.Rank(), b.Severity.Rank()) })
 	return out
 }
 

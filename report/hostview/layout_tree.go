@@ -178,9 +178,7 @@ func (p *picture) wire(w wire, from, to, y int) int {
 		class = "wire dim"
 	}
 	p.line(class, wireWidth(w.GBps), w.Full, [2]int{from, y}, [2]int{to, y})
-	center := func(s string) int {
-		return from + max(2, (to-from-fontSmall.Width(s))/2)
-	}
+	center := func(s string) int { return from + max(2, (to-from-fontSmall.Width(s))/2) }
 	above, below := w.texts()
 	p.text(center(above), y-8, above, fontSmall, "", to-from-4)
 	for i, s := range below {

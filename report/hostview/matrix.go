@@ -165,9 +165,7 @@ func matrixLines(rows []matrixRow, letters int) []string {
 // betweenLines are the part of the matrix that is between NICs and GPUs: a row for each NIC, a column for each GPU.
 func betweenLines(rows []matrixRow) []string {
 	gpus := slices.IndexFunc(rows, func(r matrixRow) bool { return !r.GPU })
-	return matrixTable(rows[gpus:], rows[:gpus], []string{""}, func(r matrixRow) []string {
-		return []string{r.Title}
-	})
+	return matrixTable(rows[gpus:], rows[:gpus], []string{""}, func(r matrixRow) []string { return []string{r.Title} })
 }
 
 // matrixTable are the lines of a table of devices and devices. The latter are the first of all devices. more is what

@@ -342,8 +342,6 @@ func (v *view) marks(about ...string) []mark {
 			out = lists.Add(out, m)
 		}
 	}
-	slices.SortStableFunc(out, func(a, b mark) int {
-		return cmp.Compare(a.Severity.Rank(), b.Severity.Rank())
-	})
+	slices.SortStableFunc(out, func(a, b mark) int { return cmp.Compare(a.Severity.Rank(), b.Severity.Rank()) })
 	return out
 }

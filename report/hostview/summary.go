@@ -106,9 +106,7 @@ func (v *view) cpuModel() string {
 }
 
 // prefixed is prefix and s, or nothing.
-func prefixed(prefix, s string) string {
-	return words.If(s != "", prefix+s)
-}
+func prefixed(prefix, s string) string { return words.If(s != "", prefix+s) }
 
 // smtWords are the kernel's words for the state of SMT, in English.
 var smtWords = strings.NewReplacer("forceoff", "forced off", "notsupported", "not supported", "notimplemented",

@@ -36,9 +36,7 @@ func speedText(mbps int64) string {
 }
 
 // counted is "1 core" or "2 cores", and nothing of none.
-func counted(n int, what string) string {
-	return words.If(n != 0, words.Count(n, what))
-}
+func counted(n int, what string) string { return words.If(n != 0, words.Count(n, what)) }
 
 // joined puts the parts that say something on one line.
 func joined(sep string, parts ...string) string {

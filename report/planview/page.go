@@ -23,9 +23,7 @@ type page struct{ *show.Terminal }
 
 func newPage(w io.Writer, o Options) page { return page{show.NewTerminal(w, o.Width, 100, false)} }
 
-func (p page) flush() error {
-	return show.Wrapf(p.Flush(), "print plan")
-}
+func (p page) flush() error { return show.Wrapf(p.Flush(), "print plan") }
 
 // wrap prints text folded to the width: the first line behind first, the others behind as many spaces
 // as indent says. Names in it may come from a dump or a file, so nothing in it reaches the terminal

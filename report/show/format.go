@@ -91,9 +91,7 @@ func trimZeros(s string) string {
 func Exact(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
 // Unit is the unit as the page prints it. Tools print "us" because they stay within ASCII; a page need not.
-func Unit(unit string) string {
-	return words.Either(unit == "us", "µs", unit)
-}
+func Unit(unit string) string { return words.Either(unit == "us", "µs", unit) }
 
 // Time prints a time in UTC; the zero time is one that was not recorded.
 func Time(t time.Time) string {

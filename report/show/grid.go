@@ -131,9 +131,7 @@ func (g *Grid) WithoutEmpty() *Grid {
 }
 
 // String is the table, a line for each row.
-func (g *Grid) String() string {
-	return strings.Join(Lines(g.columns, g.rows), "\n") + "\n"
-}
+func (g *Grid) String() string { return strings.Join(Lines(g.columns, g.rows), "\n") + "\n" }
 
 // Fit is the table for a terminal of width columns: cells of its widest columns are folded until it has room. 0 is no
 // terminal.

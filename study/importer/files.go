@@ -53,9 +53,7 @@ func (f *file) fail(line int, format string, args ...any) error {
 }
 
 // origin says where a figure of the file stands.
-func (f *file) origin(level string) Origin {
-	return Origin{File: f.name, SHA256: f.sum, Level: level}
-}
+func (f *file) origin(level string) Origin { return Origin{File: f.name, SHA256: f.sum, Level: level} }
 
 // readAll reads all files of the sources, those of a source in natural order. Names that begin with
 // a dot are left out, as directory listings do.

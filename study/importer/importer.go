@@ -118,9 +118,7 @@ type Rank struct {
 }
 
 // Figures counts the figures of a study.
-func (s *Study) Figures() int {
-	return lists.Sum(s.Runs, func(r Run) int { return len(r.Samples) })
-}
+func (s *Study) Figures() int { return lists.Sum(s.Runs, func(r Run) int { return len(r.Samples) }) }
 
 // An Error is what cannot be read.
 type Error struct {

@@ -33,9 +33,7 @@ type Histogram struct {
 }
 
 // NewHistogram returns an empty histogram.
-func NewHistogram() *Histogram {
-	return &Histogram{hdrhistogram.New(lowestNs, highestNs, digits)}
-}
+func NewHistogram() *Histogram { return &Histogram{hdrhistogram.New(lowestNs, highestNs, digits)} }
 
 // Record adds a latency in microseconds. It refuses what is no latency: values that are negative,
 // above 100 s, or not numbers.
@@ -186,6 +184,4 @@ func Supported(n int64, quantile float64) bool {
 
 // beyond is how many of n values lie above a quantile. The small term keeps 10,000 x (1 - 0.999)
 // from coming out as 9.99.
-func beyond(n int64, quantile float64) int64 {
-	return int64(float64(n)*(1-quantile) + 1e-6)
-}
+func beyond(n int64, quantile float64) int64 { return int64(float64(n)*(1-quantile) + 1e-6) }

@@ -115,9 +115,7 @@ func readsOnly(question string) error {
 	if err != nil {
 		return err
 	}
-	words := strings.FieldsFunc(strings.ToUpper(text), func(r rune) bool {
-		return r != '_' && (r < 'A' || r > 'Z')
-	})
+	words := strings.FieldsFunc(strings.ToUpper(text), func(r rune) bool { return r != '_' && (r < 'A' || r > 'Z') })
 	for len(words) > 1 && slices.Contains([]string{"EXPLAIN", "QUERY", "PLAN"}, words[0]) {
 		words = words[1:]
 	}
