@@ -407,14 +407,19 @@ func (m *message) flow() (tx, rx roce.Traffic) {
 func (m *message) counted() {
 	tx, rx := m.flow()
 	prio := m.p.QoS.Priority(&m.q.attr.Path)
-	for _, x := range []struct {
-		from, to *Port
-		n        roce.Traffic
-	}{{m.p, m.peer, tx}, {m.peer, m.p, rx}} {
-		for _, t := range []*tally{&x.from.Traffic.RDMATx, &x.from.Traffic.PrioTx[prio], &x.to.Traffic.RDMARx,
-			&x.to.Traffic.PrioRx[prio]} {
-			t.add(x.n)
-		}
+	m.p.copied(prio, tx, rx)
+	m.peer.copied(prio, rx, tx)
+}
+
+// copied counts what a port sent and received without frames.
+func (p *Port) copied(prio uint8, tx, rx roce.Traffic) {
+	t := &p.Traffic
+	t.RDMATx.add(tx)
+	t.PrioTx[prio].add(tx)
+	t.RDMARx.add(rx)
+	t.PrioRx[prio].add(rx)
+	if p.nic.Copied != nil {
+		p.nic.Copied(tx, rx)
 	}
 }
 

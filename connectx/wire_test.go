@@ -207,6 +207,7 @@ type outcome struct {
 	Memory   [2][]byte
 	Counters [2]roce.Counters
 	Rx, Tx   [2]tally
+	Switch   [2]tally // what a switch between them counts from each
 	PrioTx   [2]tally
 	States   [2]roce.State
 }
@@ -217,12 +218,19 @@ func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o
 	defer s.Close()
 	s.SetDirect(direct)
 	var sent atomic.Int64
+	var passed [2][2]atomic.Uint64 // from each, as a switch between them counts: frames and bytes
 	var g [2]*rig
 	for i := range g {
 		g[i] = newRig(t, s, byte(i+1), func(f []byte) {
 			sent.Add(1)
+			passed[i][0].Add(1)
+			passed[i][1].Add(uint64(len(f)))
 			g[1-i].Deliver(f)
 		})
+		g[i].nic.Copied = func(tx, _ roce.Traffic) {
+			passed[i][0].Add(tx.Packets)
+			passed[i][1].Add(tx.Bytes)
+		}
 	}
 	for i, r := range g {
 		r.connect(g[1-i], service)
@@ -231,14 +239,17 @@ func play(t *testing.T, direct bool, service uint8, scenario func(a, b *rig)) (o
 		}
 	}
 	scenario(g[0], g[1])
-	for i, r := range g {
+	for _, r := range g {
 		r.lock()
 		r.unlock() // frames that are on their way
+	}
+	for i, r := range g {
 		o.CQEs[i] = r.entries(0)
 		r.lock()
 		o.Memory[i] = bytes.Clone(r.ram[rigData:][:rigSize])
 		o.Counters[i], o.States[i] = *r.Counters[1], r.qp.State
 		o.Rx[i], o.Tx[i] = r.rdma()
+		o.Switch[i] = tally{Packets: passed[i][0].Load(), Bytes: passed[i][1].Load()}
 		o.PrioTx[i] = r.Traffic.PrioTx[3]
 		o.PrioTx[i].add(r.net.Counters.TxPrio[3])
 		r.unlock()

@@ -14,6 +14,7 @@ type Counters struct {
 
 // PortCounters is what one port did since it was added. Counts go on over reconnects. Rx is from the node into
 // the switch, tx from the switch to the node. Bytes are Ethernet bytes without FCS and without the length prefix.
+// Frames that NICs of the switch's process did not need to send are among them: see Plug.Copied.
 type PortCounters struct {
 	Name      string    `json:"name"`
 	Path      string    `json:"path"`
@@ -77,6 +78,8 @@ func (b *bridge) snapshot() Counters {
 	for _, p := range b.ports {
 		pc := p.counters
 		pc.Name, pc.Path, pc.Rate = p.Name, p.Path, p.Rate
+		pc.RxFrames, pc.RxBytes = pc.RxFrames+p.copied[0].Load(), pc.RxBytes+p.copied[1].Load()
+		pc.TxFrames, pc.TxBytes = pc.TxFrames+p.copied[2].Load(), pc.TxBytes+p.copied[3].Load()
 		pc.Addresses = p.macs
 		pc.Link = p.link
 		if p.shape != nil {

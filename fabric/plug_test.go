@@ -55,6 +55,20 @@ func TestPlugThatDoesNotKeepUp(t *testing.T) {
 	}
 }
 
+// What a NIC brought to another one by a shorter path counts as frames of its port, and stays when the NIC is gone.
+func TestPlugThatCopies(t *testing.T) {
+	s, _, p, _ := plugIn(t)
+	was := s.portCounters("p0")
+	p.Copied(3, 12_000, 1, 62)
+	p.Copied(1, 100, 0, 0)
+	p.Pull()
+	c := s.portCounters("p0")
+	got := [4]uint64{c.RxFrames - was.RxFrames, c.RxBytes - was.RxBytes, c.TxFrames - was.TxFrames, c.TxBytes - was.TxBytes}
+	if want := [4]uint64{4, 12_100, 1, 62}; got != want {
+		t.Errorf("counted %v, want %v", got, want)
+	}
+}
+
 // A plug's frames meet what a link does to them, and pauses reach it.
 func TestPlugOnImpairedLinks(t *testing.T) {
 	s, _, p, n := plugIn(t)

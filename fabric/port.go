@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,8 +44,9 @@ type port struct {
 	sock     *boundSocket
 	conn     *conn // nil while nothing is attached
 	counters PortCounters
-	macs     int   // addresses that the table holds for this port
-	swept    int64 // when aged ones were last searched for, Unix nanoseconds
+	copied   [4]atomic.Uint64 // rx frames and bytes, tx frames and bytes that are in no frame: see Plug.Copied
+	macs     int              // addresses that the table holds for this port
+	swept    int64            // when aged ones were last searched for, Unix nanoseconds
 
 	link      Link
 	shape     *shaper    // nil if link has no impairments

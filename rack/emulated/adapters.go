@@ -18,6 +18,7 @@ import (
 	"github.com/rackless/rackless/fabric"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
+	"github.com/rackless/rackless/roce"
 	"github.com/rackless/rackless/vfiouser"
 )
 
@@ -108,7 +109,8 @@ func (a *adapters) add(name string, model lab.NICModel, mac, socket string) erro
 		rate = 0
 	}
 	port, err := a.server.AddNIC(connectx.NIC{Name: name, MAC: [6]byte(hw), Socket: socket, Model: string(model),
-		RateBits: rate, Link: !a.off[name], Batch: plug.Send})
+		RateBits: rate, Link: !a.off[name], Batch: plug.Send,
+		Copied: func(tx, rx roce.Traffic) { plug.Copied(tx.Packets, tx.Bytes, rx.Packets, rx.Bytes) }})
 	if err != nil {
 		plug.Pull()
 		return err

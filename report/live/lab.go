@@ -175,7 +175,7 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 // of draws a track.
 func (c hourChart) of(t track, w window, now time.Time, text func(float64) string) hourChart {
 	// From zero, so that an hour of small ripples does not look like one of load.
-	axis := chart.LinearAxis(t.past.most())
+	axis := chart.LinearAxis(max(2, t.past.most())) // half of it is written too, as a whole number
 	c.Top, c.Half = text(axis.Hi), text(axis.Hi/2)
 	c.Rx, c.Tx = t.past.draw(chartBox, now, w.span, axis.Hi)
 	var missed time.Duration
