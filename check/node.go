@@ -84,6 +84,9 @@ type rdmaDevice struct {
 	load string             // and the command that loads the driver there
 }
 
+// software says whether the device of a node's first NIC is made by software, which takes its time on a busy machine.
+func (d *rdmaDevice) software(n lab.Node) bool { return !d.card || n.ConnectX() }
+
 // rdmaDeviceOf finds the device of a node's NIC: the one that says so, or has GIDs of it. Where there is none it has
 // the name that nodes give to soft RoCE devices, which they make one for each NIC without RDMA, in order; a card's
 // device has a name of its own. Of an emulated ConnectX a soft one does not count.

@@ -145,6 +145,31 @@ func TestTraffic(t *testing.T) {
 				return prints(1, "", "Failed status transport retry counter exceeded (12) for wr_id 2\n")
 			}
 		}, finding.Failed, "exit status 1: Failed status transport retry counter exceeded (12) for wr_id 2", compare},
+		{"software answers too late twice", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
+			late := 2
+			client.client = func(context.Context, string) (bench.Output, error) {
+				if late--; late >= 0 {
+					return prints(1, "", "Failed status transport retry counter exceeded (12) for wr_id 2\n")
+				}
+				f.count("vm00", 41)
+				f.count("vm01", 41)
+				return bench.Output{}, nil
+			}
+		}, finding.OK, "vm00 sent 41, received 41 packets; vm01 sent 41, received 41 packets; " +
+			"answered too late before try 3", ""},
+		{"a card answers too late", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
+			for _, n := range []*fakeNode{client, server} {
+				n.facts.Cards = map[string]*int{"eth0": nil}
+			}
+			tried := false
+			client.client = func(context.Context, string) (bench.Output, error) {
+				if tried {
+					t.Error("a card is not asked again")
+				}
+				tried = true
+				return prints(1, "", "Failed status transport retry counter exceeded (12) for wr_id 2\n")
+			}
+		}, finding.Failed, "exit status 1: Failed status transport retry counter exceeded (12) for wr_id 2", compare},
 		{"the client's node dies", func(t *testing.T, f *fakeLab, client, server *fakeNode) {
 			client.client = func(context.Context, string) (bench.Output, error) {
 				return bench.Output{}, errors.New("vm00: connection reset")

@@ -63,7 +63,8 @@ func TestPlugThatCopies(t *testing.T) {
 	p.Copied(1, 100, 0, 0)
 	p.Pull()
 	c := s.portCounters("p0")
-	got := [4]uint64{c.RxFrames - was.RxFrames, c.RxBytes - was.RxBytes, c.TxFrames - was.TxFrames, c.TxBytes - was.TxBytes}
+	got := [4]uint64{c.RxFrames - was.RxFrames, c.RxBytes - was.RxBytes, c.TxFrames - was.TxFrames,
+		c.TxBytes - was.TxBytes}
 	if want := [4]uint64{4, 12_100, 1, 62}; got != want {
 		t.Errorf("counted %v, want %v", got, want)
 	}
