@@ -14,8 +14,10 @@ var labels = []*regexp.Regexp{
 	regexp.MustCompile(`^([A-Za-z][\w.-]*\d[\w.-]*): `),                       // pdsh
 }
 
-// block matches the line that Ansible prints above what a node has printed.
-var block = regexp.MustCompile(`(?m)^([\w.-]+) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d+ >>[ \t\r]*$`)
+// block matches what stands above that which a node has printed, or nodes that printed the same: a line of Ansible, or
+// the three of dshbak and of clush -b.
+var block = regexp.MustCompile(`(?m)^([\w.-]+) \| (?:CHANGED|SUCCESS|FAILED) \| rc=\d+ >>[ \t\r]*$|` +
+	`^-{15,16}\r?\n([A-Za-z][\w.,\[\]-]*)(?: \(\d+\))?\r?\n-{15,16}\r?$`)
 
 // maxLabels bounds the ranks of one text.
 const maxLabels = 4096
@@ -23,10 +25,10 @@ const maxLabels = 4096
 // First returns the lines of the first of several ranks or nodes that printed into one text, and the labels of all of
 // them; what the others printed is left empty, so that lines keep their number. A text of one has no labels.
 func First(text []byte) ([]byte, []string) {
-	if heads := block.FindAllSubmatchIndex(text, maxLabels); len(heads) > 1 {
+	if heads := block.FindAllIndex(text, maxLabels); len(heads) > 1 {
 		var all []string
-		for _, m := range heads {
-			all = append(all, string(text[m[2]:m[3]]))
+		for _, m := range block.FindAllSubmatch(text, maxLabels) {
+			all = append(all, string(m[1])+string(m[2]))
 		}
 		second := heads[1][0]
 		rest := each(text[second:], func(line []byte) []byte { return line[len(bytes.TrimRight(line, "\r\n")):] })
@@ -49,8 +51,7 @@ func First(text []byte) ([]byte, []string) {
 }
 
 // labelsOf returns the labels of nearly all lines in the order of their first lines; nil where one has a single line,
-// as
-// keys have.
+// as keys have.
 func labelsOf(text []byte, form *regexp.Regexp) (all []string) {
 	count := map[string]int{}
 	lines, labelled := 0, 0

@@ -19,6 +19,10 @@ func TestFirstTakesOneOfSeveralRanks(t *testing.T) {
 		{"n1 | CHANGED | rc=0 >>\na\nn2 | FAILED | rc=1 >>\nb\nc\n", "n1 | CHANGED | rc=0 >>\na\n\n\n\n",
 			[]string{"n1", "n2"}},
 		{"n1 | CHANGED | rc=0 >>\na\n", "n1 | CHANGED | rc=0 >>\na\n", nil},
+		// dshbak, and clush -b.
+		{"----------------\nn1\n----------------\na\n----------------\nn2\n----------------\nb\n", "----------------\nn1\n----------------\na\n\n\n\n\n", []string{"n1", "n2"}},
+		{"---------------\nn[1-3] (3)\n---------------\na\n---------------\nn4\n---------------\n", "---------------\nn[1-3] (3)\n---------------\na\n\n\n\n",
+			[]string{"n[1-3]", "n4"}},
 		{"0: a\n0: b\n", "0: a\n0: b\n", nil},
 		{"hostpci0: a\nhostpci1: b\n", "hostpci0: a\nhostpci1: b\n", nil},
 		{"2: eth0: <UP> mtu\n2: eth0 inet\n3: eth1: <UP> mtu\n3: eth1 inet\n",
