@@ -2,11 +2,14 @@ package paste
 
 import (
 	"slices"
+	"strings"
 	"testing"
 )
 
 func TestFirstTakesOneOfSeveralRanks(t *testing.T) {
 	t.Parallel()
+	line := strings.Repeat("-", 15)
+	clush, dshbak := "\n"+line+"\n", "\n-"+line+"\n"
 	for _, tt := range []struct {
 		text, want string
 		labels     []string
@@ -20,8 +23,9 @@ func TestFirstTakesOneOfSeveralRanks(t *testing.T) {
 			[]string{"n1", "n2"}},
 		{"n1 | CHANGED | rc=0 >>\na\n", "n1 | CHANGED | rc=0 >>\na\n", nil},
 		// dshbak, and clush -b.
-		{"----------------\nn1\n----------------\na\n----------------\nn2\n----------------\nb\n", "----------------\nn1\n----------------\na\n\n\n\n\n", []string{"n1", "n2"}},
-		{"---------------\nn[1-3] (3)\n---------------\na\n---------------\nn4\n---------------\n", "---------------\nn[1-3] (3)\n---------------\na\n\n\n\n",
+		{dshbak + "n1" + dshbak + "a" + dshbak + "n2" + dshbak + "b\n", dshbak + "n1" + dshbak + "a\n\n\n\n\n",
+			[]string{"n1", "n2"}},
+		{clush + "n[1-3] (3)" + clush + "a" + clush + "n4" + clush, clush + "n[1-3] (3)" + clush + "a\n\n\n\n",
 			[]string{"n[1-3]", "n4"}},
 		{"0: a\n0: b\n", "0: a\n0: b\n", nil},
 		{"hostpci0: a\nhostpci1: b\n", "hostpci0: a\nhostpci1: b\n", nil},
