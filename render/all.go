@@ -41,7 +41,7 @@ func All(in Input) ([]Artifact, error) {
 		{Path: "lab.yaml", Mode: 0o644, Data: in.Lab.YAML()},
 	}
 	return slices.Concat(all, v.firmware(), v.kernel(), v.units(), v.hostFiles(),
-		v.tuned(), domains, v.guests(), topologies, v.switches()), nil
+		v.tuned(), domains, v.guests(topologies), topologies, v.switches()), nil
 }
 
 // PlanFile returns the plan itself as a file for people, too: indented, with < and > as they are. A directory with

@@ -15,8 +15,8 @@ import (
 func guestDir(node string) string { return "guests/" + safeName(node) + "/" }
 
 // guests returns what is set inside of the lab nodes: seeds for cloud-init, and the network's part
-// of them for netplan and for NetworkManager.
-func (v *view) guests() []Artifact {
+// of them for netplan and for NetworkManager. topologies are the files for NCCL.
+func (v *view) guests(topologies []Artifact) []Artifact {
 	var all []Artifact
 	management := v.managementMACs()
 	for i := range v.plan.Nodes {
@@ -25,7 +25,7 @@ func (v *view) guests() []Artifact {
 		dir := guestDir(node)
 		all = append(all,
 			text(dir+"meta-data", v.metaData(node)),
-			text(dir+"user-data", v.userData(i, links)),
+			text(dir+"user-data", v.userData(i, links, topologies)),
 			text(dir+"network-config", v.networkConfig(links, management[i])),
 			Artifact{Path: dir + "60-rackless.yaml", Mode: 0o600,
 				Data: []byte(v.header("For /etc/netplan of a node that is there already, without the management "+
@@ -48,17 +48,22 @@ type Seed struct {
 }
 
 // Seeds returns the seeds of the lab nodes in the order of the plan: those of [All], for systems that take them as
-// values.
-func Seeds(in Input) ([]Seed, error) {
+// values. domains says that these run the domains of [Domains]: only of those it is known where a guest sees its
+// devices, as the files for NCCL say.
+func Seeds(in Input, domains bool) ([]Seed, error) {
 	v, err := newView(in)
+	var topologies []Artifact
+	if err == nil && domains {
+		topologies, err = ncclTopologies(in)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("render seeds: %w", err)
 	}
 	seeds := make([]Seed, len(v.plan.Nodes))
 	for i, mac := range v.managementMACs() {
 		links := v.links(i)
-		seeds[i] = Seed{MetaData: v.metaData(v.plan.Nodes[i].Name), UserData: v.userData(i, links),
-			NetworkConfig: v.networkConfig(links, mac), ManagementMAC: mac}
+		seeds[i] = Seed{MetaData: v.metaData(v.plan.Nodes[i].Name), NetworkConfig: v.networkConfig(links, mac),
+			UserData: v.userData(i, links, topologies), ManagementMAC: mac}
 	}
 	return seeds, nil
 }
@@ -69,12 +74,19 @@ func (v *view) metaData(node string) string {
 		"instance-id: " + yamlQuote("rackless-"+v.plan.Lab+"-"+node) + "\nlocal-hostname: " + yamlQuote(node) + "\n"
 }
 
-// userData returns what cloud-init does in lab node i.
-func (v *view) userData(i int, links []link) string {
+// userData returns what cloud-init does in lab node i. It gets its file for NCCL, if there is one among topologies.
+func (v *view) userData(i int, links []link, topologies []Artifact) string {
+	node, nccl := v.plan.Nodes[i].Name, ""
+	for _, t := range topologies {
+		if t.Path == ncclPath(node) {
+			nccl = string(t.Data)
+		}
+	}
 	return v.page("user-data", struct {
 		Node    string
 		Several bool
-	}{v.plan.Nodes[i].Name, len(links) > 1})
+		NCCL    string
+	}{node, len(links) > 1, nccl})
 }
 
 // networkConfig returns what cloud-init configures of the network.

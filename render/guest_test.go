@@ -130,6 +130,18 @@ func TestUserDataIsCloudConfig(t *testing.T) {
 			t.Errorf("%s has %q; want %q in it", path, files[path], want)
 		}
 	}
+	// The file for NCCL is the one beside it.
+	beside := string(all["guests/vm07/nccl-topology.xml"].Data)
+	if diff := cmp.Diff(beside, files["/etc/nccl-topology.xml"]); diff != "" ||
+		files["/etc/nccl.conf"] != "NCCL_TOPO_FILE=/etc/nccl-topology.xml\n" {
+		t.Errorf("nccl-topology.xml (-beside +in):\n%s", diff)
+	}
+	for _, domains := range []bool{false, true} {
+		seeds, err := Seeds(in, domains)
+		if err != nil || strings.Contains(seeds[7].UserData, "nccl") != domains {
+			t.Errorf("domains %v: %v\n%s", domains, err, seeds[7].UserData)
+		}
+	}
 	if u.Hostname != "vm07" || len(u.Packages) != len(packages()) || len(u.RunCmd) != 4 {
 		t.Errorf("%+v", u)
 	}

@@ -48,7 +48,7 @@ func FuzzHostileTextStaysText(f *testing.F) {
 			t.Fatal(err)
 		}
 		all := append(v.firmware(), v.kernel()...)
-		all = append(append(append(all, v.units()...), v.tuned()...), v.guests()...)
+		all = append(append(append(all, v.units()...), v.tuned()...), v.guests(nil)...)
 		all = append(append(all, v.switches()...), text("README.md", string(v.readme())))
 		var heads, labs strings.Builder
 		for _, a := range all {
@@ -96,7 +96,7 @@ func TestHostileTextInYAMLAndJSON(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, a := range v.guests() {
+		for _, a := range v.guests(nil) {
 			switch {
 			case strings.HasSuffix(a.Path, "user-data"):
 				u := decodeYAML[userData](t, a.Data)

@@ -34,6 +34,9 @@ type (
 	}
 )
 
+// ncclPath is where the file of a node is.
+func ncclPath(node string) string { return guestDir(node) + "nccl-topology.xml" }
+
 // ncclTopologies returns a file for NCCL_TOPO_FILE for each lab node with GPUs: the guest's devices below the switches
 // that they are below on the host, with the links of the host. The switches that the guest has are emulated, and say
 // 2.5 GT/s and one lane, which NCCL believes.
@@ -52,17 +55,17 @@ func ncclTopologies(in Input) ([]Artifact, error) {
 		if err != nil {
 			return nil, err
 		}
-		path := guestDir(n.Name) + "nccl-topology.xml"
 		// NCCL's own parser takes spaces alone for indentation, and older versions double quotes alone.
 		data, err := xml.MarshalIndent(m.ncclTopology(n, t), "", "  ")
 		if err != nil {
 			return nil, err
 		}
 		head := "<!--\n" + comment("  ", xmlComment(strings.TrimSuffix(m.in.Made, ".")+". For NCCL in node "+n.Name+
-			" of lab "+m.in.Plan.Lab+": copy it there, and set NCCL_TOPO_FILE to its path in /etc/nccl.conf. It shows "+
-			"GPUs and NICs below the switches of the host. Their addresses are those that the firmware gives in the "+
-			"domain of this plan: compare them with lspci.")) + "-->\n"
-		all = append(all, Artifact{Path: path, Mode: 0o644, Data: slices.Concat([]byte(head), data, []byte("\n"))})
+			" of lab "+m.in.Plan.Lab+": cloud-init makes it /etc/nccl-topology.xml. It shows GPUs and NICs below the "+
+			"switches of the host. Their addresses are those that the firmware gives in the domain of this plan: "+
+			"compare them with lspci.")) + "-->\n"
+		all = append(all, Artifact{Path: ncclPath(n.Name), Mode: 0o644,
+			Data: slices.Concat([]byte(head), data, []byte("\n"))})
 	}
 	return all, nil
 }

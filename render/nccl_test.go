@@ -56,16 +56,18 @@ func switched(t testing.TB) Input {
 			card(plan.KindNIC, "NIC", 1, 1, "0000:97:00.0")}})
 }
 
+// switchedInGuest are the devices of switched by their addresses in the guest. Bus 0 and the four buses of emulated
+// devices leave the first expander 32, and the second half of the rest, 144. A switch takes two.
+var switchedInGuest = map[string]string{"0000:23:00.0": "0000:13:00.0", "0000:24:00.0": "0000:14:00.0",
+	"0000:25:00.0": "0000:1f:00.0", "0000:93:00.0": "0000:93:00.0", "0000:94:00.0": "0000:94:00.0",
+	"0000:95:00.0": "0000:97:00.0"}
+
 // TestNCCLSeesThePathsOfTheHost reads the file as inspect does, and wants each path between devices of one NUMA node as
 // it is on the host, with the addresses that follow from the domain.
 func TestNCCLSeesThePathsOfTheHost(t *testing.T) {
 	t.Parallel()
 	in := switched(t)
-	// Bus 0 and the four buses of emulated devices leave the first expander 32, and the second half of the rest, 144.
-	// A switch takes two.
-	onHost := map[string]string{"0000:23:00.0": "0000:13:00.0", "0000:24:00.0": "0000:14:00.0",
-		"0000:25:00.0": "0000:1f:00.0", "0000:93:00.0": "0000:93:00.0", "0000:94:00.0": "0000:94:00.0",
-		"0000:95:00.0": "0000:97:00.0"}
+	onHost := switchedInGuest
 	files, err := ncclTopologies(in)
 	if err != nil {
 		t.Fatal(err)

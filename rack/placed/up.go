@@ -138,7 +138,7 @@ func (u *upRun) seeds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	seeds, err := render.Seeds(u.input)
+	seeds, err := render.Seeds(u.input, true)
 	if err == nil {
 		err = os.MkdirAll(u.Dir, 0o700)
 	}

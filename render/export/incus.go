@@ -23,7 +23,7 @@ func Incus(in render.Input) ([]render.Artifact, error) {
 	if err := unique(planned(in), name); err != nil {
 		return nil, fmt.Errorf("export incus: %w", err)
 	}
-	seeds, err := render.Seeds(in)
+	seeds, err := render.Seeds(in, false)
 	if err != nil {
 		return nil, err
 	}

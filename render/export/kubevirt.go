@@ -232,7 +232,7 @@ func (k *kube) selector() map[string]string { return map[string]string{nodeLabel
 
 // machines returns a VirtualMachine for each node, and a Secret with what cloud-init does in it.
 func (k *kube) machines() ([]byte, error) {
-	seeds, err := render.Seeds(k.in)
+	seeds, err := render.Seeds(k.in, false)
 	if err != nil {
 		return nil, err
 	}

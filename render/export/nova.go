@@ -31,7 +31,7 @@ func Nova(in render.Input) ([]render.Artifact, error) {
 			}
 		}
 	}
-	seeds, err := render.Seeds(in)
+	seeds, err := render.Seeds(in, false)
 	if err != nil {
 		return nil, err
 	}

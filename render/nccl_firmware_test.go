@@ -1,0 +1,220 @@
+package render
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
+)
+
+// What Debian's ovmf has: the firmware, and the store of its variables.
+const (
+	firmwareCode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
+	firmwareVars = "/usr/share/OVMF/OVMF_VARS_4M.fd"
+)
+
+// A qemuDevice is a PCI device of a guest, as QEMU's query-pci has it.
+type qemuDevice struct {
+	Bus      int    `json:"bus"`
+	Slot     int    `json:"slot"`
+	Function int    `json:"function"`
+	ID       string `json:"qdev_id"`
+	Bridge   struct {
+		Devices []qemuDevice `json:"devices"`
+	} `json:"pci_bridge"`
+}
+
+// The firmware of a guest numbers the buses, and nobody knows the addresses of its devices before. UEFI itself numbers
+// those of a domain with expanders and switches, whose passed-through devices are others here; the file for NCCL must
+// name the same.
+func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("boots a firmware: not with -short")
+	}
+	qemu := need(t, "qemu-system-x86_64", "qemu-system-x86")
+	if _, err := os.Stat(firmwareCode); err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal(err)
+		}
+		t.Skipf("%v: install Debian's ovmf", err)
+	}
+	in := switched(t)
+	domains, err := Domains(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vars := filepath.Join(t.TempDir(), "vars.fd")
+	data, err := os.ReadFile(firmwareVars)
+	if err == nil {
+		err = os.WriteFile(vars, data, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	args := append([]string{"-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg", "-m", "256M",
+		"-qmp", "stdio", "-drive", "if=pflash,format=raw,readonly=on,file=" + firmwareCode,
+		"-drive", "if=pflash,format=raw,file=" + vars}, busesOf(t, readDomain(t, domains[0].Data))...)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	want := maps.Clone(switchedInGuest)
+	var got map[string]string
+	q := startQMP(ctx, t, qemu, args)
+	for {
+		if got = q.devices(); len(got) == len(want) {
+			break
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("the firmware has found %v, and no more", got)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("devices of the host by their addresses in the guest (-the file for NCCL +the firmware):\n%s", diff)
+	}
+}
+
+// busesOf returns the buses of a domain as QEMU's arguments, as libvirt makes them, with a device that QEMU emulates in
+// place of each that is passed through: its ID is the address of the physical one on the host.
+func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
+	t.Helper()
+	var args []string
+	nodes := len(d.CPU.Numa.Cell)
+	for i := range nodes {
+		args = append(args, "-object", fmt.Sprintf("memory-backend-ram,id=m%d,size=%dM", i, 256/nodes),
+			"-numa", fmt.Sprintf("node,nodeid=%d,memdev=m%d", i, i))
+	}
+	on := func(bus uint) string {
+		if bus == 0 {
+			return "pcie.0"
+		}
+		return fmt.Sprintf("pci.%d", bus)
+	}
+	device := func(a *libvirtxml.DomainAddressPCI, format string, more ...any) {
+		text := fmt.Sprintf(format, more...) + fmt.Sprintf(",bus=%s,addr=%#x.%#x", on(*a.Bus), *a.Slot, *a.Function)
+		if a.MultiFunction == "on" {
+			text += ",multifunction=on"
+		}
+		args = append(args, "-device", text)
+	}
+	for _, c := range d.Devices.Controllers {
+		if c.Type != "pci" || c.Model == "pcie-root" {
+			continue
+		}
+		id, a := on(*c.Index), c.Address.PCI
+		switch c.Model {
+		case "pcie-root-port":
+			device(a, "pcie-root-port,id=%s,chassis=%d,port=%d", id, *c.Index, *c.Index)
+		case "pcie-expander-bus":
+			device(a, "pxb-pcie,id=%s,bus_nr=%d,numa_node=%d", id, *c.PCI.Target.BusNr, *c.PCI.Target.NUMANode)
+		case "pcie-switch-upstream-port":
+			device(a, "x3130-upstream,id=%s", id)
+		case "pcie-switch-downstream-port":
+			device(a, "xio3130-downstream,id=%s,chassis=%d,port=%d", id, *c.Index, *c.Index)
+		default:
+			t.Fatalf("controller %s", c.Model)
+		}
+	}
+	passed := func(host, guest *libvirtxml.DomainAddressPCI) {
+		device(guest, "virtio-rng-pci,id=h%04x-%02x-%02x", *host.Domain, *host.Bus, *host.Slot)
+	}
+	for _, n := range d.Devices.Interfaces {
+		if n.Source != nil && n.Source.Hostdev != nil {
+			passed(n.Source.Hostdev.PCI.Address, n.Address.PCI)
+		}
+	}
+	for _, h := range d.Devices.Hostdevs {
+		passed(h.SubsysPCI.Source.Address, h.Address.PCI)
+	}
+	return args
+}
+
+// A qmp is a QEMU with its monitor.
+type qmp struct {
+	t   *testing.T
+	in  io.Writer
+	out *bufio.Scanner
+}
+
+func startQMP(ctx context.Context, t *testing.T, binary string, args []string) *qmp {
+	t.Helper()
+	c := exec.CommandContext(ctx, binary, args...)
+	c.Stderr = os.Stderr
+	in, err := c.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	q := &qmp{t: t, in: in, out: bufio.NewScanner(out)}
+	q.out.Buffer(nil, 1<<20)
+	q.ask("qmp_capabilities", nil)
+	return q
+}
+
+// ask returns the answer to a command.
+func (q *qmp) ask(command string, answer any) {
+	q.t.Helper()
+	fmt.Fprintf(q.in, "{\"execute\":%q}\n", command)
+	for q.out.Scan() {
+		var line struct{ Return, Error json.RawMessage }
+		if err := json.Unmarshal(q.out.Bytes(), &line); err != nil || line.Error != nil {
+			q.t.Fatalf("%s: %v: %s", command, err, q.out.Bytes())
+		}
+		if line.Return == nil { // an event, or the greeting
+			continue
+		}
+		if answer != nil {
+			if err := json.Unmarshal(line.Return, answer); err != nil {
+				q.t.Fatal(err)
+			}
+		}
+		return
+	}
+	q.t.Fatalf("%s: QEMU has ended: %v", command, q.out.Err())
+}
+
+// devices returns what stands for the devices of the host, by their addresses in the guest, as far as the firmware has
+// numbered the buses.
+func (q *qmp) devices() map[string]string {
+	found := map[string]string{}
+	var look func(devices []qemuDevice)
+	look = func(devices []qemuDevice) {
+		for _, d := range devices {
+			if host, ok := strings.CutPrefix(d.ID, "h"); ok && d.Bus != 0 {
+				found[fmt.Sprintf("0000:%02x:%02x.%x", d.Bus, d.Slot, d.Function)] =
+					strings.ReplaceAll(host, "-", ":") + ".0"
+			}
+			look(d.Bridge.Devices)
+		}
+	}
+	var buses []struct {
+		Devices []qemuDevice `json:"devices"`
+	}
+	q.ask("query-pci", &buses)
+	for _, b := range buses {
+		look(b.Devices)
+	}
+	return found
+}
