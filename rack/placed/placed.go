@@ -14,7 +14,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/rackless/rackless/check"
@@ -63,37 +62,18 @@ func supported(l *lab.Lab) error {
 // A placedLab is the life of one lab that is placed on a host.
 type placedLab struct {
 	*rack.Rack
-
-	mu   sync.Mutex
-	conn *libvirt.Conn // to State.URI, once it is needed
-	err  error         // why there is none
+	conn rack.Conn[libvirt.Conn] // to State.URI
 }
 
 var _ rack.Hosted = (*placedLab)(nil)
 
-// libvirt returns the connection to the libvirt that has the lab's nodes, which Close ends. One that
-// could not be made is not tried again: Status asks for each node, and a libvirt that does not
-// answer would take the time limit for each.
+// libvirt returns the connection to the libvirt that has the lab's nodes, which Close ends.
 func (p *placedLab) libvirt(ctx context.Context) (*libvirt.Conn, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.conn == nil && p.err == nil {
-		p.conn, p.err = libvirt.Connect(ctx, p.State.URI)
-	}
-	return p.conn, p.err
+	return p.conn.Open(func() (*libvirt.Conn, error) { return libvirt.Connect(ctx, p.State.URI) })
 }
 
 // Close ends the connection to libvirt.
-func (p *placedLab) Close() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.conn == nil {
-		return nil
-	}
-	c := p.conn
-	p.conn = nil
-	return c.Close()
-}
+func (p *placedLab) Close() error { return p.conn.Close((*libvirt.Conn).Close) }
 
 // domain returns the name of a node's domain.
 func (p *placedLab) domain(node string) string { return render.DomainName(p.Lab.Name, node) }

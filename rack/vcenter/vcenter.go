@@ -71,38 +71,24 @@ func survey(ctx context.Context, l *lab.Lab, place *rack.Placement) ([]change.Re
 // A runtime is the life of one lab in vSphere.
 type runtime struct {
 	*rack.Rack
-
-	mu   sync.Mutex
-	conn *vsphere.Conn // once it is needed
-	err  error         // why there is none
+	conn rack.Conn[vsphere.Conn]
 
 	asking sync.Mutex // held while a node is asked for its state
 }
 
-// session returns the connection, which Close ends. One that could not be made is not tried again: Status asks for each
-// node.
+// session returns the connection, which Close ends.
 func (r *runtime) session(ctx context.Context) (*vsphere.Conn, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn == nil && r.err == nil {
-		r.conn, r.err = vsphere.Open(ctx, r.State.URI)
-	}
-	return r.conn, r.err
+	return r.conn.Open(func() (*vsphere.Conn, error) { return vsphere.Open(ctx, r.State.URI) })
 }
 
 // Close ends the session.
 func (r *runtime) Close() error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.conn == nil {
+	return r.conn.Close(func(c *vsphere.Conn) error {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		c.Close(ctx) // where the connection is lost, vCenter ends the session itself
 		return nil
-	}
-	c := r.conn
-	r.conn = nil
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	c.Close(ctx) // where the connection is lost, vCenter ends the session itself
-	return nil
+	})
 }
 
 // journal is where the changes of the lab are written. It outlives a restart of this machine, which a lab's own
