@@ -1,6 +1,6 @@
 // Package export turns a plan into the files of other systems that run virtual machines or jobs on them: KubeVirt,
-// OpenStack Nova, Proxmox VE, Incus, Slurm, Ansible, ReFrame. Nothing here runs or writes anything, and the same input
-// gives the same bytes.
+// OpenStack Nova, Proxmox VE, Incus, Terraform, Slurm, Ansible, ReFrame. Nothing here runs or writes anything, and the
+// same input gives the same bytes.
 //
 // What a system cannot be told is said in a comment of its files. docs/export.md lists that, and what judges each
 // format.
@@ -37,6 +37,8 @@ func Formats() []Format {
 		{Name: "nova", Files: "nova.conf and a script of flavors, ports and servers for OpenStack", Render: Nova},
 		{Name: "proxmox", Files: "a configuration of each machine for Proxmox VE (untested)", Render: Proxmox},
 		{Name: "incus", Files: "a script and the configuration of each instance for Incus", Render: Incus},
+		{Name: "terraform-libvirt", Files: "a configuration for Terraform's libvirt provider (untested)",
+			Render: Terraform},
 		{Name: "slurm", Files: "slurm.conf, gres.conf and cgroup.conf for Slurm on the nodes", Render: Slurm},
 		{Name: "ansible", Files: "an inventory for Ansible", Unplaced: true, Render: Ansible},
 		{Name: "reframe", Files: "a site configuration for ReFrame", Unplaced: true, Render: ReFrame},

@@ -3,6 +3,7 @@ package export_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"os/exec"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"libvirt.org/go/libvirtxml"
 
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
@@ -110,6 +112,49 @@ func TestAnsibleReadsTheInventory(t *testing.T) {
 			"/run/labs/cluster/id_ed25519"} {
 			if !strings.Contains(said, want) {
 				t.Errorf("%s: no %s in %s", c.name, want, said)
+			}
+		}
+	}
+}
+
+// The provider runs xsltproc on the domain that it makes. What comes out is the domain of the plan.
+func TestStylesheetsGiveTheDomains(t *testing.T) {
+	t.Parallel()
+	program, err := exec.LookPath("xsltproc")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatalf("%v: install Debian's xsltproc", err)
+		}
+		t.Skip("no xsltproc: install Debian's xsltproc to run this test")
+	}
+	for _, c := range cases {
+		if c.host == "" {
+			continue
+		}
+		in := input(t, c.lab, c.host)
+		files, err := export.Terraform(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		domains, err := render.Domains(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, render.Artifact{Path: "domain.xml",
+			Data: []byte("<domain type='kvm'><name>x</name></domain>")})
+		for i, d := range domains {
+			var want, got libvirtxml.Domain
+			out := ask(t, files, program, in.Plan.Nodes[i].Name+".xsl", "domain.xml")
+			if err := errors.Join(want.Unmarshal(string(d.Data)), got.Unmarshal(string(out))); err != nil {
+				t.Fatal(err)
+			}
+			// What namespace and quotes are written like is not kept; the mark of rackless is.
+			if strings.TrimSpace(strings.ReplaceAll(want.Metadata.XML, "'", "\"")) != got.Metadata.XML {
+				t.Errorf("%s: metadata %s, %s", d.Path, want.Metadata.XML, got.Metadata.XML)
+			}
+			want.Metadata, got.Metadata = nil, nil
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-plan +stylesheet):\n%s", d.Path, diff)
 			}
 		}
 	}
