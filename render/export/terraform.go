@@ -53,8 +53,7 @@ resource "libvirt_domain" %q {
 }
 `, node, render.DomainName(in.Plan.Lab, node), node)
 		domain := d.Data[bytes.Index(d.Data, []byte("<domain ")):]
-		about := strings.ReplaceAll(head(in, "The domain of node "+node+", in place of the provider's."), "# ", "  ")
-		sheet := "<!--\n" + about + "-->\n" +
+		sheet := "<!-- The domain of the plan, in place of the provider's: see main.tf. -->\n" +
 			"<xsl:stylesheet version=\"1.0\" xmlns:xsl=\"http://www.w3.org/1999/XSL/Transform\">\n" +
 			"<xsl:output omit-xml-declaration=\"yes\"/>\n<xsl:template match=\"/domain\">\n" + string(domain) +
 			"</xsl:template>\n</xsl:stylesheet>\n"

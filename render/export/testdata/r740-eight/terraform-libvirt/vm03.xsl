@@ -1,7 +1,4 @@
-<!--
-  rackless test: lab r740-eight
-  The domain of node vm03, in place of the provider's.
--->
+<!-- The domain of the plan, in place of the provider's: see main.tf. -->
 <xsl:stylesheet version="1.0" xmlns:xsl="http://www.w3.org/1999/XSL/Transform">
 <xsl:output omit-xml-declaration="yes"/>
 <xsl:template match="/domain">
