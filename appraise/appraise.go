@@ -82,10 +82,7 @@ func Check(h *topology.Host, findings []finding.Finding, studies []*importer.Stu
 		// A metric that is judged is left out where its test has a better one. Any other one is left out where its test
 		// has one that is judged; else the first of them stays, so that the test appears with the reason why it is not
 		// judged.
-		better := judged
-		if slices.Contains(judged, k.metric) {
-			better = instead[k.metric]
-		}
+		better := words.Either(slices.Contains(judged, k.metric), instead[k.metric], judged)
 		of := [2]string{k.level, k.test}
 		if said[of] && !slices.Contains(judged, k.metric) || slices.ContainsFunc(series.Keys, func(o seriesKey) bool {
 			return o.level == k.level && o.test == k.test && slices.Contains(better, o.metric)

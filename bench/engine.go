@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/strictyaml"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Names of the tools, as in Sample.Tool.
@@ -246,10 +247,7 @@ func (e Engine) Metrics() []string { return slices.Clone(e.metrics) }
 // seconds returns the duration of a test that is limited by time. Two seconds show that a path works;
 // figures for comparisons get five.
 func (o Options) seconds() int {
-	if o.Quick {
-		return cmp.Or(o.Seconds, 2)
-	}
-	return cmp.Or(o.Seconds, 5)
+	return words.Either(o.Quick, cmp.Or(o.Seconds, 2), cmp.Or(o.Seconds, 5))
 }
 
 // check refuses what cannot be measured, before anything is started for nothing.

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // These stand for an accelerator in Options.
@@ -168,26 +170,14 @@ func (p perftest) permitted() error {
 // name is the engine's name with its words in the one order that samples have.
 func (p perftest) name() string {
 	name := p.program
-	if p.transport != "" {
-		name += "/" + strings.ToLower(p.transport)
-	}
-	if p.pairs > 1 {
-		name += "/q" + strconv.Itoa(p.pairs)
-	}
-	if p.dscp != "" {
-		name += "/dscp" + p.dscp
-	}
+	name += words.If(p.transport != "", "/"+strings.ToLower(p.transport))
+	name += words.If(p.pairs > 1, "/q"+strconv.Itoa(p.pairs))
+	name += words.If(p.dscp != "", "/dscp"+p.dscp)
 	for _, w := range perftestWords {
-		if *w.of(&p) {
-			name += "/" + w.word
-		}
+		name += words.If(*w.of(&p), "/"+w.word)
 	}
-	if p.gpu != "" {
-		name += "/cuda" + p.gpu
-	}
-	if p.dmabuf {
-		name += "/dmabuf"
-	}
+	name += words.If(p.gpu != "", "/cuda"+p.gpu)
+	name += words.If(p.dmabuf, "/dmabuf")
 	return name
 }
 
@@ -310,10 +300,7 @@ func (p perftest) flows() int {
 // cost is about how long a message of each size takes, in seconds, and how long a measurement of them may.
 func (p perftest) cost(o Options) (perIteration float64, budget time.Duration) {
 	cost := o.cost()
-	budget = 5 * time.Second
-	if o.Quick {
-		budget = time.Second
-	}
+	budget = words.Either(o.Quick, time.Second, 5*time.Second)
 	size := p.size(Endpoint{}, o)
 	var messages, moved float64 = 1, float64(size)
 	if size == 0 {

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/group"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -167,10 +169,7 @@ func (l PCILink) trained() (best string, down bool) {
 // which Linux sends (RFC 7323).
 func tcpLimit(rate float64, mtu int, ipv6 bool) float64 {
 	const tcpBytes, ethernet = 20 + 12, 8 + 14 + 4 + 12
-	ip := ipv4Bytes
-	if ipv6 {
-		ip = ipv6Bytes
-	}
+	ip := words.Either(ipv6, ipv6Bytes, ipv4Bytes)
 	if rate <= 0 || mtu <= ip+tcpBytes {
 		return 0
 	}
@@ -236,10 +235,7 @@ func quoted(all []Sample) []Sample {
 // judge is Judge of repeats of one figure.
 func judge(all []Sample, resent float64, w Path) Judgement {
 	s := all[0]
-	var values []float64
-	for _, x := range all {
-		values = append(values, x.Value)
-	}
+	values := lists.Map(all, func(x Sample) float64 { return x.Value })
 	j := Judgement{Test: s.Test, Client: s.Client, Server: s.Server, Metric: s.Metric, Bytes: s.Bytes,
 		Value: Median(values), Emulated: s.Emulated, Verdict: VerdictNone}
 	e, err := EngineByName(s.Test)
@@ -338,10 +334,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 		j.Text = "no expectation: neither the rate of the port nor its PCIe link is known"
 		return
 	}
-	wire := j.Wire
-	if !known {
-		wire = math.Inf(1)
-	}
+	wire := words.Either(!known, math.Inf(1), j.Wire)
 	atBest := fmt.Sprintf("%s Gb/s (%s)", gbps(wire), r.wireText(r.members(), largestIBMTU))
 	if j.Value >= WireShare*wire {
 		j.Verdict, j.Bound = VerdictWire, wire
@@ -358,9 +351,7 @@ func (r *route) judge(j *Judgement, resent float64) {
 	j.Text = fmt.Sprintf("%s of %s, which carries %s Gb/s", part(j.Value/j.Bound), what, gbps(j.Bound))
 	if j.Value >= reached*j.Bound {
 		j.Verdict, j.Causes = VerdictExplained, rank(bounds, j)
-		if known {
-			j.Text += "; the wire at its best: " + atBest
-		}
+		j.Text += words.If(known, "; the wire at its best: "+atBest)
 		return
 	}
 	j.Causes = rank(slices.Concat(bounds, r.sizeCauses(), r.placeCauses(), r.loadCauses(), lossCauses(resent)), j)
@@ -388,10 +379,7 @@ func (r *route) wireText(links, ibMTU int) string {
 
 // gbps prints with four digits.
 func gbps(v float64) string {
-	if v >= 100 {
-		return fmt.Sprintf("%.1f", v)
-	}
-	return fmt.Sprintf("%.2f", v)
+	return words.Either(v >= 100, fmt.Sprintf("%.1f", v), fmt.Sprintf("%.2f", v))
 }
 
 // part prints a share in per cent, never rounded up to more than was reached.
@@ -497,10 +485,7 @@ func (r *route) placeCauses() []Cause {
 		if len(s.CPUNodes) == 0 || near && len(s.CPUNodes) == 1 {
 			continue
 		}
-		where := "ran on CPUs of node"
-		if near {
-			where = "was free to run on CPUs of nodes"
-		}
+		where := words.Either(near, "was free to run on CPUs of nodes", "ran on CPUs of node")
 		out = append(out, Cause{What: "wrong NUMA node", Possible: near, Fix: "measure with " + fix,
 			Evidence: fmt.Sprintf("%s, and the tool %s %s", device, where, numbers(s.CPUNodes))})
 	}
@@ -596,8 +581,6 @@ func examined(facts []examinedFact) string {
 	if len(known) == 0 {
 		text = "what is known, which is only the port's rate"
 	}
-	if len(unknown) > 0 {
-		text += "; not known: " + strings.Join(unknown, ", ")
-	}
+	text += words.If(len(unknown) > 0, "; not known: "+strings.Join(unknown, ", "))
 	return text
 }

@@ -12,6 +12,9 @@ import (
 	"strings"
 	"time"
 	"unicode"
+
+	"github.com/rackless/rackless/internal/words"
+	"maps"
 )
 
 // A fioJob is a job of fio in its JSON. What text says is brought into the same form.
@@ -150,9 +153,7 @@ func (t *Tests) fioTests(job fioJob, copies int) {
 			suffix += "/" + strings.Replace(x.prefix+word(v), "direct1", "direct", 1)
 		}
 	}
-	if copies > 1 {
-		suffix += "/j" + strconv.Itoa(copies)
-	}
+	suffix += words.If(copies > 1, "/j"+strconv.Itoa(copies))
 	block := cmp.Or(o["bs"], o["blocksize"])
 	if o["bssplit"] == "" && o["bsrange"] == "" {
 		block = cmp.Or(block, "4k") // its own choice
@@ -297,10 +298,7 @@ func (t *Tests) fioText(output []byte) ([]fioJob, error) {
 		}
 		if m := fioLat.FindStringSubmatch(line); m != nil && now != nil {
 			v, _, err := parseNumber(m[3])
-			into := &now.Lat
-			if m[1] == "clat" {
-				into = &now.Clat
-			}
+			into := words.Either(m[1] == "clat", &now.Clat, &now.Lat)
 			into.Mean = v * fioScale[m[2]] * fioScale[strings.ToLower(m[4])]
 			return err
 		}
@@ -334,9 +332,7 @@ func (t *Tests) fioText(output []byte) ([]fioJob, error) {
 // withOption returns the options with one more: others may share the map.
 func withOption(options map[string]string, name, value string) map[string]string {
 	all := map[string]string{name: value}
-	for n, v := range options {
-		all[n] = v
-	}
+	maps.Copy(all, options)
 	return all
 }
 
@@ -351,10 +347,7 @@ func (d *fioDirection) rates(line string, old bool) error {
 		return err
 	}
 	power := slices.Index([]string{"", "k", "m", "g", "t"}, strings.ToLower(bw[2]))
-	base := 1000.0
-	if bw[3] != "" || old {
-		base = 1024
-	}
+	base := words.Either(bw[3] != "" || old, 1024, 1000.0)
 	for range power {
 		v *= base
 	}

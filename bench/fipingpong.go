@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 var fiPingpongEngines = []Engine{{
@@ -25,12 +27,7 @@ func (fiPingpong) check(client, server Endpoint, o Options) error {
 const fiLargest = 1 << 20
 
 // size is the message size; 0 stands for the tool's own.
-func (fiPingpong) size(o Options) int64 {
-	if o.Bytes == 0 && o.Quick {
-		return 64
-	}
-	return o.Bytes
-}
+func (fiPingpong) size(o Options) int64 { return words.Either(o.Bytes == 0 && o.Quick, 64, o.Bytes) }
 
 // iterations are chosen as for perftest, by the largest size that the tool goes through, which takes most of the time.
 func (f fiPingpong) iterations(o Options) int {

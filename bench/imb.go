@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Lines of the Intel MPI Benchmarks, of releases 3.2 to 2021.
@@ -87,9 +89,7 @@ func (t *imbText) read(line string) (err error) {
 		if n := cmp.Or(m[1], m[2]); n != "2" {
 			t.name += "/np" + n
 		}
-		if m[2] != "" && !strings.Contains(t.name, "/multi") {
-			t.name += "/multi"
-		}
+		t.name += words.If(m[2] != "" && !strings.Contains(t.name, "/multi"), "/multi")
 	}
 	switch {
 	case strings.HasPrefix(line, "#    MODE: AGGREGATE"):

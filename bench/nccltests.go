@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 var ncclEngines = []Engine{{
@@ -55,10 +57,7 @@ func gpus(ctx context.Context, ask execFunc, node string) (int, error) {
 }
 
 func (ncclTests) client(_, _ Endpoint, o Options) []string {
-	largest := "1G"
-	if o.Quick {
-		largest = "64M"
-	}
+	largest := words.Either(o.Quick, "64M", "1G")
 	return []string{"env", "NCCL_DEBUG=VERSION", "all_reduce_perf", "-b", "8", "-e", largest, "-f", "2", "-g",
 		strconv.Itoa(max(1, o.Threads))}
 }
@@ -257,10 +256,7 @@ const maxHostName = 64
 
 // ncclLoggers returns how the lines of NCCL's log begin in an output: "host:pid:".
 func ncclLoggers(output []byte) map[string]bool {
-	all := make(map[string]bool)
-	for _, m := range ncclLogLine.FindAllSubmatch(output, -1) {
-		all[string(m[1])] = true
-	}
+	all := lists.SetOf(ncclLogLine.FindAllSubmatch(output, -1), func(m [][]byte) string { return string(m[1]) })
 	return all
 }
 

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 func nvbandwidthEngine(name, about, testcase string) Engine {
@@ -225,10 +227,7 @@ func (m *nvMatrix) unit(line string) error {
 
 // metric is that of the open test case.
 func (m *nvMatrix) metric() string {
-	if m.latency {
-		return MetricLoadLatency
-	}
-	return MetricCopyBandwidth
+	return words.Either(m.latency, MetricLoadLatency, MetricCopyBandwidth)
 }
 
 // row takes the values of a row.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"regexp"
 	"slices"
 	"strconv"
@@ -111,9 +112,7 @@ func ParseOSU(output []byte) (*OSUResult, error) {
 				return fmt.Errorf("a table of %q is not read", Shorten(res.Test))
 			}
 			for _, by := range []string{title[1], title[3]} {
-				if by != "" {
-					res.Program += "/" + strings.ToLower(by)
-				}
+				res.Program += words.If(by != "", "/"+strings.ToLower(by))
 			}
 			res.Program += ranks
 		case title == nil && osuRanks.MatchString(line):

@@ -3,6 +3,8 @@ package bench
 import (
 	"fmt"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A Pair is one measurement to make: the client sends to the server (and reads from it, for ib_read_bw).
@@ -35,10 +37,7 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 		seen[n] = true
 	}
 	if plan == PairsAuto {
-		plan = PairsAll
-		if len(nodes) > fewNodes {
-			plan = PairsRing
-		}
+		plan = words.Either(len(nodes) > fewNodes, PairsRing, PairsAll)
 	}
 	var pairs []Pair
 	switch plan {

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A PerftestResult is what one run of a perftest tool printed.
@@ -36,10 +38,7 @@ type Row struct {
 
 // Figures returns the figures of all rows, in the order printed.
 func (r *PerftestResult) Figures() []Figure {
-	var figures []Figure
-	for _, row := range r.Rows {
-		figures = append(figures, row.Figures...)
-	}
+	figures := lists.Flat(r.Rows, func(row Row) []Figure { return row.Figures })
 	for i := range figures {
 		if figures[i].Metric == MetricLatencyTypical {
 			figures[i].Latencies = r.Latencies
@@ -77,10 +76,7 @@ var perftestOthers = []struct{ inTitle, fact, word string }{
 
 // PerftestProgram is the program that prints a title, "perftest" where it is not known.
 func PerftestProgram(title string) string {
-	figure := "bw"
-	if strings.Contains(title, "Latency") {
-		figure = "lat"
-	}
+	figure := words.Either(strings.Contains(title, "Latency"), "lat", "bw")
 	for word, program := range map[string]string{"RDMA_Write": "ib_write", "RDMA_Read": "ib_read", "Send": "ib_send",
 		"Atomic": "ib_atomic", "Raw Ethernet": "raw_ethernet_send"} {
 		if strings.HasPrefix(title, word) {

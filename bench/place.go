@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -35,10 +36,7 @@ func (p Place) String() string {
 
 // PlaceOf is where the options put a node's tool.
 func (o Options) PlaceOf(ep Endpoint) Place {
-	if ep.Place != (Place{}) {
-		return ep.Place
-	}
-	return Place{CPUs: o.CPU, Memory: o.NUMA}
+	return words.Either(ep.Place != (Place{}), ep.Place, Place{CPUs: o.CPU, Memory: o.NUMA})
 }
 
 // ServerPlace is where the server runs: on other CPUs or memory than the options have for both
@@ -153,9 +151,7 @@ func (e Engine) onNUMA(words []string) (Engine, error) {
 // engine is the engine with its NUMA nodes in its name, which tells its figures from those of others.
 func (p onNUMA) engine(e Engine) Engine {
 	e.Name += "/numa" + strconv.Itoa(p.cpus)
-	if p.memory != p.cpus {
-		e.Name += "-" + strconv.Itoa(p.memory)
-	}
+	e.Name += words.If(p.memory != p.cpus, "-"+strconv.Itoa(p.memory))
 	e.plugin = p
 	return e
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // An Executor runs commands on nodes.
@@ -537,10 +539,7 @@ func (m *measurement) transcript(client, server Output) string {
 	var b strings.Builder
 	for _, s := range printed(client, server) {
 		who, stream, _ := strings.Cut(s.Name, " ")
-		node := m.client.Node
-		if who == "server" {
-			node = m.server.Node
-		}
+		node := words.Either(who == "server", m.server.Node, m.client.Node)
 		text := s.Text
 		// The beginning says what was run, the end why it failed.
 		if len(text) > maxOutput {

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 func sysbenchEngine(name, about string, all bool) Engine {
@@ -36,10 +38,7 @@ func (s sysbench) prepare(ctx context.Context, ask execFunc, ep, _ Endpoint, o *
 }
 
 func (s sysbench) client(_, _ Endpoint, o Options) []string {
-	threads := 1
-	if s.all {
-		threads = max(1, o.Threads)
-	}
+	threads := words.Either(s.all, max(1, o.Threads), 1)
 	return []string{"sysbench", "cpu", "--cpu-max-prime=10000", "--threads=" + strconv.Itoa(threads),
 		"--time=" + strconv.Itoa(o.seconds()), "run"}
 }

@@ -188,9 +188,7 @@ func (a *Adapter) fix(l *lab.Lab) string {
 		return "rackless fabric " + l.Name + " shows the port; find out who takes the link down"
 	}
 	which := "rackless nic fault " + a.name(l) + " --clear"
-	if a.Crash != "" {
-		which += "; please report the stack in rackless logs --daemon " + l.Name
-	}
+	which += words.If(a.Crash != "", "; please report the stack in rackless logs --daemon "+l.Name)
 	return which
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/cmdline"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -69,9 +70,7 @@ type hostCheck struct {
 }
 
 func newHostCheck(p *plan.Plan, h *topology.Host, run *facts.Running, own []int) *hostCheck {
-	if h == nil {
-		h = &topology.Host{}
-	}
+	h = cmp.Or(h, &topology.Host{})
 	c := &hostCheck{p: p, h: h, run: run, own: own, tree: topology.NewTree(h),
 		sheet: sheet{subject: hostSubject}} // a plan from a file may name nothing
 	for i := range p.Nodes {
@@ -111,12 +110,7 @@ const (
 )
 
 // list writes a set so that an empty one can be seen.
-func list(s topology.CPUSet) string {
-	if s.IsEmpty() {
-		return "none"
-	}
-	return s.String()
-}
+func list(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "none", s.String()) }
 
 // few joins the first of many.
 func few(all []string, most int) string {

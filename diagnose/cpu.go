@@ -22,12 +22,7 @@ func (v *view) isolated() topology.CPUSet {
 }
 
 // cpuList writes a set so that an empty one can be seen.
-func cpuList(s topology.CPUSet) string {
-	if s.IsEmpty() {
-		return "empty"
-	}
-	return s.String()
-}
+func cpuList(s topology.CPUSet) string { return words.Either(s.IsEmpty(), "empty", s.String()) }
 
 // splitCores finds threads of the host beside isolated ones. Isolation by CPU and not by core is
 // the usual mistake, because siblings seldom have neighbouring numbers.
@@ -199,10 +194,7 @@ func governors(v *view, add func(finding.Finding)) {
 
 // moreCPUs tells how many CPUs a finding has beside the one in its evidence.
 func moreCPUs(s topology.CPUSet) string {
-	if s.Len() < 2 {
-		return ""
-	}
-	return " (and " + strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1) + ")"
+	return words.If(s.Len() >= 2, " (and "+strings.Replace(words.Count(s.Len()-1, "CPU"), " ", " more ", 1)+")")
 }
 
 // smtOff is a note: SMT off is a choice, but lists of CPUs from before it name threads that are

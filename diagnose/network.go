@@ -69,10 +69,7 @@ func (v *view) memberRate(b *topology.Bond) string {
 			best = max(best, *p.SpeedMbps)
 		}
 	}
-	if best <= 0 {
-		return ""
-	}
-	return fmt.Sprintf(" (%g Gb/s)", float64(best)/1000)
+	return words.If(best > 0, fmt.Sprintf(" (%g Gb/s)", float64(best)/1000))
 }
 
 // unequalMembers leaves members that are down out: those have no speed.

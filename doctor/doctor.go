@@ -451,10 +451,7 @@ func rlimit(which int, needed uint64, fix string) finding.Finding {
 // enough compares a limit with the needs of a large lab. A lower limit is a warning, because small labs
 // fit anyway.
 func enough(have, needed uint64, fix string) finding.Finding {
-	text := strconv.FormatUint(have, 10)
-	if have == noLimitAtAll {
-		text = "no limit"
-	}
+	text := words.Either(have == noLimitAtAll, "no limit", strconv.FormatUint(have, 10))
 	if have < needed {
 		return warn(fmt.Sprintf("%s; a lab of %d nodes takes up to %d", text, manyNodes, needed), fix)
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/strictyaml"
 	"github.com/rackless/rackless/internal/userfile"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Find returns a built-in profile by name, or reads one from a file: an argument with a dot or a slash is one.
@@ -38,9 +39,6 @@ func Find(arg string) (*Profile, error) {
 			best = n
 		}
 	}
-	hint := "there are " + strings.Join(names, ", ")
-	if best != "" {
-		hint = "did you mean " + best + "?"
-	}
+	hint := words.Either(best != "", "did you mean "+best+"?", "there are "+strings.Join(names, ", "))
 	return nil, fmt.Errorf("profile %q: no such profile comes with rackless; %s", arg, hint)
 }

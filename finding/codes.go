@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 //go:embed codes.md
@@ -208,10 +209,7 @@ func (f *found) printed(text string, call bool) {
 // decimal is the number that digits are; -1 for none.
 func decimal(digits string) int {
 	n, err := strconv.ParseInt(digits, 10, 32)
-	if err != nil {
-		return -1
-	}
-	return int(n)
+	return words.Either(err != nil, -1, int(n))
 }
 
 // words adds the code that the words of a text name: of several the longest.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,10 +22,7 @@ func Artifacts(in render.Input) ([]render.Artifact, error) {
 	if in.Plan == nil || in.Lab == nil {
 		return render.All(in) // which says what is missing
 	}
-	h := in.Host
-	if h == nil {
-		h = &topology.Host{}
-	}
+	h := cmp.Or(in.Host, &topology.Host{})
 	// Slices are the way without a reboot. The scripts offer it beside the kernel arguments.
 	tuning, err := tune.Steps(in.Plan, in.Lab, h, tune.Options{NoReboot: true})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"compress/gzip"
 	"slices"
 	"strings"
+
+	"github.com/rackless/rackless/internal/lists"
 )
 
 // A driverSet is modules of hardware that few nodes have: they are kept packed, and the guest loads
@@ -28,10 +30,7 @@ var companions = map[string][]string{"mlx4_core": {"mlx4_en", "mlx4_ib"}}
 // devices come by their own alias, their RDMA side often as a device on the auxiliary bus.
 func (s *moduleSet) drivers(names []string, loaded []module) (driverSet, error) {
 	var set driverSet
-	there := make(map[string]bool)
-	for _, m := range loaded {
-		there[m.Name] = true
-	}
+	there := lists.SetOf(loaded, func(m module) string { return m.Name })
 	for _, name := range names {
 		mods, err := s.load(nil, append([]string{name}, companions[name]...))
 		if err != nil {

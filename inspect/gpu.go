@@ -17,9 +17,7 @@ type gpus map[topology.PCIAddr]*topology.GPU
 
 // at returns the GPU at a.
 func (g gpus) at(a topology.PCIAddr) *topology.GPU {
-	if g[a] == nil {
-		g[a] = &topology.GPU{Address: &a}
-	}
+	g[a] = cmp.Or(g[a], &topology.GPU{Address: &a})
 	return g[a]
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A mount is a file system, or a swap area, and what it is on.
@@ -31,10 +32,7 @@ func (r *reader) readMounts() (mounts []mount, from string) {
 	for _, p := range []string{
 		"proc/self/mountinfo", "proc/1/mountinfo", "proc/self/mounts", "proc/mounts", "etc/mtab",
 	} {
-		parse := parseMounts
-		if path.Base(p) == "mountinfo" {
-			parse = parseMountInfo
-		}
+		parse := words.Either(path.Base(p) == "mountinfo", parseMountInfo, parseMounts)
 		if text := r.word(p); text != "" {
 			return parse(text), p
 		}

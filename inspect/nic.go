@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"maps"
 	"path"
 	"slices"
@@ -16,17 +17,13 @@ type nics map[string]*topology.NIC
 // at returns the NIC of the function a.
 func (n nics) at(a topology.PCIAddr) *topology.NIC {
 	id := a.String()
-	if n[id] == nil {
-		n[id] = &topology.NIC{Address: &a}
-	}
+	n[id] = cmp.Or(n[id], &topology.NIC{Address: &a})
 	return n[id]
 }
 
 // named returns the NIC without a function that is called name.
 func (n nics) named(name string) *topology.NIC {
-	if n[name] == nil {
-		n[name] = &topology.NIC{Name: name}
-	}
+	n[name] = cmp.Or(n[name], &topology.NIC{Name: name})
 	return n[name]
 }
 

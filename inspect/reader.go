@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/tree"
 	"github.com/rackless/rackless/inspect/where"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -175,10 +176,7 @@ func (r *reader) mask(p string) *topology.CPUSet { return parsed(r, p, topology.
 // so, as a mask otherwise. Kernels differ in which of several files they have.
 func (r *reader) cpus(dir string, names ...string) *topology.CPUSet {
 	for _, name := range names {
-		read := r.mask
-		if strings.HasSuffix(name, "list") {
-			read = r.list
-		}
+		read := words.Either(strings.HasSuffix(name, "list"), r.list, r.mask)
 		if set := read(dir + "/" + name); set != nil {
 			return set
 		}
@@ -217,10 +215,7 @@ func (r *reader) link(p string) (target string, ok bool) {
 // driver, the group, the device.
 func (r *reader) linkBase(p string) string {
 	target, ok := r.link(p)
-	if !ok {
-		return ""
-	}
-	return path.Base(target)
+	return words.If(ok, path.Base(target))
 }
 
 // numbered returns the numbers N of the entries prefixN of a directory, in rising order.

@@ -107,9 +107,7 @@ func parseDomainText(b []byte, name string) (*topology.Host, error) {
 	for _, err := range problems {
 		h.Unread = append(h.Unread, topology.Unread{Path: cmp.Or(name, "domain XML"), Why: err.Error()})
 	}
-	if t.Name == "" {
-		t.Name = "a domain without a name"
-	}
+	t.Name = cmp.Or(t.Name, "a domain without a name")
 	h.Tenants = []topology.Tenant{*t}
 	return h, nil
 }

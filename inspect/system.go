@@ -87,10 +87,7 @@ func (r *reader) arch(info cpuinfo) string {
 			return known
 		}
 	}
-	if r.live {
-		return goArchs[runtime.GOARCH]
-	}
-	return ""
+	return words.If(r.live, goArchs[runtime.GOARCH])
 }
 
 // dumpNote returns a line of the file in which hwloc-gather-topology notes what uname(2) said. Only dumps have it.

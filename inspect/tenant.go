@@ -14,6 +14,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/topology"
 )
@@ -322,11 +323,8 @@ func (p *domainParser) devices(d *libvirtxml.Domain) {
 		p.t.Devices = append(p.t.Devices, topology.TenantDevice{PCI: a, Managed: managed == "yes"})
 	}
 	p.t.GuestSwitches = new(0)
-	for _, c := range d.Devices.Controllers {
-		if c.Model == "pcie-switch-upstream-port" {
-			*p.t.GuestSwitches++
-		}
-	}
+	*p.t.GuestSwitches += lists.Count(d.Devices.Controllers,
+		func(c libvirtxml.DomainController) bool { return c.Model == "pcie-switch-upstream-port" })
 	for _, h := range d.Devices.Hostdevs {
 		if h.SubsysPCI != nil && h.SubsysPCI.Source != nil {
 			add("<hostdev>", h.Managed, h.SubsysPCI.Source.Address)

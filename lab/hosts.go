@@ -1,5 +1,7 @@
 package lab
 
+import "github.com/rackless/rackless/internal/words"
+
 // HostNames are the lines of /etc/hosts of every node. The first NIC of a node has its name, the
 // others are NODE-NIC. NICs without an address have no name.
 func (l *Lab) HostNames() []string {
@@ -7,9 +9,7 @@ func (l *Lab) HostNames() []string {
 	for _, n := range l.Nodes {
 		for i, nic := range n.NICs {
 			name := n.Name
-			if i > 0 {
-				name += "-" + nic.Name
-			}
+			name += words.If(i > 0, "-"+nic.Name)
 			if nic.Addr.IsValid() {
 				lines = append(lines, nic.Addr.Addr().String()+" "+name)
 			}

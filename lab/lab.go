@@ -9,6 +9,8 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // The limits of version 1 of the lab file. The JSON schema is built from the same constants.
@@ -142,10 +144,7 @@ func homes() []Home { return []Home{HomeOwn, HomeShared} }
 
 // HomeOf returns where /home of a node is.
 func (l *Lab) HomeOf(n Node) Home {
-	if l.Home == HomeShared && n.HasDisk() {
-		return HomeShared
-	}
-	return HomeOwn
+	return words.Either(l.Home == HomeShared && n.HasDisk(), HomeShared, HomeOwn)
 }
 
 // A Setting is a choice that may be left to the planner.

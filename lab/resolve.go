@@ -116,10 +116,7 @@ func (e *entry) node() Node {
 	o, s := &e.own, &e.shared
 	cpus := or(o.CPUs, s.CPUs, orAuto[int]{value: DefaultCPUs})
 	image := or(o.Image, s.Image, DefaultImage)
-	enough := DefaultMemory
-	if image != DefaultImage {
-		enough = DefaultFullMemory
-	}
+	enough := words.Either(image != DefaultImage, DefaultFullMemory, DefaultMemory)
 	memory := or(o.Memory, s.Memory, orAuto[Bytes]{value: enough})
 	gpus, nics, vfs := or(o.GPUs, s.GPUs, anyOf(DefaultGPUs)), e.nics(), e.vfs()
 	e.checkPorts(nics.count(), vfs.count())
@@ -139,10 +136,7 @@ func (e *entry) vfs() fileDevices { return or(e.own.VFs, e.shared.VFs, anyOf(Def
 // nics returns what whole NICs are asked for. A node with virtual functions has its ports already:
 // then the default is none.
 func (e *entry) nics() fileDevices {
-	fallback := DefaultNICs
-	if e.vfs().count() > 0 {
-		fallback = 0
-	}
+	fallback := words.Either(e.vfs().count() > 0, 0, DefaultNICs)
 	return or(e.own.NICs, e.shared.NICs, anyOf(fallback))
 }
 

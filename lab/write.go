@@ -84,12 +84,7 @@ func (l *Lab) YAML() []byte {
 
 func (n Node) cpus() string { return words.Either(n.AutoCPUs, string(Auto), strconv.Itoa(n.CPUs)) }
 
-func (n Node) memory() string {
-	if n.AutoMemory {
-		return string(Auto)
-	}
-	return n.Memory.String()
-}
+func (n Node) memory() string { return words.Either(n.AutoMemory, string(Auto), n.Memory.String()) }
 
 func (n Node) gpus() string { return flowList(n.GPURequests, n.GPUs) }
 func (n Node) nics() string { return flowList(n.NICRequests, len(n.NICs)-n.VFs) }

@@ -2,6 +2,7 @@ package mend
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/xml"
 	"errors"
 	"fmt"
@@ -23,9 +24,7 @@ func parse(text string) (*libvirtxml.Domain, error) {
 	if err := d.Unmarshal(text); err != nil {
 		return nil, fmt.Errorf("only a whole domain can be mended: %w", err)
 	}
-	if d.CPUTune == nil {
-		d.CPUTune = &libvirtxml.DomainCPUTune{}
-	}
+	d.CPUTune = cmp.Or(d.CPUTune, &libvirtxml.DomainCPUTune{})
 	return &d, nil
 }
 
@@ -123,10 +122,7 @@ func (domainXML) place(text string, p *placement) (string, error) {
 	if text, err = replace(text, &libvirtxml.Domain{CPUTune: d.CPUTune}, "cputune"); err != nil {
 		return "", err
 	}
-	cpu := d.CPU
-	if cpu == nil {
-		cpu = &libvirtxml.DomainCPU{Mode: "host-passthrough"}
-	}
+	cpu := cmp.Or(d.CPU, &libvirtxml.DomainCPU{Mode: "host-passthrough"})
 	numa := planned.NUMATune
 	if p.cells {
 		cpu.Topology, cpu.Numa = planned.CPU.Topology, planned.CPU.Numa

@@ -1,6 +1,7 @@
 package mend
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,10 +66,7 @@ func (j *job) lab(cells, withDevices bool) (string, error) {
 		if size == 0 && j.host.Memory.DefaultHuge != nil {
 			size = *j.host.Memory.DefaultHuge
 		}
-		pages = map[uint64]string{1 << 30: "1GiB", 2 << 20: "2MiB"}[size]
-		if pages == "" {
-			pages = "auto"
-		}
+		pages = cmp.Or(map[uint64]string{1 << 30: "1GiB", 2 << 20: "2MiB"}[size], "auto")
 	}
 	smt, numa := "off", "off"
 	if t.GuestThreads > 1 {

@@ -220,10 +220,7 @@ func (m *machine) vfAddress(pfID, indexText string) (topology.PCIAddr, error) {
 		return topology.PCIAddr{}, fmt.Errorf("virtual function %d of %q: the NIC has no PCI address: read the "+
 			"machine itself (rackless snapshot) and plan again", index, pfID)
 	}
-	s := m.sriov(pf)
-	if s == nil {
-		s = &topology.SRIOV{}
-	}
+	s := cmp.Or(m.sriov(pf), &topology.SRIOV{})
 	for _, vf := range s.VFs {
 		if vf.Index == int(index) && vf.Address != nil {
 			return *vf.Address, nil

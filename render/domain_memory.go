@@ -1,10 +1,12 @@
 package render
 
 import (
+	"cmp"
 	"slices"
 
 	"libvirt.org/go/libvirtxml"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -32,9 +34,7 @@ func memoryBacking(n *plan.Node, passthrough bool, why reasons) *libvirtxml.Doma
 		if n.GuestNUMA { // libvirt refuses a nodeset where the guest has no cells
 			set = cells[size].String()
 		}
-		if b.MemoryHugePages == nil {
-			b.MemoryHugePages = &libvirtxml.DomainMemoryHugepages{}
-		}
+		b.MemoryHugePages = cmp.Or(b.MemoryHugePages, &libvirtxml.DomainMemoryHugepages{})
 		value, unit := scaled(size)
 		b.MemoryHugePages.Hugepages = append(b.MemoryHugePages.Hugepages,
 			libvirtxml.DomainMemoryHugepage{Size: value, Unit: unit, Nodeset: set})
@@ -102,9 +102,7 @@ func numaTune(n *plan.Node, why reasons) *libvirtxml.DomainNUMATune {
 	t.Memory = &libvirtxml.DomainNUMATuneMemory{Mode: "strict", Nodeset: all.String()}
 	reason := "the pages were counted on these NUMA nodes of the host: rather no start than memory that is far or " +
 		"another guest's"
-	if spans {
-		reason += ". Not interleave, which takes from any node when one of these is out of pages"
-	}
+	reason += words.If(spans, ". Not interleave, which takes from any node when one of these is out of pages")
 	why.add("numatune/memory", reason)
 	return t
 }

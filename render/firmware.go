@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -40,10 +41,7 @@ func (v *view) iommuFound() string {
 // groupsFound says whether the IOMMU groups of the plan's devices have strangers. Bridges are none: they stay with the
 // kernel, and a group may go to a guest with its bridges left behind.
 func (v *view) groupsFound() string {
-	ours := map[topology.PCIAddr]bool{}
-	for _, a := range v.whole {
-		ours[a] = true
-	}
+	ours := lists.SetOf(v.whole, func(a topology.PCIAddr) topology.PCIAddr { return a })
 	var shared []string
 	known := false
 	for _, g := range v.host.IOMMU.Groups {

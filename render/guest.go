@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/topology"
 )
@@ -229,9 +230,7 @@ func (v *view) hostNames() []string {
 	for i := range v.plan.Nodes {
 		for k, p := range v.ports[i] {
 			name := v.plan.Nodes[i].Name
-			if k > 0 {
-				name += "-" + p.nic.Name
-			}
+			name += words.If(k > 0, "-"+p.nic.Name)
 			lines = append(lines, p.nic.Addr.Addr().String()+" "+oneLine(name))
 		}
 	}

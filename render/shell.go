@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // The functions of scripts are files of their own, so that they can be read, checked and tried as
@@ -118,8 +120,5 @@ func safeName(s string) string {
 			fmt.Fprintf(&b, "_%02x", c)
 		}
 	}
-	if b.Len() == 0 {
-		return "_"
-	}
-	return b.String()
+	return words.Either(b.Len() == 0, "_", b.String())
 }

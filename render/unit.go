@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -244,10 +245,7 @@ func (v *view) hugepageMounts() []Artifact {
 		if size == standard {
 			continue
 		}
-		label := fmt.Sprintf("%dM", size>>20)
-		if size%(1<<30) == 0 {
-			label = fmt.Sprintf("%dG", size>>30)
-		}
+		label := words.Either(size%(1<<30) == 0, fmt.Sprintf("%dG", size>>30), fmt.Sprintf("%dM", size>>20))
 		mounts = append(mounts, text("systemd/dev-hugepages"+label+".mount", v.page("hugepages.mount", struct {
 			Label, Before string
 			KiB           uint64

@@ -10,10 +10,7 @@ import (
 
 // drivers returns the modules that would take the functions of the lab nodes on the host, sorted.
 func (v *view) drivers() []string {
-	var all []string
-	for _, a := range v.whole {
-		all = append(all, v.driversOf(a)...)
-	}
+	all := lists.Flat(v.whole, func(a topology.PCIAddr) []string { return v.driversOf(a) })
 	slices.Sort(all)
 	return slices.Compact(all)
 }

@@ -83,10 +83,7 @@ func (d Data) summary(r *results, unit func(string) string) string {
 	if len(parts) == 0 {
 		return fmt.Sprintf("%s measured; the figures are in the tables.", words.Count(len(r.keys), "figure"))
 	}
-	where := first.String()
-	if same > 1 {
-		where = fmt.Sprintf("Median of %d pairs", same)
-	}
+	where := words.Either(same > 1, fmt.Sprintf("Median of %d pairs", same), first.String())
 	return where + ": " + strings.Join(parts, "; ") + "."
 }
 

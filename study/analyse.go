@@ -476,11 +476,8 @@ func (a *analysis) quantile(k Quantity, quantile float64, c Comparison, aa bool)
 
 // histograms returns the latencies of some cells in a block.
 func (a *analysis) histograms(k Quantity, cells []string, block int) []*stats.Histogram {
-	var all []*stats.Histogram
-	for _, c := range cells {
-		all = append(all, a.latencies[latencyKey{c, k.Test, k.Bytes, block}]...)
-	}
-	return all
+	return lists.Flat(cells,
+		func(c string) []*stats.Histogram { return a.latencies[latencyKey{c, k.Test, k.Bytes, block}] })
 }
 
 // together returns the values of a metric in some cells by block, where all of them have one: with

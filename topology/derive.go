@@ -239,9 +239,7 @@ func (h *Host) completeVFs() {
 		}
 	}
 	for pf, vfs := range found {
-		if pf.SRIOV == nil {
-			pf.SRIOV = &SRIOV{}
-		}
+		pf.SRIOV = cmp.Or(pf.SRIOV, &SRIOV{})
 		pf.SRIOV.VFs = vfs
 	}
 }

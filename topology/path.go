@@ -55,10 +55,7 @@ type Path struct {
 
 // Label returns the class as a cell of the matrix: "PIX", "NV18". It is empty when the class is not known.
 func (p Path) Label() string {
-	if p.Class == PathNVLink && p.Links > 0 {
-		return "NV" + strconv.Itoa(p.Links)
-	}
-	return p.Class.String()
+	return words.Either(p.Class == PathNVLink && p.Links > 0, "NV"+strconv.Itoa(p.Links), p.Class.String())
 }
 
 // pathJSON is the JSON form of a Path, the same as that of the documents that show paths.

@@ -10,6 +10,7 @@ import (
 	"github.com/vmware/govmomi/vim25/types"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -115,10 +116,7 @@ func shares(name string, get func(*vmConfig) *types.ResourceAllocationInfo,
 	of func(*vmSpec) **types.ResourceAllocationInfo) setting {
 	return setting{name, func(c *vmConfig) string {
 		s := value(value(get(c)).Shares)
-		if s.Level == types.SharesLevelCustom {
-			return strconv.Itoa(int(s.Shares))
-		}
-		return string(s.Level)
+		return words.Either(s.Level == types.SharesLevelCustom, strconv.Itoa(int(s.Shares)), string(s.Level))
 	}, func(s *vmSpec, _ *vmConfig, text string) error {
 		info := types.SharesInfo{Level: types.SharesLevel(text)}
 		if n, err := strconv.ParseInt(text, 10, 32); err == nil {
@@ -244,9 +242,7 @@ func sriovText(d types.BaseVirtualDevice) (string, bool) {
 		return "", false
 	}
 	text := functionText(card.SriovBacking.PhysicalFunctionBacking) + onNetwork + networkText(card.Backing)
-	if value(card.AllowGuestOSMtuChange) {
-		text += guestMTU
-	}
+	text += words.If(value(card.AllowGuestOSMtuChange), guestMTU)
 	return text, true
 }
 

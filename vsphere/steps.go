@@ -3,6 +3,7 @@
 package vsphere
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -243,9 +244,7 @@ func diff(have *vmConfig, want map[string]string) string {
 		if was == want[name] {
 			continue
 		}
-		if was == "" {
-			was = "unset"
-		}
+		was = cmp.Or(was, "unset")
 		lines = append(lines, fmt.Sprintf("%s: %s -> %s", name, was, want[name]))
 	}
 	return strings.Join(lines, "\n")

@@ -53,10 +53,7 @@ func parseGrubDefaults(text string) (*grubDefaults, error) {
 func (d *grubDefaults) with(values [2]string) (string, error) {
 	text := d.text
 	// From the end, so that places stay right.
-	order := [2]int{1, 0}
-	if d.at[0][0] > d.at[1][0] {
-		order = [2]int{0, 1}
-	}
+	order := words.Either(d.at[0][0] > d.at[1][0], [2]int{0, 1}, [2]int{1, 0})
 	for _, i := range order {
 		at := d.at[i]
 		if values[i] == d.values[i] {

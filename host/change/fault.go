@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // FaultFrom makes the faults that tests of prepare and rollback ask for by RACKLESS_FAULT, so that
@@ -44,10 +46,7 @@ func FaultFrom(text string) func(what string) {
 			return
 		}
 		n++
-		here := n == at
-		if named {
-			here = record == where
-		}
+		here := words.Either(named, record == where, n == at)
 		switch {
 		case how == "count":
 			fmt.Fprintf(os.Stderr, "change %d: %s\n", n, what)

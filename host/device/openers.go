@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -258,10 +259,7 @@ func whichFile(fd string, files []deviceFile) string {
 		return ""
 	}
 	for _, f := range files {
-		kind := uint32(unix.S_IFCHR)
-		if f.block {
-			kind = unix.S_IFBLK
-		}
+		kind := words.Either(f.block, unix.S_IFBLK, uint32(unix.S_IFCHR))
 		if f.number != nil && st.Mode&unix.S_IFMT == kind && st.Rdev == *f.number {
 			return to
 		}

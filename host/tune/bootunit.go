@@ -11,6 +11,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // bootUnitName is the unit that goes on with the preparation at each boot.
@@ -124,10 +125,7 @@ func guardProgram(s *change.System, program string, trusted func(uid uint32) boo
 				return err
 			}
 			// The link itself is as safe as the directory that it is in.
-			target := path.Join(path.Dir(done), to)
-			if path.IsAbs(to) {
-				target = path.Clean(to)
-			}
+			target := words.Either(path.IsAbs(to), path.Clean(to), path.Join(path.Dir(done), to))
 			done, rest = "/", append(strings.Split(strings.TrimPrefix(target, "/"), "/"), rest...)
 			continue
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/rackless/rackless/inspect/where"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // meansLatency is a bit of the kind of a matrix (hwloc/distances.h).
@@ -199,10 +200,7 @@ func (p *parser) oldMatrices() []matrix {
 
 // nodeLevel returns how deep in the tree the deepest NUMA node is.
 func (p *parser) nodeLevel(e *element, level uint64) uint64 {
-	deepest := uint64(0)
-	if kindOf(e) == "NUMANode" {
-		deepest = level
-	}
+	deepest := words.Either(kindOf(e) == "NUMANode", level, uint64(0))
 	for k := range e.All("object") {
 		deepest = max(deepest, p.nodeLevel(k, level+1))
 	}

@@ -144,9 +144,7 @@ func (d *device) extended(s, key, value string) {
 }
 
 func (d *device) sriov() *topology.SRIOV {
-	if d.SRIOV == nil {
-		d.SRIOV = &topology.SRIOV{}
-	}
+	d.SRIOV = cmp.Or(d.SRIOV, &topology.SRIOV{})
 	return d.SRIOV
 }
 
@@ -214,9 +212,7 @@ func (d *device) port(what string) {
 }
 
 func (d *device) bridge() *topology.Bridge {
-	if d.Bridge == nil {
-		d.Bridge = &topology.Bridge{}
-	}
+	d.Bridge = cmp.Or(d.Bridge, &topology.Bridge{})
 	return d.Bridge
 }
 
@@ -247,9 +243,7 @@ func (d *device) link() *topology.Link {
 	if d.section != "Express" && d.section != "" {
 		return nil
 	}
-	if d.Link == nil {
-		d.Link = &topology.Link{}
-	}
+	d.Link = cmp.Or(d.Link, &topology.Link{})
 	return d.Link
 }
 

@@ -108,9 +108,7 @@ func parseName(s string) (vendor, device *topology.ID16, vendorName, deviceName 
 		device, s = id(m[2]), m[1]
 	}
 	v, vendorName, deviceName := splitName(s)
-	if vendor == nil {
-		vendor = v
-	}
+	vendor = cmp.Or(vendor, v)
 	return vendor, device, vendorName, deviceName
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/atomicfile"
 	"github.com/rackless/rackless/internal/trace"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -141,8 +142,5 @@ func (t *tail) Write(p []byte) (int, error) {
 // after is the text in one line behind a separator, or "" where there is none.
 func (t *tail) after(separator string) string {
 	lines := strings.FieldsFunc(string(t.text), func(r rune) bool { return r == '\n' || r == '\r' })
-	if len(lines) == 0 {
-		return ""
-	}
-	return separator + strings.Join(lines, "; ")
+	return words.If(len(lines) != 0, separator+strings.Join(lines, "; "))
 }

@@ -39,10 +39,7 @@ func rowEnd(tokens []token, i int, isDevice func(string) bool) int {
 // matrix reads all rows. Where the first row has no path at all, the words were none of a matrix:
 // then it returns neither matrix nor error.
 func (r *rowReader) matrix() (*Matrix, *Error) {
-	names := map[string]bool{}
-	for _, n := range r.header.names {
-		names[n] = true
-	}
+	names := lists.SetOf(r.header.names, func(n string) string { return n })
 	isDevice := func(s string) bool { return names[s] }
 	r.m = &Matrix{Line: r.header.line}
 	for i, name := range r.header.names[:r.header.lost] {

@@ -1,6 +1,7 @@
 package texts
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -166,9 +167,7 @@ func (r *reader) nodedevPCI(device, c *xmltree.Element) {
 		d.ParentUnknown = text(at(device, "parent")) != "computer"
 	}
 	for link := range at(c, "pci-express").All("link") {
-		if d.Link == nil {
-			d.Link = &topology.Link{}
-		}
+		d.Link = cmp.Or(d.Link, &topology.Link{})
 		// There are two of these: validity="cap" has what the device can do, and "sta" what was negotiated. A speed or
 		// width of 0 tells nothing.
 		speed, err := strconv.ParseFloat(link.Attr("speed"), 64)

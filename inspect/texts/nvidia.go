@@ -1,6 +1,7 @@
 package texts
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -200,9 +201,7 @@ func (r *reader) nvidiaTable() {
 
 // link returns the link of a function to fill in.
 func link(d *topology.PCIDevice) *topology.Link {
-	if d.Link == nil {
-		d.Link = &topology.Link{}
-	}
+	d.Link = cmp.Or(d.Link, &topology.Link{})
 	return d.Link
 }
 

@@ -1,6 +1,7 @@
 package texts
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -82,10 +83,7 @@ func (r *reader) qmConfig() {
 						nodes = set
 					}
 				case "policy":
-					mode = map[string]string{"bind": "strict"}[value]
-					if mode == "" {
-						mode = value
-					}
+					mode = cmp.Or(map[string]string{"bind": "strict"}[value], value)
 				}
 			}
 		case key == "hostpci":
@@ -97,9 +95,7 @@ func (r *reader) qmConfig() {
 	if known == 0 {
 		return
 	}
-	if t.Name == "" {
-		t.Name = "a machine of Proxmox VE"
-	}
+	t.Name = cmp.Or(t.Name, "a machine of Proxmox VE")
 	t.VCPUs = min(cores*sockets, topology.MaxCPUs)
 	t.MemoryNodes, t.MemoryMode = nodes, mode
 	r.h.Tenants = []topology.Tenant{t}

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"cmp"
 	"errors"
 	"io/fs"
 	"strings"
@@ -44,9 +45,7 @@ func ErrorOf(name string) error {
 	if err, ok := sentinels[name]; ok {
 		return err
 	}
-	if name == "" {
-		name = "unknown error"
-	}
+	name = cmp.Or(name, "unknown error")
 	return errors.New(name)
 }
 

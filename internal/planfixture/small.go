@@ -54,10 +54,7 @@ func Empty(w lab.Workload) *plan.Problem {
 // and sometimes with memory that is not local to its own cores.
 func smallNodes(r *Rand, p *plan.Problem, nodes int) {
 	symmetric := r.Chance(80)
-	ids := []int{0, 1, 2}
-	if r.Chance(20) {
-		ids = []int{3, 5, 8}
-	}
+	ids := words.Either(r.Chance(20), []int{3, 5, 8}, []int{0, 1, 2})
 	d := make([][]int, nodes)
 	for i := range d {
 		d[i] = make([]int, nodes)

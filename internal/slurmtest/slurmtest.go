@@ -4,6 +4,7 @@ package slurmtest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -209,9 +210,7 @@ func Expand(list string) (names []string) {
 		}
 		for r := range strings.SplitSeq(m[2], ",") {
 			first, last, _ := strings.Cut(r, "-")
-			if last == "" {
-				last = first
-			}
+			last = cmp.Or(last, first)
 			var from, to int
 			fmt.Sscan(strings.TrimLeft(first, "0")+" ", &from) // all zeros are 0
 			fmt.Sscan(strings.TrimLeft(last, "0")+" ", &to)

@@ -117,10 +117,7 @@ func excerpt(lines []string, line, column int) string {
 	}
 	first := max(1, line-excerptBefore)
 	// A long line is shown from a place that keeps the marker in sight; all lines shift alike, to stay aligned.
-	shift := 0
-	if column > excerptWidth {
-		shift = column - excerptWidth/2
-	}
+	shift := words.Either(column > excerptWidth, column-excerptWidth/2, 0)
 	var b strings.Builder
 	for n := first; n <= line; n++ {
 		mark := words.Either(n == line, ">", " ")

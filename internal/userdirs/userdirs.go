@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Dirs are the places where rackless keeps things.
@@ -25,10 +27,7 @@ type Dirs struct {
 // the account says where home is.
 func Default(getenv func(string) string, uid int) (Dirs, error) {
 	places := places{getenv, home(getenv, uid)}
-	run := "/run/rackless"
-	if uid != 0 {
-		run = fmt.Sprintf("/tmp/rackless-%d", uid)
-	}
+	run := words.Either(uid != 0, fmt.Sprintf("/tmp/rackless-%d", uid), "/run/rackless")
 	xdgRun := "XDG_RUNTIME_DIR"
 	if uid == 0 {
 		xdgRun = "" // sudo may leave the caller's, which root should not fill
@@ -69,12 +68,7 @@ func home(getenv func(string) string, uid int) string {
 }
 
 // below returns a directory below home, or "" and not one below the current directory.
-func (p places) below(dir string) string {
-	if p.home == "" {
-		return ""
-	}
-	return filepath.Join(p.home, dir)
-}
+func (p places) below(dir string) string { return words.If(p.home != "", filepath.Join(p.home, dir)) }
 
 // pick returns what rackless's own variable names, else its directory below that of an XDG variable, else the fallback.
 func (p places) pick(own, xdg, fallback string) string {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/mend"
 )
@@ -155,12 +156,8 @@ func (d *Domain) Outcome(name, connect string, undo, changed, differs bool) stri
 	default:
 		text += "domain " + name + " has the new description; to take it back: rackless adopt " + name +
 			" --undo"
-		if connect != "" {
-			text += " --connect " + connect
-		}
+		text += words.If(connect != "", " --connect "+connect)
 	}
-	if d.State.Active() {
-		text += later
-	}
+	text += words.If(d.State.Active(), later)
 	return text + "\n"
 }

@@ -330,10 +330,7 @@ func (d *decider) guestNUMA(one *draft, i int) {
 		one.because("cores, and memory with them, are of one NUMA node of the host")
 		return
 	}
-	other := string(lab.Off)
-	if !n.GuestNUMA {
-		other = string(lab.On)
-	}
+	other := words.Either(!n.GuestNUMA, string(lab.On), string(lab.Off))
 	d.otherSetting(one, i, other, func(r *plan.Request) { r.GuestNUMA = other })
 	one.because(seenStream)
 	if len(d.base.Placement.Nodes[i].GPUs) > 0 {

@@ -190,9 +190,7 @@ func (c *conflict) reserveMessage() string {
 	free, on := freeCores(c.p)
 	text := fmt.Sprintf("of %s %d are no tenant's", words.Count(len(c.p.Cores), "core"), free)
 	for _, n := range c.p.NUMANodes {
-		if on[n.ID] < n.ReserveCores {
-			text += fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID)
-		}
+		text += words.If(on[n.ID] < n.ReserveCores, fmt.Sprintf(", %d of them on NUMA node %d", on[n.ID], n.ID))
 	}
 	sep := ": "
 	for _, f := range c.facts {

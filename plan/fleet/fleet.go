@@ -23,6 +23,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/plan/build"
@@ -228,10 +229,7 @@ func (f *Fleet) Place(ctx context.Context, l *lab.Lab) (*Placed, error) {
 		return nil, err
 	}
 	q := query{f: f, lab: l, kind: kind}
-	choose := q.bestFit
-	if f.policy == Nova {
-		choose = q.firstFit
-	}
+	choose := words.Either(f.policy == Nova, q.firstFit, q.bestFit)
 	n, a, err := choose(ctx)
 	if err != nil {
 		return nil, err

@@ -283,10 +283,7 @@ func (h *host) deviceHints(w want, i int) []hint {
 		return []hint{{any: true}}
 	}
 	list := hints(h.allNodes(), int64(w.Count), total, left, nil)
-	if len(list) == 0 {
-		return []hint{{any: true}}
-	}
-	return list
+	return words.Either(len(list) == 0, []hint{{any: true}}, list)
 }
 
 func (h *host) allNodes() nodeMask { return 1<<len(h.nodes) - 1 }

@@ -125,10 +125,7 @@ func (c *checker) recompute() []plan.Term {
 			add(plan.TermDeviceShare, c.shareMissing(i, f)*int64(len(devices)),
 				part(w.DeviceShare, int64(r.Cores)*asked))
 		}
-		span := w.NUMASpan
-		if r.GuestNUMA == "off" {
-			span = w.NUMASpanHidden
-		}
+		span := words.Either(r.GuestNUMA == "off", w.NUMASpanHidden, w.NUMASpan)
 		add(plan.TermNUMASpan, int64(len(f.nodes)-1), span)
 		add(plan.TermCoreBalance, unevenness(f), part(w.CoreBalance, int64(r.Cores)))
 		if c.m.hybrid {

@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/image"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/rack"
 	"github.com/rackless/rackless/rack/ssh"
@@ -132,10 +133,7 @@ func (u *upRun) decideNICs(old *rack.State) {
 		}
 	}
 	u.setNICs(func(n lab.Node) lab.NICModel {
-		if n.NIC != lab.NICAuto {
-			return n.NIC
-		}
-		return cmp.Or(running[n.Name], lab.NICConnectX4Lx)
+		return words.Either(n.NIC != lab.NICAuto, n.NIC, cmp.Or(running[n.Name], lab.NICConnectX4Lx))
 	})
 }
 

@@ -229,9 +229,7 @@ func (o *Options) slots() ([]int, error) {
 // work with the device.
 func (o *Options) versions(n Node) string {
 	v := words.If(n.Node == o.Nodes[0].Node, "launcher ")
-	if (o.Transport == Auto || o.Transport == "") && soft(n) {
-		v += "ucx"
-	}
+	v += words.If((o.Transport == Auto || o.Transport == "") && soft(n), "ucx")
 	return v
 }
 

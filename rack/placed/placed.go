@@ -21,6 +21,7 @@ import (
 	"github.com/rackless/rackless/facts"
 	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/inspect"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/libvirt"
 	"github.com/rackless/rackless/rack"
@@ -223,10 +224,7 @@ func (p *placedLab) Down(ctx context.Context) error {
 		return err
 	}
 	// A guest that writes to a disk of its own gets time to end; no more than a person waits.
-	grace := 30 * time.Second
-	if p.State.Image != "" {
-		grace = 0
-	}
+	grace := words.Either(p.State.Image != "", 0, 30*time.Second)
 	names := make([]string, len(p.State.Lab.Nodes))
 	for i, n := range p.State.Lab.Nodes {
 		names[i] = p.domain(n.Name)

@@ -16,6 +16,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
@@ -223,10 +224,7 @@ const (
 // kibi writes an amount of memory as Kubernetes and Incus take it: a whole number of the largest unit, with the suffix
 // of 1 GiB given.
 func kibi(n uint64, suffix string) string {
-	if n%gib == 0 {
-		return fmt.Sprintf("%dGi%s", n/gib, suffix)
-	}
-	return fmt.Sprintf("%dMi%s", n/mib, suffix)
+	return words.Either(n%gib == 0, fmt.Sprintf("%dGi%s", n/gib, suffix), fmt.Sprintf("%dMi%s", n/mib, suffix))
 }
 
 // columns is where comments are wrapped.

@@ -191,9 +191,7 @@ func (c Cluster) memoryPerCPU() int64 {
 func (n Node) line() string {
 	s := fmt.Sprintf("CPUs=%d Sockets=%d CoresPerSocket=%d ThreadsPerCore=%d", n.Sockets*n.Cores*n.Threads,
 		n.Sockets, n.Cores, n.Threads)
-	if n.MemoryMiB > 0 {
-		s += fmt.Sprintf(" RealMemory=%d", n.MemoryMiB)
-	}
+	s += words.If(n.MemoryMiB > 0, fmt.Sprintf(" RealMemory=%d", n.MemoryMiB))
 	var gres []string
 	for i, d := range n.Devices {
 		word := d.word()
@@ -203,9 +201,7 @@ func (n Node) line() string {
 		count := lists.Count(n.Devices, func(o Device) bool { return o.word() == word })
 		gres = append(gres, fmt.Sprintf("%s:%d", word, count))
 	}
-	if len(gres) > 0 {
-		s += " Gres=" + strings.Join(gres, ",")
-	}
+	s += words.If(len(gres) > 0, " Gres="+strings.Join(gres, ","))
 	return s
 }
 

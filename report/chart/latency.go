@@ -71,8 +71,6 @@ func (c *Canvas) Latencies(what, unit string, drawn, all []Distribution) Chart {
 
 // Unit is the unit of an axis, and that it is logarithmic, which the ticks alone do not tell at once.
 func (a Axis) Unit(unit string) string {
-	if a.Log {
-		unit += ", logarithmic"
-	}
+	unit += words.If(a.Log, ", logarithmic")
 	return unit
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 	"github.com/rackless/rackless/topology"
 )
@@ -86,12 +87,7 @@ func NewDocument(h *topology.Host, findings []finding.Finding) *Document {
 }
 
 // present returns s, or an empty slice for nil: [] in JSON, not null.
-func present[T any](s []T) []T {
-	if s == nil {
-		return []T{}
-	}
-	return s
-}
+func present[T any](s []T) []T { return words.Either(s == nil, []T{}, s) }
 
 func newPath(p topology.Path) Path {
 	return Path{A: p.A, B: p.B, Class: p.Label(), PCIe: p.PCIe.String()}
@@ -99,10 +95,7 @@ func newPath(p topology.Path) Path {
 
 // WriteJSON writes the document as one JSON value with a newline at its end: on one line, for JSON lines, or indented.
 func (d *Document) WriteJSON(w io.Writer, indent bool) error {
-	write := show.EncodeNext
-	if indent {
-		write = show.Encode
-	}
+	write := words.Either(indent, show.Encode, show.EncodeNext)
 	return d.written(write(w, show.JSON, d))
 }
 

@@ -218,10 +218,7 @@ func bootstrap(b *strings.Builder, h *topology.Host, variable string, used []rdm
 		fmt.Fprintf(b, "%s%s\n", variable, r.Netdev)
 		return
 	}
-	var devs []string
-	for _, x := range used {
-		devs = append(devs, x.nic.Netdevs...)
-	}
+	devs := lists.Flat(used, func(x rdmaLink) []string { return x.nic.Netdevs })
 	if len(devs) > 0 {
 		say("There is no default route: ranks find each other over the network devices of the ports above.")
 		fmt.Fprintf(b, "%s%s\n", variable, strings.Join(slices.Compact(devs), ","))

@@ -161,9 +161,7 @@ func (v *view) addLoose(out map[int][]block) {
 	loose := map[int]*block{}
 	add := func(node *int, c card) {
 		id := v.placeOf(node)
-		if loose[id] == nil {
-			loose[id] = &block{Title: "PCI tree not known", Loose: true}
-		}
+		loose[id] = cmp.Or(loose[id], &block{Title: "PCI tree not known", Loose: true})
 		loose[id].Branches = append(loose[id].Branches, branch{Cards: []card{c}})
 	}
 	for i := range v.Host.GPUs {
@@ -412,10 +410,7 @@ func newWire(l *topology.Link) wire {
 
 // gbpsText is "15.8 GB/s", and nothing for what is not known.
 func gbpsText(gbps float64) string {
-	if gbps <= 0 {
-		return ""
-	}
-	return strconv.FormatFloat(gbps, 'g', 3, 64) + " GB/s"
+	return words.Either(gbps <= 0, "", strconv.FormatFloat(gbps, 'g', 3, 64)+" GB/s")
 }
 
 // warn notes whether a finding is about the link: checks RL001 to RL009 are about links.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/rackless/rackless/finding"
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/report/show"
 
 	"github.com/rackless/rackless/topology"
@@ -194,10 +195,7 @@ func (v *view) expected() []pageExpectation {
 	}
 	rank := func(e pageExpectation) int {
 		c, _, err := topology.ParsePathLabel(e.Class)
-		if err != nil {
-			return 1 << 8
-		}
-		return int(c)
+		return words.Either(err != nil, 1<<8, int(c))
 	}
 	slices.SortStableFunc(out, func(a, b pageExpectation) int { return cmp.Compare(rank(a), rank(b)) })
 	return out

@@ -80,10 +80,7 @@ func Grouped(digits string) string {
 
 // trimZeros leaves out zeros at the end of decimals, and the point if nothing is left behind it.
 func trimZeros(s string) string {
-	if !strings.Contains(s, ".") {
-		return s
-	}
-	return strings.TrimRight(strings.TrimRight(s, "0"), ".")
+	return words.Either(!strings.Contains(s, "."), s, strings.TrimRight(strings.TrimRight(s, "0"), "."))
 }
 
 // Exact prints a figure so that parsing it gives the same float64. It has no exponent, so that a search for what a tool

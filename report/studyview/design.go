@@ -65,10 +65,7 @@ func printEstimate(w io.Writer, s *study.Spec, estimate Estimate, least int) err
 		blocks = s.Blocks
 	}
 	// No more digits than the estimate is good for.
-	round := 100 * time.Millisecond
-	if run >= 10*time.Second {
-		round = time.Second
-	}
+	round := words.Either(run >= 10*time.Second, time.Second, 100*time.Millisecond)
 	fmt.Fprintf(w, "estimate: a run takes about %v (%s), so %v hold about %s\n", run.Round(round), how, s.Budget,
 		words.Count(blocks, "block"))
 	switch {

@@ -53,10 +53,7 @@ func (v *view) opposite() string {
 	if published == "" {
 		return ""
 	}
-	share := "CPUs " + protected.String()
-	if protected.Len() == 1 {
-		share = "CPU " + protected.String()
-	}
+	share := words.Either(protected.Len() == 1, "CPU "+protected.String(), "CPUs "+protected.String())
 	return fmt.Sprintf("%s This host has %s: the nodes' %s and the switch would keep %d busy, and pinned they "+
 		"share %s, "+
 		"while nodes that are not pinned may use all. So pinning takes away more here than it protects. That is true "+

@@ -153,9 +153,7 @@ func (c *Conductor) Run(ctx context.Context) error {
 		}
 		for _, r := range left {
 			p := place{r.Block, r.Place}
-			if slots[p] == nil {
-				slots[p] = &slot{}
-			}
+			slots[p] = cmp.Or(slots[p], &slot{})
 			// At once, while the machine is as it was: a run that is made up for at the end would stand outside of its
 			// block.
 			for s := slots[p]; s.open(); {
@@ -189,9 +187,7 @@ func (c *Conductor) soFar(ctx context.Context) (slots map[place]*slot, spent tim
 			}
 		}
 		p := place{r.Block, r.Place}
-		if slots[p] == nil {
-			slots[p] = &slot{}
-		}
+		slots[p] = cmp.Or(slots[p], &slot{})
 		s := slots[p]
 		// An attempt that was cut off keeps its number, so that no two rows of the store have the same.
 		s.attempts = max(s.attempts, r.Attempt)

@@ -35,10 +35,7 @@ func Earlier(ctx context.Context, db *store.DB, spec *study.Spec) (perRun time.D
 		if err != nil {
 			return 0, 0, err
 		}
-		into := &others
-		if s.Name == spec.Name {
-			into = &own
-		}
+		into := words.Either(s.Name == spec.Name, &own, &others)
 		for _, r := range all {
 			if r.Status == study.StatusDone {
 				*into = append(*into, r.Seconds)

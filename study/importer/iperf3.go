@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // iperf3Format is of what the client of iperf3 prints.
@@ -38,15 +39,9 @@ func (f *file) iperf3() (reading, error) {
 		return reading{test: "iperf3"}, err
 	}
 	test := "iperf3"
-	if res.Protocol == "UDP" {
-		test += "/udp"
-	}
-	if res.Reverse {
-		test += "/reverse"
-	}
-	if res.Both {
-		test += "/bidir"
-	}
+	test += words.If(res.Protocol == "UDP", "/udp")
+	test += words.If(res.Reverse, "/reverse")
+	test += words.If(res.Both, "/bidir")
 	if res.Streams > 1 {
 		test += "/streams" + strconv.Itoa(res.Streams)
 	}

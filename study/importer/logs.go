@@ -22,9 +22,7 @@ func (im *importing) logs() error {
 		if dirs := f.dir(); level == "" && len(dirs) > 0 {
 			level = dirs[0]
 		}
-		if level == "" {
-			level = src.Base
-		}
+		level = cmp.Or(level, src.Base)
 		format := im.Format
 		// With --format logs each file is of its own tool.
 		if format == Logs {

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // superBench reads results-summary.jsonl of microsoft/superbenchmark: a line for each node, with
@@ -188,10 +189,7 @@ func jsonMembers(line []byte) ([]member, error) {
 // strictJSON writes null where Python wrote NaN, Infinity or -Infinity, which JSON does not have.
 func strictJSON(line []byte) []byte {
 	return pythonNumber.ReplaceAllFunc(line, func(word []byte) []byte {
-		if word[0] == '"' {
-			return word
-		}
-		return []byte("null")
+		return words.Either(word[0] == '"', word, []byte("null"))
 	})
 }
 

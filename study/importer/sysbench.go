@@ -4,6 +4,7 @@ import (
 	"regexp"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // sysbenchFormat is of sysbench.
@@ -35,9 +36,7 @@ func (f *file) sysbench() (reading, error) {
 		}
 		return r, err
 	}
-	if sysbenchThreads.Match(f.data) {
-		r.test += "_single"
-	}
+	r.test += words.If(sysbenchThreads.Match(f.data), "_single")
 	primes := sysbenchPrimes.FindSubmatch(f.data)
 	if primes == nil {
 		return reading{test: "sysbench"}, f.fail(1,

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/fabric"
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan/variant"
 	"github.com/rackless/rackless/rack/emulated"
@@ -157,10 +158,7 @@ func (e *emulatedSite) pin(pin bool) error {
 		return confine(p.PID, to)
 	}
 	if d := e.rack.State.Daemon; d != nil {
-		to := e.all
-		if pin {
-			to = e.protected
-		}
+		to := words.Either(pin, e.protected, e.all)
 		if err := set(*d, to); err != nil {
 			return err
 		}

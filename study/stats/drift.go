@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/internal/words"
 )
 
 // A trend says how values change over time.
@@ -52,10 +53,7 @@ func Drifting(blocks []Block, q Question) ([]string, error) {
 
 // change writes a change on the scale of the arithmetic.
 func change(v float64, scale Scale) string {
-	if scale == Difference {
-		return fmt.Sprintf("%+.3g", v)
-	}
-	return fmt.Sprintf("%+.1f %%", 100*math.Expm1(v))
+	return words.Either(scale == Difference, fmt.Sprintf("%+.3g", v), fmt.Sprintf("%+.1f %%", 100*math.Expm1(v)))
 }
 
 // trendOf values in the order of time.

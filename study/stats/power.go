@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/rackless/rackless/internal/words"
 )
 
 // Defaults of Power.
@@ -65,10 +67,7 @@ func (w Power) Detectable(blocks int) float64 {
 		return math.Inf(1)
 	}
 	effect := w.Spread * standardEffect(blocks, alpha/float64(comparisons), power, w.Seed)
-	if w.Scale == Difference {
-		return effect
-	}
-	return math.Expm1(effect)
+	return words.Either(w.Scale == Difference, effect, math.Expm1(effect))
 }
 
 // defaults are the values to reckon with.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -58,10 +59,7 @@ func from(hosts []*topology.Host, typical int) (out []Outlier) {
 func mostAlike(hosts []*topology.Host, typical int, outliers []Outlier) int {
 	score := make([]int, len(hosts))
 	for _, o := range outliers {
-		worth := -1
-		if 2*len(o.Hosts) > len(hosts) {
-			worth = 1
-		}
+		worth := words.Either(2*len(o.Hosts) > len(hosts), 1, -1)
 		for _, h := range o.Hosts {
 			score[h] += worth
 		}
