@@ -199,8 +199,7 @@ func (f *Figure) overLink(e bench.Engine, link bench.PCILink) {
 	if carries > 0 && f.Value > carries {
 		f.Verdict, f.Causes = Above, nil
 		f.Text = fmt.Sprintf("more than the PCIe link at %s carries, which is %.4g %s with %s: it was measured on "+
-			"another "+
-			"machine, or while the link had more lanes or speed", link.Address, carries, f.Unit,
+			"another machine, or while the link had more lanes or speed", link.Address, carries, f.Unit,
 			topology.Rate{GTs: *link.SpeedGTs, Lanes: *link.Width})
 	}
 }
@@ -300,13 +299,11 @@ func (m *machine) coherent(f *Figure) {
 		f.Bound = max(f.Bound, *g.C2CGBps)
 		f.Devices = append(f.Devices, g.ID())
 	}
-	f.Text = fmt.Sprintf("no expectation: NVLink C2C carries %.4g GB/s by the topology of NCCL, and this is "+
-		"%.3g%% of it; "+
-		"what a copy reaches is not published", f.Bound, 100*f.Value/f.Bound)
+	f.Text = fmt.Sprintf("no expectation: NVLink C2C carries %.4g GB/s by the topology of NCCL, and this is %.3g%% "+
+		"of it; what a copy reaches is not published", f.Bound, 100*f.Value/f.Bound)
 	if f.Value > tooMuch*f.Bound {
 		f.Verdict, f.Text = Above, fmt.Sprintf("more than the %.4g GB/s that NVLink C2C carries by the topology of "+
-			"NCCL: it "+
-			"was measured on another machine, or is of both directions", f.Bound)
+			"NCCL: it was measured on another machine, or is of both directions", f.Bound)
 	}
 }
 
@@ -383,9 +380,8 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	switch {
 	case f.Value > most && !told:
-		f.Verdict, f.Text = Unknown, "no expectation: it is more than PCIe gives, so it went over NVLink, of "+
-			"which this "+
-			"machine tells nothing (nvidia-smi topo -m and nvidia-smi nvlink -s do); "+usual
+		f.Verdict, f.Text = Unknown, "no expectation: it is more than PCIe gives, so it went over NVLink, of which "+
+			"this machine tells nothing (nvidia-smi topo -m and nvidia-smi nvlink -s do); "+usual
 	case f.Value > most && linked && pair.Class != topology.PathNVLink:
 		f.Verdict, f.Text = Unknown, "no expectation: rings take the NVLinks between other pairs; "+usual
 	case f.Value > most:
@@ -397,16 +393,13 @@ func (m *machine) peers(f *Figure, of importer.Where) {
 	}
 	// Below one switch (PIX) there is no better path that GPUs without NVLink could have.
 	if f.Verdict == Low && worst.Link == "" {
-		f.Causes = []bench.Cause{{What: "another way than NVLink",
-			Evidence: fmt.Sprintf("%.3g GB/s may be what PCIe or "+
-				"shared memory gives", f.Value), Possible: true, Ceiling: f.Bound,
-			Fix: "NCCL_DEBUG=INFO: channels are to go via P2P; NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are to be " +
-				"unset, the " +
-				"fabric manager to run, and in a container /dev/shm to be large"}}
+		f.Causes = []bench.Cause{{What: "another way than NVLink", Evidence: fmt.Sprintf("%.3g GB/s may be what "+
+			"PCIe or shared memory gives", f.Value), Possible: true, Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: " +
+			"channels are to go via P2P; NCCL_P2P_DISABLE and NCCL_P2P_LEVEL are to be unset, the fabric manager to " +
+			"run, and in a container /dev/shm to be large"}}
 	} else if f.Verdict != Normal && f.Verdict != Above && f.Verdict != Unknown && pair.Class > topology.PathPIX {
 		f.Causes = []bench.Cause{{What: "the path " + pair.Label(), Evidence: "it is the slowest between two of the " +
-			"GPUs: " + pair.A + " and " + pair.B,
-			Fix: "take GPUs that are below one switch, or have NVLink; rackless " +
-				"inspect -o matrix shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}
+			"GPUs: " + pair.A + " and " + pair.B, Fix: "take GPUs that are below one switch, or have NVLink; " +
+			"rackless inspect -o matrix shows the paths", Possible: f.Verdict == Low, Ceiling: worst.GBpsMax}}
 	}
 }

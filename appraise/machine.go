@@ -79,8 +79,7 @@ func (m *machine) memory(f *Figure) {
 		f.Bound *= 1000
 	}
 	usual := fmt.Sprintf("%.3g%% of the %.4g GB/s that the memory channels of %d x %s carry (%s each)", 100*value/all,
-		all,
-		len(m.Packages), model, c.of)
+		all, len(m.Packages), model, c.of)
 	switch {
 	case value > 1.05*all:
 		f.Verdict, f.Text = Above, "more than the channels carry: the arrays were in caches, or it is another "+
@@ -143,8 +142,7 @@ func (m *machine) storage(f *Figure, device string) {
 	case best.GBps() > 1.1*f.Bound:
 		f.Verdict, f.Text = Limited, of+", and that is the limit"
 		f.Causes = []bench.Cause{{What: "the PCIe link", Evidence: fmt.Sprintf("%s of %s", now, best),
-			Ceiling: best.GBps(),
-			Fix:     "another slot, or the speed of this one in the firmware"}}
+			Ceiling: best.GBps(), Fix: "another slot, or the speed of this one in the firmware"}}
 	default:
 		f.Verdict, f.Text = Normal, of+", and that is the limit"
 	}
@@ -253,8 +251,7 @@ func (m *machine) overNICs(f *Figure, hosts int) {
 	default:
 		f.Verdict, f.Text = Low, usual
 		f.Causes = []bench.Cause{{What: "NICs or GPUDirect that are not used", Evidence: usual, Possible: true,
-			Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: all NICs are to be listed (NCCL_IB_HCA), with GDRDMA for " +
-				"each GPU; " +
-				"GPU and NIC below one switch; flow control of the fabric (PFC, ECN)"}}
+			Ceiling: f.Bound, Fix: "NCCL_DEBUG=INFO: all NICs are to be listed (NCCL_IB_HCA), with GDRDMA for each " +
+				"GPU; GPU and NIC below one switch; flow control of the fabric (PFC, ECN)"}}
 	}
 }

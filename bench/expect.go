@@ -252,8 +252,7 @@ func judge(all []Sample, resent float64, w Path) Judgement {
 		// What is no perftest has one flow and main memory.
 		p, _ := e.plugin.(perftest)
 		r := route{Path: w, engine: e, bytes: s.Bytes, flows: max(1, p.pairs), both: e.sendsBothWays(),
-			gpu:   p.gpu != "",
-			iperf: s.Metric == MetricThroughput}
+			gpu: p.gpu != "", iperf: s.Metric == MetricThroughput}
 		r.judge(&j, resent)
 	}
 	return j
@@ -417,10 +416,9 @@ func (r *route) linkCauses(wire float64) []Cause {
 		if used > 1 {
 			what = "few flows on a bond"
 		}
-		out = append(out, Cause{What: what, Ceiling: r.wire(used, largestIBMTU),
-			Fix: "measure with several: " + several,
-			Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows, n,
-				strings.Join(r.bond(), ", "))})
+		out = append(out, Cause{What: what, Ceiling: r.wire(used, largestIBMTU), Fix: "measure with several: " +
+			several, Evidence: fmt.Sprintf("%s, and a bond of %d links (%s) sends each flow over one of them", flows,
+			n, strings.Join(r.bond(), ", "))})
 	}
 	return out
 }

@@ -12,7 +12,7 @@ func TestLAMMPSGivesTheRateThatItPrints(t *testing.T) {
 	e, o := mustEngine(t, "lammps"), Options{Iterations: 25, Ranks: 2, Accelerator: "tcg"}
 	figures, err := e.parse(Output{Stdout: whole}, o)
 	want := "step_rate 0 25 10.516 steps/s, simulated 0 25 4.543 ns/day"
-	if got := strings.Join(words(figures), ", "); err != nil || got != want {
+	if got := strings.Join(figureWords(figures), ", "); err != nil || got != want {
 		t.Fatalf("%s, %v", got, err)
 	}
 	if v := e.version(Output{Stdout: []byte("mpirun (Open MPI) 4.1.4")}, Output{Stdout: whole}); v !=
@@ -25,7 +25,7 @@ func TestLAMMPSGivesTheRateThatItPrints(t *testing.T) {
 		var bad *BadResultError
 		if got, err := e.parse(Output{Stdout: whole[:n]}, o); n <= line && !errors.As(err, &bad) ||
 			err == nil && len(got) != 2 {
-			t.Fatalf("%d of %d bytes: %v, %v", n, len(whole), words(got), err)
+			t.Fatalf("%d of %d bytes: %v, %v", n, len(whole), figureWords(got), err)
 		}
 	}
 	for name, c := range map[string]struct {

@@ -254,7 +254,7 @@ func TestEveryFixtureOfATableParsesAsItsGoldenFileSays(t *testing.T) {
 				if err != nil {
 					got = err.Error() + "\n"
 				} else {
-					got = strings.Join(words(figures), "\n") + "\n"
+					got = strings.Join(figureWords(figures), "\n") + "\n"
 				}
 				golden := filepath.Join("testdata/golden", filepath.Base(file)+".golden")
 				if *update {
@@ -399,7 +399,7 @@ func TestNoCutTableOfOSUIsTakenByItsEngine(t *testing.T) {
 		for n := range whole {
 			var bad *BadResultError
 			if figures, err := e.parse(Output{Stdout: whole[:n]}, kvm); !errors.As(err, &bad) {
-				t.Fatalf("%s: %d of %d bytes give %v, error %v", engine, n, len(whole), words(figures), err)
+				t.Fatalf("%s: %d of %d bytes give %v, error %v", engine, n, len(whole), figureWords(figures), err)
 			}
 		}
 		for _, other := range osuEngines {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// words writes figures one a line, without the digits that a conversion adds.
-func words(figures []Figure) []string {
+// figureWords writes figures one a line, without the digits that a conversion adds.
+func figureWords(figures []Figure) []string {
 	var out []string
 	for _, f := range figures {
 		out = append(out, fmt.Sprintf("%s %d %d %.6g %s", f.Metric, f.Bytes, f.Iterations, f.Value, f.Unit))
@@ -70,7 +70,7 @@ func TestRecordedOutputsGiveTheFiguresThatTheyPrint(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, words(got)); diff != "" {
+			if diff := cmp.Diff(tt.want, figureWords(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -104,7 +104,7 @@ func TestFiPingpongTellsWhatWasAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]string{"latency_average 1536 1500 739.85 us"}, words(figures)); diff != "" {
+	if diff := cmp.Diff([]string{"latency_average 1536 1500 739.85 us"}, figureWords(figures)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	out.Stdout = readFile(t, "testdata/libfabric/recorded-1.17.0-rxe-tcg-msg.txt")
@@ -160,7 +160,8 @@ func TestBelowATableOfNCCLTestsEverythingMayStand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, below := range []string{"\nFinished at Tue Apr 21 10:00:00 UTC 2026\n", "=====\nCASE 2\nCOMMAND:\nmpirun x\n", "done"} {
+	for _, below := range []string{"\nFinished at Tue Apr 21 10:00:00 UTC 2026\n",
+		"=====\nCASE 2\nCOMMAND:\nmpirun x\n", "done"} {
 		if got, err := ParseNCCLTests(slices.Concat(table, []byte(below))); err != nil || !cmp.Equal(want, got) {
 			t.Errorf("%q: %d figures of %d, error %v", below, len(got), len(want), err)
 		}
@@ -174,15 +175,18 @@ func TestAProgramOfNCCLTestsThatGaveUp(t *testing.T) {
 	const parameters = "# nThread 1 nGpus 1 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5\n#\n"
 	for _, tt := range []struct{ name, output, want string }{
 		{"over a completion with error", parameters +
-			"vm2:15364:15376 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 4, opcode 1, len 0, " +
+			"vm2:15364:15376 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 4, opcode 1, " +
+			"len 0, " +
 			"vendor err 81\nvm1: Test NCCL failure common.cu:499 'unhandled system error'\n",
-			`line 3 "vm2:15364:15376 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 4, opcode 1, ` +
-				`len 0, vendor err 81": the program gave up; status 4 is local protection error; vendor error 0x51 is ` +
+			`line 3 "vm2:15364:15376 [0] transport/net_ib.cc:1192 NCCL WARN NET/IB : Got completion with error 4, ` +
+				`opcode 1, len 0, vendor err 81": the program gave up; status 4 is local protection error; vendor ` +
+				`error 0x51 is ` +
 				`seen beside status 4, local protection error`},
 		{"over CUDA, which NCCL does not see", parameters + "gpu1: Test CUDA failure common.cu:892 'out of memory'\n",
 			`line 3 "gpu1: Test CUDA failure common.cu:892 'out of memory'": the program gave up`},
-		{"and nothing says so", parameters, `line 2 "#": the table is cut off or empty: the line on values out of bounds ` +
-			`is missing, or no row comes before it`},
+		{"and nothing says so", parameters,
+			`line 2 "#": the table is cut off or empty: the line on values out of bounds ` +
+				`is missing, or no row comes before it`},
 	} {
 		_, err := ParseNCCLTests([]byte(tt.output))
 		if want := "read result of nccl-tests, " + tt.want; err == nil || err.Error() != want {
@@ -204,7 +208,7 @@ func TestCopiesAreThoseOfTheSlowestGPU(t *testing.T) {
 		got, err := ParseNVBandwidth(in, tt.testcase)
 		if want := []Figure{{Metric: MetricCopyBandwidth, Value: tt.want, Unit: UnitGBps}}; err != nil ||
 			!cmp.Equal(want, got) {
-			t.Errorf("%s: %v, error %v, want %v", tt.testcase, words(got), err, words(want))
+			t.Errorf("%s: %v, error %v, want %v", tt.testcase, figureWords(got), err, figureWords(want))
 		}
 		if v := mustEngine(t, "gpu_bandwidth_h2d").version(Output{Stdout: in}); v != tt.version {
 			t.Errorf("version %q, want %q", v, tt.version)
@@ -249,7 +253,8 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"not a number", "ping", iputils, "2.668", "nan", `avg: value "nan": not a decimal number`},
 		{"another unit", "ping", iputils, "0.259 ms", "0.259 s", "unknown form of the times"},
 		{"another title", "ping", iputils, "avg/max", "med/max", `unknown layout: column "med"`},
-		{"a title less", "ping", iputils, "min/avg/max/mdev", "min/avg/max", "the row has 4 fields, the header 3 columns"},
+		{"a title less", "ping", iputils, "min/avg/max/mdev", "min/avg/max",
+			"the row has 4 fields, the header 3 columns"},
 		{"times out of order", "ping", iputils, "2.431/2.668", "2.931/2.668", "the times are not in order"},
 		{"more below the summary", "ping", iputils, "rtt min", "ping: sendmsg: No buffer space\nrtt min",
 			"unknown line below the summary"},
@@ -309,7 +314,8 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 		{"rows that do not add up", "nvbandwidth", gh200, "369.36", "36.936", "the rows above add up to 1653.18"},
 		{"a bandwidth of zero", "nvbandwidth", gh200, "369.36", "  0.00",
 			`column 0: value "0.00": a value of zero is a failed measurement`},
-		{"no bandwidth between two", "nvbandwidth", gh200, "369.36", "   N/A", `column 0: value "N/A": not a decimal number`},
+		{"no bandwidth between two", "nvbandwidth", gh200, "369.36", "   N/A",
+			`column 0: value "N/A": not a decimal number`},
 		{"a column less than its header", "nvbandwidth", gh200, "369.36", "",
 			"the row has 3 fields, the header 3 columns"},
 		{"another unit", "nvbandwidth", gh200, "GPU(column) bandwidth (GB/s)", "GPU(column) (ns)",
@@ -410,14 +416,14 @@ func TestOutputsThatAreNoResultAreRefusedWithTheirLine(t *testing.T) {
 			figures, err := parsers[tt.parser]([]byte(in))
 			var bad *BadResultError
 			if !errors.As(err, &bad) || !strings.HasSuffix(err.Error(), tt.want) || bad.Line == 0 {
-				t.Errorf("got  %v, error %v\nwant %s", words(figures), err, tt.want)
+				t.Errorf("got  %v, error %v\nwant %s", figureWords(figures), err, tt.want)
 			}
 		})
 	}
 	for name, parse := range parsers {
 		for _, in := range []string{"", "\n", "bash: not found\n"} {
 			if figures, err := parse([]byte(in)); err == nil {
-				t.Errorf("%s takes %q for %v", name, in, words(figures))
+				t.Errorf("%s takes %q for %v", name, in, figureWords(figures))
 			}
 		}
 	}
@@ -457,7 +463,7 @@ func TestThreadsAndInstancesAreCounted(t *testing.T) {
 	const old = "stress-ng: info: [1] stream: memory rate: 1000.00 MB/sec, 50.00 Mflop/sec (instance 0)\nstress-ng: " +
 		"info: [1] successful run completed in 6s\n"
 	if got, err := ParseStressStream([]byte(old), 1); err != nil || math.Abs(got[0].Value-1.048576) > 1e-9 {
-		t.Errorf("one rate for both: %v, %v", words(got), err)
+		t.Errorf("one rate for both: %v, %v", figureWords(got), err)
 	}
 }
 
@@ -501,7 +507,7 @@ func TestALatencyBelowTheWireIsNoResult(t *testing.T) {
 		{"ib_atomic_bw", []Figure{{Metric: MetricBWAverage, Bytes: 8, Value: 11, Unit: UnitGbps}}, false},
 	} {
 		if err := w.check(mustEngine(t, tt.engine), tt.figures); (err == nil) != tt.good {
-			t.Errorf("%s %v: %v", tt.engine, words(tt.figures), err)
+			t.Errorf("%s %v: %v", tt.engine, figureWords(tt.figures), err)
 		}
 		if err := (Wire{}).check(mustEngine(t, tt.engine), tt.figures); err != nil {
 			t.Errorf("%s on a wire of which nothing is known: %v", tt.engine, err)

@@ -333,8 +333,7 @@ func isRow(line string, columns int) bool {
 // perftestFacts are the facts above the table, which describe a run and do not decide whether it is good. Most lines
 // hold two of them, e.g. "Number of qps   : 1            Transport type : IB", which also stands for RoCE.
 var perftestFacts = []string{factConnection, factPairs, "Device", "Link type", "Transport type", "Mtu", "GID index",
-	factSRQ,
-	"Dual-port"}
+	factSRQ, "Dual-port"}
 
 // Facts that are part of the name of a test.
 const (

@@ -103,7 +103,7 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 			}
 			var all []string
 			for _, x := range res.All {
-				for _, w := range words(x.Figures) {
+				for _, w := range figureWords(x.Figures) {
 					all = append(all, x.Name+" "+w)
 				}
 			}
@@ -120,7 +120,7 @@ func TestOutputsOfSeveralTests(t *testing.T) {
 					t.Fatalf("%d bytes: error %v is not a BadResultError", n, err)
 				}
 				for _, x := range part.All {
-					for _, w := range words(x.Figures) {
+					for _, w := range figureWords(x.Figures) {
 						if !slices.Contains(all, x.Name+" "+w) && !strings.HasPrefix(x.Name, "fio_randread/rnd") {
 							t.Fatalf("%d bytes give %s %s", n, x.Name, w)
 						}

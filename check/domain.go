@@ -64,9 +64,8 @@ type domainCheck struct {
 // findings makes the checks of one virtual machine. Only one that runs has threads and memory to look at.
 func (c *domainCheck) findings() []finding.Finding {
 	f := finding.Finding{ID: IDDomain, Have: cmp.Or(c.d.State, "state not known"), Want: running,
-		Evidence: "virsh domstate " + c.d.Name,
-		Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words are in /var/log/libvirt/qemu/" + c.d.Name +
-			".log"}
+		Evidence: "virsh domstate " + c.d.Name, Fix: "virsh start " + c.d.Name + " says why not; QEMU's own words " +
+			"are in /var/log/libvirt/qemu/" + c.d.Name + ".log"}
 	switch {
 	case c.d.State != running || c.d.PID == 0:
 		c.judge(false, f)
@@ -366,9 +365,8 @@ func (c *domainCheck) memory() {
 	nodes := finding.Finding{ID: IDMemoryNodes, Want: nodesText(want), Evidence: evidence,
 		Fix: "shut the node down and start it once its NUMA nodes have free memory; virsh numatune " + c.d.Name +
 			" has to say strict"}
-	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + words.Exact(page),
-		Evidence: evidence,
-		Fix:      "define the domain of the plan again (memoryBacking), shut the node down and start it"}
+	pages := finding.Finding{ID: IDMemoryPages, Want: "pages of " + words.Exact(page), Evidence: evidence,
+		Fix: "define the domain of the plan again (memoryBacking), shut the node down and start it"}
 	ram, ok := guestMemory(c.d.Process.Mappings, c.n)
 	// QEMU's own buffers are far smaller than any guest: what is left cannot be the guest's memory.
 	if !ok {

@@ -260,10 +260,9 @@ func (c *guestCheck) devices() {
 		// More than planned is wrong as well: the domain may be one of another plan.
 		have := len(c.functions(kind))
 		c.judge(have == want, finding.Finding{ID: IDGuestDevices, Subject: c.n.Name + " " + kind.String(),
-			Have: strconv.Itoa(have), Want: strconv.Itoa(want),
-			Evidence: "/sys/bus/pci/devices/*/class, vendor",
-			Fix: inNode("dmesg | grep -i -e BAR -e pci") +
-				"; the domain may be of an older plan, or the firmware's window too small for the BARs"})
+			Have: strconv.Itoa(have), Want: strconv.Itoa(want), Evidence: "/sys/bus/pci/devices/*/class, vendor",
+			Fix: inNode("dmesg | grep -i -e BAR -e pci") + "; the domain may be of an older plan, or the firmware's " +
+				"window too small for the BARs"})
 	}
 	if c.n.GuestNUMA {
 		c.deviceNodes(order, cards)
@@ -329,8 +328,7 @@ func (c *guestCheck) deviceNodes(order []deviceKind, cards map[deviceKind][]*pla
 		slices.Sort(want)
 		slices.Sort(have)
 		c.judge(slices.Equal(want, have), finding.Finding{ID: IDGuestNode, Subject: c.n.Name + " " + kind.String(),
-			Have: nodeList(have), Want: nodeList(want),
-			Evidence: "/sys/bus/pci/devices/*/numa_node", Fix: fix})
+			Have: nodeList(have), Want: nodeList(want), Evidence: "/sys/bus/pci/devices/*/numa_node", Fix: fix})
 	}
 }
 
@@ -366,10 +364,8 @@ func (c *guestCheck) links() {
 		slices.SortStableFunc(want, worseLink)
 		slices.SortStableFunc(have, worseLink)
 		f := finding.Finding{ID: IDGuestLink, Subject: c.n.Name + " " + kind.String(), Have: linkTexts(have),
-			Want:     linkTexts(want),
-			Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width",
-			Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start " +
-				"the node"}
+			Want: linkTexts(want), Evidence: "/sys/bus/pci/devices/*/current_link_speed, current_link_width",
+			Fix: "shut the node down, train the link again on the host (rackless explain RL003), and start the node"}
 		if len(have) == 0 {
 			c.unread(f)
 			continue
@@ -417,10 +413,9 @@ func (c *guestCheck) gpuDirect() {
 		len(c.functions(deviceKind{topology.ClassDisplay, topology.VendorNVIDIA})) == 0 {
 		return
 	}
-	f := finding.Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem",
-		Want:     "nvidia_peermem, or NVIDIA's open driver",
-		Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
-		Fix:      inNode("modprobe nvidia-peermem")}
+	f := finding.Finding{ID: IDGPUDirect, Have: "nvidia without nvidia_peermem", Want: "nvidia_peermem, or NVIDIA's " +
+		"open driver", Evidence: "/sys/module/nvidia_peermem, /proc/driver/nvidia/version",
+		Fix: inNode("modprobe nvidia-peermem")}
 	// The open driver exports dma-buf; the closed one does not for RDMA.
 	open := strings.Contains(c.f.NVIDIA, "Open Kernel Module")
 	switch {

@@ -281,8 +281,7 @@ func (c *hostCheck) iommu() {
 			have += ": " + few(c.h.IOMMU.Units, 4)
 		}
 	}
-	c.judge(*c.h.IOMMU.Enabled, finding.Finding{ID: IDIOMMU, Have: have, Want: "on",
-		Evidence: evidence,
+	c.judge(*c.h.IOMMU.Enabled, finding.Finding{ID: IDIOMMU, Have: have, Want: "on", Evidence: evidence,
 		Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware, on Intel start the kernel with intel_iommu=on; rackless " +
 			"explain RL020 has more"})
 }

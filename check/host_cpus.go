@@ -112,9 +112,8 @@ func (c *hostCheck) isolation() {
 
 	// A sibling that is a CPU of another lab node is isolated with that one.
 	missing = siblings.Difference(force)
-	f = finding.Finding{ID: IDSiblings, Have: "every sibling is one of the plan, or isolated",
-		Want:     list(siblings) + " isolated",
-		Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
+	f = finding.Finding{ID: IDSiblings, Have: "every sibling is one of the plan, or isolated", Want: list(siblings) +
+		" isolated", Evidence: evidence + ", " + fileCPU + "cpu*/topology/thread_siblings_list"}
 	if siblings.IsEmpty() {
 		f.Want = "whole cores"
 	}

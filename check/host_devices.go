@@ -88,10 +88,9 @@ func (c *hostCheck) function(n *plan.Node, id string, ours map[topology.PCIAddr]
 	c.group(subject, d, ours, seen)
 
 	f := finding.Finding{ID: IDVFIO, Subject: subject, Have: cmp.Or(d.Driver, "no driver"), Want: "vfio-pci",
-		Evidence: sysPCI(a) + "/driver",
-		Fix: fmt.Sprintf("libexec/vfio.sh start of what rackless plan LAB.yaml --out DIR writes; by hand: echo "+
-			"vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; "+
-			"echo %[2]s > /sys/bus/pci/drivers_probe", sysPCI(a), a)}
+		Evidence: sysPCI(a) + "/driver", Fix: fmt.Sprintf("libexec/vfio.sh start of what rackless plan LAB.yaml "+
+			"--out DIR writes; by hand: echo vfio-pci > %[1]s/driver_override; echo %[2]s > %[1]s/driver/unbind; echo "+
+			"%[2]s > /sys/bus/pci/drivers_probe", sysPCI(a), a)}
 	if d.Driver == "" && !d.DriverKnown {
 		c.unread(IDVFIO, subject, f.Want, f.Evidence)
 		return
@@ -137,8 +136,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 	if d.IOMMUGroup == nil {
 		if c.h.IOMMU.Enabled != nil {
 			c.judge(false, finding.Finding{ID: IDGroup, Subject: subject, Have: "in no group", Want: want,
-				Evidence: sysPCI(d.Address) + "/iommu_group",
-				Fix:      "turn the IOMMU on: rackless explain RL213"})
+				Evidence: sysPCI(d.Address) + "/iommu_group", Fix: "turn the IOMMU on: rackless explain RL213"})
 			return
 		}
 		c.unread(IDGroup, subject, want, sysPCI(d.Address)+"/iommu_group")
@@ -163,8 +161,7 @@ func (c *hostCheck) group(subject string, d *topology.PCIDevice, ours map[topolo
 		}
 	}
 	f := finding.Finding{ID: IDGroup, Subject: subject, Have: fmt.Sprintf("group %d goes to the node whole", id),
-		Want:     want,
-		Evidence: fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices, /sys/bus/pci/devices/*/driver", id)}
+		Want: want, Evidence: fmt.Sprintf("/sys/kernel/iommu_groups/%d/devices, /sys/bus/pci/devices/*/driver", id)}
 	switch {
 	case len(blocked) > 0:
 		f.Have = fmt.Sprintf("group %d is not viable: %s", id, few(blocked, 4))
@@ -255,10 +252,8 @@ func (c *hostCheck) port(a topology.PCIAddr) {
 			continue // stands for a virtual function in the host's switch
 		}
 		f := finding.Finding{ID: IDPF, Subject: a.String() + " " + p.Name, Have: "operstate " + cmp.Or(p.State,
-			"not known"),
-			Want:     want,
-			Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed", Fix: "ip link set " + p.Name +
-				" up; without a carrier see ethtool " + p.Name + " and the cable"}
+			"not known"), Want: want, Evidence: "/sys/class/net/" + p.Name + "/operstate, carrier, speed",
+			Fix: "ip link set " + p.Name + " up; without a carrier see ethtool " + p.Name + " and the cable"}
 		// A port whose driver does not tell its carrier is judged by its state alone.
 		up := p.State == "up"
 		if p.Carrier != nil {

@@ -75,9 +75,8 @@ func (c *hostCheck) hugepages() {
 			}
 		}
 		f := finding.Finding{ID: IDHugepagesFree, Subject: subject, Want: fmt.Sprintf("at least %d", missing) + unit,
-			Evidence: dir + "free_hugepages",
-			Fix: "grep -l huge /proc/*/numa_maps tells who has them; files in hugetlbfs that nobody has open can " +
-				"be removed"}
+			Evidence: dir + "free_hugepages", Fix: "grep -l huge /proc/*/numa_maps tells who has them; files in " +
+				"hugetlbfs that nobody has open can be removed"}
 		if have.Free == nil {
 			c.unread(IDHugepagesFree, subject, f.Want, f.Evidence)
 			continue
@@ -115,9 +114,8 @@ func (c *hostCheck) hugetlbfs() {
 			continue
 		}
 		f := finding.Finding{ID: IDHugetlbfs, Subject: subject, Have: "no hugetlbfs", Want: want,
-			Evidence: "/proc/mounts",
-			Fix: fmt.Sprintf("mkdir -p /dev/hugepages%[1]dM; mount -t hugetlbfs -o pagesize=%[1]dM hugetlbfs "+
-				"/dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
+			Evidence: "/proc/mounts", Fix: fmt.Sprintf("mkdir -p /dev/hugepages%[1]dM; mount -t hugetlbfs -o "+
+				"pagesize=%[1]dM hugetlbfs /dev/hugepages%[1]dM; then start libvirt's daemon again", size>>20)}
 		ok := false
 		for _, m := range c.run.HugeMounts {
 			f.Have = fmt.Sprintf("%s has pages of %s", m.Path, words.Exact(m.PageBytes))

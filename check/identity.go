@@ -58,11 +58,9 @@ func identity(l *lab.Lab, nodes []*facts.Node) finding.Finding {
 	// Several devices of the same two nodes may share a value: it is told once.
 	shared = lists.Distinct(shared)
 	f := finding.Finding{ID: IDIdentity, Subject: "lab " + l.Name, Title: "nothing shared between nodes",
-		Status: finding.OK,
-		Have:   fmt.Sprintf("%d nodes, nothing shared", known),
-		Want:   "host names, machine-ids, MACs, GUIDs, GIDs and random numbers differ",
-		Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, /proc/sys/kernel/random/uuid, /sys/class/net, " +
-			"/sys/class/infiniband of every node"}
+		Status: finding.OK, Have: fmt.Sprintf("%d nodes, nothing shared", known), Want: "host names, machine-ids, " +
+			"MACs, GUIDs, GIDs and random numbers differ", Evidence: "/proc/sys/kernel/hostname, /etc/machine-id, " +
+			"/proc/sys/kernel/random/uuid, /sys/class/net, /sys/class/infiniband of every node"}
 	switch {
 	case len(shared) > 0:
 		f.Status, f.Have = finding.Failed, strings.Join(shared, "; ")

@@ -292,8 +292,7 @@ func activeMTU(devinfo string) (string, bool) {
 func gidFinding(node string, nic lab.NIC, d rdmaDevice) finding.Finding {
 	addr := nic.Addr.Addr()
 	f := finding.Finding{ID: IDGID, Subject: node + " " + d.name, Title: "RoCE v2 GID of " + addr.String(),
-		Status: finding.OK,
-		Want:   "a RoCE v2 entry for the address"}
+		Status: finding.OK, Want: "a RoCE v2 entry for the address"}
 	if d.port == nil {
 		f.Status, f.Have, f.Evidence, f.Fix = finding.Unknown, d.absent(), "/sys/class/infiniband", d.add(nic)
 		return f

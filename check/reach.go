@@ -104,8 +104,7 @@ func ReachFrom(ctx context.Context, l *lab.Lab, from int, r Reader) finding.Find
 			alive, ok := said[a.String()]
 			if !ok { // the exit status of wrong arguments is that of a silent peer
 				f.Status, f.Have = finding.Unknown, fmt.Sprintf("fping says nothing of %s: exit status %d: %s", a,
-					res.ExitCode,
-					bytes.TrimSpace(res.Stderr))
+					res.ExitCode, bytes.TrimSpace(res.Stderr))
 				f.Fix = inNode("%s", f.Evidence)
 				return f
 			}

@@ -153,8 +153,7 @@ func (t *trafficCheck) finding(ctx context.Context, client, server *facts.Node,
 		return outcome(finding.Unknown, err.Error(), fixUnread)
 	case res.ExitCode != 0:
 		return outcome(finding.Failed, fmt.Sprintf("exit status %d: %s", res.ExitCode,
-			strings.TrimSpace(string(res.Stderr))),
-			fixCompare)
+			strings.TrimSpace(string(res.Stderr))), fixCompare)
 	}
 	after, err := t.counters(ctx)
 	if err != nil {

@@ -66,8 +66,7 @@ func createKey(p *Port, in, out []byte, _ uint32) status {
 func (p *Port) readKey(k *mkey, n uint32, x, pas []byte) status {
 	*k = mkey{Key: n<<8 | mkcMkey70.get32(x), PD: mkcPd.get32(x), Free: mkcFree.is(x), UMR: mkcUmrEn.is(x),
 		Mode: uint8(mkcAccessMode10.get(x) | mkcAccessMode42.get(x)<<2), Any: mkcLength64.is(x),
-		Start: mkcStartAddr.get(x),
-		Len:   mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
+		Start: mkcStartAddr.get(x), Len: mkcLen.get(x), Shift: uint8(mkcLogPageSize.get(x))}
 	k.Access, k.RInval, k.QPN = keyAccess(x), mkcEnRinval.is(x), mkcQpn.get32(x)
 	if k.Mode != modeMTT && (k.Mode != modeKLM || !k.Free) {
 		return ok

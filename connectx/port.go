@@ -353,8 +353,7 @@ func (p *Port) dropState() {
 	p.s.mu.Unlock()
 	p.tables = newTables()
 	p.net = roce.NewPort(roce.PortConfig{Wire: (*wire)(p), Room: (*wire)(p).room, Rate: uint64(p.nic.RateBits),
-		Congestion: &p.Cong,
-		QoS:        &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
+		Congestion: &p.Cong, QoS: &p.QoS, Group: p.group, Line: p.nic.Cable.sending()})
 	p.netDirty, p.netAt, p.failed, p.loop, p.rxFree = false, never, nil, nil, 0
 	p.waiting = map[*queue]time.Duration{}
 	p.wakeAt.Store(int64(never))

@@ -17,8 +17,7 @@ type transition struct {
 
 // optional are fields that a bit of opt_param_mask announces (MLX5_QP_OPTPAR_* of linux/mlx5/qp.h).
 var optional = map[uint]bits{1: qpcRre, 2: qpcRae, 3: qpcRwe, 5: qpcQKey, 6: qpcMinRnrNak, 8: qpcLogSraMax,
-	9:  qpcLogRraMax,
-	12: qpcRetryCount, 13: qpcRnrRetry, 18: qpcSrqnRmpnXrqn, 19: qpcCqnRcv, 25: qpcCounterSetId}
+	9: qpcLogRraMax, 12: qpcRetryCount, 13: qpcRnrRetry, 18: qpcSrqnRmpnXrqn, 19: qpcCqnRcv, 25: qpcCounterSetId}
 
 const (
 	optPath    = 7

@@ -59,10 +59,9 @@ func noReset(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if len(d.ResetMethods) > 0 {
 		return
 	}
-	f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(),
-		Evidence:    at(pci(d.Address)+"/reset_method", "empty"),
-		Consequence: "the next tenant gets the device as the last one left it",
-		Fix:         "move the card to a slot of its own, or reboot the host between tenants"}
+	f := finding.Finding{Severity: finding.Warning, Subject: d.Address.String(), Evidence: at(pci(d.Address)+
+		"/reset_method", "empty"), Consequence: "the next tenant gets the device as the last one left it",
+		Fix: "move the card to a slot of its own, or reboot the host between tenants"}
 	others := v.neighbours(d)
 	switch {
 	case len(others) > 0:
@@ -123,10 +122,9 @@ func coldDevice(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.PowerState != "D3cold" || d.IsBridge() || d.Address.Function != 0 {
 		return
 	}
-	f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(),
-		Evidence:    at(pci(d.Address), "power_state=D3cold", driverFact(d)),
-		Consequence: "probably none: it is powered off until it is used",
-		Fix:         "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
+	f := finding.Finding{Severity: finding.Info, Subject: d.Address.String(), Evidence: at(pci(d.Address),
+		"power_state=D3cold", driverFact(d)), Consequence: "probably none: it is powered off until it is used",
+		Fix: "before giving it to a virtual machine write 0 to d3cold_allowed and on to power/control"}
 	switch {
 	// A tenant's device sleeps while the tenant is off, and its start is when it has to wake up.
 	case topology.IsVFIO(d.Driver) || len(v.holders(d.Address)) > 0:
@@ -175,8 +173,7 @@ func noVFs(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	if d.Vendor != nil && *d.Vendor == topology.VendorMellanox {
 		fix = "mlxconfig -d " + d.Address.String() + " set SRIOV_EN=1 NUM_OF_VFS=16, then reboot"
 	}
-	add(finding.Finding{Subject: d.Address.String(),
-		Evidence:    at(pci(d.Address), "sriov_totalvfs=0"),
+	add(finding.Finding{Subject: d.Address.String(), Evidence: at(pci(d.Address), "sriov_totalvfs=0"),
 		Consequence: "the device cannot be shared between virtual machines", Fix: fix})
 }
 
@@ -233,9 +230,8 @@ func largeBARs(v *view, t *topology.Tenant, add func(finding.Finding)) {
 	if sum < guestWindow {
 		return
 	}
-	add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "),
-		at("virsh dumpxml "+t.Name, "hostdev")),
-		Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves BARs without "+
-			"an address", size(sum)),
-		Fix: "use a recent OVMF with the host's physical address bits, or set opt/ovmf/X-PciMmio64Mb"})
+	add(finding.Finding{Subject: t.Name, Evidence: all(words.Few(facts, 4, "; "), at("virsh dumpxml "+t.Name,
+		"hostdev")), Consequence: fmt.Sprintf("needs %s of addresses; older guest firmware has 32 GiB and leaves "+
+		"BARs without an address", size(sum)), Fix: "use a recent OVMF with the host's physical address bits, or " +
+		"set opt/ovmf/X-PciMmio64Mb"})
 }

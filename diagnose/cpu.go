@@ -168,9 +168,8 @@ func emptyList(v *view, add func(finding.Finding)) {
 		if !p.hasValue || !known || !cpus.IsEmpty() || p.name != "isolcpus" && len(flags) > 0 {
 			continue
 		}
-		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p),
-			Consequence: p.name + " names no CPU: nothing is kept free",
-			Fix:         "give " + p.name + " its CPUs or take it off the command line"})
+		add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p), Consequence: p.name + " names no CPU: nothing " +
+			"is kept free", Fix: "give " + p.name + " its CPUs or take it off the command line"})
 	}
 }
 

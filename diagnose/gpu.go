@@ -33,10 +33,9 @@ func smallBAR(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.MemoryBytes != nil {
 		facts = append(facts, "memory "+size(*g.MemoryBytes))
 	}
-	f := finding.Finding{Severity: finding.Info, Subject: g.ID(), Evidence: at(pci(*g.Address)+"/resource",
-		facts...),
-		Consequence: "peers reach " + size(bar) + " of the GPU's memory at a time",
-		Fix:         "turn on above-4G decoding and Resizable BAR in the firmware"}
+	f := finding.Finding{Severity: finding.Info, Subject: g.ID(), Evidence: at(pci(*g.Address)+"/resource", facts...),
+		Consequence: "peers reach " + size(bar) + " of the GPU's memory at a time", Fix: "turn on above-4G decoding " +
+			"and Resizable BAR in the firmware"}
 	if bar <= plainBAR && len(v.fabric) > 0 {
 		f.Severity = finding.Warning
 		f.Consequence += ": GPUDirect RDMA can register small buffers only"
@@ -71,8 +70,7 @@ func splitGPU(v *view, g *topology.GPU, add func(finding.Finding)) {
 	}
 	add(finding.Finding{Subject: join(held), Evidence: words.Few(facts, 8, "; "),
 		Consequence: fmt.Sprintf("a reset of %s from its virtual machine is refused or hits the host's driver",
-			given[0]),
-		Fix: "bind " + join(held) + " to vfio-pci as well"})
+			given[0]), Fix: "bind " + join(held) + " to vfio-pci as well"})
 }
 
 // oneGroup reports whether functions are known to be in one IOMMU group.
@@ -190,15 +188,13 @@ func withoutNVLink(v *view, add func(finding.Finding)) {
 		"or reseat "+
 		"the GPU, start nvidia-fabricmanager where there are NVSwitches, or leave the GPU out (CUDA_VISIBLE_DEVICES)"
 	if slices.ContainsFunc(v.gpus, func(g *topology.GPU) bool { return strings.Contains(g.Vendor, "AMD") }) {
-		links, errors = "XGMI link", "rocm-smi --showxgmierr, and dmesg for xgmi and RAS errors of amdgpu; reset all "+
-			"GPUs of "+
-			"the board (amd-smi reset), reseat the GPU, or leave it out (HIP_VISIBLE_DEVICES)"
+		links, errors = "XGMI link", "rocm-smi --showxgmierr, and dmesg for xgmi and RAS errors of amdgpu; reset "+
+			"all GPUs of the board (amd-smi reset), reseat the GPU, or leave it out (HIP_VISIBLE_DEVICES)"
 	}
 	f := finding.Finding{Severity: finding.Warning, Subject: strings.Join(without, ","),
-		Evidence: fmt.Sprintf("no %s of %s; %s of %s", links, words.Few(without, 4, " "), links,
-			words.Few(with, 8, " ")),
-		Consequence: "collectives over all GPUs take PCI Express: rings go through the slowest GPU",
-		Fix:         "look at " + errors}
+		Evidence: fmt.Sprintf("no %s of %s; %s of %s", links, words.Few(without, 4, " "), links, words.Few(with, 8,
+			" ")), Consequence: "collectives over all GPUs take PCI Express: rings go through the slowest GPU",
+		Fix: "look at " + errors}
 	if pairs {
 		f.Severity = finding.Info
 		f.Consequence = "the others are joined in pairs: a job over all of them takes PCI Express"
@@ -239,15 +235,13 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 			"ROCm does not use the card",
 		Fix: "move the card to a slot at the processor, not behind the chipset"}
 	if v.virtual {
-		f.Fix = "use a root port that offers completion (pcie-root-port of QEMU 8.1 or newer) directly above " +
-			"the GPU, " +
-			"and pass the GPU as a single function"
+		f.Fix = "use a root port that offers completion (pcie-root-port of QEMU 8.1 or newer) directly above the " +
+			"GPU, and pass the GPU as a single function"
 	}
 	if topology.HasWord(g.Model, "Instinct") || topology.HasWord(g.Model, "Vega") {
 		f.Severity = finding.Info
 		f.Consequence = "PCIe atomics do not reach the root port: ROCm works without them on this card, with " +
-			"programs " +
-			"that need them between host and GPU apart"
+			"programs that need them between host and GPU apart"
 	}
 	add(f)
 }

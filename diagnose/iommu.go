@@ -19,9 +19,8 @@ func iommuOff(v *view, add func(finding.Finding)) {
 		return
 	}
 	read := at("/sys/class/iommu", "empty")
-	f := finding.Finding{Severity: finding.Info, Subject: "host",
-		Consequence: "no device can be given to a virtual machine",
-		Fix:         "turn on VT-d, AMD-Vi or SMMU in the firmware (and intel_iommu=on on Intel), then reboot"}
+	f := finding.Finding{Severity: finding.Info, Subject: "host", Consequence: "no device can be given to a virtual " +
+		"machine", Fix: "turn on VT-d, AMD-Vi or SMMU in the firmware (and intel_iommu=on on Intel), then reboot"}
 	var wanted, forbidden []param
 	for _, p := range v.params {
 		switch p.name {
@@ -220,10 +219,9 @@ func acsOverride(v *view, add func(finding.Finding)) {
 	if !ok {
 		return
 	}
-	add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p),
-		Consequence: "IOMMU groups are split on paper only: a tenant's device may reach memory of the host or of " +
-			"another tenant",
-		Fix: "take it off the command line; use another slot or give whole groups away"})
+	add(finding.Finding{Subject: "host", Evidence: cmdlineIs(p), Consequence: "IOMMU groups are split on paper " +
+		"only: a tenant's device may reach memory of the host or of another tenant", Fix: "take it off the command " +
+		"line; use another slot or give whole groups away"})
 }
 
 // reservedRegions finds devices whose firmware wants memory mapped one to one (RMRR on Intel, IVMD

@@ -257,10 +257,9 @@ func narrowLink(v *view, j judged, add func(finding.Finding)) {
 	}
 	// Seen after a virtual machine ended: the reset of the function trained the link anew, with fewer lanes.
 	if j.end != nil && topology.IsVFIO(j.end.Driver) {
-		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost "+
-			"them: reset "+
-			"it with its bus (echo bus > %s/reset_method) or train the link at %s again, and power off and on if that "+
-			"does not help; otherwise ", pci(j.end.Address), j.port()) + f.Fix
+		f.Fix = fmt.Sprintf("if it had all lanes before a virtual machine had it, a function-level reset lost them: "+
+			"reset it with its bus (echo bus > %s/reset_method) or train the link at %s again, and power off and on "+
+			"if that does not help; otherwise ", pci(j.end.Address), j.port()) + f.Fix
 	}
 	add(v.shared(&j, f))
 }
@@ -340,16 +339,12 @@ func namedLimit(v *view, d *topology.PCIDevice, add func(finding.Finding)) {
 	}
 	now := topology.Rate{GTs: d.PathLimit.SpeedGTs, Lanes: d.PathLimit.Width}
 	best := topology.Rate{GTs: *d.Link.MaxSpeedGTs, Lanes: *d.Link.MaxWidth}
-	f := finding.Finding{Subject: d.Address.String(), Severity: finding.Info,
-		Evidence: all(at("dmesg", "limited by "+now.String()+" link at "+port.String()),
-			at(pci(d.Address), speedFact("max_link_speed", best.GTs),
-				widthFact("max_link_width", float64(best.Lanes)))),
-		Consequence: fmt.Sprintf("%s takes %.1f GB/s one way, and the link at %s carries %.1f", d.Address, best.GBps(),
-			port,
-			now.GBps()),
-		Fix: fmt.Sprintf("look at the link at %s: lspci -vvs %s shows what it can do and does; a slot with "+
-			"more lanes, "+
-			"a reseated card or cable, or the slot's setting in the firmware", port, port)}
+	f := finding.Finding{Subject: d.Address.String(), Severity: finding.Info, Evidence: all(at("dmesg", "limited by "+
+		now.String()+" link at "+port.String()), at(pci(d.Address), speedFact("max_link_speed", best.GTs),
+		widthFact("max_link_width", float64(best.Lanes)))), Consequence: fmt.Sprintf("%s takes %.1f GB/s one way, "+
+		"and the link at %s carries %.1f", d.Address, best.GBps(), port, now.GBps()),
+		Fix: fmt.Sprintf("look at the link at %s: lspci -vvs %s shows what it can do and does; a slot with more "+
+			"lanes, a reseated card or cable, or the slot's setting in the firmware", port, port)}
 	if 2*now.GBps() < best.GBps() {
 		f.Severity = finding.Warning
 	}
@@ -384,11 +379,9 @@ func slotLimited(v *view, j judged, add func(finding.Finding)) {
 		device = append(device, widthFact("max_link_width", devWidth))
 		port = append(port, widthFact("max_link_width", j.width))
 	}
-	f := finding.Finding{Severity: finding.Info, Subject: j.subject(),
-		Evidence:    all(at(pci(j.dev.Address), device...), at(pci(j.link.Port.Address), port...)),
-		Consequence: carries(j.speed, j.width, devSpeed, devWidth),
-		Fix:         "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation",
-	}
+	f := finding.Finding{Severity: finding.Info, Subject: j.subject(), Evidence: all(at(pci(j.dev.Address), device...),
+		at(pci(j.link.Port.Address), port...)), Consequence: carries(j.speed, j.width, devSpeed, devWidth),
+		Fix: "nothing is broken; for more, move the card to a slot with more lanes or of a newer generation"}
 	carried := topology.LinkGBps(j.speed, int(j.width))
 	if e := j.end; e != nil {
 		// From Mb/s to GB/s.

@@ -47,11 +47,9 @@ func unknownNode(v *view, add func(finding.Finding)) {
 		}
 	}
 	if len(inherited) > 0 {
-		add(finding.Finding{Severity: finding.Info, Subject: strings.Join(inherited, ","),
-			Evidence: first + moreDevices(inherited),
-			Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the device's own file and place " +
-				"work anywhere",
-			Fix: fix})
+		add(finding.Finding{Severity: finding.Info, Subject: strings.Join(inherited, ","), Evidence: first +
+			moreDevices(inherited), Consequence: "rackless knows the node, but NCCL, MPI and libvirt read the " +
+			"device's own file and place work anywhere", Fix: fix})
 	}
 	if len(lost) > 0 {
 		add(finding.Finding{Severity: finding.Warning, Subject: strings.Join(lost, ","),
@@ -212,13 +210,10 @@ func contradicted(v *view, add func(finding.Finding)) {
 	}
 	slices.SortStableFunc(facts, func(a, b string) int { return len(b) - len(a) }) // with those that are inferred first
 	add(finding.Finding{Subject: "host", Evidence: strings.Join(facts[:min(3, len(facts))], "; ") +
-		moreDevices(facts[min(2, len(facts)-1):]),
-		Consequence: "SYS means that the path crosses NUMA nodes, and the NUMA column says that it does not: which " +
-			"devices " +
-			"are near each other is not known",
-		Fix: "read numa_node of the devices and of their host bridges in /sys/bus/pci/devices, and give " +
-			"rackless inspect a snapshot or lspci -vvv of the machine; the firmware may not say the nodes of its " +
-			"host bridges"})
+		moreDevices(facts[min(2, len(facts)-1):]), Consequence: "SYS means that the path crosses NUMA nodes, and " +
+		"the NUMA column says that it does not: which devices are near each other is not known",
+		Fix: "read numa_node of the devices and of their host bridges in /sys/bus/pci/devices, and give rackless " +
+			"inspect a snapshot or lspci -vvv of the machine; the firmware may not say the nodes of its host bridges"})
 }
 
 // pathEvidence says where both ends are and which class of path that makes.

@@ -76,9 +76,8 @@ func fewerPages(v *view, add func(finding.Finding)) {
 				f.Subject = fmt.Sprintf("node %d", id)
 				f.Evidence = all(cmdlineIs(ask.written...),
 					at(poolPath(bytes, id), fmt.Sprintf("nr_hugepages=%d", p.Total)))
-				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may "+
-					"not start",
-					words.Count(int(ask.byNode[id]-p.Total), "page"), size(bytes))
+				f.Consequence = fmt.Sprintf("%s of %s are missing on the node: virtual machines bound to it may not "+
+					"start", words.Count(int(ask.byNode[id]-p.Total), "page"), size(bytes))
 				add(f)
 			}
 		}
@@ -217,10 +216,9 @@ func swapOn(v *view, add func(finding.Finding)) {
 	if len(facts) == 0 {
 		return
 	}
-	add(finding.Finding{Severity: v.ifServing(), Subject: "host",
-		Evidence:    at("/proc/swaps", words.Few(facts, 3, ", ")),
-		Consequence: "memory of virtual machines that is not locked may wait for a disk",
-		Fix:         "swapoff -a, and take swap out of /etc/fstab"})
+	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/swaps", words.Few(facts, 3,
+		", ")), Consequence: "memory of virtual machines that is not locked may wait for a disk",
+		Fix: "swapoff -a, and take swap out of /etc/fstab"})
 }
 
 // balancing wants two nodes with CPUs and memory: with one there is nowhere to move a page to. The kernel takes pages
@@ -231,9 +229,8 @@ func balancing(v *view, add func(finding.Finding)) {
 		return
 	}
 	add(finding.Finding{Severity: v.ifServing(), Subject: "host", Evidence: at("/proc/sys/kernel/numa_balancing",
-		v.Memory.NUMABalancing),
-		Consequence: "the kernel unmaps and moves memory of work that is already placed: outliers in latency",
-		Fix:         "sysctl kernel.numa_balancing=0"})
+		v.Memory.NUMABalancing), Consequence: "the kernel unmaps and moves memory of work that is already placed: " +
+		"outliers in latency", Fix: "sysctl kernel.numa_balancing=0"})
 }
 
 // alwaysTHP is about hosts: in a guest the host's own pages decide.

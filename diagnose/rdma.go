@@ -137,9 +137,8 @@ func portDown(v *view, p rdmaPort, add func(finding.Finding)) {
 	if netdev != nil {
 		evidence = all(evidence, at("/sys/class/net/"+netdev.Name, "carrier=1"))
 	}
-	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence,
-		Consequence: "the link is up and RDMA cannot use it",
-		Fix:         "set the network device up and look at dmesg for the driver; rdma link shows the state"})
+	add(finding.Finding{Subject: p.nic.ID(), Evidence: evidence, Consequence: "the link is up and RDMA cannot use it",
+		Fix: "set the network device up and look at dmesg for the driver; rdma link shows the state"})
 }
 
 // noSubnetManager knows two cases: a port that waits, and a virtual function that no manager gave a
@@ -171,13 +170,12 @@ func noSubnetManager(v *view, p rdmaPort, add func(finding.Finding)) {
 
 // virtualPort is the finding on a virtual function that waits while its physical function works.
 func (v *view) virtualPort(p *rdmaPort, evidence string) finding.Finding {
-	f := finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(),
-		Title:    "virtual function has no port in the fabric",
-		Evidence: all(evidence, at(pci(*p.nic.PF), "port ACTIVE")),
-		Consequence: "no traffic: the physical function is active, so that the fabric has a subnet manager, and the " +
-			"virtual function has no port of its own in it",
-		Fix: "set node and port GUID of the function (ip link set NETDEV vf N node_guid GUID, port_guid GUID, state " +
-			"auto), turn on virtualisation in the subnet manager (virt_enabled 2), and bind the function again"}
+	f := finding.Finding{Severity: finding.Warning, Subject: p.nic.ID(), Title: "virtual function has no port in " +
+		"the fabric", Evidence: all(evidence, at(pci(*p.nic.PF), "port ACTIVE")), Consequence: "no traffic: the " +
+		"physical function is active, so that the fabric has a subnet manager, and the virtual function has no port " +
+		"of its own in it", Fix: "set node and port GUID of the function (ip link set NETDEV vf N node_guid GUID, " +
+		"port_guid GUID, state auto), turn on virtualisation in the subnet manager (virt_enabled 2), and bind the " +
+		"function again"}
 	f.Consequence += words.If(zero(p.dev.NodeGUID), "; its node GUID is zero (RL094), which is why")
 	return f
 }
@@ -310,12 +308,10 @@ func noPeerMemory(v *view, add func(finding.Finding)) {
 		return
 	}
 	n := v.fabric[i]
-	f := finding.Finding{Severity: severity, Subject: strings.Join(gpus, ","),
-		Evidence: all(at("/proc/modules", "no nvidia_peermem, no nv_peer_mem"), at("/sys/bus/pci/devices/"+gpus[0],
-			"driver=nvidia")+moreDevices(gpus),
-			at(device(n.Address, n.Name), "rdma="+hardwareRDMA(n)[0])),
-		Consequence: "GPUDirect RDMA depends on dma-buf (kernel 5.12, open kernel modules of NVIDIA); without it " +
-			"data is copied through the host",
+	f := finding.Finding{Severity: severity, Subject: strings.Join(gpus, ","), Evidence: all(at("/proc/modules",
+		"no nvidia_peermem, no nv_peer_mem"), at("/sys/bus/pci/devices/"+gpus[0], "driver=nvidia")+moreDevices(gpus),
+		at(device(n.Address, n.Name), "rdma="+hardwareRDMA(n)[0])), Consequence: "GPUDirect RDMA depends on dma-buf " +
+		"(kernel 5.12, open kernel modules of NVIDIA); without it data is copied through the host",
 		Fix: "modprobe nvidia-peermem, or test dma-buf with ib_write_bw --use_cuda=0 --use_cuda_dmabuf"}
 	if severity == finding.Warning {
 		f.Consequence = "the driver offers no dma-buf either: data between GPU and NIC is copied through the host"

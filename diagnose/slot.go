@@ -42,8 +42,7 @@ func (v *view) betterSlot(p pairing) string {
 		seen = " (" + v.Provenance.Kind + " need not list empty ports)"
 	}
 	return fmt.Sprintf("put NIC %s and GPU %s %s: no free port and no card to swap was seen there%s, so it takes a "+
-		"board with other slots, or "+
-		"other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
+		"board with other slots, or other work for one of them", *p.nic.Address, *p.gpu.Address, where, seen)
 }
 
 // portLanes tells what a port can do: ", 16 lanes at 16 GT/s".

@@ -176,13 +176,12 @@ func redirectedGuest(v *view, add func(finding.Finding)) {
 				}
 				facts = append(facts, at(pci(d.Address), driverFact(d), ats))
 			}
-			add(finding.Finding{Subject: join(ports), Severity: severity,
-				Evidence: all(append(facts, at(pci(ports[0])+"/config",
-					"ACSCtl: ReqRedir+"))...),
-				Consequence: fmt.Sprintf("GPUDirect RDMA between %s and %s goes up to the IOMMU and back: slower, and "+
-					"shared by all below the switch", p.gpu.Address, p.nic.Address),
-				Fix: "turn on ATS in the NIC (mlxconfig ATS_ENABLED=1) and Direct Translated P2P at these ports " +
-					"(setpci -s PORT ECAP_ACS+6.w=005d); if one tenant has all of the switch and is trusted, ACS off"})
+			add(finding.Finding{Subject: join(ports), Severity: severity, Evidence: all(append(facts, at(pci(ports[0])+
+				"/config", "ACSCtl: ReqRedir+"))...), Consequence: fmt.Sprintf("GPUDirect RDMA between %s and %s "+
+				"goes up to the IOMMU and back: slower, and shared by all below the switch", p.gpu.Address,
+				p.nic.Address), Fix: "turn on ATS in the NIC (mlxconfig ATS_ENABLED=1) and Direct Translated P2P at " +
+				"these ports (setpci -s PORT ECAP_ACS+6.w=005d); if one tenant has all of the switch and is " +
+				"trusted, ACS off"})
 			return
 		}
 	}

@@ -90,9 +90,8 @@ func (h *Host) copyIn(ctx context.Context, from, to string) error {
 	}
 	// As in a shell of root's: a path that does not begin with a slash is one of its home directory.
 	var target strings.Builder
-	err = h.script(ctx, `if [ -d "$0" ]; then printf %s "${0%/}/$1"; else printf %s "$0"; fi`, nil, &target,
-		cmp.Or(to, "."),
-		filepath.Base(from))
+	err = h.script(ctx, `if [ -d "$0" ]; then printf %s "${0%/}/$1"; else printf %s "$0"; fi`, nil, &target, cmp.Or(to,
+		"."), filepath.Base(from))
 	if err != nil {
 		return err
 	}

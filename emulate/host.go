@@ -437,9 +437,8 @@ func (h *Host) Exec(ctx context.Context, environment, argv []string, stdin []byt
 	defer a.Close()
 	c := guest.Command{Argv: append(append([]string{"env"}, environment...), argv...), Stdin: stdin}
 	if exit, err = a.Stream(ctx, c, stdout, stderr); restarted(err) {
-		return exit, fmt.Errorf("host %s: %w; whether the command did its work is not known, and the next one "+
-			"waits for "+
-			"the boot", h.Name, err)
+		return exit, fmt.Errorf("host %s: %w; whether the command did its work is not known, and the next one waits "+
+			"for the boot", h.Name, err)
 	} else if err != nil {
 		return exit, fmt.Errorf("host %s: %w", h.Name, err)
 	}

@@ -313,8 +313,7 @@ func Explain(words []string) (Explanation, string, error) {
 		out.Codes = append(out.Codes, codes...)
 		texts = append(texts, lists.Map(codes, Code.Text)...)
 		if len(codes) == 0 {
-			return out, "", fmt.Errorf("%q is no finding and no error code that is known; rackless "+
-				"explain lists "+
+			return out, "", fmt.Errorf("%q is no finding and no error code that is known; rackless explain lists "+
 				"the findings, and codes are such as \"status 12\" or \"vendor err 81\"", id)
 		}
 	}

@@ -194,8 +194,7 @@ func (j *judge) registration() []finding.Finding {
 	if kept > 0 {
 		out = append(out, as(finding.Unknown, finding.Finding{ID: f.ID, Title: f.Title, Subject: "guests",
 			Evidence: fmt.Sprintf("%s of %d on vfio-pci: the guests' drivers decide", words.Count(kept, "GPU"),
-				len(j.gpus)),
-			Fix: inGuest}))
+				len(j.gpus)), Fix: inGuest}))
 	}
 	return out
 }

@@ -27,9 +27,8 @@ func (a apt) run(ctx context.Context, dir string, argv ...string) ([]byte, error
 
 // resolve returns "name=version" for the packages and everything that they depend on, as for an empty system, sorted.
 func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
-	out, err := a.run(ctx, "", append([]string{"apt-get",
-		"--simulate", "--no-install-recommends", "-o", "Dir::State::status=/dev/null", "install",
-	}, packages...)...)
+	out, err := a.run(ctx, "", append([]string{"apt-get", "--simulate", "--no-install-recommends", "-o",
+		"Dir::State::status=/dev/null", "install"}, packages...)...)
 	if err != nil {
 		return nil, fmt.Errorf("resolve packages: %w; if apt does not know them, run: apt-get update", err)
 	}

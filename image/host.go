@@ -61,9 +61,8 @@ func MissingTools(look func(string) (string, error)) (packages []string) {
 // checkTools names what is missing on this machine to build what.
 func checkTools(what string) error {
 	if missing := MissingTools(exec.LookPath); len(missing) > 0 {
-		return fmt.Errorf("%s cannot be built here: packages are missing; run: apt-get "+
-			"install --no-install-recommends %s",
-			what, strings.Join(missing, " "))
+		return fmt.Errorf("%s cannot be built here: packages are missing; run: apt-get install "+
+			"--no-install-recommends %s", what, strings.Join(missing, " "))
 	}
 	return nil
 }
@@ -125,8 +124,7 @@ func install(ctx context.Context, o Options, work string, in inputs, files tree,
 		env = append(env, "TMPDIR="+work)
 	}
 	_, err := run(ctx, command{name: "mmdebstrap", args: installArgs(in, mode, made), dir: work,
-		stdin: sources.String(),
-		env:   env, ownMounts: root, watch: o.watch})
+		stdin: sources.String(), env: env, ownMounts: root, watch: o.watch})
 	if root && errors.Is(err, syscall.EPERM) {
 		err = fmt.Errorf("%w; a container has to let its root mount: give it CAP_SYS_ADMIN, or do this as another user",
 			err)
@@ -148,10 +146,9 @@ func installArgs(in inputs, mode string, made []string) []string {
 		"--dpkgopt=force-unsafe-io",
 	}
 	args = append(args, lists.Map(in.options, func(o string) string { return "--aptopt=" + o })...)
-	args = append(args,
-		`--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`,
-		"--setup-hook=upload preferences /etc/apt/preferences.d/rackless",
-		"--customize-hook=tar-in files.tar /", `--customize-hook=chroot "$1" /mnt/customize.sh`)
+	args = append(args, `--setup-hook=mkdir -p "$1/etc/apt/preferences.d"`, "--setup-hook=upload preferences "+
+		"/etc/apt/preferences.d/rackless", "--customize-hook=tar-in files.tar /",
+		`--customize-hook=chroot "$1" /mnt/customize.sh`)
 	for _, name := range made {
 		args = append(args, "--customize-hook=download /mnt/out/"+name+" "+name)
 	}

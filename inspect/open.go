@@ -292,9 +292,8 @@ func openStream(r io.Reader, name, inside string) (*Opened, error) {
 	text, ranks := paste.First(text)
 	note := ""
 	if len(ranks) > 1 {
-		note = fmt.Sprintf("the lines are of %d ranks or nodes (%s): those of %s are read, and others have to "+
-			"be cut out",
-			len(ranks), strings.Join(ranks[:min(8, len(ranks))], ", "), ranks[0])
+		note = fmt.Sprintf("the lines are of %d ranks or nodes (%s): those of %s are read, and others have to be "+
+			"cut out", len(ranks), strings.Join(ranks[:min(8, len(ranks))], ", "), ranks[0])
 	}
 	text = paste.Clean(text)
 	if sniffHostJSON(text) {

@@ -41,10 +41,8 @@ func (r *reader) readPCI() {
 	numberVFs(b.found)
 	b.knowWhatIsAbsent()
 	if b.headOnly > 0 {
-		r.unread("sys/bus/pci/devices/*/config",
-			fmt.Sprintf("that of %d bridges, GPUs and NICs ends at byte 64, as for everybody but root: ACS, ATS and "+
-				"kinds of ports are not known",
-				b.headOnly))
+		r.unread("sys/bus/pci/devices/*/config", fmt.Sprintf("that of %d bridges, GPUs and NICs ends at byte 64, as "+
+			"for everybody but root: ACS, ATS and kinds of ports are not known", b.headOnly))
 	}
 	r.h.PCI = append(r.h.PCI, b.found...)
 }

@@ -27,8 +27,7 @@ func (d *decoder) resolveAffinity(all []fileAffinity, entries fileNodeList, node
 				if at, twice := first[name]; twice {
 					d.Fail(ref.at, Error{Key: "affinity.nodes", What: "node named twice",
 						Have: fmt.Sprintf("%s, in column %d of line %d already", strictyaml.Quote(name), at.Column,
-							at.Line),
-						Fix: "remove one of them"})
+							at.Line), Fix: "remove one of them"})
 					break
 				}
 				first[name] = ref.at

@@ -59,8 +59,7 @@ func Diff(from, to *Lab) []Change {
 	add("", "hugepages", string(cmp.Or(from.Hugepages, DefaultHugepages)),
 		string(cmp.Or(to.Hugepages, DefaultHugepages)), Recreate)
 	add("", "tenants", cmp.Or(from.Tenants, DefaultTenants), cmp.Or(to.Tenants, DefaultTenants), Recreate)
-	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)),
-		orNone(list(to.Affinity, Affinity.flow)), Recreate)
+	add("", "affinity", orNone(list(from.Affinity, Affinity.flow)), orNone(list(to.Affinity, Affinity.flow)), Recreate)
 	add("", "links", orNone(list(from.Links, flowLink)), orNone(list(to.Links, flowLink)), Recreate)
 	add("", "vsphere", from.VSphere.flow(), to.VSphere.flow(), Rebuild)
 	add("", "slurm.controller", from.controller(), to.controller(), Live)

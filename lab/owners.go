@@ -64,10 +64,9 @@ func (o *owners) claim(e *entry, names []string) {
 
 // twice records a device that is asked for a second time.
 func (o *owners) twice(address string, first, second claim) {
-	e := Error{Key: second.path, What: "one device for two nodes",
-		Have: fmt.Sprintf("%s for %s (line %d) and for %s", strictyaml.Quote(address), first.node, first.at.Line,
-			second.node),
-		Fix: "give one of them another device, or ask by count"}
+	e := Error{Key: second.path, What: "one device for two nodes", Have: fmt.Sprintf("%s for %s (line %d) and for %s",
+		strictyaml.Quote(address), first.node, first.at.Line, second.node), Fix: "give one of them another device, " +
+		"or ask by count"}
 	switch {
 	case first.node == second.node:
 		e.What = "device asked for twice"
@@ -89,8 +88,7 @@ func (o *owners) finish() {
 		if w, ok := o.whole[address]; ok {
 			o.failOnce(v.at, Error{Key: v.path, What: "virtual function of a NIC that is given whole",
 				Have: fmt.Sprintf("%s for %s, whole for %s (line %d)", strictyaml.Quote(address), v.node, w.node,
-					w.at.Line),
-				Fix: "ask for vfs of it on both sides, or of another NIC"})
+					w.at.Line), Fix: "ask for vfs of it on both sides, or of another NIC"})
 		}
 	}
 }

@@ -339,10 +339,9 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 		need := bits.Len(uint(len(l.Nodes) + 1)) // host bits, for the nodes and those two
 		// Masked again: a shorter length frees bits that the written address may have set.
 		wider := netip.PrefixFrom(p.Addr(), 32-need).Masked()
-		d.Fail(at, Error{Key: path, What: "subnet too small for the nodes",
-			Have: fmt.Sprintf("%s with 2^%d - 2 = %d addresses", p, host, capacity),
-			Want: fmt.Sprintf("%d, one for each node", len(l.Nodes)),
-			Fix:  fmt.Sprintf("use %s or a larger one", wider)})
+		d.Fail(at, Error{Key: path, What: "subnet too small for the nodes", Have: fmt.Sprintf("%s with 2^%d - 2 = "+
+			"%d addresses", p, host, capacity), Want: fmt.Sprintf("%d, one for each node", len(l.Nodes)),
+			Fix: fmt.Sprintf("use %s or a larger one", wider)})
 		return false
 	}
 	nics := lists.Max(l.Nodes, func(n Node) int { return len(n.NICs) })
@@ -352,9 +351,8 @@ func (d *decoder) checkSubnet(l *Lab) bool {
 		if !slices.ContainsFunc(reserved(), sub.Overlaps) {
 			continue
 		}
-		e := Error{Key: path, What: "subnet cannot be used", Have: p.String(),
-			Want: "unicast addresses outside 0.0.0.0/8 and 127.0.0.0/8",
-			Fix:  "use a private one, such as " + DefaultSubnet}
+		e := Error{Key: path, What: "subnet cannot be used", Have: p.String(), Want: "unicast addresses outside " +
+			"0.0.0.0/8 and 127.0.0.0/8", Fix: "use a private one, such as " + DefaultSubnet}
 		if k > 0 {
 			e.What = "no room for the subnets of all NICs"
 			e.Have = fmt.Sprintf("%s and %d NICs: eth%d gets to %s", p, nics, k, sub)

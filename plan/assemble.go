@@ -247,8 +247,7 @@ func (a *assembly) devices(n *Node, pl *NodePlacement, vfs []ownVF) {
 		dev := &a.p.Devices[v.device]
 		n.Devices = append(n.Devices, v.name)
 		n.Cards = append(n.Cards, NodeDevice{ID: dev.ID, Kind: KindVF, Model: dev.Model, VF: &v.index,
-			Functions: []string{v.name},
-			NUMANode:  dev.NUMANode, Cell: n.NearestCell(dev.NUMANode, a.p.Distance)})
+			Functions: []string{v.name}, NUMANode: dev.NUMANode, Cell: n.NearestCell(dev.NUMANode, a.p.Distance)})
 	}
 }
 

@@ -77,8 +77,7 @@ func LabName(arg string) (string, error) {
 		return l.Name, nil
 	}
 	if !isName(arg) {
-		return "", request(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no "+
-			"lab file",
+		return "", request(fmt.Errorf("%q is not the name of a lab (letters a-z, digits and hyphens), and no lab file",
 			arg))
 	}
 	return arg, nil

@@ -49,9 +49,8 @@ func DoesNotFit(err error) bool {
 type StoppedError struct{ Why string }
 
 func (e *StoppedError) Error() string {
-	return "no plan found within the " + e.Why + ", and none ruled out: give it longer with --time-limit, " +
-		"which counts " +
-		"no steps, or ask for less"
+	return "no plan found within the " + e.Why + ", and none ruled out: give it longer with --time-limit, which " +
+		"counts no steps, or ask for less"
 }
 
 // Reason returns for programs why there is no plan: what does not fit together, what one lab node asks for and the

@@ -40,8 +40,7 @@ func (r *Rack) Adapted(node, nic string) (Adapted, int, error) {
 		a, ok := r.runtime.(Adapted)
 		if !ok || !n.ConnectX() {
 			return nil, 0, fmt.Errorf("node %s has no emulated adapter: its lab file says nic: %s; use nic: "+
-				"connectx-4-lx",
-				node, n.NIC)
+				"connectx-4-lx", node, n.NIC)
 		}
 		for i := range n.NICs {
 			if nic == "" || n.NICs[i].Name == nic {

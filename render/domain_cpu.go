@@ -31,14 +31,12 @@ func (m *machine) cpuTune(n *plan.Node, why reasons) *libvirtxml.DomainCPUTune {
 	}
 	if !n.EmulatorCPUs.IsEmpty() {
 		pin := m.in.Plan.EmulatorPin(n, m.in.Host)
-		reason := "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs " +
-			"are the " +
-			"tail of every latency that it measures"
+		reason := "QEMU's own threads and vhost's stay off the CPUs of the guest: a few microseconds of theirs are " +
+			"the tail of every latency that it measures"
 		if own := pin.Intersect(n.CPUs()); !own.IsEmpty() {
-			reason += ". Of CPUs of the guest it has " + own.String() +
-				", on a NUMA node of its memory where the host " +
-				"keeps none: QEMU clears the pages there from a CPU there, and would not start else. It is isolated, " +
-				"so that no thread comes there by itself"
+			reason += ". Of CPUs of the guest it has " + own.String() + ", on a NUMA node of its memory where the " +
+				"host keeps none: QEMU clears the pages there from a CPU there, and would not start else. It is " +
+				"isolated, so that no thread comes there by itself"
 		}
 		t.EmulatorPin = &libvirtxml.DomainCPUTuneEmulatorPin{CPUSet: pin.String()}
 		why.add("cputune/emulatorpin", reason)

@@ -111,8 +111,7 @@ func (t *terminal) comparedPair(all []ComparedFigure) {
 	w := fill([]string{"test", "size", "figure", "A", "B", "B/A", "B-A"}, rows, columns)
 	t.print(between(all[0].Client, all[0].Server), false, w)
 	if left > 0 {
-		t.Wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them",
-			words.Count(left, "figure")))
+		t.Wrap("", "", fmt.Sprintf("%s more; --all and the page show all of them", words.Count(left, "figure")))
 	}
 	if one != "" {
 		t.Wrap("", "", one)

@@ -197,8 +197,7 @@ func (r *results) tables(d Data) []figureTable {
 			row.Metric = ""
 			if i == 0 || keys[i-1].Pair != k.Pair || keys[i-1].Bytes != k.Bytes {
 				t.Rows = append(t.Rows, figureRow{pair: k.Pair, Size: cmp.Or(sizeText(k.Bytes), "–"),
-					Bytes:      number(k.Bytes),
-					Iterations: iterationsText(r.iters[row]), Fewest: number(r.iters[row][0]),
+					Bytes: number(k.Bytes), Iterations: iterationsText(r.iters[row]), Fewest: number(r.iters[row][0]),
 					Cells: make([]figureCell, len(names))})
 				t.Iterations = t.Iterations || r.iters[row][1] > 0
 				t.OnePair = t.OnePair && k.Pair == t.Rows[0].pair

@@ -21,9 +21,8 @@ func (d Data) banner(r *results) string {
 	case !d.Emulated && r.emulated == 0:
 		return ""
 	case r.emulated < r.total:
-		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those check "+
-			"the setup, not the hardware.",
-			r.emulated, words.Count(r.total, "measured value"))
+		return fmt.Sprintf("Partly emulated: %d of %s are from an emulated device or CPU and are marked. Those "+
+			"check the setup, not the hardware.", r.emulated, words.Count(r.total, "measured value"))
 	}
 	// Who emulates decides how slow it is, and with it what the figures may be compared with.
 	by := "TCG"

@@ -129,9 +129,8 @@ func (q *QP) setAttr(a *Attr) error {
 // pathHeaders are the headers of packets to a QP.
 func (q *QP) pathHeaders(a *Path, qpn uint32) Packet {
 	p := Packet{SrcMAC: a.SrcMAC, DstMAC: a.DstMAC, Src: a.Src, Dst: a.Dst, Tagged: a.Tagged,
-		TClass: a.TClass &^ ecnMask,
-		TCI:    uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit, FlowLabel: a.FlowLabel, SrcPort: a.SrcPort,
-		PKey: q.attr.PKey, DstQP: qpn & psnMask}
+		TClass: a.TClass &^ ecnMask, TCI: uint16(a.Prio)<<13 | a.VLAN&0xfff, HopLimit: a.HopLimit,
+		FlowLabel: a.FlowLabel, SrcPort: a.SrcPort, PKey: q.attr.PKey, DstQP: qpn & psnMask}
 	if p.HopLimit == 0 {
 		p.HopLimit = defaultHops
 	}

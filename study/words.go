@@ -116,9 +116,8 @@ func (a *analysis) words() []string {
 	}
 	out = append(out, problems...)
 	if undecided > 0 {
-		out = append(out, undecidedOf(undecided, len(a.result.Comparisons))+
-			" undecided: the runs show neither an effect nor that there is none larger than the margin. More blocks "+
-			"would decide.")
+		out = append(out, undecidedOf(undecided, len(a.result.Comparisons))+" undecided: the runs show neither an "+
+			"effect nor that there is none larger than the margin. More blocks would decide.")
 	}
 	return out
 }

@@ -53,9 +53,8 @@ func newBenchCmd(a *app) *cobra.Command {
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
 	cli.EnumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first, "+
-		"and auto "+
-		"is all of up to 5 nodes and a ring of more",
-		bench.PairsAuto, bench.PairsAll, bench.PairsFirst, bench.PairsRing)
+		"and auto is all of up to 5 nodes and a ring of more", bench.PairsAuto, bench.PairsAll, bench.PairsFirst,
+		bench.PairsRing)
 	fs.StringSliceVar(&f.tests, "tests", nil,
 		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
@@ -63,8 +62,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	fs.Int64Var(&f.Options.Bytes, "bytes", 0, "one message size instead of all")
 	fs.IntVar(&f.Options.Iterations, "iterations", 0,
 		"iterations for each size (default: as many as take a few seconds)")
-	fs.IntVar(&f.Options.Seconds, "seconds", 0,
-		"duration of tests that run for a time (default 5, 2 with --quick)")
+	fs.IntVar(&f.Options.Seconds, "seconds", 0, "duration of tests that run for a time (default 5, 2 with --quick)")
 	fs.StringVar(&f.Options.CPU, "cpu", "", "CPUs of the nodes to run on, as 0-3,8 (default: not pinned)")
 	fs.StringVar(&f.Options.NUMA, "numa", "", "NUMA nodes of the nodes to take memory from, as 0")
 	fs.StringVar(&f.ServerCPU, "server-cpu", "", "CPUs of the server's node to run on (default: as --cpu)")

@@ -135,9 +135,8 @@ func (a *app) captureFile(labName string, f captureFlags) (w io.Writer, where st
 	if f.file == "-" {
 		// Its bytes would reach the terminal as they came from the network, and some of them steer it.
 		if terminal.Of(a.out) != nil {
-			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or " +
-				"a pipe, " +
-				"not to the terminal"))
+			return nil, "", nil, cli.Usage(errors.New("capture: pcapng is binary: send it to a file (-o FILE) or a " +
+				"pipe, not to the terminal"))
 		}
 		return a.out, "standard output", func(bool) error { return nil }, nil
 	}

@@ -51,9 +51,8 @@ func newEmulateCmd(a *app) *cobra.Command {
 				return nil
 			}
 			if n := cmd.ArgsLenAtDash(); n > 1 || n < 0 && len(args) > 1 {
-				return cli.Usagef(cmd, "want one profile, have %s; a command stands behind --: rackless emulate "+
-					"%s -- %s",
-					words.Count(len(args), "argument"), args[0], strings.Join(args[1:], " "))
+				return cli.Usagef(cmd, "want one profile, have %s; a command stands behind --: rackless emulate %s "+
+					"-- %s", words.Count(len(args), "argument"), args[0], strings.Join(args[1:], " "))
 			}
 			if f.scale < 1 {
 				return cli.Usagef(cmd, "--scale %d: want 1 or more", f.scale)

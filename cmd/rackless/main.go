@@ -141,8 +141,7 @@ func newRootCmd(a *app) *cobra.Command {
 		Version:       version,
 	}
 	var verbose bool
-	root.PersistentFlags().BoolVar(&verbose, "verbose", false,
-		"say on standard error what is read, run and changed")
+	root.PersistentFlags().BoolVar(&verbose, "verbose", false, "say on standard error what is read, run and changed")
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := a.setDefaults(cmd); err != nil {
 			return err

@@ -259,8 +259,7 @@ func (a *app) prepared(ctx context.Context, store host.Store, o prepareOptions, 
 			return have, true, nil
 		}
 		return nil, false, cli.Usage(fmt.Errorf("this host is prepared for lab %s as it was on %s, and %s says "+
-			"something "+
-			"else: rackless rollback first", have.Lab.Name, have.Made.Format(time.DateTime), file))
+			"something else: rackless rollback first", have.Lab.Name, have.Made.Format(time.DateTime), file))
 	}
 	p, err = a.planHere(ctx, l, file, o.model)
 	if err != nil {

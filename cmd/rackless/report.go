@@ -72,8 +72,7 @@ func newReportCmd(a *app) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&html, "html", "", "write the page to this file")
 	cli.EnumFlag(cmd, &format, "format", "", "how to write it, in place of text", formatText, "md", formatJSON,
-		formatYAML,
-		"csv")
+		formatYAML, "csv")
 	cmd.Flags().BoolVar(&list, "list", false, "list the stored measurements")
 	cmd.Flags().BoolVar(&all, "all", false, "print all message sizes that were measured, not only the usual ones")
 	outputFlag(cmd, &output)
@@ -112,8 +111,7 @@ func (a *app) compareResults(kept results.Store, args []string, html, output str
 	// A result and its lab's name can be the same measurement: the last one.
 	if filepath.Clean(dirs[0]) == filepath.Clean(dirs[1]) {
 		return cli.Usage(fmt.Errorf("%s and %s are the same result, %s; rackless report --list names the others",
-			args[0],
-			args[1], dirs[0]))
+			args[0], args[1], dirs[0]))
 	}
 	switch {
 	case html != "":

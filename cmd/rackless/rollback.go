@@ -125,8 +125,7 @@ func (a *app) printRollback(store host.Store, form string) error {
 	results := change.Undone(entries)
 	if show.ForPrograms(form) || len(results) == 0 {
 		return a.print(form, changeview.Rollback{Schema: changeview.RollbackSchema, DryRun: true,
-			Steps: changeview.Steps(results)},
-			nothingToTakeBack)
+			Steps: changeview.Steps(results)}, nothingToTakeBack)
 	}
 	changeview.Write(a.out, results, false)
 	return nil

@@ -26,10 +26,9 @@ func (a *app) studyWithBoots(ctx context.Context, o studyRunOptions, spec *study
 			if !boot.Isolated {
 				how = " --no-reboot"
 			}
-			fmt.Fprintf(a.err, "%v\nprepare the host for it with: rackless down %[2]s; rackless rollback; "+
-				"rackless prepare %[2]s%[3]s; reboot\n"+
-				"then run the same command again to continue; with --reboot it does all of that by itself\n", err,
-				labFile, how)
+			fmt.Fprintf(a.err, "%v\nprepare the host for it with: rackless down %[2]s; rackless rollback; rackless "+
+				"prepare %[2]s%[3]s; reboot\nthen run the same command again to continue; with --reboot it does all "+
+				"of that by itself\n", err, labFile, how)
 			return cli.Exit(exitReboot)
 		}
 		return err

@@ -84,10 +84,7 @@ func (m machine) args() []string {
 	if !s.full() { // which has its identity on its disk when it has started again
 		a = append(a, "-no-reboot")
 	}
-	a = append(a, "-display", "none",
-		"-m", strconv.FormatInt(s.Memory>>20, 10)+"M",
-		"-smp", strconv.Itoa(s.CPUs),
-	)
+	a = append(a, "-display", "none", "-m", strconv.FormatInt(s.Memory>>20, 10)+"M", "-smp", strconv.Itoa(s.CPUs))
 	// Without the HPET, whose timer QEMU keeps running at 250 Hz after the guest has left it: half
 	// of what an idle node costs.
 	mach := "q35,hpet=off,vmport=off"
@@ -115,18 +112,12 @@ func (m machine) args() []string {
 		kernelArgs += words.If(s.Adapters, image.ConnectXArg)
 		a = append(a, "-kernel", m.image.KernelPath(), "-initrd", m.image.InitramfsPath(), "-append", kernelArgs)
 	}
-	a = append(a,
-		"-chardev", sockets.Chardev("qmp", vm.SocketQMP), "-mon", "chardev=qmp,mode=control",
-		"-chardev", sockets.Chardev("con", vm.SocketConsole)+",logfile="+
-			vm.Escape(filepath.Join(s.Dir, vm.FileConsole))+",logappend=on", "-serial", "chardev:con",
-		"-device", "virtio-serial-pci,id=vser",
-		"-chardev", sockets.Chardev("ga", vm.SocketAgent),
-		"-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
-		"-chardev", sockets.Chardev("setup", socketSetup),
-		"-device", "virtserialport,bus=vser.0,chardev=setup,name="+setupPort,
-		"-device", "virtio-rng-pci",
-		"-device", "vmgenid,guid=auto",
-	)
+	a = append(a, "-chardev", sockets.Chardev("qmp", vm.SocketQMP), "-mon", "chardev=qmp,mode=control", "-chardev",
+		sockets.Chardev("con", vm.SocketConsole)+",logfile="+vm.Escape(filepath.Join(s.Dir, vm.FileConsole))+
+			",logappend=on", "-serial", "chardev:con", "-device", "virtio-serial-pci,id=vser", "-chardev",
+		sockets.Chardev("ga", vm.SocketAgent), "-device", "virtserialport,bus=vser.0,chardev=ga,name="+agentPort,
+		"-chardev", sockets.Chardev("setup", socketSetup), "-device", "virtserialport,bus=vser.0,chardev=setup,name="+
+			setupPort, "-device", "virtio-rng-pci", "-device", "vmgenid,guid=auto")
 	for i := range SSHPorts {
 		if s.full() {
 			id := fmt.Sprintf("ssh%d", i)

@@ -112,8 +112,7 @@ func (f function) foreign(ctx context.Context, network Network, netdevs []string
 				d.Owner))
 		case slices.Contains(netdevs, d.Lower):
 			found = append(found, fmt.Sprintf("%s %s in the network namespace of %s stands on %s", d.Kind, d.Netdev,
-				d.Owner,
-				d.Lower))
+				d.Owner, d.Lower))
 		}
 	}
 	return found, err

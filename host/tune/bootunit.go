@@ -28,9 +28,8 @@ var hasJob = lazyregexp.New(`(?m)^Job=[1-9]`)
 // wait
 // for.
 func AwaitBootUnit(ctx context.Context, s *change.System, waits func(what string)) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit,
-		fmt.Errorf("%s still works after %v: see journalctl -u %s",
-			bootUnitName, bootUnitLimit, bootUnitName))
+	ctx, cancel := context.WithTimeoutCause(ctx, bootUnitLimit, fmt.Errorf("%s still works after %v: see journalctl "+
+		"-u %s", bootUnitName, bootUnitLimit, bootUnitName))
 	defer cancel()
 	for first := true; ; first = false {
 		state, err := s.Query(ctx, "systemctl", "show", "--property=ActiveState,Job", bootUnitName)

@@ -71,11 +71,10 @@ func (v *view) kernelValues() []change.Step {
 	}
 	// For throughput it is better left as it is; see docs/checks.md, RL046.
 	if v.host.Memory.THP == "always" && v.plan.Workload == lab.WorkloadRDMALatency && v.hasHugepages() {
-		add("/sys/kernel/mm/transparent_hugepage/enabled", "madvise",
-			"use transparent hugepages only where programs ask for them",
-			"khugepaged compacts and copies memory in the background, and allocations wait for compaction: outliers "+
-				"in latency; the lab nodes have hugepages of their own",
-			"programs of the host that profit from them without asking get slower")
+		add("/sys/kernel/mm/transparent_hugepage/enabled", "madvise", "use transparent hugepages only where "+
+			"programs ask for them", "khugepaged compacts and copies memory in the background, and allocations wait "+
+			"for compaction: outliers in latency; the lab nodes have hugepages of their own", "programs of the host "+
+			"that profit from them without asking get slower")
 	}
 	return steps
 }

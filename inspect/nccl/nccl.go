@@ -172,8 +172,7 @@ func (p *parser) pci(e *element, at place) error {
 			second.Domain++
 		}
 		p.note(e, "busid=\"%s\" is that of the switch in line %d as well: NCCL takes them for two, and this one is "+
-			"shown as %s",
-			a, line, second)
+			"shown as %s", a, line, second)
 		a = second
 	}
 	p.seen[a] = e.Line

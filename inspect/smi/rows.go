@@ -311,9 +311,8 @@ func (r *rowReader) check() *Error {
 				continue
 			}
 			a, b := &r.m.Devices[i], &r.m.Devices[j]
-			wrong = append(wrong, rowError(a.Line, a.Name, b.Name,
-				"%s, but line %d has %s for the same two devices in its row %q; one of them is wrong", c, b.Line, other,
-				b.Name))
+			wrong = append(wrong, rowError(a.Line, a.Name, b.Name, "%s, but line %d has %s for the same two devices "+
+				"in its row %q; one of them is wrong", c, b.Line, other, b.Name))
 			r.m.Cells[i][j], r.m.Cells[j][i] = Cell{}, Cell{}
 		}
 	}

@@ -13,8 +13,7 @@ const limitHint = "available PCIe bandwidth, limited by"
 
 // limitForm matches such a line, with whatever log or driver stands before the address. Kernels
 // before 5.7 do not say "PCIe" behind the speed.
-const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): [\d.]+ Gb/s ` +
-	limitHint +
+const limitForm = `(?:^|[\s(])((?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]): [\d.]+ Gb/s ` + limitHint +
 	` ([\d.]+) GT/s(?: PCIe)? x(\d+) link at ([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ` +
 	`\(capable of [\d.]+ Gb/s with ([\d.]+) GT/s(?: PCIe)? x(\d+) link\)`
 

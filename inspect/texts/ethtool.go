@@ -92,9 +92,8 @@ func (r *reader) ethtoolCounters() {
 // moduleKeys are what is kept of a cable or module.
 var moduleKeys = []string{"Identifier", "Vendor name", "Vendor PN", "Vendor SN", "Transmitter technology",
 	"Cable assembly length", "Length (Copper or Active cable)", "Length (Copper)", "Length (SMF)", "Length (OM3)",
-	"Module temperature", "Laser output power", "Receiver signal average optical power",
-	"Rcvr signal avg optical power",
-	"Module State", "LowPwrRequestHW"}
+	"Module temperature", "Laser output power", "Receiver signal average optical power", "Rcvr signal avg optical " +
+		"power", "Module State", "LowPwrRequestHW"}
 
 // ethtoolModule reads the cable or module in the port.
 func (r *reader) ethtoolModule() {

@@ -195,8 +195,7 @@ func (r *reader) amdPath(a *amd, i, j int, from, to string) {
 		p.Class = topology.PathSYS
 		if knownA && knownB && nodeA == nodeB {
 			r.contradict(fmt.Sprintf("path %s - %s", from, to), fmt.Sprintf("%d hops over PCIe: between NUMA nodes",
-				*hops),
-				fmt.Sprintf("both are on node %d", nodeA))
+				*hops), fmt.Sprintf("both are on node %d", nodeA))
 		}
 	case hops != nil && *hops == 2 && knownA && knownB && nodeA != nodeB:
 		r.contradict(fmt.Sprintf("path %s - %s", from, to), "2 hops over PCIe: within a NUMA node",

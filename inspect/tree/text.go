@@ -100,8 +100,7 @@ func (p *textParser) entry() error {
 	key, value, ok := strings.Cut(string(line), ": ")
 	if !ok {
 		return fmt.Errorf("%q is neither a comment nor \"Directory: \", \"Path: \", \"Lines: \", \"SymlinkTo: \" or "+
-			"\"Mode: \"",
-			clip(string(line)))
+			"\"Mode: \"", clip(string(line)))
 	}
 	switch key {
 	case keyDirectory:

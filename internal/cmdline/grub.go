@@ -28,13 +28,8 @@ func GRUBSnippet(args []string) string {
 		cases.WriteString("    " + strings.Join(pattern, " | ") + ") continue ;;\n")
 	}
 	clean := func(variable string) string {
-		return "_rackless='' _size=''\n" +
-			"for _word in ${" + variable + "-}; do\n" +
-			"    case $_word in\n" + cases.String() +
-			"    esac\n" +
-			"    _rackless=\"$_rackless${_rackless:+ }$_word\"\n" +
-			"done\n" +
-			variable + "=$_rackless\n"
+		return "_rackless='' _size=''\nfor _word in ${" + variable + "-}; do\n    case $_word in\n" + cases.String() +
+			"    esac\n    _rackless=\"$_rackless${_rackless:+ }$_word\"\ndone\n" + variable + "=$_rackless\n"
 	}
 	return "# Other values of the same arguments go first: of two isolcpus= the kernel takes the first, of two " +
 		"hugepagesz= it refuses the second.\n" +

@@ -336,7 +336,6 @@ var rules = map[string]rule{
 	"internal/libvirttest": {why: "a libvirt for tests of whoever needs one"},
 	"internal/vspheretest": {why: "a vCenter for tests of whoever talks to one"},
 	"internal/sshtest":     {why: "a server of ssh for tests of whoever has a client"},
-	"internal/slurmtest":   {may: []string{"render"}, why: "a Slurm for tests of whoever writes files for it"},
 	"internal/tally":       {why: "what tests count, where make prints it"},
 	"internal/strictyaml":  {why: "YAML as people write it, for whoever reads it", never: timed()},
 	"internal/trace": {why: "what a command reads, runs and changes, as lines: why it does so is its callers' business",

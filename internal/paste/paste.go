@@ -11,10 +11,9 @@ import (
 )
 
 // spaces are what web pages, editors and terminals put in the place of spaces, quotes and hyphens, or between letters.
-var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060", "",
-	"\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-",
-	"\u2011", "-",
-	"\u2012", "-", "\u2013", "-", "\u2014", "--", "\u2212", "-")
+var spaces = strings.NewReplacer("\u00a0", " ", "\u2007", " ", "\u202f", " ", "\u3000", " ", "\u200b", "", "\u2060",
+	"", "\ufeff", "", "\r\n", "\n", "\u2018", "'", "\u2019", "'", "\u201c", `"`, "\u201d", `"`, "\u2010", "-",
+	"\u2011", "-", "\u2012", "-", "\u2013", "-", "\u2014", "--", "\u2212", "-")
 
 // Escape matches an escape sequence of a terminal, also as logs write the escape character.
 const Escape = `(?:\x1b|\^\[|\\033|\\e|\\x1[bB]|\\u001[bB])(?:\[[0-9;?]*[@-~]|` +

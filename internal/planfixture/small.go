@@ -184,8 +184,7 @@ func smallRequests(r *Rand, p *plan.Problem) {
 	count := r.In(1, 3)
 	for i := range count {
 		q := plan.Request{Name: fmt.Sprintf("vm%d", i), Threads: Pick(r, 1, 2, 2), Cores: r.In(1, 3),
-			Pages: int64(r.In(0, 3)), Class: i,
-			GuestNUMA: Pick(r, "auto", "auto", "on", "off")}
+			Pages: int64(r.In(0, 3)), Class: i, GuestNUMA: Pick(r, "auto", "auto", "on", "off")}
 		q.GPUs, q.NICs, q.VFs = wants(0, 2), wants(1, 2), wants(2, 2)
 		if i > 0 && r.Chance(40) {
 			q = p.Requests[i-1]

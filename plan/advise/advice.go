@@ -204,9 +204,8 @@ func (a *advisor) virtualFunctions() {
 			next++
 		}
 		more.VFs = len(more.FreeVFs)
-		a.propose(q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID,
-			words.Count(more.VFs, "virtual function"), d.VFs),
-			"its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs "+d.ID)
+		a.propose(q, fmt.Sprintf("give NIC %s %s instead of %d", d.ID, words.Count(more.VFs, "virtual function"),
+			d.VFs), "its firmware sets the most it may have: NUM_OF_VFS on ConnectX", "VFs "+d.ID)
 	}
 }
 
@@ -221,9 +220,8 @@ func (a *advisor) reserve() {
 		}
 		q := changed(a.p)
 		q.NUMANodes[i].ReserveCores--
-		a.propose(q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d",
-			words.Count(n.ReserveCores-1, "core"), n.ID, n.ReserveCores),
-			"host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID))
+		a.propose(q, fmt.Sprintf("keep %s of NUMA node %d for the host instead of %d", words.Count(n.ReserveCores-1,
+			"core"), n.ID, n.ReserveCores), "host.reserve.numa_nodes in the lab file", fmt.Sprintf("reserve %d", n.ID))
 	}
 }
 
@@ -239,9 +237,8 @@ func (a *advisor) memory() {
 		}
 		q := changed(a.p)
 		q.NUMANodes[i].Pages = &most
-		a.propose(q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab",
-			n.ID, words.Exact(uint64(*n.Pages)*a.p.PageBytes)),
-			"", fmt.Sprintf("memory %d", n.ID))
+		a.propose(q, fmt.Sprintf("free or add memory on NUMA node %d, which has room for %s of the lab", n.ID,
+			words.Exact(uint64(*n.Pages)*a.p.PageBytes)), "", fmt.Sprintf("memory %d", n.ID))
 	}
 }
 

@@ -39,8 +39,7 @@ func Decisions(ctx context.Context, p *plan.Problem, h *topology.Host, l *lab.La
 	if len(r.Placement.Nodes) != len(p.Requests) || len(pl.Nodes) != len(p.Requests) ||
 		len(l.Nodes) != len(p.Requests) {
 		return nil, fmt.Errorf("advise: a plan of %d lab nodes, a placement of %d and a lab of %d for a problem of "+
-			"%d: they are not of one request",
-			len(pl.Nodes), len(r.Placement.Nodes), len(l.Nodes), len(p.Requests))
+			"%d: they are not of one request", len(pl.Nodes), len(r.Placement.Nodes), len(l.Nodes), len(p.Requests))
 	}
 	d := &decider{
 		oracle: oracle{Layout: plan.NewLayout(p), ctx: ctx, p: p, base: r, solve: solve, left: MaxDecisionSolves},
@@ -415,7 +414,6 @@ func (d *decider) emulator(one *draft, i int) {
 		one.becausef("the nearest housekeeping cores to %s: the distance costs %d",
 			nodesText(slices.Sorted(maps.Keys(own))), d.own(i, plan.TermEmulatorDistance))
 	}
-	one.because("on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take " +
-		"time from " +
-		"virtual CPUs: " + seenLateTail)
+	one.because("on the lab node's own CPUs, where hand-written pinning often has them, QEMU's threads take time " +
+		"from virtual CPUs: " + seenLateTail)
 }

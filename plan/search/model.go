@@ -409,9 +409,8 @@ func (m *model) checkRange() error {
 		own := float64(far)*devices*(float64(w.DeviceNearest)+cores*float64(r.w.DeviceDistance+r.w.DeviceShare)) +
 			cores*float64(r.w.NUMASpan+r.w.EfficiencyCores+r.w.CoreBalance) + float64(pair)*(devices*devices+devices) +
 			float64(port)*devices
-		sum += own*(1+float64(w.Unequal)/100) +
-			pages*(float64(far)*float64(r.w.MemoryDistance)+float64(r.w.MemoryBalance)) +
-			float64(w.L3Shared)*cores + float64(w.EmulatorDistance)*float64(far) +
+		sum += own*(1+float64(w.Unequal)/100) + pages*(float64(far)*float64(r.w.MemoryDistance)+
+			float64(r.w.MemoryBalance)) + float64(w.L3Shared)*cores + float64(w.EmulatorDistance)*float64(far) +
 			float64(w.NICShared+w.CardShared+w.Unlinked)*devices*float64(len(m.requests))
 	}
 	if sum > costLimit {

@@ -182,9 +182,8 @@ func (r *emulatedLab) mend(ctx context.Context, node string) error {
 		return fmt.Errorf("lab %s has no node %s", r.Lab.Name, node)
 	}
 	n := r.Lab.Nodes[i]
-	late := fmt.Errorf("node %s: its driver did not recover the adapter within %v; rackless exec %s -- dmesg "+
-		"says why; "+
-		"rackless down and up start the node again", node, mendLimit, node)
+	late := fmt.Errorf("node %s: its driver did not recover the adapter within %v; rackless exec %s -- dmesg says "+
+		"why; rackless down and up start the node again", node, mendLimit, node)
 	ctx, cancel := context.WithTimeoutCause(ctx, mendLimit, late)
 	defer cancel()
 	f, err := r.recovered(ctx, n)

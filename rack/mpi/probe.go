@@ -61,8 +61,7 @@ func probeNode(ctx context.Context, r Runner, n Node, versions, program string) 
 	case program == "":
 	case p.program == "":
 		return p, fmt.Errorf("%s: mpirun is not installed: say image: debian-12+mpi in the lab file, or install "+
-			"openmpi-bin",
-			n.Node)
+			"openmpi-bin", n.Node)
 	case !found:
 		return p, fmt.Errorf("%s: no program %s: it has to be on all nodes; rackless cp copies files", n.Node, program)
 	}

@@ -26,9 +26,8 @@ import (
 func check(r *rack.Rack, node string) error {
 	i := slices.IndexFunc(r.State.Lab.Nodes, func(n lab.Node) bool { return n.Name == node })
 	if i >= 0 && (!r.State.Lab.Nodes[i].HasDisk() || r.State.Driver != string(lab.DriverQEMU)) {
-		return fmt.Errorf("node %s %w: it boots the image %s; use rackless exec, or say image: debian-12 in the "+
-			"lab file",
-			node, ErrNoSSH, r.State.Lab.Nodes[i].Image)
+		return fmt.Errorf("node %s %w: it boots the image %s; use rackless exec, or say image: debian-12 in the lab "+
+			"file", node, ErrNoSSH, r.State.Lab.Nodes[i].Image)
 	}
 	return nil
 }

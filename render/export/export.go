@@ -261,8 +261,7 @@ func document(above string, v any, why map[string]string) ([]byte, error) {
 		comments[path] = []*yaml.Comment{yaml.HeadComment(lines...)}
 	}
 	data, err := yaml.MarshalWithOptions(v, yaml.Indent(2), yaml.IndentSequence(false),
-		yaml.UseLiteralStyleIfMultiline(true),
-		yaml.WithComment(comments))
+		yaml.UseLiteralStyleIfMultiline(true), yaml.WithComment(comments))
 	if err != nil {
 		return nil, err
 	}

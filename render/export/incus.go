@@ -41,9 +41,8 @@ func Incus(in render.Input) ([]render.Artifact, error) {
 		}
 		data, err := document(head(in, fmt.Sprintf("Node %s. Not carried: which virtual CPU runs on which CPU of "+
 			"the list; where QEMU's own threads run; NUMA nodes of the guest, which are Incus's choice; the MAC "+
-			"address of a NIC that is given "+
-			"whole.", n.Name)), v, map[string]string{"$.config.'limits.cpu'": "CPUs of the host, not a number of " +
-			"CPUs"})
+			"address of a NIC that is given whole.", n.Name)), v,
+			map[string]string{"$.config.'limits.cpu'": "CPUs of the host, not a number of CPUs"})
 		if err != nil {
 			return nil, err
 		}

@@ -64,8 +64,7 @@ func (n *nova) device(c *plan.NodeDevice) error {
 	name := c.Kind + "-" + id.vendor + "-" + id.device
 	n.aliases[c.ID] = name
 	line := fmt.Sprintf(`alias = {"vendor_id": %q, "product_id": %q, "device_type": %q, "name": %q}`, id.vendor,
-		id.device,
-		kind, name)
+		id.device, kind, name)
 	if !slices.Contains(n.lines, line) {
 		n.lines = append(n.lines, line)
 	}
@@ -109,9 +108,8 @@ func (n *nova) conf() string {
 		for _, pf := range n.in.Plan.VFs {
 			if pf.Lab > 0 {
 				fmt.Fprintf(&b, "%sdevice_spec = {\"address\": %q, \"physical_network\": %q, \"trusted\": \"true\"}\n",
-					comment(fmt.Sprintf("The virtual functions of this NIC, of which the host makes %d.",
-						pf.Count)), pf.PF,
-					physicalNetwork)
+					comment(fmt.Sprintf("The virtual functions of this NIC, of which the host makes %d.", pf.Count)),
+					pf.PF, physicalNetwork)
 			}
 		}
 	}
@@ -184,8 +182,7 @@ func (n *nova) script() string {
 	lab := n.in.Plan.Lab
 	b.WriteString("#!/bin/sh\n" + head(n.in, "Makes flavors, ports and servers in an OpenStack cloud. IMAGE is an "+
 		"image with cloud-init, NETWORK a network for management, and the fabric a flat network of Neutron on the "+
-		"physical network "+
-		physicalNetwork+"."))
+		"physical network "+physicalNetwork+"."))
 	b.WriteString("set -eu\n: \"${IMAGE:?name an image}\" \"${NETWORK:?name a network for management}\"\n\n")
 	b.WriteString("openstack image set \"$IMAGE\"")
 	for _, p := range imageProperties() {
@@ -196,9 +193,8 @@ func (n *nova) script() string {
 	for i, f := range fabrics {
 		fmt.Fprintf(&b, "\nopenstack network create %s-%d --mtu %d \\\n    --provider-network-type flat "+
 			"--provider-physical-network %s\n", lab, i, n.in.Lab.Fabric.MTU, physicalNetwork)
-		fmt.Fprintf(&b, "openstack subnet create %s-%d --network %s-%d --subnet-range %s --gateway none "+
-			"--no-dhcp\n", lab, i,
-			lab, i, f)
+		fmt.Fprintf(&b, "openstack subnet create %s-%d --network %s-%d --subnet-range %s --gateway none --no-dhcp\n",
+			lab, i, lab, i, f)
 	}
 	flavors := map[string]string{} // name by what it is
 	for i := range n.in.Plan.Nodes {
@@ -221,8 +217,7 @@ func (n *nova) script() string {
 			b.WriteString("\n")
 		}
 		server := fmt.Sprintf("openstack server create %s-%s --flavor %s --image \"$IMAGE\" --network \"$NETWORK\"",
-			lab,
-			node.Name, name)
+			lab, node.Name, name)
 		for _, p := range node.Ports() {
 			if p.Card == nil || p.Card.Kind != plan.KindVF {
 				continue
@@ -230,8 +225,7 @@ func (n *nova) script() string {
 			port := fmt.Sprintf("%s-%s-%s", lab, node.Name, p.Name)
 			fmt.Fprintf(&b, "openstack port create %s --network %s-%d --vnic-type direct --disable-port-security "+
 				"\\\n    --mac-address %s --fixed-ip ip-address=%s\n", port, lab, slices.Index(fabrics,
-				p.Addr.Masked().String()), p.MAC,
-				p.Addr.Addr())
+				p.Addr.Masked().String()), p.MAC, p.Addr.Addr())
 			server += " --port " + port
 		}
 		fmt.Fprintf(&b, "%s \\\n    --user-data user-data/%s --config-drive true\n", server, node.Name)

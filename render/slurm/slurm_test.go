@@ -15,7 +15,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/rackless/rackless/inspect"
-	"github.com/rackless/rackless/internal/slurmtest"
 	"github.com/rackless/rackless/internal/synthetic"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
@@ -156,14 +155,14 @@ func TestHostLists(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-c]-?[0-9]{0,3}`)
 		names := rapid.SliceOfNDistinct(name, 1, 8, rapid.ID[string]).Draw(t, "names")
-		if got := slurmtest.Expand(HostList(names)); !slices.Equal(got, names) {
+		if got := expand(HostList(names)); !slices.Equal(got, names) {
 			t.Fatalf("%s stands for %q", HostList(names), got)
 		}
 	})
 }
 
 // run starts Slurm with the files of a cluster.
-func run(t *testing.T, c Cluster) *slurmtest.Cluster {
+func run(t *testing.T, c Cluster) *daemons {
 	t.Helper()
 	files, err := Files(c)
 	if err != nil {
@@ -172,10 +171,10 @@ func run(t *testing.T, c Cluster) *slurmtest.Cluster {
 	return started(t, files)
 }
 
-func started(t *testing.T, files []render.Artifact) *slurmtest.Cluster {
+func started(t *testing.T, files []render.Artifact) *daemons {
 	t.Helper()
-	s, err := slurmtest.Start(files)
-	if errors.Is(err, slurmtest.ErrMissing) && os.Getenv("CI") == "" {
+	s, err := start(files)
+	if errors.Is(err, errMissing) && os.Getenv("CI") == "" {
 		t.Skip(err)
 	}
 	if err != nil {

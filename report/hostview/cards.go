@@ -85,8 +85,7 @@ func (v *view) newCard(id, kind, name, at string, about []string, lines ...strin
 	title := words.Either(name == at, name, strings.TrimSpace(name+" "+at))
 	// Findings call a device by its address or by a name of the system, such as eth0: about has the latter.
 	c := card{ID: id, Kind: kind, Title: title, Lines: lines, Full: strings.Join(append([]string{title}, lines...),
-		"\n"),
-		Marks: v.marks(append(about, id)...), Name: name, At: at}
+		"\n"), Marks: v.marks(append(about, id)...), Name: name, At: at}
 	if v.Placement != nil {
 		c.Owners = v.Placement.Devices[id]
 	}

@@ -188,9 +188,8 @@ func (v *view) nicGrid() grid {
 			link = d.Link
 		}
 		g.Rows = append(g.Rows, cells(v.names[n.ID()], addressText(n.Address), listText(n.Netdevs), listText(n.RDMA),
-			nicSpeed(n), nicMTU(n),
-			intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n, d), driverText(n.Driver, d),
-			modelText(n.Model, d)))
+			nicSpeed(n), nicMTU(n), intText(v.nodeOf(n.NUMANode)), linkText(link), v.vfText(n, d), driverText(n.Driver,
+				d), modelText(n.Model, d)))
 	}
 	return g
 }
@@ -275,9 +274,8 @@ func (v *view) settingGrid() grid {
 		}
 		if len(trust)+len(pfc)+len(rings)+len(offloads)+len(firmware)+len(module)+len(mtus) > 0 {
 			g.Rows = append(g.Rows, cells(v.names[n.ID()], listText(slices.Compact(mtus)),
-				listText(slices.Compact(trust)),
-				listText(slices.Compact(pfc)), listText(rings), listText(offloads), listText(firmware),
-				listText(module)))
+				listText(slices.Compact(trust)), listText(slices.Compact(pfc)), listText(rings), listText(offloads),
+				listText(firmware), listText(module)))
 		}
 	}
 	return g

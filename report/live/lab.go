@@ -154,8 +154,7 @@ func (v *labPage) history(l labState, h labHistory, now time.Time) {
 		for _, p := range l.flow.Ports {
 			if t, ok := h.ports[p.Name]; ok {
 				c := hourChart{ID: fmt.Sprint("p", len(v.Hour)+1), Title: newPortView(l.flow, p).Name,
-					RxName: "from the node",
-					TxName: "to the node"}
+					RxName: "from the node", TxName: "to the node"}
 				v.Hour = append(v.Hour, c.of(t, portHour, now, words.Rate))
 			}
 		}

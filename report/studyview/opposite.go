@@ -54,13 +54,11 @@ func (v *view) opposite() string {
 		return ""
 	}
 	share := words.Either(protected.Len() == 1, "CPU "+protected.String(), "CPUs "+protected.String())
-	return fmt.Sprintf("%s This host has %s: the nodes' %s and the switch would keep %d busy, and pinned they "+
-		"share %s, "+
-		"while nodes that are not pinned may use all. So pinning takes away more here than it protects. That is true "+
-		"of this "+
-		"host and of others as small, and not of pinning: take a setting from a study on a host of the size that "+
-		"you use.",
-		published, words.Count(all.Len(), "CPU"), words.Count(need-1, "virtual CPU"), need, share)
+	return fmt.Sprintf("%s This host has %s: the nodes' %s and the switch would keep %d busy, and pinned they share "+
+		"%s, while nodes that are not pinned may use all. So pinning takes away more here than it protects. That is "+
+		"true of this host and of others as small, and not of pinning: take a setting from a study on a host of the "+
+		"size that you use.", published, words.Count(all.Len(), "CPU"), words.Count(need-1, "virtual CPU"), need,
+		share)
 }
 
 // pins reports whether a comparison is of pinned nodes with nodes that are not.

@@ -180,8 +180,7 @@ func (c canvas) floor(runs []study.Observation, x chart.Axis) {
 	c.Path("s0", dots.String(), "")
 	c.Y = top + floorHeight + chart.LineHeight
 	c.Text("tick", chart.Margin, c.Y-3, fmt.Sprintf("from %s to %s ms, usually %s", show.Figure(lowest),
-		show.Figure(highest),
-		show.Figure(usual)))
+		show.Figure(highest), show.Figure(usual)))
 	c.Note(fmt.Sprintf("Dashed: %s above the usual. A run that starts above it counts as "+
 		"disturbed.", percent(study.MaxLoop)))
 }

@@ -399,10 +399,9 @@ func (d *DB) Begin(ctx context.Context, of int64, r *study.Observation) error {
 // time.
 func insertRun(ctx context.Context, tx *sql.Tx, of int64, r *study.Observation) error {
 	res, err := tx.ExecContext(ctx, "INSERT INTO run (study, block, place, attempt, cell, status, started, seconds, "+
-		"error, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		of, r.Block, r.Place, r.Attempt, jsonOf{r.Cell}, r.Status, stamp(r.Started),
-		sql.NullFloat64{Float64: r.Seconds, Valid: r.Status != study.StatusRunning}, nullable(r.Error),
-		jsonOf{r.Before})
+		"error, before) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", of, r.Block, r.Place, r.Attempt, jsonOf{r.Cell},
+		r.Status, stamp(r.Started), sql.NullFloat64{Float64: r.Seconds, Valid: r.Status != study.StatusRunning},
+		nullable(r.Error), jsonOf{r.Before})
 	if err != nil {
 		return err
 	}
@@ -494,8 +493,7 @@ func (d *DB) insertSeries(ctx context.Context, tx *sql.Tx, samples []Sample, ids
 		if !ok {
 			// DO UPDATE and not DO NOTHING: that would return no row.
 			err := tx.QueryRowContext(ctx, "INSERT INTO series (test, metric, bytes, unit) VALUES (?, ?, ?, ?) ON "+
-				"CONFLICT DO UPDATE SET bytes = bytes RETURNING id",
-				k.test, k.metric, k.bytes, k.unit).Scan(&id)
+				"CONFLICT DO UPDATE SET bytes = bytes RETURNING id", k.test, k.metric, k.bytes, k.unit).Scan(&id)
 			if err != nil {
 				return err
 			}

@@ -108,9 +108,8 @@ func number(v reflect.Value) float64 {
 // passing are facts that change from moment to moment, names that each tool words in its own way, and what follows from
 // other facts. Accounts that differ in them do not contradict each other.
 var passing = []string{"free_bytes", "available_bytes", "free", "used_bytes", "count", "counters", "provenance",
-	"unread",
-	"contradictions", "inferred", "vendor_name", "device_name", "class_name", "model", "name", "netdevs", "rdma",
-	"functions", "numa_source",
-	"port", "display_active", "power_state", "kind", "id", "local_cpus", "reported_paths", "local"}
+	"unread", "contradictions", "inferred", "vendor_name", "device_name", "class_name", "model", "name", "netdevs",
+	"rdma", "functions", "numa_source", "port", "display_active", "power_state", "kind", "id", "local_cpus",
+	"reported_paths", "local"}
 
 func isPassing(name string) bool { return slices.Contains(passing, name) }

@@ -26,9 +26,8 @@ type Difference struct {
 
 // own are facts that no two machines share: addresses and numbers of single pieces of hardware, and what they lead to.
 var own = []string{"mac", "node_guid", "uuid", "phys_switch_id", "gid", "lid", "default_routes", "irqs", "tenants",
-	"storage",
-	"path", "asked", "resets", "iommu", "address", "parent", "root", "parent_unknown", "driver_known", "modules_known",
-	"swap_known", "reset_known", "vfs", "cpu_affinity", "functions", "pf"}
+	"storage", "path", "asked", "resets", "iommu", "address", "parent", "root", "parent_unknown", "driver_known",
+	"modules_known", "swap_known", "reset_known", "vfs", "cpu_affinity", "functions", "pf"}
 
 // maxThings bounds how many things a difference names.
 const maxThings = 16
@@ -161,8 +160,7 @@ func parts(h *topology.Host) map[string]bool {
 // order is the place of a part in the answer: what usually makes the difference comes first.
 func order(part string) int {
 	i := slices.Index([]string{"system", "packages", "cpus", "numa_nodes", "memory", "kernel", "order", "gpus", "nics",
-		"pci",
-		"reported_paths"}, part)
+		"pci", "reported_paths"}, part)
 	return words.Either(i < 0, 100, i)
 }
 
@@ -281,9 +279,8 @@ func (f *flattener) orders(h *topology.Host) {
 		for _, d := range n.Devices {
 			for _, p := range d.Ports {
 				for _, g := range p.GIDs {
-					f.set(fact{"nics", fmt.Sprintf("%s rdma_devices[%s] ports[%d] gids[%d]",
-						cmp.Or(f.names[n.ID()], n.ID()), d.Name, p.Number, g.Index),
-						"address"}, gidKind(&g))
+					f.set(fact{"nics", fmt.Sprintf("%s rdma_devices[%s] ports[%d] gids[%d]", cmp.Or(f.names[n.ID()],
+						n.ID()), d.Name, p.Number, g.Index), "address"}, gidKind(&g))
 				}
 			}
 		}

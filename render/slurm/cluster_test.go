@@ -1,6 +1,4 @@
-// Package slurmtest runs Slurm for tests: slurmctld, and a slurmd for each node, all on this machine and by this user.
-// Its programs are unpacked in the cache by hack/setup.sh; nothing of them is installed.
-package slurmtest
+package slurm
 
 import (
 	"bytes"
@@ -22,11 +20,11 @@ import (
 	"github.com/rackless/rackless/render"
 )
 
-// ErrMissing is returned where Slurm has not been unpacked.
-var ErrMissing = errors.New("no Slurm is unpacked in the cache: make setup does it")
+// errMissing is returned where Slurm has not been unpacked.
+var errMissing = errors.New("no Slurm is unpacked in the cache: make setup does it")
 
-// A Cluster is a Slurm that runs.
-type Cluster struct {
+// daemons are a Slurm that runs.
+type daemons struct {
 	dir   string
 	root  string // of the packages
 	env   []string
@@ -41,15 +39,15 @@ func find() (string, error) {
 	}
 	root := filepath.Join(cache, "rackless", "slurm")
 	if _, err := os.Stat(filepath.Join(root, "usr/sbin/slurmctld")); err != nil {
-		return "", ErrMissing
+		return "", errMissing
 	}
 	return root, nil
 }
 
-// Start runs a cluster with the files that are meant for /etc/slurm. What concerns a machine as a whole is changed:
+// start runs Slurm with the files that are meant for /etc/slurm. What concerns a machine as a whole is changed:
 // paths, users and ports, the devices of gres.conf, which are empty files, and how processes are confined. Nodes have
 // the CPUs and the memory that the files say. It returns when all nodes are idle.
-func Start(files []render.Artifact) (c *Cluster, err error) {
+func start(files []render.Artifact) (c *daemons, err error) {
 	root, err := find()
 	if err != nil {
 		return nil, err
@@ -59,7 +57,7 @@ func Start(files []render.Artifact) (c *Cluster, err error) {
 		return nil, err
 	}
 	lib := filepath.Join(root, "usr/lib/x86_64-linux-gnu")
-	c = &Cluster{dir: dir, root: root, env: append(os.Environ(), "SLURM_CONF="+dir+"/slurm.conf",
+	c = &daemons{dir: dir, root: root, env: append(os.Environ(), "SLURM_CONF="+dir+"/slurm.conf",
 		"LD_LIBRARY_PATH="+lib+"/slurm-wlm:"+lib)}
 	defer func() {
 		if err != nil {
@@ -109,7 +107,7 @@ func await(done func() bool) error {
 }
 
 // write writes the files and the key, and returns the names of the nodes.
-func (c *Cluster) write(files []render.Artifact) (nodes []string, err error) {
+func (c *daemons) write(files []render.Artifact) (nodes []string, err error) {
 	me, err := user.Current()
 	if err != nil {
 		return nil, err
@@ -176,7 +174,7 @@ func alone(text, host string) (string, []string, error) {
 			continue
 		}
 		var own []string
-		for _, n := range Expand(names) {
+		for _, n := range expand(names) {
 			port, err := freePort()
 			if err != nil {
 				return "", nil, err
@@ -201,8 +199,8 @@ func freePort() (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// Expand returns the names that a list of Slurm's stands for: vm[00-02,07],head.
-func Expand(list string) (names []string) {
+// expand returns the names that a list of Slurm's stands for: vm[00-02,07],head.
+func expand(list string) (names []string) {
 	for _, m := range regexp.MustCompile(`([^,\[]+)(?:\[([^\]]*)\])?,?`).FindAllStringSubmatch(list, -1) {
 		if m[2] == "" {
 			names = append(names, m[1])
@@ -223,7 +221,7 @@ func Expand(list string) (names []string) {
 }
 
 // start starts a daemon, which ends with this program.
-func (c *Cluster) start(name string, args ...string) error {
+func (c *daemons) start(name string, args ...string) error {
 	cmd := exec.Command(filepath.Join(c.root, "usr/sbin", name), args...)
 	cmd.Env = c.env
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -241,7 +239,7 @@ func (c *Cluster) start(name string, args ...string) error {
 }
 
 // Run runs a client, such as srun, and returns what it prints.
-func (c *Cluster) Run(argv ...string) (string, error) {
+func (c *daemons) Run(argv ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(c.root, "usr/bin", argv[0]), argv[1:]...)
@@ -256,7 +254,7 @@ func (c *Cluster) Run(argv ...string) (string, error) {
 }
 
 // logs is the end of what the daemons said.
-func (c *Cluster) logs() string {
+func (c *daemons) logs() string {
 	var b strings.Builder
 	found, _ := filepath.Glob(filepath.Join(c.dir, "*.log"))
 	outs, _ := filepath.Glob(filepath.Join(c.dir, "out*"))
@@ -268,7 +266,7 @@ func (c *Cluster) logs() string {
 }
 
 // Stop ends all of it and removes its files.
-func (c *Cluster) Stop() error {
+func (c *daemons) Stop() error {
 	for _, p := range c.procs {
 		_ = p.Process.Signal(syscall.SIGTERM) // it may have ended
 	}
