@@ -6,45 +6,69 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/rackless/rackless/inspect"
 	"github.com/rackless/rackless/internal/cli"
+	"github.com/rackless/rackless/internal/userfile"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/vsphere/vhpc"
 )
 
 // newInitCmd makes rackless init. Its file can be brought up as it is: a first lab should need no editing.
 func newInitCmd(a *app) *cobra.Command {
 	var emulated bool
+	var cluster string
 	cmd := &cobra.Command{
 		Use:   "init [LAB.yaml]",
 		Short: "Write a commented lab file to begin with",
 		Args:  cli.MaxArgs(1, "at most one file"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			file := append(args, "lab.yaml")[0]
+			if cluster != "" {
+				return a.initFromCluster(cluster, append(args, ".")[0])
+			}
 			devices := !emulated && hasDevices(cmd.Context())
-			// O_EXCL and not a look beforehand, so that a file that appears meanwhile is kept too.
-			f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
-			if errors.Is(err, fs.ErrExist) {
-				return cli.Usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
-			}
-			if err != nil {
-				return err
-			}
-			_, err = f.Write(lab.Starter("lab", devices))
-			if err = errors.Join(err, f.Close()); err != nil {
-				return err
-			}
+			file := append(args, "lab.yaml")[0]
 			// A lab with devices has to be planned and its host prepared before up takes it.
-			next := words.Either(devices, "rackless plan ", "rackless up ")
-			fmt.Fprintf(a.out, "%s is written; next: %s%s\n", file, next, file)
-			return nil
+			return a.create(file, lab.Starter("lab", devices), words.Either(devices, "plan", "up"))
 		},
 	}
 	cmd.Flags().BoolVar(&emulated, "emulated", false, "write a lab of emulated nodes, whatever this machine has")
+	cmd.Flags().StringVar(&cluster, "vhpc", "", "write a lab for each host of a cluster `FILE` of the vHPC toolkit, "+
+		"into the directory that is named in place of LAB.yaml")
 	return cmd
+}
+
+// create writes a new file, and says which verb takes it.
+func (a *app) create(file string, data []byte, next string) error {
+	// O_EXCL and not a look beforehand, so that a file that appears meanwhile is kept too.
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
+	if errors.Is(err, fs.ErrExist) {
+		return cli.Usage(fmt.Errorf("%s exists, and is not overwritten: give another name", file))
+	}
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		fmt.Fprintf(a.out, "%s is written; next: rackless %s %s\n", file, next, file)
+	}
+	return err
+}
+
+func (a *app) initFromCluster(file, dir string) error {
+	text, err := userfile.Read(file, userfile.Text)
+	if err != nil {
+		return err
+	}
+	labs, err := vhpc.Labs(file, text)
+	for i := 0; i < len(labs) && err == nil; i++ {
+		err = a.create(filepath.Join(dir, labs[i].Name), labs[i].Data, "plan")
+	}
+	return err
 }
 
 // hasDevices reports whether this machine has a GPU and an RDMA NIC for each of two nodes. A

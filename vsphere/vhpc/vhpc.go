@@ -1,0 +1,296 @@
+// Package vhpc reads the cluster files of VMware's archived vHPC toolkit, and writes lab files of them. Sources: the
+// toolkit's docs/common-commands.md and examples/cluster-scripts, commit b8429bc.
+package vhpc
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/rackless/rackless/lab"
+)
+
+// A machine is a line of [_VMS_] for one virtual machine: its keys, with the sections that it names.
+type machine struct {
+	name string
+	keys map[string]string
+}
+
+// maxMachines bounds what the ranges of a file may become.
+const maxMachines = 4096
+
+// A File is a lab file for one host.
+type File struct {
+	Name string // HOST.yaml
+	Data []byte
+}
+
+// Labs returns a lab file for each host of a cluster file, in the order of their names: a lab of rackless is on one
+// host. The planner chooses devices and physical functions, so that only how many there are is taken. What else is not
+// carried is listed in a comment, without values: passwords are among them. name is that of the file, for errors.
+func Labs(name string, data []byte) ([]File, error) {
+	machines, err := read(name, string(data))
+	if err != nil {
+		return nil, err
+	}
+	byHost := map[string][]machine{}
+	for _, m := range machines {
+		host := m.keys["host"]
+		if host == "" {
+			return nil, fmt.Errorf("%s: %s has no host: rackless does not choose among the hosts of a cluster; add "+
+				"host: to its line", name, m.name)
+		}
+		byHost[host] = append(byHost[host], m)
+	}
+	var files []File
+	taken := map[string]bool{}
+	for i, host := range slices.Sorted(maps.Keys(byHost)) {
+		short, _, _ := strings.Cut(host, ".")
+		if short = identifier(short, ""); short == "" || taken[short] {
+			short = fmt.Sprintf("host%02d", i)
+		}
+		taken[short] = true
+		f := File{Name: short + ".yaml", Data: []byte(labOf(name, host, short, byHost[host]))}
+		if _, err := lab.Parse(f.Name, f.Data); err != nil {
+			return nil, fmt.Errorf("%s: the lab of host %s: %w", name, host, err)
+		}
+		files = append(files, f)
+	}
+	return files, nil
+}
+
+var (
+	section = regexp.MustCompile(`^\[([^\]]+)\]$`)
+	// property is a key with its value, which is one word or a list.
+	property = regexp.MustCompile(`^([A-Za-z_]+):[ \t]*(\[[^\]]*\]|\S*)[ \t]*`)
+	// named is a line of [_VMS_]: a name, in which a range has a colon too, and what the machine has.
+	named = regexp.MustCompile(`^((?:[^:{}]|\{\{?\d+:\d+\}?\})+):(.*)$`)
+	word  = regexp.MustCompile(`^(\S+)[ \t]*`)
+	// span is {1:4}, of which each machine has the next, or {{1:4}}, of which machines in a row have the same.
+	span = regexp.MustCompile(`\{\{?(\d{1,6}):(\d{1,6})\}?\}`)
+)
+
+// read returns the machines of a file. Sections that make switches are not theirs.
+func read(name, text string) (all []machine, err error) {
+	sections := map[string]map[string]string{}
+	current := ""
+	for i, line := range strings.Split(text, "\n") {
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		fail := func(format string, args ...any) error {
+			return fmt.Errorf("%s:%d: %s", name, i+1, fmt.Sprintf(format, args...))
+		}
+		if m := section.FindStringSubmatch(line); m != nil {
+			current = m[1]
+			sections[current] = map[string]string{}
+			continue
+		}
+		switch current {
+		case "":
+			return nil, fail("a line outside of any section: this is no cluster file of the vHPC toolkit")
+		case "_VMS_":
+			m := named.FindStringSubmatch(line)
+			if m == nil {
+				return nil, fail("want NAME: SECTION ... KEY: VALUE ..., have %q", line)
+			}
+			keys, unknown := keysOf(m[2], sections)
+			if unknown != "" {
+				return nil, fail("no section %q above", unknown)
+			}
+			if all = append(all, expand(m[1], keys)...); len(all) > maxMachines {
+				return nil, fail("more than %d virtual machines", maxMachines)
+			}
+		case "_SVS_", "_DVS_":
+		default:
+			if m := property.FindStringSubmatch(line); m != nil {
+				sections[current][m[1]] = m[2]
+			}
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no virtual machines in it: want lines below [_VMS_]", name)
+	}
+	return all, nil
+}
+
+// keysOf returns the keys of a line: those of the sections that it names, and its own, of which later ones win.
+func keysOf(line string, sections map[string]map[string]string) (keys map[string]string, unknown string) {
+	keys = map[string]string{}
+	for line = strings.TrimSpace(line); line != ""; {
+		if m := property.FindStringSubmatch(line); m != nil {
+			keys[m[1]] = m[2]
+			line = line[len(m[0]):]
+			continue
+		}
+		m := word.FindStringSubmatch(line)
+		if sections[m[1]] == nil {
+			return nil, m[1]
+		}
+		maps.Copy(keys, sections[m[1]])
+		line = line[len(m[0]):]
+	}
+	return keys, ""
+}
+
+// expand returns the machines of a line. The range in the name says how many there are.
+func expand(name string, keys map[string]string) []machine {
+	n := max(1, size(name))
+	if n > maxMachines {
+		n = maxMachines + 1
+	}
+	all := make([]machine, n)
+	for i := range all {
+		all[i] = machine{at(name, i, n), map[string]string{}}
+		for k, v := range keys {
+			all[i].keys[k] = at(v, i, n)
+		}
+	}
+	return all
+}
+
+// size is the number of values of the first range in a text; 0 for none.
+func size(text string) int {
+	m := span.FindStringSubmatch(text)
+	if m == nil {
+		return 0
+	}
+	from, _ := strconv.Atoi(m[1])
+	to, _ := strconv.Atoi(m[2])
+	return max(0, to-from+1)
+}
+
+// at is a text as the machine i of n has it.
+func at(text string, i, n int) string {
+	return span.ReplaceAllStringFunc(text, func(s string) string {
+		m, k := span.FindStringSubmatch(s), size(s)
+		if k == 0 {
+			return s
+		}
+		step := i % k
+		if strings.HasPrefix(s, "{{") {
+			step = i * k / n
+		}
+		from, _ := strconv.Atoi(m[1])
+		return fmt.Sprintf("%0*d", len(m[1]), from+step)
+	})
+}
+
+// carried are the keys that a lab file has, or that follow from what it has.
+var carried = []string{"template", "datacenter", "vm_folder", "host", "cpu", "memory", "pf", "sriov_port_group",
+	"device", "latency", "linked", "instant", "cpu_reservation", "memory_reservation", "cores_per_socket", "power"}
+
+// labOf writes the lab of one host. What is the same for a whole lab is the first machine's.
+func labOf(file, host, name string, machines []machine) string {
+	first := machines[0].keys
+	var b strings.Builder
+	fmt.Fprintf(&b, "# Made by rackless init from %s: the virtual machines of %s.\n", oneLine(file), oneLine(host))
+	left, latency, devices := map[string]bool{}, false, false
+	for _, m := range machines {
+		for k, v := range m.keys {
+			left[k] = left[k] || v != "" && !slices.Contains(carried, k)
+		}
+		latency = latency || m.keys["latency"] == "high"
+		devices = devices || list(m.keys["device"]) > 0
+	}
+	maps.DeleteFunc(left, func(_ string, there bool) bool { return !there })
+	if len(left) > 0 {
+		fmt.Fprintf(&b, "# Not carried: %s.\n", strings.Join(slices.Sorted(maps.Keys(left)), ", "))
+	}
+	if devices {
+		b.WriteString("# Devices were taken for GPUs: write nics where they are NICs.\n")
+	}
+	fmt.Fprintf(&b, "name: %s\ndriver: vsphere\n", name)
+	if latency {
+		b.WriteString("workload: rdma-latency\n")
+	}
+	b.WriteString("vsphere:\n")
+	for _, k := range [][2]string{{"host", host}, {"template", first["template"]}, {"datacenter", first["datacenter"]},
+		{"folder", first["vm_folder"]}, {"port_group", first["sriov_port_group"]}} {
+		if k[1] != "" {
+			fmt.Fprintf(&b, "  %s: %s\n", k[0], strconv.Quote(k[1]))
+		}
+	}
+	switch {
+	case on(first["linked"]):
+		fmt.Fprintf(&b, "  clone: %s\n", lab.CloneLinked)
+	case on(first["instant"]):
+		fmt.Fprintf(&b, "  clone: %s\n", lab.CloneInstant)
+	}
+	b.WriteString("nodes:\n")
+	for i, m := range machines {
+		b.WriteString(node(&m, fmt.Sprintf("vm%02d", i)))
+	}
+	return b.String()
+}
+
+// node writes a virtual machine as a node, with another name where its own is none of a node.
+func node(m *machine, other string) string {
+	var keys []string
+	add := func(key, value string) {
+		if value != "" {
+			keys = append(keys, key+": "+value)
+		}
+	}
+	number := func(key, unit string) string {
+		if n, err := strconv.Atoi(m.keys[key]); err == nil {
+			return strconv.Itoa(n) + unit
+		}
+		return ""
+	}
+	count := func(key string) string {
+		if n := list(m.keys[key]); n > 0 {
+			return strconv.Itoa(n)
+		}
+		return ""
+	}
+	add("cpus", number("cpu", ""))
+	add("memory", number("memory", "GiB"))
+	add("vfs", count("pf"))
+	add("gpus", count("device"))
+	name := identifier(m.name, other)
+	text := fmt.Sprintf("  %s: {%s}", name, strings.Join(keys, ", "))
+	var notes []string
+	if name != m.name {
+		notes = append(notes, oneLine(m.name))
+	}
+	if m.keys["cpu"] == "" || m.keys["memory"] == "" {
+		notes = append(notes, "the template's CPUs and memory: write them here")
+	}
+	if len(notes) > 0 {
+		text += " # " + strings.Join(notes, "; ")
+	}
+	return text + "\n"
+}
+
+// list is the number of values of a key: of one, or of a list such as ['a', 'b'].
+func list(value string) int {
+	value = strings.Trim(value, "[] ")
+	if value == "" {
+		return 0
+	}
+	return strings.Count(value, ",") + 1
+}
+
+// on reads a switch of the toolkit.
+func on(value string) bool {
+	return slices.Contains([]string{"1", "true", "on", "yes"}, strings.ToLower(value))
+}
+
+var identifiers = regexp.MustCompile(`^[a-z0-9][a-z0-9-]*$`)
+
+// identifier returns a name as lab files have them, or the other one where it cannot be made one.
+func identifier(name, other string) string {
+	name = strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	if len(name) > lab.MaxName || !identifiers.MatchString(name) {
+		return other
+	}
+	return name
+}
+
+// oneLine returns a text for a comment.
+func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
