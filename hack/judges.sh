@@ -21,7 +21,7 @@ install() {
 }
 
 mkdir -p "$cache"
-[ $# -gt 0 ] || set -- ansible reframe nova kubevirt kubelet axe
+[ $# -gt 0 ] || set -- ansible reframe nova kubevirt kubelet axe incus
 for judge; do
 	case $judge in
 	ansible) install ansible 'ansible-core==2.19.14' ;;
@@ -35,12 +35,27 @@ for judge; do
 			(cd "$cache/axe" && tar xzf "$(npm pack --silent axe-core@4.14.1)")
 		fi
 		;;
+	incus)
+		# Debian's packages with what they need, unpacked; Debian 12 has them in its backports.
+		if [ ! -x "$cache/incus/usr/libexec/incus/incusd" ]; then
+			debs=$(mktemp -d)
+			# shellcheck source=/dev/null
+			release=$(. /etc/os-release && echo "$VERSION_CODENAME-backports")
+			apt-cache policy | grep -q -F "a=$release" || release=
+			packages=$(apt-get install --no-install-recommends -s ${release:+-t "$release"} incus-base incus-client |
+				awk '/^Inst/ && $2 !~ /^(login|passwd)$/ { print $2 }')
+			# shellcheck disable=SC2086
+			(cd "$debs" && apt-get -q -o APT::Sandbox::User= ${release:+-t "$release"} download $packages)
+			for deb in "$debs"/*.deb; do dpkg-deb -x "$deb" "$cache/incus"; done
+			rm -r "$debs"
+		fi
+		;;
 	kubelet)
 		mkdir -p "$cache/kubelet"
 		(cd "$(dirname "$0")/judge/kubelet" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/kubelet/kubelet" .)
 		;;
 	*)
-		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt or axe" >&2
+		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, axe or incus" >&2
 		exit 2
 		;;
 	esac

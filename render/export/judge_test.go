@@ -9,7 +9,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
@@ -155,6 +157,70 @@ func TestStylesheetsGiveTheDomains(t *testing.T) {
 			want.Metadata, got.Metadata = nil, nil
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-plan +stylesheet):\n%s", d.Path, diff)
+			}
+		}
+	}
+}
+
+// incusd takes each instance's configuration as that of a profile: keys, lists of CPUs and sizes are judged, values of
+// devices are not. It runs in namespaces of its own, and mounts and asks for nothing outside of them.
+func TestIncusTakesTheInstances(t *testing.T) {
+	t.Parallel()
+	incusd := judge(t, "incus", "../usr/libexec/incus/incusd")
+	if os.Geteuid() != 0 {
+		t.Skip("incusd wants root")
+	}
+	root := filepath.Join(filepath.Dir(incusd), "..", "..")
+	dir, err := os.MkdirTemp("", "rl-incus-") // short: sockets are in it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	command := func(name string, args ...string) *exec.Cmd {
+		c := exec.CommandContext(t.Context(), name, args...)
+		c.Env = []string{"INCUS_DIR=" + dir, "HOME=" + dir,
+			"LD_LIBRARY_PATH=" + filepath.Join(root, "lib/x86_64-linux-gnu"),
+			"PATH=" + filepath.Join(root, "bin") + ":" + filepath.Join(root, "sbin") + ":" + os.Getenv("PATH")}
+		return c
+	}
+	daemon := command(incusd, "--group", "root")
+	daemon.SysProcAttr = &syscall.SysProcAttr{Unshareflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWNET}
+	if err := daemon.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = daemon.Wait() }) // it was killed
+	run := func(input []byte, args ...string) (string, error) {
+		c := command(filepath.Join(root, "bin", "incus"), args...)
+		c.Stdin = bytes.NewReader(input)
+		out, err := c.CombinedOutput()
+		return string(out), err
+	}
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		out, err := run(nil, "profile", "create", "node")
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("incusd does not answer: %v: %s", err, out)
+		}
+	}
+	if out, err := run([]byte("config:\n  limits.cpu: 0-x\n"), "profile", "edit", "node"); err == nil {
+		t.Errorf("incusd takes anything: %s", out)
+	}
+	for _, c := range cases {
+		if c.host == "" {
+			continue
+		}
+		files, err := export.Incus(input(t, c.lab, c.host))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range files {
+			if !strings.HasSuffix(f.Path, ".yaml") {
+				continue
+			}
+			if out, err := run(f.Data, "profile", "edit", "node"); err != nil {
+				t.Errorf("%s: %s: %v: %s", c.name, f.Path, err, out)
 			}
 		}
 	}
