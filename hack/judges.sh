@@ -20,6 +20,12 @@ install() {
 	echo "$*" >"$cache/$name/packages"
 }
 
+# build makes the program in judge/$1, a module of its own.
+build() {
+	mkdir -p "$cache/$1"
+	(cd "$(dirname "$0")/judge/$1" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/$1/$1" .)
+}
+
 mkdir -p "$cache"
 [ $# -gt 0 ] || set -- ansible reframe nova kubevirt kubelet axe incus
 for judge; do
@@ -27,7 +33,10 @@ for judge; do
 	ansible) install ansible 'ansible-core==2.19.14' ;;
 	reframe) install reframe 'ReFrame-HPC==4.10.4' ;;
 	nova) install nova 'nova==34.0.0' ;;
-	kubevirt) (cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0) ;;
+	kubevirt)
+		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0)
+		build kubevirt
+		;;
 	axe)
 		# One file of it is read, in the browser of the tests.
 		if [ ! -s "$cache/axe/package/axe.min.js" ]; then
@@ -50,10 +59,7 @@ for judge; do
 			rm -r "$debs"
 		fi
 		;;
-	kubelet)
-		mkdir -p "$cache/kubelet"
-		(cd "$(dirname "$0")/judge/kubelet" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/kubelet/kubelet" .)
-		;;
+	kubelet) build kubelet ;;
 	*)
 		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, axe or incus" >&2
 		exit 2

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -351,12 +352,14 @@ func TestNovaPlacesTheServers(t *testing.T) {
 }
 
 // The definitions of KubeVirt, by which an API server judges its objects, know every key that is written and take its
-// value; and a misspelt key is found, else the judge would be none.
+// value, and KubeVirt's own admission refuses nothing. A misspelt key and a feature gate that is not there are found,
+// else the judges would be none.
 func TestKubeVirtTakesTheObjects(t *testing.T) {
 	t.Parallel()
 	if !*judges {
 		t.Skip("make test-judges fetches the source of KubeVirt")
 	}
+	admission := judge(t, "kubevirt", "../kubevirt")
 	python := judge(t, "nova", "python") // which has YAML and JSON schemas
 	cache, err := exec.CommandContext(t.Context(), "go", "env", "GOMODCACHE").Output()
 	if err != nil {
@@ -380,9 +383,21 @@ func TestKubeVirtTakesTheObjects(t *testing.T) {
 		if got := said(); got != "[]" {
 			t.Errorf("%s: %s", c.name, got)
 		}
+		admitted := func() string { return string(ask(t, files, admission, "machines.yaml", "kubevirt.yaml")) }
+		if got := admitted(); got != "" {
+			t.Errorf("%s: KubeVirt's admission: %s", c.name, got)
+		}
 		if c.name != "epyc-pair" {
 			continue
 		}
+		kept := slices.Clone(files)
+		for i := range files {
+			files[i].Data = bytes.ReplaceAll(files[i].Data, []byte("- HostDevices\n"), []byte("- Snapshot\n"))
+		}
+		if got := admitted(); !strings.Contains(got, "Host Devices feature gate is not enabled") {
+			t.Errorf("a feature gate that is not there is not found: %s", got)
+		}
+		files = kept
 		for i := range files {
 			files[i].Data = bytes.ReplaceAll(files[i].Data, []byte("dedicatedCpuPlacement"),
 				[]byte("dedicatedCpuPlacment"))
