@@ -81,15 +81,22 @@ func (e entry) manifest() (*Image, error) {
 	return img, nil
 }
 
-// check reads all files of an image through.
+// check reads all files of an image through. On a file system that cannot be written, such as the disk by which an
+// emulated host gets rackless, their sizes are enough: whoever made it has checked them, and it takes an emulated CPU
+// 20 s.
 func (i *Image) check(ctx context.Context) error {
 	for _, name := range i.files() {
 		if !slices.ContainsFunc(i.Sums, func(f sum) bool { return f.Name == name }) {
 			return fmt.Errorf("%w: %s has no sum of %q", ErrDamaged, manifestName, name)
 		}
 	}
+	sealed := cannotChange(filepath.Join(i.Dir, manifestName))
 	for _, want := range i.Sums {
-		have, err := sumFile(ctx, filepath.Join(i.Dir, filepath.Base(want.Name)))
+		path, have := filepath.Join(i.Dir, filepath.Base(want.Name)), want
+		fi, err := os.Stat(path)
+		if err == nil && (!sealed || fi.Size() != want.Size) {
+			have, err = sumFile(ctx, path)
+		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
@@ -210,6 +217,15 @@ func Remove(ctx context.Context, root, key string) error {
 	}
 	defer unlock()
 	return os.RemoveAll(e.dir)
+}
+
+// cannotChange reports whether a file is on a file system that cannot be written.
+func cannotChange(path string) bool {
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err == nil {
+		f.Close()
+	}
+	return errors.Is(err, syscall.EROFS)
 }
 
 // sumFile reads a file through. It ends early with ctx: an image may have a gigabyte.
