@@ -31,16 +31,9 @@ type Probe struct {
 // machines whose /dev/kvm opens and creates a virtual CPU that then never gets anywhere. QEMU, Image,
 // Machine and Limit are given. The answer is kept in the directory cache for this boot of the host.
 func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
-	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
-	if err != nil {
-		if errors.Is(err, os.ErrPermission) {
-			return false, "no permission for /dev/kvm: add the user to group kvm", nil
-		}
-		return false, "no /dev/kvm: virtualisation is off in the firmware, or this is a virtual machine " +
-			"without nesting", nil
+	if usable, reason = OpensKVM(); !usable {
+		return false, reason, nil
 	}
-	f.Close()
-
 	if p.BootID, err = BootID(); err != nil {
 		return false, "", err
 	}
@@ -76,6 +69,20 @@ func (p Probe) KVM(ctx context.Context, cache string) (usable bool, reason strin
 		return false, "", err
 	}
 	return p.Usable, p.Reason, atomicfile.WriteFile(path, b, 0o600)
+}
+
+// OpensKVM reports whether this user may use /dev/kvm, and why not.
+func OpensKVM() (usable bool, reason string) {
+	f, err := os.OpenFile("/dev/kvm", os.O_RDWR, 0)
+	if errors.Is(err, os.ErrPermission) {
+		return false, "no permission for /dev/kvm: add the user to group kvm"
+	}
+	if err != nil {
+		return false, "no /dev/kvm: virtualisation is off in the firmware, or this is a virtual machine " +
+			"without nesting"
+	}
+	f.Close()
+	return true, ""
 }
 
 // boot boots the machine in a directory, until its agent answers.

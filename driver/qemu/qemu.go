@@ -36,8 +36,6 @@ type Driver struct {
 	Cache   string // directory of the templates
 	Cold    bool   // boot every node; for comparison and for tests
 
-	EmulatedHost bool // this machine is emulated itself: a trial boot may take minutes
-
 	bootLimit time.Duration // zero means the constant of this name; tests set a short one
 	moreArgs  string        // for the kernel of templates; tests set some
 
@@ -422,9 +420,6 @@ func (d *Driver) shareMemory(m *machine, t *vm.Template) (files []*os.File, _ fu
 // that does not never ends.
 const probeLimit = 8 * time.Second
 
-// emulatedProbeLimit is the same in a host that is emulated itself, with all that it offers to its guests.
-const emulatedProbeLimit = 4 * time.Minute
-
 // ProbeKVM finds out whether the image boots under KVM here, and why not; see [vm.Probe]. The answer
 // is kept in the directory cache for this boot of the host.
 func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reason string, err error) {
@@ -432,8 +427,5 @@ func (d *Driver) ProbeKVM(ctx context.Context, cache string) (usable bool, reaso
 		s := Spec{Lab: "probe", Name: "kvm", Dir: dir, CPUs: 1, Memory: 256 << 20}
 		return d.vm(machine{spec: s, accel: "kvm", image: d.Image})
 	}}
-	if d.EmulatedHost {
-		p.Limit = emulatedProbeLimit
-	}
 	return p.KVM(ctx, cache)
 }

@@ -175,10 +175,14 @@ func (u *upRun) accelerator(ctx context.Context, img *image.Image) (err error) {
 	if binary == "" { // one that is too old for emulated nodes is good for the trial
 		return err
 	}
-	// Kept with the labs that run: the cache of an emulated host is on a disk that cannot be
-	// written, and a boot forgets what was found in either.
-	d := &qemu.Driver{Binary: binary, Version: version, Image: img, EmulatedHost: s.EmulatedHost}
+	// Kept with the labs that run: the cache may be on a disk that cannot be written, and a boot forgets what was
+	// found in either.
+	d := &qemu.Driver{Binary: binary, Version: version, Image: img}
 	s.Accel, s.Emulate, err = rack.Accelerator(u.opts.Accel, func() (bool, string, error) {
+		if s.EmulatedHost { // its KVM is known, where it has one, and a trial boot there takes half a minute
+			usable, reason := vm.OpensKVM()
+			return usable, reason, nil
+		}
 		return d.ProbeKVM(ctx, u.Dirs.Run)
 	})
 	return err
