@@ -107,7 +107,7 @@ var readsFiles = map[string]string{
 	"ui --token-file":           onlyWritten,
 	"up":                        "up /dev/zero",
 	"up --host":                 "up placed.yaml --host /dev/zero",
-	"up --kernel":               "up lab.yaml --kernel /dev/zero",
+	"up --kernel":               "up virtio.yaml --kernel /dev/zero",
 	"verify":                    "verify /dev/zero",
 	"verify --plan":             "verify --plan /dev/zero",
 	"verify --snapshot":         "verify --plan plan.json --snapshot /dev/zero",
@@ -181,6 +181,8 @@ func filesWithoutEnd(t *testing.T, endless string) string {
 		}
 	}
 	mustWrite(t, filepath.Join(dir, "measured", "report.json"), `{"lab": "pair"}`)
+	// Nodes without ConnectX adapters: up would first download the QEMU that those take into the empty cache.
+	mustWrite(t, filepath.Join(dir, "virtio.yaml"), "name: pair\nnodes: {vm: {count: 2, nic: virtio}}\n")
 	mustWrite(t, filepath.Join(dir, "vm.xml"), "<domain><name>vm</name><vcpu>1</vcpu></domain>")
 	mustWrite(t, filepath.Join(dir, "plan.json"), fmt.Sprintf(`{"schema": %q}`, plan.Schema))
 	return dir
