@@ -52,7 +52,7 @@ type Command struct {
 	Stdin []byte
 	// MaxPoll bounds the pause between two looks at whether it has ended. Each look costs the guest
 	// CPU time, which a measurement would feel: some 2.3 ms where its CPU is emulated. The zero
-	// value means 50 ms at first, and up to half a second for what takes long.
+	// value means 50 ms at first, and for what takes long up to half a second, or a second where output is streamed.
 	MaxPoll time.Duration
 	// Awaited is closed when somebody begins to wait for the end. Until then looks come down to two
 	// a second, so that it can run undisturbed. nil: from the start.
@@ -79,6 +79,9 @@ type status struct {
 // longPoll is the longest pause between two looks at a command, where nobody asks for less.
 const longPoll = 500 * time.Millisecond
 
+// streamPoll is the same of a command whose output is read as it comes: each look is three calls of the agent.
+const streamPoll = time.Second
+
 // settle is how long a command is looked at ever more seldom, whatever its MaxPoll: measuring tools
 // calibrate the CPU's clock when they begin, and looks upset that.
 const settle = 500 * time.Millisecond
@@ -88,7 +91,7 @@ const settle = 500 * time.Millisecond
 // it a CPU.
 func (c Command) maxPoll(since time.Time) time.Duration {
 	if c.MaxPoll == 0 {
-		return min(max(50*time.Millisecond, time.Since(since)/16), longPoll)
+		return min(max(50*time.Millisecond, time.Since(since)/16), streamPoll)
 	}
 	return words.Either(time.Since(since) < settle, longPoll, c.MaxPoll)
 }
