@@ -145,14 +145,19 @@ func TestEveryVerbReadsAFileWithoutEnd(t *testing.T) {
 			t.Errorf("%s takes a file: say in readsFiles how it gets one without end", what)
 		}
 	}
-	dir := filesWithoutEnd(t, "/dev/zero")
 	for what, line := range readsFiles {
 		if !takes[what] {
 			t.Errorf("%s takes no file, and stands in readsFiles", what)
 		}
 		if line != onlyWritten && line != asStudyReport {
-			t.Run(what, func(t *testing.T) { runInLittleMemory(t, dir, strings.Fields(line)) })
-			t.Run(what+" of a FIFO", func(t *testing.T) { endInFIFO(t, line) })
+			t.Run(what, func(t *testing.T) {
+				t.Parallel()
+				runInLittleMemory(t, filesWithoutEnd(t, "/dev/zero"), strings.Fields(line))
+			})
+			t.Run(what+" of a FIFO", func(t *testing.T) {
+				t.Parallel()
+				endInFIFO(t, line)
+			})
 		}
 	}
 }

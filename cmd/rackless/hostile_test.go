@@ -46,35 +46,38 @@ func checkShown(t *testing.T, what, out string) {
 // some, too.
 func TestNothingInAFileSteersTheTerminal(t *testing.T) {
 	for kind, text := range hostileFiles {
-		name := filepath.Join(t.TempDir(), kind+"\x1b[2J\u202e\u009b.yaml")
-		mustWrite(t, name, text)
-		dir := filesWithoutEnd(t, name)
-		for what, line := range readsFiles {
-			switch {
-			case line == onlyWritten, line == asStudyReport, strings.HasSuffix(what, "--kernel"):
-				continue // a kernel is any file, and an image is made for it
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			name := filepath.Join(t.TempDir(), kind+"\x1b[2J\u202e\u009b.yaml")
+			mustWrite(t, name, text)
+			dir := filesWithoutEnd(t, name)
+			for what, line := range readsFiles {
+				switch {
+				case line == onlyWritten, line == asStudyReport, strings.HasSuffix(what, "--kernel"):
+					continue // a kernel is any file, and an image is made for it
+				}
+				args := strings.Fields(line)
+				for i, arg := range args {
+					args[i] = strings.ReplaceAll(arg, "/dev/zero", name)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+				input := os.DevNull
+				if args[0] == "-" {
+					input, args = name, args[1:]
+				}
+				cmd := exec.CommandContext(ctx, "rackless", args...)
+				inDirectory(cmd, dir)
+				in, err := os.Open(input)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cmd.Stdin = in
+				out, _ := cmd.CombinedOutput() // which verbs take such a file is not the question
+				checkShown(t, what+" of "+kind, string(out))
+				in.Close()
+				cancel()
 			}
-			args := strings.Fields(line)
-			for i, arg := range args {
-				args[i] = strings.ReplaceAll(arg, "/dev/zero", name)
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-			input := os.DevNull
-			if args[0] == "-" {
-				input, args = name, args[1:]
-			}
-			cmd := exec.CommandContext(ctx, "rackless", args...)
-			inDirectory(cmd, dir)
-			in, err := os.Open(input)
-			if err != nil {
-				t.Fatal(err)
-			}
-			cmd.Stdin = in
-			out, _ := cmd.CombinedOutput() // which verbs take such a file is not the question
-			checkShown(t, what+" of "+kind, string(out))
-			in.Close()
-			cancel()
-		}
+		})
 	}
 }
 
