@@ -204,7 +204,7 @@ func buildFull(ctx context.Context, o Options, work, out string, img *Image) err
 
 // fullArgs are the arguments of the kernel of full nodes, with the reasons of KernelArgs.
 const fullArgs = "console=ttyS0 root=/dev/vda rw quiet panic=-1 net.ifnames=0 no_timer_check cryptomgr.notests " +
-	"mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on systemd.show_status=no"
+	"mitigations=off nokaslr audit=0 selinux=0 apparmor=0 random.trust_cpu=on pci=lastbus=0 systemd.show_status=no"
 
 // IsFull reports whether the image is that of full nodes, which have a disk: built by rackless, or the user's own.
 func (i *Image) IsFull() bool { return i.Disk != "" && i.Name != hostName }
