@@ -20,10 +20,10 @@ install() {
 	echo "$*" >"$cache/$name/packages"
 }
 
-# build makes the program in judge/$1, a module of its own.
+# build makes the program $1 beside the tests of package $2, a module of its own.
 build() {
 	mkdir -p "$cache/$1"
-	(cd "$(dirname "$0")/judge/$1" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/$1/$1" .)
+	(cd "$(dirname "$0")/../$2/testdata/$1" && CGO_ENABLED=0 "${GO:-go}" build -o "$cache/$1/$1" .)
 }
 
 mkdir -p "$cache"
@@ -35,7 +35,7 @@ for judge; do
 	nova) install nova 'nova==34.0.0' ;;
 	kubevirt)
 		(cd / && "${GO:-go}" mod download kubevirt.io/kubevirt@v1.6.0)
-		build kubevirt
+		build kubevirt render/export
 		;;
 	axe)
 		# One file of it is read, in the browser of the tests.
@@ -59,7 +59,7 @@ for judge; do
 			rm -r "$debs"
 		fi
 		;;
-	kubelet) build kubelet ;;
+	kubelet) build kubelet plan/rivals ;;
 	*)
 		echo "judges.sh: $judge: want kubelet, ansible, reframe, nova, kubevirt, axe or incus" >&2
 		exit 2

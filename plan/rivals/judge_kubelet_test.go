@@ -11,7 +11,7 @@ import (
 	"github.com/rackless/rackless/plan"
 )
 
-// The machine and its pods as hack/judge/kubelet reads them, and what it answers.
+// The machine and its pods as testdata/kubelet reads them, and what it answers.
 type kubeletMachine struct {
 	Policy   string        `json:"policy"`
 	CPUs     []kubeletCPU  `json:"cpus"`

@@ -1,4 +1,4 @@
-module github.com/rackless/rackless/hack/judge/kubevirt
+module github.com/rackless/rackless/render/export/testdata/kubevirt
 
 go 1.26
 

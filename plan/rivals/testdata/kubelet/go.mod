@@ -1,4 +1,4 @@
-module github.com/rackless/rackless/hack/judge/kubelet
+module github.com/rackless/rackless/plan/rivals/testdata/kubelet
 
 go 1.26
 
