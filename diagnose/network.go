@@ -171,11 +171,7 @@ func smallMTU(v *view, add func(finding.Finding)) {
 		if !isRoCE(p.dev, p.port) || p.port.State != "ACTIVE" || mtu == nil || *mtu <= 0 || roceMTU(*mtu) >= 4096 {
 			continue
 		}
-		c := byMTU[*mtu]
-		if c == nil {
-			c = &cut{rdma: p.path()}
-			byMTU[*mtu] = c
-		}
+		c := lists.Made(byMTU, *mtu, cut{rdma: p.path()})
 		c.netdevs = append(c.netdevs, netdev)
 		c.subjects = lists.Add(c.subjects, p.nic.ID())
 	}

@@ -220,15 +220,10 @@ func (p *parser) joinDevices() {
 			d.port.RateGbps = portRate(d.rate, d.Name, d.port.LinkLayer)
 			d.Ports = []topology.RDMAPort{d.port}
 		}
-		i := slices.IndexFunc(p.NICs, func(n topology.NIC) bool {
+		nic := lists.Obtain(&p.NICs, func(n topology.NIC) bool {
 			return d.netdev != "" && n.Name == d.netdev || d.pci != nil && n.Address != nil && *d.pci == *n.Address
-		})
-		if i < 0 {
-			i = len(p.NICs)
-			p.NICs = append(p.NICs, topology.NIC{Name: cmp.Or(d.netdev, d.Name)})
-		}
-		p.NICs[i].Devices = append(p.NICs[i].Devices, d.RDMADevice)
-		p.NICs[i].Address = cmp.Or(p.NICs[i].Address, d.pci)
+		}, topology.NIC{Name: cmp.Or(d.netdev, d.Name)})
+		nic.Devices, nic.Address = append(nic.Devices, d.RDMADevice), cmp.Or(nic.Address, d.pci)
 	}
 }
 

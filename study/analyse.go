@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 
@@ -161,15 +162,10 @@ func counted(runs []Observation) []Observation {
 // gather sorts the values by metric, cell and block.
 func (a *analysis) gather(runs []Observation) {
 	s := a.spec
-	cells := map[string]*Failure{}
-	var order []*Failure // as the cells were met
+	var cells group.List[string, Failure]
 	for _, o := range runs {
 		cell := s.SettingsText(o.Cell)
-		f := cells[cell]
-		if f == nil {
-			f = &Failure{Cell: cell}
-			cells[cell], order = f, append(order, f)
-		}
+		f := cells.At(cell, Failure{Cell: cell})
 		f.Tried++
 		switch o.Status {
 		case StatusDone:
@@ -184,11 +180,8 @@ func (a *analysis) gather(runs []Observation) {
 	}
 	// A cell whose runs fail is a finding of its own: a setting that breaks things half of the time must not win by the
 	// other half.
-	for _, f := range order {
-		if f.Runs > 0 {
-			a.result.Failures = append(a.result.Failures, *f)
-		}
-	}
+	failed := func(f Failure) bool { return f.Runs > 0 }
+	a.result.Failures = append(a.result.Failures, lists.Filter(cells.All, failed)...)
 	for _, o := range counted(runs) {
 		cell := s.SettingsText(o.Cell)
 		for _, v := range o.figures() {

@@ -133,12 +133,8 @@ func (d *devices) rdma(e *element, name string, n *topology.NIC) {
 
 // portOf returns the port with a number, making those up to it in order: hwloc lists ports by rising number.
 func portOf(d *topology.RDMADevice, number int) *topology.RDMAPort {
-	i := slices.IndexFunc(d.Ports, func(p topology.RDMAPort) bool { return p.Number == number })
-	if i < 0 {
-		i = len(d.Ports)
-		d.Ports = append(d.Ports, topology.RDMAPort{Number: number})
-	}
-	return &d.Ports[i]
+	return lists.Obtain(&d.Ports, func(p topology.RDMAPort) bool { return p.Number == number },
+		topology.RDMAPort{Number: number})
 }
 
 // disk adds a block device. Tapes are none, and DAX devices are memory.

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/internal/lazyregexp"
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/pciids"
 	"github.com/rackless/rackless/topology"
 )
@@ -21,11 +22,7 @@ func (a *amd) fact(label, key, value string) {
 	if len(a.labels) == maxGPUs && a.facts[label] == nil {
 		return
 	}
-	g := a.facts[label]
-	if g == nil {
-		g = &topology.GPU{}
-		a.facts[label] = g
-	}
+	g := lists.Made(a.facts, label, topology.GPU{})
 	switch key = strings.ToLower(strings.NewReplacer("_", " ", "-", " ").Replace(key)); key {
 	case "pci bus", "bdf":
 		g.Address = cmp.Or(address(strings.ToLower(value)), g.Address)

@@ -19,5 +19,24 @@ func (g *By[K, V]) Add(key K, value V) {
 	g.of[key] = append(g.of[key], value)
 }
 
+// A List is values in the order in which their keys were met, each found by its key. The zero value is empty.
+type List[K comparable, V any] struct {
+	All []V // for reading
+	at  map[K]int
+}
+
+// At returns the value of a key, which is first where the key was not met before. It holds until the next call.
+func (l *List[K, V]) At(key K, first V) *V {
+	i, met := l.at[key]
+	if !met {
+		if l.at == nil {
+			l.at = map[K]int{}
+		}
+		i = len(l.All)
+		l.at[key], l.All = i, append(l.All, first)
+	}
+	return &l.All[i]
+}
+
 // Of returns the values of a key in the order in which they were added; none where the key was never met.
 func (g *By[K, V]) Of(key K) []V { return g.of[key] }

@@ -94,6 +94,26 @@ func By[E any, K comparable](all []E, key func(E) K) map[K]E {
 	return out
 }
 
+// Obtain returns the first value that is reports true for, which it adds where there is none. It holds until the list
+// grows.
+func Obtain[E any](all *[]E, is func(E) bool, added E) *E {
+	i := slices.IndexFunc(*all, is)
+	if i < 0 {
+		i, *all = len(*all), append(*all, added)
+	}
+	return &(*all)[i]
+}
+
+// Made returns the value of a key, which it makes of first where there is none.
+func Made[K comparable, V any](all map[K]*V, key K, first V) *V {
+	v := all[key]
+	if v == nil {
+		v = new(V)
+		*v, all[key] = first, v
+	}
+	return v
+}
+
 // Flat joins the lists that f makes of the values.
 func Flat[E, T any](all []E, f func(E) []T) []T { return slices.Concat(Map(all, f)...) }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/plan"
@@ -151,23 +152,16 @@ func (c termChange) String() string {
 // termChanges compares terms by lab node and name, the largest change first; of equal ones in the order
 // of the plans. A term that one of the plans lacks costs 0 there.
 func termChanges(before, after []plan.Term) []termChange {
-	var all []termChange
-	index := map[[2]string]int{}
+	var changes group.List[[2]string, termChange]
 	add := func(terms []plan.Term, cost func(*termChange) *int64) {
 		for _, t := range terms {
 			subject := cmp.Or(t.Node, strings.Join(t.Among, ", "))
-			i, ok := index[[2]string{subject, t.Term}]
-			if !ok {
-				i = len(all)
-				index[[2]string{subject, t.Term}] = i
-				all = append(all, termChange{subject: subject, term: t.Term})
-			}
-			*cost(&all[i]) += t.Cost
+			*cost(changes.At([2]string{subject, t.Term}, termChange{subject: subject, term: t.Term})) += t.Cost
 		}
 	}
 	add(before, func(c *termChange) *int64 { return &c.before })
 	add(after, func(c *termChange) *int64 { return &c.after })
-	all = slices.DeleteFunc(all, func(c termChange) bool { return c.before == c.after })
+	all := slices.DeleteFunc(changes.All, func(c termChange) bool { return c.before == c.after })
 	slices.SortStableFunc(all, func(x, y termChange) int { return cmp.Compare(y.size(), x.size()) })
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/rackless/rackless/finding"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/topology"
 )
 
@@ -51,18 +52,12 @@ func families(all []finding.Finding) []findingGroup {
 
 // groupedBy joins the findings that have the same key: the finding without what may differ.
 func groupedBy(all []finding.Finding, key func(finding.Finding) finding.Finding) []findingGroup {
-	at := map[finding.Finding]int{}
-	var out []findingGroup
+	var groups group.List[finding.Finding, findingGroup]
 	for _, f := range all {
-		i, ok := at[key(f)]
-		if !ok {
-			i = len(out)
-			at[key(f)] = i
-			out = append(out, findingGroup{Finding: f})
-		}
-		out[i].Subjects = append(out[i].Subjects, f.Subject)
-		out[i].Evidences = append(out[i].Evidences, f.Evidence)
+		g := groups.At(key(f), findingGroup{Finding: f})
+		g.Subjects, g.Evidences = append(g.Subjects, f.Subject), append(g.Evidences, f.Evidence)
 	}
+	out := groups.All
 	// Stable, so that findings of one severity stay in the order of the checks.
 	slices.SortStableFunc(out, func(a, b findingGroup) int { return cmp.Compare(a.Severity.Rank(), b.Severity.Rank()) })
 	return out

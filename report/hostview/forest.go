@@ -236,11 +236,7 @@ func (f *nodeForest) fold(v *view, d *topology.PCIDevice) {
 			return
 		}
 	}
-	n := f.folded[name]
-	if n == nil {
-		n = &fold{}
-		f.folded[name] = n
-	}
+	n := lists.Made(f.folded, name, fold{})
 	if d.IsBridge() {
 		n.bridges++
 	} else {

@@ -108,14 +108,10 @@ func physicalNICs(all []topology.NIC) []topology.NIC {
 // add files a host's findings with those of others that say the same.
 func (g *Group) add(host string, findings []finding.Finding) {
 	for _, f := range findings {
-		i := slices.IndexFunc(g.Findings, func(x GroupFinding) bool {
+		same := lists.Obtain(&g.Findings, func(x GroupFinding) bool {
 			return x.ID == f.ID && x.Severity == f.Severity && x.Subject == f.Subject && x.Title == f.Title
-		})
-		if i < 0 {
-			i = len(g.Findings)
-			g.Findings = append(g.Findings, GroupFinding{Finding: f})
-		}
-		g.Findings[i].Hosts = append(g.Findings[i].Hosts, host)
+		}, GroupFinding{Finding: f})
+		same.Hosts = append(same.Hosts, host)
 	}
 }
 

@@ -186,12 +186,7 @@ func (v *view) expected() []pageExpectation {
 		e := pageExpectation{Class: p.Class, Link: p.Expected.Link, Basis: p.Expected.Basis,
 			GBps: span(p.Expected.GBpsMin, p.Expected.GBpsMax), Usec: span(p.Expected.UsecMin, p.Expected.UsecMax)}
 		// Eight GPUs and eight NICs have 64 paths and few kinds of them: a row for each kind.
-		i := slices.IndexFunc(out, func(o pageExpectation) bool { o.Pairs = 0; return o == e })
-		if i < 0 {
-			i = len(out)
-			out = append(out, e)
-		}
-		out[i].Pairs++
+		lists.Obtain(&out, func(o pageExpectation) bool { o.Pairs = 0; return o == e }, e).Pairs++
 	}
 	rank := func(e pageExpectation) int {
 		c, _, err := topology.ParsePathLabel(e.Class)

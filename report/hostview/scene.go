@@ -75,13 +75,10 @@ func newScene(v *view) *scene {
 	s := &scene{NVLink: v.nvlinkSets()}
 	forests := v.forests()
 	add := func(title string, order int, r room, odd bool) {
-		i := slices.IndexFunc(s.Groups, func(g roomGroup) bool { return g.Title == title })
 		// Nodes of one package need not follow each other in the list.
-		if i < 0 {
-			i = len(s.Groups)
-			s.Groups = append(s.Groups, roomGroup{Title: title, Odd: odd, order: order})
-		}
-		s.Groups[i].Rooms = append(s.Groups[i].Rooms, r)
+		g := lists.Obtain(&s.Groups, func(g roomGroup) bool { return g.Title == title },
+			roomGroup{Title: title, Odd: odd, order: order})
+		g.Rooms = append(g.Rooms, r)
 	}
 	for n := range lists.Refs(v.Host.NUMANodes) {
 		title, at := v.groupOf(n)

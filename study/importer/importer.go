@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/rackless/rackless/bench"
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/study"
@@ -410,31 +411,25 @@ func (im *importing) digest() string {
 // measures says what is compared: of each format what its authors judge by, and nothing of an unknown unit.
 func (im *importing) measures(s *Study) []study.Measure {
 	type test struct {
+		name    string
 		metrics []string // of known units
 		largest int64
 	}
-	tests := map[string]*test{}
-	var names []string // in the order in which they were met
+	var tests group.List[string, test]
 	for _, r := range s.Runs {
 		for i := range r.Samples {
 			x := &r.Samples[i]
 			if x.Unit == UnitUnknown {
 				continue
 			}
-			t := tests[x.Test]
-			if t == nil {
-				t = &test{}
-				tests[x.Test], names = t, append(names, x.Test)
-			}
-			if !slices.Contains(t.metrics, x.Metric) {
-				t.metrics = append(t.metrics, x.Metric)
-			}
+			t := tests.At(x.Test, test{name: x.Test})
+			t.metrics = lists.Add(t.metrics, x.Metric)
 			t.largest = max(t.largest, x.Bytes)
 		}
 	}
 	var all []study.Measure
-	for _, name := range names {
-		t, m := tests[name], study.Measure{Test: name}
+	for _, t := range tests.All {
+		name, m := t.name, study.Measure{Test: t.name}
 		judged, ok := vcpuJudged[name]
 		switch {
 		case im.Format == SuperBench:

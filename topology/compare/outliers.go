@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/topology"
 )
@@ -34,24 +35,18 @@ func Outliers(hosts []*topology.Host) (typical int, outliers []Outlier) {
 }
 
 // from returns what differs from one host, with all hosts that differ so.
-func from(hosts []*topology.Host, typical int) (out []Outlier) {
-	at := map[[4]string]int{}
+func from(hosts []*topology.Host, typical int) []Outlier {
+	var all group.List[[4]string, Outlier]
 	for i, h := range hosts {
 		if i == typical {
 			continue
 		}
 		for _, d := range Diff(hosts[typical], h) {
-			key := [4]string{d.Part, d.Fact, d.A, d.B}
-			j, ok := at[key]
-			if !ok {
-				j = len(out)
-				at[key] = j
-				out = append(out, Outlier{Difference: d})
-			}
-			out[j].Hosts = append(out[j].Hosts, i)
+			o := all.At([4]string{d.Part, d.Fact, d.A, d.B}, Outlier{Difference: d})
+			o.Hosts = append(o.Hosts, i)
 		}
 	}
-	return out
+	return all.All
 }
 
 // mostAlike returns the host that has the most of what most hosts have and the least of what few have. What most hosts

@@ -7,8 +7,8 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// group makes hosts with one NIC each, whose link and firmware are given.
-func group(of ...[2]string) (hosts []*topology.Host) {
+// hostsOf makes hosts with one NIC each, whose link and firmware are given.
+func hostsOf(of ...[2]string) (hosts []*topology.Host) {
 	for _, x := range of {
 		hosts = append(hosts, &topology.Host{NICs: []topology.NIC{{Name: "mlx5_0", Firmware: x[0]}},
 			Kernel: topology.Kernel{Release: x[1]}})
@@ -36,7 +36,7 @@ func TestOutliers(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			typical, outliers := Outliers(group(tt.hosts...))
+			typical, outliers := Outliers(hostsOf(tt.hosts...))
 			var have [][]int
 			for _, o := range outliers {
 				have = append(have, o.Hosts)
