@@ -287,8 +287,7 @@ const rawHeader = "#, usec"
 // where perftest takes the time between posts (all but atomics and reads by an event).
 func (p *perftestText) addLatency(line string) error {
 	number, value, _ := strings.Cut(line, ", ")
-	next := len(p.res.Latencies) + 1
-	if number != strconv.Itoa(next) {
+	if next := len(p.res.Latencies) + 1; number != strconv.Itoa(next) {
 		return fmt.Errorf("want latency number %d", next)
 	}
 	us, err := strconv.ParseFloat(value, 64)

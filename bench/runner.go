@@ -231,8 +231,7 @@ func (m *measurement) placement() string {
 
 // retriesAfter is how many more tries there are in all where the last one failed for this reason.
 func (r *Runner) retriesAfter(err error) int {
-	bad, ok := errors.AsType[*BadResultError](err)
-	if r.Retries >= 0 && ok && bad.Reason == noCalibration {
+	if bad, ok := errors.AsType[*BadResultError](err); r.Retries >= 0 && ok && bad.Reason == noCalibration {
 		return max(r.retries(), CalibrationRetries)
 	}
 	return r.retries()

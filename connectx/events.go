@@ -245,8 +245,7 @@ func (p *Port) complete(c *cq, b *[64]byte, solicited bool) {
 	}
 	b[63] |= byte(c.PI >> c.Log & 1)
 	// Of 128 bytes the second half is the CQE.
-	o := uint64(c.PI&(1<<c.Log-1))*c.size() + c.size() - 64
-	if !c.Ring.put(p.mem, o, b) {
+	if o := uint64(c.PI&(1<<c.Log-1))*c.size() + c.size() - 64; !c.Ring.put(p.mem, o, b) {
 		return
 	}
 	c.PI++

@@ -194,8 +194,7 @@ func (f *Firmware) read(s settings, typ uint32, p *Port) (value []byte, writable
 
 // write saves a setting, or with nil its default, and says whether it is one that the card can have.
 func (f *Firmware) write(typ uint32, v []byte, p *Port) bool {
-	was, writable := f.read(nil, typ, p)
-	if !writable || v != nil && len(v) != len(was) {
+	if was, writable := f.read(nil, typ, p); !writable || v != nil && len(v) != len(was) {
 		return false
 	}
 	switch ofPort := portSettings[typ&^tlvPortBits]; {
@@ -290,8 +289,7 @@ func (p *Port) firmwareReg(reg uint32, d, o []byte, write bool) (st status, know
 	case regNVDA:
 		typ := be.Uint32(d[nvType:])
 		if write {
-			n := int(nvLength.get(d))
-			if n > keptSize || !f.write(typ, d[nvValue:nvValue+n], p) {
+			if n := int(nvLength.get(d)); n > keptSize || !f.write(typ, d[nvValue:nvValue+n], p) {
 				return badParam, true
 			}
 			return ok, true

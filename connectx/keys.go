@@ -297,8 +297,7 @@ func bytesSeg(b []byte) seg { return seg{n: uint64(len(b)), b: b} }
 func atomically(b []byte, op roce.AtomicOp) uint64 {
 	at := (*uint64)(unsafe.Pointer(&b[:8][0]))
 	for {
-		old := atomic.LoadUint64(at)
-		if atomic.CompareAndSwapUint64(at, old, op.Apply(old)) {
+		if old := atomic.LoadUint64(at); atomic.CompareAndSwapUint64(at, old, op.Apply(old)) {
 			return old
 		}
 	}

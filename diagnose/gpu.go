@@ -213,8 +213,7 @@ func noAtomics(v *view, g *topology.GPU, add func(finding.Finding)) {
 	if g.Address == nil || g.Driver != "" && g.Driver != "amdgpu" && !topology.IsVFIO(g.Driver) {
 		return
 	}
-	d := v.tree.Device(*g.Address)
-	if d == nil || d.Vendor == nil || *d.Vendor != topology.VendorAMD {
+	if d := v.tree.Device(*g.Address); d == nil || d.Vendor == nil || *d.Vendor != topology.VendorAMD {
 		return
 	}
 	var facts []string

@@ -169,8 +169,7 @@ func (v *view) related(a, b topology.PCIAddr) bool {
 	if a == b {
 		return true
 	}
-	da, db := v.tree.Device(a), v.tree.Device(b)
-	if da != nil && da.PF != nil || db != nil && db.PF != nil {
+	if da, db := v.tree.Device(a), v.tree.Device(b); da != nil && da.PF != nil || db != nil && db.PF != nil {
 		return false
 	}
 	return a.SameDevice(b)

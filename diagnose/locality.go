@@ -262,8 +262,7 @@ func (v *view) usual(p pairing, now, better topology.PathClass) string {
 // slowerLink returns what the slower of the links of GPU and NIC runs at under load, see [topology.Tree.Trained].
 func (v *view) slowerLink(p pairing) (gts float64, lanes int) {
 	a, _ := v.tree.Trained(v.tree.Device(*p.gpu.Address))
-	b, _ := v.tree.Trained(v.tree.Device(*p.nic.Address))
-	if b.GBps() < a.GBps() {
+	if b, _ := v.tree.Trained(v.tree.Device(*p.nic.Address)); b.GBps() < a.GBps() {
 		a = b
 	}
 	return a.GTs, a.Lanes

@@ -146,8 +146,7 @@ func create(ctx context.Context, o Options) (*Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	below := o.Boot.Disk
-	if below != "" {
+	if below := o.Boot.Disk; below != "" {
 		if t != nil {
 			below = filepath.Join(t.Dir, fileDisk)
 			h.Template = t.Key
@@ -484,8 +483,7 @@ func Remove(ctx context.Context, d rack.Dirs, name string) (bool, error) {
 		return false, nil
 	}
 	unlock, err := lock(ctx, d, name, func() error {
-		h, err := Open(d, name)
-		if err == nil && !h.Keep && h.Owner.Alive() {
+		if h, err := Open(d, name); err == nil && !h.Keep && h.Owner.Alive() {
 			return fmt.Errorf("host %s belongs to process %d and goes with it", name, h.Owner.PID)
 		}
 		return nil

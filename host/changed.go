@@ -129,8 +129,7 @@ func (c *comparison) devices() {
 		}
 		// Groups are numbered as the kernel finds them; who is in one is what counts. Before the
 		// IOMMU is switched on there are none.
-		g, h := c.group(c.p.Host, was), c.group(c.now, is)
-		if g != nil && h != nil && !slices.Equal(g, h) {
+		if g, h := c.group(c.p.Host, was), c.group(c.now, is); g != nil && h != nil && !slices.Equal(g, h) {
 			c.note("the IOMMU group of %s has %s, and had %s", a, words.Join(h, " "), words.Join(g, " "))
 		}
 	}

@@ -35,8 +35,7 @@ func (a apt) resolve(ctx context.Context, packages []string) ([]string, error) {
 	var debs []string
 	for line := range strings.Lines(string(out)) {
 		// Inst busybox-static (1:1.35.0-4 Debian:12.12/oldstable [amd64])
-		f := strings.Fields(line)
-		if len(f) >= 3 && f[0] == "Inst" && strings.HasPrefix(f[2], "(") {
+		if f := strings.Fields(line); len(f) >= 3 && f[0] == "Inst" && strings.HasPrefix(f[2], "(") {
 			debs = append(debs, f[1]+"="+f[2][1:])
 		}
 	}

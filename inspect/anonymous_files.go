@@ -138,8 +138,7 @@ func defaultRoutes(b []byte, separator string, destination, gateway, size int, s
 	letters func(string) string) []byte {
 	var out strings.Builder
 	for line := range strings.Lines(string(b)) {
-		f := strings.Split(line, separator)
-		if len(f) > gateway {
+		if f := strings.Split(line, separator); len(f) > gateway {
 			digits := strings.TrimSpace(f[gateway])
 			address, err := hex.DecodeString(digits)
 			switch {

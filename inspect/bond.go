@@ -92,8 +92,7 @@ func (r *reader) rdmaOnBond(b *topology.Bond) []string {
 			return slices.Contains(b.Members, d.Name)
 		})
 		for j := range nic.Devices {
-			d := &nic.Devices[j]
-			if hasGIDOf(d, b.Name) || ofMember && strings.Contains(d.Name, "_bond_") {
+			if d := &nic.Devices[j]; hasGIDOf(d, b.Name) || ofMember && strings.Contains(d.Name, "_bond_") {
 				out = append(out, d.Name)
 			}
 		}

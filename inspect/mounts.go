@@ -121,8 +121,7 @@ func worthKnowing(mounts []mount) []mount {
 	kept := map[[3]string]bool{} // device, source and mount point
 	var out []mount
 	for _, m := range mounts {
-		whole := m.root == "/" || m.subvol != "" && m.root == m.subvol
-		if !whole && keptAbove(kept, m) {
+		if whole := m.root == "/" || m.subvol != "" && m.root == m.subvol; !whole && keptAbove(kept, m) {
 			continue
 		}
 		kept[[3]string{m.dev, m.source, m.point}] = true

@@ -247,8 +247,7 @@ func (d *decoder) numbered(path string, n ast.Node, high int, each func(number i
 		digits := k.GetToken().Value
 		switch k.(type) {
 		case *ast.IntegerNode, *ast.StringNode:
-			v, err := strconv.Atoi(digits)
-			if err == nil && v >= 0 && v <= high && strconv.Itoa(v) == digits {
+			if v, err := strconv.Atoi(digits); err == nil && v >= 0 && v <= high && strconv.Itoa(v) == digits {
 				return digits, nil
 			}
 		}

@@ -406,8 +406,7 @@ func FreeMAC(lab, node string, nic int, used map[string]bool) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%d", lab, node, nic)) // no name contains a slash
 	n := uint32(sum[0])<<16 | uint32(sum[1])<<8 | uint32(sum[2])
 	for ; ; n++ { // ends: a lab has at most 8000 NICs of 16 million suffixes
-		mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n))
-		if !used[mac] {
+		if mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", byte(n>>16), byte(n>>8), byte(n)); !used[mac] {
 			used[mac] = true
 			return mac
 		}

@@ -42,8 +42,7 @@ func instead(path string, isDir bool) string {
 	for _, dir := range look {
 		files, _ := lab.Files(os.DirFS(dir)) // one that cannot be read has none to offer
 		for _, f := range files {
-			name := strings.TrimSuffix(f, filepath.Ext(f))
-			if byName[name] == "" {
+			if name := strings.TrimSuffix(f, filepath.Ext(f)); byName[name] == "" {
 				byName[name] = filepath.Join(dir, f)
 				names = append(names, name)
 			}

@@ -63,8 +63,7 @@ func (r *Rack) adapterWorks(node, nic string) error {
 
 // Fail gives an adapter a fault. With last it waits for that time, and ends the fault.
 func Fail(ctx context.Context, x Adapted, node string, nic int, f check.Fault, last time.Duration) error {
-	err := x.SetFault(ctx, node, nic, f)
-	if err != nil || last == 0 {
+	if err := x.SetFault(ctx, node, nic, f); err != nil || last == 0 {
 		return err
 	}
 	select {

@@ -34,8 +34,7 @@ func ConsoleFree(what, socket string) error {
 func accepted(procNetUnix []byte, path string) bool {
 	sc := bufio.NewScanner(bytes.NewReader(procNetUnix))
 	for sc.Scan() {
-		f := strings.Fields(sc.Text())
-		if len(f) == 8 && f[7] == path && f[5] == "03" && f[6] != "0" {
+		if f := strings.Fields(sc.Text()); len(f) == 8 && f[7] == path && f[5] == "03" && f[6] != "0" {
 			return true
 		}
 	}

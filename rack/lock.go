@@ -104,8 +104,7 @@ func OwnDir(holds, dir string) error {
 
 // checkOwner refuses what is not a directory of this user's.
 func checkOwner(holds, dir string, fi os.FileInfo) error {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
+	if st, ok := fi.Sys().(*syscall.Stat_t); !fi.IsDir() || ok && int(st.Uid) != os.Getuid() {
 		return fmt.Errorf("directory of %s: %s is not a directory of this user's: remove it or set RACKLESS_RUN", holds,
 			dir)
 	}

@@ -35,8 +35,7 @@ type Rack struct {
 func Open(d Dirs, name string) (*Rack, error) {
 	s, err := loadState(d, name)
 	if errors.Is(err, ErrNotRunning) {
-		names, listErr := d.Names()
-		if listErr == nil && len(names) > 0 {
+		if names, listErr := d.Names(); listErr == nil && len(names) > 0 {
 			return nil, fmt.Errorf("%w; running: %s", err, strings.Join(names, ", "))
 		}
 		return nil, fmt.Errorf("%w; bring one up with: rackless up LAB.yaml", err)

@@ -139,8 +139,7 @@ func (m *machine) management(n *plan.Node, why reasons) libvirtxml.DomainInterfa
 func (m *machine) managementMAC(node string) string {
 	for try := 0; ; try++ { // ends: a lab has at most 4000 ports
 		sum := sha256.Sum256(fmt.Appendf(nil, "%s/%s/management/%d", m.in.Plan.Lab, node, try))
-		mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2])
-		if !m.usedMACs[mac] {
+		if mac := fmt.Sprintf("52:54:00:%02x:%02x:%02x", sum[0], sum[1], sum[2]); !m.usedMACs[mac] {
 			m.usedMACs[mac] = true
 			return mac
 		}

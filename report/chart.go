@@ -288,9 +288,8 @@ func linesOf(keys []chartPoint) []line {
 		}
 		if i > 0 && of.Run != "" {
 			l.Color = all[i-1].Color
-			before := all[i-1].keys[0]
-			if before.Test != of.Test || before.Metric != of.Metric { // else it is the other run of the same
-				l.Color++
+			if before := all[i-1].keys[0]; before.Test != of.Test || before.Metric != of.Metric {
+				l.Color++ // else it is the other run of the same
 			}
 		}
 		l.Series = asRun(l.Series, of.Run)

@@ -244,8 +244,7 @@ func (t *terminal) matrix(m matrix) {
 			columns[i] = append(columns[i], cellText(c))
 		}
 	}
-	w := fill(header, rows, columns)
-	if width(w) <= t.Width {
+	if w := fill(header, rows, columns); width(w) <= t.Width {
 		t.print(asciiUnit(m.Title)+", columns: servers", m.Emulated, w)
 	}
 }

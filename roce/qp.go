@@ -226,8 +226,7 @@ func (q *QP) flush() {
 		}
 		q.completeSend(&txWR{SendWR: w}, Flushed)
 	}
-	r := &q.rcv
-	if r.held {
+	if r := &q.rcv; r.held {
 		q.completeRecv(Completion{Status: Flushed})
 	}
 	for range flushBatch {

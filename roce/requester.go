@@ -180,8 +180,7 @@ func (q *QP) room(w *txWR) bool {
 		return true
 	}
 	// Numbers in flight are less than half of all, or old ones look new (9.7.2).
-	span := (w.psn + w.pkts - s.una) & psnMask
-	if psnDiff(w.psn+s.pkt, s.una) >= s.window || span >= 1<<23 {
+	if span := (w.psn + w.pkts - s.una) & psnMask; psnDiff(w.psn+s.pkt, s.una) >= s.window || span >= 1<<23 {
 		return false
 	}
 	return !w.Op.reads() || s.reads < int(q.attr.MaxReads)
@@ -544,8 +543,7 @@ func (q *QP) store(now time.Duration, w *txWR, b []byte, off uint32) {
 
 // nak acts on the syndrome of an acknowledgement (9.7.5.2). What was before its number is acknowledged.
 func (q *QP) nak(now time.Duration, syndrome uint8) {
-	s := &q.snd
-	if s.n == 0 {
+	if s := &q.snd; s.n == 0 {
 		return
 	}
 	switch syndrome >> 5 {

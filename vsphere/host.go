@@ -129,8 +129,7 @@ func (o *hostOp) Read(ctx context.Context, _ *change.System) (change.State, erro
 func (o *hostOp) Do(ctx context.Context, _ *change.System) error { return o.write(ctx, o.Want) }
 
 func (o *hostOp) Restore(ctx context.Context, s *change.System, before change.State) error {
-	now, err := o.Read(ctx, s)
-	if err != nil || now == before {
+	if now, err := o.Read(ctx, s); err != nil || now == before {
 		return err
 	}
 	return o.write(ctx, string(before))

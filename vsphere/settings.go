@@ -205,8 +205,7 @@ func functionText(b *types.VirtualPCIPassthroughDeviceBackingInfo) string {
 
 // function reads what functionText wrote.
 func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error) {
-	words := strings.Fields(text)
-	if len(words) == 3 {
+	if words := strings.Fields(text); len(words) == 3 {
 		vendor, device, _ := strings.Cut(words[1], ":")
 		if id, err := strconv.ParseUint(vendor, 16, 16); err == nil {
 			return &types.VirtualPCIPassthroughDeviceBackingInfo{Id: words[0], DeviceId: device, SystemId: words[2],

@@ -317,8 +317,7 @@ func (g *grub) restoreSettings(ctx context.Context, s *change.System, now, was *
 // different, no kernel came or went, and the old menu is still right.
 func (g *grub) restoreConfig(ctx context.Context, s *change.System, now, was *grubState) error {
 	nowText, isFile := fileText(now.Config)
-	wasText, _ := fileText(was.Config)
-	if !isFile || stripMenu(nowText, g.Args) == stripMenu(wasText, g.Args) {
+	if wasText, _ := fileText(was.Config); !isFile || stripMenu(nowText, g.Args) == stripMenu(wasText, g.Args) {
 		return (&change.File{Path: g.Config}).Restore(ctx, s, was.Config)
 	}
 	return g.generate(ctx, s, now, nil)

@@ -131,8 +131,7 @@ func Make(ctx context.Context, s *System, j *Journal, steps []Step, progress fun
 			return results, context.Cause(ctx)
 		}
 		r := resultOf(step)
-		err := makeStep(ctx, s, j, &step, &r, progress)
-		if err != nil {
+		if err := makeStep(ctx, s, j, &step, &r, progress); err != nil {
 			r.Status, r.Err = Failed, err
 			results = append(results, r)
 			progress(r)

@@ -31,8 +31,7 @@ func (f function) carries(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(netdevs) == 0 && len(found) == 0 {
-		away, err := f.elsewhere()
-		if err != nil || away != "" {
+		if away, err := f.elsewhere(); err != nil || away != "" {
 			return away, err
 		}
 	}

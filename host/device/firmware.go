@@ -178,8 +178,7 @@ func (f *FirmwareSetting) query(ctx context.Context, s *change.System, all bool)
 		args = append([]string{"-e"}, args...)
 	}
 	out, err := f.tool(ctx, s.Query, args...)
-	columns := parseFirmware(string(out), f.Parameter)
-	if len(columns) > 0 || err == nil {
+	if columns := parseFirmware(string(out), f.Parameter); len(columns) > 0 || err == nil {
 		return columns, nil
 	}
 	said := string(out) + err.Error()

@@ -60,8 +60,7 @@ func (f function) optional(name string) (*string, error) {
 
 // setOptional gives a value to a file that not every function has.
 func (f function) setOptional(name, value string) error {
-	now, err := f.optional(name)
-	if err != nil || now == nil || *now == value {
+	if now, err := f.optional(name); err != nil || now == nil || *now == value {
 		return err
 	}
 	return f.k.write(f.s, f.path(name), value)

@@ -44,8 +44,7 @@ func (m *CPUMask) Do(_ context.Context, s *change.System) error {
 
 // Restore implements [change.Op].
 func (m *CPUMask) Restore(ctx context.Context, s *change.System, before change.State) error {
-	now, err := m.Read(ctx, s)
-	if err != nil || now == before || before == noMask || now == noMask {
+	if now, err := m.Read(ctx, s); err != nil || now == before || before == noMask || now == noMask {
 		return err
 	}
 	return s.WriteValue(m.Path, string(before))

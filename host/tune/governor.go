@@ -118,8 +118,7 @@ func (*Governor) Shell() []string {
 func setFrequencies(s *change.System, want map[int]frequency) error {
 	cpus := slices.Sorted(maps.Keys(want))
 	set := func(file, value string) error {
-		have, err := s.Value(file)
-		if err != nil || have == value {
+		if have, err := s.Value(file); err != nil || have == value {
 			return err
 		}
 		return s.WriteValue(file, value)

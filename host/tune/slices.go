@@ -127,8 +127,7 @@ func cpusetReady(_ context.Context, s *change.System) (bool, error) {
 // partitionReady reports whether the kernel makes partitions: as far as can be told before there is
 // a cgroup that could be one.
 func partitionReady(ctx context.Context, s *change.System) (bool, error) {
-	ok, err := cpusetReady(ctx, s)
-	if err != nil || !ok {
+	if ok, err := cpusetReady(ctx, s); err != nil || !ok {
 		return false, err
 	}
 	dir := cgroupRoot + hostSlices[0]
@@ -209,8 +208,7 @@ func (p *Partition) Shell() []string { return []string{"partition " + p.Slice + 
 
 // Restore implements [change.Op].
 func (p *Partition) Restore(ctx context.Context, s *change.System, before change.State) error {
-	now, err := p.Read(ctx, s)
-	if err != nil || now == before || !s.Exists(p.file()) {
+	if now, err := p.Read(ctx, s); err != nil || now == before || !s.Exists(p.file()) {
 		return err
 	}
 	kind, _, _ := strings.Cut(string(before), " ") // without the reason

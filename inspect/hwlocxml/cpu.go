@@ -141,8 +141,7 @@ func (p *parser) addDie(e *element, pkg *topology.Package) {
 // as the type of an instruction cache.
 func (p *parser) addL3(e *element) {
 	if kindOf(e) == "Cache" {
-		depth, _ := p.number(e, "depth")
-		if depth != 3 || e.Attr("cache_type") == "2" {
+		if depth, _ := p.number(e, "depth"); depth != 3 || e.Attr("cache_type") == "2" {
 			return
 		}
 	}

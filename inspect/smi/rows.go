@@ -316,8 +316,7 @@ func (r *rowReader) check() *Error {
 			r.m.Cells[i][j], r.m.Cells[j][i] = Cell{}, Cell{}
 		}
 	}
-	n := len(r.m.Devices)
-	if float64(len(wrong)) > maxContradictions*float64(n*(n-1)/2) {
+	if n := len(r.m.Devices); float64(len(wrong)) > maxContradictions*float64(n*(n-1)/2) {
 		return wrong[0]
 	}
 	for _, e := range wrong {

@@ -203,8 +203,7 @@ func (t *cpuTable) add(cpu int, value map[string]string) {
 	if id := count(value["NODE"]); id != nil {
 		t.nodes[*id] = append(t.nodes[*id], cpu)
 	}
-	socket := count(value["SOCKET"])
-	if socket != nil {
+	if socket := count(value["SOCKET"]); socket != nil {
 		t.sockets[*socket] = append(t.sockets[*socket], cpu)
 	}
 	// Releases differ in whether cores are numbered through the machine or within a socket. With the socket in the key

@@ -136,8 +136,7 @@ func (r *reader) take(token xml.Token) error {
 		if len(r.open) == 0 {
 			return r.fail("</%s> without a beginning", where.Clip(t.Name.Local))
 		}
-		e := r.open[len(r.open)-1]
-		if e.Name != t.Name.Local {
+		if e := r.open[len(r.open)-1]; e.Name != t.Name.Local {
 			return r.fail("</%s> where </%s> should close line %d", where.Clip(t.Name.Local), where.Clip(e.Name),
 				e.Line)
 		}

@@ -62,8 +62,7 @@ func Limit(root fs.FS, controller, fileV1, fileV2 string) (limit int64, where st
 	dirs, v2 := groups(root, controller)
 	file := words.Either(v2, fileV2, fileV1)
 	for _, d := range dirs {
-		n, err := readNumber(root, path.Join(d, file))
-		if err == nil && n < noLimit && (!ok || n < limit) {
+		if n, err := readNumber(root, path.Join(d, file)); err == nil && n < noLimit && (!ok || n < limit) {
 			limit, where, ok = n, "cgroup /"+d, true
 		}
 	}

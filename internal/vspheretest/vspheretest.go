@@ -117,8 +117,7 @@ func (s *Server) lossy(next http.Handler) http.Handler {
 		r.Body = io.NopCloser(strings.NewReader(string(body)))
 		lose := s.Lose.Load()
 		if slices.ContainsFunc(changing, func(c string) bool { return strings.Contains(string(body), c) }) {
-			n := s.Calls.Add(1)
-			if lose >= 0 && n == lose+1 {
+			if n := s.Calls.Add(1); lose >= 0 && n == lose+1 {
 				next.ServeHTTP(httptest.NewRecorder(), r) // it is made
 			}
 		}

@@ -119,8 +119,7 @@ func (a *advisor) effect(q *plan.Problem, pl *plan.Placement, after []plan.Term)
 	if len(paths) > 0 {
 		return words.List(paths)
 	}
-	falls := termChanges(a.terms, after)
-	if len(falls) > 0 && falls[0].after < falls[0].before {
+	if falls := termChanges(a.terms, after); len(falls) > 0 && falls[0].after < falls[0].before {
 		return falls[0].String()
 	}
 	return "several terms together"

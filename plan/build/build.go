@@ -134,8 +134,7 @@ type problemBuilder struct {
 
 // note says what was assumed. A note is made once, whichever lab nodes it was found for.
 func (b *problemBuilder) note(format string, args ...any) {
-	text := fmt.Sprintf(format, args...)
-	if !b.noted[text] {
+	if text := fmt.Sprintf(format, args...); !b.noted[text] {
 		b.noted[text] = true
 		b.p.Notes = append(b.p.Notes, text)
 	}

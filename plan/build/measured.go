@@ -102,8 +102,7 @@ func lossPercent(best, gbps float64) int {
 
 // modelDevice returns the device that pair i of the model names, or -1.
 func (b *problemBuilder) modelDevice(i int, kind, name string) int {
-	found := b.lookUp(name, kind)
-	if len(found) == 1 {
+	if found := b.lookUp(name, kind); len(found) == 1 {
 		return found[0]
 	}
 	b.fail("", "model", "pair %d: no %s %s on %s: %s", i+1, kindWord(kind), words.Plain(name), b.name,

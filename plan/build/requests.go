@@ -174,8 +174,7 @@ func (b *problemBuilder) shareCores(s *coreSupply, left int, autos []int) {
 	for _, i := range autos {
 		n, r := &b.lab.Nodes[i], &b.p.Requests[i]
 		r.Threads = s.widest()
-		same := s.with(r.Threads) == s.free
-		if n.SMT == lab.Off || !same && n.SMT != lab.On {
+		if same := s.with(r.Threads) == s.free; n.SMT == lab.Off || !same && n.SMT != lab.On {
 			r.Threads = 1
 		}
 		// Nodes that ask for wide cores share those; the others would leave them none.

@@ -138,8 +138,7 @@ func (h *host) threads() int {
 
 // free says whether a rival that pins may take a CPU: no request has it, and its core is not the host's or a tenant's.
 func (h *host) free(cpu int) bool {
-	i, ok := h.coreOf[cpu]
-	if !ok || h.reserved[i] || h.p.Cores[i].Tenant != "" {
+	if i, ok := h.coreOf[cpu]; !ok || h.reserved[i] || h.p.Cores[i].Tenant != "" {
 		return false
 	}
 	_, used := h.user[cpu]

@@ -187,8 +187,7 @@ func intersection(all nodeMask, resources [][]hint) (best nodeMask) {
 // demanding resource needs so many nodes. Up to that size more is better: a set that is smaller than
 // a resource needs makes it take the rest from anywhere.
 func better(a, b nodeMask, needs int) bool {
-	x, y := a.count(), b.count()
-	if x <= needs && y <= needs && x != y {
+	if x, y := a.count(), b.count(); x <= needs && y <= needs && x != y {
 		return x > y
 	}
 	return a.narrower(b)

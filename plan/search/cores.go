@@ -152,8 +152,7 @@ func (e *enumerator) fill(bound int64) {
 	e.c.cores = e.c.cores[:0]
 	only := -1
 	for k := range e.eff {
-		n := (k + e.i) % len(e.eff)
-		if e.eff[n].room >= e.r.cores && e.single(n) == bound {
+		if n := (k + e.i) % len(e.eff); e.eff[n].room >= e.r.cores && e.single(n) == bound {
 			only = n
 			break
 		}

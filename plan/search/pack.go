@@ -191,8 +191,7 @@ func (p *packer) prepare() {
 	reach := make([]bool, free+1)
 	reach[0] = true
 	for _, c := range m.pools[comp.pools[0]].cells {
-		l := m.cells[c].l3
-		if m.l3s[l].tenant {
+		if l := m.cells[c].l3; m.l3s[l].tenant {
 			continue
 		}
 		size := len(m.cells[c].cores)

@@ -26,8 +26,7 @@ func (c *checker) devices() {
 		c.answer(i, "nics", f.nics, r.NICs)
 		c.answer(i, "vfs", f.vfs, r.VFs)
 		c.functions(i, n)
-		want := c.l.Nodes[i].NICs
-		if !slices.Equal(n.NICs, want) {
+		if want := c.l.Nodes[i].NICs; !slices.Equal(n.NICs, want) {
 			c.of(i, "nics: have %v, want %v as in the lab", n.NICs, want)
 		}
 		if ports := len(f.nics) + len(f.vfs); ports != len(n.NICs) {

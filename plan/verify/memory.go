@@ -216,8 +216,7 @@ func (c *checker) cellContents(i int, n *plan.Node, homes map[int]int) {
 			return
 		}
 		for v := next; v < next+cell.VCPUs; v++ {
-			core := c.m.byCPU[n.VCPUs[v]]
-			if core != nil && !slices.Contains(cell.NUMANodes, core.node) {
+			if core := c.m.byCPU[n.VCPUs[v]]; core != nil && !slices.Contains(cell.NUMANodes, core.node) {
 				c.of(i, "cell %d: vcpu %d is on NUMA node %d, the cell stands for %v", k, v, core.node, cell.NUMANodes)
 				break
 			}

@@ -99,8 +99,7 @@ func RunDaemon(ctx context.Context, dir string, w io.Writer, log *slog.Logger) e
 // waitSwitch returns when the switch answers.
 func waitSwitch(ctx context.Context, path string) error {
 	for {
-		_, err := fabric.Dial(path)
-		if err == nil || ctx.Err() != nil {
+		if _, err := fabric.Dial(path); err == nil || ctx.Err() != nil {
 			return err
 		}
 		select {

@@ -232,8 +232,7 @@ func (u *upRun) startNodes(ctx context.Context, changes []libvirt.Change) error 
 	var work []lab.Node
 	// A node that was never configured is told again, although its domain is as planned.
 	for i, n := range u.State.Lab.Nodes {
-		have, ok := u.State.Node(n.Name)
-		if changes[i].Action != libvirt.Keep || !ok || !have.Ready {
+		if have, ok := u.State.Node(n.Name); changes[i].Action != libvirt.Keep || !ok || !have.Ready {
 			work = append(work, n)
 		}
 	}

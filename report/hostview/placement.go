@@ -146,8 +146,7 @@ func (p *picture) holdings(at *Placement, r *room, x, y, width int) int {
 	from := x
 	for _, h := range r.Holdings {
 		// Rounded down and cut at the end, so that parts of a sum that does not add up stay within the bar.
-		wide := min(int(float64(width)*float64(h.bytes)/float64(r.Memory)), x+width-from)
-		if wide > 0 {
+		if wide := min(int(float64(width)*float64(h.bytes)/float64(r.Memory)), x+width-from); wide > 0 {
 			p.box(rect{from, y, wide, 12}, "share "+at.class(h.owner), 2, at.Owners[h.owner].Name+": "+
 				words.Size(h.bytes))
 			from += wide

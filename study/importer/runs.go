@@ -128,8 +128,7 @@ func byTool(files []*file) []*file {
 				!formatOf(starts[i].format).head.Match(f.data[starts[i].at:]) {
 				continue
 			}
-			part := f.part(from, starts[i].at)
-			if formatOf(starts[last].format).head.Match(part.data) {
+			if part := f.part(from, starts[i].at); formatOf(starts[last].format).head.Match(part.data) {
 				part.size = len(part.data)
 				all, from = append(all, part), starts[i].at
 			}

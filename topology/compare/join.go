@@ -75,8 +75,7 @@ func Join(parts []Part) *topology.Host {
 	}
 	// A path to a device that no account lists would point to nothing.
 	for _, p := range reported {
-		a, b := renamed[p.A], renamed[p.B]
-		if a != "" && b != "" {
+		if a, b := renamed[p.A], renamed[p.B]; a != "" && b != "" {
 			p.A, p.B = a, b
 			j.h.Reported = append(j.h.Reported, p)
 		}
@@ -246,8 +245,7 @@ func (j *joiner) contradict(fact, value, source, other, by string) {
 // iommu settles the case that one tool says there is no IOMMU and another lists its groups. The kernel's groups count:
 // libvirt asks once when it starts, and in a container it sees none.
 func (j *joiner) iommu() {
-	on := j.h.IOMMU.Enabled
-	if on == nil || *on {
+	if on := j.h.IOMMU.Enabled; on == nil || *on {
 		return
 	}
 	i := slices.IndexFunc(j.h.PCI, func(d topology.PCIDevice) bool { return d.IOMMUGroup != nil })
@@ -495,8 +493,7 @@ func addressInName(name string) (topology.PCIAddr, bool) {
 		part[letter], rest = v, rest[1+len(digits):]
 	}
 	_, hasBus := part['p']
-	_, hasSlot := part['s']
-	if !hasBus || !hasSlot || part['p'] > 255 || part['s'] > 31 || part['f'] > 7 {
+	if _, hasSlot := part['s']; !hasBus || !hasSlot || part['p'] > 255 || part['s'] > 31 || part['f'] > 7 {
 		return topology.PCIAddr{}, false
 	}
 	return topology.PCIAddr{Domain: uint32(part['P']), Bus: uint8(part['p']), Device: uint8(part['s']),
