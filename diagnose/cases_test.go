@@ -19,8 +19,9 @@ type reportCase struct {
 	want []string
 	not  []string // IDs, and behind "|" a part of the text that must not be there
 	// most is what may be expected of a path at most, in GB/s: "A B"; 0 is no figure.
-	most map[string]float64
-	gpus int // where the number is what matters
+	most      map[string]float64
+	paths     map[string]topology.PathClass // "A B"
+	gpus, pci int                           // where the number is what matters
 }
 
 var reportCases = []reportCase{
@@ -60,6 +61,26 @@ var reportCases = []reportCase{
 	{file: "mi300x-names-only.txt", source: "lspci", gpus: 2},
 	{file: "gpu-without-nvlink.xml", source: "NVIDIA/nccl", want: []string{"RL105 warning 0009:06:00.0"}},
 	{file: "one-gpu-without-nvlink.txt", source: "nvidia-smi", want: []string{"RL105 warning GPU2"}},
+	{file: "tree-from-the-middle.txt", source: "NVIDIA/nccl#1405", gpus: 4,
+		paths: map[string]topology.PathClass{"0000:9b:00.0 0000:9e:00.0": topology.PathPIX,
+			"0000:9a:00.3 0000:9c:00.0": topology.PathPIX}},
+	{file: "tree-last-root.txt", source: "ROCm/amdgpu#100", gpus: 2,
+		paths: map[string]topology.PathClass{"0000:06:00.0 0000:07:00.0": topology.PathPIX}},
+	{file: "lspci-grep.txt", source: "jrgp/linfo#114, values made up", want: []string{
+		"RL002 warning 0000:04:00.0|the port above is not known", "RL003 warning 0000:04:00.0"}},
+	{file: "groups.txt", source: "Coopydood/ultimate-macOS-KVM#213", want: []string{"RL027 info host"},
+		not: []string{"RL021"}},
+	{file: "groups-shared.txt", source: "64kramsystem/vga-passthrough#15", want: []string{
+		"RL021 warning 0000:04:00.0|group 12"}, not: []string{"RL021|0000:0a:00.0"}},
+	{file: "groups-shared-oneline.txt", source: "64kramsystem/vga-passthrough#15", want: []string{
+		"RL021 warning 0000:04:00.0|group 12"}, not: []string{"RL021|0000:0a:00.0"}},
+	{file: "acs-on.txt", source: "NVIDIA/nccl#304", want: []string{"RL023 warning 0000:18:00.0,0000:18:01.0"}},
+	{file: "acs-direct-translated-ats.txt", source: "NVIDIA/nccl-tests#380", not: []string{"RL023"}},
+	{file: "bond-mtu.tar.gz", source: "openucx/ucx#10430", want: []string{"RL082 warning 0000:18:00.0",
+		"RL080 info bond0"}},
+	{file: "3d-controller-only.txt", source: "lspci", gpus: 1},
+	{file: "nbsp.txt", source: "lspci", pci: 1},
+	{file: "rocm-showtopo.txt", source: "rocm-smi", gpus: 4, want: []string{"RL014 info host|GPU0 to GPU1"}},
 	{file: "c2c-gb10.xml", source: "NVIDIA/nccl",
 		most: map[string]float64{"000f:01:00.0 0000:01:00.0": 0, "000f:01:00.0 0002:01:00.0": 0}},
 }
@@ -75,6 +96,9 @@ func TestReportsGetTheirRightAnswer(t *testing.T) {
 			}
 			if c.gpus > 0 && len(h.GPUs) != c.gpus {
 				t.Errorf("%d GPUs, want %d", len(h.GPUs), c.gpus)
+			}
+			if c.pci > 0 && len(h.PCI) != c.pci {
+				t.Errorf("%d PCI functions, want %d", len(h.PCI), c.pci)
 			}
 			all := diagnose.Host(h)
 			whole := func(f finding.Finding) string {
@@ -103,6 +127,12 @@ func TestReportsGetTheirRightAnswer(t *testing.T) {
 				}
 			}
 			tree := topology.NewTree(h)
+			for pair, want := range c.paths {
+				a, b, _ := strings.Cut(pair, " ")
+				if got := tree.Path(a, b).Class; got != want {
+					t.Errorf("%s: path %v, want %v", pair, got, want)
+				}
+			}
 			for pair, most := range c.most {
 				a, b, _ := strings.Cut(pair, " ")
 				if e, ok := tree.Expect(tree.Path(a, b)); ok != (most > 0) || e.GBpsMax > most {

@@ -1,0 +1,63 @@
+package importer_test
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rackless/rackless/study/importer"
+)
+
+// Logs as strangers had them, each with the tests that it is of, and figures: what the text says of a run is part of a
+// test's name, and different tests are never repeats of one. Sources: NVIDIA/nccl-tests, linux-rdma/perftest, iperf3,
+// OSU and sysbench, as people showed them in public reports.
+func TestLogsOfStrangers(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ file, test, metric, want string }{
+		{"nccl-line-below.txt", "nccl_alltoall", "bus_bandwidth", "34.17"},
+		{"nccl-two-cases.txt", "nccl_alltoall", "bus_bandwidth", "34.17,33.97"},
+		{"nccl-alltoallv.txt", "nccl_alltoallv", "bus_bandwidth", "34.17"},
+		{"nccl-alltoall.txt", "nccl_alltoall", "bus_bandwidth", "34.17"},
+		{"nccl-mpirun-tag-output.txt", "nccl_alltoall", "bus_bandwidth", "34.17"},
+		{"perftest-cuda.txt", "ib_write_bw/cuda0/dmabuf", "bw_average", "140.4"},
+		{"perftest-host.txt", "ib_write_bw", "bw_average", "390"},
+		{"iperf3-bidir.json", "iperf3/bidir", "throughput", "8.964"},
+		{"iperf3-uni.json", "iperf3", "throughput", "8.964"},
+		{"osu-indented.txt", "osu_bw", "bw_average", "0.1273"},
+		{"osu-non-blocking.txt", "osu_iallreduce", "collective_time", "4.1"},
+		{"sysbench-memory.txt", "sysbench_memory/write/threads8", "memory_bandwidth", "23.11"},
+	} {
+		t.Run(tt.file, func(t *testing.T) {
+			t.Parallel()
+			s := one(t, importer.Options{Name: "a"}, files("d", map[string]string{
+				tt.file: testdata(t, "testdata/cases/"+tt.file)}))
+			var got []string
+			for _, r := range s.Runs {
+				best := ""
+				for _, x := range r.Samples {
+					if x.Test != tt.test {
+						t.Errorf("a figure of %s", x.Test)
+					}
+					if x.Metric == tt.metric { // the last is that of the largest message
+						best = strconv.FormatFloat(x.Value, 'g', 4, 64)
+					}
+				}
+				got = append(got, best)
+			}
+			if all := strings.Join(got, ","); all != tt.want || len(failures(s)) > 0 {
+				t.Errorf("%s of %s: %s, want %s; failures %q", tt.metric, tt.test, all, tt.want, failures(s))
+			}
+		})
+	}
+	for file, want := range map[string]string{
+		"perftest-status-4.txt":  "status 4, local protection error",
+		"perftest-status-12.txt": "status 12, transport retry counter exceeded",
+		"nccl-gave-up.txt":       "NCCL WARN NET/IB : Got completion from peer 192.0.2.12<60054> with error 4",
+	} {
+		_, err := importer.Import([]importer.Source{files("d", map[string]string{
+			file: testdata(t, "testdata/cases/"+file)})}, importer.Options{Name: "a"})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", file, err, want)
+		}
+	}
+}
