@@ -37,8 +37,7 @@ func newInitCmd(a *app) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&emulated, "emulated", false, "write a lab of emulated nodes, whatever this machine has")
-	cmd.Flags().StringVar(&cluster, "vhpc", "", "write a lab for each host of a cluster `FILE` of the vHPC toolkit, "+
-		"into the directory that is named in place of LAB.yaml")
+	cmd.Flags().StringVar(&cluster, "vhpc", "", "write a lab file for each host of a cluster `FILE`")
 	return cmd
 }
 
@@ -61,7 +60,7 @@ func (a *app) create(file string, data []byte, next string) error {
 
 func (a *app) initFromCluster(file, dir string) error {
 	text, err := userfile.Read(file, userfile.Text)
-	if err != nil {
+	if err = errors.Join(err, os.MkdirAll(dir, 0o755)); err != nil {
 		return err
 	}
 	labs, err := vhpc.Labs(file, text)
