@@ -24,7 +24,7 @@ func newExportCmd(a *app) *cobra.Command {
 	var names, table []string
 	for _, f := range export.Formats() {
 		names = append(names, f.Name)
-		table = append(table, fmt.Sprintf("  %-9s  %s", f.Name, f.Files))
+		table = append(table, fmt.Sprintf("  %-17s  %s", f.Name, f.Files))
 	}
 	cmd := &cobra.Command{
 		Use:   "export FORMAT [LAB.yaml]",
