@@ -1,11 +1,8 @@
 package render
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -16,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"libvirt.org/go/libvirtxml"
+
+	"github.com/rackless/rackless/qapi"
 )
 
 // What Debian's ovmf has: the firmware, and the store of its variables.
@@ -64,15 +63,15 @@ func TestTheFirmwareGivesTheAddressesOfTheNCCLFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	args := append([]string{"-nodefaults", "-display", "none", "-machine", "q35", "-accel", "tcg", "-m", "256M",
-		"-qmp", "stdio", "-drive", "if=pflash,format=raw,readonly=on,file=" + firmwareCode,
+		"-drive", "if=pflash,format=raw,readonly=on,file=" + firmwareCode,
 		"-drive", "if=pflash,format=raw,file=" + vars}, busesOf(t, readDomain(t, domains[0].Data))...)
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	want := maps.Clone(switchedInGuest)
 	var got map[string]string
-	q := startQMP(ctx, t, qemu, args)
+	q := startQEMU(ctx, t, qemu, args)
 	for {
-		if got = q.devices(); len(got) == len(want) {
+		if got = devices(ctx, t, q); len(got) == len(want) {
 			break
 		}
 		select {
@@ -141,63 +140,10 @@ func busesOf(t *testing.T, d *libvirtxml.Domain) []string {
 	return args
 }
 
-// A qmp is a QEMU with its monitor.
-type qmp struct {
-	t   *testing.T
-	in  io.Writer
-	out *bufio.Scanner
-}
-
-func startQMP(ctx context.Context, t *testing.T, binary string, args []string) *qmp {
-	t.Helper()
-	c := exec.CommandContext(ctx, binary, args...)
-	c.Stderr = os.Stderr
-	in, err := c.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := c.StdoutPipe()
-	if err == nil {
-		err = c.Start()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = c.Process.Kill()
-		_ = c.Wait()
-	})
-	q := &qmp{t: t, in: in, out: bufio.NewScanner(out)}
-	q.out.Buffer(nil, 1<<20)
-	q.ask("qmp_capabilities", nil)
-	return q
-}
-
-// ask returns the answer to a command.
-func (q *qmp) ask(command string, answer any) {
-	q.t.Helper()
-	fmt.Fprintf(q.in, "{\"execute\":%q}\n", command)
-	for q.out.Scan() {
-		var line struct{ Return, Error json.RawMessage }
-		if err := json.Unmarshal(q.out.Bytes(), &line); err != nil || line.Error != nil {
-			q.t.Fatalf("%s: %v: %s", command, err, q.out.Bytes())
-		}
-		if line.Return == nil { // an event, or the greeting
-			continue
-		}
-		if answer != nil {
-			if err := json.Unmarshal(line.Return, answer); err != nil {
-				q.t.Fatal(err)
-			}
-		}
-		return
-	}
-	q.t.Fatalf("%s: QEMU has ended: %v", command, q.out.Err())
-}
-
 // devices returns what stands for the devices of the host, by their addresses in the guest, as far as the firmware has
 // numbered the buses.
-func (q *qmp) devices() map[string]string {
+func devices(ctx context.Context, t *testing.T, q *qapi.Conn) map[string]string {
+	t.Helper()
 	found := map[string]string{}
 	var look func(devices []qemuDevice)
 	look = func(devices []qemuDevice) {
@@ -212,9 +158,38 @@ func (q *qmp) devices() map[string]string {
 	var buses []struct {
 		Devices []qemuDevice `json:"devices"`
 	}
-	q.ask("query-pci", &buses)
+	if err := q.Call(ctx, "query-pci", nil, &buses); err != nil {
+		t.Fatal(err)
+	}
 	for _, b := range buses {
 		look(b.Devices)
 	}
 	return found
+}
+
+// startQEMU returns the monitor of a QEMU that ends with the test.
+func startQEMU(ctx context.Context, t *testing.T, binary string, args []string) *qapi.Conn {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "qmp")
+	c := exec.CommandContext(ctx, binary, append(args, "-qmp", "unix:"+socket+",server=on,wait=off")...)
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = c.Process.Kill()
+		_ = c.Wait()
+	})
+	for {
+		q, err := qapi.DialQMP(ctx, socket)
+		if err == nil {
+			t.Cleanup(func() { q.Close() })
+			return q
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatal(err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
 }
