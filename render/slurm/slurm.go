@@ -7,13 +7,16 @@ package slurm
 
 import (
 	"cmp"
+	_ "embed"
 	"errors"
 	"fmt"
 	"math"
 	"regexp"
 	"slices"
 	"strings"
+	"text/template"
 
+	"github.com/rackless/rackless/internal/group"
 	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 	"github.com/rackless/rackless/render"
@@ -119,7 +122,11 @@ func Files(c Cluster) ([]render.Artifact, error) {
 	if err := c.check(); err != nil {
 		return nil, fmt.Errorf("slurm: %w", err)
 	}
-	all := []render.Artifact{c.file("slurm.conf", c.slurmConf()), c.file("cgroup.conf", c.cgroupConf())}
+	var b strings.Builder
+	if err := conf.Execute(&b, c); err != nil {
+		return nil, fmt.Errorf("slurm: %w", err)
+	}
+	all := []render.Artifact{c.file("slurm.conf", b.String()), c.file("cgroup.conf", c.cgroupConf())}
 	if gres := c.gresConf(); gres != "" {
 		all = append(all, c.file("gres.conf", gres))
 	}
@@ -134,54 +141,23 @@ func (c Cluster) file(path, text string) render.Artifact {
 	return render.Artifact{Path: path, Mode: 0o644, Data: []byte("# " + made + "\n" + text)}
 }
 
-func (c Cluster) slurmConf() string {
-	var b strings.Builder
-	memory := !slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.MemoryMiB == 0 })
-	fmt.Fprintf(&b, "ClusterName=%s\nSlurmctldHost=%s\n", c.Name, c.Controller)
-	b.WriteString(`AuthType=auth/munge
-SlurmUser=slurm
-StateSaveLocation=/var/lib/slurm/slurmctld
-SlurmdSpoolDir=/var/lib/slurm/slurmd
-SlurmctldPidFile=/run/slurmctld.pid
-SlurmdPidFile=/run/slurmd.pid
-SlurmctldLogFile=/var/log/slurm/slurmctld.log
-SlurmdLogFile=/var/log/slurm/slurmd.log
-AccountingStorageType=accounting_storage/none
+//go:embed slurm.conf.tmpl
+var confText string
 
-# A node that was down, or was started again, is used again as soon as it answers.
-ReturnToService=2
+var conf = template.Must(template.New("slurm.conf").Funcs(template.FuncMap{"join": strings.Join, "hosts": HostList,
+	"kinds": Cluster.kinds, "memoryPerCPU": Cluster.memoryPerCPU,
+	"alike": func(nodes []Node) *group.By[string, string] { return alike(nodes, Node.line) },
+	"names": func(nodes []Node) []string { return lists.Map(nodes, func(n Node) string { return n.Name }) },
+}).Parse(confText))
 
-# Jobs get cores and memory, not whole nodes, and are bound to their cores.
-SelectType=select/cons_tres
-`)
-	fmt.Fprintf(&b, "SelectTypeParameters=%s\n",
-		map[bool]string{true: "CR_Core_Memory", false: "CR_Core"}[memory])
-	b.WriteString("ProctrackType=proctrack/cgroup\nTaskPlugin=task/cgroup,task/affinity\n")
-	fmt.Fprintf(&b, "\n# How srun starts MPI programs; srun --mpi=list names all ways.\nMpiDefault=%s\n",
-		cmp.Or(c.MPI, "none"))
-	if len(c.Switches) > 0 {
-		b.WriteString("\n# Jobs get nodes of few switches: topology.conf.\nTopologyPlugin=topology/tree\n")
-	}
-	if kinds := c.kinds(); len(kinds) > 0 {
-		fmt.Fprintf(&b, "\n# gres.conf says which cores are next to them.\nGresTypes=%s\n", strings.Join(kinds, ","))
-	}
-	b.WriteString("\n")
-	for _, g := range grouped(c.Nodes, Node.line) {
-		fmt.Fprintf(&b, "NodeName=%s %s State=UNKNOWN\n", HostList(g.names), g.text)
-	}
-	names := lists.Map(c.Nodes, func(n Node) string { return n.Name })
-	fmt.Fprintf(&b, "PartitionName=all Nodes=%s Default=YES MaxTime=INFINITE State=UP", HostList(names))
-	if memory { // else a job that does not ask gets all memory of its nodes, and others wait
-		fmt.Fprintf(&b, " DefMemPerCPU=%d", c.memoryPerCPU())
-	}
-	b.WriteByte('\n')
-	return b.String()
-}
-
-// memoryPerCPU is the memory of a CPU in MiB where nodes have least.
+// memoryPerCPU is the memory of a CPU in MiB where nodes have least; 0 where that of one is not known. A job that does
+// not ask gets it: else it would get all memory of its nodes, and others wait.
 func (c Cluster) memoryPerCPU() int64 {
 	least := int64(math.MaxInt64)
 	for _, n := range c.Nodes {
+		if n.MemoryMiB == 0 {
+			return 0
+		}
 		least = min(least, n.MemoryMiB/int64(n.Sockets*n.Cores*n.Threads))
 	}
 	return max(1, least)
@@ -201,8 +177,7 @@ func (n Node) line() string {
 		count := lists.Count(n.Devices, func(o Device) bool { return o.word() == word })
 		gres = append(gres, fmt.Sprintf("%s:%d", word, count))
 	}
-	s += words.If(len(gres) > 0, " Gres="+strings.Join(gres, ","))
-	return s
+	return s + setting("Gres", strings.Join(gres, ","))
 }
 
 func (d Device) word() string { return words.Either(d.Type == "", d.Kind, d.Kind+":"+d.Type) }
@@ -218,9 +193,10 @@ func (c Cluster) kinds() (kinds []string) {
 
 func (c Cluster) gresConf() string {
 	var b strings.Builder
-	for _, g := range grouped(c.Nodes, Node.devices) {
-		for line := range strings.Lines(g.text) {
-			fmt.Fprintf(&b, "NodeName=%s %s", HostList(g.names), line)
+	all := alike(c.Nodes, Node.devices)
+	for _, text := range all.Keys {
+		for line := range strings.Lines(text) {
+			fmt.Fprintf(&b, "NodeName=%s %s", HostList(all.Of(text)), line)
 		}
 	}
 	return b.String()
@@ -230,68 +206,39 @@ func (c Cluster) gresConf() string {
 func (n Node) devices() string {
 	var b strings.Builder
 	for _, d := range n.Devices {
-		b.WriteString("Name=" + d.Kind)
-		if d.Type != "" {
-			b.WriteString(" Type=" + d.Type)
-		}
-		if d.File != "" {
-			b.WriteString(" File=" + d.File)
-		} else {
-			b.WriteString(" Count=1")
-		}
-		if !d.Cores.IsEmpty() {
-			b.WriteString(" Cores=" + d.Cores.String())
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "Name=%s%s%s%s\n", d.Kind, setting("Type", d.Type),
+			cmp.Or(setting("File", d.File), " Count=1"), setting("Cores", d.Cores.String()))
 	}
 	return b.String()
 }
 
+// setting is a further setting of a line; "" where it has no value.
+func setting(name, value string) string { return words.If(value != "", " "+name+"="+value) }
+
 func (c Cluster) topologyConf() string {
 	var b strings.Builder
 	for _, s := range c.Switches {
-		fmt.Fprintf(&b, "SwitchName=%s", s.Name)
-		if len(s.Nodes) > 0 {
-			b.WriteString(" Nodes=" + HostList(s.Nodes))
-		}
-		if len(s.Switches) > 0 {
-			b.WriteString(" Switches=" + HostList(s.Switches))
-		}
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "SwitchName=%s%s%s\n", s.Name, setting("Nodes", HostList(s.Nodes)),
+			setting("Switches", HostList(s.Switches)))
 	}
 	return b.String()
 }
 
 // cgroupConf keeps jobs on their cores, within their memory, and off the GPUs that they did not ask for.
 func (c Cluster) cgroupConf() string {
-	devices := "no"
-	for _, n := range c.Nodes {
-		if slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Kind == GPU && d.File != "" }) {
-			devices = "yes"
-		}
-	}
-	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + devices + "\n"
+	gpus := slices.ContainsFunc(c.Nodes, func(n Node) bool {
+		return slices.ContainsFunc(n.Devices, func(d Device) bool { return d.Kind == GPU && d.File != "" })
+	})
+	return "ConstrainCores=yes\nConstrainRAMSpace=yes\nConstrainDevices=" + words.Either(gpus, "yes", "no") + "\n"
 }
 
-// A group is nodes of which the same is said.
-type group struct {
-	names []string
-	text  string
-}
-
-// grouped returns what is said of nodes, in the order of the first node of each text. Of nodes of which nothing is said
-// there is no group.
-func grouped(nodes []Node, say func(Node) string) (all []group) {
+// alike returns the names of nodes by what is said of them. Nodes of which nothing is said are left out.
+func alike(nodes []Node, say func(Node) string) *group.By[string, string] {
+	var all group.By[string, string]
 	for _, n := range nodes {
-		text := say(n)
-		if text == "" {
-			continue
+		if text := say(n); text != "" {
+			all.Add(text, n.Name)
 		}
-		i := slices.IndexFunc(all, func(g group) bool { return g.text == text })
-		if i < 0 {
-			i, all = len(all), append(all, group{text: text})
-		}
-		all[i].names = append(all[i].names, n.Name)
 	}
-	return all
+	return &all
 }
