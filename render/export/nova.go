@@ -1,11 +1,17 @@
 package export
 
 import (
+	"bytes"
+	"cmp"
+	"embed"
 	"fmt"
 	"slices"
 	"strings"
+	"text/template"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
+	"github.com/rackless/rackless/lab"
 	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/render"
 	"github.com/rackless/rackless/topology"
@@ -35,8 +41,16 @@ func Nova(in render.Input) ([]render.Artifact, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := []render.Artifact{text("nova.conf", n.conf()), {Path: "openstack.sh", Mode: 0o755,
-		Data: []byte(n.script())}}
+	var files []render.Artifact
+	page := n.page()
+	for _, f := range []render.Artifact{{Path: "nova.conf", Mode: 0o644}, {Path: "openstack.sh", Mode: 0o755}} {
+		var b bytes.Buffer
+		if err := novaTemplates.ExecuteTemplate(&b, f.Path+".tmpl", page); err != nil {
+			return nil, fmt.Errorf("export nova: %w", err)
+		}
+		f.Data = b.Bytes()
+		files = append(files, f)
+	}
 	for i, s := range seeds {
 		files = append(files, text("user-data/"+in.Plan.Nodes[i].Name, s.UserData))
 	}
@@ -72,48 +86,74 @@ func (n *nova) device(c *plan.NodeDevice) error {
 	return nil
 }
 
-// conf returns the settings of the compute host. oslo.config reads no comment behind a value.
-func (n *nova) conf() string {
-	var b strings.Builder
-	b.WriteString(head(n.in, "Additions to nova.conf of the compute host. [pci] alias belongs into that of nova-api "+
-		"too. The devices have to be free of drivers of the host; hugepages come from the kernel arguments of the "+
-		"plan (rackless plan --out). Not carried: which CPUs of cpu_dedicated_set a server gets, which Nova decides."))
-	held := ""
-	for _, p := range n.in.Plan.Hugepages {
-		if p.Held > 0 {
-			held += fmt.Sprintf("reserved_huge_pages = node:%d,size:%d,count:%d\n", p.NUMANode, p.PageBytes>>10, p.Held)
+//go:embed nova/*.tmpl
+var novaFiles embed.FS
+
+// The templates of nova.conf and openstack.sh. oslo.config reads no comment behind a value.
+var novaTemplates = template.Must(template.New("nova").Funcs(template.FuncMap{"comment": comment,
+	"made":    func(p novaPage) string { return comment(cmp.Or(p.Made, "Made by rackless.")) },
+	"network": func() string { return physicalNetwork },
+}).ParseFS(novaFiles, "nova/*.tmpl"))
+
+// A novaPage is what the templates are filled with.
+type novaPage struct {
+	render.Input
+	CPUs          topology.CPUSet // of all nodes
+	Held, Devices []string        // lines of nova.conf
+	Fabrics       []string        // subnets of ports that are virtual functions, in the order in which nodes have them
+	Servers       []novaServer
+}
+
+// A novaServer is a node with the flavor that it shares with others of its size; Specs are set at the first of them.
+type novaServer struct {
+	Node, Flavor, Size string
+	Notes, Specs       []string
+	Ports              []novaPort
+}
+
+type novaPort struct {
+	lab.NIC
+	Name   string
+	Fabric int // its place in Fabrics
+}
+
+// page gathers what the templates say.
+func (n *nova) page() novaPage {
+	p := novaPage{Input: n.in, Devices: append(slices.Clone(n.specs), n.lines...)}
+	for _, h := range n.in.Plan.Hugepages {
+		if h.Held > 0 {
+			p.Held = append(p.Held, fmt.Sprintf("reserved_huge_pages = node:%d,size:%d,count:%d", h.NUMANode,
+				h.PageBytes>>10, h.Held))
 		}
 	}
 	if m := n.in.Lab.Reserve.Memory; m != nil {
-		held += fmt.Sprintf("reserved_host_memory_mb = %d\n", uint64(*m)/mib)
+		p.Held = append(p.Held, fmt.Sprintf("reserved_host_memory_mb = %d", uint64(*m)/mib))
 	}
-	if held != "" {
-		fmt.Fprintf(&b, "[DEFAULT]\n%s%s\n", comment("What others on the host hold already."), held)
-	}
-	var cpus topology.CPUSet
-	for i := range n.in.Plan.Nodes {
-		cpus = cpus.Union(n.in.Plan.Nodes[i].CPUs())
-	}
-	fmt.Fprintf(&b, "[compute]\n%scpu_dedicated_set = %s\n%scpu_shared_set = %s\n\n",
-		comment("CPUs of the lab's nodes. Of a core with one virtual CPU the other thread is not among them, and "+
-			"stays idle: hw:cpu_thread_policy=isolate would take no host with hyperthreads."), cpus,
-		comment("Cores that the plan leaves to the host: the emulator threads of servers run there."),
-		n.in.Plan.Housekeeping.CPUs)
-	b.WriteString("[libvirt]\nvirt_type = kvm\ncpu_mode = host-passthrough\n\n")
-	if len(n.specs)+len(n.in.Plan.VFs) > 0 {
-		b.WriteString("[pci]\n")
-		for _, s := range append(slices.Clone(n.specs), n.lines...) {
-			b.WriteString(s + "\n")
+	flavors := map[string]string{} // name by what it is
+	for node := range lists.Refs(n.in.Plan.Nodes) {
+		p.CPUs = p.CPUs.Union(node.CPUs())
+		s := novaServer{Node: node.Name, Size: fmt.Sprintf("--vcpus %d --ram %d --disk 20", len(node.VCPUs),
+			node.MemoryBytes/mib)}
+		s.Specs, s.Notes = n.flavor(node)
+		key := s.Size + strings.Join(s.Specs, " ")
+		if s.Flavor = flavors[key]; s.Flavor != "" {
+			s.Specs = nil
+		} else {
+			s.Flavor = n.in.Plan.Lab + "-" + node.Name
+			flavors[key] = s.Flavor
 		}
-		for _, pf := range n.in.Plan.VFs {
-			if pf.Lab > 0 {
-				fmt.Fprintf(&b, "%sdevice_spec = {\"address\": %q, \"physical_network\": %q, \"trusted\": \"true\"}\n",
-					comment(fmt.Sprintf("The virtual functions of this NIC, of which the host makes %d.", pf.Count)),
-					pf.PF, physicalNetwork)
+		for _, port := range node.Ports() {
+			if port.Card == nil || port.Card.Kind != plan.KindVF {
+				continue
 			}
+			subnet := port.Addr.Masked().String()
+			p.Fabrics = lists.Add(p.Fabrics, subnet)
+			s.Ports = append(s.Ports, novaPort{port.NIC, fmt.Sprintf("%s-%s-%s", n.in.Plan.Lab, node.Name, port.Name),
+				slices.Index(p.Fabrics, subnet)})
 		}
+		p.Servers = append(p.Servers, s)
 	}
-	return b.String()
+	return p
 }
 
 // flavor returns the extra specs of a lab node's flavor, with the name of each.
@@ -168,80 +208,4 @@ func (n *nova) flavor(node *plan.Node) (specs []string, notes []string) {
 		add("pci_passthrough:alias=%s", strings.Join(order, ","))
 	}
 	return specs, notes
-}
-
-// imageProperties are those of the image that servers boot.
-func imageProperties() []string {
-	return []string{"hw_machine_type=q35", "hw_firmware_type=uefi", "os_secure_boot=disabled", "hw_disk_bus=virtio",
-		"hw_vif_model=virtio", "hw_qemu_guest_agent=yes"}
-}
-
-// script returns the commands that make the lab.
-func (n *nova) script() string {
-	var b strings.Builder
-	lab := n.in.Plan.Lab
-	b.WriteString("#!/bin/sh\n" + head(n.in, "Makes flavors, ports and servers in an OpenStack cloud. IMAGE is an "+
-		"image with cloud-init, NETWORK a network for management, and the fabric a flat network of Neutron on the "+
-		"physical network "+physicalNetwork+"."))
-	b.WriteString("set -eu\n: \"${IMAGE:?name an image}\" \"${NETWORK:?name a network for management}\"\n\n")
-	b.WriteString("openstack image set \"$IMAGE\"")
-	for _, p := range imageProperties() {
-		b.WriteString(" \\\n    --property " + p)
-	}
-	b.WriteString("\n")
-	fabrics := n.fabrics()
-	for i, f := range fabrics {
-		fmt.Fprintf(&b, "\nopenstack network create %s-%d --mtu %d \\\n    --provider-network-type flat "+
-			"--provider-physical-network %s\n", lab, i, n.in.Lab.Fabric.MTU, physicalNetwork)
-		fmt.Fprintf(&b, "openstack subnet create %s-%d --network %s-%d --subnet-range %s --gateway none --no-dhcp\n",
-			lab, i, lab, i, f)
-	}
-	flavors := map[string]string{} // name by what it is
-	for i := range n.in.Plan.Nodes {
-		node := &n.in.Plan.Nodes[i]
-		specs, notes := n.flavor(node)
-		b.WriteString("\n")
-		for _, note := range notes {
-			b.WriteString(comment(note))
-		}
-		size := fmt.Sprintf("--vcpus %d --ram %d --disk 20", len(node.VCPUs), node.MemoryBytes/mib)
-		key := size + strings.Join(specs, " ")
-		name, made := flavors[key]
-		if !made {
-			name = lab + "-" + node.Name
-			flavors[key] = name
-			fmt.Fprintf(&b, "openstack flavor create %s %s", name, size)
-			for _, s := range specs {
-				b.WriteString(" \\\n    --property " + s)
-			}
-			b.WriteString("\n")
-		}
-		server := fmt.Sprintf("openstack server create %s-%s --flavor %s --image \"$IMAGE\" --network \"$NETWORK\"",
-			lab, node.Name, name)
-		for _, p := range node.Ports() {
-			if p.Card == nil || p.Card.Kind != plan.KindVF {
-				continue
-			}
-			port := fmt.Sprintf("%s-%s-%s", lab, node.Name, p.Name)
-			fmt.Fprintf(&b, "openstack port create %s --network %s-%d --vnic-type direct --disable-port-security "+
-				"\\\n    --mac-address %s --fixed-ip ip-address=%s\n", port, lab, slices.Index(fabrics,
-				p.Addr.Masked().String()), p.MAC, p.Addr.Addr())
-			server += " --port " + port
-		}
-		fmt.Fprintf(&b, "%s \\\n    --user-data user-data/%s --config-drive true\n", server, node.Name)
-	}
-	return b.String()
-}
-
-// fabrics returns the subnets of ports that are virtual functions, in the order in which nodes have them.
-func (n *nova) fabrics() []string {
-	var all []string
-	for i := range n.in.Plan.Nodes {
-		for _, p := range n.in.Plan.Nodes[i].Ports() {
-			if s := p.Addr.Masked().String(); p.Card != nil && p.Card.Kind == plan.KindVF && !slices.Contains(all, s) {
-				all = append(all, s)
-			}
-		}
-	}
-	return all
 }
