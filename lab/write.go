@@ -2,80 +2,40 @@ package lab
 
 import (
 	"bytes"
+	_ "embed"
 	"fmt"
 	"strconv"
 	"strings"
+	"text/template"
 
 	"github.com/rackless/rackless/internal/words"
 )
+
+//go:embed write.yaml.tmpl
+var writtenText string
+
+var written = template.Must(template.New("lab").Funcs(template.FuncMap{
+	"scalar":  func(v any) string { return scalar(fmt.Sprint(v)) },
+	"word":    func(v any) string { return word(fmt.Sprint(v)) },
+	"reserve": Reserve.flow, "affinity": Affinity.flow, "vsphere": (*VSphere).flow, "mtuNote": mtuNote,
+	"vfsOf": Node.vfs,
+	"links": func(all [][]string) string { return list(all, flowLink) },
+	"setup": func(all []Step) string { return list(all, Step.flow) },
+	"nic":   func() NICModel { return DefaultNIC },
+	"vfs":   func() int { return DefaultVFs },
+	"auto":  func() Setting { return DefaultSetting },
+	"node": func(n Node) string {
+		return fmt.Sprintf("%s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(),
+			n.memory(), scalar(n.Image), n.nics(), n.gpus())
+	},
+}).Parse(writtenText))
 
 // YAML returns the lab as a lab file with every default written out and the reasons beside them. Parse gives the same
 // Lab back. Addresses follow from the order of the nodes, so they are comments there, not keys.
 func (l *Lab) YAML() []byte {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "# The lab %s with every default written out.\n", l.Name)
-	fmt.Fprintf(&b, "name: %s\n", scalar(l.Name))
-	fmt.Fprintf(&b, "driver: %s # %s\n", l.Driver, driverNote(l.Driver))
-	fmt.Fprintf(&b, "workload: %s # placement and advice are weighted by it\n", l.Workload)
-	if r := l.Reserve.flow(); r != "" {
-		fmt.Fprintf(&b, "host: {reserve: %s}\n", r)
-	}
-	fmt.Fprintf(&b, "hugepages: %s # %s\n", word(string(l.Hugepages)), pagesNote(l.Hugepages))
-	fmt.Fprintf(&b, "tenants: %s # %s\n", scalar(l.Tenants), tenantsNote(l.Tenants))
-	fmt.Fprintf(&b, "fabric:\n")
-	for _, line := range mtuNote(l.Fabric.MTU) {
-		fmt.Fprintf(&b, "  # %s\n", line)
-	}
-	fmt.Fprintf(&b, "  mtu: %d\n", l.Fabric.MTU)
-	fmt.Fprintf(&b, "  # The n-th node has the n-th address; eth1 is in the next subnet of this size, and so on.\n")
-	fmt.Fprintf(&b, "  subnet: %s\n", l.Fabric.Subnet)
-	for i, a := range l.Affinity {
-		if i == 0 {
-			fmt.Fprintf(&b, "affinity:\n")
-		}
-		fmt.Fprintf(&b, "  - %s\n", a.flow())
-	}
-	if len(l.Links) > 0 {
-		fmt.Fprintf(&b, "links: [%s] # ports that reach each other\n", list(l.Links, flowLink))
-	}
-	if l.VSphere != nil {
-		fmt.Fprintf(&b, "vsphere: %s\n", l.VSphere.flow())
-	}
-	if l.Slurm != nil {
-		fmt.Fprintf(&b, "slurm: {controller: %s} # the node with slurmctld\n", scalar(l.Slurm.Controller))
-	}
-	if l.Home == HomeShared {
-		fmt.Fprintf(&b, "home: %s # one /home for all nodes with a disk\n", l.Home)
-	}
-	// The settings that few labs have stand here once. Those that a node has otherwise stand beside it.
-	fmt.Fprintf(&b, "defaults: {nic: %s, vfs: %d, smt: %s, guest_numa: %s} # of nodes without their own\n",
-		DefaultNIC, DefaultVFs, DefaultSetting, DefaultSetting)
-	fmt.Fprintf(&b, "nodes:\n")
-	for _, n := range l.Nodes {
-		fmt.Fprintf(&b, "  %s: {cpus: %s, memory: %s, image: %s, nics: %s, gpus: %s", scalar(n.Name), n.cpus(),
-			n.memory(), scalar(n.Image), n.nics(), n.gpus())
-		if n.NIC != DefaultNIC {
-			fmt.Fprintf(&b, ", nic: %s", n.NIC)
-		}
-		if n.VFs > 0 {
-			fmt.Fprintf(&b, ", vfs: %s", n.vfs())
-		}
-		if n.SMT != DefaultSetting {
-			fmt.Fprintf(&b, ", smt: %s", word(string(n.SMT)))
-		}
-		if n.GuestNUMA != DefaultSetting {
-			fmt.Fprintf(&b, ", guest_numa: %s", word(string(n.GuestNUMA)))
-		}
-		if len(n.Setup) > 0 {
-			fmt.Fprintf(&b, ", setup: [%s]", list(n.Setup, Step.flow))
-		}
-		b.WriteByte('}')
-		// One NIC fits beside the node, several get a line each.
-		lead := words.Either(len(n.NICs) > 1, "\n    # ", " # ")
-		for _, nic := range n.NICs {
-			fmt.Fprintf(&b, "%s%s %s %s", lead, nic.Name, nic.Addr, nic.MAC)
-		}
-		b.WriteByte('\n')
+	if err := written.Execute(&b, l); err != nil {
+		panic(err) // the template is of this package
 	}
 	return b.Bytes()
 }
@@ -127,38 +87,6 @@ func (a Affinity) flow() string {
 }
 
 func flowLink(ports []string) string { return "[" + list(ports, scalar) + "]" }
-
-func pagesNote(h Hugepages) string {
-	switch h {
-	case Hugepages1GiB, Hugepages2MiB:
-		return "pages behind the memory of every node on a real host"
-	case HugepagesOff:
-		return "a real host backs the nodes with pages of the usual size"
-	}
-	return "on a real host 1GiB where it can and every node is whole GiB, else 2MiB"
-}
-
-func tenantsNote(tenants string) string {
-	switch tenants {
-	case TenantsRead:
-		return "a real host's other virtual machines keep what they have"
-	case TenantsIgnore:
-		return "planned as if a real host had no other virtual machines"
-	}
-	return "lists the other virtual machines of a real host"
-}
-
-func driverNote(d Driver) string {
-	switch d {
-	case DriverQEMU:
-		return "QEMU processes of rackless itself"
-	case DriverLibvirt:
-		return "libvirt domains"
-	case DriverVSphere:
-		return "virtual machines of an ESXi host"
-	}
-	return "decided when the lab comes up"
-}
 
 // mtuNote explains an MTU in terms of what it does to RDMA.
 func mtuNote(mtu int) []string {
