@@ -31,7 +31,8 @@ type Plan struct {
 //go:embed recommendation.tmpl
 var textFile string
 
-var textTemplate = template.Must(template.New("recommendation").Funcs(template.FuncMap{"settings": settings, "gpus": gpus,
+var textTemplate = template.Must(template.New("recommendation").Funcs(template.FuncMap{"settings": settings,
+	"gpus":  gpus,
 	"count": words.Count[int], "plain": func(s string) string { return strings.ReplaceAll(s, "_", " ") },
 }).Parse(textFile))
 
