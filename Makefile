@@ -87,9 +87,9 @@ run-tests:
 	@echo "What the tests counted:"
 	@find $(TALLY) -type f | sort | xargs cat
 
-test-fast: ## the tests that start no machine and no lab, in a few minutes
+test-fast: ## the tests that start no machine and no lab, in a few minutes; make lint runs go vet
 	# Some packages wait for programs that they start: a third one at a time keeps two cores busy.
-	$(GO) test -vet=all -ldflags=-w -short -p $$(($$(nproc) + 1)) ./...
+	$(GO) test -vet=off -ldflags=-w -short -p $$(($$(nproc) + 1)) ./...
 
 test-long: ## the long form of tests that only compute: more simulated studies, and more plans held against other solvers
 	@hack/setup.sh test
