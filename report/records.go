@@ -1,12 +1,11 @@
 package report
 
 import (
+	_ "embed" // for the template
 	"encoding/csv"
-	"fmt"
 	"io"
-	"slices"
 	"strconv"
-	"strings"
+	"text/template"
 	"time"
 
 	"github.com/rackless/rackless/internal/lists"
@@ -34,69 +33,27 @@ func CSV(w io.Writer, d Data) error {
 	return show.Wrapf(csv.NewWriter(w).WriteAll(records), "write the report of lab %q as CSV", d.Lab)
 }
 
+//go:embed report.md.tmpl
+var markdownText string
+
+var markdownPage = show.MarkdownTemplate(markdownText, template.FuncMap{"name": judgedName, "figure": judgedFigure,
+	"cause": causeTitle, "orDash": orDash, "table": figureTable.plain,
+	"facts": func(all []Fact) show.MarkdownTable {
+		rows := lists.Map(all, func(e Fact) []string { return []string{e.Key, e.Value} })
+		return show.MarkdownTable{Heads: []string{"", ""}, Rows: rows}
+	},
+})
+
 // Markdown writes the report for a page of a repository: what the page says in words, and its tables.
 func Markdown(w io.Writer, d Data) error {
 	// The model of the page, so that the two cannot say different things of one result.
-	p := newPage(d)
-	m := show.NewMarkdownWriter(w)
-	md := show.Markdown
-	fmt.Fprintf(m, "# %s\n\n", md(p.Heading))
-	if p.Banner != "" {
-		fmt.Fprintf(m, "> %s\n\n", md(p.Banner))
-	}
-	fmt.Fprintf(m, "%s %s.\n", md(p.Summary), md(p.FindingsText))
-	if len(p.Judged) > 0 || p.NoExpectation != "" {
-		m.Title("Against what the path carries")
-		if p.NoExpectation != "" {
-			fmt.Fprintln(m, md(p.NoExpectation))
-		}
-		for _, j := range p.Judged {
-			fmt.Fprintf(m, "- %s: %s. %s.\n", md(judgedName(j)), md(judgedFigure(j)), md(j.Text))
-			for _, c := range j.Causes {
-				fmt.Fprintf(m, "  - **%s**: %s. What to do: %s.\n", md(causeTitle(c)), md(c.Evidence), md(c.Fix))
-			}
-		}
-	}
-	for _, t := range p.Tables {
-		m.Title(t.Test)
-		fmt.Fprintf(m, "%s\n\n", md(t.Caption))
-		m.Table(t.plain())
-	}
-	if len(p.Failures) > 0 {
-		m.Title("Failed measurements")
-		for _, f := range p.Failures {
-			fmt.Fprintf(m, "- %s: %s\n", md(f.What()), md(f.Reason))
-		}
-	}
-	if len(p.Faults) > 0 {
-		m.Title("Checks that are not ok")
-		for _, f := range p.Faults {
-			fmt.Fprintf(m, "- %s: %s, %s: have %s, want %s. %s\n", md(string(f.Status)), md(f.Title), md(f.Subject),
-				md(orDash(f.Have)), md(orDash(f.Want)), md(f.Fix))
-		}
-	}
-	if len(p.Environment) > 0 {
-		m.Title("Environment")
-		rows := lists.Map(p.Environment, func(e Fact) []string { return []string{e.Key, e.Value} })
-		m.Table([]string{"", ""}, rows)
-	}
-	if len(p.Commands) > 0 {
-		m.Title("Command lines")
-		for _, c := range p.Commands {
-			lines := slices.DeleteFunc([]string{c.ServerCommand, c.Command}, func(s string) bool { return s == "" })
-			// A client that is started before its server gives up at once.
-			fmt.Fprintf(m, "%s, the server's first:\n\n", md(c.What))
-			m.Code(strings.Join(lines, "\n"))
-			fmt.Fprintln(m)
-		}
-	}
-	return show.Wrapf(m.Flush(), "write the report of lab %q as Markdown", d.Lab)
+	return show.Wrapf(markdownPage.Execute(w, newPage(d)), "write the report of lab %q as Markdown", d.Lab)
 }
 
 // plain is the table as texts.
-func (t figureTable) plain() (heads []string, rows [][]string) {
-	heads = []string{"client to server", "size>"}
-	heads = append(heads, lists.Map(t.Columns, func(c figureColumn) string { return c.Title + ">" })...)
+func (t figureTable) plain() show.MarkdownTable {
+	all := show.MarkdownTable{Heads: []string{"client to server", "size>"}}
+	all.Heads = append(all.Heads, lists.Map(t.Columns, func(c figureColumn) string { return c.Title + ">" })...)
 	for _, r := range t.Rows {
 		row := []string{r.pair.String(), r.Size}
 		for _, c := range r.Cells {
@@ -104,7 +61,7 @@ func (t figureTable) plain() (heads []string, rows [][]string) {
 			text += words.If(c.Repeats != "", " ("+c.Repeats+")")
 			row = append(row, text)
 		}
-		rows = append(rows, row)
+		all.Rows = append(all.Rows, row)
 	}
-	return heads, rows
+	return all
 }

@@ -1,12 +1,12 @@
 package show
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"strings"
+	"text/template"
 	"unicode"
 
+	"github.com/rackless/rackless/internal/lists"
 	"github.com/rackless/rackless/internal/words"
 )
 
@@ -34,47 +34,42 @@ func Markdown(s string) string {
 	return b.String()
 }
 
-// A MarkdownWriter writes a page of a repository. Its methods take plain text. Errors of writing stay in the
-// bufio.Writer until Flush.
-type MarkdownWriter struct{ *bufio.Writer }
-
-// NewMarkdownWriter returns a writer of pages to w.
-func NewMarkdownWriter(w io.Writer) MarkdownWriter { return MarkdownWriter{bufio.NewWriter(w)} }
-
-// Title writes the heading of a section.
-func (m MarkdownWriter) Title(s string) { fmt.Fprintf(m, "\n## %s\n\n", Markdown(s)) }
-
-// List writes a list.
-func (m MarkdownWriter) List(items []string) {
-	for _, s := range items {
-		fmt.Fprintf(m, "- %s\n", Markdown(s))
-	}
+// MarkdownTemplate makes a template of a page of a repository, with further functions. In it, md makes a text mean
+// itself, list and code write lists and blocks of code of plain texts.
+func MarkdownTemplate(text string, more template.FuncMap) *template.Template {
+	own := template.FuncMap{"md": func(v any) string { return Markdown(fmt.Sprint(v)) }, "list": markdownList,
+		"code": markdownCode}
+	return template.Must(template.New("Markdown").Funcs(own).Funcs(more).Parse(text))
 }
 
-// Table writes a table. The heads are as Columns takes them.
-func (m MarkdownWriter) Table(heads []string, rows [][]string) {
+func markdownList(items []string) string {
+	return strings.Join(lists.Map(items, func(s string) string { return "- " + Markdown(s) + "\n" }), "")
+}
+
+// A MarkdownTable is a table of plain texts. The heads are as Columns takes them.
+type MarkdownTable struct {
+	Heads []string
+	Rows  [][]string
+}
+
+// String writes the table as Markdown.
+func (t MarkdownTable) String() string {
 	var names, rules []string
-	for _, c := range Columns(heads...) {
-		rule := words.Either(c.Right, "---:", "---")
-		names, rules = append(names, Markdown(c.Name)), append(rules, rule)
+	for _, c := range Columns(t.Heads...) {
+		names, rules = append(names, Markdown(c.Name)), append(rules, words.Either(c.Right, "---:", "---"))
 	}
-	line := func(cells []string) { fmt.Fprintf(m, "| %s |\n", strings.Join(cells, " | ")) }
-	line(names)
-	line(rules)
-	for _, r := range rows {
-		cells := make([]string, len(r))
-		for i, c := range r {
-			cells[i] = Markdown(c)
-		}
-		line(cells)
+	rows := [][]string{names, rules}
+	for _, r := range t.Rows {
+		rows = append(rows, lists.Map(r, Markdown))
 	}
+	return strings.Join(lists.Map(rows, func(r []string) string { return "| " + strings.Join(r, " | ") + " |\n" }), "")
 }
 
-// Code writes a block of code; its fence is longer than any in the text.
-func (m MarkdownWriter) Code(s string) {
-	fence := "```"
+// markdownCode is a block of code; its fence is longer than any in the text.
+func markdownCode(lines ...string) string {
+	s, fence := strings.Join(lines, "\n"), "```"
 	for strings.Contains(s, fence) {
 		fence += "`"
 	}
-	fmt.Fprintf(m, "%s\n%s\n%[1]s\n", fence, s)
+	return fence + "\n" + s + "\n" + fence + "\n"
 }

@@ -34,12 +34,13 @@ func TestATerminalFoldsAndColours(t *testing.T) {
 
 func TestMarkdownIsEscapedEverywhere(t *testing.T) {
 	var b strings.Builder
-	m := NewMarkdownWriter(&b)
-	m.Title("a|b")
-	m.List([]string{"*x*"})
-	m.Table([]string{"name", "n>"}, [][]string{{"a|b", "1"}})
-	m.Code("```")
-	if err := m.Flush(); err != nil {
+	page := MarkdownTemplate("\n## {{md .Title}}\n\n{{list .Items}}{{.Table}}{{code .Code}}", nil)
+	err := page.Execute(&b, struct {
+		Title, Code string
+		Items       []string
+		Table       MarkdownTable
+	}{"a|b", "```", []string{"*x*"}, MarkdownTable{[]string{"name", "n>"}, [][]string{{"a|b", "1"}}}})
+	if err != nil {
 		t.Fatal(err)
 	}
 	want := "\n## a\\|b\n\n- \\*x\\*\n| name | n |\n| --- | ---: |\n| a\\|b | 1 |\n````\n```\n````\n"
