@@ -34,6 +34,7 @@ const (
 	toolFio         = "fio"
 	toolMPI         = "mpi"
 	toolLAMMPS      = "lammps"
+	toolMooncake    = "mooncake"
 )
 
 // An Endpoint is one side of a measurement.
@@ -83,6 +84,9 @@ type Options struct {
 	// WithMPI are the nodes whose program was built with MPI, and has to be told that there is
 	// none. The Runner sets it.
 	WithMPI []string
+	// Packets are those that the client's RDMA device sent and received meanwhile, where the engine asks for them. The
+	// Runner sets them.
+	Packets Packets
 	// GPUs are the links that copies to and from GPUs go over. The Runner sets them, where they can be read.
 	GPUs []GPULink
 }
@@ -103,6 +107,8 @@ type Engine struct {
 	// launches is set where the client command starts a program on both nodes and pins each program itself: pinning
 	// the command would pin only the launcher.
 	launches bool
+	endless  bool // its server does not end by itself
+	counted  bool // parse wants to know Options.Packets
 	// versionCommand prints the tool's version, nil if nothing does. versions find it there and in what the tool
 	// prints when it measures; nil: as usual.
 	versionCommand []string
@@ -117,8 +123,8 @@ type plugin interface {
 	// prepare asks the nodes whether the tool can do what is asked of it, and enters into o what the
 	// tool finds there, such as GPUs.
 	prepare(ctx context.Context, ask execFunc, client, server Endpoint, o *Options) error
-	// server and client return the commands. A server ends by itself after one measurement, and
-	// listens on the TCP port of the options; a tool without one returns nil.
+	// server and client return the commands. A server listens on the TCP port of the options, and ends by itself after
+	// one measurement, unless its engine is endless; a tool without one returns nil.
 	server(ep Endpoint, o Options) []string
 	client(client, server Endpoint, o Options) []string
 	// parse turns the client's output into figures, and rejects everything else. The caller judges the exit status.
@@ -150,7 +156,7 @@ func (noSetup) server(Endpoint, Options) []string                               
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
 	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines,
-	sevenZipEngines, lammpsEngines)
+	sevenZipEngines, lammpsEngines, mooncakeEngines)
 
 // defaults are the engines of rackless bench without --suite. Every node image contains their tools.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",

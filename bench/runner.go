@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -46,9 +47,9 @@ const (
 
 	listenLimit = 30 * time.Second // for a server to listen
 	firstPort   = 20000            // below those that kernels give to clients by themselves, from 32768 on
-	// portCount ports from the first one on are used in turn: a port is not used again while a connection of
-	// its last run can still be in TIME_WAIT.
-	portCount = 8000
+	// Ports is how many ports are used in turn: a port is not used again while a connection of its last run can still
+	// be in TIME_WAIT.
+	Ports = 8000
 
 	listenPoll = 20 * time.Millisecond // how often to look whether the server listens
 	grace      = 5 * time.Second       // what one side gets to end after the other side has ended
@@ -67,6 +68,10 @@ type Runner struct {
 	// for one try of the client, beyond the time that it is to measure for; 0 means
 	// DefaultTimeLimit
 	TimeLimit time.Duration
+
+	// FirstPort says at which of the ports the first run begins, from 0; one by chance keeps off those of an earlier
+	// program, whose connections may still be in TIME_WAIT: not every tool can listen there.
+	FirstPort int
 
 	WarmUps  int           // measurements before each one, whose figures are dropped; whether they fail does not matter
 	CoolDown time.Duration // wait before each measurement, so that what the last one left behind has gone
@@ -270,7 +275,7 @@ func (r *Runner) nextPort() (port, run int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.runs++
-	return firstPort + (r.runs-1)%portCount, r.runs
+	return firstPort + (r.FirstPort+r.runs-1)%Ports, r.runs
 }
 
 // ended is how a command ended.
@@ -354,11 +359,14 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 		}
 	}
 	base.Command = quote(clientArgs)
+	before := m.packets(ctx)
 	began := time.Now() // with a clock that nobody sets, which UTC takes off
 	base.Started = began.UTC()
 	client, serverEarly := m.runClient(ctx, clientArgs, serverEnd)
 	close(clientOver)
 	base.Seconds = time.Since(began).Seconds()
+	m.opts.Packets = m.packets(ctx).since(before)
+	base.RDMAPackets = uint64(max(0, m.opts.Packets.Sent+m.opts.Packets.Received))
 	if l := m.launched; l.Command != nil {
 		base.Command, base.Placement, base.RDMAPackets = quote(l.Command), l.Where, l.RDMAPackets
 		told.Stdout = []byte(l.MPI)
@@ -371,10 +379,33 @@ func (m *measurement) try(ctx context.Context) (base Sample, figures []Figure, e
 	case err != nil && serverEarly != nil:
 		// The client's complaint is the consequence, the server's end the cause.
 		err = fmt.Errorf("%w (%w)", err, serverEarly)
-	case err == nil && serverArgs != nil:
+	case err == nil && serverArgs != nil && !m.engine.endless:
 		m.awaitServer(serverEnd)
 	}
 	return base, figures, err
+}
+
+// Packets are what an RDMA device has counted.
+type Packets struct{ Sent, Received int64 }
+
+func (p Packets) since(was Packets) Packets {
+	return Packets{p.Sent - was.Sent, p.Received - was.Received}
+}
+
+// packets reads the counters of the client's device, if the engine asks for them. Cards have those of the port, soft
+// RoCE its own; a counter that cannot be read counts nothing.
+func (m *measurement) packets(ctx context.Context) (p Packets) {
+	if !m.engine.counted {
+		return p
+	}
+	for name, to := range map[string]*int64{"counters/port_xmit_packets": &p.Sent, "hw_counters/sent_pkts": &p.Sent,
+		"counters/port_rcv_packets": &p.Received, "hw_counters/rcvd_pkts": &p.Received} {
+		text, err := m.Exec.ReadFile(ctx, m.client.Node, "/sys/class/infiniband/"+m.client.Device+"/ports/1/"+name)
+		if n, bad := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && bad == nil {
+			*to += n
+		}
+	}
+	return p
 }
 
 // awaitListen returns once the server listens. Until then the server may end by itself, which is an error.

@@ -247,7 +247,8 @@ func TestAFailedAttemptIsRetriedOnAnotherPort(t *testing.T) {
 }
 
 func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
-	calibration := `read result of perftest, line 1 "Correlation coefficient r^2: 0.832114 < 0.9": perftest could not calibrate the CPU clock and its figures mean nothing; run it again`
+	calibration := `read result of perftest, line 1 "Correlation coefficient r^2: 0.832114 < 0.9": perftest ` +
+		`could not calibrate the CPU clock and its figures mean nothing; run it again`
 	tests := []struct {
 		name    string
 		lab     *fakeLab
@@ -260,14 +261,18 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 			calibration, 0},
 		{"the client prints zeros only", &fakeLab{clients: []command{prints(t, "perftest/synthetic-bad-zeros.txt")}},
 			-1,
-			`read result of perftest, line 23 "65536      350           0.000000            0.000000            0.000000": column BW average[Gb/sec]: value "0.000000": a value of zero is a failed measurement`, 2},
+			`read result of perftest, line 23 "65536      350           0.000000            0.000000            ` +
+				`0.000000": column BW average[Gb/sec]: value "0.000000": a value of zero is a failed measurement`, 2},
 		{"the client prints the infinities of a failed calibration",
 			&fakeLab{clients: []command{prints(t, "perftest/recorded-6.06-rxe-tcg-bad-calibration-write_lat.txt")}}, -1,
-			`read result of perftest, line 22 "2       1000          inf            inf          inf      \t       inf         \t-nan   \t\tinf     \t\tinf": column t_min[usec]: value "inf": not a decimal number`, 2},
+			`read result of perftest, line 22 "2       1000          inf            inf          inf      \t    ` +
+				`   inf         \t-nan   \t\tinf     \t\tinf": column t_min[usec]: value "inf": not a decimal ` +
+				`number`, 2},
 		{"the client prints garbage", &fakeLab{clients: []command{fails(0, "\x00\xff!\nnot a table\n", "")}}, 0,
 			`read result of perftest, line 2 "not a table": the output ends without a row of figures`, 0},
 		{"the table is cut off", &fakeLab{clients: []command{prints(t, "perftest/synthetic-bad-cut-table.txt")}}, 1,
-			`read result of perftest, line 24 "131072     350              0.24               0.23   \t\t   0.000219": the table is cut off: the line that closes it is missing`, 2},
+			`read result of perftest, line 24 "131072     350              0.24               0.23   \t\t   ` +
+				`0.000219": the table is cut off: the line that closes it is missing`, 2},
 		{"the client cannot connect", &fakeLab{clients: []command{fails(1, "",
 			"Couldn't connect to 10.0.0.1:20000\n Unable to open file descriptor for socket connection\n")}}, -1,
 			`run ib_write_bw on n2: exit status 1: Unable to open file descriptor for socket connection`, 0},
@@ -281,7 +286,8 @@ func TestAMeasurementThatFailsForGoodIsOneSampleWithAllReasons(t *testing.T) {
 			`run ib_write_bw on n2: agent of n2: broken pipe`, 0},
 		{"the server ends at once", &fakeLab{clients: []command{hangs},
 			servers: []command{fails(1, "", " Unable to find the Infiniband/RoCE device\n")}}, 0,
-			`server ended before it listened: run ib_write_bw on n1: exit status 1: Unable to find the Infiniband/RoCE device`, 0},
+			`server ended before it listened: run ib_write_bw on n1: exit status 1: Unable to find the ` +
+				`Infiniband/RoCE device`, 0},
 		{"the server's node does not answer", &fakeLab{clients: []command{hangs},
 			servers: []command{func(context.Context) (Output, error) {
 				return Output{}, errors.New("no agent")
@@ -425,7 +431,8 @@ func TestAServerThatDiesDoesNotLeaveTheClientWaiting(t *testing.T) {
 		return Output{ExitCode: 139, Stderr: []byte("Segmentation fault\n")}, nil
 	}}
 	samples, _ := measure(t, lab, func(r *Runner) { r.Retries = -1 })
-	const want = `attempt 1: run ib_write_bw on n2: context canceled (server ended before the client: run ib_write_bw on n1: exit status 139: Segmentation fault)`
+	const want = `attempt 1: run ib_write_bw on n2: context canceled (server ended before the client: run ` +
+		`ib_write_bw on n1: exit status 139: Segmentation fault)`
 	if len(samples) != 1 || samples[0].Error != want {
 		t.Fatalf("got %+v, want error %s", samples, want)
 	}
@@ -570,14 +577,14 @@ func TestBadArgumentsAreRefusedBeforeAnythingRuns(t *testing.T) {
 func TestPortsAreUsedInTurn(t *testing.T) {
 	r := &Runner{}
 	seen := make(map[int]bool)
-	for range portCount {
+	for range Ports {
 		p, _ := r.nextPort()
 		if p < firstPort || p > 32767 || seen[p] {
 			t.Fatalf("port %d is out of range or used twice", p)
 		}
 		seen[p] = true
 	}
-	if p, run := r.nextPort(); p != firstPort || run != portCount+1 {
+	if p, run := r.nextPort(); p != firstPort || run != Ports+1 {
 		t.Errorf("port %d of run %d, want the first one again", p, run)
 	}
 }

@@ -64,8 +64,8 @@ type Sample struct {
 	ServerCommand string `json:"server_command,omitempty"`
 	// where client and server were held: "not pinned", or CPUs and NUMA nodes
 	Placement string `json:"placement,omitempty"`
-	// RDMAPackets is how many packets the RDMA devices of all nodes sent meanwhile: the proof of an MPI program
-	// that it did not fall back to TCP.
+	// RDMAPackets is how many packets the RDMA devices of all nodes sent meanwhile: the proof of a program that could
+	// fall back to TCP that it did not.
 	RDMAPackets uint64 `json:"rdma_packets,omitempty"`
 	WarmUps     int    `json:"warm_ups,omitempty"` // measurements made just before, whose figures were dropped
 	Accelerator string `json:"accelerator"`        // "kvm" or "tcg": what executed the nodes' CPUs

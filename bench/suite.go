@@ -17,12 +17,13 @@ const (
 	SuiteGPU    = "gpu"
 	SuiteMPI    = "mpi"
 	SuiteApps   = "apps"
+	SuiteAI     = "ai"
 	SuiteAll    = "all"
 )
 
 // Suites returns the names of all suites.
 func Suites() []string {
-	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAll}
+	return []string{SuiteRDMA, SuiteTCP, SuiteCPU, SuiteMemory, SuiteGPU, SuiteMPI, SuiteApps, SuiteAI, SuiteAll}
 }
 
 // variants belong to suite rdma, in addition to the engines of the catalogue: every operation with every

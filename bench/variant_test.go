@@ -56,9 +56,11 @@ func TestVariantsThatDoNotExistAreRefused(t *testing.T) {
 		"ib_write_lat/events": `find engine "ib_write_lat/events": events are for send, and not for timed`,
 		"ib_write_bw/q0":      `find engine "ib_write_bw/q0": 0 queue pairs; give 1 to 16384`,
 		"ib_write_bw/dmabuf":  `find engine "ib_write_bw/dmabuf": dmabuf needs a GPU: add cuda0`,
-		"ib_write_bw/xrc":     `find engine "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ud, qN, dscpN, bidi, timed, imm, cas, events, cudaN, dmabuf`,
-		"ib_write_bw/":        `find engine "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, dscpN, bidi, timed, imm, cas, events, cudaN, dmabuf`,
-		"iperf3/uc":           `find engine "iperf3/uc": iperf3 has no variants`,
+		"ib_write_bw/xrc": `find engine "ib_write_bw/xrc": "xrc" is unknown; after a slash come rc, uc or ` +
+			`ud, qN, dscpN, bidi, timed, imm, cas, events, cudaN, dmabuf`,
+		"ib_write_bw/": `find engine "ib_write_bw/": "" is unknown; after a slash come rc, uc or ud, qN, ` +
+			`dscpN, bidi, timed, imm, cas, events, cudaN, dmabuf`,
+		"iperf3/uc": `find engine "iperf3/uc": iperf3 has no variants`,
 	} {
 		if _, err := EngineByName(name); err == nil || err.Error() != want {
 			t.Errorf("got  %v\nwant %s", err, want)
@@ -168,7 +170,7 @@ func TestSuitesHoldEveryEngineOnce(t *testing.T) {
 		n += len(engines)
 	}
 	if _, err := Suite("disk"); err == nil ||
-		err.Error() != `find suite "disk": unknown; use one of rdma, tcp, cpu, memory, gpu, mpi, apps, all` {
+		err.Error() != `find suite "disk": unknown; use one of rdma, tcp, cpu, memory, gpu, mpi, apps, ai, all` {
 		t.Errorf("a suite that is not there: %v", err)
 	}
 	var names []string

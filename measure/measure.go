@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -68,7 +69,8 @@ const manyPairs = 10
 // run runs every engine between every pair or on every node, one at a time: two at once would
 // measure each other.
 func run(ctx context.Context, r *rack.Rack, q Request, p *rack.Progress, known *paths) ([]bench.Sample, error) {
-	runner := &bench.Runner{Exec: r, Accelerator: r.State.Accel, Emulated: r.Emulated(), WarmUps: q.WarmUps,
+	runner := &bench.Runner{Exec: r, FirstPort: rand.IntN(bench.Ports), Accelerator: r.State.Accel,
+		Emulated: r.Emulated(), WarmUps: q.WarmUps,
 		CoolDown: q.CoolDown, Progress: func(e bench.Progress) { noteFailure(p, e) }}
 	launcher := mpi.ForLab(r, image.Options{Cache: q.Images, Progress: func(s string) { p.Note("%s", s) }})
 	runner.Launcher = launcher

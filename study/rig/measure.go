@@ -3,6 +3,7 @@ package rig
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -78,7 +79,8 @@ func (r *Rig) Measure(ctx context.Context, m study.Measure) ([]bench.Sample, err
 
 // runner runs the tools of a test.
 func (r *Rig) runner(m study.Measure) *bench.Runner {
-	return &bench.Runner{Exec: r.rack, Accelerator: r.rack.State.Accel, Emulated: r.rack.Emulated(),
+	return &bench.Runner{Exec: r.rack, FirstPort: rand.IntN(bench.Ports), Accelerator: r.rack.State.Accel,
+		Emulated:  r.rack.Emulated(),
 		TimeLimit: r.limit, WarmUps: m.WarmUps, CoolDown: m.CoolDown, KeepPrinted: true}
 }
 
