@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/rackless/rackless/diagnose"
@@ -169,10 +170,10 @@ func (j *judge) registration() []finding.Finding {
 			f = as(finding.OK, f)
 		case lends:
 			f.Evidence += "; /proc/driver/nvidia/version: the open driver, which has dma-buf with Linux " +
-				j.Kernel.Release + "; rdma-core: not known"
+				j.Kernel.Release + "; rdma-core: " + cmp.Or(j.System.RDMACore, "not known")
 			f.Fix = "modprobe nvidia-peermem; or use dma-buf, which takes rdma-core 34 or newer: test it with " +
 				"ib_write_bw --use_cuda=0 --use_cuda_dmabuf"
-			f = as(finding.Unknown, f)
+			f = j.dmaBuf(f, nvidia[0])
 		case lacks && j.Kernel.ModulesKnown:
 			f.Evidence += "; /proc/driver/nvidia/version: not the open driver, so no dma-buf"
 			f = j.failed(f, nvidia[0])
@@ -197,6 +198,30 @@ func (j *judge) registration() []finding.Finding {
 				len(j.gpus)), Fix: inGuest}))
 	}
 	return out
+}
+
+// dmaBuf judges dma-buf of a driver and a kernel that have it, by rdma-core and the drivers of the NICs. mlx5 has it in
+// all kernels that have it at all; of others it depends on their release.
+//
+// Source: Linux 5.12, drivers/infiniband/hw/mlx5: mlx5_ib_reg_user_mr_dmabuf.
+func (j *judge) dmaBuf(f finding.Finding, gpu string) finding.Finding {
+	major, _, _ := strings.Cut(j.System.RDMACore, ".")
+	release, err := strconv.Atoi(major)
+	switch {
+	case err != nil:
+		return as(finding.Unknown, f)
+	case release < 34:
+		f = j.failed(f, gpu)
+		f.Consequence = cmp.Or(f.Consequence, "no NIC can register memory of the GPUs")
+		return f
+	}
+	for _, n := range j.nics {
+		if n.Driver != "mlx5_core" {
+			f.Evidence += "; driver of " + n.ID() + ": " + cmp.Or(n.Driver, "not known")
+			return as(finding.Unknown, f)
+		}
+	}
+	return as(finding.OK, f)
 }
 
 // iommu says whether the addresses by which devices of the host reach each other are translated. A guest's always are,

@@ -101,6 +101,18 @@ func TestEachFactDecides(t *testing.T) {
 			says: "nvidia_peermem", all: finding.OK},
 		{name: "dma-buf, and a rdma-core that nobody saw", set: noModule, check: "peer-memory", want: finding.Unknown,
 			says: "rdma-core 34", all: finding.Unknown},
+		{name: "dma-buf, and a rdma-core that has it", set: func(h *topology.Host) {
+			noModule(h)
+			h.System.RDMACore = "34.0"
+		}, check: "peer-memory", want: finding.OK, says: "rdma-core: 34.0", all: finding.OK},
+		{name: "dma-buf, and a rdma-core without it", set: func(h *topology.Host) {
+			noModule(h)
+			h.System.RDMACore = "33.1"
+		}, check: "peer-memory", want: finding.Failed, says: "rdma-core: 33.1", all: finding.Failed},
+		{name: "dma-buf, and a NIC that may not take it", set: func(h *topology.Host) {
+			noModule(h)
+			h.System.RDMACore, h.NICs[0].Driver = "50.0", "bnxt_re"
+		}, check: "peer-memory", want: finding.Unknown, says: "bnxt_re", all: finding.Unknown},
 		{name: "neither module nor dma-buf", set: func(h *topology.Host) {
 			noModule(h)
 			h.GPUs[0].DMABuf, h.GPUs[1].DMABuf = new(false), new(false)

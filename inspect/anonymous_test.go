@@ -61,7 +61,8 @@ const identifiedDomain = `<domain type='kvm' id='3' xmlns:qemu='http://libvirt.o
   <os><type>hvm</type><nvram>/var/lib/libvirt/qemu/nvram/wombat_VARS.fd</nvram></os>
   <devices>
     <disk type='file'><source file='/var/lib/libvirt/images/wombat.qcow2'/></disk>
-    <interface type='hostdev' managed='yes'><mac address='52:54:00:6d:90:02'/><source><address type='pci' domain='0x0000' bus='0x41' slot='0x00' function='0x0'/></source></interface>
+    <interface type='hostdev' managed='yes'><mac address='52:54:00:6d:90:02'/>
+      <source><address type='pci' domain='0x0000' bus='0x41' slot='0x00' function='0x0'/></source></interface>
     <graphics type='vnc' passwd='wombat123'/>
   </devices>
 </domain>
@@ -364,6 +365,7 @@ func TestShapesOfIdentities(t *testing.T) {
 		{"names of devices of ACPI and USB", "acpi:PNP0C0A: usb:v1D6Bp0002d0617dc09 1-1.4:1.0 0:0:0:0", same},
 		{"a date", "2026-11-22 00:49:51", same},
 		{"versions", "22.36.1010 535.104.12 95.02.66.00.02", same},
+		{"the name of a library", "libibverbs.so.1.14.44.0", same},
 		{"hashes that nobody knows", "0123456789abcdef0123456789abcdef01234567", same},
 	} {
 		t.Run(test.name, func(t *testing.T) {

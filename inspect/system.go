@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"regexp"
 	"runtime"
 	"strings"
 
@@ -26,10 +27,24 @@ func (r *reader) readSystem() {
 	}
 	s.CPUModel = info.model()
 	s.Arch = r.arch(info)
+	s.RDMACore = r.rdmaCore()
 	r.readHypervisor(info)
 	// The name stands for a CPU that is emulated instruction by instruction: nothing that such a
 	// machine measures is about hardware.
 	r.h.Provenance.Emulated = strings.HasPrefix(s.CPUModel, "QEMU TCG CPU") || s.Vendor == topology.VendorEmulated
+}
+
+// rdmaCoreLibrary is the library of rdma-core that programs load, which has the release in its name.
+var rdmaCoreLibrary = regexp.MustCompile(`^libibverbs\.so\.1\.[0-9]+\.([0-9]+\.[0-9]+)$`)
+
+// rdmaCore returns the release of rdma-core, where Debian or others keep its library.
+func (r *reader) rdmaCore() string {
+	for _, dir := range []string{"usr/lib/" + r.h.System.Arch + "-linux-gnu", "usr/lib64"} {
+		if m := rdmaCoreLibrary.FindStringSubmatch(r.linkBase(dir + "/libibverbs.so.1")); m != nil {
+			return m[1]
+		}
+	}
+	return ""
 }
 
 // readDMI reads what the board's maker wrote into the firmware. Makers leave their templates' words

@@ -44,6 +44,21 @@ func TestReadSystem(t *testing.T) {
 			},
 		},
 		{
+			"a Debian with rdma-core", files{"proc/sys/kernel/arch": "x86_64",
+				"usr/lib/x86_64-linux-gnu/libibverbs.so.1": "-> libibverbs.so.1.14.44.0"},
+			topology.System{Arch: "x86_64", RDMACore: "44.0"},
+		},
+		{
+			"a Red Hat with rdma-core", files{"proc/sys/kernel/arch": "aarch64",
+				"usr/lib64/libibverbs.so.1": "-> libibverbs.so.1.14.51.0"},
+			topology.System{Arch: "aarch64", RDMACore: "51.0"},
+		},
+		{
+			"a library of another kind", files{"proc/sys/kernel/arch": "x86_64",
+				"usr/lib64/libibverbs.so.1": "-> /opt/libibverbs.so.1"},
+			topology.System{Arch: "x86_64"},
+		},
+		{
 			"a maker who left the template's words",
 			dmi("To Be Filled By O.E.M.", "System Product Name").with(files{"sys/class/dmi/id/board_name": "X99-E  WS",
 				"sys/class/dmi/id/bios_version": "Default string"}),

@@ -93,6 +93,8 @@ type System struct {
 	// "kvm", "vmware", ...; empty on bare metal and where it is not known
 	Hypervisor string `json:"hypervisor,omitempty"`
 	InVM       *bool  `json:"in_vm,omitempty"` // the CPU's hypervisor flag
+	// RDMACore is the version of rdma-core whose library programs load ("44.0"); empty where it is not known.
+	RDMACore string `json:"rdma_core,omitempty"`
 }
 
 // IsVirtual reports whether the machine is a virtual one. Any sign will do: to be silent about a real machine's links
