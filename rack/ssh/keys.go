@@ -87,6 +87,8 @@ func options(labDir, labName, self string) []string {
 		"ProxyCommand=" + proxy, "User=root", "IdentityFile=" + filepath.Join(labDir, fileKey), "IdentitiesOnly=yes",
 		"IdentityAgent=none", "UserKnownHostsFile=" + filepath.Join(labDir, fileKnown), "GlobalKnownHostsFile=none",
 		"StrictHostKeyChecking=yes", "LogLevel=ERROR", "KexAlgorithms=^curve25519-sha256",
+		"ConnectTimeout=120", // a sshd that could not start says nothing
+
 	} {
 		args = append(args, "-o", o)
 	}

@@ -139,10 +139,10 @@ func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.
 			return err
 		}
 		if free {
-			free, err = ended(ctx, agent, i)
+			free, err = becomes(ctx, agent, i, portFree, endLimit)
 		}
 		if err == nil && free {
-			err = serve(ctx, agent, socket, qemu.SSHPort(i), in, out)
+			err = serve(ctx, agent, socket, i, in, out)
 		}
 		l.Close()
 		if err != nil {
@@ -155,18 +155,26 @@ func Serve(ctx context.Context, r *rack.Rack, node string, in io.Reader, out io.
 	return fmt.Errorf("node %s: all of its %d connections by ssh are in use: end one", node, qemu.SSHPorts)
 }
 
-// endLimit is how long a sshd whose client has gone has to end.
-const endLimit = 3 * time.Second
+// endLimit is how long a sshd whose client has gone has to end, and openLimit how long QEMU has to tell the node that
+// there is a client: it is idle then, but may have to wait for a CPU.
+const endLimit, openLimit = 3 * time.Second, time.Minute
 
-// ended waits until nobody in the node has the i-th port open: the sshd of an earlier connection would read what is for
-// the next. It reports whether that came.
-func ended(ctx context.Context, agent *guest.Agent, i int) (bool, error) {
-	for began := time.Now(); time.Since(began) < endLimit; {
+// The states of a port, as its driver in the node shows them: nobody has either end open, and only the host has.
+const (
+	portFree = "guest_connected: 0\nhost_connected: 0\n"
+	portOpen = "guest_connected: 0\nhost_connected: 1\n"
+)
+
+// becomes waits until the i-th port of a node is in a state, and reports whether that came. The sshd of an earlier
+// connection would read what is for the next; and a sshd that starts before the node knows of its client, or when it
+// has yet to hear that the last one went, reads the end of the file, ends, and nobody would be told.
+func becomes(ctx context.Context, agent *guest.Agent, i int, want string, limit time.Duration) (bool, error) {
+	for began := time.Now(); time.Since(began) < limit; {
 		state, err := agent.ReadFile(ctx, qemu.SSHPortState(i))
 		if err != nil {
 			return false, err
 		}
-		if strings.Contains(string(state), "guest_connected: 0") {
+		if strings.Contains(string(state), want) {
 			return true, nil
 		}
 		select {
@@ -178,7 +186,7 @@ func ended(ctx context.Context, agent *guest.Agent, i int) (bool, error) {
 	return false, nil
 }
 
-func serve(ctx context.Context, agent *guest.Agent, socket, port string, in io.Reader, out io.Writer) error {
+func serve(ctx context.Context, agent *guest.Agent, socket string, i int, in io.Reader, out io.Writer) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -186,7 +194,12 @@ func serve(ctx context.Context, agent *guest.Agent, socket, port string, in io.R
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if err := agent.Detach(ctx, "/usr/lib/rackless/sshd", port); err != nil {
+	if open, err := becomes(ctx, agent, i, portOpen, openLimit); err != nil {
+		return err
+	} else if !open {
+		return fmt.Errorf("QEMU did not take the connection by ssh within %v", openLimit)
+	}
+	if err := agent.Detach(ctx, "/usr/lib/rackless/sshd", qemu.SSHPort(i)); err != nil {
 		return fmt.Errorf("start sshd: %w", err)
 	}
 	// The end of either side is that of the connection. The client's comes first, as sshd closes no port.
