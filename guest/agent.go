@@ -33,6 +33,8 @@ type Agent struct {
 	// value means 30 s.
 	AnswerLimit time.Duration
 	Node        string // whose agent it is, for --verbose
+	// Dir is where Stream puts the output of commands in the guest. Empty: /run.
+	Dir string
 
 	conn Conn
 }

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -27,13 +28,13 @@ exec "$@" >"$out" 2>"$err"`
 const readCount = 48 << 10
 
 // Stream executes a command, writes its output as it comes, and returns its exit status. It needs a
-// shell in the guest, and room for the output in its /run, since that is kept there until the
+// shell in the guest, and room for the output in its /run or in Dir, since that is kept there until the
 // command has ended. If ctx ends first the command is killed.
 func (a *Agent) Stream(ctx context.Context, c Command, stdout, stderr io.Writer) (exit int, err error) {
 	if len(c.Argv) == 0 {
 		return 0, errors.New("no command")
 	}
-	base := "/run/rackless-" + NewMachineID()
+	base := cmp.Or(a.Dir, "/run") + "/rackless-" + NewMachineID()
 	files := []*guestFile{{path: base + ".out", to: stdout}, {path: base + ".err", to: stderr}}
 	// Once the command has ended and all that it wrote is read, tidying up changes nothing for the
 	// caller: a guest that the command switches off no longer answers to it.

@@ -89,7 +89,7 @@ type fileSlurm struct {
 }
 
 // VSphere says where in vSphere the nodes of a lab go, and what they are made from, in the names of the inventory.
-// [Parse] fills in Clone.
+// [Parse] fills in Clone and Passthrough.
 type VSphere struct {
 	// ESXi host that the nodes are placed on.
 	Host string `json:"host"`
@@ -101,6 +101,14 @@ type VSphere struct {
 	Folder string `json:"folder,omitempty"`
 	// Port group of the virtual functions. If it is of a distributed switch, the switch gets the MTU of the fabric.
 	PortGroup string `json:"port_group,omitempty"`
+	// Port group of a distributed switch, at which each node gets a PVRDMA adapter: RDMA between virtual machines
+	// without a virtual function.
+	PVRDMA string `json:"pvrdma,omitempty"`
+	// Profile of the vGPU that each node gets, such as grid_a100-10c. ESXi chooses the GPU.
+	VGPU string `json:"vgpu,omitempty"`
+	// How nodes get whole NICs and GPUs: static is the one of the plan, dynamic any of its kind that is free when the
+	// node starts.
+	Passthrough Passthrough `json:"passthrough,omitempty"`
 	// full has disks of its own, linked lies on the disks of the template's snapshot, instant is made from the memory
 	// of a template that runs.
 	Clone Clone `json:"clone,omitempty"`
@@ -109,6 +117,9 @@ type VSphere struct {
 	Settings map[string]string `json:"settings,omitempty"`
 	// How the host saves power: static is "High performance", dynamic "Balanced", low "Low power". Absent: as it is.
 	PowerPolicy PowerPolicy `json:"power_policy,omitempty"`
+	// Options of the host's modules by their names, as esxcli system module parameters set has them. They are in force
+	// once the host has been restarted.
+	Modules map[string]string `json:"modules,omitempty"`
 }
 
 type fileAffinity struct {

@@ -110,11 +110,14 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "clone"), clones(), CloneFull)
 	oneOfThese(property(s, "power_policy"), powerPolicies(), "")
-	settings := property(s, "settings")
-	settings.PropertyNames = &jsonschema.Schema{Pattern: settingPattern, MaxLength: length(maxInventoryName)}
-	settings.MaxProperties = length(maxSettings)
-	settings.AdditionalProperties = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "number"}, {Type: "boolean"},
-		{Type: "string", Pattern: matchPattern, MaxLength: length(maxInventoryName)}}}
+	oneOfThese(property(s, "passthrough"), passthroughs(), PassthroughStatic)
+	for _, m := range (&VSphere{}).maps() {
+		p := property(s, m.name)
+		p.PropertyNames = &jsonschema.Schema{Pattern: settingPattern, MaxLength: length(maxInventoryName)}
+		p.MaxProperties = length(maxSettings)
+		p.AdditionalProperties = &jsonschema.Schema{AnyOf: []*jsonschema.Schema{{Type: "number"}, {Type: "boolean"},
+			{Type: "string", Pattern: matchPattern, MaxLength: length(m.long)}}}
+	}
 	for _, key := range (&VSphere{}).texts() {
 		p := property(s, key.name)
 		p.Pattern, p.MaxLength = matchPattern, length(maxInventoryName)

@@ -24,6 +24,17 @@ const (
 
 func clones() []Clone { return []Clone{CloneFull, CloneLinked, CloneInstant} }
 
+// A Passthrough says who chooses the device that a node gets.
+type Passthrough string
+
+// The ways to pass devices through.
+const (
+	PassthroughStatic  Passthrough = "static"  // the plan
+	PassthroughDynamic Passthrough = "dynamic" // ESXi, among those of the same kind
+)
+
+func passthroughs() []Passthrough { return []Passthrough{PassthroughStatic, PassthroughDynamic} }
+
 // A PowerPolicy is how an ESXi host saves power.
 type PowerPolicy string
 
@@ -48,7 +59,19 @@ type vsphereKey struct {
 // texts are the keys that are names, in the order in which they are written.
 func (v *VSphere) texts() []vsphereKey {
 	return []vsphereKey{{"host", &v.Host}, {"template", &v.Template}, {"datacenter", &v.Datacenter},
-		{"folder", &v.Folder}, {"port_group", &v.PortGroup}}
+		{"folder", &v.Folder}, {"port_group", &v.PortGroup}, {"pvrdma", &v.PVRDMA}, {"vgpu", &v.VGPU}}
+}
+
+// A vsphereMap is a key of vsphere that is names with their values, and where it is.
+type vsphereMap struct {
+	name  string
+	value *map[string]string
+	long  int // the longest value
+}
+
+// maps are the keys that are names with values, in the order in which they are written.
+func (v *VSphere) maps() []vsphereMap {
+	return []vsphereMap{{"settings", &v.Settings, maxInventoryName}, {"modules", &v.Modules, maxModuleOptions}}
 }
 
 // flow writes the value of the key; "none" if there is none.
@@ -66,12 +89,17 @@ func (v *VSphere) flow() string {
 	if v.PowerPolicy != "" {
 		keys = append(keys, "power_policy: "+string(v.PowerPolicy))
 	}
-	var settings []string
-	for _, name := range slices.Sorted(maps.Keys(v.Settings)) {
-		settings = append(settings, name+": "+strconv.Quote(v.Settings[name]))
+	if v.Passthrough == PassthroughDynamic {
+		keys = append(keys, "passthrough: "+string(v.Passthrough))
 	}
-	if len(settings) > 0 {
-		keys = append(keys, "settings: {"+strings.Join(settings, ", ")+"}")
+	for _, m := range v.maps() {
+		var pairs []string
+		for _, name := range slices.Sorted(maps.Keys(*m.value)) {
+			pairs = append(pairs, name+": "+strconv.Quote((*m.value)[name]))
+		}
+		if len(pairs) > 0 {
+			keys = append(keys, m.name+": {"+strings.Join(pairs, ", ")+"}")
+		}
 	}
 	return "{" + strings.Join(keys, ", ") + "}"
 }
@@ -80,10 +108,12 @@ func (v *VSphere) flow() string {
 const (
 	settingPattern = `^[A-Za-z][A-Za-z0-9_.]*$`
 	maxSettings    = 64
+	// maxModuleOptions is more than all options of nmlx5_core take.
+	maxModuleOptions = 512
 )
 
 // settings decodes settings, whose values may look like numbers and truth values.
-func (d *decoder) settings(path string, n ast.Node) map[string]string {
+func (d *decoder) settings(path string, n ast.Node, long int) map[string]string {
 	all := map[string]string{}
 	d.Pairs(path, n, func(k ast.Node) (string, *Error) {
 		name := k.GetToken().Value
@@ -94,7 +124,7 @@ func (d *decoder) settings(path string, n ast.Node) map[string]string {
 	}, func(name string, at place, n ast.Node) {
 		switch n.(type) {
 		case *ast.StringNode, *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode:
-			if text := n.GetToken().Value; d.matches(matchPattern, text) && len(text) <= maxInventoryName &&
+			if text := n.GetToken().Value; d.matches(matchPattern, text) && len(text) <= long &&
 				len(all) < maxSettings {
 				all[name] = text
 				return
@@ -102,7 +132,7 @@ func (d *decoder) settings(path string, n ast.Node) map[string]string {
 		}
 		d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, name), What: "not the value of a setting",
 			Have: strictyaml.Describe(n), Want: fmt.Sprintf("1 to %d characters on one line, of at most %d settings",
-				maxInventoryName, maxSettings)})
+				long, maxSettings)})
 	})
 	return all
 }
@@ -111,9 +141,11 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 	if strictyaml.IsNull(n) {
 		return nil
 	}
-	v := &VSphere{Clone: CloneFull}
+	v := &VSphere{Clone: CloneFull, Passthrough: PassthroughStatic}
 	keys := []key{
-		{"settings", func(path string, n ast.Node) { v.Settings = d.settings(path, n) }},
+		{"passthrough", func(path string, n ast.Node) {
+			v.Passthrough = or(enum(d, path, n, passthroughs(), nil), nil, v.Passthrough)
+		}},
 		{"clone", func(path string, n ast.Node) { v.Clone = or(enum(d, path, n, clones(), nil), nil, v.Clone) }},
 		{"power_policy", func(path string, n ast.Node) {
 			v.PowerPolicy = or(enum(d, path, n, powerPolicies(), map[string]string{
@@ -129,6 +161,9 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 			}
 			*t.value = s
 		}})
+	}
+	for _, m := range v.maps() {
+		keys = append(keys, key{m.name, func(path string, n ast.Node) { *m.value = d.settings(path, n, m.long) }})
 	}
 	before := len(d.Errs)
 	d.mapping(path, n, keys)

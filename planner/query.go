@@ -16,6 +16,7 @@ import (
 	"github.com/rackless/rackless/plan/search"
 	"github.com/rackless/rackless/plan/verify"
 	"github.com/rackless/rackless/topology"
+	"github.com/rackless/rackless/vsphere"
 )
 
 // DefaultLimit is how long a search may take, unless the user says otherwise. Usual ones take
@@ -107,7 +108,7 @@ func New(hostName, file string, l *lab.Lab, modelFile string) (q Query, err erro
 // Problem makes the problem of a lab on a host. Its errors say in which file the fault is, and as
 // package plan knows no files, that is added here.
 func (q *Query) Problem(h *topology.Host, l *lab.Lab) (*plan.Problem, error) {
-	p, err := build.Problem(h, l, q.Options)
+	p, err := build.Problem(vsphere.Without(l, h), l, q.Options)
 	if err == nil {
 		return p, nil
 	}
@@ -134,6 +135,7 @@ type Planned struct {
 // Solve finds the plan of a lab on a host, and has it checked. The error of what cannot be placed is
 // a *plan.Infeasible.
 func (q *Query) Solve(ctx context.Context, h *topology.Host, l *lab.Lab) (*Planned, error) {
+	h = vsphere.Without(l, h)
 	p, err := q.Problem(h, l)
 	if err != nil {
 		return nil, err

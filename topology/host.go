@@ -301,4 +301,6 @@ type Pin struct {
 type TenantDevice struct {
 	PCI     PCIAddr `json:"pci"`
 	Managed bool    `json:"managed"` // libvirt binds and unbinds it
+	// It is one of the virtual functions of PCI, and which is not told.
+	Virtual bool `json:"virtual,omitempty"`
 }

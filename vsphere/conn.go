@@ -47,6 +47,7 @@ const Scheme = "vsphere://"
 type Login struct {
 	url      *url.URL // without a user
 	user     *url.Userinfo
+	guest    *url.Userinfo // of the guests; nil for none
 	insecure bool
 }
 
@@ -54,7 +55,7 @@ type Login struct {
 const insecureKey = "no_verify"
 
 // variables are what govc reads too, so that who uses govc has nothing left to set.
-var variables = []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE"}
+var variables = []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE", "GOVC_GUEST_LOGIN"}
 
 // ReadLogin reads the login from the environment, as govc does. What is not there is read from a file of lines
 // NAME=VALUE that only its owner may read: the one that RACKLESS_VSPHERE names, or vsphere in the user's directory of
@@ -92,6 +93,13 @@ func ReadLogin(getenv func(string) string) (*Login, error) {
 		if l.insecure, err = strconv.ParseBool(text); err != nil {
 			return nil, fmt.Errorf("GOVC_INSECURE is %q: want 1 or 0", text)
 		}
+	}
+	if text := values["GOVC_GUEST_LOGIN"]; text != "" {
+		user, password, ok := strings.Cut(text, ":")
+		if !ok || user == "" { // it may be a password
+			return nil, errors.New("GOVC_GUEST_LOGIN is not USER:PASSWORD")
+		}
+		l.guest = url.UserPassword(user, password)
 	}
 	l.url = &url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path}
 	return l, nil
@@ -151,6 +159,10 @@ func (l *Login) String() string {
 type Conn struct {
 	URL    string // without user and password
 	client *govmomi.Client
+	guest  *url.Userinfo // of the guests; nil for none
+	// asking is held where several nodes are asked at once: the simulator of vCenter blocks for ever on questions of
+	// one session that cross.
+	asking sync.Mutex
 
 	// What was found stays for the session, which is short: labs would ask for it hundreds of times.
 	mu        sync.Mutex
@@ -172,8 +184,8 @@ func Connect(ctx context.Context, l *Login) (*Conn, error) {
 		}
 		return nil, fmt.Errorf("%s: %w", l, err)
 	}
-	c := &Conn{URL: l.String(), client: &govmomi.Client{Client: v, SessionManager: session.NewManager(v)},
-		places: map[string]place{}}
+	c := &Conn{URL: l.String(), guest: l.guest, places: map[string]place{},
+		client: &govmomi.Client{Client: v, SessionManager: session.NewManager(v)}}
 	if err := c.client.Login(ctx, l.user); err != nil {
 		return nil, fmt.Errorf("%s: login as %s: %w", l, l.user.Username(), err)
 	}
@@ -260,7 +272,11 @@ func (c *Conn) Read(ctx context.Context, name string) (*topology.Host, error) {
 	if len(content) != 1 {
 		return nil, fmt.Errorf("host %s: it is gone", name)
 	}
-	return esxi.Host(content[0].PropSet, Scheme+name)
+	tenants, err := c.tenants(ctx, h.Reference())
+	if err != nil {
+		return nil, fmt.Errorf("the virtual machines of host %s: %w", name, err)
+	}
+	return esxi.Host(content[0].PropSet, tenants, Scheme+name)
 }
 
 // ReadHost reads the host that a name such as vsphere://esxi01 stands for, in a session of its own.

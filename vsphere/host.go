@@ -20,7 +20,7 @@ import (
 type hostOp struct {
 	Host    string `json:"host"`
 	Setting string `json:"setting"`
-	Of      string `json:"of,omitempty"` // the function or the switch
+	Of      string `json:"of,omitempty"` // the function, the module or the switch
 	Want    string `json:"want"`
 	conn    *Conn
 }
@@ -36,6 +36,7 @@ const (
 	hostVFs         = "virtual_functions"
 	hostPassthrough = "passthrough"
 	hostPower       = "power_policy"
+	hostModule      = "module_options"
 	switchMTU       = "switch_mtu"
 )
 
@@ -89,6 +90,26 @@ var hostSettings = map[string]hostSetting{
 			}
 		}
 		return fmt.Errorf("host %s has no power policy %s", o.Host, text)
+	}},
+	hostModule: {func(ctx context.Context, o *hostOp, h *object.HostSystem) (string, error) {
+		at, err := o.moduleSystem(ctx, h)
+		if err != nil {
+			return "", err
+		}
+		res, err := methods.QueryConfiguredModuleOptionString(ctx, o.conn.client,
+			&types.QueryConfiguredModuleOptionString{This: at, Name: o.Of})
+		if err != nil {
+			return "", fmt.Errorf("module %s of host %s: %w", o.Of, o.Host, err)
+		}
+		return res.Returnval, nil
+	}, func(ctx context.Context, o *hostOp, h *object.HostSystem, text string) error {
+		at, err := o.moduleSystem(ctx, h)
+		if err != nil {
+			return err
+		}
+		_, err = methods.UpdateModuleOptionString(ctx, o.conn.client,
+			&types.UpdateModuleOptionString{This: at, Name: o.Of, Options: text})
+		return explain(err)
 	}},
 	switchMTU: {func(ctx context.Context, o *hostOp, _ *object.HostSystem) (string, error) {
 		_, config, err := o.dvs(ctx)
@@ -169,29 +190,44 @@ func (o *hostOp) function(ctx context.Context, h *object.HostSystem) (types.Base
 }
 
 func (o *hostOp) update(ctx context.Context, h *object.HostSystem, c types.BaseHostPciPassthruConfig) error {
-	var have mo.HostSystem
-	if err := h.Properties(ctx, h.Reference(), []string{"configManager.pciPassthruSystem"}, &have); err != nil {
+	managers, err := o.managers(ctx, h)
+	if err != nil {
 		return err
 	}
-	if have.ConfigManager.PciPassthruSystem == nil {
+	if managers.PciPassthruSystem == nil {
 		return fmt.Errorf("host %s passes nothing through", o.Host)
 	}
-	_, err := methods.UpdatePassthruConfig(ctx, o.conn.client, &types.UpdatePassthruConfig{
-		This: *have.ConfigManager.PciPassthruSystem, Config: []types.BaseHostPciPassthruConfig{c}})
+	_, err = methods.UpdatePassthruConfig(ctx, o.conn.client, &types.UpdatePassthruConfig{
+		This: *managers.PciPassthruSystem, Config: []types.BaseHostPciPassthruConfig{c}})
 	return explain(err)
 }
 
-func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.HostPowerSystem, error) {
+// managers returns what changes the settings of a host.
+func (o *hostOp) managers(ctx context.Context, h *object.HostSystem) (*types.HostConfigManager, error) {
 	var have mo.HostSystem
-	if err := h.Properties(ctx, h.Reference(), []string{"configManager.powerSystem"}, &have); err != nil {
+	err := h.Properties(ctx, h.Reference(), []string{"configManager"}, &have)
+	return &have.ConfigManager, err
+}
+
+func (o *hostOp) moduleSystem(ctx context.Context, h *object.HostSystem) (at types.ManagedObjectReference, err error) {
+	managers, err := o.managers(ctx, h)
+	if err == nil && managers.KernelModuleSystem == nil {
+		err = fmt.Errorf("host %s has no options of modules", o.Host)
+	}
+	return value(managers.KernelModuleSystem), err
+}
+
+func (o *hostOp) powerSystem(ctx context.Context, h *object.HostSystem) (*mo.HostPowerSystem, error) {
+	managers, err := o.managers(ctx, h)
+	if err != nil {
 		return nil, err
 	}
-	if have.ConfigManager.PowerSystem == nil {
+	if managers.PowerSystem == nil {
 		return nil, fmt.Errorf("host %s has no power policies", o.Host)
 	}
 	p := &mo.HostPowerSystem{}
-	err := h.Properties(ctx, *have.ConfigManager.PowerSystem, []string{"info", "capability"}, p)
-	p.Self = *have.ConfigManager.PowerSystem
+	err = h.Properties(ctx, *managers.PowerSystem, []string{"info", "capability"}, p)
+	p.Self = *managers.PowerSystem
 	return p, err
 }
 

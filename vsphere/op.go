@@ -52,6 +52,11 @@ type machine struct {
 	conn       *Conn
 }
 
+// machine names the virtual machine of a node.
+func (c *Conn) machine(l *lab.Lab, node string) machine {
+	return machine{Name: VMName(l, node), Datacenter: l.VSphere.Datacenter, Folder: l.VSphere.Folder, conn: c}
+}
+
 func (m *machine) Subject() string { return path.Join(m.Datacenter, m.Folder, m.Name) }
 
 // find returns the machine and its configuration; nil where it is not there.

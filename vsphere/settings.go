@@ -51,7 +51,7 @@ var settings = []setting{
 				Level: types.LatencySensitivitySensitivityLevel(cmp.Or(text, "normal"))}
 			return nil
 		}},
-	{"cpu_affinity", func(c *vmConfig) string { return cpuList(value(c.CpuAffinity).AffinitySet) },
+	{"cpu_affinity", func(c *vmConfig) string { return affinity(c).String() },
 		func(s *vmSpec, _ *vmConfig, text string) error {
 			set, err := topology.ParseCPUSet(text)
 			// An empty set takes the affinity away.
@@ -65,6 +65,8 @@ var settings = []setting{
 		func(s *vmSpec, on bool) { s.BootOptions = &types.VirtualMachineBootOptions{EfiSecureBootEnabled: &on} }),
 	devices("passthrough", passthroughText, passthroughDevice),
 	devices("sriov", sriovText, sriovDevice),
+	devices("pvrdma", pvrdmaText, pvrdmaDevice),
+	devices("vgpu", vgpuText, vgpuDevice),
 }
 
 // settingNamed returns the line of a setting.
@@ -142,14 +144,17 @@ func parameter(name string) setting {
 	}}
 }
 
-func cpuList(list []int32) string {
-	var set topology.CPUSet
-	for _, c := range list {
-		if c >= 0 && c < topology.MaxCPUs {
-			set = set.Union(topology.CPUs(int(c)))
+// nodeAffinity is the parameter with the NUMA nodes that a virtual machine may use.
+const nodeAffinity = "numa.nodeAffinity"
+
+// affinity returns the CPUs that a virtual machine is bound to; none where it is not.
+func affinity(c *vmConfig) (set topology.CPUSet) {
+	for _, cpu := range value(c.CpuAffinity).AffinitySet {
+		if cpu >= 0 && cpu < topology.MaxCPUs {
+			set = set.Union(topology.CPUs(int(cpu)))
 		}
 	}
-	return set.String()
+	return set
 }
 
 // devices are all devices of one kind, each as text, in order. To set them is to remove those that are too many and to
@@ -215,18 +220,73 @@ func function(text string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error
 	return nil, fmt.Errorf("device %q: want an address, the numbers of vendor and device, and a system", text)
 }
 
+// anyOf begins the text of a device that ESXi chooses when the virtual machine starts: "any 10de:20b5".
+const anyOf = "any "
+
 func passthroughText(d types.BaseVirtualDevice) (string, bool) {
-	if p, ok := d.(*types.VirtualPCIPassthrough); ok {
-		if b, ok := p.Backing.(*types.VirtualPCIPassthroughDeviceBackingInfo); ok {
-			return functionText(b), true
-		}
+	p, ok := d.(*types.VirtualPCIPassthrough)
+	if !ok {
+		return "", false
+	}
+	switch b := p.Backing.(type) {
+	case *types.VirtualPCIPassthroughDeviceBackingInfo:
+		return functionText(b), true
+	case *types.VirtualPCIPassthroughDynamicBackingInfo:
+		return anyOf + strings.Join(lists.Map(b.AllowedDevice, func(a types.VirtualPCIPassthroughAllowedDevice) string {
+			return fmt.Sprintf("%04x:%04x", a.VendorId, a.DeviceId)
+		}), " or "), true
 	}
 	return "", false
 }
 
 func passthroughDevice(text string) (types.BaseVirtualDevice, error) {
-	b, err := function(text)
-	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Backing: b}}, err
+	kind, dynamic := strings.CutPrefix(text, anyOf)
+	if !dynamic {
+		b, err := function(text)
+		return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Backing: b}}, err
+	}
+	b := &types.VirtualPCIPassthroughDynamicBackingInfo{}
+	for one := range strings.SplitSeq(kind, " or ") {
+		var a types.VirtualPCIPassthroughAllowedDevice
+		if _, err := fmt.Sscanf(one, "%x:%x", &a.VendorId, &a.DeviceId); err != nil {
+			return nil, fmt.Errorf("device %q: want the numbers of vendor and device: %w", one, err)
+		}
+		b.AllowedDevice = append(b.AllowedDevice, a)
+	}
+	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{Backing: b}}, nil
+}
+
+func vgpuText(d types.BaseVirtualDevice) (string, bool) {
+	if p, ok := d.(*types.VirtualPCIPassthrough); ok {
+		if b, ok := p.Backing.(*types.VirtualPCIPassthroughVmiopBackingInfo); ok {
+			return b.Vgpu, true
+		}
+	}
+	return "", false
+}
+
+func vgpuDevice(text string) (types.BaseVirtualDevice, error) {
+	return &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{
+		Backing: &types.VirtualPCIPassthroughVmiopBackingInfo{Vgpu: text}}}, nil
+}
+
+// rocev2 ends the text of a PVRDMA adapter that speaks RoCE v2.
+const rocev2 = ", rocev2"
+
+// pvrdmaText writes a PVRDMA adapter: its network and its protocol.
+func pvrdmaText(d types.BaseVirtualDevice) (string, bool) {
+	card, ok := d.(*types.VirtualVmxnet3Vrdma)
+	if !ok {
+		return "", false
+	}
+	return networkText(card.Backing) + ", " + card.DeviceProtocol, true
+}
+
+func pvrdmaDevice(text string) (types.BaseVirtualDevice, error) {
+	network, protocol, _ := strings.Cut(text, ", ")
+	card := &types.VirtualVmxnet3Vrdma{DeviceProtocol: protocol}
+	card.Backing = networkBacking(network)
+	return card, nil
 }
 
 // Parts of the text of an SR-IOV adapter: "FUNCTION on NETWORK, guest may set MTU".
@@ -265,6 +325,9 @@ func networkText(b types.BaseVirtualDeviceBackingInfo) string {
 	}
 	return ""
 }
+
+// distributed reports whether a text of networkText is of a distributed switch.
+func distributed(text string) bool { return strings.Contains(text, "@") }
 
 func networkBacking(text string) types.BaseVirtualDeviceBackingInfo {
 	if key, uuid, ok := strings.Cut(text, "@"); ok {

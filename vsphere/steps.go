@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/vmware/govmomi/find"
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/vim25/mo"
 	"github.com/vmware/govmomi/vim25/types"
@@ -22,9 +23,6 @@ import (
 	"github.com/rackless/rackless/topology"
 )
 
-// VMName is the name of a node's virtual machine, as that of its domain under libvirt.
-func VMName(l *lab.Lab, node string) string { return l.Name + "." + node }
-
 // Steps returns what leads from what there is to the nodes of a lab as planned: first the host, then each virtual
 // machine, and the start of all of them last. It changes nothing.
 func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.Host) ([]change.Step, error) {
@@ -32,7 +30,10 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 	if err := m.look(ctx); err != nil {
 		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
 	}
-	steps := m.hostSteps()
+	steps, err := m.hostSteps(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("lab %s: %w", l.Name, err)
+	}
 	var starts []change.Step
 	for i := range p.Nodes {
 		node, start, err := m.nodeSteps(ctx, &p.Nodes[i])
@@ -54,8 +55,16 @@ type maker struct {
 	template *vmConfig
 	system   string // what passthrough calls the host
 	network  string // of the virtual functions, as networkText writes it; "" without any
-	dvs      string // its distributed switch; "" if it is of a standard one
-	mtu      int32  // of that switch
+	pvrdma   string // of the PVRDMA adapters
+	switches []dvs  // the distributed switches of those networks
+	restart  bool   // the host has to be restarted before a node starts
+}
+
+// A dvs is a distributed switch.
+type dvs struct {
+	ref   string
+	group string // the port group that it was found by
+	mtu   int32
 }
 
 // look finds what the lab names, so that nothing is begun that cannot end.
@@ -76,33 +85,77 @@ func (m *maker) look(ctx context.Context) error {
 	if m.template = have.Config; m.template == nil {
 		return fmt.Errorf("the configuration of %s cannot be read", v.Template)
 	}
-	if m.system, err = m.systemID(ctx); err != nil || v.PortGroup == "" {
+	efi := string(types.GuestOsDescriptorFirmwareTypeEfi)
+	if on, _ := strconv.ParseBool(v.Settings["secure_boot"]); on && m.template.Firmware != efi {
+		return fmt.Errorf("vsphere.settings.secure_boot: %s boots by %s: secure boot needs a template that boots "+
+			"by EFI", v.Template, strings.ToUpper(m.template.Firmware))
+	}
+	if m.system, err = m.systemID(ctx); err != nil {
 		return err
 	}
-	n, err := f.Network(ctx, v.PortGroup)
-	if err != nil {
+	if m.network, err = m.networkOf(ctx, f, v.PortGroup); err != nil {
 		return err
+	}
+	if m.pvrdma, err = m.networkOf(ctx, f, v.PVRDMA); err != nil {
+		return err
+	}
+	if v.PVRDMA != "" && !distributed(m.pvrdma) {
+		return fmt.Errorf("vsphere.pvrdma: %s is of a standard switch: PVRDMA wants a port group of a distributed one",
+			v.PVRDMA)
+	}
+	return m.checkVGPU(ctx)
+}
+
+// networkOf returns a network as networkText writes it, and takes note of its distributed switch.
+func (m *maker) networkOf(ctx context.Context, f *find.Finder, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	n, err := f.Network(ctx, name)
+	if err != nil {
+		return "", err
 	}
 	backing, err := n.EthernetCardBackingInfo(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
-	m.network = networkText(backing)
+	text := networkText(backing)
 	group, ok := n.(*object.DistributedVirtualPortgroup)
 	if !ok {
-		return nil
+		return text, nil
 	}
 	var of mo.DistributedVirtualPortgroup
 	err = group.Properties(ctx, group.Reference(), []string{"config.distributedVirtualSwitch"}, &of)
 	if err != nil || of.Config.DistributedVirtualSwitch == nil {
-		return err
+		return text, err
 	}
-	m.dvs = of.Config.DistributedVirtualSwitch.String()
-	_, config, err := (&hostOp{Of: m.dvs, conn: m.conn}).dvs(ctx)
+	ref := of.Config.DistributedVirtualSwitch.String()
+	_, config, err := (&hostOp{Of: ref, conn: m.conn}).dvs(ctx)
+	if err == nil && !slices.ContainsFunc(m.switches, func(s dvs) bool { return s.ref == ref }) {
+		m.switches = append(m.switches, dvs{ref, name, config.MaxMtu})
+	}
+	return text, err
+}
+
+// checkVGPU refuses a profile that the host does not offer.
+func (m *maker) checkVGPU(ctx context.Context) error {
+	v := m.lab.VSphere
+	if v.VGPU == "" {
+		return nil
+	}
+	h, err := m.conn.host(ctx, v.Host)
 	if err != nil {
 		return err
 	}
-	m.mtu = config.MaxMtu
+	var have mo.HostSystem
+	if err := h.Properties(ctx, h.Reference(), []string{"config.sharedPassthruGpuTypes"}, &have); err != nil {
+		return err
+	}
+	if profiles := value(have.Config).SharedPassthruGpuTypes; !slices.Contains(profiles, v.VGPU) {
+		return fmt.Errorf("vsphere.vgpu: host %s has no profile %s; it has %s", v.Host, v.VGPU,
+			cmp.Or(strings.Join(profiles, ", "),
+				"none: install NVIDIA's vGPU manager, and make its graphics shared direct"))
+	}
 	return nil
 }
 
@@ -131,7 +184,7 @@ func (m *maker) systemID(ctx context.Context) (string, error) {
 }
 
 // hostSteps are those of the host and of the switch.
-func (m *maker) hostSteps() (steps []change.Step) {
+func (m *maker) hostSteps(ctx context.Context) (steps []change.Step, err error) {
 	add := func(setting, of, want, what, why, risk string) *change.Step {
 		steps = append(steps, change.Step{What: what, Why: why, Risk: risk,
 			Op: &hostOp{Host: m.lab.VSphere.Host, Setting: setting, Of: of, Want: want, conn: m.conn}})
@@ -142,11 +195,22 @@ func (m *maker) hostSteps() (steps []change.Step) {
 		add(hostPower, "", string(policy), fmt.Sprintf("set the power policy of %s to %s", host, policy),
 			"the lab file asks for it", "all virtual machines of the host")
 	}
-	if m.dvs != "" {
-		mtu := max(m.mtu, int32(m.lab.Fabric.MTU))
-		add(switchMTU, m.dvs, strconv.Itoa(int(mtu)), fmt.Sprintf("raise the MTU of the switch of %s from %d to %d",
-			m.lab.VSphere.PortGroup, m.mtu, mtu), "the fabric of the lab has this MTU",
+	for _, s := range m.switches {
+		mtu := max(s.mtu, int32(m.lab.Fabric.MTU))
+		add(switchMTU, s.ref, strconv.Itoa(int(mtu)), fmt.Sprintf("raise the MTU of the switch of %s from %d to %d",
+			s.group, s.mtu, mtu), "the fabric of the lab has this MTU",
 			"all hosts of the switch; their links may go down for a moment")
+	}
+	modules := m.lab.VSphere.Modules
+	for _, name := range slices.Sorted(maps.Keys(modules)) {
+		s := add(hostModule, name, modules[name], fmt.Sprintf("set the options of module %s of %s to %s", name, host,
+			modules[name]), "the lab file asks for it", "in force after a restart of the host")
+		s.Boot = true
+		now, err := s.Op.Read(ctx, nil)
+		if err != nil {
+			return nil, err
+		}
+		m.restart = m.restart || !s.Op.Done(now)
 	}
 	for _, pf := range m.plan.VFs {
 		want := max(pf.Count, m.enabledVFs(pf.PF))
@@ -163,7 +227,7 @@ func (m *maker) hostSteps() (steps []change.Step) {
 			}
 		}
 	}
-	return steps
+	return steps, nil
 }
 
 // enabledVFs is how many virtual functions a function has: those that are there may be in use.
@@ -195,7 +259,7 @@ func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, 
 // nodeSteps make one node, and start it.
 func (m *maker) nodeSteps(ctx context.Context, n *plan.Node) (steps []change.Step, start change.Step, err error) {
 	v := m.lab.VSphere
-	vm := machine{Name: VMName(m.lab, n.Name), Datacenter: v.Datacenter, Folder: v.Folder, conn: m.conn}
+	vm := m.conn.machine(m.lab, n.Name)
 	want, err := m.want(n)
 	if err != nil {
 		return nil, start, err
@@ -210,6 +274,9 @@ func (m *maker) nodeSteps(ctx context.Context, n *plan.Node) (steps []change.Ste
 	}
 	// A node without what it asks for would not start: the functions come first, and with a restart of the host.
 	var ready func(context.Context, *change.System) (bool, error)
+	if m.restart {
+		ready = func(context.Context, *change.System) (bool, error) { return false, nil }
+	}
 	for _, card := range n.Cards {
 		if card.Kind == plan.KindVF {
 			force := m.inForce(&hostOp{Host: v.Host, Of: card.ID, conn: m.conn})
@@ -273,7 +340,7 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	for _, mem := range n.Memory {
 		nodes = nodes.Union(topology.CPUs(mem.NUMANode))
 	}
-	w["numa.nodeAffinity"] = numbers(nodes)
+	w[nodeAffinity] = numbers(nodes)
 	largest := 0
 	for _, cell := range n.Cells {
 		largest = max(largest, cell.VCPUs)
@@ -284,20 +351,24 @@ func (m *maker) want(n *plan.Node) (map[string]string, error) {
 	w["numa.vcpu.maxPerVirtualNode"] = strconv.Itoa(max(largest, 1))
 	var through, vfs []string
 	for _, card := range n.Cards {
-		text, err := m.function(card.ID)
+		b, err := m.function(card.ID)
 		if err != nil {
 			return nil, err
 		}
-		if card.Kind == plan.KindVF {
-			vfs = append(vfs, text+onNetwork+m.network+guestMTU)
-		} else {
-			through = append(through, text)
+		switch {
+		case card.Kind == plan.KindVF:
+			vfs = append(vfs, functionText(b)+onNetwork+m.network+guestMTU)
+		case m.lab.VSphere.Passthrough == lab.PassthroughDynamic:
+			through = append(through, fmt.Sprintf("%s%04x:%s", anyOf, uint16(b.VendorId), b.DeviceId))
+		default:
+			through = append(through, functionText(b))
 		}
 	}
 	slices.Sort(through)
 	slices.Sort(vfs)
 	w["passthrough"], w["sriov"] = strings.Join(through, "; "), strings.Join(vfs, "; ")
-	if slices.ContainsFunc(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU }) {
+	w["vgpu"], w["pvrdma"] = m.lab.VSphere.VGPU, words.If(m.pvrdma != "", m.pvrdma+rocev2)
+	if w["vgpu"] != "" || slices.ContainsFunc(n.Cards, func(d plan.NodeDevice) bool { return d.Kind == plan.KindGPU }) {
 		w["pciPassthru.use64bitMMIO"] = "TRUE"
 	}
 	for name, text := range m.lab.VSphere.Settings {
@@ -326,26 +397,27 @@ func (m *maker) coreMHz() int64 {
 	return value(m.host.Cores[0].MaxKHz) / 1000
 }
 
-// function writes a function of the host as a setting does.
-func (m *maker) function(id string) (string, error) {
+// function returns a function of the host as passthrough names it.
+func (m *maker) function(id string) (*types.VirtualPCIPassthroughDeviceBackingInfo, error) {
 	for i := range m.host.PCI {
 		d := &m.host.PCI[i]
 		if d.Address.String() != id || d.Vendor == nil || d.Device == nil {
 			continue
 		}
 		if m.system == "" {
-			return "", fmt.Errorf("host %s does not say what its devices are called for passthrough",
+			return nil, fmt.Errorf("host %s does not say what its devices are called for passthrough",
 				m.lab.VSphere.Host)
 		}
-		return functionText(&types.VirtualPCIPassthroughDeviceBackingInfo{Id: id, VendorId: int16(*d.Vendor),
-			DeviceId: fmt.Sprintf("%04x", uint16(*d.Device)), SystemId: m.system}), nil
+		return &types.VirtualPCIPassthroughDeviceBackingInfo{Id: id, VendorId: int16(*d.Vendor),
+			DeviceId: fmt.Sprintf("%04x", uint16(*d.Device)), SystemId: m.system}, nil
 	}
-	return "", fmt.Errorf("the host has no function %s", id)
+	return nil, fmt.Errorf("the host has no function %s", id)
 }
 
 // PowerState returns whether the virtual machine of a node runs; "" where there is none.
 func (c *Conn) PowerState(ctx context.Context, l *lab.Lab, node string) (types.VirtualMachinePowerState, error) {
-	s, err := (&powerOp{machine{Name: VMName(l, node), Datacenter: l.VSphere.Datacenter, Folder: l.VSphere.Folder,
-		conn: c}}).Read(ctx, nil)
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	s, err := (&powerOp{c.machine(l, node)}).Read(ctx, nil)
 	return types.VirtualMachinePowerState(s), err
 }

@@ -3,12 +3,56 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/rackless/rackless/guest"
 	"github.com/rackless/rackless/internal/vspheretest"
+	"github.com/rackless/rackless/rack"
 )
+
+// Programs in guests are run by VMware Tools. Those of the test run them in a real node.
+func TestVSphereGuests(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("labs are not started with -short")
+	}
+	user, err := rack.DefaultDirs(os.Getenv, os.Getuid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := vspheretest.New(t)
+	run, err := os.MkdirTemp("/tmp", "rl") // short, since sockets lie below it
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nothingLeft(t, run) })
+	agent := sync.OnceValues(func() (*guest.Agent, error) {
+		r, err := rack.Open(rack.Dirs{Run: run}, "guests")
+		if err != nil {
+			return nil, err
+		}
+		return r.Agent(t.Context(), "vm00")
+	})
+	s.Guest = func(string) (*guest.Agent, error) { return agent() }
+	testscript.Run(t, testscript.Params{
+		Files: []string{"testdata/vsphere_guests.txtar"},
+		Setup: func(env *testscript.Env) error {
+			for _, name := range []string{"GOVC_URL", "GOVC_USERNAME", "GOVC_PASSWORD", "GOVC_INSECURE",
+				"RACKLESS_VSPHERE"} {
+				env.Setenv(name, s.Env(name))
+			}
+			env.Setenv("LOGIN", s.Env("GOVC_GUEST_LOGIN"))
+			env.Setenv("RUN", run)
+			env.Setenv("RACKLESS_RUN", run)
+			env.Setenv("RACKLESS_CACHE", user.Cache)
+			env.Setenv("RACKLESS_DATA", filepath.Join(env.WorkDir, "data"))
+			return nil
+		},
+	})
+}
 
 // The command line in front of a simulated vCenter, and of what govc saves of it.
 func TestVSphere(t *testing.T) {

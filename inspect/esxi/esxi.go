@@ -68,7 +68,7 @@ func Parse(b []byte, name string) (*topology.Host, error) {
 	if err := d.Decode(&o); err != nil {
 		return nil, &where.Error{File: name, Err: fmt.Errorf("not as govc object.save writes a host: %w", err)}
 	}
-	return Host(o.PropSet, name)
+	return Host(o.PropSet, nil, name)
 }
 
 // bounded refuses what would take much memory or a deep stack to decode.
@@ -97,9 +97,11 @@ func bounded(b []byte) error {
 	}
 }
 
-// Host reads the properties of a HostSystem. The name is what messages and the provenance call it.
-func Host(props []types.DynamicProperty, name string) (*topology.Host, error) {
-	r := reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name}}}
+// Host reads the properties of a HostSystem with the virtual machines that are on it. The name is what messages and the
+// provenance call it.
+func Host(props []types.DynamicProperty, tenants []topology.Tenant, name string) (*topology.Host, error) {
+	r := reader{h: &topology.Host{Provenance: topology.Provenance{Kind: topology.SourceVSphere, Name: name},
+		Tenants: tenants}}
 	for _, p := range props {
 		switch v := p.Val.(type) {
 		case types.HostHardwareInfo:

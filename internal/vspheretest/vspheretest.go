@@ -24,11 +24,11 @@ import (
 	"github.com/vmware/govmomi/object"
 	"github.com/vmware/govmomi/simulator"
 	"github.com/vmware/govmomi/view"
-	"github.com/vmware/govmomi/vim25/methods"
 	"github.com/vmware/govmomi/vim25/mo"
-	"github.com/vmware/govmomi/vim25/soap"
 	"github.com/vmware/govmomi/vim25/types"
 	"github.com/vmware/govmomi/vim25/xml"
+
+	"github.com/rackless/rackless/guest"
 )
 
 // Names in the inventory.
@@ -38,6 +38,9 @@ const (
 	Running   = "DC0_C0_RP0_VM1"    // one that is on
 	PortGroup = "DC0_DVPG0"         // of the switch DVS0
 	PF        = "0000:3b:00.0"      // of the ConnectX-5, without virtual functions
+	GPU       = "0000:d8:00.0"      // an A100
+	VGPU      = "grid_a100-10c"     // a profile that the host offers
+	Module    = "nmlx5_core"        // the only one with options
 	SystemID  = "5e1c55c0-host-c0h" // what passthrough calls the host
 )
 
@@ -56,6 +59,10 @@ type Server struct {
 	NeedsRestart bool
 	// Meddle, if not nil, is called with each virtual machine that is about to be changed: somebody else at work.
 	Meddle func(vm *simulator.VirtualMachine)
+
+	// Guest, if not nil, returns what runs programs in the guest of a virtual machine: the agent of a machine that is
+	// really there. Its virtual machines have VMware Tools then.
+	Guest func(vm string) (*guest.Agent, error)
 
 	login string // an empty file: the user's own is not read
 
@@ -87,6 +94,7 @@ func New(t T) *Server {
 	}
 	s.Lose.Store(-1)
 	s.equip()
+	s.guests(t)
 	m.Map().Handler = s.judge
 	m.Service.TLS = new(tls.Config)
 	inner := m.Service.NewServer()
@@ -103,12 +111,14 @@ func New(t T) *Server {
 func (s *Server) Env(name string) string {
 	password, _ := s.URL.User.Password()
 	return map[string]string{"GOVC_URL": "https://" + s.URL.Host + s.URL.Path, "GOVC_INSECURE": "1",
-		"GOVC_USERNAME": s.URL.User.Username(), "GOVC_PASSWORD": password, "RACKLESS_VSPHERE": s.login}[name]
+		"GOVC_USERNAME": s.URL.User.Username(), "GOVC_PASSWORD": password, "RACKLESS_VSPHERE": s.login,
+		"GOVC_GUEST_LOGIN": guestUser + ":" + guestPassword}[name]
 }
 
 // changing are the calls that change something.
 var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
-	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task"}
+	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task",
+	"<UpdateModuleOptionString"}
 
 // lossy counts the calls that change something, and loses the connection where Lose says.
 func (s *Server) lossy(next http.Handler) http.Handler {
@@ -180,6 +190,12 @@ func (s *Server) equip() {
 			}
 			network.Pnic = append(network.Pnic, nic)
 		}
+		hw.PciDevice = append(hw.PciDevice, types.HostPciDevice{Id: GPU, ClassId: 0x0302, VendorId: 0x10de,
+			DeviceId: 0x20b5, VendorName: "NVIDIA Corporation", DeviceName: "GA100 [A100 PCIe 80GB]"})
+		hw.NumaInfo.NumaNode[1].PciId = append(hw.NumaInfo.NumaNode[1].PciId, GPU)
+		config.PciPassthruInfo = append(config.PciPassthruInfo, &types.HostPciPassthruInfo{Id: GPU,
+			DependentDevice: GPU, PassthruCapable: true})
+		config.SharedPassthruGpuTypes = []string{VGPU, "grid_a100-40c"}
 		config.Network = &network
 		h.Hardware, h.Config = &hw, &config
 		s.targets(h)
@@ -188,11 +204,17 @@ func (s *Server) equip() {
 		r.Put(&HostPowerSystem{mo.HostPowerSystem{Self: *h.ConfigManager.PowerSystem,
 			Capability: types.PowerSystemCapability{AvailablePolicy: policies}, Info: types.PowerSystemInfo{
 				CurrentPolicy: policies[1]}}})
+		r.Put(&HostKernelModuleSystem{mo.HostKernelModuleSystem{
+			Self: *h.ConfigManager.KernelModuleSystem}, map[string]string{Module: ""}})
 	}
 	for _, e := range r.All("VirtualMachine") {
 		vm := e.(*simulator.VirtualMachine)
 		vm.Config.ExtraConfig = nil
+		if vm.Name == Template || vm.Name == Running {
+			s.place(vm)
+		}
 		if vm.Name == Template {
+			vm.Config.Firmware = string(types.GuestOsDescriptorFirmwareTypeEfi)
 			vm.Runtime.PowerState, vm.Summary.Runtime.PowerState = types.VirtualMachinePowerStatePoweredOff,
 				types.VirtualMachinePowerStatePoweredOff
 		}
@@ -201,6 +223,18 @@ func (s *Server) equip() {
 		dvs := e.(*simulator.DistributedVirtualSwitch)
 		if config, ok := dvs.Config.(*types.VMwareDVSConfigInfo); ok {
 			config.MaxMtu = 1500
+		}
+	}
+}
+
+// place puts a virtual machine on the host that is worth planning for: the simulator rolls dice.
+func (s *Server) place(vm *simulator.VirtualMachine) {
+	for _, e := range s.Model.Map().All("HostSystem") {
+		h := e.(*simulator.HostSystem)
+		h.Vm = slices.DeleteFunc(h.Vm, func(ref types.ManagedObjectReference) bool { return ref == vm.Self })
+		if h.Name == Host {
+			h.Vm = append(h.Vm, vm.Self)
+			vm.Runtime.Host, vm.Summary.Runtime.Host = &h.Self, &h.Self
 		}
 	}
 }
@@ -245,8 +279,10 @@ func (s *Server) Inventory(t T) string {
 		}
 		b.Write(append(freeSpace.ReplaceAll(text, nil), '\n'))
 	}
-	for _, e := range s.Model.Map().AllReference("HostPowerSystem") {
-		fmt.Fprintf(&b, "%+v\n", e)
+	for _, kind := range []string{"HostPowerSystem", "HostKernelModuleSystem"} {
+		for _, e := range s.Model.Map().AllReference(kind) {
+			fmt.Fprintf(&b, "%+v\n", e)
+		}
 	}
 	return b.String()
 }
@@ -301,190 +337,4 @@ func (s *Server) Snapshot(ctx context.Context, name string) error {
 		return err
 	}
 	return task.WaitEx(ctx)
-}
-
-// judge refuses what a vCenter refuses and its simulator does not.
-func (s *Server) judge(ctx *simulator.Context, m *simulator.Method) (mo.Reference, types.BaseMethodFault) {
-	switch req := m.Body.(type) {
-	case *types.ReconfigVM_Task:
-		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
-			if s.Meddle != nil {
-				s.Meddle(vm)
-			}
-			return nil, s.judgeSpec(vm, &req.Spec)
-		}
-	case *types.Destroy_Task:
-		vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine)
-		if ok && vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn {
-			return nil, &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
-				RequestedState: types.VirtualMachinePowerStatePoweredOff}
-		}
-	case *types.ReconfigureDvs_Task:
-		if dvs, ok := ctx.Map.Get(req.This).(*simulator.DistributedVirtualSwitch); ok {
-			return nil, judgeSwitch(dvs, req.Spec)
-		}
-	case *types.PowerOnVM_Task:
-		if vm, ok := ctx.Map.Get(req.This).(*simulator.VirtualMachine); ok {
-			return nil, s.judgePower(vm)
-		}
-	}
-	return nil, nil
-}
-
-// judgeSpec refuses a change of a virtual machine.
-func (s *Server) judgeSpec(vm *simulator.VirtualMachine, spec *types.VirtualMachineConfigSpec) types.BaseMethodFault {
-	on := vm.Runtime.PowerState == types.VirtualMachinePowerStatePoweredOn
-	switch {
-	case spec.ChangeVersion != "" && spec.ChangeVersion != vm.Config.ChangeVersion:
-		return new(types.ConcurrentAccess)
-	case on && (spec.CpuAffinity != nil || spec.NumCPUs != 0 || spec.NumCoresPerSocket != nil):
-		return &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
-			RequestedState: types.VirtualMachinePowerStatePoweredOff}
-	}
-	for _, c := range spec.DeviceChange {
-		d := c.GetVirtualDeviceConfigSpec()
-		card, ok := d.Device.(*types.VirtualSriovEthernetCard)
-		if !ok || d.Operation != types.VirtualDeviceConfigSpecOperationAdd {
-			continue
-		}
-		if info := s.pf(card.SriovBacking.PhysicalFunctionBacking.Id); info == nil {
-			return &types.InvalidVmConfig{Property: "sriovBacking.physicalFunctionBacking"}
-		}
-	}
-	return nil
-}
-
-// judgePower refuses to start a virtual machine whose virtual functions are not there, or whose memory is not reserved.
-func (s *Server) judgePower(vm *simulator.VirtualMachine) types.BaseMethodFault {
-	for _, d := range vm.Config.Hardware.Device {
-		card, ok := d.(*types.VirtualSriovEthernetCard)
-		if !ok {
-			continue
-		}
-		id := card.SriovBacking.PhysicalFunctionBacking.Id
-		if vm.Config.MemoryReservationLockedToMax == nil || !*vm.Config.MemoryReservationLockedToMax {
-			return &types.InvalidVmConfig{Property: "memoryReservationLockedToMax"}
-		}
-		used := int32(1)
-		for _, e := range s.Model.Map().All("VirtualMachine") {
-			other := e.(*simulator.VirtualMachine)
-			if other.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn {
-				continue
-			}
-			for _, d := range other.Config.Hardware.Device {
-				if o, ok := d.(*types.VirtualSriovEthernetCard); ok && o.SriovBacking.PhysicalFunctionBacking.Id == id {
-					used++
-				}
-			}
-		}
-		if used > s.pf(id).NumVirtualFunction {
-			return &types.InsufficientHostCapacityFault{}
-		}
-	}
-	return nil
-}
-
-// pf returns what the host says about a physical function, or nil.
-func (s *Server) pf(id string) *types.HostSriovInfo {
-	for _, e := range s.Model.Map().All("HostSystem") {
-		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {
-			if info, ok := p.(*types.HostSriovInfo); ok && info.Id == id {
-				return info
-			}
-		}
-	}
-	return nil
-}
-
-// A HostPciPassthruSystem sets the number of virtual functions. Its name is that of the managed object.
-type HostPciPassthruSystem struct {
-	mo.HostPciPassthruSystem
-	host   *simulator.HostSystem
-	server *Server
-}
-
-// UpdatePassthruConfig changes a function, or refuses the request.
-func (p *HostPciPassthruSystem) UpdatePassthruConfig(_ *simulator.Context,
-	req *types.UpdatePassthruConfig) soap.HasFault {
-	body := &methods.UpdatePassthruConfigBody{}
-	for _, c := range req.Config {
-		if !p.update(c) {
-			body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "config"})
-			return body
-		}
-	}
-	body.Res = new(types.UpdatePassthruConfigResponse)
-	return body
-}
-
-func (p *HostPciPassthruSystem) update(c types.BaseHostPciPassthruConfig) bool {
-	for _, have := range p.host.Config.PciPassthruInfo {
-		info := have.GetHostPciPassthruInfo()
-		if info.Id != c.GetHostPciPassthruConfig().Id {
-			continue
-		}
-		sriov, ok := c.(*types.HostSriovConfig)
-		if !ok {
-			info.PassthruEnabled, info.PassthruActive = c.GetHostPciPassthruConfig().PassthruEnabled,
-				c.GetHostPciPassthruConfig().PassthruEnabled
-			return true
-		}
-		s, ok := have.(*types.HostSriovInfo)
-		if !ok || sriov.NumVirtualFunction < 0 || sriov.NumVirtualFunction > s.MaxVirtualFunctionSupported {
-			return false
-		}
-		s.SriovEnabled, s.NumVirtualFunctionRequested = sriov.SriovEnabled, sriov.NumVirtualFunction
-		if !p.server.NeedsRestart {
-			inForce(s)
-		}
-		return true
-	}
-	return false
-}
-
-// inForce makes the virtual functions that were asked for.
-func inForce(s *types.HostSriovInfo) {
-	s.SriovActive, s.NumVirtualFunction = s.SriovEnabled, s.NumVirtualFunctionRequested
-}
-
-// Restart makes what a restart of the host would.
-func (s *Server) Restart() {
-	for _, e := range s.Model.Map().All("HostSystem") {
-		for _, p := range e.(*simulator.HostSystem).Config.PciPassthruInfo {
-			if info, ok := p.(*types.HostSriovInfo); ok {
-				inForce(info)
-			}
-		}
-	}
-}
-
-// A HostPowerSystem changes the power policy. Its name is that of the managed object.
-type HostPowerSystem struct{ mo.HostPowerSystem }
-
-// ConfigurePowerPolicy changes the policy.
-func (p *HostPowerSystem) ConfigurePowerPolicy(_ *simulator.Context, req *types.ConfigurePowerPolicy) soap.HasFault {
-	body := &methods.ConfigurePowerPolicyBody{}
-	for _, policy := range policies {
-		if policy.Key == req.Key {
-			p.Info.CurrentPolicy = policy
-			body.Res = new(types.ConfigurePowerPolicyResponse)
-			return body
-		}
-	}
-	body.Fault_ = simulator.Fault("", &types.InvalidArgument{InvalidProperty: "key"})
-	return body
-}
-
-// judgeSwitch refuses a wrong version or MTU, and sets the MTU: the simulator accepts one, and forgets it.
-func judgeSwitch(s *simulator.DistributedVirtualSwitch, change types.BaseDVSConfigSpec) types.BaseMethodFault {
-	spec, ok := change.(*types.VMwareDVSConfigSpec)
-	config, isVMware := s.Config.(*types.VMwareDVSConfigInfo)
-	switch {
-	case !ok || !isVMware || spec.MaxMtu < 1280 || spec.MaxMtu > 9000:
-		return &types.InvalidArgument{InvalidProperty: "spec"}
-	case spec.ConfigVersion != config.ConfigVersion:
-		return new(types.ConcurrentAccess)
-	}
-	config.MaxMtu = spec.MaxMtu
-	return nil
 }

@@ -121,6 +121,7 @@ type problemBuilder struct {
 	// blocked are those of uses that leave no virtual functions either: a tenant has the function whole, or it is dead.
 	blocked map[topology.PCIAddr]string
 	holders map[topology.PCIAddr]string // which tenant holds a function
+	heldVFs map[topology.PCIAddr]int    // how many virtual functions tenants hold that are not told apart
 	// virtual are the virtual functions of each physical one: those that exist, and as far as it is
 	// known where the others would be.
 	virtual map[topology.PCIAddr][]vfFunction

@@ -24,7 +24,7 @@ type hostUse struct {
 // several reasons the first found counts.
 func (b *problemBuilder) findUses() {
 	b.uses, b.blocked = map[topology.PCIAddr]string{}, map[topology.PCIAddr]string{}
-	b.holders = map[topology.PCIAddr]string{}
+	b.holders, b.heldVFs = map[topology.PCIAddr]string{}, map[topology.PCIAddr]int{}
 	for _, d := range b.host.Storage {
 		if len(d.Mounts) == 0 {
 			continue
@@ -48,6 +48,11 @@ func (b *problemBuilder) findUses() {
 	for i := range b.tenants {
 		name := tenantName(&b.tenants[i])
 		for _, d := range b.tenants[i].Devices {
+			if d.Virtual { // so many of its virtual functions are gone, and the NIC cannot be given away
+				setOnce(b.uses, d.PCI, "tenant "+name+" holds a virtual function of it")
+				b.heldVFs[d.PCI]++
+				continue
+			}
 			block(d.PCI, "tenant "+name+" holds it")
 			setOnce(b.holders, d.PCI, name)
 		}

@@ -49,8 +49,16 @@ func (b *problemBuilder) countVFs() {
 					"different lab nodes", d.ID, group)
 			}
 		}
+		held := 0
+		if f.addr != nil {
+			held = b.heldVFs[*f.addr]
+		}
 		for index := range total {
-			if !taken[index] {
+			switch {
+			case taken[index]:
+			case held > 0: // any of them
+				held--
+			default:
 				d.FreeVFs = append(d.FreeVFs, index)
 			}
 		}

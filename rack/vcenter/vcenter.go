@@ -2,7 +2,7 @@
 // devices that a plan gives it. It registers the driver "vsphere" at package rack.
 //
 // Up makes the steps of package vsphere, in a journal, and Down takes back all that the journal knows of: the virtual
-// machines, and what was changed of the host. rackless does not reach into the guests.
+// machines, and what was changed of the host. Guests are reached by way of VMware Tools.
 package vcenter
 
 import (
@@ -12,7 +12,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"sync"
+	"slices"
 	"time"
 
 	"github.com/vmware/govmomi/vim25/types"
@@ -39,16 +39,12 @@ func init() {
 	})
 }
 
-// supported refuses what is done inside of nodes.
+// supported refuses images: nodes are clones.
 func supported(l *lab.Lab) error {
 	for _, n := range l.Nodes {
-		switch {
-		case n.Image != lab.DefaultImage:
+		if n.Image != lab.DefaultImage {
 			return fmt.Errorf("lab %s: node %s asks for image %s, and driver vsphere clones %s: leave image out",
 				l.Name, n.Name, n.Image, l.VSphere.Template)
-		case len(n.Setup) > 0:
-			return fmt.Errorf("lab %s: node %s has setup, and driver vsphere does not reach into guests: put it into "+
-				"%s", l.Name, n.Name, l.VSphere.Template)
 		}
 	}
 	return nil
@@ -72,8 +68,6 @@ func survey(ctx context.Context, l *lab.Lab, place *rack.Placement) ([]change.Re
 type runtime struct {
 	*rack.Rack
 	conn rack.Conn[vsphere.Conn]
-
-	asking sync.Mutex // held while a node is asked for its state
 }
 
 // session returns the connection, which Close ends.
@@ -106,6 +100,11 @@ func (r *runtime) Up(ctx context.Context, old *rack.State, o rack.Options, p *ra
 	c, err := r.session(ctx)
 	if err != nil {
 		return err
+	}
+	if slices.ContainsFunc(r.State.Lab.Nodes, func(n lab.Node) bool { return len(n.Setup) > 0 }) {
+		if err := c.ReachesGuests(); err != nil {
+			return fmt.Errorf("lab %s has setup: %w", r.Lab.Name, err)
+		}
 	}
 	steps, err := vsphere.Steps(ctx, c, r.State.Lab, o.Place.Plan, o.Place.Host)
 	if err != nil {
@@ -192,9 +191,6 @@ func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error)
 	if err != nil {
 		return "", err
 	}
-	// One after another: the simulator of vCenter blocks for ever on questions of one session that cross.
-	r.asking.Lock()
-	defer r.asking.Unlock()
 	s, err := c.PowerState(ctx, r.State.Lab, n.Name)
 	switch s {
 	case types.VirtualMachinePowerStatePoweredOn:
@@ -205,10 +201,20 @@ func (r *runtime) NodeState(ctx context.Context, n *rack.Node) (vm.State, error)
 	return vm.Dead, err
 }
 
-// Agent returns an error: nothing of rackless is in the guest.
-func (r *runtime) Agent(_ context.Context, node string) (*guest.Agent, error) {
-	return nil, fmt.Errorf("node %s is a virtual machine of vSphere, and rackless does not reach into it: use ssh, "+
-		"with the inventory of rackless export ansible", node)
+// toolsLimit is how long a guest that has just been started may take until VMware Tools answer in it.
+const toolsLimit = 5 * time.Minute
+
+// Agent reaches into a guest by way of VMware Tools. It waits for them where the node has just been started.
+func (r *runtime) Agent(ctx context.Context, node string) (*guest.Agent, error) {
+	c, err := r.session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	limit := time.Duration(0)
+	if n, ok := r.State.Node(node); ok {
+		limit = toolsLimit - time.Since(n.Started)
+	}
+	return c.Agent(ctx, r.State.Lab, node, limit)
 }
 
 // Console returns an error that says where the console is.

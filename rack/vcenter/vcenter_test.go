@@ -1,11 +1,14 @@
 package vcenter_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,9 +19,11 @@ import (
 	"github.com/rackless/rackless/host/change"
 	"github.com/rackless/rackless/internal/vspheretest"
 	"github.com/rackless/rackless/lab"
+	"github.com/rackless/rackless/plan"
 	"github.com/rackless/rackless/planner"
 	"github.com/rackless/rackless/rack"
 	_ "github.com/rackless/rackless/rack/vcenter"
+	"github.com/rackless/rackless/topology"
 	"github.com/rackless/rackless/vm"
 )
 
@@ -43,6 +48,15 @@ func newBench(t *testing.T) *bench {
 // plan plans a lab of some nodes on the host.
 func (b *bench) plan(t *testing.T, nodes int, more string) (*lab.Lab, *rack.Placement) {
 	t.Helper()
+	r, err := b.tryPlan(t, nodes, more)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Lab, &rack.Placement{Plan: r.Plan, Host: r.Host}
+}
+
+func (b *bench) tryPlan(t *testing.T, nodes int, more string) (*planner.Planned, error) {
+	t.Helper()
 	l, err := lab.Parse("lab.yaml", fmt.Appendf(nil, `name: roce
 driver: vsphere
 vsphere: {host: %s, template: %s, port_group: %s, power_policy: static%s}
@@ -60,11 +74,7 @@ nodes: {vm: {count: %d, cpus: 2, memory: 4GiB, %s: 1}}
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := q.Solve(t.Context(), h, l)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Lab, &rack.Placement{Plan: r.Plan, Host: r.Host}
+	return q.Solve(t.Context(), h, l)
 }
 
 func (b *bench) up(t *testing.T, l *lab.Lab, p *rack.Placement) (*rack.Rack, error) {
@@ -83,7 +93,8 @@ func (b *bench) down(t *testing.T) {
 func TestSixteenNodesWithVirtualFunctions(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
-	l, place := b.plan(t, 16, `, settings: {cpu_shares: high, pciPassthru.64bitMMIOSizeGB: 128}`)
+	l, place := b.plan(t, 16, `, settings: {cpu_shares: high, memory_shares: 4096, secure_boot: true,
+  pciPassthru.64bitMMIOSizeGB: 128}`)
 
 	// The diff comes first, and changes nothing.
 	survey, has, err := rack.Survey(t.Context(), l, place)
@@ -160,6 +171,9 @@ func checkNode(t *testing.T, name string, have *simulator.VirtualMachine, cpus, 
 		!*c.MemoryReservationLockedToMax || *c.CpuAllocation.Reservation%2992 != 0 ||
 		*c.CpuAllocation.Reservation == 0 || c.CpuAllocation.Shares.Level != types.SharesLevelHigh {
 		t.Errorf("%s: got %+v, CPU %+v, memory %+v", name, c.Hardware, c.CpuAllocation, c.MemoryAllocation)
+	}
+	if !*c.BootOptions.EfiSecureBootEnabled || c.MemoryAllocation.Shares.Shares != 4096 {
+		t.Errorf("%s: boot options %+v, memory shares %+v", name, c.BootOptions, c.MemoryAllocation.Shares)
 	}
 	if len(affinity) != 2 || !strings.HasPrefix(cpus, affinity[0]) {
 		t.Errorf("%s: CPU affinity %v, want %s", name, affinity, cpus)
@@ -257,6 +271,22 @@ func TestRefusals(t *testing.T) {
 	odd, at := b.plan(t, 2, ", settings: {cpu_share: high}")
 	refused("an unknown setting", `setting "cpu_share" is not known`, odd, at)
 
+	profile, at := b.plan(t, 2, ", vgpu: grid_a100-80c")
+	refused("a profile that the host lacks", "has no profile grid_a100-80c; it has grid_a100-10c, grid_a100-40c",
+		profile, at)
+
+	standard, at := b.plan(t, 2, ", pvrdma: VM Network")
+	refused("PVRDMA at a standard switch", "PVRDMA wants a port group of a distributed one", standard, at)
+
+	module, at := b.plan(t, 2, ", modules: {nmlx4_core: max_vfs=4}")
+	refused("options of a module that is not there", "module nmlx4_core of host DC0_C0_H0", module, at)
+
+	config := b.VM(vspheretest.Template).Config
+	config.Firmware = "bios"
+	before = b.Inventory(t)
+	secure, at := b.plan(t, 2, ", settings: {secure_boot: true}")
+	refused("secure boot by BIOS", "boots by BIOS: secure boot needs a template that boots by EFI", secure, at)
+
 	linked, at := b.plan(t, 2, ", clone: linked")
 	refused("a linked clone without a snapshot", "has no snapshot", linked, at)
 }
@@ -286,6 +316,125 @@ func TestLinkedClonesWithWholeNICs(t *testing.T) {
 			t.Errorf("%s has %v passed through, want %v", n.Name, ids, want)
 		}
 	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
+// Devices that ESXi chooses, or that share one of the host.
+func TestDevicesThatESXiChooses(t *testing.T) {
+	b := newBench(t)
+	b.ports = "nics"
+	before := b.Inventory(t)
+	l, place := b.plan(t, 2, ", passthrough: dynamic, vgpu: "+vspheretest.VGPU+", pvrdma: "+vspheretest.PortGroup)
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	taken := map[string]bool{}
+	for _, n := range place.Plan.Nodes {
+		vm := b.VM("roce." + n.Name)
+		var profile, protocol string
+		for _, d := range vm.Config.Hardware.Device {
+			switch d := d.(type) {
+			case *types.VirtualVmxnet3Vrdma:
+				protocol = d.DeviceProtocol
+			case *types.VirtualPCIPassthrough:
+				switch b := d.Backing.(type) {
+				case *types.VirtualPCIPassthroughVmiopBackingInfo:
+					profile = b.Vgpu
+				case *types.VirtualPCIPassthroughDynamicBackingInfo:
+					taken[b.AssignedId] = true
+				}
+			}
+		}
+		if profile != vspheretest.VGPU || protocol != "rocev2" {
+			t.Errorf("%s has vGPU %q, PVRDMA of %q", n.Name, profile, protocol)
+		}
+	}
+	if len(taken) != 2 || taken[""] {
+		t.Errorf("the nodes have %v passed through, want two devices", taken)
+	}
+	if again, err := b.up(t, l, place); err != nil {
+		t.Error(err)
+	} else {
+		again.Close()
+	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
+// A virtual machine that is there keeps its CPUs, its memory and its virtual functions; the lab's own are no tenants.
+func TestTenantsKeepWhatTheyHave(t *testing.T) {
+	b := newBench(t)
+	web := b.VM(vspheretest.Running).Config
+	web.CpuAffinity = &types.VirtualMachineAffinityInfo{AffinitySet: []int32{0, 1, 2, 3}}
+	web.ExtraConfig = []types.BaseOptionValue{&types.OptionValue{Key: "numa.nodeAffinity", Value: "0"}}
+	for range 2 {
+		web.Hardware.Device = append(web.Hardware.Device, &types.VirtualSriovEthernetCard{
+			SriovBacking: &types.VirtualSriovEthernetCardSriovBackingInfo{
+				PhysicalFunctionBacking: &types.VirtualPCIPassthroughDeviceBackingInfo{Id: vspheretest.PF}}})
+	}
+	web.Hardware.Device = append(web.Hardware.Device, &types.VirtualPCIPassthrough{VirtualDevice: types.VirtualDevice{
+		Backing: &types.VirtualPCIPassthroughDeviceBackingInfo{Id: vspheretest.GPU}}})
+	before := b.Inventory(t)
+	l, place := b.plan(t, 2, "")
+	for _, n := range place.Plan.Nodes {
+		if n.CPUs().Overlaps(topology.CPUs(0, 1, 2, 3)) {
+			t.Errorf("%s is on %v, of which the tenant has 0-3", n.Name, n.CPUs())
+		}
+	}
+	if i := slices.IndexFunc(place.Plan.VFs, func(pf plan.PFCount) bool { return pf.PF == vspheretest.PF }); i < 0 ||
+		place.Plan.VFs[i].Count != place.Plan.VFs[i].Lab+2 {
+		t.Errorf("virtual functions %+v, want 2 of the tenant beside those of the lab", place.Plan.VFs)
+	}
+	b.ports = "gpus"
+	if _, err := b.tryPlan(t, 1, ""); err == nil || !strings.Contains(err.Error(), vspheretest.Running) {
+		t.Errorf("a node with the GPU of the tenant: %v", err)
+	}
+	b.ports = "vfs"
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	_, again := b.plan(t, 2, "")
+	was, err := json.Marshal(place.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if is, err := json.Marshal(again.Plan); err != nil || !bytes.Equal(was, is) {
+		t.Errorf("planned again while it is up: %v\n%s\n%s", err, was, is)
+	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
+// Options of a module are in force once the host has been restarted. No node keeps it from that.
+func TestModuleOptions(t *testing.T) {
+	b := newBench(t)
+	before := b.Inventory(t)
+	l, place := b.plan(t, 1, `, modules: {nmlx5_core: "pfctx=0x08 pfcrx=0x08 trust_state=2 max_vfs=0,16,16 ecn=1"}`)
+	_, err := b.up(t, l, place)
+	if _, unfinished := errors.AsType[*rack.UnfinishedError](err); !unfinished ||
+		!strings.Contains(err.Error(), "host DC0_C0_H0 has to be restarted (set the options of module nmlx5_core") {
+		t.Fatalf("got %v, want an unfinished up", err)
+	}
+	node := "roce." + place.Plan.Nodes[0].Name
+	if have := b.VM(node); have == nil || have.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOff {
+		t.Errorf("%s is not there and off: %+v", node, have)
+	}
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
 	b.down(t)
 	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
 		t.Errorf("the inventory after down (-before +after):\n%s", diff)

@@ -338,7 +338,9 @@ func (v *view) tenantGrid() grid {
 		for _, p := range t.Pins {
 			held = held.Union(p.CPUs)
 		}
-		devices := lists.Map(t.Devices, func(d topology.TenantDevice) string { return d.PCI.String() })
+		devices := lists.Map(t.Devices, func(d topology.TenantDevice) string {
+			return words.If(d.Virtual, "a VF of ") + d.PCI.String()
+		})
 		// No VM has none: its source does not tell.
 		vcpus := words.Either(t.VCPUs > 0, strconv.Itoa(t.VCPUs), unknown)
 		row := cells(t.Name, orUnknown(t.State), vcpus, "any", optionalSize(t.MemoryBytes), "any", listText(devices))

@@ -184,6 +184,13 @@ func at(text string, i, n int) string {
 var carried = []string{"template", "datacenter", "vm_folder", "host", "cpu", "memory", "pf", "sriov_port_group",
 	"device", "latency", "linked", "instant", "cpu_reservation", "memory_reservation", "cores_per_socket", "power"}
 
+// settings are the keys that are settings of virtual machines under the same name, and shared those that are carried
+// where all machines of a lab have the same.
+var (
+	settings = []string{"cpu_shares", "memory_shares", "secure_boot"}
+	shared   = append([]string{"pvrdma_port_group", "vgpu"}, settings...)
+)
+
 // labOf writes the lab of one host. What is the same for a whole lab is the first machine's.
 func labOf(file, host, name string, machines []machine) string {
 	first := machines[0].keys
@@ -192,11 +199,14 @@ func labOf(file, host, name string, machines []machine) string {
 	left, latency, devices := map[string]bool{}, false, false
 	for _, m := range machines {
 		for k, v := range m.keys {
-			left[k] = left[k] || v != "" && !slices.Contains(carried, k)
+			left[k] = left[k] || v != "" && !slices.Contains(carried, k) &&
+				(!slices.Contains(shared, k) || !all(machines, k))
 		}
 		latency = latency || m.keys["latency"] == "high"
 		devices = devices || list(m.keys["device"]) > 0
 	}
+	first = maps.Clone(first)
+	maps.DeleteFunc(first, func(k, _ string) bool { return left[k] })
 	maps.DeleteFunc(left, func(_ string, there bool) bool { return !there })
 	if len(left) > 0 {
 		fmt.Fprintf(&b, "# Not carried: %s.\n", strings.Join(slices.Sorted(maps.Keys(left)), ", "))
@@ -210,7 +220,8 @@ func labOf(file, host, name string, machines []machine) string {
 	}
 	b.WriteString("vsphere:\n")
 	for _, k := range [][2]string{{"host", host}, {"template", first["template"]}, {"datacenter", first["datacenter"]},
-		{"folder", first["vm_folder"]}, {"port_group", first["sriov_port_group"]}} {
+		{"folder", first["vm_folder"]}, {"port_group", first["sriov_port_group"]},
+		{"pvrdma", first["pvrdma_port_group"]}, {"vgpu", first["vgpu"]}} {
 		if k[1] != "" {
 			fmt.Fprintf(&b, "  %s: %s\n", k[0], strconv.Quote(k[1]))
 		}
@@ -221,11 +232,35 @@ func labOf(file, host, name string, machines []machine) string {
 	case on(first["instant"]):
 		fmt.Fprintf(&b, "  clone: %s\n", lab.CloneInstant)
 	}
+	b.WriteString(settingsOf(first))
 	b.WriteString("nodes:\n")
 	for i, m := range machines {
 		b.WriteString(node(&m, fmt.Sprintf("vm%02d", i)))
 	}
 	return b.String()
+}
+
+// all reports whether machines have the same value of a key.
+func all(machines []machine, key string) bool {
+	return !slices.ContainsFunc(machines, func(m machine) bool { return m.keys[key] != machines[0].keys[key] })
+}
+
+// settingsOf writes the settings of the virtual machines.
+func settingsOf(keys map[string]string) string {
+	var list []string
+	for _, name := range settings {
+		value := keys[name]
+		if name == "secure_boot" && value != "" {
+			value = strconv.FormatBool(on(value))
+		}
+		if value != "" {
+			list = append(list, name+": "+strconv.Quote(value))
+		}
+	}
+	if len(list) == 0 {
+		return ""
+	}
+	return "  settings: {" + strings.Join(list, ", ") + "}\n"
 }
 
 // node writes a virtual machine as a node, with another name where its own is none of a node.

@@ -1,0 +1,241 @@
+package vspheretest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/vmware/govmomi/simulator"
+	"github.com/vmware/govmomi/vim25/methods"
+	"github.com/vmware/govmomi/vim25/mo"
+	"github.com/vmware/govmomi/vim25/soap"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/guest"
+)
+
+// The login of all guests.
+const guestUser, guestPassword = "lab", "s3cret: of guests"
+
+// transfers is where files of guests are read and written.
+const transfers = "/tools"
+
+// guests has guest operations carried out in the machines that Guest returns. The simulator's own would run programs
+// here.
+func (s *Server) guests(t T) {
+	r := s.Model.Map()
+	tools := &tools{server: s, ctx: t.Context(), programs: map[int64]*types.GuestProcessInfo{}}
+	for _, e := range r.AllReference("GuestProcessManager") {
+		r.Put(&GuestProcessManager{mo.GuestProcessManager{Self: e.Reference()}, tools})
+	}
+	for _, e := range r.AllReference("GuestFileManager") {
+		r.Put(&GuestFileManager{mo.GuestFileManager{Self: e.Reference()}, tools})
+	}
+	s.Model.Service.HandleFunc(transfers, tools.transfer)
+}
+
+// tools are VMware Tools of all guests.
+type tools struct {
+	server   *Server
+	ctx      context.Context
+	mu       sync.Mutex
+	programs map[int64]*types.GuestProcessInfo
+}
+
+// agent returns what runs programs in a virtual machine, if it runs and the login is right.
+func (t *tools) agent(ctx *simulator.Context, ref types.ManagedObjectReference, auth types.BaseGuestAuthentication) (
+	*guest.Agent, types.BaseMethodFault) {
+	vm, ok := ctx.Map.Get(ref).(*simulator.VirtualMachine)
+	login, named := auth.(*types.NamePasswordAuthentication)
+	switch {
+	case !ok:
+		return nil, &types.ManagedObjectNotFound{Obj: ref}
+	case vm.Runtime.PowerState != types.VirtualMachinePowerStatePoweredOn:
+		return nil, &types.InvalidPowerState{ExistingState: vm.Runtime.PowerState,
+			RequestedState: types.VirtualMachinePowerStatePoweredOn}
+	case t.server.Guest == nil:
+		return nil, new(types.GuestOperationsUnavailable)
+	case !named || login.Username != guestUser || login.Password != guestPassword:
+		return nil, new(types.InvalidGuestLogin)
+	}
+	a, err := t.server.Guest(vm.Name)
+	if err != nil {
+		return nil, new(types.GuestOperationsUnavailable)
+	}
+	return a, nil
+}
+
+// program runs a line as VMware Tools do: a shell reads it. $0 gets its process number.
+const program = `sh -c "exec $1" & echo $! >"$0"; wait $!`
+
+// start starts a line, and returns its process number in the guest.
+func (t *tools) start(a *guest.Agent, line string) (int64, error) {
+	note := "/run/tools-" + guest.NewMachineID()
+	p := &types.GuestProcessInfo{CmdLine: line, StartTime: time.Now()}
+	started := make(chan error, 1)
+	go func() {
+		r, err := a.Run(t.ctx, guest.Command{Argv: []string{"sh", "-c", program, note, line}})
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		p.ExitCode, p.EndTime = int32(r.ExitCode), new(time.Now())
+		started <- err
+	}()
+	for {
+		text, err := a.ReadFile(t.ctx, note)
+		if pid, short := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && short == nil {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			p.Pid, t.programs[pid] = pid, p
+			return pid, nil
+		}
+		select {
+		case err := <-started:
+			if err != nil {
+				return 0, err
+			}
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// transfer reads or writes a file of a guest.
+func (t *tools) transfer(w http.ResponseWriter, r *http.Request) {
+	a, err := t.server.Guest(r.FormValue("vm"))
+	if err == nil && r.Method == http.MethodPut {
+		var text []byte
+		if text, err = io.ReadAll(r.Body); err == nil {
+			_, err = a.Run(t.ctx, guest.Command{Argv: []string{"sh", "-c", `umask 077; cat >"$0"`, r.FormValue("path")},
+				Stdin: text})
+		}
+	} else if err == nil {
+		var text []byte
+		if text, err = a.Output(t.ctx, "cat", r.FormValue("path")); err == nil {
+			_, err = w.Write(text)
+		}
+	}
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+	}
+}
+
+// at is the address of a file of a guest.
+func at(ctx *simulator.Context, ref types.ManagedObjectReference, path string) string {
+	vm := ctx.Map.Get(ref).(*simulator.VirtualMachine)
+	return fmt.Sprintf("https://*%s?%s", transfers, url.Values{"vm": {vm.Name}, "path": {path}}.Encode())
+}
+
+// A GuestProcessManager runs programs. Its name is that of the managed object.
+type GuestProcessManager struct {
+	mo.GuestProcessManager
+	tools *tools
+}
+
+// StartProgramInGuest starts a program.
+func (m *GuestProcessManager) StartProgramInGuest(ctx *simulator.Context,
+	req *types.StartProgramInGuest) soap.HasFault {
+	body := &methods.StartProgramInGuestBody{}
+	a, fault := m.tools.agent(ctx, req.Vm, req.Auth)
+	spec := req.Spec.GetGuestProgramSpec()
+	if fault == nil && !strings.HasPrefix(spec.ProgramPath, "/") {
+		fault = new(types.FileNotFound)
+	}
+	if fault != nil {
+		body.Fault_ = simulator.Fault("", fault)
+		return body
+	}
+	pid, err := m.tools.start(a, spec.ProgramPath+" "+spec.Arguments)
+	if err != nil {
+		body.Fault_ = simulator.Fault(err.Error(), new(types.GuestOperationsFault))
+		return body
+	}
+	body.Res = &types.StartProgramInGuestResponse{Returnval: pid}
+	return body
+}
+
+// ListProcessesInGuest says which of the programs that it has started have ended.
+func (m *GuestProcessManager) ListProcessesInGuest(ctx *simulator.Context,
+	req *types.ListProcessesInGuest) soap.HasFault {
+	body := &methods.ListProcessesInGuestBody{}
+	if _, fault := m.tools.agent(ctx, req.Vm, req.Auth); fault != nil {
+		body.Fault_ = simulator.Fault("", fault)
+		return body
+	}
+	m.tools.mu.Lock()
+	defer m.tools.mu.Unlock()
+	body.Res = new(types.ListProcessesInGuestResponse)
+	for _, pid := range req.Pids {
+		if p := m.tools.programs[pid]; p != nil {
+			body.Res.Returnval = append(body.Res.Returnval, *p)
+		}
+	}
+	return body
+}
+
+// A GuestFileManager transfers files. Its name is that of the managed object.
+type GuestFileManager struct {
+	mo.GuestFileManager
+	tools *tools
+}
+
+// missing says that a file is not in a guest.
+func (m *GuestFileManager) missing(a *guest.Agent, path string) types.BaseMethodFault {
+	if r, err := a.Run(m.tools.ctx, guest.Command{Argv: []string{"test", "-f", path}}); err != nil || r.ExitCode != 0 {
+		return &types.FileNotFound{FileFault: types.FileFault{File: path}}
+	}
+	return nil
+}
+
+// InitiateFileTransferFromGuest says where a file is to be read.
+func (m *GuestFileManager) InitiateFileTransferFromGuest(ctx *simulator.Context,
+	req *types.InitiateFileTransferFromGuest) soap.HasFault {
+	body := &methods.InitiateFileTransferFromGuestBody{}
+	a, fault := m.tools.agent(ctx, req.Vm, req.Auth)
+	if fault == nil {
+		fault = m.missing(a, req.GuestFilePath)
+	}
+	if fault != nil {
+		body.Fault_ = simulator.Fault("", fault)
+		return body
+	}
+	body.Res = &types.InitiateFileTransferFromGuestResponse{
+		Returnval: types.FileTransferInformation{Url: at(ctx, req.Vm, req.GuestFilePath)}}
+	return body
+}
+
+// InitiateFileTransferToGuest says where a file is to be written.
+func (m *GuestFileManager) InitiateFileTransferToGuest(ctx *simulator.Context,
+	req *types.InitiateFileTransferToGuest) soap.HasFault {
+	body := &methods.InitiateFileTransferToGuestBody{}
+	if _, fault := m.tools.agent(ctx, req.Vm, req.Auth); fault != nil {
+		body.Fault_ = simulator.Fault("", fault)
+		return body
+	}
+	body.Res = &types.InitiateFileTransferToGuestResponse{Returnval: at(ctx, req.Vm, req.GuestFilePath)}
+	return body
+}
+
+// DeleteFileInGuest removes a file.
+func (m *GuestFileManager) DeleteFileInGuest(ctx *simulator.Context, req *types.DeleteFileInGuest) soap.HasFault {
+	body := &methods.DeleteFileInGuestBody{}
+	a, fault := m.tools.agent(ctx, req.Vm, req.Auth)
+	if fault == nil {
+		fault = m.missing(a, req.FilePath)
+	}
+	if fault == nil {
+		if _, err := a.Output(m.tools.ctx, "rm", req.FilePath); err != nil {
+			fault = new(types.FileFault)
+		}
+	}
+	if fault != nil {
+		body.Fault_ = simulator.Fault("", fault)
+		return body
+	}
+	body.Res = new(types.DeleteFileInGuestResponse)
+	return body
+}
