@@ -89,7 +89,8 @@ func TestWhatIsNoBaseline(t *testing.T) {
 	if _, err := NewBaseline(baselineSamples(1, 1), Tolerance{}, nil); err == nil {
 		t.Error("a tolerance of nothing is taken")
 	}
-	good := `{"schema":"rackless/baseline/v1","lab":"a","made":"","rackless":"","accelerator":"kvm","emulated":false,"figures":[{"test":"x","client":"a","metric":"m","value":1,"unit":"us","upper":0.1}]}`
+	good := `{"schema":"rackless/baseline/v1","lab":"a","made":"","rackless":"","accelerator":"kvm","emulated":false,` +
+		`"figures":[{"test":"x","client":"a","metric":"m","value":1,"unit":"us","upper":0.1}]}`
 	for _, tt := range []struct{ name, old, new, want string }{
 		{"another schema", "/v1", "/v9", `schema "rackless/baseline/v9"`},
 		{"a bound misspelt", "upper", "uper", "uper"},
@@ -123,7 +124,8 @@ func TestWhatIsNoBaseline(t *testing.T) {
 }
 
 func FuzzReadBaseline(f *testing.F) {
-	f.Add([]byte(`{"schema":"rackless/baseline/v1","figures":[{"test":"x","client":"a","metric":"m","value":1,"unit":"us","upper":0.1}]}`))
+	f.Add([]byte(`{"schema":"rackless/baseline/v1","figures":[{"test":"x","client":"a","metric":"m","value":1,` +
+		`"unit":"us","upper":0.1}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		b, err := ReadBaseline(bytes.NewReader(text))
 		if err != nil {

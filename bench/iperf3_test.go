@@ -36,7 +36,8 @@ func TestIperf3OutputsOfSeveralReleases(t *testing.T) {
 		},
 		{
 			"a clock that is set to no time of ours",
-			`{"start":{"version":"iperf 3.17.1","timestamp":{"timesecs":9000000000000000000},"test_start":{"protocol":"TCP","num_streams":1,"reverse":0}},
+			`{"start":{"version":"iperf 3.17.1","timestamp":{"timesecs":9000000000000000000},
+			  "test_start":{"protocol":"TCP","num_streams":1,"reverse":0}},
 			 "end":{"sum_received":{"bits_per_second":1e9}}}`,
 			Iperf3Result{Version: "3.17.1", Protocol: "TCP", Streams: 1, Throughput: 1},
 		},
@@ -83,12 +84,15 @@ func TestIperf3OutputThatIsNoResultIsRefused(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"nothing", "", `read result of iperf3, line 1: the JSON is cut off`},
 		{"text", "iperf3: error - unable to connect\n",
-			`read result of iperf3, line 1 "i": not the JSON of iperf3: invalid character 'i' looking for beginning of value`},
+			`read result of iperf3, line 1 "i": not the JSON of iperf3: ` +
+				`invalid character 'i' looking for beginning of value`},
 		{"a refused connection", string(readFile(t, "testdata/iperf3/recorded-3.12-refused.json")),
 			`read result of iperf3: unable to connect to server: Connection refused`},
 		{"half of the output", whole[:len(whole)/2], `the JSON is cut off`},
 		{"more than the output", whole + "{}", `more follows the JSON object`},
-		{"an array", "[]", `read result of iperf3, line 1 "[": not the JSON of iperf3: json: cannot unmarshal array into Go value of type bench.iperf3Output`},
+		{"an array", "[]",
+			`read result of iperf3, line 1 "[": not the JSON of iperf3: json: cannot unmarshal array into Go value ` +
+				`of type bench.iperf3Output`},
 		{"a test that did not begin", `{"start":{},"end":{}}`,
 			`read result of iperf3: start.test_start is missing: the test did not begin`},
 		{"a test that did not end", start + `{}}`,

@@ -53,10 +53,11 @@ func TestTheLineOfASampleIsStable(t *testing.T) {
 	if err := WriteSamples(&buf, []Sample{goodSample()}); err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"run":"20260102T030405.000000-1","test":"ib_write_bw","client":"n2","server":"n1","metric":"bw_average",` +
-		`"bytes":65536,"iterations":350,"value":0.23,"unit":"Gb/s","tool":"perftest","version":"6.06",` +
-		`"command":"ib_write_bw -d rxe0 '<&>' 10.0.0.1","server_command":"ib_write_bw -d rxe0","accelerator":"tcg","emulated":true,` +
-		`"started":"2026-01-02T03:04:05Z","seconds":1.5,"attempt":1}` + "\n"
+	const want = `{"run":"20260102T030405.000000-1","test":"ib_write_bw","client":"n2","server":"n1",` +
+		`"metric":"bw_average","bytes":65536,"iterations":350,"value":0.23,"unit":"Gb/s",` +
+		`"tool":"perftest","version":"6.06",` +
+		`"command":"ib_write_bw -d rxe0 '<&>' 10.0.0.1","server_command":"ib_write_bw -d rxe0",` +
+		`"accelerator":"tcg","emulated":true,"started":"2026-01-02T03:04:05Z","seconds":1.5,"attempt":1}` + "\n"
 	if diff := cmp.Diff(want, buf.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -397,63 +397,90 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 	tests := []struct{ name, in, want string }{
 		{"nothing", "", `read result of perftest: the output ends without a row of figures`},
 		{"a message instead of a table", "Did not detect devices\n Unable to find the Infiniband/RoCE device\n\n",
-			`read result of perftest, line 2 "Unable to find the Infiniband/RoCE device": there is no such RDMA device, or it cannot be opened: ibv_devices lists them (-d)`},
+			`read result of perftest, line 2 "Unable to find the Infiniband/RoCE device": ` +
+				`there is no such RDMA device, or it cannot be opened: ibv_devices lists them (-d)`},
 		{"the server is not there", " Couldn't connect to 10.0.0.2:18515\nUnable to init the socket connection\n",
-			`read result of perftest, line 1 "Couldn't connect to 10.0.0.2:18515": the server was not reached: it is to be ` +
-				`started first, with the same options, and its port (-p, by default 18515) to be open`},
-		{"a queue pair that does not come up", bw + "Failed to modify QP 17 to RTR\n Unable to Connect the HCA's through the link\n",
-			`read result of perftest, line 2 "Failed to modify QP 17 to RTR": the queue pairs could not be connected: ` +
-				`compare GID index (-x), MTU and subnet of both ends`},
+			`read result of perftest, line 1 "Couldn't connect to 10.0.0.2:18515": ` +
+				`the server was not reached: it is to be started first, with the same options, ` +
+				`and its port (-p, by default 18515) to be open`},
+		{"a queue pair that does not come up",
+			bw + "Failed to modify QP 17 to RTR\n Unable to Connect the HCA's through the link\n",
+			`read result of perftest, line 2 "Failed to modify QP 17 to RTR": ` +
+				`the queue pairs could not be connected: compare GID index (-x), MTU and subnet of both ends`},
 		{"a header without rows", bw,
-			`read result of perftest, line 1 "#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": the output ends without a row of figures`},
+			`read result of perftest, line 1 ` +
+				`"#bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]": ` +
+				`the output ends without a row of figures`},
 		{"a row of zeros", bw + " 2 1000 0.00 0.00 0.000000\n",
-			`read result of perftest, line 2 "2 1000 0.00 0.00 0.000000": column BW average[Gb/sec]: value "0.00": a value of zero is a failed measurement`},
+			`read result of perftest, line 2 "2 1000 0.00 0.00 0.000000": column BW average[Gb/sec]: value "0.00": ` +
+				`a value of zero is a failed measurement`},
 		{"a zero that is no rounding", bw + " 65536 1000 0.00 0.00 0.044000\n",
-			`read result of perftest, line 2 "65536 1000 0.00 0.00 0.044000": column BW average[Gb/sec]: value "0.00": a value of zero is a failed measurement`},
+			`read result of perftest, line 2 "65536 1000 0.00 0.00 0.044000": column BW average[Gb/sec]: ` +
+				`value "0.00": a value of zero is a failed measurement`},
 		{"a rate of zero that is no rounding", bw + " 2 1000 1.00 1.00 0.000000\n",
-			`read result of perftest, line 2 "2 1000 1.00 1.00 0.000000": column MsgRate[Mpps]: value "0.000000": a value of zero is a failed measurement`},
+			`read result of perftest, line 2 "2 1000 1.00 1.00 0.000000": column MsgRate[Mpps]: value "0.000000": ` +
+				`a value of zero is a failed measurement`},
 		{"a figure that is not a number", bw + " 2 1000 nan nan nan\n",
-			`read result of perftest, line 2 "2 1000 nan nan nan": column BW peak[Gb/sec]: value "nan": not a decimal number`},
+			`read result of perftest, line 2 "2 1000 nan nan nan": column BW peak[Gb/sec]: value "nan": ` +
+				`not a decimal number`},
 		{"an infinite figure", bw + " 2 1000 1.00 inf 0.1\n",
-			`read result of perftest, line 2 "2 1000 1.00 inf 0.1": column BW average[Gb/sec]: value "inf": not a decimal number`},
+			`read result of perftest, line 2 "2 1000 1.00 inf 0.1": column BW average[Gb/sec]: value "inf": ` +
+				`not a decimal number`},
 		{"a figure too large for a float", bw + " 2 1000 1.00 1e999 0.1\n",
-			`read result of perftest, line 2 "2 1000 1.00 1e999 0.1": column BW average[Gb/sec]: value "1e999": not a decimal number`},
+			`read result of perftest, line 2 "2 1000 1.00 1e999 0.1": column BW average[Gb/sec]: value "1e999": ` +
+				`not a decimal number`},
 		{"a negative figure", bw + " 2 1000 1.00 -1.00 0.1\n",
-			`read result of perftest, line 2 "2 1000 1.00 -1.00 0.1": column BW average[Gb/sec]: value "-1.00": the value is negative`},
+			`read result of perftest, line 2 "2 1000 1.00 -1.00 0.1": column BW average[Gb/sec]: value "-1.00": ` +
+				`the value is negative`},
 		{"a size of zero", bw + " 0 1000 1.00 1.00 0.1\n",
 			`read result of perftest, line 2 "0 1000 1.00 1.00 0.1": column #bytes: value "0": not above zero`},
 		{"a fractional count", bw + " 2 10.5 1.00 1.00 0.1\n",
-			`read result of perftest, line 2 "2 10.5 1.00 1.00 0.1": column #iterations: value "10.5": not a whole number`},
+			`read result of perftest, line 2 "2 10.5 1.00 1.00 0.1": column #iterations: ` +
+				`value "10.5": not a whole number`},
 		{"a row that is cut", bw + " 2 1000 1.00\n",
 			`read result of perftest, line 2 "2 1000 1.00": the row has 3 fields, the header 5 columns`},
 		{"a line that is no row", bw + "segmentation fault\n",
 			`read result of perftest, line 2 "segmentation fault": the row has 2 fields, the header 5 columns`},
 		{"a column not known", " #bytes #iterations BW peak[furlong] BW average[Gb/sec]\n",
-			`read result of perftest, line 1 "#bytes #iterations BW peak[furlong] BW average[Gb/sec]": unknown layout: unknown column at "BW peak[furlong] BW average[Gb/sec]"`},
+			`read result of perftest, line 1 "#bytes #iterations BW peak[furlong] BW average[Gb/sec]": ` +
+				`unknown layout: unknown column at "BW peak[furlong] BW average[Gb/sec]"`},
 		{"a column title that goes on", " #bytes #iterations MsgRate[Mpps]x\n",
-			`read result of perftest, line 1 "#bytes #iterations MsgRate[Mpps]x": unknown layout: unknown column at "MsgRate[Mpps]x"`},
+			`read result of perftest, line 1 "#bytes #iterations MsgRate[Mpps]x": unknown layout: ` +
+				`unknown column at "MsgRate[Mpps]x"`},
 		{"a column twice", " #bytes #iterations BW average[Gb/sec] BW average[MB/sec]\n",
-			`read result of perftest, line 1 "#bytes #iterations BW average[Gb/sec] BW average[MB/sec]": unknown layout: column "BW average[MB/sec]" appears twice`},
+			`read result of perftest, line 1 "#bytes #iterations BW average[Gb/sec] BW average[MB/sec]": ` +
+				`unknown layout: column "BW average[MB/sec]" appears twice`},
 		{"no column of sizes", " #iterations BW average[Gb/sec]\n",
-			`read result of perftest, line 1 "#iterations BW average[Gb/sec]": unknown layout: column #bytes or #iterations is missing`},
+			`read result of perftest, line 1 "#iterations BW average[Gb/sec]": unknown layout: ` +
+				`column #bytes or #iterations is missing`},
 		{"no column of results", " #bytes #iterations CPU_Util[%]\n",
-			`read result of perftest, line 1 "#bytes #iterations CPU_Util[%]": unknown layout: neither a bandwidth nor a latency column`},
+			`read result of perftest, line 1 "#bytes #iterations CPU_Util[%]": unknown layout: ` +
+				`neither a bandwidth nor a latency column`},
 		{"all samples instead of a summary", "#, usec\n1, 2.5\n",
 			`read result of perftest, line 1 "#, usec": unknown layout: unknown column at "#, usec"`},
 		{"two tables", bw + " 2 1000 1.00 1.00 0.1\n" + lat, `read result of perftest, line 3 "` +
 			strings.TrimSpace(lat) + `": a second table with other columns`},
 		{"latencies out of order", lat + " 2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00\n",
-			`read result of perftest, line 2 "2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00": latency_max of 9 us is below latency_p99.9 of 10 us`},
+			`read result of perftest, line 2 "2 1000 1.00 9.00 2.00 2.00 0.10 3.00 10.00": ` +
+				`latency_max of 9 us is below latency_p99.9 of 10 us`},
 		{"a failed calibration", bw + "Correlation coefficient r^2: 0.83 < 0.9\n 2 1000 1.00 1.00 0.1\n",
-			`read result of perftest, line 2 "Correlation coefficient r^2: 0.83 < 0.9": perftest could not calibrate the CPU clock and its figures mean nothing; run it again`},
+			`read result of perftest, line 2 "Correlation coefficient r^2: 0.83 < 0.9": ` +
+				`perftest could not calibrate the CPU clock and its figures mean nothing; run it again`},
 		{"a failed work request", bw + " Completion with error at client\n",
-			`read result of perftest, line 2 "Completion with error at client": a work request failed; look at the state of the RDMA link`},
-		{"a failed work request with its status", bw + " Completion with error at client\n Failed status 4: wr_id 0 syndrom 0x51\n",
-			`read result of perftest, line 3 "Failed status 4: wr_id 0 syndrom 0x51": a work request failed with status 4, local protection error; what to look at: rackless explain "status 4"`},
+			`read result of perftest, line 2 "Completion with error at client": a work request failed; ` +
+				`look at the state of the RDMA link`},
+		{"a failed work request with its status",
+			bw + " Completion with error at client\n Failed status 4: wr_id 0 syndrom 0x51\n",
+			`read result of perftest, line 3 "Failed status 4: wr_id 0 syndrom 0x51": ` +
+				`a work request failed with status 4, local protection error; ` +
+				`what to look at: rackless explain "status 4"`},
 		{"a status in words", bw + "Failed status transport retry counter exceeded (12) for wr_id 2\n",
-			`read result of perftest, line 2 "Failed status transport retry counter exceeded (12) for wr_id 2": a work request failed with status 12, transport retry counter exceeded; what to look at: rackless explain "status 12"`},
+			`read result of perftest, line 2 "Failed status transport retry counter exceeded (12) for wr_id 2": ` +
+				`a work request failed with status 12, transport retry counter exceeded; ` +
+				`what to look at: rackless explain "status 12"`},
 		{"a status that is unknown", bw + " Failed status 99: wr_id 0 syndrom 0x0\n",
-			`read result of perftest, line 2 "Failed status 99: wr_id 0 syndrom 0x0": a work request failed with status 99, which libibverbs does not know`},
+			`read result of perftest, line 2 "Failed status 99: wr_id 0 syndrom 0x0": ` +
+				`a work request failed with status 99, which libibverbs does not know`},
 		{"JSON that is cut", `{"results": {"MsgSize": 2`,
 			`read result of perftest, line 1 "{\"results\": {\"MsgSize\": 2": the JSON is cut off`},
 		{"JSON without results", `{"test_info": {"Mtu": 1024}}`, `read result of perftest: the JSON has no "results"`},
@@ -464,7 +491,8 @@ func TestWhatIsNoResultIsRefusedWithItsLine(t *testing.T) {
 		{"JSON with a figure twice", `{"results": {"MsgSize": 2, "t_avg": 5, "t_avg": 6}}`,
 			`read result of perftest, line 1 "2 5 6": t_avg appears twice in a row`},
 		{"JSON with a zero", `{"results": {"MsgSize": 2, "n_iterations": 5, "t_avg": 0.00}}`,
-			`read result of perftest, line 1 "2 5 0.00": column t_avg: value "0.00": a value of zero is a failed measurement`},
+			`read result of perftest, line 1 "2 5 0.00": column t_avg: value "0.00": ` +
+				`a value of zero is a failed measurement`},
 		{"JSON that closes too much", `{}}`,
 			`read result of perftest, line 1 "}": unknown layout: a bracket that closes nothing`},
 		{"JSON too deep", strings.Repeat("{", 20),

@@ -31,7 +31,8 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 		{"healthy", healthyAdapter, "", "", ""},
 		{"not to be read", "", "", "", ""},
 		{"no function", "uptime 900.1\n", "", IDAdapter, "lspci shows no function of it"},
-		{"off the bus", recorded("offbus"), IDAdapterBus, IDAdapterBus, "configuration space of 0000:01:00.0 reads ones"},
+		{"off the bus", recorded("offbus"), IDAdapterBus, IDAdapterBus,
+			"configuration space of 0000:01:00.0 reads ones"},
 		{"the kernel has found it off the bus", strings.Replace(recorded("offbus"), "ffff", "b315", 1), IDAdapterBus,
 			IDAdapterBus, "PCI slot is unavailable"},
 		{"fatal", recorded("fatal"), IDAdapterFirmware, IDAdapterFirmware, "poll_health:836:(pid 0): Fatal error 5 " +
@@ -48,8 +49,9 @@ func TestNodesTellTheFaultsOfAdapters(t *testing.T) {
 		{"flaps", downs(850, 870, 890), IDAdapterFlaps, "", "Link down 3 times within 50 s"},
 		{"flaps and is down now", strings.Replace(downs(850, 870, 890), "0x1003 1", "0x1003 0", 1), IDAdapterFlaps,
 			IDAdapterLink, ""},
-		{"unplugged before the driver was loaded anew", strings.Replace(recorded("cable"), "eth0 0x1003 0", "eth0 0x1003 1",
-			1) + "[  725.6] mlx5_core 0000:01:00.0: firmware version: 14.32.1010\n", "", "", ""},
+		{"unplugged before the driver was loaded anew",
+			strings.Replace(recorded("cable"), "eth0 0x1003 0", "eth0 0x1003 1", 1) +
+				"[  725.6] mlx5_core 0000:01:00.0: firmware version: 14.32.1010\n", "", "", ""},
 		{"goes down seldom", downs(800, 870, 890), "", "", ""},
 		{"another function", strings.ReplaceAll(recorded("fatal"), "01:00.0: ", "02:00.0: "), "", "", ""},
 	} {

@@ -122,7 +122,8 @@ func TestEachFaultOfAHostIsFound(t *testing.T) {
 		},
 			[]string{"failed host-cpus | host | 0-39,42-63; missing: 40-41"}},
 		{"nothing isolates", epyc, func(c *planCase) { c.h.CPUs.Isolated = cpus("") },
-			[]string{"failed isolated | host | nothing isolates them; not isolated: 1-14,16-22,24-30,33-46,48-54,56-62"}},
+			[]string{"failed isolated | host | nothing isolates them; not isolated: " +
+				"1-14,16-22,24-30,33-46,48-54,56-62"}},
 		{"nothing isolates, and the plan leaves siblings idle", r740, func(c *planCase) {
 			c.h.CPUs.Isolated = cpus("")
 		},

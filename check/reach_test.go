@@ -108,8 +108,8 @@ func TestTheNICWhoseMTUIsTooSmallIsNamed(t *testing.T) {
 
 // Of a peer with more NICs, those on networks where the node has none are no peers of it; one that is silent still is.
 func TestPeersAreTheAddressesOnTheNodesOwnNetworks(t *testing.T) {
-	l, err := lab.Parse("test.yaml", []byte("name: pair\nnodes:\n  one: {nics: 1}\n  none: {nics: 0}\n  two: {count: 2, "+
-		"nics: 2}\n"))
+	l, err := lab.Parse("test.yaml",
+		[]byte("name: pair\nnodes:\n  one: {nics: 1}\n  none: {nics: 0}\n  two: {count: 2, nics: 2}\n"))
 	if err != nil {
 		t.Fatal(err)
 	}

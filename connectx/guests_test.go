@@ -28,7 +28,8 @@ mount -t proc proc /proc
 mount -t sysfs sysfs /sys
 mount -t devtmpfs dev /dev 2>/dev/null
 mount -t debugfs debugfs /sys/kernel/debug
-for m in configfs ib_core iw_cm ib_cm ib_uverbs ib_umad rdma_cm rdma_ucm mlxfw psample pci_hyperv_intf mlx5_core mlx5_ib; do
+for m in configfs ib_core iw_cm ib_cm ib_uverbs ib_umad rdma_cm rdma_ucm mlxfw psample \
+	pci_hyperv_intf mlx5_core mlx5_ib; do
 	for f in /lib/modules/$m.ko /lib/modules/$m.ko.gz; do [ ! -f $f ] || insmod $f; done
 done
 read -r args </proc/cmdline

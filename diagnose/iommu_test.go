@@ -104,19 +104,21 @@ func iommuCases() []testCase {
 			set: func(h *topology.Host) { h.PCI[2].IOMMUGroup = new(1) }},
 		{id: "RL027", found: false, name: "one device, as of lspci -vmmk -s", from: groupListing,
 			set: func(h *topology.Host) { h.PCI = h.PCI[:1] }},
-		{id: "RL027", found: true, name: "a listing of a bridge alone", from: groupListing, set: func(h *topology.Host) {
-			h.PCI, h.Provenance.Tool = h.PCI[:1], "IOMMU groups"
-			h.PCI[0].Class = new(topology.ID24(0x060400))
-		}},
+		{id: "RL027", found: true, name: "a listing of a bridge alone", from: groupListing,
+			set: func(h *topology.Host) {
+				h.PCI, h.Provenance.Tool = h.PCI[:1], "IOMMU groups"
+				h.PCI[0].Class = new(topology.ID24(0x060400))
+			}},
 		{id: "RL027", found: true, name: "a listing without names in which a group is shared", from: groupListing,
 			set: func(h *topology.Host) {
 				for i := range h.PCI {
 					h.PCI[i].Class, h.PCI[i].IOMMUGroup = nil, new(1)
 				}
 			}},
-		{id: "RL027", found: false, name: "lspci -vvv tells the links too", from: groupListing, set: func(h *topology.Host) {
-			h.PCI[0].Link = &topology.Link{Width: new(16)}
-		}},
+		{id: "RL027", found: false, name: "lspci -vvv tells the links too", from: groupListing,
+			set: func(h *topology.Host) {
+				h.PCI[0].Link = &topology.Link{Width: new(16)}
+			}},
 		{id: "RL027", found: false, name: "a snapshot", from: groupListing, set: func(h *topology.Host) {
 			h.Provenance.Kind = topology.SourceLive
 		}},

@@ -135,7 +135,8 @@ func FuzzHost(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte(`{"provenance":{"kind":"tree"},"pci":[{"address":"0000:01:00.0","parent":"0000:01:00.0","class":"0x030000","link":{"speed_gts":2.5}}]}`))
+	f.Add([]byte(`{"provenance":{"kind":"tree"},"pci":[{"address":"0000:01:00.0","parent":"0000:01:00.0",` +
+		`"class":"0x030000","link":{"speed_gts":2.5}}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		h := &topology.Host{}
 		if len(text) > 1<<16 || json.Unmarshal(text, h) != nil {

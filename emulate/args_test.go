@@ -70,7 +70,8 @@ func TestTemplatesHaveRoomForAdapters(t *testing.T) {
 			if n.Model != "" {
 				late++
 			}
-			if behind := n.Model != "" && n.Behind != nil; behind != (behind && slices.Contains(switches, n.Behind.String())) {
+			behind := n.Model != "" && n.Behind != nil
+			if behind && !slices.Contains(switches, n.Behind.String()) {
 				t.Errorf("%s: the switch %v is not found again", p.Name, n.Behind)
 			}
 		}

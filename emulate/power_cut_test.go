@@ -14,8 +14,8 @@ import (
 	"github.com/rackless/rackless/vm"
 )
 
-// The real system keeps what a real one keeps: after a power cut, what update-grub wrote is in force, what was synced is
-// there, and so are the adapters. The tutorial, which a test follows, has reboots.
+// The real system keeps what a real one keeps: after a power cut, what update-grub wrote is in force, what was synced
+// is there, and so are the adapters. The tutorial, which a test follows, has reboots.
 func TestTheDiskAndTheBootLoaderSurvivePowerCuts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("machines are not booted with -short")

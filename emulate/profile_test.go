@@ -71,7 +71,8 @@ func TestFaultsOfProfilesAreNamedWithTheirPlace(t *testing.T) {
 		{"an unknown key is refused, with the one that was meant", "packages: 2", "package: 2",
 			`3:1: unknown key (have "package", want name, description, packages,`},
 		{"an unknown key of a device is refused", `"06:00.0", numa_node: 1`, `"06:00.0", numa: 1`,
-			`17:26: gpus[0]: unknown key (have "numa", want address, numa_node, behind or audio); did you mean numa_node?`},
+			`17:26: gpus[0]: unknown key (have "numa", want address, numa_node, behind or audio); ` +
+				`did you mean numa_node?`},
 		{"a key that is there twice is refused", "packages: 2", "packages: 2\npackages: 2",
 			"4:1: packages: key is there twice (have lines 3 and 4); remove one of them"},
 		{"an anchor is refused", "name: small", "name: &a small",

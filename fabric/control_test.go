@@ -34,9 +34,12 @@ func TestControlProtocol(t *testing.T) {
 		{"ping", `{"command":"ping"}`, `{"info":{"version":1,"pid":PID,"started":"STARTED","ports":1}}`},
 		{"add-port", fmt.Sprintf(`{"command":"add-port","port":"x","path":%q}`, path), `{}`},
 		{"an error", fmt.Sprintf(`{"command":"add-port","port":"x","path":%q}`, path),
-			`{"error":"add port \"x\": the switch has a port of this name, at \"PATH\": remove it first or choose another name"}`},
+			`{"error":"add port \"x\": the switch has a port of this name, at \"PATH\": ` +
+				`remove it first or choose another name"}`},
 		{"remove-port", `{"command":"remove-port","port":"x"}`, `{}`},
-		{"set-link", `{"command":"set-link","port":"p0","link":{"rate_bits_per_second":1000000,"delay_ns":1000,"ecn":{"min_bytes":1,"max_bytes":2,"probability":0.5},"seed":7}}`, `{}`},
+		{"set-link",
+			`{"command":"set-link","port":"p0","link":{"rate_bits_per_second":1000000,"delay_ns":1000,` +
+				`"ecn":{"min_bytes":1,"max_bytes":2,"probability":0.5},"seed":7}}`, `{}`},
 		{"set-link on all ports", `{"command":"set-link","port":"all","link":{}}`, `{}`},
 		{"set-link with a wrong value", `{"command":"set-link","port":"all","link":{"loss":1.5}}`,
 			`{"error":"link: loss probability 1.5: want 0 to 1"}`},
@@ -45,8 +48,11 @@ func TestControlProtocol(t *testing.T) {
 		{"set-link without a link", `{"command":"set-link","port":"p0"}`,
 			`{"error":"link of port \"p0\": the request has no link"}`},
 		{"an unknown command", `{"command":"reboot"}`,
-			`{"error":"unknown command \"reboot\": this switch knows ping, counters, add-port, remove-port, set-link and capture"}`},
-		{"no command", `{}`, `{"error":"unknown command \"\": this switch knows ping, counters, add-port, remove-port, set-link and capture"}`},
+			`{"error":"unknown command \"reboot\": this switch knows ping, counters, add-port, remove-port, ` +
+				`set-link and capture"}`},
+		{"no command", `{}`,
+			`{"error":"unknown command \"\": this switch knows ping, counters, add-port, remove-port, ` +
+				`set-link and capture"}`},
 		{"no JSON", `ping`, `{"error":"read request: invalid character 'p' looking for beginning of value"}`},
 		{"a line that is too long ends the connection", strings.Repeat(" ", maxRequest),
 			`{"error":"request is longer than 65536 bytes"}`},

@@ -18,7 +18,8 @@ func TestLinkValidate(t *testing.T) {
 		{"the zero value", Link{}, ""},
 		{"all of it", Link{Rate: 1e9, Burst: 1500, Delay: time.Millisecond, Jitter: time.Millisecond, Loss: 1,
 			Reorder: 0.5,
-			ECN:     RED{30 << 10, 90 << 10, 0.1}, Buffer: 256 << 10, PFC: PFC{High: 64 << 10, Low: 32 << 10}, Seed: 1}, ""},
+			ECN:     RED{30 << 10, 90 << 10, 0.1}, Buffer: 256 << 10, PFC: PFC{High: 64 << 10, Low: 32 << 10}, Seed: 1},
+			""},
 		{"a threshold in place of a range", Link{ECN: RED{1000, 1000, 1}}, ""},
 		{"the largest", Link{Rate: MaxRate, Burst: MaxBurst, Delay: MaxDelay, Jitter: MaxDelay, Buffer: MaxBuffer}, ""},
 		{"a rate below the least", Link{Rate: 999},
@@ -40,7 +41,8 @@ func TestLinkValidate(t *testing.T) {
 		{"ECN from high to low", Link{ECN: RED{3, 2, 0.1}}, "link: ecn max of 2 bytes: want 3 to 268435456"},
 		{"ECN in percent", Link{ECN: RED{1, 2, 10}}, "link: ecn probability 10: want 0 to 1"},
 		{"PFC that never begins", Link{PFC: PFC{High: 0, Low: 1}}, "link: pfc high of 0 bytes: want 1 to 268435456"},
-		{"PFC above the buffer", Link{Buffer: 1000, PFC: PFC{High: 1001, Low: 1}}, "link: pfc high of 1001 bytes: want 1 to 1000"},
+		{"PFC above the buffer", Link{Buffer: 1000, PFC: PFC{High: 1001, Low: 1}},
+			"link: pfc high of 1001 bytes: want 1 to 1000"},
 		{"PFC from low to high", Link{PFC: PFC{High: 10, Low: 20}}, "link: pfc low of 20 bytes: want 0 to 10"},
 	}
 	for _, tt := range tests {
@@ -60,7 +62,8 @@ func TestImpaired(t *testing.T) {
 	if (Link{Seed: 7}).Impaired() {
 		t.Error("a seed alone impairs a link")
 	}
-	for _, l := range []Link{{Rate: 1}, {Delay: 1}, {Loss: 0.1}, {ECN: RED{0, 0, 1}}, {Buffer: 1}, {PFC: PFC{High: 1, Low: 0}}} {
+	for _, l := range []Link{{Rate: 1}, {Delay: 1}, {Loss: 0.1}, {ECN: RED{0, 0, 1}}, {Buffer: 1},
+		{PFC: PFC{High: 1, Low: 0}}} {
 		if !l.Impaired() {
 			t.Errorf("%+v is said not to be impaired", l)
 		}

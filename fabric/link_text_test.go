@@ -82,7 +82,9 @@ func TestLinkSetErrors(t *testing.T) {
 			`HIGH:LOW:PRIORITIES, such as 64KiB:32KiB:3`},
 		{"pfc", "64KiB:", `size "": ` + size},
 		{"seed", "-1", `seed "-1": want a whole number below 2^64`},
-		{"mood", "bad", `link has no setting "mood": want one of rate, burst, delay, jitter, loss, reorder, trust, ecn, buffer, pfc, seed`},
+		{"mood", "bad",
+			`link has no setting "mood": want one of rate, burst, delay, jitter, loss, reorder, trust, ` +
+				`ecn, buffer, pfc, seed`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.key+" "+tt.text, func(t *testing.T) {

@@ -150,10 +150,12 @@ func TestAddPortErrors(t *testing.T) {
 		want string
 	}{
 		{"no name", Port{Name: "", Path: "/a"}, `add port at "/a": the name is empty`},
-		{"the name for all", Port{Name: "all", Path: "/a"}, `add port "all": this name stands for all ports: choose another`},
+		{"the name for all", Port{Name: "all", Path: "/a"},
+			`add port "all": this name stands for all ports: choose another`},
 		{"a relative path", Port{Name: "x", Path: "a"}, `add port "x": path "a" is not absolute`},
 		{"a name twice", Port{Name: "p0", Path: "/a"},
-			fmt.Sprintf(`add port "p0": the switch has a port of this name, at %q: remove it first or choose another name`, s.port("p0").Path)},
+			fmt.Sprintf(`add port "p0": the switch has a port of this name, at %q: `+
+				`remove it first or choose another name`, s.port("p0").Path)},
 		{"a path twice", Port{Name: "x", Path: s.port("p0").Path},
 			fmt.Sprintf(`add port "x": port "p0" listens at %q already: choose another path`, s.port("p0").Path)},
 		{"a path that is too long", Port{Name: "x", Path: long},
@@ -190,9 +192,11 @@ func TestRunRefusesABadConfig(t *testing.T) {
 	}{
 		{"no control socket", Config{}, "start switch: no path for the control socket"},
 		{"a negative queue", Config{Control: control, QueueBytes: -1}, "start switch: queue of -1 bytes"},
-		{"a port twice", Config{Control: control, Ports: []Port{{Name: "a", Path: dir + "/a"}, {Name: "a", Path: dir + "/b"}}},
+		{"a port twice",
+			Config{Control: control, Ports: []Port{{Name: "a", Path: dir + "/a"}, {Name: "a", Path: dir + "/b"}}},
 			"choose another name"},
-		{"a control socket in no directory", Config{Control: dir + "/no/control", Ports: []Port{{Name: "a", Path: dir + "/a"}}},
+		{"a control socket in no directory",
+			Config{Control: dir + "/no/control", Ports: []Port{{Name: "a", Path: dir + "/a"}}},
 			"no such file or directory"},
 	}
 	for _, tt := range tests {
@@ -231,7 +235,8 @@ func TestSocketsOfAKilledSwitchAreReplaced(t *testing.T) {
 		l.Close()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	cfg := Config{Control: filepath.Join(dir, "control"), Ports: []Port{{Name: "p0", Path: filepath.Join(dir, "p0.sock")}},
+	cfg := Config{Control: filepath.Join(dir, "control"),
+		Ports: []Port{{Name: "p0", Path: filepath.Join(dir, "p0.sock")}},
 		ready: func(*bridge) {
 			cancel()
 		}}

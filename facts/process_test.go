@@ -72,7 +72,8 @@ func TestParseNUMAMaps(t *testing.T) {
 		err        string
 	}{
 		{"hugepages of a guest",
-			`7f2c00000000 bind:0,2 file=/dev/hugepages/libvirt/qemu/1-vm00/ram huge anon=16 dirty=16 N0=8 N2=8 kernelpagesize_kB=1048576`,
+			`7f2c00000000 bind:0,2 file=/dev/hugepages/libvirt/qemu/1-vm00/ram huge anon=16 dirty=16 N0=8 N2=8 ` +
+				`kernelpagesize_kB=1048576`,
 			Mapping{Start: 0x7f2c00000000, Policy: "bind:0,2", File: "/dev/hugepages/libvirt/qemu/1-vm00/ram",
 				Huge: true, Anon: true,
 				Pages: map[int]uint64{0: 8, 2: 8}, PageBytes: 1 << 30}, ""},

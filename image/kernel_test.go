@@ -167,7 +167,8 @@ func TestModulesAreLoadedAfterWhatTheyNeed(t *testing.T) {
 		"kernel/crypto/crc32-pclmul.ko":           mod("base"),
 		"kernel/lonely.ko":                        mod("gone"),
 	}
-	dep := `kernel/drivers/infiniband/rdma_rxe.ko: kernel/net/udp_tunnel.ko.zst kernel/net/base.ko.gz kernel/drivers/infiniband/ib_core.ko.xz
+	dep := `kernel/drivers/infiniband/rdma_rxe.ko: kernel/net/udp_tunnel.ko.zst kernel/net/base.ko.gz ` +
+		`kernel/drivers/infiniband/ib_core.ko.xz
 kernel/drivers/infiniband/ib_core.ko.xz:
 kernel/net/udp_tunnel.ko.zst: kernel/net/base.ko.gz
 kernel/net/base.ko.gz:

@@ -15,7 +15,8 @@ func TestMirrorsOfAnotherRelease(t *testing.T) {
 		want    []source
 	}{
 		"Debian 12 with backports": {
-			"http://m/debian/ bookworm-backports main\nhttp://m/debian/ bookworm main\nhttp://m/debian/ bookworm contrib\n" +
+			"http://m/debian/ bookworm-backports main\nhttp://m/debian/ bookworm main\n" +
+				"http://m/debian/ bookworm contrib\n" +
 				"http://m/security/ bookworm-security main\n",
 			[]source{{"http://m/debian/", "trixie"}, {"http://m/debian/", "trixie-updates"},
 				{"http://m/debian/", "trixie-backports"}, {"http://m/security/", "trixie-security"}},

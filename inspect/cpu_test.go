@@ -186,7 +186,8 @@ func TestReadCPUs(t *testing.T) {
 		{
 			"a mask that is none",
 			topo(0, "core_cpus=xyz"),
-			lines("online 0", `unread /sys/devices/system/cpu/cpu0/topology/core_cpus: CPU list "xyz": at byte 0: "xyz" is not a word of 32 bits in hexadecimal`),
+			lines("online 0", `unread /sys/devices/system/cpu/cpu0/topology/core_cpus: CPU list "xyz": at byte 0: `+
+				`"xyz" is not a word of 32 bits in hexadecimal`),
 		},
 		{
 			"a list that ends with a NUL, as kernels of 2021 wrote them",

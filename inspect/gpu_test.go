@@ -43,7 +43,8 @@ sys/module/amdgpu/version = 6.7.0
 sys/class/kfd/kfd/topology/nodes/0/gpu_id = 0
 sys/class/kfd/kfd/topology/nodes/0/properties = "cpu_cores_count 96\nlocation_id 0\n"
 sys/class/kfd/kfd/topology/nodes/1/gpu_id = 4101
-sys/class/kfd/kfd/topology/nodes/1/properties = "cpu_cores_count 0\nsimd_count 1216\nlocation_id 49408\ndomain 0\ngfx_target_version 90402\n"
+sys/class/kfd/kfd/topology/nodes/1/properties = "cpu_cores_count 0\nsimd_count 1216\nlocation_id 49408\n` +
+	`domain 0\ngfx_target_version 90402\n"
 sys/class/kfd/kfd/topology/nodes/1/io_links/0/properties = "type 11\nnode_from 1\nnode_to 0\n"
 sys/class/kfd/kfd/topology/nodes/1/io_links/1/properties = "type 11\nnode_from 1\nnode_to 2\n"
 sys/class/kfd/kfd/topology/nodes/1/io_links/2/properties = "type 2\nnode_from 1\nnode_to 3\n"

@@ -112,7 +112,8 @@ func newFound() *found {
 
 // consoleLine is an object of lstopo's text: "    NUMANode(HBM) L#3 (P#4 local=512MiB ...)".
 var consoleLine = regexp.MustCompile(
-	`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
+	`^( *)([A-Z][A-Za-z0-9]*)(?:\(([^)]*)\))?(?:\[[^]]*\])?(?:\(([^)]*)\))?(?: L#\d+)?(?: P#(\d+))?` +
+		`(?: \((.*?)\))?(?: \(disallowed\))?(?: ".*")?$`)
 
 // parseConsole parses lstopo's text, verbose or not: a tree by indentation, then what is known besides.
 func parseConsole(text string) (*found, error) {

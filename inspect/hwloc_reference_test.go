@@ -284,7 +284,8 @@ func TestHostsAgreeWithHwloc(t *testing.T) {
 				t.Parallel()
 				for _, d := range differences(readDump(t, ref.source), readFound(t, ref)) {
 					at := 0
-					for at < len(decided) && !(slices.Contains(decided[at].tests, ref.name) && what[at].MatchString(d)) {
+					for at < len(decided) && !(slices.Contains(decided[at].tests, ref.name) &&
+						what[at].MatchString(d)) {
 						at++
 					}
 					if at == len(decided) {

@@ -32,7 +32,8 @@ func TestReadIOMMU(t *testing.T) {
 			sys/class/iommu/dmar1 -> ../../devices/virtual/iommu/dmar1
 			sys/class/iommu/dmar0 -> ../../devices/virtual/iommu/dmar0
 			sys/kernel/iommu_groups/37/type = DMA-FQ
-			sys/kernel/iommu_groups/37/reserved_regions = "0x000000007d000000 0x000000007f7fffff direct\n0x00000000aa000000 0x00000000aaffffff direct-relaxable\n0x00000000fee00000 0x00000000feefffff msi\n"
+			sys/kernel/iommu_groups/37/reserved_regions = "0x000000007d000000 0x000000007f7fffff direct\n` +
+				`0x00000000aa000000 0x00000000aaffffff direct-relaxable\n0x00000000fee00000 0x00000000feefffff msi\n"
 			`,
 			new(37),
 			topology.IOMMU{

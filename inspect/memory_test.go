@@ -33,7 +33,8 @@ func TestReadMemory(t *testing.T) {
 				huge + "hugepages-1048576kB/surplus_hugepages":    "0",
 				huge + "hugepages-64kB/nr_hugepages":              "0",
 				huge + "hugepages-2048kB/nr_overcommit_hugepages": "9",
-				"proc/swaps":                                 "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/dm-1                               partition\t1024\t\t4\t\t-2",
+				"proc/swaps": "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n" +
+					"/dev/dm-1                               partition\t1024\t\t4\t\t-2",
 				"proc/sys/kernel/numa_balancing":             "1",
 				"sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never",
 				"sys/kernel/mm/ksm/run":                      "0",

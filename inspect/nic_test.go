@@ -173,7 +173,8 @@ func TestReadNICs(t *testing.T) {
 			name: "IPoIB numbers its ports in dev_id, and so do kernels without dev_port",
 			tree: `
 				sys/class/net/ib1 -> ../../devices/pci0000:80/0000:80:02.2/0000:82:00.0/net/ib1
-				sys/devices/pci0000:80/0000:80:02.2/0000:82:00.0/net/ib1/address = 80:00:00:03:fe:80:00:00:00:00:00:00:00:11:75:00:00:77:cf:c8
+				sys/devices/pci0000:80/0000:80:02.2/0000:82:00.0/net/ib1/address = ` +
+				`80:00:00:03:fe:80:00:00:00:00:00:00:00:11:75:00:00:77:cf:c8
 				sys/devices/pci0000:80/0000:80:02.2/0000:82:00.0/net/ib1/dev_port = 0
 				sys/devices/pci0000:80/0000:80:02.2/0000:82:00.0/net/ib1/dev_id = 0x1
 				sys/class/net/p1 -> ../../devices/pci0000:00/0000:03:00.0/net/p1
@@ -215,7 +216,8 @@ func TestReadNICs(t *testing.T) {
 		{
 			name: "a function of a domain with five digits",
 			tree: `
-				sys/class/net/eth0 -> ../../devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:01.0/10000:e1:00.0/net/eth0
+				sys/class/net/eth0 -> ../../devices/pci0000:00/0000:00:0e.0` +
+				`/pci10000:e0/10000:e0:01.0/10000:e1:00.0/net/eth0
 				sys/devices/pci0000:00/0000:00:0e.0/pci10000:e0/10000:e0:01.0/10000:e1:00.0/net/eth0/mtu = 1500`,
 			want: []topology.NIC{{Address: pciAddr(t, "10000:e1:00.0"),
 				Ports: []topology.Netdev{{Name: "eth0", MTU: new(1500)}}}},

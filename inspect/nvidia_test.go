@@ -18,9 +18,13 @@ import (
 // A machine with two GPUs as the driver describes it. The second has not been used since boot: the
 // driver does not know its UUID and BIOS.
 const nvidiaTree = `
-proc/driver/nvidia/version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  Release Build  (builder@host)  Thu Feb 22 2024\nGCC version:  gcc version 12.2.0\n"
-proc/driver/nvidia/gpus/0000:1b:00.0/information = "Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 450\nGPU UUID: \t GPU-11111111-2222-3333-4444-555555555555\nVideo BIOS: \t 96.00.89.00.01\nBus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: \t 0000:1b:00.0\nDevice Minor: \t 3\nGPU Excluded:\t No\n"
-proc/driver/nvidia/gpus/0000:2a:00.0/information = "Model: \t\t Unknown\nGPU UUID: \t GPU-????????-????-????-????-????????????\nVideo BIOS: \t ??.??.??.??.??\nDevice Minor: \t 1\n"
+proc/driver/nvidia/version = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  550.54.14  ` +
+	`Release Build  (builder@host)  Thu Feb 22 2024\nGCC version:  gcc version 12.2.0\n"
+proc/driver/nvidia/gpus/0000:1b:00.0/information = "Model: \t\t NVIDIA H100 80GB HBM3\n` +
+	`IRQ:   \t\t 450\nGPU UUID: \t GPU-11111111-2222-3333-4444-555555555555\nVideo BIOS: \t 96.00.89.00.01\n` +
+	`Bus Type: \t PCIe\nDMA Size: \t 52 bits\nBus Location: \t 0000:1b:00.0\nDevice Minor: \t 3\nGPU Excluded:\t No\n"
+proc/driver/nvidia/gpus/0000:2a:00.0/information = "Model: \t\t Unknown\n` +
+	`GPU UUID: \t GPU-????????-????-????-????-????????????\nVideo BIOS: \t ??.??.??.??.??\nDevice Minor: \t 1\n"
 sys/module/nvidia/version = 550.54.14
 `
 
@@ -41,9 +45,11 @@ func (c commands) run(_ context.Context, argv ...string) ([]byte, error) {
 }
 
 const (
-	smiNew = "nvidia-smi --query-gpu=index,pci.bus_id,name,uuid,memory.total,driver_version,vbios_version,persistence_mode," +
+	smiNew = "nvidia-smi " +
+		"--query-gpu=index,pci.bus_id,name,uuid,memory.total,driver_version,vbios_version,persistence_mode," +
 		"mig.mode.current,compute_cap --format=csv,noheader,nounits"
-	smiOld = "nvidia-smi --query-gpu=index,pci.bus_id,name,uuid,memory.total,driver_version,vbios_version,persistence_mode " +
+	smiOld = "nvidia-smi " +
+		"--query-gpu=index,pci.bus_id,name,uuid,memory.total,driver_version,vbios_version,persistence_mode " +
 		"--format=csv,noheader,nounits"
 	smiLinks = "nvidia-smi nvlink --status"
 	smiTopo  = "nvidia-smi topo -m"
@@ -191,7 +197,8 @@ func TestReadNVIDIAFailures(t *testing.T) {
 			name: "an address in /proc that is none",
 			tree: `proc/driver/nvidia/gpus/first/information = "Model: x\n"`,
 			unread: []topology.Unread{{Path: "/proc/driver/nvidia/gpus/first",
-				Why: `PCI address "first": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
+				Why: `PCI address "first": no bus; ` +
+					`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
 		},
 	}
 	for _, tt := range tests {
@@ -260,7 +267,8 @@ func TestCommandEndsWithTheContext(t *testing.T) {
 func TestReadNUMAStatus(t *testing.T) {
 	t.Parallel()
 	r := deviceReader(t, deviceTree(t, `
-		proc/driver/nvidia/gpus/0004:05:00.0/numa_status = "Node:      255\nStatus:    online\nAddress:   40000000000\nSize:      3f0000000\n"
+		proc/driver/nvidia/gpus/0004:05:00.0/numa_status = "Node:      255\nStatus:    online\n`+
+		`Address:   40000000000\nSize:      3f0000000\n"
 		proc/driver/nvidia/gpus/0035:04:00.0/numa_status = "Node: -1\nStatus: offline\nSize: 0\n"`))
 	r.readGPUs()
 	want := []topology.GPU{
@@ -341,7 +349,8 @@ func TestParseGPUQuery(t *testing.T) {
 		{"no devices", "No devices were found\n", nil, ""},
 		{"no address", "0, [N/A], 24576\n", nil, `line 1: "0, [N/A], 24576" has no PCI address`},
 		{"an address that is none", "0, 3B, 24576\n", nil,
-			`line 1: pci.bus_id: PCI address "3B": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
+			`line 1: pci.bus_id: PCI address "3B": no bus; ` +
+				`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
 		{"an index that is none", "-1, 0000:3b:00.0, 24576\n", nil, `line 1: index: "-1" is not the number of a GPU`},
 		{"memory with its unit", "0, 0000:3b:00.0, 24576 MiB\n", nil,
 			`line 1: memory.total: "24576 MiB" is not a number of MiB`},

@@ -188,7 +188,8 @@ func TestOpenErrors(t *testing.T) {
 	}
 	with("schema.tar", `{"schema":"rackless/snapshot/v9"}`)
 	with("json.tar", `{"schema":`)
-	with("output.tar", `{"schema":"rackless/snapshot/v1","commands":[{"argv":["virsh","list"],"output":"rackless/commands/000"}]}`)
+	with("output.tar",
+		`{"schema":"rackless/snapshot/v1","commands":[{"argv":["virsh","list"],"output":"rackless/commands/000"}]}`)
 	for _, test := range []struct{ path, err string }{
 		{"none", "no such file or directory"},
 		{"none/at/all", "no such file or directory"},
@@ -199,7 +200,8 @@ func TestOpenErrors(t *testing.T) {
 		{"noise", `noise: not a machine in a form that rackless knows: it starts with "\x00\x01\x02\x03"`},
 		{"cut.tar", `cut.tar: archive, byte 0, at "sys/devices/system/cpu/online": the archive is cut off`},
 		{"bad.ttar", `bad.ttar: line 2: "a" has 0 lines, not 9: the text is cut off`},
-		{"schema.tar", `schema.tar: rackless/snapshot.json: schema "rackless/snapshot/v9": want "rackless/snapshot/v1"`},
+		{"schema.tar",
+			`schema.tar: rackless/snapshot.json: schema "rackless/snapshot/v9": want "rackless/snapshot/v1"`},
 		{"json.tar", `json.tar: rackless/snapshot.json: unexpected end of JSON input`},
 		{"output.tar", `output.tar: rackless/snapshot.json: output of "virsh list": `},
 	} {

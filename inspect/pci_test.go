@@ -88,7 +88,8 @@ func TestPCITree(t *testing.T) {
 		},
 		{
 			"Hyper-V passes functions through its bus",
-			functions(`LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/47505500-0001-0000-3130-444531444234/pci0001:00/0001:00:00.0 0x030200`),
+			functions(`LNXSYSTM:00/LNXSYBUS:00/ACPI0004:00/VMBUS:00/` +
+				`47505500-0001-0000-3130-444531444234/pci0001:00/0001:00:00.0 0x030200`),
 			[]string{"0001:00:00.0 on pci0001:00"},
 		},
 		{
@@ -224,17 +225,20 @@ func TestReadPCIOfABrokenBus(t *testing.T) {
 		t.Errorf("what cannot be understood is not known: %+v", d)
 	}
 	want := []string{
-		`/sys/bus/pci/devices/0000:00:01.8 PCI address "0000:00:01.8": function "8" is not 0 to 7; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`,
+		`/sys/bus/pci/devices/0000:00:01.8 PCI address "0000:00:01.8": function "8" is not 0 to 7; ` +
+			`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`,
 		`/sys/bus/pci/devices/0000:00:02.0/class "network" is not a number of 24 bits in hexadecimal`,
 		`/sys/bus/pci/devices/0000:00:02.0/iommu_group "none" is not the number of a group`,
 		`/sys/bus/pci/devices/0000:00:02.0/local_cpulist CPU list "5-2": at byte 0: range 5-2 runs backwards`,
 		`/sys/bus/pci/devices/0000:00:02.0/max_link_speed "fast" is not a link speed`,
 		`/sys/bus/pci/devices/0000:00:02.0/numa_node "two" is not a number`,
-		`/sys/bus/pci/devices/0000:00:02.0/physfn PCI address "nowhere": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`,
+		`/sys/bus/pci/devices/0000:00:02.0/physfn PCI address "nowhere": no bus; ` +
+			`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`,
 		`/sys/bus/pci/devices/0000:00:02.0/resource line 1: "0x0": want a first address, a last address and flags`,
 		`/sys/bus/pci/devices/0000:00:02.0/vendor "0x15b3a" is not a number of 16 bits in hexadecimal`,
 		`/sys/bus/pci/devices/0000:00:03.0/class permission denied`,
-		`/sys/bus/pci/devices/lspci.txt PCI address "lspci.txt": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`,
+		`/sys/bus/pci/devices/lspci.txt PCI address "lspci.txt": no bus; ` +
+			`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`,
 	}
 	var got []string
 	for _, u := range unread {
@@ -339,7 +343,8 @@ func TestFunctionFiles(t *testing.T) {
 		},
 		{
 			"on a live machine uevent says who it is",
-			"uevent = \"DRIVER=virtio-pci\\nPCI_CLASS=20000\\nPCI_ID=1AF4:1041\\nPCI_SUBSYS_ID=1AF4:1100\\nPCI_SLOT_NAME=0000:41:00.0\\n\"",
+			"uevent = \"DRIVER=virtio-pci\\nPCI_CLASS=20000\\nPCI_ID=1AF4:1041\\nPCI_SUBSYS_ID=1AF4:1100\\n" +
+				"PCI_SLOT_NAME=0000:41:00.0\\n\"",
 			true,
 			topology.PCIDevice{
 				Class: new(topology.ID24(0x020000)), Vendor: new(topology.ID16(0x1af4)),
@@ -521,8 +526,8 @@ func TestPorts(t *testing.T) {
 		links string
 		want  []string
 	}{
-		{"capabilities that root may read", 256, link, []string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, pci.PortBridge,
-			pci.PortBridge}},
+		{"capabilities that root may read", 256, link,
+			[]string{pci.PortRoot, pci.PortUpstream, pci.PortDownstream, pci.PortBridge, pci.PortBridge}},
 		{
 			// The last two are bridges to conventional PCI and back. Their place cannot tell them
 			// from a switch, but no driver is bound to them.

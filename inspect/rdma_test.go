@@ -12,7 +12,7 @@ import (
 // A ConnectX-7 on RoCE: link-local and IPv4 address, each as version 1 and 2, so that RoCE v2 over
 // IPv4 has index 3; a GID further up behind a hole in the table; and counters of every kind. The
 // values of state, rate and firmware are those of an HGX H100.
-const roceDevice = `
+var roceDevice = strings.ReplaceAll(`
 sys/class/infiniband/mlx5_0 -> ../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0
 sys/class/net/eth2 -> ../../devices/pci0000:15/0000:15:01.0/0000:18:00.0/net/eth2
 sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/net/eth2/speed = 400000
@@ -21,41 +21,41 @@ sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/node_type = 1
 sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/fw_ver = 28.39.1002
 sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/node_guid = a088:c203:00ad:eab8
 sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/board_id = MT_0000000838
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/state = 4: ACTIVE
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/phys_state = 5: LinkUp
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/link_layer = Ethernet
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/rate = 400 Gb/sec (4X NDR)
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/lid = 0x0
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/0 = fe80:0000:0000:0000:a288:c2ff:fead:eab8
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/1 = fe80:0000:0000:0000:a288:c2ff:fead:eab8
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/2 = 0000:0000:0000:0000:0000:ffff:0a00:0001
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/3 = 0000:0000:0000:0000:0000:ffff:0a00:0001
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/4 = 0000:0000:0000:0000:0000:0000:0000:0000
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/17 = 2001:0db8:0000:0000:0000:0000:0000:0011
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gids/255 = 0000:0000:0000:0000:0000:0000:0000:0000
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/0 = IB/RoCE v1
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/1 = RoCE v2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/2 = IB/RoCE v1
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/3 = RoCE v2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/4 ! EACCES
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/17 = RoCE v2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/types/255 ! EACCES
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/0 = eth2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/1 = eth2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/2 = eth2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/3 = eth2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/gid_attrs/ndevs/17 ! EINVAL
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/counters/symbol_error = 18446744073709551615
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/counters/link_downed = 2
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/counters/port_rcv_errors = 0
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/counters/port_rcv_data ! EACCES
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/counters/port_xmit_discards = N/A (no PMA)
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/counters/VL15_dropped ! EINVAL
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/hw_counters/np_cnp_sent = 1009
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/hw_counters/out_of_sequence = 7
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/hw_counters/resp_cqe_flush_error = 99
-sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1/hw_counters/lifespan = 10
-`
+PORT/state = 4: ACTIVE
+PORT/phys_state = 5: LinkUp
+PORT/link_layer = Ethernet
+PORT/rate = 400 Gb/sec (4X NDR)
+PORT/lid = 0x0
+PORT/gids/0 = fe80:0000:0000:0000:a288:c2ff:fead:eab8
+PORT/gids/1 = fe80:0000:0000:0000:a288:c2ff:fead:eab8
+PORT/gids/2 = 0000:0000:0000:0000:0000:ffff:0a00:0001
+PORT/gids/3 = 0000:0000:0000:0000:0000:ffff:0a00:0001
+PORT/gids/4 = 0000:0000:0000:0000:0000:0000:0000:0000
+PORT/gids/17 = 2001:0db8:0000:0000:0000:0000:0000:0011
+PORT/gids/255 = 0000:0000:0000:0000:0000:0000:0000:0000
+PORT/gid_attrs/types/0 = IB/RoCE v1
+PORT/gid_attrs/types/1 = RoCE v2
+PORT/gid_attrs/types/2 = IB/RoCE v1
+PORT/gid_attrs/types/3 = RoCE v2
+PORT/gid_attrs/types/4 ! EACCES
+PORT/gid_attrs/types/17 = RoCE v2
+PORT/gid_attrs/types/255 ! EACCES
+PORT/gid_attrs/ndevs/0 = eth2
+PORT/gid_attrs/ndevs/1 = eth2
+PORT/gid_attrs/ndevs/2 = eth2
+PORT/gid_attrs/ndevs/3 = eth2
+PORT/gid_attrs/ndevs/17 ! EINVAL
+PORT/counters/symbol_error = 18446744073709551615
+PORT/counters/link_downed = 2
+PORT/counters/port_rcv_errors = 0
+PORT/counters/port_rcv_data ! EACCES
+PORT/counters/port_xmit_discards = N/A (no PMA)
+PORT/counters/VL15_dropped ! EINVAL
+PORT/hw_counters/np_cnp_sent = 1009
+PORT/hw_counters/out_of_sequence = 7
+PORT/hw_counters/resp_cqe_flush_error = 99
+PORT/hw_counters/lifespan = 10
+`, "PORT", "sys/devices/pci0000:15/0000:15:01.0/0000:18:00.0/infiniband/mlx5_0/ports/1")
 
 func TestReadRDMAOnRoCE(t *testing.T) {
 	t.Parallel()
@@ -267,7 +267,8 @@ func TestWhereRDMADevicesStand(t *testing.T) {
 			tree: `
 				sys/class/net/bond0 -> ../../devices/virtual/net/bond0
 				sys/class/infiniband/mlx5_bond_0 -> ../../devices/pci0000:15/0000:18:00.0/infiniband/mlx5_bond_0
-				sys/devices/pci0000:15/0000:18:00.0/infiniband/mlx5_bond_0/ports/1/gids/3 = 0000:0000:0000:0000:0000:ffff:0a00:0001
+				sys/devices/pci0000:15/0000:18:00.0/infiniband/mlx5_bond_0/ports/1/gids/3 = ` +
+				`0000:0000:0000:0000:0000:ffff:0a00:0001
 				sys/devices/pci0000:15/0000:18:00.0/infiniband/mlx5_bond_0/ports/1/gid_attrs/ndevs/3 = bond0`,
 			want: []string{"0000:18:00.0: mlx5_bond_0"},
 		},
@@ -364,13 +365,15 @@ func TestRDMAPort(t *testing.T) {
 
 func TestIsTrouble(t *testing.T) {
 	t.Parallel()
-	yes := strings.Fields(`symbol_error link_downed link_error_recovery port_rcv_errors port_xmit_discards local_link_integrity_errors
-		excessive_buffer_overrun_errors VL15_dropped out_of_sequence out_of_buffer packet_seq_err local_ack_timeout_err rnr_nak_retry_err
-		np_cnp_sent rp_cnp_handled np_ecn_marked_roce_packets duplicate_request implied_nak_seq_err req_cqe_error roce_adp_retrans
-		rx_icrc_encapsulated roce_slow_restart to_retransmits missing_resp res_oos_drop_count cnpSent RxECNMrkd ip4InDiscards rx_drops
+	yes := strings.Fields(`symbol_error link_downed link_error_recovery port_rcv_errors port_xmit_discards
+		local_link_integrity_errors excessive_buffer_overrun_errors VL15_dropped out_of_sequence out_of_buffer
+		packet_seq_err local_ack_timeout_err rnr_nak_retry_err np_cnp_sent rp_cnp_handled np_ecn_marked_roce_packets
+		duplicate_request implied_nak_seq_err req_cqe_error roce_adp_retrans rx_icrc_encapsulated roce_slow_restart
+		to_retransmits missing_resp res_oos_drop_count cnpSent RxECNMrkd ip4InDiscards rx_drops
 		retrans_timeout_events unresponsive_remote_events retry_exceeded_err out_of_seq_request rcvd_rnr_err`)
-	no := strings.Fields(`port_rcv_data port_xmit_packets port_xmit_wait lifespan rx_write_requests rx_dct_connect ack_deferred sent_pkts
-		rcvd_pkts rdma_sends unicast_rcv_packets resp_cqe_flush_error req_cqe_flush_error active_qps bytes_transferred interrupts`)
+	no := strings.Fields(`port_rcv_data port_xmit_packets port_xmit_wait lifespan rx_write_requests
+		rx_dct_connect ack_deferred sent_pkts rcvd_pkts rdma_sends unicast_rcv_packets resp_cqe_flush_error
+		req_cqe_flush_error active_qps bytes_transferred interrupts`)
 	for _, name := range yes {
 		if !topology.IsTrouble(name) {
 			t.Errorf("IsTrouble(%q) = false; want true", name)

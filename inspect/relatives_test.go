@@ -8,7 +8,8 @@ import (
 
 func TestAFileOfRacklessThatIsNoMachineIsCalledWhatItIs(t *testing.T) {
 	for _, c := range []struct{ file, want string }{
-		{"../examples/hosts/desktop.yaml", "it is the profile of an emulated host: look at the machine with rackless emulate PROFILE"},
+		{"../examples/hosts/desktop.yaml",
+			"it is the profile of an emulated host: look at the machine with rackless emulate PROFILE"},
 		{"../examples/hosts/epyc-7551p.yaml", "it is the profile of an emulated host"},
 		{"../examples/pair.yaml", "it is a lab file: rackless up and rackless plan take it"},
 		{"../examples/studies/contention.yaml", "it is the file of a study"},

@@ -100,7 +100,8 @@ func TestReadStorage(t *testing.T) {
 			"swap on a logical volume, by each of its names",
 			two + stacked("dm-0", 101, "sda2") + stacked("dm-3", 103, "sdb1") + `
 			sys/devices/virtual/block/dm-0/dm/name = vg-my--swap
-			proc/swaps = "Filename Type Size Used Priority\n/dev/mapper/vg-my--swap partition 1 0 -2\n/dev/vg/my-swap partition 1 0 -2\n/dev/dm-3 partition 1 0 -3\n"
+			proc/swaps = "Filename Type Size Used Priority\n/dev/mapper/vg-my--swap partition 1 0 -2\n` +
+				`/dev/vg/my-swap partition 1 0 -2\n/dev/dm-3 partition 1 0 -3\n"
 			`,
 			both([]string{"[SWAP]"}, []string{"[SWAP]"}), "",
 		},
@@ -140,8 +141,10 @@ func TestReadStorage(t *testing.T) {
 			sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/dev = 259:1
 			sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0n1/device -> ../../nvme-subsys0
 			sys/devices/virtual/nvme-subsystem/nvme-subsys0/model = Two Ways
-			sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0 -> ../../../pci0000:00/0000:00:01.1/0000:01:00.0/nvme/nvme0
-			sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme1 -> ../../../pci0000:80/0000:80:01.1/0000:81:00.0/nvme/nvme1
+			sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme0 -> ` +
+				`../../../pci0000:00/0000:00:01.1/0000:01:00.0/nvme/nvme0
+			sys/devices/virtual/nvme-subsystem/nvme-subsys0/nvme1 -> ` +
+				`../../../pci0000:80/0000:80:01.1/0000:81:00.0/nvme/nvme1
 			sys/block/nvme0c0n1 -> ../devices/pci0000:00/0000:00:01.1/0000:01:00.0/nvme/nvme0/nvme0c0n1
 			sys/devices/pci0000:00/0000:00:01.1/0000:01:00.0/nvme/nvme0/nvme0c0n1/hidden = 1
 			sys/devices/pci0000:00/0000:00:01.1/0000:01:00.0/nvme/nvme0/nvme0c0n1/size = 8

@@ -42,8 +42,10 @@ func TestParseBytes(t *testing.T) {
 
 func TestParseBytesErrors(t *testing.T) {
 	tests := []struct{ name, text, want string }{
-		{"nothing", "", `parse size "": want a whole number with a unit, such as 256MiB or 1GiB; start it with a digit`},
-		{"no unit", "256", `parse size "256": want a whole number with a unit, such as 256MiB or 1GiB; add a unit: 256MiB`},
+		{"nothing", "",
+			`parse size "": want a whole number with a unit, such as 256MiB or 1GiB; start it with a digit`},
+		{"no unit", "256",
+			`parse size "256": want a whole number with a unit, such as 256MiB or 1GiB; add a unit: 256MiB`},
 		{"a decimal unit", "256MB",
 			`parse size "256MB": want a whole number with a unit, such as 256MiB or 1GiB; write 256MiB`},
 		{"a lower case unit", "4gib",
@@ -51,20 +53,26 @@ func TestParseBytesErrors(t *testing.T) {
 		{"a lone k", "4k", `parse size "4k": want a whole number with a unit, such as 256MiB or 1GiB; write 4KiB`},
 		{"a space", "1 GiB", `parse size "1 GiB": want a whole number with a unit, such as 256MiB or 1GiB; write 1GiB`},
 		{"a fraction", "1.5GiB",
-			`parse size "1.5GiB": want a whole number with a unit, such as 256MiB or 1GiB; write it as a whole number: 1536MiB`},
+			`parse size "1.5GiB": want a whole number with a unit, such as 256MiB or 1GiB; ` +
+				`write it as a whole number: 1536MiB`},
 		{"a fraction that is no whole number of KiB", "0.3MiB",
-			`parse size "0.3MiB": want a whole number with a unit, such as 256MiB or 1GiB; use one of the units KiB, MiB, GiB, TiB, M, G`},
+			`parse size "0.3MiB": want a whole number with a unit, such as 256MiB or 1GiB; ` +
+				`use one of the units KiB, MiB, GiB, TiB, M, G`},
 		{"two points", "1.2.3GiB",
-			`parse size "1.2.3GiB": want a whole number with a unit, such as 256MiB or 1GiB; use one of the units KiB, MiB, GiB, TiB, M, G`},
-		{"a sign", "-1MiB", `parse size "-1MiB": want a whole number with a unit, such as 256MiB or 1GiB; start it with a digit`},
+			`parse size "1.2.3GiB": want a whole number with a unit, such as 256MiB or 1GiB; ` +
+				`use one of the units KiB, MiB, GiB, TiB, M, G`},
+		{"a sign", "-1MiB",
+			`parse size "-1MiB": want a whole number with a unit, such as 256MiB or 1GiB; start it with a digit`},
 		{"a leading zero", "01MiB",
 			`parse size "01MiB": want a whole number with a unit, such as 256MiB or 1GiB; drop the leading zero`},
 		{"too many digits", "99999999999999999999B",
-			`parse size "99999999999999999999B": want a whole number with a unit, such as 256MiB or 1GiB; use a larger unit or a smaller number`},
+			`parse size "99999999999999999999B": want a whole number with a unit, such as 256MiB or 1GiB; ` +
+				`use a larger unit or a smaller number`},
 		{"past 63 bits with the unit", "8388608TiB",
 			`parse size "8388608TiB": want a whole number with a unit, such as 256MiB or 1GiB; use a smaller number`},
 		{"an unknown unit", "1parsec",
-			`parse size "1parsec": want a whole number with a unit, such as 256MiB or 1GiB; use one of the units KiB, MiB, GiB, TiB, M, G`},
+			`parse size "1parsec": want a whole number with a unit, such as 256MiB or 1GiB; ` +
+				`use one of the units KiB, MiB, GiB, TiB, M, G`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

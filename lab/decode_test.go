@@ -98,7 +98,8 @@ tenants: x
 affinity: [x, {nodes: x, numa: x, nic: x}]
 defaults: {cpus: x, memory: x, image: [], nics: x, gpus: x, vfs: x, smt: x, guest_numa: x}
 nodes:
-  a: {cpus: x, memory: x, image: [], nics: x, gpus: {count: x, vendor: 1, model: 1, numa_node: x}, vfs: [x, {rate: x}], smt: x, guest_numa: x, count: x}
+  a: {cpus: x, memory: x, image: [], nics: x, gpus: {count: x, vendor: 1, model: 1, numa_node: x},
+      vfs: [x, {rate: x}], smt: x, guest_numa: x, count: x}
 `))
 	if errs, ok := err.(Errors); !ok || len(errs) != 1+1+1+2+5+1+1+4+8+(3+1+4+2+2+1) {
 		t.Errorf("got %d faults:\n%v", len(errs), err)

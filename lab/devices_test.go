@@ -219,7 +219,8 @@ func TestParseRate(t *testing.T) {
 	}
 }
 
-// However people ask for a part of a GPU, they are told that there is none yet, and not that a key or a device is unknown.
+// However people ask for a part of a GPU, they are told that there is none yet, and not that a key or a device
+// is unknown.
 func TestPartsOfGPUsAreNotSupportedYet(t *testing.T) {
 	for node, part := range map[string]bool{
 		"gpus: mig": true, "gpus: vgpu": true, "gpus: 1g.10gb": true, "gpus: MIG-GPU-8f/1/0": true, "gpus: 0.5": true,

@@ -28,17 +28,17 @@ func ExampleParse() {
 }
 
 func ExampleError() {
-	_, err := lab.Parse("pair.yaml", []byte("name: pair\nnodes:\n  vm00: {memory: 512}\n"))
+	_, err := lab.Parse("pair.yaml", []byte("name: pair\nnodes:\n  vm00: {memory: 1MiB}\n"))
 	fmt.Println(err)
 	var fault *lab.Error
 	if errors.As(err, &fault) {
 		fmt.Println(fault.Line, fault.Column, fault.Key)
 	}
 	// Output:
-	// pair.yaml:3:18: nodes.vm00.memory: size without a unit (have 512, want a whole number with a unit, such as 256MiB or 1GiB); write for example 512MiB
+	// pair.yaml:3:18: nodes.vm00.memory: out of range (have "1MiB", want 256MiB to 16TiB)
 	//      1 | name: pair
 	//      2 | nodes:
-	// >    3 |   vm00: {memory: 512}
+	// >    3 |   vm00: {memory: 1MiB}
 	//        |                  ^
 	// 3 18 nodes.vm00.memory
 }

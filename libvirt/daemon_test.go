@@ -166,5 +166,6 @@ func wire(t *testing.T, specs []Spec) {
 const nicPath = "pci0000:00/0000:00:01.1/0000:*:00.0"
 
 // foreign is a domain that rackless has nothing to do with.
-const foreign = `<domain type='qemu'><name>tenant</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os>
-<features><acpi/></features><metadata><rackless:node xmlns:rackless='https://example.org/another' lab='pair' name='vm00'/></metadata></domain>`
+const foreign = `<domain type='qemu'><name>tenant</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features>
+<metadata><rackless:node xmlns:rackless='https://example.org/another' lab='pair' name='vm00'/></metadata></domain>`

@@ -14,9 +14,11 @@ import (
 
 func TestThreadsOfQEMU(t *testing.T) {
 	// What QEMU 10.0.2 returned, shortened.
-	const cpus = `[{"thread-id":4242,"props":{"core-id":0,"thread-id":0,"socket-id":0},"qom-path":"/machine/unattached/device[0]","cpu-index":0,"target":"x86_64"},
+	const cpus = `[{"thread-id":4242,"props":{"core-id":0,"thread-id":0,"socket-id":0},` +
+		`"qom-path":"/machine/unattached/device[0]","cpu-index":0,"target":"x86_64"},
 		{"thread-id":4244,"cpu-index":2},{"thread-id":4243,"cpu-index":1}]`
-	const iothreads = `[{"poll-shrink":0,"thread-id":4250,"aio-max-batch":0,"poll-grow":0,"poll-max-ns":32768,"id":"iothread10"},{"thread-id":4249,"id":"iothread2"}]`
+	const iothreads = `[{"poll-shrink":0,"thread-id":4250,"aio-max-batch":0,"poll-grow":0,"poll-max-ns":32768,` +
+		`"id":"iothread10"},{"thread-id":4249,"id":"iothread2"}]`
 	if got, err := parseCPUs([]byte(cpus)); err != nil || !slices.Equal(got, []int{4242, 4243, 4244}) {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -47,7 +49,8 @@ const document = `<!-- made by hand -->
   <name>pair.vm00</name>
   <uuid>12345678-1234-1234-1234-123456789abc</uuid>
   <metadata>
-    <rackless:node xmlns:rackless='https://github.com/rackless/rackless/libvirt/1' lab='pair' name='vm00' plan='rackless/plan/v1' host='this &lt;machine&gt;'/>
+    <rackless:node xmlns:rackless='https://github.com/rackless/rackless/libvirt/1' ` +
+	`lab='pair' name='vm00' plan='rackless/plan/v1' host='this &lt;machine&gt;'/>
     <other:note xmlns:other='https://example.org/'>kept</other:note>
   </metadata>
   <!-- two -->

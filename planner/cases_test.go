@@ -33,7 +33,8 @@ func TestALabOfAFleetHoldsItsEmulatorCores(t *testing.T) {
 	err = Stream{Fleet: f, Name: "requests", Encode: func(w io.Writer, v any) error {
 		return json.NewEncoder(w).Encode(v)
 	}}.Run(t.Context(), strings.NewReader(
-		`{"name":"a","nodes":{"vm":{"count":4,"cpus":8,"memory":"4GiB","nics":0}},"affinity":[{"nodes":["vm"],"numa":"different"}]}
+		`{"name":"a","nodes":{"vm":{"count":4,"cpus":8,"memory":"4GiB","nics":0}},`+
+			`"affinity":[{"nodes":["vm"],"numa":"different"}]}
 {"name":"b","nodes":{"vm":{"cpus":16,"memory":"4GiB","nics":0}}}
 {"name":"c","nodes":{"vm":{"cpus":4,"memory":"4GiB","nics":0}}}
 `), &out)
@@ -76,10 +77,12 @@ func TestAReasonNamesOnlyWhatConflicts(t *testing.T) {
 			"asked for and 8 are there",
 		"{vm: {count: 5, cpus: 4, memory: 8GiB, nics: 1}}": "vm00 to vm04 cannot all be placed: 5 NICs are asked for " +
 			"and 4 are there",
-		"{a: {count: 2, cpus: 90, memory: 4GiB, nics: 0}, g: {count: 3, cpus: 4, memory: 4GiB, gpus: 3, nics: 0}}": "g00," +
-			" g01 and g02 cannot all be placed: 9 GPUs are asked for and 8 are there",
-		"{vm: {count: 3, cpus: 4, memory: 4GiB, nics: 0}}\naffinity: [{nodes: [vm], numa: different}]": "vm00, vm01 and" +
-			" vm02 cannot all be placed: they must be on different NUMA nodes, and 2 NUMA nodes have cores to give",
+		"{a: {count: 2, cpus: 90, memory: 4GiB, nics: 0}, " +
+			"g: {count: 3, cpus: 4, memory: 4GiB, gpus: 3, nics: 0}}": "g00, g01 and g02 cannot all be placed: " +
+			"9 GPUs are asked for and 8 are there",
+		"{vm: {count: 3, cpus: 4, memory: 4GiB, nics: 0}}\n" +
+			"affinity: [{nodes: [vm], numa: different}]": "vm00, vm01 and vm02 cannot all be placed: " +
+			"they must be on different NUMA nodes, and 2 NUMA nodes have cores to give",
 		"{vm: {count: 3, cpus: 64, memory: 4GiB, nics: 0}}": "vm00, vm01 and vm02 cannot all be placed: each " +
 			"needs 32 " +
 			"cores (64 vCPUs), and of 96 cores 94 can be given (the host keeps 2 cores)",

@@ -102,8 +102,10 @@ func FuzzPlan(f *testing.F) {
 		}
 		f.Add(text)
 	}
-	f.Add([]byte(`{"lab":"l","nodes":[{"name":"v","vcpus":[1],"threads_per_core":1,"memory_bytes":1,"memory":[{"numa_node":-1,"bytes":1}],"cells":[{"numa_nodes":[-1],"vcpus":1,"bytes":1}]}]}`))
-	f.Add([]byte(`{"lab":"l","nodes":[{"name":"v","cards":[{"id":"0000:00:00.0/vf99999999999","kind":"vf","vf":-1}]}]}`))
+	f.Add([]byte(`{"lab":"l","nodes":[{"name":"v","vcpus":[1],"threads_per_core":1,"memory_bytes":1,` +
+		`"memory":[{"numa_node":-1,"bytes":1}],"cells":[{"numa_nodes":[-1],"vcpus":1,"bytes":1}]}]}`))
+	f.Add([]byte(`{"lab":"l","nodes":[{"name":"v","cards":[` +
+		`{"id":"0000:00:00.0/vf99999999999","kind":"vf","vf":-1}]}]}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		var p plan.Plan
 		if json.Unmarshal(text, &p) != nil {

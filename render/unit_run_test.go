@@ -343,7 +343,10 @@ func TestAPartitionThatDoesNotComeAboutIsGivenUp(t *testing.T) {
 	r := cgroupRoot(t)
 	file := "sys/fs/cgroup/machine.slice/cpuset.cpus.partition"
 	r.program("cat", `case $1 in
-*/cpuset.cpus.partition) read -r now <"$1"; [ "$now" != root ] || now="root invalid (Cpu list in cpuset.cpus not exclusive)"; echo "$now" ;;
+*/cpuset.cpus.partition)
+	read -r now <"$1"
+	[ "$now" != root ] || now="root invalid (Cpu list in cpuset.cpus not exclusive)"
+	echo "$now" ;;
 *) exec /bin/cat "$@" ;;
 esac`)
 	r.mustFail(hostScript(t, hostEPYC(t), "libexec/cpuset.sh"), "machine.slice does not become a partition", "start")

@@ -24,7 +24,9 @@ const fakeIP = `echo "ip $*" >>"$RACKLESS_ROOT/log"
 case $* in
 "link show dev "*) /bin/cat "$RACKLESS_ROOT/vfmacs" 2>/dev/null || : ;;
 "-o addr show dev "*) /bin/cat "$RACKLESS_ROOT/addr-$5" 2>/dev/null || : ;;
-*" mac "*) printf '    vf %s     link/ether %s brd ff:ff:ff:ff:ff:ff, vlan 7, spoof checking on, link-state enable, trust off\n' "$6" "$8" >>"$RACKLESS_ROOT/vfmacs" ;;
+*" mac "*)
+	printf '    vf %s     link/ether %s brd ff:ff:ff:ff:ff:ff, vlan 7, %s\n' "$6" "$8" \
+		'spoof checking on, link-state enable, trust off' >>"$RACKLESS_ROOT/vfmacs" ;;
 *" mtu "*) echo "$6" >"$RACKLESS_ROOT/sys/class/net/$4/mtu" ;;
 esac`
 

@@ -43,7 +43,8 @@ func TestXMLIsWrittenAsAPersonWould(t *testing.T) {
 <domain type='kvm'>
   <name>a&lt;b&gt;&amp;"c'</name>
   <metadata>
-    <rackless:node xmlns:rackless='https://github.com/rackless/rackless/libvirt/1' lab='l' name='&apos;n&apos;&#9;' plan='p'/>
+    <rackless:node xmlns:rackless='https://github.com/rackless/rackless/libvirt/1' ` +
+		`lab='l' name='&apos;n&apos;&#9;' plan='p'/>
   </metadata>
   <memory unit='MiB'>1536</memory>
   <vcpu placement='static'>2</vcpu>

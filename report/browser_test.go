@@ -37,21 +37,26 @@ const probe = `(() => {
     const outer = box(svg);
     const texts = [...svg.querySelectorAll('text')].map(t => ({t: t.textContent, b: box(t)}));
     for (const {t, b} of texts) {
-      if (b.left < outer.left - 1 || b.right > outer.right + 1 || b.top < outer.top - 1 || b.bottom > outer.bottom + 1) clipped.push(t);
+      if (b.left < outer.left - 1 || b.right > outer.right + 1 || b.top < outer.top - 1 || b.bottom > outer.bottom + 1)
+        clipped.push(t);
     }
     for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
       const a = texts[i].b, b = texts[j].b;
       // 3: the boxes of two lines of text may touch
-      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+          Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
         overlapping.push(texts[i].t + ' / ' + texts[j].t);
     }
     const scale = outer.width / svg.viewBox.baseVal.width;
-    for (const t of svg.querySelectorAll('text')) if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
+    for (const t of svg.querySelectorAll('text'))
+      if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
   }
   return JSON.stringify({
     points: [...document.querySelectorAll('.pt[data-value]')].map(p => p.dataset.bytes + ' ' + p.dataset.value),
-    untitled: [...document.querySelectorAll('.pt[data-value]')].filter(p => !p.querySelector('title')?.textContent).length,
-    unlabelled: [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-labelledby').split(' ').every(i => document.getElementById(i)?.textContent)).length,
+    untitled: [...document.querySelectorAll('.pt[data-value]')]
+      .filter(p => !p.querySelector('title')?.textContent).length,
+    unlabelled: [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-labelledby').split(' ')
+      .every(i => document.getElementById(i)?.textContent)).length,
     unscoped: document.querySelectorAll('th:not([scope])').length,
     banner: document.querySelector('.banner')?.textContent ?? '',
     failures: document.querySelectorAll('.failure').length,
@@ -79,7 +84,8 @@ const figuresProbe = `(() => {
   const table = document.querySelector('table.figures');
   out.csv = decodeURIComponent((document.querySelector('#figures-csv a[download]')?.href ?? '').replace(/^[^,]*,/, ''));
   if (table) {
-    const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells], at = heads.findIndex(h => h.dataset.metric);
+    const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells];
+    const at = heads.findIndex(h => h.dataset.metric);
     heads[at].querySelector('button').click();
     heads[at].querySelector('button').click();
     out.down = [...table.tBodies[0].rows].map(r => r.cells[at].dataset.v);
@@ -260,11 +266,13 @@ func wantPoints(d Data) []string {
 const compareProbe = `(() => {
   const out = JSON.parse(` + probe + `);
   const table = [...document.querySelectorAll('table.sort')].at(-1);
-  out.unpressable = [...document.querySelectorAll('table.sort thead th')].filter(h => !h.querySelector('button')).length;
+  out.unpressable = [...document.querySelectorAll('table.sort thead th')]
+    .filter(h => !h.querySelector('button')).length;
   out.uncaptioned = [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length;
   out.warning = document.querySelector('.banner')?.textContent ?? '';
   out.csv = document.querySelector('a[download]')?.href ?? '';
-  const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells], at = heads.length - 2, button = heads[at].querySelector('button');
+  const rows = [...table.tBodies[0].rows], heads = [...table.tHead.rows[0].cells];
+  const at = heads.length - 2, button = heads[at].querySelector('button');
   button.focus();
   out.focused = document.activeElement === button || !button.checkVisibility();
   button.click();

@@ -143,7 +143,8 @@ func TestLinesStayInThePlot(t *testing.T) {
 				}
 			}
 			for _, s := range c.Shapes {
-				if len(plot) == 0 || !strings.HasPrefix(s.Class, "line") || strings.Contains(s.D, "h") { // of the legend
+				// A line with an h is of the legend.
+				if len(plot) == 0 || !strings.HasPrefix(s.Class, "line") || strings.Contains(s.D, "h") {
 					continue
 				}
 				for i, n := range numbers.FindAllString(s.D, -1) {

@@ -170,7 +170,8 @@ func TestComparedFigures(t *testing.T) {
 		return bench.Key{Test: test, Client: "vm01", Server: "vm00", Metric: metric, Bytes: bytes}
 	}
 	want := []ComparedFigure{
-		{Key: key("ib_write_bw", "bw_average", 2), Unit: "Gb/s", A: new(0.06), CountA: 1, Problem: "B does not have it"},
+		{Key: key("ib_write_bw", "bw_average", 2), Unit: "Gb/s", A: new(0.06), CountA: 1,
+			Problem: "B does not have it"},
 		{Key: key("ib_write_bw", "bw_average", 65536), Unit: "Gb/s", A: new(24.5), B: new(19.6), CountA: 2, CountB: 1,
 			Ratio: new(0.8), Change: new(-4.9)},
 		{Key: key("iperf3", "throughput", 0), Unit: "Gb/s", B: new(7.9), CountB: 1, Problem: "A does not have it"},

@@ -207,10 +207,12 @@ func TestBannerIsAsLoudAsItMustBe(t *testing.T) {
 		data Data
 		want string
 	}{
-		"hardware":                    {Data{Samples: []bench.Sample{hard}}, ""},
-		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}}, fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
-		"only the samples say so":     {Data{Samples: []bench.Sample{soft}}, fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
-		"nothing measured":            {Data{Emulated: true}, fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
+		"hardware": {Data{Samples: []bench.Sample{hard}}, ""},
+		"the lab says it is emulated": {Data{Emulated: true, Samples: []bench.Sample{hard}},
+			fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
+		"only the samples say so": {Data{Samples: []bench.Sample{soft}},
+			fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
+		"nothing measured": {Data{Emulated: true}, fmt.Sprintf(emulatedBanner, "software RoCE (rxe)", "TCG")},
 		"some of the samples": {Data{Samples: []bench.Sample{soft, hard}},
 			"Partly emulated: 1 of 2 measured values are from an emulated device or CPU and are marked. Those check " +
 				"the setup, not the hardware."},

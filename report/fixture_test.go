@@ -115,7 +115,8 @@ func synthetic(nodes int, pairs [][2]int, bytes []int64) Data {
 	d := Data{
 		Lab: "demo", Title: fmt.Sprintf("Synthetic report of %d nodes", nodes), Generated: started.Add(time.Hour),
 		Rackless: "v0.1.0-synthetic", Emulated: true,
-		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" width="1480" height="60"><rect width="1480" height="60" fill="#9ec9e8"/></svg>`,
+		HostPicture: `<svg xmlns="http://www.w3.org/2000/svg" width="1480" height="60">` +
+			`<rect width="1480" height="60" fill="#9ec9e8"/></svg>`,
 		Environment: []Fact{
 			{"note", "synthetic: made up for tests, measured nowhere"},
 			{"host CPU", "Example CPU at 2.00GHz, 2 cores"},
@@ -209,9 +210,11 @@ func syntheticFailures() Data {
 		d.Samples = append(d.Samples, s)
 	}
 	fail(2, 0, "ib_write_bw", 65536,
-		`run "ib_write_bw" on vm02: exit status 1: Couldn't connect to 10.77.0.10:18515: unable to read the server's answer; is the server's firewall open?`)
+		`run "ib_write_bw" on vm02: exit status 1: Couldn't connect to 10.77.0.10:18515: `+
+			`unable to read the server's answer; is the server's firewall open?`)
 	fail(1, 0, "ib_read_lat", 2,
-		`parse ib_read_lat: clock calibration failed ("Correlation coefficient r^2: 0.731 < 0.9") and every figure is 0.000; run it again on a quieter host`)
+		`parse ib_read_lat: clock calibration failed ("Correlation coefficient r^2: 0.731 < 0.9") `+
+			`and every figure is 0.000; run it again on a quieter host`)
 	d.Samples = append(d.Samples, syntheticRun(d.Nodes[1], d.Nodes[0], "ib_read_lat", 2, 2)...)
 	tcp := bench.Sample{Run: "iperf3-1", Test: "iperf3", Client: "vm01", Server: "vm00", Metric: bench.MetricThroughput,
 		Value: 0.43, Unit: "Gb/s", Tool: "iperf3",

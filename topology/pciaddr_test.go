@@ -143,7 +143,8 @@ func TestPCINumbersInJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `{"address":"0000:41:00.0","class":"0x020000","vendor":"0x15b3","revision":"0x0a","by_addr":{"0000:01:00.0":2}}`
+	const want = `{"address":"0000:41:00.0","class":"0x020000","vendor":"0x15b3","revision":"0x0a",` +
+		`"by_addr":{"0000:01:00.0":2}}`
 	if string(b) != want {
 		t.Errorf("JSON %s, want %s", b, want)
 	}

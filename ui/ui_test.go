@@ -119,7 +119,8 @@ func TestTheHostOfThisTest(t *testing.T) {
 	t.Parallel()
 	u := testSource(t)
 	h, err := u.Host(t.Context())
-	if err != nil || h.Document == nil || len(h.Document.Cores) == 0 || len(h.Doctor) != 3 || len(h.Doctor[0].Checks) < 5 {
+	if err != nil || h.Document == nil || len(h.Document.Cores) == 0 || len(h.Doctor) != 3 ||
+		len(h.Doctor[0].Checks) < 5 {
 		t.Fatalf("got %+v, %v", h, err)
 	}
 	var page bytes.Buffer
@@ -178,7 +179,9 @@ func TestUISource(t *testing.T) {
 		"unexpected end of JSON") {
 		t.Errorf("a torn result: %+v, %v", results, err)
 	}
-	text := `{"lab":"pair","generated":"2026-01-02T03:04:05Z","findings":[{"id":"link","status":"ok"}],"samples":[{"test":"iperf3","value":1,"emulated":true},{"test":"iperf3","value":2},{"test":"ping","error":"x"}]}`
+	text := `{"lab":"pair","generated":"2026-01-02T03:04:05Z","findings":[{"id":"link","status":"ok"}],` +
+		`"samples":[{"test":"iperf3","value":1,"emulated":true},{"test":"iperf3","value":2},` +
+		`{"test":"ping","error":"x"}]}`
 	if err := os.WriteFile(filepath.Join(dir, "report.json"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -387,7 +390,8 @@ func TestUISourceReadsARunningSwitch(t *testing.T) {
 			t.Fatalf("got %+v, %v", f, err)
 		}
 		if p := f.Ports[1]; p.RxFrames == 1 {
-			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxFiltered+p.RxNowhere != 1 || !p.Connected ||
+			if p.Node != "vm01" || p.NIC != "eth0" || p.RxBytes != 60 || p.RxFiltered+p.RxNowhere != 1 ||
+				!p.Connected ||
 				f.Ports[0].RxFrames != 0 {
 				t.Errorf("got %+v", f.Ports)
 			}

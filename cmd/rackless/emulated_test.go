@@ -184,14 +184,23 @@ func (e *emulatedHost) awaitServices(t *testing.T) {
 // Of large files it is told when they were last written or renamed, which nothing can put back: to
 // read them takes an emulated CPU seconds.
 const fingerprintScript = `
-find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune -o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
-find /etc /boot /usr/local -xdev -type f -size -1024k \( -path /boot/grub/grubenv -o -path /etc/ld.so.cache -o -path /etc/adjtime \) -prune -o -xdev -type f -size -1024k -print0 | sort -z | xargs -0 sha256sum
+find /etc /boot /usr/local /var/lib/rackless -xdev \( -path /etc/mtab -o -path /boot/grub/grubenv \
+	-o -path /etc/ld.so.cache -o -path /etc/adjtime -o -path /etc/libvirt/storage -empty \) -prune \
+	-o -printf '%M %u:%g %p %l\n' 2>/dev/null | sort -k3
+find /etc /boot /usr/local -xdev -type f -size -1024k \( -path /boot/grub/grubenv \
+	-o -path /etc/ld.so.cache -o -path /etc/adjtime \) -prune -o -xdev -type f -size -1024k -print0 |
+	sort -z | xargs -0 sha256sum
 find /etc /boot /usr/local -xdev -type f -size +1023k -printf '%p %s bytes, inode %i, changed %C@\n' | sort
 cat /proc/cmdline
-grep -s '' /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full /sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
-	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing /proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
-	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed /sys/class/net/*/mtu /sys/class/net/*/address \
-	/proc/sys/vm/stat_interval /sys/devices/virtual/workqueue/cpumask /sys/fs/cgroup/*.slice/cpuset.cpus.effective /sys/fs/cgroup/init.scope/cpuset.cpus.effective /sys/fs/cgroup/*/cpuset.cpus.partition | grep -v '^/sys/fs/cgroup/machine.slice/'
+grep -s '' /sys/devices/system/cpu/isolated /sys/devices/system/cpu/nohz_full \
+	/sys/devices/system/node/node*/hugepages/hugepages-*/nr_hugepages \
+	/sys/kernel/mm/transparent_hugepage/enabled /sys/kernel/mm/ksm/run /proc/sys/kernel/numa_balancing \
+	/proc/irq/default_smp_affinity /sys/bus/pci/devices/*/driver_override \
+	/sys/bus/pci/devices/*/sriov_numvfs /sys/bus/pci/devices/*/d3cold_allowed \
+	/sys/class/net/*/mtu /sys/class/net/*/address \
+	/proc/sys/vm/stat_interval /sys/devices/virtual/workqueue/cpumask \
+	/sys/fs/cgroup/*.slice/cpuset.cpus.effective /sys/fs/cgroup/init.scope/cpuset.cpus.effective \
+	/sys/fs/cgroup/*/cpuset.cpus.partition | grep -v '^/sys/fs/cgroup/machine.slice/'
 ip -o -d link show | sed -E 's/^[0-9]+: //; s/ (state|qdisc) [a-zA-Z_]+//g; s/,LOWER_UP|NO-CARRIER,//g' | sort
 ls /sys/bus/pci/devices
 find /sys/bus/pci/devices/*/driver /sys/bus/pci/devices/*/iommu_group -maxdepth 0 -printf '%p %l\n'

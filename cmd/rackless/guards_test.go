@@ -207,8 +207,10 @@ func guardRounds() [][]guardCase {
 		{{
 			name: "a virtual machine of somebody else's",
 			do: `cat >holder.xml <<'END'
-<domain type='qemu'><name>holder</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os>
-<devices><hostdev mode='subsystem' type='pci' managed='no'><source><address domain='0' bus='0x21' slot='0' function='0'/></source></hostdev></devices></domain>
+<domain type='qemu'><name>holder</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>
+<os><type arch='x86_64' machine='q35'>hvm</type></os>
+<devices><hostdev mode='subsystem' type='pci' managed='no'>
+<source><address domain='0' bus='0x21' slot='0' function='0'/></source></hostdev></devices></domain>
 END
 virsh define holder.xml`,
 			undo: "virsh undefine holder",

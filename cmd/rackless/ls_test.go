@@ -56,7 +56,8 @@ func TestDiffText(t *testing.T) {
 		want string
 	}{
 		{"not running", rack.Difference{Lab: "pair"}, "lab pair is not running: up would start 2 nodes\n"},
-		{"equal", rack.Difference{Lab: "pair", Running: true}, "lab pair is as the file says: up would change nothing\n"},
+		{"equal", rack.Difference{Lab: "pair", Running: true},
+			"lab pair is as the file says: up would change nothing\n"},
 		{"changed", rack.Difference{Lab: "pair", Running: true, Changes: []lab.Change{change}},
 			"vm00: memory 256MiB -> 1GiB (recreate)\n"},
 		{"dead", rack.Difference{Lab: "pair", Running: true, Repairs: []string{"vm01: dead"}},

@@ -13,30 +13,34 @@ import (
 func TestWhatANewcomerTypes(t *testing.T) {
 	t.Chdir("../..")
 	for line, want := range map[string]string{
-		"plna lab.yaml":                          `unknown command "plna"; did you mean plan?`,
-		"help upp":                               `unknown command "upp"; did you mean cp or ui or up?`,
-		"help lab chekc":                         `lab: unknown command "chekc"; did you mean check?`,
-		"up pair":                                "pair: no such lab file; did you mean examples/pair.yaml?",
-		"up examples/piar.yaml":                  "examples/piar.yaml: no such lab file; did you mean examples/pair.yaml?",
-		"plan nothing.yaml":                      "nothing.yaml: no such lab file; there are examples/",
-		"lab check docs":                         "docs: a directory and no lab file; make one with: rackless init",
-		"recommend examples":                     "examples: a directory and no lab file; there are examples/",
-		"up README.md":                           "README.md:3:1: anchors",
-		"up --acel kvm a.yaml":                   "unknown flag: --acel; did you mean --accel?",
-		"up --accel kvmm a.yaml":                 "want auto, kvm or tcg",
-		"lab check a.yaml b.yaml":                "want one LAB.yaml, have 2 arguments",
-		"bench pair --tests ib_wirte_bw":         `"ib_wirte_bw": unknown; did you mean ib_write_bw?`,
-		"bench pair --pairs al":                  "want auto, all, first or ring",
-		"exec vm00":                              "rackless exec NODE -- COMMAND",
-		"console":                                "want a node, which rackless ls shows",
-		"ssh vm00":                               "node vm00: no lab is running; bring one up with: rackless up LAB.yaml",
-		"snapshot host.tar.zst":                  "rackless snapshot -o host.tar.zst",
-		"snapshot -o /none/x.zst":                "open /none/x.zst: no such file or directory",
-		"emulate dekstop":                        "did you mean desktop?",
-		"emulate desktop ls":                     "rackless emulate desktop -- ls",
-		"emulate examples/pair.yaml":             "is not the profile of an emulated host: it is a lab file: rackless up",
-		"study run examples/pair.yaml":           "is not the file of a study: it is a lab file: rackless up",
-		"up examples/studies/mtu.yaml":           "is not a lab file: it is the file of a study: rackless study run takes it",
+		"plna lab.yaml":  `unknown command "plna"; did you mean plan?`,
+		"help upp":       `unknown command "upp"; did you mean cp or ui or up?`,
+		"help lab chekc": `lab: unknown command "chekc"; did you mean check?`,
+		"up pair":        "pair: no such lab file; did you mean examples/pair.yaml?",
+		"up examples/piar.yaml": "examples/piar.yaml: no such lab file; " +
+			"did you mean examples/pair.yaml?",
+		"plan nothing.yaml":              "nothing.yaml: no such lab file; there are examples/",
+		"lab check docs":                 "docs: a directory and no lab file; make one with: rackless init",
+		"recommend examples":             "examples: a directory and no lab file; there are examples/",
+		"up README.md":                   "README.md:3:1: anchors",
+		"up --acel kvm a.yaml":           "unknown flag: --acel; did you mean --accel?",
+		"up --accel kvmm a.yaml":         "want auto, kvm or tcg",
+		"lab check a.yaml b.yaml":        "want one LAB.yaml, have 2 arguments",
+		"bench pair --tests ib_wirte_bw": `"ib_wirte_bw": unknown; did you mean ib_write_bw?`,
+		"bench pair --pairs al":          "want auto, all, first or ring",
+		"exec vm00":                      "rackless exec NODE -- COMMAND",
+		"console":                        "want a node, which rackless ls shows",
+		"ssh vm00": "node vm00: no lab is running; bring one up with: " +
+			"rackless up LAB.yaml",
+		"snapshot host.tar.zst":   "rackless snapshot -o host.tar.zst",
+		"snapshot -o /none/x.zst": "open /none/x.zst: no such file or directory",
+		"emulate dekstop":         "did you mean desktop?",
+		"emulate desktop ls":      "rackless emulate desktop -- ls",
+		"emulate examples/pair.yaml": "is not the profile of an emulated host: " +
+			"it is a lab file: rackless up",
+		"study run examples/pair.yaml": "is not the file of a study: it is a lab file: rackless up",
+		"up examples/studies/mtu.yaml": "is not a lab file: it is the file of a study: " +
+			"rackless study run takes it",
 		"up examples/hosts/desktop.yaml":         "is not a lab file: it is the profile of an emulated host",
 		"study report demo":                      "run one with: rackless study run STUDY.yaml",
 		"results raw x":                          "want a number",
@@ -86,7 +90,8 @@ func TestHelpFitsEightyColumns(t *testing.T) {
 			t.Errorf("%q: status %d, %s", args, code, stderr)
 		}
 		for line := range strings.Lines(out.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 && !slices.Contains(args, "completion") {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 &&
+				!slices.Contains(args, "completion") {
 				t.Errorf("%q: %d columns: %s", args, n, line)
 			}
 		}

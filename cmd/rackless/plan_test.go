@@ -28,7 +28,8 @@ func TestFlagsOfPlanThatContradictEachOtherAreRefused(t *testing.T) {
 		{nil, "there is no lab file in this directory: name one, or make one with rackless init"},
 		{[]string{"--fleet", "."}, "--fleet takes a file of requests"},
 		{[]string{"a.yaml", "b.yaml"}, "want one LAB.yaml, have 2 arguments"},
-		{[]string{pairLab, "-o", "xml"}, `invalid argument "xml" for "-o, --output" flag: want table, json, yaml, svg or html`},
+		{[]string{pairLab, "-o", "xml"},
+			`invalid argument "xml" for "-o, --output" flag: want table, json, yaml, svg or html`},
 		{[]string{pairLab, "--host", "local", "--snapshot", epycHost}, "--host local and --snapshot " + epycHost +
 			" are both the host: leave one out"},
 		{[]string{pairLab, "--snapshot", ""}, "--snapshot has an empty value"},

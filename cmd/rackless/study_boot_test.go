@@ -66,8 +66,10 @@ func TestAStudyGoesOnOverBoots(t *testing.T) {
 	}
 	// Where three attempts at a run were disturbed, as happens on a host that is emulated beside
 	// others, it is given up: that is the study's rule, and no matter here.
-	out := h.mustHost(t, `rackless results query "SELECT DISTINCT place, json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, \
-min(json_extract(before, '$.boot_id')) AS boot FROM run WHERE status <> 'failed' GROUP BY place ORDER BY place"`)
+	out := h.mustHost(t, `rackless results query "SELECT DISTINCT place, `+
+		`json_extract(cell, '$.isolation') AS isolation, json_extract(before, '$.placed') AS placed, `+
+		`min(json_extract(before, '$.boot_id')) AS boot FROM run `+
+		`WHERE status <> 'failed' GROUP BY place ORDER BY place"`)
 	t.Logf("runs:\n%s", out)
 	var got []string
 	boots := map[string]string{}

@@ -137,7 +137,8 @@ func (b *block) masked(text string) string {
 
 func TestFiguresThatDifferAreMasked(t *testing.T) {
 	t.Parallel()
-	const wide = "vm01 to vm00\n size  write  write\n       Gb/s   kpps\n───────\n 2 B   0.000011  0.66\n\n" +
+	const wide = "vm01 to vm00\n size  write  write\n       Gb/s   kpps\n───────\n" +
+		" 2 B   0.000011  0.66\n\n" +
 		"vm01 to vm00, emulated: iperf3 33 segments\n"
 	const computed = "vm01 to vm00\n size  write      write\n       Gb/s       pps\n──────────\n" +
 		" 2 B   ~0.0000011  66\n" +

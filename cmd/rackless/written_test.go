@@ -87,7 +87,8 @@ func TestWhatIsWrittenIsThereWholeOrNotAtAll(t *testing.T) {
 			}
 			out := run(t, filepath.Join(full, "file"),
 				`cd "${0%/*}" && mount -t tmpfs -o size=16k tmpfs . && cd - >/dev/null &&
-				chmod 700 "${0%/*}" && printf 'the old file\n' >"$0" && chmod 600 "$0" && { cat /dev/zero >"$0-ballast" 2>/dev/null; "$@"; }
+				chmod 700 "${0%/*}" && printf 'the old file\n' >"$0" && chmod 600 "$0" &&
+				{ cat /dev/zero >"$0-ballast" 2>/dev/null; "$@"; }
 				code=$?; cat "$0"; ls "${0%/*}"; exit $code`, "unshare", "-rm")
 			if !strings.HasSuffix(out, "\nthe old file\nfile\nfile-ballast\n") {
 				t.Errorf("on a full disk:\n%s", out)

@@ -77,7 +77,8 @@ func TestTemplateWithoutItsAdapters(t *testing.T) {
 		m := machine{spec: spec}
 		memory, _, err := (&Driver{}).shareMemory(&m, &vm.Template{Dir: dir})
 		if i == len(files) {
-			if err != nil || len(memory) != 1 || len(m.blocks) != 1 || m.blocks[0].path != spec.sockets().SharedMemory(0) {
+			if err != nil || len(memory) != 1 || len(m.blocks) != 1 ||
+				m.blocks[0].path != spec.sockets().SharedMemory(0) {
 				t.Errorf("complete: %v, files %v, blocks %v", err, memory, m.blocks)
 			}
 			closeAll(memory)

@@ -117,7 +117,8 @@ func TestWhatCannotBeMadeSaysWhatToDo(t *testing.T) {
 	m := newMachine(t, map[string]string{"/boot/extlinux/extlinux.conf": "", "/proc/cmdline": "ro\n"})
 	m.refused(`rackless does not change the boot loader of this machine (/boot/extlinux/extlinux.conf): add "` +
 		planText +
-		`" to the command line of the kernel, in place of other values of the same, in its lines append; start the machine again, and prepare again`)
+		`" to the command line of the kernel, in place of other values of the same, in its lines append; ` +
+		`start the machine again, and prepare again`)
 	m.write("/proc/cmdline", "ro "+planText+"\n")
 	m.mustMake(change.InPlace)
 

@@ -261,7 +261,8 @@ func TestABadMenuNeverGetsToGRUB(t *testing.T) {
 		}, "syntax errors are detected"},
 		{"it is empty", edit(func(string) string { return "" }), "it has 0 entries, and the old one 5: without"},
 		{"an entry is gone", func(m *machine) { _ = os.Remove(m.Path("/boot/vmlinuz-6.1.0-9-amd64")) },
-			`it has 3 entries, and the old one 5: without "Debian, with Linux 6.1.0-9-amd64" (gnulinux-6.1.0-9-amd64-advanced-1-2), "Debian, with Linux 6.1.0-9-amd64 (recovery mode)"`},
+			`it has 3 entries, and the old one 5: without "Debian, with Linux 6.1.0-9-amd64" ` +
+				`(gnulinux-6.1.0-9-amd64-advanced-1-2), "Debian, with Linux 6.1.0-9-amd64 (recovery mode)"`},
 		{"it is cut off", edit(func(s string) string { return s[:len(s)-60] }), `a "{" without its "}"`},
 		{"the kernel is not there", replace("/boot/vmlinuz-6.1.0-13", "/boot/vmlinuz-7"),
 			"starts /boot/vmlinuz-7-amd64, which is not there"},

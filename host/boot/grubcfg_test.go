@@ -35,7 +35,8 @@ submenu "Advanced \"options\"" $menuentry_id_option 'advanced' {
 		linux16 /vmlinuz-5 root=UUID=1 \
 			single
 	}
-	submenu 'deeper' { menuentry 'a' { linux /a ; } ; menuentry 'b' --hotkey b { linuxefi (hd0,gpt2)/b x ; initrdefi /c ; } ; }
+	submenu 'deeper' { menuentry 'a' { linux /a ; } ; menuentry 'b' --hotkey b { linuxefi (hd0,gpt2)/b x ; ` +
+	`initrdefi /c ; } ; }
 }
 menuentry 'Windows' --class windows $menuentry_id_option 'osprober-efi-1' {
 	chainloader /EFI/Microsoft/Boot/bootmgfw.efi
@@ -57,7 +58,9 @@ func TestAMenuIsRead(t *testing.T) {
 	want := &menu{
 		defaults: []string{"${next_entry}", "0"},
 		entries: []*menuEntry{
-			{title: "Debian GNU/Linux", id: "gnulinux-simple-1", kernel: "/vmlinuz-6.1", line: `root=UUID=1 ro "dyndbg=file a.c +p" it's "one word" ${extra}`, initrd: []string{"/ucode.img", "/initrd.img-6.1"}},
+			{title: "Debian GNU/Linux", id: "gnulinux-simple-1", kernel: "/vmlinuz-6.1",
+				line:   `root=UUID=1 ro "dyndbg=file a.c +p" it's "one word" ${extra}`,
+				initrd: []string{"/ucode.img", "/initrd.img-6.1"}},
 			{title: `Advanced "options"`, id: "advanced", submenu: true, sub: []*menuEntry{
 				{title: "It's old", id: "old", kernel: "/vmlinuz-5", line: "root=UUID=1 single"},
 				{title: "deeper", submenu: true, sub: []*menuEntry{
@@ -101,7 +104,8 @@ func TestTheDefaultEntryIsFoundAsGRUBFindsIt(t *testing.T) {
 	if e := parsed(t, "submenu x { }").defaultEntry(""); e != nil {
 		t.Errorf("an empty menu has a default entry: %v", e)
 	}
-	if e := parsed(t, strings.Replace(grubMenu, `default="0"`, `default="Windows"`, 1)).ours(""); e.title != "Debian GNU/Linux" {
+	windows := strings.Replace(grubMenu, `default="0"`, `default="Windows"`, 1)
+	if e := parsed(t, windows).ours(""); e.title != "Debian GNU/Linux" {
 		t.Errorf("where Windows is started, the entry for Linux is %v", e)
 	}
 	if e := parsed(t, "set default=0\nblscfg\n"); !e.bls || e.ours("") != nil {
@@ -124,7 +128,8 @@ func TestAMenuThatIsDamagedIsAnError(t *testing.T) {
 }
 
 func FuzzParseMenu(f *testing.F) {
-	for _, text := range []string{grubMenu, "", "{", "}", "menuentry", "menuentry {}", `"\`, "a\\", "submenu x { submenu y { } }", "set default=1>", "menuentry x --id", "# {"} {
+	for _, text := range []string{grubMenu, "", "{", "}", "menuentry", "menuentry {}", `"\`, "a\\",
+		"submenu x { submenu y { } }", "set default=1>", "menuentry x --id", "# {"} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -147,7 +152,9 @@ func FuzzParseMenu(f *testing.F) {
 }
 
 func FuzzGrubDefaults(f *testing.F) {
-	for _, text := range []string{debianDefaults, "", "GRUB_CMDLINE_LINUX=", "GRUB_CMDLINE_LINUX=quiet # x\n", "export GRUB_CMDLINE_LINUX='a\"b'", "GRUB_CMDLINE_LINUX=\"a\\\nb\"", "GRUB_CMDLINE_LINUX=\"'x'\"\r\n", "GRUB_CMDLINE_LINUX=\"a\"\"b\""} {
+	for _, text := range []string{debianDefaults, "", "GRUB_CMDLINE_LINUX=", "GRUB_CMDLINE_LINUX=quiet # x\n",
+		"export GRUB_CMDLINE_LINUX='a\"b'", "GRUB_CMDLINE_LINUX=\"a\\\nb\"", "GRUB_CMDLINE_LINUX=\"'x'\"\r\n",
+		"GRUB_CMDLINE_LINUX=\"a\"\"b\""} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -172,14 +179,23 @@ func TestSettingsOfGRUBAreEdited(t *testing.T) {
 		{"no settings", "", "GRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
 		{"no end of line", "GRUB_TIMEOUT=1", "GRUB_TIMEOUT=1\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
 		{"an empty value", "GRUB_CMDLINE_LINUX=\nx=1\n", "GRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\nx=1\n"},
-		{"without quotes", "GRUB_CMDLINE_LINUX=quiet # as it is\n", "GRUB_CMDLINE_LINUX=\"quiet iommu=pt isolcpus=2\" # as it is\n"},
-		{"in single quotes", "export GRUB_CMDLINE_LINUX='a=\"$b\"'\n", "export GRUB_CMDLINE_LINUX='a=\"$b\" iommu=pt isolcpus=2'\n"},
-		{"single quotes in double quotes", "GRUB_CMDLINE_LINUX=\"it's\"\r\n", "GRUB_CMDLINE_LINUX=\"it's iommu=pt isolcpus=2\"\r\n"},
-		{"the last of two counts", "GRUB_CMDLINE_LINUX=\"a\"\nGRUB_CMDLINE_LINUX=\"b\"\n", "GRUB_CMDLINE_LINUX=\"a\"\nGRUB_CMDLINE_LINUX=\"b iommu=pt isolcpus=2\"\n"},
-		{"a comment is none", "#GRUB_CMDLINE_LINUX=\"a\"\n", "#GRUB_CMDLINE_LINUX=\"a\"\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
-		{"another value in the other variable", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet isolcpus=7\"\nGRUB_CMDLINE_LINUX=\"\"\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
-		{"the other variable is enough", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet iommu=pt isolcpus=2\"\n", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet iommu=pt isolcpus=2\"\n"},
-		{"variables of Xen are others", "GRUB_CMDLINE_LINUX_XEN_REPLACE=\"$x\"\n", "GRUB_CMDLINE_LINUX_XEN_REPLACE=\"$x\"\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
+		{"without quotes", "GRUB_CMDLINE_LINUX=quiet # as it is\n",
+			"GRUB_CMDLINE_LINUX=\"quiet iommu=pt isolcpus=2\" # as it is\n"},
+		{"in single quotes", "export GRUB_CMDLINE_LINUX='a=\"$b\"'\n",
+			"export GRUB_CMDLINE_LINUX='a=\"$b\" iommu=pt isolcpus=2'\n"},
+		{"single quotes in double quotes", "GRUB_CMDLINE_LINUX=\"it's\"\r\n",
+			"GRUB_CMDLINE_LINUX=\"it's iommu=pt isolcpus=2\"\r\n"},
+		{"the last of two counts", "GRUB_CMDLINE_LINUX=\"a\"\nGRUB_CMDLINE_LINUX=\"b\"\n",
+			"GRUB_CMDLINE_LINUX=\"a\"\nGRUB_CMDLINE_LINUX=\"b iommu=pt isolcpus=2\"\n"},
+		{"a comment is none", "#GRUB_CMDLINE_LINUX=\"a\"\n",
+			"#GRUB_CMDLINE_LINUX=\"a\"\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
+		{"another value in the other variable",
+			"GRUB_CMDLINE_LINUX_DEFAULT=\"quiet isolcpus=7\"\nGRUB_CMDLINE_LINUX=\"\"\n",
+			"GRUB_CMDLINE_LINUX_DEFAULT=\"quiet\"\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
+		{"the other variable is enough", "GRUB_CMDLINE_LINUX_DEFAULT=\"quiet iommu=pt isolcpus=2\"\n",
+			"GRUB_CMDLINE_LINUX_DEFAULT=\"quiet iommu=pt isolcpus=2\"\n"},
+		{"variables of Xen are others", "GRUB_CMDLINE_LINUX_XEN_REPLACE=\"$x\"\n",
+			"GRUB_CMDLINE_LINUX_XEN_REPLACE=\"$x\"\nGRUB_CMDLINE_LINUX=\"iommu=pt isolcpus=2\"\n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -193,7 +209,9 @@ func TestSettingsOfGRUBAreEdited(t *testing.T) {
 			}
 		})
 	}
-	for _, text := range []string{"GRUB_CMDLINE_LINUX=\"a \\\"b\\\"\"", "GRUB_CMDLINE_LINUX=\"`x`\"", "GRUB_CMDLINE_LINUX=\"$x\"", "GRUB_CMDLINE_LINUX=\"a\nb\"", "GRUB_CMDLINE_LINUX=a b", "GRUB_CMDLINE_LINUX=\"a\"b", "GRUB_CMDLINE_LINUX=\"a\"; reboot"} {
+	for _, text := range []string{"GRUB_CMDLINE_LINUX=\"a \\\"b\\\"\"", "GRUB_CMDLINE_LINUX=\"`x`\"",
+		"GRUB_CMDLINE_LINUX=\"$x\"", "GRUB_CMDLINE_LINUX=\"a\nb\"", "GRUB_CMDLINE_LINUX=a b",
+		"GRUB_CMDLINE_LINUX=\"a\"b", "GRUB_CMDLINE_LINUX=\"a\"; reboot"} {
 		if got, err := editGrubDefaults(text, args); err == nil {
 			t.Errorf("%q became %q; only a shell can read it", text, got)
 		}

@@ -46,7 +46,8 @@ func survive(t testing.TB, what func() error) (err error) {
 	return what()
 }
 
-// everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of each kind.
+// everyPoint asks for the long form of the tests on a real kernel: they die at every point, and not at one of
+// each kind.
 var everyPoint = flag.Bool("every-point", false, "die at every point on a real kernel, too: takes minutes")
 
 // A faultTest dies at points of making steps and of rolling them back. After each the process is started again, and
@@ -101,8 +102,8 @@ func points(s *change.System, undoing bool, do func()) (all []point) {
 	return all
 }
 
-// kindOfPoint returns what the points of one kind have in common: the program, the file in sysfs, or what the journal is
-// told.
+// kindOfPoint returns what the points of one kind have in common: the program, the file in sysfs, or what the journal
+// is told.
 func kindOfPoint(point string) string {
 	words := strings.Fields(point)
 	switch words[0] {

@@ -96,8 +96,9 @@ func newInside(t *testing.T) *bench { return newBench(t, &change.System{Root: "/
 // volatile are files that differ although nothing does: counters, times, numbers that the kernel
 // gives out in order, and registers that a driver's reset leaves as it likes.
 var volatile = regexp.MustCompile(
-	`/(statistics|msi_irqs|power|wakeup|queues|ptp|hwmon|i2c-\d+|graphics|drm|vtcon\d+|config|irq|ifindex|iflink|carrier_(changes|up_count|down_count)|` +
-		`tx_queue_len|aer_\w+|uevent|consistent_dma_mask_bits|carrier|speed|duplex|operstate|dormant|testing|resource\d.*|local_cpu.*|rom)(/|$)`)
+	`/(statistics|msi_irqs|power|wakeup|queues|ptp|hwmon|i2c-\d+|graphics|drm|vtcon\d+|config|irq|ifindex|iflink|` +
+		`carrier_(changes|up_count|down_count)|tx_queue_len|aer_\w+|uevent|consistent_dma_mask_bits|carrier|speed|` +
+		`duplex|operstate|dormant|testing|resource\d.*|local_cpu.*|rom)(/|$)`)
 
 var numbered = regexp.MustCompile(`/eth\d+`)
 

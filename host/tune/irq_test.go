@@ -133,7 +133,8 @@ func TestNothingMovedIsNothingToName(t *testing.T) {
 func TestASettingOfIRQBalanceThatCountsMoreIsRefused(t *testing.T) {
 	t.Parallel()
 	for file, want := range map[string]string{
-		"IRQBALANCE_BANNED_CPULIST=5\n":          `/etc/default/irqbalance has "IRQBALANCE_BANNED_CPULIST=5", which counts more than what the plan needs: remove that line`,
+		"IRQBALANCE_BANNED_CPULIST=5\n": `/etc/default/irqbalance has "IRQBALANCE_BANNED_CPULIST=5", ` +
+			`which counts more than what the plan needs: remove that line`,
 		"export IRQBALANCE_BANNED_CPULIST='5'\n": "counts more",
 		"IRQBALANCE_BANNED_CPULIST=\n":           "",
 		"IRQBALANCE_BANNED_CPULIST=\"\"\n":       "",

@@ -17,7 +17,8 @@ func hostBridge(buses string, inside ...string) string {
 
 func bridge(address, buses string, inside ...string) string {
 	return object("Bridge", fmt.Sprintf(
-		`bridge_type="1-1" bridge_pci=%q pci_busid=%q pci_type="0604 [8086:3c03] [0000:0000] 07" pci_link_speed="0.000000"`,
+		`bridge_type="1-1" bridge_pci=%q pci_busid=%q pci_type="0604 [8086:3c03] [0000:0000] 07" `+
+			`pci_link_speed="0.000000"`,
 		buses, address), inside...)
 }
 
@@ -119,7 +120,8 @@ func TestPCITree(t *testing.T) {
 				`10000:e1:00.0 below 10000:e0:02.0 root "pci10000:e0" node 0 by local_cpulist`}, nil},
 		"an address that cannot be read": {v2(twoNodes(device("0000:00:20.0", "0300", osDevice("eth0", 2)), "", "")),
 			nil,
-			[]string{`PCI address "0000:00:20.0": device "20" is not 00 to 1f; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
+			[]string{`PCI address "0000:00:20.0": device "20" is not 00 to 1f; ` +
+				`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
 		"an address twice": {v2(twoNodes(device("0000:00:02.0", "0300")+device("0000:00:02.0", "0200"), "", "")),
 			[]string{`0000:00:02.0 below ? root ""`},
 			[]string{"second function at 0000:00:02.0; the first is at line 3"}},
@@ -131,7 +133,8 @@ func TestPCITree(t *testing.T) {
 		"a bridge at no address": {v2(twoNodes(hostBridge("0000:[00-01]", bridge("here", "0000:[01-01]",
 			device("0000:01:00.0", "0300"))), "", "")),
 			[]string{`0000:01:00.0 below ? root ""`},
-			[]string{`PCI address "here": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
+			[]string{`PCI address "here": no bus; ` +
+				`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`}},
 		"a bridge twice": {v2(twoNodes(hostBridge("0000:[00-02]", bridge("0000:00:01.0", "0000:[01-01]"),
 			bridge("0000:00:01.0", "0000:[02-02]", device("0000:02:00.0", "0300"))), "", "")),
 			[]string{`0000:00:01.0 root "pci0000:00" leads to 01-01`, `0000:02:00.0 below ? root ""`},
@@ -200,9 +203,11 @@ func TestTypesOfFunctions(t *testing.T) {
 		"three fields": {`pci_type="0302 [10de:1eb8] a1"`, "-",
 			`pci_type "0302 [10de:1eb8] a1" has 3 fields; at least 4 are wanted`},
 		"an ID too long": {`pci_type="0302 [10de:1eb80] [10de:12a2] a1"`, "-",
-			`pci_type "0302 [10de:1eb80] [10de:12a2] a1" is not class [vendor:device] [vendor:device] revision in hexadecimal`},
+			`pci_type "0302 [10de:1eb80] [10de:12a2] a1" is not class [vendor:device] [vendor:device] ` +
+				`revision in hexadecimal`},
 		"a class of another one": {`pci_type="030200 [10de:1eb8] [10de:12a2] a1"`, "-",
-			`pci_type "030200 [10de:1eb8] [10de:12a2] a1" is not class [vendor:device] [vendor:device] revision in hexadecimal`},
+			`pci_type "030200 [10de:1eb8] [10de:12a2] a1" is not class [vendor:device] [vendor:device] ` +
+				`revision in hexadecimal`},
 	} {
 		h := read(t, v2(twoNodes(object("PCIDev", `pci_busid="0000:01:00.0" `+c.attrs), "", "")))
 		d, got := h.PCI[0], "-"
@@ -434,7 +439,8 @@ func TestNVLinks(t *testing.T) {
 			object("OSDev", fmt.Sprintf(`name="nvml%d" subtype="NVML" osdev_type="1" gp_index="%d"`, index, 100+index)))
 	}
 	matrix := func(tag, indexes, values string) string {
-		return fmt.Sprintf(`<%s nbobjs="%d" kind="9" name="NVLinkBandwidth" type="OSDev" indexing="gp"><indexes length="1">%s</indexes><u64values length="1">%s</u64values></%s>`,
+		return fmt.Sprintf(`<%s nbobjs="%d" kind="9" name="NVLinkBandwidth" type="OSDev" indexing="gp">`+
+			`<indexes length="1">%s</indexes><u64values length="1">%s</u64values></%s>`,
 			tag, len(strings.Fields(indexes)), indexes, values, tag)
 	}
 	machine := twoNodes("", gpu(2, 1)+gpu(1, 0), gpu(0x81, 2))

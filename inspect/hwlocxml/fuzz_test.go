@@ -23,7 +23,8 @@ func FuzzParse(f *testing.F) {
 		v1(object("Machine", sets("0x3")+` online_cpuset="0x1" local_memory="4096"`,
 			object("Cache", sets("0x1")+` depth="3" cache_type="0"`, object("Core", sets("0x1"), pu(0))))),
 		v1(object("Machine", sets("0xf...f"),
-			`<distances nbobjs="2" relative_depth="1" latency_base="10.0"><latency value="1.0"/><latency value="2.0"/><latency value="2.0"/><latency value="1.0"/></distances>`,
+			`<distances nbobjs="2" relative_depth="1" latency_base="10.0"><latency value="1.0"/>`+
+				`<latency value="2.0"/><latency value="2.0"/><latency value="1.0"/></distances>`,
 			numa(0, "0x1", "", pu(0)), numa(1, "0x2", "", pu(1)))),
 		v2(twoNodes("", hostBridge("0000:[00-02]", bridge("0000:00:01.0", "0000:[01-01]", gpu),
 			bridge("0000:00:02.0", "0000:[02-02]", nic)), osDevice("sda", 0, info("Size", "5")))),
@@ -32,7 +33,9 @@ func FuzzParse(f *testing.F) {
 			slit(`kind="5" name="NUMALatency" indexing="os"`, "0 1", "10 20 20 10") +
 			`<cpukind cpuset="0x1"><info name="CoreType" value="IntelAtom"/></cpukind>`),
 		v3(twoNodes(gpu, "", "") +
-			`<distances2hetero nbobjs="2" kind="25" name="NVLinkBandwidth"><indexes length="9">OSDev:7 Package:1 </indexes><u64values length="9">0 25000 25000 0 </u64values></distances2hetero>`),
+			`<distances2hetero nbobjs="2" kind="25" name="NVLinkBandwidth">` +
+			`<indexes length="9">OSDev:7 Package:1 </indexes><u64values length="9">0 25000 25000 0 </u64values>` +
+			`</distances2hetero>`),
 		"<!DOCTYPE topology [<!ENTITY a \"&b;&b;\">]><topology>&a;</topology>",
 		strings.Repeat("<object type='Group'>", 40),
 	} {

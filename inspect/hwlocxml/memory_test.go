@@ -147,7 +147,8 @@ func TestMemoryAndPages(t *testing.T) {
 // slit writes a matrix of version 2.
 func slit(attrs, indexes, values string) string {
 	n := len(strings.Fields(indexes))
-	return fmt.Sprintf(`<distances2 type="NUMANode" nbobjs="%d" %s><indexes length="1">%s</indexes><u64values length="1">%s</u64values></distances2>`, n, attrs, indexes, values)
+	return fmt.Sprintf(`<distances2 type="NUMANode" nbobjs="%d" %s><indexes length="1">%s</indexes>`+
+		`<u64values length="1">%s</u64values></distances2>`, n, attrs, indexes, values)
 }
 
 func TestDistances(t *testing.T) {
@@ -167,7 +168,8 @@ func TestDistances(t *testing.T) {
 			[][]int{{10, 12, 14}, {20, 10, 24}, {40, 42, 10}}},
 		"split over elements": {`<distances2 type="NUMANode" nbobjs="3" ` + latency +
 			`><indexes length="4">0 2 </indexes><indexes length="1">4</indexes>` +
-			`<u64values length="9">10 20 20 20 </u64values><u64values length="9">10 20 20 20 10</u64values></distances2>`, [][]int{{10, 20, 20}, {20, 10, 20}, {20, 20, 10}}},
+			`<u64values length="9">10 20 20 20 </u64values><u64values length="9">10 20 20 20 10</u64values>` +
+			`</distances2>`, [][]int{{10, 20, 20}, {20, 10, 20}, {20, 20, 10}}},
 		"a node is missing": {slit(latency, "0 2", "10 20 20 10"), nil},
 		"a node too many": {slit(latency, "0 2 4 6", "10 11 12 99 11 10 12 99 12 12 10 99 99 99 99 10"),
 			[][]int{{10, 11, 12}, {11, 10, 12}, {12, 12, 10}}},

@@ -90,7 +90,8 @@ func TestErrorsNameFileLineAndElement(t *testing.T) {
 		"an attribute without quotes": {v2("<object type=PU/>"),
 			`t.xml:3: topology: unquoted or missing attribute value in element`},
 		"declarations in the DOCTYPE": {"<!DOCTYPE topology [<!ENTITY a \"b\">]>\n<topology/>",
-			`t.xml:1: DOCTYPE with declarations inside it; entities are not expanded: take out what is between [ and ]`},
+			`t.xml:1: DOCTYPE with declarations inside it; entities are not expanded: ` +
+				`take out what is between [ and ]`},
 		"an entity of its own": {v2(`<object type="&pu;"/>`),
 			`t.xml:3: topology: invalid character entity &pu;`},
 		"another encoding": {"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>",
@@ -114,7 +115,8 @@ func TestErrorsNameFileLineAndElement(t *testing.T) {
 		"a CPU without a number": {machine(object("PU", `cpuset="0x3"`)),
 			`t.xml:5: object PU: neither os_index nor a cpuset of one CPU`},
 		"a CPU twice": {machine(pu(1) + pu(1)),
-			`t.xml:5: object PU: second PU with os_index 1; the first is at line 5: a file that joins several machines is not read`},
+			`t.xml:5: object PU: second PU with os_index 1; the first is at line 5: ` +
+				`a file that joins several machines is not read`},
 		"a core twice": {machine(object("Core", sets("0x3")) + object("Core", sets("0x2"))),
 			`t.xml:5: object Core: CPUs 1 are in another core too`},
 		"a cache twice": {machine(object("L3Cache", sets("0x1")) + object("L3Cache", sets("0x3"))),
@@ -132,15 +134,18 @@ func TestErrorsNameFileLineAndElement(t *testing.T) {
 		"a kind of CPUs without a mask": {root(`<cpukind cpuset="all"/>`),
 			`t.xml:5: cpukind: cpuset "all": at byte 0: "all" is not a word of 32 bits in hexadecimal`},
 		"a matrix without cells": {root(
-			`<distances2 type="NUMANode" nbobjs="2" kind="5" indexing="os"><indexes length="4">0 1 </indexes><u64values length="9">10 20 20 </u64values></distances2>`),
+			`<distances2 type="NUMANode" nbobjs="2" kind="5" indexing="os"><indexes length="4">0 1 </indexes>` +
+				`<u64values length="9">10 20 20 </u64values></distances2>`),
 			`t.xml:5: distances2: 2 indexes and 3 values; 2 objects have 2 and 4`},
 		"a matrix with a word": {root(
-			`<distances2 type="NUMANode" nbobjs="1" kind="5" indexing="os"><indexes length="4">0</indexes><u64values length="9">ten</u64values></distances2>`),
+			`<distances2 type="NUMANode" nbobjs="1" kind="5" indexing="os"><indexes length="4">0</indexes>` +
+				`<u64values length="9">ten</u64values></distances2>`),
 			`t.xml:5: u64values: value "ten" is not a number`},
 		"a matrix of too many": {root(`<distances2 type="NUMANode" nbobjs="4097" kind="5" indexing="os"/>`),
 			`t.xml:5: distances2: nbobjs is missing or more than 4096`},
 		"a matrix of nodes that are no numbers": {root(
-			`<distances2 type="NUMANode" nbobjs="1" kind="5" indexing="os"><indexes length="4">zero</indexes><u64values length="9">10</u64values></distances2>`),
+			`<distances2 type="NUMANode" nbobjs="1" kind="5" indexing="os"><indexes length="4">zero</indexes>` +
+				`<u64values length="9">10</u64values></distances2>`),
 			`t.xml:5: distances2: index "zero" is not a number`},
 		"an old matrix without cells": {v1("\n" + object("Machine", sets("0x3"),
 			`<distances nbobjs="1" relative_depth="1" latency_base="10.0"/>`+numa(0, "0x3", ""))),

@@ -20,9 +20,11 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"other text", "hello\nworld\n", nothing},
 		{"details of nothing", "\tKernel driver in use: nvidia\n", nothing},
 		{"a device that cannot be", "\n00:3f.0 Host bridge: X\n",
-			`l.txt:2: PCI address "00:3f.0": device "3f" is not 00 to 1f; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
+			`l.txt:2: PCI address "00:3f.0": device "3f" is not 00 to 1f; ` +
+				`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
 		{"a function that cannot be", "00:00.8 Host bridge: X\n",
-			`l.txt:1: PCI address "00:00.8": function "8" is not 0 to 7; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
+			`l.txt:1: PCI address "00:00.8": function "8" is not 0 to 7; ` +
+				`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
 		{"a path without buses", "00:01.0/00.0 VGA compatible controller: X\n",
 			`l.txt:1: "00:01.0/00.0" is a path without buses (lspci -P); run lspci with -PP, or without`},
 		{"a path that leads up", "00:01.0 PCI bridge: X\n05:00.0/03:00.0 VGA compatible controller: X\n",
@@ -270,7 +272,8 @@ func FuzzParse(f *testing.F) {
 			"0302: 10de:20b5\n",
 		"-+-[0000:20]-+-00.0  X\n |           \\-03.1-[21]--+-00.0  NVIDIA Corporation GH100 [H100]\n |              " +
 			"          \\-00.1\n \\-[0000:40]---00.0-[41]--\n",
-		"Slot:\t00:03.0\nClass:\t0200\nVendor:\t1af4\nDevice:\t1000\nRev:\t01\nDriver:\tvirtio-pci\nModule:\tvirtio_pci\n\n",
+		"Slot:\t00:03.0\nClass:\t0200\nVendor:\t1af4\nDevice:\t1000\nRev:\t01\nDriver:\tvirtio-pci\n" +
+			"Module:\tvirtio_pci\n\n",
 		`00:00.0 "Host bridge [0600]" "Intel [8086]" "X [1237]" -r02 -p00 "" ""` + "\n",
 		"00:01.0/01:00.0 VGA compatible controller: X\n",
 		"00:00.0 Host bridge: X\n00: 86 80 37 12 06 00 10 22 02 00 00 06 00 00 00 00\n10: 00 00 00 00 00 00 00 00 00 " +

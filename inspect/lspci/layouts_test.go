@@ -341,7 +341,9 @@ func TestClassesAndNames(t *testing.T) {
 			`0x028000 0x8086:? "Network controller" "Intel Corporation" "Wi-Fi"`},
 		{"00:00.0 No such class: Thing", `? ?:? "No such class" "" "Thing"`},
 		{"00:00.0 Processing accelerators [1200]: Advanced Micro Devices, Inc. [AMD/ATI] Aqua Vanjaram [Instinct " +
-			"MI300X] [1002:74a1]", `0x120000 0x1002:0x74a1 "Processing accelerators" "Advanced Micro Devices, Inc. [AMD/ATI]" "Aqua Vanjaram [Instinct MI300X]"`},
+			"MI300X] [1002:74a1]",
+			`0x120000 0x1002:0x74a1 "Processing accelerators" "Advanced Micro Devices, Inc. [AMD/ATI]" ` +
+				`"Aqua Vanjaram [Instinct MI300X]"`},
 		{"00:00.0 VGA compatible controller: Red Hat, Inc. QXL paravirtual graphic card (rev 05)",
 			`0x030000 0x1b36:? "VGA compatible controller" "Red Hat, Inc." "QXL paravirtual graphic card"`},
 	} {
@@ -472,8 +474,12 @@ func TestDumpsSayWhatNamesDoNot(t *testing.T) {
 	h := parse(t, text)
 	got := []string{describe(&h.PCI[0]), describe(&h.PCI[1])}
 	want := []string{
-		`0000:00:01.0 class 0x060400 0x8086:0x347a rev 0x04 "PCI bridge" "Intel Corporation" "Ice Lake PCI Express Root Port A" on pci0000:00 bridge "root port" to 01-02 node ? group ? link 8 x16 of 16 x16`,
-		`0000:01:00.0 class 0x030200 0x10de:0x20b5 subsystem 0x10de:0x1533 rev 0xa1 "3D controller" "NVIDIA Corporation" "GA100 [A100 PCIe 80GB]" behind 0000:00:01.0 on pci0000:00 node ? group ? link 2.5 x8 of 16 x16`,
+		`0000:00:01.0 class 0x060400 0x8086:0x347a rev 0x04 "PCI bridge" "Intel Corporation" ` +
+			`"Ice Lake PCI Express Root Port A" on pci0000:00 bridge "root port" to 01-02 node ? group ? ` +
+			`link 8 x16 of 16 x16`,
+		`0000:01:00.0 class 0x030200 0x10de:0x20b5 subsystem 0x10de:0x1533 rev 0xa1 "3D controller" ` +
+			`"NVIDIA Corporation" "GA100 [A100 PCIe 80GB]" behind 0000:00:01.0 on pci0000:00 node ? group ? ` +
+			`link 2.5 x8 of 16 x16`,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

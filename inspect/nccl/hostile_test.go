@@ -25,17 +25,22 @@ func TestErrorsNameThePlace(t *testing.T) {
 			"writes it"},
 		{"an empty topology", "<system version=\"1\">\n</system>",
 			"t.xml:1: no <cpu> in <system>: the topology is empty"},
-		{"cut off", "<system version=\"1\">\n<cpu numaid=\"0\">\n", "t.xml:3: cpu: the file ends inside the element of line 2: it was cut off"},
-		{"cut off in a tag", "<system version=\"1\">\n<cpu numaid=\"0", "t.xml:2: system: the file ends inside a tag: it was cut off"},
-		{"tags that do not match", "<system>\n<cpu>\n</system>", "t.xml:3: cpu: </system> where </cpu> should close line 2"},
+		{"cut off", "<system version=\"1\">\n<cpu numaid=\"0\">\n",
+			"t.xml:3: cpu: the file ends inside the element of line 2: it was cut off"},
+		{"cut off in a tag", "<system version=\"1\">\n<cpu numaid=\"0",
+			"t.xml:2: system: the file ends inside a tag: it was cut off"},
+		{"tags that do not match", "<system>\n<cpu>\n</system>",
+			"t.xml:3: cpu: </system> where </cpu> should close line 2"},
 		{"declared entities", "<!DOCTYPE x [<!ENTITY a \"aaaa\">]>\n<system/>",
-			"t.xml:1: DOCTYPE with declarations inside it; entities are not expanded: take out what is between [ and ]"},
+			"t.xml:1: DOCTYPE with declarations inside it; entities are not expanded: " +
+				"take out what is between [ and ]"},
 		{"an entity", "<system>\n<cpu numaid=\"&a;\"/></system>", "t.xml:2: system: invalid character entity &a;"},
 		{"two topologies", "<system/>\n<system/>", `t.xml:2: second root element "system"`},
 		{"a function without an address", "<system><cpu>\n<pci class=\"0x030200\"/></cpu></system>",
 			"t.xml:2: <pci> has no busid"},
 		{"an address that is none", "<system><cpu>\n<pci busid=\"GPU0\"/></cpu></system>",
-			`t.xml:2: <pci> busid: PCI address "GPU0": no bus; want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
+			`t.xml:2: <pci> busid: PCI address "GPU0": no bus; ` +
+				`want domain:bus:device.function in hexadecimal, such as 0000:3b:00.1`},
 		{"a mask that is none", "<system>\n<cpu numaid=\"0\" affinity=\"0-7\"/></system>",
 			`t.xml:2: <cpu> affinity: CPU list "0-7": at byte 0: "0-7" is not a word of 32 bits in hexadecimal`},
 		{"a node twice", "<system><cpu numaid=\"0\" affinity=\"1\"/>\n<cpu numaid=\"0\" affinity=\"2\"/></system>",
@@ -83,7 +88,8 @@ func TestOddValuesAreNoted(t *testing.T) {
 		{"a node that cannot be", `<system><cpu numaid="70000"/></system>`,
 			`<cpu> numaid="70000" is too large to be right`},
 		{"links that differ", one(
-			`<pci busid="0000:01:00.0"><gpu><nvlink target="0000:02:00.0" count="2"/></gpu></pci><pci busid="0000:02:00.0"><gpu><nvlink target="0000:01:00.0" count="3"/></gpu></pci>`),
+			`<pci busid="0000:01:00.0"><gpu><nvlink target="0000:02:00.0" count="2"/></gpu></pci>` +
+				`<pci busid="0000:02:00.0"><gpu><nvlink target="0000:01:00.0" count="3"/></gpu></pci>`),
 			`<nvlink> 2 links from 0000:01:00.0 to 0000:02:00.0, but 3 back: 2 are taken`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -99,7 +105,8 @@ func TestOddValuesAreNoted(t *testing.T) {
 // They are named, each once.
 func TestUnknownElementsAreLeftOut(t *testing.T) {
 	t.Parallel()
-	h := parse(t, one(`<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"><c2c bw="1"/></gpu><new><pci busid="bad"/></new></pci><other/><other/>`))
+	h := parse(t, one(`<pci busid="0000:01:00.0" class="0x030200"><gpu dev="0" sm="90"><c2c bw="1"/></gpu>`+
+		`<new><pci busid="bad"/></new></pci><other/><other/>`))
 	if len(h.PCI) != 1 || len(h.GPUs) != 1 || len(h.Unread) != 2 || !strings.Contains(h.Unread[1].Why, "<other>") {
 		t.Errorf("got %s", summary(h))
 	}
@@ -147,8 +154,10 @@ func TestCutOffAnywhere(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(one(`<pci busid="0000:01:00.0" class="0x060400" link_speed="16 GT/s" link_width="16"><pci busid="0000:02:00.0" class="0x030200"/></pci>`)))
-	f.Add([]byte(one(`<pci busid="0000:01:00.0"><gpu dev="0" sm="80"><nvlink target="0000:02:00.0" count="12" tclass="0x030200"/></gpu></pci>`)))
+	f.Add([]byte(one(`<pci busid="0000:01:00.0" class="0x060400" link_speed="16 GT/s" link_width="16">` +
+		`<pci busid="0000:02:00.0" class="0x030200"/></pci>`)))
+	f.Add([]byte(one(`<pci busid="0000:01:00.0"><gpu dev="0" sm="80">` +
+		`<nvlink target="0000:02:00.0" count="12" tclass="0x030200"/></gpu></pci>`)))
 	f.Add([]byte(one(`<nic><net name="mlx5_0+mlx5_1" speed="100000" port="1"/></nic>`)))
 	f.Add([]byte(`<system version="2"><cpu numaid="-1" affinity="f,ffffffff" host_hash="0x1"/></system>`))
 	f.Add([]byte(`<graphs version="1"/>`))

@@ -227,8 +227,11 @@ func TestValuesThatAreNotKnownStayAbsent(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, attrs string }{
 		{"no attributes", ``},
-		{"empty ones", `class="" vendor="" device="" subsystem_vendor="" subsystem_device="" link_speed="" link_width=""`},
-		{"stand-ins", `vendor="0xffff" device="0xffff" subsystem_vendor="0x0000" subsystem_device="0x0000" link_speed="Unknown" link_width="0"`},
+		{"empty ones",
+			`class="" vendor="" device="" subsystem_vendor="" subsystem_device="" link_speed="" link_width=""`},
+		{"stand-ins",
+			`vendor="0xffff" device="0xffff" subsystem_vendor="0x0000" subsystem_device="0x0000" ` +
+				`link_speed="Unknown" link_width="0"`},
 		{"what sysfs has for unknown", `link_speed="Unknown speed" link_width="255"`},
 		{"negative numbers", `link_speed="0 GT/s" link_width="-1"`},
 	} {
@@ -319,10 +322,15 @@ func TestNodesAndAffinity(t *testing.T) {
 func TestNetsBecomeNICs(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ name, inner, want string }{
-		{"an RDMA port", `<pci busid="0000:01:00.0" class="0x020000"><nic><net name="mlx5_0" speed="200000" port="1"/></nic></pci>`, "0000:01:00.0 [mlx5_0] [] 200000 node 0"},
-		{"an interface", `<pci busid="0000:01:00.0" class="0x020000"><nic><net name="eno1" speed="1000" port="0"/></nic></pci>`, "0000:01:00.0 [] [eno1] 1000 node 0"},
+		{"an RDMA port",
+			`<pci busid="0000:01:00.0" class="0x020000"><nic><net name="mlx5_0" speed="200000" port="1"/></nic></pci>`,
+			"0000:01:00.0 [mlx5_0] [] 200000 node 0"},
+		{"an interface",
+			`<pci busid="0000:01:00.0" class="0x020000"><nic><net name="eno1" speed="1000" port="0"/></nic></pci>`,
+			"0000:01:00.0 [] [eno1] 1000 node 0"},
 		{"two ports of one device",
-			`<pci busid="0000:01:00.0" class="0x020700"><nic><net name="mlx4_0" speed="40000" port="2"/><net name="mlx4_0" speed="56000" port="1"/></nic></pci>`, "0000:01:00.0 [mlx4_0] [] 56000 node 0"},
+			`<pci busid="0000:01:00.0" class="0x020700"><nic><net name="mlx4_0" speed="40000" port="2"/>` +
+				`<net name="mlx4_0" speed="56000" port="1"/></nic></pci>`, "0000:01:00.0 [mlx4_0] [] 56000 node 0"},
 		{"a function without a class", `<pci busid="0000:01:00.0"><nic><net name="mlx5_0" port="1"/></nic></pci>`,
 			"0000:01:00.0 [mlx5_0] [] ? node 0"},
 		{"a function without nets", `<pci busid="0000:01:00.0" class="0x020700"/>`, "0000:01:00.0 [] [] ? node 0"},
@@ -330,7 +338,9 @@ func TestNetsBecomeNICs(t *testing.T) {
 			"eth0 [] [eth0] 100000 node ?"},
 		{"an RDMA device without a function", `<nic><net name="efa_0" speed="100000" port="1"/></nic>`,
 			"efa_0 [efa_0] [] 100000 node ?"},
-		{"what software made", `<nic><net name="br-702d9f064725" port="0"/><net name="veth1" port="0"/><net name="cali1" port="0"/><net name="tunl0" port="0"/></nic>`, ""},
+		{"what software made",
+			`<nic><net name="br-702d9f064725" port="0"/><net name="veth1" port="0"/><net name="cali1" port="0"/>` +
+				`<net name="tunl0" port="0"/></nic>`, ""},
 		{"a name twice", `<nic><net name="eth0" port="0"/></nic><nic><net name="eth0" port="0"/></nic>`,
 			"eth0 [] [eth0] ? node ?"},
 		{"a speed that cannot be", `<nic><net name="eth0" speed="200000000" port="0"/></nic>`,
@@ -361,7 +371,8 @@ func TestNetsBecomeNICs(t *testing.T) {
 func TestLinksBetweenGPUs(t *testing.T) {
 	t.Parallel()
 	gpu := func(bus int, links string) string {
-		return fmt.Sprintf(`<pci busid="0000:%02x:00.0" class="0x030200" vendor="0x10de"><gpu dev="%d" sm="80">%s</gpu></pci>`, bus, bus, links)
+		return fmt.Sprintf(`<pci busid="0000:%02x:00.0" class="0x030200" vendor="0x10de">`+
+			`<gpu dev="%d" sm="80">%s</gpu></pci>`, bus, bus, links)
 	}
 	for _, c := range []struct{ name, one, two, three, want, nvlinks string }{
 		{"a bridge", `<nvlink target="0000:02:00.0" count="4" tclass="0x030200"/>`,
@@ -373,8 +384,11 @@ func TestLinksBetweenGPUs(t *testing.T) {
 			``, "NV1 PHB PHB", "1 12 ?"},
 		{"two bundles to one GPU", `<nvlink target="0000:02:00.0" count="2"/><nvlink target="0000:02:00.0" count="1"/>`,
 			``, ``, "NV3 PHB PHB", "3 ? ?"},
-		{"switches", `<nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/><nvlink target="0000:c5:00.0" count="6" tclass="0x068000"/>`,
-			`<nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/><nvlink target="0000:c5:00.0" count="4" tclass="0x068000"/>`,
+		{"switches",
+			`<nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/>` +
+				`<nvlink target="0000:c5:00.0" count="6" tclass="0x068000"/>`,
+			`<nvlink target="0000:c4:00.0" count="6" tclass="0x068000"/>` +
+				`<nvlink target="0000:c5:00.0" count="4" tclass="0x068000"/>`,
 			`<nvlink target="fffffff:ffff:ff" count="12" tclass="0x068000"/>`, "NV10 NV12 NV10", "12 10 12"},
 		{"to a GPU that is not in the dump", `<nvlink target="0000:09:00.0" count="4" tclass="0x030200"/>`, ``, ``,
 			"PHB PHB PHB", "4 ? ?"},
@@ -411,9 +425,12 @@ func TestLinksBetweenGPUs(t *testing.T) {
 func TestFirstOfSeveralMachinesIsRead(t *testing.T) {
 	t.Parallel()
 	h := parse(t, `<system version="1">
-<cpu host_hash="0xa" numaid="0" affinity="f"><pci busid="0008:01:00.0" class="0x030200"><gpu dev="0" sm="100"><c2c bw="900" count="1"/></gpu></pci></cpu>
-<cpu host_hash="0xb" numaid="0" affinity="f"><pci busid="0008:01:00.0" class="0x030200"><gpu dev="0" sm="100"/></pci></cpu>
-<cpu host_hash="0xa" numaid="1" affinity="f0"><pci busid="0018:01:00.0" class="0x030200"><gpu dev="2" sm="100"/></pci></cpu>
+<cpu host_hash="0xa" numaid="0" affinity="f">`+
+		`<pci busid="0008:01:00.0" class="0x030200"><gpu dev="0" sm="100"><c2c bw="900" count="1"/></gpu></pci></cpu>
+<cpu host_hash="0xb" numaid="0" affinity="f">`+
+		`<pci busid="0008:01:00.0" class="0x030200"><gpu dev="0" sm="100"/></pci></cpu>
+<cpu host_hash="0xa" numaid="1" affinity="f0">`+
+		`<pci busid="0018:01:00.0" class="0x030200"><gpu dev="2" sm="100"/></pci></cpu>
 </system>`)
 	if len(h.GPUs) != 2 || len(h.NUMANodes) != 2 {
 		t.Errorf("%d GPUs, %d nodes; want 2 of each", len(h.GPUs), len(h.NUMANodes))
@@ -462,11 +479,13 @@ func TestASwitchThatIsNamedTwiceIsTwo(t *testing.T) {
 		{"0000:18:00.0", "2 switches, path PHB"},
 		{"", "1 switches, path PIX"},
 	} {
-		text := `<system version="1"><cpu numaid="0"><pci busid="0000:17:00.0"><pci busid="0000:19:00.0" class="0x030200"/>`
+		text := `<system version="1"><cpu numaid="0"><pci busid="0000:17:00.0">` +
+			`<pci busid="0000:19:00.0" class="0x030200"/>`
 		if tt.second != "" {
 			text += `</pci><pci busid="` + tt.second + `">`
 		}
-		text += `<pci busid="0000:1a:00.0" class="0x020700"/><pci busid="0000:19:00.0" class="0x030200"/></pci></cpu></system>`
+		text += `<pci busid="0000:1a:00.0" class="0x020700"/><pci busid="0000:19:00.0" class="0x030200"/>` +
+			`</pci></cpu></system>`
 		h, err := nccl.Parse([]byte(text), "t.xml")
 		if err != nil {
 			t.Fatal(err)

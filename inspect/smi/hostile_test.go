@@ -17,16 +17,21 @@ func TestErrorsNameThePlace(t *testing.T) {
 	t.Parallel()
 	const header = "GPU0 GPU1 NIC0 CPU Affinity NUMA Affinity\n"
 	for _, c := range []struct{ name, text, want string }{
-		{"an empty file", "", `m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
+		{"an empty file", "",
+			`m.txt: no matrix of nvidia-smi topo -m found; ` +
+				`want a header line with "GPU0" and below it a line for each GPU and NIC`},
 		{"another tool's output", "Architecture: x86_64\nCPU(s): 64\n",
-			`m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
+			`m.txt: no matrix of nvidia-smi topo -m found; ` +
+				`want a header line with "GPU0" and below it a line for each GPU and NIC`},
 		{"a header alone", header,
-			`m.txt: no matrix of nvidia-smi topo -m found; want a header line with "GPU0" and below it a line for each GPU and NIC`},
+			`m.txt: no matrix of nvidia-smi topo -m found; ` +
+				`want a header line with "GPU0" and below it a line for each GPU and NIC`},
 		{"the tool failed", "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.",
 			"m.txt: nvidia-smi could not reach the driver when this was written; nothing to read"},
 		{"no GPU", "No devices were found\n", "m.txt: nvidia-smi found no GPU when this was written; nothing to read"},
 		{"the matrix of peer access", " GPU0 GPU1\nGPU0 X OK\nGPU1 OK X\n",
-			`m.txt:2: row "GPU0", column "GPU1": this is the matrix of nvidia-smi topo -p2p, which has no paths; give the output of nvidia-smi topo -m`},
+			`m.txt:2: row "GPU0", column "GPU1": this is the matrix of nvidia-smi topo -p2p, which has no paths; ` +
+				`give the output of nvidia-smi topo -m`},
 		{"a cell missing at the end of a row", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X 0-7 0\nNIC0 PHB SYS X\n",
 			`m.txt:3: row "GPU1", column "NIC0": the cell is missing: the row has 2 paths, the header 3 columns`},
 		{"a cell missing before the X", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\nNIC0 SYS X\n",
@@ -48,7 +53,8 @@ func TestErrorsNameThePlace(t *testing.T) {
 			`m.txt:3: row "NIC0": the text ends before this row; give the whole output of nvidia-smi topo -m`},
 		{"a row missing before the legend", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\n\nLegend:\n\n  X   " +
 			" = Self\n",
-			`m.txt:4: row "NIC0": the row is missing: the matrix ends before it; give the whole output of nvidia-smi topo -m`},
+			`m.txt:4: row "NIC0": the row is missing: the matrix ends before it; ` +
+				`give the whole output of nvidia-smi topo -m`},
 		{"a row missing between others", header + "GPU0 X PIX PHB 0-7 0\nNIC0 PHB SYS X\n",
 			`m.txt:3: row "GPU1": the row is missing: the row of "NIC0" stands in its place`},
 		{"a row twice", header + "GPU0 X PIX PHB 0-7 0\nGPU0 X PIX PHB 0-7 0\n",
@@ -65,9 +71,11 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"a path to itself", header + "GPU0 PIX PIX PHB 0-7 0\n",
 			`m.txt:2: row "GPU0", column "GPU0": want "X" where row and column are the same device, found "PIX"`},
 		{"two paths for one pair", header + "GPU0 X PIX PHB 0-7 0\nGPU1 PIX X SYS 0-7 0\nNIC0 PHB PXB X\n",
-			`m.txt:4: row "NIC0", column "GPU1": PXB, but line 3 has SYS for the same two devices in its row "GPU1"; one of them is wrong`},
+			`m.txt:4: row "NIC0", column "GPU1": PXB, but line 3 has SYS for the same two devices in its row "GPU1"; ` +
+				`one of them is wrong`},
 		{"two numbers of links for one pair", header + "GPU0 X NV2 PHB 0-7 0\nGPU1 NV1 X SYS 0-7 0\nNIC0 PHB SYS X\n",
-			`m.txt:3: row "GPU1", column "GPU0": NV1, but line 2 has NV2 for the same two devices in its row "GPU0"; one of them is wrong`},
+			`m.txt:3: row "GPU1", column "GPU0": NV1, but line 2 has NV2 for the same two devices in its row "GPU0"; ` +
+				`one of them is wrong`},
 		{"rows without a header that do not agree", "GPU0 X PIX PHB\nGPU1 PIX X SYS\n\n",
 			`m.txt:1: row "GPU0": 3 paths for 2 columns`},
 	} {
@@ -88,7 +96,8 @@ func TestErrorsNameThePlace(t *testing.T) {
 func TestErrorWithoutAFileNamesTheLine(t *testing.T) {
 	t.Parallel()
 	_, err := smi.ParseMatrix([]byte("GPU0 GPU1\nGPU0 X\n"))
-	if want := `line 2: row "GPU0", column "GPU1": the cell is missing: the row has 1 paths, the header 2 columns`; err == nil || err.Error() != want {
+	const want = `line 2: row "GPU0", column "GPU1": the cell is missing: the row has 1 paths, the header 2 columns`
+	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }
@@ -237,14 +246,16 @@ func TestLimits(t *testing.T) {
 // A GPU whose NVLinks are down says so in its own row alone.
 func TestCellsThatContradictEachOtherAreNotKnown(t *testing.T) {
 	t.Parallel()
-	const matrix = "\tGPU0\tGPU1\tGPU2\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\nGPU0\t X\tNV6\tNV6\tSYS\tSYS\t0-11\t0\n" +
+	const matrix = "\tGPU0\tGPU1\tGPU2\tNIC0\tNIC1\tCPU Affinity\tNUMA Affinity\n" +
+		"GPU0\t X\tNV6\tNV6\tSYS\tSYS\t0-11\t0\n" +
 		"GPU1\tNV6\t X\tNV6\tSYS\tPIX\t0-11\t0\nGPU2\tSYS\tNV6\t X\tSYS\tSYS\t0-11\t0\nNIC0\tSYS\tSYS\tSYS\t X\tSYS\n" +
 		"NIC1\tSYS\tPIX\tSYS\tSYS\t X\n"
 	m, err := smi.ParseMatrix([]byte(matrix))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = `row "GPU2", column "GPU0": SYS, but line 2 has NV6 for the same two devices in its row "GPU0"; one of them is wrong`
+	const want = `row "GPU2", column "GPU0": SYS, but line 2 has NV6 for the same two devices in its row "GPU0"; ` +
+		`one of them is wrong`
 	if !slices.Contains(m.Notes, smi.Note{Line: 4, Why: want}) {
 		t.Errorf("notes %+v, want %s", m.Notes, want)
 	}

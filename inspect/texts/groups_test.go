@@ -24,9 +24,10 @@ func TestListingsOfIOMMUGroups(t *testing.T) {
 			link + "0000:01:00.1" + above + "0000:01:00.1\n",
 		"ls -ld": link + dir + "3/devices/0000:00:01.0 -> ../x/0000:00:01.0\n" + link + dir + "4/devices/0000:01:00.0" +
 			above + "0000:01:00.0\n" + link + dir + "4/devices/0000:01:00.1" + above + "0000:01:00.1\n",
-		"tree": dir + "\n├── 3\n│   ├── devices\n│   │   └── 0000:00:01.0 -> ../x\n│   └── type\n└── 4\n    ├── " +
-			"devices\n" +
-			"    │   ├── 0000:01:00.0" + above + "0000:01:00.0\n    │   └── 0000:01:00.1" + above + "0000:01:00.1\n",
+		"tree": dir + "\n├── 3\n│   ├── devices\n│   │   └── 0000:00:01.0 -> ../x\n" +
+			"│   └── type\n└── 4\n    ├── devices\n" +
+			"    │   ├── 0000:01:00.0" + above + "0000:01:00.0\n" +
+			"    │   └── 0000:01:00.1" + above + "0000:01:00.1\n",
 		"dmesg": "[    0.4] pci 0000:00:01.0: Adding to iommu group 3\n" +
 			"[    0.4] pci 0000:01:00.0: Adding to iommu group 4\n[    0.4] pci 0000:01:00.1: Adding to iommu " +
 			"group 4\n",
@@ -35,8 +36,10 @@ func TestListingsOfIOMMUGroups(t *testing.T) {
 			"iommu: Adding device 0000:01:00.1 to group 4\n",
 		"pvesh": "│ class    │ device │ id           │ iommugroup │ vendor │\n" +
 			"│ 0x060400 │ 0x1901 │ 0000:00:01.0 │          3 │ 0x8086 │\n" +
-			"│ 0x030000 │ 0x2204 │ 0000:01:00.0 │          4 │ 0x10de │\n├──────────┼────────┤\n" +
-			"│ 0x040300 │ 0x1aef │ 0000:01:00.1 │          4 │ 0x10de │\n│ │ │ 0000:07:00.0 │ -1 │ │\n",
+			"│ 0x030000 │ 0x2204 │ 0000:01:00.0 │          4 │ 0x10de │\n" +
+			"├──────────┼────────┤\n" +
+			"│ 0x040300 │ 0x1aef │ 0000:01:00.1 │          4 │ 0x10de │\n" +
+			"│ │ │ 0000:07:00.0 │ -1 │ │\n",
 		"pvesh in JSON": `[{"id":"0000:00:01.0","iommugroup":3},{"id":"0000:01:00.0","iommugroup":4},` +
 			`{"id":"0000:01:00.1","iommugroup":4},{"id":7,"iommugroup":"x"}]`,
 	} {

@@ -85,8 +85,9 @@ NUMA node1 CPU(s): 4-6
 			`"smt":"on"}}`},
 		{"lscpu", `{"lscpu":[{"field":"Architecture:","data":"aarch64","children":[{"field":"CPU(s):","data":"2"}]}]}`,
 			`"system":{"arch":"aarch64"},"cpus":{"online":"0-1"}}`},
-		{"lscpu", "架构：                   x86_64\nCPU:                     4\n每个核的线程数：         2\nNUMA 节点0 CPU：      " +
-			"   0-3\n",
+		{"lscpu",
+			"架构：                   x86_64\nCPU:                     4\n每个核的线程数：         2\n" +
+				"NUMA 节点0 CPU：         0-3\n",
 			`"system":{"arch":"x86_64"},"numa_nodes":[{"id":0,"cpus":"0-3"}],"cpus":{"online":"0-3","smt":"on"}}`},
 		{"lscpu -e", "CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE\n  0    0      0    0 0:0:0:0          yes\n" +
 			"  1    0      0    0 0:0:0:0          yes\n  2    -      -    - -                 no\n",

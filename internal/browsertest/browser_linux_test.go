@@ -11,11 +11,12 @@ import (
 func TestChromiumWatcherSeesRequestsAndErrors(t *testing.T) {
 	b := Start(t)
 	for name, c := range map[string]struct{ html, want string }{
-		"an error on the console":      {`<script>console.error("broken")</script>`, "broken"},
-		"an exception":                 {`<script>throw new Error("thrown")</script>`, "thrown"},
-		"a request to the network":     {`<img src="http://127.0.0.1:9/pixel.png">`, "http://127.0.0.1:9/pixel.png"},
-		"a request for another file":   {`<link rel="stylesheet" href="other.css">`, "other.css"},
-		"a break of the page's policy": {`<meta http-equiv="Content-Security-Policy" content="default-src 'none'"><script>1</script>`, "Content Security Policy"},
+		"an error on the console":    {`<script>console.error("broken")</script>`, "broken"},
+		"an exception":               {`<script>throw new Error("thrown")</script>`, "thrown"},
+		"a request to the network":   {`<img src="http://127.0.0.1:9/pixel.png">`, "http://127.0.0.1:9/pixel.png"},
+		"a request for another file": {`<link rel="stylesheet" href="other.css">`, "other.css"},
+		"a break of the page's policy": {`<meta http-equiv="Content-Security-Policy" content="default-src 'none'">` +
+			`<script>1</script>`, "Content Security Policy"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := filepath.Join(t.TempDir(), "page.html")

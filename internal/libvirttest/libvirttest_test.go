@@ -29,7 +29,8 @@ func TestNothingIsLeftOfADaemon(t *testing.T) {
 			_ = d.Stop() // it may be the very thing that fails
 		}
 	}()
-	const domain = `<domain type='qemu'><name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu><os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features></domain>`
+	const domain = `<domain type='qemu'><name>x</name><memory unit='MiB'>64</memory><vcpu>1</vcpu>` +
+		`<os><type arch='x86_64' machine='q35'>hvm</type></os><features><acpi/></features></domain>`
 	file := filepath.Join(d.Dir, "x.xml")
 	if err := os.WriteFile(file, []byte(domain), 0o644); err != nil {
 		t.Fatal(err)

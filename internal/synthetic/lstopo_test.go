@@ -49,7 +49,8 @@ var numbered = map[string]string{
 	"core:4 pu:1(indexes=2*2:1*2)": `node 0 "0-3" 1073741824; ` +
 		`core 0=0 0 n0; core 1=2 1 n0; core 2=1 2 n0; core 3=3 3 n0`,
 	"numa:3(indexes=8,0,4 memory=1GB) core:2 pu:1": `node 0 "2-3" 1000000000; node 4 "4-5" 1000000000; ` +
-		`node 8 "0-1" 1000000000; core 0=0 0 n8; core 1=1 1 n8; core 2=2 2 n0; core 3=3 3 n0; core 4=4 4 n4; core 5=5 5 n4`,
+		`node 8 "0-1" 1000000000; core 0=0 0 n8; core 1=1 1 n8; core 2=2 2 n0; core 3=3 3 n0; ` +
+		`core 4=4 4 n4; core 5=5 5 n4`,
 	"pack:2 [numa(memory=16GiB indexes=3,1,0,2)] [numa(memory=4TiB)] core:2 1": `package 0 0-1; package 1 2-3; ` +
 		`node 0 "2-3" 17179869184; node 1 "0-1" 4398046511104; node 2 "" 4398046511104; node 3 "" 17179869184; ` +
 		`core 0=0 0 p0 n1; core 1=1 1 p0 n1; core 2=2 2 p1 n0; core 3=3 3 p1 n0`,

@@ -54,17 +54,20 @@ func shape(h *topology.Host) string {
 func TestSynthetic(t *testing.T) {
 	t.Parallel()
 	for desc, want := range map[string]string{
-		"pu:2":                      `node 0 "0-1"`,
-		" core:2\npu:1 ":            `node 0 "0-1"; core 0=0 0 n0; core 1=1 1 n0`,
-		"numa:2 core:1 pu:2":        `node 0 "0-1"; node 1 "2-3"; core 0=0 0-1 n0; core 1=1 2-3 n1`,
-		"pack:2 numa:1 pu:2":        `package 0 0-1; package 1 2-3; node 0 "0-1"; node 1 "2-3"`,
-		"numa:2 pack:1 core:1 pu:1": `package 0 0; package 1 1; node 0 "0"; node 1 "1"; core 0=0 0 p0 n0; core 1=1 1 p1 n1`,
-		"pack:2 die:2 l3:1(size=32MiB) core:1 pu:1": `package 0 0-1 die 0 0 die 1 1; package 1 2-3 die 2 2 die 3 3; node 0 "0-3"; ` +
-			`L3 0 33554432; L3 1 33554432; L3 2 33554432; L3 3 33554432; ` +
+		"pu:2":               `node 0 "0-1"`,
+		" core:2\npu:1 ":     `node 0 "0-1"; core 0=0 0 n0; core 1=1 1 n0`,
+		"numa:2 core:1 pu:2": `node 0 "0-1"; node 1 "2-3"; core 0=0 0-1 n0; core 1=1 2-3 n1`,
+		"pack:2 numa:1 pu:2": `package 0 0-1; package 1 2-3; node 0 "0-1"; node 1 "2-3"`,
+		"numa:2 pack:1 core:1 pu:1": `package 0 0; package 1 1; node 0 "0"; node 1 "1"; ` +
+			`core 0=0 0 p0 n0; core 1=1 1 p1 n1`,
+		"pack:2 die:2 l3:1(size=32MiB) core:1 pu:1": `package 0 0-1 die 0 0 die 1 1; package 1 2-3 die 2 2 ` +
+			`die 3 3; node 0 "0-3"; L3 0 33554432; L3 1 33554432; L3 2 33554432; L3 3 33554432; ` +
 			`core 0=0 0 p0 d0 n0 c0; core 1=1 1 p0 d1 n0 c1; core 2=2 2 p1 d2 n0 c2; core 3=3 3 p1 d3 n0 c3`,
-		"[numa(memory=2KiB)] [numa] pu:2":        `node 0 "0-1" 2048; node 1 ""`,
-		"[numa] pack:2 [numa(memory=1KiB)] pu:1": `package 0 0; package 1 1; node 0 "0" 1024; node 1 "1" 1024; node 2 ""`,
-		"pack:2 [numa] core:1 pu:1":              `package 0 0; package 1 1; node 0 "0"; node 1 "1"; core 0=0 0 p0 n0; core 1=1 1 p1 n1`,
+		"[numa(memory=2KiB)] [numa] pu:2": `node 0 "0-1" 2048; node 1 ""`,
+		"[numa] pack:2 [numa(memory=1KiB)] pu:1": `package 0 0; package 1 1; node 0 "0" 1024; ` +
+			`node 1 "1" 1024; node 2 ""`,
+		"pack:2 [numa] core:1 pu:1": `package 0 0; package 1 1; node 0 "0"; node 1 "1"; ` +
+			`core 0=0 0 p0 n0; core 1=1 1 p1 n1`,
 	} {
 		h, err := Host(desc)
 		if err != nil {

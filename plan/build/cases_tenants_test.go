@@ -47,14 +47,18 @@ const webDomain = `<domain type='kvm' id='7'>
   <memoryBacking><hugepages><page size='1' unit='G'/></hugepages></memoryBacking>
   <vcpu placement='static'>8</vcpu>
   <cputune>
-    <vcpupin vcpu='0' cpuset='8'/><vcpupin vcpu='1' cpuset='40'/><vcpupin vcpu='2' cpuset='9'/><vcpupin vcpu='3' cpuset='41'/>
-    <vcpupin vcpu='4' cpuset='10'/><vcpupin vcpu='5' cpuset='42'/><vcpupin vcpu='6' cpuset='11'/><vcpupin vcpu='7' cpuset='43'/>
+    <vcpupin vcpu='0' cpuset='8'/><vcpupin vcpu='1' cpuset='40'/>
+    <vcpupin vcpu='2' cpuset='9'/><vcpupin vcpu='3' cpuset='41'/>
+    <vcpupin vcpu='4' cpuset='10'/><vcpupin vcpu='5' cpuset='42'/>
+    <vcpupin vcpu='6' cpuset='11'/><vcpupin vcpu='7' cpuset='43'/>
     <emulatorpin cpuset='31,63'/>
   </cputune>
   <numatune><memory mode='strict' nodeset='1'/></numatune>
   <devices>
-    <hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0x0000' bus='0x21' slot='0x00' function='0x0'/></source></hostdev>
-    <hostdev mode='subsystem' type='pci' managed='yes'><source><address domain='0x0000' bus='0x21' slot='0x00' function='0x1'/></source></hostdev>
+    <hostdev mode='subsystem' type='pci' managed='yes'>
+      <source><address domain='0x0000' bus='0x21' slot='0x00' function='0x0'/></source></hostdev>
+    <hostdev mode='subsystem' type='pci' managed='yes'>
+      <source><address domain='0x0000' bus='0x21' slot='0x00' function='0x1'/></source></hostdev>
   </devices>
 </domain>`
 

@@ -49,7 +49,8 @@ func hostileSeeds(t testing.TB) [][]byte {
 	}
 	return append(seeds, []byte(`{"numa_nodes":[{"id":0,"cpus":"0-65535","memory_bytes":18446744073709551615}]}`),
 		[]byte(`{"cores":[{"cpus":""}],"gpus":[{}],"nics":[{}]}`),
-		[]byte(`{"pci":[{"address":"0000:00:00.0","parent":"0000:00:00.0"}],"iommu":{"groups":[{"id":0,"devices":["0000:00:00.0"]}]}}`))
+		[]byte(`{"pci":[{"address":"0000:00:00.0","parent":"0000:00:00.0"}],`+
+			`"iommu":{"groups":[{"id":0,"devices":["0000:00:00.0"]}]}}`))
 }
 
 // Whatever a dump says, Problem answers with a Problem that keeps its promises or with errors; it

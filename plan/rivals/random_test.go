@@ -194,7 +194,8 @@ func TestErrorsNameWhatIsWrong(t *testing.T) {
 		want   string
 	}{
 		{"no such rival", "vmware", func(*plan.Problem) {},
-			`rivals: no rival "vmware"; there are libvirt-default, hand-vcpupin, hand-vcpupin-cores, incus, nova, nova-pack, k8s-best-effort, k8s-restricted, k8s-single-numa-node`},
+			`rivals: no rival "vmware"; there are libvirt-default, hand-vcpupin, hand-vcpupin-cores, incus, nova, ` +
+				`nova-pack, k8s-best-effort, k8s-restricted, k8s-single-numa-node`},
 		{"a node that is not there", "nova", func(p *plan.Problem) {
 			p.Cores = append(p.Cores, plan.Core{ID: 99, CPUs: []int{99}, NUMANode: 77})
 		},

@@ -291,7 +291,8 @@ var checkMutations = []struct {
 			[]string{"0000:06:00.0", "0000:06:00.1"}, []string{"0000:07:00.0"}
 		c.pl.Nodes[0].Cards[1], c.pl.Nodes[1].Cards[0] = c.pl.Nodes[1].Cards[0], c.pl.Nodes[0].Cards[1]
 		c.pl.Nodes[0].Devices[2], c.pl.Nodes[1].Devices[0] = "0000:81:00.0", "0000:07:00.0"
-	}, `devices: IOMMU group 14: 0000:06:00.0 goes to lab node "vm00" and 0000:07:00.0 to lab node "vm01"; a group is not taken apart`},
+	}, `devices: IOMMU group 14: 0000:06:00.0 goes to lab node "vm00" and 0000:07:00.0 to lab node "vm01"; ` +
+		`a group is not taken apart`},
 	{"a function of the group stays", func(c *checkCase) {
 		c.pl.Nodes[0].Devices = []string{"0000:06:00.0", "0000:07:00.0", "0000:05:00.0"}
 	},

@@ -29,12 +29,14 @@ onload = () => {
     const tiny = [];
     for (const s of svgs) {
       const scale = s.getBoundingClientRect().width / s.viewBox.baseVal.width;
-      for (const t of s.querySelectorAll('text')) if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
+      for (const t of s.querySelectorAll('text'))
+        if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
     }
     seen[f.name] = {
       sideways: root.scrollWidth - root.clientWidth, shown: svgs.length, tiny: tiny.slice(0, 3),
       texts: svgs.flatMap(s => [...s.querySelectorAll('text')].map(t => [t.textContent, t.getBBox().width])),
-      unlabelled: svgs.filter(s => !s.getAttribute('aria-labelledby').split(' ').every(i => d.getElementById(i)?.textContent)).length,
+      unlabelled: svgs.filter(s => !s.getAttribute('aria-labelledby').split(' ')
+        .every(i => d.getElementById(i)?.textContent)).length,
       unscoped: d.querySelectorAll('th:not([scope])').length,
       background: getComputedStyle(d.body).backgroundColor,
     };

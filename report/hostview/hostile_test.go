@@ -134,8 +134,10 @@ func wellFormed(t testing.TB, out []byte) []string {
 // dotLine is every form of line that a graph may have. A quoted text holds no quote and no
 // backslash that is not escaped.
 var dotLine = regexp.MustCompile(
-	`^ *(graph ("([^"\\]|\\.)*"|\[.*\]) ?[{;]?|node \[.*\];|edge \[.*\];|subgraph cluster_\d+ \{|label="([^"\\]|\\.)*"; color="#[0-9a-f]{6}";|` +
-		`n\d+ \[label="([^"\\]|\\.)*"(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\];|n\d+ -- n\d+( \[[a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+)(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\])?;|\})$`)
+	`^ *(graph ("([^"\\]|\\.)*"|\[.*\]) ?[{;]?|node \[.*\];|edge \[.*\];|subgraph cluster_\d+ \{|` +
+		`label="([^"\\]|\\.)*"; color="#[0-9a-f]{6}";|` +
+		`n\d+ \[label="([^"\\]|\\.)*"(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\];|` +
+		`n\d+ -- n\d+( \[[a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+)(, [a-z]+=("([^"\\]|\\.)*"|[a-z0-9.]+))*\])?;|\})$`)
 
 func TestEveryLineOfAGraphIsOfAKnownForm(t *testing.T) {
 	docs := map[string]*Document{"hostile": hostileDocument()}

@@ -206,7 +206,8 @@ func TestNICsWithTheSamePathsAreOneRow(t *testing.T) {
 		}
 		return strings.TrimSuffix(out, "; ")
 	}
-	near := []matrixRow{row("GPU0", true, "X", "PIX", "PIX", "SYS", "PIX"), row("NIC0", false, "PIX", "X", "PIX", "SYS", "PIX"),
+	near := []matrixRow{row("GPU0", true, "X", "PIX", "PIX", "SYS", "PIX"),
+		row("NIC0", false, "PIX", "X", "PIX", "SYS", "PIX"),
 		row("NIC1", false, "PIX", "PIX", "X", "SYS", "PIX"), row("NIC2", false, "SYS", "SYS", "SYS", "X", "SYS"),
 		row("NIC3", false, "PIX", "PIX", "PIX", "SYS", "X")}
 	want := "GPU0: X PIX SYS; NIC0-1,3 x3: PIX PIX SYS; NIC2: SYS SYS X"

@@ -470,7 +470,8 @@ func TestDevicesThatAreAlikeStandOnOneCard(t *testing.T) {
 	// GPUs are what a picture is looked at for: each has its card.
 	s := newScene(newView(NewDocument(dgx(), nil)))
 	s.collapse()
-	if !wideSheet.layout(newView(NewDocument(dgx(), nil)), s).classes()["band gpu"] || strings.Contains(fmt.Sprintf("%+v", s.Groups), "GPU0-") {
+	if !wideSheet.layout(newView(NewDocument(dgx(), nil)), s).classes()["band gpu"] ||
+		strings.Contains(fmt.Sprintf("%+v", s.Groups), "GPU0-") {
 		t.Error("GPUs are on one card")
 	}
 }

@@ -174,8 +174,9 @@ func TestForeignMessagesAreFoldedUp(t *testing.T) {
 	f.labs[1].Reason, f.labs[0].Nodes[1].Error = assertion, long
 	f.labs[0].Created, f.labs[1].Created = start, start
 	f.studies[0].Error, f.results[2].Error = assertion, assertion
-	f.labs[1].Checked, f.labs[1].Findings = start.Add(time.Minute), []finding.Finding{{Code: "RL404", Subject: "vm00 rxe0",
-		Title: "RDMA port", Status: finding.Unknown, Have: assertion, Evidence: assertion}}
+	f.labs[1].Checked, f.labs[1].Findings = start.Add(time.Minute), []finding.Finding{
+		{Code: "RL404", Subject: "vm00 rxe0", Title: "RDMA port", Status: finding.Unknown, Have: assertion,
+			Evidence: assertion}}
 	f.fail = map[string]error{"fabric half": errors.New(assertion)}
 	s := newServer(t, f)
 	for _, path := range []string{"/", "/labs/pair", "/labs/half", "/host"} {
@@ -207,7 +208,8 @@ func TestThePageOfTheHost(t *testing.T) {
 	f := typical(t)
 	base := serve(t, f)
 	resp, body := ask(t, base+"/host", nil)
-	for _, want := range []string{`<a href="/">`, "box", "For emulated labs", "For emulated hosts", "use another machine",
+	for _, want := range []string{`<a href="/">`, "box", "For emulated labs", "For emulated hosts",
+		"use another machine",
 		`<td class="off">warn</td>`, "the trial boot failed"} {
 		if !strings.Contains(body, want) {
 			t.Errorf("the page has no %q", want)

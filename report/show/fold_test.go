@@ -8,14 +8,19 @@ func TestFold(t *testing.T) {
 		in, want string
 		width    int
 	}{
-		"no terminal":         {wide + "\n", wide + "\n", 0},
-		"a line that fits":    {"short\n\n  x\n", "short\n\n  x\n", 60},
-		"between words":       {wide + "\nx", "one two three four five six seven eight nine ten eleven\n  twelve thirteen\nx", 60},
-		"below the column":    {"ok    QEMU  " + wide + "\n", "ok    QEMU  one two three four five six seven eight nine ten\n            eleven twelve thirteen\n", 60},
-		"a column at the end": {wide + "  x y\n", "one two three four five six seven eight nine ten eleven\n  twelve thirteen  x y\n", 60},
-		"below its beginning": {"    " + wide, "    one two three four five six seven eight nine ten eleven\n      twelve thirteen", 60},
+		"no terminal":      {wide + "\n", wide + "\n", 0},
+		"a line that fits": {"short\n\n  x\n", "short\n\n  x\n", 60},
+		"between words": {wide + "\nx",
+			"one two three four five six seven eight nine ten eleven\n  twelve thirteen\nx", 60},
+		"below the column": {"ok    QEMU  " + wide + "\n",
+			"ok    QEMU  one two three four five six seven eight nine ten\n            eleven twelve thirteen\n", 60},
+		"a column at the end": {wide + "  x y\n",
+			"one two three four five six seven eight nine ten eleven\n  twelve thirteen  x y\n", 60},
+		"below its beginning": {"    " + wide,
+			"    one two three four five six seven eight nine ten eleven\n      twelve thirteen", 60},
 		"colours have no width": {"\x1b[32mok\x1b[0m    QEMU  " + wide,
-			"\x1b[32mok\x1b[0m    QEMU  one two three four five six seven eight nine ten\n            eleven twelve thirteen", 60},
+			"\x1b[32mok\x1b[0m    QEMU  one two three four five six seven eight nine ten\n" +
+				"            eleven twelve thirteen", 60},
 		"a word that is too long": {"https://example.com/0123456789/0123456789/0123456789/0123456789 x",
 			"https://example.com/0123456789/0123456789/0123456789/0123456789\n  x", 60},
 	} {
@@ -37,7 +42,8 @@ func TestReflowJoinsProseAlone(t *testing.T) {
 }
 
 func TestReflowJoinsADescriptionInColumns(t *testing.T) {
-	in := "  texts of a host    lscpu, numactl,\n                     rdma link\n  an archive         of /sys\n      and a list\n"
+	in := "  texts of a host    lscpu, numactl,\n                     rdma link\n" +
+		"  an archive         of /sys\n      and a list\n"
 	want := "  texts of a host    lscpu, numactl, rdma link\n  an archive         of /sys\n      and a list"
 	if got := Reflow(in, 80); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)

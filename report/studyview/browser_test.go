@@ -28,20 +28,25 @@ const probe = `(() => {
     const outer = box(svg);
     const texts = [...svg.querySelectorAll('text')].map(t => ({t: t.textContent, b: box(t)}));
     for (const {t, b} of texts) {
-      if (b.left < outer.left - 1 || b.right > outer.right + 1 || b.top < outer.top - 1 || b.bottom > outer.bottom + 1) clipped.push(t);
+      if (b.left < outer.left - 1 || b.right > outer.right + 1 || b.top < outer.top - 1 || b.bottom > outer.bottom + 1)
+        clipped.push(t);
     }
     for (let i = 0; i < texts.length; i++) for (let j = i + 1; j < texts.length; j++) {
       const a = texts[i].b, b = texts[j].b;
       // 3: the boxes of two lines of text may touch
-      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
+      if (Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1 &&
+          Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 3)
         overlapping.push(texts[i].t + ' / ' + texts[j].t);
     }
     const scale = outer.width / svg.viewBox.baseVal.width;
-    for (const t of svg.querySelectorAll('text')) if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
-    for (const p of svg.querySelectorAll('path')) if (/NaN|Inf/.test(p.getAttribute('d'))) clipped.push('path ' + p.getAttribute('d'));
+    for (const t of svg.querySelectorAll('text'))
+      if (parseFloat(getComputedStyle(t).fontSize) * scale < 9) tiny.push(t.textContent);
+    for (const p of svg.querySelectorAll('path'))
+      if (/NaN|Inf/.test(p.getAttribute('d'))) clipped.push('path ' + p.getAttribute('d'));
   }
   const out = {
-    unlabelled: [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-labelledby').split(' ').every(i => document.getElementById(i)?.textContent)).length,
+    unlabelled: [...document.querySelectorAll('svg')].filter(s => !s.getAttribute('aria-labelledby').split(' ')
+      .every(i => document.getElementById(i)?.textContent)).length,
     unscoped: document.querySelectorAll('th:not([scope])').length,
     uncaptioned: [...document.querySelectorAll('table')].filter(t => !t.caption?.textContent.trim()).length,
     unpressable: [...document.querySelectorAll('table.sort thead th')].filter(h => !h.querySelector('button')).length,
@@ -49,13 +54,15 @@ const probe = `(() => {
     background: getComputedStyle(document.body).backgroundColor,
     sideways: document.documentElement.scrollWidth - document.documentElement.clientWidth,
     discs: document.querySelectorAll('.disc').length, dots: document.querySelectorAll('.dot').length,
-    csv: document.querySelector('a[download]')?.href ?? '', csvName: document.querySelector('a[download]')?.download ?? '',
+    csv: document.querySelector('a[download]')?.href ?? '',
+    csvName: document.querySelector('a[download]')?.download ?? '',
     clipped, overlapping, tiny, charts: charts.length,
   };
   const two = document.getElementById('two-runs');
   if (two && !two.hidden) {
     const [a, b] = two.querySelectorAll('select');
-    const cells = () => [...two.querySelectorAll('tbody tr')].map(r => [...r.cells].map(c => c.textContent).join(' | '));
+    const cells = () => [...two.querySelectorAll('tbody tr')]
+      .map(r => [...r.cells].map(c => c.textContent).join(' | '));
     out.two = cells();
     b.selectedIndex = 2; b.dispatchEvent(new Event('change'));
     out.twoLater = cells();

@@ -223,7 +223,8 @@ func pinDocument(t testing.TB) *Document {
 	return doc
 }
 
-const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style></title></svg><!--` + "`" + `{{.}}|**b**` + "\x1b[2J\x1b]0;owned\x07\u202e\x00"
+const hostile = `"'><script>alert(1)</script><img src=x onerror=alert(1)><style>*{display:none}</style></title></svg>` +
+	`<!--` + "`" + `{{.}}|**b**` + "\x1b[2J\x1b]0;owned\x07\u202e\x00"
 
 // hostileDocument has such a text wherever a text from outside can be.
 func hostileDocument(t testing.TB) *Document {
@@ -249,7 +250,9 @@ func longDocument(t testing.TB) *Document {
 	const text = `name: long
 lab: labs/long.yaml
 factors:
-  lab.nodes.compute.placement.policy: [default, "pinned to the cores next to the network card and to nothing else in the machine", "wrong-numa-node-on-purpose-so-that-one-can-see-what-it-costs", c, d]
+  lab.nodes.compute.placement.policy: [default,
+    "pinned to the cores next to the network card and to nothing else in the machine",
+    "wrong-numa-node-on-purpose-so-that-one-can-see-what-it-costs", c, d]
   link.loss: ["0", 0.1%]
 measure: [{test: iperf3, metrics: [throughput, retransmits]}]
 blocks: 4

@@ -178,7 +178,8 @@ func TestAStudyIsRunAndRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !rec.Emulated || len(rec.Invocations) != 1 || len(rec.Study.Environment) != 1 {
-		t.Errorf("emulated %v, %d invocations, environment %v", rec.Emulated, len(rec.Invocations), rec.Study.Environment)
+		t.Errorf("emulated %v, %d invocations, environment %v", rec.Emulated, len(rec.Invocations),
+			rec.Study.Environment)
 	}
 	for _, o := range rec.Data.Runs {
 		if o.Before == nil || o.Before.Loop != 10 || o.Before.CellLoop != 10 || o.After == nil ||

@@ -137,8 +137,10 @@ func FuzzLogs(f *testing.F) {
 		}
 		add(data)
 	}
-	add([]byte(`{"run":"1","test":"a","client":"a","metric":"loss","value":0,"unit":"%","tool":"ping","command":"c","accelerator":"tcg","started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`))
-	add([]byte(`{"start":{"timestamp":{"timesecs":300000000000},"test_start":{"protocol":"TCP","num_streams":1}},"end":{"sum_received":{"bits_per_second":1e9}}}`))
+	add([]byte(`{"run":"1","test":"a","client":"a","metric":"loss","value":0,"unit":"%","tool":"ping","command":"c",` +
+		`"accelerator":"tcg","started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`))
+	add([]byte(`{"start":{"timestamp":{"timesecs":300000000000},"test_start":{"protocol":"TCP","num_streams":1}},` +
+		`"end":{"sum_received":{"bits_per_second":1e9}}}`))
 	f.Fuzz(func(t *testing.T, data []byte, format uint8) {
 		fsys := fstest.MapFS{"pin/1": &fstest.MapFile{Data: data}, "default/1": &fstest.MapFile{Data: data}}
 		all, err := importer.Import([]importer.Source{{FS: fsys, Path: ".", Name: "a", Base: "a"}},

@@ -138,11 +138,13 @@ func TestWhatIsNoResultIsAFailureAndTheRestCounts(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ name, file, text, want string }{
 		{"a zero", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: 0.0", 1),
-			`stream: r/pin/stream.txt: read result of STREAM, line 5 "Triad: 0.0     0.006969     0.006926     0.007042": ` +
+			`stream: r/pin/stream.txt: read result of STREAM, line 5 ` +
+				`"Triad: 0.0     0.006969     0.006926     0.007042": ` +
 				`rate of Triad: value "0.0": a value of zero is a failed measurement`},
 		{"no number", "stream.txt", strings.Replace(streamText(1000), "Triad:          1000.0", "Triad: nan", 1),
-			`stream.txt: read result of STREAM, line 5 "Triad: nan     0.006969     0.006926     0.007042": rate of Triad: ` +
-				`value "nan": not a decimal number`},
+			`stream.txt: read result of STREAM, line 5 ` +
+				`"Triad: nan     0.006969     0.006926     0.007042": ` +
+				`rate of Triad: value "nan": not a decimal number`},
 		{"wrong arrays", "stream.txt", strings.Replace(streamText(1000), "Solution Validates",
 			"Failed Validation on array a[], AvgRelAbsErr > epsilon", 1),
 			"on all three arrays\": STREAM found its arrays wrong"},
@@ -151,11 +153,13 @@ func TestWhatIsNoResultIsAFailureAndTheRestCounts(t *testing.T) {
 		{"no verdict", "stream.txt", strings.Split(streamText(1000), "Solution")[0],
 			"does not say that the solution validates"},
 		{"a negative latency", "mem_latency.txt", "4096\t-1.0\n",
-			`mem_latency.txt: read result of mem_latency, line 1 "4096\t-1.0": latency: value "-1.0": the value is negative`},
+			`mem_latency.txt: read result of mem_latency, line 1 "4096\t-1.0": latency: value "-1.0": ` +
+				`the value is negative`},
 		{"sizes that do not grow", "mem_latency.txt", "4096\t1.0\n4096\t1.0\n",
 			`mem_latency.txt: read result of mem_latency, line 2 "4096\t1.0": size "4096"`},
 		{"no GPU", "gpu_compute.txt", "Traceback (most recent call last):\nRuntimeError: no GPU\n",
-			`gpu_compute.txt: read result of matmul, line 2 "RuntimeError: no GPU": the line "N matmuls: ..." is missing`},
+			`gpu_compute.txt: read result of matmul, line 2 "RuntimeError: no GPU": ` +
+				`the line "N matmuls: ..." is missing`},
 		{"a time that does not agree", "gpu_compute.txt", "100 matmuls: 1.234s (99.9ms each)\n",
 			`line 1 "100 matmuls: 1.234s (99.9ms each)": 100 products in 1.234 s are not 99.9 ms each`},
 		{"a failed copy", "gpu_bandwidth.txt", strings.Replace(cudaText(1), "PASS", "FAIL", 1),
@@ -434,7 +438,10 @@ func TestOtherLogs(t *testing.T) {
 			"stream", "triad", ""},
 		{"perftest, all sizes", "x.log", testdata(t, perftestAll), importer.Perftest, "ib_write_bw", "bw_average", ""},
 		{"rackless", "samples.jsonl",
-			`{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,"value":3,"unit":"Gb/s","tool":"perftest","command":"c","accelerator":"tcg","emulated":true,"started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`, importer.Rackless, "ib_write_bw", "bw_average", "1: 3 Gb/s"},
+			`{"run":"1","test":"ib_write_bw","client":"a","server":"b","metric":"bw_average","bytes":17179869184,` +
+				`"value":3,"unit":"Gb/s","tool":"perftest","command":"c","accelerator":"tcg","emulated":true,` +
+				`"started":"2026-01-02T03:04:05Z","seconds":1,"attempt":1}`,
+			importer.Rackless, "ib_write_bw", "bw_average", "1: 3 Gb/s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -653,7 +660,8 @@ func TestALogOfSeveralRuns(t *testing.T) {
 			bench("ucx/recorded-1.13.1-tcp-loopback-tag_lat.txt"), []string{"1: ucx_tag_bw 1, ucx_tag_lat 1"}, nil},
 		{"nvbandwidth, up to a test case that fails", "x.txt", nvTable + "Running device_to_host_memcpy_ce.\n" +
 			"[CUDA_ERROR_OUT_OF_MEMORY] out of memory in expression cuMemAlloc(&buffer, size)\n",
-			[]string{"1: gpu_bandwidth_h2d 1"}, []string{"gpu_bandwidth_d2h: d/x.txt: read result of nvbandwidth, line 9 "}},
+			[]string{"1: gpu_bandwidth_h2d 1"},
+			[]string{"gpu_bandwidth_d2h: d/x.txt: read result of nvbandwidth, line 9 "}},
 		{"IMB, cut off in a later table", "x.out", imb + "# Benchmarking Sendrecv\n# #processes = 2\n" +
 			"       #bytes #repetitions  t_min[usec]  t_max[usec]  t_avg[usec]   Mbytes/sec\n            1  ",
 			[]string{"1: imb_pingpong 24"}, []string{"imb_sendrecv: d/x.out: read result of imb, line "}},
