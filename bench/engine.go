@@ -34,6 +34,9 @@ const (
 	toolFio         = "fio"
 	toolMPI         = "mpi"
 	toolLAMMPS      = "lammps"
+	toolGROMACS     = "gromacs"
+	toolOpenFOAM    = "openfoam"
+	toolHPCC        = "hpcc"
 	toolMooncake    = "mooncake"
 )
 
@@ -156,7 +159,7 @@ func (noSetup) server(Endpoint, Options) []string                               
 // catalogue holds all engines, each tool's from its own file, in the order to run them in.
 var catalogue = slices.Concat(perftestEngines, iperf3Engines, pingEngines, ucxEngines, fiPingpongEngines,
 	sysbenchEngines, stressEngines, lmbenchEngines, nvbandwidthEngines, ncclEngines, osuEngines, mpiEngines,
-	sevenZipEngines, lammpsEngines, mooncakeEngines)
+	sevenZipEngines, appEngines, mooncakeEngines)
 
 // defaults are the engines of rackless bench without --suite. Every node image contains their tools.
 var defaults = []string{"ib_write_bw", "ib_read_bw", "ib_send_bw", "ib_write_lat", "ib_send_lat", "ib_read_lat",

@@ -57,6 +57,7 @@ const (
 	UnitIOPS     = "IO/s"
 	UnitSteps    = "steps/s"
 	UnitNsPerDay = "ns/day"
+	UnitGflops   = "Gflop/s" // 10^9 operations on floating point numbers a second
 	// 10^6 instructions a second, as 7-Zip counts them: those of its own model of the work, not
 	// those of the CPU
 	UnitMIPS = "MIPS"

@@ -149,11 +149,21 @@ var parsers = map[string]func([]byte) ([]Figure, error){
 	},
 	"nvbandwidth": func(in []byte) ([]Figure, error) { return ParseNVBandwidth(in, "host_to_device_memcpy_ce") },
 	"lmbench":     ParseLatMemRd,
-	"lammps": func(in []byte) ([]Figure, error) {
-		run, err := ParseLAMMPS(in)
-		return run.Figures, err
-	},
-	"7-zip": func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+	"lammps":      figuresOfApp(readLAMMPS),
+	"gromacs":     figuresOfApp(readGROMACS),
+	"openfoam":    figuresOfApp(readOpenFOAM),
+	"hpcc":        figuresOfApp(readHPCC),
+	"7-zip":       func(in []byte) ([]Figure, error) { return Parse7Zip(in, 0) },
+}
+
+func figuresOfApp(read func([]byte) (appRun, error)) func([]byte) ([]Figure, error) {
+	return func(in []byte) ([]Figure, error) {
+		run, err := read(in)
+		if err == nil && run.figures == nil {
+			err = badResult("application", "there is no figure")
+		}
+		return run.figures, err
+	}
 }
 
 // FuzzTests are the parsers of outputs of several tests.

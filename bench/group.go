@@ -92,7 +92,12 @@ type Program struct {
 	// before Args there.
 	Source     string
 	SourceArgs []string
-	Stdin      []byte // of rank 0
+	Stdin      []byte   // of rank 0
+	Env        []string // of all ranks, as NAME=VALUE
+	// Input is a script that makes the files of a new directory, in which all ranks run; "" if they need none.
+	Input string
+	// Results are files there, with blanks between them, that rank 0 writes; they are read after what it prints.
+	Results string
 }
 
 // A Launch is how a program ran.

@@ -119,6 +119,7 @@ func TestGroupsThatCannotBeMeasured(t *testing.T) {
 		{"mpi_alltoall", "mpirun binds the ranks", 2, Options{CPU: "0"}},
 		{"lammps", "it has no message sizes", 2, Options{Bytes: 8}},
 		{"lammps", "-1 steps", 2, Options{Iterations: -1}},
+		{"hpcc", "it has no steps", 2, Options{Iterations: 1}},
 	} {
 		_, err := launch(t, c.test, &ranks{nodes: c.ranks, ranks: c.ranks}, c.o)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

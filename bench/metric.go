@@ -53,6 +53,7 @@ var metrics = []Metric{
 	{Name: MetricCollectiveTime, Unit: UnitUsec, Label: "time", Lower: true},
 	{Name: MetricStepRate, Unit: UnitSteps, Label: "steps"},
 	{Name: MetricSimulated, Unit: UnitNsPerDay, Label: "simulated"},
+	{Name: MetricFlopRate, Unit: UnitGflops, Label: "Linpack"},
 	{Name: MetricRating, Unit: UnitMIPS, Label: "rating"},
 	{Name: MetricRatingCompress, Unit: UnitMIPS, Label: "compressing"},
 	{Name: MetricRatingDecompress, Unit: UnitMIPS, Label: "decompressing"},

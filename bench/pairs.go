@@ -24,7 +24,7 @@ const (
 const fewNodes = 5
 
 // Pairs returns the pairs of nodes to measure, in the order of the nodes. In all plans but the ring the
-// earlier node of a pair is the server.
+// earlier node of a pair is the server. A plan can also name the pairs, as CLIENT:SERVER,...
 func Pairs(nodes []string, plan string) ([]Pair, error) {
 	if len(nodes) < 2 {
 		return nil, fmt.Errorf("make pairs: %d node; at least 2 are needed", len(nodes))
@@ -59,8 +59,17 @@ func Pairs(nodes []string, plan string) ([]Pair, error) {
 			pairs = pairs[:1] // the way back is the same pair
 		}
 	default:
-		return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s", plan,
-			strings.Join([]string{PairsAuto, PairsAll, PairsFirst, PairsRing}, ", "))
+		for word := range strings.SplitSeq(plan, ",") {
+			client, server, named := strings.Cut(word, ":")
+			switch {
+			case !named:
+				return nil, fmt.Errorf("make pairs: plan %q is unknown; use %s, or CLIENT:SERVER", plan,
+					strings.Join([]string{PairsAuto, PairsAll, PairsFirst, PairsRing}, ", "))
+			case !seen[client] || !seen[server] || client == server:
+				return nil, fmt.Errorf("make pairs: %q is no pair of %s", word, strings.Join(nodes, ", "))
+			}
+			pairs = append(pairs, Pair{Client: client, Server: server})
+		}
 	}
 	return pairs, nil
 }

@@ -20,6 +20,7 @@ func TestPairsFollowTheirPlan(t *testing.T) {
 		{"all pairs of few nodes", []string{"a", "b", "c"}, PairsAuto, []Pair{{"b", "a"}, {"c", "a"}, {"c", "b"}}},
 		{"a ring of many", []string{"a", "b", "c", "d", "e", "f"}, PairsAuto, []Pair{{"a", "b"}, {"b", "c"}, {"c", "d"},
 			{"d", "e"}, {"e", "f"}, {"f", "a"}}},
+		{"pairs by name", []string{"a", "b", "c"}, "c:a,a:b", []Pair{{"c", "a"}, {"a", "b"}}},
 		{"a ring of two is one pair", []string{"a", "b"}, PairsRing, []Pair{{"a", "b"}}},
 	}
 	for _, tt := range tests {
@@ -66,7 +67,10 @@ func TestPairsRefusesWhatIsNoLab(t *testing.T) {
 		{"one node", []string{"a"}, PairsAll, "make pairs: 1 node; at least 2 are needed"},
 		{"a node twice", []string{"a", "b", "a"}, PairsAll, `make pairs: node name "a" is empty or given twice`},
 		{"a node without a name", []string{"a", ""}, PairsAll, `make pairs: node name "" is empty or given twice`},
-		{"another plan", []string{"a", "b"}, "star", `make pairs: plan "star" is unknown; use auto, all, first, ring`},
+		{"another plan", []string{"a", "b"}, "star", `make pairs: plan "star" is unknown; use auto, all, first, ` +
+			`ring, or CLIENT:SERVER`},
+		{"a pair of a stranger", []string{"a", "b"}, "a:b,b:c", `make pairs: "b:c" is no pair of a, b`},
+		{"a node with itself", []string{"a", "b"}, "a:a", `make pairs: "a:a" is no pair of a, b`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

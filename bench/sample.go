@@ -112,6 +112,7 @@ const (
 	MetricCollectiveTime  = "collective_time"   // us, of one collective operation
 	MetricStepRate        = "step_rate"         // steps/s, of a simulation
 	MetricSimulated       = "simulated"         // ns/day, of molecules
+	MetricFlopRate        = "flop_rate"         // Gflop/s, of Linpack
 
 	MetricIOBandwidth = "io_bandwidth" // GB/s, fio
 	MetricIORate      = "io_rate"      // IO/s, fio: operations of storage a second

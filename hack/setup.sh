@@ -4,6 +4,7 @@
 #
 #   hack/setup.sh lab    what "make lab" needs
 #   hack/setup.sh emulate  that, and what "rackless emulate" needs
+#   hack/setup.sh cluster  that, and what "make cluster-demo" needs
 #   hack/setup.sh test   that, and what "make test" needs
 #   hack/setup.sh race   that, and what "make race" needs
 #   hack/setup.sh go     prints the go command to use, installs nothing
@@ -66,7 +67,7 @@ have() { command -v "$1" >/dev/null; }
 # environment of its own, in the cache where the tests look.
 highs=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/highs
 install_highs() {
-	if [ "$mode" = lab ] || [ "$mode" = emulate ] || "$highs/bin/python" -c 'import highspy' 2>/dev/null; then return; fi
+	if ! for_tests "$mode" || "$highs/bin/python" -c 'import highspy' 2>/dev/null; then return; fi
 	echo "installing HiGHS in $highs, which takes 110 MB with NumPy: it judges the planner in tests"
 	if ! { python3 -m venv "$highs" && "$highs/bin/pip" install --quiet 'highspy==1.16.0'; }; then
 		echo "HiGHS could not be installed: the test that needs it is skipped" >&2
@@ -76,7 +77,7 @@ install_highs() {
 # Slurm judges what is written for it in tests, which run its daemons by themselves: it is unpacked and not installed.
 slurm=${XDG_CACHE_HOME:-$HOME/.cache}/rackless/slurm
 unpack_slurm() {
-	if [ "$mode" = lab ] || [ "$mode" = emulate ] || [ -x "$slurm/usr/sbin/slurmctld" ]; then return; fi
+	if ! for_tests "$mode" || [ -x "$slurm/usr/sbin/slurmctld" ]; then return; fi
 	echo "unpacking Slurm in $slurm, which takes 13 MB: it judges what is written for it in tests; nothing is installed"
 	rm -rf "$slurm.new"
 	mkdir -p "$slurm.new/debs"
@@ -97,6 +98,9 @@ unpack_slurm() {
 	fi
 }
 
+# for_tests reports whether the mode $1 is one that runs tests.
+for_tests() { [ "$1" = test ] || [ "$1" = race ]; }
+
 # need notes that Debian's package $1 is missing, which elsewhere is called $2 and is wanted because of $3.
 packages=() reports=() # reports hold what people read
 need() {
@@ -116,7 +120,10 @@ survey() {
 		have mke2fs || need e2fsprogs "mke2fs" "makes the disk that has rackless on emulated hosts"
 		have newuidmap || need uidmap "newuidmap" "lets mmdebstrap work for users other than root"
 	fi
-	if [ "$1" != lab ] && [ "$1" != emulate ]; then
+	if [ "$1" = cluster ]; then
+		python3 -m pip --version >/dev/null 2>&1 || need python3-pip "pip" "downloads Mooncake's wheel for the demo"
+	fi
+	if for_tests "$1"; then
 		have xz || need xz-utils "xz" "makes compressed kernels and modules for tests"
 		have tshark || need tshark "Wireshark's tshark" "judges the RoCE packets and captures in tests"
 		have chromium || need chromium "Chromium" "opens the HTML report in tests"
@@ -219,8 +226,8 @@ install_packages() {
 mode=${1:-lab}
 case $mode in
 go) if find_go; then exit; else die "no Go $min_go or newer found: run make setup"; fi ;;
-lab | emulate | test | race) ;;
-*) die "$mode: unknown mode, want lab, emulate, test, race or go" ;;
+lab | emulate | cluster | test | race) ;;
+*) die "$mode: unknown mode, want lab, emulate, cluster, test, race or go" ;;
 esac
 ID='' VERSION_ID='' VERSION_CODENAME='' PRETTY_NAME='an unknown system'
 # shellcheck source=/dev/null

@@ -43,7 +43,7 @@ func bare(release, codename string) *Kind {
 		recipe: func(context.Context, Options) (Recipe, builder, error) {
 			return Recipe{Format: 1, Release: codename,
 				Suites:   []string{codename, codename + "-updates", codename + "-security"},
-				Packages: append(slices.Clone(fullSets[setApps]), "openmpi-bin")}, buildBare, nil
+				Packages: append(slices.Clone(fullSets[setApps]), "coreutils", "dash", "openmpi-bin")}, buildBare, nil
 		}}
 }
 

@@ -41,7 +41,7 @@ const setApps = "apps"
 // fullSets are the packages of the sets that the name of an image can add.
 var fullSets = map[string][]string{
 	"ai":    {"libcurl4", "unzip"}, // for Mooncake's wheel, which brings the rest
-	"apps":  {"lammps"},
+	"apps":  {"gromacs", "hpcc", "lammps", "openfoam"},
 	"mpi":   {"gcc", "libc6-dev", "libopenmpi-dev", "mpich", "openmpi-bin", "python3-mpi4py"},
 	"slurm": {"dbus", "munge", "slurm-client", "slurm-wlm"},
 }

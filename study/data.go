@@ -124,7 +124,7 @@ func primary(test string) []string {
 		return []string{"goodput", "fairness", "latency_p99"}
 	case name == "7zip":
 		return []string{"rating"}
-	case name == "lammps":
+	case slices.Contains([]string{"lammps", "gromacs", "openfoam"}, name):
 		return []string{"step_rate"}
 	case name == "ping":
 		return []string{"latency_average"}

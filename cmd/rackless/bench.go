@@ -52,9 +52,8 @@ func newBenchCmd(a *app) *cobra.Command {
 	}
 	// The defaults are the tests of every lab; those of suites take tools that not every node has.
 	fs := cmd.Flags()
-	cli.EnumFlag(cmd, &f.pairs, "pairs", "", "which pairs of nodes, where first is each other node to the first, "+
-		"and auto is all of up to 5 nodes and a ring of more", bench.PairsAuto, bench.PairsAll, bench.PairsFirst,
-		bench.PairsRing)
+	fs.StringVar(&f.pairs, "pairs", bench.PairsAuto, "which pairs of nodes: all, first (each other node to the "+
+		"first), ring, auto (all of up to 5 nodes, a ring of more), or by name, as vm01:vm00 for client and server")
 	fs.StringSliceVar(&f.tests, "tests", nil,
 		"which tests, comma-separated (default all: "+strings.Join(names(bench.Engines()), ", ")+")")
 	fs.StringVar(&f.Suite, "suite", "", "the tests of a suite: "+strings.Join(bench.Suites(), ", "))
@@ -76,6 +75,7 @@ func newBenchCmd(a *app) *cobra.Command {
 	outputFlag(cmd, &f.output)
 	cli.OfferWords(cmd, "tests", names(bench.Catalogue())...)
 	cli.OfferWords(cmd, "suite", bench.Suites()...)
+	cli.OfferWords(cmd, "pairs", bench.PairsAuto, bench.PairsAll, bench.PairsFirst, bench.PairsRing)
 	return cmd
 }
 

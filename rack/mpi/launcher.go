@@ -84,12 +84,17 @@ func (l *Launcher) Launch(ctx context.Context, g bench.Group, p bench.Program) (
 		return bench.Launch{}, err
 	}
 	argv, err := l.find(ctx, nodes, p)
+	if err == nil {
+		err = l.provide(ctx, nodes, p)
+	}
 	if err != nil {
 		return bench.Launch{}, err
 	}
 	var stdout, stderr bytes.Buffer
 	res, err := Run(ctx, l, Options{Nodes: nodes, PerNode: g.PerNode, Transport: Transport(g.Transport), Program: argv,
-		Stdin: p.Stdin, Stdout: &stdout, Stderr: &stderr})
+		Env: p.Env, Stdin: p.Stdin, Stdout: &stdout, Stderr: &stderr, Within: func(argv []string) []string {
+			return within(p, argv)
+		}})
 	out := bench.Launch{Output: bench.Output{Stdout: stdout.Bytes(), Stderr: stderr.Bytes()}}
 	if res == nil {
 		return out, err
@@ -121,12 +126,20 @@ func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (be
 	if ranks > l.BareCPUs {
 		argv = append(argv, "--bind-to", "none", "--oversubscribe")
 	}
+	for _, e := range p.Env {
+		argv = append(argv, "-x", e)
+	}
 	argv = append(append(argv, p.Names[0]), p.Args...)
 	version, err := l.bareVersion(ctx)
 	if err != nil {
 		return bench.Launch{}, err
 	}
-	out, err := l.Bare(ctx, argv, p.Stdin)
+	run := within(p, argv)
+	if p.Input != "" {
+		const script = makeInput + ` || exit; shift 2; exec "$@"`
+		run = slices.Concat([]string{"sh", "-c", script, "sh", inputDir(p), p.Input}, run)
+	}
+	out, err := l.Bare(ctx, run, p.Stdin)
 	return bench.Launch{Output: out, Command: argv, MPI: version,
 		Where: words.Count(ranks, "rank") + " on this machine, outside of nodes"}, err
 }
@@ -134,14 +147,55 @@ func (l *Launcher) bare(ctx context.Context, g bench.Group, p bench.Program) (be
 // have prints the first of some programs that a node has.
 const have = `for p; do command -v "$p" >/dev/null && { echo "$p"; exit; }; done; exit 1`
 
-// compile makes a program of its standard input, where there is none at the path yet, and prints it.
+// compile makes a program of its second argument, where there is none at the path yet, and prints it.
 const compile = `[ -x "$1" ] || {
 	cc=$(command -v mpicc.openmpi || command -v mpicc) || { echo "no mpicc" >&2; exit 3; }
-	$cc -O2 -s -o "$1.new" -x c - && mv "$1.new" "$1"
+	echo "$2" | $cc -O2 -s -o "$1.new" -x c - && mv "$1.new" "$1"
 } && cat "$1"`
 
 // receive keeps a program from its standard input, where there is none at the path yet.
 const receive = `[ -x "$1" ] || { cat >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1"; }`
+
+// makeInput fills a directory by the script that is its second argument, where there is none yet, pack does so and
+// prints it, and unpack keeps it.
+const (
+	makeInput = `[ -d "$1" ] || {
+	rm -rf "$1.new" && mkdir "$1.new" && (cd "$1.new" && sh -e -c "$2" >&2 </dev/null) && mv "$1.new" "$1"
+}`
+	pack   = makeInput + ` && tar -C "$1" -c .`
+	unpack = `[ -d "$1" ] || { rm -rf "$1.new" && mkdir "$1.new" && tar -C "$1.new" -x && mv "$1.new" "$1"; }`
+)
+
+// inputDir is the directory of a program's input. It is kept for the next run of the same.
+func inputDir(p bench.Program) string {
+	return fmt.Sprintf("/tmp/rackless-%.8x", sha256.Sum256([]byte(p.Input)))
+}
+
+// provide makes the input of a program on all nodes that lack it.
+func (l *Launcher) provide(ctx context.Context, nodes []Node, p bench.Program) error {
+	if p.Input == "" {
+		return nil
+	}
+	lacking, err := onEach(nodes, func(n Node) (bool, error) {
+		res, err := l.Run(ctx, n.Node, guest.Command{Argv: []string{"test", "-d", inputDir(p)}})
+		return res.ExitCode != 0, err
+	})
+	if err == nil && slices.Contains(lacking, true) {
+		if err = l.give(ctx, nodes, pack, unpack, inputDir(p), p.Input); err != nil {
+			err = fmt.Errorf("make the input of %s: %w", p.Names[0], err)
+		}
+	}
+	return err
+}
+
+// within runs a launcher in the directory of a program's input, and prints the results after its own output.
+func within(p bench.Program, argv []string) []string {
+	if p.Input == "" {
+		return argv
+	}
+	const script = `cd "$0" && rm -f $1 || exit; results=$1; shift; "$@"; status=$?; cat $results; exit $status`
+	return append([]string{"sh", "-c", script, inputDir(p), p.Results}, argv...)
+}
 
 // find returns the command of each rank: a program that all nodes have, or one that is compiled on the first node and
 // copied to the others.
@@ -169,17 +223,19 @@ func (l *Launcher) find(ctx context.Context, nodes []Node, p bench.Program) ([]s
 			"docs/nodes.md", nodes[max(0, i)].Node, strings.Join(p.Names, " or "))
 	}
 	if slices.ContainsFunc(found, func(f string) bool { return f != own }) {
-		if err := l.give(ctx, nodes, own, p.Source); err != nil {
-			return nil, err
+		if err := l.give(ctx, nodes, compile, receive, own, p.Source); err != nil {
+			return nil, fmt.Errorf("compile a test of MPI: %w; it takes image: debian-12+mpi, or libopenmpi-dev and "+
+				"gcc", err)
 		}
 	}
 	return slices.Concat([]string{own}, p.SourceArgs, p.Args), nil
 }
 
-// give compiles a program on the first node, and copies it to the others.
-func (l *Launcher) give(ctx context.Context, nodes []Node, path, source string) error {
-	run := func(n Node, script string, stdin []byte) ([]byte, error) {
-		res, err := l.Run(ctx, n.Node, guest.Command{Argv: []string{"sh", "-c", script, "sh", path}, Stdin: stdin})
+// give makes what stands at a path on the first node by one script, which prints it, and has the others take it by
+// another.
+func (l *Launcher) give(ctx context.Context, nodes []Node, make, take, path, source string) error {
+	run := func(n Node, stdin []byte, argv ...string) ([]byte, error) {
+		res, err := l.Run(ctx, n.Node, guest.Command{Argv: append([]string{"sh", "-c"}, argv...), Stdin: stdin})
 		if err == nil && res.ExitCode != 0 {
 			err = fmt.Errorf("exit status %d: %s", res.ExitCode, bytes.TrimSpace(res.Stderr))
 		}
@@ -188,11 +244,11 @@ func (l *Launcher) give(ctx context.Context, nodes []Node, path, source string) 
 		}
 		return res.Stdout, err
 	}
-	program, err := run(nodes[0], compile, []byte(source))
+	made, err := run(nodes[0], nil, make, "sh", path, source)
 	if err != nil {
-		return fmt.Errorf("compile a test of MPI: %w; it takes image: debian-12+mpi, or libopenmpi-dev and gcc", err)
+		return err
 	}
-	_, err = onEach(nodes[1:], func(n Node) ([]byte, error) { return run(n, receive, program) })
+	_, err = onEach(nodes[1:], func(n Node) ([]byte, error) { return run(n, made, take, "sh", path) })
 	return err
 }
 

@@ -1,8 +1,10 @@
 package mpi
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +23,23 @@ type programs struct {
 }
 
 func (p *programs) Run(ctx context.Context, node string, c guest.Command) (guest.Result, error) {
+	if c.Argv[0] == "test" {
+		return guest.Result{ExitCode: map[bool]int{true: 0, false: 1}[slices.Contains(p.has[node], c.Argv[2])]}, nil
+	}
 	switch c.Argv[2] {
+	case pack:
+		if p.noMPICC {
+			return guest.Result{ExitCode: 1, Stderr: []byte("no space left\n")}, nil
+		}
+		p.compiled++
+		p.has[node] = append(p.has[node], c.Argv[4])
+		return guest.Result{Stdout: []byte("archive of " + c.Argv[5])}, nil
+	case unpack:
+		if string(c.Stdin) != "archive of blockMesh" {
+			return guest.Result{ExitCode: 1}, nil
+		}
+		p.has[node] = append(p.has[node], c.Argv[4])
+		return guest.Result{}, nil
 	case have:
 		for _, name := range c.Argv[4:] {
 			if slices.Contains(p.has[node], name) {
@@ -35,7 +53,7 @@ func (p *programs) Run(ctx context.Context, node string, c guest.Command) (guest
 		}
 		p.compiled++
 		p.has[node] = append(p.has[node], c.Argv[4])
-		return guest.Result{Stdout: append([]byte("ELF of "), c.Stdin...)}, nil
+		return guest.Result{Stdout: []byte("ELF of " + c.Argv[5])}, nil
 	case receive:
 		if string(c.Stdin) != "ELF of main" {
 			return guest.Result{ExitCode: 1}, nil
@@ -114,6 +132,68 @@ func TestLaunches(t *testing.T) {
 			out.RDMAPackets != 5*3*min(1, c.lab.rdma)) {
 			t.Errorf("%s: %+v", name, out)
 		}
+	}
+}
+
+// The input of a program is made once, and all ranks run in it.
+func TestInputs(t *testing.T) {
+	p := bench.Program{Names: []string{"icoFoam"}, Args: []string{"-parallel"}, Env: []string{"WM=/usr"},
+		Input: "blockMesh", Results: "1/profiling"}
+	has := map[string][]string{"a": {"icoFoam"}, "b": {"icoFoam"}, "c": {"icoFoam"}}
+	f := &programs{fake: fake{rdma: 5}, has: has}
+	l := &Launcher{Runner: f, Lab: testLab(t), Endpoint: func(node string) (bench.Endpoint, error) {
+		return bench.Endpoint{Node: node, Device: "mlx5_0", GIDIndex: 3}, nil
+	}}
+	for range 2 {
+		out, err := l.Launch(t.Context(), bench.Group{}, p)
+		if got := strings.Join(out.Command, " "); err != nil || f.compiled != 1 ||
+			!strings.HasSuffix(got, " -x WM=/usr icoFoam -parallel") {
+			t.Errorf("%s, made %d times, %v", got, f.compiled, err)
+		}
+		if want := []string{"sh", "-c", f.streamed[2], inputDir(p), p.Results}; !slices.Equal(f.streamed[:5], want) ||
+			!slices.Equal(f.streamed[5:], out.Command) {
+			t.Errorf("%q", f.streamed)
+		}
+	}
+	has["b"] = has["b"][:1] // it was rebooted
+	if _, err := l.Launch(t.Context(), bench.Group{}, p); err != nil || !slices.Contains(has["b"], inputDir(p)) {
+		t.Errorf("%q, %v", has, err)
+	}
+	f.noMPICC, has["a"] = true, has["a"][:1]
+	if _, err := l.Launch(t.Context(), bench.Group{}, p); err == nil ||
+		!strings.Contains(err.Error(), "make the input of icoFoam: a: "+inputDir(p)+": exit status 1: no space left") {
+		t.Error(err)
+	}
+}
+
+// The scripts run here as in a node.
+func TestScriptsOfInputs(t *testing.T) {
+	dir := t.TempDir() + "/x"
+	sh := func(stdin []byte, argv ...string) (string, error) {
+		cmd := exec.Command("sh", append([]string{"-c"}, argv...)...)
+		cmd.Stdin = bytes.NewReader(stdin)
+		out, err := cmd.Output()
+		return string(out), err
+	}
+	archive, err := sh(nil, pack, "sh", dir, "echo told; echo 1 >made; mkdir sub; echo 2 >sub/made")
+	if err != nil || strings.Contains(archive, "told") {
+		t.Fatalf("%q, %v", archive, err)
+	}
+	if _, err := sh([]byte(archive), unpack, "sh", dir+"2"); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := sh(nil, pack, "sh", dir+"2", "exit 1"); err != nil || len(again) != len(archive) {
+		t.Errorf("%d bytes of %d, %v", len(again), len(archive), err)
+	}
+	if _, err := sh(nil, pack, "sh", dir+"3", "false; true"); err == nil {
+		t.Error("a step of a script failed, and nobody knows")
+	}
+	p := bench.Program{Input: "x", Results: "made sub/made"}
+	run := within(p, []string{"sh", "-c", "cat; test ! -e made; echo $?; echo 3 >made; echo 4 >sub/made; exit 5"})
+	run[3] = dir
+	out, err := sh([]byte("typed\n"), run[2:]...)
+	if ended, ok := errors.AsType[*exec.ExitError](err); out != "typed\n0\n3\n4\n" || !ok || ended.ExitCode() != 5 {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 

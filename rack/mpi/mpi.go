@@ -44,9 +44,12 @@ type Options struct {
 	Oversubscribe bool
 	Transport     Transport
 	Program       []string // with its arguments
+	Env           []string // of all ranks, as NAME=VALUE
 	Stdin         []byte
-	Stdout        io.Writer
-	Stderr        io.Writer
+	// Within returns a command that runs the launcher's; nil: it is run as it is.
+	Within func(argv []string) []string
+	Stdout io.Writer
+	Stderr io.Writer
 }
 
 // A Node is one that ranks run on.
@@ -62,6 +65,7 @@ type Runner interface {
 	// Alive returns why a node has ended, or nil. It does not disturb the node.
 	Alive(ctx context.Context, node string) error
 	Run(ctx context.Context, node string, c guest.Command) (guest.Result, error)
+	ReadFile(ctx context.Context, node, path string) ([]byte, error)
 	Stream(ctx context.Context, node string, c guest.Command, stdout, stderr io.Writer) (exit int, err error)
 }
 
@@ -108,19 +112,20 @@ func Run(ctx context.Context, r Runner, o Options) (*Result, error) {
 	for _, s := range slots {
 		res.Ranks += s
 	}
-	res.Command = command(res.Transport, nodes, slots, probed[0], o.Program)
-	if res.Exit, err = stream(ctx, r, nodes, guest.Command{Argv: res.Command, Stdin: o.Stdin,
-		MaxPoll: endPoll}, o.Stdout,
+	res.Command = command(res.Transport, nodes, slots, probed[0], o.Env, o.Program)
+	run := res.Command
+	if o.Within != nil {
+		run = o.Within(run)
+	}
+	if res.Exit, err = stream(ctx, r, nodes, guest.Command{Argv: run, Stdin: o.Stdin, MaxPoll: endPoll}, o.Stdout,
 		o.Stderr); err != nil {
 		return nil, err
 	}
-	after, err := onEach(nodes, func(n Node) (probe, error) { return probeNode(ctx, r, n, "", "") })
+	res.Nodes, err = onEach(nodes, func(n Node) (Traffic, error) {
+		return probed[slices.Index(nodes, n)].since(ctx, r, n)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("the run ended with status %d, and then: %w", res.Exit, err)
-	}
-	for i, n := range nodes {
-		d := after[i].minus(probed[i])
-		res.Nodes = append(res.Nodes, Traffic{n.Node, n.Device, d.sent, d.received, d.bytes})
 	}
 	return res, res.proof()
 }
@@ -250,8 +255,8 @@ func choose(asked Transport, nodes []Node, probed []probe) Transport {
 }
 
 // command is the launcher with its arguments and the program.
-func command(t Transport, nodes []Node, slots []int, p probe, program []string) []string {
-	env := environment(t, nodes, slots)
+func command(t Transport, nodes []Node, slots []int, p probe, env, program []string) []string {
+	env = append(environment(t, nodes, slots), env...)
 	var hosts []string
 	ranks := 0
 	for i, n := range nodes {

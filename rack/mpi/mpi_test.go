@@ -98,7 +98,7 @@ func TestCommands(t *testing.T) {
 		}
 		probed := []probe{p, p}
 		chosen := choose(c.asked, c.nodes, probed)
-		got := strings.Join(command(chosen, c.nodes, c.slots, p, []string{"prog", "-v"}), " ")
+		got := strings.Join(command(chosen, c.nodes, c.slots, p, nil, []string{"prog", "-v"}), " ")
 		rest := got
 		for _, want := range c.want {
 			i := strings.Index(rest, want)
@@ -140,6 +140,8 @@ type fake struct {
 	lack string // a node without the program
 	dead string
 	ends string // a node that ends during the run, which goes on until it is ended
+
+	streamed []string // the command of the last run
 }
 
 func (f *fake) Alive(_ context.Context, node string) error {
@@ -155,10 +157,9 @@ func (f *fake) Run(_ context.Context, node string, c guest.Command) (guest.Resul
 	if node == f.dead && f.runs > 0 {
 		return guest.Result{}, errors.New("b: the node does not answer")
 	}
-	text := fmt.Sprintf("port_xmit_packets %d\nport_rcv_packets %d\ntx_bytes %d\n", 100+uint64(f.runs)*f.rdma,
-		uint64(f.runs)*f.rdma, uint64(f.runs)*f.tcp)
-	if c.Argv[len(c.Argv)-1] != "" {
-		text += openMPI4
+	text := openMPI4
+	for file, n := range f.counters(c.Argv[len(c.Argv)-1]) {
+		text += fmt.Sprintln(file, n)
 	}
 	if node == f.lack {
 		text = strings.Replace(text, "program yes\n", "", 1)
@@ -166,7 +167,24 @@ func (f *fake) Run(_ context.Context, node string, c guest.Command) (guest.Resul
 	return guest.Result{Stdout: []byte(text)}, nil
 }
 
-func (f *fake) Stream(ctx context.Context, _ string, _ guest.Command, stdout, _ io.Writer) (int, error) {
+// counters are those of a node with a card, whose NIC counts in a file.
+func (f *fake) counters(nic string) map[string]uint64 {
+	const port = "/sys/class/infiniband/mlx5_0/ports/1/counters/"
+	return map[string]uint64{port + "port_xmit_packets": 100 + uint64(f.runs)*f.rdma,
+		port + "port_rcv_packets": uint64(f.runs) * f.rdma, nic: uint64(f.runs) * f.tcp}
+}
+
+func (f *fake) ReadFile(_ context.Context, node, path string) ([]byte, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if node == f.dead && f.runs > 0 {
+		return nil, errors.New("b: the node does not answer")
+	}
+	return fmt.Appendln(nil, f.counters("/sys/class/net//statistics/tx_bytes")[path]), nil
+}
+
+func (f *fake) Stream(ctx context.Context, _ string, c guest.Command, stdout, _ io.Writer) (int, error) {
+	f.streamed = c.Argv
 	f.runs++
 	if f.ends != "" {
 		<-ctx.Done()

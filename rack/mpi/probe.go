@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,62 +16,97 @@ import (
 type probe struct {
 	program, launcher string // of MPI: its name and what it says of its version
 	ucx               string // version
-	sent, received    uint64 // RDMA packets
-	bytes             uint64 // that the network device of the node's address has sent
+	counters
 }
 
-// script prints a line for each thing that a probe asks. $1 is the RDMA device, $2 the network device, $3 which
-// versions are wanted, $4 the program, "" if only counters are wanted. Programs take long where CPUs are emulated: it
-// starts few, and what they say of their versions is kept until a package or the launcher changes. soft RoCE counts
-// packets in hw_counters, cards count those of a port.
-const script = `cd /sys/class/infiniband/"$1"/ports/1 || exit
-for f in hw_counters/sent_pkts hw_counters/rcvd_pkts counters/port_xmit_packets counters/port_rcv_packets; do
-	[ ! -r $f ] || { read -r n <$f && echo "${f##*/} $n"; }
+// counters are what the files of a node's devices count, by their paths.
+type counters map[string]uint64
+
+// counterFiles are those that are read where a node has them: soft RoCE counts packets in hw_counters, cards count
+// those of a port.
+func counterFiles(n Node) (sent, received []string, bytes string) {
+	port := "/sys/class/infiniband/" + n.Device + "/ports/1/"
+	return []string{port + "hw_counters/sent_pkts", port + "counters/port_xmit_packets"},
+		[]string{port + "hw_counters/rcvd_pkts", port + "counters/port_rcv_packets"},
+		"/sys/class/net/" + n.NIC + "/statistics/tx_bytes"
+}
+
+// script prints a line for each thing that a probe asks. $1 says which versions are wanted, $2 is the program, and
+// files of counters follow. Programs take long where CPUs are emulated: it starts few, and what they say of their
+// versions is kept until a package or the launcher changes.
+const script = `want=$1 program=$2; shift 2
+for f; do
+	[ ! -r "$f" ] || { read -r n <"$f" && echo "$f $n"; }
 done
-read -r n <"/sys/class/net/$2/statistics/tx_bytes" && echo "tx_bytes $n"
-[ -n "$4" ] || exit 0
-command -v "$4" >/dev/null && echo "program yes"
+command -v "$program" >/dev/null && echo "program yes"
 for m in mpirun.openmpi mpirun.mpich mpirun; do
 	command -v $m >/dev/null || continue
 	echo "mpirun $m"
 	break
 done
-[ -n "$3" ] || exit 0
-kept="/run/rackless-mpi $3"
+[ -n "$want" ] || exit 0
+kept="/run/rackless-mpi $want"
 if ! [ "$kept" -nt /var/lib/dpkg/status ] || ! [ "$kept" -nt "$(command -v $m)" ]; then
 	{
-		case $3 in *launcher*) HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /' ;; esac
-		case $3 in *ucx*) ucx_info -v 2>/dev/null | head -n 2 | sed 's/^/ucx /' ;; esac
+		case $want in *launcher*) HOME=/root $m --version 2>&1 | head -n 3 | sed 's/^/version /' ;; esac
+		case $want in *ucx*) ucx_info -v 2>/dev/null | head -n 2 | sed 's/^/ucx /' ;; esac
 	} >"$kept.new"
 	mv "$kept.new" "$kept"
 fi
 while read -r line; do echo "$line"; done <"$kept"`
 
-// probeNode asks a node, for versions too: those of "launcher" and of "ucx".
+// probeNode asks a node before a run, for versions too: those of "launcher" and of "ucx".
 func probeNode(ctx context.Context, r Runner, n Node, versions, program string) (probe, error) {
-	res, err := r.Run(ctx, n.Node, guest.Command{Argv: []string{"sh", "-c", script, "sh", n.Device, n.NIC,
-		versions, program}})
+	sent, received, bytesSent := counterFiles(n)
+	argv := slices.Concat([]string{"sh", "-c", script, "sh", versions, program}, sent, received, []string{bytesSent})
+	res, err := r.Run(ctx, n.Node, guest.Command{Argv: argv})
 	if err != nil {
 		return probe{}, err
 	}
-	if res.ExitCode != 0 {
-		return probe{}, fmt.Errorf("%s: %s: %s", n.Node, n.Device, bytes.TrimSpace(res.Stderr))
-	}
 	p, found := parseProbe(res.Stdout)
 	switch {
-	case program == "":
+	case res.ExitCode != 0:
+		return p, fmt.Errorf("%s: %s: %s", n.Node, n.Device, bytes.TrimSpace(res.Stderr))
 	case p.program == "":
 		return p, fmt.Errorf("%s: mpirun is not installed: say image: debian-12+mpi in the lab file, or install "+
 			"openmpi-bin", n.Node)
 	case !found:
 		return p, fmt.Errorf("%s: no program %s: it has to be on all nodes; rackless cp copies files", n.Node, program)
+	case !slices.ContainsFunc(sent, func(f string) bool { _, ok := p.counters[f]; return ok }):
+		return p, fmt.Errorf("%s: RDMA device %s counts no packets in %s", n.Node, n.Device, sent[0])
 	}
 	return p, nil
 }
 
+// since reads the counters of a node again, after a run, and returns what was counted. It starts no program there.
+func (c counters) since(ctx context.Context, r Runner, n Node) (Traffic, error) {
+	t := Traffic{Node: n.Node, Device: n.Device}
+	sent, received, bytesSent := counterFiles(n)
+	for to, files := range map[*uint64][]string{&t.PacketsSent: sent, &t.PacketsReceived: received,
+		&t.BytesSent: {bytesSent}} {
+		for _, f := range files {
+			before, ok := c[f]
+			if !ok {
+				continue
+			}
+			text, err := r.ReadFile(ctx, n.Node, f)
+			if err != nil {
+				return t, err
+			}
+			now, err := strconv.ParseUint(string(bytes.TrimSpace(text)), 10, 64)
+			if err != nil {
+				return t, fmt.Errorf("%s: %s: %w", n.Node, f, err)
+			}
+			// One that went back, as after a reboot, counts from zero.
+			*to = max(*to, words.Either(now < before, now, now-before))
+		}
+	}
+	return t, nil
+}
+
 // parseProbe reads what the script prints. A node may print anything: what is no such line is passed over.
 func parseProbe(text []byte) (p probe, found bool) {
-	counters := make(map[string]uint64)
+	p.counters = make(counters)
 	for line := range bytes.Lines(text) {
 		key, value, _ := strings.Cut(string(bytes.TrimSpace(line)), " ")
 		switch key {
@@ -90,21 +126,11 @@ func parseProbe(text []byte) (p probe, found bool) {
 			}
 		default:
 			if n, err := strconv.ParseUint(value, 10, 64); err == nil {
-				counters[key] = n
+				p.counters[key] = n
 			}
 		}
 	}
-	p.sent = max(counters["sent_pkts"], counters["port_xmit_packets"])
-	p.received = max(counters["rcvd_pkts"], counters["port_rcv_packets"])
-	p.bytes = counters["tx_bytes"]
 	return p, found
-}
-
-// minus is what was counted since before. A counter that went back, as after a reboot, counts from zero.
-func (p probe) minus(before probe) probe {
-	since := func(now, then uint64) uint64 { return words.Either(now < then, now, now-then) }
-	return probe{sent: since(p.sent, before.sent), received: since(p.received, before.received),
-		bytes: since(p.bytes, before.bytes)}
 }
 
 // hydra reports whether the launcher is MPICH's, or one made from it.

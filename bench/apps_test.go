@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestLAMMPSGivesTheRateThatItPrints(t *testing.T) {
+	whole := readFile(t, "testdata/lammps/recorded-20220106-eam-2ranks.txt")
+	e, o := mustEngine(t, "lammps"), Options{Iterations: 25, Ranks: 2, Accelerator: "tcg"}
+	figures, err := e.parse(Output{Stdout: whole}, o)
+	want := "step_rate 0 25 10.516 steps/s, simulated 0 25 4.543 ns/day"
+	if got := strings.Join(figureWords(figures), ", "); err != nil || got != want {
+		t.Fatalf("%s, %v", got, err)
+	}
+	if v := e.version(Output{Stdout: []byte("mpirun (Open MPI) 4.1.4")}, Output{Stdout: whole}); v !=
+		"29 Sep 2021 - Update 2, Open MPI 4.1.4" {
+		t.Error(v)
+	}
+	// What is cut off has no figures, or all.
+	line := bytes.Index(whole, []byte(" timesteps/s"))
+	for n := range whole {
+		var bad *BadResultError
+		if got, err := e.parse(Output{Stdout: whole[:n]}, o); n <= line && !errors.As(err, &bad) ||
+			err == nil && len(got) != 2 {
+			t.Fatalf("%d of %d bytes: %v, %v", n, len(whole), figureWords(got), err)
+		}
+	}
+	for name, c := range map[string]struct {
+		from, to, want string
+		o              Options
+	}{
+		"a rate that is not that of the time": {"10.516", "20.516", "are not 25 steps in 2.37734 s", o},
+		"ranks that did not find each other":  {"on 2 procs", "on 1 procs", "on 1 ranks, not 25 with 4000 on 2", o},
+		"other steps":                         {"", "", "it ran 25 steps", Options{Iterations: 50, Ranks: 2}},
+		"a larger cube": {"", "", "not 25 with 32000", Options{Iterations: 25,
+			Accelerator: "kvm"}},
+		"no time": {"2.37734", "0", "are not 25 steps in 0 s", o},
+		"nothing": {"Performance", "Performant", "there is no line of its performance", o},
+	} {
+		text := strings.Replace(string(whole), c.from, c.to, 1)
+		if _, err := e.parse(Output{Stdout: []byte(text)}, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What nodes printed of runs on two ranks; what is cut off has no figures, or all.
+func TestApplicationsGiveTheRateThatTheyPrint(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		file, want, version string
+		o                   Options
+		broken              map[string][3]string // what is replaced, by what, and the error
+	}{
+		"gromacs": {"recorded-2022.5-water-2ranks.txt",
+			"step_rate 0 10 3.29335 steps/s, simulated 0 10 0.626 ns/day", "2022.5, Open MPI 4.1.4",
+			Options{Quick: true}, map[string][3]string{
+				"a time that is not that of the rate": {"Time:  ", "Time: 9", "timesteps/s are not 10 steps in"},
+				"ranks alone":                         {"Using 2 MPI", "Using 1 MPI", "on 1 ranks, not 10 with 5184"},
+				"less water":                          {"5184 Atoms", "648 Atoms", "it ran 10 steps with 648 parts"},
+				"no rate":                             {"Performance:", "Performant:", "no line of its performance"},
+			}},
+		"openfoam": {"recorded-1912-cavity-2ranks.txt", "step_rate 0 10 0.189018 steps/s", "1912, Open MPI 4.1.4",
+			Options{Quick: true}, map[string][3]string{
+				"other steps": {"calls           10", "calls           9", "it ran 9 steps"},
+				"one rank":    {"nProcs : 2", "nProcs : 1", "on 1 ranks, not 10 with 0 on 2"},
+				"no time":     {"time.run()", "time.walk()", "there is no line of its performance"},
+			}},
+		"hpcc": {"recorded-1.5.0-n400-2ranks.txt",
+			"flop_rate 0 0 0.232939 Gflop/s, latency_average 0 0 0.298765 us, bw_average 0 0 6.23858 Gb/s",
+			"1.5.0, Open MPI 4.1.4", Options{}, map[string][3]string{
+				"wrong results":    {"Success=1", "Success=0", "a test of it found wrong results"},
+				"a smaller matrix": {"HPL_N=400", "HPL_N=200", "with 200 parts on 2 ranks, not 0 with 400 on 2"},
+				"no end":           {"End of Summary", "End of summary", "there is no line of its performance"},
+			}},
+	} {
+		whole := readFile(t, "testdata/"+name+"/"+c.file)
+		e, o := mustEngine(t, name), c.o
+		o.Ranks, o.Accelerator = 2, "tcg"
+		figures, err := e.parse(Output{Stdout: whole}, o)
+		if got := strings.Join(figureWords(figures), ", "); err != nil || got != c.want {
+			t.Errorf("%s: %s, %v", name, got, err)
+		}
+		if v := e.version(Output{Stdout: []byte("mpirun (Open MPI) 4.1.4")}, Output{Stdout: whole}); v != c.version {
+			t.Errorf("%s: %s", name, v)
+		}
+		for n := 0; n < len(whole); n += 199 {
+			var bad *BadResultError
+			if got, err := e.parse(Output{Stdout: whole[:n]}, o); err != nil && !errors.As(err, &bad) ||
+				err == nil && !slices.Equal(figureWords(got), figureWords(figures)) {
+				t.Fatalf("%s: %d of %d bytes: %v, %v", name, n, len(whole), figureWords(got), err)
+			}
+		}
+		for what, b := range c.broken {
+			text := strings.Replace(string(whole), b[0], b[1], 1)
+			if _, err := e.parse(Output{Stdout: []byte(text)}, o); text == string(whole) || err == nil ||
+				!strings.Contains(err.Error(), b[2]) {
+				t.Errorf("%s: %s: %v", name, what, err)
+			}
+		}
+	}
+}
+
+func TestInputOfLAMMPSIsThatOfItsOptions(t *testing.T) {
+	lammps := mustEngine(t, "lammps").plugin.(application)
+	p := lammps.program(Options{Accelerator: "tcg", Quick: true})
+	for _, want := range []string{"block 0 10 0 10 0 10\n", "\nrun 25\n", "\nthermo 25\n", "Cu_u3.eam"} {
+		if !strings.Contains(string(p.Stdin), want) {
+			t.Errorf("no %q in:\n%s", want, p.Stdin)
+		}
+	}
+	if p := lammps.program(Options{Accelerator: "kvm"}); !strings.Contains(string(p.Stdin), "0 20\n") ||
+		!strings.Contains(string(p.Stdin), "run 2000\n") {
+		t.Errorf("%s", p.Stdin)
+	}
+}
