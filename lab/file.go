@@ -115,11 +115,26 @@ type VSphere struct {
 	// Settings of each node's virtual machine beside those of the plan, or in their place: cpu_shares, memory_shares,
 	// secure_boot, and parameters of its configuration file, such as pciPassthru.64bitMMIOSizeGB.
 	Settings map[string]string `json:"settings,omitempty"`
+	// What each guest is told about itself when it starts the first time. Absent: nothing.
+	Customize *Customize `json:"customize,omitempty"`
 	// How the host saves power: static is "High performance", dynamic "Balanced", low "Low power". Absent: as it is.
 	PowerPolicy PowerPolicy `json:"power_policy,omitempty"`
 	// Options of the host's modules by their names, as esxcli system module parameters set has them. They are in force
 	// once the host has been restarted.
 	Modules map[string]string `json:"modules,omitempty"`
+}
+
+// Customize is what vSphere's customization tells a Linux guest: its name, which is the node's, and its addresses.
+// SR-IOV adapters get those of the fabric, and the first other adapter the one that is here.
+type Customize struct {
+	// Domain of the nodes' names.
+	Domain string `json:"domain"`
+	// Address of the first node, with the length of its subnet. The other nodes get the next ones. Absent: by DHCP.
+	Address *netip.Prefix `json:"address,omitempty"`
+	// The router of that subnet.
+	Gateway *netip.Addr `json:"gateway,omitempty"`
+	// Name servers.
+	DNS []netip.Addr `json:"dns,omitempty"`
 }
 
 type fileAffinity struct {

@@ -73,7 +73,7 @@ const (
 // A Lab is a lab file with nothing left open. It is what [Parse] returns and what every later stage reads.
 //
 // Its JSON form is stable. Two labs can be compared with reflect.DeepEqual, or with cmp and
-// cmpopts.EquateComparable(netip.Prefix{}).
+// cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}).
 type Lab struct {
 	Name     string   `json:"name"`
 	Driver   Driver   `json:"driver"`

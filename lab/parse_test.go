@@ -20,7 +20,7 @@ import (
 )
 
 // prefixes lets cmp compare netip.Prefix, which has no exported fields and no Equal.
-var prefixes = cmpopts.EquateComparable(netip.Prefix{})
+var prefixes = cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})
 
 // mustParse parses a lab file that is known to be good.
 func mustParse(t testing.TB, text string) *Lab {

@@ -106,6 +106,19 @@ func (file) JSONSchemaExtend(s *jsonschema.Schema) {
 	}
 }
 
+// JSONSchemaExtend describes addresses as the texts that they are.
+func (Customize) JSONSchemaExtend(s *jsonschema.Schema) {
+	property(s, "domain").Pattern = domainPattern
+	asText(s, "address", `^(\d{1,3}\.){3}\d{1,3}/\d{1,2}$`, nil)
+	asText(s, "gateway", addressText, nil)
+	servers := property(s, "dns")
+	servers.MaxItems = length(maxServers)
+	servers.Items = &jsonschema.Schema{Type: "string", Pattern: addressText}
+}
+
+// addressText matches an IPv4 address, and some that are none.
+const addressText = `^(\d{1,3}\.){3}\d{1,3}$`
+
 // JSONSchemaExtend adds the words of the settings.
 func (VSphere) JSONSchemaExtend(s *jsonschema.Schema) {
 	oneOfThese(property(s, "clone"), clones(), CloneFull)

@@ -1,8 +1,10 @@
 package lab
 
 import (
+	"encoding/binary"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,6 +91,9 @@ func (v *VSphere) flow() string {
 	if v.PowerPolicy != "" {
 		keys = append(keys, "power_policy: "+string(v.PowerPolicy))
 	}
+	if v.Customize != nil {
+		keys = append(keys, "customize: "+v.Customize.flow())
+	}
 	if v.Passthrough == PassthroughDynamic {
 		keys = append(keys, "passthrough: "+string(v.Passthrough))
 	}
@@ -102,6 +107,84 @@ func (v *VSphere) flow() string {
 		}
 	}
 	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+// AddressOf returns the address of the i-th node, from 0.
+func (c *Customize) AddressOf(i int) netip.Addr {
+	return addr4(binary.BigEndian.Uint32(c.Address.Addr().AsSlice()) + uint32(i))
+}
+
+// flow writes the value of the key.
+func (c *Customize) flow() string {
+	keys := []string{"domain: " + scalar(c.Domain)}
+	if c.Address != nil {
+		keys = append(keys, "address: "+c.Address.String())
+	}
+	if c.Gateway != nil {
+		keys = append(keys, "gateway: "+c.Gateway.String())
+	}
+	if len(c.DNS) > 0 {
+		keys = append(keys, "dns: ["+list(c.DNS, netip.Addr.String)+"]")
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
+}
+
+// domainPattern matches a domain, and maxServers is how many name servers a resolver asks.
+const (
+	domainPattern = `^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$`
+	maxServers    = 3
+)
+
+func (d *decoder) customize(path string, n ast.Node) *Customize {
+	c := &Customize{}
+	before := len(d.Errs)
+	bad := func(path string, n ast.Node, what, have, want string) {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: path, What: what, Have: have, Want: want})
+	}
+	address := func(path string, n ast.Node) *netip.Addr {
+		const want = "an IPv4 address, such as 192.0.2.1"
+		s, ok := d.Text(path, n, want)
+		a, err := netip.ParseAddr(s)
+		if ok && (err != nil || !a.Is4()) {
+			bad(path, n, "bad address", strictyaml.Quote(s), want)
+		}
+		return &a
+	}
+	d.mapping(path, n, []key{
+		{"domain", func(path string, n ast.Node) {
+			const want = "a domain, such as hpc.example.org"
+			s, ok := d.Text(path, n, want)
+			if ok && !d.matches(domainPattern, s) {
+				bad(path, n, "bad domain", strictyaml.Quote(s), want)
+			}
+			c.Domain = s
+		}},
+		{"address", func(path string, n ast.Node) {
+			const want = "an IPv4 address with the length of its subnet, such as 192.0.2.11/24"
+			s, ok := d.Text(path, n, want)
+			p, err := netip.ParsePrefix(s)
+			if ok && (err != nil || !p.Addr().Is4() || p.Bits() < MinPrefix || p.Bits() > MaxPrefix) {
+				bad(path, n, "bad address", strictyaml.Quote(s), want)
+			}
+			c.Address = &p
+		}},
+		{"gateway", func(path string, n ast.Node) { c.Gateway = address(path, n) }},
+		{"dns", func(path string, n ast.Node) {
+			want := fmt.Sprintf("a list of at most %d addresses", maxServers)
+			items := d.list(path, n, want)
+			if len(items) > maxServers {
+				bad(path, n, "too many name servers", strconv.Itoa(len(items)), want)
+			}
+			for _, item := range items {
+				c.DNS = append(c.DNS, *address(path, item))
+			}
+		}},
+	})
+	if c.Domain == "" && len(d.Errs) == before {
+		d.Fail(strictyaml.PlaceOf(n), Error{Key: strictyaml.Join(path, "domain"), What: "missing key",
+			Fix: "name the domain of the nodes, such as hpc.example.org"})
+	}
+	return c
 }
 
 // settingPattern matches the name of a setting.
@@ -146,6 +229,7 @@ func (d *decoder) vsphere(path string, n ast.Node) *VSphere {
 		{"passthrough", func(path string, n ast.Node) {
 			v.Passthrough = or(enum(d, path, n, passthroughs(), nil), nil, v.Passthrough)
 		}},
+		{"customize", func(path string, n ast.Node) { v.Customize = d.customize(path, n) }},
 		{"clone", func(path string, n ast.Node) { v.Clone = or(enum(d, path, n, clones(), nil), nil, v.Clone) }},
 		{"power_policy", func(path string, n ast.Node) {
 			v.PowerPolicy = or(enum(d, path, n, powerPolicies(), map[string]string{
@@ -187,6 +271,10 @@ func (d *decoder) checkVSphere(l *Lab) {
 			Fix: "write driver: vsphere"})
 	case l.VSphere == nil:
 		return
+	}
+	if c := l.VSphere.Customize; c != nil && c.Address != nil && !c.Address.Contains(c.AddressOf(len(l.Nodes)-1)) {
+		d.Fail(d.Keys["vsphere"], Error{Key: "vsphere.customize.address", What: "subnet is too small",
+			Have: c.Address.String(), Want: fmt.Sprintf("%d addresses", len(l.Nodes))})
 	}
 	for _, n := range l.Nodes {
 		if n.VFs > 0 && l.VSphere != nil && l.VSphere.PortGroup == "" {

@@ -27,6 +27,8 @@ func Kinds(c *Conn) change.Kinds {
 		kindSettings: func() change.Op { return &settingsOp{machine: machine{conn: c}} },
 		kindPower:    func() change.Op { return &powerOp{machine: machine{conn: c}} },
 		kindHost:     func() change.Op { return &hostOp{conn: c} },
+
+		kindCustomize: func() change.Op { return &customizeOp{machine: machine{conn: c}} },
 	}
 }
 
@@ -36,6 +38,8 @@ const (
 	kindSettings = "vsphere-settings"
 	kindPower    = "vsphere-power"
 	kindHost     = "vsphere-host"
+
+	kindCustomize = "vsphere-customize"
 )
 
 // markKey is the parameter of a virtual machine that says of which lab it is. Nothing without it is ever removed.

@@ -36,7 +36,7 @@ func Steps(ctx context.Context, c *Conn, l *lab.Lab, p *plan.Plan, h *topology.H
 	}
 	var starts []change.Step
 	for i := range p.Nodes {
-		node, start, err := m.nodeSteps(ctx, &p.Nodes[i])
+		node, start, err := m.nodeSteps(ctx, i)
 		if err != nil {
 			return nil, fmt.Errorf("lab %s: node %s: %w", l.Name, p.Nodes[i].Name, err)
 		}
@@ -257,8 +257,8 @@ func (m *maker) inForce(o *hostOp) func(context.Context, *change.System) (bool, 
 }
 
 // nodeSteps make one node, and start it.
-func (m *maker) nodeSteps(ctx context.Context, n *plan.Node) (steps []change.Step, start change.Step, err error) {
-	v := m.lab.VSphere
+func (m *maker) nodeSteps(ctx context.Context, i int) (steps []change.Step, start change.Step, err error) {
+	v, n := m.lab.VSphere, &m.plan.Nodes[i]
 	vm := m.conn.machine(m.lab, n.Name)
 	want, err := m.want(n)
 	if err != nil {
@@ -295,6 +295,9 @@ func (m *maker) nodeSteps(ctx context.Context, n *plan.Node) (steps []change.Ste
 		{Op: &cloneOp{machine: vm, Lab: m.lab.Name, Template: v.Template, Host: v.Host, Clone: v.Clone},
 			What: fmt.Sprintf("clone %s as %s on %s (%s)", v.Template, vm.Name, v.Host, v.Clone)},
 		{Op: &settingsOp{machine: vm, Want: want}, What: "configure " + vm.Name, Why: diff(config, want)},
+	}
+	if v.Customize != nil {
+		steps = append(steps, m.customize(i, n, vm))
 	}
 	return steps, change.Step{Op: &powerOp{vm}, What: "start " + vm.Name, Ready: ready}, nil
 }

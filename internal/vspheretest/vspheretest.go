@@ -118,7 +118,7 @@ func (s *Server) Env(name string) string {
 // changing are the calls that change something.
 var changing = []string{"<CloneVM_Task", "<ReconfigVM_Task", "<PowerOnVM_Task", "<PowerOffVM_Task", "<Destroy_Task",
 	"<UpdatePassthruConfig", "<ConfigurePowerPolicy", "<ReconfigureDvs_Task", "<InstantClone_Task",
-	"<UpdateModuleOptionString"}
+	"<UpdateModuleOptionString", "<CustomizeVM_Task"}
 
 // lossy counts the calls that change something, and loses the connection where Lose says.
 func (s *Server) lossy(next http.Handler) http.Handler {

@@ -19,7 +19,7 @@ import (
 )
 
 var compare = cmp.Options{
-	cmpopts.EquateComparable(netip.Prefix{}),
+	cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}),
 	cmp.Comparer(func(a, b topology.CPUSet) bool { return a.Equal(b) }),
 }
 

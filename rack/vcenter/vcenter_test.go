@@ -207,7 +207,7 @@ func noSecrets(t *testing.T, b *bench) {
 func TestTheConnectionIsLost(t *testing.T) {
 	b := newBench(t)
 	before := b.Inventory(t)
-	l, place := b.plan(t, 1, "")
+	l, place := b.plan(t, 1, ", customize: {domain: hpc.example.org}")
 	all := int64(0)
 	for lose := int64(0); lose < 20; lose++ {
 		b.Calls.Store(0)
@@ -225,7 +225,7 @@ func TestTheConnectionIsLost(t *testing.T) {
 			t.Fatalf("the connection was lost at call %d: the inventory after down (-before +after):\n%s", lose+1, diff)
 		}
 	}
-	if want := int64(2 + len(place.Plan.VFs) + 3); all != want {
+	if want := int64(2 + len(place.Plan.VFs) + 5); all != want {
 		t.Errorf("%d calls change something, want %d", all, want)
 	}
 }
@@ -409,6 +409,38 @@ func TestTenantsKeepWhatTheyHave(t *testing.T) {
 	}
 	if is, err := json.Marshal(again.Plan); err != nil || !bytes.Equal(was, is) {
 		t.Errorf("planned again while it is up: %v\n%s\n%s", err, was, is)
+	}
+	b.down(t)
+	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {
+		t.Errorf("the inventory after down (-before +after):\n%s", diff)
+	}
+}
+
+// Guests are told their names and addresses when they start the first time.
+func TestGuestsAreCustomized(t *testing.T) {
+	b := newBench(t)
+	before := b.Inventory(t)
+	l, place := b.plan(t, 2, ", customize: {domain: hpc.example.org, address: 192.0.2.11/24, gateway: 192.0.2.1, "+
+		"dns: [192.0.2.2]}")
+	r, err := b.up(t, l, place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close()
+	for i, n := range place.Plan.Nodes {
+		var got []string
+		for _, nic := range b.VM("roce." + n.Name).Guest.Net {
+			got = append(append(got, nic.IpAddress...), nic.DnsConfig.HostName)
+		}
+		want := []string{fmt.Sprintf("192.0.2.%d", 11+i), n.Name, n.NICs[0].Addr.Addr().String(), n.Name}
+		if !cmp.Equal(want, got) {
+			t.Errorf("%s: addresses and names %v, want %v", n.Name, got, want)
+		}
+	}
+	if again, err := b.up(t, l, place); err != nil {
+		t.Error(err)
+	} else {
+		again.Close()
 	}
 	b.down(t)
 	if diff := cmp.Diff(before, b.Inventory(t)); diff != "" {

@@ -1,0 +1,165 @@
+//go:build linux
+
+package vsphere
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/vmware/govmomi/fault"
+	"github.com/vmware/govmomi/vim25/types"
+
+	"github.com/rackless/rackless/host/change"
+	"github.com/rackless/rackless/internal/lists"
+	"github.com/rackless/rackless/plan"
+)
+
+// customizedKey is the parameter of a virtual machine that says what its guest has been told about itself.
+const customizedKey = "rackless.customized"
+
+// A customizeOp tells a guest its name and addresses when it starts the first time.
+type customizeOp struct {
+	machine
+	Host    string         `json:"host"`
+	Domain  string         `json:"domain"`
+	Gateway string         `json:"gateway,omitempty"`
+	DNS     []string       `json:"dns,omitempty"`
+	NICs    []netip.Prefix `json:"nics"` // of the network adapters in their order; one that is none is set by DHCP
+}
+
+func (o *customizeOp) Kind() string { return kindCustomize }
+
+// text is what is kept of it in the virtual machine.
+func (o *customizeOp) text() string {
+	return fmt.Sprintf("%s.%s %v gateway %s dns %v", o.Host, o.Domain, o.NICs, o.Gateway, o.DNS)
+}
+
+// Read returns what the guest has been told.
+func (o *customizeOp) Read(ctx context.Context, _ *change.System) (change.State, error) {
+	_, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return absent, err
+	}
+	return change.State(parameter(customizedKey).get(have.Config)), nil
+}
+
+func (o *customizeOp) Done(s change.State) bool { return string(s) == o.text() }
+
+func (o *customizeOp) Do(ctx context.Context, _ *change.System) error {
+	vm, have, err := o.find(ctx)
+	if err == nil && have == nil {
+		err = fmt.Errorf("%s is gone", o.Name)
+	}
+	if err == nil {
+		err = o.conn.settle(ctx, vm.Reference())
+	}
+	if err != nil {
+		return err
+	}
+	cards := slices.DeleteFunc(slices.Clone(have.Config.Hardware.Device), func(d types.BaseVirtualDevice) bool {
+		_, ok := d.(types.BaseVirtualEthernetCard)
+		return !ok
+	})
+	if len(cards) != len(o.NICs) {
+		return fmt.Errorf("%s has %d network adapters, want %d", o.Name, len(cards), len(o.NICs))
+	}
+	t, err := vm.Customize(ctx, o.spec())
+	// What was asked for before a connection was lost waits for the start already.
+	if err := done(ctx, t, err); err != nil && !fault.Is(err, &types.CustomizationPending{}) {
+		return err
+	}
+	return o.mark(ctx, o.text())
+}
+
+func (o *customizeOp) spec() types.CustomizationSpec {
+	s := types.CustomizationSpec{Identity: &types.CustomizationLinuxPrep{Domain: o.Domain,
+		HostName: &types.CustomizationFixedName{Name: o.Host}}, GlobalIPSettings: types.CustomizationGlobalIPSettings{
+		DnsSuffixList: []string{o.Domain}, DnsServerList: o.DNS}}
+	for i, nic := range o.NICs {
+		at := types.CustomizationIPSettings{Ip: &types.CustomizationDhcpIpGenerator{}}
+		if nic.IsValid() {
+			at.Ip = &types.CustomizationFixedIp{IpAddress: nic.Addr().String()}
+			at.SubnetMask = net.IP(net.CIDRMask(nic.Bits(), 32)).String()
+		}
+		if i == 0 && o.Gateway != "" {
+			at.Gateway = []string{o.Gateway}
+		}
+		s.NicSettingMap = append(s.NicSettingMap, types.CustomizationAdapterMapping{Adapter: at})
+	}
+	return s
+}
+
+func (o *customizeOp) mark(ctx context.Context, text string) error {
+	vm, have, err := o.find(ctx)
+	if err != nil || have == nil {
+		return err
+	}
+	var spec vmSpec
+	if err := parameter(customizedKey).set(&spec, have.Config, text); err != nil {
+		return err
+	}
+	t, err := vm.Reconfigure(ctx, spec)
+	return done(ctx, t, err)
+}
+
+// Restore forgets what the guest has been told. That it waits for its start ends with the machine, which is removed.
+func (o *customizeOp) Restore(ctx context.Context, _ *change.System, before change.State) error {
+	return o.mark(ctx, string(before))
+}
+
+// Restored reports whether the guest has been told as before. A machine that is gone has none.
+func (o *customizeOp) Restored(before, now change.State) bool { return now == absent || now == before }
+
+// customize returns the step that tells the guest of the i-th node about itself. Adapters of the template come first,
+// then virtual functions as settings writes them, then PVRDMA.
+func (m *maker) customize(i int, n *plan.Node, vm machine) change.Step {
+	v := m.lab.VSphere.Customize
+	o := &customizeOp{machine: vm, Host: n.Name, Domain: v.Domain}
+	if v.Gateway != nil {
+		o.Gateway = v.Gateway.String()
+	}
+	for _, a := range v.DNS {
+		o.DNS = append(o.DNS, a.String())
+	}
+	for _, d := range m.template.Hardware.Device {
+		_, card := d.(types.BaseVirtualEthernetCard)
+		_, virtual := sriovText(d)
+		_, pvrdma := pvrdmaText(d)
+		if card && !virtual && !pvrdma {
+			o.NICs = append(o.NICs, netip.Prefix{})
+		}
+	}
+	if v.Address != nil && len(o.NICs) > 0 {
+		o.NICs[0] = netip.PrefixFrom(v.AddressOf(i), v.Address.Bits())
+	}
+	o.NICs = append(o.NICs, fabricAddresses(n)...)
+	if m.pvrdma != "" {
+		o.NICs = append(o.NICs, netip.Prefix{})
+	}
+	return change.Step{Op: o, What: fmt.Sprintf("customize %s as %s.%s", vm.Name, n.Name, v.Domain)}
+}
+
+// fabricAddresses are those of a node's virtual functions, in the order in which settings writes these: by their PF.
+func fabricAddresses(n *plan.Node) []netip.Prefix {
+	type vf struct {
+		pf   string
+		addr netip.Prefix
+	}
+	var vfs []vf
+	port := 0
+	for _, card := range n.Cards {
+		switch {
+		case card.Kind == plan.KindGPU || port >= len(n.NICs):
+			continue
+		case card.Kind == plan.KindVF:
+			vfs = append(vfs, vf{card.ID, n.NICs[port].Addr})
+		}
+		port++
+	}
+	slices.SortStableFunc(vfs, func(a, b vf) int { return strings.Compare(a.pf, b.pf) })
+	return lists.Map(vfs, func(f vf) netip.Prefix { return f.addr })
+}
