@@ -106,7 +106,9 @@ func (o *Opened) read(ctx context.Context) (*topology.Host, error) {
 }
 
 // Live returns the machine that runs rackless, with its commands.
-func Live() Source { return Source{Name: "/", FS: tree.Live(), Run: runCommand, Live: true} }
+func Live() Source {
+	return Source{Name: "/", FS: tree.Live(), Run: listsAtOnce(runCommand), Live: true}
+}
 
 // maxOutput bounds what a command may print.
 const maxOutput = 16 << 20

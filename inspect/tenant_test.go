@@ -2,10 +2,12 @@ package inspect
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -342,6 +344,49 @@ func TestReadTenants(t *testing.T) {
 	}
 }
 
+func TestListsAtOnce(t *testing.T) {
+	t.Parallel()
+	const whole = uuidA + "\n\n.\n\n.\n" + uuidB + "\n\n.\n\n.\n"
+	lists := []string{uuidA + "\n\n", "\n", uuidB + "\n\n", "\n"}
+	for _, tt := range []struct {
+		name, atOnce string
+		err          error
+		processes    int
+	}{
+		{"all in one", whole, nil, 1},
+		{"one list is missing", strings.Replace(whole, ".\n\n.", ".\n.", 1), nil, 5},
+		{"one list is cut off", strings.Replace(whole, uuidB+"\n\n", uuidB+"\n", 1), nil, 5},
+		{"the last list never came", strings.TrimSuffix(whole, ".\n"), nil, 5},
+		{"it failed", whole, errors.New("exit status 1"), 5},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			processes := 0
+			run := listsAtOnce(func(_ context.Context, argv ...string) ([]byte, error) {
+				processes++
+				for i, s := range domainStates {
+					if slices.Equal(argv, virshList(libvirtURI, s.option)) {
+						return []byte(lists[i]), nil
+					}
+				}
+				return []byte(tt.atOnce), tt.err
+			})
+			for range 2 { // each time anew
+				processes = 0
+				for i, s := range domainStates {
+					out, err := run(t.Context(), virshList(libvirtURI, s.option)...)
+					if string(out) != lists[i] || err != nil {
+						t.Errorf("%s: got %q, %v; want %q", s.option, out, err, lists[i])
+					}
+				}
+				if processes != tt.processes {
+					t.Errorf("virsh was run %d times; want %d", processes, tt.processes)
+				}
+			}
+		})
+	}
+}
+
 // TestReadDomainsOfRealVirsh reads a domain that libvirt's test driver has parsed and written
 // again, through the real virsh.
 func TestReadDomainsOfRealVirsh(t *testing.T) {
@@ -361,15 +406,20 @@ func TestReadDomainsOfRealVirsh(t *testing.T) {
 	defer cancel()
 	r := deviceReader(t, deviceTree(t, `run/lock/`))
 	r.ctx = ctx
-	r.run = func(ctx context.Context, argv ...string) ([]byte, error) {
+	processes := 0
+	r.run = listsAtOnce(func(ctx context.Context, argv ...string) ([]byte, error) {
+		processes++
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			err = fmt.Errorf("%w: %s", err, out)
 		}
 		return out, err
-	}
+	})
 	r.readDomains("test://" + config)
+	if processes != 2 {
+		t.Errorf("virsh was run %d times; want once for the lists and once for the domain", processes)
+	}
 	if diff := cmp.Diff([]topology.Unread(nil), r.h.Unread); diff != "" {
 		t.Fatalf("unread (-want +got):\n%s", diff)
 	}
